@@ -1,0 +1,25 @@
+/* Time in nanoseconds. Any thread. */
+#pragma once
+
+#include <time.h>
+
+#include "base/base.h"
+
+static inline int64_t clock_ns(clockid_t id)
+{
+    struct timespec t;
+    (void)clock_gettime(id, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* For intervals. */
+static inline int64_t clock_monotonic_ns(void)
+{
+    return clock_ns(CLOCK_MONOTONIC);
+}
+
+/* For file times and records: nanoseconds since 1970. */
+static inline int64_t clock_realtime_ns(void)
+{
+    return clock_ns(CLOCK_REALTIME);
+}

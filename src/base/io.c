@@ -1,0 +1,89 @@
+#include "base/io.h"
+
+#include <fcntl.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+int io_pread_full(int fd, void *buf, size_t len, uint64_t offset)
+{
+    while (len > 0) {
+        ssize_t n = pread(fd, buf, len, (off_t)offset);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return -errno;
+        if (n == 0)
+            return -EUCLEAN;
+        buf = (char *)buf + n;
+        len -= (size_t)n;
+        offset += (uint64_t)n;
+    }
+    return 0;
+}
+
+int io_pwrite_full(int fd, const void *buf, size_t len, uint64_t offset)
+{
+    while (len > 0) {
+        ssize_t n = pwrite(fd, buf, len, (off_t)offset);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return -errno;
+        if (n == 0)
+            return -EIO;
+        buf = (const char *)buf + n;
+        len -= (size_t)n;
+        offset += (uint64_t)n;
+    }
+    return 0;
+}
+
+int io_fsync_dir(const char *path)
+{
+    _cleanup_close_ int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 || fsync(fd) < 0)
+        return -errno;
+    return 0;
+}
+
+int io_read_file(const char *path, size_t max, char **ret_data, size_t *ret_len)
+{
+    _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    struct stat st;
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return -errno;
+    if (st.st_size < 0 || (uint64_t)st.st_size > max)
+        return -EFBIG;
+    size_t len = (size_t)st.st_size;
+    _cleanup_free_ char *data = xmalloc(len + 1);
+    int r = io_pread_full(fd, data, len, 0);
+    if (r < 0)
+        return r;
+    data[len] = '\0';
+    *ret_data = data;
+    if (ret_len)
+        *ret_len = len;
+    data = NULL;
+    return 0;
+}
+
+int io_write_file_durable(const char *path, const void *data, size_t len)
+{
+    _cleanup_free_ char *tmp = xasprintf("%s.new", path);
+    (void)unlink(tmp);
+    _cleanup_close_ int fd = open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return -errno;
+    int r = io_pwrite_full(fd, data, len, 0);
+    if (r == 0 && fsync(fd) < 0)
+        r = -errno;
+    if (r == 0 && rename(tmp, path) < 0)
+        r = -errno;
+    if (r < 0) {
+        (void)unlink(tmp);
+        return r;
+    }
+    _cleanup_free_ char *folder = xstrdup(path);
+    return io_fsync_dir(dirname(folder));
+}

@@ -1,0 +1,18 @@
+/* Full I/O on file descriptors: no short counts, no EINTR. 0 or -errno. Blocking. */
+#pragma once
+
+#include <sys/types.h>
+
+#include "base/base.h"
+
+/* Reads exactly `len` bytes at `offset`; -EUCLEAN where the file ends before. */
+CAIRN_MUST_CHECK int io_pread_full(int fd, void *buf, size_t len, uint64_t offset);
+CAIRN_MUST_CHECK int io_pwrite_full(int fd, const void *buf, size_t len, uint64_t offset);
+CAIRN_MUST_CHECK int io_fsync_dir(const char *path);
+
+/* Reads a whole small file (at most `max` bytes, else -EFBIG) into a new buffer with a NUL after it; caller frees. */
+CAIRN_MUST_CHECK int io_read_file(const char *path, size_t max, char **ret_data, size_t *ret_len);
+
+/* Writes `path` so that after a crash it holds the old content or the new one: temporary file, fsync, rename,
+ * fsync of the folder. Mode 0600. */
+CAIRN_MUST_CHECK int io_write_file_durable(const char *path, const void *data, size_t len);

@@ -1,0 +1,56 @@
+#include "base/lock.h"
+
+#include <time.h>
+
+/* Bit r is set while this thread holds a lock of rank r. */
+static _Thread_local uint32_t held_ranks;
+
+void mutex_init(struct cairn_mutex *m, enum lock_rank rank)
+{
+    check(pthread_mutex_init(&m->mutex, NULL) == 0);
+    m->rank = rank;
+}
+
+void mutex_done(struct cairn_mutex *m)
+{
+    (void)pthread_mutex_destroy(&m->mutex);
+}
+
+void mutex_lock(struct cairn_mutex *m)
+{
+    check(held_ranks >> m->rank == 0);
+    check(pthread_mutex_lock(&m->mutex) == 0);
+    held_ranks |= 1u << m->rank;
+}
+
+void mutex_unlock(struct cairn_mutex *m)
+{
+    held_ranks &= ~(1u << m->rank);
+    check(pthread_mutex_unlock(&m->mutex) == 0);
+}
+
+bool mutex_wait(struct cairn_mutex *m, pthread_cond_t *cond, int64_t timeout_ms)
+{
+    if (timeout_ms < 0) {
+        check(pthread_cond_wait(cond, &m->mutex) == 0);
+        return true;
+    }
+    struct timespec until;
+    (void)clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += timeout_ms / 1000;
+    until.tv_nsec += timeout_ms % 1000 * 1000000;
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_sec++;
+        until.tv_nsec -= 1000000000;
+    }
+    return pthread_cond_timedwait(cond, &m->mutex, &until) != ETIMEDOUT;
+}
+
+void cond_init(pthread_cond_t *cond)
+{
+    pthread_condattr_t attr;
+    check(pthread_condattr_init(&attr) == 0);
+    check(pthread_condattr_setclock(&attr, CLOCK_MONOTONIC) == 0);
+    check(pthread_cond_init(cond, &attr) == 0);
+    (void)pthread_condattr_destroy(&attr);
+}

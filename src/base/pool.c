@@ -1,0 +1,146 @@
+#include "base/pool.h"
+
+#include <signal.h>
+
+#include "base/lock.h"
+
+int thread_start(pthread_t *ret_thread, const char *name, void *(*run)(void *), void *arg)
+{
+    sigset_t all, before;
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_BLOCK, &all, &before);
+    int r = pthread_create(ret_thread, NULL, run, arg);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (r != 0)
+        return -r;
+    (void)pthread_setname_np(*ret_thread, name);
+    return 0;
+}
+
+struct job {
+    void (*run)(void *arg);
+    void *arg;
+};
+
+struct pool {
+    void (*prepare)(void *arg);
+    void *prepare_arg;
+    pthread_cond_t changed;
+    unsigned queue_max;
+    unsigned thread_count;
+    pthread_t *threads;
+    struct {
+        struct cairn_mutex lock;
+        struct job *queue; /* ring of queue_max */
+        unsigned head, queued, running;
+        bool stopping;
+    } locked;
+};
+
+static void *pool_run(void *arg)
+{
+    struct pool *pool = arg;
+    if (pool->prepare)
+        pool->prepare(pool->prepare_arg);
+    mutex_lock(&pool->locked.lock);
+    for (;;) {
+        while (pool->locked.queued == 0 && !pool->locked.stopping)
+            (void)mutex_wait(&pool->locked.lock, &pool->changed, -1);
+        if (pool->locked.queued == 0)
+            break;
+        struct job job = pool->locked.queue[pool->locked.head];
+        pool->locked.head = (pool->locked.head + 1) % pool->queue_max;
+        pool->locked.queued--;
+        pool->locked.running++;
+        (void)pthread_cond_broadcast(&pool->changed);
+        mutex_unlock(&pool->locked.lock);
+        job.run(job.arg);
+        mutex_lock(&pool->locked.lock);
+        pool->locked.running--;
+        (void)pthread_cond_broadcast(&pool->changed);
+    }
+    mutex_unlock(&pool->locked.lock);
+    return NULL;
+}
+
+int pool_new(const char *name, unsigned threads, unsigned queue_max, void (*prepare)(void *arg), void *prepare_arg,
+             struct pool **ret_pool)
+{
+    struct pool *pool = xcalloc(1, sizeof *pool);
+    pool->prepare = prepare;
+    pool->prepare_arg = prepare_arg;
+    pool->queue_max = queue_max;
+    pool->threads = xcalloc(threads, sizeof *pool->threads);
+    pool->locked.queue = xcalloc(queue_max, sizeof *pool->locked.queue);
+    mutex_init(&pool->locked.lock, LOCK_QUEUE);
+    cond_init(&pool->changed);
+    for (; pool->thread_count < threads; pool->thread_count++) {
+        int r = thread_start(&pool->threads[pool->thread_count], name, pool_run, pool);
+        if (r < 0) {
+            pool_free(pool);
+            return r;
+        }
+    }
+    *ret_pool = pool;
+    return 0;
+}
+
+void pool_free(struct pool *pool)
+{
+    if (!pool)
+        return;
+    mutex_lock(&pool->locked.lock);
+    pool->locked.stopping = true;
+    (void)pthread_cond_broadcast(&pool->changed);
+    mutex_unlock(&pool->locked.lock);
+    for (unsigned i = 0; i < pool->thread_count; i++)
+        (void)pthread_join(pool->threads[i], NULL);
+    mutex_done(&pool->locked.lock);
+    (void)pthread_cond_destroy(&pool->changed);
+    free(pool->locked.queue);
+    free(pool->threads);
+    free(pool);
+}
+
+static void enqueue_locked(struct pool *pool, void (*job)(void *arg), void *arg)
+{
+    unsigned at = (pool->locked.head + pool->locked.queued) % pool->queue_max;
+    pool->locked.queue[at] = (struct job){job, arg};
+    pool->locked.queued++;
+    (void)pthread_cond_broadcast(&pool->changed);
+}
+
+void pool_submit(struct pool *pool, void (*job)(void *arg), void *arg)
+{
+    LOCK_SCOPE(&pool->locked.lock);
+    while (pool->locked.queued == pool->queue_max)
+        (void)mutex_wait(&pool->locked.lock, &pool->changed, -1);
+    enqueue_locked(pool, job, arg);
+}
+
+bool pool_try_submit(struct pool *pool, void (*job)(void *arg), void *arg)
+{
+    LOCK_SCOPE(&pool->locked.lock);
+    if (pool->locked.queued == pool->queue_max)
+        return false;
+    enqueue_locked(pool, job, arg);
+    return true;
+}
+
+void pool_drain(struct pool *pool)
+{
+    LOCK_SCOPE(&pool->locked.lock);
+    while (pool->locked.queued > 0 || pool->locked.running > 0)
+        (void)mutex_wait(&pool->locked.lock, &pool->changed, -1);
+}
+
+unsigned pool_thread_count(const struct pool *pool)
+{
+    return pool->thread_count;
+}
+
+pthread_t pool_thread(const struct pool *pool, unsigned i)
+{
+    check(i < pool->thread_count);
+    return pool->threads[i];
+}

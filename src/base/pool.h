@@ -1,0 +1,31 @@
+/* Threads with names, and a pool of them with one bounded queue. */
+#pragma once
+
+#include <pthread.h>
+
+#include "base/base.h"
+
+/* Starts a joinable thread called `name` (at most 15 characters); all signals are blocked in it. */
+CAIRN_MUST_CHECK int thread_start(pthread_t *ret_thread, const char *name, void *(*run)(void *), void *arg);
+
+struct pool;
+
+/* `threads` threads named `name`, a queue of at most `queue_max` jobs. `prepare` (may be NULL) runs first in each. */
+CAIRN_MUST_CHECK int pool_new(const char *name, unsigned threads, unsigned queue_max, void (*prepare)(void *arg),
+                              void *prepare_arg, struct pool **ret_pool);
+
+/* Waits for all jobs, joins the threads. NULL is fine. */
+void pool_free(struct pool *pool);
+
+/* Hands over a job; waits while the queue is full. Jobs start in order of submission. */
+void pool_submit(struct pool *pool, void (*job)(void *arg), void *arg);
+
+/* The same, but false instead of waiting when the queue is full. */
+CAIRN_MUST_CHECK bool pool_try_submit(struct pool *pool, void (*job)(void *arg), void *arg);
+
+/* Waits until no job is queued or running. */
+void pool_drain(struct pool *pool);
+
+/* The pool's threads, for their scheduling: i < pool_thread_count(). Valid while the pool is. */
+unsigned pool_thread_count(const struct pool *pool);
+pthread_t pool_thread(const struct pool *pool, unsigned i);

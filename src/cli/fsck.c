@@ -1,0 +1,68 @@
+#include <getopt.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include "cli/cli.h"
+#include "daemon/lifecycle.h"
+#include "daemon/service.h"
+
+/* fsck(8)'s */
+enum fsck_exit { FSCK_CLEAN = 0, FSCK_PROBLEMS = 4, FSCK_OPERATIONAL = 8 };
+
+static void print_finding(const char *line, bool is_problem, void *arg)
+{
+    (void)arg;
+    (void)printf("%s%s\n", is_problem ? "problem: " : "", line);
+}
+
+static int check_store(const char *store)
+{
+    int r = service_fsck(store, print_finding, NULL);
+    if (r < 0) {
+        complain("fsck", "cannot check %s: %s", store, strerror(-r));
+        return FSCK_OPERATIONAL;
+    }
+    if (r > 0)
+        (void)printf("%s: %d problems\n", store, r);
+    else
+        (void)printf("%s: clean\n", store);
+    return r > 0 ? FSCK_PROBLEMS : FSCK_CLEAN;
+}
+
+static int check_locked(const char *store)
+{
+    int lock_fd = -1;
+    pid_t holder = 0;
+    int r = store_lock(store, &lock_fd, &holder);
+    if (r == -EBUSY) {
+        complain("fsck", "store %s is in use by pid %d; unmount it first with 'cairn umount'", store,
+                 (int)holder);
+        return FSCK_OPERATIONAL;
+    }
+    if (r < 0) {
+        complain("fsck", "cannot lock store %s: %s; run as its owner, on a writable disk", store,
+                 strerror(-r));
+        return FSCK_OPERATIONAL;
+    }
+    int code = check_store(store);
+    (void)close(lock_fd);
+    return code;
+}
+
+int verb_fsck(const struct verb *verb, int argc, char **argv)
+{
+    static const struct option flags[] = {{0}};
+    opterr = 0;
+    optind = 1;
+    int found = getopt_long(argc, argv, ":", flags, NULL);
+    if (found != -1)
+        return complain_option(verb, found, argv);
+    if (argc - optind != 1)
+        return complain_usage(verb, "one STORE is needed; run: cairn fsck STORE");
+    const char *store = argv[optind];
+    _cleanup_free_ char *superblock = xasprintf("%s/superblock", store);
+    struct stat st;
+    if (lstat(superblock, &st) < 0 && (errno == ENOENT || errno == ENOTDIR))
+        return complain_usage(verb, "%s is no store; give the folder that 'cairn mount' was given", store);
+    return check_locked(store);
+}

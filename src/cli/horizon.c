@@ -1,0 +1,172 @@
+#include "cli/horizon.h"
+
+#include <signal.h>
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "cli/cli.h"
+#include "daemon/control.h"
+
+#define POLL_FIRST_MS 5
+#define POLL_MAX_MS 250
+#define BAR_WIDTH 30
+
+static volatile sig_atomic_t interrupted;
+
+struct progress {
+    bool shown; /* standard error is a terminal */
+    bool drawn;
+    int64_t began;
+    uint64_t most; /* bytes left when it was most: the whole of the bar */
+    char *last_error;
+};
+
+static void on_interrupt(int signo)
+{
+    (void)signo;
+    interrupted = 1;
+}
+
+void horizon_catch_interrupts(void)
+{
+    struct sigaction action = {.sa_handler = on_interrupt}; /* no SA_RESTART: a sleep is to end */
+    (void)sigaction(SIGINT, &action, NULL);
+    (void)sigaction(SIGTERM, &action, NULL);
+}
+
+int64_t horizon_deadline(int64_t timeout_ns)
+{
+    int64_t now = clock_monotonic_ns();
+    return timeout_ns < 0 || timeout_ns > INT64_MAX - now ? INT64_MAX : now + timeout_ns;
+}
+
+bool horizon_sleep_ms(unsigned ms)
+{
+    struct timespec t = {ms / 1000, (long)(ms % 1000) * 1000000};
+    if (!interrupted)
+        (void)nanosleep(&t, NULL);
+    return !interrupted;
+}
+
+static void draw(struct progress *p, uint64_t left)
+{
+    p->most = max_u64(p->most, left);
+    if (!p->shown || p->most == 0)
+        return;
+    double done = 1.0 - (double)left / (double)p->most;
+    double seconds = (double)(clock_monotonic_ns() - p->began) / 1e9;
+    char bar[BAR_WIDTH + 1];
+    memset(bar, ' ', BAR_WIDTH);
+    memset(bar, '=', (size_t)(done * BAR_WIDTH));
+    bar[BAR_WIDTH] = '\0';
+    double rate = seconds > 0 ? (double)(p->most - left) / seconds : 0;
+    (void)fprintf(stderr, "\r[%s] %3.0f%%  %s left, %s/s, %s \033[K", bar, done * 100, human_bytes(left).text,
+                  human_bytes((uint64_t)rate).text, human_seconds(seconds).text);
+    (void)fflush(stderr);
+    p->drawn = true;
+}
+
+static void end_drawing(struct progress *p)
+{
+    if (p->drawn)
+        (void)fprintf(stderr, "\n");
+    p->drawn = false;
+}
+
+/* Says an error of writeback once, not at each poll: it is retried there. */
+static void show_error(struct progress *p, const char *verb, const cJSON *horizon)
+{
+    const cJSON *error = cJSON_GetObjectItemCaseSensitive(horizon, "error");
+    if (!cJSON_IsString(error) || (p->last_error && strcmp(p->last_error, error->valuestring) == 0))
+        return;
+    end_drawing(p);
+    complain(verb, "writing to NVMe is in trouble and goes on trying: %s", error->valuestring);
+    free(p->last_error);
+    p->last_error = xstrdup(error->valuestring);
+}
+
+/* 1: reached; 0: not yet, *ret_left bytes are missing; negative: said why. */
+static int poll_goal(struct progress *p, const char *verb, const struct horizon_goal *goal,
+                     uint64_t *ret_left)
+{
+    cJSON *reply = NULL;
+    uint64_t reached = 0, missing = 0;
+    int r = ask_daemon(verb, goal->store, "horizon", NULL, &reply);
+    if (r < 0)
+        return r;
+    bool known = control_get_u64(reply, "nvme", &reached);
+    (void)control_get_u64(reply, "missing_bytes", &missing);
+    bool done = known && reached >= goal->seq;
+    if (!done)
+        show_error(p, verb, reply);
+    cJSON_Delete(reply);
+    if (!known) {
+        complain(verb, "store %s: %s", goal->store, daemon_trouble(-EBADMSG));
+        return -EBADMSG;
+    }
+    *ret_left = goal->bytes > 0 ? min_u64(goal->bytes, missing) : missing;
+    return done;
+}
+
+/* Asked anew at each poll: the daemon drops it soon after a waiter that was killed. */
+static int ask_urgent(const char *verb, const char *store, bool on)
+{
+    cJSON *request = cJSON_CreateObject();
+    cJSON *reply = NULL;
+    (void)cJSON_AddBoolToObject(request, "on", on);
+    int r = ask_daemon(verb, store, "urgent", request, &reply);
+    if (r == 0)
+        cJSON_Delete(reply);
+    return r;
+}
+
+static int poll_all(struct progress *p, const char *verb, const struct horizon_goal *goals, size_t count,
+                    uint64_t *ret_left)
+{
+    int all_reached = 1;
+    *ret_left = 0;
+    for (size_t i = 0; i < count; i++) {
+        uint64_t left = 0;
+        int r = poll_goal(p, verb, &goals[i], &left);
+        if (r == 0)
+            r = ask_urgent(verb, goals[i].store, true);
+        else if (r > 0)
+            continue;
+        if (r < 0)
+            return r;
+        all_reached = 0;
+        *ret_left += left;
+    }
+    return all_reached;
+}
+
+int horizon_wait(const char *verb, const struct horizon_goal *goals, size_t count, int64_t deadline,
+                 uint64_t *ret_left)
+{
+    struct progress p = {.shown = isatty(STDERR_FILENO), .began = clock_monotonic_ns()};
+    unsigned pause_ms = POLL_FIRST_MS;
+    bool waited = false;
+    int r, code = CLI_OK;
+    *ret_left = 0;
+    while ((r = poll_all(&p, verb, goals, count, ret_left)) == 0) {
+        draw(&p, *ret_left);
+        waited = true;
+        int64_t left_ms = deadline == INT64_MAX ? POLL_MAX_MS : (deadline - clock_monotonic_ns()) / 1000000;
+        if (left_ms <= 0) {
+            code = CLI_NOT_MET;
+            break;
+        }
+        if (!horizon_sleep_ms((unsigned)min_u64(pause_ms, (uint64_t)left_ms))) {
+            code = CLI_INTERRUPTED;
+            break;
+        }
+        pause_ms = pause_ms * 2 < POLL_MAX_MS ? pause_ms * 2 : POLL_MAX_MS;
+    }
+    if (r > 0 && p.drawn)
+        draw(&p, 0);
+    end_drawing(&p);
+    for (size_t i = 0; waited && r >= 0 && i < count; i++)
+        r = ask_urgent(verb, goals[i].store, false) < 0 ? -EREMOTEIO : r;
+    free(p.last_error);
+    return r < 0 ? CLI_FAILED : code;
+}

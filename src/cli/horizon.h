@@ -1,0 +1,25 @@
+/* Waiting, with progress, until the NVMe horizon of stores includes what was asked for. One thread. */
+#pragma once
+
+#include "base/base.h"
+
+struct horizon_goal {
+    char *store;    /* owned by the caller */
+    uint64_t seq;   /* what the horizon must reach */
+    uint64_t bytes; /* that were missing when asked; 0: not known */
+};
+
+/* From here on SIGINT and SIGTERM end a wait instead of the process. */
+void horizon_catch_interrupts(void);
+
+/* Nanoseconds on the monotonic clock for "in `timeout_ns`"; INT64_MAX for none (negative). */
+int64_t horizon_deadline(int64_t timeout_ns);
+
+/* Polls the daemons until every goal is reached; lifts their limits meanwhile. Returns CLI_OK, CLI_FAILED
+ * (said why), CLI_NOT_MET at the deadline (*ret_left: bytes still missing) or CLI_INTERRUPTED. Progress goes
+ * to standard error if that is a terminal. */
+int horizon_wait(const char *verb, const struct horizon_goal *goals, size_t count, int64_t deadline,
+                 uint64_t *ret_left);
+
+/* Sleeps that an interrupt ends. False when interrupted. */
+bool horizon_sleep_ms(unsigned ms);

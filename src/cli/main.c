@@ -1,0 +1,237 @@
+#include "cli/cli.h"
+
+#include <getopt.h>
+#include <libgen.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "daemon/control.h"
+
+#define ASK_TIMEOUT_MS 30000
+
+static int verb_version(const struct verb *verb, int argc, char **argv);
+static int verb_help(const struct verb *verb, int argc, char **argv);
+
+/* clang-format off */
+static const struct verb verbs[] = {
+    {"mount", "STORE MOUNTPOINT [-o OPTION[=VALUE],...] [-f]",
+     "mount a store; a new or empty folder becomes one",
+     "Returns when the mount is usable. Each option below is also a flag: --stage 4G, --fsync=stage, --ro.\n"
+     "  -o LIST   options, as in fstab; a comma in a value is written \\,\n"
+     "  -f        stay in the foreground; SIGINT and SIGTERM carry all to NVMe, unmount and end\n"
+     "Exit codes: 0 mounted, 1 wrong usage or no permission, 2 system error, 8 interrupted, 32 mount failed.",
+     1, verb_mount, mount_options_help},
+    {"umount", "MOUNTPOINT [--timeout TIME]", "carry all to NVMe, unmount, wait for the daemon to end",
+     "  -t, --timeout TIME   give up after TIME (10s, 5m); the mount then stays as it is\n"
+     "Exit codes: 0 unmounted, 1 failed (in use: it says by whom), 2 wrong usage, 3 the time is up, 130 "
+     "interrupted.",
+     CLI_USAGE, verb_umount, NULL},
+    {"status", "[MOUNTPOINT|STORE] [--json]",
+     "what is where, what is under way; without argument: of all mounts",
+     "  -j, --json   the same as JSON\n"
+     "Exit codes: 0 shown, 1 a daemon does not answer, 2 wrong usage.",
+     CLI_USAGE, verb_status, NULL},
+    {"wait", "PATH... [--level nvme] [--timeout TIME]", "wait until files, or all below folders, are on NVMe",
+     "  -l, --level LEVEL    stage or nvme (default)\n"
+     "  -t, --timeout TIME   give up after TIME (10s, 5m)\n"
+     "Exit codes: 0 all is there, 1 failed, 2 wrong usage, 3 the time is up, 130 interrupted.",
+     CLI_USAGE, verb_wait, NULL},
+    {"fsck", "STORE", "check a store that is not mounted: every reference, every chunk",
+     "Exit codes: 0 clean, 4 problems found, 8 could not check, 16 wrong usage.",
+     16, verb_fsck, NULL},
+    {"version", "", "print the version", "Exit codes: 0, 2 wrong usage.", CLI_USAGE, verb_version, NULL},
+    {"help", "[VERB]", "explain cairn, or one verb",
+     "Exit codes: 0, 2 wrong usage.", CLI_USAGE, verb_help, NULL},
+};
+/* clang-format on */
+
+static const struct verb *find_verb(const char *name)
+{
+    for (size_t i = 0; i < ARRAY_LEN(verbs); i++)
+        if (strcmp(verbs[i].name, name) == 0)
+            return &verbs[i];
+    return NULL;
+}
+
+static void vcomplain(const char *verb, const char *fmt, va_list ap)
+{
+    _cleanup_free_ char *text = NULL;
+    if (vasprintf(&text, fmt, ap) < 0)
+        text = NULL;
+    (void)fprintf(stderr, "cairn %s: %s\n", verb, text ? text : "out of memory");
+}
+
+void complain(const char *verb, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    vcomplain(verb, fmt, ap);
+    va_end(ap);
+}
+
+int complain_usage(const struct verb *verb, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    vcomplain(verb->name, fmt, ap);
+    va_end(ap);
+    return verb->usage_exit;
+}
+
+int complain_option(const struct verb *verb, int found, char **argv)
+{
+    const char *option = argv[optind - 1];
+    if (found == ':')
+        return complain_usage(verb, "%s needs a value; see 'cairn help %s'", option, verb->name);
+    return complain_usage(verb, "%s is no option here; see 'cairn help %s'", option, verb->name);
+}
+
+const char *daemon_trouble(int r)
+{
+    switch (r) {
+    case -ENOENT:
+    case -ECONNREFUSED:
+        return "no daemon serves it; mount it with 'cairn mount'";
+    case -EACCES:
+    case -EPERM:
+        return "permission denied; run as root or as the user who mounted it";
+    case -ETIMEDOUT:
+        return "the daemon does not answer; its log (STORE/log) may say why";
+    case -ECONNRESET:
+    case -EPIPE:
+        return "the daemon ended; mount the store again, what was written is recovered";
+    case -EBADMSG:
+        return "the daemon's answer is not understood; is it another version?";
+    default:
+        return strerror(-r);
+    }
+}
+
+int ask_daemon(const char *verb, const char *store, const char *name, cJSON *request, cJSON **ret_reply)
+{
+    if (!request)
+        request = cJSON_CreateObject();
+    (void)cJSON_AddStringToObject(request, "verb", name);
+    cJSON *reply = NULL;
+    int r = control_request(store, request, ASK_TIMEOUT_MS, &reply);
+    cJSON_Delete(request);
+    if (r < 0) {
+        complain(verb, "store %s: %s", store, daemon_trouble(r));
+        return r;
+    }
+    const cJSON *error = cJSON_GetObjectItemCaseSensitive(reply, "error");
+    /* The horizon has an "error" of its own: the last one of writeback, which is no answer to the request. */
+    if (cJSON_IsString(error) && cJSON_HasObjectItem(reply, "errno")) {
+        complain(verb, "store %s: %s", store, error->valuestring);
+        cJSON_Delete(reply);
+        return -EREMOTEIO;
+    }
+    *ret_reply = reply;
+    return 0;
+}
+
+struct human human_bytes(uint64_t bytes)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    struct human h;
+    double value = (double)bytes;
+    size_t unit = 0;
+    while (value >= 1024 && unit + 1 < ARRAY_LEN(units)) {
+        value /= 1024;
+        unit++;
+    }
+    (void)snprintf(h.text, sizeof h.text, unit == 0 || value >= 100 ? "%.0f %s" : "%.1f %s", value,
+                   units[unit]);
+    return h;
+}
+
+struct human human_seconds(double seconds)
+{
+    struct human h;
+    if (seconds < 60)
+        (void)snprintf(h.text, sizeof h.text, "%.1f s", seconds > 0 ? seconds : 0);
+    else if (seconds < 3600)
+        (void)snprintf(h.text, sizeof h.text, "%d min %d s", (int)seconds / 60, (int)seconds % 60);
+    else
+        (void)snprintf(h.text, sizeof h.text, "%.0f h %d min",
+                       seconds / 3600 - 0.5 > 0 ? (double)(long)(seconds / 3600) : 0,
+                       (int)((long)seconds / 60 % 60));
+    return h;
+}
+
+static int verb_version(const struct verb *verb, int argc, char **argv)
+{
+    if (argc > 1)
+        return complain_usage(verb, "'%s' is too much; run: cairn version", argv[1]);
+    (void)printf("cairn %s\n", CAIRN_VERSION);
+    return CLI_OK;
+}
+
+static void print_overview(FILE *out)
+{
+    (void)fprintf(out, "cairn: checkpoints land in memory, are carried to NVMe in order, and survive.\n\n");
+    for (size_t i = 0; i < ARRAY_LEN(verbs); i++)
+        (void)fprintf(out, "  cairn %-8s %s\n", verbs[i].name, verbs[i].summary);
+    (void)fprintf(out, "\n'cairn help VERB' explains one.\n");
+}
+
+static void explain(const struct verb *verb)
+{
+    (void)printf("cairn %s %s\n%s\n\n%s\n", verb->name, verb->synopsis, verb->summary, verb->help);
+    if (verb->more_help)
+        verb->more_help();
+}
+
+static int verb_help(const struct verb *verb, int argc, char **argv)
+{
+    if (argc > 2)
+        return complain_usage(verb, "'%s' is too much; run: cairn help [VERB]", argv[2]);
+    if (argc < 2) {
+        print_overview(stdout);
+        return CLI_OK;
+    }
+    const struct verb *about = find_verb(argv[1]);
+    if (!about)
+        return complain_usage(verb, "'%s' is no verb; 'cairn help' lists them", argv[1]);
+    explain(about);
+    return CLI_OK;
+}
+
+static bool wants_help(int argc, char **argv)
+{
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (strcmp(argv[i], "--help") == 0)
+            return true;
+    return false;
+}
+
+/* mount(8) runs /sbin/mount.cairnfs, a link to cairn. */
+static bool is_mount_helper(char *argv0)
+{
+    return strncmp(basename(argv0), "mount.", 6) == 0;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 0 && is_mount_helper(argv[0]))
+        return verb_mount(find_verb("mount"), argc, argv);
+    if (argc < 2) {
+        print_overview(stderr);
+        return CLI_USAGE;
+    }
+    const char *name = argv[1];
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)
+        name = "help";
+    else if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0)
+        name = "version";
+    const struct verb *verb = find_verb(name);
+    if (!verb) {
+        (void)fprintf(stderr, "cairn: '%s' is no verb; 'cairn help' lists them\n", argv[1]);
+        return CLI_USAGE;
+    }
+    if (wants_help(argc - 1, argv + 1)) {
+        explain(verb);
+        return CLI_OK;
+    }
+    return verb->run(verb, argc - 1, argv + 1);
+}

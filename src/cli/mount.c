@@ -1,0 +1,218 @@
+#include <fcntl.h>
+#include <getopt.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/wait.h>
+
+#include "cli/cli.h"
+#include "cli/mounts.h"
+#include "daemon/lifecycle.h"
+
+#define TABLE_FLAG 1000 /* getopt's value for option_table[0] */
+#define FLAGS_MAX 128
+
+struct mount_request {
+    struct mount_options options;
+    bool helper; /* called by mount(8) */
+    bool fake;   /* helper's -f: check, but do not mount */
+};
+
+static volatile pid_t waited_child;
+
+static void on_parent_signal(int signo)
+{
+    (void)signo;
+    int saved = errno;
+    (void)kill(waited_child, SIGTERM);
+    errno = saved;
+}
+
+/* Why a child ended that told nothing. */
+static int tell_child_died(pid_t child)
+{
+    int status = 0;
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+        ;
+    if (WIFSIGNALED(status))
+        complain("mount", "the daemon died of signal %d while starting; look at STORE/log, then mount again",
+                 WTERMSIG(status));
+    else
+        complain("mount", "the daemon ended while starting; look at STORE/log, then mount again");
+    return MOUNT_SYSTEM;
+}
+
+/* Waits for what the child tells; passes on an interrupt. */
+static int await_child(pid_t child, int ready_fd)
+{
+    struct sigaction forward = {.sa_handler = on_parent_signal};
+    unsigned char exit_code = MOUNT_SYSTEM;
+    bool has_code = false;
+    char buf[4096];
+    waited_child = child;
+    (void)sigaction(SIGINT, &forward, NULL);
+    (void)sigaction(SIGTERM, &forward, NULL);
+    for (;;) {
+        ssize_t n = has_code ? read(ready_fd, buf, sizeof buf) : read(ready_fd, &exit_code, 1);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            break;
+        if (has_code)
+            (void)fwrite(buf, 1, (size_t)n, stderr);
+        has_code = true;
+    }
+    return has_code ? exit_code : tell_child_died(child);
+}
+
+static int run_in_background(const char *store, const char *mountpoint, const struct mount_options *options)
+{
+    int ready[2];
+    pid_t child = -1;
+    if (pipe2(ready, O_CLOEXEC) == 0) {
+        (void)fflush(NULL);
+        child = fork();
+    }
+    if (child < 0) {
+        complain("mount", "cannot start the daemon: %s; free memory or processes", strerror(errno));
+        return MOUNT_SYSTEM;
+    }
+    if (child == 0) {
+        (void)close(ready[0]);
+        (void)setsid();
+        _exit(lifecycle_run(store, mountpoint, options, ready[1]));
+    }
+    (void)close(ready[1]);
+    int code = await_child(child, ready[0]);
+    (void)close(ready[0]);
+    return code;
+}
+
+static int complain_resolve(const char *store, int r)
+{
+    if (r == -ENOENT)
+        complain("mount", "the folder that is to hold the store %s does not exist; make it with mkdir -p",
+                 store);
+    else
+        complain("mount", "cannot look at the store %s: %s; give another folder", store, strerror(-r));
+    return r == -EACCES ? MOUNT_USAGE : MOUNT_FAILED;
+}
+
+static int mount_store(const struct mount_request *request, const char *store_given,
+                       const char *mountpoint_given)
+{
+    _cleanup_free_ char *store = NULL;
+    _cleanup_free_ char *mountpoint = NULL;
+    struct service_error error = {0};
+    bool cleared = false;
+    int r = store_resolve(store_given, &store);
+    if (r < 0)
+        return complain_resolve(store_given, r);
+    r = mountpoint_take(mountpoint_given, store, &mountpoint, &cleared, &error);
+    if (cleared)
+        complain("mount", "cleared the mount of a dead daemon from %s", mountpoint_given);
+    if (r < 0) {
+        complain("mount", "%s", error.text);
+        free(error.text);
+        return error.exit_code;
+    }
+    if (request->fake)
+        return MOUNT_OK;
+    if (request->options.foreground)
+        return lifecycle_run(store, mountpoint, &request->options, -1);
+    return run_in_background(store, mountpoint, &request->options);
+}
+
+/* One long flag for each name in the table, and one more where '-' can stand for '_'. `dashed` gets the names
+ * to free. */
+static void make_flags(struct option *flags, char **dashed)
+{
+    size_t used = 0;
+    for (size_t i = 0; option_table[i].name; i++) {
+        const struct option_spec *spec = &option_table[i];
+        int has_value =
+            spec->kind == OPTION_SET || spec->kind == OPTION_CLEAR ? no_argument : required_argument;
+        dashed[i] = xstrdup(spec->name);
+        for (char *c = dashed[i]; *c; c++)
+            *c = *c == '_' ? '-' : *c;
+        check(used + 3 < FLAGS_MAX);
+        flags[used++] = (struct option){spec->name, has_value, NULL, TABLE_FLAG + (int)i};
+        if (strcmp(dashed[i], spec->name) != 0)
+            flags[used++] = (struct option){dashed[i], has_value, NULL, TABLE_FLAG + (int)i};
+    }
+    flags[used] = (struct option){0};
+}
+
+static int set_one(const struct verb *verb, struct mount_request *request, int found, char **argv)
+{
+    char *error = NULL;
+    int r = 0;
+    if (found == 'o')
+        r = options_set_list(&request->options, optarg, &error);
+    else if (found >= TABLE_FLAG)
+        r = options_set(&request->options, option_table[found - TABLE_FLAG].name, optarg, &error);
+    else if (found == 'f' && request->helper)
+        request->fake = true;
+    else if (found == 'f')
+        request->options.foreground = true;
+    else if (!(request->helper && strchr("snvNt", found))) /* mount(8)'s own business */
+        return complain_option(verb, found, argv);
+    if (r < 0)
+        complain("mount", "%s", error);
+    free(error);
+    return r < 0 ? verb->usage_exit : 0;
+}
+
+static int parse_arguments(const struct verb *verb, struct mount_request *request, int argc, char **argv)
+{
+    struct option flags[FLAGS_MAX];
+    char *dashed[FLAGS_MAX] = {0};
+    int found, code = 0;
+    make_flags(flags, dashed);
+    opterr = 0;
+    optind = 1;
+    while (code == 0 &&
+           (found = getopt_long(argc, argv, request->helper ? ":o:fsnvN:t:" : ":o:f", flags, NULL)) != -1)
+        code = set_one(verb, request, found, argv);
+    for (size_t i = 0; i < FLAGS_MAX; i++)
+        free(dashed[i]);
+    if (code == 0 && argc - optind != 2)
+        code = complain_usage(verb, "%s; run: cairn mount %s",
+                              argc - optind < 2 ? "STORE and MOUNTPOINT are needed"
+                                                : "there are too many arguments",
+                              verb->synopsis);
+    char *error = NULL;
+    if (code == 0 && options_finish(&request->options, &error) < 0)
+        code = complain_usage(verb, "%s", error);
+    free(error);
+    return code;
+}
+
+int verb_mount(const struct verb *verb, int argc, char **argv)
+{
+    struct mount_request request = {.helper = strcmp(argv[0], verb->name) != 0};
+    options_init(&request.options);
+    int code = parse_arguments(verb, &request, argc, argv);
+    if (code == 0)
+        code = mount_store(&request, argv[optind], argv[optind + 1]);
+    options_done(&request.options);
+    return code;
+}
+
+void mount_options_help(void)
+{
+    static const char *const values[] = {
+        [OPTION_SIZE] = "=SIZE", [OPTION_DURATION] = "=TIME", [OPTION_COUNT] = "=N",   [OPTION_SET] = "",
+        [OPTION_CLEAR] = "",     [OPTION_STRING] = "=PATH",   [OPTION_ENUM] = "=WORD",
+    };
+    (void)printf("\nOptions (sizes: 512M 4G 1T; times: 250ms 10s 5m 1h):\n");
+    for (const struct option_spec *spec = option_table; spec->name; spec++) {
+        if (!spec->help)
+            continue;
+        char name[48];
+        (void)snprintf(name, sizeof name, "%s%s", spec->name, values[spec->kind]);
+        (void)printf("  %-24s %s", name, spec->help);
+        if (spec->fallback && strcmp(spec->fallback, "0") != 0)
+            (void)printf(" (default %s)", spec->fallback);
+        (void)printf("\n");
+    }
+}

@@ -1,0 +1,373 @@
+#include "cli/mounts.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <spawn.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/sysmacros.h>
+#include <sys/wait.h>
+
+#include "daemon/lifecycle.h"
+
+#define STALE_MOUNTS_MAX 16
+
+extern char **environ;
+
+/* The kernel writes blanks and backslashes in paths as \ and three octal digits. */
+static void unescape(char *s)
+{
+    char *out = s;
+    while (*s) {
+        bool escaped = s[0] == '\\' && s[1] >= '0' && s[1] <= '3' && s[2] >= '0' && s[2] <= '7' &&
+                       s[3] >= '0' && s[3] <= '7';
+        *out++ = escaped ? (char)((s[1] - '0') * 64 + (s[2] - '0') * 8 + (s[3] - '0')) : *s;
+        s += escaped ? 4 : 1;
+    }
+    *out = '\0';
+}
+
+/* "36 35 0:51 / /mnt rw,nosuid shared:1 - fuse.cairnfs /store rw,..." False: another filesystem, or no such
+ * line. */
+static bool parse_line(char *line, struct mount_entry *ret)
+{
+    char *rest = strstr(line, " - ");
+    if (!rest)
+        return false;
+    *rest = '\0';
+    rest += 3;
+    const char *type = strsep(&rest, " ");
+    char *source = strsep(&rest, " \n");
+    if (strcmp(type, CAIRN_FSTYPE) != 0 || !source)
+        return false;
+    unsigned major, minor;
+    (void)strsep(&line, " ");
+    (void)strsep(&line, " ");
+    const char *device = strsep(&line, " ");
+    (void)strsep(&line, " ");
+    char *mountpoint = strsep(&line, " ");
+    if (!mountpoint || sscanf(device, "%u:%u", &major, &minor) != 2)
+        return false;
+    unescape(mountpoint);
+    unescape(source);
+    *ret = (struct mount_entry){xstrdup(mountpoint), xstrdup(source), makedev(major, minor)};
+    return true;
+}
+
+int mounts_read(const char *path, struct mount_list *ret)
+{
+    *ret = (struct mount_list){0};
+    FILE *f = fopen(path, "re");
+    if (!f)
+        return -errno;
+    _cleanup_free_ char *line = NULL;
+    size_t room = 0;
+    while (getline(&line, &room, f) > 0) {
+        struct mount_entry entry;
+        if (!parse_line(line, &entry))
+            continue;
+        ret->entries = xrealloc(ret->entries, (ret->count + 1) * sizeof *ret->entries);
+        ret->entries[ret->count++] = entry;
+    }
+    (void)fclose(f);
+    return 0;
+}
+
+void mounts_done(struct mount_list *list)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        free(list->entries[i].mountpoint);
+        free(list->entries[i].store);
+    }
+    free(list->entries);
+    *list = (struct mount_list){0};
+}
+
+static const struct mount_entry *find_exact(const struct mount_list *list, const char *path)
+{
+    for (size_t i = list->count; i-- > 0;)
+        if (path && strcmp(list->entries[i].mountpoint, path) == 0)
+            return &list->entries[i];
+    return NULL;
+}
+
+char *path_absolute(const char *path)
+{
+    _cleanup_free_ char *cwd = path[0] == '/' ? xstrdup("") : getcwd(NULL, 0);
+    if (!cwd)
+        return NULL;
+    _cleanup_free_ char *whole = xasprintf("%s/%s", cwd, path);
+    char *out = xmalloc(strlen(whole) + 2);
+    size_t len = 0;
+    char *rest = whole;
+    for (char *name = strsep(&rest, "/"); name; name = strsep(&rest, "/")) {
+        if (*name == '\0' || strcmp(name, ".") == 0)
+            continue;
+        if (strcmp(name, "..") == 0) {
+            while (len > 0 && out[--len] != '/')
+                ;
+            continue;
+        }
+        out[len++] = '/';
+        memcpy(out + len, name, strlen(name));
+        len += strlen(name);
+    }
+    if (len == 0)
+        out[len++] = '/';
+    out[len] = '\0';
+    return out;
+}
+
+/* First without asking any filesystem: one whose daemon hangs must not make us hang. */
+const struct mount_entry *mounts_find(const struct mount_list *list, const char *path)
+{
+    _cleanup_free_ char *absolute = path_absolute(path);
+    const struct mount_entry *found = find_exact(list, absolute);
+    if (found)
+        return found;
+    _cleanup_free_ char *real = realpath(path, NULL);
+    return find_exact(list, real);
+}
+
+const struct mount_entry *mounts_find_device(const struct mount_list *list, dev_t device)
+{
+    for (size_t i = list->count; i-- > 0;)
+        if (list->entries[i].device == device)
+            return &list->entries[i];
+    return NULL;
+}
+
+/* Runs fusermount3, silent; its exit status, or -errno where it cannot be run. */
+static int run_fusermount(bool lazy, const char *mountpoint)
+{
+    char program[] = "fusermount3", flags[] = "-uz", end_of_flags[] = "--";
+    _cleanup_free_ char *path = xstrdup(mountpoint);
+    char *argv[] = {program, flags, end_of_flags, path, NULL};
+    posix_spawn_file_actions_t actions;
+    pid_t child;
+    int status;
+    if (!lazy)
+        flags[2] = '\0';
+    check(posix_spawn_file_actions_init(&actions) == 0);
+    check(posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0) == 0);
+    int r = posix_spawnp(&child, argv[0], &actions, NULL, argv, environ);
+    (void)posix_spawn_file_actions_destroy(&actions);
+    if (r != 0)
+        return -r;
+    while (waitpid(child, &status, 0) < 0)
+        if (errno != EINTR)
+            return -errno;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -EINTR;
+}
+
+int mount_remove(const char *mountpoint, bool lazy)
+{
+    if (geteuid() == 0)
+        return umount2(mountpoint, UMOUNT_NOFOLLOW | (lazy ? MNT_DETACH : 0)) < 0 ? -errno : 0;
+    int r = run_fusermount(lazy, mountpoint);
+    /* It tells no reasons by its status; being in use is by far the most frequent. */
+    return r > 0 ? -EBUSY : r;
+}
+
+static bool is_dead_mount(int error)
+{
+    return error == ENOTCONN || error == ECONNABORTED;
+}
+
+/* 0 or the errno that looking at the mountpoint gives. Asks the filesystem there (statfs: attributes may
+ * still be in the kernel's cache when its daemon is dead). */
+static int probe(const char *mountpoint, struct stat *ret_st)
+{
+    struct statfs fs;
+    if (stat(mountpoint, ret_st) < 0 || statfs(mountpoint, &fs) < 0)
+        return errno;
+    return 0;
+}
+
+bool mount_is_dead(const char *mountpoint)
+{
+    struct stat st;
+    return is_dead_mount(probe(mountpoint, &st));
+}
+
+static bool is_inside(const char *path, const char *folder)
+{
+    size_t len = strlen(folder);
+    if (strcmp(folder, "/") == 0)
+        return true;
+    return strncmp(path, folder, len) == 0 && (path[len] == '/' || path[len] == '\0');
+}
+
+static bool is_mount_root(const char *path)
+{
+    struct statx stx;
+    if (statx(AT_FDCWD, path, AT_STATX_DONT_SYNC, STATX_INO, &stx) < 0)
+        return false;
+    return stx.stx_attributes & STATX_ATTR_MOUNT_ROOT;
+}
+
+static int check_fuse(struct service_error *error)
+{
+    _cleanup_close_ int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+    if (fd >= 0)
+        return 0;
+    int e = errno;
+    if (e == ENOENT || e == ENODEV || e == ENXIO)
+        return service_fail(
+            error, MOUNT_SYSTEM, -e,
+            "this machine has no /dev/fuse; run: modprobe fuse (for a container: start it with --device "
+            "/dev/fuse --cap-add SYS_ADMIN)");
+    return service_fail(
+        error, e == EACCES || e == EPERM ? MOUNT_USAGE : MOUNT_SYSTEM, -e,
+        "cannot open /dev/fuse: %s; run as root, or let this user (in a container: the device cgroup) in",
+        strerror(e));
+}
+
+static int check_mountpoint(int e, const char *mountpoint, const struct stat *st, struct service_error *error)
+{
+    if (e == ENOENT)
+        return service_fail(error, MOUNT_FAILED, -e, "the mountpoint %s does not exist; run: mkdir -p %s",
+                            mountpoint, mountpoint);
+    if (is_dead_mount(e))
+        return service_fail(error, MOUNT_FAILED, -e,
+                            "a dead mount at %s cannot be cleared; as root run: umount -l %s", mountpoint,
+                            mountpoint);
+    if (e != 0)
+        return service_fail(error, e == EACCES ? MOUNT_USAGE : MOUNT_FAILED, -e,
+                            "cannot look at the mountpoint %s: %s; give another", mountpoint, strerror(e));
+    if (!S_ISDIR(st->st_mode))
+        return service_fail(error, MOUNT_FAILED, -ENOTDIR, "the mountpoint %s is not a folder; give one",
+                            mountpoint);
+    if (is_mount_root(mountpoint))
+        return service_fail(error, MOUNT_FAILED, -EBUSY,
+                            "something is mounted at %s already; unmount it or give another mountpoint",
+                            mountpoint);
+    return 0;
+}
+
+int mountpoint_take(const char *mountpoint, const char *store, char **ret_path, bool *ret_cleared,
+                    struct service_error *ret_error)
+{
+    struct stat st;
+    int e = probe(mountpoint, &st);
+    *ret_cleared = false;
+    for (int i = 0; is_dead_mount(e) && i < STALE_MOUNTS_MAX; i++) {
+        _cleanup_free_ char *absolute = path_absolute(mountpoint);
+        if (!absolute || mount_remove(absolute, true) < 0)
+            break;
+        *ret_cleared = true;
+        e = probe(mountpoint, &st);
+    }
+    int r = check_mountpoint(e, mountpoint, &st, ret_error);
+    if (r < 0)
+        return r;
+    _cleanup_free_ char *path = realpath(mountpoint, NULL);
+    if (!path)
+        return service_fail(ret_error, MOUNT_FAILED, -errno,
+                            "cannot look at the mountpoint %s: %s; give another", mountpoint,
+                            strerror(errno));
+    if (is_inside(path, store) || is_inside(store, path))
+        return service_fail(
+            ret_error, MOUNT_USAGE, -EINVAL,
+            "store %s and mountpoint %s must not be the same, nor one inside the other; give another", store,
+            path);
+    r = check_fuse(ret_error);
+    if (r < 0)
+        return r;
+    *ret_path = path;
+    path = NULL;
+    return 0;
+}
+
+/* Whether the link /proc/PID/NAME points to `mountpoint` or below. Does not touch the filesystem there. */
+static bool link_is_inside(const char *link, const char *mountpoint)
+{
+    char target[PATH_MAX];
+    ssize_t n = readlink(link, target, sizeof target - 1);
+    if (n < 0)
+        return false;
+    target[n] = '\0';
+    return is_inside(target, mountpoint);
+}
+
+static bool holds_descriptor(const char *pid, const char *mountpoint)
+{
+    _cleanup_free_ char *folder = xasprintf("/proc/%s/fd", pid);
+    DIR *dir = opendir(folder);
+    bool found = false;
+    for (struct dirent *e; dir && !found && (e = readdir(dir));) {
+        _cleanup_free_ char *link = xasprintf("%s/%s", folder, e->d_name);
+        found = link_is_inside(link, mountpoint);
+    }
+    if (dir)
+        (void)closedir(dir);
+    return found;
+}
+
+static bool holds_mapping(const char *pid, const char *mountpoint)
+{
+    _cleanup_free_ char *path = xasprintf("/proc/%s/maps", pid);
+    FILE *f = fopen(path, "re");
+    _cleanup_free_ char *line = NULL;
+    size_t room = 0;
+    bool found = false;
+    while (f && !found && getline(&line, &room, f) > 0) {
+        char *name = strchr(line, '/');
+        if (name)
+            name[strcspn(name, "\n")] = '\0';
+        found = name && is_inside(name, mountpoint);
+    }
+    if (f)
+        (void)fclose(f);
+    return found;
+}
+
+static const char *how_held(const char *pid, const char *mountpoint)
+{
+    static const char *const links[][2] = {{"cwd", "has its working folder there"},
+                                           {"root", "has its root there"},
+                                           {"exe", "runs a program from there"}};
+    for (size_t i = 0; i < ARRAY_LEN(links); i++) {
+        _cleanup_free_ char *link = xasprintf("/proc/%s/%s", pid, links[i][0]);
+        if (link_is_inside(link, mountpoint))
+            return links[i][1];
+    }
+    if (holds_descriptor(pid, mountpoint))
+        return "has files open there";
+    return holds_mapping(pid, mountpoint) ? "has files mapped there" : NULL;
+}
+
+static void print_holder(const char *pid, const char *how, FILE *out)
+{
+    _cleanup_free_ char *path = xasprintf("/proc/%s/comm", pid);
+    FILE *f = fopen(path, "re");
+    char name[64] = "?";
+    if (f) {
+        if (!fgets(name, sizeof name, f))
+            name[0] = '\0';
+        (void)fclose(f);
+    }
+    name[strcspn(name, "\n")] = '\0';
+    (void)fprintf(out, "  process %s (%s) %s\n", pid, name, how);
+}
+
+unsigned print_holders(const char *mountpoint, FILE *out)
+{
+    DIR *proc = opendir("/proc");
+    unsigned count = 0;
+    for (struct dirent *e; proc && (e = readdir(proc));) {
+        if (!isdigit((unsigned char)e->d_name[0]))
+            continue;
+        const char *how = how_held(e->d_name, mountpoint);
+        if (!how)
+            continue;
+        print_holder(e->d_name, how, out);
+        count++;
+    }
+    if (proc)
+        (void)closedir(proc);
+    return count;
+}

@@ -1,0 +1,49 @@
+/* Mounts of CairnFS as the kernel lists them, and what is done with a mountpoint. None of it waits for a
+ * daemon, except where said. */
+#pragma once
+
+#include <stdio.h>
+#include <sys/types.h>
+
+#include "base/base.h"
+#include "daemon/service.h"
+
+#define CAIRN_FSTYPE "fuse.cairnfs"
+
+struct mount_entry {
+    char *mountpoint;
+    char *store;
+    dev_t device;
+};
+
+struct mount_list {
+    struct mount_entry *entries; /* in the order of mounting: of two on one mountpoint the later is seen */
+    size_t count;
+};
+
+/* Reads a file in the format of /proc/self/mountinfo; keeps the mounts of CairnFS. */
+CAIRN_MUST_CHECK int mounts_read(const char *path, struct mount_list *ret);
+void mounts_done(struct mount_list *list);
+
+/* The mount at `path`, or NULL. The path may be relative; a mountpoint of a dead daemon is found, too. */
+const struct mount_entry *mounts_find(const struct mount_list *list, const char *path);
+const struct mount_entry *mounts_find_device(const struct mount_list *list, dev_t device);
+
+/* Absolute, without "." and ".." and double slashes; symbolic links stay. Caller frees; NULL without a
+ * working folder. */
+char *path_absolute(const char *path);
+
+/* Checks that `mountpoint` and /dev/fuse can be used, and clears a dead daemon's mount (*ret_cleared).
+ * `store` is resolved. *ret_path is absolute and without symbolic links; caller frees. */
+CAIRN_MUST_CHECK int mountpoint_take(const char *mountpoint, const char *store, char **ret_path,
+                                     bool *ret_cleared, struct service_error *ret_error);
+
+/* Whether the daemon of the mount there is dead. Asks the filesystem. */
+bool mount_is_dead(const char *mountpoint);
+
+/* Unmounts: as root directly, else through fusermount3. `lazy`: even while in use. -EBUSY, -EPERM, -EINVAL.
+ */
+CAIRN_MUST_CHECK int mount_remove(const char *mountpoint, bool lazy);
+
+/* Prints who keeps `mountpoint` busy, as far as we may look; returns how many. */
+unsigned print_holders(const char *mountpoint, FILE *out);

@@ -1,0 +1,152 @@
+#include <getopt.h>
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "cli/cli.h"
+#include "cli/horizon.h"
+#include "cli/mounts.h"
+#include "daemon/control.h"
+#include "daemon/lifecycle.h"
+
+#define UNMOUNT_TRIES 10 /* a process that ends, or a reader of /proc, may hold a mount for some ms */
+#define UNMOUNT_PAUSE_MS 100
+
+/* The daemon is dead: what it had not carried is in the stage, and the next mount finds it. */
+static int remove_dead(const struct mount_entry *mount)
+{
+    int r = mount_remove(mount->mountpoint, true);
+    if (r < 0) {
+        complain("umount", "cannot clear the mount of a dead daemon from %s: %s; try as root",
+                 mount->mountpoint, strerror(-r));
+        return CLI_FAILED;
+    }
+    complain(
+        "umount",
+        "the daemon of %s was dead already; mount store %s again to recover what it had not carried to NVMe",
+        mount->mountpoint, mount->store);
+    return CLI_OK;
+}
+
+static int drain(const struct mount_entry *mount, int64_t deadline)
+{
+    struct horizon_goal goal = {.store = mount->store};
+    cJSON *reply = NULL;
+    uint64_t left = 0;
+    if (ask_daemon("umount", mount->store, "drain", NULL, &reply) < 0)
+        return CLI_FAILED;
+    bool known = control_get_u64(reply, "seq", &goal.seq);
+    cJSON_Delete(reply);
+    if (!known) {
+        complain("umount", "store %s: %s", mount->store, daemon_trouble(-EBADMSG));
+        return CLI_FAILED;
+    }
+    int code = horizon_wait("umount", &goal, 1, deadline, &left);
+    if (code == CLI_NOT_MET)
+        complain(
+            "umount",
+            "the time is up and %s are not on NVMe yet; %s stays mounted: try again with a longer --timeout",
+            human_bytes(left).text, mount->mountpoint);
+    return code;
+}
+
+static int fail_busy(const struct mount_entry *mount)
+{
+    complain("umount", "%s is in use; end what uses it, then try again (all is on NVMe)", mount->mountpoint);
+    unsigned holders = print_holders(mount->mountpoint, stderr);
+    if (holders == 0)
+        (void)fprintf(stderr, "  no process that %s holds it\n",
+                      geteuid() == 0 ? "is visible here" : "you may look at (root may see more)");
+    return CLI_FAILED;
+}
+
+static int unmount(const struct mount_entry *mount)
+{
+    int r = chdir("/") < 0 ? -errno : -EBUSY; /* our own working folder may be in the mount */
+    for (int i = 0; r == -EBUSY && i < UNMOUNT_TRIES; i++) {
+        if (i > 0 && !horizon_sleep_ms(UNMOUNT_PAUSE_MS))
+            return CLI_INTERRUPTED;
+        r = mount_remove(mount->mountpoint, false);
+    }
+    if (r == -EBUSY)
+        return fail_busy(mount);
+    if (r < 0)
+        complain("umount", "cannot unmount %s: %s; try as root or as the user who mounted it",
+                 mount->mountpoint, strerror(-r));
+    return r < 0 ? CLI_FAILED : CLI_OK;
+}
+
+/* The store can be mounted, moved or copied only once the daemon is gone. */
+static int await_end(const struct mount_entry *mount, int64_t deadline)
+{
+    pid_t pid = 0;
+    int held;
+    while ((held = store_lock_holder(mount->store, &pid)) == 1) {
+        if (clock_monotonic_ns() >= deadline) {
+            complain("umount", "unmounted, but the daemon (pid %d) has not ended yet; its log may say why",
+                     (int)pid);
+            return CLI_NOT_MET;
+        }
+        if (!horizon_sleep_ms(20))
+            return CLI_INTERRUPTED;
+    }
+    if (held < 0) {
+        complain("umount", "unmounted, but cannot see whether the daemon has ended: %s", strerror(-held));
+        return CLI_FAILED;
+    }
+    return CLI_OK;
+}
+
+static int umount_one(const struct mount_entry *mount, int64_t timeout_ns)
+{
+    int64_t deadline = horizon_deadline(timeout_ns);
+    pid_t pid;
+    /* A store that is not to be seen from here has no lock either, though its daemon may be well. */
+    if (store_lock_holder(mount->store, &pid) == 0 && mount_is_dead(mount->mountpoint))
+        return remove_dead(mount);
+    int code = drain(mount, deadline);
+    if (code == CLI_OK)
+        code = unmount(mount);
+    if (code == CLI_OK)
+        code = await_end(mount, deadline);
+    return code;
+}
+
+static int parse_arguments(const struct verb *verb, int argc, char **argv, int64_t *ret_timeout_ns)
+{
+    static const struct option flags[] = {{"timeout", required_argument, NULL, 't'}, {0}};
+    int found;
+    opterr = 0;
+    optind = 1;
+    while ((found = getopt_long(argc, argv, ":t:", flags, NULL)) != -1) {
+        if (found != 't')
+            return complain_option(verb, found, argv);
+        if (parse_duration(optarg, ret_timeout_ns) < 0)
+            return complain_usage(verb, "--timeout '%s' is no time; give one such as 10s or 5m", optarg);
+    }
+    if (argc - optind != 1)
+        return complain_usage(verb, "one MOUNTPOINT is needed; run: cairn umount %s", verb->synopsis);
+    return 0;
+}
+
+int verb_umount(const struct verb *verb, int argc, char **argv)
+{
+    int64_t timeout_ns = -1;
+    int code = parse_arguments(verb, argc, argv, &timeout_ns);
+    if (code != 0)
+        return code;
+    struct mount_list list;
+    int r = mounts_read("/proc/self/mountinfo", &list);
+    if (r < 0) {
+        complain(verb->name, "cannot read /proc/self/mountinfo: %s; is /proc mounted?", strerror(-r));
+        return CLI_FAILED;
+    }
+    const struct mount_entry *mount = mounts_find(&list, argv[optind]);
+    horizon_catch_interrupts();
+    if (mount)
+        code = umount_one(mount, timeout_ns);
+    else
+        code =
+            complain_usage(verb, "%s is no mountpoint of CairnFS; 'cairn status' lists them", argv[optind]);
+    mounts_done(&list);
+    return code;
+}

@@ -1,0 +1,129 @@
+#include <getopt.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include "cli/cli.h"
+#include "cli/horizon.h"
+#include "cli/mounts.h"
+#include "daemon/control.h"
+#include "daemon/options.h"
+
+struct wait_request {
+    const char *level;
+    int64_t timeout_ns;
+    struct mount_list mounts;
+    struct horizon_goal *goals; /* one a store, as much as the paths of that store need together */
+    size_t goal_count;
+};
+
+static struct horizon_goal *goal_of(struct wait_request *request, char *store)
+{
+    for (size_t i = 0; i < request->goal_count; i++)
+        if (strcmp(request->goals[i].store, store) == 0)
+            return &request->goals[i];
+    request->goals = xrealloc(request->goals, (request->goal_count + 1) * sizeof *request->goals);
+    request->goals[request->goal_count] = (struct horizon_goal){.store = store};
+    return &request->goals[request->goal_count++];
+}
+
+/* Asks what the horizon must reach for the inode. */
+static int add_need(struct wait_request *request, const struct mount_entry *mount, uint64_t ino)
+{
+    cJSON *ask = cJSON_CreateObject();
+    cJSON *reply = NULL;
+    uint64_t seq = 0, bytes = 0;
+    control_add_u64(ask, "ino", ino);
+    (void)cJSON_AddStringToObject(ask, "level", request->level);
+    if (ask_daemon("wait", mount->store, "need", ask, &reply) < 0)
+        return CLI_FAILED;
+    bool known = control_get_u64(reply, "seq", &seq);
+    (void)control_get_u64(reply, "bytes", &bytes);
+    cJSON_Delete(reply);
+    if (!known) {
+        complain("wait", "store %s: %s", mount->store, daemon_trouble(-EBADMSG));
+        return CLI_FAILED;
+    }
+    struct horizon_goal *goal = goal_of(request, mount->store);
+    goal->seq = max_u64(goal->seq, seq);
+    goal->bytes += bytes;
+    return CLI_OK;
+}
+
+static int add_path(const struct verb *verb, struct wait_request *request, const char *path)
+{
+    struct stat st;
+    if (stat(path, &st) < 0) {
+        complain(verb->name, "cannot look at %s: %s; give a file or folder on a mount of CairnFS", path,
+                 strerror(errno));
+        return errno == ENOENT || errno == ENOTDIR ? CLI_USAGE : CLI_FAILED;
+    }
+    const struct mount_entry *mount = mounts_find_device(&request->mounts, st.st_dev);
+    if (!mount)
+        return complain_usage(verb, "%s is not on a mount of CairnFS; 'cairn status' lists them", path);
+    if (strcmp(request->level, "stage") == 0)
+        return CLI_OK; /* what can be seen is in the stage, or further */
+    return add_need(request, mount, st.st_ino);
+}
+
+static int check_level(const struct verb *verb, const char *level)
+{
+    if (strcmp(level, "remote") == 0)
+        return complain_usage(verb, "--level remote: no remote is configured; use --level nvme");
+    if (strcmp(level, "nvme") != 0 && strcmp(level, "stage") != 0)
+        return complain_usage(verb, "--level '%s' is not known; use stage or nvme", level);
+    return 0;
+}
+
+static int parse_arguments(const struct verb *verb, struct wait_request *request, int argc, char **argv)
+{
+    static const struct option flags[] = {
+        {"level", required_argument, NULL, 'l'}, {"timeout", required_argument, NULL, 't'}, {0}};
+    int found;
+    opterr = 0;
+    optind = 1;
+    while ((found = getopt_long(argc, argv, ":l:t:", flags, NULL)) != -1) {
+        if (found == 'l')
+            request->level = optarg;
+        else if (found != 't')
+            return complain_option(verb, found, argv);
+        else if (parse_duration(optarg, &request->timeout_ns) < 0)
+            return complain_usage(verb, "--timeout '%s' is no time; give one such as 10s or 5m", optarg);
+    }
+    if (argc == optind)
+        return complain_usage(verb, "a PATH is needed; run: cairn wait %s", verb->synopsis);
+    return check_level(verb, request->level);
+}
+
+static int wait_for_paths(const struct verb *verb, struct wait_request *request, char **paths)
+{
+    int64_t deadline = horizon_deadline(request->timeout_ns);
+    uint64_t left = 0;
+    for (; *paths; paths++) {
+        int code = add_path(verb, request, *paths);
+        if (code != CLI_OK)
+            return code;
+    }
+    int code = horizon_wait(verb->name, request->goals, request->goal_count, deadline, &left);
+    if (code == CLI_NOT_MET)
+        complain(verb->name, "the time is up and %s are not on NVMe yet; wait longer or see 'cairn status'",
+                 human_bytes(left).text);
+    return code;
+}
+
+int verb_wait(const struct verb *verb, int argc, char **argv)
+{
+    struct wait_request request = {.level = "nvme", .timeout_ns = -1};
+    int code = parse_arguments(verb, &request, argc, argv);
+    if (code != 0)
+        return code;
+    int r = mounts_read("/proc/self/mountinfo", &request.mounts);
+    if (r < 0) {
+        complain(verb->name, "cannot read /proc/self/mountinfo: %s; is /proc mounted?", strerror(-r));
+        return CLI_FAILED;
+    }
+    horizon_catch_interrupts();
+    code = wait_for_paths(verb, &request, argv + optind);
+    free(request.goals);
+    mounts_done(&request.mounts);
+    return code;
+}

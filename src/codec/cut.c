@@ -1,0 +1,289 @@
+#include "codec/cut.h"
+
+#include "codec/content.h"
+#include "codec/tensors.h"
+#include "format/chunk.h"
+#include "format/le.h"
+
+enum kind {
+    KIND_UNKNOWN = 0,
+    KIND_PLAIN,
+    KIND_SAFETENSORS,
+    KIND_ZIP_BOOKKEEPING, /* a zip; the last border is not within a tensor */
+    KIND_ZIP_TENSOR, /* a zip; the last border is within the tensor that begins at `anchor`, or begins it */
+};
+
+/* What torch writes behind an entry's data: "PK\7\8", crc32, and both sizes in 4 or in 8 bytes each. */
+#define DESCRIPTOR 0x08074b50u
+#define DESCRIPTOR_LEN 16u
+#define DESCRIPTOR64_LEN 24u
+
+struct cutter {
+    struct cut_state *state;
+    const struct cut_input *in;
+    struct content content;
+    uint64_t last; /* last border, or the start of the content */
+    uint64_t *borders;
+    size_t count, max;
+};
+
+void cut_state_done(struct cut_state *state)
+{
+    free(state->tensors);
+    *state = (struct cut_state){0};
+}
+
+static void emit(struct cutter *c, uint64_t at)
+{
+    check(at > c->last && at <= c->content.end && at - c->last <= CHUNK_SIZE_MAX && c->count < c->max);
+    c->borders[c->count++] = c->last = at;
+}
+
+/* Borders of the grid up to and with `upto`. A chunk that content of an earlier call began is never longer
+ * for it. */
+static void grid(struct cutter *c, uint64_t upto)
+{
+    for (;;) {
+        uint64_t next =
+            c->state->anchor + ((c->last - c->state->anchor) / CHUNK_SIZE_MAX + 1) * CHUNK_SIZE_MAX;
+        if (next > upto)
+            return;
+        emit(c, next);
+    }
+}
+
+/* A border at `at`, where a new grid begins. */
+static void anchor(struct cutter *c, uint64_t at)
+{
+    grid(c, at);
+    if (at > c->last)
+        emit(c, at);
+    c->state->anchor = at;
+}
+
+static void finish(struct cutter *c)
+{
+    grid(c, c->content.end);
+    if (c->content.end > c->last)
+        emit(c, c->content.end);
+}
+
+static bool descriptor_at(struct cutter *c, uint64_t at, uint64_t data_len, bool wide)
+{
+    uint8_t p[DESCRIPTOR64_LEN];
+    size_t len = wide ? DESCRIPTOR64_LEN : DESCRIPTOR_LEN;
+    if (at < c->content.start || content_copy(&c->content, at, p, len) != len || get_le32(p) != DESCRIPTOR)
+        return false;
+    return wide ? get_le64(p + 8) == data_len : get_le32(p + 8) == data_len;
+}
+
+/* End of the data that begin at `data`, of an entry that the marker at `next` follows. */
+static uint64_t entry_end(struct cutter *c, uint64_t data, uint64_t next)
+{
+    for (int wide = 0; wide < 2; wide++) {
+        uint64_t len = wide ? DESCRIPTOR64_LEN : DESCRIPTOR_LEN;
+        if (next >= data + len && descriptor_at(c, next - len, next - len - data, wide))
+            return next - len;
+    }
+    return next;
+}
+
+/* Nothing is known of markers from here on. */
+static uint64_t scan_end(const struct cutter *c)
+{
+    if (c->in->is_last)
+        return c->content.end;
+    uint64_t len = c->content.end - c->content.start;
+    return c->content.end - min_u64(len, MARKER_LEN - 1);
+}
+
+enum entry { ENTRY_NONE, ENTRY_SMALL, ENTRY_TENSOR, ENTRY_HOLD };
+
+/* What the entry is whose header lies at `m`: its length shows in where the next header lies. */
+static enum entry judge_entry(struct cutter *c, const struct marker *m)
+{
+    uint64_t limit = m->data + CUT_SEGMENT_MIN + DESCRIPTOR64_LEN;
+    uint64_t end = c->content.end;
+    struct marker next;
+    if (content_find_marker(&c->content, m->at + 1, limit, &next)) {
+        if (next.at < m->data)
+            return ENTRY_NONE;
+        end = entry_end(c, m->data, next.at);
+    } else if (scan_end(c) < limit && !c->in->is_last) {
+        return ENTRY_HOLD;
+    }
+    if (end < m->data)
+        return ENTRY_NONE;
+    return end - m->data >= CUT_SEGMENT_MIN ? ENTRY_TENSOR : ENTRY_SMALL;
+}
+
+/* Goes over the header of an entry outside of a tensor. False: it cannot be judged yet. */
+static bool cut_entry(struct cutter *c, const struct marker *m)
+{
+    grid(c, m->at);
+    if (m->data == 0)
+        return true;
+    enum entry entry = judge_entry(c, m);
+    if (entry == ENTRY_HOLD)
+        return false;
+    if (entry == ENTRY_NONE)
+        return true;
+    if (entry == ENTRY_TENSOR) {
+        anchor(c, m->data);
+        c->state->kind = KIND_ZIP_TENSOR;
+        return true;
+    }
+    grid(c, m->data);
+    if (m->data - c->last >= CUT_WRITE_MIN)
+        anchor(c, m->data);
+    return true;
+}
+
+static void cut_zip(struct cutter *c)
+{
+    uint64_t from = c->content.start;
+    struct marker m;
+    while (content_find_marker(&c->content, from, c->content.end, &m)) {
+        if (c->state->kind == KIND_ZIP_TENSOR) {
+            anchor(c, entry_end(c, c->state->anchor, m.at));
+            c->state->kind = KIND_ZIP_BOOKKEEPING;
+        }
+        if (!cut_entry(c, &m))
+            return;
+        from = c->state->kind == KIND_ZIP_TENSOR ? m.data : m.at + 1;
+    }
+    if (c->in->is_last) {
+        finish(c);
+        return;
+    }
+    /* The descriptor of a tensor that ends may lie before a header of which only a part is there. */
+    uint64_t known = scan_end(c), tail = c->state->kind == KIND_ZIP_TENSOR ? DESCRIPTOR64_LEN + 1 : 0;
+    grid(c, known > tail ? known - tail : 0);
+}
+
+static void cut_safetensors(struct cutter *c)
+{
+    struct cut_state *s = c->state;
+    size_t i = 0;
+    for (; i < s->tensor_count && s->tensors[i] <= c->content.end; i++)
+        anchor(c, s->tensors[i]);
+    s->tensor_count -= i;
+    if (i && s->tensor_count)
+        memmove(s->tensors, s->tensors + i, s->tensor_count * sizeof *s->tensors);
+    if (c->in->is_last)
+        finish(c);
+    else
+        grid(c, c->content.end);
+}
+
+enum write { WRITE_SMALL, WRITE_COPY, WRITE_LARGE, WRITE_HOLD };
+
+/* `before`: length of the write before. */
+static enum write judge_write(uint64_t len, uint64_t before, bool whole)
+{
+    bool may_copy = before >= CUT_WRITE_MIN && before < CHUNK_SIZE_MAX;
+    if (!whole && (len < CUT_WRITE_MIN || (may_copy && len <= before)))
+        return WRITE_HOLD;
+    if (len < CUT_WRITE_MIN)
+        return WRITE_SMALL;
+    return may_copy && len == before ? WRITE_COPY : WRITE_LARGE;
+}
+
+/* Goes over the border between the write that began at `previous` and that at write_starts[i]. False: hold.
+ */
+static bool cut_write(struct cutter *c, uint64_t previous, size_t i)
+{
+    const struct cut_input *in = c->in;
+    uint64_t start = in->write_starts[i], before = start - previous;
+    bool whole = i + 1 < in->write_count || in->is_last;
+    uint64_t end = i + 1 < in->write_count ? in->write_starts[i + 1] : c->content.end;
+    enum write kind = judge_write(end - start, before, whole);
+    if (kind == WRITE_LARGE || (kind == WRITE_SMALL && before >= CUT_WRITE_MIN))
+        anchor(c, start);
+    else
+        grid(c, start);
+    return kind != WRITE_HOLD;
+}
+
+static void cut_plain(struct cutter *c)
+{
+    const struct cut_input *in = c->in;
+    uint64_t previous = c->state->write_start;
+    size_t i = 0;
+    while (i < in->write_count && in->write_starts[i] <= previous)
+        i++;
+    bool hold = false;
+    for (; i < in->write_count && !hold; i++) {
+        check(in->write_starts[i] < c->content.end && in->write_starts[i] > previous);
+        hold = !cut_write(c, previous, i);
+        previous = in->write_starts[i];
+    }
+    if (in->is_last)
+        finish(c);
+    else if (!hold)
+        grid(c, c->content.end);
+    for (i = 0; i < in->write_count && in->write_starts[i] < c->last; i++)
+        c->state->write_start = max_u64(c->state->write_start, in->write_starts[i]);
+}
+
+/* False: too little is there to tell. */
+static bool begin_zip(struct cutter *c, const uint8_t *first, size_t len)
+{
+    static const uint8_t signature[4] = {'P', 'K', 3, 4};
+    struct marker m;
+    if (len < MARKER_LEN)
+        return c->in->is_last || memcmp(first, signature, min_u64(len, sizeof signature)) != 0;
+    if (content_find_marker(&c->content, 0, 1, &m) && m.data > 0)
+        c->state->kind = KIND_ZIP_BOOKKEEPING;
+    return true;
+}
+
+static bool begin_safetensors(struct cutter *c, const uint8_t *first, size_t len)
+{
+    if (len < 9)
+        return c->in->is_last;
+    size_t header_len = tensors_header_len(first);
+    if (header_len == 0)
+        return true;
+    if (c->content.end < header_len)
+        return c->in->is_last;
+    _cleanup_free_ uint8_t *header = xmalloc(header_len);
+    check(content_copy(&c->content, 0, header, header_len) == header_len);
+    tensors_parse(header, header_len, &c->state->tensors, &c->state->tensor_count);
+    c->state->kind = KIND_SAFETENSORS;
+    return true;
+}
+
+/* Finds out what the file is by how it begins. False: too little is there to tell. */
+static bool begin(struct cutter *c)
+{
+    uint8_t first[MARKER_LEN];
+    size_t len = c->content.start == 0 ? content_copy(&c->content, 0, first, sizeof first) : 0;
+    if (c->content.start == 0) {
+        if (!begin_zip(c, first, len))
+            return false;
+        if (c->state->kind == KIND_UNKNOWN && !begin_safetensors(c, first, len))
+            return false;
+    }
+    if (c->state->kind == KIND_UNKNOWN)
+        c->state->kind = KIND_PLAIN;
+    c->state->anchor = c->state->write_start = c->content.start;
+    return true;
+}
+
+size_t cut_chunks(struct cut_state *state, const struct cut_input *in, uint64_t *borders, size_t borders_max)
+{
+    struct cutter c = {.state = state, .in = in, .last = in->offset, .borders = borders, .max = borders_max};
+    content_init(&c.content, in->iov, in->iov_count, in->offset);
+    check(borders_max >= (c.content.end - c.content.start) / 512 + 16);
+    if (state->kind == KIND_UNKNOWN && !begin(&c))
+        return 0;
+    check(state->anchor <= in->offset);
+    if (state->kind == KIND_PLAIN)
+        cut_plain(&c);
+    else if (state->kind == KIND_SAFETENSORS)
+        cut_safetensors(&c);
+    else
+        cut_zip(&c);
+    return c.count;
+}

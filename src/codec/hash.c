@@ -1,0 +1,30 @@
+#include "codec/hash.h"
+
+#include <blake3.h>
+
+_Static_assert(HASH_LEN == BLAKE3_OUT_LEN, "whole BLAKE3 output");
+_Static_assert(sizeof(struct chunk_key) == BLAKE3_KEY_LEN, "a chunk key is a BLAKE3 key");
+
+static void update(blake3_hasher *h, const struct iovec *iov, size_t iov_count)
+{
+    for (size_t i = 0; i < iov_count; i++)
+        blake3_hasher_update(h, iov[i].iov_base, iov[i].iov_len);
+}
+
+struct chunk_name hash_chunk(const struct chunk_key *key, const struct iovec *iov, size_t iov_count)
+{
+    struct chunk_name name;
+    blake3_hasher h;
+    blake3_hasher_init_keyed(&h, key->bytes);
+    update(&h, iov, iov_count);
+    blake3_hasher_finalize(&h, name.bytes, sizeof name.bytes);
+    return name;
+}
+
+void hash_parts(const struct iovec *iov, size_t iov_count, uint8_t ret_hash[HASH_LEN])
+{
+    blake3_hasher h;
+    blake3_hasher_init(&h);
+    update(&h, iov, iov_count);
+    blake3_hasher_finalize(&h, ret_hash, HASH_LEN);
+}

@@ -1,0 +1,383 @@
+#include "daemon/control.h"
+
+#include <fcntl.h>
+#include <math.h>
+#include <poll.h>
+#include <stdio.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/pool.h"
+
+#define CONTROL_THREADS 4
+#define CONTROL_BACKLOG 32
+#define MESSAGE_TIMEOUT_MS                                                                                   \
+    2000 /* for one message of a client; a slow one must not hold a thread for longer */
+#define EXACT_DOUBLE_MAX (1ull << 53)
+#define EXACT_PRINT_MAX 999999999999999ull /* cJSON prints 15 digits where that is about the same */
+
+struct control {
+    cJSON *(*handle)(const cJSON *request, void *arg);
+    void *arg;
+    int folder_fd; /* O_PATH of the store */
+    int listen_fd;
+    int stop_fd; /* eventfd; readable: end */
+    unsigned thread_count;
+    pthread_t threads[CONTROL_THREADS];
+};
+
+/* Received bytes that were not handed out yet. */
+struct reader {
+    char *buf;
+    size_t room, len;
+};
+
+/* A socket's path has room for 107 bytes only, a store's path may be longer: go through the open folder. */
+static struct sockaddr_un socket_address(int folder_fd)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    (void)snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/control", folder_fd);
+    return address;
+}
+
+static int64_t deadline_in(int timeout_ms)
+{
+    return timeout_ms < 0 ? INT64_MAX : clock_monotonic_ns() + (int64_t)timeout_ms * 1000000;
+}
+
+/* Waits until `fd` is ready for `events`. -ETIMEDOUT; -ESHUTDOWN where `stop_fd` (-1: none) says so. */
+static int wait_ready(int fd, short events, int stop_fd, int64_t deadline)
+{
+    for (;;) {
+        struct pollfd fds[2] = {{.fd = fd, .events = events}, {.fd = stop_fd, .events = POLLIN}};
+        int64_t left_ms = deadline == INT64_MAX ? -1 : (deadline - clock_monotonic_ns() + 999999) / 1000000;
+        if (deadline != INT64_MAX && left_ms <= 0)
+            return -ETIMEDOUT;
+        int n = poll(fds, 2, left_ms > 1000000 ? 1000000 : (int)left_ms);
+        if (n < 0 && errno != EINTR)
+            return -errno;
+        if (n > 0 && fds[1].revents)
+            return -ESHUTDOWN;
+        if (n > 0 && fds[0].revents)
+            return 0;
+    }
+}
+
+static int send_all(int fd, const char *buf, size_t len, int stop_fd, int64_t deadline)
+{
+    while (len > 0) {
+        ssize_t n = send(fd, buf, len, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n < 0 && errno == EAGAIN) {
+            int r = wait_ready(fd, POLLOUT, stop_fd, deadline);
+            if (r < 0)
+                return r;
+            continue;
+        }
+        if (n < 0 && errno != EINTR)
+            return -errno;
+        if (n > 0) {
+            buf += n;
+            len -= (size_t)n;
+        }
+    }
+    return 0;
+}
+
+/* Receives what is there, at least one byte, with a NUL after it. -ENODATA at the end of the stream,
+ * -EMSGSIZE where the buffer may not grow any further. */
+static int receive_some(int fd, struct reader *reader, size_t max, int stop_fd, int64_t deadline)
+{
+    if (reader->len == max)
+        return -EMSGSIZE;
+    if (reader->room - reader->len < 2) {
+        reader->room = min_u64(max_u64(reader->room * 2, 4096), max + 1);
+        reader->buf = xrealloc(reader->buf, reader->room);
+    }
+    for (;;) {
+        ssize_t n = recv(fd, reader->buf + reader->len, reader->room - reader->len - 1, MSG_DONTWAIT);
+        if (n > 0) {
+            reader->len += (size_t)n;
+            reader->buf[reader->len] = '\0';
+            return 0;
+        }
+        if (n == 0)
+            return -ENODATA;
+        if (errno == EINTR)
+            continue;
+        if (errno != EAGAIN)
+            return -errno;
+        int r = wait_ready(fd, POLLIN, stop_fd, deadline);
+        if (r < 0)
+            return r;
+    }
+}
+
+/* Receives one line of at most `max` bytes; its length without the newline. -ENODATA: the stream ended
+ * between lines; -EBADMSG: within one. */
+static int receive_line(int fd, struct reader *reader, size_t max, int stop_fd, int64_t deadline,
+                        size_t *ret_len)
+{
+    size_t searched = 0;
+    for (;;) {
+        char *newline =
+            reader->len > searched ? memchr(reader->buf + searched, '\n', reader->len - searched) : NULL;
+        if (newline) {
+            *ret_len = (size_t)(newline - reader->buf);
+            return 0;
+        }
+        searched = reader->len;
+        int r = receive_some(fd, reader, max, stop_fd, deadline);
+        if (r == -ENODATA && reader->len > 0)
+            return -EBADMSG;
+        if (r < 0)
+            return r;
+    }
+}
+
+static void drop_line(struct reader *reader, size_t line_len)
+{
+    reader->len -= line_len + 1;
+    memmove(reader->buf, reader->buf + line_len + 1, reader->len);
+}
+
+static int send_object(int fd, const cJSON *object, int stop_fd, int64_t deadline)
+{
+    _cleanup_free_ char *text = cJSON_PrintUnformatted(object);
+    if (!text)
+        return -ENOMEM;
+    size_t len = strlen(text);
+    text[len] = '\n'; /* in place of the NUL */
+    return send_all(fd, text, len + 1, stop_fd, deadline);
+}
+
+static cJSON *parse_object(const char *text, size_t len)
+{
+    const char *end = NULL;
+    /* cJSON takes a NUL for a blank. */
+    cJSON *object = memchr(text, '\0', len) ? NULL : cJSON_ParseWithLengthOpts(text, len, &end, false);
+    while (object && end < text + len && strchr(" \t\r", *end))
+        end++;
+    if (cJSON_IsObject(object) && end == text + len)
+        return object;
+    cJSON_Delete(object);
+    return NULL;
+}
+
+static bool peer_is_allowed(int fd)
+{
+    struct ucred peer;
+    socklen_t len = sizeof peer;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0)
+        return false;
+    return peer.uid == 0 || peer.uid == geteuid();
+}
+
+static int reply_error(struct control *control, int fd, int error, const char *text)
+{
+    cJSON *reply = control_error(error, text);
+    int r = send_object(fd, reply, control->stop_fd, deadline_in(MESSAGE_TIMEOUT_MS));
+    cJSON_Delete(reply);
+    return r;
+}
+
+/* Answers one request; negative where the connection is to be closed. */
+static int serve_request(struct control *control, int fd, struct reader *reader)
+{
+    size_t len;
+    int r = receive_line(fd, reader, CONTROL_REQUEST_MAX, control->stop_fd, deadline_in(MESSAGE_TIMEOUT_MS),
+                         &len);
+    if (r == -EMSGSIZE)
+        (void)reply_error(control, fd, EMSGSIZE, "request of more than 64 KiB");
+    else if (r == -EBADMSG)
+        (void)reply_error(control, fd, EBADMSG, "request without an end of line");
+    if (r < 0)
+        return r;
+    cJSON *request = parse_object(reader->buf, len);
+    drop_line(reader, len);
+    if (!request)
+        return reply_error(control, fd, EINVAL, "request is not a JSON object");
+    cJSON *reply = control->handle(request, control->arg);
+    cJSON_Delete(request);
+    check(reply != NULL);
+    r = send_object(fd, reply, control->stop_fd, deadline_in(MESSAGE_TIMEOUT_MS));
+    cJSON_Delete(reply);
+    return r;
+}
+
+static void serve_connection(struct control *control, int fd)
+{
+    struct reader reader = {0};
+    if (!peer_is_allowed(fd))
+        (void)reply_error(control, fd, EPERM, "only root and the user who mounted are answered");
+    else
+        while (serve_request(control, fd, &reader) == 0)
+            ;
+    free(reader.buf);
+}
+
+static void *control_run(void *arg)
+{
+    struct control *control = arg;
+    for (;;) {
+        int r = wait_ready(control->listen_fd, POLLIN, control->stop_fd, INT64_MAX);
+        if (r < 0)
+            return NULL;
+        _cleanup_close_ int fd = accept4(control->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd >= 0)
+            serve_connection(control, fd);
+        else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM)
+            (void)wait_ready(-1, 0, control->stop_fd, deadline_in(100)); /* accept would spin */
+    }
+}
+
+/* Binds and listens; the socket is for its owner only from the first moment on, since the store is. */
+static int open_listener(struct control *control)
+{
+    struct sockaddr_un address = socket_address(control->folder_fd);
+    if (unlinkat(control->folder_fd, "control", 0) < 0 && errno != ENOENT)
+        return -errno;
+    control->listen_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (control->listen_fd < 0)
+        return -errno;
+    if (bind(control->listen_fd, (struct sockaddr *)&address, sizeof address) < 0)
+        return -errno;
+    if (chmod(address.sun_path, 0600) < 0 || listen(control->listen_fd, CONTROL_BACKLOG) < 0)
+        return -errno;
+    return 0;
+}
+
+int control_start(const char *store, cJSON *(*handle)(const cJSON *request, void *arg), void *arg,
+                  struct control **ret)
+{
+    struct control *control = xcalloc(1, sizeof *control);
+    control->handle = handle;
+    control->arg = arg;
+    control->listen_fd = control->stop_fd = -1;
+    control->folder_fd = open(store, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    int r = control->folder_fd < 0 ? -errno : 0;
+    if (r == 0 && (control->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0)
+        r = -errno;
+    if (r == 0)
+        r = open_listener(control);
+    for (unsigned i = 0; r == 0 && i < CONTROL_THREADS; i++) {
+        r = thread_start(&control->threads[i], "cairn-control", control_run, control);
+        if (r == 0)
+            control->thread_count++;
+    }
+    if (r < 0) {
+        control_stop(control);
+        return r;
+    }
+    *ret = control;
+    return 0;
+}
+
+static void close_fd(int fd)
+{
+    if (fd >= 0)
+        (void)close(fd);
+}
+
+void control_stop(struct control *control)
+{
+    if (!control)
+        return;
+    if (control->stop_fd >= 0)
+        check(eventfd_write(control->stop_fd, 1) == 0);
+    for (unsigned i = 0; i < control->thread_count; i++)
+        (void)pthread_join(control->threads[i], NULL);
+    if (control->listen_fd >= 0)
+        (void)unlinkat(control->folder_fd, "control", 0);
+    close_fd(control->listen_fd);
+    close_fd(control->stop_fd);
+    close_fd(control->folder_fd);
+    free(control);
+}
+
+/* A full backlog answers EAGAIN at once and cannot be polled for. */
+static int connect_until(int fd, int folder_fd, int64_t deadline)
+{
+    struct sockaddr_un address = socket_address(folder_fd);
+    while (connect(fd, (struct sockaddr *)&address, sizeof address) < 0) {
+        if (errno != EAGAIN && errno != EINTR)
+            return -errno;
+        if (clock_monotonic_ns() >= deadline)
+            return -ETIMEDOUT;
+        (void)usleep(10000);
+    }
+    return 0;
+}
+
+int control_request(const char *store, const cJSON *request, int timeout_ms, cJSON **ret_reply)
+{
+    int64_t deadline = deadline_in(timeout_ms);
+    _cleanup_close_ int folder_fd = open(store, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (folder_fd < 0)
+        return -errno;
+    _cleanup_close_ int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return -errno;
+    int r = connect_until(fd, folder_fd, deadline);
+    if (r == 0)
+        r = send_object(fd, request, -1, deadline);
+    /* One that refuses us closes early, and its reason is still to be read. */
+    if (r < 0 && r != -EPIPE && r != -ECONNRESET)
+        return r;
+    struct reader reader = {0};
+    size_t len;
+    r = receive_line(fd, &reader, CONTROL_REPLY_MAX, -1, deadline, &len);
+    cJSON *reply = r == 0 ? parse_object(reader.buf, len) : NULL;
+    free(reader.buf);
+    if (r == -ENODATA)
+        return -ECONNRESET;
+    if (r < 0)
+        return r;
+    if (!reply)
+        return -EBADMSG;
+    *ret_reply = reply;
+    return 0;
+}
+
+cJSON *control_error(int error, const char *text)
+{
+    cJSON *object = cJSON_CreateObject();
+    (void)cJSON_AddStringToObject(object, "error", text);
+    (void)cJSON_AddNumberToObject(object, "errno", error);
+    return object;
+}
+
+void control_add_u64(cJSON *object, const char *name, uint64_t value)
+{
+    if (value <= EXACT_PRINT_MAX) {
+        (void)cJSON_AddNumberToObject(object, name, (double)value);
+        return;
+    }
+    char text[24];
+    (void)snprintf(text, sizeof text, "%llu", (unsigned long long)value);
+    (void)cJSON_AddStringToObject(object, name, text);
+}
+
+bool control_get_u64(const cJSON *object, const char *name, uint64_t *ret_value)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, name);
+    if (cJSON_IsNumber(item)) {
+        double value = item->valuedouble;
+        if (!(value >= 0 && value <= (double)EXACT_DOUBLE_MAX) || value != floor(value))
+            return false;
+        *ret_value = (uint64_t)value;
+        return true;
+    }
+    if (!cJSON_IsString(item))
+        return false;
+    const char *text = item->valuestring;
+    size_t len = strlen(text);
+    if (len == 0 || len > 20 || strspn(text, "0123456789") != len)
+        return false;
+    errno = 0;
+    *ret_value = strtoull(text, NULL, 10);
+    return errno == 0;
+}

@@ -1,0 +1,35 @@
+/* The control socket of a mounted store: STORE/control, 0600. One JSON object in a line is a request, one in
+ * a line the reply; a connection may carry several. Only root and the user that mounted are answered. */
+#pragma once
+
+#include <cjson/cJSON.h>
+
+#include "base/base.h"
+
+#define CONTROL_REQUEST_MAX (64 * KIB)
+#define CONTROL_REPLY_MAX (16 * MIB)
+
+struct control;
+
+/* Serves requests with `handle`, which returns a new object (never NULL) and is called from several threads
+ * at once. The caller holds STORE/lock: a socket that is there was left by a dead daemon and is replaced. */
+CAIRN_MUST_CHECK int control_start(const char *store, cJSON *(*handle)(const cJSON *request, void *arg),
+                                   void *arg, struct control **ret);
+
+/* Ends serving; no call of the handler is running any more on return. NULL is fine. */
+void control_stop(struct control *control);
+
+/* Sends one request and waits for its reply, at most `timeout_ms` (-1: no limit). -ENOENT or -ECONNREFUSED:
+ * nobody listens; -EACCES; -ETIMEDOUT; -ECONNRESET: the other side ended; -EBADMSG: no JSON object came.
+ * Caller frees with cJSON_Delete(). */
+CAIRN_MUST_CHECK int control_request(const char *store, const cJSON *request, int timeout_ms,
+                                     cJSON **ret_reply);
+
+/* {"error":text,"errno":error}; `error` is a positive errno. */
+cJSON *control_error(int error, const char *text);
+
+/* Numbers in JSON are doubles for many a reader: one of 16 digits or more travels as a string of digits. */
+void control_add_u64(cJSON *object, const char *name, uint64_t value);
+
+/* Reads what control_add_u64() wrote. False where there is none, or no whole number from 0 on. */
+bool control_get_u64(const cJSON *object, const char *name, uint64_t *ret_value);

@@ -1,0 +1,529 @@
+#include "daemon/lifecycle.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <libgen.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include "daemon/control.h"
+
+#define LOG_TAIL_MAX (64 * KIB)
+#define NOFILE_WANTED 65536
+
+int service_fail(struct service_error *error, int exit_code, int r, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    if (vasprintf(&error->text, fmt, ap) < 0)
+        error->text = NULL;
+    va_end(ap);
+    error->exit_code = exit_code;
+    return r;
+}
+
+static pid_t read_pid(int fd)
+{
+    char text[24] = "";
+    if (pread(fd, text, sizeof text - 1, 0) <= 0)
+        return 0;
+    return (pid_t)strtol(text, NULL, 10);
+}
+
+/* One try. -EAGAIN: the file was replaced between opening and locking it. */
+static int lock_once(const char *path, int *ret_fd, pid_t *ret_holder)
+{
+    _cleanup_close_ int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    struct stat held, named;
+    if (fd < 0)
+        return -errno;
+    if (fcntl(fd, F_OFD_SETLK, &whole) < 0) {
+        *ret_holder = read_pid(fd);
+        return errno == EAGAIN || errno == EACCES ? -EBUSY : -errno;
+    }
+    if (fstat(fd, &held) < 0 || stat(path, &named) < 0 || held.st_ino != named.st_ino)
+        return -EAGAIN;
+    char text[24];
+    int len = snprintf(text, sizeof text, "%d\n", (int)getpid());
+    /* On a full disk there may be no room for the number: it only makes a message better. */
+    if (ftruncate(fd, 0) < 0 || pwrite(fd, text, (size_t)len, 0) < 0)
+        log_debug("cannot write the process number to %s: %s", path, strerror(errno));
+    *ret_fd = take_fd(&fd);
+    return 0;
+}
+
+int store_lock(const char *store, int *ret_fd, pid_t *ret_holder)
+{
+    _cleanup_free_ char *path = xasprintf("%s/lock", store);
+    int r;
+    do
+        r = lock_once(path, ret_fd, ret_holder);
+    while (r == -EAGAIN);
+    return r;
+}
+
+int store_lock_holder(const char *store, pid_t *ret_holder)
+{
+    _cleanup_free_ char *path = xasprintf("%s/lock", store);
+    _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    if (fd < 0)
+        return errno == ENOENT ? 0 : -errno;
+    if (fcntl(fd, F_OFD_GETLK, &whole) < 0)
+        return -errno;
+    *ret_holder = read_pid(fd);
+    return whole.l_type != F_UNLCK;
+}
+
+static bool is_empty_folder(int parent_fd, const char *name)
+{
+    int fd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+    bool empty = dir != NULL;
+    for (struct dirent *e; dir && (e = readdir(dir));)
+        empty = empty && (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0);
+    if (dir)
+        (void)closedir(dir);
+    return empty;
+}
+
+static bool is_one_of(const char *name, const char *const *names)
+{
+    while (*names && strcmp(name, *names) != 0)
+        names++;
+    return *names != NULL;
+}
+
+/* What a start that was killed before it had made the superblock may leave, and what mkfs makes. A pack
+ * without a superblock is somebody's damaged store and never taken for a fresh one. */
+static bool is_leftover(int parent_fd, const char *name)
+{
+    static const char *const files[] = {".", "..", "lock", "log", "control", "superblock.new", NULL};
+    static const char *const folders[] = {"lost+found", "packs", "journal", "room", "view", NULL};
+    return is_one_of(name, files) || (is_one_of(name, folders) && is_empty_folder(parent_fd, name));
+}
+
+/* 0: a store, or fresh. -ENOTEMPTY: neither, because of *ret_found. */
+static int inspect_folder(const char *path, bool *ret_fresh, char **ret_found)
+{
+    DIR *dir = opendir(path);
+    if (!dir)
+        return -errno;
+    int r = 0;
+    *ret_fresh = faccessat(dirfd(dir), "superblock", F_OK, AT_SYMLINK_NOFOLLOW) < 0;
+    for (struct dirent *e; *ret_fresh && r == 0 && (e = readdir(dir));) {
+        if (is_leftover(dirfd(dir), e->d_name))
+            continue;
+        *ret_found = xstrdup(e->d_name);
+        r = -ENOTEMPTY;
+    }
+    (void)closedir(dir);
+    return r;
+}
+
+int store_resolve(const char *store, char **ret_path)
+{
+    *ret_path = realpath(store, NULL);
+    if (*ret_path)
+        return 0;
+    if (errno != ENOENT)
+        return -errno;
+    _cleanup_free_ char *for_parent = xstrdup(store);
+    _cleanup_free_ char *for_name = xstrdup(store);
+    _cleanup_free_ char *parent = realpath(dirname(for_parent), NULL);
+    if (!parent)
+        return -errno;
+    *ret_path = xasprintf("%s/%s", strcmp(parent, "/") == 0 ? "" : parent, basename(for_name));
+    return 0;
+}
+
+static const char *remedy(int error)
+{
+    switch (error) {
+    case EROFS:
+        return "give a folder on a writable disk";
+    case ENOSPC:
+    case EDQUOT:
+        return "free some space there or give another folder";
+    case EACCES:
+    case EPERM:
+        return "run as the user that owns the place or give another folder";
+    default:
+        return "give another folder";
+    }
+}
+
+static int make_folder(struct store_folder *folder, struct service_error *error)
+{
+    if (mkdir(folder->path, 0700) == 0) {
+        folder->made = true;
+        /* A parent with set-group-ID or a default ACL may have added to the mode. */
+        (void)chmod(folder->path, 0700);
+        return 0;
+    }
+    int e = errno;
+    if (e == EEXIST)
+        return 0;
+    return service_fail(error, e == EACCES || e == EPERM ? MOUNT_USAGE : MOUNT_FAILED, -e,
+                        "cannot make the store %s: %s; %s", folder->path, strerror(e), remedy(e));
+}
+
+static int check_owner(const struct store_folder *folder, struct service_error *error)
+{
+    struct stat st;
+    if (stat(folder->path, &st) < 0)
+        return service_fail(error, MOUNT_FAILED, -errno, "cannot look at the store %s: %s; %s", folder->path,
+                            strerror(errno), remedy(errno));
+    if (!S_ISDIR(st.st_mode))
+        return service_fail(error, MOUNT_USAGE, -ENOTDIR,
+                            "%s is not a folder; a store is one: give a new or empty folder", folder->path);
+    if (st.st_uid != geteuid())
+        return service_fail(
+            error, MOUNT_USAGE, -EPERM,
+            "the store %s belongs to user %u, not to you (%u); mount as that user or give another folder",
+            folder->path, st.st_uid, geteuid());
+    if (st.st_mode & 077)
+        return service_fail(error, MOUNT_USAGE, -EPERM,
+                            "the store %s is open to others (mode %03o); run: chmod 700 %s", folder->path,
+                            st.st_mode & 0777, folder->path);
+    return 0;
+}
+
+static int fail_in_use(const struct store_folder *folder, pid_t holder, struct service_error *error)
+{
+    if (holder > 0)
+        return service_fail(error, MOUNT_FAILED, -EBUSY,
+                            "the store %s is in use by pid %d; 'cairn status %s' shows it", folder->path,
+                            (int)holder, folder->path);
+    return service_fail(error, MOUNT_FAILED, -EBUSY,
+                        "the store %s is in use by another process; try again in a moment", folder->path);
+}
+
+static int check_content(struct store_folder *folder, struct service_error *error)
+{
+    _cleanup_free_ char *found = NULL;
+    pid_t holder = 0;
+    int r = inspect_folder(folder->path, &folder->fresh, &found);
+    if (r < 0)
+        folder->fresh = false; /* what is in there is not ours to remove */
+    if (r == -ENOTEMPTY && folder->lock_fd < 0 && store_lock_holder(folder->path, &holder) == 1)
+        return fail_in_use(folder, holder, error); /* being made by another mount at this moment */
+    if (r == -ENOTEMPTY)
+        return service_fail(error, MOUNT_USAGE, r,
+                            "%s is not empty (%s) and no store; give a new or empty folder", folder->path,
+                            found);
+    if (r < 0)
+        return service_fail(error, MOUNT_FAILED, r, "cannot look into the store %s: %s; %s", folder->path,
+                            strerror(-r), remedy(-r));
+    return 0;
+}
+
+static int lock_folder(struct store_folder *folder, struct service_error *error)
+{
+    pid_t holder = 0;
+    int r = store_lock(folder->path, &folder->lock_fd, &holder);
+    if (r == -EBUSY)
+        return fail_in_use(folder, holder, error);
+    if (r < 0)
+        return service_fail(error, MOUNT_FAILED, r, "cannot lock the store %s: %s; %s", folder->path,
+                            strerror(-r), remedy(-r));
+    return 0;
+}
+
+int store_folder_take(const char *path, struct store_folder *ret, struct service_error *ret_error)
+{
+    *ret = (struct store_folder){.path = path, .lock_fd = -1};
+    int r = make_folder(ret, ret_error);
+    if (r == 0)
+        r = check_owner(ret, ret_error);
+    if (r == 0)
+        r = check_content(ret, ret_error);
+    if (r == 0)
+        r = lock_folder(ret, ret_error);
+    /* Again: another mount may have been at work until we had the lock. */
+    if (r == 0)
+        r = check_content(ret, ret_error);
+    if (r < 0)
+        store_folder_release(ret, ret->lock_fd >= 0);
+    return r;
+}
+
+static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *at)
+{
+    (void)st;
+    if (at->level == 0 || (at->level == 1 && strcmp(path + at->base, "lost+found") == 0))
+        return 0;
+    (void)(type == FTW_DP ? rmdir(path) : unlink(path));
+    return 0;
+}
+
+void store_folder_release(struct store_folder *folder, bool undo)
+{
+    if (undo && folder->fresh)
+        (void)nftw(folder->path, remove_entry, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+    if (folder->made && (undo || folder->lock_fd < 0))
+        (void)rmdir(folder->path);
+    if (folder->lock_fd >= 0)
+        (void)close(folder->lock_fd);
+    folder->lock_fd = -1;
+}
+
+/* Everything that a mount process holds. */
+struct mount_process {
+    const struct mount_options *options;
+    const char *mountpoint;
+    struct store_folder folder;
+    int ready_fd; /* of the waiting parent; -1 in the foreground */
+    int log_fd;   /* -1: standard error */
+    uint64_t log_start;
+    struct service *service;
+    struct control *control;
+};
+
+/* What the signal handlers know. */
+static struct service *_Atomic stop_target;
+static atomic_int stop_signals;
+
+static void on_stop_signal(int signo)
+{
+    (void)signo;
+    int saved = errno;
+    if (atomic_fetch_add(&stop_signals, 1) > 0)
+        _exit(1); /* the stage stays and is recovered by the next mount */
+    struct service *service = atomic_load(&stop_target);
+    if (service)
+        service_stop(service);
+    errno = saved;
+}
+
+static void catch_signals(bool foreground)
+{
+    struct sigaction stop = {.sa_handler = on_stop_signal, .sa_flags = SA_RESTART};
+    struct sigaction ignore = {.sa_handler = SIG_IGN};
+    (void)sigaction(SIGTERM, &stop, NULL);
+    (void)sigaction(SIGINT, &stop, NULL);
+    (void)sigaction(SIGHUP, foreground ? &stop : &ignore, NULL);
+    (void)sigaction(SIGPIPE, &ignore, NULL);
+}
+
+static void write_oom_score(const char *score)
+{
+    _cleanup_close_ int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+    if (fd >= 0 && write(fd, score, strlen(score)) < 0)
+        return; /* only root may lower it; the mount works without */
+}
+
+static void raise_file_limit(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
+        return;
+    struct rlimit wanted = {.rlim_cur = NOFILE_WANTED, .rlim_max = max_u64(limit.rlim_max, NOFILE_WANTED)};
+    if (setrlimit(RLIMIT_NOFILE, &wanted) == 0)
+        return;
+    limit.rlim_cur = min_u64(limit.rlim_max, NOFILE_WANTED);
+    (void)setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+/* The chunk key and users' data are in memory: no core, no reading by others. The score first: who is not
+ * dumpable may not write it. */
+static void harden_process(void)
+{
+    struct rlimit none = {0, 0};
+    write_oom_score("-900");
+    raise_file_limit();
+    (void)setrlimit(RLIMIT_CORE, &none);
+    (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+    (void)umask(077);
+}
+
+static int open_log(struct mount_process *p, struct service_error *error)
+{
+    const struct mount_options *o = p->options;
+    if (o->foreground && !o->log_path)
+        return 0;
+    _cleanup_free_ char *path = o->log_path ? xstrdup(o->log_path) : xasprintf("%s/log", p->folder.path);
+    p->log_fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (p->log_fd < 0)
+        return service_fail(error, MOUNT_SYSTEM, -errno,
+                            "cannot open the log %s: %s; give another with -o log=FILE", path,
+                            strerror(errno));
+    off_t end = lseek(p->log_fd, 0, SEEK_END);
+    p->log_start = end > 0 ? (uint64_t)end : 0;
+    log_set_fd(p->log_fd);
+    return 0;
+}
+
+static int start_control(struct mount_process *p, struct service_error *error)
+{
+    int r = control_start(p->folder.path, service_handle, p->service, &p->control);
+    if (r == 0)
+        return 0;
+    service_stop(p->service);
+    if (service_run(p->service) < 0)
+        log_error("the mount that had no control socket did not end cleanly");
+    service_free(p->service);
+    return service_fail(error, MOUNT_SYSTEM, r, "cannot open the control socket %s/control: %s; mount again",
+                        p->folder.path, strerror(-r));
+}
+
+static int start(struct mount_process *p, const char *store, struct service_error *error)
+{
+    int r = store_folder_take(store, &p->folder, error);
+    if (r == 0)
+        r = open_log(p, error);
+    if (r == 0)
+        r = service_start(p->folder.path, p->mountpoint, p->options, &p->service, error);
+    if (r == 0)
+        r = start_control(p, error);
+    return r;
+}
+
+/* Lines that the start wrote to the log and that the user should see on the terminal, too. */
+static void add_log_warnings(const struct mount_process *p, FILE *out)
+{
+    if (p->log_fd < 0)
+        return;
+    _cleanup_free_ char *path = xasprintf("/proc/self/fd/%d", p->log_fd);
+    _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+    _cleanup_free_ char *text = xcalloc(1, LOG_TAIL_MAX + 1);
+    if (fd < 0 || pread(fd, text, LOG_TAIL_MAX, (off_t)p->log_start) <= 0)
+        return;
+    char *rest = text;
+    for (char *line = strsep(&rest, "\n"); line; line = strsep(&rest, "\n")) {
+        char *found = strstr(line, " cairn warning: ");
+        if (!found)
+            found = strstr(line, " cairn error: ");
+        if (found)
+            (void)fprintf(out, "cairn mount: %s\n", found + strlen(" cairn "));
+    }
+}
+
+/* The memory formula, as the service tells it. */
+static void add_summary(const struct mount_process *p, FILE *out)
+{
+    cJSON *request = cJSON_CreateObject();
+    (void)cJSON_AddStringToObject(request, "verb", "status");
+    cJSON *status = service_handle(request, p->service);
+    const cJSON *memory = cJSON_GetObjectItemCaseSensitive(status, "memory");
+    const cJSON *formula = cJSON_GetObjectItemCaseSensitive(memory, "formula");
+    (void)fprintf(out, "cairn mount: %s is mounted at %s\n", p->folder.path, p->mountpoint);
+    if (cJSON_IsString(formula))
+        (void)fprintf(out, "cairn mount: memory: %s\n", formula->valuestring);
+    cJSON_Delete(status);
+    cJSON_Delete(request);
+}
+
+/* Tells the parent, or the terminal in the foreground: an exit code and the lines to show. */
+static void tell(struct mount_process *p, int exit_code, const char *text, size_t len)
+{
+    if (p->ready_fd < 0) {
+        (void)fwrite(text, 1, len, stderr);
+        return;
+    }
+    _cleanup_free_ char *message = xmalloc(len + 1);
+    message[0] = (char)exit_code;
+    memcpy(message + 1, text, len);
+    size_t done = 0;
+    while (done < len + 1) {
+        ssize_t n = write(p->ready_fd, message + done, len + 1 - done);
+        if (n < 0 && errno != EINTR)
+            break; /* the parent was killed; nobody to tell */
+        done += n > 0 ? (size_t)n : 0;
+    }
+    (void)close(p->ready_fd);
+    p->ready_fd = -1;
+}
+
+static void tell_usable(struct mount_process *p)
+{
+    char *text = NULL;
+    size_t len = 0;
+    FILE *out = open_memstream(&text, &len);
+    check(out != NULL);
+    bool interrupted = atomic_load(&stop_signals) > 0;
+    if (interrupted)
+        (void)fprintf(out, "cairn mount: interrupted; the mount ends again, nothing is lost\n");
+    add_log_warnings(p, out);
+    if (!interrupted)
+        add_summary(p, out);
+    (void)fclose(out);
+    tell(p, interrupted ? MOUNT_INTERRUPTED : MOUNT_OK, text, len);
+    free(text);
+}
+
+static void tell_failed(struct mount_process *p, const struct service_error *error)
+{
+    _cleanup_free_ char *line =
+        xasprintf("cairn mount: %s\n", error->text ? error->text : "the mount failed; the log says why");
+    tell(p, error->exit_code ? error->exit_code : MOUNT_FAILED, line, strlen(line));
+}
+
+/* From here on nothing may go to the user's terminal, nor hold a folder busy. */
+static void leave_terminal(const struct mount_process *p)
+{
+    _cleanup_close_ int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (null_fd >= 0) {
+        (void)dup2(null_fd, STDIN_FILENO);
+        (void)dup2(null_fd, STDOUT_FILENO);
+        (void)dup2(p->log_fd >= 0 ? p->log_fd : null_fd, STDERR_FILENO);
+    }
+    if (chdir("/") < 0)
+        log_warn("cannot leave the working folder: %s", strerror(errno));
+}
+
+static int serve(struct mount_process *p)
+{
+    atomic_store(&stop_target, p->service);
+    if (atomic_load(&stop_signals) > 0)
+        service_stop(p->service);
+    int r = service_run(p->service);
+    if (r < 0)
+        log_error("the mount of %s ended with an error: %s", p->folder.path, strerror(-r));
+    control_stop(p->control);
+    atomic_store(&stop_target, NULL);
+    service_free(p->service);
+    return r < 0 ? MOUNT_FAILED : MOUNT_OK;
+}
+
+int lifecycle_run(const char *store, const char *mountpoint, const struct mount_options *options,
+                  int ready_fd)
+{
+    struct mount_process p = {.options = options,
+                              .mountpoint = mountpoint,
+                              .folder.lock_fd = -1,
+                              .ready_fd = ready_fd,
+                              .log_fd = -1};
+    struct service_error error = {0};
+    int exit_code;
+    harden_process();
+    catch_signals(options->foreground);
+    log_set_level((enum log_level)options->log_level);
+    bool started = start(&p, store, &error) == 0;
+    if (started) {
+        tell_usable(&p);
+        if (!options->foreground)
+            leave_terminal(&p);
+        exit_code = serve(&p);
+    } else {
+        exit_code = error.exit_code ? error.exit_code : MOUNT_FAILED;
+    }
+    log_set_fd(STDERR_FILENO);
+    if (p.log_fd >= 0)
+        (void)close(p.log_fd);
+    if (p.folder.lock_fd >= 0)
+        store_folder_release(&p.folder, !started);
+    /* Last, so that who is told finds the folder as it was. */
+    if (!started)
+        tell_failed(&p, &error);
+    free(error.text);
+    return exit_code;
+}

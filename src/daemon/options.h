@@ -1,0 +1,79 @@
+/* Options of a mount: one table serves the flags of `cairn mount`, the lists of -o (and so fstab) and the
+ * help text. Not thread-safe: used at start only. */
+#pragma once
+
+#include "base/base.h"
+#include "base/log.h"
+
+enum fsync_level { FSYNC_NVME, FSYNC_STAGE, FSYNC_REMOTE };
+
+struct mount_options {
+    char *stage_dir;
+    uint64_t stage_bytes;     /* 0 until options_finish() has chosen */
+    uint64_t nvme_bytes;      /* cap of the store; 0: as much as the disk has */
+    uint64_t writeback_limit; /* bytes a second; 0: none */
+    uint64_t writeback_threads;
+    uint64_t threads; /* that receive FUSE requests; 0: chosen by the service */
+    uint64_t fsync;   /* enum fsync_level */
+    uint64_t log_level;
+    int64_t writeback_delay_ns;
+    int64_t entry_timeout_ns;
+    int64_t attr_timeout_ns;
+    char *log_path; /* NULL: STORE/log in the background, standard error in the foreground */
+    bool foreground;
+    bool allow_other;
+    bool default_permissions; /* always on: the kernel enforces permissions */
+    bool read_only;
+    bool nosuid, nodev, noexec, noatime;
+    char *fsname, *subtype;  /* accepted for fstab and ignored: the source of a mount is always its store */
+    uint64_t memory_granted; /* what the default of stage_bytes is a quarter of; set by options_finish() */
+};
+
+enum option_kind {
+    OPTION_SIZE,     /* 512M, 4G, 1T: binary; uint64_t */
+    OPTION_DURATION, /* 250ms, 10s, 5m, 1h, 1.5 (seconds); int64_t ns */
+    OPTION_COUNT,    /* uint64_t */
+    OPTION_SET,      /* flag that sets a bool */
+    OPTION_CLEAR,    /* flag that clears a bool */
+    OPTION_STRING,   /* char * */
+    OPTION_ENUM,     /* index in `words`; uint64_t */
+};
+
+struct option_spec {
+    const char *name; /* with '_'; '-' is the same */
+    enum option_kind kind;
+    size_t offset; /* in struct mount_options */
+    uint64_t min,
+        max; /* inclusive; sizes in bytes, durations in ns. 0 is let through where the default is 0. */
+    const char *fallback;     /* default, as text; NULL: zero, or set by options_finish() */
+    const char *const *words; /* OPTION_ENUM: ends with NULL */
+    const char *alias_of;     /* this spelling is the same option as that one */
+    const char *help;         /* NULL: understood, but not shown */
+};
+
+/* Ends with an entry without a name. */
+extern const struct option_spec option_table[];
+
+void options_init(struct mount_options *o);
+void options_done(struct mount_options *o);
+
+/* Sets one option. `value` is NULL where none was given. -EINVAL with *ret_error, one line to be freed, that
+ * names the option, says what is wrong and what would be right. */
+CAIRN_MUST_CHECK int options_set(struct mount_options *o, const char *name, const char *value,
+                                 char **ret_error);
+
+/* Sets all of a list as -o takes it: name[=value],... ; "\," is a comma in a value, "\\" a backslash. */
+CAIRN_MUST_CHECK int options_set_list(struct mount_options *o, const char *list, char **ret_error);
+
+/* Checks what concerns several options and chooses what depends on the machine. */
+CAIRN_MUST_CHECK int options_finish(struct mount_options *o, char **ret_error);
+
+/* Sizes and durations as everywhere in `cairn`. -EINVAL for anything else. */
+CAIRN_MUST_CHECK int parse_size(const char *text, uint64_t *ret_bytes);
+CAIRN_MUST_CHECK int parse_duration(const char *text, int64_t *ret_ns);
+
+/* Bytes of RAM that machine and cgroups (v1 and v2, with all parents) let this process use. */
+uint64_t options_memory_granted(void);
+
+/* The same, with `root` before every path that is read. For tests. */
+uint64_t options_memory_granted_below(const char *root);

@@ -1,0 +1,46 @@
+/* Journal segments: files of batches; each batch is one step of the durable horizon.
+ *
+ *   segment header (SEGMENT_HEADER_LEN) | batch header (BATCH_HEADER_LEN) | records | batch header | records ...
+ *
+ * A segment file is allocated ahead: after the last batch come zeros. A batch counts only whole: both checksums hold
+ * and `prev` is the hash of the batch before it (of the segment before, for the first batch of a segment).
+ * Pure functions; any thread. */
+#pragma once
+
+#include "base/base.h"
+
+#define SEGMENT_VERSION 1u
+#define SEGMENT_HEADER_LEN 128u
+#define BATCH_HEADER_LEN 128u
+#define CHAIN_LEN 32u
+
+struct segment_header {
+    uint8_t store[16]; /* store id */
+    uint64_t number;   /* running number of the segment: 1, 2, ... */
+    uint64_t epoch;    /* epoch in which it was begun */
+    uint64_t base_seq; /* horizon when it was begun: its batches come after */
+    uint16_t writer;   /* writer slot */
+    uint8_t prev[CHAIN_LEN]; /* hash of the last batch before it; zeros in a new store */
+};
+
+struct batch_header {
+    uint64_t payload_len; /* bytes of records after the header */
+    uint32_t payload_crc;
+    uint32_t count;    /* records */
+    uint64_t base_seq; /* horizon before */
+    uint64_t cut_seq;  /* horizon with it */
+    uint64_t epoch;
+    uint16_t writer;
+    int64_t time; /* hybrid time of the cut */
+    uint8_t prev[CHAIN_LEN];
+};
+
+void segment_encode_header(const struct segment_header *h, void *buf);
+
+/* -EUCLEAN, -EBADMSG, -EPROTONOSUPPORT. */
+CAIRN_MUST_CHECK int segment_decode_header(const void *buf, size_t len, struct segment_header *ret_h);
+
+void batch_encode_header(const struct batch_header *h, void *buf);
+
+/* -ENODATA where there is no batch (zeros), -EUCLEAN, -EBADMSG. Does not look at the payload. */
+CAIRN_MUST_CHECK int batch_decode_header(const void *buf, size_t len, struct batch_header *ret_h);

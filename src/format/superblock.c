@@ -1,0 +1,77 @@
+/*   OFFSET SIZE
+ *        0    8  "CAIRNFS" and a zero
+ *        8    4  version
+ *       12    2  writer slot
+ *       14    2  zero
+ *       16    8  features that a reader must know
+ *       24    8  features that a writer must know
+ *       32    8  features that nobody must know
+ *       40   16  store id
+ *       56    8  created, ns since 1970
+ *       64    8  key id
+ *       72   32  chunk key
+ *      104 3988  zero
+ *     4092    4  crc32 of everything before it
+ *
+ * Magic, version, feature words and checksum stay where they are in every later version.
+ */
+#include "format/superblock.h"
+
+#include "base/crc.h"
+#include "format/le.h"
+
+static const uint8_t magic[8] = {'C', 'A', 'I', 'R', 'N', 'F', 'S', 0};
+
+#define FIELDS_END 104u
+#define CRC_AT (SUPERBLOCK_LEN - 4)
+#define INCOMPAT_KNOWN 0ull
+
+void superblock_encode(const struct superblock *sb, void *buf)
+{
+    check(sb->version > 0);
+    uint8_t *p = buf;
+    memset(p, 0, SUPERBLOCK_LEN);
+    memcpy(p, magic, sizeof magic);
+    put_le32(p + 8, sb->version);
+    put_le16(p + 12, sb->writer);
+    put_le64(p + 16, sb->incompat);
+    put_le64(p + 24, sb->ro_compat);
+    put_le64(p + 32, sb->compat);
+    memcpy(p + 40, sb->store, sizeof sb->store);
+    put_le64(p + 56, (uint64_t)sb->created);
+    memcpy(p + 64, sb->key_id, sizeof sb->key_id);
+    memcpy(p + 72, sb->key.bytes, sizeof sb->key.bytes);
+    put_le32(p + CRC_AT, crc32_of(0, p, CRC_AT));
+}
+
+/* A feature that this version need not know may have put fields where zeros are now. */
+static bool reserved_ok(const struct superblock *sb, const uint8_t *p)
+{
+    if (sb->compat || sb->ro_compat)
+        return true;
+    return bytes_are_zero(p + 14, 2) && bytes_are_zero(p + FIELDS_END, CRC_AT - FIELDS_END);
+}
+
+int superblock_decode(const void *buf, size_t len, struct superblock *ret_sb)
+{
+    const uint8_t *p = buf;
+    if (len < SUPERBLOCK_LEN || memcmp(p, magic, sizeof magic) != 0)
+        return -EUCLEAN;
+    if (get_le32(p + CRC_AT) != crc32_of(0, p, CRC_AT))
+        return -EBADMSG;
+    struct superblock sb = {.version = get_le32(p + 8),
+                            .writer = get_le16(p + 12),
+                            .incompat = get_le64(p + 16),
+                            .ro_compat = get_le64(p + 24),
+                            .compat = get_le64(p + 32),
+                            .created = (int64_t)get_le64(p + 56)};
+    if (sb.version > SUPERBLOCK_VERSION || (sb.incompat & ~INCOMPAT_KNOWN))
+        return -EPROTONOSUPPORT;
+    if (sb.version == 0 || !reserved_ok(&sb, p))
+        return -EUCLEAN;
+    memcpy(sb.store, p + 40, sizeof sb.store);
+    memcpy(sb.key_id, p + 64, sizeof sb.key_id);
+    memcpy(sb.key.bytes, p + 72, sizeof sb.key.bytes);
+    *ret_sb = sb;
+    return 0;
+}

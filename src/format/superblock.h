@@ -1,0 +1,25 @@
+/* STORE/superblock: what a store is. Written once, when the store is made. */
+#pragma once
+
+#include "base/base.h"
+#include "format/chunk.h"
+
+#define SUPERBLOCK_LEN 4096u
+#define SUPERBLOCK_VERSION 1u
+
+struct superblock {
+    uint32_t version;
+    uint64_t incompat;   /* features that a reader must know; none yet */
+    uint64_t ro_compat;  /* features that a writer must know; none yet */
+    uint64_t compat;     /* features that nobody must know; none yet */
+    uint8_t store[16];   /* random id */
+    uint16_t writer;     /* this store's writer slot: upper 16 bits of its inode and pack numbers */
+    int64_t created;     /* ns since 1970 */
+    uint8_t key_id[8];   /* names the chunk key without giving it away */
+    struct chunk_key key;
+};
+
+void superblock_encode(const struct superblock *sb, void *buf);
+
+/* -EUCLEAN (not a superblock), -EBADMSG (damaged), -EPROTONOSUPPORT (newer version or unknown incompat bit). */
+CAIRN_MUST_CHECK int superblock_decode(const void *buf, size_t len, struct superblock *ret_sb);

@@ -1,0 +1,133 @@
+/* What files mean: POSIX over a store, without a word of FUSE.
+ *
+ * Each call is one operation. Errors are negative errno. -EAGAIN from a call that changes something means that there is
+ * no room at the moment and nothing happened: the caller repeats it when the room callback was called (fs_new()).
+ * Permissions are the kernel's task (default_permissions). Threads: any. Calls may read the view; those that read
+ * content from NVMe say so.
+ *
+ * Locks: LOCK_FS guards the table of open inodes; it is held over a commit, never over I/O. */
+#pragma once
+
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/uio.h>
+
+#include "base/base.h"
+#include "persist/store.h"
+
+struct fs;
+
+enum fs_fsync { FS_FSYNC_NVME, FS_FSYNC_STAGE };
+
+struct fs *fs_new(struct store *store, enum fs_fsync fsync_level);
+void fs_free(struct fs *fs);
+
+struct fs_caller {
+    uid_t uid;
+    gid_t gid;
+};
+
+/* --- names ------------------------------------------------------------------------------------------------------------ */
+
+CAIRN_MUST_CHECK int fs_lookup(struct fs *fs, uint64_t parent, const char *name, struct stat *ret);
+CAIRN_MUST_CHECK int fs_mkdir(struct fs *fs, uint64_t parent, const char *name, mode_t mode,
+                              const struct fs_caller *caller, struct stat *ret);
+CAIRN_MUST_CHECK int fs_mknod(struct fs *fs, uint64_t parent, const char *name, mode_t mode, dev_t rdev,
+                              const struct fs_caller *caller, struct stat *ret);
+CAIRN_MUST_CHECK int fs_symlink(struct fs *fs, const char *target, uint64_t parent, const char *name,
+                                const struct fs_caller *caller, struct stat *ret);
+CAIRN_MUST_CHECK int fs_link(struct fs *fs, uint64_t ino, uint64_t parent, const char *name, struct stat *ret);
+CAIRN_MUST_CHECK int fs_unlink(struct fs *fs, uint64_t parent, const char *name);
+CAIRN_MUST_CHECK int fs_rmdir(struct fs *fs, uint64_t parent, const char *name);
+/* `flags` as of renameat2(2); drafts that move are sealed first. */
+CAIRN_MUST_CHECK int fs_rename(struct fs *fs, uint64_t parent, const char *name, uint64_t parent2, const char *name2,
+                               unsigned flags);
+/* `buf` has room for 4096 bytes; returns the length. */
+CAIRN_MUST_CHECK ssize_t fs_readlink(struct fs *fs, uint64_t ino, char buf[4096]);
+
+/* Entries after `after` (0: from the start; "." and ".." come first): fn returns 1 to stop. Offsets stay valid while
+ * entries come and go. */
+struct fs_entry {
+    uint64_t ino;
+    uint64_t offset; /* to go on after it */
+    mode_t type;
+    const char *name; /* NUL-terminated */
+};
+CAIRN_MUST_CHECK int fs_readdir(struct fs *fs, uint64_t dir, uint64_t after,
+                                int (*fn)(const struct fs_entry *entry, void *arg), void *arg);
+
+/* --- attributes --------------------------------------------------------------------------------------------------------- */
+
+CAIRN_MUST_CHECK int fs_getattr(struct fs *fs, uint64_t ino, struct stat *ret);
+
+enum fs_set { FS_SET_MODE = 1, FS_SET_UID = 2, FS_SET_GID = 4, FS_SET_SIZE = 8, FS_SET_ATIME = 16, FS_SET_MTIME = 32 };
+/* Sets what `set` (enum fs_set) says from `st`; `ret` is the result. Clears setuid and setgid as chown and truncate do. */
+CAIRN_MUST_CHECK int fs_setattr(struct fs *fs, uint64_t ino, unsigned set, const struct stat *st,
+                                const struct fs_caller *caller, struct stat *ret);
+CAIRN_MUST_CHECK int fs_statfs(struct fs *fs, struct statvfs *ret);
+
+/* size 0: the length only. user.* are stored; user.cairn.* are answered by the filesystem and never listed. */
+CAIRN_MUST_CHECK ssize_t fs_getxattr(struct fs *fs, uint64_t ino, const char *name, void *buf, size_t size);
+CAIRN_MUST_CHECK int fs_setxattr(struct fs *fs, uint64_t ino, const char *name, const void *value, size_t size,
+                                 int flags);
+CAIRN_MUST_CHECK int fs_removexattr(struct fs *fs, uint64_t ino, const char *name);
+CAIRN_MUST_CHECK ssize_t fs_listxattr(struct fs *fs, uint64_t ino, char *buf, size_t size);
+
+/* --- open files ----------------------------------------------------------------------------------------------------------- */
+
+/* How the kernel should treat an open file. */
+struct fs_opened {
+    uint64_t handle;
+    bool has_draft; /* somebody is changing it: its pages must not be cached */
+};
+
+/* O_TRUNC is honoured. */
+CAIRN_MUST_CHECK int fs_open(struct fs *fs, uint64_t ino, int flags, const struct fs_caller *caller,
+                             struct fs_opened *ret);
+/* A new regular file: part of history with its first seal. */
+CAIRN_MUST_CHECK int fs_create(struct fs *fs, uint64_t parent, const char *name, mode_t mode, int flags,
+                               const struct fs_caller *caller, struct stat *ret_stat, struct fs_opened *ret);
+void fs_release(struct fs *fs, uint64_t handle);
+int fs_handle_flags(struct fs *fs, uint64_t handle);
+
+/* A descriptor was closed: what was written becomes a version. */
+CAIRN_MUST_CHECK int fs_flush(struct fs *fs, uint64_t ino, uint64_t handle);
+
+/* Seals (for a directory: the drafts in it) and tells what to wait for: 0 when nothing, else a sequence number for
+ * store_wait(). */
+CAIRN_MUST_CHECK int fs_fsync(struct fs *fs, uint64_t ino, uint64_t *ret_seq);
+
+/* --- content ------------------------------------------------------------------------------------------------------------------ */
+
+/* `slab` as in struct stage_write. */
+CAIRN_MUST_CHECK int fs_write(struct fs *fs, uint64_t ino, uint64_t offset, uint32_t length, uint32_t slab,
+                              const void *data, const struct fs_caller *caller);
+
+#define FS_READ_PARTS 512u
+
+/* A read that needs no I/O: memory that stays valid until fs_read_done(), zeros for holes. */
+struct fs_read {
+    size_t length; /* of the answer */
+    size_t iov_count;
+    struct iovec iov[FS_READ_PARTS];
+    size_t part_count;
+    struct stage_part parts[FS_READ_PARTS];
+};
+/* 0: answered from memory; 1: fs_read_slow() is needed; or an error. */
+CAIRN_MUST_CHECK int fs_read_fast(struct fs *fs, uint64_t ino, uint64_t offset, size_t length, struct fs_read *ret);
+void fs_read_done(struct fs *fs, struct fs_read *read);
+
+/* Blocks on NVMe. Reads into `buf`; returns the length. `may_be_short`: bytes before damage are given, else -EIO. */
+CAIRN_MUST_CHECK ssize_t fs_read_slow(struct fs *fs, uint64_t ino, uint64_t offset, void *buf, size_t length,
+                                      bool may_be_short);
+
+/* As fallocate(2); collapsing and inserting are -EOPNOTSUPP. */
+CAIRN_MUST_CHECK int fs_fallocate(struct fs *fs, uint64_t ino, int mode, uint64_t offset, uint64_t length);
+
+/* SEEK_DATA or SEEK_HOLE; -ENXIO past the end. May read the view. */
+CAIRN_MUST_CHECK int64_t fs_lseek(struct fs *fs, uint64_t ino, uint64_t offset, int whence);
+
+/* Copies within the mount; what is stored already is copied by reference. Returns what was copied, at least something
+ * unless at the end. Blocks on NVMe for what is not in chunks. */
+CAIRN_MUST_CHECK ssize_t fs_copy(struct fs *fs, uint64_t from, uint64_t from_offset, uint64_t to, uint64_t to_offset,
+                                 size_t length, const struct fs_caller *caller);

@@ -1,0 +1,357 @@
+/* Names: lookup, making, linking, removing, renaming, listing. */
+#include <fcntl.h>
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "fs/internal.h"
+
+#define LINKS_MAX 65000u /* as ext4 */
+
+static int name_ok(const char *name)
+{
+    return strlen(name) > NAME_LEN_MAX ? -ENAMETOOLONG : 0;
+}
+
+int fs_lookup(struct fs *fs, uint64_t parent, const char *name, struct stat *ret)
+{
+    struct view_entry entry;
+    int r = name_ok(name);
+    if (r == 0)
+        r = ns_lookup(fs->ns, parent, name, strlen(name), &entry);
+    return r < 0 ? r : fs_getattr(fs, entry.ino, ret);
+}
+
+/* Inodes that an operation is about to change, held until held_drop(). */
+struct held {
+    struct fs *fs;
+    uint64_t inos[4];
+    size_t count;
+};
+
+static int hold(struct held *held, uint64_t ino, struct ns_inode *ret)
+{
+    int r = ns_hold(held->fs->ns, ino, ret);
+    if (r == 0)
+        held->inos[held->count++] = ino;
+    return r;
+}
+
+static void held_drop(struct held *held)
+{
+    for (size_t i = 0; i < held->count; i++)
+        ns_drop(held->fs->ns, held->inos[i]);
+}
+
+#define _cleanup_held_ __attribute__((cleanup(held_drop)))
+
+/* Holds the directory in which a new name is made; -EEXIST if it is there. */
+static int hold_place(struct held *held, uint64_t parent, const char *name, struct ns_inode *ret_dir)
+{
+    struct view_entry entry;
+    int r = name_ok(name);
+    if (r == 0)
+        r = hold(held, parent, ret_dir);
+    if (r == 0 && ret_dir->nlink == 0)
+        r = -ENOENT;
+    if (r < 0)
+        return r;
+    r = ns_lookup(held->fs->ns, parent, name, strlen(name), &entry);
+    return r == 0 ? -EEXIST : r == -ENOENT ? 0 : r;
+}
+
+static struct attrs new_attrs(const struct ns_inode *dir, mode_t mode, const struct fs_caller *caller)
+{
+    int64_t now = clock_realtime_ns();
+    struct attrs attrs = {.mode = mode,
+                          .uid = caller->uid,
+                          .gid = caller->gid,
+                          .atime = now,
+                          .mtime = now,
+                          .ctime = now,
+                          .btime = now};
+    if (dir->attrs.mode & S_ISGID) {
+        attrs.gid = dir->attrs.gid;
+        if (S_ISDIR(mode))
+            attrs.mode |= S_ISGID;
+    }
+    return attrs;
+}
+
+/* Makes an inode with a name: `rec` has its type, attrs.mode, and what else its kind needs. */
+static int make(struct fs *fs, struct record *rec, uint64_t parent, const char *name, const struct fs_caller *caller)
+{
+    _cleanup_held_ struct held held = {.fs = fs};
+    struct ns_inode dir;
+    int r = hold_place(&held, parent, name, &dir);
+    if (r == 0)
+        r = store_admit(fs->store, 4096);
+    if (r < 0)
+        return r;
+    uint32_t rdev = rec->attrs.rdev;
+    uint64_t size = rec->attrs.size;
+    rec->attrs = new_attrs(&dir, rec->attrs.mode, caller);
+    rec->attrs.rdev = rdev;
+    rec->attrs.size = size;
+    rec->ino = store_new_ino(fs->store);
+    rec->parent = parent;
+    rec->name = name;
+    rec->name_len = (uint16_t)strlen(name);
+    return store_commit(fs->store, rec);
+}
+
+int fs_mkdir(struct fs *fs, uint64_t parent, const char *name, mode_t mode, const struct fs_caller *caller,
+             struct stat *ret)
+{
+    struct record rec = {.type = REC_MAKE, .attrs = {.mode = (uint32_t)(S_IFDIR | (mode & 07777))}};
+    int r = make(fs, &rec, parent, name, caller);
+    return r < 0 ? r : fs_getattr(fs, rec.ino, ret);
+}
+
+int fs_mknod(struct fs *fs, uint64_t parent, const char *name, mode_t mode, dev_t rdev, const struct fs_caller *caller,
+             struct stat *ret)
+{
+    bool regular = S_ISREG(mode) || (mode & S_IFMT) == 0;
+    struct record rec = {.type = REC_MAKE, .attrs = {.mode = (uint32_t)mode, .rdev = (uint32_t)rdev}};
+    if (regular) {
+        rec.type = REC_NASCENT;
+        rec.attrs.mode = (uint32_t)(S_IFREG | (mode & 07777));
+    }
+    int r = make(fs, &rec, parent, name, caller);
+    /* Nobody has it open, so nothing else would seal it. */
+    if (r == 0 && regular)
+        r = store_seal(fs->store, rec.ino);
+    return r < 0 ? r : fs_getattr(fs, rec.ino, ret);
+}
+
+int fs_symlink(struct fs *fs, const char *target, uint64_t parent, const char *name, const struct fs_caller *caller,
+               struct stat *ret)
+{
+    size_t len = strlen(target);
+    if (len == 0)
+        return -ENOENT;
+    if (len > 4095)
+        return -ENAMETOOLONG;
+    struct record rec = {.type = REC_MAKE,
+                         .attrs = {.mode = S_IFLNK | 0777, .size = len},
+                         .value = target,
+                         .value_len = (uint32_t)len};
+    int r = make(fs, &rec, parent, name, caller);
+    return r < 0 ? r : fs_getattr(fs, rec.ino, ret);
+}
+
+int fs_create(struct fs *fs, uint64_t parent, const char *name, mode_t mode, int flags, const struct fs_caller *caller,
+              struct stat *ret_stat, struct fs_opened *ret)
+{
+    struct record rec = {.type = REC_NASCENT, .attrs = {.mode = (uint32_t)(S_IFREG | (mode & 07777))}};
+    int r = make(fs, &rec, parent, name, caller);
+    if (r == 0)
+        r = fs_open(fs, rec.ino, flags & ~O_TRUNC, caller, ret);
+    return r < 0 ? r : fs_getattr(fs, rec.ino, ret_stat);
+}
+
+int fs_link(struct fs *fs, uint64_t ino, uint64_t parent, const char *name, struct stat *ret)
+{
+    _cleanup_held_ struct held held = {.fs = fs};
+    struct ns_inode dir, inode;
+    int r = hold_place(&held, parent, name, &dir);
+    if (r == 0)
+        r = hold(&held, ino, &inode);
+    if (r < 0)
+        return r;
+    if (S_ISDIR(inode.attrs.mode))
+        return -EPERM;
+    if (inode.nlink == 0)
+        return -ENOENT;
+    if (inode.nlink >= LINKS_MAX)
+        return -EMLINK;
+    r = store_seal(fs->store, ino);
+    struct record rec = {
+        .type = REC_LINK, .ino = ino, .parent = parent, .name = name, .name_len = (uint16_t)strlen(name)};
+    if (r == 0)
+        r = store_commit(fs->store, &rec);
+    return r < 0 ? r : fs_getattr(fs, ino, ret);
+}
+
+/* Commits an operation that may take the last name of `lost` (0: none); what is open then lives on as an orphan. */
+static int commit_losing(struct fs *fs, struct record *rec, const struct ns_inode *lost)
+{
+    LOCK_SCOPE(&fs->locked.lock);
+    if (lost && (lost->nlink == 1 || S_ISDIR(lost->attrs.mode)) && is_open_locked(fs, lost->ino))
+        rec->flags |= RECORD_ORPHAN;
+    return store_commit(fs->store, rec);
+}
+
+static int remove_name(struct fs *fs, uint64_t parent, const char *name, bool directory)
+{
+    _cleanup_held_ struct held held = {.fs = fs};
+    struct view_entry entry;
+    struct ns_inode dir, inode;
+    int r = name_ok(name);
+    if (r == 0)
+        r = hold(&held, parent, &dir);
+    if (r == 0)
+        r = ns_lookup(fs->ns, parent, name, strlen(name), &entry);
+    if (r == 0)
+        r = hold(&held, entry.ino, &inode);
+    if (r < 0)
+        return r;
+    if (S_ISDIR(inode.attrs.mode) != directory)
+        return directory ? -ENOTDIR : -EISDIR;
+    if (directory && (r = ns_check_empty(fs->ns, entry.ino)) < 0)
+        return r;
+    struct record rec = {.type = REC_UNLINK,
+                         .ino = entry.ino,
+                         .parent = parent,
+                         .name = name,
+                         .name_len = (uint16_t)strlen(name)};
+    return commit_losing(fs, &rec, &inode);
+}
+
+int fs_unlink(struct fs *fs, uint64_t parent, const char *name)
+{
+    return remove_name(fs, parent, name, false);
+}
+
+int fs_rmdir(struct fs *fs, uint64_t parent, const char *name)
+{
+    return remove_name(fs, parent, name, true);
+}
+
+/* --- rename -------------------------------------------------------------------------------------------------------------- */
+
+struct renaming {
+    struct fs *fs;
+    struct held held;
+    struct ns_inode from, to, source, target;
+    bool has_target;
+    unsigned flags;
+};
+
+static int rename_find(struct renaming *rn, uint64_t parent, const char *name, uint64_t parent2, const char *name2)
+{
+    struct view_entry entry;
+    int r = name_ok(name2);
+    if (r == 0)
+        r = hold(&rn->held, parent, &rn->from);
+    if (r == 0)
+        r = hold(&rn->held, parent2, &rn->to);
+    if (r == 0)
+        r = ns_lookup(rn->fs->ns, parent, name, strlen(name), &entry);
+    if (r == 0)
+        r = hold(&rn->held, entry.ino, &rn->source);
+    if (r < 0)
+        return r;
+    r = ns_lookup(rn->fs->ns, parent2, name2, strlen(name2), &entry);
+    if (r == -ENOENT)
+        return 0;
+    rn->has_target = r == 0;
+    return r < 0 ? r : hold(&rn->held, entry.ino, &rn->target);
+}
+
+static int rename_check(const struct renaming *rn)
+{
+    bool source_is_dir = S_ISDIR(rn->source.attrs.mode);
+    if (rn->flags & RENAME_EXCHANGE)
+        return rn->has_target ? 0 : -ENOENT;
+    if (rn->to.nlink == 0)
+        return -ENOENT;
+    if (!rn->has_target)
+        return 0;
+    if (rn->flags & RENAME_NOREPLACE)
+        return -EEXIST;
+    bool target_is_dir = S_ISDIR(rn->target.attrs.mode);
+    if (target_is_dir != source_is_dir)
+        return target_is_dir ? -EISDIR : -ENOTDIR;
+    return target_is_dir ? ns_check_empty(rn->fs->ns, rn->target.ino) : 0;
+}
+
+static int seal_moving(struct fs *fs, const struct ns_inode *inode)
+{
+    return S_ISDIR(inode->attrs.mode) ? store_seal_below(fs->store, inode->ino) : store_seal(fs->store, inode->ino);
+}
+
+/* What moves, and a target that history does not know yet, become versions first. */
+static int rename_seal(const struct renaming *rn)
+{
+    int r = seal_moving(rn->fs, &rn->source);
+    if (r == 0 && rn->has_target && (rn->flags & RENAME_EXCHANGE || rn->target.nascent))
+        r = seal_moving(rn->fs, &rn->target);
+    return r;
+}
+
+static int rename_held(struct renaming *rn, const char *name, const char *name2)
+{
+    int r = rename_check(rn);
+    if (r < 0 || (rn->has_target && rn->source.ino == rn->target.ino))
+        return r;
+    r = rename_seal(rn);
+    if (r < 0)
+        return r;
+    struct record rec = {.type = REC_RENAME,
+                         .ino = rn->source.ino,
+                         .ino2 = rn->has_target ? rn->target.ino : 0,
+                         .parent = rn->from.ino,
+                         .parent2 = rn->to.ino,
+                         .name = name,
+                         .name_len = (uint16_t)strlen(name),
+                         .name2 = name2,
+                         .name2_len = (uint16_t)strlen(name2)};
+    bool exchange = rn->flags & RENAME_EXCHANGE;
+    if (exchange)
+        rec.flags |= RECORD_EXCHANGE;
+    return commit_losing(rn->fs, &rec, rn->has_target && !exchange ? &rn->target : NULL);
+}
+
+int fs_rename(struct fs *fs, uint64_t parent, const char *name, uint64_t parent2, const char *name2, unsigned flags)
+{
+    if (flags & ~(unsigned)(RENAME_NOREPLACE | RENAME_EXCHANGE))
+        return -EINVAL;
+    struct renaming rn = {.fs = fs, .held = {.fs = fs}, .flags = flags};
+    int r = rename_find(&rn, parent, name, parent2, name2);
+    if (r == 0)
+        r = rename_held(&rn, name, name2);
+    held_drop(&rn.held);
+    return r;
+}
+
+/* --- reading ----------------------------------------------------------------------------------------------------------------- */
+
+ssize_t fs_readlink(struct fs *fs, uint64_t ino, char buf[4096])
+{
+    return ns_readlink(fs->ns, ino, buf, 4096);
+}
+
+struct listing {
+    int (*fn)(const struct fs_entry *entry, void *arg);
+    void *arg;
+};
+
+static int list_entry(const struct view_entry *entry, const char *name, size_t name_len, void *arg)
+{
+    struct listing *l = arg;
+    char text[NAME_LEN_MAX + 1];
+    memcpy(text, name, name_len);
+    text[name_len] = '\0';
+    struct fs_entry e = {.ino = entry->ino, .offset = entry->cookie, .type = entry->type, .name = text};
+    return l->fn(&e, l->arg);
+}
+
+int fs_readdir(struct fs *fs, uint64_t dir, uint64_t after, int (*fn)(const struct fs_entry *entry, void *arg),
+               void *arg)
+{
+    struct listing l = {fn, arg};
+    struct ns_inode inode;
+    int r = ns_inode(fs->ns, dir, &inode);
+    if (r < 0)
+        return r;
+    /* Offsets of the two that every directory has; those of others are sequence numbers, which are larger. */
+    const struct fs_entry dots[] = {{.ino = dir, .offset = 1, .type = S_IFDIR, .name = "."},
+                                    {.ino = dir == ROOT_INO ? ROOT_INO : inode.parent,
+                                     .offset = 2,
+                                     .type = S_IFDIR,
+                                     .name = ".."}};
+    for (size_t i = (size_t)min_u64(after, 2); i < 2; i++)
+        if (fn(&dots[i], arg) != 0)
+            return 0;
+    return ns_readdir(fs->ns, dir, max_u64(after, 2), list_entry, &l);
+}

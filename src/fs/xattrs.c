@@ -1,0 +1,165 @@
+/* Extended attributes: user.* are stored, user.cairn.* are answers of the filesystem. */
+#include <stdio.h>
+#include <sys/xattr.h>
+
+#include "fs/internal.h"
+
+#define OWN_PREFIX "user.cairn."
+
+static bool is_own(const char *name)
+{
+    return strncmp(name, OWN_PREFIX, strlen(OWN_PREFIX)) == 0;
+}
+
+static int check_name(const char *name)
+{
+    if (strlen(name) > NAME_LEN_MAX)
+        return -ERANGE;
+    return strncmp(name, "user.", 5) == 0 ? 0 : -EOPNOTSUPP;
+}
+
+static int text_level(struct fs *fs, uint64_t ino, char *text, size_t size)
+{
+    (void)snprintf(text, size, "%s", store_is_durable(fs->store, ino) ? "nvme" : "stage");
+    return 0;
+}
+
+static int text_stored_bytes(struct fs *fs, uint64_t ino, char *text, size_t size)
+{
+    uint64_t bytes;
+    if (!store_is_durable(fs->store, ino))
+        return -ENODATA;
+    int r = store_stored_bytes(fs->store, ino, &bytes);
+    (void)snprintf(text, size, "%llu", (unsigned long long)(r < 0 ? 0 : bytes));
+    return r;
+}
+
+static int text_hash(struct fs *fs, uint64_t ino, char *text, size_t size)
+{
+    uint8_t hash[32];
+    if (!store_is_durable(fs->store, ino))
+        return -ENODATA;
+    int r = store_content_root(fs->store, ino, hash);
+    for (size_t i = 0; i < sizeof hash && r == 0; i++)
+        (void)snprintf(text + 2 * i, size - 2 * i, "%02x", hash[i]);
+    return r;
+}
+
+static ssize_t get_own(struct fs *fs, uint64_t ino, const char *name, void *buf, size_t size)
+{
+    static const struct {
+        const char *name;
+        bool files_only;
+        int (*text)(struct fs *fs, uint64_t ino, char *text, size_t size);
+    } own[] = {{"level", false, text_level}, {"stored_bytes", true, text_stored_bytes}, {"hash", true, text_hash}};
+    struct ns_inode inode;
+    int r = ns_inode(fs->ns, ino, &inode);
+    if (r < 0)
+        return r;
+    for (size_t i = 0; i < ARRAY_LEN(own); i++) {
+        if (strcmp(name + strlen(OWN_PREFIX), own[i].name) != 0)
+            continue;
+        char text[80];
+        if (own[i].files_only && !S_ISREG(inode.attrs.mode))
+            return -ENODATA;
+        r = own[i].text(fs, ino, text, sizeof text);
+        if (r < 0)
+            return r;
+        size_t len = strlen(text);
+        if (size && len > size)
+            return -ERANGE;
+        if (size)
+            memcpy(buf, text, len);
+        return (ssize_t)len;
+    }
+    return -ENODATA;
+}
+
+ssize_t fs_getxattr(struct fs *fs, uint64_t ino, const char *name, void *buf, size_t size)
+{
+    if (is_own(name))
+        return get_own(fs, ino, name, buf, size);
+    int r = check_name(name);
+    /* The kernel asks for security.capability and ACLs: there are none. */
+    if (r < 0)
+        return r == -EOPNOTSUPP && strncmp(name, "system.", 7) != 0 ? -ENODATA : r;
+    return ns_getxattr(fs->ns, ino, name, strlen(name), buf, size);
+}
+
+static int commit_xattr(struct fs *fs, struct record *rec)
+{
+    struct ns_inode inode;
+    int r = ns_hold(fs->ns, rec->ino, &inode);
+    if (r < 0)
+        return r;
+    r = store_commit(fs->store, rec);
+    ns_drop(fs->ns, rec->ino);
+    return r;
+}
+
+int fs_setxattr(struct fs *fs, uint64_t ino, const char *name, const void *value, size_t size, int flags)
+{
+    int r = check_name(name);
+    if (r < 0)
+        return r;
+    if (is_own(name))
+        return -EPERM;
+    if (size > 65536)
+        return -E2BIG;
+    ssize_t have = ns_getxattr(fs->ns, ino, name, strlen(name), NULL, 0);
+    if (have < 0 && have != -ENODATA)
+        return (int)have;
+    if (flags & XATTR_CREATE && have >= 0)
+        return -EEXIST;
+    if (flags & XATTR_REPLACE && have < 0)
+        return -ENODATA;
+    r = store_admit(fs->store, size + 4096);
+    if (r < 0)
+        return r;
+    struct record rec = {.type = REC_SETXATTR,
+                         .ino = ino,
+                         .name = name,
+                         .name_len = (uint16_t)strlen(name),
+                         .value = value,
+                         .value_len = (uint32_t)size};
+    return commit_xattr(fs, &rec);
+}
+
+int fs_removexattr(struct fs *fs, uint64_t ino, const char *name)
+{
+    int r = check_name(name);
+    if (r < 0)
+        return r;
+    if (is_own(name))
+        return -EPERM;
+    ssize_t have = ns_getxattr(fs->ns, ino, name, strlen(name), NULL, 0);
+    if (have < 0)
+        return (int)have;
+    struct record rec = {.type = REC_REMOVEXATTR, .ino = ino, .name = name, .name_len = (uint16_t)strlen(name)};
+    return commit_xattr(fs, &rec);
+}
+
+struct name_list {
+    char *buf;
+    size_t size, len;
+};
+
+static int list_name(const char *name, size_t name_len, void *arg)
+{
+    struct name_list *list = arg;
+    if (list->size) {
+        if (list->len + name_len + 1 > list->size)
+            return -ERANGE;
+        memcpy(list->buf + list->len, name, name_len);
+        list->buf[list->len + name_len] = '\0';
+    }
+    list->len += name_len + 1;
+    return 0;
+}
+
+ssize_t fs_listxattr(struct fs *fs, uint64_t ino, char *buf, size_t size)
+{
+    struct name_list list = {.buf = buf, .size = size};
+    int r = ns_listxattr(fs->ns, ino, list_name, &list);
+    return r < 0 ? r : (ssize_t)list.len;
+}

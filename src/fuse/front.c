@@ -1,0 +1,182 @@
+/* Mounting, starting and ending the threads. */
+#include "fuse/front.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <sys/eventfd.h>
+#include <sys/sysmacros.h>
+#include <time.h>
+
+#include "base/log.h"
+#include "base/pool.h"
+#include "fuse/internal.h"
+
+#define READAHEAD_KB 8192
+
+/* Commas and backslashes in option values are escaped for libfuse. */
+static char *escape(const char *value)
+{
+    char *out = xmalloc(2 * strlen(value) + 1), *p = out;
+    for (; *value; value++) {
+        if (*value == ',' || *value == '\\')
+            *p++ = '\\';
+        *p++ = *value;
+    }
+    *p = '\0';
+    return out;
+}
+
+static int make_session(struct front *front)
+{
+    const struct front_options *o = &front->options;
+    _cleanup_free_ char *fsname = escape(o->fsname);
+    _cleanup_free_ char *opts = xasprintf("fsname=%s,subtype=cairnfs,default_permissions%s%s%s%s", fsname,
+                                          o->allow_other ? ",allow_other" : "", o->read_only ? ",ro" : "",
+                                          o->extra ? "," : "", o->extra ? o->extra : "");
+    char *argv[] = {(char *)(uintptr_t) "cairn", (char *)(uintptr_t) "-o", opts, NULL};
+    struct fuse_args args = FUSE_ARGS_INIT(3, argv);
+    front->se = fuse_session_new(&args, &front_ops, sizeof front_ops, front);
+    fuse_opt_free_args(&args);
+    return front->se ? 0 : -EINVAL;
+}
+
+static int mount_session(struct front *front, char **ret_text)
+{
+    if (fuse_session_mount(front->se, front->options.mountpoint) != 0) {
+        *ret_text = xasprintf("mounting on %s failed: %s; see the message above, and that you may use FUSE",
+                              front->options.mountpoint, strerror(errno ? errno : EPERM));
+        return -EIO;
+    }
+    front->is_mounted = true;
+    return fuse_session_custom_io(front->se, &front_io, fuse_session_fd(front->se));
+}
+
+/* Sequential readers of sealed files: one request should carry as much as it can. */
+static void raise_readahead(const struct front *front)
+{
+    struct stat st;
+    if (stat(front->options.mountpoint, &st) < 0)
+        return;
+    _cleanup_free_ char *path =
+        xasprintf("/sys/class/bdi/%u:%u/read_ahead_kb", major(st.st_dev), minor(st.st_dev));
+    FILE *f = fopen(path, "we");
+    if (!f)
+        return;
+    (void)fprintf(f, "%d\n", READAHEAD_KB);
+    (void)fclose(f);
+}
+
+static int start_threads(struct front *front)
+{
+    int r = thread_start(&front->resumer, "cairn-resume", front_resume, front);
+    front->resumer_started = r == 0;
+    unsigned wanted = front->options.threads > THREADS_MAX ? THREADS_MAX : front->options.threads;
+    for (; r == 0 && front->thread_count < wanted; front->thread_count++) {
+        atomic_fetch_add(&front->live_threads, 1);
+        r = thread_start(&front->threads[front->thread_count], "cairn-fuse", front_receive, front);
+        if (r < 0) {
+            atomic_fetch_sub(&front->live_threads, 1);
+            break;
+        }
+    }
+    return r;
+}
+
+int front_start(const struct front_options *options, struct fs *fs, struct store *store, struct front **ret,
+                char **ret_text)
+{
+    struct front *front = xcalloc(1, sizeof *front);
+    front->options = *options;
+    front->fs = fs;
+    front->store = store;
+    front->stage = store_stage(store);
+    front->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    mutex_init(&front->locked.lock, LOCK_CONTROL);
+    cond_init(&front->changed);
+    TAILQ_INIT(&front->locked.parked);
+    TAILQ_INIT(&front->locked.syncing);
+    int r = front->event_fd < 0 ? -errno : make_session(front);
+    if (r == 0)
+        r = mount_session(front, ret_text);
+    if (r == 0)
+        r = start_threads(front);
+    if (r < 0) {
+        if (!*ret_text)
+            *ret_text = xasprintf("starting FUSE failed: %s", strerror(-r));
+        front_stop(front);
+        return r;
+    }
+    *ret = front;
+    front_self_test(front);
+    raise_readahead(front);
+    return 0;
+}
+
+bool front_is_over(struct front *front)
+{
+    return atomic_load(&front->over);
+}
+
+int front_event_fd(struct front *front)
+{
+    return front->event_fd;
+}
+
+/* A signal may come just before the read it is meant to interrupt: repeated until all have ended. */
+static void end_threads(struct front *front)
+{
+    while (atomic_load(&front->live_threads) > 0) {
+        for (unsigned i = 0; i < front->thread_count; i++)
+            (void)pthread_kill(front->threads[i], SIGUSR1);
+        (void)nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+    }
+    for (unsigned i = 0; i < front->thread_count; i++)
+        (void)pthread_join(front->threads[i], NULL);
+}
+
+static void drop_waiting(struct front *front)
+{
+    struct parked *parked;
+    while ((parked = TAILQ_FIRST(&front->locked.parked))) {
+        TAILQ_REMOVE(&front->locked.parked, parked, link);
+        if (parked->slab != SLAB_NONE)
+            stage_slab_give(front->stage, parked->slab);
+        else
+            free(parked->mem);
+        free(parked);
+    }
+}
+
+void front_stop(struct front *front)
+{
+    if (!front)
+        return;
+    atomic_store(&front->stopping, true);
+    if (front->is_mounted)
+        fuse_session_unmount(front->se);
+    if (front->resumer_started) {
+        mutex_lock(&front->locked.lock);
+        (void)pthread_cond_signal(&front->changed);
+        mutex_unlock(&front->locked.lock);
+        (void)pthread_join(front->resumer, NULL);
+    }
+    end_threads(front);
+    drop_waiting(front);
+    if (front->se)
+        fuse_session_destroy(front->se);
+    if (front->event_fd >= 0)
+        (void)close(front->event_fd);
+    mutex_done(&front->locked.lock);
+    (void)pthread_cond_destroy(&front->changed);
+    free(front);
+}
+
+void front_status(struct front *front, struct front_status *ret)
+{
+    LOCK_SCOPE(&front->locked.lock);
+    *ret = (struct front_status){.mmap_shared = atomic_load(&front->mmap_shared),
+                                 .threads = front->thread_count,
+                                 .waiting = front->locked.parked_count,
+                                 .wait_count = front->locked.wait_count,
+                                 .wait_ms_total = front->locked.wait_ns / 1000000};
+}

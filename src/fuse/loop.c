@@ -1,0 +1,280 @@
+/* Receiving requests, and parking those that find no room. */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/eventfd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "fuse/internal.h"
+
+#define POLL_MS 200         /* how often waiting callers are looked at for a fatal signal, and room is tried again */
+#define KEEP_IN_SLAB 8192u  /* smaller requests are parked on the heap */
+
+_Thread_local struct current current;
+
+/* The request goes back to where it was before it was processed, and waits. */
+void front_park(struct front *front, fuse_req_t req)
+{
+    (void)front;
+    fuse_reply_none(req);
+    current.park = true;
+}
+
+/* First come, first served: who comes while others wait, waits behind them. */
+bool front_must_queue(struct front *front)
+{
+    if (current.is_resumed)
+        return false;
+    LOCK_SCOPE(&front->locked.lock);
+    return front->locked.parked_count > 0;
+}
+
+static struct parked *make_parked(const struct fuse_buf *buf)
+{
+    const struct wire_in_header *header = buf->mem;
+    struct parked *parked = xcalloc(1, sizeof *parked);
+    *parked = (struct parked){.slab = SLAB_NONE,
+                              .size = buf->size,
+                              .unique = header->unique,
+                              .pid = (pid_t)header->pid,
+                              .since = clock_monotonic_ns()};
+    if (buf->size >= KEEP_IN_SLAB) {
+        parked->slab = current.slab;
+        parked->mem = buf->mem;
+        current.stolen = true;
+    } else {
+        parked->mem = xmalloc(buf->size);
+        memcpy(parked->mem, buf->mem, buf->size);
+    }
+    return parked;
+}
+
+static void process(struct front *front, uint32_t slab, struct fuse_buf *buf, bool is_resumed)
+{
+    current = (struct current){.slab = slab, .header = buf->mem, .is_resumed = is_resumed};
+    fuse_session_process_buf(front->se, buf);
+}
+
+static void enqueue(struct front *front, struct parked *parked)
+{
+    mutex_lock(&front->locked.lock);
+    TAILQ_INSERT_TAIL(&front->locked.parked, parked, link);
+    unsigned count = ++front->locked.parked_count;
+    front->locked.wait_count++;
+    (void)pthread_cond_signal(&front->changed);
+    mutex_unlock(&front->locked.lock);
+    store_note_waiting(front->store, count);
+}
+
+static void wake_resumer(struct front *front)
+{
+    LOCK_SCOPE(&front->locked.lock);
+    front->locked.room = true;
+    (void)pthread_cond_signal(&front->changed);
+}
+
+static void handle(struct front *front, uint32_t *slab, struct fuse_buf *buf)
+{
+    const struct wire_in_header *header = buf->mem;
+    front_see_request(front, buf->mem, buf->size);
+    if (header->opcode == WIRE_INTERRUPT)
+        wake_resumer(front); /* it looks which callers have a fatal signal; others go on waiting */
+    process(front, *slab, buf, false);
+    if (current.park)
+        enqueue(front, make_parked(buf));
+    if (current.stolen)
+        *slab = SLAB_NONE;
+}
+
+static void no_op(int sig)
+{
+    (void)sig;
+}
+
+/* Lets front_stop() interrupt a blocking read. */
+static void accept_wake_signal(void)
+{
+    struct sigaction sa = {.sa_handler = no_op};
+    sigset_t set;
+    (void)sigaction(SIGUSR1, &sa, NULL);
+    (void)sigemptyset(&set);
+    (void)sigaddset(&set, SIGUSR1);
+    (void)pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+}
+
+void *front_receive(void *arg)
+{
+    struct front *front = arg;
+    uint32_t slab = SLAB_NONE;
+    accept_wake_signal();
+    while (!atomic_load(&front->stopping)) {
+        if (slab == SLAB_NONE)
+            slab = stage_slab_take(front->stage);
+        if (slab == SLAB_NONE)
+            break;
+        uint8_t *memory = stage_slab_memory(front->stage, slab);
+        /* The payload of a WRITE then begins at a page, where the stage keeps it. */
+        struct fuse_buf buf = {.mem = memory + SLAB_PAYLOAD_OFFSET - WIRE_WRITE_LEN};
+        int r = fuse_session_receive_buf(front->se, &buf);
+        if (r == -EINTR || r == -EAGAIN)
+            continue;
+        if (r <= 0)
+            break;
+        handle(front, &slab, &buf);
+    }
+    if (slab != SLAB_NONE)
+        stage_slab_give(front->stage, slab);
+    if (atomic_fetch_sub(&front->live_threads, 1) == 1) {
+        atomic_store(&front->over, true);
+        (void)eventfd_write(front->event_fd, 1);
+    }
+    return NULL;
+}
+
+/* --- waiting callers ------------------------------------------------------------------------------------------------------ */
+
+/* SIGKILL is pending, or what became of another signal that ends the process. */
+bool has_fatal_signal(pid_t tid)
+{
+    char path[64], line[256];
+    (void)snprintf(path, sizeof path, "/proc/%d/status", (int)tid);
+    FILE *f = tid > 0 ? fopen(path, "re") : NULL;
+    if (!f)
+        return tid > 0;
+    bool fatal = false;
+    unsigned long long pending;
+    while (fgets(line, sizeof line, f))
+        if (sscanf(line, "SigPnd: %llx", &pending) == 1 || sscanf(line, "ShdPnd: %llx", &pending) == 1)
+            fatal = fatal || (pending & (1ull << (SIGKILL - 1)));
+    (void)fclose(f);
+    return fatal;
+}
+
+static void parked_free(struct front *front, struct parked *parked)
+{
+    if (parked->slab != SLAB_NONE)
+        stage_slab_give(front->stage, parked->slab);
+    else
+        free(parked->mem);
+    free(parked);
+}
+
+static void reply_interrupted(struct front *front, uint64_t unique)
+{
+    struct wire_out_header out = {.len = sizeof out, .error = -EINTR, .unique = unique};
+    if (write(fuse_session_fd(front->se), &out, sizeof out) < 0 && errno != ENOENT)
+        log_debug("replying to a killed caller: %s", strerror(errno));
+}
+
+static void drop_killed_parked(struct front *front)
+{
+    struct parked_list killed = TAILQ_HEAD_INITIALIZER(killed);
+    struct parked *parked, *next;
+    mutex_lock(&front->locked.lock);
+    for (parked = TAILQ_FIRST(&front->locked.parked); parked; parked = next) {
+        next = TAILQ_NEXT(parked, link);
+        if (!has_fatal_signal(parked->pid))
+            continue;
+        TAILQ_REMOVE(&front->locked.parked, parked, link);
+        front->locked.parked_count--;
+        TAILQ_INSERT_TAIL(&killed, parked, link);
+    }
+    mutex_unlock(&front->locked.lock);
+    while ((parked = TAILQ_FIRST(&killed))) {
+        TAILQ_REMOVE(&killed, parked, link);
+        reply_interrupted(front, parked->unique);
+        parked_free(front, parked);
+    }
+}
+
+static void drop_killed_syncing(struct front *front)
+{
+    struct syncing_list killed = TAILQ_HEAD_INITIALIZER(killed);
+    struct syncing *syncing, *next;
+    mutex_lock(&front->locked.lock);
+    for (syncing = TAILQ_FIRST(&front->locked.syncing); syncing; syncing = next) {
+        next = TAILQ_NEXT(syncing, link);
+        if (!has_fatal_signal(syncing->pid) || !store_unwait(front->store, syncing->ticket))
+            continue;
+        TAILQ_REMOVE(&front->locked.syncing, syncing, link);
+        TAILQ_INSERT_TAIL(&killed, syncing, link);
+    }
+    mutex_unlock(&front->locked.lock);
+    while ((syncing = TAILQ_FIRST(&killed))) {
+        TAILQ_REMOVE(&killed, syncing, link);
+        (void)fuse_reply_err(syncing->req, EINTR);
+        free(syncing);
+    }
+}
+
+static struct parked *pop(struct front *front)
+{
+    LOCK_SCOPE(&front->locked.lock);
+    struct parked *parked = TAILQ_FIRST(&front->locked.parked);
+    if (parked) {
+        TAILQ_REMOVE(&front->locked.parked, parked, link);
+        front->locked.parked_count--;
+    }
+    return parked;
+}
+
+static void push_back(struct front *front, struct parked *parked)
+{
+    LOCK_SCOPE(&front->locked.lock);
+    TAILQ_INSERT_HEAD(&front->locked.parked, parked, link);
+    front->locked.parked_count++;
+}
+
+/* Repeats the oldest. False: it must go on waiting, and so must all behind it. */
+static bool resume_one(struct front *front)
+{
+    struct parked *parked = pop(front);
+    if (!parked)
+        return false;
+    struct fuse_buf buf = {.mem = parked->mem, .size = parked->size};
+    process(front, parked->slab, &buf, true);
+    if (current.park) {
+        push_back(front, parked);
+        return false;
+    }
+    mutex_lock(&front->locked.lock);
+    front->locked.wait_ns += (uint64_t)(clock_monotonic_ns() - parked->since);
+    mutex_unlock(&front->locked.lock);
+    if (current.stolen)
+        free(parked);
+    else
+        parked_free(front, parked);
+    return true;
+}
+
+void *front_resume(void *arg)
+{
+    struct front *front = arg;
+    while (!atomic_load(&front->stopping)) {
+        drop_killed_parked(front);
+        drop_killed_syncing(front);
+        while (!atomic_load(&front->stopping) && resume_one(front))
+            ;
+        mutex_lock(&front->locked.lock);
+        unsigned count = front->locked.parked_count;
+        mutex_unlock(&front->locked.lock);
+        store_note_waiting(front->store, count);
+        mutex_lock(&front->locked.lock);
+        bool idle = TAILQ_EMPTY(&front->locked.parked) && TAILQ_EMPTY(&front->locked.syncing);
+        if (!front->locked.room && !atomic_load(&front->stopping))
+            (void)mutex_wait(&front->locked.lock, &front->changed, idle ? 2000 : POLL_MS);
+        front->locked.room = false;
+        mutex_unlock(&front->locked.lock);
+    }
+    return NULL;
+}
+
+void front_room(struct front *front)
+{
+    LOCK_SCOPE(&front->locked.lock);
+    if (front->locked.parked_count == 0)
+        return;
+    front->locked.room = true;
+    (void)pthread_cond_signal(&front->changed);
+}

@@ -1,0 +1,91 @@
+/* The namespace as it is now: the view, and over it what is not durable yet.
+ *
+ * The overlay holds an inode ("node") while it has changes that the view lacks, while it is open, or while an operation
+ * holds it; and the changed entries of directories (also the absence of one). Everything else is read from the view. A
+ * nascent file has no version yet: it is here and not in history, and keeps its one name until its first seal.
+ *
+ * One function, ns_apply(), changes the overlay: for an operation that happens now and for one that a recovery repeats.
+ *
+ * Locks: LOCK_NAMESPACE, never held over reads of the view. Any thread may read. ns_apply() and ns_retire() are called
+ * with the history's lock held, one at a time. */
+#pragma once
+
+#include "base/base.h"
+#include "format/record.h"
+#include "meta/view.h"
+
+struct ns;
+
+struct ns *ns_new(struct view *view);
+void ns_free(struct ns *ns);
+
+struct ns_inode {
+    uint64_t ino;
+    struct attrs attrs;
+    uint32_t nlink;
+    uint64_t version;  /* last sealed; 0: none */
+    uint64_t parent;   /* of a directory; of others, one that holds or held a name */
+    uint64_t blocks_bytes; /* as the view knows; for what is staged, the caller adds */
+    uint64_t dirty_seq;    /* last operation on it that the view lacks; 0: none */
+    bool nascent;
+    bool orphan; /* no name left, still open */
+};
+
+/* Reads an inode; -ENOENT. May read the view. */
+CAIRN_MUST_CHECK int ns_inode(struct ns *ns, uint64_t ino, struct ns_inode *ret);
+
+/* The same, and holds the node in memory until ns_drop(): what an operation is about to change must be held. */
+CAIRN_MUST_CHECK int ns_hold(struct ns *ns, uint64_t ino, struct ns_inode *ret);
+void ns_drop(struct ns *ns, uint64_t ino);
+
+/* -ENOENT. May read the view. */
+CAIRN_MUST_CHECK int ns_lookup(struct ns *ns, uint64_t parent, const char *name, size_t name_len,
+                               struct view_entry *ret);
+
+/* Entries with cookie > after, ascending; `fn` returns 0 to go on, 1 to stop. */
+CAIRN_MUST_CHECK int ns_readdir(struct ns *ns, uint64_t parent, uint64_t after,
+                                int (*fn)(const struct view_entry *entry, const char *name, size_t name_len, void *arg),
+                                void *arg);
+/* -ENOTEMPTY, or 0. */
+CAIRN_MUST_CHECK int ns_check_empty(struct ns *ns, uint64_t ino);
+
+/* As view_readlink(), view_getxattr(); listxattr calls `fn` for each name. */
+CAIRN_MUST_CHECK ssize_t ns_readlink(struct ns *ns, uint64_t ino, char *buf, size_t size);
+CAIRN_MUST_CHECK ssize_t ns_getxattr(struct ns *ns, uint64_t ino, const char *name, size_t name_len, void *buf,
+                                     size_t size);
+CAIRN_MUST_CHECK int ns_listxattr(struct ns *ns, uint64_t ino, int (*fn)(const char *name, size_t name_len, void *arg),
+                                  void *arg);
+
+/* Applies an operation to the overlay. The inodes that it names must be held, or made by it; it fits the state (the
+ * caller checked, or it came from the log). */
+void ns_apply(struct ns *ns, const struct record *rec);
+
+/* The view has everything up to `seq`: what is not newer leaves the overlay. */
+void ns_retire(struct ns *ns, uint64_t seq);
+
+/* The name of a nascent file, for its first seal. False: not nascent, or already without a name. Name is copied. */
+struct ns_birth {
+    uint64_t parent, cookie;
+    char name[NAME_LEN_MAX];
+    uint16_t name_len;
+};
+bool ns_birth(struct ns *ns, uint64_t ino, struct ns_birth *ret);
+
+/* Calls `fn` with the records that bring all nascent files back: NASCENT, and their xattrs. */
+CAIRN_MUST_CHECK int ns_dump_nascent(struct ns *ns, int (*fn)(const struct record *rec, void *arg), void *arg);
+
+/* The xattrs of a file that was nascent until now, as SETXATTR records without seq, to become history. */
+CAIRN_MUST_CHECK int ns_dump_xattrs(struct ns *ns, uint64_t ino, int (*fn)(const struct record *rec, void *arg),
+                                    void *arg);
+
+/* Is `ino` below directory `dir` (or the same)? May read the view. */
+bool ns_is_below(struct ns *ns, uint64_t ino, uint64_t dir);
+
+/* The last operation that the view lacks on `ino`, on its parents, and for a directory on everything below. */
+uint64_t ns_last_change(struct ns *ns, uint64_t ino);
+
+/* For messages; caller frees. */
+char *ns_path(struct ns *ns, uint64_t ino);
+
+/* Nodes and entries in the overlay now, for the memory formula and for tests. */
+size_t ns_overlay_size(struct ns *ns);

@@ -1,0 +1,86 @@
+/* Inside the overlay. Nobody else includes this. */
+#pragma once
+
+#include <bsd/sys/cdefs.h>
+#include <bsd/sys/tree.h>
+#include <sys/queue.h>
+#include <sys/stat.h>
+#include <uthash.h>
+
+#include "base/lock.h"
+#include "meta/ns.h"
+
+#define SEQ_NASCENT UINT64_MAX /* of what is not part of history yet */
+
+/* What the overlay says of one name in a directory. */
+struct entry {
+    RB_ENTRY(entry) by_name;
+    RB_ENTRY(entry) by_cookie; /* only while ino != 0 */
+    TAILQ_ENTRY(entry) dirty;  /* only while seq != SEQ_NASCENT */
+    struct node *dir;
+    uint64_t ino; /* 0: there is no such name */
+    uint64_t cookie;
+    uint64_t seq;      /* of the last change */
+    uint64_t below;    /* nascent: seq of the change that this entry covers; 0: none */
+    uint32_t type;
+    uint16_t name_len;
+    char name[];
+};
+
+RB_HEAD(name_tree, entry);
+RB_HEAD(cookie_tree, entry);
+TAILQ_HEAD(entry_list, entry);
+
+struct xattr {
+    TAILQ_ENTRY(xattr) link;
+    uint64_t seq;
+    bool removed;
+    uint16_t name_len;
+    uint32_t value_len;
+    char *name;
+    void *value;
+};
+
+TAILQ_HEAD(xattr_list, xattr);
+
+struct node {
+    UT_hash_handle hh;
+    TAILQ_ENTRY(node) dirty; /* only while dirty_seq != 0 */
+    struct ns_inode inode;
+    bool gone; /* removed; the view may not know yet */
+    uint32_t holds;
+    struct name_tree names; /* of a directory: entries that differ from the view */
+    struct cookie_tree cookies;
+    struct xattr_list xattrs;
+    struct entry *birth_entry; /* nascent: its name */
+    char *target;              /* symbolic link that the view lacks */
+    uint32_t target_len;
+};
+
+TAILQ_HEAD(node_list, node);
+
+struct ns {
+    struct view *view;
+    struct {
+        struct cairn_mutex lock;
+        struct node *nodes;
+        struct node_list dirty;         /* in order of dirty_seq */
+        struct entry_list dirty_entries; /* in order of seq */
+        uint64_t retired;               /* counts ns_retire(): what was read from the view before may be old */
+        size_t size;
+    } locked;
+};
+
+/* ns.c */
+struct node *node_find_locked(struct ns *ns, uint64_t ino);
+struct node *node_new_locked(struct ns *ns, uint64_t ino);
+void node_settle_locked(struct ns *ns, struct node *node);
+void node_touch_locked(struct ns *ns, struct node *node, uint64_t seq);
+struct entry *entry_find_locked(struct node *dir, const char *name, size_t name_len);
+struct entry *entry_set_locked(struct ns *ns, struct node *dir, const char *name, size_t name_len, uint64_t ino,
+                               uint64_t cookie, uint32_t type, uint64_t seq);
+void entry_free_locked(struct ns *ns, struct entry *entry);
+struct entry *entry_after_locked(struct node *dir, uint64_t cookie);
+struct entry *entry_next_locked(struct entry *entry);
+struct xattr *xattr_find_locked(struct node *node, const char *name, size_t name_len);
+void xattr_set_locked(struct node *node, const struct record *rec, uint64_t seq);

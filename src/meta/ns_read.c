@@ -1,0 +1,342 @@
+/* Reading names, directories, links and attributes: the overlay over the view. */
+#include <stdio.h>
+
+#include "meta/ns_internal.h"
+
+#define READDIR_BATCH 512u
+#define DEPTH_MAX 4096u /* parents climbed before a loop is assumed */
+
+int ns_lookup(struct ns *ns, uint64_t parent, const char *name, size_t name_len, struct view_entry *ret)
+{
+    if (name_len > NAME_LEN_MAX)
+        return -ENAMETOOLONG;
+    mutex_lock(&ns->locked.lock);
+    struct entry *entry = entry_find_locked(node_find_locked(ns, parent), name, name_len);
+    bool known = entry != NULL;
+    if (entry)
+        *ret = (struct view_entry){.ino = entry->ino, .cookie = entry->cookie, .type = entry->type};
+    mutex_unlock(&ns->locked.lock);
+    if (known)
+        return ret->ino ? 0 : -ENOENT;
+    return view_lookup(ns->view, parent, name, name_len, ret);
+}
+
+/* --- directories --------------------------------------------------------------------------------------------------- */
+
+struct listed {
+    struct view_entry entry;
+    uint16_t name_len;
+    char name[NAME_LEN_MAX];
+};
+
+struct listing {
+    struct ns *ns;
+    uint64_t parent;
+    struct listed *added; /* of the overlay, ascending */
+    size_t added_count, added_next;
+    bool added_all; /* no more in the overlay after these */
+    struct listed *out;
+    size_t out_count;
+};
+
+static void put_listed(struct listed *slot, const struct view_entry *entry, const char *name, size_t name_len)
+{
+    slot->entry = *entry;
+    slot->name_len = (uint16_t)name_len;
+    memcpy(slot->name, name, name_len);
+}
+
+static void collect_added(struct listing *l, uint64_t after)
+{
+    LOCK_SCOPE(&l->ns->locked.lock);
+    struct node *dir = node_find_locked(l->ns, l->parent);
+    struct entry *entry = dir ? entry_after_locked(dir, after) : NULL;
+    for (; entry && l->added_count < READDIR_BATCH; entry = entry_next_locked(entry)) {
+        struct view_entry e = {.ino = entry->ino, .cookie = entry->cookie, .type = entry->type};
+        put_listed(&l->added[l->added_count++], &e, entry->name, entry->name_len);
+    }
+    l->added_all = entry == NULL;
+}
+
+/* Moves added entries that come before `cookie` to the output. False: full. */
+static bool merge_added(struct listing *l, uint64_t cookie)
+{
+    while (l->added_next < l->added_count && l->added[l->added_next].entry.cookie < cookie) {
+        if (l->out_count == READDIR_BATCH)
+            return false;
+        l->out[l->out_count++] = l->added[l->added_next++];
+    }
+    return true;
+}
+
+static int merge_view_entry(const struct view_entry *entry, const char *name, size_t name_len, void *arg)
+{
+    struct listing *l = arg;
+    if (!merge_added(l, entry->cookie) || l->out_count == READDIR_BATCH)
+        return 1;
+    /* Past the last entry that was collected, the overlay may have more to put in between. */
+    if (!l->added_all && l->added_next == l->added_count)
+        return 1;
+    mutex_lock(&l->ns->locked.lock);
+    bool covered = entry_find_locked(node_find_locked(l->ns, l->parent), name, name_len) != NULL;
+    mutex_unlock(&l->ns->locked.lock);
+    bool same_as_added = l->added_next < l->added_count && l->added[l->added_next].entry.cookie == entry->cookie;
+    if (!covered && !same_as_added)
+        put_listed(&l->out[l->out_count++], entry, name, name_len);
+    return 0;
+}
+
+static uint64_t retired_count(struct ns *ns)
+{
+    LOCK_SCOPE(&ns->locked.lock);
+    return ns->locked.retired;
+}
+
+/* The next entries after `after`, as one consistent listing. */
+static int list_some(struct listing *l, uint64_t after)
+{
+    for (;;) {
+        uint64_t retired = retired_count(l->ns);
+        l->added_count = l->added_next = l->out_count = 0;
+        collect_added(l, after);
+        int r = view_readdir(l->ns->view, l->parent, after, merge_view_entry, l);
+        if (r < 0)
+            return r;
+        if (l->out_count < READDIR_BATCH)
+            (void)merge_added(l, UINT64_MAX);
+        /* An entry that left the overlay meanwhile may be missing, or one of the view that it covered be back. */
+        if (retired == retired_count(l->ns))
+            return 0;
+    }
+}
+
+int ns_readdir(struct ns *ns, uint64_t parent, uint64_t after,
+               int (*fn)(const struct view_entry *entry, const char *name, size_t name_len, void *arg), void *arg)
+{
+    struct listing l = {.ns = ns, .parent = parent};
+    l.added = xmalloc(READDIR_BATCH * sizeof *l.added);
+    l.out = xmalloc(READDIR_BATCH * sizeof *l.out);
+    int r;
+    do {
+        r = list_some(&l, after);
+        for (size_t i = 0; i < l.out_count && r == 0; i++) {
+            r = fn(&l.out[i].entry, l.out[i].name, l.out[i].name_len, arg);
+            after = l.out[i].entry.cookie;
+        }
+    } while (r == 0 && l.out_count > 0);
+    free(l.added);
+    free(l.out);
+    return r < 0 ? r : 0;
+}
+
+static int found_one(const struct view_entry *entry, const char *name, size_t name_len, void *arg)
+{
+    (void)entry;
+    (void)name;
+    (void)name_len;
+    *(bool *)arg = true;
+    return 1;
+}
+
+int ns_check_empty(struct ns *ns, uint64_t ino)
+{
+    bool any = false;
+    int r = ns_readdir(ns, ino, 0, found_one, &any);
+    return r < 0 ? r : any ? -ENOTEMPTY : 0;
+}
+
+/* --- links and attributes -------------------------------------------------------------------------------------------- */
+
+ssize_t ns_readlink(struct ns *ns, uint64_t ino, char *buf, size_t size)
+{
+    mutex_lock(&ns->locked.lock);
+    struct node *node = node_find_locked(ns, ino);
+    bool known = node && node->target;
+    ssize_t r = 0;
+    if (known) {
+        r = node->target_len <= size ? (ssize_t)node->target_len : -ERANGE;
+        if (r > 0)
+            memcpy(buf, node->target, (size_t)r);
+    }
+    mutex_unlock(&ns->locked.lock);
+    return known ? r : view_readlink(ns->view, ino, buf, size);
+}
+
+ssize_t ns_getxattr(struct ns *ns, uint64_t ino, const char *name, size_t name_len, void *buf, size_t size)
+{
+    mutex_lock(&ns->locked.lock);
+    struct node *node = node_find_locked(ns, ino);
+    struct xattr *xattr = node ? xattr_find_locked(node, name, name_len) : NULL;
+    bool known = xattr || (node && node->inode.nascent);
+    ssize_t r = -ENODATA;
+    if (xattr && !xattr->removed) {
+        r = (ssize_t)xattr->value_len;
+        if (size && xattr->value_len > size)
+            r = -ERANGE;
+        else if (size && xattr->value_len)
+            memcpy(buf, xattr->value, xattr->value_len);
+    }
+    mutex_unlock(&ns->locked.lock);
+    return known ? r : view_getxattr(ns->view, ino, name, name_len, buf, size);
+}
+
+struct xattr_listing {
+    struct ns *ns;
+    uint64_t ino;
+    int (*fn)(const char *name, size_t name_len, void *arg);
+    void *arg;
+};
+
+static int list_view_xattr(const char *name, size_t name_len, void *arg)
+{
+    struct xattr_listing *l = arg;
+    mutex_lock(&l->ns->locked.lock);
+    struct node *node = node_find_locked(l->ns, l->ino);
+    bool covered = node && xattr_find_locked(node, name, name_len);
+    mutex_unlock(&l->ns->locked.lock);
+    return covered ? 0 : l->fn(name, name_len, l->arg);
+}
+
+int ns_listxattr(struct ns *ns, uint64_t ino, int (*fn)(const char *name, size_t name_len, void *arg), void *arg)
+{
+    struct xattr_listing l = {.ns = ns, .ino = ino, .fn = fn, .arg = arg};
+    int r = view_listxattr(ns->view, ino, list_view_xattr, &l);
+    if (r < 0)
+        return r;
+    LOCK_SCOPE(&ns->locked.lock);
+    struct node *node = node_find_locked(ns, ino);
+    struct xattr *xattr;
+    if (node)
+        TAILQ_FOREACH(xattr, &node->xattrs, link)
+            if (!xattr->removed && (r = fn(xattr->name, xattr->name_len, arg)) != 0)
+                break;
+    return r < 0 ? r : 0;
+}
+
+/* --- nascent files --------------------------------------------------------------------------------------------------- */
+
+bool ns_birth(struct ns *ns, uint64_t ino, struct ns_birth *ret)
+{
+    LOCK_SCOPE(&ns->locked.lock);
+    struct node *node = node_find_locked(ns, ino);
+    if (!node || !node->inode.nascent || !node->birth_entry)
+        return false;
+    const struct entry *entry = node->birth_entry;
+    ret->parent = entry->dir->inode.ino;
+    ret->cookie = entry->cookie;
+    ret->name_len = entry->name_len;
+    memcpy(ret->name, entry->name, entry->name_len);
+    return true;
+}
+
+static int dump_xattrs_locked(struct node *node, int (*fn)(const struct record *rec, void *arg), void *arg)
+{
+    struct xattr *xattr;
+    TAILQ_FOREACH(xattr, &node->xattrs, link) {
+        struct record rec = {.type = xattr->removed ? REC_REMOVEXATTR : REC_SETXATTR,
+                             .ino = node->inode.ino,
+                             .time = node->inode.attrs.ctime,
+                             .name = xattr->name,
+                             .name_len = xattr->name_len,
+                             .value = xattr->value,
+                             .value_len = xattr->value_len};
+        int r = fn(&rec, arg);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+int ns_dump_nascent(struct ns *ns, int (*fn)(const struct record *rec, void *arg), void *arg)
+{
+    LOCK_SCOPE(&ns->locked.lock);
+    struct node *node, *next;
+    HASH_ITER(hh, ns->locked.nodes, node, next) {
+        if (!node->inode.nascent || !node->birth_entry)
+            continue;
+        const struct entry *entry = node->birth_entry;
+        struct record rec = {.type = REC_NASCENT,
+                             .ino = node->inode.ino,
+                             .parent = entry->dir->inode.ino,
+                             .cookie = entry->cookie,
+                             .time = node->inode.attrs.btime,
+                             .attrs = node->inode.attrs,
+                             .name = entry->name,
+                             .name_len = entry->name_len};
+        int r = fn(&rec, arg);
+        if (r == 0)
+            r = dump_xattrs_locked(node, fn, arg);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+int ns_dump_xattrs(struct ns *ns, uint64_t ino, int (*fn)(const struct record *rec, void *arg), void *arg)
+{
+    LOCK_SCOPE(&ns->locked.lock);
+    struct node *node = node_find_locked(ns, ino);
+    return node ? dump_xattrs_locked(node, fn, arg) : 0;
+}
+
+/* --- ancestry -------------------------------------------------------------------------------------------------------- */
+
+bool ns_is_below(struct ns *ns, uint64_t ino, uint64_t dir)
+{
+    for (unsigned depth = 0; depth < DEPTH_MAX; depth++) {
+        if (ino == dir)
+            return true;
+        struct ns_inode inode;
+        if (ino == ROOT_INO || ns_inode(ns, ino, &inode) < 0)
+            return false;
+        ino = inode.parent;
+    }
+    return false;
+}
+
+struct change {
+    uint64_t ino, seq;
+};
+
+/* All changed inodes, so that their ancestry can be looked up without the lock. */
+static struct change *list_changes(struct ns *ns, size_t *ret_count)
+{
+    LOCK_SCOPE(&ns->locked.lock);
+    size_t count = 0, max = 0;
+    struct change *changes = NULL;
+    struct node *node;
+    TAILQ_FOREACH(node, &ns->locked.dirty, dirty) {
+        if (count == max) {
+            max = max ? 2 * max : 64;
+            changes = xrealloc(changes, max * sizeof *changes);
+        }
+        changes[count++] = (struct change){.ino = node->inode.ino, .seq = node->inode.dirty_seq};
+    }
+    *ret_count = count;
+    return changes;
+}
+
+uint64_t ns_last_change(struct ns *ns, uint64_t ino)
+{
+    size_t count;
+    _cleanup_free_ struct change *changes = list_changes(ns, &count);
+    /* Newest first: the first that concerns the path is the answer. */
+    for (size_t i = count; i-- > 0;)
+        if (ns_is_below(ns, changes[i].ino, ino) || ns_is_below(ns, ino, changes[i].ino))
+            return changes[i].seq;
+    return 0;
+}
+
+char *ns_path(struct ns *ns, uint64_t ino)
+{
+    struct ns_birth birth;
+    if (ns_birth(ns, ino, &birth)) {
+        _cleanup_free_ char *dir = ns_path(ns, birth.parent);
+        return xasprintf("%s/%.*s", strcmp(dir, "/") == 0 ? "" : dir, (int)birth.name_len, birth.name);
+    }
+    char *path = view_path(ns->view, ino);
+    if (strcmp(path, "?") != 0)
+        return path;
+    free(path);
+    return xasprintf("inode %llu", (unsigned long long)ino);
+}

@@ -1,0 +1,123 @@
+/* The database under the view: reads in a snapshot, scans of a prefix, and the transaction that one apply is.
+ * Errors of RocksDB are logged here, once, and become -EUCLEAN (it found corruption) or -EIO. */
+#pragma once
+
+#include <rocksdb/c.h>
+
+#include "base/lock.h"
+#include "meta/view_keys.h"
+
+struct view {
+    rocksdb_t *db;
+    rocksdb_options_t *options;
+    rocksdb_cache_t *cache;
+    rocksdb_env_t *env;
+    rocksdb_readoptions_t *read;
+    rocksdb_writeoptions_t *write;
+    struct cairn_mutex lock; /* LOCK_LEAF: guards `state` */
+    struct view_state state; /* of the last whole batch */
+};
+
+/* A value of the database; `data` is the caller's to free. */
+struct value {
+    char *data;
+    size_t len;
+};
+
+static inline void value_done(struct value *v)
+{
+    free(v->data);
+    v->data = NULL;
+}
+
+#define _cleanup_value_ __attribute__((cleanup(value_done)))
+
+/* Takes RocksDB's message (not NULL): logs it, frees it, gives -EUCLEAN or -EIO. */
+CAIRN_MUST_CHECK int db_error(const char *doing, char *message);
+/* Error that made an iterator stop, or 0. */
+CAIRN_MUST_CHECK int iter_error(rocksdb_iterator_t *iter);
+
+/* One consistent state for several reads. Any thread. */
+struct snap {
+    struct view *view;
+    const rocksdb_snapshot_t *snapshot;
+    rocksdb_readoptions_t *read;
+};
+
+void snap_begin(struct snap *s, struct view *view);
+void snap_end(struct snap *s);
+#define _cleanup_snap_ __attribute__((cleanup(snap_end)))
+
+/* `snap` NULL: the newest state. -ENOENT. */
+CAIRN_MUST_CHECK int db_get(struct view *view, const struct snap *snap, const struct key *key,
+                            struct value *ret_value);
+CAIRN_MUST_CHECK int db_get_inode(struct view *view, const struct snap *snap, uint64_t ino,
+                                  struct inode_row *row);
+
+/* The keys that begin with a prefix, ascending, in a snapshot. */
+struct scan {
+    rocksdb_iterator_t *iter;
+    rocksdb_readoptions_t *read;
+    struct key end; /* first key after the prefix; RocksDB points into it */
+    const uint8_t *key, *value;
+    size_t key_len, value_len;
+};
+
+void scan_open(struct scan *scan, const struct snap *snap, const struct key *prefix);
+void scan_seek(struct scan *scan, const struct key *key);
+/* Whether there is a current key; key and value are valid until the next step. */
+bool scan_valid(struct scan *scan);
+void scan_next(struct scan *scan);
+/* Error that ended the scan early, or 0. */
+CAIRN_MUST_CHECK int scan_error(struct scan *scan);
+void scan_close(struct scan *scan);
+#define _cleanup_scan_ __attribute__((cleanup(scan_close)))
+
+/* One apply. Reads see its own writes. One thread; nothing is written before txn_commit().
+ *
+ * Changes lie in a hash table, which is several times faster than RocksDB's indexed batch and keeps only the
+ * last value of a key. Keys of a type in which a seek is done move to an indexed batch at the first seek;
+ * most applies do none. */
+struct txn {
+    struct view *view;
+    struct change **slots;   /* hash table, open addressing; NULL: free */
+    size_t slot_count, used; /* a power of two; at most half of it */
+    uint64_t seekable;       /* bit (type - 'A'): changes of the type lie in `batch` and not in the table */
+    rocksdb_writebatch_wi_t *batch; /* made at the first seek */
+    rocksdb_iterator_t *iter;       /* over database and batch */
+    struct view_state state;
+    struct pack_row pack; /* the pack account in use, written when another is needed */
+    bool pack_loaded, pack_dirty;
+    void *pending;   /* tree of struct pending: extents that wait for their SEAL */
+    const char *why; /* what was wrong, for the log */
+};
+
+void txn_begin(struct txn *txn, struct view *view);
+CAIRN_MUST_CHECK int txn_commit(struct txn *txn);
+void txn_end(struct txn *txn);
+
+/* Notes why the record cannot be applied. */
+static inline int txn_damage(struct txn *txn, const char *why)
+{
+    txn->why = why;
+    return -EUCLEAN;
+}
+
+CAIRN_MUST_CHECK int txn_get(struct txn *txn, const struct key *key, struct value *ret_value);
+/* 0, or -ENOENT. */
+CAIRN_MUST_CHECK int txn_has(struct txn *txn, const struct key *key);
+void txn_put(struct txn *txn, const struct key *key, const void *value, size_t len);
+/* Version byte, then the bytes. */
+void txn_put_bytes(struct txn *txn, const struct key *key, const void *bytes, size_t len);
+void txn_delete(struct txn *txn, const struct key *key);
+/* First key >= `key` that begins with the first `prefix_len` bytes of it; -ENOENT. Pointers are valid until
+ * the next change or seek. */
+struct found {
+    const uint8_t *key, *value;
+    size_t key_len, value_len;
+};
+CAIRN_MUST_CHECK int txn_seek(struct txn *txn, const struct key *key, size_t prefix_len,
+                              struct found *ret_found);
+
+CAIRN_MUST_CHECK int txn_get_inode(struct txn *txn, uint64_t ino, struct inode_row *row);
+void txn_put_inode(struct txn *txn, const struct inode_row *row);

@@ -1,0 +1,267 @@
+#include "meta/view_db.h"
+
+#define SLOTS_MIN 1024u
+
+/* What an apply makes of a key. */
+struct change {
+    uint64_t hash;
+    bool deleted;
+    uint32_t key_len, value_len, value_room;
+    uint8_t *value;
+    uint8_t key[];
+};
+
+void txn_begin(struct txn *txn, struct view *view)
+{
+    *txn = (struct txn){.view = view, .slot_count = SLOTS_MIN};
+    txn->slots = xcalloc(txn->slot_count, sizeof *txn->slots);
+    LOCK_SCOPE(&view->lock);
+    txn->state = view->state;
+}
+
+static void change_free(struct change *change)
+{
+    free(change->value);
+    free(change);
+}
+
+void txn_end(struct txn *txn)
+{
+    for (size_t i = 0; i < txn->slot_count; i++)
+        if (txn->slots[i])
+            change_free(txn->slots[i]);
+    free(txn->slots);
+    if (txn->iter)
+        rocksdb_iter_destroy(txn->iter);
+    if (txn->batch)
+        rocksdb_writebatch_wi_destroy(txn->batch);
+}
+
+static uint64_t seekable_bit(const uint8_t *key)
+{
+    return 1ull << (key[0] - 'A');
+}
+
+static uint64_t hash_of(const struct key *key)
+{
+    uint64_t h = 0x9e3779b97f4a7c15ull ^ key->len, word;
+    size_t i = 0;
+    for (; i + sizeof word <= key->len; i += sizeof word) {
+        memcpy(&word, key->bytes + i, sizeof word);
+        h = (h ^ word) * 0xff51afd7ed558ccdull;
+        h ^= h >> 32;
+    }
+    for (; i < key->len; i++)
+        h = (h ^ key->bytes[i]) * 0x100000001b3ull;
+    return h ^ (h >> 29);
+}
+
+/* Slot of the key, or the free one where it belongs. */
+static struct change **slot_of(const struct txn *txn, const struct key *key, uint64_t hash)
+{
+    for (size_t i = hash & (txn->slot_count - 1);; i = (i + 1) & (txn->slot_count - 1)) {
+        struct change *c = txn->slots[i];
+        if (!c || (c->hash == hash && c->key_len == key->len && memcmp(c->key, key->bytes, key->len) == 0))
+            return &txn->slots[i];
+    }
+}
+
+static void grow(struct txn *txn)
+{
+    struct change **old = txn->slots;
+    size_t old_count = txn->slot_count;
+    txn->slot_count *= 2;
+    txn->slots = xcalloc(txn->slot_count, sizeof *txn->slots);
+    for (size_t n = 0; n < old_count; n++) {
+        if (!old[n])
+            continue;
+        size_t i = old[n]->hash & (txn->slot_count - 1);
+        while (txn->slots[i])
+            i = (i + 1) & (txn->slot_count - 1);
+        txn->slots[i] = old[n];
+    }
+    free(old);
+}
+
+/* The change of the key, made if there is none. */
+static struct change *change_of(struct txn *txn, const struct key *key)
+{
+    uint64_t hash = hash_of(key);
+    struct change **slot = slot_of(txn, key, hash);
+    if (*slot)
+        return *slot;
+    if ((txn->used + 1) * 2 > txn->slot_count) {
+        grow(txn);
+        slot = slot_of(txn, key, hash);
+    }
+    txn->used++;
+    *slot = xcalloc(1, sizeof **slot + key->len);
+    (*slot)->hash = hash;
+    (*slot)->key_len = (uint32_t)key->len;
+    memcpy((*slot)->key, key->bytes, key->len);
+    return *slot;
+}
+
+void txn_put(struct txn *txn, const struct key *key, const void *value, size_t len)
+{
+    if (txn->seekable & seekable_bit(key->bytes)) {
+        rocksdb_writebatch_wi_put(txn->batch, (const char *)key->bytes, key->len, value, len);
+        return;
+    }
+    check(len > 0 && len <= UINT32_MAX);
+    struct change *c = change_of(txn, key);
+    if (c->value_room < len) {
+        free(c->value);
+        c->value = xmalloc(len);
+        c->value_room = (uint32_t)len;
+    }
+    memcpy(c->value, value, len);
+    c->value_len = (uint32_t)len;
+    c->deleted = false;
+}
+
+void txn_put_bytes(struct txn *txn, const struct key *key, const void *bytes, size_t len)
+{
+    _cleanup_free_ char *value = xmalloc(1 + len);
+    value[0] = VIEW_VALUE_VERSION;
+    if (len)
+        memcpy(value + 1, bytes, len);
+    txn_put(txn, key, value, 1 + len);
+}
+
+void txn_delete(struct txn *txn, const struct key *key)
+{
+    if (txn->seekable & seekable_bit(key->bytes)) {
+        rocksdb_writebatch_wi_delete(txn->batch, (const char *)key->bytes, key->len);
+        return;
+    }
+    change_of(txn, key)->deleted = true;
+}
+
+static int get_seekable(struct txn *txn, const struct key *key, struct value *ret_value)
+{
+    char *message = NULL;
+    ret_value->data = rocksdb_writebatch_wi_get_from_batch_and_db(txn->batch, txn->view->db, txn->view->read,
+                                                                  (const char *)key->bytes, key->len,
+                                                                  &ret_value->len, &message);
+    if (message)
+        return db_error("cannot read", message);
+    return ret_value->data ? 0 : -ENOENT;
+}
+
+int txn_get(struct txn *txn, const struct key *key, struct value *ret_value)
+{
+    if (txn->seekable & seekable_bit(key->bytes))
+        return get_seekable(txn, key, ret_value);
+    const struct change *c = *slot_of(txn, key, hash_of(key));
+    if (!c)
+        return db_get(txn->view, NULL, key, ret_value);
+    if (c->deleted)
+        return -ENOENT;
+    ret_value->data = xmalloc(c->value_len);
+    ret_value->len = c->value_len;
+    memcpy(ret_value->data, c->value, c->value_len);
+    return 0;
+}
+
+int txn_has(struct txn *txn, const struct key *key)
+{
+    _cleanup_value_ struct value value = {0};
+    return txn_get(txn, key, &value);
+}
+
+/* The changes of this type go where an iterator sees them, those made so far and all that follow. They stay
+ * in the table too, where nothing looks at them again. */
+static void make_seekable(struct txn *txn, const struct key *key)
+{
+    uint64_t bit = seekable_bit(key->bytes);
+    if (txn->seekable & bit)
+        return;
+    if (!txn->batch)
+        txn->batch = rocksdb_writebatch_wi_create(0, 1);
+    for (size_t i = 0; i < txn->slot_count; i++) {
+        const struct change *c = txn->slots[i];
+        if (!c || seekable_bit(c->key) != bit)
+            continue;
+        if (c->deleted)
+            rocksdb_writebatch_wi_delete(txn->batch, (const char *)c->key, c->key_len);
+        else
+            rocksdb_writebatch_wi_put(txn->batch, (const char *)c->key, c->key_len, (const char *)c->value,
+                                      c->value_len);
+    }
+    txn->seekable |= bit;
+}
+
+/* The database does not change during an apply, and every seek looks at the batch anew: one iterator serves
+ * all. */
+int txn_seek(struct txn *txn, const struct key *key, size_t prefix_len, struct found *ret_found)
+{
+    make_seekable(txn, key);
+    if (!txn->iter)
+        txn->iter = rocksdb_writebatch_wi_create_iterator_with_base(
+            txn->batch, rocksdb_create_iterator(txn->view->db, txn->view->read));
+    rocksdb_iter_seek(txn->iter, (const char *)key->bytes, key->len);
+    if (!rocksdb_iter_valid(txn->iter)) {
+        int r = iter_error(txn->iter);
+        return r < 0 ? r : -ENOENT;
+    }
+    ret_found->key = (const uint8_t *)rocksdb_iter_key(txn->iter, &ret_found->key_len);
+    if (ret_found->key_len < prefix_len || memcmp(ret_found->key, key->bytes, prefix_len) != 0)
+        return -ENOENT;
+    ret_found->value = (const uint8_t *)rocksdb_iter_value(txn->iter, &ret_found->value_len);
+    return 0;
+}
+
+/* All changes as one batch for the database. */
+static rocksdb_writebatch_t *batch_of(struct txn *txn)
+{
+    size_t len = 0;
+    const char *data = txn->batch ? rocksdb_writebatch_wi_data(txn->batch, &len) : NULL;
+    rocksdb_writebatch_t *batch =
+        data ? rocksdb_writebatch_create_from(data, len) : rocksdb_writebatch_create();
+    for (size_t i = 0; i < txn->slot_count; i++) {
+        const struct change *c = txn->slots[i];
+        if (!c || (txn->seekable & seekable_bit(c->key)))
+            continue;
+        if (c->deleted)
+            rocksdb_writebatch_delete(batch, (const char *)c->key, c->key_len);
+        else
+            rocksdb_writebatch_put(batch, (const char *)c->key, c->key_len, (const char *)c->value,
+                                   c->value_len);
+    }
+    return batch;
+}
+
+int txn_commit(struct txn *txn)
+{
+    struct key key;
+    uint8_t value[STATE_VALUE_LEN];
+    key_type(&key, KEY_STATE);
+    txn_put(txn, &key, value, state_encode(&txn->state, value));
+    char *message = NULL;
+    rocksdb_writebatch_t *batch = batch_of(txn);
+    rocksdb_write(txn->view->db, txn->view->write, batch, &message);
+    rocksdb_writebatch_destroy(batch);
+    if (message)
+        return db_error("cannot write", message);
+    LOCK_SCOPE(&txn->view->lock);
+    txn->view->state = txn->state;
+    return 0;
+}
+
+int txn_get_inode(struct txn *txn, uint64_t ino, struct inode_row *row)
+{
+    struct key key;
+    key_u64(&key, KEY_INODE, ino);
+    _cleanup_value_ struct value value = {0};
+    int r = txn_get(txn, &key, &value);
+    return r < 0 ? r : inode_decode(ino, value.data, value.len, row);
+}
+
+void txn_put_inode(struct txn *txn, const struct inode_row *row)
+{
+    struct key key;
+    uint8_t value[INODE_VALUE_LEN];
+    key_u64(&key, KEY_INODE, row->pub.ino);
+    txn_put(txn, &key, value, inode_encode(row, value));
+}

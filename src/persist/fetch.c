@@ -1,0 +1,274 @@
+/* Reading what is durable: chunks are read whole, decoded, and verified against their names before a byte of them is
+ * given to anybody. A small cache of decoded chunks serves requests that are smaller than a chunk. */
+#include <stdio.h>
+
+#include "base/log.h"
+#include "codec/encode.h"
+#include "persist/internal.h"
+
+#define READ_TRIES 3 /* a pack may be compacted away between looking up a chunk and reading it */
+
+void fetch_init(struct store *store)
+{
+    mutex_init(&store->cache.lock, LOCK_LEAF);
+}
+
+void fetch_done(struct store *store)
+{
+    for (size_t i = 0; i < CHUNK_CACHE_ENTRIES; i++)
+        free(store->cache.entries[i].bytes);
+    for (unsigned i = 0; i < store->cache.damage_count; i++) {
+        free(store->cache.damage[i].path);
+        free(store->cache.damage[i].what);
+    }
+    mutex_done(&store->cache.lock);
+}
+
+/* --- damage ----------------------------------------------------------------------------------------------------------- */
+
+void note_damage(struct store *store, uint64_t ino, const struct chunk_name *name, int error)
+{
+    _cleanup_free_ char *path = ns_path(store->ns, ino);
+    char hex[17];
+    for (size_t i = 0; i < 8; i++)
+        (void)snprintf(hex + 2 * i, 3, "%02x", name->bytes[i]);
+    _cleanup_free_ char *what = xasprintf("chunk %s: %s", hex, error == -EBADMSG ? "damaged" : strerror(-error));
+    bool known = false;
+    mutex_lock(&store->cache.lock);
+    for (unsigned i = 0; i < store->cache.damage_count; i++)
+        known = known || (strcmp(store->cache.damage[i].path, path) == 0 &&
+                          strcmp(store->cache.damage[i].what, what) == 0);
+    if (!known && store->cache.damage_count < DAMAGE_MAX)
+        store->cache.damage[store->cache.damage_count++] = (struct damage){xstrdup(path), xstrdup(what)};
+    mutex_unlock(&store->cache.lock);
+    if (!known)
+        log_error("%s: %s; these bytes read as EIO", path, what);
+}
+
+void store_damage(struct store *store, void (*fn)(const char *path, const char *what, void *arg), void *arg)
+{
+    LOCK_SCOPE(&store->cache.lock);
+    for (unsigned i = 0; i < store->cache.damage_count; i++)
+        fn(store->cache.damage[i].path, store->cache.damage[i].what, arg);
+}
+
+/* --- chunks ----------------------------------------------------------------------------------------------------------- */
+
+static bool cache_read(struct store *store, const struct chunk_name *name, uint64_t offset, void *buf, size_t length,
+                       int *ret)
+{
+    LOCK_SCOPE(&store->cache.lock);
+    for (size_t i = 0; i < CHUNK_CACHE_ENTRIES; i++) {
+        struct cached_chunk *cached = &store->cache.entries[i];
+        if (cached->len == 0 || !chunk_name_equal(&cached->name, name))
+            continue;
+        cached->used = ++store->cache.clock;
+        *ret = offset + length <= cached->len ? 0 : -EUCLEAN;
+        if (*ret == 0)
+            memcpy(buf, cached->bytes + offset, length);
+        return true;
+    }
+    return false;
+}
+
+static void cache_put(struct store *store, const struct chunk_name *name, const void *bytes, uint32_t len)
+{
+    LOCK_SCOPE(&store->cache.lock);
+    struct cached_chunk *oldest = &store->cache.entries[0];
+    for (size_t i = 1; i < CHUNK_CACHE_ENTRIES; i++)
+        if (store->cache.entries[i].used < oldest->used)
+            oldest = &store->cache.entries[i];
+    if (!oldest->bytes)
+        oldest->bytes = xmalloc(CHUNK_SIZE_MAX);
+    oldest->name = *name;
+    oldest->len = len;
+    oldest->used = ++store->cache.clock;
+    memcpy(oldest->bytes, bytes, len);
+}
+
+static int find_chunk(struct store *store, const struct chunk_name *name, struct chunk_entry *ret)
+{
+    uint64_t refs;
+    if (packs_find_fresh(store, name, ret) != 0)
+        return 0;
+    int r = view_chunk(store->view, name, ret, &refs);
+    return r == 0 && ret->pack == 0 ? -ENOENT : r;
+}
+
+static int read_stored(struct store *store, const struct chunk_entry *entry, void *stored)
+{
+    char object[32];
+    pack_object_name(entry->pack, object);
+    return store->tier->ops->get_range(store->tier, object, entry->offset, stored, entry->stored_len);
+}
+
+int fetch_chunk(struct store *store, const struct chunk_name *name, void *buf, uint32_t *ret_len)
+{
+    struct chunk_entry entry;
+    int r = find_chunk(store, name, &entry);
+    if (r < 0)
+        return r;
+    if (entry.raw_len == 0 || entry.raw_len > CHUNK_SIZE_MAX || entry.stored_len > CHUNK_SIZE_MAX)
+        return -EUCLEAN;
+    uint8_t *stored = xmalloc(entry.stored_len);
+    r = read_stored(store, &entry, stored);
+    if (r == 0)
+        r = chunk_decode(entry.encoding, stored, entry.stored_len, buf, entry.raw_len);
+    free(stored);
+    if (r < 0)
+        return r;
+    struct iovec iov = {buf, entry.raw_len};
+    struct chunk_name actual = hash_chunk(&store->sb.key, &iov, 1);
+    *ret_len = entry.raw_len;
+    return chunk_name_equal(&actual, name) ? 0 : -EBADMSG;
+}
+
+static _Thread_local uint8_t *reader_scratch;
+
+static int read_chunk_part(struct store *store, const struct chunk_name *name, uint64_t offset, void *buf,
+                           size_t length)
+{
+    int r;
+    if (cache_read(store, name, offset, buf, length, &r))
+        return r;
+    if (!reader_scratch)
+        reader_scratch = xmalloc(CHUNK_SIZE_MAX);
+    uint32_t len = 0;
+    r = fetch_chunk(store, name, reader_scratch, &len);
+    if (r < 0)
+        return r;
+    if (offset + length > len)
+        return -EUCLEAN;
+    memcpy(buf, reader_scratch + offset, length);
+    /* Whole chunks are read by streams: these come once. */
+    if (length < len)
+        cache_put(store, name, reader_scratch, len);
+    return 0;
+}
+
+int store_read_chunk(struct store *store, uint64_t ino, const struct chunk_name *name, uint64_t offset, void *buf,
+                     size_t length)
+{
+    int r = read_chunk_part(store, name, offset, buf, length);
+    if (r < 0) {
+        note_damage(store, ino, name, r);
+        return -EIO;
+    }
+    return 0;
+}
+
+/* --- files ------------------------------------------------------------------------------------------------------------ */
+
+struct reading {
+    struct store *store;
+    uint64_t ino, offset;
+    uint8_t *buf;
+    size_t good;
+    struct chunk_name bad_chunk;
+};
+
+static int read_part(const struct view_extent *part, void *arg)
+{
+    struct reading *rd = arg;
+    const struct extent *e = &part->extent;
+    uint8_t *to = rd->buf + (e->offset - rd->offset);
+    int r = 0;
+    if (e->kind == EXTENT_INLINE) {
+        memcpy(to, part->bytes, e->length);
+    } else if (e->kind == EXTENT_CHUNK) {
+        rd->bad_chunk = e->chunk;
+        r = read_chunk_part(rd->store, &e->chunk, e->chunk_offset, to, e->length);
+        if (r == -ENOENT)
+            r = -EAGAIN; /* moved or superseded meanwhile: look again */
+    }
+    if (r == 0)
+        rd->good = e->offset + e->length - rd->offset;
+    return r;
+}
+
+int store_read_below(struct store *store, uint64_t ino, uint64_t offset, void *buf, size_t length, size_t *ret_good)
+{
+    struct reading rd = {.store = store, .ino = ino, .offset = offset, .buf = buf};
+    int r = -EAGAIN;
+    for (int try = 0; try < READ_TRIES && r == -EAGAIN; try++) {
+        memset(buf, 0, length);
+        rd.good = 0;
+        r = view_extents(store->view, ino, 0, offset, length, read_part, &rd);
+    }
+    *ret_good = rd.good;
+    if (r == -ENOENT) {
+        /* The file was made after the view: all of it is in the stage, and this is a hole. */
+        memset(buf, 0, length);
+        *ret_good = length;
+        return 0;
+    }
+    if (r < 0) {
+        note_damage(store, ino, &rd.bad_chunk, r == -EAGAIN ? -ENOENT : r);
+        return -EIO;
+    }
+    *ret_good = length;
+    return 0;
+}
+
+void store_submit_read(struct store *store, void (*job)(void *arg), void *arg)
+{
+    pool_submit(store->readers, job, arg);
+}
+
+/* --- what a file's content is, by name ---------------------------------------------------------------------------------- */
+
+struct summary {
+    struct store *store;
+    struct iovec *iov;
+    struct extent *extents;
+    size_t count, max;
+    uint64_t stored;
+};
+
+static int add_summary(const struct view_extent *part, void *arg)
+{
+    struct summary *sum = arg;
+    struct chunk_entry entry;
+    if (part->extent.kind == EXTENT_CHUNK && find_chunk(sum->store, &part->extent.chunk, &entry) == 0)
+        sum->stored += entry.stored_len;
+    if (part->extent.kind == EXTENT_INLINE)
+        sum->stored += part->extent.length;
+    if (sum->count == sum->max) {
+        sum->max = sum->max ? 2 * sum->max : 64;
+        sum->extents = xrealloc(sum->extents, sum->max * sizeof *sum->extents);
+    }
+    struct extent *e = &sum->extents[sum->count++];
+    memset(e, 0, sizeof *e);
+    e->offset = part->extent.offset;
+    e->length = part->extent.length;
+    e->kind = part->extent.kind;
+    e->chunk_offset = part->extent.chunk_offset;
+    if (e->kind == EXTENT_CHUNK)
+        e->chunk = part->extent.chunk;
+    if (e->kind == EXTENT_INLINE) {
+        /* Inline bytes are named like a chunk, so that the root stands for the content. */
+        struct iovec iov = {(void *)(uintptr_t)part->bytes, part->extent.length};
+        e->chunk = hash_chunk(&sum->store->sb.key, &iov, 1);
+    }
+    return 0;
+}
+
+int store_content_root(struct store *store, uint64_t ino, uint8_t ret_hash[32])
+{
+    struct summary sum = {.store = store};
+    int r = view_extents(store->view, ino, 0, 0, INT64_MAX, add_summary, &sum);
+    struct iovec iov = {sum.extents, sum.count * sizeof *sum.extents};
+    if (r == 0)
+        hash_parts(&iov, 1, ret_hash);
+    free(sum.extents);
+    return r;
+}
+
+int store_stored_bytes(struct store *store, uint64_t ino, uint64_t *ret_bytes)
+{
+    struct summary sum = {.store = store};
+    int r = view_extents(store->view, ino, 0, 0, INT64_MAX, add_summary, &sum);
+    free(sum.extents);
+    *ret_bytes = sum.stored;
+    return r;
+}

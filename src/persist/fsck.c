@@ -1,0 +1,132 @@
+/* Checking a store that nobody uses: every reference is counted again, every chunk is read and verified. */
+#include <stdio.h>
+
+#include "base/log.h"
+#include "persist/internal.h"
+
+struct check_run {
+    struct store *store;
+    void (*report)(const char *line, bool is_problem, void *arg);
+    void *arg;
+    int problems;
+    uint64_t chunks, bytes;
+    uint8_t *buf;
+};
+
+static void problem(struct check_run *run, const char *line)
+{
+    run->problems++;
+    run->report(line, true, run->arg);
+}
+
+static void report_difference(const char *line, void *arg)
+{
+    problem(arg, line);
+}
+
+struct user {
+    struct check_run *run;
+    const char *what;
+};
+
+static int report_user(uint64_t ino, uint64_t offset, void *arg)
+{
+    struct user *user = arg;
+    _cleanup_free_ char *path = view_path(user->run->store->view, ino);
+    _cleanup_free_ char *line =
+        xasprintf("%s: bytes from %llu on are damaged (%s)", path, (unsigned long long)offset, user->what);
+    problem(user->run, line);
+    return 0;
+}
+
+static int check_chunk(const struct chunk_entry *entry, uint64_t refs, void *arg)
+{
+    struct check_run *run = arg;
+    uint32_t len;
+    if (refs == 0)
+        return 0;
+    run->chunks++;
+    run->bytes += entry->stored_len;
+    int r = fetch_chunk(run->store, &entry->name, run->buf, &len);
+    if (r == 0)
+        return 0;
+    char what[96];
+    (void)snprintf(what, sizeof what, "pack %016llx: %s", (unsigned long long)entry->pack,
+                   r == -EBADMSG ? "a chunk does not match its hash"
+                   : r == -ENOENT ? "a chunk is missing"
+                                  : strerror(-r));
+    struct user user = {.run = run, .what = what};
+    return view_chunk_users(run->store->view, &entry->name, report_user, &user);
+}
+
+static int check_pack(const struct view_pack *pack, void *arg)
+{
+    struct check_run *run = arg;
+    char object[32];
+    uint64_t len;
+    pack_object_name(pack->pack, object);
+    int r = run->store->tier->ops->stat(run->store->tier, object, &len);
+    if (r == 0 && len == pack->length)
+        return 0;
+    _cleanup_free_ char *line = xasprintf("%s: %s", object, r < 0 ? strerror(-r) : "has another length than it had");
+    problem(run, line);
+    return 0;
+}
+
+static int check_store(struct check_run *run)
+{
+    struct view *view = run->store->view;
+    int r = view_check(view, report_difference, run);
+    if (r >= 0)
+        r = view_packs(view, check_pack, run);
+    if (r >= 0)
+        r = view_chunks(view, check_chunk, run);
+    struct view_state state = view_state(view);
+    _cleanup_free_ char *line =
+        xasprintf("%llu files, %llu packs; %llu chunks of %.1f MiB verified; cut %llu",
+                  (unsigned long long)state.files, (unsigned long long)state.packs, (unsigned long long)run->chunks,
+                  (double)run->bytes / MIB, (unsigned long long)state.applied_seq);
+    run->report(line, false, run->arg);
+    return r < 0 ? r : 0;
+}
+
+int store_fsck(const char *path, void (*report)(const char *line, bool is_problem, void *arg), void *arg)
+{
+    struct store_options options = {.path = path, .writeback_threads = 1};
+    char *text = NULL;
+    struct store *store;
+    int r = store_open_medium(&options, &store, &text);
+    if (r == 0) {
+        struct check_run run = {.store = store, .report = report, .arg = arg};
+        run.buf = xmalloc(CHUNK_SIZE_MAX);
+        r = check_store(&run);
+        free(run.buf);
+        if (r == 0)
+            r = run.problems;
+        store_discard(store);
+    }
+    if (text)
+        report(text, true, arg);
+    free(text);
+    return r;
+}
+
+int store_peek(const char *path, struct store_status *ret)
+{
+    struct store_options options = {.path = path, .writeback_threads = 1};
+    char *text = NULL;
+    struct store *store;
+    int r = store_open_medium(&options, &store, &text);
+    *ret = (struct store_status){0};
+    if (r == 0) {
+        memcpy(ret->store_id, store->sb.store, sizeof ret->store_id);
+        ret->view = view_state(store->view);
+        ret->horizon_seq = ret->newest_seq = store->journal.cut_seq;
+        ret->used_bytes = ret->view.pack_bytes + store->journal.bytes;
+        store_discard(store);
+    }
+    if (text)
+        log_error("%s", text);
+    free(text);
+    return r;
+}

@@ -1,0 +1,399 @@
+/* History: the order of operations, from acknowledgement to the horizon.
+ *
+ * An operation gets its number, enters the stage's log, the overlay and the list of what is not durable, all under
+ * one lock; so these three agree at every moment, and the log repeats after a crash what the overlay was. */
+#include "persist/internal.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+
+void history_init(struct store *store)
+{
+    mutex_init(&store->history.lock, LOCK_HISTORY);
+    TAILQ_INIT(&store->history.ops);
+}
+
+void history_done(struct store *store)
+{
+    struct op *op;
+    while ((op = TAILQ_FIRST(&store->history.ops))) {
+        TAILQ_REMOVE(&store->history.ops, op, link);
+        free(op);
+    }
+    mutex_done(&store->history.lock);
+}
+
+static void list_op_locked(struct store *store, const struct record *rec)
+{
+    uint32_t len = (uint32_t)record_encoded_len(rec);
+    struct op *op = xmalloc(sizeof *op + len);
+    *op = (struct op){.seq = rec->seq,
+                      .happened = clock_monotonic_ns(),
+                      .type = rec->type,
+                      .flags = rec->flags,
+                      .ino = rec->ino,
+                      .ino2 = rec->ino2,
+                      .version = rec->version,
+                      .len = len};
+    record_encode(rec, op->bytes);
+    TAILQ_INSERT_TAIL(&store->history.ops, op, link);
+    store->history.op_count++;
+    store->history.op_bytes += len;
+    store->history.newest = rec->seq;
+}
+
+/* --- log ------------------------------------------------------------------------------------------------------------- */
+
+struct dump {
+    uint8_t *bytes;
+    size_t len, max;
+};
+
+static void dump_room(struct dump *dump, size_t len)
+{
+    if (dump->len + len > dump->max) {
+        dump->max = 2 * dump->max + len + 4096;
+        dump->bytes = xrealloc(dump->bytes, dump->max);
+    }
+}
+
+static int dump_record(const struct record *rec, void *arg)
+{
+    struct dump *dump = arg;
+    size_t len = record_encoded_len(rec);
+    dump_room(dump, len);
+    record_encode(rec, dump->bytes + dump->len);
+    dump->len += len;
+    return 0;
+}
+
+/* Packs that no batch names yet: a recovery must not take them for leftovers. */
+static void dump_packs(struct store *store, struct dump *dump)
+{
+    LOCK_SCOPE(&store->packs.lock);
+    struct new_pack *pack;
+    TAILQ_FOREACH(pack, &store->packs.written, link) {
+        if (pack->state != PACK_DURABLE)
+            continue;
+        struct record rec = {.type = REC_PACK, .pack = pack->id, .length = pack->length, .count = pack->count};
+        (void)dump_record(&rec, dump);
+    }
+}
+
+static int compact_locked(struct store *store)
+{
+    struct dump dump = {0};
+    struct op *op;
+    TAILQ_FOREACH(op, &store->history.ops, link) {
+        dump_room(&dump, op->len);
+        memcpy(dump.bytes + dump.len, op->bytes, op->len);
+        dump.len += op->len;
+    }
+    int r = ns_dump_nascent(store->ns, dump_record, &dump);
+    dump_packs(store, &dump);
+    if (r == 0)
+        r = stage_log_compact(store->stage, dump.bytes, dump.len);
+    free(dump.bytes);
+    return r;
+}
+
+int history_compact(struct store *store)
+{
+    LOCK_SCOPE(&store->history.lock);
+    return compact_locked(store);
+}
+
+static int make_log_room_locked(struct store *store)
+{
+    if (store->history.op_count >= PENDING_OPS_MAX)
+        return -EAGAIN;
+    if (!stage_log_wants_compaction(store->stage))
+        return 0;
+    if (compact_locked(store) < 0)
+        log_debug("stage: the log could not be compacted");
+    return stage_log_room(store->stage) > STAGE_LOG_MARGIN / 2 ? 0 : -EAGAIN;
+}
+
+/* --- operations -------------------------------------------------------------------------------------------------------- */
+
+static void stamp_locked(struct store *store, struct record *rec)
+{
+    int64_t now = clock_realtime_ns();
+    if (now <= store->history.last_time)
+        now = store->history.last_time + 1;
+    store->history.last_time = now;
+    rec->time = now;
+    rec->writer = store->sb.writer;
+    rec->seq = stage_next_seq(store->stage);
+}
+
+static void fill_cookies_locked(struct store *store, struct record *rec)
+{
+    bool names = rec->type == REC_MAKE || rec->type == REC_LINK || rec->type == REC_RENAME || rec->type == REC_NASCENT;
+    if (names && rec->cookie == 0)
+        rec->cookie = rec->seq;
+    if (rec->flags & RECORD_EXCHANGE && rec->cookie2 == 0)
+        rec->cookie2 = stage_next_seq(store->stage);
+}
+
+static bool is_nascent(struct store *store, uint64_t ino)
+{
+    struct ns_inode inode;
+    return ns_inode(store->ns, ino, &inode) == 0 && inode.nascent;
+}
+
+/* Content of what lost its last name. */
+static void drop_content(struct store *store, const struct record *rec)
+{
+    uint64_t lost = rec->type == REC_UNLINK                                        ? rec->ino
+                    : rec->type == REC_RENAME && !(rec->flags & RECORD_EXCHANGE) ? rec->ino2
+                                                                                   : 0;
+    struct ns_inode inode;
+    if (rec->type == REC_REAP)
+        stage_forget(store->stage, rec->ino);
+    if (lost == 0)
+        return;
+    int r = ns_inode(store->ns, lost, &inode);
+    if (r == -ENOENT || inode.nlink == 0)
+        stage_unlink(store->stage, lost, rec->seq, r == 0);
+}
+
+static int commit_locked(struct store *store, struct record *rec)
+{
+    int r = make_log_room_locked(store);
+    if (r < 0)
+        return r;
+    stamp_locked(store, rec);
+    fill_cookies_locked(store, rec);
+    bool history = rec->type != REC_NASCENT && !is_nascent(store, rec->ino);
+    r = stage_log_append(store->stage, rec);
+    if (r < 0)
+        return r;
+    ns_apply(store->ns, rec);
+    if (history)
+        list_op_locked(store, rec);
+    drop_content(store, rec);
+    return 0;
+}
+
+int store_commit(struct store *store, struct record *rec)
+{
+    mutex_lock(&store->history.lock);
+    int r = commit_locked(store, rec);
+    mutex_unlock(&store->history.lock);
+    if (r == 0)
+        horizon_kick(store);
+    return r;
+}
+
+static void seal_record(const struct ns_inode *inode, const struct stage_draft *draft, const struct ns_birth *birth,
+                        struct record *rec)
+{
+    rec->ino = inode->ino;
+    rec->version = inode->version + 1;
+    rec->keep = draft->keep;
+    rec->attrs = inode->attrs;
+    rec->attrs.size = draft->size;
+    if (draft->mtime) {
+        rec->attrs.mtime = draft->mtime;
+        if (draft->mtime > rec->attrs.ctime)
+            rec->attrs.ctime = draft->mtime;
+    }
+    if (birth) {
+        rec->flags |= RECORD_BIRTH;
+        rec->parent = birth->parent;
+        rec->cookie = birth->cookie;
+        rec->name = birth->name;
+        rec->name_len = birth->name_len;
+    }
+}
+
+static int seal_xattrs_locked(struct store *store, uint64_t ino)
+{
+    struct dump dump = {0};
+    int r = ns_dump_xattrs(store->ns, ino, dump_record, &dump);
+    for (size_t at = 0; at < dump.len && r == 0;) {
+        struct record rec;
+        size_t len;
+        r = record_decode(dump.bytes + at, dump.len - at, &rec, &len);
+        if (r == 0)
+            r = commit_locked(store, &rec);
+        at += len;
+    }
+    free(dump.bytes);
+    return r;
+}
+
+static int seal_locked(struct store *store, uint64_t ino)
+{
+    struct ns_inode inode;
+    int r = ns_inode(store->ns, ino, &inode);
+    if (r < 0 || inode.nlink == 0)
+        return r == -ENOENT ? 0 : r;
+    struct ns_birth birth;
+    bool is_born = ns_birth(store->ns, ino, &birth);
+    struct stage_file_state state;
+    (void)stage_file_state(store->stage, ino, &state);
+    if (!is_born && !state.has_draft)
+        return 0;
+    r = make_log_room_locked(store);
+    if (r < 0)
+        return r;
+    struct record rec = {.type = REC_SEAL};
+    stamp_locked(store, &rec);
+    struct stage_draft draft;
+    if (!stage_seal(store->stage, ino, inode.version + 1, rec.seq, is_born, &draft))
+        return 0;
+    seal_record(&inode, &draft, is_born ? &birth : NULL, &rec);
+    r = stage_log_append(store->stage, &rec);
+    check(r == 0); /* make_log_room_locked() left room, and only the history appends within the margin */
+    ns_apply(store->ns, &rec);
+    list_op_locked(store, &rec);
+    return is_born ? seal_xattrs_locked(store, ino) : 0;
+}
+
+int store_seal(struct store *store, uint64_t ino)
+{
+    struct ns_inode inode;
+    int r = ns_hold(store->ns, ino, &inode);
+    if (r < 0)
+        return r == -ENOENT ? 0 : r;
+    mutex_lock(&store->history.lock);
+    r = seal_locked(store, ino);
+    mutex_unlock(&store->history.lock);
+    ns_drop(store->ns, ino);
+    horizon_kick(store);
+    return r;
+}
+
+int store_seal_below(struct store *store, uint64_t dir)
+{
+    size_t count = stage_drafts(store->stage, NULL, 0);
+    uint64_t *inos = xcalloc(count, sizeof *inos);
+    size_t got = stage_drafts(store->stage, inos, count);
+    int r = 0;
+    for (size_t i = 0; i < got && i < count && r == 0; i++) {
+        struct ns_inode inode;
+        if (ns_inode(store->ns, inos[i], &inode) < 0)
+            continue;
+        /* Of a file with several names any may lie below. */
+        if (inode.nlink > 1 || ns_is_below(store->ns, inos[i], dir))
+            r = store_seal(store, inos[i]);
+    }
+    free(inos);
+    return r;
+}
+
+uint64_t store_newest(struct store *store)
+{
+    LOCK_SCOPE(&store->history.lock);
+    return store->history.newest;
+}
+
+/* --- content of drafts ------------------------------------------------------------------------------------------------- */
+
+int store_write(struct store *store, struct stage_write *w)
+{
+    w->may_open = false;
+    w->time = clock_realtime_ns();
+    int r = stage_write(store->stage, w);
+    if (r != -ESTALE)
+        return r;
+    /* It opens a draft: with the history's lock, so that no seal comes between the look and the write. */
+    LOCK_SCOPE(&store->history.lock);
+    struct ns_inode inode;
+    r = ns_inode(store->ns, w->ino, &inode);
+    if (r < 0)
+        return r;
+    w->may_open = true;
+    w->below_size = inode.attrs.size;
+    w->version = inode.version;
+    return stage_write(store->stage, w);
+}
+
+int store_cut(struct store *store, uint64_t ino, uint64_t offset, uint64_t length, uint64_t new_size)
+{
+    LOCK_SCOPE(&store->history.lock);
+    struct ns_inode inode;
+    int r = ns_inode(store->ns, ino, &inode);
+    if (r == 0)
+        r = make_log_room_locked(store);
+    if (r < 0)
+        return r;
+    return stage_cut(store->stage, ino, offset, length, new_size, inode.attrs.size, inode.version,
+                     clock_realtime_ns());
+}
+
+int store_put_chunk(struct store *store, uint64_t ino, uint64_t offset, uint64_t length,
+                    const struct chunk_name *name, uint32_t chunk_offset)
+{
+    uint64_t pack;
+    if (!packs_pin_stored(store, name, &pack))
+        return -ENOENT;
+    struct stage_chunk_range chunk = {
+        .offset = offset, .length = length, .name = *name, .chunk_offset = chunk_offset, .pack = pack};
+    struct ns_inode inode;
+    mutex_lock(&store->history.lock);
+    int r = ns_inode(store->ns, ino, &inode);
+    if (r == 0)
+        r = make_log_room_locked(store);
+    if (r == 0)
+        r = stage_put_chunk(store->stage, ino, &chunk, inode.attrs.size, inode.version, clock_realtime_ns());
+    mutex_unlock(&store->history.lock);
+    packs_unpin(store, pack);
+    return r;
+}
+
+int store_extents_below(struct store *store, uint64_t ino, uint64_t offset, uint64_t length,
+                        int (*fn)(const struct view_extent *part, void *arg), void *arg)
+{
+    return view_extents(store->view, ino, 0, offset, length, fn, arg);
+}
+
+/* --- the list ------------------------------------------------------------------------------------------------------------ */
+
+void history_readd(struct store *store, const struct record *rec)
+{
+    LOCK_SCOPE(&store->history.lock);
+    if (rec->time > store->history.last_time)
+        store->history.last_time = rec->time;
+    list_op_locked(store, rec);
+}
+
+struct op **history_up_to(struct store *store, uint64_t seq, size_t *ret_count)
+{
+    LOCK_SCOPE(&store->history.lock);
+    struct op **ops = xcalloc(store->history.op_count, sizeof(struct op *));
+    size_t count = 0;
+    struct op *op;
+    TAILQ_FOREACH(op, &store->history.ops, link) {
+        if (op->seq > seq)
+            break;
+        ops[count++] = op;
+    }
+    *ret_count = count;
+    return ops;
+}
+
+void history_retire(struct store *store, uint64_t seq)
+{
+    LOCK_SCOPE(&store->history.lock);
+    struct op *op;
+    while ((op = TAILQ_FIRST(&store->history.ops)) && op->seq <= seq) {
+        TAILQ_REMOVE(&store->history.ops, op, link);
+        store->history.op_count--;
+        store->history.op_bytes -= op->len;
+        free(op);
+    }
+}
+
+bool history_oldest(struct store *store, uint64_t *ret_seq, int64_t *ret_happened)
+{
+    LOCK_SCOPE(&store->history.lock);
+    const struct op *op = TAILQ_FIRST(&store->history.ops);
+    if (op) {
+        *ret_seq = op->seq;
+        *ret_happened = op->happened;
+    }
+    return op != NULL;
+}

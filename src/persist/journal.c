@@ -1,0 +1,303 @@
+/* The journal: segments of batches, each batch one step of the horizon. Invariants:
+ *
+ *   1. A batch is appended only after every chunk that it names is durable.
+ *   2. It counts when all of it is there and its `prev` continues the chain; what follows the last that counts does not.
+ *   3. Every session begins a segment of its own, so that what a crash tore is never written over.
+ *   4. After a failed append the segment is left, and the batch is written anew in the next one. */
+#include <stdio.h>
+
+#include "base/crc.h"
+#include "base/log.h"
+#include "persist/internal.h"
+
+#define SEGMENT_ROOM (16 * MIB)
+
+static void segment_name(uint64_t number, char buf[32])
+{
+    (void)snprintf(buf, 32, "journal/%016llx", (unsigned long long)number);
+}
+
+static void chain_over(const void *header, const void *payload, size_t len, uint8_t ret[CHAIN_LEN])
+{
+    struct iovec iov[2] = {{(void *)(uintptr_t)header, BATCH_HEADER_LEN}, {(void *)(uintptr_t)payload, len}};
+    hash_parts(iov, 2, ret);
+}
+
+/* --- reading ------------------------------------------------------------------------------------------------------------ */
+
+struct numbers {
+    uint64_t *list;
+    size_t count, max;
+    uint64_t bytes;
+};
+
+static int add_number(const char *object, uint64_t len, void *arg)
+{
+    struct numbers *numbers = arg;
+    unsigned long long number;
+    int end = 0;
+    const char *base = strrchr(object, '/');
+    base = base ? base + 1 : object;
+    if (sscanf(base, "%16llx%n", &number, &end) != 1 || end != 16 || base[16] != '\0')
+        return 0;
+    if (numbers->count == numbers->max) {
+        numbers->max = numbers->max ? numbers->max * 2 : 64;
+        numbers->list = xrealloc(numbers->list, numbers->max * sizeof *numbers->list);
+    }
+    numbers->list[numbers->count++] = number;
+    numbers->bytes += len;
+    return 0;
+}
+
+static int compare_numbers(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+struct reader {
+    struct store *store;
+    struct journal *journal;
+    int (*fn)(const struct journal_batch *batch, void *arg);
+    void *arg;
+    bool torn;         /* the segment ended in something that is no batch */
+    uint64_t stop_seq; /* where the next segment begins: what this one has after it does not count (rule 4) */
+};
+
+/* One batch at `offset`. 1: there was one; 0: the segment ends here. */
+static int read_batch(struct reader *rd, const char *object, uint64_t len, uint64_t *offset)
+{
+    uint8_t header[BATCH_HEADER_LEN];
+    if (len - *offset < BATCH_HEADER_LEN)
+        return 0;
+    const struct tier_ops *ops = rd->store->tier->ops;
+    int r = ops->get_range(rd->store->tier, object, *offset, header, sizeof header);
+    if (r < 0)
+        return r;
+    struct journal_batch batch;
+    r = batch_decode_header(header, sizeof header, &batch.header);
+    if (r == -ENODATA)
+        return 0;
+    uint64_t room = len - *offset - BATCH_HEADER_LEN;
+    if (r < 0 || batch.header.payload_len > room || memcmp(batch.header.prev, rd->journal->chain, CHAIN_LEN) != 0 ||
+        batch.header.base_seq != rd->journal->cut_seq || batch.header.cut_seq < batch.header.base_seq) {
+        rd->torn = true;
+        return 0;
+    }
+    _cleanup_free_ uint8_t *payload = xmalloc(batch.header.payload_len);
+    r = ops->get_range(rd->store->tier, object, *offset + BATCH_HEADER_LEN, payload, batch.header.payload_len);
+    if (r < 0)
+        return r;
+    if (crc32_of(0, payload, batch.header.payload_len) != batch.header.payload_crc) {
+        rd->torn = true;
+        return 0;
+    }
+    chain_over(header, payload, batch.header.payload_len, batch.chain);
+    batch.records = payload;
+    r = rd->fn(&batch, rd->arg);
+    if (r < 0)
+        return r;
+    memcpy(rd->journal->chain, batch.chain, CHAIN_LEN);
+    rd->journal->cut_seq = batch.header.cut_seq;
+    *offset += BATCH_HEADER_LEN + align_up(batch.header.payload_len, 8);
+    return 1;
+}
+
+/* 0: read; 1: an empty segment that was only allocated. */
+static int read_segment(struct reader *rd, uint64_t number, bool is_last)
+{
+    char object[32];
+    uint64_t len;
+    uint8_t bytes[SEGMENT_HEADER_LEN];
+    struct segment_header header;
+    segment_name(number, object);
+    const struct tier_ops *ops = rd->store->tier->ops;
+    int r = ops->stat(rd->store->tier, object, &len);
+    if (r == 0 && len < SEGMENT_HEADER_LEN)
+        return is_last ? 1 : -EUCLEAN;
+    if (r == 0)
+        r = ops->get_range(rd->store->tier, object, 0, bytes, sizeof bytes);
+    if (r < 0)
+        return r;
+    r = segment_decode_header(bytes, sizeof bytes, &header);
+    if (r < 0)
+        return is_last && r != -EPROTONOSUPPORT ? 1 : r; /* allocated ahead, or torn before anything relied on it */
+    if (memcmp(header.store, rd->store->sb.store, 16) != 0 || header.number != number)
+        return -EUCLEAN;
+    if (header.base_seq != rd->journal->cut_seq || memcmp(header.prev, rd->journal->chain, CHAIN_LEN) != 0) {
+        log_error("journal: segment %s does not continue the one before it: batches are missing", object);
+        return -EUCLEAN;
+    }
+    if (header.epoch > rd->journal->epoch)
+        rd->journal->epoch = header.epoch;
+    uint64_t offset = SEGMENT_HEADER_LEN;
+    rd->torn = false;
+    r = 1;
+    while (r == 1 && rd->journal->cut_seq < rd->stop_seq)
+        r = read_batch(rd, object, len, &offset);
+    rd->journal->segment = number;
+    return r < 0 ? r : 0;
+}
+
+/* Where segment `number` begins, or UINT64_MAX if it has no header. */
+static uint64_t base_of_segment(struct store *store, uint64_t number)
+{
+    char object[32];
+    uint8_t bytes[SEGMENT_HEADER_LEN];
+    struct segment_header header;
+    segment_name(number, object);
+    if (store->tier->ops->get_range(store->tier, object, 0, bytes, sizeof bytes) < 0 ||
+        segment_decode_header(bytes, sizeof bytes, &header) < 0)
+        return UINT64_MAX;
+    return header.base_seq;
+}
+
+int journal_read(struct store *store, int (*fn)(const struct journal_batch *batch, void *arg), void *arg)
+{
+    struct numbers numbers = {0};
+    struct reader rd = {.store = store, .journal = &store->journal, .fn = fn, .arg = arg};
+    store->journal = (struct journal){0};
+    int r = store->tier->ops->list(store->tier, "journal", add_number, &numbers);
+    if (r == 0 && numbers.count)
+        qsort(numbers.list, numbers.count, sizeof *numbers.list, compare_numbers);
+    for (size_t i = 0; i < numbers.count && r >= 0; i++) {
+        bool is_last = i + 1 == numbers.count;
+        rd.stop_seq = is_last ? UINT64_MAX : base_of_segment(store, numbers.list[i + 1]);
+        r = read_segment(&rd, numbers.list[i], is_last);
+        if (r == 1)
+            store->journal.spare = numbers.list[i];
+    }
+    store->journal.bytes = numbers.bytes;
+    free(numbers.list);
+    return r < 0 ? r : 0;
+}
+
+/* --- writing ------------------------------------------------------------------------------------------------------------ */
+
+/* A segment file with room for `need` bytes of batches; the one that was allocated ahead if it is large enough. */
+static int make_segment_file(struct store *store, uint64_t number, uint64_t need)
+{
+    struct journal *journal = &store->journal;
+    char object[32];
+    segment_name(number, object);
+    uint64_t room = max_u64(SEGMENT_ROOM, align_up(SEGMENT_HEADER_LEN + need, 4096));
+    if (journal->spare == number) {
+        uint64_t len = 0;
+        journal->spare = 0;
+        if (store->tier->ops->stat(store->tier, object, &len) == 0 && len >= room) {
+            journal->room = len;
+            return 0;
+        }
+        journal->bytes -= min_u64(len, journal->bytes);
+        int r = store->tier->ops->remove(store->tier, object);
+        if (r < 0)
+            return r;
+    }
+    int r = store->tier->ops->log_create(store->tier, object, room);
+    if (r == 0) {
+        journal->room = room;
+        journal->bytes += room;
+    }
+    return r;
+}
+
+/* Room for the next segment, so that deletions can always be recorded. */
+static void allocate_ahead(struct store *store)
+{
+    struct journal *journal = &store->journal;
+    char object[32];
+    if (journal->spare)
+        return;
+    segment_name(journal->segment + 1, object);
+    int r = store->tier->ops->log_create(store->tier, object, SEGMENT_ROOM);
+    if (r < 0)
+        return;
+    journal->spare = journal->segment + 1;
+    journal->bytes += SEGMENT_ROOM;
+}
+
+static int begin_segment(struct store *store, uint64_t need)
+{
+    struct journal *journal = &store->journal;
+    uint64_t number = journal->segment + 1;
+    int r = make_segment_file(store, number, need);
+    if (r < 0)
+        return r;
+    struct segment_header header = {.number = number,
+                                    .epoch = store->epoch,
+                                    .base_seq = journal->cut_seq,
+                                    .writer = store->sb.writer};
+    memcpy(header.store, store->sb.store, sizeof header.store);
+    memcpy(header.prev, journal->chain, CHAIN_LEN);
+    uint8_t bytes[SEGMENT_HEADER_LEN];
+    char object[32];
+    segment_encode_header(&header, bytes);
+    segment_name(number, object);
+    r = store->tier->ops->log_append(store->tier, object, 0, bytes, sizeof bytes);
+    if (r < 0)
+        return r;
+    journal->segment = number;
+    journal->offset = SEGMENT_HEADER_LEN;
+    journal->epoch = store->epoch;
+    allocate_ahead(store);
+    return 0;
+}
+
+int journal_begin(struct store *store)
+{
+    /* What a torn header left may be there under the next number: it holds nothing. */
+    if (store->journal.spare) {
+        char object[32];
+        segment_name(store->journal.spare, object);
+        int r = store->tier->ops->remove(store->tier, object);
+        if (r < 0)
+            return r;
+        store->journal.bytes -= min_u64(SEGMENT_ROOM, store->journal.bytes);
+        store->journal.spare = 0;
+    }
+    return begin_segment(store, 0);
+}
+
+/* Header and records as one buffer, so that they are one write. */
+static uint8_t *encode_batch(struct store *store, uint64_t cut, const void *records, size_t len, uint32_t count,
+                             size_t *ret_len)
+{
+    struct batch_header header = {.payload_len = len,
+                                  .payload_crc = crc32_of(0, records, len),
+                                  .count = count,
+                                  .base_seq = store->journal.cut_seq,
+                                  .cut_seq = cut,
+                                  .epoch = store->epoch,
+                                  .writer = store->sb.writer,
+                                  .time = store->history.last_time};
+    memcpy(header.prev, store->journal.chain, CHAIN_LEN);
+    *ret_len = BATCH_HEADER_LEN + align_up(len, 8);
+    uint8_t *bytes = xcalloc(1, *ret_len);
+    batch_encode_header(&header, bytes);
+    if (len)
+        memcpy(bytes + BATCH_HEADER_LEN, records, len);
+    return bytes;
+}
+
+int journal_append(struct store *store, uint64_t cut, const void *records, size_t len, uint32_t count)
+{
+    struct journal *journal = &store->journal;
+    size_t batch_len;
+    _cleanup_free_ uint8_t *bytes = encode_batch(store, cut, records, len, count, &batch_len);
+    int r = 0;
+    if (journal->offset == 0 || batch_len > journal->room - journal->offset)
+        r = begin_segment(store, batch_len);
+    if (r < 0)
+        return r;
+    char object[32];
+    segment_name(journal->segment, object);
+    r = store->tier->ops->log_append(store->tier, object, journal->offset, bytes, batch_len);
+    if (r < 0) {
+        journal->offset = 0;
+        return r;
+    }
+    chain_over(bytes, records, len, journal->chain);
+    journal->offset += batch_len;
+    journal->cut_seq = cut;
+    return 0;
+}

@@ -1,0 +1,437 @@
+/* Packs being made: chunks are named, found again if they are stored already, else encoded into a buffer that becomes
+ * a pack. What is here is not in the view yet: `fresh` chunks, and packs `written` until a batch that names them was
+ * applied.
+ *
+ * A pack that holds a chunk which somebody is about to refer to is pinned, so that it is not dropped in between. */
+#include <stdio.h>
+
+#include "base/log.h"
+#include "base/crc.h"
+#include "codec/encode.h"
+#include "persist/internal.h"
+
+void pack_object_name(uint64_t pack, char buf[32])
+{
+    (void)snprintf(buf, 32, "packs/%016llx", (unsigned long long)pack);
+}
+
+void packs_init(struct store *store)
+{
+    mutex_init(&store->packs.lock, LOCK_PACKS);
+    cond_init(&store->packs.changed);
+    TAILQ_INIT(&store->packs.written);
+    for (unsigned i = 0; i < PACK_BUFFERS; i++) {
+        void *p = NULL;
+        check(posix_memalign(&p, PACK_ALIGN, PACK_BUFFER_LEN) == 0);
+        store->packs.buffers[i] = p;
+    }
+    store->packs.buffers_free = PACK_BUFFERS;
+}
+
+static void new_pack_free(struct new_pack *pack)
+{
+    if (!pack)
+        return;
+    free(pack->entries);
+    free(pack);
+}
+
+static void fresh_clear(struct store *store)
+{
+    struct fresh *fresh, *next;
+    HASH_ITER(hh, store->packs.fresh, fresh, next) {
+        HASH_DEL(store->packs.fresh, fresh);
+        free(fresh);
+    }
+}
+
+void packs_done(struct store *store)
+{
+    struct new_pack *pack;
+    while ((pack = TAILQ_FIRST(&store->packs.written))) {
+        TAILQ_REMOVE(&store->packs.written, pack, link);
+        new_pack_free(pack);
+    }
+    if (store->packs.filling)
+        free(store->packs.filling->buffer);
+    new_pack_free(store->packs.filling);
+    fresh_clear(store);
+    struct pack_pin *pin, *next;
+    HASH_ITER(hh, store->packs.pins, pin, next) {
+        HASH_DEL(store->packs.pins, pin);
+        free(pin);
+    }
+    for (unsigned i = 0; i < store->packs.buffers_free; i++)
+        free(store->packs.buffers[i]);
+    mutex_done(&store->packs.lock);
+    (void)pthread_cond_destroy(&store->packs.changed);
+}
+
+/* --- pins ------------------------------------------------------------------------------------------------------------ */
+
+static struct pack_pin *pin_of_locked(struct store *store, uint64_t pack, bool create)
+{
+    struct pack_pin *pin = NULL;
+    HASH_FIND(hh, store->packs.pins, &pack, sizeof pack, pin);
+    if (!pin && create) {
+        pin = xcalloc(1, sizeof *pin);
+        pin->pack = pack;
+        HASH_ADD(hh, store->packs.pins, pack, sizeof pin->pack, pin);
+    }
+    return pin;
+}
+
+static void pin_settle_locked(struct store *store, struct pack_pin *pin)
+{
+    if (pin->pins == 0 && !pin->dropping) {
+        HASH_DEL(store->packs.pins, pin);
+        free(pin);
+    }
+}
+
+/* False: the pack is about to go. */
+static bool pin_locked(struct store *store, uint64_t pack)
+{
+    struct pack_pin *pin = pin_of_locked(store, pack, true);
+    if (pin->dropping)
+        return false;
+    pin->pins++;
+    return true;
+}
+
+void packs_unpin(struct store *store, uint64_t pack)
+{
+    LOCK_SCOPE(&store->packs.lock);
+    struct pack_pin *pin = pin_of_locked(store, pack, false);
+    check(pin && pin->pins > 0);
+    pin->pins--;
+    pin_settle_locked(store, pin);
+}
+
+bool packs_begin_drop(struct store *store, uint64_t pack)
+{
+    LOCK_SCOPE(&store->packs.lock);
+    struct pack_pin *pin = pin_of_locked(store, pack, true);
+    if (pin->pins > 0 || pin->dropping)
+        return false;
+    pin->dropping = true;
+    return true;
+}
+
+void packs_end_drop(struct store *store, uint64_t pack)
+{
+    LOCK_SCOPE(&store->packs.lock);
+    struct pack_pin *pin = pin_of_locked(store, pack, false);
+    check(pin && pin->dropping);
+    pin->dropping = false;
+    pin_settle_locked(store, pin);
+}
+
+/* --- filling ----------------------------------------------------------------------------------------------------------- */
+
+static struct fresh *fresh_find_locked(struct store *store, const struct chunk_name *name)
+{
+    struct fresh *fresh = NULL;
+    HASH_FIND(hh, store->packs.fresh, name, sizeof *name, fresh);
+    return fresh;
+}
+
+uint64_t packs_find_fresh(struct store *store, const struct chunk_name *name, struct chunk_entry *ret)
+{
+    LOCK_SCOPE(&store->packs.lock);
+    const struct fresh *fresh = fresh_find_locked(store, name);
+    if (!fresh || fresh->entry.pack == 0)
+        return 0;
+    *ret = fresh->entry;
+    return fresh->entry.pack;
+}
+
+static size_t encode_index(const struct new_pack *pack, uint8_t *at)
+{
+    size_t len = 0;
+    for (uint32_t i = 0; i < pack->count; i++)
+        len += pack_encode_entry(&pack->entries[i], at + len);
+    return len;
+}
+
+/* Index and trailer behind the chunks; the length of the whole. */
+static uint64_t finish_pack(struct store *store, struct new_pack *pack)
+{
+    uint64_t index_at = pack->data_len;
+    size_t index_len = encode_index(pack, pack->buffer + index_at);
+    uint64_t file_len = align_up(index_at + index_len + PACK_TRAILER_LEN, PACK_ALIGN);
+    check(file_len <= PACK_BUFFER_LEN);
+    memset(pack->buffer + index_at + index_len, 0, file_len - index_at - index_len);
+    struct pack_trailer trailer = {.pack = pack->id,
+                                   .index_offset = index_at,
+                                   .index_len = (uint32_t)index_len,
+                                   .count = pack->count,
+                                   .file_len = file_len,
+                                   .index_crc = crc32_of(0, pack->buffer + index_at, index_len)};
+    memcpy(trailer.store, store->sb.store, sizeof trailer.store);
+    pack_encode_trailer(&trailer, pack->buffer + file_len - PACK_TRAILER_LEN);
+    return file_len;
+}
+
+static void write_pack(void *arg)
+{
+    struct new_pack *pack = arg;
+    struct store *store = pack->store;
+    char object[32];
+    pack_object_name(pack->id, object);
+    uint64_t len = finish_pack(store, pack);
+    int r = store->tier->ops->put(store->tier, object, pack->buffer, len);
+    if (r < 0)
+        horizon_error(store, "nvme: writing pack %s of %llu bytes failed: %s; trying again elsewhere", object,
+                      (unsigned long long)len, strerror(-r));
+    mutex_lock(&store->packs.lock);
+    store->packs.buffers[store->packs.buffers_free++] = pack->buffer;
+    pack->buffer = NULL;
+    pack->length = len;
+    pack->error = r;
+    pack->state = r < 0 ? PACK_FAILED : PACK_DURABLE;
+    if (r == 0)
+        store->packs.new_bytes += len;
+    (void)pthread_cond_broadcast(&store->packs.changed);
+    mutex_unlock(&store->packs.lock);
+    atomic_fetch_add(&store->written_total, len);
+}
+
+static void hand_over_filling_locked(struct store *store)
+{
+    struct new_pack *pack = store->packs.filling;
+    store->packs.filling = NULL;
+    pack->state = PACK_WRITING;
+    TAILQ_INSERT_TAIL(&store->packs.written, pack, link);
+    pool_submit(store->pack_writers, write_pack, pack);
+}
+
+static struct new_pack *begin_pack_locked(struct store *store)
+{
+    while (store->packs.buffers_free == 0)
+        (void)mutex_wait(&store->packs.lock, &store->packs.changed, -1);
+    if (store->packs.filling)
+        return store->packs.filling;
+    struct new_pack *pack = xcalloc(1, sizeof *pack);
+    pack->store = store;
+    pack->id = ((uint64_t)store->sb.writer << 48) | (store->epoch << 24) | atomic_fetch_add(&store->next_pack, 1);
+    pack->buffer = store->packs.buffers[--store->packs.buffers_free];
+    pack->entries = xcalloc(PACK_ENTRIES_MAX, sizeof *pack->entries);
+    pack_encode_header(pack->id, store->sb.store, pack->buffer);
+    pack->data_len = PACK_HEADER_LEN;
+    store->packs.filling = pack;
+    return pack;
+}
+
+/* Copies a stored chunk into the pack that is being filled; *entry gets its place. */
+static void place_locked(struct store *store, struct chunk_entry *entry, const void *stored)
+{
+    for (;;) {
+        struct new_pack *pack = store->packs.filling;
+        if (pack && (pack->data_len + entry->stored_len > PACK_DATA_MAX || pack->count == PACK_ENTRIES_MAX)) {
+            hand_over_filling_locked(store);
+            continue;
+        }
+        if (pack)
+            break;
+        (void)begin_pack_locked(store);
+    }
+    struct new_pack *pack = store->packs.filling;
+    entry->pack = pack->id;
+    entry->offset = pack->data_len;
+    memcpy(pack->buffer + pack->data_len, stored, entry->stored_len);
+    pack->data_len += entry->stored_len;
+    pack->entries[pack->count++] = *entry;
+}
+
+bool packs_pin_stored(struct store *store, const struct chunk_name *name, uint64_t *ret_pinned)
+{
+    struct chunk_entry entry;
+    uint64_t refs;
+    if (view_chunk(store->view, name, &entry, &refs) < 0 || entry.pack == 0)
+        return false;
+    LOCK_SCOPE(&store->packs.lock);
+    if (!pin_locked(store, entry.pack))
+        return false;
+    *ret_pinned = entry.pack;
+    return true;
+}
+
+/* Claims the name for the caller, who will place it; false: somebody else has. */
+static bool claim_fresh(struct store *store, const struct chunk_name *name)
+{
+    LOCK_SCOPE(&store->packs.lock);
+    if (fresh_find_locked(store, name))
+        return false;
+    struct fresh *fresh = xcalloc(1, sizeof *fresh);
+    fresh->entry.name = *name;
+    HASH_ADD(hh, store->packs.fresh, entry.name, sizeof fresh->entry.name, fresh);
+    return true;
+}
+
+static void place_fresh(struct store *store, struct chunk_entry *entry, const void *stored)
+{
+    LOCK_SCOPE(&store->packs.lock);
+    place_locked(store, entry, stored);
+    struct fresh *fresh = fresh_find_locked(store, &entry->name);
+    if (fresh)
+        fresh->entry = *entry;
+}
+
+int packs_add(struct store *store, const struct iovec *iov, size_t iov_count, size_t raw_len, void *scratch,
+              struct chunk_name *ret_name, uint64_t *ret_pinned)
+{
+    struct chunk_name name = hash_chunk(&store->sb.key, iov, iov_count);
+    *ret_name = name;
+    *ret_pinned = 0;
+    if (packs_pin_stored(store, &name, ret_pinned) || !claim_fresh(store, &name)) {
+        atomic_fetch_add(&store->dedup_total, raw_len);
+        return 0;
+    }
+    struct chunk_entry entry = {.name = name, .raw_len = (uint32_t)raw_len};
+    uint8_t *encoded = (uint8_t *)scratch + CHUNK_SIZE_MAX;
+    entry.stored_len = (uint32_t)chunk_encode(iov, iov_count, raw_len, scratch, encoded, &entry.encoding);
+    limit_wait(store, entry.stored_len);
+    place_fresh(store, &entry, encoded);
+    return 0;
+}
+
+int packs_add_stored(struct store *store, const struct chunk_entry *entry, const void *stored)
+{
+    if (!claim_fresh(store, &entry->name))
+        return 0;
+    struct chunk_entry moved = *entry;
+    place_fresh(store, &moved, stored);
+    return 0;
+}
+
+/* --- finishing --------------------------------------------------------------------------------------------------------- */
+
+static int wait_written_locked(struct store *store)
+{
+    struct new_pack *pack;
+    int r = 0;
+    TAILQ_FOREACH(pack, &store->packs.written, link) {
+        while (pack->state == PACK_WRITING)
+            (void)mutex_wait(&store->packs.lock, &store->packs.changed, -1);
+        if (pack->state == PACK_FAILED)
+            r = pack->error;
+    }
+    return r;
+}
+
+int packs_finish(struct store *store)
+{
+    mutex_lock(&store->packs.lock);
+    bool any = store->packs.filling || !TAILQ_EMPTY(&store->packs.written);
+    if (store->packs.filling)
+        hand_over_filling_locked(store);
+    int r = wait_written_locked(store);
+    mutex_unlock(&store->packs.lock);
+    if (r == 0 && any)
+        r = store->tier->ops->sync(store->tier);
+    return r;
+}
+
+static void forget_chunks_locked(struct store *store, const struct new_pack *pack)
+{
+    for (uint32_t i = 0; i < pack->count; i++) {
+        struct fresh *fresh = fresh_find_locked(store, &pack->entries[i].name);
+        if (fresh && fresh->entry.pack == pack->id) {
+            HASH_DEL(store->packs.fresh, fresh);
+            free(fresh);
+        }
+    }
+}
+
+void packs_abandon(struct store *store)
+{
+    LOCK_SCOPE(&store->packs.lock);
+    struct new_pack *pack, *next;
+    for (pack = TAILQ_FIRST(&store->packs.written); pack; pack = next) {
+        next = TAILQ_NEXT(pack, link);
+        if (pack->state != PACK_FAILED)
+            continue;
+        TAILQ_REMOVE(&store->packs.written, pack, link);
+        forget_chunks_locked(store, pack);
+        new_pack_free(pack);
+    }
+}
+
+void packs_retire(struct store *store, const uint64_t *ids, size_t count)
+{
+    LOCK_SCOPE(&store->packs.lock);
+    struct new_pack *pack, *next;
+    for (pack = TAILQ_FIRST(&store->packs.written); pack; pack = next) {
+        next = TAILQ_NEXT(pack, link);
+        bool named = false;
+        for (size_t i = 0; i < count; i++)
+            named = named || ids[i] == pack->id;
+        if (!named)
+            continue;
+        TAILQ_REMOVE(&store->packs.written, pack, link);
+        forget_chunks_locked(store, pack);
+        store->packs.new_bytes -= pack->length;
+        new_pack_free(pack);
+    }
+}
+
+/* A pack that a dead daemon finished and that no batch names. */
+void packs_readd(struct store *store, uint64_t id, uint64_t length, const struct chunk_entry *entries, uint32_t count)
+{
+    LOCK_SCOPE(&store->packs.lock);
+    struct new_pack *pack = xcalloc(1, sizeof *pack);
+    *pack = (struct new_pack){.id = id, .length = length, .count = count, .state = PACK_DURABLE, .store = store};
+    pack->entries = xcalloc(count, sizeof *pack->entries);
+    for (uint32_t i = 0; i < count; i++) {
+        pack->entries[i] = entries[i];
+        if (fresh_find_locked(store, &entries[i].name))
+            continue;
+        struct fresh *fresh = xcalloc(1, sizeof *fresh);
+        fresh->entry = entries[i];
+        HASH_ADD(hh, store->packs.fresh, entry.name, sizeof fresh->entry.name, fresh);
+    }
+    TAILQ_INSERT_TAIL(&store->packs.written, pack, link);
+    store->packs.new_bytes += length;
+}
+
+/* --- reading an index ---------------------------------------------------------------------------------------------------- */
+
+static int read_trailer(struct store *store, const char *object, uint64_t pack, struct pack_trailer *ret)
+{
+    uint64_t len;
+    uint8_t trailer[PACK_TRAILER_LEN];
+    int r = store->tier->ops->stat(store->tier, object, &len);
+    if (r < 0)
+        return r;
+    if (len < PACK_HEADER_LEN + PACK_TRAILER_LEN)
+        return -EUCLEAN;
+    r = store->tier->ops->get_range(store->tier, object, len - sizeof trailer, trailer, sizeof trailer);
+    if (r == 0)
+        r = pack_decode_trailer(trailer, sizeof trailer, ret);
+    if (r == 0 && (ret->pack != pack || ret->file_len != len || memcmp(ret->store, store->sb.store, 16) != 0))
+        r = -EUCLEAN;
+    return r;
+}
+
+int packs_read_index(struct store *store, uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *arg),
+                     void *arg)
+{
+    char object[32];
+    pack_object_name(pack, object);
+    struct pack_trailer trailer;
+    int r = read_trailer(store, object, pack, &trailer);
+    if (r < 0)
+        return r;
+    if (trailer.index_len > PACK_CHUNKS_MAX * PACK_ENTRY_LEN_MAX || trailer.index_offset > trailer.file_len ||
+        trailer.index_len > trailer.file_len - trailer.index_offset)
+        return -EUCLEAN;
+    uint8_t *index = xmalloc(trailer.index_len);
+    r = store->tier->ops->get_range(store->tier, object, trailer.index_offset, index, trailer.index_len);
+    if (r == 0 && crc32_of(0, index, trailer.index_len) != trailer.index_crc)
+        r = -EBADMSG;
+    if (r == 0)
+        r = pack_decode_index(&trailer, index, trailer.index_len, fn, arg);
+    free(index);
+    return r;
+}

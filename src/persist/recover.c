@@ -1,0 +1,529 @@
+/* Recovery: from whatever a crash left to the newest state that the tiers can prove.
+ *
+ *   1. the journal is read to its last whole batch: the horizon
+ *   2. the view catches up with it, or is rebuilt from it
+ *   3. what the stage still has above the horizon is repeated over the view; if the stage is gone, that is a power loss
+ *   4. a new epoch begins, and packs that nothing names are removed
+ *
+ * Nothing that a second crash would need is changed before step 4; each step can be repeated. */
+#include <ftw.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include "base/clock.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "persist/internal.h"
+
+/* --- the view ----------------------------------------------------------------------------------------------------------- */
+
+int view_pack_index(uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *fn_arg), void *fn_arg, void *arg)
+{
+    struct store *store = arg;
+    int r = packs_read_index(store, pack, fn, fn_arg);
+    if (r == -EBADMSG || r == -EUCLEAN) {
+        log_error("pack %016llx: its index is damaged; chunks in it cannot be read", (unsigned long long)pack);
+        return -ENOENT;
+    }
+    return r;
+}
+
+struct catching_up {
+    struct store *store;
+    struct view_state state;
+    bool matched; /* the journal knows the view's cut */
+};
+
+static int catch_up(const struct journal_batch *batch, void *arg)
+{
+    struct catching_up *cu = arg;
+    uint64_t cut = batch->header.cut_seq;
+    if (cut < cu->state.applied_seq)
+        return 0;
+    if (cut == cu->state.applied_seq) {
+        cu->matched = memcmp(batch->chain, cu->state.chain, CHAIN_LEN) == 0;
+        return cu->matched ? 0 : -ESTALE;
+    }
+    if (!cu->matched)
+        return -ESTALE;
+    struct view_batch vb = {.records = batch->records,
+                            .records_len = batch->header.payload_len,
+                            .cut_seq = cut,
+                            .pack_index = view_pack_index,
+                            .arg = cu->store};
+    memcpy(vb.chain, batch->chain, sizeof vb.chain);
+    return view_apply(cu->store->view, &vb);
+}
+
+static int follow_journal(struct store *store)
+{
+    struct catching_up cu = {.store = store, .state = view_state(store->view)};
+    cu.matched = cu.state.applied_seq == 0;
+    int r = journal_read(store, catch_up, &cu);
+    /* A view that is ahead of the journal describes something that is not proven. */
+    return r == 0 && !cu.matched ? -ESTALE : r;
+}
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+    (void)st;
+    (void)type;
+    (void)ftw;
+    return remove(path);
+}
+
+static int open_view(struct store *store)
+{
+    _cleanup_free_ char *path = xasprintf("%s/view", store->path);
+    struct view_options options = {.cache_bytes = VIEW_CACHE_BYTES, .create = true};
+    return view_open(path, &options, store->sb.created, &store->view);
+}
+
+static int rebuild_view(struct store *store)
+{
+    _cleanup_free_ char *path = xasprintf("%s/view", store->path);
+    if (store->view)
+        view_close(store->view);
+    store->view = NULL;
+    log_warn("the view is missing, damaged or not of this journal: rebuilding it from the journal");
+    if (nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS) < 0 && errno != ENOENT)
+        return -errno;
+    int r = open_view(store);
+    return r < 0 ? r : follow_journal(store);
+}
+
+int recover_view(struct store *store, char **ret_text)
+{
+    int r = open_view(store);
+    if (r == 0)
+        r = follow_journal(store);
+    if (r == -ESTALE || r == -EUCLEAN)
+        r = rebuild_view(store);
+    if (r < 0)
+        *ret_text = xasprintf("%s: the journal or the view cannot be read: %s; see `cairn fsck`, and the log", store->path,
+                              strerror(-r));
+    return r;
+}
+
+/* --- the stage ------------------------------------------------------------------------------------------------------------ */
+
+struct inos {
+    uint64_t *list;
+    size_t count, max;
+};
+
+static void inos_add(struct inos *inos, uint64_t ino)
+{
+    if (inos->count == inos->max) {
+        inos->max = inos->max ? inos->max * 2 : 256;
+        inos->list = xrealloc(inos->list, inos->max * sizeof *inos->list);
+    }
+    inos->list[inos->count++] = ino;
+}
+
+static int compare_inos(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+static bool inos_have(const struct inos *inos, uint64_t ino)
+{
+    return inos->count && bsearch(&ino, inos->list, inos->count, sizeof ino, compare_inos);
+}
+
+struct replay {
+    struct store *store;
+    uint64_t cut;
+    struct inos durable_births; /* files whose first seal is below the cut */
+    struct inos held;
+    struct inos orphans;
+    uint64_t max_ino;
+};
+
+static int note_durable_birth(const struct record *rec, void *arg)
+{
+    struct replay *rp = arg;
+    if (rec->type == REC_SEAL && rec->flags & RECORD_BIRTH && rec->seq <= rp->cut)
+        inos_add(&rp->durable_births, rec->ino);
+    return 0;
+}
+
+/* Holds what an operation is about to change, until the end of the recovery. */
+static bool hold(struct replay *rp, uint64_t ino)
+{
+    struct ns_inode inode;
+    if (ns_hold(rp->store->ns, ino, &inode) < 0)
+        return false;
+    inos_add(&rp->held, ino);
+    return true;
+}
+
+static bool makes_inode(const struct record *rec)
+{
+    return rec->type == REC_MAKE || rec->type == REC_NASCENT || (rec->type == REC_SEAL && rec->flags & RECORD_BIRTH);
+}
+
+static bool hold_all(struct replay *rp, const struct record *rec)
+{
+    bool ok = makes_inode(rec) || hold(rp, rec->ino);
+    if (rec->parent)
+        ok = ok && hold(rp, rec->parent);
+    if (rec->parent2)
+        ok = ok && hold(rp, rec->parent2);
+    if (rec->ino2)
+        ok = ok && hold(rp, rec->ino2);
+    return ok;
+}
+
+static bool is_operation(const struct record *rec)
+{
+    return (rec->type >= REC_SEAL && rec->type <= REC_REAP) || rec->type == REC_NASCENT;
+}
+
+static bool is_nascent_now(struct store *store, uint64_t ino)
+{
+    struct ns_inode inode;
+    return ns_inode(store->ns, ino, &inode) == 0 && inode.nascent;
+}
+
+static int restore_pack(struct store *store, const struct record *rec);
+
+static int replay_record(const struct record *rec, void *arg)
+{
+    struct replay *rp = arg;
+    struct store *store = rp->store;
+    if (rec->type == REC_PACK)
+        return restore_pack(store, rec);
+    if (!is_operation(rec))
+        return 0;
+    uint64_t number = rec->ino & ((1ull << 48) - 1);
+    if (number > rp->max_ino)
+        rp->max_ino = number;
+    bool birth = rec->type == REC_SEAL && rec->flags & RECORD_BIRTH;
+    bool nascent = rec->type == REC_NASCENT || (!birth && is_nascent_now(store, rec->ino));
+    if (rec->seq <= rp->cut && !nascent)
+        return 0;
+    if (rec->type == REC_NASCENT && (inos_have(&rp->durable_births, rec->ino) || is_nascent_now(store, rec->ino)))
+        return 0;
+    if (!hold_all(rp, rec)) {
+        /* A nascent file that died, directory and all, below the cut. Anything else would be damage. */
+        if (nascent)
+            return 0;
+        log_error("stage: operation %s of inode %llu does not fit the durable state", record_type_name(rec->type),
+                  (unsigned long long)rec->ino);
+        return -EUCLEAN;
+    }
+    ns_apply(store->ns, rec);
+    if (!nascent)
+        history_readd(store, rec);
+    if (rec->flags & RECORD_ORPHAN)
+        inos_add(&rp->orphans, rec->type == REC_RENAME ? rec->ino2 : rec->ino);
+    return 0;
+}
+
+struct pack_entries {
+    struct chunk_entry *list;
+    uint32_t count, max;
+};
+
+static int add_pack_entry(const struct chunk_entry *entry, void *arg)
+{
+    struct pack_entries *all = arg;
+    if (all->count == all->max) {
+        all->max = all->max ? all->max * 2 : 256;
+        all->list = xrealloc(all->list, all->max * sizeof *all->list);
+    }
+    all->list[all->count++] = *entry;
+    return 0;
+}
+
+/* A pack that was finished, and that no durable batch names. */
+static int restore_pack(struct store *store, const struct record *rec)
+{
+    struct view_pack known;
+    if (view_pack(store->view, rec->pack, &known) == 0)
+        return 0;
+    struct pack_entries all = {0};
+    int r = packs_read_index(store, rec->pack, add_pack_entry, &all);
+    if (r == 0)
+        packs_readd(store, rec->pack, rec->length, all.list, all.count);
+    free(all.list);
+    /* Dropped again since: then nothing refers to it. */
+    return r == -ENOENT ? 0 : r;
+}
+
+static uint64_t durable_version(uint64_t ino, uint64_t *ret_size, void *arg)
+{
+    struct replay *rp = arg;
+    struct ns_inode now;
+    struct view_inode durable;
+    *ret_size = 0;
+    if (ns_inode(rp->store->ns, ino, &now) < 0 || now.nlink == 0)
+        return UINT64_MAX;
+    if (view_inode(rp->store->view, ino, &durable) < 0)
+        return 0;
+    *ret_size = durable.attrs.size;
+    return durable.version;
+}
+
+static uint64_t pack_of_chunk(const struct chunk_name *name, void *arg)
+{
+    struct replay *rp = arg;
+    struct chunk_entry entry;
+    uint64_t refs;
+    if (packs_find_fresh(rp->store, name, &entry) != 0)
+        return entry.pack;
+    return view_chunk(rp->store->view, name, &entry, &refs) == 0 ? entry.pack : 0;
+}
+
+static int add_orphan(uint64_t ino, void *arg)
+{
+    inos_add(arg, ino);
+    return 0;
+}
+
+/* Nobody has them open any more. */
+static int reap_orphans(struct store *store, struct inos *orphans)
+{
+    int r = 0;
+    for (size_t i = 0; i < orphans->count && r == 0; i++) {
+        struct ns_inode inode;
+        if (ns_hold(store->ns, orphans->list[i], &inode) < 0)
+            continue;
+        struct record rec = {.type = REC_REAP, .ino = orphans->list[i]};
+        if (inode.nlink == 0)
+            r = store_commit(store, &rec);
+        ns_drop(store->ns, orphans->list[i]);
+    }
+    return r;
+}
+
+static int add_nascent(const struct record *rec, void *arg)
+{
+    if (rec->type == REC_NASCENT)
+        inos_add(arg, rec->ino);
+    return 0;
+}
+
+/* Drafts have no handles any more: they become versions as they are. */
+static int seal_all(struct store *store)
+{
+    struct inos inos = {0};
+    size_t drafts = stage_drafts(store->stage, NULL, 0);
+    inos.list = xcalloc(drafts + 1, sizeof *inos.list);
+    inos.max = drafts + 1;
+    inos.count = stage_drafts(store->stage, inos.list, drafts);
+    int r = ns_dump_nascent(store->ns, add_nascent, &inos);
+    for (size_t i = 0; i < inos.count && r == 0; i++)
+        r = store_seal(store, inos.list[i]);
+    free(inos.list);
+    return r;
+}
+
+static int replay_stage(struct store *store, struct replay *rp)
+{
+    int r = stage_replay_log(store->stage, note_durable_birth, rp);
+    if (rp->durable_births.count)
+        qsort(rp->durable_births.list, rp->durable_births.count, sizeof(uint64_t), compare_inos);
+    if (r == 0)
+        r = stage_replay_log(store->stage, replay_record, rp);
+    struct stage_rebuild how = {.durable = durable_version, .pack_of = pack_of_chunk, .arg = rp};
+    if (r == 0)
+        r = stage_rebuild_layers(store->stage, &how);
+    return r;
+}
+
+/* --- sessions --------------------------------------------------------------------------------------------------------------- */
+
+static char *session_path(const struct store *store)
+{
+    return xasprintf("%s/session", store->path);
+}
+
+/* Where the last session had its stage, if it did not end cleanly. */
+static char *read_session(const struct store *store)
+{
+    _cleanup_free_ char *path = session_path(store);
+    char *text = NULL;
+    if (io_read_file(path, 4096, &text, NULL) < 0)
+        return NULL;
+    text[strcspn(text, "\n")] = '\0';
+    return text;
+}
+
+static int write_session(struct store *store)
+{
+    _cleanup_free_ char *path = session_path(store);
+    _cleanup_free_ char *text = xasprintf("%s\n", store->stage_dir);
+    return io_write_file_durable(path, text, strlen(text));
+}
+
+/* Opens the stage that the last session left, if it continues this journal. 0 with store->stage NULL: there is none. */
+static int open_left_stage(struct store *store, const char *dir)
+{
+    struct stage_config config = {.dir = dir};
+    memcpy(config.store, store->sb.store, sizeof config.store);
+    int r = stage_open(&config, &store->stage);
+    if (r == -ENOENT)
+        return 0;
+    if (r == 0) {
+        uint64_t epoch, next;
+        stage_epochs(store->stage, &epoch, &next);
+        if (epoch == store->journal.epoch || next == store->journal.epoch)
+            return 0;
+        stage_close(store->stage, false);
+        store->stage = NULL;
+        r = -ESTALE;
+    }
+    if (r == -EACCES || r == -EPERM || r == -ENOMEM)
+        return r;
+    log_warn("the stage in %s is not of this session of the store (%s): going on from the NVMe horizon", dir,
+             strerror(-r));
+    stage_remove_files(dir, store->sb.store);
+    return 0;
+}
+
+static void begin_epoch(struct store *store)
+{
+    uint64_t epoch = 0, next = 0;
+    struct view_state view = view_state(store->view);
+    if (store->stage)
+        stage_epochs(store->stage, &epoch, &next);
+    uint64_t last = max_u64(store->journal.epoch, max_u64(epoch, next));
+    last = max_u64(last, view.max_ino >> 24);
+    store->epoch = max_u64(last, view.applied_seq >> SEQ_EPOCH_SHIFT) + 1;
+}
+
+static int new_stage(struct store *store)
+{
+    struct stage_config config = {
+        .dir = store->stage_dir, .size_bytes = store->options.stage_bytes, .epoch = store->epoch};
+    memcpy(config.store, store->sb.store, sizeof config.store);
+    stage_remove_files(store->stage_dir, store->sb.store);
+    return stage_create(&config, &store->stage);
+}
+
+struct leftovers {
+    struct store *store;
+    size_t removed;
+};
+
+static int remove_leftover(const char *object, uint64_t len, void *arg)
+{
+    struct leftovers *left = arg;
+    unsigned long long id;
+    struct view_pack known;
+    const char *base = strrchr(object, '/');
+    (void)len;
+    if (sscanf(base ? base + 1 : object, "%16llx", &id) != 1)
+        return 0;
+    if (view_pack(left->store->view, id, &known) == 0)
+        return 0;
+    struct new_pack *pack;
+    TAILQ_FOREACH(pack, &left->store->packs.written, link)
+        if (pack->id == id)
+            return 0;
+    char name[32];
+    pack_object_name(id, name);
+    left->removed++;
+    return left->store->tier->ops->remove(left->store->tier, name);
+}
+
+static int remove_leftovers(struct store *store)
+{
+    struct leftovers left = {.store = store};
+    int r = store->tier->ops->list(store->tier, "packs", remove_leftover, &left);
+    if (left.removed)
+        log_info("removed %zu packs that were written and never became part of the journal", left.removed);
+    return r;
+}
+
+/* What the old stage has is taken over, in the new epoch. */
+static int take_over(struct store *store, struct replay *rp)
+{
+    stage_begin_recovery(store->stage, store->epoch);
+    int r = replay_stage(store, rp);
+    if (r == 0)
+        r = stage_adopt(store->stage, store->epoch);
+    if (r == 0)
+        r = history_compact(store);
+    if (r == 0)
+        r = journal_begin(store);
+    if (r == 0)
+        stage_commit_epoch(store->stage, store->epoch);
+    return r;
+}
+
+static int start_fresh(struct store *store)
+{
+    int r = new_stage(store);
+    return r < 0 ? r : journal_begin(store);
+}
+
+static void settle_numbers(struct store *store, const struct replay *rp)
+{
+    struct view_state view = view_state(store->view);
+    uint64_t ino = max_u64(max_u64(view.max_ino, rp->max_ino) + 1, store->epoch << 24);
+    atomic_store(&store->next_ino, ino);
+    atomic_store(&store->next_pack, 1);
+    store->horizon.horizon = store->journal.cut_seq;
+    if (store->history.newest < store->journal.cut_seq)
+        store->history.newest = store->journal.cut_seq;
+}
+
+static char *explain_stage(const struct store *store, int r)
+{
+    return xasprintf("the stage in %s cannot be used: %s; free memory there, or give another tmpfs with -o stage_dir=DIR",
+                     store->stage_dir, strerror(-r));
+}
+
+int recover(struct store *store, char **ret_text)
+{
+    int r = recover_view(store, ret_text);
+    if (r < 0)
+        return r;
+    store->ns = ns_new(store->view);
+    _cleanup_free_ char *left_in = read_session(store);
+    if (left_in)
+        r = open_left_stage(store, left_in);
+    if (r < 0) {
+        *ret_text = xasprintf("the stage that the last session left in %s cannot be opened: %s", left_in, strerror(-r));
+        return r;
+    }
+    begin_epoch(store);
+    struct replay rp = {.store = store, .cut = store->journal.cut_seq};
+    if (store->stage) {
+        log_info("recovering what the last session left in %s", left_in);
+        free(store->stage_dir);
+        store->stage_dir = xstrdup(left_in);
+        r = take_over(store, &rp);
+        if (r < 0)
+            *ret_text = xasprintf("recovering the stage in %s failed: %s; it is left as it is", left_in, strerror(-r));
+    } else {
+        if (left_in)
+            log_warn("the last session ended without its stage (power loss or reboot): going on from the NVMe horizon");
+        r = start_fresh(store);
+        if (r < 0)
+            *ret_text = explain_stage(store, r);
+    }
+    if (r == 0)
+        r = write_session(store);
+    settle_numbers(store, &rp);
+    if (r == 0)
+        r = remove_leftovers(store);
+    if (r == 0)
+        r = view_orphans(store->view, add_orphan, &rp.orphans);
+    if (r == 0)
+        r = reap_orphans(store, &rp.orphans);
+    if (r == 0)
+        r = seal_all(store);
+    for (size_t i = 0; i < rp.held.count; i++)
+        ns_drop(store->ns, rp.held.list[i]);
+    free(rp.held.list);
+    free(rp.orphans.list);
+    free(rp.durable_births.list);
+    if (r < 0 && !*ret_text)
+        *ret_text = xasprintf("%s: recovery failed: %s", store->path, strerror(-r));
+    return r;
+}

@@ -1,0 +1,191 @@
+/* Room on NVMe: bytes are acknowledged only against room that the medium has already given us.
+ *
+ * A thread keeps files allocated ahead (the tier's reserve) for everything that the stage holds and is not durable, plus
+ * some more; a write is admitted when what is held covers it. So writing back what was acknowledged cannot meet ENOSPC.
+ * When no more is to be had, writers wait as long as something may still come free, and get ENOSPC when nothing can. */
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include "base/log.h"
+#include "persist/internal.h"
+
+#define AHEAD_MAX (512 * MIB)
+#define AHEAD_SHARE 8u              /* of the cap, at most */
+#define OVERHEAD_SHARE 64u          /* index, trailer and padding for what is staged */
+#define SLACK (2 * MIB)
+#define DISK_MARGIN (64 * MIB)      /* of the disk, left for the view and the journal */
+#define DISK_MARGIN_SHARE 50u
+
+static uint64_t staged_need(struct store *store)
+{
+    uint64_t dirty = stage_usage(store->stage).dirty_bytes;
+    return dirty + dirty / OVERHEAD_SHARE + SLACK;
+}
+
+uint64_t room_used(struct store *store)
+{
+    struct view_state view = view_state(store->view);
+    mutex_lock(&store->packs.lock);
+    uint64_t packs = view.pack_bytes + store->packs.new_bytes;
+    mutex_unlock(&store->packs.lock);
+    LOCK_SCOPE(&store->room.lock);
+    return packs + store->room.journal_bytes + store->room.view_bytes;
+}
+
+/* How much may be held at most: by the cap, and by what the disk has. */
+static uint64_t holdable(struct store *store, uint64_t held)
+{
+    struct tier_space space;
+    uint64_t used = room_used(store);
+    uint64_t by_cap = UINT64_MAX;
+    if (store->options.cap_bytes)
+        by_cap = store->options.cap_bytes > used ? store->options.cap_bytes - used : 0;
+    if (store->tier->ops->space(store->tier, &space) < 0)
+        return min_u64(by_cap, held);
+    uint64_t margin = min_u64(DISK_MARGIN, space.total_bytes / DISK_MARGIN_SHARE);
+    uint64_t by_disk = space.free_bytes + held > margin ? space.free_bytes + held - margin : 0;
+    return min_u64(by_cap, by_disk);
+}
+
+static uint64_t ahead_of(const struct store *store)
+{
+    uint64_t cap = store->options.cap_bytes;
+    return cap ? min_u64(AHEAD_MAX, cap / AHEAD_SHARE) : AHEAD_MAX;
+}
+
+/* One round of the thread: hold what is needed and some more. */
+static void adjust(struct store *store)
+{
+    mutex_lock(&store->room.lock);
+    uint64_t held = store->room.held;
+    mutex_unlock(&store->room.lock);
+    uint64_t need = staged_need(store);
+    uint64_t limit = holdable(store, held);
+    uint64_t wanted = min_u64(need + ahead_of(store), limit);
+    int r = store->tier->ops->reserve(store->tier, wanted, &held);
+    if (r < 0 && r != -ENOSPC)
+        horizon_error(store, "nvme: allocating room failed: %s", strerror(-r));
+    bool scarce = r < 0 || limit < need + ahead_of(store);
+    mutex_lock(&store->room.lock);
+    store->room.held = min_u64(held, limit);
+    store->room.scarce = scarce;
+    mutex_unlock(&store->room.lock);
+    if (store->on_room)
+        store->on_room(store->on_room_arg);
+}
+
+static void *room_run(void *arg)
+{
+    struct store *store = arg;
+    mutex_lock(&store->room.lock);
+    while (!store->room.stopping) {
+        bool wanted = store->room.wanted;
+        store->room.wanted = false;
+        mutex_unlock(&store->room.lock);
+        if (wanted)
+            adjust(store);
+        mutex_lock(&store->room.lock);
+        if (!store->room.wanted && !store->room.stopping)
+            (void)mutex_wait(&store->room.lock, &store->room.changed, 1000);
+        /* Once a second even unasked: the disk is not only ours. */
+        store->room.wanted = true;
+    }
+    mutex_unlock(&store->room.lock);
+    return NULL;
+}
+
+static void ask_locked(struct store *store)
+{
+    store->room.wanted = true;
+    (void)pthread_cond_signal(&store->room.changed);
+}
+
+int store_admit(struct store *store, uint64_t bytes)
+{
+    uint64_t need = staged_need(store) + bytes;
+    LOCK_SCOPE(&store->room.lock);
+    if (need + ahead_of(store) / 2 > store->room.held)
+        ask_locked(store);
+    if (need <= store->room.held)
+        return 0;
+    return store->room.scarce && store->room.hopeless ? -ENOSPC : -EAGAIN;
+}
+
+/* Bytes of the files in the view's folder. */
+static uint64_t view_disk_bytes(struct store *store)
+{
+    _cleanup_free_ char *path = xasprintf("%s/view", store->path);
+    DIR *folder = opendir(path);
+    uint64_t bytes = 0;
+    struct dirent *entry;
+    while (folder && (entry = readdir(folder))) {
+        struct stat st;
+        if (fstatat(dirfd(folder), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode))
+            bytes += (uint64_t)st.st_blocks * 512;
+    }
+    if (folder)
+        (void)closedir(folder);
+    return bytes;
+}
+
+/* What is used changed: sizes that are not kept current elsewhere are read again. */
+void room_account(struct store *store)
+{
+    uint64_t journal = store->journal.bytes;
+    uint64_t view = view_disk_bytes(store);
+    LOCK_SCOPE(&store->room.lock);
+    store->room.journal_bytes = journal;
+    store->room.view_bytes = view;
+    store->room.hopeless = false;
+    ask_locked(store);
+}
+
+bool room_is_short(struct store *store)
+{
+    mutex_lock(&store->horizon.lock);
+    bool waiting = store->horizon.waiting_writers > 0;
+    mutex_unlock(&store->horizon.lock);
+    LOCK_SCOPE(&store->room.lock);
+    return waiting && store->room.scarce;
+}
+
+/* After a round of the writeback thread: if it could do nothing more and room is still short, waiting has no sense. */
+void room_settle(struct store *store, bool progress)
+{
+    uint64_t seq;
+    int64_t happened;
+    bool idle = !progress && !history_oldest(store, &seq, &happened);
+    if (!idle || !room_is_short(store))
+        return;
+    adjust(store);
+    mutex_lock(&store->room.lock);
+    bool was = store->room.hopeless;
+    store->room.hopeless = store->room.scarce;
+    bool tell = store->room.hopeless;
+    mutex_unlock(&store->room.lock);
+    if (tell && !was)
+        log_warn("nvme: the store is full of data that may not be dropped; writers get ENOSPC until something is removed");
+    if (tell && store->on_room)
+        store->on_room(store->on_room_arg);
+}
+
+int room_start(struct store *store)
+{
+    store->room.wanted = true;
+    adjust(store);
+    int r = thread_start(&store->room.thread, "cairn-room", room_run, store);
+    store->room.started = r == 0;
+    return r;
+}
+
+void room_stop(struct store *store)
+{
+    mutex_lock(&store->room.lock);
+    store->room.stopping = true;
+    (void)pthread_cond_signal(&store->room.changed);
+    mutex_unlock(&store->room.lock);
+    if (store->room.started)
+        (void)pthread_join(store->room.thread, NULL);
+    store->room.started = false;
+}

@@ -1,0 +1,293 @@
+/* Opening and closing a store, and what can be told of it. */
+#include "persist/store.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+
+#include "base/clock.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "persist/internal.h"
+
+/* --- superblock ---------------------------------------------------------------------------------------------------------- */
+
+static int make_superblock(struct superblock *sb)
+{
+    *sb = (struct superblock){.version = SUPERBLOCK_VERSION, .created = clock_realtime_ns()};
+    if (getrandom(sb->store, sizeof sb->store, 0) != (ssize_t)sizeof sb->store ||
+        getrandom(&sb->key, sizeof sb->key, 0) != (ssize_t)sizeof sb->key)
+        return -EIO;
+    /* The id names the key and tells nothing of it. */
+    struct iovec iov = {&sb->key, sizeof sb->key};
+    uint8_t hash[HASH_LEN];
+    hash_parts(&iov, 1, hash);
+    memcpy(sb->key_id, hash, sizeof sb->key_id);
+    return 0;
+}
+
+static int write_superblock(const char *path, const struct superblock *sb)
+{
+    uint8_t bytes[SUPERBLOCK_LEN];
+    superblock_encode(sb, bytes);
+    return io_write_file_durable(path, bytes, sizeof bytes);
+}
+
+static int read_superblock(const char *path, struct superblock *ret)
+{
+    _cleanup_free_ char *bytes = NULL;
+    size_t len;
+    int r = io_read_file(path, 16 * SUPERBLOCK_LEN, &bytes, &len);
+    return r < 0 ? r : superblock_decode(bytes, len, ret);
+}
+
+static int load_superblock(struct store *store, bool create, char **ret_text)
+{
+    _cleanup_free_ char *path = xasprintf("%s/superblock", store->path);
+    int r = read_superblock(path, &store->sb);
+    if (r == -ENOENT && create) {
+        r = make_superblock(&store->sb);
+        if (r == 0)
+            r = write_superblock(path, &store->sb);
+        if (r < 0)
+            *ret_text = xasprintf("%s: cannot make a store there: %s", store->path, strerror(-r));
+        return r;
+    }
+    if (r == -ENOENT)
+        *ret_text = xasprintf("%s is not a CairnFS store (no superblock)", store->path);
+    else if (r == -EPROTONOSUPPORT)
+        *ret_text = xasprintf("%s was made by a newer version of CairnFS; use that version", store->path);
+    else if (r < 0)
+        *ret_text = xasprintf("%s/superblock cannot be used: %s; restore it from a backup of the store", store->path,
+                              r == -EBADMSG || r == -EUCLEAN ? "it is damaged" : strerror(-r));
+    return r;
+}
+
+/* --- life ------------------------------------------------------------------------------------------------------------------ */
+
+static struct store *store_new(const struct store_options *options)
+{
+    struct store *store = xcalloc(1, sizeof *store);
+    store->options = *options;
+    store->path = xstrdup(options->path);
+    store->stage_dir = options->stage_dir ? xstrdup(options->stage_dir) : NULL;
+    mutex_init(&store->limit.lock, LOCK_LEAF);
+    mutex_init(&store->room.lock, LOCK_LEAF);
+    cond_init(&store->room.changed);
+    history_init(store);
+    horizon_init(store);
+    fetch_init(store);
+    packs_init(store);
+    return store;
+}
+
+static int open_medium(struct store *store, bool create, char **ret_text)
+{
+    int r = load_superblock(store, create, ret_text);
+    if (r < 0)
+        return r;
+    r = nvme_tier_open(store->path, &store->tier);
+    if (r < 0)
+        *ret_text = xasprintf("%s: cannot be used as a store: %s", store->path, strerror(-r));
+    return r;
+}
+
+static void store_free(struct store *store, bool stage_is_empty)
+{
+    if (store->readers)
+        pool_free(store->readers);
+    stage_close(store->stage, stage_is_empty);
+    horizon_done(store);
+    history_done(store);
+    fetch_done(store);
+    packs_done(store);
+    ns_free(store->ns);
+    if (store->view)
+        view_close(store->view);
+    if (store->tier)
+        store->tier->ops->close(store->tier);
+    mutex_done(&store->limit.lock);
+    mutex_done(&store->room.lock);
+    (void)pthread_cond_destroy(&store->room.changed);
+    explicit_bzero(&store->sb.key, sizeof store->sb.key);
+    free(store->path);
+    free(store->stage_dir);
+    free(store);
+}
+
+int store_open(const struct store_options *options, struct store **ret, char **ret_text)
+{
+    struct store *store = store_new(options);
+    *ret_text = NULL;
+    int r = open_medium(store, true, ret_text);
+    if (r == 0)
+        r = recover(store, ret_text);
+    if (r < 0) {
+        store_free(store, false);
+        return r;
+    }
+    *ret = store;
+    return 0;
+}
+
+int store_open_medium(const struct store_options *options, struct store **ret, char **ret_text)
+{
+    struct store *store = store_new(options);
+    *ret_text = NULL;
+    int r = open_medium(store, false, ret_text);
+    if (r == 0)
+        r = recover_view(store, ret_text);
+    if (r < 0) {
+        store_free(store, false);
+        return r;
+    }
+    store->ns = ns_new(store->view);
+    *ret = store;
+    return 0;
+}
+
+void store_discard(struct store *store)
+{
+    store_free(store, false);
+}
+
+int store_start(struct store *store, void (*room)(void *arg), void *arg)
+{
+    store->on_room = room;
+    store->on_room_arg = arg;
+    stage_on_room(store->stage, room, arg);
+    int r = pool_new("cairn-read", READ_THREADS, 1024, NULL, NULL, &store->readers);
+    if (r == 0)
+        r = writeback_start(store);
+    if (r == 0) {
+        room_account(store);
+        r = room_start(store);
+    }
+    return r;
+}
+
+static bool is_all_durable(struct store *store)
+{
+    uint64_t seq;
+    int64_t happened;
+    return !history_oldest(store, &seq, &happened) && stage_drafts(store->stage, NULL, 0) == 0;
+}
+
+void store_close(struct store *store)
+{
+    if (!store)
+        return;
+    stage_stop(store->stage);
+    room_stop(store);
+    writeback_stop(store);
+    bool durable = is_all_durable(store);
+    if (durable) {
+        _cleanup_free_ char *session = xasprintf("%s/session", store->path);
+        if (view_flush(store->view) < 0)
+            log_warn("the view could not be flushed; the next mount catches up");
+        (void)unlink(session);
+    }
+    store_free(store, durable);
+}
+
+struct ns *store_ns(struct store *store)
+{
+    return store->ns;
+}
+
+struct stage *store_stage(struct store *store)
+{
+    return store->stage;
+}
+
+uint64_t store_new_ino(struct store *store)
+{
+    return ((uint64_t)store->sb.writer << 48) | atomic_fetch_add(&store->next_ino, 1);
+}
+
+/* --- status ------------------------------------------------------------------------------------------------------------------ */
+
+static void status_behind(struct store *store, struct store_status *ret)
+{
+    uint64_t seq;
+    int64_t happened;
+    if (history_oldest(store, &seq, &happened))
+        ret->seconds_behind = (double)(clock_monotonic_ns() - happened) / 1e9;
+    ret->behind_bytes = stage_usage(store->stage).dirty_bytes;
+    ret->behind_files = stage_sealed_list(store->stage, NULL, 0) + stage_drafts(store->stage, NULL, 0);
+}
+
+static void status_memory(struct store *store, struct store_status *ret)
+{
+    struct stage_usage usage = stage_usage(store->stage);
+    uint64_t stage = usage.total_bytes + usage.control_bytes;
+    uint64_t tables = usage.heap_bytes_max + (uint64_t)PENDING_OPS_MAX * 400;
+    uint64_t buffers = (uint64_t)PACK_BUFFERS * PACK_BUFFER_LEN + (uint64_t)CHUNK_CACHE_ENTRIES * CHUNK_SIZE_MAX +
+                       (uint64_t)(2 * store->options.writeback_threads + READ_THREADS) * CHUNK_SIZE_MAX;
+    ret->memory_bound_bytes = stage + tables + buffers + VIEW_CACHE_BYTES + 32 * MIB;
+    (void)snprintf(ret->memory_formula, sizeof ret->memory_formula,
+                   "stage %.0f MiB + its tables %.0f + pack and read buffers %.0f + view %.0f + code and threads 32 = at "
+                   "most %.0f MiB",
+                   (double)stage / MIB, (double)tables / MIB, (double)buffers / MIB, (double)VIEW_CACHE_BYTES / MIB,
+                   (double)ret->memory_bound_bytes / MIB);
+}
+
+static void status_room(struct store *store, struct store_status *ret)
+{
+    struct tier_space space = {0};
+    ret->used_bytes = room_used(store);
+    ret->reserved_bytes = ret->behind_bytes + ret->behind_bytes / 64;
+    if (store->tier->ops->space(store->tier, &space) < 0)
+        space = (struct tier_space){0};
+    mutex_lock(&store->room.lock);
+    uint64_t held = store->room.held;
+    mutex_unlock(&store->room.lock);
+    uint64_t total = space.free_bytes + held + ret->used_bytes;
+    ret->cap_bytes = store->options.cap_bytes ? min_u64(store->options.cap_bytes, total) : total;
+    uint64_t taken = ret->used_bytes + ret->reserved_bytes;
+    ret->available_bytes = ret->cap_bytes > taken ? ret->cap_bytes - taken : 0;
+}
+
+void store_status(struct store *store, struct store_status *ret)
+{
+    *ret = (struct store_status){.epoch = store->epoch, .newest_seq = store_newest(store)};
+    memcpy(ret->store_id, store->sb.store, sizeof ret->store_id);
+    ret->view = view_state(store->view);
+    status_behind(store, ret);
+    status_room(store, ret);
+    status_memory(store, ret);
+    ret->written_bytes_total = atomic_load(&store->written_total);
+    ret->dedup_bytes_total = atomic_load(&store->dedup_total);
+    LOCK_SCOPE(&store->horizon.lock);
+    ret->horizon_seq = store->horizon.horizon;
+    ret->errors = store->horizon.errors;
+    memcpy(ret->last_error, store->horizon.last_error, sizeof ret->last_error);
+    ret->last_error_ns = store->horizon.last_error_ns;
+}
+
+uint64_t store_missing_bytes(struct store *store, uint64_t seq)
+{
+    mutex_lock(&store->horizon.lock);
+    uint64_t bytes = store->horizon.target_bytes;
+    mutex_unlock(&store->horizon.lock);
+    size_t max = stage_sealed_list(store->stage, NULL, 0);
+    struct stage_sealed *list = xcalloc(max, sizeof *list);
+    size_t count = stage_sealed_list(store->stage, list, max);
+    for (size_t i = 0; i < count && i < max; i++)
+        if (list[i].seal_seq <= seq)
+            bytes += list[i].bytes;
+    free(list);
+    return bytes;
+}
+
+bool store_is_durable(struct store *store, uint64_t ino)
+{
+    struct stage_file_state state;
+    struct ns_inode inode;
+    if (stage_file_state(store->stage, ino, &state) && state.has_draft)
+        return false;
+    if (ns_inode(store->ns, ino, &inode) == 0 && inode.nascent)
+        return false;
+    return ns_last_change(store->ns, ino) <= store_horizon(store);
+}

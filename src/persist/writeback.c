@@ -1,0 +1,442 @@
+/* Writeback: one thread that decides, a few that work.
+ *
+ * A round chooses a target cut, writes what that cut lacks, appends the journal batch, moves the horizon, brings the
+ * view up to it, and lets go. Order within a round, never changed:
+ *
+ *   chunks durable  ->  batch durable  ->  horizon and waiters  ->  view  ->  overlay, stage and dropped packs let go
+ *
+ * Which cut: the newest state, but at most TARGET_BYTES_MAX of missing bytes or one version ahead, and never one below the
+ * stage's floor. When the stage runs full of drafts, the largest is written in pieces before it is sealed. */
+#include <pthread.h>
+#include <sched.h>
+#include <sys/resource.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "persist/internal.h"
+
+#define TICK_MS 250
+#define DRAFT_IDLE_NS (5ll * 1000000000)
+#define DRAFT_AGE_NS (60ll * 1000000000)
+#define DRAFT_SMALL (8 * MIB)
+#define RIPE_MAX 64u
+#define PIECE_MIN (16 * MIB)
+#define PIECE_MAX (128 * MIB)
+#define PIECE_PARTS_MAX 65536u
+#define DROPS_MAX 256u
+#define GC_EVERY_NS (5ll * 1000000000)
+#define RETRY_SECONDS 1
+
+struct writeback {
+    struct store *store;
+    int64_t gc_at;
+    uint64_t piece_ino, piece_next; /* where the cut state goes on */
+    struct cut_state piece_state;
+    bool lifted;
+};
+
+/* --- priority --------------------------------------------------------------------------------------------------------- */
+
+/* Background threads run when nothing else wants the CPU. */
+static void lower_priority(void *arg)
+{
+    (void)arg;
+    struct sched_param param = {0};
+    (void)pthread_setschedparam(pthread_self(), SCHED_IDLE, &param);
+}
+
+static void set_thread_policy(pthread_t thread, int policy)
+{
+    struct sched_param param = {0};
+    (void)pthread_setschedparam(thread, policy, &param);
+}
+
+static void lift(struct writeback *wb, bool lifted, bool limits)
+{
+    atomic_store(&wb->store->is_lifted, limits);
+    if (lifted == wb->lifted)
+        return;
+    wb->lifted = lifted;
+    int policy = lifted ? SCHED_OTHER : SCHED_IDLE;
+    for (unsigned i = 0; i < pool_thread_count(wb->store->workers); i++)
+        set_thread_policy(pool_thread(wb->store->workers, i), policy);
+    for (unsigned i = 0; i < pool_thread_count(wb->store->pack_writers); i++)
+        set_thread_policy(pool_thread(wb->store->pack_writers, i), policy);
+}
+
+/* --- a target ----------------------------------------------------------------------------------------------------------- */
+
+struct target {
+    uint64_t cut;
+    struct stage_sealed *sealed; /* what the cut needs, in order of sealing */
+    size_t count;
+};
+
+static struct stage_sealed *list_sealed(struct store *store, size_t *ret_count)
+{
+    size_t max = stage_sealed_list(store->stage, NULL, 0);
+    struct stage_sealed *list = xcalloc(max, sizeof *list);
+    size_t count = stage_sealed_list(store->stage, list, max);
+    *ret_count = count < max ? count : max;
+    return list;
+}
+
+/* With the history's lock held, so that no version is sealed or dropped meanwhile. */
+static void choose_locked(struct store *store, struct target *target)
+{
+    uint64_t floor = stage_floor(store->stage), missing = 0;
+    target->sealed = list_sealed(store, &target->count);
+    target->cut = store->history.newest;
+    for (size_t i = 0; i < target->count; i++) {
+        missing += target->sealed[i].bytes;
+        if (i > 0 && missing > TARGET_BYTES_MAX && target->sealed[i].seal_seq > floor) {
+            target->cut = target->sealed[i].seal_seq - 1;
+            target->count = i;
+            break;
+        }
+    }
+    for (size_t i = 0; i < target->count; i++)
+        stage_pin(store->stage, target->sealed[i].ino);
+}
+
+static void choose(struct store *store, struct target *target)
+{
+    uint64_t missing = 0;
+    mutex_lock(&store->history.lock);
+    choose_locked(store, target);
+    mutex_unlock(&store->history.lock);
+    for (size_t i = 0; i < target->count; i++)
+        missing += target->sealed[i].bytes;
+    mutex_lock(&store->horizon.lock);
+    store->horizon.target_bytes = missing;
+    mutex_unlock(&store->horizon.lock);
+}
+
+static int write_versions(struct store *store, const struct target *target, struct version_content *versions)
+{
+    for (size_t i = 0; i < target->count; i++) {
+        const struct stage_sealed *sealed = &target->sealed[i];
+        versions[i] = (struct version_content){
+            .ino = sealed->ino, .version = sealed->version, .keep = sealed->keep, .seal_seq = sealed->seal_seq};
+        int r = content_write_layer(store, sealed, &versions[i].content);
+        if (r < 0)
+            return r;
+        mutex_lock(&store->horizon.lock);
+        store->horizon.target_bytes -= min_u64(store->horizon.target_bytes, sealed->bytes);
+        mutex_unlock(&store->horizon.lock);
+    }
+    return packs_finish(store);
+}
+
+static void versions_done(struct store *store, struct version_content *versions, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        content_done(store, &versions[i].content);
+    free(versions);
+}
+
+/* The view follows a batch that is durable. If it cannot, it is rebuilt at the next mount: nothing depends on it. */
+static int follow(struct store *store, const struct batch *batch)
+{
+    struct view_batch vb = {.records = batch->bytes,
+                            .records_len = batch->len,
+                            .cut_seq = store->journal.cut_seq,
+                            .pack_index = view_pack_index,
+                            .arg = store};
+    memcpy(vb.chain, store->journal.chain, sizeof vb.chain);
+    return view_apply(store->view, &vb);
+}
+
+static void let_go(struct store *store, const struct target *target, const struct batch *batch)
+{
+    /* Under the history's lock, so that no operation builds on what leaves the overlay. */
+    mutex_lock(&store->history.lock);
+    ns_retire(store->ns, target->cut);
+    mutex_unlock(&store->history.lock);
+    for (size_t i = 0; i < target->count; i++)
+        stage_layer_done(store->stage, target->sealed[i].ino);
+    packs_retire(store, batch->packs, batch->pack_count);
+    history_retire(store, target->cut);
+    room_account(store);
+}
+
+static bool is_stopping(struct store *store)
+{
+    LOCK_SCOPE(&store->horizon.lock);
+    return store->horizon.stopping;
+}
+
+/* Appends and applies until both worked: a version that is pinned has to become durable, there is no way back. */
+static int publish(struct store *store, const struct target *target, const struct batch *batch)
+{
+    int r = journal_append(store, target->cut, batch->bytes, batch->len, batch->count);
+    if (r < 0) {
+        horizon_error(store, "nvme: writing the journal failed: %s; trying again elsewhere", strerror(-r));
+        return r;
+    }
+    horizon_advance(store, target->cut);
+    while ((r = follow(store, batch)) < 0) {
+        horizon_error(store, "the view cannot follow the journal: %s; new data is durable, but memory stays taken",
+                      strerror(-r));
+        if (is_stopping(store))
+            return r;
+        (void)nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
+    }
+    return 0;
+}
+
+/* One try to make the target durable. */
+static int write_target(struct store *store, const struct target *target, const uint64_t *drops, size_t drop_count)
+{
+    struct version_content *versions = xcalloc(target->count, sizeof *versions);
+    struct batch batch = {0};
+    size_t op_count = 0;
+    struct op **ops = history_up_to(store, target->cut, &op_count);
+    int r = write_versions(store, target, versions);
+    if (r == 0)
+        r = batch_build(store, target->cut, ops, op_count, versions, target->count, drops, drop_count, &batch);
+    if (r == 0)
+        r = publish(store, target, &batch);
+    if (r == 0)
+        let_go(store, target, &batch);
+    else
+        packs_abandon(store);
+    versions_done(store, versions, target->count);
+    batch_done(&batch);
+    free(ops);
+    return r;
+}
+
+/* Until it is durable, or the store stops: then the stage keeps what is missing. */
+static bool carry_target(struct store *store, const struct target *target, const uint64_t *drops, size_t drop_count)
+{
+    while (write_target(store, target, drops, drop_count) < 0) {
+        if (is_stopping(store))
+            return false;
+        (void)nanosleep(&(struct timespec){.tv_sec = RETRY_SECONDS}, NULL);
+    }
+    return true;
+}
+
+/* --- pieces of drafts ------------------------------------------------------------------------------------------------------ */
+
+/* Tells a recovery that these packs are no leftovers. */
+static int log_new_packs(struct store *store)
+{
+    struct record recs[PACK_BUFFERS * 64];
+    size_t count = 0;
+    mutex_lock(&store->packs.lock);
+    struct new_pack *pack;
+    TAILQ_FOREACH(pack, &store->packs.written, link)
+        if (!pack->logged && count < ARRAY_LEN(recs)) {
+            recs[count++] = (struct record){
+                .type = REC_PACK, .pack = pack->id, .length = pack->length, .count = pack->count};
+            pack->logged = true;
+        }
+    mutex_unlock(&store->packs.lock);
+    LOCK_SCOPE(&store->history.lock);
+    for (size_t i = 0; i < count; i++) {
+        int r = stage_log_append(store->stage, &recs[i]);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+static void exchange_pieces(struct store *store, uint64_t ino, const struct stage_part *parts, size_t count,
+                            const struct content *content)
+{
+    for (size_t i = 0; i < content->count; i++) {
+        const struct extent *extent = &content->extents[i];
+        struct chunk_entry entry;
+        uint64_t refs;
+        struct stage_chunk_range chunk = {.offset = extent->offset, .length = extent->length, .name = extent->chunk};
+        if (packs_find_fresh(store, &extent->chunk, &entry) != 0 ||
+            (view_chunk(store->view, &extent->chunk, &entry, &refs) == 0 && entry.pack != 0)) {
+            chunk.pack = entry.pack;
+            stage_piece_done(store->stage, ino, parts, count, &chunk);
+        }
+    }
+}
+
+/* Writes one piece of the draft. False: there was nothing large enough. */
+static bool write_piece(struct writeback *wb, uint64_t ino, uint64_t min_bytes)
+{
+    struct store *store = wb->store;
+    struct stage_part *parts = xcalloc(PIECE_PARTS_MAX, sizeof *parts);
+    bool more;
+    size_t count = stage_draft_run(store->stage, ino, PIECE_MAX, parts, PIECE_PARTS_MAX, &more);
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < count; i++)
+        bytes += parts[i].length;
+    bool wrote = false;
+    if (count && bytes >= min_bytes) {
+        struct content content = {0};
+        struct cut_state fresh = {.anchor = parts[0].offset};
+        if (wb->piece_ino != ino || wb->piece_next != parts[0].offset) {
+            cut_state_done(&wb->piece_state);
+            wb->piece_state = fresh;
+        }
+        int r = content_write_run(store, parts, count, &wb->piece_state, more && bytes > CHUNK_SIZE_MAX * 4, &content);
+        if (r == 0)
+            r = packs_finish(store);
+        if (r == 0)
+            r = log_new_packs(store);
+        if (r == 0)
+            exchange_pieces(store, ino, parts, count, &content);
+        else
+            packs_abandon(store);
+        wrote = r == 0 && content.count > 0;
+        wb->piece_ino = ino;
+        wb->piece_next = wrote ? content.extents[content.count - 1].offset + content.extents[content.count - 1].length : 0;
+        content_done(store, &content);
+    }
+    stage_unpin_parts(store->stage, parts, count);
+    free(parts);
+    return wrote;
+}
+
+/* --- the loop --------------------------------------------------------------------------------------------------------------- */
+
+struct pressure {
+    bool urgent, limits_off, stopping, draining;
+    unsigned waiting;
+};
+
+static struct pressure read_pressure(struct store *store)
+{
+    LOCK_SCOPE(&store->horizon.lock);
+    store->horizon.kicked = false;
+    bool awaited = !TAILQ_EMPTY(&store->horizon.waiters) || store->horizon.drain ||
+                   store->horizon.urge_until > clock_monotonic_ns();
+    return (struct pressure){.urgent = awaited || store->horizon.waiting_writers > 0,
+                             .limits_off = awaited,
+                             .stopping = store->horizon.stopping,
+                             .draining = store->horizon.drain,
+                             .waiting = store->horizon.waiting_writers};
+}
+
+static bool is_half_full(struct store *store)
+{
+    struct stage_usage usage = stage_usage(store->stage);
+    return usage.dirty_bytes > usage.total_bytes / 2;
+}
+
+static void seal_ripe(struct store *store)
+{
+    uint64_t inos[RIPE_MAX];
+    size_t count = stage_ripe_drafts(store->stage, clock_monotonic_ns(), DRAFT_IDLE_NS, DRAFT_AGE_NS, DRAFT_SMALL,
+                                     inos, RIPE_MAX);
+    for (size_t i = 0; i < count; i++)
+        if (store_seal(store, inos[i]) < 0)
+            return; /* no room in the log now: they stay ripe */
+}
+
+/* Is there something that is worth a round now? */
+static bool wants_round(struct store *store, const struct pressure *pressure)
+{
+    uint64_t seq;
+    int64_t happened;
+    if (!history_oldest(store, &seq, &happened))
+        return false;
+    if (pressure->urgent || pressure->stopping || is_half_full(store))
+        return true;
+    if (clock_monotonic_ns() - happened < store->options.writeback_delay_ns)
+        return false;
+    size_t count;
+    struct op **ops = history_up_to(store, UINT64_MAX, &count);
+    bool is_void = batch_is_void(store, ops, count);
+    free(ops);
+    return !is_void;
+}
+
+static void gc_round(struct writeback *wb, bool now)
+{
+    struct store *store = wb->store;
+    if (!now && clock_monotonic_ns() < wb->gc_at)
+        return;
+    wb->gc_at = clock_monotonic_ns() + GC_EVERY_NS;
+    uint64_t drops[DROPS_MAX];
+    size_t count = gc_dead_packs(store, drops, DROPS_MAX);
+    if (count == 0)
+        return;
+    /* A cut of its own: the same state, less what it does not need. */
+    struct target target = {0};
+    mutex_lock(&store->history.lock);
+    choose_locked(store, &target);
+    if (store->history.op_count == 0)
+        target.cut = store->history.newest = stage_next_seq(store->stage);
+    mutex_unlock(&store->history.lock);
+    bool carried = carry_target(store, &target, drops, count);
+    free(target.sealed);
+    if (carried)
+        gc_remove(store, drops, count);
+}
+
+static bool round_once(struct writeback *wb, const struct pressure *pressure)
+{
+    struct store *store = wb->store;
+    bool did = false;
+    if (wants_round(store, pressure)) {
+        struct target target = {0};
+        choose(store, &target);
+        (void)carry_target(store, &target, NULL, 0);
+        free(target.sealed);
+        did = true;
+    }
+    uint64_t ino;
+    bool tight = pressure->waiting > 0 || is_half_full(store);
+    if (tight && !pressure->stopping && stage_largest_draft(store->stage, pressure->waiting ? 1 : PIECE_MIN, &ino))
+        did = write_piece(wb, ino, pressure->waiting ? 1 : PIECE_MIN) || did;
+    return did;
+}
+
+static void *writeback_run(void *arg)
+{
+    struct writeback wb = {.store = arg};
+    struct store *store = arg;
+    for (;;) {
+        struct pressure pressure = read_pressure(store);
+        lift(&wb, pressure.urgent, pressure.limits_off);
+        if (pressure.stopping)
+            break;
+        seal_ripe(store);
+        bool did = round_once(&wb, &pressure);
+        gc_round(&wb, room_is_short(store));
+        room_settle(store, did);
+        if (did)
+            continue;
+        mutex_lock(&store->horizon.lock);
+        if (!store->horizon.stopping && !(store->horizon.kicked && pressure.urgent))
+            (void)mutex_wait(&store->horizon.lock, &store->horizon.changed, TICK_MS);
+        mutex_unlock(&store->horizon.lock);
+    }
+    cut_state_done(&wb.piece_state);
+    return NULL;
+}
+
+int writeback_start(struct store *store)
+{
+    unsigned threads = store->options.writeback_threads;
+    int r = pool_new("cairn-chunk", threads, 256, lower_priority, NULL, &store->workers);
+    if (r == 0)
+        r = pool_new("cairn-pack", 2, PACK_BUFFERS + 1, lower_priority, NULL, &store->pack_writers);
+    if (r == 0)
+        r = thread_start(&store->thread, "cairn-writeback", writeback_run, store);
+    store->thread_started = r == 0;
+    return r;
+}
+
+void writeback_stop(struct store *store)
+{
+    mutex_lock(&store->horizon.lock);
+    store->horizon.stopping = true;
+    (void)pthread_cond_signal(&store->horizon.changed);
+    mutex_unlock(&store->horizon.lock);
+    if (store->thread_started)
+        (void)pthread_join(store->thread, NULL);
+    store->thread_started = false;
+    pool_free(store->workers);
+    pool_free(store->pack_writers);
+    store->workers = store->pack_writers = NULL;
+}

@@ -1,0 +1,474 @@
+/* What files do with their layers: write, cut, read, seal, pin, drop. */
+#include "base/clock.h"
+#include "base/crc.h"
+#include "stage/internal.h"
+
+/* The draft of a file, opened if there is none. Its record in the log is implied by the first write or cut. */
+static struct layer *draft_locked(struct stage *stage, uint64_t ino, uint64_t below_size, uint64_t version)
+{
+    struct stage_file *file = file_get_locked(stage, ino, true);
+    struct layer *draft = file->layers[LAYER_DRAFT];
+    if (!draft) {
+        draft = layer_new_locked(stage, file, LAYER_DRAFT);
+        draft->version = version + 1;
+        draft->keep = draft->size = below_size;
+    }
+    return draft;
+}
+
+static void record_write(struct stage *stage, uint32_t slab, uint32_t record_at, uint32_t payload_at,
+                         const struct stage_write *w, uint64_t version, bool starts_write, uint32_t generation,
+                         uint64_t seq)
+{
+    struct slab_record rec = {.magic = SLAB_RECORD_MAGIC,
+                              .generation = generation,
+                              .flags = starts_write ? SLAB_RECORD_STARTS_WRITE : 0,
+                              .seq = seq,
+                              .ino = w->ino,
+                              .version = version,
+                              .offset = w->offset,
+                              .length = w->length,
+                              .payload = payload_at,
+                              .time = w->time};
+    rec.crc = crc32_of(0, &rec.generation, sizeof rec - offsetof(struct slab_record, generation));
+    /* The payload is there before the record that names it. */
+    atomic_thread_fence(memory_order_release);
+    memcpy(slab_at(stage, slab) + record_at, &rec, sizeof rec);
+    atomic_thread_fence(memory_order_release);
+}
+
+/* The slab becomes part of what a recovery reads; its first record is already written. */
+static void publish_new_locked(struct stage *stage, uint32_t slab, uint32_t generation)
+{
+    atomic_store_explicit(&stage->slab_table[slab].generation, generation, memory_order_release);
+    slab_publish_locked(stage, slab);
+}
+
+static uint32_t next_generation(struct stage *stage, uint32_t slab)
+{
+    return atomic_load_explicit(&stage->slab_table[slab].generation, memory_order_relaxed) + 1;
+}
+
+static uint32_t shared_need(uint32_t length)
+{
+    return (uint32_t)(sizeof(struct slab_record) + align_up(length, 64));
+}
+
+static bool shared_fits_locked(const struct stage *stage, uint32_t need)
+{
+    uint32_t slab = stage->locked.shared;
+    return slab != SLAB_NONE && stage->locked.slabs[slab].fill + need <= SLAB_STRIDE;
+}
+
+/* Makes the shared slab have room for `need` bytes. May drop the lock while it takes a new one. */
+static bool ensure_shared_locked(struct stage *stage, uint32_t need)
+{
+    while (!shared_fits_locked(stage, need)) {
+        if (!slabs_have_room_locked(stage, 1))
+            return false;
+        uint32_t slab = slab_take_locked(stage);
+        if (slab == SLAB_NONE)
+            return false;
+        uint32_t before = stage->locked.shared;
+        stage->locked.shared = slab;
+        stage->locked.slabs[slab].fill = 0;
+        publish_new_locked(stage, slab, next_generation(stage, slab));
+        if (before != SLAB_NONE)
+            slab_settle_locked(stage, before);
+    }
+    return true;
+}
+
+/* Copies a small payload behind its record in the shared slab. */
+static void copy_payload_locked(struct stage *stage, const struct stage_write *w, uint64_t version,
+                                struct range *range)
+{
+    uint32_t slab = stage->locked.shared;
+    uint32_t at = stage->locked.slabs[slab].fill;
+    range->slab = slab;
+    range->slab_offset = at + (uint32_t)sizeof(struct slab_record);
+    memcpy(slab_at(stage, slab) + range->slab_offset, w->data, w->length);
+    record_write(stage, slab, at, range->slab_offset, w, version, range->starts_write,
+                 next_generation(stage, slab) - 1, ++stage->locked.seq);
+    stage->locked.slabs[slab].fill = at + shared_need(w->length);
+}
+
+/* The kernel cuts an application's write into requests of SLAB_PAYLOAD, up to a page less where its buffer is not
+ * aligned: what follows directly on a full one belongs to the same write. */
+static bool begins_write(struct stage_file *file, const struct stage_write *w)
+{
+    bool begins = !(file->write_was_full && file->write_end == w->offset);
+    file->write_end = w->offset + w->length;
+    file->write_was_full = w->length > SLAB_PAYLOAD - 4096;
+    return begins;
+}
+
+int stage_write(struct stage *stage, const struct stage_write *w)
+{
+    check(w->length > 0 && w->length <= SLAB_PAYLOAD);
+    LOCK_SCOPE(&stage->locked.lock);
+    if (stage->locked.range_count + 4 >= stage->ranges_max || !slabs_have_room_locked(stage, 1))
+        return -EAGAIN;
+    if (w->slab == SLAB_NONE && !ensure_shared_locked(stage, shared_need(w->length)))
+        return -EAGAIN;
+    struct stage_file *file = file_get_locked(stage, w->ino, w->may_open);
+    if (!w->may_open && (!file || !file->layers[LAYER_DRAFT]))
+        return -ESTALE;
+    struct layer *draft = draft_locked(stage, w->ino, w->below_size, w->version);
+    struct range range = {.offset = w->offset,
+                          .length = w->length,
+                          .kind = RANGE_MEMORY,
+                          .starts_write = begins_write(file, w),
+                          .slab = w->slab,
+                          .slab_offset = SLAB_PAYLOAD_OFFSET};
+    if (w->slab != SLAB_NONE) {
+        uint32_t generation = next_generation(stage, w->slab);
+        record_write(stage, w->slab, 0, SLAB_PAYLOAD_OFFSET, w, draft->version, range.starts_write, generation,
+                     ++stage->locked.seq);
+        publish_new_locked(stage, w->slab, generation);
+    } else {
+        copy_payload_locked(stage, w, draft->version, &range);
+    }
+    layer_put_locked(stage, draft, &range);
+    draft->size = max_u64(draft->size, w->offset + w->length);
+    draft->mtime = w->time;
+    draft->changed = stage->locked.last_write = clock_monotonic_ns();
+    return 0;
+}
+
+int stage_cut(struct stage *stage, uint64_t ino, uint64_t offset, uint64_t length, uint64_t new_size,
+              uint64_t below_size, uint64_t version, int64_t time)
+{
+    LOCK_SCOPE(&stage->locked.lock);
+    struct layer *draft = draft_locked(stage, ino, below_size, version);
+    struct record rec = {.type = REC_CUT,
+                         .ino = ino,
+                         .version = draft->version,
+                         .offset = offset,
+                         .length = length,
+                         .seq = ++stage->locked.seq,
+                         .attrs = {.size = new_size, .mtime = time}};
+    int r = log_append_own_locked(stage, &rec);
+    if (r < 0)
+        return r;
+    layer_cut_locked(stage, draft, offset, length, true);
+    uint64_t end = length > UINT64_MAX - offset ? UINT64_MAX : offset + length;
+    if (end >= draft->keep) {
+        draft->keep = min_u64(draft->keep, offset);
+    } else if (offset < draft->keep) {
+        struct range hole = {.offset = offset, .length = length, .kind = RANGE_HOLE};
+        layer_put_locked(stage, draft, &hole);
+    }
+    draft->size = new_size;
+    draft->mtime = time;
+    draft->changed = clock_monotonic_ns();
+    return 0;
+}
+
+int stage_put_chunk(struct stage *stage, uint64_t ino, const struct stage_chunk_range *chunk, uint64_t below_size,
+                    uint64_t version, int64_t time)
+{
+    LOCK_SCOPE(&stage->locked.lock);
+    struct layer *draft = draft_locked(stage, ino, below_size, version);
+    struct extent extent = {.offset = chunk->offset,
+                            .length = chunk->length,
+                            .kind = EXTENT_CHUNK,
+                            .chunk = chunk->name,
+                            .chunk_offset = chunk->chunk_offset};
+    struct record rec = {.type = REC_PIECE,
+                         .seq = ++stage->locked.seq,
+                         .ino = ino,
+                         .version = draft->version,
+                         .extents = &extent,
+                         .extent_count = 1};
+    int r = log_append_own_locked(stage, &rec);
+    if (r < 0)
+        return r;
+    struct range range = {.offset = chunk->offset,
+                          .length = chunk->length,
+                          .kind = RANGE_CHUNK,
+                          .starts_write = true,
+                          .name = chunk->name,
+                          .chunk_offset = chunk->chunk_offset,
+                          .pack = chunk->pack};
+    layer_put_locked(stage, draft, &range);
+    draft->size = max_u64(draft->size, chunk->offset + chunk->length);
+    draft->mtime = time;
+    draft->changed = clock_monotonic_ns();
+    return 0;
+}
+
+bool stage_file_state(struct stage *stage, uint64_t ino, struct stage_file_state *ret)
+{
+    LOCK_SCOPE(&stage->locked.lock);
+    *ret = (struct stage_file_state){0};
+    struct stage_file *file = file_get_locked(stage, ino, false);
+    if (!file)
+        return false;
+    const struct layer *draft = file->layers[LAYER_DRAFT];
+    if (draft) {
+        ret->has_draft = true;
+        ret->draft_size = draft->size;
+        ret->draft_mtime = draft->mtime;
+    }
+    ret->has_sealed = file->layers[LAYER_SEALED] || file->layers[LAYER_PINNED];
+    for (size_t i = 0; i < LAYER_CLEAN; i++)
+        if (file->layers[i])
+            ret->dirty_bytes += file->layers[i]->memory_bytes;
+    return ret->has_draft || ret->has_sealed;
+}
+
+void stage_set_mtime(struct stage *stage, uint64_t ino, int64_t mtime)
+{
+    LOCK_SCOPE(&stage->locked.lock);
+    struct stage_file *file = file_get_locked(stage, ino, false);
+    if (file && file->layers[LAYER_DRAFT])
+        file->layers[LAYER_DRAFT]->mtime = mtime;
+}
+
+/* --- reading ----------------------------------------------------------------------------------------------------- */
+
+struct resolver {
+    struct stage *stage;
+    struct stage_part *parts;
+    size_t count, max;
+};
+
+static bool emit(struct resolver *r, struct stage_part part)
+{
+    if (r->count == r->max)
+        return false;
+    if (part.kind == PART_MEMORY)
+        r->stage->locked.slabs[part.slab].pins++;
+    r->parts[r->count++] = part;
+    return true;
+}
+
+/* The part of `range` within [offset, end). */
+static struct stage_part part_of(const struct stage *stage, const struct range *range, uint64_t offset, uint64_t end)
+{
+    uint64_t skip = offset - range->offset;
+    struct stage_part part = {.offset = offset,
+                              .length = min_u64(end, range->offset + range->length) - offset,
+                              .starts_write = range->starts_write && skip == 0};
+    if (range->kind == RANGE_MEMORY) {
+        part.kind = PART_MEMORY;
+        part.slab = range->slab;
+        part.memory = slab_at(stage, range->slab) + range->slab_offset + skip;
+    } else if (range->kind == RANGE_CHUNK) {
+        part.kind = PART_CHUNK;
+        part.name = range->name;
+        part.chunk_offset = range->chunk_offset + (uint32_t)skip;
+    } else {
+        part.kind = PART_HOLE;
+    }
+    return part;
+}
+
+/* Emits [offset, end) as the layers from `layers` down see it; false when the room for parts is used up. */
+static bool resolve_locked(struct resolver *r, struct layer *const *layers, size_t depth, uint64_t offset, uint64_t end)
+{
+    while (depth < LAYER_STATES && !layers[depth])
+        depth++;
+    if (depth == LAYER_STATES)
+        return emit(r, (struct stage_part){.kind = PART_BELOW, .offset = offset, .length = end - offset});
+    const struct layer *layer = layers[depth];
+    struct range *range = layer_first_locked(layer, offset);
+    while (offset < end) {
+        if (range && range->offset <= offset) {
+            struct stage_part part = part_of(r->stage, range, offset, end);
+            if (!emit(r, part))
+                return false;
+            offset += part.length;
+            range = layer_next_locked(range);
+            continue;
+        }
+        uint64_t gap_end = range ? min_u64(range->offset, end) : end;
+        uint64_t below_end = min_u64(gap_end, layer->keep);
+        if (offset < below_end) {
+            if (!resolve_locked(r, layers, depth + 1, offset, below_end))
+                return false;
+            offset = below_end;
+        } else {
+            if (!emit(r, (struct stage_part){.kind = PART_HOLE, .offset = offset, .length = gap_end - offset}))
+                return false;
+            offset = gap_end;
+        }
+    }
+    return true;
+}
+
+size_t stage_read(struct stage *stage, uint64_t ino, uint64_t offset, uint64_t length, struct stage_part *parts,
+                  size_t max)
+{
+    static struct layer *const nothing[LAYER_STATES];
+    LOCK_SCOPE(&stage->locked.lock);
+    struct stage_file *file = file_get_locked(stage, ino, false);
+    struct resolver r = {.stage = stage, .parts = parts, .max = max};
+    (void)resolve_locked(&r, file ? file->layers : nothing, 0, offset, offset + length);
+    return r.count;
+}
+
+void stage_unpin_parts(struct stage *stage, const struct stage_part *parts, size_t count)
+{
+    bool pinned = false;
+    mutex_lock(&stage->locked.lock);
+    for (size_t i = 0; i < count; i++) {
+        if (parts[i].kind != PART_MEMORY)
+            continue;
+        pinned = true;
+        check(stage->locked.slabs[parts[i].slab].pins > 0);
+        stage->locked.slabs[parts[i].slab].pins--;
+        slab_settle_locked(stage, parts[i].slab);
+    }
+    bool wanted = pinned && stage->locked.room_wanted;
+    mutex_unlock(&stage->locked.lock);
+    if (wanted)
+        room_changed(stage);
+}
+
+/* --- versions ---------------------------------------------------------------------------------------------------- */
+
+static void raise_floor_locked(struct stage *stage, uint64_t seq)
+{
+    if (seq > atomic_load_explicit(&stage->header->floor_seq, memory_order_relaxed))
+        atomic_store_explicit(&stage->header->floor_seq, seq, memory_order_release);
+}
+
+uint64_t stage_floor(struct stage *stage)
+{
+    return atomic_load_explicit(&stage->header->floor_seq, memory_order_acquire);
+}
+
+static void seal_locked(struct stage *stage, struct stage_file *file, uint64_t seq)
+{
+    struct layer *draft = file->layers[LAYER_DRAFT], *sealed = file->layers[LAYER_SEALED];
+    draft->seal_seq = seq;
+    if (!sealed) {
+        layer_set_state_locked(stage, draft, LAYER_SEALED);
+        return;
+    }
+    raise_floor_locked(stage, seq);
+    layer_merge_locked(stage, sealed, draft);
+    sealed->seal_seq = seq;
+    TAILQ_REMOVE(&stage->locked.sealed, sealed, link);
+    TAILQ_INSERT_TAIL(&stage->locked.sealed, sealed, link);
+}
+
+bool stage_seal(struct stage *stage, uint64_t ino, uint64_t version, uint64_t seq, bool even_empty,
+                struct stage_draft *ret)
+{
+    mutex_lock(&stage->locked.lock);
+    struct stage_file *file = file_get_locked(stage, ino, even_empty);
+    struct layer *draft = file ? file->layers[LAYER_DRAFT] : NULL;
+    if (file && !draft && even_empty) {
+        draft = layer_new_locked(stage, file, LAYER_DRAFT);
+        draft->keep = draft->size = 0;
+    }
+    if (draft) {
+        draft->version = version;
+        *ret = (struct stage_draft){
+            .keep = draft->keep, .size = draft->size, .mtime = draft->mtime, .bytes = draft->memory_bytes};
+        seal_locked(stage, file, seq);
+    }
+    mutex_unlock(&stage->locked.lock);
+    if (draft)
+        room_changed(stage);
+    return draft != NULL;
+}
+
+/* Sealed content of an unlinked but open file is read on, as part of its last draft. */
+static void orphan_locked(struct stage *stage, struct stage_file *file)
+{
+    struct layer *sealed = file->layers[LAYER_SEALED], *draft = file->layers[LAYER_DRAFT];
+    file->orphan = true;
+    if (sealed && draft)
+        layer_merge_locked(stage, sealed, draft);
+    if (sealed)
+        layer_set_state_locked(stage, sealed, LAYER_DRAFT);
+}
+
+void stage_unlink(struct stage *stage, uint64_t ino, uint64_t seq, bool orphan)
+{
+    mutex_lock(&stage->locked.lock);
+    struct stage_file *file = file_get_locked(stage, ino, orphan);
+    if (file) {
+        if (file->layers[LAYER_SEALED])
+            raise_floor_locked(stage, seq);
+        if (orphan) {
+            orphan_locked(stage, file);
+        } else {
+            file->dead = true;
+            layer_free_locked(stage, file->layers[LAYER_DRAFT], true);
+            layer_free_locked(stage, file->layers[LAYER_SEALED], true);
+            layer_free_locked(stage, file->layers[LAYER_CLEAN], false);
+            file_settle_locked(stage, file);
+        }
+    }
+    mutex_unlock(&stage->locked.lock);
+    room_changed(stage);
+}
+
+void stage_forget(struct stage *stage, uint64_t ino)
+{
+    stage_unlink(stage, ino, 0, false);
+}
+
+size_t stage_sealed_list(struct stage *stage, struct stage_sealed *list, size_t max)
+{
+    LOCK_SCOPE(&stage->locked.lock);
+    size_t count = 0;
+    struct layer *layer;
+    TAILQ_FOREACH(layer, &stage->locked.sealed, link) {
+        if (count < max)
+            list[count] = (struct stage_sealed){.layer = layer,
+                                                .ino = layer->file->ino,
+                                                .version = layer->version,
+                                                .seal_seq = layer->seal_seq,
+                                                .keep = layer->keep,
+                                                .size = layer->size,
+                                                .bytes = layer->memory_bytes,
+                                                .ranges = layer->range_count};
+        count++;
+    }
+    return count;
+}
+
+void stage_pin(struct stage *stage, uint64_t ino)
+{
+    LOCK_SCOPE(&stage->locked.lock);
+    struct stage_file *file = file_get_locked(stage, ino, false);
+    check(file && file->layers[LAYER_SEALED] && !file->layers[LAYER_PINNED]);
+    layer_set_state_locked(stage, file->layers[LAYER_SEALED], LAYER_PINNED);
+}
+
+size_t stage_layer_parts(struct stage *stage, const struct layer *layer, uint64_t offset, struct stage_part *parts,
+                         size_t max)
+{
+    LOCK_SCOPE(&stage->locked.lock);
+    size_t count = 0;
+    for (struct range *range = layer_first_locked(layer, offset); range && count < max;
+         range = layer_next_locked(range)) {
+        uint64_t from = max_u64(range->offset, offset);
+        parts[count++] = part_of(stage, range, from, UINT64_MAX);
+    }
+    return count;
+}
+
+void stage_layer_done(struct stage *stage, uint64_t ino)
+{
+    mutex_lock(&stage->locked.lock);
+    struct stage_file *file = file_get_locked(stage, ino, false);
+    check(file && file->layers[LAYER_PINNED]);
+    if (file->dead) {
+        layer_free_locked(stage, file->layers[LAYER_PINNED], false);
+    } else {
+        struct layer *clean = file->layers[LAYER_CLEAN];
+        if (!clean)
+            clean = layer_new_locked(stage, file, LAYER_CLEAN);
+        layer_merge_locked(stage, clean, file->layers[LAYER_PINNED]);
+    }
+    file_settle_locked(stage, file);
+    mutex_unlock(&stage->locked.lock);
+    room_changed(stage);
+}

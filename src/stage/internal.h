@@ -1,0 +1,208 @@
+/* Inside the stage: structures that its files share. Nobody else includes this. */
+#pragma once
+
+#include <bsd/sys/cdefs.h>
+#include <bsd/sys/tree.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/queue.h>
+#include <uthash.h>
+
+#include "base/lock.h"
+#include "stage/stage.h"
+
+/* --- shared memory: native byte order, since it never leaves the machine or outlives its boot ------------------------ */
+
+#define STAGE_MAGIC 0x3145474154534e43ull /* "CNSTAGE1" */
+#define STAGE_VERSION 1u
+#define BOOT_ID_LEN 36u
+#define HANDLES_MAX 131072u
+
+struct stage_header {
+    uint64_t magic;
+    uint32_t version;
+    uint32_t slab_count;
+    uint8_t store[16];
+    char boot_id[40];
+    uint64_t log_half_len;
+    uint64_t created_epoch;
+    uint32_t crc; /* of everything above */
+    uint32_t reserved;
+
+    /* Changed while in use, each by one atomic store. */
+    _Atomic uint64_t epoch;
+    _Atomic uint64_t next_epoch;
+    _Atomic uint64_t floor_seq;
+    _Atomic uint32_t log_active;
+    uint32_t reserved2;
+    _Atomic uint64_t log_tail[2];
+};
+
+enum slab_shared_state { SLAB_SHARED_FREE = 0, SLAB_SHARED_USED = 1 };
+
+struct slab_entry {
+    _Atomic uint32_t state; /* enum slab_shared_state */
+    _Atomic uint32_t generation;
+};
+
+struct handle_entry {
+    uint64_t ino; /* 0: free */
+    uint32_t flags;
+    uint32_t next_free;
+};
+
+#define SLAB_RECORD_MAGIC 0x52424c53u /* "SLBR" */
+#define SLAB_RECORD_STARTS_WRITE 1u
+
+/* In front of each payload. */
+struct slab_record {
+    uint32_t magic;
+    uint32_t crc; /* of the rest */
+    uint32_t generation;
+    uint32_t flags;
+    uint64_t seq;
+    uint64_t ino;
+    uint64_t version;
+    uint64_t offset;
+    uint32_t length;
+    uint32_t payload; /* offset in the slab */
+    int64_t time;
+};
+_Static_assert(sizeof(struct slab_record) == 64, "slab record");
+
+/* --- heap ------------------------------------------------------------------------------------------------------------ */
+
+enum range_kind { RANGE_MEMORY, RANGE_HOLE, RANGE_CHUNK };
+
+struct range {
+    RB_ENTRY(range) node;
+    TAILQ_ENTRY(range) in_slab; /* RANGE_MEMORY */
+    struct layer *layer;
+    uint64_t offset, length;
+    uint8_t kind;
+    bool starts_write;
+    uint32_t slab, slab_offset; /* RANGE_MEMORY */
+    struct chunk_name name;     /* RANGE_CHUNK */
+    uint32_t chunk_offset;
+    uint64_t pack;
+};
+
+RB_HEAD(range_tree, range);
+TAILQ_HEAD(range_list, range);
+
+enum layer_state { LAYER_DRAFT, LAYER_SEALED, LAYER_PINNED, LAYER_CLEAN, LAYER_STATES };
+
+struct layer {
+    struct stage_file *file;
+    enum layer_state state;
+    uint64_t version, seal_seq, keep, size;
+    int64_t mtime;
+    int64_t opened, changed; /* monotonic ns */
+    struct range_tree ranges;
+    uint32_t range_count;
+    uint64_t memory_bytes;
+    TAILQ_ENTRY(layer) link; /* drafts, or sealed */
+};
+
+TAILQ_HEAD(layer_list, layer);
+
+struct stage_file {
+    uint64_t ino;
+    struct layer *layers[LAYER_STATES]; /* newest first */
+    uint64_t write_end;  /* where the last request ended, and whether it was a full one */
+    bool write_was_full;
+    bool orphan; /* no name, still open: never sealed */
+    bool dead;   /* gone from the namespace; a pinned layer may be left */
+    UT_hash_handle hh;
+};
+
+enum slab_state { SLAB_UNREADY, SLAB_FREE, SLAB_HELD, SLAB_USED };
+
+struct slab {
+    TAILQ_ENTRY(slab) link; /* in unready, free or clean */
+    struct range_list ranges;
+    uint32_t dirty_ranges, clean_ranges;
+    uint32_t pins;
+    uint32_t fill; /* shared slabs: where the next record goes */
+    enum slab_state state;
+    bool in_clean;
+};
+
+TAILQ_HEAD(slab_list, slab);
+
+/* References of ranges to chunks, by pack. */
+struct pack_use {
+    uint64_t pack;
+    uint64_t ranges;
+    UT_hash_handle hh;
+};
+
+struct stage {
+    char *ctl_path, *slabs_path;
+    int slabs_fd;
+    size_t ctl_len, slabs_len;
+    uint32_t slab_count;
+    uint32_t slab_reserve;  /* slabs that only receivers may take */
+    uint32_t ranges_max;
+    struct stage_header *header; /* control file, mapped */
+    struct slab_entry *slab_table;
+    struct handle_entry *handles;
+    uint8_t *log[2];
+    uint8_t *slab_memory;
+    void (*on_room)(void *arg);
+    void *on_room_arg;
+    pthread_t filler; /* faults slabs in ahead of need */
+    bool filler_started;
+    pthread_cond_t slabs_changed;
+    struct {
+        struct cairn_mutex lock;
+        uint64_t seq;
+        struct slab *slabs;
+        struct slab_list unready, free, clean;
+        uint32_t unready_count, free_count, clean_count;
+        uint32_t shared; /* slab that small writes go to, SLAB_NONE */
+        uint32_t peak_used;
+        int64_t last_write;
+        bool grow_failed, stopping, room_wanted;
+        struct stage_file *files; /* by ino */
+        struct pack_use *packs;
+        struct layer_list drafts, sealed;
+        uint32_t range_count;
+        uint64_t dirty_bytes, draft_bytes, dropped_bytes;
+        uint32_t handle_free;
+    } locked;
+};
+
+/* layers.c: all with the lock held */
+struct layer *layer_new_locked(struct stage *stage, struct stage_file *file, enum layer_state state);
+void layer_free_locked(struct stage *stage, struct layer *layer, bool dropped);
+void layer_abandon(struct layer *layer);
+void layer_cut_locked(struct stage *stage, struct layer *layer, uint64_t offset, uint64_t length, bool dropped);
+struct range *layer_first_locked(const struct layer *layer, uint64_t offset);
+struct range *layer_next_locked(struct range *range);
+void layer_put_locked(struct stage *stage, struct layer *layer, const struct range *what);
+void layer_set_state_locked(struct stage *stage, struct layer *layer, enum layer_state state);
+void layer_merge_locked(struct stage *stage, struct layer *below, struct layer *above);
+struct stage_file *file_get_locked(struct stage *stage, uint64_t ino, bool create);
+void file_settle_locked(struct stage *stage, struct stage_file *file);
+
+/* slabs.c */
+void slab_settle_locked(struct stage *stage, uint32_t slab);
+bool slabs_have_room_locked(const struct stage *stage, uint32_t slabs);
+uint32_t slab_take_locked(struct stage *stage);
+void slab_publish_locked(struct stage *stage, uint32_t slab);
+void slabs_init(struct stage *stage);
+CAIRN_MUST_CHECK int slabs_start(struct stage *stage);
+void slab_claim_recovered_locked(struct stage *stage, uint32_t slab, uint32_t fill);
+void room_changed(struct stage *stage);
+
+/* shm.c */
+void handles_reset(struct stage *stage);
+
+/* log.c */
+CAIRN_MUST_CHECK int log_append_own_locked(struct stage *stage, const struct record *rec);
+
+static inline uint8_t *slab_at(const struct stage *stage, uint32_t slab)
+{
+    return stage->slab_memory + (size_t)slab * SLAB_STRIDE;
+}

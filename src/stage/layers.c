@@ -1,0 +1,278 @@
+/* Layers: what a version or a draft changes, as an ordered set of ranges that do not overlap. */
+#include "base/clock.h"
+#include "stage/internal.h"
+
+static int range_compare(const struct range *a, const struct range *b)
+{
+    return a->offset < b->offset ? -1 : a->offset > b->offset;
+}
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-function"
+RB_GENERATE_INTERNAL(range_tree, range, node, range_compare, static)
+#pragma GCC diagnostic pop
+
+static bool is_dirty(const struct layer *layer)
+{
+    return layer->state != LAYER_CLEAN;
+}
+
+static void use_pack_locked(struct stage *stage, uint64_t pack, int change)
+{
+    struct pack_use *use = NULL;
+    HASH_FIND(hh, stage->locked.packs, &pack, sizeof pack, use);
+    if (!use) {
+        check(change > 0);
+        use = xcalloc(1, sizeof *use);
+        use->pack = pack;
+        HASH_ADD(hh, stage->locked.packs, pack, sizeof use->pack, use);
+    }
+    use->ranges += (uint64_t)(int64_t)change;
+    if (use->ranges == 0) {
+        HASH_DEL(stage->locked.packs, use);
+        free(use);
+    }
+}
+
+/* Adds (or with -1 takes away) a range's weight to its slab, its layer and the stage's accounts. */
+static void account_locked(struct stage *stage, struct range *range, int sign)
+{
+    struct layer *layer = range->layer;
+    if (range->kind == RANGE_CHUNK)
+        use_pack_locked(stage, range->pack, sign);
+    if (range->kind != RANGE_MEMORY)
+        return;
+    struct slab *slab = &stage->locked.slabs[range->slab];
+    uint64_t bytes = sign > 0 ? range->length : (uint64_t)-(int64_t)range->length;
+    layer->memory_bytes += bytes;
+    if (is_dirty(layer)) {
+        stage->locked.dirty_bytes += bytes;
+        slab->dirty_ranges += (uint32_t)sign;
+    } else {
+        slab->clean_ranges += (uint32_t)sign;
+    }
+    if (layer->state == LAYER_DRAFT)
+        stage->locked.draft_bytes += bytes;
+}
+
+static void range_attach_locked(struct stage *stage, struct layer *layer, struct range *range)
+{
+    range->layer = layer;
+    check(RB_INSERT(range_tree, &layer->ranges, range) == NULL);
+    layer->range_count++;
+    stage->locked.range_count++;
+    if (range->kind == RANGE_MEMORY)
+        TAILQ_INSERT_TAIL(&stage->locked.slabs[range->slab].ranges, range, in_slab);
+    account_locked(stage, range, 1);
+}
+
+/* The caller settles the slab, once what remains of the range is attached again. */
+static void range_detach_locked(struct stage *stage, struct range *range)
+{
+    struct layer *layer = range->layer;
+    account_locked(stage, range, -1);
+    RB_REMOVE(range_tree, &layer->ranges, range);
+    layer->range_count--;
+    stage->locked.range_count--;
+    if (range->kind == RANGE_MEMORY)
+        TAILQ_REMOVE(&stage->locked.slabs[range->slab].ranges, range, in_slab);
+}
+
+/* `skip` bytes from the front fall away. */
+static void range_advance(struct range *range, uint64_t skip)
+{
+    range->offset += skip;
+    range->length -= skip;
+    range->slab_offset += (uint32_t)skip;
+    range->chunk_offset += (uint32_t)skip;
+    range->starts_write = range->starts_write && skip == 0;
+}
+
+/* First range that ends after `offset`. */
+struct range *layer_first_locked(const struct layer *layer, uint64_t offset)
+{
+    struct range *found = NULL;
+    struct range *at = RB_ROOT((struct range_tree *)(uintptr_t)&layer->ranges);
+    while (at) {
+        if (at->offset + at->length > offset) {
+            found = at;
+            at = RB_LEFT(at, node);
+        } else {
+            at = RB_RIGHT(at, node);
+        }
+    }
+    return found;
+}
+
+struct range *layer_next_locked(struct range *range)
+{
+    return RB_NEXT(range_tree, NULL, range);
+}
+
+static void count_dropped_locked(struct stage *stage, const struct range *range, uint64_t bytes, bool dropped)
+{
+    if (dropped && range->kind == RANGE_MEMORY && is_dirty(range->layer))
+        stage->locked.dropped_bytes += bytes;
+}
+
+void layer_cut_locked(struct stage *stage, struct layer *layer, uint64_t offset, uint64_t length, bool dropped)
+{
+    uint64_t end = length > UINT64_MAX - offset ? UINT64_MAX : offset + length;
+    struct range *range = layer_first_locked(layer, offset);
+    while (range && range->offset < end) {
+        struct range *next = layer_next_locked(range);
+        uint64_t range_end = range->offset + range->length;
+        uint64_t from = max_u64(range->offset, offset), to = min_u64(range_end, end);
+        count_dropped_locked(stage, range, to - from, dropped);
+        struct range old = *range;
+        range_detach_locked(stage, range);
+        struct range *spare = range;
+        if (old.offset < from) {
+            *spare = old;
+            spare->length = from - old.offset;
+            range_attach_locked(stage, layer, spare);
+            spare = NULL;
+        }
+        if (to < range_end) {
+            if (!spare)
+                spare = xmalloc(sizeof *spare);
+            *spare = old;
+            range_advance(spare, to - old.offset);
+            range_attach_locked(stage, layer, spare);
+            spare = NULL;
+        }
+        free(spare);
+        if (old.kind == RANGE_MEMORY)
+            slab_settle_locked(stage, old.slab);
+        range = next;
+    }
+}
+
+void layer_put_locked(struct stage *stage, struct layer *layer, const struct range *what)
+{
+    layer_cut_locked(stage, layer, what->offset, what->length, true);
+    struct range *range = xmalloc(sizeof *range);
+    *range = *what;
+    range_attach_locked(stage, layer, range);
+}
+
+struct layer *layer_new_locked(struct stage *stage, struct stage_file *file, enum layer_state state)
+{
+    check(file->layers[state] == NULL);
+    struct layer *layer = xcalloc(1, sizeof *layer);
+    layer->file = file;
+    layer->state = state;
+    layer->keep = UINT64_MAX;
+    layer->opened = layer->changed = clock_monotonic_ns();
+    RB_INIT(&layer->ranges);
+    file->layers[state] = layer;
+    if (state == LAYER_DRAFT)
+        TAILQ_INSERT_TAIL(&stage->locked.drafts, layer, link);
+    if (state == LAYER_SEALED)
+        TAILQ_INSERT_TAIL(&stage->locked.sealed, layer, link);
+    return layer;
+}
+
+static void layer_unlink_locked(struct stage *stage, struct layer *layer)
+{
+    if (layer->state == LAYER_DRAFT)
+        TAILQ_REMOVE(&stage->locked.drafts, layer, link);
+    if (layer->state == LAYER_SEALED)
+        TAILQ_REMOVE(&stage->locked.sealed, layer, link);
+    layer->file->layers[layer->state] = NULL;
+}
+
+void layer_free_locked(struct stage *stage, struct layer *layer, bool dropped)
+{
+    if (!layer)
+        return;
+    layer_cut_locked(stage, layer, 0, UINT64_MAX, dropped);
+    layer_unlink_locked(stage, layer);
+    free(layer);
+}
+
+/* Frees the memory of a layer and nothing else. */
+void layer_abandon(struct layer *layer)
+{
+    if (!layer)
+        return;
+    struct range *range, *next;
+    RB_FOREACH_SAFE(range, range_tree, &layer->ranges, next) {
+        RB_REMOVE(range_tree, &layer->ranges, range);
+        free(range);
+    }
+    free(layer);
+}
+
+/* A layer keeps its ranges but counts differently from now on. */
+void layer_set_state_locked(struct stage *stage, struct layer *layer, enum layer_state state)
+{
+    check(layer->file->layers[state] == NULL);
+    struct range *range;
+    RB_FOREACH(range, range_tree, &layer->ranges)
+        account_locked(stage, range, -1);
+    layer_unlink_locked(stage, layer);
+    layer->state = state;
+    layer->file->layers[state] = layer;
+    if (state == LAYER_DRAFT)
+        TAILQ_INSERT_TAIL(&stage->locked.drafts, layer, link);
+    if (state == LAYER_SEALED)
+        TAILQ_INSERT_TAIL(&stage->locked.sealed, layer, link);
+    RB_FOREACH(range, range_tree, &layer->ranges)
+        account_locked(stage, range, 1);
+    RB_FOREACH(range, range_tree, &layer->ranges)
+        if (range->kind == RANGE_MEMORY)
+            slab_settle_locked(stage, range->slab);
+}
+
+/* Lays `above` over `below`, which takes its ranges; `above` is freed. A clean layer takes only memory: the rest is in
+ * the view by then. The cost is proportional to `above`. */
+void layer_merge_locked(struct stage *stage, struct layer *below, struct layer *above)
+{
+    bool to_clean = below->state == LAYER_CLEAN;
+    if (above->keep < UINT64_MAX)
+        layer_cut_locked(stage, below, above->keep, UINT64_MAX, true);
+    if (!to_clean) {
+        below->keep = min_u64(below->keep, above->keep);
+        below->size = above->size;
+        below->mtime = above->mtime;
+        below->changed = above->changed;
+        below->version = above->version;
+    }
+    struct range *range, *next;
+    RB_FOREACH_SAFE(range, range_tree, &above->ranges, next) {
+        layer_cut_locked(stage, below, range->offset, range->length, true);
+        if (to_clean && range->kind != RANGE_MEMORY)
+            continue;
+        range_detach_locked(stage, range);
+        range_attach_locked(stage, below, range);
+        if (range->kind == RANGE_MEMORY)
+            slab_settle_locked(stage, range->slab);
+    }
+    layer_free_locked(stage, above, false);
+}
+
+struct stage_file *file_get_locked(struct stage *stage, uint64_t ino, bool create)
+{
+    struct stage_file *file = NULL;
+    HASH_FIND(hh, stage->locked.files, &ino, sizeof ino, file);
+    if (!file && create) {
+        file = xcalloc(1, sizeof *file);
+        file->ino = ino;
+        HASH_ADD(hh, stage->locked.files, ino, sizeof file->ino, file);
+    }
+    return file;
+}
+
+/* Forgets a file of which nothing is left. */
+void file_settle_locked(struct stage *stage, struct stage_file *file)
+{
+    struct layer *clean = file->layers[LAYER_CLEAN];
+    if (clean && clean->range_count == 0)
+        layer_free_locked(stage, clean, false);
+    for (size_t i = 0; i < LAYER_STATES; i++)
+        if (file->layers[i])
+            return;
+    HASH_DEL(stage->locked.files, file);
+    free(file);
+}

@@ -1,0 +1,149 @@
+/* The stage's log: records of everything but written bytes, in two halves of the control file. One half is active;
+ * compaction fills the other from what is alive and then makes it the active one with one atomic store. */
+#include "stage/internal.h"
+
+#define COMPACT_AT_PERCENT 60u
+
+static uint64_t tail_of(const struct stage *stage, uint32_t half)
+{
+    return atomic_load_explicit(&stage->header->log_tail[half], memory_order_acquire);
+}
+
+static uint32_t active_half(const struct stage *stage)
+{
+    return atomic_load_explicit(&stage->header->log_active, memory_order_acquire);
+}
+
+/* The record counts from the moment at which the tail moves over it. */
+static int append_to(struct stage *stage, uint32_t half, const struct record *rec)
+{
+    uint64_t tail = tail_of(stage, half);
+    size_t len = record_encoded_len(rec);
+    if (len > stage->header->log_half_len - tail)
+        return -EAGAIN;
+    record_encode(rec, stage->log[half] + tail);
+    atomic_store_explicit(&stage->header->log_tail[half], tail + len, memory_order_release);
+    return 0;
+}
+
+uint64_t stage_log_room(struct stage *stage)
+{
+    return stage->header->log_half_len - tail_of(stage, active_half(stage));
+}
+
+int log_append_own_locked(struct stage *stage, const struct record *rec)
+{
+    if (stage_log_room(stage) < record_encoded_len(rec) + STAGE_LOG_MARGIN)
+        return -EAGAIN;
+    return append_to(stage, active_half(stage), rec);
+}
+
+int stage_log_append(struct stage *stage, const struct record *rec)
+{
+    LOCK_SCOPE(&stage->locked.lock);
+    return append_to(stage, active_half(stage), rec);
+}
+
+bool stage_log_wants_compaction(struct stage *stage)
+{
+    return tail_of(stage, active_half(stage)) > stage->header->log_half_len / 100 * COMPACT_AT_PERCENT;
+}
+
+static struct record range_record(const struct layer *layer, const struct range *range, uint64_t seq,
+                                  struct extent *extent)
+{
+    struct record rec = {.ino = layer->file->ino, .version = layer->version, .seq = seq};
+    if (range->kind == RANGE_CHUNK) {
+        *extent = (struct extent){.offset = range->offset,
+                                  .length = range->length,
+                                  .kind = EXTENT_CHUNK,
+                                  .chunk = range->name,
+                                  .chunk_offset = range->chunk_offset};
+        rec.type = REC_PIECE;
+        rec.extents = extent;
+        rec.extent_count = 1;
+        return rec;
+    }
+    rec.type = REC_RANGE;
+    rec.offset = range->offset;
+    rec.length = range->length;
+    rec.slab = range->kind == RANGE_HOLE ? SLAB_NONE : range->slab;
+    rec.slab_offset = range->slab_offset;
+    rec.flags = range->starts_write ? RECORD_STARTS_WRITE : 0;
+    return rec;
+}
+
+static int dump_layer_locked(struct stage *stage, uint32_t half, struct layer *layer)
+{
+    struct record head = {.type = REC_LAYER,
+                          .flags = layer->state == LAYER_DRAFT ? 0 : RECORD_SEALED,
+                          .seq = ++stage->locked.seq,
+                          .ino = layer->file->ino,
+                          .version = layer->version,
+                          .keep = layer->keep,
+                          .attrs = {.size = layer->size, .mtime = layer->mtime}};
+    int r = append_to(stage, half, &head);
+    for (struct range *range = layer_first_locked(layer, 0); range && r == 0; range = layer_next_locked(range)) {
+        struct extent extent;
+        struct record rec = range_record(layer, range, head.seq, &extent);
+        r = append_to(stage, half, &rec);
+    }
+    return r;
+}
+
+/* Every layer that a recovery must find again; orphans die with the daemon's handles. The marker in front (a layer of
+ * no inode) says that earlier records in slabs count only where a range names them. */
+static int dump_layers_locked(struct stage *stage, uint32_t half)
+{
+    struct record marker = {.type = REC_LAYER, .seq = ++stage->locked.seq};
+    int marked = append_to(stage, half, &marker);
+    if (marked < 0)
+        return marked;
+    struct stage_file *file, *next;
+    HASH_ITER(hh, stage->locked.files, file, next) {
+        if (file->orphan)
+            continue;
+        for (size_t i = 0; i < LAYER_CLEAN; i++) {
+            int r = file->layers[i] ? dump_layer_locked(stage, half, file->layers[i]) : 0;
+            if (r < 0)
+                return r;
+        }
+    }
+    return 0;
+}
+
+int stage_log_compact(struct stage *stage, const void *records, size_t len)
+{
+    LOCK_SCOPE(&stage->locked.lock);
+    uint32_t half = 1 - active_half(stage);
+    if (len > stage->header->log_half_len)
+        return -EAGAIN;
+    if (len)
+        memcpy(stage->log[half], records, len);
+    atomic_store_explicit(&stage->header->log_tail[half], len, memory_order_release);
+    int r = dump_layers_locked(stage, half);
+    if (r == 0)
+        atomic_store_explicit(&stage->header->log_active, half, memory_order_release);
+    return r;
+}
+
+int stage_replay_log(struct stage *stage, int (*fn)(const struct record *rec, void *arg), void *arg)
+{
+    uint32_t half = active_half(stage);
+    const uint8_t *at = stage->log[half];
+    uint64_t tail = tail_of(stage, half);
+    if (tail > stage->header->log_half_len)
+        return -EUCLEAN;
+    while (tail > 0) {
+        struct record rec;
+        size_t len;
+        int r = record_decode(at, tail, &rec, &len);
+        if (r == 0)
+            r = fn(&rec, arg);
+        if (r < 0)
+            return r;
+        at += len;
+        tail -= len;
+    }
+    return 0;
+}

@@ -1,0 +1,232 @@
+/* Writeback of drafts in pieces, and what the background asks about drafts. */
+#include "base/clock.h"
+#include "stage/internal.h"
+
+bool stage_largest_draft(struct stage *stage, uint64_t min_bytes, uint64_t *ret_ino)
+{
+    LOCK_SCOPE(&stage->locked.lock);
+    const struct layer *largest = NULL;
+    struct layer *draft;
+    TAILQ_FOREACH(draft, &stage->locked.drafts, link)
+        if (draft->memory_bytes >= min_bytes && (!largest || draft->memory_bytes > largest->memory_bytes))
+            largest = draft;
+    if (largest)
+        *ret_ino = largest->file->ino;
+    return largest != NULL;
+}
+
+static struct range *first_memory(struct range *range)
+{
+    while (range && range->kind != RANGE_MEMORY)
+        range = layer_next_locked(range);
+    return range;
+}
+
+size_t stage_draft_run(struct stage *stage, uint64_t ino, uint64_t max_bytes, struct stage_part *parts, size_t max,
+                       bool *ret_more)
+{
+    LOCK_SCOPE(&stage->locked.lock);
+    struct stage_file *file = file_get_locked(stage, ino, false);
+    struct layer *draft = file ? file->layers[LAYER_DRAFT] : NULL;
+    struct range *range = draft ? first_memory(layer_first_locked(draft, 0)) : NULL;
+    size_t count = 0;
+    uint64_t bytes = 0, end = range ? range->offset : 0;
+    for (; range && count < max && bytes < max_bytes; range = layer_next_locked(range)) {
+        if (range->kind != RANGE_MEMORY || range->offset != end)
+            break;
+        parts[count++] = (struct stage_part){.kind = PART_MEMORY,
+                                             .offset = range->offset,
+                                             .length = range->length,
+                                             .slab = range->slab,
+                                             .memory = slab_at(stage, range->slab) + range->slab_offset,
+                                             .starts_write = range->starts_write};
+        stage->locked.slabs[range->slab].pins++;
+        end += range->length;
+        bytes += range->length;
+    }
+    bool cut_short = range && range->kind == RANGE_MEMORY && range->offset == end;
+    *ret_more = cut_short || (draft && end == draft->size);
+    return count;
+}
+
+/* Exchanges what of `range` lies within the chunk and is still what `part` was. False: the log is full. */
+static bool exchange_locked(struct stage *stage, struct range *range, const struct stage_part *part,
+                            const struct stage_chunk_range *chunk)
+{
+    uint64_t from = max_u64(max_u64(range->offset, part->offset), chunk->offset);
+    uint64_t to = min_u64(min_u64(range->offset + range->length, part->offset + part->length),
+                          chunk->offset + chunk->length);
+    const uint8_t *memory = slab_at(stage, range->slab) + range->slab_offset + (from - range->offset);
+    if (from >= to || range->slab != part->slab || memory != (const uint8_t *)part->memory + (from - part->offset))
+        return true;
+    struct extent extent = {.offset = from,
+                            .length = to - from,
+                            .kind = EXTENT_CHUNK,
+                            .chunk = chunk->name,
+                            .chunk_offset = chunk->chunk_offset + (uint32_t)(from - chunk->offset)};
+    struct layer *layer = range->layer;
+    struct record rec = {.type = REC_PIECE,
+                         .seq = ++stage->locked.seq,
+                         .ino = layer->file->ino,
+                         .version = layer->version,
+                         .extents = &extent,
+                         .extent_count = 1};
+    if (log_append_own_locked(stage, &rec) < 0)
+        return false;
+    struct range piece = {.offset = from,
+                          .length = to - from,
+                          .kind = RANGE_CHUNK,
+                          .starts_write = range->starts_write && from == range->offset,
+                          .name = chunk->name,
+                          .chunk_offset = extent.chunk_offset,
+                          .pack = chunk->pack};
+    layer_cut_locked(stage, layer, from, to - from, false);
+    layer_put_locked(stage, layer, &piece);
+    return true;
+}
+
+static bool exchange_in_layer_locked(struct stage *stage, struct layer *layer, const struct stage_part *part,
+                                     const struct stage_chunk_range *chunk)
+{
+    uint64_t at = max_u64(part->offset, chunk->offset);
+    uint64_t end = min_u64(part->offset + part->length, chunk->offset + chunk->length);
+    struct range *range;
+    while (at < end && (range = layer_first_locked(layer, at)) && range->offset < end) {
+        uint64_t next = range->offset + range->length;
+        if (range->kind == RANGE_MEMORY && !exchange_locked(stage, range, part, chunk))
+            return false;
+        at = next;
+    }
+    return true;
+}
+
+void stage_piece_done(struct stage *stage, uint64_t ino, const struct stage_part *parts, size_t count,
+                      const struct stage_chunk_range *chunk)
+{
+    mutex_lock(&stage->locked.lock);
+    struct stage_file *file = file_get_locked(stage, ino, false);
+    for (size_t i = 0; file && i < count; i++) {
+        if (parts[i].offset >= chunk->offset + chunk->length || parts[i].offset + parts[i].length <= chunk->offset)
+            continue;
+        /* A draft may have been sealed meanwhile. What is pinned does not change. */
+        for (size_t l = 0; l <= LAYER_SEALED; l++)
+            if (file->layers[l] && !exchange_in_layer_locked(stage, file->layers[l], &parts[i], chunk))
+                break;
+    }
+    mutex_unlock(&stage->locked.lock);
+    room_changed(stage);
+}
+
+bool stage_uses_pack(struct stage *stage, uint64_t pack)
+{
+    LOCK_SCOPE(&stage->locked.lock);
+    struct pack_use *use = NULL;
+    HASH_FIND(hh, stage->locked.packs, &pack, sizeof pack, use);
+    return use != NULL;
+}
+
+size_t stage_ripe_drafts(struct stage *stage, int64_t now, int64_t idle_ns, int64_t age_ns, uint64_t small_bytes,
+                         uint64_t *inos, size_t max)
+{
+    LOCK_SCOPE(&stage->locked.lock);
+    size_t count = 0;
+    struct layer *draft;
+    TAILQ_FOREACH(draft, &stage->locked.drafts, link) {
+        bool idle = now - draft->changed >= idle_ns;
+        bool old = now - draft->opened >= age_ns && draft->memory_bytes <= small_bytes;
+        if ((idle || old) && !draft->file->orphan && count < max)
+            inos[count++] = draft->file->ino;
+    }
+    return count;
+}
+
+size_t stage_drafts(struct stage *stage, uint64_t *inos, size_t max)
+{
+    LOCK_SCOPE(&stage->locked.lock);
+    size_t count = 0;
+    struct layer *draft;
+    TAILQ_FOREACH(draft, &stage->locked.drafts, link) {
+        if (draft->file->orphan)
+            continue;
+        if (count < max)
+            inos[count] = draft->file->ino;
+        count++;
+    }
+    return count;
+}
+
+uint64_t stage_next_seq(struct stage *stage)
+{
+    LOCK_SCOPE(&stage->locked.lock);
+    return ++stage->locked.seq;
+}
+
+uint64_t stage_last_seq(struct stage *stage)
+{
+    LOCK_SCOPE(&stage->locked.lock);
+    return stage->locked.seq;
+}
+
+void stage_on_room(struct stage *stage, void (*room)(void *arg), void *arg)
+{
+    stage->on_room_arg = arg;
+    stage->on_room = room;
+}
+
+struct stage_usage stage_usage(struct stage *stage)
+{
+    LOCK_SCOPE(&stage->locked.lock);
+    uint64_t drafts = 0;
+    struct layer *draft;
+    TAILQ_FOREACH(draft, &stage->locked.drafts, link)
+        drafts++;
+    uint64_t free_slabs = stage->locked.free_count + (stage->locked.grow_failed ? 0 : stage->locked.unready_count);
+    return (struct stage_usage){
+        .total_bytes = (uint64_t)stage->slab_count * SLAB_STRIDE,
+        .dirty_bytes = stage->locked.dirty_bytes,
+        .clean_bytes = (uint64_t)stage->locked.clean_count * SLAB_STRIDE,
+        .free_bytes = free_slabs * SLAB_STRIDE,
+        .draft_bytes = stage->locked.draft_bytes,
+        .drafts = drafts,
+        .ready_bytes = (uint64_t)stage->locked.free_count * SLAB_STRIDE,
+        .control_bytes = stage->ctl_len,
+        .heap_bytes_max = (uint64_t)stage->ranges_max * (sizeof(struct range) + 16) +
+                          (uint64_t)stage->slab_count * sizeof(struct slab),
+        .dropped_bytes_total = stage->locked.dropped_bytes,
+    };
+}
+
+/* --- handles ------------------------------------------------------------------------------------------------------- */
+
+int stage_handle_open(struct stage *stage, uint64_t ino, uint32_t flags, uint64_t *ret_handle)
+{
+    LOCK_SCOPE(&stage->locked.lock);
+    uint32_t i = stage->locked.handle_free;
+    if (i >= HANDLES_MAX)
+        return -ENFILE;
+    struct handle_entry *entry = &stage->handles[i];
+    stage->locked.handle_free = entry->next_free;
+    entry->ino = ino;
+    entry->flags = flags;
+    *ret_handle = i;
+    return 0;
+}
+
+uint64_t stage_handle_close(struct stage *stage, uint64_t handle, uint32_t *ret_flags)
+{
+    LOCK_SCOPE(&stage->locked.lock);
+    check(handle < HANDLES_MAX && stage->handles[handle].ino != 0);
+    struct handle_entry *entry = &stage->handles[handle];
+    uint64_t ino = entry->ino;
+    *ret_flags = entry->flags;
+    *entry = (struct handle_entry){.next_free = stage->locked.handle_free};
+    stage->locked.handle_free = (uint32_t)handle;
+    return ino;
+}
+
+uint32_t stage_handle_flags(struct stage *stage, uint64_t handle)
+{
+    LOCK_SCOPE(&stage->locked.lock);
+    check(handle < HANDLES_MAX);
+    return stage->handles[handle].flags;
+}

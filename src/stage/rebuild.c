@@ -1,0 +1,360 @@
+/* Rebuilding the layers of a stage that a dead daemon left.
+ *
+ * What a layer consisted of is told by items: dumps (LAYER and its RANGEs and PIECEs), CUTs and PIECEs of the log, and
+ * write records in slabs. Items of one version are applied in order of their sequence numbers; its SEAL comes last.
+ * After a compaction the log begins with a marker: write records older than it count only where a dump names them. */
+#include "base/crc.h"
+#include "base/log.h"
+#include "stage/internal.h"
+
+enum item_kind { ITEM_LAYER, ITEM_RANGE, ITEM_PIECE, ITEM_CUT, ITEM_WRITE, ITEM_SEAL };
+
+struct item {
+    uint64_t ino, version, seq;
+    uint32_t order; /* as found: settles equal sequence numbers */
+    enum item_kind kind;
+    bool starts_write;
+    uint64_t offset, length, keep, size;
+    int64_t mtime;
+    uint32_t slab, slab_offset;
+    struct chunk_name name;
+};
+
+struct rebuild {
+    struct stage *stage;
+    const struct stage_rebuild *how;
+    struct item *items;
+    size_t count, max;
+    uint64_t marker_seq;
+    uint64_t last_seq;
+    uint32_t *slab_fill; /* how far each used slab is filled */
+};
+
+static struct item *add_item(struct rebuild *rb, enum item_kind kind, uint64_t ino, uint64_t version, uint64_t seq)
+{
+    if (rb->count == rb->max) {
+        rb->max = rb->max ? rb->max * 2 : 4096;
+        rb->items = xrealloc(rb->items, rb->max * sizeof *rb->items);
+    }
+    struct item *item = &rb->items[rb->count];
+    *item = (struct item){.kind = kind, .ino = ino, .version = version, .seq = seq, .order = (uint32_t)rb->count};
+    rb->count++;
+    rb->last_seq = max_u64(rb->last_seq, seq);
+    return item;
+}
+
+static int range_ok(const struct rebuild *rb, const struct record *rec)
+{
+    if (rec->length == 0 || rec->length > INT64_MAX || rec->offset > (uint64_t)INT64_MAX - rec->length)
+        return -EUCLEAN;
+    if (rec->slab == SLAB_NONE)
+        return 0;
+    bool inside = rec->slab < rb->stage->slab_count && rec->length <= SLAB_STRIDE &&
+                  rec->slab_offset <= SLAB_STRIDE - rec->length;
+    return inside ? 0 : -EUCLEAN;
+}
+
+static void add_layer(struct rebuild *rb, const struct record *rec)
+{
+    if (rec->ino == 0) {
+        rb->marker_seq = rec->seq;
+        return;
+    }
+    struct item *item = add_item(rb, ITEM_LAYER, rec->ino, rec->version, rec->seq);
+    item->keep = rec->keep;
+    item->size = rec->attrs.size;
+    item->mtime = rec->attrs.mtime;
+}
+
+static int add_range(struct rebuild *rb, const struct record *rec)
+{
+    int r = range_ok(rb, rec);
+    if (r < 0)
+        return r;
+    struct item *item = add_item(rb, ITEM_RANGE, rec->ino, rec->version, rec->seq);
+    item->offset = rec->offset;
+    item->length = rec->length;
+    item->slab = rec->slab;
+    item->slab_offset = rec->slab_offset;
+    item->starts_write = rec->flags & RECORD_STARTS_WRITE;
+    return 0;
+}
+
+static int add_piece(struct rebuild *rb, const struct record *rec)
+{
+    if (rec->extent_count != 1)
+        return -EUCLEAN;
+    struct extent extent = record_extent(rec, 0);
+    struct item *item = add_item(rb, ITEM_PIECE, rec->ino, rec->version, rec->seq);
+    item->offset = extent.offset;
+    item->length = extent.length;
+    item->name = extent.chunk;
+    item->slab_offset = extent.chunk_offset;
+    return 0;
+}
+
+static int add_from_log(const struct record *rec, void *arg)
+{
+    struct rebuild *rb = arg;
+    struct item *item;
+    rb->last_seq = max_u64(rb->last_seq, rec->seq);
+    switch (rec->type) {
+    case REC_LAYER:
+        add_layer(rb, rec);
+        return 0;
+    case REC_RANGE:
+        return add_range(rb, rec);
+    case REC_PIECE:
+        return add_piece(rb, rec);
+    case REC_CUT:
+        item = add_item(rb, ITEM_CUT, rec->ino, rec->version, rec->seq);
+        item->offset = rec->offset;
+        item->length = rec->length;
+        item->size = rec->attrs.size;
+        item->mtime = rec->attrs.mtime;
+        return 0;
+    case REC_SEAL:
+        item = add_item(rb, ITEM_SEAL, rec->ino, rec->version, UINT64_MAX);
+        item->offset = rec->seq;
+        item->size = rec->attrs.size;
+        item->mtime = rec->attrs.mtime;
+        return 0;
+    default:
+        return 0;
+    }
+}
+
+static bool slab_record_ok(const struct slab_record *rec, uint32_t generation, uint32_t at)
+{
+    return rec->magic == SLAB_RECORD_MAGIC && rec->generation == generation &&
+           rec->crc == crc32_of(0, &rec->generation, sizeof *rec - offsetof(struct slab_record, generation)) &&
+           rec->length > 0 && rec->length <= SLAB_PAYLOAD && rec->payload >= at + sizeof *rec &&
+           rec->payload <= SLAB_STRIDE - rec->length && rec->offset <= (uint64_t)INT64_MAX - rec->length;
+}
+
+static void scan_slab(struct rebuild *rb, uint32_t slab)
+{
+    const struct slab_entry *entry = &rb->stage->slab_table[slab];
+    uint32_t generation = atomic_load(&entry->generation);
+    uint32_t at = 0;
+    while (at + sizeof(struct slab_record) <= SLAB_STRIDE) {
+        struct slab_record rec;
+        memcpy(&rec, slab_at(rb->stage, slab) + at, sizeof rec);
+        if (!slab_record_ok(&rec, generation, at))
+            break;
+        struct item *item = add_item(rb, ITEM_WRITE, rec.ino, rec.version, rec.seq);
+        item->offset = rec.offset;
+        item->length = rec.length;
+        item->slab = slab;
+        item->slab_offset = rec.payload;
+        item->mtime = rec.time;
+        item->starts_write = rec.flags & SLAB_RECORD_STARTS_WRITE;
+        at = (uint32_t)align_up(rec.payload + rec.length, 64);
+    }
+    rb->slab_fill[slab] = at;
+}
+
+static int compare_items(const void *pa, const void *pb)
+{
+    const struct item *a = pa, *b = pb;
+    if (a->ino != b->ino)
+        return a->ino < b->ino ? -1 : 1;
+    if (a->version != b->version)
+        return a->version < b->version ? -1 : 1;
+    if (a->seq != b->seq)
+        return a->seq < b->seq ? -1 : 1;
+    return a->order < b->order ? -1 : a->order > b->order;
+}
+
+static void claim_slab_locked(struct rebuild *rb, uint32_t slab)
+{
+    if (rb->stage->locked.slabs[slab].state == SLAB_UNREADY)
+        slab_claim_recovered_locked(rb->stage, slab, rb->slab_fill[slab]);
+}
+
+static int put_item_locked(struct rebuild *rb, struct layer *draft, const struct item *item)
+{
+    struct range range = {.offset = item->offset,
+                          .length = item->length,
+                          .kind = RANGE_MEMORY,
+                          .starts_write = item->starts_write,
+                          .slab = item->slab,
+                          .slab_offset = item->slab_offset};
+    if (item->kind == ITEM_PIECE) {
+        range.kind = RANGE_CHUNK;
+        range.name = item->name;
+        range.chunk_offset = item->slab_offset;
+        range.pack = rb->how->pack_of(&item->name, rb->how->arg);
+        if (range.pack == 0) {
+            log_error("stage: a piece of inode %llu is in no known pack", (unsigned long long)item->ino);
+            return -EUCLEAN;
+        }
+    } else if (item->slab == SLAB_NONE) {
+        range.kind = RANGE_HOLE;
+    } else {
+        claim_slab_locked(rb, item->slab);
+    }
+    layer_put_locked(rb->stage, draft, &range);
+    return 0;
+}
+
+static void cut_item_locked(struct rebuild *rb, struct layer *draft, const struct item *item)
+{
+    uint64_t end = item->length > UINT64_MAX - item->offset ? UINT64_MAX : item->offset + item->length;
+    layer_cut_locked(rb->stage, draft, item->offset, item->length, false);
+    if (end >= draft->keep) {
+        draft->keep = min_u64(draft->keep, item->offset);
+    } else if (item->offset < draft->keep) {
+        struct range hole = {.offset = item->offset, .length = item->length, .kind = RANGE_HOLE};
+        layer_put_locked(rb->stage, draft, &hole);
+    }
+    draft->size = item->size;
+    draft->mtime = item->mtime;
+}
+
+static int apply_item_locked(struct rebuild *rb, struct layer *draft, const struct item *item)
+{
+    switch (item->kind) {
+    case ITEM_LAYER:
+        layer_cut_locked(rb->stage, draft, 0, UINT64_MAX, false);
+        draft->keep = item->keep;
+        draft->size = item->size;
+        draft->mtime = item->mtime;
+        return 0;
+    case ITEM_WRITE:
+        draft->size = max_u64(draft->size, item->offset + item->length);
+        draft->mtime = item->mtime;
+        return put_item_locked(rb, draft, item);
+    case ITEM_PIECE:
+        draft->size = max_u64(draft->size, item->offset + item->length);
+        return put_item_locked(rb, draft, item);
+    case ITEM_RANGE:
+        return put_item_locked(rb, draft, item);
+    case ITEM_CUT:
+        cut_item_locked(rb, draft, item);
+        return 0;
+    case ITEM_SEAL:
+        return 0;
+    }
+    return 0;
+}
+
+static void seal_item_locked(struct rebuild *rb, struct layer *draft, const struct item *item)
+{
+    struct stage *stage = rb->stage;
+    uint64_t ino = draft->file->ino;
+    struct stage_draft sealed;
+    draft->size = item->size;
+    draft->mtime = item->mtime;
+    mutex_unlock(&stage->locked.lock);
+    check(stage_seal(stage, ino, item->version, item->offset, false, &sealed));
+    mutex_lock(&stage->locked.lock);
+}
+
+/* All items of one version: [first, end). *size: of the version below, then of this one. */
+static int rebuild_version_locked(struct rebuild *rb, size_t first, size_t end, uint64_t *size)
+{
+    struct stage_file *file = file_get_locked(rb->stage, rb->items[first].ino, true);
+    struct layer *draft = file->layers[LAYER_DRAFT];
+    if (!draft) {
+        draft = layer_new_locked(rb->stage, file, LAYER_DRAFT);
+        draft->keep = draft->size = *size;
+    }
+    /* Else the daemon died between a seal and its record: the unsealed version and what came after are one draft. */
+    draft->version = rb->items[first].version;
+    for (size_t i = first; i < end; i++) {
+        const struct item *item = &rb->items[i];
+        int r = apply_item_locked(rb, draft, item);
+        if (r < 0)
+            return r;
+        if (item->kind == ITEM_SEAL) {
+            *size = item->size;
+            seal_item_locked(rb, draft, item);
+        }
+    }
+    return 0;
+}
+
+static bool counts(const struct rebuild *rb, const struct item *item)
+{
+    return item->kind != ITEM_WRITE || item->seq > rb->marker_seq;
+}
+
+static int rebuild_file_locked(struct rebuild *rb, size_t first, size_t end)
+{
+    uint64_t size = 0;
+    uint64_t durable = rb->how->durable(rb->items[first].ino, &size, rb->how->arg);
+    for (size_t i = first; i < end;) {
+        size_t next = i;
+        while (next < end && rb->items[next].version == rb->items[i].version)
+            next++;
+        if (durable != UINT64_MAX && rb->items[i].version > durable) {
+            int r = rebuild_version_locked(rb, i, next, &size);
+            if (r < 0)
+                return r;
+        }
+        i = next;
+    }
+    return 0;
+}
+
+static void drop_uncounted(struct rebuild *rb)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < rb->count; i++)
+        if (counts(rb, &rb->items[i]))
+            rb->items[kept++] = rb->items[i];
+    rb->count = kept;
+}
+
+static int rebuild_files(struct rebuild *rb)
+{
+    drop_uncounted(rb);
+    if (rb->count)
+        qsort(rb->items, rb->count, sizeof *rb->items, compare_items);
+    mutex_lock(&rb->stage->locked.lock);
+    rb->stage->locked.seq = rb->last_seq;
+    int r = 0;
+    for (size_t i = 0; i < rb->count && r == 0;) {
+        size_t next = i;
+        while (next < rb->count && rb->items[next].ino == rb->items[i].ino)
+            next++;
+        r = rebuild_file_locked(rb, i, next);
+        i = next;
+    }
+    for (uint32_t i = 0; i < rb->stage->slab_count && r == 0; i++)
+        slab_settle_locked(rb->stage, i);
+    mutex_unlock(&rb->stage->locked.lock);
+    return r;
+}
+
+int stage_rebuild_layers(struct stage *stage, const struct stage_rebuild *how)
+{
+    struct rebuild rb = {.stage = stage, .how = how};
+    rb.slab_fill = xcalloc(stage->slab_count, sizeof *rb.slab_fill);
+    int r = stage_replay_log(stage, add_from_log, &rb);
+    for (uint32_t i = 0; i < stage->slab_count && r == 0; i++)
+        if (atomic_load(&stage->slab_table[i].state) == SLAB_SHARED_USED)
+            scan_slab(&rb, i);
+    if (r == 0)
+        r = rebuild_files(&rb);
+    free(rb.items);
+    free(rb.slab_fill);
+    return r;
+}
+
+/* The old session's handles are gone, slabs that nothing claimed are free, and the filler may run. */
+int stage_adopt(struct stage *stage, uint64_t epoch)
+{
+    handles_reset(stage);
+    for (uint32_t i = 0; i < stage->slab_count; i++)
+        if (stage->locked.slabs[i].state == SLAB_UNREADY)
+            atomic_store(&stage->slab_table[i].state, SLAB_SHARED_FREE);
+    stage->locked.seq = max_u64(stage->locked.seq, epoch << SEQ_EPOCH_SHIFT);
+    return slabs_start(stage);
+}
+
+void stage_commit_epoch(struct stage *stage, uint64_t epoch)
+{
+    atomic_store(&stage->header->epoch, epoch);
+}

@@ -1,0 +1,280 @@
+/* The two files of a stage: made, opened, mapped, removed. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include "base/crc.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "stage/internal.h"
+
+#define LOG_HALF_MIN (8 * MIB)
+#define LOG_HALF_SHARE 160u   /* a half is 1/160 of the stage besides */
+#define RANGE_SHARE (32 * KIB) /* a range for each 32 KiB of the stage, and RANGES_MIN */
+#define RANGES_MIN 16384u
+#define SLABS_MIN 16u
+#define RESERVE_MIN 8u
+#define RESERVE_SHARE 16u
+
+static char *stage_path(const char *dir, const uint8_t store[16], const char *suffix)
+{
+    char hex[33];
+    for (size_t i = 0; i < 16; i++)
+        (void)snprintf(hex + 2 * i, 3, "%02x", store[i]);
+    return xasprintf("%s/cairn-%s.%s", dir, hex, suffix);
+}
+
+static int read_boot_id(char id[40])
+{
+    _cleanup_free_ char *text = NULL;
+    memset(id, 0, 40);
+    /* A proc file has no size: read it plainly. */
+    _cleanup_close_ int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, id, BOOT_ID_LEN);
+    return n == (ssize_t)BOOT_ID_LEN ? 0 : -EIO;
+}
+
+static size_t table_len(uint32_t slab_count)
+{
+    return align_up(slab_count * sizeof(struct slab_entry), 4096);
+}
+
+static size_t handles_len(void)
+{
+    return align_up(HANDLES_MAX * sizeof(struct handle_entry), 4096);
+}
+
+static size_t ctl_len_of(uint32_t slab_count, uint64_t half)
+{
+    return 4096 + table_len(slab_count) + handles_len() + 2 * half;
+}
+
+static uint32_t header_crc(const struct stage_header *h)
+{
+    return crc32_of(0, h, offsetof(struct stage_header, crc));
+}
+
+static struct stage *stage_new(const struct stage_config *config)
+{
+    struct stage *stage = xcalloc(1, sizeof *stage);
+    stage->ctl_path = stage_path(config->dir, config->store, "ctl");
+    stage->slabs_path = stage_path(config->dir, config->store, "slabs");
+    stage->slabs_fd = -1;
+    mutex_init(&stage->locked.lock, LOCK_STAGE);
+    cond_init(&stage->slabs_changed);
+    TAILQ_INIT(&stage->locked.drafts);
+    TAILQ_INIT(&stage->locked.sealed);
+    return stage;
+}
+
+static int map_ctl(struct stage *stage, int fd, size_t len)
+{
+    void *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (p == MAP_FAILED)
+        return -errno;
+    stage->header = p;
+    stage->ctl_len = len;
+    return 0;
+}
+
+/* Where things lie, once header->slab_count and log_half_len are known. */
+static int map_rest(struct stage *stage)
+{
+    struct stage_header *h = stage->header;
+    stage->slab_count = h->slab_count;
+    stage->slab_reserve = stage->slab_count / RESERVE_SHARE > RESERVE_MIN ? stage->slab_count / RESERVE_SHARE : RESERVE_MIN;
+    stage->slabs_len = (size_t)stage->slab_count * SLAB_STRIDE;
+    uint64_t ranges = stage->slabs_len / RANGE_SHARE;
+    stage->ranges_max = (uint32_t)max_u64(ranges, RANGES_MIN);
+    uint8_t *at = (uint8_t *)h + 4096;
+    stage->slab_table = (struct slab_entry *)(void *)at;
+    at += table_len(stage->slab_count);
+    stage->handles = (struct handle_entry *)(void *)at;
+    at += handles_len();
+    stage->log[0] = at;
+    stage->log[1] = at + h->log_half_len;
+    /* One page more is mapped, never backed: the last slab may be offered to read(2) with a larger count than it has. */
+    void *p = mmap(NULL, stage->slabs_len + 4096, PROT_READ | PROT_WRITE, MAP_SHARED, stage->slabs_fd, 0);
+    if (p == MAP_FAILED)
+        return -errno;
+    stage->slab_memory = p;
+    (void)madvise(p, stage->slabs_len, MADV_HUGEPAGE);
+    (void)madvise(p, stage->slabs_len, MADV_DONTDUMP);
+    slabs_init(stage);
+    return 0;
+}
+
+void handles_reset(struct stage *stage)
+{
+    for (uint32_t i = 0; i < HANDLES_MAX; i++)
+        stage->handles[i] = (struct handle_entry){.next_free = i + 1};
+    stage->locked.handle_free = 0;
+}
+
+static int create_files(struct stage *stage, size_t ctl_len, size_t slabs_len, int *ret_ctl_fd)
+{
+    const int flags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+    _cleanup_close_ int ctl = open(stage->ctl_path, flags, 0600);
+    if (ctl < 0)
+        return -errno;
+    stage->slabs_fd = open(stage->slabs_path, flags, 0600);
+    if (stage->slabs_fd < 0)
+        return -errno;
+    if (fallocate(ctl, 0, 0, (off_t)ctl_len) < 0 || ftruncate(stage->slabs_fd, (off_t)slabs_len) < 0)
+        return -errno;
+    *ret_ctl_fd = take_fd(&ctl);
+    return 0;
+}
+
+int stage_create(const struct stage_config *config, struct stage **ret_stage)
+{
+    struct stage *stage = stage_new(config);
+    uint64_t half = align_up(LOG_HALF_MIN + config->size_bytes / LOG_HALF_SHARE, 4096);
+    uint32_t slabs = (uint32_t)max_u64(config->size_bytes / SLAB_STRIDE, SLABS_MIN);
+    _cleanup_close_ int ctl = -1;
+    int r = create_files(stage, ctl_len_of(slabs, half), (size_t)slabs * SLAB_STRIDE, &ctl);
+    if (r == 0)
+        r = map_ctl(stage, ctl, ctl_len_of(slabs, half));
+    if (r == 0) {
+        struct stage_header *h = stage->header;
+        h->magic = STAGE_MAGIC;
+        h->version = STAGE_VERSION;
+        h->slab_count = slabs;
+        h->log_half_len = half;
+        h->created_epoch = config->epoch;
+        memcpy(h->store, config->store, sizeof h->store);
+        r = read_boot_id(h->boot_id);
+        atomic_store(&h->epoch, config->epoch);
+        h->crc = header_crc(h);
+        stage->locked.seq = config->epoch << SEQ_EPOCH_SHIFT;
+    }
+    if (r == 0)
+        r = map_rest(stage);
+    if (r == 0) {
+        handles_reset(stage);
+        r = slabs_start(stage);
+    }
+    if (r < 0) {
+        stage_close(stage, r != -EEXIST);
+        return r;
+    }
+    *ret_stage = stage;
+    return 0;
+}
+
+static int check_header(const struct stage_header *h, uint64_t len, const struct stage_config *config)
+{
+    char boot_id[40];
+    int r = read_boot_id(boot_id);
+    if (r < 0)
+        return r;
+    if (h->magic != STAGE_MAGIC)
+        return -EUCLEAN;
+    if (h->version != STAGE_VERSION)
+        return -EPROTONOSUPPORT;
+    if (h->crc != header_crc(h))
+        return -EBADMSG;
+    if (memcmp(h->boot_id, boot_id, sizeof boot_id) != 0 || memcmp(h->store, config->store, 16) != 0)
+        return -ESTALE;
+    if (h->slab_count == 0 || h->log_half_len > len || ctl_len_of(h->slab_count, h->log_half_len) != len ||
+        atomic_load(&h->log_active) > 1)
+        return -EUCLEAN;
+    return 0;
+}
+
+static int open_ctl(struct stage *stage, const struct stage_config *config)
+{
+    _cleanup_close_ int ctl = open(stage->ctl_path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    struct stat st;
+    if (ctl < 0 || fstat(ctl, &st) < 0)
+        return -errno;
+    if (st.st_uid != geteuid() || (st.st_mode & 077) != 0)
+        return -EACCES;
+    if (st.st_size < 4096)
+        return -EUCLEAN;
+    int r = map_ctl(stage, ctl, (size_t)st.st_size);
+    return r < 0 ? r : check_header(stage->header, (uint64_t)st.st_size, config);
+}
+
+int stage_open(const struct stage_config *config, struct stage **ret_stage)
+{
+    struct stage *stage = stage_new(config);
+    int r = open_ctl(stage, config);
+    struct stat st;
+    if (r == 0) {
+        stage->slabs_fd = open(stage->slabs_path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+        if (stage->slabs_fd < 0 || fstat(stage->slabs_fd, &st) < 0)
+            r = -errno;
+        else if ((uint64_t)st.st_size != (uint64_t)stage->header->slab_count * SLAB_STRIDE)
+            r = -EUCLEAN;
+    }
+    if (r == 0)
+        r = map_rest(stage);
+    if (r < 0) {
+        stage_close(stage, false);
+        return r;
+    }
+    *ret_stage = stage;
+    return 0;
+}
+
+void stage_epochs(struct stage *stage, uint64_t *ret_epoch, uint64_t *ret_next_epoch)
+{
+    *ret_epoch = atomic_load(&stage->header->epoch);
+    *ret_next_epoch = atomic_load(&stage->header->next_epoch);
+}
+
+void stage_begin_recovery(struct stage *stage, uint64_t epoch)
+{
+    atomic_store(&stage->header->next_epoch, epoch);
+}
+
+/* Frees the heap only: the shared memory must stay as it is for the next recovery. */
+static void free_files(struct stage *stage)
+{
+    struct stage_file *file, *next;
+    HASH_ITER(hh, stage->locked.files, file, next) {
+        for (size_t i = 0; i < LAYER_STATES; i++)
+            layer_abandon(file->layers[i]);
+        HASH_DEL(stage->locked.files, file);
+        free(file);
+    }
+    struct pack_use *use, *next_use;
+    HASH_ITER(hh, stage->locked.packs, use, next_use) {
+        HASH_DEL(stage->locked.packs, use);
+        free(use);
+    }
+}
+
+void stage_close(struct stage *stage, bool remove)
+{
+    if (!stage)
+        return;
+    stage_stop(stage);
+    if (remove) {
+        (void)unlink(stage->ctl_path);
+        (void)unlink(stage->slabs_path);
+    }
+    free_files(stage);
+    if (stage->slab_memory)
+        (void)munmap(stage->slab_memory, stage->slabs_len + 4096);
+    if (stage->header)
+        (void)munmap(stage->header, stage->ctl_len);
+    if (stage->slabs_fd >= 0)
+        (void)close(stage->slabs_fd);
+    free(stage->locked.slabs);
+    free(stage->ctl_path);
+    free(stage->slabs_path);
+    mutex_done(&stage->locked.lock);
+    (void)pthread_cond_destroy(&stage->slabs_changed);
+    free(stage);
+}
+
+void stage_remove_files(const char *dir, const uint8_t store[16])
+{
+    _cleanup_free_ char *ctl = stage_path(dir, store, "ctl");
+    _cleanup_free_ char *slabs = stage_path(dir, store, "slabs");
+    (void)unlink(ctl);
+    (void)unlink(slabs);
+}

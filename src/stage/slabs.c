@@ -1,0 +1,303 @@
+/* Slabs: taking, publishing, giving up, and faulting them in ahead of need.
+ *
+ * A slab is unready (never touched, no memory behind it), free (memory behind it), held (someone receives into it) or
+ * used. A used slab without dirty ranges and pins is reclaimable: at once when nothing clean is in it, else when room
+ * is needed, oldest first. */
+#include <fcntl.h>
+#include <sys/mman.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/pool.h"
+#include "stage/internal.h"
+
+#define READY_AT_START (1024u)           /* slabs faulted in after mount */
+#define READY_AHEAD (512u)               /* free slabs kept ready beyond what is used */
+#define FILL_BATCH (16u)                 /* slabs per step of the filler */
+#define IDLE_GIVE_BACK_NS (600ll * 1000000000)
+
+static uint32_t index_of(const struct stage *stage, const struct slab *slab)
+{
+    return (uint32_t)(slab - stage->locked.slabs);
+}
+
+void slabs_init(struct stage *stage)
+{
+    TAILQ_INIT(&stage->locked.unready);
+    TAILQ_INIT(&stage->locked.free);
+    TAILQ_INIT(&stage->locked.clean);
+    stage->locked.slabs = xcalloc(stage->slab_count, sizeof *stage->locked.slabs);
+    for (uint32_t i = 0; i < stage->slab_count; i++) {
+        struct slab *slab = &stage->locked.slabs[i];
+        TAILQ_INIT(&slab->ranges);
+        slab->state = SLAB_UNREADY;
+        TAILQ_INSERT_TAIL(&stage->locked.unready, slab, link);
+    }
+    stage->locked.unready_count = stage->slab_count;
+    stage->locked.shared = SLAB_NONE;
+}
+
+static void make_free_locked(struct stage *stage, struct slab *slab)
+{
+    uint32_t i = index_of(stage, slab);
+    atomic_store_explicit(&stage->slab_table[i].state, SLAB_SHARED_FREE, memory_order_release);
+    slab->state = SLAB_FREE;
+    slab->fill = 0;
+    /* The most recent first: its lines and translations may still be in the CPU's caches. */
+    TAILQ_INSERT_HEAD(&stage->locked.free, slab, link);
+    stage->locked.free_count++;
+    stage->locked.room_wanted = true;
+    (void)pthread_cond_broadcast(&stage->slabs_changed);
+}
+
+/* Puts a used slab where its ranges and pins say that it belongs. */
+void slab_settle_locked(struct stage *stage, uint32_t i)
+{
+    struct slab *slab = &stage->locked.slabs[i];
+    if (slab->state != SLAB_USED)
+        return;
+    bool reclaimable = slab->dirty_ranges == 0 && slab->pins == 0 && i != stage->locked.shared;
+    if (slab->in_clean && !(reclaimable && slab->clean_ranges > 0)) {
+        TAILQ_REMOVE(&stage->locked.clean, slab, link);
+        stage->locked.clean_count--;
+        slab->in_clean = false;
+    }
+    if (!reclaimable)
+        return;
+    if (slab->clean_ranges == 0) {
+        make_free_locked(stage, slab);
+    } else if (!slab->in_clean) {
+        TAILQ_INSERT_TAIL(&stage->locked.clean, slab, link);
+        stage->locked.clean_count++;
+        slab->in_clean = true;
+        stage->locked.room_wanted = true;
+        (void)pthread_cond_broadcast(&stage->slabs_changed);
+    }
+}
+
+/* Room for writers: the reserve stays for receivers, so that requests are always read. */
+bool slabs_have_room_locked(const struct stage *stage, uint32_t slabs)
+{
+    uint32_t unready = stage->locked.grow_failed ? 0 : stage->locked.unready_count;
+    return stage->locked.free_count + stage->locked.clean_count + unready >= stage->slab_reserve + slabs;
+}
+
+/* Gives up the durable content of the oldest clean slab. */
+static void evict_oldest_locked(struct stage *stage)
+{
+    struct slab *slab = TAILQ_FIRST(&stage->locked.clean);
+    slab->pins++;
+    struct range *range;
+    while ((range = TAILQ_FIRST(&slab->ranges))) {
+        struct layer *layer = range->layer;
+        struct stage_file *file = layer->file;
+        layer_cut_locked(stage, layer, range->offset, range->length, false);
+        file_settle_locked(stage, file);
+    }
+    slab->pins--;
+    slab_settle_locked(stage, index_of(stage, slab));
+}
+
+/* Memory behind a slab, so that touching it can neither fault slowly nor raise SIGBUS. */
+static int populate(struct stage *stage, uint32_t i)
+{
+    off_t offset = (off_t)i * SLAB_STRIDE;
+    if (fallocate(stage->slabs_fd, 0, offset, SLAB_STRIDE) < 0)
+        return -errno;
+    (void)madvise(slab_at(stage, i), SLAB_STRIDE, MADV_POPULATE_WRITE);
+    return 0;
+}
+
+/* Takes an unready slab and readies it with the lock dropped. SLAB_NONE: there is no memory for it. */
+static uint32_t ready_one_locked(struct stage *stage)
+{
+    struct slab *slab = TAILQ_FIRST(&stage->locked.unready);
+    if (!slab || stage->locked.grow_failed)
+        return SLAB_NONE;
+    TAILQ_REMOVE(&stage->locked.unready, slab, link);
+    stage->locked.unready_count--;
+    slab->state = SLAB_HELD;
+    mutex_unlock(&stage->locked.lock);
+    int r = populate(stage, index_of(stage, slab));
+    mutex_lock(&stage->locked.lock);
+    if (r == 0)
+        return index_of(stage, slab);
+    slab->state = SLAB_UNREADY;
+    TAILQ_INSERT_TAIL(&stage->locked.unready, slab, link);
+    stage->locked.unready_count++;
+    if (!stage->locked.grow_failed)
+        log_warn("stage: no memory for more than %u MiB (%s); going on with that", stage->slab_count -
+                 stage->locked.unready_count, strerror(-r));
+    stage->locked.grow_failed = true;
+    return SLAB_NONE;
+}
+
+/* A slab of the caller's own, or SLAB_NONE. */
+uint32_t slab_take_locked(struct stage *stage)
+{
+    for (;;) {
+        struct slab *slab = TAILQ_FIRST(&stage->locked.free);
+        if (slab) {
+            TAILQ_REMOVE(&stage->locked.free, slab, link);
+            stage->locked.free_count--;
+            slab->state = SLAB_HELD;
+            return index_of(stage, slab);
+        }
+        uint32_t fresh = ready_one_locked(stage);
+        if (fresh != SLAB_NONE)
+            return fresh;
+        if (!TAILQ_EMPTY(&stage->locked.free))
+            continue;
+        if (TAILQ_EMPTY(&stage->locked.clean))
+            return SLAB_NONE;
+        evict_oldest_locked(stage);
+    }
+}
+
+uint32_t stage_slab_take(struct stage *stage)
+{
+    LOCK_SCOPE(&stage->locked.lock);
+    for (;;) {
+        if (stage->locked.stopping)
+            return SLAB_NONE;
+        uint32_t slab = slab_take_locked(stage);
+        if (slab != SLAB_NONE)
+            return slab;
+        (void)mutex_wait(&stage->locked.lock, &stage->slabs_changed, 1000);
+    }
+}
+
+void stage_slab_give(struct stage *stage, uint32_t slab)
+{
+    mutex_lock(&stage->locked.lock);
+    check(stage->locked.slabs[slab].state == SLAB_HELD);
+    make_free_locked(stage, &stage->locked.slabs[slab]);
+    mutex_unlock(&stage->locked.lock);
+    room_changed(stage);
+}
+
+void *stage_slab_memory(struct stage *stage, uint32_t slab)
+{
+    return slab_at(stage, slab);
+}
+
+/* From now on a recovery looks into it. The generation is new, so that records of its last use do not count. */
+void slab_publish_locked(struct stage *stage, uint32_t i)
+{
+    struct slab *slab = &stage->locked.slabs[i];
+    check(slab->state == SLAB_HELD);
+    slab->state = SLAB_USED;
+    atomic_store_explicit(&stage->slab_table[i].state, SLAB_SHARED_USED, memory_order_release);
+    uint32_t used = stage->slab_count - stage->locked.unready_count - stage->locked.free_count;
+    if (used > stage->locked.peak_used)
+        stage->locked.peak_used = used;
+    if (stage->locked.free_count < READY_AHEAD && stage->locked.unready_count > 0)
+        (void)pthread_cond_broadcast(&stage->slabs_changed);
+}
+
+/* A slab that a recovery found in use. */
+void slab_claim_recovered_locked(struct stage *stage, uint32_t i, uint32_t fill)
+{
+    struct slab *slab = &stage->locked.slabs[i];
+    check(slab->state == SLAB_UNREADY);
+    TAILQ_REMOVE(&stage->locked.unready, slab, link);
+    stage->locked.unready_count--;
+    slab->state = SLAB_USED;
+    slab->fill = fill;
+}
+
+/* Tells whoever waits for room, outside of the lock. */
+void room_changed(struct stage *stage)
+{
+    mutex_lock(&stage->locked.lock);
+    bool wanted = stage->locked.room_wanted;
+    stage->locked.room_wanted = false;
+    mutex_unlock(&stage->locked.lock);
+    if (wanted && stage->on_room)
+        stage->on_room(stage->on_room_arg);
+}
+
+static bool wants_more_ready_locked(const struct stage *stage)
+{
+    if (stage->locked.unready_count == 0 || stage->locked.grow_failed)
+        return false;
+    uint32_t ready = stage->slab_count - stage->locked.unready_count;
+    return ready < READY_AT_START || stage->locked.free_count < READY_AHEAD;
+}
+
+static void fill_some_locked(struct stage *stage)
+{
+    uint32_t batch[FILL_BATCH], count = 0;
+    while (count < FILL_BATCH && wants_more_ready_locked(stage)) {
+        uint32_t slab = ready_one_locked(stage);
+        if (slab == SLAB_NONE)
+            break;
+        batch[count++] = slab;
+    }
+    /* To the tail: what was used lately is warmer. */
+    for (uint32_t i = 0; i < count; i++) {
+        struct slab *slab = &stage->locked.slabs[batch[i]];
+        slab->state = SLAB_FREE;
+        TAILQ_INSERT_TAIL(&stage->locked.free, slab, link);
+        stage->locked.free_count++;
+    }
+    (void)pthread_cond_broadcast(&stage->slabs_changed);
+}
+
+/* Returns the memory of free slabs after a long time without writes. */
+static void give_back_locked(struct stage *stage)
+{
+    while (stage->slab_count - stage->locked.unready_count > READY_AT_START) {
+        struct slab *slab = TAILQ_LAST(&stage->locked.free, slab_list);
+        if (!slab)
+            return;
+        TAILQ_REMOVE(&stage->locked.free, slab, link);
+        stage->locked.free_count--;
+        slab->state = SLAB_HELD;
+        mutex_unlock(&stage->locked.lock);
+        off_t offset = (off_t)index_of(stage, slab) * SLAB_STRIDE;
+        (void)fallocate(stage->slabs_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, SLAB_STRIDE);
+        mutex_lock(&stage->locked.lock);
+        slab->state = SLAB_UNREADY;
+        TAILQ_INSERT_TAIL(&stage->locked.unready, slab, link);
+        stage->locked.unready_count++;
+    }
+}
+
+static void *filler_run(void *arg)
+{
+    struct stage *stage = arg;
+    mutex_lock(&stage->locked.lock);
+    while (!stage->locked.stopping) {
+        int64_t idle = clock_monotonic_ns() - stage->locked.last_write;
+        if (idle > IDLE_GIVE_BACK_NS)
+            give_back_locked(stage);
+        else if (wants_more_ready_locked(stage))
+            fill_some_locked(stage);
+        if (stage->locked.stopping)
+            break;
+        if (idle > IDLE_GIVE_BACK_NS || !wants_more_ready_locked(stage))
+            (void)mutex_wait(&stage->locked.lock, &stage->slabs_changed, 1000);
+    }
+    mutex_unlock(&stage->locked.lock);
+    return NULL;
+}
+
+int slabs_start(struct stage *stage)
+{
+    stage->locked.last_write = clock_monotonic_ns();
+    int r = thread_start(&stage->filler, "cairn-fill", filler_run, stage);
+    stage->filler_started = r == 0;
+    return r;
+}
+
+void stage_stop(struct stage *stage)
+{
+    mutex_lock(&stage->locked.lock);
+    stage->locked.stopping = true;
+    (void)pthread_cond_broadcast(&stage->slabs_changed);
+    mutex_unlock(&stage->locked.lock);
+    if (stage->filler_started)
+        (void)pthread_join(stage->filler, NULL);
+    stage->filler_started = false;
+}

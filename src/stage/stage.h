@@ -1,0 +1,277 @@
+/* The stage: host DRAM that holds what was written and is not yet, or still, on NVMe. It outlives the daemon.
+ *
+ * Two files on a tmpfs, named by the store: `.ctl` (header, slab table, handle table, log) and `.slabs` (content). A
+ * write is a checksummed record in front of its payload, in a slab; everything else that happened is a record in the
+ * log. docs/on-disk-format.md, "The stage", has the layout and the crash protocol. What holds at every moment:
+ *
+ *   1. A record is published after its payload; what a record names is never modified.
+ *   2. A slab is reused only after every range in it was superseded, or is durable and in the view.
+ *   3. The newest state of every file that is not durable can be rebuilt from log and slabs.
+ *   4. Data that a pinned layer holds stays until stage_layer_done().
+ *
+ * Content is layered per file, newest first: draft (open for change) | sealed (a version that waits for writeback) |
+ * pinned (the version that the current target writes) | clean (durable, still here) | the view. A layer says which
+ * ranges it changes and how much (`keep`) of what lies below remains.
+ *
+ * Nobody outside sees a slab but as iovecs that stay valid while pinned. Locks: one, LOCK_STAGE, never held over I/O.
+ * All calls are short and do not block unless they say so. Offsets and lengths are bytes. */
+#pragma once
+
+#include <sys/uio.h>
+
+#include "base/base.h"
+#include "format/chunk.h"
+#include "format/record.h"
+
+#define SLAB_PAYLOAD (1024u * 1024)             /* content bytes of a slab */
+#define SLAB_PAYLOAD_OFFSET 4096u               /* where a payload that was received straight into a slab begins */
+#define SLAB_STRIDE (SLAB_PAYLOAD + SLAB_PAYLOAD_OFFSET)
+#define STAGE_STEAL_MIN (256u * 1024)           /* smaller payloads are copied into shared slabs */
+#define STAGE_SIZE_MIN (64u * 1024 * 1024)
+
+struct stage;
+
+struct stage_config {
+    const char *dir;     /* a tmpfs */
+    uint8_t store[16];   /* store id */
+    uint64_t size_bytes; /* slabs and their share of the control file */
+    uint64_t epoch;      /* of this session */
+};
+
+/* Makes a new, empty stage; an old one of the same store must have been removed. -ENOSPC, -EACCES, -EEXIST... */
+CAIRN_MUST_CHECK int stage_create(const struct stage_config *config, struct stage **ret_stage);
+
+/* Opens what a dead daemon left. Its size is that of the files. -ENOENT: none; -ESTALE: of another boot or store;
+ * -EUCLEAN, -EBADMSG, -EPROTONOSUPPORT. Nothing is changed before stage_adopt(). */
+CAIRN_MUST_CHECK int stage_open(const struct stage_config *config, struct stage **ret_stage);
+
+/* Unmaps and closes. `remove` deletes the files: only when everything in it is durable. */
+void stage_close(struct stage *stage, bool remove);
+
+/* Deletes the files of a store's stage, if any: foreign, stale, or drained. */
+void stage_remove_files(const char *dir, const uint8_t store[16]);
+
+/* Epochs a left-over stage knows of: its own, and the one that a recovery had begun (0: none). */
+void stage_epochs(struct stage *stage, uint64_t *ret_epoch, uint64_t *ret_next_epoch);
+/* Notes durably (against our own death) that a recovery to `epoch` has begun. */
+void stage_begin_recovery(struct stage *stage, uint64_t epoch);
+
+/* Sequence numbers of everything that happens, from one counter: the next one. */
+uint64_t stage_next_seq(struct stage *stage);
+uint64_t stage_last_seq(struct stage *stage);
+
+/* --- slabs for receiving --------------------------------------------------------------------------------------- */
+
+#define SLAB_NONE UINT32_MAX
+
+/* A slab to receive requests into, owned by the caller. Waits while there is none at all (Limit: happens only when
+ * more writers are parked than the reserve has slabs). SLAB_NONE when the stage is stopping. */
+uint32_t stage_slab_take(struct stage *stage);
+void stage_slab_give(struct stage *stage, uint32_t slab);
+/* Its memory: SLAB_STRIDE bytes. */
+void *stage_slab_memory(struct stage *stage, uint32_t slab);
+
+/* --- content ---------------------------------------------------------------------------------------------------- */
+
+/* What a write brings: either `slab`, owned by the caller until success, with the payload at SLAB_PAYLOAD_OFFSET, or a
+ * buffer that is copied. */
+struct stage_write {
+    uint64_t ino;
+    uint64_t offset;
+    uint32_t length;  /* 1 to SLAB_PAYLOAD */
+    uint32_t slab;       /* SLAB_NONE: copy from `data` */
+    const void *data;
+    bool may_open;       /* opens a draft if there is none: needs the next two, and that nobody seals meanwhile */
+    uint64_t below_size; /* size of the file below the draft */
+    uint64_t version;    /* last sealed version */
+    int64_t time;
+};
+
+/* Stages a write in the file's draft. -EAGAIN: no room now, nothing happened, wait for on_room. -ESTALE: there is no
+ * draft, and none may be opened. Requests that continue each other are taken for one application write: a request that
+ * is not full ends it. */
+CAIRN_MUST_CHECK int stage_write(struct stage *stage, const struct stage_write *w);
+
+/* Discards [offset, offset + length) of the content (length ~0: to the end) and sets the size. Opens a draft. */
+CAIRN_MUST_CHECK int stage_cut(struct stage *stage, uint64_t ino, uint64_t offset, uint64_t length, uint64_t new_size,
+                               uint64_t below_size, uint64_t version, int64_t time);
+
+/* Part of a stored chunk that a range of the file consists of. */
+struct stage_chunk_range {
+    uint64_t offset, length;
+    struct chunk_name name;
+    uint32_t chunk_offset;
+    uint64_t pack;
+};
+
+/* A range of the draft becomes a reference to a stored chunk, whose pack the caller has pinned. Opens a draft. -EAGAIN: no
+ * room in the log. */
+struct stage_chunk_range;
+CAIRN_MUST_CHECK int stage_put_chunk(struct stage *stage, uint64_t ino, const struct stage_chunk_range *chunk,
+                                     uint64_t below_size, uint64_t version, int64_t time);
+
+/* Size and times of the newest staged state. False: nothing of this file is staged but clean data. */
+struct stage_file_state {
+    bool has_draft;
+    uint64_t draft_size;
+    int64_t draft_mtime;
+    bool has_sealed; /* a version that is not durable yet, pinned or not */
+    uint64_t dirty_bytes;
+};
+bool stage_file_state(struct stage *stage, uint64_t ino, struct stage_file_state *ret);
+void stage_set_mtime(struct stage *stage, uint64_t ino, int64_t mtime);
+
+enum stage_part_kind { PART_MEMORY, PART_HOLE, PART_CHUNK, PART_BELOW };
+
+struct stage_part {
+    enum stage_part_kind kind;
+    uint64_t offset, length;
+    const void *memory;     /* PART_MEMORY: valid until stage_unpin_parts() */
+    uint32_t slab;          /* PART_MEMORY */
+    struct chunk_name name; /* PART_CHUNK */
+    uint32_t chunk_offset;
+    bool starts_write;
+};
+
+/* The content of [offset, offset + length) as the stage knows it, in order and without gaps: at most `max` parts, so
+ * the end may not be reached; PART_BELOW is what only the view knows. Memory parts are pinned. Returns the count. */
+size_t stage_read(struct stage *stage, uint64_t ino, uint64_t offset, uint64_t length, struct stage_part *parts,
+                  size_t max);
+void stage_unpin_parts(struct stage *stage, const struct stage_part *parts, size_t count);
+
+/* --- versions --------------------------------------------------------------------------------------------------- */
+
+/* What a seal takes. */
+struct stage_draft {
+    uint64_t keep, size;
+    int64_t mtime;
+    uint64_t bytes; /* in memory, of this change */
+};
+
+/* The draft becomes version `version`, sealed at `seq`. If a sealed version waits that is not pinned, both become one
+ * (the state between can no longer be chosen as a cut: the floor rises to `seq`). Without a draft nothing happens and
+ * false is returned, unless `even_empty`: a new file's first version. The caller then logs the SEAL; should the daemon
+ * die before that, a recovery finds the draft unsealed. */
+bool stage_seal(struct stage *stage, uint64_t ino, uint64_t version, uint64_t seq, bool even_empty,
+                struct stage_draft *ret);
+
+/* The file is gone from the namespace at `seq`: what is not pinned is dropped; the floor rises. With `orphan` the
+ * content stays readable, as one draft that will never be sealed, until stage_forget(). */
+void stage_unlink(struct stage *stage, uint64_t ino, uint64_t seq, bool orphan);
+void stage_forget(struct stage *stage, uint64_t ino);
+
+/* No cut may be chosen below this: data of states before it was dropped. */
+uint64_t stage_floor(struct stage *stage);
+
+/* A version that waits for writeback. */
+struct layer;
+struct stage_sealed {
+    const struct layer *layer;
+    uint64_t ino, version, seal_seq, keep, size;
+    uint64_t bytes;  /* in memory, to write */
+    uint32_t ranges;
+};
+
+/* Sealed versions that wait and are not pinned, in order of sealing: at most `max`. Returns how many. */
+size_t stage_sealed_list(struct stage *stage, struct stage_sealed *list, size_t max);
+
+/* Pins the sealed version of `ino` as part of the current target. */
+void stage_pin(struct stage *stage, uint64_t ino);
+
+/* Parts of a pinned layer from `offset` on: only what it changes (no PART_BELOW; gaps between parts). A pinned layer
+ * does not change, so its memory parts are valid until it is done. Returns the count, at most `max`. */
+size_t stage_layer_parts(struct stage *stage, const struct layer *layer, uint64_t offset, struct stage_part *parts,
+                         size_t max);
+
+/* The pinned version of `ino` is durable and in the view: its memory becomes clean. */
+void stage_layer_done(struct stage *stage, uint64_t ino);
+
+/* --- writeback in pieces ---------------------------------------------------------------------------------------- */
+
+/* The file with most unsealed bytes (of at least `min_bytes`), to be written in pieces. False: none. */
+bool stage_largest_draft(struct stage *stage, uint64_t min_bytes, uint64_t *ret_ino);
+
+/* Longest run of consecutive memory parts of the draft, from the lowest offset, at most `max_bytes` and `max` parts; pinned.
+ * *ret_more: the draft goes on directly after it. */
+size_t stage_draft_run(struct stage *stage, uint64_t ino, uint64_t max_bytes, struct stage_part *parts, size_t max,
+                       bool *ret_more);
+
+/* [offset, offset + length) as it was in `parts` now lies in a durable chunk: what is still the same in memory is
+ * exchanged for a reference to it, and its room freed. */
+void stage_piece_done(struct stage *stage, uint64_t ino, const struct stage_part *parts, size_t count,
+                      const struct stage_chunk_range *chunk);
+
+/* How many ranges refer to chunks of a pack that the view does not know or may drop. */
+bool stage_uses_pack(struct stage *stage, uint64_t pack);
+
+/* Drafts to seal in the background: idle for `idle_ns`, or older than `age_ns` and smaller than `small_bytes`. */
+size_t stage_ripe_drafts(struct stage *stage, int64_t now, int64_t idle_ns, int64_t age_ns, uint64_t small_bytes,
+                         uint64_t *inos, size_t max);
+/* Inodes with a draft: at most `max`; returns how many there are. */
+size_t stage_drafts(struct stage *stage, uint64_t *inos, size_t max);
+
+/* --- log -------------------------------------------------------------------------------------------------------- */
+
+/* Appends a record. -EAGAIN: the log is full, compact it. What the stage appends itself (cuts, pieces) leaves
+ * STAGE_LOG_MARGIN free, so that records of the history still fit. */
+#define STAGE_LOG_MARGIN (512u * 1024)
+CAIRN_MUST_CHECK int stage_log_append(struct stage *stage, const struct record *rec);
+/* Bytes that still fit. */
+uint64_t stage_log_room(struct stage *stage);
+/* True when the log should be compacted soon. */
+bool stage_log_wants_compaction(struct stage *stage);
+
+/* Rewrites the log from what is alive: `records` (encoded: the operations that are not durable, and the files without
+ * a version), then the stage's own layers; the new log takes effect at once. The caller keeps operations from being
+ * appended meanwhile. -EAGAIN: it does not fit; the old log stays. */
+CAIRN_MUST_CHECK int stage_log_compact(struct stage *stage, const void *records, size_t len);
+
+/* --- handles: open files, known to whoever adopts the mount -------------------------------------------------------- */
+
+/* -ENFILE: the table is full. */
+CAIRN_MUST_CHECK int stage_handle_open(struct stage *stage, uint64_t ino, uint32_t flags, uint64_t *ret_handle);
+uint64_t stage_handle_close(struct stage *stage, uint64_t handle, uint32_t *ret_flags); /* the inode */
+uint32_t stage_handle_flags(struct stage *stage, uint64_t handle);
+
+/* --- recovery --------------------------------------------------------------------------------------------------- */
+
+/* Calls `fn` for every record of the log that is whole, in order. */
+CAIRN_MUST_CHECK int stage_replay_log(struct stage *stage, int (*fn)(const struct record *rec, void *arg), void *arg);
+
+/* Rebuilds the layers from log and slabs. Called once, after the log was replayed into the namespace.
+ * durable(): the version of `ino` that the view has, and its size; UINT64_MAX: no such inode, drop what is staged of it.
+ * pack_of(): the pack in which a chunk of a piece lies; 0: unknown, which is damage. */
+struct stage_rebuild {
+    uint64_t (*durable)(uint64_t ino, uint64_t *ret_size, void *arg);
+    uint64_t (*pack_of)(const struct chunk_name *name, void *arg);
+    void *arg;
+};
+CAIRN_MUST_CHECK int stage_rebuild_layers(struct stage *stage, const struct stage_rebuild *how);
+
+/* The recovered stage goes on: numbers from `epoch` on. Then write the log anew with stage_log_compact(), make the
+ * epoch durable in the journal, and note it with stage_commit_epoch(). */
+CAIRN_MUST_CHECK int stage_adopt(struct stage *stage, uint64_t epoch);
+void stage_commit_epoch(struct stage *stage, uint64_t epoch);
+
+/* --- room --------------------------------------------------------------------------------------------------------- */
+
+struct stage_usage {
+    uint64_t total_bytes;   /* of slabs */
+    uint64_t dirty_bytes;   /* not durable */
+    uint64_t clean_bytes;   /* durable, given up when room is needed */
+    uint64_t free_bytes;
+    uint64_t draft_bytes;   /* part of dirty: not sealed */
+    uint64_t drafts;
+    uint64_t ready_bytes;   /* free and faulted in */
+    uint64_t control_bytes; /* control file */
+    uint64_t heap_bytes_max; /* bound of what the stage allocates besides */
+    uint64_t dropped_bytes_total; /* written, and dead before any cut needed it */
+};
+struct stage_usage stage_usage(struct stage *stage);
+
+/* `room` is called, without locks and from any thread, when room that a writer may wait for came free. Set once, before
+ * use. */
+void stage_on_room(struct stage *stage, void (*room)(void *arg), void *arg);
+
+/* Ends waits in stage_slab_take() and the background thread. */
+void stage_stop(struct stage *stage);

@@ -1,0 +1,35 @@
+/* Open descriptors of objects, shared by threads: opening one for every chunk that is read would cost more
+ * than the read. Unused ones are closed in the order of their last use. Any thread; no lock is held while a
+ * file is opened. */
+#pragma once
+
+#include "base/base.h"
+
+struct fd_cache;
+
+struct fd_entry {
+    int fd;
+    /* The cache's own. */
+    char *object;
+    unsigned users;
+    bool doomed, failed;
+    uint64_t used;
+    struct fd_entry *next;
+};
+
+/* Keeps up to `max` descriptors open; more only while they are in use. Objects are relative to `root_fd`
+ * (borrowed); `flags` are those of open(). */
+struct fd_cache *fd_cache_new(int root_fd, int flags, unsigned max);
+
+/* No entry may be in use. */
+void fd_cache_free(struct fd_cache *cache);
+
+/* -EIO after fd_cache_fail(); otherwise what open() says. */
+CAIRN_MUST_CHECK int fd_cache_get(struct fd_cache *cache, const char *object, struct fd_entry **ret_entry);
+void fd_cache_put(struct fd_cache *cache, struct fd_entry *entry);
+
+/* The object must not be used again: every later fd_cache_get() of it fails, until it is forgotten. */
+void fd_cache_fail(struct fd_cache *cache, struct fd_entry *entry);
+
+/* The object was removed: closes its descriptor, or lets the last user close it. */
+void fd_cache_forget(struct fd_cache *cache, const char *object);

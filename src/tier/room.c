@@ -1,0 +1,301 @@
+#include "tier/room.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include "base/lock.h"
+
+/* Where there is no room for a whole spare file, smaller ones are tried down to this. */
+#define SPARE_LEN_MIN (1 * MIB)
+
+struct spare {
+    uint64_t number, len;
+    struct spare *next;
+};
+
+struct room {
+    int root_fd;
+    pthread_cond_t idle;
+    struct {
+        struct cairn_mutex lock;
+        struct spare *spares;
+        uint64_t held;   /* bytes of all spares */
+        uint64_t number; /* of the last file made: names are never used twice */
+        bool reserving;  /* one room_reserve() at a time: two would add up */
+    } locked;
+};
+
+static void file_path(uint64_t number, char path[32])
+{
+    (void)snprintf(path, 32, ROOM_FOLDER "/%016llx", (unsigned long long)number);
+}
+
+static int remove_leftovers(int root_fd)
+{
+    int fd = openat(root_fd, ROOM_FOLDER, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return -errno;
+    DIR *dir = fdopendir(fd);
+    if (!dir) {
+        int r = -errno;
+        (void)close(fd);
+        return r;
+    }
+    int r = 0;
+    struct dirent *d;
+    while (r == 0 && (errno = 0, d = readdir(dir)))
+        if (d->d_name[0] != '.' && unlinkat(fd, d->d_name, 0) < 0)
+            r = -errno;
+    if (r == 0 && errno != 0)
+        r = -errno;
+    (void)closedir(dir);
+    return r;
+}
+
+int room_open(int root_fd, struct room **ret_room)
+{
+    int r = remove_leftovers(root_fd);
+    if (r < 0)
+        return r;
+    struct room *room = xcalloc(1, sizeof *room);
+    room->root_fd = root_fd;
+    mutex_init(&room->locked.lock, LOCK_LEAF);
+    cond_init(&room->idle);
+    *ret_room = room;
+    return 0;
+}
+
+void room_close(struct room *room)
+{
+    if (!room)
+        return;
+    while (room->locked.spares) {
+        struct spare *s = room->locked.spares;
+        room->locked.spares = s->next;
+        free(s);
+    }
+    mutex_done(&room->locked.lock);
+    (void)pthread_cond_destroy(&room->idle);
+    free(room);
+}
+
+static int open_file(struct room *room, int flags, bool direct, struct room_file *file)
+{
+    flags |= O_WRONLY | O_CLOEXEC | O_NOFOLLOW;
+    file->fd = direct ? openat(room->root_fd, file->path, flags | O_DIRECT, 0600) : -1;
+    file->direct = file->fd >= 0;
+    if (file->fd >= 0 || (direct && errno != EINVAL))
+        return file->fd >= 0 ? 0 : -errno;
+    /* A failed open with O_DIRECT may have made the file. */
+    file->fd = openat(room->root_fd, file->path, direct ? flags & ~O_EXCL : flags, 0600);
+    return file->fd >= 0 ? 0 : -errno;
+}
+
+/* 0 or -errno. Where the filesystem cannot allocate ahead, writes will have to find the room. */
+static int allocate(int fd, uint64_t len)
+{
+    int r;
+    do
+        r = len ? fallocate(fd, 0, 0, (off_t)len) : 0;
+    while (r < 0 && errno == EINTR);
+    return r < 0 && errno != EOPNOTSUPP ? -errno : 0;
+}
+
+static uint64_t next_number(struct room *room)
+{
+    LOCK_SCOPE(&room->locked.lock);
+    return ++room->locked.number;
+}
+
+static int create(struct room *room, uint64_t len, bool direct, struct room_file *ret_file)
+{
+    struct room_file file = {.fd = -1, .len = len};
+    file_path(next_number(room), file.path);
+    int r = open_file(room, O_CREAT | O_EXCL, direct, &file);
+    if (r == 0)
+        r = allocate(file.fd, len);
+    if (r < 0) {
+        room_file_done(room, &file);
+        return r;
+    }
+    *ret_file = file;
+    return 0;
+}
+
+/* Takes the smallest spare that has `len` bytes, else the largest. NULL: there is none. */
+static struct spare *take_spare(struct room *room, uint64_t len)
+{
+    LOCK_SCOPE(&room->locked.lock);
+    struct spare **best = NULL;
+    for (struct spare **at = &room->locked.spares; *at; at = &(*at)->next) {
+        bool fits = (*at)->len >= len;
+        bool best_fits = best && (*best)->len >= len;
+        if (!best || (fits && !best_fits) || (fits == best_fits && ((*at)->len < (*best)->len) == fits))
+            best = at;
+    }
+    if (!best)
+        return NULL;
+    struct spare *s = *best;
+    *best = s->next;
+    room->locked.held -= s->len;
+    return s;
+}
+
+static void give_spare(struct room *room, uint64_t number, uint64_t len)
+{
+    struct spare *s = xcalloc(1, sizeof *s);
+    s->number = number;
+    s->len = len;
+    LOCK_SCOPE(&room->locked.lock);
+    s->next = room->locked.spares;
+    room->locked.spares = s;
+    room->locked.held += len;
+}
+
+/* Gives the smallest spare file's room back to the medium. -ENOENT: there is none. */
+static int drop_spare(struct room *room)
+{
+    struct spare *s = take_spare(room, 0);
+    if (!s)
+        return -ENOENT;
+    char path[32];
+    file_path(s->number, path);
+    free(s);
+    return unlinkat(room->root_fd, path, 0) < 0 ? -errno : 0;
+}
+
+/* What is held in several spare files is there for one large object too. */
+static int allocate_from_spares(struct room *room, int fd, uint64_t len)
+{
+    int r = allocate(fd, len);
+    while (r == -ENOSPC && drop_spare(room) == 0)
+        r = allocate(fd, len);
+    return r;
+}
+
+static int open_spare(struct room *room, struct spare *s, uint64_t len, bool direct,
+                      struct room_file *ret_file)
+{
+    struct room_file file = {.fd = -1, .len = max_u64(s->len, len)};
+    file_path(s->number, file.path);
+    int r = open_file(room, 0, direct, &file);
+    if (r == 0 && len > s->len)
+        r = allocate_from_spares(room, file.fd, len);
+    if (r < 0) {
+        room_file_done(room, &file);
+        return r;
+    }
+    *ret_file = file;
+    return 0;
+}
+
+/* Small objects leave the spare files alone as long as the medium has room beside them. */
+int room_take(struct room *room, uint64_t len, bool direct, struct room_file *ret_file)
+{
+    bool small = len <= ROOM_SPARE_LEN / 16;
+    int r = small ? create(room, len, direct, ret_file) : -ENOSPC;
+    if (r != -ENOSPC)
+        return r;
+    struct spare *s = take_spare(room, len);
+    if (!s)
+        return small ? r : create(room, len, direct, ret_file);
+    r = open_spare(room, s, len, direct, ret_file);
+    free(s);
+    return r;
+}
+
+int room_file_move(struct room *room, struct room_file *file, const char *object)
+{
+    if (renameat2(room->root_fd, file->path, room->root_fd, object, RENAME_NOREPLACE) == 0) {
+        file->path[0] = '\0';
+        return 0;
+    }
+    if (errno != EINVAL && errno != ENOSYS)
+        return -errno;
+    /* A filesystem without RENAME_NOREPLACE: link() does not replace either. */
+    if (linkat(room->root_fd, file->path, room->root_fd, object, 0) < 0)
+        return -errno;
+    (void)unlinkat(room->root_fd, file->path, 0);
+    file->path[0] = '\0';
+    return 0;
+}
+
+void room_file_done(struct room *room, struct room_file *file)
+{
+    if (file->path[0] != '\0')
+        (void)unlinkat(room->root_fd, file->path, 0);
+    if (file->fd >= 0)
+        (void)close(take_fd(&file->fd));
+    file->path[0] = '\0';
+}
+
+static void begin_reserve(struct room *room)
+{
+    LOCK_SCOPE(&room->locked.lock);
+    while (room->locked.reserving)
+        (void)mutex_wait(&room->locked.lock, &room->idle, -1);
+    room->locked.reserving = true;
+}
+
+static uint64_t end_reserve(struct room *room)
+{
+    LOCK_SCOPE(&room->locked.lock);
+    room->locked.reserving = false;
+    (void)pthread_cond_broadcast(&room->idle);
+    return room->locked.held;
+}
+
+static uint64_t held(struct room *room)
+{
+    LOCK_SCOPE(&room->locked.lock);
+    return room->locked.held;
+}
+
+static int add_spare(struct room *room, uint64_t len)
+{
+    struct room_file file;
+    int r = create(room, len, false, &file);
+    if (r < 0)
+        return r;
+    uint64_t number = strtoull(file.path + sizeof ROOM_FOLDER, NULL, 16);
+    (void)close(file.fd);
+    give_spare(room, number, len);
+    return 0;
+}
+
+static int grow(struct room *room, uint64_t bytes)
+{
+    uint64_t len = ROOM_SPARE_LEN;
+    while (held(room) < bytes) {
+        int r = add_spare(room, len);
+        if (r == -ENOSPC && len > SPARE_LEN_MIN)
+            len /= 2;
+        else if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+/* Keeps up to one spare file more than asked for, lest a small change makes and removes one over and over. */
+static int shrink(struct room *room, uint64_t bytes)
+{
+    uint64_t keep = bytes ? bytes + ROOM_SPARE_LEN : 0;
+    while (held(room) > keep) {
+        int r = drop_spare(room);
+        if (r < 0)
+            return r == -ENOENT ? 0 : r;
+    }
+    return 0;
+}
+
+int room_reserve(struct room *room, uint64_t bytes, uint64_t *ret_held)
+{
+    begin_reserve(room);
+    int r = grow(room, bytes);
+    if (r == 0)
+        r = shrink(room, bytes);
+    *ret_held = end_reserve(room);
+    return r;
+}

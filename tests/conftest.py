@@ -1,0 +1,226 @@
+"""pytest: options, the `cairn` fixture, the guard against hangs."""
+import faulthandler
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+
+import pytest
+
+import rig
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+DEFAULT_TIMEOUT = 120.0
+
+
+def pytest_addoption(parser):
+    group = parser.getgroup("cairnfs")
+    group.addoption("--full", action="store_true", help="every campaign at its full count")
+    group.addoption("--seed", type=int, default=None, help="seed of all random choices")
+    group.addoption("--build", default=os.path.join(HERE, "..", "build"), help="folder of the cairn binary")
+    group.addoption("--plain", action="store_true", help="try the tests themselves on a plain folder")
+    group.addoption("--sanitize", action="store_true", help="the binary is a sanitizer build: no limits of time or memory")
+    group.addoption("--reports", default=None, help="folder for measured figures (default: BUILD/reports)")
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "needs_mount: means nothing on a plain folder")
+    config.addinivalue_line("markers", "timeout(seconds): limit for one test (doubled by --full and --sanitize)")
+    config.cairn_seed = config.getoption("--seed")
+    if config.cairn_seed is None:
+        config.cairn_seed = random.SystemRandom().randrange(1 << 31)
+    if not config.getoption("--reports"):
+        config.option.reports = os.path.join(config.getoption("--build"), "reports")
+    config.cairn_mounts = []
+    faulthandler.register(signal.SIGALRM, file=sys.__stderr__, all_threads=True, chain=True)
+    config.cairn_watchdog = subprocess.Popen(
+        [sys.executable, os.path.join(HERE, "watchdog.py")], stdin=subprocess.PIPE, bufsize=0
+    )
+
+
+def pytest_unconfigure(config):
+    config.cairn_watchdog.stdin.close()
+    config.cairn_watchdog.wait(10)
+
+
+def pytest_report_header(config):
+    return f"cairnfs: seed {config.cairn_seed} (repeat with --seed {config.cairn_seed})"
+
+
+def reason_to_skip(config, item):
+    if config.getoption("--plain"):
+        return "needs the mount" if item.get_closest_marker("needs_mount") else None
+    if "mount_factory" not in item.fixturenames:
+        return None
+    if os.geteuid() != 0:
+        return "needs root"
+    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
+        return "needs /dev/fuse"
+    return None
+
+
+def pytest_runtest_setup(item):
+    why = reason_to_skip(item.config, item)
+    if why:
+        pytest.skip(f"skipped: {why}")
+
+
+class Hang(Exception):
+    pass
+
+
+def on_alarm(signum, frame):
+    raise Hang("the test took too long; the stacks are above")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item, nextitem):
+    config = item.config
+    marker = item.get_closest_marker("timeout")
+    seconds = marker.args[0] if marker else DEFAULT_TIMEOUT
+    for option in ("--full", "--sanitize"):
+        seconds *= (10 if option == "--full" else 3) if config.getoption(option) else 1
+    signal.signal(signal.SIGALRM, on_alarm)
+    faulthandler.register(signal.SIGALRM, file=sys.__stderr__, all_threads=True, chain=True)
+    tell(config, f"arm {seconds}")
+    try:
+        return (yield)
+    finally:
+        tell(config, "off")
+        config.cairn_mounts[:] = [mount for mount in config.cairn_mounts if mount.pids()]
+        faulthandler.unregister(signal.SIGALRM)
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)
+
+
+def tell(config, line):
+    config.cairn_watchdog.stdin.write(line.encode() + b"\n")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    if report.failed:
+        report.sections.append(("seed", f"--seed {item.config.cairn_seed}"))
+        for mount in item.config.cairn_mounts:
+            if mount.log():
+                report.sections.append((f"log of the daemon at {mount.mnt}", mount.log()[-8000:]))
+    return report
+
+
+@pytest.fixture(scope="session")
+def seed(request):
+    return request.config.cairn_seed
+
+
+@pytest.fixture
+def rng(request, seed):
+    """Random choices of one test: the same for the same seed, whatever else runs."""
+    return random.Random(f"{seed} {request.node.name}")
+
+
+@pytest.fixture(scope="session")
+def full(request):
+    return request.config.getoption("--full")
+
+
+@pytest.fixture(scope="session")
+def plain(request):
+    return request.config.getoption("--plain")
+
+
+@pytest.fixture(scope="session")
+def sanitized(request):
+    return request.config.getoption("--sanitize")
+
+
+@pytest.fixture(scope="session")
+def binary(request):
+    if request.config.getoption("--plain"):
+        return None
+    build = request.config.getoption("--build")
+    path = rig.find_binary(build)
+    if path is None:
+        pytest.fail(f"no cairn binary in {build}: build first, or name the folder with --build", pytrace=False)
+    return path
+
+
+@pytest.fixture
+def report(request):
+    """report(name, figures): keep measured figures as BUILD/reports/NAME.json."""
+
+    def write(name, figures):
+        folder = request.config.getoption("--reports")
+        os.makedirs(folder, exist_ok=True)
+        with open(os.path.join(folder, name + ".json"), "w") as file:
+            json.dump(figures, file, indent=1)
+        print(name, json.dumps(figures))
+
+    return write
+
+
+def make_folder(finish, base=None):
+    folder = tempfile.mkdtemp(prefix="cairn-test-", dir=base)
+    finish(lambda: shutil.rmtree(folder, ignore_errors=True))
+    return folder
+
+
+@pytest.fixture
+def folder(request):
+    """An empty folder outside the mount, on the disk."""
+    return make_folder(request.addfinalizer)
+
+
+@pytest.fixture
+def shm_folder(request):
+    """An empty folder in memory: histories live here, apart from the store's filesystem."""
+    return make_folder(request.addfinalizer, "/dev/shm")
+
+
+def watch_pids(config):
+    pids = [str(pid) for mount in config.cairn_mounts for pid in mount.pids()]
+    tell(config, "pids " + " ".join(pids))
+
+
+@pytest.fixture(scope="session")
+def mount_factory(request, binary):
+    """mount_factory(root, **options) makes a Mount, or a Plain with --plain."""
+    config = request.config
+    kind = rig.Plain if config.getoption("--plain") else rig.Mount
+
+    class Watched(kind):
+        def start(self, **options):
+            result = super().start(**options)
+            watch_pids(config)
+            return result
+
+        def reap(self, *args, **kwargs):
+            result = super().reap(*args, **kwargs)
+            watch_pids(config)
+            return result
+
+    def make(root, **options):
+        mount = Watched(root, binary, **options)
+        mount.make = make
+        config.cairn_mounts.append(mount)
+        return mount
+
+    return make
+
+
+@pytest.fixture
+def cairn(request, mount_factory, folder):
+    """A private store with its mountpoint, not yet mounted."""
+    mount = mount_factory(folder)
+    request.addfinalizer(mount.close)
+    return mount
+
+
+@pytest.fixture
+def mnt(cairn):
+    """A mounted private store: the path of the mountpoint."""
+    cairn.mount()
+    return cairn.mnt

@@ -1,0 +1,134 @@
+"""kill -9 of the daemon at random moments under load (P2): nothing acknowledged is lost, fsck is clean."""
+import os
+
+import pytest
+
+import history
+import rig
+
+
+@pytest.fixture
+def cycles(full):
+    return 100 if full else 10
+
+
+class Cycles:
+    """Kill cycles on one store, which ages; the folders of the last two cycles stay."""
+
+    def __init__(self, cairn, rng, folder, logs):
+        self.cairn, self.rng, self.logs = cairn, rng, logs
+        self.number, self.pictures = 0, {}
+
+    def path(self, number):
+        return os.path.join(self.cairn.mnt, f"cycle-{number}")
+
+    def check_old(self):
+        """What earlier cycles left is still there."""
+        for number, picture in self.pictures.items():
+            assert history.snapshot(self.path(number)) == picture, f"cycle {number} changed afterwards"
+
+    def load(self, ready=20_000):
+        """Start the writers; they run when their log has some length."""
+        log = os.path.join(self.logs, f"log-{self.number}")
+        writers = history.Writers(self.path(self.number), log, self.rng.randrange(1 << 30), ranks=self.rng.choice((2, 3, 4)))
+        rig.poll(lambda: writers.mark() > ready, 30, "the writers to run")
+        return writers
+
+    def moment(self, writers):
+        """Kill when the log has grown by a random amount: a moment that does not depend on speed."""
+        target = writers.mark() + self.rng.randrange(1, 400_000)
+        end = rig.time.monotonic() + self.rng.uniform(0.1, 3.0)
+        while writers.mark() < target and rig.time.monotonic() < end:
+            rig.time.sleep(0.001)
+
+    def kill(self, writers):
+        """Daemon alone, daemon and trainer, or trainer first."""
+        how = "both" if self.cairn.plain else self.rng.choice(("daemon", "both", "trainer first"))
+        if how == "trainer first":
+            writers.kill()
+        self.cairn.kill9()
+        if how == "daemon":
+            writers.wait()
+        writers.kill()
+        return how
+
+    def recover(self):
+        """Mount again; half the times the daemon dies once or twice more while it recovers."""
+        for _ in range(self.rng.choice((0, 0, 1, 2))):
+            self.cairn.start()
+            rig.time.sleep(self.rng.random() * 0.15)
+            self.cairn.kill9()
+        self.cairn.mount()
+
+    def run_one(self):
+        self.number += 1
+        self.cairn.mount()
+        self.check_old()
+        writers = self.load()
+        try:
+            self.moment(writers)
+            how = self.kill(writers)
+        finally:
+            writers.kill()
+        self.recover()
+        path = self.path(self.number)
+        operations = history.check_live(path, writers.log)
+        self.pictures[self.number] = history.snapshot(path)
+        print(f"cycle {self.number}: killed {how}, {operations} operations there")
+        self.forget()
+        self.cairn.umount()
+        done = self.cairn.fsck()
+        assert done.returncode == 0, f"fsck: {done.returncode}\n{done.stdout}{done.stderr}"
+
+    def forget(self):
+        old = self.number - 2
+        if old in self.pictures:
+            del self.pictures[old]
+            rig.shutil.rmtree(self.path(old))
+
+
+@pytest.mark.timeout(300)
+def test_kill_cycles(cairn, rng, folder, shm_folder, cycles):
+    """P2: every acknowledged operation survives kill -9 of the daemon, also twice in a row and during recovery."""
+    campaign = Cycles(cairn, rng, folder, shm_folder)
+    for _ in range(cycles):
+        campaign.run_one()
+    cairn.mount()
+    campaign.check_old()
+
+
+def test_view_deleted_after_kill(cairn, rng, folder, shm_folder):
+    """P2: recovery rebuilds the view from segments and packs, and nothing acknowledged is lost."""
+    campaign = Cycles(cairn, rng, folder, shm_folder)
+    campaign.number = 1
+    cairn.mount()
+    writers = campaign.load()
+    try:
+        campaign.moment(writers)
+        campaign.kill(writers)
+    finally:
+        writers.kill()
+    cairn.delete_view()
+    cairn.mount()
+    history.check_live(campaign.path(1), writers.log)
+    picture = history.snapshot(campaign.path(1))
+    cairn.umount()
+    cairn.delete_view()
+    cairn.drop_stage()
+    cairn.mount()
+    assert history.snapshot(campaign.path(1)) == picture
+    cairn.umount()
+    assert cairn.fsck().returncode == 0
+
+
+@pytest.mark.needs_mount
+def test_drain_on_sigterm(cairn, rng, folder):
+    """SIGTERM drains to NVMe and ends: afterwards nothing needs the stage."""
+    cairn.mount()
+    data = rig.seeded_bytes(rng.random(), 8 * rig.MIB)
+    rig.write_file(os.path.join(cairn.mnt, "file"), data)
+    cairn.proc.terminate()
+    assert cairn.reap() == 0
+    cairn.drop_stage()
+    cairn.mount()
+    assert rig.read_file(os.path.join(cairn.mnt, "file")) == data

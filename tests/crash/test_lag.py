@@ -1,0 +1,122 @@
+"""P7: NVMe slower than the trainer, keep-last-2: NVMe always has a complete checkpoint, and not an old one."""
+import os
+
+import pytest
+
+import powercut
+import rig
+
+SIZE = 24 * rig.MIB
+INTERVAL = 0.75  # a checkpoint of 24 MiB each 0.75 s: 32 MiB/s
+LIMIT = 16 * rig.MIB  # half of it: one checkpoint takes 1.5 s
+KEEP = 2
+WRITE_TIME = SIZE / LIMIT
+
+
+class Saver:
+    """Saves checkpoints at a fixed rate; knows when each was complete and which sequence number it had."""
+
+    def __init__(self, cairn, seed):
+        self.cairn, self.seed = cairn, seed
+        self.complete = []  # (time, sequence)
+        self.ages = []
+        self.begin = rig.time.monotonic()
+
+    def data(self, number):
+        return rig.seeded_bytes(self.seed + number, SIZE)
+
+    def save(self, number, data):
+        folder = os.path.join(self.cairn.mnt, f"step-{number}")
+        os.mkdir(folder)
+        rig.write_file(os.path.join(folder, "checkpoint"), data)
+        rig.write_file(os.path.join(self.cairn.mnt, "latest"), str(number).encode())
+        self.complete.append((rig.time.monotonic(), self.sequence("newest_seq")))
+        if number >= KEEP:
+            rig.shutil.rmtree(os.path.join(self.cairn.mnt, f"step-{number - KEEP}"))
+
+    def sequence(self, name):
+        return self.cairn.status().get("nvme", {}).get(name, len(self.complete))
+
+    def measure(self):
+        """Record the age of the newest complete checkpoint that NVMe has."""
+        horizon, now = self.sequence("horizon_seq"), rig.time.monotonic()
+        there = [time for time, sequence in self.complete if sequence <= horizon]
+        if there:
+            self.ages.append(now - max(there))
+        elif self.complete:
+            self.ages.append(now - self.begin)
+
+    def run(self, count, at_each=lambda: None):
+        self.begin = rig.time.monotonic()
+        for number in range(count):
+            data = self.data(number)
+            due = self.begin + number * INTERVAL
+            while rig.time.monotonic() < due:
+                self.measure()
+                rig.time.sleep(0.03)
+            self.save(number, data)
+            self.measure()
+            at_each()
+
+
+def judge(saver, report, name):
+    figures = {
+        "write_time_s": WRITE_TIME,
+        "interval_s": INTERVAL,
+        "largest_age_s": max(saver.ages),
+        "median_age_s": sorted(saver.ages)[len(saver.ages) // 2],
+        "largest_age_in_write_times": max(saver.ages) / WRITE_TIME,
+        "samples": len(saver.ages),
+    }
+    report(name, figures)
+    return figures
+
+
+@pytest.mark.timeout(180)
+def test_lag(cairn, rng, report, full, sanitized):
+    """P7: the newest complete checkpoint on NVMe is at most two write times old (plus the interval between saves)."""
+    cairn.mount(stage="256M", writeback_limit=LIMIT)
+    saver = Saver(cairn, rng.randrange(1 << 30))
+    saver.run(60 if full else 16)
+    figures = judge(saver, report, "lag")
+    if not sanitized and not cairn.plain:
+        assert figures["largest_age_s"] <= 2 * WRITE_TIME + INTERVAL + 0.25
+
+
+@pytest.mark.needs_mount
+@pytest.mark.timeout(180)
+def test_lag_on_power_cut(request, mount_factory, folder, rng, full, report):
+    """P4, P7: the same, seen by cutting the power: every cut has a whole checkpoint, named by `latest`."""
+    if os.geteuid() != 0 or not os.path.exists("/dev/loop-control"):
+        pytest.skip("skipped: needs root and loop devices")
+    power = powercut.PowerCut()
+    request.addfinalizer(power.close)
+    cairn = mount_factory(folder, nvme="2G")
+    request.addfinalizer(cairn.close)
+    cairn.store = os.path.join(power.inner.mountpoint, "store")
+    cairn.mount(writeback_limit=LIMIT)
+    saver, cuts = Saver(cairn, rng.randrange(1 << 30)), []
+    saver.run(40 if full else 10, lambda: cuts.append((rig.time.monotonic(), power.cut())))
+    cairn.kill9()
+    cairn.drop_stage()
+    ages = [age_in_cut(cairn, power, saver, *cut) for cut in rng.sample(cuts[5:], 10 if full else 2)]
+    report("lag-power-cut", {"ages_s": ages, "write_time_s": WRITE_TIME})
+    assert max(ages) <= 2 * WRITE_TIME + INTERVAL + 0.25
+
+
+def age_in_cut(cairn, power, saver, time, clone):
+    """How old the newest complete checkpoint in a cut is."""
+    loop = power.mount_cut(clone)
+    root = os.path.join(cairn.root, "cut")
+    os.makedirs(root, exist_ok=True)
+    mount = cairn.make(root, store=os.path.join(loop.mountpoint, "store"))
+    try:
+        mount.mount()
+        number = int(rig.read_file(os.path.join(mount.mnt, "latest")))
+        assert rig.read_file(os.path.join(mount.mnt, f"step-{number}", "checkpoint")) == saver.data(number)
+        mount.umount()
+        assert mount.fsck().returncode == 0
+        return time - saver.complete[number][0]
+    finally:
+        mount.close()
+        power.drop_cut(loop)

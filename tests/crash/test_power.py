@@ -1,0 +1,174 @@
+"""Power loss (P3, P4): what is left is a prefix of the history that contains every returned fsync."""
+import os
+
+import pytest
+
+import history
+import powercut
+import rig
+
+CUTS_A_RUN = 5
+
+
+class Cuts:
+    """One run of the writers with several cuts, then the recovery of each cut."""
+
+    def __init__(self, power, cairn, rng, folder, logs):
+        self.power, self.cairn, self.rng, self.logs = power, cairn, rng, logs
+        self.clones = []
+
+    def run(self, number, count):
+        """Cut the power `count` times at random moments while everything runs."""
+        log = os.path.join(self.logs, f"log-{number}")
+        path = os.path.join(self.cairn.mnt, f"run-{number}")
+        writers = history.Writers(path, log, self.rng.randrange(1 << 30), pause=0.05, shard=1 << 20)
+        try:
+            rig.poll(lambda: writers.mark() > 10_000, 60, "the writers to run")
+            for _ in range(count):
+                rig.time.sleep(self.rng.uniform(0.05, 1.2))
+                mark = writers.mark()
+                clone = self.power.cut()
+                self.clones.append((clone, mark, writers.mark()))
+        finally:
+            self.cairn.kill9()
+            writers.kill()
+        return log
+
+    def judge(self, number, log):
+        """Mount each clone with an empty stage; returns (operations in the cut, operations called)."""
+        self.cairn.drop_stage()
+        return [self.judge_one(number, log, *clone) for clone in self.clones]
+
+    def judge_one(self, number, log, clone, mark, end_mark):
+        loop = self.power.mount_cut(clone)
+        mount = mount_on(self.cairn, loop)
+        try:
+            mount.mount()
+            path = os.path.join(mount.mnt, f"run-{number}")
+            assert os.path.isdir(path) or history.History(log).last_sync(mark) == 0, "the whole run is lost"
+            result = (0, 0)
+            if os.path.isdir(path):
+                loose = {"idle": 0, "torn": True} if mount.plain else {}
+                result = history.check_cut(path, log, mark, end_mark, **loose)
+            mount.umount()
+            done = mount.fsck()
+            assert done.returncode == 0, f"fsck: {done.returncode}\n{done.stdout}{done.stderr}"
+            print(f"cut at {mark}..{end_mark}: {result[0]} of {result[1]} operations")
+            return result
+        finally:
+            mount.close()
+            self.power.drop_cut(loop)
+
+
+def mount_on(cairn, loop):
+    """The store of a clone, with the same options and an empty stage folder."""
+    root = os.path.join(cairn.root, os.path.basename(loop.mountpoint))
+    os.makedirs(root, exist_ok=True)
+    mount = cairn.make(root, store=os.path.join(loop.mountpoint, "store"))
+    if cairn.plain:
+        mount.mnt = os.path.join(loop.mountpoint, "mnt")
+    else:
+        mount.options = cairn.options
+    return mount
+
+
+@pytest.fixture
+def power(request, plain):
+    if os.geteuid() != 0 or not os.path.exists("/dev/loop-control"):
+        pytest.skip("skipped: needs root and loop devices")
+    cut = powercut.PowerCut(extra="sync,dirsync,data=journal" if plain else "")
+    request.addfinalizer(cut.close)
+    return cut
+
+
+@pytest.fixture
+def cairn_on_image(request, power, mount_factory, folder, plain):
+    mount = mount_factory(folder, nvme="2G")
+    mount.store = os.path.join(power.inner.mountpoint, "store")
+    os.makedirs(mount.store)
+    if plain:
+        mount.mnt = os.path.join(power.inner.mountpoint, "mnt")
+    request.addfinalizer(mount.close)
+    return mount
+
+
+@pytest.mark.timeout(180)
+def test_power_cuts(power, cairn_on_image, rng, folder, shm_folder, full):
+    """P3, P4: 50 cuts (5 by default) at random moments under load: always a prefix with every returned fsync."""
+    cairn, done = cairn_on_image, 0
+    for number in range(10 if full else 1):
+        cairn.mount()
+        cuts = Cuts(power, cairn, rng, folder, shm_folder)
+        log = cuts.run(number, CUTS_A_RUN)
+        results = cuts.judge(number, log)
+        assert any(taken for taken, _ in results), "no cut contained anything: the load did not reach the disk"
+        done += len(results)
+        restart(cairn, number)
+    print(f"{done} cuts")
+
+
+def restart(cairn, number):
+    """The store itself lost its stage, too: mount it, make room for the next run."""
+    cairn.mount()
+    rig.shutil.rmtree(os.path.join(cairn.mnt, f"run-{number}"), ignore_errors=True)
+    cairn.umount()
+
+
+def test_fsync_then_cut(power, cairn_on_image, rng):
+    """P3: a file, a folder's names and syncfs are on NVMe when the call returns."""
+    cairn = cairn_on_image.mount()
+    one, two, three = (rig.seeded_bytes(rng.random(), size) for size in (100, 5 * rig.MIB, 70_000))
+    fd = os.open(os.path.join(cairn.mnt, "small"), os.O_RDWR | os.O_CREAT, 0o600)
+    rig.write_all(fd, one)
+    os.fsync(fd)
+    first = power.cut()
+    os.close(fd)
+    os.mkdir(os.path.join(cairn.mnt, "folder"))
+    rig.write_file(os.path.join(cairn.mnt, "folder", "large"), two)
+    history.sync_folder(os.path.join(cairn.mnt, "folder"))
+    second = power.cut()
+    rig.write_file(os.path.join(cairn.mnt, "third"), three)
+    sync_filesystem(cairn.mnt)
+    third = power.cut()
+    cairn.kill9()
+    cairn.drop_stage()
+    expect(power, cairn, first, {"small": one})
+    expect(power, cairn, second, {"small": one, "folder/large": two})
+    expect(power, cairn, third, {"small": one, "folder/large": two, "third": three})
+
+
+def sync_filesystem(path):
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        if history.LIBC.syncfs(fd):
+            raise OSError(history.ctypes.get_errno(), "syncfs")
+    finally:
+        os.close(fd)
+
+
+def expect(power, cairn, clone, files):
+    loop = power.mount_cut(clone)
+    mount = mount_on(cairn, loop)
+    try:
+        mount.mount()
+        for name, data in files.items():
+            assert rig.read_file(os.path.join(mount.mnt, name)) == data, name
+        mount.umount()
+        assert mount.fsck().returncode == 0
+    finally:
+        mount.close()
+        power.drop_cut(loop)
+
+
+def test_short_lived_files_cost_nothing(cairn, rng, plain):
+    """P7: what is deleted before a cut needs it is dropped unwritten."""
+    if plain:
+        pytest.skip("skipped: needs the mount")
+    cairn.mount(writeback_delay="5s")
+    before = cairn.status()["nvme"]["written_bytes_total"]
+    for number in range(10):
+        path = os.path.join(cairn.mnt, "scratch")
+        rig.write_file(path, rig.seeded_bytes(rng.random(), 8 * rig.MIB))
+        os.unlink(path)
+    cairn.wait()
+    assert cairn.status()["nvme"]["written_bytes_total"] - before < 8 * rig.MIB

@@ -1,0 +1,127 @@
+"""The rooms of src/: who may include whom; how long a function and a file may be."""
+import os
+import re
+
+import pytest
+
+SRC = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "src")
+ROOMS = ["base", "format", "codec", "tier", "meta", "stage", "persist", "fs", "fuse", "daemon", "cli", "client"]
+ONLY_IN = [
+    (r"lz4\w*\.h|zstd\w*\.h|blake3\w*\.h", "codec"),
+    (r"rocksdb/.*", "meta"),
+    (r"fuse_lowlevel\.h|fuse3?/.*|fuse\.h", "fuse"),
+    (r"curl/.*|liburing\.h", "tier"),
+    (r"cuda.*\.h", "client"),
+]
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+MAX_FUNCTION, MAX_FILE = 70, 700
+
+
+def sources(src):
+    for folder, _, names in sorted(os.walk(src)):
+        for name in sorted(names):
+            if name.endswith((".c", ".h")):
+                yield os.path.join(folder, name)
+
+
+def room_of(path, src):
+    return os.path.relpath(path, src).split(os.sep)[0]
+
+
+def includes(path):
+    with open(path) as file:
+        for number, line in enumerate(file, 1):
+            match = INCLUDE.match(line)
+            if match:
+                yield number, match[1], match[2]
+
+
+def included_room(src, path, name):
+    """The room of an included header of ours, or None."""
+    beside = os.path.normpath(os.path.join(os.path.dirname(path), name))
+    for candidate in (os.path.join(src, name), beside):
+        if os.path.exists(candidate):
+            return room_of(candidate, src)
+    return name.split("/")[0] if name.split("/")[0] in ROOMS and "/" in name else None
+
+
+def include_problems(src):
+    for path in sources(src):
+        room = room_of(path, src)
+        for number, quote, name in includes(path):
+            where = f"{os.path.relpath(path, src)}:{number}: {name}"
+            for pattern, owner in ONLY_IN:
+                if quote == "<" and re.fullmatch(pattern, name) and room != owner:
+                    yield f"{where}: only {owner}/ may include it"
+            other = included_room(src, path, name) if quote == '"' else None
+            for pattern, owner in ONLY_IN:
+                if quote == '"' and other is None and re.fullmatch(pattern, name) and room != owner:
+                    yield f"{where}: only {owner}/ may include it"
+            if other and ROOMS.index(other) > ROOMS.index(room):
+                yield f"{where}: {room}/ is below {other}/"
+
+
+def functions(lines):
+    """(first line, length) of every function: a body that opens with '{' for a head in column 1."""
+    start = None
+    for number, line in enumerate(lines):
+        opens = line.rstrip().endswith("{") and not line.startswith((" ", "\t", "}", "#"))
+        if start is None and (opens and "(" in line or line.rstrip() == "{"):
+            start = number
+        elif start is None and opens and number and ")" in line:
+            start = number
+        if start is not None and line.startswith("}"):
+            yield start + 1, number - start + 1
+            start = None
+
+
+def length_problems(src):
+    for path in sources(src):
+        with open(path) as file:
+            lines = file.read().split("\n")
+        name = os.path.relpath(path, src)
+        if len(lines) - 1 > MAX_FILE:
+            yield f"{name}: {len(lines) - 1} lines, at most {MAX_FILE}"
+        for start, size in functions(lines) if path.endswith(".c") else ():
+            if size > MAX_FUNCTION:
+                yield f"{name}:{start}: a function of {size} lines, at most {MAX_FUNCTION}"
+
+
+def test_rooms_are_known():
+    """Every folder of src is a room."""
+    found = {room_of(path, SRC) for path in sources(SRC)}
+    assert found <= set(ROOMS) and "base" in found
+
+
+def test_includes():
+    """A room includes only from those above it, a library's header only in its place."""
+    assert list(include_problems(SRC)) == []
+
+
+def test_lengths():
+    """No function over 70 lines, no file over 700."""
+    assert list(length_problems(SRC)) == []
+
+
+@pytest.fixture
+def planted(tmp_path):
+    for name, text in {
+        "base/a.c": '#include "fs/x.h"\n#include <lz4.h>\n',
+        "fs/x.h": '#include "base/b.h"\n#include <stdio.h>\n',
+        "base/b.h": "int b;\n",
+        "codec/l.c": "#include <lz4.h>\n#include <rocksdb/c.h>\n",
+        "fuse/long.c": "int f(void)\n{\n" + "    x();\n" * 69 + "}\nint g(void) {\n" + "    x();\n" * 68 + "}\n",
+        "fuse/huge.c": "int x;\n" * 701,
+    }.items():
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    return str(tmp_path)
+
+
+def test_lint_finds_what_is_planted(planted):
+    """The lint itself can fail."""
+    found = list(include_problems(planted))
+    assert len(found) == 3 and any("fs/x.h" in line for line in found) and any("rocksdb" in line for line in found)
+    found = list(length_problems(planted))
+    assert len(found) == 2 and "701 lines" in found[0] and "71 lines" in found[1]

@@ -1,0 +1,127 @@
+"""P8: one flipped byte in a pack gives EIO for the bytes concerned and only these, never wrong bytes."""
+import errno
+import os
+
+import pytest
+
+import rig
+
+BLOCK = 64 * rig.KIB
+CHUNK = rig.MIB
+
+
+def find_in_packs(store, needle):
+    """The pack file and the offset that hold these bytes."""
+    for folder, _, names in os.walk(os.path.join(store, "packs")):
+        for name in names:
+            path = os.path.join(folder, name)
+            at = rig.read_file(path).find(needle)
+            if at >= 0:
+                return path, at
+    raise AssertionError("the data lies in no pack as it is")
+
+
+def flip(path, offset, mask=0x10):
+    with open(path, "r+b") as file:
+        file.seek(offset)
+        byte = file.read(1)[0]
+        file.seek(offset)
+        file.write(bytes([byte ^ mask]))
+
+
+def read_blocks(path, data):
+    """Read every block: the offsets that gave EIO. Wrong bytes fail at once."""
+    failed = []
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        for at in range(0, len(data), BLOCK):
+            try:
+                got = os.pread(fd, BLOCK, at)
+            except OSError as error:
+                assert error.errno == errno.EIO
+                failed.append(at)
+                continue
+            assert got == data[at : at + len(got)], f"wrong bytes at {at}"
+            if len(got) < min(BLOCK, len(data) - at):
+                failed.append(at + len(got) // BLOCK * BLOCK)
+    finally:
+        os.close(fd)
+    return failed
+
+
+@pytest.fixture
+def filled(cairn, rng):
+    """A store with three files on NVMe, not mounted."""
+    cairn.mount()
+    files = {name: rig.seeded_bytes(rng.random(), size * rig.MIB) for name, size in (("a", 6), ("victim", 10), ("z", 3))}
+    for name, data in files.items():
+        rig.write_file(os.path.join(cairn.mnt, name), data)
+    cairn.umount()
+    cairn.drop_stage()
+    return cairn, files
+
+
+@pytest.mark.needs_mount
+@pytest.mark.parametrize("where", [0, 5_500_000, 10 * rig.MIB - 100], ids=["first", "middle", "last"])
+def test_flipped_byte(filled, where):
+    """P8: EIO for the chunk that was hit, everything else exact; fsck and status name the file."""
+    cairn, files = filled
+    path, at = find_in_packs(cairn.store, files["victim"][where : where + 64])
+    flip(path, at)
+    done = cairn.fsck()
+    assert done.returncode == 4 and "victim" in done.stdout + done.stderr, done
+    cairn.mount()
+    for name, data in files.items():
+        failed = read_blocks(os.path.join(cairn.mnt, name), data)
+        if name != "victim":
+            assert failed == []
+            continue
+        assert where // BLOCK * BLOCK in failed
+        assert max(failed) - min(failed) < CHUNK, f"EIO for more than one chunk: {failed}"
+    assert "victim" in str(cairn.status()["damage"])
+    assert cairn.cairn("status", cairn.mnt).returncode == 0
+
+
+@pytest.mark.needs_mount
+def test_damaged_file_can_be_replaced(filled):
+    """P8, P9: writing the same data again heals: the damaged chunk is not trusted as a duplicate."""
+    cairn, files = filled
+    path, at = find_in_packs(cairn.store, files["victim"][:64])
+    flip(path, at)
+    cairn.mount()
+    victim = os.path.join(cairn.mnt, "victim")
+    assert read_blocks(victim, files["victim"]) != []
+    os.unlink(victim)
+    rig.write_file(victim, files["victim"])
+    cairn.wait()
+    cairn.kill9()
+    cairn.drop_stage()
+    cairn.mount()
+    assert read_blocks(victim, files["victim"]) == []
+
+
+@pytest.mark.needs_mount
+@pytest.mark.timeout(240)
+def test_any_flipped_byte_gives_exact_bytes_or_an_error(filled, rng, full):
+    """P8, P12: a byte anywhere in packs or journal: the mount says no, or every read is exact or EIO."""
+    cairn, files = filled
+    stored = [os.path.join(top, name) for part in ("packs", "journal") for top, _, names in os.walk(f"{cairn.store}/{part}") for name in names]
+    for _ in range(40 if full else 6):
+        path = rng.choice([name for name in stored if os.path.getsize(name)])
+        offset = rng.randrange(os.path.getsize(path))
+        flip(path, offset)
+        cairn.delete_view()
+        print(f"flipped {os.path.relpath(path, cairn.store)} at {offset}")
+        try:
+            cairn.mount(timeout=60)
+            for name in os.listdir(cairn.mnt):
+                read_blocks(os.path.join(cairn.mnt, name), files[name])
+        except rig.MountError as error:
+            print(f"refused: {str(error)[-300:]}")
+        cairn.kill9()
+        rig.file_systems_unmount(cairn.mnt)
+        cairn.drop_stage()
+        flip(path, offset)
+    cairn.delete_view()
+    cairn.mount()
+    assert all(read_blocks(os.path.join(cairn.mnt, name), data) == [] for name, data in files.items())

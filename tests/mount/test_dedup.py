@@ -1,0 +1,109 @@
+"""Data reduction that is there from the start: the same tensors are stored once."""
+import os
+
+import pytest
+
+import rig
+
+torch = pytest.importorskip("torch")
+
+
+def tensors(seed, count, elements):
+    generator = torch.Generator().manual_seed(seed)
+    return {f"layer{number}": torch.randn(elements, generator=generator) for number in range(count)}
+
+
+def tensor_bytes(state):
+    return sum(tensor.numel() * tensor.element_size() for tensor in state.values())
+
+
+class Stored:
+    """What the store grew by, when everything has been written back."""
+
+    def __init__(self, cairn):
+        self.cairn = cairn
+        self.last = self.now()
+
+    def now(self):
+        self.cairn.wait()
+        nvme = self.cairn.status()["nvme"]
+        return {key: nvme[key] for key in ("stored_bytes", "pack_bytes", "chunks")}
+
+    def grown(self):
+        before, self.last = self.last, self.now()
+        return {key: self.last[key] - before[key] for key in before}
+
+
+def new_share(growth, total):
+    return max(growth["stored_bytes"], growth["pack_bytes"]) / total
+
+
+@pytest.mark.needs_mount
+@pytest.mark.timeout(240)
+def test_same_tensors_again(cairn, report):
+    """A second torch.save with another header length stores <= 1 % new bytes, through DCP <= 2 %, half frozen <= 52 %."""
+    from torch.distributed import checkpoint
+
+    cairn.mount(stage="512M", nvme="4G")
+    state = tensors(1, 16, 2 * rig.MIB)
+    total = tensor_bytes(state)
+    stored, shares = Stored(cairn), {}
+    torch.save(state, cairn.mnt + "/first.pt")
+    shares["first"] = new_share(stored.grown(), total)
+    torch.save({"note": "x" * 777, "step": 2, "model": state}, cairn.mnt + "/second.pt")
+    shares["second"] = new_share(stored.grown(), total)
+    checkpoint.save(state, checkpoint_id=cairn.mnt + "/dcp", no_dist=True)
+    shares["dcp"] = new_share(stored.grown(), total)
+    changed = tensors(2, 8, 2 * rig.MIB)
+    torch.save({**state, **changed}, cairn.mnt + "/third.pt")
+    shares["half frozen"] = new_share(stored.grown(), total)
+    report("dedup", shares)
+    assert shares["first"] <= 1.02
+    assert shares["second"] <= 0.01
+    assert shares["dcp"] <= 0.02
+    assert shares["half frozen"] <= 0.52
+    loaded = torch.load(cairn.mnt + "/third.pt")
+    assert all(torch.equal(loaded[name], tensor) for name, tensor in {**state, **changed}.items())
+
+
+@pytest.mark.needs_mount
+@pytest.mark.parametrize("kind", ["torch", "safetensors"])
+def test_chunk_records(cairn, report, kind):
+    """P11: at most 1,100 chunk records for each GB of tensors of 32 MiB."""
+    cairn.mount(stage="512M", nvme="4G")
+    state = tensors(3, 12, 8 * rig.MIB)
+    stored = Stored(cairn)
+    if kind == "torch":
+        torch.save(state, cairn.mnt + "/model")
+    else:
+        from safetensors.torch import save_file
+
+        save_file(state, cairn.mnt + "/model")
+    rate = stored.grown()["chunks"] / (tensor_bytes(state) / rig.GIB)
+    report(f"chunks-{kind}", {"records per GiB": rate})
+    assert rate <= 1100
+
+
+@pytest.mark.needs_mount
+def test_copy_costs_nothing(cairn):
+    """A copy of a checkpoint, by read and write, stores next to nothing."""
+    cairn.mount()
+    data = rig.seeded_bytes(4, 24 * rig.MIB)
+    stored = Stored(cairn)
+    rig.write_file(cairn.mnt + "/one", data)
+    first = stored.grown()["stored_bytes"]
+    rig.write_file(cairn.mnt + "/two", data)
+    assert stored.grown()["stored_bytes"] <= 0.01 * first
+    assert int(os.getxattr(cairn.mnt + "/one", "user.cairn.stored_bytes")) > 0
+
+
+@pytest.mark.needs_mount
+def test_text_is_compressed(cairn):
+    """lz4 where a sample says that it pays."""
+    cairn.mount()
+    text = b"".join(b"step %d loss %f\n" % (number, number / 7) for number in range(400_000))
+    stored = Stored(cairn)
+    rig.write_file(cairn.mnt + "/log", text)
+    assert stored.grown()["stored_bytes"] < 0.7 * len(text)
+    cairn.remount()
+    assert rig.read_file(cairn.mnt + "/log") == text

@@ -1,0 +1,150 @@
+"""P1, P9: a full store: ENOSPC to the writer, nothing acknowledged lost, rm makes room without a remount."""
+import errno
+import os
+
+import pytest
+
+import rig
+
+SIZE = 8 * rig.MIB
+
+
+class Filler:
+    """Writes files until the store is full; knows which were closed without an error."""
+
+    def __init__(self, mnt, rng):
+        self.mnt, self.rng = mnt, rng
+        self.kept, self.number = {}, 0
+
+    def write_one(self):
+        """True if the file was taken; a file that met ENOSPC is removed, as a trainer would."""
+        self.number += 1
+        path = os.path.join(self.mnt, f"file-{self.number}")
+        seed = self.rng.random()
+        try:
+            rig.write_file(path, rig.seeded_bytes(seed, SIZE))
+        except OSError as error:
+            assert error.errno == errno.ENOSPC, error
+            if os.path.exists(path):
+                os.unlink(path)
+            return False
+        self.kept[path] = seed
+        return True
+
+    def fill(self, most):
+        """Write until ENOSPC; returns the bytes that were taken."""
+        for _ in range(most // SIZE):
+            if not self.write_one():
+                return len(self.kept) * SIZE
+        raise AssertionError(f"{most} bytes went in: the store has no end")
+
+    def remove_half(self):
+        for path in list(self.kept)[::2]:
+            os.unlink(path)
+            del self.kept[path]
+
+    def check(self):
+        for path, seed in self.kept.items():
+            assert rig.read_file(path) == rig.seeded_bytes(seed, SIZE), path
+
+
+def campaign(cairn, filler, room):
+    """Fill, empty by half, fill again, crash, remount: always exact."""
+    taken = filler.fill(2 * room)
+    assert taken >= room // 2, f"ENOSPC after only {taken} bytes of {room}"
+    filler.check()
+    assert len(os.listdir(cairn.mnt)) >= len(filler.kept)
+    filler.remove_half()
+    rig.poll(filler.write_one, 60, "room after rm, without a remount")
+    filler.fill(2 * room)
+    filler.check()
+    cairn.kill9()
+    cairn.mount()
+    filler.check()
+    for path in list(filler.kept):
+        os.unlink(path)
+    filler.kept.clear()
+    rig.poll(filler.write_one, 60, "room after rm")
+    cairn.remount()
+    filler.check()
+    cairn.umount()
+    assert cairn.fsck().returncode == 0
+
+
+@pytest.mark.needs_mount
+@pytest.mark.timeout(300)
+def test_cap(cairn, rng):
+    """P9: nvme=256M."""
+    cairn.mount(nvme="256M", stage="64M")
+    filler = Filler(cairn.mnt, rng)
+    campaign(cairn, filler, 256 * rig.MIB)
+
+
+@pytest.mark.needs_mount
+def test_cap_is_kept(cairn, rng):
+    """P9: the store's folder is never larger than the cap, on the disk."""
+    cairn.mount(nvme="256M", stage="64M")
+    filler = Filler(cairn.mnt, rng)
+    filler.fill(512 * rig.MIB)
+    assert disk_usage(cairn.store) <= 256 * rig.MIB * 1.02
+    assert cairn.status()["nvme"]["used_bytes"] <= 256 * rig.MIB
+    info = os.statvfs(cairn.mnt)
+    assert info.f_bavail * info.f_frsize < 4 * SIZE
+
+
+def disk_usage(folder):
+    paths = (os.path.join(top, name) for top, _, names in os.walk(folder) for name in names)
+    return sum(os.lstat(path).st_blocks * 512 for path in paths if os.path.exists(path))
+
+
+@pytest.fixture
+def small_disk(request, folder):
+    if os.geteuid() != 0 or not os.path.exists("/dev/loop-control"):
+        pytest.skip("skipped: needs root and loop devices")
+    loop = rig.LoopImage(os.path.join(folder, "disk.img"), os.path.join(folder, "disk"), 320 * rig.MIB)
+    request.addfinalizer(loop.close)
+    return loop.mountpoint
+
+
+@pytest.mark.timeout(300)
+def test_disk_runs_full(request, small_disk, mount_factory, folder, rng, plain):
+    """P9: the disk below is smaller than the cap."""
+    os.makedirs(os.path.join(folder, "top"))
+    cairn = mount_factory(os.path.join(folder, "top"), nvme="4G", stage="64M")
+    request.addfinalizer(cairn.close)
+    cairn.store = os.path.join(small_disk, "store")
+    if plain:
+        cairn.mnt = os.path.join(small_disk, "mnt")
+    cairn.mount()
+    campaign(cairn, Filler(cairn.mnt, rng), 300 * rig.MIB)
+
+
+@pytest.mark.needs_mount
+@pytest.mark.timeout(240)
+def test_disk_filled_by_others(request, small_disk, mount_factory, folder, rng):
+    """P9: somebody else fills the disk: what was acknowledged is written back all the same."""
+    os.makedirs(os.path.join(folder, "top"))
+    cairn = mount_factory(os.path.join(folder, "top"), nvme="4G", stage="64M")
+    request.addfinalizer(cairn.close)
+    cairn.store = os.path.join(small_disk, "store")
+    cairn.mount()
+    filler = Filler(cairn.mnt, rng)
+    for _ in range(3):
+        assert filler.write_one()
+    with open(os.path.join(small_disk, "others"), "wb", buffering=0) as file:
+        try:
+            while file.write(bytes(rig.MIB)):
+                pass
+        except OSError as error:
+            assert error.errno == errno.ENOSPC
+    taken = 0
+    while taken < 20 and filler.write_one():
+        taken += 1
+    cairn.wait()
+    cairn.kill9()
+    cairn.drop_stage()
+    cairn.mount()
+    filler.check()
+    os.unlink(os.path.join(small_disk, "others"))
+    rig.poll(filler.write_one, 60, "room when the others are gone")
+    filler.check()

@@ -1,0 +1,90 @@
+"""P1: a writer that waits for room can be killed, and no other signal makes its write fail."""
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import rig
+
+pytestmark = pytest.mark.needs_mount
+
+WRITER = """
+import os, signal, sys
+count = 0
+def handler(*_):
+    global count
+    count += 1
+signal.signal(signal.SIGUSR1, handler)
+fd = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT, 0o644)
+block = os.urandom(1 << 20)
+for number in range(int(sys.argv[2])):
+    left = memoryview(block)
+    while left:
+        left = left[os.write(fd, left):]
+    print(number, flush=True)
+os.close(fd)
+print("done", count, flush=True)
+"""
+
+
+@pytest.fixture
+def blocked(cairn):
+    """A mount whose stage is full, and a writer that waits for room in it."""
+    cairn.mount(stage="64M", writeback_limit="1M")
+    path = os.path.join(cairn.mnt, "file")
+    process = subprocess.Popen([sys.executable, "-c", WRITER, path, "72"], stdout=subprocess.PIPE, text=True)
+    try:
+        rig.poll(lambda: cairn.status()["stage"]["waiting_writers"] > 0, 60, "a waiting writer")
+        yield cairn, process
+    finally:
+        process.kill()
+        process.wait(30)
+        process.stdout.close()
+
+
+def test_waiting_writer_is_killable(blocked):
+    """P1: SIGKILL ends a waiting writer in less than 2 s; the mount goes on."""
+    cairn, process = blocked
+    begin = rig.time.monotonic()
+    process.kill()
+    process.wait(30)
+    assert rig.time.monotonic() - begin < 2
+    rig.poll(lambda: cairn.status()["stage"]["waiting_writers"] == 0, 5, "no waiting writer")
+    assert os.listdir(cairn.mnt) == ["file"]
+    assert len(rig.read_file(os.path.join(cairn.mnt, "file"))) % 4096 == 0
+
+
+def test_signal_handler_does_not_break_write(blocked):
+    """P1: a handled signal does not make write() fail or short of bytes."""
+    cairn, process = blocked
+    for _ in range(20):
+        process.send_signal(signal.SIGUSR1)
+        rig.time.sleep(0.05)
+    lines = process.stdout.read().split("\n")
+    assert process.wait(60) == 0 and lines[-2].startswith("done ") and int(lines[-2].split()[1]) > 0
+    assert os.path.getsize(os.path.join(cairn.mnt, "file")) == 72 * rig.MIB
+
+
+def test_fsync_lifts_the_limit(cairn):
+    """P3: while an fsync waits, the writeback limit is lifted."""
+    cairn.mount(writeback_limit="64K")
+    fd = os.open(cairn.mnt + "/file", os.O_WRONLY | os.O_CREAT)
+    rig.write_all(fd, rig.seeded_bytes(1, 32 * rig.MIB))
+    begin = rig.time.monotonic()
+    os.fsync(fd)
+    os.close(fd)
+    assert rig.time.monotonic() - begin < 20
+
+
+def test_reader_and_names_go_on_while_a_writer_waits(blocked):
+    """P1: others are served while a writer waits for room."""
+    cairn, _ = blocked
+    for number in range(20):
+        begin = rig.time.monotonic()
+        os.listdir(cairn.mnt)
+        with open(os.path.join(cairn.mnt, "file"), "rb") as file:
+            file.read(4096)
+        os.mkdir(f"{cairn.mnt}/folder-{number}")
+        assert rig.time.monotonic() - begin < 1

@@ -1,0 +1,113 @@
+"""user.cairn.level, .stored_bytes, .hash and `cairn wait`: is it safe yet?"""
+import os
+
+import pytest
+
+import rig
+
+pytestmark = pytest.mark.needs_mount
+
+
+def level(path):
+    return os.getxattr(path, "user.cairn.level").decode()
+
+
+def test_level_follows_writeback(cairn):
+    """P4: stage until the horizon includes the last operation on the path, then nvme; again after a change."""
+    cairn.mount(writeback_delay="3s")
+    path = os.path.join(cairn.mnt, "file")
+    rig.write_file(path, rig.seeded_bytes(1, 3 * rig.MIB))
+    assert level(path) == "stage"
+    cairn.wait(path)
+    assert level(path) == "nvme"
+    with open(path, "ab") as file:
+        file.write(b"more")
+    assert level(path) == "stage"
+    cairn.wait(path)
+    os.chmod(path, 0o600)
+    assert level(path) == "stage"
+    cairn.wait(path)
+    assert level(path) == "nvme"
+
+
+def test_level_of_a_folder_means_all_below(cairn):
+    """P4: a folder is on NVMe when everything below it is."""
+    cairn.mount(writeback_delay="3s")
+    os.makedirs(cairn.mnt + "/a/b/c")
+    rig.write_file(cairn.mnt + "/a/b/c/deep", b"deep")
+    assert level(cairn.mnt + "/a") == "stage"
+    cairn.wait(cairn.mnt + "/a")
+    assert level(cairn.mnt + "/a") == "nvme" == level(cairn.mnt + "/a/b/c/deep")
+    rig.write_file(cairn.mnt + "/a/b/c/deeper", b"x")
+    assert level(cairn.mnt + "/a") == "stage"
+
+
+def test_open_draft_is_in_the_stage(cairn):
+    """P4: what is not sealed is not on NVMe."""
+    cairn.mount()
+    with open(cairn.mnt + "/file", "wb") as file:
+        file.write(b"x" * 100_000)
+        file.flush()
+        assert level(cairn.mnt + "/file") == "stage"
+        os.fsync(file.fileno())
+        assert level(cairn.mnt + "/file") == "nvme"
+
+
+def test_wait_times_out(cairn):
+    """`cairn wait` ends with 3 when the time is over."""
+    cairn.mount(writeback_delay="60s", writeback_limit="64K")
+    rig.write_file(cairn.mnt + "/file", rig.seeded_bytes(1, 32 * rig.MIB))
+    done = cairn.cairn("wait", cairn.mnt + "/file", "--level", "nvme", "--timeout", "1s")
+    assert done.returncode == 3 and len(done.stderr.strip().splitlines()) == 1, done
+
+
+def test_wait_errors(cairn):
+    """A path that is not there, one that is on no mount, a level that does not exist."""
+    cairn.mount()
+    for args in (
+        (cairn.mnt + "/none", "--level", "nvme"),
+        ("/", "--level", "nvme"),
+        (cairn.mnt, "--level", "moon"),
+    ):
+        done = cairn.cairn("wait", *args)
+        assert done.returncode in (1, 2) and len(done.stderr.strip().splitlines()) == 1, (args, done)
+
+
+def test_never_listed(cairn):
+    """Virtual attributes are not listed, so that no tool copies them."""
+    cairn.mount()
+    rig.write_file(cairn.mnt + "/file", b"x")
+    os.setxattr(cairn.mnt + "/file", "user.mine", b"1")
+    cairn.wait()
+    assert os.listxattr(cairn.mnt + "/file") == ["user.mine"]
+    assert os.listxattr(cairn.mnt) == []
+    for name in ("level", "stored_bytes", "hash"):
+        assert os.getxattr(cairn.mnt + "/file", "user.cairn." + name)
+    with pytest.raises(OSError):
+        os.setxattr(cairn.mnt + "/file", "user.cairn.level", b"nvme")
+
+
+def test_hash_tells_equal_content(cairn):
+    """The hash is the same for the same content written alike, and changes with it."""
+    cairn.mount()
+    data = rig.seeded_bytes(1, 3_000_000)
+    rig.write_file(cairn.mnt + "/a", data)
+    rig.write_file(cairn.mnt + "/b", data)
+    rig.write_file(cairn.mnt + "/c", data[:-1] + b"?")
+    cairn.wait()
+    a, b, c = (os.getxattr(f"{cairn.mnt}/{name}", "user.cairn.hash") for name in "abc")
+    assert a == b != c
+
+
+def test_status_while_mounted_and_not(cairn):
+    """`cairn status` by mountpoint and by store; JSON and text."""
+    cairn.mount()
+    for where in (cairn.mnt, cairn.store):
+        assert cairn.cairn("status", where).returncode == 0
+        assert cairn.cairn("status", where, "--json").stdout.startswith("{")
+    status = cairn.status()
+    assert {"total_bytes", "dirty_bytes", "clean_bytes", "draft_bytes", "waiting_writers"} <= status["stage"].keys()
+    assert {"used_bytes", "stored_bytes", "pack_bytes", "chunks", "files", "horizon_seq", "newest_seq", "behind_bytes",
+            "written_bytes_total", "dedup_bytes_total"} <= status["nvme"].keys()
+    assert status["memory"]["bound_bytes"] >= status["memory"]["resident_bytes"] > 0
+    assert status["damage"] == []

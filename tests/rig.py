@@ -1,0 +1,313 @@
+"""What the tests share: a private store with its mount (Mount), the same over a plain folder (Plain)."""
+import contextlib
+import errno
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+DEAD_MOUNT = (errno.ENOTCONN, errno.ECONNABORTED, errno.ENODEV, errno.ESTALE, errno.EIO, errno.ENOENT)
+
+
+class MountError(Exception):
+    pass
+
+
+def poll(condition, timeout=30.0, what="condition", step=0.02):
+    """Wait until condition() is true and return its value."""
+    end = time.monotonic() + timeout
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > end:
+            raise TimeoutError(f"waited {timeout} s for {what}")
+        time.sleep(step)
+
+
+def find_binary(build):
+    for name in ("cairn", "src/cairn", "src/cli/cairn", "src/daemon/cairn"):
+        path = os.path.join(build, name)
+        if os.access(path, os.X_OK) and os.path.isfile(path):
+            return os.path.abspath(path)
+    return None
+
+
+def seeded_bytes(seed, size):
+    return random.Random(seed).randbytes(size)
+
+
+def write_file(path, data, flags=os.O_WRONLY | os.O_CREAT | os.O_TRUNC):
+    fd = os.open(path, flags, 0o644)
+    try:
+        write_all(fd, data)
+    finally:
+        os.close(fd)
+
+
+def write_all(fd, data):
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def read_file(path):
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def mounted_at(path):
+    path = os.path.realpath(path)
+    with open("/proc/self/mountinfo") as file:
+        return any(line.split()[4] == path for line in file)
+
+
+def file_systems_unmount(path):
+    """Take down every mount stacked at path, lazily if it is busy."""
+    path = os.path.realpath(path)
+    for _ in range(8):
+        if not mounted_at(path):
+            return
+        if subprocess.run(["umount", path], capture_output=True).returncode:
+            subprocess.run(["umount", "-l", path], capture_output=True)
+
+
+class Plain:
+    """A plain folder with the interface of Mount: scripts are tried on it before they are trusted."""
+
+    plain = True
+
+    def __init__(self, root, binary=None, **options):
+        self.root, self.options = root, options
+        self.mnt = os.path.join(root, "mnt")
+        self.store = os.path.join(root, "store")
+        self.stage_dir = os.path.join(root, "stage")
+        self.proc = None
+        for path in (self.store, self.stage_dir):
+            os.makedirs(path, exist_ok=True)
+
+    def mount(self, **options):
+        os.makedirs(self.mnt, exist_ok=True)
+        return self
+
+    def umount(self):
+        os.sync()
+
+    def start(self, **options):
+        return self.mount(**options)
+
+    def nothing(self, *args, **kwargs):
+        return None
+
+    kill9 = drop_stage = delete_view = wait = close = reap = nothing
+
+    def remount(self, **options):
+        return self.mount(**options)
+
+    def fsck(self):
+        return subprocess.CompletedProcess(["fsck"], 0, "", "")
+
+    def status(self):
+        return {}
+
+    def log(self):
+        return ""
+
+    def pids(self):
+        return []
+
+
+class Mount(Plain):
+    """One private store, mountpoint and stage folder; every process that it starts, it ends by its id."""
+
+    plain = False
+
+    def __init__(self, root, binary, store=None, **options):
+        super().__init__(root)
+        self.binary = binary
+        if store:
+            self.store = store
+        self.stage_dir = tempfile.mkdtemp(prefix="cairn-test-", dir="/dev/shm")
+        self.options = {"stage": "256M", "nvme": "4G", **options}
+        self.log_path = os.path.join(root, "daemon.log")
+        os.makedirs(self.mnt, exist_ok=True)
+
+    def option_string(self, options):
+        merged = {**self.options, "stage_dir": self.stage_dir, **options}
+        return ",".join(f"{key}={value}" for key, value in merged.items() if value is not None)
+
+    def start(self, **options):
+        """Start the daemon and return at once: it may still recover."""
+        assert self.proc is None, "already mounted"
+        command = [self.binary, "mount", self.store, self.mnt, "-f", "-o", self.option_string(options)]
+        with open(self.log_path, "ab") as log:
+            log.write(f"\n$ {' '.join(command)}\n".encode())
+            log.flush()
+            self.proc = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        return self
+
+    def mount(self, timeout=60.0, **options):
+        self.start(**options)
+        poll(self.usable, timeout, f"the mount at {self.mnt}")
+        return self
+
+    def usable(self):
+        if self.proc.poll() is not None:
+            code, self.proc = self.proc.returncode, None
+            raise MountError(f"cairn mount ended with {code}:\n{self.log()[-3000:]}")
+        return self.answers()
+
+    def answers(self):
+        """Is there a mount that answers?"""
+        try:
+            os.statvfs(self.mnt)
+            return os.stat(self.mnt).st_dev != os.stat(self.root).st_dev
+        except OSError as error:
+            if error.errno in DEAD_MOUNT:
+                return False
+            raise
+
+    def kill9(self):
+        """The daemon dies at once; the stage stays. The mount is dead when this returns."""
+        if self.proc:
+            self.proc.kill()
+            self.reap()
+            poll(lambda: not self.answers(), 10, "the end of the dead daemon's mount")
+
+    def reap(self, timeout=60.0):
+        """Wait for the daemon's end and return its exit code."""
+        proc, self.proc = self.proc, None
+        return proc.wait(timeout) if proc else None
+
+    def cairn(self, *args, timeout=120.0):
+        return subprocess.run(
+            [self.binary, *args], capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL
+        )
+
+    def umount(self):
+        """Drain to NVMe and end; the daemon must end well."""
+        done = self.cairn("umount", self.mnt)
+        assert done.returncode == 0, f"cairn umount: {done.returncode} {done.stderr}"
+        code = self.reap()
+        assert code == 0, f"the daemon ended with {code}:\n{self.log()[-3000:]}"
+        assert not mounted_at(self.mnt)
+
+    def remount(self, **options):
+        self.umount()
+        return self.mount(**options)
+
+    def status(self):
+        done = self.cairn("status", self.mnt, "--json")
+        assert done.returncode == 0, f"cairn status: {done.returncode} {done.stderr}"
+        return json.loads(done.stdout)
+
+    def wait(self, path=None, level="nvme", timeout="60s"):
+        done = self.cairn("wait", path or self.mnt, "--level", level, "--timeout", timeout)
+        assert done.returncode == 0, f"cairn wait: {done.returncode} {done.stderr}"
+
+    def fsck(self):
+        return self.cairn("fsck", self.store, timeout=300)
+
+    def drop_stage(self):
+        """What power loss does to DRAM: only while no daemon runs."""
+        assert self.proc is None
+        for name in os.listdir(self.stage_dir):
+            path = os.path.join(self.stage_dir, name)
+            shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
+
+    def delete_view(self):
+        assert self.proc is None
+        shutil.rmtree(os.path.join(self.store, "view"), ignore_errors=True)
+
+    def log(self):
+        try:
+            with open(self.log_path, errors="replace") as file:
+                return file.read()
+        except FileNotFoundError:
+            return ""
+
+    def pids(self):
+        return [self.proc.pid] if self.proc else []
+
+    def close(self):
+        """Leave nothing behind: no process, no mount, no stage."""
+        self.kill9()
+        file_systems_unmount(self.mnt)
+        shutil.rmtree(self.stage_dir, ignore_errors=True)
+
+
+class LoopImage:
+    """A sparse image with a filesystem on it, mounted through a loop device; needs root."""
+
+    def __init__(self, image, mountpoint, size=None, kind="ext4", options=(), extra=""):
+        self.image, self.mountpoint = image, mountpoint
+        os.makedirs(mountpoint, exist_ok=True)
+        if size:
+            with open(image, "wb") as file:
+                file.truncate(size)
+            run("mkfs." + kind, "-q", *options, image)
+        run("mount", "-o", "loop" + ("," + extra if extra else ""), image, mountpoint)
+
+    def close(self):
+        file_systems_unmount(self.mountpoint)
+
+
+def run(*command):
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)}: {done.returncode} {done.stderr}")
+    return done.stdout
+
+
+def rss_bytes(pid):
+    """Resident memory of a process: anonymous and shared."""
+    total = 0
+    with open(f"/proc/{pid}/status") as file:
+        for line in file:
+            if line.startswith(("RssAnon:", "RssShmem:")):
+                total += int(line.split()[1]) * KIB
+    return total
+
+
+@contextlib.contextmanager
+def child(function, *args):
+    """Run function(*args) in a forked process; its exit code tells. Yields the pid."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            code = function(*args) or 0
+        finally:
+            os._exit(code)
+    try:
+        yield pid
+    finally:
+        with contextlib.suppress(ProcessLookupError, ChildProcessError):
+            if os.waitpid(pid, os.WNOHANG)[0] == 0:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+
+
+def in_child(function, *args):
+    """Run function in a forked process and return what it returned (JSON)."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            os.close(reader)
+            write_all(writer, json.dumps(function(*args)).encode())
+            code = 0
+        finally:
+            os._exit(code)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as file:
+        raw = file.read()
+    status = os.waitpid(pid, 0)[1]
+    assert status == 0, f"the helper process failed: {status}"
+    return json.loads(raw)

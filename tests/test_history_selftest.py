@@ -1,0 +1,307 @@
+"""The history checker can fail: planted violations of P2 and P4 on a plain folder are all found."""
+import os
+import shutil
+
+import pytest
+
+import history
+from history import Model, Recorder, Violation, check_cut, check_live
+
+
+def small_history(root, log):
+    """A checkpoint, its marker, an fsync, the next checkpoint, its marker, an open file."""
+    os.mkdir(root)
+    rec = Recorder(root, log)
+    for step in (1, 2):
+        rec.mkdir(f"step{step}.tmp")
+        shard = rec.open(f"step{step}.tmp/shard", history.WRITE_NEW)
+        rec.write(shard, 70000, 10 * step)
+        rec.write(shard, 9000, 10 * step + 1)
+        rec.close(shard)
+        rec.rename(f"step{step}.tmp", f"step{step}")
+        latest = rec.open("latest", history.WRITE_NEW)
+        rec.write(latest, 16, step)
+        if step == 1:
+            rec.fsync(latest)
+        rec.close(latest)
+    rec.link("step2/shard", "best")
+    model = rec.open("model.tmp", history.READ_WRITE_NEW)
+    rec.ftruncate(model, 50000)
+    rec.write(model, 40000, 77, 10000)
+    rec.rename("model.tmp", "model")
+    rec.write(model, 100, 78, 0)
+    rec.symlink("step2", "last")
+    return rec
+
+
+@pytest.fixture
+def recorded(folder):
+    root, log = os.path.join(folder, "live"), os.path.join(folder, "log")
+    small_history(root, log)
+    return root, log, os.path.join(folder, "cut")
+
+
+def materialise(model, root):
+    """Write the sealed state of a model to a folder."""
+    shutil.rmtree(root, ignore_errors=True)
+    os.mkdir(root)
+    paths = {}
+    for name in sorted(model.names):
+        entry, path = model.names[name], os.path.join(root, name)
+        if entry[0] == "d":
+            os.mkdir(path)
+        elif entry[0] == "l":
+            os.symlink(entry[1], path)
+        elif id(entry[1]) in paths:
+            os.link(paths[id(entry[1])], path)
+        elif entry[1].sealed is not None:
+            paths[id(entry[1])] = path
+            with open(path, "wb") as file:
+                file.write(history.bytes_of(entry[1].sealed))
+
+
+def cut_after(log, count, root, skip=()):
+    """The folder that a cut after `count` operations leaves, some of them left out."""
+    model = Model()
+    for number, op in enumerate(history.History(log).ops[:count]):
+        if number not in skip:
+            model.apply(op)
+    materialise(model, root)
+
+
+def position(log, name, nth=0, **args):
+    ops = history.History(log).ops
+    hits = [at for at, op in enumerate(ops) if op.name == name and all(op.args.get(k) == v for k, v in args.items())]
+    return hits[nth]
+
+
+def test_live_accepts_what_was_done(recorded):
+    root, log, _ = recorded
+    assert check_live(root, log) > 20
+
+
+@pytest.mark.parametrize("name", ["step2/shard", "latest", "model"])
+def test_live_finds_a_lost_file(recorded, name):
+    root, log, _ = recorded
+    os.unlink(os.path.join(root, name))
+    with pytest.raises(Violation, match="lost"):
+        check_live(root, log)
+
+
+def test_live_finds_zeros(recorded):
+    root, log, _ = recorded
+    with open(os.path.join(root, "step2/shard"), "r+b") as file:
+        file.write(bytes(79000))
+    with pytest.raises(Violation, match="all zeros"):
+        check_live(root, log)
+
+
+def test_live_finds_one_wrong_byte(recorded):
+    root, log, _ = recorded
+    with open(os.path.join(root, "model"), "r+b") as file:
+        file.seek(33333)
+        byte = file.read(1)
+        file.seek(33333)
+        file.write(bytes([byte[0] ^ 1]))
+    with pytest.raises(Violation, match="wrong content"):
+        check_live(root, log)
+
+
+def test_live_finds_a_short_file(recorded):
+    root, log, _ = recorded
+    os.truncate(os.path.join(root, "model"), 49999)
+    with pytest.raises(Violation, match="wrong content"):
+        check_live(root, log)
+
+
+def test_live_finds_a_name_that_should_not_be(recorded):
+    root, log, _ = recorded
+    os.mkdir(os.path.join(root, "step1.tmp"))
+    with pytest.raises(Violation, match="should not be"):
+        check_live(root, log)
+
+
+def test_live_finds_a_broken_link(recorded):
+    root, log, _ = recorded
+    shutil.copy(os.path.join(root, "best"), os.path.join(root, "copy"))
+    os.replace(os.path.join(root, "copy"), os.path.join(root, "best"))
+    with pytest.raises(Violation, match="hard links"):
+        check_live(root, log)
+
+
+def in_flight(log, op, **args):
+    """Add the call of an operation that never returned."""
+    line = {"k": "B", "n": "9.1", "op": op, "t": 1e9, **args}
+    with open(log, "a") as file:
+        file.write(history.json.dumps(line) + "\n")
+
+
+def test_live_allows_an_operation_in_flight_or_not(recorded):
+    root, log, _ = recorded
+    in_flight(log, "rename", p="step1", q="old")
+    check_live(root, log)
+    os.rename(os.path.join(root, "step1"), os.path.join(root, "old"))
+    check_live(root, log)
+    os.rename(os.path.join(root, "old"), os.path.join(root, "older"))
+    with pytest.raises(Violation):
+        check_live(root, log)
+
+
+def test_live_allows_a_write_in_flight_in_part_and_in_order(recorded):
+    root, log, _ = recorded
+    handle = history.History(log).ops[position(log, "open", p="model.tmp")].args["h"]
+    in_flight(log, "write", h=handle, off=20000, size=50000, seed=5)
+    check_live(root, log)
+    data = history.data_of(5, 50000)
+    for count in (1, 4096, 30000, 31000, 50000):
+        with open(os.path.join(root, "model"), "r+b") as file:
+            file.seek(20000)
+            file.write(data[:count])
+        check_live(root, log)
+    with open(os.path.join(root, "model"), "r+b") as file:
+        file.seek(20000)
+        file.write(bytes(4096))
+    with pytest.raises(Violation):
+        check_live(root, log)
+
+
+def test_cut_accepts_every_prefix_after_the_last_fsync_and_none_before(recorded):
+    root, log, cut = recorded
+    total, sync = len(history.History(log).ops), position(log, "fsync")
+    mark = os.path.getsize(log)
+    accepted = []
+    for count in range(total + 1):
+        cut_after(log, count, cut)
+        try:
+            check_cut(cut, log, mark)
+            accepted.append(count)
+        except Violation:
+            pass
+    first = accepted[0]
+    assert first <= sync + 1 and accepted == list(range(first, total + 1))
+    # Nothing before the fsync is accepted: between the close before it and the fsync nothing was sealed.
+    cut_after(log, position(log, "rename", 0), cut)
+    with pytest.raises(Violation):
+        check_cut(cut, log, mark)
+
+
+def test_cut_forgets_fsyncs_that_had_not_returned(recorded):
+    root, log, cut = recorded
+    cut_after(log, 0, cut)
+    assert check_cut(cut, log, 0)[0] == 0
+
+
+def test_cut_finds_a_marker_without_its_data(recorded):
+    root, log, cut = recorded
+    cut_after(log, position(log, "link"), cut)
+    check_cut(cut, log, 0)
+    shutil.rmtree(os.path.join(cut, "step2"))
+    with pytest.raises(Violation):
+        check_cut(cut, log, 0)
+
+
+def test_cut_finds_swapped_order(recorded):
+    root, log, cut = recorded
+    skipped = position(log, "rename", 1)
+    count = position(log, "link")
+    cut_after(log, count, cut, skip=())
+    check_cut(cut, log, 0)
+    cut_after(log, count, cut, skip=(skipped,))
+    with pytest.raises(Violation):
+        check_cut(cut, log, 0)
+
+
+def test_cut_finds_a_half_file(recorded):
+    root, log, cut = recorded
+    cut_after(log, position(log, "link"), cut)
+    for size in (0, 4096, 70000, 78999):
+        os.truncate(os.path.join(cut, "step2/shard"), size)
+        with pytest.raises(Violation, match="wrong content"):
+            check_cut(cut, log, 0)
+
+
+def test_cut_finds_zeros(recorded):
+    root, log, cut = recorded
+    cut_after(log, position(log, "symlink"), cut)
+    check_cut(cut, log, 0)
+    with open(os.path.join(cut, "model"), "wb") as file:
+        file.truncate(50000)
+    with pytest.raises(Violation):
+        check_cut(cut, log, 0)
+
+
+def test_cut_finds_a_file_that_was_never_sealed(recorded):
+    root, log, cut = recorded
+    cut_after(log, position(log, "open", p="model.tmp") + 2, cut)
+    check_cut(cut, log, 0)
+    history_file = os.path.join(cut, "model.tmp")
+    with open(history_file, "wb") as file:
+        file.truncate(50000)
+    with pytest.raises(Violation):
+        check_cut(cut, log, 0)
+
+
+def test_cut_finds_what_was_called_after_it(recorded):
+    root, log, cut = recorded
+    ops = history.History(log).ops
+    at = position(log, "link")
+    cut_after(log, at + 1, cut)
+    check_cut(cut, log, 0, end_mark=ops[at].begin)
+    with pytest.raises(Violation):
+        check_cut(cut, log, 0, end_mark=ops[at - 1].begin)
+
+
+def test_cut_allows_a_seal_of_an_idle_draft(recorded):
+    root, log, cut = recorded
+    write = position(log, "write", h=history.History(log).ops[position(log, "open", p="model.tmp")].args["h"])
+    cut_after(log, write + 1, cut)
+    ops = history.History(log, idle=0).ops
+    model = Model()
+    for op in ops[: write + 1]:
+        model.apply(op)
+    model.names["model.tmp"][1].seal()
+    materialise(model, cut)
+    with pytest.raises(Violation):
+        check_cut(cut, log, 0)
+    check_cut(cut, log, 0, idle=0)
+
+
+def test_a_failed_operation_must_have_no_effect(folder):
+    root, log = os.path.join(folder, "live"), os.path.join(folder, "log")
+    rec = small_history(root, log)
+    with pytest.raises(history.Stop):
+        rec.rmdir("step1")
+    check_live(root, log)
+    shutil.rmtree(os.path.join(root, "step1"))
+    with pytest.raises(Violation):
+        check_live(root, log)
+
+
+def test_a_wrong_read_fails(folder):
+    root, log = os.path.join(folder, "live"), os.path.join(folder, "log")
+    rec = small_history(root, log)
+    handle = rec.open("x", history.READ_WRITE_NEW)
+    rec.write(handle, 5000, 1)
+    rec.read_back(handle)
+    check_live(root, log)
+    rec.live[handle] = ((2, 5000, 0, 5000),)
+    rec.read_back(handle)
+    with pytest.raises(Violation, match="reads were wrong"):
+        check_live(root, log)
+
+
+def test_real_writers_pass_and_a_swap_fails(folder, shm_folder, seed):
+    root, log = os.path.join(folder, "run"), os.path.join(shm_folder, "log")
+    writers = history.Writers(root, log, seed, seconds=20)
+    try:
+        history_is_long = lambda: writers.mark() > 300_000
+        from rig import poll
+
+        poll(history_is_long, 20, "the writers")
+    finally:
+        writers.kill()
+    check_live(root, log)
+    steps = sorted(name for name in os.listdir(root) if name.startswith("step-") and not name.endswith(".tmp"))
+    os.rename(os.path.join(root, steps[0]), os.path.join(root, "step-x"))
+    with pytest.raises(Violation):
+        check_live(root, log)

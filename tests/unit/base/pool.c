@@ -1,0 +1,110 @@
+#include "base/pool.h"
+
+#include <criterion/criterion.h>
+#include <stdatomic.h>
+
+#include "base/lock.h"
+
+struct gate {
+    struct cairn_mutex lock;
+    pthread_cond_t changed;
+    bool open;
+};
+
+static void gate_init(struct gate *g)
+{
+    mutex_init(&g->lock, LOCK_LEAF);
+    cond_init(&g->changed);
+    g->open = false;
+}
+
+static void wait_at_gate(void *arg)
+{
+    struct gate *g = arg;
+    LOCK_SCOPE(&g->lock);
+    while (!g->open)
+        (void)mutex_wait(&g->lock, &g->changed, -1);
+}
+
+static void open_gate(struct gate *g)
+{
+    LOCK_SCOPE(&g->lock);
+    g->open = true;
+    (void)pthread_cond_broadcast(&g->changed);
+}
+
+static void add_one(void *arg)
+{
+    atomic_fetch_add((atomic_int *)arg, 1);
+}
+
+Test(pool, runs_all_jobs)
+{
+    atomic_int done = 0, prepared = 0;
+    struct pool *pool;
+    cr_assert_eq(pool_new("test", 3, 4, add_one, &prepared, &pool), 0);
+    for (int i = 0; i < 1000; i++)
+        pool_submit(pool, add_one, &done);
+    pool_drain(pool);
+    cr_assert_eq(done, 1000);
+    for (int i = 0; i < 4; i++)
+        pool_submit(pool, add_one, &done);
+    pool_free(pool);
+    cr_assert_eq(done, 1004, "free waits for what is queued");
+    cr_assert_eq(prepared, 3);
+    pool_free(NULL);
+}
+
+static int order[100], order_len;
+
+static void note(void *arg)
+{
+    order[order_len++] = (int)(intptr_t)arg;
+}
+
+Test(pool, starts_in_order)
+{
+    struct pool *pool;
+    cr_assert_eq(pool_new("test", 1, 8, NULL, NULL, &pool), 0);
+    for (intptr_t i = 0; i < 100; i++)
+        pool_submit(pool, note, (void *)i);
+    pool_free(pool);
+    for (int i = 0; i < 100; i++)
+        cr_assert_eq(order[i], i);
+}
+
+Test(pool, try_submit_says_when_it_is_full)
+{
+    struct gate gate;
+    gate_init(&gate);
+    atomic_int done = 0;
+    struct pool *pool;
+    cr_assert_eq(pool_new("test", 1, 2, NULL, NULL, &pool), 0);
+    pool_submit(pool, wait_at_gate, &gate);
+    int taken = 0;
+    while (pool_try_submit(pool, add_one, &done))
+        taken++;
+    cr_assert(taken == 1 || taken == 2, "the first job may still be in the queue");
+    open_gate(&gate);
+    pool_drain(pool);
+    cr_assert_eq(done, taken);
+    cr_assert(pool_try_submit(pool, add_one, &done));
+    pool_free(pool);
+}
+
+static void *set_flag(void *arg)
+{
+    *(bool *)arg = true;
+    return arg;
+}
+
+Test(pool, threads)
+{
+    bool ran = false;
+    pthread_t thread;
+    void *result;
+    cr_assert_eq(thread_start(&thread, "test", set_flag, &ran), 0);
+    cr_assert_eq(pthread_join(thread, &result), 0);
+    cr_assert(ran);
+    cr_assert_eq(result, &ran);
+}

@@ -1,0 +1,58 @@
+#include <criterion/criterion.h>
+#include <signal.h>
+#include <stdio.h>
+
+#include "base/base.h"
+#include "base/crc.h"
+#include "base/io.h"
+#include "base/log.h"
+
+Test(base, numbers)
+{
+    cr_assert_eq(align_up(0, 4096), 0);
+    cr_assert_eq(align_up(1, 4096), 4096);
+    cr_assert_eq(align_up(4096, 4096), 4096);
+    cr_assert_eq(align_down(8191, 4096), 4096);
+    cr_assert_eq(min_u64(1, 2), 1);
+    cr_assert_eq(max_u64(1, 2), 2);
+}
+
+Test(base, check_ends_the_process, .signal = SIGABRT)
+{
+    check(1 + 1 == 3);
+}
+
+Test(base, crc_is_that_of_zlib)
+{
+    cr_assert_eq(crc32_of(0, "123456789", 9), 0xcbf43926);
+    cr_assert_eq(crc32_of(crc32_of(0, "1234", 4), "56789", 5), 0xcbf43926);
+}
+
+Test(base, log_lines_cannot_be_forged)
+{
+    int fds[2];
+    cr_assert_eq(pipe(fds), 0);
+    log_set_fd(fds[1]);
+    log_set_level(LOG_LEVEL_WARN);
+    log_info("not to be seen");
+    log_warn("name %s", "a\nb\033[2J");
+    char line[256] = {0};
+    ssize_t n = read(fds[0], line, sizeof line - 1);
+    cr_assert_gt(n, 0);
+    cr_assert_not_null(strstr(line, "cairn warning: name a?b?[2J\n"));
+    cr_assert_null(strstr(line, "seen"));
+}
+
+Test(base, long_log_lines_are_cut)
+{
+    int fds[2];
+    cr_assert_eq(pipe(fds), 0);
+    log_set_fd(fds[1]);
+    _cleanup_free_ char *text = xcalloc(1, 5000);
+    memset(text, 'x', 4999);
+    log_error("%s", text);
+    char line[8192];
+    ssize_t n = read(fds[0], line, sizeof line);
+    cr_assert(n > 1000 && n < 1200);
+    cr_assert_eq(line[n - 1], '\n');
+}

@@ -1,0 +1,194 @@
+/* The verbs as a user runs them, around a service that is faked (fake_service.c) on a real FUSE mount. */
+#include <criterion/criterion.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include "base/base.h"
+
+static char base[] = "/tmp/cairn-verbs-XXXXXX";
+static char output[16384]; /* of the last command, both streams */
+
+/* Runs a shell command in the test's folder, where $cairn is the program; returns its exit code. */
+static int run(const char *command)
+{
+    _cleanup_free_ char *whole = xasprintf("cd %s && cairn=$CAIRN_FAKE; (%s) 2>&1", base, command);
+    FILE *pipe = popen(whole, "r");
+    cr_assert_not_null(pipe);
+    size_t n = fread(output, 1, sizeof output - 1, pipe);
+    output[n] = '\0';
+    int status = pclose(pipe);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static void expect(int code, const char *command, const char *word)
+{
+    int got = run(command);
+    cr_assert_eq(got, code, "%s: exit code %d, not %d: %s", command, got, code, output);
+    cr_assert_not_null(strstr(output, word), "%s: '%s' does not say '%s'", command, output, word);
+}
+
+/* An error: one line that begins as all do. */
+static void expect_line(int code, const char *command, const char *word)
+{
+    expect(code, command, word);
+    cr_assert_eq(strncmp(output, "cairn", 5), 0, "%s: %s", command, output);
+    cr_assert_eq(strchr(output, '\n'), output + strlen(output) - 1, "%s: more than a line: %s", command,
+                 output);
+}
+
+static void begin(void)
+{
+    if (!getenv("CAIRN_FAKE"))
+        cr_skip_test("needs CAIRN_FAKE");
+    cr_assert_not_null(mkdtemp(base));
+    cr_assert_eq(run("mkdir mnt"), 0);
+}
+
+static void end(void)
+{
+    if (!getenv("CAIRN_FAKE"))
+        return;
+    (void)run("kill $(cat store/lock); sleep 0.3; umount -l mnt");
+    cr_assert_eq(run("cd / && rm -rf --one-file-system $OLDPWD"), 0, "%s", output);
+}
+
+TestSuite(verbs, .init = begin, .fini = end, .timeout = 60);
+
+static void need_fuse(void)
+{
+    int fd = open("/dev/fuse", O_RDWR);
+    if (fd < 0)
+        cr_skip_test("needs /dev/fuse");
+    (void)close(fd);
+}
+
+Test(verbs, usage)
+{
+    expect(2, "$cairn", "cairn mount");
+    expect_line(2, "$cairn frobnicate", "frobnicate");
+    expect(0, "$cairn help", "umount");
+    expect(0, "$cairn --help", "umount");
+    expect(0, "$cairn help mount", "stage=SIZE");
+    expect(0, "$cairn wait --help", "Exit codes");
+    expect_line(2, "$cairn help nothing", "nothing");
+    expect(0, "$cairn version", "cairn ");
+    expect_line(2, "$cairn version now", "now");
+    expect_line(1, "$cairn mount", "STORE");
+    expect_line(1, "$cairn mount store", "MOUNTPOINT");
+    expect_line(1, "$cairn mount store mnt more", "too many");
+    expect_line(1, "$cairn mount store mnt -o stge=1G", "stge");
+    expect_line(1, "$cairn mount store mnt --stage", "--stage");
+    expect_line(1, "$cairn mount store mnt --stage 1X", "1X");
+    expect_line(1, "$cairn mount store mnt --bogus", "--bogus");
+    expect_line(1, "$cairn mount store mnt -o fsync=remote", "no remote");
+    expect_line(2, "$cairn umount", "MOUNTPOINT");
+    expect_line(2, "$cairn umount mnt --timeout soon", "soon");
+    expect_line(2, "$cairn umount mnt", "mnt");
+    expect_line(2, "$cairn umount /nonexistent", "nonexistent");
+    expect_line(2, "$cairn wait", "PATH");
+    expect_line(2, "$cairn wait mnt --level remote", "no remote is configured");
+    expect_line(2, "$cairn wait mnt --level moon", "moon");
+    expect_line(2, "$cairn wait mnt --timeout", "--timeout");
+    expect_line(2, "$cairn wait mnt", "not on a mount");
+    expect_line(2, "$cairn wait nothing", "nothing");
+    expect_line(2, "$cairn status mnt", "neither");
+    expect_line(2, "$cairn status mnt mnt", "one");
+    expect_line(2, "$cairn status --bogus", "--bogus");
+    expect_line(16, "$cairn fsck", "STORE");
+    expect_line(16, "$cairn fsck mnt", "mnt");
+    expect_line(16, "$cairn fsck -x mnt", "-x");
+    expect(1, "test -e store", "");
+}
+
+Test(verbs, bad_mounts_leave_nothing)
+{
+    need_fuse();
+    expect_line(32, "$cairn mount no/store mnt", "mkdir -p");
+    expect_line(32, "$cairn mount store nothing", "mkdir -p");
+    expect_line(32, "touch file; $cairn mount store file", "not a folder");
+    expect_line(1, "$cairn mount file mnt", "not a folder");
+    expect_line(1, "mkdir -m 700 full; touch full/x; $cairn mount full mnt", "not empty");
+    expect_line(1, "$cairn mount mnt mnt", "inside");
+    expect_line(1, "$cairn mount mnt/store mnt", "inside");
+    expect_line(1, "mkdir -p s/m; $cairn mount s s/m", "inside");
+    expect_line(32, "$cairn mount store /proc", "already");
+    expect_line(32, "FAKE_FAIL='it is broken' $cairn mount store mnt", "it is broken");
+    expect_line(2, "FAKE_DIE=1 $cairn mount store mnt", "ended while starting");
+    expect(0, "rm -r store", "");
+    expect_line(32, "FAKE_FAIL='it is broken' $cairn mount store mnt -f", "it is broken");
+    expect_line(2, "$cairn mount store mnt -o log=/nonexistent/log", "log=FILE");
+    expect(1, "test -e store", "");
+}
+
+Test(verbs, a_life)
+{
+    need_fuse();
+    expect(0, "FAKE_WARN='the stage is small' $cairn mount store mnt --stage=64M -o x-a=b", "is mounted at");
+    cr_assert_not_null(strstr(output, "stage + 256 MiB"), "%s", output);
+    cr_assert_not_null(strstr(output, "warning: the stage is small"), "%s", output);
+    expect_line(32, "$cairn mount store mnt", "already");
+    expect_line(32, "mkdir mnt2; $cairn mount store mnt2", "in use by pid");
+    expect(0, "$cairn status mnt", "version fake");
+    expect(0, "$cairn status store", "version fake");
+    (void)run("$cairn status"); /* of other tests' mounts, too */
+    cr_assert_not_null(strstr(output, strrchr(base, '/')), "%s", output);
+    expect(0, "$cairn status --json mnt", "\"formula\"");
+    expect_line(8, "$cairn fsck store", "in use by pid");
+    expect(0, "$cairn wait mnt --level nvme --timeout 10s", "");
+    expect(0, "$cairn wait mnt mnt --level stage", "");
+    expect(1, "cd mnt && $cairn umount ../mnt; code=$?; cd ..; exit $code", "in use");
+}
+
+Test(verbs, umount_names_holders_then_works)
+{
+    need_fuse();
+    expect(0, "$cairn mount store mnt", "is mounted at");
+    expect(1, "sh -c 'cd mnt && sleep 3 & sleep 0.3; $0 umount mnt' $cairn", "working folder");
+    expect(0, "sleep 3; $cairn umount mnt --timeout 20s", "");
+    expect(1, "test -e store/control", "");
+    expect(0, "$cairn status store", "not mounted");
+    expect(0, "$cairn fsck store", "clean");
+    expect(4, "FAKE_FAIL=1 $cairn fsck store", "problem: a flipped byte");
+    expect(0, "$cairn mount store mnt && $cairn umount mnt", "is mounted at");
+}
+
+Test(verbs, time_runs_out)
+{
+    need_fuse();
+    expect(0, "FAKE_STUCK=1 $cairn mount store mnt", "is mounted at");
+    expect(3, "$cairn wait mnt -t 300ms", "the time is up");
+    cr_assert_not_null(strstr(output, "the disk is slow"), "%s", output);
+    expect(3, "$cairn umount mnt -t 300ms", "stays mounted");
+    expect(0, "$cairn status mnt", "version fake");
+    expect(130, "timeout --foreground -s INT --preserve-status 0.5 $cairn wait mnt", "");
+}
+
+Test(verbs, a_dead_daemon_is_cleared_away)
+{
+    need_fuse();
+    expect(0, "$cairn mount store mnt", "is mounted at");
+    expect(0, "kill -9 $(cat store/lock); sleep 0.2", "");
+    expect(1, "$cairn status mnt", "is dead");
+    expect(0, "$cairn mount store mnt", "cleared the mount of a dead daemon");
+    expect(0, "kill -9 $(cat store/lock); sleep 0.2", "");
+    expect_line(0, "$cairn umount mnt", "dead already");
+    expect(0, "$cairn mount store mnt", "is mounted at");
+}
+
+Test(verbs, signals_end_it)
+{
+    need_fuse();
+    expect(0, "$cairn mount store mnt -f & sleep 0.5; kill $(cat store/lock); wait", "is mounted at");
+    expect(0, "test -e store/superblock && ! mountpoint -q mnt", "");
+    expect(0, "$cairn mount store mnt && kill -INT $(cat store/lock); sleep 0.5; ! mountpoint -q mnt", "");
+}
+
+Test(verbs, helper_of_mount_8)
+{
+    need_fuse();
+    expect(0, "ln -s $cairn mount.cairnfs; ./mount.cairnfs store mnt -f -o rw", "");
+    expect(1, "test -e store", "");
+    expect(0, "./mount.cairnfs store mnt -n -v -o rw,_netdev,nofail", "is mounted at");
+}

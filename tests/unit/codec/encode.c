@@ -1,0 +1,105 @@
+#include "codec/encode.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+
+#include "../base/seeded.h"
+
+static uint8_t raw[CHUNK_SIZE_MAX], stored[CHUNK_SIZE_MAX], scratch[CHUNK_SIZE_MAX], decoded[CHUNK_SIZE_MAX];
+
+static void fill_text(size_t len)
+{
+    for (size_t i = 0; i < len; i += 16) {
+        char line[32];
+        int n = snprintf(line, sizeof line, "line %10zu\n", i / 160);
+        memcpy(raw + i, line, min_u64((uint64_t)n, len - i));
+    }
+}
+
+/* Encodes the first `len` bytes of raw in `parts` buffers, decodes, compares. */
+static uint8_t round_trip(size_t len, size_t parts, size_t *ret_stored)
+{
+    struct iovec iov[64];
+    size_t done = 0;
+    for (size_t i = 0; i < parts; i++) {
+        size_t n = i + 1 == parts ? len - done : len / parts;
+        iov[i] = (struct iovec){raw + done, n};
+        done += n;
+    }
+    uint8_t encoding = 99;
+    *ret_stored = chunk_encode(iov, parts, len, scratch, stored, &encoding);
+    cr_assert_leq(*ret_stored, chunk_encode_bound(len));
+    memset(decoded, 0xee, len);
+    cr_assert_eq(chunk_decode(encoding, stored, *ret_stored, decoded, len), 0);
+    cr_assert_arr_eq(decoded, raw, len);
+    return encoding;
+}
+
+Test(encode, text_is_compressed)
+{
+    size_t n;
+    fill_text(sizeof raw);
+    for (size_t parts = 1; parts <= 64; parts = parts * 3 + 1) {
+        cr_assert_eq(round_trip(sizeof raw, parts, &n), ENCODING_LZ4);
+        cr_assert_lt(n, sizeof raw / 2);
+    }
+    cr_assert_eq(round_trip(20000, 3, &n), ENCODING_LZ4);
+    cr_assert_eq(round_trip(1000, 1, &n), ENCODING_LZ4);
+}
+
+Test(encode, noise_is_stored_raw)
+{
+    struct seeded seeded = {1};
+    seeded_fill(&seeded, raw, sizeof raw);
+    size_t n;
+    for (size_t len = 1; len <= sizeof raw; len = len * 3 + 1)
+        for (size_t parts = 1; parts <= 3; parts++) {
+            cr_assert_eq(round_trip(len, parts, &n), ENCODING_RAW);
+            cr_assert_eq(n, len);
+        }
+    cr_assert_eq(round_trip(sizeof raw, 64, &n), ENCODING_RAW);
+}
+
+Test(encode, a_sample_that_misleads_costs_no_room)
+{
+    struct seeded seeded = {2};
+    seeded_fill(&seeded, raw, sizeof raw);
+    size_t step = (sizeof raw - 4096) / 3, n;
+    for (size_t i = 0; i < 4; i++)
+        memset(raw + i * step, 0, 4096);
+    cr_assert_eq(round_trip(sizeof raw, 1, &n), ENCODING_RAW);
+    cr_assert_eq(round_trip(sizeof raw, 5, &n), ENCODING_RAW);
+}
+
+Test(encode, wrong_lengths_and_encodings)
+{
+    fill_text(5000);
+    size_t n;
+    cr_assert_eq(round_trip(5000, 1, &n), ENCODING_LZ4);
+    cr_assert_eq(chunk_decode(ENCODING_LZ4, stored, n, decoded, 5001), -EBADMSG);
+    cr_assert_eq(chunk_decode(ENCODING_LZ4, stored, n, decoded, 4999), -EBADMSG);
+    cr_assert_eq(chunk_decode(ENCODING_LZ4, stored, n - 1, decoded, 5000), -EBADMSG);
+    cr_assert_eq(chunk_decode(ENCODING_LZ4, stored, 0, decoded, 5000), -EBADMSG);
+    cr_assert_eq(chunk_decode(ENCODING_LZ4, stored, n, decoded, CHUNK_SIZE_MAX + 1), -EBADMSG);
+    cr_assert_eq(chunk_decode(ENCODING_RAW, stored, n, decoded, 5000), -EBADMSG);
+    cr_assert_eq(chunk_decode(ENCODING_RAW, stored, n, decoded, n), 0);
+    cr_assert_eq(chunk_decode(77, stored, n, decoded, 5000), -EPROTONOSUPPORT);
+}
+
+Test(encode, hostile_bytes_never_reach_outside)
+{
+    struct seeded seeded = {3};
+    fill_text(5000);
+    size_t n;
+    cr_assert_eq(round_trip(5000, 1, &n), ENCODING_LZ4);
+    for (int round = 0; round < 30000; round++) {
+        size_t cut = seeded_below(&seeded, 4) ? n : 1 + seeded_below(&seeded, n);
+        _cleanup_free_ uint8_t *src = xmalloc(cut);
+        _cleanup_free_ uint8_t *dst = xmalloc(5000);
+        memcpy(src, stored, cut);
+        for (uint64_t flips = seeded_below(&seeded, 6); flips > 0; flips--)
+            src[seeded_below(&seeded, cut)] = (uint8_t)seeded_u64(&seeded);
+        int r = chunk_decode(ENCODING_LZ4, src, cut, dst, 5000);
+        cr_assert(r == 0 || r == -EBADMSG);
+    }
+}

@@ -1,0 +1,191 @@
+#include "files.h"
+
+#include <criterion/criterion.h>
+
+#include "../base/seeded.h"
+#include "codec/cut.h"
+#include "format/chunk.h"
+#include "format/le.h"
+
+static uint8_t *extend(struct file *f, size_t len)
+{
+    while (f->len + len > f->room) {
+        f->room = f->room ? f->room * 2 : 4096;
+        f->data = xrealloc(f->data, f->room);
+    }
+    f->len += len;
+    return f->data + f->len - len;
+}
+
+void file_noise(struct file *f, size_t len)
+{
+    struct seeded s = {f->len};
+    uint8_t *p = extend(f, len);
+    for (size_t i = 0; i + 8 <= len; i += 8)
+        put_le64(p + i, seeded_u64(&s));
+    for (size_t i = len / 8 * 8; i < len; i++)
+        p[i] = 7;
+}
+
+void file_write(struct file *f, size_t len)
+{
+    f->writes[f->write_count++] = f->len;
+    file_noise(f, len);
+}
+
+void file_text(struct file *f, const char *header)
+{
+    size_t len = strlen(header);
+    uint8_t *p = extend(f, 8 + len);
+    put_le64(p, len);
+    memcpy(p + 8, header, len);
+}
+
+void file_entry(struct file *f, size_t len, uint16_t padding, unsigned descriptor_len)
+{
+    uint8_t *p = extend(f, 30u + 9 + padding);
+    memset(p, 'Z', 30u + 9 + padding);
+    memset(p, 0, 30);
+    put_le32(p, 0x04034b50);
+    put_le16(p + 6, 0x0808);
+    put_le16(p + 26, 9);
+    put_le16(p + 28, padding);
+    f->entry_data = f->len;
+    file_noise(f, len);
+    if (descriptor_len == 0)
+        return;
+    p = extend(f, descriptor_len);
+    memset(p, 0, descriptor_len);
+    put_le32(p, 0x08074b50);
+    put_le32(p + 8, (uint32_t)len);
+    put_le32(p + (descriptor_len == 24 ? 16 : 12), (uint32_t)len);
+}
+
+void file_central(struct file *f)
+{
+    uint8_t *p = extend(f, 46 + 9 + 22);
+    memset(p, 0, 46 + 9 + 22);
+    put_le32(p, 0x02014b50);
+    put_le16(p + 8, 0x0808);
+    put_le32(p + 55, 0x06054b50);
+}
+
+void file_done(struct file *f)
+{
+    free(f->data);
+    *f = (struct file){0};
+}
+
+void borders_done(struct borders *b)
+{
+    free(b->at);
+    *b = (struct borders){0};
+}
+
+struct borders cut_whole(const struct file *f)
+{
+    struct cut_state state = {0};
+    struct iovec iov = {f->data, f->len};
+    struct cut_input in = {.iov = &iov,
+                           .iov_count = f->len > 0,
+                           .write_starts = f->writes,
+                           .write_count = f->write_count,
+                           .is_last = true};
+    struct borders b = {.at = xcalloc(f->len / 512 + 16, sizeof *b.at)};
+    b.count = cut_chunks(&state, &in, b.at, f->len / 512 + 16);
+    cut_state_done(&state);
+    uint64_t last = 0;
+    for (size_t i = 0; i < b.count; i++) {
+        cr_assert(b.at[i] > last && b.at[i] - last <= CHUNK_SIZE_MAX);
+        last = b.at[i];
+    }
+    cr_assert_eq(last, f->len);
+    return b;
+}
+
+static size_t split(const struct file *f, struct seeded *s, uint64_t from, uint64_t to, size_t buffer_max,
+                    struct iovec **ret_iov)
+{
+    size_t count = 0, room = 16;
+    struct iovec *iov = xcalloc(room, sizeof *iov);
+    while (from < to) {
+        size_t n = (size_t)min_u64(seeded_below(s, buffer_max + 1), to - from);
+        if (count == room)
+            iov = xrealloc(iov, (room *= 2) * sizeof *iov);
+        iov[count++] = (struct iovec){f->data + from, n};
+        from += n;
+    }
+    *ret_iov = iov;
+    return count;
+}
+
+struct borders cut_pieces(const struct file *f, struct seeded *s, size_t call_max, size_t buffer_max)
+{
+    struct cut_state state = {0};
+    struct borders b = {.at = xcalloc(f->len / 512 + 16, sizeof *b.at)};
+    uint64_t from = 0, to = 0;
+    do {
+        to = min_u64(to + 1 + seeded_below(s, call_max), f->len);
+        _cleanup_free_ struct iovec *iov = NULL;
+        size_t iov_count = split(f, s, from, to, buffer_max, &iov), first = 0, end;
+        while (first < f->write_count && f->writes[first] < from)
+            first++;
+        for (end = first; end < f->write_count && f->writes[end] < to;)
+            end++;
+        struct cut_input in = {.iov = iov,
+                               .iov_count = iov_count,
+                               .offset = from,
+                               .write_starts = f->writes + first,
+                               .write_count = end - first,
+                               .is_last = to == f->len};
+        size_t max = (to - from) / 512 + 16;
+        _cleanup_free_ uint64_t *at = xcalloc(max, sizeof *at);
+        size_t n = cut_chunks(&state, &in, at, max);
+        memcpy(b.at + b.count, at, n * sizeof *at);
+        b.count += n;
+        from = n ? at[n - 1] : from;
+    } while (to < f->len);
+    cut_state_done(&state);
+    return b;
+}
+
+struct borders cut_in_two(const struct file *f, uint64_t end)
+{
+    struct cut_state state = {0};
+    size_t max = f->len / 512 + 16;
+    struct borders b = {.at = xcalloc(max, sizeof *b.at)};
+    struct iovec iov = {f->data, end};
+    struct cut_input in = {.iov = &iov, .iov_count = 1};
+    b.count = cut_chunks(&state, &in, b.at, max);
+    uint64_t from = b.count ? b.at[b.count - 1] : 0;
+    iov = (struct iovec){f->data + from, f->len - from};
+    in = (struct cut_input){.iov = &iov, .iov_count = 1, .offset = from, .is_last = true};
+    _cleanup_free_ uint64_t *at = xcalloc(max, sizeof *at);
+    size_t n = cut_chunks(&state, &in, at, max);
+    memcpy(b.at + b.count, at, n * sizeof *at);
+    b.count += n;
+    cut_state_done(&state);
+    return b;
+}
+
+void expect_same(const struct borders *a, const struct borders *b)
+{
+    for (size_t i = 0; i < a->count && i < b->count; i++)
+        cr_assert_eq(a->at[i], b->at[i], "border %zu: %lu and %lu", i, a->at[i], b->at[i]);
+    cr_assert_eq(a->count, b->count, "%zu and %zu borders", a->count, b->count);
+}
+
+void expect_borders(const struct file *f, const uint64_t *at, size_t count)
+{
+    struct borders whole = cut_whole(f), expected = {.at = (uint64_t *)(uintptr_t)at, .count = count};
+    if (count)
+        expect_same(&whole, &expected);
+    struct seeded s = {f->len};
+    for (int i = 0; i < 24; i++) {
+        size_t call_max = 1 + seeded_below(&s, 2 * f->len + 1);
+        struct borders pieces = cut_pieces(f, &s, call_max, i % 3 ? 1 + seeded_below(&s, 300000) : 100);
+        expect_same(&whole, &pieces);
+        borders_done(&pieces);
+    }
+    borders_done(&whole);
+}

@@ -1,0 +1,186 @@
+#include <criterion/criterion.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include "daemon/lifecycle.h"
+
+static char base[] = "/tmp/cairn-lifecycle-XXXXXX";
+static char *store;
+static struct store_folder folder;
+static struct service_error error;
+
+static void run(const char *fmt, const char *path)
+{
+    _cleanup_free_ char *command = xasprintf(fmt, path);
+    cr_assert_eq(system(command), 0, "%s", command);
+}
+
+static void begin(void)
+{
+    cr_assert_not_null(mkdtemp(base));
+    store = xasprintf("%s/store", base);
+}
+
+static void end(void)
+{
+    run("rm -rf %s", base);
+    free(error.text);
+    free(store);
+}
+
+TestSuite(store, .init = begin, .fini = end);
+
+static void expect_refused(int exit_code, const char *word)
+{
+    cr_assert_lt(store_folder_take(store, &folder, &error), 0);
+    cr_assert_eq(error.exit_code, exit_code, "%s", error.text);
+    cr_assert_not_null(strstr(error.text, word), "'%s' does not say '%s'", error.text, word);
+}
+
+static void expect_taken(bool fresh)
+{
+    cr_assert_eq(store_folder_take(store, &folder, &error), 0, "%s", error.text);
+    cr_assert_eq(folder.fresh, fresh);
+}
+
+Test(store, is_made_and_undone)
+{
+    struct stat st;
+    expect_taken(true);
+    cr_assert(folder.made);
+    cr_assert_eq(stat(store, &st), 0);
+    cr_assert_eq(st.st_mode & 07777, 0700);
+    run("mkdir -p %s/packs/00 && touch $_/a", store);
+    run("touch %s/superblock", store);
+    store_folder_release(&folder, true);
+    cr_assert_eq(stat(store, &st), -1);
+}
+
+Test(store, an_empty_folder_is_taken_and_emptied_again)
+{
+    struct stat st;
+    run("mkdir -m 700 %s", store);
+    run("mkdir %s/lost+found", store);
+    expect_taken(true);
+    cr_assert_not(folder.made);
+    run("touch %s/superblock", store);
+    store_folder_release(&folder, true);
+    run("test \"$(ls -A %s)\" = lost+found", store);
+    cr_assert_eq(stat(store, &st), 0);
+}
+
+Test(store, a_store_is_never_undone)
+{
+    run("mkdir -m 700 %s", store);
+    run("touch %s/superblock", store);
+    run("mkdir %s/packs", store);
+    expect_taken(false);
+    store_folder_release(&folder, true);
+    run("test -e %s/superblock", store);
+    run("test -e %s/packs", store);
+}
+
+Test(store, leftovers_of_a_killed_start_are_taken)
+{
+    run("mkdir -m 700 %s", store);
+    run("cd %s && touch lock log superblock.new && mkdir packs", store);
+    expect_taken(true);
+    store_folder_release(&folder, false);
+}
+
+Test(store, what_is_no_store_is_refused_and_left_alone)
+{
+    run("mkdir -m 700 %s", store);
+    run("echo precious > %s/thesis.txt", store);
+    expect_refused(MOUNT_USAGE, "thesis.txt");
+    run("test \"$(ls -A %s)\" = thesis.txt", store);
+}
+
+Test(store, packs_without_superblock_are_refused)
+{
+    run("mkdir -m 700 %s", store);
+    run("mkdir %s/packs", store);
+    run("touch %s/packs/a", store);
+    expect_refused(MOUNT_USAGE, "packs");
+}
+
+Test(store, a_file_is_refused)
+{
+    run("touch %s", store);
+    expect_refused(MOUNT_USAGE, "not a folder");
+}
+
+Test(store, open_modes_are_refused)
+{
+    run("mkdir -m 750 %s", store);
+    expect_refused(MOUNT_USAGE, "chmod 700");
+}
+
+Test(store, of_another_user_is_refused)
+{
+    if (geteuid() != 0)
+        cr_skip_test("needs root");
+    run("mkdir -m 700 %s", store);
+    run("chown 65534 %s", store);
+    expect_refused(MOUNT_USAGE, "65534");
+}
+
+Test(store, without_a_parent_is_refused)
+{
+    char *path = NULL;
+    _cleanup_free_ char *deep = xasprintf("%s/a/b", base);
+    cr_assert_eq(store_resolve(deep, &path), -ENOENT);
+    cr_assert_eq(store_resolve("/proc/self/status/x", &path), -ENOTDIR);
+}
+
+Test(store, paths_are_resolved)
+{
+    char *path = NULL;
+    _cleanup_free_ char *twisted = xasprintf("%s/./../%s/store/", base, strrchr(base, '/') + 1);
+    cr_assert_eq(store_resolve(twisted, &path), 0);
+    cr_assert_str_eq(path, store);
+    free(path);
+}
+
+Test(store, in_use_is_refused_by_name_of_the_process)
+{
+    expect_taken(true);
+    struct store_folder other;
+    struct service_error refused = {0};
+    _cleanup_free_ char *pid = xasprintf("pid %d", (int)getpid());
+    cr_assert_eq(store_folder_take(store, &other, &refused), -EBUSY);
+    cr_assert_eq(refused.exit_code, MOUNT_FAILED);
+    cr_assert_not_null(strstr(refused.text, pid), "%s", refused.text);
+    free(refused.text);
+    pid_t holder = 0;
+    cr_assert_eq(store_lock_holder(store, &holder), 1);
+    cr_assert_eq(holder, getpid());
+    store_folder_release(&folder, false);
+    cr_assert_eq(store_lock_holder(store, &holder), 0);
+}
+
+Test(store, lock_dies_with_its_process)
+{
+    int ready[2], fd;
+    pid_t holder = 0;
+    run("mkdir -m 700 %s", store);
+    cr_assert_eq(pipe(ready), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        if (store_lock(store, &fd, &holder) < 0 || write(ready[1], "x", 1) != 1)
+            _exit(1);
+        for (;;)
+            (void)pause();
+    }
+    char byte;
+    cr_assert_eq(read(ready[0], &byte, 1), 1);
+    cr_assert_eq(store_lock(store, &fd, &holder), -EBUSY);
+    cr_assert_eq(holder, child);
+    cr_assert_eq(kill(child, SIGKILL), 0);
+    cr_assert_eq(waitpid(child, NULL, 0), child);
+    cr_assert_eq(store_lock(store, &fd, &holder), 0);
+    (void)close(fd);
+}

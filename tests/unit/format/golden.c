@@ -1,0 +1,105 @@
+/* The bytes on disk must not change unseen: they are compared with files that were written once. After a
+ * change that is meant, CAIRN_WRITE_GOLDEN=1 writes them anew. */
+#include <criterion/criterion.h>
+#include <ctype.h>
+#include <fcntl.h>
+
+#include "base/crc.h"
+#include "base/io.h"
+#include "samples.h"
+
+static void compare(const char *name, const void *data, size_t len)
+{
+    const char *folder = getenv("CAIRN_GOLDEN");
+    cr_assert_not_null(folder, "run by meson test, or set CAIRN_GOLDEN to tests/unit/format/golden");
+    _cleanup_free_ char *path = xasprintf("%s/%s.bin", folder, name);
+    if (getenv("CAIRN_WRITE_GOLDEN")) {
+        _cleanup_close_ int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+        cr_assert_geq(fd, 0);
+        cr_assert_eq(io_pwrite_full(fd, data, len, 0), 0);
+    }
+    _cleanup_free_ char *golden = NULL;
+    size_t golden_len;
+    cr_assert_eq(io_read_file(path, 1 << 20, &golden, &golden_len), 0, "%s", path);
+    cr_assert_eq(golden_len, len, "%s", path);
+    cr_assert_arr_eq(golden, data, len, "%s", path);
+}
+
+Test(golden, superblock)
+{
+    uint8_t buf[SUPERBLOCK_LEN];
+    struct superblock sb = sample_superblock();
+    superblock_encode(&sb, buf);
+    compare("superblock", buf, sizeof buf);
+    cr_assert_eq(superblock_decode(buf, sizeof buf, &sb), 0);
+}
+
+static int count_entry(const struct chunk_entry *entry, void *arg)
+{
+    cr_assert_eq(entry->pack, 9);
+    ++*(uint32_t *)arg;
+    return 0;
+}
+
+Test(golden, pack)
+{
+    uint8_t buf[PACK_ALIGN] = {0};
+    struct pack_trailer t = sample_trailer();
+    pack_encode_header(t.pack, t.store, buf);
+    for (size_t i = PACK_HEADER_LEN; i < t.index_offset; i++)
+        buf[i] = (uint8_t)i;
+    t.index_len = 0;
+    for (uint8_t refs = 0; refs <= CHUNK_REFS_MAX; refs += 2) {
+        struct chunk_entry e = sample_entry(refs);
+        t.index_len += (uint32_t)pack_encode_entry(&e, buf + t.index_offset + t.index_len);
+    }
+    t.count = 3;
+    t.index_crc = crc32_of(0, buf + t.index_offset, t.index_len);
+    pack_encode_trailer(&t, buf + sizeof buf - PACK_TRAILER_LEN);
+    compare("pack", buf, sizeof buf);
+    uint64_t pack;
+    uint8_t store[16];
+    uint32_t count = 0;
+    cr_assert_eq(pack_decode_header(buf, sizeof buf, &pack, store), 0);
+    cr_assert_eq(pack_decode_trailer(buf + sizeof buf - PACK_TRAILER_LEN, PACK_TRAILER_LEN, &t), 0);
+    cr_assert_eq(pack_decode_index(&t, buf + t.index_offset, t.index_len, count_entry, &count), 0);
+    cr_assert_eq(count, 3);
+}
+
+Test(golden, segment)
+{
+    uint8_t buf[4096] = {0};
+    struct segment_header s = sample_segment();
+    segment_encode_header(&s, buf);
+    uint8_t *payload = buf + SEGMENT_HEADER_LEN + BATCH_HEADER_LEN;
+    struct batch_header b = sample_batch();
+    b.payload_len = 0;
+    b.count = 2;
+    for (size_t i = 0; i < b.count; i++) {
+        struct record rec = sample_record(sample_types[i]);
+        record_encode(&rec, payload + b.payload_len);
+        b.payload_len += record_encoded_len(&rec);
+    }
+    b.payload_crc = crc32_of(0, payload, b.payload_len);
+    batch_encode_header(&b, buf + SEGMENT_HEADER_LEN);
+    compare("segment", buf, sizeof buf);
+    cr_assert_eq(segment_decode_header(buf, sizeof buf, &s), 0);
+    cr_assert_eq(batch_decode_header(buf + SEGMENT_HEADER_LEN, sizeof buf - SEGMENT_HEADER_LEN, &b), 0);
+    cr_assert_eq(batch_decode_header(payload + b.payload_len, BATCH_HEADER_LEN, &b), -ENODATA);
+}
+
+Test(golden, records)
+{
+    for (size_t i = 0; i < ARRAY_LEN(sample_types); i++) {
+        struct record rec = sample_record(sample_types[i]), out;
+        size_t len = record_encoded_len(&rec), decoded_len;
+        _cleanup_free_ uint8_t *buf = xmalloc(len);
+        record_encode(&rec, buf);
+        _cleanup_free_ char *name = xasprintf("record-%s", record_type_name(rec.type));
+        for (char *c = name; *c; c++)
+            *c = (char)tolower(*c);
+        compare(name, buf, len);
+        cr_assert_eq(record_decode(buf, len, &out, &decoded_len), 0);
+        cr_assert_eq(out.type, rec.type);
+    }
+}

@@ -1,0 +1,203 @@
+#include "format/pack.h"
+
+#include <criterion/criterion.h>
+
+#include "../base/seeded.h"
+#include "base/crc.h"
+#include "format/le.h"
+#include "samples.h"
+
+Test(pack, header_round_trips)
+{
+    uint8_t buf[PACK_HEADER_LEN], store[16];
+    struct pack_trailer t = sample_trailer();
+    uint64_t pack;
+    memset(buf, 0xee, sizeof buf);
+    pack_encode_header(t.pack, t.store, buf);
+    cr_assert_eq(pack_decode_header(buf, sizeof buf, &pack, store), 0);
+    cr_assert_eq(pack, t.pack);
+    cr_assert_arr_eq(store, t.store, 16);
+    cr_assert_eq(pack_decode_header(buf, sizeof buf - 1, &pack, store), -EUCLEAN);
+    for (size_t i = 0; i < sizeof buf; i++) {
+        buf[i] ^= 0x40;
+        cr_assert_eq(pack_decode_header(buf, sizeof buf, &pack, store), i < 8 ? -EUCLEAN : -EBADMSG);
+        buf[i] ^= 0x40;
+    }
+}
+
+static int decode_changed_header(size_t at, uint32_t value)
+{
+    uint8_t buf[PACK_HEADER_LEN], store[16] = {0};
+    uint64_t pack;
+    pack_encode_header(1, store, buf);
+    put_le32(buf + at, value);
+    put_le32(buf + 60, crc32_of(0, buf, 60));
+    return pack_decode_header(buf, sizeof buf, &pack, store);
+}
+
+Test(pack, header_versions_and_reserved_bytes)
+{
+    cr_assert_eq(decode_changed_header(8, PACK_VERSION), 0);
+    cr_assert_eq(decode_changed_header(8, PACK_VERSION + 1), -EPROTONOSUPPORT);
+    cr_assert_eq(decode_changed_header(8, 0), -EUCLEAN);
+    cr_assert_eq(decode_changed_header(12, 1), -EUCLEAN);
+    cr_assert_eq(decode_changed_header(16, 0), -EUCLEAN, "pack 0");
+    cr_assert_eq(decode_changed_header(56, 1), -EUCLEAN);
+}
+
+Test(pack, trailer_round_trips)
+{
+    uint8_t buf[PACK_TRAILER_LEN];
+    struct pack_trailer in = sample_trailer(), out;
+    pack_encode_trailer(&in, buf);
+    cr_assert_eq(pack_decode_trailer(buf, sizeof buf, &out), 0);
+    cr_assert_eq(memcmp(&in, &out, sizeof in), 0);
+    cr_assert_eq(pack_decode_trailer(buf, sizeof buf - 1, &out), -EUCLEAN);
+    for (size_t i = 0; i < sizeof buf; i++) {
+        buf[i] ^= 0x40;
+        cr_assert_eq(pack_decode_trailer(buf, sizeof buf, &out), i < 4 ? -EUCLEAN : -EBADMSG);
+        buf[i] ^= 0x40;
+    }
+}
+
+static int decode_changed_trailer(size_t at, uint64_t value, size_t len)
+{
+    uint8_t buf[PACK_TRAILER_LEN];
+    struct pack_trailer t = sample_trailer();
+    pack_encode_trailer(&t, buf);
+    uint8_t field[8];
+    put_le64(field, value);
+    memcpy(buf + at, field, len);
+    put_le32(buf + 60, crc32_of(0, buf, 60));
+    return pack_decode_trailer(buf, sizeof buf, &t);
+}
+
+Test(pack, trailer_lengths_are_checked)
+{
+    cr_assert_eq(decode_changed_trailer(4, PACK_VERSION + 1, 4), -EPROTONOSUPPORT);
+    cr_assert_eq(decode_changed_trailer(4, 0, 4), -EUCLEAN);
+    cr_assert_eq(decode_changed_trailer(8, 0, 8), -EUCLEAN, "pack 0");
+    cr_assert_eq(decode_changed_trailer(16, PACK_HEADER_LEN - 1, 8), -EUCLEAN, "index in the header");
+    cr_assert_eq(decode_changed_trailer(16, 4096 - PACK_TRAILER_LEN - 48, 8), 0);
+    cr_assert_eq(decode_changed_trailer(16, 4096 - PACK_TRAILER_LEN - 47, 8), -EUCLEAN,
+                 "index in the trailer");
+    cr_assert_eq(decode_changed_trailer(16, UINT64_MAX, 8), -EUCLEAN);
+    cr_assert_eq(decode_changed_trailer(24, 0, 8), -EUCLEAN);
+    cr_assert_eq(decode_changed_trailer(24, 4097, 8), -EUCLEAN);
+    cr_assert_eq(decode_changed_trailer(24, 1ull << 63, 8), -EUCLEAN);
+    cr_assert_eq(decode_changed_trailer(48, 47, 4), -EUCLEAN, "index too short for its count");
+    cr_assert_eq(decode_changed_trailer(48, PACK_ENTRY_LEN_MAX + 1, 4), -EUCLEAN);
+    cr_assert_eq(decode_changed_trailer(52, PACK_CHUNKS_MAX + 1, 4), -EUCLEAN);
+    cr_assert_eq(decode_changed_trailer(52, UINT32_MAX, 4), -EUCLEAN);
+}
+
+struct seen {
+    struct chunk_entry entries[8];
+    uint32_t count;
+    int result;
+};
+
+static int see(const struct chunk_entry *entry, void *arg)
+{
+    struct seen *seen = arg;
+    if (seen->count < ARRAY_LEN(seen->entries))
+        seen->entries[seen->count] = *entry;
+    seen->count++;
+    return seen->result;
+}
+
+static struct pack_trailer trailer_for(size_t index_len, uint32_t count)
+{
+    struct pack_trailer t = sample_trailer();
+    t.index_len = (uint32_t)index_len;
+    t.count = count;
+    t.index_offset = 1064;
+    return t;
+}
+
+Test(pack, index_round_trips)
+{
+    uint8_t buf[8 * PACK_ENTRY_LEN_MAX];
+    size_t len = 0;
+    for (uint8_t refs = 0; refs <= CHUNK_REFS_MAX; refs++) {
+        struct chunk_entry e = sample_entry(refs);
+        size_t n = pack_encode_entry(&e, buf + len);
+        cr_assert_eq(n, 48u + 32u * refs);
+        len += n;
+    }
+    struct pack_trailer t = trailer_for(len, 5);
+    struct seen seen = {.count = 0};
+    cr_assert_eq(pack_decode_index(&t, buf, len, see, &seen), 0);
+    cr_assert_eq(seen.count, 5);
+    for (uint8_t refs = 0; refs <= CHUNK_REFS_MAX; refs++) {
+        struct chunk_entry e = sample_entry(refs);
+        cr_assert_eq(memcmp(&seen.entries[refs], &e, sizeof e), 0);
+    }
+    seen = (struct seen){.result = -ECANCELED};
+    cr_assert_eq(pack_decode_index(&t, buf, len, see, &seen), -ECANCELED);
+    cr_assert_eq(seen.count, 1);
+    cr_assert_eq(pack_decode_index(&t, buf, len - 1, see, &seen), -EUCLEAN,
+                 "not the length that the trailer says");
+    t.count = 4;
+    seen.result = 0;
+    cr_assert_eq(pack_decode_index(&t, buf, len, see, &seen), -EUCLEAN, "bytes after the last entry");
+    t.count = 6;
+    cr_assert_eq(pack_decode_index(&t, buf, len, see, &seen), -EUCLEAN);
+}
+
+static int decode_changed_entry(size_t at, uint64_t value, size_t len)
+{
+    uint8_t buf[PACK_ENTRY_LEN_MAX], field[8];
+    struct chunk_entry e = sample_entry(1);
+    struct pack_trailer t = trailer_for(pack_encode_entry(&e, buf), 1);
+    put_le64(field, value);
+    memcpy(buf + at, field, len);
+    struct seen seen = {.count = 0};
+    int r = pack_decode_index(&t, buf, t.index_len, see, &seen);
+    cr_assert_eq(seen.count, r == 0);
+    return r;
+}
+
+Test(pack, entries_are_checked)
+{
+    cr_assert_eq(decode_changed_entry(24, PACK_HEADER_LEN, 8), 0);
+    cr_assert_eq(decode_changed_entry(24, PACK_HEADER_LEN - 1, 8), -EUCLEAN);
+    cr_assert_eq(decode_changed_entry(24, PACK_HEADER_LEN + 1, 8), -EUCLEAN, "runs into the index");
+    cr_assert_eq(decode_changed_entry(24, UINT64_MAX, 8), -EUCLEAN);
+    cr_assert_eq(decode_changed_entry(32, 0, 4), -EUCLEAN);
+    cr_assert_eq(decode_changed_entry(32, UINT32_MAX, 4), -EUCLEAN);
+    cr_assert_eq(decode_changed_entry(36, 0, 4), -EUCLEAN);
+    cr_assert_eq(decode_changed_entry(36, CHUNK_SIZE_MAX, 4), 0);
+    cr_assert_eq(decode_changed_entry(36, CHUNK_SIZE_MAX + 1, 4), -EUCLEAN);
+    cr_assert_eq(decode_changed_entry(40, ENCODING_RAW, 1), -EUCLEAN, "raw and not of its raw length");
+    cr_assert_eq(decode_changed_entry(40, 200, 1), 0, "an unknown encoding is for the reader to report");
+    cr_assert_eq(decode_changed_entry(41, 0, 1), -EUCLEAN, "references and no depth");
+    cr_assert_eq(decode_changed_entry(42, CHUNK_REFS_MAX + 1, 1), -EUCLEAN);
+    cr_assert_eq(decode_changed_entry(43, 1, 1), -EUCLEAN);
+    cr_assert_eq(decode_changed_entry(72, CHUNK_SIZE_MAX, 4), -EUCLEAN, "reference past the chunk");
+    cr_assert_eq(decode_changed_entry(76, 0, 4), -EUCLEAN);
+    cr_assert_eq(decode_changed_entry(76, UINT32_MAX, 4), -EUCLEAN);
+}
+
+Test(pack, hostile_index_never_reaches_outside)
+{
+    struct seeded seeded = {2};
+    for (int round = 0; round < 50000; round++) {
+        size_t len = 0;
+        uint8_t buf[4 * PACK_ENTRY_LEN_MAX];
+        uint32_t count = 1 + (uint32_t)seeded_below(&seeded, 4);
+        for (uint32_t i = 0; i < count; i++) {
+            struct chunk_entry e = sample_entry((uint8_t)seeded_below(&seeded, CHUNK_REFS_MAX + 1));
+            len += pack_encode_entry(&e, buf + len);
+        }
+        for (uint64_t flips = 1 + seeded_below(&seeded, 3); flips > 0; flips--)
+            buf[seeded_below(&seeded, len)] = (uint8_t)seeded_u64(&seeded);
+        size_t cut = seeded_below(&seeded, 3) ? len : seeded_below(&seeded, len + 1);
+        _cleanup_free_ uint8_t *exact = xmalloc(cut);
+        memcpy(exact, buf, cut);
+        struct pack_trailer t = trailer_for(cut, count);
+        struct seen seen = {.count = 0};
+        int r = pack_decode_index(&t, exact, cut, see, &seen);
+        cr_assert(r == -EUCLEAN || (r == 0 && seen.count == count));
+    }
+}

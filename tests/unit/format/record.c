@@ -1,0 +1,183 @@
+#include "format/record.h"
+
+#include <criterion/criterion.h>
+
+#include "../base/seeded.h"
+#include "base/crc.h"
+#include "format/le.h"
+#include "samples.h"
+
+static uint8_t *encode(const struct record *rec, size_t *ret_len)
+{
+    *ret_len = record_encoded_len(rec);
+    uint8_t *buf = xmalloc(*ret_len);
+    memset(buf, 0xee, *ret_len);
+    record_encode(rec, buf);
+    return buf;
+}
+
+static void fix_crc(uint8_t *buf, size_t len)
+{
+    put_le32(buf, crc32_of(0, buf + 4, len - 4));
+}
+
+Test(record, every_type_round_trips)
+{
+    for (size_t i = 0; i < ARRAY_LEN(sample_types); i++) {
+        struct record in = sample_record(sample_types[i]), out;
+        size_t len, decoded_len;
+        _cleanup_free_ uint8_t *buf = encode(&in, &len);
+        cr_assert_eq(len % 8, 0);
+        cr_assert_eq(record_decode(buf, len, &out, &decoded_len), 0, "%s", record_type_name(in.type));
+        cr_assert_eq(decoded_len, len);
+        cr_assert_eq(out.type, in.type);
+        cr_assert_eq(out.writer, in.writer);
+        cr_assert_eq(out.flags, in.flags);
+        cr_assert_eq(out.seq, in.seq);
+        cr_assert_eq(out.time, in.time);
+        size_t again_len;
+        _cleanup_free_ uint8_t *again = encode(&out, &again_len);
+        cr_assert_eq(again_len, len);
+        cr_assert_arr_eq(again, buf, len, "%s", record_type_name(in.type));
+    }
+}
+
+Test(record, fields_of_a_seal)
+{
+    struct record in = sample_record(REC_SEAL), out;
+    size_t len, decoded_len;
+    _cleanup_free_ uint8_t *buf = encode(&in, &len);
+    cr_assert_eq(record_decode(buf, len, &out, &decoded_len), 0);
+    cr_assert_eq(out.ino, in.ino);
+    cr_assert_eq(out.version, in.version);
+    cr_assert_eq(out.parent, in.parent);
+    cr_assert_eq(out.cookie, in.cookie);
+    cr_assert_eq(out.keep, in.keep);
+    cr_assert_eq(out.pack, 0);
+    cr_assert_eq(memcmp(&out.attrs, &in.attrs, sizeof in.attrs), 0);
+    cr_assert_eq(out.name_len, in.name_len);
+    cr_assert_arr_eq(out.name, in.name, in.name_len);
+    cr_assert_eq(out.value_len, in.value_len);
+    cr_assert_arr_eq(out.value, in.value, in.value_len);
+    cr_assert_eq(out.extent_count, in.extent_count);
+    for (uint32_t i = 0; i < in.extent_count; i++) {
+        struct extent e = record_extent(&out, i);
+        cr_assert_eq(e.offset, in.extents[i].offset);
+        cr_assert_eq(e.length, in.extents[i].length);
+        cr_assert_eq(e.kind, in.extents[i].kind);
+        cr_assert_eq(e.chunk_offset, in.extents[i].chunk_offset);
+        cr_assert(chunk_name_equal(&e.chunk, &in.extents[i].chunk));
+    }
+}
+
+Test(record, structure_is_checked)
+{
+    struct record in = sample_record(REC_LINK), out;
+    size_t len, n;
+    _cleanup_free_ uint8_t *buf = encode(&in, &len);
+    for (size_t i = 0; i < len; i++)
+        cr_assert_eq(record_decode(buf, i, &out, &n), -EUCLEAN, "cut to %zu", i);
+    buf[20] ^= 1;
+    cr_assert_eq(record_decode(buf, len, &out, &n), -EBADMSG);
+    buf[20] ^= 1;
+    put_le16(buf + 8, 999);
+    fix_crc(buf, len);
+    cr_assert_eq(record_decode(buf, len, &out, &n), -EPROTONOSUPPORT);
+    cr_assert_str_eq(record_type_name(999), "unknown");
+    cr_assert_str_eq(record_type_name(REC_SEAL), "SEAL");
+}
+
+static int decode_link_named(const char *name, uint16_t name_len)
+{
+    struct record in = sample_record(REC_LINK), out;
+    in.name = name;
+    in.name_len = name_len;
+    size_t len, n;
+    _cleanup_free_ uint8_t *buf = encode(&in, &len);
+    return record_decode(buf, len, &out, &n);
+}
+
+Test(record, names_are_checked)
+{
+    char longest[NAME_LEN_MAX];
+    memset(longest, 'n', sizeof longest);
+    cr_assert_eq(decode_link_named(longest, sizeof longest), 0);
+    cr_assert_eq(decode_link_named("...", 3), 0);
+    cr_assert_eq(decode_link_named("\xff\x01\n", 3), 0, "any bytes but these");
+    cr_assert_eq(decode_link_named("a/b", 3), -EUCLEAN);
+    cr_assert_eq(decode_link_named("a\0b", 3), -EUCLEAN);
+    cr_assert_eq(decode_link_named("", 0), -EUCLEAN);
+    cr_assert_eq(decode_link_named(".", 1), -EUCLEAN);
+    cr_assert_eq(decode_link_named("..", 2), -EUCLEAN);
+}
+
+static int decode_extent(struct extent e)
+{
+    struct record in = sample_record(REC_SEAL), out;
+    in.extents = &e;
+    in.extent_count = 1;
+    size_t len, n;
+    _cleanup_free_ uint8_t *buf = encode(&in, &len);
+    return record_decode(buf, len, &out, &n);
+}
+
+Test(record, extents_are_checked)
+{
+    cr_assert_eq(decode_extent((struct extent){.offset = 0, .length = INT64_MAX}), 0);
+    cr_assert_eq(decode_extent((struct extent){.offset = 1, .length = INT64_MAX}), -EUCLEAN);
+    cr_assert_eq(decode_extent((struct extent){.offset = UINT64_MAX, .length = 1}), -EUCLEAN);
+    cr_assert_eq(decode_extent((struct extent){.offset = 0, .length = 0}), -EUCLEAN);
+    cr_assert_eq(decode_extent((struct extent){.length = 1, .kind = (enum extent_kind)3}), -EUCLEAN);
+    cr_assert_eq(
+        decode_extent((struct extent){.length = 1, .kind = EXTENT_CHUNK, .chunk_offset = CHUNK_SIZE_MAX - 1}),
+        0);
+    cr_assert_eq(
+        decode_extent((struct extent){.length = 2, .kind = EXTENT_CHUNK, .chunk_offset = CHUNK_SIZE_MAX - 1}),
+        -EUCLEAN);
+    cr_assert_eq(decode_extent((struct extent){.length = CHUNK_SIZE_MAX + 1, .kind = EXTENT_CHUNK}),
+                 -EUCLEAN);
+    cr_assert_eq(decode_extent((struct extent){.length = 6, .kind = EXTENT_INLINE}), 0);
+    cr_assert_eq(decode_extent((struct extent){.length = 7, .kind = EXTENT_INLINE}), -EUCLEAN,
+                 "more than the value has");
+}
+
+/* Reads all of what decoding handed out, for the sanitizers to see. */
+static uint8_t touch(const struct record *rec)
+{
+    uint8_t sum = 0;
+    for (size_t i = 0; i < rec->name_len; i++)
+        sum ^= (uint8_t)rec->name[i];
+    for (size_t i = 0; i < rec->name2_len; i++)
+        sum ^= (uint8_t)rec->name2[i];
+    for (size_t i = 0; i < rec->value_len; i++)
+        sum ^= ((const uint8_t *)rec->value)[i];
+    for (uint32_t i = 0; i < rec->extent_count; i++)
+        sum ^= (uint8_t)record_extent(rec, i).length;
+    return sum;
+}
+
+Test(record, hostile_bytes_never_reach_outside)
+{
+    struct seeded seeded = {1};
+    volatile uint8_t sum = 0;
+    for (int round = 0; round < 60000; round++) {
+        struct record in = sample_record(sample_types[seeded_below(&seeded, ARRAY_LEN(sample_types))]), out;
+        size_t len, n;
+        _cleanup_free_ uint8_t *buf = encode(&in, &len);
+        for (uint64_t flips = 1 + seeded_below(&seeded, 4); flips > 0; flips--)
+            buf[4 + seeded_below(&seeded, len - 4)] = (uint8_t)seeded_u64(&seeded);
+        uint64_t said = get_le32(buf + 4);
+        if (said >= RECORD_HEADER_LEN && said <= len)
+            fix_crc(buf, (size_t)said);
+        /* A copy of its own, cut anywhere, so that reading past it shows. */
+        size_t cut = seeded_below(&seeded, 4) ? len : seeded_below(&seeded, len + 1);
+        _cleanup_free_ uint8_t *exact = xmalloc(cut);
+        memcpy(exact, buf, cut);
+        int r = record_decode(exact, cut, &out, &n);
+        cr_assert(r == 0 || r == -EUCLEAN || r == -EBADMSG || r == -EPROTONOSUPPORT);
+        if (r == 0) {
+            cr_assert_leq(n, cut);
+            sum = sum ^ touch(&out);
+        }
+    }
+}

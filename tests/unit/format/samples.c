@@ -1,0 +1,123 @@
+#include "samples.h"
+
+static void fill(void *p, size_t len, uint8_t first)
+{
+    for (size_t i = 0; i < len; i++)
+        ((uint8_t *)p)[i] = (uint8_t)(first + i);
+}
+
+struct record sample_record(uint16_t type)
+{
+    static const struct extent extents[] = {
+        {.offset = 0, .length = 4096, .kind = EXTENT_HOLE},
+        {.offset = 4096,
+         .length = 1000,
+         .kind = EXTENT_CHUNK,
+         .chunk = {"chunk name of 24 bytes."},
+         .chunk_offset = 77},
+        {.offset = 5096, .length = 6, .kind = EXTENT_INLINE},
+    };
+    struct record rec = {
+        .type = type,
+        .writer = 3,
+        .flags = type == REC_SEAL ? RECORD_BIRTH : 0,
+        .seq = (7ull << SEQ_EPOCH_SHIFT) | 99,
+        .time = 1700000000123456789,
+        .ino = 0x0003000007000001,
+        .ino2 = 0x0003000007000002,
+        .version = 5,
+        .parent = 1,
+        .parent2 = 0x0003000007000003,
+        .cookie = (7ull << SEQ_EPOCH_SHIFT) | 98,
+        .cookie2 = (7ull << SEQ_EPOCH_SHIFT) | 97,
+        .keep = 5102,
+        .offset = 1 << 20,
+        .length = 4096,
+        .pack = 0x0003000007000009,
+        .count = 64,
+        .mask = ATTR_MODE | ATTR_MTIME,
+        .slab = 12,
+        .slab_offset = 8192,
+        .attrs = {.mode = 0100644,
+                  .uid = 1000,
+                  .gid = 100,
+                  .rdev = 0x801,
+                  .size = 5102,
+                  .atime = 1,
+                  .mtime = -2,
+                  .ctime = 3,
+                  .btime = 4},
+        .name = "model.pt",
+        .name2 = "model-old.pt",
+        .name_len = 8,
+        .name2_len = 12,
+        .value = "inline",
+        .value_len = 6,
+    };
+    bool sealed = type == REC_SEAL;
+    rec.extents = type == REC_PIECE || type == REC_EXTENTS ? extents + 1 : extents;
+    rec.extent_count = sealed ? 3 : type == REC_PIECE || type == REC_EXTENTS ? 1 : 0;
+    return rec;
+}
+
+struct chunk_entry sample_entry(uint8_t refs)
+{
+    struct chunk_entry e = {.pack = 9,
+                            .offset = 64,
+                            .stored_len = 1000,
+                            .raw_len = 65536,
+                            .encoding = ENCODING_LZ4,
+                            .depth = refs ? 2 : 0,
+                            .ref_count = refs};
+    fill(e.name.bytes, sizeof e.name.bytes, 1);
+    for (uint8_t i = 0; i < refs; i++) {
+        fill(e.refs[i].name.bytes, sizeof e.refs[i].name.bytes, (uint8_t)(40 + i));
+        e.refs[i].offset = 16u * i;
+        e.refs[i].length = 4096;
+    }
+    return e;
+}
+
+struct pack_trailer sample_trailer(void)
+{
+    struct pack_trailer t = {.pack = 9,
+                             .index_offset = 1064,
+                             .index_len = 48,
+                             .count = 1,
+                             .file_len = 4096,
+                             .index_crc = 0x12345678};
+    fill(t.store, sizeof t.store, 0xa0);
+    return t;
+}
+
+struct segment_header sample_segment(void)
+{
+    struct segment_header h = {
+        .number = 4, .epoch = 7, .base_seq = (7ull << SEQ_EPOCH_SHIFT) | 90, .writer = 3};
+    fill(h.store, sizeof h.store, 0xa0);
+    fill(h.prev, sizeof h.prev, 0x10);
+    return h;
+}
+
+struct batch_header sample_batch(void)
+{
+    struct batch_header h = {.payload_len = 400,
+                             .payload_crc = 0x89abcdef,
+                             .count = 5,
+                             .base_seq = (7ull << SEQ_EPOCH_SHIFT) | 90,
+                             .cut_seq = (7ull << SEQ_EPOCH_SHIFT) | 99,
+                             .epoch = 7,
+                             .writer = 3,
+                             .time = 1700000000123456789};
+    fill(h.prev, sizeof h.prev, 0x30);
+    return h;
+}
+
+struct superblock sample_superblock(void)
+{
+    struct superblock sb = {.version = SUPERBLOCK_VERSION, .writer = 3, .created = 1700000000123456789};
+    fill(sb.store, sizeof sb.store, 0xa0);
+    fill(sb.key_id, sizeof sb.key_id, 0x60);
+    fill(sb.key.bytes, sizeof sb.key.bytes, 0x80);
+    return sb;
+}

@@ -1,0 +1,20 @@
+/* One filled structure of each kind, for the tests of the formats. */
+#pragma once
+
+#include "format/pack.h"
+#include "format/record.h"
+#include "format/segment.h"
+#include "format/superblock.h"
+
+static const uint16_t sample_types[] = {REC_SEAL,    REC_MAKE,     REC_LINK,        REC_UNLINK, REC_RENAME,
+                                        REC_SETATTR, REC_SETXATTR, REC_REMOVEXATTR, REC_REAP,   REC_EXTENTS,
+                                        REC_PACK,    REC_DROP,     REC_NASCENT,     REC_CUT,    REC_LAYER,
+                                        REC_RANGE,   REC_PIECE};
+
+/* Every field is filled; the type says which of them count. */
+struct record sample_record(uint16_t type);
+struct chunk_entry sample_entry(uint8_t refs);
+struct pack_trailer sample_trailer(void);
+struct segment_header sample_segment(void);
+struct batch_header sample_batch(void);
+struct superblock sample_superblock(void);

@@ -1,0 +1,490 @@
+#include "helpers.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "base/log.h"
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+    (void)st;
+    (void)type;
+    (void)ftw;
+    return remove(path);
+}
+
+void remove_tree(const char *path)
+{
+    (void)nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+void open_view_at(const char *path, struct view **ret_view)
+{
+    struct view_options options = {.cache_bytes = 48 * MIB, .create = true};
+    cr_assert_eq(view_open(path, &options, T0, ret_view), 0);
+}
+
+void fixture_open(struct fixture *f)
+{
+    *f = (struct fixture){0};
+    strcpy(f->path, "/tmp/cairn-view-XXXXXX");
+    cr_assert_not_null(mkdtemp(f->path));
+    f->seq = 1ull << SEQ_EPOCH_SHIFT;
+    open_view_at(f->path, &f->view);
+}
+
+void fixture_reopen(struct fixture *f)
+{
+    view_close(f->view);
+    open_view_at(f->path, &f->view);
+}
+
+void fixture_close(struct fixture *f)
+{
+    view_close(f->view);
+    remove_tree(f->path);
+    for (size_t i = 0; i < f->batch_count; i++)
+        free(f->batches[i].records);
+    for (size_t i = 0; i < f->pack_count; i++)
+        free(f->packs[i].entries);
+    free(f->batches);
+    free(f->packs);
+    free(f->buf);
+}
+
+struct chunk_name chunk_of(uint32_t id)
+{
+    struct chunk_name name = {0};
+    /* Spread, so that the order of names is not that of ids. */
+    uint32_t mixed = id * 2654435761u;
+    memcpy(name.bytes, &mixed, sizeof mixed);
+    memcpy(name.bytes + 20, &id, sizeof id);
+    return name;
+}
+
+uint32_t chunk_id(const struct chunk_name *name)
+{
+    uint32_t id;
+    memcpy(&id, name->bytes + 20, sizeof id);
+    return id;
+}
+
+int64_t time_of(uint64_t seq)
+{
+    return T0 * 10 + (int64_t)(seq & 0xffffffffff);
+}
+
+uint64_t add(struct fixture *f, struct record rec)
+{
+    rec.seq = ++f->seq;
+    rec.time = time_of(rec.seq);
+    size_t len = record_encoded_len(&rec);
+    if (f->len + len > f->room) {
+        f->room = (f->len + len) * 2;
+        f->buf = xrealloc(f->buf, f->room);
+    }
+    record_encode(&rec, f->buf + f->len);
+    f->len += len;
+    return rec.seq;
+}
+
+static int pack_index(uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *fn_arg), void *fn_arg,
+                      void *arg)
+{
+    const struct fixture *f = arg;
+    for (size_t i = 0; i < f->pack_count; i++) {
+        const struct test_pack *p = &f->packs[i];
+        if (p->pack != pack || p->gone)
+            continue;
+        for (uint32_t e = 0; e < p->count; e++) {
+            int r = fn(&p->entries[e], fn_arg);
+            if (r < 0)
+                return r;
+        }
+        return 0;
+    }
+    return -ENOENT;
+}
+
+static struct view_batch batch_of(struct fixture *f, const void *records, size_t len, uint64_t cut_seq)
+{
+    struct view_batch batch = {
+        .records = records, .records_len = len, .cut_seq = cut_seq, .pack_index = pack_index, .arg = f};
+    memset(batch.chain, (int)(cut_seq & 0xff), sizeof batch.chain);
+    return batch;
+}
+
+int apply(struct fixture *f)
+{
+    struct view_batch batch = batch_of(f, f->buf, f->len, f->seq);
+    int r = view_apply(f->view, &batch);
+    if (r == 0) {
+        f->batches = xrealloc(f->batches, (f->batch_count + 1) * sizeof *f->batches);
+        f->batches[f->batch_count].records = xmalloc(f->len);
+        if (f->len)
+            memcpy(f->batches[f->batch_count].records, f->buf, f->len);
+        f->batches[f->batch_count].len = f->len;
+        f->batches[f->batch_count++].cut_seq = f->seq;
+    }
+    f->len = 0;
+    return r;
+}
+
+void apply_ok(struct fixture *f)
+{
+    cr_assert_eq(apply(f), 0);
+}
+
+void apply_bad(struct fixture *f)
+{
+    char *before = dump(f->view);
+    cr_expect_eq(apply(f), -EUCLEAN);
+    char *after = dump(f->view);
+    cr_expect_str_eq(before, after);
+    free(before);
+    free(after);
+}
+
+struct attrs file_attrs(uint64_t size)
+{
+    return (struct attrs){.mode = S_IFREG | 0640,
+                          .uid = 7,
+                          .gid = 8,
+                          .size = size,
+                          .atime = 11,
+                          .mtime = 12,
+                          .ctime = 13,
+                          .btime = 14};
+}
+
+void add_dir(struct fixture *f, uint64_t ino, uint64_t parent, const char *name)
+{
+    struct attrs attrs = {.mode = S_IFDIR | 0755, .mtime = 5};
+    add(f, (struct record){.type = REC_MAKE,
+                           .ino = ino,
+                           .parent = parent,
+                           .cookie = f->seq + 1,
+                           .name = name,
+                           .name_len = (uint16_t)strlen(name),
+                           .attrs = attrs});
+}
+
+void add_file(struct fixture *f, uint64_t ino, uint64_t parent, const char *name, uint64_t size)
+{
+    add(f, (struct record){.type = REC_SEAL,
+                           .flags = RECORD_BIRTH,
+                           .ino = ino,
+                           .version = 1,
+                           .parent = parent,
+                           .cookie = f->seq + 1,
+                           .name = name,
+                           .name_len = (uint16_t)strlen(name),
+                           .attrs = file_attrs(size)});
+}
+
+void add_link(struct fixture *f, uint64_t ino, uint64_t parent, const char *name)
+{
+    add(f, (struct record){.type = REC_LINK,
+                           .ino = ino,
+                           .parent = parent,
+                           .cookie = f->seq + 1,
+                           .name = name,
+                           .name_len = (uint16_t)strlen(name)});
+}
+
+void add_unlink(struct fixture *f, uint64_t ino, uint64_t parent, const char *name, uint32_t flags)
+{
+    add(f, (struct record){.type = REC_UNLINK,
+                           .flags = flags,
+                           .ino = ino,
+                           .parent = parent,
+                           .name = name,
+                           .name_len = (uint16_t)strlen(name)});
+}
+
+void add_rename(struct fixture *f, uint64_t ino, uint64_t parent, const char *name, uint64_t parent2,
+                const char *name2, uint64_t ino2, uint32_t flags)
+{
+    uint64_t cookie = f->seq + 1;
+    f->seq++; /* an exchange uses two */
+    add(f, (struct record){.type = REC_RENAME,
+                           .flags = flags,
+                           .ino = ino,
+                           .ino2 = ino2,
+                           .parent = parent,
+                           .parent2 = parent2,
+                           .cookie = cookie,
+                           .cookie2 = flags & RECORD_EXCHANGE ? cookie + 1 : 0,
+                           .name = name,
+                           .name_len = (uint16_t)strlen(name),
+                           .name2 = name2,
+                           .name2_len = (uint16_t)strlen(name2)});
+}
+
+void add_seal(struct fixture *f, uint64_t ino, uint64_t version, uint64_t keep, uint64_t size,
+              const struct extent *extents, uint32_t count)
+{
+    add(f, (struct record){.type = REC_SEAL,
+                           .ino = ino,
+                           .version = version,
+                           .keep = keep,
+                           .attrs = file_attrs(size),
+                           .extents = extents,
+                           .extent_count = count});
+}
+
+void add_seal_inline(struct fixture *f, uint64_t ino, uint64_t version, uint64_t keep, uint64_t size,
+                     uint64_t offset, const char *text)
+{
+    struct extent e = {.offset = offset, .length = strlen(text), .kind = EXTENT_INLINE};
+    add(f, (struct record){.type = REC_SEAL,
+                           .ino = ino,
+                           .version = version,
+                           .keep = keep,
+                           .attrs = file_attrs(size),
+                           .extents = &e,
+                           .extent_count = 1,
+                           .value = text,
+                           .value_len = (uint32_t)strlen(text)});
+}
+
+struct extent chunk_extent(uint64_t offset, uint64_t length, uint32_t id, uint32_t chunk_offset)
+{
+    return (struct extent){.offset = offset,
+                           .length = length,
+                           .kind = EXTENT_CHUNK,
+                           .chunk = chunk_of(id),
+                           .chunk_offset = chunk_offset};
+}
+
+struct extent hole_extent(uint64_t offset, uint64_t length)
+{
+    return (struct extent){.offset = offset, .length = length, .kind = EXTENT_HOLE};
+}
+
+void add_pack(struct fixture *f, uint64_t pack, const uint32_t *ids, uint32_t count)
+{
+    struct test_pack p = {.pack = pack, .count = count, .entries = xcalloc(count, sizeof *p.entries)};
+    uint64_t offset = 64;
+    for (uint32_t i = 0; i < count; i++) {
+        p.entries[i] = (struct chunk_entry){.name = chunk_of(ids[i]),
+                                            .pack = pack,
+                                            .offset = offset,
+                                            .stored_len = 1000 + ids[i],
+                                            .raw_len = CHUNK_SIZE_MAX,
+                                            .encoding = ENCODING_LZ4};
+        offset += 1000 + ids[i];
+    }
+    f->packs = xrealloc(f->packs, (f->pack_count + 1) * sizeof *f->packs);
+    f->packs[f->pack_count++] = p;
+    add(f, (struct record){.type = REC_PACK, .pack = pack, .length = align_up(offset, 4096), .count = count});
+}
+
+void add_drop(struct fixture *f, uint64_t pack)
+{
+    add(f, (struct record){.type = REC_DROP, .pack = pack});
+}
+
+struct view_inode inode_of(struct fixture *f, uint64_t ino)
+{
+    struct view_inode inode = {0};
+    cr_assert_eq(view_inode(f->view, ino, &inode), 0, "inode %" PRIu64, ino);
+    return inode;
+}
+
+uint64_t lookup(struct fixture *f, uint64_t parent, const char *name)
+{
+    struct view_entry entry;
+    int r = view_lookup(f->view, parent, name, strlen(name), &entry);
+    cr_assert(r == 0 || r == -ENOENT);
+    return r == 0 ? entry.ino : 0;
+}
+
+uint64_t refs_of(struct fixture *f, uint32_t id)
+{
+    struct chunk_name name = chunk_of(id);
+    struct chunk_entry entry;
+    uint64_t refs;
+    int r = view_chunk(f->view, &name, &entry, &refs);
+    cr_assert(r == 0 || r == -ENOENT);
+    return r == 0 ? refs : UINT64_MAX;
+}
+
+static int print_extent(const struct view_extent *part, void *arg)
+{
+    FILE *out = arg;
+    const struct extent *e = &part->extent;
+    if (ftell(out) > 0)
+        fprintf(out, " ");
+    if (e->kind == EXTENT_CHUNK)
+        fprintf(out, "C%u+%u", chunk_id(&e->chunk), e->chunk_offset);
+    else
+        fprintf(out, "%s", e->kind == EXTENT_INLINE ? "I" : ".");
+    fprintf(out, "@%" PRIu64 ":%" PRIu64, e->offset, e->length);
+    if (e->kind == EXTENT_INLINE)
+        fprintf(out, "=%.*s", (int)e->length, (const char *)part->bytes);
+    return 0;
+}
+
+static char *range_in(struct view *view, uint64_t ino, uint64_t offset, uint64_t length)
+{
+    char *text = NULL;
+    size_t len;
+    FILE *out = open_memstream(&text, &len);
+    cr_assert_eq(view_extents(view, ino, 0, offset, length, print_extent, out), 0);
+    fclose(out);
+    return text;
+}
+
+static char *content_in(struct view *view, uint64_t ino)
+{
+    return range_in(view, ino, 0, INT64_MAX);
+}
+
+char *content_of(struct fixture *f, uint64_t ino)
+{
+    return content_in(f->view, ino);
+}
+
+void expect_content(struct fixture *f, uint64_t ino, const char *expected)
+{
+    expect_range(f, ino, 0, INT64_MAX, expected);
+}
+
+void expect_range(struct fixture *f, uint64_t ino, uint64_t offset, uint64_t length, const char *expected)
+{
+    char *text = range_in(f->view, ino, offset, length);
+    cr_expect_str_eq(text, expected, "is \"%s\", expected \"%s\"", text, expected);
+    free(text);
+}
+
+static void print_line(const char *line, void *arg)
+{
+    (void)arg;
+    log_error("difference: %s", line);
+}
+
+void expect_check_ok(struct view *view)
+{
+    cr_assert_eq(view_check(view, print_line, NULL), 0);
+}
+
+int check_count(struct view *view)
+{
+    return view_check(view, NULL, NULL);
+}
+
+struct dumper {
+    FILE *out;
+    struct view *view;
+};
+
+static int dump_xattr(const char *name, size_t len, void *arg)
+{
+    struct dumper *d = arg;
+    fprintf(d->out, "    xattr %.*s\n", (int)len, name);
+    return 0;
+}
+
+static void dump_inode(struct dumper *d, uint64_t ino)
+{
+    struct view_inode i;
+    cr_assert_eq(view_inode(d->view, ino, &i), 0);
+    const struct attrs *a = &i.attrs;
+    fprintf(d->out, "  inode %" PRIu64 " mode %o uid %u gid %u rdev %u size %" PRIu64, ino, a->mode, a->uid,
+            a->gid, a->rdev, a->size);
+    fprintf(d->out, " times %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64, a->atime, a->mtime, a->ctime,
+            a->btime);
+    fprintf(d->out, " nlink %u version %" PRIu64 " parent %" PRIu64 " blocks %" PRIu64 "\n", i.nlink,
+            i.version, i.parent, i.blocks_bytes);
+    cr_assert_eq(view_listxattr(d->view, ino, dump_xattr, d), 0);
+    char target[300];
+    ssize_t n = S_ISLNK(a->mode) ? view_readlink(d->view, ino, target, sizeof target) : 0;
+    cr_assert_geq(n, 0);
+    fprintf(d->out, "    %.*s\n", (int)n, target);
+    if (!S_ISREG(a->mode))
+        return;
+    char *content = content_in(d->view, ino);
+    fprintf(d->out, "    %s\n", content);
+    free(content);
+}
+
+static int dump_entry(const struct view_entry *entry, const char *name, size_t len, void *arg)
+{
+    struct dumper *d = arg;
+    fprintf(d->out, " \"%.*s\" cookie %" PRIu64 " type %o\n", (int)len, name, entry->cookie, entry->type);
+    dump_inode(d, entry->ino);
+    if (S_ISDIR(entry->type)) {
+        fprintf(d->out, "{\n");
+        cr_assert_eq(view_readdir(d->view, entry->ino, 0, dump_entry, d), 0);
+        fprintf(d->out, "}\n");
+    }
+    return 0;
+}
+
+static int dump_orphan(uint64_t ino, void *arg)
+{
+    struct dumper *d = arg;
+    fprintf(d->out, "orphan\n");
+    dump_inode(d, ino);
+    return 0;
+}
+
+static int dump_chunk(const struct chunk_entry *e, uint64_t refs, void *arg)
+{
+    struct dumper *d = arg;
+    fprintf(d->out, "chunk %u refs %" PRIu64 " at %" PRIu64 " %" PRIu64 " %u %u\n", chunk_id(&e->name), refs,
+            e->pack, e->offset, e->stored_len, e->raw_len);
+    return 0;
+}
+
+static int dump_pack(const struct view_pack *p, void *arg)
+{
+    struct dumper *d = arg;
+    fprintf(d->out, "pack %" PRIu64 " %" PRIu64 " %u %" PRIu64 " %u\n", p->pack, p->length, p->count,
+            p->live_bytes, p->live_count);
+    return 0;
+}
+
+char *dump(struct view *view)
+{
+    char *text = NULL;
+    size_t len;
+    struct dumper d = {.out = open_memstream(&text, &len), .view = view};
+    struct view_state s = view_state(view);
+    fprintf(d.out, "seq %" PRIu64 " chain %u ino %" PRIu64 " files %" PRIu64 " bytes %" PRIu64, s.applied_seq,
+            s.chain[31], s.max_ino, s.files, s.logical_bytes);
+    fprintf(d.out, " chunks %" PRIu64 " stored %" PRIu64 " packs %" PRIu64 " %" PRIu64 "\n", s.chunks,
+            s.stored_bytes, s.packs, s.pack_bytes);
+    dump_inode(&d, ROOT_INO);
+    cr_assert_eq(view_readdir(view, ROOT_INO, 0, dump_entry, &d), 0);
+    cr_assert_eq(view_orphans(view, dump_orphan, &d), 0);
+    cr_assert_eq(view_chunks(view, dump_chunk, &d), 0);
+    cr_assert_eq(view_packs(view, dump_pack, &d), 0);
+    fclose(d.out);
+    return text;
+}
+
+void expect_replay_same(struct fixture *f)
+{
+    char *path = xasprintf("%s.again", f->path);
+    struct view *again;
+    open_view_at(path, &again);
+    for (size_t i = 0; i < f->batch_count; i++) {
+        struct view_batch batch =
+            batch_of(f, f->batches[i].records, f->batches[i].len, f->batches[i].cut_seq);
+        cr_assert_eq(view_apply(again, &batch), 0);
+    }
+    expect_check_ok(again);
+    char *first = dump(f->view), *second = dump(again);
+    cr_expect_str_eq(first, second);
+    free(first);
+    free(second);
+    view_close(again);
+    remove_tree(path);
+    free(path);
+}

@@ -1,0 +1,202 @@
+#include "helpers.h"
+
+static struct fixture f;
+
+static void setup(void)
+{
+    fixture_open(&f);
+    add_file(&f, 10, ROOT_INO, "a", 0);
+    add_file(&f, 11, ROOT_INO, "b", 0);
+    apply_ok(&f);
+}
+
+static void teardown(void)
+{
+    expect_check_ok(f.view);
+    expect_replay_same(&f);
+    fixture_close(&f);
+}
+
+TestSuite(chunks, .init = setup, .fini = teardown);
+
+static struct view_pack pack_of(uint64_t pack)
+{
+    struct view_pack p = {0};
+    cr_assert_eq(view_pack(f.view, pack, &p), 0);
+    return p;
+}
+
+static void show(uint64_t ino, uint64_t version, uint32_t id)
+{
+    struct extent e = chunk_extent(0, 100, id, 0);
+    add_seal(&f, ino, version, 0, 100, &e, 1);
+}
+
+Test(chunks, accounts_through_create_dedup_overwrite_unlink)
+{
+    add_pack(&f, 1, (uint32_t[]){1, 2, 3}, 3);
+    show(10, 2, 1);
+    show(11, 2, 1);
+    apply_ok(&f);
+    cr_expect_eq(refs_of(&f, 1), 2);
+    cr_expect_eq(refs_of(&f, 2), 0);
+    cr_expect_eq(pack_of(1).live_bytes, 1001);
+    cr_expect_eq(pack_of(1).live_count, 1);
+    cr_expect_eq(pack_of(1).count, 3);
+    cr_expect_eq(view_state(f.view).chunks, 1);
+    cr_expect_eq(view_state(f.view).stored_bytes, 1001);
+    cr_expect_eq(view_state(f.view).packs, 1);
+    cr_expect_eq(view_state(f.view).pack_bytes, pack_of(1).length);
+    show(10, 3, 2);
+    apply_ok(&f);
+    cr_expect_eq(pack_of(1).live_bytes, 2003);
+    add_unlink(&f, 11, ROOT_INO, "b", 0);
+    apply_ok(&f);
+    cr_expect_eq(refs_of(&f, 1), 0);
+    cr_expect_eq(pack_of(1).live_bytes, 1002);
+    show(10, 4, 1); /* comes back */
+    apply_ok(&f);
+    cr_expect_eq(refs_of(&f, 1), 1);
+    cr_expect_eq(pack_of(1).live_bytes, 1001);
+}
+
+Test(chunks, orphans_keep_their_references)
+{
+    add_pack(&f, 1, (uint32_t[]){1}, 1);
+    show(10, 2, 1);
+    add_unlink(&f, 10, ROOT_INO, "a", RECORD_ORPHAN);
+    apply_ok(&f);
+    cr_expect_eq(refs_of(&f, 1), 1);
+    add(&f, (struct record){.type = REC_REAP, .ino = 10});
+    apply_ok(&f);
+    cr_expect_eq(refs_of(&f, 1), 0);
+}
+
+Test(chunks, references_before_the_pack)
+{
+    show(10, 2, 1);
+    apply_ok(&f);
+    struct chunk_name name = chunk_of(1);
+    struct chunk_entry entry;
+    uint64_t refs;
+    cr_expect_eq(view_chunk(f.view, &name, &entry, &refs), 0);
+    cr_expect_eq(entry.pack, 0);
+    cr_expect_eq(view_state(f.view).stored_bytes, 0);
+    add_pack(&f, 5, (uint32_t[]){1}, 1);
+    apply_ok(&f);
+    cr_expect_eq(view_chunk(f.view, &name, &entry, &refs), 0);
+    cr_expect_eq(entry.pack, 5);
+    cr_expect_eq(entry.encoding, ENCODING_LZ4);
+    cr_expect_eq(refs, 1);
+    cr_expect_eq(view_state(f.view).stored_bytes, 1001);
+}
+
+Test(chunks, compaction_and_drop)
+{
+    add_pack(&f, 1, (uint32_t[]){1, 2, 3}, 3);
+    add_pack(&f, 2, (uint32_t[]){4}, 1);
+    show(10, 2, 2);
+    apply_ok(&f);
+    add_drop(&f, 1);
+    apply_bad(&f); /* chunk 2 is used */
+    add_pack(&f, 3, (uint32_t[]){2, 4}, 2);
+    add_drop(&f, 1);
+    f.packs[0].gone = true;
+    apply_ok(&f);
+    cr_expect_eq(refs_of(&f, 1), UINT64_MAX);
+    cr_expect_eq(refs_of(&f, 3), UINT64_MAX);
+    cr_expect_eq(refs_of(&f, 2), 1);
+    cr_expect_eq(refs_of(&f, 4), 0);
+    cr_expect_eq(pack_of(3).live_bytes, 1002);
+    struct view_pack gone;
+    cr_expect_eq(view_pack(f.view, 1, &gone), -ENOENT);
+    add_drop(&f, 2); /* its chunk moved */
+    f.packs[1].gone = true;
+    apply_ok(&f);
+    cr_expect_eq(refs_of(&f, 4), 0);
+    cr_expect_eq(view_state(f.view).packs, 1);
+    show(10, 3, 9);
+    apply_ok(&f);
+    add_drop(&f, 3);
+    f.packs[2].gone = true;
+    apply_ok(&f);
+    cr_expect_eq(refs_of(&f, 2), UINT64_MAX);
+    cr_expect_eq(view_state(f.view).pack_bytes, 0);
+}
+
+Test(chunks, a_pack_made_and_dropped_in_one_batch)
+{
+    uint32_t ids[500];
+    for (uint32_t i = 0; i < 500; i++)
+        ids[i] = i + 1;
+    add_pack(&f, 1, ids, 500);
+    add_drop(&f, 1);
+    apply_ok(&f);
+    cr_expect_eq(refs_of(&f, 7), UINT64_MAX);
+}
+
+Test(chunks, a_pack_whose_file_is_gone_is_only_noted)
+{
+    add_pack(&f, 1, (uint32_t[]){1}, 1);
+    f.packs[0].gone = true;
+    show(10, 2, 1);
+    apply_ok(&f);
+    cr_expect_eq(pack_of(1).live_count, 0);
+    cr_expect_eq(pack_of(1).count, 1);
+    show(10, 3, 2);
+    add_drop(&f, 1);
+    apply_ok(&f);
+    cr_expect_eq(refs_of(&f, 1), UINT64_MAX);
+}
+
+static int count_users(uint64_t ino, uint64_t offset, void *arg)
+{
+    *(uint64_t *)arg = *(uint64_t *)arg * 100000 + ino * 1000 + offset;
+    return 0;
+}
+
+static int count_chunks(const struct chunk_entry *entry, uint64_t refs, void *arg)
+{
+    (void)entry;
+    *(uint64_t *)arg += refs;
+    return 0;
+}
+
+Test(chunks, users)
+{
+    struct extent e[] = {chunk_extent(0, 100, 1, 0), chunk_extent(100, 100, 2, 0),
+                         chunk_extent(200, 100, 2, 0)};
+    add_seal(&f, 10, 2, 0, 300, e, 3);
+    show(11, 2, 2);
+    apply_ok(&f);
+    struct chunk_name name = chunk_of(2);
+    uint64_t found = 0, refs = 0;
+    cr_expect_eq(view_chunk_users(f.view, &name, count_users, &found), 0);
+    cr_expect_eq(found, 1010011000ull);
+    cr_expect_eq(view_chunks(f.view, count_chunks, &refs), 0);
+    cr_expect_eq(refs, 4);
+}
+
+Test(chunks, refused)
+{
+    add_pack(&f, 1, (uint32_t[]){1}, 1);
+    apply_ok(&f);
+    add(&f, (struct record){.type = REC_PACK, .pack = 1, .count = 1});
+    apply_bad(&f);
+    add(&f, (struct record){.type = REC_PACK, .pack = 0, .count = 0});
+    apply_bad(&f);
+    add_drop(&f, 7);
+    apply_bad(&f);
+    add_pack(&f, 2, (uint32_t[]){2, 3}, 2);
+    f.packs[1].count = 1; /* the index has fewer than the record says */
+    apply_bad(&f);
+    add_pack(&f, 3, (uint32_t[]){2}, 1);
+    f.packs[2].entries[0].pack = 9;
+    apply_bad(&f);
+    f.packs[0].entries[0].raw_len = 50;
+    add_pack(&f, 4, (uint32_t[]){5}, 1);
+    f.packs[3].entries[0].raw_len = 50;
+    show(10, 2, 5); /* 100 bytes of a chunk of 50 */
+    apply_bad(&f);
+    f.packs[0].entries[0].raw_len = CHUNK_SIZE_MAX;
+}

@@ -1,0 +1,79 @@
+#include <criterion/criterion.h>
+
+#include "store.h"
+
+struct plan {
+    const char *op; /* the next call of this one fails */
+    int error;
+    unsigned calls;
+    const char *object;
+};
+
+static int decide(const char *op, const char *object, void *arg)
+{
+    struct plan *plan = arg;
+    plan->calls++;
+    plan->object = object;
+    if (!plan->op || strcmp(op, plan->op) != 0)
+        return 0;
+    plan->op = NULL;
+    return plan->error;
+}
+
+static struct plan plan;
+
+static void open_with_faults(void)
+{
+    store_open();
+    tier = fault_tier_new(tier, decide, &plan);
+}
+
+TestSuite(fault, .init = open_with_faults, .fini = store_close);
+
+static int list_none(const char *object, uint64_t len, void *arg)
+{
+    (void)object, (void)len, (void)arg;
+    return 0;
+}
+
+/* The first time each call fails without effect, the second time it goes on. */
+Test(fault, every_call_fails_once)
+{
+    _cleanup_free_ void *buf = content_new(5000, 1);
+    uint64_t n;
+    char byte;
+    struct tier_space space;
+#define FAILS_ONCE(name, call)                                                                               \
+    do {                                                                                                     \
+        plan.op = name;                                                                                      \
+        plan.error = -EIO;                                                                                   \
+        cr_assert_eq(call, -EIO);                                                                            \
+        cr_assert_eq(call, 0);                                                                               \
+    } while (0)
+    FAILS_ONCE("put", tier->ops->put(tier, "packs/1", buf, 5000));
+    FAILS_ONCE("put_new", tier->ops->put_new(tier, "packs/2", buf, 5000));
+    cr_assert_str_eq(plan.object, "packs/2");
+    FAILS_ONCE("stat", tier->ops->stat(tier, "packs/1", &n));
+    cr_assert_eq(n, 5000);
+    FAILS_ONCE("get_range", tier->ops->get_range(tier, "packs/1", 0, &byte, 1));
+    FAILS_ONCE("list", tier->ops->list(tier, "packs", list_none, NULL));
+    FAILS_ONCE("sync", tier->ops->sync(tier));
+    FAILS_ONCE("log_create", tier->ops->log_create(tier, "journal/1", 4096));
+    FAILS_ONCE("log_append", tier->ops->log_append(tier, "journal/1", 0, "x", 1));
+    FAILS_ONCE("reserve", tier->ops->reserve(tier, 0, &n));
+    FAILS_ONCE("space", tier->ops->space(tier, &space));
+    FAILS_ONCE("remove", tier->ops->remove(tier, "packs/1"));
+    cr_assert_eq(plan.calls, 22);
+}
+
+Test(fault, a_tier_without_logs_stays_one)
+{
+    struct tier_ops ops = *tier->ops;
+    ops.log_create = NULL;
+    ops.log_append = NULL;
+    struct tier bare = {&ops};
+    struct tier *over = fault_tier_new(&bare, decide, &plan);
+    cr_assert_null(over->ops->log_create);
+    cr_assert_null(over->ops->log_append);
+    free(over);
+}
