@@ -92,7 +92,8 @@ int front_start(const struct front_options *options, struct fs *fs, struct store
     front->stage = store_stage(store);
     front->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     mutex_init(&front->locked.lock, LOCK_CONTROL);
-    cond_init(&front->changed);
+    mutex_init(&front->wake.lock, LOCK_LEAF);
+    cond_init(&front->wake.changed);
     TAILQ_INIT(&front->locked.parked);
     TAILQ_INIT(&front->locked.syncing);
     int r = front->event_fd < 0 ? -errno : make_session(front);
@@ -155,9 +156,7 @@ void front_stop(struct front *front)
     if (front->is_mounted)
         fuse_session_unmount(front->se);
     if (front->resumer_started) {
-        mutex_lock(&front->locked.lock);
-        (void)pthread_cond_signal(&front->changed);
-        mutex_unlock(&front->locked.lock);
+        front_wake(front);
         (void)pthread_join(front->resumer, NULL);
     }
     end_threads(front);
@@ -167,7 +166,8 @@ void front_stop(struct front *front)
     if (front->event_fd >= 0)
         (void)close(front->event_fd);
     mutex_done(&front->locked.lock);
-    (void)pthread_cond_destroy(&front->changed);
+    mutex_done(&front->wake.lock);
+    (void)pthread_cond_destroy(&front->wake.changed);
     free(front);
 }
 
@@ -176,7 +176,7 @@ void front_status(struct front *front, struct front_status *ret)
     LOCK_SCOPE(&front->locked.lock);
     *ret = (struct front_status){.mmap_shared = atomic_load(&front->mmap_shared),
                                  .threads = front->thread_count,
-                                 .waiting = front->locked.parked_count,
+                                 .waiting = atomic_load(&front->parked_count),
                                  .wait_count = front->locked.wait_count,
                                  .wait_ms_total = front->locked.wait_ns / 1000000};
 }

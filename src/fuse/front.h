@@ -24,12 +24,12 @@ struct front_options {
 CAIRN_MUST_CHECK int front_start(const struct front_options *options, struct fs *fs, struct store *store,
                                  struct front **ret, char **ret_text);
 
-/* The store's room callback: parked requests may go on. Any thread, no locks. */
+/* The store's room callback: parked requests may go on. Any thread, any locks but leaves. */
 void front_room(struct front *front);
 
 /* True once the kernel has let go of the mount (umount from outside). */
 bool front_is_over(struct front *front);
-/* Readable when that happens, or after front_wake(). */
+/* Readable when that happens. */
 int front_event_fd(struct front *front);
 
 /* Unmounts (lazily, if files are open), ends the threads, frees. NULL is fine. */

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
 
 #include "base/log.h"
@@ -96,6 +97,10 @@ static int try_shared_mapping(int fd)
 /* The file has no name when it is closed, so it never becomes part of the history. */
 void front_self_test(struct front *front)
 {
+    /* The first request waits in the kernel for the answer to INIT. */
+    struct stat st;
+    if (stat(front->options.mountpoint, &st) < 0)
+        return;
     if (!atomic_load(&front->mmap_offered) || front->options.read_only)
         return;
     _cleanup_free_ char *path = xasprintf("%s/.cairn-self-test-%d", front->options.mountpoint, (int)getpid());

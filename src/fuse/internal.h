@@ -69,13 +69,16 @@ struct front {
     unsigned thread_count;
     pthread_t resumer;
     bool resumer_started;
-    pthread_cond_t changed;
+    struct {
+        struct cairn_mutex lock; /* a leaf: room comes free under other locks */
+        pthread_cond_t changed;
+        bool wanted;
+    } wake; /* of the resumer */
+    _Atomic unsigned parked_count;
     struct {
         struct cairn_mutex lock;
-        struct parked_list parked;
-        unsigned parked_count;
+        struct parked_list parked; /* parked_count of them */
         struct syncing_list syncing;
-        bool room;
         uint64_t wait_count, wait_ns;
     } locked;
 };
@@ -98,6 +101,7 @@ void front_park(struct front *front, fuse_req_t req);
 bool front_must_queue(struct front *front);
 void *front_receive(void *arg);
 void *front_resume(void *arg);
+void front_wake(struct front *front);
 bool has_fatal_signal(pid_t tid);
 
 /* init.c */

@@ -24,10 +24,7 @@ void front_park(struct front *front, fuse_req_t req)
 /* First come, first served: who comes while others wait, waits behind them. */
 bool front_must_queue(struct front *front)
 {
-    if (current.is_resumed)
-        return false;
-    LOCK_SCOPE(&front->locked.lock);
-    return front->locked.parked_count > 0;
+    return !current.is_resumed && atomic_load(&front->parked_count) > 0;
 }
 
 static struct parked *make_parked(const struct fuse_buf *buf)
@@ -60,18 +57,18 @@ static void enqueue(struct front *front, struct parked *parked)
 {
     mutex_lock(&front->locked.lock);
     TAILQ_INSERT_TAIL(&front->locked.parked, parked, link);
-    unsigned count = ++front->locked.parked_count;
+    unsigned count = atomic_fetch_add(&front->parked_count, 1) + 1;
     front->locked.wait_count++;
-    (void)pthread_cond_signal(&front->changed);
     mutex_unlock(&front->locked.lock);
+    front_wake(front);
     store_note_waiting(front->store, count);
 }
 
-static void wake_resumer(struct front *front)
+void front_wake(struct front *front)
 {
-    LOCK_SCOPE(&front->locked.lock);
-    front->locked.room = true;
-    (void)pthread_cond_signal(&front->changed);
+    LOCK_SCOPE(&front->wake.lock);
+    front->wake.wanted = true;
+    (void)pthread_cond_signal(&front->wake.changed);
 }
 
 static void handle(struct front *front, uint32_t *slab, struct fuse_buf *buf)
@@ -79,7 +76,7 @@ static void handle(struct front *front, uint32_t *slab, struct fuse_buf *buf)
     const struct wire_in_header *header = buf->mem;
     front_see_request(front, buf->mem, buf->size);
     if (header->opcode == WIRE_INTERRUPT)
-        wake_resumer(front); /* it looks which callers have a fatal signal; others go on waiting */
+        front_wake(front); /* it looks which callers have a fatal signal; others go on waiting */
     process(front, *slab, buf, false);
     if (current.park)
         enqueue(front, make_parked(buf));
@@ -177,7 +174,7 @@ static void drop_killed_parked(struct front *front)
         if (!has_fatal_signal(parked->pid))
             continue;
         TAILQ_REMOVE(&front->locked.parked, parked, link);
-        front->locked.parked_count--;
+        atomic_fetch_sub(&front->parked_count, 1);
         TAILQ_INSERT_TAIL(&killed, parked, link);
     }
     mutex_unlock(&front->locked.lock);
@@ -214,7 +211,7 @@ static struct parked *pop(struct front *front)
     struct parked *parked = TAILQ_FIRST(&front->locked.parked);
     if (parked) {
         TAILQ_REMOVE(&front->locked.parked, parked, link);
-        front->locked.parked_count--;
+        atomic_fetch_sub(&front->parked_count, 1);
     }
     return parked;
 }
@@ -223,7 +220,7 @@ static void push_back(struct front *front, struct parked *parked)
 {
     LOCK_SCOPE(&front->locked.lock);
     TAILQ_INSERT_HEAD(&front->locked.parked, parked, link);
-    front->locked.parked_count++;
+    atomic_fetch_add(&front->parked_count, 1);
 }
 
 /* Repeats the oldest. False: it must go on waiting, and so must all behind it. */
@@ -248,6 +245,17 @@ static bool resume_one(struct front *front)
     return true;
 }
 
+static void wait_for_wake(struct front *front)
+{
+    mutex_lock(&front->locked.lock);
+    bool idle = TAILQ_EMPTY(&front->locked.parked) && TAILQ_EMPTY(&front->locked.syncing);
+    mutex_unlock(&front->locked.lock);
+    LOCK_SCOPE(&front->wake.lock);
+    if (!front->wake.wanted && !atomic_load(&front->stopping))
+        (void)mutex_wait(&front->wake.lock, &front->wake.changed, idle ? 2000 : POLL_MS);
+    front->wake.wanted = false;
+}
+
 void *front_resume(void *arg)
 {
     struct front *front = arg;
@@ -256,25 +264,14 @@ void *front_resume(void *arg)
         drop_killed_syncing(front);
         while (!atomic_load(&front->stopping) && resume_one(front))
             ;
-        mutex_lock(&front->locked.lock);
-        unsigned count = front->locked.parked_count;
-        mutex_unlock(&front->locked.lock);
-        store_note_waiting(front->store, count);
-        mutex_lock(&front->locked.lock);
-        bool idle = TAILQ_EMPTY(&front->locked.parked) && TAILQ_EMPTY(&front->locked.syncing);
-        if (!front->locked.room && !atomic_load(&front->stopping))
-            (void)mutex_wait(&front->locked.lock, &front->changed, idle ? 2000 : POLL_MS);
-        front->locked.room = false;
-        mutex_unlock(&front->locked.lock);
+        store_note_waiting(front->store, atomic_load(&front->parked_count));
+        wait_for_wake(front);
     }
     return NULL;
 }
 
 void front_room(struct front *front)
 {
-    LOCK_SCOPE(&front->locked.lock);
-    if (front->locked.parked_count == 0)
-        return;
-    front->locked.room = true;
-    (void)pthread_cond_signal(&front->changed);
+    if (atomic_load(&front->parked_count) > 0)
+        front_wake(front);
 }

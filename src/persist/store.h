@@ -33,7 +33,8 @@ struct store_options {
  * frees). The caller holds STORE/lock. */
 CAIRN_MUST_CHECK int store_open(const struct store_options *options, struct store **ret, char **ret_text);
 
-/* Starts the background. `room` is called (any thread, no locks) when a request that got -EAGAIN may succeed. */
+/* Starts the background. `room` is called when a request that got -EAGAIN may succeed: in any thread,
+ * perhaps under locks, so it may take leaf locks only. */
 CAIRN_MUST_CHECK int store_start(struct store *store, void (*room)(void *arg), void *arg);
 
 /* Stops the background and closes. What is not durable stays in the stage; if all is, the stage is removed. */

@@ -39,7 +39,6 @@ static struct item *add_item(struct rebuild *rb, enum item_kind kind, uint64_t i
     struct item *item = &rb->items[rb->count];
     *item = (struct item){.kind = kind, .ino = ino, .version = version, .seq = seq, .order = (uint32_t)rb->count};
     rb->count++;
-    rb->last_seq = max_u64(rb->last_seq, seq);
     return item;
 }
 
@@ -114,7 +113,7 @@ static int add_from_log(const struct record *rec, void *arg)
         item->mtime = rec->attrs.mtime;
         return 0;
     case REC_SEAL:
-        item = add_item(rb, ITEM_SEAL, rec->ino, rec->version, UINT64_MAX);
+        item = add_item(rb, ITEM_SEAL, rec->ino, rec->version, UINT64_MAX); /* after all that it seals */
         item->offset = rec->seq;
         item->size = rec->attrs.size;
         item->mtime = rec->attrs.mtime;
@@ -143,6 +142,7 @@ static void scan_slab(struct rebuild *rb, uint32_t slab)
         if (!slab_record_ok(&rec, generation, at))
             break;
         struct item *item = add_item(rb, ITEM_WRITE, rec.ino, rec.version, rec.seq);
+        rb->last_seq = max_u64(rb->last_seq, rec.seq);
         item->offset = rec.offset;
         item->length = rec.length;
         item->slab = slab;
@@ -280,10 +280,11 @@ static bool counts(const struct rebuild *rb, const struct item *item)
     return item->kind != ITEM_WRITE || item->seq > rb->marker_seq;
 }
 
-static int rebuild_file_locked(struct rebuild *rb, size_t first, size_t end)
+static int rebuild_file(struct rebuild *rb, size_t first, size_t end)
 {
     uint64_t size = 0;
     uint64_t durable = rb->how->durable(rb->items[first].ino, &size, rb->how->arg);
+    LOCK_SCOPE(&rb->stage->locked.lock);
     for (size_t i = first; i < end;) {
         size_t next = i;
         while (next < end && rb->items[next].version == rb->items[i].version)
@@ -312,19 +313,18 @@ static int rebuild_files(struct rebuild *rb)
     drop_uncounted(rb);
     if (rb->count)
         qsort(rb->items, rb->count, sizeof *rb->items, compare_items);
-    mutex_lock(&rb->stage->locked.lock);
     rb->stage->locked.seq = rb->last_seq;
     int r = 0;
     for (size_t i = 0; i < rb->count && r == 0;) {
         size_t next = i;
         while (next < rb->count && rb->items[next].ino == rb->items[i].ino)
             next++;
-        r = rebuild_file_locked(rb, i, next);
+        r = rebuild_file(rb, i, next);
         i = next;
     }
+    LOCK_SCOPE(&rb->stage->locked.lock);
     for (uint32_t i = 0; i < rb->stage->slab_count && r == 0; i++)
         slab_settle_locked(rb->stage, i);
-    mutex_unlock(&rb->stage->locked.lock);
     return r;
 }
 

@@ -269,8 +269,8 @@ struct stage_usage {
 };
 struct stage_usage stage_usage(struct stage *stage);
 
-/* `room` is called, without locks and from any thread, when room that a writer may wait for came free. Set once, before
- * use. */
+/* `room` is called when room that a writer may wait for came free: from any thread, perhaps under the caller's locks (not
+ * the stage's), so it may take leaf locks only. Set once, before use. */
 void stage_on_room(struct stage *stage, void (*room)(void *arg), void *arg);
 
 /* Ends waits in stage_slab_take() and the background thread. */
