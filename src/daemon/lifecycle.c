@@ -190,10 +190,26 @@ static int check_owner(const struct store_folder *folder, struct service_error *
             error, MOUNT_USAGE, -EPERM,
             "the store %s belongs to user %u, not to you (%u); mount as that user or give another folder",
             folder->path, st.st_uid, geteuid());
-    if (st.st_mode & 077)
+    return 0;
+}
+
+/* A store is its owner's alone. An empty folder becomes so; one that has been a store should have stayed so. */
+static int check_mode(struct store_folder *folder, struct service_error *error)
+{
+    struct stat st;
+    if (stat(folder->path, &st) < 0)
+        return service_fail(error, MOUNT_FAILED, -errno, "cannot look at the store %s: %s", folder->path,
+                            strerror(errno));
+    if ((st.st_mode & 077) == 0)
+        return 0;
+    if (!folder->fresh)
         return service_fail(error, MOUNT_USAGE, -EPERM,
                             "the store %s is open to others (mode %03o); run: chmod 700 %s", folder->path,
                             st.st_mode & 0777, folder->path);
+    folder->mode_before = st.st_mode & 07777;
+    if (chmod(folder->path, 0700) < 0)
+        return service_fail(error, MOUNT_FAILED, -errno, "cannot make the store %s private: %s; %s", folder->path,
+                            strerror(errno), remedy(errno));
     return 0;
 }
 
@@ -251,6 +267,8 @@ int store_folder_take(const char *path, struct store_folder *ret, struct service
     /* Again: another mount may have been at work until we had the lock. */
     if (r == 0)
         r = check_content(ret, ret_error);
+    if (r == 0)
+        r = check_mode(ret, ret_error);
     if (r < 0)
         store_folder_release(ret, ret->lock_fd >= 0);
     return r;
@@ -269,6 +287,8 @@ void store_folder_release(struct store_folder *folder, bool undo)
 {
     if (undo && folder->fresh)
         (void)nftw(folder->path, remove_entry, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+    if (undo && folder->mode_before)
+        (void)chmod(folder->path, folder->mode_before);
     if (folder->made && (undo || folder->lock_fd < 0))
         (void)rmdir(folder->path);
     if (folder->lock_fd >= 0)

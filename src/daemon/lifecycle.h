@@ -45,6 +45,7 @@ CAIRN_MUST_CHECK int store_resolve(const char *store, char **ret_path);
 struct store_folder {
     const char *path; /* as resolved; borrowed */
     bool made;        /* by us, just now */
+    mode_t mode_before; /* of an empty folder that was open to others; 0: unchanged */
     bool fresh;       /* holds no store yet */
     int lock_fd;      /* -1: none */
 };

@@ -26,7 +26,7 @@ const struct option_spec option_table[] = {
      "what fsync waits for: nvme, or stage (power loss may take what was fsynced last)"},
     {"writeback_threads", OPTION_COUNT, FIELD(writeback_threads), 1, 64, "2", NULL, NULL,
      "threads that carry data from the stage to NVMe"},
-    {"writeback_limit", OPTION_SIZE, FIELD(writeback_limit), 1 * MIB, 1ull << 46, "0", NULL, NULL,
+    {"writeback_limit", OPTION_SIZE, FIELD(writeback_limit), 4 * KIB, 1ull << 46, "0", NULL, NULL,
      "bytes a second that these may write; lifted while an fsync, wait or umount waits; 0: no limit"},
     {"writeback_delay", OPTION_DURATION, FIELD(writeback_delay_ns), 0, HOUR_NS, "1s", NULL, NULL,
      "how long data may rest before it is carried, so that short-lived files cost nothing"},

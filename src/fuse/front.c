@@ -4,14 +4,11 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/eventfd.h>
-#include <sys/sysmacros.h>
 #include <time.h>
 
 #include "base/log.h"
 #include "base/pool.h"
 #include "fuse/internal.h"
-
-#define READAHEAD_KB 8192
 
 /* Commas and backslashes in option values are escaped for libfuse. */
 static char *escape(const char *value)
@@ -49,21 +46,6 @@ static int mount_session(struct front *front, char **ret_text)
     }
     front->is_mounted = true;
     return fuse_session_custom_io(front->se, &front_io, fuse_session_fd(front->se));
-}
-
-/* Sequential readers of sealed files: one request should carry as much as it can. */
-static void raise_readahead(const struct front *front)
-{
-    struct stat st;
-    if (stat(front->options.mountpoint, &st) < 0)
-        return;
-    _cleanup_free_ char *path =
-        xasprintf("/sys/class/bdi/%u:%u/read_ahead_kb", major(st.st_dev), minor(st.st_dev));
-    FILE *f = fopen(path, "we");
-    if (!f)
-        return;
-    (void)fprintf(f, "%d\n", READAHEAD_KB);
-    (void)fclose(f);
 }
 
 static int start_threads(struct front *front)
@@ -109,7 +91,6 @@ int front_start(const struct front_options *options, struct fs *fs, struct store
     }
     *ret = front;
     front_self_test(front);
-    raise_readahead(front);
     return 0;
 }
 

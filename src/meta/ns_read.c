@@ -100,7 +100,7 @@ static int list_some(struct listing *l, uint64_t after)
         l->added_count = l->added_next = l->out_count = 0;
         collect_added(l, after);
         int r = view_readdir(l->ns->view, l->parent, after, merge_view_entry, l);
-        if (r < 0)
+        if (r < 0 && r != -ENOENT) /* the view may not know the directory yet */
             return r;
         if (l->out_count < READDIR_BATCH)
             (void)merge_added(l, UINT64_MAX);
@@ -177,7 +177,9 @@ ssize_t ns_getxattr(struct ns *ns, uint64_t ino, const char *name, size_t name_l
             memcpy(buf, xattr->value, xattr->value_len);
     }
     mutex_unlock(&ns->locked.lock);
-    return known ? r : view_getxattr(ns->view, ino, name, name_len, buf, size);
+    if (!known)
+        r = view_getxattr(ns->view, ino, name, name_len, buf, size);
+    return r == -ENOENT ? -ENODATA : r;
 }
 
 struct xattr_listing {
@@ -201,7 +203,7 @@ int ns_listxattr(struct ns *ns, uint64_t ino, int (*fn)(const char *name, size_t
 {
     struct xattr_listing l = {.ns = ns, .ino = ino, .fn = fn, .arg = arg};
     int r = view_listxattr(ns->view, ino, list_view_xattr, &l);
-    if (r < 0)
+    if (r < 0 && r != -ENOENT) /* the view may not know the inode yet */
         return r;
     LOCK_SCOPE(&ns->locked.lock);
     struct node *node = node_find_locked(ns, ino);

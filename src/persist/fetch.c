@@ -39,10 +39,19 @@ void note_damage(struct store *store, uint64_t ino, const struct chunk_name *nam
         known = known || (strcmp(store->cache.damage[i].path, path) == 0 &&
                           strcmp(store->cache.damage[i].what, what) == 0);
     if (!known && store->cache.damage_count < DAMAGE_MAX)
-        store->cache.damage[store->cache.damage_count++] = (struct damage){xstrdup(path), xstrdup(what)};
+        store->cache.damage[store->cache.damage_count++] = (struct damage){xstrdup(path), xstrdup(what), *name};
     mutex_unlock(&store->cache.lock);
     if (!known)
         log_error("%s: %s; these bytes read as EIO", path, what);
+}
+
+bool is_damaged(struct store *store, const struct chunk_name *name)
+{
+    LOCK_SCOPE(&store->cache.lock);
+    for (unsigned i = 0; i < store->cache.damage_count; i++)
+        if (chunk_name_equal(&store->cache.damage[i].chunk, name))
+            return true;
+    return false;
 }
 
 void store_damage(struct store *store, void (*fn)(const char *path, const char *what, void *arg), void *arg)

@@ -87,6 +87,7 @@ struct cached_chunk {
 struct damage {
     char *path;
     char *what;
+    struct chunk_name chunk;
 };
 
 /* --- horizon.c ------------------------------------------------------------------------------------------------------- */
@@ -306,6 +307,8 @@ void room_stop(struct store *store);
 void room_account(struct store *store);
 uint64_t room_used(struct store *store);
 bool room_is_short(struct store *store);
+/* The view's database cannot bear a full disk: there is room for it to write, or -ENOSPC. */
+CAIRN_MUST_CHECK int room_for_view(struct store *store);
 void room_settle(struct store *store, bool progress);
 
 /* gc.c */
@@ -317,4 +320,6 @@ void gc_remove(struct store *store, const uint64_t *ids, size_t count);
 void fetch_init(struct store *store);
 void fetch_done(struct store *store);
 CAIRN_MUST_CHECK int fetch_chunk(struct store *store, const struct chunk_name *name, void *buf, uint32_t *ret_len);
+/* A chunk that did not verify: nothing may rely on it, so equal content is stored anew, which heals it. */
+bool is_damaged(struct store *store, const struct chunk_name *name);
 void note_damage(struct store *store, uint64_t ino, const struct chunk_name *name, int error);

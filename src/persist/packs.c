@@ -248,7 +248,7 @@ bool packs_pin_stored(struct store *store, const struct chunk_name *name, uint64
 {
     struct chunk_entry entry;
     uint64_t refs;
-    if (view_chunk(store->view, name, &entry, &refs) < 0 || entry.pack == 0)
+    if (is_damaged(store, name) || view_chunk(store->view, name, &entry, &refs) < 0 || entry.pack == 0)
         return false;
     LOCK_SCOPE(&store->packs.lock);
     if (!pin_locked(store, entry.pack))

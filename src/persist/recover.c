@@ -94,7 +94,12 @@ static int rebuild_view(struct store *store)
 
 int recover_view(struct store *store, char **ret_text)
 {
-    int r = open_view(store);
+    int r = room_for_view(store);
+    if (r < 0) {
+        *ret_text = xasprintf("the disk of %s is full; free 32 MiB there and mount again", store->path);
+        return r;
+    }
+    r = open_view(store);
     if (r == 0)
         r = follow_journal(store);
     if (r == -ESTALE || r == -EUCLEAN)

@@ -16,6 +16,7 @@
 #define SLACK (2 * MIB)
 #define DISK_MARGIN (64 * MIB)      /* of the disk, left for the view and the journal */
 #define DISK_MARGIN_SHARE 50u
+#define VIEW_MIN (24 * MIB)             /* what the view may write before the next look */
 
 static uint64_t staged_need(struct store *store)
 {
@@ -62,7 +63,9 @@ static void adjust(struct store *store)
     mutex_unlock(&store->room.lock);
     uint64_t need = staged_need(store);
     uint64_t limit = holdable(store, held);
-    uint64_t wanted = min_u64(need + ahead_of(store), limit);
+    uint64_t wanted = align_up(need + ahead_of(store), TIER_RESERVE_UNIT);
+    if (wanted > limit)
+        wanted = align_down(limit, TIER_RESERVE_UNIT);
     int r = store->tier->ops->reserve(store->tier, wanted, &held);
     if (r < 0 && r != -ENOSPC)
         horizon_error(store, "nvme: allocating room failed: %s", strerror(-r));
@@ -148,6 +151,26 @@ bool room_is_short(struct store *store)
     mutex_unlock(&store->horizon.lock);
     LOCK_SCOPE(&store->room.lock);
     return waiting && store->room.scarce;
+}
+
+int room_for_view(struct store *store)
+{
+    struct tier_space space;
+    int r = store->tier->ops->space(store->tier, &space);
+    if (r < 0 || space.free_bytes >= VIEW_MIN)
+        return r;
+    /* Others filled the disk: what we hold for content gives way, for what it is held for is being written now. */
+    uint64_t held = 0;
+    mutex_lock(&store->room.lock);
+    uint64_t keep = store->room.held > 2 * VIEW_MIN ? store->room.held - 2 * VIEW_MIN : 0;
+    mutex_unlock(&store->room.lock);
+    r = store->tier->ops->reserve(store->tier, keep, &held);
+    mutex_lock(&store->room.lock);
+    store->room.held = min_u64(held, store->room.held);
+    mutex_unlock(&store->room.lock);
+    if (r == 0)
+        r = store->tier->ops->space(store->tier, &space);
+    return r < 0 ? r : space.free_bytes >= VIEW_MIN ? 0 : -ENOSPC;
 }
 
 /* After a round of the writeback thread: if it could do nothing more and room is still short, waiting has no sense. */

@@ -144,7 +144,8 @@ static int follow(struct store *store, const struct batch *batch)
                             .pack_index = view_pack_index,
                             .arg = store};
     memcpy(vb.chain, store->journal.chain, sizeof vb.chain);
-    return view_apply(store->view, &vb);
+    int r = room_for_view(store);
+    return r < 0 ? r : view_apply(store->view, &vb);
 }
 
 static void let_go(struct store *store, const struct target *target, const struct batch *batch)

@@ -3,6 +3,8 @@
 #include "base/crc.h"
 #include "stage/internal.h"
 
+#define RANGES_PER_CHANGE 4u /* one more, and what it splits */
+
 /* The draft of a file, opened if there is none. Its record in the log is implied by the first write or cut. */
 static struct layer *draft_locked(struct stage *stage, uint64_t ino, uint64_t below_size, uint64_t version)
 {
@@ -14,6 +16,29 @@ static struct layer *draft_locked(struct stage *stage, uint64_t ino, uint64_t be
         draft->keep = draft->size = below_size;
     }
     return draft;
+}
+
+static bool has_draft_locked(struct stage *stage, uint64_t ino)
+{
+    const struct stage_file *file = file_get_locked(stage, ino, false);
+    return file && file->layers[LAYER_DRAFT];
+}
+
+/* Takes back a draft that was opened for a change that did not happen. */
+static void unopen_draft_locked(struct stage *stage, struct layer *draft)
+{
+    struct stage_file *file = draft->file;
+    layer_free_locked(stage, draft, false);
+    file_settle_locked(stage, file);
+}
+
+/* Ranges are bounded by the memory formula. Durable ones are given up before a writer waits. */
+static bool ranges_have_room_locked(struct stage *stage)
+{
+    while (stage->locked.range_count + RANGES_PER_CHANGE > stage->ranges_max)
+        if (!slab_evict_locked(stage))
+            return false;
+    return true;
 }
 
 static void record_write(struct stage *stage, uint32_t slab, uint32_t record_at, uint32_t payload_at,
@@ -107,10 +132,12 @@ int stage_write(struct stage *stage, const struct stage_write *w)
 {
     check(w->length > 0 && w->length <= SLAB_PAYLOAD);
     LOCK_SCOPE(&stage->locked.lock);
-    if (stage->locked.range_count + 4 >= stage->ranges_max || !slabs_have_room_locked(stage, 1))
+    bool has_room = ranges_have_room_locked(stage) && slabs_have_room_locked(stage, 1) &&
+                    (w->slab != SLAB_NONE || ensure_shared_locked(stage, shared_need(w->length)));
+    if (!has_room) {
+        stage->locked.refused = true;
         return -EAGAIN;
-    if (w->slab == SLAB_NONE && !ensure_shared_locked(stage, shared_need(w->length)))
-        return -EAGAIN;
+    }
     struct stage_file *file = file_get_locked(stage, w->ino, w->may_open);
     if (!w->may_open && (!file || !file->layers[LAYER_DRAFT]))
         return -ESTALE;
@@ -140,6 +167,9 @@ int stage_cut(struct stage *stage, uint64_t ino, uint64_t offset, uint64_t lengt
               uint64_t below_size, uint64_t version, int64_t time)
 {
     LOCK_SCOPE(&stage->locked.lock);
+    if (!ranges_have_room_locked(stage))
+        return -EAGAIN;
+    bool had_draft = has_draft_locked(stage, ino);
     struct layer *draft = draft_locked(stage, ino, below_size, version);
     struct record rec = {.type = REC_CUT,
                          .ino = ino,
@@ -149,8 +179,11 @@ int stage_cut(struct stage *stage, uint64_t ino, uint64_t offset, uint64_t lengt
                          .seq = ++stage->locked.seq,
                          .attrs = {.size = new_size, .mtime = time}};
     int r = log_append_own_locked(stage, &rec);
-    if (r < 0)
+    if (r < 0) {
+        if (!had_draft)
+            unopen_draft_locked(stage, draft);
         return r;
+    }
     layer_cut_locked(stage, draft, offset, length, true);
     uint64_t end = length > UINT64_MAX - offset ? UINT64_MAX : offset + length;
     if (end >= draft->keep) {
@@ -169,6 +202,9 @@ int stage_put_chunk(struct stage *stage, uint64_t ino, const struct stage_chunk_
                     uint64_t version, int64_t time)
 {
     LOCK_SCOPE(&stage->locked.lock);
+    if (!ranges_have_room_locked(stage))
+        return -EAGAIN;
+    bool had_draft = has_draft_locked(stage, ino);
     struct layer *draft = draft_locked(stage, ino, below_size, version);
     struct extent extent = {.offset = chunk->offset,
                             .length = chunk->length,
@@ -182,8 +218,11 @@ int stage_put_chunk(struct stage *stage, uint64_t ino, const struct stage_chunk_
                          .extents = &extent,
                          .extent_count = 1};
     int r = log_append_own_locked(stage, &rec);
-    if (r < 0)
+    if (r < 0) {
+        if (!had_draft)
+            unopen_draft_locked(stage, draft);
         return r;
+    }
     struct range range = {.offset = chunk->offset,
                           .length = chunk->length,
                           .kind = RANGE_CHUNK,

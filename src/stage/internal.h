@@ -164,6 +164,7 @@ struct stage {
         uint32_t peak_used;
         int64_t last_write;
         bool grow_failed, stopping, room_wanted;
+        bool refused; /* a writer was, since room last came free */
         struct stage_file *files; /* by ino */
         struct pack_use *packs;
         struct layer_list drafts, sealed;
@@ -190,6 +191,7 @@ void file_settle_locked(struct stage *stage, struct stage_file *file);
 void slab_settle_locked(struct stage *stage, uint32_t slab);
 bool slabs_have_room_locked(const struct stage *stage, uint32_t slabs);
 uint32_t slab_take_locked(struct stage *stage);
+bool slab_evict_locked(struct stage *stage);
 void slab_publish_locked(struct stage *stage, uint32_t slab);
 void slabs_init(struct stage *stage);
 CAIRN_MUST_CHECK int slabs_start(struct stage *stage);

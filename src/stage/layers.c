@@ -270,6 +270,9 @@ void file_settle_locked(struct stage *stage, struct stage_file *file)
     struct layer *clean = file->layers[LAYER_CLEAN];
     if (clean && clean->range_count == 0)
         layer_free_locked(stage, clean, false);
+    /* While it is open it must be remembered that it is one: a later draft of it is not to be sealed. */
+    if (file->orphan && !file->dead)
+        return;
     for (size_t i = 0; i < LAYER_STATES; i++)
         if (file->layers[i])
             return;

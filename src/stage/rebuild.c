@@ -53,16 +53,19 @@ static int range_ok(const struct rebuild *rb, const struct record *rec)
     return inside ? 0 : -EUCLEAN;
 }
 
-static void add_layer(struct rebuild *rb, const struct record *rec)
+static int add_layer(struct rebuild *rb, const struct record *rec)
 {
     if (rec->ino == 0) {
         rb->marker_seq = rec->seq;
-        return;
+        return 0;
     }
+    if (rec->keep > INT64_MAX || rec->attrs.size > INT64_MAX)
+        return -EUCLEAN;
     struct item *item = add_item(rb, ITEM_LAYER, rec->ino, rec->version, rec->seq);
     item->keep = rec->keep;
     item->size = rec->attrs.size;
     item->mtime = rec->attrs.mtime;
+    return 0;
 }
 
 static int add_range(struct rebuild *rb, const struct record *rec)
@@ -84,11 +87,25 @@ static int add_piece(struct rebuild *rb, const struct record *rec)
     if (rec->extent_count != 1)
         return -EUCLEAN;
     struct extent extent = record_extent(rec, 0);
+    if (extent.length == 0 || extent.length > CHUNK_SIZE_MAX || extent.offset > (uint64_t)INT64_MAX - extent.length)
+        return -EUCLEAN;
     struct item *item = add_item(rb, ITEM_PIECE, rec->ino, rec->version, rec->seq);
     item->offset = extent.offset;
     item->length = extent.length;
     item->name = extent.chunk;
     item->slab_offset = extent.chunk_offset;
+    return 0;
+}
+
+static int add_cut(struct rebuild *rb, const struct record *rec)
+{
+    if (rec->length == 0 || rec->offset > INT64_MAX || rec->attrs.size > INT64_MAX)
+        return -EUCLEAN;
+    struct item *item = add_item(rb, ITEM_CUT, rec->ino, rec->version, rec->seq);
+    item->offset = rec->offset;
+    item->length = rec->length;
+    item->size = rec->attrs.size;
+    item->mtime = rec->attrs.mtime;
     return 0;
 }
 
@@ -99,20 +116,16 @@ static int add_from_log(const struct record *rec, void *arg)
     rb->last_seq = max_u64(rb->last_seq, rec->seq);
     switch (rec->type) {
     case REC_LAYER:
-        add_layer(rb, rec);
-        return 0;
+        return add_layer(rb, rec);
     case REC_RANGE:
         return add_range(rb, rec);
     case REC_PIECE:
         return add_piece(rb, rec);
     case REC_CUT:
-        item = add_item(rb, ITEM_CUT, rec->ino, rec->version, rec->seq);
-        item->offset = rec->offset;
-        item->length = rec->length;
-        item->size = rec->attrs.size;
-        item->mtime = rec->attrs.mtime;
-        return 0;
+        return add_cut(rb, rec);
     case REC_SEAL:
+        if (rec->attrs.size > INT64_MAX)
+            return -EUCLEAN;
         item = add_item(rb, ITEM_SEAL, rec->ino, rec->version, UINT64_MAX); /* after all that it seals */
         item->offset = rec->seq;
         item->size = rec->attrs.size;
@@ -166,13 +179,16 @@ static int compare_items(const void *pa, const void *pb)
     return a->order < b->order ? -1 : a->order > b->order;
 }
 
+/* Pinned until all items are applied: an item may supersede all that a slab holds before a later one names it again. */
 static void claim_slab_locked(struct rebuild *rb, uint32_t slab)
 {
-    if (rb->stage->locked.slabs[slab].state == SLAB_UNREADY)
-        slab_claim_recovered_locked(rb->stage, slab, rb->slab_fill[slab]);
+    if (rb->stage->locked.slabs[slab].state != SLAB_UNREADY)
+        return;
+    slab_claim_recovered_locked(rb->stage, slab, rb->slab_fill[slab]);
+    rb->stage->locked.slabs[slab].pins++;
 }
 
-static int put_item_locked(struct rebuild *rb, struct layer *draft, const struct item *item)
+static void put_item_locked(struct rebuild *rb, struct layer *draft, const struct item *item)
 {
     struct range range = {.offset = item->offset,
                           .length = item->length,
@@ -184,18 +200,14 @@ static int put_item_locked(struct rebuild *rb, struct layer *draft, const struct
         range.kind = RANGE_CHUNK;
         range.name = item->name;
         range.chunk_offset = item->slab_offset;
+        /* 0: of no known pack, which is damage only if nothing supersedes it (its pack may have been dropped since). */
         range.pack = rb->how->pack_of(&item->name, rb->how->arg);
-        if (range.pack == 0) {
-            log_error("stage: a piece of inode %llu is in no known pack", (unsigned long long)item->ino);
-            return -EUCLEAN;
-        }
     } else if (item->slab == SLAB_NONE) {
         range.kind = RANGE_HOLE;
     } else {
         claim_slab_locked(rb, item->slab);
     }
     layer_put_locked(rb->stage, draft, &range);
-    return 0;
 }
 
 static void cut_item_locked(struct rebuild *rb, struct layer *draft, const struct item *item)
@@ -212,7 +224,7 @@ static void cut_item_locked(struct rebuild *rb, struct layer *draft, const struc
     draft->mtime = item->mtime;
 }
 
-static int apply_item_locked(struct rebuild *rb, struct layer *draft, const struct item *item)
+static void apply_item_locked(struct rebuild *rb, struct layer *draft, const struct item *item)
 {
     switch (item->kind) {
     case ITEM_LAYER:
@@ -220,23 +232,25 @@ static int apply_item_locked(struct rebuild *rb, struct layer *draft, const stru
         draft->keep = item->keep;
         draft->size = item->size;
         draft->mtime = item->mtime;
-        return 0;
+        return;
     case ITEM_WRITE:
-        draft->size = max_u64(draft->size, item->offset + item->length);
         draft->mtime = item->mtime;
-        return put_item_locked(rb, draft, item);
+        draft->size = max_u64(draft->size, item->offset + item->length);
+        put_item_locked(rb, draft, item);
+        return;
     case ITEM_PIECE:
         draft->size = max_u64(draft->size, item->offset + item->length);
-        return put_item_locked(rb, draft, item);
+        put_item_locked(rb, draft, item);
+        return;
     case ITEM_RANGE:
-        return put_item_locked(rb, draft, item);
+        put_item_locked(rb, draft, item);
+        return;
     case ITEM_CUT:
         cut_item_locked(rb, draft, item);
-        return 0;
+        return;
     case ITEM_SEAL:
-        return 0;
+        return;
     }
-    return 0;
 }
 
 static void seal_item_locked(struct rebuild *rb, struct layer *draft, const struct item *item)
@@ -252,7 +266,7 @@ static void seal_item_locked(struct rebuild *rb, struct layer *draft, const stru
 }
 
 /* All items of one version: [first, end). *size: of the version below, then of this one. */
-static int rebuild_version_locked(struct rebuild *rb, size_t first, size_t end, uint64_t *size)
+static void rebuild_version_locked(struct rebuild *rb, size_t first, size_t end, uint64_t *size)
 {
     struct stage_file *file = file_get_locked(rb->stage, rb->items[first].ino, true);
     struct layer *draft = file->layers[LAYER_DRAFT];
@@ -264,15 +278,13 @@ static int rebuild_version_locked(struct rebuild *rb, size_t first, size_t end, 
     draft->version = rb->items[first].version;
     for (size_t i = first; i < end; i++) {
         const struct item *item = &rb->items[i];
-        int r = apply_item_locked(rb, draft, item);
-        if (r < 0)
-            return r;
+        apply_item_locked(rb, draft, item);
         if (item->kind == ITEM_SEAL) {
             *size = item->size;
             seal_item_locked(rb, draft, item);
+            return;
         }
     }
-    return 0;
 }
 
 static bool counts(const struct rebuild *rb, const struct item *item)
@@ -280,7 +292,7 @@ static bool counts(const struct rebuild *rb, const struct item *item)
     return item->kind != ITEM_WRITE || item->seq > rb->marker_seq;
 }
 
-static int rebuild_file(struct rebuild *rb, size_t first, size_t end)
+static void rebuild_file(struct rebuild *rb, size_t first, size_t end)
 {
     uint64_t size = 0;
     uint64_t durable = rb->how->durable(rb->items[first].ino, &size, rb->how->arg);
@@ -289,14 +301,10 @@ static int rebuild_file(struct rebuild *rb, size_t first, size_t end)
         size_t next = i;
         while (next < end && rb->items[next].version == rb->items[i].version)
             next++;
-        if (durable != UINT64_MAX && rb->items[i].version > durable) {
-            int r = rebuild_version_locked(rb, i, next, &size);
-            if (r < 0)
-                return r;
-        }
+        if (durable != UINT64_MAX && rb->items[i].version > durable)
+            rebuild_version_locked(rb, i, next, &size);
         i = next;
     }
-    return 0;
 }
 
 static void drop_uncounted(struct rebuild *rb)
@@ -308,24 +316,71 @@ static void drop_uncounted(struct rebuild *rb)
     rb->count = kept;
 }
 
+static int compare_seals(const void *pa, const void *pb)
+{
+    const struct layer *a = *(struct layer *const *)pa, *b = *(struct layer *const *)pb;
+    return a->seal_seq < b->seal_seq ? -1 : a->seal_seq > b->seal_seq;
+}
+
+/* Files were rebuilt by inode, but versions wait for writeback in the order in which they were sealed. */
+static void order_sealed_locked(struct stage *stage)
+{
+    size_t count = 0;
+    struct layer *layer;
+    TAILQ_FOREACH(layer, &stage->locked.sealed, link)
+        count++;
+    if (count == 0)
+        return;
+    struct layer **layers = xcalloc(count, sizeof(struct layer *));
+    for (size_t i = 0; i < count; i++) {
+        layers[i] = TAILQ_FIRST(&stage->locked.sealed);
+        TAILQ_REMOVE(&stage->locked.sealed, layers[i], link);
+    }
+    qsort(layers, count, sizeof(struct layer *), compare_seals);
+    for (size_t i = 0; i < count; i++)
+        TAILQ_INSERT_TAIL(&stage->locked.sealed, layers[i], link);
+    free(layers);
+}
+
+static void release_slabs_locked(struct stage *stage)
+{
+    for (uint32_t i = 0; i < stage->slab_count; i++) {
+        if (stage->locked.slabs[i].state != SLAB_USED)
+            continue;
+        stage->locked.slabs[i].pins--;
+        slab_settle_locked(stage, i);
+    }
+}
+
+/* Is there content whose chunk lies in no pack? */
+static int check_packs_locked(struct stage *stage)
+{
+    const uint64_t none = 0;
+    struct pack_use *use = NULL;
+    HASH_FIND(hh, stage->locked.packs, &none, sizeof none, use);
+    if (!use)
+        return 0;
+    log_error("stage: %llu ranges of staged files are in no known pack", (unsigned long long)use->ranges);
+    return -EUCLEAN;
+}
+
 static int rebuild_files(struct rebuild *rb)
 {
     drop_uncounted(rb);
     if (rb->count)
         qsort(rb->items, rb->count, sizeof *rb->items, compare_items);
     rb->stage->locked.seq = rb->last_seq;
-    int r = 0;
-    for (size_t i = 0; i < rb->count && r == 0;) {
+    for (size_t i = 0; i < rb->count;) {
         size_t next = i;
         while (next < rb->count && rb->items[next].ino == rb->items[i].ino)
             next++;
-        r = rebuild_file(rb, i, next);
+        rebuild_file(rb, i, next);
         i = next;
     }
     LOCK_SCOPE(&rb->stage->locked.lock);
-    for (uint32_t i = 0; i < rb->stage->slab_count && r == 0; i++)
-        slab_settle_locked(rb->stage, i);
-    return r;
+    release_slabs_locked(rb->stage);
+    order_sealed_locked(rb->stage);
+    return check_packs_locked(rb->stage);
 }
 
 int stage_rebuild_layers(struct stage *stage, const struct stage_rebuild *how)

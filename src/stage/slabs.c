@@ -13,7 +13,6 @@
 
 #define READY_AT_START (1024u)           /* slabs faulted in after mount */
 #define READY_AHEAD (512u)               /* free slabs kept ready beyond what is used */
-#define FILL_BATCH (16u)                 /* slabs per step of the filler */
 #define IDLE_GIVE_BACK_NS (600ll * 1000000000)
 
 static uint32_t index_of(const struct stage *stage, const struct slab *slab)
@@ -82,10 +81,12 @@ bool slabs_have_room_locked(const struct stage *stage, uint32_t slabs)
     return stage->locked.free_count + stage->locked.clean_count + unready >= stage->slab_reserve + slabs;
 }
 
-/* Gives up the durable content of the oldest clean slab. */
-static void evict_oldest_locked(struct stage *stage)
+/* Gives up the durable content of the slab that has been clean for longest. False: there is none. */
+bool slab_evict_locked(struct stage *stage)
 {
     struct slab *slab = TAILQ_FIRST(&stage->locked.clean);
+    if (!slab)
+        return false;
     slab->pins++;
     struct range *range;
     while ((range = TAILQ_FIRST(&slab->ranges))) {
@@ -96,6 +97,7 @@ static void evict_oldest_locked(struct stage *stage)
     }
     slab->pins--;
     slab_settle_locked(stage, index_of(stage, slab));
+    return true;
 }
 
 /* Memory behind a slab, so that touching it can neither fault slowly nor raise SIGBUS. */
@@ -148,9 +150,8 @@ uint32_t slab_take_locked(struct stage *stage)
             return fresh;
         if (!TAILQ_EMPTY(&stage->locked.free))
             continue;
-        if (TAILQ_EMPTY(&stage->locked.clean))
+        if (!slab_evict_locked(stage))
             return SLAB_NONE;
-        evict_oldest_locked(stage);
     }
 }
 
@@ -225,21 +226,18 @@ static bool wants_more_ready_locked(const struct stage *stage)
     return ready < READY_AT_START || stage->locked.free_count < READY_AHEAD;
 }
 
-static void fill_some_locked(struct stage *stage)
+/* One at a time: while it is being made ready it is nobody's, and writers must not lack more than that. */
+static void fill_one_locked(struct stage *stage)
 {
-    uint32_t batch[FILL_BATCH], count = 0;
-    while (count < FILL_BATCH && wants_more_ready_locked(stage)) {
-        uint32_t slab = ready_one_locked(stage);
-        if (slab == SLAB_NONE)
-            break;
-        batch[count++] = slab;
-    }
-    /* To the tail: what was used lately is warmer. */
-    for (uint32_t i = 0; i < count; i++) {
-        struct slab *slab = &stage->locked.slabs[batch[i]];
+    uint32_t i = ready_one_locked(stage);
+    if (i != SLAB_NONE) {
+        /* To the tail: what was used lately is warmer. */
+        struct slab *slab = &stage->locked.slabs[i];
         slab->state = SLAB_FREE;
         TAILQ_INSERT_TAIL(&stage->locked.free, slab, link);
         stage->locked.free_count++;
+        stage->locked.room_wanted = stage->locked.room_wanted || stage->locked.refused;
+        stage->locked.refused = false;
     }
     (void)pthread_cond_broadcast(&stage->slabs_changed);
 }
@@ -273,9 +271,15 @@ static void *filler_run(void *arg)
         if (idle > IDLE_GIVE_BACK_NS)
             give_back_locked(stage);
         else if (wants_more_ready_locked(stage))
-            fill_some_locked(stage);
+            fill_one_locked(stage);
         if (stage->locked.stopping)
             break;
+        if (stage->locked.room_wanted) {
+            mutex_unlock(&stage->locked.lock);
+            room_changed(stage);
+            mutex_lock(&stage->locked.lock);
+            continue;
+        }
         if (idle > IDLE_GIVE_BACK_NS || !wants_more_ready_locked(stage))
             (void)mutex_wait(&stage->locked.lock, &stage->slabs_changed, 1000);
     }

@@ -278,11 +278,10 @@ static int grow(struct room *room, uint64_t bytes)
     return 0;
 }
 
-/* Keeps up to one spare file more than asked for, lest a small change makes and removes one over and over. */
+/* Gives up what is not needed for `bytes`. */
 static int shrink(struct room *room, uint64_t bytes)
 {
-    uint64_t keep = bytes ? bytes + ROOM_SPARE_LEN : 0;
-    while (held(room) > keep) {
+    while (held(room) >= bytes + ROOM_SPARE_LEN || (bytes == 0 && held(room) > 0)) {
         int r = drop_spare(room);
         if (r < 0)
             return r == -ENOENT ? 0 : r;

@@ -4,9 +4,10 @@
 #pragma once
 
 #include "base/base.h"
+#include "tier/tier.h"
 
 #define ROOM_FOLDER "room"
-#define ROOM_SPARE_LEN (64 * MIB)
+#define ROOM_SPARE_LEN TIER_RESERVE_UNIT
 
 struct room;
 

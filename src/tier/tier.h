@@ -10,6 +10,9 @@
 
 #include "base/base.h"
 
+/* Room is reserved in units of this: a whole pack, as writeback makes them. */
+#define TIER_RESERVE_UNIT (28 * MIB)
+
 struct tier;
 
 struct tier_space {

@@ -1,0 +1,312 @@
+/* The daemon dies and another goes on with what it left. */
+#include <stdio.h>
+#include <sys/wait.h>
+
+#include "box.h"
+
+static struct box box;
+
+static void setup(void)
+{
+    box_create(&box, 32 * MIB);
+}
+
+static void teardown(void)
+{
+    box_expect_drains(&box);
+    box_remove(&box);
+}
+
+TestSuite(stage_crash, .init = setup, .fini = teardown, .timeout = 120);
+
+static void put(uint64_t ino, uint64_t offset, const char *text)
+{
+    box_write_ok(&box, ino, offset, text, (uint32_t)strlen(text));
+}
+
+static void crash(void)
+{
+    box_die(&box);
+    box_recover(&box);
+}
+
+static struct stage_usage usage(void)
+{
+    return stage_usage(box.stage);
+}
+
+Test(stage_crash, drafts_and_versions_come_back)
+{
+    put(1, 0, "aaaaaaaa");
+    box_seal(&box, 1);
+    box_pin(&box, 1);
+    put(1, 2, "bb");
+    box_seal(&box, 1);
+    put(1, 4, "c");
+    box_cut(&box, 1, 7, UINT64_MAX, 7);
+    put(2, 3, "d");
+    crash();
+    box_expect(&box, 1, 0, "aabbcaa.");
+    box_expect(&box, 2, 0, "...d");
+    cr_expect_eq(box_size(&box, 1), 7);
+    struct stage_file_state state;
+    cr_assert(stage_file_state(box.stage, 1, &state));
+    cr_expect(state.has_draft && state.has_sealed);
+    cr_expect_eq(usage().dirty_bytes, 10, "is %llu", (unsigned long long)usage().dirty_bytes);
+}
+
+Test(stage_crash, twice_in_a_row_and_between_any_two_steps)
+{
+    put(1, 0, "aaaa");
+    box_seal(&box, 1);
+    put(1, 2, "bb");
+    for (unsigned i = 0; i < 3; i++) {
+        box_die(&box);
+        cr_assert_eq(box_reopen(&box), 0);
+        box_expect(&box, 1, 0, "aabb");
+        box_die(&box);
+        cr_assert_eq(box_reopen(&box), 0);
+        cr_assert_eq(stage_adopt(box.stage, box.epoch), 0);
+        box_expect(&box, 1, 0, "aabb");
+        crash();
+        box_expect(&box, 1, 0, "aabb");
+        put(2, i, "x");
+    }
+    box_expect(&box, 2, 0, "xxx");
+}
+
+Test(stage_crash, what_a_slab_holds_twice_stays_taken)
+{
+    put(1, 0, "aaaa");
+    put(1, 0, "bbbb");
+    crash();
+    cr_expect_eq(usage().dirty_bytes, 4);
+    /* New content in every slab that counts as free. */
+    for (uint64_t i = 0; i < 20; i++)
+        box_fill(&box, 2, i * SLAB_PAYLOAD, 'x', SLAB_PAYLOAD);
+    box_expect(&box, 1, 0, "bbbb");
+}
+
+Test(stage_crash, versions_wait_in_the_order_in_which_they_were_sealed)
+{
+    put(3, 0, "a");
+    put(1, 0, "b");
+    put(2, 0, "c");
+    box_seal(&box, 3);
+    box_seal(&box, 1);
+    box_seal(&box, 2);
+    put(3, 0, "d");
+    box_seal(&box, 3);
+    crash();
+    struct stage_sealed sealed[3];
+    cr_assert_eq(stage_sealed_list(box.stage, sealed, 3), 3);
+    const uint64_t order[] = {1, 2, 3};
+    for (size_t i = 0; i < 3; i++)
+        cr_expect_eq(sealed[i].ino, order[i]);
+    cr_expect_lt(sealed[0].seal_seq, sealed[1].seal_seq);
+    cr_expect_lt(sealed[1].seal_seq, sealed[2].seal_seq);
+}
+
+Test(stage_crash, numbers_go_on_above_all_that_were_used)
+{
+    put(1, 0, "a");
+    box_seal(&box, 1);
+    put(1, 0, "b");
+    uint64_t last = stage_last_seq(box.stage);
+    crash();
+    cr_expect_gt(stage_last_seq(box.stage), last);
+    cr_expect_eq(stage_last_seq(box.stage) >> SEQ_EPOCH_SHIFT, 2);
+    uint64_t epoch, next;
+    stage_epochs(box.stage, &epoch, &next);
+    cr_expect_eq(epoch, 2);
+    cr_expect_eq(next, 2);
+}
+
+Test(stage_crash, between_a_seal_and_its_record)
+{
+    put(1, 0, "aaaa");
+    box_seal(&box, 1);
+    put(1, 2, "bbbb");
+    box_seal_unlogged(&box, 1);
+    box_die(&box);
+    cr_assert_eq(box_reopen(&box), 0);
+    box_adopt(&box);
+    box_expect(&box, 1, 0, "aabbbb");
+    struct stage_file_state state;
+    cr_assert(stage_file_state(box.stage, 1, &state));
+    cr_expect(state.has_draft && state.has_sealed);
+}
+
+Test(stage_crash, what_is_durable_is_not_taken_back)
+{
+    put(1, 0, "aaaa");
+    box_seal(&box, 1);
+    box_pin(&box, 1);
+    put(1, 1, "b");
+    box_seal(&box, 1);
+    box_done(&box, 1);
+    put(1, 2, "c");
+    crash();
+    box_expect(&box, 1, 0, "abca");
+    cr_expect_eq(usage().dirty_bytes, 2);
+    /* Durable, and the daemon died before the stage knew. */
+    box.below[1].version = 3;
+    memcpy(box.below[1].bytes, "abca", 4);
+    crash();
+    cr_expect_eq(usage().dirty_bytes, 0);
+    box_expect(&box, 1, 0, "abca");
+}
+
+Test(stage_crash, of_a_removed_file_nothing_comes_back)
+{
+    put(1, 0, "aaaa");
+    stage_unlink(box.stage, 1, stage_next_seq(box.stage), true);
+    put(1, 2, "bb");
+    box.below[1].exists = false;
+    crash();
+    cr_expect_eq(usage().dirty_bytes, 0);
+    cr_expect_eq(usage().free_bytes, usage().total_bytes);
+}
+
+Test(stage_crash, after_a_compaction_only_what_it_named_counts)
+{
+    put(1, 0, "aaaaaa");
+    box_cut(&box, 1, 2, 2, 6);
+    put(2, 0, "xx");
+    box_seal(&box, 2);
+    cr_assert_eq(box_compact(&box), 0);
+    put(1, 5, "b");
+    box_cut(&box, 1, 0, 1, 6);
+    crash();
+    box_expect(&box, 1, 0, ".a..ab");
+    box_expect(&box, 2, 0, "xx");
+    cr_assert_eq(box_compact(&box), 0);
+    cr_assert_eq(box_compact(&box), 0);
+    crash();
+    box_expect(&box, 1, 0, ".a..ab");
+    box_expect(&box, 2, 0, "xx");
+}
+
+Test(stage_crash, a_compacted_range_whose_slab_serves_another_file)
+{
+    box_fill(&box, 1, 0, 'a', SLAB_PAYLOAD);
+    cr_assert_eq(box_compact(&box), 0);
+    box_cut(&box, 1, 0, UINT64_MAX, 0);
+    for (uint64_t i = 0; i < 20; i++)
+        box_fill(&box, 2, i * SLAB_PAYLOAD, 'x', SLAB_PAYLOAD);
+    crash();
+    box_expect(&box, 1, 0, "....");
+    cr_expect_eq(box_size(&box, 1), 0);
+    box_expect(&box, 2, 19 * SLAB_PAYLOAD, "xxx");
+}
+
+Test(stage_crash, pieces_come_back)
+{
+    box_fill(&box, 1, 0, 'a', 300000);
+    box_fill(&box, 1, 300000, 'b', 1000);
+    cr_assert_eq(box_piece(&box, 1, MIB), 301000);
+    put(1, 10, "x");
+    crash();
+    cr_expect(stage_uses_pack(box.stage, 100));
+    box_expect(&box, 1, 9, "axa");
+    box_expect(&box, 1, 299999, "ab");
+    cr_expect_eq(usage().dirty_bytes, 1);
+    cr_expect_eq(box_piece(&box, 1, MIB), 1);
+    crash();
+    box_expect(&box, 1, 9, "axa");
+    cr_expect_eq(usage().dirty_bytes, 0);
+}
+
+Test(stage_crash, a_lost_piece_matters_only_if_it_is_content)
+{
+    box_fill(&box, 1, 0, 'a', 1000);
+    cr_assert_eq(box_piece(&box, 1, MIB), 1000);
+    box_fill(&box, 1, 0, 'b', 1000);
+    box.chunks[0].pack = 0; /* nothing named it, so it was dropped */
+    crash();
+    box_expect(&box, 1, 0, "bbb");
+    box_fill(&box, 2, 0, 'c', 1000);
+    cr_assert_eq(box_piece(&box, 2, MIB), 1000);
+    box.chunks[1].pack = 0;
+    box_die(&box);
+    cr_expect_eq(box_reopen(&box), -EUCLEAN);
+    box.chunks[1].pack = 101;
+    crash();
+    box_expect(&box, 2, 0, "ccc");
+}
+
+/* A process that works on the stage and is killed at a moment of its own choice. */
+static void child_works(int steps)
+{
+    uint8_t *data = xmalloc(SLAB_PAYLOAD);
+    for (int i = 0; i < steps; i++) {
+        memset(data, 'a' + i % 26, SLAB_PAYLOAD);
+        struct stage_write w = {.ino = 1,
+                                .offset = (uint64_t)i * 1000,
+                                .length = i % 50 == 49 ? 300000 : 3000,
+                                .slab = SLAB_NONE,
+                                .data = data,
+                                .may_open = true,
+                                .time = 5};
+        if (stage_write(box.stage, &w) < 0)
+            _exit(1);
+    }
+    _exit(0);
+}
+
+Test(stage_crash, another_process_goes_on)
+{
+    for (int round = 0; round < 3; round++) {
+        stage_close(box.stage, true);
+        box.config.epoch = ++box.epoch;
+        cr_assert_eq(stage_create(&box.config, &box.stage), 0);
+        box_die(&box);
+        pid_t pid = fork();
+        cr_assert_geq(pid, 0);
+        if (pid == 0) {
+            if (box_reopen(&box) < 0 || stage_adopt(box.stage, box.epoch) < 0)
+                _exit(2);
+            child_works(60 + round);
+        }
+        int status;
+        cr_assert_eq(waitpid(pid, &status, 0), pid);
+        cr_assert_eq(status, 0);
+        box.epoch++;
+        box_recover(&box);
+        for (int i = 50; i < 59 + round; i++) {
+            char expected[] = {(char)('a' + i % 26), 0};
+            box_expect(&box, 1, (uint64_t)i * 1000 + (i == 49 ? 10000 : 500) - 500, expected);
+        }
+    }
+}
+
+/* --- what is not ours ----------------------------------------------------------------------------------------------- */
+
+Test(stage_crash, a_foreign_stage_is_refused)
+{
+    box_die(&box);
+    struct stage *stage;
+    struct stage_config config = box.config;
+    config.store[0] ^= 1;
+    cr_expect_eq(stage_open(&config, &stage), -ENOENT);
+    config = box.config;
+    config.dir = "/dev/shm/no-such-folder";
+    cr_expect_eq(stage_open(&config, &stage), -ENOENT);
+    cr_expect_eq(stage_create(&box.config, &stage), -EEXIST);
+    box_recover(&box);
+}
+
+Test(stage_crash, a_link_in_the_place_of_a_stage_is_refused)
+{
+    box_die(&box);
+    char *ctl = xasprintf("%s/cairn-%s.ctl", box.dir, "abababababababababababababababab");
+    char *moved = xasprintf("%s/moved", box.dir);
+    cr_assert_eq(rename(ctl, moved), 0);
+    cr_assert_eq(symlink(moved, ctl), 0);
+    struct stage *stage;
+    cr_expect_eq(stage_open(&box.config, &stage), -ELOOP);
+    cr_assert_eq(rename(moved, ctl), 0);
+    free(ctl);
+    free(moved);
+    box_recover(&box);
+}

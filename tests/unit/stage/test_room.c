@@ -1,0 +1,270 @@
+/* Room: what is taken, given up, waited for; pieces; handles. */
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "box.h"
+
+static struct box box;
+static _Atomic int rooms;
+
+static void note_room(void *arg)
+{
+    (void)arg;
+    atomic_fetch_add(&rooms, 1);
+}
+
+static void setup(void)
+{
+    box_create(&box, 32 * MIB);
+    stage_on_room(box.stage, note_room, NULL);
+}
+
+static void teardown(void)
+{
+    box_expect_drains(&box);
+    box_remove(&box);
+}
+
+TestSuite(stage_room, .init = setup, .fini = teardown, .timeout = 60);
+
+static void make_durable(uint64_t ino)
+{
+    cr_assert(box_seal(&box, ino));
+    box_pin(&box, ino);
+    box_done(&box, ino);
+}
+
+/* Large writes until there is no room; returns how many. */
+static uint64_t fill(uint64_t ino)
+{
+    uint8_t *data = xmalloc(SLAB_PAYLOAD);
+    uint64_t count = 0;
+    memset(data, 'f', SLAB_PAYLOAD);
+    while (box_write(&box, ino, count * SLAB_PAYLOAD, data, SLAB_PAYLOAD) == 0)
+        count++;
+    free(data);
+    return count;
+}
+
+Test(stage_room, accounts_follow_the_bytes)
+{
+    box_fill(&box, 1, 0, 'a', 1000);
+    box_fill(&box, 1, 500, 'b', 1000);
+    struct stage_usage usage = stage_usage(box.stage);
+    cr_expect_eq(usage.dirty_bytes, 1500);
+    cr_expect_eq(usage.draft_bytes, 1500);
+    cr_expect_eq(usage.drafts, 1);
+    box_seal(&box, 1);
+    usage = stage_usage(box.stage);
+    cr_expect_eq(usage.dirty_bytes, 1500);
+    cr_expect_eq(usage.draft_bytes, 0);
+    box_pin(&box, 1);
+    box_cut(&box, 1, 0, UINT64_MAX, 0);
+    cr_expect_eq(stage_usage(box.stage).dirty_bytes, 1500, "what is pinned stays");
+    box_done(&box, 1);
+    cr_expect_eq(stage_usage(box.stage).dirty_bytes, 0);
+}
+
+Test(stage_room, a_full_stage_says_so_and_tells_when_there_is_room)
+{
+    uint64_t count = fill(1);
+    cr_expect_gt(count, 16);
+    uint8_t *data = xcalloc(1, SLAB_PAYLOAD);
+    cr_expect_eq(box_write(&box, 2, 0, data, SLAB_PAYLOAD), -EAGAIN);
+    free(data);
+    struct stage_file_state state;
+    cr_expect_not(stage_file_state(box.stage, 2, &state), "nothing happened");
+    int before = atomic_load(&rooms);
+    make_durable(1);
+    cr_expect_gt(atomic_load(&rooms), before);
+    cr_expect_gt(stage_usage(box.stage).clean_bytes, count * MIB);
+    cr_expect_eq(box_write(&box, 2, 0, "a", 1), 0);
+}
+
+Test(stage_room, what_is_durable_goes_oldest_first)
+{
+    uint64_t count = fill(1);
+    make_durable(1);
+    for (uint64_t i = 0; i < 12; i++)
+        box_fill(&box, 2, i * SLAB_PAYLOAD, 'n', SLAB_PAYLOAD);
+    struct stage_part part;
+    cr_assert_eq(stage_read(box.stage, 1, 0, 10, &part, 1), 1);
+    cr_expect_eq(part.kind, PART_BELOW);
+    cr_assert_eq(stage_read(box.stage, 1, (count - 1) * SLAB_PAYLOAD, 10, &part, 1), 1);
+    cr_expect_eq(part.kind, PART_MEMORY);
+    stage_unpin_parts(box.stage, &part, 1);
+    box_expect(&box, 1, 0, "ffffff");
+}
+
+Test(stage_room, what_a_reader_holds_does_not_go)
+{
+    uint64_t count = fill(1);
+    struct stage_part part;
+    cr_assert_eq(stage_read(box.stage, 1, 0, 10, &part, 1), 1);
+    make_durable(1);
+    stage_unlink(box.stage, 1, stage_next_seq(box.stage), false);
+    for (uint64_t i = 0; i + 1 < count; i++)
+        box_fill(&box, 2, i * SLAB_PAYLOAD, 'n', SLAB_PAYLOAD);
+    cr_expect_eq(memcmp(part.memory, "ffffffffff", 10), 0);
+    stage_unpin_parts(box.stage, &part, 1);
+}
+
+Test(stage_room, small_durable_ranges_do_not_use_up_the_table)
+{
+    for (unsigned round = 0; round < 5; round++) {
+        for (unsigned i = 0; i < 5000; i++)
+            box_write_ok(&box, 1, (uint64_t)(round * 5000 + i) * 7, "x", 1);
+        make_durable(1);
+    }
+}
+
+Test(stage_room, many_small_ranges_that_are_not_durable_wait)
+{
+    unsigned count = 0;
+    while (count < 30000 && box_write(&box, 1, (uint64_t)count * 7, "x", 1) == 0)
+        count++;
+    cr_expect_lt(count, 30000);
+    cr_expect_eq(stage_cut(box.stage, 2, 0, 1, 10, 10, 0, 5), -EAGAIN);
+    make_durable(1);
+    box_write_ok(&box, 2, 0, "x", 1);
+}
+
+static void *take_slab(void *arg)
+{
+    *(uint32_t *)arg = stage_slab_take(box.stage);
+    return NULL;
+}
+
+Test(stage_room, receivers_get_the_reserve_and_then_wait)
+{
+    fill(1);
+    uint32_t slabs[64], count = 0, last;
+    while (stage_usage(box.stage).free_bytes > 0)
+        slabs[count++] = stage_slab_take(box.stage);
+    cr_expect_geq(count, 8);
+    pthread_t thread;
+    cr_assert_eq(pthread_create(&thread, NULL, take_slab, &last), 0);
+    stage_slab_give(box.stage, slabs[--count]);
+    cr_assert_eq(pthread_join(thread, NULL), 0);
+    slabs[count++] = last;
+    while (count)
+        stage_slab_give(box.stage, slabs[--count]);
+}
+
+Test(stage_room, a_refused_change_opens_no_draft)
+{
+    while (stage_log_room(box.stage) > STAGE_LOG_MARGIN + 400) {
+        struct record rec = {.type = REC_SETXATTR,
+                             .seq = stage_next_seq(box.stage),
+                             .ino = 3,
+                             .name = "n",
+                             .name_len = 1,
+                             .value = box.dir,
+                             .value_len = sizeof box.dir};
+        cr_assert_eq(stage_log_append(box.stage, &rec), 0);
+    }
+    while (stage_cut(box.stage, 1, 0, UINT64_MAX, 1, 0, 0, 5) == 0)
+        ;
+    cr_expect(stage_log_wants_compaction(box.stage));
+    cr_expect_eq(stage_cut(box.stage, 2, 0, UINT64_MAX, 1, 0, 0, 5), -EAGAIN);
+    struct stage_chunk_range range = {.length = 5, .pack = 7};
+    cr_expect_eq(stage_put_chunk(box.stage, 2, &range, 0, 0, 5), -EAGAIN);
+    struct stage_file_state state;
+    cr_expect_not(stage_file_state(box.stage, 2, &state));
+    cr_expect(stage_file_state(box.stage, 1, &state));
+    cr_expect_eq(box_compact(&box), 0);
+    cr_expect_not(stage_log_wants_compaction(box.stage));
+    cr_expect_eq(stage_cut(box.stage, 2, 0, UINT64_MAX, 1, 0, 0, 5), 0);
+}
+
+/* --- pieces ---------------------------------------------------------------------------------------------------------- */
+
+Test(stage_room, a_piece_of_a_draft_frees_its_room)
+{
+    for (uint64_t i = 0; i < 4; i++)
+        box_fill(&box, 1, i * SLAB_PAYLOAD, (char)('a' + (int)i), SLAB_PAYLOAD);
+    uint64_t ino;
+    cr_assert(stage_largest_draft(box.stage, MIB, &ino));
+    cr_expect_eq(ino, 1);
+    cr_expect_not(stage_largest_draft(box.stage, 5 * MIB, &ino));
+    cr_expect_eq(box_piece(&box, 1, 2 * MIB), 2 * MIB);
+    cr_expect_eq(stage_usage(box.stage).dirty_bytes, 2 * MIB);
+    cr_expect(stage_uses_pack(box.stage, 100));
+    box_expect(&box, 1, 0, "aaa");
+    box_expect(&box, 1, 2 * MIB - 2, "bbcc");
+    box_fill(&box, 1, 10, 'x', 2);
+    box_expect(&box, 1, 8, "aaxxaa");
+    cr_expect_eq(box_piece(&box, 1, 2 * MIB), 2, "what was written over it comes first");
+}
+
+Test(stage_room, what_changed_while_a_piece_was_written_is_kept)
+{
+    box_fill(&box, 1, 0, 'a', 300000);
+    box_fill(&box, 1, 300000, 'b', 1000);
+    struct stage_part parts[8];
+    bool more;
+    size_t count = stage_draft_run(box.stage, 1, MIB, parts, ARRAY_LEN(parts), &more);
+    cr_assert_eq(count, 2);
+    cr_expect(more, "the end of the draft may still grow");
+    box_fill(&box, 1, 100, 'x', 50);
+    box_seal(&box, 1);
+    box_fill(&box, 1, 200, 'y', 50);
+    struct stage_chunk_range range = {.offset = 0, .length = 301000, .pack = 100};
+    box.chunks[0] = (struct box_chunk){.pack = 100, .bytes = xmalloc(301000), .len = 301000};
+    memset(box.chunks[0].bytes, 'a', 300000);
+    memset(box.chunks[0].bytes + 300000, 'b', 1000);
+    box.chunk_count = 1;
+    stage_piece_done(box.stage, 1, parts, count, &range);
+    stage_unpin_parts(box.stage, parts, count);
+    cr_expect_eq(stage_usage(box.stage).dirty_bytes, 100);
+    box_expect(&box, 1, 98, "aaxx");
+    box_expect(&box, 1, 198, "aayy");
+    box_expect(&box, 1, 299998, "aabb");
+}
+
+Test(stage_room, a_piece_of_what_is_gone_changes_nothing)
+{
+    box_fill(&box, 1, 0, 'a', 1000);
+    struct stage_part parts[8];
+    bool more;
+    size_t count = stage_draft_run(box.stage, 1, MIB, parts, ARRAY_LEN(parts), &more);
+    stage_unlink(box.stage, 1, stage_next_seq(box.stage), false);
+    struct stage_chunk_range range = {.length = 1000, .pack = 100};
+    stage_piece_done(box.stage, 1, parts, count, &range);
+    stage_unpin_parts(box.stage, parts, count);
+    cr_expect_not(stage_uses_pack(box.stage, 100));
+    cr_expect_eq(stage_draft_run(box.stage, 1, MIB, parts, ARRAY_LEN(parts), &more), 0);
+}
+
+Test(stage_room, drafts_become_ripe)
+{
+    box_fill(&box, 1, 0, 'a', 1000);
+    box_fill(&box, 2, 0, 'a', 3000);
+    uint64_t inos[4];
+    cr_expect_eq(stage_ripe_drafts(box.stage, 0, 1, 1, UINT64_MAX, inos, 4), 0);
+    cr_expect_eq(stage_ripe_drafts(box.stage, INT64_MAX, INT64_MAX, 1, 2000, inos, 4), 1);
+    cr_expect_eq(inos[0], 1);
+    cr_expect_eq(stage_ripe_drafts(box.stage, INT64_MAX, 1, INT64_MAX, 2000, inos, 4), 2);
+    cr_expect_eq(stage_ripe_drafts(box.stage, INT64_MAX, 1, INT64_MAX, 2000, inos, 1), 1);
+}
+
+/* --- handles --------------------------------------------------------------------------------------------------------- */
+
+Test(stage_room, handles_are_numbers_in_a_table)
+{
+    uint64_t a, b, c;
+    uint32_t flags;
+    cr_assert_eq(stage_handle_open(box.stage, 5, 1, &a), 0);
+    cr_assert_eq(stage_handle_open(box.stage, 6, 2, &b), 0);
+    cr_expect_neq(a, b);
+    cr_expect_eq(stage_handle_flags(box.stage, b), 2);
+    cr_expect_eq(stage_handle_close(box.stage, a, &flags), 5);
+    cr_expect_eq(flags, 1);
+    cr_assert_eq(stage_handle_open(box.stage, 7, 3, &c), 0);
+    cr_expect_eq(c, a);
+    uint64_t more = 0;
+    while (stage_handle_open(box.stage, 8, 0, &a) == 0)
+        more++;
+    cr_expect_eq(more, 131070);
+    cr_expect_eq(stage_handle_open(box.stage, 8, 0, &a), -ENFILE);
+}
