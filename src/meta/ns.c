@@ -168,6 +168,9 @@ void xattr_set_locked(struct node *node, const struct record *rec, uint64_t seq)
     struct xattr *old = xattr_find_locked(node, rec->name, rec->name_len);
     if (old)
         xattr_free(node, old);
+    /* Of a nascent file there is nothing below that a removal would have to hide, nor one that history could repeat. */
+    if (seq == SEQ_NASCENT && rec->type == REC_REMOVEXATTR)
+        return;
     struct xattr *xattr = xcalloc(1, sizeof *xattr);
     xattr->seq = seq;
     xattr->removed = rec->type == REC_REMOVEXATTR;
@@ -267,9 +270,8 @@ static void retire_node_locked(struct ns *ns, struct node *node, uint64_t seq)
     node_settle_locked(ns, node);
 }
 
-void ns_retire(struct ns *ns, uint64_t seq)
+static void retire_locked(struct ns *ns, uint64_t seq)
 {
-    LOCK_SCOPE(&ns->locked.lock);
     ns->locked.retired++;
     struct entry *entry;
     while ((entry = TAILQ_FIRST(&ns->locked.dirty_entries)) && entry->seq <= seq) {
@@ -280,6 +282,51 @@ void ns_retire(struct ns *ns, uint64_t seq)
     struct node *node;
     while ((node = TAILQ_FIRST(&ns->locked.dirty)) && node->inode.dirty_seq <= seq)
         retire_node_locked(ns, node, seq);
+}
+
+/* Files that are open and will be retired by `seq`. */
+static uint64_t *list_open_locked(struct ns *ns, uint64_t seq, size_t *ret_count)
+{
+    size_t count = 0, max = 0;
+    uint64_t *inos = NULL;
+    struct node *node;
+    TAILQ_FOREACH(node, &ns->locked.dirty, dirty) {
+        if (node->inode.dirty_seq > seq)
+            break;
+        if (node->holds == 0 || !S_ISREG(node->inode.attrs.mode))
+            continue;
+        if (count == max) {
+            max = max ? 2 * max : 16;
+            inos = xrealloc(inos, max * sizeof *inos);
+        }
+        inos[count++] = node->inode.ino;
+    }
+    *ret_count = count;
+    return inos;
+}
+
+/* How much of a file's content is durable is for the view to say, and what stays in memory is told now. */
+static void refresh_blocks(struct ns *ns, const uint64_t *inos, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct view_inode v;
+        if (view_inode(ns->view, inos[i], &v) < 0)
+            continue;
+        LOCK_SCOPE(&ns->locked.lock);
+        struct node *node = node_find_locked(ns, inos[i]);
+        if (node)
+            node->inode.blocks_bytes = v.blocks_bytes;
+    }
+}
+
+void ns_retire(struct ns *ns, uint64_t seq)
+{
+    size_t count;
+    mutex_lock(&ns->locked.lock);
+    _cleanup_free_ uint64_t *open = list_open_locked(ns, seq, &count);
+    retire_locked(ns, seq);
+    mutex_unlock(&ns->locked.lock);
+    refresh_blocks(ns, open, count);
 }
 
 size_t ns_overlay_size(struct ns *ns)

@@ -1,4 +1,5 @@
-/* Packs that nothing needs any more are dropped: first a batch that says so is durable, then the file goes. */
+/* Packs that nothing needs any more are dropped: first a batch that says so is durable, then the file goes. When room is
+ * short, packs that are mostly dead are emptied first. */
 #include "base/log.h"
 #include "persist/internal.h"
 
@@ -32,6 +33,94 @@ size_t gc_dead_packs(struct store *store, uint64_t *ids, size_t max)
     if (r < 0)
         horizon_error(store, "gc: reading the view failed: %s", strerror(-r));
     return dead.count;
+}
+
+/* --- compaction: chunks that live on move out of packs that are mostly dead ---------------------------------------------- */
+
+#define COMPACT_PACKS_MAX 64u
+#define COMPACT_BYTES_MAX (20 * MIB) /* that move in one round: less than a pack */
+#define COMPACT_WORTH_PERCENT 10u    /* of a pack's length that must be dead */
+
+struct candidates {
+    struct view_pack packs[COMPACT_PACKS_MAX];
+    size_t count;
+};
+
+static bool is_emptier(const struct view_pack *a, const struct view_pack *b)
+{
+    return a->live_bytes * b->length < b->live_bytes * a->length;
+}
+
+/* Keeps the emptiest packs, emptiest first. */
+static int add_candidate(const struct view_pack *pack, void *arg)
+{
+    struct candidates *all = arg;
+    if (pack->live_bytes > pack->length / 100 * (100 - COMPACT_WORTH_PERCENT) || pack->live_bytes > COMPACT_BYTES_MAX)
+        return 0;
+    if (all->count == COMPACT_PACKS_MAX && !is_emptier(pack, &all->packs[all->count - 1]))
+        return 0;
+    size_t at = all->count < COMPACT_PACKS_MAX ? all->count++ : COMPACT_PACKS_MAX - 1;
+    for (; at > 0 && is_emptier(pack, &all->packs[at - 1]); at--)
+        all->packs[at] = all->packs[at - 1];
+    all->packs[at] = *pack;
+    return 0;
+}
+
+struct moving {
+    struct store *store;
+    uint64_t pack;
+    uint8_t *raw, *stored;
+};
+
+/* A chunk that somebody refers to, verified on the way: damage must not be copied as if it were good. */
+static int move_chunk(const struct chunk_entry *entry, void *arg)
+{
+    struct moving *moving = arg;
+    struct store *store = moving->store;
+    struct chunk_entry now;
+    uint64_t refs;
+    uint32_t len;
+    char object[32];
+    if (view_chunk(store->view, &entry->name, &now, &refs) < 0 || now.pack != moving->pack || refs == 0)
+        return 0;
+    int r = fetch_chunk(store, &entry->name, moving->raw, &len);
+    if (r < 0)
+        return r;
+    pack_object_name(now.pack, object);
+    r = store->tier->ops->get_range(store->tier, object, now.offset, moving->stored, now.stored_len);
+    return r < 0 ? r : packs_add_stored(store, &now, moving->stored);
+}
+
+static bool move_live_chunks(struct store *store, uint64_t pack)
+{
+    if (!packs_begin_drop(store, pack))
+        return false;
+    struct moving moving = {.store = store, .pack = pack};
+    moving.raw = xmalloc(CHUNK_SIZE_MAX);
+    moving.stored = xmalloc(CHUNK_SIZE_MAX);
+    int r = stage_uses_pack(store->stage, pack) ? -EBUSY : packs_read_index(store, pack, move_chunk, &moving);
+    free(moving.raw);
+    free(moving.stored);
+    if (r < 0)
+        packs_end_drop(store, pack); /* what was copied already lies in two packs; that does no harm */
+    return r == 0;
+}
+
+size_t gc_compact(struct store *store, uint64_t *ids, size_t max)
+{
+    struct candidates all = {0};
+    if (view_packs(store->view, add_candidate, &all) < 0)
+        return 0;
+    uint64_t bytes = 0;
+    size_t count = 0;
+    for (size_t i = 0; i < all.count && count < max; i++) {
+        bytes += all.packs[i].live_bytes;
+        if (bytes > COMPACT_BYTES_MAX)
+            break;
+        if (move_live_chunks(store, all.packs[i].pack))
+            ids[count++] = all.packs[i].pack;
+    }
+    return count;
 }
 
 void gc_remove(struct store *store, const uint64_t *ids, size_t count)

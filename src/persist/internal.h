@@ -306,6 +306,8 @@ CAIRN_MUST_CHECK int room_start(struct store *store);
 void room_stop(struct store *store);
 void room_account(struct store *store);
 uint64_t room_used(struct store *store);
+/* Bytes that may still be staged and written, by what is known now. */
+uint64_t room_available(struct store *store);
 bool room_is_short(struct store *store);
 /* The view's database cannot bear a full disk: there is room for it to write, or -ENOSPC. */
 CAIRN_MUST_CHECK int room_for_view(struct store *store);
@@ -314,6 +316,8 @@ void room_settle(struct store *store, bool progress);
 /* gc.c */
 /* Packs that nothing needs, marked as dropping: at most `max`. */
 size_t gc_dead_packs(struct store *store, uint64_t *ids, size_t max);
+/* Adds what is alive in mostly dead packs to a new pack; these, marked as dropping: the next batch moves and drops. */
+size_t gc_compact(struct store *store, uint64_t *ids, size_t max);
 void gc_remove(struct store *store, const uint64_t *ids, size_t count);
 
 /* fetch.c */

@@ -14,9 +14,8 @@
 #define AHEAD_SHARE 8u              /* of the cap, at most */
 #define OVERHEAD_SHARE 64u          /* index, trailer and padding for what is staged */
 #define SLACK (2 * MIB)
-#define DISK_MARGIN (64 * MIB)      /* of the disk, left for the view and the journal */
-#define DISK_MARGIN_SHARE 50u
-#define VIEW_MIN (24 * MIB)             /* what the view may write before the next look */
+#define DISK_MARGIN (40 * MIB)      /* of the disk, left for the view and the journal */
+#define VIEW_MIN (24 * MIB)         /* what the view may write before the next look: its log grows in steps */
 
 static uint64_t staged_need(struct store *store)
 {
@@ -40,13 +39,23 @@ static uint64_t holdable(struct store *store, uint64_t held)
     struct tier_space space;
     uint64_t used = room_used(store);
     uint64_t by_cap = UINT64_MAX;
+    /* One pack's worth is never given away: compaction needs room to make room. */
+    used += TIER_RESERVE_UNIT;
     if (store->options.cap_bytes)
         by_cap = store->options.cap_bytes > used ? store->options.cap_bytes - used : 0;
     if (store->tier->ops->space(store->tier, &space) < 0)
         return min_u64(by_cap, held);
-    uint64_t margin = min_u64(DISK_MARGIN, space.total_bytes / DISK_MARGIN_SHARE);
-    uint64_t by_disk = space.free_bytes + held > margin ? space.free_bytes + held - margin : 0;
+    uint64_t by_disk = space.free_bytes + held > DISK_MARGIN ? space.free_bytes + held - DISK_MARGIN : 0;
     return min_u64(by_cap, by_disk);
+}
+
+uint64_t room_available(struct store *store)
+{
+    mutex_lock(&store->room.lock);
+    uint64_t held = store->room.held;
+    mutex_unlock(&store->room.lock);
+    uint64_t limit = align_down(holdable(store, held), TIER_RESERVE_UNIT), need = staged_need(store);
+    return limit > need ? limit - need : 0;
 }
 
 static uint64_t ahead_of(const struct store *store)

@@ -235,18 +235,10 @@ static void status_memory(struct store *store, struct store_status *ret)
 
 static void status_room(struct store *store, struct store_status *ret)
 {
-    struct tier_space space = {0};
     ret->used_bytes = room_used(store);
     ret->reserved_bytes = ret->behind_bytes + ret->behind_bytes / 64;
-    if (store->tier->ops->space(store->tier, &space) < 0)
-        space = (struct tier_space){0};
-    mutex_lock(&store->room.lock);
-    uint64_t held = store->room.held;
-    mutex_unlock(&store->room.lock);
-    uint64_t total = space.free_bytes + held + ret->used_bytes;
-    ret->cap_bytes = store->options.cap_bytes ? min_u64(store->options.cap_bytes, total) : total;
-    uint64_t taken = ret->used_bytes + ret->reserved_bytes;
-    ret->available_bytes = ret->cap_bytes > taken ? ret->cap_bytes - taken : 0;
+    ret->available_bytes = room_available(store);
+    ret->cap_bytes = ret->used_bytes + ret->reserved_bytes + ret->available_bytes;
 }
 
 void store_status(struct store *store, struct store_status *ret)

@@ -351,16 +351,19 @@ static bool wants_round(struct store *store, const struct pressure *pressure)
     return !is_void;
 }
 
-static void gc_round(struct writeback *wb, bool now)
+/* True if something was freed. With `now`, because room is short, also by moving what is alive together. */
+static bool gc_round(struct writeback *wb, bool now)
 {
     struct store *store = wb->store;
     if (!now && clock_monotonic_ns() < wb->gc_at)
-        return;
+        return false;
     wb->gc_at = clock_monotonic_ns() + GC_EVERY_NS;
     uint64_t drops[DROPS_MAX];
     size_t count = gc_dead_packs(store, drops, DROPS_MAX);
+    if (count == 0 && now)
+        count = gc_compact(store, drops, DROPS_MAX);
     if (count == 0)
-        return;
+        return false;
     /* A cut of its own: the same state, less what it does not need. */
     struct target target = {0};
     mutex_lock(&store->history.lock);
@@ -372,6 +375,7 @@ static void gc_round(struct writeback *wb, bool now)
     free(target.sealed);
     if (carried)
         gc_remove(store, drops, count);
+    return carried;
 }
 
 static bool round_once(struct writeback *wb, const struct pressure *pressure)
@@ -403,7 +407,7 @@ static void *writeback_run(void *arg)
             break;
         seal_ripe(store);
         bool did = round_once(&wb, &pressure);
-        gc_round(&wb, room_is_short(store));
+        did = gc_round(&wb, room_is_short(store)) || did;
         room_settle(store, did);
         if (did)
             continue;

@@ -1,0 +1,256 @@
+/* The overlay in the cases that matter most, one by one. */
+#include <stdio.h>
+
+#include "helpers.h"
+#include "meta/ns.h"
+
+static struct fixture f;
+static struct ns *ns;
+
+static void setup(void)
+{
+    struct ns_inode inode;
+    fixture_open(&f);
+    ns = ns_new(f.view);
+    cr_assert_eq(ns_hold(ns, ROOT_INO, &inode), 0);
+}
+
+static void teardown(void)
+{
+    ns_drop(ns, ROOT_INO);
+    ns_free(ns);
+    fixture_close(&f);
+}
+
+TestSuite(ns, .init = setup, .fini = teardown, .timeout = 60);
+
+static uint64_t perform(struct record rec, bool history)
+{
+    rec.seq = history ? add(&f, rec) : ++f.seq;
+    rec.time = time_of(rec.seq);
+    ns_apply(ns, &rec);
+    return rec.seq;
+}
+
+static struct record named(uint16_t type, uint64_t ino, const char *name)
+{
+    return (struct record){.type = type,
+                           .ino = ino,
+                           .parent = ROOT_INO,
+                           .cookie = f.seq + 1,
+                           .name = name,
+                           .name_len = (uint16_t)strlen(name),
+                           .attrs = {.mode = S_IFREG | 0600}};
+}
+
+static void make_file(uint64_t ino, const char *name)
+{
+    (void)perform(named(REC_NASCENT, ino, name), false);
+}
+
+static void seal(uint64_t ino, uint64_t version)
+{
+    struct ns_birth birth;
+    struct record rec = {.type = REC_SEAL, .ino = ino, .version = version, .attrs = {.mode = S_IFREG | 0600}};
+    if (ns_birth(ns, ino, &birth)) {
+        rec.flags = RECORD_BIRTH;
+        rec.parent = birth.parent;
+        rec.cookie = birth.cookie;
+        rec.name = birth.name;
+        rec.name_len = birth.name_len;
+    }
+    (void)perform(rec, true);
+}
+
+static void hold(uint64_t ino)
+{
+    struct ns_inode inode;
+    cr_assert_eq(ns_hold(ns, ino, &inode), 0);
+}
+
+static void remove_name(uint64_t ino, const char *name, bool history)
+{
+    hold(ino);
+    (void)perform(named(REC_UNLINK, ino, name), history);
+    ns_drop(ns, ino);
+}
+
+static uint64_t ino_of(const char *name)
+{
+    struct view_entry entry;
+    int r = ns_lookup(ns, ROOT_INO, name, strlen(name), &entry);
+    cr_assert(r == 0 || r == -ENOENT);
+    return r == 0 ? entry.ino : 0;
+}
+
+static void follow(void)
+{
+    apply_ok(&f);
+    ns_retire(ns, f.seq);
+}
+
+Test(ns, a_nascent_file_is_here_and_not_in_the_history)
+{
+    make_file(10, "a");
+    struct ns_inode inode;
+    cr_assert_eq(ns_inode(ns, 10, &inode), 0);
+    cr_expect(inode.nascent);
+    cr_expect_eq(inode.dirty_seq, 0);
+    cr_expect_eq(ino_of("a"), 10);
+    cr_expect_eq(lookup(&f, ROOT_INO, "a"), 0);
+    follow();
+    cr_expect_eq(ino_of("a"), 10, "what is not history is not retired");
+    seal(10, 1);
+    cr_assert_eq(ns_inode(ns, 10, &inode), 0);
+    cr_expect_not(inode.nascent);
+    follow();
+    cr_expect_eq(ino_of("a"), 10);
+    cr_expect_eq(lookup(&f, ROOT_INO, "a"), 10);
+}
+
+Test(ns, a_nascent_file_over_a_removed_name)
+{
+    make_file(10, "a");
+    seal(10, 1);
+    follow();
+    remove_name(10, "a", true);
+    make_file(11, "a");
+    cr_expect_eq(ino_of("a"), 11);
+    remove_name(11, "a", false);
+    cr_expect_eq(ino_of("a"), 0, "the removal below is still not in the view");
+    make_file(12, "a");
+    follow();
+    cr_expect_eq(ino_of("a"), 12);
+    remove_name(12, "a", false);
+    cr_expect_eq(ino_of("a"), 0);
+    follow();
+    cr_expect_eq(ino_of("a"), 0);
+}
+
+Test(ns, retired_names_leave_the_overlay)
+{
+    for (uint64_t i = 0; i < 3; i++) {
+        make_file(10 + i, i == 0 ? "a" : i == 1 ? "b" : "c");
+        seal(10 + i, 1);
+    }
+    cr_expect_gt(ns_overlay_size(ns), 6);
+    follow();
+    cr_expect_eq(ns_overlay_size(ns), 1, "the root is held");
+    remove_name(11, "b", true);
+    follow();
+    cr_expect_eq(ns_overlay_size(ns), 1);
+}
+
+Test(ns, an_open_file_counts_its_blocks_after_it_became_durable)
+{
+    struct ns_inode inode;
+    make_file(10, "a");
+    hold(10);
+    struct ns_birth birth;
+    cr_assert(ns_birth(ns, 10, &birth));
+    struct extent extent = {.length = 5, .kind = EXTENT_INLINE};
+    struct record rec = {.type = REC_SEAL,
+                         .flags = RECORD_BIRTH,
+                         .ino = 10,
+                         .version = 1,
+                         .parent = ROOT_INO,
+                         .cookie = birth.cookie,
+                         .name = "a",
+                         .name_len = 1,
+                         .attrs = {.mode = S_IFREG | 0600, .size = 5},
+                         .extents = &extent,
+                         .extent_count = 1,
+                         .value = "hello",
+                         .value_len = 5};
+    (void)perform(rec, true);
+    follow();
+    cr_assert_eq(ns_inode(ns, 10, &inode), 0);
+    cr_expect_eq(inode.blocks_bytes, 5);
+    ns_drop(ns, 10);
+}
+
+static int note_record(const struct record *rec, void *arg)
+{
+    char *at = arg;
+    (void)strcat(at, rec->type == REC_NASCENT ? "N" : "x");
+    return 0;
+}
+
+Test(ns, what_a_nascent_file_lost_again_is_not_history)
+{
+    make_file(10, "a");
+    hold(10);
+    struct record rec = {.type = REC_SETXATTR, .ino = 10, .name = "user.k", .name_len = 6, .value = "v", .value_len = 1};
+    (void)perform(rec, false);
+    rec = (struct record){.type = REC_REMOVEXATTR, .ino = 10, .name = "user.k", .name_len = 6};
+    (void)perform(rec, false);
+    cr_expect_eq(ns_getxattr(ns, 10, "user.k", 6, NULL, 0), -ENODATA);
+    seal(10, 1);
+    char dumped[8] = "";
+    cr_assert_eq(ns_dump_xattrs(ns, 10, note_record, dumped), 0);
+    cr_expect_str_eq(dumped, "");
+    ns_drop(ns, 10);
+}
+
+Test(ns, a_dump_brings_nascent_files_back)
+{
+    make_file(10, "a");
+    make_file(11, "b");
+    hold(11);
+    struct record xattr = {.type = REC_SETXATTR, .ino = 11, .name = "user.k", .name_len = 6, .value = "v", .value_len = 1};
+    (void)perform(xattr, false);
+    char dumped[8] = "";
+    cr_assert_eq(ns_dump_nascent(ns, note_record, dumped), 0);
+    cr_expect(strcmp(dumped, "NNx") == 0 || strcmp(dumped, "NxN") == 0, "is %s", dumped);
+    struct record gone = named(REC_UNLINK, 11, "b");
+    gone.flags = RECORD_ORPHAN;
+    (void)perform(gone, false);
+    dumped[0] = '\0';
+    cr_assert_eq(ns_dump_nascent(ns, note_record, dumped), 0);
+    cr_expect_str_eq(dumped, "N");
+    struct record reap = {.type = REC_REAP, .ino = 11};
+    (void)perform(reap, false);
+    ns_drop(ns, 11);
+    struct ns_inode inode;
+    cr_expect_eq(ns_inode(ns, 11, &inode), -ENOENT);
+}
+
+static int count_entry(const struct view_entry *entry, const char *name, size_t name_len, void *arg)
+{
+    (void)name;
+    (void)name_len;
+    uint64_t *last = arg;
+    cr_assert_gt(entry->cookie, *last);
+    *last = entry->cookie;
+    last[1]++;
+    return 0;
+}
+
+/* More entries than one step of a listing takes, on both sides. */
+Test(ns, a_large_folder_is_listed_whole)
+{
+    char name[16];
+    uint64_t at[2];
+    for (uint64_t i = 0; i < 1500; i++) {
+        (void)snprintf(name, sizeof name, "old%u", (unsigned)i);
+        make_file(1000 + i, name);
+        seal(1000 + i, 1);
+    }
+    follow();
+    for (uint64_t i = 0; i < 1500; i++) {
+        (void)snprintf(name, sizeof name, "new%u", (unsigned)i);
+        make_file(5000 + i, name);
+        if (i % 2)
+            seal(5000 + i, 1);
+    }
+    for (uint64_t i = 0; i < 1200; i++) {
+        (void)snprintf(name, sizeof name, "old%u", (unsigned)i);
+        remove_name(1000 + i, name, true);
+    }
+    for (unsigned round = 0; round < 2; round++) {
+        memset(at, 0, sizeof at);
+        cr_assert_eq(ns_readdir(ns, ROOT_INO, 0, count_entry, at), 0);
+        cr_expect_eq(at[1], 1800);
+        follow();
+    }
+}
