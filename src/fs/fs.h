@@ -93,8 +93,8 @@ int fs_handle_flags(struct fs *fs, uint64_t handle);
 /* A descriptor was closed: what was written becomes a version. */
 CAIRN_MUST_CHECK int fs_flush(struct fs *fs, uint64_t ino, uint64_t handle);
 
-/* Seals (for a directory: the drafts in it) and tells what to wait for: 0 when nothing, else a sequence number for
- * store_wait(). */
+/* Seals a file and tells what to wait for: 0 when nothing, else a sequence number for store_wait(). A directory has no
+ * draft: what happened in it is history already, but for files that are still being written. */
 CAIRN_MUST_CHECK int fs_fsync(struct fs *fs, uint64_t ino, uint64_t *ret_seq);
 
 /* --- content ------------------------------------------------------------------------------------------------------------------ */

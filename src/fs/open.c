@@ -125,28 +125,12 @@ int fs_flush(struct fs *fs, uint64_t ino, uint64_t handle)
     return store_seal(fs->store, ino);
 }
 
-/* Drafts of files that lie directly in `dir`. */
-static int seal_in(struct fs *fs, uint64_t dir)
-{
-    size_t max = stage_drafts(fs->stage, NULL, 0);
-    uint64_t *inos = xcalloc(max, sizeof *inos);
-    size_t count = stage_drafts(fs->stage, inos, max);
-    int r = 0;
-    for (size_t i = 0; i < count && i < max && r == 0; i++) {
-        struct ns_inode inode;
-        if (ns_inode(fs->ns, inos[i], &inode) == 0 && inode.parent == dir)
-            r = store_seal(fs->store, inos[i]);
-    }
-    free(inos);
-    return r;
-}
-
 int fs_fsync(struct fs *fs, uint64_t ino, uint64_t *ret_seq)
 {
     struct ns_inode inode;
     int r = ns_inode(fs->ns, ino, &inode);
     if (r == 0)
-        r = S_ISDIR(inode.attrs.mode) ? seal_in(fs, ino) : store_seal(fs->store, ino);
+        r = S_ISREG(inode.attrs.mode) ? store_seal(fs->store, ino) : 0;
     *ret_seq = fs->fsync_level == FS_FSYNC_NVME ? store_newest(fs->store) : 0;
     return r;
 }

@@ -18,9 +18,8 @@ def handler(*_):
     count += 1
 signal.signal(signal.SIGUSR1, handler)
 fd = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT, 0o644)
-block = os.urandom(1 << 20)
 for number in range(int(sys.argv[2])):
-    left = memoryview(block)
+    left = memoryview(os.urandom(1 << 20))
     while left:
         left = left[os.write(fd, left):]
     print(number, flush=True)

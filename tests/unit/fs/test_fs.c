@@ -1,0 +1,436 @@
+/* What files mean, on a store, without FUSE. */
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <stdio.h>
+
+#include "../persist/shop.h"
+#include "fs/fs.h"
+
+static struct shop shop;
+static struct fs *fs;
+static const struct fs_caller root = {0, 0}, user = {1000, 1000};
+
+static void start(void)
+{
+    shop_open(&shop);
+    fs = fs_new(shop.store, FS_FSYNC_NVME);
+}
+
+static void setup(void)
+{
+    shop_make(&shop);
+    start();
+}
+
+static void stop(void)
+{
+    fs_free(fs);
+    shop_close(&shop);
+}
+
+static void teardown(void)
+{
+    stop();
+    cr_expect_eq(shop_fsck(&shop), 0);
+    shop_remove(&shop);
+}
+
+static void restart(void)
+{
+    stop();
+    start();
+}
+
+TestSuite(fs, .init = setup, .fini = teardown, .timeout = 60);
+
+struct file {
+    uint64_t ino, handle;
+};
+
+static struct file create(const char *name)
+{
+    struct stat st;
+    struct fs_opened opened;
+    cr_assert_eq(fs_create(fs, ROOT_INO, name, 0644, O_RDWR, &root, &st, &opened), 0);
+    return (struct file){st.st_ino, opened.handle};
+}
+
+static void put_text(struct file file, uint64_t offset, const char *text)
+{
+    cr_assert_eq(fs_write(fs, file.ino, offset, (uint32_t)strlen(text), SLAB_NONE, text, &root), 0);
+}
+
+static void close_file(struct file file)
+{
+    cr_assert_eq(fs_flush(fs, file.ino, file.handle), 0);
+    fs_release(fs, file.handle);
+}
+
+static uint64_t make_file(const char *name, const char *text)
+{
+    struct file file = create(name);
+    put_text(file, 0, text);
+    close_file(file);
+    return file.ino;
+}
+
+static uint64_t ino_of(const char *name)
+{
+    struct stat st;
+    int r = fs_lookup(fs, ROOT_INO, name, &st);
+    cr_assert(r == 0 || r == -ENOENT);
+    return r == 0 ? st.st_ino : 0;
+}
+
+static uint64_t make_dir(const char *name)
+{
+    struct stat st;
+    cr_assert_eq(fs_mkdir(fs, ROOT_INO, name, 0755, &root, &st), 0);
+    return st.st_ino;
+}
+
+/* '.' for each zero byte. */
+static void expect_text(uint64_t ino, const char *text)
+{
+    char is[256] = "";
+    ssize_t n = fs_read_slow(fs, ino, 0, is, sizeof is - 1, false);
+    cr_assert_eq(n, (ssize_t)strlen(text), "is %zd", n);
+    for (ssize_t i = 0; i < n; i++)
+        is[i] = is[i] ? is[i] : '.';
+    is[n] = '\0';
+    cr_expect_str_eq(is, text, "is \"%s\", expected \"%s\"", is, text);
+}
+
+static struct stat stat_of(uint64_t ino)
+{
+    struct stat st;
+    cr_assert_eq(fs_getattr(fs, ino, &st), 0);
+    return st;
+}
+
+/* --- names ------------------------------------------------------------------------------------------------------------ */
+
+Test(fs, a_rename_replaces)
+{
+    uint64_t a = make_file("a", "aaa");
+    (void)make_file("b", "bbb");
+    cr_assert_eq(fs_rename(fs, ROOT_INO, "a", ROOT_INO, "b", 0), 0);
+    cr_expect_eq(ino_of("a"), 0);
+    cr_expect_eq(ino_of("b"), a);
+    expect_text(a, "aaa");
+    restart();
+    expect_text(ino_of("b"), "aaa");
+}
+
+Test(fs, rules_of_rename)
+{
+    (void)make_file("a", "a");
+    (void)make_file("b", "b");
+    uint64_t d = make_dir("d");
+    (void)make_dir("e");
+    struct stat st;
+    cr_assert_eq(fs_mkdir(fs, d, "in", 0755, &root, &st), 0);
+    cr_expect_eq(fs_rename(fs, ROOT_INO, "none", ROOT_INO, "b", 0), -ENOENT);
+    cr_expect_eq(fs_rename(fs, ROOT_INO, "a", ROOT_INO, "b", RENAME_NOREPLACE), -EEXIST);
+    cr_expect_eq(fs_rename(fs, ROOT_INO, "a", ROOT_INO, "none", RENAME_EXCHANGE), -ENOENT);
+    cr_expect_eq(fs_rename(fs, ROOT_INO, "a", ROOT_INO, "d", 0), -EISDIR);
+    cr_expect_eq(fs_rename(fs, ROOT_INO, "d", ROOT_INO, "a", 0), -ENOTDIR);
+    cr_expect_eq(fs_rename(fs, ROOT_INO, "e", ROOT_INO, "d", 0), -ENOTEMPTY);
+    cr_expect_eq(fs_rename(fs, ROOT_INO, "a", ROOT_INO, "b", 1u << 10), -EINVAL);
+    cr_expect_eq(fs_rename(fs, ROOT_INO, "a", ROOT_INO, "a", 0), 0);
+    cr_assert_eq(fs_rename(fs, ROOT_INO, "d", ROOT_INO, "e", 0), 0, "over an empty folder");
+    cr_expect_eq(ino_of("e"), d);
+    cr_expect_eq(stat_of(ROOT_INO).st_nlink, 3);
+    uint64_t a = ino_of("a");
+    cr_assert_eq(fs_rename(fs, ROOT_INO, "a", ROOT_INO, "e", RENAME_EXCHANGE), 0);
+    cr_expect_eq(ino_of("e"), a);
+    cr_expect_eq(ino_of("a"), d);
+}
+
+Test(fs, a_rename_of_a_draft_seals_it_first)
+{
+    struct file file = create("tmp");
+    put_text(file, 0, "content");
+    cr_assert_eq(fs_rename(fs, ROOT_INO, "tmp", ROOT_INO, "model", 0), 0);
+    struct stage_file_state state;
+    (void)stage_file_state(store_stage(shop.store), file.ino, &state);
+    cr_expect_not(state.has_draft);
+    put_text(file, 7, " more");
+    close_file(file);
+    expect_text(ino_of("model"), "content more");
+}
+
+Test(fs, a_rename_over_a_file_that_is_new_and_open)
+{
+    struct file target = create("b");
+    put_text(target, 0, "old");
+    (void)make_file("a", "new");
+    cr_assert_eq(fs_rename(fs, ROOT_INO, "a", ROOT_INO, "b", 0), 0);
+    expect_text(target.ino, "old");
+    put_text(target, 3, "er");
+    expect_text(target.ino, "older");
+    close_file(target);
+    struct stat st;
+    cr_expect_eq(fs_getattr(fs, target.ino, &st), -ENOENT);
+    expect_text(ino_of("b"), "new");
+}
+
+Test(fs, unlinked_while_open)
+{
+    for (unsigned durable = 0; durable < 2; durable++) {
+        struct file file = create("a");
+        put_text(file, 0, "abc");
+        if (durable) {
+            cr_assert_eq(fs_flush(fs, file.ino, file.handle), 0);
+            shop_wait(&shop);
+        }
+        cr_assert_eq(fs_unlink(fs, ROOT_INO, "a"), 0);
+        cr_expect_eq(ino_of("a"), 0);
+        cr_expect_eq(stat_of(file.ino).st_nlink, 0);
+        put_text(file, 3, "def");
+        expect_text(file.ino, "abcdef");
+        shop_wait(&shop);
+        expect_text(file.ino, "abcdef");
+        struct stat st;
+        cr_expect_eq(fs_link(fs, file.ino, ROOT_INO, "b", &st), -ENOENT);
+        close_file(file);
+        cr_expect_eq(fs_getattr(fs, file.ino, &st), -ENOENT);
+        shop_wait(&shop);
+        cr_expect_eq(stage_usage(store_stage(shop.store)).dirty_bytes, 0);
+    }
+}
+
+Test(fs, hard_links)
+{
+    struct stat st;
+    uint64_t a = make_file("a", "text"), d = make_dir("d");
+    cr_assert_eq(fs_link(fs, a, d, "b", &st), 0);
+    cr_expect_eq(st.st_nlink, 2);
+    cr_expect_eq(fs_link(fs, a, d, "b", &st), -EEXIST);
+    cr_expect_eq(fs_link(fs, d, ROOT_INO, "dd", &st), -EPERM);
+    cr_expect_eq(fs_rmdir(fs, ROOT_INO, "d"), -ENOTEMPTY);
+    cr_expect_eq(fs_rmdir(fs, ROOT_INO, "a"), -ENOTDIR);
+    cr_expect_eq(fs_unlink(fs, ROOT_INO, "d"), -EISDIR);
+    cr_assert_eq(fs_unlink(fs, ROOT_INO, "a"), 0);
+    cr_assert_eq(fs_lookup(fs, d, "b", &st), 0);
+    cr_expect_eq(st.st_nlink, 1);
+    expect_text(st.st_ino, "text");
+}
+
+Test(fs, long_names)
+{
+    char name[258];
+    struct stat st;
+    memset(name, 'n', sizeof name);
+    name[256] = '\0';
+    cr_expect_eq(fs_mkdir(fs, ROOT_INO, name, 0755, &root, &st), -ENAMETOOLONG);
+    cr_expect_eq(fs_lookup(fs, ROOT_INO, name, &st), -ENAMETOOLONG);
+    cr_expect_eq(fs_rename(fs, ROOT_INO, "a", ROOT_INO, name, 0), -ENAMETOOLONG);
+    name[255] = '\0';
+    cr_expect_eq(fs_mkdir(fs, ROOT_INO, name, 0755, &root, &st), 0);
+    cr_expect_eq(fs_mkdir(fs, ROOT_INO, name, 0755, &root, &st), -EEXIST);
+}
+
+static int count_name(const struct fs_entry *entry, void *arg)
+{
+    unsigned *count = arg;
+    cr_expect(strcmp(entry->name, ".") == 0 ? entry->ino == ROOT_INO : entry->offset > 1);
+    (*count)++;
+    return 0;
+}
+
+Test(fs, special_files_and_listing)
+{
+    struct stat st;
+    char target[4096];
+    cr_assert_eq(fs_symlink(fs, "to/there", ROOT_INO, "link", &user, &st), 0);
+    cr_expect_eq(st.st_size, 8);
+    cr_expect_eq(st.st_uid, 1000);
+    cr_assert_eq(fs_readlink(fs, st.st_ino, target), 8);
+    cr_assert_eq(fs_mknod(fs, ROOT_INO, "fifo", S_IFIFO | 0600, 0, &root, &st), 0);
+    cr_assert_eq(fs_mknod(fs, ROOT_INO, "plain", S_IFREG | 0600, 0, &root, &st), 0);
+    unsigned count = 0;
+    cr_assert_eq(fs_readdir(fs, ROOT_INO, 0, count_name, &count), 0);
+    cr_expect_eq(count, 5);
+    restart();
+    cr_assert_eq(fs_readlink(fs, ino_of("link"), target), 8);
+    cr_expect_eq(stat_of(ino_of("fifo")).st_mode, S_IFIFO | 0600);
+    cr_expect_eq(stat_of(ino_of("plain")).st_size, 0);
+}
+
+/* --- content ---------------------------------------------------------------------------------------------------------- */
+
+Test(fs, truncation)
+{
+    struct file file = create("a");
+    struct stat st = {.st_size = 3};
+    put_text(file, 0, "abcdef");
+    shop_wait(&shop);
+    cr_assert_eq(fs_setattr(fs, file.ino, FS_SET_SIZE, &st, &root, &st), 0);
+    cr_expect_eq(st.st_size, 3);
+    st.st_size = 5;
+    cr_assert_eq(fs_setattr(fs, file.ino, FS_SET_SIZE, &st, &root, &st), 0);
+    expect_text(file.ino, "abc..");
+    close_file(file);
+    struct fs_opened opened;
+    cr_assert_eq(fs_open(fs, file.ino, O_WRONLY | O_TRUNC, &root, &opened), 0);
+    cr_expect(opened.has_draft);
+    cr_expect_eq(stat_of(file.ino).st_size, 0);
+    fs_release(fs, opened.handle);
+    restart();
+    cr_expect_eq(stat_of(ino_of("a")).st_size, 0);
+}
+
+Test(fs, fallocate)
+{
+    struct file file = create("a");
+    put_text(file, 0, "abcdefgh");
+    const int keep = FALLOC_FL_KEEP_SIZE, punch = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+    cr_expect_eq(fs_fallocate(fs, file.ino, 0, 0, 10), 0);
+    expect_text(file.ino, "abcdefgh..");
+    cr_expect_eq(fs_fallocate(fs, file.ino, keep, 0, 100), 0);
+    cr_expect_eq(stat_of(file.ino).st_size, 10);
+    cr_expect_eq(fs_fallocate(fs, file.ino, punch, 2, 2), 0);
+    expect_text(file.ino, "ab..efgh..");
+    cr_expect_eq(fs_fallocate(fs, file.ino, punch, 7, 100), 0);
+    expect_text(file.ino, "ab..efg...");
+    cr_expect_eq(fs_fallocate(fs, file.ino, FALLOC_FL_ZERO_RANGE, 6, 6), 0);
+    expect_text(file.ino, "ab..ef......");
+    cr_expect_eq(fs_fallocate(fs, file.ino, punch, 50, 5), 0);
+    cr_expect_eq(stat_of(file.ino).st_size, 12);
+    cr_expect_eq(fs_fallocate(fs, file.ino, FALLOC_FL_PUNCH_HOLE, 0, 1), -EOPNOTSUPP);
+    cr_expect_eq(fs_fallocate(fs, file.ino, FALLOC_FL_COLLAPSE_RANGE, 0, 1), -EOPNOTSUPP);
+    cr_expect_eq(fs_fallocate(fs, file.ino, 0, 0, 0), -EINVAL);
+    cr_expect_eq(fs_fallocate(fs, file.ino, 0, INT64_MAX, 10), -EFBIG);
+    cr_expect_eq(fs_fallocate(fs, ROOT_INO, 0, 0, 10), -ENODEV);
+    close_file(file);
+    restart();
+    expect_text(ino_of("a"), "ab..ef......");
+}
+
+Test(fs, seeking)
+{
+    struct file file = create("a");
+    put_text(file, 0, "abc");
+    put_text(file, 100, "xyz");
+    for (unsigned i = 0; i < 2; i++) {
+        cr_expect_eq(fs_lseek(fs, file.ino, 0, SEEK_DATA), 0);
+        cr_expect_eq(fs_lseek(fs, file.ino, 1, SEEK_HOLE), 3);
+        cr_expect_eq(fs_lseek(fs, file.ino, 3, SEEK_DATA), 100);
+        cr_expect_eq(fs_lseek(fs, file.ino, 50, SEEK_HOLE), 50);
+        cr_expect_eq(fs_lseek(fs, file.ino, 100, SEEK_HOLE), 103);
+        cr_expect_eq(fs_lseek(fs, file.ino, 103, SEEK_DATA), -ENXIO);
+        cr_expect_eq(fs_lseek(fs, file.ino, 103, SEEK_HOLE), -ENXIO);
+        if (i)
+            break;
+        close_file(file);
+        restart();
+        file.ino = ino_of("a");
+    }
+    cr_expect_eq(fs_lseek(fs, file.ino, 0, SEEK_SET), -EINVAL);
+}
+
+static ssize_t copy_whole(uint64_t from, uint64_t to, size_t length)
+{
+    size_t done = 0;
+    while (done < length) {
+        ssize_t n = fs_copy(fs, from, done, to, done, length - done, &root);
+        if (n <= 0)
+            return n;
+        done += (size_t)n;
+    }
+    return (ssize_t)done;
+}
+
+Test(fs, copying)
+{
+    struct file from = create("from");
+    shop_fill(&shop, from.ino, 0, 3, 3 * MIB);
+    shop_fill(&shop, from.ino, 4 * MIB, 3, 1000);
+    for (unsigned i = 0; i < 2; i++) {
+        struct file to = create(i ? "to-1" : "to-0");
+        cr_assert_eq(copy_whole(from.ino, to.ino, 4 * MIB + 1000), (ssize_t)(4 * MIB + 1000));
+        put_text(to, 5, "x");
+        close_file(to);
+        cr_assert_eq(fs_flush(fs, from.ino, from.handle), 0);
+        shop_wait(&shop);
+    }
+    fs_release(fs, from.handle);
+    restart();
+    for (unsigned i = 0; i < 2; i++) {
+        uint64_t to = ino_of(i ? "to-1" : "to-0");
+        char byte = 0;
+        cr_assert_eq(stat_of(to).st_size, 4 * MIB + 1000);
+        shop_expect_fill(&shop, to, 0, 3, 5);
+        cr_assert_eq(fs_read_slow(fs, to, 5, &byte, 1, false), 1);
+        cr_expect_eq(byte, 'x');
+        shop_expect_fill(&shop, to, 6, 3, 3 * MIB - 6);
+        cr_assert_eq(fs_read_slow(fs, to, 3 * MIB + 5, &byte, 1, false), 1);
+        cr_expect_eq(byte, 0);
+        shop_expect_fill(&shop, to, 4 * MIB, 3, 1000);
+    }
+    struct store_status status;
+    store_status(shop.store, &status);
+    cr_expect_lt(status.view.pack_bytes, 8 * MIB, "what was durable is copied by reference");
+}
+
+Test(fs, reading_from_memory)
+{
+    struct file file = create("a");
+    static struct fs_read got;
+    put_text(file, 0, "abc");
+    put_text(file, 5, "d");
+    cr_assert_eq(fs_read_fast(fs, file.ino, 1, 100, &got), 0);
+    cr_expect_eq(got.length, 5);
+    cr_expect_eq(got.iov_count, 3);
+    cr_expect_eq(memcmp(got.iov[0].iov_base, "bc", 2), 0);
+    fs_read_done(fs, &got);
+    cr_assert_eq(fs_read_fast(fs, file.ino, 6, 100, &got), 0);
+    cr_expect_eq(got.length, 0);
+    close_file(file);
+    shop_wait(&shop);
+    restart();
+    cr_expect_eq(fs_read_fast(fs, ino_of("a"), 0, 100, &got), 1);
+    expect_text(ino_of("a"), "abc..d");
+}
+
+/* --- attributes ------------------------------------------------------------------------------------------------------- */
+
+Test(fs, attributes)
+{
+    uint64_t ino = make_file("a", "text");
+    struct stat st = {.st_mode = S_IFREG | 04755, .st_uid = 5, .st_mtim = {.tv_sec = 77}};
+    cr_assert_eq(fs_setattr(fs, ino, FS_SET_MODE | FS_SET_MTIME, &st, &root, &st), 0);
+    cr_expect_eq(st.st_mode, S_IFREG | 04755);
+    struct fs_opened opened;
+    cr_assert_eq(fs_open(fs, ino, O_WRONLY, &user, &opened), 0);
+    cr_assert_eq(fs_write(fs, ino, 0, 1, SLAB_NONE, "T", &user), 0);
+    cr_expect_eq(stat_of(ino).st_mode, S_IFREG | 0755, "a write clears the privilege");
+    st.st_mtim.tv_sec = 77;
+    cr_assert_eq(fs_setattr(fs, ino, FS_SET_MTIME, &st, &user, &st), 0);
+    cr_expect_eq(st.st_mtim.tv_sec, 77);
+    fs_release(fs, opened.handle);
+    restart();
+    cr_expect_eq(stat_of(ino_of("a")).st_mtim.tv_sec, 77);
+    cr_expect_eq(stat_of(ino_of("a")).st_blocks, 1);
+}
+
+Test(fs, xattrs)
+{
+    struct file file = create("a");
+    char value[64], list[64];
+    for (unsigned i = 0; i < 2; i++) {
+        cr_expect_eq(fs_setxattr(fs, file.ino, "user.k", "v1", 2, 0), 0);
+        cr_expect_eq(fs_setxattr(fs, file.ino, "user.gone", "v", 1, 0), 0);
+        cr_expect_eq(fs_removexattr(fs, file.ino, "user.gone"), 0);
+        cr_expect_eq(fs_removexattr(fs, file.ino, "user.gone"), -ENODATA);
+        cr_expect_eq(fs_getxattr(fs, file.ino, "user.k", value, sizeof value), 2);
+        cr_expect_eq(fs_getxattr(fs, file.ino, "user.gone", value, sizeof value), -ENODATA);
+        cr_expect_eq(fs_listxattr(fs, file.ino, list, sizeof list), 7);
+        if (i == 0)
+            close_file(file);
+        shop_wait(&shop);
+    }
+    restart();
+    cr_expect_eq(fs_getxattr(fs, ino_of("a"), "user.k", value, sizeof value), 2);
+}
