@@ -144,3 +144,40 @@ pthread_t pool_thread(const struct pool *pool, unsigned i)
     check(i < pool->thread_count);
     return pool->threads[i];
 }
+
+struct buffers {
+    void *memory[THREAD_BUFFER_SLOTS];
+    size_t size[THREAD_BUFFER_SLOTS];
+};
+
+static pthread_key_t buffers_key;
+static pthread_once_t buffers_once = PTHREAD_ONCE_INIT;
+
+static void buffers_free(void *arg)
+{
+    struct buffers *buffers = arg;
+    for (size_t i = 0; i < THREAD_BUFFER_SLOTS; i++)
+        free(buffers->memory[i]);
+    free(buffers);
+}
+
+static void buffers_make_key(void)
+{
+    check(pthread_key_create(&buffers_key, buffers_free) == 0);
+}
+
+void *thread_buffer(enum thread_buffer_slot slot, size_t size)
+{
+    check(pthread_once(&buffers_once, buffers_make_key) == 0);
+    struct buffers *buffers = pthread_getspecific(buffers_key);
+    if (!buffers) {
+        buffers = xcalloc(1, sizeof *buffers);
+        check(pthread_setspecific(buffers_key, buffers) == 0);
+    }
+    if (buffers->size[slot] < size) {
+        free(buffers->memory[slot]);
+        buffers->memory[slot] = xmalloc(size);
+        buffers->size[slot] = size;
+    }
+    return buffers->memory[slot];
+}

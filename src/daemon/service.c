@@ -176,7 +176,7 @@ int service_start(const char *store, const char *mountpoint, const struct mount_
 static void drain(struct service *service)
 {
     int r;
-    while ((r = store_seal_below(service->store, ROOT_INO)) == -EAGAIN)
+    while ((r = store_seal_all(service->store)) == -EAGAIN)
         (void)nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
     if (r < 0)
         log_error("sealing drafts: %s", strerror(-r));

@@ -133,7 +133,7 @@ static int set_held(struct fs *fs, const struct ns_inode *inode, unsigned set, c
         return 0;
     int r = commit_attrs(fs, inode->ino, mask, &attrs);
     if (r == 0 && mask & ATTR_MTIME)
-        stage_set_mtime(fs->stage, inode->ino, attrs.mtime);
+        r = stage_set_mtime(fs->stage, inode->ino, attrs.mtime);
     return r;
 }
 

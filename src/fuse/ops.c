@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/pool.h"
 #include "fuse/internal.h"
 
 #define MAX_WRITE SLAB_PAYLOAD
@@ -405,18 +406,15 @@ struct slow_read {
     bool may_be_short;
 };
 
-static _Thread_local uint8_t *slow_buffer;
-
 static void read_slowly(void *arg)
 {
     struct slow_read *read = arg;
-    if (!slow_buffer)
-        slow_buffer = xmalloc(MAX_WRITE);
-    ssize_t n = fs_read_slow(read->front->fs, read->ino, read->offset, slow_buffer, read->size, read->may_be_short);
+    uint8_t *buf = thread_buffer(THREAD_BUFFER_REPLY, MAX_WRITE);
+    ssize_t n = fs_read_slow(read->front->fs, read->ino, read->offset, buf, read->size, read->may_be_short);
     if (n < 0)
         (void)fuse_reply_err(read->req, (int)-n);
     else
-        (void)fuse_reply_buf(read->req, (const char *)slow_buffer, (size_t)n);
+        (void)fuse_reply_buf(read->req, (const char *)buf, (size_t)n);
     free(read);
 }
 

@@ -71,15 +71,12 @@ struct chunk_job {
     int result;
 };
 
-/* Each worker has room for a chunk as it is and as it is encoded. */
-static _Thread_local uint8_t *worker_scratch;
-
 static void run_chunk_job(void *arg)
 {
     struct chunk_job *job = arg;
-    if (!worker_scratch)
-        worker_scratch = xmalloc(2 * (size_t)CHUNK_SIZE_MAX);
-    job->result = packs_add(job->store, job->iov, job->iov_count, job->length, worker_scratch, &job->name, &job->pinned);
+    /* Room for a chunk as it is and as it is encoded. */
+    void *scratch = thread_buffer(THREAD_BUFFER_ENCODE, 2 * (size_t)CHUNK_SIZE_MAX);
+    job->result = packs_add(job->store, job->iov, job->iov_count, job->length, scratch, &job->name, &job->pinned);
 }
 
 /* Memory of consecutive parts as one list, and where application writes begin. */

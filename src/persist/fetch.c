@@ -132,26 +132,23 @@ int fetch_chunk(struct store *store, const struct chunk_name *name, void *buf, u
     return chunk_name_equal(&actual, name) ? 0 : -EBADMSG;
 }
 
-static _Thread_local uint8_t *reader_scratch;
-
 static int read_chunk_part(struct store *store, const struct chunk_name *name, uint64_t offset, void *buf,
                            size_t length)
 {
     int r;
     if (cache_read(store, name, offset, buf, length, &r))
         return r;
-    if (!reader_scratch)
-        reader_scratch = xmalloc(CHUNK_SIZE_MAX);
+    uint8_t *raw = thread_buffer(THREAD_BUFFER_FETCH, CHUNK_SIZE_MAX);
     uint32_t len = 0;
-    r = fetch_chunk(store, name, reader_scratch, &len);
+    r = fetch_chunk(store, name, raw, &len);
     if (r < 0)
         return r;
     if (offset + length > len)
         return -EUCLEAN;
-    memcpy(buf, reader_scratch + offset, length);
+    memcpy(buf, raw + offset, length);
     /* Whole chunks are read by streams: these come once. */
     if (length < len)
-        cache_put(store, name, reader_scratch, len);
+        cache_put(store, name, raw, len);
     return 0;
 }
 

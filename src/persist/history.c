@@ -136,10 +136,17 @@ static void fill_cookies_locked(struct store *store, struct record *rec)
         rec->cookie2 = stage_next_seq(store->stage);
 }
 
-static bool is_nascent(struct store *store, uint64_t ino)
+/* What an operation on `ino` is to the history: a nascent file is not part of it, and of one that has lost its only
+ * name nothing is to come back: not even the log needs to know. */
+struct standing {
+    bool nascent, lost;
+};
+
+static struct standing standing_of(struct store *store, uint64_t ino)
 {
     struct ns_inode inode;
-    return ns_inode(store->ns, ino, &inode) == 0 && inode.nascent;
+    bool nascent = ns_inode(store->ns, ino, &inode) == 0 && inode.nascent;
+    return (struct standing){.nascent = nascent, .lost = nascent && inode.nlink == 0};
 }
 
 /* Content of what lost its last name. */
@@ -165,8 +172,9 @@ static int commit_locked(struct store *store, struct record *rec)
         return r;
     stamp_locked(store, rec);
     fill_cookies_locked(store, rec);
-    bool history = rec->type != REC_NASCENT && !is_nascent(store, rec->ino);
-    r = stage_log_append(store->stage, rec);
+    struct standing standing = standing_of(store, rec->ino);
+    bool history = rec->type != REC_NASCENT && !standing.nascent;
+    r = standing.lost ? 0 : stage_log_append(store->stage, rec);
     if (r < 0)
         return r;
     ns_apply(store->ns, rec);

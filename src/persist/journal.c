@@ -193,7 +193,10 @@ static int make_segment_file(struct store *store, uint64_t number, uint64_t need
         if (r < 0)
             return r;
     }
-    int r = store->tier->ops->log_create(store->tier, object, room);
+    /* What a try that failed left under this number holds nothing. */
+    int r = store->tier->ops->remove(store->tier, object);
+    if (r == 0)
+        r = store->tier->ops->log_create(store->tier, object, room);
     if (r == 0) {
         journal->room = room;
         journal->bytes += room;
@@ -234,8 +237,10 @@ static int begin_segment(struct store *store, uint64_t need)
     segment_encode_header(&header, bytes);
     segment_name(number, object);
     r = store->tier->ops->log_append(store->tier, object, 0, bytes, sizeof bytes);
-    if (r < 0)
+    if (r < 0) {
+        journal->bytes -= min_u64(journal->room, journal->bytes);
         return r;
+    }
     journal->segment = number;
     journal->offset = SEGMENT_HEADER_LEN;
     journal->epoch = store->epoch;

@@ -250,11 +250,18 @@ bool packs_pin_stored(struct store *store, const struct chunk_name *name, uint64
     uint64_t refs;
     if (is_damaged(store, name) || view_chunk(store->view, name, &entry, &refs) < 0 || entry.pack == 0)
         return false;
-    LOCK_SCOPE(&store->packs.lock);
-    if (!pin_locked(store, entry.pack))
+    mutex_lock(&store->packs.lock);
+    bool pinned = pin_locked(store, entry.pack);
+    mutex_unlock(&store->packs.lock);
+    if (!pinned)
         return false;
+    /* It may have been dropped, or the chunk moved, before the pin. */
     *ret_pinned = entry.pack;
-    return true;
+    if (view_chunk(store->view, name, &entry, &refs) == 0 && entry.pack == *ret_pinned)
+        return true;
+    packs_unpin(store, *ret_pinned);
+    *ret_pinned = 0;
+    return false;
 }
 
 /* Claims the name for the caller, who will place it; false: somebody else has. */
@@ -380,7 +387,12 @@ void packs_retire(struct store *store, const uint64_t *ids, size_t count)
 void packs_readd(struct store *store, uint64_t id, uint64_t length, const struct chunk_entry *entries, uint32_t count)
 {
     LOCK_SCOPE(&store->packs.lock);
-    struct new_pack *pack = xcalloc(1, sizeof *pack);
+    struct new_pack *pack;
+    /* A log may name a pack twice: a compaction did, while its record was on the way. */
+    TAILQ_FOREACH(pack, &store->packs.written, link)
+        if (pack->id == id)
+            return;
+    pack = xcalloc(1, sizeof *pack);
     *pack = (struct new_pack){.id = id, .length = length, .count = count, .state = PACK_DURABLE, .store = store};
     pack->entries = xcalloc(count, sizeof *pack->entries);
     for (uint32_t i = 0; i < count; i++) {

@@ -311,8 +311,7 @@ static int add_nascent(const struct record *rec, void *arg)
     return 0;
 }
 
-/* Drafts have no handles any more: they become versions as they are. */
-static int seal_all(struct store *store)
+int store_seal_all(struct store *store)
 {
     struct inos inos = {0};
     size_t drafts = stage_drafts(store->stage, NULL, 0);
@@ -522,7 +521,7 @@ int recover(struct store *store, char **ret_text)
     if (r == 0)
         r = reap_orphans(store, &rp.orphans);
     if (r == 0)
-        r = seal_all(store);
+        r = store_seal_all(store); /* drafts have no handles any more: they become versions as they are */
     for (size_t i = 0; i < rp.held.count; i++)
         ns_drop(store->ns, rp.held.list[i]);
     free(rp.held.list);

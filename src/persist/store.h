@@ -58,6 +58,9 @@ CAIRN_MUST_CHECK int store_seal(struct store *store, uint64_t ino);
 /* Seals every draft below `dir` (and of `dir` itself if it is a file). */
 CAIRN_MUST_CHECK int store_seal_below(struct store *store, uint64_t dir);
 
+/* Seals every draft and every nascent file: nobody will write any more. */
+CAIRN_MUST_CHECK int store_seal_all(struct store *store);
+
 /* Sequence number of the last operation of the history. */
 uint64_t store_newest(struct store *store);
 

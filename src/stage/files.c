@@ -257,12 +257,25 @@ bool stage_file_state(struct stage *stage, uint64_t ino, struct stage_file_state
     return ret->has_draft || ret->has_sealed;
 }
 
-void stage_set_mtime(struct stage *stage, uint64_t ino, int64_t mtime)
+int stage_set_mtime(struct stage *stage, uint64_t ino, int64_t mtime)
 {
     LOCK_SCOPE(&stage->locked.lock);
     struct stage_file *file = file_get_locked(stage, ino, false);
-    if (file && file->layers[LAYER_DRAFT])
-        file->layers[LAYER_DRAFT]->mtime = mtime;
+    struct layer *draft = file ? file->layers[LAYER_DRAFT] : NULL;
+    if (!draft)
+        return 0;
+    /* A cut of nothing, behind the end, carries the time. */
+    struct record rec = {.type = REC_CUT,
+                         .ino = ino,
+                         .version = draft->version,
+                         .offset = draft->size,
+                         .length = UINT64_MAX,
+                         .seq = ++stage->locked.seq,
+                         .attrs = {.size = draft->size, .mtime = mtime}};
+    int r = log_append_own_locked(stage, &rec);
+    if (r == 0)
+        draft->mtime = mtime;
+    return r;
 }
 
 /* --- reading ----------------------------------------------------------------------------------------------------- */

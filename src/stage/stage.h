@@ -119,7 +119,8 @@ struct stage_file_state {
     uint64_t dirty_bytes;
 };
 bool stage_file_state(struct stage *stage, uint64_t ino, struct stage_file_state *ret);
-void stage_set_mtime(struct stage *stage, uint64_t ino, int64_t mtime);
+/* Sets the time that the draft, if any, will be sealed with. -EAGAIN: no room in the log. */
+CAIRN_MUST_CHECK int stage_set_mtime(struct stage *stage, uint64_t ino, int64_t mtime);
 
 enum stage_part_kind { PART_MEMORY, PART_HOLE, PART_CHUNK, PART_BELOW };
 
