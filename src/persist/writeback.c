@@ -317,10 +317,11 @@ static struct pressure read_pressure(struct store *store)
                              .waiting = store->horizon.waiting_writers};
 }
 
-static bool is_half_full(struct store *store)
+/* Not sooner: drafts that fit are better left alone until they are sealed. */
+static bool is_filling_up(struct store *store)
 {
     struct stage_usage usage = stage_usage(store->stage);
-    return usage.dirty_bytes > usage.total_bytes / 2;
+    return usage.dirty_bytes > usage.total_bytes / 4 * 3;
 }
 
 static void seal_ripe(struct store *store)
@@ -340,7 +341,7 @@ static bool wants_round(struct store *store, const struct pressure *pressure)
     int64_t happened;
     if (!history_oldest(store, &seq, &happened))
         return false;
-    if (pressure->urgent || pressure->stopping || is_half_full(store))
+    if (pressure->urgent || pressure->stopping || is_filling_up(store))
         return true;
     if (clock_monotonic_ns() - happened < store->options.writeback_delay_ns)
         return false;
@@ -390,7 +391,7 @@ static bool round_once(struct writeback *wb, const struct pressure *pressure)
         did = true;
     }
     uint64_t ino;
-    bool tight = pressure->waiting > 0 || is_half_full(store);
+    bool tight = pressure->waiting > 0 || is_filling_up(store);
     if (tight && !pressure->stopping && stage_largest_draft(store->stage, pressure->waiting ? 1 : PIECE_MIN, &ino))
         did = write_piece(wb, ino, pressure->waiting ? 1 : PIECE_MIN) || did;
     return did;

@@ -53,7 +53,8 @@ Test(store, is_made_and_undone)
     cr_assert(folder.made);
     cr_assert_eq(stat(store, &st), 0);
     cr_assert_eq(st.st_mode & 07777, 0700);
-    run("mkdir -p %s/packs/00 && touch $_/a", store);
+    run("mkdir -p %s/packs/00", store);
+    run("touch %s/packs/00/a", store);
     run("touch %s/superblock", store);
     store_folder_release(&folder, true);
     cr_assert_eq(stat(store, &st), -1);
@@ -116,7 +117,20 @@ Test(store, a_file_is_refused)
 Test(store, open_modes_are_refused)
 {
     run("mkdir -m 750 %s", store);
+    run("touch %s/superblock", store);
     expect_refused(MOUNT_USAGE, "chmod 700");
+}
+
+Test(store, an_empty_open_folder_becomes_private_until_it_is_given_up)
+{
+    struct stat st;
+    run("mkdir -m 755 %s", store);
+    expect_taken(true);
+    cr_assert_eq(stat(store, &st), 0);
+    cr_assert_eq(st.st_mode & 07777, 0700);
+    store_folder_release(&folder, true);
+    cr_assert_eq(stat(store, &st), 0);
+    cr_assert_eq(st.st_mode & 07777, 0755);
 }
 
 Test(store, of_another_user_is_refused)
