@@ -4,10 +4,14 @@
 #include <libgen.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <time.h>
 
 #include "daemon/control.h"
+#include "daemon/lifecycle.h"
 
 #define ASK_TIMEOUT_MS 30000
+#define STARTING_MS 10000
+#define STARTING_STEP_MS 50
 
 static int verb_version(const struct verb *verb, int argc, char **argv);
 static int verb_help(const struct verb *verb, int argc, char **argv);
@@ -107,13 +111,26 @@ const char *daemon_trouble(int r)
     }
 }
 
+/* A daemon that is only starting holds the store already and answers in a moment. */
+static int request_patiently(const char *store, const cJSON *request, cJSON **ret_reply)
+{
+    for (int waited = 0;; waited += STARTING_STEP_MS) {
+        pid_t holder;
+        int r = control_request(store, request, ASK_TIMEOUT_MS, ret_reply);
+        bool none = r == -ENOENT || r == -ECONNREFUSED;
+        if (!none || waited >= STARTING_MS || store_lock_holder(store, &holder) != 1)
+            return r;
+        (void)nanosleep(&(struct timespec){.tv_nsec = STARTING_STEP_MS * 1000000}, NULL);
+    }
+}
+
 int ask_daemon(const char *verb, const char *store, const char *name, cJSON *request, cJSON **ret_reply)
 {
     if (!request)
         request = cJSON_CreateObject();
     (void)cJSON_AddStringToObject(request, "verb", name);
     cJSON *reply = NULL;
-    int r = control_request(store, request, ASK_TIMEOUT_MS, &reply);
+    int r = request_patiently(store, request, &reply);
     cJSON_Delete(request);
     if (r < 0) {
         complain(verb, "store %s: %s", store, daemon_trouble(r));

@@ -148,15 +148,17 @@ static int result_of(pid_t child)
 void front_self_test(struct front *front)
 {
     char path[4200];
-    (void)snprintf(path, sizeof path, "%s/.cairn-self-test-%d", front->options.mountpoint, (int)getpid());
+    (void)snprintf(path, sizeof path, "%s/" SELF_TEST_NAME "%d", front->options.mountpoint, (int)getpid());
     /* INIT is answered before the child's first request is: what it tries is the direct way. */
     atomic_store(&front->mmap_shared, true);
+    atomic_store(&front->testing, true);
     pid_t child = fork();
     if (child == 0) {
         (void)close_range(0, UINT_MAX, 0);
         _exit(-try_mount(front, path));
     }
     int r = child < 0 ? -errno : result_of(child);
+    atomic_store(&front->testing, false);
     if (r < 0 && r != -EOPNOTSUPP)
         log_info("files that are open for reading and writing use the page cache: shared mappings with direct I/O do not "
                  "work here (%s)",

@@ -31,6 +31,7 @@ struct wire_out_header {
 #define WIRE2_DIRECT_IO_ALLOW_MMAP (1u << 4) /* bit 36 of the flags */
 
 #define THREADS_MAX 64u
+#define SELF_TEST_NAME ".cairn-self-test-" /* and the daemon's pid */
 
 /* A request that waits for room. */
 struct parked {
@@ -63,7 +64,7 @@ struct front {
     struct front_options options;
     bool is_mounted;
     int event_fd;
-    _Atomic bool init_done, mmap_offered, mmap_shared, stopping, over;
+    _Atomic bool init_done, mmap_offered, mmap_shared, testing, stopping, over;
     _Atomic unsigned live_threads;
     pthread_t threads[THREADS_MAX];
     unsigned thread_count;
