@@ -109,13 +109,6 @@ void store_urge(struct store *store, int64_t until_ns)
     (void)pthread_cond_signal(&store->horizon.changed);
 }
 
-bool horizon_is_urgent(struct store *store)
-{
-    LOCK_SCOPE(&store->horizon.lock);
-    return !TAILQ_EMPTY(&store->horizon.waiters) || store->horizon.drain ||
-           store->horizon.urge_until > clock_monotonic_ns();
-}
-
 void store_note_waiting(struct store *store, unsigned waiting)
 {
     LOCK_SCOPE(&store->horizon.lock);

@@ -145,7 +145,6 @@ struct store {
         uint8_t *buffers[PACK_BUFFERS];
         unsigned buffers_free;
         uint64_t new_bytes; /* lengths of packs that are not in the view */
-        uint64_t removed_bytes;
     } packs;
 
     struct {
@@ -156,7 +155,7 @@ struct store {
         uint64_t horizon;
         int64_t urge_until;
         unsigned waiting_writers;
-        bool stopping, drain, kicked, full_now;
+        bool stopping, drain, kicked;
         uint64_t errors;
         char last_error[256];
         int64_t last_error_ns;
@@ -217,7 +216,6 @@ void horizon_done(struct store *store);
 void horizon_advance(struct store *store, uint64_t seq);
 void horizon_error(struct store *store, const char *fmt, ...) CAIRN_PRINTF(2, 3);
 void horizon_kick(struct store *store);
-bool horizon_is_urgent(struct store *store);
 
 /* packs.c */
 void packs_init(struct store *store);

@@ -60,7 +60,6 @@ struct reader {
     struct journal *journal;
     int (*fn)(const struct journal_batch *batch, void *arg);
     void *arg;
-    bool torn;         /* the segment ended in something that is no batch */
     uint64_t stop_seq; /* where the next segment begins: what this one has after it does not count (rule 4) */
 };
 
@@ -80,18 +79,14 @@ static int read_batch(struct reader *rd, const char *object, uint64_t len, uint6
         return 0;
     uint64_t room = len - *offset - BATCH_HEADER_LEN;
     if (r < 0 || batch.header.payload_len > room || memcmp(batch.header.prev, rd->journal->chain, CHAIN_LEN) != 0 ||
-        batch.header.base_seq != rd->journal->cut_seq || batch.header.cut_seq < batch.header.base_seq) {
-        rd->torn = true;
+        batch.header.base_seq != rd->journal->cut_seq || batch.header.cut_seq < batch.header.base_seq)
         return 0;
-    }
     _cleanup_free_ uint8_t *payload = xmalloc(batch.header.payload_len);
     r = ops->get_range(rd->store->tier, object, *offset + BATCH_HEADER_LEN, payload, batch.header.payload_len);
     if (r < 0)
         return r;
-    if (crc32_of(0, payload, batch.header.payload_len) != batch.header.payload_crc) {
-        rd->torn = true;
+    if (crc32_of(0, payload, batch.header.payload_len) != batch.header.payload_crc)
         return 0;
-    }
     chain_over(header, payload, batch.header.payload_len, batch.chain);
     batch.records = payload;
     r = rd->fn(&batch, rd->arg);
@@ -131,7 +126,6 @@ static int read_segment(struct reader *rd, uint64_t number, bool is_last)
     if (header.epoch > rd->journal->epoch)
         rd->journal->epoch = header.epoch;
     uint64_t offset = SEGMENT_HEADER_LEN;
-    rd->torn = false;
     r = 1;
     while (r == 1 && rd->journal->cut_seq < rd->stop_seq)
         r = read_batch(rd, object, len, &offset);

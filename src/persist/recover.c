@@ -60,8 +60,7 @@ static int follow_journal(struct store *store)
     struct catching_up cu = {.store = store, .state = view_state(store->view)};
     cu.matched = cu.state.applied_seq == 0;
     int r = journal_read(store, catch_up, &cu);
-    /* A view that is ahead of the journal describes something that is not proven. */
-    return r == 0 && !cu.matched ? -ESTALE : r;
+    return r == 0 && !cu.matched ? -ENODATA : r;
 }
 
 static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
@@ -102,6 +101,14 @@ int recover_view(struct store *store, char **ret_text)
     r = open_view(store);
     if (r == 0)
         r = follow_journal(store);
+    if (r == -ENODATA) {
+        /* The view follows only what was durable: then the journal has lost its end. Going on from what is left would drop
+         * the packs of acknowledged data, so nothing is touched. */
+        *ret_text = xasprintf("%s: the journal is damaged: it ends before what was durable already; nothing was changed; "
+                              "restore the folder journal/ from a copy",
+                              store->path);
+        return -EUCLEAN;
+    }
     if (r == -ESTALE || r == -EUCLEAN)
         r = rebuild_view(store);
     if (r < 0)
