@@ -30,9 +30,9 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     config.addinivalue_line("markers", "needs_mount: means nothing on a plain folder")
     config.addinivalue_line("markers", "timeout(seconds): limit for one test (doubled by --full and --sanitize)")
-    config.cairn_seed = config.getoption("--seed")
-    if config.cairn_seed is None:
-        config.cairn_seed = random.SystemRandom().randrange(1 << 31)
+    config.addinivalue_line("markers", "always_s3: runs on S3 too, whatever the seed says")
+    config.addinivalue_line("markers", "alone: measures time, so nothing may run beside it")
+    config.cairn_seed = seed_of(config)
     if not config.getoption("--reports"):
         config.option.reports = os.path.join(config.getoption("--build"), "reports")
     config.cairn_mounts = []
@@ -40,6 +40,19 @@ def pytest_configure(config):
     config.cairn_watchdog = subprocess.Popen(
         [sys.executable, os.path.join(HERE, "watchdog.py")], stdin=subprocess.PIPE, bufsize=0
     )
+
+
+def seed_of(config):
+    """The same in all processes that share a run (pytest-xdist)."""
+    if hasattr(config, "workerinput"):
+        return config.workerinput["cairn_seed"]
+    given = config.getoption("--seed")
+    return random.SystemRandom().randrange(1 << 31) if given is None else given
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node):
+    node.workerinput["cairn_seed"] = node.config.cairn_seed
 
 
 def pytest_unconfigure(config):
@@ -107,7 +120,7 @@ def pytest_runtest_makereport(item, call):
         report.sections.append(("seed", f"--seed {item.config.cairn_seed}"))
         for mount in item.config.cairn_mounts:
             if mount.log():
-                report.sections.append((f"log of the daemon at {mount.mnt}", mount.log()[-8000:]))
+                report.sections.append((f"log of the daemon at {mount.mnt!a}", mount.log()[-8000:]))
     return report
 
 
@@ -185,11 +198,8 @@ def watch_pids(config):
     tell(config, "pids " + " ".join(pids))
 
 
-@pytest.fixture(scope="session")
-def mount_factory(request, binary):
-    """mount_factory(root, **options) makes a Mount, or a Plain with --plain."""
-    config = request.config
-    kind = rig.Plain if config.getoption("--plain") else rig.Mount
+def watched(config, kind):
+    """A kind of mount whose daemon the watchdog knows."""
 
     class Watched(kind):
         def start(self, **options):
@@ -202,8 +212,17 @@ def mount_factory(request, binary):
             watch_pids(config)
             return result
 
-    def make(root, **options):
-        mount = Watched(root, binary, **options)
+    return Watched
+
+
+@pytest.fixture(scope="session")
+def mount_factory(request, binary):
+    """mount_factory(root, **options) makes a Mount, or a Plain with --plain; `kind` asks for another."""
+    config = request.config
+    usual = rig.Plain if config.getoption("--plain") else rig.Mount
+
+    def make(root, kind=usual, **options):
+        mount = watched(config, kind)(root, binary, **options)
         mount.make = make
         config.cairn_mounts.append(mount)
         return mount

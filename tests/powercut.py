@@ -35,6 +35,11 @@ class PowerCut:
         """Mount a clone (its filesystem recovers) and return the LoopImage."""
         return self.image(clone, f"crash-{os.path.basename(clone)}")
 
+    def follow(self, clone):
+        """Goes on from a cut: it takes the place of the disk. Nothing may use the disk as it was."""
+        old, self.inner, self.inner_image = self.inner, self.mount_cut(clone), clone
+        self.drop_cut(old)
+
     def drop_cut(self, loop):
         loop.close()
         self.open.remove(loop)

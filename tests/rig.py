@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -61,10 +62,17 @@ def read_file(path):
         return file.read()
 
 
+def mountpoints(kind=b"-"):
+    """Where something is mounted (of the type `kind`), as bytes: names are what users made them, some escaped by the kernel."""
+    with open("/proc/self/mountinfo", "rb") as file:
+        for line in file:
+            fields = line.split()
+            if kind in fields:
+                yield re.sub(rb"\\([0-3][0-7]{2})", lambda match: bytes([int(match[1], 8)]), fields[4])
+
+
 def mounted_at(path):
-    path = os.path.realpath(path)
-    with open("/proc/self/mountinfo") as file:
-        return any(line.split()[4] == path for line in file)
+    return os.fsencode(os.path.realpath(path)) in mountpoints()
 
 
 def file_systems_unmount(path):
@@ -126,6 +134,7 @@ class Mount(Plain):
     """One private store, mountpoint and stage folder; every process that it starts, it ends by its id."""
 
     plain = False
+    env = None  # environment of the daemon and the verbs; None: ours
 
     def __init__(self, root, binary, store=None, **options):
         super().__init__(root)
@@ -139,16 +148,17 @@ class Mount(Plain):
 
     def option_string(self, options):
         merged = {**self.options, "stage_dir": self.stage_dir, **options}
-        return ",".join(f"{key}={value}" for key, value in merged.items() if value is not None)
+        given = {key: value for key, value in merged.items() if value is not None and value is not False}
+        return ",".join(key if value is True else f"{key}={value}" for key, value in given.items())
 
     def start(self, **options):
         """Start the daemon and return at once: it may still recover."""
         assert self.proc is None, "already mounted"
         command = [self.binary, "mount", self.store, self.mnt, "-f", "-o", self.option_string(options)]
         with open(self.log_path, "ab") as log:
-            log.write(f"\n$ {' '.join(command)}\n".encode())
+            log.write(f"\n$ {ascii(' '.join(command))[1:-1]}\n".encode())
             log.flush()
-            self.proc = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self.proc = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.env)
         return self
 
     def mount(self, timeout=60.0, **options):
@@ -186,7 +196,8 @@ class Mount(Plain):
 
     def cairn(self, *args, timeout=120.0):
         return subprocess.run(
-            [self.binary, *args], capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL
+            [self.binary, *args], capture_output=True, text=True, errors="replace", timeout=timeout,
+            stdin=subprocess.DEVNULL, env=self.env
         )
 
     def umount(self):

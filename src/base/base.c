@@ -2,8 +2,11 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <sys/mman.h>
 
 #include "base/log.h"
+
+#define HUGE_PAGE (2u * 1024 * 1024)
 
 _Noreturn void check_failed(const char *expr, const char *file, int line)
 {
@@ -23,6 +26,15 @@ static void *must(void *p)
 void *xmalloc(size_t size)
 {
     return must(malloc(size ? size : 1));
+}
+
+/* The first touch of a small page costs as much as copying several. */
+void *xmalloc_large(size_t size)
+{
+    void *p = NULL;
+    must(posix_memalign(&p, HUGE_PAGE, size) == 0 ? p : NULL);
+    (void)madvise(p, size - size % HUGE_PAGE, MADV_HUGEPAGE);
+    return p;
 }
 
 void *xcalloc(size_t count, size_t size)

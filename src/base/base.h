@@ -57,6 +57,7 @@ _Noreturn void check_failed(const char *expr, const char *file, int line);
 /* Allocation of control structures: small, bounded by the memory formula, never on behalf of an unverified
  * size. Out of memory there is not survivable and ends the daemon, which loses nothing (the stage outlives it). */
 void *xmalloc(size_t size);
+void *xmalloc_large(size_t size); /* for many MiB: on a page border, in huge pages where there are some */
 void *xcalloc(size_t count, size_t size);
 void *xrealloc(void *ptr, size_t size);
 char *xstrdup(const char *s);

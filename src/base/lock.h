@@ -12,6 +12,7 @@ enum lock_rank {
     LOCK_HISTORY,     /* persist/: order of operations, pending list; held while the overlay changes */
     LOCK_NAMESPACE,   /* meta/: overlay of inodes and dentries */
     LOCK_STAGE,       /* stage/: slabs, layers, log */
+    LOCK_VIEW,        /* meta/: changes of the view, one after the other; held over RocksDB's writes, by no reader */
     LOCK_PACKS,       /* persist/: pack table, chunks not yet in the view */
     LOCK_WAITERS,     /* persist/: horizon waiters */
     LOCK_QUEUE,       /* base/: queues and pools */

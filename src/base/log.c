@@ -1,51 +1,168 @@
 #include "base/log.h"
 
+#include <fcntl.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
-#include <time.h>
+#include <sys/stat.h>
 
-static enum log_level log_level_max = LOG_LEVEL_INFO;
-static int log_fd = STDERR_FILENO;
+#include "base/clock.h"
+#include "base/log_limit.h"
+#include "base/text.h"
+
+const char *const log_level_words[LOG_LEVELS + 1] = {"error", "warning", "info", "debug", NULL};
+
+/* Where lines go. The number of the descriptor stays while what it stands for is exchanged, so who writes needs no lock. */
+static struct {
+    enum log_level level;
+    int fd;
+    bool is_ours;   /* to close */
+    bool echoes;    /* to standard error too */
+    bool is_stderr; /* standard error is the file */
+    char *path;     /* of a file that is moved when it is full; NULL: none */
+    _Atomic uint64_t size;
+    _Atomic unsigned lost; /* lines that could not be written, and were not told of yet */
+    atomic_flag moving;
+} sink = {.level = LOG_LEVEL_INFO, .fd = STDERR_FILENO, .moving = ATOMIC_FLAG_INIT};
 
 void log_set_level(enum log_level level)
 {
-    log_level_max = level;
+    sink.level = level;
+}
+
+static void take_sink(int fd, bool is_ours)
+{
+    int before = sink.is_ours ? sink.fd : -1;
+    free(sink.path);
+    sink.path = NULL;
+    sink.echoes = sink.is_stderr = false;
+    sink.is_ours = is_ours;
+    sink.fd = fd;
+    if (before >= 0)
+        (void)close(before);
 }
 
 void log_set_fd(int fd)
 {
-    log_fd = fd;
+    take_sink(fd, false);
 }
 
-/* A file name may hold newlines or escapes: they must not forge or break lines. */
-static void escape_controls(char *s)
+static int open_file(const char *path)
 {
-    for (; *s; s++)
-        if ((unsigned char)*s < 0x20 || *s == 0x7f)
-            *s = '?';
+    return open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+}
+
+int log_open(const char *path, bool echo, uint64_t *ret_end)
+{
+    struct stat st;
+    int fd = open_file(path);
+    if (fd < 0)
+        return -errno;
+    bool is_regular = fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
+    take_sink(fd, true);
+    sink.echoes = echo;
+    sink.path = is_regular ? xstrdup(path) : NULL;
+    *ret_end = is_regular ? (uint64_t)st.st_size : 0;
+    atomic_store(&sink.size, *ret_end);
+    return 0;
+}
+
+void log_take_stderr(void)
+{
+    if (sink.fd == STDERR_FILENO)
+        return;
+    sink.is_stderr = dup2(sink.fd, STDERR_FILENO) >= 0;
+    sink.echoes = false;
+}
+
+/* The file is full. One that cannot be moved is emptied: what is bounded stays so. */
+static void move_file(void)
+{
+    _cleanup_free_ char *old = xasprintf("%s.1", sink.path);
+    if (rename(sink.path, old) < 0 && ftruncate(sink.fd, 0) < 0)
+        return;
+    int fd = open_file(sink.path);
+    if (fd < 0)
+        return; /* what comes goes to the end of the old one */
+    (void)dup3(fd, sink.fd, O_CLOEXEC);
+    if (sink.is_stderr)
+        (void)dup2(fd, STDERR_FILENO);
+    (void)close(fd);
+}
+
+/* Room in the file for a line; where there is none it is moved. False: another thread is at that, and a file that is written faster
+ * than it can be moved must not grow without bound. */
+static bool make_room(size_t len)
+{
+    if (!sink.path || atomic_fetch_add(&sink.size, len) + len <= LOG_FILE_MAX)
+        return true;
+    if (atomic_flag_test_and_set(&sink.moving))
+        return false;
+    /* Another thread may have moved it between the two looks. */
+    if (atomic_load(&sink.size) > LOG_FILE_MAX) {
+        move_file();
+        atomic_store(&sink.size, len);
+    }
+    atomic_flag_clear(&sink.moving);
+    return true;
+}
+
+/* Each line is one write, so that lines of several threads do not mix. A log that cannot be written must not stop the filesystem. */
+static void write_line(const char *line, size_t len)
+{
+    if (!make_room(len) || write(sink.fd, line, len) < 0)
+        atomic_fetch_add(&sink.lost, 1);
+    if (sink.echoes && write(STDERR_FILENO, line, len) < 0)
+        sink.echoes = false; /* nobody reads there any more */
+}
+
+static void write_text(enum log_level level, const char *text)
+{
+    struct timespec now;
+    struct tm tm;
+    char line[1200];
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    (void)localtime_r(&now.tv_sec, &tm);
+    int n = snprintf(line, sizeof line, "%04d-%02d-%02d %02d:%02d:%02d.%03ld cairn %s: %s\n", tm.tm_year + 1900,
+                     tm.tm_mon + 1, tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec, now.tv_nsec / 1000000,
+                     log_level_words[level], text);
+    write_line(line, (size_t)n);
+}
+
+static void write_left(const struct log_left *left)
+{
+    char text[200];
+    (void)snprintf(text, sizeof text, "%u more lines like this were left out in a minute: %s", left->count, left->sample);
+    write_text(left->level, text);
+}
+
+void log_tick(void)
+{
+    struct log_left left;
+    while (log_limit_take(clock_monotonic_ns(), &left))
+        write_left(&left);
+    unsigned lost = atomic_exchange(&sink.lost, 0);
+    char text[64];
+    (void)snprintf(text, sizeof text, "%u lines of this log could not be written", lost);
+    if (lost)
+        write_text(LOG_LEVEL_WARN, text);
 }
 
 void log_line(enum log_level level, const char *fmt, ...)
 {
-    static const char *const names[] = {"error", "warning", "info", "debug"};
-    if (level > log_level_max)
-        return;
+    struct log_left left = {0};
     char text[1024];
     va_list ap;
+    if (level > sink.level)
+        return;
     va_start(ap, fmt);
     (void)vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    escape_controls(text);
-
-    struct timespec now;
-    struct tm tm;
-    (void)clock_gettime(CLOCK_REALTIME, &now);
-    (void)localtime_r(&now.tv_sec, &tm);
-    char line[1200];
-    int n = snprintf(line, sizeof line, "%04d-%02d-%02d %02d:%02d:%02d.%03ld cairn %s: %s\n", tm.tm_year + 1900,
-                     tm.tm_mon + 1, tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec, now.tv_nsec / 1000000,
-                     names[level], text);
-    /* A log that cannot be written must not stop the filesystem. */
-    if (write(log_fd, line, (size_t)n) < 0)
-        return;
+    text_hide_controls(text);
+    /* Who asks for debug lines wants them all. */
+    bool admitted = level == LOG_LEVEL_DEBUG || log_limit_admits(fmt, level, text, clock_monotonic_ns(), &left);
+    if (left.count)
+        write_left(&left);
+    if (admitted)
+        write_text(level, text);
 }

@@ -25,7 +25,8 @@ struct job {
 struct pool {
     void (*prepare)(void *arg);
     void *prepare_arg;
-    pthread_cond_t changed;
+    /* One job wakes one thread: waking all for each would cost more than many a job. */
+    pthread_cond_t queued, left, idle;
     unsigned queue_max;
     unsigned thread_count;
     pthread_t *threads;
@@ -45,19 +46,20 @@ static void *pool_run(void *arg)
     mutex_lock(&pool->locked.lock);
     for (;;) {
         while (pool->locked.queued == 0 && !pool->locked.stopping)
-            (void)mutex_wait(&pool->locked.lock, &pool->changed, -1);
+            (void)mutex_wait(&pool->locked.lock, &pool->queued, -1);
         if (pool->locked.queued == 0)
             break;
         struct job job = pool->locked.queue[pool->locked.head];
         pool->locked.head = (pool->locked.head + 1) % pool->queue_max;
         pool->locked.queued--;
         pool->locked.running++;
-        (void)pthread_cond_broadcast(&pool->changed);
+        (void)pthread_cond_signal(&pool->left);
         mutex_unlock(&pool->locked.lock);
         job.run(job.arg);
         mutex_lock(&pool->locked.lock);
         pool->locked.running--;
-        (void)pthread_cond_broadcast(&pool->changed);
+        if (pool->locked.queued == 0 && pool->locked.running == 0)
+            (void)pthread_cond_broadcast(&pool->idle);
     }
     mutex_unlock(&pool->locked.lock);
     return NULL;
@@ -73,7 +75,9 @@ int pool_new(const char *name, unsigned threads, unsigned queue_max, void (*prep
     pool->threads = xcalloc(threads, sizeof *pool->threads);
     pool->locked.queue = xcalloc(queue_max, sizeof *pool->locked.queue);
     mutex_init(&pool->locked.lock, LOCK_QUEUE);
-    cond_init(&pool->changed);
+    cond_init(&pool->queued);
+    cond_init(&pool->left);
+    cond_init(&pool->idle);
     for (; pool->thread_count < threads; pool->thread_count++) {
         int r = thread_start(&pool->threads[pool->thread_count], name, pool_run, pool);
         if (r < 0) {
@@ -91,12 +95,14 @@ void pool_free(struct pool *pool)
         return;
     mutex_lock(&pool->locked.lock);
     pool->locked.stopping = true;
-    (void)pthread_cond_broadcast(&pool->changed);
+    (void)pthread_cond_broadcast(&pool->queued);
     mutex_unlock(&pool->locked.lock);
     for (unsigned i = 0; i < pool->thread_count; i++)
         (void)pthread_join(pool->threads[i], NULL);
     mutex_done(&pool->locked.lock);
-    (void)pthread_cond_destroy(&pool->changed);
+    (void)pthread_cond_destroy(&pool->queued);
+    (void)pthread_cond_destroy(&pool->left);
+    (void)pthread_cond_destroy(&pool->idle);
     free(pool->locked.queue);
     free(pool->threads);
     free(pool);
@@ -107,14 +113,14 @@ static void enqueue_locked(struct pool *pool, void (*job)(void *arg), void *arg)
     unsigned at = (pool->locked.head + pool->locked.queued) % pool->queue_max;
     pool->locked.queue[at] = (struct job){job, arg};
     pool->locked.queued++;
-    (void)pthread_cond_broadcast(&pool->changed);
+    (void)pthread_cond_signal(&pool->queued);
 }
 
 void pool_submit(struct pool *pool, void (*job)(void *arg), void *arg)
 {
     LOCK_SCOPE(&pool->locked.lock);
     while (pool->locked.queued == pool->queue_max)
-        (void)mutex_wait(&pool->locked.lock, &pool->changed, -1);
+        (void)mutex_wait(&pool->locked.lock, &pool->left, -1);
     enqueue_locked(pool, job, arg);
 }
 
@@ -131,7 +137,7 @@ void pool_drain(struct pool *pool)
 {
     LOCK_SCOPE(&pool->locked.lock);
     while (pool->locked.queued > 0 || pool->locked.running > 0)
-        (void)mutex_wait(&pool->locked.lock, &pool->changed, -1);
+        (void)mutex_wait(&pool->locked.lock, &pool->idle, -1);
 }
 
 unsigned pool_thread_count(const struct pool *pool)

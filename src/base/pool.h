@@ -32,5 +32,11 @@ pthread_t pool_thread(const struct pool *pool, unsigned i);
 
 /* A buffer of the calling thread, at least `size` bytes, freed when the thread ends. Each use has its own slot; the content
  * does not survive a call with a larger size. */
-enum thread_buffer_slot { THREAD_BUFFER_ENCODE, THREAD_BUFFER_FETCH, THREAD_BUFFER_REPLY, THREAD_BUFFER_SLOTS };
+enum thread_buffer_slot {
+    THREAD_BUFFER_ENCODE,
+    THREAD_BUFFER_FETCH,
+    THREAD_BUFFER_REPLY,
+    THREAD_BUFFER_LISTING,
+    THREAD_BUFFER_SLOTS
+};
 void *thread_buffer(enum thread_buffer_slot slot, size_t size);

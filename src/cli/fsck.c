@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
+#include "base/text.h"
 #include "cli/cli.h"
 #include "daemon/lifecycle.h"
 #include "daemon/service.h"
@@ -12,7 +13,7 @@ enum fsck_exit { FSCK_CLEAN = 0, FSCK_PROBLEMS = 4, FSCK_OPERATIONAL = 8 };
 static void print_finding(const char *line, bool is_problem, void *arg)
 {
     (void)arg;
-    (void)printf("%s%s\n", is_problem ? "problem: " : "", line);
+    text_print(stdout, "%s%s", is_problem ? "problem: " : "", line);
 }
 
 static int check_store(const char *store)
@@ -23,9 +24,9 @@ static int check_store(const char *store)
         return FSCK_OPERATIONAL;
     }
     if (r > 0)
-        (void)printf("%s: %d problems\n", store, r);
+        text_print(stdout, "%s: %d problems", store, r);
     else
-        (void)printf("%s: clean\n", store);
+        text_print(stdout, "%s: clean", store);
     return r > 0 ? FSCK_PROBLEMS : FSCK_CLEAN;
 }
 

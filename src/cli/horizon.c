@@ -74,15 +74,52 @@ static void end_drawing(struct progress *p)
 }
 
 /* Says an error of writeback once, not at each poll: it is retried there. */
-static void show_error(struct progress *p, const char *verb, const cJSON *horizon)
+static void show_error(struct progress *p, const char *verb, const char *place, const cJSON *error)
 {
-    const cJSON *error = cJSON_GetObjectItemCaseSensitive(horizon, "error");
     if (!cJSON_IsString(error) || (p->last_error && strcmp(p->last_error, error->valuestring) == 0))
         return;
     end_drawing(p);
-    complain(verb, "writing to NVMe is in trouble and goes on trying: %s", error->valuestring);
+    complain(verb, "writing to %s is in trouble and goes on trying: %s", place, error->valuestring);
     free(p->last_error);
     p->last_error = xstrdup(error->valuestring);
+}
+
+/* A remote that another writer has taken over will never have it. */
+static bool is_lost(struct progress *p, const char *verb, const struct horizon_goal *goal, const cJSON *reply)
+{
+    const char *state = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(reply, "remote_state"));
+    const char *error = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(reply, "remote_error"));
+    if (!goal->is_remote || !state || strcmp(state, "fenced") != 0)
+        return false;
+    end_drawing(p);
+    complain(verb, "store %s: another writer has the remote, which gets nothing more from here: %s", goal->store,
+             error ? error : "see 'cairn status'");
+    return true;
+}
+
+/* What the reply to "horizon" says of a goal: as poll_goal(). */
+static int judge(struct progress *p, const char *verb, const struct horizon_goal *goal, const cJSON *reply,
+                 uint64_t *ret_left)
+{
+    uint64_t reached = 0, missing = 0;
+    if (!control_get_u64(reply, goal->is_remote ? "remote" : "nvme", &reached)) {
+        end_drawing(p);
+        complain(verb, "store %s: %s", goal->store, daemon_trouble(-EBADMSG));
+        return -EBADMSG;
+    }
+    if (reached >= goal->seq)
+        return 1;
+    if (is_lost(p, verb, goal, reply))
+        return -EREMOTEIO;
+    (void)control_get_u64(reply, goal->is_remote ? "remote_missing_bytes" : "missing_bytes", &missing);
+    *ret_left = goal->bytes > 0 ? min_u64(goal->bytes, missing) : missing;
+    const cJSON *error = cJSON_GetObjectItemCaseSensitive(reply, "error");
+    const cJSON *remote_error = cJSON_GetObjectItemCaseSensitive(reply, "remote_error");
+    if (goal->is_remote && remote_error)
+        show_error(p, verb, "the remote", remote_error);
+    else
+        show_error(p, verb, "NVMe", error);
+    return 0;
 }
 
 /* 1: reached; 0: not yet, *ret_left bytes are missing; negative: said why. */
@@ -90,31 +127,22 @@ static int poll_goal(struct progress *p, const char *verb, const struct horizon_
                      uint64_t *ret_left)
 {
     cJSON *reply = NULL;
-    uint64_t reached = 0, missing = 0;
     int r = ask_daemon(verb, goal->store, "horizon", NULL, &reply);
     if (r < 0)
         return r;
-    bool known = control_get_u64(reply, "nvme", &reached);
-    (void)control_get_u64(reply, "missing_bytes", &missing);
-    bool done = known && reached >= goal->seq;
-    if (!done)
-        show_error(p, verb, reply);
+    r = judge(p, verb, goal, reply, ret_left);
     cJSON_Delete(reply);
-    if (!known) {
-        complain(verb, "store %s: %s", goal->store, daemon_trouble(-EBADMSG));
-        return -EBADMSG;
-    }
-    *ret_left = goal->bytes > 0 ? min_u64(goal->bytes, missing) : missing;
-    return done;
+    return r;
 }
 
 /* Asked anew at each poll: the daemon drops it soon after a waiter that was killed. */
-static int ask_urgent(const char *verb, const char *store, bool on)
+static int ask_urgent(const char *verb, const struct horizon_goal *goal, bool on)
 {
     cJSON *request = cJSON_CreateObject();
     cJSON *reply = NULL;
     (void)cJSON_AddBoolToObject(request, "on", on);
-    int r = ask_daemon(verb, store, "urgent", request, &reply);
+    (void)cJSON_AddStringToObject(request, "level", goal->is_remote ? "remote" : "nvme");
+    int r = ask_daemon(verb, goal->store, "urgent", request, &reply);
     if (r == 0)
         cJSON_Delete(reply);
     return r;
@@ -129,7 +157,7 @@ static int poll_all(struct progress *p, const char *verb, const struct horizon_g
         uint64_t left = 0;
         int r = poll_goal(p, verb, &goals[i], &left);
         if (r == 0)
-            r = ask_urgent(verb, goals[i].store, true);
+            r = ask_urgent(verb, &goals[i], true);
         else if (r > 0)
             continue;
         if (r < 0)
@@ -166,7 +194,7 @@ int horizon_wait(const char *verb, const struct horizon_goal *goals, size_t coun
         draw(&p, 0);
     end_drawing(&p);
     for (size_t i = 0; waited && r >= 0 && i < count; i++)
-        r = ask_urgent(verb, goals[i].store, false) < 0 ? -EREMOTEIO : r;
+        r = ask_urgent(verb, &goals[i], false) < 0 ? -EREMOTEIO : r;
     free(p.last_error);
     return r < 0 ? CLI_FAILED : code;
 }

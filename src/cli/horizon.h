@@ -1,10 +1,11 @@
-/* Waiting, with progress, until the NVMe horizon of stores includes what was asked for. One thread. */
+/* Waiting, with progress, until the horizon of stores, of NVMe or of the remote, includes what was asked for. One thread. */
 #pragma once
 
 #include "base/base.h"
 
 struct horizon_goal {
     char *store;    /* owned by the caller */
+    bool is_remote; /* the remote's horizon, else that of NVMe */
     uint64_t seq;   /* what the horizon must reach */
     uint64_t bytes; /* that were missing when asked; 0: not known */
 };

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "base/text.h"
 #include "daemon/control.h"
 #include "daemon/lifecycle.h"
 
@@ -17,43 +18,107 @@ static int verb_version(const struct verb *verb, int argc, char **argv);
 static int verb_help(const struct verb *verb, int argc, char **argv);
 
 /* clang-format off */
-static const struct verb verbs[] = {
+const struct verb verb_table[] = {
     {"mount", "STORE MOUNTPOINT [-o OPTION[=VALUE],...] [-f]",
      "mount a store; a new or empty folder becomes one",
      "Returns when the mount is usable. Each option below is also a flag: --stage 4G, --fsync=stage, --ro.\n"
      "  -o LIST   options, as in fstab; a comma in a value is written \\,\n"
      "  -f        stay in the foreground; SIGINT and SIGTERM carry all to NVMe, unmount and end\n"
      "Exit codes: 0 mounted, 1 wrong usage or no permission, 2 system error, 8 interrupted, 32 mount failed.",
-     1, verb_mount, mount_options_help},
-    {"umount", "MOUNTPOINT [--timeout TIME]", "carry all to NVMe, unmount, wait for the daemon to end",
-     "  -t, --timeout TIME   give up after TIME (10s, 5m); the mount then stays as it is\n"
+     1, verb_mount, mount_options_help, mount_takes},
+    {"umount", "MOUNTPOINT [--drain LEVEL] [--timeout TIME]", "carry all to NVMe, unmount, wait for the daemon to end",
+     "  -d, --drain nvme|remote   remote: upload all first; nvme (default): the next mount goes on with that\n"
+     "  -t, --timeout TIME        give up after TIME (10s, 5m); the mount then stays as it is\n"
      "Exit codes: 0 unmounted, 1 failed (in use: it says by whom), 2 wrong usage, 3 the time is up, 130 "
      "interrupted.",
-     CLI_USAGE, verb_umount, NULL},
+     CLI_USAGE, verb_umount, NULL, NULL},
     {"status", "[MOUNTPOINT|STORE] [--json]",
      "what is where, what is under way; without argument: of all mounts",
      "  -j, --json   the same as JSON\n"
      "Exit codes: 0 shown, 1 a daemon does not answer, 2 wrong usage.",
-     CLI_USAGE, verb_status, NULL},
-    {"wait", "PATH... [--level nvme] [--timeout TIME]", "wait until files, or all below folders, are on NVMe",
-     "  -l, --level LEVEL    stage or nvme (default)\n"
-     "  -t, --timeout TIME   give up after TIME (10s, 5m)\n"
+     CLI_USAGE, verb_status, NULL, NULL},
+    {"info", "PATH [--json]", "what a file, or all below a folder, consists of, and where it lies",
+     "Version, chunks, level, bytes stored, deduplication and compression, and what deleting it would free.\n"
+     "  -j, --json   the same as JSON\n"
+     "What is in the stage only is counted by itself. Exit codes: 0 shown, 1 failed, 2 wrong usage, 130 interrupted.",
+     CLI_USAGE, verb_info, NULL, NULL},
+    {"du", "PATH... [--json]", "how much files, or all below folders, take",
+     "logical: their sizes; unique: what is different in them; stored: that, as it is stored; what is not on NVMe yet.\n"
+     "  -j, --json   the same as JSON\n"
+     "Exit codes: 0 shown, 1 failed, 2 wrong usage, 130 interrupted.",
+     CLI_USAGE, verb_du, NULL, NULL},
+    {"stats", "MOUNTPOINT [--interval TIME] [--count N] [--json]", "a line a second of what a mount does",
+     "  -i, --interval TIME   another time than 1s\n"
+     "  -n, --count N         end after N lines\n"
+     "  -j, --json            each line as a JSON object\n"
+     "Exit codes: 0 N lines were shown, 1 the daemon does not answer, 2 wrong usage, 130 interrupted.",
+     CLI_USAGE, verb_stats, NULL, NULL},
+    {"metrics", "MOUNTPOINT", "counters and gauges of a mount, in the text format of Prometheus",
+     "-o metrics=ADDRESS:PORT serves the same over HTTP, and /healthz. Exit codes: 0 shown, 1 failed, 2 wrong usage.",
+     CLI_USAGE, verb_metrics, NULL, NULL},
+    {"log", "[MOUNTPOINT|STORE] [--follow] [--level LEVEL] [--lines N] [--json]",
+     "what a daemon wrote to its log; without argument: of the one mount that there is",
+     "  -f, --follow    go on with what comes\n"
+     "  -l, --level error|warning|info|debug   no lines that matter less (default debug)\n"
+     "  -n, --lines N   only the last N\n"
+     "  -j, --json      each line as a JSON object\n"
+     "Exit codes: 0 shown, 1 failed, 2 wrong usage, 130 interrupted.",
+     CLI_USAGE, verb_log, NULL, NULL},
+    {"wait", "PATH... [--level LEVEL] [--timeout TIME]",
+     "wait until files, or all below folders, are on NVMe or in the remote",
+     "  -l, --level stage|nvme|remote   where it is to be (default nvme)\n"
+     "  -t, --timeout TIME              give up after TIME (10s, 5m)\n"
      "Exit codes: 0 all is there, 1 failed, 2 wrong usage, 3 the time is up, 130 interrupted.",
-     CLI_USAGE, verb_wait, NULL},
+     CLI_USAGE, verb_wait, NULL, NULL},
+    {"warmup", "PATH... [--timeout TIME]", "fetch files, or all below folders, from the remote onto NVMe",
+     "  -t, --timeout TIME   give up after TIME (10s, 5m); what was fetched stays\n"
+     "Exit codes: 0 all is there, 1 failed, or NVMe has no room for all, 2 wrong usage, 3 the time is up, 130 interrupted.",
+     CLI_USAGE, verb_warmup, NULL, NULL},
+    {"evict", "PATH... [--timeout TIME]", "drop files, or all below folders, from NVMe; the remote has them",
+     "  -t, --timeout TIME   give up after TIME (10s, 5m)\n"
+     "What the remote does not have, and what is pinned (setfattr -n user.cairn.pin -v 1), stays.\n"
+     "Exit codes: 0 nothing is left, 1 failed, or something had to stay, 2 wrong usage, 3 the time is up, 130 interrupted.",
+     CLI_USAGE, verb_evict, NULL, NULL},
+    {"scrub", "[--rate BYTES/s] [--remote|--local] MOUNTPOINT",
+     "read and verify all that is stored, heal what is damaged from where it is not",
+     "  -r, --rate RATE   read no more than that in a second (100M)\n"
+     "  --remote          only the remote\n"
+     "  --local           only NVMe\n"
+     "An interrupt cancels it. Exit codes: 0 clean or healed, 1 not all healed, or failed, 2 wrong usage, 130 interrupted.",
+     CLI_USAGE, verb_scrub, NULL, NULL},
+    {"gc", "[--dry-run] MOUNTPOINT", "delete now what nothing needs, on NVMe and in the remote",
+     "  -n, --dry-run   say what would be deleted, and why\n"
+     "Both happen by themselves; in the remote after -o gc_grace. Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.",
+     CLI_USAGE, verb_gc, NULL, NULL},
+    {"ls", "[-l] [-R] SOURCE:PATH...", "what is in a remote, or in a store that is not mounted",
+     "  -l   as ls -l: mode, links, owner, size, time\n"
+     "  -R   all below it, too\n"
+     "Of a remote its newest head is shown. Exit codes: 0 shown, 1 failed, 2 wrong usage.",
+     CLI_USAGE, verb_ls, source_flags_help, source_takes},
+    {"cp", "[-r] SOURCE:PATH... LOCAL", "copy from a remote, or from a store that is not mounted",
+     "  -r   folders, with all below them; of a PATH that ends in '/', and of the root, what is in it\n"
+     "Everything is verified; a file has its name only when it is whole. Modes, times, holes and symbolic links are kept,\n"
+     "owners are not. Exit codes: 0 copied, 1 something was not, 2 wrong usage, 130 interrupted.",
+     CLI_USAGE, verb_cp, source_flags_help, source_takes},
     {"fsck", "STORE", "check a store that is not mounted: every reference, every chunk",
      "Exit codes: 0 clean, 4 problems found, 8 could not check, 16 wrong usage.",
-     16, verb_fsck, NULL},
-    {"version", "", "print the version", "Exit codes: 0, 2 wrong usage.", CLI_USAGE, verb_version, NULL},
+     16, verb_fsck, NULL, NULL},
+    {"version", "", "print the version", "Exit codes: 0, 2 wrong usage.", CLI_USAGE, verb_version, NULL, NULL},
     {"help", "[VERB]", "explain cairn, or one verb",
-     "Exit codes: 0, 2 wrong usage.", CLI_USAGE, verb_help, NULL},
+     "Exit codes: 0, 2 wrong usage.", CLI_USAGE, verb_help, NULL, NULL},
+    {"completion", "bash|zsh|fish", "print what lets a shell complete cairn's verbs, flags and mountpoints",
+     "For this session: source <(cairn completion bash). An installation puts them where the shells look.\n"
+     "Exit codes: 0, 2 wrong usage.",
+     CLI_USAGE, verb_completion, NULL, NULL},
+    {0},
 };
 /* clang-format on */
 
 static const struct verb *find_verb(const char *name)
 {
-    for (size_t i = 0; i < ARRAY_LEN(verbs); i++)
-        if (strcmp(verbs[i].name, name) == 0)
-            return &verbs[i];
+    for (const struct verb *verb = verb_table; verb->name; verb++)
+        if (strcmp(verb->name, name) == 0)
+            return verb;
     return NULL;
 }
 
@@ -62,7 +127,7 @@ static void vcomplain(const char *verb, const char *fmt, va_list ap)
     _cleanup_free_ char *text = NULL;
     if (vasprintf(&text, fmt, ap) < 0)
         text = NULL;
-    (void)fprintf(stderr, "cairn %s: %s\n", verb, text ? text : "out of memory");
+    text_print(stderr, "cairn %s: %s", verb, text ? text : "out of memory");
 }
 
 void complain(const char *verb, const char *fmt, ...)
@@ -84,9 +149,15 @@ int complain_usage(const struct verb *verb, const char *fmt, ...)
 
 int complain_option(const struct verb *verb, int found, char **argv)
 {
-    const char *option = argv[optind - 1];
+    const char *last = argv[optind - 1];
+    bool is_long = strncmp(last, "--", 2) == 0;
+    /* Letters that stand together, -xy, are one argument, and it may not be done with. */
+    char letter[] = {'-', (char)optopt, '\0'};
+    const char *option = optopt == 0 || is_long ? last : letter;
     if (found == ':')
         return complain_usage(verb, "%s needs a value; see 'cairn help %s'", option, verb->name);
+    if (is_long && optopt && strchr(last, '='))
+        return complain_usage(verb, "%.*s takes no value; see 'cairn help %s'", (int)strcspn(last, "="), last, verb->name);
     return complain_usage(verb, "%s is no option here; see 'cairn help %s'", option, verb->name);
 }
 
@@ -111,12 +182,11 @@ const char *daemon_trouble(int r)
     }
 }
 
-/* A daemon that is only starting holds the store already and answers in a moment. */
-static int request_patiently(const char *store, const cJSON *request, cJSON **ret_reply)
+int request_patiently(const char *store, const cJSON *request, int timeout_ms, cJSON **ret_reply)
 {
     for (int waited = 0;; waited += STARTING_STEP_MS) {
         pid_t holder;
-        int r = control_request(store, request, ASK_TIMEOUT_MS, ret_reply);
+        int r = control_request(store, request, timeout_ms, ret_reply);
         bool none = r == -ENOENT || r == -ECONNREFUSED;
         if (!none || waited >= STARTING_MS || store_lock_holder(store, &holder) != 1)
             return r;
@@ -130,7 +200,7 @@ int ask_daemon(const char *verb, const char *store, const char *name, cJSON *req
         request = cJSON_CreateObject();
     (void)cJSON_AddStringToObject(request, "verb", name);
     cJSON *reply = NULL;
-    int r = request_patiently(store, request, &reply);
+    int r = request_patiently(store, request, ASK_TIMEOUT_MS, &reply);
     cJSON_Delete(request);
     if (r < 0) {
         complain(verb, "store %s: %s", store, daemon_trouble(r));
@@ -186,9 +256,9 @@ static int verb_version(const struct verb *verb, int argc, char **argv)
 
 static void print_overview(FILE *out)
 {
-    (void)fprintf(out, "cairn: checkpoints land in memory, are carried to NVMe in order, and survive.\n\n");
-    for (size_t i = 0; i < ARRAY_LEN(verbs); i++)
-        (void)fprintf(out, "  cairn %-8s %s\n", verbs[i].name, verbs[i].summary);
+    (void)fprintf(out, "cairn: checkpoints land in memory, are carried to NVMe and on to a remote in order, and survive.\n\n");
+    for (const struct verb *verb = verb_table; verb->name; verb++)
+        (void)fprintf(out, "  cairn %-10s %s\n", verb->name, verb->summary);
     (void)fprintf(out, "\n'cairn help VERB' explains one.\n");
 }
 
@@ -222,16 +292,18 @@ static bool wants_help(int argc, char **argv)
     return false;
 }
 
-/* mount(8) runs /sbin/mount.cairnfs, a link to cairn. */
-static bool is_mount_helper(char *argv0)
+/* mount(8) and umount(8) run /sbin/mount.cairnfs and /sbin/umount.cairnfs, links to cairn. */
+static bool is_called(char *argv0, const char *name)
 {
-    return strncmp(basename(argv0), "mount.", 6) == 0;
+    return strncmp(basename(argv0), name, strlen(name)) == 0;
 }
 
 int main(int argc, char **argv)
 {
-    if (argc > 0 && is_mount_helper(argv[0]))
-        return verb_mount(find_verb("mount"), argc, argv);
+    if (argc > 0 && is_called(argv[0], "mount."))
+        return mount_helper(find_verb("mount"), argc, argv);
+    if (argc > 0 && is_called(argv[0], "umount."))
+        return umount_helper(find_verb("umount"), argc, argv);
     if (argc < 2) {
         print_overview(stderr);
         return CLI_USAGE;
@@ -243,7 +315,7 @@ int main(int argc, char **argv)
         name = "version";
     const struct verb *verb = find_verb(name);
     if (!verb) {
-        (void)fprintf(stderr, "cairn: '%s' is no verb; 'cairn help' lists them\n", argv[1]);
+        text_print(stderr, "cairn: '%s' is no verb; 'cairn help' lists them", argv[1]);
         return CLI_USAGE;
     }
     if (wants_help(argc - 1, argv + 1)) {

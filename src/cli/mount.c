@@ -5,17 +5,12 @@
 #include <sys/wait.h>
 
 #include "cli/cli.h"
+#include "cli/mount.h"
 #include "cli/mounts.h"
 #include "daemon/lifecycle.h"
 
 #define TABLE_FLAG 1000 /* getopt's value for option_table[0] */
 #define FLAGS_MAX 128
-
-struct mount_request {
-    struct mount_options options;
-    bool helper; /* called by mount(8) */
-    bool fake;   /* helper's -f: check, but do not mount */
-};
 
 static volatile pid_t waited_child;
 
@@ -41,27 +36,47 @@ static int tell_child_died(pid_t child)
     return MOUNT_SYSTEM;
 }
 
+/* What a child has told so far. */
+struct ready {
+    bool marked, has_code;
+    int exit_code;
+};
+
+/* Shows the lines and takes the exit code out from among them. */
+static void take_told(struct ready *ready, char *buf, size_t len)
+{
+    size_t shown = 0;
+    for (size_t i = 0; i < len; i++) {
+        if (ready->marked && !ready->has_code) {
+            ready->has_code = true;
+            ready->exit_code = (unsigned char)buf[i];
+        } else if (buf[i] == READY_MARK && !ready->marked) {
+            ready->marked = true;
+        } else {
+            buf[shown++] = buf[i];
+        }
+    }
+    (void)fwrite(buf, 1, shown, stderr);
+}
+
 /* Waits for what the child tells; passes on an interrupt. */
 static int await_child(pid_t child, int ready_fd)
 {
     struct sigaction forward = {.sa_handler = on_parent_signal};
-    unsigned char exit_code = MOUNT_SYSTEM;
-    bool has_code = false;
+    struct ready ready = {.exit_code = MOUNT_SYSTEM};
     char buf[4096];
     waited_child = child;
     (void)sigaction(SIGINT, &forward, NULL);
     (void)sigaction(SIGTERM, &forward, NULL);
     for (;;) {
-        ssize_t n = has_code ? read(ready_fd, buf, sizeof buf) : read(ready_fd, &exit_code, 1);
+        ssize_t n = read(ready_fd, buf, sizeof buf);
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
             break;
-        if (has_code)
-            (void)fwrite(buf, 1, (size_t)n, stderr);
-        has_code = true;
+        take_told(&ready, buf, (size_t)n);
     }
-    return has_code ? exit_code : tell_child_died(child);
+    return ready.has_code ? ready.exit_code : tell_child_died(child);
 }
 
 static int run_in_background(const char *store, const char *mountpoint, const struct mount_options *options)
@@ -97,8 +112,7 @@ static int complain_resolve(const char *store, int r)
     return r == -EACCES ? MOUNT_USAGE : MOUNT_FAILED;
 }
 
-static int mount_store(const struct mount_request *request, const char *store_given,
-                       const char *mountpoint_given)
+int mount_store(const struct mount_options *options, bool fake, const char *store_given, const char *mountpoint_given)
 {
     _cleanup_free_ char *store = NULL;
     _cleanup_free_ char *mountpoint = NULL;
@@ -115,11 +129,11 @@ static int mount_store(const struct mount_request *request, const char *store_gi
         free(error.text);
         return error.exit_code;
     }
-    if (request->fake)
+    if (fake)
         return MOUNT_OK;
-    if (request->options.foreground)
-        return lifecycle_run(store, mountpoint, &request->options, -1);
-    return run_in_background(store, mountpoint, &request->options);
+    if (options->foreground)
+        return lifecycle_run(store, mountpoint, options, -1);
+    return run_in_background(store, mountpoint, options);
 }
 
 /* One long flag for each name in the table, and one more where '-' can stand for '_'. `dashed` gets the names
@@ -142,19 +156,17 @@ static void make_flags(struct option *flags, char **dashed)
     flags[used] = (struct option){0};
 }
 
-static int set_one(const struct verb *verb, struct mount_request *request, int found, char **argv)
+static int set_one(const struct verb *verb, struct mount_options *options, int found, char **argv)
 {
     char *error = NULL;
     int r = 0;
     if (found == 'o')
-        r = options_set_list(&request->options, optarg, &error);
+        r = options_set_list(options, optarg, false, &error);
     else if (found >= TABLE_FLAG)
-        r = options_set(&request->options, option_table[found - TABLE_FLAG].name, optarg, &error);
-    else if (found == 'f' && request->helper)
-        request->fake = true;
+        r = options_set(options, option_table[found - TABLE_FLAG].name, optarg, &error);
     else if (found == 'f')
-        request->options.foreground = true;
-    else if (!(request->helper && strchr("snvNt", found))) /* mount(8)'s own business */
+        options->foreground = true;
+    else
         return complain_option(verb, found, argv);
     if (r < 0)
         complain("mount", "%s", error);
@@ -162,7 +174,7 @@ static int set_one(const struct verb *verb, struct mount_request *request, int f
     return r < 0 ? verb->usage_exit : 0;
 }
 
-static int parse_arguments(const struct verb *verb, struct mount_request *request, int argc, char **argv)
+static int parse_arguments(const struct verb *verb, struct mount_options *options, int argc, char **argv)
 {
     struct option flags[FLAGS_MAX];
     char *dashed[FLAGS_MAX] = {0};
@@ -170,9 +182,8 @@ static int parse_arguments(const struct verb *verb, struct mount_request *reques
     make_flags(flags, dashed);
     opterr = 0;
     optind = 1;
-    while (code == 0 &&
-           (found = getopt_long(argc, argv, request->helper ? ":o:fsnvN:t:" : ":o:f", flags, NULL)) != -1)
-        code = set_one(verb, request, found, argv);
+    while (code == 0 && (found = getopt_long(argc, argv, ":o:f", flags, NULL)) != -1)
+        code = set_one(verb, options, found, argv);
     for (size_t i = 0; i < FLAGS_MAX; i++)
         free(dashed[i]);
     if (code == 0 && argc - optind != 2)
@@ -181,7 +192,7 @@ static int parse_arguments(const struct verb *verb, struct mount_request *reques
                                                 : "there are too many arguments",
                               verb->synopsis);
     char *error = NULL;
-    if (code == 0 && options_finish(&request->options, &error) < 0)
+    if (code == 0 && options_finish(options, &error) < 0)
         code = complain_usage(verb, "%s", error);
     free(error);
     return code;
@@ -189,30 +200,43 @@ static int parse_arguments(const struct verb *verb, struct mount_request *reques
 
 int verb_mount(const struct verb *verb, int argc, char **argv)
 {
-    struct mount_request request = {.helper = strcmp(argv[0], verb->name) != 0};
-    options_init(&request.options);
-    int code = parse_arguments(verb, &request, argc, argv);
+    struct mount_options options;
+    options_init(&options);
+    int code = parse_arguments(verb, &options, argc, argv);
     if (code == 0)
-        code = mount_store(&request, argv[optind], argv[optind + 1]);
-    options_done(&request.options);
+        code = mount_store(&options, false, argv[optind], argv[optind + 1]);
+    options_done(&options);
     return code;
+}
+
+static void print_option(const struct option_spec *spec)
+{
+    const char *kind = option_value_kind(spec);
+    char name[48];
+    (void)snprintf(name, sizeof name, "%s%s%s", spec->name, kind ? "=" : "", kind ? kind : "");
+    (void)printf("  %-24s %s", name, spec->help);
+    if (spec->fallback && strcmp(spec->fallback, "0") != 0)
+        (void)printf(" (default %s)", spec->fallback);
+    (void)printf("\n");
+}
+
+bool mount_takes(const struct option_spec *spec)
+{
+    (void)spec;
+    return true;
 }
 
 void mount_options_help(void)
 {
-    static const char *const values[] = {
-        [OPTION_SIZE] = "=SIZE", [OPTION_DURATION] = "=TIME", [OPTION_COUNT] = "=N",   [OPTION_SET] = "",
-        [OPTION_CLEAR] = "",     [OPTION_STRING] = "=PATH",   [OPTION_ENUM] = "=WORD",
-    };
-    (void)printf("\nOptions (sizes: 512M 4G 1T; times: 250ms 10s 5m 1h):\n");
-    for (const struct option_spec *spec = option_table; spec->name; spec++) {
-        if (!spec->help)
-            continue;
-        char name[48];
-        (void)snprintf(name, sizeof name, "%s%s", spec->name, values[spec->kind]);
-        (void)printf("  %-24s %s", name, spec->help);
-        if (spec->fallback && strcmp(spec->fallback, "0") != 0)
-            (void)printf(" (default %s)", spec->fallback);
-        (void)printf("\n");
+    static const char *const titles[GROUP_COUNT] = {[GROUP_TIERS] = "Stage and NVMe",
+                                                    [GROUP_REMOTE] = "Remote",
+                                                    [GROUP_ACCESS] = "Files, users, kernel",
+                                                    [GROUP_DAEMON] = "The daemon"};
+    (void)printf("\nOptions (sizes: 512M 4G 1T; times: 250ms 10s 5m 1h)\n");
+    for (unsigned group = 0; group < GROUP_COUNT; group++) {
+        (void)printf("\n%s:\n", titles[group]);
+        for (const struct option_spec *spec = option_table; spec->name; spec++)
+            if (spec->help && spec->group == group)
+                print_option(spec);
     }
 }

@@ -11,6 +11,7 @@
 #include <sys/sysmacros.h>
 #include <sys/wait.h>
 
+#include "base/text.h"
 #include "daemon/lifecycle.h"
 
 #define STALE_MOUNTS_MAX 16
@@ -30,31 +31,53 @@ static void unescape(char *s)
     *out = '\0';
 }
 
-/* "36 35 0:51 / /mnt rw,nosuid shared:1 - fuse.cairnfs /store rw,..." False: another filesystem, or no such
- * line. */
-static bool parse_line(char *line, struct mount_entry *ret)
+/* A line as it is read; the strings point into it. */
+struct mount_line {
+    unsigned id, parent; /* of mounts */
+    unsigned major, minor;
+    char *mountpoint;
+    const char *type;
+    char *source;
+};
+
+/* "36 35 0:51 / /mnt rw,nosuid shared:1 - fuse.cairnfs /store rw,..." False: no such line. */
+static bool parse_line(char *line, struct mount_line *ret)
 {
     char *rest = strstr(line, " - ");
     if (!rest)
         return false;
     *rest = '\0';
     rest += 3;
-    const char *type = strsep(&rest, " ");
-    char *source = strsep(&rest, " \n");
-    if (strcmp(type, CAIRN_FSTYPE) != 0 || !source)
+    ret->type = strsep(&rest, " ");
+    ret->source = strsep(&rest, " \n");
+    if (!ret->source || sscanf(line, "%u %u %u:%u", &ret->id, &ret->parent, &ret->major, &ret->minor) != 4)
         return false;
-    unsigned major, minor;
-    (void)strsep(&line, " ");
-    (void)strsep(&line, " ");
-    const char *device = strsep(&line, " ");
-    (void)strsep(&line, " ");
-    char *mountpoint = strsep(&line, " ");
-    if (!mountpoint || sscanf(device, "%u:%u", &major, &minor) != 2)
+    for (unsigned field = 0; field < 4; field++)
+        (void)strsep(&line, " ");
+    ret->mountpoint = strsep(&line, " ");
+    if (!ret->mountpoint)
         return false;
-    unescape(mountpoint);
-    unescape(source);
-    *ret = (struct mount_entry){xstrdup(mountpoint), xstrdup(source), makedev(major, minor)};
+    unescape(ret->mountpoint);
+    unescape(ret->source);
     return true;
+}
+
+static void add_mount(struct mount_list *list, const struct mount_line *line)
+{
+    list->entries = xrealloc(list->entries, (list->count + 1) * sizeof *list->entries);
+    list->entries[list->count++] = (struct mount_entry){.mountpoint = xstrdup(line->mountpoint),
+                                                        .store = xstrdup(line->source),
+                                                        .device = makedev(line->major, line->minor),
+                                                        .id = line->id};
+}
+
+static void note_cover(struct mount_list *list, const struct mount_line *line)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        struct mount_entry *entry = &list->entries[i];
+        if (entry->id == line->parent && !entry->cover && strcmp(entry->mountpoint, line->mountpoint) == 0)
+            entry->cover = xstrdup(line->type);
+    }
 }
 
 int mounts_read(const char *path, struct mount_list *ret)
@@ -63,14 +86,15 @@ int mounts_read(const char *path, struct mount_list *ret)
     FILE *f = fopen(path, "re");
     if (!f)
         return -errno;
-    _cleanup_free_ char *line = NULL;
+    _cleanup_free_ char *text = NULL;
     size_t room = 0;
-    while (getline(&line, &room, f) > 0) {
-        struct mount_entry entry;
-        if (!parse_line(line, &entry))
+    while (getline(&text, &room, f) > 0) {
+        struct mount_line line;
+        if (!parse_line(text, &line))
             continue;
-        ret->entries = xrealloc(ret->entries, (ret->count + 1) * sizeof *ret->entries);
-        ret->entries[ret->count++] = entry;
+        note_cover(ret, &line);
+        if (strcmp(line.type, CAIRN_FSTYPE) == 0)
+            add_mount(ret, &line);
     }
     (void)fclose(f);
     return 0;
@@ -81,6 +105,7 @@ void mounts_done(struct mount_list *list)
     for (size_t i = 0; i < list->count; i++) {
         free(list->entries[i].mountpoint);
         free(list->entries[i].store);
+        free(list->entries[i].cover);
     }
     free(list->entries);
     *list = (struct mount_list){0};
@@ -222,8 +247,40 @@ static int check_fuse(struct service_error *error)
             "/dev/fuse --cap-add SYS_ADMIN)");
     return service_fail(
         error, e == EACCES || e == EPERM ? MOUNT_USAGE : MOUNT_SYSTEM, -e,
-        "cannot open /dev/fuse: %s; run as root, or let this user (in a container: the device cgroup) in",
+        "cannot open /dev/fuse: %s; run as root, or let this user in: chmod 666 /dev/fuse as root (in a container: the "
+        "device cgroup too)",
         strerror(e));
+}
+
+static bool is_in_path(const char *program)
+{
+    const char *path = getenv("PATH");
+    _cleanup_free_ char *folders = xstrdup(path ? path : "/usr/bin:/bin");
+    char *rest = folders;
+    for (char *folder = strsep(&rest, ":"); folder; folder = strsep(&rest, ":")) {
+        _cleanup_free_ char *file = xasprintf("%s/%s", folder, program);
+        if (access(file, X_OK) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Others than root mount through fusermount3, which has conditions of its own. */
+static int check_ordinary_user(const char *mountpoint, const struct stat *st, struct service_error *error)
+{
+    if (geteuid() == 0)
+        return 0;
+    if (!is_in_path("fusermount3"))
+        return service_fail(error, MOUNT_SYSTEM, -ENOENT,
+                            "fusermount3, which mounts for users other than root, is not there; install the package fuse3, "
+                            "or run as root");
+    bool may_write = access(mountpoint, W_OK) == 0;
+    if (may_write && (!(st->st_mode & S_ISVTX) || st->st_uid == geteuid()))
+        return 0;
+    return service_fail(error, MOUNT_USAGE, -EACCES,
+                        "the mountpoint %s is not yours to write in, so only root may mount there; give a folder of your "
+                        "own",
+                        mountpoint);
 }
 
 static int check_mountpoint(int e, const char *mountpoint, const struct stat *st, struct service_error *error)
@@ -275,6 +332,8 @@ int mountpoint_take(const char *mountpoint, const char *store, char **ret_path, 
             "store %s and mountpoint %s must not be the same, nor one inside the other; give another", store,
             path);
     r = check_fuse(ret_error);
+    if (r == 0)
+        r = check_ordinary_user(path, &st, ret_error);
     if (r < 0)
         return r;
     *ret_path = path;
@@ -351,7 +410,7 @@ static void print_holder(const char *pid, const char *how, FILE *out)
         (void)fclose(f);
     }
     name[strcspn(name, "\n")] = '\0';
-    (void)fprintf(out, "  process %s (%s) %s\n", pid, name, how);
+    text_print(out, "  process %s (%s) %s", pid, name, how);
 }
 
 unsigned print_holders(const char *mountpoint, FILE *out)

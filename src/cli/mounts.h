@@ -14,6 +14,8 @@ struct mount_entry {
     char *mountpoint;
     char *store;
     dev_t device;
+    unsigned id; /* of the mount */
+    char *cover; /* type of the mount that lies over it, so that its path leads there; NULL: none */
 };
 
 struct mount_list {

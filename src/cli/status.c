@@ -1,145 +1,158 @@
 #include <getopt.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <sys/stat.h>
+#include <time.h>
 
-#include "cli/cli.h"
+#include "base/text.h"
+#include "cli/json.h"
 #include "cli/mounts.h"
-#include "daemon/control.h"
+#include "cli/target.h"
 #include "daemon/lifecycle.h"
 #include "daemon/service.h"
 
 #define LABEL_WIDTH 18
 #define STATUS_TIMEOUT_MS 15000
 
-static const cJSON *part(const cJSON *status, const char *name)
-{
-    return cJSON_GetObjectItemCaseSensitive(status, name);
-}
-
-static const char *text_of(const cJSON *object, const char *name)
-{
-    const cJSON *item = part(object, name);
-    return cJSON_IsString(item) ? item->valuestring : NULL;
-}
-
-static double number_of(const cJSON *object, const char *name)
-{
-    const cJSON *item = part(object, name);
-    return cJSON_IsNumber(item) ? item->valuedouble : 0;
-}
-
-static uint64_t count_of(const cJSON *object, const char *name)
-{
-    uint64_t value = 0;
-    (void)control_get_u64(object, name, &value);
-    return value;
-}
-
-static struct human bytes_of(const cJSON *object, const char *name)
-{
-    return human_bytes(count_of(object, name));
-}
-
 static void row(const char *label, const char *fmt, ...) CAIRN_PRINTF(2, 3);
 
+/* Paths in it may hold what a terminal should not see. */
 static void row(const char *label, const char *fmt, ...)
 {
     va_list ap;
     (void)printf("  %-*s", LABEL_WIDTH, label);
     va_start(ap, fmt);
-    (void)vprintf(fmt, ap);
+    text_vprint(stdout, fmt, ap);
     va_end(ap);
-    (void)printf("\n");
 }
 
 static void print_stage(const cJSON *stage)
 {
-    if (text_of(stage, "dir"))
-        row("stage", "%s, %s", text_of(stage, "dir"), bytes_of(stage, "total_bytes").text);
-    else if (part(stage, "total_bytes"))
-        row("stage", "%s", bytes_of(stage, "total_bytes").text);
-    if (part(stage, "dirty_bytes"))
+    if (json_text(stage, "dir"))
+        row("stage", "%s, %s", json_text(stage, "dir"), json_bytes(stage, "total_bytes").text);
+    else if (json_part(stage, "total_bytes"))
+        row("stage", "%s", json_bytes(stage, "total_bytes").text);
+    if (json_part(stage, "dirty_bytes"))
         row("  in it", "%s not on NVMe yet, %s kept for reading, %s free",
-            bytes_of(stage, "dirty_bytes").text, bytes_of(stage, "clean_bytes").text,
-            bytes_of(stage, "free_bytes").text);
-    if (part(stage, "drafts"))
-        row("  being written", "%.0f files, %s", number_of(stage, "drafts"),
-            bytes_of(stage, "draft_bytes").text);
-    if (part(stage, "waiting_writers"))
+            json_bytes(stage, "dirty_bytes").text, json_bytes(stage, "clean_bytes").text,
+            json_bytes(stage, "free_bytes").text);
+    if (json_part(stage, "drafts"))
+        row("  being written", "%.0f files, %s", json_number(stage, "drafts"),
+            json_bytes(stage, "draft_bytes").text);
+    if (json_part(stage, "waiting_writers"))
         row("  waits for room", "%.0f writers now, %.0f waits since the mount, %s in all",
-            number_of(stage, "waiting_writers"), number_of(stage, "wait_count"),
-            human_seconds(number_of(stage, "wait_ms_total") / 1000).text);
+            json_number(stage, "waiting_writers"), json_number(stage, "wait_count"),
+            human_seconds(json_number(stage, "wait_ms_total") / 1000).text);
 }
 
 static void print_nvme_room(const cJSON *nvme)
 {
-    if (!part(nvme, "used_bytes"))
+    if (!json_part(nvme, "used_bytes"))
         return;
-    uint64_t cap = count_of(nvme, "cap_bytes");
-    (void)printf("  %-*s%s used", LABEL_WIDTH, "  room", bytes_of(nvme, "used_bytes").text);
+    uint64_t cap = json_count(nvme, "cap_bytes");
+    (void)printf("  %-*s%s used", LABEL_WIDTH, "  room", json_bytes(nvme, "used_bytes").text);
     if (cap > 0)
         (void)printf(" of %s", human_bytes(cap).text);
-    if (part(nvme, "reserved_bytes"))
-        (void)printf(", %s reserved", bytes_of(nvme, "reserved_bytes").text);
-    if (part(nvme, "available_bytes"))
-        (void)printf(", %s available", bytes_of(nvme, "available_bytes").text);
+    if (json_part(nvme, "reserved_bytes"))
+        (void)printf(", %s reserved", json_bytes(nvme, "reserved_bytes").text);
+    if (json_part(nvme, "available_bytes"))
+        (void)printf(", %s available", json_bytes(nvme, "available_bytes").text);
     (void)printf("\n");
 }
 
 static void print_behind(const cJSON *nvme)
 {
-    if (!part(nvme, "behind_bytes"))
+    if (!json_part(nvme, "behind_bytes"))
         return;
-    if (count_of(nvme, "behind_bytes") == 0 && number_of(nvme, "behind_files") == 0)
+    if (json_count(nvme, "behind_bytes") == 0 && json_number(nvme, "behind_files") == 0)
         row("  behind", "nothing: all is on NVMe");
     else
-        row("  behind", "%s in %.0f files, %s", bytes_of(nvme, "behind_bytes").text,
-            number_of(nvme, "behind_files"), human_seconds(number_of(nvme, "seconds_behind")).text);
+        row("  behind", "%s in %.0f files, %s", json_bytes(nvme, "behind_bytes").text,
+            json_number(nvme, "behind_files"), human_seconds(json_number(nvme, "seconds_behind")).text);
 }
 
 static void print_nvme(const cJSON *nvme)
 {
-    if (text_of(nvme, "path"))
-        row("nvme", "%s", text_of(nvme, "path"));
+    if (json_text(nvme, "path"))
+        row("nvme", "%s", json_text(nvme, "path"));
     print_nvme_room(nvme);
-    if (part(nvme, "files"))
-        row("  content", "%.0f files, %s, stored in %s", number_of(nvme, "files"),
-            bytes_of(nvme, "logical_bytes").text, bytes_of(nvme, "stored_bytes").text);
-    if (part(nvme, "chunks"))
-        row("  packs", "%.0f packs, %s, with %.0f chunks", number_of(nvme, "packs"),
-            bytes_of(nvme, "pack_bytes").text, number_of(nvme, "chunks"));
+    if (json_part(nvme, "files"))
+        row("  content", "%.0f files, %s, stored in %s", json_number(nvme, "files"),
+            json_bytes(nvme, "logical_bytes").text, json_bytes(nvme, "stored_bytes").text);
+    if (json_part(nvme, "chunks"))
+        row("  packs", "%.0f packs, %s, with %.0f chunks", json_number(nvme, "packs"),
+            json_bytes(nvme, "pack_bytes").text, json_number(nvme, "chunks"));
     print_behind(nvme);
-    if (part(nvme, "horizon_seq"))
-        row("  operations", "%llu on NVMe of %llu", (unsigned long long)count_of(nvme, "horizon_seq"),
-            (unsigned long long)count_of(nvme, "newest_seq"));
-    if (part(nvme, "written_bytes_total"))
+    if (json_part(nvme, "horizon_seq"))
+        row("  operations", "%llu on NVMe of %llu", (unsigned long long)json_count(nvme, "horizon_seq"),
+            (unsigned long long)json_count(nvme, "newest_seq"));
+    if (json_part(nvme, "written_bytes_total"))
         row("  since the mount",
             "%s written, %s found stored already, %s deleted before they had to be written",
-            bytes_of(nvme, "written_bytes_total").text, bytes_of(nvme, "dedup_bytes_total").text,
-            bytes_of(nvme, "dropped_bytes_total").text);
-    if (number_of(nvme, "errors") > 0)
-        row("  errors", "%.0f, the last %s ago: %s", number_of(nvme, "errors"),
-            human_seconds(number_of(nvme, "last_error_s_ago")).text,
-            text_of(nvme, "last_error") ? text_of(nvme, "last_error") : "unknown");
+            json_bytes(nvme, "written_bytes_total").text, json_bytes(nvme, "dedup_bytes_total").text,
+            json_bytes(nvme, "dropped_bytes_total").text);
+    if (json_number(nvme, "errors") > 0)
+        row("  errors", "%.0f, the last %s ago: %s", json_number(nvme, "errors"),
+            human_seconds(json_number(nvme, "last_error_s_ago")).text,
+            json_text(nvme, "last_error") ? json_text(nvme, "last_error") : "unknown");
+}
+
+static void print_trouble(const cJSON *remote)
+{
+    const char *state = json_text(remote, "state"), *error = json_text(remote, "error");
+    if (strcmp(state, "unreachable") == 0)
+        row("  unreachable", "for %s: %s", human_seconds(json_number(remote, "unreachable_s")).text, error ? error : "unknown");
+    else if (strcmp(state, "fenced") == 0)
+        row("  fenced", "%s", error ? error : "another writer has it");
+    else if (json_number(remote, "errors") > 0)
+        row("  errors", "%.0f, the last %s ago: %s", json_number(remote, "errors"),
+            human_seconds(json_number(remote, "error_age_s")).text, error ? error : "unknown");
+}
+
+static void print_remote_behind(const cJSON *remote)
+{
+    bool bytes = json_count(remote, "behind_bytes") > 0;
+    if (!bytes && json_number(remote, "seconds_behind") <= 0)
+        row("  behind", "nothing: all is in the remote");
+    else
+        row("  behind", "%s in %.0f chunks, %s; %s to go of the cut under way", json_bytes(remote, "behind_bytes").text,
+            json_number(remote, "behind_chunks"), human_seconds(json_number(remote, "seconds_behind")).text,
+            json_bytes(remote, "target_bytes").text);
+}
+
+static void print_remote(const cJSON *remote)
+{
+    const char *state = json_text(remote, "state"), *name = json_text(remote, "name");
+    if (!state || strcmp(state, "none") == 0)
+        return;
+    if (strcmp(state, "uploading") == 0)
+        row("remote", "%s, uploading, %s/s", name ? name : "unknown", json_bytes(remote, "upload_bytes_per_s").text);
+    else
+        row("remote", "%s, %s", name ? name : "unknown", state);
+    print_trouble(remote);
+    row("  content", "%.0f files, %s, in %.0f packs of %s", json_number(remote, "files"),
+        json_bytes(remote, "logical_bytes").text, json_number(remote, "packs"), json_bytes(remote, "pack_bytes").text);
+    print_remote_behind(remote);
+    row("  since the mount", "%s uploaded, %s fetched, %.0f requests, %.0f tried again",
+        json_bytes(remote, "uploaded_bytes_total").text, json_bytes(remote, "fetched_bytes_total").text,
+        json_number(remote, "requests_total"), json_number(remote, "retries_total"));
 }
 
 static void print_memory(const cJSON *memory)
 {
-    if (text_of(memory, "formula"))
-        row("memory", "%s", text_of(memory, "formula"));
-    if (part(memory, "resident_bytes"))
-        row("  in use", "%s, at most %s", bytes_of(memory, "resident_bytes").text,
-            bytes_of(memory, "bound_bytes").text);
+    if (json_text(memory, "formula"))
+        row("memory", "%s", json_text(memory, "formula"));
+    if (json_part(memory, "resident_bytes"))
+        row("  in use", "%s, at most %s", json_bytes(memory, "resident_bytes").text,
+            json_bytes(memory, "bound_bytes").text);
 }
 
 static void print_access(const cJSON *mount)
 {
-    const cJSON *shared = part(mount, "mmap_shared");
-    if (text_of(mount, "write"))
-        row("access", "%s writes, %s, %.0f threads", text_of(mount, "write"),
+    const cJSON *shared = json_part(mount, "mmap_shared");
+    if (json_text(mount, "write"))
+        row("access", "%s writes, %s, %.0f threads", json_text(mount, "write"),
             cJSON_IsTrue(shared) ? "shared mmap for writing" : "no shared mmap for writing",
-            number_of(mount, "threads"));
+            json_number(mount, "threads"));
 }
 
 static void print_damage(const cJSON *damage)
@@ -153,29 +166,55 @@ static void print_damage(const cJSON *damage)
     row("damage", "%d files cannot be read in full:", cJSON_GetArraySize(damage));
     const cJSON *item;
     cJSON_ArrayForEach(item, damage)(void)
-        printf("    %s: %s\n", text_of(item, "path") ? text_of(item, "path") : "?",
-               text_of(item, "what") ? text_of(item, "what") : "damaged");
+        printf("    %s: %s\n", json_text(item, "path") ? json_text(item, "path") : "?",
+               json_text(item, "what") ? json_text(item, "what") : "damaged");
 }
 
-static void print_status(const cJSON *status, const char *store)
+/* The newest last. */
+static void print_errors(const cJSON *status)
 {
-    const char *mountpoint = text_of(status, "mountpoint");
-    const char *id = text_of(status, "store_id");
-    if (mountpoint)
-        (void)printf("%s\n", mountpoint);
-    else
-        (void)printf("%s (not mounted)\n", store);
-    row("store", "%s%s%s", text_of(status, "store") ? text_of(status, "store") : store, id ? ", id " : "",
+    const cJSON *item, *errors = json_part(status, "errors");
+    if (!cJSON_IsArray(errors))
+        return;
+    if (cJSON_GetArraySize(errors) == 0) {
+        row("errors", "no program got one since the mount");
+        return;
+    }
+    row("errors", "programs got %llu since the mount:", (unsigned long long)json_count(status, "errors_total"));
+    if (json_count(status, "errors_forgotten"))
+        (void)printf("    (%llu older ones are left out)\n", (unsigned long long)json_count(status, "errors_forgotten"));
+    cJSON_ArrayForEach(item, errors)
+    {
+        char first[32] = "";
+        struct tm tm;
+        time_t at = (time_t)json_number(item, "first_s");
+        (void)strftime(first, sizeof first, "%Y-%m-%d %H:%M:%S", localtime_r(&at, &tm));
+        (void)printf("    %s: %s: %s: %llu times since %s: %s\n", json_text(item, "path") ? json_text(item, "path") : "?",
+                     json_text(item, "call") ? json_text(item, "call") : "?",
+                     json_text(item, "error") ? json_text(item, "error") : "?", (unsigned long long)json_count(item, "count"),
+                     first, json_text(item, "cause") ? json_text(item, "cause") : "unknown");
+    }
+}
+
+static void print_status(cJSON *status, const char *store)
+{
+    json_make_printable(status);
+    const char *mountpoint = json_text(status, "mountpoint");
+    const char *id = json_text(status, "store_id");
+    text_print(stdout, "%s%s", mountpoint ? mountpoint : store, mountpoint ? "" : " (not mounted)");
+    row("store", "%s%s%s", json_text(status, "store") ? json_text(status, "store") : store, id ? ", id " : "",
         id ? id : "");
-    if (part(status, "pid"))
-        row("daemon", "pid %.0f, up %s, version %s", number_of(status, "pid"),
-            human_seconds(number_of(status, "uptime_s")).text,
-            text_of(status, "version") ? text_of(status, "version") : "unknown");
-    print_stage(part(status, "stage"));
-    print_nvme(part(status, "nvme"));
-    print_memory(part(status, "memory"));
-    print_access(part(status, "mount"));
-    print_damage(part(status, "damage"));
+    if (json_part(status, "pid"))
+        row("daemon", "pid %.0f, up %s, version %s", json_number(status, "pid"),
+            human_seconds(json_number(status, "uptime_s")).text,
+            json_text(status, "version") ? json_text(status, "version") : "unknown");
+    print_stage(json_part(status, "stage"));
+    print_nvme(json_part(status, "nvme"));
+    print_remote(json_part(status, "remote"));
+    print_memory(json_part(status, "memory"));
+    print_access(json_part(status, "mount"));
+    print_damage(json_part(status, "damage"));
+    print_errors(status);
 }
 
 /* Of a store that nobody has mounted. */
@@ -206,7 +245,7 @@ static cJSON *status_of(const char *store, const char *mountpoint, bool *ret_dea
     cJSON *request = cJSON_CreateObject();
     pid_t holder;
     (void)cJSON_AddStringToObject(request, "verb", "status");
-    int r = control_request(store, request, STATUS_TIMEOUT_MS, &status);
+    int r = request_patiently(store, request, STATUS_TIMEOUT_MS, &status);
     cJSON_Delete(request);
     *ret_dead = false;
     if (r == -ENOENT || r == -ECONNREFUSED) {
@@ -221,20 +260,20 @@ static cJSON *status_of(const char *store, const char *mountpoint, bool *ret_dea
     return r < 0 ? NULL : status;
 }
 
-static void print_json(const cJSON *json)
+static int status_of_all(const struct verb *verb, bool json)
 {
-    _cleanup_free_ char *text = cJSON_Print(json);
-    (void)printf("%s\n", text ? text : "null");
-}
-
-static int status_of_all(const struct mount_list *list, bool json)
-{
+    struct mount_list list;
+    int r = mounts_read("/proc/self/mountinfo", &list);
+    if (r < 0) {
+        complain(verb->name, "cannot read /proc/self/mountinfo: %s; is /proc mounted?", strerror(-r));
+        return CLI_FAILED;
+    }
     cJSON *all = cJSON_CreateArray();
     int code = CLI_OK;
-    if (list->count == 0 && !json)
+    if (list.count == 0 && !json)
         (void)printf("no CairnFS is mounted here\n");
-    for (size_t i = 0; i < list->count; i++) {
-        const struct mount_entry *mount = &list->entries[i];
+    for (size_t i = 0; i < list.count; i++) {
+        const struct mount_entry *mount = &list.entries[i];
         bool dead;
         cJSON *status = status_of(mount->store, mount->mountpoint, &dead);
         if (!status || dead)
@@ -247,8 +286,9 @@ static int status_of_all(const struct mount_list *list, bool json)
             (void)cJSON_AddItemToArray(all, status);
     }
     if (json)
-        print_json(all);
+        json_print(all);
     cJSON_Delete(all);
+    mounts_done(&list);
     return code;
 }
 
@@ -257,31 +297,12 @@ static int status_of_one(const char *store, const char *mountpoint, bool json)
     bool dead;
     cJSON *status = status_of(store, mountpoint, &dead);
     if (status && json)
-        print_json(status);
+        json_print(status);
     else if (status)
         print_status(status, store);
     bool shown = status != NULL;
     cJSON_Delete(status);
     return shown && !dead ? CLI_OK : CLI_FAILED;
-}
-
-/* A mountpoint, or a store. */
-static int status_of_argument(const struct verb *verb, const struct mount_list *list, const char *argument,
-                              bool json)
-{
-    const struct mount_entry *mount = mounts_find(list, argument);
-    if (mount)
-        return status_of_one(mount->store, mount->mountpoint, json);
-    _cleanup_free_ char *superblock = xasprintf("%s/superblock", argument);
-    struct stat st;
-    if (lstat(superblock, &st) == 0)
-        return status_of_one(argument, NULL, json);
-    if (errno == EACCES) {
-        complain(verb->name, "cannot look into %s: %s; run as its owner", argument, strerror(EACCES));
-        return CLI_FAILED;
-    }
-    return complain_usage(
-        verb, "%s is neither a mountpoint of CairnFS nor a store; 'cairn status' lists the mounts", argument);
 }
 
 int verb_status(const struct verb *verb, int argc, char **argv)
@@ -297,16 +318,14 @@ int verb_status(const struct verb *verb, int argc, char **argv)
         json = true;
     }
     if (argc - optind > 1)
-        return complain_usage(verb, "one MOUNTPOINT or STORE is enough; run: cairn status %s",
-                              verb->synopsis);
-    struct mount_list list;
-    int r = mounts_read("/proc/self/mountinfo", &list);
-    if (r < 0) {
-        complain(verb->name, "cannot read /proc/self/mountinfo: %s; is /proc mounted?", strerror(-r));
-        return CLI_FAILED;
-    }
-    int code =
-        argc > optind ? status_of_argument(verb, &list, argv[optind], json) : status_of_all(&list, json);
-    mounts_done(&list);
+        return complain_usage(verb, "one MOUNTPOINT or STORE is enough; run: cairn status %s", verb->synopsis);
+    if (argc == optind)
+        return status_of_all(verb, json);
+    struct target target;
+    int code = target_of_any(verb, argv[optind], &target);
+    if (code != CLI_OK)
+        return code;
+    code = status_of_one(target.store, target.mountpoint, json);
+    target_done(&target);
     return code;
 }

@@ -11,6 +11,11 @@
 #define UNMOUNT_TRIES 10 /* a process that ends, or a reader of /proc, may hold a mount for some ms */
 #define UNMOUNT_PAUSE_MS 100
 
+struct umount_request {
+    int64_t timeout_ns; /* negative: none */
+    bool remote;        /* all is to be in the remote first, not on NVMe only */
+};
+
 /* The daemon is dead: what it had not carried is in the stage, and the next mount finds it. */
 static int remove_dead(const struct mount_entry *mount)
 {
@@ -27,12 +32,21 @@ static int remove_dead(const struct mount_entry *mount)
     return CLI_OK;
 }
 
-static int drain(const struct mount_entry *mount, int64_t deadline)
+/* {"level":"remote"} where that is meant; NULL else. */
+static cJSON *drain_request(bool remote)
 {
-    struct horizon_goal goal = {.store = mount->store};
+    cJSON *request = remote ? cJSON_CreateObject() : NULL;
+    if (remote)
+        (void)cJSON_AddStringToObject(request, "level", "remote");
+    return request;
+}
+
+static int drain(const struct mount_entry *mount, bool remote, int64_t deadline)
+{
+    struct horizon_goal goal = {.store = mount->store, .is_remote = remote};
     cJSON *reply = NULL;
     uint64_t left = 0;
-    if (ask_daemon("umount", mount->store, "drain", NULL, &reply) < 0)
+    if (ask_daemon("umount", mount->store, "drain", drain_request(remote), &reply) < 0)
         return CLI_FAILED;
     bool known = control_get_u64(reply, "seq", &goal.seq);
     cJSON_Delete(reply);
@@ -44,9 +58,21 @@ static int drain(const struct mount_entry *mount, int64_t deadline)
     if (code == CLI_NOT_MET)
         complain(
             "umount",
-            "the time is up and %s are not on NVMe yet; %s stays mounted: try again with a longer --timeout",
-            human_bytes(left).text, mount->mountpoint);
+            "the time is up and %s are not %s yet; %s stays mounted: try again with a longer --timeout",
+            human_bytes(left).text, remote ? "in the remote" : "on NVMe", mount->mountpoint);
     return code;
+}
+
+/* What is written between our drain and the unmount is to reach the remote, too. */
+static int set_drain_at_end(const struct mount_entry *mount, bool on)
+{
+    cJSON *request = drain_request(true);
+    cJSON *reply = NULL;
+    (void)cJSON_AddBoolToObject(request, "at_end", on);
+    if (ask_daemon("umount", mount->store, "drain", request, &reply) < 0)
+        return CLI_FAILED;
+    cJSON_Delete(reply);
+    return CLI_OK;
 }
 
 static int fail_busy(const struct mount_entry *mount)
@@ -96,31 +122,50 @@ static int await_end(const struct mount_entry *mount, int64_t deadline)
     return CLI_OK;
 }
 
-static int umount_one(const struct mount_entry *mount, int64_t timeout_ns)
+static int umount_one(const struct mount_entry *mount, const struct umount_request *request)
 {
-    int64_t deadline = horizon_deadline(timeout_ns);
+    int64_t deadline = horizon_deadline(request->timeout_ns);
     pid_t pid;
+    if (mount->cover) {
+        complain("umount", "%s is covered by another mount (%s); unmount that first: umount %s", mount->mountpoint,
+                 mount->cover, mount->mountpoint);
+        return CLI_FAILED;
+    }
     /* A store that is not to be seen from here has no lock either, though its daemon may be well. */
     if (store_lock_holder(mount->store, &pid) == 0 && mount_is_dead(mount->mountpoint))
         return remove_dead(mount);
-    int code = drain(mount, deadline);
-    if (code == CLI_OK)
-        code = unmount(mount);
+    int code = drain(mount, request->remote, deadline);
+    if (code == CLI_OK && request->remote)
+        code = set_drain_at_end(mount, true);
+    if (code == CLI_OK && (code = unmount(mount)) != CLI_OK && request->remote)
+        (void)set_drain_at_end(mount, false);
     if (code == CLI_OK)
         code = await_end(mount, deadline);
     return code;
 }
 
-static int parse_arguments(const struct verb *verb, int argc, char **argv, int64_t *ret_timeout_ns)
+static int set_drain(const struct verb *verb, const char *level, struct umount_request *request)
 {
-    static const struct option flags[] = {{"timeout", required_argument, NULL, 't'}, {0}};
+    request->remote = strcmp(level, "remote") == 0;
+    if (!request->remote && strcmp(level, "nvme") != 0)
+        return complain_usage(verb, "--drain '%s' is not known; use nvme or remote", level);
+    return 0;
+}
+
+static int parse_arguments(const struct verb *verb, int argc, char **argv, struct umount_request *request)
+{
+    static const struct option flags[] = {
+        {"timeout", required_argument, NULL, 't'}, {"drain", required_argument, NULL, 'd'}, {0}};
     int found;
     opterr = 0;
     optind = 1;
-    while ((found = getopt_long(argc, argv, ":t:", flags, NULL)) != -1) {
-        if (found != 't')
+    while ((found = getopt_long(argc, argv, ":t:d:", flags, NULL)) != -1) {
+        int code = found == 'd' ? set_drain(verb, optarg, request) : 0;
+        if (code != 0)
+            return code;
+        if (found != 't' && found != 'd')
             return complain_option(verb, found, argv);
-        if (parse_duration(optarg, ret_timeout_ns) < 0)
+        if (found == 't' && parse_duration(optarg, &request->timeout_ns) < 0)
             return complain_usage(verb, "--timeout '%s' is no time; give one such as 10s or 5m", optarg);
     }
     if (argc - optind != 1)
@@ -130,8 +175,8 @@ static int parse_arguments(const struct verb *verb, int argc, char **argv, int64
 
 int verb_umount(const struct verb *verb, int argc, char **argv)
 {
-    int64_t timeout_ns = -1;
-    int code = parse_arguments(verb, argc, argv, &timeout_ns);
+    struct umount_request request = {.timeout_ns = -1};
+    int code = parse_arguments(verb, argc, argv, &request);
     if (code != 0)
         return code;
     struct mount_list list;
@@ -143,7 +188,7 @@ int verb_umount(const struct verb *verb, int argc, char **argv)
     const struct mount_entry *mount = mounts_find(&list, argv[optind]);
     horizon_catch_interrupts();
     if (mount)
-        code = umount_one(mount, timeout_ns);
+        code = umount_one(mount, &request);
     else
         code =
             complain_usage(verb, "%s is no mountpoint of CairnFS; 'cairn status' lists them", argv[optind]);

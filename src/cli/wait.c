@@ -16,13 +16,18 @@ struct wait_request {
     size_t goal_count;
 };
 
+static bool is_remote(const struct wait_request *request)
+{
+    return strcmp(request->level, "remote") == 0;
+}
+
 static struct horizon_goal *goal_of(struct wait_request *request, char *store)
 {
     for (size_t i = 0; i < request->goal_count; i++)
         if (strcmp(request->goals[i].store, store) == 0)
             return &request->goals[i];
     request->goals = xrealloc(request->goals, (request->goal_count + 1) * sizeof *request->goals);
-    request->goals[request->goal_count] = (struct horizon_goal){.store = store};
+    request->goals[request->goal_count] = (struct horizon_goal){.store = store, .is_remote = is_remote(request)};
     return &request->goals[request->goal_count++];
 }
 
@@ -67,10 +72,8 @@ static int add_path(const struct verb *verb, struct wait_request *request, const
 
 static int check_level(const struct verb *verb, const char *level)
 {
-    if (strcmp(level, "remote") == 0)
-        return complain_usage(verb, "--level remote: no remote is configured; use --level nvme");
-    if (strcmp(level, "nvme") != 0 && strcmp(level, "stage") != 0)
-        return complain_usage(verb, "--level '%s' is not known; use stage or nvme", level);
+    if (strcmp(level, "nvme") != 0 && strcmp(level, "stage") != 0 && strcmp(level, "remote") != 0)
+        return complain_usage(verb, "--level '%s' is not known; use stage, nvme or remote", level);
     return 0;
 }
 
@@ -105,8 +108,8 @@ static int wait_for_paths(const struct verb *verb, struct wait_request *request,
     }
     int code = horizon_wait(verb->name, request->goals, request->goal_count, deadline, &left);
     if (code == CLI_NOT_MET)
-        complain(verb->name, "the time is up and %s are not on NVMe yet; wait longer or see 'cairn status'",
-                 human_bytes(left).text);
+        complain(verb->name, "the time is up and %s are not %s yet; wait longer or see 'cairn status'",
+                 human_bytes(left).text, is_remote(request) ? "in the remote" : "on NVMe");
     return code;
 }
 

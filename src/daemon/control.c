@@ -4,36 +4,60 @@
 #include <math.h>
 #include <poll.h>
 #include <stdio.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 
 #include "base/clock.h"
+#include "base/lock.h"
 #include "base/log.h"
 #include "base/pool.h"
+#include "base/text.h"
 
 #define CONTROL_THREADS 4
 #define CONTROL_BACKLOG 32
-#define MESSAGE_TIMEOUT_MS                                                                                   \
-    2000 /* for one message of a client; a slow one must not hold a thread for longer */
+#define CONNECTIONS_MAX 64u
+#define MESSAGE_TIMEOUT_MS 2000 /* for one message of a client, whichever way it goes */
+#define SWEEP_MS 500
 #define EXACT_DOUBLE_MAX (1ull << 53)
 #define EXACT_PRINT_MAX 999999999999999ull /* cJSON prints 15 digits where that is about the same */
 
+/* Received bytes that were not handed out yet. */
+struct reader {
+    char *buf;
+    size_t room, len;
+};
+
+struct connection {
+    int fd;
+    struct reader reader;
+    int64_t since;  /* monotonic, ns: when it came, or was answered last */
+    uint64_t event; /* tells its events from those of whoever had the place before */
+    bool busy;      /* a thread looks after it */
+};
+
+#define EVENT_STOP 0
+#define EVENT_LISTEN 1
+#define EVENT_FIRST 64 /* of connections: place + a multiple of CONNECTIONS_MAX */
+
+/* Threads wait for events, not for clients: a connection holds one only while a whole request of it is answered. So whoever says
+ * nothing, half of something, or reads no answer costs a place, and the place goes to others when they come. */
 struct control {
     cJSON *(*handle)(const cJSON *request, void *arg);
     void *arg;
     int folder_fd; /* O_PATH of the store */
     int listen_fd;
     int stop_fd; /* eventfd; readable: end */
+    int epoll_fd;
     unsigned thread_count;
     pthread_t threads[CONTROL_THREADS];
-};
-
-/* Received bytes that were not handed out yet. */
-struct reader {
-    char *buf;
-    size_t room, len;
+    struct {
+        struct cairn_mutex lock;
+        struct connection *places[CONNECTIONS_MAX]; /* NULL: free */
+        uint64_t generation;
+    } locked;
 };
 
 /* A socket's path has room for 107 bytes only, a store's path may be longer: go through the open folder. */
@@ -87,9 +111,9 @@ static int send_all(int fd, const char *buf, size_t len, int stop_fd, int64_t de
     return 0;
 }
 
-/* Receives what is there, at least one byte, with a NUL after it. -ENODATA at the end of the stream,
+/* Receives what is there, at least one byte, with a NUL after it. -EAGAIN: nothing yet; -ENODATA at the end of the stream,
  * -EMSGSIZE where the buffer may not grow any further. */
-static int receive_some(int fd, struct reader *reader, size_t max, int stop_fd, int64_t deadline)
+static int receive_some(int fd, struct reader *reader, size_t max)
 {
     if (reader->len == max)
         return -EMSGSIZE;
@@ -99,43 +123,41 @@ static int receive_some(int fd, struct reader *reader, size_t max, int stop_fd, 
     }
     for (;;) {
         ssize_t n = recv(fd, reader->buf + reader->len, reader->room - reader->len - 1, MSG_DONTWAIT);
-        if (n > 0) {
-            reader->len += (size_t)n;
-            reader->buf[reader->len] = '\0';
-            return 0;
-        }
-        if (n == 0)
-            return -ENODATA;
-        if (errno == EINTR)
+        if (n < 0 && errno == EINTR)
             continue;
-        if (errno != EAGAIN)
-            return -errno;
-        int r = wait_ready(fd, POLLIN, stop_fd, deadline);
-        if (r < 0)
-            return r;
+        if (n <= 0)
+            return n < 0 ? -errno : -ENODATA;
+        reader->len += (size_t)n;
+        reader->buf[reader->len] = '\0';
+        return 0;
     }
 }
 
-/* Receives one line of at most `max` bytes; its length without the newline. -ENODATA: the stream ended
+/* Is there a whole line? Its length without the newline. */
+static bool find_line(const struct reader *reader, size_t from, size_t *ret_len)
+{
+    const char *newline = reader->len > from ? memchr(reader->buf + from, '\n', reader->len - from) : NULL;
+    if (newline)
+        *ret_len = (size_t)(newline - reader->buf);
+    return newline != NULL;
+}
+
+/* Waits for one line of at most `max` bytes; its length without the newline. -ENODATA: the stream ended
  * between lines; -EBADMSG: within one. */
-static int receive_line(int fd, struct reader *reader, size_t max, int stop_fd, int64_t deadline,
-                        size_t *ret_len)
+static int receive_line(int fd, struct reader *reader, size_t max, int64_t deadline, size_t *ret_len)
 {
     size_t searched = 0;
-    for (;;) {
-        char *newline =
-            reader->len > searched ? memchr(reader->buf + searched, '\n', reader->len - searched) : NULL;
-        if (newline) {
-            *ret_len = (size_t)(newline - reader->buf);
-            return 0;
-        }
+    while (!find_line(reader, searched, ret_len)) {
         searched = reader->len;
-        int r = receive_some(fd, reader, max, stop_fd, deadline);
+        int r = receive_some(fd, reader, max);
+        if (r == -EAGAIN)
+            r = wait_ready(fd, POLLIN, -1, deadline);
         if (r == -ENODATA && reader->len > 0)
             return -EBADMSG;
         if (r < 0)
             return r;
     }
+    return 0;
 }
 
 static void drop_line(struct reader *reader, size_t line_len)
@@ -146,9 +168,7 @@ static void drop_line(struct reader *reader, size_t line_len)
 
 static int send_object(int fd, const cJSON *object, int stop_fd, int64_t deadline)
 {
-    _cleanup_free_ char *text = cJSON_PrintUnformatted(object);
-    if (!text)
-        return -ENOMEM;
+    _cleanup_free_ char *text = control_print(object, false);
     size_t len = strlen(text);
     text[len] = '\n'; /* in place of the NUL */
     return send_all(fd, text, len + 1, stop_fd, deadline);
@@ -184,53 +204,167 @@ static int reply_error(struct control *control, int fd, int error, const char *t
     return r;
 }
 
-/* Answers one request; negative where the connection is to be closed. */
-static int serve_request(struct control *control, int fd, struct reader *reader)
+static int answer(struct control *control, int fd, const char *text, size_t len)
 {
-    size_t len;
-    int r = receive_line(fd, reader, CONTROL_REQUEST_MAX, control->stop_fd, deadline_in(MESSAGE_TIMEOUT_MS),
-                         &len);
-    if (r == -EMSGSIZE)
-        (void)reply_error(control, fd, EMSGSIZE, "request of more than 64 KiB");
-    else if (r == -EBADMSG)
-        (void)reply_error(control, fd, EBADMSG, "request without an end of line");
-    if (r < 0)
-        return r;
-    cJSON *request = parse_object(reader->buf, len);
-    drop_line(reader, len);
+    cJSON *request = parse_object(text, len);
     if (!request)
         return reply_error(control, fd, EINVAL, "request is not a JSON object");
     cJSON *reply = control->handle(request, control->arg);
     cJSON_Delete(request);
     check(reply != NULL);
-    r = send_object(fd, reply, control->stop_fd, deadline_in(MESSAGE_TIMEOUT_MS));
+    int r = send_object(fd, reply, control->stop_fd, deadline_in(MESSAGE_TIMEOUT_MS));
     cJSON_Delete(reply);
     return r;
 }
 
-static void serve_connection(struct control *control, int fd)
+/* No more comes from it, and what was there last may have been wrong. */
+static void say_why(struct control *control, const struct connection *c, int error)
 {
-    struct reader reader = {0};
-    if (!peer_is_allowed(fd))
-        (void)reply_error(control, fd, EPERM, "only root and the user who mounted are answered");
-    else
-        while (serve_request(control, fd, &reader) == 0)
-            ;
-    free(reader.buf);
+    if (error == -EMSGSIZE)
+        (void)reply_error(control, c->fd, EMSGSIZE, "request of more than 64 KiB");
+    else if (error == -ENODATA && c->reader.len > 0)
+        (void)reply_error(control, c->fd, EBADMSG, "request without an end of line");
+}
+
+static bool is_writable(int fd)
+{
+    struct pollfd p = {.fd = fd, .events = POLLOUT};
+    return poll(&p, 1, 0) > 0 && (p.revents & POLLOUT);
+}
+
+/* Answers one request, if a whole one is there. Returns the event to wait for: others get their turn before the next request, and
+ * who reads no answers gets none. Negative: the connection is to be closed. */
+static int serve(struct control *control, struct connection *c)
+{
+    size_t len;
+    while (!find_line(&c->reader, 0, &len)) {
+        int r = receive_some(c->fd, &c->reader, CONTROL_REQUEST_MAX);
+        if (r == -EAGAIN)
+            return EPOLLIN;
+        say_why(control, c, r);
+        if (r < 0)
+            return r;
+    }
+    if (!is_writable(c->fd))
+        return EPOLLOUT;
+    int r = answer(control, c->fd, c->reader.buf, len);
+    drop_line(&c->reader, len);
+    c->since = clock_monotonic_ns();
+    return r < 0 ? r : find_line(&c->reader, 0, &len) ? EPOLLOUT : EPOLLIN;
+}
+
+static void close_connection(struct connection *c)
+{
+    (void)close(c->fd); /* which takes it out of the epoll set */
+    free(c->reader.buf);
+    free(c);
+}
+
+/* The place that a new connection gets: a free one, or that of the one that has waited for longest. */
+static unsigned choose_place_locked(const struct control *control)
+{
+    unsigned oldest = CONNECTIONS_MAX;
+    for (unsigned i = 0; i < CONNECTIONS_MAX; i++) {
+        const struct connection *c = control->locked.places[i];
+        if (!c)
+            return i;
+        if (!c->busy && (oldest == CONNECTIONS_MAX || c->since < control->locked.places[oldest]->since))
+            oldest = i;
+    }
+    check(oldest < CONNECTIONS_MAX); /* there are fewer threads than places */
+    return oldest;
+}
+
+static int watch(struct control *control, int how, int fd, unsigned events, uint64_t event)
+{
+    struct epoll_event e = {.events = events, .data.u64 = event};
+    return epoll_ctl(control->epoll_fd, how, fd, &e) < 0 ? -errno : 0;
+}
+
+static void add_connection(struct control *control, int fd)
+{
+    struct connection *c = xcalloc(1, sizeof *c);
+    *c = (struct connection){.fd = fd, .since = clock_monotonic_ns()};
+    LOCK_SCOPE(&control->locked.lock);
+    unsigned place = choose_place_locked(control);
+    if (control->locked.places[place])
+        close_connection(control->locked.places[place]);
+    control->locked.places[place] = c;
+    c->event = EVENT_FIRST + ++control->locked.generation * CONNECTIONS_MAX + place;
+    if (watch(control, EPOLL_CTL_ADD, fd, EPOLLIN | EPOLLONESHOT, c->event) < 0) {
+        control->locked.places[place] = NULL;
+        close_connection(c);
+    }
+}
+
+static void accept_one(struct control *control)
+{
+    int fd = accept4(control->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0) {
+        if (errno == EMFILE || errno == ENFILE || errno == ENOMEM)
+            (void)wait_ready(-1, 0, control->stop_fd, deadline_in(100)); /* it would spin */
+        return;
+    }
+    if (peer_is_allowed(fd)) {
+        add_connection(control, fd);
+        return;
+    }
+    (void)reply_error(control, fd, EPERM, "only root and the user who mounted are answered");
+    (void)close(fd);
+}
+
+/* The connection that an event is of; NULL: its place was given to another since. */
+static struct connection *take_connection(struct control *control, uint64_t event)
+{
+    LOCK_SCOPE(&control->locked.lock);
+    struct connection *c = control->locked.places[event % CONNECTIONS_MAX];
+    if (!c || c->event != event)
+        return NULL;
+    check(!c->busy);
+    c->busy = true;
+    return c;
+}
+
+static void give_connection(struct control *control, struct connection *c, int wanted)
+{
+    LOCK_SCOPE(&control->locked.lock);
+    c->busy = false;
+    if (wanted >= 0 && watch(control, EPOLL_CTL_MOD, c->fd, (unsigned)wanted | EPOLLONESHOT, c->event) == 0)
+        return;
+    control->locked.places[c->event % CONNECTIONS_MAX] = NULL;
+    close_connection(c);
+}
+
+static void drop_silent(struct control *control)
+{
+    int64_t limit = clock_monotonic_ns() - MESSAGE_TIMEOUT_MS * 1000000ll;
+    LOCK_SCOPE(&control->locked.lock);
+    for (unsigned i = 0; i < CONNECTIONS_MAX; i++) {
+        struct connection *c = control->locked.places[i];
+        if (!c || c->busy || c->since > limit)
+            continue;
+        control->locked.places[i] = NULL;
+        close_connection(c);
+    }
 }
 
 static void *control_run(void *arg)
 {
     struct control *control = arg;
     for (;;) {
-        int r = wait_ready(control->listen_fd, POLLIN, control->stop_fd, INT64_MAX);
-        if (r < 0)
+        struct epoll_event e;
+        int n = epoll_wait(control->epoll_fd, &e, 1, SWEEP_MS);
+        struct connection *c;
+        if (n == 0)
+            drop_silent(control);
+        else if (n < 0)
+            check(errno == EINTR);
+        else if (e.data.u64 == EVENT_STOP)
             return NULL;
-        _cleanup_close_ int fd = accept4(control->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd >= 0)
-            serve_connection(control, fd);
-        else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM)
-            (void)wait_ready(-1, 0, control->stop_fd, deadline_in(100)); /* accept would spin */
+        else if (e.data.u64 == EVENT_LISTEN)
+            accept_one(control);
+        else if ((c = take_connection(control, e.data.u64)))
+            give_connection(control, c, serve(control, c));
     }
 }
 
@@ -250,19 +384,30 @@ static int open_listener(struct control *control)
     return 0;
 }
 
+static int open_events(struct control *control)
+{
+    control->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    control->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (control->stop_fd < 0 || control->epoll_fd < 0)
+        return -errno;
+    int r = watch(control, EPOLL_CTL_ADD, control->stop_fd, EPOLLIN, EVENT_STOP);
+    return r < 0 ? r : watch(control, EPOLL_CTL_ADD, control->listen_fd, EPOLLIN, EVENT_LISTEN);
+}
+
 int control_start(const char *store, cJSON *(*handle)(const cJSON *request, void *arg), void *arg,
                   struct control **ret)
 {
     struct control *control = xcalloc(1, sizeof *control);
     control->handle = handle;
     control->arg = arg;
-    control->listen_fd = control->stop_fd = -1;
+    control->listen_fd = control->stop_fd = control->epoll_fd = -1;
+    mutex_init(&control->locked.lock, LOCK_LEAF);
     control->folder_fd = open(store, O_PATH | O_DIRECTORY | O_CLOEXEC);
     int r = control->folder_fd < 0 ? -errno : 0;
-    if (r == 0 && (control->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0)
-        r = -errno;
     if (r == 0)
         r = open_listener(control);
+    if (r == 0)
+        r = open_events(control);
     for (unsigned i = 0; r == 0 && i < CONTROL_THREADS; i++) {
         r = thread_start(&control->threads[i], "cairn-control", control_run, control);
         if (r == 0)
@@ -290,11 +435,16 @@ void control_stop(struct control *control)
         check(eventfd_write(control->stop_fd, 1) == 0);
     for (unsigned i = 0; i < control->thread_count; i++)
         (void)pthread_join(control->threads[i], NULL);
+    for (unsigned i = 0; i < CONNECTIONS_MAX; i++)
+        if (control->locked.places[i])
+            close_connection(control->locked.places[i]);
     if (control->listen_fd >= 0)
         (void)unlinkat(control->folder_fd, "control", 0);
     close_fd(control->listen_fd);
     close_fd(control->stop_fd);
+    close_fd(control->epoll_fd);
     close_fd(control->folder_fd);
+    mutex_done(&control->locked.lock);
     free(control);
 }
 
@@ -329,7 +479,7 @@ int control_request(const char *store, const cJSON *request, int timeout_ms, cJS
         return r;
     struct reader reader = {0};
     size_t len;
-    r = receive_line(fd, &reader, CONTROL_REPLY_MAX, -1, deadline, &len);
+    r = receive_line(fd, &reader, CONTROL_REPLY_MAX, deadline, &len);
     cJSON *reply = r == 0 ? parse_object(reader.buf, len) : NULL;
     free(reader.buf);
     if (r == -ENODATA)
@@ -340,6 +490,29 @@ int control_request(const char *store, const cJSON *request, int timeout_ms, cJS
         return -EBADMSG;
     *ret_reply = reply;
     return 0;
+}
+
+/* Names may be bytes that are no UTF-8, of which JSON is made: those appear as "\\xNN". They occur in strings only. */
+static char *make_utf8(const char *text)
+{
+    char *made = xmalloc(5 * strlen(text) + 1), *to = made;
+    for (size_t len; *text; text += len) {
+        len = text_utf8_len(text);
+        if (len == 0)
+            to += sprintf(to, "\\\\x%02x", (unsigned char)*text);
+        for (size_t i = 0; i < len; i++)
+            *to++ = text[i];
+        len = len ? len : 1;
+    }
+    *to = '\0';
+    return made;
+}
+
+char *control_print(const cJSON *json, bool for_people)
+{
+    _cleanup_free_ char *text = for_people ? cJSON_Print(json) : cJSON_PrintUnformatted(json);
+    check(text); /* out of memory */
+    return make_utf8(text);
 }
 
 cJSON *control_error(int error, const char *text)

@@ -25,6 +25,9 @@ void control_stop(struct control *control);
 CAIRN_MUST_CHECK int control_request(const char *store, const cJSON *request, int timeout_ms,
                                      cJSON **ret_reply);
 
+/* The text of `json`, valid whatever bytes its strings hold: those that are no UTF-8 appear as "\\xNN". Caller frees. */
+char *control_print(const cJSON *json, bool for_people);
+
 /* {"error":text,"errno":error}; `error` is a positive errno. */
 cJSON *control_error(int error, const char *text);
 

@@ -13,10 +13,13 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
+#include "base/text.h"
 #include "daemon/control.h"
+#include "daemon/notify.h"
 
 #define LOG_TAIL_MAX (64 * KIB)
 #define NOFILE_WANTED 65536
+#define STOP_EXTENSION_US 60000000
 
 int service_fail(struct service_error *error, int exit_code, int r, const char *fmt, ...)
 {
@@ -106,7 +109,7 @@ static bool is_one_of(const char *name, const char *const *names)
  * without a superblock is somebody's damaged store and never taken for a fresh one. */
 static bool is_leftover(int parent_fd, const char *name)
 {
-    static const char *const files[] = {".", "..", "lock", "log", "control", "superblock.new", NULL};
+    static const char *const files[] = {".", "..", "lock", "log", "log.1", "control", "superblock.new", NULL};
     static const char *const folders[] = {"lost+found", "packs", "journal", "room", "view", NULL};
     return is_one_of(name, files) || (is_one_of(name, folders) && is_empty_folder(parent_fd, name));
 }
@@ -302,8 +305,11 @@ struct mount_process {
     const char *mountpoint;
     struct store_folder folder;
     int ready_fd; /* of the waiting parent; -1 in the foreground */
-    int log_fd;   /* -1: standard error */
-    uint64_t log_start;
+    int notify_fd; /* of the service manager; -1: none */
+    char *log_path;
+    bool has_log;        /* it is open */
+    uint64_t log_start;  /* how long it was before */
+    uint64_t bytes_left; /* to carry, when the end last told */
     struct service *service;
     struct control *control;
 };
@@ -365,20 +371,16 @@ static void harden_process(void)
     (void)umask(077);
 }
 
+/* In the foreground lines go to standard error too: a terminal, or a journal. */
 static int open_log(struct mount_process *p, struct service_error *error)
 {
     const struct mount_options *o = p->options;
-    if (o->foreground && !o->log_path)
-        return 0;
-    _cleanup_free_ char *path = o->log_path ? xstrdup(o->log_path) : xasprintf("%s/log", p->folder.path);
-    p->log_fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (p->log_fd < 0)
-        return service_fail(error, MOUNT_SYSTEM, -errno,
-                            "cannot open the log %s: %s; give another with -o log=FILE", path,
-                            strerror(errno));
-    off_t end = lseek(p->log_fd, 0, SEEK_END);
-    p->log_start = end > 0 ? (uint64_t)end : 0;
-    log_set_fd(p->log_fd);
+    p->log_path = options_log_path(o, p->folder.path);
+    int r = log_open(p->log_path, o->foreground, &p->log_start);
+    if (r < 0)
+        return service_fail(error, MOUNT_SYSTEM, r, "cannot open the log %s: %s; give another with -o log=FILE", p->log_path,
+                            strerror(-r));
+    p->has_log = true;
     return 0;
 }
 
@@ -395,13 +397,69 @@ static int start_control(struct mount_process *p, struct service_error *error)
                         p->folder.path, strerror(-r));
 }
 
+static void write_ready(struct mount_process *p, const char *text, size_t len)
+{
+    for (size_t done = 0; done < len;) {
+        ssize_t n = write(p->ready_fd, text + done, len - done);
+        if (n < 0 && errno != EINTR)
+            return; /* the parent was killed; nobody to tell */
+        done += n > 0 ? (size_t)n : 0;
+    }
+}
+
+/* A line for the terminal, caller frees. */
+static char *message(const char *line)
+{
+    char *text = xasprintf("cairn mount: %s", line);
+    text_hide_controls(text);
+    char *whole = xasprintf("%s\n", text);
+    free(text);
+    return whole;
+}
+
+/* What the start waits for; who waits has said it in the log. */
+static void tell_progress(const char *line, void *arg)
+{
+    struct mount_process *p = arg;
+    _cleanup_free_ char *text = message(line);
+    if (p->ready_fd >= 0)
+        write_ready(p, text, strlen(text));
+    else
+        (void)fputs(text, stderr);
+    notify_send(p->notify_fd, "STATUS=starting: %s", line);
+}
+
+/* As long as less and less is left, the service manager shall wait. */
+static void tell_ending(uint64_t bytes_left, bool remote, void *arg)
+{
+    struct mount_process *p = arg;
+    notify_send(p->notify_fd, "STOPPING=1\nSTATUS=stopping: %llu MiB to carry to %s", (unsigned long long)(bytes_left / MIB),
+                remote ? "the remote" : "NVMe");
+    if (bytes_left < p->bytes_left)
+        notify_send(p->notify_fd, "EXTEND_TIMEOUT_USEC=%d", STOP_EXTENSION_US);
+    p->bytes_left = bytes_left;
+}
+
+static bool is_cancelled(void *arg)
+{
+    (void)arg;
+    return atomic_load(&stop_signals) > 0;
+}
+
 static int start(struct mount_process *p, const char *store, struct service_error *error)
 {
+    struct service_plan plan = {.mountpoint = p->mountpoint,
+                                .options = p->options,
+                                .progress = tell_progress,
+                                .cancelled = is_cancelled,
+                                .ending = tell_ending,
+                                .progress_arg = p};
     int r = store_folder_take(store, &p->folder, error);
     if (r == 0)
         r = open_log(p, error);
+    plan.store = p->folder.path;
     if (r == 0)
-        r = service_start(p->folder.path, p->mountpoint, p->options, &p->service, error);
+        r = service_start(&plan, &p->service, error);
     if (r == 0)
         r = start_control(p, error);
     return r;
@@ -410,10 +468,9 @@ static int start(struct mount_process *p, const char *store, struct service_erro
 /* Lines that the start wrote to the log and that the user should see on the terminal, too. */
 static void add_log_warnings(const struct mount_process *p, FILE *out)
 {
-    if (p->log_fd < 0)
-        return;
-    _cleanup_free_ char *path = xasprintf("/proc/self/fd/%d", p->log_fd);
-    _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (p->options->foreground)
+        return; /* they are there already */
+    _cleanup_close_ int fd = open(p->log_path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     _cleanup_free_ char *text = xcalloc(1, LOG_TAIL_MAX + 1);
     if (fd < 0 || pread(fd, text, LOG_TAIL_MAX, (off_t)p->log_start) <= 0)
         return;
@@ -435,7 +492,7 @@ static void add_summary(const struct mount_process *p, FILE *out)
     cJSON *status = service_handle(request, p->service);
     const cJSON *memory = cJSON_GetObjectItemCaseSensitive(status, "memory");
     const cJSON *formula = cJSON_GetObjectItemCaseSensitive(memory, "formula");
-    (void)fprintf(out, "cairn mount: %s is mounted at %s\n", p->folder.path, p->mountpoint);
+    text_print(out, "cairn mount: %s is mounted at %s", p->folder.path, p->mountpoint);
     if (cJSON_IsString(formula))
         (void)fprintf(out, "cairn mount: memory: %s\n", formula->valuestring);
     cJSON_Delete(status);
@@ -449,16 +506,9 @@ static void tell(struct mount_process *p, int exit_code, const char *text, size_
         (void)fwrite(text, 1, len, stderr);
         return;
     }
-    _cleanup_free_ char *message = xmalloc(len + 1);
-    message[0] = (char)exit_code;
-    memcpy(message + 1, text, len);
-    size_t done = 0;
-    while (done < len + 1) {
-        ssize_t n = write(p->ready_fd, message + done, len + 1 - done);
-        if (n < 0 && errno != EINTR)
-            break; /* the parent was killed; nobody to tell */
-        done += n > 0 ? (size_t)n : 0;
-    }
+    const char code[] = {READY_MARK, (char)exit_code};
+    write_ready(p, code, sizeof code);
+    write_ready(p, text, len);
     (void)close(p->ready_fd);
     p->ready_fd = -1;
 }
@@ -477,25 +527,28 @@ static void tell_usable(struct mount_process *p)
         add_summary(p, out);
     (void)fclose(out);
     tell(p, interrupted ? MOUNT_INTERRUPTED : MOUNT_OK, text, len);
+    if (!interrupted)
+        notify_send(p->notify_fd, "READY=1\nSTATUS=%s is mounted at %s", p->folder.path, p->mountpoint);
     free(text);
 }
 
 static void tell_failed(struct mount_process *p, const struct service_error *error)
 {
     _cleanup_free_ char *line =
-        xasprintf("cairn mount: %s\n", error->text ? error->text : "the mount failed; the log says why");
+        message(error->text ? error->text : "the mount failed; the log says why");
     tell(p, error->exit_code ? error->exit_code : MOUNT_FAILED, line, strlen(line));
+    notify_send(p->notify_fd, "STATUS=failed: %s", error->text ? error->text : "the log says why");
 }
 
 /* From here on nothing may go to the user's terminal, nor hold a folder busy. */
-static void leave_terminal(const struct mount_process *p)
+static void leave_terminal(void)
 {
     _cleanup_close_ int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (null_fd >= 0) {
         (void)dup2(null_fd, STDIN_FILENO);
         (void)dup2(null_fd, STDOUT_FILENO);
-        (void)dup2(p->log_fd >= 0 ? p->log_fd : null_fd, STDERR_FILENO);
     }
+    log_take_stderr();
     if (chdir("/") < 0)
         log_warn("cannot leave the working folder: %s", strerror(errno));
 }
@@ -505,6 +558,7 @@ static int serve(struct mount_process *p)
     atomic_store(&stop_target, p->service);
     if (atomic_load(&stop_signals) > 0)
         service_stop(p->service);
+    p->bytes_left = UINT64_MAX;
     int r = service_run(p->service);
     if (r < 0)
         log_error("the mount of %s ended with an error: %s", p->folder.path, strerror(-r));
@@ -521,7 +575,7 @@ int lifecycle_run(const char *store, const char *mountpoint, const struct mount_
                               .mountpoint = mountpoint,
                               .folder.lock_fd = -1,
                               .ready_fd = ready_fd,
-                              .log_fd = -1};
+                              .notify_fd = options->foreground ? notify_open() : -1};
     struct service_error error = {0};
     int exit_code;
     harden_process();
@@ -531,14 +585,19 @@ int lifecycle_run(const char *store, const char *mountpoint, const struct mount_
     if (started) {
         tell_usable(&p);
         if (!options->foreground)
-            leave_terminal(&p);
+            leave_terminal();
         exit_code = serve(&p);
     } else {
-        exit_code = error.exit_code ? error.exit_code : MOUNT_FAILED;
+        exit_code = atomic_load(&stop_signals) > 0 ? MOUNT_INTERRUPTED
+                    : error.exit_code               ? error.exit_code
+                                                    : MOUNT_FAILED;
     }
+    /* Without a log, or in the foreground, it is on the terminal in a moment. */
+    if (!started && p.has_log && !options->foreground)
+        log_error("the mount failed: %s", error.text ? error.text : "no reason is known");
+    log_tick();
     log_set_fd(STDERR_FILENO);
-    if (p.log_fd >= 0)
-        (void)close(p.log_fd);
+    free(p.log_path);
     if (p.folder.lock_fd >= 0)
         store_folder_release(&p.folder, !started);
     /* Last, so that who is told finds the folder as it was. */

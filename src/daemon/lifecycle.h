@@ -20,13 +20,16 @@ enum mount_exit {
 /* Sets what the user gets to read, one line; returns `r`. */
 int service_fail(struct service_error *error, int exit_code, int r, const char *fmt, ...) CAIRN_PRINTF(4, 5);
 
+/* What lifecycle_run() writes to `ready_fd`: lines for the terminal at any time, and among them once this byte and the
+ * exit code, for whoever waits. */
+#define READY_MARK '\0'
+
 /* Mounts `store` at `mountpoint` (both absolute, without symbolic links) and serves it until it ends; returns
  * an enum mount_exit. To be called while the process has one thread; it changes limits, signals and umask of
  * the process.
  *
- * Once usable or failed, writes to `ready_fd` one byte, the exit code for whoever waits, then lines for the
- * terminal, closes it and leaves the terminal. With `ready_fd` -1 (foreground) the lines go to standard
- * error. */
+ * While it starts it writes to `ready_fd` what it waits for; once usable or failed, the exit code and more lines; then it
+ * closes it and leaves the terminal. With `ready_fd` -1 (foreground) the lines go to standard error. */
 int lifecycle_run(const char *store, const char *mountpoint, const struct mount_options *options,
                   int ready_fd);
 

@@ -5,67 +5,127 @@
 #include <stdio.h>
 #include <strings.h>
 
+#include "daemon/metrics_server.h"
+#include "daemon/remote_address.h"
+
 #define SECOND_NS (1000000000ull)
 #define HOUR_NS (3600 * SECOND_NS)
 #define FIELD(f) offsetof(struct mount_options, f)
 
 static const char *const fsync_words[] = {"nvme", "stage", "remote", NULL};
-static const char *const level_words[] = {"error", "warning", "info", "debug", NULL};
+static const char *const addressing_words[] = {"auto", "path", "virtual", NULL}; /* as enum s3_addressing */
+static const char *const checksum_words[] = {"auto", "crc32", "md5", "none", NULL}; /* as enum s3_checksum */
 
 /* clang-format off */
 const struct option_spec option_table[] = {
-    {"stage_dir", OPTION_STRING, FIELD(stage_dir), 1, 4000, "/dev/shm", NULL, NULL,
+    {"stage_dir", GROUP_TIERS, OPTION_PATH, FIELD(stage_dir), 1, 4000, "/dev/shm", NULL, NULL,
      "folder of the stage: a tmpfs that outlives the daemon"},
-    {"stage", OPTION_SIZE, FIELD(stage_bytes), 16 * MIB, 1ull << 46, "0", NULL, NULL,
+    {"stage", GROUP_TIERS, OPTION_SIZE, FIELD(stage_bytes), 16 * MIB, 1ull << 46, "0", NULL, NULL,
      "DRAM for data that is not on NVMe yet; 0: a quarter of the RAM that machine and cgroup grant"},
-    {"nvme", OPTION_SIZE, FIELD(nvme_bytes), 64 * MIB, 1ull << 56, "0", NULL, NULL,
+    {"nvme", GROUP_TIERS, OPTION_SIZE, FIELD(nvme_bytes), 64 * MIB, 1ull << 56, "0", NULL, NULL,
      "most that the store may take on its disk; 0: as much as the disk has"},
-    {"cache_size", OPTION_SIZE, FIELD(nvme_bytes), 64 * MIB, 1ull << 56, NULL, NULL, "nvme",
+    {"cache_size", GROUP_TIERS, OPTION_SIZE, FIELD(nvme_bytes), 64 * MIB, 1ull << 56, NULL, NULL, "nvme",
      "the same as nvme"},
-    {"fsync", OPTION_ENUM, FIELD(fsync), 0, 0, "nvme", fsync_words, NULL,
-     "what fsync waits for: nvme, or stage (power loss may take what was fsynced last)"},
-    {"writeback_threads", OPTION_COUNT, FIELD(writeback_threads), 1, 64, "2", NULL, NULL,
+    {"fsync", GROUP_TIERS, OPTION_ENUM, FIELD(fsync), 0, 0, "nvme", fsync_words, NULL,
+     "what fsync waits for: nvme, remote, or stage (power loss may take what was fsynced last)"},
+    {"writeback_threads", GROUP_TIERS, OPTION_COUNT, FIELD(writeback_threads), 1, 64, "2", NULL, NULL,
      "threads that carry data from the stage to NVMe"},
-    {"writeback_limit", OPTION_SIZE, FIELD(writeback_limit), 4 * KIB, 1ull << 46, "0", NULL, NULL,
+    {"writeback_limit", GROUP_TIERS, OPTION_SIZE, FIELD(writeback_limit), 4 * KIB, 1ull << 46, "0", NULL, NULL,
      "bytes a second that these may write; lifted while an fsync, wait or umount waits; 0: no limit"},
-    {"writeback_delay", OPTION_DURATION, FIELD(writeback_delay_ns), 0, HOUR_NS, "1s", NULL, NULL,
+    {"writeback_delay", GROUP_TIERS, OPTION_DURATION, FIELD(writeback_delay_ns), 0, HOUR_NS, "1s", NULL, NULL,
      "how long data may rest before it is carried, so that short-lived files cost nothing"},
-    {"entry_timeout", OPTION_DURATION, FIELD(entry_timeout_ns), 0, 24 * HOUR_NS, "1", NULL, NULL,
-     "how long the kernel may keep names"},
-    {"attr_timeout", OPTION_DURATION, FIELD(attr_timeout_ns), 0, 24 * HOUR_NS, "1", NULL, NULL,
-     "how long the kernel may keep attributes"},
-    {"threads", OPTION_COUNT, FIELD(threads), 1, 256, "0", NULL, NULL,
+    {"remote", GROUP_REMOTE, OPTION_STRING, FIELD(remote), 1, 1000, NULL, NULL, NULL,
+     "where all of it goes on to: s3://BUCKET/PREFIX, or dir:/PATH on a shared filesystem"},
+    {"endpoint_url", GROUP_REMOTE, OPTION_STRING, FIELD(endpoint_url), 1, 1000, NULL, NULL, NULL,
+     "address of an S3 that is not AWS (else AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, the profile)"},
+    {"region", GROUP_REMOTE, OPTION_STRING, FIELD(region), 1, 100, NULL, NULL, NULL,
+     "region of the bucket (else AWS_REGION, AWS_DEFAULT_REGION, the profile, us-east-1)"},
+    {"profile", GROUP_REMOTE, OPTION_STRING, FIELD(profile), 1, 200, NULL, NULL, NULL,
+     "section of ~/.aws/config and ~/.aws/credentials (else AWS_PROFILE, default)"},
+    {"no_sign_request", GROUP_REMOTE, OPTION_SET, FIELD(no_sign_request), 0, 0, NULL, NULL, NULL,
+     "use no credentials: public buckets, with ro"},
+    {"addressing", GROUP_REMOTE, OPTION_ENUM, FIELD(addressing), 0, 0, "auto", addressing_words, NULL,
+     "where the bucket's name goes: auto, path, or virtual (in the name of the host)"},
+    {"checksum", GROUP_REMOTE, OPTION_ENUM, FIELD(checksum), 0, 0, "auto", checksum_words, NULL,
+     "what the server is to verify uploads with: auto, crc32, md5 or none"},
+    {"storage_class", GROUP_REMOTE, OPTION_STRING, FIELD(storage_class), 1, 100, NULL, NULL, NULL,
+     "storage class of the objects"},
+    {"sse", GROUP_REMOTE, OPTION_STRING, FIELD(sse), 1, 100, NULL, NULL, NULL,
+     "encryption by the server: AES256 or aws:kms"},
+    {"sse_kms_key_id", GROUP_REMOTE, OPTION_STRING, FIELD(sse_kms_key_id), 1, 1000, NULL, NULL, NULL,
+     "key of sse=aws:kms"},
+    {"ca_bundle", GROUP_REMOTE, OPTION_PATH, FIELD(ca_bundle), 1, 4000, NULL, NULL, NULL,
+     "certificates to trust (else AWS_CA_BUNDLE, the system's)"},
+    {"connections", GROUP_REMOTE, OPTION_COUNT, FIELD(connections), 1, 512, "32", NULL, NULL,
+     "most connections at once"},
+    {"remote_timeout", GROUP_REMOTE, OPTION_DURATION, FIELD(remote_timeout_ns), SECOND_NS, 24 * HOUR_NS, "60s", NULL,
+     NULL, "how long one call goes on trying; uploads are tried again without end"},
+    {"upload_threads", GROUP_REMOTE, OPTION_COUNT, FIELD(upload_threads), 1, 64, "4", NULL, NULL,
+     "packs that are uploaded at once"},
+    {"fetch_threads", GROUP_REMOTE, OPTION_COUNT, FIELD(fetch_threads), 1, 64, "16", NULL, NULL,
+     "ranges of up to 8 MiB that are fetched at once, ahead of readers"},
+    {"upload_limit", GROUP_REMOTE, OPTION_SIZE, FIELD(upload_limit), 4 * KIB, 1ull << 46, "0", NULL, NULL,
+     "bytes a second that may be uploaded; lifted while something waits for the remote; 0: no limit"},
+    {"lease", GROUP_REMOTE, OPTION_DURATION, FIELD(lease_ns), SECOND_NS, 24 * HOUR_NS, "60s", NULL, NULL,
+     "a writer that renewed nothing for so long may be replaced by another mount"},
+    {"takeover", GROUP_REMOTE, OPTION_SET, FIELD(takeover), 0, 0, NULL, NULL, NULL,
+     "replace the writer that holds the remote, though it lives"},
+    {"unfenced", GROUP_REMOTE, OPTION_SET, FIELD(unfenced), 0, 0, NULL, NULL, NULL,
+     "use a bucket that cannot tell two writers apart: you see to it that there is one"},
+    {"gc_grace", GROUP_REMOTE, OPTION_DURATION, FIELD(gc_grace_ns), 0, 8760 * HOUR_NS, "1h", NULL, NULL,
+     "how long objects that are needed no more are kept, for readers that lag"},
+    {"follow", GROUP_REMOTE, OPTION_DURATION, FIELD(follow_ns), 0, 24 * HOUR_NS, "10s", NULL, NULL,
+     "with ro: how often to look for what another writer published; 0: never"},
+    {"entry_timeout", GROUP_ACCESS, OPTION_DURATION, FIELD(entry_timeout_ns), 0, 24 * HOUR_NS, "1h", NULL, NULL,
+     "how long the kernel may keep names without asking again"},
+    {"attr_timeout", GROUP_ACCESS, OPTION_DURATION, FIELD(attr_timeout_ns), 0, 24 * HOUR_NS, "1h", NULL, NULL,
+     "how long the kernel may keep attributes without asking again"},
+    {"threads", GROUP_ACCESS, OPTION_COUNT, FIELD(threads), 1, 256, "0", NULL, NULL,
      "threads that receive requests; 0: chosen from the number of cores"},
-    {"log", OPTION_STRING, FIELD(log_path), 1, 4000, NULL, NULL, NULL,
-     "log file; default: STORE/log, or standard error with -f"},
-    {"log_level", OPTION_ENUM, FIELD(log_level), 0, 0, "info", level_words, NULL,
+    {"log", GROUP_DAEMON, OPTION_PATH, FIELD(log_path), 1, 4000, NULL, NULL, NULL,
+     "log file instead of STORE/log; with -f lines go to standard error too"},
+    {"log_level", GROUP_DAEMON, OPTION_ENUM, FIELD(log_level), 0, 0, "info", log_level_words, NULL,
      "error, warning, info or debug"},
-    {"foreground", OPTION_SET, FIELD(foreground), 0, 0, NULL, NULL, NULL, "stay in the foreground (also -f)"},
-    {"allow_other", OPTION_SET, FIELD(allow_other), 0, 0, NULL, NULL, NULL,
+    {"metrics", GROUP_DAEMON, OPTION_STRING, FIELD(metrics), 1, 100, NULL, NULL, NULL,
+     "ADDRESS:PORT, such as 127.0.0.1:9464 or [::1]:9464: serves /metrics and /healthz there over HTTP"},
+    {"foreground", GROUP_DAEMON, OPTION_SET, FIELD(foreground), 0, 0, NULL, NULL, NULL, "stay in the foreground (also -f)"},
+    {"allow_other", GROUP_ACCESS, OPTION_SET, FIELD(allow_other), 0, 0, NULL, NULL, NULL,
      "let other users in, as permissions say (default for root)"},
-    {"noallow_other", OPTION_CLEAR, FIELD(allow_other), 0, 0, NULL, NULL, NULL,
+    {"noallow_other", GROUP_ACCESS, OPTION_CLEAR, FIELD(allow_other), 0, 0, NULL, NULL, NULL,
      "only for the user who mounts (default for others)"},
-    {"ro", OPTION_SET, FIELD(read_only), 0, 0, NULL, NULL, NULL, "read only"},
-    {"rw", OPTION_CLEAR, FIELD(read_only), 0, 0, NULL, NULL, NULL, "writable (default)"},
-    {"suid", OPTION_CLEAR, FIELD(nosuid), 0, 0, NULL, NULL, NULL, "honour set-user-ID bits (root only)"},
-    {"nosuid", OPTION_SET, FIELD(nosuid), 0, 0, NULL, NULL, NULL, "ignore set-user-ID bits (default)"},
-    {"dev", OPTION_CLEAR, FIELD(nodev), 0, 0, NULL, NULL, NULL, "honour device files (root only)"},
-    {"nodev", OPTION_SET, FIELD(nodev), 0, 0, NULL, NULL, NULL, "ignore device files (default)"},
-    {"exec", OPTION_CLEAR, FIELD(noexec), 0, 0, NULL, NULL, NULL, "let programs be executed (default)"},
-    {"noexec", OPTION_SET, FIELD(noexec), 0, 0, NULL, NULL, NULL, "no execution of programs"},
-    {"noatime", OPTION_SET, FIELD(noatime), 0, 0, NULL, NULL, NULL, "leave access times alone"},
-    {"relatime", OPTION_CLEAR, FIELD(noatime), 0, 0, NULL, NULL, NULL,
+    {"ro", GROUP_ACCESS, OPTION_SET, FIELD(read_only), 0, 0, NULL, NULL, NULL, "read only"},
+    {"rw", GROUP_ACCESS, OPTION_CLEAR, FIELD(read_only), 0, 0, NULL, NULL, NULL, "writable (default)"},
+    {"suid", GROUP_ACCESS, OPTION_CLEAR, FIELD(nosuid), 0, 0, NULL, NULL, NULL, "honour set-user-ID bits (root only)"},
+    {"nosuid", GROUP_ACCESS, OPTION_SET, FIELD(nosuid), 0, 0, NULL, NULL, NULL, "ignore set-user-ID bits (default)"},
+    {"dev", GROUP_ACCESS, OPTION_CLEAR, FIELD(nodev), 0, 0, NULL, NULL, NULL, "honour device files (root only)"},
+    {"nodev", GROUP_ACCESS, OPTION_SET, FIELD(nodev), 0, 0, NULL, NULL, NULL, "ignore device files (default)"},
+    {"exec", GROUP_ACCESS, OPTION_CLEAR, FIELD(noexec), 0, 0, NULL, NULL, NULL, "let programs be executed (default)"},
+    {"noexec", GROUP_ACCESS, OPTION_SET, FIELD(noexec), 0, 0, NULL, NULL, NULL, "no execution of programs"},
+    {"noatime", GROUP_ACCESS, OPTION_SET, FIELD(noatime), 0, 0, NULL, NULL, NULL, "leave access times alone"},
+    {"relatime", GROUP_ACCESS, OPTION_CLEAR, FIELD(noatime), 0, 0, NULL, NULL, NULL,
      "keep access times as Linux does (default)"},
-    {"default_permissions", OPTION_SET, FIELD(default_permissions), 0, 0, NULL, NULL, NULL, NULL},
-    {"fsname", OPTION_STRING, FIELD(fsname), 0, 4000, NULL, NULL, NULL, NULL},
-    {"subtype", OPTION_STRING, FIELD(subtype), 0, 4000, NULL, NULL, NULL, NULL},
+    {"atime", GROUP_ACCESS, OPTION_CLEAR, FIELD(noatime), 0, 0, NULL, NULL, NULL, NULL},
+    {"remount", GROUP_ACCESS, OPTION_SET, FIELD(remount), 0, 0, NULL, NULL, NULL, NULL},
+    {"default_permissions", GROUP_ACCESS, OPTION_SET, FIELD(default_permissions), 0, 0, NULL, NULL, NULL, NULL},
+    {"fsname", GROUP_ACCESS, OPTION_STRING, FIELD(fsname), 0, 4000, NULL, NULL, NULL, NULL},
+    {"subtype", GROUP_ACCESS, OPTION_STRING, FIELD(subtype), 0, 4000, NULL, NULL, NULL, NULL},
     {0},
 };
 /* clang-format on */
 
-/* What fstab lines carry for mount(8), systemd and people. */
-static const char *const ignored_names[] = {"_netdev", "nofail",   "auto",    "noauto", "user",
-                                            "users",   "defaults", "comment", "nouser", "owner"};
+const char *option_value_kind(const struct option_spec *spec)
+{
+    static const char *const kinds[] = {[OPTION_SIZE] = "SIZE",   [OPTION_DURATION] = "TIME", [OPTION_COUNT] = "N",
+                                        [OPTION_STRING] = "TEXT", [OPTION_PATH] = "PATH",     [OPTION_ENUM] = "WORD"};
+    return kinds[spec->kind];
+}
+
+/* What fstab lines carry for mount(8), systemd and people, and what is so anyway. `sync` and `dirsync` are not among them: who
+ * asks for them would not get them. */
+static const char *const ignored_names[] = {"_netdev", "nofail",  "auto",    "noauto",   "user",       "nouser",   "users",
+                                            "nousers", "owner",   "noowner", "group",    "nogroup",    "defaults", "comment",
+                                            "async",   "silent",  "loud",    "diratime", "nodiratime", "nomand",
+                                            "nolazytime", "noiversion", "uhelper"};
 
 /* A decimal number, with a fraction or without, at the start of `text`; false where there is none. */
 static bool parse_number(const char *text, double *ret, const char **ret_rest)
@@ -169,6 +229,8 @@ static const char *expected(enum option_kind kind)
         return "a number";
     case OPTION_ENUM:
         return "one of its words";
+    case OPTION_PATH:
+        return "a path";
     default:
         return "a value";
     }
@@ -193,8 +255,8 @@ static int set_string(char **field, const struct option_spec *spec, const char *
 {
     size_t len = strlen(value);
     if (len < spec->min || len > spec->max) {
-        *ret_error = xasprintf("option %s has %s value; give a path", spec->name,
-                               len == 0 ? "an empty" : "too long a");
+        *ret_error = xasprintf("option %s has %s value; give %s", spec->name, len == 0 ? "an empty" : "too long a",
+                               expected(spec->kind));
         return -EINVAL;
     }
     free(*field);
@@ -271,6 +333,7 @@ static int set_value(struct mount_options *o, const struct option_spec *spec, co
         *(bool *)field = spec->kind == OPTION_SET;
         return 0;
     case OPTION_STRING:
+    case OPTION_PATH:
         return set_string(field, spec, value, ret_error);
     case OPTION_ENUM:
         return set_enum(field, spec, value, ret_error);
@@ -312,7 +375,7 @@ static const char *next_item(const char *list, char *ret_item)
     return *list ? list + 1 : NULL;
 }
 
-int options_set_list(struct mount_options *o, const char *list, char **ret_error)
+int options_set_list(struct mount_options *o, const char *list, bool sloppy, char **ret_error)
 {
     _cleanup_free_ char *item = xmalloc(strlen(list) + 1);
     while (list) {
@@ -322,6 +385,8 @@ int options_set_list(struct mount_options *o, const char *list, char **ret_error
         char *equals = strchr(item, '=');
         if (equals)
             *equals = '\0';
+        if (sloppy && !find_option(item))
+            continue;
         int r = options_set(o, item, equals ? equals + 1 : NULL, ret_error);
         if (r < 0)
             return r;
@@ -345,7 +410,7 @@ void options_init(struct mount_options *o)
 void options_done(struct mount_options *o)
 {
     for (const struct option_spec *spec = option_table; spec->name; spec++) {
-        if (spec->kind != OPTION_STRING)
+        if (spec->kind != OPTION_STRING && spec->kind != OPTION_PATH)
             continue;
         char **field = (char **)((char *)o + spec->offset);
         free(*field);
@@ -353,10 +418,78 @@ void options_done(struct mount_options *o)
     }
 }
 
-int options_finish(struct mount_options *o, char **ret_error)
+/* What only a remote has a use for, given without one, is a mistake that must not pass for a remote. */
+static int check_no_remote(const struct mount_options *o, char **ret_error)
 {
     if (o->fsync == FSYNC_REMOTE) {
-        *ret_error = xstrdup("option fsync=remote: no remote is configured; use fsync=nvme");
+        *ret_error = xstrdup("option fsync=remote: no remote is configured; use fsync=nvme, or give a remote too");
+        return -EINVAL;
+    }
+    for (const struct option_spec *spec = option_table; spec->name; spec++) {
+        const void *field = (const char *)o + spec->offset;
+        bool is_text = spec->kind == OPTION_STRING || spec->kind == OPTION_PATH;
+        bool given = is_text ? *(char *const *)field != NULL : spec->kind == OPTION_SET && *(const bool *)field;
+        if (spec->group != GROUP_REMOTE || !given)
+            continue;
+        *ret_error = xasprintf("option %s: no remote is configured; give remote=s3://BUCKET/PREFIX or remote=dir:/PATH",
+                               spec->name);
+        return -EINVAL;
+    }
+    return 0;
+}
+
+static int check_remote(struct mount_options *o, char **ret_error)
+{
+    struct remote_address address;
+    int r = remote_address_parse(o->remote, &address, ret_error);
+    if (r < 0)
+        return r;
+    free(o->remote);
+    o->remote = address.text; /* no longer relative to a folder that the daemon will leave */
+    address.text = NULL;
+    remote_address_done(&address);
+    if (o->endpoint_url && strchr(o->endpoint_url, '@')) {
+        *ret_error = xstrdup("option endpoint_url: credentials do not belong into an address; see 'A remote' in "
+                             "docs/operations.md for where they are looked for");
+        return -EINVAL;
+    }
+    if (o->read_only && o->takeover) {
+        *ret_error = xstrdup("options ro and takeover: who only reads takes nothing over; leave one out");
+        return -EINVAL;
+    }
+    return 0;
+}
+
+/* The daemon leaves the folder that it was started in. */
+static int make_absolute(char **path)
+{
+    if (!*path || **path == '/')
+        return 0;
+    _cleanup_free_ char *folder = getcwd(NULL, 0);
+    if (!folder)
+        return -errno;
+    char *whole = xasprintf("%s/%s", folder, *path);
+    free(*path);
+    *path = whole;
+    return 0;
+}
+
+char *options_log_path(const struct mount_options *o, const char *store)
+{
+    return o->log_path ? xstrdup(o->log_path) : xasprintf("%s/log", store);
+}
+
+int options_finish(struct mount_options *o, char **ret_error)
+{
+    struct metrics_address address;
+    if (o->metrics && metrics_address_parse(o->metrics, &address) < 0) {
+        *ret_error = xasprintf("option metrics=%s is not understood; give an address and a port, such as 127.0.0.1:9464 or "
+                               "[::1]:9464 (0.0.0.0:9464: whoever reaches this machine)",
+                               o->metrics);
+        return -EINVAL;
+    }
+    if (o->remount) {
+        *ret_error = xstrdup("option remount is for mount(8); run: mount -o remount,... MOUNTPOINT");
         return -EINVAL;
     }
     if (o->stage_dir[0] != '/') {
@@ -364,113 +497,15 @@ int options_finish(struct mount_options *o, char **ret_error)
             xasprintf("option stage_dir=%s is no absolute path; give one that begins with /", o->stage_dir);
         return -EINVAL;
     }
+    if (make_absolute(&o->ca_bundle) < 0 || make_absolute(&o->log_path) < 0) {
+        *ret_error = xstrdup("options ca_bundle and log: the working folder is gone; give absolute paths");
+        return -EINVAL;
+    }
+    int r = o->remote ? check_remote(o, ret_error) : check_no_remote(o, ret_error);
+    if (r < 0)
+        return r;
     o->memory_granted = options_memory_granted();
     if (o->stage_bytes == 0)
         o->stage_bytes = max_u64(align_down(o->memory_granted / 4, MIB), 16 * MIB);
     return 0;
-}
-
-static uint64_t mem_total(const char *root)
-{
-    _cleanup_free_ char *path = xasprintf("%s/proc/meminfo", root);
-    FILE *f = fopen(path, "re");
-    unsigned long long kib = 0;
-    if (f) {
-        char line[256];
-        while (kib == 0 && fgets(line, sizeof line, f))
-            if (sscanf(line, "MemTotal: %llu kB", &kib) == 1)
-                break;
-        (void)fclose(f);
-    }
-    return kib * KIB;
-}
-
-/* The number in a cgroup's limit file; UINT64_MAX for none ("max", no such file). */
-static uint64_t read_limit(const char *folder, const char *name)
-{
-    _cleanup_free_ char *path = xasprintf("%s/%s", folder, name);
-    FILE *f = fopen(path, "re");
-    unsigned long long limit = UINT64_MAX;
-    if (f) {
-        if (fscanf(f, "%llu", &limit) != 1)
-            limit = UINT64_MAX;
-        (void)fclose(f);
-    }
-    return limit;
-}
-
-/* Least limit from the group `path` up to the root of the mounted hierarchy: a parent's limit binds as well.
- */
-static uint64_t least_limit(const char *hierarchy, const char *path, const char *const *names)
-{
-    _cleanup_free_ char *folder = xasprintf("%s%s", hierarchy, strcmp(path, "/") == 0 ? "" : path);
-    uint64_t least = UINT64_MAX;
-    for (;;) {
-        for (size_t i = 0; names[i]; i++)
-            least = min_u64(least, read_limit(folder, names[i]));
-        char *slash = strrchr(folder, '/');
-        if (strlen(folder) <= strlen(hierarchy) || !slash)
-            return least;
-        *slash = '\0';
-    }
-}
-
-/* Whether `controllers` of a line of /proc/self/cgroup ("" in v2) includes memory. */
-static bool has_memory(const char *controllers)
-{
-    for (const char *at = controllers; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
-        if (strncmp(at, "memory", 6) == 0 && (at[6] == ',' || at[6] == '\0'))
-            return true;
-    return false;
-}
-
-/* In a container without a cgroup namespace, the path that /proc/self/cgroup tells is the host's, and what is
- * mounted is its group alone: root of that mount, then. */
-static uint64_t group_limit(const char *hierarchy, const char *path, const char *const *names)
-{
-    _cleanup_free_ char *folder = xasprintf("%s%s", hierarchy, path);
-    return least_limit(hierarchy, access(folder, F_OK) == 0 ? path : "/", names);
-}
-
-static uint64_t cgroup_limit(const char *root)
-{
-    static const char *const v1_names[] = {"memory.limit_in_bytes", NULL};
-    static const char *const v2_names[] = {"memory.max", "memory.high", NULL};
-    _cleanup_free_ char *path = xasprintf("%s/proc/self/cgroup", root);
-    _cleanup_free_ char *v1 = xasprintf("%s/sys/fs/cgroup/memory", root);
-    _cleanup_free_ char *v2 = xasprintf("%s/sys/fs/cgroup", root);
-    _cleanup_free_ char *v2_mixed = xasprintf("%s/sys/fs/cgroup/unified", root);
-    uint64_t limit = UINT64_MAX;
-    FILE *f = fopen(path, "re");
-    if (!f)
-        return limit;
-    _cleanup_free_ char *line = NULL;
-    size_t room = 0;
-    while (getline(&line, &room, f) > 0) {
-        line[strcspn(line, "\n")] = '\0';
-        char *controllers = strchr(line, ':');
-        char *group = controllers ? strchr(controllers + 1, ':') : NULL;
-        if (!group || group[1] != '/')
-            continue;
-        *group++ = '\0';
-        controllers++;
-        if (has_memory(controllers))
-            limit = min_u64(limit, group_limit(v1, group, v1_names));
-        else if (*controllers == '\0')
-            limit = min_u64(
-                limit, min_u64(group_limit(v2, group, v2_names), group_limit(v2_mixed, group, v2_names)));
-    }
-    (void)fclose(f);
-    return limit;
-}
-
-uint64_t options_memory_granted_below(const char *root)
-{
-    uint64_t total = mem_total(root);
-    return min_u64(total > 0 ? total : GIB, cgroup_limit(root));
-}
-
-uint64_t options_memory_granted(void)
-{
-    return options_memory_granted_below("");
 }

@@ -19,15 +19,28 @@ struct mount_options {
     int64_t writeback_delay_ns;
     int64_t entry_timeout_ns;
     int64_t attr_timeout_ns;
-    char *log_path; /* NULL: STORE/log in the background, standard error in the foreground */
+    char *log_path; /* NULL: STORE/log */
+    char *metrics;  /* "ADDRESS:PORT" to serve them at; NULL: nowhere */
     bool foreground;
     bool allow_other;
     bool default_permissions; /* always on: the kernel enforces permissions */
     bool read_only;
     bool nosuid, nodev, noexec, noatime;
+    bool remount; /* mount(8)'s: change the mount that is there */
+    char *remote; /* NULL: none; after options_finish() as remote_address shows it */
+    char *endpoint_url, *region, *profile, *storage_class, *sse, *sse_kms_key_id, *ca_bundle;
+    uint64_t addressing, checksum; /* enum s3_addressing, enum s3_checksum (tier/tier.h) */
+    uint64_t connections;
+    uint64_t upload_threads, fetch_threads;
+    uint64_t upload_limit; /* bytes a second; 0: none */
+    int64_t remote_timeout_ns, lease_ns, gc_grace_ns, follow_ns;
+    bool takeover, unfenced, no_sign_request;
     char *fsname, *subtype;  /* accepted for fstab and ignored: the source of a mount is always its store */
     uint64_t memory_granted; /* what the default of stage_bytes is a quarter of; set by options_finish() */
 };
+
+/* How the help text orders them. */
+enum option_group { GROUP_TIERS, GROUP_REMOTE, GROUP_ACCESS, GROUP_DAEMON, GROUP_COUNT };
 
 enum option_kind {
     OPTION_SIZE,     /* 512M, 4G, 1T: binary; uint64_t */
@@ -36,11 +49,13 @@ enum option_kind {
     OPTION_SET,      /* flag that sets a bool */
     OPTION_CLEAR,    /* flag that clears a bool */
     OPTION_STRING,   /* char * */
+    OPTION_PATH,     /* char * */
     OPTION_ENUM,     /* index in `words`; uint64_t */
 };
 
 struct option_spec {
     const char *name; /* with '_'; '-' is the same */
+    enum option_group group;
     enum option_kind kind;
     size_t offset; /* in struct mount_options */
     uint64_t min,
@@ -54,6 +69,9 @@ struct option_spec {
 /* Ends with an entry without a name. */
 extern const struct option_spec option_table[];
 
+/* What stands for its value in help texts: "SIZE", "TIME", ...; NULL where it takes none. */
+const char *option_value_kind(const struct option_spec *spec);
+
 void options_init(struct mount_options *o);
 void options_done(struct mount_options *o);
 
@@ -62,11 +80,15 @@ void options_done(struct mount_options *o);
 CAIRN_MUST_CHECK int options_set(struct mount_options *o, const char *name, const char *value,
                                  char **ret_error);
 
-/* Sets all of a list as -o takes it: name[=value],... ; "\," is a comma in a value, "\\" a backslash. */
-CAIRN_MUST_CHECK int options_set_list(struct mount_options *o, const char *list, char **ret_error);
+/* Sets all of a list as -o takes it: name[=value],... ; "\," is a comma in a value, "\\" a backslash. With `sloppy` (mount(8)'s
+ * -s) what is unknown is left out. */
+CAIRN_MUST_CHECK int options_set_list(struct mount_options *o, const char *list, bool sloppy, char **ret_error);
 
 /* Checks what concerns several options and chooses what depends on the machine. */
 CAIRN_MUST_CHECK int options_finish(struct mount_options *o, char **ret_error);
+
+/* Where the log of a mount of `store` is; caller frees. */
+char *options_log_path(const struct mount_options *o, const char *store);
 
 /* Sizes and durations as everywhere in `cairn`. -EINVAL for anything else. */
 CAIRN_MUST_CHECK int parse_size(const char *text, uint64_t *ret_bytes);

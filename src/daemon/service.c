@@ -1,7 +1,9 @@
-/* One store, mounted and served: store, fs and front wired together, and what the control socket may ask. */
+/* The life of a service: store, fs and front are wired together, run, and end. */
 #include "daemon/service.h"
 
+#include <fcntl.h>
 #include <linux/magic.h>
+#include <mntent.h>
 #include <poll.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -10,27 +12,11 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "daemon/control.h"
-#include "fs/fs.h"
-#include "fuse/front.h"
-#include "persist/store.h"
+#include "daemon/service_internal.h"
 
-#define URGENT_LEASE_NS (3ll * 1000000000)
 #define STAGE_USABLE_MIN (64 * MIB)
-#define EXIT_SYSTEM 2
-#define EXIT_MOUNT 32
-#define EXIT_USAGE 1
-
-struct service {
-    const struct mount_options *options;
-    char *store_path, *mountpoint;
-    struct store *store;
-    struct fs *fs;
-    struct front *front;
-    int stop_fd;
-    int64_t started;
-    uint64_t stage_bytes;
-};
+#define FOLLOW_TIMEOUT_NS 1000000000
+#define ENDING_STEP_NS 1000000000
 
 static int fail(struct service_error *error, int code, char *text)
 {
@@ -56,13 +42,13 @@ static int check_stage_dir(struct service *service, struct service_error *error)
     const char *dir = service->options->stage_dir;
     struct statfs st;
     if (statfs(dir, &st) < 0)
-        return fail(error, EXIT_USAGE,
+        return fail(error, MOUNT_USAGE,
                     xasprintf("stage_dir %s: %s; give a tmpfs with -o stage_dir=DIR", dir, strerror(errno)));
     if (st.f_type != TMPFS_MAGIC && st.f_type != RAMFS_MAGIC)
-        return fail(error, EXIT_USAGE,
+        return fail(error, MOUNT_USAGE,
                     xasprintf("stage_dir %s is not a tmpfs; give one with -o stage_dir=DIR (mount -t tmpfs tmpfs DIR)", dir));
     if (access(dir, W_OK | X_OK) < 0)
-        return fail(error, EXIT_USAGE, xasprintf("stage_dir %s: %s", dir, strerror(errno)));
+        return fail(error, MOUNT_USAGE, xasprintf("stage_dir %s: %s", dir, strerror(errno)));
     service->stage_bytes = service->options->stage_bytes;
     uint64_t available = (uint64_t)st.f_bavail * (uint64_t)st.f_bsize;
     uint64_t usable = available - available / 8;
@@ -70,7 +56,7 @@ static int check_stage_dir(struct service *service, struct service_error *error)
     if (st.f_blocks == 0 || usable >= service->stage_bytes)
         return 0;
     if (usable < STAGE_USABLE_MIN / 2)
-        return fail(error, EXIT_SYSTEM,
+        return fail(error, MOUNT_SYSTEM,
                     xasprintf("stage_dir %s has only %llu MiB left; enlarge it (in a container: --shm-size=8g) or give "
                               "another tmpfs with -o stage_dir=DIR",
                               dir, (unsigned long long)(available / MIB)));
@@ -91,6 +77,30 @@ static void on_room(void *arg)
         front_room(service->front);
 }
 
+/* In a thread of the store's; the front may not be there yet. */
+static void on_change(const uint64_t *inos, size_t count, bool has_content, void *arg)
+{
+    struct service *service = arg;
+    if (service->front)
+        front_changed(service->front, inos, count, has_content);
+}
+
+/* It stays in memory: the control socket goes on to tell of it. */
+static void stop_front(struct service *service)
+{
+    if (service->store)
+        store_on_change(service->store, NULL, NULL);
+    front_stop(service->front);
+}
+
+/* To be called about once in TICK_MS. */
+static void tick(struct service *service)
+{
+    remote_side_tick(service);
+    metrics_server_tick(service->metrics);
+    log_tick();
+}
+
 static int open_store(struct service *service, struct service_error *error)
 {
     const struct mount_options *o = service->options;
@@ -101,14 +111,18 @@ static int open_store(struct service *service, struct service_error *error)
                                     .writeback_threads = (unsigned)o->writeback_threads,
                                     .writeback_limit = o->writeback_limit,
                                     .writeback_delay_ns = o->writeback_delay_ns};
-    char *text = NULL;
-    int r = store_open(&options, &service->store, &text);
+    int r = remote_side_open(service, &options.remote, error);
     if (r < 0)
-        return fail(error, r == -EACCES || r == -EPERM ? EXIT_USAGE : EXIT_MOUNT,
+        return r;
+    char *text = NULL;
+    r = store_open(&options, &service->store, &text);
+    if (r < 0)
+        return fail(error, r == -EACCES || r == -EPERM ? MOUNT_USAGE : MOUNT_FAILED,
                     text ? text : xasprintf("%s: %s", service->store_path, strerror(-r)));
     free(text);
+    store_on_change(service->store, on_change, service);
     r = store_start(service->store, on_room, service);
-    return r < 0 ? fail(error, EXIT_SYSTEM, xasprintf("starting threads failed: %s", strerror(-r))) : 0;
+    return r < 0 ? fail(error, MOUNT_SYSTEM, xasprintf("starting threads failed: %s", strerror(-r))) : 0;
 }
 
 static char *kernel_options(const struct mount_options *o)
@@ -126,40 +140,72 @@ static unsigned thread_count(const struct mount_options *o)
     return (unsigned)(cores < 2 ? 4 : cores > 8 ? 16 : 2 * cores);
 }
 
+static int64_t min_ns(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* How long what the kernel knows may stay as it is, of a mount that follows another writer. */
+static int64_t changes_within(const struct mount_options *o)
+{
+    bool follows = o->remote && o->read_only && o->follow_ns > 0;
+    return follows ? min_ns(o->follow_ns, FOLLOW_TIMEOUT_NS) : INT64_MAX;
+}
+
+/* The kernel does not tell a FUSE daemon of a remount. Of what may change, times of access alone are our task. */
+static void heed_mount_flags(struct service *service)
+{
+    FILE *mounts = service->options->read_only ? NULL : setmntent("/proc/self/mounts", "re");
+    bool keep = false;
+    for (struct mntent *m; mounts && (m = getmntent(mounts));)
+        if (strcmp(m->mnt_dir, service->mountpoint) == 0)
+            keep = !hasmntopt(m, "noatime") && !hasmntopt(m, "ro");
+    if (mounts)
+        (void)endmntent(mounts);
+    fs_keep_atime(service->fs, keep);
+}
+
 static int open_front(struct service *service, struct service_error *error)
 {
     const struct mount_options *o = service->options;
-    service->fs = fs_new(service->store, o->fsync == FSYNC_STAGE ? FS_FSYNC_STAGE : FS_FSYNC_NVME);
+    static const enum fs_fsync levels[] = {
+        [FSYNC_NVME] = FS_FSYNC_NVME, [FSYNC_STAGE] = FS_FSYNC_STAGE, [FSYNC_REMOTE] = FS_FSYNC_REMOTE};
+    service->fs = fs_new(service->store, levels[o->fsync]);
+    fs_keep_atime(service->fs, !o->noatime && !o->read_only);
     _cleanup_free_ char *extra = kernel_options(o);
+    int64_t changes = changes_within(o);
     struct front_options options = {.mountpoint = service->mountpoint,
                                     .fsname = service->store_path,
                                     .extra = extra,
                                     .allow_other = o->allow_other,
                                     .read_only = o->read_only,
                                     .threads = thread_count(o),
-                                    .entry_timeout = (double)o->entry_timeout_ns / 1e9,
-                                    .attr_timeout = (double)o->attr_timeout_ns / 1e9};
+                                    .entry_timeout = (double)min_ns(o->entry_timeout_ns, changes) / 1e9,
+                                    .attr_timeout = (double)min_ns(o->attr_timeout_ns, changes) / 1e9};
     char *text = NULL;
     int r = front_start(&options, service->fs, service->store, &service->front, &text);
     if (r < 0)
-        return fail(error, EXIT_MOUNT, text ? text : xasprintf("mounting failed: %s", strerror(-r)));
+        return fail(error, MOUNT_FAILED, text ? text : xasprintf("mounting failed: %s", strerror(-r)));
     free(text);
     return 0;
 }
 
-int service_start(const char *store, const char *mountpoint, const struct mount_options *options, struct service **ret,
-                  struct service_error *ret_error)
+int service_start(const struct service_plan *plan, struct service **ret, struct service_error *ret_error)
 {
     struct service *service = xcalloc(1, sizeof *service);
-    service->options = options;
-    service->store_path = xstrdup(store);
-    service->mountpoint = xstrdup(mountpoint);
+    service->options = plan->options;
+    service->plan = *plan;
+    service->store_path = xstrdup(plan->store);
+    service->mountpoint = xstrdup(plan->mountpoint);
+    remote_side_init(service);
     service->started = clock_monotonic_ns();
     service->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    warn_if_it_may_vanish(options->stage_dir);
-    int r = service->stop_fd < 0 ? fail(ret_error, EXIT_SYSTEM, xasprintf("eventfd: %s", strerror(errno))) : 0;
+    warn_if_it_may_vanish(service->options->stage_dir);
+    int r = service->stop_fd < 0 ? fail(ret_error, MOUNT_SYSTEM, xasprintf("eventfd: %s", strerror(errno))) : 0;
     if (r == 0)
         r = check_stage_dir(service, ret_error);
+    if (r == 0)
+        r = service_metrics_start(service, ret_error);
     if (r == 0)
         r = open_store(service, ret_error);
     if (r == 0)
@@ -168,8 +214,19 @@ int service_start(const char *store, const char *mountpoint, const struct mount_
         service_free(service);
         return r;
     }
+    atomic_store(&service->life, SERVICE_SERVES);
+    log_info("%s is mounted at %s, version %s, pid %d", service->store_path, service->mountpoint, CAIRN_VERSION, (int)getpid());
     *ret = service;
     return 0;
+}
+
+void service_tell_ending(struct service *service, uint64_t bytes_left, bool remote, int64_t *told)
+{
+    int64_t now = clock_monotonic_ns();
+    if (!service->plan.ending || (*told && now - *told < ENDING_STEP_NS))
+        return;
+    *told = now;
+    service->plan.ending(bytes_left, remote, service->plan.progress_arg);
 }
 
 /* Everything that was acknowledged becomes durable; errors are retried as long as it takes. */
@@ -179,10 +236,12 @@ static void drain(struct service *service)
     while ((r = store_seal_all(service->store)) == -EAGAIN)
         (void)nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
     if (r < 0)
-        log_error("sealing drafts: %s", strerror(-r));
+        log_error("files that are still being written could not be sealed: %s; they stay in the stage, mount again", strerror(-r));
     uint64_t seq = store_newest(service->store);
-    int64_t told = clock_monotonic_ns();
+    int64_t told = clock_monotonic_ns(), told_ending = 0;
     while (store_horizon(service->store) < seq) {
+        service_tell_ending(service, store_missing_bytes(service->store, seq), false, &told_ending);
+        tick(service);
         store_urge(service->store, clock_monotonic_ns() + URGENT_LEASE_NS);
         (void)nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
         if (clock_monotonic_ns() - told > 5000000000) {
@@ -193,19 +252,33 @@ static void drain(struct service *service)
     }
 }
 
+static void await_stop(struct service *service)
+{
+    _cleanup_close_ int mounts_fd = open("/proc/self/mounts", O_RDONLY | O_CLOEXEC); /* POLLPRI: something changed */
+    struct pollfd fds[3] = {{.fd = service->stop_fd, .events = POLLIN},
+                            {.fd = front_event_fd(service->front), .events = POLLIN},
+                            {.fd = mounts_fd, .events = POLLPRI}};
+    heed_mount_flags(service);
+    while (fds[0].revents == 0 && fds[1].revents == 0) {
+        tick(service);
+        if (poll(fds, ARRAY_LEN(fds), TICK_MS) > 0 && fds[2].revents)
+            heed_mount_flags(service);
+    }
+}
+
 int service_run(struct service *service)
 {
-    struct pollfd fds[2] = {{.fd = service->stop_fd, .events = POLLIN},
-                            {.fd = front_event_fd(service->front), .events = POLLIN}};
-    while (poll(fds, 2, -1) < 0 && errno == EINTR)
-        ;
+    await_stop(service);
+    atomic_store(&service->life, SERVICE_ENDS);
     if (!front_is_over(service->front)) {
         log_info("stopping: what is in the stage goes to NVMe first");
         drain(service);
     }
-    front_stop(service->front);
-    service->front = NULL;
+    stop_front(service);
+    fs_settle(service->fs);
     drain(service);
+    remote_side_end(service);
+    log_info("%s is unmounted; all of it is on NVMe", service->store_path);
     return 0;
 }
 
@@ -220,240 +293,15 @@ void service_free(struct service *service)
 {
     if (!service)
         return;
-    struct front *front = service->front;
-    front_stop(front);
-    service->front = NULL;
+    metrics_server_stop(service->metrics);
+    stop_front(service);
     store_close(service->store);
+    front_free(service->front);
     fs_free(service->fs);
+    remote_side_done(service);
     if (service->stop_fd >= 0)
         (void)close(service->stop_fd);
     free(service->store_path);
     free(service->mountpoint);
     free(service);
-}
-
-/* --- control ------------------------------------------------------------------------------------------------------------------- */
-
-static cJSON *error_reply(const char *text, int error)
-{
-    cJSON *reply = cJSON_CreateObject();
-    (void)cJSON_AddStringToObject(reply, "error", text);
-    (void)cJSON_AddNumberToObject(reply, "errno", error);
-    return reply;
-}
-
-static cJSON *add_object(cJSON *parent, const char *name)
-{
-    return cJSON_AddObjectToObject(parent, name);
-}
-
-static void add_stage(const struct service *service, cJSON *status)
-{
-    struct stage_usage usage = stage_usage(store_stage(service->store));
-    struct front_status front = {0};
-    if (service->front)
-        front_status(service->front, &front);
-    cJSON *stage = add_object(status, "stage");
-    (void)cJSON_AddStringToObject(stage, "dir", service->options->stage_dir);
-    control_add_u64(stage, "total_bytes", usage.total_bytes);
-    control_add_u64(stage, "dirty_bytes", usage.dirty_bytes);
-    control_add_u64(stage, "clean_bytes", usage.clean_bytes);
-    control_add_u64(stage, "free_bytes", usage.free_bytes);
-    control_add_u64(stage, "draft_bytes", usage.draft_bytes);
-    control_add_u64(stage, "drafts", usage.drafts);
-    control_add_u64(stage, "waiting_writers", front.waiting);
-    control_add_u64(stage, "wait_count", front.wait_count);
-    control_add_u64(stage, "wait_ms_total", front.wait_ms_total);
-    cJSON *mount = add_object(status, "mount");
-    (void)cJSON_AddStringToObject(mount, "write", "direct");
-    (void)cJSON_AddBoolToObject(mount, "mmap_shared", front.mmap_shared);
-    control_add_u64(mount, "threads", front.threads);
-}
-
-static void add_nvme(const char *path, const struct store_status *s, cJSON *status)
-{
-    cJSON *nvme = add_object(status, "nvme");
-    (void)cJSON_AddStringToObject(nvme, "path", path);
-    const struct {
-        const char *name;
-        uint64_t value;
-    } numbers[] = {{"cap_bytes", s->cap_bytes},
-                   {"used_bytes", s->used_bytes},
-                   {"reserved_bytes", s->reserved_bytes},
-                   {"available_bytes", s->available_bytes},
-                   {"files", s->view.files},
-                   {"logical_bytes", s->view.logical_bytes},
-                   {"stored_bytes", s->view.stored_bytes},
-                   {"chunks", s->view.chunks},
-                   {"packs", s->view.packs},
-                   {"pack_bytes", s->view.pack_bytes},
-                   {"horizon_seq", s->horizon_seq},
-                   {"newest_seq", s->newest_seq},
-                   {"behind_bytes", s->behind_bytes},
-                   {"behind_files", s->behind_files},
-                   {"written_bytes_total", s->written_bytes_total},
-                   {"dedup_bytes_total", s->dedup_bytes_total},
-                   {"errors", s->errors}};
-    for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
-        control_add_u64(nvme, numbers[i].name, numbers[i].value);
-    (void)cJSON_AddNumberToObject(nvme, "seconds_behind", s->seconds_behind);
-    if (s->errors) {
-        (void)cJSON_AddStringToObject(nvme, "last_error", s->last_error);
-        (void)cJSON_AddNumberToObject(nvme, "last_error_s_ago",
-                                      (double)((clock_monotonic_ns() - s->last_error_ns) / 1000000000));
-    }
-    cJSON *view = add_object(status, "view");
-    control_add_u64(view, "applied_seq", s->view.applied_seq);
-}
-
-static uint64_t resident_bytes(void)
-{
-    unsigned long long total, resident = 0;
-    FILE *f = fopen("/proc/self/statm", "re");
-    if (!f)
-        return 0;
-    if (fscanf(f, "%llu %llu", &total, &resident) != 2)
-        resident = 0;
-    (void)fclose(f);
-    return resident * (uint64_t)sysconf(_SC_PAGESIZE);
-}
-
-static void add_damage(const char *path, const char *what, void *arg)
-{
-    cJSON *item = cJSON_CreateObject();
-    (void)cJSON_AddStringToObject(item, "path", path);
-    (void)cJSON_AddStringToObject(item, "what", what);
-    (void)cJSON_AddItemToArray(arg, item);
-}
-
-static void add_identity(cJSON *status, const char *store, const struct store_status *s)
-{
-    char id[33];
-    for (size_t i = 0; i < 16; i++)
-        (void)snprintf(id + 2 * i, 3, "%02x", s->store_id[i]);
-    (void)cJSON_AddStringToObject(status, "version", CAIRN_VERSION);
-    (void)cJSON_AddStringToObject(status, "store", store);
-    (void)cJSON_AddStringToObject(status, "store_id", id);
-}
-
-static cJSON *handle_status(struct service *service, const cJSON *request)
-{
-    (void)request;
-    cJSON *status = cJSON_CreateObject();
-    struct store_status s;
-    store_status(service->store, &s);
-    add_identity(status, service->store_path, &s);
-    (void)cJSON_AddStringToObject(status, "mountpoint", service->mountpoint);
-    control_add_u64(status, "pid", (uint64_t)getpid());
-    control_add_u64(status, "epoch", s.epoch);
-    (void)cJSON_AddNumberToObject(status, "uptime_s", (double)((clock_monotonic_ns() - service->started) / 1000000000));
-    add_stage(service, status);
-    add_nvme(service->store_path, &s, status);
-    control_add_u64(cJSON_GetObjectItem(status, "nvme"), "dropped_bytes_total",
-                    stage_usage(store_stage(service->store)).dropped_bytes_total);
-    cJSON *memory = add_object(status, "memory");
-    (void)cJSON_AddStringToObject(memory, "formula", s.memory_formula);
-    control_add_u64(memory, "bound_bytes", s.memory_bound_bytes);
-    control_add_u64(memory, "resident_bytes", resident_bytes());
-    store_damage(service->store, add_damage, cJSON_AddArrayToObject(status, "damage"));
-    return status;
-}
-
-/* What must be reached for all of a path to be at the level: its drafts are sealed now. */
-static cJSON *handle_need(struct service *service, const cJSON *request)
-{
-    uint64_t ino;
-    const char *level = cJSON_GetStringValue(cJSON_GetObjectItem(request, "level"));
-    if (!control_get_u64(request, "ino", &ino) || !level)
-        return error_reply("need: ino or level is missing", EINVAL);
-    if (strcmp(level, "nvme") != 0 && strcmp(level, "stage") != 0)
-        return error_reply("no such level here; there are stage and nvme", EINVAL);
-    cJSON *reply = cJSON_CreateObject();
-    uint64_t seq = 0;
-    if (strcmp(level, "nvme") == 0) {
-        int r = store_seal_below(service->store, ino);
-        if (r < 0) {
-            cJSON_Delete(reply);
-            return error_reply(strerror(-r), -r);
-        }
-        seq = ns_last_change(store_ns(service->store), ino);
-    }
-    control_add_u64(reply, "seq", seq);
-    control_add_u64(reply, "bytes", store_missing_bytes(service->store, seq));
-    return reply;
-}
-
-static cJSON *handle_horizon(struct service *service, const cJSON *request)
-{
-    (void)request;
-    struct store_status s;
-    store_status(service->store, &s);
-    cJSON *reply = cJSON_CreateObject();
-    control_add_u64(reply, "nvme", s.horizon_seq);
-    control_add_u64(reply, "newest", s.newest_seq);
-    control_add_u64(reply, "missing_bytes", store_missing_bytes(service->store, s.newest_seq));
-    if (s.errors && clock_monotonic_ns() - s.last_error_ns < URGENT_LEASE_NS)
-        (void)cJSON_AddStringToObject(reply, "error", s.last_error);
-    return reply;
-}
-
-static cJSON *handle_urgent(struct service *service, const cJSON *request)
-{
-    bool on = cJSON_IsTrue(cJSON_GetObjectItem(request, "on"));
-    store_urge(service->store, on ? clock_monotonic_ns() + URGENT_LEASE_NS : 0);
-    return cJSON_CreateObject();
-}
-
-static cJSON *handle_drain(struct service *service, const cJSON *request)
-{
-    (void)request;
-    int r = store_seal_below(service->store, ROOT_INO);
-    if (r < 0)
-        return error_reply(strerror(-r), -r);
-    cJSON *reply = cJSON_CreateObject();
-    control_add_u64(reply, "seq", store_newest(service->store));
-    return reply;
-}
-
-static cJSON *handle_ping(struct service *service, const cJSON *request)
-{
-    (void)service;
-    (void)request;
-    cJSON *reply = cJSON_CreateObject();
-    control_add_u64(reply, "pid", (uint64_t)getpid());
-    return reply;
-}
-
-cJSON *service_handle(const cJSON *request, void *arg)
-{
-    static const struct {
-        const char *verb;
-        cJSON *(*handle)(struct service *service, const cJSON *request);
-    } verbs[] = {{"status", handle_status}, {"need", handle_need},   {"horizon", handle_horizon},
-                 {"urgent", handle_urgent}, {"drain", handle_drain}, {"ping", handle_ping}};
-    const char *verb = cJSON_GetStringValue(cJSON_GetObjectItem(request, "verb"));
-    for (size_t i = 0; verb && i < ARRAY_LEN(verbs); i++)
-        if (strcmp(verb, verbs[i].verb) == 0)
-            return verbs[i].handle(arg, request);
-    return error_reply("unknown verb", EINVAL);
-}
-
-/* --- offline --------------------------------------------------------------------------------------------------------------------- */
-
-int service_fsck(const char *store, void (*report)(const char *line, bool is_problem, void *arg), void *arg)
-{
-    return store_fsck(store, report, arg);
-}
-
-int service_offline_status(const char *store, cJSON **ret_status)
-{
-    struct store_status s;
-    int r = store_peek(store, &s);
-    if (r < 0)
-        return r;
-    cJSON *status = cJSON_CreateObject();
-    add_identity(status, store, &s);
-    add_nvme(store, &s, status);
-    *ret_status = status;
-    return 0;
 }

@@ -16,12 +16,21 @@ struct service_error {
     char *text;    /* one line: what is wrong and what to do; the caller frees it */
 };
 
+/* What to serve, and where. Strings are absolute and without symbolic links; all must outlive the service. */
+struct service_plan {
+    const char *store, *mountpoint;
+    const struct mount_options *options;
+    void (*progress)(const char *line, void *arg); /* tells whoever waits for the start what it waits for; NULL: nobody */
+    bool (*cancelled)(void *arg); /* a start that waits for others gives up; NULL: never */
+    /* Told about once a second while the end carries what is not on NVMe, or (`remote`) not in the remote; NULL: nobody */
+    void (*ending)(uint64_t bytes_left, bool remote, void *arg);
+    void *progress_arg;           /* of all of them */
+};
+
 /* Opens the store (makes its superblock if the folder holds none), recovers, mounts. On success the mount is
  * recovered, mounted and answering. On failure everything that was opened is closed again, nothing is
- * mounted, and *ret_error is set. `store` and `mountpoint` are absolute and without symbolic links; `options`
- * must outlive the service. */
-CAIRN_MUST_CHECK int service_start(const char *store, const char *mountpoint,
-                                   const struct mount_options *options, struct service **ret,
+ * mounted, and *ret_error is set. */
+CAIRN_MUST_CHECK int service_start(const struct service_plan *plan, struct service **ret,
                                    struct service_error *ret_error);
 
 /* Blocks until unmounted from outside or stopped; then drains to NVMe and unmounts. 0 or -errno. */
@@ -37,14 +46,30 @@ void service_free(struct service *service);
 /* Answers one request of the control socket; `service` is a struct service. Several threads at once. Returns
  * a new object, owned by the caller; never NULL. Numbers that may pass 10^15 go through control_add_u64().
  *   {"verb":"status"}                        -> the status object (docs/operations.md)
- *   {"verb":"need","ino":N,"level":"nvme"}   -> {"seq":S,"bytes":B}: all on that path is at the level when
- * the horizon is at S or later
+ *   {"verb":"need","ino":N,"level":"nvme"|"remote"} -> {"seq":S,"bytes":B}: all on that path is at the level
+ * when its horizon is at S or later
  *   {"verb":"horizon"}                       -> {"nvme":S,"newest":S2,"missing_bytes":B}, and "error" when
- * there is one
- *   {"verb":"urgent","on":true|false}        -> {}: lifts limits while somebody waits; asked for again by
- * each poll, so a waiter that dies must not leave it on for more than a few seconds
- *   {"verb":"drain"}                         -> {"seq":S}: seals everything; S is what must be reached
- *   {"verb":"ping"}                          -> {"pid":N}
+ * there is one; of a remote "remote":S, "remote_missing_bytes", "remote_state", and "remote_error" while it is
+ * out of reach or lost to us
+ *   {"verb":"urgent","on":true|false}        -> {}: lifts limits while somebody waits, with "level":"remote"
+ * those of the upload too; asked for again by each poll, so a waiter that dies must not leave it on for more
+ * than a few seconds
+ *   {"verb":"drain"}                         -> {"seq":S}: seals everything; S is what must be reached. With
+ * "level":"remote","at_end":true|false the end of the service waits for the remote, or does not
+ *   {"verb":"job_start","kind":"scrub"|"gc","local":B,"remote":B,"rate":BYTES,"dry_run":B} -> {"number":N}: begins work in the
+ * background, one at a time
+ *   {"verb":"job","from":L}                  -> of the last one "number", "running", "cancelled", "failed", "lines" from line L
+ * on, "line_count", and counts
+ *   {"verb":"job_cancel"}                    -> {}
+ *   {"verb":"ping"}                          -> {"pid":N,"log":"path"}
+ *   {"verb":"warm","ino":N,"evict":true|false} -> {"job":J}: fetches all on that path onto NVMe, or drops there what the remote has
+ *   {"verb":"warm_status","job":J,"cancel":true|false} -> {"ended":B,"total_bytes":B,"done_bytes":B,...}: see struct warm_status
+ *   {"verb":"metrics"}                       -> {"text":"the same in the text format of Prometheus"}
+ *   {"verb":"look","ino":N}                  -> "path", "type", "size_bytes", "level"... of one file or folder
+ *   {"verb":"survey","todo":["dINO:AT","fINO:AT",...]} -> a portion of what is to do: "done":K items, the last of them to go on as
+ * "rest" if that is there; "found":["KINDINO:SIZE:LINKS:STAGED",...] in folders (KIND d, f or o), "chunks":
+ * ["NAME:REFERENCES:USES:LENGTH:RAW:STORED:WHERE",...] of files (USES of the references are this part's, of LENGTH bytes; WHERE: 1 NVMe +
+ * 2 remote), "inline_bytes":B
  * An error is {"error":"text","errno":N}. */
 cJSON *service_handle(const cJSON *request, void *service);
 

@@ -247,6 +247,12 @@ static const char *decode_name(struct cursor *c, uint16_t *ret_len)
     return name;
 }
 
+/* Is zero what an encoder leaves so? */
+static bool extent_is_plain(const uint8_t *p)
+{
+    return bytes_are_zero(p + 21, 3) && (p[20] == EXTENT_CHUNK || bytes_are_zero(p + 24, 24));
+}
+
 static void decode_extents(struct cursor *c, struct record *rec)
 {
     rec->extent_count = cursor_le32(c);
@@ -263,7 +269,8 @@ static void decode_extents(struct cursor *c, struct record *rec)
     uint64_t inline_bytes = 0;
     for (uint32_t i = 0; i < rec->extent_count; i++) {
         struct extent e = record_extent(rec, i);
-        bool bad = e.length == 0 || e.length > INT64_MAX || e.offset > (uint64_t)INT64_MAX - e.length;
+        bool bad = !extent_is_plain(rec->extents_encoded + (size_t)i * EXTENT_LEN);
+        bad = bad || e.length == 0 || e.length > INT64_MAX || e.offset > (uint64_t)INT64_MAX - e.length;
         bad = bad || e.kind > EXTENT_INLINE;
         bad = bad || (e.kind == EXTENT_CHUNK && (e.length > CHUNK_SIZE_MAX ||
                                                  e.chunk_offset > CHUNK_SIZE_MAX - (uint32_t)e.length));
@@ -334,6 +341,13 @@ static bool names_ok(const struct record *rec)
     }
 }
 
+/* A record has one encoding: what is left behind its fields is what aligns it. */
+static bool is_padding(const struct cursor *c)
+{
+    size_t len = (size_t)(c->end - c->at);
+    return len < 8 && bytes_are_zero(c->at, len);
+}
+
 int record_decode(const void *buf, size_t len, struct record *ret_rec, size_t *ret_len)
 {
     const uint8_t *p = buf;
@@ -354,9 +368,26 @@ int record_decode(const void *buf, size_t len, struct record *ret_rec, size_t *r
         return -EPROTONOSUPPORT;
     struct cursor c = {.at = p + RECORD_HEADER_LEN, .end = p + record_len};
     decode_fields(&c, fields, &rec);
-    if (c.failed || !names_ok(&rec))
+    if (c.failed || !names_ok(&rec) || !is_padding(&c))
         return -EUCLEAN;
     *ret_rec = rec;
     *ret_len = record_len;
     return 0;
+}
+
+void record_set_attrs(const struct record *rec, struct attrs *attrs)
+{
+    const uint32_t permissions = 07777; /* the type of a file never changes */
+    if (rec->mask & ATTR_MODE)
+        attrs->mode = (attrs->mode & ~permissions) | (rec->attrs.mode & permissions);
+    if (rec->mask & ATTR_UID)
+        attrs->uid = rec->attrs.uid;
+    if (rec->mask & ATTR_GID)
+        attrs->gid = rec->attrs.gid;
+    if (rec->mask & ATTR_ATIME)
+        attrs->atime = rec->attrs.atime;
+    if (rec->mask & ATTR_MTIME)
+        attrs->mtime = rec->attrs.mtime;
+    if (rec->mask & ATTR_CTIME)
+        attrs->ctime = rec->attrs.ctime;
 }

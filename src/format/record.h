@@ -52,6 +52,8 @@ enum record_flags {
     RECORD_ELIDED = 1 << 3,   /* SEAL: no content, a later SEAL of the same batch has it */
     RECORD_SEALED = 1 << 4,   /* LAYER: a sealed version, not a draft */
     RECORD_STARTS_WRITE = 1 << 5, /* RANGE: an application write begins here */
+    RECORD_EVICTED = 1 << 6,  /* DROP: chunks of the pack that are still referred to are in the remote and are fetched
+                                 from there */
 };
 
 enum attr_mask {
@@ -127,6 +129,9 @@ CAIRN_MUST_CHECK int record_decode(const void *buf, size_t len, struct record *r
 
 /* Extent `i` of a decoded record (i < extent_count). */
 struct extent record_extent(const struct record *rec, uint32_t i);
+
+/* What a SETATTR does to the attributes of its inode: in the overlay and in the view the same. */
+void record_set_attrs(const struct record *rec, struct attrs *attrs);
 
 /* For messages: "SEAL", "RENAME"... */
 const char *record_type_name(uint16_t type);

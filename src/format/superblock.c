@@ -10,7 +10,8 @@
  *       56    8  created, ns since 1970
  *       64    8  key id
  *       72   32  chunk key
- *      104 3988  zero
+ *      104   16  history, if it is not the store's own; else zeros
+ *      120 3972  zero
  *     4092    4  crc32 of everything before it
  *
  * Magic, version, feature words and checksum stay where they are in every later version.
@@ -22,9 +23,17 @@
 
 static const uint8_t magic[8] = {'C', 'A', 'I', 'R', 'N', 'F', 'S', 0};
 
-#define FIELDS_END 104u
+#define HISTORY_AT 104u
+#define FIELDS_END 120u
 #define CRC_AT (SUPERBLOCK_LEN - 4)
-#define INCOMPAT_KNOWN 0ull
+#define INCOMPAT_KNOWN SUPERBLOCK_INCOMPAT_HISTORY
+
+/* An older reader would take the history of another store for this store's own: hence the feature bit. */
+static bool history_is_other(const struct superblock *sb)
+{
+    return !bytes_are_zero(sb->history, sizeof sb->history) &&
+           memcmp(sb->history, sb->store, sizeof sb->history) != 0;
+}
 
 void superblock_encode(const struct superblock *sb, void *buf)
 {
@@ -34,14 +43,29 @@ void superblock_encode(const struct superblock *sb, void *buf)
     memcpy(p, magic, sizeof magic);
     put_le32(p + 8, sb->version);
     put_le16(p + 12, sb->writer);
-    put_le64(p + 16, sb->incompat);
+    put_le64(p + 16, sb->incompat & ~SUPERBLOCK_INCOMPAT_HISTORY);
     put_le64(p + 24, sb->ro_compat);
     put_le64(p + 32, sb->compat);
     memcpy(p + 40, sb->store, sizeof sb->store);
     put_le64(p + 56, (uint64_t)sb->created);
     memcpy(p + 64, sb->key_id, sizeof sb->key_id);
     memcpy(p + 72, sb->key.bytes, sizeof sb->key.bytes);
+    if (history_is_other(sb)) {
+        put_le64(p + 16, sb->incompat | SUPERBLOCK_INCOMPAT_HISTORY);
+        memcpy(p + HISTORY_AT, sb->history, sizeof sb->history);
+    }
     put_le32(p + CRC_AT, crc32_of(0, p, CRC_AT));
+}
+
+/* The bit and the field go together, and the store's own history is never spelled out. */
+static bool decode_history(struct superblock *sb, const uint8_t *p)
+{
+    memcpy(sb->history, p + HISTORY_AT, sizeof sb->history);
+    if (sb->incompat & SUPERBLOCK_INCOMPAT_HISTORY)
+        return history_is_other(sb);
+    bool zero = bytes_are_zero(sb->history, sizeof sb->history);
+    memcpy(sb->history, sb->store, sizeof sb->history);
+    return zero;
 }
 
 /* A feature that this version need not know may have put fields where zeros are now. */
@@ -67,9 +91,9 @@ int superblock_decode(const void *buf, size_t len, struct superblock *ret_sb)
                             .created = (int64_t)get_le64(p + 56)};
     if (sb.version > SUPERBLOCK_VERSION || (sb.incompat & ~INCOMPAT_KNOWN))
         return -EPROTONOSUPPORT;
-    if (sb.version == 0 || !reserved_ok(&sb, p))
-        return -EUCLEAN;
     memcpy(sb.store, p + 40, sizeof sb.store);
+    if (sb.version == 0 || !reserved_ok(&sb, p) || !decode_history(&sb, p))
+        return -EUCLEAN;
     memcpy(sb.key_id, p + 64, sizeof sb.key_id);
     memcpy(sb.key.bytes, p + 72, sizeof sb.key.bytes);
     *ret_sb = sb;

@@ -6,13 +6,16 @@
 
 #define SUPERBLOCK_LEN 4096u
 #define SUPERBLOCK_VERSION 1u
+#define SUPERBLOCK_INCOMPAT_HISTORY (1ull << 0) /* the store carries the history of another; set by the encoder */
 
 struct superblock {
     uint32_t version;
-    uint64_t incompat;   /* features that a reader must know; none yet */
+    uint64_t incompat;   /* features that a reader must know: SUPERBLOCK_INCOMPAT_* */
     uint64_t ro_compat;  /* features that a writer must know; none yet */
     uint64_t compat;     /* features that nobody must know; none yet */
     uint8_t store[16];   /* random id */
+    uint8_t history[16]; /* id of the history that the store carries: its own id, unless it adopted another's from a
+                            remote; zeros to the encoder: its own */
     uint16_t writer;     /* this store's writer slot: upper 16 bits of its inode and pack numbers */
     int64_t created;     /* ns since 1970 */
     uint8_t key_id[8];   /* names the chunk key without giving it away */

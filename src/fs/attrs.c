@@ -6,59 +6,69 @@
 
 static struct timespec to_timespec(int64_t ns)
 {
-    return (struct timespec){.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
+    int64_t part = ns % 1000000000;
+    bool before_1970 = part < 0; /* whose nanoseconds count forwards too */
+    return (struct timespec){.tv_sec = ns / 1000000000 - before_1970, .tv_nsec = part + before_1970 * 1000000000ll};
 }
 
+/* What lies outside of the years 1677 to 2262 becomes the nearest that can be kept. */
 static int64_t to_ns(struct timespec t)
 {
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+    int64_t ns;
+    if (__builtin_mul_overflow((int64_t)t.tv_sec, (int64_t)1000000000, &ns) || __builtin_add_overflow(ns, t.tv_nsec, &ns))
+        return t.tv_sec < 0 ? INT64_MIN : INT64_MAX;
+    return ns;
 }
 
-uint64_t size_now(struct fs *fs, const struct ns_inode *inode)
+/* A seal takes the draft from the stage first and then tells the namespace, without a lock that we could share. So the
+ * stage is asked first: what the namespace does not know yet is then still there. */
+int look_now(struct fs *fs, uint64_t ino, struct now *ret)
 {
-    struct stage_file_state state;
-    if (S_ISREG(inode->attrs.mode) && stage_file_state(fs->stage, inode->ino, &state) && state.has_draft)
-        return state.draft_size;
-    return inode->attrs.size;
+    (void)stage_file_state(fs->stage, ino, &ret->staged);
+    int r = ns_inode(fs->ns, ino, &ret->inode);
+    if (r < 0)
+        return r;
+    ret->size = ret->inode.attrs.size;
+    ret->mtime = ret->inode.attrs.mtime;
+    if (ret->staged.has_draft) {
+        ret->size = ret->staged.draft_size;
+        ret->mtime = ret->staged.draft_mtime ? ret->staged.draft_mtime : ret->mtime;
+    } else if (ret->staged.has_sealed && ret->staged.sealed_version > ret->inode.version) {
+        ret->size = ret->staged.sealed_size;
+        ret->mtime = ret->staged.sealed_mtime ? ret->staged.sealed_mtime : ret->mtime;
+    }
+    return 0;
 }
 
-void fill_stat(struct fs *fs, const struct ns_inode *inode, struct stat *ret)
+void fill_stat(struct fs *fs, const struct now *now, struct stat *ret)
 {
-    const struct attrs *a = &inode->attrs;
-    *ret = (struct stat){.st_ino = inode->ino,
+    const struct attrs *a = &now->inode.attrs;
+    *ret = (struct stat){.st_ino = now->inode.ino,
                          .st_mode = a->mode,
-                         .st_nlink = inode->nlink,
+                         .st_nlink = now->inode.nlink,
                          .st_uid = a->uid,
                          .st_gid = a->gid,
                          .st_rdev = a->rdev,
-                         .st_size = (off_t)a->size,
-                         .st_blksize = BLOCK_SIZE};
-    int64_t mtime = a->mtime, ctime = a->ctime;
-    uint64_t bytes = inode->blocks_bytes;
-    struct stage_file_state state;
-    if (S_ISREG(a->mode) && stage_file_state(fs->stage, inode->ino, &state)) {
-        bytes += state.dirty_bytes;
-        if (state.has_draft) {
-            ret->st_size = (off_t)state.draft_size;
-            mtime = state.draft_mtime ? state.draft_mtime : mtime;
-            ctime = mtime > ctime ? mtime : ctime;
-        }
-    }
+                         .st_size = (off_t)now->size,
+                         .st_blksize = S_ISDIR(a->mode) ? DIR_BLOCK_SIZE : BLOCK_SIZE,
+                         .st_atim = to_timespec(access_time(fs, &now->inode)),
+                         .st_mtim = to_timespec(now->mtime),
+                         .st_ctim = to_timespec(a->ctime)};
+    if (now->mtime != a->mtime && now->mtime > a->ctime)
+        ret->st_ctim = ret->st_mtim;
+    uint64_t bytes = now->inode.blocks_bytes + now->staged.dirty_bytes;
     if (S_ISREG(a->mode))
-        bytes = min_u64(bytes, align_up((uint64_t)ret->st_size, 4096));
+        bytes = min_u64(bytes, align_up(now->size, 4096));
     ret->st_blocks = (blkcnt_t)((bytes + 511) / 512);
-    ret->st_atim = to_timespec(a->atime);
-    ret->st_mtim = to_timespec(mtime);
-    ret->st_ctim = to_timespec(ctime);
 }
 
 int fs_getattr(struct fs *fs, uint64_t ino, struct stat *ret)
 {
-    struct ns_inode inode;
-    int r = ns_inode(fs->ns, ino, &inode);
+    struct now now;
+    int r = look_now(fs, ino, &now);
     if (r == 0)
-        fill_stat(fs, &inode, ret);
-    return r;
+        fill_stat(fs, &now, ret);
+    return r == -ENOENT && ghost_stat(fs, ino, ret) ? 0 : r;
 }
 
 static int commit_attrs(struct fs *fs, uint64_t ino, uint32_t mask, const struct attrs *attrs)
@@ -86,13 +96,20 @@ int kill_privileges(struct fs *fs, const struct ns_inode *inode, const struct fs
     return commit_attrs(fs, inode->ino, ATTR_MODE, &attrs);
 }
 
+int touch(struct fs *fs, uint64_t ino)
+{
+    struct attrs attrs = {.mtime = clock_realtime_ns()};
+    int r = commit_attrs(fs, ino, ATTR_MTIME, &attrs);
+    return r < 0 ? r : stage_set_mtime(fs->stage, ino, attrs.mtime);
+}
+
 static uint32_t collect_attrs(unsigned set, const struct stat *st, const struct ns_inode *inode, struct attrs *attrs)
 {
     uint32_t mask = 0;
     if (set & FS_SET_MODE) {
         mask |= ATTR_MODE;
         attrs->mode = st->st_mode;
-    } else if (set & (FS_SET_UID | FS_SET_GID) && without_privileges(inode->attrs.mode) != inode->attrs.mode) {
+    } else if ((set == 0 || set & (FS_SET_UID | FS_SET_GID)) && without_privileges(inode->attrs.mode) != inode->attrs.mode) {
         mask |= ATTR_MODE;
         attrs->mode = without_privileges(inode->attrs.mode);
     }
@@ -115,23 +132,33 @@ static uint32_t collect_attrs(unsigned set, const struct stat *st, const struct 
     return mask;
 }
 
+static int set_size(struct fs *fs, const struct ns_inode *inode, uint64_t size, const struct fs_caller *caller)
+{
+    struct now now;
+    if (S_ISDIR(inode->attrs.mode))
+        return -EISDIR;
+    int r = kill_privileges(fs, inode, caller);
+    if (r == 0)
+        r = look_now(fs, inode->ino, &now);
+    if (r < 0)
+        return r;
+    return size == now.size ? touch(fs, inode->ino) : cut(fs, inode->ino, size, UINT64_MAX, size);
+}
+
 static int set_held(struct fs *fs, const struct ns_inode *inode, unsigned set, const struct stat *st,
                     const struct fs_caller *caller)
 {
-    if (set & FS_SET_SIZE) {
-        if (S_ISDIR(inode->attrs.mode))
-            return -EISDIR;
-        int r = kill_privileges(fs, inode, caller);
-        if (r == 0 && (uint64_t)st->st_size != size_now(fs, inode))
-            r = cut(fs, inode->ino, (uint64_t)st->st_size, UINT64_MAX, (uint64_t)st->st_size);
-        if (r < 0)
-            return r;
-    }
+    int r = set & FS_SET_SIZE ? set_size(fs, inode, (uint64_t)st->st_size, caller) : 0;
+    if (r < 0)
+        return r;
     struct attrs attrs = {0};
     uint32_t mask = collect_attrs(set, st, inode, &attrs);
-    if (mask == 0)
+    bool may_clear = caller->uid == 0 || caller->uid == inode->attrs.uid;
+    if (set == 0 ? !may_clear : mask == 0)
         return 0;
-    int r = commit_attrs(fs, inode->ino, mask, &attrs);
+    r = commit_attrs(fs, inode->ino, mask, &attrs);
+    if (r == 0 && mask & ATTR_ATIME)
+        access_forget(fs, inode->ino);
     if (r == 0 && mask & ATTR_MTIME)
         r = stage_set_mtime(fs->stage, inode->ino, attrs.mtime);
     return r;

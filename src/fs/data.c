@@ -41,13 +41,11 @@ int fs_write(struct fs *fs, uint64_t ino, uint64_t offset, uint32_t length, uint
 /* How much of [offset, offset + length) lies within the file. */
 static int clamp(struct fs *fs, uint64_t ino, uint64_t offset, size_t *length)
 {
-    struct ns_inode inode;
-    int r = ns_inode(fs->ns, ino, &inode);
-    if (r < 0)
-        return r;
-    uint64_t size = size_now(fs, &inode);
-    *length = offset >= size ? 0 : (size_t)min_u64(*length, size - offset);
-    return 0;
+    struct now now;
+    int r = look_now(fs, ino, &now);
+    if (r == 0)
+        *length = offset >= now.size ? 0 : (size_t)min_u64(*length, now.size - offset);
+    return r;
 }
 
 static bool add_zeros(struct fs_read *read, uint64_t length)
@@ -100,8 +98,36 @@ void fs_read_done(struct fs *fs, struct fs_read *read)
     read->part_count = 0;
 }
 
+/* All of it below the stage, and within the file. */
+static int is_below(struct fs *fs, uint64_t ino, uint64_t offset, size_t *length)
+{
+    struct stage_part part;
+    int r = clamp(fs, ino, offset, length);
+    if (r < 0 || *length == 0)
+        return r < 0 ? r : -EAGAIN;
+    size_t count = stage_read(fs->stage, ino, offset, *length, &part, 1);
+    bool is = count == 1 && part.kind == PART_BELOW && part.length == *length;
+    stage_unpin_parts(fs->stage, &part, count);
+    return is ? 0 : -EAGAIN;
+}
+
+int fs_lend(struct fs *fs, uint64_t ino, uint64_t offset, size_t length, void (*job)(void *arg), void *arg,
+            struct store_loan *ret)
+{
+    uint64_t turn = store_turn(fs->store);
+    int r = is_below(fs, ino, offset, &length);
+    if (r == 0)
+        r = store_lend(fs->store, ino, offset, length, job, arg, ret);
+    if (r == 0 && store_turn(fs->store) != turn) { /* size and content may be of two states */
+        store_loan_done(fs->store, ret);
+        r = -EAGAIN;
+    }
+    return r;
+}
+
 /* One part into `buf`. *ret_good: what is right before damage. */
-static int read_part(struct fs *fs, uint64_t ino, const struct stage_part *part, uint8_t *buf, size_t *ret_good)
+static int read_part(struct fs *fs, uint64_t ino, const struct stage_part *part, uint8_t *buf, enum store_reach reach,
+                     size_t *ret_good)
 {
     *ret_good = 0;
     switch (part->kind) {
@@ -112,14 +138,15 @@ static int read_part(struct fs *fs, uint64_t ino, const struct stage_part *part,
         memset(buf, 0, part->length);
         return 0;
     case PART_CHUNK:
-        return store_read_chunk(fs->store, ino, &part->name, part->chunk_offset, buf, part->length);
+        return store_read_chunk(fs->store, ino, &part->name, part->chunk_offset, buf, part->length, reach);
     case PART_BELOW:
-        return store_read_below(fs->store, ino, part->offset, buf, part->length, ret_good);
+        return store_read_below(fs->store, ino, part->offset, buf, part->length, reach, ret_good);
     }
     return -EIO;
 }
 
-ssize_t fs_read_slow(struct fs *fs, uint64_t ino, uint64_t offset, void *buf, size_t length, bool may_be_short)
+static ssize_t read_parts(struct fs *fs, uint64_t ino, uint64_t offset, void *buf, size_t length, enum store_reach reach,
+                          bool may_be_short)
 {
     int r = clamp(fs, ino, offset, &length);
     size_t done = 0;
@@ -128,36 +155,54 @@ ssize_t fs_read_slow(struct fs *fs, uint64_t ino, uint64_t offset, void *buf, si
         size_t count = stage_read(fs->stage, ino, offset + done, length - done, parts, ARRAY_LEN(parts));
         for (size_t i = 0; i < count && r == 0; i++) {
             size_t good;
-            r = read_part(fs, ino, &parts[i], (uint8_t *)buf + done, &good);
+            r = read_part(fs, ino, &parts[i], (uint8_t *)buf + done, reach, &good);
             done += r == 0 ? parts[i].length : good;
         }
         stage_unpin_parts(fs->stage, parts, count);
     }
-    if (r < 0 && !(may_be_short && done > 0))
+    if (r < 0 && (r == -EREMOTE || !(may_be_short && done > 0)))
         return r;
     return (ssize_t)done;
+}
+
+/* Size and content are asked for one after the other. */
+ssize_t fs_read_slow(struct fs *fs, uint64_t ino, uint64_t offset, void *buf, size_t length, enum store_reach reach,
+                     bool may_be_short)
+{
+    uint64_t turn;
+    ssize_t n;
+    do {
+        turn = store_turn(fs->store);
+        n = read_parts(fs, ino, offset, buf, length, reach, may_be_short);
+    } while (store_turn(fs->store) != turn);
+    return n;
 }
 
 /* --- fallocate ------------------------------------------------------------------------------------------------------------ */
 
 static int fallocate_held(struct fs *fs, const struct ns_inode *inode, int mode, uint64_t offset, uint64_t length)
 {
-    uint64_t size = size_now(fs, inode), end = offset + length;
+    struct now now;
+    int r = look_now(fs, inode->ino, &now);
+    if (r < 0)
+        return r;
+    uint64_t size = now.size, end = offset + length;
     bool keep_size = mode & FALLOC_FL_KEEP_SIZE;
     uint64_t new_size = keep_size ? size : max_u64(size, end);
     if (mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE)) {
         if (offset >= size)
-            return new_size > size ? cut(fs, inode->ino, size, UINT64_MAX, new_size) : 0;
+            return new_size > size ? cut(fs, inode->ino, size, UINT64_MAX, new_size) : touch(fs, inode->ino);
         return cut(fs, inode->ino, offset, end >= size ? UINT64_MAX : length, new_size);
     }
     /* Room is given when bytes come; but not even trying what cannot fit is an error now. */
-    int r = new_size > size ? store_admit(fs->store, 0) : 0;
-    if (r == 0 && new_size > size)
-        r = cut(fs, inode->ino, new_size, UINT64_MAX, new_size);
-    return r;
+    if (new_size == size)
+        return touch(fs, inode->ino);
+    r = store_admit(fs->store, 0);
+    return r < 0 ? r : cut(fs, inode->ino, new_size, UINT64_MAX, new_size);
 }
 
-int fs_fallocate(struct fs *fs, uint64_t ino, int mode, uint64_t offset, uint64_t length)
+int fs_fallocate(struct fs *fs, uint64_t ino, int mode, uint64_t offset, uint64_t length,
+                 const struct fs_caller *caller)
 {
     const int known = FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE;
     if (mode & ~known)
@@ -172,7 +217,9 @@ int fs_fallocate(struct fs *fs, uint64_t ino, int mode, uint64_t offset, uint64_
     int r = ns_hold(fs->ns, ino, &inode);
     if (r < 0)
         return r;
-    r = S_ISREG(inode.attrs.mode) ? fallocate_held(fs, &inode, mode, offset, length) : -ENODEV;
+    r = S_ISREG(inode.attrs.mode) ? kill_privileges(fs, &inode, caller) : -ENODEV;
+    if (r == 0)
+        r = fallocate_held(fs, &inode, mode, offset, length);
     ns_drop(fs->ns, ino);
     return r;
 }
@@ -212,13 +259,13 @@ static int seek_part(struct fs *fs, uint64_t ino, const struct stage_part *part,
 
 int64_t fs_lseek(struct fs *fs, uint64_t ino, uint64_t offset, int whence)
 {
-    struct ns_inode inode;
-    int r = ns_inode(fs->ns, ino, &inode);
+    struct now now;
+    int r = look_now(fs, ino, &now);
     if (r < 0)
         return r;
     if (whence != SEEK_DATA && whence != SEEK_HOLE)
         return -EINVAL;
-    uint64_t size = size_now(fs, &inode);
+    uint64_t size = now.size;
     if (offset >= size)
         return -ENXIO;
     struct seeking seek = {.want_data = whence == SEEK_DATA};
@@ -243,7 +290,7 @@ int64_t fs_lseek(struct fs *fs, uint64_t ino, uint64_t offset, int whence)
 struct copying {
     struct fs *fs;
     const struct fs_caller *caller;
-    uint64_t to, from_offset, to_offset;
+    uint64_t from, to, from_offset, to_offset;
     size_t done;
 };
 
@@ -252,16 +299,59 @@ static uint64_t target_offset(const struct copying *copy, uint64_t from)
     return copy->to_offset + (from - copy->from_offset);
 }
 
-static int copy_bytes(struct copying *copy, uint64_t from, const uint8_t *bytes, uint64_t length)
+/* Where a piece comes from: memory, a chunk of the stage, or the durable content. */
+struct source {
+    const uint8_t *bytes;
+    const struct stage_part *chunk;
+};
+
+static int read_source(const struct copying *copy, const struct source *source, uint64_t from, void *buf, size_t length)
+{
+    size_t good;
+    if (source->bytes) {
+        memcpy(buf, source->bytes, length);
+        return 0;
+    }
+    const struct stage_part *chunk = source->chunk;
+    if (chunk)
+        return store_read_chunk(copy->fs->store, copy->from, &chunk->name,
+                                chunk->chunk_offset + (from - chunk->offset), buf, length, STORE_REACH_NEAR);
+    return store_read_below(copy->fs->store, copy->from, from, buf, length, STORE_REACH_NEAR, &good);
+}
+
+/* What is large comes into a slab of its own, without a lock, as if it had been received into it. */
+static int copy_large(struct copying *copy, const struct source *source, uint64_t from, uint32_t length)
+{
+    struct stage *stage = copy->fs->stage;
+    uint32_t slab = stage_slab_try_take(stage);
+    if (slab == SLAB_NONE)
+        return -EAGAIN;
+    int r = read_source(copy, source, from, (uint8_t *)stage_slab_memory(stage, slab) + SLAB_PAYLOAD_OFFSET, length);
+    if (r == 0)
+        r = fs_write(copy->fs, copy->to, target_offset(copy, from), length, slab, NULL, copy->caller);
+    if (r < 0)
+        stage_slab_give(stage, slab);
+    return r;
+}
+
+static int copy_small(struct copying *copy, const struct source *source, uint64_t from, uint32_t length)
+{
+    _cleanup_free_ uint8_t *buf = xmalloc(length);
+    int r = read_source(copy, source, from, buf, length);
+    return r < 0 ? r : fs_write(copy->fs, copy->to, target_offset(copy, from), length, SLAB_NONE, buf, copy->caller);
+}
+
+static int copy_bytes(struct copying *copy, struct source source, uint64_t from, uint64_t length)
 {
     while (length > 0) {
-        uint32_t n = (uint32_t)min_u64(length, STAGE_STEAL_MIN / 2);
-        int r = fs_write(copy->fs, copy->to, target_offset(copy, from), n, SLAB_NONE, bytes, copy->caller);
+        uint32_t n = (uint32_t)min_u64(length, SLAB_PAYLOAD);
+        int r = n >= STAGE_STEAL_MIN ? copy_large(copy, &source, from, n) : copy_small(copy, &source, from, n);
         if (r < 0)
             return r;
         copy->done += n;
         from += n;
-        bytes += n;
+        if (source.bytes)
+            source.bytes += n;
         length -= n;
     }
     return 0;
@@ -269,20 +359,20 @@ static int copy_bytes(struct copying *copy, uint64_t from, const uint8_t *bytes,
 
 static int copy_hole(struct copying *copy, uint64_t from, uint64_t length)
 {
-    struct ns_inode inode;
+    struct now now;
     uint64_t at = target_offset(copy, from);
-    int r = ns_inode(copy->fs->ns, copy->to, &inode);
+    int r = look_now(copy->fs, copy->to, &now);
     if (r < 0)
         return r;
-    uint64_t size = size_now(copy->fs, &inode);
-    r = cut(copy->fs, copy->to, at, at + length >= size ? UINT64_MAX : length, max_u64(size, at + length));
+    r = cut(copy->fs, copy->to, at, at + length >= now.size ? UINT64_MAX : length, max_u64(now.size, at + length));
     if (r == 0)
         copy->done += length;
     return r;
 }
 
-static int copy_chunk(struct copying *copy, uint64_t from, uint64_t length, const struct chunk_name *name,
-                      uint32_t chunk_offset)
+/* By reference; -ENOENT: the view does not know the chunk yet, or it is moving. */
+static int refer_to_chunk(struct copying *copy, uint64_t from, uint64_t length, const struct chunk_name *name,
+                          uint32_t chunk_offset)
 {
     int r = store_put_chunk(copy->fs->store, copy->to, target_offset(copy, from), length, name, chunk_offset);
     if (r == 0)
@@ -292,29 +382,29 @@ static int copy_chunk(struct copying *copy, uint64_t from, uint64_t length, cons
 
 static int copy_extent(const struct view_extent *part, void *arg)
 {
+    struct copying *copy = arg;
     const struct extent *e = &part->extent;
-    switch (e->kind) {
-    case EXTENT_CHUNK:
-        return copy_chunk(arg, e->offset, e->length, &e->chunk, e->chunk_offset);
-    case EXTENT_INLINE:
-        return copy_bytes(arg, e->offset, part->bytes, e->length);
-    case EXTENT_HOLE:
-        return copy_hole(arg, e->offset, e->length);
-    }
-    return -EIO;
+    if (e->kind == EXTENT_HOLE)
+        return copy_hole(copy, e->offset, e->length);
+    if (e->kind == EXTENT_INLINE)
+        return copy_bytes(copy, (struct source){.bytes = part->bytes}, e->offset, e->length);
+    int r = refer_to_chunk(copy, e->offset, e->length, &e->chunk, e->chunk_offset);
+    return r == -ENOENT ? copy_bytes(copy, (struct source){0}, e->offset, e->length) : r;
 }
 
-static int copy_part(struct copying *copy, uint64_t from_ino, const struct stage_part *part)
+static int copy_part(struct copying *copy, const struct stage_part *part)
 {
+    int r;
     switch (part->kind) {
     case PART_MEMORY:
-        return copy_bytes(copy, part->offset, part->memory, part->length);
+        return copy_bytes(copy, (struct source){.bytes = part->memory}, part->offset, part->length);
     case PART_CHUNK:
-        return copy_chunk(copy, part->offset, part->length, &part->name, part->chunk_offset);
+        r = refer_to_chunk(copy, part->offset, part->length, &part->name, part->chunk_offset);
+        return r == -ENOENT ? copy_bytes(copy, (struct source){.chunk = part}, part->offset, part->length) : r;
     case PART_HOLE:
         return copy_hole(copy, part->offset, part->length);
     case PART_BELOW:
-        return store_extents_below(copy->fs->store, from_ino, part->offset, part->length, copy_extent, copy);
+        return store_extents_below(copy->fs->store, copy->from, part->offset, part->length, copy_extent, copy);
     }
     return -EIO;
 }
@@ -324,15 +414,19 @@ ssize_t fs_copy(struct fs *fs, uint64_t from, uint64_t from_offset, uint64_t to,
 {
     int r = clamp(fs, from, from_offset, &length);
     struct copying copy = {
-        .fs = fs, .caller = caller, .to = to, .from_offset = from_offset, .to_offset = to_offset};
+        .fs = fs, .caller = caller, .from = from, .to = to, .from_offset = from_offset, .to_offset = to_offset};
     struct stage_part parts[64];
     if (to_offset > FILE_SIZE_MAX - length)
         return -EFBIG;
     while (r == 0 && copy.done < length) {
         size_t count = stage_read(fs->stage, from, from_offset + copy.done, length - copy.done, parts, ARRAY_LEN(parts));
         for (size_t i = 0; i < count && r == 0; i++)
-            r = copy_part(&copy, from, &parts[i]);
+            r = copy_part(&copy, &parts[i]);
         stage_unpin_parts(fs->stage, parts, count);
     }
+    if (copy.done > 0)
+        fs_accessed(fs, from);
+    if (r == -EREMOTE)
+        r = -EXDEV; /* it would take long in this thread: the kernel reads and writes it instead */
     return copy.done > 0 ? (ssize_t)copy.done : r;
 }

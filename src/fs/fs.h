@@ -17,9 +17,13 @@
 
 struct fs;
 
-enum fs_fsync { FS_FSYNC_NVME, FS_FSYNC_STAGE };
+enum fs_fsync { FS_FSYNC_NVME, FS_FSYNC_STAGE, FS_FSYNC_REMOTE };
 
 struct fs *fs_new(struct store *store, enum fs_fsync fsync_level);
+/* Reading moves atime (relatime), or not (at first). Any thread, at any time; never for a store that is only read. */
+void fs_keep_atime(struct fs *fs, bool keep);
+/* Times of access that are only in memory become history: before the last drain. */
+void fs_settle(struct fs *fs);
 void fs_free(struct fs *fs);
 
 struct fs_caller {
@@ -45,28 +49,37 @@ CAIRN_MUST_CHECK int fs_rename(struct fs *fs, uint64_t parent, const char *name,
 /* `buf` has room for 4096 bytes; returns the length. */
 CAIRN_MUST_CHECK ssize_t fs_readlink(struct fs *fs, uint64_t ino, char buf[4096]);
 
-/* Entries after `after` (0: from the start; "." and ".." come first): fn returns 1 to stop. Offsets stay valid while
- * entries come and go. */
+/* Entries after `after` (0: from the start; "." and ".." come first): fn returns 1 to stop, and takes about as many as are
+ * expected. Offsets stay valid while entries come and go. */
 struct fs_entry {
     uint64_t ino;
     uint64_t offset; /* to go on after it */
     mode_t type;
     const char *name; /* NUL-terminated */
 };
-CAIRN_MUST_CHECK int fs_readdir(struct fs *fs, uint64_t dir, uint64_t after,
+CAIRN_MUST_CHECK int fs_readdir(struct fs *fs, uint64_t dir, uint64_t after, size_t expected,
                                 int (*fn)(const struct fs_entry *entry, void *arg), void *arg);
 
 /* --- attributes --------------------------------------------------------------------------------------------------------- */
 
 CAIRN_MUST_CHECK int fs_getattr(struct fs *fs, uint64_t ino, struct stat *ret);
+/* Removed while it was not open, and not forgotten yet: it can be looked at, and listed as an empty directory. */
+bool fs_is_ghost(struct fs *fs, uint64_t ino);
+/* The kernel knows this inode no longer. */
+void fs_forget(struct fs *fs, uint64_t ino);
 
 enum fs_set { FS_SET_MODE = 1, FS_SET_UID = 2, FS_SET_GID = 4, FS_SET_SIZE = 8, FS_SET_ATIME = 16, FS_SET_MTIME = 32 };
-/* Sets what `set` (enum fs_set) says from `st`; `ret` is the result. Clears setuid and setgid as chown and truncate do. */
+/* Sets what `set` (enum fs_set) says from `st`; `ret` is the result. Clears setuid and setgid as chown and truncate do; that
+ * alone, if `set` is 0: a chown to nobody, by root or the owner, or a change of content that the kernel tells of before the
+ * call comes that makes it, which then does this for others. */
 CAIRN_MUST_CHECK int fs_setattr(struct fs *fs, uint64_t ino, unsigned set, const struct stat *st,
                                 const struct fs_caller *caller, struct stat *ret);
 CAIRN_MUST_CHECK int fs_statfs(struct fs *fs, struct statvfs *ret);
+/* Something was read: moves atime if it is due. May read the view. */
+void fs_accessed(struct fs *fs, uint64_t ino);
 
-/* size 0: the length only. user.* are stored; user.cairn.* are answered by the filesystem and never listed. */
+/* size 0: the length only. user.* are stored; user.cairn.* are answered by the filesystem and never
+ * listed, but for user.cairn.pin, which is stored. */
 CAIRN_MUST_CHECK ssize_t fs_getxattr(struct fs *fs, uint64_t ino, const char *name, void *buf, size_t size);
 CAIRN_MUST_CHECK int fs_setxattr(struct fs *fs, uint64_t ino, const char *name, const void *value, size_t size,
                                  int flags);
@@ -78,10 +91,11 @@ CAIRN_MUST_CHECK ssize_t fs_listxattr(struct fs *fs, uint64_t ino, char *buf, si
 /* How the kernel should treat an open file. */
 struct fs_opened {
     uint64_t handle;
-    bool has_draft; /* somebody is changing it: its pages must not be cached */
+    bool has_draft;  /* somebody is changing it: its pages must not be cached */
+    bool atime_due;  /* the next read moves atime: it must come here, not end in the page cache */
 };
 
-/* O_TRUNC is honoured. */
+/* A file, or a directory to be listed. O_TRUNC is honoured. */
 CAIRN_MUST_CHECK int fs_open(struct fs *fs, uint64_t ino, int flags, const struct fs_caller *caller,
                              struct fs_opened *ret);
 /* A new regular file: part of history with its first seal. */
@@ -93,9 +107,19 @@ int fs_handle_flags(struct fs *fs, uint64_t handle);
 /* A descriptor was closed: what was written becomes a version. */
 CAIRN_MUST_CHECK int fs_flush(struct fs *fs, uint64_t ino, uint64_t handle);
 
-/* Seals a file and tells what to wait for: 0 when nothing, else a sequence number for store_wait(). A directory has no
- * draft: what happened in it is history already, but for files that are still being written. */
-CAIRN_MUST_CHECK int fs_fsync(struct fs *fs, uint64_t ino, uint64_t *ret_seq);
+/* What an fsync waits for: the horizon of `level` at `seq`. At the level of the stage seq is 0: nothing. */
+struct fs_barrier {
+    enum fs_fsync level;
+    uint64_t seq;
+};
+
+/* Seals a file and tells what to wait for. A directory has no draft: what happened in it is history already, but for files
+ * that are still being written. */
+CAIRN_MUST_CHECK int fs_fsync(struct fs *fs, uint64_t ino, struct fs_barrier *ret);
+
+/* Calls `fn` once, when the barrier is reached: see store_wait() and store_wait_remote(). */
+void fs_await(struct fs *fs, const struct fs_barrier *barrier, void (*fn)(int result, void *arg), void *arg,
+              uint64_t *ret_ticket);
 
 /* --- content ------------------------------------------------------------------------------------------------------------------ */
 
@@ -117,17 +141,23 @@ struct fs_read {
 CAIRN_MUST_CHECK int fs_read_fast(struct fs *fs, uint64_t ino, uint64_t offset, size_t length, struct fs_read *ret);
 void fs_read_done(struct fs *fs, struct fs_read *read);
 
-/* Blocks on NVMe. Reads into `buf`; returns the length. `may_be_short`: bytes before damage are given, else -EIO. */
+/* As store_lend(), of a file of which the stage has nothing there. */
+CAIRN_MUST_CHECK int fs_lend(struct fs *fs, uint64_t ino, uint64_t offset, size_t length, void (*job)(void *arg), void *arg,
+                             struct store_loan *ret);
+
+/* Blocks on NVMe, or on the remote; -EREMOTE: it would have to, and may not. Reads into `buf`; returns the length.
+ * `may_be_short`: bytes before damage are given, else -EIO. */
 CAIRN_MUST_CHECK ssize_t fs_read_slow(struct fs *fs, uint64_t ino, uint64_t offset, void *buf, size_t length,
-                                      bool may_be_short);
+                                      enum store_reach reach, bool may_be_short);
 
 /* As fallocate(2); collapsing and inserting are -EOPNOTSUPP. */
-CAIRN_MUST_CHECK int fs_fallocate(struct fs *fs, uint64_t ino, int mode, uint64_t offset, uint64_t length);
+CAIRN_MUST_CHECK int fs_fallocate(struct fs *fs, uint64_t ino, int mode, uint64_t offset, uint64_t length,
+                                  const struct fs_caller *caller);
 
 /* SEEK_DATA or SEEK_HOLE; -ENXIO past the end. May read the view. */
 CAIRN_MUST_CHECK int64_t fs_lseek(struct fs *fs, uint64_t ino, uint64_t offset, int whence);
 
 /* Copies within the mount; what is stored already is copied by reference. Returns what was copied, at least something
- * unless at the end. Blocks on NVMe for what is not in chunks. */
+ * unless at the end. Blocks on NVMe for what cannot be: chunks that the view does not know yet. */
 CAIRN_MUST_CHECK ssize_t fs_copy(struct fs *fs, uint64_t from, uint64_t from_offset, uint64_t to, uint64_t to_offset,
                                  size_t length, const struct fs_caller *caller);

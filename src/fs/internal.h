@@ -1,12 +1,15 @@
 /* Inside fs/. */
 #pragma once
 
+#include <stdatomic.h>
 #include <uthash.h>
 
 #include "base/lock.h"
 #include "fs/fs.h"
 
 #define BLOCK_SIZE (1024u * 1024) /* st_blksize: what a request carries */
+/* libc takes it for the buffer of a listing. The kernel asks for attributes too with the first buffer: no more than many need. */
+#define DIR_BLOCK_SIZE 4096u
 
 struct open_inode {
     UT_hash_handle hh;
@@ -19,17 +22,51 @@ struct fs {
     struct ns *ns;
     struct stage *stage;
     enum fs_fsync fsync_level;
+    _Atomic bool keeps_atime;
     struct {
         struct cairn_mutex lock; /* also held over commits that ask whether an inode is open */
         struct open_inode *open;
     } locked;
+    struct {
+        struct cairn_mutex lock; /* a leaf */
+        struct accessed *accessed; /* whose atime is newer than history knows */
+    } access;
+    struct {
+        struct cairn_mutex lock; /* a leaf */
+        struct ghost *all;
+    } ghosts;
 };
 
 bool is_open_locked(struct fs *fs, uint64_t ino);
-void fill_stat(struct fs *fs, const struct ns_inode *inode, struct stat *ret);
+/* Takes a handle and counts the inode as open before it is looked at, or even made: who removes its last name from then on
+ * leaves it to whoever has it open. Then the inode must be held, or the opening undone. -ENFILE. */
+CAIRN_MUST_CHECK int open_ahead(struct fs *fs, uint64_t ino, int flags, uint64_t *ret_handle);
+void open_undo(struct fs *fs, uint64_t handle);
 /* Clears setuid and setgid, as a write or a change of owner by somebody without privilege does. */
 CAIRN_MUST_CHECK int kill_privileges(struct fs *fs, const struct ns_inode *inode, const struct fs_caller *caller);
+/* mtime and ctime move, though the content stays as it is. */
+CAIRN_MUST_CHECK int touch(struct fs *fs, uint64_t ino);
 /* Content discarded and size set, by truncation or punching. */
 CAIRN_MUST_CHECK int cut(struct fs *fs, uint64_t ino, uint64_t offset, uint64_t length, uint64_t new_size);
-/* Size as it is now, drafts included. */
-uint64_t size_now(struct fs *fs, const struct ns_inode *inode);
+/* An inode as it is now: what is staged of it included. */
+struct now {
+    struct ns_inode inode;
+    struct stage_file_state staged;
+    uint64_t size;
+    int64_t mtime;
+};
+CAIRN_MUST_CHECK int look_now(struct fs *fs, uint64_t ino, struct now *ret);
+void fill_stat(struct fs *fs, const struct now *now, struct stat *ret);
+
+/* access.c */
+int64_t access_time(struct fs *fs, const struct ns_inode *inode);
+/* Would a read at `time` move it? May read the view. */
+bool access_due(struct fs *fs, uint64_t ino, int64_t time);
+/* Another time was set. */
+void access_forget(struct fs *fs, uint64_t ino);
+void access_free(struct fs *fs);
+
+/* ghosts.c */
+void ghost_add(struct fs *fs, const struct ns_inode *inode);
+bool ghost_stat(struct fs *fs, uint64_t ino, struct stat *ret);
+void ghosts_free(struct fs *fs);

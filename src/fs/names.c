@@ -12,9 +12,22 @@ static int name_ok(const char *name)
     return strlen(name) > NAME_LEN_MAX ? -ENAMETOOLONG : 0;
 }
 
+/* Asked for by number: for a handle (name_to_handle_at(2), NFS) whose inode the kernel has forgotten. */
+static int lookup_dots(struct fs *fs, uint64_t ino, const char *name, struct stat *ret)
+{
+    struct ns_inode inode;
+    int r = ns_inode(fs->ns, ino, &inode);
+    if (r < 0)
+        return r;
+    bool is_up = strcmp(name, "..") == 0 && ino != ROOT_INO;
+    return fs_getattr(fs, is_up ? inode.parent : ino, ret);
+}
+
 int fs_lookup(struct fs *fs, uint64_t parent, const char *name, struct stat *ret)
 {
     struct view_entry entry;
+    if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
+        return lookup_dots(fs, parent, name, ret);
     int r = name_ok(name);
     if (r == 0)
         r = ns_lookup(fs->ns, parent, name, strlen(name), &entry);
@@ -77,7 +90,7 @@ static struct attrs new_attrs(const struct ns_inode *dir, mode_t mode, const str
     return attrs;
 }
 
-/* Makes an inode with a name: `rec` has its type, attrs.mode, and what else its kind needs. */
+/* Makes an inode with a name: `rec` has its type, attrs.mode, and what else its kind needs; its number, if it is given. */
 static int make(struct fs *fs, struct record *rec, uint64_t parent, const char *name, const struct fs_caller *caller)
 {
     _cleanup_held_ struct held held = {.fs = fs};
@@ -92,7 +105,8 @@ static int make(struct fs *fs, struct record *rec, uint64_t parent, const char *
     rec->attrs = new_attrs(&dir, rec->attrs.mode, caller);
     rec->attrs.rdev = rdev;
     rec->attrs.size = size;
-    rec->ino = store_new_ino(fs->store);
+    if (rec->ino == 0)
+        rec->ino = store_new_ino(fs->store);
     rec->parent = parent;
     rec->name = name;
     rec->name_len = (uint16_t)strlen(name);
@@ -142,11 +156,24 @@ int fs_symlink(struct fs *fs, const char *target, uint64_t parent, const char *n
 int fs_create(struct fs *fs, uint64_t parent, const char *name, mode_t mode, int flags, const struct fs_caller *caller,
               struct stat *ret_stat, struct fs_opened *ret)
 {
-    struct record rec = {.type = REC_NASCENT, .attrs = {.mode = (uint32_t)(S_IFREG | (mode & 07777))}};
-    int r = make(fs, &rec, parent, name, caller);
+    struct record rec = {.type = REC_NASCENT,
+                         .ino = store_new_ino(fs->store),
+                         .attrs = {.mode = (uint32_t)(S_IFREG | (mode & 07777))}};
+    struct ns_inode inode;
+    /* The handle first: a new file that nobody can close would never be sealed. */
+    int r = open_ahead(fs, rec.ino, flags & ~O_TRUNC, &ret->handle);
+    if (r < 0)
+        return r;
+    r = make(fs, &rec, parent, name, caller);
     if (r == 0)
-        r = fs_open(fs, rec.ino, flags & ~O_TRUNC, caller, ret);
-    return r < 0 ? r : fs_getattr(fs, rec.ino, ret_stat);
+        r = ns_hold(fs->ns, rec.ino, &inode);
+    if (r < 0) {
+        open_undo(fs, ret->handle);
+        return r;
+    }
+    ret->has_draft = true;
+    ret->atime_due = false;
+    return fs_getattr(fs, rec.ino, ret_stat);
 }
 
 int fs_link(struct fs *fs, uint64_t ino, uint64_t parent, const char *name, struct stat *ret)
@@ -176,9 +203,14 @@ int fs_link(struct fs *fs, uint64_t ino, uint64_t parent, const char *name, stru
 static int commit_losing(struct fs *fs, struct record *rec, const struct ns_inode *lost)
 {
     LOCK_SCOPE(&fs->locked.lock);
-    if (lost && (lost->nlink == 1 || S_ISDIR(lost->attrs.mode)) && is_open_locked(fs, lost->ino))
+    bool is_last = lost && (lost->nlink == 1 || S_ISDIR(lost->attrs.mode));
+    bool is_open = is_last && is_open_locked(fs, lost->ino);
+    if (is_open)
         rec->flags |= RECORD_ORPHAN;
-    return store_commit(fs->store, rec);
+    int r = store_commit(fs->store, rec);
+    if (r == 0 && is_last && !is_open)
+        ghost_add(fs, lost);
+    return r;
 }
 
 static int remove_name(struct fs *fs, uint64_t parent, const char *name, bool directory)
@@ -336,14 +368,18 @@ static int list_entry(const struct view_entry *entry, const char *name, size_t n
     return l->fn(&e, l->arg);
 }
 
-int fs_readdir(struct fs *fs, uint64_t dir, uint64_t after, int (*fn)(const struct fs_entry *entry, void *arg),
-               void *arg)
+int fs_readdir(struct fs *fs, uint64_t dir, uint64_t after, size_t expected,
+               int (*fn)(const struct fs_entry *entry, void *arg), void *arg)
 {
     struct listing l = {fn, arg};
     struct ns_inode inode;
     int r = ns_inode(fs->ns, dir, &inode);
+    if (r == -ENOENT && fs_is_ghost(fs, dir))
+        return 0;
     if (r < 0)
         return r;
+    if (inode.nlink == 0) /* removed, and still open */
+        return 0;
     /* Offsets of the two that every directory has; those of others are sequence numbers, which are larger. */
     const struct fs_entry dots[] = {{.ino = dir, .offset = 1, .type = S_IFDIR, .name = "."},
                                     {.ino = dir == ROOT_INO ? ROOT_INO : inode.parent,
@@ -353,5 +389,5 @@ int fs_readdir(struct fs *fs, uint64_t dir, uint64_t after, int (*fn)(const stru
     for (size_t i = (size_t)min_u64(after, 2); i < 2; i++)
         if (fn(&dots[i], arg) != 0)
             return 0;
-    return ns_readdir(fs->ns, dir, max_u64(after, 2), list_entry, &l);
+    return ns_readdir(fs->ns, dir, max_u64(after, 2), expected, list_entry, &l);
 }

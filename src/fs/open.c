@@ -1,6 +1,7 @@
 /* Open files: opening, closing, sealing at close and at fsync. */
 #include <fcntl.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "fs/internal.h"
 
@@ -12,6 +13,8 @@ struct fs *fs_new(struct store *store, enum fs_fsync fsync_level)
     fs->stage = store_stage(store);
     fs->fsync_level = fsync_level;
     mutex_init(&fs->locked.lock, LOCK_FS);
+    mutex_init(&fs->access.lock, LOCK_LEAF);
+    mutex_init(&fs->ghosts.lock, LOCK_LEAF);
     return fs;
 }
 
@@ -24,7 +27,11 @@ void fs_free(struct fs *fs)
         HASH_DEL(fs->locked.open, open);
         free(open);
     }
+    access_free(fs);
+    ghosts_free(fs);
     mutex_done(&fs->locked.lock);
+    mutex_done(&fs->access.lock);
+    mutex_done(&fs->ghosts.lock);
     free(fs);
 }
 
@@ -52,32 +59,80 @@ static void count_open(struct fs *fs, uint64_t ino)
     open->opens++;
 }
 
-static bool is_writable(int flags)
+/* Who may have written, and who made the file: one that was made to be read only is part of history after its close, too. */
+static bool closing_seals(int flags)
 {
-    return (flags & O_ACCMODE) != O_RDONLY;
+    return (flags & O_ACCMODE) != O_RDONLY || flags & O_CREAT;
+}
+
+/* The last handle of something without a name is closed. */
+static void reap(struct fs *fs, uint64_t ino)
+{
+    struct ns_inode inode;
+    if (store_follows(fs->store) || ns_hold(fs->ns, ino, &inode) < 0)
+        return;
+    struct record rec = {.type = REC_REAP, .ino = ino};
+    int r = inode.nlink == 0 ? store_commit(fs->store, &rec) : 0;
+    if (r < 0)
+        log_warn("inode %llu was deleted and is closed, but its room comes free only at the next mount: %s",
+                 (unsigned long long)ino, strerror(-r));
+    ns_drop(fs->ns, ino);
+}
+
+static void uncount_open(struct fs *fs, uint64_t ino)
+{
+    LOCK_SCOPE(&fs->locked.lock);
+    struct open_inode *open = find_open_locked(fs, ino);
+    check(open && open->opens > 0);
+    if (--open->opens > 0)
+        return;
+    HASH_DEL(fs->locked.open, open);
+    free(open);
+    reap(fs, ino);
+}
+
+int open_ahead(struct fs *fs, uint64_t ino, int flags, uint64_t *ret_handle)
+{
+    int r = stage_handle_open(fs->stage, ino, (uint32_t)flags, ret_handle);
+    if (r == 0)
+        count_open(fs, ino);
+    return r;
+}
+
+void open_undo(struct fs *fs, uint64_t handle)
+{
+    uint32_t flags;
+    uncount_open(fs, stage_handle_close(fs->stage, handle, &flags));
+}
+
+static int truncate_held(struct fs *fs, const struct ns_inode *inode, const struct fs_caller *caller)
+{
+    struct now now;
+    int r = look_now(fs, inode->ino, &now);
+    if (r == 0)
+        r = kill_privileges(fs, inode, caller);
+    if (r < 0)
+        return r;
+    return now.size == 0 ? touch(fs, inode->ino) : cut(fs, inode->ino, 0, UINT64_MAX, 0);
 }
 
 int fs_open(struct fs *fs, uint64_t ino, int flags, const struct fs_caller *caller, struct fs_opened *ret)
 {
-    struct ns_inode inode;
-    int r = ns_hold(fs->ns, ino, &inode);
+    int r = open_ahead(fs, ino, flags, &ret->handle);
     if (r < 0)
         return r;
-    if (flags & O_TRUNC && size_now(fs, &inode) > 0) {
-        r = kill_privileges(fs, &inode, caller);
-        if (r == 0)
-            r = cut(fs, ino, 0, UINT64_MAX, 0);
-    }
-    if (r == 0)
-        r = stage_handle_open(fs->stage, ino, (uint32_t)flags, &ret->handle);
-    if (r < 0) {
+    struct ns_inode inode;
+    r = ns_hold(fs->ns, ino, &inode);
+    if (r == 0 && flags & O_TRUNC && (r = truncate_held(fs, &inode, caller)) < 0)
         ns_drop(fs->ns, ino);
+    if (r < 0) {
+        open_undo(fs, ret->handle);
         return r;
     }
-    count_open(fs, ino);
     struct stage_file_state state;
     (void)stage_file_state(fs->stage, ino, &state);
     ret->has_draft = state.has_draft || inode.nascent;
+    ret->atime_due = access_due(fs, ino, clock_realtime_ns());
     return 0;
 }
 
@@ -86,51 +141,40 @@ int fs_handle_flags(struct fs *fs, uint64_t handle)
     return (int)stage_handle_flags(fs->stage, handle);
 }
 
-/* The last handle of something without a name is closed. */
-static void reap(struct fs *fs, uint64_t ino)
-{
-    struct ns_inode inode;
-    if (ns_inode(fs->ns, ino, &inode) < 0 || inode.nlink > 0)
-        return;
-    struct record rec = {.type = REC_REAP, .ino = ino};
-    int r = store_commit(fs->store, &rec);
-    if (r < 0)
-        log_warn("inode %llu was deleted and is closed, but its room comes free only at the next mount: %s",
-                 (unsigned long long)ino, strerror(-r));
-}
-
 void fs_release(struct fs *fs, uint64_t handle)
 {
     uint32_t flags;
     uint64_t ino = stage_handle_close(fs->stage, handle, &flags);
     /* A process that was killed may not have flushed. */
-    if (is_writable((int)flags) && store_seal(fs->store, ino) < 0)
+    if (closing_seals((int)flags) && store_seal(fs->store, ino) < 0)
         log_debug("inode %llu stays a draft for now", (unsigned long long)ino);
-    mutex_lock(&fs->locked.lock);
-    struct open_inode *open = find_open_locked(fs, ino);
-    check(open && open->opens > 0);
-    if (--open->opens == 0) {
-        HASH_DEL(fs->locked.open, open);
-        free(open);
-        reap(fs, ino);
-    }
-    mutex_unlock(&fs->locked.lock);
+    uncount_open(fs, ino);
     ns_drop(fs->ns, ino);
 }
 
 int fs_flush(struct fs *fs, uint64_t ino, uint64_t handle)
 {
-    if (!is_writable(fs_handle_flags(fs, handle)))
+    if (!closing_seals(fs_handle_flags(fs, handle)))
         return 0;
     return store_seal(fs->store, ino);
 }
 
-int fs_fsync(struct fs *fs, uint64_t ino, uint64_t *ret_seq)
+int fs_fsync(struct fs *fs, uint64_t ino, struct fs_barrier *ret)
 {
     struct ns_inode inode;
     int r = ns_inode(fs->ns, ino, &inode);
     if (r == 0)
         r = S_ISREG(inode.attrs.mode) ? store_seal(fs->store, ino) : 0;
-    *ret_seq = fs->fsync_level == FS_FSYNC_NVME ? store_newest(fs->store) : 0;
+    *ret = (struct fs_barrier){.level = fs->fsync_level,
+                               .seq = fs->fsync_level == FS_FSYNC_STAGE ? 0 : store_newest(fs->store)};
     return r;
+}
+
+void fs_await(struct fs *fs, const struct fs_barrier *barrier, void (*fn)(int result, void *arg), void *arg,
+              uint64_t *ret_ticket)
+{
+    if (barrier->level == FS_FSYNC_REMOTE)
+        store_wait_remote(fs->store, barrier->seq, fn, arg, ret_ticket);
+    else
+        store_wait(fs->store, barrier->seq, fn, arg, ret_ticket);
 }

@@ -5,22 +5,39 @@
 #include "fs/internal.h"
 
 #define OWN_PREFIX "user.cairn."
+#define PIN_NAME "user.cairn.pin" /* stored as any other, and heeded by eviction: this file, or all below, stays on NVMe */
 
 static bool is_own(const char *name)
 {
-    return strncmp(name, OWN_PREFIX, strlen(OWN_PREFIX)) == 0;
+    return strncmp(name, OWN_PREFIX, strlen(OWN_PREFIX)) == 0 && strcmp(name, PIN_NAME) != 0;
 }
 
 static int check_name(const char *name)
 {
     if (strlen(name) > NAME_LEN_MAX)
         return -ERANGE;
+    bool is_prefix = strcmp(name, "user.") == 0 || strcmp(name, "security.") == 0 || strcmp(name, "trusted.") == 0;
+    if (is_prefix)
+        return -EINVAL;
     return strncmp(name, "user.", 5) == 0 ? 0 : -EOPNOTSUPP;
 }
 
+/* Nobody has one of these, which are not stored here: who asks gets the answer of a filesystem that stores them. */
+static bool is_absent(const char *name)
+{
+    return strncmp(name, "security.", 9) == 0 || strncmp(name, "trusted.", 8) == 0;
+}
+
+/* The lowest tier that has all of it. */
 static int text_level(struct fs *fs, uint64_t ino, char *text, size_t size)
 {
-    (void)snprintf(text, size, "%s", store_is_durable(fs->store, ino) ? "nvme" : "stage");
+    uint64_t missing = 0;
+    bool durable = store_is_durable(fs->store, ino);
+    bool published = durable && store_remote_horizon(fs->store) > 0;
+    int r = published ? store_remote_needs(fs->store, ino, &missing) : 0;
+    if (r < 0)
+        return r;
+    (void)snprintf(text, size, "%s", !durable ? "stage" : published && missing == 0 ? "remote" : "nvme");
     return 0;
 }
 
@@ -80,10 +97,17 @@ ssize_t fs_getxattr(struct fs *fs, uint64_t ino, const char *name, void *buf, si
     if (is_own(name))
         return get_own(fs, ino, name, buf, size);
     int r = check_name(name);
-    /* The kernel asks for security.capability and ACLs: there are none. */
     if (r < 0)
-        return r == -EOPNOTSUPP && strncmp(name, "system.", 7) != 0 ? -ENODATA : r;
+        return r == -EOPNOTSUPP && is_absent(name) ? -ENODATA : r;
     return ns_getxattr(fs->ns, ino, name, strlen(name), buf, size);
+}
+
+/* Setting what is there already changes nothing, not even ctime. */
+static bool is_same(struct fs *fs, uint64_t ino, const char *name, const void *value, size_t size)
+{
+    _cleanup_free_ char *have = xmalloc(size + 1);
+    return ns_getxattr(fs->ns, ino, name, strlen(name), have, size + 1) == (ssize_t)size &&
+           memcmp(have, value, size) == 0;
 }
 
 static int commit_xattr(struct fs *fs, struct record *rec)
@@ -113,6 +137,8 @@ int fs_setxattr(struct fs *fs, uint64_t ino, const char *name, const void *value
         return -EEXIST;
     if (flags & XATTR_REPLACE && have < 0)
         return -ENODATA;
+    if (have == (ssize_t)size && is_same(fs, ino, name, value, size))
+        return 0;
     r = store_admit(fs->store, size + 4096);
     if (r < 0)
         return r;

@@ -6,6 +6,8 @@
 #include <sys/eventfd.h>
 #include <time.h>
 
+#include "base/cause.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/pool.h"
 #include "fuse/internal.h"
@@ -75,7 +77,9 @@ int front_start(const struct front_options *options, struct fs *fs, struct store
     front->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     mutex_init(&front->locked.lock, LOCK_CONTROL);
     mutex_init(&front->wake.lock, LOCK_LEAF);
+    failures_init(&front->failures);
     cond_init(&front->wake.changed);
+    turns_init(&front->turns);
     TAILQ_INIT(&front->locked.parked);
     TAILQ_INIT(&front->locked.syncing);
     int r = front->event_fd < 0 ? -errno : make_session(front);
@@ -87,11 +91,23 @@ int front_start(const struct front_options *options, struct fs *fs, struct store
         if (!*ret_text)
             *ret_text = xasprintf("starting FUSE failed: %s", strerror(-r));
         front_stop(front);
+        front_free(front);
         return r;
     }
     *ret = front;
     front_self_test(front);
     return 0;
+}
+
+void front_changed(struct front *front, const uint64_t *inos, size_t count, bool has_content)
+{
+    const off_t from = has_content ? 0 : -1; /* to the end; negative: attributes alone */
+    if (has_content)
+        atomic_store(&front->changed_at, clock_monotonic_ns());
+    for (size_t i = 0; i < count && !atomic_load(&front->stopping); i++)
+        (void)fuse_lowlevel_notify_inval_inode(front->se, inos[i], from, 0); /* -ENOENT: the kernel does not know it */
+    if (has_content && count)
+        atomic_store(&front->changed_at, clock_monotonic_ns());
 }
 
 bool front_is_over(struct front *front)
@@ -107,6 +123,7 @@ int front_event_fd(struct front *front)
 /* A signal may come just before the read it is meant to interrupt: repeated until all have ended. */
 static void end_threads(struct front *front)
 {
+    turns_end(&front->turns);
     while (atomic_load(&front->live_threads) > 0) {
         for (unsigned i = 0; i < front->thread_count; i++)
             (void)pthread_kill(front->threads[i], SIGUSR1);
@@ -129,9 +146,30 @@ static void drop_waiting(struct front *front)
     }
 }
 
+/* fsyncs that wait for a remote may do so for hours: they fail now, for what they asked for is not so. */
+static void end_syncing(struct front *front)
+{
+    struct syncing *syncing;
+    do {
+        mutex_lock(&front->locked.lock);
+        syncing = TAILQ_FIRST(&front->locked.syncing);
+        bool taken = syncing && store_unwait(front->store, syncing->ticket);
+        if (taken)
+            TAILQ_REMOVE(&front->locked.syncing, syncing, link);
+        mutex_unlock(&front->locked.lock);
+        if (taken) {
+            cause_note("the mount ends, and the remote does not have it yet");
+            (void)fuse_reply_err(syncing->req, front_failed(front, syncing->ino, "fsync", -EIO));
+            free(syncing);
+        } else if (syncing) {
+            (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL); /* its function is being called */
+        }
+    } while (syncing);
+}
+
 void front_stop(struct front *front)
 {
-    if (!front)
+    if (!front || atomic_exchange(&front->stopped, true))
         return;
     atomic_store(&front->stopping, true);
     if (front->is_mounted)
@@ -141,14 +179,25 @@ void front_stop(struct front *front)
         (void)pthread_join(front->resumer, NULL);
     }
     end_threads(front);
+    store_end_reads(front->store); /* they answer through the session */
     drop_waiting(front);
+    end_syncing(front);
     if (front->se)
         fuse_session_destroy(front->se);
+    front->se = NULL;
+}
+
+void front_free(struct front *front)
+{
+    if (!front)
+        return;
     if (front->event_fd >= 0)
         (void)close(front->event_fd);
     mutex_done(&front->locked.lock);
     mutex_done(&front->wake.lock);
+    failures_done(&front->failures);
     (void)pthread_cond_destroy(&front->wake.changed);
+    turns_done(&front->turns);
     free(front);
 }
 
@@ -159,5 +208,8 @@ void front_status(struct front *front, struct front_status *ret)
                                  .threads = front->thread_count,
                                  .waiting = atomic_load(&front->parked_count),
                                  .wait_count = front->locked.wait_count,
-                                 .wait_ms_total = front->locked.wait_ns / 1000000};
+                                 .wait_ms_total = front->locked.wait_ns / 1000000,
+                                 .requests_total = atomic_load(&front->requests),
+                                 .read_bytes_total = atomic_load(&front->read_bytes),
+                                 .written_bytes_total = atomic_load(&front->written_bytes)};
 }

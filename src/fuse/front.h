@@ -17,7 +17,7 @@ struct front_options {
     bool allow_other;
     bool read_only;
     unsigned threads;
-    double entry_timeout, attr_timeout; /* s */
+    double entry_timeout, attr_timeout; /* s: how long the kernel keeps what it is told */
 };
 
 /* Mounts and answers. `fs` and `store` outlive the front. On failure *ret_text says why (caller frees). */
@@ -27,13 +27,35 @@ CAIRN_MUST_CHECK int front_start(const struct front_options *options, struct fs 
 /* The store's room callback: parked requests may go on. Any thread, any locks but leaves. */
 void front_room(struct front *front);
 
+/* What these inodes are has changed without a request of the kernel's: it forgets their attributes, and with `has_content` their
+ * pages. Any thread but one that answers requests, without locks: it may wait for such a thread. */
+void front_changed(struct front *front, const uint64_t *inos, size_t count, bool has_content);
+
 /* True once the kernel has let go of the mount (umount from outside). */
 bool front_is_over(struct front *front);
 /* Readable when that happens. */
 int front_event_fd(struct front *front);
 
-/* Unmounts (lazily, if files are open), ends the threads, frees. NULL is fine. */
+/* Unmounts (lazily, if files are open), ends the threads. What happened can still be asked for. NULL is fine, and once more. */
 void front_stop(struct front *front);
+/* After front_stop(), and when nobody asks any more. NULL is fine. */
+void front_free(struct front *front);
+
+/* Something that a client got an error for which it is not to blame. */
+struct front_failure {
+    uint64_t ino;
+    char *path; /* as it was named then, from the root of the mount */
+    const char *call;
+    int error;  /* errno */
+    char *cause;
+    uint64_t count;
+    int64_t first, last; /* ns since 1970 */
+};
+
+/* Calls `fn` (under a lock: it must not call back) for those that are still known, the newest last. *ret_total: failed calls since the
+ * mount; *ret_forgotten: kinds of failure that the list has no more room for. */
+void front_failures(struct front *front, void (*fn)(const struct front_failure *failure, void *arg), void *arg,
+                    uint64_t *ret_total, uint64_t *ret_forgotten);
 
 struct front_status {
     bool mmap_shared; /* shared mappings together with direct I/O: passed its self-test */
@@ -41,5 +63,6 @@ struct front_status {
     unsigned waiting;          /* requests parked now */
     uint64_t wait_count;       /* ever */
     uint64_t wait_ms_total;
+    uint64_t requests_total, read_bytes_total, written_bytes_total; /* answered */
 };
 void front_status(struct front *front, struct front_status *ret);

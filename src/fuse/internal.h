@@ -45,16 +45,48 @@ struct parked {
 };
 TAILQ_HEAD(parked_list, parked);
 
-/* An fsync that waits for the horizon. */
+/* An fsync, or a write that is to be durable, that waits for a horizon. */
 struct syncing {
     TAILQ_ENTRY(syncing) link;
     struct front *front;
     fuse_req_t req;
+    uint64_t ino;
     pid_t pid;
+    size_t written; /* 0: an fsync */
     uint64_t ticket;
     bool is_listed;
 };
 TAILQ_HEAD(syncing_list, syncing);
+
+#define FAILURES_MAX 64u
+
+/* Errors that clients got: failures.c. */
+struct failures {
+    struct cairn_mutex lock; /* a leaf */
+    struct front_failure list[FAILURES_MAX];
+    unsigned count;
+    uint64_t total, forgotten;
+};
+/* turns.c */
+#define TURN_KINDS 64u
+struct turns {
+    struct cairn_mutex lock;
+    pthread_cond_t changed;
+    _Atomic bool is_receiving;  /* somebody waits for the kernel, or is about to */
+    _Atomic unsigned resting;   /* threads that wait for their turn */
+    unsigned wanted;            /* of them shall come */
+    bool is_watched, ended;
+    _Atomic bool is_long[TURN_KINDS]; /* by opcode: the last one took long */
+};
+void turns_init(struct turns *turns);
+void turns_done(struct turns *turns);
+void turns_end(struct turns *turns); /* who rests comes back without a turn */
+/* Waits for the turn to receive. False: it is over. */
+bool turn_take(struct turns *turns);
+void turn_leave(struct turns *turns); /* something was received, or nothing */
+/* Around the handling of a request. `fd` is the kernel's; `backlog` is the thread's own, from 0. */
+int64_t turn_begin(struct turns *turns, uint32_t opcode);
+void turn_end(struct turns *turns, uint32_t opcode, int64_t begun, int fd, unsigned *backlog);
 
 struct front {
     struct fs *fs;
@@ -64,8 +96,10 @@ struct front {
     struct front_options options;
     bool is_mounted;
     int event_fd;
-    _Atomic bool init_done, mmap_offered, mmap_shared, testing, stopping, over;
+    _Atomic int64_t changed_at; /* monotonic ns: the last front_changed() */
+    _Atomic bool init_done, mmap_offered, mmap_shared, testing, stopping, stopped, over;
     _Atomic unsigned live_threads;
+    struct turns turns;
     pthread_t threads[THREADS_MAX];
     unsigned thread_count;
     pthread_t resumer;
@@ -76,6 +110,8 @@ struct front {
         bool wanted;
     } wake; /* of the resumer */
     _Atomic unsigned parked_count;
+    _Atomic uint64_t requests, read_bytes, written_bytes; /* statistics: relaxed */
+    struct failures failures;
     struct {
         struct cairn_mutex lock;
         struct parked_list parked; /* parked_count of them */
@@ -94,8 +130,43 @@ struct current {
 };
 extern _Thread_local struct current current;
 
+/* failures.c: what a client is told for the error `r`, an errno; noted, with cause_text(), if it is a failure of ours. */
+void failures_init(struct failures *failures);
+void failures_done(struct failures *failures);
+int front_failed(struct front *front, uint64_t ino, const char *call, int r);
+/* The same for the request that the thread is working on. */
+int front_failed_now(struct front *front, int r);
+
+#define MAX_WRITE SLAB_PAYLOAD
+
+static inline struct front *front_of(fuse_req_t req)
+{
+    return fuse_req_userdata(req);
+}
+
+static inline struct fs_caller caller_of(fuse_req_t req)
+{
+    const struct fuse_ctx *ctx = fuse_req_ctx(req);
+    return (struct fs_caller){.uid = ctx->uid, .gid = ctx->gid};
+}
+
 /* ops.c */
 extern const struct fuse_lowlevel_ops front_ops;
+/* Answers with an error or success without content, or parks. */
+void reply_result(fuse_req_t req, int r);
+/* The same for a call that is never parked. */
+void reply_error(fuse_req_t req, int r);
+
+/* Replies when all that happened before is durable. `written`: bytes of the write that asks for it, 0: an fsync. */
+void front_sync(fuse_req_t req, fuse_ino_t ino, size_t written);
+
+/* ops_content.c */
+void front_op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t offset, struct fuse_file_info *fi);
+void front_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi);
+void front_op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length, struct fuse_file_info *fi);
+void front_op_lseek(fuse_req_t req, fuse_ino_t ino, off_t offset, int whence, struct fuse_file_info *fi);
+void front_op_copy_file_range(fuse_req_t req, fuse_ino_t from, off_t from_offset, struct fuse_file_info *from_fi,
+                              fuse_ino_t to, off_t to_offset, struct fuse_file_info *to_fi, size_t length, int flags);
 
 /* loop.c */
 void front_park(struct front *front, fuse_req_t req);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <sys/eventfd.h>
 
+#include "base/cause.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "fuse/internal.h"
@@ -50,6 +51,7 @@ static struct parked *make_parked(const struct fuse_buf *buf)
 static void process(struct front *front, uint32_t slab, struct fuse_buf *buf, bool is_resumed)
 {
     current = (struct current){.slab = slab, .header = buf->mem, .is_resumed = is_resumed};
+    cause_clear();
     fuse_session_process_buf(front->se, buf);
 }
 
@@ -77,6 +79,7 @@ static void handle(struct front *front, uint32_t *slab, struct fuse_buf *buf)
     front_see_request(front, buf->mem, buf->size);
     if (header->opcode == WIRE_INTERRUPT)
         front_wake(front); /* it looks which callers have a fatal signal; others go on waiting */
+    atomic_fetch_add_explicit(&front->requests, 1, memory_order_relaxed);
     process(front, *slab, buf, false);
     if (current.park)
         enqueue(front, make_parked(buf));
@@ -104,22 +107,31 @@ void *front_receive(void *arg)
 {
     struct front *front = arg;
     uint32_t slab = SLAB_NONE;
+    unsigned backlog = 0;
     accept_wake_signal();
     while (!atomic_load(&front->stopping)) {
         if (slab == SLAB_NONE)
             slab = stage_slab_take(front->stage);
         if (slab == SLAB_NONE)
             break;
+        if (!turn_take(&front->turns))
+            break;
         uint8_t *memory = stage_slab_memory(front->stage, slab);
         /* The payload of a WRITE then begins at a page, where the stage keeps it. */
         struct fuse_buf buf = {.mem = memory + SLAB_PAYLOAD_OFFSET - WIRE_WRITE_LEN};
         int r = fuse_session_receive_buf(front->se, &buf);
+        turn_leave(&front->turns);
         if (r == -EINTR || r == -EAGAIN)
             continue;
         if (r <= 0)
             break;
+        /* The slab may be the stage's own afterwards, and another's: nothing of the request is looked at then. */
+        uint32_t opcode = ((const struct wire_in_header *)buf.mem)->opcode;
+        int64_t begun = turn_begin(&front->turns, opcode);
         handle(front, &slab, &buf);
+        turn_end(&front->turns, opcode, begun, fuse_session_fd(front->se), &backlog);
     }
+    turns_end(&front->turns);
     if (slab != SLAB_NONE)
         stage_slab_give(front->stage, slab);
     if (atomic_fetch_sub(&front->live_threads, 1) == 1) {

@@ -3,31 +3,37 @@
 #include <stdio.h>
 #include <sys/xattr.h>
 
+#include "base/cause.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/pool.h"
 #include "fuse/internal.h"
 
-#define MAX_WRITE SLAB_PAYLOAD
+#define CHANGE_SETTLES_NS (5ll * 1000000000)
+#define NO_HANDLE UINT64_MAX /* of a directory that is gone */
+#define MISSED_TIMEOUT 1.0 /* s */
 
-static struct front *front_of(fuse_req_t req)
-{
-    return fuse_req_userdata(req);
-}
-
-static struct fs_caller caller_of(fuse_req_t req)
-{
-    const struct fuse_ctx *ctx = fuse_req_ctx(req);
-    return (struct fs_caller){.uid = ctx->uid, .gid = ctx->gid};
-}
-
-/* Answers with an error or success without content, or parks. */
-static void reply_result(fuse_req_t req, int r)
+void reply_result(fuse_req_t req, int r)
 {
     if (r == -EAGAIN)
         front_park(front_of(req), req);
     else
-        (void)fuse_reply_err(req, r < 0 ? -r : 0);
+        (void)fuse_reply_err(req, r < 0 ? front_failed_now(front_of(req), r) : 0);
+}
+
+void reply_error(fuse_req_t req, int r)
+{
+    (void)fuse_reply_err(req, front_failed_now(front_of(req), r));
+}
+
+/* The kernel makes all changes of names and most of attributes itself and knows what they void; of others front_changed() tells it.
+ * Two it may miss: the times of a directory that it asks for in the moment of a change there (the older answer may be taken
+ * last), and setuid bits that a write takes away. */
+static double attr_timeout(const struct front *front, const struct stat *st)
+{
+    bool may_be_missed = S_ISDIR(st->st_mode) || st->st_mode & (S_ISUID | S_ISGID);
+    double most = front->options.attr_timeout;
+    return may_be_missed && most > MISSED_TIMEOUT ? MISSED_TIMEOUT : most;
 }
 
 static struct fuse_entry_param entry_of(const struct front *front, const struct stat *st)
@@ -35,7 +41,7 @@ static struct fuse_entry_param entry_of(const struct front *front, const struct 
     return (struct fuse_entry_param){.ino = st->st_ino,
                                      .generation = 1, /* inode numbers are never reused */
                                      .attr = *st,
-                                     .attr_timeout = front->options.attr_timeout,
+                                     .attr_timeout = attr_timeout(front, st),
                                      .entry_timeout = front->options.entry_timeout};
 }
 
@@ -66,22 +72,29 @@ static void op_init(void *userdata, struct fuse_conn_info *conn)
 
 static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
+    struct front *front = front_of(req);
     struct stat st;
-    reply_entry(req, fs_lookup(front_of(req)->fs, parent, name, &st), &st);
+    int r = fs_lookup(front->fs, parent, name, &st);
+    if (r == -ENOENT) {
+        struct fuse_entry_param none = {.entry_timeout = front->options.entry_timeout};
+        (void)fuse_reply_entry(req, &none);
+        return;
+    }
+    reply_entry(req, r, &st);
 }
 
-/* Inodes are found by number at any time: there is nothing to forget. */
+/* Inodes are found by number at any time: what is forgotten matters only for those that are gone. */
 static void op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t nlookup)
 {
-    (void)ino;
     (void)nlookup;
+    fs_forget(front_of(req)->fs, ino);
     fuse_reply_none(req);
 }
 
 static void op_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forgets)
 {
-    (void)count;
-    (void)forgets;
+    for (size_t i = 0; i < count; i++)
+        fs_forget(front_of(req)->fs, forgets[i].ino);
     fuse_reply_none(req);
 }
 
@@ -133,14 +146,19 @@ static void op_readlink(fuse_req_t req, fuse_ino_t ino)
     char target[4097];
     ssize_t len = fs_readlink(front_of(req)->fs, ino, target);
     if (len < 0) {
-        (void)fuse_reply_err(req, (int)-len);
+        reply_error(req, (int)len);
         return;
     }
     target[len] = '\0';
+    fs_accessed(front_of(req)->fs, ino);
     (void)fuse_reply_readlink(req, target);
 }
 
 /* --- directories -------------------------------------------------------------------------------------------------------------- */
+
+/* What an entry with a name of usual length takes in an answer. */
+#define ENTRY_LEN 40u
+#define PLUS_ENTRY_LEN 168u
 
 struct dir_reply {
     fuse_req_t req;
@@ -176,13 +194,43 @@ static int add_entry(const struct fs_entry *entry, void *arg)
 static void list_directory(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, bool plus)
 {
     struct dir_reply d = {.req = req, .front = front_of(req), .size = size, .plus = plus};
-    d.buf = xmalloc(size);
-    int r = fs_readdir(d.front->fs, ino, (uint64_t)offset, add_entry, &d);
-    if (r < 0)
-        (void)fuse_reply_err(req, -r);
-    else
+    d.buf = thread_buffer(THREAD_BUFFER_REPLY, size);
+    int r = fs_readdir(d.front->fs, ino, (uint64_t)offset, size / (plus ? PLUS_ENTRY_LEN : ENTRY_LEN), add_entry, &d);
+    if (r < 0) {
+        reply_error(req, r);
+    } else {
+        fs_accessed(d.front->fs, ino);
         (void)fuse_reply_buf(req, d.buf, d.len);
-    free(d.buf);
+    }
+}
+
+/* An open directory lives on when it is removed, as an open file does. */
+static void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+    struct front *front = front_of(req);
+    struct fs_caller caller = caller_of(req);
+    struct fs_opened opened;
+    int r = fs_open(front->fs, ino, O_RDONLY, &caller, &opened);
+    if (r == -ENOENT && fs_is_ghost(front->fs, ino)) {
+        fi->fh = NO_HANDLE;
+        (void)fuse_reply_open(req, fi);
+        return;
+    }
+    if (r < 0) {
+        reply_result(req, r == -ENOENT ? -ESTALE : r);
+        return;
+    }
+    fi->fh = opened.handle;
+    if (fuse_reply_open(req, fi) == -ENOENT)
+        fs_release(front->fs, opened.handle); /* the caller was interrupted: no release will come */
+}
+
+static void op_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+    (void)ino;
+    if (fi->fh != NO_HANDLE)
+        fs_release(front_of(req)->fs, fi->fh);
+    (void)fuse_reply_err(req, 0);
 }
 
 static void op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi)
@@ -204,14 +252,19 @@ static void reply_attr(fuse_req_t req, int r, const struct stat *st)
     if (r < 0)
         reply_result(req, r);
     else
-        (void)fuse_reply_attr(req, st, front_of(req)->options.attr_timeout);
+        (void)fuse_reply_attr(req, st, attr_timeout(front_of(req), st));
 }
 
 static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
     (void)fi;
     struct stat st;
-    reply_attr(req, fs_getattr(front_of(req)->fs, ino, &st), &st);
+    int r = fs_getattr(front_of(req)->fs, ino, &st);
+    /* Another writer deleted what the kernel knows: it looks the path up again, and nobody gets to see it. */
+    if (r == -ENOENT)
+        (void)fuse_reply_err(req, ESTALE);
+    else
+        reply_attr(req, r, &st);
 }
 
 static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set, struct fuse_file_info *fi)
@@ -243,7 +296,7 @@ static void op_statfs(fuse_req_t req, fuse_ino_t ino)
     struct statvfs st;
     int r = fs_statfs(front_of(req)->fs, &st);
     if (r < 0)
-        (void)fuse_reply_err(req, -r);
+        reply_error(req, r);
     else
         (void)fuse_reply_statfs(req, &st);
 }
@@ -252,7 +305,7 @@ static void op_statfs(fuse_req_t req, fuse_ino_t ino)
 static void reply_xattr(fuse_req_t req, ssize_t len, const char *buf, size_t size)
 {
     if (len < 0)
-        (void)fuse_reply_err(req, (int)-len);
+        reply_error(req, (int)len);
     else if (size == 0)
         (void)fuse_reply_xattr(req, (size_t)len);
     else
@@ -283,15 +336,22 @@ static void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 
 /* --- open files ------------------------------------------------------------------------------------------------------------------- */
 
+/* A read that was under way during a change may have brought old pages after the kernel was told to forget them. */
+static bool changed_lately(struct front *front)
+{
+    int64_t at = atomic_load(&front->changed_at);
+    return at && clock_monotonic_ns() - at < CHANGE_SETTLES_NS;
+}
+
 /* Who writes bypasses the page cache: one copy, from the caller into the stage. Who reads a sealed version has it
  * cached; while somebody changes the file, readers look at the draft itself. */
-static void set_open_flags(const struct front *front, const struct fs_opened *opened, struct fuse_file_info *fi)
+static void set_open_flags(struct front *front, const struct fs_opened *opened, struct fuse_file_info *fi)
 {
     int access = fi->flags & O_ACCMODE;
     bool direct_possible = access == O_WRONLY || atomic_load(&front->mmap_shared);
     fi->fh = opened->handle;
     fi->direct_io = direct_possible && (access != O_RDONLY || opened->has_draft);
-    fi->keep_cache = !fi->direct_io && !opened->has_draft;
+    fi->keep_cache = !fi->direct_io && !opened->has_draft && !opened->atime_due && !changed_lately(front);
 }
 
 static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
@@ -300,8 +360,12 @@ static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
     struct fs_caller caller = caller_of(req);
     struct fs_opened opened;
     int r = fs_open(front->fs, ino, fi->flags, &caller, &opened);
+    if (r == -ENOENT) {
+        (void)fuse_reply_err(req, ESTALE); /* the same */
+        return;
+    }
     if (r < 0) {
-        reply_result(req, r == -ENOENT ? -ESTALE : r);
+        reply_result(req, r);
         return;
     }
     set_open_flags(front, &opened, fi);
@@ -338,6 +402,14 @@ static void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
     (void)fuse_reply_err(req, 0);
 }
 
+static void reply_synced(fuse_req_t req, size_t written)
+{
+    if (written > 0)
+        (void)fuse_reply_write(req, written);
+    else
+        (void)fuse_reply_err(req, 0);
+}
+
 static void sync_done(int result, void *arg)
 {
     struct syncing *syncing = arg;
@@ -345,132 +417,42 @@ static void sync_done(int result, void *arg)
     mutex_lock(&front->locked.lock);
     TAILQ_REMOVE(&front->locked.syncing, syncing, link);
     mutex_unlock(&front->locked.lock);
-    (void)fuse_reply_err(syncing->req, result < 0 ? EIO : 0);
+    if (result < 0) {
+        cause_note("what it waits for will not come: the mount ends, or its remote is another writer's");
+        (void)fuse_reply_err(syncing->req, front_failed(front, syncing->ino, "fsync", -EIO));
+    } else {
+        reply_synced(syncing->req, syncing->written);
+    }
     free(syncing);
+}
+
+void front_sync(fuse_req_t req, fuse_ino_t ino, size_t written)
+{
+    struct front *front = front_of(req);
+    struct fs_barrier barrier;
+    int r = fs_fsync(front->fs, ino, &barrier);
+    if (r < 0) {
+        reply_result(req, r);
+        return;
+    }
+    if (barrier.seq == 0) {
+        reply_synced(req, written);
+        return;
+    }
+    struct syncing *syncing = xcalloc(1, sizeof *syncing);
+    *syncing = (struct syncing){
+        .front = front, .req = req, .ino = ino, .pid = fuse_req_ctx(req)->pid, .written = written};
+    mutex_lock(&front->locked.lock);
+    TAILQ_INSERT_TAIL(&front->locked.syncing, syncing, link);
+    mutex_unlock(&front->locked.lock);
+    fs_await(front->fs, &barrier, sync_done, syncing, &syncing->ticket);
 }
 
 static void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
 {
     (void)datasync;
     (void)fi;
-    struct front *front = front_of(req);
-    uint64_t seq;
-    int r = fs_fsync(front->fs, ino, &seq);
-    if (r < 0 || seq == 0) {
-        reply_result(req, r);
-        return;
-    }
-    struct syncing *syncing = xcalloc(1, sizeof *syncing);
-    *syncing = (struct syncing){.front = front, .req = req, .pid = fuse_req_ctx(req)->pid};
-    mutex_lock(&front->locked.lock);
-    TAILQ_INSERT_TAIL(&front->locked.syncing, syncing, link);
-    mutex_unlock(&front->locked.lock);
-    store_wait(front->store, seq, sync_done, syncing, &syncing->ticket);
-}
-
-/* --- content ----------------------------------------------------------------------------------------------------------------------- */
-
-/* The kernel's count of a payload that lies where the stage wants it: then the slab itself is kept. */
-static bool may_steal(const char *buf, size_t size, const struct front *front)
-{
-    return size >= STAGE_STEAL_MIN && current.slab != SLAB_NONE &&
-           (const uint8_t *)buf == (uint8_t *)stage_slab_memory(front->stage, current.slab) + SLAB_PAYLOAD_OFFSET;
-}
-
-static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t offset,
-                     struct fuse_file_info *fi)
-{
-    (void)fi;
-    struct front *front = front_of(req);
-    if (size == 0) {
-        (void)fuse_reply_write(req, 0);
-        return;
-    }
-    if (front_must_queue(front)) {
-        front_park(front, req);
-        return;
-    }
-    struct fs_caller caller = caller_of(req);
-    bool steal = may_steal(buf, size, front);
-    int r = fs_write(front->fs, ino, (uint64_t)offset, (uint32_t)size, steal ? current.slab : SLAB_NONE, buf, &caller);
-    if (r < 0) {
-        reply_result(req, r);
-        return;
-    }
-    current.stolen = steal;
-    (void)fuse_reply_write(req, size);
-}
-
-struct slow_read {
-    struct front *front;
-    fuse_req_t req;
-    uint64_t ino, offset;
-    size_t size;
-    bool may_be_short;
-};
-
-static void read_slowly(void *arg)
-{
-    struct slow_read *read = arg;
-    uint8_t *buf = thread_buffer(THREAD_BUFFER_REPLY, MAX_WRITE);
-    ssize_t n = fs_read_slow(read->front->fs, read->ino, read->offset, buf, read->size, read->may_be_short);
-    if (n < 0)
-        (void)fuse_reply_err(read->req, (int)-n);
-    else
-        (void)fuse_reply_buf(read->req, (const char *)buf, (size_t)n);
-    free(read);
-}
-
-static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi)
-{
-    static _Thread_local struct fs_read fast;
-    struct front *front = front_of(req);
-    size = (size_t)min_u64(size, MAX_WRITE);
-    int r = fs_read_fast(front->fs, ino, (uint64_t)offset, size, &fast);
-    if (r < 0) {
-        (void)fuse_reply_err(req, -r);
-        return;
-    }
-    if (r == 0) {
-        (void)fuse_reply_iov(req, fast.iov, (int)fast.iov_count);
-        fs_read_done(front->fs, &fast);
-        return;
-    }
-    struct slow_read *slow = xmalloc(sizeof *slow);
-    /* The page cache would take a short answer for the end of the file; direct readers get what is good. */
-    bool direct = (fs_handle_flags(front->fs, fi->fh) & O_ACCMODE) != O_RDONLY && atomic_load(&front->mmap_shared);
-    *slow = (struct slow_read){front, req, ino, (uint64_t)offset, size, direct};
-    store_submit_read(front->store, read_slowly, slow);
-}
-
-static void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length, struct fuse_file_info *fi)
-{
-    (void)fi;
-    reply_result(req, fs_fallocate(front_of(req)->fs, ino, mode, (uint64_t)offset, (uint64_t)length));
-}
-
-static void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t offset, int whence, struct fuse_file_info *fi)
-{
-    (void)fi;
-    int64_t at = fs_lseek(front_of(req)->fs, ino, (uint64_t)offset, whence);
-    if (at < 0)
-        (void)fuse_reply_err(req, (int)-at);
-    else
-        (void)fuse_reply_lseek(req, at);
-}
-
-static void op_copy_file_range(fuse_req_t req, fuse_ino_t from, off_t from_offset, struct fuse_file_info *from_fi,
-                               fuse_ino_t to, off_t to_offset, struct fuse_file_info *to_fi, size_t length, int flags)
-{
-    (void)from_fi;
-    (void)to_fi;
-    (void)flags;
-    struct fs_caller caller = caller_of(req);
-    ssize_t n = fs_copy(front_of(req)->fs, from, (uint64_t)from_offset, to, (uint64_t)to_offset, length, &caller);
-    if (n < 0)
-        reply_result(req, (int)n);
-    else
-        (void)fuse_reply_write(req, (size_t)n);
+    front_sync(req, ino, 0);
 }
 
 const struct fuse_lowlevel_ops front_ops = {
@@ -489,13 +471,15 @@ const struct fuse_lowlevel_ops front_ops = {
     .rename = op_rename,
     .link = op_link,
     .open = op_open,
-    .read = op_read,
-    .write = op_write,
+    .read = front_op_read,
+    .write = front_op_write,
     .flush = op_flush,
     .release = op_release,
     .fsync = op_fsync,
+    .opendir = op_opendir,
     .readdir = op_readdir,
     .readdirplus = op_readdirplus,
+    .releasedir = op_releasedir,
     .fsyncdir = op_fsync,
     .statfs = op_statfs,
     .setxattr = op_setxattr,
@@ -503,7 +487,7 @@ const struct fuse_lowlevel_ops front_ops = {
     .listxattr = op_listxattr,
     .removexattr = op_removexattr,
     .create = op_create,
-    .fallocate = op_fallocate,
-    .lseek = op_lseek,
-    .copy_file_range = op_copy_file_range,
+    .fallocate = front_op_fallocate,
+    .lseek = front_op_lseek,
+    .copy_file_range = front_op_copy_file_range,
 };

@@ -197,13 +197,23 @@ static struct ns_inode inode_of_view(const struct view_inode *v)
                              .orphan = v->nlink == 0};
 }
 
+void ns_set_following(struct ns *ns)
+{
+    ns->is_following = true;
+}
+
+static bool speaks_for_itself(const struct ns *ns, const struct node *node)
+{
+    return node && !(ns->is_following && node->inode.dirty_seq == 0 && !node->inode.nascent);
+}
+
 static int read_inode(struct ns *ns, uint64_t ino, struct ns_inode *ret, bool hold)
 {
     for (;;) {
         mutex_lock(&ns->locked.lock);
         struct node *node = node_find_locked(ns, ino);
         uint64_t retired = ns->locked.retired;
-        if (node) {
+        if (speaks_for_itself(ns, node)) {
             int r = node->gone ? -ENOENT : 0;
             *ret = node->inode;
             if (r == 0 && hold)
@@ -222,12 +232,14 @@ static int read_inode(struct ns *ns, uint64_t ino, struct ns_inode *ret, bool ho
             return 0;
         mutex_lock(&ns->locked.lock);
         /* If something was retired meanwhile, what was read may be older than that. */
-        bool usable = ns->locked.retired == retired && !node_find_locked(ns, ino);
-        if (usable) {
+        node = node_find_locked(ns, ino);
+        bool usable = ns->locked.retired == retired && !speaks_for_itself(ns, node);
+        if (usable && !node) {
             node = node_new_locked(ns, ino);
             node->inode = *ret;
-            node->holds = 1;
         }
+        if (usable)
+            node->holds++;
         mutex_unlock(&ns->locked.lock);
         if (usable)
             return 0;

@@ -19,6 +19,10 @@ struct ns;
 struct ns *ns_new(struct view *view);
 void ns_free(struct ns *ns);
 
+/* Of a view that changes by itself (a mount that follows another writer): what is held is read from it each time. First of all
+ * calls. */
+void ns_set_following(struct ns *ns);
+
 struct ns_inode {
     uint64_t ino;
     struct attrs attrs;
@@ -42,8 +46,9 @@ void ns_drop(struct ns *ns, uint64_t ino);
 CAIRN_MUST_CHECK int ns_lookup(struct ns *ns, uint64_t parent, const char *name, size_t name_len,
                                struct view_entry *ret);
 
-/* Entries with cookie > after, ascending; `fn` returns 0 to go on, 1 to stop. */
-CAIRN_MUST_CHECK int ns_readdir(struct ns *ns, uint64_t parent, uint64_t after,
+/* Entries with cookie > after, ascending; `fn` returns 0 to go on, 1 to stop, and lists nothing itself. `expected`: about how
+ * many it will take. */
+CAIRN_MUST_CHECK int ns_readdir(struct ns *ns, uint64_t parent, uint64_t after, size_t expected,
                                 int (*fn)(const struct view_entry *entry, const char *name, size_t name_len, void *arg),
                                 void *arg);
 /* -ENOTEMPTY, or 0. */

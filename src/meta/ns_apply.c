@@ -32,13 +32,20 @@ static struct node *make_node_locked(struct ns *ns, const struct record *rec, bo
     return node;
 }
 
+/* A new file changed its folder when it was made, which may be long before its birth: what was set since then stays. */
+static void note_birth_locked(struct node *dir, int64_t btime)
+{
+    if (btime > dir->inode.attrs.ctime)
+        dir->inode.attrs.mtime = dir->inode.attrs.ctime = btime;
+}
+
 static void apply_nascent_locked(struct ns *ns, const struct record *rec)
 {
     struct node *dir = held_locked(ns, rec->parent);
     struct node *node = make_node_locked(ns, rec, true);
     node->birth_entry = entry_set_locked(ns, dir, rec->name, rec->name_len, rec->ino, rec->cookie,
                                          rec->attrs.mode & S_IFMT, SEQ_NASCENT);
-    dir->inode.attrs.mtime = dir->inode.attrs.ctime = rec->attrs.btime;
+    note_birth_locked(dir, rec->attrs.btime);
 }
 
 static void apply_birth_locked(struct ns *ns, const struct record *rec)
@@ -52,8 +59,7 @@ static void apply_birth_locked(struct ns *ns, const struct record *rec)
     node->birth_entry = NULL;
     (void)entry_set_locked(ns, dir, rec->name, rec->name_len, rec->ino, rec->cookie, rec->attrs.mode & S_IFMT,
                            rec->seq);
-    if (rec->attrs.btime > dir->inode.attrs.mtime)
-        dir->inode.attrs.mtime = dir->inode.attrs.ctime = rec->attrs.btime;
+    note_birth_locked(dir, rec->attrs.btime);
     node_touch_locked(ns, dir, rec->seq);
 }
 
@@ -191,19 +197,7 @@ static void apply_rename_locked(struct ns *ns, const struct record *rec)
 static void apply_setattr_locked(struct ns *ns, const struct record *rec)
 {
     struct node *node = held_locked(ns, rec->ino);
-    struct attrs *a = &node->inode.attrs;
-    if (rec->mask & ATTR_MODE)
-        a->mode = (a->mode & S_IFMT) | (rec->attrs.mode & ~(uint32_t)S_IFMT);
-    if (rec->mask & ATTR_UID)
-        a->uid = rec->attrs.uid;
-    if (rec->mask & ATTR_GID)
-        a->gid = rec->attrs.gid;
-    if (rec->mask & ATTR_ATIME)
-        a->atime = rec->attrs.atime;
-    if (rec->mask & ATTR_MTIME)
-        a->mtime = rec->attrs.mtime;
-    if (rec->mask & ATTR_CTIME)
-        a->ctime = rec->attrs.ctime;
+    record_set_attrs(rec, &node->inode.attrs);
     node_touch_locked(ns, node, rec->seq);
 }
 

@@ -61,6 +61,7 @@ TAILQ_HEAD(node_list, node);
 
 struct ns {
     struct view *view;
+    bool is_following; /* nodes without changes of their own say nothing */
     struct {
         struct cairn_mutex lock;
         struct node *nodes;

@@ -1,9 +1,11 @@
 /* Reading names, directories, links and attributes: the overlay over the view. */
 #include <stdio.h>
 
+#include "base/pool.h"
 #include "meta/ns_internal.h"
 
-#define READDIR_BATCH 512u
+#define LISTED_MIN 16u /* entries that are looked up together */
+#define LISTED_MAX 1024u
 #define DEPTH_MAX 4096u /* parents climbed before a loop is assumed */
 
 int ns_lookup(struct ns *ns, uint64_t parent, const char *name, size_t name_len, struct view_entry *ret)
@@ -32,10 +34,12 @@ struct listed {
 struct listing {
     struct ns *ns;
     uint64_t parent;
-    struct listed *added; /* of the overlay, ascending */
+    size_t max;
+    bool is_covered;      /* the overlay says something of this directory */
+    struct listed *added; /* of the overlay, ascending; `max` */
     size_t added_count, added_next;
     bool added_all; /* no more in the overlay after these */
-    struct listed *out;
+    struct listed *out; /* `max` */
     size_t out_count;
 };
 
@@ -51,7 +55,8 @@ static void collect_added(struct listing *l, uint64_t after)
     LOCK_SCOPE(&l->ns->locked.lock);
     struct node *dir = node_find_locked(l->ns, l->parent);
     struct entry *entry = dir ? entry_after_locked(dir, after) : NULL;
-    for (; entry && l->added_count < READDIR_BATCH; entry = entry_next_locked(entry)) {
+    l->is_covered = dir && !RB_EMPTY(&dir->names);
+    for (; entry && l->added_count < l->max; entry = entry_next_locked(entry)) {
         struct view_entry e = {.ino = entry->ino, .cookie = entry->cookie, .type = entry->type};
         put_listed(&l->added[l->added_count++], &e, entry->name, entry->name_len);
     }
@@ -62,24 +67,28 @@ static void collect_added(struct listing *l, uint64_t after)
 static bool merge_added(struct listing *l, uint64_t cookie)
 {
     while (l->added_next < l->added_count && l->added[l->added_next].entry.cookie < cookie) {
-        if (l->out_count == READDIR_BATCH)
+        if (l->out_count == l->max)
             return false;
         l->out[l->out_count++] = l->added[l->added_next++];
     }
     return true;
 }
 
+static bool is_covered(struct listing *l, const char *name, size_t name_len)
+{
+    LOCK_SCOPE(&l->ns->locked.lock);
+    return entry_find_locked(node_find_locked(l->ns, l->parent), name, name_len) != NULL;
+}
+
 static int merge_view_entry(const struct view_entry *entry, const char *name, size_t name_len, void *arg)
 {
     struct listing *l = arg;
-    if (!merge_added(l, entry->cookie) || l->out_count == READDIR_BATCH)
+    if (!merge_added(l, entry->cookie) || l->out_count == l->max)
         return 1;
     /* Past the last entry that was collected, the overlay may have more to put in between. */
     if (!l->added_all && l->added_next == l->added_count)
         return 1;
-    mutex_lock(&l->ns->locked.lock);
-    bool covered = entry_find_locked(node_find_locked(l->ns, l->parent), name, name_len) != NULL;
-    mutex_unlock(&l->ns->locked.lock);
+    bool covered = l->is_covered && is_covered(l, name, name_len);
     bool same_as_added = l->added_next < l->added_count && l->added[l->added_next].entry.cookie == entry->cookie;
     if (!covered && !same_as_added)
         put_listed(&l->out[l->out_count++], entry, name, name_len);
@@ -102,7 +111,7 @@ static int list_some(struct listing *l, uint64_t after)
         int r = view_readdir(l->ns->view, l->parent, after, merge_view_entry, l);
         if (r < 0 && r != -ENOENT) /* the view may not know the directory yet */
             return r;
-        if (l->out_count < READDIR_BATCH)
+        if (l->out_count < l->max)
             (void)merge_added(l, UINT64_MAX);
         /* An entry that left the overlay meanwhile may be missing, or one of the view that it covered be back. */
         if (retired == retired_count(l->ns))
@@ -110,12 +119,12 @@ static int list_some(struct listing *l, uint64_t after)
     }
 }
 
-int ns_readdir(struct ns *ns, uint64_t parent, uint64_t after,
+int ns_readdir(struct ns *ns, uint64_t parent, uint64_t after, size_t expected,
                int (*fn)(const struct view_entry *entry, const char *name, size_t name_len, void *arg), void *arg)
 {
-    struct listing l = {.ns = ns, .parent = parent};
-    l.added = xmalloc(READDIR_BATCH * sizeof *l.added);
-    l.out = xmalloc(READDIR_BATCH * sizeof *l.out);
+    struct listing l = {.ns = ns, .parent = parent, .max = min_u64(max_u64(expected, LISTED_MIN), LISTED_MAX)};
+    l.added = thread_buffer(THREAD_BUFFER_LISTING, 2 * LISTED_MAX * sizeof *l.added);
+    l.out = l.added + LISTED_MAX;
     int r;
     do {
         r = list_some(&l, after);
@@ -124,8 +133,6 @@ int ns_readdir(struct ns *ns, uint64_t parent, uint64_t after,
             after = l.out[i].entry.cookie;
         }
     } while (r == 0 && l.out_count > 0);
-    free(l.added);
-    free(l.out);
     return r < 0 ? r : 0;
 }
 
@@ -141,7 +148,7 @@ static int found_one(const struct view_entry *entry, const char *name, size_t na
 int ns_check_empty(struct ns *ns, uint64_t ino)
 {
     bool any = false;
-    int r = ns_readdir(ns, ino, 0, found_one, &any);
+    int r = ns_readdir(ns, ino, 0, 1, found_one, &any);
     return r < 0 ? r : any ? -ENOTEMPTY : 0;
 }
 
@@ -182,36 +189,83 @@ ssize_t ns_getxattr(struct ns *ns, uint64_t ino, const char *name, size_t name_l
     return r == -ENOENT ? -ENODATA : r;
 }
 
-struct xattr_listing {
-    struct ns *ns;
-    uint64_t ino;
-    int (*fn)(const char *name, size_t name_len, void *arg);
-    void *arg;
+/* Names of xattrs, one behind the other: length (2 bytes), bytes. */
+struct name_list {
+    char *bytes;
+    size_t len, max;
 };
 
-static int list_view_xattr(const char *name, size_t name_len, void *arg)
+static int add_name(const char *name, size_t name_len, void *arg)
 {
-    struct xattr_listing *l = arg;
-    mutex_lock(&l->ns->locked.lock);
-    struct node *node = node_find_locked(l->ns, l->ino);
-    bool covered = node && xattr_find_locked(node, name, name_len);
-    mutex_unlock(&l->ns->locked.lock);
-    return covered ? 0 : l->fn(name, name_len, l->arg);
+    struct name_list *list = arg;
+    uint16_t prefix = (uint16_t)name_len;
+    if (list->len + sizeof prefix + name_len > list->max) {
+        list->max = 2 * list->max + sizeof prefix + name_len + 64;
+        list->bytes = xrealloc(list->bytes, list->max);
+    }
+    memcpy(list->bytes + list->len, &prefix, sizeof prefix);
+    memcpy(list->bytes + list->len + sizeof prefix, name, name_len);
+    list->len += sizeof prefix + name_len;
+    return 0;
+}
+
+static int for_names(const struct name_list *list, int (*fn)(const char *name, size_t name_len, void *arg), void *arg)
+{
+    int r = 0;
+    uint16_t len;
+    for (size_t at = 0; at < list->len && r == 0; at += sizeof len + len) {
+        memcpy(&len, list->bytes + at, sizeof len);
+        r = fn(list->bytes + at + sizeof len, len, arg);
+    }
+    return r;
+}
+
+struct xattr_merge {
+    struct node *node; /* may be NULL */
+    struct name_list all;
+};
+
+static int merge_view_xattr(const char *name, size_t name_len, void *arg)
+{
+    struct xattr_merge *merge = arg;
+    bool covered = merge->node && xattr_find_locked(merge->node, name, name_len);
+    return covered ? 0 : add_name(name, name_len, &merge->all);
+}
+
+/* The names of view and overlay as one. False: what was read from the view may be old. */
+static bool merge_xattrs(struct ns *ns, uint64_t ino, uint64_t retired, const struct name_list *below,
+                         struct name_list *ret)
+{
+    LOCK_SCOPE(&ns->locked.lock);
+    if (ns->locked.retired != retired)
+        return false;
+    struct xattr_merge merge = {.node = node_find_locked(ns, ino)};
+    struct xattr *xattr;
+    (void)for_names(below, merge_view_xattr, &merge);
+    if (merge.node)
+        TAILQ_FOREACH(xattr, &merge.node->xattrs, link)
+            if (!xattr->removed)
+                (void)add_name(xattr->name, xattr->name_len, &merge.all);
+    *ret = merge.all;
+    return true;
 }
 
 int ns_listxattr(struct ns *ns, uint64_t ino, int (*fn)(const char *name, size_t name_len, void *arg), void *arg)
 {
-    struct xattr_listing l = {.ns = ns, .ino = ino, .fn = fn, .arg = arg};
-    int r = view_listxattr(ns->view, ino, list_view_xattr, &l);
-    if (r < 0 && r != -ENOENT) /* the view may not know the inode yet */
-        return r;
-    LOCK_SCOPE(&ns->locked.lock);
-    struct node *node = node_find_locked(ns, ino);
-    struct xattr *xattr;
-    if (node)
-        TAILQ_FOREACH(xattr, &node->xattrs, link)
-            if (!xattr->removed && (r = fn(xattr->name, xattr->name_len, arg)) != 0)
-                break;
+    struct name_list below = {0}, all = {0};
+    uint64_t retired;
+    int r;
+    do {
+        retired = retired_count(ns);
+        below.len = 0;
+        r = view_listxattr(ns->view, ino, add_name, &below);
+        if (r == -ENOENT) /* the view may not know the inode yet */
+            r = 0;
+    } while (r == 0 && !merge_xattrs(ns, ino, retired, &below, &all));
+    if (r == 0)
+        r = for_names(&all, fn, arg);
+    free(below.bytes);
+    free(all.bytes);
     return r < 0 ? r : 0;
 }
 
@@ -329,16 +383,32 @@ uint64_t ns_last_change(struct ns *ns, uint64_t ino)
     return 0;
 }
 
+/* A name of `ino` among what changed in the directory. */
+static char *changed_name(struct ns *ns, uint64_t parent, uint64_t ino)
+{
+    LOCK_SCOPE(&ns->locked.lock);
+    struct node *dir = node_find_locked(ns, parent);
+    struct entry *entry = dir ? entry_after_locked(dir, 0) : NULL;
+    while (entry && entry->ino != ino)
+        entry = entry_next_locked(entry);
+    return entry ? xasprintf("%.*s", (int)entry->name_len, entry->name) : NULL;
+}
+
 char *ns_path(struct ns *ns, uint64_t ino)
 {
-    struct ns_birth birth;
-    if (ns_birth(ns, ino, &birth)) {
-        _cleanup_free_ char *dir = ns_path(ns, birth.parent);
-        return xasprintf("%s/%.*s", strcmp(dir, "/") == 0 ? "" : dir, (int)birth.name_len, birth.name);
+    char *path = xstrdup(ino == ROOT_INO ? "/" : "");
+    for (unsigned depth = 0; depth < DEPTH_MAX && ino != ROOT_INO; depth++) {
+        struct ns_inode inode;
+        bool known = ns_inode(ns, ino, &inode) == 0;
+        _cleanup_free_ char *name = known ? changed_name(ns, inode.parent, ino) : NULL;
+        if (known && !name)
+            name = view_name(ns->view, inode.parent, ino);
+        char *before = name ? xasprintf("/%s%s", name, path) : xasprintf("inode %llu%s", (unsigned long long)ino, path);
+        free(path);
+        path = before;
+        if (!name)
+            break;
+        ino = inode.parent;
     }
-    char *path = view_path(ns->view, ino);
-    if (strcmp(path, "?") != 0)
-        return path;
-    free(path);
-    return xasprintf("inode %llu", (unsigned long long)ino);
+    return path;
 }

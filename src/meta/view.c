@@ -3,6 +3,7 @@
 
 #include <sys/stat.h>
 
+#include "base/cause.h"
 #include "base/log.h"
 #include "meta/view_db.h"
 
@@ -13,7 +14,8 @@
 #define OPEN_FILES_MAX 256
 #define INFO_LOG_WARN 2
 
-/* Index and filter blocks lie in the cache too, so that the cache bounds what reading takes. */
+/* Index and filter blocks lie in the cache too, so that the cache bounds what reading takes. In parts of a few KiB: a whole filter
+ * of a large table is larger than a shard of the cache, and each look-up of a chunk would read it again. */
 static void set_tables(struct view *view, size_t cache_bytes)
 {
     size_t memtables = MEMTABLES * MEMTABLE_BYTES;
@@ -23,6 +25,9 @@ static void set_tables(struct view *view, size_t cache_bytes)
     rocksdb_block_based_options_set_block_cache(table, view->cache);
     rocksdb_block_based_options_set_cache_index_and_filter_blocks(table, 1);
     rocksdb_block_based_options_set_pin_l0_filter_and_index_blocks_in_cache(table, 1);
+    rocksdb_block_based_options_set_index_type(table, rocksdb_block_based_table_index_type_two_level_index_search);
+    rocksdb_block_based_options_set_partition_filters(table, 1);
+    rocksdb_block_based_options_set_pin_top_level_index_and_filter(table, 1);
     rocksdb_block_based_options_set_filter_policy(table, rocksdb_filterpolicy_create_bloom_full(10));
     rocksdb_block_based_options_set_format_version(table, 5);
     rocksdb_options_set_block_based_table_factory(view->options, table);
@@ -88,6 +93,21 @@ static int check_empty(struct view *view)
     return empty ? 0 : -EUCLEAN;
 }
 
+static int load_remote(struct view *view)
+{
+    struct key key;
+    _cleanup_value_ struct value value = {0};
+    key_type(&key, KEY_REMOTE);
+    int r = db_get(view, NULL, &key, &value);
+    if (r == -ENOENT)
+        return 0;
+    if (r == 0)
+        r = remote_row_decode(value.data, value.len, &view->remote);
+    if (r == -EUCLEAN)
+        log_error("view: what is known of the remote is damaged or of another version");
+    return r;
+}
+
 static int load_state(struct view *view, int64_t root_time)
 {
     struct key key;
@@ -101,9 +121,11 @@ static int load_state(struct view *view, int64_t root_time)
     if (r < 0)
         return r;
     r = state_decode(value.data, value.len, &view->state);
-    if (r < 0)
+    if (r < 0) {
         log_error("view: the state in the database is damaged or of another version");
-    return r;
+        return r;
+    }
+    return load_remote(view);
 }
 
 /* RocksDB calls a missing database an invalid argument, and a damaged one can look the same. */
@@ -118,6 +140,7 @@ int view_open(const char *path, const struct view_options *options, int64_t root
     if (!options->create && is_missing(path))
         return -ENOENT;
     struct view *view = xcalloc(1, sizeof *view);
+    mutex_init(&view->change, LOCK_VIEW);
     mutex_init(&view->lock, LOCK_LEAF);
     set_options(view, options);
     char *message = NULL;
@@ -143,6 +166,7 @@ void view_close(struct view *view)
     rocksdb_options_destroy(view->options);
     rocksdb_env_destroy(view->env);
     mutex_done(&view->lock);
+    mutex_done(&view->change);
     free(view);
 }
 
@@ -166,8 +190,10 @@ int view_flush(struct view *view)
 /* Errors of the database are in the log already; a value that does not decode is not. */
 static int damaged(int r, const char *what, uint64_t id)
 {
-    if (r == -EUCLEAN)
-        log_error("view: %s %llu is damaged", what, (unsigned long long)id);
+    if (r != -EUCLEAN)
+        return r;
+    log_error("view: %s %llu is damaged", what, (unsigned long long)id);
+    cause_note("in the view, %s %llu is damaged; unmount, delete STORE/view, mount again", what, (unsigned long long)id);
     return r;
 }
 

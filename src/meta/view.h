@@ -17,6 +17,7 @@
 #include "format/record.h"
 
 #define ROOT_INO 1u
+#define VIEW_PAGE_LEN (16 * MIB) /* bytes of a file that one extent page describes */
 
 struct view;
 
@@ -76,6 +77,10 @@ CAIRN_MUST_CHECK ssize_t view_getxattr(struct view *view, uint64_t ino, const ch
 CAIRN_MUST_CHECK int view_listxattr(struct view *view, uint64_t ino,
                                     int (*fn)(const char *name, size_t name_len, void *arg), void *arg);
 
+/* Every inode that has this xattr; looks at all xattrs there are. */
+CAIRN_MUST_CHECK int view_xattr_holders(struct view *view, const char *name, int (*fn)(uint64_t ino, void *arg),
+                                        void *arg);
+
 /* One part of a file's durable content, cut to the range asked for. */
 struct view_extent {
     struct extent extent; /* offset and length within the range asked for; holes are given too */
@@ -127,12 +132,12 @@ struct view_batch {
  *     attributes only, no content. References of chunks are counted per extent part of a page (extents are split at page
  *     borders); a chunk whose count falls to 0 stays known, with 0, until its pack is dropped.
  *   a directory's mtime and ctime become the record's time whenever a name in it changes (BIRTH: attrs.btime, if
- *     larger than what is there); nlink of directories counts subdirectories.
+ *     later than its ctime); nlink of directories counts subdirectories.
  *   UNLINK / RENAME without ORPHAN that takes the last name of an inode removes it and its content references;
  *     with ORPHAN keeps it with nlink 0 until REAP.
  *   PACK: chunk entries of the index get their place there (also those that had another place: compaction moves chunks).
  *   DROP: chunks whose place is still in that pack and have no references are forgotten; any that have references
- *     are damage (-EUCLEAN). */
+ *     are damage (-EUCLEAN); with RECORD_EVICTED they stay, without a place. */
 CAIRN_MUST_CHECK int view_apply(struct view *view, const struct view_batch *batch);
 
 /* Makes what was applied durable in the database's own files. */
@@ -149,6 +154,9 @@ CAIRN_MUST_CHECK int view_chunks(struct view *view,
 /* Files (inode and offset of the first use) that refer to a chunk, by scanning all extents: for reports of damage. */
 CAIRN_MUST_CHECK int view_chunk_users(struct view *view, const struct chunk_name *name,
                                       int (*fn)(uint64_t ino, uint64_t offset, void *arg), void *arg);
+
+/* A name of the inode in that directory, for messages, by looking at all that are there; NULL: none. Caller frees. */
+char *view_name(struct view *view, uint64_t parent, uint64_t ino);
 
 /* A path of the inode from the root, for messages ("/run7/step1.pt"); "?" where it has none. Caller frees. */
 char *view_path(struct view *view, uint64_t ino);

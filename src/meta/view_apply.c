@@ -68,19 +68,7 @@ static int apply_setattr(struct txn *txn, const struct record *rec)
     int r = txn_get_inode(txn, rec->ino, &row);
     if (r < 0)
         return r == -ENOENT ? txn_damage(txn, "no such inode") : r;
-    struct attrs *a = &row.pub.attrs;
-    if (rec->mask & ATTR_MODE)
-        a->mode = (a->mode & S_IFMT) | (rec->attrs.mode & 07777);
-    if (rec->mask & ATTR_UID)
-        a->uid = rec->attrs.uid;
-    if (rec->mask & ATTR_GID)
-        a->gid = rec->attrs.gid;
-    if (rec->mask & ATTR_ATIME)
-        a->atime = rec->attrs.atime;
-    if (rec->mask & ATTR_MTIME)
-        a->mtime = rec->attrs.mtime;
-    if (rec->mask & ATTR_CTIME)
-        a->ctime = rec->attrs.ctime;
+    record_set_attrs(rec, &row.pub.attrs);
     txn_put_inode(txn, &row);
     return 0;
 }
@@ -177,6 +165,7 @@ static int apply_all(struct txn *txn, const struct view_batch *batch)
                   txn->state.applied_seq);
         return -EUCLEAN;
     }
+    txn->cut = batch->cut_seq;
     int r = apply_records(txn, batch);
     if (pending_drop(txn) && r == 0) {
         log_error("view: batch %" PRIu64 " has extents of a version without its seal", batch->cut_seq);
@@ -185,6 +174,7 @@ static int apply_all(struct txn *txn, const struct view_batch *batch)
     if (r < 0)
         return r;
     pack_account_store(txn);
+    far_account_store(txn);
     txn->state.applied_seq = batch->cut_seq;
     memcpy(txn->state.chain, batch->chain, sizeof txn->state.chain);
     return txn_commit(txn);

@@ -48,7 +48,7 @@ void pack_account_store(struct txn *txn);
 /* view_names.c */
 
 /* A name in `parent` changes: counts of the directory by these, its mtime and ctime to `time`; `later_only`:
- * unless they are later already. */
+ * unless its ctime is later already. */
 struct dir_change {
     int64_t time;
     bool later_only;
@@ -69,3 +69,21 @@ CAIRN_MUST_CHECK int apply_reap(struct txn *txn, const struct record *rec);
 CAIRN_MUST_CHECK int inode_create(struct txn *txn, const struct inode_row *row);
 /* Adds (+1) a file to the counters or takes it out (-1). Other inodes are not counted. */
 void count_file(struct txn *txn, const struct inode_row *row, int sign);
+
+/* view_far.c: places in the remote, while the view tracks */
+
+/* The chunk begins (+1) or ceases (-1) to be referred to. */
+CAIRN_MUST_CHECK int far_count_live(struct txn *txn, const struct chunk_row *row, int sign);
+/* The chunk has another local place than before, or none: what the remote lacks is counted by its stored bytes. */
+CAIRN_MUST_CHECK int far_moved_near(struct txn *txn, const struct chunk_row *row);
+/* Makes txn->far the account of `pack`; -ENOENT. */
+CAIRN_MUST_CHECK int far_account_load(struct txn *txn, uint64_t pack);
+void far_account_store(struct txn *txn);
+/* The loaded pack is not needed any more: takes it out of the counters, if it still is in them. */
+void far_leave_count(struct txn *txn);
+/* All chunks whose place is in this pack have none there any more; those with references are wanted. */
+CAIRN_MUST_CHECK int far_forget_placed(struct txn *txn, uint64_t pack);
+
+/* view_chunks.c: a row of KEY_CHUNK or KEY_FAR. */
+CAIRN_MUST_CHECK int chunk_row_get(struct txn *txn, enum key_type type, const struct chunk_name *name,
+                                   struct chunk_row *row);

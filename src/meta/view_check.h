@@ -29,6 +29,9 @@ struct checker {
     struct view_state counted;
     struct tally_list names, entries, subdirs, pages, blocks, xattrs, links, orphans; /* by inode */
     struct tally_list live_bytes, live_count, placed;                                 /* by pack */
+    struct tally_list far_live_bytes, far_live_count, far_placed;                     /* by remote pack */
+    struct remote_row remote;
+    struct view_remote counted_remote;
     struct chunk_name *uses; /* one for each piece that is a chunk */
     size_t use_count, use_room;
     struct blob_use *blobs; /* one for each inline piece */
@@ -36,6 +39,8 @@ struct checker {
 };
 
 void check_differs(struct checker *c, const char *fmt, ...) CAIRN_PRINTF(2, 3);
+void check_chunk_differs(struct checker *c, const struct chunk_name *name, const char *what, uint64_t is,
+                         uint64_t counted);
 
 void tally_add(struct tally_list *list, uint64_t id, uint64_t amount);
 void tally_sort(struct tally_list *list);
@@ -49,3 +54,6 @@ CAIRN_MUST_CHECK int check_walk(struct checker *c, enum key_type type,
 /* view_check_content.c: pages, blobs, chunks, packs. */
 CAIRN_MUST_CHECK int check_pages(struct checker *c);
 CAIRN_MUST_CHECK int check_chunks(struct checker *c);
+
+/* view_check_far.c: what is known of the remote. */
+CAIRN_MUST_CHECK int check_far(struct checker *c);

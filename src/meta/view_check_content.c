@@ -90,7 +90,7 @@ static int use_compare(const void *a, const void *b)
     return memcmp(a, b, sizeof(struct chunk_name));
 }
 
-static void report_chunk(struct checker *c, const struct chunk_name *name, const char *what, uint64_t is,
+void check_chunk_differs(struct checker *c, const struct chunk_name *name, const char *what, uint64_t is,
                          uint64_t counted)
 {
     char hex[2 * sizeof name->bytes + 1] = "";
@@ -110,7 +110,7 @@ static uint64_t take_uses(struct checker *c, size_t *at, const struct chunk_name
         if (order > 0)
             break;
         if (order < 0)
-            report_chunk(c, &c->uses[*at], "references of an unknown chunk", 0, 1);
+            check_chunk_differs(c, &c->uses[*at], "references of an unknown chunk", 0, 1);
         else
             count++;
         ++*at;
@@ -128,7 +128,7 @@ static int check_place(struct checker *c, const struct chunk_row *row)
     key_placed(&key, row->entry.pack, &row->entry.name);
     int r = db_get(c->view, &c->snap, &key, &value);
     if (r == -ENOENT)
-        report_chunk(c, &row->entry.name, "being listed in its pack", 0, 1);
+        check_chunk_differs(c, &row->entry.name, "being listed in its pack", 0, 1);
     return r == -ENOENT ? 0 : r;
 }
 
@@ -146,7 +146,7 @@ static int check_chunk(struct checker *c, const struct scan *scan, size_t *at)
     if (r < 0)
         return r;
     if (row.refs != uses)
-        report_chunk(c, &name, "number of references", row.refs, uses);
+        check_chunk_differs(c, &name, "number of references", row.refs, uses);
     if (uses == 0)
         return 0;
     c->counted.chunks++;
@@ -177,7 +177,7 @@ static int check_placed(struct checker *c, const struct scan *scan)
     if (r == 0 && row.entry.pack == pack)
         return 0;
     if (r == 0 || r == -ENOENT)
-        report_chunk(c, &name, "place, as its pack's list says,", r == 0 ? row.entry.pack : 0, pack);
+        check_chunk_differs(c, &name, "place, as its pack's list says,", r == 0 ? row.entry.pack : 0, pack);
     return r == -ENOENT ? 0 : r;
 }
 

@@ -51,10 +51,10 @@ static int count_live(struct txn *txn, const struct chunk_entry *e, int sign)
     return 0;
 }
 
-static int chunk_get(struct txn *txn, const struct chunk_name *name, struct chunk_row *row)
+int chunk_row_get(struct txn *txn, enum key_type type, const struct chunk_name *name, struct chunk_row *row)
 {
     struct key key;
-    key_chunk(&key, name);
+    key_of_name(&key, type, name);
     _cleanup_value_ struct value value = {0};
     int r = txn_get(txn, &key, &value);
     return r < 0 ? r : chunk_row_decode(name, value.data, value.len, row);
@@ -76,7 +76,7 @@ static void chunk_put(struct txn *txn, const struct chunk_row *row)
 int chunk_refs_change(struct txn *txn, const struct piece *piece, int64_t delta)
 {
     struct chunk_row row = {.entry = {.name = piece->chunk}};
-    int r = chunk_get(txn, &piece->chunk, &row);
+    int r = chunk_row_get(txn, KEY_CHUNK, &piece->chunk, &row);
     if (r < 0 && r != -ENOENT)
         return r;
     if (delta < 0 && row.refs < (uint64_t)-delta)
@@ -88,9 +88,14 @@ int chunk_refs_change(struct txn *txn, const struct piece *piece, int64_t delta)
     r = 0;
     if (was_live != (row.refs > 0))
         r = count_live(txn, &row.entry, was_live ? -1 : 1);
+    if (r == 0 && was_live != (row.refs > 0))
+        r = far_count_live(txn, &row, was_live ? -1 : 1);
     if (r < 0)
         return r;
+    struct key key;
+    key_chunk(&key, &row.entry.name);
     chunk_put(txn, &row);
+    txn_touch(txn, &key);
     return 0;
 }
 
@@ -115,9 +120,10 @@ static int note_placed(struct txn *txn, const struct chunk_name *name, uint64_t 
 static int chunk_place(struct txn *txn, const struct chunk_entry *entry)
 {
     struct chunk_row row = {.entry = {.name = entry->name}};
-    int r = chunk_get(txn, &entry->name, &row);
+    int r = chunk_row_get(txn, KEY_CHUNK, &entry->name, &row);
     if (r < 0 && r != -ENOENT)
         return r;
+    bool is_new = row.entry.pack == 0 || row.entry.stored_len != entry->stored_len;
     r = row.refs ? count_live(txn, &row.entry, -1) : 0;
     if (r == 0 && row.entry.pack != 0)
         r = note_placed(txn, &entry->name, row.entry.pack, false);
@@ -127,6 +133,8 @@ static int chunk_place(struct txn *txn, const struct chunk_entry *entry)
     r = row.refs ? count_live(txn, &row.entry, 1) : 0;
     if (r == 0)
         r = note_placed(txn, &entry->name, entry->pack, true);
+    if (r == 0 && is_new)
+        r = far_moved_near(txn, &row);
     if (r < 0)
         return r;
     chunk_put(txn, &row);
@@ -171,11 +179,29 @@ int apply_pack(struct txn *txn, const struct record *rec, const struct view_batc
     return r;
 }
 
-/* The chunks of a dropped pack that have their place there still are forgotten. Each seek goes on from the
- * key before: from the start it would step over all that were deleted. */
+/* A chunk of a pack that goes. Without references it is forgotten; with references (eviction) it has its place in the
+ * remote alone. */
+static int unplace(struct txn *txn, const struct chunk_name *name)
+{
+    struct chunk_row row;
+    int r = chunk_row_get(txn, KEY_CHUNK, name, &row);
+    if (r < 0)
+        return r == -ENOENT ? txn_damage(txn, "a pack lists a chunk that is unknown") : r;
+    if (row.refs) {
+        txn->pack.pub.live_count--;
+        txn->pack.pub.live_bytes -= row.entry.stored_len;
+        txn->state.stored_bytes -= row.entry.stored_len;
+    }
+    row.entry.pack = 0;
+    chunk_put(txn, &row);
+    return far_moved_near(txn, &row);
+}
+
+/* Each seek goes on from the key before: from the start it would step over all that were deleted. */
 static int forget_placed(struct txn *txn, uint64_t pack)
 {
-    struct key key, chunk;
+    struct key key;
+    struct chunk_name name;
     key_u64(&key, KEY_PLACED, pack);
     for (; txn->pack.placed > 0; txn->pack.placed--) {
         struct found found;
@@ -184,12 +210,12 @@ static int forget_placed(struct txn *txn, uint64_t pack)
             return r == -ENOENT ? txn_damage(txn, "the pack's chunks are not all listed") : r;
         if (found.key_len != PLACED_KEY_LEN)
             return txn_damage(txn, "the pack's list of chunks is damaged");
-        key.len = KEY_U64_LEN;
-        key_add_bytes(&key, found.key + KEY_U64_LEN, sizeof(struct chunk_name));
-        key_type(&chunk, KEY_CHUNK);
-        key_add_bytes(&chunk, key.bytes + KEY_U64_LEN, sizeof(struct chunk_name));
+        memcpy(&name, found.key + KEY_U64_LEN, sizeof name);
+        key_placed(&key, pack, &name);
         txn_delete(txn, &key);
-        txn_delete(txn, &chunk);
+        r = unplace(txn, &name);
+        if (r < 0)
+            return r;
     }
     return 0;
 }
@@ -199,8 +225,9 @@ int apply_drop(struct txn *txn, const struct record *rec)
     int r = pack_account_load(txn, rec->pack);
     if (r < 0)
         return r == -ENOENT ? txn_damage(txn, "the pack is unknown") : r;
-    if (txn->pack.pub.live_count != 0)
+    if (txn->pack.pub.live_count != 0 && !(rec->flags & RECORD_EVICTED))
         return txn_damage(txn, "the pack holds chunks that files refer to");
+    uint64_t length = txn->pack.pub.length;
     r = forget_placed(txn, rec->pack);
     if (r < 0)
         return r;
@@ -209,6 +236,6 @@ int apply_drop(struct txn *txn, const struct record *rec)
     txn_delete(txn, &key);
     txn->pack_loaded = txn->pack_dirty = false;
     txn->state.packs--;
-    txn->state.pack_bytes -= txn->pack.pub.length;
+    txn->state.pack_bytes -= length;
     return 0;
 }

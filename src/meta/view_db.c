@@ -1,11 +1,13 @@
 #include "meta/view_db.h"
 
+#include "base/cause.h"
 #include "base/log.h"
 
 int db_error(const char *doing, char *message)
 {
     int r = strncmp(message, "Corruption", strlen("Corruption")) == 0 ? -EUCLEAN : -EIO;
     log_error("view: %s: %s", doing, message);
+    cause_note("the view: %s: %s; mount again: it is made anew where it is damaged", doing, message);
     rocksdb_free(message);
     return r;
 }
@@ -51,14 +53,19 @@ static void prefix_end(struct key *k)
     k->bytes[k->len - 1]++;
 }
 
-void scan_open(struct scan *scan, const struct snap *snap, const struct key *prefix)
+void scan_open_at(struct scan *scan, const struct snap *snap, const struct key *prefix, const struct key *from)
 {
     *scan = (struct scan){.end = *prefix, .read = rocksdb_readoptions_create()};
     prefix_end(&scan->end);
     rocksdb_readoptions_set_snapshot(scan->read, snap->snapshot);
     rocksdb_readoptions_set_iterate_upper_bound(scan->read, (const char *)scan->end.bytes, scan->end.len);
     scan->iter = rocksdb_create_iterator(snap->view->db, scan->read);
-    scan_seek(scan, prefix);
+    scan_seek(scan, from);
+}
+
+void scan_open(struct scan *scan, const struct snap *snap, const struct key *prefix)
+{
+    scan_open_at(scan, snap, prefix, prefix);
 }
 
 void scan_seek(struct scan *scan, const struct key *key)

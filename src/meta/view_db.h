@@ -14,8 +14,10 @@ struct view {
     rocksdb_env_t *env;
     rocksdb_readoptions_t *read;
     rocksdb_writeoptions_t *write;
-    struct cairn_mutex lock; /* LOCK_LEAF: guards `state` */
-    struct view_state state; /* of the last whole batch */
+    struct cairn_mutex change; /* LOCK_VIEW: held by whoever changes the database, over the change. No reader takes it. */
+    struct cairn_mutex lock;   /* LOCK_LEAF: guards `state` and `remote` */
+    struct view_state state;   /* of the last whole batch */
+    struct remote_row remote;
 };
 
 /* A value of the database; `data` is the caller's to free. */
@@ -64,6 +66,8 @@ struct scan {
 };
 
 void scan_open(struct scan *scan, const struct snap *snap, const struct key *prefix);
+/* From `from` on, which need not exist; without a look at what was deleted before it. */
+void scan_open_at(struct scan *scan, const struct snap *snap, const struct key *prefix, const struct key *from);
 void scan_seek(struct scan *scan, const struct key *key);
 /* Whether there is a current key; key and value are valid until the next step. */
 bool scan_valid(struct scan *scan);
@@ -83,18 +87,30 @@ struct txn {
     struct change **slots;   /* hash table, open addressing; NULL: free */
     size_t slot_count, used; /* a power of two; at most half of it */
     uint64_t seekable;       /* bit (type - 'A'): changes of the type lie in `batch` and not in the table */
+    uint64_t cleared;        /* as a bit: all older keys of the type go */
     rocksdb_writebatch_wi_t *batch; /* made at the first seek */
     rocksdb_iterator_t *iter;       /* over database and batch */
     struct view_state state;
+    struct remote_row remote;
+    uint64_t cut;         /* of the batch that is applied; else of the last */
+    struct far_row far;   /* as `pack`, of a remote pack */
+    bool far_loaded, far_dirty;
     struct pack_row pack; /* the pack account in use, written when another is needed */
     bool pack_loaded, pack_dirty;
     void *pending;   /* tree of struct pending: extents that wait for their SEAL */
     const char *why; /* what was wrong, for the log */
+    struct marks {   /* keys that are marked as changed, each behind its length */
+        uint8_t *at;
+        size_t len, room;
+    } marks;
 };
 
 void txn_begin(struct txn *txn, struct view *view);
 CAIRN_MUST_CHECK int txn_commit(struct txn *txn);
 void txn_end(struct txn *txn);
+/* Writes what was changed so far, without the counters of state and remote, and lets go of it: for rows that mean nothing until the
+ * commit. It must not have been seeked in, nor hold an account. */
+CAIRN_MUST_CHECK int txn_write_ahead(struct txn *txn);
 
 /* Notes why the record cannot be applied. */
 static inline int txn_damage(struct txn *txn, const char *why)
@@ -110,6 +126,9 @@ void txn_put(struct txn *txn, const struct key *key, const void *value, size_t l
 /* Version byte, then the bytes. */
 void txn_put_bytes(struct txn *txn, const struct key *key, const void *bytes, size_t len);
 void txn_delete(struct txn *txn, const struct key *key);
+/* Removes all keys of a type that the database has; those that this transaction puts stay. Its reads do not see the removal,
+ * and it must not seek. */
+void txn_clear(struct txn *txn, enum key_type type);
 /* First key >= `key` that begins with the first `prefix_len` bytes of it; -ENOENT. Pointers are valid until
  * the next change or seek. */
 struct found {
@@ -118,6 +137,15 @@ struct found {
 };
 CAIRN_MUST_CHECK int txn_seek(struct txn *txn, const struct key *key, size_t prefix_len,
                               struct found *ret_found);
+
+/* Marks the row of `key` as changed, if the view tracks; best after its change, which then is marked once. txn_put() and
+ * txn_delete() do it by themselves for rows that are published as they are. */
+void txn_touch(struct txn *txn, const struct key *key);
+/* Is a row of this type published as it is? */
+static inline bool is_published_type(uint8_t type)
+{
+    return type != '\0' && strchr("CDEILNOX", type) != NULL;
+}
 
 CAIRN_MUST_CHECK int txn_get_inode(struct txn *txn, uint64_t ino, struct inode_row *row);
 void txn_put_inode(struct txn *txn, const struct inode_row *row);

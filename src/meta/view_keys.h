@@ -5,10 +5,9 @@
 #pragma once
 
 #include "format/le.h"
-#include "meta/view.h"
+#include "meta/view_remote.h"
 
 #define VIEW_VALUE_VERSION 1u
-#define VIEW_PAGE_LEN (16 * MIB)  /* bytes of a file that one extent page describes */
 #define VIEW_OFFSET_MAX INT64_MAX /* files end at or before it */
 
 enum key_type {
@@ -24,11 +23,19 @@ enum key_type {
     KEY_PLACED = 'K', /* pack, name -> nothing: which chunks have their place in a pack */
     KEY_PACK = 'P',   /* pack -> pack_row */
     KEY_ORPHAN = 'O', /* ino -> nothing */
+
+    /* What concerns the remote (view_remote.h). */
+    KEY_REMOTE = 'W',     /* -> remote_row */
+    KEY_FAR = 'R',        /* chunk name -> chunk_row: its place in the remote; refs is 0 */
+    KEY_FAR_PLACED = 'S', /* remote pack, name -> nothing */
+    KEY_FAR_PACK = 'Q',   /* remote pack -> far_row */
+    KEY_WANTED = 'U',     /* chunk name -> stored bytes: referred to, and not in the remote */
+    KEY_TOUCHED = 'T',    /* a key -> touched_row: changed since it was published */
 };
 
 struct key {
     size_t len;
-    uint8_t bytes[9 + NAME_LEN_MAX + 16];
+    uint8_t bytes[1 + 9 + NAME_LEN_MAX + 16];
 };
 
 static inline void key_add_u64(struct key *k, uint64_t v)
@@ -89,10 +96,28 @@ static inline void key_chunk(struct key *k, const struct chunk_name *name)
     key_add_bytes(k, name->bytes, sizeof name->bytes);
 }
 
+static inline void key_of_name(struct key *k, enum key_type type, const struct chunk_name *name)
+{
+    key_type(k, type);
+    key_add_bytes(k, name->bytes, sizeof name->bytes);
+}
+
+static inline void key_of_placed(struct key *k, enum key_type type, uint64_t pack, const struct chunk_name *name)
+{
+    key_u64(k, type, pack);
+    key_add_bytes(k, name->bytes, sizeof name->bytes);
+}
+
 static inline void key_placed(struct key *k, uint64_t pack, const struct chunk_name *name)
 {
-    key_u64(k, KEY_PLACED, pack);
-    key_add_bytes(k, name->bytes, sizeof name->bytes);
+    key_of_placed(k, KEY_PLACED, pack, name);
+}
+
+/* The mark that the row of `of` changed. */
+static inline void key_touched(struct key *k, const uint8_t *of, size_t len)
+{
+    key_type(k, KEY_TOUCHED);
+    key_add_bytes(k, of, len);
 }
 
 /* Number at byte `at` of a key of the database. */
@@ -126,6 +151,21 @@ struct pack_row {
     uint64_t placed; /* KEY_PLACED keys */
 };
 
+struct far_row {
+    struct view_far_pack pub;
+    uint64_t placed; /* KEY_FAR_PLACED keys */
+};
+
+struct remote_row {
+    struct view_remote pub;
+    uint64_t changes; /* number of the last change */
+};
+
+struct touched_row {
+    uint64_t change; /* number of the change that touched it last */
+    uint64_t cut;    /* with which that came */
+};
+
 /* A part of a file's content. Within a page value the offset is relative to the page, in memory to the file.
  */
 struct piece {
@@ -155,6 +195,11 @@ void pieces_done(struct piece_list *list);
 #define CHUNK_VALUE_LEN_MAX (36u + CHUNK_REFS_MAX * 32u)
 #define PACK_VALUE_LEN 33u
 #define STATE_VALUE_LEN 97u
+#define FAR_VALUE_LEN 58u
+#define FAR_RUN_VALUE_LEN 21u
+#define REMOTE_VALUE_LEN 59u
+#define TOUCHED_VALUE_LEN 17u
+#define WANTED_VALUE_LEN 9u
 
 /* Encoders return the length; decoders -EUCLEAN on anything that an encoder would not have written. */
 size_t inode_encode(const struct inode_row *row, uint8_t *p);
@@ -177,6 +222,22 @@ CAIRN_MUST_CHECK int pack_row_decode(uint64_t pack, const void *p, size_t len, s
 
 size_t state_encode(const struct view_state *state, uint8_t *p);
 CAIRN_MUST_CHECK int state_decode(const void *p, size_t len, struct view_state *state);
+
+size_t far_row_encode(const struct far_row *row, uint8_t *p);
+CAIRN_MUST_CHECK int far_row_decode(uint64_t pack, const void *p, size_t len, struct far_row *row);
+
+/* What a run says of a pack: its length, its chunks, since when it is doomed. */
+size_t far_run_encode(const struct view_far_pack *pack, uint8_t *p);
+CAIRN_MUST_CHECK int far_run_decode(uint64_t pack, const void *p, size_t len, struct far_row *row);
+
+size_t remote_row_encode(const struct remote_row *row, uint8_t *p);
+CAIRN_MUST_CHECK int remote_row_decode(const void *p, size_t len, struct remote_row *row);
+
+size_t touched_encode(const struct touched_row *row, uint8_t *p);
+CAIRN_MUST_CHECK int touched_decode(const void *p, size_t len, struct touched_row *row);
+
+size_t wanted_encode(uint64_t stored_bytes, uint8_t *p);
+CAIRN_MUST_CHECK int wanted_decode(const void *p, size_t len, uint64_t *ret_stored_bytes);
 
 /* A page's extents: ascending, disjoint, no holes; offsets in `list` are in the file. Caller frees
  * *ret_value. */

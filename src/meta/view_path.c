@@ -22,6 +22,13 @@ static char *name_in(const struct snap *snap, uint64_t parent, uint64_t ino)
     return NULL;
 }
 
+char *view_name(struct view *view, uint64_t parent, uint64_t ino)
+{
+    _cleanup_snap_ struct snap snap;
+    snap_begin(&snap, view);
+    return name_in(&snap, parent, ino);
+}
+
 char *view_path(struct view *view, uint64_t ino)
 {
     _cleanup_snap_ struct snap snap;

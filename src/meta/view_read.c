@@ -60,12 +60,12 @@ int view_readdir(struct view *view, uint64_t parent, uint64_t after,
         return -ENOTDIR;
     if (after == UINT64_MAX)
         return 0;
-    struct key key;
-    key_u64(&key, KEY_COOKIE, parent);
+    struct key prefix, from;
+    key_u64(&prefix, KEY_COOKIE, parent);
+    from = prefix;
+    key_add_u64(&from, after + 1);
     _cleanup_scan_ struct scan scan;
-    scan_open(&scan, &snap, &key);
-    key_add_u64(&key, after + 1);
-    scan_seek(&scan, &key);
+    scan_open_at(&scan, &snap, &prefix, &from);
     r = scan_each(&scan, readdir_step, &(struct readdir_walk){fn, arg});
     if (r == -EUCLEAN)
         log_error("view: directory %llu is damaged", (unsigned long long)parent);
@@ -89,6 +89,29 @@ int view_listxattr(struct view *view, uint64_t ino, int (*fn)(const char *name, 
     struct key key;
     key_u64(&key, KEY_XATTR, ino);
     return scan_prefix(view, &key, listxattr_step, &(struct listxattr_walk){fn, arg});
+}
+
+struct holders_walk {
+    const char *name;
+    size_t name_len;
+    int (*fn)(uint64_t ino, void *arg);
+    void *arg;
+};
+
+static int holders_step(const struct scan *scan, void *arg)
+{
+    const struct holders_walk *walk = arg;
+    if (scan->key_len != KEY_U64_LEN + walk->name_len ||
+        memcmp((const char *)scan->key + KEY_U64_LEN, walk->name, walk->name_len) != 0)
+        return 0;
+    return walk->fn(key_get_u64(scan->key, 1), walk->arg);
+}
+
+int view_xattr_holders(struct view *view, const char *name, int (*fn)(uint64_t ino, void *arg), void *arg)
+{
+    struct key key;
+    key_type(&key, KEY_XATTR);
+    return scan_prefix(view, &key, holders_step, &(struct holders_walk){name, strlen(name), fn, arg});
 }
 
 struct packs_walk {

@@ -5,7 +5,7 @@
 /* What an apply makes of a key. */
 struct change {
     uint64_t hash;
-    bool deleted;
+    bool deleted, touched;
     uint32_t key_len, value_len, value_room;
     uint8_t *value;
     uint8_t key[];
@@ -15,8 +15,12 @@ void txn_begin(struct txn *txn, struct view *view)
 {
     *txn = (struct txn){.view = view, .slot_count = SLOTS_MIN};
     txn->slots = xcalloc(txn->slot_count, sizeof *txn->slots);
+    mutex_lock(&view->change);
     LOCK_SCOPE(&view->lock);
     txn->state = view->state;
+    txn->remote = view->remote;
+    txn->remote.changes++;
+    txn->cut = txn->state.applied_seq;
 }
 
 static void change_free(struct change *change)
@@ -25,16 +29,26 @@ static void change_free(struct change *change)
     free(change);
 }
 
-void txn_end(struct txn *txn)
+static void forget_changes(struct txn *txn)
 {
-    for (size_t i = 0; i < txn->slot_count; i++)
+    for (size_t i = 0; i < txn->slot_count; i++) {
         if (txn->slots[i])
             change_free(txn->slots[i]);
+        txn->slots[i] = NULL;
+    }
+    txn->used = 0;
+}
+
+void txn_end(struct txn *txn)
+{
+    forget_changes(txn);
     free(txn->slots);
+    free(txn->marks.at);
     if (txn->iter)
         rocksdb_iter_destroy(txn->iter);
     if (txn->batch)
         rocksdb_writebatch_wi_destroy(txn->batch);
+    mutex_unlock(&txn->view->change);
 }
 
 static uint64_t seekable_bit(const uint8_t *key)
@@ -102,14 +116,56 @@ static struct change *change_of(struct txn *txn, const struct key *key)
     return *slot;
 }
 
+/* All marks of a transaction are alike and none is read in it: only their keys are kept. A row that changes again is marked
+ * already, if its change is known. */
+static void mark(struct txn *txn, const struct key *key, struct change *change)
+{
+    if (!txn->remote.pub.tracks || (change && change->touched))
+        return;
+    if (change)
+        change->touched = true;
+    struct marks *marks = &txn->marks;
+    if (marks->len + sizeof key->len + key->len > marks->room) {
+        marks->room = 2 * marks->room + sizeof *key;
+        marks->at = xrealloc(marks->at, marks->room);
+    }
+    memcpy(marks->at + marks->len, &key->len, sizeof key->len);
+    memcpy(marks->at + marks->len + sizeof key->len, key->bytes, key->len);
+    marks->len += sizeof key->len + key->len;
+}
+
+static void add_marks(const struct txn *txn, rocksdb_writebatch_t *batch)
+{
+    struct touched_row row = {.change = txn->remote.changes, .cut = txn->cut};
+    uint8_t value[TOUCHED_VALUE_LEN];
+    struct key touched;
+    size_t len;
+    (void)touched_encode(&row, value);
+    for (size_t at = 0; at < txn->marks.len; at += sizeof len + len) {
+        memcpy(&len, txn->marks.at + at, sizeof len);
+        key_touched(&touched, txn->marks.at + at + sizeof len, len);
+        rocksdb_writebatch_put(batch, (const char *)touched.bytes, touched.len, (const char *)value, sizeof value);
+    }
+}
+
+void txn_touch(struct txn *txn, const struct key *key)
+{
+    mark(txn, key, txn->seekable & seekable_bit(key->bytes) ? NULL : *slot_of(txn, key, hash_of(key)));
+}
+
 void txn_put(struct txn *txn, const struct key *key, const void *value, size_t len)
 {
+    bool published = is_published_type(key->bytes[0]);
     if (txn->seekable & seekable_bit(key->bytes)) {
+        if (published)
+            mark(txn, key, NULL);
         rocksdb_writebatch_wi_put(txn->batch, (const char *)key->bytes, key->len, value, len);
         return;
     }
     check(len > 0 && len <= UINT32_MAX);
     struct change *c = change_of(txn, key);
+    if (published)
+        mark(txn, key, c);
     if (c->value_room < len) {
         free(c->value);
         c->value = xmalloc(len);
@@ -131,11 +187,22 @@ void txn_put_bytes(struct txn *txn, const struct key *key, const void *bytes, si
 
 void txn_delete(struct txn *txn, const struct key *key)
 {
+    bool published = is_published_type(key->bytes[0]);
     if (txn->seekable & seekable_bit(key->bytes)) {
+        if (published)
+            mark(txn, key, NULL);
         rocksdb_writebatch_wi_delete(txn->batch, (const char *)key->bytes, key->len);
         return;
     }
-    change_of(txn, key)->deleted = true;
+    struct change *c = change_of(txn, key);
+    c->deleted = true;
+    if (published)
+        mark(txn, key, c);
+}
+
+void txn_clear(struct txn *txn, enum key_type type)
+{
+    txn->cleared |= seekable_bit(&(uint8_t){(uint8_t)type});
 }
 
 static int get_seekable(struct txn *txn, const struct key *key, struct value *ret_value)
@@ -212,6 +279,17 @@ int txn_seek(struct txn *txn, const struct key *key, size_t prefix_len, struct f
     return 0;
 }
 
+/* What is cleared goes first: a batch is applied in its order. */
+static void add_cleared(const struct txn *txn, rocksdb_writebatch_t *batch)
+{
+    check(!txn->cleared || !txn->batch);
+    for (char type = 'A'; type <= 'Z'; type++) {
+        const char end = (char)(type + 1);
+        if (txn->cleared & seekable_bit((const uint8_t *)&type))
+            rocksdb_writebatch_delete_range(batch, &type, 1, &end, 1);
+    }
+}
+
 /* All changes as one batch for the database. */
 static rocksdb_writebatch_t *batch_of(struct txn *txn)
 {
@@ -219,6 +297,8 @@ static rocksdb_writebatch_t *batch_of(struct txn *txn)
     const char *data = txn->batch ? rocksdb_writebatch_wi_data(txn->batch, &len) : NULL;
     rocksdb_writebatch_t *batch =
         data ? rocksdb_writebatch_create_from(data, len) : rocksdb_writebatch_create();
+    add_cleared(txn, batch);
+    add_marks(txn, batch);
     for (size_t i = 0; i < txn->slot_count; i++) {
         const struct change *c = txn->slots[i];
         if (!c || (txn->seekable & seekable_bit(c->key)))
@@ -232,20 +312,42 @@ static rocksdb_writebatch_t *batch_of(struct txn *txn)
     return batch;
 }
 
+static int write_changes(struct txn *txn)
+{
+    char *message = NULL;
+    rocksdb_writebatch_t *batch = batch_of(txn);
+    rocksdb_write(txn->view->db, txn->view->write, batch, &message);
+    rocksdb_writebatch_destroy(batch);
+    return message ? db_error("cannot write", message) : 0;
+}
+
+int txn_write_ahead(struct txn *txn)
+{
+    check(!txn->batch && !txn->far_dirty && !txn->pack_dirty);
+    int r = write_changes(txn);
+    forget_changes(txn);
+    txn->marks.len = 0;
+    txn->cleared = 0;
+    return r;
+}
+
 int txn_commit(struct txn *txn)
 {
     struct key key;
     uint8_t value[STATE_VALUE_LEN];
     key_type(&key, KEY_STATE);
     txn_put(txn, &key, value, state_encode(&txn->state, value));
-    char *message = NULL;
-    rocksdb_writebatch_t *batch = batch_of(txn);
-    rocksdb_write(txn->view->db, txn->view->write, batch, &message);
-    rocksdb_writebatch_destroy(batch);
-    if (message)
-        return db_error("cannot write", message);
+    if (txn->remote.pub.tracks) {
+        uint8_t remote[REMOTE_VALUE_LEN];
+        key_type(&key, KEY_REMOTE);
+        txn_put(txn, &key, remote, remote_row_encode(&txn->remote, remote));
+    }
+    int r = write_changes(txn);
+    if (r < 0)
+        return r;
     LOCK_SCOPE(&txn->view->lock);
     txn->view->state = txn->state;
+    txn->view->remote = txn->remote;
     return 0;
 }
 

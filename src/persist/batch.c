@@ -185,7 +185,9 @@ static void put_packs(struct store *store, struct batch *batch, uint64_t cut)
         count++;
     batch->packs = xcalloc(count, sizeof *batch->packs);
     TAILQ_FOREACH(pack, &store->packs.written, link) {
-        check(pack->state == PACK_DURABLE);
+        /* What the cut needs was waited for; others hold what is fetched meanwhile. */
+        if (pack->state != PACK_DURABLE)
+            continue;
         struct record rec = {.type = REC_PACK,
                              .writer = store->sb.writer,
                              .seq = cut,
@@ -198,7 +200,7 @@ static void put_packs(struct store *store, struct batch *batch, uint64_t cut)
 }
 
 int batch_build(struct store *store, uint64_t cut, struct op *const *ops, size_t op_count,
-                const struct version_content *versions, size_t version_count, const uint64_t *drops, size_t drop_count,
+                const struct version_content *versions, size_t version_count, const struct drops *drops,
                 struct batch *ret)
 {
     *ret = (struct batch){0};
@@ -212,8 +214,12 @@ int batch_build(struct store *store, uint64_t cut, struct op *const *ops, size_t
         bool needed = v < version_count && versions[v].seal_seq == ops[i]->seq;
         r = put_op(ret, ops[i], needed ? &versions[v] : NULL, is_void(lives, ops[i]));
     }
-    for (size_t i = 0; i < drop_count; i++) {
-        struct record rec = {.type = REC_DROP, .writer = store->sb.writer, .seq = cut, .pack = drops[i]};
+    for (size_t i = 0; i < drops->count; i++) {
+        struct record rec = {.type = REC_DROP,
+                             .flags = drops->flags,
+                             .writer = store->sb.writer,
+                             .seq = cut,
+                             .pack = drops->ids[i]};
         put_record(ret, &rec);
     }
     lifetimes_done(lives);

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "persist/internal.h"
 
+#define ALONE_MAX (64 * KIB)
 #define WINDOW_BYTES (64 * MIB) /* of a run that is cut and handed to the workers at a time */
 
 /* --- the list of extents ----------------------------------------------------------------------------------------------- */
@@ -140,7 +141,11 @@ static int write_chunks(struct store *store, const struct run *run, uint64_t sta
         job->offset = i ? borders[i - 1] : start;
         job->length = borders[i] - job->offset;
         job->iov = slice(run->iov, run->iov_count, job->offset - run->offset, job->length, &job->iov_count);
-        pool_submit(store->workers, run_chunk_job, job);
+        /* One small chunk is done before another thread would have begun. */
+        if (border_count == 1 && job->length <= ALONE_MAX)
+            run_chunk_job(job);
+        else
+            pool_submit(store->workers, run_chunk_job, job);
     }
     pool_drain(store->workers);
     int r = 0;

@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
+#include "meta/view_remote.h"
 #include "persist/internal.h"
 
 struct check_run {
@@ -9,7 +10,7 @@ struct check_run {
     void (*report)(const char *line, bool is_problem, void *arg);
     void *arg;
     int problems;
-    uint64_t chunks, bytes;
+    uint64_t chunks, bytes, far_chunks; /* on NVMe; in the remote only */
     uint8_t *buf;
 };
 
@@ -43,8 +44,14 @@ static int check_chunk(const struct chunk_entry *entry, uint64_t refs, void *arg
 {
     struct check_run *run = arg;
     uint32_t len;
+    struct chunk_entry far;
+    bool published;
     if (refs == 0)
         return 0;
+    if (entry->pack == 0 && view_far_chunk(run->store->view, &entry->name, &far, &published) == 0) {
+        run->far_chunks++;
+        return 0;
+    }
     run->chunks++;
     run->bytes += entry->stored_len;
     int r = fetch_chunk(run->store, &entry->name, run->buf, &len);
@@ -53,7 +60,7 @@ static int check_chunk(const struct chunk_entry *entry, uint64_t refs, void *arg
     char what[96];
     (void)snprintf(what, sizeof what, "pack %016llx: %s", (unsigned long long)entry->pack,
                    r == -EBADMSG ? "a chunk does not match its hash"
-                   : r == -ENOENT ? "a chunk is missing"
+                   : r == -ENOENT || r == -ENODATA ? "a chunk is missing"
                                   : strerror(-r));
     struct user user = {.run = run, .what = what};
     return view_chunk_users(run->store->view, &entry->name, report_user, &user);

@@ -39,11 +39,11 @@ size_t gc_dead_packs(struct store *store, uint64_t *ids, size_t max)
 
 #define COMPACT_PACKS_MAX 64u
 #define COMPACT_BYTES_MAX (20 * MIB) /* that move in one round: less than a pack */
-#define COMPACT_WORTH_PERCENT 10u    /* of a pack's length that must be dead */
 
 struct candidates {
     struct view_pack packs[COMPACT_PACKS_MAX];
     size_t count;
+    unsigned worth_percent;
 };
 
 static bool is_emptier(const struct view_pack *a, const struct view_pack *b)
@@ -55,7 +55,7 @@ static bool is_emptier(const struct view_pack *a, const struct view_pack *b)
 static int add_candidate(const struct view_pack *pack, void *arg)
 {
     struct candidates *all = arg;
-    if (pack->live_bytes > pack->length / 100 * (100 - COMPACT_WORTH_PERCENT) || pack->live_bytes > COMPACT_BYTES_MAX)
+    if (pack->live_bytes > pack->length / 100 * (100 - all->worth_percent) || pack->live_bytes > COMPACT_BYTES_MAX)
         return 0;
     if (all->count == COMPACT_PACKS_MAX && !is_emptier(pack, &all->packs[all->count - 1]))
         return 0;
@@ -66,14 +66,8 @@ static int add_candidate(const struct view_pack *pack, void *arg)
     return 0;
 }
 
-struct moving {
-    struct store *store;
-    uint64_t pack;
-    uint8_t *raw, *stored;
-};
-
 /* A chunk that somebody refers to, verified on the way: damage must not be copied as if it were good. */
-static int move_chunk(const struct chunk_entry *entry, void *arg)
+int gc_move_chunk(const struct chunk_entry *entry, void *arg)
 {
     struct moving *moving = arg;
     struct store *store = moving->store;
@@ -98,7 +92,7 @@ static bool move_live_chunks(struct store *store, uint64_t pack)
     struct moving moving = {.store = store, .pack = pack};
     moving.raw = xmalloc(CHUNK_SIZE_MAX);
     moving.stored = xmalloc(CHUNK_SIZE_MAX);
-    int r = stage_uses_pack(store->stage, pack) ? -EBUSY : packs_read_index(store, pack, move_chunk, &moving);
+    int r = stage_uses_pack(store->stage, pack) ? -EBUSY : packs_read_index(store, pack, gc_move_chunk, &moving);
     free(moving.raw);
     free(moving.stored);
     if (r < 0)
@@ -106,9 +100,9 @@ static bool move_live_chunks(struct store *store, uint64_t pack)
     return r == 0;
 }
 
-size_t gc_compact(struct store *store, uint64_t *ids, size_t max)
+size_t gc_compact(struct store *store, unsigned worth_percent, uint64_t *ids, size_t max)
 {
-    struct candidates all = {0};
+    struct candidates all = {.worth_percent = worth_percent};
     if (view_packs(store->view, add_candidate, &all) < 0)
         return 0;
     uint64_t bytes = 0;

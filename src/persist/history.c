@@ -7,6 +7,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 
+#define GROUP_MAX (1024u * 1024) /* encoded xattrs of a nascent file; a half of the log holds 8 MiB or more */
+
 void history_init(struct store *store)
 {
     mutex_init(&store->history.lock, LOCK_HISTORY);
@@ -103,11 +105,14 @@ int history_compact(struct store *store)
     return compact_locked(store);
 }
 
+/* Before each change. A store that follows another writer has none of its own, also where root made its mount writable. */
 static int make_log_room_locked(struct store *store)
 {
+    if (store_follows(store))
+        return -EROFS;
     if (store->history.op_count >= PENDING_OPS_MAX)
         return -EAGAIN;
-    if (!stage_log_wants_compaction(store->stage))
+    if (!stage_log_wants_compaction(store->stage) && stage_log_room(store->stage) > STAGE_LOG_MARGIN / 2)
         return 0;
     if (compact_locked(store) < 0)
         log_debug("stage: the log could not be compacted");
@@ -136,17 +141,23 @@ static void fill_cookies_locked(struct store *store, struct record *rec)
         rec->cookie2 = stage_next_seq(store->stage);
 }
 
-/* What an operation on `ino` is to the history: a nascent file is not part of it, and of one that has lost its only
+/* What an operation on an inode is to the history: a nascent file is not part of it, and of one that has lost its only
  * name nothing is to come back: not even the log needs to know. */
 struct standing {
     bool nascent, lost;
 };
 
-static struct standing standing_of(struct store *store, uint64_t ino)
+/* -ENOENT: it is gone. Who asked before, without the history's lock, may have been overtaken by its removal. */
+static int standing_of(struct store *store, const struct record *rec, struct standing *ret)
 {
     struct ns_inode inode;
-    bool nascent = ns_inode(store->ns, ino, &inode) == 0 && inode.nascent;
-    return (struct standing){.nascent = nascent, .lost = nascent && inode.nlink == 0};
+    *ret = (struct standing){0};
+    if (rec->type == REC_MAKE || rec->type == REC_NASCENT)
+        return 0;
+    int r = ns_inode(store->ns, rec->ino, &inode);
+    if (r == 0)
+        *ret = (struct standing){.nascent = inode.nascent, .lost = inode.nascent && inode.nlink == 0};
+    return r;
 }
 
 /* Content of what lost its last name. */
@@ -165,19 +176,42 @@ static void drop_content(struct store *store, const struct record *rec)
         stage_unlink(store->stage, lost, rec->seq, r == 0);
 }
 
+static int seal_locked(struct store *store, uint64_t ino);
+
+/* What a first seal enters at once must fit the log: a file that gets more xattrs than that is sealed now. */
+static int bound_group_locked(struct store *store, const struct record *rec, struct standing *standing)
+{
+    struct dump xattrs = {0};
+    if (rec->type != REC_SETXATTR || !standing->nascent || standing->lost)
+        return 0;
+    int r = ns_dump_xattrs(store->ns, rec->ino, dump_record, &xattrs);
+    free(xattrs.bytes);
+    if (r < 0 || xattrs.len + record_encoded_len(rec) <= GROUP_MAX)
+        return r;
+    r = seal_locked(store, rec->ino);
+    standing->nascent = r < 0;
+    return r;
+}
+
 static int commit_locked(struct store *store, struct record *rec)
 {
-    int r = make_log_room_locked(store);
+    struct standing standing;
+    int r = standing_of(store, rec, &standing);
+    if (r == 0)
+        r = bound_group_locked(store, rec, &standing);
+    if (r == 0)
+        r = make_log_room_locked(store);
     if (r < 0)
         return r;
     stamp_locked(store, rec);
     fill_cookies_locked(store, rec);
-    struct standing standing = standing_of(store, rec->ino);
     bool history = rec->type != REC_NASCENT && !standing.nascent;
     r = standing.lost ? 0 : stage_log_append(store->stage, rec);
     if (r < 0)
         return r;
     ns_apply(store->ns, rec);
+    if (rec->type == REC_NASCENT)
+        stage_open_draft(store->stage, rec->ino);
     if (history)
         list_op_locked(store, rec);
     drop_content(store, rec);
@@ -190,7 +224,7 @@ int store_commit(struct store *store, struct record *rec)
     int r = commit_locked(store, rec);
     mutex_unlock(&store->history.lock);
     if (r == 0)
-        horizon_kick(store);
+        horizon_note(store);
     return r;
 }
 
@@ -216,20 +250,59 @@ static void seal_record(const struct ns_inode *inode, const struct stage_draft *
     }
 }
 
-static int seal_xattrs_locked(struct store *store, uint64_t ino)
+/* Room in the log for `len` bytes that belong together and what else an operation needs. */
+static int make_group_room_locked(struct store *store, size_t len)
 {
-    struct dump dump = {0};
-    int r = ns_dump_xattrs(store->ns, ino, dump_record, &dump);
-    for (size_t at = 0; at < dump.len && r == 0;) {
+    int r = make_log_room_locked(store);
+    if (r < 0 || stage_log_room(store->stage) > len + STAGE_LOG_MARGIN / 2)
+        return r;
+    r = compact_locked(store);
+    return r == 0 && stage_log_room(store->stage) > len + STAGE_LOG_MARGIN / 2 ? 0 : -EAGAIN;
+}
+
+/* Operations that are one: a recovery finds all of them or none, and no cut lies between. There is room. */
+static void enter_group_locked(struct store *store, const struct dump *group)
+{
+    int r = stage_log_append_encoded(store->stage, group->bytes, group->len);
+    check(r == 0); /* only the history appends within the margin */
+    size_t len;
+    for (size_t at = 0; at < group->len; at += len) {
         struct record rec;
-        size_t len;
-        r = record_decode(dump.bytes + at, dump.len - at, &rec, &len);
-        if (r == 0)
-            r = commit_locked(store, &rec);
-        at += len;
+        r = record_decode(group->bytes + at, group->len - at, &rec, &len);
+        check(r == 0);
+        ns_apply(store->ns, &rec);
+        list_op_locked(store, &rec);
     }
-    free(dump.bytes);
-    return r;
+}
+
+/* The xattrs of a file that was nascent become history with its first version. */
+static void add_xattrs_locked(struct store *store, const struct dump *xattrs, struct dump *group)
+{
+    size_t len;
+    for (size_t at = 0; at < xattrs->len; at += len) {
+        struct record rec;
+        int r = record_decode(xattrs->bytes + at, xattrs->len - at, &rec, &len);
+        check(r == 0);
+        stamp_locked(store, &rec);
+        (void)dump_record(&rec, group);
+    }
+}
+
+static void seal_roomy_locked(struct store *store, const struct ns_inode *inode, const struct dump *xattrs)
+{
+    struct ns_birth birth;
+    bool is_born = ns_birth(store->ns, inode->ino, &birth);
+    struct record rec = {.type = REC_SEAL};
+    struct stage_draft draft;
+    struct dump group = {0};
+    stamp_locked(store, &rec);
+    if (!stage_seal(store->stage, inode->ino, inode->version + 1, rec.seq, is_born, &draft))
+        return;
+    seal_record(inode, &draft, is_born ? &birth : NULL, &rec);
+    (void)dump_record(&rec, &group);
+    add_xattrs_locked(store, xattrs, &group);
+    enter_group_locked(store, &group);
+    free(group.bytes);
 }
 
 static int seal_locked(struct store *store, uint64_t ino)
@@ -238,26 +311,18 @@ static int seal_locked(struct store *store, uint64_t ino)
     int r = ns_inode(store->ns, ino, &inode);
     if (r < 0 || inode.nlink == 0)
         return r == -ENOENT ? 0 : r;
-    struct ns_birth birth;
-    bool is_born = ns_birth(store->ns, ino, &birth);
     struct stage_file_state state;
     (void)stage_file_state(store->stage, ino, &state);
-    if (!is_born && !state.has_draft)
+    if (!inode.nascent && !state.has_draft)
         return 0;
-    r = make_log_room_locked(store);
-    if (r < 0)
-        return r;
-    struct record rec = {.type = REC_SEAL};
-    stamp_locked(store, &rec);
-    struct stage_draft draft;
-    if (!stage_seal(store->stage, ino, inode.version + 1, rec.seq, is_born, &draft))
-        return 0;
-    seal_record(&inode, &draft, is_born ? &birth : NULL, &rec);
-    r = stage_log_append(store->stage, &rec);
-    check(r == 0); /* make_log_room_locked() left room, and only the history appends within the margin */
-    ns_apply(store->ns, &rec);
-    list_op_locked(store, &rec);
-    return is_born ? seal_xattrs_locked(store, ino) : 0;
+    struct dump xattrs = {0};
+    r = inode.nascent ? ns_dump_xattrs(store->ns, ino, dump_record, &xattrs) : 0;
+    if (r == 0)
+        r = make_group_room_locked(store, xattrs.len);
+    if (r == 0)
+        seal_roomy_locked(store, &inode, &xattrs);
+    free(xattrs.bytes);
+    return r;
 }
 
 int store_seal(struct store *store, uint64_t ino)
@@ -270,7 +335,7 @@ int store_seal(struct store *store, uint64_t ino)
     r = seal_locked(store, ino);
     mutex_unlock(&store->history.lock);
     ns_drop(store->ns, ino);
-    horizon_kick(store);
+    horizon_note(store);
     return r;
 }
 
@@ -298,6 +363,12 @@ uint64_t store_newest(struct store *store)
     return store->history.newest;
 }
 
+int64_t history_last_time(struct store *store)
+{
+    LOCK_SCOPE(&store->history.lock);
+    return store->history.last_time;
+}
+
 /* --- content of drafts ------------------------------------------------------------------------------------------------- */
 
 int store_write(struct store *store, struct stage_write *w)
@@ -310,7 +381,7 @@ int store_write(struct store *store, struct stage_write *w)
     /* It opens a draft: with the history's lock, so that no seal comes between the look and the write. */
     LOCK_SCOPE(&store->history.lock);
     struct ns_inode inode;
-    r = ns_inode(store->ns, w->ino, &inode);
+    r = store_follows(store) ? -EROFS : ns_inode(store->ns, w->ino, &inode);
     if (r < 0)
         return r;
     w->may_open = true;

@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "persist/internal.h"
+#include "persist/remote.h"
 
 #define SAME_ERROR_QUIET_NS (10ll * 1000000000) /* a failing disk must not fill the log */
 
@@ -28,11 +28,25 @@ void horizon_done(struct store *store)
     (void)pthread_cond_destroy(&store->horizon.changed);
 }
 
+bool horizon_is_awaited_locked(struct store *store)
+{
+    return !TAILQ_EMPTY(&store->horizon.waiters) || store->horizon.drain ||
+           store->horizon.urge_until > clock_monotonic_ns();
+}
+
 void horizon_kick(struct store *store)
 {
     LOCK_SCOPE(&store->horizon.lock);
     store->horizon.kicked = true;
     (void)pthread_cond_signal(&store->horizon.changed);
+}
+
+void horizon_note(struct store *store)
+{
+    LOCK_SCOPE(&store->horizon.lock);
+    store->horizon.kicked = true;
+    if (store->horizon.waiting_writers > 0 || horizon_is_awaited_locked(store))
+        (void)pthread_cond_signal(&store->horizon.changed);
 }
 
 uint64_t store_horizon(struct store *store)
@@ -87,7 +101,7 @@ void store_wait(struct store *store, uint64_t seq, void (*fn)(int result, void *
         fn(0, arg);
 }
 
-bool store_unwait(struct store *store, uint64_t ticket)
+static bool unwait_near(struct store *store, uint64_t ticket)
 {
     LOCK_SCOPE(&store->horizon.lock);
     struct waiter *waiter;
@@ -99,6 +113,11 @@ bool store_unwait(struct store *store, uint64_t ticket)
         return true;
     }
     return false;
+}
+
+bool store_unwait(struct store *store, uint64_t ticket)
+{
+    return unwait_near(store, ticket) || (store->remote && remote_unwait(store->remote, ticket));
 }
 
 void store_urge(struct store *store, int64_t until_ns)
@@ -136,4 +155,41 @@ void horizon_error(struct store *store, const char *fmt, ...)
     mutex_unlock(&store->horizon.lock);
     if (!repeated)
         log_error("%s", text);
+}
+
+/* --- ages ---------------------------------------------------------------------------------------------------------------- */
+
+void ages_note(struct store *store, uint64_t cut, int64_t happened)
+{
+    uint64_t there = store_remote_horizon(store);
+    LOCK_SCOPE(&store->horizon.lock);
+    unsigned kept = 0, count = store->horizon.age_count;
+    for (unsigned i = 0; i < count; i++)
+        if (store->horizon.ages[i].cut > there)
+            store->horizon.ages[kept++] = store->horizon.ages[i];
+    if (kept == AGES_MAX) {
+        /* Cuts that follow each other count as one, as old as the older. */
+        for (unsigned i = 0; i < AGES_MAX / 2; i++) {
+            store->horizon.ages[i].cut = store->horizon.ages[2 * i + 1].cut;
+            store->horizon.ages[i].happened = store->horizon.ages[2 * i].happened;
+        }
+        kept = AGES_MAX / 2;
+    }
+    store->horizon.ages[kept].cut = cut;
+    store->horizon.ages[kept].happened = happened;
+    store->horizon.age_count = kept + 1;
+}
+
+int64_t ages_oldest_after(struct store *store, uint64_t seq)
+{
+    uint64_t oldest;
+    int64_t happened = 0;
+    mutex_lock(&store->horizon.lock);
+    for (unsigned i = 0; i < store->horizon.age_count && !happened; i++)
+        if (store->horizon.ages[i].cut > seq)
+            happened = store->horizon.ages[i].happened;
+    mutex_unlock(&store->horizon.lock);
+    if (!happened && !history_oldest(store, &oldest, &happened))
+        happened = 0;
+    return happened;
 }

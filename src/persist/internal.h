@@ -26,6 +26,11 @@
 #define READ_THREADS 4u
 #define VIEW_CACHE_BYTES (48u * 1024 * 1024)
 #define DAMAGE_MAX 64u
+#define AGES_MAX 512u
+#define PACK_CLOCKS 65536u
+#define SICK_MAX 64u
+#define EPOCH_LAST ((1ull << (64 - SEQ_EPOCH_SHIFT)) - 1024) /* no store gets there */
+#define ID_EPOCH(id) ((id) >> 24 & 0xffffff)                 /* of an inode's, a pack's or a run's number */
 
 /* --- history.c ------------------------------------------------------------------------------------------------------- */
 
@@ -48,6 +53,7 @@ TAILQ_HEAD(op_list, op);
 struct fresh {
     UT_hash_handle hh;
     struct chunk_entry entry;
+    bool durable; /* its pack is written: it can be read there */
 };
 
 enum pack_state { PACK_FILLING, PACK_WRITING, PACK_DURABLE, PACK_FAILED };
@@ -61,6 +67,7 @@ struct new_pack {
     uint32_t count;
     enum pack_state state;
     bool logged; /* the stage's log names it */
+    uint64_t kept; /* bytes in it that were fetched */
     int error;
     uint8_t *buffer;             /* while filling and writing */
     struct chunk_entry *entries; /* PACK_ENTRIES_MAX while filling, then count */
@@ -113,8 +120,45 @@ struct journal {
     uint8_t chain[CHAIN_LEN];
 };
 
+/* Where the journal begins, if not with an empty history. */
+struct anchor {
+    bool exists;
+    uint64_t number; /* of the head that says so; 0: its remote is gone */
+    uint64_t epoch;
+    uint64_t cut;
+    uint8_t chain[CHAIN_LEN];
+};
+
+struct remote;
+struct evict_request;
+struct heal;
+struct job;
+
 struct store {
     struct store_options options;
+    struct remote *remote; /* NULL: none */
+    struct heal *heal;
+    struct job *job;
+    _Atomic uint64_t gc_asked, gc_done; /* rounds of the local gc that somebody waits for, by number */
+    _Atomic bool gc_soon;               /* there are packs to be dropped that need not wait for their turn */
+    struct anchor anchor;
+    struct {
+        pthread_t thread;
+        bool started;
+        _Atomic bool done, stopping;
+        int result;
+        uint64_t count, cut, length; /* taken in this session; of the newest, and its run's length */
+        uint64_t left;               /* bytes of the journal after the last trim */
+        int64_t again_at;            /* after a failure; monotonic ns */
+    } snapshot; /* snapshot.c: the writeback thread's, but while its own thread is under way */
+    _Atomic uint64_t turn; /* odd: the view is being exchanged for that of a newer head */
+    struct {
+        struct cairn_mutex lock;
+        pthread_cond_t changed;
+        store_change_fn *fn;
+        void *arg;
+        unsigned calls; /* of `fn` that are under way */
+    } change;
     char *path, *stage_dir;
     struct superblock sb;
     struct tier *tier;
@@ -145,6 +189,7 @@ struct store {
         uint8_t *buffers[PACK_BUFFERS];
         unsigned buffers_free;
         uint64_t new_bytes; /* lengths of packs that are not in the view */
+        unsigned drop_holds; /* no drop begins now */
     } packs;
 
     struct {
@@ -160,6 +205,11 @@ struct store {
         char last_error[256];
         int64_t last_error_ns;
         uint64_t target_bytes; /* of the target that is being written, still to go */
+        struct {
+            uint64_t cut;
+            int64_t happened; /* monotonic ns: the oldest operation that came with it */
+        } ages[AGES_MAX]; /* ascending; of cuts that a remote may lack */
+        unsigned age_count;
     } horizon;
 
     struct journal journal; /* writeback thread only, after recovery */
@@ -174,6 +224,21 @@ struct store {
         uint64_t allowance_at; /* monotonic ns at which the rate limit allows more */
     } limit;
     _Atomic uint64_t written_total, dedup_total;
+    _Atomic uint64_t kept_bytes; /* fetched, not yet named by a batch */
+    _Atomic int64_t kept_at;     /* when the last of them came; monotonic ns */
+    _Atomic bool keep_flush;     /* they shall be named soon */
+    _Atomic int64_t no_evict_until; /* nothing was found that could be evicted: not looked for again sooner */
+    _Atomic int64_t no_evict_since; /* since when; 0: something was */
+    _Atomic uint64_t healed_total, evicted_total;
+    _Atomic uint32_t used_at[PACK_CLOCKS]; /* when packs were used, by a hash of their ids: seconds since the start */
+    int64_t started_at;
+    struct {
+        struct cairn_mutex lock;
+        pthread_cond_t changed;
+        struct evict_request *request;
+        bool serving, stopping;
+    } evict;
+    _Atomic bool seal_rest; /* a recovery left drafts or new files that are no versions yet */
     _Atomic bool is_lifted; /* limits and low priority are off */
 
     struct {
@@ -182,6 +247,8 @@ struct store {
         uint64_t clock;
         struct damage damage[DAMAGE_MAX];
         unsigned damage_count;
+        struct chunk_name sick[SICK_MAX]; /* damaged on NVMe, and good in the remote */
+        unsigned sick_count;
     } cache;
 
     struct {
@@ -192,13 +259,15 @@ struct store {
         bool scarce;         /* less than wanted is to be had */
         bool hopeless;       /* and nothing is left that could come free */
         uint64_t held;       /* bytes allocated ahead by the tier */
-        uint64_t journal_bytes, view_bytes;
+        uint64_t journal_bytes, view_bytes, runs_bytes;
     } room;
 };
 
 /* store.c: the durable part alone, the stage left as it is (for checks) */
 CAIRN_MUST_CHECK int store_open_medium(const struct store_options *options, struct store **ret, char **ret_text);
 void store_discard(struct store *store);
+/* store.c: the newest head of options->remote, in a folder that is empty, for reading alone */
+CAIRN_MUST_CHECK int store_open_far(const struct store_options *options, struct store **ret, char **ret_text);
 
 /* history.c */
 void history_init(struct store *store);
@@ -209,6 +278,7 @@ void history_readd(struct store *store, const struct record *rec); /* recovery: 
 struct op **history_up_to(struct store *store, uint64_t seq, size_t *ret_count);
 void history_retire(struct store *store, uint64_t seq);
 bool history_oldest(struct store *store, uint64_t *ret_seq, int64_t *ret_happened);
+int64_t history_last_time(struct store *store); /* when the last operation happened */
 
 /* horizon.c */
 void horizon_init(struct store *store);
@@ -216,6 +286,13 @@ void horizon_done(struct store *store);
 void horizon_advance(struct store *store, uint64_t seq);
 void horizon_error(struct store *store, const char *fmt, ...) CAIRN_PRINTF(2, 3);
 void horizon_kick(struct store *store);
+/* There is an operation more. Writeback wakes up for it only if somebody waits: small operations come by the ten thousand. */
+void horizon_note(struct store *store);
+bool horizon_is_awaited_locked(struct store *store); /* with the horizon's lock */
+/* When a cut became durable, how old its oldest operation is; what the remote has is forgotten. */
+void ages_note(struct store *store, uint64_t cut, int64_t happened);
+/* Age of the oldest durable or pending operation after `seq`; 0: there is none. Monotonic ns. */
+int64_t ages_oldest_after(struct store *store, uint64_t seq);
 
 /* packs.c */
 void packs_init(struct store *store);
@@ -226,6 +303,9 @@ CAIRN_MUST_CHECK int packs_add(struct store *store, const struct iovec *iov, siz
                                void *scratch, struct chunk_name *ret_name, uint64_t *ret_pinned);
 /* Adds a chunk as it is stored (compaction). */
 CAIRN_MUST_CHECK int packs_add_stored(struct store *store, const struct chunk_entry *entry, const void *stored);
+/* The same for one that was fetched, against room_keep(): -EEXIST: it is being stored already; -EAGAIN: no buffer is free now
+ * (unless `may_wait`). */
+CAIRN_MUST_CHECK int packs_keep(struct store *store, const struct chunk_entry *entry, const void *stored, bool may_wait);
 /* Every chunk added before is durable on return, names of packs too. */
 CAIRN_MUST_CHECK int packs_finish(struct store *store);
 /* Forgets packs that failed and those written since they did; their chunks must be added again. */
@@ -233,13 +313,27 @@ void packs_abandon(struct store *store);
 /* Is the chunk stored, and can be relied on? Then its pack is pinned. */
 bool packs_pin_stored(struct store *store, const struct chunk_name *name, uint64_t *ret_pinned);
 void packs_unpin(struct store *store, uint64_t pack);
+bool packs_pin(struct store *store, uint64_t pack); /* false: it is about to go */
+/* While held, no pack begins to be dropped. */
+void packs_hold_drops(struct store *store, bool hold);
+bool packs_are_dropping(struct store *store); /* some, marked before */
+/* Index and trailer behind the chunks in a buffer of PACK_BUFFER_LEN; the length of the whole. */
+uint64_t pack_finish(const uint8_t owner[16], uint64_t id, uint8_t *buffer, uint64_t data_len,
+                     const struct chunk_entry *entries, uint32_t count);
+uint64_t store_new_pack_id(struct store *store);
+uint64_t store_newest_pack_id(struct store *store);
 void packs_retire(struct store *store, const uint64_t *ids, size_t count); /* the view knows them now */
+/* Its place in a pack that is written, and that the view does not know; 0: none. */
 uint64_t packs_find_fresh(struct store *store, const struct chunk_name *name, struct chunk_entry *ret);
+bool packs_has_fresh(struct store *store, const struct chunk_name *name); /* perhaps not yet written */
 bool packs_begin_drop(struct store *store, uint64_t pack);
 void packs_end_drop(struct store *store, uint64_t pack);
 void packs_readd(struct store *store, uint64_t id, uint64_t length, const struct chunk_entry *entries, uint32_t count);
 int packs_read_index(struct store *store, uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *arg),
                      void *arg);
+/* The same of any tier's pack, whose trailer names `owner`; the length of its file. */
+int pack_read_index(struct tier *tier, const uint8_t owner[16], uint64_t pack,
+                    int (*fn)(const struct chunk_entry *entry, void *arg), void *arg, uint64_t *ret_length);
 void pack_object_name(uint64_t pack, char buf[32]);
 
 /* content.c: the chunks of a pinned version or of a piece of a draft */
@@ -271,15 +365,25 @@ struct batch {
     uint64_t *packs; /* ids that it names */
     size_t pack_count;
 };
+/* Packs that go with a batch. */
+struct drops {
+    const uint64_t *ids;
+    size_t count;
+    uint32_t flags; /* RECORD_EVICTED */
+};
 CAIRN_MUST_CHECK int batch_build(struct store *store, uint64_t cut, struct op *const *ops, size_t op_count,
-                                 const struct version_content *versions, size_t version_count, const uint64_t *drops,
-                                 size_t drop_count, struct batch *ret);
+                                 const struct version_content *versions, size_t version_count,
+                                 const struct drops *drops, struct batch *ret);
 void batch_done(struct batch *batch);
 /* Would a batch of these operations write nothing? */
 bool batch_is_void(struct store *store, struct op *const *ops, size_t op_count);
 
 /* journal.c */
-/* Reads all segments; calls `fn` for each batch in order. Sets store->journal. */
+/* Removes segments whose batches are all at or before `cut`, which a snapshot has. */
+void journal_trim(struct store *store, uint64_t cut);
+/* Removes all of it. */
+CAIRN_MUST_CHECK int journal_remove_all(struct store *store);
+/* Reads all segments, from the anchor on if there is one; calls `fn` for each batch in order. Sets store->journal. */
 struct journal_batch {
     struct batch_header header;
     uint8_t chain[CHAIN_LEN]; /* with it */
@@ -290,19 +394,35 @@ CAIRN_MUST_CHECK int journal_read(struct store *store, int (*fn)(const struct jo
 CAIRN_MUST_CHECK int journal_begin(struct store *store);
 CAIRN_MUST_CHECK int journal_append(struct store *store, uint64_t cut, const void *records, size_t len, uint32_t count);
 
+/* change.c */
+void change_init(struct store *store);
+void change_done(struct store *store);
+/* Calls the function of store_on_change(). Without locks. */
+void change_tell(struct store *store, const uint64_t *inos, size_t count, bool has_content);
+
 /* writeback.c */
 CAIRN_MUST_CHECK int writeback_start(struct store *store);
 void writeback_stop(struct store *store);
 
 /* recover.c */
 CAIRN_MUST_CHECK int recover(struct store *store, char **ret_text);
+/* Did the last session leave a stage, with data that may lie nowhere else? */
+bool recover_stage_is_left(struct store *store);
 CAIRN_MUST_CHECK int recover_view(struct store *store, char **ret_text);
+/* With all that is in it; none is fine. */
+CAIRN_MUST_CHECK int remove_folder(const char *path);
 int view_pack_index(uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *fn_arg), void *fn_arg, void *arg);
+
+/* snapshot.c: both in the writeback thread, or when it has ended. */
+void snapshot_tick(struct store *store); /* takes one if the journal is much longer than the state */
+void snapshot_stop(struct store *store);
 
 /* room.c */
 CAIRN_MUST_CHECK int room_start(struct store *store);
 void room_stop(struct store *store);
 void room_account(struct store *store);
+/* STORE/runs changed. Any thread. */
+void room_account_runs(struct store *store);
 uint64_t room_used(struct store *store);
 /* Bytes that may still be staged and written, by what is known now. */
 uint64_t room_available(struct store *store);
@@ -310,18 +430,46 @@ bool room_is_short(struct store *store);
 /* The view's database cannot bear a full disk: there is room for it to write, or -ENOSPC. */
 CAIRN_MUST_CHECK int room_for_view(struct store *store);
 void room_settle(struct store *store, bool progress);
+/* Bytes that would have to come free until all is held that should be. */
+uint64_t room_missing(struct store *store);
+/* Fetched bytes may be kept on NVMe; they count until a batch names them. */
+bool room_keep(struct store *store, uint64_t bytes);
+void room_keep_done(struct store *store, uint64_t bytes);
+uint64_t room_kept(struct store *store);
+bool room_is_hopeless(struct store *store); /* nothing will come free soon */
 
 /* gc.c */
 /* Packs that nothing needs, marked as dropping: at most `max`. */
 size_t gc_dead_packs(struct store *store, uint64_t *ids, size_t max);
-/* Adds what is alive in mostly dead packs to a new pack; these, marked as dropping: the next batch moves and drops. */
-size_t gc_compact(struct store *store, uint64_t *ids, size_t max);
+/* Adds what is alive in mostly dead packs to a new pack; these, marked as dropping: the next batch moves and drops. Of a pack at
+ * least `worth_percent` must be dead. */
+size_t gc_compact(struct store *store, unsigned worth_percent, uint64_t *ids, size_t max);
+/* Adds a chunk that lives in `pack` to a new one, if its place is there. */
+struct moving {
+    struct store *store;
+    uint64_t pack;
+    uint8_t *raw, *stored;
+};
+CAIRN_MUST_CHECK int gc_move_chunk(const struct chunk_entry *entry, void *moving);
 void gc_remove(struct store *store, const uint64_t *ids, size_t count);
+
+/* heal.c: chunks that are damaged on NVMe, read from elsewhere, and on their way to another place there. Bounded. */
+struct heal *heal_new(void);
+void heal_free(struct heal *heal);
+/* Takes a copy of what is stored of a chunk, verified. False: there is no room now. Any thread. */
+bool heal_give(struct store *store, const struct chunk_entry *entry, const void *stored);
+bool heal_is_pending(struct store *store);
+/* The writeback thread: adds them to a pack; false: there are none. Its next batch names it; then they are forgotten. */
+bool heal_add(struct store *store);
+void heal_settle(struct store *store);
 
 /* fetch.c */
 void fetch_init(struct store *store);
 void fetch_done(struct store *store);
+/* From NVMe. -ENOENT: it has no place there; -ENODATA: its pack is missing. */
 CAIRN_MUST_CHECK int fetch_chunk(struct store *store, const struct chunk_name *name, void *buf, uint32_t *ret_len);
+/* A chunk that was damaged on NVMe is stored anew. */
+void cure(struct store *store, const struct chunk_name *name);
 /* A chunk that did not verify: nothing may rely on it, so equal content is stored anew, which heals it. */
 bool is_damaged(struct store *store, const struct chunk_name *name);
 void note_damage(struct store *store, uint64_t ino, const struct chunk_name *name, int error);

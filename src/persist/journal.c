@@ -11,6 +11,7 @@
 #include "persist/internal.h"
 
 #define SEGMENT_ROOM (16 * MIB)
+#define FIRST_ROOM (256 * KIB) /* of a session's first segment: a session may be short, and its segments stay */
 
 static void segment_name(uint64_t number, char buf[32])
 {
@@ -31,13 +32,13 @@ struct numbers {
     uint64_t bytes;
 };
 
-static int add_number(const char *object, uint64_t len, void *arg)
+static int add_number(const struct tier_object *object, void *arg)
 {
     struct numbers *numbers = arg;
     unsigned long long number;
     int end = 0;
-    const char *base = strrchr(object, '/');
-    base = base ? base + 1 : object;
+    const char *base = strrchr(object->name, '/');
+    base = base ? base + 1 : object->name;
     if (sscanf(base, "%16llx%n", &number, &end) != 1 || end != 16 || base[16] != '\0')
         return 0;
     if (numbers->count == numbers->max) {
@@ -45,7 +46,7 @@ static int add_number(const char *object, uint64_t len, void *arg)
         numbers->list = xrealloc(numbers->list, numbers->max * sizeof *numbers->list);
     }
     numbers->list[numbers->count++] = number;
-    numbers->bytes += len;
+    numbers->bytes += object->len;
     return 0;
 }
 
@@ -60,6 +61,7 @@ struct reader {
     struct journal *journal;
     int (*fn)(const struct journal_batch *batch, void *arg);
     void *arg;
+    bool is_first;
     uint64_t stop_seq; /* where the next segment begins: what this one has after it does not count (rule 4) */
 };
 
@@ -119,8 +121,16 @@ static int read_segment(struct reader *rd, uint64_t number, bool is_last)
         return is_last && r != -EPROTONOSUPPORT ? 1 : r; /* allocated ahead, or torn before anything relied on it */
     if (memcmp(header.store, rd->store->sb.store, 16) != 0 || header.number != number)
         return -EUCLEAN;
+    if (rd->is_first && rd->store->anchor.exists && header.base_seq <= rd->store->anchor.cut) {
+        /* What came before is in the snapshot that the anchor names. */
+        rd->journal->cut_seq = header.base_seq;
+        memcpy(rd->journal->chain, header.prev, CHAIN_LEN);
+    }
+    rd->is_first = false;
     if (header.base_seq != rd->journal->cut_seq || memcmp(header.prev, rd->journal->chain, CHAIN_LEN) != 0) {
-        log_error("journal: segment %s does not continue the one before it: batches are missing", object);
+        log_error("journal: segment %s does not continue the one before it: batches are missing; with a remote, mount an empty "
+                  "store on it",
+                  object);
         return -EUCLEAN;
     }
     if (header.epoch > rd->journal->epoch)
@@ -149,9 +159,10 @@ static uint64_t base_of_segment(struct store *store, uint64_t number)
 int journal_read(struct store *store, int (*fn)(const struct journal_batch *batch, void *arg), void *arg)
 {
     struct numbers numbers = {0};
-    struct reader rd = {.store = store, .journal = &store->journal, .fn = fn, .arg = arg};
-    store->journal = (struct journal){0};
-    int r = store->tier->ops->list(store->tier, "journal", add_number, &numbers);
+    struct reader rd = {.store = store, .journal = &store->journal, .fn = fn, .arg = arg, .is_first = true};
+    store->journal = (struct journal){.cut_seq = store->anchor.cut};
+    memcpy(store->journal.chain, store->anchor.chain, CHAIN_LEN);
+    int r = store->tier->ops->list(store->tier, "journal", NULL, add_number, &numbers);
     if (r == 0 && numbers.count)
         qsort(numbers.list, numbers.count, sizeof *numbers.list, compare_numbers);
     for (size_t i = 0; i < numbers.count && r >= 0; i++) {
@@ -169,12 +180,12 @@ int journal_read(struct store *store, int (*fn)(const struct journal_batch *batc
 /* --- writing ------------------------------------------------------------------------------------------------------------ */
 
 /* A segment file with room for `need` bytes of batches; the one that was allocated ahead if it is large enough. */
-static int make_segment_file(struct store *store, uint64_t number, uint64_t need)
+static int make_segment_file(struct store *store, uint64_t number, uint64_t need, uint64_t least)
 {
     struct journal *journal = &store->journal;
     char object[32];
     segment_name(number, object);
-    uint64_t room = max_u64(SEGMENT_ROOM, align_up(SEGMENT_HEADER_LEN + need, 4096));
+    uint64_t room = max_u64(least, align_up(SEGMENT_HEADER_LEN + need, 4096));
     if (journal->spare == number) {
         uint64_t len = 0;
         journal->spare = 0;
@@ -213,11 +224,11 @@ static void allocate_ahead(struct store *store)
     journal->bytes += SEGMENT_ROOM;
 }
 
-static int begin_segment(struct store *store, uint64_t need)
+static int begin_segment(struct store *store, uint64_t need, uint64_t least)
 {
     struct journal *journal = &store->journal;
     uint64_t number = journal->segment + 1;
-    int r = make_segment_file(store, number, need);
+    int r = make_segment_file(store, number, need, least);
     if (r < 0)
         return r;
     struct segment_header header = {.number = number,
@@ -254,7 +265,7 @@ int journal_begin(struct store *store)
         store->journal.bytes -= min_u64(SEGMENT_ROOM, store->journal.bytes);
         store->journal.spare = 0;
     }
-    return begin_segment(store, 0);
+    return begin_segment(store, 0, FIRST_ROOM);
 }
 
 /* Header and records as one buffer, so that they are one write. */
@@ -268,7 +279,7 @@ static uint8_t *encode_batch(struct store *store, uint64_t cut, const void *reco
                                   .cut_seq = cut,
                                   .epoch = store->epoch,
                                   .writer = store->sb.writer,
-                                  .time = store->history.last_time};
+                                  .time = history_last_time(store)};
     memcpy(header.prev, store->journal.chain, CHAIN_LEN);
     *ret_len = BATCH_HEADER_LEN + align_up(len, 8);
     uint8_t *bytes = xcalloc(1, *ret_len);
@@ -285,7 +296,7 @@ int journal_append(struct store *store, uint64_t cut, const void *records, size_
     _cleanup_free_ uint8_t *bytes = encode_batch(store, cut, records, len, count, &batch_len);
     int r = 0;
     if (journal->offset == 0 || batch_len > journal->room - journal->offset)
-        r = begin_segment(store, batch_len);
+        r = begin_segment(store, batch_len, SEGMENT_ROOM);
     if (r < 0)
         return r;
     char object[32];
@@ -299,4 +310,45 @@ int journal_append(struct store *store, uint64_t cut, const void *records, size_
     journal->offset += batch_len;
     journal->cut_seq = cut;
     return 0;
+}
+
+/* --- removing ------------------------------------------------------------------------------------------------------------ */
+
+int journal_remove_all(struct store *store)
+{
+    struct numbers numbers = {0};
+    int r = store->tier->ops->list(store->tier, "journal", NULL, add_number, &numbers);
+    for (size_t i = 0; i < numbers.count && r == 0; i++) {
+        char object[32];
+        segment_name(numbers.list[i], object);
+        r = store->tier->ops->remove(store->tier, object);
+    }
+    free(numbers.list);
+    return r < 0 ? r : store->tier->ops->sync(store->tier);
+}
+
+/* A segment may go when the one after it begins at or before the cut. From the oldest on, so that a crash leaves no gap. */
+void journal_trim(struct store *store, uint64_t cut)
+{
+    struct numbers numbers = {0};
+    int r = store->tier->ops->list(store->tier, "journal", NULL, add_number, &numbers);
+    if (r == 0 && numbers.count)
+        qsort(numbers.list, numbers.count, sizeof *numbers.list, compare_numbers);
+    for (size_t i = 0; i + 1 < numbers.count && r == 0 && numbers.list[i] < store->journal.segment; i++) {
+        char object[32];
+        uint64_t len = 0;
+        if (base_of_segment(store, numbers.list[i + 1]) > cut)
+            break;
+        segment_name(numbers.list[i], object);
+        r = store->tier->ops->stat(store->tier, object, &len);
+        if (r == 0)
+            r = store->tier->ops->remove(store->tier, object);
+        if (r == 0)
+            r = store->tier->ops->sync(store->tier);
+        if (r == 0)
+            store->journal.bytes -= min_u64(len, store->journal.bytes);
+    }
+    if (r < 0)
+        log_warn("journal: segments that are no longer needed could not be removed: %s", strerror(-r));
+    free(numbers.list);
 }

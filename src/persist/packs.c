@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/crc.h"
 #include "codec/encode.h"
-#include "persist/internal.h"
+#include "persist/pull.h"
 
 void pack_object_name(uint64_t pack, char buf[32])
 {
@@ -20,11 +20,8 @@ void packs_init(struct store *store)
     mutex_init(&store->packs.lock, LOCK_PACKS);
     cond_init(&store->packs.changed);
     TAILQ_INIT(&store->packs.written);
-    for (unsigned i = 0; i < PACK_BUFFERS; i++) {
-        void *p = NULL;
-        check(posix_memalign(&p, PACK_ALIGN, PACK_BUFFER_LEN) == 0);
-        store->packs.buffers[i] = p;
-    }
+    for (unsigned i = 0; i < PACK_BUFFERS; i++)
+        store->packs.buffers[i] = xmalloc_large(PACK_BUFFER_LEN);
     store->packs.buffers_free = PACK_BUFFERS;
 }
 
@@ -99,6 +96,28 @@ static bool pin_locked(struct store *store, uint64_t pack)
     return true;
 }
 
+bool packs_pin(struct store *store, uint64_t pack)
+{
+    LOCK_SCOPE(&store->packs.lock);
+    return pin_locked(store, pack);
+}
+
+void packs_hold_drops(struct store *store, bool hold)
+{
+    LOCK_SCOPE(&store->packs.lock);
+    store->packs.drop_holds += hold ? 1 : -1u;
+}
+
+bool packs_are_dropping(struct store *store)
+{
+    struct pack_pin *pin, *next;
+    bool any = false;
+    LOCK_SCOPE(&store->packs.lock);
+    HASH_ITER(hh, store->packs.pins, pin, next)
+        any = any || pin->dropping;
+    return any;
+}
+
 void packs_unpin(struct store *store, uint64_t pack)
 {
     LOCK_SCOPE(&store->packs.lock);
@@ -112,8 +131,10 @@ bool packs_begin_drop(struct store *store, uint64_t pack)
 {
     LOCK_SCOPE(&store->packs.lock);
     struct pack_pin *pin = pin_of_locked(store, pack, true);
-    if (pin->pins > 0 || pin->dropping)
+    if (pin->pins > 0 || pin->dropping || store->packs.drop_holds > 0) {
+        pin_settle_locked(store, pin);
         return false;
+    }
     pin->dropping = true;
     return true;
 }
@@ -140,46 +161,78 @@ uint64_t packs_find_fresh(struct store *store, const struct chunk_name *name, st
 {
     LOCK_SCOPE(&store->packs.lock);
     const struct fresh *fresh = fresh_find_locked(store, name);
-    if (!fresh || fresh->entry.pack == 0)
+    if (!fresh || !fresh->durable)
         return 0;
     *ret = fresh->entry;
     return fresh->entry.pack;
 }
 
-static size_t encode_index(const struct new_pack *pack, uint8_t *at)
+bool packs_has_fresh(struct store *store, const struct chunk_name *name)
+{
+    LOCK_SCOPE(&store->packs.lock);
+    return fresh_find_locked(store, name) != NULL;
+}
+
+static size_t encode_index(const struct chunk_entry *entries, uint32_t count, uint8_t *at)
 {
     size_t len = 0;
-    for (uint32_t i = 0; i < pack->count; i++)
-        len += pack_encode_entry(&pack->entries[i], at + len);
+    for (uint32_t i = 0; i < count; i++)
+        len += pack_encode_entry(&entries[i], at + len);
     return len;
 }
 
-/* Index and trailer behind the chunks; the length of the whole. */
-static uint64_t finish_pack(struct store *store, struct new_pack *pack)
+uint64_t pack_finish(const uint8_t owner[16], uint64_t id, uint8_t *buffer, uint64_t data_len,
+                     const struct chunk_entry *entries, uint32_t count)
 {
-    uint64_t index_at = pack->data_len;
-    size_t index_len = encode_index(pack, pack->buffer + index_at);
-    uint64_t file_len = align_up(index_at + index_len + PACK_TRAILER_LEN, PACK_ALIGN);
+    size_t index_len = encode_index(entries, count, buffer + data_len);
+    uint64_t file_len = align_up(data_len + index_len + PACK_TRAILER_LEN, PACK_ALIGN);
     check(file_len <= PACK_BUFFER_LEN);
-    memset(pack->buffer + index_at + index_len, 0, file_len - index_at - index_len);
-    struct pack_trailer trailer = {.pack = pack->id,
-                                   .index_offset = index_at,
+    memset(buffer + data_len + index_len, 0, file_len - data_len - index_len);
+    struct pack_trailer trailer = {.pack = id,
+                                   .index_offset = data_len,
                                    .index_len = (uint32_t)index_len,
-                                   .count = pack->count,
+                                   .count = count,
                                    .file_len = file_len,
-                                   .index_crc = crc32_of(0, pack->buffer + index_at, index_len)};
-    memcpy(trailer.store, store->sb.store, sizeof trailer.store);
-    pack_encode_trailer(&trailer, pack->buffer + file_len - PACK_TRAILER_LEN);
+                                   .index_crc = crc32_of(0, buffer + data_len, index_len)};
+    memcpy(trailer.store, owner, sizeof trailer.store);
+    pack_encode_trailer(&trailer, buffer + file_len - PACK_TRAILER_LEN);
     return file_len;
+}
+
+static uint64_t pack_id(const struct store *store, uint64_t number)
+{
+    return ((uint64_t)store->sb.writer << 48) | (store->epoch << 24) | number;
+}
+
+uint64_t store_new_pack_id(struct store *store)
+{
+    return pack_id(store, atomic_fetch_add(&store->next_pack, 1));
+}
+
+uint64_t store_newest_pack_id(struct store *store)
+{
+    return pack_id(store, atomic_load(&store->next_pack) - 1);
+}
+
+/* Its chunks can be read from now on. */
+static void note_durable_locked(struct store *store, const struct new_pack *pack)
+{
+    for (uint32_t i = 0; i < pack->count; i++) {
+        struct fresh *fresh = fresh_find_locked(store, &pack->entries[i].name);
+        if (fresh && fresh->entry.pack == pack->id)
+            fresh->durable = true;
+    }
 }
 
 static void write_pack(void *arg)
 {
     struct new_pack *pack = arg;
     struct store *store = pack->store;
+    uint64_t id = pack->id;
     char object[32];
-    pack_object_name(pack->id, object);
-    uint64_t len = finish_pack(store, pack);
+    pack_object_name(id, object);
+    uint64_t len =
+        pack_finish(store->sb.store, pack->id, pack->buffer, pack->data_len, pack->entries, pack->count);
     int r = store->tier->ops->put(store->tier, object, pack->buffer, len);
     if (r < 0)
         horizon_error(store, "nvme: writing pack %s of %llu bytes failed: %s; trying again elsewhere", object,
@@ -190,10 +243,13 @@ static void write_pack(void *arg)
     pack->length = len;
     pack->error = r;
     pack->state = r < 0 ? PACK_FAILED : PACK_DURABLE;
-    if (r == 0)
+    if (r == 0) {
         store->packs.new_bytes += len;
+        note_durable_locked(store, pack);
+    }
     (void)pthread_cond_broadcast(&store->packs.changed);
     mutex_unlock(&store->packs.lock);
+    evict_touch(store, id);
     atomic_fetch_add(&store->written_total, len);
 }
 
@@ -214,7 +270,7 @@ static struct new_pack *begin_pack_locked(struct store *store)
         return store->packs.filling;
     struct new_pack *pack = xcalloc(1, sizeof *pack);
     pack->store = store;
-    pack->id = ((uint64_t)store->sb.writer << 48) | (store->epoch << 24) | atomic_fetch_add(&store->next_pack, 1);
+    pack->id = store_new_pack_id(store);
     pack->buffer = store->packs.buffers[--store->packs.buffers_free];
     pack->entries = xcalloc(PACK_ENTRIES_MAX, sizeof *pack->entries);
     pack_encode_header(pack->id, store->sb.store, pack->buffer);
@@ -312,17 +368,46 @@ int packs_add_stored(struct store *store, const struct chunk_entry *entry, const
     return 0;
 }
 
+static bool must_wait_locked(const struct store *store, uint32_t stored_len)
+{
+    const struct new_pack *pack = store->packs.filling;
+    bool fits = pack && pack->data_len + stored_len <= PACK_DATA_MAX && pack->count < PACK_ENTRIES_MAX;
+    return !fits && store->packs.buffers_free == 0;
+}
+
+/* It is known only once it lies in a pack: whoever finds it, and relies on it, has it with the next packs_finish(). */
+int packs_keep(struct store *store, const struct chunk_entry *entry, const void *stored, bool may_wait)
+{
+    LOCK_SCOPE(&store->packs.lock);
+    if (fresh_find_locked(store, &entry->name))
+        return -EEXIST;
+    if (!may_wait && must_wait_locked(store, entry->stored_len))
+        return -EAGAIN;
+    struct chunk_entry moved = *entry;
+    place_locked(store, &moved, stored);
+    store->packs.filling->kept += entry->stored_len;
+    if (fresh_find_locked(store, &entry->name)) /* while we waited: then it lies in two packs, which does no harm */
+        return 0;
+    struct fresh *fresh = xcalloc(1, sizeof *fresh);
+    fresh->entry = moved;
+    HASH_ADD(hh, store->packs.fresh, entry.name, sizeof fresh->entry.name, fresh);
+    return 0;
+}
+
 /* --- finishing --------------------------------------------------------------------------------------------------------- */
 
+/* Up to the last of now: what is fetched meanwhile may make new ones without end. */
 static int wait_written_locked(struct store *store)
 {
-    struct new_pack *pack;
+    struct new_pack *pack, *last = TAILQ_LAST(&store->packs.written, new_pack_list);
     int r = 0;
     TAILQ_FOREACH(pack, &store->packs.written, link) {
         while (pack->state == PACK_WRITING)
             (void)mutex_wait(&store->packs.lock, &store->packs.changed, -1);
         if (pack->state == PACK_FAILED)
             r = pack->error;
+        if (pack == last)
+            break;
     }
     return r;
 }
@@ -330,14 +415,12 @@ static int wait_written_locked(struct store *store)
 int packs_finish(struct store *store)
 {
     mutex_lock(&store->packs.lock);
-    bool any = store->packs.filling || !TAILQ_EMPTY(&store->packs.written);
     if (store->packs.filling)
         hand_over_filling_locked(store);
     int r = wait_written_locked(store);
     mutex_unlock(&store->packs.lock);
-    if (r == 0 && any)
-        r = store->tier->ops->sync(store->tier);
-    return r;
+    /* Also where nothing is new: what was kept may be named by a batch already, and be relied on. */
+    return r < 0 ? r : store->tier->ops->sync(store->tier);
 }
 
 static void forget_chunks_locked(struct store *store, const struct new_pack *pack)
@@ -361,6 +444,7 @@ void packs_abandon(struct store *store)
             continue;
         TAILQ_REMOVE(&store->packs.written, pack, link);
         forget_chunks_locked(store, pack);
+        room_keep_done(store, pack->kept);
         new_pack_free(pack);
     }
 }
@@ -379,6 +463,7 @@ void packs_retire(struct store *store, const uint64_t *ids, size_t count)
         TAILQ_REMOVE(&store->packs.written, pack, link);
         forget_chunks_locked(store, pack);
         store->packs.new_bytes -= pack->length;
+        room_keep_done(store, pack->kept);
         new_pack_free(pack);
     }
 }
@@ -401,6 +486,7 @@ void packs_readd(struct store *store, uint64_t id, uint64_t length, const struct
             continue;
         struct fresh *fresh = xcalloc(1, sizeof *fresh);
         fresh->entry = entries[i];
+        fresh->durable = true;
         HASH_ADD(hh, store->packs.fresh, entry.name, sizeof fresh->entry.name, fresh);
     }
     TAILQ_INSERT_TAIL(&store->packs.written, pack, link);
@@ -409,41 +495,50 @@ void packs_readd(struct store *store, uint64_t id, uint64_t length, const struct
 
 /* --- reading an index ---------------------------------------------------------------------------------------------------- */
 
-static int read_trailer(struct store *store, const char *object, uint64_t pack, struct pack_trailer *ret)
+static int read_trailer(struct tier *tier, const uint8_t owner[16], const char *object, uint64_t pack,
+                        struct pack_trailer *ret)
 {
     uint64_t len;
     uint8_t trailer[PACK_TRAILER_LEN];
-    int r = store->tier->ops->stat(store->tier, object, &len);
+    int r = tier->ops->stat(tier, object, &len);
     if (r < 0)
         return r;
     if (len < PACK_HEADER_LEN + PACK_TRAILER_LEN)
         return -EUCLEAN;
-    r = store->tier->ops->get_range(store->tier, object, len - sizeof trailer, trailer, sizeof trailer);
+    r = tier->ops->get_range(tier, object, len - sizeof trailer, trailer, sizeof trailer);
     if (r == 0)
         r = pack_decode_trailer(trailer, sizeof trailer, ret);
-    if (r == 0 && (ret->pack != pack || ret->file_len != len || memcmp(ret->store, store->sb.store, 16) != 0))
+    if (r == 0 && (ret->pack != pack || ret->file_len != len || memcmp(ret->store, owner, 16) != 0))
         r = -EUCLEAN;
     return r;
 }
 
-int packs_read_index(struct store *store, uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *arg),
-                     void *arg)
+int pack_read_index(struct tier *tier, const uint8_t owner[16], uint64_t pack,
+                    int (*fn)(const struct chunk_entry *entry, void *arg), void *arg, uint64_t *ret_length)
 {
     char object[32];
     pack_object_name(pack, object);
     struct pack_trailer trailer;
-    int r = read_trailer(store, object, pack, &trailer);
+    int r = read_trailer(tier, owner, object, pack, &trailer);
     if (r < 0)
         return r;
     if (trailer.index_len > PACK_CHUNKS_MAX * PACK_ENTRY_LEN_MAX || trailer.index_offset > trailer.file_len ||
         trailer.index_len > trailer.file_len - trailer.index_offset)
         return -EUCLEAN;
+    *ret_length = trailer.file_len;
     uint8_t *index = xmalloc(trailer.index_len);
-    r = store->tier->ops->get_range(store->tier, object, trailer.index_offset, index, trailer.index_len);
+    r = tier->ops->get_range(tier, object, trailer.index_offset, index, trailer.index_len);
     if (r == 0 && crc32_of(0, index, trailer.index_len) != trailer.index_crc)
         r = -EBADMSG;
     if (r == 0)
         r = pack_decode_index(&trailer, index, trailer.index_len, fn, arg);
     free(index);
     return r;
+}
+
+int packs_read_index(struct store *store, uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *arg),
+                     void *arg)
+{
+    uint64_t length;
+    return pack_read_index(store->tier, store->sb.store, pack, fn, arg, &length);
 }

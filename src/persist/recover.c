@@ -1,7 +1,7 @@
 /* Recovery: from whatever a crash left to the newest state that the tiers can prove.
  *
  *   1. the journal is read to its last whole batch: the horizon
- *   2. the view catches up with it, or is rebuilt from it
+ *   2. the view catches up with it, or is rebuilt from it (recover_view.c)
  *   3. what the stage still has above the horizon is repeated over the view; if the stage is gone, that is a power loss
  *   4. a new epoch begins, and packs that nothing names are removed
  *
@@ -13,109 +13,9 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/log.h"
-#include "persist/internal.h"
+#include "persist/remote.h"
 
-/* --- the view ----------------------------------------------------------------------------------------------------------- */
-
-int view_pack_index(uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *fn_arg), void *fn_arg, void *arg)
-{
-    struct store *store = arg;
-    int r = packs_read_index(store, pack, fn, fn_arg);
-    if (r == -EBADMSG || r == -EUCLEAN) {
-        log_error("pack %016llx: its index is damaged; chunks in it cannot be read", (unsigned long long)pack);
-        return -ENOENT;
-    }
-    return r;
-}
-
-struct catching_up {
-    struct store *store;
-    struct view_state state;
-    bool matched; /* the journal knows the view's cut */
-};
-
-static int catch_up(const struct journal_batch *batch, void *arg)
-{
-    struct catching_up *cu = arg;
-    uint64_t cut = batch->header.cut_seq;
-    if (cut < cu->state.applied_seq)
-        return 0;
-    if (cut == cu->state.applied_seq) {
-        cu->matched = memcmp(batch->chain, cu->state.chain, CHAIN_LEN) == 0;
-        return cu->matched ? 0 : -ESTALE;
-    }
-    if (!cu->matched)
-        return -ESTALE;
-    struct view_batch vb = {.records = batch->records,
-                            .records_len = batch->header.payload_len,
-                            .cut_seq = cut,
-                            .pack_index = view_pack_index,
-                            .arg = cu->store};
-    memcpy(vb.chain, batch->chain, sizeof vb.chain);
-    return view_apply(cu->store->view, &vb);
-}
-
-static int follow_journal(struct store *store)
-{
-    struct catching_up cu = {.store = store, .state = view_state(store->view)};
-    cu.matched = cu.state.applied_seq == 0;
-    int r = journal_read(store, catch_up, &cu);
-    return r == 0 && !cu.matched ? -ENODATA : r;
-}
-
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
-{
-    (void)st;
-    (void)type;
-    (void)ftw;
-    return remove(path);
-}
-
-static int open_view(struct store *store)
-{
-    _cleanup_free_ char *path = xasprintf("%s/view", store->path);
-    struct view_options options = {.cache_bytes = VIEW_CACHE_BYTES, .create = true};
-    return view_open(path, &options, store->sb.created, &store->view);
-}
-
-static int rebuild_view(struct store *store)
-{
-    _cleanup_free_ char *path = xasprintf("%s/view", store->path);
-    if (store->view)
-        view_close(store->view);
-    store->view = NULL;
-    log_warn("the view is missing, damaged or not of this journal: rebuilding it from the journal");
-    if (nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS) < 0 && errno != ENOENT)
-        return -errno;
-    int r = open_view(store);
-    return r < 0 ? r : follow_journal(store);
-}
-
-int recover_view(struct store *store, char **ret_text)
-{
-    int r = room_for_view(store);
-    if (r < 0) {
-        *ret_text = xasprintf("the disk of %s is full; free 32 MiB there and mount again", store->path);
-        return r;
-    }
-    r = open_view(store);
-    if (r == 0)
-        r = follow_journal(store);
-    if (r == -ENODATA) {
-        /* The view follows only what was durable: then the journal has lost its end. Going on from what is left would drop
-         * the packs of acknowledged data, so nothing is touched. */
-        *ret_text = xasprintf("%s: the journal is damaged: it ends before what was durable already; nothing was changed; "
-                              "restore the folder journal/ from a copy",
-                              store->path);
-        return -EUCLEAN;
-    }
-    if (r == -ESTALE || r == -EUCLEAN)
-        r = rebuild_view(store);
-    if (r < 0)
-        *ret_text = xasprintf("%s: the journal or the view cannot be read: %s; see `cairn fsck`, and the log", store->path,
-                              strerror(-r));
-    return r;
-}
+#define READER_MARK "reader\n"
 
 /* --- the stage ------------------------------------------------------------------------------------------------------------ */
 
@@ -222,8 +122,8 @@ static int replay_record(const struct record *rec, void *arg)
         /* A nascent file that died, directory and all, below the cut. Anything else would be damage. */
         if (nascent)
             return 0;
-        log_error("stage: operation %s of inode %llu does not fit the durable state", record_type_name(rec->type),
-                  (unsigned long long)rec->ino);
+        log_error("stage: operation %s of inode %llu does not fit the durable state; keep the stage and this log for a report",
+                  record_type_name(rec->type), (unsigned long long)rec->ino);
         return -EUCLEAN;
     }
     ns_apply(store->ns, rec);
@@ -324,7 +224,7 @@ int store_seal_all(struct store *store)
     size_t drafts = stage_drafts(store->stage, NULL, 0);
     inos.list = xcalloc(drafts + 1, sizeof *inos.list);
     inos.max = drafts + 1;
-    inos.count = stage_drafts(store->stage, inos.list, drafts);
+    inos.count = min_u64(stage_drafts(store->stage, inos.list, drafts), drafts); /* others may open more meanwhile */
     int r = ns_dump_nascent(store->ns, add_nascent, &inos);
     for (size_t i = 0; i < inos.count && r == 0; i++)
         r = store_seal(store, inos.list[i]);
@@ -363,10 +263,20 @@ static char *read_session(const struct store *store)
     return text;
 }
 
-static int write_session(struct store *store)
+/* The last session could only read, and so could those whose stage it took over: their stage holds nothing. */
+static bool session_was_reader(const struct store *store)
 {
     _cleanup_free_ char *path = session_path(store);
-    _cleanup_free_ char *text = xasprintf("%s\n", store->stage_dir);
+    _cleanup_free_ char *text = NULL;
+    if (io_read_file(path, 4096, &text, NULL) < 0)
+        return false;
+    return strstr(text, "\n" READER_MARK) != NULL;
+}
+
+static int write_session(struct store *store, bool is_reader)
+{
+    _cleanup_free_ char *path = session_path(store);
+    _cleanup_free_ char *text = xasprintf("%s\n%s", store->stage_dir, is_reader ? READER_MARK : "");
     return io_write_file_durable(path, text, strlen(text));
 }
 
@@ -395,21 +305,39 @@ static int open_left_stage(struct store *store, const char *dir)
     return 0;
 }
 
-static void begin_epoch(struct store *store)
+/* -EOVERFLOW: what the journal, the stage or the remote say leaves no number to go on with. */
+static int begin_epoch(struct store *store)
 {
     uint64_t epoch = 0, next = 0;
     struct view_state view = view_state(store->view);
     if (store->stage)
         stage_epochs(store->stage, &epoch, &next);
-    uint64_t last = max_u64(store->journal.epoch, max_u64(epoch, next));
-    last = max_u64(last, view.max_ino >> 24);
-    store->epoch = max_u64(last, view.applied_seq >> SEQ_EPOCH_SHIFT) + 1;
+    uint64_t last = max_u64(max_u64(store->journal.epoch, remote_epoch(store->remote)), max_u64(epoch, next));
+    last = max_u64(max_u64(last, store->anchor.epoch), view.max_ino >> 24);
+    last = max_u64(last, view.applied_seq >> SEQ_EPOCH_SHIFT);
+    if (last >= EPOCH_LAST)
+        return -EOVERFLOW;
+    store->epoch = last + 1;
+    return 0;
+}
+
+bool recover_stage_is_left(struct store *store)
+{
+    _cleanup_free_ char *dir = read_session(store);
+    struct stage_config config = {.dir = dir};
+    struct stage *stage = NULL;
+    memcpy(config.store, store->sb.store, sizeof config.store);
+    if (!dir || session_was_reader(store) || stage_open(&config, &stage) < 0)
+        return false;
+    stage_close(stage, false);
+    return true;
 }
 
 static int new_stage(struct store *store)
 {
     struct stage_config config = {
-        .dir = store->stage_dir, .size_bytes = store->options.stage_bytes, .epoch = store->epoch};
+        .dir = store->stage_dir, .size_bytes = store->options.stage_bytes, .epoch = store->epoch,
+        .read_only = store->options.remote.read_only};
     memcpy(config.store, store->sb.store, sizeof config.store);
     stage_remove_files(store->stage_dir, store->sb.store);
     return stage_create(&config, &store->stage);
@@ -420,14 +348,13 @@ struct leftovers {
     size_t removed;
 };
 
-static int remove_leftover(const char *object, uint64_t len, void *arg)
+static int remove_leftover(const struct tier_object *object, void *arg)
 {
     struct leftovers *left = arg;
     unsigned long long id;
     struct view_pack known;
-    const char *base = strrchr(object, '/');
-    (void)len;
-    if (sscanf(base ? base + 1 : object, "%16llx", &id) != 1)
+    const char *base = strrchr(object->name, '/');
+    if (sscanf(base ? base + 1 : object->name, "%16llx", &id) != 1)
         return 0;
     if (view_pack(left->store->view, id, &known) == 0)
         return 0;
@@ -444,7 +371,7 @@ static int remove_leftover(const char *object, uint64_t len, void *arg)
 static int remove_leftovers(struct store *store)
 {
     struct leftovers left = {.store = store};
-    int r = store->tier->ops->list(store->tier, "packs", remove_leftover, &left);
+    int r = store->tier->ops->list(store->tier, "packs", NULL, remove_leftover, &left);
     if (left.removed)
         log_info("removed %zu packs that were written and never became part of the journal", left.removed);
     return r;
@@ -495,6 +422,8 @@ int recover(struct store *store, char **ret_text)
     if (r < 0)
         return r;
     store->ns = ns_new(store->view);
+    if (store_follows(store))
+        ns_set_following(store->ns);
     _cleanup_free_ char *left_in = read_session(store);
     if (left_in)
         r = open_left_stage(store, left_in);
@@ -502,7 +431,14 @@ int recover(struct store *store, char **ret_text)
         *ret_text = xasprintf("the stage that the last session left in %s cannot be opened: %s", left_in, strerror(-r));
         return r;
     }
-    begin_epoch(store);
+    r = begin_epoch(store);
+    if (r < 0) {
+        *ret_text = xasprintf("%s: its numbers are at their end, which no use of it can have done: the journal or the remote "
+                              "is not what a store wrote; nothing was changed",
+                              store->path);
+        return r;
+    }
+    bool is_reader = store->remote && store->remote->options.read_only && (!store->stage || session_was_reader(store));
     struct replay rp = {.store = store, .cut = store->journal.cut_seq};
     if (store->stage) {
         log_info("recovering what the last session left in %s", left_in);
@@ -519,16 +455,20 @@ int recover(struct store *store, char **ret_text)
             *ret_text = explain_stage(store, r);
     }
     if (r == 0)
-        r = write_session(store);
+        r = write_session(store, is_reader);
     settle_numbers(store, &rp);
     if (r == 0)
         r = remove_leftovers(store);
     if (r == 0)
         r = view_orphans(store->view, add_orphan, &rp.orphans);
     if (r == 0)
-        r = reap_orphans(store, &rp.orphans);
+        r = store_follows(store) ? 0 : reap_orphans(store, &rp.orphans); /* they are the writer's, who has them open */
     if (r == 0)
         r = store_seal_all(store); /* drafts have no handles any more: they become versions as they are */
+    if (r == -EAGAIN) {
+        atomic_store(&store->seal_rest, true); /* the log has no room for all of them at once: writeback goes on */
+        r = 0;
+    }
     for (size_t i = 0; i < rp.held.count; i++)
         ns_drop(store->ns, rp.held.list[i]);
     free(rp.held.list);

@@ -7,19 +7,23 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include "base/clock.h"
+#include "base/cause.h"
 #include "base/log.h"
-#include "persist/internal.h"
+#include "persist/pull.h"
 
 #define AHEAD_MAX (512 * MIB)
 #define AHEAD_SHARE 8u              /* of the cap, at most */
 #define OVERHEAD_SHARE 64u          /* index, trailer and padding for what is staged */
 #define SLACK (2 * MIB)
+#define NO_EVICT_NS (2ll * 1000000000)
 #define DISK_MARGIN (40 * MIB)      /* of the disk, left for the view and the journal */
 #define VIEW_MIN (24 * MIB)         /* what the view may write before the next look: its log grows in steps */
 
+/* What was fetched, and no batch names yet, needs room as what is staged does. */
 static uint64_t staged_need(struct store *store)
 {
-    uint64_t dirty = stage_usage(store->stage).dirty_bytes;
+    uint64_t dirty = stage_usage(store->stage).dirty_bytes + room_kept(store);
     return dirty + dirty / OVERHEAD_SHARE + SLACK;
 }
 
@@ -30,7 +34,7 @@ uint64_t room_used(struct store *store)
     uint64_t packs = view.pack_bytes + store->packs.new_bytes;
     mutex_unlock(&store->packs.lock);
     LOCK_SCOPE(&store->room.lock);
-    return packs + store->room.journal_bytes + store->room.view_bytes;
+    return packs + store->room.journal_bytes + store->room.view_bytes + store->room.runs_bytes;
 }
 
 /* How much may be held at most: by the cap, and by what the disk has. */
@@ -62,6 +66,15 @@ static uint64_t ahead_of(const struct store *store)
 {
     uint64_t cap = store->options.cap_bytes;
     return cap ? min_u64(AHEAD_MAX, cap / AHEAD_SHARE) : AHEAD_MAX;
+}
+
+uint64_t room_missing(struct store *store)
+{
+    mutex_lock(&store->room.lock);
+    uint64_t held = store->room.held;
+    mutex_unlock(&store->room.lock);
+    uint64_t limit = holdable(store, held), goal = align_up(staged_need(store) + ahead_of(store), TIER_RESERVE_UNIT);
+    return goal > limit ? goal - limit : 0;
 }
 
 /* One round of the thread: hold what is needed and some more. */
@@ -121,13 +134,46 @@ int store_admit(struct store *store, uint64_t bytes)
         ask_locked(store);
     if (need <= store->room.held)
         return 0;
-    return store->room.scarce && store->room.hopeless ? -ENOSPC : -EAGAIN;
+    if (!store->room.scarce || !store->room.hopeless)
+        return -EAGAIN;
+    cause_note("NVMe is full of data that may not be dropped; remove something, or mount with a larger nvme=SIZE");
+    return -ENOSPC;
 }
 
-/* Bytes of the files in the view's folder. */
-static uint64_t view_disk_bytes(struct store *store)
+/* --- what is fetched: it may have room that nobody else needs now --------------------------------------------------------- */
+
+uint64_t room_kept(struct store *store)
 {
-    _cleanup_free_ char *path = xasprintf("%s/view", store->path);
+    return atomic_load(&store->kept_bytes);
+}
+
+bool room_keep(struct store *store, uint64_t bytes)
+{
+    uint64_t need = staged_need(store) + bytes;
+    LOCK_SCOPE(&store->room.lock);
+    if (need + ahead_of(store) / 2 > store->room.held)
+        ask_locked(store);
+    /* Writers come first: half of what is held ahead for them stays theirs. */
+    if (need + min_u64(ahead_of(store) / 2, TIER_RESERVE_UNIT) > store->room.held)
+        return false;
+    atomic_fetch_add(&store->kept_bytes, bytes);
+    return true;
+}
+
+void room_keep_done(struct store *store, uint64_t bytes)
+{
+    check(atomic_fetch_sub(&store->kept_bytes, bytes) >= bytes);
+}
+
+bool room_is_hopeless(struct store *store)
+{
+    return clock_monotonic_ns() < atomic_load(&store->no_evict_until);
+}
+
+/* Bytes of the files in a folder of the store. */
+static uint64_t folder_bytes(struct store *store, const char *name)
+{
+    _cleanup_free_ char *path = xasprintf("%s/%s", store->path, name);
     DIR *folder = opendir(path);
     uint64_t bytes = 0;
     struct dirent *entry;
@@ -141,11 +187,19 @@ static uint64_t view_disk_bytes(struct store *store)
     return bytes;
 }
 
+void room_account_runs(struct store *store)
+{
+    uint64_t runs = folder_bytes(store, "runs");
+    LOCK_SCOPE(&store->room.lock);
+    store->room.runs_bytes = runs;
+    ask_locked(store);
+}
+
 /* What is used changed: sizes that are not kept current elsewhere are read again. */
 void room_account(struct store *store)
 {
     uint64_t journal = store->journal.bytes;
-    uint64_t view = view_disk_bytes(store);
+    uint64_t view = folder_bytes(store, "view");
     LOCK_SCOPE(&store->room.lock);
     store->room.journal_bytes = journal;
     store->room.view_bytes = view;
@@ -182,13 +236,20 @@ int room_for_view(struct store *store)
     return r < 0 ? r : space.free_bytes >= VIEW_MIN ? 0 : -ENOSPC;
 }
 
+/* Has eviction not yet failed for long enough? */
+static bool may_evict(struct store *store)
+{
+    int64_t since = atomic_load(&store->no_evict_since);
+    return store->remote && (!since || clock_monotonic_ns() - since < NO_EVICT_NS);
+}
+
 /* After a round of the writeback thread: if it could do nothing more and room is still short, waiting has no sense. */
 void room_settle(struct store *store, bool progress)
 {
     uint64_t seq;
     int64_t happened;
     bool idle = !progress && !history_oldest(store, &seq, &happened);
-    if (!idle || !room_is_short(store))
+    if (!idle || !room_is_short(store) || remote_will_relieve(store->remote) || may_evict(store))
         return;
     adjust(store);
     mutex_lock(&store->room.lock);

@@ -9,16 +9,22 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/log.h"
-#include "persist/internal.h"
+#include "persist/job.h"
+#include "persist/pull.h"
 
 /* --- superblock ---------------------------------------------------------------------------------------------------------- */
 
-static int make_superblock(struct superblock *sb)
+static int make_superblock(const struct remote *remote, struct superblock *sb)
 {
     *sb = (struct superblock){.version = SUPERBLOCK_VERSION, .created = clock_realtime_ns()};
     if (getrandom(sb->store, sizeof sb->store, 0) != (ssize_t)sizeof sb->store ||
         getrandom(&sb->key, sizeof sb->key, 0) != (ssize_t)sizeof sb->key)
         return -EIO;
+    memcpy(sb->history, sb->store, sizeof sb->history);
+    if (remote && remote->has_prefix) { /* it goes on with the history that is there */
+        memcpy(sb->history, remote->prefix.history, sizeof sb->history);
+        sb->key = remote->prefix.key;
+    }
     /* The id names the key and tells nothing of it. */
     struct iovec iov = {&sb->key, sizeof sb->key};
     uint8_t hash[HASH_LEN];
@@ -47,7 +53,7 @@ static int load_superblock(struct store *store, bool create, char **ret_text)
     _cleanup_free_ char *path = xasprintf("%s/superblock", store->path);
     int r = read_superblock(path, &store->sb);
     if (r == -ENOENT && create) {
-        r = make_superblock(&store->sb);
+        r = make_superblock(store->remote, &store->sb);
         if (r == 0)
             r = write_superblock(path, &store->sb);
         if (r < 0)
@@ -75,16 +81,49 @@ static struct store *store_new(const struct store_options *options)
     mutex_init(&store->limit.lock, LOCK_LEAF);
     mutex_init(&store->room.lock, LOCK_LEAF);
     cond_init(&store->room.changed);
+    mutex_init(&store->evict.lock, LOCK_LEAF);
+    cond_init(&store->evict.changed);
+    store->started_at = clock_monotonic_ns();
     history_init(store);
     horizon_init(store);
     fetch_init(store);
+    change_init(store);
     packs_init(store);
+    store->heal = heal_new();
+    store->job = job_new();
+    store->remote = remote_new(store);
     return store;
+}
+
+/* A new store has to know which history it begins with. */
+static int meet_remote(struct store *store, char **ret_text)
+{
+    char cause[256] = "";
+    _cleanup_free_ char *path = xasprintf("%s/superblock", store->path);
+    if (!store->remote)
+        return 0;
+    if (access(path, F_OK) == 0) {
+        remote_be_brief(store->remote, true);
+        return 0;
+    }
+    int r = remote_meet(store->remote);
+    if (r == 0 || (r == -ENOENT && !store->remote->options.read_only))
+        return 0;
+    store->remote->tier->ops->last_error(store->remote->tier, cause, sizeof cause);
+    *ret_text = xasprintf("%s cannot be used: %s", store->remote->name,
+                          r == -ENOENT                       ? "nothing was ever stored there"
+                          : r == -EUCLEAN || r == -EBADMSG   ? "its object 'cairn' is no CairnFS prefix, or damaged"
+                          : r == -EPROTONOSUPPORT            ? "it was written by a newer version of CairnFS"
+                          : *cause                           ? cause
+                                                             : strerror(-r));
+    return r;
 }
 
 static int open_medium(struct store *store, bool create, char **ret_text)
 {
-    int r = load_superblock(store, create, ret_text);
+    int r = meet_remote(store, ret_text);
+    if (r == 0)
+        r = load_superblock(store, create, ret_text);
     if (r < 0)
         return r;
     r = nvme_tier_open(store->path, &store->tier);
@@ -101,19 +140,53 @@ static void store_free(struct store *store, bool stage_is_empty)
     horizon_done(store);
     history_done(store);
     fetch_done(store);
+    change_done(store);
     packs_done(store);
     ns_free(store->ns);
     if (store->view)
         view_close(store->view);
     if (store->tier)
         store->tier->ops->close(store->tier);
+    remote_free(store->remote);
+    heal_free(store->heal);
+    job_free(store->job);
     mutex_done(&store->limit.lock);
     mutex_done(&store->room.lock);
     (void)pthread_cond_destroy(&store->room.changed);
+    mutex_done(&store->evict.lock);
+    (void)pthread_cond_destroy(&store->evict.changed);
     explicit_bzero(&store->sb.key, sizeof store->sb.key);
     free(store->path);
     free(store->stage_dir);
     free(store);
+}
+
+/* What fails for now is tried again by the uploader. */
+static int hold_remote(struct store *store, char **ret_text)
+{
+    struct remote *remote = store->remote;
+    int r = remote_claim(remote, ret_text);
+    if (r < 0 && !*ret_text) {
+        remote_error(remote, r, "%s cannot be held now (%s)", remote->name, strerror(-r));
+        remote->is_attached = false;
+        r = 0;
+    }
+    remote_resume(remote);
+    return r;
+}
+
+/* A store without a state of its own cannot do without its remote: an empty filesystem would be shown for what is there, and
+ * what is wrong with the remote would be found out later. */
+static int begin_on_remote(struct remote *remote, char **ret_text)
+{
+    int r = remote_prepare(remote, ret_text);
+    if (r < 0 && !*ret_text)
+        remote_error(remote, r, "%s cannot be used (%s)", remote->name, strerror(-r));
+    if (r == 0 && !remote->is_attached)
+        r = -EIO;
+    if (r < 0 && !*ret_text)
+        *ret_text = xasprintf("%s", remote->shared.error);
+    return r;
 }
 
 int store_open(const struct store_options *options, struct store **ret, char **ret_text)
@@ -121,8 +194,16 @@ int store_open(const struct store_options *options, struct store **ret, char **r
     struct store *store = store_new(options);
     *ret_text = NULL;
     int r = open_medium(store, true, ret_text);
+    if (r == 0 && store->remote)
+        r = remote_attach(store->remote, adopt_may, ret_text);
+    if (r == 0 && store->remote && adopt_is_blank(store))
+        r = begin_on_remote(store->remote, ret_text);
+    if (r == 0)
+        r = adopt_decide(store, ret_text);
     if (r == 0)
         r = recover(store, ret_text);
+    if (r == 0 && store->remote)
+        r = hold_remote(store, ret_text);
     if (r < 0) {
         store_free(store, false);
         return r;
@@ -136,6 +217,40 @@ int store_open_medium(const struct store_options *options, struct store **ret, c
     struct store *store = store_new(options);
     *ret_text = NULL;
     int r = open_medium(store, false, ret_text);
+    if (r == 0)
+        r = adopt_decide(store, ret_text);
+    if (r == 0)
+        r = recover_view(store, ret_text);
+    if (r < 0) {
+        store_free(store, false);
+        return r;
+    }
+    store->ns = ns_new(store->view);
+    *ret = store;
+    return 0;
+}
+
+/* What a mount can wait for, who only reads cannot. */
+static int check_far(struct remote *remote, char **ret_text)
+{
+    if (remote->is_attached && remote->head.number)
+        return 0;
+    *ret_text = remote->is_attached ? xasprintf("%s: nothing was published there yet", remote->name)
+                                    : xasprintf("%s", remote->shared.error);
+    return remote->is_attached ? -ENOENT : -EHOSTDOWN;
+}
+
+int store_open_far(const struct store_options *options, struct store **ret, char **ret_text)
+{
+    struct store *store = store_new(options);
+    *ret_text = NULL;
+    int r = open_medium(store, true, ret_text);
+    if (r == 0)
+        r = remote_attach(store->remote, adopt_may, ret_text);
+    if (r == 0)
+        r = check_far(store->remote, ret_text);
+    if (r == 0)
+        r = adopt_decide(store, ret_text);
     if (r == 0)
         r = recover_view(store, ret_text);
     if (r < 0) {
@@ -164,6 +279,10 @@ int store_start(struct store *store, void (*room)(void *arg), void *arg)
         room_account(store);
         r = room_start(store);
     }
+    if (r == 0 && store->remote)
+        r = pull_start(store->remote);
+    if (r == 0 && store->remote)
+        r = remote_start(store->remote);
     return r;
 }
 
@@ -180,6 +299,14 @@ void store_close(struct store *store)
         return;
     stage_stop(store->stage);
     room_stop(store);
+    job_cancel(store);
+    struct pull *pull = pull_of(store);
+    pull_stop_work(pull);
+    remote_stop(store->remote);
+    job_join(store);
+    evict_stop(store);
+    pull_end(pull);
+    keep_flush(store);
     writeback_stop(store);
     bool durable = is_all_durable(store);
     if (durable) {
@@ -223,8 +350,9 @@ static void status_memory(struct store *store, struct store_status *ret)
     struct stage_usage usage = stage_usage(store->stage);
     uint64_t stage = usage.total_bytes + usage.control_bytes;
     uint64_t tables = usage.heap_bytes_max + (uint64_t)PENDING_OPS_MAX * 400;
-    uint64_t buffers = (uint64_t)PACK_BUFFERS * PACK_BUFFER_LEN + (uint64_t)CHUNK_CACHE_ENTRIES * CHUNK_SIZE_MAX +
-                       (uint64_t)(2 * store->options.writeback_threads + READ_THREADS) * CHUNK_SIZE_MAX;
+    uint64_t far = store->remote ? pull_window(store->options.remote.fetch_threads) + (uint64_t)PULL_READERS * 2 * CHUNK_SIZE_MAX : 0;
+    uint64_t buffers = far + (uint64_t)PACK_BUFFERS * PACK_BUFFER_LEN + (uint64_t)CHUNK_CACHE_ENTRIES * CHUNK_SIZE_MAX +
+                       (uint64_t)(2 * (store->options.writeback_threads + 1) + READ_THREADS) * CHUNK_SIZE_MAX;
     ret->memory_bound_bytes = stage + tables + buffers + VIEW_CACHE_BYTES + 32 * MIB;
     (void)snprintf(ret->memory_formula, sizeof ret->memory_formula,
                    "stage %.0f MiB + its tables %.0f + pack and read buffers %.0f + view %.0f + code and threads 32 = at "
@@ -239,6 +367,8 @@ static void status_room(struct store *store, struct store_status *ret)
     ret->reserved_bytes = ret->behind_bytes + ret->behind_bytes / 64;
     ret->available_bytes = room_available(store);
     ret->cap_bytes = ret->used_bytes + ret->reserved_bytes + ret->available_bytes;
+    LOCK_SCOPE(&store->room.lock);
+    ret->is_full = store->room.scarce && store->room.hopeless;
 }
 
 void store_status(struct store *store, struct store_status *ret)
@@ -251,6 +381,8 @@ void store_status(struct store *store, struct store_status *ret)
     status_memory(store, ret);
     ret->written_bytes_total = atomic_load(&store->written_total);
     ret->dedup_bytes_total = atomic_load(&store->dedup_total);
+    ret->evicted_bytes_total = atomic_load(&store->evicted_total);
+    ret->healed_chunks_total = atomic_load(&store->healed_total);
     LOCK_SCOPE(&store->horizon.lock);
     ret->horizon_seq = store->horizon.horizon;
     ret->errors = store->horizon.errors;
@@ -277,9 +409,12 @@ bool store_is_durable(struct store *store, uint64_t ino)
 {
     struct stage_file_state state;
     struct ns_inode inode;
-    if (stage_file_state(store->stage, ino, &state) && state.has_draft)
+    (void)stage_file_state(store->stage, ino, &state);
+    if (state.has_draft)
         return false;
-    if (ns_inode(store->ns, ino, &inode) == 0 && inode.nascent)
+    /* The stage first: of a version that is being sealed it knows before the namespace does. */
+    if (ns_inode(store->ns, ino, &inode) == 0 &&
+        (inode.nascent || (state.has_sealed && state.sealed_version > inode.version)))
         return false;
     return ns_last_change(store->ns, ino) <= store_horizon(store);
 }

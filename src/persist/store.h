@@ -19,7 +19,27 @@
 
 struct store;
 
+/* How a store goes on to a remote. */
+struct remote_options {
+    const char *name;          /* "s3://BUCKET/PREFIX" or "dir:/PATH", for messages; NULL: no remote */
+    struct tier *tier;         /* opened by the caller; owned by the store from store_open() on, failed or not */
+    const char *holder;        /* "host:/path pid 123": how others see us */
+    unsigned upload_threads;   /* packs on their way at once */
+    unsigned fetch_threads;    /* ranges that are fetched at once, ahead of readers; 0: 16 */
+    uint64_t upload_limit;     /* bytes/s, 0: none */
+    int64_t lease_ns;          /* a holder that renewed nothing for this long may be replaced */
+    int64_t gc_grace_ns;       /* objects that no head needs live on for this long */
+    int64_t follow_ns;         /* read_only: how often to look for a newer head; 0: never */
+    bool takeover;             /* replace a holder that lives */
+    bool unfenced;             /* go on where exclusive creation does not work */
+    bool read_only;            /* publish nothing; show what the newest head names */
+    void (*progress)(const char *line, void *arg); /* what an open waits for; may be NULL */
+    bool (*cancelled)(void *arg);                  /* ends an open that waits with -ECANCELED; may be NULL */
+    void *progress_arg;                            /* of both */
+};
+
 struct store_options {
+    struct remote_options remote;
     const char *path;          /* the store's folder; exists, empty or a store */
     const char *stage_dir;
     uint64_t stage_bytes;
@@ -49,7 +69,7 @@ uint64_t store_new_ino(struct store *store);
 /* Performs `rec` (without seq and time): in the log, in the overlay, in the history. Inodes that it names are held by
  * the caller. cookie 0 becomes its sequence number. On a nascent file it happens but is not history. Content of an
  * inode that loses its last name is dropped, or kept with RECORD_ORPHAN.
- * -EAGAIN: no room in the log now, nothing happened. -ENOSPC: the store is full. */
+ * -EAGAIN: no room in the log now, nothing happened. -ENOSPC: the store is full. -ENOENT: the inode is gone. */
 CAIRN_MUST_CHECK int store_commit(struct store *store, struct record *rec);
 
 /* Seals the draft of `ino`, if any, or a nascent file. Does nothing for orphans. -EAGAIN as above. */
@@ -97,16 +117,156 @@ CAIRN_MUST_CHECK int store_extents_below(struct store *store, uint64_t ino, uint
 /* Marks that requests wait for room, which makes writeback hurry. */
 void store_note_waiting(struct store *store, unsigned waiting);
 
-/* Reads durable content of the newest version into `buf`: exactly `length` bytes (zeros past the end or in holes).
- * *ret_good: bytes that are good from the start, if the result is an error. -EIO: damage. Blocks on NVMe. */
-CAIRN_MUST_CHECK int store_read_below(struct store *store, uint64_t ino, uint64_t offset, void *buf, size_t length,
-                                      size_t *ret_good);
-/* Part of a chunk that is known by name. Blocks on NVMe. */
-CAIRN_MUST_CHECK int store_read_chunk(struct store *store, uint64_t ino, const struct chunk_name *name, uint64_t offset,
-                                      void *buf, size_t length);
+/* How far a read may go. */
+enum store_reach {
+    STORE_REACH_NEAR, /* NVMe; -EREMOTE: some of it would have to come from the remote */
+    STORE_REACH_FAR,  /* and the remote: may take as long as that is patient */
+};
 
-/* Runs `job` on a thread that may block on NVMe. */
-void store_submit_read(struct store *store, void (*job)(void *arg), void *arg);
+/* Reads durable content of the newest version into `buf`: exactly `length` bytes (zeros past the end or in holes).
+ * *ret_good: bytes that are good from the start, if the result is an error. -EIO: damage, or the remote did not give it. -ESTALE:
+ * another state is shown by now (store_turn()). Blocks. */
+CAIRN_MUST_CHECK int store_read_below(struct store *store, uint64_t ino, uint64_t offset, void *buf, size_t length,
+                                      enum store_reach reach, size_t *ret_good);
+/* Part of a chunk that is known by name. The same. */
+CAIRN_MUST_CHECK int store_read_chunk(struct store *store, uint64_t ino, const struct chunk_name *name, uint64_t offset,
+                                      void *buf, size_t length, enum store_reach reach);
+
+/* Memory of the store that holds what was asked for, until store_loan_done(). */
+#define STORE_LOANS 4u
+struct pull_chunk;
+struct store_loan {
+    size_t count;
+    struct iovec iov[STORE_LOANS];
+    struct pull_chunk *chunk[STORE_LOANS];
+};
+/* Durable content that came from the remote just now, without a copy: 0, and *ret is the caller's. -EAGAIN: not all of it lies in
+ * memory; -EINPROGRESS: what is missing is on its way, and `job` is called when it has come or failed, by a thread that may block,
+ * possibly before this returns. Does no I/O but RocksDB's. */
+CAIRN_MUST_CHECK int store_lend(struct store *store, uint64_t ino, uint64_t offset, size_t length, void (*job)(void *arg),
+                                void *arg, struct store_loan *ret);
+void store_loan_done(struct store *store, struct store_loan *loan);
+
+/* Runs `job` on a thread that may block on NVMe, or one that may block on the remote. */
+void store_submit_read(struct store *store, enum store_reach reach, void (*job)(void *arg), void *arg);
+/* Returns when none of them, nor of those of store_lend(), runs or waits any more. Nobody submits new ones. */
+void store_end_reads(struct store *store);
+
+/* --- the remote -------------------------------------------------------------------------------------------------------- */
+
+/* Newest cut that the remote has; 0: none. */
+uint64_t store_remote_horizon(struct store *store);
+
+/* As store_wait(), for the remote's horizon; -ESHUTDOWN too where no remote will ever have it (none, or fenced). Rate limits of
+ * both tiers are lifted meanwhile. store_unwait() takes these tickets too. */
+void store_wait_remote(struct store *store, uint64_t seq, void (*fn)(int result, void *arg), void *arg,
+                       uint64_t *ret_ticket);
+
+/* The sequence that the remote horizon must reach until the last durable change of `ino` is in it; 0: it is. Asks the NVMe
+ * level first: what is not durable there is not here. */
+CAIRN_MUST_CHECK int store_remote_needs(struct store *store, uint64_t ino, uint64_t *ret_seq);
+
+/* From now on limits are lifted, until the store is closed; returns at once (umount --drain). */
+void store_drain_remote(struct store *store);
+
+/* Does it show what another writer publishes, and has no operations of its own? */
+bool store_follows(const struct store *store);
+
+/* `fn` is called after each change of what is shown that no operation of ours made, with the inodes that it concerns, in a
+ * thread of the store's and without locks. `has_content`: content may differ too (a mount that follows has taken over a newer
+ * head); else only attributes do (how much of it is stored, once it is durable). NULL: no more, and none is under way
+ * on return. */
+typedef void store_change_fn(const uint64_t *inos, size_t count, bool has_content, void *arg);
+void store_on_change(struct store *store, store_change_fn *fn, void *arg);
+
+/* Another number after each such change; waits while one is being made. Who reads in several steps, and finds another number at
+ * the end, may have seen parts of two states. */
+uint64_t store_turn(struct store *store);
+
+enum remote_state {
+    REMOTE_NONE,
+    REMOTE_CONNECTING,  /* never reached since mount */
+    REMOTE_IDLE,        /* has everything that NVMe has */
+    REMOTE_UPLOADING,
+    REMOTE_UNREACHABLE, /* tries again and again; `error` says why */
+    REMOTE_FENCED,      /* another writer took the prefix over; `error` names it */
+    REMOTE_FOLLOWING,   /* read-only */
+};
+
+struct remote_status {
+    enum remote_state state;
+    char name[256];
+    uint64_t head, horizon_seq;
+    double seconds_behind;       /* age of the oldest operation that is not in the remote */
+    uint64_t behind_bytes, behind_chunks; /* live, and not in the remote */
+    uint64_t target_bytes;       /* of the cut that is being uploaded, still to go */
+    uint64_t packs, pack_bytes;
+    uint64_t files, logical_bytes; /* of the published state */
+    uint64_t uploaded_bytes_total, fetched_bytes_total, requests_total, retries_total;
+    uint64_t errors;
+    char error[256];             /* the last, in words */
+    double error_age_s, unreachable_s; /* seconds; negative: none */
+};
+void store_remote_status(struct store *store, struct remote_status *ret);
+/* Offline: what the store remembers of its remote. state REMOTE_NONE: it never had one. */
+CAIRN_MUST_CHECK int store_peek_remote(const char *path, struct remote_status *ret);
+
+/* --- work that somebody asks for --------------------------------------------------------------------------------------- */
+
+enum job_kind {
+    JOB_NONE,
+    JOB_SCRUB, /* reads and verifies everything; what is damaged in one tier is healed from another */
+    JOB_GC,    /* deletes what nothing needs, now */
+};
+
+struct job_options {
+    enum job_kind kind;
+    bool local, remote; /* which tiers */
+    bool dry_run;       /* JOB_GC: tell, delete nothing */
+    uint64_t rate;      /* JOB_SCRUB: bytes/s; 0: no limit */
+};
+
+struct job_counts {
+    uint64_t bytes, bytes_total;     /* read, and to be read */
+    uint64_t packs, chunks;          /* looked at */
+    uint64_t found, healed, unhealed; /* JOB_SCRUB: chunks that are damaged or missing, in one tier or the other */
+    uint64_t objects, removed_bytes; /* JOB_GC: deleted, or that would be */
+};
+
+struct job_status {
+    enum job_kind kind; /* of the last one; JOB_NONE: none since mount */
+    uint64_t number;
+    bool running, cancelled;
+    int error; /* negative: it could not do all of it */
+    struct job_counts counts;
+    uint64_t lines; /* said so far; only the first few thousand are kept */
+};
+
+/* One at a time: -EBUSY. *ret_number names it. */
+CAIRN_MUST_CHECK int store_job_start(struct store *store, const struct job_options *options, uint64_t *ret_number);
+/* Calls `fn` for the lines from number `from` on. */
+void store_job_status(struct store *store, uint64_t from, void (*fn)(const char *line, void *arg), void *arg,
+                      struct job_status *ret);
+void store_job_cancel(struct store *store);
+
+/* --- what is on NVMe, because somebody said so -------------------------------------------------------------------------- */
+
+struct warm_status {
+    bool ended;
+    int error;               /* negative: it could not look at everything; -ECANCELED */
+    uint64_t total_bytes;    /* stored; to be fetched, or that could leave */
+    uint64_t done_bytes;
+    uint64_t failed_bytes;   /* the remote did not give them */
+    uint64_t not_kept_bytes; /* fetched, but NVMe has no room */
+    uint64_t dropped_bytes;  /* evicted */
+    uint64_t pinned_bytes, unpublished_bytes, busy_bytes; /* that stay: pinned; not in the published remote; in use */
+};
+
+/* Fetches all of a file, or of all below a directory, onto NVMe; or (`evicts`) drops there what the published remote has. At most a
+ * few at once: -EBUSY. -ENOTCONN: there is no remote. */
+CAIRN_MUST_CHECK int store_warm_start(struct store *store, uint64_t ino, bool evicts, uint64_t *ret_job);
+/* How it goes; known until others need its place. -ENOENT. */
+CAIRN_MUST_CHECK int store_warm_status(struct store *store, uint64_t job, bool cancel, struct warm_status *ret);
 
 /* --- looking at it --------------------------------------------------------------------------------------------------- */
 
@@ -115,9 +275,11 @@ struct store_status {
     uint64_t epoch;
     uint64_t cap_bytes, used_bytes, reserved_bytes, available_bytes;
     uint64_t horizon_seq, newest_seq;
+    bool is_full;          /* of data that may not be dropped: writers get -ENOSPC */
     uint64_t behind_bytes, behind_files;
     double seconds_behind; /* age of the oldest operation that is not durable */
     uint64_t written_bytes_total, dedup_bytes_total;
+    uint64_t evicted_bytes_total, healed_chunks_total; /* left NVMe; stored anew from the remote */
     uint64_t errors;
     char last_error[256];
     int64_t last_error_ns; /* monotonic */
@@ -139,6 +301,24 @@ bool store_is_durable(struct store *store, uint64_t ino);
 /* Root hash over the chunk names of the durable version, and stored bytes of its chunks (each counted once per use). */
 CAIRN_MUST_CHECK int store_content_root(struct store *store, uint64_t ino, uint8_t ret_hash[32]);
 CAIRN_MUST_CHECK int store_stored_bytes(struct store *store, uint64_t ino, uint64_t *ret_bytes);
+
+/* Do view and stage know all that is durable? They follow the horizon after a moment. */
+bool store_has_settled(struct store *store);
+
+/* What a part of a file's durable content is. */
+struct survey_part {
+    bool is_chunk; /* else the content lies inline in the journal and the view */
+    uint64_t length;
+    uint32_t uses; /* how many of the references are this part's */
+    struct chunk_name name;
+    uint64_t refs; /* to the chunk, of all files */
+    uint32_t raw_len, stored_len;
+    bool near, far; /* it is on NVMe; the published remote has it */
+};
+/* Calls `fn` for parts of the content from *at on, holes left out: at most `max`, holes counted. 1: there is more, from the new *at
+ * on; 0: that was the end, or there is no such file in the durable state. */
+CAIRN_MUST_CHECK int store_survey(struct store *store, uint64_t ino, uint64_t *at, size_t max,
+                                  void (*fn)(const struct survey_part *part, void *arg), void *arg);
 
 /* Offline: verifies everything. Returns the number of problems or -errno. */
 CAIRN_MUST_CHECK int store_fsck(const char *path, void (*report)(const char *line, bool is_problem, void *arg),

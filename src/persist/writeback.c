@@ -13,7 +13,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "persist/internal.h"
+#include "persist/pull.h"
 
 #define TICK_MS 250
 #define DRAFT_IDLE_NS (5ll * 1000000000)
@@ -26,13 +26,21 @@
 #define DROPS_MAX 256u
 #define GC_EVERY_NS (5ll * 1000000000)
 #define RETRY_SECONDS 1
+#define COMPACT_WORTH_PERCENT 10u /* of a pack that must be dead */
+#define COMPACT_HALF_PERCENT 50u
+#define KEEP_PATIENCE_NS (1ll * 1000000000)
+#define KEEP_BYTES_MAX (256 * MIB)
+#define EVICT_EVERY_NS (100ll * 1000000)
+#define EVICT_REST_NS (2ll * 1000000000) /* when nothing was found */
 
 struct writeback {
     struct store *store;
-    int64_t gc_at;
+    int64_t gc_at, evict_at;
+    uint64_t evict_horizon; /* of the remote, when nothing was found */
     uint64_t piece_ino, piece_next; /* where the cut state goes on */
     struct cut_state piece_state;
     bool lifted;
+    uint64_t trimmed; /* remote horizon at the last trim of the journal */
 };
 
 /* --- priority --------------------------------------------------------------------------------------------------------- */
@@ -161,6 +169,19 @@ static void let_go(struct store *store, const struct target *target, const struc
     room_account(store);
 }
 
+/* Until now what is staged counted in addition to what it replaces. */
+static void tell_stored(struct store *store, const struct version_content *versions, size_t count)
+{
+    uint64_t *inos = xcalloc(count, sizeof *inos);
+    size_t chunked = 0;
+    for (size_t i = 0; i < count; i++)
+        if (versions[i].content.count > 0)
+            inos[chunked++] = versions[i].ino;
+    if (chunked)
+        change_tell(store, inos, chunked, false);
+    free(inos);
+}
+
 static bool is_stopping(struct store *store)
 {
     LOCK_SCOPE(&store->horizon.lock);
@@ -170,11 +191,17 @@ static bool is_stopping(struct store *store)
 /* Appends and applies until both worked: a version that is pinned has to become durable, there is no way back. */
 static int publish(struct store *store, const struct target *target, const struct batch *batch)
 {
+    uint64_t seq;
+    int64_t happened;
+    if (!history_oldest(store, &seq, &happened))
+        happened = clock_monotonic_ns();
     int r = journal_append(store, target->cut, batch->bytes, batch->len, batch->count);
     if (r < 0) {
         horizon_error(store, "nvme: writing the journal failed: %s; trying again elsewhere", strerror(-r));
         return r;
     }
+    if (store->remote)
+        ages_note(store, target->cut, happened);
     horizon_advance(store, target->cut);
     while ((r = follow(store, batch)) < 0) {
         horizon_error(store, "the view cannot follow the journal: %s; new data is durable, but memory stays taken",
@@ -187,7 +214,7 @@ static int publish(struct store *store, const struct target *target, const struc
 }
 
 /* One try to make the target durable. */
-static int write_target(struct store *store, const struct target *target, const uint64_t *drops, size_t drop_count)
+static int write_target(struct store *store, const struct target *target, const struct drops *drops)
 {
     struct version_content *versions = xcalloc(target->count, sizeof *versions);
     struct batch batch = {0};
@@ -195,13 +222,15 @@ static int write_target(struct store *store, const struct target *target, const 
     struct op **ops = history_up_to(store, target->cut, &op_count);
     int r = write_versions(store, target, versions);
     if (r == 0)
-        r = batch_build(store, target->cut, ops, op_count, versions, target->count, drops, drop_count, &batch);
+        r = batch_build(store, target->cut, ops, op_count, versions, target->count, drops, &batch);
     if (r == 0)
         r = publish(store, target, &batch);
     if (r == 0)
         let_go(store, target, &batch);
     else
         packs_abandon(store);
+    if (r == 0)
+        tell_stored(store, versions, target->count);
     versions_done(store, versions, target->count);
     batch_done(&batch);
     free(ops);
@@ -209,9 +238,9 @@ static int write_target(struct store *store, const struct target *target, const 
 }
 
 /* Until it is durable, or the store stops: then the stage keeps what is missing. */
-static bool carry_target(struct store *store, const struct target *target, const uint64_t *drops, size_t drop_count)
+static bool carry_target(struct store *store, const struct target *target, const struct drops *drops)
 {
-    while (write_target(store, target, drops, drop_count) < 0) {
+    while (write_target(store, target, drops) < 0) {
         if (is_stopping(store))
             return false;
         (void)nanosleep(&(struct timespec){.tv_sec = RETRY_SECONDS}, NULL);
@@ -229,7 +258,7 @@ static int log_new_packs(struct store *store)
     mutex_lock(&store->packs.lock);
     struct new_pack *pack;
     TAILQ_FOREACH(pack, &store->packs.written, link)
-        if (!pack->logged && count < ARRAY_LEN(recs)) {
+        if (!pack->logged && pack->state == PACK_DURABLE && count < ARRAY_LEN(recs)) {
             recs[count++] = (struct record){
                 .type = REC_PACK, .pack = pack->id, .length = pack->length, .count = pack->count};
             pack->logged = true;
@@ -308,8 +337,7 @@ static struct pressure read_pressure(struct store *store)
 {
     LOCK_SCOPE(&store->horizon.lock);
     store->horizon.kicked = false;
-    bool awaited = !TAILQ_EMPTY(&store->horizon.waiters) || store->horizon.drain ||
-                   store->horizon.urge_until > clock_monotonic_ns();
+    bool awaited = horizon_is_awaited_locked(store);
     return (struct pressure){.urgent = awaited || store->horizon.waiting_writers > 0,
                              .limits_off = awaited,
                              .stopping = store->horizon.stopping,
@@ -326,6 +354,13 @@ static bool is_filling_up(struct store *store)
 
 static void seal_ripe(struct store *store)
 {
+    /* What is open and new has no other place than the log, and leaves it when it is durable. */
+    bool all = atomic_load(&store->seal_rest) || stage_log_is_crowded(store->stage);
+    if (all && !store_follows(store)) {
+        if (store_seal_all(store) < 0)
+            return;
+        atomic_store(&store->seal_rest, false);
+    }
     uint64_t inos[RIPE_MAX];
     size_t count = stage_ripe_drafts(store->stage, clock_monotonic_ns(), DRAFT_IDLE_NS, DRAFT_AGE_NS, DRAFT_SMALL,
                                      inos, RIPE_MAX);
@@ -352,31 +387,142 @@ static bool wants_round(struct store *store, const struct pressure *pressure)
     return !is_void;
 }
 
-/* True if something was freed. With `now`, because room is short, also by moving what is alive together. */
-static bool gc_round(struct writeback *wb, bool now)
+/* What the newest published head has need not be repeated by a recovery: that begins with the head's runs. */
+static void trim_journal(struct writeback *wb)
 {
-    struct store *store = wb->store;
-    if (!now && clock_monotonic_ns() < wb->gc_at)
-        return false;
-    wb->gc_at = clock_monotonic_ns() + GC_EVERY_NS;
-    uint64_t drops[DROPS_MAX];
-    size_t count = gc_dead_packs(store, drops, DROPS_MAX);
-    if (count == 0 && now)
-        count = gc_compact(store, drops, DROPS_MAX);
-    if (count == 0)
-        return false;
-    /* A cut of its own: the same state, less what it does not need. */
+    struct head *head = xmalloc(sizeof *head);
+    uint64_t cut = wb->store->remote ? store_remote_horizon(wb->store) : 0;
+    if (cut > wb->trimmed && local_head_read(wb->store, head) == 0) {
+        journal_trim(wb->store, head->cut);
+        wb->trimmed = cut;
+    }
+    free(head);
+}
+
+/* A cut of its own: the same state, less the packs that it does not need. */
+static bool carry_own_cut(struct store *store, const struct drops *drops)
+{
     struct target target = {0};
     mutex_lock(&store->history.lock);
     choose_locked(store, &target);
     if (store->history.op_count == 0)
-        target.cut = store->history.newest = stage_next_seq(store->stage);
+        target.cut = store->history.newest = max_u64(stage_next_seq(store->stage), store->history.newest + 1);
     mutex_unlock(&store->history.lock);
-    bool carried = carry_target(store, &target, drops, count);
+    bool carried = carry_target(store, &target, drops);
     free(target.sealed);
-    if (carried)
-        gc_remove(store, drops, count);
     return carried;
+}
+
+/* Chunks that were damaged get another place. */
+static bool heal_round(struct store *store)
+{
+    if (!heal_add(store) || !carry_own_cut(store, &(struct drops){0}))
+        return false;
+    heal_settle(store);
+    return true;
+}
+
+/* What was fetched becomes part of the journal. Operations that wait for writeback take it along, unless they wait for long. */
+static bool keep_round(struct store *store)
+{
+    uint64_t seq;
+    int64_t happened;
+    if (!keep_is_due(store))
+        return false;
+    if (history_oldest(store, &seq, &happened) &&
+        clock_monotonic_ns() - happened < store->options.writeback_delay_ns + KEEP_PATIENCE_NS &&
+        room_kept(store) < KEEP_BYTES_MAX && !atomic_load(&store->keep_flush))
+        return false;
+    return carry_own_cut(store, &(struct drops){0});
+}
+
+static bool drop_packs(struct store *store, const uint64_t *ids, size_t count, uint32_t flags)
+{
+    struct drops drops = {.ids = ids, .count = count, .flags = flags};
+    bool carried = carry_own_cut(store, &drops);
+    if (carried)
+        gc_remove(store, ids, count);
+    return carried;
+}
+
+/* Nothing was found that could go. It may be that packs are in use for a moment, or were published this instant: only when that
+ * lasts is NVMe full. */
+static void note_no_evict(struct writeback *wb)
+{
+    struct store *store = wb->store;
+    int64_t now = clock_monotonic_ns();
+    uint64_t horizon = store_remote_horizon(store);
+    if (!atomic_load(&store->no_evict_since) || horizon != wb->evict_horizon)
+        atomic_store(&store->no_evict_since, now);
+    wb->evict_horizon = horizon;
+    atomic_store(&store->no_evict_until, now + EVICT_REST_NS);
+}
+
+/* What is to go because room is short, or will be: before writers have to wait, so that they need not. */
+static size_t evict_for_room(struct writeback *wb, bool now, uint64_t *ids, size_t max)
+{
+    struct store *store = wb->store;
+    int64_t time = clock_monotonic_ns();
+    if (!store->remote || time < wb->evict_at || (!now && time < atomic_load(&store->no_evict_until)))
+        return 0;
+    wb->evict_at = time + EVICT_EVERY_NS;
+    uint64_t missing = room_missing(store);
+    size_t count = missing ? evict_choose(store, missing, ids, max) : 0;
+    if (missing && count == 0)
+        note_no_evict(wb);
+    return count;
+}
+
+static bool evict_round(struct writeback *wb, bool now)
+{
+    struct store *store = wb->store;
+    uint64_t ids[DROPS_MAX];
+    size_t count = evict_requested(store, ids, DROPS_MAX);
+    if (count == 0)
+        count = evict_for_room(wb, now, ids, DROPS_MAX);
+    if (count == 0 || !drop_packs(store, ids, count, RECORD_EVICTED))
+        return false;
+    wb->evict_at = 0;
+    atomic_store(&store->no_evict_since, 0);
+    atomic_store(&store->no_evict_until, 0);
+    return true;
+}
+
+/* True if something was freed. With `now`, because room is short, also by moving what is alive together: packs that are half
+ * dead first; then what the remote has goes; then whatever is worth it. */
+static bool gc_round(struct writeback *wb, bool now)
+{
+    struct store *store = wb->store;
+    uint64_t ids[DROPS_MAX];
+    size_t count = 0;
+    snapshot_tick(store);
+    if (atomic_exchange(&store->gc_soon, false) || now || clock_monotonic_ns() >= wb->gc_at) {
+        wb->gc_at = clock_monotonic_ns() + GC_EVERY_NS;
+        trim_journal(wb);
+        count = gc_dead_packs(store, ids, DROPS_MAX);
+        if (count == 0 && now)
+            count = gc_compact(store, COMPACT_HALF_PERCENT, ids, DROPS_MAX);
+    }
+    if (count == 0 && evict_round(wb, now))
+        return true;
+    if (count == 0 && now)
+        count = gc_compact(store, COMPACT_WORTH_PERCENT, ids, DROPS_MAX);
+    return count > 0 && drop_packs(store, ids, count, 0);
+}
+
+/* Writers wait, or soon will: the largest draft goes to NVMe in pieces. Many small scattered writes fill the table of ranges,
+ * and pieces of their size would free nothing worth the I/O: what has most of them is sealed. */
+static bool relieve(struct writeback *wb, const struct pressure *pressure)
+{
+    struct store *store = wb->store;
+    uint64_t ino, crowding = 0;
+    bool waiting = pressure->waiting > 0, crowded = waiting && stage_is_crowded(store->stage, &crowding);
+    uint64_t least = crowded ? CHUNK_SIZE_MAX : waiting ? 1 : PIECE_MIN;
+    if (pressure->stopping || !(waiting || is_filling_up(store)))
+        return false;
+    bool wrote = stage_largest_draft(store->stage, least, &ino) && write_piece(wb, ino, least);
+    stage_set_stuck(store->stage, crowded && !wrote);
+    return wrote || (crowding && store_seal(store, crowding) == 0);
 }
 
 static bool round_once(struct writeback *wb, const struct pressure *pressure)
@@ -386,15 +532,11 @@ static bool round_once(struct writeback *wb, const struct pressure *pressure)
     if (wants_round(store, pressure)) {
         struct target target = {0};
         choose(store, &target);
-        (void)carry_target(store, &target, NULL, 0);
+        (void)carry_target(store, &target, &(struct drops){0});
         free(target.sealed);
         did = true;
     }
-    uint64_t ino;
-    bool tight = pressure->waiting > 0 || is_filling_up(store);
-    if (tight && !pressure->stopping && stage_largest_draft(store->stage, pressure->waiting ? 1 : PIECE_MIN, &ino))
-        did = write_piece(wb, ino, pressure->waiting ? 1 : PIECE_MIN) || did;
-    return did;
+    return relieve(wb, pressure) || did;
 }
 
 static void *writeback_run(void *arg)
@@ -403,12 +545,19 @@ static void *writeback_run(void *arg)
     struct store *store = arg;
     for (;;) {
         struct pressure pressure = read_pressure(store);
-        lift(&wb, pressure.urgent, pressure.limits_off);
+        lift(&wb, pressure.urgent || keep_is_busy(store), pressure.limits_off);
         if (pressure.stopping)
             break;
+        follow_serve(store);
         seal_ripe(store);
         bool did = round_once(&wb, &pressure);
-        did = gc_round(&wb, room_is_short(store)) || did;
+        did = heal_round(store) || did;
+        did = keep_round(store) || did;
+        uint64_t asked = atomic_load(&store->gc_asked);
+        bool freed = gc_round(&wb, room_is_short(store) || asked > atomic_load(&store->gc_done));
+        if (!freed)
+            atomic_store(&store->gc_done, asked);
+        did = freed || did;
         room_settle(store, did);
         if (did)
             continue;
@@ -442,6 +591,7 @@ void writeback_stop(struct store *store)
     if (store->thread_started)
         (void)pthread_join(store->thread, NULL);
     store->thread_started = false;
+    snapshot_stop(store);
     pool_free(store->workers);
     pool_free(store->pack_writers);
     store->workers = store->pack_writers = NULL;

@@ -3,7 +3,6 @@
 #include "base/crc.h"
 #include "stage/internal.h"
 
-#define RANGES_PER_CHANGE 4u /* one more, and what it splits */
 
 /* The draft of a file, opened if there is none. Its record in the log is implied by the first write or cut. */
 static struct layer *draft_locked(struct stage *stage, uint64_t ino, uint64_t below_size, uint64_t version)
@@ -24,6 +23,12 @@ static bool has_draft_locked(struct stage *stage, uint64_t ino)
     return file && file->layers[LAYER_DRAFT];
 }
 
+void stage_open_draft(struct stage *stage, uint64_t ino)
+{
+    LOCK_SCOPE(&stage->locked.lock);
+    (void)draft_locked(stage, ino, 0, 0);
+}
+
 /* Takes back a draft that was opened for a change that did not happen. */
 static void unopen_draft_locked(struct stage *stage, struct layer *draft)
 {
@@ -39,6 +44,19 @@ static bool ranges_have_room_locked(struct stage *stage)
         if (!slab_evict_locked(stage))
             return false;
     return true;
+}
+
+/* What no seal can ever move out of the tables must leave room there for others: it waits until some of it was written in
+ * pieces, and fails when that frees nothing. */
+static int check_nameless_locked(struct stage *stage, uint64_t ino)
+{
+    if (stage->locked.orphan_ranges < stage->ranges_max / 2)
+        return 0;
+    struct stage_file *file = file_get_locked(stage, ino, false);
+    if (!file || !file->orphan)
+        return 0;
+    stage->locked.refused = true;
+    return stage->locked.orphans_stuck ? -ENOSPC : -EAGAIN;
 }
 
 static void record_write(struct stage *stage, uint32_t slab, uint32_t record_at, uint32_t payload_at,
@@ -132,6 +150,9 @@ int stage_write(struct stage *stage, const struct stage_write *w)
 {
     check(w->length > 0 && w->length <= SLAB_PAYLOAD);
     LOCK_SCOPE(&stage->locked.lock);
+    int r = check_nameless_locked(stage, w->ino);
+    if (r < 0)
+        return r;
     bool has_room = ranges_have_room_locked(stage) && slabs_have_room_locked(stage, 1) &&
                     (w->slab != SLAB_NONE || ensure_shared_locked(stage, shared_need(w->length)));
     if (!has_room) {
@@ -202,6 +223,9 @@ int stage_put_chunk(struct stage *stage, uint64_t ino, const struct stage_chunk_
                     uint64_t version, int64_t time)
 {
     LOCK_SCOPE(&stage->locked.lock);
+    int r = check_nameless_locked(stage, ino);
+    if (r < 0)
+        return r;
     if (!ranges_have_room_locked(stage))
         return -EAGAIN;
     bool had_draft = has_draft_locked(stage, ino);
@@ -217,7 +241,7 @@ int stage_put_chunk(struct stage *stage, uint64_t ino, const struct stage_chunk_
                          .version = draft->version,
                          .extents = &extent,
                          .extent_count = 1};
-    int r = log_append_own_locked(stage, &rec);
+    r = log_append_own_locked(stage, &rec);
     if (r < 0) {
         if (!had_draft)
             unopen_draft_locked(stage, draft);
@@ -250,7 +274,13 @@ bool stage_file_state(struct stage *stage, uint64_t ino, struct stage_file_state
         ret->draft_size = draft->size;
         ret->draft_mtime = draft->mtime;
     }
-    ret->has_sealed = file->layers[LAYER_SEALED] || file->layers[LAYER_PINNED];
+    const struct layer *sealed = file->layers[LAYER_SEALED] ? file->layers[LAYER_SEALED] : file->layers[LAYER_PINNED];
+    if (sealed) {
+        ret->has_sealed = true;
+        ret->sealed_version = sealed->version;
+        ret->sealed_size = sealed->size;
+        ret->sealed_mtime = sealed->mtime;
+    }
     for (size_t i = 0; i < LAYER_CLEAN; i++)
         if (file->layers[i])
             ret->dirty_bytes += file->layers[i]->memory_bytes;
@@ -433,6 +463,8 @@ bool stage_seal(struct stage *stage, uint64_t ino, uint64_t version, uint64_t se
 static void orphan_locked(struct stage *stage, struct stage_file *file)
 {
     struct layer *sealed = file->layers[LAYER_SEALED], *draft = file->layers[LAYER_DRAFT];
+    for (size_t l = 0; l < LAYER_STATES && !file->orphan; l++)
+        stage->locked.orphan_ranges += file->layers[l] ? file->layers[l]->range_count : 0;
     file->orphan = true;
     if (sealed && draft)
         layer_merge_locked(stage, sealed, draft);

@@ -90,6 +90,8 @@ struct range {
 RB_HEAD(range_tree, range);
 TAILQ_HEAD(range_list, range);
 
+#define RANGES_PER_CHANGE 4u /* one more, and what it splits */
+
 enum layer_state { LAYER_DRAFT, LAYER_SEALED, LAYER_PINNED, LAYER_CLEAN, LAYER_STATES };
 
 struct layer {
@@ -144,10 +146,12 @@ struct stage {
     uint32_t slab_count;
     uint32_t slab_reserve;  /* slabs that only receivers may take */
     uint32_t ranges_max;
+    bool read_only;         /* nobody will write */
     struct stage_header *header; /* control file, mapped */
     struct slab_entry *slab_table;
     struct handle_entry *handles;
     uint8_t *log[2];
+    _Atomic uint64_t log_kept; /* bytes that the last compaction kept */
     uint8_t *slab_memory;
     void (*on_room)(void *arg);
     void *on_room_arg;
@@ -163,14 +167,18 @@ struct stage {
         uint32_t shared; /* slab that small writes go to, SLAB_NONE */
         uint32_t peak_used;
         int64_t last_write;
-        bool grow_failed, stopping, room_wanted;
+        bool grow_failed;      /* there was no memory for another slab */
+        int64_t grow_again_at; /* monotonic ns at which that is tried again */
+        bool stopping, room_wanted;
         bool refused; /* a writer was, since room last came free */
         struct stage_file *files; /* by ino */
         struct pack_use *packs;
         struct layer_list drafts, sealed;
         uint32_t range_count;
+        uint32_t orphan_ranges; /* of files without a name: nothing but their last close frees them */
+        bool orphans_stuck;     /* writing them in pieces does not help either */
         uint64_t dirty_bytes, draft_bytes, dropped_bytes;
-        uint32_t handle_free;
+        uint32_t handle_free, handle_count;
     } locked;
 };
 

@@ -61,6 +61,7 @@ static void range_attach_locked(struct stage *stage, struct layer *layer, struct
     check(RB_INSERT(range_tree, &layer->ranges, range) == NULL);
     layer->range_count++;
     stage->locked.range_count++;
+    stage->locked.orphan_ranges += layer->file->orphan;
     if (range->kind == RANGE_MEMORY)
         TAILQ_INSERT_TAIL(&stage->locked.slabs[range->slab].ranges, range, in_slab);
     account_locked(stage, range, 1);
@@ -74,6 +75,7 @@ static void range_detach_locked(struct stage *stage, struct range *range)
     RB_REMOVE(range_tree, &layer->ranges, range);
     layer->range_count--;
     stage->locked.range_count--;
+    stage->locked.orphan_ranges -= layer->file->orphan;
     if (range->kind == RANGE_MEMORY)
         TAILQ_REMOVE(&stage->locked.slabs[range->slab].ranges, range, in_slab);
 }
@@ -148,9 +150,23 @@ void layer_cut_locked(struct stage *stage, struct layer *layer, uint64_t offset,
     }
 }
 
+/* A chunk that took the place of many small writes is one range again. */
+static bool goes_on(const struct range *before, const struct range *what)
+{
+    return before && before->kind == RANGE_CHUNK && what->kind == RANGE_CHUNK && before->pack == what->pack &&
+           before->offset + before->length == what->offset &&
+           before->chunk_offset + before->length == what->chunk_offset &&
+           memcmp(&before->name, &what->name, sizeof what->name) == 0;
+}
+
 void layer_put_locked(struct stage *stage, struct layer *layer, const struct range *what)
 {
     layer_cut_locked(stage, layer, what->offset, what->length, true);
+    struct range *before = what->offset > 0 ? layer_first_locked(layer, what->offset - 1) : NULL;
+    if (goes_on(before, what)) {
+        before->length += what->length;
+        return;
+    }
     struct range *range = xmalloc(sizeof *range);
     *range = *what;
     range_attach_locked(stage, layer, range);

@@ -44,9 +44,31 @@ int stage_log_append(struct stage *stage, const struct record *rec)
     return append_to(stage, active_half(stage), rec);
 }
 
+int stage_log_append_encoded(struct stage *stage, const void *records, size_t len)
+{
+    LOCK_SCOPE(&stage->locked.lock);
+    uint32_t half = active_half(stage);
+    uint64_t tail = tail_of(stage, half);
+    if (len > stage->header->log_half_len - tail)
+        return -EAGAIN;
+    memcpy(stage->log[half] + tail, records, len);
+    atomic_store_explicit(&stage->header->log_tail[half], tail + len, memory_order_release);
+    return 0;
+}
+
+/* And when half of what the last one gained is used up: where most of the log is alive, more would gain little each time. */
 bool stage_log_wants_compaction(struct stage *stage)
 {
-    return tail_of(stage, active_half(stage)) > stage->header->log_half_len / 100 * COMPACT_AT_PERCENT;
+    uint64_t half_len = stage->header->log_half_len, tail = tail_of(stage, active_half(stage));
+    uint64_t kept = atomic_load_explicit(&stage->log_kept, memory_order_relaxed);
+    return tail > half_len / 100 * COMPACT_AT_PERCENT && tail > kept + (half_len - kept) / 2;
+}
+
+bool stage_log_is_crowded(struct stage *stage)
+{
+    uint64_t half_len = stage->header->log_half_len;
+    return atomic_load_explicit(&stage->log_kept, memory_order_relaxed) > half_len / 2 ||
+           stage_log_room(stage) < half_len / 4;
 }
 
 static struct record range_record(const struct layer *layer, const struct range *range, uint64_t seq,
@@ -122,9 +144,11 @@ int stage_log_compact(struct stage *stage, const void *records, size_t len)
         memcpy(stage->log[half], records, len);
     atomic_store_explicit(&stage->header->log_tail[half], len, memory_order_release);
     int r = dump_layers_locked(stage, half);
-    if (r == 0)
-        atomic_store_explicit(&stage->header->log_active, half, memory_order_release);
-    return r;
+    if (r < 0)
+        return r;
+    atomic_store_explicit(&stage->log_kept, tail_of(stage, half), memory_order_relaxed);
+    atomic_store_explicit(&stage->header->log_active, half, memory_order_release);
+    return 0;
 }
 
 int stage_replay_log(struct stage *stage, int (*fn)(const struct record *rec, void *arg), void *arg)

@@ -2,6 +2,40 @@
 #include "base/clock.h"
 #include "stage/internal.h"
 
+/* Pieces of files that do not lie together each take a place in the tables, and a draft that is written in pieces keeps them. So
+ * when drafts take more than half of all, those with at least as many as most have are sealed. 0: not now. */
+static uint32_t crowd_share_locked(const struct stage *stage)
+{
+    uint32_t drafts = 0, ranges = 0;
+    const struct layer *draft;
+    TAILQ_FOREACH(draft, &stage->locked.drafts, link) {
+        drafts += !draft->file->orphan;
+        ranges += draft->file->orphan ? 0 : draft->range_count;
+    }
+    return ranges > stage->ranges_max / 2 ? ranges / drafts : 0;
+}
+
+bool stage_is_crowded(struct stage *stage, uint64_t *ret_ino)
+{
+    LOCK_SCOPE(&stage->locked.lock);
+    const struct layer *most = NULL;
+    struct layer *draft;
+    *ret_ino = 0;
+    if (stage->locked.range_count + RANGES_PER_CHANGE <= stage->ranges_max)
+        return crowd_share_locked(stage) > 0 || stage->locked.orphan_ranges >= stage->ranges_max / 2;
+    TAILQ_FOREACH(draft, &stage->locked.drafts, link)
+        if (!draft->file->orphan && (!most || draft->range_count > most->range_count))
+            most = draft;
+    *ret_ino = most ? most->file->ino : 0;
+    return true;
+}
+
+void stage_set_stuck(struct stage *stage, bool stuck)
+{
+    LOCK_SCOPE(&stage->locked.lock);
+    stage->locked.orphans_stuck = stuck;
+}
+
 bool stage_largest_draft(struct stage *stage, uint64_t min_bytes, uint64_t *ret_ino)
 {
     LOCK_SCOPE(&stage->locked.lock);
@@ -130,11 +164,12 @@ size_t stage_ripe_drafts(struct stage *stage, int64_t now, int64_t idle_ns, int6
 {
     LOCK_SCOPE(&stage->locked.lock);
     size_t count = 0;
+    uint32_t share = crowd_share_locked(stage);
     struct layer *draft;
     TAILQ_FOREACH(draft, &stage->locked.drafts, link) {
         bool idle = now - draft->changed >= idle_ns;
         bool old = now - draft->opened >= age_ns && draft->memory_bytes <= small_bytes;
-        if ((idle || old) && !draft->file->orphan && count < max)
+        if ((idle || old || (share && draft->range_count >= share)) && !draft->file->orphan && count < max)
             inos[count++] = draft->file->ino;
     }
     return count;
@@ -192,6 +227,7 @@ struct stage_usage stage_usage(struct stage *stage)
         .control_bytes = stage->ctl_len,
         .heap_bytes_max = (uint64_t)stage->ranges_max * (sizeof(struct range) + 16) +
                           (uint64_t)stage->slab_count * sizeof(struct slab),
+        .handles = stage->locked.handle_count,
         .dropped_bytes_total = stage->locked.dropped_bytes,
     };
 }
@@ -206,6 +242,7 @@ int stage_handle_open(struct stage *stage, uint64_t ino, uint32_t flags, uint64_
         return -ENFILE;
     struct handle_entry *entry = &stage->handles[i];
     stage->locked.handle_free = entry->next_free;
+    stage->locked.handle_count++;
     entry->ino = ino;
     entry->flags = flags;
     *ret_handle = i;
@@ -221,6 +258,7 @@ uint64_t stage_handle_close(struct stage *stage, uint64_t handle, uint32_t *ret_
     *ret_flags = entry->flags;
     *entry = (struct handle_entry){.next_free = stage->locked.handle_free};
     stage->locked.handle_free = (uint32_t)handle;
+    stage->locked.handle_count--;
     return ino;
 }
 

@@ -360,7 +360,8 @@ static int check_packs_locked(struct stage *stage)
     HASH_FIND(hh, stage->locked.packs, &none, sizeof none, use);
     if (!use)
         return 0;
-    log_error("stage: %llu ranges of staged files are in no known pack", (unsigned long long)use->ranges);
+    log_error("stage: %llu ranges of staged files are in no known pack; keep the stage and this log for a report",
+              (unsigned long long)use->ranges);
     return -EUCLEAN;
 }
 

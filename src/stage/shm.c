@@ -27,7 +27,6 @@ static char *stage_path(const char *dir, const uint8_t store[16], const char *su
 
 static int read_boot_id(char id[40])
 {
-    _cleanup_free_ char *text = NULL;
     memset(id, 0, 40);
     /* A proc file has no size: read it plainly. */
     _cleanup_close_ int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
@@ -61,6 +60,7 @@ static struct stage *stage_new(const struct stage_config *config)
     stage->ctl_path = stage_path(config->dir, config->store, "ctl");
     stage->slabs_path = stage_path(config->dir, config->store, "slabs");
     stage->slabs_fd = -1;
+    stage->read_only = config->read_only;
     mutex_init(&stage->locked.lock, LOCK_STAGE);
     cond_init(&stage->slabs_changed);
     TAILQ_INIT(&stage->locked.drafts);
@@ -109,7 +109,7 @@ void handles_reset(struct stage *stage)
 {
     for (uint32_t i = 0; i < HANDLES_MAX; i++)
         stage->handles[i] = (struct handle_entry){.next_free = i + 1};
-    stage->locked.handle_free = 0;
+    stage->locked.handle_free = stage->locked.handle_count = 0;
 }
 
 static int create_files(struct stage *stage, size_t ctl_len, size_t slabs_len, int *ret_ctl_fd)
@@ -277,4 +277,10 @@ void stage_remove_files(const char *dir, const uint8_t store[16])
     _cleanup_free_ char *slabs = stage_path(dir, store, "slabs");
     (void)unlink(ctl);
     (void)unlink(slabs);
+}
+
+bool stage_is_left(const char *dir, const uint8_t store[16])
+{
+    _cleanup_free_ char *ctl = stage_path(dir, store, "ctl");
+    return access(ctl, F_OK) == 0;
 }

@@ -14,6 +14,7 @@
 #define READY_AT_START (1024u)           /* slabs faulted in after mount */
 #define READY_AHEAD (512u)               /* free slabs kept ready beyond what is used */
 #define IDLE_GIVE_BACK_NS (600ll * 1000000000)
+#define GROW_AGAIN_NS (2ll * 1000000000) /* others may have given memory back */
 
 static uint32_t index_of(const struct stage *stage, const struct slab *slab)
 {
@@ -114,14 +115,21 @@ static int populate(struct stage *stage, uint32_t i)
 static uint32_t ready_one_locked(struct stage *stage)
 {
     struct slab *slab = TAILQ_FIRST(&stage->locked.unready);
-    if (!slab || stage->locked.grow_failed)
+    bool again = stage->locked.grow_failed;
+    if (!slab || (again && clock_monotonic_ns() < stage->locked.grow_again_at))
         return SLAB_NONE;
+    if (again)
+        stage->locked.grow_again_at = INT64_MAX; /* one at a time */
     TAILQ_REMOVE(&stage->locked.unready, slab, link);
     stage->locked.unready_count--;
     slab->state = SLAB_HELD;
     mutex_unlock(&stage->locked.lock);
     int r = populate(stage, index_of(stage, slab));
     mutex_lock(&stage->locked.lock);
+    if (r == 0 && again) {
+        log_info("stage: there is memory again");
+        stage->locked.grow_failed = false;
+    }
     if (r == 0)
         return index_of(stage, slab);
     slab->state = SLAB_UNREADY;
@@ -131,6 +139,7 @@ static uint32_t ready_one_locked(struct stage *stage)
         log_warn("stage: no memory for more than %u MiB (%s); going on with that", stage->slab_count -
                  stage->locked.unready_count, strerror(-r));
     stage->locked.grow_failed = true;
+    stage->locked.grow_again_at = clock_monotonic_ns() + GROW_AGAIN_NS;
     return SLAB_NONE;
 }
 
@@ -166,6 +175,16 @@ uint32_t stage_slab_take(struct stage *stage)
             return slab;
         (void)mutex_wait(&stage->locked.lock, &stage->slabs_changed, 1000);
     }
+}
+
+uint32_t stage_slab_try_take(struct stage *stage)
+{
+    LOCK_SCOPE(&stage->locked.lock);
+    /* Two: the write that follows asks for one more to be there. */
+    uint32_t slab = slabs_have_room_locked(stage, 2) ? slab_take_locked(stage) : SLAB_NONE;
+    if (slab == SLAB_NONE)
+        stage->locked.refused = true;
+    return slab;
 }
 
 void stage_slab_give(struct stage *stage, uint32_t slab)
@@ -220,8 +239,10 @@ void room_changed(struct stage *stage)
 
 static bool wants_more_ready_locked(const struct stage *stage)
 {
-    if (stage->locked.unready_count == 0 || stage->locked.grow_failed)
+    if (stage->locked.unready_count == 0 || stage->read_only)
         return false;
+    if (stage->locked.grow_failed)
+        return clock_monotonic_ns() >= stage->locked.grow_again_at;
     uint32_t ready = stage->slab_count - stage->locked.unready_count;
     return ready < READY_AT_START || stage->locked.free_count < READY_AHEAD;
 }
@@ -259,6 +280,7 @@ static void give_back_locked(struct stage *stage)
         slab->state = SLAB_UNREADY;
         TAILQ_INSERT_TAIL(&stage->locked.unready, slab, link);
         stage->locked.unready_count++;
+        stage->locked.grow_failed = false; /* there is what was just given back */
     }
 }
 

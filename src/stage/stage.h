@@ -36,6 +36,7 @@ struct stage_config {
     uint8_t store[16];   /* store id */
     uint64_t size_bytes; /* slabs and their share of the control file */
     uint64_t epoch;      /* of this session */
+    bool read_only;      /* nobody will write: no memory is made ready ahead of need */
 };
 
 /* Makes a new, empty stage; an old one of the same store must have been removed. -ENOSPC, -EACCES, -EEXIST... */
@@ -50,6 +51,9 @@ void stage_close(struct stage *stage, bool remove);
 
 /* Deletes the files of a store's stage, if any: foreign, stale, or drained. */
 void stage_remove_files(const char *dir, const uint8_t store[16]);
+
+/* Are there files of a store's stage? */
+bool stage_is_left(const char *dir, const uint8_t store[16]);
 
 /* Epochs a left-over stage knows of: its own, and the one that a recovery had begun (0: none). */
 void stage_epochs(struct stage *stage, uint64_t *ret_epoch, uint64_t *ret_next_epoch);
@@ -67,6 +71,8 @@ uint64_t stage_last_seq(struct stage *stage);
 /* A slab to receive requests into, owned by the caller. Waits while there is none at all (Limit: happens only when
  * more writers are parked than the reserve has slabs). SLAB_NONE when the stage is stopping. */
 uint32_t stage_slab_take(struct stage *stage);
+/* One for a write of our own: does not wait, and leaves the reserve to receivers. SLAB_NONE: no room now. */
+uint32_t stage_slab_try_take(struct stage *stage);
 void stage_slab_give(struct stage *stage, uint32_t slab);
 /* Its memory: SLAB_STRIDE bytes. */
 void *stage_slab_memory(struct stage *stage, uint32_t slab);
@@ -86,6 +92,10 @@ struct stage_write {
     uint64_t version;    /* last sealed version */
     int64_t time;
 };
+
+/* The draft of a new file, empty: it is sealed as others are, also if nobody writes. Not in the log: a recovery seals what
+ * is nascent. */
+void stage_open_draft(struct stage *stage, uint64_t ino);
 
 /* Stages a write in the file's draft. -EAGAIN: no room now, nothing happened, wait for on_room. -ESTALE: there is no
  * draft, and none may be opened. Requests that continue each other are taken for one application write: a request that
@@ -115,7 +125,9 @@ struct stage_file_state {
     bool has_draft;
     uint64_t draft_size;
     int64_t draft_mtime;
-    bool has_sealed; /* a version that is not durable yet, pinned or not */
+    bool has_sealed; /* a version that is not durable yet, pinned or not: the newest */
+    uint64_t sealed_version, sealed_size;
+    int64_t sealed_mtime;
     uint64_t dirty_bytes;
 };
 bool stage_file_state(struct stage *stage, uint64_t ino, struct stage_file_state *ret);
@@ -189,6 +201,12 @@ void stage_layer_done(struct stage *stage, uint64_t ino);
 
 /* --- writeback in pieces ---------------------------------------------------------------------------------------- */
 
+/* Is the table of ranges full, or half of it taken by drafts, or by files without a name? If it is full, `ret_ino` is the draft that
+ * has most of them and may be sealed; else 0. */
+bool stage_is_crowded(struct stage *stage, uint64_t *ret_ino);
+/* Pieces do not relieve it: writes to files without a name fail with -ENOSPC as long as they have half of the table. */
+void stage_set_stuck(struct stage *stage, bool stuck);
+
 /* The file with most unsealed bytes (of at least `min_bytes`), to be written in pieces. False: none. */
 bool stage_largest_draft(struct stage *stage, uint64_t min_bytes, uint64_t *ret_ino);
 
@@ -205,7 +223,8 @@ void stage_piece_done(struct stage *stage, uint64_t ino, const struct stage_part
 /* How many ranges refer to chunks of a pack that the view does not know or may drop. */
 bool stage_uses_pack(struct stage *stage, uint64_t pack);
 
-/* Drafts to seal in the background: idle for `idle_ns`, or older than `age_ns` and smaller than `small_bytes`. */
+/* Drafts to seal in the background: idle for `idle_ns`, or older than `age_ns` and smaller than `small_bytes`; in a crowded stage
+ * those with most pieces. */
 size_t stage_ripe_drafts(struct stage *stage, int64_t now, int64_t idle_ns, int64_t age_ns, uint64_t small_bytes,
                          uint64_t *inos, size_t max);
 /* Inodes with a draft: at most `max`; returns how many there are. */
@@ -217,10 +236,14 @@ size_t stage_drafts(struct stage *stage, uint64_t *inos, size_t max);
  * STAGE_LOG_MARGIN free, so that records of the history still fit. */
 #define STAGE_LOG_MARGIN (512u * 1024)
 CAIRN_MUST_CHECK int stage_log_append(struct stage *stage, const struct record *rec);
+/* Encoded records, of which a recovery finds all or none. -EAGAIN as above. */
+CAIRN_MUST_CHECK int stage_log_append_encoded(struct stage *stage, const void *records, size_t len);
 /* Bytes that still fit. */
 uint64_t stage_log_room(struct stage *stage);
 /* True when the log should be compacted soon. */
 bool stage_log_wants_compaction(struct stage *stage);
+/* True when what is alive in it takes more than half of it, or compaction is late. */
+bool stage_log_is_crowded(struct stage *stage);
 
 /* Rewrites the log from what is alive: `records` (encoded: the operations that are not durable, and the files without
  * a version), then the stage's own layers; the new log takes effect at once. The caller keeps operations from being
@@ -266,6 +289,7 @@ struct stage_usage {
     uint64_t ready_bytes;   /* free and faulted in */
     uint64_t control_bytes; /* control file */
     uint64_t heap_bytes_max; /* bound of what the stage allocates besides */
+    uint64_t handles;       /* open files */
     uint64_t dropped_bytes_total; /* written, and dead before any cut needed it */
 };
 struct stage_usage stage_usage(struct stage *stage);

@@ -16,6 +16,7 @@ static struct fault *fault_of(struct tier *tier)
 static int ask(struct tier *tier, const char *op, const char *object)
 {
     struct fault *f = fault_of(tier);
+    f->below->patience_ns = tier->patience_ns;
     return f->fn(op, object, f->arg);
 }
 
@@ -54,12 +55,12 @@ static int fault_stat(struct tier *tier, const char *object, uint64_t *ret_len)
     return r < 0 ? r : below->ops->stat(below, object, ret_len);
 }
 
-static int fault_list(struct tier *tier, const char *folder,
-                      int (*fn)(const char *object, uint64_t len, void *arg), void *arg)
+static int fault_list(struct tier *tier, const char *folder, const char *after,
+                      int (*fn)(const struct tier_object *object, void *arg), void *arg)
 {
     int r = ask(tier, "list", folder);
     struct tier *below = fault_of(tier)->below;
-    return r < 0 ? r : below->ops->list(below, folder, fn, arg);
+    return r < 0 ? r : below->ops->list(below, folder, after, fn, arg);
 }
 
 static int fault_remove(struct tier *tier, const char *object)
@@ -74,6 +75,38 @@ static int fault_sync(struct tier *tier)
     int r = ask(tier, "sync", "");
     struct tier *below = fault_of(tier)->below;
     return r < 0 ? r : below->ops->sync(below);
+}
+
+static int fault_remove_many(struct tier *tier, const char *const *objects, size_t count)
+{
+    int r = ask(tier, "remove_many", count ? objects[0] : "");
+    struct tier *below = fault_of(tier)->below;
+    return r < 0 ? r : below->ops->remove_many(below, objects, count);
+}
+
+static int fault_now(struct tier *tier, int64_t *ret_ns)
+{
+    int r = ask(tier, "now", "");
+    struct tier *below = fault_of(tier)->below;
+    return r < 0 ? r : below->ops->now(below, ret_ns);
+}
+
+static void fault_interrupt(struct tier *tier)
+{
+    struct tier *below = fault_of(tier)->below;
+    below->ops->interrupt(below);
+}
+
+static void fault_last_error(struct tier *tier, char *buf, size_t size)
+{
+    struct tier *below = fault_of(tier)->below;
+    below->ops->last_error(below, buf, size);
+}
+
+static void fault_traffic(struct tier *tier, struct tier_traffic *ret_traffic)
+{
+    struct tier *below = fault_of(tier)->below;
+    below->ops->traffic(below, ret_traffic);
 }
 
 static int fault_log_create(struct tier *tier, const char *object, uint64_t room)
@@ -110,8 +143,10 @@ struct tier *fault_tier_new(struct tier *below, int (*fn)(const char *op, const 
                             void *arg)
 {
     struct fault *f = xcalloc(1, sizeof *f);
+    const struct tier_ops *has = below->ops;
     f->ops = (struct tier_ops){
-        .name = below->ops->name,
+        .name = has->name,
+        .is_sorted = has->is_sorted,
         .close = fault_close,
         .put = fault_put,
         .put_new = fault_put_new,
@@ -120,12 +155,18 @@ struct tier *fault_tier_new(struct tier *below, int (*fn)(const char *op, const 
         .list = fault_list,
         .remove = fault_remove,
         .sync = fault_sync,
-        .log_create = below->ops->log_create ? fault_log_create : NULL,
-        .log_append = below->ops->log_append ? fault_log_append : NULL,
-        .reserve = fault_reserve,
-        .space = fault_space,
+        .remove_many = has->remove_many ? fault_remove_many : NULL,
+        .now = has->now ? fault_now : NULL,
+        .interrupt = has->interrupt ? fault_interrupt : NULL,
+        .last_error = has->last_error ? fault_last_error : NULL,
+        .traffic = has->traffic ? fault_traffic : NULL,
+        .log_create = has->log_create ? fault_log_create : NULL,
+        .log_append = has->log_append ? fault_log_append : NULL,
+        .reserve = has->reserve ? fault_reserve : NULL,
+        .space = has->space ? fault_space : NULL,
     };
     f->tier.ops = &f->ops;
+    f->tier.patience_ns = below->patience_ns;
     f->below = below;
     f->fn = fn;
     f->arg = arg;

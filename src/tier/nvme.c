@@ -10,32 +10,20 @@
 #include <sys/statvfs.h>
 
 #include "base/io.h"
-#include "base/lock.h"
 #include "tier/fd_cache.h"
+#include "tier/folders.h"
 #include "tier/room.h"
 
 #define READ_FDS_MAX 64u
 #define LOG_FDS_MAX 16u
 #define IO_ALIGN 4096u
 
-/* A folder with names that are not durable yet. */
-struct dirty {
-    char *folder;
-    struct dirty *next;
-};
-
 struct nvme {
     struct tier tier;
     int root_fd;
     struct room *room;
+    struct folders *folders;
     struct fd_cache *reads, *logs;
-    pthread_cond_t synced;
-    struct {
-        struct cairn_mutex lock;
-        struct dirty *dirty;
-        bool syncing;
-        int sync_error; /* sticky: names may be lost that no later fsync would bring back */
-    } locked;
 };
 
 static struct nvme *nvme_of(struct tier *tier)
@@ -43,73 +31,9 @@ static struct nvme *nvme_of(struct tier *tier)
     return container_of(tier, struct nvme, tier);
 }
 
-/* Length of the part of `object` that names its folder; 0: the tier's own folder. */
-static size_t folder_len(const char *object)
-{
-    const char *slash = strrchr(object, '/');
-    return slash ? (size_t)(slash - object) : 0;
-}
-
 static void check_name(const char *object)
 {
     check(object[0] != '\0' && object[0] != '/' && !strstr(object, ".."));
-}
-
-/* `folder`: the first `len` bytes; 0: the tier's own folder. */
-static void mark_folder(struct nvme *n, const char *folder, size_t len)
-{
-    struct dirty *fresh = xcalloc(1, sizeof *fresh);
-    fresh->folder = xstrdup(len ? folder : ".");
-    if (len)
-        fresh->folder[len] = '\0';
-    mutex_lock(&n->locked.lock);
-    struct dirty *d = n->locked.dirty;
-    while (d && strcmp(d->folder, fresh->folder) != 0)
-        d = d->next;
-    if (!d) {
-        fresh->next = n->locked.dirty;
-        n->locked.dirty = fresh;
-    }
-    mutex_unlock(&n->locked.lock);
-    if (d) {
-        free(fresh->folder);
-        free(fresh);
-    }
-}
-
-/* All folders on the way: another thread may have made one just now and not have marked what is above it yet.
- * Those directly in the tier's folder were made durable when it was opened, or are marked by make_folder().
- */
-static void mark_dirty(struct nvme *n, const char *object)
-{
-    const char *slash = strchr(object, '/');
-    if (!slash)
-        mark_folder(n, object, 0);
-    for (; slash; slash = strchr(slash + 1, '/'))
-        mark_folder(n, object, (size_t)(slash - object));
-}
-
-static int make_folder(struct nvme *n, const char *folder)
-{
-    if (mkdirat(n->root_fd, folder, 0700) == 0) {
-        mark_folder(n, folder, folder_len(folder));
-        return 0;
-    }
-    return errno == EEXIST ? 0 : -errno;
-}
-
-/* Makes all folders above `object`. */
-static int make_parents(struct nvme *n, const char *object)
-{
-    _cleanup_free_ char *path = xstrdup(object);
-    for (char *slash = strchr(path, '/'); slash; slash = strchr(slash + 1, '/')) {
-        *slash = '\0';
-        int r = make_folder(n, path);
-        if (r < 0)
-            return r;
-        *slash = '/';
-    }
-    return 0;
 }
 
 /* Gives the finished file its name. */
@@ -117,12 +41,12 @@ static int place(struct nvme *n, struct room_file *file, const char *object)
 {
     int r = room_file_move(n->room, file, object);
     if (r == -ENOENT) {
-        r = make_parents(n, object);
+        r = folders_make_parents(n->folders, object);
         if (r == 0)
             r = room_file_move(n->room, file, object);
     }
     if (r == 0)
-        mark_dirty(n, object);
+        folders_touch(n->folders, object);
     return r;
 }
 
@@ -188,11 +112,15 @@ static int nvme_stat(struct tier *tier, const char *object, uint64_t *ret_len)
     return 0;
 }
 
-typedef int (*list_fn)(const char *object, uint64_t len, void *arg);
+struct listing {
+    const char *after; /* NULL: all */
+    int (*fn)(const struct tier_object *object, void *arg);
+    void *arg;
+};
 
-static int list_folder(struct nvme *n, const char *folder, list_fn fn, void *arg);
+static int list_folder(struct nvme *n, const char *folder, const struct listing *l);
 
-static int list_entry(struct nvme *n, int dir_fd, const char *folder, const char *name, list_fn fn, void *arg)
+static int list_entry(struct nvme *n, int dir_fd, const char *folder, const char *name, const struct listing *l)
 {
     if (name[0] == '.')
         return 0;
@@ -201,12 +129,19 @@ static int list_entry(struct nvme *n, int dir_fd, const char *folder, const char
         return errno == ENOENT ? 0 : -errno; /* removed meanwhile */
     _cleanup_free_ char *object = xasprintf("%s/%s", folder, name);
     if (S_ISDIR(st.st_mode))
-        return list_folder(n, object, fn, arg);
-    return S_ISREG(st.st_mode) ? fn(object, (uint64_t)st.st_size, arg) : 0;
+        return list_folder(n, object, l);
+    if (!S_ISREG(st.st_mode) || (l->after && strcmp(object, l->after) <= 0))
+        return 0;
+    struct tier_object found = {
+        .name = object,
+        .len = (uint64_t)st.st_size,
+        .modified_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec,
+    };
+    return l->fn(&found, l->arg);
 }
 
-/* A folder that is not there holds nothing: folders are not objects. */
-static int list_folder(struct nvme *n, const char *folder, list_fn fn, void *arg)
+/* A folder that is not there holds nothing: folders are not objects. 1: the caller has seen enough. */
+static int list_folder(struct nvme *n, const char *folder, const struct listing *l)
 {
     int fd = openat(n->root_fd, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)
@@ -218,23 +153,26 @@ static int list_folder(struct nvme *n, const char *folder, list_fn fn, void *arg
         return r;
     }
     int r = 0;
-    while (r >= 0) {
+    while (r == 0) {
         errno = 0;
         struct dirent *d = readdir(dir);
         if (!d) {
             r = -errno;
             break;
         }
-        r = list_entry(n, fd, folder, d->d_name, fn, arg);
+        r = list_entry(n, fd, folder, d->d_name, l);
     }
     (void)closedir(dir);
-    return r < 0 ? r : 0;
+    return r;
 }
 
-static int nvme_list(struct tier *tier, const char *folder, list_fn fn, void *arg)
+static int nvme_list(struct tier *tier, const char *folder, const char *after,
+                     int (*fn)(const struct tier_object *object, void *arg), void *arg)
 {
     check_name(folder);
-    return list_folder(nvme_of(tier), folder, fn, arg);
+    struct listing l = {after, fn, arg};
+    int r = list_folder(nvme_of(tier), folder, &l);
+    return r < 0 ? r : 0;
 }
 
 static int nvme_remove(struct tier *tier, const char *object)
@@ -247,61 +185,13 @@ static int nvme_remove(struct tier *tier, const char *object)
     fd_cache_forget(n->reads, object);
     fd_cache_forget(n->logs, object);
     if (r == 0)
-        mark_dirty(n, object);
+        folders_touch(n->folders, object);
     return 0;
-}
-
-static int sync_folder(struct nvme *n, const char *folder)
-{
-    _cleanup_close_ int fd = openat(n->root_fd, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    return fd < 0 || fsync(fd) < 0 ? -errno : 0;
-}
-
-/* One at a time: a second caller must not return while the first one's fsync of its names is still under way.
- */
-static int begin_sync(struct nvme *n, struct dirty **ret_dirty)
-{
-    LOCK_SCOPE(&n->locked.lock);
-    while (n->locked.syncing)
-        (void)mutex_wait(&n->locked.lock, &n->synced, -1);
-    if (n->locked.sync_error < 0)
-        return n->locked.sync_error;
-    n->locked.syncing = true;
-    *ret_dirty = n->locked.dirty;
-    n->locked.dirty = NULL;
-    return 0;
-}
-
-static void end_sync(struct nvme *n, int r)
-{
-    LOCK_SCOPE(&n->locked.lock);
-    n->locked.syncing = false;
-    n->locked.sync_error = r;
-    (void)pthread_cond_broadcast(&n->synced);
-}
-
-static void free_dirty(struct dirty *d)
-{
-    while (d) {
-        struct dirty *next = d->next;
-        free(d->folder);
-        free(d);
-        d = next;
-    }
 }
 
 static int nvme_sync(struct tier *tier)
 {
-    struct nvme *n = nvme_of(tier);
-    struct dirty *dirty = NULL;
-    int r = begin_sync(n, &dirty);
-    if (r < 0)
-        return r;
-    for (struct dirty *d = dirty; d && r == 0; d = d->next)
-        r = sync_folder(n, d->folder);
-    free_dirty(dirty);
-    end_sync(n, r);
-    return r;
+    return folders_sync(nvme_of(tier)->folders);
 }
 
 /* A log is made under another name: one that is there is whole. */
@@ -360,9 +250,7 @@ static void nvme_close(struct tier *tier)
     fd_cache_free(n->reads);
     fd_cache_free(n->logs);
     room_close(n->room);
-    free_dirty(n->locked.dirty);
-    mutex_done(&n->locked.lock);
-    (void)pthread_cond_destroy(&n->synced);
+    folders_free(n->folders);
     (void)close(n->root_fd);
     free(n);
 }
@@ -387,7 +275,7 @@ static int prepare(struct nvme *n)
 {
     static const char *const folders[] = {"packs", "journal", ROOM_FOLDER};
     for (size_t i = 0; i < ARRAY_LEN(folders); i++) {
-        int r = make_folder(n, folders[i]);
+        int r = folders_make(n->folders, folders[i]);
         if (r < 0)
             return r;
     }
@@ -405,8 +293,7 @@ int nvme_tier_open(const char *path, struct tier **ret_tier)
     n->root_fd = fd;
     n->reads = fd_cache_new(fd, O_RDONLY, READ_FDS_MAX);
     n->logs = fd_cache_new(fd, O_WRONLY, LOG_FDS_MAX);
-    mutex_init(&n->locked.lock, LOCK_LEAF);
-    cond_init(&n->synced);
+    n->folders = folders_new(fd, true);
     int r = prepare(n);
     if (r < 0) {
         nvme_close(&n->tier);

@@ -65,6 +65,26 @@ def build_tool():
     return target
 
 
+class Floor:
+    """A FUSE daemon that does nothing with a write but receive it: no daemon on this machine is faster."""
+
+    def __init__(self):
+        self.root = tempfile.mkdtemp(prefix="cairn-bench-")
+        self.mnt = os.path.join(self.root, "mnt")
+        self.file = os.path.join(self.mnt, "file")
+        tool = os.path.join(self.root, "null_fuse")
+        flags = rig.run("pkg-config", "--cflags", "--libs", "fuse3").split()
+        rig.run("cc", "-O2", "-Wall", "-o", tool, os.path.join(HERE, "null_fuse.c"), *flags)
+        os.mkdir(self.mnt)
+        self.proc = subprocess.Popen([tool, self.mnt])
+        rig.poll(lambda: os.path.exists(self.file), 10, "the daemon that only receives")
+
+    def close(self):
+        rig.file_systems_unmount(self.mnt)
+        self.proc.wait(10)
+        rig.shutil.rmtree(self.root, ignore_errors=True)
+
+
 def touch_memory(tool, keep=2 * rig.GIB):
     """Touch all free memory once: the first touch in a virtual machine is slow."""
     with open("/proc/meminfo") as file:

@@ -34,6 +34,9 @@ class Cuts:
             writers.kill()
         return log
 
+    def prepare(self, mount):
+        """What else happened to the store of a cut."""
+
     def judge(self, number, log):
         """Mount each clone with an empty stage; returns (operations in the cut, operations called)."""
         self.cairn.drop_stage()
@@ -43,6 +46,7 @@ class Cuts:
         loop = self.power.mount_cut(clone)
         mount = mount_on(self.cairn, loop)
         try:
+            self.prepare(mount)
             mount.mount()
             path = os.path.join(mount.mnt, f"run-{number}")
             assert os.path.isdir(path) or history.History(log).last_sync(mark) == 0, "the whole run is lost"

@@ -69,6 +69,7 @@ def written(cairn):
     return cairn.status()["nvme"]["written_bytes_total"]
 
 
+@pytest.mark.alone
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("limit", [None, "100M"], ids=["free", "100M"])
 def test_four_times_the_stage(cairn, rng, folder, report, sanitized, limit):
@@ -129,6 +130,7 @@ def test_file_larger_than_the_stage(cairn, rng):
     assert cairn.fsck().returncode == 0
 
 
+@pytest.mark.alone
 def test_many_writers_are_served_in_turn(cairn, rng, sanitized):
     """P1: with a full stage, eight writers all come forward: none waits for the others to end."""
     cairn.mount(stage="64M", writeback_limit="60M")

@@ -1,59 +1,27 @@
 """The main job is killed together with the daemon and resumes with identical losses (P2, P4, P7)."""
-import json
 import os
-import subprocess
-import sys
 
 import pytest
 
-import rig
-
-JOB = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "clients", "train_gpt.py")
-STEPS, EVERY = 60, 4
-
-
-def command(folder, report, *extra):
-    sizes = ["--steps", str(STEPS), "--every", str(EVERY), "--keep", "2", "--print-every", "1", "--text-bytes", "500000"]
-    return [sys.executable, JOB, "--dir", folder, "--report", report, *sizes, *extra]
-
-
-def run_job(folder, report, *extra):
-    done = subprocess.run(command(folder, report, *extra), capture_output=True, text=True, timeout=200)
-    assert done.returncode == 0, done.stdout[-500:] + done.stderr[-2000:]
-    with open(report) as file:
-        return json.load(file)
-
-
-def kill_job_at(step, cairn, folder, report):
-    """Run the job until it has done a step, then kill daemon and job at once."""
-    with subprocess.Popen(command(folder, report), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as job:
-        try:
-            for line in job.stdout:
-                if line.startswith(f"step {step} "):
-                    break
-        finally:
-            cairn.kill9()
-            job.kill()
+import job
+from job import EVERY, STEPS
 
 
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory):
-    """The losses of a run that nothing disturbed, on a plain folder."""
-    folder = tmp_path_factory.mktemp("reference")
-    return run_job(str(folder / "run"), str(folder / "report.json"))["losses"]
+    return job.reference_losses(tmp_path_factory.mktemp("reference"))
 
 
-def kill_and_resume(cairn, rng, folder, reference, accident, fsync=False):
+def kill_and_resume(cairn, rng, folder, reference, accident):
     cairn.mount()
     path, report = os.path.join(cairn.mnt, "run"), os.path.join(folder, "report.json")
     step = rng.randrange(2 * EVERY + 1, STEPS - 1)
-    kill_job_at(step, cairn, path, report)
+    job.run_until(step, path, report, cairn.kill9)
     accident()
     cairn.mount()
-    resumed = run_job(path, report, "--resume")
+    resumed = job.run(path, report, "--resume")
     print(f"killed after step {step}, resumed at {resumed['start']}")
-    assert resumed["losses"] == {key: value for key, value in reference.items() if int(key) > resumed["start"]}
-    assert sorted(os.listdir(path)) == ["latest", f"step-{STEPS - EVERY:06d}", f"step-{STEPS:06d}"]
+    job.check_resumed(resumed, reference, path)
     cairn.umount()
     assert cairn.fsck().returncode == 0
     return step, resumed["start"]

@@ -11,6 +11,7 @@ ONLY_IN = [
     (r"rocksdb/.*", "meta"),
     (r"fuse_lowlevel\.h|fuse3?/.*|fuse\.h", "fuse"),
     (r"curl/.*|liburing\.h", "tier"),
+    (r"microhttpd\.h", "daemon"),
     (r"cuda.*\.h", "client"),
 ]
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')

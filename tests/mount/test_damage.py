@@ -121,7 +121,8 @@ def test_any_flipped_byte_gives_exact_bytes_or_an_error(filled, rng, full):
         cairn.kill9()
         rig.file_systems_unmount(cairn.mnt)
         cairn.drop_stage()
-        flip(path, offset)
+        if offset < os.path.getsize(path):  # what a journal had allocated ahead is given back
+            flip(path, offset)
     cairn.delete_view()
     cairn.mount()
     assert all(read_blocks(os.path.join(cairn.mnt, name), data) == [] for name, data in files.items())

@@ -61,6 +61,8 @@ def test_signal_handler_does_not_break_write(blocked):
     for _ in range(20):
         process.send_signal(signal.SIGUSR1)
         rig.time.sleep(0.05)
+    while process.poll() is None:  # who waits lifts the limit, so that this does not take a minute
+        cairn.cairn("wait", cairn.mnt, "--level", "nvme", "--timeout", "1s")
     lines = process.stdout.read().split("\n")
     assert process.wait(60) == 0 and lines[-2].startswith("done ") and int(lines[-2].split()[1]) > 0
     assert os.path.getsize(os.path.join(cairn.mnt, "file")) == 72 * rig.MIB

@@ -6,6 +6,7 @@
 #include "base/crc.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/text.h"
 
 Test(base, numbers)
 {
@@ -55,4 +56,23 @@ Test(base, long_log_lines_are_cut)
     ssize_t n = read(fds[0], line, sizeof line);
     cr_assert(n > 1000 && n < 1200);
     cr_assert_eq(line[n - 1], '\n');
+}
+
+Test(base, control_characters_are_hidden)
+{
+    char text[] = "a\n\x1b[2J\x7f\xc2\x9b" "b \xc3\xa4\xff\xc2";
+    text_hide_controls(text);
+    cr_assert_str_eq(text, "a??[2J??b \xc3\xa4\xff\xc2");
+}
+
+Test(base, utf8)
+{
+    static const struct {
+        const char *text;
+        size_t len;
+    } cases[] = {{"", 0}, {"a", 1}, {"\xc3\xa4", 2}, {"\xe2\x82\xac", 3}, {"\xf0\x9f\x98\x80", 4},
+                 {"\x80", 0}, {"\xff", 0}, {"\xc3", 0}, {"\xc3(", 0}, {"\xc0\x80", 0}, {"\xe0\x9f\xbf", 0},
+                 {"\xed\xa0\x80", 0}, {"\xf4\x90\x80\x80", 0}, {"\xf0\x9f\x98", 0}, {"\xf8\x88\x80\x80\x80", 0}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+        cr_expect_eq(text_utf8_len(cases[i].text), cases[i].len, "%zu", i);
 }

@@ -2,6 +2,8 @@
  * by one at each poll. What it does wrong on purpose comes from the environment: FAKE_FAIL=text
  * service_start() fails with it, after it has made files in the store FAKE_STUCK=1     the horizon stays
  *   FAKE_WARN=text   is logged as a warning while starting
+ *   FAKE_PROGRESS=text  is told twice while starting
+ *   FAKE_FENCED=text    the remote was taken over, with that as the reason
  *   FAKE_DIE=1       the process ends at once while starting */
 #include <fuse_lowlevel.h>
 #include <poll.h>
@@ -63,12 +65,14 @@ static int start_session(struct service *service, const char *store, const char 
     return thread_start(&service->thread, "fake-fuse", fake_loop, service);
 }
 
-int service_start(const char *store, const char *mountpoint, const struct mount_options *options,
-                  struct service **ret, struct service_error *ret_error)
+int service_start(const struct service_plan *plan, struct service **ret, struct service_error *ret_error)
 {
-    (void)options;
-    _cleanup_free_ char *superblock = xasprintf("%s/superblock", store);
-    _cleanup_free_ char *packs = xasprintf("%s/packs", store);
+    _cleanup_free_ char *superblock = xasprintf("%s/superblock", plan->store);
+    _cleanup_free_ char *packs = xasprintf("%s/packs", plan->store);
+    for (int i = 1; getenv("FAKE_PROGRESS") && i <= 2; i++) {
+        _cleanup_free_ char *line = xasprintf("%s %d", getenv("FAKE_PROGRESS"), i);
+        plan->progress(line, plan->progress_arg);
+    }
     if (getenv("FAKE_DIE"))
         _exit(7);
     (void)mkdir(packs, 0700);
@@ -82,7 +86,7 @@ int service_start(const char *store, const char *mountpoint, const struct mount_
         log_warn("%s", getenv("FAKE_WARN"));
     struct service *service = xcalloc(1, sizeof *service);
     service->stop_fd = eventfd(0, EFD_CLOEXEC);
-    check(start_session(service, store, mountpoint) == 0);
+    check(start_session(service, plan->store, plan->mountpoint) == 0);
     *ret = service;
     return 0;
 }
@@ -124,6 +128,8 @@ cJSON *service_handle(const cJSON *request, void *arg)
         (void)cJSON_AddStringToObject(reply, "version", "fake");
         cJSON *memory = cJSON_AddObjectToObject(reply, "memory");
         (void)cJSON_AddStringToObject(memory, "formula", "stage + 256 MiB");
+    } else if (strcmp(verb, "drain") == 0 && cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(request, "at_end"))) {
+        log_warn("the end waits for the remote");
     } else if (strcmp(verb, "need") == 0 || strcmp(verb, "drain") == 0) {
         atomic_store(&service->horizon, 0);
         control_add_u64(reply, "seq", FAKE_GOAL);
@@ -131,6 +137,11 @@ cJSON *service_handle(const cJSON *request, void *arg)
     } else if (strcmp(verb, "horizon") == 0) {
         int now = getenv("FAKE_STUCK") ? 0 : atomic_fetch_add(&service->horizon, 1);
         control_add_u64(reply, "nvme", (uint64_t)now);
+        control_add_u64(reply, "remote", (uint64_t)(now / 2));
+        control_add_u64(reply, "remote_missing_bytes", now < 2 * FAKE_GOAL ? (uint64_t)(2 * FAKE_GOAL - now) * MIB : 0);
+        (void)cJSON_AddStringToObject(reply, "remote_state", getenv("FAKE_FENCED") ? "fenced" : "uploading");
+        if (getenv("FAKE_FENCED"))
+            (void)cJSON_AddStringToObject(reply, "remote_error", getenv("FAKE_FENCED"));
         control_add_u64(reply, "missing_bytes", now < FAKE_GOAL ? (uint64_t)(FAKE_GOAL - now) * MIB : 0);
         if (getenv("FAKE_STUCK"))
             (void)cJSON_AddStringToObject(reply, "error", "the disk is slow");

@@ -37,6 +37,19 @@ Test(mountinfo, ours_are_found)
     mounts_done(&list);
 }
 
+Test(mountinfo, what_lies_over_one_is_told)
+{
+    struct mount_list list = read_text("36 22 0:51 / /a rw - fuse.cairnfs /s rw\n"
+                                       "37 36 0:52 / /a/below rw - tmpfs tmpfs rw\n"
+                                       "38 36 0:53 / /a rw - ext4 /dev/x rw\n"
+                                       "39 22 0:54 / /b rw - fuse.cairnfs /t rw\n"
+                                       "40 41 0:55 / /b rw - tmpfs tmpfs rw\n");
+    cr_assert_eq(list.count, 2);
+    cr_assert_str_eq(list.entries[0].cover, "ext4");
+    cr_assert_null(list.entries[1].cover);
+    mounts_done(&list);
+}
+
 Test(mountinfo, broken_lines_are_left_out)
 {
     struct mount_list list =

@@ -83,12 +83,15 @@ Test(verbs, usage)
     expect_line(1, "$cairn mount store mnt --stage 1X", "1X");
     expect_line(1, "$cairn mount store mnt --bogus", "--bogus");
     expect_line(1, "$cairn mount store mnt -o fsync=remote", "no remote");
+    expect_line(1, "$cairn mount store mnt --remote ftp://x", "s3://BUCKET/PREFIX");
+    expect_line(1, "$cairn mount store mnt --region moon", "region");
+    expect(0, "$cairn help mount", "\nRemote:\n  remote=TEXT");
+    expect_line(2, "$cairn umount mnt --drain tape", "tape");
     expect_line(2, "$cairn umount", "MOUNTPOINT");
     expect_line(2, "$cairn umount mnt --timeout soon", "soon");
     expect_line(2, "$cairn umount mnt", "mnt");
     expect_line(2, "$cairn umount /nonexistent", "nonexistent");
     expect_line(2, "$cairn wait", "PATH");
-    expect_line(2, "$cairn wait mnt --level remote", "no remote is configured");
     expect_line(2, "$cairn wait mnt --level moon", "moon");
     expect_line(2, "$cairn wait mnt --timeout", "--timeout");
     expect_line(2, "$cairn wait mnt", "not on a mount");
@@ -163,6 +166,31 @@ Test(verbs, time_runs_out)
     expect(3, "$cairn umount mnt -t 300ms", "stays mounted");
     expect(0, "$cairn status mnt", "version fake");
     expect(130, "timeout --foreground -s INT --preserve-status 0.5 $cairn wait mnt", "");
+}
+
+Test(verbs, starts_tell_what_they_wait_for)
+{
+    need_fuse();
+    expect(0, "FAKE_PROGRESS='waiting for node7' $cairn mount store mnt",
+           "cairn mount: waiting for node7 1\ncairn mount: waiting for node7 2\ncairn mount: ");
+    cr_assert_not_null(strstr(output, "is mounted at"), "%s", output);
+    expect(0, "$cairn umount mnt", "");
+    expect(32, "FAKE_PROGRESS=waiting FAKE_FAIL='it is broken' $cairn mount store mnt", "waiting 2\ncairn mount: it is broken\n");
+    expect(32, "FAKE_PROGRESS=waiting FAKE_FAIL='it is broken' $cairn mount store mnt -f",
+           "waiting 2\ncairn mount: it is broken\n");
+}
+
+Test(verbs, the_remote_s_horizon_is_another)
+{
+    need_fuse();
+    expect(0, "$cairn mount store mnt", "is mounted at");
+    expect(0, "$cairn wait mnt --level remote --timeout 10s", "");
+    expect(0, "$cairn umount mnt --drain remote --timeout 10s", "");
+    expect(0, "grep -c 'the end waits for the remote' store/log", "1");
+    expect(0, "FAKE_FENCED='node7 took it' $cairn mount store mnt", "is mounted at");
+    expect_line(1, "$cairn wait mnt --level remote", "node7 took it");
+    expect_line(1, "$cairn umount mnt --drain remote", "node7 took it");
+    expect(0, "$cairn umount mnt --drain nvme", "");
 }
 
 Test(verbs, a_dead_daemon_is_cleared_away)

@@ -1,10 +1,9 @@
 /* In place of the service, where a test links the parts around it only: none of this is ever called. */
 #include "daemon/service.h"
 
-int service_start(const char *store, const char *mountpoint, const struct mount_options *options,
-                  struct service **ret, struct service_error *ret_error)
+int service_start(const struct service_plan *plan, struct service **ret, struct service_error *ret_error)
 {
-    (void)store, (void)mountpoint, (void)options, (void)ret, (void)ret_error;
+    (void)plan, (void)ret, (void)ret_error;
     return -ENOSYS;
 }
 

@@ -266,6 +266,31 @@ Test(control, nobody_listens)
     cJSON_Delete(request);
 }
 
+/* A name may be any bytes, and JSON is UTF-8. */
+Test(names, are_valid_json)
+{
+    cJSON *object = cJSON_CreateObject();
+    (void)cJSON_AddStringToObject(object, "n", "a\n\xff\"\xc3\xa4\xc3");
+    _cleanup_free_ char *text = control_print(object, false);
+    cr_assert_str_eq(text, "{\"n\":\"a\\n\\\\xff\\\"\xc3\xa4\\\\xc3\"}");
+    cJSON_Delete(object);
+}
+
+/* Silent clients cost an honest one nothing, however many they are. */
+Test(control, silent_clients_are_not_waited_for)
+{
+    int fds[300];
+    for (size_t i = 0; i < ARRAY_LEN(fds); i++) {
+        fds[i] = connect_raw();
+        (void)send(fds[i], "{", i % 2, MSG_NOSIGNAL);
+    }
+    int64_t began = clock_monotonic_ns();
+    expect_alive();
+    cr_assert_lt(clock_monotonic_ns() - began, 1500000000);
+    for (size_t i = 0; i < ARRAY_LEN(fds); i++)
+        (void)close(fds[i]);
+}
+
 Test(numbers, whole_range)
 {
     static const uint64_t values[] = {

@@ -4,6 +4,8 @@
 
 #include "base/io.h"
 #include "daemon/options.h"
+#include "daemon/remote_address.h"
+#include "tier/tier.h"
 
 static struct mount_options o;
 
@@ -22,14 +24,14 @@ TestSuite(options, .init = begin, .fini = end);
 static void expect_ok(const char *list)
 {
     char *error = NULL;
-    cr_assert_eq(options_set_list(&o, list, &error), 0, "%s: %s", list, error);
+    cr_assert_eq(options_set_list(&o, list, false, &error), 0, "%s: %s", list, error);
 }
 
 /* The error names `word`. */
 static void expect_error(const char *list, const char *word)
 {
     char *error = NULL;
-    cr_assert_eq(options_set_list(&o, list, &error), -EINVAL, "%s", list);
+    cr_assert_eq(options_set_list(&o, list, false, &error), -EINVAL, "%s", list);
     cr_assert_not_null(strstr(error, word), "%s: '%s' does not say '%s'", list, error, word);
     cr_assert_null(strchr(error, '\n'));
     free(error);
@@ -169,22 +171,170 @@ Test(options, errors_name_the_option)
     expect_error("rw,bogus,ro", "bogus");
 }
 
-Test(options, remote_is_refused)
+/* As `list` says on top of what was set; finishing names `word`. */
+static void expect_unfinished(const char *list, const char *word)
 {
     char *error = NULL;
-    expect_ok("fsync=remote");
-    cr_assert_eq(options_finish(&o, &error), -EINVAL);
-    cr_assert_not_null(strstr(error, "no remote is configured"));
+    expect_ok(list);
+    cr_assert_eq(options_finish(&o, &error), -EINVAL, "%s", list);
+    cr_assert_not_null(strstr(error, word), "%s: '%s' does not say '%s'", list, error, word);
+    cr_assert_null(strchr(error, '\n'));
+    cr_assert_null(strstr(error, "hunter2"), "a secret is repeated: %s", error);
     free(error);
+    options_done(&o);
+    options_init(&o);
+}
+
+static void expect_finished(const char *list)
+{
+    char *error = NULL;
+    expect_ok(list);
+    cr_assert_eq(options_finish(&o, &error), 0, "%s: %s", list, error);
 }
 
 Test(options, relative_stage_is_refused)
 {
+    expect_unfinished("stage_dir=shm", "stage_dir");
+}
+
+Test(options, defaults_of_a_remote)
+{
+    cr_assert_null(o.remote);
+    cr_assert_null(o.endpoint_url);
+    cr_assert_eq(o.addressing, 0);
+    cr_assert_eq(o.checksum, 0);
+    cr_assert_eq(o.connections, 32);
+    cr_assert_eq(o.upload_threads, 4);
+    cr_assert_eq(o.fetch_threads, 16);
+    cr_assert_eq(o.upload_limit, 0);
+    cr_assert_eq(o.remote_timeout_ns, 60000000000);
+    cr_assert_eq(o.lease_ns, 60000000000);
+    cr_assert_eq(o.gc_grace_ns, 3600000000000);
+    cr_assert_eq(o.follow_ns, 10000000000);
+    cr_assert(!o.takeover && !o.unfenced && !o.no_sign_request);
+}
+
+Test(options, of_a_remote)
+{
+    expect_finished("remote=s3://bucket/a/b/,endpoint-url=http://127.0.0.1:8000,region=moon-1,profile=p,addressing=path,"
+                    "checksum=md5,storage_class=COLD,sse=aws:kms,sse-kms-key-id=k,ca_bundle=/c,connections=8,"
+                    "remote_timeout=5s,upload_threads=2,upload_limit=10M,lease=1s,gc_grace=5m,follow=250ms,unfenced,"
+                    "no-sign-request,fsync=remote");
+    cr_assert_str_eq(o.remote, "s3://bucket/a/b");
+    cr_assert_str_eq(o.endpoint_url, "http://127.0.0.1:8000");
+    cr_assert_str_eq(o.region, "moon-1");
+    cr_assert_str_eq(o.profile, "p");
+    cr_assert_str_eq(o.storage_class, "COLD");
+    cr_assert_str_eq(o.sse, "aws:kms");
+    cr_assert_str_eq(o.sse_kms_key_id, "k");
+    cr_assert_str_eq(o.ca_bundle, "/c");
+    cr_assert_eq(o.addressing, S3_ADDRESSING_PATH);
+    cr_assert_eq(o.checksum, S3_CHECKSUM_MD5);
+    cr_assert_eq(o.connections, 8);
+    cr_assert_eq(o.remote_timeout_ns, 5000000000);
+    cr_assert_eq(o.upload_threads, 2);
+    cr_assert_eq(o.upload_limit, 10 * MIB);
+    cr_assert_eq(o.lease_ns, 1000000000);
+    cr_assert_eq(o.gc_grace_ns, 300000000000);
+    cr_assert_eq(o.follow_ns, 250000000);
+    cr_assert_eq(o.fsync, FSYNC_REMOTE);
+    cr_assert(o.unfenced && o.no_sign_request && !o.takeover);
+}
+
+Test(options, words_of_a_remote_are_those_of_its_tier)
+{
+    expect_ok("addressing=virtual,checksum=none");
+    cr_assert_eq(o.addressing, S3_ADDRESSING_VIRTUAL);
+    cr_assert_eq(o.checksum, S3_CHECKSUM_NONE);
+    expect_ok("addressing=auto,checksum=crc32");
+    cr_assert_eq(o.addressing, S3_ADDRESSING_AUTO);
+    cr_assert_eq(o.checksum, S3_CHECKSUM_CRC32);
+}
+
+Test(options, wrong_values_of_a_remote)
+{
+    expect_error("remote=", "remote");
+    expect_error("addressing=sideways", "virtual");
+    expect_error("checksum=sha1", "crc32");
+    expect_error("lease=999ms", "1s");
+    expect_error("remote_timeout=0", "remote_timeout");
+    expect_error("connections=0", "connections");
+    expect_error("upload_threads=0", "1 to 64");
+    expect_error("upload_limit=1K", "4K");
+    expect_error("takeover=yes", "no value");
+}
+
+Test(options, bad_remotes)
+{
+    static const char *const bad[] = {"ftp://host/x",    "s3:bucket",         "s3://",        "s3:///prefix",  "/a/path",
+                                      "s3://b",          "s3://-bucket/x",    "s3://a bucket/x", "s3://bucket/a//b", "dir:",
+                                      "dir:/",           "s3://bucket/a\nb", "file:///x"};
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        _cleanup_free_ char *list = xasprintf("remote=%s", bad[i]);
+        expect_unfinished(list, "option remote");
+    }
+    expect_unfinished("remote=s3://key:hunter2@bucket/x", "credentials");
+    expect_unfinished("remote=s3://bucket/x,endpoint_url=https://key:hunter2@host", "endpoint_url");
+    expect_unfinished("remote=s3://bucket/x,ro,takeover", "takeover");
+}
+
+Test(options, what_needs_a_remote_says_so)
+{
+    expect_unfinished("fsync=remote", "no remote is configured");
+    expect_unfinished("region=moon-1", "option region: no remote");
+    expect_unfinished("ca_bundle=/c", "option ca_bundle: no remote");
+    expect_unfinished("takeover", "option takeover: no remote");
+    expect_finished("lease=5s");
+}
+
+Test(options, remotes_are_shown_alike)
+{
+    static const char *const pairs[][2] = {{"s3://bucket", "s3://bucket"},
+                                           {"s3://bucket///", "s3://bucket"},
+                                           {"s3://my.bucket-1/a/b//", "s3://my.bucket-1/a/b"},
+                                           {"dir:/nfs/ckpt/", "dir:/nfs/ckpt"},
+                                           {"dir://nfs/ckpt", "dir:/nfs/ckpt"}};
+    for (size_t i = 0; i < ARRAY_LEN(pairs); i++) {
+        _cleanup_free_ char *list = xasprintf("remote=%s", pairs[i][0]);
+        expect_finished(list);
+        cr_assert_str_eq(o.remote, pairs[i][1]);
+    }
+}
+
+Test(options, paths_become_absolute)
+{
+    cr_assert_eq(chdir("/usr"), 0);
+    expect_finished("remote=dir:lib/x,ca_bundle=share/c");
+    cr_assert_str_eq(o.remote, "dir:/usr/lib/x");
+    cr_assert_str_eq(o.ca_bundle, "/usr/share/c");
+}
+
+Test(options, addresses_are_taken_apart)
+{
+    struct remote_address a;
     char *error = NULL;
-    expect_ok("stage_dir=shm");
-    cr_assert_eq(options_finish(&o, &error), -EINVAL);
-    cr_assert_not_null(strstr(error, "stage_dir"));
-    free(error);
+    cr_assert_eq(remote_address_parse("s3://bucket/a/b", &a, &error), 0);
+    cr_assert_eq(a.kind, REMOTE_KIND_S3);
+    cr_assert_str_eq(a.bucket, "bucket");
+    cr_assert_str_eq(a.prefix, "a/b");
+    cr_assert_null(a.path);
+    remote_address_done(&a);
+    cr_assert_eq(remote_address_parse("s3://bucket", &a, &error), 0);
+    cr_assert_str_eq(a.prefix, "");
+    remote_address_done(&a);
+    cr_assert_eq(remote_address_parse("dir:/x", &a, &error), 0);
+    cr_assert_eq(a.kind, REMOTE_KIND_DIR);
+    cr_assert_str_eq(a.path, "/x");
+    remote_address_done(&a);
+}
+
+Test(options, every_one_has_a_group_and_a_unique_name)
+{
+    for (const struct option_spec *a = option_table; a->name; a++) {
+        cr_assert_lt(a->group, GROUP_COUNT);
+        for (const struct option_spec *b = a + 1; b->name; b++)
+            cr_assert_str_neq(a->name, b->name);
+    }
 }
 
 /* A machine's files below a folder of our own. */

@@ -6,6 +6,7 @@
 
 #include "base/crc.h"
 #include "base/io.h"
+#include "run_files.h"
 #include "samples.h"
 
 static void compare(const char *name, const void *data, size_t len)
@@ -32,6 +33,59 @@ Test(golden, superblock)
     superblock_encode(&sb, buf);
     compare("superblock", buf, sizeof buf);
     cr_assert_eq(superblock_decode(buf, sizeof buf, &sb), 0);
+}
+
+Test(golden, superblock_with_history)
+{
+    uint8_t buf[SUPERBLOCK_LEN];
+    struct superblock sb = sample_adopted_superblock();
+    superblock_encode(&sb, buf);
+    compare("superblock-history", buf, sizeof buf);
+    cr_assert_eq(superblock_decode(buf, sizeof buf, &sb), 0);
+}
+
+Test(golden, run)
+{
+    static const uint8_t value[RUN_BLOCK_ROOM];
+    const struct run_row rows[] = {{"directory/one", 13, "first", 5},
+                                   {"directory/three", 15, NULL, 0},
+                                   {"directory/two", 13, "", 0},
+                                   {"large", 5, value, sizeof value},
+                                   {"large too", 9, "in the second block", 19}};
+    struct run_info info = sample_run_info();
+    struct run_file file = run_file_of(&info, rows, ARRAY_LEN(rows));
+    compare("run", file.data, file.len);
+    uint64_t count = 0;
+    cr_assert_eq(run_file_read(&file, &count), 0);
+    cr_assert_eq(count, ARRAY_LEN(rows));
+    run_file_done(&file);
+}
+
+Test(golden, head)
+{
+    uint8_t buf[HEAD_LEN_MAX];
+    struct head head = sample_head(3);
+    size_t len = head_encode(&head, buf);
+    compare("head", buf, len);
+    cr_assert_eq(head_decode(buf, len, &head), 0);
+}
+
+Test(golden, prefix_info)
+{
+    uint8_t buf[PREFIX_INFO_LEN];
+    struct prefix_info info = sample_prefix_info();
+    prefix_info_encode(&info, buf);
+    compare("prefix-info", buf, sizeof buf);
+    cr_assert_eq(prefix_info_decode(buf, sizeof buf, &info), 0);
+}
+
+Test(golden, lease)
+{
+    uint8_t buf[LEASE_LEN];
+    struct lease lease = sample_lease();
+    lease_encode(&lease, buf);
+    compare("lease", buf, sizeof buf);
+    cr_assert_eq(lease_decode(buf, sizeof buf, &lease), 0);
 }
 
 static int count_entry(const struct chunk_entry *entry, void *arg)

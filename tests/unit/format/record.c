@@ -42,6 +42,31 @@ Test(record, every_type_round_trips)
     }
 }
 
+/* One state has one encoding. */
+Test(record, what_no_encoder_writes_is_refused)
+{
+    struct record in = sample_record(REC_SEAL), out;
+    size_t len, decoded_len, fields_end = 32 + 5 * 8 + 56 + 2 + 7 + 4 + 6 + 4 + 3 * 48;
+    in.name_len = 7;
+    _cleanup_free_ uint8_t *buf = encode(&in, &len);
+    cr_assert_lt(fields_end, len, "the sample is padded");
+    const size_t zeros[] = {len - 1, fields_end - 48 + 21, fields_end - 1, fields_end - 3 * 48 + 47};
+    for (size_t i = 0; i < ARRAY_LEN(zeros); i++) {
+        cr_assert_eq(buf[zeros[i]], 0);
+        buf[zeros[i]] = 1;
+        fix_crc(buf, len);
+        cr_expect_eq(record_decode(buf, len, &out, &decoded_len), -EUCLEAN, "byte %zu", zeros[i]);
+        buf[zeros[i]] = 0;
+    }
+    _cleanup_free_ uint8_t *longer = xcalloc(1, len + 8);
+    memcpy(longer, buf, len);
+    put_le32(longer + 4, (uint32_t)len + 8);
+    fix_crc(longer, len + 8);
+    cr_expect_eq(record_decode(longer, len + 8, &out, &decoded_len), -EUCLEAN);
+    fix_crc(buf, len);
+    cr_expect_eq(record_decode(buf, len, &out, &decoded_len), 0);
+}
+
 Test(record, fields_of_a_seal)
 {
     struct record in = sample_record(REC_SEAL), out;
@@ -68,6 +93,17 @@ Test(record, fields_of_a_seal)
         cr_assert_eq(e.chunk_offset, in.extents[i].chunk_offset);
         cr_assert(chunk_name_equal(&e.chunk, &in.extents[i].chunk));
     }
+}
+
+Test(record, flags_stay)
+{
+    struct record in = sample_record(REC_DROP), out;
+    in.flags = RECORD_EVICTED;
+    size_t len, decoded_len;
+    _cleanup_free_ uint8_t *buf = encode(&in, &len);
+    cr_assert_eq(record_decode(buf, len, &out, &decoded_len), 0);
+    cr_assert_eq(out.flags, RECORD_EVICTED);
+    cr_assert_eq(out.pack, in.pack);
 }
 
 Test(record, structure_is_checked)
@@ -180,4 +216,23 @@ Test(record, hostile_bytes_never_reach_outside)
             sum = sum ^ touch(&out);
         }
     }
+}
+
+Test(record, what_a_setattr_changes)
+{
+    const struct attrs all = {.mode = 0777777, .uid = 1, .gid = 2, .rdev = 3, .size = 4, .atime = 5, .mtime = 6, .ctime = 7,
+                              .btime = 8};
+    struct record rec = {.type = REC_SETATTR, .attrs = all};
+    struct attrs attrs = {.mode = 0100600, .size = 9};
+    record_set_attrs(&rec, &attrs);
+    cr_expect_eq(attrs.mode, 0100600);
+    cr_expect_eq(attrs.ctime, 0);
+    rec.mask = ATTR_UID | ATTR_ATIME;
+    record_set_attrs(&rec, &attrs);
+    cr_expect(attrs.uid == 1 && attrs.atime == 5 && attrs.gid == 0 && attrs.mtime == 0 && attrs.mode == 0100600);
+    rec.mask = ATTR_MODE | ATTR_GID | ATTR_MTIME | ATTR_CTIME;
+    record_set_attrs(&rec, &attrs);
+    cr_expect_eq(attrs.mode, 0107777, "it stays a file");
+    cr_expect(attrs.gid == 2 && attrs.mtime == 6 && attrs.ctime == 7);
+    cr_expect(attrs.size == 9 && attrs.rdev == 0 && attrs.btime == 0, "what no mask names");
 }

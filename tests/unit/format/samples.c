@@ -121,3 +121,66 @@ struct superblock sample_superblock(void)
     fill(sb.key.bytes, sizeof sb.key.bytes, 0x80);
     return sb;
 }
+
+struct superblock sample_adopted_superblock(void)
+{
+    struct superblock sb = sample_superblock();
+    fill(sb.history, sizeof sb.history, 0xc0);
+    return sb;
+}
+
+static struct run_info run_of_head(uint32_t i, const uint8_t history[16])
+{
+    struct run_info run = {.id = 0x0003000007000010 + i,
+                           .base_cut = i ? (6ull << SEQ_EPOCH_SHIFT) + i : 0,
+                           .cut = (6ull << SEQ_EPOCH_SHIFT) + i + 1,
+                           .rows = 1000 + i,
+                           .length = 70000 + i};
+    memcpy(run.history, history, sizeof run.history);
+    fill(run.hash, sizeof run.hash, (uint8_t)(0x50 + i));
+    return run;
+}
+
+struct head sample_head(uint32_t runs)
+{
+    struct head head = {.number = 12,
+                        .writer = 3,
+                        .epoch = 7,
+                        .holder = "node7:/scratch/cairn pid 4711",
+                        .time = 1700000000123456789,
+                        .published = 1700000001000000000,
+                        .cut = runs ? (6ull << SEQ_EPOCH_SHIFT) + runs : 0,
+                        .max_ino = 0x000007000055,
+                        .max_id = 0x0003000007000099,
+                        .files = 1001,
+                        .logical_bytes = 1002,
+                        .chunks = 1003,
+                        .stored_bytes = 1004,
+                        .packs = 1005,
+                        .pack_bytes = 1006,
+                        .run_count = runs};
+    fill(head.history, sizeof head.history, 0xc0);
+    fill(head.store, sizeof head.store, 0xa0);
+    fill(head.nonce, sizeof head.nonce, 0xe0);
+    fill(head.chain, sizeof head.chain, 0x10);
+    for (uint32_t i = 0; i < runs; i++)
+        head.runs[i] = run_of_head(i, head.history);
+    return head;
+}
+
+struct prefix_info sample_prefix_info(void)
+{
+    struct prefix_info info = {.version = PREFIX_INFO_VERSION, .created = 1700000000123456789};
+    fill(info.history, sizeof info.history, 0xc0);
+    fill(info.key_id, sizeof info.key_id, 0x60);
+    fill(info.key.bytes, sizeof info.key.bytes, 0x80);
+    return info;
+}
+
+struct lease sample_lease(void)
+{
+    struct lease lease = {.epoch = 7, .holder = "node7:/scratch/cairn pid 4711"};
+    fill(lease.history, sizeof lease.history, 0xc0);
+    fill(lease.store, sizeof lease.store, 0xa0);
+    return lease;
+}

@@ -1,6 +1,7 @@
 /* One filled structure of each kind, for the tests of the formats. */
 #pragma once
 
+#include "format/head.h"
 #include "format/pack.h"
 #include "format/record.h"
 #include "format/segment.h"
@@ -18,3 +19,8 @@ struct pack_trailer sample_trailer(void);
 struct segment_header sample_segment(void);
 struct batch_header sample_batch(void);
 struct superblock sample_superblock(void);
+/* With the history of another store. */
+struct superblock sample_adopted_superblock(void);
+struct head sample_head(uint32_t runs);
+struct prefix_info sample_prefix_info(void);
+struct lease sample_lease(void);

@@ -46,6 +46,65 @@ Test(superblock, versions_and_features)
     cr_assert_eq(decode_of(sb), -EPROTONOSUPPORT);
 }
 
+/* The feature bit is the encoder's: what the caller says of it does not count. */
+Test(superblock, history_of_another_store)
+{
+    uint8_t buf[SUPERBLOCK_LEN];
+    struct superblock in = sample_adopted_superblock(), out;
+    superblock_encode(&in, buf);
+    cr_assert_eq(get_le64(buf + 16), SUPERBLOCK_INCOMPAT_HISTORY);
+    cr_assert_arr_eq(buf + 104, in.history, sizeof in.history);
+    cr_assert_eq(superblock_decode(buf, sizeof buf, &out), 0);
+    cr_assert_eq(out.incompat, SUPERBLOCK_INCOMPAT_HISTORY);
+    cr_assert_arr_eq(out.history, in.history, sizeof in.history);
+    cr_assert_arr_eq(out.store, in.store, sizeof in.store);
+    memcpy(out.history, out.store, sizeof out.history);
+    superblock_encode(&out, buf);
+    cr_assert_eq(get_le64(buf + 16), 0, "its own again");
+    cr_assert(bytes_are_zero(buf + 104, 16));
+}
+
+Test(superblock, history_of_its_own)
+{
+    uint8_t zeros[SUPERBLOCK_LEN], own[SUPERBLOCK_LEN];
+    struct superblock in = sample_superblock(), out;
+    superblock_encode(&in, zeros);
+    memcpy(in.history, in.store, sizeof in.history);
+    in.incompat = SUPERBLOCK_INCOMPAT_HISTORY;
+    superblock_encode(&in, own);
+    cr_assert_arr_eq(zeros, own, sizeof own, "no history named is its own");
+    cr_assert_eq(superblock_decode(own, sizeof own, &out), 0);
+    cr_assert_eq(out.incompat, 0);
+    cr_assert_arr_eq(out.history, in.store, sizeof in.store);
+}
+
+static int decode_with_history(uint64_t incompat, uint64_t compat, const uint8_t history[16])
+{
+    uint8_t buf[SUPERBLOCK_LEN];
+    struct superblock sb = sample_superblock();
+    sb.compat = compat;
+    superblock_encode(&sb, buf);
+    put_le64(buf + 16, incompat);
+    memcpy(buf + 104, history, 16);
+    put_le32(buf + 4092, crc32_of(0, buf, 4092));
+    return superblock_decode(buf, sizeof buf, &sb);
+}
+
+Test(superblock, history_and_its_bit_go_together)
+{
+    static const uint8_t zeros[16];
+    struct superblock own = sample_superblock(), other = sample_adopted_superblock();
+    for (uint64_t compat = 0; compat < 2; compat++) {
+        cr_assert_eq(decode_with_history(0, compat, zeros), 0);
+        cr_assert_eq(decode_with_history(1, compat, other.history), 0);
+        cr_assert_eq(decode_with_history(0, compat, other.history), -EUCLEAN);
+        cr_assert_eq(decode_with_history(0, compat, own.store), -EUCLEAN);
+        cr_assert_eq(decode_with_history(1, compat, zeros), -EUCLEAN);
+        cr_assert_eq(decode_with_history(1, compat, own.store), -EUCLEAN);
+        cr_assert_eq(decode_with_history(3, compat, other.history), -EPROTONOSUPPORT);
+    }
+}
+
 Test(superblock, damage)
 {
     uint8_t buf[SUPERBLOCK_LEN];

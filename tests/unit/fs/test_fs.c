@@ -1,6 +1,8 @@
 /* What files mean, on a store, without FUSE. */
 #include <fcntl.h>
 #include <linux/falloc.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 
 #include "../persist/shop.h"
@@ -14,6 +16,7 @@ static void start(void)
 {
     shop_open(&shop);
     fs = fs_new(shop.store, FS_FSYNC_NVME);
+    fs_keep_atime(fs, true);
 }
 
 static void setup(void)
@@ -93,7 +96,7 @@ static uint64_t make_dir(const char *name)
 static void expect_text(uint64_t ino, const char *text)
 {
     char is[256] = "";
-    ssize_t n = fs_read_slow(fs, ino, 0, is, sizeof is - 1, false);
+    ssize_t n = fs_read_slow(fs, ino, 0, is, sizeof is - 1, STORE_REACH_FAR, false);
     cr_assert_eq(n, (ssize_t)strlen(text), "is %zd", n);
     for (ssize_t i = 0; i < n; i++)
         is[i] = is[i] ? is[i] : '.';
@@ -250,7 +253,7 @@ Test(fs, special_files_and_listing)
     cr_assert_eq(fs_mknod(fs, ROOT_INO, "fifo", S_IFIFO | 0600, 0, &root, &st), 0);
     cr_assert_eq(fs_mknod(fs, ROOT_INO, "plain", S_IFREG | 0600, 0, &root, &st), 0);
     unsigned count = 0;
-    cr_assert_eq(fs_readdir(fs, ROOT_INO, 0, count_name, &count), 0);
+    cr_assert_eq(fs_readdir(fs, ROOT_INO, 0, 64, count_name, &count), 0);
     cr_expect_eq(count, 5);
     restart();
     cr_assert_eq(fs_readlink(fs, ino_of("link"), target), 8);
@@ -286,23 +289,23 @@ Test(fs, fallocate)
     struct file file = create("a");
     put_text(file, 0, "abcdefgh");
     const int keep = FALLOC_FL_KEEP_SIZE, punch = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
-    cr_expect_eq(fs_fallocate(fs, file.ino, 0, 0, 10), 0);
+    cr_expect_eq(fs_fallocate(fs, file.ino, 0, 0, 10, &root), 0);
     expect_text(file.ino, "abcdefgh..");
-    cr_expect_eq(fs_fallocate(fs, file.ino, keep, 0, 100), 0);
+    cr_expect_eq(fs_fallocate(fs, file.ino, keep, 0, 100, &root), 0);
     cr_expect_eq(stat_of(file.ino).st_size, 10);
-    cr_expect_eq(fs_fallocate(fs, file.ino, punch, 2, 2), 0);
+    cr_expect_eq(fs_fallocate(fs, file.ino, punch, 2, 2, &root), 0);
     expect_text(file.ino, "ab..efgh..");
-    cr_expect_eq(fs_fallocate(fs, file.ino, punch, 7, 100), 0);
+    cr_expect_eq(fs_fallocate(fs, file.ino, punch, 7, 100, &root), 0);
     expect_text(file.ino, "ab..efg...");
-    cr_expect_eq(fs_fallocate(fs, file.ino, FALLOC_FL_ZERO_RANGE, 6, 6), 0);
+    cr_expect_eq(fs_fallocate(fs, file.ino, FALLOC_FL_ZERO_RANGE, 6, 6, &root), 0);
     expect_text(file.ino, "ab..ef......");
-    cr_expect_eq(fs_fallocate(fs, file.ino, punch, 50, 5), 0);
+    cr_expect_eq(fs_fallocate(fs, file.ino, punch, 50, 5, &root), 0);
     cr_expect_eq(stat_of(file.ino).st_size, 12);
-    cr_expect_eq(fs_fallocate(fs, file.ino, FALLOC_FL_PUNCH_HOLE, 0, 1), -EOPNOTSUPP);
-    cr_expect_eq(fs_fallocate(fs, file.ino, FALLOC_FL_COLLAPSE_RANGE, 0, 1), -EOPNOTSUPP);
-    cr_expect_eq(fs_fallocate(fs, file.ino, 0, 0, 0), -EINVAL);
-    cr_expect_eq(fs_fallocate(fs, file.ino, 0, INT64_MAX, 10), -EFBIG);
-    cr_expect_eq(fs_fallocate(fs, ROOT_INO, 0, 0, 10), -ENODEV);
+    cr_expect_eq(fs_fallocate(fs, file.ino, FALLOC_FL_PUNCH_HOLE, 0, 1, &root), -EOPNOTSUPP);
+    cr_expect_eq(fs_fallocate(fs, file.ino, FALLOC_FL_COLLAPSE_RANGE, 0, 1, &root), -EOPNOTSUPP);
+    cr_expect_eq(fs_fallocate(fs, file.ino, 0, 0, 0, &root), -EINVAL);
+    cr_expect_eq(fs_fallocate(fs, file.ino, 0, INT64_MAX, 10, &root), -EFBIG);
+    cr_expect_eq(fs_fallocate(fs, ROOT_INO, 0, 0, 10, &root), -ENODEV);
     close_file(file);
     restart();
     expect_text(ino_of("a"), "ab..ef......");
@@ -362,16 +365,65 @@ Test(fs, copying)
         char byte = 0;
         cr_assert_eq(stat_of(to).st_size, 4 * MIB + 1000);
         shop_expect_fill(&shop, to, 0, 3, 5);
-        cr_assert_eq(fs_read_slow(fs, to, 5, &byte, 1, false), 1);
+        cr_assert_eq(fs_read_slow(fs, to, 5, &byte, 1, STORE_REACH_FAR, false), 1);
         cr_expect_eq(byte, 'x');
         shop_expect_fill(&shop, to, 6, 3, 3 * MIB - 6);
-        cr_assert_eq(fs_read_slow(fs, to, 3 * MIB + 5, &byte, 1, false), 1);
+        cr_assert_eq(fs_read_slow(fs, to, 3 * MIB + 5, &byte, 1, STORE_REACH_FAR, false), 1);
         cr_expect_eq(byte, 0);
         shop_expect_fill(&shop, to, 4 * MIB, 3, 1000);
     }
     struct store_status status;
     store_status(shop.store, &status);
     cr_expect_lt(status.view.pack_bytes, 8 * MIB, "what was durable is copied by reference");
+}
+
+/* More than the stage holds: what fits is copied, for the rest it waits. */
+Test(fs, copying_while_there_is_little_room)
+{
+    struct file from = create("from"), to = create("to");
+    shop_fill(&shop, from.ino, 0, 4, 20 * MIB);
+    for (uint64_t done = 0; done < 100 * MIB;) {
+        uint64_t at = done % (20 * MIB);
+        ssize_t n = fs_copy(fs, from.ino, at, to.ino, done, 20 * MIB - at, &root);
+        cr_assert(n > 0 || n == -EAGAIN, "is %zd", n);
+        store_note_waiting(shop.store, n < 0);
+        done += n > 0 ? (uint64_t)n : 0;
+        if (n < 0)
+            (void)usleep(1000);
+    }
+    store_note_waiting(shop.store, 0);
+    close_file(from);
+    close_file(to);
+    restart();
+    static uint8_t is[4096], expected[4096];
+    for (uint64_t at = 0; at < 100 * MIB - sizeof is; at += 999999) {
+        shop_read(&shop, ino_of("to"), at, is, sizeof is);
+        for (size_t i = 0; i < sizeof is; i++)
+            shop_read(&shop, ino_of("from"), (at + i) % (20 * MIB), &expected[i], i % 512 == 0);
+        for (size_t i = 0; i < sizeof is; i += 512)
+            cr_assert_eq(is[i], expected[i], "byte %llu", (unsigned long long)(at + i));
+    }
+}
+
+/* What is large is copied in slabs of its own: a piece is as large as a request. */
+Test(fs, copying_what_is_not_durable)
+{
+    struct file from = create("from"), to = create("to");
+    shop_fill(&shop, from.ino, 0, 4, 12 * MIB + 300);
+    cr_assert_eq(fs_copy(fs, from.ino, 100, to.ino, 7, 12 * MIB + 200, &root), (ssize_t)(12 * MIB + 200));
+    static struct fs_read got;
+    cr_assert_eq(fs_read_fast(fs, to.ino, 0, 12 * MIB, &got), 0);
+    cr_expect_lt(got.part_count, 30, "is %zu", got.part_count);
+    fs_read_done(fs, &got);
+    static uint8_t is[4096], expected[4096];
+    for (uint64_t at = 0; at < 12 * MIB; at += 999999) {
+        shop_read(&shop, from.ino, 100 + at, expected, sizeof expected);
+        shop_read(&shop, to.ino, 7 + at, is, sizeof is);
+        cr_assert_eq(memcmp(is, expected, sizeof is), 0);
+    }
+    close_file(from);
+    close_file(to);
+    shop_wait(&shop);
 }
 
 Test(fs, reading_from_memory)
@@ -433,4 +485,62 @@ Test(fs, xattrs)
     }
     restart();
     cr_expect_eq(fs_getxattr(fs, ino_of("a"), "user.k", value, sizeof value), 2);
+}
+
+/* --- handles ---------------------------------------------------------------------------------------------------------- */
+
+Test(fs, a_file_that_no_handle_is_left_for_is_not_made)
+{
+    struct stage *stage = store_stage(shop.store);
+    uint64_t handle, ino = make_file("old", "text");
+    uint32_t flags;
+    struct stat st;
+    struct fs_opened opened;
+    while (stage_handle_open(stage, 1, 0, &handle) == 0)
+        ;
+    cr_expect_eq(fs_create(fs, ROOT_INO, "new", 0644, O_RDWR, &root, &st, &opened), -ENFILE);
+    cr_expect_eq(ino_of("new"), 0);
+    cr_expect_eq(fs_open(fs, ino, O_RDWR | O_TRUNC, &root, &opened), -ENFILE);
+    expect_text(ino, "text");
+    (void)stage_handle_close(stage, 7, &flags);
+    cr_expect_eq(fs_create(fs, ROOT_INO, "old", 0644, O_RDWR, &root, &st, &opened), -EEXIST);
+    cr_assert_eq(fs_create(fs, ROOT_INO, "new", 0644, O_RDWR, &root, &st, &opened), 0, "the handle was given back");
+    cr_assert_eq(fs_unlink(fs, ROOT_INO, "new"), 0);
+    fs_release(fs, opened.handle);
+    cr_expect_eq(fs_getattr(fs, st.st_ino, &st), -ENOENT);
+}
+
+/* --- against the background ------------------------------------------------------------------------------------------- */
+
+static void *seal_again_and_again(void *arg)
+{
+    while (!atomic_load((_Atomic bool *)arg))
+        cr_assert(store_seal_below(shop.store, ROOT_INO) <= 0);
+    return NULL;
+}
+
+/* A seal moves what is known of a file from one place to another: it must not be seen in neither. */
+Test(fs, size_and_time_while_it_is_sealed)
+{
+    struct file file = create("a");
+    _Atomic bool stop = false;
+    pthread_t thread;
+    cr_assert_eq(pthread_create(&thread, NULL, seal_again_and_again, &stop), 0);
+    struct stat before = {0};
+    for (unsigned i = 1; i < 30000; i++) {
+        int r;
+        while ((r = fs_write(fs, file.ino, i - 1, 1, SLAB_NONE, "x", &root)) == -EAGAIN)
+            (void)usleep(1000);
+        cr_assert_eq(r, 0);
+        for (unsigned look = 0; look < 3; look++) {
+            struct stat st = stat_of(file.ino);
+            cr_assert_eq(st.st_size, i);
+            cr_assert_geq(st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec,
+                          before.st_mtim.tv_sec * 1000000000 + before.st_mtim.tv_nsec);
+            before = st;
+        }
+    }
+    atomic_store(&stop, true);
+    (void)pthread_join(thread, NULL);
+    close_file(file);
 }

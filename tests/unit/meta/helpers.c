@@ -381,12 +381,17 @@ int check_count(struct view *view)
 struct dumper {
     FILE *out;
     struct view *view;
+    uint64_t ino;
+    bool shared;
 };
 
 static int dump_xattr(const char *name, size_t len, void *arg)
 {
     struct dumper *d = arg;
-    fprintf(d->out, "    xattr %.*s\n", (int)len, name);
+    char value[300];
+    ssize_t n = view_getxattr(d->view, d->ino, name, len, value, sizeof value);
+    cr_assert_geq(n, 0);
+    fprintf(d->out, "    xattr %.*s=%.*s\n", (int)len, name, (int)n, value);
     return 0;
 }
 
@@ -401,6 +406,7 @@ static void dump_inode(struct dumper *d, uint64_t ino)
             a->btime);
     fprintf(d->out, " nlink %u version %" PRIu64 " parent %" PRIu64 " blocks %" PRIu64 "\n", i.nlink,
             i.version, i.parent, i.blocks_bytes);
+    d->ino = ino;
     cr_assert_eq(view_listxattr(d->view, ino, dump_xattr, d), 0);
     char target[300];
     ssize_t n = S_ISLNK(a->mode) ? view_readlink(d->view, ino, target, sizeof target) : 0;
@@ -437,8 +443,10 @@ static int dump_orphan(uint64_t ino, void *arg)
 static int dump_chunk(const struct chunk_entry *e, uint64_t refs, void *arg)
 {
     struct dumper *d = arg;
-    fprintf(d->out, "chunk %u refs %" PRIu64 " at %" PRIu64 " %" PRIu64 " %u %u\n", chunk_id(&e->name), refs,
-            e->pack, e->offset, e->stored_len, e->raw_len);
+    fprintf(d->out, "chunk %u refs %" PRIu64, chunk_id(&e->name), refs);
+    if (e->pack && !d->shared)
+        fprintf(d->out, " at %" PRIu64 " %" PRIu64 " %u %u", e->pack, e->offset, e->stored_len, e->raw_len);
+    fprintf(d->out, "\n");
     return 0;
 }
 
@@ -450,23 +458,46 @@ static int dump_pack(const struct view_pack *p, void *arg)
     return 0;
 }
 
-char *dump(struct view *view)
+static char *dump_as(struct view *view, bool shared)
 {
     char *text = NULL;
     size_t len;
-    struct dumper d = {.out = open_memstream(&text, &len), .view = view};
+    struct dumper d = {.out = open_memstream(&text, &len), .view = view, .shared = shared};
     struct view_state s = view_state(view);
     fprintf(d.out, "seq %" PRIu64 " chain %u ino %" PRIu64 " files %" PRIu64 " bytes %" PRIu64, s.applied_seq,
             s.chain[31], s.max_ino, s.files, s.logical_bytes);
-    fprintf(d.out, " chunks %" PRIu64 " stored %" PRIu64 " packs %" PRIu64 " %" PRIu64 "\n", s.chunks,
-            s.stored_bytes, s.packs, s.pack_bytes);
+    fprintf(d.out, " chunks %" PRIu64, s.chunks);
+    if (!shared)
+        fprintf(d.out, " stored %" PRIu64 " packs %" PRIu64 " %" PRIu64 "\n", s.stored_bytes, s.packs, s.pack_bytes);
     dump_inode(&d, ROOT_INO);
     cr_assert_eq(view_readdir(view, ROOT_INO, 0, dump_entry, &d), 0);
     cr_assert_eq(view_orphans(view, dump_orphan, &d), 0);
     cr_assert_eq(view_chunks(view, dump_chunk, &d), 0);
-    cr_assert_eq(view_packs(view, dump_pack, &d), 0);
+    if (!shared)
+        cr_assert_eq(view_packs(view, dump_pack, &d), 0);
     fclose(d.out);
     return text;
+}
+
+char *dump(struct view *view)
+{
+    return dump_as(view, false);
+}
+
+char *dump_shared(struct view *view)
+{
+    return dump_as(view, true);
+}
+
+void apply_bytes(struct fixture *f, struct view *view, const void *records, size_t len, uint64_t cut_seq)
+{
+    struct view_batch batch = batch_of(f, records, len, cut_seq);
+    cr_assert_eq(view_apply(view, &batch), 0);
+}
+
+void apply_again(struct fixture *f, struct view *view, size_t i)
+{
+    apply_bytes(f, view, f->batches[i].records, f->batches[i].len, f->batches[i].cut_seq);
 }
 
 void expect_replay_same(struct fixture *f)

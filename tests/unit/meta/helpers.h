@@ -85,5 +85,11 @@ void expect_check_ok(struct view *view);
 int check_count(struct view *view);
 /* Everything that can be read, as text. */
 char *dump(struct view *view);
+/* As dump(), but for what is only true here: packs, and where in them chunks lie. */
+char *dump_shared(struct view *view);
+/* Applies batch `i` of the history to another view. */
+void apply_again(struct fixture *f, struct view *view, size_t i);
+/* Applies records that are not of the history. */
+void apply_bytes(struct fixture *f, struct view *view, const void *records, size_t len, uint64_t cut_seq);
 /* Applies the history to a new view: it must read the same. Packs that are gone have no index then. */
 void expect_replay_same(struct fixture *f);

@@ -249,8 +249,40 @@ Test(ns, a_large_folder_is_listed_whole)
     }
     for (unsigned round = 0; round < 2; round++) {
         memset(at, 0, sizeof at);
-        cr_assert_eq(ns_readdir(ns, ROOT_INO, 0, count_entry, at), 0);
+        cr_assert_eq(ns_readdir(ns, ROOT_INO, 0, SIZE_MAX, count_entry, at), 0);
         cr_expect_eq(at[1], 1800);
         follow();
     }
+}
+
+static struct record xattr_of(uint64_t ino, const char *name)
+{
+    return (struct record){.type = REC_SETXATTR,
+                           .ino = ino,
+                           .name = name,
+                           .name_len = (uint16_t)strlen(name),
+                           .value = "v",
+                           .value_len = 1};
+}
+
+static int note_and_follow(const char *name, size_t name_len, void *arg)
+{
+    (void)strncat(arg, name, name_len);
+    follow();
+    return 0;
+}
+
+/* What the overlay had when the list began is in it, also if the view takes it over meanwhile. */
+Test(ns, xattrs_that_become_durable_while_they_are_listed)
+{
+    char names[64] = "";
+    make_file(10, "a");
+    seal(10, 1);
+    hold(10);
+    (void)perform(xattr_of(10, "user.1 "), true);
+    follow();
+    (void)perform(xattr_of(10, "user.2 "), true);
+    cr_assert_eq(ns_listxattr(ns, 10, note_and_follow, names), 0);
+    ns_drop(ns, 10);
+    cr_expect_str_eq(names, "user.1 user.2 ");
 }

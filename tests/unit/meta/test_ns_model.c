@@ -92,14 +92,14 @@ static void check_dir(const struct model_node *dir)
     for (unsigned i = 0; i < ENTRIES; i++)
         expected += entries[i].node && entries[i].dir == dir;
     struct listing l = {.dir = dir};
-    cr_assert_eq(ns_readdir(ns, dir->ino, 0, check_entry, &l), 0);
+    cr_assert_eq(ns_readdir(ns, dir->ino, 0, SIZE_MAX, check_entry, &l), 0);
     cr_assert_eq(l.count, expected);
     if (expected > 1) {
         struct listing first = {.dir = dir, .stop_at = 1 + (unsigned)rnd(expected - 1)};
-        cr_assert_eq(ns_readdir(ns, dir->ino, 0, check_entry, &first), 0);
+        cr_assert_eq(ns_readdir(ns, dir->ino, 0, 3, check_entry, &first), 0);
         cr_assert_eq(first.count, first.stop_at);
         struct listing rest = {.dir = dir, .last = first.last};
-        cr_assert_eq(ns_readdir(ns, dir->ino, first.last, check_entry, &rest), 0);
+        cr_assert_eq(ns_readdir(ns, dir->ino, first.last, 1, check_entry, &rest), 0);
         cr_assert_eq(first.count + rest.count, expected);
     }
     cr_assert_eq(ns_check_empty(ns, dir->ino), expected ? -ENOTEMPTY : 0);

@@ -200,6 +200,15 @@ void shop_fill(struct shop *shop, uint64_t ino, uint64_t offset, unsigned number
     free(data);
 }
 
+int shop_try_fill(struct shop *shop, uint64_t ino, uint64_t offset, unsigned number, uint32_t length)
+{
+    uint8_t *data = xmalloc(length);
+    make_fill(data, offset, number, length);
+    int r = try_write(shop, ino, offset, data, length);
+    free(data);
+    return r;
+}
+
 void shop_seal(struct shop *shop, uint64_t ino)
 {
     int r;
@@ -253,9 +262,10 @@ static void read_part(struct shop *shop, uint64_t ino, const struct stage_part *
     if (part->kind == PART_MEMORY)
         memcpy(to, part->memory, part->length);
     else if (part->kind == PART_CHUNK)
-        r = store_read_chunk(shop->store, ino, &part->name, part->chunk_offset, to, part->length);
+        r = store_read_chunk(shop->store, ino, &part->name, part->chunk_offset, to, part->length,
+                             STORE_REACH_FAR);
     else if (part->kind == PART_BELOW)
-        r = store_read_below(shop->store, ino, part->offset, to, part->length, &good);
+        r = store_read_below(shop->store, ino, part->offset, to, part->length, STORE_REACH_FAR, &good);
     cr_assert_eq(r, 0, "%s", strerror(-r));
 }
 

@@ -37,6 +37,8 @@ uint64_t shop_lookup(struct shop *shop, const char *name); /* 0: none */
 void shop_write(struct shop *shop, uint64_t ino, uint64_t offset, const void *data, size_t length);
 /* `length` bytes that `number` and their offset determine; incompressible. */
 void shop_fill(struct shop *shop, uint64_t ino, uint64_t offset, unsigned number, size_t length);
+/* At most one write; what it returns. */
+int shop_try_fill(struct shop *shop, uint64_t ino, uint64_t offset, unsigned number, uint32_t length);
 void shop_seal(struct shop *shop, uint64_t ino);
 /* create, fill, seal, drop. */
 void shop_put(struct shop *shop, const char *name, unsigned number, size_t length);

@@ -364,7 +364,7 @@ Test(persist_faults, what_was_born_and_died_between_leaves_nothing)
     cr_expect_eq(status.view.packs, 0);
 }
 
-Test(persist_faults, more_extents_than_a_record_holds)
+Test(persist_faults, more_extents_than_a_record_holds, .timeout = 240)
 {
     const unsigned count = 9000;
     hold_back();

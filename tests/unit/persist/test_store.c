@@ -343,3 +343,102 @@ Test(persist_store, a_temporary_folder_does_not_stop_a_recovery)
     shop_expect(&shop, "after", 2, 1000);
     cycle(&shop);
 }
+
+/* --- a log that is nearly full ------------------------------------------------------------------------------------------ */
+
+static int set_xattr(uint64_t ino, const char *name, size_t length)
+{
+    static const char value[60000];
+    struct record rec = {.type = REC_SETXATTR,
+                         .ino = ino,
+                         .name = name,
+                         .name_len = (uint16_t)strlen(name),
+                         .value = value,
+                         .value_len = (uint32_t)length};
+    return store_commit(shop.store, &rec);
+}
+
+/* Operations that nobody carries down, until the log has at most `room` bytes. */
+static void fill_log(uint64_t ino, uint64_t room)
+{
+    struct stage *stage = store_stage(shop.store);
+    while (stage_log_room(stage) > room) {
+        size_t length = (size_t)min_u64(stage_log_room(stage) - room, 50000);
+        cr_assert_eq(set_xattr(ino, "user.filler", length), 0);
+    }
+}
+
+#define MANY 10u
+
+static uint64_t create_with_xattrs(const char *name)
+{
+    uint64_t ino = shop_create(&shop, name);
+    for (unsigned i = 0; i < MANY; i++) {
+        char xattr[16];
+        (void)snprintf(xattr, sizeof xattr, "user.%u", i);
+        cr_assert_eq(set_xattr(ino, xattr, 40000), 0);
+    }
+    return ino;
+}
+
+static void expect_xattrs(uint64_t ino, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++) {
+        char name[16];
+        (void)snprintf(name, sizeof name, "user.%u", i);
+        cr_expect_eq(ns_getxattr(store_ns(shop.store), ino, name, strlen(name), NULL, 0), 40000, "%s", name);
+    }
+}
+
+Test(persist_store, a_first_seal_and_its_xattrs_enter_the_log_together)
+{
+    cr_assert_eq(shop_open_only(&shop), 0);
+    uint64_t other = shop_create(&shop, "other"), ino = create_with_xattrs("file");
+    cr_assert_eq(store_seal(shop.store, other), 0);
+    fill_log(other, STAGE_LOG_MARGIN / 2 + 100000);
+    cr_expect_eq(store_seal(shop.store, ino), -EAGAIN, "there is room for the seal and not for all xattrs");
+    struct ns_inode inode;
+    cr_assert_eq(ns_inode(store_ns(shop.store), ino, &inode), 0);
+    cr_expect(inode.nascent);
+    shop_start(&shop);
+    shop_seal(&shop, ino);
+    shop_drop(&shop, ino);
+    shop_drop(&shop, other);
+    cycle(&shop);
+    expect_xattrs(shop_lookup(&shop, "file"), MANY);
+}
+
+Test(persist_store, more_xattrs_than_enter_the_log_together)
+{
+    shop_open(&shop);
+    uint64_t ino = shop_create(&shop, "file");
+    unsigned count = 0;
+    struct ns_inode inode;
+    do {
+        char name[16];
+        (void)snprintf(name, sizeof name, "user.%u", count);
+        cr_assert_eq(set_xattr(ino, name, 40000), 0);
+        cr_assert_eq(ns_inode(store_ns(shop.store), ino, &inode), 0);
+        count++;
+    } while (inode.nascent && count < 100);
+    cr_expect_lt(count, 30, "it has become part of the history");
+    shop_drop(&shop, ino);
+    cycle(&shop);
+    expect_xattrs(shop_lookup(&shop, "file"), count);
+}
+
+/* Between the look and the operation another may have removed it. */
+Test(persist_store, what_is_gone_does_not_change)
+{
+    shop_open(&shop);
+    shop_put(&shop, "file", 1, 1000);
+    uint64_t ino = shop_lookup(&shop, "file");
+    struct ns_inode inode;
+    cr_assert_eq(ns_hold(store_ns(shop.store), ino, &inode), 0);
+    shop_unlink(&shop, "file", 0);
+    struct record rec = {.type = REC_SETATTR, .ino = ino, .mask = ATTR_MODE, .attrs = {.mode = S_IFREG | 0644}};
+    cr_expect_eq(store_commit(shop.store, &rec), -ENOENT);
+    cr_expect_eq(set_xattr(ino, "user.k", 3), -ENOENT);
+    shop_drop(&shop, ino);
+    cycle(&shop);
+}

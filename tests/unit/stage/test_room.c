@@ -1,6 +1,10 @@
 /* Room: what is taken, given up, waited for; pieces; handles. */
+#include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
+#include <stdio.h>
+#include <sys/mount.h>
 
 #include "box.h"
 
@@ -127,6 +131,49 @@ Test(stage_room, many_small_ranges_that_are_not_durable_wait)
     cr_expect_eq(stage_cut(box.stage, 2, 0, 1, 10, 10, 0, 5), -EAGAIN);
     make_durable(1);
     box_write_ok(&box, 2, 0, "x", 1);
+}
+
+/* A tmpfs of our own over the stage's folder, with `bytes` of it taken by somebody else. */
+static void mount_small(const char *dir, uint64_t bytes)
+{
+    char options[64], path[96];
+    (void)snprintf(options, sizeof options, "size=%llu", (unsigned long long)(64 * MIB));
+    (void)snprintf(path, sizeof path, "%s/other", dir);
+    if (unshare(CLONE_NEWNS) < 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+        mount("tmpfs", dir, "tmpfs", 0, options) < 0)
+        cr_skip_test("mounting needs root");
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    cr_assert_geq(fd, 0);
+    cr_assert_eq(fallocate(fd, 0, 0, (off_t)bytes), 0);
+    (void)close(fd);
+}
+
+Test(stage_room, memory_that_was_scarce_once_is_asked_for_again)
+{
+    char path[96];
+    struct box small = {.epoch = 1};
+    strcpy(small.dir, box.dir);
+    small.config = box.config;
+    mount_small(small.dir, 33 * MIB);
+    cr_assert_eq(stage_create(&small.config, &small.stage), 0);
+    uint8_t *data = xcalloc(1, SLAB_PAYLOAD);
+    uint64_t count = 0, before;
+    while (box_write(&small, 1, count * SLAB_PAYLOAD, data, SLAB_PAYLOAD) == 0)
+        count++;
+    cr_assert_lt(count, 16, "the tmpfs is full before the stage is");
+    (void)snprintf(path, sizeof path, "%s/other", small.dir);
+    cr_assert_eq(unlink(path), 0);
+    for (unsigned tries = 0; tries < 500 && count < 20; tries++) {
+        before = count;
+        while (box_write(&small, 1, count * SLAB_PAYLOAD, data, SLAB_PAYLOAD) == 0)
+            count++;
+        if (count == before)
+            (void)usleep(20000);
+    }
+    cr_expect_geq(count, 20);
+    free(data);
+    stage_close(small.stage, true);
+    cr_assert_eq(umount(small.dir), 0);
 }
 
 static void *take_slab(void *arg)

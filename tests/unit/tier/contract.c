@@ -1,12 +1,36 @@
-/* What tier.h promises of every tier, on the local one. */
+/* What tier.h promises of every tier: on the local one, on a directory, and on S3 where the environment names an endpoint
+ * (CAIRN_TEST_S3_ENDPOINT, see tests/rgw). */
 #include <criterion/criterion.h>
 
+#include "base/clock.h"
 #include "base/pool.h"
 #include "store.h"
 
-TestSuite(contract, .init = store_open, .fini = store_close);
+TestSuite(contract_nvme, .init = store_open, .fini = store_close);
+TestSuite(contract_dir, .init = store_open_dir, .fini = store_close);
+TestSuite(contract_s3, .init = store_open_s3, .fini = store_close);
 
-Test(contract, objects_of_many_lengths)
+#define CONTRACT(name)                                                                                       \
+    static void name(void);                                                                                  \
+    Test(contract_nvme, name)                                                                                \
+    {                                                                                                        \
+        name();                                                                                              \
+    }                                                                                                        \
+    Test(contract_dir, name)                                                                                 \
+    {                                                                                                        \
+        name();                                                                                              \
+    }                                                                                                        \
+    Test(contract_s3, name)                                                                                  \
+    {                                                                                                        \
+        if (!tier)                                                                                           \
+            cr_skip_test("CAIRN_TEST_S3_ENDPOINT is not set: tests/rgw makes an endpoint");                  \
+        name();                                                                                              \
+    }                                                                                                        \
+    static void name(void)
+
+#define THREADS 16
+
+CONTRACT(objects_of_many_lengths)
 {
     static const size_t lens[] = {0, 1, 4095, 4096, 4097, 100000, 4 * MIB, 5 * MIB + 3};
     for (size_t i = 0; i < ARRAY_LEN(lens); i++) {
@@ -20,7 +44,7 @@ Test(contract, objects_of_many_lengths)
     }
 }
 
-Test(contract, parents_are_made)
+CONTRACT(parents_are_made)
 {
     put_ok("packs/00/11/abc", 5000, 1);
     put_ok("heads/1.json", 100, 2);
@@ -31,30 +55,39 @@ Test(contract, parents_are_made)
     expect_content("superblock", 4096, 3);
 }
 
-Test(contract, nothing_is_overwritten)
+CONTRACT(put_new_replaces_nothing)
 {
     put_ok("packs/1", 5000, 1);
     _cleanup_free_ void *other = content_new(6000, 2);
-    cr_assert_eq(tier->ops->put(tier, "packs/1", other, 6000), -EEXIST);
     cr_assert_eq(tier->ops->put_new(tier, "packs/1", other, 6000), -EEXIST);
     cr_assert_eq(tier->ops->put_new(tier, "packs/2", other, 6000), 0);
-    cr_assert_eq(tier->ops->log_create(tier, "packs/1", 4096), -EEXIST);
+    cr_assert_eq(tier->ops->put_new(tier, "packs/2", other, 6000), -EEXIST);
     expect_content("packs/1", 5000, 1);
     expect_content("packs/2", 6000, 2);
 }
 
-Test(contract, missing_objects)
+/* The local tier refuses, remotes put the new one in its place: it is whole in any case. */
+CONTRACT(put_over_another)
+{
+    put_ok("packs/1", 5000, 1);
+    _cleanup_free_ void *other = content_new(6000, 2);
+    int r = tier->ops->put(tier, "packs/1", other, 6000);
+    cr_assert(r == 0 || r == -EEXIST);
+    expect_content("packs/1", r ? 5000 : 6000, r ? 1 : 2);
+}
+
+CONTRACT(missing_objects)
 {
     uint64_t len;
     char buf[4];
     cr_assert_eq(tier->ops->stat(tier, "packs/none", &len), -ENOENT);
     cr_assert_eq(tier->ops->stat(tier, "packs", &len), -ENOENT, "folders are no objects");
     cr_assert_eq(tier->ops->get_range(tier, "packs/none", 0, buf, 4), -ENOENT);
-    cr_assert_eq(tier->ops->log_append(tier, "journal/none", 0, "x", 1), -ENOENT);
+    cr_assert_eq(tier->ops->get_range(tier, "packs/none", 0, buf, 0), -ENOENT);
     cr_assert_eq(tier->ops->remove(tier, "packs/none"), 0, "gone already is no error");
 }
 
-Test(contract, removed_objects_are_gone_and_may_come_back)
+CONTRACT(removed_objects_are_gone_and_may_come_back)
 {
     put_ok("packs/1", 5000, 1);
     expect_content("packs/1", 5000, 1);
@@ -66,42 +99,135 @@ Test(contract, removed_objects_are_gone_and_may_come_back)
     cr_assert_eq(tier->ops->sync(tier), 0);
 }
 
+CONTRACT(ranges)
+{
+    _cleanup_free_ uint8_t *all = content_new(100000, 7);
+    uint8_t got[1000];
+    cr_assert_eq(tier->ops->put(tier, "packs/1", all, 100000), 0);
+    for (size_t offset = 0; offset < 99000; offset += 9001) {
+        cr_assert_eq(tier->ops->get_range(tier, "packs/1", offset, got, sizeof got), 0);
+        cr_assert_arr_eq(got, all + offset, sizeof got);
+    }
+    cr_assert_eq(tier->ops->get_range(tier, "packs/1", 99000, got, 1000), 0);
+    cr_assert_eq(tier->ops->get_range(tier, "packs/1", 99001, got, 1000), -EUCLEAN);
+    cr_assert_eq(tier->ops->get_range(tier, "packs/1", 100000, got, 1), -EUCLEAN);
+    cr_assert_eq(tier->ops->get_range(tier, "packs/1", 1ull << 40, got, 1), -EUCLEAN);
+    cr_assert_eq(tier->ops->get_range(tier, "packs/1", UINT64_MAX, got, 2), -EUCLEAN);
+}
+
 struct listing {
     unsigned count;
     uint64_t bytes;
-    bool found;
+    bool found, unsorted;
     int result;
+    char last[64];
 };
 
-static int list_one(const char *object, uint64_t len, void *arg)
+static int list_one(const struct tier_object *object, void *arg)
 {
     struct listing *l = arg;
     l->count++;
-    l->bytes += len;
-    l->found |= strcmp(object, "packs/00/b") == 0 && len == 20;
+    l->bytes += object->len;
+    l->found |= strcmp(object->name, "packs/00/b") == 0 && object->len == 20;
+    l->unsorted |= strcmp(object->name, l->last) <= 0;
+    strcpy(l->last, object->name);
+    int64_t age = clock_realtime_ns() - object->modified_ns;
+    cr_assert(age > -5000000000 && age < 600000000000, "by the clock of a medium that is this machine");
     return l->result;
 }
 
-Test(contract, list)
+CONTRACT(list)
 {
     put_ok("packs/a", 10, 1);
     put_ok("packs/00/b", 20, 1);
     put_ok("journal/c", 40, 1);
+    put_ok("packsx", 80, 1);
     struct listing l = {0};
-    cr_assert_eq(tier->ops->list(tier, "packs", list_one, &l), 0);
+    cr_assert_eq(tier->ops->list(tier, "packs", NULL, list_one, &l), 0);
     cr_assert_eq(l.count, 2);
     cr_assert_eq(l.bytes, 30);
     cr_assert(l.found);
     l = (struct listing){0};
-    cr_assert_eq(tier->ops->list(tier, "nowhere", list_one, &l), 0);
+    cr_assert_eq(tier->ops->list(tier, "nowhere", NULL, list_one, &l), 0);
     cr_assert_eq(l.count, 0);
     l = (struct listing){.result = -ECANCELED};
-    cr_assert_eq(tier->ops->list(tier, "packs", list_one, &l), -ECANCELED);
+    cr_assert_eq(tier->ops->list(tier, "packs", NULL, list_one, &l), -ECANCELED);
     cr_assert_eq(l.count, 1);
+    l = (struct listing){.result = 1};
+    cr_assert_eq(tier->ops->list(tier, "packs", NULL, list_one, &l), 0, "the caller has seen enough");
+    cr_assert_eq(l.count, 1);
+    cr_assert_eq(tier->ops->remove(tier, "packsx"), 0);
 }
 
-Test(contract, logs)
+CONTRACT(list_goes_on_behind_a_name)
 {
+    static const char *const names[] = {"packs/0",    "packs/00-x", "packs/00.x", "packs/00/a",
+                                        "packs/00/b", "packs/000",  "packs/01/a", "packs/a"};
+    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+        put_ok(names[i], 1, i);
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        struct listing l = {0};
+        cr_assert_eq(tier->ops->list(tier, "packs", names[i], list_one, &l), 0);
+        cr_assert_eq(l.count, ARRAY_LEN(names) - 1 - i, "%u behind %s", l.count, names[i]);
+        cr_assert(!(tier->ops->is_sorted && l.unsorted));
+    }
+    struct listing l = {0};
+    cr_assert_eq(tier->ops->list(tier, "packs", "packs/00/", list_one, &l), 0);
+    cr_assert_eq(l.count, 5);
+    l = (struct listing){0};
+    cr_assert_eq(tier->ops->list(tier, "packs", "a", list_one, &l), 0);
+    cr_assert_eq(l.count, 8);
+    l = (struct listing){0};
+    cr_assert_eq(tier->ops->list(tier, "packs", "zzz", list_one, &l), 0);
+    cr_assert_eq(l.count, 0);
+}
+
+static void remove_all_of(const char *const *names, size_t count)
+{
+    if (tier->ops->remove_many) {
+        cr_assert_eq(tier->ops->remove_many(tier, names, count), 0);
+        return;
+    }
+    for (size_t i = 0; i < count; i++)
+        cr_assert_eq(tier->ops->remove(tier, names[i]), 0);
+}
+
+static void put_small(void *arg)
+{
+    put_ok(arg, 3, 1);
+}
+
+/* More than one page of a list, and more than one request's worth of names to remove. */
+CONTRACT(many_objects)
+{
+    enum { COUNT = 2100 };
+    static char *names[COUNT + 1];
+    struct pool *pool;
+    cr_assert_eq(pool_new("test", THREADS, 64, NULL, NULL, &pool), 0);
+    for (size_t i = 0; i < COUNT; i++) {
+        names[i] = xasprintf("packs/%02zx/%zu", i % 7, i);
+        pool_submit(pool, put_small, names[i]);
+    }
+    pool_free(pool);
+    struct listing l = {0};
+    cr_assert_eq(tier->ops->list(tier, "packs", NULL, list_one, &l), 0);
+    cr_assert_eq(l.count, COUNT);
+    cr_assert_eq(l.bytes, 3 * COUNT);
+    cr_assert(!(tier->ops->is_sorted && l.unsorted));
+    names[COUNT] = xstrdup("packs/never-was");
+    remove_all_of((const char *const *)names, COUNT + 1);
+    cr_assert_eq(tier->ops->sync(tier), 0);
+    l = (struct listing){0};
+    cr_assert_eq(tier->ops->list(tier, "packs", NULL, list_one, &l), 0);
+    cr_assert_eq(l.count, 0);
+    for (size_t i = 0; i <= COUNT; i++)
+        free(names[i]);
+}
+
+CONTRACT(logs)
+{
+    if (!tier->ops->log_create)
+        return;
     cr_assert_eq(tier->ops->log_create(tier, "journal/1", 100000), 0);
     cr_assert_eq(tier->ops->log_create(tier, "journal/1", 100000), -EEXIST);
     cr_assert_eq(tier->ops->log_append(tier, "journal/1", 0, "first", 5), 0);
@@ -116,10 +242,13 @@ Test(contract, logs)
     cr_assert_arr_eq(buf, "third", 5);
     cr_assert_eq(tier->ops->remove(tier, "journal/1"), 0);
     cr_assert_eq(tier->ops->log_append(tier, "journal/1", 0, "x", 1), -ENOENT);
+    cr_assert_eq(tier->ops->log_append(tier, "journal/none", 0, "x", 1), -ENOENT);
 }
 
-Test(contract, many_logs_and_objects_in_turn)
+CONTRACT(many_logs_and_objects_in_turn)
 {
+    if (!tier->ops->log_create)
+        return;
     for (int i = 0; i < 100; i++) {
         _cleanup_free_ char *log = xasprintf("journal/%d", i);
         cr_assert_eq(tier->ops->log_create(tier, log, 8192), 0);
@@ -134,12 +263,65 @@ Test(contract, many_logs_and_objects_in_turn)
         }
 }
 
-Test(contract, space)
+CONTRACT(space)
 {
     struct tier_space space;
+    if (!tier->ops->space)
+        return;
     cr_assert_eq(tier->ops->space(tier, &space), 0);
     cr_assert_gt(space.total_bytes, 0);
     cr_assert_leq(space.free_bytes, space.total_bytes);
+}
+
+CONTRACT(clock_of_the_medium)
+{
+    int64_t first, second;
+    if (!tier->ops->now)
+        return;
+    cr_assert_eq(tier->ops->now(tier, &first), 0);
+    cr_assert_lt(llabs(first - clock_realtime_ns()), 3000000000, "the medium is this machine");
+    put_ok("packs/1", 1, 1);
+    cr_assert_eq(tier->ops->now(tier, &second), 0);
+    cr_assert_geq(second, first);
+}
+
+CONTRACT(traffic_is_counted)
+{
+    struct tier_traffic t;
+    if (!tier->ops->traffic)
+        return;
+    put_ok("packs/1", 5000, 1);
+    char buf[1000];
+    cr_assert_eq(tier->ops->get_range(tier, "packs/1", 0, buf, 1000), 0);
+    cr_assert_eq(tier->ops->get_range(tier, "packs/none", 0, buf, 1000), -ENOENT);
+    tier->ops->traffic(tier, &t);
+    cr_assert_eq(t.sent_bytes, 5000);
+    cr_assert_eq(t.received_bytes, 1000);
+    cr_assert_eq(t.requests, 3);
+    cr_assert_eq(t.retries, 0);
+    cr_assert_eq(t.failures, 0, "what is not there is no failure");
+    char error[100] = "x";
+    tier->ops->last_error(tier, error, sizeof error);
+    cr_assert_str_empty(error);
+}
+
+CONTRACT(interrupted_for_good)
+{
+    if (!tier->ops->interrupt)
+        return;
+    uint64_t len;
+    int64_t now;
+    _cleanup_free_ void *buf = content_new(10, 1);
+    struct listing l = {0};
+    tier->ops->interrupt(tier);
+    cr_assert_eq(tier->ops->put(tier, "packs/1", buf, 10), -ECANCELED);
+    cr_assert_eq(tier->ops->put_new(tier, "packs/1", buf, 10), -ECANCELED);
+    cr_assert_eq(tier->ops->stat(tier, "packs/1", &len), -ECANCELED);
+    cr_assert_eq(tier->ops->get_range(tier, "packs/1", 0, buf, 1), -ECANCELED);
+    cr_assert_eq(tier->ops->list(tier, "packs", NULL, list_one, &l), -ECANCELED);
+    cr_assert_eq(tier->ops->remove(tier, "packs/1"), -ECANCELED);
+    cr_assert_eq(tier->ops->sync(tier), -ECANCELED);
+    cr_assert_eq(tier->ops->now(tier, &now), -ECANCELED);
 }
 
 struct task {
@@ -155,17 +337,18 @@ static void work(void *arg)
     expect_content(object, 1000 + 997 * t->number, t->number);
     cr_assert_eq(tier->ops->sync(tier), 0);
     uint64_t held;
-    cr_assert_eq(tier->ops->reserve(tier, t->number % 3 * MIB, &held), 0);
+    if (tier->ops->reserve)
+        cr_assert_eq(tier->ops->reserve(tier, t->number % 3 * MIB, &held), 0);
     cr_assert_eq(tier->ops->remove(tier, object), 0);
     char byte;
     cr_assert_eq(tier->ops->get_range(tier, object, 0, &byte, 1), -ENOENT);
 }
 
-Test(contract, many_threads)
+CONTRACT(many_threads)
 {
     struct pool *pool;
     struct task tasks[64];
-    cr_assert_eq(pool_new("test", 8, 64, NULL, NULL, &pool), 0);
+    cr_assert_eq(pool_new("test", THREADS, 64, NULL, NULL, &pool), 0);
     for (unsigned round = 0; round < 4; round++) {
         for (unsigned i = 0; i < ARRAY_LEN(tasks); i++) {
             tasks[i] = (struct task){i, round};
@@ -175,6 +358,44 @@ Test(contract, many_threads)
     }
     pool_free(pool);
     struct listing l = {0};
-    cr_assert_eq(tier->ops->list(tier, "packs", list_one, &l), 0);
+    cr_assert_eq(tier->ops->list(tier, "packs", NULL, list_one, &l), 0);
     cr_assert_eq(l.count, 0);
+}
+
+struct runner {
+    unsigned number;
+    const char *object;
+    int result;
+};
+
+static void race(void *arg)
+{
+    struct runner *runner = arg;
+    _cleanup_free_ void *buf = content_new(5000, runner->number);
+    runner->result = tier->ops->put_new(tier, runner->object, buf, 5000);
+}
+
+/* Who becomes the owner of a name is decided once, whoever comes at the same time. */
+CONTRACT(one_of_many_wins)
+{
+    struct pool *pool;
+    cr_assert_eq(pool_new("test", THREADS, 64, NULL, NULL, &pool), 0);
+    for (unsigned round = 0; round < 10; round++) {
+        struct runner runners[THREADS];
+        _cleanup_free_ char *object = xasprintf("heads/%u", round);
+        for (unsigned i = 0; i < THREADS; i++) {
+            runners[i] = (struct runner){.number = i, .object = object};
+            pool_submit(pool, race, &runners[i]);
+        }
+        pool_drain(pool);
+        unsigned winners = 0, winner = 0;
+        for (unsigned i = 0; i < THREADS; i++) {
+            cr_assert(runners[i].result == 0 || runners[i].result == -EEXIST, "%d", runners[i].result);
+            winners += runners[i].result == 0;
+            winner = runners[i].result == 0 ? i : winner;
+        }
+        cr_assert_eq(winners, 1, "%u winners", winners);
+        expect_content(object, 5000, winner);
+    }
+    pool_free(pool);
 }

@@ -30,9 +30,9 @@ static void open_with_faults(void)
 
 TestSuite(fault, .init = open_with_faults, .fini = store_close);
 
-static int list_none(const char *object, uint64_t len, void *arg)
+static int list_none(const struct tier_object *object, void *arg)
 {
-    (void)object, (void)len, (void)arg;
+    (void)object, (void)arg;
     return 0;
 }
 
@@ -56,7 +56,7 @@ Test(fault, every_call_fails_once)
     FAILS_ONCE("stat", tier->ops->stat(tier, "packs/1", &n));
     cr_assert_eq(n, 5000);
     FAILS_ONCE("get_range", tier->ops->get_range(tier, "packs/1", 0, &byte, 1));
-    FAILS_ONCE("list", tier->ops->list(tier, "packs", list_none, NULL));
+    FAILS_ONCE("list", tier->ops->list(tier, "packs", NULL, list_none, NULL));
     FAILS_ONCE("sync", tier->ops->sync(tier));
     FAILS_ONCE("log_create", tier->ops->log_create(tier, "journal/1", 4096));
     FAILS_ONCE("log_append", tier->ops->log_append(tier, "journal/1", 0, "x", 1));
@@ -71,9 +71,34 @@ Test(fault, a_tier_without_logs_stays_one)
     struct tier_ops ops = *tier->ops;
     ops.log_create = NULL;
     ops.log_append = NULL;
-    struct tier bare = {&ops};
+    struct tier bare = {.ops = &ops};
     struct tier *over = fault_tier_new(&bare, decide, &plan);
     cr_assert_null(over->ops->log_create);
     cr_assert_null(over->ops->log_append);
     free(over);
+}
+
+/* What the tier below has and lacks shows through. */
+Test(fault, over_a_remote)
+{
+    char *error;
+    int64_t now;
+    struct tier_traffic traffic;
+    _cleanup_free_ char *path = xasprintf("%s/remote", store);
+    struct tier *remote;
+    cr_assert_eq(dir_tier_open(path, false, &remote, &error), 0);
+    struct tier *over = fault_tier_new(remote, decide, &plan);
+    cr_assert(over->ops->is_sorted);
+    cr_assert_null(over->ops->reserve);
+    cr_assert_null(over->ops->remove_many);
+    plan.op = "now";
+    plan.error = -ETIMEDOUT;
+    cr_assert_eq(over->ops->now(over, &now), -ETIMEDOUT);
+    cr_assert_eq(over->ops->now(over, &now), 0);
+    cr_assert_eq(over->ops->put(over, "packs/1", "x", 1), 0);
+    over->ops->traffic(over, &traffic);
+    cr_assert_eq(traffic.sent_bytes, 1);
+    over->ops->interrupt(over);
+    cr_assert_eq(over->ops->now(over, &now), -ECANCELED);
+    over->ops->close(over);
 }

@@ -10,6 +10,15 @@
 TestSuite(nvme, .init = store_open, .fini = store_close);
 TestSuite(nvme_full, .fini = store_close);
 
+Test(nvme, nothing_is_overwritten)
+{
+    put_ok("packs/1", 5000, 1);
+    _cleanup_free_ void *other = content_new(6000, 2);
+    cr_assert_eq(tier->ops->put(tier, "packs/1", other, 6000), -EEXIST);
+    cr_assert_eq(tier->ops->log_create(tier, "packs/1", 4096), -EEXIST);
+    expect_content("packs/1", 5000, 1);
+}
+
 static uint64_t reserve_ok(uint64_t bytes)
 {
     uint64_t held = 0;

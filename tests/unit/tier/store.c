@@ -2,9 +2,14 @@
 
 #include <criterion/criterion.h>
 #include <dirent.h>
+#include <stdio.h>
 #include <sys/mount.h>
 
 #include "../base/seeded.h"
+#include "base/clock.h"
+#include "tier/s3_sign.h"
+
+#define BUCKET "cairn-unit-tests"
 
 struct tier *tier;
 char store[64];
@@ -32,11 +37,91 @@ bool store_open_small(unsigned mib)
     return true;
 }
 
+void store_open_dir(void)
+{
+    char *error = NULL;
+    strcpy(store, "/var/tmp/cairn-tier-XXXXXX");
+    cr_assert_not_null(mkdtemp(store));
+    _cleanup_free_ char *path = xasprintf("%s/remote", store);
+    cr_assert_eq(dir_tier_open(path, false, &tier, &error), 0, "%s", error);
+}
+
+void s3_make_bucket(const char *endpoint, const char *bucket)
+{
+    struct http_options options = {
+        .connections = 1, .stall_ns = 15000000000, .ca_bundle = getenv("AWS_CA_BUNDLE")};
+    char key_id[] = "cairntest", secret[] = "cairnsecret";
+    struct s3_credentials keys = {.key_id = key_id, .secret = secret};
+    _cleanup_free_ char *path = xasprintf("/%s", bucket), *url = xasprintf("%s%s", endpoint, path);
+    struct s3_sign_request sign = {.method = "PUT",
+                                   .host = strstr(endpoint, "://") + 3,
+                                   .path = path,
+                                   .payload_header = true,
+                                   .region = "us-east-1",
+                                   .service = "s3",
+                                   .time_ns = clock_realtime_ns()};
+    struct s3_signed signature;
+    struct http *http;
+    struct http_response response;
+    cr_assert_eq(s3_sign(&sign, &keys, &signature), 0);
+    cr_assert_eq(http_open(&options, &http), 0);
+    struct http_request request = {
+        .method = "PUT", .url = url, .headers = (const char *const *)signature.headers};
+    cr_assert_eq(http_perform(http, &request, &response), 0, "%s: %s", url, response.cause);
+    cr_assert(response.status == 200 || response.status == 409, "%ld %s", response.status, response.text);
+    http_response_done(&response);
+    http_close(http);
+    s3_signed_done(&signature);
+}
+
+bool s3_test_options(const char *prefix, struct s3_options *ret_options)
+{
+    const char *endpoint = getenv("CAIRN_TEST_S3_ENDPOINT");
+    if (!endpoint || !*endpoint)
+        return false;
+    cr_assert_eq(setenv("AWS_ACCESS_KEY_ID", "cairntest", 1), 0);
+    cr_assert_eq(setenv("AWS_SECRET_ACCESS_KEY", "cairnsecret", 1), 0);
+    cr_assert_eq(unsetenv("AWS_SESSION_TOKEN"), 0);
+    s3_make_bucket(endpoint, BUCKET);
+    *ret_options = (struct s3_options){
+        .bucket = BUCKET, .prefix = prefix, .endpoint_url = endpoint, .region = "us-east-1", .connections = 5};
+    return true;
+}
+
+void store_open_s3(void)
+{
+    char *error = NULL;
+    struct s3_options options;
+    _cleanup_free_ char *prefix =
+        xasprintf("unit & <tests>/%d-%lld", getpid(), (long long)clock_realtime_ns());
+    if (!s3_test_options(prefix, &options))
+        return;
+    cr_assert_eq(s3_tier_open(&options, &tier, &error), 0, "%s", error);
+}
+
+static int remove_one(const struct tier_object *object, void *arg)
+{
+    (void)arg;
+    return tier->ops->remove(tier, object->name);
+}
+
+static void remove_all(void)
+{
+    static const char *const folders[] = {"packs", "heads", "journal"};
+    for (size_t i = 0; i < ARRAY_LEN(folders); i++)
+        (void)tier->ops->list(tier, folders[i], NULL, remove_one, NULL);
+    (void)tier->ops->remove(tier, "superblock");
+}
+
 void store_close(void)
 {
+    if (tier && !*store)
+        remove_all();
     if (tier)
         tier->ops->close(tier);
     tier = NULL;
+    if (!*store)
+        return;
     if (mounted)
         cr_assert_eq(umount(store), 0);
     mounted = false;

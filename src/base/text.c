@@ -1,0 +1,62 @@
+#include "base/text.h"
+
+/* C0, DEL, and C1 (U+0080 to U+009F), which a terminal obeys as well. */
+static bool is_control(const char *text)
+{
+    const unsigned char *p = (const unsigned char *)text;
+    return p[0] < 0x20 || p[0] == 0x7f || (p[0] == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0);
+}
+
+void text_hide_controls(char *text)
+{
+    char *to = text;
+    for (size_t len; *text; text += len) {
+        bool hidden = is_control(text);
+        len = max_u64(text_utf8_len(text), 1);
+        memmove(to, text, len);
+        if (hidden)
+            *to = '?';
+        to += hidden ? 1 : len;
+    }
+    *to = '\0';
+}
+
+void text_vprint(FILE *out, const char *fmt, va_list ap)
+{
+    _cleanup_free_ char *text = NULL;
+    check(vasprintf(&text, fmt, ap) >= 0);
+    text_hide_controls(text);
+    (void)fprintf(out, "%s\n", text);
+}
+
+void text_print(FILE *out, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    text_vprint(out, fmt, ap);
+    va_end(ap);
+}
+
+size_t text_utf8_len(const char *text)
+{
+    /* First bytes of two to four, and what their second byte may be: no surrogates, nothing longer than it need be. */
+    static const struct {
+        unsigned char from, to, second_from, second_to;
+        size_t len;
+    } forms[] = {{0xc2, 0xdf, 0x80, 0xbf, 2}, {0xe0, 0xe0, 0xa0, 0xbf, 3}, {0xe1, 0xec, 0x80, 0xbf, 3}, {0xed, 0xed, 0x80, 0x9f, 3},
+                 {0xee, 0xef, 0x80, 0xbf, 3}, {0xf0, 0xf0, 0x90, 0xbf, 4}, {0xf1, 0xf3, 0x80, 0xbf, 4}, {0xf4, 0xf4, 0x80, 0x8f, 4}};
+    const unsigned char *p = (const unsigned char *)text;
+    if (*p < 0x80)
+        return *p ? 1 : 0;
+    for (size_t i = 0; i < ARRAY_LEN(forms); i++) {
+        if (*p < forms[i].from || *p > forms[i].to)
+            continue;
+        if (p[1] < forms[i].second_from || p[1] > forms[i].second_to)
+            return 0;
+        for (size_t k = 2; k < forms[i].len; k++)
+            if ((p[k] & 0xc0) != 0x80)
+                return 0;
+        return forms[i].len;
+    }
+    return 0;
+}

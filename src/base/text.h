@@ -1,0 +1,18 @@
+/* Text from outside, made fit to be shown. Any thread. */
+#pragma once
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "base/base.h"
+
+/* Control characters become '?', in place: a file's name may hold newlines and escapes, which must not forge lines or drive a
+ * terminal. Other bytes stay, also those that are no UTF-8. */
+void text_hide_controls(char *text);
+
+/* Prints one line, its control characters hidden. */
+void text_print(FILE *out, const char *fmt, ...) CAIRN_PRINTF(2, 3);
+void text_vprint(FILE *out, const char *fmt, va_list ap);
+
+/* Bytes of the character that begins at `text`, 1 to 4; 0: what is there is no UTF-8. */
+size_t text_utf8_len(const char *text);

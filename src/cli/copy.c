@@ -1,0 +1,285 @@
+#include "cli/copy.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/io.h"
+#include "base/pool.h"
+
+#define QUEUE_MAX 64u
+#define TICK_MS 200
+#define MODE_KEPT 01777u /* not the bits that say on whose behalf it runs: the owner is another */
+
+struct folder {
+    char *path;
+    uint32_t mode;
+    int64_t mtime;
+};
+
+struct copy {
+    const char *verb;
+    struct store *store;
+    struct pool *pool;
+    pthread_t watcher;
+    bool is_tty;
+    int64_t began;
+    struct copy_counts total;
+    _Atomic uint64_t files, bytes;
+    _Atomic bool failed, ended;
+    struct folder *folders;
+    size_t folder_count;
+};
+
+/* One file, until its last read has ended. */
+struct file_copy {
+    struct copy *copy;
+    int fd, dir_fd;
+    char *name, *temporary, *shown;
+    struct attrs attrs;
+    _Atomic int error;
+    _Atomic unsigned reads; /* that are not done, and one for who starts them */
+};
+
+struct read_job {
+    struct file_copy *file;
+    struct reader_group *group;
+};
+
+static volatile sig_atomic_t interrupted;
+
+static void on_interrupt(int signo)
+{
+    (void)signo;
+    interrupted = 1;
+}
+
+bool copy_is_interrupted(void)
+{
+    return interrupted != 0;
+}
+
+/* --- progress --------------------------------------------------------------------------------------------------------------- */
+
+static void draw(struct copy *copy)
+{
+    uint64_t bytes = atomic_load(&copy->bytes);
+    double seconds = (double)(clock_monotonic_ns() - copy->began) / 1e9;
+    struct human done = human_bytes(bytes), all = human_bytes(copy->total.bytes);
+    struct human rate = human_bytes(seconds > 0.1 ? (uint64_t)((double)bytes / seconds) : 0);
+    (void)fprintf(stderr, "\r\033[Kcairn %s: %s of %s, %llu of %llu files, %s/s", copy->verb, done.text, all.text,
+                  (unsigned long long)atomic_load(&copy->files), (unsigned long long)copy->total.files, rate.text);
+}
+
+/* Draws, and hands an interrupt on to what is being read. */
+static void *watch(void *arg)
+{
+    struct copy *copy = arg;
+    bool told = false;
+    while (!atomic_load(&copy->ended)) {
+        if (copy_is_interrupted() && !told) {
+            reader_interrupt(copy->store);
+            told = true;
+        }
+        if (copy->is_tty)
+            draw(copy);
+        (void)nanosleep(&(struct timespec){.tv_nsec = TICK_MS * 1000000}, NULL);
+    }
+    if (copy->is_tty)
+        (void)fprintf(stderr, "\r\033[K");
+    return NULL;
+}
+
+int copy_begin(const char *verb, struct store *store, unsigned threads, struct copy **ret)
+{
+    /* A second interrupt ends it at once. */
+    struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND};
+    struct copy *copy = xcalloc(1, sizeof *copy);
+    *copy = (struct copy){.verb = verb, .store = store, .began = clock_monotonic_ns(), .is_tty = isatty(STDERR_FILENO)};
+    (void)sigaction(SIGINT, &action, NULL);
+    (void)sigaction(SIGTERM, &action, NULL);
+    int r = pool_new("cairn-copy", threads, QUEUE_MAX, NULL, NULL, &copy->pool);
+    if (r == 0)
+        r = thread_start(&copy->watcher, "cairn-progress", watch, copy);
+    if (r < 0) {
+        pool_free(copy->pool);
+        free(copy);
+        return r;
+    }
+    *ret = copy;
+    return 0;
+}
+
+void copy_expect(struct copy *copy, const struct copy_counts *total)
+{
+    copy->total = *total;
+}
+
+void copy_failed(struct copy *copy, const char *shown, const char *why)
+{
+    atomic_store(&copy->failed, true);
+    if (!copy_is_interrupted())
+        complain(copy->verb, "%s%s: %s", copy->is_tty ? "\r\033[K" : "", shown, why);
+}
+
+/* --- a file ----------------------------------------------------------------------------------------------------------------- */
+
+static struct timespec timespec_of(int64_t ns)
+{
+    int64_t seconds = ns / 1000000000 - (ns % 1000000000 < 0);
+    return (struct timespec){.tv_sec = seconds, .tv_nsec = ns - seconds * 1000000000};
+}
+
+/* Other names than those that are being made now are left alone. */
+static char *temporary_name(const char *name)
+{
+    static _Atomic unsigned count;
+    return xasprintf(".%.200s.cairn-%d-%u", name, (int)getpid(), atomic_fetch_add(&count, 1));
+}
+
+static int finish_file(const struct file_copy *file)
+{
+    const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, timespec_of(file->attrs.mtime)};
+    if (ftruncate(file->fd, (off_t)file->attrs.size) < 0 || fchmod(file->fd, file->attrs.mode & MODE_KEPT) < 0 ||
+        futimens(file->fd, times) < 0 || renameat(file->dir_fd, file->temporary, file->dir_fd, file->name) < 0)
+        return -errno;
+    return 0;
+}
+
+static const char *why_not(int r)
+{
+    return r == -ENOENT ? "its bytes are gone from the remote, or are only there; copy it again, or from the remote"
+                        : source_trouble(r);
+}
+
+static void file_put(struct file_copy *file)
+{
+    if (atomic_fetch_sub(&file->reads, 1) > 1)
+        return;
+    int r = atomic_load(&file->error);
+    if (r == 0)
+        r = finish_file(file);
+    if (r < 0) {
+        copy_failed(file->copy, file->shown, why_not(r));
+        (void)unlinkat(file->dir_fd, file->temporary, 0);
+    } else {
+        atomic_fetch_add(&file->copy->files, 1);
+    }
+    (void)close(file->fd);
+    (void)close(file->dir_fd);
+    free(file->name);
+    free(file->temporary);
+    free(file->shown);
+    free(file);
+}
+
+static int write_part(uint64_t offset, const void *bytes, size_t length, void *arg)
+{
+    struct file_copy *file = arg;
+    int r = io_pwrite_full(file->fd, bytes, length, offset);
+    if (r == 0)
+        atomic_fetch_add(&file->copy->bytes, length);
+    return r;
+}
+
+static void read_group(void *arg)
+{
+    struct read_job *job = arg;
+    struct file_copy *file = job->file;
+    int r = atomic_load(&file->error);
+    if (r == 0)
+        r = copy_is_interrupted() ? -EINTR : reader_fetch(file->copy->store, job->group, write_part, file);
+    if (r < 0)
+        atomic_store(&file->error, r);
+    reader_group_free(job->group);
+    free(job);
+    file_put(file);
+}
+
+static int start_read(struct reader_group *group, void *arg)
+{
+    struct file_copy *file = arg;
+    struct read_job *job = xmalloc(sizeof *job);
+    *job = (struct read_job){file, group};
+    atomic_fetch_add(&file->reads, 1);
+    pool_submit(file->copy->pool, read_group, job);
+    return atomic_load(&file->error);
+}
+
+void copy_file(struct copy *copy, const struct ns_inode *inode, int dir_fd, const char *name, const char *shown)
+{
+    struct file_copy *file = xcalloc(1, sizeof *file);
+    *file = (struct file_copy){.copy = copy,
+                               .attrs = inode->attrs,
+                               .name = xstrdup(name),
+                               .temporary = temporary_name(name),
+                               .shown = xstrdup(shown),
+                               .reads = 1};
+    file->dir_fd = fcntl(dir_fd, F_DUPFD_CLOEXEC, 0);
+    file->fd = openat(dir_fd, file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    int r = file->fd < 0 || file->dir_fd < 0 ? -errno : reader_plan(copy->store, inode->ino, start_read, file);
+    if (r < 0)
+        atomic_store(&file->error, r);
+    file_put(file);
+}
+
+void copy_link(struct copy *copy, const struct ns_inode *inode, const char *target, int dir_fd, const char *name,
+               const char *shown)
+{
+    const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, timespec_of(inode->attrs.mtime)};
+    _cleanup_free_ char *temporary = temporary_name(name);
+    int r = symlinkat(target, dir_fd, temporary) < 0 ? -errno : 0;
+    if (r == 0 && (utimensat(dir_fd, temporary, times, AT_SYMLINK_NOFOLLOW) < 0 ||
+                   renameat(dir_fd, temporary, dir_fd, name) < 0)) {
+        r = -errno;
+        (void)unlinkat(dir_fd, temporary, 0);
+    }
+    if (r < 0)
+        copy_failed(copy, shown, strerror(-r));
+    else
+        atomic_fetch_add(&copy->files, 1);
+}
+
+/* --- the end ---------------------------------------------------------------------------------------------------------------- */
+
+void copy_folder_later(struct copy *copy, const struct ns_inode *inode, const char *path)
+{
+    if ((copy->folder_count & (copy->folder_count - 1)) == 0)
+        copy->folders = xrealloc(copy->folders, (copy->folder_count ? 2 * copy->folder_count : 1) * sizeof *copy->folders);
+    copy->folders[copy->folder_count++] =
+        (struct folder){.path = xstrdup(path), .mode = inode->attrs.mode & MODE_KEPT, .mtime = inode->attrs.mtime};
+}
+
+/* The innermost first: a folder that its owner may not write is closed last. */
+static void settle_folders(struct copy *copy)
+{
+    for (size_t i = copy->folder_count; i-- > 0;) {
+        const struct folder *folder = &copy->folders[i];
+        const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, timespec_of(folder->mtime)};
+        int fd = open(folder->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (fd < 0 || futimens(fd, times) < 0 || fchmod(fd, folder->mode) < 0)
+            copy_failed(copy, folder->path, strerror(errno));
+        if (fd >= 0)
+            (void)close(fd);
+        free(folder->path);
+    }
+    free(copy->folders);
+}
+
+int copy_end(struct copy *copy)
+{
+    pool_free(copy->pool);
+    settle_folders(copy);
+    atomic_store(&copy->ended, true);
+    (void)pthread_join(copy->watcher, NULL);
+    int code = atomic_load(&copy->failed) ? CLI_FAILED : CLI_OK;
+    if (copy_is_interrupted()) {
+        complain(copy->verb, "interrupted; files that were not whole are not there");
+        code = CLI_INTERRUPTED;
+    }
+    free(copy);
+    return code;
+}

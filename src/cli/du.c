@@ -1,0 +1,79 @@
+#include <getopt.h>
+#include <stdio.h>
+
+#include "base/text.h"
+#include "cli/json.h"
+#include "cli/survey.h"
+#include "daemon/control.h"
+
+static cJSON *as_json(const char *path, const struct survey_sum *sum)
+{
+    cJSON *object = cJSON_CreateObject();
+    (void)cJSON_AddStringToObject(object, "path", path);
+    control_add_u64(object, "files", sum->files);
+    control_add_u64(object, "folders", sum->folders);
+    control_add_u64(object, "logical_bytes", sum->logical_bytes);
+    control_add_u64(object, "unique_bytes", sum->unique_bytes);
+    control_add_u64(object, "stored_bytes", sum->stored_bytes);
+    control_add_u64(object, "staged_bytes", sum->staged_bytes);
+    return object;
+}
+
+static void print_row(const char *logical, const char *unique, const char *stored, const char *staged, const char *path)
+{
+    text_print(stdout, "%12s %12s %12s %12s  %s", logical, unique, stored, staged, path);
+    (void)fflush(stdout);
+}
+
+/* One row, or into `all`. */
+static int du_path(const struct verb *verb, const char *path, bool *headed, cJSON *all)
+{
+    struct target target;
+    struct survey_sum sum;
+    cJSON *root;
+    int code = survey_look(verb, path, &target, &root);
+    if (code != CLI_OK)
+        return code;
+    code = survey_run(verb, target.store, root, &sum);
+    if (code == CLI_OK && all) {
+        (void)cJSON_AddItemToArray(all, as_json(path, &sum));
+    } else if (code == CLI_OK) {
+        if (!*headed)
+            print_row("logical", "unique", "stored", "in the stage", "path");
+        *headed = true;
+        print_row(human_bytes(sum.logical_bytes).text, human_bytes(sum.unique_bytes).text, human_bytes(sum.stored_bytes).text,
+                  human_bytes(sum.staged_bytes).text, path);
+    }
+    cJSON_Delete(root);
+    target_done(&target);
+    return code;
+}
+
+int verb_du(const struct verb *verb, int argc, char **argv)
+{
+    static const struct option flags[] = {{"json", no_argument, NULL, 'j'}, {0}};
+    cJSON *all = NULL;
+    int found, code = CLI_OK;
+    bool headed = false;
+    opterr = 0;
+    optind = 1;
+    while ((found = getopt_long(argc, argv, ":j", flags, NULL)) != -1) {
+        if (found != 'j') {
+            cJSON_Delete(all);
+            return complain_option(verb, found, argv);
+        }
+        all = all ? all : cJSON_CreateArray();
+    }
+    if (argc == optind) {
+        cJSON_Delete(all);
+        return complain_usage(verb, "a PATH is needed; run: cairn du %s", verb->synopsis);
+    }
+    for (char **path = argv + optind; *path && code != CLI_INTERRUPTED; path++) {
+        int one = du_path(verb, *path, &headed, all);
+        code = one != CLI_OK ? one : code;
+    }
+    if (all)
+        json_print(all);
+    cJSON_Delete(all);
+    return code;
+}

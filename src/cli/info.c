@@ -1,0 +1,122 @@
+#include <getopt.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "base/text.h"
+#include "cli/json.h"
+#include "cli/survey.h"
+#include "daemon/control.h"
+
+static void row(const char *label, const char *fmt, ...) CAIRN_PRINTF(2, 3);
+
+static void row(const char *label, const char *fmt, ...)
+{
+    va_list ap;
+    (void)printf("  %-18s", label);
+    va_start(ap, fmt);
+    (void)vprintf(fmt, ap);
+    va_end(ap);
+    (void)printf("\n");
+}
+
+/* 1 where nothing was to be reduced. */
+static double ratio(uint64_t before, uint64_t after)
+{
+    return after > 0 ? (double)before / (double)after : 1;
+}
+
+static void add_sum(cJSON *info, const struct survey_sum *s)
+{
+    const struct {
+        const char *name;
+        uint64_t value;
+    } numbers[] = {{"files", s->files},
+                   {"folders", s->folders},
+                   {"logical_bytes", s->logical_bytes},
+                   {"chunks", s->chunks},
+                   {"chunk_uses", s->uses},
+                   {"used_bytes", s->used_bytes},
+                   {"unique_bytes", s->unique_bytes},
+                   {"stored_bytes", s->stored_bytes},
+                   {"nvme_bytes", s->nvme_bytes},
+                   {"remote_bytes", s->remote_bytes},
+                   {"freed_nvme_bytes", s->freed_nvme_bytes},
+                   {"freed_remote_bytes", s->freed_remote_bytes}};
+    for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
+        control_add_u64(info, numbers[i].name, numbers[i].value);
+    cJSON_DeleteItemFromObjectCaseSensitive(info, "staged_bytes");
+    control_add_u64(info, "staged_bytes", s->staged_bytes);
+    (void)cJSON_AddNumberToObject(info, "dedup_ratio", ratio(s->used_bytes, s->unique_bytes));
+    (void)cJSON_AddNumberToObject(info, "compression_ratio", ratio(s->unique_bytes, s->stored_bytes));
+}
+
+static void print_versions(const cJSON *root)
+{
+    bool draft = cJSON_IsTrue(json_part(root, "being_written")), newer = cJSON_IsTrue(json_part(root, "newer_version_staged"));
+    uint64_t version = json_count(root, "version");
+    const char *more = draft && newer ? "; the newest waits in the stage, and the next is being written"
+                       : draft        ? "; the next is being written"
+                       : newer        ? "; it waits in the stage"
+                                      : "";
+    if (version == 0)
+        row("versions", "none yet%s", draft ? ": the first is being written" : "");
+    else
+        row("versions", "1 is kept, the newest, number %llu%s", (unsigned long long)version, more);
+}
+
+static void print_info(const char *path, const cJSON *root, const struct survey_sum *s)
+{
+    const char *type = json_text(root, "type"), *level = json_text(root, "level");
+    bool is_folder = type && strcmp(type, "folder") == 0;
+    text_print(stdout, "%s", path);
+    row("what", "%s, %llu links, inode %llu", type ? type : "unknown", (unsigned long long)json_count(root, "links"),
+        (unsigned long long)json_count(root, "ino"));
+    if (is_folder)
+        row("content", "%llu files in %llu folders, %s", (unsigned long long)s->files, (unsigned long long)s->folders,
+            human_bytes(s->logical_bytes).text);
+    else
+        row("content", "%s", human_bytes(s->logical_bytes).text);
+    if (type && strcmp(type, "file") == 0)
+        print_versions(root);
+    row("level", "%s", level ? level : "unknown");
+    row("  stage", "%s not on NVMe yet", human_bytes(s->staged_bytes).text);
+    row("  nvme", "%s of chunks", human_bytes(s->nvme_bytes).text);
+    row("  remote", "%s of chunks", human_bytes(s->remote_bytes).text);
+    row("chunks", "%llu, used %llu times", (unsigned long long)s->chunks, (unsigned long long)s->uses);
+    row("stored", "%s: deduplication %.2f x, compression %.2f x", human_bytes(s->stored_bytes).text,
+        ratio(s->used_bytes, s->unique_bytes), ratio(s->unique_bytes, s->stored_bytes));
+    row("deleting it", "frees %s on NVMe, %s in the remote", human_bytes(s->freed_nvme_bytes).text,
+        human_bytes(s->freed_remote_bytes).text);
+}
+
+int verb_info(const struct verb *verb, int argc, char **argv)
+{
+    static const struct option flags[] = {{"json", no_argument, NULL, 'j'}, {0}};
+    struct target target;
+    struct survey_sum sum;
+    cJSON *root;
+    bool json = false;
+    int found;
+    opterr = 0;
+    optind = 1;
+    while ((found = getopt_long(argc, argv, ":j", flags, NULL)) != -1) {
+        if (found != 'j')
+            return complain_option(verb, found, argv);
+        json = true;
+    }
+    if (argc - optind != 1)
+        return complain_usage(verb, "one PATH is needed; run: cairn info %s", verb->synopsis);
+    int code = survey_look(verb, argv[optind], &target, &root);
+    if (code != CLI_OK)
+        return code;
+    code = survey_run(verb, target.store, root, &sum);
+    if (code == CLI_OK && json) {
+        add_sum(root, &sum);
+        json_print(root);
+    } else if (code == CLI_OK) {
+        print_info(argv[optind], root, &sum);
+    }
+    cJSON_Delete(root);
+    target_done(&target);
+    return code;
+}

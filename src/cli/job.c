@@ -1,0 +1,153 @@
+#include "cli/job.h"
+
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "cli/horizon.h"
+#include "cli/mounts.h"
+#include "daemon/control.h"
+
+#define POLL_FIRST_MS 10
+#define POLL_MAX_MS 250
+
+struct watch {
+    const struct verb *verb;
+    const char *store;
+    uint64_t number, lines; /* printed */
+    int64_t began;
+    bool drawn;
+};
+
+static void end_drawing(struct watch *w)
+{
+    if (w->drawn)
+        (void)fprintf(stderr, "\r\033[K");
+    w->drawn = false;
+}
+
+static void draw(struct watch *w, const struct job_report *report)
+{
+    if (!isatty(STDERR_FILENO) || report->bytes_total == 0)
+        return;
+    double seconds = (double)(clock_monotonic_ns() - w->began) / 1e9;
+    double rate = seconds > 0 ? (double)report->bytes / seconds : 0;
+    (void)fprintf(stderr, "\r%s of %s read, %s/s, %llu damaged, %s \033[K", human_bytes(report->bytes).text,
+                  human_bytes(report->bytes_total).text, human_bytes((uint64_t)rate).text,
+                  (unsigned long long)report->found, human_seconds(seconds).text);
+    (void)fflush(stderr);
+    w->drawn = true;
+}
+
+static void print_lines(struct watch *w, const cJSON *reply)
+{
+    const cJSON *line;
+    cJSON_ArrayForEach(line, cJSON_GetObjectItem(reply, "lines"))
+    {
+        end_drawing(w);
+        text_print(stdout, "%s", cJSON_GetStringValue(line) ? cJSON_GetStringValue(line) : "");
+        w->lines++;
+    }
+    (void)fflush(stdout);
+}
+
+static void read_report(const cJSON *reply, struct job_report *r)
+{
+    const struct {
+        const char *name;
+        uint64_t *value;
+    } numbers[] = {{"bytes", &r->bytes},   {"bytes_total", &r->bytes_total}, {"packs", &r->packs},
+                   {"chunks", &r->chunks}, {"found", &r->found},             {"healed", &r->healed},
+                   {"unhealed", &r->unhealed}, {"objects", &r->objects},     {"removed_bytes", &r->removed_bytes}};
+    for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
+        (void)control_get_u64(reply, numbers[i].name, numbers[i].value);
+    r->cancelled = cJSON_IsTrue(cJSON_GetObjectItem(reply, "cancelled"));
+}
+
+/* 1: it has ended; 0: not yet; negative: said why. */
+static int look(struct watch *w, struct job_report *report)
+{
+    cJSON *ask = cJSON_CreateObject(), *reply = NULL;
+    control_add_u64(ask, "from", w->lines);
+    int r = ask_daemon(w->verb->name, w->store, "job", ask, &reply);
+    if (r < 0)
+        return r;
+    uint64_t number = 0;
+    bool running = cJSON_IsTrue(cJSON_GetObjectItem(reply, "running"));
+    if (control_get_u64(reply, "number", &number) && number != w->number) {
+        cJSON_Delete(reply);
+        return 1; /* it ended, and somebody began another */
+    }
+    print_lines(w, reply);
+    read_report(reply, report);
+    const char *failed = cJSON_GetStringValue(cJSON_GetObjectItem(reply, "failed"));
+    if (failed && !running) {
+        end_drawing(w);
+        complain(w->verb->name, "it could not do all of it: %s", failed);
+        report->failed = true;
+    }
+    cJSON_Delete(reply);
+    return running ? 0 : 1;
+}
+
+static void cancel(struct watch *w)
+{
+    cJSON *reply = NULL;
+    if (ask_daemon(w->verb->name, w->store, "job_cancel", NULL, &reply) == 0)
+        cJSON_Delete(reply);
+}
+
+static int watch(struct watch *w, struct job_report *report)
+{
+    unsigned pause_ms = POLL_FIRST_MS;
+    int r;
+    while ((r = look(w, report)) == 0) {
+        draw(w, report);
+        if (!horizon_sleep_ms(pause_ms)) {
+            end_drawing(w);
+            cancel(w);
+            return CLI_INTERRUPTED;
+        }
+        pause_ms = pause_ms * 2 < POLL_MAX_MS ? pause_ms * 2 : POLL_MAX_MS;
+    }
+    end_drawing(w);
+    return r < 0 ? CLI_FAILED : CLI_OK;
+}
+
+static int start_and_watch(const struct verb *verb, const char *store, cJSON *request, struct job_report *ret)
+{
+    struct watch w = {.verb = verb, .store = store, .began = clock_monotonic_ns()};
+    cJSON *reply = NULL;
+    if (ask_daemon(verb->name, store, "job_start", request, &reply) < 0)
+        return CLI_FAILED;
+    bool known = control_get_u64(reply, "number", &w.number);
+    cJSON_Delete(reply);
+    if (!known) {
+        complain(verb->name, "store %s: %s", store, daemon_trouble(-EBADMSG));
+        return CLI_FAILED;
+    }
+    return watch(&w, ret);
+}
+
+int job_run(const struct verb *verb, const char *mountpoint, cJSON *request, struct job_report *ret)
+{
+    struct mount_list mounts;
+    *ret = (struct job_report){0};
+    int r = mounts_read("/proc/self/mountinfo", &mounts);
+    if (r < 0) {
+        complain(verb->name, "cannot read /proc/self/mountinfo: %s; is /proc mounted?", strerror(-r));
+        cJSON_Delete(request);
+        return CLI_FAILED;
+    }
+    const struct mount_entry *mount = mounts_find(&mounts, mountpoint);
+    int code;
+    horizon_catch_interrupts();
+    if (mount) {
+        code = start_and_watch(verb, mount->store, request, ret);
+    } else {
+        cJSON_Delete(request);
+        code = complain_usage(verb, "%s is not a mount of CairnFS; 'cairn status' lists them", mountpoint);
+    }
+    mounts_done(&mounts);
+    return code;
+}

@@ -1,0 +1,15 @@
+/* Work that the daemon does for a verb: begun, watched, cancelled by an interrupt. One thread. */
+#pragma once
+
+#include "cli/cli.h"
+
+struct job_report {
+    uint64_t bytes, bytes_total, packs, chunks;
+    uint64_t found, healed, unhealed;
+    uint64_t objects, removed_bytes;
+    bool cancelled, failed; /* failed: it was said why */
+};
+
+/* Starts what `request` (freed) asks for in the daemon of the mount at `mountpoint`, prints its lines, and draws how far it is if
+ * standard error is a terminal. CLI_OK: it has ended, see *ret; else the exit code. */
+CAIRN_MUST_CHECK int job_run(const struct verb *verb, const char *mountpoint, cJSON *request, struct job_report *ret);

@@ -1,0 +1,18 @@
+/* Reading what a daemon answered, and writing the same for machines. Of what is not there: NULL, 0, false. */
+#pragma once
+
+#include "cli/cli.h"
+
+const cJSON *json_part(const cJSON *object, const char *name);
+const char *json_text(const cJSON *object, const char *name);
+double json_number(const cJSON *object, const char *name);
+uint64_t json_count(const cJSON *object, const char *name);
+/* A count of bytes, in words. */
+struct human json_bytes(const cJSON *object, const char *name);
+
+/* Control bytes in texts become '?': what a file is called must not move a terminal's cursor, or forge a line. */
+void json_make_printable(cJSON *json);
+
+/* On standard output: with line ends, or in one line. */
+void json_print(const cJSON *json);
+void json_print_line(const cJSON *json);

@@ -1,0 +1,262 @@
+/* cairn log: the file in which a daemon writes what happened, the part before included, filtered, followed. */
+#include <fcntl.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include "base/log.h"
+#include "cli/horizon.h"
+#include "cli/json.h"
+#include "cli/target.h"
+#include "daemon/control.h"
+
+#define FOLLOW_MS 200
+#define LINE_MAX_LEN 4096
+#define PING_TIMEOUT_MS 2000
+
+struct log_request {
+    int level;      /* enum log_level: no lines above it */
+    uint64_t lines; /* the last so many; UINT64_MAX: all */
+    bool follow, json;
+};
+
+/* "YYYY-MM-DD HH:MM:SS.mmm cairn LEVEL: TEXT" */
+struct log_text {
+    char time[24];
+    int level;
+    const char *text;
+};
+
+static int level_of(const char *word)
+{
+    for (int i = 0; i < LOG_LEVELS; i++)
+        if (strcmp(word, log_level_words[i]) == 0)
+            return i;
+    return -1;
+}
+
+/* What a library wrote has another form: it speaks when something is wrong. */
+static struct log_text parse_line(const char *line)
+{
+    struct log_text t = {.level = LOG_LEVEL_WARN, .text = line};
+    char day[11], clock[13], word[8];
+    int at = 0;
+    if (sscanf(line, "%10[0-9-] %12[0-9:.] cairn %7[a-z]: %n", day, clock, word, &at) != 3 || at == 0 || level_of(word) < 0)
+        return t;
+    (void)snprintf(t.time, sizeof t.time, "%s %s", day, clock);
+    t.level = level_of(word);
+    t.text = line + at;
+    return t;
+}
+
+static void escape_controls(char *s)
+{
+    for (; *s; s++)
+        if ((unsigned char)*s < 0x20 || *s == 0x7f)
+            *s = '?';
+}
+
+static void show_line(const struct log_request *request, char *line)
+{
+    escape_controls(line);
+    struct log_text t = parse_line(line);
+    if (t.level > request->level)
+        return;
+    if (!request->json) {
+        (void)printf("%s\n", line);
+        return;
+    }
+    cJSON *object = cJSON_CreateObject();
+    if (*t.time)
+        (void)cJSON_AddStringToObject(object, "time", t.time);
+    (void)cJSON_AddStringToObject(object, "level", log_level_words[t.level]);
+    (void)cJSON_AddStringToObject(object, "text", t.text);
+    json_print_line(object);
+    cJSON_Delete(object);
+}
+
+static bool is_shown(const struct log_request *request, const char *line)
+{
+    return parse_line(line).level <= request->level;
+}
+
+/* Calls `fn` for the whole lines from here on; what has no end yet is read again later. */
+static void for_lines(FILE *f, void (*fn)(char *line, void *arg), void *arg)
+{
+    char line[LINE_MAX_LEN];
+    long at;
+    while ((at = ftell(f)) >= 0 && fgets(line, sizeof line, f)) {
+        size_t len = strlen(line);
+        if (len > 0 && line[len - 1] == '\n')
+            line[len - 1] = '\0';
+        else if (feof(f)) {
+            (void)fseek(f, at, SEEK_SET);
+            break;
+        }
+        fn(line, arg);
+    }
+    clearerr(f);
+}
+
+struct showing {
+    const struct log_request *request;
+    uint64_t skip; /* lines that would be shown, but are not among the last */
+};
+
+static void show(char *line, void *arg)
+{
+    struct showing *s = arg;
+    if (s->skip > 0 && is_shown(s->request, line))
+        s->skip--;
+    else if (s->skip == 0)
+        show_line(s->request, line);
+}
+
+struct counting {
+    const struct log_request *request;
+    uint64_t lines;
+};
+
+static void count(char *line, void *arg)
+{
+    struct counting *c = arg;
+    c->lines += is_shown(c->request, line);
+}
+
+static FILE *open_log(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    FILE *f = fd >= 0 ? fdopen(fd, "r") : NULL;
+    if (fd >= 0 && !f)
+        (void)close(fd);
+    return f;
+}
+
+/* The daemon moves its log when it is full, and begins another under the name. */
+static bool was_replaced(FILE *f, const char *path)
+{
+    struct stat open_st, named;
+    return fstat(fileno(f), &open_st) == 0 && stat(path, &named) == 0 &&
+           (open_st.st_ino != named.st_ino || named.st_size < ftell(f));
+}
+
+static int follow(const struct verb *verb, struct showing *showing, FILE **f, const char *path)
+{
+    while (horizon_sleep_ms(FOLLOW_MS)) {
+        bool replaced = was_replaced(*f, path);
+        for_lines(*f, show, showing);
+        (void)fflush(stdout);
+        if (!replaced)
+            continue;
+        (void)fclose(*f);
+        *f = open_log(path);
+        if (!*f) {
+            complain(verb->name, "cannot read %s: %s", path, strerror(errno));
+            return CLI_FAILED;
+        }
+    }
+    return CLI_INTERRUPTED;
+}
+
+static int show_log(const struct verb *verb, const struct log_request *request, const char *path)
+{
+    _cleanup_free_ char *old_path = xasprintf("%s.1", path);
+    FILE *f = open_log(path), *old = open_log(old_path);
+    struct counting counting = {.request = request};
+    int code = CLI_OK;
+    if (!f) {
+        complain(verb->name, "cannot read the log %s: %s", path, strerror(errno));
+        code = CLI_FAILED;
+    }
+    for (int i = 0; f && request->lines != UINT64_MAX && i < 2; i++) {
+        FILE *one = i == 0 ? old : f;
+        if (one) {
+            for_lines(one, count, &counting);
+            rewind(one);
+        }
+    }
+    struct showing showing = {.request = request, .skip = counting.lines > request->lines ? counting.lines - request->lines : 0};
+    if (f && old)
+        for_lines(old, show, &showing);
+    if (f)
+        for_lines(f, show, &showing);
+    (void)fflush(stdout);
+    if (f && request->follow)
+        code = follow(verb, &showing, &f, path);
+    if (f)
+        (void)fclose(f);
+    if (old)
+        (void)fclose(old);
+    return code;
+}
+
+/* Where the daemon says that it is; where there is none, in the store. */
+static char *path_of_log(const char *store)
+{
+    cJSON *request = cJSON_CreateObject(), *reply = NULL;
+    (void)cJSON_AddStringToObject(request, "verb", "ping");
+    int r = request_patiently(store, request, PING_TIMEOUT_MS, &reply);
+    const char *told = r == 0 ? json_text(reply, "log") : NULL;
+    char *path = told ? xstrdup(told) : xasprintf("%s/log", store);
+    cJSON_Delete(reply);
+    cJSON_Delete(request);
+    return path;
+}
+
+static int parse_lines(const char *text, uint64_t *ret)
+{
+    size_t len = strlen(text);
+    if (len == 0 || len > 9 || strspn(text, "0123456789") != len)
+        return -EINVAL;
+    *ret = strtoull(text, NULL, 10);
+    return 0;
+}
+
+static int parse_flag(const struct verb *verb, struct log_request *request, int found, char **argv)
+{
+    switch (found) {
+    case 'f':
+        request->follow = true;
+        return CLI_OK;
+    case 'j':
+        request->json = true;
+        return CLI_OK;
+    case 'l':
+        request->level = level_of(optarg);
+        if (request->level >= 0)
+            return CLI_OK;
+        return complain_usage(verb, "--level '%s' is not known; use error, warning, info or debug", optarg);
+    case 'n':
+        if (parse_lines(optarg, &request->lines) == 0)
+            return CLI_OK;
+        return complain_usage(verb, "--lines '%s' is no number of lines", optarg);
+    default:
+        return complain_option(verb, found, argv);
+    }
+}
+
+int verb_log(const struct verb *verb, int argc, char **argv)
+{
+    static const struct option flags[] = {{"follow", no_argument, NULL, 'f'},
+                                          {"level", required_argument, NULL, 'l'},
+                                          {"lines", required_argument, NULL, 'n'},
+                                          {"json", no_argument, NULL, 'j'},
+                                          {0}};
+    struct log_request request = {.level = LOG_LEVEL_DEBUG, .lines = UINT64_MAX};
+    struct target target;
+    int found, code;
+    opterr = 0;
+    optind = 1;
+    while ((found = getopt_long(argc, argv, ":fl:n:j", flags, NULL)) != -1)
+        if ((code = parse_flag(verb, &request, found, argv)) != CLI_OK)
+            return code;
+    if (argc - optind > 1)
+        return complain_usage(verb, "one STORE or MOUNTPOINT is enough; run: cairn log %s", verb->synopsis);
+    code = target_of_any(verb, argv[optind], &target);
+    if (code != CLI_OK)
+        return code;
+    _cleanup_free_ char *path = path_of_log(target.store);
+    target_done(&target);
+    horizon_catch_interrupts();
+    return show_log(verb, &request, path);
+}

@@ -1,0 +1,171 @@
+/* Names, or what `ls -l` says, of a store or remote that nobody need have mounted. */
+#include <ctype.h>
+#include <grp.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "cli/source.h"
+
+#define DEPTH_MAX 1024u
+
+struct listing {
+    const struct verb *verb;
+    struct mount_options options;
+    struct source source;
+    bool is_long, is_recursive, is_tty;
+    bool headed; /* each folder is named above its entries */
+    bool began;
+    bool failed;
+};
+
+/* --- one line --------------------------------------------------------------------------------------------------------------- */
+
+/* On a terminal a name must not do anything. */
+static void print_name(const struct listing *l, const char *name)
+{
+    for (; *name; name++)
+        (void)putchar(l->is_tty && iscntrl((unsigned char)*name) ? '?' : *name);
+}
+
+static void mode_text(uint32_t mode, char text[11])
+{
+    static const struct {
+        uint32_t type;
+        char letter;
+    } types[] = {{S_IFDIR, 'd'}, {S_IFLNK, 'l'}, {S_IFCHR, 'c'}, {S_IFBLK, 'b'}, {S_IFIFO, 'p'}, {S_IFSOCK, 's'}};
+    (void)snprintf(text, 11, "-rwxrwxrwx");
+    for (size_t i = 0; i < ARRAY_LEN(types); i++)
+        if ((mode & S_IFMT) == types[i].type)
+            text[0] = types[i].letter;
+    for (unsigned bit = 0; bit < 9; bit++)
+        if (!(mode & (0400u >> bit)))
+            text[1 + bit] = '-';
+    if (mode & S_ISUID)
+        text[3] = mode & S_IXUSR ? 's' : 'S';
+    if (mode & S_ISGID)
+        text[6] = mode & S_IXGRP ? 's' : 'S';
+    if (mode & S_ISVTX)
+        text[9] = mode & S_IXOTH ? 't' : 'T';
+}
+
+static void owner_text(uint32_t uid, uint32_t gid, char *text, size_t size)
+{
+    char user[64], group[64];
+    const struct passwd *pw = getpwuid(uid);
+    const struct group *gr = getgrgid(gid);
+    (void)snprintf(user, sizeof user, "%u", uid);
+    (void)snprintf(group, sizeof group, "%u", gid);
+    (void)snprintf(text, size, "%-8s %-8s", pw ? pw->pw_name : user, gr ? gr->gr_name : group);
+}
+
+static void print_attrs(const struct ns_inode *inode)
+{
+    char mode[11], owner[160], when[32] = "";
+    time_t seconds = (time_t)(inode->attrs.mtime / 1000000000);
+    struct tm tm;
+    mode_text(inode->attrs.mode, mode);
+    owner_text(inode->attrs.uid, inode->attrs.gid, owner, sizeof owner);
+    if (localtime_r(&seconds, &tm))
+        (void)strftime(when, sizeof when, "%Y-%m-%d %H:%M", &tm);
+    (void)printf("%s %3u %s %14llu %s ", mode, inode->nlink, owner, (unsigned long long)inode->attrs.size, when);
+}
+
+static void print_line(struct listing *l, const char *name, const struct ns_inode *inode)
+{
+    _cleanup_free_ char *target = NULL;
+    if (l->is_long)
+        print_attrs(inode);
+    print_name(l, name);
+    if (l->is_long && S_ISLNK(inode->attrs.mode) && source_readlink(&l->source, inode->ino, &target) == 0) {
+        (void)printf(" -> ");
+        print_name(l, target);
+    }
+    (void)putchar('\n');
+}
+
+/* --- folders ---------------------------------------------------------------------------------------------------------------- */
+
+static void list_folder(struct listing *l, const char *path, uint64_t ino, unsigned depth)
+{
+    struct source_list list;
+    int r = depth > DEPTH_MAX ? -ELOOP : source_list(&l->source, ino, &list);
+    if (r < 0) {
+        complain(l->verb->name, "%s:%s: %s", l->source.name, path, source_trouble(r));
+        l->failed = true;
+        return;
+    }
+    if (l->headed) {
+        (void)printf("%s", l->began ? "\n" : "");
+        print_name(l, path);
+        (void)printf(":\n");
+    }
+    l->began = true;
+    for (size_t i = 0; i < list.count; i++)
+        print_line(l, list.at[i].name, &list.at[i].inode);
+    for (size_t i = 0; l->is_recursive && i < list.count; i++) {
+        if (!S_ISDIR(list.at[i].inode.attrs.mode))
+            continue;
+        bool slash = *path && path[strlen(path) - 1] == '/';
+        _cleanup_free_ char *below = xasprintf("%s%s%s", path, slash ? "" : "/", list.at[i].name);
+        list_folder(l, below, list.at[i].ino, depth + 1);
+    }
+    source_list_done(&list);
+}
+
+static int list_one(struct listing *l, const char *text)
+{
+    struct source_node node;
+    int code = source_open(l->verb, &l->options, text, &l->source, &node);
+    if (code == CLI_OK && S_ISDIR(node.inode.attrs.mode)) {
+        list_folder(l, node.path, node.ino, 0);
+    } else if (code == CLI_OK) {
+        print_line(l, node.path, &node.inode);
+        l->began = true;
+    }
+    source_node_done(&node);
+    return code;
+}
+
+static int parse(struct listing *l, int argc, char **argv)
+{
+    struct source_flags flags;
+    int found, code = 0;
+    source_flags_make(&flags);
+    opterr = 0;
+    optind = 1;
+    while (code == 0 && (found = getopt_long(argc, argv, ":lR", flags.flags, NULL)) != -1) {
+        if (found == 'l')
+            l->is_long = true;
+        else if (found == 'R')
+            l->is_recursive = true;
+        else if (found >= SOURCE_FLAG)
+            code = source_flag_set(l->verb, &l->options, found);
+        else
+            code = complain_option(l->verb, found, argv);
+    }
+    source_flags_done(&flags);
+    if (code == 0 && optind == argc)
+        code = complain_usage(l->verb, "a SOURCE:PATH is needed; run: cairn ls SOURCE:PATH");
+    return code;
+}
+
+int verb_ls(const struct verb *verb, int argc, char **argv)
+{
+    struct listing l = {.verb = verb, .is_tty = isatty(STDOUT_FILENO)};
+    options_init(&l.options);
+    int code = parse(&l, argc, argv);
+    l.headed = l.is_recursive || argc - optind > 1;
+    for (int i = optind; code == 0 && i < argc; i++) {
+        int one = list_one(&l, argv[i]);
+        l.failed = l.failed || one == CLI_FAILED;
+        code = one == CLI_FAILED ? 0 : one;
+    }
+    source_close(&l.source);
+    options_done(&l.options);
+    if (fflush(stdout) != 0 && code == 0) {
+        complain(verb->name, "writing failed: %s", strerror(errno));
+        l.failed = true;
+    }
+    return code ? code : l.failed ? CLI_FAILED : CLI_OK;
+}

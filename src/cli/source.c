@@ -1,0 +1,319 @@
+#include "cli/source.h"
+
+#include <stdio.h>
+#include <time.h>
+
+#include "base/log.h"
+#include "cli/mounts.h"
+
+#define LINKS_MAX 40
+#define PATIENCE_MS 10000
+#define STEP_MS 100
+
+/* --- flags ------------------------------------------------------------------------------------------------------------------ */
+
+static const char *const flag_names[] = {"endpoint_url", "region",    "profile",     "no_sign_request",
+                                         "addressing",   "ca_bundle", "connections", "remote_timeout"};
+
+static const struct option_spec *spec_of(const char *name)
+{
+    const struct option_spec *spec = option_table;
+    while (strcmp(spec->name, name) != 0)
+        spec++;
+    return spec;
+}
+
+void source_flags_make(struct source_flags *flags)
+{
+    size_t used = 0;
+    *flags = (struct source_flags){0};
+    for (size_t i = 0; i < ARRAY_LEN(flag_names); i++) {
+        int has_value = spec_of(flag_names[i])->kind == OPTION_SET ? no_argument : required_argument;
+        flags->names[i] = xstrdup(flag_names[i]);
+        for (char *c = flags->names[i]; *c; c++)
+            *c = *c == '_' ? '-' : *c;
+        flags->flags[used++] = (struct option){flag_names[i], has_value, NULL, SOURCE_FLAG + (int)i};
+        if (strcmp(flags->names[i], flag_names[i]) != 0)
+            flags->flags[used++] = (struct option){flags->names[i], has_value, NULL, SOURCE_FLAG + (int)i};
+    }
+}
+
+void source_flags_done(struct source_flags *flags)
+{
+    for (size_t i = 0; i < ARRAY_LEN(flags->names); i++)
+        free(flags->names[i]);
+}
+
+int source_flag_set(const struct verb *verb, struct mount_options *options, int found)
+{
+    char *error = NULL;
+    int r = options_set(options, flag_names[found - SOURCE_FLAG], optarg, &error);
+    int code = r < 0 ? complain_usage(verb, "%s", error) : 0;
+    free(error);
+    return code;
+}
+
+bool source_takes(const struct option_spec *spec)
+{
+    for (size_t i = 0; i < ARRAY_LEN(flag_names); i++)
+        if (strcmp(spec->name, flag_names[i]) == 0)
+            return true;
+    return false;
+}
+
+void source_flags_help(void)
+{
+    (void)printf("\nSOURCE is s3://BUCKET/PREFIX, dir:/PATH, or the folder of a store that is not mounted; PATH follows the first ':' after\n"
+                 "that, so a PATH may have colons. How a remote is reached (see 'cairn help mount'):\n ");
+    for (size_t i = 0; i < ARRAY_LEN(flag_names); i++) {
+        (void)printf(" --");
+        for (const char *c = flag_names[i]; *c; c++)
+            (void)putchar(*c == '_' ? '-' : *c);
+    }
+    (void)printf("\n");
+}
+
+/* --- opening ---------------------------------------------------------------------------------------------------------------- */
+
+const char *source_trouble(int r)
+{
+    switch (r) {
+    case -ENOENT:
+        return "no such file or folder";
+    case -ENOTDIR:
+        return "not a folder";
+    case -EBADMSG:
+    case -EUCLEAN:
+        return "damaged";
+    case -ELOOP:
+        return "too many symbolic links";
+    case -EXDEV:
+        return "a symbolic link leads out of it";
+    default:
+        return strerror(-r);
+    }
+}
+
+/* A daemon has it: there is a better way. */
+static int complain_busy(const struct verb *verb, const char *source, pid_t holder)
+{
+    struct mount_list mounts = {0};
+    _cleanup_free_ char *real = realpath(source, NULL);
+    const char *at = NULL;
+    int r = mounts_read("/proc/self/mountinfo", &mounts);
+    for (size_t i = 0; r == 0 && real && i < mounts.count; i++)
+        if (strcmp(mounts.entries[i].store, real) == 0)
+            at = mounts.entries[i].mountpoint;
+    if (at)
+        complain(verb->name, "%s is mounted at %s; use the files there", source, at);
+    else
+        complain(verb->name, "%s is in use by pid %d; if that is its daemon, use the mountpoint", source, (int)holder);
+    if (r == 0)
+        mounts_done(&mounts);
+    return CLI_FAILED;
+}
+
+/* Another `cairn ls` has a store for a moment only. */
+static int open_patiently(const char *name, const struct mount_options *options, struct offline **ret, pid_t *holder,
+                          char **text)
+{
+    for (int waited = 0;; waited += STEP_MS) {
+        int r = offline_open(name, options, ret, holder, text);
+        if (r != -EBUSY || waited >= PATIENCE_MS)
+            return r;
+        struct mount_list mounts = {0};
+        _cleanup_free_ char *real = realpath(name, NULL);
+        bool mounted = false;
+        if (mounts_read("/proc/self/mountinfo", &mounts) == 0) {
+            for (size_t i = 0; i < mounts.count; i++)
+                mounted = mounted || (real && strcmp(mounts.entries[i].store, real) == 0);
+            mounts_done(&mounts);
+        }
+        if (mounted)
+            return r;
+        (void)nanosleep(&(struct timespec){.tv_nsec = STEP_MS * 1000000}, NULL);
+    }
+}
+
+static int open_named(const struct verb *verb, const struct mount_options *options, const char *name,
+                      struct source *source)
+{
+    pid_t holder;
+    char *text = NULL;
+    log_set_level(LOG_LEVEL_ERROR);
+    int r = open_patiently(name, options, &source->offline, &holder, &text);
+    if (r == -EBUSY)
+        return complain_busy(verb, name, holder);
+    if (r < 0) {
+        complain(verb->name, "%s", text);
+        free(text);
+        return r == -EINVAL ? verb->usage_exit : CLI_FAILED;
+    }
+    free(text);
+    source->name = xstrdup(name);
+    source->store = offline_store(source->offline);
+    source->ns = store_ns(source->store);
+    if (offline_warning(source->offline))
+        complain(verb->name, "%s", offline_warning(source->offline));
+    return CLI_OK;
+}
+
+void source_close(struct source *source)
+{
+    offline_close(source->offline);
+    free(source->name);
+    *source = (struct source){0};
+}
+
+/* --- paths ------------------------------------------------------------------------------------------------------------------ */
+
+int source_readlink(struct source *source, uint64_t ino, char **ret)
+{
+    char target[4097];
+    ssize_t len = ns_readlink(source->ns, ino, target, sizeof target - 1);
+    if (len < 0)
+        return (int)len;
+    target[len] = '\0';
+    *ret = xstrdup(target);
+    return 0;
+}
+
+struct walk {
+    struct source *source;
+    struct ns_inode at; /* where it is */
+    unsigned links;
+};
+
+static int walk_path(struct walk *walk, const char *path, bool follow_last);
+
+static int walk_link(struct walk *walk, const struct ns_inode *folder)
+{
+    _cleanup_free_ char *target = NULL;
+    int r = source_readlink(walk->source, walk->at.ino, &target);
+    if (r == 0 && ++walk->links > LINKS_MAX)
+        r = -ELOOP;
+    if (r == 0 && *target == '/')
+        r = -EXDEV; /* a path of where it was mounted */
+    walk->at = *folder;
+    return r < 0 ? r : walk_path(walk, target, true);
+}
+
+static int walk_part(struct walk *walk, const char *name, size_t len, bool follow)
+{
+    struct ns_inode folder = walk->at;
+    struct view_entry entry;
+    if (!S_ISDIR(folder.attrs.mode))
+        return -ENOTDIR;
+    if (len == 1 && *name == '.')
+        return 0;
+    bool up = len == 2 && memcmp(name, "..", 2) == 0;
+    int r = up ? 0 : ns_lookup(walk->source->ns, folder.ino, name, len, &entry);
+    if (r == 0)
+        r = ns_inode(walk->source->ns, up ? folder.parent : entry.ino, &walk->at);
+    if (r == 0 && follow && S_ISLNK(walk->at.attrs.mode))
+        r = walk_link(walk, &folder);
+    return r;
+}
+
+static int walk_path(struct walk *walk, const char *path, bool follow_last)
+{
+    int r = 0;
+    for (path += strspn(path, "/"); *path && r == 0;) {
+        size_t len = strcspn(path, "/");
+        const char *next = path + len + strspn(path + len, "/");
+        bool is_last = *next == '\0' && path[len] == '\0';
+        r = walk_part(walk, path, len, !is_last || follow_last);
+        path = next;
+    }
+    return r;
+}
+
+static char *last_part(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    const char *name = slash ? slash + 1 : path;
+    return xstrdup(strcmp(name, ".") == 0 || strcmp(name, "..") == 0 ? "" : name);
+}
+
+int source_open(const struct verb *verb, const struct mount_options *options, const char *text, struct source *source,
+                struct source_node *ret)
+{
+    _cleanup_free_ char *name = NULL;
+    int code = CLI_OK;
+    *ret = (struct source_node){0};
+    offline_split(text, &name, &ret->path);
+    ret->name = last_part(ret->path);
+    if (!source->name || strcmp(source->name, name) != 0) {
+        source_close(source);
+        code = open_named(verb, options, name, source);
+    }
+    if (code != CLI_OK)
+        return code;
+    struct walk walk = {.source = source};
+    size_t len = strlen(ret->path);
+    bool wants_folder = len > 0 && ret->path[len - 1] == '/';
+    int r = ns_inode(source->ns, ROOT_INO, &walk.at);
+    if (r == 0)
+        r = walk_path(&walk, ret->path, wants_folder);
+    if (r == 0 && wants_folder && !S_ISDIR(walk.at.attrs.mode))
+        r = -ENOTDIR;
+    if (r < 0) {
+        complain(verb->name, "%s:%s: %s", name, ret->path, source_trouble(r));
+        return CLI_FAILED;
+    }
+    ret->inode = walk.at;
+    ret->ino = walk.at.ino;
+    return CLI_OK;
+}
+
+void source_node_done(struct source_node *node)
+{
+    free(node->path);
+    free(node->name);
+}
+
+/* --- folders ---------------------------------------------------------------------------------------------------------------- */
+
+/* What a remote says is not believed: a name must not lead elsewhere. */
+static bool is_name(const char *name, size_t len)
+{
+    bool dots = (len == 1 && *name == '.') || (len == 2 && memcmp(name, "..", 2) == 0);
+    return len > 0 && len <= NAME_LEN_MAX && !dots && !memchr(name, '/', len) && !memchr(name, '\0', len);
+}
+
+static int add_entry(const struct view_entry *entry, const char *name, size_t name_len, void *arg)
+{
+    struct source_list *list = arg;
+    if (!is_name(name, name_len))
+        return -EUCLEAN;
+    if ((list->count & (list->count - 1)) == 0)
+        list->at = xrealloc(list->at, (list->count ? 2 * list->count : 1) * sizeof *list->at);
+    list->at[list->count++] = (struct source_entry){.name = xasprintf("%.*s", (int)name_len, name), .ino = entry->ino};
+    return 0;
+}
+
+static int compare_entries(const void *a, const void *b)
+{
+    return strcmp(((const struct source_entry *)a)->name, ((const struct source_entry *)b)->name);
+}
+
+int source_list(struct source *source, uint64_t ino, struct source_list *ret)
+{
+    *ret = (struct source_list){0};
+    int r = ns_readdir(source->ns, ino, 0, SIZE_MAX, add_entry, ret);
+    for (size_t i = 0; i < ret->count && r == 0; i++)
+        r = ns_inode(source->ns, ret->at[i].ino, &ret->at[i].inode);
+    if (r < 0)
+        source_list_done(ret);
+    else if (ret->count)
+        qsort(ret->at, ret->count, sizeof *ret->at, compare_entries);
+    return r == -ENOENT ? -EUCLEAN : r;
+}
+
+void source_list_done(struct source_list *list)
+{
+    for (size_t i = 0; i < list->count; i++)
+        free(list->at[i].name);
+    free(list->at);
+    *list = (struct source_list){0};
+}

@@ -1,0 +1,178 @@
+/* cairn stats: what a mount does, a line for each interval, from two answers of its daemon. */
+#include <getopt.h>
+#include <math.h>
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "cli/horizon.h"
+#include "cli/json.h"
+#include "cli/target.h"
+#include "daemon/options.h"
+
+#define HEADER_EVERY 20
+#define SECOND_NS 1000000000ll
+
+struct stats_request {
+    int64_t interval_ns;
+    uint64_t count; /* lines; 0: no end */
+    bool json;
+};
+
+/* What a line shows; rates are told from counters. */
+static const struct column {
+    const char *title, *group, *field, *json;
+    enum { RATE, BYTES, SECONDS, NUMBER, PERCENT } kind;
+} columns[] = {
+    {"write/s", "mount", "written_bytes_total", "written_bytes_per_s", RATE},
+    {"read/s", "mount", "read_bytes_total", "read_bytes_per_s", RATE},
+    {"stage used", "stage", "dirty_bytes", "stage_used_percent", PERCENT},
+    {"to nvme/s", "nvme", "written_bytes_total", "nvme_written_bytes_per_s", RATE},
+    {"dedup/s", "nvme", "dedup_bytes_total", "dedup_bytes_per_s", RATE},
+    {"upload/s", "remote", "uploaded_bytes_total", "uploaded_bytes_per_s", RATE},
+    {"fetch/s", "remote", "fetched_bytes_total", "fetched_bytes_per_s", RATE},
+    {"nvme lag", "nvme", "seconds_behind", "nvme_seconds_behind", SECONDS},
+    {"remote lag", "remote", "seconds_behind", "remote_seconds_behind", SECONDS},
+    {"waiting", "stage", "waiting_writers", "waiting_writers", NUMBER},
+};
+
+static double value_of(const struct column *c, const cJSON *before, const cJSON *now, double seconds)
+{
+    const cJSON *group = json_part(now, c->group);
+    uint64_t count = json_count(group, c->field), old = json_count(json_part(before, c->group), c->field);
+    uint64_t total = json_count(group, "total_bytes");
+    switch (c->kind) {
+    case RATE:
+        return count > old && seconds > 0 ? (double)(count - old) / seconds : 0;
+    case PERCENT:
+        return total ? 100.0 * (double)count / (double)total : 0;
+    case SECONDS:
+        return json_number(group, c->field);
+    default:
+        return (double)count;
+    }
+}
+
+static void print_header(void)
+{
+    for (size_t i = 0; i < ARRAY_LEN(columns); i++)
+        (void)printf("%s%11s", i ? " " : "", columns[i].title);
+    (void)printf("\n");
+}
+
+static void print_line(const cJSON *before, const cJSON *now, double seconds)
+{
+    for (size_t i = 0; i < ARRAY_LEN(columns); i++) {
+        const struct column *c = &columns[i];
+        double value = value_of(c, before, now, seconds);
+        bool none = strcmp(c->group, "remote") == 0 && strcmp(json_text(json_part(now, "remote"), "state"), "none") == 0;
+        struct human h = {"-"};
+        if (!none && (c->kind == RATE || c->kind == BYTES))
+            h = human_bytes((uint64_t)value);
+        else if (!none && c->kind == SECONDS)
+            h = human_seconds(value);
+        else if (!none)
+            (void)snprintf(h.text, sizeof h.text, c->kind == PERCENT ? "%.0f %%" : "%.0f", value);
+        (void)printf("%s%11s", i ? " " : "", h.text);
+    }
+    (void)printf("\n");
+    (void)fflush(stdout);
+}
+
+static void print_json_line(const cJSON *before, const cJSON *now, double seconds)
+{
+    cJSON *line = cJSON_CreateObject();
+    (void)cJSON_AddNumberToObject(line, "time_s", (double)(clock_realtime_ns() / 1000000) / 1000);
+    for (size_t i = 0; i < ARRAY_LEN(columns); i++)
+        (void)cJSON_AddNumberToObject(line, columns[i].json, round(value_of(&columns[i], before, now, seconds) * 1000) / 1000);
+    (void)cJSON_AddNumberToObject(line, "waits", (double)json_count(json_part(now, "stage"), "wait_count") -
+                                                     (double)json_count(json_part(before, "stage"), "wait_count"));
+    json_print_line(line);
+    cJSON_Delete(line);
+}
+
+static bool sleep_until(int64_t at)
+{
+    for (int64_t left; (left = at - clock_monotonic_ns()) > 0;)
+        if (!horizon_sleep_ms((unsigned)(left / 1000000) + 1))
+            return false;
+    return horizon_sleep_ms(0);
+}
+
+static int run(const struct verb *verb, const struct stats_request *request, const char *store)
+{
+    cJSON *before = NULL;
+    int64_t began = clock_monotonic_ns(), asked = began;
+    int code = ask_daemon(verb->name, store, "status", NULL, &before) < 0 ? CLI_FAILED : CLI_OK;
+    for (uint64_t lines = 0; code == CLI_OK && (request->count == 0 || lines < request->count); lines++) {
+        cJSON *now = NULL;
+        if (!sleep_until(began + (int64_t)(lines + 1) * request->interval_ns)) {
+            code = CLI_INTERRUPTED;
+            break;
+        }
+        if (ask_daemon(verb->name, store, "status", NULL, &now) < 0) {
+            code = CLI_FAILED;
+            break;
+        }
+        int64_t at = clock_monotonic_ns();
+        if (!request->json && lines % HEADER_EVERY == 0)
+            print_header();
+        (request->json ? print_json_line : print_line)(before, now, (double)(at - asked) / 1e9);
+        asked = at;
+        cJSON_Delete(before);
+        before = now;
+    }
+    cJSON_Delete(before);
+    return code;
+}
+
+static int parse_count(const char *text, uint64_t *ret)
+{
+    size_t len = strlen(text);
+    if (len == 0 || len > 9 || strspn(text, "0123456789") != len || (*ret = strtoull(text, NULL, 10)) == 0)
+        return -EINVAL;
+    return 0;
+}
+
+static int parse_flag(const struct verb *verb, struct stats_request *request, int found, char **argv)
+{
+    switch (found) {
+    case 'j':
+        request->json = true;
+        return CLI_OK;
+    case 'i':
+        if (parse_duration(optarg, &request->interval_ns) == 0 && request->interval_ns >= SECOND_NS / 10)
+            return CLI_OK;
+        return complain_usage(verb, "--interval '%s' is no time of 100ms or more; give one such as 1s or 1m", optarg);
+    case 'n':
+        if (parse_count(optarg, &request->count) == 0)
+            return CLI_OK;
+        return complain_usage(verb, "--count '%s' is no number of lines; give one from 1 on", optarg);
+    default:
+        return complain_option(verb, found, argv);
+    }
+}
+
+int verb_stats(const struct verb *verb, int argc, char **argv)
+{
+    static const struct option flags[] = {{"interval", required_argument, NULL, 'i'},
+                                          {"count", required_argument, NULL, 'n'},
+                                          {"json", no_argument, NULL, 'j'},
+                                          {0}};
+    struct stats_request request = {.interval_ns = SECOND_NS};
+    struct target target;
+    int found, code;
+    opterr = 0;
+    optind = 1;
+    while ((found = getopt_long(argc, argv, ":i:n:j", flags, NULL)) != -1)
+        if ((code = parse_flag(verb, &request, found, argv)) != CLI_OK)
+            return code;
+    if (argc - optind != 1)
+        return complain_usage(verb, "one MOUNTPOINT is needed; run: cairn stats %s", verb->synopsis);
+    code = target_of_mount(verb, argv[optind], &target);
+    if (code != CLI_OK)
+        return code;
+    horizon_catch_interrupts();
+    code = run(verb, &request, target.store);
+    target_done(&target);
+    return code;
+}

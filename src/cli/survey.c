@@ -1,0 +1,244 @@
+#include "cli/survey.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <uthash.h>
+
+#include "base/clock.h"
+#include "cli/horizon.h"
+#include "cli/json.h"
+#include "daemon/control.h"
+
+#define TODO_PER_REQUEST 512 /* requests are bounded */
+#define DRAW_NS (200ll * 1000000)
+
+/* A chunk that others may refer to, too: whether all references to it are ours is known at the end. */
+struct shared {
+    UT_hash_handle hh;
+    char name[32];
+    uint64_t refs, uses;
+    uint32_t stored_len;
+    int where;
+};
+
+/* A file with several names. */
+struct linked {
+    UT_hash_handle hh;
+    uint64_t ino;
+};
+
+struct walk {
+    const struct verb *verb;
+    const char *store;
+    struct survey_sum sum;
+    char (*todo)[64]; /* the last is the next: depth first, so the list stays short */
+    size_t count, max;
+    struct shared *shared;
+    struct linked *linked;
+    int64_t drawn_at;
+    bool drawn;
+};
+
+static void push(struct walk *w, const char *item)
+{
+    if (w->count == w->max) {
+        w->max = w->max ? 2 * w->max : 1024;
+        w->todo = xrealloc(w->todo, w->max * sizeof *w->todo);
+    }
+    (void)snprintf(w->todo[w->count++], sizeof *w->todo, "%s", item);
+}
+
+static void push_ino(struct walk *w, char kind, uint64_t ino)
+{
+    char item[64];
+    (void)snprintf(item, sizeof item, "%c%" PRIu64 ":0", kind, ino);
+    push(w, item);
+}
+
+static bool is_first_sight(struct walk *w, uint64_t ino)
+{
+    struct linked *linked;
+    HASH_FIND(hh, w->linked, &ino, sizeof ino, linked);
+    if (linked)
+        return false;
+    linked = xcalloc(1, sizeof *linked);
+    linked->ino = ino;
+    HASH_ADD(hh, w->linked, ino, sizeof linked->ino, linked);
+    return true;
+}
+
+static void see_entry(struct walk *w, char kind, uint64_t ino, uint64_t size, uint64_t links, uint64_t staged)
+{
+    if (kind != 'd' && links > 1 && !is_first_sight(w, ino))
+        return;
+    w->sum.files += kind == 'f';
+    w->sum.folders += kind == 'd';
+    w->sum.others += kind == 'o';
+    w->sum.logical_bytes += kind == 'f' ? size : 0;
+    w->sum.staged_bytes += staged;
+    if (kind == 'd' || (kind == 'f' && size > 0))
+        push_ino(w, kind, ino);
+}
+
+static void add_unique(struct survey_sum *sum, uint32_t raw, uint32_t stored, int where)
+{
+    sum->chunks++;
+    sum->unique_bytes += raw;
+    sum->stored_bytes += stored;
+    sum->nvme_bytes += where & 1 ? stored : 0;
+    sum->remote_bytes += where & 2 ? stored : 0;
+}
+
+static void add_freed(struct survey_sum *sum, uint32_t stored, int where)
+{
+    sum->freed_nvme_bytes += where & 1 ? stored : 0;
+    sum->freed_remote_bytes += where & 2 ? stored : 0;
+}
+
+/* What a row says of a part of a file. */
+struct part {
+    char name[33];
+    uint64_t refs, length;
+    uint32_t uses, raw, stored;
+    int where;
+};
+
+static bool parse_part(const cJSON *item, struct part *ret)
+{
+    const char *text = cJSON_GetStringValue(item);
+    return text && sscanf(text, "%32[0-9a-f]:%" SCNu64 ":%" SCNu32 ":%" SCNu64 ":%" SCNu32 ":%" SCNu32 ":%d", ret->name, &ret->refs,
+                          &ret->uses, &ret->length, &ret->raw, &ret->stored, &ret->where) == 7 && strlen(ret->name) == 32;
+}
+
+static void see_chunk(struct walk *w, const struct part *part)
+{
+    struct shared *shared;
+    w->sum.uses++;
+    w->sum.used_bytes += part->length;
+    if (part->refs <= part->uses) { /* nobody else: it will not be seen again */
+        add_unique(&w->sum, part->raw, part->stored, part->where);
+        add_freed(&w->sum, part->stored, part->where);
+        return;
+    }
+    HASH_FIND(hh, w->shared, part->name, 32, shared);
+    if (!shared) {
+        shared = xcalloc(1, sizeof *shared);
+        memcpy(shared->name, part->name, sizeof shared->name);
+        shared->stored_len = part->stored;
+        shared->where = part->where;
+        HASH_ADD(hh, w->shared, name, sizeof shared->name, shared);
+        add_unique(&w->sum, part->raw, part->stored, part->where);
+    }
+    shared->refs = part->refs;
+    shared->uses += part->uses;
+}
+
+static bool take_portion(struct walk *w, const cJSON *reply, size_t asked)
+{
+    uint64_t done = json_count(reply, "done"), ino, size, links, staged;
+    struct part part;
+    const char *rest = json_text(reply, "rest");
+    const cJSON *item;
+    char kind;
+    if (done == 0 || done > asked)
+        return false;
+    w->count -= done;
+    if (rest)
+        push(w, rest);
+    w->sum.used_bytes += json_count(reply, "inline_bytes");
+    w->sum.unique_bytes += json_count(reply, "inline_bytes");
+    w->sum.stored_bytes += json_count(reply, "inline_bytes");
+    cJSON_ArrayForEach(item, json_part(reply, "found"))
+    {
+        if (!cJSON_IsString(item) || sscanf(item->valuestring, "%c%" SCNu64 ":%" SCNu64 ":%" SCNu64 ":%" SCNu64, &kind, &ino, &size,
+                                            &links, &staged) != 5)
+            return false;
+        see_entry(w, kind, ino, size, links, staged);
+    }
+    cJSON_ArrayForEach(item, json_part(reply, "chunks"))
+    {
+        if (!parse_part(item, &part))
+            return false;
+        see_chunk(w, &part);
+    }
+    return true;
+}
+
+static void draw(struct walk *w)
+{
+    int64_t now = clock_monotonic_ns();
+    if (!isatty(STDERR_FILENO) || now - w->drawn_at < DRAW_NS)
+        return;
+    w->drawn_at = now;
+    w->drawn = true;
+    (void)fprintf(stderr, "\r%" PRIu64 " files, %" PRIu64 " folders, %s \033[K", w->sum.files, w->sum.folders,
+                  human_bytes(w->sum.logical_bytes).text);
+    (void)fflush(stderr);
+}
+
+/* The end of the list, the next first. */
+static int ask_portion(struct walk *w)
+{
+    size_t asked = w->count < TODO_PER_REQUEST ? w->count : TODO_PER_REQUEST;
+    cJSON *request = cJSON_CreateObject(), *reply = NULL;
+    cJSON *todo = cJSON_AddArrayToObject(request, "todo");
+    for (size_t i = 0; i < asked; i++)
+        (void)cJSON_AddItemToArray(todo, cJSON_CreateString(w->todo[w->count - 1 - i]));
+    if (ask_daemon(w->verb->name, w->store, "survey", request, &reply) < 0)
+        return CLI_FAILED;
+    bool is_good = take_portion(w, reply, asked);
+    cJSON_Delete(reply);
+    if (!is_good)
+        complain(w->verb->name, "store %s: %s", w->store, daemon_trouble(-EBADMSG));
+    return is_good ? CLI_OK : CLI_FAILED;
+}
+
+static void settle(struct walk *w)
+{
+    struct shared *shared, *next_shared;
+    struct linked *linked, *next_linked;
+    HASH_ITER(hh, w->shared, shared, next_shared) {
+        if (shared->uses >= shared->refs)
+            add_freed(&w->sum, shared->stored_len, shared->where);
+        HASH_DEL(w->shared, shared);
+        free(shared);
+    }
+    HASH_ITER(hh, w->linked, linked, next_linked) {
+        HASH_DEL(w->linked, linked);
+        free(linked);
+    }
+    free(w->todo);
+    if (w->drawn)
+        (void)fprintf(stderr, "\r\033[K");
+}
+
+int survey_run(const struct verb *verb, const char *store, const cJSON *root, struct survey_sum *ret)
+{
+    struct walk w = {.verb = verb, .store = store, .drawn_at = clock_monotonic_ns()};
+    const char *type = json_text(root, "type");
+    char kind = type && strcmp(type, "folder") == 0 ? 'd' : type && strcmp(type, "file") == 0 ? 'f' : 'o';
+    int code = CLI_OK;
+    horizon_catch_interrupts();
+    see_entry(&w, kind, json_count(root, "ino"), json_count(root, "size_bytes"), 1, json_count(root, "staged_bytes"));
+    while (code == CLI_OK && w.count > 0) {
+        code = horizon_sleep_ms(0) ? ask_portion(&w) : CLI_INTERRUPTED;
+        draw(&w);
+    }
+    settle(&w);
+    *ret = w.sum;
+    return code;
+}
+
+int survey_look(const struct verb *verb, const char *path, struct target *ret_target, cJSON **ret_root)
+{
+    uint64_t ino;
+    int code = target_of_path(verb, path, ret_target, &ino);
+    if (code != CLI_OK)
+        return code;
+    cJSON *request = cJSON_CreateObject();
+    control_add_u64(request, "ino", ino);
+    if (ask_daemon(verb->name, ret_target->store, "look", request, ret_root) == 0)
+        return CLI_OK;
+    target_done(ret_target);
+    return CLI_FAILED;
+}

@@ -1,0 +1,23 @@
+/* Adding up what files, and all below folders, consist of: asks their daemon portion by portion, so that it neither waits nor
+ * remembers. What changes meanwhile may be counted as it was or as it is. One thread. */
+#pragma once
+
+#include "cli/target.h"
+
+struct survey_sum {
+    uint64_t files, folders, others;
+    uint64_t logical_bytes;             /* sizes; a file with several names counts once */
+    uint64_t staged_bytes;              /* not on NVMe yet: nothing of what follows counts it */
+    uint64_t chunks, uses;              /* different ones; parts of files that consist of them */
+    uint64_t used_bytes, unique_bytes;  /* raw: of these parts, and of each chunk once; inline content included */
+    uint64_t stored_bytes;              /* of the unique ones, as stored */
+    uint64_t nvme_bytes, remote_bytes;  /* of these, there */
+    uint64_t freed_nvme_bytes, freed_remote_bytes; /* that nothing else needs: deleting all of it frees them */
+};
+
+/* `root`: the answer to "look" for the file or folder. Progress goes to standard error if that is a terminal. CLI_OK, or the exit
+ * code, and it was said why. */
+CAIRN_MUST_CHECK int survey_run(const struct verb *verb, const char *store, const cJSON *root, struct survey_sum *ret);
+
+/* Asks what is at the path, for survey_run(); caller frees *ret_root and *ret_target. */
+CAIRN_MUST_CHECK int survey_look(const struct verb *verb, const char *path, struct target *ret_target, cJSON **ret_root);

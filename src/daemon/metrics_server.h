@@ -1,0 +1,34 @@
+/* HTTP for those who watch: GET /metrics (text format of Prometheus) and GET /healthz (200, or 503 with the reason). One thread;
+ * connections are few, short and of bounded memory, so a client that is slow, silent or hostile keeps nobody but itself waiting. */
+#pragma once
+
+#include <netinet/in.h>
+
+#include "base/base.h"
+
+struct metrics_address {
+    union {
+        struct sockaddr any;
+        struct sockaddr_in v4;
+        struct sockaddr_in6 v6;
+    } socket;
+};
+
+/* "127.0.0.1:9464", "[::1]:9464": both parts are needed, so that nothing is open to others that nobody meant. -EINVAL. */
+CAIRN_MUST_CHECK int metrics_address_parse(const char *text, struct metrics_address *ret);
+
+struct metrics_source {
+    char *(*metrics)(void *arg); /* a new text; NULL: there is nothing to tell yet */
+    char *(*trouble)(void *arg); /* what is wrong, in a new line; NULL: nothing */
+    void *arg;
+};
+
+struct metrics_server;
+
+/* Listens at once; `source` is called from the server's thread. -errno: see *ret_text (caller frees). */
+CAIRN_MUST_CHECK int metrics_server_start(const char *address, const struct metrics_source *source, struct metrics_server **ret,
+                                          char **ret_text);
+/* To be called about once a second: ends connections that last too long. */
+void metrics_server_tick(struct metrics_server *server);
+/* NULL is fine. No call of the source is running any more on return. */
+void metrics_server_stop(struct metrics_server *server);

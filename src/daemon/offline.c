@@ -1,0 +1,151 @@
+#include "daemon/offline.h"
+
+#include <ftw.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include "daemon/lifecycle.h"
+#include "daemon/remote_tier.h"
+
+struct offline {
+    struct store *store;
+    struct remote_address address; /* of a remote */
+    char *folder;                  /* the temporary one */
+    char *path;                    /* of a store */
+    int lock_fd;                   /* -1: none */
+    char *warning;
+};
+
+void offline_split(const char *text, char **ret_source, char **ret_path)
+{
+    static const char *const prefixes[] = {"s3://", "dir:"};
+    size_t begin = 0;
+    for (size_t i = 0; i < ARRAY_LEN(prefixes); i++)
+        if (strncmp(text, prefixes[i], strlen(prefixes[i])) == 0)
+            begin = strlen(prefixes[i]);
+    const char *colon = strchr(text + begin, ':');
+    *ret_source = colon ? xasprintf("%.*s", (int)(colon - text), text) : xstrdup(text);
+    *ret_path = xstrdup(colon && colon[1] ? colon + 1 : "/");
+}
+
+static bool is_remote(const char *source)
+{
+    return strncmp(source, "s3://", 5) == 0 || strncmp(source, "dir:", 4) == 0;
+}
+
+/* --- a remote ------------------------------------------------------------------------------------------------------------- */
+
+/* It gets the key of the chunks: 0700, as mkdtemp makes it. */
+static int make_folder(struct offline *o, char **ret_text)
+{
+    const char *base = getenv("TMPDIR");
+    o->folder = xasprintf("%s/cairn-read-XXXXXX", base && *base ? base : "/tmp");
+    if (mkdtemp(o->folder))
+        return 0;
+    int r = -errno;
+    *ret_text = xasprintf("a temporary folder cannot be made in %s: %s; set TMPDIR to a place with some room",
+                          base && *base ? base : "/tmp", strerror(-r));
+    free(o->folder);
+    o->folder = NULL;
+    return r;
+}
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
+{
+    (void)st;
+    (void)type;
+    (void)at;
+    return remove(path);
+}
+
+static int open_remote(struct offline *o, const char *source, const struct mount_options *options, char **ret_text)
+{
+    struct store_options how = {0};
+    int r = remote_address_parse(source, &o->address, ret_text);
+    if (r == 0)
+        r = make_folder(o, ret_text);
+    if (r == 0)
+        r = remote_tier_open(&o->address, options, true, &how.remote.tier, ret_text);
+    if (r < 0)
+        return r;
+    how.path = o->folder;
+    how.remote.name = o->address.text;
+    how.remote.read_only = true;
+    return reader_open(&how, &o->store, ret_text);
+}
+
+/* --- a store ---------------------------------------------------------------------------------------------------------------- */
+
+static int open_store(struct offline *o, const char *source, pid_t *ret_holder, char **ret_text)
+{
+    _cleanup_free_ char *superblock = xasprintf("%s/superblock", source);
+    struct store_options how = {0};
+    struct stat st;
+    if (lstat(superblock, &st) < 0) {
+        *ret_text = xasprintf("%s is no store (%s); give the folder that 'cairn mount' was given, or s3://BUCKET/PREFIX, or "
+                              "dir:/PATH",
+                              source, strerror(errno));
+        return -EINVAL;
+    }
+    int r = store_resolve(source, &o->path);
+    if (r == 0)
+        r = store_lock(o->path, &o->lock_fd, ret_holder);
+    if (r == -EBUSY)
+        return r;
+    if (r < 0) {
+        *ret_text = xasprintf("cannot lock the store %s: %s; run as its owner, on a writable disk", source, strerror(-r));
+        return r;
+    }
+    how.path = o->path;
+    r = reader_open(&how, &o->store, ret_text);
+    _cleanup_free_ char *stage = r == 0 ? reader_left_stage(o->store) : NULL;
+    if (stage)
+        o->warning = xasprintf("the last daemon of %s left its stage in %s, and what is only there is not shown; 'cairn "
+                               "mount' recovers it",
+                               source, stage);
+    return r;
+}
+
+int offline_open(const char *source, const struct mount_options *options, struct offline **ret, pid_t *ret_holder,
+                 char **ret_text)
+{
+    struct offline *o = xcalloc(1, sizeof *o);
+    o->lock_fd = -1;
+    *ret_holder = 0;
+    *ret_text = NULL;
+    int r = is_remote(source) ? open_remote(o, source, options, ret_text) : open_store(o, source, ret_holder, ret_text);
+    if (r < 0) {
+        if (r != -EBUSY && !*ret_text)
+            *ret_text = xasprintf("%s cannot be opened: %s", source, strerror(-r));
+        offline_close(o);
+        return r;
+    }
+    *ret = o;
+    return 0;
+}
+
+void offline_close(struct offline *o)
+{
+    if (!o)
+        return;
+    reader_close(o->store);
+    if (o->folder)
+        (void)nftw(o->folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    if (o->lock_fd >= 0)
+        (void)close(o->lock_fd);
+    remote_address_done(&o->address);
+    free(o->folder);
+    free(o->path);
+    free(o->warning);
+    free(o);
+}
+
+struct store *offline_store(struct offline *o)
+{
+    return o->store;
+}
+
+const char *offline_warning(const struct offline *o)
+{
+    return o->warning;
+}

@@ -1,0 +1,109 @@
+/* How much RAM this process may use: the machine's, or what its cgroups grant. */
+#include <stdio.h>
+
+#include "daemon/options.h"
+
+static uint64_t mem_total(const char *root)
+{
+    _cleanup_free_ char *path = xasprintf("%s/proc/meminfo", root);
+    FILE *f = fopen(path, "re");
+    unsigned long long kib = 0;
+    if (f) {
+        char line[256];
+        while (kib == 0 && fgets(line, sizeof line, f))
+            if (sscanf(line, "MemTotal: %llu kB", &kib) == 1)
+                break;
+        (void)fclose(f);
+    }
+    return kib * KIB;
+}
+
+/* The number in a cgroup's limit file; UINT64_MAX for none ("max", no such file). */
+static uint64_t read_limit(const char *folder, const char *name)
+{
+    _cleanup_free_ char *path = xasprintf("%s/%s", folder, name);
+    FILE *f = fopen(path, "re");
+    unsigned long long limit = UINT64_MAX;
+    if (f) {
+        if (fscanf(f, "%llu", &limit) != 1)
+            limit = UINT64_MAX;
+        (void)fclose(f);
+    }
+    return limit;
+}
+
+/* Least limit from the group `path` up to the root of the mounted hierarchy: a parent's limit binds as well.
+ */
+static uint64_t least_limit(const char *hierarchy, const char *path, const char *const *names)
+{
+    _cleanup_free_ char *folder = xasprintf("%s%s", hierarchy, strcmp(path, "/") == 0 ? "" : path);
+    uint64_t least = UINT64_MAX;
+    for (;;) {
+        for (size_t i = 0; names[i]; i++)
+            least = min_u64(least, read_limit(folder, names[i]));
+        char *slash = strrchr(folder, '/');
+        if (strlen(folder) <= strlen(hierarchy) || !slash)
+            return least;
+        *slash = '\0';
+    }
+}
+
+/* Whether `controllers` of a line of /proc/self/cgroup ("" in v2) includes memory. */
+static bool has_memory(const char *controllers)
+{
+    for (const char *at = controllers; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+        if (strncmp(at, "memory", 6) == 0 && (at[6] == ',' || at[6] == '\0'))
+            return true;
+    return false;
+}
+
+/* In a container without a cgroup namespace, the path that /proc/self/cgroup tells is the host's, and what is
+ * mounted is its group alone: root of that mount, then. */
+static uint64_t group_limit(const char *hierarchy, const char *path, const char *const *names)
+{
+    _cleanup_free_ char *folder = xasprintf("%s%s", hierarchy, path);
+    return least_limit(hierarchy, access(folder, F_OK) == 0 ? path : "/", names);
+}
+
+static uint64_t cgroup_limit(const char *root)
+{
+    static const char *const v1_names[] = {"memory.limit_in_bytes", NULL};
+    static const char *const v2_names[] = {"memory.max", "memory.high", NULL};
+    _cleanup_free_ char *path = xasprintf("%s/proc/self/cgroup", root);
+    _cleanup_free_ char *v1 = xasprintf("%s/sys/fs/cgroup/memory", root);
+    _cleanup_free_ char *v2 = xasprintf("%s/sys/fs/cgroup", root);
+    _cleanup_free_ char *v2_mixed = xasprintf("%s/sys/fs/cgroup/unified", root);
+    uint64_t limit = UINT64_MAX;
+    FILE *f = fopen(path, "re");
+    if (!f)
+        return limit;
+    _cleanup_free_ char *line = NULL;
+    size_t room = 0;
+    while (getline(&line, &room, f) > 0) {
+        line[strcspn(line, "\n")] = '\0';
+        char *controllers = strchr(line, ':');
+        char *group = controllers ? strchr(controllers + 1, ':') : NULL;
+        if (!group || group[1] != '/')
+            continue;
+        *group++ = '\0';
+        controllers++;
+        if (has_memory(controllers))
+            limit = min_u64(limit, group_limit(v1, group, v1_names));
+        else if (*controllers == '\0')
+            limit = min_u64(
+                limit, min_u64(group_limit(v2, group, v2_names), group_limit(v2_mixed, group, v2_names)));
+    }
+    (void)fclose(f);
+    return limit;
+}
+
+uint64_t options_memory_granted_below(const char *root)
+{
+    uint64_t total = mem_total(root);
+    return min_u64(total > 0 ? total : GIB, cgroup_limit(root));
+}
+
+uint64_t options_memory_granted(void)
+{
+    return options_memory_granted_below("");
+}

@@ -1,0 +1,100 @@
+#include "daemon/remote_address.h"
+
+#include <ctype.h>
+
+#define BUCKET_MIN 3
+#define BUCKET_MAX 255 /* old ones are longer than what is allowed today */
+#define PREFIX_MAX 512 /* keys end at 1024, and ours follow it */
+
+static int fail(char **ret_error, char *text)
+{
+    *ret_error = text;
+    return -EINVAL;
+}
+
+static bool has_control(const char *text)
+{
+    while (*text && !iscntrl((unsigned char)*text))
+        text++;
+    return *text != '\0';
+}
+
+static char *without_slashes(const char *text)
+{
+    text += strspn(text, "/");
+    size_t len = strlen(text);
+    while (len > 0 && text[len - 1] == '/')
+        len--;
+    return xasprintf("%.*s", (int)len, text);
+}
+
+static bool is_bucket(const char *name)
+{
+    size_t len = strlen(name);
+    if (len < BUCKET_MIN || len > BUCKET_MAX || !isalnum((unsigned char)name[0]))
+        return false;
+    for (; *name; name++)
+        if (!isalnum((unsigned char)*name) && !strchr("._-", *name))
+            return false;
+    return true;
+}
+
+/* `rest`: BUCKET[/PREFIX] */
+static int parse_s3(const char *rest, struct remote_address *ret, char **ret_error)
+{
+    size_t len = strcspn(rest, "/");
+    ret->kind = REMOTE_KIND_S3;
+    ret->bucket = xasprintf("%.*s", (int)len, rest);
+    ret->prefix = without_slashes(rest + len);
+    if (strpbrk(ret->bucket, "@:"))
+        return fail(ret_error, xstrdup("option remote: no credentials, host or port belong into s3://BUCKET/PREFIX; keys "
+                                       "are looked for as AWS tools do, the host is option endpoint_url"));
+    if (!is_bucket(ret->bucket))
+        return fail(ret_error, xasprintf("option remote: '%s' is no name of a bucket; give s3://BUCKET/PREFIX", ret->bucket));
+    if (strlen(ret->prefix) > PREFIX_MAX || has_control(ret->prefix) || strstr(ret->prefix, "//"))
+        return fail(ret_error, xasprintf("option remote: the prefix in bucket %s is too long, or has // or control characters "
+                                         "in it; give s3://BUCKET/PREFIX",
+                                         ret->bucket));
+    ret->text = xasprintf("s3://%s%s%s", ret->bucket, *ret->prefix ? "/" : "", ret->prefix);
+    return 0;
+}
+
+static int parse_dir(const char *path, struct remote_address *ret, char **ret_error)
+{
+    ret->kind = REMOTE_KIND_DIR;
+    if (*path == '\0' || has_control(path))
+        return fail(ret_error, xstrdup("option remote: dir: needs a path; give dir:/PATH"));
+    _cleanup_free_ char *folder = *path == '/' ? xstrdup("") : getcwd(NULL, 0);
+    if (!folder)
+        return fail(ret_error, xasprintf("option remote=dir:%s: the working folder is gone; give dir:/PATH", path));
+    _cleanup_free_ char *inner = without_slashes(path);
+    if (*inner == '\0')
+        return fail(ret_error, xstrdup("option remote=dir:/: the root folder is no place for it; give dir:/PATH"));
+    ret->path = xasprintf("%s/%s", folder, inner);
+    ret->text = xasprintf("dir:%s", ret->path);
+    return 0;
+}
+
+int remote_address_parse(const char *text, struct remote_address *ret, char **ret_error)
+{
+    *ret = (struct remote_address){0};
+    int r;
+    if (strncmp(text, "s3://", 5) == 0)
+        r = parse_s3(text + 5, ret, ret_error);
+    else if (strncmp(text, "dir:", 4) == 0)
+        r = parse_dir(text + 4, ret, ret_error);
+    else
+        r = fail(ret_error, xstrdup("option remote is not understood; give s3://BUCKET/PREFIX or dir:/PATH"));
+    if (r < 0)
+        remote_address_done(ret);
+    return r;
+}
+
+void remote_address_done(struct remote_address *address)
+{
+    free(address->text);
+    free(address->bucket);
+    free(address->prefix);
+    free(address->path);
+    *address = (struct remote_address){0};
+}

@@ -1,0 +1,16 @@
+/* What `remote=` names, as text and taken apart. Pure: nothing is opened. */
+#pragma once
+
+#include "base/base.h"
+
+struct remote_address {
+    enum remote_kind { REMOTE_KIND_S3, REMOTE_KIND_DIR } kind;
+    char *text;   /* "s3://BUCKET/PREFIX" or "dir:/PATH", for messages; no slash at the end */
+    char *bucket; /* of S3 */
+    char *prefix; /* of S3, without '/' at its ends; "": the whole bucket */
+    char *path;   /* of a folder, absolute */
+};
+
+/* -EINVAL with *ret_error (one line, to be freed), which never repeats what may be a secret. */
+CAIRN_MUST_CHECK int remote_address_parse(const char *text, struct remote_address *ret, char **ret_error);
+void remote_address_done(struct remote_address *address);

@@ -1,0 +1,294 @@
+/* What the control socket may ask, and what can be told of a store without a mount. */
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "daemon/control.h"
+#include "daemon/service_internal.h"
+
+static cJSON *add_object(cJSON *parent, const char *name)
+{
+    return cJSON_AddObjectToObject(parent, name);
+}
+
+static struct front_status front_of(const struct service *service)
+{
+    struct front_status front = {0};
+    if (service->front)
+        front_status(service->front, &front);
+    return front;
+}
+
+static void add_stage(const struct service *service, cJSON *status)
+{
+    struct stage_usage usage = stage_usage(store_stage(service->store));
+    struct front_status front = front_of(service);
+    cJSON *stage = add_object(status, "stage");
+    (void)cJSON_AddStringToObject(stage, "dir", service->options->stage_dir);
+    control_add_u64(stage, "total_bytes", usage.total_bytes);
+    control_add_u64(stage, "dirty_bytes", usage.dirty_bytes);
+    control_add_u64(stage, "clean_bytes", usage.clean_bytes);
+    control_add_u64(stage, "free_bytes", usage.free_bytes);
+    control_add_u64(stage, "draft_bytes", usage.draft_bytes);
+    control_add_u64(stage, "drafts", usage.drafts);
+    control_add_u64(stage, "waiting_writers", front.waiting);
+    control_add_u64(stage, "wait_count", front.wait_count);
+    control_add_u64(stage, "wait_ms_total", front.wait_ms_total);
+}
+
+static void add_mount(const struct service *service, cJSON *status)
+{
+    struct front_status front = front_of(service);
+    cJSON *mount = add_object(status, "mount");
+    (void)cJSON_AddStringToObject(mount, "write", "direct");
+    (void)cJSON_AddBoolToObject(mount, "mmap_shared", front.mmap_shared);
+    control_add_u64(mount, "threads", front.threads);
+    control_add_u64(mount, "requests_total", front.requests_total);
+    control_add_u64(mount, "written_bytes_total", front.written_bytes_total);
+    control_add_u64(mount, "read_bytes_total", front.read_bytes_total);
+    control_add_u64(mount, "open_files", stage_usage(store_stage(service->store)).handles);
+}
+
+static void add_nvme(const char *path, const struct store_status *s, cJSON *status)
+{
+    cJSON *nvme = add_object(status, "nvme");
+    (void)cJSON_AddStringToObject(nvme, "path", path);
+    const struct {
+        const char *name;
+        uint64_t value;
+    } numbers[] = {{"cap_bytes", s->cap_bytes},
+                   {"used_bytes", s->used_bytes},
+                   {"reserved_bytes", s->reserved_bytes},
+                   {"available_bytes", s->available_bytes},
+                   {"files", s->view.files},
+                   {"logical_bytes", s->view.logical_bytes},
+                   {"stored_bytes", s->view.stored_bytes},
+                   {"chunks", s->view.chunks},
+                   {"packs", s->view.packs},
+                   {"pack_bytes", s->view.pack_bytes},
+                   {"horizon_seq", s->horizon_seq},
+                   {"newest_seq", s->newest_seq},
+                   {"behind_bytes", s->behind_bytes},
+                   {"behind_files", s->behind_files},
+                   {"written_bytes_total", s->written_bytes_total},
+                   {"dedup_bytes_total", s->dedup_bytes_total},
+                   {"evicted_bytes_total", s->evicted_bytes_total},
+                   {"healed_chunks_total", s->healed_chunks_total},
+                   {"errors", s->errors}};
+    for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
+        control_add_u64(nvme, numbers[i].name, numbers[i].value);
+    (void)cJSON_AddNumberToObject(nvme, "seconds_behind", s->seconds_behind);
+    if (s->errors) {
+        (void)cJSON_AddStringToObject(nvme, "last_error", s->last_error);
+        (void)cJSON_AddNumberToObject(nvme, "last_error_s_ago",
+                                      (double)((clock_monotonic_ns() - s->last_error_ns) / 1000000000));
+    }
+    cJSON *view = add_object(status, "view");
+    control_add_u64(view, "applied_seq", s->view.applied_seq);
+}
+
+static uint64_t resident_bytes(void)
+{
+    unsigned long long total, resident = 0;
+    FILE *f = fopen("/proc/self/statm", "re");
+    if (!f)
+        return 0;
+    if (fscanf(f, "%llu %llu", &total, &resident) != 2)
+        resident = 0;
+    (void)fclose(f);
+    return resident * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+static void add_damage(const char *path, const char *what, void *arg)
+{
+    cJSON *item = cJSON_CreateObject();
+    (void)cJSON_AddStringToObject(item, "path", path);
+    (void)cJSON_AddStringToObject(item, "what", what);
+    (void)cJSON_AddItemToArray(arg, item);
+}
+
+static void add_failure(const struct front_failure *failure, void *arg)
+{
+    cJSON *item = cJSON_CreateObject();
+    (void)cJSON_AddStringToObject(item, "path", failure->path);
+    (void)cJSON_AddStringToObject(item, "call", failure->call);
+    (void)cJSON_AddNumberToObject(item, "errno", failure->error);
+    (void)cJSON_AddStringToObject(item, "error", strerror(failure->error));
+    (void)cJSON_AddStringToObject(item, "cause", failure->cause);
+    control_add_u64(item, "count", failure->count);
+    (void)cJSON_AddNumberToObject(item, "first_s", (double)(failure->first / 1000000) / 1000);
+    (void)cJSON_AddNumberToObject(item, "last_s", (double)(failure->last / 1000000) / 1000);
+    (void)cJSON_AddItemToArray(arg, item);
+}
+
+/* What clients got errors for. */
+static void add_failures(const struct service *service, cJSON *status)
+{
+    uint64_t total = 0, forgotten = 0;
+    cJSON *errors = cJSON_AddArrayToObject(status, "errors");
+    if (service->front)
+        front_failures(service->front, add_failure, errors, &total, &forgotten);
+    control_add_u64(status, "errors_total", total);
+    control_add_u64(status, "errors_forgotten", forgotten);
+}
+
+static void add_identity(cJSON *status, const char *store, const struct store_status *s)
+{
+    char id[33];
+    for (size_t i = 0; i < 16; i++)
+        (void)snprintf(id + 2 * i, 3, "%02x", s->store_id[i]);
+    (void)cJSON_AddStringToObject(status, "version", CAIRN_VERSION);
+    (void)cJSON_AddStringToObject(status, "store", store);
+    (void)cJSON_AddStringToObject(status, "store_id", id);
+}
+
+cJSON *handle_status(struct service *service, const cJSON *request)
+{
+    (void)request;
+    cJSON *status = cJSON_CreateObject();
+    struct store_status s;
+    store_status(service->store, &s);
+    add_identity(status, service->store_path, &s);
+    (void)cJSON_AddStringToObject(status, "mountpoint", service->mountpoint);
+    control_add_u64(status, "pid", (uint64_t)getpid());
+    control_add_u64(status, "epoch", s.epoch);
+    (void)cJSON_AddNumberToObject(status, "uptime_s", (double)((clock_monotonic_ns() - service->started) / 1000000000));
+    add_stage(service, status);
+    add_mount(service, status);
+    add_nvme(service->store_path, &s, status);
+    control_add_u64(cJSON_GetObjectItem(status, "nvme"), "dropped_bytes_total",
+                    stage_usage(store_stage(service->store)).dropped_bytes_total);
+    remote_side_add_status(service, status);
+    cJSON *memory = add_object(status, "memory");
+    (void)cJSON_AddStringToObject(memory, "formula", s.memory_formula);
+    control_add_u64(memory, "bound_bytes", s.memory_bound_bytes);
+    control_add_u64(memory, "resident_bytes", resident_bytes());
+    store_damage(service->store, add_damage, cJSON_AddArrayToObject(status, "damage"));
+    add_failures(service, status);
+    return status;
+}
+
+/* Drafts below `ino` are sealed; what the horizon of NVMe must reach then. */
+static int need_nvme(struct service *service, uint64_t ino, uint64_t *ret_seq)
+{
+    int r = store_seal_below(service->store, ino);
+    if (r == 0)
+        *ret_seq = ns_last_change(store_ns(service->store), ino);
+    return r;
+}
+
+static cJSON *handle_need(struct service *service, const cJSON *request)
+{
+    uint64_t ino, seq = 0;
+    const char *level = cJSON_GetStringValue(cJSON_GetObjectItem(request, "level"));
+    if (!control_get_u64(request, "ino", &ino) || !level)
+        return control_error(EINVAL, "need: ino or level is missing");
+    bool remote = strcmp(level, "remote") == 0;
+    if (!remote && strcmp(level, "nvme") != 0 && strcmp(level, "stage") != 0)
+        return control_error(EINVAL, "no such level; there are stage, nvme and remote");
+    if (remote && !remote_side_is_usable(service))
+        return remote_side_refusal(service);
+    int r = strcmp(level, "stage") == 0 ? 0 : need_nvme(service, ino, &seq);
+    if (r == 0 && remote)
+        r = remote_side_need(service, ino, &seq);
+    if (r < 0)
+        return control_error(-r, strerror(-r));
+    cJSON *reply = cJSON_CreateObject();
+    control_add_u64(reply, "seq", seq);
+    control_add_u64(reply, "bytes", remote ? remote_side_missing_bytes(service, seq) : store_missing_bytes(service->store, seq));
+    return reply;
+}
+
+static cJSON *handle_horizon(struct service *service, const cJSON *request)
+{
+    (void)request;
+    struct store_status s;
+    store_status(service->store, &s);
+    cJSON *reply = cJSON_CreateObject();
+    control_add_u64(reply, "nvme", s.horizon_seq);
+    control_add_u64(reply, "newest", s.newest_seq);
+    control_add_u64(reply, "missing_bytes", store_missing_bytes(service->store, s.newest_seq));
+    if (s.errors && clock_monotonic_ns() - s.last_error_ns < URGENT_LEASE_NS)
+        (void)cJSON_AddStringToObject(reply, "error", s.last_error);
+    remote_side_add_horizon(service, s.newest_seq, reply);
+    return reply;
+}
+
+static bool is_at_remote(const cJSON *request)
+{
+    const char *level = cJSON_GetStringValue(cJSON_GetObjectItem(request, "level"));
+    return level && strcmp(level, "remote") == 0;
+}
+
+static cJSON *handle_urgent(struct service *service, const cJSON *request)
+{
+    bool on = cJSON_IsTrue(cJSON_GetObjectItem(request, "on"));
+    int64_t until = on ? clock_monotonic_ns() + URGENT_LEASE_NS : 0;
+    store_urge(service->store, until);
+    if (is_at_remote(request))
+        remote_side_urge(service, until);
+    return cJSON_CreateObject();
+}
+
+static cJSON *handle_drain(struct service *service, const cJSON *request)
+{
+    const cJSON *at_end = cJSON_GetObjectItem(request, "at_end");
+    bool remote = is_at_remote(request);
+    if (remote && !remote_side_is_usable(service))
+        return remote_side_refusal(service);
+    if (remote && at_end)
+        atomic_store(&service->remote.drain_at_end, cJSON_IsTrue(at_end));
+    int r = store_seal_below(service->store, ROOT_INO);
+    if (r < 0)
+        return control_error(-r, strerror(-r));
+    cJSON *reply = cJSON_CreateObject();
+    control_add_u64(reply, "seq", store_newest(service->store));
+    return reply;
+}
+
+static cJSON *handle_ping(struct service *service, const cJSON *request)
+{
+    (void)request;
+    _cleanup_free_ char *log = options_log_path(service->options, service->store_path);
+    cJSON *reply = cJSON_CreateObject();
+    control_add_u64(reply, "pid", (uint64_t)getpid());
+    (void)cJSON_AddStringToObject(reply, "log", log);
+    return reply;
+}
+
+cJSON *service_handle(const cJSON *request, void *arg)
+{
+    static const struct {
+        const char *verb;
+        cJSON *(*handle)(struct service *service, const cJSON *request);
+    } verbs[] = {{"status", handle_status}, {"need", handle_need},   {"horizon", handle_horizon},
+                 {"urgent", handle_urgent}, {"drain", handle_drain}, {"ping", handle_ping},
+                 {"warm", handle_warm},     {"warm_status", handle_warm_status},
+                 {"look", handle_look},     {"survey", handle_survey},
+                 {"metrics", handle_metrics},
+                 {"job", handle_job},       {"job_start", handle_job_start}, {"job_cancel", handle_job_cancel}};
+    const char *verb = cJSON_GetStringValue(cJSON_GetObjectItem(request, "verb"));
+    for (size_t i = 0; verb && i < ARRAY_LEN(verbs); i++)
+        if (strcmp(verb, verbs[i].verb) == 0)
+            return verbs[i].handle(arg, request);
+    return control_error(EINVAL, "unknown verb");
+}
+
+/* --- offline --------------------------------------------------------------------------------------------------------------------- */
+
+int service_fsck(const char *store, void (*report)(const char *line, bool is_problem, void *arg), void *arg)
+{
+    return store_fsck(store, report, arg);
+}
+
+int service_offline_status(const char *store, cJSON **ret_status)
+{
+    struct store_status s;
+    int r = store_peek(store, &s);
+    if (r < 0)
+        return r;
+    cJSON *status = cJSON_CreateObject();
+    add_identity(status, store, &s);
+    add_nvme(store, &s, status);
+    *ret_status = status;
+    return 0;
+}

@@ -1,0 +1,99 @@
+/* Inside the service. */
+#pragma once
+
+#include <cjson/cJSON.h>
+#include <stdatomic.h>
+
+#include "base/lock.h"
+#include "daemon/lifecycle.h"
+#include "daemon/metrics_server.h"
+#include "daemon/service.h"
+#include "fs/fs.h"
+#include "fuse/front.h"
+#include "persist/store.h"
+
+#define URGENT_LEASE_NS (3ll * 1000000000) /* how long limits stay lifted for a waiter that was not heard of again */
+#define TICK_MS 1000
+
+struct upload_sample {
+    int64_t at; /* monotonic, ns */
+    uint64_t bytes;
+};
+
+/* What a service keeps for its remote, beside what the store does. */
+struct remote_side {
+    char *name, *holder;       /* lent to the store */
+    _Atomic bool drain_at_end; /* the end waits for the remote */
+    _Atomic bool wait_ended;   /* the function of `ticket` was called */
+    struct {
+        struct cairn_mutex lock;
+        struct upload_sample older, newer; /* the rate of the upload is told from the older one on */
+        bool waits;                        /* `ticket` was given out for somebody outside who waits */
+        uint64_t ticket;
+        int64_t urge_until; /* monotonic, ns */
+    } locked;
+};
+
+enum service_life { SERVICE_STARTS, SERVICE_SERVES, SERVICE_ENDS };
+
+struct service {
+    struct service_plan plan;
+    const struct mount_options *options;
+    char *store_path, *mountpoint;
+    struct store *store;
+    struct fs *fs;
+    struct front *front;
+    int stop_fd;
+    int64_t started;
+    uint64_t stage_bytes;
+    struct metrics_server *metrics; /* NULL: none */
+    _Atomic enum service_life life; /* what the metrics server may look at */
+    struct remote_side remote;
+};
+
+/* service.c */
+/* Tells who watches the end, at most once a second: *told is when it was last, 0 at first. */
+void service_tell_ending(struct service *service, uint64_t bytes_left, bool remote, int64_t *told);
+
+/* service_remote.c */
+void remote_side_init(struct service *service);
+/* Fills what the store is to be told of its remote, its tier opened; nothing where there is none. */
+CAIRN_MUST_CHECK int remote_side_open(struct service *service, struct remote_options *ret, struct service_error *ret_error);
+/* To be called about once in TICK_MS. */
+void remote_side_tick(struct service *service);
+/* NVMe has everything: waits for the remote if that was asked for. */
+void remote_side_end(struct service *service);
+/* After the store is closed. */
+void remote_side_done(struct service *service);
+
+/* Will the remote get what is written here? */
+bool remote_side_is_usable(struct service *service);
+/* The answer to who asks for what will not come: why. */
+cJSON *remote_side_refusal(struct service *service);
+/* Raises *seq to what the remote's horizon must reach for all on `ino` to be in it. */
+CAIRN_MUST_CHECK int remote_side_need(struct service *service, uint64_t ino, uint64_t *seq);
+uint64_t remote_side_missing_bytes(struct service *service, uint64_t seq);
+/* Limits of the upload are lifted until then (monotonic, ns; 0: no longer). */
+void remote_side_urge(struct service *service, int64_t until);
+void remote_side_add_horizon(struct service *service, uint64_t newest, cJSON *reply);
+void remote_side_add_status(struct service *service, cJSON *status);
+
+/* service_warm.c */
+cJSON *handle_warm(struct service *service, const cJSON *request);
+cJSON *handle_warm_status(struct service *service, const cJSON *request);
+
+/* service_answers.c */
+cJSON *handle_status(struct service *service, const cJSON *request);
+
+/* service_metrics.c */
+cJSON *handle_metrics(struct service *service, const cJSON *request);
+CAIRN_MUST_CHECK int service_metrics_start(struct service *service, struct service_error *ret_error);
+
+/* service_survey.c */
+cJSON *handle_look(struct service *service, const cJSON *request);
+cJSON *handle_survey(struct service *service, const cJSON *request);
+
+/* service_jobs.c */
+cJSON *handle_job_start(struct service *service, const cJSON *request);
+cJSON *handle_job(struct service *service, const cJSON *request);
+cJSON *handle_job_cancel(struct service *service, const cJSON *request);

@@ -1,0 +1,76 @@
+/* Work that is asked for over the control socket: begun, looked at, cancelled. */
+#include "daemon/control.h"
+#include "daemon/service_internal.h"
+
+static enum job_kind kind_of(const cJSON *request)
+{
+    const char *kind = cJSON_GetStringValue(cJSON_GetObjectItem(request, "kind"));
+    return !kind                        ? JOB_NONE
+           : strcmp(kind, "scrub") == 0 ? JOB_SCRUB
+           : strcmp(kind, "gc") == 0    ? JOB_GC
+                                        : JOB_NONE;
+}
+
+cJSON *handle_job_start(struct service *service, const cJSON *request)
+{
+    struct job_options options = {.kind = kind_of(request),
+                                  .local = cJSON_IsTrue(cJSON_GetObjectItem(request, "local")),
+                                  .remote = cJSON_IsTrue(cJSON_GetObjectItem(request, "remote")),
+                                  .dry_run = cJSON_IsTrue(cJSON_GetObjectItem(request, "dry_run"))};
+    uint64_t number;
+    (void)control_get_u64(request, "rate", &options.rate);
+    if (options.kind == JOB_NONE || (!options.local && !options.remote))
+        return control_error(EINVAL, "no such work; there are scrub and gc, of local, remote or both");
+    if (options.remote && !options.local && !service->options->remote)
+        return control_error(ENOTCONN, "no remote is configured");
+    int r = store_job_start(service->store, &options, &number);
+    if (r < 0)
+        return control_error(-r, r == -EBUSY ? "another scrub or gc is under way; wait until it has ended" : strerror(-r));
+    cJSON *reply = cJSON_CreateObject();
+    control_add_u64(reply, "number", number);
+    return reply;
+}
+
+static void add_line(const char *line, void *arg)
+{
+    (void)cJSON_AddItemToArray(arg, cJSON_CreateString(line));
+}
+
+static void add_counts(cJSON *reply, const struct job_counts *c)
+{
+    const struct {
+        const char *name;
+        uint64_t value;
+    } numbers[] = {{"bytes", c->bytes},     {"bytes_total", c->bytes_total}, {"packs", c->packs},
+                   {"chunks", c->chunks},   {"found", c->found},             {"healed", c->healed},
+                   {"unhealed", c->unhealed}, {"objects", c->objects},       {"removed_bytes", c->removed_bytes}};
+    for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
+        control_add_u64(reply, numbers[i].name, numbers[i].value);
+}
+
+cJSON *handle_job(struct service *service, const cJSON *request)
+{
+    static const char *const kinds[] = {[JOB_NONE] = "none", [JOB_SCRUB] = "scrub", [JOB_GC] = "gc"};
+    struct job_status status;
+    uint64_t from = 0;
+    cJSON *reply = cJSON_CreateObject();
+    cJSON *lines = cJSON_AddArrayToObject(reply, "lines");
+    (void)control_get_u64(request, "from", &from);
+    store_job_status(service->store, from, add_line, lines, &status);
+    (void)cJSON_AddStringToObject(reply, "kind", kinds[status.kind]);
+    control_add_u64(reply, "number", status.number);
+    (void)cJSON_AddBoolToObject(reply, "running", status.running);
+    (void)cJSON_AddBoolToObject(reply, "cancelled", status.cancelled);
+    if (status.error < 0)
+        (void)cJSON_AddStringToObject(reply, "failed", strerror(-status.error));
+    control_add_u64(reply, "line_count", status.lines);
+    add_counts(reply, &status.counts);
+    return reply;
+}
+
+cJSON *handle_job_cancel(struct service *service, const cJSON *request)
+{
+    (void)request;
+    store_job_cancel(service->store);
+    return cJSON_CreateObject();
+}

@@ -1,0 +1,201 @@
+/* What can be watched of a service: its status in the text format of Prometheus, and whether it is well. */
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "daemon/control.h"
+#include "daemon/service_internal.h"
+
+#define RECENT_S 30
+
+/* One number of the status. */
+static const struct metric {
+    const char *name, *type, *group, *field;
+    double unit; /* of the field, in the base unit */
+    const char *help;
+} metrics[] = {
+    {"requests_total", "counter", "mount", "requests_total", 1, "Requests of the kernel that were answered."},
+    {"written_bytes_total", "counter", "mount", "written_bytes_total", 1, "Bytes that programs wrote."},
+    {"read_bytes_total", "counter", "mount", "read_bytes_total", 1, "Bytes that programs read, and that were not in the page cache."},
+    {"client_errors_total", "counter", NULL, "errors_total", 1, "Calls of programs that failed and were not wrong: EIO, ENOSPC and such."},
+    {"damaged_files", "gauge", NULL, "damage", 1, "Damaged parts of files that were found since the mount; bounded."},
+    {"uptime_seconds", "gauge", NULL, "uptime_s", 1, "Time since the mount."},
+    {"stage_size_bytes", "gauge", "stage", "total_bytes", 1, "Size of the stage."},
+    {"stage_dirty_bytes", "gauge", "stage", "dirty_bytes", 1, "What is in the stage and not on NVMe."},
+    {"stage_clean_bytes", "gauge", "stage", "clean_bytes", 1, "What is kept in the stage for reading."},
+    {"stage_free_bytes", "gauge", "stage", "free_bytes", 1, "Free room in the stage."},
+    {"drafts", "gauge", "stage", "drafts", 1, "Files that are being written."},
+    {"draft_bytes", "gauge", "stage", "draft_bytes", 1, "Bytes of these in the stage."},
+    {"waiting_writers", "gauge", "stage", "waiting_writers", 1, "Requests that wait for room now."},
+    {"waits_total", "counter", "stage", "wait_count", 1, "Requests that had to wait for room."},
+    {"wait_seconds_total", "counter", "stage", "wait_ms_total", 1e-3, "How long these waited, together."},
+    {"nvme_cap_bytes", "gauge", "nvme", "cap_bytes", 1, "Most that the store may take on its disk."},
+    {"nvme_used_bytes", "gauge", "nvme", "used_bytes", 1, "What the store takes on its disk."},
+    {"nvme_reserved_bytes", "gauge", "nvme", "reserved_bytes", 1, "Room that is reserved for what is in the stage."},
+    {"nvme_available_bytes", "gauge", "nvme", "available_bytes", 1, "What may still be written."},
+    {"files", "gauge", "nvme", "files", 1, "Regular files."},
+    {"logical_bytes", "gauge", "nvme", "logical_bytes", 1, "Sum of their sizes."},
+    {"stored_bytes", "gauge", "nvme", "stored_bytes", 1, "What their chunks take, each once, as stored."},
+    {"chunks", "gauge", "nvme", "chunks", 1, "Chunks that files refer to."},
+    {"nvme_packs", "gauge", "nvme", "packs", 1, "Packs on NVMe."},
+    {"nvme_pack_bytes", "gauge", "nvme", "pack_bytes", 1, "Their size."},
+    {"nvme_behind_bytes", "gauge", "nvme", "behind_bytes", 1, "What is not on NVMe yet."},
+    {"nvme_behind_files", "gauge", "nvme", "behind_files", 1, "Files of which something is not on NVMe yet."},
+    {"nvme_behind_seconds", "gauge", "nvme", "seconds_behind", 1, "Age of the oldest operation that is not on NVMe."},
+    {"nvme_written_bytes_total", "counter", "nvme", "written_bytes_total", 1, "Bytes that were written to NVMe, as stored."},
+    {"dedup_bytes_total", "counter", "nvme", "dedup_bytes_total", 1, "Bytes that were found stored already."},
+    {"dropped_bytes_total", "counter", "nvme", "dropped_bytes_total", 1, "Bytes that were deleted before they had to be written."},
+    {"evicted_bytes_total", "counter", "nvme", "evicted_bytes_total", 1, "Bytes that left NVMe because the remote has them."},
+    {"healed_chunks_total", "counter", "nvme", "healed_chunks_total", 1, "Damaged chunks that were stored anew."},
+    {"nvme_errors_total", "counter", "nvme", "errors", 1, "Errors of NVMe; they are retried without end."},
+    {"remote_behind_bytes", "gauge", "remote", "behind_bytes", 1, "What is on NVMe and not in the remote."},
+    {"remote_behind_chunks", "gauge", "remote", "behind_chunks", 1, "Chunks of that."},
+    {"remote_behind_seconds", "gauge", "remote", "seconds_behind", 1, "Age of the oldest operation that is not in the remote."},
+    {"remote_head", "gauge", "remote", "head", 1, "Number of the newest published state."},
+    {"remote_packs", "gauge", "remote", "packs", 1, "Objects with data in the remote."},
+    {"remote_pack_bytes", "gauge", "remote", "pack_bytes", 1, "Their size."},
+    {"remote_files", "gauge", "remote", "files", 1, "Files of the published state."},
+    {"remote_logical_bytes", "gauge", "remote", "logical_bytes", 1, "Sum of their sizes."},
+    {"uploaded_bytes_total", "counter", "remote", "uploaded_bytes_total", 1, "Bytes that were uploaded."},
+    {"fetched_bytes_total", "counter", "remote", "fetched_bytes_total", 1, "Bytes that were fetched from the remote."},
+    {"remote_requests_total", "counter", "remote", "requests_total", 1, "Requests to the remote."},
+    {"remote_retries_total", "counter", "remote", "retries_total", 1, "Requests that were tried again."},
+    {"remote_errors_total", "counter", "remote", "errors", 1, "Errors of the remote."},
+    {"remote_unreachable_seconds", "gauge", "remote", "unreachable_s", 1, "Since when nothing was reached; 0: it is."},
+    {"memory_bound_bytes", "gauge", "memory", "bound_bytes", 1, "Most memory that the daemon uses, the stage included."},
+    {"memory_resident_bytes", "gauge", "memory", "resident_bytes", 1, "Memory that the daemon uses now."},
+};
+
+static const char *const states[] = {"connecting", "idle", "uploading", "unreachable", "fenced", "following"};
+
+static double value_of(const cJSON *item)
+{
+    uint64_t whole = 0;
+    if (cJSON_IsArray(item))
+        return cJSON_GetArraySize(item);
+    if (cJSON_IsNumber(item))
+        return item->valuedouble;
+    /* One of 16 digits or more is a string. */
+    return cJSON_IsString(item) && sscanf(item->valuestring, "%llu", (unsigned long long *)&whole) == 1 ? (double)whole : 0;
+}
+
+static void put_head(FILE *out, const char *name, const char *type, const char *help)
+{
+    (void)fprintf(out, "# HELP cairnfs_%s %s\n# TYPE cairnfs_%s %s\n", name, help, name, type);
+}
+
+/* A label's value: backslash, quote and line end are escaped, and bytes that are no UTF-8 appear as \\xNN. */
+static void put_escaped(FILE *out, const char *text)
+{
+    for (size_t len; *text; text += len) {
+        len = text_utf8_len(text);
+        if (len == 0)
+            (void)fprintf(out, "\\\\x%02x", (unsigned char)*text);
+        else if (*text == '\n')
+            (void)fputs("\\n", out);
+        else
+            (void)fprintf(out, "%s%.*s", *text == '\\' || *text == '"' ? "\\" : "", (int)len, text);
+        len = len ? len : 1;
+    }
+}
+
+static void put_info(FILE *out, const cJSON *status)
+{
+    static const char *const labels[] = {"version", "store", "store_id", "mountpoint"};
+    put_head(out, "info", "gauge", "What is mounted where.");
+    (void)fputs("cairnfs_info{", out);
+    for (size_t i = 0; i < ARRAY_LEN(labels); i++) {
+        const char *value = cJSON_GetStringValue(cJSON_GetObjectItem(status, labels[i]));
+        (void)fprintf(out, "%s%s=\"", i ? "," : "", labels[i]);
+        put_escaped(out, value ? value : "");
+        (void)fputc('"', out);
+    }
+    (void)fputs("} 1\n", out);
+}
+
+static void put_state(FILE *out, const cJSON *remote)
+{
+    const char *state = cJSON_GetStringValue(cJSON_GetObjectItem(remote, "state"));
+    put_head(out, "remote_state", "gauge", "1 for what the remote does now.");
+    for (size_t i = 0; i < ARRAY_LEN(states); i++)
+        (void)fprintf(out, "cairnfs_remote_state{state=\"%s\"} %d\n", states[i], state && strcmp(state, states[i]) == 0);
+}
+
+static char *metrics_of(struct service *service)
+{
+    char *text = NULL;
+    size_t len = 0;
+    FILE *out = open_memstream(&text, &len);
+    check(out != NULL);
+    cJSON *status = handle_status(service, NULL);
+    const cJSON *remote = cJSON_GetObjectItem(status, "remote");
+    const char *state = cJSON_GetStringValue(cJSON_GetObjectItem(remote, "state"));
+    bool has_remote = state && strcmp(state, "none") != 0;
+    put_info(out, status);
+    if (has_remote)
+        put_state(out, remote);
+    for (size_t i = 0; i < ARRAY_LEN(metrics); i++) {
+        const struct metric *m = &metrics[i];
+        const cJSON *group = m->group ? cJSON_GetObjectItem(status, m->group) : status;
+        if (m->group && strcmp(m->group, "remote") == 0 && !has_remote)
+            continue;
+        put_head(out, m->name, m->type, m->help);
+        (void)fprintf(out, "cairnfs_%s %.15g\n", m->name, value_of(cJSON_GetObjectItem(group, m->field)) * m->unit);
+    }
+    cJSON_Delete(status);
+    (void)fclose(out);
+    return text;
+}
+
+cJSON *handle_metrics(struct service *service, const cJSON *request)
+{
+    (void)request;
+    _cleanup_free_ char *text = metrics_of(service);
+    cJSON *reply = cJSON_CreateObject();
+    (void)cJSON_AddStringToObject(reply, "text", text);
+    return reply;
+}
+
+/* --- over HTTP --------------------------------------------------------------------------------------------------------------------- */
+
+static char *serve_metrics(void *arg)
+{
+    struct service *service = arg;
+    return atomic_load(&service->life) == SERVICE_STARTS ? NULL : metrics_of(service);
+}
+
+/* Only what stops the mount from doing its work now: a remote that is away for a while does not. */
+static char *serve_trouble(void *arg)
+{
+    struct service *service = arg;
+    struct store_status s;
+    struct remote_status remote = {.state = REMOTE_NONE};
+    if (atomic_load(&service->life) != SERVICE_SERVES)
+        return xstrdup(atomic_load(&service->life) == SERVICE_STARTS ? "the mount is starting\n" : "the mount is ending\n");
+    store_status(service->store, &s);
+    if (service->options->remote)
+        store_remote_status(service->store, &remote);
+    if (remote.state == REMOTE_FENCED)
+        return xasprintf("another writer has the remote: %s\n", remote.error);
+    if (s.is_full)
+        return xstrdup("NVMe is full of data that may not be dropped: programs get ENOSPC\n");
+    if (s.errors && s.behind_bytes > 0 && clock_monotonic_ns() - s.last_error_ns < RECENT_S * 1000000000ll)
+        return xasprintf("writing to NVMe fails and is tried again: %s\n", s.last_error);
+    return NULL;
+}
+
+int service_metrics_start(struct service *service, struct service_error *ret_error)
+{
+    const char *address = service->options->metrics;
+    struct metrics_source source = {serve_metrics, serve_trouble, service};
+    char *text = NULL;
+    if (!address)
+        return 0;
+    int r = metrics_server_start(address, &source, &service->metrics, &text);
+    if (r < 0)
+        *ret_error = (struct service_error){MOUNT_SYSTEM, text};
+    else
+        log_info("metrics: http://%s/metrics and /healthz answer whoever reaches that address", address);
+    return r;
+}

@@ -1,0 +1,281 @@
+/* A service's remote: its tier, who waits for it, what is told of it. */
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "daemon/control.h"
+#include "daemon/remote_tier.h"
+#include "daemon/service_internal.h"
+
+#define SAMPLE_NS (5ll * 1000000000)
+
+static struct remote_status status_of(struct service *service)
+{
+    struct remote_status s = {.state = REMOTE_NONE};
+    if (service->options->remote)
+        store_remote_status(service->store, &s);
+    return s;
+}
+
+/* --- life -------------------------------------------------------------------------------------------------------------------- */
+
+void remote_side_init(struct service *service)
+{
+    mutex_init(&service->remote.locked.lock, LOCK_CONTROL);
+}
+
+void remote_side_done(struct service *service)
+{
+    mutex_done(&service->remote.locked.lock);
+    free(service->remote.name);
+    free(service->remote.holder);
+}
+
+/* A remote inside what it is to be a copy of would feed on itself, or wait for itself. */
+static int check_place(const struct service *service, const char *path, struct service_error *error)
+{
+    const char *const taken[] = {service->store_path, service->mountpoint};
+    _cleanup_free_ char *real = NULL;
+    int r = store_resolve(path, &real);
+    if (r < 0)
+        return service_fail(error, MOUNT_FAILED, r, "cannot look at the remote dir:%s: %s; is its filesystem mounted?", path,
+                            strerror(-r));
+    for (size_t i = 0; i < ARRAY_LEN(taken); i++) {
+        size_t n = strlen(taken[i]), m = strlen(real);
+        size_t common = n < m ? n : m;
+        bool nested = strncmp(real, taken[i], common) == 0 && (n == m || (n > m ? taken[i][m] : real[n]) == '/');
+        if (nested)
+            return service_fail(error, MOUNT_USAGE, -EINVAL,
+                                "the remote dir:%s and %s must not be the same, nor one inside the other; give another folder",
+                                path, taken[i]);
+    }
+    return 0;
+}
+
+static int open_tier(const struct service *service, const struct remote_address *address, struct tier **ret,
+                     struct service_error *error)
+{
+    char *text = NULL;
+    int r = address->kind == REMOTE_KIND_DIR ? check_place(service, address->path, error) : 0;
+    if (r < 0)
+        return r;
+    r = remote_tier_open(address, service->options, service->options->read_only, ret, &text);
+    bool is_theirs = r == -EINVAL || r == -EACCES || r == -EPERM;
+    if (r < 0)
+        r = service_fail(error, is_theirs ? MOUNT_USAGE : MOUNT_FAILED, r, "%s", text);
+    free(text);
+    return r;
+}
+
+static char *holder_of(const struct service *service)
+{
+    char host[256] = "";
+    if (gethostname(host, sizeof host - 1) < 0 || host[0] == '\0')
+        (void)snprintf(host, sizeof host, "unknown host");
+    return xasprintf("%s:%s pid %d", host, service->store_path, (int)getpid());
+}
+
+int remote_side_open(struct service *service, struct remote_options *ret, struct service_error *ret_error)
+{
+    const struct mount_options *o = service->options;
+    struct remote_address address;
+    char *text = NULL;
+    if (!o->remote)
+        return 0;
+    int r = remote_address_parse(o->remote, &address, &text);
+    if (r < 0) {
+        *ret_error = (struct service_error){MOUNT_USAGE, text};
+        return r;
+    }
+    service->remote.name = xstrdup(address.text);
+    service->remote.holder = holder_of(service);
+    *ret = (struct remote_options){.name = service->remote.name,
+                                   .holder = service->remote.holder,
+                                   .upload_threads = (unsigned)o->upload_threads,
+                                   .fetch_threads = (unsigned)o->fetch_threads,
+                                   .upload_limit = o->upload_limit,
+                                   .lease_ns = o->lease_ns,
+                                   .gc_grace_ns = o->gc_grace_ns,
+                                   .follow_ns = o->follow_ns,
+                                   .takeover = o->takeover,
+                                   .unfenced = o->unfenced,
+                                   .read_only = o->read_only,
+                                   .progress = service->plan.progress,
+                                   .cancelled = service->plan.cancelled,
+                                   .progress_arg = service->plan.progress_arg};
+    r = open_tier(service, &address, &ret->tier, ret_error);
+    remote_address_done(&address);
+    return r;
+}
+
+void remote_side_end(struct service *service)
+{
+    if (!atomic_load(&service->remote.drain_at_end) || !remote_side_is_usable(service))
+        return;
+    log_info("stopping: what is on NVMe goes to %s first", service->remote.name);
+    store_drain_remote(service->store);
+    int64_t told = 0;
+    while (store_remote_horizon(service->store) < store_newest(service->store) && remote_side_is_usable(service)) {
+        service_tell_ending(service, status_of(service).behind_bytes, true, &told);
+        (void)nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    }
+}
+
+/* --- who waits ------------------------------------------------------------------------------------------------------------------ */
+
+/* Called under the store's locks, or ours: it takes none. */
+static void on_wait_ended(int result, void *arg)
+{
+    (void)result;
+    struct service *service = arg;
+    atomic_store(&service->remote.wait_ended, true);
+}
+
+/* While the store has a waiter for the remote it lifts the limits; ours stands for those outside. */
+static void begin_wait_locked(struct service *service)
+{
+    struct remote_side *side = &service->remote;
+    if (side->locked.waits && !atomic_load(&side->wait_ended))
+        return;
+    side->locked.waits = true;
+    atomic_store(&side->wait_ended, false);
+    store_wait_remote(service->store, store_newest(service->store), on_wait_ended, service, &side->locked.ticket);
+}
+
+static void end_wait_locked(struct service *service)
+{
+    struct remote_side *side = &service->remote;
+    if (!side->locked.waits)
+        return;
+    /* What could not be taken back is about to call, or has called, on_wait_ended(): `waits` stays until that is seen. */
+    if (store_unwait(service->store, side->locked.ticket) || atomic_load(&side->wait_ended))
+        side->locked.waits = false;
+}
+
+void remote_side_urge(struct service *service, int64_t until)
+{
+    if (!remote_side_is_usable(service))
+        return;
+    LOCK_SCOPE(&service->remote.locked.lock);
+    service->remote.locked.urge_until = until;
+    if (until)
+        begin_wait_locked(service);
+    else
+        end_wait_locked(service);
+}
+
+void remote_side_tick(struct service *service)
+{
+    struct remote_side *side = &service->remote;
+    int64_t now = clock_monotonic_ns();
+    if (!service->options->remote)
+        return;
+    uint64_t uploaded = status_of(service).uploaded_bytes_total;
+    LOCK_SCOPE(&side->locked.lock);
+    if (now >= side->locked.urge_until)
+        end_wait_locked(service);
+    if (side->locked.newer.at && now - side->locked.newer.at < SAMPLE_NS)
+        return;
+    side->locked.older = side->locked.newer.at ? side->locked.newer : (struct upload_sample){now, uploaded};
+    side->locked.newer = (struct upload_sample){now, uploaded};
+}
+
+bool remote_side_is_usable(struct service *service)
+{
+    enum remote_state state = status_of(service).state;
+    return state != REMOTE_NONE && state != REMOTE_FENCED;
+}
+
+cJSON *remote_side_refusal(struct service *service)
+{
+    struct remote_status s = status_of(service);
+    if (s.state == REMOTE_NONE)
+        return control_error(ENOTCONN, "no remote is configured; use level nvme, or mount with -o remote=...");
+    _cleanup_free_ char *text = xasprintf("another writer has %s, which gets nothing more from this mount: %s; 'cairn help mount' "
+                                          "tells of takeover",
+                                          s.name, s.error);
+    return control_error(ESHUTDOWN, text);
+}
+
+int remote_side_need(struct service *service, uint64_t ino, uint64_t *seq)
+{
+    uint64_t published = 0;
+    int r = store_remote_needs(service->store, ino, &published);
+    *seq = max_u64(*seq, published);
+    return r;
+}
+
+/* --- what is told ------------------------------------------------------------------------------------------------------------------ */
+
+static const char *const state_words[] = {[REMOTE_NONE] = "none",           [REMOTE_CONNECTING] = "connecting",
+                                          [REMOTE_IDLE] = "idle",           [REMOTE_UPLOADING] = "uploading",
+                                          [REMOTE_UNREACHABLE] = "unreachable", [REMOTE_FENCED] = "fenced",
+                                          [REMOTE_FOLLOWING] = "following"};
+
+/* What NVMe still lacks must go all the way. */
+uint64_t remote_side_missing_bytes(struct service *service, uint64_t seq)
+{
+    return status_of(service).behind_bytes + store_missing_bytes(service->store, seq);
+}
+
+void remote_side_add_horizon(struct service *service, uint64_t newest, cJSON *reply)
+{
+    struct remote_status s = status_of(service);
+    (void)cJSON_AddStringToObject(reply, "remote_state", state_words[s.state]);
+    if (s.state == REMOTE_NONE)
+        return;
+    control_add_u64(reply, "remote", store_remote_horizon(service->store));
+    control_add_u64(reply, "remote_missing_bytes", s.behind_bytes + store_missing_bytes(service->store, newest));
+    if (s.state == REMOTE_UNREACHABLE || s.state == REMOTE_FENCED)
+        (void)cJSON_AddStringToObject(reply, "remote_error", s.error);
+}
+
+static double upload_rate(struct service *service, uint64_t uploaded)
+{
+    LOCK_SCOPE(&service->remote.locked.lock);
+    const struct upload_sample *from = &service->remote.locked.older;
+    double seconds = (double)(clock_monotonic_ns() - from->at) / 1e9;
+    return from->at && seconds > 0.1 && uploaded > from->bytes ? (double)(uploaded - from->bytes) / seconds : 0;
+}
+
+static void add_errors(const struct remote_status *s, cJSON *remote)
+{
+    if (s->errors || s->error[0])
+        (void)cJSON_AddStringToObject(remote, "error", s->error);
+    if (s->error_age_s >= 0 && s->error[0])
+        (void)cJSON_AddNumberToObject(remote, "error_age_s", s->error_age_s);
+    if (s->unreachable_s >= 0)
+        (void)cJSON_AddNumberToObject(remote, "unreachable_s", s->unreachable_s);
+}
+
+void remote_side_add_status(struct service *service, cJSON *status)
+{
+    struct remote_status s = status_of(service);
+    cJSON *remote = cJSON_AddObjectToObject(status, "remote");
+    (void)cJSON_AddStringToObject(remote, "state", state_words[s.state]);
+    if (s.state == REMOTE_NONE)
+        return;
+    const struct {
+        const char *name;
+        uint64_t value;
+    } numbers[] = {{"head", s.head},
+                   {"horizon_seq", s.horizon_seq},
+                   {"behind_bytes", s.behind_bytes},
+                   {"behind_chunks", s.behind_chunks},
+                   {"target_bytes", s.target_bytes},
+                   {"packs", s.packs},
+                   {"pack_bytes", s.pack_bytes},
+                   {"files", s.files},
+                   {"logical_bytes", s.logical_bytes},
+                   {"uploaded_bytes_total", s.uploaded_bytes_total},
+                   {"fetched_bytes_total", s.fetched_bytes_total},
+                   {"requests_total", s.requests_total},
+                   {"retries_total", s.retries_total},
+                   {"errors", s.errors}};
+    (void)cJSON_AddStringToObject(remote, "name", s.name);
+    for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
+        control_add_u64(remote, numbers[i].name, numbers[i].value);
+    (void)cJSON_AddNumberToObject(remote, "seconds_behind", s.seconds_behind);
+    control_add_u64(remote, "upload_bytes_per_s", (uint64_t)upload_rate(service, s.uploaded_bytes_total));
+    add_errors(&s, remote);
+}

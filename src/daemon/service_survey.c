@@ -1,0 +1,203 @@
+/* What files and trees consist of, asked over the control socket. The tree is walked by who asks, with a list of what is still to do:
+ * a request gets a portion that is bounded in rows and time, and the daemon keeps nothing. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "daemon/control.h"
+#include "daemon/service_internal.h"
+
+#define ROWS_MAX 4096
+#define VIEW_WAIT_NS (3ll * 1000000000)
+#define PORTION_NS (100ll * 1000000)
+
+static const char *type_word(mode_t mode)
+{
+    return S_ISREG(mode) ? "file" : S_ISDIR(mode) ? "folder" : S_ISLNK(mode) ? "link" : "special";
+}
+
+/* Who waited for the horizon is to find in the view what it was waiting for. */
+static void await_view(struct store *store)
+{
+    int64_t until = clock_monotonic_ns() + VIEW_WAIT_NS;
+    while (!store_has_settled(store) && clock_monotonic_ns() < until)
+        (void)nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+}
+
+cJSON *handle_look(struct service *service, const cJSON *request)
+{
+    uint64_t ino;
+    struct stat st;
+    struct ns_inode inode;
+    struct stage_file_state staged = {0};
+    char level[16] = "";
+    if (!control_get_u64(request, "ino", &ino))
+        return control_error(EINVAL, "look: ino is missing");
+    await_view(service->store);
+    int r = fs_getattr(service->fs, ino, &st);
+    if (r == 0)
+        r = ns_inode(store_ns(service->store), ino, &inode);
+    if (r < 0)
+        return control_error(-r, strerror(-r));
+    (void)stage_file_state(store_stage(service->store), ino, &staged);
+    ssize_t len = fs_getxattr(service->fs, ino, "user.cairn.level", level, sizeof level - 1);
+    _cleanup_free_ char *path = ns_path(store_ns(service->store), ino);
+    cJSON *reply = cJSON_CreateObject();
+    (void)cJSON_AddStringToObject(reply, "path", path);
+    (void)cJSON_AddStringToObject(reply, "type", type_word(st.st_mode));
+    control_add_u64(reply, "ino", ino);
+    control_add_u64(reply, "size_bytes", (uint64_t)st.st_size);
+    control_add_u64(reply, "links", st.st_nlink);
+    control_add_u64(reply, "version", inode.version);
+    control_add_u64(reply, "staged_bytes", staged.dirty_bytes);
+    (void)cJSON_AddBoolToObject(reply, "being_written", staged.has_draft);
+    (void)cJSON_AddBoolToObject(reply, "newer_version_staged", staged.has_sealed);
+    (void)cJSON_AddStringToObject(reply, "level", len > 0 ? level : "stage");
+    return reply;
+}
+
+/* --- a portion ----------------------------------------------------------------------------------------------------------------- */
+
+struct portion {
+    struct service *service;
+    cJSON *found, *chunks;
+    unsigned rows;
+    uint64_t inline_bytes;
+    uint64_t offset; /* where in the folder it would go on */
+};
+
+static void add_row(struct portion *p, cJSON *rows, const char *text)
+{
+    (void)cJSON_AddItemToArray(rows, cJSON_CreateString(text));
+    p->rows++;
+}
+
+static void add_part(const struct survey_part *part, void *arg)
+{
+    struct portion *p = arg;
+    char text[128];
+    if (!part->is_chunk) {
+        p->inline_bytes += part->length;
+        return;
+    }
+    int len = 0;
+    for (size_t i = 0; i < 16; i++)
+        len += snprintf(text + len, sizeof text - (size_t)len, "%02x", part->name.bytes[i]);
+    (void)snprintf(text + len, sizeof text - (size_t)len, ":%" PRIu64 ":%" PRIu32 ":%" PRIu64 ":%" PRIu32 ":%" PRIu32 ":%d",
+                   part->refs, part->uses, part->length, part->raw_len, part->stored_len, (part->near ? 1 : 0) | (part->far ? 2 : 0));
+    add_row(p, p->chunks, text);
+}
+
+struct listed {
+    uint64_t ino, offset;
+};
+
+struct listing {
+    struct listed *entries;
+    unsigned count, max;
+};
+
+static int add_listed(const struct fs_entry *entry, void *arg)
+{
+    struct listing *listing = arg;
+    if (strcmp(entry->name, ".") == 0 || strcmp(entry->name, "..") == 0)
+        return 0;
+    if (listing->count == listing->max)
+        return 1;
+    listing->entries[listing->count++] = (struct listed){entry->ino, entry->offset};
+    return 0;
+}
+
+static void add_found(struct portion *p, uint64_t ino)
+{
+    struct stat st;
+    struct stage_file_state staged = {0};
+    char text[128];
+    if (fs_getattr(p->service->fs, ino, &st) < 0)
+        return; /* it went meanwhile */
+    if (S_ISREG(st.st_mode))
+        (void)stage_file_state(store_stage(p->service->store), ino, &staged);
+    char kind = S_ISREG(st.st_mode) ? 'f' : S_ISDIR(st.st_mode) ? 'd' : 'o';
+    (void)snprintf(text, sizeof text, "%c%" PRIu64 ":%" PRIu64 ":%" PRIu64 ":%" PRIu64, kind, ino, (uint64_t)st.st_size,
+                   (uint64_t)st.st_nlink, staged.dirty_bytes);
+    add_row(p, p->found, text);
+}
+
+/* 1: the folder goes on at p->offset. */
+static int survey_folder(struct portion *p, uint64_t ino, uint64_t *at)
+{
+    struct listing listing = {.max = ROWS_MAX - p->rows};
+    listing.entries = xcalloc(listing.max, sizeof *listing.entries);
+    int r = fs_readdir(p->service->fs, ino, *at, listing.max, add_listed, &listing);
+    for (unsigned i = 0; r == 0 && i < listing.count; i++)
+        add_found(p, listing.entries[i].ino);
+    bool more = r == 0 && listing.count == listing.max;
+    if (more)
+        *at = listing.entries[listing.count - 1].offset;
+    free(listing.entries);
+    return r == -ENOENT || r == -ENOTDIR ? 0 : r < 0 ? r : more;
+}
+
+/* Digits up to `end`; what follows it, or NULL. */
+static const char *parse_digits(const char *text, char end, uint64_t *ret)
+{
+    size_t len = strspn(text, "0123456789");
+    if (len == 0 || len > 19 || text[len] != end)
+        return NULL;
+    *ret = strtoull(text, NULL, 10);
+    return text + len + (end ? 1 : 0);
+}
+
+static bool parse_item(const char *item, char *kind, uint64_t *ino, uint64_t *at)
+{
+    *kind = *item;
+    const char *rest = *item == 'd' || *item == 'f' ? parse_digits(item + 1, ':', ino) : NULL;
+    return rest && parse_digits(rest, '\0', at) && *at <= INT64_MAX;
+}
+
+/* One thing to do: "dINO:OFFSET", a folder, or "fINO:OFFSET", a file. 1: it goes on, see *ret_rest. */
+static int survey_item(struct portion *p, const char *item, char ret_rest[64])
+{
+    uint64_t ino, at;
+    char kind;
+    if (!parse_item(item, &kind, &ino, &at))
+        return -EINVAL;
+    int r = kind == 'd' ? survey_folder(p, ino, &at)
+                        : store_survey(p->service->store, ino, &at, ROWS_MAX - p->rows, add_part, p);
+    if (r == 1)
+        (void)snprintf(ret_rest, 64, "%c%" PRIu64 ":%" PRIu64, kind, ino, at);
+    return r;
+}
+
+cJSON *handle_survey(struct service *service, const cJSON *request)
+{
+    int64_t until = clock_monotonic_ns() + PORTION_NS;
+    struct portion p = {.service = service};
+    cJSON *reply = cJSON_CreateObject();
+    p.found = cJSON_AddArrayToObject(reply, "found");
+    p.chunks = cJSON_AddArrayToObject(reply, "chunks");
+    char rest[64] = "";
+    unsigned done = 0;
+    int r = 0;
+    const cJSON *item;
+    cJSON_ArrayForEach(item, cJSON_GetObjectItem(request, "todo"))
+    {
+        if (p.rows >= ROWS_MAX || (done > 0 && clock_monotonic_ns() >= until))
+            break;
+        r = cJSON_IsString(item) ? survey_item(&p, item->valuestring, rest) : -EINVAL;
+        if (r < 0)
+            break;
+        done++;
+        if (r == 1)
+            break;
+    }
+    if (r < 0) {
+        cJSON_Delete(reply);
+        return control_error(-r, r == -EINVAL ? "survey: what is to do is not understood" : strerror(-r));
+    }
+    control_add_u64(reply, "done", done);
+    if (*rest)
+        (void)cJSON_AddStringToObject(reply, "rest", rest);
+    control_add_u64(reply, "inline_bytes", p.inline_bytes);
+    return reply;
+}

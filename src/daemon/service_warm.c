@@ -1,0 +1,50 @@
+/* Files that are fetched onto NVMe, or evicted, because somebody asked for it over the control socket. */
+#include "daemon/control.h"
+#include "daemon/service_internal.h"
+
+cJSON *handle_warm(struct service *service, const cJSON *request)
+{
+    uint64_t ino, job;
+    bool evicts = cJSON_IsTrue(cJSON_GetObjectItem(request, "evict"));
+    if (!control_get_u64(request, "ino", &ino))
+        return control_error(EINVAL, "warm: ino is missing");
+    int r = store_warm_start(service->store, ino, evicts, &job);
+    if (r == -ENOTCONN)
+        return control_error(ENOTCONN, "no remote is configured: all that there is lies on NVMe; mount with --remote");
+    if (r == -EBUSY)
+        return control_error(EBUSY, "as many as can be done at once are under way; try again when one has ended");
+    if (r < 0)
+        return control_error(-r, strerror(-r));
+    cJSON *reply = cJSON_CreateObject();
+    control_add_u64(reply, "job", job);
+    return reply;
+}
+
+cJSON *handle_warm_status(struct service *service, const cJSON *request)
+{
+    struct warm_status s;
+    struct remote_status remote;
+    uint64_t job;
+    if (!control_get_u64(request, "job", &job))
+        return control_error(EINVAL, "warm_status: job is missing");
+    bool cancel = cJSON_IsTrue(cJSON_GetObjectItem(request, "cancel"));
+    if (store_warm_status(service->store, job, cancel, &s) < 0)
+        return control_error(ENOENT, "it ended, and its result is known no longer");
+    store_remote_status(service->store, &remote);
+    cJSON *reply = cJSON_CreateObject();
+    const struct {
+        const char *name;
+        uint64_t value;
+    } numbers[] = {{"total_bytes", s.total_bytes},     {"done_bytes", s.done_bytes},
+                   {"failed_bytes", s.failed_bytes},   {"not_kept_bytes", s.not_kept_bytes},
+                   {"dropped_bytes", s.dropped_bytes}, {"pinned_bytes", s.pinned_bytes},
+                   {"busy_bytes", s.busy_bytes},       {"unpublished_bytes", s.unpublished_bytes}};
+    for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
+        control_add_u64(reply, numbers[i].name, numbers[i].value);
+    (void)cJSON_AddBoolToObject(reply, "ended", s.ended);
+    if (s.error < 0)
+        (void)cJSON_AddStringToObject(reply, "failed", strerror(-s.error));
+    if (s.failed_bytes)
+        (void)cJSON_AddStringToObject(reply, "remote_error", remote.error);
+    return reply;
+}

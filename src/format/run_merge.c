@@ -1,0 +1,103 @@
+/* A heap of readers, each at its next row: on top is the smallest key and, of those, the newest. */
+#include "base/base.h"
+#include "format/run.h"
+
+struct merge {
+    struct run_reader *const *readers;
+    struct run_row rows[RUN_MERGE_MAX]; /* the next row of each reader that is in the heap */
+    uint32_t heap[RUN_MERGE_MAX];       /* numbers of readers */
+    size_t count;                       /* in the heap: those that have a row */
+};
+
+static int compare_keys(const void *a, size_t a_len, const void *b, size_t b_len)
+{
+    int order = memcmp(a, b, a_len < b_len ? a_len : b_len);
+    return order != 0 ? order : (a_len > b_len) - (a_len < b_len);
+}
+
+static bool goes_before(const struct merge *m, uint32_t i, uint32_t j)
+{
+    const struct run_row *a = &m->rows[i], *b = &m->rows[j];
+    int order = compare_keys(a->key, a->key_len, b->key, b->key_len);
+    return order < 0 || (order == 0 && i > j);
+}
+
+/* What is below `place` is a heap; makes it one with what is at `place`. */
+static void sink(struct merge *m, size_t place)
+{
+    uint32_t moved = m->heap[place];
+    for (size_t child = 2 * place + 1; child < m->count; child = 2 * place + 1) {
+        if (child + 1 < m->count && goes_before(m, m->heap[child + 1], m->heap[child]))
+            child++;
+        if (!goes_before(m, m->heap[child], moved))
+            break;
+        m->heap[place] = m->heap[child];
+        place = child;
+    }
+    m->heap[place] = moved;
+}
+
+static int merge_begin(struct merge *m, struct run_reader *const *readers, size_t count)
+{
+    check(count <= RUN_MERGE_MAX);
+    m->readers = readers;
+    m->count = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        int r = run_reader_next(readers[i], &m->rows[i]);
+        if (r == -ENODATA)
+            continue;
+        if (r < 0)
+            return r;
+        m->heap[m->count++] = i;
+    }
+    for (size_t place = m->count / 2; place-- > 0;)
+        sink(m, place);
+    return 0;
+}
+
+/* Moves the reader on top to its next row, or takes it out after its last. */
+static int advance(struct merge *m)
+{
+    uint32_t top = m->heap[0];
+    int r = run_reader_next(m->readers[top], &m->rows[top]);
+    if (r == -ENODATA)
+        m->heap[0] = m->heap[--m->count];
+    else if (r < 0)
+        return r;
+    if (m->count > 0)
+        sink(m, 0);
+    return 0;
+}
+
+/* Past all rows of the key on top. */
+static int skip_key(struct merge *m)
+{
+    uint8_t key[RUN_KEY_MAX]; /* a copy: the row goes when its reader moves */
+    const struct run_row *top = &m->rows[m->heap[0]];
+    size_t key_len = top->key_len;
+    memcpy(key, top->key, key_len);
+    do {
+        int r = advance(m);
+        if (r < 0)
+            return r;
+        top = &m->rows[m->heap[0]];
+    } while (m->count > 0 && compare_keys(top->key, top->key_len, key, key_len) == 0);
+    return 0;
+}
+
+int run_merge(struct run_reader *const *readers, size_t count, bool drop_removed,
+              int (*fn)(const struct run_row *row, void *arg), void *arg)
+{
+    struct merge m;
+    int r = merge_begin(&m, readers, count);
+    while (r == 0 && m.count > 0) {
+        const struct run_row *row = &m.rows[m.heap[0]];
+        if (row->value || !drop_removed) {
+            r = fn(row, arg);
+            if (r < 0)
+                return r;
+        }
+        r = skip_key(&m);
+    }
+    return r;
+}

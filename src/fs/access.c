@@ -1,0 +1,116 @@
+/* Times of access, as relatime has them: a read moves atime if it is not newer than mtime and ctime, or is a day old.
+ *
+ * They stay in memory, a bounded number of them, and become history when they are crowded out or at the end of the mount. So
+ * reading costs no record, does not change the level of what was read, and gives the uploader nothing to publish. */
+#include "base/clock.h"
+#include "fs/internal.h"
+
+#define ACCESSED_MAX 8192u
+#define DAY_NS (24ll * 3600 * 1000000000)
+
+struct accessed {
+    UT_hash_handle hh; /* in order of first access */
+    uint64_t ino;
+    int64_t atime;
+};
+
+void fs_keep_atime(struct fs *fs, bool keep)
+{
+    atomic_store(&fs->keeps_atime, keep);
+}
+
+static struct accessed *find_locked(struct fs *fs, uint64_t ino)
+{
+    struct accessed *found = NULL;
+    HASH_FIND(hh, fs->access.accessed, &ino, sizeof ino, found);
+    return found;
+}
+
+int64_t access_time(struct fs *fs, const struct ns_inode *inode)
+{
+    LOCK_SCOPE(&fs->access.lock);
+    struct accessed *found = fs->access.accessed ? find_locked(fs, inode->ino) : NULL;
+    return found ? found->atime : inode->attrs.atime;
+}
+
+void access_forget(struct fs *fs, uint64_t ino)
+{
+    LOCK_SCOPE(&fs->access.lock);
+    struct accessed *found = find_locked(fs, ino);
+    if (!found)
+        return;
+    HASH_DEL(fs->access.accessed, found);
+    free(found);
+}
+
+/* Takes the oldest out of the table. */
+static bool take_oldest(struct fs *fs, size_t keep, struct accessed *ret)
+{
+    LOCK_SCOPE(&fs->access.lock);
+    struct accessed *oldest = fs->access.accessed;
+    if (HASH_COUNT(fs->access.accessed) <= keep)
+        return false;
+    *ret = *oldest;
+    HASH_DEL(fs->access.accessed, oldest);
+    free(oldest);
+    return true;
+}
+
+/* Without ctime: nothing was changed. What is gone, or finds no room, needs no time of access. */
+static void commit_access(struct fs *fs, const struct accessed *accessed)
+{
+    struct ns_inode inode;
+    if (ns_hold(fs->ns, accessed->ino, &inode) < 0)
+        return;
+    struct record rec = {
+        .type = REC_SETATTR, .ino = accessed->ino, .mask = ATTR_ATIME, .attrs = {.atime = accessed->atime}};
+    if (inode.nlink > 0 && store_commit(fs->store, &rec) < 0)
+        (void)0; /* only a time of access */
+    ns_drop(fs->ns, accessed->ino);
+}
+
+void fs_settle(struct fs *fs)
+{
+    struct accessed accessed;
+    while (take_oldest(fs, 0, &accessed))
+        commit_access(fs, &accessed);
+}
+
+void access_free(struct fs *fs)
+{
+    struct accessed accessed;
+    while (take_oldest(fs, 0, &accessed))
+        ;
+}
+
+static void set_access(struct fs *fs, uint64_t ino, int64_t atime)
+{
+    LOCK_SCOPE(&fs->access.lock);
+    struct accessed *found = find_locked(fs, ino);
+    if (!found) {
+        found = xcalloc(1, sizeof *found);
+        found->ino = ino;
+        HASH_ADD(hh, fs->access.accessed, ino, sizeof found->ino, found);
+    }
+    found->atime = atime;
+}
+
+bool access_due(struct fs *fs, uint64_t ino, int64_t time)
+{
+    struct now now;
+    if (!atomic_load(&fs->keeps_atime) || look_now(fs, ino, &now) < 0)
+        return false;
+    int64_t atime = access_time(fs, &now.inode);
+    return atime <= now.mtime || atime <= now.inode.attrs.ctime || time - atime >= DAY_NS;
+}
+
+void fs_accessed(struct fs *fs, uint64_t ino)
+{
+    int64_t time = clock_realtime_ns();
+    if (!access_due(fs, ino, time))
+        return;
+    set_access(fs, ino, time);
+    struct accessed crowded_out;
+    if (take_oldest(fs, ACCESSED_MAX, &crowded_out))
+        commit_access(fs, &crowded_out);
+}

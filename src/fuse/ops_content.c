@@ -1,0 +1,162 @@
+/* The calls that carry content. */
+#include <fcntl.h>
+
+#include "base/cause.h"
+#include "base/pool.h"
+#include "fuse/internal.h"
+
+/* The kernel's count of a payload that lies where the stage wants it: then the slab itself is kept. */
+static bool may_steal(const char *buf, size_t size, const struct front *front)
+{
+    return size >= STAGE_STEAL_MIN && current.slab != SLAB_NONE &&
+           (const uint8_t *)buf == (uint8_t *)stage_slab_memory(front->stage, current.slab) + SLAB_PAYLOAD_OFFSET;
+}
+
+void front_op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t offset,
+                    struct fuse_file_info *fi)
+{
+    struct front *front = front_of(req);
+    if (size == 0) {
+        (void)fuse_reply_write(req, 0);
+        return;
+    }
+    if (front_must_queue(front)) {
+        front_park(front, req);
+        return;
+    }
+    struct fs_caller caller = caller_of(req);
+    /* The kernel leaves O_DSYNC to us where it bypasses the page cache. Such a write may have to be repeated after its bytes
+     * were taken: they stay its own. */
+    bool sync = fi->flags & O_DSYNC, steal = !sync && may_steal(buf, size, front);
+    int r = fs_write(front->fs, ino, (uint64_t)offset, (uint32_t)size, steal ? current.slab : SLAB_NONE, buf, &caller);
+    if (r < 0) {
+        reply_result(req, r);
+        return;
+    }
+    current.stolen = steal;
+    atomic_fetch_add_explicit(&front->written_bytes, size, memory_order_relaxed);
+    if (sync)
+        front_sync(req, ino, size);
+    else
+        (void)fuse_reply_write(req, size);
+}
+
+/* Also of an open file that another writer deleted, in a mount that follows it. */
+static void reply_read_error(fuse_req_t req, uint64_t ino, int r)
+{
+    if (r == -ENOENT)
+        cause_note("another writer deleted it");
+    (void)fuse_reply_err(req, front_failed(front_of(req), ino, "read", r == -ENOENT ? -ESTALE : r));
+}
+
+static void count_read(struct front *front, size_t bytes)
+{
+    atomic_fetch_add_explicit(&front->read_bytes, bytes, memory_order_relaxed);
+}
+
+struct slow_read {
+    struct front *front;
+    fuse_req_t req;
+    uint64_t ino, offset;
+    size_t size;
+    bool may_be_short;
+    enum store_reach reach;
+};
+
+/* First as far as NVMe has it; what needs the remote goes on where it does not keep others waiting. */
+static void read_slowly(void *arg)
+{
+    struct slow_read *read = arg;
+    uint8_t *buf = thread_buffer(THREAD_BUFFER_REPLY, MAX_WRITE);
+    cause_clear();
+    ssize_t n =
+        fs_read_slow(read->front->fs, read->ino, read->offset, buf, read->size, read->reach, read->may_be_short);
+    if (n == -EREMOTE && read->reach == STORE_REACH_NEAR) {
+        read->reach = STORE_REACH_FAR;
+        store_submit_read(read->front->store, STORE_REACH_FAR, read_slowly, read);
+        return;
+    }
+    if (n < 0) {
+        reply_read_error(read->req, read->ino, (int)n);
+    } else {
+        count_read(read->front, (size_t)n);
+        (void)fuse_reply_buf(read->req, (const char *)buf, (size_t)n);
+    }
+    free(read);
+}
+
+/* What the remote sent just now is answered from where it was received; what is on its way, by the thread that receives it. */
+static void read_lent(void *arg)
+{
+    struct slow_read *read = arg;
+    struct front *front = read->front;
+    struct store_loan loan;
+    int r = fs_lend(front->fs, read->ino, read->offset, read->size, read_lent, read, &loan);
+    if (r == -EINPROGRESS)
+        return;
+    if (r < 0) {
+        store_submit_read(front->store, STORE_REACH_NEAR, read_slowly, read);
+        return;
+    }
+    for (size_t i = 0; i < loan.count; i++)
+        count_read(front, loan.iov[i].iov_len);
+    (void)fuse_reply_iov(read->req, loan.iov, (int)loan.count);
+    store_loan_done(front->store, &loan);
+    free(read);
+}
+
+void front_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi)
+{
+    static _Thread_local struct fs_read fast;
+    struct front *front = front_of(req);
+    size = (size_t)min_u64(size, MAX_WRITE);
+    if (!(fi->flags & O_NOATIME))
+        fs_accessed(front->fs, ino);
+    int r = fs_read_fast(front->fs, ino, (uint64_t)offset, size, &fast);
+    if (r < 0) {
+        reply_read_error(req, ino, r);
+        return;
+    }
+    if (r == 0) {
+        count_read(front, fast.length);
+        (void)fuse_reply_iov(req, fast.iov, (int)fast.iov_count);
+        fs_read_done(front->fs, &fast);
+        return;
+    }
+    struct slow_read *slow = xmalloc(sizeof *slow);
+    /* The page cache would take a short answer for the end of the file; direct readers get what is good. */
+    bool direct = (fs_handle_flags(front->fs, fi->fh) & O_ACCMODE) != O_RDONLY && atomic_load(&front->mmap_shared);
+    *slow = (struct slow_read){front, req, ino, (uint64_t)offset, size, direct, STORE_REACH_NEAR};
+    read_lent(slow);
+}
+
+void front_op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length, struct fuse_file_info *fi)
+{
+    (void)fi;
+    struct fs_caller caller = caller_of(req);
+    reply_result(req, fs_fallocate(front_of(req)->fs, ino, mode, (uint64_t)offset, (uint64_t)length, &caller));
+}
+
+void front_op_lseek(fuse_req_t req, fuse_ino_t ino, off_t offset, int whence, struct fuse_file_info *fi)
+{
+    (void)fi;
+    int64_t at = fs_lseek(front_of(req)->fs, ino, (uint64_t)offset, whence);
+    if (at < 0)
+        reply_error(req, (int)at);
+    else
+        (void)fuse_reply_lseek(req, at);
+}
+
+void front_op_copy_file_range(fuse_req_t req, fuse_ino_t from, off_t from_offset, struct fuse_file_info *from_fi,
+                              fuse_ino_t to, off_t to_offset, struct fuse_file_info *to_fi, size_t length, int flags)
+{
+    (void)from_fi;
+    (void)to_fi;
+    (void)flags;
+    struct fs_caller caller = caller_of(req);
+    ssize_t n = fs_copy(front_of(req)->fs, from, (uint64_t)from_offset, to, (uint64_t)to_offset, length, &caller);
+    if (n < 0)
+        reply_result(req, (int)n);
+    else
+        (void)fuse_reply_write(req, (size_t)n);
+}

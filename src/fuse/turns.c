@@ -1,0 +1,114 @@
+/* Who receives. One thread waits for the kernel, and the thread that received a request goes on to wait for the next when it has
+ * answered: with requests that come one at a time, as those of one program do, nothing is handed from thread to thread. (All
+ * threads waiting at once would be woken in rotation, which costs more than most requests themselves.) Another thread is woken
+ *
+ *   - before a request of a kind that took long last time,
+ *   - when requests are found waiting again and again, so that several are answered at once,
+ *   - when nobody has received for RESCUE_MS: whoever had the turn is held up.
+ *
+ * A thread rests only when it has seen that another waits for the kernel, and that one does not rest before it has seen the same. */
+#include <poll.h>
+
+#include "base/clock.h"
+#include "fuse/internal.h"
+
+#define LONG_NS 200000
+#define RESCUE_MS 100
+#define BACKLOG 4u /* requests in a row that were found waiting */
+
+void turns_init(struct turns *turns)
+{
+    mutex_init(&turns->lock, LOCK_LEAF);
+    cond_init(&turns->changed);
+}
+
+void turns_done(struct turns *turns)
+{
+    mutex_done(&turns->lock);
+    (void)pthread_cond_destroy(&turns->changed);
+}
+
+void turns_end(struct turns *turns)
+{
+    LOCK_SCOPE(&turns->lock);
+    turns->ended = true;
+    (void)pthread_cond_broadcast(&turns->changed);
+}
+
+static bool claim(struct turns *turns)
+{
+    bool free = false;
+    return atomic_compare_exchange_strong(&turns->is_receiving, &free, true);
+}
+
+/* Until woken. One of those who rest looks now and then whether anybody receives. */
+static void rest(struct turns *turns)
+{
+    LOCK_SCOPE(&turns->lock);
+    bool watches = false;
+    atomic_fetch_add(&turns->resting, 1);
+    while (!turns->ended && turns->wanted == 0) {
+        if (!turns->is_watched)
+            turns->is_watched = watches = true;
+        if (!mutex_wait(&turns->lock, &turns->changed, watches ? RESCUE_MS : -1) && !atomic_load(&turns->is_receiving))
+            break;
+    }
+    if (turns->wanted > 0)
+        turns->wanted--;
+    if (watches) {
+        turns->is_watched = false;
+        (void)pthread_cond_signal(&turns->changed); /* the next one watches */
+    }
+    atomic_fetch_sub(&turns->resting, 1);
+}
+
+bool turn_take(struct turns *turns)
+{
+    while (!claim(turns)) {
+        rest(turns);
+        LOCK_SCOPE(&turns->lock);
+        if (turns->ended)
+            return false;
+    }
+    return true;
+}
+
+void turn_leave(struct turns *turns)
+{
+    atomic_store(&turns->is_receiving, false);
+}
+
+static void wake_one(struct turns *turns)
+{
+    if (atomic_load(&turns->resting) == 0 || atomic_load(&turns->is_receiving))
+        return;
+    LOCK_SCOPE(&turns->lock);
+    turns->wanted = 1;
+    (void)pthread_cond_signal(&turns->changed);
+}
+
+/* Kinds that the kernel has not thought of yet share a place. */
+static _Atomic bool *kind(struct turns *turns, uint32_t opcode)
+{
+    return &turns->is_long[opcode < TURN_KINDS ? opcode : 0];
+}
+
+int64_t turn_begin(struct turns *turns, uint32_t opcode)
+{
+    if (atomic_load_explicit(kind(turns, opcode), memory_order_relaxed))
+        wake_one(turns);
+    return clock_monotonic_ns();
+}
+
+void turn_end(struct turns *turns, uint32_t opcode, int64_t begun, int fd, unsigned *backlog)
+{
+    bool took_long = clock_monotonic_ns() - begun > LONG_NS;
+    if (atomic_load_explicit(kind(turns, opcode), memory_order_relaxed) != took_long)
+        atomic_store_explicit(kind(turns, opcode), took_long, memory_order_relaxed);
+    if (atomic_load(&turns->resting) == 0)
+        return;
+    struct pollfd waiting = {.fd = fd, .events = POLLIN};
+    *backlog = poll(&waiting, 1, 0) > 0 ? *backlog + 1 : 0;
+    if (*backlog >= BACKLOG)
+        wake_one(turns);
+}

@@ -1,0 +1,148 @@
+/* Recovery of the view: it catches up with the journal, or is made anew from what the journal and the anchor say. */
+#include <ftw.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include "base/log.h"
+#include "persist/remote.h"
+
+int view_pack_index(uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *fn_arg), void *fn_arg, void *arg)
+{
+    struct store *store = arg;
+    int r = packs_read_index(store, pack, fn, fn_arg);
+    if (r == -EBADMSG || r == -EUCLEAN) {
+        log_error("pack %016llx: its index is damaged, its chunks cannot be read; 'cairn scrub' brings what the remote has",
+                  (unsigned long long)pack);
+        return -ENOENT;
+    }
+    return r;
+}
+
+struct catching_up {
+    struct store *store;
+    struct view_state state;
+    bool matched; /* the journal knows the view's cut */
+};
+
+static int catch_up(const struct journal_batch *batch, void *arg)
+{
+    struct catching_up *cu = arg;
+    uint64_t cut = batch->header.cut_seq;
+    if (cut < cu->state.applied_seq)
+        return 0;
+    if (cut == cu->state.applied_seq) {
+        cu->matched = memcmp(batch->chain, cu->state.chain, CHAIN_LEN) == 0;
+        return cu->matched ? 0 : -ESTALE;
+    }
+    /* Where the journal begins right there, what led to the view's state is gone. */
+    if (!cu->matched && batch->header.base_seq == cu->state.applied_seq)
+        cu->matched = memcmp(batch->header.prev, cu->state.chain, CHAIN_LEN) == 0;
+    if (!cu->matched)
+        return -ESTALE;
+    struct view_batch vb = {.records = batch->records,
+                            .records_len = batch->header.payload_len,
+                            .cut_seq = cut,
+                            .pack_index = view_pack_index,
+                            .arg = cu->store};
+    memcpy(vb.chain, batch->chain, sizeof vb.chain);
+    return view_apply(cu->store->view, &vb);
+}
+
+static int follow_journal(struct store *store)
+{
+    struct catching_up cu = {.store = store, .state = view_state(store->view)};
+    cu.matched = cu.state.applied_seq == 0 && !store->anchor.exists;
+    int r = journal_read(store, catch_up, &cu);
+    if (r == 0 && !cu.matched && store->anchor.exists && cu.state.applied_seq < store->journal.cut_seq)
+        return -ESTALE; /* the view is older than the journal's beginning */
+    /* An empty journal begins where the anchor is. */
+    if (r == 0 && cu.state.applied_seq == store->journal.cut_seq)
+        cu.matched = memcmp(cu.state.chain, store->journal.chain, CHAIN_LEN) == 0;
+    return r == 0 && !cu.matched ? -ENODATA : r;
+}
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+    (void)st;
+    (void)type;
+    (void)ftw;
+    return remove(path);
+}
+
+int remove_folder(const char *path)
+{
+    return nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS) < 0 && errno != ENOENT ? -errno : 0;
+}
+
+static int open_view(struct store *store)
+{
+    _cleanup_free_ char *path = xasprintf("%s/view", store->path);
+    struct view_options options = {.cache_bytes = VIEW_CACHE_BYTES, .create = true};
+    return view_open(path, &options, store->sb.created, &store->view);
+}
+
+static int rebuild_view(struct store *store)
+{
+    _cleanup_free_ char *path = xasprintf("%s/view", store->path);
+    bool view_is_old = !store->view || view_state(store->view).applied_seq > 0;
+    struct head *head = xmalloc(sizeof *head);
+    int r = 0;
+    if (view_is_old)
+        log_warn("the view is missing, damaged or not of this journal: rebuilding it");
+    /* Nothing goes before there is something to make it from. */
+    if (store->anchor.exists)
+        r = local_head_read(store, head);
+    if (r == 0 && store->anchor.exists)
+        r = runs_fetch(store, store->remote && store->remote->is_attached ? store->remote : NULL, head);
+    if (r == 0 && store->view) {
+        view_close(store->view);
+        store->view = NULL;
+    }
+    if (r == 0)
+        r = remove_folder(path);
+    if (r == 0)
+        r = open_view(store);
+    if (r == 0 && store->anchor.exists)
+        r = adopt_view(store, head);
+    if (r == 0 && store->anchor.exists && local_head_is_lost(head))
+        r = view_forget_remote(store->view);
+    free(head);
+    return r < 0 ? r : follow_journal(store);
+}
+
+/* A crash came between the head's publication and the view's note of it, or took that note. Two heads may have one cut: what
+ * lies where in the remote changes without an operation. */
+static bool forgot_head(struct store *store)
+{
+    struct view_remote remote = view_remote(store->view);
+    return store->anchor.number && (remote.cut < store->anchor.cut || remote.head < store->anchor.number);
+}
+
+int recover_view(struct store *store, char **ret_text)
+{
+    int r = room_for_view(store);
+    if (r < 0) {
+        *ret_text = xasprintf("the disk of %s is full; free 32 MiB there and mount again", store->path);
+        return r;
+    }
+    r = open_view(store);
+    if (r == 0)
+        r = forgot_head(store) ? -ESTALE : follow_journal(store);
+    if (r == -ENODATA) {
+        /* The view follows only what was durable: then the journal has lost its end. Going on from what is left would drop
+         * the packs of acknowledged data, so nothing is touched. */
+        *ret_text = xasprintf("%s: the journal is damaged: it ends before what was durable already; nothing was changed; "
+                              "restore the folder journal/ from a copy",
+                              store->path);
+        return -EUCLEAN;
+    }
+    if (r == -ESTALE || r == -EUCLEAN)
+        r = rebuild_view(store);
+    if (r == -EUCLEAN && store->anchor.number)
+        *ret_text = xasprintf("%s: what head %llu of its remote names is damaged, or no state that a store wrote; see the log",
+                              store->path, (unsigned long long)store->anchor.number);
+    else if (r < 0)
+        *ret_text = xasprintf("%s: the journal or the view cannot be read: %s; see `cairn fsck`, and the log", store->path,
+                              strerror(-r));
+    return r;
+}

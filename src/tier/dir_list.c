@@ -1,0 +1,151 @@
+#include "tier/dir_list.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#define DEPTH_MAX 16u
+#define LEFTOVER_AGE_NS (24ll * 3600 * 1000000000)
+
+/* Names of one folder; those of folders end in '/', which puts them where what is in them belongs. */
+struct names {
+    char **v;
+    size_t count, room;
+};
+
+static void names_done(struct names *names)
+{
+    for (size_t i = 0; i < names->count; i++)
+        free(names->v[i]);
+    free(names->v);
+}
+
+static int name_order(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static int64_t time_of(const struct stat *st)
+{
+    return (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
+}
+
+/* What a put left that never ended; by the server's clock, since others may be at work. Fails silently: the next list
+ * comes by again. */
+static void remove_leftover(struct dir_listing *l, int fd, const char *name)
+{
+    struct stat st;
+    int64_t now;
+    if (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && l->now(l->arg, &now) == 0 &&
+        now - time_of(&st) > LEFTOVER_AGE_NS)
+        (void)unlinkat(fd, name, 0);
+}
+
+static int add_name(struct names *names, int fd, const struct dirent *d)
+{
+    struct stat st;
+    bool is_folder = d->d_type == DT_DIR;
+    if (d->d_type == DT_UNKNOWN) {
+        if (fstatat(fd, d->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+            return errno == ENOENT ? 0 : -errno;
+        is_folder = S_ISDIR(st.st_mode);
+    }
+    if (names->count == names->room) {
+        names->room = names->room ? 2 * names->room : 64;
+        names->v = xrealloc(names->v, names->room * sizeof *names->v);
+    }
+    names->v[names->count++] = xasprintf("%s%s", d->d_name, is_folder ? "/" : "");
+    return 0;
+}
+
+static int read_names(struct dir_listing *l, DIR *dir, struct names *names)
+{
+    for (;;) {
+        errno = 0;
+        const struct dirent *d = readdir(dir);
+        if (!d)
+            return -errno;
+        if (strncmp(d->d_name, DIR_TEMPORARY, sizeof DIR_TEMPORARY - 1) == 0)
+            remove_leftover(l, dirfd(dir), d->d_name);
+        int r = d->d_name[0] == '.' ? 0 : add_name(names, dirfd(dir), d);
+        if (r < 0)
+            return r;
+    }
+}
+
+static int open_folder(struct dir_listing *l, const char *folder, DIR **ret_dir)
+{
+    int fd = openat(l->root_fd, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return -errno;
+    *ret_dir = fdopendir(fd);
+    if (*ret_dir)
+        return 0;
+    int r = -errno;
+    (void)close(fd);
+    return r;
+}
+
+static const char *begin_after(const struct dir_listing *l)
+{
+    return l->last ? l->last : l->after;
+}
+
+static int give(struct dir_listing *l, int fd, const char *name, const char *object)
+{
+    struct stat st;
+    if (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return errno == ENOENT ? 0 : -errno; /* removed meanwhile */
+    if (!S_ISREG(st.st_mode))
+        return 0;
+    struct tier_object found = {.name = object, .len = (uint64_t)st.st_size, .modified_ns = time_of(&st)};
+    int r = l->fn(&found, l->arg);
+    free(l->last);
+    l->last = xstrdup(object);
+    return r;
+}
+
+static int walk(struct dir_listing *l, const char *folder, unsigned depth);
+
+static int walk_name(struct dir_listing *l, int fd, const char *folder, const char *name, unsigned depth)
+{
+    _cleanup_free_ char *object = xasprintf("%s/%s", folder, name);
+    const char *after = begin_after(l);
+    size_t len = strlen(object);
+    if (object[len - 1] != '/')
+        return after && strcmp(object, after) <= 0 ? 0 : give(l, fd, name, object);
+    if (after && strncmp(object, after, len) < 0)
+        return 0; /* all in it comes before */
+    object[len - 1] = '\0';
+    return walk(l, object, depth + 1);
+}
+
+static int walk(struct dir_listing *l, const char *folder, unsigned depth)
+{
+    DIR *dir;
+    struct names names = {0};
+    if (depth == DEPTH_MAX)
+        return -ELOOP;
+    int r = open_folder(l, folder, &dir);
+    if (r < 0)
+        return r == -ENOENT ? 0 : r;
+    r = read_names(l, dir, &names);
+    if (names.count)
+        qsort(names.v, names.count, sizeof *names.v, name_order);
+    for (size_t i = 0; i < names.count && r == 0; i++)
+        r = walk_name(l, dirfd(dir), folder, names.v[i], depth);
+    names_done(&names);
+    (void)closedir(dir);
+    return r;
+}
+
+int dir_list_folder(struct dir_listing *listing, const char *folder)
+{
+    return walk(listing, folder, 0);
+}
+
+void dir_listing_done(struct dir_listing *listing)
+{
+    free(listing->last);
+    listing->last = NULL;
+}

@@ -1,0 +1,21 @@
+/* The objects in a folder of a directory remote, in ascending byte order of their whole names, and the removal of what puts that
+ * never ended left behind. */
+#pragma once
+
+#include "tier/tier.h"
+
+/* How the names of files begin that are being written. */
+#define DIR_TEMPORARY ".put-"
+
+struct dir_listing {
+    int root_fd;
+    const char *after; /* NULL: from the beginning */
+    char *last;        /* what was given last: a repetition goes on behind it; NULL: nothing yet */
+    int (*fn)(const struct tier_object *object, void *arg);
+    int (*now)(void *arg, int64_t *ret_ns); /* asked only where there is something left behind */
+    void *arg;
+};
+
+/* 0, 1 where fn ended it, or -errno. A folder that is not there is empty. */
+CAIRN_MUST_CHECK int dir_list_folder(struct dir_listing *listing, const char *folder);
+void dir_listing_done(struct dir_listing *listing);

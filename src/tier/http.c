@@ -1,0 +1,557 @@
+/* A caller makes its exchange ready, hands it to the thread that drives libcurl, and waits until that thread gives it back. In
+ * between the exchange belongs to the driver. An exchange lies on the stack of its caller, so the queue is never longer than there
+ * are threads that wait.
+ *
+ * libcurl's own limit of speed counts in whole seconds and not while a name is looked up or a connection made; one clock of our own
+ * covers all of it: no byte in either direction for `stall_ns`. */
+#include "tier/http.h"
+
+#include <curl/curl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <sys/socket.h>
+
+#include "base/clock.h"
+#include "base/lock.h"
+#include "base/pool.h"
+#include "tier/http_header.h"
+
+/* Each exchange under way has one of these: with 32 connections 24 MiB. Larger ones gained nothing. */
+#define SEND_BUFFER (512l * 1024)
+#define RECEIVE_BUFFER (256l * 1024)
+
+#define TICK_MS_MAX 1000
+#define MS_NS 1000000ll
+
+struct exchange {
+    struct http *http;
+    const struct http_request *request;
+    struct http_response *response;
+    CURL *easy;
+    size_t sent, text_room;
+    bool is_get;
+    int64_t last_ns;     /* when the last byte came or went */
+    int64_t deadline_ns; /* 0: none */
+    int result;
+    bool done; /* under the lock; the driver lets go */
+    pthread_cond_t finished;
+    struct exchange *next;
+    char error[CURL_ERROR_SIZE];
+};
+
+struct http {
+    CURLM *multi;
+    pthread_t thread;
+    unsigned connections;
+    int64_t stall_ns;
+    char *ca_bundle, *user_agent;
+    struct exchange *active; /* the driver's */
+    unsigned active_count;   /* the driver's */
+    int *sockets;            /* the driver's: all that are open, owned by libcurl */
+    unsigned socket_count;   /* the driver's */
+    struct {
+        struct cairn_mutex lock;
+        struct exchange *first, **last; /* wait for a turn */
+        CURL **spare;                   /* handles that keep their buffers; at most `connections` */
+        unsigned spare_count;
+        bool interrupted, stopping;
+    } locked;
+};
+
+/* --- what libcurl calls, in the driver ------------------------------------------------------------------------------------ */
+
+/* Not to be inherited by programs that the daemon starts. */
+static curl_socket_t on_open(void *arg, curlsocktype purpose, struct curl_sockaddr *address)
+{
+    struct http *http = arg;
+    (void)purpose;
+    int fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+    if (fd < 0)
+        return CURL_SOCKET_BAD;
+    http->sockets = xrealloc(http->sockets, (http->socket_count + 1) * sizeof *http->sockets);
+    http->sockets[http->socket_count++] = fd;
+    return fd;
+}
+
+static int on_close(void *arg, curl_socket_t fd)
+{
+    struct http *http = arg;
+    for (unsigned i = 0; i < http->socket_count; i++)
+        if (http->sockets[i] == fd) {
+            http->sockets[i] = http->sockets[--http->socket_count];
+            break;
+        }
+    return close(fd);
+}
+
+/* A server that sends head and body apart and has Nagle's algorithm on (Ceph as it comes) holds a small body back until the head is
+ * acknowledged, which the kernel does after 40 ms unless it is told to do so at once, each time. libcurl does not say which
+ * socket this is; there are few. */
+static void acknowledge(struct http *http)
+{
+    int on = 1;
+    for (unsigned i = 0; i < http->socket_count; i++)
+        (void)setsockopt(http->sockets[i], IPPROTO_TCP, TCP_QUICKACK, &on, sizeof on);
+}
+
+static size_t on_header(char *line, size_t size, size_t count, void *arg)
+{
+    struct exchange *x = arg;
+    x->last_ns = clock_monotonic_ns();
+    http_header_line(x->response, line, size * count);
+    if (x->is_get && (*line == '\r' || *line == '\n'))
+        acknowledge(x->http);
+    return size * count;
+}
+
+static bool keep_text(struct exchange *x, const char *data, size_t len)
+{
+    struct http_response *r = x->response;
+    if (len > HTTP_TEXT_MAX - r->text_len)
+        return false;
+    if (r->text_len + len + 1 > x->text_room) {
+        x->text_room = max_u64(2 * x->text_room, r->text_len + len + 1);
+        r->text = xrealloc(r->text, x->text_room);
+    }
+    memcpy(r->text + r->text_len, data, len);
+    r->text_len += len;
+    r->text[r->text_len] = '\0';
+    return true;
+}
+
+static size_t on_body(char *data, size_t size, size_t count, void *arg)
+{
+    struct exchange *x = arg;
+    struct http_response *r = x->response;
+    size_t len = size * count;
+    x->last_ns = clock_monotonic_ns();
+    bool straight = x->request->into && r->status / 100 == 2;
+    if (straight && len <= x->request->into_len - r->into_len) {
+        memcpy((char *)x->request->into + r->into_len, data, len);
+        r->into_len += len;
+        return len;
+    }
+    if (!straight && keep_text(x, data, len))
+        return len;
+    r->is_too_long = true;
+    return CURL_WRITEFUNC_ERROR;
+}
+
+static size_t on_send(char *to, size_t size, size_t count, void *arg)
+{
+    struct exchange *x = arg;
+    size_t len = (size_t)min_u64(size * count, x->request->body_len - x->sent);
+    x->last_ns = clock_monotonic_ns();
+    if (len)
+        memcpy(to, (const char *)x->request->body + x->sent, len);
+    x->sent += len;
+    return len;
+}
+
+/* libcurl begins again on a new connection where a kept one was closed. */
+static int on_seek(void *arg, curl_off_t offset, int origin)
+{
+    struct exchange *x = arg;
+    if (origin != SEEK_SET || offset < 0 || (uint64_t)offset > x->request->body_len)
+        return CURL_SEEKFUNC_FAIL;
+    x->sent = (size_t)offset;
+    return CURL_SEEKFUNC_OK;
+}
+
+/* --- an exchange ---------------------------------------------------------------------------------------------------------- */
+
+/* The only place where 0 is put for long: its options are variadic. */
+#define SET(easy, option, value) (void)curl_easy_setopt(easy, option, value)
+
+static void set_transport(struct http *http, CURL *easy)
+{
+    SET(easy, CURLOPT_OPENSOCKETFUNCTION, on_open);
+    SET(easy, CURLOPT_OPENSOCKETDATA, http);
+    SET(easy, CURLOPT_CLOSESOCKETFUNCTION, on_close);
+    SET(easy, CURLOPT_CLOSESOCKETDATA, http);
+    SET(easy, CURLOPT_NOSIGNAL, 1l);
+    SET(easy, CURLOPT_TCP_NODELAY, 1l);
+    SET(easy, CURLOPT_TCP_KEEPALIVE, 1l);
+    SET(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+    SET(easy, CURLOPT_DNS_SHUFFLE_ADDRESSES, 1l);
+    SET(easy, CURLOPT_BUFFERSIZE, RECEIVE_BUFFER);
+    SET(easy, CURLOPT_UPLOAD_BUFFERSIZE, SEND_BUFFER);
+    SET(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
+    SET(easy, CURLOPT_FOLLOWLOCATION, 0l);
+    SET(easy, CURLOPT_PATH_AS_IS, 1l);
+    SET(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)(http->stall_ns / MS_NS));
+#if LIBCURL_VERSION_NUM >= 0x075500
+    SET(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+#else
+    SET(easy, CURLOPT_PROTOCOLS, (long)(CURLPROTO_HTTP | CURLPROTO_HTTPS));
+#endif
+#if LIBCURL_VERSION_NUM >= 0x075700
+    /* Else giving up on a name server that does not answer would wait for it, and with it every other transfer. */
+    SET(easy, CURLOPT_QUICK_EXIT, 1l);
+#endif
+    if (http->ca_bundle)
+        SET(easy, CURLOPT_CAINFO, http->ca_bundle);
+    if (http->user_agent)
+        SET(easy, CURLOPT_USERAGENT, http->user_agent);
+}
+
+static bool is_link_local(const char *url)
+{
+    return strncmp(url, "http://169.254.", 15) == 0 || strncmp(url, "http://[fd00:ec2::", 18) == 0;
+}
+
+static void set_request(struct exchange *x, struct curl_slist *headers)
+{
+    const struct http_request *q = x->request;
+    CURL *easy = x->easy;
+    bool sends = q->body || strcmp(q->method, "PUT") == 0 || strcmp(q->method, "POST") == 0;
+    SET(easy, CURLOPT_URL, q->url);
+    SET(easy, CURLOPT_HTTPHEADER, headers);
+    if (is_link_local(q->url))
+        SET(easy, CURLOPT_PROXY, "");
+    if (strcmp(q->method, "HEAD") == 0)
+        SET(easy, CURLOPT_NOBODY, 1l);
+    if (sends) {
+        SET(easy, CURLOPT_UPLOAD, 1l);
+        SET(easy, CURLOPT_INFILESIZE_LARGE, (curl_off_t)q->body_len);
+        SET(easy, CURLOPT_READFUNCTION, on_send);
+        SET(easy, CURLOPT_READDATA, x);
+        SET(easy, CURLOPT_SEEKFUNCTION, on_seek);
+        SET(easy, CURLOPT_SEEKDATA, x);
+    }
+    SET(easy, CURLOPT_CUSTOMREQUEST, q->method);
+    SET(easy, CURLOPT_HEADERFUNCTION, on_header);
+    SET(easy, CURLOPT_HEADERDATA, x);
+    SET(easy, CURLOPT_WRITEFUNCTION, on_body);
+    SET(easy, CURLOPT_WRITEDATA, x);
+    SET(easy, CURLOPT_ERRORBUFFER, x->error);
+    SET(easy, CURLOPT_PRIVATE, x);
+}
+
+static struct curl_slist *add_header(struct curl_slist *list, const char *header)
+{
+    struct curl_slist *longer = curl_slist_append(list, header);
+    check(longer); /* out of memory */
+    return longer;
+}
+
+static struct curl_slist *header_list(const struct http_request *request)
+{
+    struct curl_slist *list = add_header(NULL, "Expect:");
+    for (const char *const *h = request->headers; h && *h; h++)
+        list = add_header(list, *h);
+    return list;
+}
+
+static CURL *take_handle(struct http *http)
+{
+    CURL *easy = NULL;
+    mutex_lock(&http->locked.lock);
+    if (http->locked.spare_count)
+        easy = http->locked.spare[--http->locked.spare_count];
+    mutex_unlock(&http->locked.lock);
+    if (!easy)
+        easy = curl_easy_init();
+    check(easy); /* out of memory */
+    return easy;
+}
+
+static void give_handle(struct http *http, CURL *easy)
+{
+    curl_easy_reset(easy);
+    mutex_lock(&http->locked.lock);
+    bool kept = http->locked.spare_count < http->connections;
+    if (kept)
+        http->locked.spare[http->locked.spare_count++] = easy;
+    mutex_unlock(&http->locked.lock);
+    if (!kept)
+        curl_easy_cleanup(easy);
+}
+
+/* --- results -------------------------------------------------------------------------------------------------------------- */
+
+static int errno_of_connection(CURL *easy)
+{
+    long os = 0;
+    (void)curl_easy_getinfo(easy, CURLINFO_OS_ERRNO, &os);
+    switch (os) {
+    case ENETUNREACH:
+    case EHOSTUNREACH:
+    case ENETDOWN:
+    case EHOSTDOWN:
+        return -EHOSTUNREACH;
+    case ETIMEDOUT:
+        return -ETIMEDOUT;
+    default:
+        return -ECONNREFUSED;
+    }
+}
+
+/* libcurl has one code for all that goes wrong in a handshake before the certificate is looked at. */
+static int errno_of_handshake(const struct exchange *x)
+{
+    long os = 0;
+    (void)curl_easy_getinfo(x->easy, CURLINFO_OS_ERRNO, &os);
+    bool cut = os == ECONNRESET || os == EPIPE || strstr(x->error, "SYSCALL") || strstr(x->error, "reset");
+    return cut ? -ECONNRESET : -EPROTO;
+}
+
+static int errno_of(const struct exchange *x, CURLcode code)
+{
+    switch (code) {
+    case CURLE_OK:
+        return 0;
+    case CURLE_COULDNT_RESOLVE_HOST:
+    case CURLE_COULDNT_RESOLVE_PROXY:
+        return -EHOSTUNREACH;
+    case CURLE_COULDNT_CONNECT:
+        return errno_of_connection(x->easy);
+    case CURLE_OPERATION_TIMEDOUT:
+        return -ETIMEDOUT;
+    case CURLE_SEND_ERROR:
+    case CURLE_RECV_ERROR:
+    case CURLE_GOT_NOTHING:
+        return -ECONNRESET;
+    case CURLE_PEER_FAILED_VERIFICATION:
+    case CURLE_SSL_CACERT_BADFILE:
+    case CURLE_SSL_ISSUER_ERROR:
+        return -EKEYREJECTED;
+    case CURLE_SSL_CONNECT_ERROR:
+        return errno_of_handshake(x);
+    case CURLE_UNSUPPORTED_PROTOCOL: /* an answer without a status line, too */
+    case CURLE_WEIRD_SERVER_REPLY:
+        return -EPROTO;
+    case CURLE_URL_MALFORMAT:
+        return -EINVAL;
+    case CURLE_PARTIAL_FILE:
+        return -EUCLEAN;
+    case CURLE_WRITE_ERROR:
+        return x->response->is_too_long ? -EUCLEAN : -EIO;
+    default:
+        return -EIO;
+    }
+}
+
+/* --- the driver ----------------------------------------------------------------------------------------------------------- */
+
+static void finish(struct http *http, struct exchange *x, int result, const char *cause)
+{
+    x->result = result;
+    if (result < 0)
+        (void)snprintf(x->response->cause, sizeof x->response->cause, "%.*s", (int)sizeof x->response->cause - 1, cause);
+    LOCK_SCOPE(&http->locked.lock);
+    x->done = true;
+    (void)pthread_cond_signal(&x->finished);
+}
+
+/* Out of the list, which is short, and out of libcurl. */
+static void end_active(struct http *http, struct exchange *x, int result, const char *cause)
+{
+    struct exchange **at = &http->active;
+    while (*at != x)
+        at = &(*at)->next;
+    *at = x->next;
+    http->active_count--;
+    (void)curl_multi_remove_handle(http->multi, x->easy);
+    finish(http, x, result, cause);
+}
+
+static struct exchange *take_waiting(struct http *http)
+{
+    LOCK_SCOPE(&http->locked.lock);
+    struct exchange *x = http->locked.first;
+    if (!x || (http->active_count >= http->connections && !http->locked.interrupted))
+        return NULL;
+    http->locked.first = x->next;
+    if (!x->next)
+        http->locked.last = &http->locked.first;
+    return x;
+}
+
+static void begin_waiting(struct http *http)
+{
+    struct exchange *x;
+    while ((x = take_waiting(http))) {
+        x->last_ns = clock_monotonic_ns();
+        x->deadline_ns = x->request->timeout_ns ? x->last_ns + x->request->timeout_ns : 0;
+        x->next = http->active;
+        http->active = x;
+        http->active_count++;
+        if (curl_multi_add_handle(http->multi, x->easy) != CURLM_OK)
+            end_active(http, x, -EIO, "libcurl does not take the request");
+    }
+}
+
+static void reap(struct http *http)
+{
+    int left;
+    CURLMsg *message;
+    while ((message = curl_multi_info_read(http->multi, &left))) {
+        if (message->msg != CURLMSG_DONE)
+            continue;
+        CURLcode code = message->data.result;
+        struct exchange *x = NULL;
+        (void)curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, (char **)&x);
+        end_active(http, x, errno_of(x, code), x->error[0] ? x->error : curl_easy_strerror(code));
+    }
+}
+
+/* Ends what is over its time, or all. Returns for how long nothing else can be. */
+static int64_t end_late(struct http *http, bool all)
+{
+    int64_t now = clock_monotonic_ns(), next = now + TICK_MS_MAX * MS_NS;
+    struct exchange *following;
+    for (struct exchange *x = http->active; x; x = following) {
+        following = x->next;
+        int64_t stalled = x->last_ns + http->stall_ns;
+        if (all)
+            end_active(http, x, -ECANCELED, "interrupted");
+        else if (now >= stalled)
+            end_active(http, x, -ETIMEDOUT, "no byte came or went for too long");
+        else if (x->deadline_ns && now >= x->deadline_ns)
+            end_active(http, x, -ETIMEDOUT, "not done in time");
+        else
+            next = (int64_t)min_u64(min_u64((uint64_t)next, (uint64_t)stalled),
+                                    x->deadline_ns ? (uint64_t)x->deadline_ns : UINT64_MAX);
+    }
+    return next - now;
+}
+
+static bool is_over(struct http *http, bool *ret_interrupted)
+{
+    LOCK_SCOPE(&http->locked.lock);
+    *ret_interrupted = http->locked.interrupted;
+    return http->locked.stopping;
+}
+
+static void *drive(void *arg)
+{
+    struct http *http = arg;
+    bool interrupted;
+    while (!is_over(http, &interrupted)) {
+        begin_waiting(http);
+        int running;
+        (void)curl_multi_perform(http->multi, &running);
+        reap(http);
+        int64_t wait_ns = end_late(http, interrupted);
+        begin_waiting(http); /* the turns that became free just now */
+        (void)curl_multi_poll(http->multi, NULL, 0, (int)(wait_ns / MS_NS) + 1, NULL);
+    }
+    check(!http->active);
+    return NULL;
+}
+
+/* --- calls ---------------------------------------------------------------------------------------------------------------- */
+
+/* Hands the exchange over and waits for it. */
+static int run_exchange(struct http *http, struct exchange *x)
+{
+    mutex_lock(&http->locked.lock);
+    bool refused = http->locked.interrupted;
+    if (!refused) {
+        *http->locked.last = x;
+        http->locked.last = &x->next;
+    }
+    mutex_unlock(&http->locked.lock);
+    if (refused)
+        return -ECANCELED;
+    (void)curl_multi_wakeup(http->multi);
+    LOCK_SCOPE(&http->locked.lock);
+    while (!x->done)
+        (void)mutex_wait(&http->locked.lock, &x->finished, -1);
+    return x->result;
+}
+
+int http_perform(struct http *http, const struct http_request *request, struct http_response *ret_response)
+{
+    struct exchange x = {.http = http,
+                         .request = request,
+                         .response = ret_response,
+                         .easy = take_handle(http),
+                         .is_get = strcmp(request->method, "GET") == 0};
+    *ret_response = (struct http_response){.content_length = -1, .range_total = UINT64_MAX};
+    cond_init(&x.finished);
+    struct curl_slist *headers = header_list(request);
+    set_transport(http, x.easy);
+    set_request(&x, headers);
+    int r = run_exchange(http, &x);
+    give_handle(http, x.easy);
+    curl_slist_free_all(headers);
+    (void)pthread_cond_destroy(&x.finished);
+    return r;
+}
+
+void http_response_done(struct http_response *response)
+{
+    free(response->text);
+    response->text = NULL;
+    response->text_len = 0;
+}
+
+void http_interrupt(struct http *http)
+{
+    mutex_lock(&http->locked.lock);
+    http->locked.interrupted = true;
+    mutex_unlock(&http->locked.lock);
+    (void)curl_multi_wakeup(http->multi);
+}
+
+/* --- life ----------------------------------------------------------------------------------------------------------------- */
+
+static void global_init(void)
+{
+    check(curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK);
+}
+
+static void http_free(struct http *http)
+{
+    for (unsigned i = 0; i < http->locked.spare_count; i++)
+        curl_easy_cleanup(http->locked.spare[i]);
+    if (http->multi)
+        (void)curl_multi_cleanup(http->multi);
+    mutex_done(&http->locked.lock);
+    free(http->locked.spare);
+    free(http->sockets);
+    free(http->ca_bundle);
+    free(http->user_agent);
+    free(http);
+}
+
+int http_open(const struct http_options *options, struct http **ret_http)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    (void)pthread_once(&once, global_init);
+    struct http *http = xcalloc(1, sizeof *http);
+    mutex_init(&http->locked.lock, LOCK_LEAF);
+    http->connections = options->connections;
+    http->stall_ns = options->stall_ns;
+    http->ca_bundle = options->ca_bundle ? xstrdup(options->ca_bundle) : NULL;
+    http->user_agent = options->user_agent ? xstrdup(options->user_agent) : NULL;
+    http->locked.last = &http->locked.first;
+    http->locked.spare = xcalloc(http->connections, sizeof *http->locked.spare);
+    http->multi = curl_multi_init();
+    int r = http->multi ? 0 : -ENOMEM;
+    if (r == 0) {
+        (void)curl_multi_setopt(http->multi, CURLMOPT_MAXCONNECTS, (long)http->connections);
+        r = thread_start(&http->thread, "cairn-http", drive, http);
+    }
+    if (r < 0) {
+        http_free(http);
+        return r;
+    }
+    *ret_http = http;
+    return 0;
+}
+
+void http_close(struct http *http)
+{
+    if (!http)
+        return;
+    mutex_lock(&http->locked.lock);
+    http->locked.stopping = true;
+    mutex_unlock(&http->locked.lock);
+    (void)curl_multi_wakeup(http->multi);
+    (void)pthread_join(http->thread, NULL);
+    http_free(http);
+}

@@ -1,0 +1,101 @@
+#include "tier/xml.h"
+
+#include <expat.h>
+
+#define DEPTH_MAX 16
+#define PATH_MAX_LEN 1024
+#define VALUE_MAX (64u * 1024)
+
+struct reader {
+    XML_Parser parser;
+    int (*fn)(const char *path, const char *value, void *arg);
+    void *arg;
+    char path[PATH_MAX_LEN];
+    size_t path_len, ends[DEPTH_MAX]; /* where the path ended before each element */
+    unsigned depth;
+    char *value;
+    size_t value_len, value_room;
+    int error;
+};
+
+static void stop(struct reader *rd, int error)
+{
+    if (rd->error == 0)
+        rd->error = error;
+    (void)XML_StopParser(rd->parser, XML_FALSE);
+}
+
+static void on_start(void *arg, const XML_Char *name, const XML_Char **attributes)
+{
+    struct reader *rd = arg;
+    (void)attributes;
+    const char *colon = strrchr(name, ':');
+    name = colon ? colon + 1 : name;
+    size_t len = strlen(name);
+    if (rd->depth == DEPTH_MAX || rd->path_len + 1 + len >= PATH_MAX_LEN) {
+        stop(rd, -EPROTO);
+        return;
+    }
+    rd->ends[rd->depth++] = rd->path_len;
+    if (rd->path_len)
+        rd->path[rd->path_len++] = '/';
+    memcpy(rd->path + rd->path_len, name, len + 1);
+    rd->path_len += len;
+    rd->value_len = 0;
+}
+
+static void on_text(void *arg, const XML_Char *text, int len)
+{
+    struct reader *rd = arg;
+    size_t n = (size_t)len;
+    if (rd->value_len + n > VALUE_MAX) {
+        stop(rd, -EPROTO);
+        return;
+    }
+    if (rd->value_len + n + 1 > rd->value_room) {
+        rd->value_room = 2 * (rd->value_len + n + 1);
+        rd->value = xrealloc(rd->value, rd->value_room);
+    }
+    memcpy(rd->value + rd->value_len, text, n);
+    rd->value_len += n;
+}
+
+static void on_end(void *arg, const XML_Char *name)
+{
+    struct reader *rd = arg;
+    (void)name;
+    if (rd->error)
+        return;
+    if (rd->value_len)
+        rd->value[rd->value_len] = '\0';
+    int r = rd->fn(rd->path, rd->value_len ? rd->value : "", rd->arg);
+    rd->path_len = rd->ends[--rd->depth];
+    rd->path[rd->path_len] = '\0';
+    rd->value_len = 0;
+    if (r < 0)
+        stop(rd, r);
+}
+
+/* Nobody who speaks S3 sends one, and entities are defined there. */
+static void on_doctype(void *arg, const XML_Char *name, const XML_Char *system, const XML_Char *public, int internal)
+{
+    (void)name, (void)system, (void)public, (void)internal;
+    stop(arg, -EPROTO);
+}
+
+int xml_read(const char *text, size_t len, int (*fn)(const char *path, const char *value, void *arg), void *arg)
+{
+    struct reader rd = {.parser = XML_ParserCreate("UTF-8"), .fn = fn, .arg = arg};
+    check(rd.parser); /* out of memory */
+    if (len > INT32_MAX)
+        rd.error = -EPROTO;
+    XML_SetUserData(rd.parser, &rd);
+    XML_SetElementHandler(rd.parser, on_start, on_end);
+    XML_SetCharacterDataHandler(rd.parser, on_text);
+    XML_SetStartDoctypeDeclHandler(rd.parser, on_doctype);
+    if (rd.error == 0 && XML_Parse(rd.parser, text, (int)len, XML_TRUE) != XML_STATUS_OK)
+        stop(&rd, -EPROTO);
+    XML_ParserFree(rd.parser);
+    free(rd.value);
+    return rd.error;
+}

@@ -1,0 +1,119 @@
+/* The least that a FUSE daemon can do with a write: receive it into memory that is there, and say so. What this reaches is
+ * the limit of every daemon on the machine; bench_write.py compares with it.
+ *
+ *   null_fuse MOUNTPOINT    one file, "file", open for writing with direct_io; runs until unmounted */
+#define FUSE_USE_VERSION 314
+#include <errno.h>
+#include <fuse_lowlevel.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#define FILE_INO 2
+#define BUFFERS 64 /* as many as keep the processor's cache from helping */
+#define BUFFER_LEN ((1u << 20) + 4096u)
+#define HEADERS_LEN 80u
+
+static void attributes(fuse_ino_t ino, struct stat *st)
+{
+    memset(st, 0, sizeof *st);
+    st->st_ino = ino;
+    st->st_mode = ino == FUSE_ROOT_ID ? S_IFDIR | 0755 : S_IFREG | 0644;
+    st->st_nlink = 1;
+    st->st_blksize = 1 << 20;
+}
+
+static void null_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+    struct fuse_entry_param e = {.ino = FILE_INO, .attr_timeout = 60, .entry_timeout = 60};
+    (void)parent;
+    if (strcmp(name, "file") != 0) {
+        fuse_reply_err(req, ENOENT);
+        return;
+    }
+    attributes(FILE_INO, &e.attr);
+    fuse_reply_entry(req, &e);
+}
+
+static void null_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+    struct stat st;
+    (void)fi;
+    attributes(ino, &st);
+    fuse_reply_attr(req, &st, 60);
+}
+
+static void null_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int set, struct fuse_file_info *fi)
+{
+    (void)attr;
+    (void)set;
+    null_getattr(req, ino, fi);
+}
+
+static void null_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+    (void)ino;
+    fi->direct_io = 1;
+    fuse_reply_open(req, fi);
+}
+
+static void null_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t off,
+                       struct fuse_file_info *fi)
+{
+    (void)ino;
+    (void)buf;
+    (void)off;
+    (void)fi;
+    fuse_reply_write(req, size);
+}
+
+static void null_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+    (void)ino;
+    (void)fi;
+    fuse_reply_err(req, 0);
+}
+
+static void null_init(void *userdata, struct fuse_conn_info *conn)
+{
+    (void)userdata;
+    conn->want &= ~(unsigned)FUSE_CAP_SPLICE_READ;
+    conn->max_write = 1 << 20;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct fuse_lowlevel_ops ops = {.init = null_init,
+                                                 .lookup = null_lookup,
+                                                 .getattr = null_getattr,
+                                                 .setattr = null_setattr,
+                                                 .open = null_open,
+                                                 .write = null_write,
+                                                 .flush = null_flush};
+    char *arguments[] = {argv[0], NULL};
+    struct fuse_args args = FUSE_ARGS_INIT(1, arguments);
+    if (argc != 2) {
+        fprintf(stderr, "usage: null_fuse MOUNTPOINT\n");
+        return 2;
+    }
+    struct fuse_session *session = fuse_session_new(&args, &ops, sizeof ops, NULL);
+    char *pool = mmap(NULL, (size_t)BUFFERS * 2 * BUFFER_LEN, PROT_READ | PROT_WRITE,
+                      MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    if (!session || pool == MAP_FAILED || fuse_session_mount(session, argv[1]) != 0)
+        return 1;
+    for (unsigned i = 0; !fuse_session_exited(session); i = (i + 1) % BUFFERS) {
+        char *slab = pool + (size_t)i * 2 * BUFFER_LEN;
+        struct fuse_buf buf = {.mem = slab + 4096 - HEADERS_LEN, .size = BUFFER_LEN};
+        int r = fuse_session_receive_buf(session, &buf);
+        if (r == -EINTR)
+            continue;
+        if (r <= 0)
+            break;
+        fuse_session_process_buf(session, &buf);
+    }
+    fuse_session_unmount(session);
+    fuse_session_destroy(session);
+    return 0;
+}

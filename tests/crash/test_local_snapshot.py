@@ -1,0 +1,194 @@
+"""The journal of a store without a remote ends, too: a snapshot of the namespace takes the place of old segments."""
+import contextlib
+import os
+import threading
+
+import pytest
+
+import history
+import rig
+import test_power
+from test_power import cairn_on_image, power  # fixtures
+
+LIMIT = 120 * rig.MIB  # of the journal: 48 that make a snapshot worth it, what comes meanwhile, the segment in use and the next
+
+pytestmark = pytest.mark.needs_mount
+
+
+class Noise:
+    """Attributes that are replaced again and again: a journal that grows by 60 KB each, and a state that does not."""
+
+    def __init__(self, mnt):
+        self.path, self.count, self.over = os.path.join(mnt, "noise"), 0, threading.Event()
+        rig.write_file(self.path, b"")
+
+    def one(self):
+        os.setxattr(self.path, f"user.noise-{self.count % 8}", rig.seeded_bytes(self.count, 60_000))
+        self.count += 1
+
+    def check(self, mnt):
+        for number in range(self.count - 8, self.count):
+            assert os.getxattr(os.path.join(mnt, "noise"), f"user.noise-{number % 8}") == rig.seeded_bytes(number, 60_000)
+
+    def run(self, pause):
+        while not self.over.wait(pause):
+            try:
+                self.one()
+            except OSError:
+                return  # the daemon was killed
+
+    def start(self, pause):
+        self.thread = threading.Thread(target=self.run, args=(pause,))
+        self.thread.start()
+
+    def stop(self):
+        self.over.set()
+        self.thread.join(30)
+
+
+def journal_bytes(store):
+    total = 0
+    for entry in os.scandir(os.path.join(store, "journal")):
+        with contextlib.suppress(FileNotFoundError):  # a snapshot took its place just now
+            total += entry.stat(follow_symlinks=False).st_blocks * 512
+    return total
+
+
+def snapshots(store):
+    """Ids of the runs that are there."""
+    folder = os.path.join(store, "runs")
+    return [int(name, 16) for name in os.listdir(folder) if len(name) == 16] if os.path.isdir(folder) else []
+
+
+def wait_for_snapshot(mount, noise):
+    """Noise until another snapshot was taken, and what it replaces is gone."""
+    before = snapshots(mount.store)
+
+    def taken():
+        for _ in range(20):
+            noise.one()
+        return snapshots(mount.store) not in ([], before) and journal_bytes(mount.store) <= LIMIT
+
+    rig.poll(taken, 100, "a snapshot", 0.05)
+
+
+def make_tree(mnt, rng):
+    content = {f"f{i}": rng.randbytes(rng.choice([0, 100, 20_000, 1_500_000])) for i in range(30)}
+    for name, data in content.items():
+        rig.write_file(os.path.join(mnt, name), data)
+    os.mkdir(os.path.join(mnt, "folder"))
+    os.link(os.path.join(mnt, "f0"), os.path.join(mnt, "folder", "again"))
+    os.symlink("f1", os.path.join(mnt, "link"))
+    return content
+
+
+def check_tree(mnt, content):
+    assert all(rig.read_file(os.path.join(mnt, name)) == data for name, data in content.items())
+    assert os.stat(os.path.join(mnt, "folder", "again")).st_ino == os.stat(os.path.join(mnt, "f0")).st_ino
+    assert os.readlink(os.path.join(mnt, "link")) == "f1"
+
+
+@pytest.mark.timeout(240)
+def test_the_journal_ends(cairn, rng):
+    """Whatever happens to a few files, it stays bounded; view and state are made from the snapshot and what came after it."""
+    cairn.mount()
+    content, noise = make_tree(cairn.mnt, rng), Noise(cairn.mnt)
+    wait_for_snapshot(cairn, noise)
+    wait_for_snapshot(cairn, noise)
+    content["after"] = rng.randbytes(40_000)
+    rig.write_file(os.path.join(cairn.mnt, "after"), content["after"])
+    os.unlink(os.path.join(cairn.mnt, "f2"))
+    del content["f2"]
+    cairn.umount()
+    assert min(int(name, 16) for name in os.listdir(os.path.join(cairn.store, "journal"))) > 1
+    assert cairn.fsck().returncode == 0
+    cairn.delete_view()
+    assert cairn.fsck().returncode == 0
+    for _ in range(2):
+        cairn.mount()
+        check_tree(cairn.mnt, content)
+        noise.check(cairn.mnt)
+        assert not os.path.exists(os.path.join(cairn.mnt, "f2"))
+        content["again"] = rng.randbytes(100_000)
+        rig.write_file(os.path.join(cairn.mnt, "again"), content["again"])
+        cairn.kill9()
+        cairn.delete_view()
+    cairn.mount()
+    check_tree(cairn.mnt, content)
+    cairn.umount()
+    assert cairn.fsck().returncode == 0
+
+
+class CutsWithoutView(test_power.Cuts):
+    """The view of every other cut is lost: it is made from the snapshot."""
+
+    def prepare(self, mount):
+        self.count = getattr(self, "count", 0) + 1
+        if self.count % 2:
+            mount.delete_view()
+
+
+@pytest.mark.timeout(240)
+def test_power_cuts_around_snapshots(power, cairn_on_image, rng, folder, shm_folder, full):
+    """P4: cut while snapshots are taken, with the view and without it: always a prefix with every returned fsync."""
+    cairn, taken = cairn_on_image, 0
+    for number in range(8 if full else 1):
+        cairn.mount()
+        before, noise = snapshots(cairn.store), Noise(cairn.mnt)
+        cuts = CutsWithoutView(power, cairn, rng, folder, shm_folder)
+        while journal_bytes(cairn.store) < 70 * rig.MIB:
+            noise.one()
+        noise.start(0.002)
+        try:
+            log = cuts.run(number, 8)
+        finally:
+            noise.stop()
+        taken += snapshots(cairn.store) != before
+        cuts.judge(number, log)
+        cairn.delete_view()
+        test_power.restart(cairn, number)
+    assert taken, "no snapshot was taken"
+
+
+@pytest.mark.timeout(240)
+def test_killed_around_snapshots(cairn, rng, full):
+    """P2: kill -9 at random moments; the view is lost every other time."""
+    cairn.mount()
+    content, noise = make_tree(cairn.mnt, rng), Noise(cairn.mnt)
+    wait_for_snapshot(cairn, noise)
+    for turn in range(40 if full else 4):
+        end = rig.time.monotonic() + rng.uniform(0.3, 3)
+        while rig.time.monotonic() < end:
+            noise.one()
+        cairn.kill9()
+        if turn % 2:
+            cairn.delete_view()
+        cairn.mount()
+        noise.check(cairn.mnt)
+        check_tree(cairn.mnt, content)
+    cairn.umount()
+    assert cairn.fsck().returncode == 0
+
+
+
+def test_with_a_remote_later(cairn, mount_factory, request, rng, folder):
+    """The snapshot is of no remote: all of it is stored in the one that comes, and another node goes on from there."""
+    remote = f"dir:{os.path.join(folder, 'remote')}"
+    cairn.mount()
+    content, noise = make_tree(cairn.mnt, rng), Noise(cairn.mnt)
+    wait_for_snapshot(cairn, noise)
+    cairn.umount()
+    cairn.delete_view()
+    cairn.mount(remote=remote)
+    cairn.wait(None, "remote", "60s")
+    cairn.umount()
+    other = mount_factory(os.path.join(folder, "other"))
+    request.addfinalizer(other.close)
+    other.mount(remote=remote)
+    check_tree(other.mnt, content)
+    noise.check(other.mnt)
+    other.umount()
+    cairn.mount()
+    check_tree(cairn.mnt, content)
+    cairn.umount()
+    assert cairn.fsck().returncode == 0

@@ -1,0 +1,69 @@
+/* Packs: header, trailer, index. An input is a header, a trailer, and index entries. */
+#include "format/pack.h"
+
+#include "fuzz.h"
+#include "mend.h"
+
+struct walk {
+    const struct pack_trailer *trailer;
+    const uint8_t *at;
+    uint32_t count;
+};
+
+static int on_entry(const struct chunk_entry *e, void *arg)
+{
+    struct walk *walk = arg;
+    uint8_t again[PACK_ENTRY_LEN_MAX];
+    check(e->pack == walk->trailer->pack && e->raw_len > 0 && e->raw_len <= CHUNK_SIZE_MAX);
+    check(e->offset >= PACK_HEADER_LEN && e->offset + e->stored_len <= walk->trailer->index_offset);
+    size_t len = pack_encode_entry(e, again);
+    check(memcmp(again, walk->at, len) == 0);
+    walk->at += len;
+    walk->count++;
+    return 0;
+}
+
+static void decode_header(const uint8_t *p, size_t size)
+{
+    uint64_t pack;
+    uint8_t store[16], again[PACK_HEADER_LEN];
+    if (pack_decode_header(p, size, &pack, store) < 0)
+        return;
+    pack_encode_header(pack, store, again);
+    check(memcmp(again, p, sizeof again) == 0);
+}
+
+static void decode_index(const uint8_t *trailer, const uint8_t *index, size_t len)
+{
+    struct pack_trailer t;
+    uint8_t again[PACK_TRAILER_LEN];
+    if (pack_decode_trailer(trailer, PACK_TRAILER_LEN, &t) < 0)
+        return;
+    pack_encode_trailer(&t, again);
+    check(memcmp(again, trailer, sizeof again) == 0);
+    check(t.index_offset + t.index_len + PACK_TRAILER_LEN <= t.file_len);
+    struct walk walk = {&t, index, 0};
+    if (pack_decode_index(&t, index, len, on_entry, &walk) == 0)
+        check(walk.count == t.count && walk.at == index + len);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (size < PACK_HEADER_LEN + PACK_TRAILER_LEN)
+        return 0;
+    uint8_t *header = exact_copy(data, PACK_HEADER_LEN);
+    uint8_t *trailer = exact_copy(data + PACK_HEADER_LEN, PACK_TRAILER_LEN);
+    size_t len = size - PACK_HEADER_LEN - PACK_TRAILER_LEN;
+    uint8_t *index = exact_copy(data + size - len, len);
+    decode_header(header, PACK_HEADER_LEN);
+    decode_index(trailer, index, len);
+    mend_frame(header, PACK_HEADER_LEN);
+    put_le32(trailer + 48, (uint32_t)len);
+    mend_frame(trailer, PACK_TRAILER_LEN);
+    decode_header(header, PACK_HEADER_LEN);
+    decode_index(trailer, index, len);
+    free(header);
+    free(trailer);
+    free(index);
+    return 0;
+}

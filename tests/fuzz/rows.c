@@ -1,0 +1,96 @@
+/* Rows of runs, as a remote gives them. An input is a length, a key of that length, and a value. */
+#include "fuzz.h"
+#include "meta/view_rows.h"
+
+static void again_chunk(const struct run_row *row, const struct chunk_row *chunk)
+{
+    uint8_t again[CHUNK_VALUE_LEN_MAX];
+    check(chunk->refs > 0 && chunk->entry.ref_count <= CHUNK_REFS_MAX);
+    check(chunk->entry.raw_len <= CHUNK_SIZE_MAX && chunk->entry.stored_len <= CHUNK_SIZE_MAX);
+    size_t len = chunk_row_encode(chunk, again);
+    check(len == row->value_len && memcmp(again, row->value, len) == 0);
+}
+
+static void again_pack(const struct run_row *row, const struct far_row *pack)
+{
+    uint8_t again[FAR_RUN_VALUE_LEN];
+    check(far_run_encode(&pack->pub, again) == row->value_len && memcmp(again, row->value, sizeof again) == 0);
+}
+
+static void again_page(const struct run_row *row, const struct piece_list *pieces)
+{
+    uint64_t page = key_get_u64(row->key, KEY_U64_LEN), end = page * VIEW_PAGE_LEN;
+    uint8_t *again;
+    size_t len;
+    for (size_t i = 0; i < pieces->count; i++) {
+        check(pieces->at[i].length > 0 && pieces->at[i].offset >= end);
+        end = pieces->at[i].offset + pieces->at[i].length;
+    }
+    check(end <= (page + 1) * VIEW_PAGE_LEN);
+    page_encode(page, pieces, &again, &len);
+    check(len == row->value_len && memcmp(again, row->value, len) == 0);
+    free(again);
+}
+
+static void again_entry(const struct run_row *row)
+{
+    struct view_entry entry;
+    const char *name;
+    size_t name_len, len;
+    uint8_t again[COOKIE_VALUE_HEADER_LEN + NAME_LEN_MAX];
+    if (*(const uint8_t *)row->key == KEY_NAME) {
+        check(name_decode(row->value, row->value_len, &entry) == 0);
+        len = name_encode(&entry, again);
+    } else {
+        uint64_t cookie = key_get_u64(row->key, KEY_U64_LEN);
+        check(cookie_decode(cookie, row->value, row->value_len, &entry, &name, &name_len) == 0);
+        check(name_len > 0 && name_len <= NAME_LEN_MAX);
+        len = cookie_encode(&entry, name, name_len, again);
+    }
+    check(len == row->value_len && memcmp(again, row->value, len) == 0);
+}
+
+static void again_plain(const struct run_row *row, const struct piece_list *pieces, const struct inode_row *inode)
+{
+    uint8_t again[INODE_VALUE_LEN];
+    switch (*(const uint8_t *)row->key) {
+    case KEY_INODE:
+        check(inode_encode(inode, again) == row->value_len && memcmp(again, row->value, sizeof again) == 0);
+        break;
+    case KEY_NAME:
+    case KEY_COOKIE:
+        again_entry(row);
+        break;
+    case KEY_PAGE:
+        again_page(row, pieces);
+        break;
+    default:
+        break;
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct input in = {data, size};
+    size_t key_len = input_u16(&in) % (RUN_KEY_MAX + 1);
+    if (key_len == 0 || key_len > in.left)
+        return 0;
+    uint8_t *key = exact_copy(input_bytes(&in, key_len), key_len), *value = exact_copy(in.at, in.left);
+    struct run_row row = {.key = key, .key_len = key_len, .value = value, .value_len = in.left};
+    struct key last = {0};
+    struct piece_list scratch = {0};
+    struct inode_row inode = {0};
+    struct chunk_row chunk;
+    struct far_row pack;
+    check(!row_comes_next(&last, &row) || (last.len == key_len && !row_comes_next(&last, &row)));
+    if (row_check_plain(&row, &scratch, &inode) == 0)
+        again_plain(&row, &scratch, &inode);
+    if (row_read_chunk(&row, &chunk) == 0)
+        again_chunk(&row, &chunk);
+    if (row_read_pack(&row, &pack) == 0)
+        again_pack(&row, &pack);
+    pieces_done(&scratch);
+    free(key);
+    free(value);
+    return 0;
+}

@@ -1,0 +1,239 @@
+#!/usr/bin/env python3
+"""Writes the seed corpora: tests/fuzz/corpus/TARGET/NAME, small inputs that reach deep into each decoder. Files that are there by other
+names (inputs that once failed, found-*) stay. Run it after a change of a format, with the golden files of tests/unit/format."""
+import glob
+import json
+import os
+import struct
+import zlib
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+GOLDEN = os.path.join(HERE, "..", "unit", "format", "golden")
+EPOCH = 7 << 40
+
+
+def golden(name):
+    with open(os.path.join(GOLDEN, name), "rb") as file:
+        return file.read()
+
+
+def framed(body):
+    return body + struct.pack("<I", zlib.crc32(body))
+
+
+# --- format -------------------------------------------------------------------------------------------------------------------------
+
+
+def record(kind, fields, flags=0, seq=EPOCH + 1):
+    size = (32 + len(fields) + 7) // 8 * 8
+    body = struct.pack("<IHHIQq", size, kind, 0, flags, seq, 1000) + fields
+    body = body.ljust(size - 4, b"\0")
+    return struct.pack("<I", zlib.crc32(body)) + body
+
+
+def attrs(size):
+    return struct.pack("<IIIIQqqqq", 0o100644, 0, 0, 0, size, 1, 2, 3, 4)
+
+
+def named(name):
+    return struct.pack("<H", len(name)) + name
+
+
+def chunk_extent(offset, length, name):
+    return struct.pack("<QQIB3x", offset, length, 0, 1) + name.ljust(24, b".")
+
+
+def format_seeds():
+    yield "superblock", "plain", golden("superblock.bin")[:120]
+    yield "superblock", "history", golden("superblock-history.bin")[:120]
+    for name in ("head", "lease", "prefix-info"):
+        yield "head", name, golden(name + ".bin")
+    records = {os.path.basename(path)[7:-4]: golden(os.path.basename(path)) for path in glob.glob(GOLDEN + "/record-*.bin")}
+    for name, data in records.items():
+        yield "record", name, data
+    yield "record", "several", records["link"] + records["rename"] + records["reap"]
+    pack = golden("pack.bin")
+    index_offset, index_len = struct.unpack("<Q", pack[-48:-40])[0], struct.unpack("<I", pack[-16:-12])[0]
+    yield "pack", "plain", pack[:64] + pack[-64:] + pack[index_offset : index_offset + index_len]
+    yield "segment", "plain", golden("segment.bin").rstrip(b"\0") + bytes(16)
+
+
+def block(at, rows, header_crc):
+    body = struct.pack("<IIQ", len(b"".join(rows)), len(rows), at) + b"".join(rows)
+    return body + struct.pack("<I", zlib.crc32(body, header_crc))
+
+
+def run_row(shared, rest, value):
+    return struct.pack("<HHI", shared, len(rest), 0xFFFFFFFF if value is None else len(value)) + rest + (value or b"")
+
+
+def run_file(*blocks):
+    header = framed((b"CAIRNRUN" + struct.pack("<IIQ16sQQ", 1, 0, 9, b"h" * 16, 0, EPOCH)).ljust(124, b"\0"))
+    crc = zlib.crc32(header[:124])
+    data = header
+    for rows in blocks:
+        data += block(len(data), rows, crc)
+    count = sum(len(rows) for rows in blocks)
+    return data + framed(b"REND" + struct.pack("<IQQQI24x", 1, 9, count, len(data) + 64, crc))
+
+
+def run_seeds():
+    yield "run", "empty", run_file()
+    rows = [run_row(0, b"Iaaaaaaaa", b"one"), run_row(8, b"b", None), run_row(1, b"b", b"")]
+    yield "run", "one-block", run_file(rows)
+    yield "run", "two-blocks", run_file(rows, [run_row(0, b"Jx", b"four")])
+    yield "run_merge", "two", b"\1" + b"\2" + b"\1ab\5" + b"\0a\6" + b"\2" + b"\1ab\4" + b"\0c\7"
+    yield "run_merge", "removed", b"\0" + b"\1" + b"\0a\1" + b"\1" + b"\0a\4" + b"\0" + b"\1" + b"\0b\3"
+
+
+# --- codec --------------------------------------------------------------------------------------------------------------------------
+
+
+def codec_seeds():
+    text = b"checkpoints are text now and then, "
+    yield "chunk", "raw", b"\0" + len(text).to_bytes(3, "little") + text
+    yield "chunk", "lz4", b"\1" + (35).to_bytes(3, "little") + bytes([0xF0, 35 - 15]) + text
+    yield "chunk", "lz4-match", b"\1" + (100).to_bytes(3, "little") + b"\x1fa\1\0\x47\x50aaaaa"
+    yield "chunk", "unknown", b"\7" + b"\1\0\0" + b"x"
+    header = {"a": {"dtype": "F32", "shape": [2048], "data_offsets": [0, 8192]}, "b": {"data_offsets": [8192, 300000]}}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    whole = struct.pack("<Q", len(text)) + text
+    yield "tensors", "two", whole
+    yield "tensors", "spaces", whole.replace(b":[", b" : [ ").replace(b",", b" , ")
+    literal = b"".join(bytes([len(whole[i : i + 31]) << 3]) + whole[i : i + 31] for i in range(0, len(whole), 31))
+    yield "cut", "safetensors", b"\3\7" + literal + b"\x0b\0\x12" * 9
+    entry, tensor, descriptor = b"\4\x20\x10\0", b"\x13\x80\0", b"\5\2\0"
+    yield "cut", "zip", b"\2\1" + (entry + tensor + descriptor) * 3
+    yield "cut", "writes", b"\1\xff" + b"\x0b\0\x08\7" * 4 + b"\x0b\1\x30\7" + b"\x0b\0\x40"
+    yield "cut", "plain", b"\0\0" + b"\x0b\0\x80"
+
+
+# --- stage, view --------------------------------------------------------------------------------------------------------------------
+
+
+def stage_input(log, *slabs):
+    return struct.pack("<HB", len(log), 1) + log + b"".join(slabs)
+
+
+def slab(*writes):
+    return bytes([1 | 2 | len(writes) << 5]) + b"".join(struct.pack("<QQQQIIq", *write) for write in writes)
+
+
+def stage_seeds():
+    q = lambda *numbers: struct.pack("<%dQ" % len(numbers), *numbers)
+    layer = lambda ino, size, seq, flags=0: record(34, q(ino, 3, 500) + attrs(size), flags, seq)
+    # RANGE: ino, version, offset, length, slab, offset in the slab
+    in_slab = lambda ino, seq: record(35, q(ino, 3, 100, 300) + struct.pack("<II", 0, 64), 0, seq)
+    hole = record(35, q(1, 3, 700, 100) + struct.pack("<II", 0xFFFFFFFF, 0), 0, EPOCH + 4)
+    piece = record(36, q(2, 3) + struct.pack("<I", 1) + chunk_extent(0, 4096, b"\x05"), 0, EPOCH + 5)
+    cut = record(33, q(2, 3, 1000, 2000) + attrs(4096), 0, EPOCH + 6)
+    seal = record(1, q(2, 3, 0, 0, 500) + attrs(4096) + named(b"") + struct.pack("<II", 0, 0), 0, EPOCH + 7)
+    write = (EPOCH + 3, 1, 3, 5000, 200, 64, 1000)
+    yield "stage", "empty", stage_input(b"")
+    yield "stage", "writes", stage_input(b"", slab(write, (EPOCH + 8, 2, 4, 0, 100, 400, 1001)))
+    yield "stage", "layers", stage_input(layer(1, 900, EPOCH + 2) + in_slab(1, EPOCH + 2) + hole, slab(write))
+    yield "stage", "sealed", stage_input(piece + cut + seal, slab((EPOCH + 9, 2, 4, 10, 50, 64, 5)))
+    marker = record(34, q(0, 0, 0) + attrs(0), 0, EPOCH + 2)
+    yield "stage", "compacted", stage_input(marker + layer(1, 900, EPOCH + 3, 16) + in_slab(1, EPOCH + 3), slab(write))
+
+
+def row(key, value):
+    return struct.pack("<H", len(key)) + key + value
+
+
+def rows_seeds():
+    number = lambda kind, *numbers: kind + struct.pack(">%dQ" % len(numbers), *numbers)
+    name = b"chunk".ljust(24, b".")
+    yield "rows", "inode", row(number(b"I", 5), b"\1" + struct.pack("<IIIIQqqqqQQQQQQQ", 0o100644, 0, 0, 0, 10, 1, 2, 3, 4, 1, 2, 1, 10, 1, 0, 0))
+    yield "rows", "name", row(number(b"D", 1) + b"model.pt", b"\1" + struct.pack("<QQI", 5, 99, 0o100000))
+    yield "rows", "cookie", row(number(b"C", 1, 99), b"\1" + struct.pack("<QI", 5, 0o100000) + b"model.pt")
+    yield "rows", "page", row(number(b"E", 5, 0, 2), b"\1" + struct.pack("<I", 2) + struct.pack("<IIIB", 0, 4096, 0, 1) + name
+        + struct.pack("<IIIBQQQ", 4096, 100, 0, 2, 3, 4096, 0))
+    yield "rows", "blob", row(number(b"N", 5, 3, 4096), b"\1inline")
+    yield "rows", "xattr", row(number(b"X", 5) + b"user.a", b"\1value")
+    yield "rows", "link", row(number(b"L", 5), b"\1target")
+    yield "rows", "orphan", row(number(b"O", 5), b"\1")
+    yield "rows", "chunk", row(b"H" + name, b"\1" + struct.pack("<QQQIIBBB", 2, 9, 64, 1000, 4096, 1, 0, 0))
+    yield "rows", "chunk-refs", row(b"H" + name, b"\1" + struct.pack("<QQQIIBBB", 2, 9, 64, 1000, 4096, 5, 1, 1) + name + struct.pack("<II", 0, 10))
+    yield "rows", "pack", row(number(b"Q", 9), b"\1" + struct.pack("<QIq", 1 << 20, 4, 0))
+
+
+# --- tier ---------------------------------------------------------------------------------------------------------------------------
+
+
+def listed(keys, rest=b""):
+    body = b"".join(b"<Contents><Key>%s</Key><LastModified>2026-01-02T03:04:05.000Z</LastModified><Size>10</Size></Contents>" % key for key in keys)
+    return b'<?xml version="1.0"?><ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">' + rest + body + b"</ListBucketResult>"
+
+
+def tier_seeds():
+    more = b"<IsTruncated>true</IsTruncated><NextContinuationToken>t1</NextContinuationToken><EncodingType>url</EncodingType>"
+    yield "s3_answer", "list", b"\0" + listed([b"runs/a/packs/1", b"runs/a/packs/2"])
+    yield "s3_answer", "list-pages", b"\0" + listed([b"runs%2Fa/packs/a%20b"], more) + b"\0" + listed([b"runs/a/packs/c"])
+    yield "s3_answer", "list-same", b"\0" + listed([b"runs/a/packs/1", b"runs/a/packs/1"])
+    yield "s3_answer", "list-backwards", b"\0" + listed([b"runs/a/packs/2", b"runs/a/packs/1"])
+    yield "s3_answer", "deleted", b"\1<DeleteResult></DeleteResult>"
+    yield "s3_answer", "not-deleted", (b"\1<DeleteResult><Error><Key>runs/a/packs/1</Key><Code>InternalError</Code></Error>"
+        b"<Error><Key>runs/a/packs/2</Key><Code>NoSuchKey</Code></Error></DeleteResult>")
+    yield "s3_answer", "error", b"\2\xf7\1<Error><Code>SlowDown</Code><Message>Reduce &#10; your rate</Message><Region>eu-1</Region></Error>"
+    yield "s3_answer", "error-response", b"\2\x90\1<ErrorResponse><Error><Code>ExpiredToken</Code></Error></ErrorResponse>"
+    yield "s3_answer", "sts", (b"\3<AssumeRoleResponse><AssumeRoleResult><Credentials><AccessKeyId>AK</AccessKeyId><SecretAccessKey>sk"
+        b"</SecretAccessKey><SessionToken>st</SessionToken><Expiration>2031-05-29T00:21:43Z</Expiration></Credentials></AssumeRoleResult></AssumeRoleResponse>")
+    yield "http_header", "get", (b"HTTP/1.1 206 Partial Content\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\nContent-Length: 100\r\n"
+        b"Content-Range: bytes 0-99/1000\r\nETag: \"abc\"\r\nContent-Type: binary/octet-stream\r\n\r\n")
+    yield "http_header", "busy", (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 503 Slow Down\r\nRetry-After: 120\r\nx-amz-request-id: tx1\r\n"
+        b"x-amz-bucket-region: eu-central-1\r\nLast-Modified: Sunday, 06-Nov-94 08:49:37 GMT\r\n\r\n")
+    yield "http_header", "range", b"HTTP/1.1 416 no\r\nContent-Range: bytes */5\r\nRetry-After: Sun, 06 Nov 2094 08:49:37 GMT\r\n"
+    yield "credentials", "container", b'{"Code":"Success","AccessKeyId":"AK","SecretAccessKey":"sk","Token":"t","Expiration":"2031-05-29T00:21:43Z"}'
+    yield "credentials", "process", b'{"Version":1,"AccessKeyId":"AK","SecretAccessKey":"sk"}'
+    yield "credentials", "refused", b'{"Code":"Failed","Message":"no\\nsuch role"}'
+    yield "credentials", "time", b"2019-05-29T00:21:43.5+01:00"
+    yield "profiles", "both", (b"[default]\nregion = eu-1 # here\ns3 =\n  endpoint_url = http://x\n[profile p]\nrole_arn=arn\nservices = other\n"
+        b"[services other]\ns3 =\n  endpoint_url = http://y\n\0[default]\naws_access_key_id=AK\naws_secret_access_key = sk\n[p]\nregion=us\n")
+    yield "profiles", "empty-value", b"[default]\nregion =\ns3 =\n  endpoint_url =\n"
+    yield "profiles", "quoted", b"\xef\xbb\xbf[profile \"p\"]\r\nregion = a\r\n; remark\r\n  more = x\r\n"
+
+
+# --- daemon, cli --------------------------------------------------------------------------------------------------------------------
+
+
+def daemon_seeds():
+    yield "options", "sizes", b"stage=64M,nvme=1.5T,writeback_delay=250ms,fsync=stage,threads=8,ro,allow-other"
+    yield "options", "remote", b"remote=s3://bucket/a\\,b,endpoint_url=http://h:1,lease=1m,checksum=crc32,connections=4"
+    yield "options", "ignored", b"nofail,x-systemd.automount,_netdev,comment=a b,cache_size=0"
+    for name, text in {"size": b"12.5MiB", "duration": b"1.5h", "s3": b"s3://bucket/run/7:/a:b", "dir": b"dir:/nfs//x/:step"}.items():
+        yield "options", name, text
+    yield "mounts", "some", (b"36 35 0:51 / /mnt/a\\040b rw,nosuid shared:1 - fuse.cairnfs /store\\012x rw\n"
+        b"22 1 8:1 / / rw - ext4 /dev/sda1 rw\n40 35 0:52 / /m rw - fuse.cairnfs /s rw,user_id=0\n")
+    requests = [{"verb": "status"}, {"verb": "need", "ino": 1, "level": "nvme"}, {"verb": "need", "ino": "281474976710657", "level": "remote"},
+        {"verb": "horizon"}, {"verb": "urgent", "on": True, "level": "remote"}, {"verb": "drain"}, {"verb": "ping"},
+        {"verb": "drain", "level": "remote", "at_end": False}, {"verb": "warm", "ino": 1, "evict": True}, {"verb": "warm", "ino": 1},
+        {"verb": "warm_status", "job": 1, "cancel": True}, {"verb": "job_start", "kind": "gc", "remote": True, "dry_run": True},
+        {"verb": "job_start", "kind": "scrub", "local": True, "rate": 1000}, {"verb": "job", "from": 0}, {"verb": "job_cancel"}]
+    for number, request in enumerate(requests):
+        yield "request", f"{number:02}-{request['verb']}", json.dumps(request).encode() + b"\n"
+    yield "request", "several", b'{"verb":"ping"}\n{"verb":"horizon"}\r\n[]\n{"verb":\n'
+    status = {"version": "0", "store": "/s", "store_id": "ab", "mountpoint": "/m", "pid": 1, "uptime_s": 70,
+        "stage": {"dir": "/dev/shm", "total_bytes": 1024, "dirty_bytes": 1, "drafts": 1, "draft_bytes": "12345678901234567", "waiting_writers": 0},
+        "nvme": {"path": "/s", "used_bytes": 1, "cap_bytes": 2, "files": 1, "chunks": 1, "behind_bytes": 5, "seconds_behind": 4000.5,
+            "horizon_seq": "18446744073709551615", "errors": 1, "last_error": "bad", "last_error_s_ago": 3, "written_bytes_total": 1},
+        "remote": {"state": "unreachable", "name": "dir:/r", "error": "gone", "unreachable_s": 90061, "behind_bytes": 1},
+        "memory": {"formula": "1 + 1", "resident_bytes": 1}, "mount": {"write": "direct", "mmap_shared": True, "threads": 4},
+        "damage": [{"path": "/a", "what": "bad"}, {}, 7]}
+    yield "reply", "status", b"\0" + json.dumps(status).encode() + b"\n"
+    yield "reply", "status-json", b"\1" + json.dumps(status).encode() + b"\n"
+    yield "reply", "error", b"\0" + b'{"error":"no","errno":1}\n'
+    yield "reply", "no-json", b"\0hello\n"
+
+
+def main():
+    for seeds in (format_seeds, run_seeds, codec_seeds, stage_seeds, rows_seeds, tier_seeds, daemon_seeds):
+        for target, name, data in seeds():
+            folder = os.path.join(HERE, "corpus", target)
+            os.makedirs(folder, exist_ok=True)
+            with open(os.path.join(folder, name), "wb") as file:
+                file.write(data)
+
+
+if __name__ == "__main__":
+    main()

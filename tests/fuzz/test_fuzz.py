@@ -1,0 +1,85 @@
+"""Hostile bytes at every decoder: the libFuzzer targets of this folder, each for some seconds. What a target finds is kept in
+BUILD/fuzz/found; put it into corpus/TARGET/ as found-WHAT when it is mended. What the runs learn stays in BUILD/fuzz/corpus."""
+import fcntl
+import glob
+import os
+import shutil
+import subprocess
+
+import pytest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TARGETS = sorted(os.path.basename(path)[:-2] for path in glob.glob(HERE + "/*.c"))
+SECONDS, SECONDS_FULL = 2, 60
+# What `cairn status` says of each wrong answer would fill the screen.
+OPTIONS = {"reply": ["-close_fd_mask=3"]}
+
+
+def call(*command, **more):
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", **more)
+    assert done.returncode == 0, f"{command}:\n{done.stdout[-4000:]}{done.stderr[-4000:]}"
+
+
+def fuzzer_is_missing(folder):
+    """Why there is no clang that links libFuzzer; None: there is."""
+    if not shutil.which("clang"):
+        return "needs clang"
+    source = os.path.join(folder, "empty.c")
+    with open(source, "w") as file:
+        file.write("#include <stddef.h>\nint LLVMFuzzerTestOneInput(const char *p, size_t n) { return 0 * (p != 0) * (n != 0); }\n")
+    done = subprocess.run(["clang", "-fsanitize=fuzzer,address", source, "-o", source + ".out"], capture_output=True)
+    return "needs libFuzzer for clang (libclang-rt-dev)" if done.returncode else None
+
+
+@pytest.fixture(scope="session")
+def programs(request, tmp_path_factory):
+    """The folder of the targets, built with clang; one process builds, the others wait for it."""
+    why = fuzzer_is_missing(str(tmp_path_factory.mktemp("clang")))
+    if why:
+        pytest.skip(f"skipped: {why}")
+    build = os.path.join(os.path.abspath(request.config.getoption("--build")), "fuzz")
+    os.makedirs(build, exist_ok=True)
+    with open(build + ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not os.path.exists(build + "/build.ninja"):
+            options = ["-Dfuzz=true", "-Dtests=disabled", "-Db_sanitize=address,undefined", "-Db_lundef=false"]
+            call("meson", "setup", build, *options, cwd=os.path.join(HERE, "..", ".."), env={**os.environ, "CC": "clang"})
+        call("ninja", "-C", build, "fuzz")
+    return build
+
+
+def environment(folder, shm_folder):
+    suppressed = {"LSAN_OPTIONS": "print_suppressions=0", "ASAN_OPTIONS": "detect_leaks=1", "UBSAN_OPTIONS": "print_stacktrace=1"}
+    return {**os.environ, **suppressed, "TMPDIR": folder, "SHMDIR": shm_folder}
+
+
+def shown(found):
+    """The inputs that failed, for whoever cannot look into the build folder."""
+    for path in sorted(glob.glob(found + "*")):
+        with open(path, "rb") as file:
+            data = file.read()
+        yield f"{path}: {len(data)} bytes: {data[:1000]!r}"
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("target", TARGETS)
+def test_fuzz(programs, folder, shm_folder, full, rng, target):
+    """P12: whatever the bytes are, a decoder gives an error or something that makes sense."""
+    learned, found = f"{programs}/corpus/{target}", f"{programs}/found/{target}-"
+    for path in (learned, os.path.dirname(found)):
+        os.makedirs(path, exist_ok=True)
+    for path in glob.glob(found + "*"):
+        os.unlink(path)
+    limits = [f"-max_total_time={SECONDS_FULL if full else SECONDS}", "-timeout=20", "-rss_limit_mb=1024", "-max_len=16384"]
+    more = [f"-seed={rng.randrange(1, 1 << 31)}", f"-artifact_prefix={found}", *OPTIONS.get(target, [])]
+    seeds = os.path.join(HERE, "corpus", target)
+    command = [f"{programs}/tests/fuzz/fuzz-{target}", *limits, *more, learned, seeds]
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=environment(folder, shm_folder))
+    problems = [line for line in done.stderr.splitlines() if "ERROR" in line or "runtime error" in line or "check failed" in line]
+    assert done.returncode == 0, "\n".join([*problems, *shown(found), done.stderr[-4000:]])
+    print(done.stderr.splitlines()[-1])
+
+
+def test_every_target_has_seeds():
+    """A target without a corpus would hardly get past its first checks."""
+    assert TARGETS == sorted(os.listdir(HERE + "/corpus"))

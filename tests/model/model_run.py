@@ -1,0 +1,287 @@
+#!/usr/bin/env python3
+"""Runs operations on a mount and on the model, side by side; a failure is shrunk to few operations.
+
+    model_run.py --build build --seconds 600             # seeds one after the other
+    model_run.py --build build --seed 7                  # one seed, as tests/model does it
+    model_run.py --build build --ops FILE [--no-shrink]  # operations of a failure again (one JSON list a line)
+
+The first line of operations is ["mount", options]; between the others there are events: "remount", "kill" (the daemon
+dies, and comes back), "cut" (power loss: only a prefix that has every fsync must be left).
+"""
+import argparse
+import json
+import os
+import random
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import model  # noqa: E402
+import model_generate  # noqa: E402
+import model_worker  # noqa: E402
+import rig  # noqa: E402
+from model_tree import Mismatch  # noqa: E402
+
+EVENTS = ("remount", "kill", "cut")
+
+
+class Failure(Exception):
+    """operations: what was done, the last one failed."""
+
+    def __init__(self, operations, why):
+        super().__init__(why)
+        self.operations, self.why = operations, why
+
+
+class Run:
+    """One mount, one model, and what was done. `disk`: a powercut.PowerCut, or None: a cut takes the stage only."""
+
+    def __init__(self, mount, options, disk=None, worker=model_worker.Worker):
+        self.mount, self.options, self.disk = mount, options, disk
+        self.model = model.Model(plain=mount.plain)
+        self.done = [["mount", options]]
+        self.cuts = 0
+        mount.mount(**options)
+        self.workers = [model_worker.Process(mount.mnt, worker) for _ in range(model.PROCS)]
+        self.model.start(self.ask(["tree", 0])[1][""])
+
+    def close(self):
+        for worker in self.workers:
+            worker.kill()
+
+    def ask(self, op):
+        return self.workers[op[1] % model.PROCS].do(op)
+
+    def step(self, op):
+        """One operation or event, on both sides."""
+        if op[0] not in EVENTS and not self.model.valid(op):
+            return
+        for slot in self.model.dirty_maps(op):
+            if slot in self.model.maps and self.model.maps[slot].node.map_dirty:
+                self.perform(["msync", slot])
+        self.perform(op)
+
+    def perform(self, op):
+        self.done.append(op)
+        try:
+            if op[0] in EVENTS:
+                self.event(op[0])
+            else:
+                since = time.time()
+                self.model.apply(op, self.answer(op), since)
+        except (Mismatch, rig.MountError, TimeoutError, AssertionError) as failure:
+            raise Failure(self.done, str(failure)) from failure
+
+    def answer(self, op):
+        if op[0] != "exit":
+            return self.ask(op)
+        self.workers[op[1]].kill()
+        self.workers[op[1]].start()
+        return "ok", None
+
+    # ------------------------------------------------------------ events
+
+    def event(self, name):
+        self.model.now = time.time()
+        self.model.seal_by_themselves()
+        if name == "cut" and self.disk:
+            clone = self.disk.cut()
+        if name != "remount":
+            self.mount.kill9()
+        for worker in self.workers:
+            worker.do(["reset"])
+        if name == "remount":
+            self.mount.umount()
+        elif name == "cut":
+            self.mount.drop_stage()
+        if name == "cut" and self.disk:
+            self.disk.follow(clone)
+            self.mount.store = os.path.join(self.disk.inner.mountpoint, "store")
+        self.mount.mount(**self.options)
+        seen = self.ask(["tree", 0])[1]
+        if name == "cut" and not self.mount.plain:
+            self.cuts += 1
+            self.model.check_cut(seen)
+            return
+        self.model.forget_handles()
+        self.model.check_live(seen)
+        if name == "remount":
+            self.model.barrier()
+
+    def finish(self):
+        """All is as the model says, also without a mount, and fsck is clean."""
+        self.perform(["remount"])
+        self.mount.umount()
+        done = self.mount.fsck()
+        if done.returncode != 0:
+            raise Failure(self.done, f"fsck: {done.returncode}\n{done.stdout}{done.stderr}")
+
+
+def options_of(rng):
+    return {
+        "stage": "64M",
+        "nvme": "1G",
+        "noatime": True,
+        "writeback_delay": rng.choice(("0s", "20ms", "200ms", "1s")),
+        "attr_timeout": rng.choice((0, 1, 60)),
+        "entry_timeout": rng.choice((0, 1, 60)),
+    }
+
+
+def explore(mount, seed, seconds, **rest):
+    """Random operations until the time is over. Returns how many, and how many cuts; raises Failure."""
+    rng = random.Random(f"model {seed}")
+    run = Run(mount, options_of(rng), **rest)
+    try:
+        generator = model_generate.Generator(rng, run.model, mount.plain)
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            for _ in range(rng.randrange(20, 400)):
+                run.step(generator.next())
+            run.step([rng.choice(("remount", "kill", "kill", "cut", "cut"))])
+        run.finish()
+        return len(run.done), run.cuts
+    finally:
+        run.close()
+
+
+def replay(mount, operations, **rest):
+    """The same operations again; raises Failure."""
+    run = Run(mount, operations[0][1], **rest)
+    try:
+        for op in operations[1:]:
+            run.step(op)
+        run.finish()
+    finally:
+        run.close()
+
+
+# ---------------------------------------------------------------- shrinking
+
+class Shrinker:
+    """Delta debugging: leaves out parts as long as what is left still fails, each try on a fresh mount.
+    attempt(operations) gives their failure, or None."""
+
+    def __init__(self, attempt, seconds):
+        self.attempt, self.end = attempt, time.monotonic() + seconds
+
+    def shrink(self, failure):
+        """The smallest failure found in the time; as it was, if it does not come again."""
+        parts = 2
+        while time.monotonic() < self.end and len(failure.operations) > 2:
+            smaller = self.leave_out(failure, parts)
+            if smaller:
+                failure, parts = smaller, max(2, parts - 1)
+            elif parts >= len(failure.operations) - 1:
+                return failure
+            else:
+                parts = min(2 * parts, len(failure.operations) - 1)
+        return failure
+
+    def leave_out(self, failure, parts):
+        first, rest = failure.operations[:1], failure.operations[1:]
+        size = -(-len(rest) // parts)
+        for start in range(0, len(rest), size):
+            if time.monotonic() > self.end:
+                return None
+            smaller = self.attempt(first + rest[:start] + rest[start + size :])
+            if smaller and len(smaller.operations) < len(failure.operations):
+                return smaller
+        return None
+
+
+def attempt_on(make_mount, **rest):
+    """attempt(operations) on a mount of its own."""
+
+    def attempt(operations):
+        mount = make_mount()
+        try:
+            replay(mount, operations, **rest)
+        except Failure as failure:
+            return failure
+        finally:
+            mount.close()
+        return None
+
+    return attempt
+
+
+def explain(failure, path, seed, smaller=None):
+    """Keeps the operations and says how to run them again."""
+    told = [f"seed {seed}: {failure.why}", f"after {len(failure.operations)} operations, kept in {path}"]
+    save(path, failure.operations)
+    if smaller:
+        save(path + ".small", smaller.operations)
+        told += [f"shrunk to {len(smaller.operations)}, kept in {path}.small: {smaller.why}"]
+        told += ["  " + json.dumps(op) for op in smaller.operations[-40:]]
+    told.append(f"again: tests/model/model_run.py --build BUILD --ops {path}{'.small' if smaller else ''}")
+    return "\n".join(told)
+
+
+def save(path, operations):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w") as file:
+        file.writelines(json.dumps(op) + "\n" for op in operations)
+
+
+def load(path):
+    with open(path) as file:
+        return [json.loads(line) for line in file]
+
+
+def report(failure, make_mount, path, seed, seconds):
+    """Shrinks a failure in the time and explains it."""
+    smaller = Shrinker(attempt_on(make_mount), seconds).shrink(failure) if seconds else failure
+    return explain(failure, path, seed, smaller if smaller is not failure else None)
+
+
+# ---------------------------------------------------------------- by hand
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", default="build")
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--seconds", type=float, default=None, help="in all; default: one seed")
+    parser.add_argument("--each", type=float, default=8.0, help="seconds of one seed")
+    parser.add_argument("--ops", help="file of operations")
+    parser.add_argument("--plain", action="store_true", help="on a plain folder: tries the model itself")
+    parser.add_argument("--shrink", type=float, default=60.0, help="seconds for shrinking")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="cairn-test-") as top:
+        return campaign(args, top)
+
+
+def campaign(args, top):
+    binary = rig.find_binary(args.build)
+
+    def make_mount():
+        root = tempfile.mkdtemp(dir=top)
+        return rig.Plain(root) if args.plain else rig.Mount(root, binary)
+
+    end = time.monotonic() + (args.seconds or 0)
+    seed = args.seed if args.seed is not None else random.SystemRandom().randrange(1 << 31)
+    while True:
+        mount = make_mount()
+        try:
+            if args.ops:
+                replay(mount, load(args.ops))
+                print("no failure")
+                return 0
+            operations, cuts = explore(mount, seed, args.each)
+            print(f"seed {seed}: {operations} operations, {cuts} cuts", flush=True)
+        except Failure as failure:
+            path = args.ops or os.path.join(args.build, "reports", f"model-{seed}.ops")
+            print(mount.log()[-500:])
+            mount.close()
+            print(report(failure, make_mount, path, seed, args.shrink))
+            return 1
+        finally:
+            mount.close()
+        seed += 1
+        if time.monotonic() > end:
+            return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

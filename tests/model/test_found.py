@@ -1,0 +1,110 @@
+"""What the model test and real programs found, each in a few lines."""
+import errno
+import os
+import time
+
+import pytest
+
+import rig
+
+pytestmark = pytest.mark.needs_mount
+NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL
+
+
+def lose_power(cairn):
+    cairn.kill9()
+    cairn.drop_stage()
+    cairn.mount()
+
+
+def sync_folder(path):
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    os.fsync(fd)
+    os.close(fd)
+
+
+@pytest.mark.parametrize("flag", (os.O_SYNC, os.O_DSYNC), ids=("O_SYNC", "O_DSYNC"))
+def test_write_that_is_to_be_durable(cairn, flag):
+    """P3: without the page cache the kernel asks for no fsync: the write itself has to wait."""
+    cairn.mount(writeback_delay="60s")
+    for size in (100, 3 * rig.MIB):
+        fd = os.open(os.path.join(cairn.mnt, f"file-{size}"), NEW | flag)
+        assert os.write(fd, rig.seeded_bytes(size, size)) == size
+    lose_power(cairn)
+    for size in (100, 3 * rig.MIB):
+        assert rig.read_file(os.path.join(cairn.mnt, f"file-{size}")) == rig.seeded_bytes(size, size)
+
+
+def test_file_made_to_be_read(cairn):
+    """A file that was created with O_RDONLY is part of history after its close."""
+    cairn.mount(writeback_delay="60s")
+    os.close(os.open(os.path.join(cairn.mnt, "file"), os.O_RDONLY | os.O_CREAT, 0o644))
+    sync_folder(cairn.mnt)
+    lose_power(cairn)
+    assert os.listdir(cairn.mnt) == ["file"]
+
+
+def test_untouched_file_below_a_renamed_folder(cairn):
+    """P4: what is open and empty goes with its folder, too."""
+    cairn.mount(writeback_delay="60s")
+    os.mkdir(os.path.join(cairn.mnt, "before"))
+    os.open(os.path.join(cairn.mnt, "before", "file"), NEW)
+    os.rename(os.path.join(cairn.mnt, "before"), os.path.join(cairn.mnt, "after"))
+    sync_folder(cairn.mnt)
+    lose_power(cairn)
+    assert os.listdir(os.path.join(cairn.mnt, "after")) == ["file"]
+
+
+def test_time_of_a_folder_with_a_file_being_written(cairn):
+    """What utimens sets on a folder stays when a file that was made before is closed."""
+    cairn.mount()
+    fd = os.open(os.path.join(cairn.mnt, "file"), NEW)
+    os.write(fd, b"content")
+    os.utime(cairn.mnt, ns=(10**18, 10**18))
+    os.close(fd)
+    assert os.stat(cairn.mnt).st_mtime_ns == 10**18
+    cairn.remount()
+    assert os.stat(cairn.mnt).st_mtime_ns == 10**18
+
+
+def test_empty_file_truncated_by_open(cairn):
+    """It has a new mtime, as a file with content would: ninja takes the time of its lock file."""
+    cairn.mount(attr_timeout=0)
+    path = os.path.join(cairn.mnt, "lock")
+    os.close(os.open(path, NEW))
+    os.utime(path, ns=(10**18, 10**18))
+    os.close(os.open(path, os.O_WRONLY | os.O_TRUNC))
+    assert os.stat(path).st_mtime_ns > 10**18
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("named", (True, False))
+def test_many_small_writes_to_one_file(cairn, named):
+    """P1: more of them than the stage has ranges, and nobody waits for the draft to be idle."""
+    cairn.mount(stage="64M")
+    path = os.path.join(cairn.mnt, "file")
+    fd = os.open(path, NEW)
+    if not named:
+        os.unlink(path)
+    data, since = rig.seeded_bytes(1, 4096), time.monotonic()
+    for _ in range(40_000):
+        os.write(fd, data)
+    waits = cairn.status()["stage"]
+    assert os.pread(fd, 4096, 30_000 * 4096) == data and os.fstat(fd).st_size == 40_000 * 4096
+    os.close(fd)
+    print(f"{time.monotonic() - since:.1f} s, {waits['wait_count']} waits, {waits['wait_ms_total']} ms")
+    assert waits["wait_ms_total"] < 9_000, "it waited until the draft was idle"
+
+
+def test_scattered_writes_to_a_file_without_a_name(cairn):
+    """What can never leave the stage's tables is refused, and leaves room there for others."""
+    cairn.mount(stage="64M")
+    fd = os.open(os.path.join(cairn.mnt, "gone"), NEW)
+    os.unlink(os.path.join(cairn.mnt, "gone"))
+    with pytest.raises(OSError) as failure:
+        for number in range(40_000):
+            os.pwrite(fd, b"x" * 100, number * 8192)
+    assert failure.value.errno == errno.ENOSPC
+    rig.write_file(os.path.join(cairn.mnt, "other"), rig.seeded_bytes(1, 8 * rig.MIB))
+    assert os.pread(fd, 100, 5000 * 8192) == b"x" * 100
+    os.close(fd)

@@ -1,0 +1,118 @@
+"""The model test (P2, P4, P6, P10): random operations of several processes against a model in memory, with remounts,
+deaths of the daemon and power cuts between. tests/model/model_run.py says how to run a failure again."""
+import os
+import tempfile
+
+import pytest
+
+import model_run
+import model_worker
+import powercut
+import rig
+
+SEEDS = 4
+SHRINKING = 60.0  # seconds, of a failure
+
+
+@pytest.fixture
+def campaign(request, mount_factory, folder, seed, full):
+    """campaign(number, seconds, **rest): one seed, or with --full several, one after the other."""
+
+    def make_mount():
+        mount = mount_factory(tempfile.mkdtemp(dir=folder))
+        request.addfinalizer(mount.close)
+        return mount
+
+    def explore(number, seconds, mount=None, **rest):
+        for again in range(10 if full else 1):
+            this = seed * 1000 + number * 100 + again
+            mount = mount or make_mount()
+            try:
+                operations, cuts = model_run.explore(mount, this, seconds, **rest)
+                print(f"seed {this}: {operations} operations, {cuts} cuts")
+            except model_run.Failure as failure:
+                path = os.path.join(request.config.getoption("--reports"), f"model-{this}.ops")
+                pytest.fail(model_run.report(failure, make_mount, path, this, SHRINKING), pytrace=False)
+            mount.close()
+            mount = None
+
+    return explore
+
+
+@pytest.mark.timeout(150)
+@pytest.mark.parametrize("number", range(SEEDS))
+def test_random_operations(campaign, number):
+    """Every answer, and what is left after every event, is what the model says."""
+    campaign(number, 8.0)
+
+
+@pytest.mark.needs_mount
+@pytest.mark.timeout(150)
+def test_on_a_disk_that_loses_power(request, campaign, mount_factory, folder, full):
+    """The same with cuts of the disk itself: what the daemon has not flushed is gone, too."""
+    if os.geteuid() != 0 or not os.path.exists("/dev/loop-control"):
+        pytest.skip("skipped: needs root and loop devices")
+    disk = powercut.PowerCut(size=rig.GIB + rig.GIB // 2)
+    request.addfinalizer(disk.close)
+    mount = mount_factory(folder)
+    mount.store = os.path.join(disk.inner.mountpoint, "store")
+    request.addfinalizer(mount.close)
+    campaign(9, 60.0 if full else 6.0, mount, disk=disk)
+
+
+# ---------------------------------------------------------------- the test itself
+
+class TailStays(model_worker.Worker):
+    """A file that grows shows what it had there before."""
+
+    def ftruncate(self, slot, size):
+        before = os.fstat(self.fds[slot]).st_size
+        super().ftruncate(slot, size)
+        if before < size:
+            os.pwrite(self.fds[slot], b"x", size - 1)
+
+
+class HoleIsLost(model_worker.Worker):
+    def fallocate(self, slot, mode, offset, length):
+        super().fallocate(slot, 0 if mode & 2 else mode, offset, 0 if mode & 2 else length)
+
+
+class StaleSize(model_worker.Worker):
+    """Renamed over another file, it has the other's size."""
+
+    def rename(self, proc, old, new, flags):
+        size = os.path.getsize(self.path(new)) if os.path.isfile(self.path(new)) else None
+        super().rename(proc, old, new, flags)
+        if size is not None and os.path.isfile(self.path(new)):
+            os.truncate(self.path(new), size)
+
+
+class LostXattr(model_worker.Worker):
+    def link(self, proc, old, new):
+        super().link(proc, old, new)
+        for name in os.listxattr(self.path(new)):
+            os.removexattr(self.path(new), name)
+
+
+PLANTED = [TailStays, HoleIsLost, StaleSize, LostXattr]
+
+
+@pytest.mark.parametrize("fault", PLANTED, ids=[fault.__name__ for fault in PLANTED])
+def test_planted_faults_are_found(folder, fault):
+    """The model finds what is wrong on a plain folder."""
+    with pytest.raises(model_run.Failure):
+        model_run.explore(rig.Plain(tempfile.mkdtemp(dir=folder)), 1, 30.0, worker=fault)
+
+
+def test_shrinking(rng):
+    """What has nothing to do with a failure is left out."""
+    needed = [["mkdir", 0], ["write", 1], ["cut"]]
+    noise = [["stat", number] for number in range(100)]
+    operations = sorted(needed + noise, key=lambda op: rng.random() if op in noise else 0.3 + 0.1 * needed.index(op))
+
+    def attempt(tried):
+        there = [op for op in tried if op in needed]
+        return model_run.Failure(tried, "again") if there == needed else None
+
+    found = model_run.Shrinker(attempt, 10.0).shrink(model_run.Failure([["mount", {}], *operations], "first"))
+    assert found.operations == [["mount", {}], *needed]

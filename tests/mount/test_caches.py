@@ -1,0 +1,203 @@
+"""What the kernel keeps: names and attributes that are known cost no request, and every change is seen at once."""
+import contextlib
+import ctypes
+import mmap
+import os
+import time
+
+import pytest
+
+import rig
+
+pytestmark = pytest.mark.needs_mount
+
+KEPT = {"entry_timeout": "1h", "attr_timeout": "1h"}
+FEW = 20  # requests that the test itself may cause: folders are asked for once a second
+
+
+def requests(cairn):
+    return cairn.status()["mount"]["requests_total"]
+
+
+def make_files(folder, count):
+    os.mkdir(folder)
+    paths = [os.path.join(folder, f"shard-{i:05}.pt") for i in range(count)]
+    for path in paths:
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o644))
+    return paths
+
+
+def test_known_files_cost_no_request(cairn):
+    """10^4 files that were looked at once, and as many names that are not there, are known without a request."""
+    cairn.mount(**KEPT)
+    paths = make_files(os.path.join(cairn.mnt, "many"), 10_000)
+    absent = [path + ".tmp" for path in paths]
+    cairn.wait()
+    first = [os.stat(path) for path in paths]
+    assert not any(os.path.exists(path) for path in absent)
+    before = requests(cairn)
+    assert [os.stat(path) for path in paths] == first
+    assert not any(os.path.exists(path) for path in absent)
+    assert requests(cairn) - before <= FEW
+
+
+def test_listing_with_attributes_makes_known(cairn):
+    """A listing that fetches attributes as well leaves nothing to ask: one request for many entries."""
+    cairn.mount(**KEPT)
+    folder = os.path.join(cairn.mnt, "many")
+    paths = make_files(folder, 2_000)
+    cairn.remount(**KEPT)
+    before = requests(cairn)
+    with os.scandir(folder) as entries:
+        assert sum(entry.stat().st_nlink for entry in entries) == len(paths)
+    asked = requests(cairn) - before
+    assert asked < len(paths), "attributes come with the listing"
+
+
+@contextlib.contextmanager
+def opened(path, flags=os.O_RDWR):
+    fd = os.open(path, flags)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+class Seen:
+    """What stat tells of a path, asked before and after."""
+
+    def __init__(self, path):
+        self.path = path
+        self.before = os.stat(path)
+
+    def now(self):
+        return os.stat(self.path)
+
+
+def change_by_write(path):
+    with opened(path) as fd:
+        os.pwrite(fd, b"x" * 5000, 100_000)
+        assert os.stat(path).st_size == 105_000, "before the file is closed"
+
+
+def change_by_append(path):
+    with opened(path, os.O_WRONLY | os.O_APPEND) as fd:
+        os.write(fd, b"more")
+
+
+def change_by_truncate(path):
+    with opened(path) as fd:
+        os.ftruncate(fd, 10)
+
+
+def change_by_open(path):
+    os.close(os.open(path, os.O_WRONLY | os.O_TRUNC))
+
+
+def change_by_store(path):
+    with opened(path) as fd, mmap.mmap(fd, 4096) as memory:
+        memory[0:5] = b"store"
+        memory.flush()
+
+
+def change_by_fallocate(path):
+    with opened(path) as fd:
+        os.posix_fallocate(fd, 0, 1 << 20)
+
+
+def change_by_copy(path):
+    with opened(path) as fd, opened(path, os.O_RDONLY) as source:
+        os.copy_file_range(source, fd, 4096, 0, 200_000)
+
+
+CHANGES = {
+    "write": (change_by_write, {"st_size": 105_000}),
+    "append": (change_by_append, {"st_size": 8196}),
+    "truncate": (change_by_truncate, {"st_size": 10}),
+    "open": (change_by_open, {"st_size": 0}),
+    "store": (change_by_store, {"st_size": 8192}),
+    "fallocate": (change_by_fallocate, {"st_size": 1 << 20}),
+    "copy": (change_by_copy, {"st_size": 204_096}),
+    "chmod": (lambda path: os.chmod(path, 0o4751), {"st_mode": 0o104751}),
+    "chown": (lambda path: os.chown(path, 4, 5), {"st_uid": 4, "st_gid": 5}),
+    "utime": (lambda path: os.utime(path, ns=(7, 8)), {"st_atime_ns": 7, "st_mtime_ns": 8}),
+    "link": (lambda path: os.link(path, path + ".other"), {"st_nlink": 2}),
+    "xattr": (lambda path: os.setxattr(path, "user.note", b"x"), {}),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_change_by_another_handle_is_seen(cairn, change):
+    """Attributes that the kernel keeps for an hour are new at once, under each name of the file."""
+    cairn.mount(**KEPT)
+    path, link = os.path.join(cairn.mnt, "file"), os.path.join(cairn.mnt, "link")
+    rig.write_file(path, rig.seeded_bytes(1, 8192))
+    cairn.wait()
+    seen = Seen(path)
+    time.sleep(0.01)
+    function, expected = CHANGES[change]
+    function(path)
+    now = seen.now()
+    assert {name: getattr(now, name) for name in expected} == expected
+    assert now.st_ctime_ns > seen.before.st_ctime_ns
+    os.link(path, link)
+    os.unlink(path)
+    assert os.stat(link).st_nlink == expected.get("st_nlink", 1)
+    cairn.remount(**KEPT)
+    after = os.stat(link)
+    assert (after.st_size, after.st_mode, after.st_mtime_ns) == (now.st_size, now.st_mode, now.st_mtime_ns)
+
+
+def test_change_of_names_is_seen(cairn):
+    """Names that come, go and change what they stand for; folders whose times say so."""
+    cairn.mount(**KEPT)
+    folder, path = os.path.join(cairn.mnt, "folder"), os.path.join(cairn.mnt, "folder", "name")
+    os.mkdir(folder)
+    assert not os.path.exists(path)
+    seen = Seen(folder)
+    rig.write_file(path, b"one")
+    assert os.stat(path).st_size == 3, "a name that was known not to be there"
+    assert seen.now().st_mtime_ns > seen.before.st_mtime_ns
+    rig.write_file(path + ".tmp", b"second")
+    with opened(path, os.O_RDONLY) as old:
+        os.rename(path + ".tmp", path)
+        assert (os.stat(path).st_size, os.fstat(old).st_nlink) == (6, 0)
+    assert not os.path.exists(path + ".tmp")
+    os.mkdir(os.path.join(folder, "below"))
+    os.rename(folder, folder + "2")
+    assert not os.path.exists(path) and os.stat(os.path.join(folder + "2", "name")).st_size == 6
+    os.unlink(os.path.join(folder + "2", "name"))
+    os.rmdir(os.path.join(folder + "2", "below"))
+    assert os.listdir(folder + "2") == []
+
+
+def exchange(one, other):
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.renameat2(-100, one.encode(), -100, other.encode(), 2) == 0, os.strerror(ctypes.get_errno())
+
+
+def test_exchange_is_seen(cairn):
+    cairn.mount(**KEPT)
+    one, other = os.path.join(cairn.mnt, "one"), os.path.join(cairn.mnt, "other")
+    rig.write_file(one, b"1")
+    rig.write_file(other, b"22")
+    before = (os.stat(one).st_ino, os.stat(other).st_ino)
+    exchange(one, other)
+    assert (os.stat(other).st_ino, os.stat(one).st_ino) == before
+    assert (os.stat(other).st_size, os.stat(one).st_size) == (1, 2)
+
+
+def test_stored_bytes_are_seen(cairn):
+    """What is staged over durable content counts until it replaces it; then st_blocks changes by itself, and the kernel is told."""
+    cairn.mount(writeback_delay="2s", **KEPT)
+    path = os.path.join(cairn.mnt, "file")
+    with open(path, "wb") as file:
+        file.write(rig.seeded_bytes(1, rig.MIB))
+        file.truncate(16 * rig.MIB)
+    cairn.wait()
+    rig.poll(lambda: os.stat(path).st_blocks == rig.MIB // 512, 5, "the blocks of the first version")
+    with opened(path) as fd:
+        os.pwrite(fd, rig.seeded_bytes(2, rig.MIB), 0)
+    assert os.stat(path).st_blocks == 2 * rig.MIB // 512
+    cairn.wait()
+    rig.poll(lambda: os.stat(path).st_blocks == rig.MIB // 512, 5, "the blocks of the second version")

@@ -1,0 +1,505 @@
+"""Who talks garbage to the control socket, names that no terminal should see, clients that die in any call, and folders that go away
+below the daemon: nothing is lost, nothing hangs, nothing leaks, and what is said of it is a clear line."""
+import contextlib
+import ctypes
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import traceback
+
+import pytest
+
+import rig
+from test_damage import find_in_packs, flip
+
+pytestmark = pytest.mark.needs_mount
+
+ANSWER_LIMIT = 5.0  # s in which `cairn status` must answer, whoever else talks to the daemon
+
+
+# --- the control socket ----------------------------------------------------------------------------------------------------
+
+
+def connect(mount):
+    """A connection to the control socket; its path is too long for an address, so through the folder."""
+    folder = os.open(mount.store, os.O_PATH)
+    try:
+        rig.poll(lambda: os.path.exists(mount.store + "/control"), 10, "the control socket")
+        client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        client.connect(f"/proc/self/fd/{folder}/control")
+        client.settimeout(20)
+        return client
+    finally:
+        os.close(folder)
+
+
+def ask(mount, raw):
+    got = b""
+    with connect(mount) as client:
+        with contextlib.suppress(BrokenPipeError):
+            client.sendall(raw)
+            client.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(ConnectionResetError):  # it had enough before the end
+            while part := client.recv(65536):
+                got += part
+    return got
+
+
+def answers_soon(mount):
+    begin = time.monotonic()
+    status = mount.status()
+    assert time.monotonic() - begin < ANSWER_LIMIT
+    return status
+
+
+@contextlib.contextmanager
+def many(mount, count, greeting=b""):
+    """So many connections at once, which send no more than the greeting."""
+    with contextlib.ExitStack() as stack:
+        clients = []
+        for _ in range(count):
+            clients.append(stack.enter_context(connect(mount)))
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                clients[-1].sendall(greeting)
+        yield clients
+
+
+def as_nobody(function):
+    def run():
+        os.setgroups([])
+        os.setresgid(65534, 65534, 65534)
+        os.setresuid(65534, 65534, 65534)
+        return function()
+
+    return rig.in_child(run)
+
+
+def test_control_socket_is_for_its_owner(cairn):
+    """P12: another user does not reach the socket; where somebody opened the way, it is refused by name."""
+    cairn.mount()
+
+    def attempt():
+        try:
+            return ask(cairn, b'{"verb":"status"}\n').decode()
+        except OSError as error:
+            return error.strerror
+
+    answers_soon(cairn)
+    assert as_nobody(attempt) == "Permission denied"
+    above = os.path.dirname(cairn.store)
+    for path, mode in ((above, 0o755), (cairn.store, 0o755), (os.path.join(cairn.store, "control"), 0o666)):
+        os.chmod(path, mode)
+    reply = json.loads(as_nobody(attempt))
+    assert reply["errno"] == 1 and "only root" in reply["error"]
+    answers_soon(cairn)
+
+
+@pytest.mark.parametrize("raw", [b"", b"\n", b"\0\n", b"{\n", b"[]\n", b"GET / HTTP/1.1\r\n\r\n", b'{"verb":7}\n', b"x" * 70000, b'{"verb":"status"', b"[" * 60000 + b"\n",
+    b'{"verb":"need","ino":-1,"level":"nvme"}\n', b'{"verb":"need","ino":1e300,"level":"nvme"}\n', b'{"verb":"need","ino":"99999999999999999999","level":"remote"}\n',
+    b'{"verb":"warm","ino":18446744073709551615}\n', b'{"verb":"job_start","kind":"scrub","local":"yes"}\n'],
+    ids=lambda raw: repr(raw[:20]))
+def test_garbage_gets_an_error(cairn, raw):
+    """P12: each wrong request is answered with one that says so."""
+    cairn.mount()
+    lines = ask(cairn, raw).splitlines()
+    assert len(lines) == (raw.count(b"\n") or bool(raw))
+    for line in lines:
+        assert set(json.loads(line)) == {"error", "errno"}
+    answers_soon(cairn)
+
+
+@pytest.mark.timeout(200)
+def test_many_connections_do_not_shut_out_the_owner(cairn, full):
+    """Thousands that say nothing, or half of something, or all of it slowly: `cairn status` answers in time."""
+    cairn.mount()
+    for greeting in (b"", b'{"verb":"sta'):
+        with many(cairn, 3000 if full else 600, greeting):
+            answers_soon(cairn)
+    with many(cairn, 8, b"{") as clients:
+        for _ in range(20):
+            for client in clients:
+                with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                    client.sendall(b" ")
+            time.sleep(0.05)
+            answers_soon(cairn)
+    assert cairn.umount() is None
+
+
+def test_client_that_does_not_read(cairn):
+    """Who asks without end and reads no answer is dropped."""
+    cairn.mount()
+    with many(cairn, 8) as clients:
+        for client in clients:
+            client.settimeout(0.2)
+            with contextlib.suppress(TimeoutError, BrokenPipeError, ConnectionResetError):
+                while True:
+                    client.sendall(b'{"verb":"status"}\n' * 500)
+        rig.poll(lambda: answers_soon(cairn), 10)
+
+
+# --- names -----------------------------------------------------------------------------------------------------------------
+
+HOSTILE = b"a\nb\x1b[2J\xff\xc3(\xc2\x9b \"\\,7"
+
+
+def is_fit_for_a_terminal(text):
+    return not any(ord(c) < 32 and c != "\n" or 127 <= ord(c) < 160 for c in text)
+
+
+def cairn_bytes(mount, *args):
+    return subprocess.run([mount.binary, *args], capture_output=True, timeout=60, stdin=subprocess.DEVNULL)
+
+
+CLONE_NEWNS, MS_REC_PRIVATE = 0x20000, 0x44000
+LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def in_own_mounts(function):
+    """Call it in a process that shares mounts with nobody else, and sees none of CairnFS but its own."""
+
+    def run():
+        assert LIBC.unshare(CLONE_NEWNS) == 0 and LIBC.mount(b"none", b"/", None, MS_REC_PRIVATE, None) == 0
+        for path in list(rig.mountpoints(b"fuse.cairnfs")):
+            subprocess.run([b"umount", b"-l", path], capture_output=True)
+        try:
+            function()
+        except BaseException:
+            return traceback.format_exc()
+        return None
+
+    problem = rig.in_child(run)
+    assert problem is None, problem
+
+
+def use_hostile_places(mount):
+    mount.mount()
+    rig.write_file(mount.mnt + "/file", b"content")
+    for args in (("status",), ("status", mount.mnt), ("status", "--json", mount.mnt), ("status", "--json"), ("wait", mount.mnt + "/file")):
+        done = cairn_bytes(mount, *args)
+        assert done.returncode == 0, (args, done)
+        if "--json" in args:
+            json.loads(done.stdout)  # which insists on UTF-8
+        else:
+            assert is_fit_for_a_terminal(done.stdout.decode(errors="replace")), done.stdout
+    done = cairn_bytes(mount, "mount", mount.store, mount.mnt)
+    assert done.returncode == 32 and len(done.stderr.splitlines()) == 1, done
+    assert is_fit_for_a_terminal(mount.log()), mount.log()
+    mount.umount()
+    assert mount.fsck().returncode == 0
+    done = cairn_bytes(mount, "status", "--json", mount.store)
+    assert json.loads(done.stdout)["nvme"]["files"] == 1
+    mount.mount()
+    assert rig.read_file(mount.mnt + "/file") == b"content"
+
+
+def test_hostile_names_of_places(folder, binary):
+    """Store and mountpoint with newlines, escapes and bytes that are no UTF-8: all verbs work, JSON is JSON."""
+
+    def run():
+        inner = os.path.join(os.fsencode(folder), HOSTILE)
+        os.mkdir(inner)
+        mount = rig.Mount(os.fsdecode(inner), binary)
+        try:
+            use_hostile_places(mount)
+        finally:
+            mount.close()
+
+    in_own_mounts(run)
+
+
+def test_hostile_names_of_files(cairn, rng):
+    """A damaged file with such a name, below such a folder: status, log and messages show it and are not forged by it."""
+    cairn.mount()
+    path = os.path.join(os.fsencode(cairn.mnt), HOSTILE, HOSTILE)
+    os.mkdir(os.path.dirname(path))
+    data = rig.seeded_bytes(rng.random(), 2 * rig.MIB)
+    rig.write_file(path, data)
+    cairn.umount()
+    cairn.drop_stage()
+    flip(*find_in_packs(cairn.store, data[:64]))
+    cairn.mount()
+    with pytest.raises(OSError):
+        rig.read_file(path)
+    raw = cairn_bytes(cairn, "status", "--json", cairn.mnt).stdout
+    assert len(json.loads(raw)["damage"]) == 1 and b"7" in raw
+    shown = cairn_bytes(cairn, "status", cairn.mnt).stdout.decode(errors="replace")
+    assert is_fit_for_a_terminal(shown) and len(shown.split("damage")[1].splitlines()) == 2, shown
+    assert is_fit_for_a_terminal(cairn.log())
+    for verb in (["wait"], ["evict"], ["warmup"], ["umount"], ["status"], ["nonsense"], ["help"], ["mount"]):
+        done = cairn_bytes(cairn, *verb, path + b"-missing")
+        assert done.returncode != 0 and is_fit_for_a_terminal(done.stderr.decode(errors="replace")), done
+        assert len(done.stderr.splitlines()) == 1, done
+
+
+def test_paths_that_lead_nowhere(cairn, folder):
+    """`..` out of a mount or a store, loops of symbolic links: one line each."""
+    cairn.mount()
+    os.symlink("loop", cairn.mnt + "/loop")
+    os.symlink("../../../../etc", cairn.mnt + "/out")
+    os.mkdir(cairn.mnt + "/folder")
+    rig.write_file(cairn.mnt + "/folder/file", b"content")
+    for verb in ("wait", "warmup", "evict", "status", "umount"):
+        for path in ("/loop", "/folder/../../" + os.path.basename(folder), "/loop/x", "/folder/file/x"):
+            done = cairn.cairn(verb, cairn.mnt + path)
+            assert done.returncode in (1, 2) and len(done.stderr.strip().splitlines()) == 1, (verb, path, done)
+    assert cairn.cairn("wait", cairn.mnt + "/folder/../folder/./file").returncode == 0
+    cairn.umount()
+    for path, code in (("/loop", 1), ("/loop/x", 1), ("/out", 1), ("/../../folder/file", 0), ("/folder/../../../folder", 0), ("/folder/file/..", 1)):
+        for command in (["ls", f"{cairn.store}:{path}/"], ["cp", "-r", f"{cairn.store}:{path}", folder + "/copy"]):
+            done = cairn.cairn(*command)
+            shutil.rmtree(folder + "/copy", ignore_errors=True)
+            with contextlib.suppress(OSError):
+                os.unlink(folder + "/copy")
+            wanted = code if command[0] == "ls" or path not in ("/loop", "/out") else 0  # cp copies a link as it is
+            if path == "/../../folder/file" and command[0] == "ls":
+                wanted = 1  # a file is no folder
+            assert done.returncode == wanted, (command, done)
+            assert len(done.stderr.strip().splitlines()) == (wanted != 0), (command, done)
+
+
+# --- clients that die ------------------------------------------------------------------------------------------------------
+
+CLIENTS = {
+    "open": "while True: os.close(os.open(f'{top}/{n % 50}', os.O_RDWR | os.O_CREAT)); n += 1",
+    "write": "fd = os.open(top + '/w', os.O_RDWR | os.O_CREAT)\nwhile True: os.write(fd, bytes(1 << 20))",
+    "append": "while True:\n  with open(top + '/a', 'ab') as f: f.write(b'x' * 5000)",
+    "read": "fd = os.open(top + '/r', os.O_RDWR | os.O_CREAT); os.write(fd, bytes(1 << 22))\nwhile True: os.pread(fd, 1 << 22, 0)",
+    "fsync": "fd = os.open(top + '/f', os.O_RDWR | os.O_CREAT)\nwhile True: os.pwrite(fd, os.urandom(50000), 0); os.fsync(fd)",
+    "rename": "os.mkdir(top + '/d0')\nwhile True: os.rename(f'{top}/d{n % 2}', f'{top}/d{(n + 1) % 2}'); n += 1",
+    "readdir": "while True: os.listdir(top); os.scandir(top)",
+    "mmap": "import mmap; fd = os.open(top + '/m', os.O_RDWR | os.O_CREAT); os.ftruncate(fd, 1 << 21); m = mmap.mmap(fd, 1 << 21)\nwhile True: m[n % (1 << 21)] = 1; n += 4097; m.flush()",
+    "truncate": "while True:\n  with open(top + '/t', 'wb') as f: f.write(bytes(100000)); f.truncate(n % 100000); n += 7",
+    "unlink": "while True:\n  f = open(top + '/u', 'wb'); f.write(bytes(9000)); os.unlink(top + '/u'); f.write(b'x')",
+    "xattr": "open(top + '/x', 'w').close()\nwhile True: os.setxattr(top + '/x', 'user.a', bytes(n % 9000)); n += 1",
+    "lock": "import fcntl; f = open(top + '/l', 'w')\nwhile True: fcntl.flock(f, fcntl.LOCK_EX); fcntl.lockf(f, fcntl.LOCK_EX)",
+}
+
+
+def settled(mount):
+    """What of the status a client may have left behind."""
+    status = mount.status()
+    return {"handles": status["mount"]["open_files"], "drafts": status["stage"]["drafts"], "waiting": status["stage"]["waiting_writers"],
+        "draft_bytes": status["stage"]["draft_bytes"]}
+
+
+@pytest.fixture
+def crowd(cairn):
+    """crowd(top): one client for each kind of call, at work."""
+    started = []
+
+    def start(top):
+        for name, body in CLIENTS.items():
+            folder = os.path.join(top, name)
+            os.makedirs(folder, exist_ok=True)
+            script = f"import os\ntop, n = {folder!r}, 0\n{body}"
+            started.append(subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.DEVNULL))
+        return started
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait(30)
+
+
+def test_clients_killed_in_any_call(cairn, crowd, rng, full):
+    """SIGKILL in the middle of open, write, read, fsync, rename, readdir...: they end at once, and leave nothing behind."""
+    cairn.mount(stage="64M")
+    before = settled(cairn)
+    for number in range(10 if full else 2):
+        clients = crowd(os.path.join(cairn.mnt, str(number)))
+        time.sleep(0.7 + rng.random())
+        begin = time.monotonic()
+        for client in clients:
+            client.kill()
+        for client in clients:
+            assert client.wait(20) == -signal.SIGKILL
+        assert time.monotonic() - begin < 10
+        clients.clear()
+    rig.poll(lambda: settled(cairn) == before, 30, f"nothing left: {settled(cairn)}, not {before}")
+    shutil.rmtree(cairn.mnt + "/0")
+    cairn.remount()
+    assert "0" not in os.listdir(cairn.mnt)
+    cairn.umount()
+    assert cairn.fsck().returncode == 0
+
+
+READER = "import os, sys; print(1, flush=True); fd = os.open(sys.argv[1], os.O_RDONLY); print(len(os.read(fd, 1 << 20)))"
+SYNCER = """import os, sys
+fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT); os.write(fd, os.urandom(1 << 20)); print(1, flush=True); os.fsync(fd); print(2)"""
+
+
+def test_client_killed_while_it_waits_for_the_remote(cairn, folder, mount_factory, request):
+    """A read and an fsync whose remote (a folder on another mount, whose daemon is stopped) does not answer can be killed at once."""
+    os.mkdir(folder + "/far")
+    far = mount_factory(folder + "/far").mount()
+    request.addfinalizer(far.close)
+    options = {"remote": f"dir:{far.mnt}/remote", "lease": "2s"}
+    cairn.mount(**options)
+    rig.write_file(cairn.mnt + "/cold", os.urandom(3 * rig.MIB))
+    cairn.wait(level="remote")
+    cairn.umount()
+    shutil.rmtree(cairn.store)
+    cairn.mount(fsync="remote", **options)
+    before = settled(cairn)
+    far.proc.send_signal(signal.SIGSTOP)
+    clients = [subprocess.Popen([sys.executable, "-c", script, cairn.mnt + name], stdout=subprocess.PIPE)
+        for script, name in ((READER, "/cold"), (SYNCER, "/synced"))]
+    try:
+        for client in clients:
+            assert client.stdout.readline() == b"1\n"
+        time.sleep(1)
+        for client in clients:
+            assert client.poll() is None, "it waits for the remote"
+            begin = time.monotonic()
+            client.kill()
+            client.wait(30)
+            assert time.monotonic() - begin < 3
+        answers_soon(cairn)
+    finally:
+        far.proc.send_signal(signal.SIGCONT)
+        for client in clients:
+            client.kill()
+            client.wait(30)
+            client.stdout.close()
+    rig.poll(lambda: settled(cairn) == before, 30, f"nothing left: {settled(cairn)}, not {before}")
+    cairn.wait(level="remote")
+    assert os.path.getsize(cairn.mnt + "/synced") == rig.MIB
+    assert len(rig.read_file(cairn.mnt + "/cold")) == 3 * rig.MIB
+    cairn.umount()
+
+
+# --- folders that go away --------------------------------------------------------------------------------------------------
+
+
+def fill(mount):
+    """Something on NVMe, and something that is not there yet."""
+    mount.mount(writeback_delay="2s")
+    rig.write_file(mount.mnt + "/old", b"old" * 1000)
+    mount.wait(mount.mnt + "/old")
+    rig.write_file(mount.mnt + "/new", b"new" * 100000)
+
+
+@pytest.fixture
+def used(cairn):
+    fill(cairn)
+    return cairn
+
+
+def expect_all(mount):
+    mount.mount()
+    assert rig.read_file(mount.mnt + "/old") == b"old" * 1000
+    assert rig.read_file(mount.mnt + "/new") == b"new" * 100000
+    mount.umount()
+    assert mount.fsck().returncode == 0
+
+
+def test_mountpoint_deleted(used):
+    """rmdir of the mountpoint from another namespace detaches the mount: all is carried to NVMe, and the daemon ends."""
+    script = f"umount {used.mnt} && rmdir {used.mnt}"
+    done = subprocess.run(["unshare", "-m", "--propagation", "private", "sh", "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done
+    assert used.reap() == 0
+    os.mkdir(used.mnt)
+    expect_all(used)
+
+
+def test_mountpoint_moved(cairn, folder):
+    """The mount goes with a folder that is renamed, and with mount --move: verbs find it where it is."""
+    place = os.path.join(folder, "place")
+    os.makedirs(place)
+    rig.run("mount", "--bind", place, place)
+    try:
+        rig.run("mount", "--make-private", place)
+        old, cairn.mnt = place + "/mnt", place + "/mnt"
+        os.mkdir(old)
+        fill(cairn)
+        os.makedirs(place + "/elsewhere/inner")
+        rig.run("mount", "--move", old, place + "/elsewhere/inner")
+        os.rename(place + "/elsewhere", place + "/renamed")
+        cairn.mnt = place + "/renamed/inner"
+        assert rig.read_file(cairn.mnt + "/new") == b"new" * 100000
+        assert cairn.status()["pid"] == cairn.proc.pid
+        done = cairn.cairn("status", old)
+        assert done.returncode == 2 and len(done.stderr.strip().splitlines()) == 1, done
+        cairn.wait(cairn.mnt + "/new")
+        cairn.umount()
+        expect_all(cairn)
+    finally:
+        cairn.close()
+        rig.file_systems_unmount(place)
+
+
+def test_mountpoint_covered(used):
+    """Another mount on top: verbs say so, and work again when it is gone."""
+    rig.run("mount", "-t", "tmpfs", "tmpfs", used.mnt)
+    try:
+        for verb in ("wait", "umount"):
+            done = used.cairn(verb, used.mnt)
+            assert done.returncode in (1, 2) and len(done.stderr.strip().splitlines()) == 1, done
+        assert used.proc.poll() is None
+    finally:
+        rig.run("umount", used.mnt)
+    assert rig.read_file(used.mnt + "/new") == b"new" * 100000
+    used.umount()
+    expect_all(used)
+
+
+def test_store_moved(used):
+    """The store is renamed below the daemon: it goes on there, and nothing is lost."""
+    moved = used.store + "-moved"
+    os.rename(used.store, moved)
+    rig.write_file(used.mnt + "/after", os.urandom(3 * rig.MIB))
+    fd = os.open(used.mnt + "/after", os.O_RDONLY)
+    os.fsync(fd)
+    os.close(fd)
+    used.proc.send_signal(signal.SIGTERM)
+    assert used.reap(30) == 0
+    assert not os.path.exists(used.store), "nothing is made where it was"
+    os.rename(moved, used.store)
+    expect_all(used)
+
+
+def test_store_deleted(used):
+    """The store is deleted below the daemon: what is in memory is still read, writers get an error or go on, status says what is wrong,
+    and the mount can be taken down."""
+    shutil.rmtree(used.store)
+    assert rig.read_file(used.mnt + "/new") == b"new" * 100000
+    with contextlib.suppress(OSError):
+        rig.write_file(used.mnt + "/after", b"x")
+    rig.poll(lambda: "error" in used.log(), 20, "a line in the log")
+    done = used.cairn("umount", used.mnt, "--timeout", "2s", timeout=30)
+    assert done.returncode != 0 and done.stderr.strip(), done
+    rig.file_systems_unmount(used.mnt)
+    begin = time.monotonic()
+    for _ in range(2):
+        used.proc.send_signal(signal.SIGTERM)
+        time.sleep(0.5)
+    used.reap(20)
+    assert time.monotonic() - begin < 20
+
+
+def test_stage_deleted(used):
+    """The stage's files are deleted below the daemon: it goes on with its memory, and carries all to NVMe."""
+    for name in os.listdir(used.stage_dir):
+        os.unlink(os.path.join(used.stage_dir, name))
+    rig.write_file(used.mnt + "/after", os.urandom(5 * rig.MIB))
+    used.umount()
+    expect_all(used)
+    for name in os.listdir(used.stage_dir):
+        assert False, f"{name} was left"
+
+
+def test_stage_folder_deleted(used):
+    """The folder too: the next mount says that there is none, and works with another."""
+    shutil.rmtree(used.stage_dir)
+    rig.write_file(used.mnt + "/after", os.urandom(5 * rig.MIB))
+    used.umount()
+    done = used.cairn("mount", used.store, used.mnt, "-o", used.option_string({}))
+    assert done.returncode == 1 and used.stage_dir in done.stderr and len(done.stderr.strip().splitlines()) == 1, done
+    os.mkdir(used.stage_dir)
+    expect_all(used)

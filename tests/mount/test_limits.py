@@ -1,0 +1,396 @@
+"""How large things may be: many files, deep trees, many handles, huge and holey files. Whole with --full, else a small part."""
+import errno
+import os
+import resource
+import time
+
+import pytest
+
+import rig
+
+pytestmark = [pytest.mark.needs_mount, pytest.mark.timeout(120)]
+
+LONG_NAME = "n" * 255
+FLAT = 1.3
+
+
+def cpu_seconds(pid):
+    """What a process has used of the CPU: unlike the time that passes, it does not depend on what else runs."""
+    with open(f"/proc/{pid}/stat") as file:
+        fields = file.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def assert_memory(cairn, sanitized):
+    """P11: within the formula that is printed at mount."""
+    if not sanitized:
+        status = cairn.status()
+        used, bound = rig.rss_bytes(cairn.proc.pid), status["memory"]["bound_bytes"]
+        assert used <= bound, f"{used >> 20} MiB of {status['memory']}"
+
+
+def make_empty(folder, numbers):
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        for i in numbers:
+            os.close(os.open(f"file-{i:07}", os.O_CREAT | os.O_WRONLY, 0o644, dir_fd=fd))
+    finally:
+        os.close(fd)
+
+
+def test_files_in_a_directory(cairn, full, sanitized, report):
+    """10^6 files in one directory: listed, found, renamed as one, counted again after a crash and a remount."""
+    count = 1_000_000 if full else 20_000
+    cairn.mount(stage="512M", nvme="16G")
+    folder = os.path.join(cairn.mnt, "many")
+    os.mkdir(folder)
+    costs = []
+    for begin in range(0, count, count // 10):
+        before, begun = cpu_seconds(cairn.proc.pid), time.monotonic()
+        make_empty(folder, range(begin, begin + count // 10))
+        costs.append((cpu_seconds(cairn.proc.pid) - before, time.monotonic() - begun))
+        assert_memory(cairn, sanitized)
+    begun = time.monotonic()
+    assert len(os.listdir(folder)) == count
+    listed = time.monotonic() - begun
+    begun = time.monotonic()
+    os.rename(folder, folder + "2")
+    renamed = time.monotonic() - begun
+    report("limits_files", {"files": count, "cpu_s, s each tenth": costs, "list_s": listed, "rename_s": renamed})
+    cairn.kill9()
+    cairn.mount(stage="512M", nvme="16G")
+    assert len(os.listdir(folder + "2")) == count
+    cairn.remount(stage="512M", nvme="16G")
+    names = os.listdir(folder + "2")
+    assert len(set(names)) == count
+    assert os.stat(os.path.join(folder + "2", f"file-{count - 1:07}")).st_size == 0
+    for name in names[:: max(1, count // 5000)]:
+        os.unlink(os.path.join(folder + "2", name))
+    assert len(os.listdir(folder + "2")) == count - len(names[:: max(1, count // 5000)])
+    assert_memory(cairn, sanitized)
+
+
+def descend(top, depth, make):
+    """A descriptor of the directory `depth` below `top`; paths of this length are more than the kernel takes."""
+    fd = os.open(top, os.O_RDONLY)
+    for _ in range(depth):
+        if make:
+            os.mkdir(LONG_NAME, dir_fd=fd)
+        below = os.open(LONG_NAME, os.O_RDONLY, dir_fd=fd)
+        os.close(fd)
+        fd = below
+    return fd
+
+
+def test_deep_tree(cairn):
+    """Directories 1,000 deep, each with a name of 255 bytes: written below, moved, found again, removed."""
+    depth = 1_000
+    cairn.mount()
+    top = os.path.join(cairn.mnt, "top")
+    os.mkdir(top)
+    bottom = descend(top, depth, make=True)
+    fd = os.open(LONG_NAME, os.O_CREAT | os.O_WRONLY, 0o644, dir_fd=bottom)
+    os.write(fd, b"deep")
+    os.rename(top, top + "2")
+    os.write(fd, b"er")
+    os.close(fd)
+    os.close(bottom)
+    assert os.getxattr(top + "2", "user.cairn.level") in (b"stage", b"nvme")
+    cairn.wait(top + "2")
+    with pytest.raises(OSError) as raised:
+        os.mkdir(os.path.join(top + "2", "n" * 256))
+    assert raised.value.errno == errno.ENAMETOOLONG
+    cairn.remount()
+    bottom = descend(top + "2", depth, make=False)
+    fd = os.open(LONG_NAME, os.O_RDONLY, dir_fd=bottom)
+    assert os.read(fd, 100) == b"deeper"
+    os.close(fd)
+    os.unlink(LONG_NAME, dir_fd=bottom)
+    for _ in range(depth):
+        above = os.open("..", os.O_RDONLY, dir_fd=bottom)
+        os.rmdir(LONG_NAME, dir_fd=above)
+        os.close(bottom)
+        bottom = above
+    os.close(bottom)
+    os.rmdir(top + "2")
+    cairn.umount()
+    assert cairn.fsck().returncode == 0
+
+
+class Holder:
+    """A process that has many files open until it is told to end; one process may not have enough descriptors."""
+
+    def __init__(self, work, *args):
+        self.ready, ready = os.pipe()
+        waits, self.go = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            code = 1
+            try:
+                os.close(self.go)
+                resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+                os.write(ready, b"%d" % work(*args))
+                os.close(ready)
+                os.read(waits, 1)
+                code = 0
+            finally:
+                os._exit(code)
+        os.close(ready)
+        os.close(waits)
+
+    def result(self):
+        with os.fdopen(self.ready, "rb") as file:
+            return int(file.read() or b"-1")
+
+    def end(self):
+        os.write(self.go, b".")
+        os.close(self.go)
+        assert os.waitpid(self.pid, 0)[1] == 0
+
+
+def descriptors_allowed(count):
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[1] < count:
+        pytest.skip(f"a process may not have {count} files open here (RLIMIT_NOFILE)")
+
+
+def open_pairs(folder, begin, end):
+    """Each file is open for writing and for reading."""
+    pairs = []
+    for i in range(begin, end):
+        path = os.path.join(folder, f"{i}")
+        pairs.append((os.open(path, os.O_CREAT | os.O_WRONLY, 0o644), os.open(path, os.O_RDONLY)))
+    for i in range(begin, end, 50):
+        os.write(pairs[i - begin][0], b"%d" % i)
+    return sum(os.pread(pairs[i - begin][1], 100, 0) == b"%d" % i for i in range(begin, end, 50))
+
+
+def test_open_handles(cairn, full, sanitized):
+    """10^5 handles at once, half of them for writing, in 8 processes; what was written survives the daemon's death."""
+    files, holders = (50_000 if full else 4_000), 8
+    each = files // holders
+    descriptors_allowed(2 * each + 100)
+    cairn.mount()
+    running = [Holder(open_pairs, cairn.mnt, i * each, (i + 1) * each) for i in range(holders)]
+    assert [holder.result() for holder in running] == [len(range(i * each, (i + 1) * each, 50)) for i in range(holders)]
+    assert_memory(cairn, sanitized)
+    cairn.kill9()
+    for holder in running:
+        holder.end()
+    cairn.mount()
+    for i in range(holders):
+        for number in range(i * each, (i + 1) * each, 50):
+            assert rig.read_file(os.path.join(cairn.mnt, f"{number}")) == b"%d" % number
+    assert len(os.listdir(cairn.mnt)) == files
+    assert_memory(cairn, sanitized)
+
+
+def open_new(folder, number, count):
+    for i in range(count):
+        os.open(os.path.join(folder, f"{number}-{i:05}-".ljust(250, "n")), os.O_CREAT | os.O_WRONLY, 0o644)
+    return count
+
+
+def test_more_new_files_than_the_log_holds(cairn):
+    """New files that are open lie in the stage's log alone: when it runs full of them they become versions, also after a crash."""
+    count = 18_000
+    descriptors_allowed(count + 100)
+    cairn.mount(stage="64M")
+    running = [Holder(open_new, cairn.mnt, number, count) for number in range(2)]
+    assert [holder.result() for holder in running] == [count] * 2
+    cairn.kill9()
+    for holder in running:
+        holder.end()
+    cairn.mount(stage="64M")
+    assert len(os.listdir(cairn.mnt)) == 2 * count
+    cairn.wait()
+    rig.poll(lambda: cairn.status()["nvme"]["files"] == 2 * count, 30, "all to be versions")
+
+
+def open_until_enfile(path, most):
+    fds = []
+    try:
+        while len(fds) < most:
+            fds.append(os.open(path, os.O_RDONLY))
+    except OSError as error:
+        assert error.errno == errno.ENFILE
+    return len(fds)
+
+
+def test_handles_run_out(cairn, full):
+    """More handles than there are places for: ENFILE, and what is open goes on."""
+    if not full:
+        pytest.skip("only with --full: 135,000 handles")
+    descriptors_allowed(15_100)
+    cairn.mount()
+    path = os.path.join(cairn.mnt, "file")
+    rig.write_file(path, b"here")
+    with open(path, "rb", buffering=0) as file:
+        running = [Holder(open_until_enfile, path, 15_000) for _ in range(9)]
+        assert 100_000 <= sum(holder.result() for holder in running) < 135_000
+        assert file.read() == b"here"
+        with pytest.raises(OSError) as raised:
+            os.open(path, os.O_RDONLY)
+        assert raised.value.errno == errno.ENFILE
+        for holder in running:
+            holder.end()
+    assert rig.read_file(path) == b"here"
+
+
+def test_huge_sparse_file(cairn):
+    """16 TiB, with data at both ends and in the middle: cut, seeked, read, and read again after a crash and a remount."""
+    size, middle = 16 << 40, (9 << 40) + 12345
+    cairn.mount()
+    path = os.path.join(cairn.mnt, "huge")
+    places = {0: b"first", middle: b"middle", size - 4: b"last"}
+    with open(path, "wb", buffering=0) as file:
+        file.truncate(size)
+        for offset, data in places.items():
+            os.pwrite(file.fileno(), data, offset)
+
+    def check():
+        with open(path, "rb", buffering=0) as file:
+            fd = file.fileno()
+            assert os.fstat(fd).st_size == size and os.fstat(fd).st_blocks < 100
+            for offset, data in places.items():
+                assert os.pread(fd, len(data), offset) == data
+            assert os.pread(fd, rig.MIB, middle - rig.MIB) == bytes(rig.MIB)
+            assert os.lseek(fd, 1 << 40, os.SEEK_DATA) <= middle
+            assert os.lseek(fd, middle + (1 << 30), os.SEEK_HOLE) == middle + (1 << 30)
+            assert os.lseek(fd, 0, os.SEEK_END) == size
+
+    check()
+    cairn.kill9()
+    cairn.mount()
+    check()
+    cairn.remount()
+    check()
+    os.truncate(path, middle + 3)
+    os.truncate(path, size)
+    with open(path, "rb") as file:
+        assert os.pread(file.fileno(), 6, middle) == b"mid\0\0\0"
+    with open(path, "r+b") as file, pytest.raises(OSError) as raised:
+        file.truncate((1 << 63) - 1)
+    assert raised.value.errno == errno.EFBIG
+
+
+def test_holes(cairn, full, sanitized, report):
+    """10^6 holes in one file: as many pieces of data between them, each a chunk of its own."""
+    count, stride = (1_000_000 if full else 20_000), 8192
+    cairn.mount(stage="512M", nvme="16G")
+    path = os.path.join(cairn.mnt, "holey")
+    costs = []
+    with open(path, "wb", buffering=0) as file:
+        for i in range(count):
+            if i % (count // 10) == 0:
+                costs.append((cpu_seconds(cairn.proc.pid), time.monotonic()))
+            os.pwrite(file.fileno(), b"%016d" % i, i * stride)
+        file.truncate(count * stride)
+        assert_memory(cairn, sanitized)
+        os.fsync(file.fileno())
+    report("limits_holes", {"holes": count, "cpu_s, s at each tenth": costs})
+    assert_memory(cairn, sanitized)
+
+    def check(step):
+        with open(path, "rb", buffering=0) as file:
+            fd = file.fileno()
+            assert os.fstat(fd).st_size == count * stride
+            for i in range(0, count, step):
+                assert os.pread(fd, 20, i * stride) == b"%016d" % i + bytes(4), i
+            at = os.lseek(fd, (count // 2) * stride + 5000, os.SEEK_DATA)
+            assert at == (count // 2 + 1) * stride or at <= (count // 2) * stride + 8192
+
+    check(max(1, count // 5000))
+    cairn.remount(stage="512M", nvme="16G")
+    check(max(1, count // 5000))
+    with open(path, "r+b", buffering=0) as file:
+        os.pwrite(file.fileno(), b"x" * 16, (count - 1) * stride)
+    cairn.wait(path)
+    assert_memory(cairn, sanitized)
+    cairn.umount()
+    assert cairn.fsck().returncode == 0
+
+
+def append_lines(path, writer, count):
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND)
+    for i in range(count):
+        os.write(fd, b"%03d %010d %s\n" % (writer, i, b"." * 32))
+    os.close(fd)
+    return 0
+
+
+def test_appends_by_many(cairn, full):
+    """10^5 small appends by 8 processes: each line is there once, whole, in its writer's order."""
+    each = 12_500 if full else 1_500
+    cairn.mount()
+    path = os.path.join(cairn.mnt, "log")
+    rig.write_file(path, b"")
+    pids = []
+    for writer in range(8):
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                code = append_lines(path, writer, each)
+            finally:
+                os._exit(code)
+        pids.append(pid)
+    assert [os.waitpid(pid, 0)[1] for pid in pids] == [0] * 8
+
+    def check():
+        lines = rig.read_file(path).decode().splitlines()
+        assert len(lines) == 8 * each
+        seen = [0] * 8
+        for line in lines:
+            writer, number, dots = line.split(" ")
+            assert int(number) == seen[int(writer)] and dots == "." * 32
+            seen[int(writer)] += 1
+
+    check()
+    cairn.kill9()
+    cairn.mount()
+    check()
+
+
+def test_many_chunks(cairn, full, sanitized, report):
+    """10^5 chunks, with --full 10^6: memory within the formula, and no step that costs more than with few of them."""
+    files, pieces = (1000, 1000) if full else (20, 1000)
+    cairn.mount(stage="512M", nvme="24G", writeback_delay="100ms")
+    figures = []
+    for number in range(files):
+        with open(os.path.join(cairn.mnt, f"{number}"), "wb", buffering=0) as file:
+            for i in range(pieces):
+                os.pwrite(file.fileno(), b"%08d %08d" % (number, i), i * 8192)
+            file.truncate(pieces * 8192)
+        if (number + 1) % (files // 5) == 0:
+            figures.append(look_at_store(cairn, rig.seeded_bytes(number, 4 * rig.MIB)))
+            assert_memory(cairn, sanitized)
+    report("limits_chunks", figures)
+    assert figures[-1]["chunks"] >= files * pieces
+    if not sanitized and full:
+        for cost in ("mount_cpu_s", "write_cpu_s"):
+            first, last = (sorted(f[cost] for f in part)[1] for part in (figures[:3], figures[2:]))
+            assert last <= FLAT * first + 0.05, f"{cost}: {figures}"
+    with open(os.path.join(cairn.mnt, "7"), "rb") as file:
+        assert os.pread(file.fileno(), 17, 99 * 8192) == b"%08d %08d" % (7, 99)
+    cairn.umount()
+    assert cairn.fsck().returncode == 0
+
+
+def look_at_store(cairn, content):
+    """What mounting and writing cost now."""
+    cairn.wait()
+    cairn.umount()
+    begun = time.monotonic()
+    cairn.mount(stage="512M", nvme="24G", writeback_delay="100ms")
+    mounted = time.monotonic() - begun
+    mount_cpu = cpu_seconds(cairn.proc.pid)
+    begun, before = time.monotonic(), cpu_seconds(cairn.proc.pid)
+    rig.write_file(os.path.join(cairn.mnt, "content"), content)
+    cairn.wait()
+    return {
+        "chunks": cairn.status()["nvme"]["chunks"],
+        "mount_s": mounted,
+        "mount_cpu_s": mount_cpu,
+        "write_s": time.monotonic() - begun,
+        "write_cpu_s": cpu_seconds(cairn.proc.pid) - before,
+    }

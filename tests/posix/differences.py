@@ -1,0 +1,37 @@
+"""All that the mount does otherwise than ext4 in the scripts: {script: {label: (on ext4, here)}}. docs/semantics.md says why."""
+
+DIFFERENCES = {
+    # ACLs are refused.
+    "acls": {
+        "get": ("ENODATA", "ENOTSUP"),
+        "set": (None, "ENOTSUP"),
+        "set default": (None, "ENOTSUP"),
+        "remove": (None, "ENOTSUP"),
+    },
+    # A chown that names neither user nor group, by somebody who may not: nothing happens, without an error.
+    "chown_by_whom": {
+        f"(-1, -1) {mode:o} {user} file": ("EPERM", None)
+        for mode in (0o4755, 0o2755, 0o6755, 0o2745, 0o6644, 0o7777)
+        for user in ("member", "other")
+        if (mode, user) != (0o2745, "member")
+    },
+    # O_DIRECT has no alignment.
+    "direct_io_unaligned": {"length": ("EINVAL", 100), "offset": ("EINVAL", 4096), "address": ("EINVAL", 4096)},
+    # A folder has no size.
+    "directory_seeks": {"data": (0, "ENXIO")},
+    # Content is not shifted.
+    "fallocate_shifting": {
+        "collapse": (0, "ENOTSUP"),
+        "collapse size": (91_808, 100_000),
+        "insert": (0, "ENOTSUP"),
+        "insert size": (108_192, 100_000),
+    },
+    # No flags of inodes (chattr), no map of extents.
+    "open_ioctls": {"flags": (8, "ENOTTY"), "extents": (32, "ENOTSUP")},
+    # O_TMPFILE.
+    "open_unnamed": {"open": (None, "ENOTSUP")},
+    # RWF_NOWAIT is not for FUSE.
+    "read_and_write_arguments": {"no wait": (True, "ENOTSUP")},
+    # Without group execution the bit stays.
+    "setgid_without_execute": {"other": ("0o100666", "0o102666")},
+}

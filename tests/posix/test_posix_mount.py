@@ -1,0 +1,428 @@
+"""P10: what concerns a mount as a whole: death of the daemon, read-only, remounting, atime, limits, ordinary users."""
+import contextlib
+import ctypes
+import errno
+import os
+import shutil
+import stat
+import subprocess
+import tempfile
+import time
+
+import pytest
+
+import cases_content
+import cases_names  # noqa: F401
+import cases_xattrs
+import rig
+from cases_open import Handle
+from conftest import Sides
+from script import LIBC, SCRIPTS, TICK, Script, checked, get, opened, put, tree, utimensat
+
+pytestmark = pytest.mark.needs_mount
+
+LASTING = [name for module in (cases_content, cases_xattrs) for name in vars(module) if name in SCRIPTS]
+LASTING += ["rename_every_pair", "rename_exchange_every_pair", "rename_keeps_inodes", "symlink_targets", "devices", "unlink_while_open"]
+
+
+@contextlib.contextmanager
+def working_in(path):
+    back = os.open(".", os.O_RDONLY)
+    os.chdir(path)
+    try:
+        yield
+    finally:
+        os.fchdir(back)
+        os.close(back)
+
+
+def everything(top):
+    """The tree, and numbers and times of each inode; of access apart, for it may get lost with the daemon."""
+    times, access = {}, {}
+    for path in sorted(os.path.join(folder, name) for folder, names, files in os.walk(top) for name in names + files):
+        info = os.lstat(path)
+        times[os.path.relpath(path, top)] = (info.st_ino, info.st_mtime_ns, info.st_ctime_ns)
+        access[os.path.relpath(path, top)] = info.st_atime_ns
+    return {"tree": tree(top), "times": times}, access
+
+
+def test_results_survive(cairn, seed):
+    """P2, P10: what the scripts left is the same after kill -9, after a remount and without the view."""
+    cairn.mount()
+    sides = Sides(None, cairn.mnt, seed, False)
+    for name in LASTING:
+        sides.run_at(cairn.mnt, name)
+    everything(cairn.mnt)  # reads all, so that times of access have settled
+    before, access = everything(cairn.mnt)
+    assert len(before["times"]) > 200
+    cairn.kill9()
+    cairn.mount()
+    assert everything(cairn.mnt)[0] == before
+    access = everything(cairn.mnt)[1]
+    cairn.remount()
+    assert everything(cairn.mnt) == (before, access)
+    cairn.umount()
+    cairn.delete_view()
+    cairn.mount()
+    assert everything(cairn.mnt) == (before, access)
+    cairn.umount()
+    done = cairn.fsck()
+    assert done.returncode == 0, done.stdout
+
+
+def test_orphans_do_not_leak(cairn):
+    """P10: files and folders that were open without a name when the daemon died are gone, and so is what they took."""
+    cairn.mount()
+    free = os.statvfs(cairn.mnt).f_bavail
+    descriptors = []
+    for number in range(20):
+        path = f"{cairn.mnt}/file{number}"
+        put(path, rig.seeded_bytes(number, 2 * rig.MIB))
+        descriptors.append(os.open(path, os.O_RDWR))
+        os.mkdir(f"{cairn.mnt}/folder{number}")
+        descriptors.append(os.open(f"{cairn.mnt}/folder{number}", os.O_RDONLY))
+    cairn.wait()
+    for number in range(20):
+        os.unlink(f"{cairn.mnt}/file{number}")
+        os.rmdir(f"{cairn.mnt}/folder{number}")
+    assert all(os.fstat(fd).st_nlink == 0 for fd in descriptors)
+    if_lost = os.open(f"{cairn.mnt}/draft", os.O_RDWR | os.O_CREAT)
+    os.write(if_lost, b"x" * 100_000)
+    os.unlink(f"{cairn.mnt}/draft")
+    put(f"{cairn.mnt}/kept", b"kept")
+    cairn.kill9()
+    for fd in (*descriptors, if_lost):
+        with contextlib.suppress(OSError):
+            os.close(fd)
+    cairn.mount()
+    assert os.listdir(cairn.mnt) == ["kept"]
+    rig.poll(lambda: free - os.statvfs(cairn.mnt).f_bavail < 2048, 60, "the room of what has no name", 0.2)
+    cairn.umount()
+    done = cairn.fsck()
+    assert done.returncode == 0, done.stdout
+    assert "kept" not in done.stdout
+
+
+def read_moves_atime(path):
+    before = os.stat(path).st_atime_ns
+    time.sleep(TICK)
+    get(path)
+    return os.stat(path).st_atime_ns != before
+
+
+def test_access_times_last(cairn):
+    """P10: atime moves by relatime's rule, is kept at unmount, and changes nothing that is waited for."""
+    cairn.mount()
+    path = cairn.mnt + "/file"
+    put(path, b"text")
+    cairn.wait()
+    assert read_moves_atime(path) and not read_moves_atime(path)
+    assert os.getxattr(path, "user.cairn.level") == b"nvme"
+    moved = os.stat(path)
+    cairn.remount()
+    assert os.stat(path).st_atime_ns == moved.st_atime_ns and os.stat(path).st_ctime_ns == moved.st_ctime_ns
+    assert not read_moves_atime(path)
+
+
+def test_many_access_times(cairn):
+    """P11: more files are read than times are kept in memory; all are right, and last."""
+    cairn.mount()
+    folder = cairn.mnt + "/many"
+    os.mkdir(folder)
+    for number in range(9000):
+        os.mkfifo(f"{folder}/{number}")
+        os.symlink("x", f"{folder}/link{number}")
+    time.sleep(TICK)
+    for number in range(9000):
+        os.readlink(f"{folder}/link{number}")
+    times = [os.lstat(f"{folder}/link{number}") for number in range(9000)]
+    assert all(info.st_atime_ns > info.st_mtime_ns for info in times)
+    cairn.remount()
+    assert [os.lstat(f"{folder}/link{number}").st_atime_ns for number in range(9000)] == [info.st_atime_ns for info in times]
+
+
+def test_noatime(cairn):
+    """P10: with noatime, and of a mount that is read-only, reading leaves no trace."""
+    cairn.mount(noatime=True)
+    path = cairn.mnt + "/file"
+    put(path, b"text")
+    os.utime(path, ns=(1, 2))
+    assert not read_moves_atime(path)
+    cairn.remount(ro=True)
+    assert not read_moves_atime(path)
+    cairn.remount()
+    assert os.stat(path).st_atime_ns == 1 and read_moves_atime(path)
+
+
+def test_remount_noatime(cairn):
+    """P10: mount -o remount,noatime and its reverse are heeded, and so is read-only; strictatime does what relatime does."""
+    cairn.mount()
+    path = cairn.mnt + "/file"
+    put(path, b"text")
+
+    def moves():
+        os.utime(path, ns=(1, 2))  # so that it is due
+        return read_moves_atime(path)
+
+    # mount(8) adds what is there already, and noatime is stronger than relatime
+    for steps, expected in (("noatime", False), ("strictatime relatime", True), ("noatime", False), ("strictatime", True)):
+        for step in steps.split():
+            assert remount(cairn.mnt, step) == 0
+        rig.poll(lambda: moves() == expected, 10, f"{steps} to be heeded")
+    os.utime(path, ns=(1, 2))
+    assert remount(cairn.mnt, "ro") == 0
+    time.sleep(0.5)
+    assert not read_moves_atime(path)
+    assert remount(cairn.mnt, "rw") == 0
+    rig.poll(moves, 10, "rw to be heeded")
+
+
+CHANGES = {
+    "open to write": lambda: os.open("file", os.O_WRONLY),
+    "open to truncate": lambda: os.open("file", os.O_RDONLY | os.O_TRUNC),
+    "create": lambda: os.open("new", os.O_RDONLY | os.O_CREAT),
+    "mkdir": lambda: os.mkdir("new"),
+    "mkdir there": lambda: os.mkdir("folder"),
+    "rmdir": lambda: os.rmdir("folder"),
+    "rmdir missing": lambda: os.rmdir("missing"),
+    "unlink": lambda: os.unlink("file"),
+    "unlink missing": lambda: os.unlink("missing"),
+    "rename": lambda: os.rename("file", "new"),
+    "rename missing": lambda: os.rename("missing", "new"),
+    "link": lambda: os.link("file", "new"),
+    "symlink": lambda: os.symlink("x", "new"),
+    "mkfifo": lambda: os.mkfifo("new"),
+    "mknod": lambda: os.mknod("new", stat.S_IFREG | 0o600),
+    "chmod": lambda: os.chmod("file", 0o600),
+    "chown": lambda: os.chown("file", 1, 1),
+    "truncate": lambda: os.truncate("file", 1),
+    "utime": lambda: os.utime("file"),
+    "utime missing": lambda: os.utime("missing"),
+    "setxattr": lambda: os.setxattr("file", "user.y", b"1"),
+    "removexattr": lambda: os.removexattr("file", "user.x"),
+    "access": lambda: os.access("file", os.W_OK),
+    "open a fifo to write": lambda: os.close(os.open("fifo", os.O_RDWR)),
+    "open O_CREAT there": lambda: os.close(os.open("file", os.O_RDONLY | os.O_CREAT)),
+    "read": lambda: get("file"),
+    "list": lambda: sorted(os.listdir(".")),
+    "getxattr": lambda: os.getxattr("file", "user.x"),
+}
+
+
+def make_some():
+    put("file", b"text"), os.mkdir("folder"), os.mkfifo("fifo"), os.setxattr("file", "user.x", b"1")
+
+
+def refusals(folder):
+    s = Script(None, True)
+    with working_in(folder):
+        for name, change in CHANGES.items():
+            s.call(name, change)
+    return s.notes
+
+
+def remount(path, options):
+    return subprocess.run(["mount", "-i", "-o", "remount," + options, path], capture_output=True).returncode
+
+
+@pytest.fixture
+def own_ext4(request):
+    folder = tempfile.mkdtemp(prefix="cairn-test-")
+    request.addfinalizer(lambda: shutil.rmtree(folder, ignore_errors=True))
+    image = rig.LoopImage(os.path.join(folder, "image"), os.path.join(folder, "ext4"), 64 * rig.MIB)
+    request.addfinalizer(image.close)
+    shutil.rmtree(os.path.join(image.mountpoint, "lost+found"))
+    return image.mountpoint
+
+
+def test_read_only(cairn, own_ext4):
+    """P10: -o ro: EROFS for what changes, as ext4 says it."""
+    cairn.mount()
+    for top in (cairn.mnt, own_ext4):
+        with working_in(top):
+            make_some()
+    cairn.remount(ro=True)
+    assert remount(own_ext4, "ro") == 0
+    here, there = refusals(cairn.mnt), refusals(own_ext4)
+    assert here == there
+    assert [name for name, outcome in here.items() if outcome == "EROFS"][:3] == ["open to write", "open to truncate", "create"]
+
+
+def test_remount_read_only(cairn, own_ext4):
+    """P10: mount -o remount,ro and rw; not while a file is open for writing."""
+    cairn.mount()
+    outcomes = []
+    for top in (cairn.mnt, own_ext4):
+        with working_in(top):
+            make_some()
+        found = []
+        with opened(top + "/file", os.O_WRONLY) as fd:
+            found.append(remount(top, "ro"))
+            os.write(fd, b"goes on")
+        found += [remount(top, "ro"), refusals(top), remount(top, "rw")]
+        put(top + "/file", b"again")
+        found += [remount(top, "noexec,nosuid"), remount(top, "ro"), remount(top, "rw"), get(top + "/file")]
+        outcomes.append(found)
+    assert outcomes[0] == outcomes[1]
+    assert outcomes[0][0] != 0 and outcomes[0][1] == 0
+
+
+def test_large_xattrs(cairn):
+    """P10: values up to 64 KiB, more names than one list may have; they last."""
+    cairn.mount()
+    path = cairn.mnt + "/file"
+    put(path)
+    os.setxattr(path, "user.large", b"v" * 65536)
+    for number in range(280):
+        os.setxattr(path, f"user.{number:04}" + "n" * 246, b"")
+    with pytest.raises(OSError) as info:
+        os.listxattr(path)
+    assert info.value.errno == errno.E2BIG
+    cairn.kill9()
+    cairn.mount()
+    for number in range(50, 280):
+        os.removexattr(path, f"user.{number:04}" + "n" * 246)
+    assert len(os.listxattr(path)) == 51 and os.getxattr(path, "user.large") == b"v" * 65536
+
+
+def test_largest_file(cairn):
+    """P10: sizes go to 8 EiB less 4 KiB, where ext4 ends at 16 TiB; EFBIG beyond."""
+    cairn.mount()
+    largest = 2**63 - 1 - 4096
+    with opened(cairn.mnt + "/file", os.O_RDWR | os.O_CREAT) as fd:
+        os.ftruncate(fd, largest)
+        assert os.fstat(fd).st_size == largest
+        os.pwrite(fd, b"end", largest - 3)
+        assert os.pread(fd, 10, largest - 3) == b"end"
+        for call in (lambda: os.pwrite(fd, b"x", largest), lambda: os.ftruncate(fd, largest + 1)):
+            with pytest.raises(OSError) as info:
+                call()
+            assert info.value.errno == errno.EFBIG
+        os.ftruncate(fd, 0)
+
+
+def test_handles_last(cairn):
+    """P10: what was named by a handle is found when the kernel has forgotten it, also below a folder, also after the daemon's death."""
+    cairn.mount()
+    os.makedirs(cairn.mnt + "/a/b")
+    put(cairn.mnt + "/a/b/file", b"found")
+    handle, mount_id = Handle(bytes=128), ctypes.c_int()
+    checked(LIBC.name_to_handle_at(-100, os.fsencode(cairn.mnt + "/a/b/file"), ctypes.byref(handle), ctypes.byref(mount_id), 0))
+
+    def read():
+        with opened(cairn.mnt, os.O_RDONLY) as top:
+            fd = checked(LIBC.open_by_handle_at(top, ctypes.byref(handle), os.O_RDONLY))
+            with os.fdopen(fd, "rb") as file:
+                return file.read()
+
+    assert read() == b"found"
+    assert remount(cairn.mnt, "rw") == 0  # the kernel forgets what nobody uses
+    assert read() == b"found"
+    cairn.kill9()
+    cairn.mount()
+    assert read() == b"found"
+
+
+def test_times_far_away(cairn):
+    """P10: times are kept from 1677 to 2262; what lies outside becomes the nearest."""
+    cairn.mount()
+    path = cairn.mnt + "/file"
+    put(path)
+    utimensat(path, (-(1 << 40), 0), (1 << 40, 0))
+    info = os.stat(path)
+    assert (info.st_atime_ns, info.st_mtime_ns) == (-(2**63), 2**63 - 1)
+    cairn.remount()
+    info = os.stat(path)
+    assert (info.st_atime_ns, info.st_mtime_ns) == (-(2**63), 2**63 - 1)
+
+
+# users other than root
+
+class Namespace:
+    """A mount namespace in which everybody may open /dev/fuse; commands run there as nobody. What others unmount goes here too."""
+
+    def __init__(self, root):
+        os.chmod(root, 0o755)
+        os.mknod(root + "/fuse", stat.S_IFCHR | 0o666, os.stat("/dev/fuse").st_rdev)
+        os.chmod(root + "/fuse", 0o666)
+        self.folder = root + "/own"
+        os.mkdir(self.folder)
+        os.chown(self.folder, 65534, 65534)
+        self.holder = subprocess.Popen(["unshare", "-m", "--propagation", "slave", "sh", "-c", "echo; exec sleep 600"], stdout=subprocess.PIPE)
+        self.holder.stdout.read(1)
+        self.daemon = None
+
+    def enter(self, *command, user=True):
+        inside = ["nsenter", "-t", str(self.holder.pid), "-m", f"--wdns={self.folder}"]
+        return inside + (["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] if user else []) + list(command)
+
+    def run(self, *command, user=True):
+        return subprocess.run(self.enter(*command, user=user), capture_output=True, text=True, timeout=60)
+
+    def close(self):
+        if self.daemon:
+            self.daemon.kill()
+            self.daemon.wait()
+        self.holder.kill()
+        self.holder.wait()
+
+
+@pytest.fixture
+def namespace(request, folder, binary):
+    space = Namespace(folder)
+    request.addfinalizer(space.close)
+    space.binary = os.path.join(folder, "cairn")  # where nobody may run it
+    shutil.copy2(binary, space.binary)
+    space.stage = tempfile.mkdtemp(prefix="cairn-test-", dir="/dev/shm")
+    request.addfinalizer(lambda: shutil.rmtree(space.stage, ignore_errors=True))
+    os.chown(space.stage, 65534, 65534)
+    return space
+
+
+def user_mount(space, *more, store="store", mountpoint="mnt"):
+    options = ",".join((f"stage=64M,nvme=1G,stage_dir={space.stage}", *more))
+    return space.run(space.binary, "mount", store, mountpoint, "-o", options)
+
+
+def let_in(space):
+    assert space.run("mount", "--bind", os.path.dirname(space.folder) + "/fuse", "/dev/fuse", user=False).returncode == 0
+
+
+def test_user_mounts(namespace):
+    """P10: an ordinary user mounts, works and unmounts through fusermount3; root stays out."""
+    let_in(namespace)
+    assert namespace.run("mkdir", "mnt").returncode == 0
+    command = [namespace.binary, "mount", "store", "mnt", "-f", "-o", f"stage=64M,nvme=1G,stage_dir={namespace.stage}"]
+    namespace.daemon = subprocess.Popen(namespace.enter(*command), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    rig.poll(lambda: namespace.run("mountpoint", "-q", "mnt").returncode == 0, 30, "the mount")
+    work = namespace.run("sh", "-ec", "echo text >mnt/file; mkdir mnt/sub; ln mnt/file mnt/sub/hard; mv mnt/sub mnt/moved; chmod 600 mnt/file; "
+                         "cat mnt/moved/hard; stat -c '%U %a %h' mnt/file; chown root mnt/file || echo refused")
+    assert work.stdout.split("\n") == ["text", "nobody 600 2", "refused", ""], work.stderr
+    assert namespace.run("ls", "mnt", user=False).returncode != 0
+    assert "mnt" in namespace.run(namespace.binary, "status", "mnt").stdout
+    done = namespace.run(namespace.binary, "umount", "mnt")
+    assert done.returncode == 0, done.stderr
+    assert namespace.daemon.wait(30) == 0
+    assert namespace.run("ls", "mnt").stdout == ""
+
+
+def one_line(done):
+    lines = done.stderr.strip().split("\n")
+    return lines[-1]
+
+
+def test_user_is_told_what_to_do(namespace):
+    """P10: each reason why a user cannot mount is named, with what to do."""
+    assert namespace.run("mkdir", "mnt").returncode == 0
+    shut = namespace.run("sh", "-c", "exec 3<>/dev/fuse").returncode != 0
+    if shut:
+        done = user_mount(namespace)
+        assert (done.returncode, "cannot open /dev/fuse" in one_line(done), "chmod 666" in one_line(done)) == (1, True, True), done.stderr
+    let_in(namespace)
+    done = user_mount(namespace, mountpoint="/mnt")
+    assert done.returncode == 1 and "not yours to write in" in one_line(done), done.stderr
+    done = user_mount(namespace, "allow_other")
+    assert done.returncode == 32 and "user_allow_other" in done.stderr, done.stderr
+    done = namespace.run("env", "PATH=/nowhere", namespace.binary, "mount", "store", "mnt", "-o", f"stage_dir={namespace.stage}")
+    assert done.returncode == 2 and "fuse3" in one_line(done), done.stderr
+    assert namespace.run("ls", "mnt").stdout == ""

@@ -1,0 +1,58 @@
+"""P10: every script (cases_*.py) does on the mount what it does on ext4, but for what differences.py states."""
+import pytest
+
+import cases_content  # noqa: F401
+import cases_directories  # noqa: F401
+import cases_locks  # noqa: F401
+import cases_names  # noqa: F401
+import cases_open  # noqa: F401
+import cases_owners  # noqa: F401
+import cases_times  # noqa: F401
+import cases_xattrs  # noqa: F401
+from differences import DIFFERENCES
+from script import SCRIPTS
+
+pytestmark = pytest.mark.needs_mount
+
+
+def unequal(name, ext4, mount, full=True):
+    """Lines that tell where two runs of a script are apart."""
+    stated = DIFFERENCES.get(name, {})
+    lines = [f"{label}: only on one side" for label in ext4.keys() ^ mount.keys()]
+    for label in ext4.keys() & mount.keys():
+        got = (ext4[label], mount[label])
+        if label in stated and got != stated[label]:
+            lines.append(f"{label}: {got[0]} on ext4, {got[1]} here; stated are {stated[label]}")
+        elif label not in stated and got[0] != got[1]:
+            lines.append(f"{label}: {describe(*got)}")
+    if full:
+        lines += [f"{label}: stated, but not noted" for label in stated.keys() - ext4.keys()]
+    return sorted(lines)
+
+
+def describe(ext4, mount):
+    if not (isinstance(ext4, dict) and isinstance(mount, dict)):
+        return f"{ext4!r} on ext4, {mount!r} here"
+    keys = [key for key in {**ext4, **mount} if ext4.get(key) != mount.get(key)]
+    return "; ".join(f"{key}: {describe(ext4.get(key), mount.get(key))}" for key in keys)
+
+
+@pytest.mark.parametrize("name", sorted(SCRIPTS))
+def test_same_as_ext4(sides, name):
+    """P10."""
+    ext4, mount = sides.run(name)
+    assert ext4, "a script notes something"
+    lines = unequal(name, ext4, mount, sides.full)
+    assert not lines, f"{len(lines)} of {len(ext4)} differ:\n" + "\n".join(lines[:40])
+
+
+def test_differences_are_found():
+    """The comparison can fail."""
+    assert unequal("none", {"a": 1, "b": {"x": 1}}, {"a": 1, "b": {"x": 1}}) == []
+    assert unequal("none", {"a": "ENOENT"}, {"a": "EPERM"}) == ["a: 'ENOENT' on ext4, 'EPERM' here"]
+    assert unequal("none", {"b": {"x": {"y": 1}}}, {"b": {"x": {"y": 2}}}) == ["b: x: y: 1 on ext4, 2 here"]
+    assert len(unequal("none", {"a": 1}, {})) == 1
+
+
+def test_stated_differences_are_of_scripts():
+    assert DIFFERENCES.keys() <= SCRIPTS.keys()

@@ -1,0 +1,73 @@
+"""Fixtures of the remote tier: the server (once a session), a remote of each kind, a mount on it, the fault proxy."""
+import os
+import tempfile
+import zlib
+
+import pytest
+
+import fault_proxy
+import remote as remotes
+
+
+@pytest.fixture(scope="session")
+def rgw(request):
+    """A real RGW, or the reason to skip."""
+    server = remotes.Rgw()
+    why = server.missing()
+    if why:
+        pytest.skip(f"skipped: no Ceph RGW: {why}")
+    request.addfinalizer(server.stop)
+    return server.start()
+
+
+@pytest.fixture
+def s3(request):
+    made = remotes.S3Remote(request.getfixturevalue("rgw"))
+    yield made
+    made.wipe()
+    made.rgw.reclaim()
+
+
+S3_SHARE = 5  # one in so many tests runs on S3 too, without --full; which, the seed says
+
+
+@pytest.fixture(params=["dir", "s3"])
+def remote(request, folder, seed, full):
+    """An empty remote of each kind."""
+    if request.param == "s3":
+        always = full or request.node.get_closest_marker("always_s3")
+        if not always and zlib.crc32(f"{seed} {request.node.name}".encode()) % S3_SHARE:
+            pytest.skip("skipped: on S3 with --full, or with another seed")
+        return request.getfixturevalue("s3")
+    return remotes.DirRemote(os.path.join(folder, "remotes"))
+
+
+@pytest.fixture
+def on_remote(request, mount_factory, folder, plain):
+    """on_remote(remote, **options): a private store on a remote, not yet mounted. It and what it makes are closed at the end."""
+    usual = remotes.PlainRemote if plain else remotes.RemoteMount
+
+    def build(root, kind=usual, **options):
+        mount = mount_factory(root, kind=kind, **options)
+        mount.make = build
+        request.addfinalizer(mount.close)
+        return mount
+
+    def make(remote, **options):
+        return build(tempfile.mkdtemp(prefix="node-", dir=folder), remote=remote, **options)
+
+    return make
+
+
+@pytest.fixture
+def mount(on_remote, remote):
+    """A private store on a remote of each kind, not yet mounted."""
+    return on_remote(remote)
+
+
+@pytest.fixture
+def proxy(request, rgw, seed):
+    """A fault proxy in front of the server, calm at first."""
+    made = fault_proxy.FaultProxy(rgw.endpoint, f"{seed} {request.node.name}").start()
+    yield made
+    made.stop()

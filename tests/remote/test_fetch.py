@@ -1,0 +1,344 @@
+"""Reading what lies in the remote only; what is kept of it on NVMe; what leaves NVMe, and what does not."""
+import mmap
+import os
+import random
+import threading
+import time
+
+import pytest
+
+import remote as remotes
+import rig
+
+MIB = 1 << 20
+
+pytestmark = pytest.mark.needs_mount
+
+
+@pytest.fixture
+def remote(folder):
+    """In a folder: the client of S3 has the same contract, and its own tests."""
+    return remotes.DirRemote(os.path.join(folder, "remotes"))
+
+
+def put(mount, name, seed, size):
+    data = rig.seeded_bytes(seed, size)
+    path = os.path.join(mount.mnt, name)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    rig.write_file(path, data)
+    return data
+
+
+def published(mount, files):
+    """The files on the remote, the node gone; a mount on another, not yet mounted."""
+    mount.mount()
+    data = {name: put(mount, name, seed, size) for seed, (name, size) in enumerate(files.items())}
+    mount.wait_remote()
+    mount.umount()
+    return mount.fresh(), data
+
+
+def fetched(mount):
+    return mount.remote_status()["fetched_bytes_total"]
+
+
+def kept(mount):
+    return mount.status()["nvme"]["pack_bytes"]
+
+
+def drop_pages():
+    with open("/proc/sys/vm/drop_caches", "w") as file:
+        file.write("1")
+
+
+def same(mount, data):
+    return [name for name, bytes_ in data.items() if rig.read_file(os.path.join(mount.mnt, name)) != bytes_]
+
+
+def test_fresh_node_reads_every_byte(mount):
+    """P5, P8: small, large, many, sparse."""
+    files = {"empty": 0, "one": 1, "inline": 3000, "dir/odd": 5 * MIB + 7, "big": 70 * MIB} | {f"many/{i}": 40_000 for i in range(50)}
+    fresh, data = published(mount, files)
+    fresh.mount()
+    assert same(fresh, data) == []
+    assert fetched(fresh) < 1.15 * sum(files.values())
+
+
+def test_part_of_a_file_costs_little(mount):
+    fresh, data = published(mount, {"big": 200 * MIB})
+    fresh.mount()
+    with open(os.path.join(fresh.mnt, "big"), "rb", buffering=0) as file:
+        for at in (150 * MIB + 123, 20 * MIB):
+            file.seek(at)
+            assert file.read(5000) == data["big"][at : at + 5000]
+    assert fetched(fresh) <= 6 * MIB
+
+
+def test_sequential_reader_is_served_ahead(mount):
+    """Few and large requests, nothing twice."""
+    fresh, data = published(mount, {"big": 200 * MIB})
+    fresh.mount()
+    before = fresh.remote_status()["requests_total"]
+    assert same(fresh, data) == []
+    assert fetched(fresh) <= 210 * MIB
+    assert fresh.remote_status()["requests_total"] - before < 100
+
+
+def test_mapped_file_is_served_ahead(mount):
+    fresh, data = published(mount, {"big": 100 * MIB})
+    fresh.mount()
+    with open(os.path.join(fresh.mnt, "big"), "rb") as file:
+        view = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+        assert view[:] == data["big"]
+        view.close()
+    assert fetched(fresh) <= 110 * MIB
+
+
+def test_several_readers_at_once(mount, rng):
+    fresh, data = published(mount, {f"f{i}": 30 * MIB for i in range(6)})
+    fresh.mount()
+    wrong = []
+
+    def read(name, dice):
+        path, whole = os.path.join(fresh.mnt, name), data[name]
+        with open(path, "rb", buffering=0) as file:
+            for _ in range(20):
+                at = dice.randrange(len(whole) - 100_000)
+                if os.pread(file.fileno(), 100_000, at) != whole[at : at + 100_000]:
+                    wrong.append((name, at))
+        if rig.read_file(path) != whole:
+            wrong.append(name)
+
+    threads = [threading.Thread(target=read, args=(name, random.Random(rng.random()))) for name in list(data) * 2]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_what_was_fetched_is_kept(mount, remote):
+    """After a clean end, and after a kill a moment later, the remote is not needed any more."""
+    fresh, data = published(mount, {"big": 60 * MIB, "small": 50_000})
+    fresh.mount()
+    assert same(fresh, data) == []
+    rig.poll(lambda: kept(fresh) >= 60 * MIB, 10, "what was fetched to be kept")
+    time.sleep(2.5)  # the last of it follows within a second or two
+    fresh.kill9()
+    os.rename(remote.path, remote.path + ".gone")
+    fresh.options.pop("remote")
+    fresh.mount()
+    assert same(fresh, data) == []
+
+
+def test_file_in_the_remote_only_says_so(mount):
+    fresh, data = published(mount, {"big": 3 * MIB})
+    fresh.mount()
+    fresh.umount()
+    fresh.options.pop("remote")
+    fresh.mount()
+    with pytest.raises(OSError):
+        rig.read_file(os.path.join(fresh.mnt, "big"))
+    assert any("in the remote only" in item["what"] for item in fresh.status()["damage"])
+
+
+def test_cap_is_kept_by_eviction(mount):
+    """More passes through than NVMe holds, written and then read; every byte is right."""
+    mount.mount(nvme="300M")
+    data = {}
+    for i in range(10):
+        data[f"f{i}"] = put(mount, f"f{i}", i, 60 * MIB)
+        mount.wait_remote()
+        assert mount.status()["nvme"]["used_bytes"] <= 300 * MIB
+    assert mount.status()["nvme"]["evicted_bytes_total"] > 0
+    drop_pages()
+    assert same(mount, data) == []
+    drop_pages()
+    assert same(mount, data) == []
+    assert mount.status()["nvme"]["used_bytes"] <= 300 * MIB
+    mount.umount()
+    assert mount.fsck().returncode == 0
+
+
+def test_pinned_files_stay(mount):
+    mount.mount(nvme="300M")
+    data = {"run/pinned": put(mount, "run/pinned", 99, 50 * MIB)}
+    os.setxattr(os.path.join(mount.mnt, "run"), "user.cairn.pin", b"1")
+    mount.wait_remote()
+    for i in range(6):
+        data[f"f{i}"] = put(mount, f"f{i}", i, 60 * MIB)
+        mount.wait_remote()
+    drop_pages()
+    mount.remount(nvme="300M")
+    before = fetched(mount)
+    assert rig.read_file(os.path.join(mount.mnt, "run/pinned")) == data["run/pinned"]
+    assert fetched(mount) == before
+    done = mount.cairn("evict", os.path.join(mount.mnt, "run"))
+    assert done.returncode == 1 and "pinned" in done.stderr
+    assert same(mount, data) == []
+
+
+def disk_usage(store, folders):
+    paths = (os.path.join(top, name) for folder in folders for top, _, names in os.walk(os.path.join(store, folder)) for name in names)
+    return sum(os.lstat(path).st_blocks * 512 for path in paths if os.path.exists(path))
+
+
+def test_runs_take_room(mount):
+    """P9: what is kept of the namespace for the next mount counts as used, too."""
+    mount.mount()
+    for i in range(300):
+        path = os.path.join(mount.mnt, f"f{i}")
+        rig.write_file(path, b"x")
+        os.setxattr(path, "user.noise", rig.seeded_bytes(i, 60_000))
+    mount.wait_remote()
+    assert disk_usage(mount.store, ["runs"]) > 16 * MIB
+
+    def missing():
+        return disk_usage(mount.store, ["packs", "journal", "view", "runs"]) - mount.status()["nvme"]["used_bytes"]
+
+    rig.poll(lambda: abs(missing()) < 4 * MIB, 20, "all of it to be counted", 0.2)
+
+
+@pytest.mark.parametrize("how", ["file", "folder", "moved"])
+def test_a_pin_holds_at_once(mount, how):
+    """Whatever is still on its way to NVMe."""
+    mount.mount(writeback_delay="60s")
+    path, run = os.path.join(mount.mnt, "file"), os.path.join(mount.mnt, "run")
+    os.mkdir(run)
+    os.setxattr(run, "user.cairn.pin", b"1" if how == "moved" else b"0")
+    data = put(mount, "run/file" if how == "folder" else "file", 1, 8 * MIB)
+    mount.wait_remote()
+    if how == "moved":
+        os.rename(path, os.path.join(run, "file"))
+    else:
+        os.setxattr(run if how == "folder" else path, "user.cairn.pin", b"1")
+    path = path if how == "file" else os.path.join(run, "file")
+    done = mount.cairn("evict", path, "--timeout", "20s")
+    drop_pages()
+    before = fetched(mount)
+    assert rig.read_file(path) == data
+    assert fetched(mount) == before, done
+    assert done.returncode == 1 and "pinned" in done.stderr, done
+
+
+def test_evict_and_warmup(mount):
+    mount.mount()
+    data = {f"dir/{i}": put(mount, f"dir/{i}", i, 20 * MIB) for i in range(3)} | {"other": put(mount, "other", 9, 20 * MIB)}
+    mount.wait_remote()
+    path = os.path.join(mount.mnt, "dir")
+    done = mount.cairn("evict", path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert kept(mount) < 40 * MIB
+    mount.remount()
+    drop_pages()
+    assert rig.read_file(os.path.join(mount.mnt, "other")) == data["other"]
+    assert fetched(mount) == 0
+    done = mount.cairn("warmup", path)
+    assert (done.returncode, done.stderr) == (0, "")
+    before = fetched(mount)
+    assert before >= 60 * MIB and kept(mount) >= 80 * MIB
+    assert same(mount, data) == []
+    assert fetched(mount) == before
+
+
+def test_evict_says_what_is_not_in_the_remote(mount):
+    mount.mount(upload_limit="64K")
+    put(mount, "big", 1, 20 * MIB)
+    mount.wait()
+    done = mount.cairn("evict", os.path.join(mount.mnt, "big"), "--timeout", "20s")
+    assert done.returncode == 1
+    assert "the remote does not have them yet" in done.stderr or "in use" in done.stderr
+
+
+def test_evict_and_warmup_without_a_remote(mount_factory, folder):
+    mount = mount_factory(folder)
+    mount.mount()
+    for verb in ("evict", "warmup"):
+        done = mount.cairn(verb, mount.mnt)
+        assert done.returncode == 1 and "no remote" in done.stderr
+        assert mount.cairn(verb).returncode == 2
+        assert mount.cairn(verb, "/proc").returncode == 2
+    mount.umount()
+
+
+def spoil(folder):
+    """All of every pack but its header and its index."""
+    for name in os.listdir(folder):
+        with open(os.path.join(folder, name), "r+b") as file:
+            size = os.fstat(file.fileno()).st_size
+            file.seek(4096)
+            file.write(b"\x5a" * (size - 4096 - 16384))
+
+
+def test_damaged_chunk_is_healed_from_the_remote(mount, remote):
+    """P8: read from where it is good, and stored anew where it was not."""
+    mount.mount()
+    data = {"big": put(mount, "big", 1, 30 * MIB)}
+    mount.wait_remote()
+    mount.umount()
+    spoil(os.path.join(mount.store, "packs"))
+    assert mount.fsck().returncode != 0
+    mount.mount()
+    assert same(mount, data) == []
+    assert mount.status()["damage"] == []
+    rig.poll(lambda: mount.status()["nvme"]["healed_chunks_total"] > 0, 10, "healing")
+    mount.umount()
+    mount.drop_stage()
+    assert mount.fsck().returncode == 0
+    os.rename(remote.path, remote.path + ".gone")
+    mount.options.pop("remote")
+    mount.mount()
+    assert same(mount, data) == []
+
+
+def test_damage_in_the_remote_is_never_shown(mount, remote):
+    """P8: EIO, never a wrong byte."""
+    fresh, data = published(mount, {"big": 8 * MIB})
+    spoil(os.path.join(remote.path, "packs"))
+    fresh.mount()
+    with open(os.path.join(fresh.mnt, "big"), "rb", buffering=0) as file, pytest.raises(OSError):
+        file.read(MIB)
+    assert fresh.status()["damage"]
+
+
+@pytest.mark.timeout(300)
+def test_killed_while_it_fetches(mount, rng, request):
+    fresh, data = published(mount, {f"f{i}": 25 * MIB for i in range(4)})
+    for _ in range(30 if request.config.getoption("--full") else 4):
+        fresh.mount()
+        thread = threading.Thread(target=lambda: tolerate(lambda: same(fresh, data)))
+        thread.start()
+        time.sleep(rng.random() * 1.5)
+        fresh.kill9()
+        thread.join()
+    fresh.mount()
+    assert same(fresh, data) == []
+    fresh.umount()
+    assert fresh.fsck().returncode == 0
+
+
+def tolerate(function):
+    try:
+        function()
+    except OSError:
+        pass
+
+
+@pytest.mark.timeout(300)
+def test_killed_while_it_evicts(mount, rng, request):
+    mount.mount(nvme="300M")
+    data = {f"f{i}": put(mount, f"f{i}", i, 40 * MIB) for i in range(3)}
+    mount.wait_remote()
+    for turn in range(30 if request.config.getoption("--full") else 4):
+        for name in [f"f{i}" for i in range(len(data), len(data) + 2)]:
+            data[name] = put(mount, name, len(data), 40 * MIB)
+        thread = threading.Thread(target=mount.cairn, args=("evict", mount.mnt, "--timeout", "5s"))
+        thread.start()
+        time.sleep(rng.random())
+        mount.kill9()
+        thread.join()
+        mount.mount(nvme="300M")
+    mount.wait_remote()
+    assert same(mount, data) == []
+    mount.umount()
+    assert mount.fsck().returncode == 0

@@ -1,0 +1,389 @@
+"""P5 for those who only look: a read-only mount follows another writer's heads, one whole state after the other."""
+import contextlib
+import errno
+import os
+import random
+import time
+
+import pytest
+
+import history
+import remote as remotes
+import rig
+
+pytestmark = pytest.mark.needs_mount
+
+SMALL = {"stage": "64M", "writeback_delay": "100ms"}
+FOLLOW = {"ro": True, "follow": "1s", "stage": "64M"}
+
+
+def newest(remote):
+    return max(remote.heads(), default=0)
+
+
+def shows(follower):
+    return follower.remote_status()["head"]
+
+
+def catch_up(writer, follower, timeout=30):
+    """Everything that was written is published and shown."""
+    writer.wait_remote()
+    head = newest(writer.remote)
+    rig.poll(lambda: shows(follower) >= head, timeout, f"the follower to show head {head}", 0.05)
+    time.sleep(1.1)  # what the kernel may keep of names and attributes
+
+
+def same_trees(one, other):
+    assert sorted(walk(one)) == sorted(walk(other))
+    for name in walk(one):
+        a, b = os.path.join(one, name), os.path.join(other, name)
+        sa, sb = os.lstat(a), os.lstat(b)
+        assert (sa.st_mode, sa.st_size, sa.st_mtime_ns, sa.st_ino) == (sb.st_mode, sb.st_size, sb.st_mtime_ns, sb.st_ino), name
+        if os.path.islink(a):
+            assert os.readlink(a) == os.readlink(b), name
+        elif os.path.isfile(a):
+            assert rig.read_file(a) == rig.read_file(b), name
+
+
+def walk(root):
+    for top, folders, names in os.walk(root):
+        for name in folders + names:
+            yield os.path.relpath(os.path.join(top, name), root)
+
+
+class Changes:
+    """Random changes of a tree."""
+
+    def __init__(self, root, rng):
+        self.root, self.rng = root, rng
+
+    def path(self):
+        return os.path.join(self.root, f"d{self.rng.randrange(3)}", f"f{self.rng.randrange(12)}")
+
+    def one(self):
+        kinds = [self.write, self.write, self.write, self.append, self.remove, self.rename, self.link, self.attrs]
+        path = self.path()
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with contextlib.suppress(FileNotFoundError, FileExistsError):
+            self.rng.choice(kinds)(path)
+
+    def write(self, path):
+        rig.write_file(path, self.rng.randbytes(self.rng.choice([10, 5000, 200_000, 3 << 20])))
+
+    def append(self, path):
+        with open(path, "r+b") as file:
+            file.seek(self.rng.randrange(100_000))
+            file.write(self.rng.randbytes(1000))
+
+    def remove(self, path):
+        os.unlink(path)
+
+    def rename(self, path):
+        other = self.path()
+        os.makedirs(os.path.dirname(other), exist_ok=True)
+        os.rename(path, other)
+
+    def link(self, path):
+        os.symlink("somewhere", path) if self.rng.randrange(2) else os.link(path, self.path())
+
+    def attrs(self, path):
+        os.chmod(path, self.rng.randrange(0o1000), follow_symlinks=True)
+        os.setxattr(path, "user.note", self.rng.randbytes(20))
+
+
+@pytest.mark.timeout(300)
+def test_follows_whatever_changes(on_remote, remote, rng, full):
+    """The follower, asked when it has the newest head, shows what the writer has; so does its store when it is mounted again."""
+    writer = on_remote(remote, **SMALL).mount()
+    changes = Changes(writer.mnt, rng)
+    rig.write_file(os.path.join(writer.mnt, "first"), b"1")
+    writer.wait_remote()
+    follower = writer.fresh(**FOLLOW).mount()
+    for turn in range(20 if full else 5):
+        for _ in range(rng.randrange(1, 40)):
+            changes.one()
+        if rng.randrange(3) == 0:
+            writer.wait_remote()  # more than one head in one step
+            changes.one()
+        catch_up(writer, follower)
+        same_trees(writer.mnt, follower.mnt)
+        if turn % 3 == 2:
+            follower.remount()
+            same_trees(writer.mnt, follower.mnt)
+    follower.umount()
+    assert follower.fsck().returncode == 0
+    follower.mount(remote=None, endpoint_url=None, region=None, lease=None, follow=None)  # without the remote: as it was last
+    assert sorted(walk(follower.mnt)) == sorted(walk(writer.mnt))
+
+
+def publish_in_pieces(writer, turn):
+    """Runs that are merged only when nobody waits any more."""
+    for number in range(4):
+        rig.write_file(os.path.join(writer.mnt, f"piece-{turn}-{number}"), rig.seeded_bytes(f"{turn} {number}", 15000))
+        writer.wait_remote()
+
+
+@pytest.mark.timeout(240)
+def test_same_cut_published_again(on_remote, remote):
+    """A follower's journal goes on from a cut with what it fetched; meanwhile the cut is published anew, its runs merged."""
+    writer = on_remote(remote, **SMALL).mount()
+    content = rig.seeded_bytes("content", 300_000)
+    rig.write_file(os.path.join(writer.mnt, "file"), content)
+    for turn in range(5):
+        publish_in_pieces(writer, turn)
+        newest = max(remote.heads())
+        follower = writer.fresh(**{**FOLLOW, "follow": "1h"}).mount()
+        was_first = max(remote.heads()) == newest
+        assert rig.read_file(os.path.join(follower.mnt, "file")) == content
+        follower.umount()
+        rig.poll(lambda: max(remote.heads()) > newest, 30, "the merge")
+        follower.mount()
+        same_trees(writer.mnt, follower.mnt)
+        assert rig.read_file(os.path.join(follower.mnt, "file")) == content
+        follower.umount()
+        assert follower.fsck().returncode == 0
+        if was_first:
+            return
+    pytest.skip("the machine is too slow: each merge came before the follower")
+
+
+@pytest.mark.timeout(240)
+def test_shows_prefixes_under_load(on_remote, remote, rng, shm_folder, full):
+    """P5: while writers run, what a follower shows at a moment is a prefix of their history."""
+    writer = on_remote(remote, **SMALL, gc_grace="2s").mount()
+    log = os.path.join(shm_folder, "log")
+    writers = history.Writers(os.path.join(writer.mnt, "run"), log, rng.randrange(1 << 30), pause=0.05, shard=1 << 20)
+    writer.quiet(writers)
+    follower, taken = None, []
+    try:
+        rig.poll(lambda: writers.mark() > 10_000, 60, "the writers to run")
+        rig.poll(lambda: newest(remote) > 0, 30, "a head")
+        follower = writer.fresh(**FOLLOW).mount()
+        for _ in range(30 if full else 5):
+            time.sleep(rng.uniform(0.2, 2.0))
+            writer.pause()
+            try:
+                mark, head = writers.mark(), newest(remote)
+                rig.poll(lambda: shows(follower) >= head, 30, "the follower", 0.05)
+                path = os.path.join(follower.mnt, "run")
+                time.sleep(1.1)
+                taken.append(history.check_cut(path, log, 0, mark)[0] if os.path.isdir(path) else 0)
+            finally:
+                writer.go_on()
+    finally:
+        writers.kill()
+    print("prefixes of", taken, "operations")
+    assert taken == sorted(taken) and taken[-1] > 0
+
+
+def test_open_files_go_on(on_remote, remote):
+    """A handle sees the new content of its file; one of a deleted file says so, or gives what was there."""
+    writer = on_remote(remote, **SMALL).mount()
+    old, new = random.Random(1).randbytes(300_000), random.Random(2).randbytes(300_000)
+    for name in ("changed", "deleted", "renamed"):
+        rig.write_file(os.path.join(writer.mnt, name), old)
+    writer.wait_remote()
+    follower = writer.fresh(**FOLLOW).mount()
+    handles = {name: os.open(os.path.join(follower.mnt, name), os.O_RDONLY) for name in ("changed", "deleted", "renamed")}
+    try:
+        assert all(os.pread(fd, 1 << 20, 0) == old for fd in handles.values())
+        with open(os.path.join(writer.mnt, "changed"), "r+b") as file:  # the same inode, and the same size
+            file.write(new)
+        os.unlink(os.path.join(writer.mnt, "deleted"))
+        os.rename(os.path.join(writer.mnt, "renamed"), os.path.join(writer.mnt, "elsewhere"))
+        catch_up(writer, follower)
+        assert os.pread(handles["changed"], 1 << 20, 0) == new
+        assert os.pread(handles["renamed"], 1 << 20, 0) == old
+        assert not os.path.exists(os.path.join(follower.mnt, "deleted"))
+        try:
+            assert os.pread(handles["deleted"], 1 << 20, 0) == old
+        except OSError as error:
+            assert error.errno in (errno.ESTALE, errno.EIO)
+    finally:
+        for fd in handles.values():
+            os.close(fd)
+    follower.umount()
+    assert follower.fsck().returncode == 0
+
+
+def test_writes_nothing(on_remote, remote):
+    """Every change is EROFS; the remote gets no object and loses none, whatever the follower does."""
+    writer = on_remote(remote, **SMALL).mount()
+    rig.write_file(os.path.join(writer.mnt, "file"), b"x" * 100_000)
+    writer.umount(drain="remote")
+    before = remote.names()
+    follower = writer.fresh(**FOLLOW).mount()
+    path = os.path.join(follower.mnt, "file")
+    for change in (
+        lambda: os.open(path, os.O_WRONLY),
+        lambda: os.open(path, os.O_RDWR),
+        lambda: os.open(os.path.join(follower.mnt, "new"), os.O_WRONLY | os.O_CREAT),
+        lambda: os.unlink(path),
+        lambda: os.rename(path, path + "2"),
+        lambda: os.mkdir(path + "3"),
+        lambda: os.chmod(path, 0o600),
+        lambda: os.setxattr(path, "user.a", b"b"),
+        lambda: os.truncate(path, 1),
+    ):
+        with pytest.raises(OSError) as caught:
+            change()
+        assert caught.value.errno == errno.EROFS
+    assert rig.read_file(path) == b"x" * 100_000
+    assert os.getxattr(path, "user.cairn.level") == b"remote"
+    time.sleep(2.5)
+    follower.umount()
+    assert remote.names() == before
+
+
+def test_only_reads_are_asked_for(on_remote, s3, proxy):
+    """Credentials that may get and list are enough: nothing else is ever asked."""
+    writer = on_remote(s3, **SMALL).mount()
+    rig.write_file(os.path.join(writer.mnt, "file"), b"x" * 100_000)
+    writer.wait_remote()
+    proxy.reset()
+    follower = writer.fresh(s3.through(proxy), **FOLLOW).mount()
+    rig.write_file(os.path.join(writer.mnt, "file"), b"y" * 100_000)
+    catch_up(writer, follower)
+    assert rig.read_file(os.path.join(follower.mnt, "file")) == b"y" * 100_000
+    follower.umount()
+    assert set(proxy.stats()["methods"]) <= {"GET", "HEAD"}
+
+
+@pytest.mark.timeout(180)
+def test_lagging_longer_than_the_grace(on_remote, remote, rng):
+    """Objects that an old head needs are gone when the follower looks again: it takes the newest head and goes on."""
+    writer = on_remote(remote, **SMALL, gc_grace="0s").mount()
+    changes = Changes(writer.mnt, rng)
+    rig.write_file(os.path.join(writer.mnt, "goes"), rng.randbytes(3 << 20))
+    for _ in range(20):
+        changes.one()
+    writer.wait_remote()
+    follower = writer.fresh(**FOLLOW).mount()
+    before = set(remote.names("packs/"))
+    follower.pause()
+    os.unlink(os.path.join(writer.mnt, "goes"))
+    for _ in range(6):
+        for path in list(walk(writer.mnt)):
+            if os.path.isfile(os.path.join(writer.mnt, path)) and rng.randrange(2):
+                os.unlink(os.path.join(writer.mnt, path))
+        for _ in range(30):
+            changes.one()
+        writer.wait_remote()
+    rig.poll(lambda: before - set(remote.names("packs/")), 60, "gc to delete something")
+    follower.go_on()
+    catch_up(writer, follower, 60)
+    same_trees(writer.mnt, follower.mnt)
+
+
+@pytest.mark.always_s3
+def test_reading_what_is_gone(on_remote, remote, rng):
+    """A read by an old head that needs what gc took looks at once: new content, or ESTALE; and damage is EIO, not for ever."""
+    writer = on_remote(remote, **SMALL, gc_grace="0s").mount()
+    names = ("changed", "deleted", "damaged")
+    for name in names:
+        rig.write_file(os.path.join(writer.mnt, name), rng.randbytes(3 << 20))
+        writer.wait_remote()
+    follower = writer.fresh(**{**FOLLOW, "follow": "1h"}).mount()
+    handles = [os.open(os.path.join(follower.mnt, name), os.O_RDONLY) for name in names]
+    before, new = set(remote.names("packs/")), rng.randbytes(3 << 20)  # the size may be shown for a second longer
+    rig.write_file(os.path.join(writer.mnt, "changed"), new)
+    os.unlink(os.path.join(writer.mnt, "deleted"))
+    writer.wait_remote()
+    rig.poll(lambda: len(before - set(remote.names("packs/"))) == 2, 60, "gc to take the packs")
+    try:
+        assert os.pread(handles[0], 4 << 20, 0) == new
+        with pytest.raises(OSError) as caught:
+            os.pread(handles[1], 1, 0)
+        assert caught.value.errno == errno.ESTALE
+        assert not follower.status()["damage"]
+        writer.kill9()  # who would heal it
+        for name in before & set(remote.names("packs/")):
+            remote.delete(name)
+        with pytest.raises(OSError) as caught:
+            os.pread(handles[2], 1, 0)
+        assert caught.value.errno == errno.EIO
+        assert follower.status()["damage"]
+    finally:
+        for fd in handles:
+            os.close(fd)
+
+
+@pytest.mark.timeout(240)
+def test_killed_while_following(on_remote, remote, rng, full):
+    """kill -9 of the follower at random moments: mounted again, with the remote or without, it shows a head."""
+    writer = on_remote(remote, **SMALL).mount()
+    changes = Changes(writer.mnt, rng)
+    changes.one()
+    writer.wait_remote()
+    follower = writer.fresh(**{**FOLLOW, "follow": "100ms"}).mount()
+    for _ in range(60 if full else 8):
+        for _ in range(rng.randrange(1, 30)):
+            changes.one()
+        writer.wait_remote()
+        time.sleep(rng.uniform(0, 0.4))
+        follower.kill9()
+        if rng.randrange(2):
+            follower.drop_stage()
+        follower.mount()
+        catch_up(writer, follower)
+        same_trees(writer.mnt, follower.mnt)
+    follower.umount()
+    assert follower.fsck().returncode == 0
+
+
+@pytest.mark.parametrize("lost", ["journal", "view", None])
+def test_interrupted_in_the_middle(on_remote, folder, lost):
+    """A crash between the new view and the new journal: whatever is left of them, the follower shows the head that it knows."""
+    remote = remotes.DirRemote(os.path.join(folder, "remotes"))
+    writer = on_remote(remote, **SMALL).mount()
+    rig.write_file(os.path.join(writer.mnt, "file"), b"one" * 100_000)
+    writer.wait_remote()
+    follower = writer.fresh(**FOLLOW).mount()
+    assert rig.read_file(os.path.join(follower.mnt, "file")) == b"one" * 100_000
+    follower.kill9()
+    follower.drop_stage()
+    rig.write_file(os.path.join(follower.store, "following"), b"")
+    if lost == "journal":
+        for name in os.listdir(os.path.join(follower.store, "journal")):
+            os.unlink(os.path.join(follower.store, "journal", name))
+    elif lost == "view":
+        follower.delete_view()
+    follower.mount()
+    same_trees(writer.mnt, follower.mnt)
+    assert not os.path.exists(os.path.join(follower.store, "following"))
+    follower.umount()
+    assert follower.fsck().returncode == 0
+
+
+def test_remote_out_of_reach(on_remote, folder):
+    """A follower mounts what it knows while the remote is away, and goes on when it is back."""
+    remote = remotes.DirRemote(os.path.join(folder, "remotes"))
+    writer = on_remote(remote, **SMALL).mount()
+    rig.write_file(os.path.join(writer.mnt, "file"), b"one")
+    writer.wait_remote()
+    follower = writer.fresh(**FOLLOW).mount()
+    assert rig.read_file(os.path.join(follower.mnt, "file")) == b"one"
+    follower.umount()
+    rig.write_file(os.path.join(writer.mnt, "file"), b"two!")
+    writer.umount(drain="remote")
+    os.rename(remote.path, remote.path + ".away")
+    os.makedirs(remote.path)
+    os.rmdir(remote.path)
+    with pytest.raises(rig.MountError):
+        follower.mount()
+    os.rename(remote.path + ".away", remote.path)
+    follower.mount()
+    rig.poll(lambda: rig.read_file(os.path.join(follower.mnt, "file")) == b"two!", 20, "the new content")
+
+
+def test_another_writer_takes_over(on_remote, remote):
+    """Heads of whoever holds the prefix are followed; a store with changes of its own never is overwritten."""
+    first = on_remote(remote, **SMALL).mount()
+    rig.write_file(os.path.join(first.mnt, "a"), b"from the first")
+    first.wait_remote()
+    follower = first.fresh(**FOLLOW).mount()
+    first.umount(drain="remote")
+    second = first.fresh(**SMALL).mount(takeover=True)
+    rig.write_file(os.path.join(second.mnt, "b"), b"from the second")
+    catch_up(second, follower)
+    same_trees(second.mnt, follower.mnt)

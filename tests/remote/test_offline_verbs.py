@@ -1,0 +1,205 @@
+"""`cairn ls` and `cairn cp`: a remote, or a store, without mount and daemon."""
+import os
+import random
+import signal
+import subprocess
+import tempfile
+import time
+
+import pytest
+
+import rig
+
+pytestmark = pytest.mark.needs_mount
+
+SMALL = {"stage": "128M", "writeback_delay": "100ms"}
+
+
+class Verbs:
+    """The verbs on a source; what they leave behind is an error."""
+
+    def __init__(self, mount, source, flags=(), folder=None):
+        self.mount, self.source, self.flags, self.tmp = mount, source, list(flags), folder
+
+    def run(self, verb, *args, ok=True):
+        env = {**(self.mount.env or os.environ), "TMPDIR": self.tmp}
+        done = subprocess.run(
+            [self.mount.binary, verb, *self.flags, *args], capture_output=True, text=True, timeout=120, env=env
+        )
+        assert os.listdir(self.tmp) == []
+        assert (done.returncode == 0) == ok, f"{verb} {args}: {done.returncode} {done.stderr}"
+        return done
+
+    def ls(self, path, *options, ok=True):
+        return self.run("ls", *options, f"{self.source}:{path}", ok=ok)
+
+    def cp(self, path, local, *options, ok=True):
+        return self.run("cp", *options, f"{self.source}:{path}", local, ok=ok)
+
+
+def fill(root):
+    """A tree with one of each."""
+    run = os.path.join(root, "run")
+    os.makedirs(os.path.join(run, "deep", "deeper"))
+    os.makedirs(os.path.join(run, "empty"))
+    dice = random.Random(7)
+    rig.write_file(os.path.join(run, "large"), dice.randbytes(30 << 20))
+    rig.write_file(os.path.join(run, "small"), b"hello\n")
+    rig.write_file(os.path.join(run, "none"), b"")
+    rig.write_file(os.path.join(run, "with: colons"), b"::")
+    rig.write_file(os.path.join(run, "deep", "deeper", "twice"), dice.randbytes(2 << 20) * 2)
+    for number in range(40):
+        rig.write_file(os.path.join(run, "deep", f"part-{number}"), dice.randbytes(dice.randrange(100_000)))
+    with open(os.path.join(run, "sparse"), "wb") as file:
+        file.truncate(50 << 20)
+        file.seek(20 << 20)
+        file.write(b"x" * 5000)
+    os.symlink("deep/deeper", os.path.join(run, "link"))
+    os.symlink("../../etc/passwd", os.path.join(run, "away"))
+    os.link(os.path.join(run, "small"), os.path.join(run, "hard"))
+    os.chmod(os.path.join(run, "small"), 0o640)
+    os.chmod(os.path.join(run, "deep"), 0o750)
+    for name, when in (("small", 10**9), ("large", 1_700_000_000_123_456_789), ("deep", 1_600_000_000 * 10**9)):
+        os.utime(os.path.join(run, name), ns=(when, when))
+    return run
+
+
+@pytest.fixture(params=["remote", "store"])
+def published(request, on_remote, remote, folder):
+    """Verbs on a remote, or on the store of the same content, and the tree that was written (a copy)."""
+    mount = on_remote(remote, **SMALL).mount()
+    expected = os.path.join(folder, "expected")
+    fill(mount.mnt)
+    subprocess.run(["cp", "-a", os.path.join(mount.mnt, "run"), expected], check=True)
+    mount.umount(drain="remote")
+    tmp = tempfile.mkdtemp(dir=folder)
+    source, flags = (mount.store, []) if request.param == "store" else (remote.url, remote.flags())
+    verbs = Verbs(mount, source, flags, tmp)
+    verbs.expected = expected
+    return verbs
+
+
+def same(one, other):
+    done = subprocess.run(["diff", "-r", "--no-dereference", one, other], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    for top, folders, names in os.walk(one):
+        for name in folders + names:
+            a = os.path.join(top, name)
+            sa, sb = os.lstat(a), os.lstat(os.path.join(other, os.path.relpath(a, one)))
+            assert (sa.st_mode, sa.st_size, sa.st_mtime_ns) == (sb.st_mode, sb.st_size, sb.st_mtime_ns), a
+
+
+def test_ls(published):
+    names = published.ls("/run").stdout.splitlines()
+    assert names == sorted(os.listdir(published.expected))
+    assert published.ls("run/").stdout.splitlines() == names
+    assert published.ls("run/link/").stdout.splitlines() == ["twice"]
+    assert published.ls("run/with: colons").stdout.splitlines() == ["run/with: colons"]
+    assert published.ls("").stdout == "run\n"
+    lines = published.ls("run", "-l").stdout.splitlines()
+    small = next(line for line in lines if line.endswith(" small")).split()
+    assert small[0] == "-rw-r-----" and small[1] == "2" and small[4] == "6"
+    assert next(line for line in lines if " link" in line).endswith("link -> deep/deeper")
+    deep = published.ls("/", "-R").stdout
+    assert "/run/deep/deeper:\ntwice\n" in deep and "part-39" in deep
+
+
+def test_cp_of_a_tree(published, folder):
+    out = os.path.join(folder, "out")
+    published.cp("run", out, "-r")
+    same(published.expected, out)
+    assert os.stat(os.path.join(out, "sparse")).st_blocks * 512 < 1 << 20
+    os.makedirs(os.path.join(folder, "into"))
+    published.cp("/run/deep", os.path.join(folder, "into"), "-r")
+    same(os.path.join(published.expected, "deep"), os.path.join(folder, "into", "deep"))
+    published.cp("/", os.path.join(folder, "all"), "-r")
+    assert os.listdir(os.path.join(folder, "all")) == ["run"]
+    published.cp("run", out, "-r")  # again, into what is there
+    same(published.expected, os.path.join(out, "run"))
+
+
+def test_cp_of_files(published, folder):
+    target = os.path.join(folder, "file")
+    published.cp("run/large", target)
+    assert rig.read_file(target) == rig.read_file(os.path.join(published.expected, "large"))
+    published.cp("run/small", target)  # takes its place
+    assert rig.read_file(target) == b"hello\n" and os.stat(target).st_mode & 0o777 == 0o640
+    published.cp("run/with: colons", target)
+    assert rig.read_file(target) == b"::"
+    into = os.path.join(folder, "into")
+    os.makedirs(into)
+    sources = [f"{published.source}:run/{name}" for name in ("small", "none", "link")]
+    published.run("cp", *sources, into)
+    assert sorted(os.listdir(into)) == ["link", "none", "small"] and os.path.islink(os.path.join(into, "link"))
+
+
+def test_what_is_refused(published, folder):
+    out = os.path.join(folder, "out")
+    assert published.ls("nowhere", ok=False).returncode == 1
+    assert published.ls("run/away/", ok=False).returncode == 1
+    assert "-r" in published.cp("run", out, ok=False).stderr
+    assert published.run("cp", f"{published.source}:run/small", ok=False).returncode == 2
+    assert published.run("cp", f"{published.source}:run/small", f"{published.source}:run/none", out, ok=False).returncode == 2
+    assert published.run("ls", ok=False).returncode == 2
+    assert published.run("ls", "/nowhere/at/all:x", ok=False).returncode == 2
+    assert published.run("ls", "--wrong", f"{published.source}:", ok=False).returncode == 2
+    assert not os.path.exists(out)
+
+
+def test_a_mounted_store_is_left_alone(on_remote, remote, folder):
+    mount = on_remote(remote, **SMALL).mount()
+    rig.write_file(os.path.join(mount.mnt, "file"), b"1")
+    verbs = Verbs(mount, mount.store, folder=tempfile.mkdtemp(dir=folder))
+    done = verbs.ls("/", ok=False)
+    assert done.returncode == 1 and mount.mnt in done.stderr
+    mount.wait()
+    mount.kill9()
+    done = verbs.ls("/")
+    assert done.stdout == "file\n" and "stage" in done.stderr
+    mount.mount()  # the stage was left alone
+    assert rig.read_file(os.path.join(mount.mnt, "file")) == b"1"
+
+
+def test_an_empty_remote(on_remote, remote, folder):
+    mount = on_remote(remote)
+    verbs = Verbs(mount, remote.url, remote.flags(), tempfile.mkdtemp(dir=folder))
+    done = verbs.ls("/", ok=False)
+    assert done.returncode == 1 and remote.url in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_damage_makes_no_file(published, folder, remote, rng):
+    """What does not verify is said, has no name locally, and the rest is copied."""
+    if published.source == published.mount.store:
+        pytest.skip("the same code reads a store")
+    for name in remote.names("packs/"):
+        if remote.names()[name] > 1 << 20:
+            data = bytearray(remote.get(name))
+            data[len(data) // 2] ^= 1
+            remote.put(name, bytes(data))
+    out = os.path.join(folder, "out")
+    done = published.cp("run", out, "-r", ok=False)
+    assert done.returncode == 1 and "damaged" in done.stderr
+    assert not [name for _, _, names in os.walk(out) for name in names if ".cairn-" in name]
+    for top, _, names in os.walk(out):
+        for name in names:
+            path = os.path.join(top, name)
+            if not os.path.islink(path):
+                assert rig.read_file(path) == rig.read_file(os.path.join(published.expected, os.path.relpath(path, out)))
+    assert os.path.exists(os.path.join(out, "small"))
+
+
+def test_an_interrupt_leaves_nothing(published, folder, s3, rgw):
+    """Ctrl-C: exit code 130, no half file, no temporary folder."""
+    if published.source == published.mount.store:
+        pytest.skip("nothing to wait for")
+    out = os.path.join(folder, "out")
+    env = {**published.mount.env, "TMPDIR": published.tmp}
+    command = [published.mount.binary, "cp", *published.flags, "-r", f"{published.source}:run", out]
+    process = subprocess.Popen(command, env=env, stderr=subprocess.PIPE)
+    rig.poll(lambda: os.path.isdir(out) or process.poll() is not None, 20, "the copy to begin", 0.001)
+    process.send_signal(signal.SIGINT)
+    code = process.wait(30)
+    assert code in (0, 130)
+    time.sleep(0.1)
+    assert os.listdir(published.tmp) == []
+    assert not [name for _, _, names in os.walk(out) for name in names if ".cairn-" in name]

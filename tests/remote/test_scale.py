@@ -1,0 +1,228 @@
+"""What grows with the number of files and chunks, and what must not: publishing, beginning with a remote, renaming, looking."""
+import os
+import shutil
+import statistics
+import time
+
+import pytest
+
+import remote as remotes
+import rig
+
+SMALL = 64 * rig.KIB  # most that publishing one small file may upload
+ONES = 51  # files that are published one by one
+SMALL_PACKS = 16  # more of them are merged
+INLINE, CHUNKED = 200, 17000  # bytes of a file that lies in the namespace, and of one that is a chunk
+FOLDER = 1000  # files in one
+HEAD_LEN, HEAD_RUN_LEN = 336 + 8, 72  # docs/on-disk-format.md
+FIRST_BYTE = 2.0  # seconds, of the issue; half of that again under load
+
+
+def path_of(mnt, number):
+    return os.path.join(mnt, f"d{number // FOLDER}", f"f{number % FOLDER}")
+
+
+def content_of(number, chunked_every):
+    return rig.seeded_bytes(number, INLINE if number % chunked_every else CHUNKED)
+
+
+def fill(mnt, count, chunked_every):
+    for number in range(count):
+        path = path_of(mnt, number)
+        if number % FOLDER == 0:
+            os.mkdir(os.path.dirname(path))
+        rig.write_file(path, content_of(number, chunked_every))
+
+
+class Large:
+    """A store with many files, all of them published in a directory."""
+
+    def __init__(self, on_remote, root, count, chunked_every):
+        self.count, self.chunked_every = count, chunked_every
+        self.remote = remotes.DirRemote(os.path.join(root, "remote"))
+        self.node = on_remote(self.remote, stage="128M", nvme="30G").mount(remote=None)
+        fill(self.node.mnt, count, chunked_every)
+        self.node.umount()
+        self.node.mount()  # now with the remote: one round publishes all of it
+        self.node.wait_remote(timeout="600s")
+
+    def check(self, mnt, number):
+        assert rig.read_file(path_of(mnt, number)) == content_of(number, self.chunked_every), number
+
+
+def objects(remote):
+    """What publishing makes, without the lease, which is renewed whatever happens."""
+    return {name: size for name, size in remote.names().items() if name.startswith(("packs/", "runs/", "heads/"))}
+
+
+def runs_of(remote):
+    """How many runs the newest head names."""
+    newest = remote.heads()
+    return (len(newest[max(newest)]) - HEAD_LEN) // HEAD_RUN_LEN
+
+
+def publish_one(large, number, size):
+    """Bytes by the remote's listing and by the daemon's own account, and seconds."""
+    node, before = large.node, objects(large.remote)
+    told = node.remote_status()["uploaded_bytes_total"]
+    begin = time.monotonic()
+    rig.write_file(os.path.join(node.mnt, "d7", f"new-{number}"), rig.seeded_bytes(f"new {number}", size))
+    node.wait_remote()
+    seconds = time.monotonic() - begin
+    made = sum(size for name, size in objects(large.remote).items() if before.get(name) != size)
+    return made, node.remote_status()["uploaded_bytes_total"] - told, seconds
+
+
+def account(rows):
+    made, told, seconds = zip(*rows)
+    return {
+        "first": made[0], "mean": statistics.mean(made[1:]), "worst": max(made), "told_mean": statistics.mean(told[1:]),
+        "told_worst": max(told), "seconds": statistics.median(seconds),
+    }
+
+
+@pytest.mark.needs_mount
+@pytest.mark.timeout(240)
+def test_one_small_file_among_many(on_remote, folder, full, report):
+    count = 1_000_000 if full else 30_000
+    large = Large(on_remote, folder, count, 100 if full else 10)
+    figures = {"files": count}
+    before = large.node.remote_status()
+    for kind, size in (("inline", 4096), ("chunk", CHUNKED)):
+        rows = [publish_one(large, f"{kind}{number}", size) for number in range(ONES)]
+        figures[kind] = account(rows)
+        # Each of them: what has to be merged waits until nobody does.
+        assert max(figures[kind]["worst"], figures[kind]["told_worst"]) < SMALL, rows
+    # Runs double: one for each doubling between what one file takes and the whole.
+    whole = max(size for name, size in objects(large.remote).items() if name.startswith("runs/"))
+    rig.poll(lambda: runs_of(large.remote) <= 1 + (whole // 256).bit_length(), 60, "the runs to be merged")
+    rig.poll(lambda: large.node.remote_status()["packs"] <= before["packs"] + SMALL_PACKS + 1, 60, "the small packs to be merged")
+    figures["runs"] = runs_of(large.remote)
+    uploaded = large.node.remote_status()["uploaded_bytes_total"] - before["uploaded_bytes_total"]
+    figures["mean_with_merges"] = uploaded / (2 * ONES)
+    report("scale-publish", figures)
+    assert figures["mean_with_merges"] < SMALL, figures
+    large.node.umount()
+
+
+class Peak:
+    """Most memory of a process that was seen."""
+
+    def __init__(self, node):
+        self.node, self.bytes = node, 0
+
+    def look(self):
+        self.bytes = max(self.bytes, rig.rss_bytes(self.node.proc.pid))
+
+
+def begin_fresh(large, node, number):
+    """From the start of the mount to the first bytes of a file; and what memory it took."""
+    peak = Peak(node)
+    begin = time.monotonic()
+    node.start()
+    while not node.usable():
+        peak.look()
+        time.sleep(0.005)
+    large.check(node.mnt, number)
+    return time.monotonic() - begin, peak
+
+
+@pytest.mark.alone
+@pytest.mark.needs_mount
+@pytest.mark.timeout(240)
+def test_fresh_node_among_many(on_remote, folder, sanitized, report):
+    """10^5 files whatever the count of campaigns: this is what the figure is about."""
+    large = Large(on_remote, folder, 100_000, 10)
+    large.node.umount()
+    figures = []
+    for turn in range(3):
+        node = large.node.fresh(stage="64M")
+        seconds, peak = begin_fresh(large, node, 50_000 + 11 * turn)
+        for number in range(0, large.count, 9973):
+            large.check(node.mnt, number)
+        peak.look()
+        memory = node.status()["memory"]
+        node.umount()
+        shutil.rmtree(node.store)
+        figures.append({"seconds": seconds, "peak_bytes": peak.bytes, "bound_bytes": memory["bound_bytes"], "formula": memory["formula"]})
+        assert max(peak.bytes, memory["resident_bytes"]) <= memory["bound_bytes"] or sanitized, figures
+    report("scale-fresh", figures)
+    assert statistics.median(row["seconds"] for row in figures) <= 2 * FIRST_BYTE or sanitized, figures
+
+
+def enough_room(folder, size):
+    """At the store, at the remote, and at a fresh store that fetches a little of it."""
+    return shutil.disk_usage(folder).free > 3 * size + 10 * rig.GIB
+
+
+@pytest.mark.needs_mount
+@pytest.mark.timeout(240)
+def test_renaming_an_uploaded_folder(on_remote, folder, full, report):
+    size, piece = 10 * rig.GIB if full else 256 * rig.MIB, 16 * rig.MIB
+    if not enough_room(folder, size):
+        size = 256 * rig.MIB
+    remote = remotes.DirRemote(os.path.join(folder, "remote"))
+    node = on_remote(remote, nvme="30G").mount()
+    os.makedirs(os.path.join(node.mnt, "run", "step1", "deep"))
+    for number in range(size // piece):
+        rig.write_file(os.path.join(node.mnt, "run", "step1", "deep", f"f{number}"), rig.seeded_bytes(number, piece))
+    node.wait_remote(timeout="600s")
+    before, told = objects(remote), node.remote_status()["uploaded_bytes_total"]
+    begin = time.monotonic()
+    os.rename(os.path.join(node.mnt, "run"), os.path.join(node.mnt, "renamed"))
+    blocked = time.monotonic() - begin
+    node.wait_remote()
+    total = time.monotonic() - begin
+    made = {name: size for name, size in objects(remote).items() if before.get(name) != size}
+    told = node.remote_status()["uploaded_bytes_total"] - told
+    report("scale-rename", {"bytes": size, "made": made, "told": told, "blocked_s": blocked, "published_s": total})
+    assert not [name for name in made if name.startswith("packs/")], made
+    assert sum(made.values()) < SMALL and told < SMALL, (made, told)
+    node.umount()
+    fresh = node.fresh().mount()
+    assert os.listdir(fresh.mnt) == ["renamed"]
+    last = size // piece - 1
+    deep = os.path.join(fresh.mnt, "renamed", "step1", "deep")
+    assert len(os.listdir(deep)) == last + 1
+    assert rig.read_file(os.path.join(deep, f"f{last}")) == rig.seeded_bytes(last, piece)
+    fresh.umount()
+
+
+def timed(function):
+    begin = time.monotonic()
+    function()
+    return time.monotonic() - begin
+
+
+def looks(node):
+    """Seconds of what a user calls; each must not depend on how much there is."""
+
+    def gc():
+        done = node.cairn("gc", "--dry-run", node.mnt)
+        assert done.returncode == 0, done.stderr
+
+    node.umount()
+    return {"mount": timed(node.mount), "status": timed(node.status), "gc": timed(gc), "publish": timed(lambda: publish_and_wait(node))}
+
+
+def publish_and_wait(node):
+    rig.write_file(os.path.join(node.mnt, "one"), os.urandom(4096))
+    node.wait_remote()
+
+
+@pytest.mark.alone
+@pytest.mark.needs_mount
+@pytest.mark.timeout(240)
+def test_looking_does_not_grow(on_remote, folder, full, sanitized, report):
+    """A chunk a file: 10^5 of them, by default 10^4."""
+    count = 100_000 if full else 10_000
+    few = Large(on_remote, os.path.join(folder, "few"), 10, 1)
+    small = looks(few.node)
+    few.node.umount()
+    many = Large(on_remote, os.path.join(folder, "many"), count, 1)
+    assert many.node.status()["remote"]["pack_bytes"] > count * CHUNKED
+    large = looks(many.node)
+    many.node.umount()
+    report("scale-looks", {"chunks": count, "few": small, "many": large})
+    slower = {name: large[name] - small[name] for name in small if large[name] > small[name] + 1.0}
+    assert not slower or sanitized, (small, large)

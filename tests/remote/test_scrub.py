@@ -1,0 +1,168 @@
+"""Damage in one tier is found by a scrub and healed from the other (P8)."""
+import contextlib
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+import rig
+import test_gc
+
+
+@pytest.fixture
+def node(on_remote, remote):
+    return on_remote(remote).mount()
+
+
+def scrub(node, *flags, code=0):
+    done = node.cairn("scrub", *flags, node.mnt)
+    assert done.returncode == code, f"{done.returncode} {done.stdout} {done.stderr}"
+    return done.stdout
+
+
+def fill(node, rng, count=3, size=3 * rig.MIB):
+    content = {f"f{number}": test_gc.save(node, f"f{number}", size, rng) for number in range(count)}
+    node.wait_remote()
+    return content
+
+
+def local_packs(node):
+    folder = os.path.join(node.store, "packs")
+    return sorted(os.path.join(top, name) for top, _, names in os.walk(folder) for name in names)
+
+
+def flip(path, offset):
+    with open(path, "r+b") as file:
+        file.seek(offset)
+        byte = file.read(1)
+        file.seek(offset)
+        file.write(bytes([byte[0] ^ 0x10]))
+
+
+def flip_object(remote, name, offset):
+    data = bytearray(remote.get(name))
+    data[offset] ^= 0x10
+    remote.put(name, bytes(data))
+
+
+def check_all(node, content):
+    test_gc.check(node.mnt, content)
+    test_gc.check_copy(node, content)
+    assert scrub(node).strip().endswith("clean")
+    node.umount()
+    done = node.fsck()
+    assert done.returncode == 0, done.stdout
+    node.mount()
+    test_gc.check(node.mnt, content)
+
+
+def test_a_whole_store_is_clean(node, rng):
+    content = fill(node, rng)
+    said = scrub(node)
+    assert "clean" in said, said
+    check_all(node, content)
+
+
+def test_damage_on_nvme_is_healed(node, rng):
+    content = fill(node, rng)
+    flip(local_packs(node)[0], 700000)
+    said = scrub(node)
+    assert "NVMe: packs/" in said and "1 damaged or missing, 1 healed, 0 not healed" in said, said
+    check_all(node, content)
+
+
+@pytest.mark.parametrize("damage", ["trailer", "truncated", "deleted"])
+def test_a_spoiled_pack_on_nvme_is_healed(node, rng, damage):
+    content = fill(node, rng)
+    path = local_packs(node)[0]
+    size = os.path.getsize(path)
+    if damage == "trailer":
+        flip(path, size - 40)
+    elif damage == "truncated":
+        os.truncate(path, size // 2 & ~4095)
+    else:
+        os.unlink(path)
+    said = scrub(node)
+    assert " 0 not healed" in said and "damaged or missing" in said, said
+    check_all(node, content)
+
+
+def test_a_damaged_chunk_in_the_remote_is_healed(node, rng):
+    content = fill(node, rng)
+    name = sorted(test_gc.packs(node.remote))[0]
+    flip_object(node.remote, name, 500000)
+    said = scrub(node, "--remote")
+    assert name in said and "1 damaged or missing, 1 healed, 0 not healed" in said, said
+    check_all(node, content)
+
+
+@pytest.mark.parametrize("damage", ["trailer", "truncated", "deleted", "replaced"])
+def test_a_spoiled_pack_in_the_remote_is_healed(node, rng, damage):
+    content = fill(node, rng)
+    name = sorted(test_gc.packs(node.remote))[0]
+    size = len(node.remote.get(name))
+    if damage == "trailer":
+        flip_object(node.remote, name, size - 40)
+    elif damage == "truncated":
+        node.remote.put(name, node.remote.get(name)[: size // 2])
+    elif damage == "replaced":
+        node.remote.put(name, b"something else" * 1000)
+    else:
+        node.remote.delete(name)
+    said = scrub(node)
+    assert " 0 not healed" in said and "damaged or missing" in said, said
+    check_all(node, content)
+
+
+def test_damage_in_both_tiers_is_told(node, rng):
+    """What is whole in one tier is healed in the other; what is whole in none is named, and reads as EIO."""
+    content = fill(node, rng, count=1, size=rig.MIB)
+    for path in local_packs(node):
+        flip(path, 300000)
+    for name in test_gc.packs(node.remote):
+        flip_object(node.remote, name, 300000)
+    said = scrub(node, code=1)
+    assert "/f0" in said and "not healed" in said, said
+    assert node.status()["damage"], node.status()
+    # The same content again heals it.
+    rig.write_file(os.path.join(node.mnt, "f0"), content["f0"])
+    node.wait_remote()
+    rig.poll(lambda: "clean" in node.cairn("scrub", node.mnt).stdout, 20, "a clean scrub", 0.5)
+    test_gc.check_copy(node, content)
+
+
+def test_damage_without_a_remote_is_told(cairn, rng):
+    cairn.mount()
+    test_gc.save(cairn, "f", rig.MIB, rng)
+    cairn.wait()
+    flip(local_packs(cairn)[0], 300000)
+    said = scrub(cairn, code=1)
+    assert "/f: bytes from" in said and "1 not healed" in said, said
+    assert cairn.cairn("scrub", "--remote", cairn.mnt).returncode == 1
+
+
+def test_a_slow_scrub_is_cancelled(node, rng):
+    fill(node, rng)
+    command = [node.binary, "scrub", "--rate", "1M", node.mnt]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=node.env) as proc:
+        time.sleep(1)
+        assert node.cairn("gc", node.mnt).returncode == 1, "one job at a time"
+        proc.send_signal(signal.SIGINT)
+        assert proc.wait(10) == 130
+    rig.poll(lambda: node.cairn("gc", node.mnt).returncode == 0, 10, "the scrub to end", 0.2)
+
+
+def test_unmounted_during_a_scrub(node, rng):
+    content = fill(node, rng)
+    command = [node.binary, "scrub", "--rate", "1M", node.mnt]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=node.env) as proc:
+        time.sleep(0.7)
+        began = time.monotonic()
+        node.umount()
+        assert time.monotonic() - began < 15
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            assert proc.wait(40) == 1
+    node.mount()
+    test_gc.check(node.mnt, content)

@@ -1,0 +1,277 @@
+"""Two daemons on one prefix (P5): one history, whatever dies, stands or goes on."""
+import contextlib
+import os
+import struct
+
+import pytest
+
+import rig
+
+LEASE = 3.0
+
+
+class Node:
+    """One node's daemon; it numbers the files that it saves, so that a prefix can be told from its names."""
+
+    def __init__(self, name, mount):
+        self.name, self.mount = name, mount
+        self.sessions = 0
+
+    def begin(self, **options):
+        """Mount; what is there then is the base of this session."""
+        self.sessions += 1
+        self.mount.mount(**options)
+        self.base = listing(self.mount.mnt)
+        self.saved, self.safe = [], 0
+
+    def save(self):
+        name = f"{self.name}{self.sessions}-{len(self.saved):04d}"
+        with self.mount.whole():
+            rig.write_file(os.path.join(self.mount.mnt, name), content(name))
+        self.saved.append(name)
+
+    def make_safe(self):
+        self.mount.wait_remote(timeout="30s")
+        self.safe = len(self.saved)
+
+    def replace(self):
+        """The node is given up: an empty one takes its place."""
+        self.mount.kill9()
+        old, self.mount = self.mount, self.mount.fresh()
+        rig.file_systems_unmount(old.mnt)
+
+
+def content(name):
+    return name.encode() * 2000
+
+
+def listing(mnt):
+    """The names that are there, each with the right content."""
+    names = sorted(os.listdir(mnt))
+    for name in names:
+        assert rig.read_file(os.path.join(mnt, name)) == content(name), name
+    return names
+
+
+def check_follows(names, node):
+    """What is there is what the node began with and a prefix of what it saved, with all that was said to be safe."""
+    rest = [name for name in names if name not in set(node.base)]
+    assert set(node.base) <= set(names), f"lost: {sorted(set(node.base) - set(names))[:5]}"
+    assert rest == node.saved[: len(rest)], f"no prefix: {rest} of {node.saved}"
+    assert len(rest) >= node.safe, f"{len(rest)} of {node.safe} that were safe"
+
+
+class Head:
+    """What a head says, as docs/on-disk-format.md tells."""
+
+    def __init__(self, data):
+        assert data[:8] == b"CAIRNHED", data[:8]
+        self.number = struct.unpack_from("<Q", data, 16)[0]
+        self.history, self.store = data[24:40], data[40:56]
+        self.epoch, self.cut = struct.unpack_from("<Q", data, 72)[0], struct.unpack_from("<Q", data, 104)[0]
+
+    def follows(self, before):
+        """One chain: the same history, cuts that never go back, a larger epoch for each new holder."""
+        assert self.history == before.history
+        assert self.cut >= before.cut, f"head {self.number} goes back from {before.cut} to {self.cut}"
+        assert self.epoch >= before.epoch and (self.store == before.store or self.epoch > before.epoch), (
+            f"head {self.number}: epoch {self.epoch} after {before.epoch}"
+        )
+
+
+class Chain:
+    """The heads as they are seen from time to time: one number, one content, for ever; no number left out."""
+
+    def __init__(self, remote, plain):
+        self.remote, self.plain, self.seen = remote, plain, {}
+
+    def look(self):
+        for number, data in self.remote.heads().items():
+            assert self.seen.setdefault(number, data) == data, f"head {number} was written twice"
+
+    def check(self):
+        self.look()
+        now = sorted(self.remote.heads())
+        assert now == list(range(now[0], now[-1] + 1)), f"heads are missing in {now}"
+        assert now[-1] == max(self.seen), "the newest head went back"
+        if self.plain:
+            return
+        heads = {number: Head(self.seen[number]) for number in sorted(self.seen)}
+        for number, head in heads.items():
+            assert head.number == number
+            if number - 1 in heads:
+                head.follows(heads[number - 1])
+
+
+def look_elsewhere(node):
+    """What a reader on another node sees now."""
+    reader = node.mount.fresh()
+    reader.mount(ro=True)
+    try:
+        return listing(reader.mnt)
+    finally:
+        reader.close()
+        rig.shutil.rmtree(reader.root, ignore_errors=True)
+
+
+class Fight:
+    """Two nodes; one holds the prefix until something happens to it."""
+
+    def __init__(self, on_remote, remote, rng):
+        self.rng = rng
+        self.holder, self.other = (Node(name, on_remote(remote, lease="3s", writeback_delay="20ms")) for name in "ab")
+        self.chain = Chain(remote, self.holder.mount.plain)
+        self.holder.begin()
+
+    def work(self):
+        """The holder saves some files; some of them it waits for, the last ones not."""
+        for _ in range(self.rng.randrange(2, 8)):
+            self.holder.save()
+        if self.rng.random() < 0.7:
+            self.holder.make_safe()
+        for _ in range(self.rng.randrange(0, 5)):
+            self.holder.save()
+        rig.time.sleep(self.rng.random() * 0.3)
+        self.chain.look()
+
+    def swap(self):
+        self.holder, self.other = self.other, self.holder
+
+    def killed(self):
+        """The holder dies; the other takes over, by force or when the lease has run out."""
+        self.holder.mount.kill9()
+        self.other.begin(**self.rng.choice(({"takeover": True}, {})))
+        check_follows(self.other.base, self.holder)
+        self.holder.replace()
+        self.swap()
+
+    def stands(self):
+        """The holder stands for longer than its lease, is taken over, and goes on: it is fenced."""
+        self.holder.mount.pause()
+        if self.rng.random() < 0.7:
+            rig.time.sleep(LEASE * 1.3)
+            self.other.begin()
+        else:
+            self.other.begin(takeover=True)
+        check_follows(self.other.base, self.holder)
+        self.other.save()
+        self.other.make_safe()
+        self.holder.mount.go_on()
+        self.fenced(self.holder)
+        self.holder.replace()
+        self.swap()
+
+    def fenced(self, node):
+        """It says so and why; what it could not publish can still be read; nothing of it gets into the remote."""
+        with contextlib.suppress(OSError):  # whether it still takes writes is its own affair
+            node.save()
+        status = rig.poll(lambda: self.state(node) == "fenced" and node.mount.remote_status(), 20, "the holder to notice")
+        assert status["error"], status
+        assert listing(node.mount.mnt) == sorted(node.base + node.saved)
+        names = look_elsewhere(self.other)
+        check_follows(names, self.other)
+
+    def state(self, node):
+        return node.mount.remote_status()["state"]
+
+    def forced(self):
+        """A live holder is taken over by force."""
+        self.other.begin(takeover=True)
+        check_follows(self.other.base, self.holder)
+        self.other.save()
+        self.other.make_safe()
+        self.fenced(self.holder)
+        self.holder.replace()
+        self.swap()
+
+    def handed_over(self):
+        """A clean umount releases the prefix: no wait, nothing missing."""
+        self.holder.mount.umount(drain="remote")
+        begin = rig.time.monotonic()
+        self.other.begin()
+        assert rig.time.monotonic() - begin < LEASE + 2
+        assert self.other.base == sorted(self.holder.base + self.holder.saved)
+        self.holder.replace()
+        self.swap()
+
+    def rest(self):
+        """The holder stands and goes on, and nobody wants its place: nothing happens."""
+        self.holder.mount.pause()
+        rig.time.sleep(self.rng.random() * LEASE * 1.5)
+        self.holder.mount.go_on()
+        self.holder.make_safe()
+
+
+@pytest.mark.timeout(240)
+def test_two_daemons_never_make_two_histories(on_remote, remote, rng, full):
+    """P5: killed, stopped for longer than the lease, taken over by force, handed over, at random: one history."""
+    fight = Fight(on_remote, remote, rng)
+    events = [Fight.killed, Fight.stands, Fight.forced, Fight.handed_over, Fight.rest]
+    rng.shuffle(events)
+    for number in range(60 if full else len(events)):
+        fight.work()
+        event = events[number] if number < len(events) else rng.choice(events)
+        print(f"round {number}: {event.__name__}")
+        event(fight)
+        fight.chain.check()
+    fight.work()
+    fight.holder.make_safe()
+    assert look_elsewhere(fight.holder) == sorted(fight.holder.base + fight.holder.saved)
+    fight.chain.check()
+    fight.holder.mount.umount()
+
+
+@pytest.mark.needs_mount
+def test_live_holder_is_named(on_remote, remote, folder):
+    """A second mount says for whom it waits, and is refused in one line when that turns out to live; the first is unharmed."""
+    first = on_remote(remote, lease="6s").mount()
+    rig.write_file(os.path.join(first.mnt, "file"), b"x")
+    first.wait_remote()
+    second = on_remote(remote, lease="6s")
+    done = second.cairn("mount", second.store, second.mnt, "-o", second.option_string({}), timeout=90)
+    *waits, refusal = done.stderr.strip().splitlines()
+    assert done.returncode in (1, 32) and len(waits) <= 1, done
+    for line in (*waits, refusal):
+        assert str(first.proc.pid) in line and "--takeover" in line, line
+    rig.write_file(os.path.join(first.mnt, "more"), b"y")
+    first.wait_remote()
+    first.umount()
+
+
+@pytest.mark.needs_mount
+def test_old_store_does_not_publish(on_remote, remote):
+    """A store with unpublished history comes back after another took over: refused or fenced, and the remote unharmed."""
+    first = on_remote(remote, lease="3s", upload_limit="100K").mount()
+    rig.write_file(os.path.join(first.mnt, "kept"), b"kept")
+    first.wait_remote()
+    rig.write_file(os.path.join(first.mnt, "lost"), rig.seeded_bytes(1, 4 * rig.MIB))
+    first.wait()
+    first.kill9()
+    second = on_remote(remote, lease="3s").mount(takeover=True)
+    rig.write_file(os.path.join(second.mnt, "other"), b"other")
+    second.umount(drain="remote")
+    try:
+        first.mount(upload_limit=None)
+        assert sorted(os.listdir(first.mnt)) == ["kept", "lost"]
+        rig.poll(lambda: first.remote_status()["state"] == "fenced", 20, "the old store to be fenced")
+    except rig.MountError as error:
+        print(f"refused: {str(error)[-300:]}")
+    first.close()
+    reader = on_remote(remote).mount(ro=True)
+    assert sorted(os.listdir(reader.mnt)) == ["kept", "other"]
+    reader.umount()
+
+
+@pytest.mark.needs_mount
+def test_readers_follow(on_remote, remote):
+    """A read-only mount follows another writer's heads."""
+    writer = on_remote(remote).mount()
+    reader = on_remote(remote).mount(ro=True, follow="1s")
+    for number in range(3):
+        name = f"file-{number}"
+        rig.write_file(os.path.join(writer.mnt, name), name.encode())
+        writer.wait_remote()
+        rig.poll(lambda: os.path.exists(os.path.join(reader.mnt, name)), 10, f"{name} at the reader")
+        assert rig.read_file(os.path.join(reader.mnt, name)) == name.encode()
+    reader.umount()
+    writer.umount()

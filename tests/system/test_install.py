@@ -1,0 +1,129 @@
+"""meson install puts all in place, and ninja uninstall takes exactly that away again."""
+import fcntl
+import json
+import os
+import shutil
+import stat
+import subprocess
+
+import pytest
+
+import rig
+
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+
+# In the order of the folders' names of meson.
+INSTALLED = {
+    "bindir": ["cairn"],
+    "mandir": ["man1/cairn.1", "man5/cairn-format.5", "man8/mount.cairnfs.8"],
+    "mounthelperdir": ["mount.cairnfs", "mount.fuse.cairnfs", "umount.cairnfs", "umount.fuse.cairnfs"],
+    "systemdunitdir": ["cairnfs@.service"],
+    "datadir": [
+        "bash-completion/completions/cairn",
+        "zsh/site-functions/_cairn",
+        "fish/vendor_completions.d/cairn.fish",
+        *("doc/cairnfs/" + name for name in ["README.md", *sorted(name for name in os.listdir(ROOT + "/docs") if name.endswith(".md"))]),
+    ],
+}
+
+
+class Build:
+    """The build folder, one test at a time; what it remembers of an installation of the user's is given back."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.log = os.path.join(folder, "meson-logs", "install-log.txt")
+        self.lock = open(os.path.join(folder, "install.lock"), "w")
+        fcntl.flock(self.lock, fcntl.LOCK_EX)
+        self.before = rig.read_file(self.log) if os.path.exists(self.log) else None
+        shown = subprocess.run(["meson", "introspect", "--buildoptions", folder], capture_output=True, text=True, timeout=60, check=True)
+        self.options = {option["name"]: option["value"] for option in json.loads(shown.stdout)}
+        self.options["systemdunitdir"] = self.options["systemdunitdir"] or "lib/systemd/system"
+
+    def close(self):
+        if self.before is not None:
+            rig.write_file(self.log, self.before)
+        elif os.path.exists(self.log):
+            os.unlink(self.log)
+        self.lock.close()
+
+    def path(self, folder, name=""):
+        return os.path.join(self.options["prefix"], self.options[folder], name)
+
+    def installed(self):
+        return sorted(self.path(folder, name) for folder, names in INSTALLED.items() for name in names)
+
+
+@pytest.fixture
+def build(request):
+    if not shutil.which("meson"):
+        pytest.skip("skipped: meson is not installed")
+    made = Build(os.path.abspath(request.config.getoption("--build")))
+    request.addfinalizer(made.close)
+    return made
+
+
+def files_below(root):
+    return sorted("/" + os.path.relpath(os.path.join(top, name), root) for top, _, names in os.walk(root) for name in names)
+
+
+@pytest.mark.needs_mount
+def test_install_and_uninstall_below_destdir(build, folder, binary):
+    """Exactly the list; modes; links and paths that hold where it will be used; and nothing is left."""
+    top = os.path.join(folder, "top")
+    subprocess.run(["meson", "install", "-C", build.folder, "--no-rebuild", "--destdir", top], check=True, capture_output=True, timeout=120)
+    assert files_below(top) == build.installed()
+    cairn = build.path("bindir", "cairn")
+    assert rig.read_file(top + cairn) == rig.read_file(binary) and os.access(top + cairn, os.X_OK)
+    for name in INSTALLED["mounthelperdir"]:
+        assert os.readlink(top + build.path("mounthelperdir", name)) == cairn
+    for path in build.installed():
+        info = os.lstat(top + path)
+        assert stat.S_ISLNK(info.st_mode) or info.st_mode & 0o022 == 0, path
+    unit = rig.read_file(top + build.path("systemdunitdir", "cairnfs@.service")).decode()
+    assert f"ExecStart={cairn} mount -f " in unit and f"EnvironmentFile={build.path('sysconfdir')}cairnfs/%i.conf" in unit and "@" not in unit.replace("cairnfs@mnt-ckpt", "")
+    for shell in ("bash", "zsh", "fish"):
+        shown = subprocess.run([binary, "completion", shell], capture_output=True, timeout=60).stdout
+        path = next(path for path in build.installed() if f"{shell}" in path and "completion" in path or f"/{shell}/" in path)
+        assert rig.read_file(top + path) == shown
+    rig.write_file(top + build.path("datadir", "doc/cairnfs/of the user"), b"stays")
+    subprocess.run(["ninja", "-C", build.folder, "uninstall"], check=True, capture_output=True, timeout=120)
+    assert files_below(top) == [build.path("datadir", "doc/cairnfs/of the user")]
+
+
+@pytest.mark.needs_mount
+@pytest.mark.timeout(240)
+def test_a_machine_with_it(build, machine):
+    """Installed for real, in a namespace: mount(8), shells, man and systemd find it; uninstalled, the machine is as before and the
+    store is whole."""
+    tops = ("/usr/", "/etc/", "/sbin/")
+    if not all(path.startswith(tops) for path in build.installed()):
+        pytest.skip("skipped: the prefix of this build is not below /usr")
+    before = changed(machine)
+    machine.run("meson", "install", "-C", build.folder, "--no-rebuild")
+    use(build, machine)
+    machine.run("ninja", "-C", build.folder, "uninstall")
+    assert changed(machine) == before
+    assert "unknown filesystem type" in machine.run("mount", "-t", "cairnfs", machine.store, machine.mnt, code=32).stderr
+    done = machine.run("cairn-under-test", "cp", machine.store + ":file", machine.root + "/copy")
+    assert rig.read_file(machine.path(machine.root + "/copy")) == b"content\n", done
+
+
+def changed(machine):
+    """What is in /usr and /etc beside, or instead of, what is really there."""
+    return [path for top in ("usr", "etc") for path in files_below(machine.path(f"{machine.root}/{top}"))]
+
+
+def use(build, machine):
+    options = f"stage_dir={machine.stage_dir},stage=64M,_netdev"
+    machine.run("mount", "-t", "cairnfs", machine.store, machine.mnt, "-o", options)
+    machine.shell(f"echo content >{machine.mnt}/file; PATH={build.path('bindir')}:$PATH; cairn wait {machine.mnt}/file; cairn status {machine.mnt}")
+    machine.run("umount", machine.mnt)
+    assert os.listdir(machine.stage_dir) == []
+    if shutil.which("man"):
+        for page in ("cairn", "mount.cairnfs", "cairn-format"):
+            assert page in machine.run("man", "-M", build.path("mandir"), "-w", page).stdout
+    if shutil.which("systemd-analyze"):
+        unit = build.path("systemdunitdir", "cairnfs@.service")
+        done = machine.run("systemd-analyze", "verify", "--man=no", unit.replace("@.", "@mnt-ckpt."), code=None)
+        assert done.returncode == 0 and "cairnfs" not in done.stderr, done

@@ -1,0 +1,397 @@
+#include "format/head.h"
+
+#include <criterion/criterion.h>
+#include <signal.h>
+
+#include "../base/seeded.h"
+#include "base/crc.h"
+#include "format/le.h"
+#include "samples.h"
+
+enum { FIXED = 336, RUN = 72, TAIL = 8 };
+
+static void fix_crc(uint8_t *buf, size_t len)
+{
+    put_le32(buf + len - 4, crc32_of(0, buf, len - 4));
+}
+
+/* --- head ---------------------------------------------------------------------------------------------------------- */
+
+static void expect_same_run(const struct run_info *a, const struct run_info *b)
+{
+    cr_assert_eq(a->id, b->id);
+    cr_assert_arr_eq(a->history, b->history, sizeof a->history);
+    cr_assert_eq(a->base_cut, b->base_cut);
+    cr_assert_eq(a->cut, b->cut);
+    cr_assert_eq(a->rows, b->rows);
+    cr_assert_eq(a->length, b->length);
+    cr_assert_arr_eq(a->hash, b->hash, sizeof a->hash);
+}
+
+static void expect_same_head(const struct head *a, const struct head *b)
+{
+    cr_assert_eq(a->number, b->number);
+    cr_assert_arr_eq(a->history, b->history, sizeof a->history);
+    cr_assert_arr_eq(a->store, b->store, sizeof a->store);
+    cr_assert_eq(a->writer, b->writer);
+    cr_assert_eq(a->epoch, b->epoch);
+    cr_assert_arr_eq(a->nonce, b->nonce, sizeof a->nonce);
+    cr_assert_str_eq(a->holder, b->holder);
+    cr_assert_eq(a->time, b->time);
+    cr_assert_eq(a->published, b->published);
+    cr_assert_eq(a->cut, b->cut);
+    cr_assert_arr_eq(a->chain, b->chain, sizeof a->chain);
+    cr_assert_eq(a->max_ino, b->max_ino);
+    cr_assert_eq(a->max_id, b->max_id);
+    cr_assert_eq(a->files, b->files);
+    cr_assert_eq(a->logical_bytes, b->logical_bytes);
+    cr_assert_eq(a->chunks, b->chunks);
+    cr_assert_eq(a->stored_bytes, b->stored_bytes);
+    cr_assert_eq(a->packs, b->packs);
+    cr_assert_eq(a->pack_bytes, b->pack_bytes);
+    cr_assert_eq(a->run_count, b->run_count);
+    for (uint32_t i = 0; i < a->run_count; i++)
+        expect_same_run(&a->runs[i], &b->runs[i]);
+}
+
+Test(head, round_trips)
+{
+    for (uint32_t runs = 0; runs <= HEAD_RUNS_MAX; runs++) {
+        uint8_t buf[HEAD_LEN_MAX];
+        struct head in = sample_head(runs), out;
+        memset(buf, 0xee, sizeof buf);
+        memset(&out, 0xee, sizeof out);
+        size_t len = head_encode(&in, buf);
+        cr_assert_eq(len, (size_t)FIXED + RUN * runs + TAIL);
+        cr_assert_eq(len % 8, 0);
+        cr_assert_eq(head_decode(buf, len, &out), 0);
+        expect_same_head(&in, &out);
+    }
+}
+
+Test(head, what_follows_the_holder_stays_out)
+{
+    uint8_t buf[HEAD_LEN_MAX], again[HEAD_LEN_MAX];
+    struct head in = sample_head(1);
+    size_t len = head_encode(&in, buf);
+    memset(in.holder + strlen(in.holder) + 1, 'x', 20);
+    cr_assert_eq(head_encode(&in, again), len);
+    cr_assert_arr_eq(buf, again, len);
+    memset(in.holder, 'h', HEAD_HOLDER_MAX - 1);
+    in.holder[HEAD_HOLDER_MAX - 1] = 0;
+    struct head out;
+    cr_assert_eq(head_decode(buf, head_encode(&in, buf), &out), 0);
+    cr_assert_str_eq(out.holder, in.holder);
+}
+
+Test(head, damage)
+{
+    uint8_t buf[HEAD_LEN_MAX];
+    struct head in = sample_head(3), out;
+    size_t len = head_encode(&in, buf);
+    for (size_t i = 0; i < len; i++) {
+        buf[i] ^= 0x40;
+        cr_assert_eq(head_decode(buf, len, &out), i < 8 ? -EUCLEAN : -EBADMSG);
+        buf[i] ^= 0x40;
+    }
+    for (size_t i = 0; i < len; i++) {
+        _cleanup_free_ uint8_t *cut = xmalloc(i);
+        memcpy(cut, buf, i);
+        int r = head_decode(cut, i, &out);
+        cr_assert(r == -EUCLEAN || r == -EBADMSG, "cut to %zu: %d", i, r);
+        if (i < 8 || i % 8)
+            cr_assert_eq(r, -EUCLEAN);
+    }
+}
+
+/* A change of a head with three runs. */
+static int decode_changed_head(size_t at, uint64_t value, size_t field_len)
+{
+    uint8_t buf[HEAD_LEN_MAX], field[8];
+    struct head head = sample_head(3);
+    size_t len = head_encode(&head, buf);
+    put_le64(field, value);
+    memcpy(buf + at, field, field_len);
+    fix_crc(buf, len);
+    return head_decode(buf, len, &head);
+}
+
+Test(head, fields_are_checked)
+{
+    cr_assert_eq(decode_changed_head(8, HEAD_VERSION, 4), 0);
+    cr_assert_eq(decode_changed_head(8, HEAD_VERSION + 1, 4), -EPROTONOSUPPORT);
+    cr_assert_eq(decode_changed_head(8, 0, 4), -EUCLEAN);
+    cr_assert_eq(decode_changed_head(16, 0, 8), -EUCLEAN, "head 0");
+    cr_assert_eq(decode_changed_head(16, UINT64_MAX, 8), 0);
+    cr_assert_eq(decode_changed_head(72, 1 << 24, 8), -EUCLEAN, "epochs have 24 bits");
+    cr_assert_eq(decode_changed_head(82, 0, 2), 0);
+    cr_assert_eq(decode_changed_head(82, 1, 2), -EUCLEAN);
+    cr_assert_eq(decode_changed_head(84, 1, 4), -EUCLEAN);
+    cr_assert_eq(decode_changed_head(144, (1ull << 48) - 1, 8), 0);
+    cr_assert_eq(decode_changed_head(144, 1ull << 48, 8), -EUCLEAN, "with a writer slot");
+    cr_assert_eq(decode_changed_head(FIXED + 3 * RUN, 1, 4), -EUCLEAN);
+    cr_assert_eq(decode_changed_head(208, 0, 8), -EUCLEAN, "a holder that goes on after its end");
+    cr_assert_eq(decode_changed_head(335, 'x', 1), -EUCLEAN);
+}
+
+Test(head, number_of_runs_is_checked)
+{
+    for (uint32_t count = 0; count <= HEAD_RUNS_MAX + 1; count++)
+        cr_assert_eq(decode_changed_head(12, count, 4), count == 3 ? 0 : -EUCLEAN);
+    cr_assert_eq(decode_changed_head(12, UINT32_MAX, 4), -EUCLEAN);
+    /* Length and number agree, and there are too many. */
+    uint8_t buf[HEAD_LEN_MAX] = {0};
+    struct head head = sample_head(HEAD_RUNS_MAX);
+    size_t len = head_encode(&head, buf) + RUN;
+    put_le32(buf + 12, HEAD_RUNS_MAX + 1);
+    fix_crc(buf, len);
+    cr_assert_eq(head_decode(buf, len, &head), -EUCLEAN);
+    cr_assert_eq(head_decode(buf, HEAD_LEN_MAX + 8, &head), -EUCLEAN);
+}
+
+Test(head, holder_must_end)
+{
+    uint8_t buf[HEAD_LEN_MAX];
+    struct head head = sample_head(0);
+    size_t len = head_encode(&head, buf);
+    memset(buf + 208, 'h', HEAD_HOLDER_MAX);
+    fix_crc(buf, len);
+    cr_assert_eq(head_decode(buf, len, &head), -EUCLEAN);
+}
+
+Test(head, runs_follow_each_other)
+{
+    const size_t second = FIXED + RUN;
+    struct head head = sample_head(3);
+    cr_assert_eq(decode_changed_head(FIXED, 0, 8), -EUCLEAN, "run 0");
+    cr_assert_eq(decode_changed_head(second, head.runs[0].id, 8), -EUCLEAN, "the same run twice");
+    cr_assert_eq(decode_changed_head(FIXED + 8, 1, 8), -EUCLEAN, "the first begins at 0");
+    cr_assert_eq(decode_changed_head(second + 8, head.runs[1].base_cut + 1, 8), -EUCLEAN, "a gap");
+    cr_assert_eq(decode_changed_head(second + 8, head.runs[1].base_cut - 1, 8), -EUCLEAN, "twice");
+    cr_assert_eq(decode_changed_head(second + 16, head.runs[1].base_cut - 1, 8), -EUCLEAN, "backwards");
+    cr_assert_eq(decode_changed_head(104, head.cut + 1, 8), -EUCLEAN, "the last ends at the cut");
+    cr_assert_eq(decode_changed_head(second + 32, RUN_HEADER_LEN + RUN_TRAILER_LEN, 8), 0);
+    cr_assert_eq(decode_changed_head(second + 32, RUN_HEADER_LEN + RUN_TRAILER_LEN - 1, 8), -EUCLEAN);
+    cr_assert_eq(decode_changed_head(second + 32, 1ull << 63, 8), -EUCLEAN);
+}
+
+/* Two runs that join up, but where they join is before the first of them begins. */
+Test(head, no_run_goes_back)
+{
+    uint8_t buf[HEAD_LEN_MAX];
+    struct head head = sample_head(3);
+    size_t len = head_encode(&head, buf);
+    put_le64(buf + FIXED + RUN + 16, head.runs[1].base_cut - 1);
+    put_le64(buf + FIXED + 2 * RUN + 8, head.runs[1].base_cut - 1);
+    fix_crc(buf, len);
+    cr_assert_eq(head_decode(buf, len, &head), -EUCLEAN);
+}
+
+Test(head, without_runs_nothing_is_there)
+{
+    uint8_t buf[HEAD_LEN_MAX];
+    struct head head = sample_head(0);
+    cr_assert_eq(head.cut, 0);
+    size_t len = head_encode(&head, buf);
+    put_le64(buf + 104, 5);
+    fix_crc(buf, len);
+    cr_assert_eq(head_decode(buf, len, &head), -EUCLEAN);
+}
+
+Test(head, encoder_takes_no_gap, .signal = SIGABRT)
+{
+    uint8_t buf[HEAD_LEN_MAX];
+    struct head head = sample_head(2);
+    head.runs[1].base_cut++;
+    (void)head_encode(&head, buf);
+}
+
+Test(head, encoder_takes_no_run_of_another_history, .signal = SIGABRT)
+{
+    uint8_t buf[HEAD_LEN_MAX];
+    struct head head = sample_head(2);
+    head.runs[1].history[0] ^= 1;
+    (void)head_encode(&head, buf);
+}
+
+Test(head, encoder_takes_no_holder_without_end, .signal = SIGABRT)
+{
+    uint8_t buf[HEAD_LEN_MAX];
+    struct head head = sample_head(2);
+    memset(head.holder, 'h', sizeof head.holder);
+    (void)head_encode(&head, buf);
+}
+
+/* --- prefix info --------------------------------------------------------------------------------------------------- */
+
+Test(prefix_info, round_trips)
+{
+    uint8_t buf[PREFIX_INFO_LEN];
+    struct prefix_info in = sample_prefix_info(), out;
+    in.compat = 4;
+    in.ro_compat = 2;
+    memset(buf, 0xee, sizeof buf);
+    prefix_info_encode(&in, buf);
+    cr_assert_eq(prefix_info_decode(buf, sizeof buf, &out), 0);
+    cr_assert_eq(out.version, in.version);
+    cr_assert_eq(out.incompat, 0);
+    cr_assert_eq(out.ro_compat, in.ro_compat);
+    cr_assert_eq(out.compat, in.compat);
+    cr_assert_arr_eq(out.history, in.history, sizeof in.history);
+    cr_assert_eq(out.created, in.created);
+    cr_assert_arr_eq(out.key_id, in.key_id, sizeof in.key_id);
+    cr_assert_arr_eq(out.key.bytes, in.key.bytes, sizeof in.key.bytes);
+}
+
+Test(prefix_info, damage)
+{
+    uint8_t buf[PREFIX_INFO_LEN];
+    struct prefix_info in = sample_prefix_info(), out;
+    prefix_info_encode(&in, buf);
+    for (size_t i = 0; i < sizeof buf; i++) {
+        cr_assert_eq(prefix_info_decode(buf, i, &out), -EUCLEAN);
+        buf[i] ^= 0x40;
+        cr_assert_eq(prefix_info_decode(buf, sizeof buf, &out), i < 8 ? -EUCLEAN : -EBADMSG);
+        buf[i] ^= 0x40;
+    }
+}
+
+static int decode_changed_prefix(uint64_t compat, size_t at, uint64_t value, size_t len)
+{
+    uint8_t buf[PREFIX_INFO_LEN], field[8];
+    struct prefix_info info = sample_prefix_info();
+    info.compat = compat;
+    prefix_info_encode(&info, buf);
+    put_le64(field, value);
+    memcpy(buf + at, field, len);
+    fix_crc(buf, sizeof buf);
+    return prefix_info_decode(buf, sizeof buf, &info);
+}
+
+Test(prefix_info, versions_and_features)
+{
+    cr_assert_eq(decode_changed_prefix(0, 8, PREFIX_INFO_VERSION, 4), 0);
+    cr_assert_eq(decode_changed_prefix(0, 8, PREFIX_INFO_VERSION + 1, 4), -EPROTONOSUPPORT);
+    cr_assert_eq(decode_changed_prefix(0, 8, 0, 4), -EUCLEAN);
+    cr_assert_eq(decode_changed_prefix(0, 12, 1, 4), -EUCLEAN);
+    for (unsigned bit = 0; bit < 64; bit++) {
+        cr_assert_eq(decode_changed_prefix(0, 16, 1ull << bit, 8), -EPROTONOSUPPORT);
+        cr_assert_eq(decode_changed_prefix(0, 24, 1ull << bit, 8), 0);
+        cr_assert_eq(decode_changed_prefix(0, 32, 1ull << bit, 8), 0);
+    }
+    cr_assert_eq(decode_changed_prefix(0, 104, 1, 1), -EUCLEAN);
+    cr_assert_eq(decode_changed_prefix(0, 251, 1, 1), -EUCLEAN);
+    cr_assert_eq(decode_changed_prefix(1, 251, 1, 1), 0, "a field of a feature that nobody must know");
+}
+
+/* --- lease --------------------------------------------------------------------------------------------------------- */
+
+Test(lease, round_trips)
+{
+    uint8_t buf[LEASE_LEN];
+    struct lease in = sample_lease(), out;
+    memset(buf, 0xee, sizeof buf);
+    lease_encode(&in, buf);
+    cr_assert_eq(lease_decode(buf, sizeof buf, &out), 0);
+    cr_assert_arr_eq(out.history, in.history, sizeof in.history);
+    cr_assert_arr_eq(out.store, in.store, sizeof in.store);
+    cr_assert_eq(out.epoch, in.epoch);
+    cr_assert_str_eq(out.holder, in.holder);
+}
+
+Test(lease, damage)
+{
+    uint8_t buf[LEASE_LEN];
+    struct lease in = sample_lease(), out;
+    lease_encode(&in, buf);
+    for (size_t i = 0; i < sizeof buf; i++) {
+        cr_assert_eq(lease_decode(buf, i, &out), -EUCLEAN);
+        buf[i] ^= 0x40;
+        cr_assert_eq(lease_decode(buf, sizeof buf, &out), i < 8 ? -EUCLEAN : -EBADMSG);
+        buf[i] ^= 0x40;
+    }
+}
+
+static int decode_changed_lease(size_t at, uint64_t value, size_t len)
+{
+    uint8_t buf[LEASE_LEN], field[8];
+    struct lease lease = sample_lease();
+    lease_encode(&lease, buf);
+    put_le64(field, value);
+    memcpy(buf + at, field, len);
+    fix_crc(buf, sizeof buf);
+    return lease_decode(buf, sizeof buf, &lease);
+}
+
+Test(lease, fields_are_checked)
+{
+    cr_assert_eq(decode_changed_lease(8, LEASE_VERSION, 4), 0);
+    cr_assert_eq(decode_changed_lease(8, LEASE_VERSION + 1, 4), -EPROTONOSUPPORT);
+    cr_assert_eq(decode_changed_lease(8, 0, 4), -EUCLEAN);
+    cr_assert_eq(decode_changed_lease(12, 1, 4), -EUCLEAN);
+    cr_assert_eq(decode_changed_lease(48, (1 << 24) - 1, 8), 0);
+    cr_assert_eq(decode_changed_lease(48, 1 << 24, 8), -EUCLEAN, "epochs have 24 bits");
+    cr_assert_eq(decode_changed_lease(56, 0, 1), -EUCLEAN, "a holder that goes on after its end");
+    cr_assert_eq(decode_changed_lease(183, 'x', 1), -EUCLEAN);
+    cr_assert_eq(decode_changed_lease(184, 1, 1), -EUCLEAN);
+    cr_assert_eq(decode_changed_lease(251, 1, 1), -EUCLEAN);
+}
+
+/* --- random damage ------------------------------------------------------------------------------------------------- */
+
+static size_t encode_any(unsigned kind, uint32_t runs, uint8_t *buf)
+{
+    struct head head = sample_head(runs);
+    struct prefix_info info = sample_prefix_info();
+    struct lease lease = sample_lease();
+    if (kind == 0)
+        return head_encode(&head, buf);
+    if (kind == 1)
+        prefix_info_encode(&info, buf);
+    else
+        lease_encode(&lease, buf);
+    return kind == 1 ? PREFIX_INFO_LEN : LEASE_LEN;
+}
+
+static int decode_any(unsigned kind, const uint8_t *buf, size_t len)
+{
+    static struct head head;
+    struct prefix_info info;
+    struct lease lease;
+    if (kind == 0)
+        return head_decode(buf, len, &head);
+    return kind == 1 ? prefix_info_decode(buf, len, &info) : lease_decode(buf, len, &lease);
+}
+
+Test(head, flipped_bits_are_found)
+{
+    struct seeded seeded = {21};
+    for (int round = 0; round < 20000; round++) {
+        uint8_t buf[HEAD_LEN_MAX];
+        unsigned kind = (unsigned)seeded_below(&seeded, 3);
+        size_t len = encode_any(kind, (uint32_t)seeded_below(&seeded, HEAD_RUNS_MAX + 1), buf);
+        buf[seeded_below(&seeded, len)] ^= (uint8_t)(1u << seeded_below(&seeded, 8));
+        int r = decode_any(kind, buf, len);
+        cr_assert(r == -EUCLEAN || r == -EBADMSG);
+    }
+}
+
+Test(head, hostile_bytes_never_reach_outside)
+{
+    struct seeded seeded = {22};
+    for (int round = 0; round < 50000; round++) {
+        uint8_t whole[HEAD_LEN_MAX] = {0};
+        unsigned kind = (unsigned)seeded_below(&seeded, 3);
+        size_t len = encode_any(kind, (uint32_t)seeded_below(&seeded, HEAD_RUNS_MAX + 1), whole);
+        for (uint64_t flips = 1 + seeded_below(&seeded, 3); flips > 0; flips--)
+            whole[seeded_below(&seeded, seeded_below(&seeded, 2) ? 128 : len)] = (uint8_t)seeded_u64(&seeded);
+        if (seeded_below(&seeded, 3) == 0)
+            len = seeded_below(&seeded, HEAD_LEN_MAX + 1);
+        if (len >= 4 && seeded_below(&seeded, 4))
+            fix_crc(whole, len);
+        _cleanup_free_ uint8_t *exact = xmalloc(len);
+        memcpy(exact, whole, len);
+        int r = decode_any(kind, exact, len);
+        cr_assert(r == 0 || r == -EUCLEAN || r == -EBADMSG || r == -EPROTONOSUPPORT);
+    }
+}

@@ -1,0 +1,275 @@
+#include "remote_peer.h"
+
+struct peer peers[PEERS];
+struct view *reference;
+uint64_t next_far;
+
+uint64_t refs_in(struct view *view, uint32_t id)
+{
+    struct chunk_name name = chunk_of(id);
+    struct chunk_entry entry;
+    uint64_t refs;
+    int r = view_chunk(view, &name, &entry, &refs);
+    cr_assert(r == 0 || r == -ENOENT);
+    return r == 0 ? refs : 0;
+}
+
+struct far_pack *pack_of(struct peer *p, uint64_t id)
+{
+    for (size_t i = 0; i < p->pack_count; i++)
+        if (p->packs[i].id == id)
+            return &p->packs[i];
+    cr_fatal("remote pack %lu is unknown", (unsigned long)id);
+    return NULL;
+}
+
+/* --- what must hold at any time ----------------------------------------------------------------------------------------- */
+
+static void check_pack_account(struct peer *p, const struct far_pack *pack)
+{
+    struct view_far_pack is;
+    uint64_t bytes = 0;
+    uint32_t count = 0;
+    int r = view_far_pack(p->view, pack->id, &is);
+    cr_assert_eq(r, 0);
+    for (uint32_t id = 0; id < m.next_chunk; id++)
+        if (p->places[id].pack == pack->id && refs_in(p->view, id)) {
+            count++;
+            bytes += 1000 + id;
+        }
+    cr_assert_eq(is.live_count, count);
+    cr_assert_eq(is.live_bytes, bytes);
+    cr_assert_eq(is.count, pack->count);
+    cr_assert_eq(is.length, pack->length);
+    cr_assert_eq(is.doomed != 0, pack->doomed);
+    cr_assert_eq(is.head != 0, pack->published);
+    cr_assert_eq(is.gone, pack->gone || pack->lost);
+}
+
+void check_peer(struct peer *p)
+{
+    expect_check_ok(p->view);
+    uint64_t wanted = 0, packs = 0, bytes = 0;
+    for (uint32_t id = 0; id < m.next_chunk; id++) {
+        struct chunk_name name = chunk_of(id);
+        struct chunk_entry entry;
+        bool published;
+        int r = view_far_chunk(p->view, &name, &entry, &published);
+        cr_assert_eq(r, p->places[id].pack ? 0 : -ENOENT, "chunk %u: %d", id, r);
+        if (r == 0)
+            cr_assert(entry.pack == p->places[id].pack && entry.offset == p->places[id].offset);
+        wanted += r < 0 && refs_in(p->view, id) > 0;
+    }
+    for (size_t i = 0; i < p->pack_count; i++) {
+        const struct far_pack *pack = &p->packs[i];
+        check_pack_account(p, pack);
+        packs += !pack->doomed && !pack->lost;
+        bytes += pack->doomed || pack->lost ? 0 : pack->length;
+    }
+    struct view_remote remote = view_remote(p->view);
+    cr_assert_eq(remote.wanted, remote.tracks ? wanted : 0, "%lu, %lu", (unsigned long)remote.wanted, (unsigned long)wanted);
+    cr_assert_eq(remote.packs, packs);
+    cr_assert_eq(remote.pack_bytes, bytes);
+}
+
+/* --- packs of the remote ------------------------------------------------------------------------------------------------ */
+
+static void store_pack(struct peer *p, const uint32_t *ids, uint32_t count)
+{
+    struct chunk_entry *entries = xcalloc(count, sizeof *entries);
+    uint64_t id = next_far++, offset = 64;
+    for (uint32_t i = 0; i < count; i++) {
+        entries[i] = (struct chunk_entry){.name = chunk_of(ids[i]),
+                                          .pack = id,
+                                          .offset = offset,
+                                          .stored_len = 1000 + ids[i],
+                                          .raw_len = CHUNK_SIZE_MAX,
+                                          .encoding = ENCODING_LZ4};
+        p->places[ids[i]] = (struct place){id, offset};
+        offset += 1000 + ids[i];
+    }
+    cr_assert_lt(p->pack_count, FAR_PACKS);
+    p->packs[p->pack_count++] = (struct far_pack){.id = id, .length = offset, .count = count, .is_new = p->cut != NULL};
+    cr_assert_eq(view_far_placed(p->view, id, offset, entries, count), 0);
+    free(entries);
+}
+
+struct list {
+    uint32_t ids[CHUNKS];
+    uint32_t count, limit;
+    struct chunk_name last;
+};
+
+static int list_wanted(const struct chunk_entry *entry, void *arg)
+{
+    struct list *list = arg;
+    if (list->count)
+        cr_assert_lt(memcmp(&list->last, &entry->name, sizeof entry->name), 0);
+    list->last = entry->name;
+    list->ids[list->count++] = chunk_id(&entry->name);
+    return list->count == list->limit;
+}
+
+/* What is wanted at the cut and has no place yet, a few packs at a time. */
+void place_wanted(struct peer *p, bool all)
+{
+    static struct list list;
+    struct chunk_name after;
+    bool first = true;
+    do {
+        list.count = 0;
+        list.limit = 1 + (uint32_t)rnd(60);
+        cr_assert_eq(view_cut_wanted(p->cut, first ? NULL : &after, list_wanted, &list), 0);
+        if (list.count == 0)
+            return;
+        first = false;
+        after = list.last;
+        uint32_t kept = 0, full = list.count == list.limit;
+        for (uint32_t i = 0; i < list.count; i++) {
+            cr_assert_gt(p->refs_then[list.ids[i]], 0);
+            cr_assert_eq(p->places_then[list.ids[i]].pack, 0);
+            if (p->places[list.ids[i]].pack == 0 && (all || rnd(2)))
+                list.ids[kept++] = list.ids[i];
+        }
+        if (kept)
+            store_pack(p, list.ids, kept);
+        if (!full)
+            return;
+    } while (all || rnd(3));
+}
+
+static struct far_pack *random_pack(struct peer *p)
+{
+    for (int tries = 0; tries < 20 && p->pack_count; tries++) {
+        struct far_pack *pack = &p->packs[rnd(p->pack_count)];
+        if (!pack->doomed && !pack->lost)
+            return pack;
+    }
+    return NULL;
+}
+
+static int list_chunk(const struct chunk_entry *entry, uint64_t refs, void *arg)
+{
+    struct list *list = arg;
+    uint32_t id = chunk_id(&entry->name);
+    cr_assert_eq(refs, refs_in(peers[list->limit].view, id));
+    list->ids[list->count++] = id;
+    return 0;
+}
+
+/* Some chunks of an old pack move to a new one. */
+void relocate(struct peer *p)
+{
+    static struct list list;
+    const struct far_pack *pack = random_pack(p);
+    if (!pack)
+        return;
+    list.count = 0;
+    list.limit = (uint32_t)(p - peers);
+    cr_assert_eq(view_far_pack_chunks(p->view, pack->id, list_chunk, &list), 0);
+    uint32_t kept = 0, one_of = 1 + (uint32_t)rnd(3);
+    for (uint32_t i = 0; i < list.count; i++) {
+        cr_assert_eq(p->places[list.ids[i]].pack, pack->id);
+        if (rnd(one_of) == 0)
+            list.ids[kept++] = list.ids[i];
+    }
+    if (kept)
+        store_pack(p, list.ids, kept);
+}
+
+void lose(struct peer *p)
+{
+    struct far_pack *pack = random_pack(p);
+    if (!pack)
+        return;
+    cr_assert_eq(view_far_lost(p->view, pack->id), 0);
+    pack->lost = true;
+    pack->lost_since_cut = p->cut != NULL;
+    for (uint32_t id = 0; id < m.next_chunk; id++)
+        if (p->places[id].pack == pack->id)
+            p->places[id].pack = 0;
+}
+
+void delete_doomed(struct peer *p)
+{
+    for (size_t i = 0; i < p->pack_count; i++)
+        if (p->packs[i].doomed && !p->packs[i].gone && rnd(2)) {
+            cr_assert_eq(view_far_gone(p->view, p->packs[i].id), 0);
+            p->packs[i].gone = true;
+        }
+}
+
+/* --- cuts --------------------------------------------------------------------------------------------------------------- */
+
+static int note_local(const struct view_pack *pack, void *arg)
+{
+    struct peer *p = arg;
+    p->local[p->local_count++] = *pack;
+    return 0;
+}
+
+void open_cut(struct peer *p)
+{
+    cr_assert_eq(view_track(p->view), 0);
+    cr_assert_eq(view_cut_open(p->view, &p->cut), 0);
+    p->expected = dump_shared(reference);
+    p->cut_batch = m.f.batch_count;
+    p->local_count = 0;
+    cr_assert_eq(view_packs(reference, note_local, p), 0);
+    memcpy(p->places_then, p->places, sizeof p->places);
+    for (uint32_t id = 0; id < CHUNKS; id++)
+        p->refs_then[id] = id < m.next_chunk ? refs_in(reference, id) : 0;
+    for (size_t i = 0; i < p->pack_count; i++)
+        p->packs[i].is_new = p->packs[i].lost_since_cut = false;
+}
+
+void close_cut(struct peer *p)
+{
+    view_cut_close(p->cut);
+    free(p->expected);
+    p->cut = NULL;
+    p->expected = NULL;
+}
+
+static bool is_live_then(const struct peer *p, uint64_t pack)
+{
+    for (uint32_t id = 0; id < CHUNKS; id++)
+        if (p->places_then[id].pack == pack && p->refs_then[id])
+            return true;
+    return false;
+}
+
+static void forget_pack(struct peer *p, size_t i)
+{
+    struct view_far_pack is;
+    cr_assert_eq(view_far_pack(p->view, p->packs[i].id, &is), -ENOENT);
+    memmove(&p->packs[i], &p->packs[i + 1], (p->pack_count - i - 1) * sizeof *p->packs);
+    p->pack_count--;
+}
+
+/* What publishing does to a pack. False: it is not known any more. */
+static bool note_published(struct peer *p, size_t i, bool whole)
+{
+    struct far_pack *pack = &p->packs[i];
+    if ((pack->gone || pack->lost) && (whole || pack->doomed || !pack->lost_since_cut))
+        return false;
+    if (pack->lost)
+        return true;
+    pack->published = true;
+    if (pack->doomed || pack->is_new || is_live_then(p, pack->id))
+        return true;
+    pack->doomed = true;
+    for (uint32_t id = 0; id < m.next_chunk; id++)
+        if (p->places[id].pack == pack->id)
+            p->places[id].pack = 0;
+    return true;
+}
+
+void note_all_published(struct peer *p, bool whole)
+{
+    for (size_t i = 0; i < p->pack_count;)
+        if (note_published(p, i, whole))
+            i++;
+        else
+            forget_pack(p, i);
+}

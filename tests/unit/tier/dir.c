@@ -1,0 +1,171 @@
+/* What only a remote in a directory does: temporary files, leftovers, who may only read. */
+#include <criterion/criterion.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+
+#include "base/clock.h"
+#include "base/io.h"
+#include "store.h"
+
+TestSuite(dir, .init = store_open_dir, .fini = store_close);
+
+static char *path_of(const char *name)
+{
+    return xasprintf("%s/remote/%s", store, name);
+}
+
+static void make_file(const char *name, time_t age_s)
+{
+    _cleanup_free_ char *path = path_of(name);
+    struct timespec times[2] = {{.tv_sec = time(NULL) - age_s}, {.tv_sec = time(NULL) - age_s}};
+    cr_assert_eq(io_write_file_durable(path, "x", 1), 0);
+    cr_assert_eq(utimensat(AT_FDCWD, path, times, 0), 0);
+}
+
+static bool is_there(const char *name)
+{
+    _cleanup_free_ char *path = path_of(name);
+    return access(path, F_OK) == 0;
+}
+
+static int count_one(const struct tier_object *object, void *arg)
+{
+    (void)object;
+    ++*(unsigned *)arg;
+    return 0;
+}
+
+static struct tier *open_readonly(void)
+{
+    struct tier *reader;
+    char *error;
+    _cleanup_free_ char *path = xasprintf("%s/remote", store);
+    cr_assert_eq(dir_tier_open(path, true, &reader, &error), 0);
+    return reader;
+}
+
+Test(dir, put_replaces_and_leaves_nothing_behind)
+{
+    put_ok("packs/1", 5000, 1);
+    put_ok("packs/1", 6000, 2);
+    expect_content("packs/1", 6000, 2);
+    _cleanup_free_ void *buf = content_new(10, 3);
+    cr_assert_eq(tier->ops->put_new(tier, "packs/1", buf, 10), -EEXIST);
+    cr_assert_eq(tier->ops->put_new(tier, "packs/2", buf, 10), 0);
+    cr_assert_eq(tier->ops->sync(tier), 0);
+    _cleanup_free_ char *command =
+        xasprintf("test $(find %s/remote -type f | wc -l) = 2 && test $(stat -c %%a %s/remote/packs/2) = 600", store, store);
+    cr_assert_eq(system(command), 0);
+}
+
+Test(dir, old_leftovers_go_when_listed)
+{
+    put_ok("packs/00/1", 10, 1);
+    make_file("packs/00/.put-0123456789abcdef", 25 * 3600);
+    make_file("packs/00/.put-0123456789abcde0", 23 * 3600);
+    unsigned count = 0;
+    struct tier *reader = open_readonly();
+    cr_assert_eq(reader->ops->list(reader, "packs", NULL, count_one, &count), 0);
+    reader->ops->close(reader);
+    cr_assert(is_there("packs/00/.put-0123456789abcdef"), "who only reads removes nothing");
+    cr_assert_eq(tier->ops->list(tier, "packs", NULL, count_one, &count), 0);
+    cr_assert_eq(count, 2);
+    cr_assert_not(is_there("packs/00/.put-0123456789abcdef"));
+    cr_assert(is_there("packs/00/.put-0123456789abcde0"), "somebody may still be writing it");
+}
+
+Test(dir, readers_write_nothing)
+{
+    put_ok("packs/1", 5000, 1);
+    struct tier *reader = open_readonly();
+    char buf[10] = {0};
+    int64_t now;
+    cr_assert_eq(reader->ops->put(reader, "packs/2", buf, 10), -EROFS);
+    cr_assert_eq(reader->ops->put_new(reader, "packs/2", buf, 10), -EROFS);
+    cr_assert_eq(reader->ops->remove(reader, "packs/1"), -EROFS);
+    cr_assert_eq(reader->ops->get_range(reader, "packs/1", 0, buf, 10), 0);
+    cr_assert_eq(reader->ops->now(reader, &now), 0);
+    cr_assert_lt(llabs(now - clock_realtime_ns()), 1000000000);
+    cr_assert_not(is_there(".clock"));
+    make_file("packs/9", -3600);
+    unsigned count = 0;
+    cr_assert_eq(reader->ops->list(reader, "packs", NULL, count_one, &count), 0);
+    cr_assert_eq(reader->ops->now(reader, &now), 0);
+    cr_assert_gt(now, clock_realtime_ns() + 3500000000000, "it is not earlier than what was written");
+    reader->ops->close(reader);
+}
+
+Test(dir, open_says_why_not)
+{
+    struct tier *other;
+    char *error = NULL;
+    cr_assert_eq(dir_tier_open("/nowhere/at/all", false, &other, &error), -ENOENT);
+    cr_assert_str_eq(error, "directory /nowhere/at/all: No such file or directory");
+    free(error);
+    make_file("file", 0);
+    _cleanup_free_ char *path = path_of("file"), *missing = path_of("missing");
+    cr_assert_eq(dir_tier_open(path, false, &other, &error), -ENOTDIR);
+    free(error);
+    cr_assert_eq(dir_tier_open(missing, true, &other, &error), -ENOENT, "who only reads makes nothing");
+    free(error);
+    cr_assert_eq(dir_tier_open(missing, false, &other, &error), 0);
+    other->ops->close(other);
+}
+
+Test(dir, symbolic_links_are_not_followed)
+{
+    _cleanup_free_ char *path = path_of("packs/link");
+    put_ok("packs/1", 1, 1);
+    cr_assert_eq(symlink("/etc/passwd", path), 0);
+    char byte;
+    uint64_t len;
+    unsigned count = 0;
+    cr_assert_eq(tier->ops->get_range(tier, "packs/link", 0, &byte, 1), -ELOOP);
+    cr_assert_eq(tier->ops->stat(tier, "packs/link", &len), -ENOENT);
+    cr_assert_eq(tier->ops->list(tier, "packs", NULL, count_one, &count), 0);
+    cr_assert_eq(count, 1);
+}
+
+Test(dir, a_failure_is_told)
+{
+    char error[200];
+    put_ok("packs/1", 1, 1);
+    _cleanup_free_ void *buf = content_new(10, 1);
+    cr_assert_eq(tier->ops->put(tier, "packs/1/below", buf, 10), -ENOTDIR);
+    tier->ops->last_error(tier, error, sizeof error);
+    cr_assert_not_null(strstr(error, "put /var/tmp/cairn-tier-"));
+    cr_assert_not_null(strstr(error, "remote/packs/1/below: Not a directory"));
+    struct tier_traffic t;
+    tier->ops->traffic(tier, &t);
+    cr_assert_eq(t.failures, 1);
+}
+
+/* A file whose reads fail with EIO lies over the object. False: that takes root. */
+static bool make_unreadable(const char *path)
+{
+    return unshare(CLONE_NEWNS) == 0 && mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+           mount("/proc/self/mem", path, NULL, MS_BIND, NULL) == 0;
+}
+
+Test(dir, what_stays_unreadable_is_damage)
+{
+    char buf[10], error[200];
+    _cleanup_free_ char *path = path_of("packs/1");
+    put_ok("packs/1", 5000, 1);
+    put_ok("packs/2", 5000, 2);
+    if (!make_unreadable(path))
+        cr_skip_test("mounting takes root");
+    struct tier *reader = open_readonly(); /* sees what is mounted */
+    int64_t began = clock_monotonic_ns();
+    cr_expect_eq(reader->ops->get_range(reader, "packs/1", 0, buf, sizeof buf), -EUCLEAN);
+    cr_expect_lt(clock_monotonic_ns() - began, 10000000000, "patience is 60 s");
+    reader->ops->last_error(reader, error, sizeof error);
+    cr_expect_not_null(strstr(error, "Input/output error"));
+    cr_expect_eq(reader->ops->get_range(reader, "packs/2", 0, buf, sizeof buf), 0);
+    cr_assert_eq(umount(path), 0);
+    cr_expect_eq(reader->ops->get_range(reader, "packs/1", 0, buf, sizeof buf), 0);
+    reader->ops->close(reader);
+}

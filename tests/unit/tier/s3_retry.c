@@ -1,0 +1,255 @@
+/* What the S3 tier does when a server fails, lies or falls silent: the result, and how often it asked. */
+#include <stdatomic.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "bad_tier.h"
+#include "base/clock.h"
+#include "base/pool.h"
+#include "tier/retry.h"
+
+TestSuite(s3_retry, .init = bad_begin, .fini = bad_end, .timeout = 30);
+
+Test(s3_retry, faults_that_pass)
+{
+    BAD_TIER({EMPTY("500")}, {ERROR("500", "InternalError")}, {STORED});
+    EXPECT(try_put(), 0, 3);
+    EXPECT(try_put(), 0, 4);
+    struct tier_traffic t;
+    tier->ops->traffic(tier, &t);
+    cr_assert_eq(t.requests, 4);
+    cr_assert_eq(t.retries, 2);
+    cr_assert_eq(t.failures, 0);
+    cr_assert_eq(t.sent_bytes, 10000);
+    expect_told("PUT http://127.0.0.1:");
+    expect_told("/bucket/pre/packs/1: answered 500 InternalError (no), request tx1");
+}
+
+Test(s3_retry, each_that_is_worth_it)
+{
+    bad_options.patience_ns = 20000000000;
+    BAD_TIER({EMPTY("429")}, {EMPTY("502")}, {EMPTY("504")}, {EMPTY("408")}, {ERROR("400", "RequestTimeout")},
+             {ERROR("409", "ConditionalRequestConflict")}, {STORED});
+    EXPECT(try_put_new(), 0, 7);
+}
+
+Test(s3_retry, none_that_is_not)
+{
+    static const struct {
+        const char *raw;
+        int error;
+        const char *told;
+    } cases[] = {
+        {ERROR("403", "AccessDenied"), -EACCES, "its policy must let it"},
+        {ERROR("403", "SignatureDoesNotMatch"), -EACCES, "the secret does not fit the access key"},
+        {ERROR("404", "NoSuchBucket"), -ENODEV, "there is no such bucket"},
+        {ERROR("404", "NoSuchKey"), -ENOENT, NULL},
+        {ERROR("400", "InvalidArgument"), -EINVAL, "400 InvalidArgument"},
+        {ERROR("412", "PreconditionFailed"), -EEXIST, NULL},
+        {ERROR("403", "QuotaExceeded"), -ENOSPC, "quota"},
+        {ERROR("400", "EntityTooLarge"), -EFBIG, "EntityTooLarge"},
+        {WITH_BODY("200", "", ERROR_BODY("AccessDenied")), -EACCES, "AccessDenied"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        BAD_TIER({cases[i].raw});
+        EXPECT(try_put_new(), cases[i].error, 1);
+        cr_assert_not(tier_error_is_transient(cases[i].error));
+        if (cases[i].told)
+            expect_told(cases[i].told);
+        bad_end();
+    }
+}
+
+Test(s3_retry, patience_ends)
+{
+    bad_options.patience_ns = 700000000;
+    BAD_TIER({EMPTY("503")});
+    int64_t begin = clock_monotonic_ns();
+    cr_assert_eq(try_put(), -EBUSY);
+    cr_assert_lt(clock_monotonic_ns() - begin, 1500000000);
+    cr_assert_gt(bad_count(), 2);
+    cr_assert(tier_error_is_transient(-EBUSY));
+    struct tier_traffic t;
+    tier->ops->traffic(tier, &t);
+    cr_assert_eq(t.failures, 1);
+    cr_assert_eq(t.requests, bad_count());
+}
+
+Test(s3_retry, waits_as_long_as_told)
+{
+    BAD_TIER({WITH_BODY("503", "Retry-After: 1\r\nContent-Length: 0\r\n", "")}, {STORED});
+    int64_t begin = clock_monotonic_ns();
+    EXPECT(try_put(), 0, 2);
+    cr_assert_geq(clock_monotonic_ns() - begin, 1000000000);
+}
+
+Test(s3_retry, told_to_wait_longer_than_patience)
+{
+    BAD_TIER({WITH_BODY("503", "Retry-After: 3600\r\nContent-Length: 0\r\n", "")}, {STORED});
+    int64_t begin = clock_monotonic_ns();
+    EXPECT(try_put(), -EBUSY, 1);
+    cr_assert_lt(clock_monotonic_ns() - begin, 1000000000);
+}
+
+Test(s3_retry, resets)
+{
+    BAD_TIER({NULL, BAD_RESET}, {"HTTP/1.1 200 O", BAD_RESET}, {NULL, BAD_CLOSE}, {STORED});
+    EXPECT(try_put(), 0, 4);
+}
+
+Test(s3_retry, bodies_that_end_early)
+{
+#define SHORT WITH_BODY("206", "Content-Range: bytes 0-9/100\r\nContent-Length: 10\r\n", "01234")
+    BAD_TIER({SHORT}, {SHORT, BAD_RESET}, {TEN});
+    EXPECT(try_get(), 0, 3);
+    bad_end();
+    bad_options.patience_ns = 500000000;
+    BAD_TIER({SHORT});
+    cr_assert_eq(try_get(), -ECONNRESET);
+    cr_assert_gt(bad_count(), 1);
+    cr_assert(tier_error_is_transient(-ECONNRESET));
+}
+
+Test(s3_retry, an_error_in_a_success)
+{
+    BAD_TIER({WITH_BODY("200", "", ERROR_BODY("InternalError"))}, {STORED});
+    EXPECT(try_put(), 0, 2);
+}
+
+Test(s3_retry, silence)
+{
+    BAD_TIER({NULL, BAD_HOLD}, {"HTTP/1.1 200 OK\r\nETag", BAD_HOLD}, {STORED});
+    int64_t begin = clock_monotonic_ns();
+    EXPECT(try_put(), 0, 3);
+    cr_assert_geq(clock_monotonic_ns() - begin, 600000000);
+}
+
+Test(s3_retry, silence_for_ever)
+{
+    bad_options.patience_ns = 500000000;
+    BAD_TIER({NULL, BAD_HOLD});
+    cr_assert_eq(try_put(), -ETIMEDOUT);
+    expect_told("no byte came or went for too long");
+}
+
+Test(s3_retry, ranges_that_are_not_what_was_asked)
+{
+    static const char *const wrong[] = {
+        WITH_BODY("206", "Content-Range: bytes 5-14/100\r\nContent-Length: 10\r\n", "5678901234"),
+        WITH_BODY("206", "Content-Range: bytes 1-9/100\r\nContent-Length: 10\r\n", "0123456789"),
+        WITH_BODY("206", "Content-Range: bytes 0-4/5\r\nContent-Length: 5\r\n", "01234"),
+        WITH_BODY("206", "Content-Range: bytes 0-9/100\r\nContent-Length: 12\r\n", "012345678901"),
+        WITH_BODY("206", "Content-Length: 10\r\n", "0123456789"),
+        WITH_BODY("200", "Content-Length: 12\r\n", "012345678901"),
+        WITH_BODY("200", "Content-Length: 9\r\n", "012345678"),
+        ERROR("416", "InvalidRange"),
+    };
+    for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
+        BAD_TIER({wrong[i]});
+        EXPECT(try_get(), -EUCLEAN, 1);
+        bad_end();
+    }
+    BAD_TIER({WITH_BODY("200", "Content-Length: 10\r\n", "0123456789")});
+    EXPECT(try_get(), 0, 1);
+    cr_assert(bad_request_has(0, "Range: bytes=0-9\r\n"));
+}
+
+/* The first attempt may have been carried out: who finds the name taken looks whose it is. */
+Test(s3_retry, put_new_without_an_answer)
+{
+    BAD_TIER({NULL, BAD_RESET}, {ERROR("412", "PreconditionFailed")});
+    EXPECT(try_put_new(), -EEXIST, 2);
+    cr_assert(bad_request_has(0, "If-None-Match: *\r\n"));
+    cr_assert(bad_request_has(1, "If-None-Match: *\r\n"));
+}
+
+Test(s3_retry, a_kept_connection_that_is_gone)
+{
+    BAD_TIER({"HTTP/1.1 200 OK\r\nETag: \"e\"\r\nContent-Length: 0\r\n\r\n"});
+    EXPECT(try_put(), 0, 1);
+    (void)usleep(100000);
+    EXPECT(try_put(), 0, 2);
+    struct tier_traffic t;
+    tier->ops->traffic(tier, &t);
+    cr_assert_eq(t.retries, 0);
+}
+
+Test(s3_retry, nobody_there)
+{
+    bad_options.patience_ns = 300000000;
+    BAD_TIER({STORED});
+    bad_close();
+    cr_assert_eq(try_put(), -ECONNREFUSED);
+    expect_told("check the endpoint");
+    tier->ops->close(tier);
+    bad_tier("http://nowhere.invalid");
+    cr_assert_eq(try_put(), -EHOSTUNREACH);
+}
+
+static void *interrupt_soon(void *arg)
+{
+    (void)arg;
+    (void)usleep(200000);
+    tier->ops->interrupt(tier);
+    return NULL;
+}
+
+static void interrupted_within(const struct bad_step step)
+{
+    pthread_t thread;
+    bad_options.stall_ns = 20000000000;
+    bad_options.patience_ns = 20000000000;
+    bad_tier(bad_open(&step, 1));
+    cr_assert_eq(thread_start(&thread, "test", interrupt_soon, NULL), 0);
+    int64_t begin = clock_monotonic_ns();
+    cr_assert_eq(try_put(), -ECANCELED);
+    cr_assert_lt(clock_monotonic_ns() - begin, 1000000000);
+    cr_assert_eq(pthread_join(thread, NULL), 0);
+    bad_end();
+}
+
+Test(s3_retry, interrupted_while_it_waits)
+{
+    interrupted_within((struct bad_step){NULL, BAD_HOLD});
+    interrupted_within((struct bad_step){WITH_BODY("503", "Retry-After: 10\r\nContent-Length: 0\r\n", ""), BAD_CLOSE});
+}
+
+/* --- the budget ----------------------------------------------------------------------------------------------------------- */
+
+static struct retry_gate gate;
+static atomic_uint granted;
+
+static void try_often(void *arg)
+{
+    (void)arg;
+    int64_t end = clock_monotonic_ns() + 1500000000;
+    while (clock_monotonic_ns() < end) {
+        struct retry retry;
+        retry_begin(&retry, &gate, 300000000);
+        if (retry_wait(&retry, 0) == 0)
+            atomic_fetch_add(&granted, 1);
+    }
+}
+
+Test(s3_retry, no_storm)
+{
+    struct pool *pool;
+    retry_gate_init(&gate);
+    for (unsigned i = 0; i < 3 * RETRY_SHARE; i++)
+        retry_gate_success(&gate); /* the budget is full already */
+    cr_assert_eq(pool_new("test", 32, 32, NULL, NULL, &pool), 0);
+    for (unsigned i = 0; i < 32; i++)
+        pool_submit(pool, try_often, NULL);
+    pool_drain(pool);
+    unsigned before = atomic_load(&granted);
+    cr_assert_geq(before, RETRY_TOKENS);
+    cr_assert_leq(before, RETRY_TOKENS + 3);
+    for (unsigned i = 0; i < 10 * RETRY_SHARE; i++)
+        retry_gate_success(&gate);
+    for (unsigned i = 0; i < 32; i++)
+        pool_submit(pool, try_often, NULL);
+    pool_free(pool);
+    cr_assert_geq(atomic_load(&granted) - before, 10);
+    cr_assert_leq(atomic_load(&granted) - before, 10 + 4);
+    retry_gate_done(&gate);
+}

@@ -1,0 +1,122 @@
+/* TLS: whom we believe. The server is openssl's own. */
+#include <signal.h>
+#include <stdio.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+#include "bad_tier.h"
+
+static char folder[] = "/var/tmp/cairn-tls-XXXXXX";
+static char *certificate, *key, *url;
+static pid_t server;
+
+/* The port is free when it is looked for; openssl takes none that is given as 0. */
+static unsigned free_port(void)
+{
+    struct bad_step step = {.raw = NULL};
+    unsigned port;
+    cr_assert_eq(sscanf(bad_open(&step, 1), "http://127.0.0.1:%u", &port), 1);
+    bad_close();
+    return port;
+}
+
+static void make_certificate(void)
+{
+    _cleanup_free_ char *command = xasprintf(
+        "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=DNS:localhost "
+        "-keyout %s -out %s 2>/dev/null",
+        key, certificate);
+    cr_assert_eq(system(command), 0);
+}
+
+static void start(const char *option)
+{
+    _cleanup_free_ char *port = xasprintf("127.0.0.1:%u", free_port());
+    url = xasprintf("https://localhost:%s", strchr(port, ':') + 1);
+    server = fork();
+    cr_assert_geq(server, 0);
+    if (server == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        (void)!freopen("/dev/null", "w", stdout);
+        (void)!freopen("/dev/null", "w", stderr);
+        (void)execlp("openssl", "openssl", "s_server", "-accept", port, "-cert", certificate, "-key", key, "-www",
+                     option, (char *)NULL);
+        _exit(127);
+    }
+}
+
+static void begin(void)
+{
+    bad_begin();
+    if (system("command -v openssl >/dev/null") != 0)
+        return;
+    cr_assert_not_null(mkdtemp(folder));
+    certificate = xasprintf("%s/certificate", folder);
+    key = xasprintf("%s/key", folder);
+    make_certificate();
+    bad_options.stall_ns = 5000000000;
+}
+
+static void end(void)
+{
+    bad_end();
+    if (server > 0) {
+        (void)kill(server, SIGKILL);
+        (void)waitpid(server, NULL, 0);
+    }
+    if (!certificate)
+        return;
+    (void)unlink(certificate);
+    (void)unlink(key);
+    (void)rmdir(folder);
+    free(certificate);
+    free(key);
+    free(url);
+}
+
+TestSuite(s3_tls, .init = begin, .fini = end, .timeout = 30);
+
+#define NEEDS_OPENSSL()                                                                                      \
+    do {                                                                                                     \
+        if (!certificate)                                                                                    \
+            cr_skip_test("openssl is not here");                                                             \
+    } while (0)
+
+Test(s3_tls, an_unknown_certificate)
+{
+    NEEDS_OPENSSL();
+    start("-quiet");
+    bad_tier(url);
+    cr_assert_eq(try_put(), -EKEYREJECTED);
+    expect_told("set AWS_CA_BUNDLE");
+}
+
+/* It answers with a web page of its own. */
+Test(s3_tls, a_certificate_that_is_given)
+{
+    NEEDS_OPENSSL();
+    start("-quiet");
+    bad_options.ca_bundle = certificate;
+    bad_tier(url);
+    cr_assert_eq(try_get(), -EUCLEAN);
+    expect_told("the server does not know ranges");
+}
+
+Test(s3_tls, a_certificate_for_another_name)
+{
+    NEEDS_OPENSSL();
+    start("-quiet");
+    bad_options.ca_bundle = certificate;
+    _cleanup_free_ char *by_address = xasprintf("https://127.0.0.1:%s", strrchr(url, ':') + 1);
+    bad_tier(by_address);
+    cr_assert_eq(try_get(), -EKEYREJECTED);
+}
+
+Test(s3_tls, an_old_protocol)
+{
+    NEEDS_OPENSSL();
+    start("-tls1_1");
+    bad_options.ca_bundle = certificate;
+    bad_tier(url);
+    cr_assert_eq(try_get(), -EPROTO);
+}

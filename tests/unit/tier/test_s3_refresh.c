@@ -1,0 +1,241 @@
+/* When credentials are asked for anew, by whom, and what happens where that fails. */
+#include <criterion/criterion.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "aws.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "tier/s3_credentials.h"
+#include "web.h"
+
+#define THREADS 8
+
+static struct http *http;
+static struct s3_credential_source *source;
+static FILE *log_file;
+
+/* What the container answers: key "AKn" of the n-th request, its time to live, its status. */
+static atomic_int lifetime_s, status, delay_ms;
+
+static void serve(const struct web_request *request, struct web_answer *answer)
+{
+    time_t expires = time(NULL) + atomic_load(&lifetime_s);
+    struct tm tm;
+    char text[32];
+    (void)gmtime_r(&expires, &tm);
+    (void)strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &tm);
+    answer->status = atomic_load(&status);
+    answer->delay_ms = (unsigned)atomic_load(&delay_ms);
+    if (answer->status != 200)
+        return;
+    answer->body = xasprintf("{\"AccessKeyId\":\"AK%u\",\"SecretAccessKey\":\"SECRET\",\"Token\":\"TOKEN\","
+                             "\"Expiration\":\"%s\"}",
+                             request->number, text);
+}
+
+static void begin(void)
+{
+    aws_begin();
+    log_file = tmpfile();
+    log_set_fd(fileno(log_file));
+    struct http_options options = {.connections = 8, .stall_ns = 5000000000, .user_agent = "cairn-test"};
+    cr_assert_eq(http_open(&options, &http), 0);
+    lifetime_s = 3600;
+    status = 200;
+    _cleanup_free_ char *url = xasprintf("%s/role", web_open(serve));
+    setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", url, 1);
+    source = s3_credentials_open(NULL, http);
+}
+
+static void end(void)
+{
+    s3_credentials_close(source);
+    http_close(http);
+    web_close();
+    log_set_fd(STDERR_FILENO);
+    (void)fclose(log_file);
+    aws_end();
+}
+
+TestSuite(s3_refresh, .init = begin, .fini = end, .timeout = 60);
+
+/* Error, or the number in the key. */
+static int get(const char *refused_key)
+{
+    struct s3_credentials found, refused = {(char *)refused_key, (char *)"SECRET", (char *)"TOKEN", 0};
+    char *error = NULL;
+    int r = s3_credentials_get(source, refused_key ? &refused : NULL, &found, &error);
+    if (r == 0) {
+        r = atoi(found.key_id + 2);
+        s3_credentials_done(&found);
+    }
+    free(error);
+    return r;
+}
+
+static void wait_ms(unsigned ms)
+{
+    struct timespec t = {ms / 1000, ms % 1000 * 1000000l};
+    (void)nanosleep(&t, NULL);
+}
+
+static bool is_logged(const char *words)
+{
+    char text[4096];
+    ssize_t n = pread(fileno(log_file), text, sizeof text - 1, 0);
+    text[n > 0 ? n : 0] = '\0';
+    cr_assert_null(strstr(text, "SECRET"));
+    cr_assert_null(strstr(text, "TOKEN"));
+    return strstr(text, words) != NULL;
+}
+
+Test(s3_refresh, what_holds_for_long_is_kept)
+{
+    cr_assert_eq(get(NULL), 1);
+    cr_assert_eq(get(NULL), 1);
+    cr_assert_eq(web_count(), 1);
+}
+
+Test(s3_refresh, asks_anew_5_minutes_before_the_end)
+{
+    lifetime_s = 302;
+    cr_assert_eq(get(NULL), 1);
+    cr_assert_eq(get(NULL), 1, "not 5 minutes before the end yet");
+    cr_assert_eq(web_count(), 1);
+    wait_ms(3200);
+    cr_assert_eq(get(NULL), 2);
+    cr_assert_eq(web_count(), 2);
+}
+
+/* New ones that live for 4 s only are left alone for 2 s. */
+Test(s3_refresh, short_lived_ones_are_not_asked_for_all_the_time)
+{
+    lifetime_s = 4;
+    cr_assert_eq(get(NULL), 1);
+    cr_assert_eq(get(NULL), 1);
+    wait_ms(2200);
+    lifetime_s = 3600;
+    cr_assert_eq(get(NULL), 2);
+    cr_assert_eq(get(NULL), 2);
+}
+
+Test(s3_refresh, a_failure_keeps_what_still_holds)
+{
+    lifetime_s = 6;
+    cr_assert_eq(get(NULL), 1);
+    wait_ms(3200);
+    status = 403;
+    cr_assert_eq(get(NULL), 1);
+    cr_assert(is_logged("could not be renewed"));
+    cr_assert_eq(web_count(), 2);
+    cr_assert_eq(get(NULL), 1, "nobody asks again at once");
+    cr_assert_eq(web_count(), 2);
+    wait_ms(3200);
+    cr_assert_eq(get(NULL), -EACCES, "they hold no more");
+    status = 200;
+    lifetime_s = 3600;
+    cr_assert_geq(get(NULL), 3);
+}
+
+Test(s3_refresh, what_is_refused_is_asked_for_anew_once)
+{
+    cr_assert_eq(get(NULL), 1);
+    cr_assert_eq(get("AK1"), 2);
+    cr_assert_eq(get("AK1"), 2, "somebody asked since");
+    cr_assert_eq(web_count(), 2);
+    status = 403;
+    cr_assert_eq(get("AK2"), -EACCES, "what was refused does not hold");
+    cr_assert_eq(get(NULL), 2);
+}
+
+/* The same ones come back: the caller has to give up, not to wait for ever. */
+Test(s3_refresh, keys_that_never_change_come_back)
+{
+    setenv("AWS_ACCESS_KEY_ID", "AK77", 1);
+    setenv("AWS_SECRET_ACCESS_KEY", "SECRET", 1);
+    setenv("AWS_SESSION_TOKEN", "TOKEN", 1);
+    cr_assert_eq(get(NULL), 77);
+    cr_assert_eq(get("AK77"), 77);
+}
+
+/* Our clock may be wrong; only the other side knows whether they hold. */
+Test(s3_refresh, what_has_expired_by_our_clock_is_used_all_the_same)
+{
+    lifetime_s = -3600;
+    cr_assert_eq(get(NULL), 1);
+    cr_assert_eq(get(NULL), 1);
+    cr_assert_eq(web_count(), 1);
+    cr_assert_eq(get("AK1"), 2);
+}
+
+Test(s3_refresh, none_after_there_were_some_may_pass)
+{
+    lifetime_s = 1;
+    cr_assert_eq(get(NULL), 1);
+    unsetenv("AWS_CONTAINER_CREDENTIALS_FULL_URI");
+    wait_ms(1100);
+    cr_assert_eq(get(NULL), -EAGAIN);
+}
+
+static void *get_in_thread(void *arg)
+{
+    (void)arg;
+    return (void *)(intptr_t)get(NULL);
+}
+
+static void get_by_all(pthread_t *threads)
+{
+    for (unsigned i = 0; i < THREADS; i++)
+        cr_assert_eq(pthread_create(&threads[i], NULL, get_in_thread, NULL), 0);
+}
+
+static void expect_all(pthread_t *threads, int result)
+{
+    for (unsigned i = 0; i < THREADS; i++) {
+        void *got;
+        cr_assert_eq(pthread_join(threads[i], &got), 0);
+        cr_assert_eq((int)(intptr_t)got, result);
+    }
+}
+
+Test(s3_refresh, the_first_are_asked_for_by_one)
+{
+    pthread_t threads[THREADS];
+    delay_ms = 300;
+    get_by_all(threads);
+    expect_all(threads, 1);
+    cr_assert_eq(web_count(), 1);
+}
+
+Test(s3_refresh, a_failure_is_shared_too)
+{
+    pthread_t threads[THREADS];
+    delay_ms = 300;
+    status = 403;
+    get_by_all(threads);
+    expect_all(threads, -EACCES);
+    cr_assert_eq(web_count(), 1);
+}
+
+Test(s3_refresh, others_go_on_with_the_old_ones_meanwhile)
+{
+    pthread_t asker;
+    void *got;
+    lifetime_s = 6;
+    cr_assert_eq(get(NULL), 1);
+    wait_ms(3200);
+    delay_ms = 1000;
+    lifetime_s = 3600;
+    cr_assert_eq(pthread_create(&asker, NULL, get_in_thread, NULL), 0);
+    wait_ms(300);
+    int64_t start = clock_monotonic_ns();
+    cr_assert_eq(get(NULL), 1);
+    cr_assert_lt(clock_monotonic_ns() - start, 200000000, "waited for the one who asks");
+    cr_assert_eq(pthread_join(asker, &got), 0);
+    cr_assert_eq((int)(intptr_t)got, 2);
+    cr_assert_eq(get(NULL), 2);
+    cr_assert_eq(web_count(), 2);
+}
