@@ -28,7 +28,7 @@ struct ns_inode {
     struct attrs attrs;
     uint32_t nlink;
     uint64_t version;  /* last sealed; 0: none */
-    uint64_t parent;   /* of a directory; of others, one that holds or held a name */
+    uint64_t parent;   /* of a directory; of others, one that holds a name; 0: not known which do */
     uint64_t blocks_bytes; /* as the view knows; for what is staged, the caller adds */
     uint64_t dirty_seq;    /* last operation on it that the view lacks; 0: none */
     bool nascent;
@@ -83,8 +83,9 @@ CAIRN_MUST_CHECK int ns_dump_nascent(struct ns *ns, int (*fn)(const struct recor
 CAIRN_MUST_CHECK int ns_dump_xattrs(struct ns *ns, uint64_t ino, int (*fn)(const struct record *rec, void *arg),
                                     void *arg);
 
-/* Is `ino` below directory `dir` (or the same)? May read the view. */
-bool ns_is_below(struct ns *ns, uint64_t ino, uint64_t dir);
+/* Is `ino` below directory `dir` (or the same)? Of a file that has several names, or had, the answer may be yes wherever they
+ * are; where the answer is no, none is there. May read the view. */
+bool ns_may_be_below(struct ns *ns, uint64_t ino, uint64_t dir);
 
 /* The last operation that the view lacks on `ino`, on its parents, and for a directory on everything below. */
 uint64_t ns_last_change(struct ns *ns, uint64_t ino);

@@ -99,16 +99,19 @@ static void apply_link_locked(struct ns *ns, const struct record *rec)
     struct node *dir = held_locked(ns, rec->parent), *node = held_locked(ns, rec->ino);
     (void)entry_set_locked(ns, dir, rec->name, rec->name_len, rec->ino, rec->cookie, node->inode.attrs.mode & S_IFMT,
                            rec->seq);
-    node->inode.nlink++;
+    if (node->inode.nlink++ == 0 || node->inode.parent == 0)
+        node->inode.parent = rec->parent;
     node->inode.orphan = false;
     node->inode.attrs.ctime = rec->time;
     node_touch_locked(ns, node, rec->seq);
     touch_dir_locked(ns, dir, rec->time, rec->seq);
 }
 
-/* One name of `node` is gone. */
-static void lose_name_locked(struct ns *ns, struct node *node, const struct record *rec)
+/* One name of `node`, in `dir`, is gone. */
+static void lose_name_locked(struct ns *ns, struct node *node, const struct node *dir, const struct record *rec)
 {
+    if (node->inode.nlink > 1 && node->inode.parent == dir->inode.ino && !is_dir(node))
+        node->inode.parent = 0;
     node->inode.nlink = is_dir(node) ? 0 : node->inode.nlink - 1;
     node->inode.attrs.ctime = rec->time;
     if (node->inode.nlink == 0) {
@@ -140,14 +143,14 @@ static void apply_unlink_locked(struct ns *ns, const struct record *rec)
     if (node->inode.nascent) {
         unlink_nascent_locked(ns, node);
         dir->inode.attrs.mtime = dir->inode.attrs.ctime = rec->time;
-        lose_name_locked(ns, node, rec);
+        lose_name_locked(ns, node, dir, rec);
         return;
     }
     (void)entry_set_locked(ns, dir, rec->name, rec->name_len, 0, 0, 0, rec->seq);
     if (is_dir(node))
         dir->inode.nlink--;
     touch_dir_locked(ns, dir, rec->time, rec->seq);
-    lose_name_locked(ns, node, rec);
+    lose_name_locked(ns, node, dir, rec);
 }
 
 /* `node` now lies in `to` and no longer in `from`. */
@@ -169,7 +172,7 @@ static void replace_locked(struct ns *ns, struct node *dir, const struct record 
         dir->inode.nlink--;
     if (old->inode.nascent)
         unlink_nascent_locked(ns, old);
-    lose_name_locked(ns, old, rec);
+    lose_name_locked(ns, old, dir, rec);
 }
 
 static void apply_rename_locked(struct ns *ns, const struct record *rec)

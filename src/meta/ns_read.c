@@ -337,14 +337,26 @@ int ns_dump_xattrs(struct ns *ns, uint64_t ino, int (*fn)(const struct record *r
 
 /* --- ancestry -------------------------------------------------------------------------------------------------------- */
 
-bool ns_is_below(struct ns *ns, uint64_t ino, uint64_t dir)
+/* No row says where all names of a file are. */
+static bool is_anywhere(const struct ns_inode *inode)
 {
+    return !S_ISDIR(inode->attrs.mode) && (inode->nlink > 1 || (inode->nlink == 1 && inode->parent == 0));
+}
+
+bool ns_may_be_below(struct ns *ns, uint64_t ino, uint64_t dir)
+{
+    struct ns_inode inode;
+    if (ino == dir)
+        return true;
+    if (ns_inode(ns, dir, &inode) < 0 || !S_ISDIR(inode.attrs.mode))
+        return false;
     for (unsigned depth = 0; depth < DEPTH_MAX; depth++) {
         if (ino == dir)
             return true;
-        struct ns_inode inode;
         if (ino == ROOT_INO || ns_inode(ns, ino, &inode) < 0)
             return false;
+        if (is_anywhere(&inode))
+            return true;
         ino = inode.parent;
     }
     return false;
@@ -378,7 +390,7 @@ uint64_t ns_last_change(struct ns *ns, uint64_t ino)
     _cleanup_free_ struct change *changes = list_changes(ns, &count);
     /* Newest first: the first that concerns the path is the answer. */
     for (size_t i = count; i-- > 0;)
-        if (ns_is_below(ns, changes[i].ino, ino) || ns_is_below(ns, ino, changes[i].ino))
+        if (ns_may_be_below(ns, changes[i].ino, ino) || ns_may_be_below(ns, ino, changes[i].ino))
             return changes[i].seq;
     return 0;
 }

@@ -50,7 +50,7 @@ struct view_inode {
     struct attrs attrs;
     uint32_t nlink;
     uint64_t version;      /* of the content; 0: never sealed (not a file) */
-    uint64_t parent;       /* directories: the parent; others: a directory that holds or held a name of it */
+    uint64_t parent;       /* directories: the parent; others: a directory that holds a name of it; 0: not known which do */
     uint64_t blocks_bytes; /* file bytes that are not holes */
 };
 CAIRN_MUST_CHECK int view_inode(struct view *view, uint64_t ino, struct view_inode *ret_inode);

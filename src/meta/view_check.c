@@ -115,6 +115,9 @@ static int check_name(struct checker *c, const struct scan *scan)
     if (S_ISDIR(entry.type) && row.pub.parent != parent)
         check_differs(c, "directory %llu is in %llu and not in %llu", ID(entry.ino), ID(parent),
                       ID(row.pub.parent));
+    if (row.pub.nlink == 1 && row.pub.parent != parent && row.pub.parent != 0)
+        check_differs(c, "inode %llu, with its one name in %llu, is noted in %llu", ID(entry.ino), ID(parent),
+                      ID(row.pub.parent));
     return 0;
 }
 

@@ -140,8 +140,8 @@ static int inode_unnamed(struct txn *txn, struct inode_row *row, bool orphan)
     return 0;
 }
 
-/* The inode loses a name that was removed. */
-static int inode_lose_name(struct txn *txn, uint64_t ino, int64_t time, bool orphan)
+/* The inode loses a name that was removed from `parent`. */
+static int inode_lose_name(struct txn *txn, uint64_t ino, uint64_t parent, int64_t time, bool orphan)
 {
     struct inode_row row;
     int r = txn_get_inode(txn, ino, &row);
@@ -157,6 +157,8 @@ static int inode_lose_name(struct txn *txn, uint64_t ino, int64_t time, bool orp
     if (orphan)
         return txn_damage(txn, "an inode with other names is called an orphan");
     row.pub.nlink--;
+    if (row.pub.parent == parent)
+        row.pub.parent = 0;
     txn_put_inode(txn, &row);
     return 0;
 }
@@ -191,6 +193,8 @@ int apply_link(struct txn *txn, const struct record *rec)
     if (S_ISDIR(row.pub.attrs.mode) || row.pub.nlink == 0 || row.pub.nlink == UINT32_MAX)
         return txn_damage(txn, "the inode cannot have another name");
     row.pub.nlink++;
+    if (row.pub.parent == 0)
+        row.pub.parent = rec->parent;
     row.pub.attrs.ctime = rec->time;
     txn_put_inode(txn, &row);
     struct view_entry entry = {.ino = rec->ino, .cookie = rec->cookie, .type = row.pub.attrs.mode & S_IFMT};
@@ -205,7 +209,7 @@ int apply_unlink(struct txn *txn, const struct record *rec)
     struct view_entry entry;
     int r = name_remove(txn, rec->parent, rec->name, rec->name_len, rec->ino, &entry);
     if (r == 0)
-        r = inode_lose_name(txn, rec->ino, rec->time, rec->flags & RECORD_ORPHAN);
+        r = inode_lose_name(txn, rec->ino, rec->parent, rec->time, rec->flags & RECORD_ORPHAN);
     if (r < 0)
         return r;
     int subdirs = S_ISDIR(entry.type) ? -1 : 0;
@@ -287,7 +291,7 @@ static int replace(struct txn *txn, const struct record *rec, uint32_t type, uin
         return txn_damage(txn, "an inode replaces itself");
     if (S_ISDIR(type) != S_ISDIR(by))
         return txn_damage(txn, "a directory and another kind replace each other");
-    return inode_lose_name(txn, rec->ino2, rec->time, rec->flags & RECORD_ORPHAN);
+    return inode_lose_name(txn, rec->ino2, rec->parent2, rec->time, rec->flags & RECORD_ORPHAN);
 }
 
 /* A replaced directory must be empty while the moved name may still be in it: it is removed first. */

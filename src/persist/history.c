@@ -346,11 +346,7 @@ int store_seal_below(struct store *store, uint64_t dir)
     size_t got = stage_drafts(store->stage, inos, count);
     int r = 0;
     for (size_t i = 0; i < got && i < count && r == 0; i++) {
-        struct ns_inode inode;
-        if (ns_inode(store->ns, inos[i], &inode) < 0)
-            continue;
-        /* Of a file with several names any may lie below. */
-        if (inode.nlink > 1 || ns_is_below(store->ns, inos[i], dir))
+        if (ns_may_be_below(store->ns, inos[i], dir))
             r = store_seal(store, inos[i]);
     }
     free(inos);

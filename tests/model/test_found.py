@@ -55,6 +55,22 @@ def test_untouched_file_below_a_renamed_folder(cairn):
     assert os.listdir(os.path.join(cairn.mnt, "after")) == ["file"]
 
 
+def test_file_below_a_renamed_folder_by_its_last_name(cairn):
+    """P4: what was truncated goes with its folder also where it came into that as a link, and its first name is gone."""
+    cairn.mount(writeback_delay="60s")
+    folder = os.path.join(cairn.mnt, "before")
+    os.mkdir(folder)
+    rig.write_file(os.path.join(cairn.mnt, "first"), rig.seeded_bytes(1, 100_000))
+    os.link(os.path.join(cairn.mnt, "first"), os.path.join(folder, "last"))
+    os.unlink(os.path.join(cairn.mnt, "first"))
+    sync_folder(cairn.mnt)
+    os.truncate(os.path.join(folder, "last"), 1000)
+    os.rename(folder, os.path.join(cairn.mnt, "after"))
+    sync_folder(cairn.mnt)
+    lose_power(cairn)
+    assert rig.read_file(os.path.join(cairn.mnt, "after", "last")) == rig.seeded_bytes(1, 100_000)[:1000]
+
+
 def test_time_of_a_folder_with_a_file_being_written(cairn):
     """What utimens sets on a folder stays when a file that was made before is closed."""
     cairn.mount()

@@ -15,7 +15,7 @@ struct model_node {
     uint32_t mode;
     uint32_t names;
     uint64_t version, size;
-    struct model_node *parent;
+    struct model_node *parent; /* NULL: it lost the name that was there, and has others */
     bool nascent, open;
     uint8_t xattrs[XATTRS]; /* length of the value; 0: none */
     char target[8];
@@ -40,7 +40,7 @@ bool fits_dir(const struct model_node *n);
 bool fits_file(const struct model_node *n);
 bool fits_any(const struct model_node *n);
 struct model_entry *find_entry(const struct model_node *dir, const char *name);
-/* As ns_is_below() climbs. */
-bool is_below(const struct model_node *n, const struct model_node *dir);
+/* As ns_may_be_below() climbs. */
+bool may_be_below(const struct model_node *n, const struct model_node *dir);
 /* Everything that the overlay says is what the model says. */
 void check_all(void);

@@ -218,8 +218,17 @@ static void link_one(void)
     *e = (struct model_entry){.dir = dir, .node = n, .cookie = rec.cookie};
     strcpy(e->name, name);
     n->names++;
+    if (!n->parent)
+        n->parent = dir;
     touch(dir, seq);
     touch(n, seq);
+}
+
+static void lose_name(struct model_node *n, const struct model_node *dir)
+{
+    n->names--;
+    if (n->names > 0 && n->parent == dir)
+        n->parent = NULL;
 }
 
 static void unlink_one(void)
@@ -241,7 +250,7 @@ static void unlink_one(void)
     drop(dir);
     drop(n);
     e->node = NULL;
-    n->names--;
+    lose_name(n, dir);
     if (!nascent)
         touch(dir, seq);
     touch(n, seq);
@@ -261,12 +270,12 @@ static void rename_one(void)
     struct model_node *to = random_node(fits_dir);
     char name[4];
     name_of(name);
-    if (!e || (is_dir(e->node) && is_below(to, e->node)))
+    if (!e || (is_dir(e->node) && may_be_below(to, e->node)))
         return;
     struct model_node *n = e->node, *from = e->dir;
     other = find_entry(to, name);
     struct model_node *old = other ? other->node : NULL;
-    bool exchange = old && rnd(2) && !(is_dir(old) && is_below(from, old));
+    bool exchange = old && rnd(2) && !(is_dir(old) && may_be_below(from, old));
     if (old == n || (old && !exchange && !may_replace(n, old)))
         return;
     if (n->nascent)
@@ -307,7 +316,7 @@ static void rename_one(void)
         return;
     }
     if (old) {
-        old->names--;
+        lose_name(old, to);
         other->node = NULL;
         bury(old);
     }
