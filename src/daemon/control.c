@@ -61,10 +61,10 @@ struct control {
 };
 
 /* A socket's path has room for 107 bytes only, a store's path may be longer: go through the open folder. */
-static struct sockaddr_un socket_address(int folder_fd)
+static struct sockaddr_un socket_address(int folder_fd, const char *name)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    (void)snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/control", folder_fd);
+    (void)snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/%s", folder_fd, name);
     return address;
 }
 
@@ -368,11 +368,12 @@ static void *control_run(void *arg)
     }
 }
 
-/* Binds and listens; the socket is for its owner only from the first moment on, since the store is. */
+/* Binds and listens, and has its name only then: who finds it is answered. It is for its owner only from the first moment on, since
+ * the store is. */
 static int open_listener(struct control *control)
 {
-    struct sockaddr_un address = socket_address(control->folder_fd);
-    if (unlinkat(control->folder_fd, "control", 0) < 0 && errno != ENOENT)
+    struct sockaddr_un address = socket_address(control->folder_fd, "control.new");
+    if (unlinkat(control->folder_fd, "control.new", 0) < 0 && errno != ENOENT)
         return -errno;
     control->listen_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (control->listen_fd < 0)
@@ -381,7 +382,7 @@ static int open_listener(struct control *control)
         return -errno;
     if (chmod(address.sun_path, 0600) < 0 || listen(control->listen_fd, CONTROL_BACKLOG) < 0)
         return -errno;
-    return 0;
+    return renameat(control->folder_fd, "control.new", control->folder_fd, "control") < 0 ? -errno : 0;
 }
 
 static int open_events(struct control *control)
@@ -451,7 +452,7 @@ void control_stop(struct control *control)
 /* A full backlog answers EAGAIN at once and cannot be polled for. */
 static int connect_until(int fd, int folder_fd, int64_t deadline)
 {
-    struct sockaddr_un address = socket_address(folder_fd);
+    struct sockaddr_un address = socket_address(folder_fd, "control");
     while (connect(fd, (struct sockaddr *)&address, sizeof address) < 0) {
         if (errno != EAGAIN && errno != EINTR)
             return -errno;

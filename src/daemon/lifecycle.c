@@ -109,7 +109,7 @@ static bool is_one_of(const char *name, const char *const *names)
  * without a superblock is somebody's damaged store and never taken for a fresh one. */
 static bool is_leftover(int parent_fd, const char *name)
 {
-    static const char *const files[] = {".", "..", "lock", "log", "log.1", "control", "superblock.new", NULL};
+    static const char *const files[] = {".", "..", "lock", "log", "log.1", "control", "control.new", "superblock.new", NULL};
     static const char *const folders[] = {"lost+found", "packs", "journal", "room", "view", NULL};
     return is_one_of(name, files) || (is_one_of(name, folders) && is_empty_folder(parent_fd, name));
 }

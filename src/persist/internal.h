@@ -303,9 +303,8 @@ CAIRN_MUST_CHECK int packs_add(struct store *store, const struct iovec *iov, siz
                                void *scratch, struct chunk_name *ret_name, uint64_t *ret_pinned);
 /* Adds a chunk as it is stored (compaction). */
 CAIRN_MUST_CHECK int packs_add_stored(struct store *store, const struct chunk_entry *entry, const void *stored);
-/* The same for one that was fetched, against room_keep(): -EEXIST: it is being stored already; -EAGAIN: no buffer is free now
- * (unless `may_wait`). */
-CAIRN_MUST_CHECK int packs_keep(struct store *store, const struct chunk_entry *entry, const void *stored, bool may_wait);
+/* The same for one that was fetched, against room_keep(). -EEXIST: it is being stored already. */
+CAIRN_MUST_CHECK int packs_keep(struct store *store, const struct chunk_entry *entry, const void *stored);
 /* Every chunk added before is durable on return, names of packs too. */
 CAIRN_MUST_CHECK int packs_finish(struct store *store);
 /* Forgets packs that failed and those written since they did; their chunks must be added again. */

@@ -28,7 +28,7 @@ bool keep_chunk(struct store *store, const struct chunk_entry *entry, const void
         return true;
     if (!take_room(store, entry->stored_len, until))
         return false;
-    int r = packs_keep(store, entry, stored, until != 0);
+    int r = packs_keep(store, entry, stored);
     if (r < 0) {
         room_keep_done(store, entry->stored_len);
         return r == -EEXIST;

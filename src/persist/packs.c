@@ -368,21 +368,12 @@ int packs_add_stored(struct store *store, const struct chunk_entry *entry, const
     return 0;
 }
 
-static bool must_wait_locked(const struct store *store, uint32_t stored_len)
-{
-    const struct new_pack *pack = store->packs.filling;
-    bool fits = pack && pack->data_len + stored_len <= PACK_DATA_MAX && pack->count < PACK_ENTRIES_MAX;
-    return !fits && store->packs.buffers_free == 0;
-}
-
 /* It is known only once it lies in a pack: whoever finds it, and relies on it, has it with the next packs_finish(). */
-int packs_keep(struct store *store, const struct chunk_entry *entry, const void *stored, bool may_wait)
+int packs_keep(struct store *store, const struct chunk_entry *entry, const void *stored)
 {
     LOCK_SCOPE(&store->packs.lock);
     if (fresh_find_locked(store, &entry->name))
         return -EEXIST;
-    if (!may_wait && must_wait_locked(store, entry->stored_len))
-        return -EAGAIN;
     struct chunk_entry moved = *entry;
     place_locked(store, &moved, stored);
     store->packs.filling->kept += entry->stored_len;

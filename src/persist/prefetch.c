@@ -200,6 +200,8 @@ static bool work_locked(struct pull *pull)
     struct pull_stream *s = NULL;
     struct warm_job *job = NULL;
     uint64_t not_kept = 0;
+    if (pull_keep_one_locked(pull, KEEP_WAIT_NS))
+        return true;
     struct pull_group *group = take_locked(pull, &s);
     if (!group)
         group = warm_take_locked(pull, &job);

@@ -373,20 +373,8 @@ static int bring(struct pull *pull, const struct pull_group *group, struct pull_
     return r;
 }
 
-static uint64_t keep_all(struct pull *pull, const struct pull_group *group, const struct pull_buffer *stored, const bool *good,
-                         int64_t wait_ns)
-{
-    int64_t until = wait_ns ? clock_monotonic_ns() + wait_ns : 0;
-    uint64_t not_kept = 0;
-    for (uint32_t i = 0; i < group->count; i++) {
-        const struct chunk_entry *entry = &group->entries[i];
-        if (good[i] && !keep_chunk(pull->store, entry, stored->bytes + (entry->offset - group->offset), until))
-            not_kept += entry->stored_len;
-    }
-    return not_kept;
-}
-
-int pull_run_group(struct pull *pull, struct pull_group *group, int64_t wait_ns, uint64_t *ret_not_kept)
+/* Takes the group; its readers are called. Returns the first error. */
+static int fetch_group(struct pull *pull, struct pull_group *group, struct pull_fetched *ret)
 {
     struct pull_buffer *stored = buffer_new(pull, group->length);
     uint64_t spent = stored->cost;
@@ -406,15 +394,69 @@ int pull_run_group(struct pull *pull, struct pull_group *group, int64_t wait_ns,
     }
     /* They may wait themselves, for other groups: of this one nothing is on its way any more. */
     pull_run_waiters(pull, &waiters);
-    *ret_not_kept = keep_all(pull, group, stored, good, wait_ns);
-    mutex_lock(&pull->locked.lock);
+    LOCK_SCOPE(&pull->locked.lock);
     pull->locked.held -= group->cost - spent;
     (void)pthread_cond_broadcast(&pull->changed);
-    buffer_put_locked(pull, stored);
-    mutex_unlock(&pull->locked.lock);
-    free(good);
-    pull_group_free(group);
+    *ret = (struct pull_fetched){.group = group, .stored = stored, .good = good};
     return first;
+}
+
+/* Returns what found no room, in stored bytes. */
+static uint64_t keep_fetched(struct pull *pull, const struct pull_fetched *fetched, int64_t wait_ns)
+{
+    const struct pull_group *group = fetched->group;
+    int64_t until = clock_monotonic_ns() + wait_ns;
+    uint64_t not_kept = 0;
+    for (uint32_t i = 0; i < group->count; i++) {
+        const struct chunk_entry *entry = &group->entries[i];
+        const uint8_t *bytes = fetched->stored->bytes + (entry->offset - group->offset);
+        if (fetched->good[i] && !keep_chunk(pull->store, entry, bytes, until))
+            not_kept += entry->stored_len;
+    }
+    return not_kept;
+}
+
+static void fetched_done_locked(struct pull *pull, struct pull_fetched *fetched)
+{
+    buffer_put_locked(pull, fetched->stored);
+    (void)pthread_cond_broadcast(&pull->changed);
+    free(fetched->good);
+    pull_group_free(fetched->group);
+}
+
+int pull_run_group(struct pull *pull, struct pull_group *group, int64_t wait_ns, uint64_t *ret_not_kept)
+{
+    struct pull_fetched fetched;
+    int r = fetch_group(pull, group, &fetched);
+    *ret_not_kept = keep_fetched(pull, &fetched, wait_ns);
+    LOCK_SCOPE(&pull->locked.lock);
+    fetched_done_locked(pull, &fetched);
+    return r;
+}
+
+void pull_run_for_reader(struct pull *pull, struct pull_group *group)
+{
+    struct pull_fetched fetched;
+    (void)fetch_group(pull, group, &fetched);
+    LOCK_SCOPE(&pull->locked.lock);
+    if (pull->locked.stopping || pull->locked.unkept_count == PULL_UNKEPT_MAX) {
+        fetched_done_locked(pull, &fetched);
+        return;
+    }
+    pull->locked.unkept[pull->locked.unkept_count++] = fetched;
+    (void)pthread_cond_broadcast(&pull->changed);
+}
+
+bool pull_keep_one_locked(struct pull *pull, int64_t wait_ns)
+{
+    if (pull->locked.unkept_count == 0)
+        return false;
+    struct pull_fetched fetched = pull->locked.unkept[--pull->locked.unkept_count];
+    mutex_unlock(&pull->locked.lock);
+    (void)keep_fetched(pull, &fetched, wait_ns);
+    mutex_lock(&pull->locked.lock);
+    fetched_done_locked(pull, &fetched);
+    return true;
 }
 
 /* --- life ---------------------------------------------------------------------------------------------------------------- */
@@ -471,6 +513,8 @@ void pull_free(struct pull *pull)
     pull_unplan_locked(pull, &pull->locked.solo);
     for (size_t i = 0; i < PULL_STREAMS; i++)
         pull_unplan_locked(pull, &pull->locked.streams[i].plan);
+    while (pull->locked.unkept_count > 0)
+        fetched_done_locked(pull, &pull->locked.unkept[--pull->locked.unkept_count]);
     struct pull_chunk *chunk, *next;
     HASH_ITER(hh, pull->locked.chunks, chunk, next)
         forget_locked(pull, chunk);

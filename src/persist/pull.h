@@ -21,6 +21,7 @@
 #define PULL_READERS 16u
 #define PULL_THREADS_USUAL 16u
 #define PULL_STREAMS 32u
+#define PULL_UNKEPT_MAX 32u
 #define PULL_JOBS 4u /* of warming and evicting, at once */
 
 /* Adjacent chunks of one remote pack. */
@@ -93,6 +94,13 @@ struct pull_stream {
     struct pull_plan plan;
 };
 
+/* A group that came and has been read, and is not on NVMe yet. */
+struct pull_fetched {
+    struct pull_group *group;
+    struct pull_buffer *stored;
+    bool *good; /* of each chunk */
+};
+
 struct warm_job;
 
 struct pull {
@@ -113,6 +121,8 @@ struct pull {
         struct pull_plan solo; /* chunks that one reader asked for */
         struct pull_stream streams[PULL_STREAMS];
         unsigned turn; /* of the streams */
+        struct pull_fetched unkept[PULL_UNKEPT_MAX]; /* what readers fetched themselves: a thread stores it */
+        unsigned unkept_count;
         unsigned waiting; /* readers who will be called, or are being */
         bool stopping;
         struct warm_job *jobs[PULL_JOBS];
@@ -163,6 +173,10 @@ void pull_trim_locked(struct pull *pull);
 /* Fetches a group that was taken, and frees it. Returns the first error; *ret_not_kept: stored bytes that found no room on NVMe,
  * for which it waited at most `wait_ns`. */
 int pull_run_group(struct pull *pull, struct pull_group *group, int64_t wait_ns, uint64_t *ret_not_kept);
+/* The same for a reader, who need not wait until it is on NVMe: pull_keep_one_locked() sees to that. */
+void pull_run_for_reader(struct pull *pull, struct pull_group *group);
+/* False: nothing waits for it. Gives the lock away meanwhile. */
+bool pull_keep_one_locked(struct pull *pull, int64_t wait_ns);
 
 /* --- pull_read.c --------------------------------------------------------------------------------------------------------- */
 
@@ -201,8 +215,8 @@ void warm_end(struct pull *pull);  /* when they have */
 
 /* --- keep.c ------------------------------------------------------------------------------------------------------------- */
 
-/* Stores a fetched chunk on NVMe, unless it is there. Waits for room until `until` (monotonic ns; 0: not at all). False: there was
- * none. */
+/* Stores a fetched chunk on NVMe, unless it is there. Waits for room until `until` (monotonic ns), and for a buffer. False: there
+ * was no room. */
 bool keep_chunk(struct store *store, const struct chunk_entry *entry, const void *stored, int64_t until);
 /* Should what was kept become durable now? */
 bool keep_is_due(struct store *store);

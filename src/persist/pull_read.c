@@ -78,7 +78,6 @@ static int plan_alone(struct pull *pull, const struct chunk_name *name)
 static void advance_locked(struct pull *pull, struct pull_chunk *chunk)
 {
     struct pull_group *group = chunk->group;
-    uint64_t not_kept;
     if (chunk->state == PULL_LOADING) {
         (void)mutex_wait(&pull->locked.lock, &chunk->arrived, -1);
         return;
@@ -88,7 +87,7 @@ static void advance_locked(struct pull *pull, struct pull_chunk *chunk)
         return;
     }
     mutex_unlock(&pull->locked.lock);
-    (void)pull_run_group(pull, group, 0, &not_kept);
+    pull_run_for_reader(pull, group);
     mutex_lock(&pull->locked.lock);
 }
 

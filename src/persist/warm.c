@@ -14,6 +14,8 @@
 #define PLAN_MAX 32u         /* groups that wait */
 #define BUSY_TRIES 50
 #define BUSY_STEP_NS (100l * 1000000)
+#define VIEW_TRIES 5000
+#define VIEW_STEP_NS (1l * 1000000)
 
 struct warm_job {
     uint64_t id;
@@ -144,9 +146,24 @@ static int walk_part(const struct view_extent *part, void *arg)
     return add_chunk(part, walk->job);
 }
 
+/* What is on its way to NVMe cannot leave it, and the remote has it not. */
+static void count_staged(struct warm_job *job, uint64_t ino)
+{
+    struct stage_file_state state;
+    if (!job->counting || !stage_file_state(job->pull->store->stage, ino, &state) || state.dirty_bytes == 0)
+        return;
+    LOCK_SCOPE(&job->pull->locked.lock);
+    struct warm_status *s = &job->status;
+    s->total_bytes += state.dirty_bytes;
+    s->done_bytes += state.dirty_bytes;
+    s->unpublished_bytes += state.dirty_bytes;
+}
+
 static int walk_file(struct warm_job *job, uint64_t ino)
 {
     struct file_walk walk = {.job = job};
+    if (job->evicts)
+        count_staged(job, ino);
     uint64_t from;
     do {
         from = walk.at;
@@ -188,8 +205,11 @@ static int walk_all(struct warm_job *job)
     struct view *view = job->pull->store->view;
     struct view_inode inode;
     int r = view_inode(view, job->root, &inode);
-    if (r == -ENOENT)
-        return 0; /* it is younger than the view: nothing of it can be in the remote only, or be evicted */
+    if (r == -ENOENT) { /* it is younger than the view: nothing of it can be in the remote only, or be evicted */
+        if (job->evicts)
+            count_staged(job, job->root);
+        return 0;
+    }
     if (r == 0)
         r = walk_inode(job, job->root, inode.attrs.mode);
     while (r == 0 && job->dir_count > 0)
@@ -213,9 +233,19 @@ static void await_groups(struct warm_job *job)
     }
 }
 
+/* The view comes a moment after the journal: what is known to be on NVMe has to be seen. */
+static void await_view(struct warm_job *job)
+{
+    struct store *store = job->pull->store;
+    uint64_t horizon = store_horizon(store);
+    for (int try = 0; try < VIEW_TRIES && view_state(store->view).applied_seq < horizon && !is_cancelled(job); try++)
+        (void)nanosleep(&(struct timespec){.tv_nsec = VIEW_STEP_NS}, NULL);
+}
+
 static void *job_run(void *arg)
 {
     struct warm_job *job = arg;
+    await_view(job);
     job->counting = true;
     int r = walk_all(job);
     job->counting = false;

@@ -243,7 +243,9 @@ def test_evict_and_warmup(mount):
 
 def test_evict_says_what_is_not_in_the_remote(mount):
     mount.mount(upload_limit="64K")
-    put(mount, "big", 1, 20 * MIB)
+    put(mount, "first", 1, 20 * MIB)
+    mount.wait_remote()  # what comes after it has to wait for minutes
+    put(mount, "big", 2, 20 * MIB)
     mount.wait()
     done = mount.cairn("evict", os.path.join(mount.mnt, "big"), "--timeout", "20s")
     assert done.returncode == 1
