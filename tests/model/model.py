@@ -234,13 +234,12 @@ class Model(model_names.Names):
             self.touch_folder(folder)
         elif flags & os.O_TRUNC:
             self.truncate(node, 0)
-            self.empty_again(node)
         self.slots[slot] = Handle(node, flags, made_it)
         return self.result_ino(node)
 
-    def empty_again(self, node):
-        """Its time is new, also if it was empty before."""
-        node.mtime, node.set_mtime = ("since", self.now), None
+    def stamp(self, node):
+        """Its time may be new, and nothing else: at once."""
+        node.mtime, node.set_mtime = ("since", 0.0), None
         if node.id in self.history.state:
             self.history.change(node, mtime=None)
             self.history.push()
@@ -372,14 +371,14 @@ class Model(model_names.Names):
             node.resize(size)
             node.map_dirty = min(node.map_dirty, size)
             self.touch(node)
-        node.mtime, node.set_mtime = ("since", 0.0), None
+        self.stamp(node)
 
     def op_fallocate(self, slot, mode, offset, length):
         node = self.handle(slot, writable=True).node
         if mode & COLLAPSE:
             raise Fail(errno.EOPNOTSUPP)
         end, size = offset + length, len(node.data)
-        node.mtime, node.set_mtime = ("since", 0.0), None
+        self.stamp(node)
         if mode & (PUNCH_HOLE | ZERO_RANGE) and offset < size:
             node.zero(offset, end)
             self.touch(node)

@@ -36,6 +36,7 @@ class Names:
         self.history.seal(node)
         folder.names[name] = node
         node.nlink += 1
+        node.linked = True
         self.touch_folder(folder)
         self.history.name(folder, name, node)
         self.history.push()
@@ -91,7 +92,7 @@ class Names:
             raise Fail(errno.ENOTEMPTY)
 
     def seal_moving(self, node, target, flags):
-        """What moves becomes a version first; of a file with several names any may lie below a folder that moves."""
+        """What moves becomes a version first; of a file that has or had several names any may lie below a folder that moves."""
         moving = [node]
         if target is not None and (flags & EXCHANGE or target.nascent):
             moving.append(target)
@@ -101,7 +102,7 @@ class Names:
             if other.kind == "f" and any(self.tree.is_below(folder, top) for top in folders):
                 below[other.id] = other
         sealed = [node for node in below.values() if node.nascent or node.draft]
-        others = [node for node in self.drafts() if folders and node.nlink > 1 and node.id not in below]
+        others = [node for node in self.drafts() if folders and node.linked and node.id not in below]
         self.history.seal_all(sealed, others)
 
     def exchange(self, folder, name, folder2, name2):

@@ -62,6 +62,7 @@ class Inode:
         self.vague_mtime = False  # of a folder: changed by a nascent file, which the history may never learn
         self.target = None  # of a symbolic link
         self.data, self.kinds, self.nlink = bytearray(), bytearray(), 0
+        self.linked = False  # it had several names at some time
         self.nascent = self.draft = kind == "f"
         self.changed_at, self.loose_until = now, 0.0
         self.map_dirty = 0  # stores through a map that nothing brought to the filesystem yet end here
