@@ -468,6 +468,8 @@ static void orphan_locked(struct stage *stage, struct stage_file *file)
     file->orphan = true;
     if (sealed && draft)
         layer_merge_locked(stage, sealed, draft);
+    else if (sealed)
+        sealed->mtime = 0; /* the namespace knows it, and what was set since */
     if (sealed)
         layer_set_state_locked(stage, sealed, LAYER_DRAFT);
 }

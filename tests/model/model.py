@@ -130,9 +130,8 @@ class Model(model_names.Names):
             node.mode, node.uid, node.gid, node.xattrs = record.mode, record.uid, record.gid, dict(record.xattrs)
             node.mtime, node.set_mtime, node.atime = ("exact", look["mtime"]), record.mtime, look["atime"]
             node.loose_until, node.map_dirty = 0.0, 0
-            for version in record.versions:
-                if version.digest == look["digest"]:
-                    node.data, node.kinds = bytearray(version.data), bytearray(version.kinds)
+            if node.kind == "f":
+                self.restore_content(node, look["digest"])
             if path:
                 folder, name = self.tree.walk(path)
                 folder.names[name] = node
@@ -146,6 +145,15 @@ class Model(model_names.Names):
             self.history.change(folder, names={name: node.id for name, node in folder.names.items()})
         self.history.push()
         self.history.barrier()
+
+    def restore_content(self, node, digest):
+        """Versions that were written differently may have the same bytes."""
+        records = [state[node.id] for state in self.history.snaps if node.id in state]
+        same = {id(version): version for record in records for version in record.versions if version.digest == digest}
+        first, *others = same.values()
+        node.data, node.kinds = bytearray(first.data), bytearray(first.kinds)
+        for kinds in {version.kinds for version in others} - {first.kinds}:
+            node.kinds[:] = bytes(one if one == other else EITHER for one, other in zip(node.kinds, kinds))
 
     # ------------------------------------------------------------ parts
 

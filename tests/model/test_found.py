@@ -93,6 +93,18 @@ def test_empty_file_truncated_by_open(cairn):
     assert os.stat(path).st_mtime_ns > 10**18
 
 
+def test_time_of_a_file_that_lost_its_name(cairn):
+    """What utimens set after the last write stays when the name goes."""
+    cairn.mount(attr_timeout=0, writeback_delay="60s")
+    path = os.path.join(cairn.mnt, "file")
+    fd = os.open(path, NEW)
+    os.close(os.open(path, os.O_WRONLY | os.O_TRUNC))
+    os.utime(path, ns=(10**18, 10**18))
+    os.unlink(path)
+    assert os.fstat(fd).st_mtime_ns == 10**18
+    os.close(fd)
+
+
 @pytest.mark.alone
 @pytest.mark.parametrize("named", (True, False))
 def test_many_small_writes_to_one_file(cairn, named):
