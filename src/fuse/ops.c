@@ -159,6 +159,9 @@ static void op_readlink(fuse_req_t req, fuse_ino_t ino)
 /* What an entry with a name of usual length takes in an answer. */
 #define ENTRY_LEN 40u
 #define PLUS_ENTRY_LEN 168u
+/* The first entries come with attributes, because the kernel cannot know yet whether anybody wants them. Few, because they cost it
+ * more than a name does; it asks for those of the rest as soon as one of these is looked at. */
+#define PLUS_FIRST_LEN 4096u
 
 struct dir_reply {
     fuse_req_t req;
@@ -242,7 +245,7 @@ static void op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset
 static void op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi)
 {
     (void)fi;
-    list_directory(req, ino, size, offset, true);
+    list_directory(req, ino, offset == 0 ? (size_t)min_u64(size, PLUS_FIRST_LEN) : size, offset, true);
 }
 
 /* --- attributes ----------------------------------------------------------------------------------------------------------------- */
