@@ -42,7 +42,8 @@ enum record_type {
                          after it */
     REC_LAYER = 34,   /* state of a layer, replaces what is known of it: ino, version, keep, attrs; RECORD_SEALED */
     REC_RANGE = 35,   /* range of the layer before it: ino, version, offset, length, slab, slab_offset */
-    REC_PIECE = 36,   /* range of a draft or of a sealed version that is now in a chunk: ino, version, extents (one) */
+    REC_PIECE = 36,   /* range of a draft or of a sealed version that is now in a chunk: ino, version, extents (one); time: mtime of
+                       * the draft, 0: as it was */
 };
 
 enum record_flags {

@@ -236,6 +236,7 @@ int stage_put_chunk(struct stage *stage, uint64_t ino, const struct stage_chunk_
                             .chunk = chunk->name,
                             .chunk_offset = chunk->chunk_offset};
     struct record rec = {.type = REC_PIECE,
+                         .time = time,
                          .seq = ++stage->locked.seq,
                          .ino = ino,
                          .version = draft->version,

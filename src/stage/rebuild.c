@@ -94,6 +94,7 @@ static int add_piece(struct rebuild *rb, const struct record *rec)
     item->length = extent.length;
     item->name = extent.chunk;
     item->slab_offset = extent.chunk_offset;
+    item->mtime = rec->time;
     return 0;
 }
 
@@ -239,6 +240,8 @@ static void apply_item_locked(struct rebuild *rb, struct layer *draft, const str
         put_item_locked(rb, draft, item);
         return;
     case ITEM_PIECE:
+        if (item->mtime)
+            draft->mtime = item->mtime;
         draft->size = max_u64(draft->size, item->offset + item->length);
         put_item_locked(rb, draft, item);
         return;

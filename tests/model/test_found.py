@@ -93,6 +93,22 @@ def test_empty_file_truncated_by_open(cairn):
     assert os.stat(path).st_mtime_ns > 10**18
 
 
+def test_time_of_a_copy_after_a_kill(cairn):
+    """What was copied as references has the time of that, also if the daemon dies before it is sealed."""
+    cairn.mount(attr_timeout=0, writeback_delay="0s")
+    source, target = (os.path.join(cairn.mnt, name) for name in ("source", "target"))
+    rig.write_file(source, rig.seeded_bytes(1, 3 * rig.MIB))
+    rig.write_file(target, b"content")
+    os.utime(target, ns=(10**18, 10**18))
+    cairn.remount()
+    fd, fd2 = os.open(source, os.O_RDONLY), os.open(target, os.O_RDWR)
+    os.copy_file_range(fd, fd2, 3 * rig.MIB)
+    time_of_copy = os.fstat(fd2).st_mtime_ns
+    cairn.kill9()
+    cairn.mount()
+    assert os.stat(target).st_mtime_ns == time_of_copy > 10**18
+
+
 def test_time_of_a_file_that_lost_its_name(cairn):
     """What utimens set after the last write stays when the name goes."""
     cairn.mount(attr_timeout=0, writeback_delay="60s")
