@@ -60,6 +60,9 @@ int complain_usage(const struct verb *verb, const char *fmt, ...) CAIRN_PRINTF(2
 /* What getopt_long() found wrong (`found` is '?' or ':'), said like that. */
 int complain_option(const struct verb *verb, int found, char **argv);
 
+/* Of a verb whose one flag is --json: takes it, and leaves optind at the first argument. CLI_OK, or the code to end with. */
+CAIRN_MUST_CHECK int take_json(const struct verb *verb, int argc, char **argv, bool *ret_json);
+
 /* As control_request(), and waits for a daemon that is only starting: it holds the store already. */
 CAIRN_MUST_CHECK int request_patiently(const char *store, const cJSON *request, int timeout_ms, cJSON **ret_reply);
 

@@ -1,4 +1,3 @@
-#include <getopt.h>
 #include <stdio.h>
 
 #include "base/text.h"
@@ -51,23 +50,13 @@ static int du_path(const struct verb *verb, const char *path, bool *headed, cJSO
 
 int verb_du(const struct verb *verb, int argc, char **argv)
 {
-    static const struct option flags[] = {{"json", no_argument, NULL, 'j'}, {0}};
-    cJSON *all = NULL;
-    int found, code = CLI_OK;
-    bool headed = false;
-    opterr = 0;
-    optind = 1;
-    while ((found = getopt_long(argc, argv, ":j", flags, NULL)) != -1) {
-        if (found != 'j') {
-            cJSON_Delete(all);
-            return complain_option(verb, found, argv);
-        }
-        all = all ? all : cJSON_CreateArray();
-    }
-    if (argc == optind) {
-        cJSON_Delete(all);
+    bool headed = false, json = false;
+    int code = take_json(verb, argc, argv, &json);
+    if (code != CLI_OK)
+        return code;
+    if (argc == optind)
         return complain_usage(verb, "a PATH is needed; run: cairn du %s", verb->synopsis);
-    }
+    cJSON *all = json ? cJSON_CreateArray() : NULL;
     for (char **path = argv + optind; *path && code != CLI_INTERRUPTED; path++) {
         int one = du_path(verb, *path, &headed, all);
         code = one != CLI_OK ? one : code;

@@ -1,4 +1,3 @@
-#include <getopt.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -91,22 +90,16 @@ static void print_info(const char *path, const cJSON *root, const struct survey_
 
 int verb_info(const struct verb *verb, int argc, char **argv)
 {
-    static const struct option flags[] = {{"json", no_argument, NULL, 'j'}, {0}};
     struct target target;
     struct survey_sum sum;
     cJSON *root;
     bool json = false;
-    int found;
-    opterr = 0;
-    optind = 1;
-    while ((found = getopt_long(argc, argv, ":j", flags, NULL)) != -1) {
-        if (found != 'j')
-            return complain_option(verb, found, argv);
-        json = true;
-    }
+    int code = take_json(verb, argc, argv, &json);
+    if (code != CLI_OK)
+        return code;
     if (argc - optind != 1)
         return complain_usage(verb, "one PATH is needed; run: cairn info %s", verb->synopsis);
-    int code = survey_look(verb, argv[optind], &target, &root);
+    code = survey_look(verb, argv[optind], &target, &root);
     if (code != CLI_OK)
         return code;
     code = survey_run(verb, target.store, root, &sum);

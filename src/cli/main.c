@@ -161,6 +161,20 @@ int complain_option(const struct verb *verb, int found, char **argv)
     return complain_usage(verb, "%s is no option here; see 'cairn help %s'", option, verb->name);
 }
 
+int take_json(const struct verb *verb, int argc, char **argv, bool *ret_json)
+{
+    static const struct option flags[] = {{"json", no_argument, NULL, 'j'}, {0}};
+    int found;
+    opterr = 0;
+    optind = 1;
+    while ((found = getopt_long(argc, argv, ":j", flags, NULL)) != -1) {
+        if (found != 'j')
+            return complain_option(verb, found, argv);
+        *ret_json = true;
+    }
+    return CLI_OK;
+}
+
 const char *daemon_trouble(int r)
 {
     switch (r) {

@@ -1,4 +1,3 @@
-#include <getopt.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <time.h>
@@ -307,22 +306,16 @@ static int status_of_one(const char *store, const char *mountpoint, bool json)
 
 int verb_status(const struct verb *verb, int argc, char **argv)
 {
-    static const struct option flags[] = {{"json", no_argument, NULL, 'j'}, {0}};
     bool json = false;
-    int found;
-    opterr = 0;
-    optind = 1;
-    while ((found = getopt_long(argc, argv, ":j", flags, NULL)) != -1) {
-        if (found != 'j')
-            return complain_option(verb, found, argv);
-        json = true;
-    }
+    int code = take_json(verb, argc, argv, &json);
+    if (code != CLI_OK)
+        return code;
     if (argc - optind > 1)
         return complain_usage(verb, "one MOUNTPOINT or STORE is enough; run: cairn status %s", verb->synopsis);
     if (argc == optind)
         return status_of_all(verb, json);
     struct target target;
-    int code = target_of_any(verb, argv[optind], &target);
+    code = target_of_any(verb, argv[optind], &target);
     if (code != CLI_OK)
         return code;
     code = status_of_one(target.store, target.mountpoint, json);

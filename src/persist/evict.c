@@ -344,7 +344,7 @@ static bool empty_pack(struct moving_out *out, uint64_t *moved)
         r = packs_read_index(store, pack, sort_out, out);
     }
     if (r == 0 && marked && goes > 0) {
-        request->dropped_bytes += goes;
+        request->going_bytes += goes;
         *moved += stays;
         return true;
     }
@@ -386,7 +386,7 @@ static size_t serve(struct store *store, struct evict_request *request, uint64_t
     uint64_t *packs = packs_of(store, request, &pack_count);
     out.moving.raw = xmalloc(CHUNK_SIZE_MAX);
     out.moving.stored = xmalloc(CHUNK_SIZE_MAX);
-    request->pinned_bytes = request->unpublished_bytes = request->busy_bytes = 0;
+    request->pinned_bytes = request->unpublished_bytes = request->busy_bytes = request->going_bytes = 0;
     for (; i < pack_count && count < max && moved < MOVE_BYTES_MAX; i++) {
         out.moving.pack = packs[i];
         if (empty_pack(&out, &moved))
@@ -412,13 +412,23 @@ size_t evict_requested(struct store *store, uint64_t *ids, size_t max)
     bool all;
     size_t count = serve(store, request, ids, max, &all);
     LOCK_SCOPE(&store->evict.lock);
+    request->is_last_round = all;
+    return count;
+}
+
+void evict_served(struct store *store, bool dropped)
+{
+    LOCK_SCOPE(&store->evict.lock);
+    struct evict_request *request = store->evict.request;
+    if (!store->evict.serving)
+        return;
+    *(dropped ? &request->dropped_bytes : &request->busy_bytes) += request->going_bytes;
+    request->going_bytes = 0;
+    request->done = request->is_last_round || !dropped;
+    if (request->done)
+        store->evict.request = NULL;
     store->evict.serving = false;
     (void)pthread_cond_broadcast(&store->evict.changed);
-    if (all) {
-        store->evict.request = NULL;
-        request->done = true;
-    }
-    return count;
 }
 
 int evict_now(struct store *store, struct evict_request *request)

@@ -232,12 +232,15 @@ void keep_flush(struct store *store);
 size_t evict_choose(struct store *store, uint64_t bytes, uint64_t *ids, size_t max);
 /* The same for who asked for it (evict_now()); what must stay of their packs is added to a new one, as by a compaction. */
 size_t evict_requested(struct store *store, uint64_t *ids, size_t max);
+/* After each evict_requested(), when its packs are gone, or could not be dropped: who waits is told. */
+void evict_served(struct store *store, bool dropped);
 
 struct evict_request {
     struct chunk_name *names; /* in order */
     size_t count;
-    bool done;
-    uint64_t dropped_bytes;     /* stored bytes that left */
+    bool done, is_last_round;
+    uint64_t going_bytes;       /* stored bytes that leave with this round */
+    uint64_t dropped_bytes;     /* that left */
     uint64_t pinned_bytes;      /* that stay: a pinned file needs them */
     uint64_t unpublished_bytes; /* the published remote has them not */
     uint64_t busy_bytes;        /* their pack is in use */

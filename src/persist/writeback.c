@@ -480,7 +480,9 @@ static bool evict_round(struct writeback *wb, bool now)
     size_t count = evict_requested(store, ids, DROPS_MAX);
     if (count == 0)
         count = evict_for_room(wb, now, ids, DROPS_MAX);
-    if (count == 0 || !drop_packs(store, ids, count, RECORD_EVICTED))
+    bool dropped = count > 0 && drop_packs(store, ids, count, RECORD_EVICTED);
+    evict_served(store, dropped);
+    if (!dropped)
         return false;
     wb->evict_at = 0;
     atomic_store(&store->no_evict_since, 0);
