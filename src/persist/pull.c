@@ -96,9 +96,10 @@ static void forget_locked(struct pull *pull, struct pull_chunk *chunk)
     chunk->forgotten = true;
 }
 
+/* Until it is on NVMe it stays: whoever needs it once more would fetch it once more. */
 static bool is_used_up(const struct pull_chunk *chunk)
 {
-    return chunk->state == PULL_READY && (!chunk->for_reader || chunk->read >= chunk->len);
+    return chunk->state == PULL_READY && !chunk->keeping && (!chunk->for_reader || chunk->read >= chunk->len);
 }
 
 void pull_unpin_locked(struct pull *pull, struct pull_chunk *chunk)
@@ -119,7 +120,7 @@ static bool reclaim_one_locked(struct pull *pull, int64_t unused_ns)
     TAILQ_FOREACH(chunk, &pull->locked.ready, link) {
         if (now - chunk->used < unused_ns)
             return false;
-        if (chunk->pins == 0) {
+        if (chunk->pins == 0 && (!chunk->keeping || unused_ns == 0)) {
             forget_locked(pull, chunk);
             return true;
         }
@@ -347,6 +348,7 @@ static void publish(struct pull *pull, const struct chunk_entry *entry, int erro
         return;
     }
     chunk->state = PULL_READY;
+    chunk->keeping = true;
     chunk->len = entry->raw_len;
     chunk->used = clock_monotonic_ns();
     chunk->bytes = bytes;
@@ -418,6 +420,14 @@ static uint64_t keep_fetched(struct pull *pull, const struct pull_fetched *fetch
 
 static void fetched_done_locked(struct pull *pull, struct pull_fetched *fetched)
 {
+    for (uint32_t i = 0; i < fetched->group->count; i++) {
+        struct pull_chunk *chunk = pull_find_locked(pull, &fetched->group->entries[i].name);
+        if (!chunk || !chunk->keeping)
+            continue;
+        chunk->keeping = false;
+        if (chunk->pins == 0 && is_used_up(chunk))
+            forget_locked(pull, chunk);
+    }
     buffer_put_locked(pull, fetched->stored);
     (void)pthread_cond_broadcast(&pull->changed);
     free(fetched->good);
