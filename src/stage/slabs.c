@@ -143,25 +143,30 @@ static uint32_t ready_one_locked(struct stage *stage)
     return SLAB_NONE;
 }
 
-/* A slab of the caller's own, or SLAB_NONE. */
+static uint32_t take_free_locked(struct stage *stage)
+{
+    struct slab *slab = TAILQ_FIRST(&stage->locked.free);
+    if (!slab)
+        return SLAB_NONE;
+    TAILQ_REMOVE(&stage->locked.free, slab, link);
+    stage->locked.free_count--;
+    slab->state = SLAB_HELD;
+    return index_of(stage, slab);
+}
+
+/* A slab of the caller's own, or SLAB_NONE. The reserve must be there when the memory that it counts on turns out not to be: so
+ * the last ones that are ready go only where no other can be made ready. */
 uint32_t slab_take_locked(struct stage *stage)
 {
-    for (;;) {
-        struct slab *slab = TAILQ_FIRST(&stage->locked.free);
-        if (slab) {
-            TAILQ_REMOVE(&stage->locked.free, slab, link);
-            stage->locked.free_count--;
-            slab->state = SLAB_HELD;
-            return index_of(stage, slab);
-        }
-        uint32_t fresh = ready_one_locked(stage);
-        if (fresh != SLAB_NONE)
-            return fresh;
-        if (!TAILQ_EMPTY(&stage->locked.free))
-            continue;
-        if (!slab_evict_locked(stage))
-            return SLAB_NONE;
-    }
+    uint32_t last = stage->slab_reserve < READY_AHEAD / 2 ? stage->slab_reserve : READY_AHEAD / 2;
+    do {
+        uint32_t slab = stage->locked.free_count > last ? take_free_locked(stage) : ready_one_locked(stage);
+        if (slab == SLAB_NONE)
+            slab = take_free_locked(stage);
+        if (slab != SLAB_NONE)
+            return slab;
+    } while (slab_evict_locked(stage));
+    return SLAB_NONE;
 }
 
 uint32_t stage_slab_take(struct stage *stage)

@@ -120,7 +120,10 @@ def test_the_journal_ends(cairn, rng):
 
 
 class CutsWithoutView(test_power.Cuts):
-    """The view of every other cut is lost: it is made from the snapshot."""
+    """The view of every other cut is lost: it is made from the snapshot. The noise is more than the stage's log takes while NVMe is
+    busy, so drafts are sealed at any time (docs/semantics.md)."""
+
+    loose = {"idle": 0}
 
     def prepare(self, mount):
         self.count = getattr(self, "count", 0) + 1
