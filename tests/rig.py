@@ -158,6 +158,7 @@ class Mount(Plain):
         with open(self.log_path, "ab") as log:
             log.write(f"\n$ {ascii(' '.join(command))[1:-1]}\n".encode())
             log.flush()
+            self.log_start = log.tell()
             self.proc = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.env)
         return self
 
@@ -170,7 +171,13 @@ class Mount(Plain):
         if self.proc.poll() is not None:
             code, self.proc = self.proc.returncode, None
             raise MountError(f"cairn mount ended with {code}:\n{self.log()[-3000:]}")
-        return self.answers()
+        return self.answers() and self.is_ready()
+
+    def is_ready(self):
+        """With -f a mount can be seen before it says that it is there: its own first test may still change the root's times."""
+        with open(self.log_path, "rb") as file:
+            file.seek(self.log_start)
+            return b" is mounted at " in file.read()
 
     def answers(self):
         """Is there a mount that answers?"""

@@ -100,7 +100,7 @@ static const char bash_head[] =
     "        [[ $line == *' - " CAIRN_FSTYPE " '* ]] || continue\n"
     "        read -r -a fields <<<\"$line\"\n"
     "        _cairn_offer \"$(printf '%b' \"${fields[4]//\\\\/\\\\0}\")\"\n"
-    "    done </proc/self/mountinfo\n"
+    "    done < <(cat /proc/self/mountinfo)\n"
     "    compopt -o filenames 2>/dev/null\n"
     "    return 0\n"
     "}\n"
@@ -259,7 +259,7 @@ static const char zsh_head[] =
     "        [[ $line == *' - " CAIRN_FSTYPE " '* ]] || continue\n"
     "        fields=(${=line})\n"
     "        found+=(\"$(printf '%b' \"${fields[5]//\\\\/\\\\0}\")\")\n"
-    "    done </proc/self/mountinfo\n"
+    "    done < <(cat /proc/self/mountinfo)\n"
     "    compadd -f -a found\n"
     "}\n"
     "\n";

@@ -78,7 +78,7 @@ class Model(model_names.Names):
         return [
             slot
             for slot, mapped in self.maps.items()
-            if mapped.node.map_dirty and mapped.writable and (asks or self.now - mapped.node.changed_at > 1.0)
+            if mapped.node.map_dirty and self.covers(mapped) and mapped.writable and (asks or self.now - mapped.node.changed_at > 1.0)
         ]
 
     def drafts(self):
@@ -472,17 +472,22 @@ class Model(model_names.Names):
         node.map_dirty = max(node.map_dirty, offset + count)
         self.touch(node)
 
-    def valid_msync(self, map_slot):
-        return map_slot in self.maps
+    def covers(self, mapped):
+        """Does it reach all stores? The sync of another would seal the file without some of them."""
+        return mapped.size >= mapped.node.map_dirty
 
-    valid_munmap = valid_msync
+    def valid_msync(self, map_slot):
+        return map_slot in self.maps and self.covers(self.maps[map_slot])
+
+    def valid_munmap(self, map_slot):
+        return map_slot in self.maps
 
     def op_msync(self, map_slot):
         """Of what was opened for reading only, the kernel makes no shared map, and has nothing to sync."""
         mapped = self.maps[map_slot]
         if not mapped.handle.writable:
             return
-        if mapped.writable and mapped.size >= mapped.node.map_dirty:
+        if mapped.writable:
             mapped.node.map_dirty = 0
         self.barrier(mapped.node)
 

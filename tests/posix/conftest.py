@@ -1,41 +1,15 @@
 """An ext4 and a mount side by side, for scripts that must do the same on both."""
 import os
-import random
 import shutil
 import tempfile
 
 import pytest
 
 import rig
-from script import SCRIPTS, Script
+from sides import Sides
 
 # Options that the mount has by default, so that both refuse the same.
 EXT4_OPTIONS = "nosuid,nodev"
-
-
-class Sides:
-    """Runs scripts on both; each in a folder of its own."""
-
-    def __init__(self, ext4, mount, seed, full):
-        self.ext4, self.mount, self.seed, self.full = ext4, mount, seed, full
-
-    def run_at(self, root, name):
-        folder = os.path.join(root, name)
-        os.mkdir(folder)
-        back = os.open(".", os.O_RDONLY)
-        umask = os.umask(0o022)
-        result = Script(random.Random(f"{self.seed} {name}"), self.full)
-        try:
-            os.chdir(folder)
-            SCRIPTS[name](result)
-        finally:
-            os.fchdir(back)
-            os.close(back)
-            os.umask(umask)
-        return result.notes
-
-    def run(self, name):
-        return self.run_at(self.ext4, name), self.run_at(self.mount, name)
 
 
 @pytest.fixture(scope="session")

@@ -16,8 +16,8 @@ import cases_names  # noqa: F401
 import cases_xattrs
 import rig
 from cases_open import Handle
-from conftest import Sides
 from script import LIBC, SCRIPTS, TICK, Script, checked, get, opened, put, tree, utimensat
+from sides import Sides
 
 pytestmark = pytest.mark.needs_mount
 
