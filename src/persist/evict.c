@@ -302,7 +302,7 @@ static int compare_names(const void *a, const void *b)
 
 static bool is_asked(const struct evict_request *request, const struct chunk_name *name)
 {
-    return bsearch(name, request->names, request->count, sizeof *name, compare_names) != NULL;
+    return request->count && bsearch(name, request->names, request->count, sizeof *name, compare_names);
 }
 
 /* First round: what would go and what must stay; second: what must stay moves. */

@@ -313,8 +313,10 @@ static int find_missing(const struct view_far_pack *pack, void *arg)
     struct pass *pass = arg;
     uint64_t len;
     char object[32];
-    if (pack->doomed || pack->gone || pack->live_count == 0 ||
-        bsearch(&pack->pack, pass->listed, pass->listed_count, sizeof *pass->listed, compare_ids))
+    /* The list may be empty, and then it is NULL, which bsearch() must not be given. */
+    bool listed = pass->listed_count &&
+                  bsearch(&pack->pack, pass->listed, pass->listed_count, sizeof *pass->listed, compare_ids);
+    if (pack->doomed || pack->gone || pack->live_count == 0 || listed)
         return 0;
     pack_object_name(pack->pack, object);
     if (pass->remote->tier->ops->stat(pass->remote->tier, object, &len) == -ENOENT)
