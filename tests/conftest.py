@@ -20,7 +20,7 @@ DEFAULT_TIMEOUT = 120.0
 def pytest_addoption(parser):
     group = parser.getgroup("cairnfs")
     group.addoption("--full", action="store_true", help="every campaign at its full count")
-    group.addoption("--seed", type=int, default=None, help="seed of all random choices")
+    group.addoption("--seed", type=int, default=None, help="seed of all random choices (default: of the commit; any with --full)")
     group.addoption("--build", default=os.path.join(HERE, "..", "build"), help="folder of the cairn binary")
     group.addoption("--plain", action="store_true", help="try the tests themselves on a plain folder")
     group.addoption("--sanitize", action="store_true", help="the binary is a sanitizer build: no limits of time or memory")
@@ -47,7 +47,15 @@ def seed_of(config):
     if hasattr(config, "workerinput"):
         return config.workerinput["cairn_seed"]
     given = config.getoption("--seed")
+    if given is None and not config.getoption("--full"):
+        given = seed_of_commit()
     return random.SystemRandom().randrange(1 << 31) if given is None else given
+
+
+def seed_of_commit():
+    """So that a default run can be repeated, and differs from commit to commit. None: this is no working tree of git."""
+    done = subprocess.run(["git", "-C", HERE, "rev-parse", "HEAD"], capture_output=True, text=True)
+    return int(done.stdout[:7], 16) if done.returncode == 0 else None
 
 
 @pytest.hookimpl(optionalhook=True)

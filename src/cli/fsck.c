@@ -4,8 +4,8 @@
 
 #include "base/text.h"
 #include "cli/cli.h"
-#include "daemon/lifecycle.h"
 #include "daemon/service.h"
+#include "daemon/store_folder.h"
 
 /* fsck(8)'s */
 enum fsck_exit { FSCK_CLEAN = 0, FSCK_PROBLEMS = 4, FSCK_OPERATIONAL = 8 };

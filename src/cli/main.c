@@ -8,7 +8,7 @@
 
 #include "base/text.h"
 #include "daemon/control.h"
-#include "daemon/lifecycle.h"
+#include "daemon/store_folder.h"
 
 #define ASK_TIMEOUT_MS 30000
 #define STARTING_MS 10000

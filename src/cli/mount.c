@@ -8,6 +8,7 @@
 #include "cli/mount.h"
 #include "cli/mounts.h"
 #include "daemon/lifecycle.h"
+#include "daemon/store_folder.h"
 
 #define TABLE_FLAG 1000 /* getopt's value for option_table[0] */
 #define FLAGS_MAX 128

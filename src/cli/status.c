@@ -6,8 +6,8 @@
 #include "cli/json.h"
 #include "cli/mounts.h"
 #include "cli/target.h"
-#include "daemon/lifecycle.h"
 #include "daemon/service.h"
+#include "daemon/store_folder.h"
 
 #define LABEL_WIDTH 18
 #define STATUS_TIMEOUT_MS 15000

@@ -7,6 +7,7 @@
 #include "cli/mounts.h"
 #include "daemon/control.h"
 #include "daemon/lifecycle.h"
+#include "daemon/store_folder.h"
 
 #define UNMOUNT_TRIES 10 /* a process that ends, or a reader of /proc, may hold a mount for some ms */
 #define UNMOUNT_PAUSE_MS 100

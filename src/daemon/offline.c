@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-#include "daemon/lifecycle.h"
 #include "daemon/remote_tier.h"
+#include "daemon/store_folder.h"
 
 struct offline {
     struct store *store;

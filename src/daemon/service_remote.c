@@ -6,6 +6,7 @@
 #include "daemon/control.h"
 #include "daemon/remote_tier.h"
 #include "daemon/service_internal.h"
+#include "daemon/store_folder.h"
 
 #define SAMPLE_NS (5ll * 1000000000)
 

@@ -389,5 +389,5 @@ int fs_readdir(struct fs *fs, uint64_t dir, uint64_t after, size_t expected,
     for (size_t i = (size_t)min_u64(after, 2); i < 2; i++)
         if (fn(&dots[i], arg) != 0)
             return 0;
-    return ns_readdir(fs->ns, dir, max_u64(after, 2), expected, list_entry, &l);
+    return ns_readdir(fs->ns, dir, after <= 2 ? 0 : after, expected, list_entry, &l);
 }

@@ -26,6 +26,8 @@ struct ns *ns_new(struct view *view)
     mutex_init(&ns->locked.lock, LOCK_NAMESPACE);
     TAILQ_INIT(&ns->locked.dirty);
     TAILQ_INIT(&ns->locked.dirty_entries);
+    TAILQ_INIT(&ns->locked.known);
+    ns->locked.clean_max = NS_CLEAN_BYTES;
     return ns;
 }
 
@@ -63,6 +65,7 @@ static void node_free_locked(struct ns *ns, struct node *node)
         xattr_free(node, xattr);
     if (node->inode.dirty_seq)
         TAILQ_REMOVE(&ns->locked.dirty, node, dirty);
+    known_set_locked(ns, node, 0);
     HASH_DEL(ns->locked.nodes, node);
     ns->locked.size--;
     free(node->target);
@@ -98,10 +101,41 @@ struct entry *entry_find_locked(struct node *dir, const char *name, size_t name_
     return RB_FIND(name_tree, &dir->names, probe);
 }
 
+static struct entry *entry_new_locked(struct node *dir, const char *name, size_t name_len)
+{
+    struct entry *entry = xcalloc(1, sizeof *entry + name_len);
+    entry->dir = dir;
+    entry->name_len = (uint16_t)name_len;
+    memcpy(entry->name, name, name_len);
+    check(RB_INSERT(name_tree, &dir->names, entry) == NULL);
+    return entry;
+}
+
+/* Into what depends on its cookie and seq. */
+static void entry_enlist_locked(struct ns *ns, struct entry *entry)
+{
+    if (entry->ino)
+        check(RB_INSERT(cookie_tree, &entry->dir->cookies, entry) == NULL);
+    if (entry->seq == 0) {
+        entry->dir->clean_bytes += entry_bytes(entry);
+        ns->locked.clean_bytes += entry_bytes(entry);
+        return;
+    }
+    ns->locked.size++;
+    if (entry->seq != SEQ_NASCENT)
+        TAILQ_INSERT_TAIL(&ns->locked.dirty_entries, entry, dirty);
+}
+
 static void entry_unlist_locked(struct ns *ns, struct entry *entry)
 {
     if (entry->ino)
         RB_REMOVE(cookie_tree, &entry->dir->cookies, entry);
+    if (entry->seq == 0) {
+        entry->dir->clean_bytes -= entry_bytes(entry);
+        ns->locked.clean_bytes -= entry_bytes(entry);
+        return;
+    }
+    ns->locked.size--;
     if (entry->seq != SEQ_NASCENT)
         TAILQ_REMOVE(&ns->locked.dirty_entries, entry, dirty);
 }
@@ -116,30 +150,41 @@ struct entry *entry_set_locked(struct ns *ns, struct node *dir, const char *name
         below = entry->seq == SEQ_NASCENT ? entry->below : entry->seq;
         entry_unlist_locked(ns, entry);
     } else {
-        entry = xcalloc(1, sizeof *entry + name_len);
-        entry->dir = dir;
-        entry->name_len = (uint16_t)name_len;
-        memcpy(entry->name, name, name_len);
-        check(RB_INSERT(name_tree, &dir->names, entry) == NULL);
-        ns->locked.size++;
+        entry = entry_new_locked(dir, name, name_len);
     }
     entry->ino = ino;
     entry->cookie = cookie;
     entry->type = type;
     entry->seq = seq;
     entry->below = seq == SEQ_NASCENT ? below : 0;
-    if (ino)
-        check(RB_INSERT(cookie_tree, &dir->cookies, entry) == NULL);
-    if (seq != SEQ_NASCENT)
-        TAILQ_INSERT_TAIL(&ns->locked.dirty_entries, entry, dirty);
+    entry_enlist_locked(ns, entry);
     return entry;
+}
+
+/* What the view says of a name that the overlay says nothing of. */
+void entry_add_clean_locked(struct ns *ns, struct node *dir, const struct listed *listed)
+{
+    if (entry_find_locked(dir, listed->name, listed->name_len))
+        return;
+    struct entry *entry = entry_new_locked(dir, listed->name, listed->name_len);
+    entry->ino = listed->entry.ino;
+    entry->cookie = listed->entry.cookie;
+    entry->type = listed->entry.type;
+    entry_enlist_locked(ns, entry);
+}
+
+/* The view says now what the entry does. */
+void entry_clean_locked(struct ns *ns, struct entry *entry)
+{
+    entry_unlist_locked(ns, entry);
+    entry->seq = entry->below = 0;
+    entry_enlist_locked(ns, entry);
 }
 
 void entry_free_locked(struct ns *ns, struct entry *entry)
 {
     entry_unlist_locked(ns, entry);
     RB_REMOVE(name_tree, &entry->dir->names, entry);
-    ns->locked.size--;
     free(entry);
 }
 
@@ -152,6 +197,18 @@ struct entry *entry_after_locked(struct node *dir, uint64_t cookie)
 struct entry *entry_next_locked(struct entry *entry)
 {
     return RB_NEXT(cookie_tree, NULL, entry);
+}
+
+/* With the largest cookie up to this. */
+struct entry *entry_last_locked(struct node *dir, uint64_t cookie)
+{
+    struct entry *after = cookie < UINT64_MAX ? entry_after_locked(dir, cookie) : NULL;
+    return after ? entry_before_locked(after) : RB_MAX(cookie_tree, &dir->cookies);
+}
+
+struct entry *entry_before_locked(struct entry *entry)
+{
+    return RB_PREV(cookie_tree, NULL, entry);
 }
 
 struct xattr *xattr_find_locked(struct node *node, const char *name, size_t name_len)
@@ -286,11 +343,8 @@ static void retire_locked(struct ns *ns, uint64_t seq)
 {
     ns->locked.retired++;
     struct entry *entry;
-    while ((entry = TAILQ_FIRST(&ns->locked.dirty_entries)) && entry->seq <= seq) {
-        struct node *dir = entry->dir;
-        entry_free_locked(ns, entry);
-        node_settle_locked(ns, dir);
-    }
+    while ((entry = TAILQ_FIRST(&ns->locked.dirty_entries)) && entry->seq <= seq)
+        known_retire_locked(ns, entry);
     struct node *node;
     while ((node = TAILQ_FIRST(&ns->locked.dirty)) && node->inode.dirty_seq <= seq)
         retire_node_locked(ns, node, seq);

@@ -4,6 +4,9 @@
  * holds it; and the changed entries of directories (also the absence of one). Everything else is read from the view. A
  * nascent file has no version yet: it is here and not in history, and keeps its one name until its first seal.
  *
+ * Of directories that were listed it keeps the entries ("clean" ones: they say what the view says), up to a bound, so that
+ * listing again does not read the view.
+ *
  * One function, ns_apply(), changes the overlay: for an operation that happens now and for one that a recovery repeats.
  *
  * Locks: LOCK_NAMESPACE, never held over reads of the view. Any thread may read. ns_apply() and ns_retire() are called
@@ -46,7 +49,7 @@ void ns_drop(struct ns *ns, uint64_t ino);
 CAIRN_MUST_CHECK int ns_lookup(struct ns *ns, uint64_t parent, const char *name, size_t name_len,
                                struct view_entry *ret);
 
-/* Entries with cookie > after, ascending; `fn` returns 0 to go on, 1 to stop, and lists nothing itself. `expected`: about how
+/* Entries with cookie > after (0: all), ascending; `fn` returns 0 to go on, 1 to stop, and lists nothing itself. `expected`: about how
  * many it will take. */
 CAIRN_MUST_CHECK int ns_readdir(struct ns *ns, uint64_t parent, uint64_t after, size_t expected,
                                 int (*fn)(const struct view_entry *entry, const char *name, size_t name_len, void *arg),
@@ -90,8 +93,14 @@ bool ns_may_be_below(struct ns *ns, uint64_t ino, uint64_t dir);
 /* The last operation that the view lacks on `ino`, on its parents, and for a directory on everything below. */
 uint64_t ns_last_change(struct ns *ns, uint64_t ino);
 
+/* Bytes of clean entries that may be kept; a half of it for one directory. NS_CLEAN_BYTES unless told. */
+#define NS_CLEAN_BYTES (48 * MIB)
+void ns_set_clean_max(struct ns *ns, size_t bytes);
+/* Bytes of those that are. */
+size_t ns_clean_bytes(struct ns *ns);
+
 /* For messages; caller frees. */
 char *ns_path(struct ns *ns, uint64_t ino);
 
-/* Nodes and entries in the overlay now, for the memory formula and for tests. */
+/* Nodes and entries in the overlay now, clean ones apart. */
 size_t ns_overlay_size(struct ns *ns);

@@ -16,11 +16,11 @@
 struct entry {
     RB_ENTRY(entry) by_name;
     RB_ENTRY(entry) by_cookie; /* only while ino != 0 */
-    TAILQ_ENTRY(entry) dirty;  /* only while seq != SEQ_NASCENT */
+    TAILQ_ENTRY(entry) dirty;  /* only while it is a change of the history: seq is neither 0 nor SEQ_NASCENT */
     struct node *dir;
     uint64_t ino; /* 0: there is no such name */
     uint64_t cookie;
-    uint64_t seq;      /* of the last change */
+    uint64_t seq;      /* of the last change; 0: clean, the view says the same */
     uint64_t below;    /* nascent: seq of the change that this entry covers; 0: none */
     uint32_t type;
     uint16_t name_len;
@@ -49,8 +49,11 @@ struct node {
     struct ns_inode inode;
     bool gone; /* removed; the view may not know yet */
     uint32_t holds;
-    struct name_tree names; /* of a directory: entries that differ from the view */
+    struct name_tree names; /* of a directory: entries that differ from the view, and clean ones */
     struct cookie_tree cookies;
+    uint64_t known_to; /* of a directory: every entry with a cookie up to this is in the trees; UINT64_MAX: all are */
+    TAILQ_ENTRY(node) known; /* only while known_to != 0 */
+    size_t clean_bytes;      /* of a directory: taken by its clean entries, and itself while it is known */
     struct xattr_list xattrs;
     struct entry *birth_entry; /* nascent: its name */
     char *target;              /* symbolic link that the view lacks */
@@ -58,6 +61,14 @@ struct node {
 };
 
 TAILQ_HEAD(node_list, node);
+
+/* One entry of a directory, as a listing gives it. */
+struct listed {
+    struct view_entry entry;
+    bool of_view; /* the overlay said nothing of the name */
+    uint16_t name_len;
+    char name[NAME_LEN_MAX];
+};
 
 struct ns {
     struct view *view;
@@ -69,6 +80,8 @@ struct ns {
         struct entry_list dirty_entries; /* in order of seq */
         uint64_t retired;               /* counts ns_retire(): what was read from the view before may be old */
         size_t size;
+        struct node_list known;         /* directories with known_to != 0, least recently listed first */
+        size_t clean_bytes, clean_max;
     } locked;
 };
 
@@ -80,8 +93,18 @@ void node_touch_locked(struct ns *ns, struct node *node, uint64_t seq);
 struct entry *entry_find_locked(struct node *dir, const char *name, size_t name_len);
 struct entry *entry_set_locked(struct ns *ns, struct node *dir, const char *name, size_t name_len, uint64_t ino,
                                uint64_t cookie, uint32_t type, uint64_t seq);
+void entry_add_clean_locked(struct ns *ns, struct node *dir, const struct listed *listed);
+void entry_clean_locked(struct ns *ns, struct entry *entry);
 void entry_free_locked(struct ns *ns, struct entry *entry);
 struct entry *entry_after_locked(struct node *dir, uint64_t cookie);
 struct entry *entry_next_locked(struct entry *entry);
+struct entry *entry_last_locked(struct node *dir, uint64_t cookie);
+struct entry *entry_before_locked(struct entry *entry);
 struct xattr *xattr_find_locked(struct node *node, const char *name, size_t name_len);
 void xattr_set_locked(struct node *node, const struct record *rec, uint64_t seq);
+
+/* ns_known.c */
+size_t entry_bytes(const struct entry *entry);
+void known_set_locked(struct ns *ns, struct node *dir, uint64_t known_to);
+void known_extend_locked(struct ns *ns, struct node *dir, const struct listed *listed, size_t count, bool is_end);
+void known_retire_locked(struct ns *ns, struct entry *entry);

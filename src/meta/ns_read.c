@@ -13,8 +13,10 @@ int ns_lookup(struct ns *ns, uint64_t parent, const char *name, size_t name_len,
     if (name_len > NAME_LEN_MAX)
         return -ENAMETOOLONG;
     mutex_lock(&ns->locked.lock);
-    struct entry *entry = entry_find_locked(node_find_locked(ns, parent), name, name_len);
-    bool known = entry != NULL;
+    struct node *dir = node_find_locked(ns, parent);
+    struct entry *entry = entry_find_locked(dir, name, name_len);
+    bool known = entry || (dir && dir->known_to == UINT64_MAX);
+    *ret = (struct view_entry){0};
     if (entry)
         *ret = (struct view_entry){.ino = entry->ino, .cookie = entry->cookie, .type = entry->type};
     mutex_unlock(&ns->locked.lock);
@@ -24,12 +26,6 @@ int ns_lookup(struct ns *ns, uint64_t parent, const char *name, size_t name_len,
 }
 
 /* --- directories --------------------------------------------------------------------------------------------------- */
-
-struct listed {
-    struct view_entry entry;
-    uint16_t name_len;
-    char name[NAME_LEN_MAX];
-};
 
 struct listing {
     struct ns *ns;
@@ -41,15 +37,19 @@ struct listing {
     bool added_all; /* no more in the overlay after these */
     struct listed *out; /* `max` */
     size_t out_count;
+    bool is_cut; /* there may be more than is in `out` */
 };
 
-static void put_listed(struct listed *slot, const struct view_entry *entry, const char *name, size_t name_len)
+static void put_listed(struct listed *slot, const struct view_entry *entry, bool of_view, const char *name,
+                       size_t name_len)
 {
     slot->entry = *entry;
+    slot->of_view = of_view;
     slot->name_len = (uint16_t)name_len;
     memcpy(slot->name, name, name_len);
 }
 
+/* Clean entries are left to the view: another listing may add them, or they be forgotten, until this one is done. */
 static void collect_added(struct listing *l, uint64_t after)
 {
     LOCK_SCOPE(&l->ns->locked.lock);
@@ -57,8 +57,10 @@ static void collect_added(struct listing *l, uint64_t after)
     struct entry *entry = dir ? entry_after_locked(dir, after) : NULL;
     l->is_covered = dir && !RB_EMPTY(&dir->names);
     for (; entry && l->added_count < l->max; entry = entry_next_locked(entry)) {
+        if (entry->seq == 0)
+            continue;
         struct view_entry e = {.ino = entry->ino, .cookie = entry->cookie, .type = entry->type};
-        put_listed(&l->added[l->added_count++], &e, entry->name, entry->name_len);
+        put_listed(&l->added[l->added_count++], &e, false, entry->name, entry->name_len);
     }
     l->added_all = entry == NULL;
 }
@@ -77,21 +79,22 @@ static bool merge_added(struct listing *l, uint64_t cookie)
 static bool is_covered(struct listing *l, const char *name, size_t name_len)
 {
     LOCK_SCOPE(&l->ns->locked.lock);
-    return entry_find_locked(node_find_locked(l->ns, l->parent), name, name_len) != NULL;
+    const struct entry *entry = entry_find_locked(node_find_locked(l->ns, l->parent), name, name_len);
+    return entry && entry->seq != 0;
 }
 
 static int merge_view_entry(const struct view_entry *entry, const char *name, size_t name_len, void *arg)
 {
     struct listing *l = arg;
-    if (!merge_added(l, entry->cookie) || l->out_count == l->max)
-        return 1;
     /* Past the last entry that was collected, the overlay may have more to put in between. */
-    if (!l->added_all && l->added_next == l->added_count)
+    l->is_cut = !merge_added(l, entry->cookie) || l->out_count == l->max ||
+                (!l->added_all && l->added_next == l->added_count);
+    if (l->is_cut)
         return 1;
     bool covered = l->is_covered && is_covered(l, name, name_len);
     bool same_as_added = l->added_next < l->added_count && l->added[l->added_next].entry.cookie == entry->cookie;
     if (!covered && !same_as_added)
-        put_listed(&l->out[l->out_count++], entry, name, name_len);
+        put_listed(&l->out[l->out_count++], entry, true, name, name_len);
     return 0;
 }
 
@@ -101,31 +104,69 @@ static uint64_t retired_count(struct ns *ns)
     return ns->locked.retired;
 }
 
+/* From the overlay alone, as far as the directory is known. True: these are the next entries, or there are none. Else the view
+ * must be read, from *after on. */
+static bool list_known(struct listing *l, uint64_t *after)
+{
+    LOCK_SCOPE(&l->ns->locked.lock);
+    struct node *dir = node_find_locked(l->ns, l->parent);
+    l->out_count = 0;
+    if (!dir || *after >= dir->known_to)
+        return false;
+    known_set_locked(l->ns, dir, dir->known_to); /* lately used */
+    struct entry *entry = entry_after_locked(dir, *after);
+    for (; entry && entry->cookie <= dir->known_to && l->out_count < l->max; entry = entry_next_locked(entry)) {
+        struct view_entry e = {.ino = entry->ino, .cookie = entry->cookie, .type = entry->type};
+        put_listed(&l->out[l->out_count++], &e, false, entry->name, entry->name_len);
+    }
+    *after = dir->known_to;
+    return l->out_count > 0 || dir->known_to == UINT64_MAX;
+}
+
+/* False: something was retired since, and what was read from the view may be old. An entry that left the overlay may be
+ * missing, or one of the view that it covered be back. */
+static bool is_still_so(struct listing *l, uint64_t after, uint64_t retired)
+{
+    LOCK_SCOPE(&l->ns->locked.lock);
+    if (retired != l->ns->locked.retired)
+        return false;
+    struct node *dir = node_find_locked(l->ns, l->parent);
+    if (dir && dir->known_to == after && !l->ns->is_following)
+        known_extend_locked(l->ns, dir, l->out, l->out_count, !l->is_cut);
+    return true;
+}
+
 /* The next entries after `after`, as one consistent listing. */
 static int list_some(struct listing *l, uint64_t after)
 {
+    if (list_known(l, &after))
+        return 0;
     for (;;) {
         uint64_t retired = retired_count(l->ns);
         l->added_count = l->added_next = l->out_count = 0;
+        l->is_cut = false;
         collect_added(l, after);
         int r = view_readdir(l->ns->view, l->parent, after, merge_view_entry, l);
         if (r < 0 && r != -ENOENT) /* the view may not know the directory yet */
             return r;
-        if (l->out_count < l->max)
-            (void)merge_added(l, UINT64_MAX);
-        /* An entry that left the overlay meanwhile may be missing, or one of the view that it covered be back. */
-        if (retired == retired_count(l->ns))
+        if (!l->is_cut)
+            l->is_cut = !merge_added(l, UINT64_MAX) || !l->added_all;
+        if (is_still_so(l, after, retired))
             return 0;
     }
 }
 
+/* The directory is held, so that there is a node to remember at. */
 int ns_readdir(struct ns *ns, uint64_t parent, uint64_t after, size_t expected,
                int (*fn)(const struct view_entry *entry, const char *name, size_t name_len, void *arg), void *arg)
 {
+    struct ns_inode dir;
+    int r = ns_hold(ns, parent, &dir);
+    if (r < 0)
+        return r == -ENOENT ? 0 : r;
     struct listing l = {.ns = ns, .parent = parent, .max = min_u64(max_u64(expected, LISTED_MIN), LISTED_MAX)};
     l.added = thread_buffer(THREAD_BUFFER_LISTING, 2 * LISTED_MAX * sizeof *l.added);
     l.out = l.added + LISTED_MAX;
-    int r;
     do {
         r = list_some(&l, after);
         for (size_t i = 0; i < l.out_count && r == 0; i++) {
@@ -133,6 +174,7 @@ int ns_readdir(struct ns *ns, uint64_t parent, uint64_t after, size_t expected,
             after = l.out[i].entry.cookie;
         }
     } while (r == 0 && l.out_count > 0);
+    ns_drop(ns, parent);
     return r < 0 ? r : 0;
 }
 

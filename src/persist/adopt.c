@@ -88,16 +88,29 @@ static int count_entry(const struct chunk_entry *entry, void *arg)
     return 0;
 }
 
-static int register_pack(struct registering *reg, uint64_t pack, uint64_t length, uint32_t count)
+typedef int pack_index_fn(uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *fn_arg), void *fn_arg, void *arg);
+
+/* Its file may be there still: the power may have gone between the batch that drops it and the removal. */
+static int index_of_dropped(uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *fn_arg), void *fn_arg, void *arg)
 {
-    struct record rec = {.type = REC_PACK, .seq = reg->head->cut, .pack = pack, .length = length, .count = count};
+    (void)pack;
+    (void)fn;
+    (void)fn_arg;
+    (void)arg;
+    return -ENOENT;
+}
+
+static int register_pack(struct registering *reg, const struct whole_pack *pack, uint32_t count, pack_index_fn *index)
+{
+    struct record rec = {
+        .type = REC_PACK, .seq = reg->head->cut, .pack = pack->id, .length = pack->length, .count = count};
     size_t len = record_encoded_len(&rec);
     _cleanup_free_ uint8_t *bytes = xcalloc(1, len);
     record_encode(&rec, bytes);
     struct view_batch batch = {.records = bytes,
                                .records_len = len,
                                .cut_seq = reg->head->cut,
-                               .pack_index = view_pack_index,
+                               .pack_index = index,
                                .arg = reg->store};
     memcpy(batch.chain, reg->head->chain, sizeof batch.chain);
     return view_apply(reg->store->view, &batch);
@@ -135,23 +148,25 @@ static int register_packs(struct registering *reg)
         qsort(reg->packs, reg->count, sizeof *reg->packs, compare_packs);
     for (size_t i = 0; i < reg->count && r == 0; i++) {
         uint32_t count = 0;
-        /* What is not whole is removed as a leftover. */
-        if (packs_read_index(reg->store, reg->packs[i].id, count_entry, &count) == 0)
-            r = register_pack(reg, reg->packs[i].id, reg->packs[i].length, count);
+        r = packs_read_index(reg->store, reg->packs[i].id, count_entry, &count);
+        if (r == -EUCLEAN || r == -EBADMSG || r == -ENOENT)
+            r = 0; /* what is not whole is removed as a leftover; what could not be read is not taken for such */
+        else if (r == 0)
+            r = register_pack(reg, &reg->packs[i], count, view_pack_index);
     }
     return r;
 }
 
-/* A pack that is dropped later must be known. */
+/* A pack that is dropped later must be known, as one that holds nothing. */
 static int register_dropped(struct registering *reg)
 {
     int r = 0;
     for (size_t i = 0; i < reg->later->dropped_count && r == 0; i++) {
         struct view_pack known;
-        uint64_t pack = reg->later->dropped[i];
-        if (!has_id(reg->later->made, reg->later->made_count, pack) &&
-            view_pack(reg->store->view, pack, &known) == -ENOENT)
-            r = register_pack(reg, pack, 0, 0);
+        struct whole_pack pack = {.id = reg->later->dropped[i]};
+        if (!has_id(reg->later->made, reg->later->made_count, pack.id) &&
+            view_pack(reg->store->view, pack.id, &known) == -ENOENT)
+            r = register_pack(reg, &pack, 0, index_of_dropped);
     }
     return r;
 }
@@ -221,17 +236,11 @@ static int look_at_batch(const struct journal_batch *batch, void *arg)
     return 0;
 }
 
-static int remove_tree(struct store *store, const char *name)
-{
-    _cleanup_free_ char *path = xasprintf("%s/%s", store->path, name);
-    return remove_folder(path);
-}
-
 /* The packs stay: what they hold need not be fetched again. */
 static int forget_local(struct store *store)
 {
     _cleanup_free_ char *session = xasprintf("%s/session", store->path);
-    int r = remove_tree(store, "view");
+    int r = view_remove(store);
     if (r == 0)
         r = journal_remove_all(store);
     if (r == 0 && unlink(session) < 0 && errno != ENOENT)
@@ -282,7 +291,7 @@ static int go_on_from(struct store *store, const struct head *head)
 {
     int r = runs_fetch(store, store->remote, head);
     if (r == 0)
-        r = remove_tree(store, "view");
+        r = view_remove(store);
     if (r == 0)
         r = local_head_write(store, head);
     if (r == 0)

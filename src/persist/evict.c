@@ -177,19 +177,21 @@ struct judging {
     uint64_t pack;
 };
 
-/* Does somebody refer to the chunk, and has it its place in this pack? */
-static bool lives_in(struct store *store, const struct chunk_name *name, uint64_t pack)
+/* Does somebody refer to the chunk, and has it its place in this pack? 1, 0 or -errno. */
+static int lives_in(struct store *store, const struct chunk_name *name, uint64_t pack)
 {
     struct chunk_entry now;
     uint64_t refs;
-    return view_chunk(store->view, name, &now, &refs) == 0 && now.pack == pack && refs > 0;
+    int r = view_chunk(store->view, name, &now, &refs);
+    return r == -ENOENT ? 0 : r < 0 ? r : now.pack == pack && refs > 0;
 }
 
 static int judge_chunk(const struct chunk_entry *entry, void *arg)
 {
     const struct judging *j = arg;
-    if (!lives_in(j->store, &entry->name, j->pack))
-        return 0;
+    int r = lives_in(j->store, &entry->name, j->pack);
+    if (r <= 0)
+        return r;
     return is_published(j->store, &entry->name) && !is_pinned(j->pinned, &entry->name) ? 0 : -EBUSY;
 }
 
@@ -310,8 +312,9 @@ static int sort_out(const struct chunk_entry *entry, void *arg)
 {
     struct moving_out *out = arg;
     struct store *store = out->moving.store;
-    if (!lives_in(store, &entry->name, out->moving.pack))
-        return 0;
+    int r = lives_in(store, &entry->name, out->moving.pack);
+    if (r <= 0)
+        return r;
     bool asked = is_asked(out->request, &entry->name), pinned = is_pinned(out->pinned, &entry->name);
     bool published = is_published(store, &entry->name);
     if (asked && published && !pinned) {

@@ -75,9 +75,11 @@ int gc_move_chunk(const struct chunk_entry *entry, void *arg)
     uint64_t refs;
     uint32_t len;
     char object[32];
-    if (view_chunk(store->view, &entry->name, &now, &refs) < 0 || now.pack != moving->pack || refs == 0)
+    int r = view_chunk(store->view, &entry->name, &now, &refs);
+    if (r == -ENOENT || (r == 0 && (now.pack != moving->pack || refs == 0)))
         return 0;
-    int r = fetch_chunk(store, &entry->name, moving->raw, &len);
+    if (r == 0)
+        r = fetch_chunk(store, &entry->name, moving->raw, &len);
     if (r < 0)
         return r;
     pack_object_name(now.pack, object);

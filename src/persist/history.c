@@ -8,6 +8,8 @@
 #include "base/log.h"
 
 #define GROUP_MAX (1024u * 1024) /* encoded xattrs of a nascent file; a half of the log holds 8 MiB or more */
+#define COMPACT_EVERY_NS 200000000 /* where most of the log is alive, each time gains little */
+#define LOOK_EVERY_NS 1000000000
 
 void history_init(struct store *store)
 {
@@ -119,6 +121,43 @@ static int make_log_room_locked(struct store *store)
     return stage_log_room(store->stage) > STAGE_LOG_MARGIN / 2 ? 0 : -EAGAIN;
 }
 
+/* Before what opens a draft, or makes one longer in the log. Stricter than for all else, so that seals find room. */
+static int make_draft_room_locked(struct store *store)
+{
+    int r = make_log_room_locked(store);
+    if (r < 0 || stage_log_takes_draft(store->stage))
+        return r;
+    int64_t now = clock_monotonic_ns();
+    if (now - store->history.compacted < COMPACT_EVERY_NS)
+        return -EAGAIN;
+    store->history.compacted = now;
+    if (compact_locked(store) < 0)
+        log_debug("stage: the log could not be compacted");
+    return stage_log_takes_draft(store->stage) ? 0 : -EAGAIN;
+}
+
+bool history_is_crowded(struct store *store)
+{
+    if (!stage_log_is_crowded(store->stage))
+        return false;
+    LOCK_SCOPE(&store->history.lock);
+    int64_t now = clock_monotonic_ns();
+    if (now - store->history.compacted >= LOOK_EVERY_NS) {
+        store->history.compacted = now;
+        if (compact_locked(store) < 0)
+            log_debug("stage: the log could not be compacted");
+    }
+    return stage_log_is_crowded(store->stage);
+}
+
+/* Before a change of content, which opens a draft if there is none. */
+static int make_change_room_locked(struct store *store, uint64_t ino)
+{
+    struct stage_file_state state;
+    bool has_draft = stage_file_state(store->stage, ino, &state) && state.has_draft;
+    return has_draft ? make_log_room_locked(store) : make_draft_room_locked(store);
+}
+
 /* --- operations -------------------------------------------------------------------------------------------------------- */
 
 static void stamp_locked(struct store *store, struct record *rec)
@@ -178,7 +217,8 @@ static void drop_content(struct store *store, const struct record *rec)
 
 static int seal_locked(struct store *store, uint64_t ino);
 
-/* What a first seal enters at once must fit the log: a file that gets more xattrs than that is sealed now. */
+/* What a first seal enters at once must fit the log: a file that gets more xattrs than that, or when the log has little room,
+ * is sealed now. */
 static int bound_group_locked(struct store *store, const struct record *rec, struct standing *standing)
 {
     struct dump xattrs = {0};
@@ -186,7 +226,8 @@ static int bound_group_locked(struct store *store, const struct record *rec, str
         return 0;
     int r = ns_dump_xattrs(store->ns, rec->ino, dump_record, &xattrs);
     free(xattrs.bytes);
-    if (r < 0 || xattrs.len + record_encoded_len(rec) <= GROUP_MAX)
+    bool fits = xattrs.len + record_encoded_len(rec) <= GROUP_MAX && stage_log_takes_draft(store->stage);
+    if (r < 0 || fits)
         return r;
     r = seal_locked(store, rec->ino);
     standing->nascent = r < 0;
@@ -200,7 +241,7 @@ static int commit_locked(struct store *store, struct record *rec)
     if (r == 0)
         r = bound_group_locked(store, rec, &standing);
     if (r == 0)
-        r = make_log_room_locked(store);
+        r = rec->type == REC_NASCENT ? make_draft_room_locked(store) : make_log_room_locked(store);
     if (r < 0)
         return r;
     stamp_locked(store, rec);
@@ -377,7 +418,9 @@ int store_write(struct store *store, struct stage_write *w)
     /* It opens a draft: with the history's lock, so that no seal comes between the look and the write. */
     LOCK_SCOPE(&store->history.lock);
     struct ns_inode inode;
-    r = store_follows(store) ? -EROFS : ns_inode(store->ns, w->ino, &inode);
+    r = make_change_room_locked(store, w->ino);
+    if (r == 0)
+        r = ns_inode(store->ns, w->ino, &inode);
     if (r < 0)
         return r;
     w->may_open = true;
@@ -392,7 +435,7 @@ int store_cut(struct store *store, uint64_t ino, uint64_t offset, uint64_t lengt
     struct ns_inode inode;
     int r = ns_inode(store->ns, ino, &inode);
     if (r == 0)
-        r = make_log_room_locked(store);
+        r = make_change_room_locked(store, ino);
     if (r < 0)
         return r;
     return stage_cut(store->stage, ino, offset, length, new_size, inode.attrs.size, inode.version,
@@ -411,7 +454,7 @@ int store_put_chunk(struct store *store, uint64_t ino, uint64_t offset, uint64_t
     mutex_lock(&store->history.lock);
     int r = ns_inode(store->ns, ino, &inode);
     if (r == 0)
-        r = make_log_room_locked(store);
+        r = make_change_room_locked(store, ino);
     if (r == 0)
         r = stage_put_chunk(store->stage, ino, &chunk, inode.attrs.size, inode.version, clock_realtime_ns());
     mutex_unlock(&store->history.lock);

@@ -177,6 +177,7 @@ struct store {
         uint64_t op_count, op_bytes;
         uint64_t newest;
         int64_t last_time;
+        int64_t compacted; /* when the log was, for room for a draft: monotonic ns */
     } history;
 
     struct {
@@ -273,6 +274,8 @@ CAIRN_MUST_CHECK int store_open_far(const struct store_options *options, struct 
 void history_init(struct store *store);
 void history_done(struct store *store);
 CAIRN_MUST_CHECK int history_compact(struct store *store);
+/* Is the log crowded by what is alive in it? What is not is thrown out first, once a second at most. */
+bool history_is_crowded(struct store *store);
 void history_readd(struct store *store, const struct record *rec); /* recovery: a pending operation of the log */
 /* Copies out the operations up to `seq`, in order; they stay in the list. */
 struct op **history_up_to(struct store *store, uint64_t seq, size_t *ret_count);
@@ -410,6 +413,8 @@ bool recover_stage_is_left(struct store *store);
 CAIRN_MUST_CHECK int recover_view(struct store *store, char **ret_text);
 /* With all that is in it; none is fine. */
 CAIRN_MUST_CHECK int remove_folder(const char *path);
+/* Removes STORE/view, which need not be there. */
+CAIRN_MUST_CHECK int view_remove(struct store *store);
 int view_pack_index(uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *fn_arg), void *fn_arg, void *arg);
 
 /* snapshot.c: both in the writeback thread, or when it has ended. */

@@ -154,10 +154,11 @@ static int add_pack_entry(const struct chunk_entry *entry, void *arg)
 static int restore_pack(struct store *store, const struct record *rec)
 {
     struct view_pack known;
-    if (view_pack(store->view, rec->pack, &known) == 0)
-        return 0;
+    int r = view_pack(store->view, rec->pack, &known);
+    if (r != -ENOENT)
+        return r;
     struct pack_entries all = {0};
-    int r = packs_read_index(store, rec->pack, add_pack_entry, &all);
+    r = packs_read_index(store, rec->pack, add_pack_entry, &all);
     if (r == 0)
         packs_readd(store, rec->pack, rec->length, all.list, all.count);
     free(all.list);
@@ -252,15 +253,15 @@ static char *session_path(const struct store *store)
     return xasprintf("%s/session", store->path);
 }
 
-/* Where the last session had its stage, if it did not end cleanly. */
-static char *read_session(const struct store *store)
+/* Where the last session had its stage; NULL: it ended cleanly. */
+static int read_session(const struct store *store, char **ret_dir)
 {
     _cleanup_free_ char *path = session_path(store);
-    char *text = NULL;
-    if (io_read_file(path, 4096, &text, NULL) < 0)
-        return NULL;
-    text[strcspn(text, "\n")] = '\0';
-    return text;
+    *ret_dir = NULL;
+    int r = io_read_file(path, 4096, ret_dir, NULL);
+    if (r == 0)
+        (*ret_dir)[strcspn(*ret_dir, "\n")] = '\0';
+    return r == -ENOENT ? 0 : r;
 }
 
 /* The last session could only read, and so could those whose stage it took over: their stage holds nothing. */
@@ -297,10 +298,9 @@ static int open_left_stage(struct store *store, const char *dir)
         store->stage = NULL;
         r = -ESTALE;
     }
-    if (r == -EACCES || r == -EPERM || r == -ENOMEM)
-        return r;
-    log_warn("the stage in %s is not of this session of the store (%s): going on from the NVMe horizon", dir,
-             strerror(-r));
+    if (r != -ESTALE)
+        return r; /* it may hold what was acknowledged and is nowhere else */
+    log_warn("the stage in %s is not of this session of the store, or of another boot: going on from the NVMe horizon", dir);
     stage_remove_files(dir, store->sb.store);
     return 0;
 }
@@ -323,14 +323,18 @@ static int begin_epoch(struct store *store)
 
 bool recover_stage_is_left(struct store *store)
 {
-    _cleanup_free_ char *dir = read_session(store);
+    _cleanup_free_ char *dir = NULL;
+    if (read_session(store, &dir) < 0)
+        return true;
     struct stage_config config = {.dir = dir};
     struct stage *stage = NULL;
     memcpy(config.store, store->sb.store, sizeof config.store);
-    if (!dir || session_was_reader(store) || stage_open(&config, &stage) < 0)
+    if (!dir || session_was_reader(store))
         return false;
-    stage_close(stage, false);
-    return true;
+    int r = stage_open(&config, &stage);
+    if (r == 0)
+        stage_close(stage, false);
+    return r != -ENOENT && r != -ESTALE;
 }
 
 static int new_stage(struct store *store)
@@ -356,8 +360,10 @@ static int remove_leftover(const struct tier_object *object, void *arg)
     const char *base = strrchr(object->name, '/');
     if (sscanf(base ? base + 1 : object->name, "%16llx", &id) != 1)
         return 0;
-    if (view_pack(left->store->view, id, &known) == 0)
-        return 0;
+    /* Only what the view certainly does not know: one that cannot be read says nothing. */
+    int r = view_pack(left->store->view, id, &known);
+    if (r != -ENOENT)
+        return r;
     struct new_pack *pack;
     TAILQ_FOREACH(pack, &left->store->packs.written, link)
         if (pack->id == id)
@@ -393,8 +399,12 @@ static int take_over(struct store *store, struct replay *rp)
     return r;
 }
 
+/* The old session is over first: a stage that is half made when the daemon dies is not taken for one that it left. */
 static int start_fresh(struct store *store)
 {
+    _cleanup_free_ char *path = session_path(store);
+    if (unlink(path) < 0 && errno != ENOENT)
+        return -errno;
     int r = new_stage(store);
     return r < 0 ? r : journal_begin(store);
 }
@@ -424,11 +434,18 @@ int recover(struct store *store, char **ret_text)
     store->ns = ns_new(store->view);
     if (store_follows(store))
         ns_set_following(store->ns);
-    _cleanup_free_ char *left_in = read_session(store);
+    _cleanup_free_ char *left_in = NULL;
+    r = read_session(store, &left_in);
+    if (r < 0) {
+        *ret_text = xasprintf("%s/session cannot be read: %s; it says where the last session left its stage", store->path, strerror(-r));
+        return r;
+    }
     if (left_in)
         r = open_left_stage(store, left_in);
     if (r < 0) {
-        *ret_text = xasprintf("the stage that the last session left in %s cannot be opened: %s", left_in, strerror(-r));
+        *ret_text = xasprintf("the stage that the last session left in %s cannot be opened: %s; it holds what had not come to NVMe; "
+                              "to go on without that, remove %s/session",
+                              left_in, strerror(-r), store->path);
         return r;
     }
     r = begin_epoch(store);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
+#include "base/io.h"
 #include "base/log.h"
 #include "persist/remote.h"
 
@@ -74,38 +75,87 @@ int remove_folder(const char *path)
     return nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS) < 0 && errno != ENOENT ? -errno : 0;
 }
 
-static int open_view(struct store *store)
+/* Under its name it is whole at any moment: RocksDB takes a folder without some of its files for a failing disk. */
+int view_remove(struct store *store)
 {
     _cleanup_free_ char *path = xasprintf("%s/view", store->path);
+    _cleanup_free_ char *old = xasprintf("%s/view.old", store->path);
+    int r = remove_folder(old);
+    if (r == 0 && rename(path, old) < 0)
+        return errno == ENOENT ? 0 : -errno;
+    if (r == 0)
+        r = io_fsync_dir(store->path);
+    return r < 0 ? r : remove_folder(old);
+}
+
+static int open_view(struct store *store, const char *name)
+{
+    _cleanup_free_ char *path = xasprintf("%s/%s", store->path, name);
     struct view_options options = {.cache_bytes = VIEW_CACHE_BYTES, .create = true};
     return view_open(path, &options, store->sb.created, &store->view);
 }
 
-static int rebuild_view(struct store *store)
+static void close_view(struct store *store)
 {
-    _cleanup_free_ char *path = xasprintf("%s/view", store->path);
-    bool view_is_old = !store->view || view_state(store->view).applied_seq > 0;
-    struct head *head = xmalloc(sizeof *head);
-    int r = 0;
-    if (view_is_old)
-        log_warn("the view is missing, damaged or not of this journal: rebuilding it");
-    /* Nothing goes before there is something to make it from. */
-    if (store->anchor.exists)
-        r = local_head_read(store, head);
-    if (r == 0 && store->anchor.exists)
-        r = runs_fetch(store, store->remote && store->remote->is_attached ? store->remote : NULL, head);
-    if (r == 0 && store->view) {
+    if (store->view)
         view_close(store->view);
-        store->view = NULL;
-    }
-    if (r == 0)
-        r = remove_folder(path);
-    if (r == 0)
-        r = open_view(store);
+    store->view = NULL;
+}
+
+/* What the anchor says, in a folder of its own. */
+static int make_view(struct store *store, const struct head *head)
+{
+    int r = open_view(store, "view.new");
     if (r == 0 && store->anchor.exists)
         r = adopt_view(store, head);
     if (r == 0 && store->anchor.exists && local_head_is_lost(head))
         r = view_forget_remote(store->view);
+    if (r == 0)
+        r = view_flush(store->view);
+    close_view(store);
+    return r;
+}
+
+/* A view that knows its state and not all of its packs would have the others removed as leftovers: so it gets its name when it is
+ * whole and durable. */
+static int replace_view(struct store *store, const struct head *head)
+{
+    _cleanup_free_ char *made = xasprintf("%s/view.new", store->path);
+    _cleanup_free_ char *path = xasprintf("%s/view", store->path);
+    close_view(store);
+    int r = remove_folder(made);
+    if (r == 0)
+        r = view_remove(store);
+    if (r == 0)
+        r = make_view(store, head);
+    if (r == 0 && rename(made, path) < 0)
+        r = -errno;
+    if (r == 0)
+        r = io_fsync_dir(store->path);
+    return r < 0 ? r : open_view(store, "view");
+}
+
+static int ignore_batch(const struct journal_batch *batch, void *arg)
+{
+    (void)batch;
+    (void)arg;
+    return 0;
+}
+
+static int rebuild_view(struct store *store)
+{
+    bool view_is_old = !store->view || view_state(store->view).applied_seq > 0;
+    struct head *head = xmalloc(sizeof *head);
+    if (view_is_old)
+        log_warn("the view is missing, damaged or not of this journal: rebuilding it");
+    /* Nothing goes before there is something to make it from. */
+    int r = journal_read(store, ignore_batch, NULL);
+    if (r == 0 && store->anchor.exists)
+        r = local_head_read(store, head);
+    if (r == 0 && store->anchor.exists)
+        r = runs_fetch(store, store->remote && store->remote->is_attached ? store->remote : NULL, head);
+    if (r == 0)
+        r = replace_view(store, head);
     free(head);
     return r < 0 ? r : follow_journal(store);
 }
@@ -125,7 +175,7 @@ int recover_view(struct store *store, char **ret_text)
         *ret_text = xasprintf("the disk of %s is full; free 32 MiB there and mount again", store->path);
         return r;
     }
-    r = open_view(store);
+    r = open_view(store, "view");
     if (r == 0)
         r = forgot_head(store) ? -ESTALE : follow_journal(store);
     if (r == -ENODATA) {

@@ -353,11 +353,12 @@ static void status_memory(struct store *store, struct store_status *ret)
     uint64_t far = store->remote ? pull_window(store->options.remote.fetch_threads) + (uint64_t)PULL_READERS * 2 * CHUNK_SIZE_MAX : 0;
     uint64_t buffers = far + (uint64_t)PACK_BUFFERS * PACK_BUFFER_LEN + (uint64_t)CHUNK_CACHE_ENTRIES * CHUNK_SIZE_MAX +
                        (uint64_t)(2 * (store->options.writeback_threads + 1) + READ_THREADS) * CHUNK_SIZE_MAX;
-    ret->memory_bound_bytes = stage + tables + buffers + VIEW_CACHE_BYTES + 32 * MIB;
+    uint64_t names = VIEW_CACHE_BYTES + NS_CLEAN_BYTES;
+    ret->memory_bound_bytes = stage + tables + buffers + names + 32 * MIB;
     (void)snprintf(ret->memory_formula, sizeof ret->memory_formula,
-                   "stage %.0f MiB + its tables %.0f + pack and read buffers %.0f + view %.0f + code and threads 32 = at "
+                   "stage %.0f MiB + its tables %.0f + pack and read buffers %.0f + view and names %.0f + code and threads 32 = at "
                    "most %.0f MiB",
-                   (double)stage / MIB, (double)tables / MIB, (double)buffers / MIB, (double)VIEW_CACHE_BYTES / MIB,
+                   (double)stage / MIB, (double)tables / MIB, (double)buffers / MIB, (double)names / MIB,
                    (double)ret->memory_bound_bytes / MIB);
 }
 

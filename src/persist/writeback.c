@@ -355,7 +355,7 @@ static bool is_filling_up(struct store *store)
 static void seal_ripe(struct store *store)
 {
     /* What is open and new has no other place than the log, and leaves it when it is durable. */
-    bool all = atomic_load(&store->seal_rest) || stage_log_is_crowded(store->stage);
+    bool all = atomic_load(&store->seal_rest) || history_is_crowded(store);
     if (all && !store_follows(store)) {
         if (store_seal_all(store) < 0)
             return;
@@ -413,10 +413,19 @@ static bool carry_own_cut(struct store *store, const struct drops *drops)
     return carried;
 }
 
+/* Chunks that get another place must have it before a cut says so: a try of a cut that fails forgets what its packs were to hold. */
+static bool finish_moved(struct store *store)
+{
+    int r = packs_finish(store);
+    if (r < 0)
+        packs_abandon(store);
+    return r == 0;
+}
+
 /* Chunks that were damaged get another place. */
 static bool heal_round(struct store *store)
 {
-    if (!heal_add(store) || !carry_own_cut(store, &(struct drops){0}))
+    if (!heal_add(store) || !finish_moved(store) || !carry_own_cut(store, &(struct drops){0}))
         return false;
     heal_settle(store);
     return true;
@@ -439,6 +448,11 @@ static bool keep_round(struct store *store)
 static bool drop_packs(struct store *store, const uint64_t *ids, size_t count, uint32_t flags)
 {
     struct drops drops = {.ids = ids, .count = count, .flags = flags};
+    if (!finish_moved(store)) {
+        for (size_t i = 0; i < count; i++)
+            packs_end_drop(store, ids[i]);
+        return false;
+    }
     bool carried = carry_own_cut(store, &drops);
     if (carried)
         gc_remove(store, ids, count);

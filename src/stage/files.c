@@ -466,6 +466,7 @@ static void orphan_locked(struct stage *stage, struct stage_file *file)
     struct layer *sealed = file->layers[LAYER_SEALED], *draft = file->layers[LAYER_DRAFT];
     for (size_t l = 0; l < LAYER_STATES && !file->orphan; l++)
         stage->locked.orphan_ranges += file->layers[l] ? file->layers[l]->range_count : 0;
+    stage->locked.draft_count -= draft && !file->orphan;
     file->orphan = true;
     if (sealed && draft)
         layer_merge_locked(stage, sealed, draft);

@@ -174,6 +174,7 @@ struct stage {
         struct stage_file *files; /* by ino */
         struct pack_use *packs;
         struct layer_list drafts, sealed;
+        uint64_t draft_count; /* of files with a name: they will be sealed */
         uint32_t range_count;
         uint32_t orphan_ranges; /* of files without a name: nothing but their last close frees them */
         bool orphans_stuck;     /* writing them in pieces does not help either */

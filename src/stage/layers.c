@@ -172,6 +172,28 @@ void layer_put_locked(struct stage *stage, struct layer *layer, const struct ran
     range_attach_locked(stage, layer, range);
 }
 
+static void layer_link_locked(struct stage *stage, struct layer *layer)
+{
+    layer->file->layers[layer->state] = layer;
+    if (layer->state == LAYER_DRAFT) {
+        TAILQ_INSERT_TAIL(&stage->locked.drafts, layer, link);
+        stage->locked.draft_count += !layer->file->orphan;
+    }
+    if (layer->state == LAYER_SEALED)
+        TAILQ_INSERT_TAIL(&stage->locked.sealed, layer, link);
+}
+
+static void layer_unlink_locked(struct stage *stage, struct layer *layer)
+{
+    if (layer->state == LAYER_DRAFT) {
+        TAILQ_REMOVE(&stage->locked.drafts, layer, link);
+        stage->locked.draft_count -= !layer->file->orphan;
+    }
+    if (layer->state == LAYER_SEALED)
+        TAILQ_REMOVE(&stage->locked.sealed, layer, link);
+    layer->file->layers[layer->state] = NULL;
+}
+
 struct layer *layer_new_locked(struct stage *stage, struct stage_file *file, enum layer_state state)
 {
     check(file->layers[state] == NULL);
@@ -181,21 +203,8 @@ struct layer *layer_new_locked(struct stage *stage, struct stage_file *file, enu
     layer->keep = UINT64_MAX;
     layer->opened = layer->changed = clock_monotonic_ns();
     RB_INIT(&layer->ranges);
-    file->layers[state] = layer;
-    if (state == LAYER_DRAFT)
-        TAILQ_INSERT_TAIL(&stage->locked.drafts, layer, link);
-    if (state == LAYER_SEALED)
-        TAILQ_INSERT_TAIL(&stage->locked.sealed, layer, link);
+    layer_link_locked(stage, layer);
     return layer;
-}
-
-static void layer_unlink_locked(struct stage *stage, struct layer *layer)
-{
-    if (layer->state == LAYER_DRAFT)
-        TAILQ_REMOVE(&stage->locked.drafts, layer, link);
-    if (layer->state == LAYER_SEALED)
-        TAILQ_REMOVE(&stage->locked.sealed, layer, link);
-    layer->file->layers[layer->state] = NULL;
 }
 
 void layer_free_locked(struct stage *stage, struct layer *layer, bool dropped)
@@ -229,11 +238,7 @@ void layer_set_state_locked(struct stage *stage, struct layer *layer, enum layer
         account_locked(stage, range, -1);
     layer_unlink_locked(stage, layer);
     layer->state = state;
-    layer->file->layers[state] = layer;
-    if (state == LAYER_DRAFT)
-        TAILQ_INSERT_TAIL(&stage->locked.drafts, layer, link);
-    if (state == LAYER_SEALED)
-        TAILQ_INSERT_TAIL(&stage->locked.sealed, layer, link);
+    layer_link_locked(stage, layer);
     RB_FOREACH(range, range_tree, &layer->ranges)
         account_locked(stage, range, 1);
     RB_FOREACH(range, range_tree, &layer->ranges)

@@ -3,6 +3,7 @@
 #include "stage/internal.h"
 
 #define COMPACT_AT_PERCENT 60u
+#define SEAL_LEN_MAX 512u /* of an encoded SEAL that names its file */
 
 static uint64_t tail_of(const struct stage *stage, uint32_t half)
 {
@@ -64,11 +65,25 @@ bool stage_log_wants_compaction(struct stage *stage)
     return tail > half_len / 100 * COMPACT_AT_PERCENT && tail > kept + (half_len - kept) / 2;
 }
 
+/* Besides the SEALs of all drafts. */
+static bool has_room_besides_seals_locked(struct stage *stage, uint64_t room)
+{
+    return stage_log_room(stage) > room + (stage->locked.draft_count + 1) * SEAL_LEN_MAX;
+}
+
 bool stage_log_is_crowded(struct stage *stage)
 {
+    LOCK_SCOPE(&stage->locked.lock);
     uint64_t half_len = stage->header->log_half_len;
     return atomic_load_explicit(&stage->log_kept, memory_order_relaxed) > half_len / 2 ||
-           stage_log_room(stage) < half_len / 4;
+           !has_room_besides_seals_locked(stage, half_len / 8 * 3);
+}
+
+/* A quarter remains, for the xattrs that seals enter with them. */
+bool stage_log_takes_draft(struct stage *stage)
+{
+    LOCK_SCOPE(&stage->locked.lock);
+    return has_room_besides_seals_locked(stage, stage->header->log_half_len / 4);
 }
 
 static struct record range_record(const struct layer *layer, const struct range *range, uint64_t seq,

@@ -242,8 +242,11 @@ CAIRN_MUST_CHECK int stage_log_append_encoded(struct stage *stage, const void *r
 uint64_t stage_log_room(struct stage *stage);
 /* True when the log should be compacted soon. */
 bool stage_log_wants_compaction(struct stage *stage);
-/* True when what is alive in it takes more than half of it, or compaction is late. */
+/* True when what is alive in it takes more than half of it, or compaction is late, or it soon takes no draft more. */
 bool stage_log_is_crowded(struct stage *stage);
+/* Does it take one draft more, and then the SEAL of each that there is? A draft leaves the log only by its seal: if seals
+ * found no room, nothing would ever make any. */
+bool stage_log_takes_draft(struct stage *stage);
 
 /* Rewrites the log from what is alive: `records` (encoded: the operations that are not durable, and the files without
  * a version), then the stage's own layers; the new log takes effect at once. The caller keeps operations from being

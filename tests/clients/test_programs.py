@@ -257,6 +257,7 @@ FIO = {
 }
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("kind", FIO)
 def test_fio(cairn, kind, full):
     """fio reads back what it wrote, at once and after kill -9 of the daemon."""
@@ -265,8 +266,8 @@ def test_fio(cairn, kind, full):
     size = "256m" if full else "8m"
     verify = ("--verify=crc32c", "--verify_fatal=1", "--randrepeat=1", "--allrandrepeat=1", "--group_reporting")
     job = ["fio", "--name=job", f"--directory={cairn.mnt}", f"--size={size}", "--numjobs=2", *FIO[kind], *verify]
-    run(*job, "--do_verify=1", cwd=cairn.root)
+    run(*job, "--do_verify=1", cwd=cairn.root, timeout=280)
     cairn.kill9()
     cairn.mount()
     if kind != "mixed":
-        run(*job, "--verify_only=1", cwd=cairn.root)
+        run(*job, "--verify_only=1", cwd=cairn.root, timeout=280)

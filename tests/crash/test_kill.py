@@ -1,4 +1,5 @@
 """kill -9 of the daemon at random moments under load (P2): nothing acknowledged is lost, fsck is clean."""
+import glob
 import os
 
 import pytest
@@ -132,3 +133,27 @@ def test_drain_on_sigterm(cairn, rng, folder):
     cairn.drop_stage()
     cairn.mount()
     assert rig.read_file(os.path.join(cairn.mnt, "file")) == data
+
+
+def test_a_stage_that_cannot_be_opened_is_left(cairn):
+    """P2: what was acknowledged may lie nowhere else. The mount says what it found, and goes on when it can be read again."""
+    cairn.mount(writeback_delay="60s")
+    rig.write_file(os.path.join(cairn.mnt, "file"), b"content")
+    cairn.kill9()
+    (control,) = glob.glob(os.path.join(cairn.stage_dir, "*.ctl"))
+    before = rig.read_file(control)
+    with open(control, "r+b") as file:
+        file.write(b"\0" * 8)
+    with pytest.raises(rig.MountError, match="it holds what had not come to NVMe"):
+        cairn.mount()
+    assert os.path.getsize(control) == len(before)
+    with open(control, "r+b") as file:
+        file.write(before[:8])
+    cairn.mount()
+    assert rig.read_file(os.path.join(cairn.mnt, "file")) == b"content"
+    cairn.kill9()
+    with open(control, "r+b") as file:
+        file.write(b"\0" * 8)
+    os.unlink(os.path.join(cairn.store, "session"))
+    cairn.mount()
+    assert os.listdir(cairn.mnt) in ([], ["file"])

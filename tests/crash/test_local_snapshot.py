@@ -1,6 +1,8 @@
 """The journal of a store without a remote ends, too: a snapshot of the namespace takes the place of old segments."""
 import contextlib
+import glob
 import os
+import shutil
 import threading
 
 import pytest
@@ -172,6 +174,76 @@ def test_killed_around_snapshots(cairn, rng, full):
     cairn.umount()
     assert cairn.fsck().returncode == 0
 
+
+def pack_names(store):
+    return set(os.listdir(os.path.join(store, "packs")))
+
+
+@pytest.mark.timeout(240)
+def test_a_pack_whose_removal_the_power_undid(cairn, rng):
+    """P4: the journal drops a pack that the snapshot knew, and its file is still there when the view is made anew."""
+    cairn.mount()
+    content, noise = make_tree(cairn.mnt, rng), Noise(cairn.mnt)
+    doomed = os.path.join(cairn.mnt, "doomed")
+    rig.write_file(doomed, rng.randbytes(30 * rig.MIB))
+    cairn.wait()
+    wait_for_snapshot(cairn, noise)
+    packs, copies = os.path.join(cairn.store, "packs"), os.path.join(cairn.root, "packs")
+    shutil.copytree(packs, copies)
+    os.unlink(doomed)
+    before = pack_names(cairn.store)
+    rig.poll(lambda: noise.one() or not before <= pack_names(cairn.store), 60, "a pack to be dropped", 0.02)
+    cairn.umount()
+    gone = before - pack_names(cairn.store)
+    for name in gone:
+        shutil.copy(os.path.join(copies, name), packs)
+    cairn.delete_view()
+    cairn.drop_stage()
+    cairn.mount()
+    check_tree(cairn.mnt, content)
+    assert not gone & pack_names(cairn.store)
+    cairn.umount()
+    assert cairn.fsck().returncode == 0
+
+
+def lose_view_log(store):
+    """What RocksDB had not written into its tables when the power went."""
+    for path in glob.glob(os.path.join(store, "view", "*.log")):
+        os.truncate(path, 0)
+
+
+@pytest.mark.timeout(240)
+def test_a_view_that_was_being_made_is_not_believed(cairn, rng, full):
+    """P2, P4: the daemon dies, or the power goes, while the view is made anew from the snapshot: no pack is taken for a leftover."""
+    cairn.mount()
+    content, noise = make_tree(cairn.mnt, rng), Noise(cairn.mnt)
+    for number in range(60):
+        content[f"many-{number}"] = rng.randbytes(50_000)
+        rig.write_file(os.path.join(cairn.mnt, f"many-{number}"), content[f"many-{number}"])
+        cairn.wait()  # a pack of its own
+    wait_for_snapshot(cairn, noise)
+    cairn.umount()
+    packs = pack_names(cairn.store)
+    for turn in range(60 if full else 8):
+        cairn.delete_view()
+        if turn % 4:
+            begun = rig.time.monotonic()
+            cairn.start()
+            rig.time.sleep(rng.uniform(0.01, 0.15))
+            cairn.proc.kill()
+            cairn.reap()
+            rig.file_systems_unmount(cairn.mnt)
+            print(f"killed after {rig.time.monotonic() - begun:.3f} s")
+        else:
+            cairn.mount()
+            cairn.kill9()
+            lose_view_log(cairn.store)
+            cairn.drop_stage()
+        cairn.mount()
+        check_tree(cairn.mnt, content)
+        assert packs <= pack_names(cairn.store)
+        cairn.umount()
+    assert cairn.fsck().returncode == 0
 
 
 def test_with_a_remote_later(cairn, mount_factory, request, rng, folder):

@@ -16,25 +16,35 @@ SHRINKING = 60.0  # seconds, of a failure
 
 @pytest.fixture
 def campaign(request, mount_factory, folder, seed, full):
-    """campaign(number, seconds, **rest): one seed, or with --full several, one after the other."""
+    """campaign(number, seconds, make_disk=None): one seed, or with --full several, one after the other, each on a store of its
+    own, and on a disk of its own."""
 
     def make_mount():
         mount = mount_factory(tempfile.mkdtemp(dir=folder))
         request.addfinalizer(mount.close)
         return mount
 
-    def explore(number, seconds, mount=None, **rest):
-        for again in range(10 if full else 1):
-            this = seed * 1000 + number * 100 + again
-            mount = mount or make_mount()
-            try:
-                operations, cuts = model_run.explore(mount, this, seconds, **rest)
-                print(f"seed {this}: {operations} operations, {cuts} cuts")
-            except model_run.Failure as failure:
-                path = os.path.join(request.config.getoption("--reports"), f"model-{this}.ops")
-                pytest.fail(model_run.report(failure, make_mount, path, this, SHRINKING), pytrace=False)
+    def one(this, seconds, disk):
+        mount = make_mount()
+        if disk:
+            mount.store = os.path.join(disk.inner.mountpoint, "store")
+        try:
+            operations, cuts = model_run.explore(mount, this, seconds, disk=disk)
+            print(f"seed {this}: {operations} operations, {cuts} cuts")
+        except model_run.Failure as failure:
+            path = os.path.join(request.config.getoption("--reports"), f"model-{this}.ops")
+            pytest.fail(model_run.report(failure, make_mount, path, this, SHRINKING), pytrace=False)
+        finally:
             mount.close()
-            mount = None
+
+    def explore(number, seconds, make_disk=None):
+        for again in range(10 if full else 1):
+            disk = make_disk() if make_disk else None
+            try:
+                one(seed * 1000 + number * 100 + again, seconds, disk)
+            finally:
+                if disk:
+                    disk.close()
 
     return explore
 
@@ -48,16 +58,11 @@ def test_random_operations(campaign, number):
 
 @pytest.mark.needs_mount
 @pytest.mark.timeout(150)
-def test_on_a_disk_that_loses_power(request, campaign, mount_factory, folder, full):
+def test_on_a_disk_that_loses_power(campaign, full):
     """The same with cuts of the disk itself: what the daemon has not flushed is gone, too."""
     if os.geteuid() != 0 or not os.path.exists("/dev/loop-control"):
         pytest.skip("skipped: needs root and loop devices")
-    disk = powercut.PowerCut(size=rig.GIB + rig.GIB // 2)
-    request.addfinalizer(disk.close)
-    mount = mount_factory(folder)
-    mount.store = os.path.join(disk.inner.mountpoint, "store")
-    request.addfinalizer(mount.close)
-    campaign(9, 60.0 if full else 6.0, mount, disk=disk)
+    campaign(9, 30.0 if full else 6.0, lambda: powercut.PowerCut(size=rig.GIB + rig.GIB // 2))
 
 
 # ---------------------------------------------------------------- the test itself

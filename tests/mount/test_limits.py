@@ -57,6 +57,9 @@ def test_files_in_a_directory(cairn, full, sanitized, report):
     os.rename(folder, folder + "2")
     renamed = time.monotonic() - begun
     report("limits_files", {"files": count, "cpu_s, s each tenth": costs, "list_s": listed, "rename_s": renamed})
+    if not sanitized and full:
+        first, last = (sorted(cost for cost, _ in part)[1] for part in (costs[:3], costs[-3:]))
+        assert last <= FLAT * first, costs
     cairn.kill9()
     cairn.mount(stage="512M", nvme="16G")
     assert len(os.listdir(folder + "2")) == count
@@ -351,6 +354,10 @@ def test_appends_by_many(cairn, full):
     check()
 
 
+def piece_of(number, i):
+    return (b"%08d %08d" % (number, i)).ljust(512, b".")
+
+
 def test_many_chunks(cairn, full, sanitized, report):
     """10^5 chunks, with --full 10^6: memory within the formula, and no step that costs more than with few of them."""
     files, pieces = (1000, 1000) if full else (20, 1000)
@@ -359,19 +366,20 @@ def test_many_chunks(cairn, full, sanitized, report):
     for number in range(files):
         with open(os.path.join(cairn.mnt, f"{number}"), "wb", buffering=0) as file:
             for i in range(pieces):
-                os.pwrite(file.fileno(), b"%08d %08d" % (number, i), i * 8192)
+                os.pwrite(file.fileno(), piece_of(number, i), i * 8192)
             file.truncate(pieces * 8192)
         if (number + 1) % (files // 5) == 0:
             figures.append(look_at_store(cairn, rig.seeded_bytes(number, 4 * rig.MIB)))
             assert_memory(cairn, sanitized)
     report("limits_chunks", figures)
-    assert figures[-1]["chunks"] >= files * pieces
+    # Of a file that was sealed while it was written (the log was crowded), a few pieces may lie in the journal (16 KiB).
+    assert figures[-1]["chunks"] >= files * pieces * 0.98
     if not sanitized and full:
         for cost in ("mount_cpu_s", "write_cpu_s"):
             first, last = (sorted(f[cost] for f in part)[1] for part in (figures[:3], figures[2:]))
             assert last <= FLAT * first + 0.05, f"{cost}: {figures}"
     with open(os.path.join(cairn.mnt, "7"), "rb") as file:
-        assert os.pread(file.fileno(), 17, 99 * 8192) == b"%08d %08d" % (7, 99)
+        assert os.pread(file.fileno(), 512, 99 * 8192) == piece_of(7, 99)
     cairn.umount()
     assert cairn.fsck().returncode == 0
 

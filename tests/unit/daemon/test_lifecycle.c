@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 
 #include "daemon/lifecycle.h"
+#include "daemon/store_folder.h"
 
 static char base[] = "/tmp/cairn-lifecycle-XXXXXX";
 static char *store;

@@ -1,4 +1,6 @@
 /* The overlay in the cases that matter most, one by one. */
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 
 #include "helpers.h"
@@ -247,12 +249,129 @@ Test(ns, a_large_folder_is_listed_whole)
         (void)snprintf(name, sizeof name, "old%u", (unsigned)i);
         remove_name(1000 + i, name, true);
     }
-    for (unsigned round = 0; round < 2; round++) {
+    for (unsigned round = 0; round < 3; round++) {
         memset(at, 0, sizeof at);
         cr_assert_eq(ns_readdir(ns, ROOT_INO, 0, SIZE_MAX, count_entry, at), 0);
         cr_expect_eq(at[1], 1800);
         follow();
     }
+}
+
+static void list_root(uint64_t expected)
+{
+    uint64_t at[2] = {0};
+    cr_assert_eq(ns_readdir(ns, ROOT_INO, 0, SIZE_MAX, count_entry, at), 0);
+    cr_expect_eq(at[1], expected);
+}
+
+Test(ns, a_listed_folder_is_kept_up_to_a_bound)
+{
+    char name[16];
+    for (uint64_t i = 0; i < 2000; i++) {
+        (void)snprintf(name, sizeof name, "file%u", (unsigned)i);
+        make_file(1000 + i, name);
+        seal(1000 + i, 1);
+    }
+    follow();
+    cr_expect_eq(ns_clean_bytes(ns), 0);
+    list_root(2000);
+    size_t whole = ns_clean_bytes(ns);
+    cr_expect_gt(whole, 2000 * sizeof(struct view_entry));
+    cr_expect_eq(ns_overlay_size(ns), 1, "clean entries are not counted as changes");
+
+    make_file(5000, "later");
+    seal(5000, 1);
+    follow();
+    cr_expect_gt(ns_clean_bytes(ns), whole, "what is new in a folder that is known stays");
+    list_root(2001);
+    remove_name(5000, "later", true);
+    follow();
+    cr_expect_eq(ns_clean_bytes(ns), whole);
+
+    ns_set_clean_max(ns, whole);
+    cr_expect_eq(ns_clean_bytes(ns), whole);
+    ns_set_clean_max(ns, whole - 1);
+    cr_expect_lt(ns_clean_bytes(ns), whole, "its end is forgotten");
+    cr_expect_gt(ns_clean_bytes(ns), whole / 2);
+    list_root(2000);
+    ns_set_clean_max(ns, 0);
+    cr_expect_eq(ns_clean_bytes(ns), 0);
+    ns_set_clean_max(ns, whole - 1);
+    list_root(2000);
+    cr_expect_lt(ns_clean_bytes(ns), whole / 2 + 1000, "one folder has a half at most");
+    cr_expect_gt(ns_clean_bytes(ns), whole / 2 - 1000);
+    list_root(2000);
+    remove_name(1000, "file0", true);
+    list_root(1999);
+    ns_set_clean_max(ns, 0);
+    list_root(1999);
+    cr_expect_eq(ns_clean_bytes(ns), 0);
+}
+
+#define STAYING 60u
+
+static atomic_bool is_over;
+
+static int count_staying(const struct view_entry *entry, const char *name, size_t name_len, void *arg)
+{
+    (void)entry;
+    *(unsigned *)arg += name_len > 5 && memcmp(name, "stays", 5) == 0;
+    return 0;
+}
+
+/* Returns NULL, or `arg`: a listing lacked something. */
+static void *list_and_forget(void *arg)
+{
+    static const size_t bytes[] = {0, 3000, NS_CLEAN_BYTES};
+    for (unsigned i = 0; !atomic_load(&is_over); i++) {
+        unsigned count = 0;
+        ns_set_clean_max(ns, bytes[i % 7 % 3]);
+        if (ns_readdir(ns, ROOT_INO, 0, 16, count_staying, &count) != 0 || count != STAYING)
+            return arg;
+    }
+    return NULL;
+}
+
+/* What was read is not remembered if it came or went meanwhile, in the overlay or in the view. */
+Test(ns, names_come_and_go_while_a_folder_is_listed)
+{
+    pthread_t threads[2];
+    void *failed;
+    char name[16];
+    for (uint64_t i = 0; i < STAYING; i++) {
+        (void)snprintf(name, sizeof name, "stays%u", (unsigned)i);
+        make_file(1000 + i, name);
+        seal(1000 + i, 1);
+    }
+    follow();
+    atomic_store(&is_over, false);
+    for (size_t i = 0; i < ARRAY_LEN(threads); i++)
+        cr_assert_eq(pthread_create(&threads[i], NULL, list_and_forget, &failed), 0);
+    for (uint64_t i = 0; i < 10000; i++) {
+        bool history = i % 2;
+        (void)snprintf(name, sizeof name, "goes%u", (unsigned)i);
+        make_file(5000 + i, name);
+        if (history) {
+            seal(5000 + i, 1);
+            follow();
+        }
+        for (uint64_t before = i < 8 ? 0 : i - 8; before < i; before++) {
+            char gone[16];
+            (void)snprintf(gone, sizeof gone, "goes%u", (unsigned)before);
+            cr_assert_eq(ino_of(gone), 0, "%s", gone);
+        }
+        remove_name(5000 + i, name, history);
+        if (i % 5 == 0)
+            follow();
+    }
+    atomic_store(&is_over, true);
+    for (size_t i = 0; i < ARRAY_LEN(threads); i++) {
+        cr_assert_eq(pthread_join(threads[i], &failed), 0);
+        cr_expect_null(failed, "a listing lacked what was there all the time");
+    }
+    list_root(STAYING);
+    follow();
+    list_root(STAYING);
 }
 
 static struct record xattr_of(uint64_t ino, const char *name)

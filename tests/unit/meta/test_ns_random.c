@@ -414,6 +414,14 @@ static void step(void)
     }
 }
 
+/* So little that directories are known in part, and forgotten. */
+static void vary_clean_max(void)
+{
+    static const size_t bytes[] = {0, 500, 1500, NS_CLEAN_BYTES};
+    if (rnd(8) == 0)
+        ns_set_clean_max(ns, bytes[rnd(ARRAY_LEN(bytes))]);
+}
+
 static void run(uint64_t number, unsigned steps)
 {
     seed.state = number;
@@ -426,6 +434,7 @@ static void run(uint64_t number, unsigned steps)
     ns = ns_new(f.view);
     for (unsigned i = 0; i < steps; i++) {
         step();
+        vary_clean_max();
         check_all();
     }
     for (unsigned i = 1; i < NODES; i++)

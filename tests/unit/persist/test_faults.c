@@ -213,6 +213,8 @@ Test(persist_faults, damage_in_the_middle_is_an_error)
     shop_close(&shop);
     damage_segment(1, SEGMENT_HEADER_LEN + 40);
     cr_expect_lt(shop_open_only(&shop), 0);
+    _cleanup_free_ char *current = xasprintf("%s/view/CURRENT", shop.path);
+    cr_expect_eq(access(current, F_OK), 0, "the view, which has it all, is left");
 }
 
 /* --- packs ---------------------------------------------------------------------------------------------------------- */
@@ -322,6 +324,36 @@ static void hold_back(void)
 {
     shop.options.writeback_delay_ns = INT64_MAX / 2;
     shop_open(&shop);
+}
+
+static void compact_now(void)
+{
+    uint64_t asked = atomic_fetch_add(&shop.store->gc_asked, 1) + 1;
+    for (unsigned i = 0; i < 1000 && atomic_load(&shop.store->gc_done) < asked; i++)
+        (void)usleep(10000);
+    cr_assert_geq(atomic_load(&shop.store->gc_done), asked);
+}
+
+/* What was to move stays where it is until it has moved. */
+Test(persist_faults, a_pack_that_was_to_take_what_moves_fails)
+{
+    open_with_faults();
+    shop_put(&shop, name_of(0), 0, MIB);
+    shop_put(&shop, "large", 77, 8 * MIB);
+    shop_wait(&shop);
+    shop_unlink(&shop, "large", 0);
+    shop_wait(&shop);
+    set_plan("put", "packs", 0, 1);
+    compact_now();
+    cr_expect_eq(atomic_load(&plan.failed), 1, "something had to move");
+    shop_expect(&shop, name_of(0), 0, MIB);
+    put_one_by_one(1, 1, MIB);
+    compact_now();
+    shop_expect(&shop, name_of(0), 0, MIB);
+    struct store_status status;
+    store_status(shop.store, &status);
+    cr_expect_lt(status.view.pack_bytes, 4 * MIB, "in the end the pack goes");
+    expect_after_reopen(2, MIB);
 }
 
 Test(persist_faults, versions_between_are_not_written)

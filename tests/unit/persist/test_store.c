@@ -427,6 +427,58 @@ Test(persist_store, more_xattrs_than_enter_the_log_together)
     expect_xattrs(shop_lookup(&shop, "file"), count);
 }
 
+/* A new file with a name as long as `len`, not held. */
+static int try_create(unsigned i, size_t len, uint64_t *ret_ino)
+{
+    char name[NAME_LEN_MAX + 1];
+    (void)snprintf(name, sizeof name, "%0*u", (int)len, i);
+    struct record rec = {.type = REC_NASCENT,
+                         .ino = store_new_ino(shop.store),
+                         .parent = ROOT_INO,
+                         .name = name,
+                         .name_len = (uint16_t)len,
+                         .attrs = {.mode = S_IFREG | 0600, .mtime = 5, .ctime = 5, .btime = 5}};
+    *ret_ino = rec.ino;
+    return store_commit(shop.store, &rec);
+}
+
+/* Only seals make room in a log that is full of new files. */
+static void fill_log_with_new_files(size_t name_len)
+{
+    enum { MOST = 200000 };
+    uint64_t *inos = xcalloc(MOST, sizeof *inos);
+    cr_assert_eq(shop_open_only(&shop), 0);
+    struct ns_inode root;
+    cr_assert_eq(ns_hold(store_ns(shop.store), ROOT_INO, &root), 0);
+    unsigned count = 0;
+    while (count < MOST && try_create(count, name_len, &inos[count]) == 0)
+        count++;
+    cr_expect_gt(count, 1000);
+    cr_expect_lt(count, MOST, "the log is full");
+    for (unsigned i = 0; i < count && i < 5000; i++) { /* the table of ranges has 16,384 */
+        uint8_t byte = 1;
+        struct stage_write w = {.ino = inos[i], .length = 1, .slab = SLAB_NONE, .data = &byte};
+        cr_assert_eq(store_write(shop.store, &w), 0, "write to %u of %u", i, count);
+    }
+    for (unsigned i = 0; i < count; i++)
+        cr_assert_eq(store_seal(shop.store, inos[i]), 0, "seal %u of %u", i, count);
+    shop_drop(&shop, ROOT_INO);
+    shop_start(&shop);
+    cycle(&shop);
+    cr_expect_eq(view_state(shop.store->view).files, count);
+    free(inos);
+}
+
+Test(persist_store, a_log_full_of_new_files)
+{
+    fill_log_with_new_files(6);
+}
+
+Test(persist_store, a_log_full_of_new_files_with_long_names)
+{
+    fill_log_with_new_files(NAME_LEN_MAX);
+}
+
 /* Between the look and the operation another may have removed it. */
 Test(persist_store, what_is_gone_does_not_change)
 {

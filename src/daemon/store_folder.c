@@ -1,0 +1,277 @@
+#include "daemon/store_folder.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include "daemon/lifecycle.h"
+
+static pid_t read_pid(int fd)
+{
+    char text[24] = "";
+    if (pread(fd, text, sizeof text - 1, 0) <= 0)
+        return 0;
+    return (pid_t)strtol(text, NULL, 10);
+}
+
+/* One try. -EAGAIN: the file was replaced between opening and locking it. */
+static int lock_once(const char *path, int *ret_fd, pid_t *ret_holder)
+{
+    _cleanup_close_ int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    struct stat held, named;
+    if (fd < 0)
+        return -errno;
+    if (fcntl(fd, F_OFD_SETLK, &whole) < 0) {
+        *ret_holder = read_pid(fd);
+        return errno == EAGAIN || errno == EACCES ? -EBUSY : -errno;
+    }
+    if (fstat(fd, &held) < 0 || stat(path, &named) < 0 || held.st_ino != named.st_ino)
+        return -EAGAIN;
+    char text[24];
+    int len = snprintf(text, sizeof text, "%d\n", (int)getpid());
+    /* On a full disk there may be no room for the number: it only makes a message better. */
+    if (ftruncate(fd, 0) < 0 || pwrite(fd, text, (size_t)len, 0) < 0)
+        log_debug("cannot write the process number to %s: %s", path, strerror(errno));
+    *ret_fd = take_fd(&fd);
+    return 0;
+}
+
+int store_lock(const char *store, int *ret_fd, pid_t *ret_holder)
+{
+    _cleanup_free_ char *path = xasprintf("%s/lock", store);
+    int r;
+    do
+        r = lock_once(path, ret_fd, ret_holder);
+    while (r == -EAGAIN);
+    return r;
+}
+
+int store_lock_holder(const char *store, pid_t *ret_holder)
+{
+    _cleanup_free_ char *path = xasprintf("%s/lock", store);
+    _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    if (fd < 0)
+        return errno == ENOENT ? 0 : -errno;
+    if (fcntl(fd, F_OFD_GETLK, &whole) < 0)
+        return -errno;
+    *ret_holder = read_pid(fd);
+    return whole.l_type != F_UNLCK;
+}
+
+static bool is_empty_folder(int parent_fd, const char *name)
+{
+    int fd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+    bool empty = dir != NULL;
+    for (struct dirent *e; dir && (e = readdir(dir));)
+        empty = empty && (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0);
+    if (dir)
+        (void)closedir(dir);
+    return empty;
+}
+
+static bool is_one_of(const char *name, const char *const *names)
+{
+    while (*names && strcmp(name, *names) != 0)
+        names++;
+    return *names != NULL;
+}
+
+/* What a start that was killed before it had made the superblock may leave, and what mkfs makes. A pack
+ * without a superblock is somebody's damaged store and never taken for a fresh one. */
+static bool is_leftover(int parent_fd, const char *name)
+{
+    static const char *const files[] = {".", "..", "lock", "log", "log.1", "control", "control.new", "superblock.new", NULL};
+    static const char *const folders[] = {"lost+found", "packs", "journal", "room", "view", NULL};
+    return is_one_of(name, files) || (is_one_of(name, folders) && is_empty_folder(parent_fd, name));
+}
+
+/* 0: a store, or fresh. -ENOTEMPTY: neither, because of *ret_found. */
+static int inspect_folder(const char *path, bool *ret_fresh, char **ret_found)
+{
+    DIR *dir = opendir(path);
+    if (!dir)
+        return -errno;
+    int r = 0;
+    *ret_fresh = faccessat(dirfd(dir), "superblock", F_OK, AT_SYMLINK_NOFOLLOW) < 0;
+    for (struct dirent *e; *ret_fresh && r == 0 && (e = readdir(dir));) {
+        if (is_leftover(dirfd(dir), e->d_name))
+            continue;
+        *ret_found = xstrdup(e->d_name);
+        r = -ENOTEMPTY;
+    }
+    (void)closedir(dir);
+    return r;
+}
+
+int store_resolve(const char *store, char **ret_path)
+{
+    *ret_path = realpath(store, NULL);
+    if (*ret_path)
+        return 0;
+    if (errno != ENOENT)
+        return -errno;
+    _cleanup_free_ char *for_parent = xstrdup(store);
+    _cleanup_free_ char *for_name = xstrdup(store);
+    _cleanup_free_ char *parent = realpath(dirname(for_parent), NULL);
+    if (!parent)
+        return -errno;
+    *ret_path = xasprintf("%s/%s", strcmp(parent, "/") == 0 ? "" : parent, basename(for_name));
+    return 0;
+}
+
+static const char *remedy(int error)
+{
+    switch (error) {
+    case EROFS:
+        return "give a folder on a writable disk";
+    case ENOSPC:
+    case EDQUOT:
+        return "free some space there or give another folder";
+    case EACCES:
+    case EPERM:
+        return "run as the user that owns the place or give another folder";
+    default:
+        return "give another folder";
+    }
+}
+
+static int make_folder(struct store_folder *folder, struct service_error *error)
+{
+    if (mkdir(folder->path, 0700) == 0) {
+        folder->made = true;
+        /* A parent with set-group-ID or a default ACL may have added to the mode. */
+        (void)chmod(folder->path, 0700);
+        return 0;
+    }
+    int e = errno;
+    if (e == EEXIST)
+        return 0;
+    return service_fail(error, e == EACCES || e == EPERM ? MOUNT_USAGE : MOUNT_FAILED, -e,
+                        "cannot make the store %s: %s; %s", folder->path, strerror(e), remedy(e));
+}
+
+static int check_owner(const struct store_folder *folder, struct service_error *error)
+{
+    struct stat st;
+    if (stat(folder->path, &st) < 0)
+        return service_fail(error, MOUNT_FAILED, -errno, "cannot look at the store %s: %s; %s", folder->path,
+                            strerror(errno), remedy(errno));
+    if (!S_ISDIR(st.st_mode))
+        return service_fail(error, MOUNT_USAGE, -ENOTDIR,
+                            "%s is not a folder; a store is one: give a new or empty folder", folder->path);
+    if (st.st_uid != geteuid())
+        return service_fail(
+            error, MOUNT_USAGE, -EPERM,
+            "the store %s belongs to user %u, not to you (%u); mount as that user or give another folder",
+            folder->path, st.st_uid, geteuid());
+    return 0;
+}
+
+/* A store is its owner's alone. An empty folder becomes so; one that has been a store should have stayed so. */
+static int check_mode(struct store_folder *folder, struct service_error *error)
+{
+    struct stat st;
+    if (stat(folder->path, &st) < 0)
+        return service_fail(error, MOUNT_FAILED, -errno, "cannot look at the store %s: %s", folder->path,
+                            strerror(errno));
+    if ((st.st_mode & 077) == 0)
+        return 0;
+    if (!folder->fresh)
+        return service_fail(error, MOUNT_USAGE, -EPERM,
+                            "the store %s is open to others (mode %03o); run: chmod 700 %s", folder->path,
+                            st.st_mode & 0777, folder->path);
+    folder->mode_before = st.st_mode & 07777;
+    if (chmod(folder->path, 0700) < 0)
+        return service_fail(error, MOUNT_FAILED, -errno, "cannot make the store %s private: %s; %s", folder->path,
+                            strerror(errno), remedy(errno));
+    return 0;
+}
+
+static int fail_in_use(const struct store_folder *folder, pid_t holder, struct service_error *error)
+{
+    if (holder > 0)
+        return service_fail(error, MOUNT_FAILED, -EBUSY,
+                            "the store %s is in use by pid %d; 'cairn status %s' shows it", folder->path,
+                            (int)holder, folder->path);
+    return service_fail(error, MOUNT_FAILED, -EBUSY,
+                        "the store %s is in use by another process; try again in a moment", folder->path);
+}
+
+static int check_content(struct store_folder *folder, struct service_error *error)
+{
+    _cleanup_free_ char *found = NULL;
+    pid_t holder = 0;
+    int r = inspect_folder(folder->path, &folder->fresh, &found);
+    if (r < 0)
+        folder->fresh = false; /* what is in there is not ours to remove */
+    if (r == -ENOTEMPTY && folder->lock_fd < 0 && store_lock_holder(folder->path, &holder) == 1)
+        return fail_in_use(folder, holder, error); /* being made by another mount at this moment */
+    if (r == -ENOTEMPTY)
+        return service_fail(error, MOUNT_USAGE, r,
+                            "%s is not empty (%s) and no store; give a new or empty folder", folder->path,
+                            found);
+    if (r < 0)
+        return service_fail(error, MOUNT_FAILED, r, "cannot look into the store %s: %s; %s", folder->path,
+                            strerror(-r), remedy(-r));
+    return 0;
+}
+
+static int lock_folder(struct store_folder *folder, struct service_error *error)
+{
+    pid_t holder = 0;
+    int r = store_lock(folder->path, &folder->lock_fd, &holder);
+    if (r == -EBUSY)
+        return fail_in_use(folder, holder, error);
+    if (r < 0)
+        return service_fail(error, MOUNT_FAILED, r, "cannot lock the store %s: %s; %s", folder->path,
+                            strerror(-r), remedy(-r));
+    return 0;
+}
+
+int store_folder_take(const char *path, struct store_folder *ret, struct service_error *ret_error)
+{
+    *ret = (struct store_folder){.path = path, .lock_fd = -1};
+    int r = make_folder(ret, ret_error);
+    if (r == 0)
+        r = check_owner(ret, ret_error);
+    if (r == 0)
+        r = check_content(ret, ret_error);
+    if (r == 0)
+        r = lock_folder(ret, ret_error);
+    /* Again: another mount may have been at work until we had the lock. */
+    if (r == 0)
+        r = check_content(ret, ret_error);
+    if (r == 0)
+        r = check_mode(ret, ret_error);
+    if (r < 0)
+        store_folder_release(ret, ret->lock_fd >= 0);
+    return r;
+}
+
+static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *at)
+{
+    (void)st;
+    if (at->level == 0 || (at->level == 1 && strcmp(path + at->base, "lost+found") == 0))
+        return 0;
+    (void)(type == FTW_DP ? rmdir(path) : unlink(path));
+    return 0;
+}
+
+void store_folder_release(struct store_folder *folder, bool undo)
+{
+    if (undo && folder->fresh)
+        (void)nftw(folder->path, remove_entry, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+    if (undo && folder->mode_before)
+        (void)chmod(folder->path, folder->mode_before);
+    if (folder->made && (undo || folder->lock_fd < 0))
+        (void)rmdir(folder->path);
+    if (folder->lock_fd >= 0)
+        (void)close(folder->lock_fd);
+    folder->lock_fd = -1;
+}
