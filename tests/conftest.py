@@ -29,7 +29,7 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "needs_mount: means nothing on a plain folder")
-    config.addinivalue_line("markers", "timeout(seconds): limit for one test (doubled by --full and --sanitize)")
+    config.addinivalue_line("markers", "timeout(seconds): limit for one test on a quiet machine (times 10 with --full, 3 with --sanitize)")
     config.addinivalue_line("markers", "always_s3: runs on S3 too, whatever the seed says")
     config.addinivalue_line("markers", "alone: measures time, so nothing may run beside it")
     config.cairn_seed = seed_of(config)
@@ -102,7 +102,7 @@ def on_alarm(signum, frame):
 def pytest_runtest_protocol(item, nextitem):
     config = item.config
     marker = item.get_closest_marker("timeout")
-    seconds = marker.args[0] if marker else DEFAULT_TIMEOUT
+    seconds = rig.PATIENCE * (marker.args[0] if marker else DEFAULT_TIMEOUT)
     for option in ("--full", "--sanitize"):
         seconds *= (10 if option == "--full" else 3) if config.getoption(option) else 1
     signal.signal(signal.SIGALRM, on_alarm)

@@ -676,7 +676,7 @@ class FaultProxy:
         proc, self.proc = self.proc, None
         if proc:
             proc.kill()
-            proc.wait(10)
+            proc.wait(200)
             proc.stdin.close()
             proc.stdout.close()
 

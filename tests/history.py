@@ -428,11 +428,11 @@ class Writers:
     def pids(self):
         return [line["pid"] for line in read_log(self.log) if line["k"] == "P"]
 
-    def wait(self, timeout=60.0):
+    def wait(self, timeout=300.0):
         """Wait until every rank ended by itself."""
         self.proc.wait(timeout)
 
-    def kill(self, timeout=30.0):
+    def kill(self, timeout=300.0):
         """All ranks at one instant: stopped first, so that none goes on when another is dead."""
         for number in (signal.SIGSTOP, signal.SIGKILL):
             try:

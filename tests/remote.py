@@ -72,7 +72,7 @@ class S3Client:
 
     def connection(self, fresh=False):
         if fresh or not hasattr(self.local, "connection"):
-            self.local.connection = http.client.HTTPConnection(self.host, timeout=60)
+            self.local.connection = http.client.HTTPConnection(self.host, timeout=300)
         return self.local.connection
 
     def request(self, method, path, query=None, body=b"", headers=None):
@@ -186,7 +186,7 @@ class Rgw:
         return self
 
     def up(self):
-        done = self.call("up", str(free_ports()), timeout=100)
+        done = self.call("up", str(free_ports()), timeout=300)
         if done.returncode:
             raise RuntimeError(f"{self.script} up: {done.returncode} {done.stderr[-2000:]}")
         return done.stdout.strip().splitlines()[-1]
@@ -203,12 +203,12 @@ class Rgw:
         """What was deleted leaves memory now, not in two hours."""
         conf = os.path.join(self.folder or "", "ceph.conf")
         if self.folder and os.path.exists(conf):
-            subprocess.run(["radosgw-admin", "-c", conf, "gc", "process", "--include-all"], capture_output=True, timeout=120)
+            subprocess.run(["radosgw-admin", "-c", conf, "gc", "process", "--include-all"], capture_output=True, timeout=300)
 
     def stop(self):
         if self.folder:
             self.guard.stdin.close()
-            self.guard.wait(60)
+            self.guard.wait(200)
 
 
 # ---------------------------------------------------------------- remotes
@@ -456,7 +456,7 @@ class RemoteMount(rig.Mount):
         assert code == 0, f"the daemon ended with {code}:\n{self.log()[-3000:]}"
         assert not rig.mounted_at(self.mnt)
 
-    def wait_remote(self, path=None, timeout="60s"):
+    def wait_remote(self, path=None, timeout="240s"):
         self.wait(path, "remote", timeout)
 
     def remote_status(self):
@@ -567,7 +567,7 @@ class PlainRemote(rig.Plain):
     def kill9(self):
         self.over.set()
         if self.thread:
-            self.thread.join(30)
+            self.thread.join(120)
             self.thread = None
 
     close = kill9

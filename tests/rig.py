@@ -12,6 +12,7 @@ import tempfile
 import time
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+PATIENCE = 4  # a limit of time only ends what hangs; machines that run tests are slow for a while now and then
 DEAD_MOUNT = (errno.ENOTCONN, errno.ECONNABORTED, errno.ENODEV, errno.ESTALE, errno.EIO, errno.ENOENT)
 
 
@@ -20,14 +21,14 @@ class MountError(Exception):
 
 
 def poll(condition, timeout=30.0, what="condition", step=0.02):
-    """Wait until condition() is true and return its value."""
-    end = time.monotonic() + timeout
+    """Wait until condition() is true and return its value. timeout: seconds that are plenty on a quiet machine."""
+    end = time.monotonic() + PATIENCE * timeout
     while True:
         value = condition()
         if value:
             return value
         if time.monotonic() > end:
-            raise TimeoutError(f"waited {timeout} s for {what}")
+            raise TimeoutError(f"waited {PATIENCE * timeout} s for {what}")
         time.sleep(step)
 
 
@@ -199,9 +200,9 @@ class Mount(Plain):
     def reap(self, timeout=60.0):
         """Wait for the daemon's end and return its exit code."""
         proc, self.proc = self.proc, None
-        return proc.wait(timeout) if proc else None
+        return proc.wait(PATIENCE * timeout) if proc else None
 
-    def cairn(self, *args, timeout=120.0):
+    def cairn(self, *args, timeout=300.0):
         return subprocess.run(
             [self.binary, *args], capture_output=True, text=True, errors="replace", timeout=timeout,
             stdin=subprocess.DEVNULL, env=self.env
@@ -224,7 +225,7 @@ class Mount(Plain):
         assert done.returncode == 0, f"cairn status: {done.returncode} {done.stderr}"
         return json.loads(done.stdout)
 
-    def wait(self, path=None, level="nvme", timeout="60s"):
+    def wait(self, path=None, level="nvme", timeout="240s"):
         done = self.cairn("wait", path or self.mnt, "--level", level, "--timeout", timeout)
         assert done.returncode == 0, f"cairn wait: {done.returncode} {done.stderr}"
 

@@ -14,6 +14,7 @@ enum lock_rank {
     LOCK_STAGE,       /* stage/: slabs, layers, log */
     LOCK_VIEW,        /* meta/: changes of the view, one after the other; held over RocksDB's writes, by no reader */
     LOCK_PACKS,       /* persist/: pack table, chunks not yet in the view */
+    LOCK_PRIORITY,    /* persist/: whether writeback has low priority */
     LOCK_WAITERS,     /* persist/: horizon waiters */
     LOCK_QUEUE,       /* base/: queues and pools */
     LOCK_LEAF,        /* anything that takes no other lock */

@@ -140,17 +140,6 @@ void pool_drain(struct pool *pool)
         (void)mutex_wait(&pool->locked.lock, &pool->idle, -1);
 }
 
-unsigned pool_thread_count(const struct pool *pool)
-{
-    return pool->thread_count;
-}
-
-pthread_t pool_thread(const struct pool *pool, unsigned i)
-{
-    check(i < pool->thread_count);
-    return pool->threads[i];
-}
-
 struct buffers {
     void *memory[THREAD_BUFFER_SLOTS];
     size_t size[THREAD_BUFFER_SLOTS];

@@ -26,10 +26,6 @@ CAIRN_MUST_CHECK bool pool_try_submit(struct pool *pool, void (*job)(void *arg),
 /* Waits until no job is queued or running. */
 void pool_drain(struct pool *pool);
 
-/* The pool's threads, for their scheduling: i < pool_thread_count(). Valid while the pool is. */
-unsigned pool_thread_count(const struct pool *pool);
-pthread_t pool_thread(const struct pool *pool, unsigned i);
-
 /* A buffer of the calling thread, at least `size` bytes, freed when the thread ends. Each use has its own slot; the content
  * does not survive a call with a larger size. */
 enum thread_buffer_slot {

@@ -7,6 +7,7 @@
 
 #include "daemon/metrics_server.h"
 #include "daemon/remote_address.h"
+#include "persist/store.h"
 
 #define SECOND_NS (1000000000ull)
 #define HOUR_NS (3600 * SECOND_NS)
@@ -28,7 +29,7 @@ const struct option_spec option_table[] = {
      "the same as nvme"},
     {"fsync", GROUP_TIERS, OPTION_ENUM, FIELD(fsync), 0, 0, "nvme", fsync_words, NULL,
      "what fsync waits for: nvme, remote, or stage (power loss may take what was fsynced last)"},
-    {"writeback_threads", GROUP_TIERS, OPTION_COUNT, FIELD(writeback_threads), 1, 64, "2", NULL, NULL,
+    {"writeback_threads", GROUP_TIERS, OPTION_COUNT, FIELD(writeback_threads), 1, STORE_WRITEBACK_THREADS_MAX, "2", NULL, NULL,
      "threads that carry data from the stage to NVMe"},
     {"writeback_limit", GROUP_TIERS, OPTION_SIZE, FIELD(writeback_limit), 4 * KIB, 1ull << 46, "0", NULL, NULL,
      "bytes a second that these may write; lifted while an fsync, wait or umount waits; 0: no limit"},

@@ -34,6 +34,17 @@ bool horizon_is_awaited_locked(struct store *store)
            store->horizon.urge_until > clock_monotonic_ns();
 }
 
+bool horizon_is_urgent_locked(struct store *store)
+{
+    return horizon_is_awaited_locked(store) || store->horizon.waiting_writers > 0;
+}
+
+bool horizon_is_urgent(struct store *store)
+{
+    LOCK_SCOPE(&store->horizon.lock);
+    return horizon_is_urgent_locked(store);
+}
+
 void horizon_kick(struct store *store)
 {
     LOCK_SCOPE(&store->horizon.lock);
@@ -45,7 +56,7 @@ void horizon_note(struct store *store)
 {
     LOCK_SCOPE(&store->horizon.lock);
     store->horizon.kicked = true;
-    if (store->horizon.waiting_writers > 0 || horizon_is_awaited_locked(store))
+    if (horizon_is_urgent_locked(store))
         (void)pthread_cond_signal(&store->horizon.changed);
 }
 
@@ -99,6 +110,8 @@ void store_wait(struct store *store, uint64_t seq, void (*fn)(int result, void *
     mutex_unlock(&store->horizon.lock);
     if (reached)
         fn(0, arg);
+    else
+        priority_raise(store);
 }
 
 static bool unwait_near(struct store *store, uint64_t ticket)
@@ -122,18 +135,23 @@ bool store_unwait(struct store *store, uint64_t ticket)
 
 void store_urge(struct store *store, int64_t until_ns)
 {
-    LOCK_SCOPE(&store->horizon.lock);
+    mutex_lock(&store->horizon.lock);
     store->horizon.urge_until = until_ns;
     atomic_store(&store->is_lifted, true);
     (void)pthread_cond_signal(&store->horizon.changed);
+    mutex_unlock(&store->horizon.lock);
+    priority_raise(store);
 }
 
 void store_note_waiting(struct store *store, unsigned waiting)
 {
-    LOCK_SCOPE(&store->horizon.lock);
+    mutex_lock(&store->horizon.lock);
     store->horizon.waiting_writers = waiting;
     if (waiting)
         (void)pthread_cond_signal(&store->horizon.changed);
+    mutex_unlock(&store->horizon.lock);
+    if (waiting)
+        priority_raise(store);
 }
 
 void horizon_error(struct store *store, const char *fmt, ...)

@@ -19,6 +19,7 @@
 #define PACK_DATA_MAX (24u * 1024 * 1024)    /* stored chunks of one pack */
 #define PACK_BUFFER_LEN (PACK_DATA_MAX + 3u * 1024 * 1024) /* with header, index and trailer */
 #define PACK_BUFFERS 3u
+#define PACK_WRITERS 2u
 #define PACK_ENTRIES_MAX 12288u
 #define TARGET_BYTES_MAX (1024ull * 1024 * 1024) /* missing bytes that a target may have, or one version */
 #define PENDING_OPS_MAX 200000u
@@ -240,7 +241,15 @@ struct store {
         bool serving, stopping;
     } evict;
     _Atomic bool seal_rest; /* a recovery left drafts or new files that are no versions yet */
-    _Atomic bool is_lifted; /* limits and low priority are off */
+    _Atomic bool is_lifted; /* the rate limit is off; set with the horizon's lock */
+
+    struct { /* of the threads that only writeback uses; its lock comes before that of the horizon */
+        struct cairn_mutex lock;
+        pid_t threads[STORE_WRITEBACK_THREADS_MAX + PACK_WRITERS];
+        unsigned thread_count;
+        int normal; /* nice value */
+        bool low;
+    } priority;
 
     struct {
         struct cairn_mutex lock;
@@ -291,11 +300,21 @@ void horizon_error(struct store *store, const char *fmt, ...) CAIRN_PRINTF(2, 3)
 void horizon_kick(struct store *store);
 /* There is an operation more. Writeback wakes up for it only if somebody waits: small operations come by the ten thousand. */
 void horizon_note(struct store *store);
-bool horizon_is_awaited_locked(struct store *store); /* with the horizon's lock */
+/* Does somebody wait for the horizon (awaited), or for room (urgent)? */
+bool horizon_is_awaited_locked(struct store *store);
+bool horizon_is_urgent_locked(struct store *store);
+bool horizon_is_urgent(struct store *store);
 /* When a cut became durable, how old its oldest operation is; what the remote has is forgotten. */
 void ages_note(struct store *store, uint64_t cut, int64_t happened);
 /* Age of the oldest durable or pending operation after `seq`; 0: there is none. Monotonic ns. */
 int64_t ages_oldest_after(struct store *store, uint64_t seq);
+
+/* priority.c */
+void priority_init(struct store *store);
+void priority_done(struct store *store);
+void priority_join(void *store); /* the calling thread is one of them from now on */
+void priority_raise(struct store *store);  /* somebody waits; with no lock held */
+void priority_settle(struct store *store); /* low, unless somebody waits */
 
 /* packs.c */
 void packs_init(struct store *store);

@@ -86,6 +86,7 @@ static struct store *store_new(const struct store_options *options)
     store->started_at = clock_monotonic_ns();
     history_init(store);
     horizon_init(store);
+    priority_init(store);
     fetch_init(store);
     change_init(store);
     packs_init(store);
@@ -138,6 +139,7 @@ static void store_free(struct store *store, bool stage_is_empty)
         pool_free(store->readers);
     stage_close(store->stage, stage_is_empty);
     horizon_done(store);
+    priority_done(store);
     history_done(store);
     fetch_done(store);
     change_done(store);

@@ -38,13 +38,15 @@ struct remote_options {
     void *progress_arg;                            /* of both */
 };
 
+#define STORE_WRITEBACK_THREADS_MAX 64u
+
 struct store_options {
     struct remote_options remote;
     const char *path;          /* the store's folder; exists, empty or a store */
     const char *stage_dir;
     uint64_t stage_bytes;
     uint64_t cap_bytes;        /* 0: what the disk has */
-    unsigned writeback_threads;
+    unsigned writeback_threads; /* 1 to STORE_WRITEBACK_THREADS_MAX */
     uint64_t writeback_limit;  /* bytes/s, 0: none */
     int64_t writeback_delay_ns;
 };

@@ -8,8 +8,6 @@
  * Which cut: the newest state, but at most TARGET_BYTES_MAX of missing bytes or one version ahead, and never one below the
  * stage's floor. When the stage runs full of drafts, the largest is written in pieces before it is sealed. */
 #include <pthread.h>
-#include <sched.h>
-#include <sys/resource.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -39,38 +37,8 @@ struct writeback {
     uint64_t evict_horizon; /* of the remote, when nothing was found */
     uint64_t piece_ino, piece_next; /* where the cut state goes on */
     struct cut_state piece_state;
-    bool lifted;
     uint64_t trimmed; /* remote horizon at the last trim of the journal */
 };
-
-/* --- priority --------------------------------------------------------------------------------------------------------- */
-
-/* Background threads run when nothing else wants the CPU. */
-static void lower_priority(void *arg)
-{
-    (void)arg;
-    struct sched_param param = {0};
-    (void)pthread_setschedparam(pthread_self(), SCHED_IDLE, &param);
-}
-
-static void set_thread_policy(pthread_t thread, int policy)
-{
-    struct sched_param param = {0};
-    (void)pthread_setschedparam(thread, policy, &param);
-}
-
-static void lift(struct writeback *wb, bool lifted, bool limits)
-{
-    atomic_store(&wb->store->is_lifted, limits);
-    if (lifted == wb->lifted)
-        return;
-    wb->lifted = lifted;
-    int policy = lifted ? SCHED_OTHER : SCHED_IDLE;
-    for (unsigned i = 0; i < pool_thread_count(wb->store->workers); i++)
-        set_thread_policy(pool_thread(wb->store->workers, i), policy);
-    for (unsigned i = 0; i < pool_thread_count(wb->store->pack_writers); i++)
-        set_thread_policy(pool_thread(wb->store->pack_writers, i), policy);
-}
 
 /* --- a target ----------------------------------------------------------------------------------------------------------- */
 
@@ -329,7 +297,7 @@ static bool write_piece(struct writeback *wb, uint64_t ino, uint64_t min_bytes)
 /* --- the loop --------------------------------------------------------------------------------------------------------------- */
 
 struct pressure {
-    bool urgent, limits_off, stopping, draining;
+    bool urgent, stopping, draining;
     unsigned waiting;
 };
 
@@ -337,9 +305,8 @@ static struct pressure read_pressure(struct store *store)
 {
     LOCK_SCOPE(&store->horizon.lock);
     store->horizon.kicked = false;
-    bool awaited = horizon_is_awaited_locked(store);
-    return (struct pressure){.urgent = awaited || store->horizon.waiting_writers > 0,
-                             .limits_off = awaited,
+    atomic_store(&store->is_lifted, horizon_is_awaited_locked(store));
+    return (struct pressure){.urgent = horizon_is_urgent_locked(store),
                              .stopping = store->horizon.stopping,
                              .draining = store->horizon.drain,
                              .waiting = store->horizon.waiting_writers};
@@ -561,7 +528,7 @@ static void *writeback_run(void *arg)
     struct store *store = arg;
     for (;;) {
         struct pressure pressure = read_pressure(store);
-        lift(&wb, pressure.urgent || keep_is_busy(store), pressure.limits_off);
+        priority_settle(store);
         if (pressure.stopping)
             break;
         follow_serve(store);
@@ -589,9 +556,9 @@ static void *writeback_run(void *arg)
 int writeback_start(struct store *store)
 {
     unsigned threads = store->options.writeback_threads;
-    int r = pool_new("cairn-chunk", threads, 256, lower_priority, NULL, &store->workers);
+    int r = pool_new("cairn-chunk", threads, 256, priority_join, store, &store->workers);
     if (r == 0)
-        r = pool_new("cairn-pack", 2, PACK_BUFFERS + 1, lower_priority, NULL, &store->pack_writers);
+        r = pool_new("cairn-pack", PACK_WRITERS, PACK_BUFFERS + 1, priority_join, store, &store->pack_writers);
     if (r == 0)
         r = thread_start(&store->thread, "cairn-writeback", writeback_run, store);
     store->thread_started = r == 0;

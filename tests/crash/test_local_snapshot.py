@@ -45,7 +45,7 @@ class Noise:
 
     def stop(self):
         self.over.set()
-        self.thread.join(30)
+        self.thread.join(120)
 
 
 def journal_bytes(store):

@@ -104,7 +104,7 @@ def measure(cairn, rng, folder, total):
     finally:
         memory.over.set()
         open(stop, "w").close()
-        answer = probe.communicate(timeout=60)[0]
+        answer = probe.communicate(timeout=300)[0]
     rate = total / drained if cairn.plain else (written(cairn) - before) / drained
     return {
         **json.loads(answer),

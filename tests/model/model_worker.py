@@ -264,17 +264,17 @@ class Process:
         self.process.start()
         other.close()
 
-    def do(self, op, timeout=60):
+    def do(self, op, timeout=300):
         self.connection.send(op)
         if not self.connection.poll(timeout):
             raise model.Mismatch(f"{model.short(op)}: no answer in {timeout} s")
         try:
             return self.connection.recv()
         except EOFError:
-            self.process.join(5)
+            self.process.join(120)
             raise model.Mismatch(f"{model.short(op)}: the process died: {self.process.exitcode}") from None
 
     def kill(self):
         self.process.kill()
-        self.process.join(30)
+        self.process.join(120)
         self.connection.close()

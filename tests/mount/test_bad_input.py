@@ -31,7 +31,7 @@ class Place:
         """End what should not have been mounted."""
         for path in (self.mnt, self.store):
             if rig.mounted_at(path):
-                subprocess.run([self.binary, "umount", path], capture_output=True, timeout=60)
+                subprocess.run([self.binary, "umount", path], capture_output=True, timeout=300)
             rig.file_systems_unmount(path)
 
     def picture(self):
@@ -101,7 +101,7 @@ def test_wrong_command_lines(binary, place, args):
 def test_help_and_version(binary):
     """`help` and `version` succeed and write to stdout."""
     for verb in ("help", "version", "--help", "--version"):
-        done = subprocess.run([binary, verb], capture_output=True, text=True, timeout=20)
+        done = subprocess.run([binary, verb], capture_output=True, text=True, timeout=300)
         assert done.returncode == 0 and done.stdout and not done.stderr, verb
 
 
@@ -259,7 +259,7 @@ def test_store_is_private(cairn):
 def test_umount_and_status_of_nothing(binary, place):
     """Verbs on a folder that is no mount and no store."""
     for verb in ("umount", "status", "fsck"):
-        done = subprocess.run([binary, verb, place.mnt], capture_output=True, text=True, timeout=20)
+        done = subprocess.run([binary, verb, place.mnt], capture_output=True, text=True, timeout=300)
         assert done.returncode != 0 and len(done.stderr.strip().splitlines()) == 1, (verb, done)
     assert os.listdir(place.mnt) == []
 

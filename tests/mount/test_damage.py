@@ -113,7 +113,7 @@ def test_any_flipped_byte_gives_exact_bytes_or_an_error(filled, rng, full):
         cairn.delete_view()
         print(f"flipped {os.path.relpath(path, cairn.store)} at {offset}")
         try:
-            cairn.mount(timeout=60)
+            cairn.mount(timeout=300)
             for name in os.listdir(cairn.mnt):
                 read_blocks(os.path.join(cairn.mnt, name), files[name])
         except rig.MountError as error:

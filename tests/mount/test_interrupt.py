@@ -39,16 +39,17 @@ def blocked(cairn):
         yield cairn, process
     finally:
         process.kill()
-        process.wait(30)
+        process.wait(200)
         process.stdout.close()
 
 
+@pytest.mark.alone
 def test_waiting_writer_is_killable(blocked):
     """P1: SIGKILL ends a waiting writer in less than 2 s; the mount goes on."""
     cairn, process = blocked
     begin = rig.time.monotonic()
     process.kill()
-    process.wait(30)
+    process.wait(200)
     assert rig.time.monotonic() - begin < 2
     rig.poll(lambda: cairn.status()["stage"]["waiting_writers"] == 0, 5, "no waiting writer")
     assert os.listdir(cairn.mnt) == ["file"]
@@ -64,7 +65,7 @@ def test_signal_handler_does_not_break_write(blocked):
     while process.poll() is None:  # who waits lifts the limit, so that this does not take a minute
         cairn.cairn("wait", cairn.mnt, "--level", "nvme", "--timeout", "1s")
     lines = process.stdout.read().split("\n")
-    assert process.wait(60) == 0 and lines[-2].startswith("done ") and int(lines[-2].split()[1]) > 0
+    assert process.wait(200) == 0 and lines[-2].startswith("done ") and int(lines[-2].split()[1]) > 0
     assert os.path.getsize(os.path.join(cairn.mnt, "file")) == 72 * rig.MIB
 
 
@@ -76,9 +77,10 @@ def test_fsync_lifts_the_limit(cairn):
     begin = rig.time.monotonic()
     os.fsync(fd)
     os.close(fd)
-    assert rig.time.monotonic() - begin < 20
+    assert rig.time.monotonic() - begin < 100  # at the limit it takes 500 s
 
 
+@pytest.mark.alone
 def test_reader_and_names_go_on_while_a_writer_waits(blocked):
     """P1: others are served while a writer waits for room."""
     cairn, _ = blocked
@@ -89,3 +91,33 @@ def test_reader_and_names_go_on_while_a_writer_waits(blocked):
             file.read(4096)
         os.mkdir(f"{cairn.mnt}/folder-{number}")
         assert rig.time.monotonic() - begin < 1
+
+
+def nice_values(pid, name):
+    """Of the daemon's threads of this name."""
+    values = set()
+    for task in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{task}/stat") as file:
+            before, after = file.read().rsplit(")", 1)
+        if before.endswith("(" + name):
+            values.add(int(after.split()[16]))
+    return values
+
+
+def test_priority_is_normal_while_somebody_waits(cairn):
+    """Low at first, raised in the middle of a round by a writer that waits for room, low again when nobody waits."""
+    cairn.mount(stage="64M", writeback_limit="1M", writeback_delay="0s")
+    normal = os.getpriority(os.PRIO_PROCESS, cairn.proc.pid)
+    rig.write_file(cairn.mnt + "/first", rig.seeded_bytes(1, 40 * rig.MIB))
+    rig.time.sleep(2)  # the round that carries it began, and takes 40 s
+    for name in ("cairn-chunk", "cairn-pack"):
+        assert nice_values(cairn.proc.pid, name) == {normal + 10}, name
+    with subprocess.Popen([sys.executable, "-c", WRITER, cairn.mnt + "/second", "72"], stdout=subprocess.DEVNULL) as process:
+        rig.poll(lambda: cairn.status()["stage"]["waiting_writers"] > 0, 5, "a waiting writer")
+        for name in ("cairn-chunk", "cairn-pack"):
+            rig.poll(lambda: nice_values(cairn.proc.pid, name) == {normal}, 2, f"{name} to be raised")
+        assert cairn.status()["nvme"]["files"] == 0, "the round is over: nothing was seen"
+        process.kill()
+    cairn.wait()
+    rig.poll(lambda: nice_values(cairn.proc.pid, "cairn-chunk") == {normal + 10}, 30, "low priority")
+    assert nice_values(cairn.proc.pid, "cairn-pack") == {normal + 10}

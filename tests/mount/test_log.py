@@ -97,7 +97,7 @@ def test_log_is_followed_over_its_move(written):
         finally:
             hang.cancel()
             follow.terminate()
-    assert follow.wait(10) == 130
+    assert follow.wait(200) == 130
 
 
 def test_log_that_is_not_there(cairn):

@@ -364,7 +364,7 @@ class Namespace:
         return inside + (["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] if user else []) + list(command)
 
     def run(self, *command, user=True):
-        return subprocess.run(self.enter(*command, user=user), capture_output=True, text=True, timeout=60)
+        return subprocess.run(self.enter(*command, user=user), capture_output=True, text=True, timeout=300)
 
     def close(self):
         if self.daemon:
@@ -409,7 +409,7 @@ def test_user_mounts(namespace):
     assert "mnt" in namespace.run(namespace.binary, "status", "mnt").stdout
     done = namespace.run(namespace.binary, "umount", "mnt")
     assert done.returncode == 0, done.stderr
-    assert namespace.daemon.wait(30) == 0
+    assert namespace.daemon.wait(200) == 0
     assert namespace.run("ls", "mnt").stdout == ""
 
 

@@ -25,7 +25,7 @@ def shows(follower):
     return follower.remote_status()["head"]
 
 
-def catch_up(writer, follower, timeout=30):
+def catch_up(writer, follower, timeout=60):
     """Everything that was written is published and shown."""
     writer.wait_remote()
     head = newest(writer.remote)

@@ -47,7 +47,7 @@ def packs(remote):
     return {name: size for name, size in remote.names("packs/").items() if not os.path.basename(name).startswith(".")}
 
 
-def settle(node, condition, what, timeout=20):
+def settle(node, condition, what, timeout=60):
     """A change makes the uploader tell what it deleted; gc comes each second."""
     rig.poll(condition, timeout, what, 0.2)
 

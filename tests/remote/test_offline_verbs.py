@@ -198,7 +198,7 @@ def test_an_interrupt_leaves_nothing(published, folder, s3, rgw):
     process = subprocess.Popen(command, env=env, stderr=subprocess.PIPE)
     rig.poll(lambda: os.path.isdir(out) or process.poll() is not None, 20, "the copy to begin", 0.001)
     process.send_signal(signal.SIGINT)
-    code = process.wait(30)
+    code = process.wait(200)
     assert code in (0, 130)
     time.sleep(0.1)
     assert os.listdir(published.tmp) == []

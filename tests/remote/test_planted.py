@@ -22,7 +22,7 @@ def run(*command, timeout):
 def build(bug, folder):
     options = ("-Dtests=disabled", f"-Dplanted_bug={bug}")
     if not os.path.exists(os.path.join(folder, "build.ninja")):
-        done = run("meson", "setup", folder, *options, timeout=120)
+        done = run("meson", "setup", folder, *options, timeout=300)
         assert done.returncode == 0, done.stdout + done.stderr
     done = run("ninja", "-C", folder, "src/cli/cairn", timeout=1200)
     assert done.returncode == 0, done.stdout[-3000:]

@@ -150,7 +150,7 @@ def test_a_slow_scrub_is_cancelled(node, rng):
         time.sleep(1)
         assert node.cairn("gc", node.mnt).returncode == 1, "one job at a time"
         proc.send_signal(signal.SIGINT)
-        assert proc.wait(10) == 130
+        assert proc.wait(200) == 130
     rig.poll(lambda: node.cairn("gc", node.mnt).returncode == 0, 10, "the scrub to end", 0.2)
 
 
@@ -161,8 +161,8 @@ def test_unmounted_during_a_scrub(node, rng):
         time.sleep(0.7)
         began = time.monotonic()
         node.umount()
-        assert time.monotonic() - began < 15
+        assert time.monotonic() - began < 60
         with contextlib.suppress(subprocess.TimeoutExpired):
-            assert proc.wait(40) == 1
+            assert proc.wait(200) == 1
     node.mount()
     test_gc.check(node.mnt, content)

@@ -187,9 +187,8 @@ class Fight:
     def handed_over(self):
         """A clean umount releases the prefix: no wait, nothing missing."""
         self.holder.mount.umount(drain="remote")
-        begin = rig.time.monotonic()
         self.other.begin()
-        assert rig.time.monotonic() - begin < LEASE + 2
+        assert "does not wait" not in self.other.mount.log()[-2000:], "it waited for the lease"
         assert self.other.base == sorted(self.holder.base + self.holder.saved)
         self.holder.replace()
         self.swap()
@@ -228,7 +227,7 @@ def test_live_holder_is_named(on_remote, remote, folder):
     rig.write_file(os.path.join(first.mnt, "file"), b"x")
     first.wait_remote()
     second = on_remote(remote, lease="6s")
-    done = second.cairn("mount", second.store, second.mnt, "-o", second.option_string({}), timeout=90)
+    done = second.cairn("mount", second.store, second.mnt, "-o", second.option_string({}), timeout=300)
     *waits, refusal = done.stderr.strip().splitlines()
     assert done.returncode in (1, 32) and len(waits) <= 1, done
     for line in (*waits, refusal):

@@ -62,7 +62,7 @@ class Machine:
         for mountpoint in self.mounts():
             self.run("umount", "-i", "-l", mountpoint, code=None)
         self.holder.stdin.close()
-        self.holder.wait(30)
+        self.holder.wait(200)
         shutil.rmtree(self.stage_dir, ignore_errors=True)
 
 

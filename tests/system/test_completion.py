@@ -48,7 +48,7 @@ def script(binary, shell, folder):
 def bash_candidates(path, line):
     """What bash's function offers for a line."""
     program = f'source {path}; COMP_LINE=$1 COMP_POINT=${{#1}}; _cairn; for word in "${{COMPREPLY[@]}}"; do printf "%s\\n" "$word"; done'
-    done = subprocess.run(["bash", "--norc", "-c", program, "bash", line], capture_output=True, text=True, errors="surrogateescape", timeout=60)
+    done = subprocess.run(["bash", "--norc", "-c", program, "bash", line], capture_output=True, text=True, errors="surrogateescape", timeout=300)
     assert done.returncode == 0 and done.stderr == "", done
     return done.stdout.split("\n")[:-1]
 
@@ -174,5 +174,5 @@ def test_verbs_take_the_flags_of_their_help(binary):
 
 @pytest.mark.parametrize("args", [[], ["tcsh"], ["bash", "zsh"]])
 def test_wrong_shell(binary, args):
-    done = subprocess.run([binary, "completion", *args], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([binary, "completion", *args], capture_output=True, text=True, timeout=300)
     assert done.returncode == 2 and done.stdout == "" and "bash|zsh|fish" in done.stderr and done.stderr.count("\n") == 1

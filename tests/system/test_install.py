@@ -71,7 +71,7 @@ def files_below(root):
 def test_install_and_uninstall_below_destdir(build, folder, binary):
     """Exactly the list; modes; links and paths that hold where it will be used; and nothing is left."""
     top = os.path.join(folder, "top")
-    subprocess.run(["meson", "install", "-C", build.folder, "--no-rebuild", "--destdir", top], check=True, capture_output=True, timeout=120)
+    subprocess.run(["meson", "install", "-C", build.folder, "--no-rebuild", "--destdir", top], check=True, capture_output=True, timeout=300)
     assert files_below(top) == build.installed()
     cairn = build.path("bindir", "cairn")
     assert rig.read_file(top + cairn) == rig.read_file(binary) and os.access(top + cairn, os.X_OK)
@@ -83,11 +83,11 @@ def test_install_and_uninstall_below_destdir(build, folder, binary):
     unit = rig.read_file(top + build.path("systemdunitdir", "cairnfs@.service")).decode()
     assert f"ExecStart={cairn} mount -f " in unit and f"EnvironmentFile={build.path('sysconfdir')}cairnfs/%i.conf" in unit and "@" not in unit.replace("cairnfs@mnt-ckpt", "")
     for shell in ("bash", "zsh", "fish"):
-        shown = subprocess.run([binary, "completion", shell], capture_output=True, timeout=60).stdout
+        shown = subprocess.run([binary, "completion", shell], capture_output=True, timeout=300).stdout
         path = next(path for path in build.installed() if f"{shell}" in path and "completion" in path or f"/{shell}/" in path)
         assert rig.read_file(top + path) == shown
     rig.write_file(top + build.path("datadir", "doc/cairnfs/of the user"), b"stays")
-    subprocess.run(["ninja", "-C", build.folder, "uninstall"], check=True, capture_output=True, timeout=120)
+    subprocess.run(["ninja", "-C", build.folder, "uninstall"], check=True, capture_output=True, timeout=300)
     assert files_below(top) == [build.path("datadir", "doc/cairnfs/of the user")]
 
 

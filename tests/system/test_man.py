@@ -41,13 +41,13 @@ def need(program):
 def rendered(name):
     """The page as text, in lines so long that nothing is broken."""
     need("mandoc")
-    done = subprocess.run(["mandoc", "-Tascii", "-Owidth=900", os.path.join(MAN, name)], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["mandoc", "-Tascii", "-Owidth=900", os.path.join(MAN, name)], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done
     return re.sub(".\x08", "", done.stdout)
 
 
 def help_of(binary, *verb):
-    done = subprocess.run([binary, "help", *verb], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([binary, "help", *verb], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done
     return done.stdout
 
@@ -62,7 +62,7 @@ def parts(text, indent):
 def test_clean(name):
     """Neither mandoc nor groff has anything to say."""
     need("mandoc")
-    done = subprocess.run(["mandoc", "-Tlint", "-Wstyle", os.path.join(MAN, name)], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["mandoc", "-Tlint", "-Wstyle", os.path.join(MAN, name)], capture_output=True, text=True, timeout=300)
     # What else is installed here is not the page's business.
     assert [line for line in done.stdout.splitlines() if "referenced manual not found" not in line] == []
     need("man")
@@ -94,7 +94,7 @@ def test_options(binary):
     told = {name: (kind, words, text) for name, kind, words, text in entry.findall(page("mount.cairnfs.8"))}
     shown = re.findall(r"^  (\w+)(?:=(\w+))? +(.*)$", help_of(binary, "mount").split("\nOptions", 1)[1], re.M)
     assert list(told) == [name for name, _, _ in shown]
-    completion = subprocess.run([binary, "completion", "bash"], capture_output=True, text=True, timeout=60).stdout
+    completion = subprocess.run([binary, "completion", "bash"], capture_output=True, text=True, timeout=300).stdout
     for name, kind, text in shown:
         if kind == "WORD":
             words = set(re.findall(rf"\b{name}=(\w+) ", completion))
@@ -113,7 +113,7 @@ def test_options_of_every_filesystem(binary, folder):
 
     def complaint(name):
         value = "=x" if name in ("comment", "fsname", "subtype", "uhelper") else ""
-        return subprocess.run([helper, folder + "/none/store", folder, "-f", "-o", name + value], capture_output=True, text=True, timeout=60).stderr
+        return subprocess.run([helper, folder + "/none/store", folder, "-f", "-o", name + value], capture_output=True, text=True, timeout=300).stderr
 
     taken = re.findall(r"\.Cm (\w+)", text[0])
     assert len(taken) > 20

@@ -163,7 +163,7 @@ def test_namespace(helped):
     finally:
         helped.run("/sbin/umount.fuse.cairnfs", helped.mnt, "-l", "-N", str(there.pid), code=None)
         there.stdin.close()
-        there.wait(30)
+        there.wait(200)
 
 
 def test_umount_of_a_busy_mount(helped):

@@ -16,7 +16,7 @@ class Manager:
         self.address, self.told = address, []
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.socket.bind("\0" + address[1:] if address.startswith("@") else address)
-        self.socket.settimeout(60)
+        self.socket.settimeout(200)
 
     def hear(self, word):
         """All lines up to one that begins with the word."""

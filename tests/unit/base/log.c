@@ -28,7 +28,7 @@ static void end(void)
     free(old_path);
 }
 
-TestSuite(log, .init = begin, .fini = end, .timeout = 60);
+TestSuite(log, .init = begin, .fini = end, .timeout = 600);
 
 static uint64_t length_of(const char *name)
 {

@@ -54,7 +54,7 @@ static void end(void)
     cr_assert_eq(run("cd / && rm -rf --one-file-system $OLDPWD"), 0, "%s", output);
 }
 
-TestSuite(verbs, .init = begin, .fini = end, .timeout = 60);
+TestSuite(verbs, .init = begin, .fini = end, .timeout = 600);
 
 static void need_fuse(void)
 {
@@ -148,8 +148,9 @@ Test(verbs, umount_names_holders_then_works)
 {
     need_fuse();
     expect(0, "$cairn mount store mnt", "is mounted at");
-    expect(1, "sh -c 'cd mnt && sleep 3 & sleep 0.3; $0 umount mnt' $cairn", "working folder");
-    expect(0, "sleep 3; $cairn umount mnt --timeout 20s", "");
+    expect(1, "(cd mnt && touch ../in && exec sleep 600) & while ! test -e in; do sleep 0.05; done; "
+              "$cairn umount mnt; code=$?; kill $!; wait; exit $code", "working folder");
+    expect(0, "$cairn umount mnt --timeout 60s", "");
     expect(1, "test -e store/control", "");
     expect(0, "$cairn status store", "not mounted");
     expect(0, "$cairn fsck store", "clean");
@@ -208,9 +209,9 @@ Test(verbs, a_dead_daemon_is_cleared_away)
 Test(verbs, signals_end_it)
 {
     need_fuse();
-    expect(0, "$cairn mount store mnt -f & sleep 0.5; kill $(cat store/lock); wait", "is mounted at");
+    expect(0, "$cairn mount store mnt -f >out 2>&1 & until grep 'is mounted at' out; do sleep 0.05; done; kill $(cat store/lock); wait", "is mounted at");
     expect(0, "test -e store/superblock && ! mountpoint -q mnt", "");
-    expect(0, "$cairn mount store mnt && kill -INT $(cat store/lock); sleep 0.5; ! mountpoint -q mnt", "");
+    expect(0, "$cairn mount store mnt && kill -INT $(cat store/lock); while mountpoint -q mnt; do sleep 0.05; done", "");
 }
 
 Test(verbs, helper_of_mount_8)

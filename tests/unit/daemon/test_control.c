@@ -53,7 +53,7 @@ static void end(void)
     free(store);
 }
 
-TestSuite(control, .init = begin, .fini = end, .timeout = 60);
+TestSuite(control, .init = begin, .fini = end, .timeout = 600);
 
 static int connect_raw(void)
 {

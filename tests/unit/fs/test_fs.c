@@ -44,7 +44,7 @@ static void restart(void)
     start();
 }
 
-TestSuite(fs, .init = setup, .fini = teardown, .timeout = 60);
+TestSuite(fs, .init = setup, .fini = teardown, .timeout = 600);
 
 struct file {
     uint64_t ino, handle;

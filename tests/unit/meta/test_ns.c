@@ -24,7 +24,7 @@ static void teardown(void)
     fixture_close(&f);
 }
 
-TestSuite(ns, .init = setup, .fini = teardown, .timeout = 60);
+TestSuite(ns, .init = setup, .fini = teardown, .timeout = 600);
 
 static uint64_t perform(struct record rec, bool history)
 {

@@ -454,7 +454,7 @@ static void run(uint64_t number, unsigned steps)
     fixture_close(&f);
 }
 
-TestSuite(ns_random, .timeout = 200);
+TestSuite(ns_random, .timeout = 600);
 
 Test(ns_random, against_a_model)
 {

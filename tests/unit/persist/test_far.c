@@ -51,7 +51,7 @@ static void wait_published(struct place *place)
 {
     struct store *store = place->shop.store;
     shop_wait(&place->shop);
-    for (int i = 0; i < 2000; i++) {
+    for (int i = 0; i < 12000; i++) {
         if (store_remote_horizon(store) >= store_horizon(store) && view_remote(store->view).wanted == 0 &&
             !far_wants_round(store->remote))
             return;
@@ -268,7 +268,7 @@ Test(far, a_head_that_is_there_although_it_failed)
     liar.len = 0;
     shop_put(&place.shop, "b", 2, MIB);
     shop_wait(&place.shop);
-    for (int i = 0; i < 1000 && liar.len == 0; i++)
+    for (int i = 0; i < 12000 && liar.len == 0; i++)
         pause_ms(5);
     pause_ms(100); /* it was looked for, and is not there */
     cr_assert_gt(liar.len, 0);
@@ -303,7 +303,7 @@ Test(far, a_claim_that_comes_late)
     done(&place);
 }
 
-Test(far, many_small_packs_become_few, .timeout = 120)
+Test(far, many_small_packs_become_few, .timeout = 600)
 {
     struct place place;
     char name[16];

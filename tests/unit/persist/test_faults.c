@@ -41,7 +41,7 @@ static void teardown(void)
     shop_remove(&shop);
 }
 
-TestSuite(persist_faults, .init = setup, .fini = teardown, .timeout = 60);
+TestSuite(persist_faults, .init = setup, .fini = teardown, .timeout = 600);
 
 static void open_with_faults(void)
 {
@@ -329,7 +329,7 @@ static void hold_back(void)
 static void compact_now(void)
 {
     uint64_t asked = atomic_fetch_add(&shop.store->gc_asked, 1) + 1;
-    for (unsigned i = 0; i < 1000 && atomic_load(&shop.store->gc_done) < asked; i++)
+    for (unsigned i = 0; i < 12000 && atomic_load(&shop.store->gc_done) < asked; i++)
         (void)usleep(10000);
     cr_assert_geq(atomic_load(&shop.store->gc_done), asked);
 }
@@ -396,7 +396,7 @@ Test(persist_faults, what_was_born_and_died_between_leaves_nothing)
     cr_expect_eq(status.view.packs, 0);
 }
 
-Test(persist_faults, more_extents_than_a_record_holds, .timeout = 240)
+Test(persist_faults, more_extents_than_a_record_holds, .timeout = 600)
 {
     const unsigned count = 9000;
     hold_back();

@@ -67,7 +67,7 @@ static void wait_published(struct place *place)
 {
     struct store *store = place->shop.store;
     shop_wait(&place->shop);
-    for (int i = 0; i < 4000; i++) {
+    for (int i = 0; i < 24000; i++) {
         if (store_remote_horizon(store) >= store_horizon(store) && view_remote(store->view).wanted == 0 &&
             !far_wants_round(store->remote))
             return;
@@ -358,7 +358,7 @@ Test(losses, a_pack_that_is_being_emptied_is_waited_for)
 
 /* --- a writer that was away for longer than the grace ----------------------------------------------------------------------------- */
 
-Test(losses, heads_that_were_deleted_are_not_made_again, .timeout = 60)
+Test(losses, heads_that_were_deleted_are_not_made_again, .timeout = 600)
 {
     struct place place;
     char object[32];
@@ -386,7 +386,7 @@ Test(losses, heads_that_were_deleted_are_not_made_again, .timeout = 60)
     }
     shop_put(&place.shop, "b", 2, 40000);
     store_wait_remote(place.shop.store, store_newest(place.shop.store), note_result, &result, &ticket);
-    for (int i = 0; i < 4000 && atomic_load(&result) == 1; i++)
+    for (int i = 0; i < 24000 && atomic_load(&result) == 1; i++)
         (void)usleep(5000);
     cr_expect_eq(atomic_load(&result), -ESHUTDOWN, "it was replaced");
     struct remote_status status;
@@ -409,7 +409,7 @@ static int answer(const char *op, const char *object, void *arg)
     return atomic_load(&reach);
 }
 
-Test(losses, nobody_waits_for_a_remote_that_is_refused, .timeout = 60)
+Test(losses, nobody_waits_for_a_remote_that_is_refused, .timeout = 600)
 {
     struct place place;
     _Atomic int result = 1;
@@ -433,7 +433,7 @@ Test(losses, nobody_waits_for_a_remote_that_is_refused, .timeout = 60)
     (void)snprintf(file, sizeof file, "%s/cairn", place.path);
     cr_assert_eq(io_write_file_durable(file, bytes, sizeof bytes), 0);
     atomic_store(&reach, 0);
-    for (int i = 0; i < 4000 && atomic_load(&result) == 1; i++)
+    for (int i = 0; i < 24000 && atomic_load(&result) == 1; i++)
         (void)usleep(5000);
     cr_expect_eq(atomic_load(&result), -ESHUTDOWN);
     shop_expect(&place.shop, "b", 2, 40000);

@@ -17,7 +17,7 @@ static void teardown(void)
     shop_remove(&shop);
 }
 
-TestSuite(persist_store, .init = setup, .fini = teardown, .timeout = 180);
+TestSuite(persist_store, .init = setup, .fini = teardown, .timeout = 600);
 
 static const size_t lengths[] = {0, 1, 100, 16 * 1024, 16 * 1024 + 1, 1024 * 1024, 3 * 1024 * 1024 + 77};
 
@@ -238,7 +238,7 @@ Test(persist_store, what_nothing_needs_is_dropped)
     shop_unlink(&shop, "a", 0);
     shop_wait(&shop);
     struct store_status status;
-    for (unsigned i = 0; i < 200; i++) {
+    for (unsigned i = 0; i < 2400; i++) {
         store_status(shop.store, &status);
         if (status.view.pack_bytes == 0)
             break;

@@ -17,7 +17,7 @@ static void teardown(void)
     box_remove(&box);
 }
 
-TestSuite(stage_crash, .init = setup, .fini = teardown, .timeout = 120);
+TestSuite(stage_crash, .init = setup, .fini = teardown, .timeout = 600);
 
 static void put(uint64_t ino, uint64_t offset, const char *text)
 {

@@ -110,7 +110,7 @@ static void quiet(void)
     log_set_level(LOG_LEVEL_ERROR);
 }
 
-TestSuite(stage_hostile, .init = quiet, .timeout = 300);
+TestSuite(stage_hostile, .init = quiet, .timeout = 600);
 
 Test(stage_hostile, header)
 {

@@ -14,7 +14,7 @@ static void teardown(void)
     box_remove(&box);
 }
 
-TestSuite(stage_layers, .init = setup, .fini = teardown, .timeout = 60);
+TestSuite(stage_layers, .init = setup, .fini = teardown, .timeout = 600);
 
 static void put(uint64_t ino, uint64_t offset, const char *text)
 {

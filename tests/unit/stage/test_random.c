@@ -215,7 +215,7 @@ static void run(uint64_t number, unsigned steps)
     free(files);
 }
 
-TestSuite(stage_random, .timeout = 300);
+TestSuite(stage_random, .timeout = 600);
 
 Test(stage_random, against_a_model_1)
 {

@@ -29,7 +29,7 @@ static void teardown(void)
     box_remove(&box);
 }
 
-TestSuite(stage_room, .init = setup, .fini = teardown, .timeout = 60);
+TestSuite(stage_room, .init = setup, .fini = teardown, .timeout = 600);
 
 static void make_durable(uint64_t ino)
 {

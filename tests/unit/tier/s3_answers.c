@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/io.h"
 
-TestSuite(s3_answers, .init = bad_begin, .fini = bad_end, .timeout = 30);
+TestSuite(s3_answers, .init = bad_begin, .fini = bad_end, .timeout = 600);
 
 static char *date_in(time_t seconds, const char *format)
 {

@@ -8,7 +8,7 @@
 #include "base/pool.h"
 #include "tier/retry.h"
 
-TestSuite(s3_retry, .init = bad_begin, .fini = bad_end, .timeout = 30);
+TestSuite(s3_retry, .init = bad_begin, .fini = bad_end, .timeout = 600);
 
 Test(s3_retry, faults_that_pass)
 {

@@ -74,7 +74,7 @@ static void end(void)
     free(url);
 }
 
-TestSuite(s3_tls, .init = begin, .fini = end, .timeout = 30);
+TestSuite(s3_tls, .init = begin, .fini = end, .timeout = 600);
 
 #define NEEDS_OPENSSL()                                                                                      \
     do {                                                                                                     \

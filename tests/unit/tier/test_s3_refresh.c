@@ -60,7 +60,7 @@ static void end(void)
     aws_end();
 }
 
-TestSuite(s3_refresh, .init = begin, .fini = end, .timeout = 60);
+TestSuite(s3_refresh, .init = begin, .fini = end, .timeout = 600);
 
 /* Error, or the number in the key. */
 static int get(const char *refused_key)

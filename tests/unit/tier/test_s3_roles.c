@@ -61,7 +61,7 @@ static void end(void)
     aws_end();
 }
 
-TestSuite(s3_roles, .init = begin, .fini = end, .timeout = 60);
+TestSuite(s3_roles, .init = begin, .fini = end, .timeout = 600);
 
 static int get(const char *profile)
 {
