@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/io.h"
 #include "base/log.h"
 #include "persist/remote.h"
 
@@ -236,6 +237,28 @@ static int look_at_batch(const struct journal_batch *batch, void *arg)
     return 0;
 }
 
+/* --- a crash in the middle ---------------------------------------------------------------------------------------------- */
+
+static char *marker_path(const struct store *store)
+{
+    return xasprintf("%s/adopting", store->path);
+}
+
+int adopt_mark(const struct store *store)
+{
+    _cleanup_free_ char *marker = marker_path(store);
+    return io_write_file_durable(marker, "", 0);
+}
+
+/* Durably: were it there again after a power cut, what came since would be removed. */
+int adopt_unmark(const struct store *store)
+{
+    _cleanup_free_ char *marker = marker_path(store);
+    if (unlink(marker) < 0 && errno != ENOENT)
+        return -errno;
+    return io_fsync_dir(store->path);
+}
+
 /* The packs stay: what they hold need not be fetched again. */
 static int forget_local(struct store *store)
 {
@@ -248,14 +271,34 @@ static int forget_local(struct store *store)
     return r;
 }
 
+static int forget_what_was_left(struct store *store, char **ret_text)
+{
+    _cleanup_free_ char *marker = marker_path(store);
+    if (access(marker, F_OK) < 0)
+        return 0;
+    log_info("%s stopped while it took over a state of its remote: the view is made anew", store->path);
+    int r = forget_local(store);
+    if (r == 0)
+        r = adopt_unmark(store);
+    if (r < 0)
+        *ret_text = xasprintf("%s: view and journal of an older state cannot be removed: %s", store->path, strerror(-r));
+    return r;
+}
+
+/* --- the verdict -------------------------------------------------------------------------------------------------------- */
+
 /* Begins with the head, whatever was here. First the runs, then the name that makes them count. */
 static int begin_with(struct store *store, const struct head *head, char **ret_text)
 {
     int r = runs_fetch(store, store->remote, head);
     if (r == 0)
+        r = adopt_mark(store);
+    if (r == 0)
         r = forget_local(store);
     if (r == 0)
         r = local_head_write(store, head);
+    if (r == 0)
+        r = adopt_unmark(store);
     if (r == 0)
         set_anchor(store, head);
     else
@@ -299,7 +342,7 @@ static int go_on_from(struct store *store, const struct head *head)
     return r;
 }
 
-enum verdict { KEEP, BEGIN, GO_ON, REFUSE };
+enum verdict { KEEP, BEGIN, GO_ON, REFUSE, LEAVE };
 
 /* Was the known head published in this remote? Not in one that is gone, or in another. */
 static bool is_of_remote(struct store *store, const struct head *known)
@@ -316,7 +359,7 @@ static enum verdict judge(struct store *store, const struct head *known, const s
     if (known && !local_head_is_lost(known) && same_state(known, head))
         return KEEP;
     if (journal_read(store, look_at_batch, &look) < 0)
-        return KEEP; /* the recovery says what is wrong with the journal */
+        return LEAVE; /* the recovery says what is wrong with the journal */
     if (look.batches == 0 && !known && store->journal.segment == 0)
         return BEGIN;
     bool has_news = look.has_news || recover_stage_is_left(store);
@@ -337,6 +380,8 @@ static int settle(struct store *store, const struct head *known, const struct he
     switch (judge(store, known, head, is_ours)) {
     case KEEP:
         return local_head_write(store, head);
+    case LEAVE:
+        return 0;
     case GO_ON:
         return go_on_from(store, head);
     case BEGIN:
@@ -348,20 +393,6 @@ static int settle(struct store *store, const struct head *known, const struct he
         *ret_text = explain_other(store, head);
         return -ESTALE;
     }
-}
-
-/* A store that follows has nothing of its own: it begins with the head that it knows. */
-static int repair_following(struct store *store, char **ret_text)
-{
-    if (!follow_was_interrupted(store))
-        return 0;
-    log_info("%s stopped while it followed its remote: the view is made anew", store->path);
-    int r = forget_local(store);
-    if (r == 0)
-        follow_was_repaired(store);
-    else
-        *ret_text = xasprintf("%s: view and journal of a store that follows cannot be removed: %s", store->path, strerror(-r));
-    return r;
 }
 
 /* The head that the store knows, and with it where its journal begins. False: it knows none. */
@@ -393,7 +424,7 @@ bool adopt_is_blank(struct store *store)
 int adopt_decide(struct store *store, char **ret_text)
 {
     const struct remote *remote = store->remote;
-    int r = repair_following(store, ret_text);
+    int r = forget_what_was_left(store, ret_text);
     if (r < 0)
         return r;
     struct head *known = xmalloc(sizeof *known);

@@ -3,7 +3,7 @@
  *
  * The remote's thread looks for heads and fetches runs. The change itself is made by the writeback thread, which is the only one that
  * writes journal and view: it makes the view what the head says in one write, and begins the journal anew there, since what that
- * had was of the state before. The file STORE/following is there meanwhile: after a crash the view is made from the head's runs.
+ * had was of the state before. The file STORE/adopting is there meanwhile: after a crash the view is made from the head's runs.
  * Packs on NVMe stay, for content is named by its hash. */
 #include <fcntl.h>
 #include <stdio.h>
@@ -118,19 +118,13 @@ static bool has_own_operations(struct store *store)
     return r < 0 || own;
 }
 
-static char *marker_path(const struct store *store)
-{
-    return xasprintf("%s/following", store->path);
-}
-
 static int perform(struct store *store, struct follow_step *step)
 {
-    _cleanup_free_ char *marker = marker_path(store);
     if (has_own_operations(store))
         return -ESTALE;
     int r = room_for_view(store);
     if (r == 0)
-        r = io_write_file_durable(marker, "", 0);
+        r = adopt_mark(store);
     if (r < 0)
         return r;
     uint32_t first = common_runs(step->known, step->head);
@@ -141,8 +135,8 @@ static int perform(struct store *store, struct follow_step *step)
         r = change_view(store, step, 0);
     }
     if (r == -EUCLEAN || r == -EFBIG) { /* nothing was changed */
-        (void)unlink(marker);
-        return r;
+        int removed = adopt_unmark(store);
+        return removed < 0 ? removed : r;
     }
     if (r == 0)
         r = view_flush(store->view);
@@ -219,14 +213,14 @@ static void have_told(struct remote *remote, struct follow_step *step)
 static void settle(struct remote *remote, struct follow_step *step)
 {
     struct store *store = remote->store;
-    _cleanup_free_ char *marker = marker_path(store);
     remote_head_published(remote, step->head);
     remote_advance(remote, step->head->cut);
     have_told(remote, step);
     /* Not before the head is STORE/head: else a crash would find a view and a journal that are newer than it. */
     struct head *there = xmalloc(sizeof *there);
     if (local_head_read(store, there) == 0 && there->number == step->head->number) {
-        (void)unlink(marker);
+        if (adopt_unmark(store) < 0)
+            log_warn("%s/adopting cannot be removed: the next start makes the view anew", store->path);
         runs_tidy(store, step->head);
     }
     free(there);
@@ -369,18 +363,4 @@ uint64_t store_turn(struct store *store)
     while ((now = atomic_load(&store->turn)) & 1)
         (void)nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
     return now;
-}
-
-/* --- a crash in the middle ---------------------------------------------------------------------------------------------- */
-
-bool follow_was_interrupted(const struct store *store)
-{
-    _cleanup_free_ char *marker = marker_path(store);
-    return access(marker, F_OK) == 0;
-}
-
-void follow_was_repaired(const struct store *store)
-{
-    _cleanup_free_ char *marker = marker_path(store);
-    (void)unlink(marker);
 }

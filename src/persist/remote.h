@@ -187,6 +187,10 @@ CAIRN_MUST_CHECK int adopt_view(struct store *store, const struct head *head);
 CAIRN_MUST_CHECK int adopt_decide(struct store *store, char **ret_text);
 /* Has the store no state of its own, so that it cannot do without the remote? */
 bool adopt_is_blank(struct store *store);
+/* From the one to the other, view, journal and STORE/head need not fit each other: the next start removes what they hold, and makes
+ * them anew from STORE/head or the remote's. */
+CAIRN_MUST_CHECK int adopt_mark(const struct store *store);
+CAIRN_MUST_CHECK int adopt_unmark(const struct store *store);
 /* Would adopt_decide() refuse? Changes nothing. */
 CAIRN_MUST_CHECK int adopt_may(struct remote *remote, char **ret_text);
 /* The same question for a remote that was reached after the mount: nothing is changed. -ESTALE with *ret_text: it went on without
@@ -200,6 +204,3 @@ void *follow_run(void *remote);
 void follow_look_now(struct store *store);
 /* The writeback thread, between its rounds: makes the change that follow_run() asks for. */
 void follow_serve(struct store *store);
-/* Did a crash leave a view and a journal that need not fit each other or STORE/head? Then the view is made from its runs. */
-bool follow_was_interrupted(const struct store *store);
-void follow_was_repaired(const struct store *store);

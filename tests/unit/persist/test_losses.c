@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include "base/io.h"
+#include "base/log.h"
 #include "persist/far_care.h"
 #include "shop.h"
 
@@ -291,6 +292,39 @@ Test(losses, an_older_state_does_not_replace_ours)
     open_on(&place, place.other);
     shop_expect(&place.shop, "b", 2, MIB);
     shop_expect(&place.shop, "a", 1, MIB);
+    done(&place);
+}
+
+/* The newest segment cannot be removed, so the journal is left with a gap: what was begun must be brought to its end. */
+Test(losses, a_takeover_of_our_own_newer_state_that_stops_half_way)
+{
+    struct place place;
+    make(&place);
+    shop_put(&place.shop, "0", 0, MIB);
+    wait_published(&place);
+    shop_close(&place.shop);
+    place.shop.options.remote = (struct remote_options){0};
+    static const char *const names[] = {"0", "1", "2", "3", "4"};
+    for (unsigned i = 1; i < 4; i++) { /* each mount begins a segment */
+        shop_open(&place.shop);
+        shop_put(&place.shop, names[i], i, MIB);
+        shop_close(&place.shop);
+    }
+    run("cp -a %s %s-old", place.shop.path, place.shop.path);
+    open_on(&place, place.path);
+    shop_put(&place.shop, names[4], 4, MIB);
+    wait_published(&place);
+    shop_close(&place.shop);
+    run("rm -rf %s && mv %s-old %1$s", place.shop.path, place.shop.path);
+    shop_lose_power(&place.shop);
+    run("chattr +i $(ls %s/journal/* | tail -1)", place.shop.path, "");
+    choose(&place, place.path);
+    log_set_level(LOG_LEVEL_ERROR);
+    cr_expect_lt(shop_open_only(&place.shop), 0);
+    run("chattr -i $(ls %s/journal/* | tail -1)", place.shop.path, "");
+    open_on(&place, place.path);
+    for (unsigned i = 0; i < ARRAY_LEN(names); i++)
+        shop_expect(&place.shop, names[i], i, MIB);
     done(&place);
 }
 
