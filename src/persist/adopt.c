@@ -263,7 +263,7 @@ int adopt_unmark(const struct store *store)
 static int forget_local(struct store *store)
 {
     _cleanup_free_ char *session = xasprintf("%s/session", store->path);
-    int r = view_remove(store);
+    int r = remove_view(store);
     if (r == 0)
         r = journal_remove_all(store);
     if (r == 0 && unlink(session) < 0 && errno != ENOENT)
@@ -334,7 +334,7 @@ static int go_on_from(struct store *store, const struct head *head)
 {
     int r = runs_fetch(store, store->remote, head);
     if (r == 0)
-        r = view_remove(store);
+        r = remove_view(store);
     if (r == 0)
         r = local_head_write(store, head);
     if (r == 0)

@@ -433,7 +433,7 @@ CAIRN_MUST_CHECK int recover_view(struct store *store, char **ret_text);
 /* With all that is in it; none is fine. */
 CAIRN_MUST_CHECK int remove_folder(const char *path);
 /* Removes STORE/view, which need not be there. */
-CAIRN_MUST_CHECK int view_remove(struct store *store);
+CAIRN_MUST_CHECK int remove_view(struct store *store);
 int view_pack_index(uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *fn_arg), void *fn_arg, void *arg);
 
 /* snapshot.c: both in the writeback thread, or when it has ended. */

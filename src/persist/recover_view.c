@@ -76,7 +76,7 @@ int remove_folder(const char *path)
 }
 
 /* Under its name it is whole at any moment: RocksDB takes a folder without some of its files for a failing disk. */
-int view_remove(struct store *store)
+int remove_view(struct store *store)
 {
     _cleanup_free_ char *path = xasprintf("%s/view", store->path);
     _cleanup_free_ char *old = xasprintf("%s/view.old", store->path);
@@ -125,7 +125,7 @@ static int replace_view(struct store *store, const struct head *head)
     close_view(store);
     int r = remove_folder(made);
     if (r == 0)
-        r = view_remove(store);
+        r = remove_view(store);
     if (r == 0)
         r = make_view(store, head);
     if (r == 0 && rename(made, path) < 0)

@@ -326,6 +326,7 @@ static void hold_back(void)
     shop_open(&shop);
 }
 
+/* Looks again and again, since what gc did is asserted, and nobody is told. */
 static void compact_now(void)
 {
     uint64_t asked = atomic_fetch_add(&shop.store->gc_asked, 1) + 1;
