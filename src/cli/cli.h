@@ -76,7 +76,7 @@ const char *daemon_trouble(int r);
 
 /* "512 B", "1.5 GiB" */
 struct human {
-    char text[24];
+    char text[32];
 };
 struct human human_bytes(uint64_t bytes);
 /* "0.4 s", "3 min 20 s", "2 h 5 min" */

@@ -5,6 +5,8 @@
 #include "base/text.h"
 #include "daemon/control.h"
 
+#define TIME_SECONDS_MAX 1e11 /* of the year 5138 */
+
 const cJSON *json_part(const cJSON *object, const char *name)
 {
     return cJSON_GetObjectItemCaseSensitive(object, name);
@@ -19,6 +21,12 @@ double json_number(const cJSON *object, const char *name)
 {
     const cJSON *item = json_part(object, name);
     return cJSON_IsNumber(item) ? item->valuedouble : 0;
+}
+
+time_t json_time(const cJSON *object, const char *name)
+{
+    double seconds = json_number(object, name);
+    return seconds > 0 && seconds < TIME_SECONDS_MAX ? (time_t)seconds : 0;
 }
 
 uint64_t json_count(const cJSON *object, const char *name)

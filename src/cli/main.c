@@ -2,6 +2,7 @@
 
 #include <getopt.h>
 #include <libgen.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <time.h>
@@ -11,6 +12,7 @@
 #include "daemon/store_folder.h"
 
 #define ASK_TIMEOUT_MS 30000
+#define HUMAN_SECONDS_MAX 1e9
 #define STARTING_MS 10000
 #define STARTING_STEP_MS 50
 
@@ -249,14 +251,14 @@ struct human human_bytes(uint64_t bytes)
 struct human human_seconds(double seconds)
 {
     struct human h;
-    if (seconds < 60)
+    /* Whatever a reply says: NaN and what no clock ever showed, too. */
+    long whole = seconds > 0 ? (long)fmin(seconds, HUMAN_SECONDS_MAX) : 0;
+    if (whole < 60)
         (void)snprintf(h.text, sizeof h.text, "%.1f s", seconds > 0 ? seconds : 0);
-    else if (seconds < 3600)
-        (void)snprintf(h.text, sizeof h.text, "%d min %d s", (int)seconds / 60, (int)seconds % 60);
+    else if (whole < 3600)
+        (void)snprintf(h.text, sizeof h.text, "%ld min %ld s", whole / 60, whole % 60);
     else
-        (void)snprintf(h.text, sizeof h.text, "%.0f h %d min",
-                       seconds / 3600 - 0.5 > 0 ? (double)(long)(seconds / 3600) : 0,
-                       (int)((long)seconds / 60 % 60));
+        (void)snprintf(h.text, sizeof h.text, "%ld h %ld min", whole / 3600, whole / 60 % 60);
     return h;
 }
 

@@ -186,7 +186,7 @@ static void print_errors(const cJSON *status)
     {
         char first[32] = "";
         struct tm tm;
-        time_t at = (time_t)json_number(item, "first_s");
+        time_t at = json_time(item, "first_s");
         (void)strftime(first, sizeof first, "%Y-%m-%d %H:%M:%S", localtime_r(&at, &tm));
         (void)printf("    %s: %s: %s: %llu times since %s: %s\n", json_text(item, "path") ? json_text(item, "path") : "?",
                      json_text(item, "call") ? json_text(item, "call") : "?",
