@@ -57,8 +57,8 @@ void fill_stat(struct fs *fs, const struct now *now, struct stat *ret)
     if (now->mtime != a->mtime && now->mtime > a->ctime)
         ret->st_ctim = ret->st_mtim;
     uint64_t bytes = now->inode.blocks_bytes + now->staged.dirty_bytes;
-    if (S_ISREG(a->mode))
-        bytes = min_u64(bytes, align_up(now->size, 4096));
+    if (S_ISREG(a->mode) && bytes >= now->size) /* no holes; what is staged may lie over what is durable */
+        bytes = align_up(now->size, 4096);
     ret->st_blocks = (blkcnt_t)((bytes + 511) / 512);
 }
 

@@ -378,6 +378,7 @@ struct version_content { /* in order of seal_seq */
     uint64_t ino, version, keep, seal_seq;
     struct content content;
     uint64_t bytes;
+    bool is_dense; /* st_blocks does not change when it becomes durable */
 };
 struct batch {
     uint8_t *bytes;

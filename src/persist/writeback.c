@@ -137,16 +137,38 @@ static void let_go(struct store *store, const struct target *target, const struc
     room_account(store);
 }
 
-/* Until now what is staged counted in addition to what it replaces. */
+/* Is a version without holes shown as such before it is durable, meanwhile, and after? */
+static bool is_dense(struct store *store, const struct version_content *version)
+{
+    struct stage_file_state staged;
+    struct ns_inode inode;
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < version->content.count; i++)
+        bytes += version->content.extents[i].length;
+    (void)stage_file_state(store->stage, version->ino, &staged);
+    return !staged.has_draft && staged.has_sealed && ns_inode(store->ns, version->ino, &inode) == 0 &&
+           inode.blocks_bytes + staged.dirty_bytes >= staged.sealed_size && bytes >= staged.sealed_size;
+}
+
+static void note_dense(struct store *store, struct version_content *versions, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        versions[i].is_dense = versions[i].content.count > 0 && is_dense(store, &versions[i]);
+}
+
+/* Until now what is staged counted in addition to what it replaces: where there are holes, st_blocks is another now. */
 static void tell_stored(struct store *store, const struct version_content *versions, size_t count)
 {
     uint64_t *inos = xcalloc(count, sizeof *inos);
-    size_t chunked = 0;
-    for (size_t i = 0; i < count; i++)
-        if (versions[i].content.count > 0)
-            inos[chunked++] = versions[i].ino;
-    if (chunked)
-        change_tell(store, inos, chunked, false);
+    size_t changed = 0;
+    for (size_t i = 0; i < count; i++) {
+        struct stage_file_state staged;
+        bool same = versions[i].is_dense && !stage_file_state(store->stage, versions[i].ino, &staged);
+        if (versions[i].content.count > 0 && !same)
+            inos[changed++] = versions[i].ino;
+    }
+    if (changed)
+        change_tell(store, inos, changed, false);
     free(inos);
 }
 
@@ -191,6 +213,7 @@ static int write_target(struct store *store, const struct target *target, const 
     int r = write_versions(store, target, versions);
     if (r == 0)
         r = batch_build(store, target->cut, ops, op_count, versions, target->count, drops, &batch);
+    note_dense(store, versions, target->count);
     if (r == 0)
         r = publish(store, target, &batch);
     if (r == 0)

@@ -464,7 +464,7 @@ Test(fs, attributes)
     fs_release(fs, opened.handle);
     restart();
     cr_expect_eq(stat_of(ino_of("a")).st_mtim.tv_sec, 77);
-    cr_expect_eq(stat_of(ino_of("a")).st_blocks, 1);
+    cr_expect_eq(stat_of(ino_of("a")).st_blocks, 8, "as on other filesystems: whole blocks");
 }
 
 Test(fs, xattrs)
