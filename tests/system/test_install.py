@@ -81,7 +81,7 @@ def test_install_and_uninstall_below_destdir(build, folder, binary):
         info = os.lstat(top + path)
         assert stat.S_ISLNK(info.st_mode) or info.st_mode & 0o022 == 0, path
     unit = rig.read_file(top + build.path("systemdunitdir", "cairnfs@.service")).decode()
-    assert f"ExecStart={cairn} mount -f " in unit and f"EnvironmentFile={build.path('sysconfdir')}cairnfs/%i.conf" in unit and "@" not in unit.replace("cairnfs@mnt-ckpt", "")
+    assert f"ExecStart={cairn} mount -f " in unit and f"EnvironmentFile={build.path('sysconfdir')}cairnfs%f.conf" in unit and "@" not in unit.replace("cairnfs@mnt-ckpt", "")
     for shell in ("bash", "zsh", "fish"):
         shown = subprocess.run([binary, "completion", shell], capture_output=True, timeout=300).stdout
         path = next(path for path in build.installed() if f"{shell}" in path and "completion" in path or f"/{shell}/" in path)

@@ -2,6 +2,8 @@
 import os
 import re
 import shutil
+import signal
+import subprocess
 import sys
 
 import pytest
@@ -67,3 +69,85 @@ def test_leaves_the_mount_to_others(unit):
     )
     assert [key for key in unit if private.match(key)] == []
     assert unit["KillMode"] == "mixed" and unit["DeviceAllow"] == "/dev/fuse rw"
+
+
+# An instance of systemd for a user, root: it takes its cgroup as given, and starts nothing else of the machine's.
+MANAGER = r"""
+set -e
+for tree in /sys/fs/cgroup /sys/fs/cgroup/systemd /sys/fs/cgroup/unified; do
+    [ ! -w "$tree/cgroup.procs" ] || { mkdir -p "$tree/$1"; echo $$ >"$tree/$1/cgroup.procs"; }
+done
+mount -t tmpfs tmpfs /run
+mkdir -p /run/systemd/system /run/user
+exec env HOME="$2" XDG_RUNTIME_DIR=/run/user XDG_CONFIG_HOME="$2" /lib/systemd/systemd --user --unit=basic.target
+"""
+
+
+class Manager:
+    def __init__(self, machine):
+        self.machine, self.group = machine, f"cairn-test-{os.getpid()}"
+        self.config = os.path.join(machine.root, "config")
+        os.makedirs(machine.path(self.config + "/systemd/user"))
+        inside = ["nsenter", f"--mount=/proc/{machine.holder.pid}/ns/mnt", "--"]
+        self.proc = subprocess.Popen([*inside, "bash", "-c", MANAGER, "bash", self.group, self.config],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+    def ctl(self, *words, code=0):
+        return self.machine.run("env", "XDG_RUNTIME_DIR=/run/user", "systemctl", "--user", *words, code=code)
+
+    def runs(self):
+        return self.proc.poll() is not None or self.ctl("list-units", code=None).returncode == 0
+
+    def value(self, service, name):
+        return self.ctl("show", "-p", name, "--value", service).stdout.strip()
+
+    def close(self):
+        self.proc.terminate()
+        self.proc.wait(200)
+        for tree in ("", "/systemd", "/unified"):
+            for path, _, _ in os.walk(f"/sys/fs/cgroup{tree}/{self.group}", topdown=False):
+                os.rmdir(path)
+
+
+@pytest.fixture
+def manager(machine, request):
+    if not os.path.exists("/lib/systemd/systemd"):
+        pytest.skip("skipped: systemd is not installed")
+    made = Manager(machine)
+    request.addfinalizer(made.close)
+    rig.poll(made.runs, 30, "systemd")
+    if made.proc.poll() is not None:
+        pytest.skip("skipped: no instance of systemd: " + made.proc.stderr.read().decode().strip())
+    return made
+
+
+def test_run_by_systemd(manager, machine, binary):
+    """Started when it is usable, with the capabilities of the unit; started again after its death; drained when it is stopped."""
+    with open(UNIT) as file:
+        text = file.read().replace("@sysconfdir@", manager.config).replace("@bindir@", os.path.dirname(binary))
+    rig.write_file(machine.path(manager.config + "/systemd/user/cairnfs@.service"), text.encode())
+    instance = machine.run("systemd-escape", "--path", machine.mnt).stdout.strip()
+    configured = machine.path(f"{manager.config}/cairnfs{machine.mnt}.conf")
+    os.makedirs(os.path.dirname(configured))
+    settings = f"STORE={machine.store}\nOPTIONS=stage=64M,stage_dir={machine.stage_dir},writeback_delay=1h\n"
+    rig.write_file(configured, settings.encode())
+    service = f"cairnfs@{instance}.service"
+    manager.ctl("daemon-reload")
+    manager.ctl("start", service)
+    assert machine.mnt in machine.mounts(), "it is there when systemd says so"
+    assert "is mounted at" in manager.value(service, "StatusText")
+    pid = int(manager.value(service, "MainPID"))
+    with open(f"/proc/{pid}/status") as file:
+        status = dict(line.split(":", 1) for line in file.read().splitlines())
+    assert int(status["CapBnd"], 16) == int(status["CapEff"], 16) < 1 << 32 and int(status["NoNewPrivs"]) == 1
+    machine.shell(f"echo staged >{machine.mnt}/file")
+    os.kill(pid, signal.SIGKILL)
+    rig.poll(lambda: manager.value(service, "NRestarts") == "1" and manager.value(service, "ActiveState") == "active", 30, "a new start")
+    assert machine.shell(f"cat {machine.mnt}/file").stdout == "staged\n"
+    manager.ctl("stop", service)
+    assert not machine.mounts() and manager.value(service, "Result") == "success"
+    shutil.rmtree(machine.stage_dir)
+    os.mkdir(machine.stage_dir)
+    manager.ctl("start", service)
+    assert machine.shell(f"cat {machine.mnt}/file").stdout == "staged\n", "it was carried to NVMe"
+    manager.ctl("stop", service)
