@@ -88,8 +88,10 @@ static void apply_make_locked(struct ns *ns, const struct record *rec)
     }
     (void)entry_set_locked(ns, dir, rec->name, rec->name_len, rec->ino, rec->cookie, rec->attrs.mode & S_IFMT,
                            rec->seq);
-    if (is_dir(node))
+    if (is_dir(node)) {
         dir->inode.nlink++;
+        known_set_locked(ns, node, UINT64_MAX); /* the view has nothing in it */
+    }
     touch_dir_locked(ns, dir, rec->time, rec->seq);
     node_touch_locked(ns, node, rec->seq);
 }

@@ -1,8 +1,8 @@
-/* What the overlay keeps of directories that were listed: clean entries, which say what the view says.
+/* What the overlay keeps of directories that were listed, or made in this mount: clean entries, which say what the view says.
  *
  * Of a directory that is known up to a cookie, the trees alone say what it has up to there. It stays so: what is new comes
  * through the overlay, and what retires stays as a clean entry. What takes too much is forgotten, from the end of the
- * directory that was listed least recently; one that would fill a half alone is known up to where that half ends. */
+ * directory that was made or listed least recently; one that would fill a half alone is known up to where that half ends. */
 #include "meta/ns_internal.h"
 
 #define MALLOC_BYTES 16u /* about what the heap adds to each block */
@@ -87,6 +87,7 @@ void known_retire_locked(struct ns *ns, struct entry *entry)
     if (entry->ino == 0 || entry->cookie > dir->known_to) {
         entry_free_locked(ns, entry);
         node_settle_locked(ns, dir);
+        bound_all_locked(ns);
         return;
     }
     entry_clean_locked(ns, entry);

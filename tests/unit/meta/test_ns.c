@@ -308,6 +308,37 @@ Test(ns, a_listed_folder_is_kept_up_to_a_bound)
     cr_expect_eq(ns_clean_bytes(ns), 0);
 }
 
+/* A directory that was made here is known from the beginning: nothing of it has to be read from the view. */
+Test(ns, a_new_folder_is_known)
+{
+    char name[16];
+    struct record rec = named(REC_MAKE, 10, "folder");
+    rec.attrs.mode = S_IFDIR | 0700;
+    (void)perform(rec, true);
+    hold(10);
+    for (uint64_t i = 0; i < 300; i++) {
+        (void)snprintf(name, sizeof name, "file%u", (unsigned)i);
+        rec = named(REC_MAKE, 1000 + i, name);
+        rec.parent = 10;
+        rec.attrs.mode = S_IFREG | 0600;
+        (void)perform(rec, true);
+        if (i % 100 == 50)
+            follow();
+    }
+    follow();
+    cr_expect_gt(ns_clean_bytes(ns), 300 * sizeof(struct view_entry));
+    for (unsigned round = 0; round < 2; round++) {
+        uint64_t at[2] = {0};
+        struct view_entry entry;
+        cr_assert_eq(ns_readdir(ns, 10, 0, SIZE_MAX, count_entry, at), 0);
+        cr_expect_eq(at[1], 300);
+        cr_expect_eq(ns_lookup(ns, 10, "file299", 7, &entry), 0);
+        cr_expect_eq(ns_lookup(ns, 10, "file300", 7, &entry), -ENOENT);
+        ns_set_clean_max(ns, 0); /* then the view says it */
+    }
+    ns_drop(ns, 10);
+}
+
 #define STAYING 60u
 
 static atomic_bool is_over;
