@@ -16,7 +16,7 @@ GIT = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1", "GIT_TERMIN
 WHO = ("-c", "user.name=somebody", "-c", "user.email=somebody@example.org", "-c", "gc.auto=0")
 
 
-def run(*command, cwd=None, timeout=100, **more):
+def run(*command, cwd=None, timeout=400, **more):
     """Output of a program that has to succeed. What it left behind in the background does not hold us up."""
     with tempfile.TemporaryFile("w+") as out:
         done = subprocess.run(command, cwd=cwd, timeout=timeout, stdin=subprocess.DEVNULL, stdout=out, stderr=out, **more)
@@ -266,8 +266,8 @@ def test_fio(cairn, kind, full):
     size = "256m" if full else "8m"
     verify = ("--verify=crc32c", "--verify_fatal=1", "--randrepeat=1", "--allrandrepeat=1", "--group_reporting")
     job = ["fio", "--name=job", f"--directory={cairn.mnt}", f"--size={size}", "--numjobs=2", *FIO[kind], *verify]
-    run(*job, "--do_verify=1", cwd=cairn.root, timeout=280)
+    run(*job, "--do_verify=1", cwd=cairn.root, timeout=1000)
     cairn.kill9()
     cairn.mount()
     if kind != "mixed":
-        run(*job, "--verify_only=1", cwd=cairn.root, timeout=280)
+        run(*job, "--verify_only=1", cwd=cairn.root, timeout=1000)
