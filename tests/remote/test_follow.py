@@ -342,7 +342,7 @@ def test_interrupted_in_the_middle(on_remote, folder, lost):
     assert rig.read_file(os.path.join(follower.mnt, "file")) == b"one" * 100_000
     follower.kill9()
     follower.drop_stage()
-    rig.write_file(os.path.join(follower.store, "following"), b"")
+    rig.write_file(os.path.join(follower.store, "adopting"), b"")
     if lost == "journal":
         for name in os.listdir(os.path.join(follower.store, "journal")):
             os.unlink(os.path.join(follower.store, "journal", name))
@@ -350,7 +350,7 @@ def test_interrupted_in_the_middle(on_remote, folder, lost):
         follower.delete_view()
     follower.mount()
     same_trees(writer.mnt, follower.mnt)
-    assert not os.path.exists(os.path.join(follower.store, "following"))
+    assert not os.path.exists(os.path.join(follower.store, "adopting"))
     follower.umount()
     assert follower.fsck().returncode == 0
 

@@ -86,12 +86,14 @@ class Chain:
         self.remote, self.plain, self.seen = remote, plain, {}
 
     def look(self):
-        for number, data in self.remote.heads().items():
+        """The numbers that are there now."""
+        heads = self.remote.heads()
+        for number, data in heads.items():
             assert self.seen.setdefault(number, data) == data, f"head {number} was written twice"
+        return sorted(heads)
 
     def check(self):
-        self.look()
-        now = sorted(self.remote.heads())
+        now = self.look()
         assert now == list(range(now[0], now[-1] + 1)), f"heads are missing in {now}"
         assert now[-1] == max(self.seen), "the newest head went back"
         if self.plain:
