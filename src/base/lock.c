@@ -29,12 +29,15 @@ void mutex_unlock(struct cairn_mutex *m)
     check(pthread_mutex_unlock(&m->mutex) == 0);
 }
 
+/* glibc before 2.41 can lose a signal where several threads wait for one condition (its bug 25847). Whoever waits without a limit
+ * looks again now and then, as after a spurious wakeup, so that this costs a moment and not the daemon. */
+#define LOOK_AGAIN_MS 1000
+
 bool mutex_wait(struct cairn_mutex *m, pthread_cond_t *cond, int64_t timeout_ms)
 {
-    if (timeout_ms < 0) {
-        check(pthread_cond_wait(cond, &m->mutex) == 0);
-        return true;
-    }
+    bool forever = timeout_ms < 0;
+    if (forever)
+        timeout_ms = LOOK_AGAIN_MS;
     struct timespec until;
     (void)clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += timeout_ms / 1000;
@@ -43,7 +46,7 @@ bool mutex_wait(struct cairn_mutex *m, pthread_cond_t *cond, int64_t timeout_ms)
         until.tv_sec++;
         until.tv_nsec -= 1000000000;
     }
-    return pthread_cond_timedwait(cond, &m->mutex, &until) != ETIMEDOUT;
+    return pthread_cond_timedwait(cond, &m->mutex, &until) != ETIMEDOUT || forever;
 }
 
 void cond_init(pthread_cond_t *cond)

@@ -30,7 +30,7 @@ void mutex_done(struct cairn_mutex *m);
 void mutex_lock(struct cairn_mutex *m);
 void mutex_unlock(struct cairn_mutex *m);
 
-/* Waits on `cond` with `m` held; wakes at a signal, spuriously, or at `timeout_ms` from now (-1: no limit).
+/* Waits on `cond` with `m` held; wakes at a signal, spuriously (once a second at least), or at `timeout_ms` from now (-1: no limit).
  * Returns false at the time limit. The caller loops on its predicate. */
 bool mutex_wait(struct cairn_mutex *m, pthread_cond_t *cond, int64_t timeout_ms);
 
