@@ -12,6 +12,7 @@ import tempfile
 import pytest
 
 import rig
+import watchdog
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 DEFAULT_TIMEOUT = 120.0
@@ -37,9 +38,9 @@ def pytest_configure(config):
         config.option.reports = os.path.join(config.getoption("--build"), "reports")
     config.cairn_mounts = []
     faulthandler.register(signal.SIGALRM, file=sys.__stderr__, all_threads=True, chain=True)
-    config.cairn_watchdog = subprocess.Popen(
-        [sys.executable, os.path.join(HERE, "watchdog.py")], stdin=subprocess.PIPE, bufsize=0
-    )
+    config.cairn_stacks = tempfile.NamedTemporaryFile(prefix="cairn-stacks-")
+    command = [sys.executable, os.path.join(HERE, "watchdog.py"), config.cairn_stacks.name]
+    config.cairn_watchdog = subprocess.Popen(command, stdin=subprocess.PIPE, bufsize=0)
 
 
 def seed_of(config):
@@ -94,8 +95,9 @@ class Hang(Exception):
     pass
 
 
-def on_alarm(signum, frame):
-    raise Hang("the test took too long; the stacks are above")
+def raise_hang(path):
+    with open(path) as file:
+        raise Hang(f"the test took too long; the daemons stood in\n{file.read()}")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -105,7 +107,7 @@ def pytest_runtest_protocol(item, nextitem):
     seconds = rig.PATIENCE * (marker.args[0] if marker else DEFAULT_TIMEOUT)
     for option in ("--full", "--sanitize"):
         seconds *= (10 if option == "--full" else 3) if config.getoption(option) else 1
-    signal.signal(signal.SIGALRM, on_alarm)
+    signal.signal(signal.SIGALRM, lambda *_: raise_hang(config.cairn_stacks.name))
     faulthandler.register(signal.SIGALRM, file=sys.__stderr__, all_threads=True, chain=True)
     tell(config, f"arm {seconds}")
     try:
@@ -127,6 +129,8 @@ def pytest_runtest_makereport(item, call):
     if report.failed:
         report.sections.append(("seed", f"--seed {item.config.cairn_seed}"))
         for mount in item.config.cairn_mounts:
+            for pid in mount.pids():
+                report.sections.append((f"where daemon {pid} stands", watchdog.in_short(pid, watchdog.backtrace(pid))))
             if mount.log():
                 report.sections.append((f"log of the daemon at {mount.mnt!a}", mount.log()[-8000:]))
     return report

@@ -1,15 +1,20 @@
 """Ends a hang: a process of its own, because a page fault on a hung mount holds the interpreter's lock.
 
 Reads lines `arm SECONDS`, `pids PID...` and `off` from stdin. When the time is over it prints where the
-daemons stand, kills them (which wakes whoever waits on their mounts) and signals the test process.
+daemons stand (in short: into the file that it is given), kills them (which wakes whoever waits on their mounts) and
+signals the test process.
 """
+import collections
 import os
+import re
 import select
 import shutil
 import signal
 import subprocess
 import sys
 import time
+
+NOISE = re.compile(r"_*(GI_+)?(futex|libc|pthread_cond|start_thread|clone)")  # where every thread begins and waits
 
 
 def show(path, pid):
@@ -32,23 +37,35 @@ def show_process(pid):
             show(f"/proc/{pid}/task/{task}/{name}", pid)
 
 
-def show_backtrace(pid):
+def backtrace(pid):
     if not shutil.which("gdb"):
-        return
+        return "gdb is not installed"
     command = ["gdb", "-batch", "-ex", "thread apply all bt", "-p", str(pid)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-        print(done.stdout, file=sys.stderr, flush=True)
+        return subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=60).stdout
     except subprocess.TimeoutExpired:
-        print("gdb did not end", file=sys.stderr, flush=True)
+        return "gdb did not end"
 
 
-def expire(parent, pids):
+def in_short(pid, text):
+    """A line for all threads that stand in the same place: their names, and the calls that they are in, the innermost first."""
+    threads = re.split(r'^Thread \d+ \(.*?"(.*?)".*$', text, flags=re.MULTILINE)
+    lines = collections.Counter()
+    for name, frames in zip(threads[1::2], threads[2::2]):
+        calls = re.findall(r"^#\d+ +(?:0x[0-9a-f]+ in )?([^ (]+)", frames, flags=re.MULTILINE)
+        lines[f"{name}: {' < '.join([call for call in calls if not NOISE.match(call)][:10])}"] += 1
+    return "\n".join(f"{pid} {count} x {line}" for line, count in lines.items()) or f"{pid}: {text[-200:]}"
+
+
+def expire(parent, pids, path):
     print(f"\nwatchdog: time is over; daemons {pids}", file=sys.stderr, flush=True)
     show_process(parent)
-    for pid in pids:
-        show_process(pid)
-        show_backtrace(pid)
+    with open(path, "w") as file:
+        for pid in pids:
+            show_process(pid)
+            text = backtrace(pid)
+            print(text, file=sys.stderr, flush=True)
+            print(in_short(pid, text), file=file)
     os.kill(parent, signal.SIGALRM)
     for pid in pids:
         try:
@@ -63,7 +80,7 @@ def main():
     while True:
         left = None if end is None else max(0.0, end - time.monotonic())
         if not select.select([0], [], [], left)[0]:
-            expire(parent, pids)
+            expire(parent, pids, sys.argv[1])
             end = None
             continue
         data = os.read(0, 65536)

@@ -66,6 +66,18 @@ static int add_candidate(const struct view_pack *pack, void *arg)
     return 0;
 }
 
+/* Would one pack of all that lives in these be smaller by what makes it worth the work? A small pack is never full to the brim, for
+ * its length is rounded: alone it would be made anew, as long as it was, without end. */
+static bool is_worth(const struct view_pack *packs, size_t count, unsigned percent)
+{
+    uint64_t length = 0, needed = PACK_HEADER_LEN + PACK_TRAILER_LEN;
+    for (size_t i = 0; i < count; i++) {
+        length += packs[i].length;
+        needed += packs[i].live_bytes + packs[i].live_count * (uint64_t)PACK_ENTRY_LEN_MAX;
+    }
+    return align_up(needed, PACK_ALIGN) + length / 100 * percent <= length && count > 0;
+}
+
 /* A chunk that somebody refers to, verified on the way: damage must not be copied as if it were good. */
 int gc_move_chunk(const struct chunk_entry *entry, void *arg)
 {
@@ -87,19 +99,36 @@ int gc_move_chunk(const struct chunk_entry *entry, void *arg)
     return r < 0 ? r : packs_add_stored(store, &now, moving->stored);
 }
 
-static bool move_live_chunks(struct store *store, uint64_t pack)
+static int move_live_chunks(struct store *store, uint64_t pack)
 {
-    if (!packs_begin_drop(store, pack))
-        return false;
     struct moving moving = {.store = store, .pack = pack};
     moving.raw = xmalloc(CHUNK_SIZE_MAX);
     moving.stored = xmalloc(CHUNK_SIZE_MAX);
-    int r = stage_uses_pack(store->stage, pack) ? -EBUSY : packs_read_index(store, pack, gc_move_chunk, &moving);
+    int r = packs_read_index(store, pack, gc_move_chunk, &moving);
     free(moving.raw);
     free(moving.stored);
-    if (r < 0)
-        packs_end_drop(store, pack); /* what was copied already lies in two packs; that does no harm */
-    return r == 0;
+    return r;
+}
+
+/* Marks as dropping those of them that nobody uses now, as many as move in one round, and forgets the others. */
+static void claim(struct store *store, struct candidates *all, size_t max)
+{
+    size_t kept = 0;
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < all->count && kept < max; i++) {
+        struct view_pack pack = all->packs[i];
+        if (bytes + pack.live_bytes > COMPACT_BYTES_MAX)
+            break;
+        if (!packs_begin_drop(store, pack.pack))
+            continue;
+        if (stage_uses_pack(store->stage, pack.pack)) {
+            packs_end_drop(store, pack.pack);
+            continue;
+        }
+        bytes += pack.live_bytes;
+        all->packs[kept++] = pack;
+    }
+    all->count = kept;
 }
 
 size_t gc_compact(struct store *store, unsigned worth_percent, uint64_t *ids, size_t max)
@@ -107,16 +136,24 @@ size_t gc_compact(struct store *store, unsigned worth_percent, uint64_t *ids, si
     struct candidates all = {.worth_percent = worth_percent};
     if (view_packs(store->view, add_candidate, &all) < 0)
         return 0;
-    uint64_t bytes = 0;
-    size_t count = 0;
-    for (size_t i = 0; i < all.count && count < max; i++) {
-        bytes += all.packs[i].live_bytes;
-        if (bytes > COMPACT_BYTES_MAX)
-            break;
-        if (move_live_chunks(store, all.packs[i].pack))
-            ids[count++] = all.packs[i].pack;
+    claim(store, &all, max);
+    size_t worth = all.count, moved = 0;
+    while (worth > 0 && !is_worth(all.packs, worth, worth_percent))
+        worth--;
+    for (size_t i = 0; i < all.count; i++) {
+        /* What was copied of a pack that cannot go lies in two; that does no harm. */
+        if (i < worth && move_live_chunks(store, all.packs[i].pack) == 0)
+            all.packs[moved++] = all.packs[i];
+        else
+            packs_end_drop(store, all.packs[i].pack);
     }
-    return count;
+    bool frees = is_worth(all.packs, moved, worth_percent);
+    for (size_t i = 0; i < moved; i++) {
+        ids[i] = all.packs[i].pack;
+        if (!frees)
+            packs_end_drop(store, ids[i]);
+    }
+    return frees ? moved : 0;
 }
 
 void gc_remove(struct store *store, const uint64_t *ids, size_t count)

@@ -425,6 +425,17 @@ void change_tell(struct store *store, const uint64_t *inos, size_t count, bool h
 /* writeback.c */
 CAIRN_MUST_CHECK int writeback_start(struct store *store);
 void writeback_stop(struct store *store);
+/* The writeback thread: a cut with the same state, without the packs that are to be dropped. False: the store stops. */
+bool writeback_own_cut(struct store *store, const struct drops *drops);
+
+/* upkeep.c: the writeback thread's alone. */
+struct upkeep {
+    int64_t gc_at, evict_at;
+    uint64_t evict_horizon; /* of the remote, when nothing was found */
+    uint64_t trimmed;       /* the same at the last trim of the journal */
+};
+/* True: something was done, and there may be more. */
+bool upkeep_rounds(struct store *store, struct upkeep *upkeep);
 
 /* recover.c */
 CAIRN_MUST_CHECK int recover(struct store *store, char **ret_text);
@@ -466,7 +477,7 @@ bool room_is_hopeless(struct store *store); /* nothing will come free soon */
 /* Packs that nothing needs, marked as dropping: at most `max`. */
 size_t gc_dead_packs(struct store *store, uint64_t *ids, size_t max);
 /* Adds what is alive in mostly dead packs to a new pack; these, marked as dropping: the next batch moves and drops. Of a pack at
- * least `worth_percent` must be dead. */
+ * least `worth_percent` must be dead, and what all of them take becomes less by as much; else 0: there is nothing to gain. */
 size_t gc_compact(struct store *store, unsigned worth_percent, uint64_t *ids, size_t max);
 /* Adds a chunk that lives in `pack` to a new one, if its place is there. */
 struct moving {

@@ -21,23 +21,13 @@
 #define PIECE_MIN (16 * MIB)
 #define PIECE_MAX (128 * MIB)
 #define PIECE_PARTS_MAX 65536u
-#define DROPS_MAX 256u
-#define GC_EVERY_NS (5ll * 1000000000)
 #define RETRY_SECONDS 1
-#define COMPACT_WORTH_PERCENT 10u /* of a pack that must be dead */
-#define COMPACT_HALF_PERCENT 50u
-#define KEEP_PATIENCE_NS (1ll * 1000000000)
-#define KEEP_BYTES_MAX (256 * MIB)
-#define EVICT_EVERY_NS (100ll * 1000000)
-#define EVICT_REST_NS (2ll * 1000000000) /* when nothing was found */
 
 struct writeback {
     struct store *store;
-    int64_t gc_at, evict_at;
-    uint64_t evict_horizon; /* of the remote, when nothing was found */
     uint64_t piece_ino, piece_next; /* where the cut state goes on */
     struct cut_state piece_state;
-    uint64_t trimmed; /* remote horizon at the last trim of the journal */
+    struct upkeep upkeep;
 };
 
 /* --- a target ----------------------------------------------------------------------------------------------------------- */
@@ -377,20 +367,7 @@ static bool wants_round(struct store *store, const struct pressure *pressure)
     return !is_void;
 }
 
-/* What the newest published head has need not be repeated by a recovery: that begins with the head's runs. */
-static void trim_journal(struct writeback *wb)
-{
-    struct head *head = xmalloc(sizeof *head);
-    uint64_t cut = wb->store->remote ? store_remote_horizon(wb->store) : 0;
-    if (cut > wb->trimmed && local_head_read(wb->store, head) == 0) {
-        journal_trim(wb->store, head->cut);
-        wb->trimmed = cut;
-    }
-    free(head);
-}
-
-/* A cut of its own: the same state, less the packs that it does not need. */
-static bool carry_own_cut(struct store *store, const struct drops *drops)
+bool writeback_own_cut(struct store *store, const struct drops *drops)
 {
     struct target target = {0};
     mutex_lock(&store->history.lock);
@@ -401,119 +378,6 @@ static bool carry_own_cut(struct store *store, const struct drops *drops)
     bool carried = carry_target(store, &target, drops);
     free(target.sealed);
     return carried;
-}
-
-/* Chunks that get another place must have it before a cut says so: a try of a cut that fails forgets what its packs were to hold. */
-static bool finish_moved(struct store *store)
-{
-    int r = packs_finish(store);
-    if (r < 0)
-        packs_abandon(store);
-    return r == 0;
-}
-
-/* Chunks that were damaged get another place. */
-static bool heal_round(struct store *store)
-{
-    if (!heal_add(store) || !finish_moved(store) || !carry_own_cut(store, &(struct drops){0}))
-        return false;
-    heal_settle(store);
-    return true;
-}
-
-/* What was fetched becomes part of the journal. Operations that wait for writeback take it along, unless they wait for long. */
-static bool keep_round(struct store *store)
-{
-    uint64_t seq;
-    int64_t happened;
-    if (!keep_is_due(store))
-        return false;
-    if (history_oldest(store, &seq, &happened) &&
-        clock_monotonic_ns() - happened < store->options.writeback_delay_ns + KEEP_PATIENCE_NS &&
-        room_kept(store) < KEEP_BYTES_MAX && !atomic_load(&store->keep_flush))
-        return false;
-    return carry_own_cut(store, &(struct drops){0});
-}
-
-static bool drop_packs(struct store *store, const uint64_t *ids, size_t count, uint32_t flags)
-{
-    struct drops drops = {.ids = ids, .count = count, .flags = flags};
-    if (!finish_moved(store)) {
-        for (size_t i = 0; i < count; i++)
-            packs_end_drop(store, ids[i]);
-        return false;
-    }
-    bool carried = carry_own_cut(store, &drops);
-    if (carried)
-        gc_remove(store, ids, count);
-    return carried;
-}
-
-/* Nothing was found that could go. It may be that packs are in use for a moment, or were published this instant: only when that
- * lasts is NVMe full. */
-static void note_no_evict(struct writeback *wb)
-{
-    struct store *store = wb->store;
-    int64_t now = clock_monotonic_ns();
-    uint64_t horizon = store_remote_horizon(store);
-    if (!atomic_load(&store->no_evict_since) || horizon != wb->evict_horizon)
-        atomic_store(&store->no_evict_since, now);
-    wb->evict_horizon = horizon;
-    atomic_store(&store->no_evict_until, now + EVICT_REST_NS);
-}
-
-/* What is to go because room is short, or will be: before writers have to wait, so that they need not. */
-static size_t evict_for_room(struct writeback *wb, bool now, uint64_t *ids, size_t max)
-{
-    struct store *store = wb->store;
-    int64_t time = clock_monotonic_ns();
-    if (!store->remote || time < wb->evict_at || (!now && time < atomic_load(&store->no_evict_until)))
-        return 0;
-    wb->evict_at = time + EVICT_EVERY_NS;
-    uint64_t missing = room_missing(store);
-    size_t count = missing ? evict_choose(store, missing, ids, max) : 0;
-    if (missing && count == 0)
-        note_no_evict(wb);
-    return count;
-}
-
-static bool evict_round(struct writeback *wb, bool now)
-{
-    struct store *store = wb->store;
-    uint64_t ids[DROPS_MAX];
-    size_t count = evict_requested(store, ids, DROPS_MAX);
-    if (count == 0)
-        count = evict_for_room(wb, now, ids, DROPS_MAX);
-    bool dropped = count > 0 && drop_packs(store, ids, count, RECORD_EVICTED);
-    evict_served(store, dropped);
-    if (!dropped)
-        return false;
-    wb->evict_at = 0;
-    atomic_store(&store->no_evict_since, 0);
-    atomic_store(&store->no_evict_until, 0);
-    return true;
-}
-
-/* True if something was freed. With `now`, because room is short, also by moving what is alive together: packs that are half
- * dead first; then what the remote has goes; then whatever is worth it. */
-static bool gc_round(struct writeback *wb, bool now)
-{
-    struct store *store = wb->store;
-    uint64_t ids[DROPS_MAX];
-    size_t count = 0;
-    snapshot_tick(store);
-    if (atomic_exchange(&store->gc_soon, false) || now || clock_monotonic_ns() >= wb->gc_at) {
-        wb->gc_at = clock_monotonic_ns() + GC_EVERY_NS;
-        trim_journal(wb);
-        count = gc_dead_packs(store, ids, DROPS_MAX);
-        if (count == 0 && now)
-            count = gc_compact(store, COMPACT_HALF_PERCENT, ids, DROPS_MAX);
-    }
-    if (count == 0 && evict_round(wb, now))
-        return true;
-    if (count == 0 && now)
-        count = gc_compact(store, COMPACT_WORTH_PERCENT, ids, DROPS_MAX);
-    return count > 0 && drop_packs(store, ids, count, 0);
 }
 
 /* Writers wait, or soon will: the largest draft goes to NVMe in pieces. Many small scattered writes fill the table of ranges,
@@ -557,13 +421,7 @@ static void *writeback_run(void *arg)
         follow_serve(store);
         seal_ripe(store);
         bool did = round_once(&wb, &pressure);
-        did = heal_round(store) || did;
-        did = keep_round(store) || did;
-        uint64_t asked = atomic_load(&store->gc_asked);
-        bool freed = gc_round(&wb, room_is_short(store) || asked > atomic_load(&store->gc_done));
-        if (!freed)
-            atomic_store(&store->gc_done, asked);
-        did = freed || did;
+        did = upkeep_rounds(store, &wb.upkeep) || did;
         room_settle(store, did);
         if (did)
             continue;

@@ -20,6 +20,7 @@ static int remove_one(const char *path, const struct stat *st, int type, struct 
 
 static void leave(void)
 {
+    fs_free(service.fs);
     store_close(service.store);
     (void)nftw(root, remove_one, 16, FTW_DEPTH | FTW_PHYS);
     (void)nftw(shm, remove_one, 16, FTW_DEPTH | FTW_PHYS);
@@ -63,6 +64,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     remote_side_init(&service);
     check(remote_side_open(&service, &how.remote, &error) == 0);
     check(store_open(&how, &service.store, &text) == 0 && store_start(service.store, on_room, NULL) == 0);
+    service.fs = fs_new(service.store, FS_FSYNC_NVME);
     add_folder(ROOT_INO, "folder");
     control.stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     (void)atexit(leave);

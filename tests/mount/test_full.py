@@ -92,6 +92,40 @@ def test_cap_is_kept(cairn, rng):
     assert info.f_bavail * info.f_frsize < 4 * SIZE
 
 
+@pytest.mark.needs_mount
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("size", (17000, 18000, 21000))
+def test_full_beside_a_small_pack(cairn, rng, size):
+    """P9: a pack that is shorter than what it is rounded to cannot be made smaller: ENOSPC comes, and a gc ends."""
+    cairn.mount(nvme="256M", stage="64M")
+    small = os.path.join(cairn.mnt, "small")
+    rig.write_file(small, rng.randbytes(size))
+    cairn.wait()
+    before = os.listdir(os.path.join(cairn.store, "packs"))
+    done = cairn.cairn("gc", cairn.mnt, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert os.listdir(os.path.join(cairn.store, "packs")) == before, "it was made anew for nothing"
+    filler = Filler(cairn.mnt, rng)
+    filler.fill(512 * rig.MIB)
+    filler.check()
+
+
+@pytest.mark.needs_mount
+def test_small_packs_become_one(cairn, rng):
+    """What is rounded in many small packs is room as well: a gc puts them together."""
+    cairn.mount()
+    kept = {os.path.join(cairn.mnt, f"small-{i}"): rng.randbytes(17000) for i in range(20)}
+    for path, data in kept.items():
+        rig.write_file(path, data)
+        cairn.wait()
+    packs = os.path.join(cairn.store, "packs")
+    assert len(os.listdir(packs)) == len(kept)
+    done = cairn.cairn("gc", cairn.mnt, timeout=60)
+    assert done.returncode == 0 and len(os.listdir(packs)) == 1, (done.stderr, os.listdir(packs))
+    for path, data in kept.items():
+        assert rig.read_file(path) == data
+
+
 def disk_usage(folder):
     paths = (os.path.join(top, name) for top, _, names in os.walk(folder) for name in names)
     return sum(os.lstat(path).st_blocks * 512 for path in paths if os.path.exists(path))
