@@ -134,7 +134,7 @@ static void claim(struct store *store, struct candidates *all, size_t max)
 size_t gc_compact(struct store *store, unsigned worth_percent, uint64_t *ids, size_t max)
 {
     struct candidates all = {.worth_percent = worth_percent};
-    if (view_packs(store->view, add_candidate, &all) < 0)
+    if (!room_for_moving(store) || view_packs(store->view, add_candidate, &all) < 0)
         return 0;
     claim(store, &all, max);
     size_t worth = all.count, moved = 0;

@@ -464,6 +464,8 @@ uint64_t room_available(struct store *store);
 bool room_is_short(struct store *store);
 /* The view's database cannot bear a full disk: there is room for it to write, or -ENOSPC. */
 CAIRN_MUST_CHECK int room_for_view(struct store *store);
+/* Could one more pack be made, and be in a cut that the view follows, beside all that is staged? */
+bool room_for_moving(struct store *store);
 void room_settle(struct store *store, bool progress);
 /* Bytes that would have to come free until all is held that should be. */
 uint64_t room_missing(struct store *store);

@@ -17,8 +17,11 @@
 #define OVERHEAD_SHARE 64u          /* index, trailer and padding for what is staged */
 #define SLACK (2 * MIB)
 #define NO_EVICT_NS (2ll * 1000000000)
-#define DISK_MARGIN (40 * MIB)      /* of the disk, left for the view and the journal */
 #define VIEW_MIN (24 * MIB)         /* what the view may write before the next look: its log grows in steps */
+#define JOURNAL_STEP (16 * MIB)     /* a segment */
+/* Of the disk, never promised to content: what the view and the journal grow by, and the pack that a compaction makes before those go
+ * that it makes room of. With less the view could not follow the cut that drops them. */
+#define DISK_MARGIN (TIER_RESERVE_UNIT + JOURNAL_STEP + 2 * VIEW_MIN)
 
 /* What was fetched, and no batch names yet, needs room as what is staged does. */
 static uint64_t staged_need(struct store *store)
@@ -37,8 +40,9 @@ uint64_t room_used(struct store *store)
     return packs + store->room.journal_bytes + store->room.view_bytes + store->room.runs_bytes;
 }
 
-/* How much may be held at most: by the cap, and by what the disk has. */
-static uint64_t holdable(struct store *store, uint64_t held)
+/* How much may be held at most: by the cap, and by what the disk has. What was held a while ago may be packs now: only the tier knows
+ * what still is. */
+static uint64_t holdable(struct store *store)
 {
     struct tier_space space;
     uint64_t used = room_used(store);
@@ -47,18 +51,17 @@ static uint64_t holdable(struct store *store, uint64_t held)
     used += TIER_RESERVE_UNIT;
     if (store->options.cap_bytes)
         by_cap = store->options.cap_bytes > used ? store->options.cap_bytes - used : 0;
-    if (store->tier->ops->space(store->tier, &space) < 0)
-        return min_u64(by_cap, held);
-    uint64_t by_disk = space.free_bytes + held > DISK_MARGIN ? space.free_bytes + held - DISK_MARGIN : 0;
-    return min_u64(by_cap, by_disk);
+    if (store->tier->ops->space(store->tier, &space) < 0) {
+        LOCK_SCOPE(&store->room.lock);
+        return min_u64(by_cap, store->room.held);
+    }
+    uint64_t has = space.free_bytes + space.held_bytes;
+    return min_u64(by_cap, has > DISK_MARGIN ? has - DISK_MARGIN : 0);
 }
 
 uint64_t room_available(struct store *store)
 {
-    mutex_lock(&store->room.lock);
-    uint64_t held = store->room.held;
-    mutex_unlock(&store->room.lock);
-    uint64_t limit = align_down(holdable(store, held), TIER_RESERVE_UNIT), need = staged_need(store);
+    uint64_t limit = align_down(holdable(store), TIER_RESERVE_UNIT), need = staged_need(store);
     return limit > need ? limit - need : 0;
 }
 
@@ -70,21 +73,14 @@ static uint64_t ahead_of(const struct store *store)
 
 uint64_t room_missing(struct store *store)
 {
-    mutex_lock(&store->room.lock);
-    uint64_t held = store->room.held;
-    mutex_unlock(&store->room.lock);
-    uint64_t limit = holdable(store, held), goal = align_up(staged_need(store) + ahead_of(store), TIER_RESERVE_UNIT);
+    uint64_t limit = holdable(store), goal = align_up(staged_need(store) + ahead_of(store), TIER_RESERVE_UNIT);
     return goal > limit ? goal - limit : 0;
 }
 
 /* One round of the thread: hold what is needed and some more. */
 static void adjust(struct store *store)
 {
-    mutex_lock(&store->room.lock);
-    uint64_t held = store->room.held;
-    mutex_unlock(&store->room.lock);
-    uint64_t need = staged_need(store);
-    uint64_t limit = holdable(store, held);
+    uint64_t need = staged_need(store), limit = holdable(store), held = 0;
     uint64_t wanted = align_up(need + ahead_of(store), TIER_RESERVE_UNIT);
     if (wanted > limit)
         wanted = align_down(limit, TIER_RESERVE_UNIT);
@@ -214,6 +210,13 @@ bool room_is_short(struct store *store)
     mutex_unlock(&store->horizon.lock);
     LOCK_SCOPE(&store->room.lock);
     return waiting && store->room.scarce;
+}
+
+bool room_for_moving(struct store *store)
+{
+    struct tier_space space;
+    return store->tier->ops->space(store->tier, &space) == 0 &&
+           space.free_bytes + space.held_bytes >= staged_need(store) + TIER_RESERVE_UNIT + VIEW_MIN;
 }
 
 int room_for_view(struct store *store)

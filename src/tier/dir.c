@@ -432,8 +432,8 @@ static int dir_space(struct tier *tier, struct tier_space *ret_space)
     struct statvfs s;
     if (fstatvfs(dir_of(tier)->root_fd, &s) < 0)
         return -errno;
-    ret_space->total_bytes = (uint64_t)s.f_blocks * s.f_frsize;
-    ret_space->free_bytes = (uint64_t)s.f_bavail * s.f_frsize;
+    *ret_space = (struct tier_space){.total_bytes = (uint64_t)s.f_blocks * s.f_frsize,
+                                     .free_bytes = (uint64_t)s.f_bavail * s.f_frsize};
     return 0;
 }
 

@@ -236,11 +236,14 @@ static int nvme_reserve(struct tier *tier, uint64_t bytes, uint64_t *ret_held)
 
 static int nvme_space(struct tier *tier, struct tier_space *ret_space)
 {
+    struct nvme *n = nvme_of(tier);
     struct statvfs s;
-    if (fstatvfs(nvme_of(tier)->root_fd, &s) < 0)
+    if (fstatvfs(n->root_fd, &s) < 0)
         return -errno;
-    ret_space->total_bytes = (uint64_t)s.f_blocks * s.f_frsize;
-    ret_space->free_bytes = (uint64_t)s.f_bavail * s.f_frsize;
+    *ret_space = (struct tier_space){.total_bytes = (uint64_t)s.f_blocks * s.f_frsize,
+                                     .free_bytes = (uint64_t)s.f_bavail * s.f_frsize};
+    /* In this order: what a put() takes over meanwhile is counted as neither, rather than as both. */
+    ret_space->held_bytes = room_held(n->room);
     return 0;
 }
 

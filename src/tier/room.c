@@ -247,7 +247,7 @@ static uint64_t end_reserve(struct room *room)
     return room->locked.held;
 }
 
-static uint64_t held(struct room *room)
+uint64_t room_held(struct room *room)
 {
     LOCK_SCOPE(&room->locked.lock);
     return room->locked.held;
@@ -268,7 +268,7 @@ static int add_spare(struct room *room, uint64_t len)
 static int grow(struct room *room, uint64_t bytes)
 {
     uint64_t len = ROOM_SPARE_LEN;
-    while (held(room) < bytes) {
+    while (room_held(room) < bytes) {
         int r = add_spare(room, len);
         if (r == -ENOSPC && len > SPARE_LEN_MIN)
             len /= 2;
@@ -281,7 +281,7 @@ static int grow(struct room *room, uint64_t bytes)
 /* Gives up what is not needed for `bytes`. */
 static int shrink(struct room *room, uint64_t bytes)
 {
-    while (held(room) >= bytes + ROOM_SPARE_LEN || (bytes == 0 && held(room) > 0)) {
+    while (room_held(room) >= bytes + ROOM_SPARE_LEN || (bytes == 0 && room_held(room) > 0)) {
         int r = drop_spare(room);
         if (r < 0)
             return r == -ENOENT ? 0 : r;

@@ -28,6 +28,8 @@ void room_close(struct room *room);
 /* See tier_ops.reserve. */
 CAIRN_MUST_CHECK int room_reserve(struct room *room, uint64_t bytes, uint64_t *ret_held);
 
+uint64_t room_held(struct room *room);
+
 /* A file with at least `len` bytes allocated: new, or a spare one. With `direct` it is opened for O_DIRECT
  * where the filesystem has that. */
 CAIRN_MUST_CHECK int room_take(struct room *room, uint64_t len, bool direct, struct room_file *ret_file);

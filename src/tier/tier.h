@@ -23,7 +23,8 @@ struct tier;
 
 struct tier_space {
     uint64_t total_bytes; /* of the medium */
-    uint64_t free_bytes;  /* that we may still take */
+    uint64_t free_bytes;  /* that we may still take, beside what is held */
+    uint64_t held_bytes;  /* allocated ahead: see reserve() */
 };
 
 struct tier_object {

@@ -1,6 +1,8 @@
 """P1, P9: a full store: ENOSPC to the writer, nothing acknowledged lost, rm makes room without a remount."""
 import errno
 import os
+import threading
+import time
 
 import pytest
 
@@ -135,9 +137,31 @@ def disk_usage(folder):
 def small_disk(request, folder):
     if os.geteuid() != 0 or not os.path.exists("/dev/loop-control"):
         pytest.skip("skipped: needs root and loop devices")
-    loop = rig.LoopImage(os.path.join(folder, "disk.img"), os.path.join(folder, "disk"), 320 * rig.MIB)
+    loop = rig.LoopImage(os.path.join(folder, "disk.img"), os.path.join(folder, "disk"), 480 * rig.MIB)
     request.addfinalizer(loop.close)
     return loop.mountpoint
+
+
+class LowestFree(threading.Thread):
+    """What is free on a disk, looked at all the time."""
+
+    def __init__(self, folder):
+        super().__init__(daemon=True)
+        self.folder, self.ended, self.bytes = folder, False, 1 << 62
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def run(self):
+        while not self.ended:
+            info = os.statvfs(self.folder)
+            self.bytes = min(self.bytes, info.f_bavail * info.f_frsize)
+            time.sleep(0.002)
+
+    def __exit__(self, *error):
+        self.ended = True
+        self.join()
 
 
 @pytest.mark.timeout(300)
@@ -150,7 +174,11 @@ def test_disk_runs_full(request, small_disk, mount_factory, folder, rng, plain):
     if plain:
         cairn.mnt = os.path.join(small_disk, "mnt")
     cairn.mount()
-    campaign(cairn, Filler(cairn.mnt, rng), 300 * rig.MIB)
+    with LowestFree(small_disk) as lowest:
+        campaign(cairn, Filler(cairn.mnt, rng), 460 * rig.MIB)
+    if not plain:
+        assert "cannot follow" not in cairn.log()
+        assert lowest.bytes >= 16 * rig.MIB, "content was given what the view and the journal grow by"
 
 
 @pytest.mark.needs_mount
