@@ -100,7 +100,7 @@ CAIRN_MUST_CHECK int view_chunk(struct view *view, const struct chunk_name *name
 struct view_pack {
     uint64_t pack;
     uint64_t length;     /* of the file */
-    uint32_t count;      /* chunks in it */
+    uint32_t count;      /* chunks in it; 0: not known, its index could not be read */
     uint64_t live_bytes; /* stored bytes of its chunks that extents refer to */
     uint32_t live_count;
 };

@@ -172,8 +172,10 @@ int apply_pack(struct txn *txn, const struct record *rec, const struct view_batc
     struct index_walk walk = {.txn = txn, .pack = rec->pack};
     check(batch->pack_index != NULL);
     r = batch->pack_index(rec->pack, index_entry, &walk, batch->arg);
-    if (r == -ENOENT && walk.count == 0)
+    if (r == -ENOENT && walk.count == 0) {
+        txn->pack.pub.count = 0;
         return 0;
+    }
     if (r == 0 && walk.count != rec->count)
         return txn_damage(txn, "the pack's index has another number of chunks");
     return r;

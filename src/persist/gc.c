@@ -9,12 +9,22 @@ struct dead {
     size_t count, max;
 };
 
+/* Its index could not be read when the view was made anew: its chunks may be whole, and be the only ones. Who removes the file by hand
+ * decides otherwise. */
+static bool may_be_needed(struct store *store, const struct view_pack *pack)
+{
+    char object[32];
+    uint64_t len;
+    pack_object_name(pack->pack, object);
+    return pack->count == 0 && store->tier->ops->stat(store->tier, object, &len) != -ENOENT;
+}
+
 static int find_dead(const struct view_pack *pack, void *arg)
 {
     struct dead *dead = arg;
     if (dead->count == dead->max)
         return 1;
-    if (pack->live_bytes > 0 || pack->live_count > 0)
+    if (pack->live_bytes > 0 || pack->live_count > 0 || may_be_needed(dead->store, pack))
         return 0;
     /* First the mark, then the question: whoever refers to a chunk from now on sees the mark. */
     if (!packs_begin_drop(dead->store, pack->pack))

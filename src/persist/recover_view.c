@@ -12,7 +12,7 @@ int view_pack_index(uint64_t pack, int (*fn)(const struct chunk_entry *entry, vo
     struct store *store = arg;
     int r = packs_read_index(store, pack, fn, fn_arg);
     if (r == -EBADMSG || r == -EUCLEAN) {
-        log_error("pack %016llx: its index is damaged, its chunks cannot be read; 'cairn scrub' brings what the remote has",
+        log_error("pack %016llx: its index is damaged, its chunks cannot be read; it is kept; 'cairn scrub' brings what the remote has",
                   (unsigned long long)pack);
         return -ENOENT;
     }

@@ -233,10 +233,12 @@ static int collect_known(const struct chunk_entry *entry, uint64_t refs, void *a
 }
 
 /* Without its index a view could not be rebuilt from the pack: all that lives in it moves. */
-static int leave_pack(struct scrub *s, uint64_t pack, int error)
+static int leave_pack(struct scrub *s, const struct view_pack *known, int error)
 {
+    uint64_t pack = known->pack;
     struct collecting c = {s, pack};
-    job_say(s->job, "NVMe: packs/%016llx: its index %s", (unsigned long long)pack, explain(error));
+    job_say(s->job, "NVMe: packs/%016llx: its index %s%s", (unsigned long long)pack, explain(error),
+            known->count ? "" : "; what lies in it is not known, so it is kept: if no file lacks anything, remove it by hand");
     s->count = 0;
     int r = view_chunks(s->store->view, collect_known, &c);
     for (size_t i = 0; i < s->count && r == 0; i++)
@@ -256,7 +258,7 @@ static int scrub_local_pack(struct scrub *s, uint64_t pack)
     if (r == 0) {
         s->count = 0;
         r = packs_read_index(s->store, pack, collect_local, &c);
-        r = is_damage(r) || r == -EIO ? leave_pack(s, pack, r) : r < 0 ? r : check_entries(s, object, bad_local);
+        r = is_damage(r) || r == -EIO ? leave_pack(s, &known, r) : r < 0 ? r : check_entries(s, object, bad_local);
         count_read(s, 0, 0, 1);
     }
     packs_unpin(s->store, pack);

@@ -101,6 +101,29 @@ def test_damaged_file_can_be_replaced(filled):
 
 
 @pytest.mark.needs_mount
+@pytest.mark.parametrize("where", ("index", "trailer"))
+def test_a_pack_without_its_index_is_kept(filled, where):
+    """P8: a view that is made anew does not know what lies in a pack whose index is damaged: that is no reason to remove the pack."""
+    cairn, files = filled
+    path, _ = find_in_packs(cairn.store, files["victim"][:4096])
+    trailer = rig.read_file(path)[-64:]
+    offset = int.from_bytes(trailer[16:24], "little") if where == "index" else os.path.getsize(path) - 1
+    flip(path, offset)
+    cairn.delete_view()
+    cairn.mount()
+    assert read_blocks(os.path.join(cairn.mnt, "victim"), files["victim"]) != []
+    rig.write_file(os.path.join(cairn.mnt, "more"), b"more")
+    cairn.wait()
+    done = cairn.cairn("gc", cairn.mnt)
+    assert done.returncode == 0, done.stderr
+    cairn.umount()
+    flip(path, offset)
+    cairn.delete_view()
+    cairn.mount()
+    assert all(read_blocks(os.path.join(cairn.mnt, name), data) == [] for name, data in files.items())
+
+
+@pytest.mark.needs_mount
 @pytest.mark.timeout(240)
 def test_any_flipped_byte_gives_exact_bytes_or_an_error(filled, rng, full):
     """P8, P12: a byte anywhere in packs or journal: the mount says no, or every read is exact or EIO."""
