@@ -136,6 +136,7 @@ class Mount(Plain):
 
     plain = False
     env = None  # environment of the daemon and the verbs; None: ours
+    prefix = ()  # a command that runs the daemon
 
     def __init__(self, root, binary, store=None, **options):
         super().__init__(root)
@@ -155,7 +156,7 @@ class Mount(Plain):
     def start(self, **options):
         """Start the daemon and return at once: it may still recover."""
         assert self.proc is None, "already mounted"
-        command = [self.binary, "mount", self.store, self.mnt, "-f", "-o", self.option_string(options)]
+        command = [*self.prefix, self.binary, "mount", self.store, self.mnt, "-f", "-o", self.option_string(options)]
         with open(self.log_path, "ab") as log:
             log.write(f"\n$ {ascii(' '.join(command))[1:-1]}\n".encode())
             log.flush()

@@ -15,10 +15,10 @@ static void set_nice(pid_t thread, int nice)
     (void)setpriority(PRIO_PROCESS, (id_t)thread, nice);
 }
 
-/* One step down and up again: does that bring it back? */
+/* One step up and down again: tried the other way round, the step down would remain where the answer is no. */
 static bool may_raise(int nice)
 {
-    return setpriority(PRIO_PROCESS, 0, nice + 1) == 0 && setpriority(PRIO_PROCESS, 0, nice) == 0;
+    return setpriority(PRIO_PROCESS, 0, nice - 1) == 0 && setpriority(PRIO_PROCESS, 0, nice) == 0;
 }
 
 static void set_locked(struct store *store, bool low)

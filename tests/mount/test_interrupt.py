@@ -1,5 +1,6 @@
 """P1: a writer that waits for room can be killed, and no other signal makes its write fail."""
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -121,3 +122,16 @@ def test_priority_is_normal_while_somebody_waits(cairn):
     cairn.wait()
     rig.poll(lambda: nice_values(cairn.proc.pid, "cairn-chunk") == {normal + 10}, 30, "low priority")
     assert nice_values(cairn.proc.pid, "cairn-pack") == {normal + 10}
+
+
+@pytest.mark.needs_mount
+@pytest.mark.skipif(not shutil.which("setpriv"), reason="skipped: needs setpriv")
+def test_priority_is_not_lowered_where_it_could_not_be_raised(cairn):
+    """Without CAP_SYS_NICE whoever waits could not hurry the threads that carry its bytes: they stay as they are."""
+    cairn.prefix = ("setpriv", "--bounding-set=-sys_nice", "--inh-caps=-sys_nice")
+    cairn.mount()
+    normal = os.getpriority(os.PRIO_PROCESS, cairn.proc.pid)
+    rig.write_file(cairn.mnt + "/file", rig.seeded_bytes(1, rig.MIB))
+    cairn.wait()
+    for name in ("cairn-chunk", "cairn-pack"):
+        assert nice_values(cairn.proc.pid, name) == {normal}, name

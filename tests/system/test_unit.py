@@ -117,7 +117,9 @@ def manager(machine, request):
     request.addfinalizer(made.close)
     rig.poll(made.runs, 30, "systemd")
     if made.proc.poll() is not None:
-        pytest.skip("skipped: no instance of systemd: " + made.proc.stderr.read().decode().strip())
+        why = made.proc.stderr.read().decode().strip()
+        assert "cgroup" in why.lower() or "control group" in why.lower(), why
+        pytest.skip("skipped: no control groups for an instance of systemd: " + why)
     return made
 
 
