@@ -1,76 +1,12 @@
-/* Rows that no view wrote, crashes while a view is filled, and tables of the remote that do not agree. */
-#include "test_remote.h"
+/* Rows that no view wrote, crashes while a view is filled, and marks that are many. */
+#include "remote_fixture.h"
 
 #include <stdio.h>
 
 #include "../base/seeded.h"
 #include "meta/view_db.h"
 
-/* --- a small remote ----------------------------------------------------------------------------------------------------- */
-
-static struct fixture f;
-static struct test_remote remote;
-
-static void place(uint64_t pack, uint32_t first, uint32_t count)
-{
-    struct chunk_entry entries[16] = {0};
-    for (uint32_t i = 0; i < count; i++)
-        entries[i] = (struct chunk_entry){.name = chunk_of(first + i),
-                                          .pack = pack,
-                                          .offset = 64 + 2000ull * i,
-                                          .stored_len = 1000 + first + i,
-                                          .raw_len = CHUNK_SIZE_MAX};
-    cr_assert_eq(view_far_placed(f.view, pack, 64 + 2000ull * count, entries, count), 0);
-}
-
-static void publish(int64_t now)
-{
-    struct view_cut *cut;
-    cr_assert_eq(view_cut_open(f.view, &cut), 0);
-    (void)remote_make(&remote, cut, now);
-    remote_publish(&remote, f.view, cut);
-    view_cut_close(cut);
-}
-
-/* Everything that a row can be; chunks 1 to 5 in the remote packs 100 and 101, 102 doomed, 6 missing. */
-static void begin(void)
-{
-    struct extent e[6];
-    for (uint32_t i = 0; i < 6; i++)
-        e[i] = chunk_extent(i * MIB, MIB, 1 + i, 0);
-    fixture_open(&f);
-    remote = (struct test_remote){0};
-    cr_assert_eq(view_track(f.view), 0);
-    add_pack(&f, 10, (const uint32_t[]){1, 2, 3, 4, 5, 6, 7}, 7);
-    add_dir(&f, 2, ROOT_INO, "dir");
-    add_file(&f, 3, 2, "file", 0);
-    add_seal(&f, 3, 2, 0, 6 * MIB, e, 6);
-    add_file(&f, 4, 2, "inline", 0);
-    add_seal_inline(&f, 4, 2, 0, 10, 0, "0123456789");
-    add_file(&f, 5, 2, "orphan", 0);
-    add_unlink(&f, 5, 2, "orphan", RECORD_ORPHAN);
-    add(&f, (struct record){.type = REC_SETXATTR, .ino = 3, .name = "user.x", .name_len = 6, .value = "v", .value_len = 1});
-    add(&f, (struct record){.type = REC_MAKE,
-                            .ino = 6,
-                            .parent = ROOT_INO,
-                            .cookie = f.seq + 1,
-                            .name = "link",
-                            .name_len = 4,
-                            .attrs = {.mode = S_IFLNK | 0777},
-                            .value = "target",
-                            .value_len = 6});
-    apply_ok(&f);
-    place(100, 1, 3);
-    place(101, 4, 2);
-    place(102, 7, 1);
-    publish(5);
-}
-
-static void end(void)
-{
-    remote_done(&remote);
-    fixture_close(&f);
-}
+/* --- the rows of a small remote ----------------------------------------------------------------------------------------- */
 
 struct row {
     uint8_t key[300], value[700];
@@ -160,15 +96,15 @@ static void expect_bad(struct row *row, size_t at, uint8_t byte)
 
 Test(view_adopt, rows_as_they_are)
 {
-    begin();
+    begin_full_remote();
     keep_rows();
     cr_assert_eq(adopt_rows(&remote.state, expect_check_ok), 0);
-    end();
+    end_remote();
 }
 
 Test(view_adopt, impossible_rows)
 {
-    begin();
+    begin_full_remote();
     keep_rows();
     for (size_t i = 0; i < row_count; i++) {
         expect_bad(&rows[i], 0, VIEW_VALUE_VERSION + 1);
@@ -194,12 +130,12 @@ Test(view_adopt, impossible_rows)
     expect_bad(pack, 9, 2);         /* fewer chunks */
     expect_bad(pack, 13, 1);        /* doomed */
     expect_bad(row_of('I', 1), 72, 0xff); /* version */
-    end();
+    end_remote();
 }
 
 Test(view_adopt, rows_in_another_order)
 {
-    begin();
+    begin_full_remote();
     keep_rows();
     static struct row kept[ARRAY_LEN(rows)];
     memcpy(kept, rows, sizeof kept);
@@ -212,12 +148,12 @@ Test(view_adopt, rows_in_another_order)
         cr_assert_eq(adopt_now(), -EUCLEAN, "twice");
         memcpy(rows, kept, sizeof kept);
     }
-    end();
+    end_remote();
 }
 
 Test(view_adopt, rows_of_another_state)
 {
-    begin();
+    begin_full_remote();
     keep_rows();
     struct view_state state = remote.state;
     state.files++;
@@ -227,12 +163,12 @@ Test(view_adopt, rows_of_another_state)
     cr_assert_eq(adopt_rows(&state, NULL), -EUCLEAN);
     row_of('I', 0)->key[8] = 200; /* no root */
     cr_assert_eq(adopt_now(), -EUCLEAN);
-    end();
+    end_remote();
 }
 
 Test(view_adopt, numbers_after_the_heads)
 {
-    begin();
+    begin_full_remote();
     keep_rows();
     struct view_state old_inode = remote.state, old_entry = remote.state;
     old_inode.max_ino = 1;
@@ -241,13 +177,13 @@ Test(view_adopt, numbers_after_the_heads)
     cr_expect_eq(adopt_rows(&old_entry, NULL), -EUCLEAN);
     max_id = 99;
     cr_expect_eq(adopt_now(), -EUCLEAN, "pack");
-    end();
+    end_remote();
 }
 
 Test(view_adopt, keys_of_other_types)
 {
     struct view_adoption *adoption;
-    begin();
+    begin_full_remote();
     for (int type = 0; type < 256; type++) {
         if (type && strchr("CDEHILNOQX", type))
             continue;
@@ -267,7 +203,7 @@ Test(view_adopt, keys_of_other_types)
         if (type > 'Z')
             type += 30;
     }
-    end();
+    end_remote();
 }
 
 /* --- rows at random ----------------------------------------------------------------------------------------------------- */
@@ -361,7 +297,7 @@ Test(view_adopt, changed_rows)
     struct seeded s = {7};
     const char *text = getenv("CAIRN_VIEW_ROUNDS");
     unsigned long rounds = text ? strtoul(text, NULL, 10) : 150, taken = 0;
-    begin();
+    begin_full_remote();
     for (unsigned long i = 0; i < rounds; i++) {
         keep_rows();
         for (uint64_t n = 1 + seeded_below(&s, 2); n > 0; n--)
@@ -371,7 +307,7 @@ Test(view_adopt, changed_rows)
         taken += r == 0;
     }
     cr_assert(taken > 0 && taken < rounds);
-    end();
+    end_remote();
 }
 
 static void random_row(struct seeded *s, struct row *row)
@@ -391,7 +327,7 @@ Test(view_adopt, random_rows)
     struct seeded s = {8};
     struct view *view;
     struct view_adoption *adoption;
-    begin();
+    begin_full_remote();
     char *path = xasprintf("%s.random", f.path);
     open_view_at(path, &view);
     for (int round = 0; round < 2000; round++) {
@@ -408,7 +344,7 @@ Test(view_adopt, random_rows)
     view_close(view);
     remove_tree(path);
     free(path);
-    end();
+    end_remote();
 }
 
 /* --- crashes ------------------------------------------------------------------------------------------------------------ */
@@ -416,7 +352,7 @@ Test(view_adopt, random_rows)
 Test(view_adopt, a_view_that_is_not_whole_cannot_be_opened)
 {
     struct view_options options = {.cache_bytes = 48 * MIB, .create = true};
-    begin();
+    begin_full_remote();
     keep_rows();
     for (size_t count = 0; count <= row_count; count++) {
         char *path = xasprintf("%s.part", f.path);
@@ -432,171 +368,29 @@ Test(view_adopt, a_view_that_is_not_whole_cannot_be_opened)
         remove_tree(path);
         free(path);
     }
-    end();
-}
-
-/* --- tables that do not agree ------------------------------------------------------------------------------------------- */
-
-static void raw_put(const struct key *key, const void *value, size_t len)
-{
-    char *message = NULL;
-    rocksdb_put(f.view->db, f.view->write, (const char *)key->bytes, key->len, value, len, &message);
-    cr_assert_null(message);
-}
-
-static void raw_delete(const struct key *key)
-{
-    char *message = NULL;
-    rocksdb_delete(f.view->db, f.view->write, (const char *)key->bytes, key->len, &message);
-    cr_assert_null(message);
-}
-
-static void note_line(const char *line, void *arg)
-{
-    char *all = arg;
-    if (strlen(all) + strlen(line) < 4000)
-        strcat(strcat(all, line), "\n");
-}
-
-static struct value saved;
-
-static void save(const struct key *key)
-{
-    int r = db_get(f.view, NULL, key, &saved);
-    cr_assert(r == 0 || r == -ENOENT);
-}
-
-/* view_check() says `what`; then the row is as it was. */
-static void expect_report(const struct key *key, const char *what)
-{
-    char all[4096] = "";
-    int found = view_check(f.view, note_line, all);
-    cr_expect(found > 0 && strstr(all, what), "%d, \"%s\" is not in: %s", found, what, all);
-    if (saved.data)
-        raw_put(key, saved.data, saved.len);
-    else
-        raw_delete(key);
-    value_done(&saved);
-    cr_assert_eq(check_count(f.view), 0);
-}
-
-static void expect_deletion(const struct key *key, const char *what)
-{
-    save(key);
-    raw_delete(key);
-    expect_report(key, what);
-}
-
-static void expect_value(const struct key *key, const void *value, size_t len, const char *what)
-{
-    save(key);
-    raw_put(key, value, len);
-    expect_report(key, what);
-}
-
-static void expect_byte(const struct key *key, size_t at, int add_to, const char *what)
-{
-    save(key);
-    char *changed = xmalloc(saved.len);
-    memcpy(changed, saved.data, saved.len);
-    cr_assert_lt(at, saved.len);
-    changed[at] = (char)(changed[at] + add_to);
-    raw_put(key, changed, saved.len);
-    free(changed);
-    expect_report(key, what);
-}
-
-static void break_chunks(void)
-{
-    struct key key, far;
-    uint8_t wanted[WANTED_VALUE_LEN];
-    struct chunk_name one = chunk_of(1), six = chunk_of(6), nine = chunk_of(9);
-    key_of_name(&far, KEY_FAR, &one);
-    expect_deletion(&far, "lying in the remote or being wanted there is 0, counted 1");
-    expect_deletion(&far, "place, as its remote pack's list says, is 0, counted 100");
-    expect_byte(&far, 9, 1, "place, as its remote pack's list says, is 101, counted 100");
-    expect_byte(&far, 9, 1, "being listed in its remote pack is 0, counted 1");
-    expect_byte(&far, 1, 1, "an entry of type R does not decode");
-    expect_byte(&far, 25, 1, "remote pack 100: live bytes");
-    key_of_placed(&key, KEY_FAR_PLACED, 100, &one);
-    expect_deletion(&key, "remote pack 100: listed chunks is 3, counted 2");
-    key_of_placed(&key, KEY_FAR_PLACED, 777, &one);
-    expect_value(&key, "\1", 1, "chunks in remote pack of 777, which does not exist");
-    key_of_placed(&key, KEY_FAR_PLACED, 102, &one);
-    expect_value(&key, "\1", 1, "remote pack 102: listed chunks is 0, counted 1");
-    key_u64(&key, KEY_FAR_PACK, 102);
-    expect_byte(&key, 25, 1, "remote pack 102: listed chunks, of a pack that goes, is 1, counted 0");
-    key_of_name(&key, KEY_WANTED, &six);
-    expect_deletion(&key, "lying in the remote or being wanted there is 0, counted 1");
-    expect_deletion(&key, "number of wanted chunks is 1, counted 0");
-    expect_byte(&key, 1, 1, "stored bytes that are wanted is 1007, counted 1006");
-    expect_byte(&key, 1, 1, "bytes of wanted chunks is 1006, counted 1007");
-    key_of_name(&key, KEY_WANTED, &one);
-    expect_value(&key, wanted, wanted_encode(1001, wanted), "lying in the remote or being wanted there is 2, counted 1");
-    key_of_name(&key, KEY_WANTED, &nine);
-    expect_value(&key, wanted, wanted_encode(0, wanted), "being wanted is 1, counted 0");
-}
-
-static void break_packs_and_counters(void)
-{
-    struct key key, of, mark;
-    struct chunk_name six = chunk_of(6);
-    key_u64(&key, KEY_FAR_PACK, 100);
-    expect_deletion(&key, "live bytes in remote pack of 100, which does not exist");
-    expect_byte(&key, 1, 1, "remote: bytes of packs");
-    expect_byte(&key, 13, 1, "remote pack 100: live bytes is");
-    expect_byte(&key, 21, 1, "remote pack 100: live chunks is 4, counted 3");
-    expect_byte(&key, 25, 1, "remote pack 100: listed chunks is 4, counted 3");
-    expect_byte(&key, 41, 1, "remote: number of packs is 2, counted 1");
-    expect_byte(&key, 49, 1, "remote: number of packs is 2, counted 1");
-    key_type(&key, KEY_REMOTE);
-    expect_byte(&key, 19, 1, "remote: number of packs is 3, counted 2");
-    expect_byte(&key, 27, 1, "remote: bytes of packs");
-    expect_byte(&key, 35, 1, "remote: number of wanted chunks is 2, counted 1");
-    expect_byte(&key, 43, 1, "remote: bytes of wanted chunks is 1007, counted 1006");
-    expect_byte(&key, 0, 1, "an entry of type W does not decode");
-    expect_deletion(&key, "an entry of type R, but no remote is known");
-    key_chunk(&of, &six);
-    key_touched(&mark, of.bytes, of.len);
-    expect_deletion(&mark, "being marked while it is wanted is 0, counted 1");
-    expect_byte(&mark, 4, 1, "a row of type H changed with change");
-    key_u64(&of, KEY_PACK, 10);
-    key_touched(&mark, of.bytes, of.len);
-    expect_value(&mark, "\1", 1, "an entry of type T does not decode");
-}
-
-Test(view_remote_check, each_broken_row_is_reported)
-{
-    begin();
-    cr_assert_eq(check_count(f.view), 0);
-    break_chunks();
-    break_packs_and_counters();
-    end();
+    end_remote();
 }
 
 /* --- marks -------------------------------------------------------------------------------------------------------------- */
 
 Test(view_remote, many_marks_are_forgotten_in_parts)
 {
-    struct view_cut *cut;
     uint64_t cut_seq;
-    begin();
+    begin_full_remote();
     for (uint64_t i = 0; i < 15000; i++) {
         char name[16];
         sprintf(name, "%lu", (unsigned long)i);
         add_file(&f, 100 + i, ROOT_INO, name, 0);
     }
     apply_ok(&f);
-    cr_assert_eq(view_cut_open(f.view, &cut), 0);
+    struct view_cut *cut = cut_now();
     add(&f, (struct record){.type = REC_SETATTR, .ino = 5000, .mask = ATTR_UID, .attrs = {.uid = 5}});
     apply_ok(&f);
-    (void)remote_make(&remote, cut, 6);
-    remote_publish(&remote, f.view, cut);
-    view_cut_close(cut);
+    (void)publish(cut, 6);
     for (uint64_t ino = 100; ino < 15100; ino++) {
         cr_assert_eq(view_unpublished(f.view, ino, &cut_seq), 0);
         cr_assert_eq(cut_seq, ino == 5000 ? f.seq : 0);
     }
     expect_check_ok(f.view);
-    end();
+    end_remote();
 }

@@ -1,0 +1,142 @@
+/* The view and the remote of remote_fixture.h. */
+#include "remote_fixture.h"
+
+struct fixture f;
+struct test_remote remote;
+
+void begin_remote(void)
+{
+    fixture_open(&f);
+    remote = (struct test_remote){0};
+}
+
+void end_remote(void)
+{
+    expect_check_ok(f.view);
+    remote_done(&remote);
+    fixture_close(&f);
+}
+
+void add_file_of(uint64_t ino, const char *name, const uint32_t *ids, uint32_t count)
+{
+    struct extent e[16];
+    add_file(&f, ino, ROOT_INO, name, 0);
+    for (uint32_t i = 0; i < count; i++)
+        e[i] = chunk_extent(i * MIB, MIB, ids[i], 0);
+    add_seal(&f, ino, 2, 0, count * MIB, e, count);
+}
+
+struct chunk_entry far_entry(uint64_t pack, uint32_t id, uint64_t offset)
+{
+    return (struct chunk_entry){.name = chunk_of(id),
+                                .pack = pack,
+                                .offset = offset,
+                                .stored_len = 1000 + id,
+                                .raw_len = CHUNK_SIZE_MAX,
+                                .encoding = ENCODING_LZ4};
+}
+
+static void place_as(uint8_t encoding, uint64_t pack, const uint32_t *ids, uint32_t count)
+{
+    struct chunk_entry entries[16];
+    for (uint32_t i = 0; i < count; i++) {
+        entries[i] = far_entry(pack, ids[i], 64 + 2000ull * i);
+        entries[i].encoding = encoding;
+    }
+    cr_assert_eq(view_far_placed(f.view, pack, 64 + 2000ull * count, entries, count), 0);
+}
+
+void place(uint64_t pack, const uint32_t *ids, uint32_t count)
+{
+    place_as(ENCODING_LZ4, pack, ids, count);
+}
+
+uint64_t far_of(struct view *view, uint32_t id)
+{
+    struct chunk_name name = chunk_of(id);
+    struct chunk_entry entry;
+    bool published;
+    int r = view_far_chunk(view, &name, &entry, &published);
+    cr_assert(r == 0 || r == -ENOENT);
+    return r == 0 ? entry.pack : 0;
+}
+
+struct view_far_pack far_pack(uint64_t id)
+{
+    struct view_far_pack pack;
+    cr_assert_eq(view_far_pack(f.view, id, &pack), 0);
+    return pack;
+}
+
+struct view_cut *cut_now(void)
+{
+    struct view_cut *cut;
+    cr_assert_eq(view_cut_open(f.view, &cut), 0);
+    return cut;
+}
+
+uint64_t publish(struct view_cut *cut, int64_t now)
+{
+    uint64_t missing = remote_make(&remote, cut, now);
+    remote_publish(&remote, f.view, cut);
+    view_cut_close(cut);
+    expect_check_ok(f.view);
+    return missing;
+}
+
+void expect_adopted(void (*look)(struct view *view))
+{
+    char *path = xasprintf("%s.adopted", f.path);
+    struct view *view;
+    open_adopted(&remote, path, &view);
+    expect_check_ok(view);
+    look(view);
+    view_close(view);
+    remove_tree(path);
+    free(path);
+}
+
+static void look_same(struct view *view)
+{
+    char *is = dump_shared(view), *expected = dump_shared(f.view);
+    cr_assert_str_eq(is, expected);
+    free(is);
+    free(expected);
+}
+
+void expect_same_adopted(void)
+{
+    expect_adopted(look_same);
+}
+
+void begin_full_remote(void)
+{
+    struct extent e[6];
+    for (uint32_t i = 0; i < 6; i++)
+        e[i] = chunk_extent(i * MIB, MIB, 1 + i, 0);
+    begin_remote();
+    cr_assert_eq(view_track(f.view), 0);
+    add_pack(&f, 10, (const uint32_t[]){1, 2, 3, 4, 5, 6, 7}, 7);
+    add_dir(&f, 2, ROOT_INO, "dir");
+    add_file(&f, 3, 2, "file", 0);
+    add_seal(&f, 3, 2, 0, 6 * MIB, e, 6);
+    add_file(&f, 4, 2, "inline", 0);
+    add_seal_inline(&f, 4, 2, 0, 10, 0, "0123456789");
+    add_file(&f, 5, 2, "orphan", 0);
+    add_unlink(&f, 5, 2, "orphan", RECORD_ORPHAN);
+    add(&f, (struct record){.type = REC_SETXATTR, .ino = 3, .name = "user.x", .name_len = 6, .value = "v", .value_len = 1});
+    add(&f, (struct record){.type = REC_MAKE,
+                            .ino = 6,
+                            .parent = ROOT_INO,
+                            .cookie = f.seq + 1,
+                            .name = "link",
+                            .name_len = 4,
+                            .attrs = {.mode = S_IFLNK | 0777},
+                            .value = "target",
+                            .value_len = 6});
+    apply_ok(&f);
+    place_as(ENCODING_RAW, 100, (const uint32_t[]){1, 2, 3}, 3);
+    place_as(ENCODING_RAW, 101, (const uint32_t[]){4, 5}, 2);
+    place_as(ENCODING_RAW, 102, (const uint32_t[]){7}, 1);
+    (void)publish(cut_now(), 5);
+}
