@@ -40,23 +40,33 @@ uint64_t room_used(struct store *store)
     return packs + store->room.journal_bytes + store->room.view_bytes + store->room.runs_bytes;
 }
 
-/* How much may be held at most: by the cap, and by what the disk has. What was held a while ago may be packs now: only the tier knows
- * what still is. */
-static uint64_t holdable(struct store *store)
+/* How much may be held for content at most. */
+struct limits {
+    uint64_t by_cap, by_disk;
+    uint64_t held; /* now; what was held a while ago may be packs meanwhile: only the tier knows what still is */
+};
+
+static struct limits find_limits(struct store *store)
 {
-    struct tier_space space;
-    uint64_t used = room_used(store);
-    uint64_t by_cap = UINT64_MAX;
     /* One pack's worth is never given away: compaction needs room to make room. */
-    used += TIER_RESERVE_UNIT;
-    if (store->options.cap_bytes)
-        by_cap = store->options.cap_bytes > used ? store->options.cap_bytes - used : 0;
+    uint64_t used = room_used(store) + TIER_RESERVE_UNIT, cap = store->options.cap_bytes;
+    struct limits limits = {.by_cap = cap == 0 ? UINT64_MAX : cap > used ? cap - used : 0};
+    struct tier_space space;
     if (store->tier->ops->space(store->tier, &space) < 0) {
         LOCK_SCOPE(&store->room.lock);
-        return min_u64(by_cap, store->room.held);
+        limits.by_disk = limits.held = store->room.held;
+        return limits;
     }
+    limits.held = space.held_bytes;
     uint64_t has = space.free_bytes + space.held_bytes;
-    return min_u64(by_cap, has > DISK_MARGIN ? has - DISK_MARGIN : 0);
+    limits.by_disk = has > DISK_MARGIN ? has - DISK_MARGIN : 0;
+    return limits;
+}
+
+static uint64_t holdable(struct store *store)
+{
+    struct limits limits = find_limits(store);
+    return min_u64(limits.by_cap, limits.by_disk);
 }
 
 uint64_t room_available(struct store *store)
@@ -80,10 +90,14 @@ uint64_t room_missing(struct store *store)
 /* One round of the thread: hold what is needed and some more. */
 static void adjust(struct store *store)
 {
-    uint64_t need = staged_need(store), limit = holdable(store), held = 0;
+    struct limits limits = find_limits(store);
+    uint64_t need = staged_need(store), limit = min_u64(limits.by_cap, limits.by_disk), held = 0;
     uint64_t wanted = align_up(need + ahead_of(store), TIER_RESERVE_UNIT);
-    if (wanted > limit)
-        wanted = align_down(limit, TIER_RESERVE_UNIT);
+    if (wanted > limits.by_cap)
+        wanted = align_down(limits.by_cap, TIER_RESERVE_UNIT);
+    /* What is held already serves as the margin too: given back, it would be others who fill the disk with it. */
+    if (wanted > limits.by_disk)
+        wanted = max_u64(align_down(limits.by_disk, TIER_RESERVE_UNIT), min_u64(limits.held, wanted));
     int r = store->tier->ops->reserve(store->tier, wanted, &held);
     if (r < 0 && r != -ENOSPC)
         horizon_error(store, "nvme: allocating room failed: %s", strerror(-r));
@@ -225,12 +239,9 @@ int room_for_view(struct store *store)
     int r = store->tier->ops->space(store->tier, &space);
     if (r < 0 || space.free_bytes >= VIEW_MIN)
         return r;
-    /* Others filled the disk: what we hold for content gives way, for what it is held for is being written now. */
+    /* Others filled the disk: what we hold gives way, for what it is held for is being written now. */
     uint64_t held = 0;
-    mutex_lock(&store->room.lock);
-    uint64_t keep = store->room.held > 2 * VIEW_MIN ? store->room.held - 2 * VIEW_MIN : 0;
-    mutex_unlock(&store->room.lock);
-    r = store->tier->ops->reserve(store->tier, keep, &held);
+    r = store->tier->ops->reserve(store->tier, space.held_bytes > 2 * VIEW_MIN ? space.held_bytes - 2 * VIEW_MIN : 0, &held);
     mutex_lock(&store->room.lock);
     store->room.held = min_u64(held, store->room.held);
     mutex_unlock(&store->room.lock);
