@@ -200,8 +200,9 @@ class Mount(Plain):
 
     def reap(self, timeout=60.0):
         """Wait for the daemon's end and return its exit code."""
-        proc, self.proc = self.proc, None
-        return proc.wait(PATIENCE * timeout) if proc else None
+        code = self.proc.wait(PATIENCE * timeout) if self.proc else None
+        self.proc = None
+        return code
 
     def cairn(self, *args, timeout=300.0):
         return subprocess.run(

@@ -30,8 +30,7 @@ void horizon_done(struct store *store)
 
 bool horizon_is_awaited_locked(struct store *store)
 {
-    return !TAILQ_EMPTY(&store->horizon.waiters) || store->horizon.drain ||
-           store->horizon.urge_until > clock_monotonic_ns();
+    return !TAILQ_EMPTY(&store->horizon.waiters) || store->horizon.urge_until > clock_monotonic_ns();
 }
 
 bool horizon_is_urgent_locked(struct store *store)

@@ -202,7 +202,7 @@ struct store {
         uint64_t horizon;
         int64_t urge_until;
         unsigned waiting_writers;
-        bool stopping, drain, kicked;
+        bool stopping, kicked;
         uint64_t errors;
         char last_error[256];
         int64_t last_error_ns;

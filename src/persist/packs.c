@@ -410,8 +410,14 @@ int packs_finish(struct store *store)
         hand_over_filling_locked(store);
     int r = wait_written_locked(store);
     mutex_unlock(&store->packs.lock);
+    if (r < 0)
+        return r;
     /* Also where nothing is new: what was kept may be named by a batch already, and be relied on. */
-    return r < 0 ? r : store->tier->ops->sync(store->tier);
+    r = store->tier->ops->sync(store->tier);
+    if (r < 0)
+        horizon_error(store, "nvme: the names of new packs cannot be made durable: %s; what is not on NVMe stays in the stage; if this "
+                      "lasts, kill the daemon and mount again", strerror(-r));
+    return r;
 }
 
 static void forget_chunks_locked(struct store *store, const struct new_pack *pack)

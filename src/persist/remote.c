@@ -171,6 +171,7 @@ void store_wait_remote(struct store *store, uint64_t seq, void (*fn)(int result,
     mutex_unlock(&store->horizon.lock);
     store_urge(store, clock_monotonic_ns() + 1000000000);
     mutex_lock(&remote->shared.lock);
+    *ret_ticket = ticket; /* it may be gone when its function was called */
     bool never = remote->shared.fenced || remote->shared.stopping, reached = seq <= remote->shared.horizon;
     if (!never && !reached) {
         struct waiter *waiter = xmalloc(sizeof *waiter);
@@ -179,7 +180,6 @@ void store_wait_remote(struct store *store, uint64_t seq, void (*fn)(int result,
         (void)pthread_cond_broadcast(&remote->shared.changed);
     }
     mutex_unlock(&remote->shared.lock);
-    *ret_ticket = ticket;
     if (reached || never)
         fn(reached ? 0 : -ESHUTDOWN, arg);
 }

@@ -201,8 +201,11 @@ static int write_target(struct store *store, const struct target *target, const 
     size_t op_count = 0;
     struct op **ops = history_up_to(store, target->cut, &op_count);
     int r = write_versions(store, target, versions);
-    if (r == 0)
+    if (r == 0) {
         r = batch_build(store, target->cut, ops, op_count, versions, target->count, drops, &batch);
+        if (r < 0)
+            horizon_error(store, "the records of a cut cannot be made: %s; trying again", strerror(-r));
+    }
     note_dense(store, versions, target->count);
     if (r == 0)
         r = publish(store, target, &batch);
@@ -310,7 +313,7 @@ static bool write_piece(struct writeback *wb, uint64_t ino, uint64_t min_bytes)
 /* --- the loop --------------------------------------------------------------------------------------------------------------- */
 
 struct pressure {
-    bool urgent, stopping, draining;
+    bool urgent, stopping;
     unsigned waiting;
 };
 
@@ -321,7 +324,6 @@ static struct pressure read_pressure(struct store *store)
     atomic_store(&store->is_lifted, horizon_is_awaited_locked(store));
     return (struct pressure){.urgent = horizon_is_urgent_locked(store),
                              .stopping = store->horizon.stopping,
-                             .draining = store->horizon.drain,
                              .waiting = store->horizon.waiting_writers};
 }
 
@@ -345,7 +347,7 @@ static void seal_ripe(struct store *store)
     size_t count = stage_ripe_drafts(store->stage, clock_monotonic_ns(), DRAFT_IDLE_NS, DRAFT_AGE_NS, DRAFT_SMALL,
                                      inos, RIPE_MAX);
     for (size_t i = 0; i < count; i++)
-        if (store_seal(store, inos[i]) < 0)
+        if (store_seal(store, inos[i]) == -EAGAIN)
             return; /* no room in the log now: they stay ripe */
 }
 
@@ -391,6 +393,8 @@ static bool relieve(struct writeback *wb, const struct pressure *pressure)
     if (pressure->stopping || !(waiting || is_filling_up(store)))
         return false;
     bool wrote = stage_largest_draft(store->stage, least, &ino) && write_piece(wb, ino, least);
+    if (!wrote && least > 1) /* its first piece may be small */
+        wrote = waiting && stage_largest_draft(store->stage, 1, &ino) && write_piece(wb, ino, 1);
     stage_set_stuck(store->stage, crowded && !wrote);
     return wrote || (crowding && store_seal(store, crowding) == 0);
 }
@@ -421,6 +425,8 @@ static void *writeback_run(void *arg)
         follow_serve(store);
         seal_ripe(store);
         bool did = round_once(&wb, &pressure);
+        if (is_stopping(store)) /* what a target that was given up holds is not to be taken into another cut */
+            break;
         did = upkeep_rounds(store, &wb.upkeep) || did;
         room_settle(store, did);
         if (did)

@@ -123,6 +123,8 @@ static bool op_again(struct op *op, int *r)
     count(d, *r, again);
     if (again && *r == -ESTALE)
         reopen_root(d);
+    else if (*r == -ESTALE)
+        *r = -EREMOTEIO; /* ESTALE is for the caller: that somebody else has written */
     return again;
 }
 

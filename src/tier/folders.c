@@ -114,10 +114,16 @@ int folders_make_parents(struct folders *folders, const char *object)
     return 0;
 }
 
-static int sync_folder(struct folders *folders, const char *folder)
+/* Only a failed fsync says that names may be lost; where the folder could not be opened (no descriptor was left), nothing happened. */
+static int sync_folder(struct folders *folders, const char *folder, bool *ret_lost)
 {
     _cleanup_close_ int fd = openat(folders->root_fd, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    return fd < 0 || fsync(fd) < 0 ? -errno : 0;
+    if (fd < 0)
+        return -errno;
+    if (fsync(fd) == 0)
+        return 0;
+    *ret_lost = true;
+    return -errno;
 }
 
 /* One at a time: a second caller must not return while the first one's fsync of its names is still under way. */
@@ -134,11 +140,11 @@ static int begin_sync(struct folders *folders, struct dirty **ret_dirty)
     return 0;
 }
 
-static void end_sync(struct folders *folders, int r)
+static void end_sync(struct folders *folders, int r, bool lost)
 {
     LOCK_SCOPE(&folders->locked.lock);
     folders->locked.syncing = false;
-    if (folders->one_failure_is_final)
+    if (folders->one_failure_is_final && lost)
         folders->locked.sync_error = r;
     (void)pthread_cond_broadcast(&folders->synced);
 }
@@ -156,16 +162,17 @@ static void put_back(struct folders *folders, struct dirty *d)
 int folders_sync(struct folders *folders)
 {
     struct dirty *dirty = NULL;
+    bool lost = false;
     int r = begin_sync(folders, &dirty);
     if (r < 0)
         return r;
-    while (dirty && (r = sync_folder(folders, dirty->folder)) == 0) {
+    while (dirty && (r = sync_folder(folders, dirty->folder, &lost)) == 0) {
         struct dirty *next = dirty->next;
         dirty->next = NULL;
         free_dirty(dirty);
         dirty = next;
     }
     put_back(folders, dirty);
-    end_sync(folders, r);
+    end_sync(folders, r, lost);
     return r;
 }

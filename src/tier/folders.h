@@ -6,7 +6,7 @@
 
 struct folders;
 
-/* `root_fd` is borrowed. `one_failure_is_final`: after a sync that failed every later one fails too, since names may be lost
+/* `root_fd` is borrowed. `one_failure_is_final`: after an fsync that failed every later sync fails too, since names may be lost
  * that no later fsync would bring back (a local medium); else the next one tries again (a server that was away). */
 struct folders *folders_new(int root_fd, bool one_failure_is_final);
 
