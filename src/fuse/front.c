@@ -54,7 +54,8 @@ static int start_threads(struct front *front)
 {
     int r = thread_start(&front->resumer, "cairn-resume", front_resume, front);
     front->resumer_started = r == 0;
-    unsigned wanted = front->options.threads > THREADS_MAX ? THREADS_MAX : front->options.threads;
+    unsigned most = (unsigned)min_u64(THREADS_MAX, max_u64(stage_slabs_for_waiting(front->stage), 1));
+    unsigned wanted = front->options.threads > most ? most : front->options.threads;
     for (; r == 0 && front->thread_count < wanted; front->thread_count++) {
         atomic_fetch_add(&front->live_threads, 1);
         r = thread_start(&front->threads[front->thread_count], "cairn-fuse", front_receive, front);
@@ -138,11 +139,7 @@ static void drop_waiting(struct front *front)
     struct parked *parked;
     while ((parked = TAILQ_FIRST(&front->locked.parked))) {
         TAILQ_REMOVE(&front->locked.parked, parked, link);
-        if (parked->slab != SLAB_NONE)
-            stage_slab_give(front->stage, parked->slab);
-        else
-            free(parked->mem);
-        free(parked);
+        parked_free(front, parked);
     }
 }
 

@@ -109,7 +109,7 @@ struct front {
         pthread_cond_t changed;
         bool wanted;
     } wake; /* of the resumer */
-    _Atomic unsigned parked_count;
+    _Atomic unsigned parked_count, parked_slabs;
     _Atomic uint64_t requests, read_bytes, written_bytes; /* statistics: relaxed */
     struct failures failures;
     struct {
@@ -173,6 +173,7 @@ void front_park(struct front *front, fuse_req_t req);
 bool front_must_queue(struct front *front);
 void *front_receive(void *arg);
 void *front_resume(void *arg);
+void parked_free(struct front *front, struct parked *parked);
 void front_wake(struct front *front);
 bool has_fatal_signal(pid_t tid);
 

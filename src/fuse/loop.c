@@ -10,7 +10,8 @@
 #include "fuse/internal.h"
 
 #define POLL_MS 200         /* how often waiting callers are looked at for a fatal signal, and room is tried again */
-#define KEEP_IN_SLAB 8192u  /* smaller requests are parked on the heap */
+#define PARKED_SLABS_FREE 3u /* that may be parked without asking */
+#define HOLD_BACK_NS 5000000
 
 _Thread_local struct current current;
 
@@ -28,7 +29,7 @@ bool front_must_queue(struct front *front)
     return !current.is_resumed && atomic_load(&front->parked_count) > 0;
 }
 
-static struct parked *make_parked(const struct fuse_buf *buf)
+static struct parked *make_parked(struct front *front, const struct fuse_buf *buf)
 {
     const struct wire_in_header *header = buf->mem;
     struct parked *parked = xcalloc(1, sizeof *parked);
@@ -37,7 +38,8 @@ static struct parked *make_parked(const struct fuse_buf *buf)
                               .unique = header->unique,
                               .pid = (pid_t)header->pid,
                               .since = clock_monotonic_ns()};
-    if (buf->size >= KEEP_IN_SLAB) {
+    if (buf->size >= STAGE_STEAL_MIN) { /* smaller ones are copied anyway */
+        atomic_fetch_add(&front->parked_slabs, 1);
         parked->slab = current.slab;
         parked->mem = buf->mem;
         current.stolen = true;
@@ -82,7 +84,7 @@ static void handle(struct front *front, uint32_t *slab, struct fuse_buf *buf)
     atomic_fetch_add_explicit(&front->requests, 1, memory_order_relaxed);
     process(front, *slab, buf, false);
     if (current.park)
-        enqueue(front, make_parked(buf));
+        enqueue(front, make_parked(front, buf));
     if (current.stolen)
         *slab = SLAB_NONE;
 }
@@ -103,6 +105,14 @@ static void accept_wake_signal(void)
     (void)pthread_sigmask(SIG_UNBLOCK, &set, NULL);
 }
 
+/* What waits for room must not hold all of it: then nothing more is read until some of it went on. */
+static void hold_back(struct front *front)
+{
+    while (atomic_load(&front->parked_slabs) > PARKED_SLABS_FREE &&
+           atomic_load(&front->parked_slabs) >= stage_slabs_for_waiting(front->stage) && !atomic_load(&front->stopping))
+        (void)nanosleep(&(struct timespec){.tv_nsec = HOLD_BACK_NS}, NULL);
+}
+
 void *front_receive(void *arg)
 {
     struct front *front = arg;
@@ -110,8 +120,9 @@ void *front_receive(void *arg)
     unsigned backlog = 0;
     accept_wake_signal();
     while (!atomic_load(&front->stopping)) {
+        hold_back(front);
         if (slab == SLAB_NONE)
-            slab = stage_slab_take(front->stage);
+            slab = stage_slab_take(front->stage, &front->stopping);
         if (slab == SLAB_NONE)
             break;
         if (!turn_take(&front->turns))
@@ -149,8 +160,8 @@ bool has_fatal_signal(pid_t tid)
     char path[64], line[256];
     (void)snprintf(path, sizeof path, "/proc/%d/status", (int)tid);
     FILE *f = tid > 0 ? fopen(path, "re") : NULL;
-    if (!f)
-        return tid > 0;
+    if (!f) /* gone, or hidden from us (hidepid=) */
+        return tid > 0 && kill(tid, 0) < 0 && errno == ESRCH;
     bool fatal = false;
     unsigned long long pending;
     while (fgets(line, sizeof line, f))
@@ -160,12 +171,14 @@ bool has_fatal_signal(pid_t tid)
     return fatal;
 }
 
-static void parked_free(struct front *front, struct parked *parked)
+void parked_free(struct front *front, struct parked *parked)
 {
-    if (parked->slab != SLAB_NONE)
+    if (parked->slab != SLAB_NONE) {
         stage_slab_give(front->stage, parked->slab);
-    else
+        atomic_fetch_sub(&front->parked_slabs, 1);
+    } else {
         free(parked->mem);
+    }
     free(parked);
 }
 
@@ -250,10 +263,12 @@ static bool resume_one(struct front *front)
     mutex_lock(&front->locked.lock);
     front->locked.wait_ns += (uint64_t)(clock_monotonic_ns() - parked->since);
     mutex_unlock(&front->locked.lock);
-    if (current.stolen)
+    if (current.stolen) { /* the slab is the stage's now */
+        atomic_fetch_sub(&front->parked_slabs, 1);
         free(parked);
-    else
+    } else {
         parked_free(front, parked);
+    }
     return true;
 }
 

@@ -107,7 +107,7 @@ static bool shared_fits_locked(const struct stage *stage, uint32_t need)
 static bool ensure_shared_locked(struct stage *stage, uint32_t need)
 {
     while (!shared_fits_locked(stage, need)) {
-        if (!slabs_have_room_locked(stage, 1))
+        if (!slabs_bear_write_locked(stage, false))
             return false;
         uint32_t slab = slab_take_locked(stage);
         if (slab == SLAB_NONE)
@@ -153,7 +153,7 @@ int stage_write(struct stage *stage, const struct stage_write *w)
     int r = check_nameless_locked(stage, w->ino);
     if (r < 0)
         return r;
-    bool has_room = ranges_have_room_locked(stage) && slabs_have_room_locked(stage, 1) &&
+    bool has_room = ranges_have_room_locked(stage) && slabs_bear_write_locked(stage, w->slab != SLAB_NONE) &&
                     (w->slab != SLAB_NONE || ensure_shared_locked(stage, shared_need(w->length)));
     if (!has_room) {
         stage->locked.refused = true;

@@ -163,7 +163,7 @@ struct stage {
         uint64_t seq;
         struct slab *slabs;
         struct slab_list unready, free, clean;
-        uint32_t unready_count, free_count, clean_count;
+        uint32_t unready_count, free_count, clean_count, used_count; /* used: with the clean ones */
         uint32_t shared; /* slab that small writes go to, SLAB_NONE */
         uint32_t peak_used;
         int64_t last_write;
@@ -199,6 +199,7 @@ void file_settle_locked(struct stage *stage, struct stage_file *file);
 /* slabs.c */
 void slab_settle_locked(struct stage *stage, uint32_t slab);
 bool slabs_have_room_locked(const struct stage *stage, uint32_t slabs);
+bool slabs_bear_write_locked(const struct stage *stage, bool brings);
 uint32_t slab_take_locked(struct stage *stage);
 bool slab_evict_locked(struct stage *stage);
 void slab_publish_locked(struct stage *stage, uint32_t slab);

@@ -40,6 +40,7 @@ void slabs_init(struct stage *stage)
 static void make_free_locked(struct stage *stage, struct slab *slab)
 {
     uint32_t i = index_of(stage, slab);
+    stage->locked.used_count -= slab->state == SLAB_USED;
     atomic_store_explicit(&stage->slab_table[i].state, SLAB_SHARED_FREE, memory_order_release);
     slab->state = SLAB_FREE;
     slab->fill = 0;
@@ -80,6 +81,27 @@ bool slabs_have_room_locked(const struct stage *stage, uint32_t slabs)
 {
     uint32_t unready = stage->locked.grow_failed ? 0 : stage->locked.unready_count;
     return stage->locked.free_count + stage->locked.clean_count + unready >= stage->slab_reserve + slabs;
+}
+
+static uint32_t usable_locked(const struct stage *stage)
+{
+    return stage->slab_count - (stage->locked.grow_failed ? stage->locked.unready_count : 0);
+}
+
+/* Room for one write. Where receivers and waiting writers hold so much that little is left for content, the reserve gives way: nothing
+ * would become free by waiting. A write that `brings` its slab takes no other. */
+bool slabs_bear_write_locked(const struct stage *stage, bool brings)
+{
+    if (slabs_have_room_locked(stage, 1))
+        return true;
+    bool any = stage->locked.free_count + stage->locked.clean_count > 0;
+    return (brings || any) && stage->locked.used_count - stage->locked.clean_count < usable_locked(stage) / 2;
+}
+
+uint32_t stage_slabs_for_waiting(struct stage *stage)
+{
+    LOCK_SCOPE(&stage->locked.lock);
+    return usable_locked(stage) / 4;
 }
 
 /* Gives up the durable content of the slab that has been clean for longest. False: there is none. */
@@ -169,11 +191,11 @@ uint32_t slab_take_locked(struct stage *stage)
     return SLAB_NONE;
 }
 
-uint32_t stage_slab_take(struct stage *stage)
+uint32_t stage_slab_take(struct stage *stage, const _Atomic bool *ended)
 {
     LOCK_SCOPE(&stage->locked.lock);
     for (;;) {
-        if (stage->locked.stopping)
+        if (stage->locked.stopping || (ended && atomic_load(ended)))
             return SLAB_NONE;
         uint32_t slab = slab_take_locked(stage);
         if (slab != SLAB_NONE)
@@ -212,6 +234,7 @@ void slab_publish_locked(struct stage *stage, uint32_t i)
     struct slab *slab = &stage->locked.slabs[i];
     check(slab->state == SLAB_HELD);
     slab->state = SLAB_USED;
+    stage->locked.used_count++;
     atomic_store_explicit(&stage->slab_table[i].state, SLAB_SHARED_USED, memory_order_release);
     uint32_t used = stage->slab_count - stage->locked.unready_count - stage->locked.free_count;
     if (used > stage->locked.peak_used)
@@ -228,6 +251,7 @@ void slab_claim_recovered_locked(struct stage *stage, uint32_t i, uint32_t fill)
     TAILQ_REMOVE(&stage->locked.unready, slab, link);
     stage->locked.unready_count--;
     slab->state = SLAB_USED;
+    stage->locked.used_count++;
     slab->fill = fill;
 }
 

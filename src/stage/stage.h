@@ -68,9 +68,11 @@ uint64_t stage_last_seq(struct stage *stage);
 
 #define SLAB_NONE UINT32_MAX
 
-/* A slab to receive requests into, owned by the caller. Waits while there is none at all (Limit: happens only when
- * more writers are parked than the reserve has slabs). SLAB_NONE when the stage is stopping. */
-uint32_t stage_slab_take(struct stage *stage);
+/* A slab to receive requests into, owned by the caller. Waits while there is none at all. SLAB_NONE when the stage is stopping, or
+ * (within a second) when *ended; NULL: there is no such flag. */
+uint32_t stage_slab_take(struct stage *stage, const _Atomic bool *ended);
+/* How many slabs receivers may hold at most, and requests that wait for room as many: what is left is enough for content to pass. */
+uint32_t stage_slabs_for_waiting(struct stage *stage);
 /* One for a write of our own: does not wait, and leaves the reserve to receivers. SLAB_NONE: no room now. */
 uint32_t stage_slab_try_take(struct stage *stage);
 void stage_slab_give(struct stage *stage, uint32_t slab);

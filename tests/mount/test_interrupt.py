@@ -1,4 +1,5 @@
 """P1: a writer that waits for room can be killed, and no other signal makes its write fail."""
+import concurrent.futures
 import os
 import shutil
 import signal
@@ -26,6 +27,16 @@ for number in range(int(sys.argv[2])):
     print(number, flush=True)
 os.close(fd)
 print("done", count, flush=True)
+"""
+
+MANY_WRITERS = """
+import os, sys, threading
+def write(number):
+    fd = os.open(f"{sys.argv[1]}/file{number}", os.O_WRONLY | os.O_CREAT, 0o644)
+    for _ in range(8):
+        os.write(fd, os.urandom(1 << 20))
+for number in range(int(sys.argv[2])):
+    threading.Thread(target=write, args=(number,)).start()
 """
 
 
@@ -135,3 +146,40 @@ def test_priority_is_not_lowered_where_it_could_not_be_raised(cairn):
     cairn.wait()
     for name in ("cairn-chunk", "cairn-pack"):
         assert nice_values(cairn.proc.pid, name) == {normal}, name
+
+
+@pytest.mark.needs_mount
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(("options", "writers"), (({"stage": "16M", "threads": 4}, 30), ({"stage": "64M"}, 150), ({"stage": "64M", "threads": 64}, 1)))
+def test_more_writers_than_slabs(cairn, rng, options, writers):
+    """P1: requests that wait, and threads that receive, never hold all of a small stage: every writer goes on, and others are answered."""
+    cairn.mount(nvme="4G", **options)
+    data = rng.randbytes(3 * rig.MIB)
+
+    def write(number):
+        for turn in range(3):
+            rig.write_file(os.path.join(cairn.mnt, f"file{number}-{turn}"), data)
+
+    with concurrent.futures.ThreadPoolExecutor(writers) as pool:
+        under_way = [pool.submit(write, number) for number in range(writers)]
+        assert not os.path.exists(os.path.join(cairn.mnt, "nothing"))
+        for future in under_way:
+            future.result()
+    for number in range(writers):
+        assert rig.read_file(os.path.join(cairn.mnt, f"file{number}-2")) == data
+
+
+@pytest.mark.needs_mount
+@pytest.mark.timeout(60)
+def test_the_end_while_writers_wait(cairn, rng):
+    """A daemon that is told to end does so, whoever waits for room."""
+    cairn.mount(stage="16M", threads=4, writeback_limit="64K")
+    command = [sys.executable, "-c", MANY_WRITERS, cairn.mnt, "60"]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as writers:
+        try:
+            rig.poll(lambda: cairn.status()["stage"]["waiting_writers"] >= 4, 20, "writers that wait")
+            rig.time.sleep(1)  # the others are on their way
+            cairn.proc.send_signal(signal.SIGTERM)
+            assert cairn.reap(30) == 0
+        finally:
+            writers.kill()

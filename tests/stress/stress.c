@@ -47,7 +47,7 @@ ssize_t worker_read(struct worker *w, uint64_t ino, uint64_t offset, size_t leng
 int worker_write(struct worker *w, uint64_t ino, uint64_t offset, uint32_t length)
 {
     struct stage *stage = store_stage(w->world->store);
-    uint32_t slab = length >= STAGE_STEAL_MIN ? stage_slab_take(stage) : SLAB_NONE;
+    uint32_t slab = length >= STAGE_STEAL_MIN ? stage_slab_take(stage, NULL) : SLAB_NONE;
     int r;
     if (slab != SLAB_NONE)
         memcpy((uint8_t *)stage_slab_memory(stage, slab) + SLAB_PAYLOAD_OFFSET, w->buf, length);

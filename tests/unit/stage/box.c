@@ -132,7 +132,7 @@ int box_write(struct box *box, uint64_t ino, uint64_t offset, const void *data, 
                             .version = versions[ino],
                             .time = 1000 + (int64_t)offset};
     if (length >= STAGE_STEAL_MIN) {
-        w.slab = stage_slab_take(box->stage);
+        w.slab = stage_slab_take(box->stage, NULL);
         memcpy((uint8_t *)stage_slab_memory(box->stage, w.slab) + SLAB_PAYLOAD_OFFSET, data, length);
         w.data = NULL;
     }

@@ -178,7 +178,7 @@ Test(stage_room, memory_that_was_scarce_once_is_asked_for_again)
 
 static void *take_slab(void *arg)
 {
-    *(uint32_t *)arg = stage_slab_take(box.stage);
+    *(uint32_t *)arg = stage_slab_take(box.stage, NULL);
     return NULL;
 }
 
@@ -187,7 +187,7 @@ Test(stage_room, receivers_get_the_reserve_and_then_wait)
     fill(1);
     uint32_t slabs[64], count = 0, last;
     while (stage_usage(box.stage).free_bytes > 0)
-        slabs[count++] = stage_slab_take(box.stage);
+        slabs[count++] = stage_slab_take(box.stage, NULL);
     cr_expect_geq(count, 8);
     pthread_t thread;
     cr_assert_eq(pthread_create(&thread, NULL, take_slab, &last), 0);
