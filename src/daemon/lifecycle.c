@@ -68,6 +68,7 @@ static void catch_signals(bool foreground)
     (void)sigaction(SIGINT, &stop, NULL);
     (void)sigaction(SIGHUP, foreground ? &stop : &ignore, NULL);
     (void)sigaction(SIGPIPE, &ignore, NULL);
+    (void)sigaction(SIGXFSZ, &ignore, NULL); /* a file too large for a limit: EFBIG is an error like others */
 }
 
 static void write_oom_score(const char *score)
@@ -77,16 +78,17 @@ static void write_oom_score(const char *score)
         return; /* only root may lower it; the mount works without */
 }
 
-static void raise_file_limit(void)
+/* Only root may raise the hard limit; others get as much as it allows. */
+static void raise_limit(int resource, rlim_t wanted)
 {
     struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
+    if (getrlimit(resource, &limit) < 0)
         return;
-    struct rlimit wanted = {.rlim_cur = NOFILE_WANTED, .rlim_max = max_u64(limit.rlim_max, NOFILE_WANTED)};
-    if (setrlimit(RLIMIT_NOFILE, &wanted) == 0)
+    struct rlimit raised = {.rlim_cur = wanted, .rlim_max = max_u64(limit.rlim_max, wanted)};
+    if (setrlimit(resource, &raised) == 0)
         return;
-    limit.rlim_cur = min_u64(limit.rlim_max, NOFILE_WANTED);
-    (void)setrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = min_u64(limit.rlim_max, wanted);
+    (void)setrlimit(resource, &limit);
 }
 
 /* The chunk key and users' data are in memory: no core, no reading by others. The score first: who is not
@@ -95,7 +97,8 @@ static void harden_process(void)
 {
     struct rlimit none = {0, 0};
     write_oom_score("-900");
-    raise_file_limit();
+    raise_limit(RLIMIT_NOFILE, NOFILE_WANTED);
+    raise_limit(RLIMIT_FSIZE, RLIM_INFINITY); /* of the shell that mounts: the stage is one large file */
     (void)setrlimit(RLIMIT_CORE, &none);
     (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
     (void)umask(077);

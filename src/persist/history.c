@@ -4,6 +4,7 @@
  * one lock; so these three agree at every moment, and the log repeats after a crash what the overlay was. */
 #include "persist/internal.h"
 
+#include "base/cause.h"
 #include "base/clock.h"
 #include "base/log.h"
 
@@ -110,8 +111,10 @@ int history_compact(struct store *store)
 /* Before each change. A store that follows another writer has none of its own, also where root made its mount writable. */
 static int make_log_room_locked(struct store *store)
 {
-    if (store_follows(store))
+    if (store_follows(store)) {
+        cause_note("this mount follows another writer, and changes nothing");
         return -EROFS;
+    }
     if (store->history.op_count >= PENDING_OPS_MAX)
         return -EAGAIN;
     if (!stage_log_wants_compaction(store->stage) && stage_log_room(store->stage) > STAGE_LOG_MARGIN / 2)

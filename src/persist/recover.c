@@ -422,8 +422,9 @@ static void settle_numbers(struct store *store, const struct replay *rp)
 
 static char *explain_stage(const struct store *store, int r)
 {
-    return xasprintf("the stage in %s cannot be used: %s; free memory there, or give another tmpfs with -o stage_dir=DIR",
-                     store->stage_dir, strerror(-r));
+    const char *what_to_do = r == -EFBIG ? "the limit of the sizes of files (ulimit -f) is smaller; raise it"
+                                         : "free memory there, or give another tmpfs with -o stage_dir=DIR";
+    return xasprintf("the stage in %s cannot be used: %s; %s", store->stage_dir, strerror(-r), what_to_do);
 }
 
 int recover(struct store *store, char **ret_text)

@@ -1,4 +1,5 @@
 /* What files do with their layers: write, cut, read, seal, pin, drop. */
+#include "base/cause.h"
 #include "base/clock.h"
 #include "base/crc.h"
 #include "stage/internal.h"
@@ -56,7 +57,10 @@ static int check_nameless_locked(struct stage *stage, uint64_t ino)
     if (!file || !file->orphan)
         return 0;
     stage->locked.refused = true;
-    return stage->locked.orphans_stuck ? -ENOSPC : -EAGAIN;
+    if (!stage->locked.orphans_stuck)
+        return -EAGAIN;
+    cause_note("deleted files that are still open have filled the tables of the stage; close them, or mount with a larger stage=SIZE");
+    return -ENOSPC;
 }
 
 static void record_write(struct stage *stage, uint32_t slab, uint32_t record_at, uint32_t payload_at,

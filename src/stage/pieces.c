@@ -1,4 +1,5 @@
 /* Writeback of drafts in pieces, and what the background asks about drafts. */
+#include "base/cause.h"
 #include "base/clock.h"
 #include "stage/internal.h"
 
@@ -238,8 +239,10 @@ int stage_handle_open(struct stage *stage, uint64_t ino, uint32_t flags, uint64_
 {
     LOCK_SCOPE(&stage->locked.lock);
     uint32_t i = stage->locked.handle_free;
-    if (i >= HANDLES_MAX)
+    if (i >= HANDLES_MAX) {
+        cause_note("%u handles are open, which is the most that this mount takes; close some", HANDLES_MAX);
         return -ENFILE;
+    }
     struct handle_entry *entry = &stage->handles[i];
     stage->locked.handle_free = entry->next_free;
     stage->locked.handle_count++;

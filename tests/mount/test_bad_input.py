@@ -1,5 +1,6 @@
 """What bad input gets: one line that says what is wrong, an exit code, nothing half-made left behind."""
 import os
+import shutil
 import stat
 import subprocess
 
@@ -246,6 +247,21 @@ def test_no_permission(place):
     done = place.mount(prefix=("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"))
     assert done.returncode in FAILED and len(done.stderr.strip().splitlines()) == 1, done
     assert not rig.mounted_at(place.mnt) and not os.path.exists(place.store)
+
+
+@pytest.mark.skipif(not shutil.which("prlimit"), reason="skipped: needs prlimit")
+@pytest.mark.parametrize("without", [(), ("setpriv", "--bounding-set=-sys_resource", "--inh-caps=-sys_resource")])
+def test_limit_of_file_sizes(cairn, place, without):
+    """ulimit -f of the shell that mounts: what may be raised is; else the mount is refused with the reason, and the daemon is not killed."""
+    if not without:
+        cairn.prefix = ("prlimit", f"--fsize={rig.MIB}:")
+        cairn.mount()
+        data = rig.seeded_bytes(1, 40 * rig.MIB)
+        rig.write_file(cairn.mnt + "/file", data)
+        cairn.remount()
+        assert rig.read_file(cairn.mnt + "/file") == data
+    else:
+        place.refuses(prefix=("prlimit", f"--fsize={32 * rig.MIB}", *without), says=["ulimit -f"])
 
 
 def test_store_is_private(cairn):
