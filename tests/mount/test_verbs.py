@@ -1,4 +1,5 @@
 """The verbs as an operator meets them: what every wrong argument gets, and what info, du, stats, metrics and log tell."""
+import concurrent.futures
 import errno
 import http.client
 import json
@@ -277,6 +278,44 @@ def test_stats_of_a_save(cairn, rng):
     assert max(line["stage_used_percent"] for line in lines) > 1
 
 
+@pytest.mark.alone
+def test_stats_of_a_remote_and_of_who_waits(request, mount_factory, folder, rng):
+    """Waiting writers, the lag of both horizons, what was uploaded, found again and fetched: each appears with its size."""
+    cairn = mount_factory(folder, kind=remotes.RemoteMount, remote=remotes.DirRemote(folder + "/remotes"))
+    request.addfinalizer(cairn.close)
+    cairn.mount(stage="64M", writeback_limit="1M", upload_limit="32M")
+    data = rig.seeded_bytes(rng.random(), 80 * rig.MIB)
+    command = [cairn.binary, "stats", cairn.mnt, "--json", "--interval", "200ms"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as stats, concurrent.futures.ThreadPoolExecutor(2) as pool:
+        lines = pool.submit(lambda: [json.loads(line) for line in stats.stdout])
+        try:
+            writing = pool.submit(rig.write_file, cairn.mnt + "/one", data)
+            rig.poll(lambda: cairn.status()["stage"]["waiting_writers"] > 0, 20, "a writer that waits")
+            rig.time.sleep(1)  # some lines of it
+            while not writing.done():  # who waits lifts the limit
+                cairn.cairn("wait", cairn.mnt, "--timeout", "1s")
+            cairn.wait_remote()
+            assert cairn.cairn("evict", cairn.mnt + "/one").returncode == 0
+            assert rig.read_file(cairn.mnt + "/one") == data
+            rig.write_file(cairn.mnt + "/two", data[:20 * rig.MIB])
+            rig.write_file(cairn.mnt + "/three", rng.randbytes(20 * rig.MIB))
+            rig.time.sleep(2)  # of the 20 s that it takes while nobody waits
+            cairn.wait_remote()
+            rig.time.sleep(0.5)
+        finally:
+            stats.send_signal(signal.SIGINT)
+        lines = lines.result()
+    total = {name: sum(line[name] * (line["time_s"] - before["time_s"]) for before, line in zip(lines, lines[1:]))
+             for name in ("uploaded_bytes_per_s", "fetched_bytes_per_s", "dedup_bytes_per_s")}
+    assert total["uploaded_bytes_per_s"] == pytest.approx(len(data) + 20 * rig.MIB, rel=0.25)
+    assert total["fetched_bytes_per_s"] == pytest.approx(len(data), rel=0.25)
+    assert total["dedup_bytes_per_s"] == pytest.approx(20 * rig.MIB, rel=0.25)
+    for name in ("waiting_writers", "waits"):
+        assert max(line[name] for line in lines) >= 1, name
+    for name in ("nvme_seconds_behind", "remote_seconds_behind"):
+        assert max(line[name] for line in lines) > 1 and lines[-1][name] < 1, name
+
+
 def test_stats_for_people_and_its_end(cairn):
     cairn.mount()
     done = cairn.cairn("stats", cairn.mnt, "-n", "2", "-i", "100ms")
@@ -387,6 +426,24 @@ def test_healthz_of_a_full_store(cairn, rng):
     for name in os.listdir(cairn.mnt):
         os.unlink(f"{cairn.mnt}/{name}")
     rig.poll(lambda: get(port, "/healthz")[0] == 200, 30, "health after rm")
+
+
+def test_healthz_while_writing_to_nvme_fails(request, cairn, rng):
+    """503 with the reason while no pack can be made, 200 again when one can; nothing is lost."""
+    port = free_port()
+    cairn.mount(metrics=f"127.0.0.1:{port}")
+    rig.poll(lambda: get(port, "/healthz")[0] == 200, 20, "the end of the start")
+    packs, data = cairn.store + "/packs", rng.randbytes(5 * rig.MIB)
+    request.addfinalizer(lambda: rig.file_systems_unmount(packs))
+    rig.run("mount", "-t", "tmpfs", "-o", "ro", "tmpfs", packs)
+    rig.write_file(cairn.mnt + "/file", data)
+    rig.poll(lambda: get(port, "/healthz")[0] == 503, 30, "the trouble")
+    assert re.fullmatch("writing to NVMe fails and is tried again: .* pack packs/.*\n", get(port, "/healthz")[2])
+    rig.file_systems_unmount(packs)
+    rig.poll(lambda: get(port, "/healthz")[0] == 200, 30, "the end of the trouble")
+    cairn.wait()
+    cairn.remount()
+    assert rig.read_file(cairn.mnt + "/file") == data
 
 
 def test_healthz_of_a_fenced_writer(request, mount_factory, folder):
