@@ -120,9 +120,8 @@ static int register_pack(struct registering *reg, const struct whole_pack *pack,
 static int note_object(const struct tier_object *object, void *arg)
 {
     struct registering *reg = arg;
-    unsigned long long id;
-    int end = 0;
-    if (sscanf(object->name, "packs/%16llx%n", &id, &end) != 1 || object->name[end] != '\0')
+    uint64_t id;
+    if (!object_number(object->name, "packs", &id))
         return 0;
     /* One that is dropped later need not be known with what it holds: it may lie in another pack, which counts then. */
     if (has_id(reg->later->made, reg->later->made_count, id) ||

@@ -53,19 +53,6 @@ static void add(struct found *found, uint64_t id, int64_t modified, uint64_t len
 
 /* --- listing ----------------------------------------------------------------------------------------------------------- */
 
-/* The number behind "FOLDER/"; false: it is nothing of ours. */
-static bool parse_name(const char *name, const char *folder, uint64_t *ret_id)
-{
-    size_t len = strlen(folder);
-    unsigned long long id;
-    int end = 0;
-    if (strncmp(name, folder, len) != 0 || name[len] != '/' || strlen(name + len + 1) != 16 ||
-        sscanf(name + len + 1, "%16llx%n", &id, &end) != 1 || end != 16)
-        return false;
-    *ret_id = id;
-    return true;
-}
-
 static bool is_old(const struct pass *pass, int64_t modified)
 {
     return modified != 0 && modified < pass->old;
@@ -75,7 +62,7 @@ static int note_head(const struct tier_object *object, void *arg)
 {
     struct pass *pass = arg;
     uint64_t id;
-    if (parse_name(object->name, "heads", &id))
+    if (object_number(object->name, "heads", &id))
         add(&pass->heads, id, object->modified_ns, object->len);
     return 0;
 }
@@ -92,7 +79,7 @@ static int note_run(const struct tier_object *object, void *arg)
 {
     struct pass *pass = arg;
     uint64_t id;
-    if (parse_name(object->name, "runs", &id) && is_old(pass, object->modified_ns) && pass->runs.count < FOUND_MAX &&
+    if (object_number(object->name, "runs", &id) && is_old(pass, object->modified_ns) && pass->runs.count < FOUND_MAX &&
         !names_run(&pass->remote->head, id))
         add(&pass->runs, id, object->modified_ns, object->len);
     return 0;
@@ -102,7 +89,7 @@ static int note_probe(const struct tier_object *object, void *arg)
 {
     struct pass *pass = arg;
     uint64_t id;
-    if (parse_name(object->name, "probe", &id) && is_old(pass, object->modified_ns) && pass->probes.count < FOUND_MAX)
+    if (object_number(object->name, "probe", &id) && is_old(pass, object->modified_ns) && pass->probes.count < FOUND_MAX)
         add(&pass->probes, id, object->modified_ns, object->len);
     return 0;
 }
@@ -122,7 +109,7 @@ static int note_pack(const struct tier_object *object, void *arg)
     struct pass *pass = arg;
     struct view_far_pack known;
     uint64_t id;
-    if (!parse_name(object->name, "packs", &id))
+    if (!object_number(object->name, "packs", &id))
         return 0;
     int r = view_far_pack(pass->remote->store->view, id, &known);
     if (r == 0 && object->len != known.length && !known.doomed && !known.gone)
@@ -223,11 +210,11 @@ static void say(struct pass *pass, const char *object, const struct item *item, 
 static int remove_batch(struct pass *pass, const char *folder, const struct item *items, size_t count, const char *why)
 {
     struct remote *remote = pass->remote;
-    char names[BATCH][32];
+    char names[BATCH][OBJECT_NAME_LEN];
     const char *list[BATCH];
     bool dry = pass->request && pass->request->dry_run;
     for (size_t i = 0; i < count; i++) {
-        (void)snprintf(names[i], sizeof names[i], "%s/%016llx", folder, (unsigned long long)items[i].id);
+        object_name(folder, items[i].id, names[i]);
         list[i] = names[i];
     }
     int r = remote_is_stopping(remote) ? -ECANCELED : dry ? 0 : check_ours(remote);

@@ -19,15 +19,14 @@
 
 static void head_object_name(uint64_t number, char buf[32])
 {
-    (void)snprintf(buf, 32, "heads/%016llx", (unsigned long long)number);
+    object_name("heads", number, buf);
 }
 
 static int note_number(const struct tier_object *object, void *arg)
 {
     uint64_t *newest = arg;
-    unsigned long long number;
-    int end = 0;
-    if (sscanf(object->name, "heads/%16llx%n", &number, &end) == 1 && object->name[end] == '\0' && end == 22)
+    uint64_t number;
+    if (object_number(object->name, "heads", &number))
         *newest = max_u64(*newest, number);
     return 0;
 }
@@ -259,14 +258,14 @@ static int check_history(struct remote *remote, char **ret_text)
 /* Exclusive creation is what keeps two writers apart: a bucket that only pretends is found out before it matters. */
 static int probe_exclusive(struct remote *remote, char **ret_text)
 {
-    char object[64];
+    char object[OBJECT_NAME_LEN];
     uint64_t nonce;
     uint8_t *bytes = aligned_alloc(4096, 4096);
     check(bytes != NULL);
     memset(bytes, 'p', 4096);
     if (getrandom(&nonce, sizeof nonce, 0) != (ssize_t)sizeof nonce)
         nonce = (uint64_t)clock_realtime_ns();
-    (void)snprintf(object, sizeof object, "probe/%016llx", (unsigned long long)nonce);
+    object_name("probe", nonce, object);
     int r = remote->tier->ops->put_new(remote->tier, object, bytes, 64);
     int again = r == 0 || r == -EEXIST ? remote->tier->ops->put_new(remote->tier, object, bytes, 64) : r;
     if (remote->tier->ops->remove(remote->tier, object) < 0)

@@ -10,6 +10,7 @@
 #include "base/pool.h"
 #include "codec/cut.h"
 #include "codec/hash.h"
+#include "format/object.h"
 #include "format/pack.h"
 #include "format/segment.h"
 #include "format/superblock.h"

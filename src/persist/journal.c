@@ -15,7 +15,7 @@
 
 static void segment_name(uint64_t number, char buf[32])
 {
-    (void)snprintf(buf, 32, "journal/%016llx", (unsigned long long)number);
+    object_name("journal", number, buf);
 }
 
 static void chain_over(const void *header, const void *payload, size_t len, uint8_t ret[CHAIN_LEN])
@@ -35,11 +35,8 @@ struct numbers {
 static int add_number(const struct tier_object *object, void *arg)
 {
     struct numbers *numbers = arg;
-    unsigned long long number;
-    int end = 0;
-    const char *base = strrchr(object->name, '/');
-    base = base ? base + 1 : object->name;
-    if (sscanf(base, "%16llx%n", &number, &end) != 1 || end != 16 || base[16] != '\0')
+    uint64_t number;
+    if (!object_number(object->name, "journal", &number))
         return 0;
     if (numbers->count == numbers->max) {
         numbers->max = numbers->max ? numbers->max * 2 : 64;

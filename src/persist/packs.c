@@ -12,7 +12,7 @@
 
 void pack_object_name(uint64_t pack, char buf[32])
 {
-    (void)snprintf(buf, 32, "packs/%016llx", (unsigned long long)pack);
+    object_name("packs", pack, buf);
 }
 
 void packs_init(struct store *store)

@@ -355,10 +355,9 @@ struct leftovers {
 static int remove_leftover(const struct tier_object *object, void *arg)
 {
     struct leftovers *left = arg;
-    unsigned long long id;
+    uint64_t id;
     struct view_pack known;
-    const char *base = strrchr(object->name, '/');
-    if (sscanf(base ? base + 1 : object->name, "%16llx", &id) != 1)
+    if (!object_number(object->name, "packs", &id))
         return 0;
     /* Only what the view certainly does not know: one that cannot be read says nothing. */
     int r = view_pack(left->store->view, id, &known);

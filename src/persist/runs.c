@@ -21,7 +21,7 @@
 
 void run_object_name(uint64_t id, char buf[32])
 {
-    (void)snprintf(buf, 32, "runs/%016llx", (unsigned long long)id);
+    object_name("runs", id, buf);
 }
 
 static char *run_path(const struct store *store, uint64_t id, const char *suffix)
@@ -408,9 +408,8 @@ void runs_tidy(struct store *store, const struct head *head)
         return;
     struct dirent *entry;
     while ((entry = readdir(dir))) {
-        unsigned long long id;
-        bool needed = entry->d_name[0] == '.';
-        bool is_run = sscanf(entry->d_name, "%16llx", &id) == 1 && strlen(entry->d_name) == 16;
+        uint64_t id;
+        bool needed = entry->d_name[0] == '.', is_run = object_digits(entry->d_name, &id);
         for (uint32_t i = 0; i < head->run_count && is_run; i++)
             needed = needed || head->runs[i].id == id;
         if (!needed)

@@ -1,0 +1,28 @@
+#include "format/object.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DIGITS 16u
+
+void object_name(const char *folder, uint64_t number, char buf[OBJECT_NAME_LEN])
+{
+    check(strlen(folder) + 1 + DIGITS < OBJECT_NAME_LEN);
+    (void)snprintf(buf, OBJECT_NAME_LEN, "%s/%016llx", folder, (unsigned long long)number);
+}
+
+/* Not by scanf: that takes blanks, signs, "0x" and upper case too, and another's object would pass for one of ours. */
+bool object_digits(const char *text, uint64_t *ret_number)
+{
+    if (strlen(text) != DIGITS || strspn(text, "0123456789abcdef") != DIGITS)
+        return false;
+    *ret_number = strtoull(text, NULL, 16);
+    return true;
+}
+
+bool object_number(const char *name, const char *folder, uint64_t *ret_number)
+{
+    size_t len = strlen(folder);
+    return strncmp(name, folder, len) == 0 && name[len] == '/' && object_digits(name + len + 1, ret_number);
+}
