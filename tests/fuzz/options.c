@@ -1,6 +1,7 @@
-/* Options as -o takes them, sizes and times, addresses of remotes, SOURCE:PATH. */
+/* Options as -o takes them, sizes and times, addresses of remotes and of metrics, SOURCE:PATH. */
 #include "daemon/options.h"
 
+#include "daemon/metrics_server.h"
 #include "daemon/offline.h"
 #include "daemon/remote_address.h"
 #include "fuzz.h"
@@ -66,6 +67,16 @@ static void address(const char *text)
     remote_address_done(&b);
 }
 
+static void metrics(const char *text)
+{
+    struct metrics_address a;
+    if (metrics_address_parse(text, &a) < 0)
+        return;
+    bool is_v6 = a.socket.any.sa_family == AF_INET6;
+    check(is_v6 || a.socket.any.sa_family == AF_INET);
+    check((is_v6 ? a.socket.v6.sin6_port : a.socket.v4.sin_port) != 0);
+}
+
 static void source(const char *text)
 {
     char *name, *path;
@@ -82,6 +93,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     set(text);
     amounts(text);
     address(text);
+    metrics(text);
     source(text);
     free(text);
     return 0;

@@ -1,4 +1,4 @@
-/* Rows of runs, as a remote gives them. An input is a length, a key of that length, and a value. */
+/* Rows of runs, as a remote gives them, and those of the view alone. An input is a length, a key of that length, and a value. */
 #include "fuzz.h"
 #include "meta/view_rows.h"
 
@@ -69,6 +69,92 @@ static void again_plain(const struct run_row *row, const struct piece_list *piec
     }
 }
 
+/* Whatever its key is, the value is given to each decoder of what only the view has. A flag that is not 0 is read as 1, and what is to
+ * be zero is not looked at. */
+#define FAR_GONE_AT 49u
+#define REMOTE_FLAGS_AT 1u
+
+static void same(int r, const uint8_t *value, size_t len, const uint8_t *again, size_t again_len)
+{
+    check(r == -EUCLEAN || r == 0);
+    check(r < 0 || (len == again_len && memcmp(value, again, len) == 0));
+}
+
+static void own_far(uint64_t pack, const uint8_t *value, size_t len)
+{
+    uint8_t again[FAR_VALUE_LEN], wanted[FAR_VALUE_LEN] = {0};
+    struct far_row row;
+    int r = far_row_decode(pack, value, len, &row);
+    check(row.pub.pack == pack);
+    if (len == sizeof wanted) {
+        memcpy(wanted, value, FAR_GONE_AT);
+        wanted[FAR_GONE_AT] = value[FAR_GONE_AT] != 0;
+    }
+    same(r, wanted, len, again, far_row_encode(&row, again));
+}
+
+static void own_remote(const uint8_t *value, size_t len)
+{
+    uint8_t again[REMOTE_VALUE_LEN], wanted[REMOTE_VALUE_LEN] = {0};
+    struct remote_row row;
+    int r = remote_row_decode(value, len, &row);
+    if (len == sizeof wanted) {
+        memcpy(wanted, value, len);
+        for (size_t i = REMOTE_FLAGS_AT; i < REMOTE_FLAGS_AT + 2; i++)
+            wanted[i] = value[i] != 0;
+    }
+    same(r, wanted, len, again, remote_row_encode(&row, again));
+}
+
+static void own_counts(uint64_t pack, const uint8_t *value, size_t len)
+{
+    uint8_t again[STATE_VALUE_LEN];
+    struct view_state state = {0};
+    struct pack_row row;
+    struct touched_row touched;
+    uint64_t bytes;
+    int r = state_decode(value, len, &state);
+    same(r, value, len, again, state_encode(&state, again));
+    r = pack_row_decode(pack, value, len, &row);
+    check(row.pub.pack == pack);
+    same(r, value, len, again, pack_row_encode(&row, again));
+    r = touched_decode(value, len, &touched);
+    same(r, value, len, again, touched_encode(&touched, again));
+    r = wanted_decode(value, len, &bytes);
+    same(r, value, len, again, wanted_encode(bytes, again));
+}
+
+/* Places in the remote: a chunk that nothing refers to is fine there. */
+static void own_place(const uint8_t *value, size_t len)
+{
+    static const struct chunk_name name = {{1, 2, 3}};
+    uint8_t again[CHUNK_VALUE_LEN_MAX];
+    struct chunk_row row;
+    int r = chunk_row_decode(&name, value, len, &row);
+    check(row.entry.ref_count <= CHUNK_REFS_MAX && memcmp(&row.entry.name, &name, sizeof name) == 0);
+    same(r, value, len, again, chunk_row_encode(&row, again));
+}
+
+static void own(const struct run_row *row)
+{
+    uint64_t pack = row->key_len >= KEY_U64_LEN ? key_get_u64(row->key, 1) : 0;
+    own_far(pack, row->value, row->value_len);
+    own_remote(row->value, row->value_len);
+    own_counts(pack, row->value, row->value_len);
+    own_place(row->value, row->value_len);
+}
+
+/* Numbers are taken from the keys of rows that were found good. */
+static void note(const struct run_row *row)
+{
+    struct row_numbers numbers = {0};
+    struct view_state state = {0};
+    row_numbers_note(&numbers, row);
+    state.max_ino = numbers.ino;
+    state.applied_seq = numbers.cookie;
+    check(row_numbers_check(&numbers, &state, numbers.pack) == 0);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct input in = {data, size};
@@ -83,12 +169,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct chunk_row chunk;
     struct far_row pack;
     check(!row_comes_next(&last, &row) || (last.len == key_len && !row_comes_next(&last, &row)));
-    if (row_check_plain(&row, &scratch, &inode) == 0)
+    if (row_check_plain(&row, &scratch, &inode) == 0) {
         again_plain(&row, &scratch, &inode);
+        note(&row);
+    }
     if (row_read_chunk(&row, &chunk) == 0)
         again_chunk(&row, &chunk);
-    if (row_read_pack(&row, &pack) == 0)
+    if (row_read_pack(&row, &pack) == 0) {
         again_pack(&row, &pack);
+        if (*key == KEY_FAR_PACK)
+            note(&row);
+    }
+    own(&row);
     pieces_done(&scratch);
     free(key);
     free(value);

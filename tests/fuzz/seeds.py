@@ -135,6 +135,17 @@ def stage_seeds():
     yield "stage", "sealed", stage_input(piece + cut + seal, slab((EPOCH + 9, 2, 4, 10, 50, 64, 5)))
     marker = record(34, q(0, 0, 0) + attrs(0), 0, EPOCH + 2)
     yield "stage", "compacted", stage_input(marker + layer(1, 900, EPOCH + 3, 16) + in_slab(1, EPOCH + 3), slab(write))
+    # magic, version, slabs, store, boot id, length of half a log, epoch, checksum; then what changes while in use
+    header = lambda slabs, half: struct.pack("<QII16s40sQQII", 0, 0, slabs, b"", b"", half, 1, 0, 0)
+    in_use = lambda active, *tails: struct.pack("<QQQIIQQ", 1, 2, EPOCH, active, 0, *tails)
+    half = (8 << 20) + (16 << 20) // 160 // 4096 * 4096 + 4096
+    yield "stage_header", "sound", b"\1"
+    yield "stage_header", "in-use", b"\1" + header(16, half) + in_use(1, 64, 1 << 40)
+    yield "stage_header", "no-slabs", b"\1" + header(0, half) + in_use(0, 0, 0)
+    yield "stage_header", "long-log", b"\1" + header(16, 1 << 63) + in_use(0, 0, 0)
+    yield "stage_header", "cut-control", b"\x0b"
+    yield "stage_header", "cut-slabs", b"\x0d"
+    yield "stage_header", "foreign", b"\0" + header(16, half)
 
 
 def row(key, value):
@@ -156,6 +167,13 @@ def rows_seeds():
     yield "rows", "chunk", row(b"H" + name, b"\1" + struct.pack("<QQQIIBBB", 2, 9, 64, 1000, 4096, 1, 0, 0))
     yield "rows", "chunk-refs", row(b"H" + name, b"\1" + struct.pack("<QQQIIBBB", 2, 9, 64, 1000, 4096, 5, 1, 1) + name + struct.pack("<II", 0, 10))
     yield "rows", "pack", row(number(b"Q", 9), b"\1" + struct.pack("<QIq", 1 << 20, 4, 0))
+    yield "rows", "own-state", row(b"M", b"\1" + struct.pack("<Q32sQQQQQQQ", 99, b"chain", 5, 2, 10, 3, 2000, 1, 1 << 20))
+    yield "rows", "own-pack", row(number(b"P", 9), b"\1" + struct.pack("<QIQIQ", 1 << 20, 4, 3000, 3, 4))
+    yield "rows", "own-far-pack", row(number(b"Q", 9), b"\1" + struct.pack("<QIQIQQqBQ", 1 << 20, 4, 3000, 3, 4, 7, 1000, 1, 0))
+    yield "rows", "own-remote", row(b"W", b"\1" + struct.pack("<BBQQQQQQQ", 1, 0, 7, 90, 2, 1 << 21, 3, 3000, 12))
+    yield "rows", "own-place", row(b"R" + name, b"\1" + struct.pack("<QQQIIBBB", 0, 9, 64, 1000, 4096, 1, 0, 0))
+    yield "rows", "own-wanted", row(b"U" + name, b"\1" + struct.pack("<Q", 1000))
+    yield "rows", "own-touched", row(b"T" + number(b"I", 5), b"\1" + struct.pack("<QQ", 12, 90))
 
 
 # --- tier ---------------------------------------------------------------------------------------------------------------------------
@@ -201,7 +219,8 @@ def daemon_seeds():
     yield "options", "sizes", b"stage=64M,nvme=1.5T,writeback_delay=250ms,fsync=stage,threads=8,ro,allow-other"
     yield "options", "remote", b"remote=s3://bucket/a\\,b,endpoint_url=http://h:1,lease=1m,checksum=crc32,connections=4"
     yield "options", "ignored", b"nofail,x-systemd.automount,_netdev,comment=a b,cache_size=0"
-    for name, text in {"size": b"12.5MiB", "duration": b"1.5h", "s3": b"s3://bucket/run/7:/a:b", "dir": b"dir:/nfs//x/:step"}.items():
+    for name, text in {"size": b"12.5MiB", "duration": b"1.5h", "s3": b"s3://bucket/run/7:/a:b", "metrics": b"127.0.0.1:9464",
+        "metrics-v6": b"[::1]:9464", "dir": b"dir:/nfs//x/:step"}.items():
         yield "options", name, text
     yield "mounts", "some", (b"36 35 0:51 / /mnt/a\\040b rw,nosuid shared:1 - fuse.cairnfs /store\\012x rw\n"
         b"22 1 8:1 / / rw - ext4 /dev/sda1 rw\n40 35 0:52 / /m rw - fuse.cairnfs /s rw,user_id=0\n")
@@ -209,7 +228,8 @@ def daemon_seeds():
         {"verb": "horizon"}, {"verb": "urgent", "on": True, "level": "remote"}, {"verb": "drain"}, {"verb": "ping"},
         {"verb": "drain", "level": "remote", "at_end": False}, {"verb": "warm", "ino": 1, "evict": True}, {"verb": "warm", "ino": 1},
         {"verb": "warm_status", "job": 1, "cancel": True}, {"verb": "job_start", "kind": "gc", "remote": True, "dry_run": True},
-        {"verb": "job_start", "kind": "scrub", "local": True, "rate": 1000}, {"verb": "job", "from": 0}, {"verb": "job_cancel"}]
+        {"verb": "job_start", "kind": "scrub", "local": True, "rate": 1000}, {"verb": "job", "from": 0}, {"verb": "job_cancel"},
+        {"verb": "look", "ino": 1}, {"verb": "survey", "todo": ["d1:0", "f1:0", "d2:0"]}]
     for number, request in enumerate(requests):
         yield "request", f"{number:02}-{request['verb']}", json.dumps(request).encode() + b"\n"
     yield "request", "several", b'{"verb":"ping"}\n{"verb":"horizon"}\r\n[]\n{"verb":\n'
@@ -224,6 +244,19 @@ def daemon_seeds():
     yield "reply", "status-json", b"\1" + json.dumps(status).encode() + b"\n"
     yield "reply", "error", b"\0" + b'{"error":"no","errno":1}\n'
     yield "reply", "no-json", b"\0hello\n"
+    line = b"2026-01-02 03:04:05.678 cairn warning: cannot write to /a: no room\n"
+    yield "log", "lines", b"\3" + line + line.replace(b"warning", b"debug") + b"fuse: a line of a library\n2026-01-02 cairn error: no\n"
+    yield "log", "json", b"\x82" + line.replace(b"/a", b"/\x1b[1m\xff\"") + b"no end"
+    yield "log", "long", b"\3" + line[:-1] + b"x" * 4100 + b"\n" + line
+    yield "log", "zero", b"\3" + line + b"a\0b\n\0\n" + line + b"\0c"
+    chunk = "0123456789abcdef" * 2
+    portion = {"done": 1, "rest": "d1:64", "inline_bytes": "100", "found": ["f5:1000:1:0", "f6:10:2:10", "f6:10:2:10", "d7:0:2:0", "o8:0:1:0"],
+        "chunks": [chunk + ":1:1:4096:4096:1000:3", chunk + ":3:1:100:4096:1000:1", chunk + ":3:2:100:4096:1000:1"]}
+    yield "survey", "portion", b"\1" + json.dumps(portion).encode()
+    yield "survey", "nothing", b"\0" + b'{"done":1,"found":[],"chunks":[]}'
+    yield "survey", "too-much", b"\0" + b'{"done":2}'
+    yield "survey", "long-name", b'{"done":1,"chunks":["%s:1:1:4096:4096:1000:3"]}' % (chunk.encode() * 4)
+    yield "survey", "wrong-rows", b"\7" + b'{"done":"1","found":["f5:1"],"chunks":["ab:1:1:1:1:1:1"]}'
 
 
 def main():

@@ -1,0 +1,34 @@
+/* Portions of a survey, as a daemon that is none answers them to `cairn du`. The first byte is how much was asked for. */
+#include "cli/survey.c"
+
+#include "fuzz.h"
+
+static void look_at(const struct walk *w)
+{
+    const struct survey_sum *sum = &w->sum;
+    check(w->count <= w->max && sum->chunks <= sum->uses);
+    for (size_t i = 0; i < w->count; i++)
+        check(memchr(w->todo[i], '\0', sizeof w->todo[i]));
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct input in = {data, size};
+    struct walk w = {.drawn_at = INT64_MAX};
+    size_t asked = input_u8(&in) % 8 + 1;
+    char *text = text_copy(in.at, in.left);
+    cJSON *reply = cJSON_Parse(text);
+    for (size_t i = 0; i < asked; i++)
+        push_ino(&w, 'd', i);
+    /* A second portion meets what the first left behind. */
+    for (unsigned i = 0; reply && i < 2; i++) {
+        size_t now = w.count < asked ? w.count : asked;
+        if (!take_portion(&w, reply, now))
+            break;
+        look_at(&w);
+    }
+    settle(&w);
+    cJSON_Delete(reply);
+    free(text);
+    return 0;
+}
