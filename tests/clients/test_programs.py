@@ -201,12 +201,21 @@ def test_sqlite_wal_of_several_processes(cairn, shm_folder, how):
 
 # ---------------------------------------------------------------- stress-ng and fio
 
+# Of the classes "filesystem" and "io" of stress-ng all, but for
+#   aiol, ioprio: write a little everywhere in a file without a name, until ENOSPC (docs/semantics.md, unlink while open)
+#   bind-mount, binderfs, procfs, rawdev: other filesystems, and the disk
+#   chattr, inode-flags: flags of inodes, which are not here: each of their calls gets ENOTTY
+#   dup, eventfd: descriptors of no file
+#   fanotify: marks every mount of the machine, so that what other tests open waits for it
+#   fiemap, verity: not here
+#   io: syncs every mount of the machine
 STRESSORS = (
     "hdd", "dentry", "dir", "dirdeep", "fallocate", "fcntl", "filename", "flock", "fstat", "link", "lockf", "mmap", "open", "rename",
     "seek", "symlink", "utime", "xattr", "copy-file", "sync-file", "chmod", "chown", "iomix", "readahead", "io-uring", "aio", "metamix",
-    "fiemap", "locka", "lockofd", "lease", "revio",
+    "locka", "lockofd", "lease", "revio", "access", "chdir", "dirmany", "dnotify", "file-ioctl", "fpunch", "fsize", "getdent",
+    "handle", "inotify", "mknod", "touch",
 )  # fmt: skip
-MORE = {"mmap": ("--mmap-file", "--mmap-bytes", "16M"), "hdd": ("--hdd-bytes", "64M"), "seek": ("--seek-size", "16M")}
+MORE = {"mmap": ("--mmap-file", "--mmap-bytes", "16M"), "hdd": ("--hdd-bytes", "64M"), "seek": ("--seek-size", "16M"), "chdir": ("--chdir-dirs", "500")}
 
 
 def known_stressors():
@@ -214,12 +223,12 @@ def known_stressors():
 
 
 def stress(path, names, seconds):
-    """(exit code, what it said) of stressors, all at once, in a folder."""
-    command = ["stress-ng", "--temp-path", path, "--timeout", str(seconds), "--verify", "--stdout", "--no-rand-seed"]
+    """(exit code, what it said) of stressors, all at once, in a folder (as the current one: io-uring's finds no file below an absolute path)."""
+    command = ["stress-ng", "--temp-path", ".", "--timeout", str(seconds), "--verify", "--stdout", "--no-rand-seed"]
     for name in names:
         command += [f"--{name}", "1", *MORE.get(name, ())]
     with tempfile.TemporaryFile("w+") as out:
-        proc = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True)
+        proc = subprocess.Popen(command, cwd=path, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True)
         try:
             code = proc.wait(seconds + 60)
         except subprocess.TimeoutExpired:
@@ -231,12 +240,12 @@ def stress(path, names, seconds):
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("part", range(2))
+@pytest.mark.parametrize("part", range(3))
 def test_stress_ng(cairn, folder, part, full):
     """No stressor of files finds anything that it does not find on the disk's own filesystem."""
     needs("stress-ng")
     known = known_stressors()
-    names = [name for name in STRESSORS[part::2] if name in known]
+    names = [name for name in STRESSORS[part::3] if name in known]
     cairn.mount()
     code, said = stress(cairn.mnt, names, 20 if full else 1)
     if code != 0:

@@ -238,6 +238,41 @@ def test_statfs(d, shared, plain):
     assert after.f_namemax == 255
 
 
+def files_of(path):
+    """How many files there are, by statfs."""
+    info = os.statvfs(path)
+    assert info.f_files >= info.f_ffree == info.f_favail == info.f_bavail > 0
+    return info.f_files - info.f_ffree
+
+
+def poll_files(cairn, count):
+    """The view counts a moment after all is on NVMe."""
+    cairn.wait()
+    rig.poll(lambda: files_of(cairn.mnt) == count, 30, f"statfs to count {count} files")
+
+
+def test_statfs_counts_files(cairn, plain):
+    """P10: statfs counts the regular files that NVMe has, and as many that may still come as it has blocks for."""
+    if plain:
+        pytest.skip("skipped: needs the mount")
+    cairn.mount()
+    assert files_of(cairn.mnt) == 0
+    os.mkdir(cairn.mnt + "/folder")
+    for number in range(300):
+        rig.write_file(f"{cairn.mnt}/folder/{number}", b"text")
+    poll_files(cairn, 300)
+    for number in range(100):
+        os.unlink(f"{cairn.mnt}/folder/{number}")
+    os.link(f"{cairn.mnt}/folder/100", f"{cairn.mnt}/second")
+    poll_files(cairn, 200)
+    cairn.remount()
+    assert files_of(cairn.mnt) == 200
+    rig.write_file(cairn.mnt + "/large", data(80 * rig.MIB))  # room counts in steps of 64 MiB
+    left = os.statvfs(cairn.mnt).f_ffree
+    os.unlink(cairn.mnt + "/large")
+    rig.poll(lambda: os.statvfs(cairn.mnt).f_ffree > left, 60, "room for more files")
+
+
 # waiting and space
 
 

@@ -19,7 +19,7 @@ LIBC.mmap.restype = ctypes.c_void_p
 LIBC.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
 
 NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL
-KEEP, PUNCH, NO_HIDE, COLLAPSE, ZERO, INSERT, UNSHARE = 1, 2, 4, 8, 16, 32, 64
+KEEP, PUNCH, NO_HIDE, COLLAPSE, ZERO, INSERT, UNSHARE, WRITE_ZEROES = 1, 2, 4, 8, 16, 32, 64, 128
 FICLONE, FICLONERANGE = 0x40049409, 0x4020940D
 MIB = 1 << 20
 
@@ -231,7 +231,8 @@ def punched_holes_are_found(s):
 
 
 MODES = {"default": 0, "keep": KEEP, "punch": PUNCH | KEEP, "zero": ZERO, "zero keep": ZERO | KEEP, "punch alone": PUNCH, "no hide": NO_HIDE, "unshare": UNSHARE,
-         "punch zero": PUNCH | ZERO | KEEP, "collapse keep": COLLAPSE | KEEP, "unknown": 0x400}
+         "punch zero": PUNCH | ZERO | KEEP, "collapse keep": COLLAPSE | KEEP, "write zeroes": WRITE_ZEROES,
+         "write zeroes keep": WRITE_ZEROES | KEEP, "unknown": 0x400}
 RANGES = ((0, 0), (0, 1), (-1, 10), (0, -1), (0, 4096), (4096, 8192), (100, 50_000), (1, 99_999), (99_999, 2), (100_000, 10), (90_000, 50_000),
           (200_000, 4096), (0, 100_000), (0, 1 << 22))
 

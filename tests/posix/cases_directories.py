@@ -1,6 +1,7 @@
 """Directories: listing while entries come and go, positions, lseek, deep trees, link counts."""
 import ctypes
 import os
+import struct
 
 from script import LIBC, checked, opened, put, renameat2, script
 
@@ -38,6 +39,17 @@ class Stream:
 
     def close(self):
         LIBC.closedir(self.dir)
+
+
+def listed(fd, size):
+    """(name, the position after it) of what is listed from here on, through a buffer of this size."""
+    buffer = ctypes.create_string_buffer(size)
+    while length := checked(LIBC.syscall(217, fd, buffer, size)):
+        at = 0
+        while at < length:
+            _, after, step = struct.unpack_from("=QqH", buffer, at)
+            yield buffer.raw[at + 19 : at + step].split(b"\0")[0].decode(), after
+            at += step
 
 
 def fill(count, form="{:04}"):
@@ -88,6 +100,63 @@ def directory_while_it_changes(s):
     stream.rewind()
     s.note("after rewinding", sorted(stream.rest()))
     stream.close()
+
+
+class Churn:
+    """A folder of which entries go, move, and come; `stay` has those that nothing happened to."""
+
+    def __init__(self, rng, names):
+        self.rng, self.stay, self.number = rng, set(names), 0
+
+    def touch(self, name):
+        """Something happens to an entry, once; another comes."""
+        if name in (".", "..") or name not in self.stay:
+            return
+        self.stay.remove(name)
+        self.number += 1
+        kind = self.rng.choice(("remove", "move", "make again", "move over"))
+        if kind in ("move", "move over"):
+            os.rename(f"at/{name}", f"at/moved-{self.number if kind == 'move' else 0:04}")
+        else:
+            os.unlink(f"at/{name}")
+        if kind == "make again":
+            put(f"at/{name}")
+        put(f"at/new-{self.number:04}")
+
+    def read_on(self, fd, size, while_reading):
+        names = []
+        for name, _ in listed(fd, size):
+            names.append(name)
+            if while_reading and len(names) % 50 == 0:
+                self.touch(self.rng.choice(sorted(self.stay)))
+        return names
+
+
+@script
+def directory_positions_while_it_changes(s):
+    """A remembered position holds, whatever comes and goes, just there too: what stayed and lies behind it comes once, and nothing from before it."""
+    os.mkdir("at")
+    fill(3000)
+    with opened("at", os.O_RDONLY) as fd, opened("at", os.O_RDONLY) as other:
+        order = list(listed(fd, 300))
+        names = [name for name, _ in order]
+        s.note("all, once", sorted(names))
+        places = s.rng.sample(range(1, len(order)), 15)
+        churn = Churn(s.rng, names)
+        for turn in ("one change around each", "many changes", "changes between the reads"):
+            for place in places:
+                churn.touch(names[place - s.rng.randrange(2)])  # the entry before it, or that after it
+            for name in s.rng.sample(names, 0 if turn == "one change around each" else 300):
+                churn.touch(name)
+            for number, place in enumerate(s.rng.sample(places, len(places))):
+                reader = s.rng.choice((fd, fd, other))
+                os.lseek(reader, order[place - 1][1], os.SEEK_SET)
+                rest = churn.read_on(reader, (300, 4096, 100_000)[number % 3], turn == "changes between the reads")
+                found = [name for name in rest if name in churn.stay]
+                s.note(f"{turn} {number} missing", sorted(churn.stay.intersection(names[place:]).difference(found)))
+                s.note(f"{turn} {number} again", sorted(churn.stay.intersection(names[:place]).intersection(found)))
+                s.note(f"{turn} {number} twice", len(found) - len(set(found)))
+        s.note("some stayed", len(churn.stay) > 1000)
 
 
 @script

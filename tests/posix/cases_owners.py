@@ -118,6 +118,22 @@ def setid_cleared_by_changes(s):
 
 
 @script
+def setid_of_own(s):
+    """The same of one's own file, whoever one is: test_user_scripts runs this as an ordinary user."""
+    owners = {"chown to nobody": (-1, -1), "chown to oneself": (os.getuid(), -1), "chown to one's group": (-1, os.getgid()), "chown to another": (1, -1)}
+    changes = CHANGES | {name: lambda fd, ids=ids: os.chown(fd, *ids) for name, ids in owners.items()}
+    for (name, change), mode in itertools.product(changes.items(), MODES):
+        with s.folder():
+            put("file", b"text")
+            put("source", b"data")
+            os.chmod("file", mode | 0o600)
+            with opened("file") as fd:
+                s.call(f"{name} {mode:o}", change, fd)
+                s.note(f"{name} {mode:o} is", oct(os.fstat(fd).st_mode))
+            s.note(f"{name} {mode:o} then", {p: facts(p) for p in sorted(os.listdir("."))})
+
+
+@script
 def setgid_without_execute(s):
     """A set-group-ID bit without group execution, which means nothing any more, goes by the writer's groups."""
     for user in USERS:

@@ -1,4 +1,5 @@
 """P10: what concerns a mount as a whole: death of the daemon, read-only, remounting, atime, limits, ordinary users."""
+import ast
 import contextlib
 import ctypes
 import errno
@@ -18,6 +19,7 @@ import rig
 from cases_open import Handle
 from script import LIBC, SCRIPTS, TICK, Script, checked, get, opened, put, tree, utimensat
 from sides import Sides
+from test_same_as_ext4 import unequal
 
 pytestmark = pytest.mark.needs_mount
 
@@ -366,6 +368,18 @@ class Namespace:
     def run(self, *command, user=True):
         return subprocess.run(self.enter(*command, user=user), capture_output=True, text=True, timeout=300)
 
+    def in_folder(self, top, below, function):
+        """What the function of nobody in the folder `below`, which root may not be able to enter, returned: literals."""
+        def work():
+            with open(f"/proc/{self.holder.pid}/ns/mnt") as file:
+                checked(LIBC.setns(file.fileno(), 0))
+            os.chdir(top)
+            os.setgroups([]), os.setgid(65534), os.setuid(65534)
+            os.chdir(below)
+            return repr(function())
+
+        return ast.literal_eval(rig.in_child(work))
+
     def close(self):
         if self.daemon:
             self.daemon.kill()
@@ -395,22 +409,57 @@ def let_in(space):
     assert space.run("mount", "--bind", os.path.dirname(space.folder) + "/fuse", "/dev/fuse", user=False).returncode == 0
 
 
+def serve(space):
+    """nobody's daemon, until `umount` or the end of the test."""
+    let_in(space)
+    assert space.run("mkdir", "mnt").returncode == 0
+    command = [space.binary, "mount", "store", "mnt", "-f", "-o", f"stage=64M,nvme=1G,stage_dir={space.stage}"]
+    space.daemon = subprocess.Popen(space.enter(*command), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    rig.poll(lambda: space.run("mountpoint", "-q", "mnt").returncode == 0, 30, "the mount")
+
+
+def user_umount(space):
+    done = space.run(space.binary, "umount", "mnt")
+    assert done.returncode == 0, done.stderr
+    assert space.daemon.wait(200) == 0
+
+
 def test_user_mounts(namespace):
     """P10: an ordinary user mounts, works and unmounts through fusermount3; root stays out."""
-    let_in(namespace)
-    assert namespace.run("mkdir", "mnt").returncode == 0
-    command = [namespace.binary, "mount", "store", "mnt", "-f", "-o", f"stage=64M,nvme=1G,stage_dir={namespace.stage}"]
-    namespace.daemon = subprocess.Popen(namespace.enter(*command), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    rig.poll(lambda: namespace.run("mountpoint", "-q", "mnt").returncode == 0, 30, "the mount")
+    serve(namespace)
     work = namespace.run("sh", "-ec", "echo text >mnt/file; mkdir mnt/sub; ln mnt/file mnt/sub/hard; mv mnt/sub mnt/moved; chmod 600 mnt/file; "
                          "cat mnt/moved/hard; stat -c '%U %a %h' mnt/file; chown root mnt/file || echo refused")
     assert work.stdout.split("\n") == ["text", "nobody 600 2", "refused", ""], work.stderr
     assert namespace.run("ls", "mnt", user=False).returncode != 0
     assert "mnt" in namespace.run(namespace.binary, "status", "mnt").stdout
-    done = namespace.run(namespace.binary, "umount", "mnt")
-    assert done.returncode == 0, done.stderr
-    assert namespace.daemon.wait(200) == 0
+    user_umount(namespace)
     assert namespace.run("ls", "mnt").stdout == ""
+
+
+# Scripts that change to other users, or do first what is root's.
+FOR_ROOT = """access_checks chmod_by_whom chmod_in_foreign_group chown_by_whom devices links_between_users one_name_every_kind open_executes
+    open_new_files open_other_flags open_permissions permissions_of_folders relatime rename_folder_of_another setgid_folder setgid_without_execute
+    setid_and_handles setid_cleared_by_changes sticky_folder utimens_by_whom xattr_by_whom""".split()
+
+
+def test_user_scripts(namespace, ext4, seed, rng, full):
+    """P10: what an ordinary user's calls do on a mount of their own, they do on ext4 for the same user: some scripts, or with --full all."""
+    serve(namespace)
+    names = sorted(SCRIPTS.keys() - set(FOR_ROOT))
+    names = names if full else sorted({"setid_of_own", *rng.sample(names, 12)})
+    folder = tempfile.mkdtemp(prefix="user", dir=ext4)
+    os.chown(folder, 65534, 65534)
+    sides = Sides(None, None, seed, full)
+
+    def run():
+        return {name: sides.run_at(".", name) for name in names}
+
+    there, here = namespace.in_folder(ext4, os.path.basename(folder), run), namespace.in_folder(namespace.folder, "mnt", run)
+    lines = [f"{name}: {line}" for name in there for line in unequal(name, there[name], here[name], full)]
+    assert not lines, "\n".join(lines[:40])
+    assert here["setid_of_own"]["read 644 then"]["file"]["owner"] == "65534:65534"
+    assert sorted(namespace.run("ls", "mnt").stdout.split()) == names
+    user_umount(namespace)
 
 
 def one_line(done):
