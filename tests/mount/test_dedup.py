@@ -97,6 +97,50 @@ def test_copy_costs_nothing(cairn):
     assert int(os.getxattr(cairn.mnt + "/one", "user.cairn.stored_bytes")) > 0
 
 
+def counters(cairn):
+    """What a copy may cost: what programs sent, what the stage holds, what was hashed again or written to NVMe."""
+    kinds = {"mount": ["written_bytes_total"], "stage": ["dirty_bytes", "clean_bytes"], "nvme": ["written_bytes_total", "dedup_bytes_total", "pack_bytes"]}
+    status = cairn.status()
+    return {(kind, key): status[kind][key] for kind, keys in kinds.items() for key in keys}
+
+
+def copy_range(mnt, source, target, length, offset=0, at=0):
+    """copy_file_range to the end of the range; all of it must be taken."""
+    with open(f"{mnt}/{source}", "rb") as one, open(f"{mnt}/{target}", "wb") as other:
+        done = 0
+        while done < length:
+            got = os.copy_file_range(one.fileno(), other.fileno(), length - done, offset + done, at + done)
+            assert got > 0, f"{done} of {length}"
+            done += got
+
+
+@pytest.mark.needs_mount
+def test_copy_file_range_refers_to_what_is_stored(cairn, rng):
+    """P10: copies of stored content are references: no byte goes through the program or the stage, nothing is hashed or written again. Deduplication
+    would find equal content too, but only after all of it was in the stage."""
+    cairn.mount()
+    mnt, size, begin, length, at = cairn.mnt, 64 * rig.MIB, 5 * rig.MIB + 12345, 40 * rig.MIB + 77, 3 * rig.MIB + 1
+    data = rig.seeded_bytes(rng.random(), size)
+    rig.write_file(mnt + "/source", data)
+    cairn.remount()  # what was just written lies in the stage as well, and is copied there
+    before = counters(cairn)
+    copy_range(mnt, "source", "whole", size)
+    copy_range(mnt, "source", "part", length, begin, at)
+    assert spent(before, counters(cairn)) < rig.MIB
+    cairn.wait()
+    assert spent(before, counters(cairn)) < rig.MIB
+    wanted = {"whole": data, "part": bytes(at) + data[begin : begin + length]}
+    for step in (lambda: None, cairn.remount, lambda: os.unlink(mnt + "/source"), cairn.wait, cairn.remount):
+        step()
+        assert all(rig.read_file(f"{mnt}/{name}") == content for name, content in wanted.items())
+    cairn.umount()
+    assert cairn.fsck().returncode == 0
+
+
+def spent(before, after):
+    return max(after[key] - before[key] for key in before)
+
+
 @pytest.mark.needs_mount
 def test_text_is_compressed(cairn):
     """lz4 where a sample says that it pays."""

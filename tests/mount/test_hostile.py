@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -176,44 +177,89 @@ def in_own_mounts(function):
     assert problem is None, problem
 
 
+def in_json(path):
+    """How the bytes of a path appear in JSON, and in metrics."""
+    return path.decode(errors="backslashreplace")
+
+
+def expect_shown(mount, *args, code=0):
+    """What a verb shows: JSON, line by line or as a whole, or lines that do nothing to a terminal."""
+    done = cairn_bytes(mount, *args)
+    assert (done.returncode, done.stderr) == (code, b""), (args, done)
+    if "--json" in args and args[0] in ("stats", "log"):
+        assert [json.loads(line) for line in done.stdout.splitlines()], done  # which insists on UTF-8
+    elif "--json" in args:
+        assert json.loads(done.stdout), done
+    else:
+        assert is_fit_for_a_terminal(done.stdout.decode(errors="replace")), done.stdout
+    return done.stdout
+
+
+def metrics_labels(mount):
+    """Of cairnfs_info; a metric is one line of UTF-8, whatever its labels hold (a program reads it, which escapes may reach)."""
+    lines = cairn_bytes(mount, "metrics", mount.mnt).stdout.decode().rstrip("\n").split("\n")
+    assert all(line.startswith(("# HELP cairnfs_", "# TYPE cairnfs_", "cairnfs_")) for line in lines), lines
+    (line,) = (line for line in lines if line.startswith("cairnfs_info{"))
+    return {name: json.loads(f'"{text}"', strict=False) for name, text in re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', line)}
+
+
 def use_hostile_places(mount):
     mount.mount()
     rig.write_file(mount.mnt + "/file", b"content")
     for args in (("status",), ("status", mount.mnt), ("status", "--json", mount.mnt), ("status", "--json"), ("wait", mount.mnt + "/file")):
-        done = cairn_bytes(mount, *args)
-        assert done.returncode == 0, (args, done)
-        if "--json" in args:
-            json.loads(done.stdout)  # which insists on UTF-8
-        else:
-            assert is_fit_for_a_terminal(done.stdout.decode(errors="replace")), done.stdout
+        expect_shown(mount, *args)
+    for verb in ("info", "du", "stats", "scrub", "gc"):
+        end = ("-n", "1") if verb == "stats" else ()
+        expect_shown(mount, verb, mount.mnt, *end)
+        if verb in ("info", "du", "stats"):
+            expect_shown(mount, verb, "--json", mount.mnt, *end)
+    assert metrics_labels(mount)["mountpoint"] == in_json(os.fsencode(mount.mnt))
     done = cairn_bytes(mount, "mount", mount.store, mount.mnt)
     assert done.returncode == 32 and len(done.stderr.splitlines()) == 1, done
     assert is_fit_for_a_terminal(mount.log()), mount.log()
     mount.umount()
-    assert mount.fsck().returncode == 0
+    assert len(expect_shown(mount, "fsck", mount.store).splitlines()) == 2
+    for flags in ((), ("--json",)):
+        assert b"all of it is on NVMe" in expect_shown(mount, "log", *flags, mount.store)
     done = cairn_bytes(mount, "status", "--json", mount.store)
     assert json.loads(done.stdout)["nvme"]["files"] == 1
     mount.mount()
     assert rig.read_file(mount.mnt + "/file") == b"content"
 
 
-def test_hostile_names_of_places(folder, binary):
-    """Store and mountpoint with newlines, escapes and bytes that are no UTF-8: all verbs work, JSON is JSON."""
-
+def at_hostile_places(folder, binary, use):
     def run():
         inner = os.path.join(os.fsencode(folder), HOSTILE)
         os.mkdir(inner)
         mount = rig.Mount(os.fsdecode(inner), binary)
         try:
-            use_hostile_places(mount)
+            use(mount)
         finally:
             mount.close()
 
     in_own_mounts(run)
 
 
+def test_hostile_names_of_places(folder, binary):
+    """Store and mountpoint with newlines, escapes and bytes that are no UTF-8: all verbs work, JSON is JSON."""
+    at_hostile_places(folder, binary, use_hostile_places)
+
+
+def look_at_log(mount):
+    mount.mount()
+    for place in ((), (mount.mnt,), (mount.store,)):
+        for flags in ((), ("--json",)):
+            assert b"is mounted at" in expect_shown(mount, "log", *flags, *place)
+
+
+@pytest.mark.xfail(strict=True, reason="the daemon says where its log is in JSON, which has no bytes that are no UTF-8")
+def test_log_of_hostile_places(folder, binary):
+    """The log of such a store, while it is mounted."""
+    at_hostile_places(folder, binary, look_at_log)
+
+
 def test_hostile_names_of_files(cairn, rng):
-    """A damaged file with such a name, below such a folder: status, log and messages show it and are not forged by it."""
+    """A damaged file with such a name, below such a folder: status, scrub, fsck, log and messages show it and are not forged by it."""
     cairn.mount()
     path = os.path.join(os.fsencode(cairn.mnt), HOSTILE, HOSTILE)
     os.mkdir(os.path.dirname(path))
@@ -230,10 +276,45 @@ def test_hostile_names_of_files(cairn, rng):
     shown = cairn_bytes(cairn, "status", cairn.mnt).stdout.decode(errors="replace")
     assert is_fit_for_a_terminal(shown) and len(shown.split("damage")[1].splitlines()) == 2, shown
     assert is_fit_for_a_terminal(cairn.log())
-    for verb in (["wait"], ["evict"], ["warmup"], ["umount"], ["status"], ["nonsense"], ["help"], ["mount"]):
-        done = cairn_bytes(cairn, *verb, path + b"-missing")
-        assert done.returncode != 0 and is_fit_for_a_terminal(done.stderr.decode(errors="replace")), done
-        assert len(done.stderr.splitlines()) == 1, done
+    for verb in (*PATH_VERBS, *MOUNT_VERBS, "fsck", "nonsense", "help", "mount"):
+        expect_refusal(cairn, {"mount": 1, "fsck": 16}.get(verb, 2), verb, path + b"-missing")
+    assert len(expect_shown(cairn, "scrub", cairn.mnt, code=1).splitlines()) == 3, "the place, the file, the sum"
+    expect_shown(cairn, "log", cairn.mnt)
+    expect_shown(cairn, "log", "--json", cairn.mnt)
+    cairn.umount()
+    assert len([line for line in expect_shown(cairn, "fsck", cairn.store, code=4).splitlines() if b"7/" in line]) == 1
+
+
+def test_hostile_names_of_paths(cairn):
+    """Of files and folders with such names, and of several at once: JSON is JSON and has each byte of the path, lines stay lines."""
+    cairn.mount()
+    top = os.fsencode(cairn.mnt)
+    for number, name in enumerate((HOSTILE, b"line\nline", b"\xff\xfe", b"\xed\xa0\x80", b"\\xff", b"...", b"~")):
+        below, file = os.path.join(top, name), os.path.join(top, name, name)
+        os.mkdir(below)
+        rig.write_file(file, bytes(number + 1))
+        for path in (below, file):
+            info = json.loads(expect_shown(cairn, "info", "--json", path))
+            assert (info["path"], info["logical_bytes"]) == (in_json(path.removeprefix(top)), number + 1)
+            assert [line[0] for line in expect_shown(cairn, "info", path).decode(errors="replace").splitlines()].count("/") == 1
+        rows = json.loads(expect_shown(cairn, "du", "--json", below, file))
+        assert [(row["path"], row["logical_bytes"]) for row in rows] == [(in_json(path), number + 1) for path in (below, file)]
+        assert len(expect_shown(cairn, "du", below, file).splitlines()) == 3
+        done = cairn_bytes(cairn, "du", "--json", file, file + b"-missing")
+        assert done.returncode == 2 and len(done.stderr.splitlines()) == 1, done
+        assert [row["path"] for row in json.loads(done.stdout)] == [in_json(file)]
+
+
+PATH_VERBS = ("wait", "warmup", "evict", "info", "du")  # of what is on a mount
+MOUNT_VERBS = ("status", "umount", "stats", "metrics", "log", "scrub", "gc")
+
+
+def expect_refusal(mount, code, *args):
+    """One line that does nothing to a terminal, nothing else, and this exit code."""
+    done = cairn_bytes(mount, *args)
+    assert (done.returncode, done.stdout) == (code, b""), (args, done)
+    assert len(done.stderr.splitlines()) == 1 and done.stderr.startswith(b"cairn"), (args, done)
+    assert is_fit_for_a_terminal(done.stderr.decode(errors="replace")), done
 
 
 def test_paths_that_lead_nowhere(cairn, folder):
@@ -243,11 +324,16 @@ def test_paths_that_lead_nowhere(cairn, folder):
     os.symlink("../../../../etc", cairn.mnt + "/out")
     os.mkdir(cairn.mnt + "/folder")
     rig.write_file(cairn.mnt + "/folder/file", b"content")
-    for verb in ("wait", "warmup", "evict", "status", "umount"):
-        for path in ("/loop", "/folder/../../" + os.path.basename(folder), "/loop/x", "/folder/file/x"):
-            done = cairn.cairn(verb, cairn.mnt + path)
-            assert done.returncode in (1, 2) and len(done.stderr.strip().splitlines()) == 1, (verb, path, done)
-    assert cairn.cairn("wait", cairn.mnt + "/folder/../folder/./file").returncode == 0
+    # What cannot be looked at is a failure (1; of fsck 8), what is not there, or not on a mount, a wrong argument (2; of fsck 16).
+    for path, code in (("/loop", 1), ("/loop/x", 1), ("/folder/../..", 2), ("/folder/../../" + os.path.basename(folder), 2), ("/folder/file/x", 2)):
+        for verb in PATH_VERBS:
+            expect_refusal(cairn, code, verb, cairn.mnt + path)
+        for verb in MOUNT_VERBS:
+            expect_refusal(cairn, 2, verb, cairn.mnt + path)
+        expect_refusal(cairn, 8 * code, "fsck", cairn.mnt + path)
+    for verb in ("wait", "info", "du"):
+        assert cairn.cairn(verb, cairn.mnt + "/folder/../folder/./file").returncode == 0
+    assert cairn.answers()
     cairn.umount()
     for path, code in (("/loop", 1), ("/loop/x", 1), ("/out", 1), ("/../../folder/file", 0), ("/folder/../../../folder", 0), ("/folder/file/..", 1)):
         for command in (["ls", f"{cairn.store}:{path}/"], ["cp", "-r", f"{cairn.store}:{path}", folder + "/copy"]):
@@ -271,12 +357,28 @@ CLIENTS = {
     "read": "fd = os.open(top + '/r', os.O_RDWR | os.O_CREAT); os.write(fd, bytes(1 << 22))\nwhile True: os.pread(fd, 1 << 22, 0)",
     "fsync": "fd = os.open(top + '/f', os.O_RDWR | os.O_CREAT)\nwhile True: os.pwrite(fd, os.urandom(50000), 0); os.fsync(fd)",
     "rename": "os.mkdir(top + '/d0')\nwhile True: os.rename(f'{top}/d{n % 2}', f'{top}/d{(n + 1) % 2}'); n += 1",
-    "readdir": "while True: os.listdir(top); os.scandir(top)",
+    "readdir": "for i in range(500): open(f'{top}/{i}', 'w').close()\nwhile True: os.listdir(top); [entry.stat() for entry in os.scandir(top)]",
     "mmap": "import mmap; fd = os.open(top + '/m', os.O_RDWR | os.O_CREAT); os.ftruncate(fd, 1 << 21); m = mmap.mmap(fd, 1 << 21)\nwhile True: m[n % (1 << 21)] = 1; n += 4097; m.flush()",
     "truncate": "while True:\n  with open(top + '/t', 'wb') as f: f.write(bytes(100000)); f.truncate(n % 100000); n += 7",
     "unlink": "while True:\n  f = open(top + '/u', 'wb'); f.write(bytes(9000)); os.unlink(top + '/u'); f.write(b'x')",
     "xattr": "open(top + '/x', 'w').close()\nwhile True: os.setxattr(top + '/x', 'user.a', bytes(n % 9000)); n += 1",
     "lock": "import fcntl; f = open(top + '/l', 'w')\nwhile True: fcntl.flock(f, fcntl.LOCK_EX); fcntl.lockf(f, fcntl.LOCK_EX)",
+    "fallocate": """import ctypes; libc = ctypes.CDLL(None); fd = os.open(top + '/f', os.O_RDWR | os.O_CREAT)
+while True:
+  for mode in (0, 1, 3, 16): assert libc.fallocate(fd, mode, ctypes.c_long(n % 300000), ctypes.c_long(70000)) == 0
+  n += 4097; os.pwrite(fd, b'x' * 5000, n % 300000)""",
+    "copy": """a, b = (os.open(top + name, os.O_RDWR | os.O_CREAT) for name in ('/a', '/b')); os.write(a, os.urandom(1 << 22)); os.fsync(a)
+while True: os.copy_file_range(a, b, 1 << 20, n % (3 << 20), n % (9 << 20)); n += 65537""",
+    "link": "open(top + '/a', 'w').close()\nwhile True: os.link(top + '/a', top + '/b'); os.unlink(top + '/b')",
+    "symlink": "while True: os.symlink('x' * (n % 4000 + 1), top + '/s'); os.readlink(top + '/s'); os.unlink(top + '/s'); n += 7",
+    "mknod": "while True: os.mkfifo(top + '/p'); os.mknod(top + '/f', 0o100600); os.unlink(top + '/p'); os.unlink(top + '/f')",
+    "mkdir": "while True: os.mkdir(top + '/d'); os.mkdir(top + '/d/e'); os.rmdir(top + '/d/e'); os.rmdir(top + '/d')",
+    "attributes": """f = top + '/f'; open(f, 'w').close()
+while True: os.chmod(f, 0o600 + n % 64); os.chown(f, n % 5, n % 7); os.utime(f, ns=(n, n)); os.stat(f); os.statvfs(f); n += 1""",
+    "seek": """fd = os.open(top + '/s', os.O_RDWR | os.O_CREAT); os.ftruncate(fd, 1 << 24)
+while True: os.pwrite(fd, b'x' * 100, n % 200 * 70000); n += 1; [os.lseek(fd, 0, whence) for whence in (os.SEEK_DATA, os.SEEK_HOLE)]""",
+    "xattrs": """f = top + '/x'; open(f, 'w').close()
+while True: os.setxattr(f, 'user.a', b'x'); os.listxattr(f); os.getxattr(f, 'user.cairn.level'); os.removexattr(f, 'user.a')""",
 }
 
 
@@ -287,27 +389,36 @@ def settled(mount):
         "draft_bytes": status["stage"]["draft_bytes"]}
 
 
+def expect_nothing_left(mount, before):
+    with contextlib.suppress(TimeoutError):
+        rig.poll(lambda: settled(mount) == before, 30)
+    assert settled(mount) == before
+
+
 @pytest.fixture
 def crowd(cairn):
-    """crowd(top): one client for each kind of call, at work."""
+    """crowd(top): one client for each kind of call, which begins when this returns."""
     started = []
 
     def start(top):
         for name, body in CLIENTS.items():
             folder = os.path.join(top, name)
             os.makedirs(folder, exist_ok=True)
-            script = f"import os\ntop, n = {folder!r}, 0\n{body}"
-            started.append(subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.DEVNULL))
+            script = f"import os\nprint(flush=True)\ntop, n = {folder!r}, 0\n{body}"
+            started.append(subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL))
+        for client in started:
+            assert client.stdout.readline() == b"\n"
         return started
 
     yield start
     for process in started:
         process.kill()
         process.wait(200)
+        process.stdout.close()
 
 
 def test_clients_killed_in_any_call(cairn, crowd, rng, full):
-    """SIGKILL in the middle of open, write, read, fsync, rename, readdir...: they end at once, and leave nothing behind."""
+    """SIGKILL in the middle of any call: they end at once, and leave nothing behind."""
     cairn.mount(stage="64M")
     before = settled(cairn)
     for number in range(10 if full else 2):
@@ -316,11 +427,13 @@ def test_clients_killed_in_any_call(cairn, crowd, rng, full):
         begin = time.monotonic()
         for client in clients:
             client.kill()
-        for client in clients:
-            assert client.wait(200) == -signal.SIGKILL
+        ended = dict(zip(CLIENTS, (client.wait(200) for client in clients)))
+        assert ended == dict.fromkeys(CLIENTS, -signal.SIGKILL), "each was at work until then"
         assert time.monotonic() - begin < 60
+        for client in clients:
+            client.stdout.close()
         clients.clear()
-    rig.poll(lambda: settled(cairn) == before, 30, f"nothing left: {settled(cairn)}, not {before}")
+    expect_nothing_left(cairn, before)
     shutil.rmtree(cairn.mnt + "/0")
     cairn.remount()
     assert "0" not in os.listdir(cairn.mnt)
@@ -366,7 +479,7 @@ def test_client_killed_while_it_waits_for_the_remote(cairn, folder, mount_factor
             client.kill()
             client.wait(200)
             client.stdout.close()
-    rig.poll(lambda: settled(cairn) == before, 30, f"nothing left: {settled(cairn)}, not {before}")
+    expect_nothing_left(cairn, before)
     cairn.wait(level="remote")
     assert os.path.getsize(cairn.mnt + "/synced") == rig.MIB
     assert len(rig.read_file(cairn.mnt + "/cold")) == 3 * rig.MIB

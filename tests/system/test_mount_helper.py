@@ -1,4 +1,5 @@
 """mount(8), umount(8) and fstab lines, with the helpers where these look for them, on a machine of the test's own."""
+import json
 import os
 import subprocess
 
@@ -104,6 +105,35 @@ def test_remount(helped):
     assert helped.mounts()[helped.mnt] == "rw,nosuid,nodev,relatime"
     helped.run("umount", helped.mnt)
     assert "no mountpoint of CairnFS" in helped.run("/sbin/mount.cairnfs", "x", helped.mnt, "-o", "remount,ro", code=1).stderr
+
+
+def test_remount_passes_over_the_rest(helped):
+    """Options that are fixed at mount, and words that are unknown, change nothing and are no error; what stands beside them is heeded. A value
+    that means nothing, and `cairn mount`, are refused."""
+    helped.run("mount", "-t", "cairnfs", helped.store, helped.mnt, "-o", helped.options + ",nvme=1G,fsync=stage")
+
+    def now():
+        status = json.loads(helped.run("cairn-under-test", "status", "--json", helped.mnt).stdout)
+        nvme = status["nvme"]
+        cap = nvme["used_bytes"] + nvme["reserved_bytes"] + nvme["available_bytes"]
+        return status["pid"], status["stage"]["dir"], status["stage"]["total_bytes"], status["memory"]["formula"], status["remote"]["state"], cap < 1 << 30
+
+    before, flags = now(), helped.mounts()[helped.mnt]
+    assert before[2] <= 64 * rig.MIB and before[5]
+    for words in ("stage=8G", "nvme=100G", "fsync=remote", f"stage_dir={helped.root}", f"remote=dir:{helped.root}/remote", "nosuch=1,sync"):
+        done = helped.run("mount", "-o", "remount," + words, helped.mnt)
+        assert (done.stdout, done.stderr) == ("", ""), words
+        assert now() == before and helped.mounts()[helped.mnt] == flags, words
+    helped.run("mount", "-o", "remount,stage=8G,nosuch,ro,nvme=100G", helped.mnt)
+    assert now() == before and "ro" in helped.mounts()[helped.mnt].split(",")
+    helped.run("mount", "-o", "remount,rw", helped.mnt)
+    done = helped.run("mount", "-o", "remount,stage=much", helped.mnt, code=1)
+    assert "stage=much" in done.stderr, done
+    done = helped.run("cairn-under-test", "mount", helped.store, helped.mnt, "-o", "remount,ro", code=1)
+    assert "mount -o remount" in done.stderr and done.stderr.count("\n") == 1, done
+    assert now() == before and helped.mounts()[helped.mnt] == flags
+    helped.run("touch", helped.mnt + "/file")
+    helped.run("umount", helped.mnt)
 
 
 def test_remount_of_a_follower(helped):
