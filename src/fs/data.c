@@ -404,9 +404,29 @@ static int copy_part(struct copying *copy, const struct stage_part *part)
     case PART_HOLE:
         return copy_hole(copy, part->offset, part->length);
     case PART_BELOW:
-        return store_extents_below(copy->fs->store, copy->from, part->offset, part->length, copy_extent, copy);
+        break; /* see copy_parts() */
     }
     return -EIO;
+}
+
+static bool is_in_view(const struct stage_part *part)
+{
+    return part->kind == PART_BELOW || (part->kind == PART_MEMORY && part->is_clean);
+}
+
+/* What the view has is referred to, in runs as long as possible, also where memory has it still. */
+static int copy_parts(struct copying *copy, const struct stage_part *parts, size_t count)
+{
+    int r = 0;
+    for (size_t i = 0, n; i < count && r == 0; i += n) {
+        uint64_t length = parts[i].length;
+        for (n = 1; is_in_view(&parts[i]) && i + n < count && is_in_view(&parts[i + n]); n++)
+            length += parts[i + n].length;
+        r = is_in_view(&parts[i])
+                ? store_extents_below(copy->fs->store, copy->from, parts[i].offset, length, copy_extent, copy)
+                : copy_part(copy, &parts[i]);
+    }
+    return r;
 }
 
 ssize_t fs_copy(struct fs *fs, uint64_t from, uint64_t from_offset, uint64_t to, uint64_t to_offset, size_t length,
@@ -420,8 +440,7 @@ ssize_t fs_copy(struct fs *fs, uint64_t from, uint64_t from_offset, uint64_t to,
         return -EFBIG;
     while (r == 0 && copy.done < length) {
         size_t count = stage_read(fs->stage, from, from_offset + copy.done, length - copy.done, parts, ARRAY_LEN(parts));
-        for (size_t i = 0; i < count && r == 0; i++)
-            r = copy_part(&copy, &parts[i]);
+        r = copy_parts(&copy, parts, count);
         stage_unpin_parts(fs->stage, parts, count);
     }
     if (copy.done > 0)

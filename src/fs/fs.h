@@ -101,7 +101,8 @@ CAIRN_MUST_CHECK int fs_open(struct fs *fs, uint64_t ino, int flags, const struc
 /* A new regular file: part of history with its first seal. */
 CAIRN_MUST_CHECK int fs_create(struct fs *fs, uint64_t parent, const char *name, mode_t mode, int flags,
                                const struct fs_caller *caller, struct stat *ret_stat, struct fs_opened *ret);
-void fs_release(struct fs *fs, uint64_t handle);
+/* 0; only if `may_wait` also -EAGAIN: then it is open still, since there is no room to say that what has no name is closed. */
+int fs_release(struct fs *fs, uint64_t handle, bool may_wait);
 int fs_handle_flags(struct fs *fs, uint64_t handle);
 
 /* A descriptor was closed: what was written becomes a version. */

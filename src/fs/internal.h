@@ -41,7 +41,7 @@ bool is_open_locked(struct fs *fs, uint64_t ino);
 /* Takes a handle and counts the inode as open before it is looked at, or even made: who removes its last name from then on
  * leaves it to whoever has it open. Then the inode must be held, or the opening undone. -ENFILE. */
 CAIRN_MUST_CHECK int open_ahead(struct fs *fs, uint64_t ino, int flags, uint64_t *ret_handle);
-void open_undo(struct fs *fs, uint64_t handle);
+void open_undo(struct fs *fs, uint64_t ino, uint64_t handle);
 /* Clears setuid and setgid, as a write or a change of owner by somebody without privilege does. */
 CAIRN_MUST_CHECK int kill_privileges(struct fs *fs, const struct ns_inode *inode, const struct fs_caller *caller);
 /* mtime and ctime move, though the content stays as it is. */

@@ -168,7 +168,7 @@ int fs_create(struct fs *fs, uint64_t parent, const char *name, mode_t mode, int
     if (r == 0)
         r = ns_hold(fs->ns, rec.ino, &inode);
     if (r < 0) {
-        open_undo(fs, ret->handle);
+        open_undo(fs, rec.ino, ret->handle);
         return r;
     }
     ret->has_draft = true;

@@ -65,30 +65,36 @@ static bool closing_seals(int flags)
     return (flags & O_ACCMODE) != O_RDONLY || flags & O_CREAT;
 }
 
-/* The last handle of something without a name is closed. */
-static void reap(struct fs *fs, uint64_t ino)
+/* The last handle of something without a name is about to close. -EAGAIN: there is no room to say so. */
+static int reap_locked(struct fs *fs, uint64_t ino)
 {
     struct ns_inode inode;
-    if (store_follows(fs->store) || ns_hold(fs->ns, ino, &inode) < 0)
-        return;
+    if (find_open_locked(fs, ino)->opens > 1 || store_follows(fs->store) || ns_hold(fs->ns, ino, &inode) < 0)
+        return 0;
     struct record rec = {.type = REC_REAP, .ino = ino};
     int r = inode.nlink == 0 ? store_commit(fs->store, &rec) : 0;
+    ns_drop(fs->ns, ino);
+    return r;
+}
+
+/* -EAGAIN, only if `may_wait`: it is open still. */
+static int close_handle(struct fs *fs, uint64_t ino, uint64_t handle, bool may_wait)
+{
+    uint32_t flags;
+    LOCK_SCOPE(&fs->locked.lock);
+    int r = reap_locked(fs, ino);
+    if (r == -EAGAIN && may_wait)
+        return r;
     if (r < 0)
         log_warn("inode %llu was deleted and is closed, but its room comes free only at the next mount: %s",
                  (unsigned long long)ino, strerror(-r));
-    ns_drop(fs->ns, ino);
-}
-
-static void uncount_open(struct fs *fs, uint64_t ino)
-{
-    LOCK_SCOPE(&fs->locked.lock);
+    (void)stage_handle_close(fs->stage, handle, &flags);
     struct open_inode *open = find_open_locked(fs, ino);
-    check(open && open->opens > 0);
-    if (--open->opens > 0)
-        return;
-    HASH_DEL(fs->locked.open, open);
-    free(open);
-    reap(fs, ino);
+    if (--open->opens == 0) {
+        HASH_DEL(fs->locked.open, open);
+        free(open);
+    }
+    return 0;
 }
 
 int open_ahead(struct fs *fs, uint64_t ino, int flags, uint64_t *ret_handle)
@@ -99,10 +105,9 @@ int open_ahead(struct fs *fs, uint64_t ino, int flags, uint64_t *ret_handle)
     return r;
 }
 
-void open_undo(struct fs *fs, uint64_t handle)
+void open_undo(struct fs *fs, uint64_t ino, uint64_t handle)
 {
-    uint32_t flags;
-    uncount_open(fs, stage_handle_close(fs->stage, handle, &flags));
+    check(close_handle(fs, ino, handle, false) == 0);
 }
 
 static int truncate_held(struct fs *fs, const struct ns_inode *inode, const struct fs_caller *caller)
@@ -126,7 +131,7 @@ int fs_open(struct fs *fs, uint64_t ino, int flags, const struct fs_caller *call
     if (r == 0 && flags & O_TRUNC && (r = truncate_held(fs, &inode, caller)) < 0)
         ns_drop(fs->ns, ino);
     if (r < 0) {
-        open_undo(fs, ret->handle);
+        open_undo(fs, ino, ret->handle);
         return r;
     }
     struct stage_file_state state;
@@ -141,15 +146,16 @@ int fs_handle_flags(struct fs *fs, uint64_t handle)
     return (int)stage_handle_flags(fs->stage, handle);
 }
 
-void fs_release(struct fs *fs, uint64_t handle)
+int fs_release(struct fs *fs, uint64_t handle, bool may_wait)
 {
-    uint32_t flags;
-    uint64_t ino = stage_handle_close(fs->stage, handle, &flags);
+    uint64_t ino = stage_handle_inode(fs->stage, handle);
     /* A process that was killed may not have flushed. */
-    if (closing_seals((int)flags) && store_seal(fs->store, ino) < 0)
+    if (closing_seals(fs_handle_flags(fs, handle)) && store_seal(fs->store, ino) < 0)
         log_debug("inode %llu stays a draft for now", (unsigned long long)ino);
-    uncount_open(fs, ino);
-    ns_drop(fs->ns, ino);
+    int r = close_handle(fs, ino, handle, may_wait);
+    if (r == 0)
+        ns_drop(fs->ns, ino);
+    return r;
 }
 
 int fs_flush(struct fs *fs, uint64_t ino, uint64_t handle)

@@ -225,15 +225,13 @@ static void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
     }
     fi->fh = opened.handle;
     if (fuse_reply_open(req, fi) == -ENOENT)
-        fs_release(front->fs, opened.handle); /* the caller was interrupted: no release will come */
+        (void)fs_release(front->fs, opened.handle, false); /* the caller was interrupted: no release will come */
 }
 
 static void op_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
     (void)ino;
-    if (fi->fh != NO_HANDLE)
-        fs_release(front_of(req)->fs, fi->fh);
-    (void)fuse_reply_err(req, 0);
+    reply_result(req, fi->fh != NO_HANDLE ? fs_release(front_of(req)->fs, fi->fh, true) : 0);
 }
 
 static void op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi)
@@ -373,7 +371,7 @@ static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
     }
     set_open_flags(front, &opened, fi);
     if (fuse_reply_open(req, fi) == -ENOENT)
-        fs_release(front->fs, opened.handle); /* the caller was interrupted: no release will come */
+        (void)fs_release(front->fs, opened.handle, false); /* the caller was interrupted: no release will come */
 }
 
 static void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, struct fuse_file_info *fi)
@@ -390,7 +388,7 @@ static void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_
     set_open_flags(front, &opened, fi);
     struct fuse_entry_param entry = entry_of(front, &st);
     if (fuse_reply_create(req, &entry, fi) == -ENOENT)
-        fs_release(front->fs, opened.handle);
+        (void)fs_release(front->fs, opened.handle, false);
 }
 
 static void op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
@@ -401,8 +399,7 @@ static void op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 static void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
     (void)ino;
-    fs_release(front_of(req)->fs, fi->fh);
-    (void)fuse_reply_err(req, 0);
+    reply_result(req, fs_release(front_of(req)->fs, fi->fh, true));
 }
 
 static void reply_synced(fuse_req_t req, size_t written)

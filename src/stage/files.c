@@ -364,6 +364,7 @@ static bool resolve_locked(struct resolver *r, struct layer *const *layers, size
     while (offset < end) {
         if (range && range->offset <= offset) {
             struct stage_part part = part_of(r->stage, range, offset, end);
+            part.is_clean = layer->state == LAYER_CLEAN;
             if (!emit(r, part))
                 return false;
             offset += part.length;

@@ -265,6 +265,13 @@ uint64_t stage_handle_close(struct stage *stage, uint64_t handle, uint32_t *ret_
     return ino;
 }
 
+uint64_t stage_handle_inode(struct stage *stage, uint64_t handle)
+{
+    LOCK_SCOPE(&stage->locked.lock);
+    check(handle < HANDLES_MAX);
+    return stage->handles[handle].ino;
+}
+
 uint32_t stage_handle_flags(struct stage *stage, uint64_t handle)
 {
     LOCK_SCOPE(&stage->locked.lock);

@@ -143,6 +143,7 @@ struct stage_part {
     uint64_t offset, length;
     const void *memory;     /* PART_MEMORY: valid until stage_unpin_parts() */
     uint32_t slab;          /* PART_MEMORY */
+    bool is_clean;          /* PART_MEMORY: the view has it, too */
     struct chunk_name name; /* PART_CHUNK */
     uint32_t chunk_offset;
     bool starts_write;
@@ -261,6 +262,7 @@ CAIRN_MUST_CHECK int stage_log_compact(struct stage *stage, const void *records,
 CAIRN_MUST_CHECK int stage_handle_open(struct stage *stage, uint64_t ino, uint32_t flags, uint64_t *ret_handle);
 uint64_t stage_handle_close(struct stage *stage, uint64_t handle, uint32_t *ret_flags); /* the inode */
 uint32_t stage_handle_flags(struct stage *stage, uint64_t handle);
+uint64_t stage_handle_inode(struct stage *stage, uint64_t handle);
 
 /* --- recovery --------------------------------------------------------------------------------------------------- */
 

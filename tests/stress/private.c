@@ -77,7 +77,7 @@ void private_close(struct worker *w, struct file *file)
         r = fs_flush(w->world->fs, file->ino, file->handle);
     while (must_repeat(w->world, r));
     EXPECT_OK(w, r, "closing");
-    fs_release(w->world->fs, file->handle);
+    (void)fs_release(w->world->fs, file->handle, false);
     file->is_open = false;
 }
 

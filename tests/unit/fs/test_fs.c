@@ -66,7 +66,7 @@ static void put_text(struct file file, uint64_t offset, const char *text)
 static void close_file(struct file file)
 {
     cr_assert_eq(fs_flush(fs, file.ino, file.handle), 0);
-    fs_release(fs, file.handle);
+    (void)fs_release(fs, file.handle, false);
 }
 
 static uint64_t make_file(const char *name, const char *text)
@@ -279,7 +279,7 @@ Test(fs, truncation)
     cr_assert_eq(fs_open(fs, file.ino, O_WRONLY | O_TRUNC, &root, &opened), 0);
     cr_expect(opened.has_draft);
     cr_expect_eq(stat_of(file.ino).st_size, 0);
-    fs_release(fs, opened.handle);
+    (void)fs_release(fs, opened.handle, false);
     restart();
     cr_expect_eq(stat_of(ino_of("a")).st_size, 0);
 }
@@ -358,7 +358,7 @@ Test(fs, copying)
         cr_assert_eq(fs_flush(fs, from.ino, from.handle), 0);
         shop_wait(&shop);
     }
-    fs_release(fs, from.handle);
+    (void)fs_release(fs, from.handle, false);
     restart();
     for (unsigned i = 0; i < 2; i++) {
         uint64_t to = ino_of(i ? "to-1" : "to-0");
@@ -461,7 +461,7 @@ Test(fs, attributes)
     st.st_mtim.tv_sec = 77;
     cr_assert_eq(fs_setattr(fs, ino, FS_SET_MTIME, &st, &user, &st), 0);
     cr_expect_eq(st.st_mtim.tv_sec, 77);
-    fs_release(fs, opened.handle);
+    (void)fs_release(fs, opened.handle, false);
     restart();
     cr_expect_eq(stat_of(ino_of("a")).st_mtim.tv_sec, 77);
     cr_expect_eq(stat_of(ino_of("a")).st_blocks, 8, "as on other filesystems: whole blocks");
@@ -506,7 +506,7 @@ Test(fs, a_file_that_no_handle_is_left_for_is_not_made)
     cr_expect_eq(fs_create(fs, ROOT_INO, "old", 0644, O_RDWR, &root, &st, &opened), -EEXIST);
     cr_assert_eq(fs_create(fs, ROOT_INO, "new", 0644, O_RDWR, &root, &st, &opened), 0, "the handle was given back");
     cr_assert_eq(fs_unlink(fs, ROOT_INO, "new"), 0);
-    fs_release(fs, opened.handle);
+    (void)fs_release(fs, opened.handle, false);
     cr_expect_eq(fs_getattr(fs, st.st_ino, &st), -ENOENT);
 }
 
