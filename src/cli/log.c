@@ -190,14 +190,14 @@ static int show_log(const struct verb *verb, const struct log_request *request, 
     return code;
 }
 
-/* Where the daemon says that it is; where there is none, in the store. */
+/* Where the daemon says that it is; else in the store. */
 static char *path_of_log(const char *store)
 {
     cJSON *request = cJSON_CreateObject(), *reply = NULL;
     (void)cJSON_AddStringToObject(request, "verb", "ping");
     int r = request_patiently(store, request, PING_TIMEOUT_MS, &reply);
     const char *told = r == 0 ? json_text(reply, "log") : NULL;
-    char *path = told ? xstrdup(told) : xasprintf("%s/log", store);
+    char *path = told && *told ? xstrdup(told) : xasprintf("%s/log", store);
     cJSON_Delete(reply);
     cJSON_Delete(request);
     return path;

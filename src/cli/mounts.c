@@ -147,8 +147,20 @@ char *path_absolute(const char *path)
 }
 
 /* First without asking any filesystem: one whose daemon hangs must not make us hang. */
+static bool goes_up(const char *path)
+{
+    for (const char *at = path; (at = strstr(at, "..")); at += 2)
+        if ((at == path || at[-1] == '/') && (at[2] == '/' || at[2] == '\0'))
+            return true;
+    return false;
+}
+
+/* First by its name alone: a dead mount cannot be looked at. But what is above a symbolic link only the kernel knows. */
 const struct mount_entry *mounts_find(const struct mount_list *list, const char *path)
 {
+    _cleanup_free_ char *above = goes_up(path) ? realpath(path, NULL) : NULL;
+    if (above)
+        return find_exact(list, above);
     _cleanup_free_ char *absolute = path_absolute(path);
     const struct mount_entry *found = find_exact(list, absolute);
     if (found)

@@ -248,10 +248,10 @@ static cJSON *handle_drain(struct service *service, const cJSON *request)
 static cJSON *handle_ping(struct service *service, const cJSON *request)
 {
     (void)request;
-    _cleanup_free_ char *log = options_log_path(service->options, service->store_path);
     cJSON *reply = cJSON_CreateObject();
     control_add_u64(reply, "pid", (uint64_t)getpid());
-    (void)cJSON_AddStringToObject(reply, "log", log);
+    if (service->options->log_path)
+        (void)cJSON_AddStringToObject(reply, "log", service->options->log_path);
     return reply;
 }
 

@@ -383,7 +383,8 @@ int store_seal(struct store *store, uint64_t ino)
     return r;
 }
 
-int store_seal_below(struct store *store, uint64_t dir)
+/* Calls `fn` for each draft below a directory, until it does not return 0. */
+static int for_drafts_below(struct store *store, uint64_t dir, int (*fn)(struct store *store, uint64_t ino))
 {
     size_t count = stage_drafts(store->stage, NULL, 0);
     uint64_t *inos = xcalloc(count, sizeof *inos);
@@ -391,10 +392,26 @@ int store_seal_below(struct store *store, uint64_t dir)
     int r = 0;
     for (size_t i = 0; i < got && i < count && r == 0; i++) {
         if (ns_may_be_below(store->ns, inos[i], dir))
-            r = store_seal(store, inos[i]);
+            r = fn(store, inos[i]);
     }
     free(inos);
     return r;
+}
+
+int store_seal_below(struct store *store, uint64_t dir)
+{
+    return for_drafts_below(store, dir, store_seal);
+}
+
+static int found_one(struct store *store, uint64_t ino)
+{
+    struct ns_inode inode;
+    return ns_inode(store->ns, ino, &inode) == 0 && inode.nlink > 0;
+}
+
+bool history_has_draft_below(struct store *store, uint64_t dir)
+{
+    return for_drafts_below(store, dir, found_one) > 0;
 }
 
 uint64_t store_newest(struct store *store)

@@ -286,6 +286,7 @@ void history_done(struct store *store);
 CAIRN_MUST_CHECK int history_compact(struct store *store);
 /* Is the log crowded by what is alive in it? What is not is thrown out first, once a second at most. */
 bool history_is_crowded(struct store *store);
+bool history_has_draft_below(struct store *store, uint64_t dir);
 void history_readd(struct store *store, const struct record *rec); /* recovery: a pending operation of the log */
 /* Copies out the operations up to `seq`, in order; they stay in the list. */
 struct op **history_up_to(struct store *store, uint64_t seq, size_t *ret_count);

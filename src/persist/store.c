@@ -416,8 +416,10 @@ bool store_is_durable(struct store *store, uint64_t ino)
     if (state.has_draft)
         return false;
     /* The stage first: of a version that is being sealed it knows before the namespace does. */
-    if (ns_inode(store->ns, ino, &inode) == 0 &&
-        (inode.nascent || (state.has_sealed && state.sealed_version > inode.version)))
+    int r = ns_inode(store->ns, ino, &inode);
+    if (r == 0 && (inode.nascent || (state.has_sealed && state.sealed_version > inode.version)))
+        return false;
+    if (r == 0 && S_ISDIR(inode.attrs.mode) && history_has_draft_below(store, ino))
         return false;
     return ns_last_change(store->ns, ino) <= store_horizon(store);
 }

@@ -40,6 +40,12 @@ def test_level_of_a_folder_means_all_below(cairn):
     assert level(cairn.mnt + "/a") == "nvme" == level(cairn.mnt + "/a/b/c/deep")
     rig.write_file(cairn.mnt + "/a/b/c/deeper", b"x")
     assert level(cairn.mnt + "/a") == "stage"
+    cairn.wait(cairn.mnt + "/a")
+    with open(cairn.mnt + "/a/b/c/deep", "ab", 0) as file:
+        file.write(b"er")
+        assert level(cairn.mnt + "/a") == "stage" == level(cairn.mnt), "what is still being written is below it"
+        cairn.wait(cairn.mnt + "/a")
+        assert level(cairn.mnt + "/a") == "nvme"
 
 
 def test_open_draft_is_in_the_stage(cairn):

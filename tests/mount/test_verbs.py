@@ -287,6 +287,7 @@ def test_stats_of_a_remote_and_of_who_waits(request, mount_factory, folder, rng)
     data = rig.seeded_bytes(rng.random(), 80 * rig.MIB)
     command = [cairn.binary, "stats", cairn.mnt, "--json", "--interval", "200ms"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as stats, concurrent.futures.ThreadPoolExecutor(2) as pool:
+        assert stats.stdout.readline()  # what happens from now on is a difference to something
         lines = pool.submit(lambda: [json.loads(line) for line in stats.stdout])
         try:
             writing = pool.submit(rig.write_file, cairn.mnt + "/one", data)
