@@ -146,7 +146,6 @@ char *path_absolute(const char *path)
     return out;
 }
 
-/* First without asking any filesystem: one whose daemon hangs must not make us hang. */
 static bool goes_up(const char *path)
 {
     for (const char *at = path; (at = strstr(at, "..")); at += 2)
@@ -155,7 +154,7 @@ static bool goes_up(const char *path)
     return false;
 }
 
-/* First by its name alone: a dead mount cannot be looked at. But what is above a symbolic link only the kernel knows. */
+/* First without asking any filesystem: one whose daemon hangs must not make us hang. But what is above a symbolic link only the kernel knows. */
 const struct mount_entry *mounts_find(const struct mount_list *list, const char *path)
 {
     _cleanup_free_ char *above = goes_up(path) ? realpath(path, NULL) : NULL;

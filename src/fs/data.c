@@ -422,9 +422,12 @@ static int copy_parts(struct copying *copy, const struct stage_part *parts, size
         uint64_t length = parts[i].length;
         for (n = 1; is_in_view(&parts[i]) && i + n < count && is_in_view(&parts[i + n]); n++)
             length += parts[i + n].length;
+        uint64_t end = copy->done + length;
         r = is_in_view(&parts[i])
                 ? store_extents_below(copy->fs->store, copy->from, parts[i].offset, length, copy_extent, copy)
                 : copy_part(copy, &parts[i]);
+        if (r == 0 && copy->done != end)
+            r = -ESTALE; /* it was made shorter meanwhile */
     }
     return r;
 }
@@ -445,6 +448,8 @@ ssize_t fs_copy(struct fs *fs, uint64_t from, uint64_t from_offset, uint64_t to,
     }
     if (copy.done > 0)
         fs_accessed(fs, from);
+    if (r == -ESTALE)
+        r = 0;
     if (r == -EREMOTE)
         r = -EXDEV; /* it would take long in this thread: the kernel reads and writes it instead */
     return copy.done > 0 ? (ssize_t)copy.done : r;

@@ -411,7 +411,10 @@ static int found_one(struct store *store, uint64_t ino)
 
 bool history_has_draft_below(struct store *store, uint64_t dir)
 {
-    return for_drafts_below(store, dir, found_one) > 0;
+    if (for_drafts_below(store, dir, found_one) > 0)
+        return true;
+    LOCK_SCOPE(&store->history.lock); /* what is being sealed is in the namespace after this */
+    return false;
 }
 
 uint64_t store_newest(struct store *store)

@@ -279,7 +279,7 @@ static bool write_piece(struct writeback *wb, uint64_t ino, uint64_t min_bytes)
     struct store *store = wb->store;
     struct stage_part *parts = xcalloc(PIECE_PARTS_MAX, sizeof *parts);
     bool more;
-    size_t count = stage_draft_run(store->stage, ino, PIECE_MAX, parts, PIECE_PARTS_MAX, &more);
+    size_t count = stage_draft_run(store->stage, ino, min_bytes, PIECE_MAX, parts, PIECE_PARTS_MAX, &more);
     uint64_t bytes = 0;
     for (size_t i = 0; i < count; i++)
         bytes += parts[i].length;
@@ -393,8 +393,6 @@ static bool relieve(struct writeback *wb, const struct pressure *pressure)
     if (pressure->stopping || !(waiting || is_filling_up(store)))
         return false;
     bool wrote = stage_largest_draft(store->stage, least, &ino) && write_piece(wb, ino, least);
-    if (!wrote && least > 1) /* its first piece may be small */
-        wrote = waiting && stage_largest_draft(store->stage, 1, &ino) && write_piece(wb, ino, 1);
     stage_set_stuck(store->stage, crowded && !wrote);
     return wrote || (crowding && store_seal(store, crowding) == 0);
 }

@@ -50,20 +50,33 @@ bool stage_largest_draft(struct stage *stage, uint64_t min_bytes, uint64_t *ret_
     return largest != NULL;
 }
 
-static struct range *first_memory(struct range *range)
+/* Where the first `min_bytes` of consecutive memory from `range` on begin; NULL: nowhere. */
+static struct range *first_long_run_locked(struct range *range, uint64_t min_bytes)
 {
-    while (range && range->kind != RANGE_MEMORY)
-        range = layer_next_locked(range);
-    return range;
+    struct range *begin = NULL;
+    uint64_t bytes = 0, end = 0;
+    for (; range; range = layer_next_locked(range)) {
+        if (range->kind != RANGE_MEMORY)
+            continue;
+        if (!begin || range->offset != end) {
+            begin = range;
+            bytes = 0;
+        }
+        bytes += range->length;
+        end = range->offset + range->length;
+        if (bytes >= min_bytes)
+            return begin;
+    }
+    return NULL;
 }
 
-size_t stage_draft_run(struct stage *stage, uint64_t ino, uint64_t max_bytes, struct stage_part *parts, size_t max,
+size_t stage_draft_run(struct stage *stage, uint64_t ino, uint64_t min_bytes, uint64_t max_bytes, struct stage_part *parts, size_t max,
                        bool *ret_more)
 {
     LOCK_SCOPE(&stage->locked.lock);
     struct stage_file *file = file_get_locked(stage, ino, false);
     struct layer *draft = file ? file->layers[LAYER_DRAFT] : NULL;
-    struct range *range = draft ? first_memory(layer_first_locked(draft, 0)) : NULL;
+    struct range *range = draft ? first_long_run_locked(layer_first_locked(draft, 0), min_bytes) : NULL;
     size_t count = 0;
     uint64_t bytes = 0, end = range ? range->offset : 0;
     for (; range && count < max && bytes < max_bytes; range = layer_next_locked(range)) {

@@ -213,9 +213,9 @@ void stage_set_stuck(struct stage *stage, bool stuck);
 /* The file with most unsealed bytes (of at least `min_bytes`), to be written in pieces. False: none. */
 bool stage_largest_draft(struct stage *stage, uint64_t min_bytes, uint64_t *ret_ino);
 
-/* Longest run of consecutive memory parts of the draft, from the lowest offset, at most `max_bytes` and `max` parts; pinned.
+/* The first run of consecutive memory parts of the draft that has `min_bytes` or more; at most `max_bytes` and `max` parts of it; pinned.
  * *ret_more: the draft goes on directly after it. */
-size_t stage_draft_run(struct stage *stage, uint64_t ino, uint64_t max_bytes, struct stage_part *parts, size_t max,
+size_t stage_draft_run(struct stage *stage, uint64_t ino, uint64_t min_bytes, uint64_t max_bytes, struct stage_part *parts, size_t max,
                        bool *ret_more);
 
 /* [offset, offset + length) as it was in `parts` now lies in a durable chunk: what is still the same in memory is

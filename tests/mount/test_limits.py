@@ -183,6 +183,23 @@ def descriptors_allowed(count):
         pytest.skip(f"a process may not have {count} files open here (RLIMIT_NOFILE)")
 
 
+def test_scattered_writes_to_what_has_no_name(cairn):
+    """docs/semantics.md, unlink while open: they fill the stage's tables and get ENOSPC, soon, and not after a pack for each of them."""
+    cairn.mount(stage="64M", nvme="4G")
+    with open(cairn.mnt + "/file", "wb", 0) as file:
+        os.unlink(file.name)
+        begun = time.monotonic()
+        with pytest.raises(OSError) as caught:
+            for number in range(1_000_000):
+                os.pwrite(file.fileno(), b"x" * 4096, number * 8192)
+        assert caught.value.errno == errno.ENOSPC
+        print(f"{number} writes, {time.monotonic() - begun:.1f} s")
+        assert cairn.status()["nvme"]["written_bytes_total"] < rig.MIB
+        rig.write_file(cairn.mnt + "/other", b"y" * rig.MIB)
+    cairn.wait()
+    assert "deleted files" in cairn.status()["errors"][-1]["cause"]
+
+
 def take_descriptors_away(pid, rng, ended):
     """Now and then the process can open nothing, for a few milliseconds."""
     before = resource.prlimit(pid, resource.RLIMIT_NOFILE)

@@ -290,7 +290,7 @@ uint64_t box_piece(struct box *box, uint64_t ino, uint64_t max_bytes)
 {
     struct stage_part parts[64];
     bool more;
-    size_t count = stage_draft_run(box->stage, ino, max_bytes, parts, ARRAY_LEN(parts), &more);
+    size_t count = stage_draft_run(box->stage, ino, 1, max_bytes, parts, ARRAY_LEN(parts), &more);
     if (count == 0 || box->chunk_count == BOX_CHUNKS)
         return 0;
     struct box_chunk *chunk = &box->chunks[box->chunk_count];

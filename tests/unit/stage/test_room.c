@@ -250,7 +250,7 @@ Test(stage_room, what_changed_while_a_piece_was_written_is_kept)
     box_fill(&box, 1, 300000, 'b', 1000);
     struct stage_part parts[8];
     bool more;
-    size_t count = stage_draft_run(box.stage, 1, MIB, parts, ARRAY_LEN(parts), &more);
+    size_t count = stage_draft_run(box.stage, 1, 1, MIB, parts, ARRAY_LEN(parts), &more);
     cr_assert_eq(count, 2);
     cr_expect(more, "the end of the draft may still grow");
     box_fill(&box, 1, 100, 'x', 50);
@@ -274,13 +274,33 @@ Test(stage_room, a_piece_of_what_is_gone_changes_nothing)
     box_fill(&box, 1, 0, 'a', 1000);
     struct stage_part parts[8];
     bool more;
-    size_t count = stage_draft_run(box.stage, 1, MIB, parts, ARRAY_LEN(parts), &more);
+    size_t count = stage_draft_run(box.stage, 1, 1, MIB, parts, ARRAY_LEN(parts), &more);
     stage_unlink(box.stage, 1, stage_next_seq(box.stage), false);
     struct stage_chunk_range range = {.length = 1000, .pack = 100};
     stage_piece_done(box.stage, 1, parts, count, &range);
     stage_unpin_parts(box.stage, parts, count);
     cr_expect_not(stage_uses_pack(box.stage, 100));
-    cr_expect_eq(stage_draft_run(box.stage, 1, MIB, parts, ARRAY_LEN(parts), &more), 0);
+    cr_expect_eq(stage_draft_run(box.stage, 1, 1, MIB, parts, ARRAY_LEN(parts), &more), 0);
+}
+
+Test(stage_room, the_first_run_that_is_long_enough)
+{
+    box_fill(&box, 1, 0, 'a', 1000);
+    box_fill(&box, 1, 5000, 'b', 2000);
+    box_fill(&box, 1, 7000, 'c', 3000);
+    box_fill(&box, 1, 20000, 'd', 9000);
+    struct stage_part parts[8];
+    bool more;
+    static const struct {
+        uint64_t least, offset;
+        size_t count;
+    } wanted[] = {{1, 0, 1}, {1000, 0, 1}, {1001, 5000, 2}, {5000, 5000, 2}, {5001, 20000, 1}, {9001, 0, 0}};
+    for (size_t i = 0; i < ARRAY_LEN(wanted); i++) {
+        size_t count = stage_draft_run(box.stage, 1, wanted[i].least, MIB, parts, ARRAY_LEN(parts), &more);
+        cr_expect_eq(count, wanted[i].count, "of %llu bytes", (unsigned long long)wanted[i].least);
+        cr_expect(count == 0 || parts[0].offset == wanted[i].offset);
+        stage_unpin_parts(box.stage, parts, count);
+    }
 }
 
 Test(stage_room, drafts_become_ripe)
