@@ -292,7 +292,9 @@ static int open_left_stage(struct store *store, const char *dir)
     if (r == 0) {
         uint64_t epoch, next;
         stage_epochs(store->stage, &epoch, &next);
-        if (epoch == store->journal.epoch || next == store->journal.epoch)
+        /* Each recovery takes a number above both, tells the stage, begins the journal with it and then tells the stage that it did:
+         * one that was killed, and one after it, leave the journal anywhere between the two. */
+        if (epoch <= store->journal.epoch && store->journal.epoch <= max_u64(epoch, next))
             return 0;
         stage_close(store->stage, false);
         store->stage = NULL;

@@ -88,6 +88,44 @@ class Cycles:
             rig.shutil.rmtree(self.path(old))
 
 
+EPOCH_AT = 96  # in the stage's header: the epoch that the stage is in, and the one that a recovery was about to begin
+
+
+@pytest.mark.parametrize(
+    ("stage", "recovery", "survives"),
+    [
+        (0, 0, True),  # killed while it served
+        (0, 1, True),  # killed before the journal had the new epoch
+        (0, 3, True),  # three times
+        (-1, 0, True),  # killed after it, before the stage was told
+        (-1, 1, True),  # the next one was killed before the journal had its epoch
+        (-2, 5, True),  # and so on
+        (1, 2, False),  # of a store that came back from an older copy
+        (-2, -1, False),  # a stage that was not there when the journal went on
+    ],
+)
+def test_killed_in_any_state_of_recovery(cairn, stage, recovery, survives):
+    """P2: whichever recoveries were killed between telling the stage and beginning the journal, the stage is known as this journal's."""
+    cairn.mount(writeback_delay="1h")
+    for _ in range(3):
+        cairn.remount()
+    rig.write_file(cairn.mnt + "/file", b"only in the stage")
+    cairn.kill9()
+    (ctl,) = glob.glob(cairn.stage_dir + "/cairn-*.ctl")
+    with open(ctl, "r+b") as file:
+        header = file.read(EPOCH_AT + 16)
+        epoch = int.from_bytes(header[EPOCH_AT : EPOCH_AT + 8], "little")
+        assert epoch > 2
+        file.seek(EPOCH_AT)
+        file.write((epoch + stage).to_bytes(8, "little", signed=True) + (epoch + recovery).to_bytes(8, "little", signed=True))
+    cairn.mount()
+    assert os.listdir(cairn.mnt) == (["file"] if survives else [])
+    if survives:
+        assert rig.read_file(cairn.mnt + "/file") == b"only in the stage"
+    cairn.umount()
+    assert cairn.fsck().returncode == 0
+
+
 @pytest.mark.timeout(300)
 def test_kill_cycles(cairn, rng, folder, shm_folder, cycles):
     """P2: every acknowledged operation survives kill -9 of the daemon, also twice in a row and during recovery."""
