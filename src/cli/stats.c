@@ -59,12 +59,18 @@ static void print_header(void)
     (void)printf("\n");
 }
 
+static bool has_remote(const cJSON *status)
+{
+    const char *state = json_text(json_part(status, "remote"), "state");
+    return state && strcmp(state, "none") != 0;
+}
+
 static void print_line(const cJSON *before, const cJSON *now, double seconds)
 {
     for (size_t i = 0; i < ARRAY_LEN(columns); i++) {
         const struct column *c = &columns[i];
         double value = value_of(c, before, now, seconds);
-        bool none = strcmp(c->group, "remote") == 0 && strcmp(json_text(json_part(now, "remote"), "state"), "none") == 0;
+        bool none = strcmp(c->group, "remote") == 0 && !has_remote(now);
         struct human h = {"-"};
         if (!none && (c->kind == RATE || c->kind == BYTES))
             h = human_bytes((uint64_t)value);

@@ -123,7 +123,9 @@ static int truncate_held(struct fs *fs, const struct ns_inode *inode, const stru
 
 int fs_open(struct fs *fs, uint64_t ino, int flags, const struct fs_caller *caller, struct fs_opened *ret)
 {
-    int r = open_ahead(fs, ino, flags, &ret->handle);
+    int r = (flags & O_ACCMODE) != O_RDONLY || flags & O_TRUNC ? store_takes_changes(fs->store) : 0;
+    if (r == 0)
+        r = open_ahead(fs, ino, flags, &ret->handle);
     if (r < 0)
         return r;
     struct ns_inode inode;

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 
+#include "base/cause.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "persist/remote.h"
@@ -355,6 +356,14 @@ void *follow_run(void *arg)
 bool store_follows(const struct store *store)
 {
     return store->remote && store->remote->options.read_only;
+}
+
+int store_takes_changes(const struct store *store)
+{
+    if (!store_follows(store))
+        return 0;
+    cause_note("this mount follows another writer, and changes nothing");
+    return -EROFS;
 }
 
 uint64_t store_turn(struct store *store)

@@ -108,13 +108,12 @@ int history_compact(struct store *store)
     return compact_locked(store);
 }
 
-/* Before each change. A store that follows another writer has none of its own, also where root made its mount writable. */
+/* Before each change. */
 static int make_log_room_locked(struct store *store)
 {
-    if (store_follows(store)) {
-        cause_note("this mount follows another writer, and changes nothing");
-        return -EROFS;
-    }
+    int r = store_takes_changes(store);
+    if (r < 0)
+        return r;
     if (store->history.op_count >= PENDING_OPS_MAX)
         return -EAGAIN;
     if (!stage_log_wants_compaction(store->stage) && stage_log_room(store->stage) > STAGE_LOG_MARGIN / 2)

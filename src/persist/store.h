@@ -174,6 +174,9 @@ void store_drain_remote(struct store *store);
 /* Does it show what another writer publishes, and has no operations of its own? */
 bool store_follows(const struct store *store);
 
+/* -EROFS, with its cause, where it follows: it has no changes of its own, also where root made its mount writable. */
+CAIRN_MUST_CHECK int store_takes_changes(const struct store *store);
+
 /* `fn` is called after each change of what is shown that no operation of ours made, with the inodes that it concerns, in a
  * thread of the store's and without locks. `has_content`: content may differ too (a mount that follows has taken over a newer
  * head); else only attributes do (how much of it is stored, once it is durable). NULL: no more, and none is under way

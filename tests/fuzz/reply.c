@@ -1,38 +1,124 @@
-/* Answers of a daemon that is none, at `cairn status`. The first byte chooses text or JSON. */
-#include <poll.h>
+/* Answers of a daemon that is none, at every verb that asks one. The first byte chooses the verb; each line after it is the answer to
+ * one request, and when none is left the daemon is gone. */
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/un.h>
+#include <time.h>
 
 #include "base/lock.h"
 #include "base/pool.h"
 #include "cli/cli.h"
+#include "cli/mounts.h"
 #include "fuzz.h"
 
+#define ARGUMENTS_MAX 6
+
 static char store[128];
+static char *mounts_path, *superblock;
 static int listen_fd;
 static struct {
     struct cairn_mutex lock;
-    const uint8_t *data;
-    size_t size;
-} answer;
+    struct input left;
+} answers;
+
+/* PATH, where a verb wants one, is the folder of the store: the mount that is told of lies there. */
+static const struct {
+    int (*run)(const struct verb *verb, int argc, char **argv);
+    const char *words[ARGUMENTS_MAX];
+} calls[] = {
+    {verb_status, {"status"}},
+    {verb_status, {"status", "--json"}},
+    {verb_stats, {"stats", "--count", "3"}},
+    {verb_stats, {"stats", "--count", "3", "--json"}},
+    {verb_metrics, {"metrics"}},
+    {verb_info, {"info"}},
+    {verb_info, {"info", "--json"}},
+    {verb_du, {"du"}},
+    {verb_wait, {"wait"}},
+    {verb_wait, {"wait", "--level=remote", "--timeout=1s"}},
+    {verb_umount, {"umount"}},
+    {verb_umount, {"umount", "--drain=remote", "--timeout=1s"}},
+    {verb_scrub, {"scrub"}},
+    {verb_gc, {"gc"}},
+    {verb_warmup, {"warmup"}},
+    {verb_evict, {"evict", "--timeout=1s"}},
+};
+
+/* A verb's pauses move its clock instead of passing; not without end, since the fuzzer may look at it within a verb. */
+#define AHEAD_MAX_NS 10000000000ll
+
+static _Thread_local struct {
+    bool in_verb;
+    int64_t ahead_ns;
+} verb_clock;
+
+/* In the place of the real ones (--wrap, tests/fuzz/meson.build). */
+int __real_mounts_read(const char *path, struct mount_list *ret);
+int __real_clock_gettime(clockid_t clock, struct timespec *ret);
+int __real_nanosleep(const struct timespec *time, struct timespec *rest);
+int __wrap_mounts_read(const char *path, struct mount_list *ret);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *ret);
+int __wrap_nanosleep(const struct timespec *time, struct timespec *rest);
+
+int __wrap_mounts_read(const char *path, struct mount_list *ret)
+{
+    (void)path;
+    return __real_mounts_read(mounts_path, ret);
+}
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *ret)
+{
+    int r = __real_clock_gettime(clock, ret);
+    int64_t ns = r == 0 && verb_clock.in_verb ? ret->tv_nsec + verb_clock.ahead_ns : 0;
+    if (ns) {
+        ret->tv_sec += ns / 1000000000;
+        ret->tv_nsec = ns % 1000000000;
+    }
+    return r;
+}
+
+int __wrap_nanosleep(const struct timespec *time, struct timespec *rest)
+{
+    if (!verb_clock.in_verb)
+        return __real_nanosleep(time, rest);
+    int64_t ahead_ns = verb_clock.ahead_ns + (int64_t)time->tv_sec * 1000000000 + time->tv_nsec;
+    verb_clock.ahead_ns = ahead_ns < AHEAD_MAX_NS ? ahead_ns : AHEAD_MAX_NS;
+    return 0;
+}
 
 static void leave(void)
 {
-    _cleanup_free_ char *control = xasprintf("%s/control", store), *superblock = xasprintf("%s/superblock", store);
+    _cleanup_free_ char *control = xasprintf("%s/control", store);
     (void)unlink(control);
     (void)unlink(superblock);
+    (void)unlink(mounts_path);
     (void)rmdir(store);
+}
+
+/* The next line, with its end if it has one. */
+static size_t take_line(const uint8_t **ret)
+{
+    struct input *in = &answers.left;
+    const uint8_t *end = in->left ? memchr(in->at, '\n', in->left) : NULL;
+    size_t len = end ? (size_t)(end + 1 - in->at) : in->left;
+    *ret = input_bytes(in, len);
+    return len;
 }
 
 /* Reads the request, or its sender would not read the answer to its end. */
 static void serve(int fd)
 {
     char request[4096];
-    (void)!recv(fd, request, sizeof request, 0);
-    LOCK_SCOPE(&answer.lock);
-    if (answer.size)
-        (void)!send(fd, answer.data, answer.size, MSG_NOSIGNAL);
+    const uint8_t *line;
+    ssize_t n;
+    do
+        n = recv(fd, request, sizeof request, 0);
+    while (n > 0 && request[n - 1] != '\n');
+    LOCK_SCOPE(&answers.lock);
+    size_t len = take_line(&line);
+    if (len)
+        (void)!send(fd, line, len, MSG_NOSIGNAL);
 }
 
 static void *serve_all(void *arg)
@@ -46,38 +132,58 @@ static void *serve_all(void *arg)
     return NULL;
 }
 
-int LLVMFuzzerInitialize(int *argc, char ***argv)
+static void set_answers(struct input in)
 {
-    (void)argc, (void)argv;
+    LOCK_SCOPE(&answers.lock);
+    answers.left = in;
+}
+
+static void listen_for_requests(void)
+{
     pthread_t thread;
-    make_folder(false, store);
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     check(snprintf(address.sun_path, sizeof address.sun_path, "%s/control", store) < (int)sizeof address.sun_path);
-    _cleanup_free_ char *superblock = xasprintf("%s/superblock", store);
-    FILE *f = fopen(superblock, "we");
-    check(f && fclose(f) == 0);
-    mutex_init(&answer.lock, LOCK_LEAF);
+    mutex_init(&answers.lock, LOCK_LEAF);
     listen_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     check(bind(listen_fd, (struct sockaddr *)&address, sizeof address) == 0 && listen(listen_fd, 8) == 0);
     check(thread_start(&thread, "answers", serve_all, NULL) == 0);
+}
+
+int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+    (void)argc, (void)argv;
+    struct stat st;
+    make_folder(false, store);
+    check(stat(store, &st) == 0);
+    mounts_path = xasprintf("%s/mountinfo", store);
+    superblock = xasprintf("%s/superblock", store);
+    FILE *f = fopen(superblock, "we");
+    check(f && fclose(f) == 0 && (f = fopen(mounts_path, "we")));
+    check(fprintf(f, "36 35 %u:%u / %s rw - fuse.cairnfs %s rw\n", major(st.st_dev), minor(st.st_dev), store, store) > 0);
+    check(fclose(f) == 0);
+    listen_for_requests();
     (void)atexit(leave);
     return 0;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct verb verb = {.name = "status", .synopsis = "", .usage_exit = CLI_USAGE};
-    char *argv[] = {(char[]){"status"}, store, (char[]){"--json"}, NULL};
     struct input in = {data, size};
-    bool json = input_u8(&in) & 1;
-    mutex_lock(&answer.lock);
-    answer.data = in.at;
-    answer.size = in.left;
-    mutex_unlock(&answer.lock);
-    int code = verb_status(&verb, json ? 3 : 2, argv);
-    check(code == CLI_OK || code == CLI_FAILED);
-    /* The server may still look at the input. */
-    LOCK_SCOPE(&answer.lock);
-    answer.size = 0;
+    size_t choice = input_u8(&in) % ARRAY_LEN(calls);
+    struct verb verb = {.name = calls[choice].words[0], .synopsis = "", .usage_exit = CLI_USAGE};
+    char *argv[ARGUMENTS_MAX + 2] = {NULL};
+    int argc = 0;
+    for (; calls[choice].words[argc]; argc++)
+        argv[argc] = xstrdup(calls[choice].words[argc]);
+    argv[argc] = xstrdup(store);
+    set_answers(in);
+    verb_clock.ahead_ns = 0;
+    verb_clock.in_verb = true;
+    int code = calls[choice].run(&verb, argc + 1, argv);
+    verb_clock.in_verb = false;
+    check(code == CLI_OK || code == CLI_FAILED || code == CLI_NOT_MET);
+    set_answers((struct input){0}); /* the server may still look at the input */
+    for (char **word = argv; *word; word++) /* getopt may have changed their order */
+        free(*word);
     return 0;
 }

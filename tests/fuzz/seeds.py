@@ -244,6 +244,33 @@ def daemon_seeds():
     yield "reply", "status-json", b"\1" + json.dumps(status).encode() + b"\n"
     yield "reply", "error", b"\0" + b'{"error":"no","errno":1}\n'
     yield "reply", "no-json", b"\0hello\n"
+    later = {**status, "mount": {"written_bytes_total": 1 << 40}, "remote": {"state": "none"}}
+    rows = [json.dumps(reply).encode() + b"\n" for reply in (status, later, {})]
+    yield "reply", "stats", b"\2" + b"".join(rows)
+    yield "reply", "stats-json", b"\3" + b"".join(rows)
+    yield "reply", "metrics", b"\4" + b'{"text":"cairn_up 1\\n"}\n'
+    found = {"ino": "5", "type": "file", "links": 1, "size_bytes": 1000, "level": "nvme", "version": 3, "newer_version_staged": True, "rest": "f5"}
+    last = {"done": 1, "found": [], "chunks": [("0123456789abcdef" * 2) + ":1:1:1000:1000:500:3"]}
+    for at, name in ((5, "info"), (6, "info-json"), (7, "du")):
+        yield "reply", name, bytes([at]) + b"".join(json.dumps(reply).encode() + b"\n" for reply in (found, last))
+    needs = [{"seq": "99999999999999999999", "bytes": 7}, {"seq": 5, "bytes": 7}]
+    polls = [{"nvme": 1, "remote": 1, "missing_bytes": 7, "remote_missing_bytes": 9, "error": "no room"}, {},
+        {"nvme": 5, "remote": 2, "remote_state": "fenced", "remote_error": "taken"}]
+    for at, name in ((8, "wait"), (9, "wait-remote"), (10, "umount"), (11, "umount-remote")):
+        yield "reply", name, bytes([at]) + b"".join(json.dumps(reply).encode() + b"\n" for reply in (needs[1], *polls))
+        yield "reply", name + "-too-much", bytes([at]) + b"".join(json.dumps(reply).encode() + b"\n" for reply in (needs[0], *polls))
+    job = {"number": 3, "running": True, "lines": ["a\x1b[1m", 7], "bytes": 5, "bytes_total": 9, "found": 1, "healed": "1"}
+    ends = {**job, "running": False, "failed": "no room", "cancelled": True}
+    for at, name in ((12, "scrub"), (13, "gc")):
+        yield "reply", name, bytes([at]) + b"".join(json.dumps(reply).encode() + b"\n" for reply in ({"number": 3}, job, job, ends))
+        yield "reply", name + "-other", bytes([at]) + b'{"number":3}\n{"number":4,"running":true}\n'
+    warm = {"total_bytes": 9, "done_bytes": 3}
+    left = {**warm, "ended": True, "failed": "no", "failed_bytes": 1, "not_kept_bytes": 1, "unpublished_bytes": "2", "pinned_bytes": 3, "busy_bytes": 4}
+    for at, name in ((14, "warmup"), (15, "evict")):
+        yield "reply", name, bytes([at]) + b"".join(json.dumps(reply).encode() + b"\n" for reply in ({"job": 1}, warm, warm, left))
+    for name, text in (("empty", b""), ("plain", b"/dev/shm\n"), ("reader", b"/dev/shm\nreader\n"), ("no-end", b"/dev/shm"), ("pid", b"12345\n"),
+                       ("zero", b"/dev/shm\0x\nreader\n"), ("long", b"9" * 4096), ("too-long", b"/" * 4097)):
+        yield "store_files", name, text
     line = b"2026-01-02 03:04:05.678 cairn warning: cannot write to /a: no room\n"
     yield "log", "lines", b"\3" + line + line.replace(b"warning", b"debug") + b"fuse: a line of a library\n2026-01-02 cairn error: no\n"
     yield "log", "json", b"\x82" + line.replace(b"/a", b"/\x1b[1m\xff\"") + b"no end"

@@ -1,33 +1,17 @@
 /* Recovery of a stage from shared memory that somebody changed. An input is the log, then what lies in slabs; it is recovered as the
  * next daemon would, read, written anew by a compaction, and recovered once more. */
-#include "base/log.h"
-#include "fuzz.h"
 #include "mend.h"
-#include "stage/internal.h"
+#include "stage_dir.h"
 
 #define INODES 8u
 #define SLABS 4u /* that an input fills */
 #define PARTS 32u
 #define READ_LEN (64 * KIB)
 
-static char dir[128];
-static struct stage_config config = {.dir = dir, .size_bytes = 16 * MIB, .epoch = 1};
-
-static void leave(void)
-{
-    stage_remove_files(config.dir, config.store);
-    (void)rmdir(dir);
-}
-
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
     (void)argc, (void)argv;
-    struct stage *stage;
-    log_set_level(LOG_LEVEL_ERROR);
-    make_folder(true, dir);
-    check(stage_create(&config, &stage) == 0);
-    stage_close(stage, false);
-    (void)atexit(leave);
+    stage_close(make_stage(), false);
     return 0;
 }
 

@@ -4,29 +4,17 @@
 #include <sys/stat.h>
 
 #include "base/crc.h"
-#include "base/log.h"
-#include "fuzz.h"
-#include "stage/internal.h"
+#include "stage_dir.h"
 
-static char dir[128], ctl_path[256], slabs_path[256];
-static struct stage_config config = {.dir = dir, .size_bytes = 16 * MIB, .epoch = 1};
+static char ctl_path[256], slabs_path[256];
 static struct stage_header sound;
 static off_t ctl_len, slabs_len;
-
-static void leave(void)
-{
-    stage_remove_files(config.dir, config.store);
-    (void)rmdir(dir);
-}
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
     (void)argc, (void)argv;
-    struct stage *stage;
+    struct stage *stage = make_stage();
     struct stat st;
-    log_set_level(LOG_LEVEL_ERROR);
-    make_folder(true, dir);
-    check(stage_create(&config, &stage) == 0);
     memcpy((void *)&sound, (const void *)stage->header, sizeof sound);
     (void)snprintf(ctl_path, sizeof ctl_path, "%s", stage->ctl_path);
     (void)snprintf(slabs_path, sizeof slabs_path, "%s", stage->slabs_path);
@@ -35,7 +23,6 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     ctl_len = st.st_size;
     check(stat(slabs_path, &st) == 0);
     slabs_len = st.st_size;
-    (void)atexit(leave);
     return 0;
 }
 

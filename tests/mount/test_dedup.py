@@ -125,7 +125,7 @@ def test_copy_file_range_refers_to_what_is_stored(cairn, rng, in_memory):
     rig.write_file(mnt + "/source", data)
     if in_memory:  # what was just written lies in the stage as well
         cairn.wait()
-        rig.time.sleep(0.5)  # it is the view's a moment after the horizon
+        rig.poll(lambda: cairn.status()["nvme"]["logical_bytes"] >= size, 20, "the view, a moment after the horizon")
     else:
         cairn.remount()
     before = counters(cairn)

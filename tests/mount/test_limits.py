@@ -309,6 +309,8 @@ def test_handles_run_out(cairn, full):
         with pytest.raises(OSError) as raised:
             os.open(path, os.O_RDONLY)
         assert raised.value.errno == errno.ENFILE
+        last = cairn.status()["errors"][-1]
+        assert (last["path"], last["call"], last["errno"]) == ("/file", "open", errno.ENFILE) and "handles are open" in last["cause"], last
         for holder in running:
             holder.end()
     assert rig.read_file(path) == b"here"

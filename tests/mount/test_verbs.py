@@ -467,6 +467,33 @@ def test_healthz_of_a_fenced_writer(request, mount_factory, folder):
     assert parse_metrics(get(port, "/metrics")[2])['cairnfs_remote_state{state="fenced"}'] == 1
 
 
+def trouble(port):
+    """What /healthz says of a mount that does not serve; None: it does, or nobody listens."""
+    try:
+        code, _, text = get(port, "/healthz")
+    except OSError:
+        return None
+    return text if code == 503 else None
+
+
+def test_healthz_of_start_and_end(request, mount_factory, folder):
+    """503 while the mount waits for a dead writer's lease, and while it carries the last to NVMe; /metrics has nothing before the start."""
+    remote, port, mounts = remotes.DirRemote(folder + "/remotes"), free_port(), []
+    for name in ("one", "two"):
+        os.mkdir(f"{folder}/{name}")
+        mounts.append(mount_factory(f"{folder}/{name}", kind=remotes.RemoteMount, remote=remote, lease="4s"))
+        request.addfinalizer(mounts[-1].close)
+    mounts[0].mount().kill9()
+    mounts[1].start(metrics=f"127.0.0.1:{port}", writeback_limit="1M")
+    rig.poll(lambda: trouble(port) == "the mount is starting\n", 20, "the start")
+    assert get(port, "/metrics")[0] == 503
+    rig.poll(mounts[1].usable, 60, "the mount")
+    rig.poll(lambda: get(port, "/healthz")[0] == 200, 20, "the end of the start")
+    rig.write_file(mounts[1].mnt + "/file", rig.seeded_bytes(1, 40 * rig.MIB))
+    mounts[1].proc.send_signal(signal.SIGTERM)
+    rig.poll(lambda: trouble(port) == "the mount is ending\n", 20, "the end")
+
+
 def open_sockets(pid):
     names = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
     return sum(name.startswith("socket:") for name in names)

@@ -206,28 +206,37 @@ def test_open_files_go_on(on_remote, remote):
     assert follower.fsck().returncode == 0
 
 
+def changes_of(mnt):
+    path = os.path.join(mnt, "file")
+    yield lambda: os.open(path, os.O_WRONLY)
+    yield lambda: os.open(path, os.O_RDWR)
+    yield lambda: os.open(os.path.join(mnt, "new"), os.O_WRONLY | os.O_CREAT)
+    yield lambda: os.unlink(path)
+    yield lambda: os.rename(path, path + "2")
+    yield lambda: os.mkdir(path + "3")
+    yield lambda: os.chmod(path, 0o600)
+    yield lambda: os.setxattr(path, "user.a", b"b")
+    yield lambda: os.truncate(path, 1)
+
+
 def test_writes_nothing(on_remote, remote):
-    """Every change is EROFS; the remote gets no object and loses none, whatever the follower does."""
+    """Every change is EROFS, also where root made the mount writable, which status explains; the remote gets no object and loses none,
+    whatever the follower does."""
     writer = on_remote(remote, **SMALL).mount()
     rig.write_file(os.path.join(writer.mnt, "file"), b"x" * 100_000)
     writer.umount(drain="remote")
     before = remote.names()
     follower = writer.fresh(**FOLLOW).mount()
     path = os.path.join(follower.mnt, "file")
-    for change in (
-        lambda: os.open(path, os.O_WRONLY),
-        lambda: os.open(path, os.O_RDWR),
-        lambda: os.open(os.path.join(follower.mnt, "new"), os.O_WRONLY | os.O_CREAT),
-        lambda: os.unlink(path),
-        lambda: os.rename(path, path + "2"),
-        lambda: os.mkdir(path + "3"),
-        lambda: os.chmod(path, 0o600),
-        lambda: os.setxattr(path, "user.a", b"b"),
-        lambda: os.truncate(path, 1),
-    ):
-        with pytest.raises(OSError) as caught:
-            change()
-        assert caught.value.errno == errno.EROFS
+    for remounted in (False, True):
+        if remounted:
+            rig.run("mount", "-i", "-o", "remount,rw", follower.mnt)
+        for change in changes_of(follower.mnt):
+            with pytest.raises(OSError) as caught:
+                change()
+            assert caught.value.errno == errno.EROFS
+        errors = follower.status()["errors"]
+        assert bool(errors) == remounted and all("follows another writer" in error["cause"] for error in errors), errors
     assert rig.read_file(path) == b"x" * 100_000
     assert os.getxattr(path, "user.cairn.level") == b"remote"
     time.sleep(2.5)
