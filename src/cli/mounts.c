@@ -11,6 +11,7 @@
 #include <sys/sysmacros.h>
 #include <sys/wait.h>
 
+#include "base/cause.h"
 #include "base/text.h"
 #include "daemon/lifecycle.h"
 
@@ -176,21 +177,44 @@ const struct mount_entry *mounts_find_device(const struct mount_list *list, dev_
     return NULL;
 }
 
-/* Runs fusermount3, silent; its exit status, or -errno where it cannot be run. */
-static int run_fusermount(bool lazy, const char *mountpoint)
+/* The first line of what comes; all of it is read, so that nobody is stopped from saying more. */
+static char *read_line(int fd)
+{
+    char text[512], rest[512];
+    size_t len = 0;
+    ssize_t n;
+    while ((n = read(fd, len < sizeof text - 1 ? text + len : rest, len < sizeof text - 1 ? sizeof text - 1 - len : sizeof rest)) != 0) {
+        if (n < 0 && errno != EINTR)
+            break;
+        if (n > 0 && len < sizeof text - 1)
+            len += (size_t)n;
+    }
+    text[len] = '\0';
+    text[strcspn(text, "\n")] = '\0';
+    return xstrdup(text);
+}
+
+/* Its exit status, or -errno where it cannot be run. *ret_said: what it complained of; caller frees. */
+static int run_fusermount(bool lazy, const char *mountpoint, char **ret_said)
 {
     char program[] = "fusermount3", flags[] = "-uz", end_of_flags[] = "--";
     _cleanup_free_ char *path = xstrdup(mountpoint);
     char *argv[] = {program, flags, end_of_flags, path, NULL};
     posix_spawn_file_actions_t actions;
     pid_t child;
-    int status;
+    int status, said[2];
     if (!lazy)
         flags[2] = '\0';
+    if (pipe2(said, O_CLOEXEC) < 0)
+        return -errno;
     check(posix_spawn_file_actions_init(&actions) == 0);
-    check(posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0) == 0);
+    check(posix_spawn_file_actions_adddup2(&actions, said[1], STDERR_FILENO) == 0);
     int r = posix_spawnp(&child, argv[0], &actions, NULL, argv, environ);
     (void)posix_spawn_file_actions_destroy(&actions);
+    (void)close(said[1]);
+    if (r == 0)
+        *ret_said = read_line(said[0]);
+    (void)close(said[0]);
     if (r != 0)
         return -r;
     while (waitpid(child, &status, 0) < 0)
@@ -203,9 +227,15 @@ int mount_remove(const char *mountpoint, bool lazy)
 {
     if (geteuid() == 0)
         return umount2(mountpoint, UMOUNT_NOFOLLOW | (lazy ? MNT_DETACH : 0)) < 0 ? -errno : 0;
-    int r = run_fusermount(lazy, mountpoint);
-    /* It tells no reasons by its status; being in use is by far the most frequent. */
-    return r > 0 ? -EBUSY : r;
+    _cleanup_free_ char *said = NULL;
+    int r = run_fusermount(lazy, mountpoint, &said);
+    if (r <= 0)
+        return r;
+    /* The reason is in its words only. */
+    if (strstr(said, strerror(EBUSY)))
+        return -EBUSY;
+    cause_note("%s", *said ? said : "fusermount3 did not say why");
+    return -EPERM;
 }
 
 static bool is_dead_mount(int error)

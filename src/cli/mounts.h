@@ -43,8 +43,8 @@ CAIRN_MUST_CHECK int mountpoint_take(const char *mountpoint, const char *store, 
 /* Whether the daemon of the mount there is dead. Asks the filesystem. */
 bool mount_is_dead(const char *mountpoint);
 
-/* Unmounts: as root directly, else through fusermount3. `lazy`: even while in use. -EBUSY, -EPERM, -EINVAL.
- */
+/* Unmounts: as root directly, else through fusermount3. `lazy`: even while in use. -EBUSY, -EINVAL, -EPERM; then cause_text() has
+ * what fusermount3 said, if it was asked. */
 CAIRN_MUST_CHECK int mount_remove(const char *mountpoint, bool lazy);
 
 /* Prints who keeps `mountpoint` busy, as far as we may look; returns how many. */

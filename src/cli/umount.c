@@ -1,6 +1,7 @@
 #include <getopt.h>
 #include <stdio.h>
 
+#include "base/cause.h"
 #include "base/clock.h"
 #include "cli/cli.h"
 #include "cli/horizon.h"
@@ -17,13 +18,19 @@ struct umount_request {
     bool remote;        /* all is to be in the remote first, not on NVMe only */
 };
 
+/* What mount_remove() failed with. */
+static const char *removal_trouble(int r)
+{
+    return r == -EPERM && *cause_text() ? cause_text() : strerror(-r);
+}
+
 /* The daemon is dead: what it had not carried is in the stage, and the next mount finds it. */
 static int remove_dead(const struct mount_entry *mount)
 {
     int r = mount_remove(mount->mountpoint, true);
     if (r < 0) {
-        complain("umount", "cannot clear the mount of a dead daemon from %s: %s; try as root",
-                 mount->mountpoint, strerror(-r));
+        complain("umount", "cannot clear the mount of a dead daemon from %s: %s; try as root", mount->mountpoint,
+                 removal_trouble(r));
         return CLI_FAILED;
     }
     complain(
@@ -97,8 +104,8 @@ static int unmount(const struct mount_entry *mount)
     if (r == -EBUSY)
         return fail_busy(mount);
     if (r < 0)
-        complain("umount", "cannot unmount %s: %s; try as root or as the user who mounted it",
-                 mount->mountpoint, strerror(-r));
+        complain("umount", "cannot unmount %s: %s; try as root or as the user who mounted it", mount->mountpoint,
+                 removal_trouble(r));
     return r < 0 ? CLI_FAILED : CLI_OK;
 }
 

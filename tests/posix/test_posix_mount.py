@@ -436,6 +436,21 @@ def test_user_mounts(namespace):
     assert namespace.run("ls", "mnt").stdout == ""
 
 
+def test_user_is_told_why_not_unmounted(namespace):
+    """What fusermount3 says is passed on: only what is in use is called so."""
+    serve(namespace)
+    with subprocess.Popen(namespace.enter("sh", "-c", "cd mnt && echo in && exec sleep 100"), stdout=subprocess.PIPE) as user:
+        assert user.stdout.readline()
+        done = namespace.run(namespace.binary, "umount", "mnt")
+        assert done.returncode == 1 and "mnt is in use; " in done.stderr, done
+        user.kill()
+    assert namespace.run("mount", "-t", "tmpfs", "tmpfs", "/etc", user=False).returncode == 0  # it wants mtab or passwd from there
+    done = namespace.run(namespace.binary, "umount", "mnt")
+    assert done.returncode == 1 and "cannot unmount" in done.stderr and ": fusermount3: " in done.stderr and "in use" not in done.stderr, done
+    assert namespace.run("umount", "/etc", user=False).returncode == 0
+    user_umount(namespace)
+
+
 # Scripts that change to other users, or do first what is root's.
 FOR_ROOT = """access_checks chmod_by_whom chmod_in_foreign_group chown_by_whom devices links_between_users one_name_every_kind open_executes
     open_new_files open_other_flags open_permissions permissions_of_folders relatime rename_folder_of_another setgid_folder setgid_without_execute
