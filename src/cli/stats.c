@@ -18,10 +18,10 @@ struct stats_request {
     bool json;
 };
 
-/* What a line shows; rates are told from counters. */
+/* What a line shows; rates and growth are told from counters. */
 static const struct column {
     const char *title, *group, *field, *json;
-    enum { RATE, BYTES, SECONDS, NUMBER, PERCENT } kind;
+    enum { RATE, SECONDS, NUMBER, PERCENT, GROWTH } kind;
 } columns[] = {
     {"write/s", "mount", "written_bytes_total", "written_bytes_per_s", RATE},
     {"read/s", "mount", "read_bytes_total", "read_bytes_per_s", RATE},
@@ -33,6 +33,7 @@ static const struct column {
     {"nvme lag", "nvme", "seconds_behind", "nvme_seconds_behind", SECONDS},
     {"remote lag", "remote", "seconds_behind", "remote_seconds_behind", SECONDS},
     {"waiting", "stage", "waiting_writers", "waiting_writers", NUMBER},
+    {"waits", "stage", "wait_count", "waits", GROWTH},
 };
 
 static double value_of(const struct column *c, const cJSON *before, const cJSON *now, double seconds)
@@ -47,6 +48,8 @@ static double value_of(const struct column *c, const cJSON *before, const cJSON 
         return total ? 100.0 * (double)count / (double)total : 0;
     case SECONDS:
         return json_number(group, c->field);
+    case GROWTH:
+        return count > old ? (double)(count - old) : 0;
     default:
         return (double)count;
     }
@@ -72,7 +75,7 @@ static void print_line(const cJSON *before, const cJSON *now, double seconds)
         double value = value_of(c, before, now, seconds);
         bool none = strcmp(c->group, "remote") == 0 && !has_remote(now);
         struct human h = {"-"};
-        if (!none && (c->kind == RATE || c->kind == BYTES))
+        if (!none && c->kind == RATE)
             h = human_bytes((uint64_t)value);
         else if (!none && c->kind == SECONDS)
             h = human_seconds(value);
@@ -90,8 +93,6 @@ static void print_json_line(const cJSON *before, const cJSON *now, double second
     (void)cJSON_AddNumberToObject(line, "time_s", (double)(clock_realtime_ns() / 1000000) / 1000);
     for (size_t i = 0; i < ARRAY_LEN(columns); i++)
         (void)cJSON_AddNumberToObject(line, columns[i].json, round(value_of(&columns[i], before, now, seconds) * 1000) / 1000);
-    (void)cJSON_AddNumberToObject(line, "waits", (double)json_count(json_part(now, "stage"), "wait_count") -
-                                                     (double)json_count(json_part(before, "stage"), "wait_count"));
     json_print_line(line);
     cJSON_Delete(line);
 }

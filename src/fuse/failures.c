@@ -16,8 +16,8 @@ static const struct call {
              {8, "mknod", 16},    {9, "mkdir", 8},       {10, "unlink", 0},    {11, "rmdir", 0},     {12, "rename", 8},
              {13, "link", 8},     {14, "open", -1},      {15, "read", -1},     {16, "write", -1},    {17, "statfs", -1},
              {20, "fsync", -1},   {21, "setxattr", -1},  {22, "getxattr", -1}, {23, "listxattr", -1}, {24, "removexattr", -1},
-             {25, "close", -1},   {28, "readdir", -1},   {30, "fsync", -1},    {35, "create", 16},   {43, "fallocate", -1},
-             {44, "readdir", -1}, {45, "rename", 16},    {46, "lseek", -1},    {47, "copy_file_range", -1}};
+             {25, "close", -1},   {27, "opendir", -1},   {28, "readdir", -1},  {30, "fsync", -1},    {35, "create", 16},
+             {43, "fallocate", -1}, {44, "readdir", -1}, {45, "rename", 16},   {46, "lseek", -1},    {47, "copy_file_range", -1}};
 
 static const struct call unknown_call = {0, "a request", -1};
 
