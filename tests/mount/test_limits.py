@@ -1,6 +1,7 @@
 """How large things may be: many files, deep trees, many handles, huge and holey files. Whole with --full, else a small part."""
 import concurrent.futures
 import contextlib
+import ctypes
 import errno
 import os
 import resource
@@ -14,6 +15,7 @@ import rig
 pytestmark = [pytest.mark.needs_mount, pytest.mark.timeout(120)]
 
 LONG_NAME = "n" * 255
+PUNCH_HOLE = 3  # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE
 FLAT = 1.3
 MANY_CHUNKS = {"stage": "512M", "nvme": "24G", "writeback_delay": "100ms"}
 
@@ -409,6 +411,39 @@ def test_holes(cairn, full, sanitized, report):
         os.pwrite(file.fileno(), b"x" * 16, (count - 1) * stride)
     cairn.wait(path)
     assert_memory(cairn, sanitized)
+    cairn.umount()
+    assert cairn.fsck().returncode == 0
+
+
+def test_punched_holes(cairn, full, sanitized):
+    """10^6 holes punched into a file that is stored whole, the half of each KiB; memory at every moment, content also after a crash."""
+    count, size = (1 << 20 if full else 20 << 10), {"stage": "512M", "nvme": "16G"}
+    content = [rig.seeded_bytes(number, rig.MIB) for number in range(8)]
+    cairn.mount(**size)
+    path, libc = os.path.join(cairn.mnt, "dense"), ctypes.CDLL(None, use_errno=True)
+    with open(path, "wb", 0) as file:
+        for number in range(count >> 10):
+            file.write(content[number % 8])
+    cairn.wait()
+    with memory_watched(cairn, sanitized), open(path, "r+b", 0) as file:
+        for i in range(count):
+            assert libc.fallocate(file.fileno(), PUNCH_HOLE, ctypes.c_long(i * 1024 + 512), ctypes.c_long(512)) == 0, os.strerror(ctypes.get_errno())
+
+    def check():
+        with open(path, "rb", 0) as file:
+            for i in range(0, count - 1, count // 1000):
+                begin = i * 1024
+                inside = begin % rig.MIB
+                whole = content[begin // rig.MIB % 8][inside : inside + 512] + bytes(512)
+                assert os.pread(file.fileno(), 1024, begin) == whole, i
+                assert seek(file.fileno(), begin) == (begin, begin + 512) and seek(file.fileno(), begin + 600) == (begin + 1024, begin + 600), i
+
+    check()
+    cairn.kill9()
+    cairn.mount(**size)
+    check()
+    cairn.remount(**size)
+    check()
     cairn.umount()
     assert cairn.fsck().returncode == 0
 
