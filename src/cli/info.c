@@ -79,8 +79,8 @@ static void print_info(const char *path, const cJSON *root, const struct survey_
         print_versions(root);
     row("level", "%s", level ? level : "unknown");
     row("  stage", "%s not on NVMe yet", human_bytes(s->staged_bytes).text);
-    row("  nvme", "%s of chunks", human_bytes(s->nvme_bytes).text);
-    row("  remote", "%s of chunks", human_bytes(s->remote_bytes).text);
+    row("  nvme", "%s", human_bytes(s->nvme_bytes).text);
+    row("  remote", "%s", human_bytes(s->remote_bytes).text);
     row("chunks", "%llu, used %llu times", (unsigned long long)s->chunks, (unsigned long long)s->uses);
     row("stored", "%s: deduplication %.2f x, compression %.2f x", human_bytes(s->stored_bytes).text,
         ratio(s->used_bytes, s->unique_bytes), ratio(s->unique_bytes, s->stored_bytes));

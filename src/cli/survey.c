@@ -21,11 +21,15 @@ struct shared {
     int where;
 };
 
-/* A file with several names. */
+/* What has several names. */
 struct linked {
     UT_hash_handle hh;
-    uint64_t ino;
+    uint64_t ino, links, seen;
+    bool has_content;
 };
+
+/* Which files a portion tells of: a linked file frees its content only if all its names are seen, which the folders tell first. */
+enum phase { IN_FOLDERS, LINKED_WITHIN, LINKED_OUTSIDE };
 
 struct walk {
     const struct verb *verb;
@@ -33,6 +37,7 @@ struct walk {
     struct survey_sum sum;
     char (*todo)[64]; /* the last is the next: depth first, so the list stays short */
     size_t count, max;
+    enum phase phase;
     struct shared *shared;
     struct linked *linked;
     int64_t drawn_at;
@@ -55,29 +60,52 @@ static void push_ino(struct walk *w, char kind, uint64_t ino)
     push(w, item);
 }
 
-static bool is_first_sight(struct walk *w, uint64_t ino)
+static struct linked *linked_of(struct walk *w, uint64_t ino)
 {
     struct linked *linked;
     HASH_FIND(hh, w->linked, &ino, sizeof ino, linked);
     if (linked)
-        return false;
+        return linked;
     linked = xcalloc(1, sizeof *linked);
     linked->ino = ino;
     HASH_ADD(hh, w->linked, ino, sizeof linked->ino, linked);
-    return true;
+    return linked;
+}
+
+static bool is_first_sight(struct walk *w, uint64_t ino, uint64_t links, bool has_content)
+{
+    struct linked *linked = linked_of(w, ino);
+    linked->links = links;
+    linked->has_content = has_content;
+    return linked->seen++ == 0;
 }
 
 static void see_entry(struct walk *w, char kind, uint64_t ino, uint64_t size, uint64_t links, uint64_t staged)
 {
-    if (kind != 'd' && links > 1 && !is_first_sight(w, ino))
+    bool has_content = kind == 'f' && size > 0, is_linked = kind != 'd' && links > 1;
+    if (is_linked && !is_first_sight(w, ino, links, has_content))
         return;
     w->sum.files += kind == 'f';
     w->sum.folders += kind == 'd';
     w->sum.others += kind == 'o';
     w->sum.logical_bytes += kind == 'f' ? size : 0;
     w->sum.staged_bytes += staged;
-    if (kind == 'd' || (kind == 'f' && size > 0))
+    if (kind == 'd' || (has_content && !is_linked))
         push_ino(w, kind, ino);
+}
+
+/* When nothing is left to do: the linked files of the next phase that has some. False: that was the last. */
+static bool begin_next_phase(struct walk *w)
+{
+    while (w->count == 0 && w->phase < LINKED_OUTSIDE) {
+        w->phase++;
+        for (struct linked *linked = w->linked; linked; linked = linked->hh.next) {
+            enum phase its = linked->seen < linked->links ? LINKED_OUTSIDE : LINKED_WITHIN;
+            if (linked->has_content && its == w->phase)
+                push_ino(w, 'f', linked->ino);
+        }
+    }
+    return w->count > 0;
 }
 
 static void add_unique(struct survey_sum *sum, uint32_t raw, uint32_t stored, int where)
@@ -113,11 +141,13 @@ static bool parse_part(const cJSON *item, struct part *ret)
 static void see_chunk(struct walk *w, const struct part *part)
 {
     struct shared *shared;
+    bool goes = w->phase != LINKED_OUTSIDE;
     w->sum.uses++;
     w->sum.used_bytes += part->length;
     if (part->refs <= part->uses) { /* nobody else: it will not be seen again */
         add_unique(&w->sum, part->raw, part->stored, part->where);
-        add_freed(&w->sum, part->stored, part->where);
+        if (goes)
+            add_freed(&w->sum, part->stored, part->where);
         return;
     }
     HASH_FIND(hh, w->shared, part->name, 32, shared);
@@ -130,7 +160,22 @@ static void see_chunk(struct walk *w, const struct part *part)
         add_unique(&w->sum, part->raw, part->stored, part->where);
     }
     shared->refs = part->refs;
-    shared->uses += part->uses;
+    shared->uses += goes ? part->uses : 0;
+}
+
+/* Inline content, which no other file can refer to. */
+static void see_inline(struct walk *w, uint64_t bytes, uint64_t remote_bytes)
+{
+    struct survey_sum *sum = &w->sum;
+    sum->used_bytes += bytes;
+    sum->unique_bytes += bytes;
+    sum->stored_bytes += bytes;
+    sum->nvme_bytes += bytes;
+    sum->remote_bytes += remote_bytes;
+    if (w->phase == LINKED_OUTSIDE)
+        return;
+    sum->freed_nvme_bytes += bytes;
+    sum->freed_remote_bytes += remote_bytes;
 }
 
 static bool take_portion(struct walk *w, const cJSON *reply, size_t asked)
@@ -145,9 +190,7 @@ static bool take_portion(struct walk *w, const cJSON *reply, size_t asked)
     w->count -= done;
     if (rest)
         push(w, rest);
-    w->sum.used_bytes += json_count(reply, "inline_bytes");
-    w->sum.unique_bytes += json_count(reply, "inline_bytes");
-    w->sum.stored_bytes += json_count(reply, "inline_bytes");
+    see_inline(w, json_count(reply, "inline_bytes"), json_count(reply, "inline_remote_bytes"));
     cJSON_ArrayForEach(item, json_part(reply, "found"))
     {
         if (!cJSON_IsString(item) || sscanf(item->valuestring, "%c%" SCNu64 ":%" SCNu64 ":%" SCNu64 ":%" SCNu64, &kind, &ino, &size,
@@ -219,8 +262,9 @@ int survey_run(const struct verb *verb, const char *store, const cJSON *root, st
     char kind = type && strcmp(type, "folder") == 0 ? 'd' : type && strcmp(type, "file") == 0 ? 'f' : 'o';
     int code = CLI_OK;
     horizon_catch_interrupts();
-    see_entry(&w, kind, json_count(root, "ino"), json_count(root, "size_bytes"), 1, json_count(root, "staged_bytes"));
-    while (code == CLI_OK && w.count > 0) {
+    see_entry(&w, kind, json_count(root, "ino"), json_count(root, "size_bytes"), json_count(root, "links"),
+              json_count(root, "staged_bytes"));
+    while (code == CLI_OK && (w.count > 0 || begin_next_phase(&w))) {
         code = horizon_sleep_ms(0) ? ask_portion(&w) : CLI_INTERRUPTED;
         draw(&w);
     }

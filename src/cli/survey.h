@@ -9,7 +9,7 @@ struct survey_sum {
     uint64_t logical_bytes;             /* sizes; a file with several names counts once */
     uint64_t staged_bytes;              /* not on NVMe yet: nothing of what follows counts it */
     uint64_t chunks, uses;              /* different ones; parts of files that consist of them */
-    uint64_t used_bytes, unique_bytes;  /* raw: of these parts, and of each chunk once; inline content included */
+    uint64_t used_bytes, unique_bytes;  /* raw: of these parts, and of each chunk once; this and what follows includes inline content */
     uint64_t stored_bytes;              /* of the unique ones, as stored */
     uint64_t nvme_bytes, remote_bytes;  /* of these, there */
     uint64_t freed_nvme_bytes, freed_remote_bytes; /* that nothing else needs: deleting all of it frees them */

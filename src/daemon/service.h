@@ -69,7 +69,7 @@ void service_free(struct service *service);
  *   {"verb":"survey","todo":["dINO:AT","fINO:AT",...]} -> a portion of what is to do: "done":K items, the last of them to go on as
  * "rest" if that is there; "found":["KINDINO:SIZE:LINKS:STAGED",...] in folders (KIND d, f or o), "chunks":
  * ["NAME:REFERENCES:USES:LENGTH:RAW:STORED:WHERE",...] of files (USES of the references are this part's, of LENGTH bytes; WHERE: 1 NVMe +
- * 2 remote), "inline_bytes":B
+ * 2 remote), "inline_bytes":B, of which "inline_remote_bytes":B are in the remote, too
  * An error is {"error":"text","errno":N}. */
 cJSON *service_handle(const cJSON *request, void *service);
 

@@ -62,7 +62,7 @@ struct portion {
     struct service *service;
     cJSON *found, *chunks;
     unsigned rows;
-    uint64_t inline_bytes;
+    uint64_t inline_bytes, inline_remote_bytes;
     uint64_t offset; /* where in the folder it would go on */
 };
 
@@ -78,6 +78,7 @@ static void add_part(const struct survey_part *part, void *arg)
     char text[128];
     if (!part->is_chunk) {
         p->inline_bytes += part->length;
+        p->inline_remote_bytes += part->far ? part->length : 0;
         return;
     }
     int len = 0;
@@ -199,5 +200,6 @@ cJSON *handle_survey(struct service *service, const cJSON *request)
     if (*rest)
         (void)cJSON_AddStringToObject(reply, "rest", rest);
     control_add_u64(reply, "inline_bytes", p.inline_bytes);
+    control_add_u64(reply, "inline_remote_bytes", p.inline_remote_bytes);
     return reply;
 }

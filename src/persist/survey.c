@@ -6,7 +6,7 @@ struct survey {
     struct store *store;
     uint64_t at;
     size_t left; /* parts that may still be looked at */
-    bool more;
+    bool is_published, more;
     void (*fn)(const struct survey_part *part, void *arg);
     void *arg;
 };
@@ -37,6 +37,13 @@ static int look_up(struct store *store, struct survey_part *part)
     return 0;
 }
 
+/* Inline content is published with its inode. */
+static bool is_published(struct store *store, uint64_t ino)
+{
+    uint64_t cut, horizon = store_remote_horizon(store);
+    return horizon > 0 && view_unpublished(store->view, ino, &cut) == 0 && cut <= horizon;
+}
+
 static int look_at(const struct view_extent *extent, void *arg)
 {
     struct survey *survey = arg;
@@ -48,11 +55,15 @@ static int look_at(const struct view_extent *extent, void *arg)
     survey->at = e->offset + e->length;
     if (e->kind == EXTENT_HOLE)
         return 0;
-    struct survey_part part = {.length = e->length, .uses = uses_of(e)};
-    part.is_chunk = e->kind == EXTENT_CHUNK;
-    if (part.is_chunk)
+    struct survey_part part = {.is_chunk = e->kind == EXTENT_CHUNK, .length = e->length, .uses = uses_of(e)};
+    int r = 0;
+    if (part.is_chunk) {
         part.name = e->chunk;
-    int r = part.is_chunk ? look_up(survey->store, &part) : 0;
+        r = look_up(survey->store, &part);
+    } else {
+        part.near = true;
+        part.far = survey->is_published;
+    }
     if (r == 0)
         survey->fn(&part, survey->arg);
     return r;
@@ -69,6 +80,7 @@ int store_survey(struct store *store, uint64_t ino, uint64_t *at, size_t max,
                  void (*fn)(const struct survey_part *part, void *arg), void *arg)
 {
     struct survey survey = {.store = store, .at = *at, .left = max, .fn = fn, .arg = arg};
+    survey.is_published = is_published(store, ino);
     int r = view_extents(store->view, ino, 0, *at, INT64_MAX - *at, look_at, &survey);
     *at = survey.at;
     return r == -ENOENT ? 0 : r < 0 ? r : survey.more;

@@ -277,9 +277,11 @@ def daemon_seeds():
     yield "log", "long", b"\3" + line[:-1] + b"x" * 4100 + b"\n" + line
     yield "log", "zero", b"\3" + line + b"a\0b\n\0\n" + line + b"\0c"
     chunk = "0123456789abcdef" * 2
-    portion = {"done": 1, "rest": "d1:64", "inline_bytes": "100", "found": ["f5:1000:1:0", "f6:10:2:10", "f6:10:2:10", "d7:0:2:0", "o8:0:1:0"],
+    portion = {"done": 1, "rest": "d1:64", "inline_bytes": "100", "inline_remote_bytes": "100", "found": ["f5:1000:1:0", "f6:10:2:10", "f6:10:2:10", "d7:0:2:0", "o8:0:1:0"],
         "chunks": [chunk + ":1:1:4096:4096:1000:3", chunk + ":3:1:100:4096:1000:1", chunk + ":3:2:100:4096:1000:1"]}
     yield "survey", "portion", b"\1" + json.dumps(portion).encode()
+    linked = {"done": 1, "inline_bytes": 100, "inline_remote_bytes": 50, "found": ["f6:10:2:0", "f6:10:2:0", "f9:10:9:0"], "chunks": portion["chunks"]}
+    yield "survey", "linked", b"\0" + json.dumps(linked).encode()
     yield "survey", "nothing", b"\0" + b'{"done":1,"found":[],"chunks":[]}'
     yield "survey", "too-much", b"\0" + b'{"done":2}'
     yield "survey", "long-name", b'{"done":1,"chunks":["%s:1:1:4096:4096:1000:3"]}' % (chunk.encode() * 4)

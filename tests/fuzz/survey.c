@@ -20,12 +20,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     cJSON *reply = cJSON_Parse(text);
     for (size_t i = 0; i < asked; i++)
         push_ino(&w, 'd', i);
-    /* A second portion meets what the first left behind. */
-    for (unsigned i = 0; reply && i < 2; i++) {
+    /* The next portions meet what the first left behind, and the linked files that it named. */
+    for (unsigned i = 0; reply && i < 3; i++) {
         size_t now = w.count < asked ? w.count : asked;
         if (!take_portion(&w, reply, now))
             break;
         look_at(&w);
+        if (w.count == 0 && !begin_next_phase(&w))
+            break;
     }
     settle(&w);
     cJSON_Delete(reply);

@@ -5,6 +5,7 @@ import http.client
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 
 import remote as remotes
 import rig
+from test_remote_cli import Unreachable
 
 pytestmark = pytest.mark.needs_mount
 
@@ -183,6 +185,72 @@ def test_info_says_what_deleting_frees(tree):
     for word in ("level", "chunks", "deduplication", "deleting it"):
         assert word in text, text
     assert "1 is kept" in tree.cairn("info", mnt + "/text").stdout
+
+
+def freed(cairn, path):
+    """What deleting it frees on NVMe, and what of it lies there."""
+    info = shown_json(cairn, "info", path)
+    assert info["freed_remote_bytes"] == 0 == info["remote_bytes"]
+    return info["freed_nvme_bytes"], info["nvme_bytes"]
+
+
+def test_a_file_that_keeps_a_name_frees_nothing(tree):
+    """Not from one of its names, nor from a tree of them, and not what it shares with a file that goes; all its names do."""
+    mnt = tree.mnt
+    tree.wait()
+    own = freed(tree, mnt + "/runs/again")
+    assert own[0] == 0 and own[1] >= 35 * rig.MIB
+    assert freed(tree, mnt + "/runs/one") == (len(b"inline"), own[1] + len(b"inline"))
+    whole = freed(tree, mnt + "/runs")
+    assert whole[0] == whole[1]
+    os.link(mnt + "/runs/b", mnt + "/kept")
+    tree.wait()
+    assert freed(tree, mnt + "/runs") == (own[1] + len(b"inline"), whole[1])
+    subprocess.run(["cp", "-al", mnt + "/runs", mnt + "/copy"], check=True)
+    tree.wait()
+    assert freed(tree, mnt + "/copy") == (0, whole[1]) == freed(tree, mnt + "/runs")
+    assert "frees 0 B on NVMe" in tree.cairn("info", mnt + "/copy").stdout
+    everything = freed(tree, mnt)
+    assert everything[0] == everything[1] > whole[1]
+    before = tree.status()["nvme"]["stored_bytes"]
+    shutil.rmtree(mnt + "/copy")
+    tree.wait()
+    assert tree.status()["nvme"]["stored_bytes"] == before
+    assert freed(tree, mnt + "/runs") == (own[1] + len(b"inline"), whole[1])
+
+
+def test_info_counts_small_files_where_they_lie(request, mount_factory, folder, rng):
+    """Their content is in no pack: on NVMe from the start, in the remote once their inodes are published, whatever is evicted."""
+    cairn = mount_factory(folder, kind=remotes.RemoteMount, remote=remotes.DirRemote(folder + "/remotes"))
+    request.addfinalizer(cairn.close)
+    cairn.mount()
+    size = 40 * 4 * rig.KIB
+    rig.write_file(cairn.mnt + "/large", rig.seeded_bytes(rng.random(), 4 * rig.MIB))
+    os.mkdir(cairn.mnt + "/small")
+    cairn.wait(level="remote")
+
+    def tiers(mount=cairn):
+        info = shown_json(mount, "info", mount.mnt + "/small")
+        assert info["stored_bytes"] == size == info["used_bytes"] and info["chunks"] == 0
+        return [info[name + "_bytes"] for name in ("nvme", "freed_nvme", "remote", "freed_remote")]
+
+    with Unreachable(cairn.remote):
+        for i in range(40):
+            rig.write_file(f"{cairn.mnt}/small/{i}", rig.seeded_bytes(rng.random(), 4 * rig.KIB))
+        cairn.wait()
+        assert tiers() == [size, size, 0, 0]
+    cairn.wait(level="remote")
+    assert tiers() == [size] * 4
+    assert "frees 160 KiB on NVMe, 160 KiB in the remote" in cairn.cairn("info", cairn.mnt + "/small").stdout
+    assert cairn.cairn("evict", cairn.mnt).returncode == 0
+    assert tiers() == [size] * 4
+    os.link(cairn.mnt + "/small/0", cairn.mnt + "/kept")
+    cairn.wait(level="remote")
+    assert tiers() == [size, size - 4 * rig.KIB] * 2
+    reader = cairn.fresh(ro=True)
+    request.addfinalizer(reader.close)
+    reader.mount()
+    assert tiers(reader) == [size, size - 4 * rig.KIB] * 2
 
 
 def test_info_tells_the_tiers(request, mount_factory, folder, rng):
