@@ -161,11 +161,11 @@ def test_short_lived_files_cost_nothing(cairn, rng, plain):
     """P7: what is deleted before a cut needs it is dropped unwritten."""
     if plain:
         pytest.skip("skipped: needs the mount")
-    cairn.mount(writeback_delay="5s")
+    cairn.mount(writeback_delay="1h")
     before = cairn.status()["nvme"]["written_bytes_total"]
     for number in range(10):
         path = os.path.join(cairn.mnt, "scratch")
         rig.write_file(path, rig.seeded_bytes(rng.random(), 8 * rig.MIB))
         os.unlink(path)
     cairn.wait()
-    assert cairn.status()["nvme"]["written_bytes_total"] - before < 8 * rig.MIB
+    assert cairn.status()["nvme"]["written_bytes_total"] - before < rig.MIB
