@@ -95,9 +95,8 @@ struct fs_opened {
     bool atime_due;  /* the next read moves atime: it must come here, not end in the page cache */
 };
 
-/* A file, or a directory to be listed. O_TRUNC is honoured. */
-CAIRN_MUST_CHECK int fs_open(struct fs *fs, uint64_t ino, int flags, const struct fs_caller *caller,
-                             struct fs_opened *ret);
+/* A file, or a directory to be listed. O_TRUNC means nothing here: it comes as fs_setattr(). */
+CAIRN_MUST_CHECK int fs_open(struct fs *fs, uint64_t ino, int flags, struct fs_opened *ret);
 /* A new regular file: part of history with its first seal. */
 CAIRN_MUST_CHECK int fs_create(struct fs *fs, uint64_t parent, const char *name, mode_t mode, int flags,
                                const struct fs_caller *caller, struct stat *ret_stat, struct fs_opened *ret);

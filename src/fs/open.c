@@ -110,28 +110,15 @@ void open_undo(struct fs *fs, uint64_t ino, uint64_t handle)
     check(close_handle(fs, ino, handle, false) == 0);
 }
 
-static int truncate_held(struct fs *fs, const struct ns_inode *inode, const struct fs_caller *caller)
+int fs_open(struct fs *fs, uint64_t ino, int flags, struct fs_opened *ret)
 {
-    struct now now;
-    int r = look_now(fs, inode->ino, &now);
-    if (r == 0)
-        r = kill_privileges(fs, inode, caller);
-    if (r < 0)
-        return r;
-    return now.size == 0 ? touch(fs, inode->ino) : cut(fs, inode->ino, 0, UINT64_MAX, 0);
-}
-
-int fs_open(struct fs *fs, uint64_t ino, int flags, const struct fs_caller *caller, struct fs_opened *ret)
-{
-    int r = (flags & O_ACCMODE) != O_RDONLY || flags & O_TRUNC ? store_takes_changes(fs->store) : 0;
+    int r = (flags & O_ACCMODE) != O_RDONLY ? store_takes_changes(fs->store) : 0;
     if (r == 0)
         r = open_ahead(fs, ino, flags, &ret->handle);
     if (r < 0)
         return r;
     struct ns_inode inode;
     r = ns_hold(fs->ns, ino, &inode);
-    if (r == 0 && flags & O_TRUNC && (r = truncate_held(fs, &inode, caller)) < 0)
-        ns_drop(fs->ns, ino);
     if (r < 0) {
         open_undo(fs, ino, ret->handle);
         return r;

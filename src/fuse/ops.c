@@ -55,13 +55,14 @@ static void reply_entry(fuse_req_t req, int r, const struct stat *st)
     (void)fuse_reply_entry(req, &entry);
 }
 
+/* O_TRUNC comes as a setattr after the open: with the open it would come before the kernel has seen whether it may be (a program that
+ * runs from the file would lose its code to an open that fails with ETXTBSY). */
 static void op_init(void *userdata, struct fuse_conn_info *conn)
 {
     (void)userdata;
-    conn->want &= ~(unsigned)(FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE | FUSE_CAP_SPLICE_MOVE);
-    conn->want |= conn->capable & (FUSE_CAP_ASYNC_READ | FUSE_CAP_ATOMIC_O_TRUNC | FUSE_CAP_EXPORT_SUPPORT |
-                                   FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_ASYNC_DIO | FUSE_CAP_READDIRPLUS |
-                                   FUSE_CAP_READDIRPLUS_AUTO);
+    conn->want &= ~(unsigned)(FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE | FUSE_CAP_SPLICE_MOVE | FUSE_CAP_ATOMIC_O_TRUNC);
+    conn->want |= conn->capable & (FUSE_CAP_ASYNC_READ | FUSE_CAP_EXPORT_SUPPORT | FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_ASYNC_DIO |
+                                   FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO);
     conn->max_write = MAX_WRITE;
     conn->max_background = 64;
     conn->congestion_threshold = 48;
@@ -211,9 +212,8 @@ static void list_directory(fuse_req_t req, fuse_ino_t ino, size_t size, off_t of
 static void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
     struct front *front = front_of(req);
-    struct fs_caller caller = caller_of(req);
     struct fs_opened opened;
-    int r = fs_open(front->fs, ino, O_RDONLY, &caller, &opened);
+    int r = fs_open(front->fs, ino, O_RDONLY, &opened);
     if (r == -ENOENT && fs_is_ghost(front->fs, ino)) {
         fi->fh = NO_HANDLE;
         (void)fuse_reply_open(req, fi);
@@ -358,9 +358,8 @@ static void set_open_flags(struct front *front, const struct fs_opened *opened, 
 static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
     struct front *front = front_of(req);
-    struct fs_caller caller = caller_of(req);
     struct fs_opened opened;
-    int r = fs_open(front->fs, ino, fi->flags, &caller, &opened);
+    int r = fs_open(front->fs, ino, fi->flags, &opened);
     if (r == -ENOENT) {
         (void)fuse_reply_err(req, ESTALE); /* the same */
         return;

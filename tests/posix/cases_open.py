@@ -243,6 +243,8 @@ def open_executes(s):
         for name, call in {"write": lambda: os.open("running", os.O_WRONLY), "empty": lambda: os.open("running", os.O_RDONLY | os.O_TRUNC),
                            "truncate": lambda: os.truncate("running", 1), "replace": lambda: os.rename("copy", "running")}.items():
             s.call(f"{name} what runs", call)
+            s.note(f"size after {name}", os.stat("running").st_size)
+        s.note("it runs", process.poll())
         process.kill()
 
 

@@ -52,17 +52,22 @@ static void create(struct worker *w, struct file *file)
     memset(file->xattrs, 0, sizeof file->xattrs);
 }
 
-static void open_file(struct worker *w, struct file *file, int flags)
+static void open_file(struct worker *w, struct file *file, bool empties)
 {
     struct fs_opened opened;
     int r;
     if (file->is_open)
         return;
     do
-        r = fs_open(w->world->fs, file->ino, O_RDWR | flags, &w->caller, &opened);
+        r = fs_open(w->world->fs, file->ino, O_RDWR, &opened);
     while (must_repeat(w->world, r));
     EXPECT_OK(w, r, "opening");
-    if (flags & O_TRUNC)
+    struct stat st = {.st_size = 0};
+    do
+        r = empties ? fs_setattr(w->world->fs, file->ino, FS_SET_SIZE, &st, &w->caller, &st) : 0;
+    while (must_repeat(w->world, r));
+    EXPECT_OK(w, r, "emptying");
+    if (empties)
         file->size = 0;
     file->handle = opened.handle;
     file->is_open = true;
@@ -107,7 +112,7 @@ void private_write(struct worker *w, struct file *file)
     static const uint32_t sizes[] = {8192, 8192, 256 * 1024, SLAB_PAYLOAD};
     uint32_t length = 1 + (uint32_t)below(&w->rng, sizes[below(&w->rng, ARRAY_LEN(sizes))]);
     uint64_t offset = below(&w->rng, 3) ? below(&w->rng, FILE_MAX - length) : min_u64(file->size, FILE_MAX - length);
-    open_file(w, file, 0);
+    open_file(w, file, false);
     /* Some content is there several times. */
     fill_bytes(w->buf, length, below(&w->rng, 4) ? chance(&w->rng) : below(&w->rng, 8));
     if (worker_write(w, file->ino, offset, length) < 0)
@@ -175,7 +180,7 @@ void private_reopen(struct worker *w, struct file *file)
 {
     private_close(w, file);
     if (below(&w->rng, 2))
-        open_file(w, file, below(&w->rng, 4) ? 0 : O_TRUNC);
+        open_file(w, file, below(&w->rng, 4) == 0);
 }
 
 /* Its last name is gone; if it is open it lives on until it is closed. */

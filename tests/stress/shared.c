@@ -142,10 +142,10 @@ static void open_and_use(struct worker *w, const char *name)
     struct dir *dir = &world->dirs[DIR_SHARED];
     struct fs_opened opened;
     struct stat st;
-    int r = fs_lookup(world->fs, dir->ino, name, &st), flags = O_RDWR | (below(&w->rng, 8) ? 0 : O_TRUNC);
+    int r = fs_lookup(world->fs, dir->ino, name, &st);
     if (r == 0) {
         do
-            r = fs_open(world->fs, st.st_ino, flags, &w->caller, &opened);
+            r = fs_open(world->fs, st.st_ino, O_RDWR, &opened);
         while (must_repeat(world, r));
     } else {
         (void)pthread_mutex_lock(&dir->lock);
