@@ -1,37 +1,17 @@
-/* The bytes on disk must not change unseen: they are compared with files that were written once. After a
- * change that is meant, CAIRN_WRITE_GOLDEN=1 writes them anew. */
-#include <criterion/criterion.h>
+/* The bytes on disk must not change unseen. */
 #include <ctype.h>
-#include <fcntl.h>
 
+#include "../base/golden.h"
 #include "base/crc.h"
-#include "base/io.h"
 #include "run_files.h"
 #include "samples.h"
-
-static void compare(const char *name, const void *data, size_t len)
-{
-    const char *folder = getenv("CAIRN_GOLDEN");
-    cr_assert_not_null(folder, "run by meson test, or set CAIRN_GOLDEN to tests/unit/format/golden");
-    _cleanup_free_ char *path = xasprintf("%s/%s.bin", folder, name);
-    if (getenv("CAIRN_WRITE_GOLDEN")) {
-        _cleanup_close_ int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-        cr_assert_geq(fd, 0);
-        cr_assert_eq(io_pwrite_full(fd, data, len, 0), 0);
-    }
-    _cleanup_free_ char *golden = NULL;
-    size_t golden_len;
-    cr_assert_eq(io_read_file(path, 1 << 20, &golden, &golden_len), 0, "%s", path);
-    cr_assert_eq(golden_len, len, "%s", path);
-    cr_assert_arr_eq(golden, data, len, "%s", path);
-}
 
 Test(golden, superblock)
 {
     uint8_t buf[SUPERBLOCK_LEN];
     struct superblock sb = sample_superblock();
     superblock_encode(&sb, buf);
-    compare("superblock", buf, sizeof buf);
+    golden_compare("superblock", buf, sizeof buf);
     cr_assert_eq(superblock_decode(buf, sizeof buf, &sb), 0);
 }
 
@@ -40,7 +20,7 @@ Test(golden, superblock_with_history)
     uint8_t buf[SUPERBLOCK_LEN];
     struct superblock sb = sample_adopted_superblock();
     superblock_encode(&sb, buf);
-    compare("superblock-history", buf, sizeof buf);
+    golden_compare("superblock-history", buf, sizeof buf);
     cr_assert_eq(superblock_decode(buf, sizeof buf, &sb), 0);
 }
 
@@ -54,7 +34,7 @@ Test(golden, run)
                                    {"large too", 9, "in the second block", 19}};
     struct run_info info = sample_run_info();
     struct run_file file = run_file_of(&info, rows, ARRAY_LEN(rows));
-    compare("run", file.data, file.len);
+    golden_compare("run", file.data, file.len);
     uint64_t count = 0;
     cr_assert_eq(run_file_read(&file, &count), 0);
     cr_assert_eq(count, ARRAY_LEN(rows));
@@ -66,7 +46,7 @@ Test(golden, head)
     uint8_t buf[HEAD_LEN_MAX];
     struct head head = sample_head(3);
     size_t len = head_encode(&head, buf);
-    compare("head", buf, len);
+    golden_compare("head", buf, len);
     cr_assert_eq(head_decode(buf, len, &head), 0);
 }
 
@@ -75,7 +55,7 @@ Test(golden, prefix_info)
     uint8_t buf[PREFIX_INFO_LEN];
     struct prefix_info info = sample_prefix_info();
     prefix_info_encode(&info, buf);
-    compare("prefix-info", buf, sizeof buf);
+    golden_compare("prefix-info", buf, sizeof buf);
     cr_assert_eq(prefix_info_decode(buf, sizeof buf, &info), 0);
 }
 
@@ -84,7 +64,7 @@ Test(golden, lease)
     uint8_t buf[LEASE_LEN];
     struct lease lease = sample_lease();
     lease_encode(&lease, buf);
-    compare("lease", buf, sizeof buf);
+    golden_compare("lease", buf, sizeof buf);
     cr_assert_eq(lease_decode(buf, sizeof buf, &lease), 0);
 }
 
@@ -110,7 +90,7 @@ Test(golden, pack)
     t.count = 3;
     t.index_crc = crc32_of(0, buf + t.index_offset, t.index_len);
     pack_encode_trailer(&t, buf + sizeof buf - PACK_TRAILER_LEN);
-    compare("pack", buf, sizeof buf);
+    golden_compare("pack", buf, sizeof buf);
     uint64_t pack;
     uint8_t store[16];
     uint32_t count = 0;
@@ -136,7 +116,7 @@ Test(golden, segment)
     }
     b.payload_crc = crc32_of(0, payload, b.payload_len);
     batch_encode_header(&b, buf + SEGMENT_HEADER_LEN);
-    compare("segment", buf, sizeof buf);
+    golden_compare("segment", buf, sizeof buf);
     cr_assert_eq(segment_decode_header(buf, sizeof buf, &s), 0);
     cr_assert_eq(batch_decode_header(buf + SEGMENT_HEADER_LEN, sizeof buf - SEGMENT_HEADER_LEN, &b), 0);
     cr_assert_eq(batch_decode_header(payload + b.payload_len, BATCH_HEADER_LEN, &b), -ENODATA);
@@ -152,7 +132,7 @@ Test(golden, records)
         _cleanup_free_ char *name = xasprintf("record-%s", record_type_name(rec.type));
         for (char *c = name; *c; c++)
             *c = (char)tolower(*c);
-        compare(name, buf, len);
+        golden_compare(name, buf, len);
         cr_assert_eq(record_decode(buf, len, &out, &decoded_len), 0);
         cr_assert_eq(out.type, rec.type);
     }
