@@ -1,5 +1,6 @@
 """What bad input gets: one line that says what is wrong, an exit code, nothing half-made left behind."""
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -10,7 +11,7 @@ import rig
 
 pytestmark = pytest.mark.needs_mount
 
-USAGE, FAILED = (1, 2), (1, 2, 32)
+USAGE, SYSTEM, FAILED = 1, 2, 32  # exit codes of mount
 
 
 class Place:
@@ -48,11 +49,11 @@ class Place:
                 result[path] = (info.st_mode, info.st_uid, info.st_size if body is not None else 0, body)
         return result, sorted(os.listdir(self.stage_dir))
 
-    def refuses(self, *args, codes=FAILED, says=(), **more):
+    def refuses(self, *args, code=FAILED, says=(), **more):
         """Mounting fails in the right way and changes nothing."""
         before = self.picture()
         done = self.mount(*args, **more)
-        assert done.returncode in codes, (done, "expected exit code", codes)
+        assert done.returncode == code, (done, "expected exit code", code)
         lines = done.stderr.strip().splitlines()
         assert len(lines) == 1, f"not one line: {done.stderr!r}"
         assert all(word.lower() in lines[0].lower() for word in says), (lines[0], says)
@@ -87,14 +88,17 @@ def real_store(cairn, place):
 )
 def test_wrong_options(place, options):
     """A wrong option is named."""
-    place.refuses(options=options, codes=USAGE, says=[options.split("=")[0]])
+    place.refuses(options=options, code=USAGE, says=[options.split("=")[0]])
 
 
-@pytest.mark.parametrize("args", [("mount",), ("mount", "only-one"), ("nonsense",), (), ("mount", "a", "b", "c"), ("wait",), ("fsck",)])
-def test_wrong_command_lines(binary, place, args):
+@pytest.mark.parametrize(
+    "args, code",
+    [(("mount",), 1), (("mount", "only-one"), 1), (("nonsense",), 2), ((), 2), (("mount", "a", "b", "c"), 1), (("wait",), 2), (("fsck",), 16)],
+)
+def test_wrong_command_lines(binary, place, args, code):
     """A wrong command line ends with a usage code and a short text."""
     done = subprocess.run([binary, *args], capture_output=True, text=True, timeout=20, cwd=place.root, stdin=subprocess.DEVNULL)
-    assert done.returncode in ((16,) if args[:1] == ("fsck",) else USAGE)
+    assert done.returncode == code
     assert 1 <= len(done.stderr.strip().splitlines()) <= (1 if args else 40)
     assert sorted(os.listdir(place.root)) == ["mnt"]
 
@@ -108,17 +112,17 @@ def test_help_and_version(binary):
 
 def test_store_is_a_file(place):
     rig.write_file(place.store, b"I am a file")
-    place.refuses(says=[place.store])
+    place.refuses(code=USAGE, says=[place.store, "is not a folder", "give a new or empty folder"])
 
 
 def test_store_is_not_empty_and_no_store(place):
     os.mkdir(place.store)
     rig.write_file(place.store + "/thesis.tex", b"important")
-    place.refuses(says=[place.store])
+    place.refuses(code=USAGE, says=[place.store, "not empty", "thesis.tex", "give a new or empty folder"])
 
 
 def test_store_in_a_missing_folder(place):
-    place.refuses(os.path.join(place.root, "no", "store"), place.mnt)
+    place.refuses(os.path.join(place.root, "no", "store"), place.mnt, says=[place.root + "/no/store does not exist", "mkdir -p"])
 
 
 def test_store_of_a_newer_format(real_store):
@@ -128,7 +132,7 @@ def test_store_of_a_newer_format(real_store):
     raw[8:12] = (99).to_bytes(4, "little")
     rewrite_crc(raw)
     rig.write_file(path, raw, os.O_WRONLY)
-    real_store.refuses(says=["newer"])
+    real_store.refuses(says=[real_store.store, "newer version", "use that version"])
 
 
 def rewrite_crc(raw):
@@ -138,22 +142,24 @@ def rewrite_crc(raw):
     raw[-4:] = zlib.crc32(bytes(raw[:-4])).to_bytes(4, "little")
 
 
-@pytest.mark.parametrize("how", ["garbage", "short", "empty", "missing"])
-def test_damaged_superblock(real_store, how):
+@pytest.mark.parametrize("size", [4096, 100, 0])
+def test_damaged_superblock(real_store, size):
     """P12: a damaged superblock is said to be one; the store is not made anew."""
     path = os.path.join(real_store.store, "superblock")
-    if how == "missing":
-        os.unlink(path)
-    else:
-        size = {"garbage": 4096, "short": 100, "empty": 0}[how]
-        rig.write_file(path, rig.seeded_bytes(1, size))
-    real_store.refuses()
+    rig.write_file(path, rig.seeded_bytes(1, size))
+    real_store.refuses(says=[path, "it is damaged", "restore it from a backup"])
+
+
+def test_superblock_is_missing(real_store):
+    """Nothing tells such a folder from one that was never a store: it is left as it is."""
+    os.unlink(os.path.join(real_store.store, "superblock"))
+    real_store.refuses(code=USAGE, says=[real_store.store, "no store", "give a new or empty folder"])
 
 
 def test_store_of_another_user(place):
     os.mkdir(place.store, 0o700)
     os.chown(place.store, 12345, 12345)
-    place.refuses(says=[place.store])
+    place.refuses(code=USAGE, says=[place.store, "belongs to user 12345", "mount as that user"])
 
 
 @pytest.fixture
@@ -175,27 +181,27 @@ def test_full_disk(place, disk):
                 pass
         except OSError:
             pass
-    place.refuses(disk + "/store", place.mnt)
+    place.refuses(disk + "/store", place.mnt, says=[disk, "is full", "MiB there and mount again"])
     assert os.listdir(disk + "/store") == []
 
 
 def test_read_only_disk(place, disk):
     rig.run("mount", "-o", "remount,ro", disk)
-    place.refuses(disk + "/store", place.mnt, says=["read-only"])
+    place.refuses(disk + "/store", place.mnt, says=[disk, "read-only", "give a folder on a writable disk"])
 
 
 def test_mountpoint_missing(place):
-    place.refuses(place.store, place.mnt + "-missing", says=[place.mnt + "-missing"])
+    place.refuses(place.store, place.mnt + "-missing", says=["does not exist", f"run: mkdir -p {place.mnt}-missing"])
 
 
 def test_mountpoint_is_a_file(place):
     rig.write_file(place.root + "/plain", b"x")
-    place.refuses(place.store, place.root + "/plain")
+    place.refuses(place.store, place.root + "/plain", says=[place.root + "/plain is not a folder", "give one"])
 
 
 def test_mountpoint_inside_the_store(place):
     os.makedirs(place.store)
-    place.refuses(place.store, place.store)
+    place.refuses(place.store, place.store, code=USAGE, says=[place.store, "inside the other", "give another"])
 
 
 def test_mountpoint_in_use(place, cairn):
@@ -203,7 +209,8 @@ def test_mountpoint_in_use(place, cairn):
     cairn.mount()
     before = place.picture()
     done = place.mount(place.store, cairn.mnt)
-    assert done.returncode in FAILED and len(done.stderr.strip().splitlines()) == 1, done
+    assert done.returncode == FAILED and len(done.stderr.strip().splitlines()) == 1, done
+    assert cairn.mnt in done.stderr and "unmount it or give another mountpoint" in done.stderr, done
     assert place.picture() == before
     assert os.listdir(cairn.mnt) == []
 
@@ -212,7 +219,8 @@ def test_store_in_use(place, cairn):
     """A store has one daemon; the lock dies with the process."""
     cairn.mount()
     done = place.mount(cairn.store, place.mnt)
-    assert done.returncode in FAILED and len(done.stderr.strip().splitlines()) == 1, done
+    assert done.returncode == FAILED and len(done.stderr.strip().splitlines()) == 1, done
+    assert f"in use by pid {cairn.proc.pid}; 'cairn status {cairn.store}' shows it" in done.stderr, done
     assert not rig.mounted_at(place.mnt)
     rig.write_file(cairn.mnt + "/still", b"here")
     cairn.kill9()
@@ -221,32 +229,132 @@ def test_store_in_use(place, cairn):
 
 
 def test_stage_dir_missing(place):
-    place.refuses(options=None, *(place.store, place.mnt, "-o", "stage_dir=/nowhere/at/all,stage=64M"), says=["/nowhere/at/all"])
+    arguments = (place.store, place.mnt, "-o", "stage_dir=/nowhere/at/all,stage=64M")
+    place.refuses(*arguments, options=None, code=USAGE, says=["/nowhere/at/all", "give a tmpfs with -o stage_dir="])
 
 
-def test_stage_dir_too_small(request, place):
-    """As the 64 MiB of containers: said, with what to do."""
-    small = os.path.join(place.root, "small")
-    os.mkdir(small)
-    rig.run("mount", "-t", "tmpfs", "-o", "size=32M", "tmpfs", small)
-    request.addfinalizer(lambda: rig.file_systems_unmount(small))
-    place.refuses(options=None, *(place.store, place.mnt, "-o", f"stage_dir={small},stage=256M"), says=["stage"])
+def warnings_of(done):
+    assert done.returncode == 0, done
+    return [line for line in done.stderr.splitlines() if "warning" in line]
 
 
-def without_fuse():
-    return ("unshare", "-m", "sh", "-c", 'mount -t tmpfs tmpfs /dev && exec "$@"', "sh")
+@pytest.fixture
+def memory(place):
+    """memory(size): a tmpfs of its own."""
+    path = os.path.join(place.root, "memory")
+
+    def make(size):
+        os.mkdir(path)
+        rig.run("mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", path)
+        return path
+
+    yield make
+    place.clean()
+    if os.path.exists(path):
+        rig.file_systems_unmount(path)
+
+
+def test_stage_dir_not_in_memory(place, disk):
+    place.stage_dir = disk
+    place.refuses(code=USAGE, says=[disk, "is not a tmpfs", "-o stage_dir=DIR"])
+
+
+def test_stage_dir_too_small(place, memory):
+    """Half of a container's: said, with what to do."""
+    place.stage_dir = memory("32M")
+    place.refuses(options="stage=256M", code=SYSTEM, says=[place.stage_dir, "only 32 MiB left", "--shm-size=8g", "-o stage_dir=DIR"])
+
+
+def test_stage_dir_of_a_container(place, memory):
+    """Its 64 MiB: the stage is as large as fits, which is said, and more than that can be written."""
+    place.stage_dir = memory("64M")
+    (warning,) = warnings_of(place.mount(options="stage=256M,nvme=1G"))
+    told = re.search(r"stage_dir (.*) has only 64 MiB left: the stage gets (\d+) MiB of the 256 MiB asked for", warning)
+    assert told and told[1] == place.stage_dir and 32 <= int(told[2]) < 64, warning
+    assert "enlarge it (in a container: --shm-size=8g) or give another tmpfs with -o stage_dir=DIR" in warning
+    data = rig.seeded_bytes(1, 96 * rig.MIB)
+    rig.write_file(place.mnt + "/file", data)
+    assert rig.read_file(place.mnt + "/file") == data
+    assert subprocess.run([place.binary, "umount", place.mnt], timeout=300).returncode == 0
+
+
+# Mounts, and ends that again: nobody else sees a mount of this namespace.
+MOUNT_AND_END = '"$@" || exit; exec "$1" umount "$4"'
+
+
+def in_namespace(before, program):
+    """A prefix: in a mount namespace of its own, after the shell's `before`; a daemon that is left dies with the shell."""
+    return ("unshare", "-m", "-p", "--fork", "--kill-child", "--mount-proc", "sh", "-c", f"set -e; {before}; {program}", "sh")
+
+
+NOBODY = 65534
+AS_NOBODY = f"setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups"
+
+
+@pytest.fixture
+def open_place(place, folder, shm_folder):
+    """One that nobody can reach, with a folder of nobody's own in it, as `own`, a program and a stage folder."""
+    if not shutil.which("setpriv"):
+        pytest.skip("skipped: setpriv is not installed")
+    for path in (folder, place.root):
+        os.chmod(path, 0o755)
+    place.binary = shutil.copy2(place.binary, folder)
+    own = place.root + "/own"
+    os.makedirs(own + "/mnt")
+    for path in (own, own + "/mnt", shm_folder):
+        os.chown(path, NOBODY, NOBODY)
+    place.store, place.mnt = own + "/store", own + "/mnt"
+    return place
+
+
+def with_fuse(folder, mode):
+    """What gives /dev/fuse other rights, in a namespace."""
+    path = os.path.join(folder, "fuse")
+    os.mknod(path, stat.S_IFCHR | mode, os.stat("/dev/fuse").st_rdev)
+    os.chmod(path, mode)
+    return f"mount --bind {path} /dev/fuse"
+
+
+def test_stage_dir_of_a_login_session(place):
+    """What goes away with its user is said to."""
+    prefix = in_namespace("mount -t tmpfs tmpfs /run; mkdir -p /run/user/0", MOUNT_AND_END)
+    place.stage_dir = "/run/user/0"
+    (warning,) = warnings_of(place.mount(options="stage=64M,nvme=1G", prefix=prefix))
+    assert "stage_dir /run/user/0 is removed when its user logs out: give a tmpfs that stays, with -o stage_dir=DIR" in warning
+
+
+@pytest.mark.skipif(not shutil.which("fusermount3"), reason="skipped: needs fusermount3")
+@pytest.mark.parametrize("systemd", [True, False])
+def test_stage_dir_of_an_ordinary_user(open_place, folder, shm_folder, systemd):
+    """Where systemd runs, it removes what such a user has in /dev/shm."""
+    run = "mount -t tmpfs tmpfs /run" + ("; mkdir -p /run/systemd/system" if systemd else "")
+    prefix = in_namespace(f"{run}; {with_fuse(folder, 0o666)}", f"exec {AS_NOBODY} sh -c '{MOUNT_AND_END}' sh \"$@\"")
+    found = warnings_of(open_place.mount(options="stage=64M,nvme=1G", prefix=prefix))
+    assert len(found) == systemd, found
+    assert all("RemoveIPC=yes" in line and "loginctl enable-linger" in line and "-o stage_dir=DIR" in line for line in found), found
 
 
 def test_no_dev_fuse(place):
-    place.refuses(prefix=without_fuse(), says=["/dev/fuse"])
+    prefix = in_namespace("mount -t tmpfs tmpfs /dev", 'exec "$@"')
+    place.refuses(prefix=prefix, code=SYSTEM, says=["no /dev/fuse", "modprobe fuse", "--device /dev/fuse"])
 
 
-def test_no_permission(place):
-    """A user who may not open /dev/fuse or mount."""
-    os.chmod(place.root, 0o755)
-    done = place.mount(prefix=("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"))
-    assert done.returncode in FAILED and len(done.stderr.strip().splitlines()) == 1, done
-    assert not rig.mounted_at(place.mnt) and not os.path.exists(place.store)
+def test_no_permission_to_open_fuse(open_place, folder):
+    prefix = in_namespace(with_fuse(folder, 0o600), f'exec {AS_NOBODY} "$@"')
+    open_place.refuses(prefix=prefix, code=USAGE, says=["cannot open /dev/fuse: permission denied", "run as root", "chmod 666 /dev/fuse"])
+
+
+@pytest.mark.skipif(not shutil.which("fusermount3"), reason="skipped: needs fusermount3")
+def test_no_permission_to_mount_there(open_place, folder):
+    os.chown(open_place.mnt, 0, 0)
+    prefix = in_namespace(with_fuse(folder, 0o666), f'exec {AS_NOBODY} "$@"')
+    open_place.refuses(prefix=prefix, code=USAGE, says=[open_place.mnt, "not yours to write in", "give a folder of your own"])
+
+
+def test_no_permission_to_make_the_store(open_place, folder):
+    prefix = in_namespace(with_fuse(folder, 0o666), f'exec {AS_NOBODY} "$@"')
+    store = open_place.root + "/store"
+    open_place.refuses(store, open_place.mnt, prefix=prefix, code=USAGE, says=[store, "permission denied", "run as the user that owns the place"])
 
 
 @pytest.mark.skipif(not shutil.which("prlimit"), reason="skipped: needs prlimit")
@@ -261,7 +369,7 @@ def test_limit_of_file_sizes(cairn, place, without):
         cairn.remount()
         assert rig.read_file(cairn.mnt + "/file") == data
     else:
-        place.refuses(prefix=("prlimit", f"--fsize={32 * rig.MIB}", *without), says=["ulimit -f"])
+        place.refuses(prefix=("prlimit", f"--fsize={32 * rig.MIB}", *without), says=["ulimit -f", "raise it"])
 
 
 def test_store_is_private(cairn):
