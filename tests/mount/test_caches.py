@@ -327,3 +327,53 @@ def test_what_becomes_durable_is_not_asked_for_again(cairn):
     asked = requests(cairn)
     assert [(st.st_blocks, st.st_mtime_ns) for st in map(os.stat, paths)] == [(st.st_blocks, st.st_mtime_ns) for st in before]
     assert requests(cairn) - asked <= FEW
+
+
+MMAP_WITH_DIRECT_IO = (6, 6)  # the kernel that can map a file shared whose writers bypass the page cache
+LIBC = ctypes.CDLL(None, use_errno=True)
+LIBC.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
+LIBC.mmap.restype = ctypes.c_void_p
+LIBC.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+LIBC.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p)
+
+
+def bytes_in_page_cache(fd, size):
+    """Asked through the handle itself: another open of the file may drop what is kept of it."""
+    pages = ctypes.create_string_buffer(size // mmap.PAGESIZE)
+    address = LIBC.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
+    assert address != ctypes.c_void_p(-1).value, os.strerror(ctypes.get_errno())
+    failed = LIBC.mincore(address, size, pages)
+    LIBC.munmap(address, size)
+    assert failed == 0, os.strerror(ctypes.get_errno())
+    return mmap.PAGESIZE * sum(byte & 1 for byte in pages.raw)
+
+
+@pytest.fixture
+def direct(cairn):
+    """A mount on a kernel with which writers bypass the page cache, whatever they opened the file for."""
+    found = tuple(int(part) for part in os.uname().release.split("-")[0].split(".")[:2])
+    if found < MMAP_WITH_DIRECT_IO:
+        pytest.skip(f"skipped: kernel {os.uname().release} cannot map a file shared that bypasses the page cache")
+    cairn.mount(writeback_delay="10m", **KEPT)
+    return cairn
+
+
+def test_shared_maps_work_with_direct_io(direct):
+    """The mount's own test of the kernel went well, and went on to all that is told of it."""
+    assert direct.status()["mount"]["mmap_shared"] is True
+    assert "use the page cache" not in direct.log()
+
+
+def test_who_reads_and_writes_bypasses_the_page_cache(direct, rng):
+    """O_RDWR leaves nothing there, be it written or read; who reads the sealed file has it there."""
+    path, size = os.path.join(direct.mnt, "file"), 64 * rig.MIB
+    data = rng.randbytes(size)
+    with opened(path, os.O_RDWR | os.O_CREAT) as fd:
+        rig.write_all(fd, data)
+        assert bytes_in_page_cache(fd, size) == 0
+        assert b"".join(os.pread(fd, rig.MIB, at) for at in range(0, size, rig.MIB)) == data
+        assert bytes_in_page_cache(fd, size) == 0
+    direct.wait()
+    with opened(path, os.O_RDONLY) as fd:
+        assert b"".join(os.pread(fd, rig.MIB, at) for at in range(0, size, rig.MIB)) == data
+        assert bytes_in_page_cache(fd, size) > 0, "else nothing was measured above"
