@@ -265,11 +265,19 @@ static void tell_usable(struct mount_process *p)
     free(text);
 }
 
-static void tell_failed(struct mount_process *p, const struct service_error *error)
+/* Whoever interrupts a start is told that, whatever it failed at then. */
+static int code_of_failure(const struct service_error *error)
+{
+    if (atomic_load(&stop_signals) > 0)
+        return MOUNT_INTERRUPTED;
+    return error->exit_code ? error->exit_code : MOUNT_FAILED;
+}
+
+static void tell_failed(struct mount_process *p, const struct service_error *error, int exit_code)
 {
     _cleanup_free_ char *line =
         message(error->text ? error->text : "the mount failed; the log says why");
-    tell(p, error->exit_code ? error->exit_code : MOUNT_FAILED, line, strlen(line));
+    tell(p, exit_code, line, strlen(line));
     notify_send(p->notify_fd, "STATUS=failed: %s", error->text ? error->text : "the log says why");
 }
 
@@ -321,9 +329,7 @@ int lifecycle_run(const char *store, const char *mountpoint, const struct mount_
             leave_terminal();
         exit_code = serve(&p);
     } else {
-        exit_code = atomic_load(&stop_signals) > 0 ? MOUNT_INTERRUPTED
-                    : error.exit_code               ? error.exit_code
-                                                    : MOUNT_FAILED;
+        exit_code = code_of_failure(&error);
     }
     /* Without a log, or in the foreground, it is on the terminal in a moment. */
     if (!started && p.has_log && !options->foreground)
@@ -335,7 +341,7 @@ int lifecycle_run(const char *store, const char *mountpoint, const struct mount_
         store_folder_release(&p.folder, !started);
     /* Last, so that who is told finds the folder as it was. */
     if (!started)
-        tell_failed(&p, &error);
+        tell_failed(&p, &error, exit_code);
     free(error.text);
     return exit_code;
 }

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+import remote as remotes
 import rig
 
 pytestmark = pytest.mark.needs_mount
@@ -190,3 +191,22 @@ def test_the_end_while_writers_wait(cairn, rng):
             assert cairn.reap(30) == 0
         finally:
             writers.kill()
+
+
+@pytest.mark.parametrize("flags", [(), ("-f",)])
+def test_interrupt_of_a_mount_that_waits(request, mount_factory, folder, flags):
+    """Ctrl-C while another writer's lease runs: exit code 8, a line that says so, and nothing is mounted."""
+    remote, mounts = remotes.DirRemote(folder + "/remotes"), []
+    for name in ("one", "two"):
+        os.mkdir(f"{folder}/{name}")
+        mounts.append(mount_factory(f"{folder}/{name}", kind=remotes.RemoteMount, remote=remote, lease="10m"))
+        request.addfinalizer(mounts[-1].close)
+    mounts[0].mount().kill9()
+    two = mounts[1]
+    command = [two.binary, "mount", two.store, two.mnt, *flags, "-o", two.option_string({})]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as mount:
+        assert "was in use by" in mount.stderr.readline()
+        mount.send_signal(signal.SIGINT)
+        rest = mount.stderr.read()
+    assert mount.returncode == 8 and "cairn mount: given up while waiting for dir:" in rest, (mount.returncode, rest)
+    assert not rig.mounted_at(two.mnt)
