@@ -1,6 +1,8 @@
 """kill -9 of the daemon at random moments under load (P2): nothing acknowledged is lost, fsck is clean."""
 import glob
 import os
+import resource
+import signal
 
 import pytest
 
@@ -171,6 +173,42 @@ def test_drain_on_sigterm(cairn, rng, folder):
     cairn.drop_stage()
     cairn.mount()
     assert rig.read_file(os.path.join(cairn.mnt, "file")) == data
+
+
+@pytest.mark.needs_mount
+@pytest.mark.parametrize("again", [signal.SIGTERM, signal.SIGINT], ids=["TERM", "INT"])
+def test_second_signal_ends_at_once(cairn, rng, again):
+    """P2: whoever cannot wait until all is carried sends a second signal: the daemon ends, and the next mount has every byte."""
+    cairn.mount(writeback_delay="1h")
+    contents = {f"file-{number}": rig.seeded_bytes(rng.random(), rng.randrange(1, 4 * rig.MIB)) for number in range(6)}
+    for name, data in contents.items():
+        rig.write_file(os.path.join(cairn.mnt, name), data)
+    contents["draft"] = rig.seeded_bytes(rng.random(), rig.MIB)
+    draft = os.open(os.path.join(cairn.mnt, "draft"), os.O_WRONLY | os.O_CREAT, 0o644)
+    try:
+        rig.write_all(draft, contents["draft"])
+        stop_in_vain(cairn)
+        cairn.proc.send_signal(again)
+        assert cairn.reap(10) == 1
+    finally:
+        with pytest.raises(OSError, match="not connected"):
+            os.close(draft)
+    assert glob.glob(os.path.join(cairn.stage_dir, "cairn-*"))
+    assert rig.mounted_at(cairn.mnt) and not cairn.answers()  # as after kill -9: the next mount takes the place
+    cairn.mount()
+    assert {name: rig.read_file(os.path.join(cairn.mnt, name)) for name in os.listdir(cairn.mnt)} == contents
+    cairn.umount()
+    assert cairn.fsck().returncode == 0
+
+
+def stop_in_vain(cairn):
+    """SIGTERM to a daemon that cannot carry: packs are larger than what it may write, its log is not. It tries for ever."""
+    pid = cairn.proc.pid
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (64 * rig.KIB, resource.prlimit(pid, resource.RLIMIT_FSIZE)[1]))
+    tried = cairn.log().count("trying again")
+    cairn.proc.terminate()
+    rig.poll(lambda: "stopping: " in cairn.log() and cairn.log().count("trying again") > tried, 20, "a try to carry")
+    assert cairn.proc.poll() is None
 
 
 def test_a_stage_that_cannot_be_opened_is_left(cairn):
