@@ -1,14 +1,16 @@
 """The main job (clients/train_gpt.py) as tests run it: how it is called, and what it reports."""
 import atexit
 import functools
+import itertools
 import json
 import os
 import subprocess
 import sys
 import tempfile
+import time
 
 JOB = os.path.join(os.path.dirname(os.path.abspath(__file__)), "clients", "train_gpt.py")
-STEPS, EVERY, TEXT_BYTES = 60, 4, 500_000
+STEPS, EVERY, KEEP, TEXT_BYTES = 60, 4, 2, 500_000
 
 
 @functools.cache
@@ -22,7 +24,7 @@ def text():
 
 
 def command(folder, report, *extra):
-    sizes = ["--steps", str(STEPS), "--every", str(EVERY), "--keep", "2", "--print-every", "1", "--text", text()]
+    sizes = ["--steps", str(STEPS), "--every", str(EVERY), "--keep", str(KEEP), "--print-every", "1", "--text", text()]
     return [sys.executable, JOB, "--dir", folder, "--report", report, *sizes, *extra]
 
 
@@ -33,16 +35,58 @@ def run(folder, report, *extra):
         return json.load(file)
 
 
-def run_until(step, folder, report, accident):
-    """Run the job until it has done a step; then the accident happens, and at once the job dies, too."""
+def run_until(step, folder, report, accident, moment=lambda job, seconds: None):
+    """Run the job until it has done a step, and until the moment; then the accident happens, and at once the job dies, too."""
     with subprocess.Popen(command(folder, report), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as job:
+        times = []
         try:
             for line in job.stdout:
+                times.append(time.monotonic())
                 if line.startswith(f"step {step} "):
                     break
+            moment(job, max((end - begin for begin, end in itertools.pairwise(times[-EVERY - 1 :])), default=0))
         finally:
             accident()
             job.kill()
+
+
+def in_step(share):
+    """A moment after a share of the time that a step with a save takes."""
+    return lambda job, seconds: time.sleep(share * seconds)
+
+
+def in_save(step, folder, report, share):
+    """A moment within the save of a step: after a share of the time that the save before took."""
+
+    def moment(job, seconds):
+        name = os.path.join(folder, f"step-{step:06d}")
+        with open(report) as file:
+            last = json.load(file)["saves"][-1]
+        while job.poll() is None and not os.path.exists(name):
+            pass  # a save takes milliseconds
+        time.sleep(share * (last["seconds"] + last["remove_seconds"]))
+
+    return moment
+
+
+def state_of(folder):
+    """What a job that was killed left: which part of a save it was in, as far as it can be seen. None: nothing."""
+    if not os.path.exists(os.path.join(folder, "latest")):
+        return None
+    with open(os.path.join(folder, "latest")) as file:
+        latest = file.read()
+    steps = sorted(name for name in os.listdir(folder) if name.startswith("step-"))
+    if not latest:
+        return "latest"
+    if latest != steps[-1]:
+        return "checkpoint"
+    return "removal" if len(steps) > KEEP else "training"
+
+
+def name_newest(folder):
+    """Who dies between truncating `latest` and writing it leaves it empty, on every filesystem. The newest checkpoint is whole then."""
+    with open(os.path.join(folder, "latest"), "w") as file:
+        file.write(max(name for name in os.listdir(folder) if name.startswith("step-")))
 
 
 def reference_losses(folder):
@@ -51,6 +95,7 @@ def reference_losses(folder):
 
 
 def check_resumed(resumed, reference, path):
-    """Identical losses from where it resumed, and the checkpoints that must be there at the end."""
+    """Identical losses from where it resumed, and the checkpoints that must be there at the end. Who had ended removes nothing more."""
     assert resumed["losses"] == {key: value for key, value in reference.items() if int(key) > resumed["start"]}
-    assert sorted(os.listdir(path)) == ["latest", f"step-{STEPS - EVERY:06d}", f"step-{STEPS:06d}"]
+    left = {"latest", f"step-{STEPS - EVERY:06d}", f"step-{STEPS:06d}"}
+    assert set(os.listdir(path)) == left or resumed["start"] == STEPS and set(os.listdir(path)) > left
