@@ -114,7 +114,7 @@ def most_seconds(limit, alone):
     """For the writer: what the stage has no room for is carried meanwhile. `alone`: the rate of writeback when nobody writes."""
     if limit:  # room comes free when a cut is durable: by then up to a file more is carried
         return (TOTAL - STAGE + FILE) / (0.9 * min(limit, alone))
-    return (TOTAL - STAGE) / (0.65 * alone)
+    return (TOTAL - STAGE) / (0.5 * alone)  # one disk, measured twice
 
 
 def written(cairn):
