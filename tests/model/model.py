@@ -10,11 +10,10 @@ import stat as modes
 
 import model_history
 import model_names
-from model_tree import DATA, EITHER, HOLE, Fail, Inode, Mismatch, Tree, data_of, digest
+from model_tree import DATA, EITHER, HOLE, PAGE, Fail, Inode, Mismatch, Tree, data_of, digest
 
 PROCS = 3
 KEEP_SIZE, PUNCH_HOLE, COLLAPSE, ZERO_RANGE = 1, 2, 8, 16
-PAGE = 4096
 FILE_MAX = 8 << 20
 IDLE_SEAL, OLD_DRAFT = 4.5, 55.0  # when a draft may be sealed by itself
 RELEASE_SEALS = 5.0  # the kernel tells of a last close later, which seals what is there then

@@ -5,6 +5,7 @@ import hashlib
 import itertools
 import random
 
+PAGE = 4096
 HOLE, DATA, EITHER = 0, 1, 2  # what SEEK_DATA and SEEK_HOLE may say of a byte
 LINKS_MAX = 40
 POOL = random.Random(20).randbytes(9 << 20)
@@ -71,8 +72,15 @@ class Inode:
         have = len(self.data)
         del self.data[size:], self.kinds[size:]
         if size > have:
+            unsure = self.unsure_tail(size)
             self.data.extend(bytes(size - have))
-            self.kinds.extend(bytes(size - have))
+            self.kinds.extend(bytes((EITHER,)) * unsure + bytes(size - have - unsure))
+
+    def unsure_tail(self, size):
+        """How much behind the end comes to the filesystem as data, if a map's store is in the last page: all of that page, if it comes after
+        the file has grown."""
+        have = len(self.kinds)
+        return min(size, -(-have // PAGE) * PAGE) - have if self.map_dirty > have // PAGE * PAGE else 0
 
     def put(self, offset, data, kinds=None):
         if offset > len(self.data):
