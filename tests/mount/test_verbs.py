@@ -562,9 +562,15 @@ def test_healthz_of_start_and_end(request, mount_factory, folder):
     rig.poll(lambda: trouble(port) == "the mount is ending\n", 20, "the end")
 
 
+def is_socket(path):
+    try:
+        return os.readlink(path).startswith("socket:")
+    except FileNotFoundError:  # closed meanwhile
+        return False
+
+
 def open_sockets(pid):
-    names = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
-    return sum(name.startswith("socket:") for name in names)
+    return sum(is_socket(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd"))
 
 
 def private_bytes(pid):
