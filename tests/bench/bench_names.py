@@ -119,7 +119,7 @@ def recovery(mount, rounds, chunks=100_000, staged=rig.GIB):
             for i in range(1000):
                 os.pwrite(file.fileno(), b"%08d %08d" % (number, i), i * 8192)
     mount.wait(timeout="600s")
-    assert mount.status()["nvme"]["chunks"] >= 0.98 * chunks
+    rig.poll(lambda: mount.status()["nvme"]["chunks"] >= 0.98 * chunks, 30, "the chunks in the view")
     times, path = [], os.path.join(mount.mnt, "staged")
     for number in range(rounds):
         mount.remount(writeback_delay="1h")
