@@ -21,7 +21,7 @@ static const char *const checksum_words[] = {"auto", "crc32", "md5", "none", NUL
 const struct option_spec option_table[] = {
     {"stage_dir", GROUP_TIERS, OPTION_PATH, FIELD(stage_dir), 1, 4000, "/dev/shm", NULL, NULL,
      "folder of the stage: a tmpfs that outlives the daemon"},
-    {"stage", GROUP_TIERS, OPTION_SIZE, FIELD(stage_bytes), 16 * MIB, 1ull << 46, "0", NULL, NULL,
+    {"stage", GROUP_TIERS, OPTION_SIZE, FIELD(stage_bytes), STAGE_SIZE_MIN, 1ull << 46, "0", NULL, NULL,
      "DRAM for data that is not on NVMe yet; 0: a quarter of the RAM that machine and cgroup grant"},
     {"nvme", GROUP_TIERS, OPTION_SIZE, FIELD(nvme_bytes), 64 * MIB, 1ull << 56, "0", NULL, NULL,
      "most that the store may take on its disk; 0: as much as the disk has"},
@@ -507,6 +507,6 @@ int options_finish(struct mount_options *o, char **ret_error)
         return r;
     o->memory_granted = options_memory_granted();
     if (o->stage_bytes == 0)
-        o->stage_bytes = max_u64(align_down(o->memory_granted / 4, MIB), 16 * MIB);
+        o->stage_bytes = max_u64(align_down(o->memory_granted / 4, MIB), STAGE_SIZE_MIN);
     return 0;
 }

@@ -14,7 +14,6 @@
 #include "base/log.h"
 #include "daemon/service_internal.h"
 
-#define STAGE_USABLE_MIN (64 * MIB)
 #define FOLLOW_TIMEOUT_NS 1000000000
 #define ENDING_STEP_NS 1000000000
 
@@ -51,11 +50,11 @@ static int check_stage_dir(struct service *service, struct service_error *error)
         return fail(error, MOUNT_USAGE, xasprintf("stage_dir %s: %s", dir, strerror(errno)));
     service->stage_bytes = service->options->stage_bytes;
     uint64_t available = (uint64_t)st.f_bavail * (uint64_t)st.f_bsize;
-    uint64_t usable = available - available / 8;
+    uint64_t usable = stage_size_within(available - available / 8);
     /* A ramfs has no size of its own. */
     if (st.f_blocks == 0 || usable >= service->stage_bytes)
         return 0;
-    if (usable < STAGE_USABLE_MIN / 2)
+    if (usable == 0)
         return fail(error, MOUNT_SYSTEM,
                     xasprintf("stage_dir %s has only %llu MiB left; enlarge it (in a container: --shm-size=8g) or give "
                               "another tmpfs with -o stage_dir=DIR",

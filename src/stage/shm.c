@@ -49,6 +49,17 @@ static size_t ctl_len_of(uint32_t slab_count, uint64_t half)
     return 4096 + table_len(slab_count) + handles_len() + 2 * half;
 }
 
+static uint64_t half_len_of(uint64_t size_bytes)
+{
+    return align_up(LOG_HALF_MIN + size_bytes / LOG_HALF_SHARE, 4096);
+}
+
+uint64_t stage_size_within(uint64_t bytes)
+{
+    uint64_t ctl = ctl_len_of((uint32_t)(bytes / SLAB_STRIDE), half_len_of(bytes)); /* a little more than is left needs */
+    return bytes >= ctl + STAGE_SIZE_MIN ? bytes - ctl : 0;
+}
+
 static uint32_t header_crc(const struct stage_header *h)
 {
     return crc32_of(0, h, offsetof(struct stage_header, crc));
@@ -130,7 +141,7 @@ static int create_files(struct stage *stage, size_t ctl_len, size_t slabs_len, i
 int stage_create(const struct stage_config *config, struct stage **ret_stage)
 {
     struct stage *stage = stage_new(config);
-    uint64_t half = align_up(LOG_HALF_MIN + config->size_bytes / LOG_HALF_SHARE, 4096);
+    uint64_t half = half_len_of(config->size_bytes);
     uint32_t slabs = (uint32_t)max_u64(config->size_bytes / SLAB_STRIDE, SLABS_MIN);
     _cleanup_close_ int ctl = -1;
     int r = create_files(stage, ctl_len_of(slabs, half), (size_t)slabs * SLAB_STRIDE, &ctl);

@@ -27,7 +27,7 @@
 #define SLAB_PAYLOAD_OFFSET 4096u               /* where a payload that was received straight into a slab begins */
 #define SLAB_STRIDE (SLAB_PAYLOAD + SLAB_PAYLOAD_OFFSET)
 #define STAGE_STEAL_MIN (256u * 1024)           /* smaller payloads are copied into shared slabs */
-#define STAGE_SIZE_MIN (64u * 1024 * 1024)
+#define STAGE_SIZE_MIN (16u * 1024 * 1024)
 
 struct stage;
 
@@ -38,6 +38,9 @@ struct stage_config {
     uint64_t epoch;      /* of this session */
     bool read_only;      /* nobody will write: no memory is made ready ahead of need */
 };
+
+/* The largest size of a stage whose files take at most `bytes` of their folder; 0: none is so small. */
+uint64_t stage_size_within(uint64_t bytes);
 
 /* Makes a new, empty stage; an old one of the same store must have been removed. -ENOSPC, -EACCES, -EEXIST... */
 CAIRN_MUST_CHECK int stage_create(const struct stage_config *config, struct stage **ret_stage);

@@ -192,7 +192,7 @@ def test_second_signal_ends_at_once(cairn, rng, again):
         cairn.proc.send_signal(again)
         assert cairn.reap(10) == 1
     finally:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # of a dead mount
             os.close(draft)
     assert glob.glob(os.path.join(cairn.stage_dir, "cairn-*"))
     assert rig.mounted_at(cairn.mnt) and not cairn.answers()  # as after kill -9: the next mount takes the place

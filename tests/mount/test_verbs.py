@@ -554,7 +554,7 @@ def test_healthz_of_start_and_end(request, mount_factory, folder):
     mounts[0].mount().kill9()
     mounts[1].start(metrics=f"127.0.0.1:{port}", writeback_limit="1M")
     rig.poll(lambda: trouble(port) == "the mount is starting\n", 20, "the start")
-    assert get(port, "/metrics")[0] == 503
+    assert get(port, "/metrics")[0] == 503 or trouble(port) != "the mount is starting\n"  # a slow machine: the start is over
     rig.poll(mounts[1].usable, 60, "the mount")
     rig.poll(lambda: get(port, "/healthz")[0] == 200, 20, "the end of the start")
     rig.write_file(mounts[1].mnt + "/file", rig.seeded_bytes(1, 40 * rig.MIB))

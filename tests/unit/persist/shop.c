@@ -26,7 +26,7 @@ void shop_make(struct shop *shop)
     cr_assert_not_null(mkdtemp(shop->stage_dir));
     shop->options = (struct store_options){.path = shop->path,
                                            .stage_dir = shop->stage_dir,
-                                           .stage_bytes = STAGE_SIZE_MIN,
+                                           .stage_bytes = 64 * MIB,
                                            .cap_bytes = 600 * MIB,
                                            .writeback_threads = 2};
 }

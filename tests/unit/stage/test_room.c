@@ -1,10 +1,12 @@
 /* Room: what is taken, given up, waited for; pieces; handles. */
+#include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <sys/mount.h>
+#include <sys/stat.h>
 
 #include "box.h"
 
@@ -30,6 +32,41 @@ static void teardown(void)
 }
 
 TestSuite(stage_room, .init = setup, .fini = teardown, .timeout = 600);
+
+/* Of every file in the folder. */
+static uint64_t files_bytes(const char *folder)
+{
+    uint64_t sum = 0;
+    DIR *dir = opendir(folder);
+    cr_assert_not_null(dir);
+    struct stat st;
+    for (struct dirent *entry = readdir(dir); entry; entry = readdir(dir))
+        if (entry->d_name[0] != '.' && fstatat(dirfd(dir), entry->d_name, &st, 0) == 0)
+            sum += (uint64_t)st.st_size;
+    closedir(dir);
+    return sum;
+}
+
+/* A tmpfs that is too small for the stage asked for: what fits is the stage with all of its files, and nearly all of the room. */
+Test(stage_room, size_within_counts_every_file)
+{
+    cr_expect_eq(stage_size_within(0), 0);
+    cr_expect_eq(stage_size_within(33 * MIB), 0);
+    for (uint64_t bytes = 36 * MIB; bytes < 3000 * MIB; bytes = bytes * 5 / 4) {
+        uint64_t size = stage_size_within(bytes);
+        cr_assert_geq(size, STAGE_SIZE_MIN);
+        struct stage_config config = box.config;
+        config.size_bytes = size;
+        config.store[0] = 1;
+        uint64_t before = files_bytes(box.dir);
+        struct stage *stage;
+        cr_assert_eq(stage_create(&config, &stage), 0);
+        uint64_t taken = files_bytes(box.dir) - before;
+        cr_expect_leq(taken, bytes);
+        cr_expect_geq(taken + 4 * MIB + bytes / 64, bytes);
+        stage_close(stage, true);
+    }
+}
 
 static void make_durable(uint64_t ino)
 {
