@@ -1,9 +1,9 @@
 """What the tests share: a private store with its mount (Mount), the same over a plain folder (Plain)."""
 import contextlib
 import errno
+import hashlib
 import json
 import os
-import random
 import re
 import shutil
 import signal
@@ -41,7 +41,7 @@ def find_binary(build):
 
 
 def seeded_bytes(seed, size):
-    return random.Random(seed).randbytes(size)
+    return hashlib.shake_128(repr(seed).encode()).digest(size)
 
 
 def write_file(path, data, flags=os.O_WRONLY | os.O_CREAT | os.O_TRUNC):
@@ -144,7 +144,7 @@ class Mount(Plain):
         if store:
             self.store = store
         self.stage_dir = tempfile.mkdtemp(prefix="cairn-test-", dir="/dev/shm")
-        self.options = {"stage": "256M", "nvme": "4G", **options}
+        self.options = {"stage": "128M", "nvme": "4G", **options}
         self.log_path = os.path.join(root, "daemon.log")
         os.makedirs(self.mnt, exist_ok=True)
 

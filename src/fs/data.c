@@ -125,44 +125,16 @@ int fs_lend(struct fs *fs, uint64_t ino, uint64_t offset, size_t length, void (*
     return r;
 }
 
-/* One part into `buf`. *ret_good: what is right before damage. */
-static int read_part(struct fs *fs, uint64_t ino, const struct stage_part *part, uint8_t *buf, enum store_reach reach,
-                     size_t *ret_good)
-{
-    *ret_good = 0;
-    switch (part->kind) {
-    case PART_MEMORY:
-        memcpy(buf, part->memory, part->length);
-        return 0;
-    case PART_HOLE:
-        memset(buf, 0, part->length);
-        return 0;
-    case PART_CHUNK:
-        return store_read_chunk(fs->store, ino, &part->name, part->chunk_offset, buf, part->length, reach);
-    case PART_BELOW:
-        return store_read_below(fs->store, ino, part->offset, buf, part->length, reach, ret_good);
-    }
-    return -EIO;
-}
-
-static ssize_t read_parts(struct fs *fs, uint64_t ino, uint64_t offset, void *buf, size_t length, enum store_reach reach,
+static ssize_t read_clamped(struct fs *fs, uint64_t ino, uint64_t offset, void *buf, size_t length, enum store_reach reach,
                           bool may_be_short)
 {
     int r = clamp(fs, ino, offset, &length);
-    size_t done = 0;
-    struct stage_part parts[64];
-    while (r == 0 && done < length) {
-        size_t count = stage_read(fs->stage, ino, offset + done, length - done, parts, ARRAY_LEN(parts));
-        for (size_t i = 0; i < count && r == 0; i++) {
-            size_t good;
-            r = read_part(fs, ino, &parts[i], (uint8_t *)buf + done, reach, &good);
-            done += r == 0 ? parts[i].length : good;
-        }
-        stage_unpin_parts(fs->stage, parts, count);
-    }
-    if (r < 0 && (r == -EREMOTE || !(may_be_short && done > 0)))
+    size_t good = 0;
+    if (r == 0)
+        r = store_read(fs->store, ino, offset, buf, length, reach, &good);
+    if (r < 0 && (r == -EREMOTE || !(may_be_short && good > 0)))
         return r;
-    return (ssize_t)done;
+    return (ssize_t)good;
 }
 
 /* Size and content are asked for one after the other. */
@@ -173,7 +145,7 @@ ssize_t fs_read_slow(struct fs *fs, uint64_t ino, uint64_t offset, void *buf, si
     ssize_t n;
     do {
         turn = store_turn(fs->store);
-        n = read_parts(fs, ino, offset, buf, length, reach, may_be_short);
+        n = read_clamped(fs, ino, offset, buf, length, reach, may_be_short);
     } while (store_turn(fs->store) != turn);
     return n;
 }

@@ -322,6 +322,43 @@ int store_read_below(struct store *store, uint64_t ino, uint64_t offset, void *b
     return 0;
 }
 
+static int read_stage_part(struct store *store, uint64_t ino, const struct stage_part *part, uint8_t *buf, enum store_reach reach,
+                           size_t *ret_good)
+{
+    *ret_good = 0;
+    switch (part->kind) {
+    case PART_MEMORY:
+        memcpy(buf, part->memory, part->length);
+        return 0;
+    case PART_HOLE:
+        memset(buf, 0, part->length);
+        return 0;
+    case PART_CHUNK:
+        return store_read_chunk(store, ino, &part->name, part->chunk_offset, buf, part->length, reach);
+    case PART_BELOW:
+        return store_read_below(store, ino, part->offset, buf, part->length, reach, ret_good);
+    }
+    return -EIO;
+}
+
+int store_read(struct store *store, uint64_t ino, uint64_t offset, void *buf, size_t length, enum store_reach reach, size_t *ret_good)
+{
+    struct stage_part parts[64];
+    size_t done = 0;
+    int r = 0;
+    while (r == 0 && done < length) {
+        size_t count = stage_read(store->stage, ino, offset + done, length - done, parts, ARRAY_LEN(parts));
+        for (size_t i = 0; i < count && r == 0; i++) {
+            size_t good;
+            r = read_stage_part(store, ino, &parts[i], (uint8_t *)buf + done, reach, &good);
+            done += r == 0 ? parts[i].length : good;
+        }
+        stage_unpin_parts(store->stage, parts, count);
+    }
+    *ret_good = done;
+    return r;
+}
+
 void store_submit_read(struct store *store, enum store_reach reach, void (*job)(void *arg), void *arg)
 {
     struct pull *pull = pull_of(store);

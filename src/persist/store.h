@@ -134,6 +134,10 @@ CAIRN_MUST_CHECK int store_read_below(struct store *store, uint64_t ino, uint64_
 CAIRN_MUST_CHECK int store_read_chunk(struct store *store, uint64_t ino, const struct chunk_name *name, uint64_t offset,
                                       void *buf, size_t length, enum store_reach reach);
 
+/* Content as it is now, staged or durable. The same. */
+CAIRN_MUST_CHECK int store_read(struct store *store, uint64_t ino, uint64_t offset, void *buf, size_t length, enum store_reach reach,
+                                size_t *ret_good);
+
 /* Memory of the store that holds what was asked for, until store_loan_done(). */
 #define STORE_LOANS 4u
 struct pull_chunk;

@@ -21,6 +21,7 @@
 #define PIECE_MIN (16 * MIB)
 #define PIECE_MAX (128 * MIB)
 #define PIECE_PARTS_MAX 65536u
+#define GATHER_MAX 32u /* stretches at a time */
 #define RETRY_SECONDS 1
 
 struct writeback {
@@ -310,6 +311,38 @@ static bool write_piece(struct writeback *wb, uint64_t ino, uint64_t min_bytes)
     return wrote;
 }
 
+/* What lies in SLAB_PAYLOAD of a file without a name, in one range. -ECANCELED: it changes just now. -ENOBUFS: no slab for it. */
+static int gather(struct store *store, const struct stage_scattered *scattered)
+{
+    uint32_t slab = stage_slab_try_take(store->stage);
+    if (slab == SLAB_NONE)
+        return -ENOBUFS;
+    size_t good;
+    uint8_t *content = (uint8_t *)stage_slab_memory(store->stage, slab) + SLAB_PAYLOAD_OFFSET;
+    int r = store_read(store, scattered->ino, scattered->offset, content, scattered->length, STORE_REACH_NEAR, &good);
+    if (r == 0 && !stage_gather(store->stage, scattered, slab))
+        r = -ECANCELED;
+    if (r < 0)
+        stage_slab_give(store->stage, slab);
+    return r;
+}
+
+/* 1: some were gathered, or change just now. 0: nothing can be. -ENOBUFS. */
+static int gather_scattered(struct store *store)
+{
+    struct stage_scattered found[GATHER_MAX];
+    size_t count = stage_find_scattered(store->stage, found, ARRAY_LEN(found));
+    int result = 0;
+    for (size_t i = 0; i < count; i++) {
+        int r = gather(store, &found[i]);
+        if (r == 0 || r == -ECANCELED)
+            result = 1;
+        if (r == -ECANCELED || r == -ENOBUFS)
+            return result ? result : r;
+    }
+    return result;
+}
+
 /* --- the loop --------------------------------------------------------------------------------------------------------------- */
 
 struct pressure {
@@ -383,18 +416,19 @@ bool writeback_own_cut(struct store *store, const struct drops *drops)
 }
 
 /* Writers wait, or soon will: the largest draft goes to NVMe in pieces. Many small scattered writes fill the table of ranges,
- * and pieces of their size would free nothing worth the I/O: what has most of them is sealed. */
+ * and pieces of their size would free nothing worth the I/O: what has most of them is sealed, or gathered where it has no name. */
 static bool relieve(struct writeback *wb, const struct pressure *pressure)
 {
     struct store *store = wb->store;
     uint64_t ino, crowding = 0;
     bool waiting = pressure->waiting > 0, crowded = waiting && stage_is_crowded(store->stage, &crowding);
-    uint64_t least = crowded ? CHUNK_SIZE_MAX : waiting ? 1 : PIECE_MIN;
     if (pressure->stopping || !(waiting || is_filling_up(store)))
         return false;
-    bool wrote = stage_largest_draft(store->stage, least, &ino) && write_piece(wb, ino, least);
-    stage_set_stuck(store->stage, crowded && !wrote);
-    return wrote || (crowding && store_seal(store, crowding) == 0);
+    int gathered = crowded ? gather_scattered(store) : 0;
+    uint64_t least = crowded && gathered != -ENOBUFS ? CHUNK_SIZE_MAX : waiting ? 1 : PIECE_MIN;
+    bool relieved = gathered > 0 || (stage_largest_draft(store->stage, least, &ino) && write_piece(wb, ino, least));
+    stage_set_stuck(store->stage, crowded && !relieved);
+    return relieved || (crowding && store_seal(store, crowding) == 0);
 }
 
 static bool round_once(struct writeback *wb, const struct pressure *pressure)

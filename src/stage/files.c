@@ -38,6 +38,12 @@ static void unopen_draft_locked(struct stage *stage, struct layer *draft)
     file_settle_locked(stage, file);
 }
 
+static void note_change_locked(struct stage *stage, struct layer *draft)
+{
+    draft->change_seq = stage->locked.seq;
+    draft->changed = clock_monotonic_ns();
+}
+
 /* Ranges are bounded by the memory formula. Durable ones are given up before a writer waits. */
 static bool ranges_have_room_locked(struct stage *stage)
 {
@@ -48,7 +54,7 @@ static bool ranges_have_room_locked(struct stage *stage)
 }
 
 /* What no seal can ever move out of the tables must leave room there for others: it waits until some of it was written in
- * pieces, and fails when that frees nothing. */
+ * pieces or gathered, and fails when that frees nothing. */
 static int check_nameless_locked(struct stage *stage, uint64_t ino)
 {
     if (stage->locked.orphan_ranges < stage->ranges_max / 2)
@@ -150,6 +156,25 @@ static bool begins_write(struct stage_file *file, const struct stage_write *w)
     return begins;
 }
 
+/* The payload becomes part of the draft, and of what a recovery reads. */
+static void draft_put_locked(struct stage *stage, struct layer *draft, const struct stage_write *w, bool starts_write)
+{
+    struct range range = {.offset = w->offset,
+                          .length = w->length,
+                          .kind = RANGE_MEMORY,
+                          .starts_write = starts_write,
+                          .slab = w->slab,
+                          .slab_offset = SLAB_PAYLOAD_OFFSET};
+    if (w->slab != SLAB_NONE) {
+        uint32_t generation = next_generation(stage, w->slab);
+        record_write(stage, w->slab, 0, SLAB_PAYLOAD_OFFSET, w, draft->version, starts_write, generation, ++stage->locked.seq);
+        publish_new_locked(stage, w->slab, generation);
+    } else {
+        copy_payload_locked(stage, w, draft->version, &range);
+    }
+    layer_put_locked(stage, draft, &range);
+}
+
 int stage_write(struct stage *stage, const struct stage_write *w)
 {
     check(w->length > 0 && w->length <= SLAB_PAYLOAD);
@@ -167,25 +192,32 @@ int stage_write(struct stage *stage, const struct stage_write *w)
     if (!w->may_open && (!file || !file->layers[LAYER_DRAFT]))
         return -ESTALE;
     struct layer *draft = draft_locked(stage, w->ino, w->below_size, w->version);
-    struct range range = {.offset = w->offset,
-                          .length = w->length,
-                          .kind = RANGE_MEMORY,
-                          .starts_write = begins_write(file, w),
-                          .slab = w->slab,
-                          .slab_offset = SLAB_PAYLOAD_OFFSET};
-    if (w->slab != SLAB_NONE) {
-        uint32_t generation = next_generation(stage, w->slab);
-        record_write(stage, w->slab, 0, SLAB_PAYLOAD_OFFSET, w, draft->version, range.starts_write, generation,
-                     ++stage->locked.seq);
-        publish_new_locked(stage, w->slab, generation);
-    } else {
-        copy_payload_locked(stage, w, draft->version, &range);
-    }
-    layer_put_locked(stage, draft, &range);
+    draft_put_locked(stage, draft, w, begins_write(file, w));
     draft->size = max_u64(draft->size, w->offset + w->length);
     draft->mtime = w->time;
-    draft->changed = stage->locked.last_write = clock_monotonic_ns();
+    note_change_locked(stage, draft);
+    stage->locked.last_write = draft->changed;
     return 0;
+}
+
+bool stage_gather(struct stage *stage, const struct stage_scattered *scattered, uint32_t slab)
+{
+    mutex_lock(&stage->locked.lock);
+    struct stage_file *file = file_get_locked(stage, scattered->ino, false);
+    struct layer *draft = file ? file->layers[LAYER_DRAFT] : NULL;
+    bool same = draft && draft->change_seq == scattered->seq;
+    if (same) {
+        struct stage_write w = {.ino = file->ino,
+                                .offset = scattered->offset,
+                                .length = scattered->length,
+                                .slab = slab,
+                                .time = draft->mtime};
+        draft_put_locked(stage, draft, &w, true);
+    }
+    mutex_unlock(&stage->locked.lock);
+    if (same)
+        room_changed(stage);
+    return same;
 }
 
 int stage_cut(struct stage *stage, uint64_t ino, uint64_t offset, uint64_t length, uint64_t new_size,
@@ -219,7 +251,7 @@ int stage_cut(struct stage *stage, uint64_t ino, uint64_t offset, uint64_t lengt
     }
     draft->size = new_size;
     draft->mtime = time;
-    draft->changed = clock_monotonic_ns();
+    note_change_locked(stage, draft);
     return 0;
 }
 
@@ -262,7 +294,7 @@ int stage_put_chunk(struct stage *stage, uint64_t ino, const struct stage_chunk_
     layer_put_locked(stage, draft, &range);
     draft->size = max_u64(draft->size, chunk->offset + chunk->length);
     draft->mtime = time;
-    draft->changed = clock_monotonic_ns();
+    note_change_locked(stage, draft);
     return 0;
 }
 

@@ -100,6 +100,7 @@ struct layer {
     uint64_t version, seal_seq, keep, size;
     int64_t mtime;
     int64_t opened, changed; /* monotonic ns */
+    uint64_t change_seq;     /* of what changed content last */
     struct range_tree ranges;
     uint32_t range_count;
     uint64_t memory_bytes;
@@ -177,7 +178,7 @@ struct stage {
         uint64_t draft_count; /* of files with a name: they will be sealed */
         uint32_t range_count;
         uint32_t orphan_ranges; /* of files without a name: nothing but their last close frees them */
-        bool orphans_stuck;     /* writing them in pieces does not help either */
+        bool orphans_stuck;     /* writing them in pieces and gathering them do not help either */
         uint64_t dirty_bytes, draft_bytes, dropped_bytes;
         uint32_t handle_free, handle_count;
     } locked;

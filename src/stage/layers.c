@@ -258,6 +258,7 @@ void layer_merge_locked(struct stage *stage, struct layer *below, struct layer *
         below->size = above->size;
         below->mtime = above->mtime;
         below->changed = above->changed;
+        below->change_seq = above->change_seq;
         below->version = above->version;
     }
     struct range *range, *next;

@@ -210,8 +210,21 @@ void stage_layer_done(struct stage *stage, uint64_t ino);
 /* Is the table of ranges full, or half of it taken by drafts, or by files without a name? If it is full, `ret_ino` is the draft that
  * has most of them and may be sealed; else 0. */
 bool stage_is_crowded(struct stage *stage, uint64_t *ret_ino);
-/* Pieces do not relieve it: writes to files without a name fail with -ENOSPC as long as they have half of the table. */
+/* Nothing relieves it: writes to files without a name fail with -ENOSPC as long as they have half of the table. */
 void stage_set_stuck(struct stage *stage, bool stuck);
+
+/* SLAB_PAYLOAD of a file without a name that take many ranges. What is sealed leaves the table; these are gathered in a slab, holes and
+ * all. */
+struct stage_scattered {
+    uint64_t ino, offset;
+    uint32_t length; /* up to the end of the file */
+    uint64_t seq;    /* of the last change of the file */
+};
+
+/* Those that take the most, at most `max`. Returns the count; 0: none takes enough to be worth it. */
+size_t stage_find_scattered(struct stage *stage, struct stage_scattered *list, size_t max);
+/* Its content now is what lies at SLAB_PAYLOAD_OFFSET of `slab`, which the stage takes. False: the file changed since it was found. */
+CAIRN_MUST_CHECK bool stage_gather(struct stage *stage, const struct stage_scattered *scattered, uint32_t slab);
 
 /* The file with most unsealed bytes (of at least `min_bytes`), to be written in pieces. False: none. */
 bool stage_largest_draft(struct stage *stage, uint64_t min_bytes, uint64_t *ret_ino);

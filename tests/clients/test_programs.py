@@ -202,7 +202,6 @@ def test_sqlite_wal_of_several_processes(cairn, shm_folder, how):
 # ---------------------------------------------------------------- stress-ng and fio
 
 # Of the classes "filesystem" and "io" of stress-ng all, but for
-#   aiol, ioprio: write a little everywhere in a file without a name, until ENOSPC (docs/semantics.md, unlink while open)
 #   bind-mount, binderfs, procfs, rawdev: other filesystems, and the disk
 #   chattr, inode-flags: flags of inodes, which are not here: each of their calls gets ENOTTY
 #   dup, eventfd: descriptors of no file
@@ -213,7 +212,7 @@ STRESSORS = (
     "hdd", "dentry", "dir", "dirdeep", "fallocate", "fcntl", "filename", "flock", "fstat", "link", "lockf", "mmap", "open", "rename",
     "seek", "symlink", "utime", "xattr", "copy-file", "sync-file", "chmod", "chown", "iomix", "readahead", "io-uring", "aio", "metamix",
     "locka", "lockofd", "lease", "revio", "access", "chdir", "dirmany", "dnotify", "file-ioctl", "fpunch", "fsize", "getdent",
-    "handle", "inotify", "mknod", "touch",
+    "handle", "inotify", "mknod", "touch", "aiol", "ioprio",
 )  # fmt: skip
 MORE = {"mmap": ("--mmap-file", "--mmap-bytes", "16M"), "hdd": ("--hdd-bytes", "64M"), "seek": ("--seek-size", "16M"), "chdir": ("--chdir-dirs", "500")}
 

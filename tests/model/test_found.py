@@ -1,6 +1,9 @@
 """What the model test and real programs found, each in a few lines."""
+import ctypes
 import errno
 import os
+import random
+import threading
 import time
 
 import pytest
@@ -9,6 +12,8 @@ import rig
 
 pytestmark = pytest.mark.needs_mount
 NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL
+PUNCH_HOLE = 3  # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE
+libc = ctypes.CDLL(None, use_errno=True)
 
 
 def lose_power(cairn):
@@ -141,14 +146,62 @@ def test_many_small_writes_to_one_file(cairn, named):
 
 
 def test_scattered_writes_to_a_file_without_a_name(cairn):
-    """What can never leave the stage's tables is refused, and leaves room there for others."""
+    """Where nothing can be gathered, as there is one range in each MiB, it is refused, and leaves room for others in the stage's table."""
     cairn.mount(stage="64M")
     fd = os.open(os.path.join(cairn.mnt, "gone"), NEW)
     os.unlink(os.path.join(cairn.mnt, "gone"))
     with pytest.raises(OSError) as failure:
         for number in range(40_000):
-            os.pwrite(fd, b"x" * 100, number * 8192)
+            os.pwrite(fd, b"x" * 100, number * rig.MIB)
     assert failure.value.errno == errno.ENOSPC
     rig.write_file(os.path.join(cairn.mnt, "other"), rig.seeded_bytes(1, 8 * rig.MIB))
-    assert os.pread(fd, 100, 5000 * 8192) == b"x" * 100
+    assert os.pread(fd, 100, 5000 * rig.MIB) == b"x" * 100
     os.close(fd)
+
+
+def scatter(fd, expected, begin, end, seed, failures):
+    """Small writes, reads and holes at random, in a part of the file that is this thread's."""
+    rng = random.Random(seed)
+    try:
+        for number in range(8_000):
+            length = rng.randrange(1, 3000)
+            at = rng.randrange(begin, end - length)
+            if number % 50 == 0:
+                assert libc.fallocate(fd, PUNCH_HOLE, ctypes.c_long(at), ctypes.c_long(length)) == 0
+                expected[at:at + length] = bytes(length)
+            elif number % 5 == 0:
+                assert os.pread(fd, length, at) == expected[at:at + length], (seed, number, at, length)
+            else:
+                data = rng.randbytes(length)
+                assert os.pwrite(fd, data, at) == length
+                expected[at:at + length] = data
+    except Exception as failure:
+        failures.append(failure)
+
+
+@pytest.mark.parametrize("stored", (False, True))
+def test_scattered_writes_are_gathered(cairn, rng, stored):
+    """P6: more of them to a file without a name than the stage's table takes, by several at once, in memory, pieces and stored content."""
+    cairn.mount(stage="64M")
+    path, size = os.path.join(cairn.mnt, "gone"), 48 * rig.MIB
+    expected = bytearray(rig.seeded_bytes(rng.random(), size) if stored else size)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT)
+    if stored:
+        rig.write_all(fd, expected)
+        os.fsync(fd)
+    os.unlink(path)
+    os.ftruncate(fd, size)
+    failures, share = [], size // 3
+    threads = [threading.Thread(target=scatter, args=(fd, expected, number * share, (number + 1) * share, rng.random(), failures))
+               for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures, failures
+    for at in range(0, size, rig.MIB):
+        assert os.pread(fd, rig.MIB, at) == expected[at:at + rig.MIB], at
+    print(cairn.status()["stage"])
+    os.close(fd)
+    cairn.umount()
+    assert cairn.fsck().returncode == 0

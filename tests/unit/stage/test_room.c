@@ -340,6 +340,51 @@ Test(stage_room, the_first_run_that_is_long_enough)
     }
 }
 
+static bool gather(const struct stage_scattered *found)
+{
+    uint32_t slab = stage_slab_try_take(box.stage);
+    cr_assert_neq(slab, SLAB_NONE);
+    box_read(&box, found->ino, found->offset, (uint8_t *)stage_slab_memory(box.stage, slab) + SLAB_PAYLOAD_OFFSET, found->length);
+    bool gathered = stage_gather(box.stage, found, slab);
+    if (!gathered)
+        stage_slab_give(box.stage, slab);
+    return gathered;
+}
+
+Test(stage_room, scattered_writes_to_a_file_without_a_name_are_gathered)
+{
+    struct stage_scattered found[4];
+    uint8_t before[2 * SLAB_PAYLOAD], after[2 * SLAB_PAYLOAD];
+    for (unsigned ino = 1; ino <= 2; ino++) {
+        for (unsigned i = 0; i < 6; i++)
+            box_fill(&box, ino, i * 8192 + 1000, (char)('a' + i), 100);
+        for (unsigned i = 0; i < 3; i++) /* too few */
+            box_fill(&box, ino, SLAB_PAYLOAD + i * 8192, 'x', 100);
+    }
+    cr_expect_eq(stage_find_scattered(box.stage, found, 4), 0, "what has a name is sealed");
+    stage_unlink(box.stage, 1, stage_next_seq(box.stage), true);
+    cr_assert_eq(stage_find_scattered(box.stage, found, 4), 1);
+    cr_expect_eq(found[0].ino, 1);
+    cr_expect_eq(found[0].offset, 0);
+    cr_expect_eq(found[0].length, SLAB_PAYLOAD);
+    box_fill(&box, 1, 8192, 'y', 10);
+    cr_expect_not(gather(&found[0]), "it changed");
+    cr_assert_eq(stage_find_scattered(box.stage, found, 4), 1);
+    box_read(&box, 1, 0, before, sizeof before);
+    cr_expect(gather(&found[0]));
+    box_read(&box, 1, 0, after, sizeof after);
+    cr_expect_arr_eq(before, after, sizeof before);
+    cr_expect_eq(stage_find_scattered(box.stage, found, 4), 0);
+    for (unsigned i = 0; i < 3; i++) /* the last stretch ends with the file */
+        box_fill(&box, 1, SLAB_PAYLOAD + i * 8192 + 4096, 'z', 100);
+    cr_assert_eq(stage_find_scattered(box.stage, found, 4), 1);
+    cr_expect_eq(found[0].length, 2 * 8192 + 4096 + 100);
+    box_cut(&box, 1, SLAB_PAYLOAD + 100, UINT64_MAX, SLAB_PAYLOAD + 100);
+    cr_expect_not(gather(&found[0]), "it was cut");
+    stage_forget(box.stage, 1);
+    cr_expect_not(gather(&found[0]), "it is gone");
+}
+
 Test(stage_room, drafts_become_ripe)
 {
     box_fill(&box, 1, 0, 'a', 1000);
