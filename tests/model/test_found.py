@@ -1,6 +1,5 @@
 """What the model test and real programs found, each in a few lines."""
 import ctypes
-import errno
 import os
 import random
 import threading
@@ -143,20 +142,6 @@ def test_many_small_writes_to_one_file(cairn, named):
     os.close(fd)
     print(f"{time.monotonic() - since:.1f} s, {waits['wait_count']} waits, {waits['wait_ms_total']} ms")
     assert waits["wait_ms_total"] < 9_000, "it waited until the draft was idle"
-
-
-def test_scattered_writes_to_a_file_without_a_name(cairn):
-    """Where nothing can be gathered, as there is one range in each MiB, it is refused, and leaves room for others in the stage's table."""
-    cairn.mount(stage="64M")
-    fd = os.open(os.path.join(cairn.mnt, "gone"), NEW)
-    os.unlink(os.path.join(cairn.mnt, "gone"))
-    with pytest.raises(OSError) as failure:
-        for number in range(40_000):
-            os.pwrite(fd, b"x" * 100, number * rig.MIB)
-    assert failure.value.errno == errno.ENOSPC
-    rig.write_file(os.path.join(cairn.mnt, "other"), rig.seeded_bytes(1, 8 * rig.MIB))
-    assert os.pread(fd, 100, 5000 * rig.MIB) == b"x" * 100
-    os.close(fd)
 
 
 def scatter(fd, expected, begin, end, seed, failures):
