@@ -155,7 +155,8 @@ static bool goes_up(const char *path)
     return false;
 }
 
-/* First without asking any filesystem: one whose daemon hangs must not make us hang. But what is above a symbolic link only the kernel knows. */
+/* First without asking any filesystem: one whose daemon hangs must not make us hang. But what is above a symbolic link only the
+ * kernel knows. */
 const struct mount_entry *mounts_find(const struct mount_list *list, const char *path)
 {
     _cleanup_free_ char *above = goes_up(path) ? realpath(path, NULL) : NULL;

@@ -132,7 +132,8 @@ int metrics_server_start(const char *address, const struct metrics_source *sourc
         MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_ERROR_LOG | (is_v6 ? (unsigned)MHD_USE_IPv6 : 0), 0, NULL, NULL, answer, server,
         MHD_OPTION_EXTERNAL_LOGGER, log_trouble, NULL, MHD_OPTION_SOCK_ADDR, &parsed.socket.any, MHD_OPTION_CONNECTION_LIMIT,
         CONNECTIONS_MAX, MHD_OPTION_PER_IP_CONNECTION_LIMIT, CONNECTIONS_PER_ADDRESS, MHD_OPTION_CONNECTION_TIMEOUT, IDLE_S,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY, MHD_OPTION_NOTIFY_CONNECTION, note_connection, server, MHD_OPTION_END);
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY, MHD_OPTION_NOTIFY_CONNECTION, note_connection, server,
+        MHD_OPTION_END);
     if (server->daemon) {
         *ret = server;
         return 0;

@@ -5,8 +5,8 @@
  * Names come from us only: hex digits, letters, '/', '.' and '-'; no part of one begins with '.'.
  *
  * Errors are -errno of the medium; -ENOENT no such object; -EEXIST (put_new); -EUCLEAN what came back is not what was
- * stored (length, checksum), or can certainly not be read. Of remotes also: -EACCES refused, or no credentials; -EKEYEXPIRED credentials are out of
- * date; -EKEYREJECTED a certificate that is not trusted; -ENODEV no such bucket, or in another region; -EPROTO what
+ * stored (length, checksum), or can certainly not be read. Of remotes also: -EACCES refused, or no credentials; -EKEYEXPIRED
+ * credentials are out of date; -EKEYREJECTED a certificate that is not trusted; -ENODEV no such bucket, or in another region; -EPROTO what
  * answers is no S3; -EOPNOTSUPP the server cannot do it; -EFBIG more than 5 GiB; -ECANCELED interrupted; and those of
  * tier_error_is_transient(), after patience. */
 #pragma once
