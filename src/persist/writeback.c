@@ -26,6 +26,8 @@
 
 struct writeback {
     struct store *store;
+    struct stage_scattered gather_at; /* where gathering goes on */
+    bool has_gathered;                /* in the last round */
     uint64_t piece_ino, piece_next; /* where the cut state goes on */
     struct cut_state piece_state;
     struct upkeep upkeep;
@@ -311,15 +313,18 @@ static bool write_piece(struct writeback *wb, uint64_t ino, uint64_t min_bytes)
     return wrote;
 }
 
-/* What lies in SLAB_PAYLOAD of a file without a name, in one range. -ECANCELED: it changes just now. -ENOBUFS: no slab for it. */
+/* What lies in SLAB_PAYLOAD of a file without a name, in one range. -ECANCELED: it changed meanwhile. -EAGAIN: no room for it now. Whatever
+ * is wrong with its content is no reason to give up others. */
 static int gather(struct store *store, const struct stage_scattered *scattered)
 {
-    uint32_t slab = stage_slab_try_take(store->stage);
+    int r = store_admit(store, scattered->length); /* holes become bytes, which must have a place on NVMe, too */
+    uint32_t slab = r == 0 ? stage_slab_try_take(store->stage) : SLAB_NONE;
     if (slab == SLAB_NONE)
-        return -ENOBUFS;
+        return r < 0 ? r : -EAGAIN;
     size_t good;
+    stage_gather_begin(store->stage, scattered);
     uint8_t *content = (uint8_t *)stage_slab_memory(store->stage, slab) + SLAB_PAYLOAD_OFFSET;
-    int r = store_read(store, scattered->ino, scattered->offset, content, scattered->length, STORE_REACH_NEAR, &good);
+    r = store_read(store, scattered->ino, scattered->offset, content, scattered->length, STORE_REACH_NEAR, &good);
     if (r == 0 && !stage_gather(store->stage, scattered, slab))
         r = -ECANCELED;
     if (r < 0)
@@ -327,20 +332,38 @@ static int gather(struct store *store, const struct stage_scattered *scattered)
     return r;
 }
 
-/* 1: some were gathered, or change just now. 0: nothing can be. -ENOBUFS. */
-static int gather_scattered(struct store *store)
+/* How many of these were gathered. -EAGAIN: there is no room now, and *at is where to go on. -ECANCELED: none, and they change. */
+static int gather_these(struct store *store, const struct stage_scattered *found, size_t count, struct stage_scattered *at)
 {
-    struct stage_scattered found[GATHER_MAX];
-    size_t count = stage_find_scattered(store->stage, found, ARRAY_LEN(found));
-    int result = 0;
+    int gathered = 0;
+    bool changing = false;
     for (size_t i = 0; i < count; i++) {
         int r = gather(store, &found[i]);
-        if (r == 0 || r == -ECANCELED)
-            result = 1;
-        if (r == -ECANCELED || r == -ENOBUFS)
-            return result ? result : r;
+        if (r == -EAGAIN)
+            *at = found[i];
+        if (r == -EAGAIN)
+            return gathered ? gathered : r;
+        gathered += r == 0;
+        changing = changing || r == -ECANCELED;
     }
-    return result;
+    return gathered || !changing ? gathered : -ECANCELED;
+}
+
+/* Goes on where it ended, until some are gathered: > 0. 0: nothing can be, in no file. -EAGAIN: not now. */
+static int gather_scattered(struct writeback *wb)
+{
+    struct stage_scattered found[GATHER_MAX];
+    unsigned ends = wb->gather_at.ino == 0;
+    int all = 0;
+    while (ends < 2 && !is_stopping(wb->store)) {
+        size_t count = stage_find_scattered(wb->store->stage, &wb->gather_at, found, ARRAY_LEN(found));
+        ends += wb->gather_at.ino == 0;
+        int r = gather_these(wb->store, found, count, &wb->gather_at);
+        if (r > 0 || r == -EAGAIN)
+            return r;
+        all = r < 0 ? -EAGAIN : all;
+    }
+    return all;
 }
 
 /* --- the loop --------------------------------------------------------------------------------------------------------------- */
@@ -415,20 +438,31 @@ bool writeback_own_cut(struct store *store, const struct drops *drops)
     return carried;
 }
 
+static bool write_largest(struct writeback *wb, uint64_t least)
+{
+    uint64_t ino;
+    return stage_largest_draft(wb->store->stage, least, &ino) && write_piece(wb, ino, least);
+}
+
 /* Writers wait, or soon will: the largest draft goes to NVMe in pieces. Many small scattered writes fill the table of ranges,
  * and pieces of their size would free nothing worth the I/O: what has most of them is sealed, or gathered where it has no name. */
 static bool relieve(struct writeback *wb, const struct pressure *pressure)
 {
     struct store *store = wb->store;
-    uint64_t ino, crowding = 0;
+    uint64_t crowding = 0;
     bool waiting = pressure->waiting > 0, crowded = waiting && stage_is_crowded(store->stage, &crowding);
     if (pressure->stopping || !(waiting || is_filling_up(store)))
         return false;
-    int gathered = crowded ? gather_scattered(store) : 0;
-    uint64_t least = crowded && gathered != -ENOBUFS ? CHUNK_SIZE_MAX : waiting ? 1 : PIECE_MIN;
-    bool relieved = gathered > 0 || (stage_largest_draft(store->stage, least, &ino) && write_piece(wb, ino, least));
-    stage_set_stuck(store->stage, crowded && !relieved);
-    return relieved || (crowding && store_seal(store, crowding) == 0);
+    int gathered = crowded ? gather_scattered(wb) : 0;
+    bool just_gathered = wb->has_gathered && !crowded;
+    wb->has_gathered = gathered > 0;
+    if (gathered > 0 || just_gathered) /* who waited for that is only waking up */
+        return gathered > 0;
+    bool wrote = write_largest(wb, waiting ? CHUNK_SIZE_MAX : PIECE_MIN);
+    if (!wrote && waiting && (!crowded || gathered == -EAGAIN))
+        wrote = write_largest(wb, 1);
+    stage_set_stuck(store->stage, crowded && gathered == 0 && !wrote);
+    return wrote || (crowding && store_seal(store, crowding) == 0);
 }
 
 static bool round_once(struct writeback *wb, const struct pressure *pressure)

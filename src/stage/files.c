@@ -38,9 +38,12 @@ static void unopen_draft_locked(struct stage *stage, struct layer *draft)
     file_settle_locked(stage, file);
 }
 
-static void note_change_locked(struct stage *stage, struct layer *draft)
+static void note_change_locked(struct stage *stage, struct layer *draft, uint64_t offset, uint64_t length)
 {
-    draft->change_seq = stage->locked.seq;
+    struct stage_scattered *gathering = &stage->locked.gathering;
+    bool is_before = length <= UINT64_MAX - offset && offset + length <= gathering->offset;
+    if (draft->file->ino == gathering->ino && !is_before && offset < gathering->offset + gathering->length)
+        gathering->length = 0;
     draft->changed = clock_monotonic_ns();
 }
 
@@ -57,8 +60,10 @@ static bool ranges_have_room_locked(struct stage *stage)
  * pieces or gathered, and fails when that frees nothing. */
 static int check_nameless_locked(struct stage *stage, uint64_t ino)
 {
-    if (stage->locked.orphan_ranges < stage->ranges_max / 2)
+    if (stage->locked.orphan_ranges < stage->ranges_max / 2) {
+        stage->locked.orphans_stuck = false;
         return 0;
+    }
     struct stage_file *file = file_get_locked(stage, ino, false);
     if (!file || !file->orphan)
         return 0;
@@ -157,7 +162,7 @@ static bool begins_write(struct stage_file *file, const struct stage_write *w)
 }
 
 /* The payload becomes part of the draft, and of what a recovery reads. */
-static void draft_put_locked(struct stage *stage, struct layer *draft, const struct stage_write *w, bool starts_write)
+void draft_put_locked(struct stage *stage, struct layer *draft, const struct stage_write *w, bool starts_write)
 {
     struct range range = {.offset = w->offset,
                           .length = w->length,
@@ -195,29 +200,9 @@ int stage_write(struct stage *stage, const struct stage_write *w)
     draft_put_locked(stage, draft, w, begins_write(file, w));
     draft->size = max_u64(draft->size, w->offset + w->length);
     draft->mtime = w->time;
-    note_change_locked(stage, draft);
+    note_change_locked(stage, draft, w->offset, w->length);
     stage->locked.last_write = draft->changed;
     return 0;
-}
-
-bool stage_gather(struct stage *stage, const struct stage_scattered *scattered, uint32_t slab)
-{
-    mutex_lock(&stage->locked.lock);
-    struct stage_file *file = file_get_locked(stage, scattered->ino, false);
-    struct layer *draft = file ? file->layers[LAYER_DRAFT] : NULL;
-    bool same = draft && draft->change_seq == scattered->seq;
-    if (same) {
-        struct stage_write w = {.ino = file->ino,
-                                .offset = scattered->offset,
-                                .length = scattered->length,
-                                .slab = slab,
-                                .time = draft->mtime};
-        draft_put_locked(stage, draft, &w, true);
-    }
-    mutex_unlock(&stage->locked.lock);
-    if (same)
-        room_changed(stage);
-    return same;
 }
 
 int stage_cut(struct stage *stage, uint64_t ino, uint64_t offset, uint64_t length, uint64_t new_size,
@@ -251,7 +236,7 @@ int stage_cut(struct stage *stage, uint64_t ino, uint64_t offset, uint64_t lengt
     }
     draft->size = new_size;
     draft->mtime = time;
-    note_change_locked(stage, draft);
+    note_change_locked(stage, draft, offset, length);
     return 0;
 }
 
@@ -294,7 +279,7 @@ int stage_put_chunk(struct stage *stage, uint64_t ino, const struct stage_chunk_
     layer_put_locked(stage, draft, &range);
     draft->size = max_u64(draft->size, chunk->offset + chunk->length);
     draft->mtime = time;
-    note_change_locked(stage, draft);
+    note_change_locked(stage, draft, chunk->offset, chunk->length);
     return 0;
 }
 
@@ -501,7 +486,7 @@ bool stage_seal(struct stage *stage, uint64_t ino, uint64_t version, uint64_t se
 static void orphan_locked(struct stage *stage, struct stage_file *file)
 {
     struct layer *sealed = file->layers[LAYER_SEALED], *draft = file->layers[LAYER_DRAFT];
-    for (size_t l = 0; l < LAYER_STATES && !file->orphan; l++)
+    for (size_t l = 0; l < LAYER_CLEAN && !file->orphan; l++)
         stage->locked.orphan_ranges += file->layers[l] ? file->layers[l]->range_count : 0;
     stage->locked.draft_count -= draft && !file->orphan;
     file->orphan = true;

@@ -100,7 +100,6 @@ struct layer {
     uint64_t version, seal_seq, keep, size;
     int64_t mtime;
     int64_t opened, changed; /* monotonic ns */
-    uint64_t change_seq;     /* of what changed content last */
     struct range_tree ranges;
     uint32_t range_count;
     uint64_t memory_bytes;
@@ -177,8 +176,9 @@ struct stage {
         struct layer_list drafts, sealed;
         uint64_t draft_count; /* of files with a name: they will be sealed */
         uint32_t range_count;
-        uint32_t orphan_ranges; /* of files without a name: nothing but their last close frees them */
+        uint32_t orphan_ranges; /* of files without a name, clean ones not counted: no seal frees them */
         bool orphans_stuck;     /* writing them in pieces and gathering them do not help either */
+        struct stage_scattered gathering; /* what is being read to be gathered; length 0: nothing, or it changed since */
         uint64_t dirty_bytes, draft_bytes, dropped_bytes;
         uint32_t handle_free, handle_count;
     } locked;
@@ -196,6 +196,9 @@ void layer_set_state_locked(struct stage *stage, struct layer *layer, enum layer
 void layer_merge_locked(struct stage *stage, struct layer *below, struct layer *above);
 struct stage_file *file_get_locked(struct stage *stage, uint64_t ino, bool create);
 void file_settle_locked(struct stage *stage, struct stage_file *file);
+
+/* files.c */
+void draft_put_locked(struct stage *stage, struct layer *draft, const struct stage_write *w, bool starts_write);
 
 /* slabs.c */
 void slab_settle_locked(struct stage *stage, uint32_t slab);

@@ -61,7 +61,7 @@ static void range_attach_locked(struct stage *stage, struct layer *layer, struct
     check(RB_INSERT(range_tree, &layer->ranges, range) == NULL);
     layer->range_count++;
     stage->locked.range_count++;
-    stage->locked.orphan_ranges += layer->file->orphan;
+    stage->locked.orphan_ranges += layer->file->orphan && is_dirty(layer);
     if (range->kind == RANGE_MEMORY)
         TAILQ_INSERT_TAIL(&stage->locked.slabs[range->slab].ranges, range, in_slab);
     account_locked(stage, range, 1);
@@ -75,7 +75,7 @@ static void range_detach_locked(struct stage *stage, struct range *range)
     RB_REMOVE(range_tree, &layer->ranges, range);
     layer->range_count--;
     stage->locked.range_count--;
-    stage->locked.orphan_ranges -= layer->file->orphan;
+    stage->locked.orphan_ranges -= layer->file->orphan && is_dirty(layer);
     if (range->kind == RANGE_MEMORY)
         TAILQ_REMOVE(&stage->locked.slabs[range->slab].ranges, range, in_slab);
 }
@@ -236,9 +236,11 @@ void layer_set_state_locked(struct stage *stage, struct layer *layer, enum layer
     struct range *range;
     RB_FOREACH(range, range_tree, &layer->ranges)
         account_locked(stage, range, -1);
+    stage->locked.orphan_ranges -= layer->file->orphan && is_dirty(layer) ? layer->range_count : 0;
     layer_unlink_locked(stage, layer);
     layer->state = state;
     layer_link_locked(stage, layer);
+    stage->locked.orphan_ranges += layer->file->orphan && is_dirty(layer) ? layer->range_count : 0;
     RB_FOREACH(range, range_tree, &layer->ranges)
         account_locked(stage, range, 1);
     RB_FOREACH(range, range_tree, &layer->ranges)
@@ -258,7 +260,6 @@ void layer_merge_locked(struct stage *stage, struct layer *below, struct layer *
         below->size = above->size;
         below->mtime = above->mtime;
         below->changed = above->changed;
-        below->change_seq = above->change_seq;
         below->version = above->version;
     }
     struct range *range, *next;

@@ -3,8 +3,6 @@
 #include "base/clock.h"
 #include "stage/internal.h"
 
-#define SCATTERED_MIN 4u /* ranges to a stretch: fewer are not worth a slab */
-
 /* Pieces of files that do not lie together each take a place in the tables, and a draft that is written in pieces keeps them. So
  * when drafts take more than half of all, those with at least as many as most have are sealed. 0: not now. */
 static uint32_t crowd_share_locked(const struct stage *stage)
@@ -31,39 +29,6 @@ bool stage_is_crowded(struct stage *stage, uint64_t *ret_ino)
             most = draft;
     *ret_ino = most ? most->file->ino : 0;
     return true;
-}
-
-/* Stretches of `least` ranges or more, at most `max`. *ret_most: the most that a stretch has, as far as it looked. */
-static size_t find_scattered_locked(struct stage *stage, uint32_t least, struct stage_scattered *list, size_t max, uint32_t *ret_most)
-{
-    size_t found = 0;
-    struct layer *draft;
-    *ret_most = 0;
-    TAILQ_FOREACH(draft, &stage->locked.drafts, link) {
-        struct range *range = draft->file->orphan ? layer_first_locked(draft, 0) : NULL;
-        while (range && found < max) {
-            uint64_t begin = align_down(range->offset, SLAB_PAYLOAD);
-            uint32_t count = 0;
-            for (; range && range->offset < begin + SLAB_PAYLOAD; range = layer_next_locked(range))
-                count++;
-            *ret_most = count > *ret_most ? count : *ret_most;
-            if (count >= least)
-                list[found++] = (struct stage_scattered){.ino = draft->file->ino,
-                                                         .offset = begin,
-                                                         .length = (uint32_t)min_u64(SLAB_PAYLOAD, draft->size - begin),
-                                                         .seq = draft->change_seq};
-        }
-    }
-    return found;
-}
-
-size_t stage_find_scattered(struct stage *stage, struct stage_scattered *list, size_t max)
-{
-    LOCK_SCOPE(&stage->locked.lock);
-    uint32_t most, seen;
-    struct stage_scattered any;
-    (void)find_scattered_locked(stage, UINT32_MAX, &any, 1, &most);
-    return most < SCATTERED_MIN ? 0 : find_scattered_locked(stage, (most + SCATTERED_MIN) / 2, list, max, &seen);
 }
 
 void stage_set_stuck(struct stage *stage, bool stuck)

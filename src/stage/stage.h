@@ -214,16 +214,17 @@ bool stage_is_crowded(struct stage *stage, uint64_t *ret_ino);
 void stage_set_stuck(struct stage *stage, bool stuck);
 
 /* SLAB_PAYLOAD of a file without a name that take many ranges. What is sealed leaves the table; these are gathered in a slab, holes and
- * all. */
+ * all, by one thread. */
 struct stage_scattered {
     uint64_t ino, offset;
     uint32_t length; /* up to the end of the file */
-    uint64_t seq;    /* of the last change of the file */
 };
 
-/* Those that take the most, at most `max`. Returns the count; 0: none takes enough to be worth it. */
-size_t stage_find_scattered(struct stage *stage, struct stage_scattered *list, size_t max);
-/* Its content now is what lies at SLAB_PAYLOAD_OFFSET of `slab`, which the stage takes. False: the file changed since it was found. */
+/* Some of them from *cursor on, which moves on; from zero, and zero again where there are no more. At most `max`; returns the count. */
+size_t stage_find_scattered(struct stage *stage, struct stage_scattered *cursor, struct stage_scattered *list, size_t max);
+/* Its content is going to be read. */
+void stage_gather_begin(struct stage *stage, const struct stage_scattered *scattered);
+/* What was read now lies at SLAB_PAYLOAD_OFFSET of `slab`, which the stage takes. False: it changed since it began to be read. */
 CAIRN_MUST_CHECK bool stage_gather(struct stage *stage, const struct stage_scattered *scattered, uint32_t slab);
 
 /* The file with most unsealed bytes (of at least `min_bytes`), to be written in pieces. False: none. */

@@ -2,6 +2,7 @@
 import os
 import re
 import shutil
+import signal
 import stat
 import subprocess
 
@@ -278,6 +279,11 @@ def test_stage_dir_of_a_container(place, memory):
     log = subprocess.run([place.binary, "log", place.mnt], capture_output=True, text=True, check=True).stdout
     (logged,) = [line for line in log.splitlines() if " warning: " in line]  # and not that memory is missing: it fits
     assert logged.endswith(warning.split(" warning: ")[1])
+    pid = int(rig.read_file(place.store + "/lock"))
+    os.kill(pid, signal.SIGKILL)
+    rig.poll(lambda: not os.path.exists(f"/proc/{pid}") or not rig.read_file(f"/proc/{pid}/cmdline"), 20, "the end of the daemon")
+    assert warnings_of(place.mount(options="stage=256M,nvme=1G")) == []  # what it left takes all the room, and is the stage again
+    assert rig.read_file(place.mnt + "/file") == data
     assert subprocess.run([place.binary, "umount", place.mnt], timeout=300).returncode == 0
 
 

@@ -52,7 +52,7 @@ Test(stage_room, size_within_counts_every_file)
 {
     cr_expect_eq(stage_size_within(0), 0);
     cr_expect_eq(stage_size_within(33 * MIB), 0);
-    for (uint64_t bytes = 36 * MIB; bytes < 3000 * MIB; bytes = bytes * 5 / 4) {
+    for (uint64_t bytes = 36 * MIB; bytes < 800 * MIB; bytes = bytes * 5 / 4) {
         uint64_t size = stage_size_within(bytes);
         cr_assert_geq(size, STAGE_SIZE_MIN);
         struct stage_config config = box.config;
@@ -340,49 +340,125 @@ Test(stage_room, the_first_run_that_is_long_enough)
     }
 }
 
-static bool gather(const struct stage_scattered *found)
+/* What is found from the beginning on, by calls that look at one at a time. */
+static size_t find(struct stage_scattered *found)
+{
+    struct stage_scattered cursor = {0};
+    size_t count = 0, n;
+    do {
+        n = stage_find_scattered(box.stage, &cursor, found + count, 1);
+        count += n;
+    } while (cursor.ino != 0);
+    return count;
+}
+
+/* `meanwhile` happens after the content was read. */
+static bool gather(const struct stage_scattered *found, void (*meanwhile)(void))
 {
     uint32_t slab = stage_slab_try_take(box.stage);
     cr_assert_neq(slab, SLAB_NONE);
+    stage_gather_begin(box.stage, found);
     box_read(&box, found->ino, found->offset, (uint8_t *)stage_slab_memory(box.stage, slab) + SLAB_PAYLOAD_OFFSET, found->length);
+    meanwhile();
     bool gathered = stage_gather(box.stage, found, slab);
     if (!gathered)
         stage_slab_give(box.stage, slab);
     return gathered;
 }
 
+static void nothing(void)
+{
+}
+
+static void first_byte_is_written(void)
+{
+    box_fill(&box, 1, 0, 'y', 1);
+}
+
+static void last_byte_is_written(void)
+{
+    box_fill(&box, 1, SLAB_PAYLOAD - 1, 'z', 1);
+}
+
+static void others_are_written(void)
+{
+    box_fill(&box, 1, SLAB_PAYLOAD, 'v', 1);
+    box_fill(&box, 2, 0, 'w', SLAB_PAYLOAD);
+}
+
+static void it_is_cut(void)
+{
+    box_cut(&box, 1, SLAB_PAYLOAD + 100, UINT64_MAX, SLAB_PAYLOAD + 100);
+}
+
+static void it_is_forgotten(void)
+{
+    stage_forget(box.stage, 1);
+}
+
+static void scatter(uint64_t ino)
+{
+    for (unsigned i = 0; i < 6; i++)
+        box_fill(&box, ino, i * 8192 + 1000, (char)('a' + i), 100);
+    for (unsigned i = 0; i < 3; i++) /* too few */
+        box_fill(&box, ino, SLAB_PAYLOAD + i * 8192, 'x', 100);
+}
+
 Test(stage_room, scattered_writes_to_a_file_without_a_name_are_gathered)
 {
-    struct stage_scattered found[4];
-    uint8_t before[2 * SLAB_PAYLOAD], after[2 * SLAB_PAYLOAD];
-    for (unsigned ino = 1; ino <= 2; ino++) {
-        for (unsigned i = 0; i < 6; i++)
-            box_fill(&box, ino, i * 8192 + 1000, (char)('a' + i), 100);
-        for (unsigned i = 0; i < 3; i++) /* too few */
-            box_fill(&box, ino, SLAB_PAYLOAD + i * 8192, 'x', 100);
-    }
-    cr_expect_eq(stage_find_scattered(box.stage, found, 4), 0, "what has a name is sealed");
+    struct stage_scattered found[8];
+    uint8_t *before = xmalloc(2 * SLAB_PAYLOAD), *after = xmalloc(2 * SLAB_PAYLOAD);
+    scatter(1);
+    scatter(2);
+    cr_expect_eq(find(found), 0, "what has a name is sealed");
     stage_unlink(box.stage, 1, stage_next_seq(box.stage), true);
-    cr_assert_eq(stage_find_scattered(box.stage, found, 4), 1);
+    cr_assert_eq(find(found), 1);
     cr_expect_eq(found[0].ino, 1);
     cr_expect_eq(found[0].offset, 0);
     cr_expect_eq(found[0].length, SLAB_PAYLOAD);
-    box_fill(&box, 1, 8192, 'y', 10);
-    cr_expect_not(gather(&found[0]), "it changed");
-    cr_assert_eq(stage_find_scattered(box.stage, found, 4), 1);
-    box_read(&box, 1, 0, before, sizeof before);
-    cr_expect(gather(&found[0]));
-    box_read(&box, 1, 0, after, sizeof after);
-    cr_expect_arr_eq(before, after, sizeof before);
-    cr_expect_eq(stage_find_scattered(box.stage, found, 4), 0);
-    for (unsigned i = 0; i < 3; i++) /* the last stretch ends with the file */
-        box_fill(&box, 1, SLAB_PAYLOAD + i * 8192 + 4096, 'z', 100);
-    cr_assert_eq(stage_find_scattered(box.stage, found, 4), 1);
-    cr_expect_eq(found[0].length, 2 * 8192 + 4096 + 100);
-    box_cut(&box, 1, SLAB_PAYLOAD + 100, UINT64_MAX, SLAB_PAYLOAD + 100);
-    cr_expect_not(gather(&found[0]), "it was cut");
+    cr_expect_not(gather(&found[0], first_byte_is_written));
+    cr_expect_not(gather(&found[0], last_byte_is_written));
+    box_read(&box, 1, 0, before, 2 * SLAB_PAYLOAD);
+    uint64_t dropped = stage_usage(box.stage).dropped_bytes_total;
+    cr_expect(gather(&found[0], nothing));
+    cr_expect_eq(stage_usage(box.stage).dropped_bytes_total, dropped, "nothing of it was deleted");
+    box_read(&box, 1, 0, after, 2 * SLAB_PAYLOAD);
+    cr_expect_arr_eq(before, after, 2 * SLAB_PAYLOAD);
+    cr_expect_eq(find(found), 0);
+    scatter(1);
+    cr_assert_eq(find(found), 1);
+    cr_expect(gather(&found[0], others_are_written), "what lies elsewhere changes nothing");
     stage_forget(box.stage, 1);
-    cr_expect_not(gather(&found[0]), "it is gone");
+    free(before);
+    free(after);
+}
+
+Test(stage_room, what_is_gathered_ends_with_the_file)
+{
+    struct stage_scattered found[8];
+    scatter(1);
+    stage_unlink(box.stage, 1, stage_next_seq(box.stage), true);
+    box_fill(&box, 1, SLAB_PAYLOAD + 3 * 8192, 'z', 100);
+    cr_assert_eq(find(found), 2);
+    cr_expect_eq(found[1].offset, SLAB_PAYLOAD);
+    cr_expect_eq(found[1].length, 3 * 8192 + 100);
+    cr_expect_not(gather(&found[1], it_is_cut));
+    cr_expect_not(gather(&found[0], it_is_forgotten));
+    cr_expect_eq(find(found), 0);
+}
+
+Test(stage_room, durable_ranges_of_a_file_without_a_name_do_not_count)
+{
+    uint64_t crowding;
+    for (uint64_t i = 0; i < 9000; i++)
+        box_fill(&box, 1, 2 * i, 'x', 1);
+    make_durable(1);
+    stage_unlink(box.stage, 1, stage_next_seq(box.stage), true);
+    cr_expect_not(stage_is_crowded(box.stage, &crowding));
+    for (uint64_t i = 0; i < 8000; i++)
+        box_fill(&box, 1, 2 * i + 1, 'y', 1);
+    cr_expect_not(stage_is_crowded(box.stage, &crowding));
+    stage_forget(box.stage, 1);
 }
 
 Test(stage_room, drafts_become_ripe)
