@@ -35,7 +35,7 @@ static void warn_if_it_may_vanish(const char *dir)
                  "enable-linger`, or give another tmpfs with -o stage_dir=DIR");
 }
 
-/* The stage must lie in memory. */
+/* The stage must lie in memory, and fit. */
 static int check_stage_dir(struct service *service, struct service_error *error)
 {
     const char *dir = service->options->stage_dir;
@@ -48,6 +48,22 @@ static int check_stage_dir(struct service *service, struct service_error *error)
                     xasprintf("stage_dir %s is not a tmpfs; give one with -o stage_dir=DIR (mount -t tmpfs tmpfs DIR)", dir));
     if (access(dir, W_OK | X_OK) < 0)
         return fail(error, MOUNT_USAGE, xasprintf("stage_dir %s: %s", dir, strerror(errno)));
+    service->stage_bytes = service->options->stage_bytes;
+    uint64_t available = (uint64_t)st.f_bavail * (uint64_t)st.f_bsize + store_left_stage_bytes(service->store_path, dir);
+    uint64_t usable = stage_size_within(available - available / 8);
+    /* A ramfs has no size of its own. */
+    if (st.f_blocks == 0 || usable >= service->stage_bytes)
+        return 0;
+    if (usable == 0)
+        return fail(error, MOUNT_SYSTEM,
+                    xasprintf("stage_dir %s has only %llu MiB left; enlarge it (in a container: --shm-size=8g) or give "
+                              "another tmpfs with -o stage_dir=DIR",
+                              dir, (unsigned long long)(available / MIB)));
+    log_warn("stage_dir %s has only %llu MiB left: the stage gets %llu MiB of the %llu MiB asked for; enlarge it (in a "
+             "container: --shm-size=8g) or give another tmpfs with -o stage_dir=DIR",
+             dir, (unsigned long long)(available / MIB), (unsigned long long)(usable / MIB),
+             (unsigned long long)(service->stage_bytes / MIB));
+    service->stage_bytes = usable;
     return 0;
 }
 
@@ -89,7 +105,7 @@ static int open_store(struct service *service, struct service_error *error)
     const struct mount_options *o = service->options;
     struct store_options options = {.path = service->store_path,
                                     .stage_dir = o->stage_dir,
-                                    .stage_bytes = o->stage_bytes,
+                                    .stage_bytes = service->stage_bytes,
                                     .cap_bytes = o->nvme_bytes,
                                     .writeback_threads = (unsigned)o->writeback_threads,
                                     .writeback_limit = o->writeback_limit,
@@ -100,7 +116,7 @@ static int open_store(struct service *service, struct service_error *error)
     char *text = NULL;
     r = store_open(&options, &service->store, &text);
     if (r < 0)
-        return fail(error, r == -EACCES || r == -EPERM ? MOUNT_USAGE : r == -ENOMEM ? MOUNT_SYSTEM : MOUNT_FAILED,
+        return fail(error, r == -EACCES || r == -EPERM ? MOUNT_USAGE : MOUNT_FAILED,
                     text ? text : xasprintf("%s: %s", service->store_path, strerror(-r)));
     free(text);
     store_on_change(service->store, on_change, service);

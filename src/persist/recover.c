@@ -9,7 +9,6 @@
 #include <ftw.h>
 #include <stdio.h>
 #include <sys/stat.h>
-#include <sys/statfs.h>
 
 #include "base/clock.h"
 #include "base/io.h"
@@ -340,34 +339,14 @@ bool recover_stage_is_left(struct store *store)
     return r != -ENOENT && r != -ESTALE;
 }
 
-static uint64_t bytes_left(const char *dir)
-{
-    struct statfs st;
-    /* A ramfs has no size of its own. */
-    return statfs(dir, &st) < 0 || st.f_blocks == 0 ? UINT64_MAX : (uint64_t)st.f_bavail * (uint64_t)st.f_bsize;
-}
-
-/* The size asked for, or what fits, which is said. 0: nothing does. */
-static uint64_t fitting_size(const struct store *store)
-{
-    uint64_t asked = store->options.stage_bytes, left = bytes_left(store->stage_dir);
-    uint64_t fits = left == UINT64_MAX ? asked : stage_size_within(left - left / 8);
-    if (fits > 0 && fits < asked)
-        log_warn("stage_dir %s has only %llu MiB left: the stage gets %llu MiB of the %llu MiB asked for; enlarge it (in a "
-                 "container: --shm-size=8g) or give another tmpfs with -o stage_dir=DIR",
-                 store->stage_dir, (unsigned long long)(left / MIB), (unsigned long long)(fits / MIB),
-                 (unsigned long long)(asked / MIB));
-    return min_u64(fits, asked);
-}
-
-/* -ENOMEM: nothing fits. */
 static int new_stage(struct store *store)
 {
-    struct stage_config config = {.dir = store->stage_dir, .epoch = store->epoch, .read_only = store->options.remote.read_only};
+    struct stage_config config = {
+        .dir = store->stage_dir, .size_bytes = store->options.stage_bytes, .epoch = store->epoch,
+        .read_only = store->options.remote.read_only};
     memcpy(config.store, store->sb.store, sizeof config.store);
     stage_remove_files(store->stage_dir, store->sb.store);
-    config.size_bytes = fitting_size(store);
-    return config.size_bytes == 0 ? -ENOMEM : stage_create(&config, &store->stage);
+    return stage_create(&config, &store->stage);
 }
 
 struct leftovers {
@@ -444,10 +423,6 @@ static void settle_numbers(struct store *store, const struct replay *rp)
 
 static char *explain_stage(const struct store *store, int r)
 {
-    if (r == -ENOMEM)
-        return xasprintf("stage_dir %s has only %llu MiB left; enlarge it (in a container: --shm-size=8g) or give another tmpfs with "
-                         "-o stage_dir=DIR",
-                         store->stage_dir, (unsigned long long)(bytes_left(store->stage_dir) / MIB));
     const char *what_to_do = r == -EFBIG ? "the limit of the sizes of files (ulimit -f) is smaller; raise it"
                                          : "free memory there, or give another tmpfs with -o stage_dir=DIR";
     return xasprintf("the stage in %s cannot be used: %s; %s", store->stage_dir, strerror(-r), what_to_do);

@@ -48,6 +48,13 @@ static int read_superblock(const char *path, struct superblock *ret)
     return r < 0 ? r : superblock_decode(bytes, len, ret);
 }
 
+uint64_t store_left_stage_bytes(const char *path, const char *stage_dir)
+{
+    _cleanup_free_ char *superblock = xasprintf("%s/superblock", path);
+    struct superblock sb;
+    return read_superblock(superblock, &sb) < 0 ? 0 : stage_files_bytes(stage_dir, sb.store);
+}
+
 static int load_superblock(struct store *store, bool create, char **ret_text)
 {
     _cleanup_free_ char *path = xasprintf("%s/superblock", store->path);

@@ -178,6 +178,9 @@ void store_drain_remote(struct store *store);
 /* Does it show what another writer publishes, and has no operations of its own? */
 bool store_follows(const struct store *store);
 
+/* Memory that an earlier session of the store at `path` left in its stage in `stage_dir`, and the next one takes over. No store: 0. */
+uint64_t store_left_stage_bytes(const char *path, const char *stage_dir);
+
 /* -EROFS, with its cause, where it follows: it has no changes of its own, also where root made its mount writable. */
 CAIRN_MUST_CHECK int store_takes_changes(const struct store *store);
 

@@ -20,6 +20,7 @@
 #define RIPE_MAX 64u
 #define PIECE_MIN (16 * MIB)
 #define PIECE_MAX (128 * MIB)
+#define PIECE_CROWDED_MIN (64 * KIB) /* less would free nothing worth the I/O */
 #define PIECE_PARTS_MAX 65536u
 #define GATHER_MAX 32u /* stretches at a time */
 #define RETRY_SECONDS 1
@@ -313,14 +314,14 @@ static bool write_piece(struct writeback *wb, uint64_t ino, uint64_t min_bytes)
     return wrote;
 }
 
-/* What lies in SLAB_PAYLOAD of a file without a name, in one range. -ECANCELED: it changed meanwhile. -EAGAIN: no room for it now. Whatever
- * is wrong with its content is no reason to give up others. */
+/* What lies in SLAB_PAYLOAD of a file without a name, in one range. -ECANCELED: it changed meanwhile. -EAGAIN: it is not known yet whether
+ * NVMe has room for it. -ENOBUFS: no slab. */
 static int gather(struct store *store, const struct stage_scattered *scattered)
 {
     int r = store_admit(store, scattered->length); /* holes become bytes, which must have a place on NVMe, too */
     uint32_t slab = r == 0 ? stage_slab_try_take(store->stage) : SLAB_NONE;
     if (slab == SLAB_NONE)
-        return r < 0 ? r : -EAGAIN;
+        return r < 0 ? r : -ENOBUFS;
     size_t good;
     stage_gather_begin(store->stage, scattered);
     uint8_t *content = (uint8_t *)stage_slab_memory(store->stage, slab) + SLAB_PAYLOAD_OFFSET;
@@ -332,24 +333,25 @@ static int gather(struct store *store, const struct stage_scattered *scattered)
     return r;
 }
 
-/* How many of these were gathered. -EAGAIN: there is no room now, and *at is where to go on. -ECANCELED: none, and they change. */
+/* How many of these were gathered; one whose content cannot be read is no reason to give up others. -EAGAIN, -ENOBUFS: there is no room now,
+ * and *at is where to go on. -ECANCELED: none, and they change. */
 static int gather_these(struct store *store, const struct stage_scattered *found, size_t count, struct stage_scattered *at)
 {
     int gathered = 0;
     bool changing = false;
     for (size_t i = 0; i < count; i++) {
         int r = gather(store, &found[i]);
-        if (r == -EAGAIN)
+        if (r == -EAGAIN || r == -ENOBUFS) {
             *at = found[i];
-        if (r == -EAGAIN)
             return gathered ? gathered : r;
+        }
         gathered += r == 0;
         changing = changing || r == -ECANCELED;
     }
     return gathered || !changing ? gathered : -ECANCELED;
 }
 
-/* Goes on where it ended, until some are gathered: > 0. 0: nothing can be, in no file. -EAGAIN: not now. */
+/* Goes on where it ended, until some are gathered: > 0. 0: nothing can be, in no file. Else as gather_these(). */
 static int gather_scattered(struct writeback *wb)
 {
     struct stage_scattered found[GATHER_MAX];
@@ -359,9 +361,9 @@ static int gather_scattered(struct writeback *wb)
         size_t count = stage_find_scattered(wb->store->stage, &wb->gather_at, found, ARRAY_LEN(found));
         ends += wb->gather_at.ino == 0;
         int r = gather_these(wb->store, found, count, &wb->gather_at);
-        if (r > 0 || r == -EAGAIN)
+        if (r != 0 && r != -ECANCELED)
             return r;
-        all = r < 0 ? -EAGAIN : all;
+        all = r < 0 ? r : all;
     }
     return all;
 }
@@ -449,20 +451,23 @@ static bool write_largest(struct writeback *wb, uint64_t least)
 static bool relieve(struct writeback *wb, const struct pressure *pressure)
 {
     struct store *store = wb->store;
-    uint64_t crowding = 0;
-    bool waiting = pressure->waiting > 0, crowded = waiting && stage_is_crowded(store->stage, &crowding);
+    uint64_t crowding = 0, seq;
+    int64_t happened;
+    bool waiting = pressure->waiting > 0, crowded = waiting && stage_is_crowded(store->stage, &crowding), just_gathered = wb->has_gathered;
+    wb->has_gathered = false;
     if (pressure->stopping || !(waiting || is_filling_up(store)))
         return false;
     int gathered = crowded ? gather_scattered(wb) : 0;
-    bool just_gathered = wb->has_gathered && !crowded;
     wb->has_gathered = gathered > 0;
-    if (gathered > 0 || just_gathered) /* who waited for that is only waking up */
+    if (gathered > 0 || (just_gathered && !crowded)) /* who waited for that is only waking up */
         return gathered > 0;
-    bool wrote = write_largest(wb, waiting ? CHUNK_SIZE_MAX : PIECE_MIN);
-    if (!wrote && waiting && (!crowded || gathered == -EAGAIN))
-        wrote = write_largest(wb, 1);
-    stage_set_stuck(store->stage, crowded && gathered == 0 && !wrote);
-    return wrote || (crowding && store_seal(store, crowding) == 0);
+    bool relieved = write_largest(wb, waiting ? CHUNK_SIZE_MAX : PIECE_MIN) || (crowding && store_seal(store, crowding) == 0);
+    if (!relieved && waiting && (!crowded || gathered == -ENOBUFS))
+        relieved = write_largest(wb, crowded ? PIECE_CROWDED_MIN : 1);
+    /* What is carried as versions gives room, too. */
+    bool may_clear = gathered == -ECANCELED || gathered == -EAGAIN || (gathered == -ENOBUFS && history_oldest(store, &seq, &happened));
+    stage_set_stuck(store->stage, crowded && !relieved && !may_clear);
+    return relieved;
 }
 
 static bool round_once(struct writeback *wb, const struct pressure *pressure)

@@ -61,14 +61,14 @@ static bool ranges_have_room_locked(struct stage *stage)
 static int check_nameless_locked(struct stage *stage, uint64_t ino)
 {
     if (stage->locked.orphan_ranges < stage->ranges_max / 2) {
-        stage->locked.orphans_stuck = false;
+        stage->locked.orphans_stuck_until = 0;
         return 0;
     }
     struct stage_file *file = file_get_locked(stage, ino, false);
     if (!file || !file->orphan)
         return 0;
     stage->locked.refused = true;
-    if (!stage->locked.orphans_stuck)
+    if (clock_monotonic_ns() >= stage->locked.orphans_stuck_until)
         return -EAGAIN;
     cause_note("deleted files that are still open have filled the tables of the stage; close them, or mount with a larger stage=SIZE");
     return -ENOSPC;

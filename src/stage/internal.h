@@ -177,7 +177,7 @@ struct stage {
         uint64_t draft_count; /* of files with a name: they will be sealed */
         uint32_t range_count;
         uint32_t orphan_ranges; /* of files without a name, clean ones not counted: no seal frees them */
-        bool orphans_stuck;     /* writing them in pieces and gathering them do not help either */
+        int64_t orphans_stuck_until; /* monotonic ns; writing them in pieces and gathering them did not help either */
         struct stage_scattered gathering; /* what is being read to be gathered; length 0: nothing, or it changed since */
         uint64_t dirty_bytes, draft_bytes, dropped_bytes;
         uint32_t handle_free, handle_count;

@@ -3,6 +3,8 @@
 #include "base/clock.h"
 #include "stage/internal.h"
 
+#define STUCK_NS 1000000000ll /* then it is tried again */
+
 /* Pieces of files that do not lie together each take a place in the tables, and a draft that is written in pieces keeps them. So
  * when drafts take more than half of all, those with at least as many as most have are sealed. 0: not now. */
 static uint32_t crowd_share_locked(const struct stage *stage)
@@ -34,7 +36,8 @@ bool stage_is_crowded(struct stage *stage, uint64_t *ret_ino)
 void stage_set_stuck(struct stage *stage, bool stuck)
 {
     LOCK_SCOPE(&stage->locked.lock);
-    stage->locked.orphans_stuck = stuck;
+    bool by_orphans = stage->locked.orphan_ranges >= stage->ranges_max / 2;
+    stage->locked.orphans_stuck_until = stuck && by_orphans ? clock_monotonic_ns() + STUCK_NS : 0;
 }
 
 bool stage_largest_draft(struct stage *stage, uint64_t min_bytes, uint64_t *ret_ino)

@@ -290,6 +290,19 @@ void stage_remove_files(const char *dir, const uint8_t store[16])
     (void)unlink(slabs);
 }
 
+static uint64_t file_bytes(const char *path)
+{
+    struct stat st;
+    return lstat(path, &st) < 0 ? 0 : (uint64_t)st.st_blocks * 512;
+}
+
+uint64_t stage_files_bytes(const char *dir, const uint8_t store[16])
+{
+    _cleanup_free_ char *ctl = stage_path(dir, store, "ctl");
+    _cleanup_free_ char *slabs = stage_path(dir, store, "slabs");
+    return file_bytes(ctl) + file_bytes(slabs);
+}
+
 bool stage_is_left(const char *dir, const uint8_t store[16])
 {
     _cleanup_free_ char *ctl = stage_path(dir, store, "ctl");

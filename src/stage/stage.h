@@ -55,6 +55,9 @@ void stage_close(struct stage *stage, bool remove);
 /* Deletes the files of a store's stage, if any: foreign, stale, or drained. */
 void stage_remove_files(const char *dir, const uint8_t store[16]);
 
+/* Memory that the files of a store's stage take, if there are any. */
+uint64_t stage_files_bytes(const char *dir, const uint8_t store[16]);
+
 /* Are there files of a store's stage? */
 bool stage_is_left(const char *dir, const uint8_t store[16]);
 
@@ -210,7 +213,7 @@ void stage_layer_done(struct stage *stage, uint64_t ino);
 /* Is the table of ranges full, or half of it taken by drafts, or by files without a name? If it is full, `ret_ino` is the draft that
  * has most of them and may be sealed; else 0. */
 bool stage_is_crowded(struct stage *stage, uint64_t *ret_ino);
-/* Nothing relieves it: writes to files without a name fail with -ENOSPC as long as they have half of the table. */
+/* Nothing relieves it: writes to files without a name fail with -ENOSPC for a second, as long as they have half of the table. */
 void stage_set_stuck(struct stage *stage, bool stuck);
 
 /* SLAB_PAYLOAD of a file without a name that take many ranges. What is sealed leaves the table; these are gathered in a slab, holes and

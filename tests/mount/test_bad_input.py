@@ -1,4 +1,5 @@
 """What bad input gets: one line that says what is wrong, an exit code, nothing half-made left behind."""
+import errno
 import os
 import re
 import shutil
@@ -266,6 +267,14 @@ def test_stage_dir_too_small(place, memory):
     place.refuses(options="stage=256M", code=SYSTEM, says=[place.stage_dir, "only 32 MiB left", "--shm-size=8g", "-o stage_dir=DIR"])
 
 
+def is_dead(mountpoint):
+    try:
+        os.stat(mountpoint)
+    except OSError as error:
+        return error.errno == errno.ENOTCONN
+    return False
+
+
 def test_stage_dir_of_a_container(place, memory):
     """Its 64 MiB: the stage is as large as fits, which is said, and more than that can be written."""
     place.stage_dir = memory("64M")
@@ -279,11 +288,18 @@ def test_stage_dir_of_a_container(place, memory):
     log = subprocess.run([place.binary, "log", place.mnt], capture_output=True, text=True, check=True).stdout
     (logged,) = [line for line in log.splitlines() if " warning: " in line]  # and not that memory is missing: it fits
     assert logged.endswith(warning.split(" warning: ")[1])
-    pid = int(rig.read_file(place.store + "/lock"))
-    os.kill(pid, signal.SIGKILL)
-    rig.poll(lambda: not os.path.exists(f"/proc/{pid}") or not rig.read_file(f"/proc/{pid}/cmdline"), 20, "the end of the daemon")
-    assert warnings_of(place.mount(options="stage=256M,nvme=1G")) == []  # what it left takes all the room, and is the stage again
-    assert rig.read_file(place.mnt + "/file") == data
+    rig.write_file(place.mnt + "/staged", data[:rig.MIB])
+    os.kill(int(rig.read_file(place.store + "/lock")), signal.SIGKILL)
+    rig.poll(lambda: is_dead(place.mnt), 20, "the end of the daemon")
+    other = place.root + "/other"  # where there is no room, which changes nothing of the store
+    os.mkdir(other)
+    rig.run("mount", "-t", "tmpfs", "-o", "size=24M", "tmpfs", other)
+    done = subprocess.run([place.binary, "mount", place.store, place.mnt, "-o", f"stage_dir={other},stage=256M"], capture_output=True, text=True)
+    assert done.returncode == SYSTEM and "only 24 MiB left" in done.stderr, done
+    rig.file_systems_unmount(other)
+    (again,) = warnings_of(place.mount(options="stage=256M,nvme=1G"))  # what it left takes all the room, and is the stage again
+    assert re.sub(r"\d+ MiB left", "", again) == re.sub(r"\d+ MiB left", "", warning)
+    assert rig.read_file(place.mnt + "/file") == data and rig.read_file(place.mnt + "/staged") == data[:rig.MIB]
     assert subprocess.run([place.binary, "umount", place.mnt], timeout=300).returncode == 0
 
 
