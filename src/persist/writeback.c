@@ -186,8 +186,10 @@ static int publish(struct store *store, const struct target *target, const struc
     }
     if (store->remote)
         ages_note(store, target->cut, happened);
+    r = follow(store, batch);
+    /* It is durable whether the view followed or not; but who waited for it and looks finds it there. */
     horizon_advance(store, target->cut);
-    while ((r = follow(store, batch)) < 0) {
+    for (; r < 0; r = follow(store, batch)) {
         horizon_error(store, "the view cannot follow the journal: %s; new data is durable, but memory stays taken",
                       strerror(-r));
         if (is_stopping(store))

@@ -264,6 +264,20 @@ def test_what_wait_did_is_seen(far, rng):
     assert os.getxattr(path, "user.cairn.hash") != first
 
 
+def test_what_was_waited_for_is_there(far):
+    """Also when very much became durable with it: who waits is told when all that tells of it can."""
+    far.mount(writeback_delay="10m")
+    folder = os.path.join(far.mnt, "folder")
+    os.mkdir(folder)
+    for number in range(4000):
+        rig.write_file(os.path.join(folder, f"{number:04}"), b"%04d" % number * 300)
+    fd = os.open(os.path.join(folder, "3999"), os.O_RDONLY)
+    os.fsync(fd)
+    assert os.getxattr(fd, "user.cairn.stored_bytes") == b"1200"
+    assert len(os.getxattr(fd, "user.cairn.hash")) == 64
+    os.close(fd)
+
+
 def test_what_evict_warmup_and_scrub_did_is_seen(far, rng):
     """When the verb has returned, all that tells where a file lies says so, reads go there, and nothing else about it has changed."""
     far.mount()
