@@ -177,7 +177,7 @@ int adopt_view(struct store *store, const struct head *head)
     struct registering reg = {.store = store, .later = &later, .head = head};
     int r = adopt_rows(store, head);
     if (r == 0)
-        r = journal_read(store, note_later, &later);
+        r = journal_read(store, 0, note_later, &later);
     if (r == 0)
         r = store->tier->ops->list(store->tier, "packs", NULL, note_object, &reg);
     if (r == 0)
@@ -357,7 +357,7 @@ static enum verdict judge(struct store *store, const struct head *known, const s
     struct looking look = {.head = head, .known_cut = was_here ? known->cut : 0};
     if (known && !local_head_is_lost(known) && same_state(known, head))
         return KEEP;
-    if (journal_read(store, look_at_batch, &look) < 0)
+    if (journal_read(store, 0, look_at_batch, &look) < 0)
         return LEAVE; /* the recovery says what is wrong with the journal */
     if (look.batches == 0 && !known && store->journal.segment == 0)
         return BEGIN;
@@ -417,7 +417,7 @@ bool adopt_is_blank(struct store *store)
     struct head *known = xmalloc(sizeof *known);
     bool has_known = read_known(store, known);
     free(known);
-    return !has_known && journal_read(store, note_batch, NULL) == 0 && store->journal.segment == 0;
+    return !has_known && journal_read(store, 0, note_batch, NULL) == 0 && store->journal.segment == 0;
 }
 
 int adopt_decide(struct store *store, char **ret_text)

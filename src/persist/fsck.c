@@ -102,7 +102,7 @@ int store_fsck(const char *path, void (*report)(const char *line, bool is_proble
     struct store_options options = {.path = path, .writeback_threads = 1};
     char *text = NULL;
     struct store *store;
-    int r = store_open_medium(&options, &store, &text);
+    int r = store_open_medium(&options, true, &store, &text);
     if (r == 0) {
         struct check_run run = {.store = store, .report = report, .arg = arg};
         run.buf = xmalloc(CHUNK_SIZE_MAX);
@@ -123,7 +123,7 @@ int store_peek(const char *path, struct store_status *ret)
     struct store_options options = {.path = path, .writeback_threads = 1};
     char *text = NULL;
     struct store *store;
-    int r = store_open_medium(&options, &store, &text);
+    int r = store_open_medium(&options, false, &store, &text);
     *ret = (struct store_status){0};
     if (r == 0) {
         memcpy(ret->store_id, store->sb.store, sizeof ret->store_id);

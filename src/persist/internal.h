@@ -274,8 +274,9 @@ struct store {
     } room;
 };
 
-/* store.c: the durable part alone, the stage left as it is (for checks) */
-CAIRN_MUST_CHECK int store_open_medium(const struct store_options *options, struct store **ret, char **ret_text);
+/* store.c: the durable part alone, the stage left as it is (for checks and readers); `whole_journal`: see recover_view() */
+CAIRN_MUST_CHECK int store_open_medium(const struct store_options *options, bool whole_journal, struct store **ret,
+                                       char **ret_text);
 void store_discard(struct store *store);
 /* store.c: the newest head of options->remote, in a folder that is empty, for reading alone */
 CAIRN_MUST_CHECK int store_open_far(const struct store_options *options, struct store **ret, char **ret_text);
@@ -407,13 +408,14 @@ bool batch_is_void(struct store *store, struct op *const *ops, size_t op_count);
 void journal_trim(struct store *store, uint64_t cut);
 /* Removes all of it. */
 CAIRN_MUST_CHECK int journal_remove_all(struct store *store);
-/* Reads all segments, from the anchor on if there is one; calls `fn` for each batch in order. Sets store->journal. */
+/* Reads the segments, from the anchor on if there is one, and calls `fn` for each batch in order; sets store->journal. With `from`
+ * (0: all), segments that end before that number are left out, and what they hold is not verified. */
 struct journal_batch {
     struct batch_header header;
     uint8_t chain[CHAIN_LEN]; /* with it */
     const void *records;
 };
-CAIRN_MUST_CHECK int journal_read(struct store *store, int (*fn)(const struct journal_batch *batch, void *arg), void *arg);
+CAIRN_MUST_CHECK int journal_read(struct store *store, uint64_t from, int (*fn)(const struct journal_batch *batch, void *arg), void *arg);
 /* Begins a segment for the store's epoch: durable on return. */
 CAIRN_MUST_CHECK int journal_begin(struct store *store);
 CAIRN_MUST_CHECK int journal_append(struct store *store, uint64_t cut, const void *records, size_t len, uint32_t count);
@@ -443,7 +445,8 @@ bool upkeep_rounds(struct store *store, struct upkeep *upkeep);
 CAIRN_MUST_CHECK int recover(struct store *store, char **ret_text);
 /* Did the last session leave a stage, with data that may lie nowhere else? */
 bool recover_stage_is_left(struct store *store);
-CAIRN_MUST_CHECK int recover_view(struct store *store, char **ret_text);
+/* `whole_journal`: verified from its beginning, not only from where the view is. */
+CAIRN_MUST_CHECK int recover_view(struct store *store, bool whole_journal, char **ret_text);
 /* With all that is in it; none is fine. */
 CAIRN_MUST_CHECK int remove_folder(const char *path);
 /* Removes STORE/view, which need not be there. */

@@ -58,6 +58,7 @@ struct reader {
     struct journal *journal;
     int (*fn)(const struct journal_batch *batch, void *arg);
     void *arg;
+    uint64_t from; /* what is before this need not be read */
     bool is_first;
     uint64_t stop_seq; /* where the next segment begins: what this one has after it does not count (rule 4) */
 };
@@ -118,8 +119,8 @@ static int read_segment(struct reader *rd, uint64_t number, bool is_last)
         return is_last && r != -EPROTONOSUPPORT ? 1 : r; /* allocated ahead, or torn before anything relied on it */
     if (memcmp(header.store, rd->store->sb.store, 16) != 0 || header.number != number)
         return -EUCLEAN;
-    if (rd->is_first && rd->store->anchor.exists && header.base_seq <= rd->store->anchor.cut) {
-        /* What came before is in the snapshot that the anchor names. */
+    if (rd->is_first && rd->from > 0 && header.base_seq <= rd->from) {
+        /* What came before is in the snapshot that the anchor names, or in the view, and is compared there. */
         rd->journal->cut_seq = header.base_seq;
         memcpy(rd->journal->chain, header.prev, CHAIN_LEN);
     }
@@ -153,16 +154,27 @@ static uint64_t base_of_segment(struct store *store, uint64_t number)
     return header.base_seq;
 }
 
-int journal_read(struct store *store, int (*fn)(const struct journal_batch *batch, void *arg), void *arg)
+/* The last segment that begins at or before `from`; the first if there is none. */
+static size_t first_to_read(struct store *store, const struct numbers *numbers, uint64_t from)
+{
+    size_t i = numbers->count ? numbers->count - 1 : 0;
+    while (i > 0 && base_of_segment(store, numbers->list[i]) > from)
+        i--;
+    return i;
+}
+
+int journal_read(struct store *store, uint64_t from, int (*fn)(const struct journal_batch *batch, void *arg), void *arg)
 {
     struct numbers numbers = {0};
     struct reader rd = {.store = store, .journal = &store->journal, .fn = fn, .arg = arg, .is_first = true};
+    rd.from = max_u64(from, store->anchor.exists ? store->anchor.cut : 0);
     store->journal = (struct journal){.cut_seq = store->anchor.cut};
     memcpy(store->journal.chain, store->anchor.chain, CHAIN_LEN);
     int r = store->tier->ops->list(store->tier, "journal", NULL, add_number, &numbers);
     if (r == 0 && numbers.count)
         qsort(numbers.list, numbers.count, sizeof *numbers.list, compare_numbers);
-    for (size_t i = 0; i < numbers.count && r >= 0; i++) {
+    size_t begin = from > 0 ? first_to_read(store, &numbers, from) : 0;
+    for (size_t i = begin; i < numbers.count && r >= 0; i++) {
         bool is_last = i + 1 == numbers.count;
         rd.stop_seq = is_last ? UINT64_MAX : base_of_segment(store, numbers.list[i + 1]);
         r = read_segment(&rd, numbers.list[i], is_last);

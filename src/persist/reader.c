@@ -29,7 +29,7 @@ struct reader_group {
 
 int reader_open(const struct store_options *options, struct store **ret, char **ret_text)
 {
-    return options->remote.name ? store_open_far(options, ret, ret_text) : store_open_medium(options, ret, ret_text);
+    return options->remote.name ? store_open_far(options, ret, ret_text) : store_open_medium(options, false, ret, ret_text);
 }
 
 void reader_close(struct store *store)

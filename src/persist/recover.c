@@ -1,6 +1,6 @@
 /* Recovery: from whatever a crash left to the newest state that the tiers can prove.
  *
- *   1. the journal is read to its last whole batch: the horizon
+ *   1. the journal is read, from where the view is to its last whole batch: the horizon
  *   2. the view catches up with it, or is rebuilt from it (recover_view.c)
  *   3. what the stage still has above the horizon is repeated over the view; if the stage is gone, that is a power loss
  *   4. a new epoch begins, and packs that nothing names are removed
@@ -430,7 +430,7 @@ static char *explain_stage(const struct store *store, int r)
 
 int recover(struct store *store, char **ret_text)
 {
-    int r = recover_view(store, ret_text);
+    int r = recover_view(store, false, ret_text);
     if (r < 0)
         return r;
     store->ns = ns_new(store->view);

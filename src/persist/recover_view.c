@@ -49,16 +49,19 @@ static int catch_up(const struct journal_batch *batch, void *arg)
     return view_apply(cu->store->view, &vb);
 }
 
-static int follow_journal(struct store *store)
+/* `from`: as for journal_read(). */
+static int follow_journal(struct store *store, uint64_t from)
 {
     struct catching_up cu = {.store = store, .state = view_state(store->view)};
     cu.matched = cu.state.applied_seq == 0 && !store->anchor.exists;
-    int r = journal_read(store, catch_up, &cu);
+    int r = journal_read(store, from, catch_up, &cu);
     if (r == 0 && !cu.matched && store->anchor.exists && cu.state.applied_seq < store->journal.cut_seq)
         return -ESTALE; /* the view is older than the journal's beginning */
-    /* An empty journal begins where the anchor is. */
+    /* No batch was read: the journal ends where the anchor or the view is. */
+    if (r == 0 && cu.state.applied_seq == store->journal.cut_seq && memcmp(cu.state.chain, store->journal.chain, CHAIN_LEN) != 0)
+        return -ESTALE;
     if (r == 0 && cu.state.applied_seq == store->journal.cut_seq)
-        cu.matched = memcmp(cu.state.chain, store->journal.chain, CHAIN_LEN) == 0;
+        cu.matched = true;
     return r == 0 && !cu.matched ? -ENODATA : r;
 }
 
@@ -149,7 +152,7 @@ static int rebuild_view(struct store *store)
     if (view_is_old)
         log_warn("the view is missing, damaged or not of this journal: rebuilding it");
     /* Nothing goes before there is something to make it from. */
-    int r = journal_read(store, ignore_batch, NULL);
+    int r = journal_read(store, 0, ignore_batch, NULL);
     if (r == 0 && store->anchor.exists)
         r = local_head_read(store, head);
     if (r == 0 && store->anchor.exists)
@@ -157,7 +160,7 @@ static int rebuild_view(struct store *store)
     if (r == 0)
         r = replace_view(store, head);
     free(head);
-    return r < 0 ? r : follow_journal(store);
+    return r < 0 ? r : follow_journal(store, 0);
 }
 
 /* A crash came between the head's publication and the view's note of it, or took that note. Two heads may have one cut: what
@@ -168,7 +171,7 @@ static bool forgot_head(struct store *store)
     return store->anchor.number && (remote.cut < store->anchor.cut || remote.head < store->anchor.number);
 }
 
-int recover_view(struct store *store, char **ret_text)
+int recover_view(struct store *store, bool whole_journal, char **ret_text)
 {
     int r = room_for_view(store);
     if (r < 0) {
@@ -177,7 +180,7 @@ int recover_view(struct store *store, char **ret_text)
     }
     r = open_view(store, "view");
     if (r == 0)
-        r = forgot_head(store) ? -ESTALE : follow_journal(store);
+        r = forgot_head(store) ? -ESTALE : follow_journal(store, whole_journal ? 0 : view_state(store->view).applied_seq);
     if (r == -ENODATA) {
         /* The view follows only what was durable: then the journal has lost its end. Going on from what is left would drop
          * the packs of acknowledged data, so nothing is touched. */

@@ -221,7 +221,7 @@ int store_open(const struct store_options *options, struct store **ret, char **r
     return 0;
 }
 
-int store_open_medium(const struct store_options *options, struct store **ret, char **ret_text)
+int store_open_medium(const struct store_options *options, bool whole_journal, struct store **ret, char **ret_text)
 {
     struct store *store = store_new(options);
     *ret_text = NULL;
@@ -229,7 +229,7 @@ int store_open_medium(const struct store_options *options, struct store **ret, c
     if (r == 0)
         r = adopt_decide(store, ret_text);
     if (r == 0)
-        r = recover_view(store, ret_text);
+        r = recover_view(store, whole_journal, ret_text);
     if (r < 0) {
         store_free(store, false);
         return r;
@@ -261,7 +261,7 @@ int store_open_far(const struct store_options *options, struct store **ret, char
     if (r == 0)
         r = adopt_decide(store, ret_text);
     if (r == 0)
-        r = recover_view(store, ret_text);
+        r = recover_view(store, false, ret_text);
     if (r < 0) {
         store_free(store, false);
         return r;

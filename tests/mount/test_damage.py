@@ -149,3 +149,25 @@ def test_any_flipped_byte_gives_exact_bytes_or_an_error(filled, rng, full):
     cairn.delete_view()
     cairn.mount()
     assert all(read_blocks(os.path.join(cairn.mnt, name), data) == [] for name, data in files.items())
+
+
+@pytest.mark.needs_mount
+def test_damaged_journal_behind_the_view(filled):
+    """What the view has already is not read again by a mount, which serves; fsck finds it, and where the view is lost, too, nothing is touched."""
+    cairn, files = filled
+    cairn.mount()  # from here on the first segment is not the last
+    cairn.umount()
+    first = os.path.join(cairn.store, "journal", sorted(os.listdir(os.path.join(cairn.store, "journal")))[0])
+    middle = len(rig.read_file(first).rstrip(b"\0")) // 2
+    flip(first, middle)
+    cairn.mount()
+    assert all(read_blocks(os.path.join(cairn.mnt, name), data) == [] for name, data in files.items())
+    cairn.umount()
+    checked = cairn.fsck()
+    assert checked.returncode == 8 and "journal" in checked.stderr, checked
+    cairn.delete_view()
+    with pytest.raises(rig.MountError, match="journal"):
+        cairn.mount()
+    flip(first, middle)
+    cairn.mount()
+    assert all(read_blocks(os.path.join(cairn.mnt, name), data) == [] for name, data in files.items())
