@@ -350,49 +350,24 @@ static void retire_locked(struct ns *ns, uint64_t seq)
         retire_node_locked(ns, node, seq);
 }
 
-/* Files that are open and will be retired by `seq`. */
-static uint64_t *list_open_locked(struct ns *ns, uint64_t seq, size_t *ret_count)
-{
-    size_t count = 0, max = 0;
-    uint64_t *inos = NULL;
-    struct node *node;
-    TAILQ_FOREACH(node, &ns->locked.dirty, dirty) {
-        if (node->inode.dirty_seq > seq)
-            break;
-        if (node->holds == 0 || !S_ISREG(node->inode.attrs.mode))
-            continue;
-        if (count == max) {
-            max = max ? 2 * max : 16;
-            inos = xrealloc(inos, max * sizeof *inos);
-        }
-        inos[count++] = node->inode.ino;
-    }
-    *ret_count = count;
-    return inos;
-}
-
-/* How much of a file's content is durable is for the view to say, and what stays in memory is told now. */
-static void refresh_blocks(struct ns *ns, const uint64_t *inos, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        struct view_inode v;
-        if (view_inode(ns->view, inos[i], &v) < 0)
-            continue;
-        LOCK_SCOPE(&ns->locked.lock);
-        struct node *node = node_find_locked(ns, inos[i]);
-        if (node)
-            node->inode.blocks_bytes = v.blocks_bytes;
-    }
-}
-
 void ns_retire(struct ns *ns, uint64_t seq)
 {
-    size_t count;
-    mutex_lock(&ns->locked.lock);
-    _cleanup_free_ uint64_t *open = list_open_locked(ns, seq, &count);
+    LOCK_SCOPE(&ns->locked.lock);
     retire_locked(ns, seq);
+}
+
+void ns_stored(struct ns *ns, uint64_t ino)
+{
+    struct view_inode v;
+    mutex_lock(&ns->locked.lock);
+    bool is_here = node_find_locked(ns, ino) != NULL;
     mutex_unlock(&ns->locked.lock);
-    refresh_blocks(ns, open, count);
+    if (!is_here || view_inode(ns->view, ino, &v) < 0)
+        return;
+    LOCK_SCOPE(&ns->locked.lock);
+    struct node *node = node_find_locked(ns, ino);
+    if (node)
+        node->inode.blocks_bytes = v.blocks_bytes;
 }
 
 size_t ns_overlay_size(struct ns *ns)

@@ -70,6 +70,9 @@ void ns_apply(struct ns *ns, const struct record *rec);
 
 /* The view has everything up to `seq`: what is not newer leaves the overlay. */
 void ns_retire(struct ns *ns, uint64_t seq);
+/* The view has more of a file's content than before: how much is for the view to say, also of what stays in the overlay because it is
+ * open, or was changed since. After ns_retire(). */
+void ns_stored(struct ns *ns, uint64_t ino);
 
 /* The name of a nascent file, for its first seal. False: not nascent, or already without a name. Name is copied. */
 struct ns_birth {

@@ -124,8 +124,10 @@ static void let_go(struct store *store, const struct target *target, const struc
     mutex_lock(&store->history.lock);
     ns_retire(store->ns, target->cut);
     mutex_unlock(&store->history.lock);
-    for (size_t i = 0; i < target->count; i++)
+    for (size_t i = 0; i < target->count; i++) {
+        ns_stored(store->ns, target->sealed[i].ino); /* before the stage lets go: at no moment does it count nowhere */
         stage_layer_done(store->stage, target->sealed[i].ino);
+    }
     packs_retire(store, batch->packs, batch->pack_count);
     history_retire(store, target->cut);
     room_account(store);

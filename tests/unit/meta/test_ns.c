@@ -143,17 +143,14 @@ Test(ns, retired_names_leave_the_overlay)
     cr_expect_eq(ns_overlay_size(ns), 1);
 }
 
-Test(ns, an_open_file_counts_its_blocks_after_it_became_durable)
+static void seal_with_content(uint64_t ino)
 {
-    struct ns_inode inode;
-    make_file(10, "a");
-    hold(10);
     struct ns_birth birth;
-    cr_assert(ns_birth(ns, 10, &birth));
+    cr_assert(ns_birth(ns, ino, &birth));
     struct extent extent = {.length = 5, .kind = EXTENT_INLINE};
     struct record rec = {.type = REC_SEAL,
                          .flags = RECORD_BIRTH,
-                         .ino = 10,
+                         .ino = ino,
                          .version = 1,
                          .parent = ROOT_INO,
                          .cookie = birth.cookie,
@@ -165,10 +162,41 @@ Test(ns, an_open_file_counts_its_blocks_after_it_became_durable)
                          .value = "hello",
                          .value_len = 5};
     (void)perform(rec, true);
+}
+
+static void expect_blocks(uint64_t ino, uint64_t bytes)
+{
+    struct ns_inode inode;
+    ns_stored(ns, ino);
+    cr_assert_eq(ns_inode(ns, ino, &inode), 0);
+    cr_expect_eq(inode.blocks_bytes, bytes);
+}
+
+Test(ns, an_open_file_counts_its_blocks_after_it_became_durable)
+{
+    make_file(10, "a");
+    hold(10);
+    seal_with_content(10);
+    expect_blocks(10, 0);
     follow();
-    cr_assert_eq(ns_inode(ns, 10, &inode), 0);
-    cr_expect_eq(inode.blocks_bytes, 5);
+    expect_blocks(10, 5);
     ns_drop(ns, 10);
+}
+
+Test(ns, a_file_changed_since_counts_its_blocks_after_its_content_became_durable)
+{
+    make_file(10, "a");
+    hold(10);
+    seal_with_content(10);
+    apply_ok(&f);
+    uint64_t durable = f.seq;
+    (void)perform((struct record){.type = REC_SETATTR, .ino = 10, .mask = ATTR_MODE, .attrs = {.mode = S_IFREG | 0640}}, true);
+    ns_drop(ns, 10);
+    ns_retire(ns, durable);
+    expect_blocks(10, 5);
+    follow();
+    expect_blocks(10, 5);
+    cr_expect_eq(ns_overlay_size(ns), 1, "the root is held");
 }
 
 static int note_record(const struct record *rec, void *arg)
