@@ -88,6 +88,8 @@ void turn_leave(struct turns *turns); /* something was received, or nothing */
 int64_t turn_begin(struct turns *turns, uint32_t opcode);
 void turn_end(struct turns *turns, uint32_t opcode, int64_t begun, int fd, unsigned *backlog);
 
+#define KEPT_MAX 65536u
+
 struct front {
     struct fs *fs;
     struct store *store;
@@ -96,6 +98,7 @@ struct front {
     struct front_options options;
     bool is_mounted;
     int event_fd;
+    _Atomic uint64_t kept[KEPT_MAX]; /* inode numbers; 0: free (kept.c) */
     _Atomic int64_t changed_at; /* monotonic ns: the last front_changed() */
     _Atomic bool init_done, mmap_offered, mmap_shared, testing, stopping, stopped, over;
     _Atomic unsigned live_threads;
@@ -136,6 +139,13 @@ void failures_done(struct failures *failures);
 int front_failed(struct front *front, uint64_t ino, const char *call, int r);
 /* The same for the request that the thread is working on. */
 int front_failed_now(struct front *front, int r);
+
+/* kept.c: how long the kernel may keep these attributes, which were just read, in seconds. */
+double kept_for(struct front *front, const struct stat *st);
+/* Before the reply to a request that may have changed an inode's attributes: of a kind whose effect on a directory's times or on
+ * setuid bits the kernel may miss; or of one that it may miss with any inode. */
+void kept_changed(struct front *front, uint64_t ino);
+void kept_marked(struct front *front, uint64_t ino);
 
 #define MAX_WRITE SLAB_PAYLOAD
 

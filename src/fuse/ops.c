@@ -11,7 +11,6 @@
 
 #define CHANGE_SETTLES_NS (5ll * 1000000000)
 #define NO_HANDLE UINT64_MAX /* of a directory that is gone */
-#define MISSED_TIMEOUT 1.0 /* s */
 
 void reply_result(fuse_req_t req, int r)
 {
@@ -26,23 +25,20 @@ void reply_error(fuse_req_t req, int r)
     (void)fuse_reply_err(req, front_failed_now(front_of(req), r));
 }
 
-/* The kernel makes all changes of names and most of attributes itself and knows what they void; of others front_changed() tells it.
- * Two it may miss: the times of a directory that it asks for in the moment of a change there (the older answer may be taken
- * last), and setuid bits that a write takes away. */
-static double attr_timeout(const struct front *front, const struct stat *st)
-{
-    bool may_be_missed = S_ISDIR(st->st_mode) || st->st_mode & (S_ISUID | S_ISGID);
-    double most = front->options.attr_timeout;
-    return may_be_missed && most > MISSED_TIMEOUT ? MISSED_TIMEOUT : most;
-}
-
-static struct fuse_entry_param entry_of(const struct front *front, const struct stat *st)
+static struct fuse_entry_param entry_of(struct front *front, const struct stat *st)
 {
     return (struct fuse_entry_param){.ino = st->st_ino,
                                      .generation = 1, /* inode numbers are never reused */
                                      .attr = *st,
-                                     .attr_timeout = attr_timeout(front, st),
+                                     .attr_timeout = kept_for(front, st),
                                      .entry_timeout = front->options.entry_timeout};
+}
+
+/* Of a request that may have changed the entries of `parent`. */
+static void reply_changed(fuse_req_t req, uint64_t parent, int r)
+{
+    kept_changed(front_of(req), parent);
+    reply_result(req, r);
 }
 
 static void reply_entry(fuse_req_t req, int r, const struct stat *st)
@@ -53,6 +49,12 @@ static void reply_entry(fuse_req_t req, int r, const struct stat *st)
     }
     struct fuse_entry_param entry = entry_of(front_of(req), st);
     (void)fuse_reply_entry(req, &entry);
+}
+
+static void reply_made(fuse_req_t req, uint64_t parent, int r, const struct stat *st)
+{
+    kept_changed(front_of(req), parent);
+    reply_entry(req, r, st);
 }
 
 /* O_TRUNC comes as a setattr after the open: with the open it would come before the kernel has seen whether it may be (a program that
@@ -103,43 +105,60 @@ static void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t
 {
     struct stat st;
     struct fs_caller caller = caller_of(req);
-    reply_entry(req, fs_mknod(front_of(req)->fs, parent, name, mode, rdev, &caller, &st), &st);
+    reply_made(req, parent, fs_mknod(front_of(req)->fs, parent, name, mode, rdev, &caller, &st), &st);
 }
 
 static void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
 {
     struct stat st;
     struct fs_caller caller = caller_of(req);
-    reply_entry(req, fs_mkdir(front_of(req)->fs, parent, name, mode, &caller, &st), &st);
+    reply_made(req, parent, fs_mkdir(front_of(req)->fs, parent, name, mode, &caller, &st), &st);
 }
 
 static void op_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *name)
 {
     struct stat st;
     struct fs_caller caller = caller_of(req);
-    reply_entry(req, fs_symlink(front_of(req)->fs, target, parent, name, &caller, &st), &st);
+    reply_made(req, parent, fs_symlink(front_of(req)->fs, target, parent, name, &caller, &st), &st);
 }
 
 static void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const char *name)
 {
     struct stat st;
-    reply_entry(req, fs_link(front_of(req)->fs, ino, parent, name, &st), &st);
+    reply_made(req, parent, fs_link(front_of(req)->fs, ino, parent, name, &st), &st);
 }
 
 static void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-    reply_result(req, fs_unlink(front_of(req)->fs, parent, name));
+    reply_changed(req, parent, fs_unlink(front_of(req)->fs, parent, name));
 }
 
 static void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-    reply_result(req, fs_rmdir(front_of(req)->fs, parent, name));
+    reply_changed(req, parent, fs_rmdir(front_of(req)->fs, parent, name));
+}
+
+/* What is no longer there was moved on, or removed, and told of then. */
+static void tell_of_moved(struct front *front, uint64_t parent, const char *name)
+{
+    struct stat st;
+    if (fs_lookup(front->fs, parent, name, &st) == 0)
+        kept_marked(front, st.st_ino);
 }
 
 static void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t parent2, const char *name2,
                       unsigned flags)
 {
-    reply_result(req, fs_rename(front_of(req)->fs, parent, name, parent2, name2, flags));
+    struct front *front = front_of(req);
+    int r = fs_rename(front->fs, parent, name, parent2, name2, flags);
+    kept_changed(front, parent);
+    if (parent2 != parent)
+        kept_changed(front, parent2);
+    if (r == 0)
+        tell_of_moved(front, parent2, name2);
+    if (r == 0 && flags & RENAME_EXCHANGE)
+        tell_of_moved(front, parent, name);
+    reply_result(req, r);
 }
 
 static void op_readlink(fuse_req_t req, fuse_ino_t ino)
@@ -253,7 +272,7 @@ static void reply_attr(fuse_req_t req, int r, const struct stat *st)
     if (r < 0)
         reply_result(req, r);
     else
-        (void)fuse_reply_attr(req, st, attr_timeout(front_of(req), st));
+        (void)fuse_reply_attr(req, st, kept_for(front_of(req), st));
 }
 
 static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
@@ -325,14 +344,20 @@ static void op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
     reply_xattr(req, fs_listxattr(front_of(req)->fs, ino, buf, size), buf, size);
 }
 
+static void reply_marked(fuse_req_t req, uint64_t ino, int r)
+{
+    kept_marked(front_of(req), ino);
+    reply_result(req, r);
+}
+
 static void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value, size_t size, int flags)
 {
-    reply_result(req, fs_setxattr(front_of(req)->fs, ino, name, value, size, flags));
+    reply_marked(req, ino, fs_setxattr(front_of(req)->fs, ino, name, value, size, flags));
 }
 
 static void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 {
-    reply_result(req, fs_removexattr(front_of(req)->fs, ino, name));
+    reply_marked(req, ino, fs_removexattr(front_of(req)->fs, ino, name));
 }
 
 /* --- open files ------------------------------------------------------------------------------------------------------------------- */
@@ -380,6 +405,7 @@ static void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_
     struct fs_opened opened;
     struct stat st;
     int r = fs_create(front->fs, parent, name, mode, fi->flags, &caller, &st, &opened);
+    kept_changed(front, parent);
     if (r < 0) {
         reply_result(req, r);
         return;

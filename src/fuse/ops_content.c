@@ -29,6 +29,7 @@ void front_op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size
      * were taken: they stay its own. */
     bool sync = fi->flags & O_DSYNC, steal = !sync && may_steal(buf, size, front);
     int r = fs_write(front->fs, ino, (uint64_t)offset, (uint32_t)size, steal ? current.slab : SLAB_NONE, buf, &caller);
+    kept_changed(front, ino);
     if (r < 0) {
         reply_result(req, r);
         return;
@@ -134,7 +135,9 @@ void front_op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, 
 {
     (void)fi;
     struct fs_caller caller = caller_of(req);
-    reply_result(req, fs_fallocate(front_of(req)->fs, ino, mode, (uint64_t)offset, (uint64_t)length, &caller));
+    int r = fs_fallocate(front_of(req)->fs, ino, mode, (uint64_t)offset, (uint64_t)length, &caller);
+    kept_marked(front_of(req), ino);
+    reply_result(req, r);
 }
 
 void front_op_lseek(fuse_req_t req, fuse_ino_t ino, off_t offset, int whence, struct fuse_file_info *fi)
@@ -155,6 +158,7 @@ void front_op_copy_file_range(fuse_req_t req, fuse_ino_t from, off_t from_offset
     (void)flags;
     struct fs_caller caller = caller_of(req);
     ssize_t n = fs_copy(front_of(req)->fs, from, (uint64_t)from_offset, to, (uint64_t)to_offset, length, &caller);
+    kept_changed(front_of(req), to);
     if (n < 0)
         reply_result(req, (int)n);
     else

@@ -1,9 +1,11 @@
 """What the kernel keeps: names and attributes that are known cost no request, and every change is seen at once."""
+import concurrent.futures
 import contextlib
 import ctypes
 import json
 import mmap
 import os
+import threading
 import time
 
 import pytest
@@ -15,7 +17,11 @@ from test_damage import find_in_packs, flip
 pytestmark = pytest.mark.needs_mount
 
 KEPT = {"entry_timeout": "1h", "attr_timeout": "1h"}
-FEW = 20  # requests that the test itself may cause: folders are asked for once a second
+FEW = 20  # requests that the test itself may cause: folders that just changed are asked for once a second
+A_MOMENT = 1.1  # s: what changed less long ago is kept for a second only
+ASKERS = 3
+FORCE_SYNC, BASIC_STATS = 0x2000, 0x7FF  # of statx(2)
+PUNCH_HOLE = 3  # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE
 
 
 def requests(cairn):
@@ -55,6 +61,49 @@ def test_listing_with_attributes_makes_known(cairn):
         assert sum(entry.stat().st_nlink for entry in entries) == len(paths)
     asked = requests(cairn) - before
     assert asked < len(paths), "attributes come with the listing"
+
+
+def test_known_folders_cost_no_request(cairn):
+    """As files do, once they have been left alone for a moment; the first change of one is seen, and what is asked for then is few."""
+    cairn.mount(**KEPT)
+    folders = [os.path.join(cairn.mnt, f"step{number:04}") for number in range(1000)]
+    for folder in folders:
+        os.mkdir(folder)
+    time.sleep(A_MOMENT)
+    first = [os.stat(folder) for folder in folders]
+    time.sleep(A_MOMENT)
+    before = requests(cairn)
+    assert [os.stat(folder) for folder in folders] == first
+    assert requests(cairn) - before <= FEW
+    os.mkdir(folders[7] + "/below")
+    assert os.stat(folders[7]).st_mtime_ns > first[7].st_mtime_ns
+    assert seen(os.stat(folders[7])) == asked_of_the_daemon(folders[7])
+    assert requests(cairn) - before <= FEW
+
+
+class Statx(ctypes.Structure):
+    """struct statx, as far as it is looked at."""
+
+    _fields_ = [("mask", ctypes.c_uint32), ("blksize", ctypes.c_uint32), ("attributes", ctypes.c_uint64), ("nlink", ctypes.c_uint32),
+                ("uid", ctypes.c_uint32), ("gid", ctypes.c_uint32), ("mode", ctypes.c_uint16), ("spare", ctypes.c_uint16),
+                ("ino", ctypes.c_uint64), ("size", ctypes.c_uint64), ("blocks", ctypes.c_uint64), ("attributes_mask", ctypes.c_uint64),
+                ("times", ctypes.c_int64 * 8), ("rest", ctypes.c_uint8 * 128)]  # fmt: skip
+
+    def ns(self, which):
+        return self.times[2 * which] * 10**9 + (self.times[2 * which + 1] & 0xFFFFFFFF)
+
+
+def seen(st):
+    """What of stat(2) a change may change."""
+    return {"mode": st.st_mode, "nlink": st.st_nlink, "size": st.st_size, "blocks": st.st_blocks, "ctime": st.st_ctime_ns, "mtime": st.st_mtime_ns}
+
+
+def asked_of_the_daemon(path):
+    """The same as the kernel would tell it if it kept nothing."""
+    found = Statx()
+    failed = LIBC.statx(-100, os.fsencode(path), FORCE_SYNC, BASIC_STATS, ctypes.byref(found))
+    assert failed == 0, os.strerror(ctypes.get_errno())
+    return {name: getattr(found, name) for name in ("mode", "nlink", "size", "blocks")} | {"ctime": found.ns(2), "mtime": found.ns(3)}
 
 
 @contextlib.contextmanager
@@ -151,6 +200,63 @@ def test_change_by_another_handle_is_seen(cairn, change):
     assert (after.st_size, after.st_mode, after.st_mtime_ns) == (now.st_size, now.st_mode, now.st_mtime_ns)
 
 
+def change_by_rename(path):
+    os.rename(path, path + ".moved")
+    return path + ".moved"
+
+
+def change_by_punch(path):
+    with opened(path) as fd:
+        assert LIBC.fallocate(fd, PUNCH_HOLE, 0, 4096) == 0, os.strerror(ctypes.get_errno())
+
+
+OVERTAKING = {
+    "entry": lambda path: os.mkdir(path + "/below"),
+    "rename": change_by_rename,
+    "xattr": lambda path: os.setxattr(path, "user.note", b"x"),
+    "punch": change_by_punch,
+    "write": change_by_append,
+    "truncate": lambda path: os.truncate(path, 10),
+    "chmod": lambda path: os.chmod(path, 0o4751),
+    "link": lambda path: os.link(path, path + ".other"),
+    "unlink": lambda path: os.unlink(path + ".name"),
+}
+
+
+@pytest.mark.parametrize("change", OVERTAKING)
+def test_answer_that_a_change_overtook_is_not_kept(cairn, change, full):
+    """Who asks in the very moment of a change may take an older answer after it: that is not what others are told then."""
+    cairn.mount(**KEPT)
+    paths = [os.path.join(cairn.mnt, f"name{number:05}") for number in range(10_000 if full else 1_000)]
+    for path in paths:
+        os.mkdir(path) if change == "entry" else rig.write_file(path, b"x" * 8192)
+        if change == "unlink":
+            os.link(path, path + ".name")
+    time.sleep(A_MOMENT)
+    target, ended, changing = [paths[0]], threading.Event(), OVERTAKING[change]
+
+    def ask():
+        while not ended.is_set():
+            with contextlib.suppress(AssertionError):  # it has moved
+                asked_of_the_daemon(target[0])
+
+    names = []
+    with concurrent.futures.ThreadPoolExecutor(ASKERS) as pool:
+        try:
+            askers = [pool.submit(ask) for _ in range(ASKERS)]
+            for path in paths:
+                target[0] = path
+                time.sleep(0.0005)
+                names.append(changing(path) or path)
+        finally:
+            ended.set()
+        for asker in askers:
+            asker.result()
+    kept, true = {name: seen(os.stat(name)) for name in names}, {name: asked_of_the_daemon(name) for name in names}
+    wrong = [f"{name}: {what} {kept[name][what]}, not {true[name][what]}" for name in names for what in true[name] if kept[name][what] != true[name][what]]
+    assert wrong == []
+
+
 def test_change_of_names_is_seen(cairn):
     """Names that come, go and change what they stand for; folders whose times say so."""
     cairn.mount(**KEPT)
@@ -204,6 +310,21 @@ def test_stored_bytes_are_seen(cairn):
     assert os.stat(path).st_blocks == 2 * rig.MIB // 512
     cairn.wait()
     rig.poll(lambda: os.stat(path).st_blocks == rig.MIB // 512, 5, "the blocks of the second version")
+
+
+def test_blocks_of_files_that_change_while_they_become_durable(cairn):
+    """Each moment as many as there were: GNU tar takes a file without blocks for one hole, and does not read it."""
+    cairn.mount(writeback_delay="200ms", attr_timeout="0")
+    paths = [os.path.join(cairn.mnt, f"file{number}") for number in range(200)]
+    for path in paths:
+        rig.write_file(path, b"x" * 8192)
+    until, seen_blocks, mode = time.monotonic() + 2, set(), 0o600
+    while time.monotonic() < until:
+        mode ^= 0o040
+        for path in paths:
+            os.chmod(path, mode)
+            seen_blocks.add(os.stat(path).st_blocks)
+    assert seen_blocks == {8192 // 512}
 
 
 @pytest.fixture
@@ -348,6 +469,7 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 LIBC.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
 LIBC.mmap.restype = ctypes.c_void_p
 LIBC.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+LIBC.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long)
 LIBC.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p)
 
 

@@ -1,0 +1,75 @@
+/* For how long the kernel may keep attributes.
+ *
+ * Nearly all changes are its own, and with most of them it counts a version of the inode's attributes: an answer that it asked for
+ * before, and takes after, is dropped. Some it only marks as old, and an older answer, taken last, would be kept: the times of a
+ * directory whose entries change, ctime after a rename or a change of xattrs, blocks after fallocate. And it does not look for
+ * setuid bits that a write takes away. A notice counts a version, too. So
+ *
+ *   - after a rename, a change of xattrs, fallocate: the kernel is told, each time (kept_marked())
+ *   - of directories, and of files with such bits, it is told with the first change after they were answered for long
+ *     (kept_changed()). Those that change all the time, as one in which files are made does, are answered for MOMENT_NS only: a
+ *     notice each time would make it ask for permissions before each operation there. Until then an older answer may show.
+ *
+ * An inode is answered for long if it has a place in `kept`, taken before its attributes were read (again). Who changes attributes
+ * gives the place up after the change and before the reply, and then tells: each answer that came without the change is told of. */
+#include "base/clock.h"
+#include "fuse/internal.h"
+
+#define MOMENT_NS 1000000000ll
+#define WAYS 4u
+
+static _Atomic uint64_t *places_of(struct front *front, uint64_t ino)
+{
+    uint64_t hash = ino * 0x9e3779b97f4a7c15ull;
+    return front->kept + (hash >> 32) % (KEPT_MAX / WAYS) * WAYS;
+}
+
+static bool take_place(struct front *front, uint64_t ino)
+{
+    _Atomic uint64_t *places = places_of(front, ino);
+    for (unsigned i = 0; i < WAYS; i++) {
+        uint64_t there = 0;
+        if (atomic_compare_exchange_strong(&places[i], &there, ino) || there == ino)
+            return true;
+    }
+    return false;
+}
+
+void kept_changed(struct front *front, uint64_t ino)
+{
+    _Atomic uint64_t *places = places_of(front, ino);
+    bool found = false;
+    atomic_thread_fence(memory_order_seq_cst); /* the change is seen by whoever takes a place from here on */
+    for (unsigned i = 0; i < WAYS; i++) {
+        uint64_t there = atomic_load_explicit(&places[i], memory_order_relaxed);
+        found |= there == ino && atomic_compare_exchange_strong(&places[i], &there, 0);
+    }
+    if (found)
+        front_changed(front, &ino, 1, false);
+}
+
+void kept_marked(struct front *front, uint64_t ino)
+{
+    front_changed(front, &ino, 1, false);
+}
+
+static int64_t changed_at(const struct stat *st)
+{
+    return st->st_ctim.tv_sec * 1000000000ll + st->st_ctim.tv_nsec;
+}
+
+static bool may_be_kept(struct front *front, const struct stat *st)
+{
+    int64_t age = clock_realtime_ns() - changed_at(st);
+    struct stat again;
+    return age >= MOMENT_NS && take_place(front, st->st_ino) && fs_getattr(front->fs, st->st_ino, &again) == 0 &&
+           changed_at(&again) == changed_at(st) && again.st_mode == st->st_mode;
+}
+
+double kept_for(struct front *front, const struct stat *st)
+{
+    const double moment = MOMENT_NS / 1e9;
+    double most = front->options.attr_timeout;
+    bool must_be_told = S_ISDIR(st->st_mode) || st->st_mode & (S_ISUID | S_ISGID);
+    return !must_be_told || most <= moment || may_be_kept(front, st) ? most : moment;
+}
