@@ -78,18 +78,26 @@ static int commit_attrs(struct fs *fs, uint64_t ino, uint32_t mask, const struct
     return store_commit(fs->store, &rec);
 }
 
-/* Bits that a change of content or owner takes away. */
-static uint32_t without_privileges(uint32_t mode)
+static bool is_in_group(const struct fs_caller *caller, gid_t gid)
 {
+    return caller->uid == 0 || caller->gid == gid || (caller->is_member && caller->is_member(gid, caller->arg));
+}
+
+/* Without the bits that a change of content or owner by `caller` takes away. A set-group-ID bit without group execution is no
+ * privilege; only strangers take it away. */
+static uint32_t without_privileges(const struct attrs *attrs, const struct fs_caller *caller)
+{
+    uint32_t mode = attrs->mode;
     if (!S_ISREG(mode))
         return mode;
     mode &= ~(uint32_t)S_ISUID;
-    return mode & S_IXGRP ? mode & ~(uint32_t)S_ISGID : mode;
+    bool stays = !(mode & S_ISGID) || (!(mode & S_IXGRP) && is_in_group(caller, attrs->gid));
+    return stays ? mode : mode & ~(uint32_t)S_ISGID;
 }
 
 int kill_privileges(struct fs *fs, const struct ns_inode *inode, const struct fs_caller *caller)
 {
-    uint32_t mode = without_privileges(inode->attrs.mode);
+    uint32_t mode = without_privileges(&inode->attrs, caller);
     if (mode == inode->attrs.mode || caller->uid == 0)
         return 0;
     struct attrs attrs = {.mode = mode};
@@ -103,15 +111,16 @@ int touch(struct fs *fs, uint64_t ino)
     return r < 0 ? r : stage_set_mtime(fs->stage, ino, attrs.mtime);
 }
 
-static uint32_t collect_attrs(unsigned set, const struct stat *st, const struct ns_inode *inode, struct attrs *attrs)
+static uint32_t collect_attrs(unsigned set, const struct stat *st, const struct ns_inode *inode, const struct fs_caller *caller,
+                              struct attrs *attrs)
 {
-    uint32_t mask = 0;
+    uint32_t mask = 0, left = without_privileges(&inode->attrs, caller);
     if (set & FS_SET_MODE) {
         mask |= ATTR_MODE;
         attrs->mode = st->st_mode;
-    } else if ((set == 0 || set & (FS_SET_UID | FS_SET_GID)) && without_privileges(inode->attrs.mode) != inode->attrs.mode) {
+    } else if ((set == 0 || set & (FS_SET_UID | FS_SET_GID)) && left != inode->attrs.mode) {
         mask |= ATTR_MODE;
-        attrs->mode = without_privileges(inode->attrs.mode);
+        attrs->mode = left;
     }
     if (set & FS_SET_UID) {
         mask |= ATTR_UID;
@@ -152,8 +161,10 @@ static int set_held(struct fs *fs, const struct ns_inode *inode, unsigned set, c
     if (r < 0)
         return r;
     struct attrs attrs = {0};
-    uint32_t mask = collect_attrs(set, st, inode, &attrs);
+    uint32_t mask = collect_attrs(set, st, inode, caller, &attrs);
     bool may_clear = caller->uid == 0 || caller->uid == inode->attrs.uid;
+    /* Nothing to set: a chown(-1, -1), which may be refused, or what comes before an fallocate by one who may do that; they look
+     * the same. */
     if (set == 0 ? !may_clear : mask == 0)
         return 0;
     r = commit_attrs(fs, inode->ino, mask, &attrs);

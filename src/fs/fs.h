@@ -29,6 +29,8 @@ void fs_free(struct fs *fs);
 struct fs_caller {
     uid_t uid;
     gid_t gid;
+    bool (*is_member)(gid_t gid, void *arg); /* of a further group; NULL: of none */
+    void *arg;
 };
 
 /* --- names ------------------------------------------------------------------------------------------------------------ */

@@ -154,13 +154,8 @@ static inline struct front *front_of(fuse_req_t req)
     return fuse_req_userdata(req);
 }
 
-static inline struct fs_caller caller_of(fuse_req_t req)
-{
-    const struct fuse_ctx *ctx = fuse_req_ctx(req);
-    return (struct fs_caller){.uid = ctx->uid, .gid = ctx->gid};
-}
-
 /* ops.c */
+struct fs_caller caller_of(fuse_req_t req); /* as long as the request */
 extern const struct fuse_lowlevel_ops front_ops;
 /* Answers with an error or success without content, or parks. */
 void reply_result(fuse_req_t req, int r);

@@ -1,5 +1,6 @@
 /* One request, one call of fs/, one reply. -EAGAIN from fs/ means: park it. */
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <sys/xattr.h>
 
@@ -23,6 +24,23 @@ void reply_result(fuse_req_t req, int r)
 void reply_error(fuse_req_t req, int r)
 {
     (void)fuse_reply_err(req, front_failed_now(front_of(req), r));
+}
+
+/* What the kernel does not tell is in /proc; of who is gone nothing is. */
+static bool is_member(gid_t gid, void *arg)
+{
+    _cleanup_free_ gid_t *groups = xcalloc(NGROUPS_MAX, sizeof *groups);
+    int count = fuse_req_getgroups(arg, NGROUPS_MAX, groups);
+    for (int i = 0; i < count && i < NGROUPS_MAX; i++)
+        if (groups[i] == gid)
+            return true;
+    return false;
+}
+
+struct fs_caller caller_of(fuse_req_t req)
+{
+    const struct fuse_ctx *ctx = fuse_req_ctx(req);
+    return (struct fs_caller){.uid = ctx->uid, .gid = ctx->gid, .is_member = is_member, .arg = req};
 }
 
 static struct fuse_entry_param entry_of(struct front *front, const struct stat *st)

@@ -118,7 +118,7 @@ static void workers_make(struct world *world, struct worker *workers)
         workers[i].world = world;
         workers[i].index = i;
         workers[i].rng = world->seed * WORKERS + i;
-        workers[i].caller = (struct fs_caller){i % 2 ? 1000 : 0, 0};
+        workers[i].caller = (struct fs_caller){.uid = i % 2 ? 1000 : 0};
         workers[i].buf = xmalloc(FILE_MAX);
     }
 }

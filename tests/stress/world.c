@@ -72,7 +72,7 @@ static void on_room(void *arg)
 /* The folders: made at the first opening, found at the others. */
 static void find_dirs(struct world *world)
 {
-    static const struct fs_caller root = {0, 0};
+    static const struct fs_caller root = {.uid = 0};
     for (unsigned i = 0; i < DIRS; i++) {
         char name[16];
         struct stat st;

@@ -10,7 +10,7 @@
 
 static struct shop shop;
 static struct fs *fs;
-static const struct fs_caller root = {0, 0}, user = {1000, 1000};
+static const struct fs_caller root = {.uid = 0}, user = {.uid = 1000, .gid = 1000};
 
 static void start(void)
 {
