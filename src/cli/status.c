@@ -82,7 +82,7 @@ static void print_nvme(const cJSON *nvme)
             json_bytes(nvme, "pack_bytes").text, json_number(nvme, "chunks"));
     print_behind(nvme);
     if (json_part(nvme, "horizon_seq"))
-        row("  operations", "%llu on NVMe of %llu", (unsigned long long)json_count(nvme, "horizon_seq"),
+        row("  horizon", "operation number %llu; the newest is %llu", (unsigned long long)json_count(nvme, "horizon_seq"),
             (unsigned long long)json_count(nvme, "newest_seq"));
     if (json_part(nvme, "written_bytes_total"))
         row("  since the mount",
