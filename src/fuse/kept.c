@@ -8,7 +8,8 @@
  *   - after a rename, a change of xattrs, fallocate: the kernel is told, each time (kept_marked())
  *   - of directories, and of files with such bits, it is told with the first change after they were answered for long
  *     (kept_changed()). Those that change all the time, as one in which files are made does, are answered for MOMENT_NS only: a
- *     notice each time would make it ask for permissions before each operation there. Until then an older answer may show.
+ *     notice each time would make it ask for permissions before each operation there. Until then an older answer may show. So may an
+ *     older time of access.
  *
  * An inode is answered for long if it has a place in `kept`, taken before its attributes were read (again). Who changes attributes
  * gives the place up after the change and before the reply, and then tells: each answer that came without the change is told of. */

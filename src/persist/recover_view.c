@@ -194,6 +194,10 @@ int recover_view(struct store *store, bool whole_journal, char **ret_text)
     if (r == -EUCLEAN && store->anchor.number)
         *ret_text = xasprintf("%s: what head %llu of its remote names is damaged, or no state that a store wrote; see the log",
                               store->path, (unsigned long long)store->anchor.number);
+    else if (r == -EUCLEAN && whole_journal)
+        *ret_text = xasprintf("%s: the journal is damaged; nothing was changed; a mount goes on as long as the view has what is damaged: "
+                              "then copy the files elsewhere",
+                              store->path);
     else if (r < 0)
         *ret_text = xasprintf("%s: the journal or the view cannot be read: %s; see `cairn fsck`, and the log", store->path,
                               strerror(-r));
