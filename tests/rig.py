@@ -63,6 +63,15 @@ def read_file(path):
         return file.read()
 
 
+def flip(path, offset, mask=0x10):
+    """Damages the byte of a file at `offset`; done again it is whole."""
+    with open(path, "r+b") as file:
+        file.seek(offset)
+        byte = file.read(1)[0]
+        file.seek(offset)
+        file.write(bytes([byte ^ mask]))
+
+
 def mountpoints(kind=b"-"):
     """Where something is mounted (of the type `kind`), as bytes: names are what users made them, some escaped by the kernel."""
     with open("/proc/self/mountinfo", "rb") as file:

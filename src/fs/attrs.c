@@ -56,7 +56,7 @@ void fill_stat(struct fs *fs, const struct now *now, struct stat *ret)
                          .st_ctim = to_timespec(a->ctime)};
     if (now->mtime != a->mtime && now->mtime > a->ctime)
         ret->st_ctim = ret->st_mtim;
-    uint64_t bytes = now->inode.blocks_bytes + now->staged.dirty_bytes;
+    uint64_t bytes = now->inode.blocks_bytes + now->staged.dirty_bytes + now->staged.chunk_bytes;
     if (S_ISREG(a->mode) && bytes >= now->size) /* no holes; what is staged may lie over what is durable */
         bytes = align_up(now->size, 4096);
     ret->st_blocks = (blkcnt_t)((bytes + 511) / 512);
@@ -71,10 +71,12 @@ int fs_getattr(struct fs *fs, uint64_t ino, struct stat *ret)
     return r == -ENOENT && ghost_stat(fs, ino, ret) ? 0 : r;
 }
 
+/* Without a ctime: now. */
 static int commit_attrs(struct fs *fs, uint64_t ino, uint32_t mask, const struct attrs *attrs)
 {
     struct record rec = {.type = REC_SETATTR, .ino = ino, .mask = mask | ATTR_CTIME, .attrs = *attrs};
-    rec.attrs.ctime = clock_realtime_ns();
+    if (rec.attrs.ctime == 0)
+        rec.attrs.ctime = clock_realtime_ns();
     return store_commit(fs->store, &rec);
 }
 
@@ -106,7 +108,8 @@ int kill_privileges(struct fs *fs, const struct ns_inode *inode, const struct fs
 
 int touch(struct fs *fs, uint64_t ino)
 {
-    struct attrs attrs = {.mtime = clock_realtime_ns()};
+    int64_t now = clock_realtime_ns();
+    struct attrs attrs = {.mtime = now, .ctime = now};
     int r = commit_attrs(fs, ino, ATTR_MTIME, &attrs);
     return r < 0 ? r : stage_set_mtime(fs->stage, ino, attrs.mtime);
 }

@@ -404,6 +404,18 @@ static int copy_parts(struct copying *copy, const struct stage_part *parts, size
     return r;
 }
 
+/* What is copied by reference, or is a hole, is no write. */
+static int kill_privileges_of(struct fs *fs, uint64_t ino, const struct fs_caller *caller)
+{
+    struct ns_inode inode;
+    int r = ns_hold(fs->ns, ino, &inode);
+    if (r < 0)
+        return r;
+    r = kill_privileges(fs, &inode, caller);
+    ns_drop(fs->ns, ino);
+    return r;
+}
+
 ssize_t fs_copy(struct fs *fs, uint64_t from, uint64_t from_offset, uint64_t to, uint64_t to_offset, size_t length,
                 const struct fs_caller *caller)
 {
@@ -413,6 +425,8 @@ ssize_t fs_copy(struct fs *fs, uint64_t from, uint64_t from_offset, uint64_t to,
     struct stage_part parts[64];
     if (to_offset > FILE_SIZE_MAX - length)
         return -EFBIG;
+    if (r == 0 && length > 0)
+        r = kill_privileges_of(fs, to, caller);
     while (r == 0 && copy.done < length) {
         size_t count = stage_read(fs->stage, from, from_offset + copy.done, length - copy.done, parts, ARRAY_LEN(parts));
         r = copy_parts(&copy, parts, count);

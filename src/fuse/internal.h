@@ -88,7 +88,13 @@ void turn_leave(struct turns *turns); /* something was received, or nothing */
 int64_t turn_begin(struct turns *turns, uint32_t opcode);
 void turn_end(struct turns *turns, uint32_t opcode, int64_t begun, int fd, unsigned *backlog);
 
-#define KEPT_MAX 65536u
+/* Inodes of which the kernel is told when they change (kept.c). */
+#define KEPT_SETS 16384u
+#define KEPT_WAYS 4u
+struct kept_set {
+    _Atomic uint64_t inos[KEPT_WAYS]; /* 0: free */
+    _Atomic int64_t taken_at;         /* monotonic ns: when one of them was asked for last */
+};
 
 struct front {
     struct fs *fs;
@@ -98,7 +104,7 @@ struct front {
     struct front_options options;
     bool is_mounted;
     int event_fd;
-    _Atomic uint64_t kept[KEPT_MAX]; /* inode numbers; 0: free (kept.c) */
+    struct kept_set kept[KEPT_SETS];
     _Atomic int64_t changed_at; /* monotonic ns: the last front_changed() */
     _Atomic bool init_done, mmap_offered, mmap_shared, testing, stopping, stopped, over;
     _Atomic unsigned live_threads;

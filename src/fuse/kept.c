@@ -2,10 +2,10 @@
  *
  * Nearly all changes are its own, and with most of them it counts a version of the inode's attributes: an answer that it asked for
  * before, and takes after, is dropped. Some it only marks as old, and an older answer, taken last, would be kept: the times of a
- * directory whose entries change, ctime after a rename or a change of xattrs, blocks after fallocate. And it does not look for
- * setuid bits that a write takes away. A notice counts a version, too. So
+ * directory whose entries change, ctime after a rename or a change of xattrs, blocks after fallocate, all of these after stores
+ * through a map. And it does not look for setuid bits that a write takes away. A notice counts a version, too. So
  *
- *   - after a rename, a change of xattrs, fallocate: the kernel is told, each time (kept_marked())
+ *   - after a rename, a change of xattrs, fallocate, a page of a map: the kernel is told, each time (kept_marked())
  *   - of directories, and of files with such bits, it is told with the first change after they were answered for long
  *     (kept_changed()). Those that change all the time, as one in which files are made does, are answered for MOMENT_NS only: a
  *     notice each time would make it ask for permissions before each operation there. Until then an older answer may show. So may an
@@ -17,33 +17,44 @@
 #include "fuse/internal.h"
 
 #define MOMENT_NS 1000000000ll
-#define WAYS 4u
+#define SETTLED_NS (10 * MOMENT_NS)
 
-static _Atomic uint64_t *places_of(struct front *front, uint64_t ino)
+static struct kept_set *set_of(struct front *front, uint64_t ino)
 {
     uint64_t hash = ino * 0x9e3779b97f4a7c15ull;
-    return front->kept + (hash >> 32) % (KEPT_MAX / WAYS) * WAYS;
+    return &front->kept[(hash >> 32) % KEPT_SETS];
 }
 
+/* False: all places are taken. After a while one is taken from another inode, and the kernel told of that. Not at once: it may not have
+ * got yet what the place was taken for. */
 static bool take_place(struct front *front, uint64_t ino)
 {
-    _Atomic uint64_t *places = places_of(front, ino);
-    for (unsigned i = 0; i < WAYS; i++) {
+    struct kept_set *set = set_of(front, ino);
+    int64_t now = clock_monotonic_ns();
+    for (unsigned i = 0; i < KEPT_WAYS; i++) {
         uint64_t there = 0;
-        if (atomic_compare_exchange_strong(&places[i], &there, ino) || there == ino)
-            return true;
+        if (!atomic_compare_exchange_strong(&set->inos[i], &there, ino) && there != ino)
+            continue;
+        atomic_store(&set->taken_at, now);
+        return true;
     }
-    return false;
+    int64_t taken_at = atomic_load(&set->taken_at);
+    if (now - taken_at < SETTLED_NS || !atomic_compare_exchange_strong(&set->taken_at, &taken_at, now))
+        return false;
+    uint64_t other = atomic_exchange(&set->inos[(uint64_t)now % KEPT_WAYS], ino);
+    if (other)
+        front_changed(front, &other, 1, false);
+    return true;
 }
 
 void kept_changed(struct front *front, uint64_t ino)
 {
-    _Atomic uint64_t *places = places_of(front, ino);
+    struct kept_set *set = set_of(front, ino);
     bool found = false;
     atomic_thread_fence(memory_order_seq_cst); /* the change is seen by whoever takes a place from here on */
-    for (unsigned i = 0; i < WAYS; i++) {
-        uint64_t there = atomic_load_explicit(&places[i], memory_order_relaxed);
-        found |= there == ino && atomic_compare_exchange_strong(&places[i], &there, 0);
+    for (unsigned i = 0; i < KEPT_WAYS; i++) {
+        uint64_t there = atomic_load_explicit(&set->inos[i], memory_order_relaxed);
+        found |= there == ino && atomic_compare_exchange_strong(&set->inos[i], &there, 0);
     }
     if (found)
         front_changed(front, &ino, 1, false);

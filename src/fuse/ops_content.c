@@ -29,7 +29,10 @@ void front_op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size
      * were taken: they stay its own. */
     bool sync = fi->flags & O_DSYNC, steal = !sync && may_steal(buf, size, front);
     int r = fs_write(front->fs, ino, (uint64_t)offset, (uint32_t)size, steal ? current.slab : SLAB_NONE, buf, &caller);
-    kept_changed(front, ino);
+    if (fi->writepage)
+        kept_marked(front, ino);
+    else
+        kept_changed(front, ino);
     if (r < 0) {
         reply_result(req, r);
         return;
@@ -159,6 +162,8 @@ void front_op_copy_file_range(fuse_req_t req, fuse_ino_t from, off_t from_offset
     struct fs_caller caller = caller_of(req);
     ssize_t n = fs_copy(front_of(req)->fs, from, (uint64_t)from_offset, to, (uint64_t)to_offset, length, &caller);
     kept_changed(front_of(req), to);
+    if (n > 0)
+        kept_marked(front_of(req), from); /* its time of access */
     if (n < 0)
         reply_result(req, (int)n);
     else

@@ -358,7 +358,7 @@ static enum verdict judge(struct store *store, const struct head *known, const s
     if (known && !local_head_is_lost(known) && same_state(known, head))
         return KEEP;
     if (journal_read(store, 0, look_at_batch, &look) < 0)
-        return LEAVE; /* the recovery says what is wrong with the journal */
+        return LEAVE;
     if (look.batches == 0 && !known && store->journal.segment == 0)
         return BEGIN;
     bool has_news = look.has_news || recover_stage_is_left(store);
@@ -379,7 +379,8 @@ static int settle(struct store *store, const struct head *known, const struct he
     switch (judge(store, known, head, is_ours)) {
     case KEEP:
         return local_head_write(store, head);
-    case LEAVE:
+    case LEAVE: /* the recovery says what is wrong with the journal: nothing may go on from a state that nobody compared with the head */
+        store->whole_journal = true;
         return 0;
     case GO_ON:
         return go_on_from(store, head);

@@ -280,9 +280,10 @@ static void seal_record(const struct ns_inode *inode, const struct stage_draft *
     rec->attrs = inode->attrs;
     rec->attrs.size = draft->size;
     if (draft->mtime) {
-        rec->attrs.mtime = draft->mtime;
-        if (draft->mtime > rec->attrs.ctime)
+        /* One that was set already moved ctime then. */
+        if (draft->mtime != rec->attrs.mtime && draft->mtime > rec->attrs.ctime)
             rec->attrs.ctime = draft->mtime;
+        rec->attrs.mtime = draft->mtime;
     }
     if (birth) {
         rec->flags |= RECORD_BIRTH;

@@ -144,6 +144,7 @@ struct store {
     _Atomic uint64_t gc_asked, gc_done; /* rounds of the local gc that somebody waits for, by number */
     _Atomic bool gc_soon;               /* there are packs to be dropped that need not wait for their turn */
     struct anchor anchor;
+    bool whole_journal; /* the recovery verifies it from its beginning, not only from where the view is */
     struct {
         pthread_t thread;
         bool started;
@@ -274,7 +275,7 @@ struct store {
     } room;
 };
 
-/* store.c: the durable part alone, the stage left as it is (for checks and readers); `whole_journal`: see recover_view() */
+/* store.c: the durable part alone, the stage left as it is (for checks and readers); `whole_journal`: see there */
 CAIRN_MUST_CHECK int store_open_medium(const struct store_options *options, bool whole_journal, struct store **ret,
                                        char **ret_text);
 void store_discard(struct store *store);
@@ -445,8 +446,7 @@ bool upkeep_rounds(struct store *store, struct upkeep *upkeep);
 CAIRN_MUST_CHECK int recover(struct store *store, char **ret_text);
 /* Did the last session leave a stage, with data that may lie nowhere else? */
 bool recover_stage_is_left(struct store *store);
-/* `whole_journal`: verified from its beginning, not only from where the view is. */
-CAIRN_MUST_CHECK int recover_view(struct store *store, bool whole_journal, char **ret_text);
+CAIRN_MUST_CHECK int recover_view(struct store *store, char **ret_text);
 /* With all that is in it; none is fine. */
 CAIRN_MUST_CHECK int remove_folder(const char *path);
 /* Removes STORE/view, which need not be there. */

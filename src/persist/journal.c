@@ -343,11 +343,10 @@ void journal_trim(struct store *store, uint64_t cut)
     int r = store->tier->ops->list(store->tier, "journal", NULL, add_number, &numbers);
     if (r == 0 && numbers.count)
         qsort(numbers.list, numbers.count, sizeof *numbers.list, compare_numbers);
-    for (size_t i = 0; i + 1 < numbers.count && r == 0 && numbers.list[i] < store->journal.segment; i++) {
+    size_t end = first_to_read(store, &numbers, cut);
+    for (size_t i = 0; i < end && r == 0 && numbers.list[i] < store->journal.segment; i++) {
         char object[32];
         uint64_t len = 0;
-        if (base_of_segment(store, numbers.list[i + 1]) > cut)
-            break;
         segment_name(numbers.list[i], object);
         r = store->tier->ops->stat(store->tier, object, &len);
         if (r == 0)

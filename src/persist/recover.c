@@ -430,7 +430,7 @@ static char *explain_stage(const struct store *store, int r)
 
 int recover(struct store *store, char **ret_text)
 {
-    int r = recover_view(store, false, ret_text);
+    int r = recover_view(store, ret_text);
     if (r < 0)
         return r;
     store->ns = ns_new(store->view);

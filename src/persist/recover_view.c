@@ -171,7 +171,7 @@ static bool forgot_head(struct store *store)
     return store->anchor.number && (remote.cut < store->anchor.cut || remote.head < store->anchor.number);
 }
 
-int recover_view(struct store *store, bool whole_journal, char **ret_text)
+int recover_view(struct store *store, char **ret_text)
 {
     int r = room_for_view(store);
     if (r < 0) {
@@ -180,7 +180,7 @@ int recover_view(struct store *store, bool whole_journal, char **ret_text)
     }
     r = open_view(store, "view");
     if (r == 0)
-        r = forgot_head(store) ? -ESTALE : follow_journal(store, whole_journal ? 0 : view_state(store->view).applied_seq);
+        r = forgot_head(store) ? -ESTALE : follow_journal(store, store->whole_journal ? 0 : view_state(store->view).applied_seq);
     if (r == -ENODATA) {
         /* The view follows only what was durable: then the journal has lost its end. Going on from what is left would drop
          * the packs of acknowledged data, so nothing is touched. */
@@ -191,13 +191,13 @@ int recover_view(struct store *store, bool whole_journal, char **ret_text)
     }
     if (r == -ESTALE || r == -EUCLEAN)
         r = rebuild_view(store);
-    if (r == -EUCLEAN && store->anchor.number)
+    if (r == -EUCLEAN && store->whole_journal)
+        *ret_text = xasprintf("%s: the journal is damaged, or the snapshot that it begins with; nothing was changed; a mount without a "
+                              "remote goes on as long as the view has what is damaged: then copy the files elsewhere",
+                              store->path);
+    else if (r == -EUCLEAN && store->anchor.number)
         *ret_text = xasprintf("%s: what head %llu of its remote names is damaged, or no state that a store wrote; see the log",
                               store->path, (unsigned long long)store->anchor.number);
-    else if (r == -EUCLEAN && whole_journal)
-        *ret_text = xasprintf("%s: the journal is damaged; nothing was changed; a mount goes on as long as the view has what is damaged: "
-                              "then copy the files elsewhere",
-                              store->path);
     else if (r < 0)
         *ret_text = xasprintf("%s: the journal or the view cannot be read: %s; see `cairn fsck`, and the log", store->path,
                               strerror(-r));

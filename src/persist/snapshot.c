@@ -69,14 +69,14 @@ static void *snapshot_run(void *arg)
     return NULL;
 }
 
-/* A head that is of a remote says what was published there, and is kept for the next mount with it. */
+/* A head that is of a remote says what was published there, and is kept for the next mount with it. One that cannot be read says nothing. */
 static bool may_begin(struct store *store)
 {
     struct head *known = xmalloc(sizeof *known);
     int r = store->remote ? -EBUSY : local_head_read(store, known);
     if (r == 0 && known->run_count == 1)
         store->snapshot.length = known->runs[0].length;
-    bool may = r == -ENOENT || (r == 0 && local_head_is_lost(known));
+    bool may = r == -ENOENT || r == -EUCLEAN || r == -EBADMSG || (r == 0 && local_head_is_lost(known));
     free(known);
     return may;
 }

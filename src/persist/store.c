@@ -224,12 +224,13 @@ int store_open(const struct store_options *options, struct store **ret, char **r
 int store_open_medium(const struct store_options *options, bool whole_journal, struct store **ret, char **ret_text)
 {
     struct store *store = store_new(options);
+    store->whole_journal = whole_journal;
     *ret_text = NULL;
     int r = open_medium(store, false, ret_text);
     if (r == 0)
         r = adopt_decide(store, ret_text);
     if (r == 0)
-        r = recover_view(store, whole_journal, ret_text);
+        r = recover_view(store, ret_text);
     if (r < 0) {
         store_free(store, false);
         return r;
@@ -261,7 +262,7 @@ int store_open_far(const struct store_options *options, struct store **ret, char
     if (r == 0)
         r = adopt_decide(store, ret_text);
     if (r == 0)
-        r = recover_view(store, false, ret_text);
+        r = recover_view(store, ret_text);
     if (r < 0) {
         store_free(store, false);
         return r;

@@ -143,7 +143,7 @@ static bool is_dense(struct store *store, const struct version_content *version)
         bytes += version->content.extents[i].length;
     (void)stage_file_state(store->stage, version->ino, &staged);
     return !staged.has_draft && staged.has_sealed && ns_inode(store->ns, version->ino, &inode) == 0 &&
-           inode.blocks_bytes + staged.dirty_bytes >= staged.sealed_size && bytes >= staged.sealed_size;
+           inode.blocks_bytes + staged.dirty_bytes + staged.chunk_bytes >= staged.sealed_size && bytes >= staged.sealed_size;
 }
 
 static void note_dense(struct store *store, struct version_content *versions, size_t count)

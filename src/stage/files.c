@@ -304,8 +304,10 @@ bool stage_file_state(struct stage *stage, uint64_t ino, struct stage_file_state
         ret->sealed_mtime = sealed->mtime;
     }
     for (size_t i = 0; i < LAYER_CLEAN; i++)
-        if (file->layers[i])
+        if (file->layers[i]) {
             ret->dirty_bytes += file->layers[i]->memory_bytes;
+            ret->chunk_bytes += file->layers[i]->chunk_bytes;
+        }
     return ret->has_draft || ret->has_sealed;
 }
 

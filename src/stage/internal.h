@@ -102,7 +102,7 @@ struct layer {
     int64_t opened, changed; /* monotonic ns */
     struct range_tree ranges;
     uint32_t range_count;
-    uint64_t memory_bytes;
+    uint64_t memory_bytes, chunk_bytes; /* of its ranges: in slabs; in packs */
     TAILQ_ENTRY(layer) link; /* drafts, or sealed */
 };
 

@@ -38,12 +38,14 @@ static void use_pack_locked(struct stage *stage, uint64_t pack, int change)
 static void account_locked(struct stage *stage, struct range *range, int sign)
 {
     struct layer *layer = range->layer;
-    if (range->kind == RANGE_CHUNK)
+    uint64_t bytes = sign > 0 ? range->length : (uint64_t)-(int64_t)range->length;
+    if (range->kind == RANGE_CHUNK) {
         use_pack_locked(stage, range->pack, sign);
+        layer->chunk_bytes += bytes;
+    }
     if (range->kind != RANGE_MEMORY)
         return;
     struct slab *slab = &stage->locked.slabs[range->slab];
-    uint64_t bytes = sign > 0 ? range->length : (uint64_t)-(int64_t)range->length;
     layer->memory_bytes += bytes;
     if (is_dirty(layer)) {
         stage->locked.dirty_bytes += bytes;
@@ -165,6 +167,7 @@ void layer_put_locked(struct stage *stage, struct layer *layer, const struct ran
     struct range *before = what->offset > 0 ? layer_first_locked(layer, what->offset - 1) : NULL;
     if (goes_on(before, what)) {
         before->length += what->length;
+        layer->chunk_bytes += what->length;
         return;
     }
     struct range *range = xmalloc(sizeof *range);

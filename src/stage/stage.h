@@ -136,7 +136,8 @@ struct stage_file_state {
     bool has_sealed; /* a version that is not durable yet, pinned or not: the newest */
     uint64_t sealed_version, sealed_size;
     int64_t sealed_mtime;
-    uint64_t dirty_bytes;
+    uint64_t dirty_bytes; /* in memory and not durable */
+    uint64_t chunk_bytes; /* in packs, and not yet durable as a part of this file */
 };
 bool stage_file_state(struct stage *stage, uint64_t ino, struct stage_file_state *ret);
 /* Sets the time that the draft, if any, will be sealed with. -EAGAIN: no room in the log. */

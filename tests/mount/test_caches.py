@@ -12,7 +12,7 @@ import pytest
 
 import remote as remotes
 import rig
-from test_damage import find_in_packs, flip
+from test_damage import find_in_packs
 
 pytestmark = pytest.mark.needs_mount
 
@@ -210,11 +210,19 @@ def change_by_punch(path):
         assert LIBC.fallocate(fd, PUNCH_HOLE, 0, 4096) == 0, os.strerror(ctypes.get_errno())
 
 
+def change_by_chunk_copy(path):
+    """From a file that is stored: by reference."""
+    with opened(path) as fd, opened(os.path.join(os.path.dirname(path), "source"), os.O_RDONLY) as source:
+        assert os.copy_file_range(source, fd, 1 << 16, 0, 4096) == 1 << 16
+
+
 OVERTAKING = {
     "entry": lambda path: os.mkdir(path + "/below"),
     "rename": change_by_rename,
     "xattr": lambda path: os.setxattr(path, "user.note", b"x"),
     "punch": change_by_punch,
+    "store": change_by_store,
+    "copy": change_by_chunk_copy,
     "write": change_by_append,
     "truncate": lambda path: os.truncate(path, 10),
     "chmod": lambda path: os.chmod(path, 0o4751),
@@ -232,6 +240,9 @@ def test_answer_that_a_change_overtook_is_not_kept(cairn, change, full):
         os.mkdir(path) if change == "entry" else rig.write_file(path, b"x" * 8192)
         if change == "unlink":
             os.link(path, path + ".name")
+    if change == "copy":
+        rig.write_file(os.path.join(cairn.mnt, "source"), os.urandom(1 << 17))
+        cairn.wait()
     time.sleep(A_MOMENT)
     target, ended, changing = [paths[0]], threading.Event(), OVERTAKING[change]
 
@@ -327,6 +338,46 @@ def test_blocks_of_files_that_change_while_they_become_durable(cairn):
     assert seen_blocks == {8192 // 512}
 
 
+def test_blocks_of_a_copy_by_reference(cairn):
+    """They are its own before it is durable, and while pieces of a draft are."""
+    cairn.mount(writeback_delay="10m", attr_timeout="0")
+    source, copy, size = os.path.join(cairn.mnt, "source"), os.path.join(cairn.mnt, "copy"), 4 * rig.MIB
+    rig.write_file(source, os.urandom(size))
+    cairn.wait()
+    with opened(source, os.O_RDONLY) as from_fd, opened(copy, os.O_RDWR | os.O_CREAT) as to_fd:
+        assert os.copy_file_range(from_fd, to_fd, size) == size
+        assert os.fstat(to_fd).st_blocks == size // 512
+    assert os.stat(copy).st_blocks == os.stat(source).st_blocks == size // 512
+    assert cairn.status()["nvme"]["written_bytes_total"] < size * 3 // 2, "else it was no reference"
+    cairn.wait()
+    assert os.stat(copy).st_blocks == size // 512
+
+
+def test_times_that_were_set_stay(cairn):
+    """A time of change in the future is told with the file, not with its seal; of a folder, also when what came and went was never stored."""
+    cairn.mount(writeback_delay="10m", **KEPT)
+    path, folder = os.path.join(cairn.mnt, "file"), os.path.join(cairn.mnt, "folder")
+    with opened(path, os.O_RDWR | os.O_CREAT) as fd:
+        os.write(fd, b"text")
+        os.utime(fd, (time.time() + 10_000, time.time() + 10_000))
+        before = seen(os.fstat(fd))
+    assert seen(os.stat(path)) == asked_of_the_daemon(path) == before
+    os.mkdir(folder)
+    cairn.wait()
+    time.sleep(0.01)
+    with opened(os.path.join(folder, "short"), os.O_RDWR | os.O_CREAT):
+        with_it = os.stat(folder).st_mtime_ns
+        time.sleep(0.01)
+        os.unlink(os.path.join(folder, "short"))
+    of_folder = seen(os.stat(folder))
+    assert of_folder["mtime"] == of_folder["ctime"] > with_it
+    cairn.wait()
+    assert seen(os.stat(folder)) == asked_of_the_daemon(folder) == of_folder
+    cairn.remount(**KEPT)
+    assert seen(os.stat(folder)) == of_folder
+    assert {**seen(os.stat(path)), "blocks": 0} == {**before, "blocks": 0}
+
+
 @pytest.fixture
 def far(request, mount_factory, folder):
     """A private store on a remote, a folder, and the kernel keeps all for an hour. Not yet mounted."""
@@ -418,7 +469,7 @@ def test_what_evict_warmup_and_scrub_did_is_seen(far, rng):
     got = fetched(far)
     assert got >= size and os.stat(path) == before
     assert read_past_the_page_cache(path) == data and fetched(far) == got, "it is read where it is now"
-    flip(*find_in_packs(far.store, data[:64]))
+    rig.flip(*find_in_packs(far.store, data[:64]))
     assert "1 damaged or missing, 1 healed" in do(far, "scrub", far.mnt)
     got = fetched(far)
     assert read_past_the_page_cache(path) == data and fetched(far) == got and far.status()["damage"] == []

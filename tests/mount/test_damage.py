@@ -21,14 +21,6 @@ def find_in_packs(store, needle):
     raise AssertionError("the data lies in no pack as it is")
 
 
-def flip(path, offset, mask=0x10):
-    with open(path, "r+b") as file:
-        file.seek(offset)
-        byte = file.read(1)[0]
-        file.seek(offset)
-        file.write(bytes([byte ^ mask]))
-
-
 def read_blocks(path, data):
     """Read every block: the offsets that gave EIO. Wrong bytes fail at once."""
     failed = []
@@ -67,7 +59,7 @@ def test_flipped_byte(filled, where):
     """P8: EIO for the chunk that was hit, everything else exact; fsck and status name the file."""
     cairn, files = filled
     path, at = find_in_packs(cairn.store, files["victim"][where : where + 64])
-    flip(path, at)
+    rig.flip(path, at)
     done = cairn.fsck()
     assert done.returncode == 4 and "victim" in done.stdout + done.stderr, done
     cairn.mount()
@@ -87,7 +79,7 @@ def test_damaged_file_can_be_replaced(filled):
     """P8, P9: writing the same data again heals: the damaged chunk is not trusted as a duplicate."""
     cairn, files = filled
     path, at = find_in_packs(cairn.store, files["victim"][:64])
-    flip(path, at)
+    rig.flip(path, at)
     cairn.mount()
     victim = os.path.join(cairn.mnt, "victim")
     assert read_blocks(victim, files["victim"]) != []
@@ -108,7 +100,7 @@ def test_a_pack_without_its_index_is_kept(filled, where):
     path, _ = find_in_packs(cairn.store, files["victim"][:4096])
     trailer = rig.read_file(path)[-64:]
     offset = int.from_bytes(trailer[16:24], "little") if where == "index" else os.path.getsize(path) - 1
-    flip(path, offset)
+    rig.flip(path, offset)
     cairn.delete_view()
     cairn.mount()
     assert read_blocks(os.path.join(cairn.mnt, "victim"), files["victim"]) != []
@@ -117,7 +109,7 @@ def test_a_pack_without_its_index_is_kept(filled, where):
     done = cairn.cairn("gc", cairn.mnt)
     assert done.returncode == 0, done.stderr
     cairn.umount()
-    flip(path, offset)
+    rig.flip(path, offset)
     cairn.delete_view()
     cairn.mount()
     assert all(read_blocks(os.path.join(cairn.mnt, name), data) == [] for name, data in files.items())
@@ -132,7 +124,7 @@ def test_any_flipped_byte_gives_exact_bytes_or_an_error(filled, rng, full):
     for _ in range(40 if full else 6):
         path = rng.choice([name for name in stored if os.path.getsize(name)])
         offset = rng.randrange(os.path.getsize(path))
-        flip(path, offset)
+        rig.flip(path, offset)
         cairn.delete_view()
         print(f"flipped {os.path.relpath(path, cairn.store)} at {offset}")
         try:
@@ -145,7 +137,7 @@ def test_any_flipped_byte_gives_exact_bytes_or_an_error(filled, rng, full):
         rig.file_systems_unmount(cairn.mnt)
         cairn.drop_stage()
         if offset < os.path.getsize(path):  # what a journal had allocated ahead is given back
-            flip(path, offset)
+            rig.flip(path, offset)
     cairn.delete_view()
     cairn.mount()
     assert all(read_blocks(os.path.join(cairn.mnt, name), data) == [] for name, data in files.items())
@@ -159,7 +151,7 @@ def test_damaged_journal_behind_the_view(filled):
     cairn.umount()
     first = os.path.join(cairn.store, "journal", sorted(os.listdir(os.path.join(cairn.store, "journal")))[0])
     middle = len(rig.read_file(first).rstrip(b"\0")) // 2
-    flip(first, middle)
+    rig.flip(first, middle)
     cairn.mount()
     assert all(read_blocks(os.path.join(cairn.mnt, name), data) == [] for name, data in files.items())
     cairn.umount()
@@ -168,6 +160,6 @@ def test_damaged_journal_behind_the_view(filled):
     cairn.delete_view()
     with pytest.raises(rig.MountError, match="journal"):
         cairn.mount()
-    flip(first, middle)
+    rig.flip(first, middle)
     cairn.mount()
     assert all(read_blocks(os.path.join(cairn.mnt, name), data) == [] for name, data in files.items())

@@ -16,7 +16,7 @@ import traceback
 import pytest
 
 import rig
-from test_damage import find_in_packs, flip
+from test_damage import find_in_packs
 
 pytestmark = pytest.mark.needs_mount
 
@@ -266,7 +266,7 @@ def test_hostile_names_of_files(cairn, rng):
     rig.write_file(path, data)
     cairn.umount()
     cairn.drop_stage()
-    flip(*find_in_packs(cairn.store, data[:64]))
+    rig.flip(*find_in_packs(cairn.store, data[:64]))
     cairn.mount()
     with pytest.raises(OSError):
         rig.read_file(path)

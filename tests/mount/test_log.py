@@ -12,7 +12,7 @@ import pytest
 
 import remote as remotes
 import rig
-from test_damage import filled, find_in_packs, flip, read_blocks  # noqa: F401 (filled: a fixture)
+from test_damage import filled, find_in_packs, read_blocks  # noqa: F401 (filled: a fixture)
 from test_remote_cli import Unreachable
 
 pytestmark = pytest.mark.needs_mount
@@ -129,7 +129,7 @@ def test_errors_tell_file_call_and_cause(filled):  # noqa: F811
     cairn, files = filled
     for name in ("victim", "z"):
         path, at = find_in_packs(cairn.store, files[name][:64])
-        flip(path, at)
+        rig.flip(path, at)
     began = time.time()
     cairn.mount()
     os.rename(cairn.mnt + "/z", cairn.mnt + "/new\nli\x1bne-\udcff")

@@ -118,6 +118,26 @@ def setid_cleared_by_changes(s):
 
 
 @script
+def setid_cleared_by_references(s):
+    """What is copied from a stored file may be so without a write; a hole, too."""
+    put("source", bytes(range(256)) * 256)
+    with opened("source") as fd:
+        os.fsync(fd)
+        os.ftruncate(fd, 1 << 17)
+        os.fsync(fd)
+    os.chmod("source", 0o644)
+    for (name, offset), mode, user in itertools.product({"chunk": 0, "hole": 1 << 16}.items(), (0o4755, 0o2755, 0o2745, 0o644), USERS):
+        put("file", b"text")
+        os.chown("file", OWNER.uid, OWNER.gid)
+        os.chmod("file", mode | 0o666)
+        label = f"{name} {mode:o} {user.name}"
+        with as_user(user), opened("file") as fd, opened("source", os.O_RDONLY) as source:
+            s.call(label, os.copy_file_range, source, fd, 1 << 16, offset, 0)
+        s.note(f"{label} is", {**facts("file")})
+        os.unlink("file")
+
+
+@script
 def setid_of_own(s):
     """The same of one's own file, whoever one is: test_user_scripts runs this as an ordinary user."""
     owners = {"chown to nobody": (-1, -1), "chown to oneself": (os.getuid(), -1), "chown to one's group": (-1, os.getgid()), "chown to another": (1, -1)}

@@ -81,7 +81,7 @@ def test_remote_lag(on_remote, remote, rng, report, full, sanitized):
         pytest.skip("skipped: only with --full")
     mount = on_remote(remote, stage="256M", upload_limit=LIMIT, gc_grace="1s").mount()
     saver = Saver(mount, rng.random())
-    count = 240 if full else 64
+    count = 240 if full else 40
     copies = saver.run(count, at=(count // 2, count * 3 // 4, count - 2))
     mount.kill9()
     advances = len(set(saver.horizons)) - 1

@@ -33,14 +33,6 @@ def local_packs(node):
     return sorted(os.path.join(top, name) for top, _, names in os.walk(folder) for name in names)
 
 
-def flip(path, offset):
-    with open(path, "r+b") as file:
-        file.seek(offset)
-        byte = file.read(1)
-        file.seek(offset)
-        file.write(bytes([byte[0] ^ 0x10]))
-
-
 def flip_object(remote, name, offset):
     data = bytearray(remote.get(name))
     data[offset] ^= 0x10
@@ -67,7 +59,7 @@ def test_a_whole_store_is_clean(node, rng):
 
 def test_damage_on_nvme_is_healed(node, rng):
     content = fill(node, rng)
-    flip(local_packs(node)[0], 700000)
+    rig.flip(local_packs(node)[0], 700000)
     said = scrub(node)
     assert "NVMe: packs/" in said and "1 damaged or missing, 1 healed, 0 not healed" in said, said
     check_all(node, content)
@@ -79,7 +71,7 @@ def test_a_spoiled_pack_on_nvme_is_healed(node, rng, damage):
     path = local_packs(node)[0]
     size = os.path.getsize(path)
     if damage == "trailer":
-        flip(path, size - 40)
+        rig.flip(path, size - 40)
     elif damage == "truncated":
         os.truncate(path, size // 2 & ~4095)
     else:
@@ -120,7 +112,7 @@ def test_damage_in_both_tiers_is_told(node, rng):
     """What is whole in one tier is healed in the other; what is whole in none is named, and reads as EIO."""
     content = fill(node, rng, count=1, size=rig.MIB)
     for path in local_packs(node):
-        flip(path, 300000)
+        rig.flip(path, 300000)
     for name in test_gc.packs(node.remote):
         flip_object(node.remote, name, 300000)
     said = scrub(node, code=1)
@@ -137,7 +129,7 @@ def test_damage_without_a_remote_is_told(cairn, rng):
     cairn.mount()
     test_gc.save(cairn, "f", rig.MIB, rng)
     cairn.wait()
-    flip(local_packs(cairn)[0], 300000)
+    rig.flip(local_packs(cairn)[0], 300000)
     said = scrub(cairn, code=1)
     assert "/f: bytes from" in said and "1 not healed" in said, said
     assert cairn.cairn("scrub", "--remote", cairn.mnt).returncode == 1

@@ -264,6 +264,37 @@ def test_old_store_does_not_publish(on_remote, remote):
 
 
 @pytest.mark.needs_mount
+def test_a_damaged_journal_goes_on_from_nobody(on_remote, remote):
+    """A store whose journal cannot be compared with what another writer published is refused, also where its own view needs no journal."""
+    first = on_remote(remote, lease="3s").mount()
+    rig.write_file(os.path.join(first.mnt, "one"), b"one")
+    first.umount(drain="remote")
+    alone = dict.fromkeys(remote.options())  # without it
+    for name in ("unpublished", "neither"):
+        first.mount(**alone)
+        rig.write_file(os.path.join(first.mnt, name), b"x")
+        first.umount()
+    second = on_remote(remote, lease="3s").mount(takeover=True)
+    rig.write_file(os.path.join(second.mnt, "two"), b"two")
+    second.umount(drain="remote")
+    journal = os.path.join(first.store, "journal")
+    sizes = {name: len(rig.read_file(os.path.join(journal, name)).rstrip(b"\0")) for name in sorted(os.listdir(journal))}
+    segment = next(name for name, size in sizes.items() if size > 400)  # the first with a batch
+    rig.flip(os.path.join(journal, segment), sizes[segment] - 20)
+    with pytest.raises(rig.MountError, match="journal is damaged"):
+        first.mount()
+    rig.flip(os.path.join(journal, segment), sizes[segment] - 20)
+    with pytest.raises(rig.MountError, match="published"):
+        first.mount()
+    first.mount(**alone)
+    assert sorted(os.listdir(first.mnt)) == ["neither", "one", "unpublished"]
+    first.close()
+    reader = on_remote(remote).mount(ro=True)
+    assert sorted(os.listdir(reader.mnt)) == ["one", "two"]
+    reader.umount()
+
+
+@pytest.mark.needs_mount
 def test_readers_follow(on_remote, remote):
     """A read-only mount follows another writer's heads."""
     writer = on_remote(remote).mount()

@@ -227,6 +227,22 @@ Test(persist_faults, damage_in_the_middle_is_an_error)
     expect_damage_behind_the_view(4);
 }
 
+Test(persist_faults, segments_before_and_after_one_that_cannot_be_read_go)
+{
+    open_with_two_segments();
+    shop_open(&shop);
+    put_one_by_one(4, 2, 1000);
+    shop_close(&shop);
+    damage_segment(2, 8);
+    shop_open(&shop);
+    journal_trim(shop.store, shop.store->journal.cut_seq);
+    cr_expect_eq(segment_len(1), 0);
+    cr_expect_eq(segment_len(2), 0);
+    cr_expect_eq(segment_len(3), 0);
+    cr_expect_gt(segment_len(4), 0);
+    shop_close(&shop);
+}
+
 Test(persist_faults, a_segment_missing_before_the_last_batches_is_an_error)
 {
     open_with_two_segments();
