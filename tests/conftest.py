@@ -11,6 +11,7 @@ import tempfile
 
 import pytest
 
+import job
 import rig
 import watchdog
 
@@ -134,6 +135,13 @@ def pytest_runtest_makereport(item, call):
             if mount.log():
                 report.sections.append((f"log of the daemon at {mount.mnt!a}", mount.log()[-8000:]))
     return report
+
+
+@pytest.fixture(scope="session")
+def reference(tmp_path_factory):
+    """What an undisturbed run of the main job says; one for all processes of this test run."""
+    own = tmp_path_factory.getbasetemp()
+    return job.Reference(str((own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "job"))
 
 
 @pytest.fixture(scope="session")

@@ -1,30 +1,46 @@
 """The main job (clients/train_gpt.py) as tests run it: how it is called, and what it reports."""
-import atexit
-import functools
+import fcntl
 import itertools
 import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 
 JOB = os.path.join(os.path.dirname(os.path.abspath(__file__)), "clients", "train_gpt.py")
 STEPS, EVERY, KEEP, TEXT_BYTES = 60, 4, 2, 500_000
 
 
-@functools.cache
-def text():
-    """A copy of what it trains on: packages that are installed meanwhile must not change it."""
-    with tempfile.NamedTemporaryFile(prefix="cairn-test-text-", delete=False) as file:
-        atexit.register(os.unlink, file.name)
-        code = f"import sys, train_gpt; sys.stdout.buffer.write(train_gpt.read_text({TEXT_BYTES}))"
+class Reference:
+    """What it trains on, a copy that packages which are installed meanwhile do not change, and the losses of a run that nothing disturbed, on
+    a plain folder. In a folder of all processes of a test run: who comes first makes it."""
+
+    text = None  # of the process
+
+    def __init__(self, folder):
+        Reference.text = os.path.join(folder, "text")
+        report = os.path.join(folder, "report.json")
+        os.makedirs(folder, exist_ok=True)
+        with open(os.path.join(folder, "lock"), "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not os.path.exists(self.text):
+                write_text(self.text)
+            if not os.path.exists(report):
+                run(os.path.join(folder, "run"), report + ".new")
+                os.rename(report + ".new", report)
+        with open(report) as file:
+            self.losses = json.load(file)["losses"]
+
+
+def write_text(path):
+    code = f"import sys, train_gpt; sys.stdout.buffer.write(train_gpt.read_text({TEXT_BYTES}))"
+    with open(path + ".new", "wb") as file:
         subprocess.run([sys.executable, "-c", code], cwd=os.path.dirname(JOB), stdout=file, check=True)
-    return file.name
+    os.rename(path + ".new", path)
 
 
 def command(folder, report, *extra):
-    sizes = ["--steps", str(STEPS), "--every", str(EVERY), "--keep", str(KEEP), "--print-every", "1", "--text", text()]
+    sizes = ["--steps", str(STEPS), "--every", str(EVERY), "--keep", str(KEEP), "--print-every", "1", "--text", Reference.text]
     return [sys.executable, JOB, "--dir", folder, "--report", report, *sizes, *extra]
 
 
@@ -89,13 +105,8 @@ def name_newest(folder):
         file.write(max(name for name in os.listdir(folder) if name.startswith("step-")))
 
 
-def reference_losses(folder):
-    """The losses of a run that nothing disturbed, on a plain folder."""
-    return run(str(folder / "run"), str(folder / "report.json"))["losses"]
-
-
 def check_resumed(resumed, reference, path):
-    """Identical losses from where it resumed, and the checkpoints that must be there at the end. Who had ended removes nothing more."""
-    assert resumed["losses"] == {key: value for key, value in reference.items() if int(key) > resumed["start"]}
+    """`reference`: a Reference. Identical losses from where it resumed, and the checkpoints that must be there at the end. Who had ended removes nothing more."""
+    assert resumed["losses"] == {key: value for key, value in reference.losses.items() if int(key) > resumed["start"]}
     left = {"latest", f"step-{STEPS - EVERY:06d}", f"step-{STEPS:06d}"}
     assert set(os.listdir(path)) == left or resumed["start"] == STEPS and set(os.listdir(path)) > left

@@ -31,9 +31,9 @@ static bool take_place(struct front *front, uint64_t ino)
 {
     struct kept_set *set = set_of(front, ino);
     int64_t now = clock_monotonic_ns();
-    for (unsigned i = 0; i < KEPT_WAYS; i++) {
-        uint64_t there = 0;
-        if (!atomic_compare_exchange_strong(&set->inos[i], &there, ino) && there != ino)
+    for (unsigned i = 0; i < 2 * KEPT_WAYS; i++) { /* its own place first, then a free one */
+        uint64_t there = i < KEPT_WAYS ? ino : 0;
+        if (!atomic_compare_exchange_strong(&set->inos[i % KEPT_WAYS], &there, ino) && there != ino)
             continue;
         atomic_store(&set->taken_at, now);
         return true;

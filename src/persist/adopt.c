@@ -341,13 +341,34 @@ static int go_on_from(struct store *store, const struct head *head)
     return r;
 }
 
-enum verdict { KEEP, BEGIN, GO_ON, REFUSE, LEAVE };
+enum verdict { KEEP, BEGIN, GO_ON, REFUSE, DAMAGED };
 
 /* Was the known head published in this remote? Not in one that is gone, or in another. */
 static bool is_of_remote(struct store *store, const struct head *known)
 {
     _cleanup_free_ char *name = local_remote_name(store);
     return known && !local_head_is_lost(known) && (!name || strcmp(name, store->remote->name) == 0);
+}
+
+/* The view follows only what was durable: it knows more than the journal has, which ends where it is damaged, and more than a head of
+ * ours with the cut `published` has. */
+static bool view_is_ahead(struct store *store, uint64_t published)
+{
+    _cleanup_free_ char *path = xasprintf("%s/view", store->path);
+    struct view_options options = {.cache_bytes = VIEW_CACHE_BYTES};
+    struct view *view;
+    if (access(path, F_OK) < 0 || view_open(path, &options, store->sb.created, &view) < 0)
+        return false;
+    uint64_t applied = view_state(view).applied_seq;
+    view_close(view);
+    return applied > max_u64(store->journal.cut_seq, published);
+}
+
+static char *explain_damage(const struct store *store)
+{
+    return xasprintf("%s: the journal is damaged, or cannot be read (see the log): what it has that %s has not is not known; nothing was "
+                     "changed; mount it without --remote to copy its files",
+                     store->path, store->remote->name);
 }
 
 /* What the store becomes when it goes together with `head`. `is_ours`: we published its state. Changes nothing. */
@@ -358,9 +379,11 @@ static enum verdict judge(struct store *store, const struct head *known, const s
     if (known && !local_head_is_lost(known) && same_state(known, head))
         return KEEP;
     if (journal_read(store, 0, look_at_batch, &look) < 0)
-        return LEAVE;
+        return DAMAGED;
     if (look.batches == 0 && !known && store->journal.segment == 0)
         return BEGIN;
+    if (view_is_ahead(store, is_ours ? head->cut : 0))
+        return DAMAGED;
     bool has_news = look.has_news || recover_stage_is_left(store);
     bool ends_there = store->journal.cut_seq == head->cut && memcmp(store->journal.chain, head->chain, CHAIN_LEN) == 0;
     if ((look.found || ends_there) && (is_ours || !has_news || store->journal.cut_seq == head->cut))
@@ -379,9 +402,9 @@ static int settle(struct store *store, const struct head *known, const struct he
     switch (judge(store, known, head, is_ours)) {
     case KEEP:
         return local_head_write(store, head);
-    case LEAVE: /* the recovery says what is wrong with the journal: nothing may go on from a state that nobody compared with the head */
-        store->whole_journal = true;
-        return 0;
+    case DAMAGED:
+        *ret_text = explain_damage(store);
+        return -EUCLEAN;
     case GO_ON:
         return go_on_from(store, head);
     case BEGIN:
@@ -443,13 +466,13 @@ int adopt_may(struct remote *remote, char **ret_text)
     const struct head *head = &remote->head;
     struct head *known = xmalloc(sizeof *known);
     bool has_known = read_known(store, known), is_ours = memcmp(head->store, store->sb.store, sizeof head->store) == 0;
-    int r = 0;
-    if (head->run_count > 0 && judge(store, has_known ? known : NULL, head, is_ours) == REFUSE) {
-        *ret_text = explain_other(store, head);
-        r = -ESTALE;
-    }
+    enum verdict verdict = head->run_count > 0 ? judge(store, has_known ? known : NULL, head, is_ours) : KEEP;
     free(known);
-    return r;
+    if (verdict == REFUSE)
+        *ret_text = explain_other(store, head);
+    if (verdict == DAMAGED)
+        *ret_text = explain_damage(store);
+    return verdict == REFUSE ? -ESTALE : verdict == DAMAGED ? -EUCLEAN : 0;
 }
 
 int adopt_is_consistent(struct remote *remote, char **ret_text)

@@ -295,7 +295,8 @@ static void sign_head(struct remote *remote, struct head *head)
 #define TAKEOVER_TRIES 50
 
 /* Takes the prefix from another writer by creating the next head, with the state that is there: from then on that is what we
- * begin with, and the other is fenced. A live one may publish in between: then its newer state is taken. */
+ * begin with, and the other is fenced. A live one may publish in between: then its newer state is taken. The state stays the
+ * other's, by name, until it is ours (remote_claim()): who dies before must not take it for what it published itself. */
 static int take_over(struct remote *remote, char **ret_text)
 {
     struct head *head = xmalloc(sizeof *head);
@@ -303,6 +304,7 @@ static int take_over(struct remote *remote, char **ret_text)
     for (int i = 0; r == 0 && remote->head.number > 0; i++) {
         *head = remote->head;
         sign_head(remote, head);
+        memcpy(head->store, remote->head.store, sizeof head->store);
         head->epoch = remote->head.epoch + 1;
         r = remote_put_head(remote, head);
         if (r == 0) {

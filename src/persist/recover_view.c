@@ -192,8 +192,8 @@ int recover_view(struct store *store, char **ret_text)
     if (r == -ESTALE || r == -EUCLEAN)
         r = rebuild_view(store);
     if (r == -EUCLEAN && store->whole_journal)
-        *ret_text = xasprintf("%s: the journal is damaged, or the snapshot that it begins with; nothing was changed; a mount without a "
-                              "remote goes on as long as the view has what is damaged: then copy the files elsewhere",
+        *ret_text = xasprintf("%s: the journal is damaged, or the snapshot that it begins with; nothing was changed; a mount goes on as "
+                              "long as the view has what is damaged: then copy the files elsewhere",
                               store->path);
     else if (r == -EUCLEAN && store->anchor.number)
         *ret_text = xasprintf("%s: what head %llu of its remote names is damaged, or no state that a store wrote; see the log",

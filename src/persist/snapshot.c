@@ -69,14 +69,17 @@ static void *snapshot_run(void *arg)
     return NULL;
 }
 
-/* A head that is of a remote says what was published there, and is kept for the next mount with it. One that cannot be read says nothing. */
+/* A head that is of a remote says what was published there, and is kept for the next mount with it. One that cannot be read says nothing of
+ * a store that never had a remote. */
 static bool may_begin(struct store *store)
 {
     struct head *known = xmalloc(sizeof *known);
     int r = store->remote ? -EBUSY : local_head_read(store, known);
     if (r == 0 && known->run_count == 1)
         store->snapshot.length = known->runs[0].length;
-    bool may = r == -ENOENT || r == -EUCLEAN || r == -EBADMSG || (r == 0 && local_head_is_lost(known));
+    _cleanup_free_ char *remote = local_remote_name(store);
+    bool is_damaged = !remote && (r == -EUCLEAN || r == -EBADMSG);
+    bool may = r == -ENOENT || is_damaged || (r == 0 && local_head_is_lost(known));
     free(known);
     return may;
 }

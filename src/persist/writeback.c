@@ -140,16 +140,24 @@ static bool is_dense(struct store *store, const struct version_content *version)
     struct ns_inode inode;
     uint64_t bytes = 0;
     for (size_t i = 0; i < version->content.count; i++)
-        bytes += version->content.extents[i].length;
+        if (version->content.extents[i].kind != EXTENT_HOLE)
+            bytes += version->content.extents[i].length;
     (void)stage_file_state(store->stage, version->ino, &staged);
     return !staged.has_draft && staged.has_sealed && ns_inode(store->ns, version->ino, &inode) == 0 &&
            inode.blocks_bytes + staged.dirty_bytes + staged.chunk_bytes >= staged.sealed_size && bytes >= staged.sealed_size;
 }
 
+/* Nothing is left of its content; was there nothing before? */
+static bool is_empty(struct store *store, uint64_t ino)
+{
+    struct ns_inode inode;
+    return ns_inode(store->ns, ino, &inode) == 0 && inode.blocks_bytes == 0;
+}
+
 static void note_dense(struct store *store, struct version_content *versions, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        versions[i].is_dense = versions[i].content.count > 0 && is_dense(store, &versions[i]);
+        versions[i].is_dense = versions[i].content.count > 0 ? is_dense(store, &versions[i]) : is_empty(store, versions[i].ino);
 }
 
 /* Until now what is staged counted in addition to what it replaces: where there are holes, st_blocks is another now. */
@@ -160,7 +168,7 @@ static void tell_stored(struct store *store, const struct version_content *versi
     for (size_t i = 0; i < count; i++) {
         struct stage_file_state staged;
         bool same = versions[i].is_dense && !stage_file_state(store->stage, versions[i].ino, &staged);
-        if (versions[i].content.count > 0 && !same)
+        if (!same && (versions[i].content.count > 0 || !versions[i].is_dense))
             inos[changed++] = versions[i].ino;
     }
     if (changed)

@@ -7,11 +7,6 @@ import job
 from job import EVERY, STEPS
 
 
-@pytest.fixture(scope="module")
-def reference(tmp_path_factory):
-    return job.reference_losses(tmp_path_factory.mktemp("reference"))
-
-
 def random_moment(rng, path, report, in_save):
     """Within a save, or anywhere in a step; and the last step that is done for certain."""
     if not in_save:

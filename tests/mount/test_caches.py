@@ -353,6 +353,29 @@ def test_blocks_of_a_copy_by_reference(cairn):
     assert os.stat(copy).st_blocks == size // 512
 
 
+HOLLOWED = {
+    "cut to nothing and made longer": lambda fd, half: (os.ftruncate(fd, 0), os.ftruncate(fd, 2 * half)),
+    "punched": lambda fd, half: LIBC.fallocate(fd, PUNCH_HOLE, 0, 2 * half),
+    "half a hole, half new": lambda fd, half: (LIBC.fallocate(fd, PUNCH_HOLE, 0, half), os.pwrite(fd, os.urandom(half), half)),
+}
+
+
+@pytest.mark.parametrize("how", HOLLOWED)
+def test_blocks_of_what_became_hollow(cairn, how):
+    """The kernel is told when what is durable is less than what was shown."""
+    cairn.mount(writeback_delay="10m", **KEPT)
+    path, half = os.path.join(cairn.mnt, "file"), 4 * rig.MIB
+    rig.write_file(path, os.urandom(2 * half))
+    cairn.wait()
+    with opened(path) as fd:
+        HOLLOWED[how](fd, half)
+    os.stat(path)
+    cairn.wait()
+    blocks = half // 512 if "half" in how else 0
+    rig.poll(lambda: os.stat(path).st_blocks == blocks, 5, f"{blocks} blocks, not {os.stat(path).st_blocks}")
+    assert asked_of_the_daemon(path)["blocks"] == blocks
+
+
 def test_times_that_were_set_stay(cairn):
     """A time of change in the future is told with the file, not with its seal; of a folder, also when what came and went was never stored."""
     cairn.mount(writeback_delay="10m", **KEPT)

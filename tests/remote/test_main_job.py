@@ -7,11 +7,6 @@ import job
 from job import EVERY, STEPS
 
 
-@pytest.fixture(scope="module")
-def reference(tmp_path_factory):
-    return job.reference_losses(tmp_path_factory.mktemp("reference"))
-
-
 def train_and_lose_node(mount, folder, step, before_death):
     """Run the job to a step; what then happens; then the daemon is killed, and store and stage are gone."""
     path, report = os.path.join(mount.mnt, "run"), os.path.join(folder, "report.json")
