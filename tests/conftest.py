@@ -138,10 +138,16 @@ def pytest_runtest_makereport(item, call):
 
 
 @pytest.fixture(scope="session")
-def reference(tmp_path_factory):
-    """What an undisturbed run of the main job says; one for all processes of this test run."""
+def run_folder(tmp_path_factory):
+    """A folder of all processes of this test run."""
     own = tmp_path_factory.getbasetemp()
-    return job.Reference(str((own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "job"))
+    return str(own.parent if "PYTEST_XDIST_WORKER" in os.environ else own)
+
+
+@pytest.fixture(scope="session")
+def reference(run_folder):
+    """What an undisturbed run of the main job says."""
+    return job.Reference(os.path.join(run_folder, "job"))
 
 
 @pytest.fixture(scope="session")

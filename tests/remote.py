@@ -7,6 +7,7 @@ tests themselves.
 import concurrent.futures
 import contextlib
 import datetime
+import fcntl
 import hashlib
 import hmac
 import http.client
@@ -152,11 +153,16 @@ def free_ports(count=3):
     raise RuntimeError("no free ports")
 
 
+GARBAGE_MAX, SHARED_BYTES = 256 << 20, 6 << 30
+
+
 class Rgw:
     """A Ceph RGW with its data in memory, started by tests/rgw; CAIRN_TEST_S3=URL uses one that runs already."""
 
     def __init__(self):
-        self.folder, self.endpoint = None, os.environ.get("CAIRN_TEST_S3")
+        self.folder, self.endpoint, self.users, self.guard = None, os.environ.get("CAIRN_TEST_S3"), None, None
+        self.is_shared = False
+        self.garbage = 0  # bytes that were deleted, and that nobody reclaimed
         self.script = os.path.join(HERE, "rgw")
         self.bucket = f"cairn-test-{os.getpid()}"
 
@@ -169,21 +175,52 @@ class Rgw:
             return f"these programs are missing: {' '.join(absent)}"
         return None if os.path.exists(self.script) else f"{self.script} is missing"
 
-    def start(self):
-        if not self.endpoint:
-            self.folder = tempfile.mkdtemp(prefix="cairn-test-rgw-")
-            # Whatever becomes of us, a shell that sees our end of its pipe closed takes the server down.
-            last = 'read -r _; bash "$0" down "$1"; rm -rf "$1"'
-            command = ["bash", "-c", last, self.script, self.folder]
-            self.guard = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
-            try:
-                self.endpoint = self.up()
-            except BaseException:
-                self.stop()
-                raise
+    def start(self, shared=None):
+        """`shared`: a folder of processes that use one server; who comes first starts it, and it goes with the last."""
+        self.is_shared = bool(shared)
+        if not self.endpoint and shared:
+            with open(os.path.join(shared, "rgw.lock"), "w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                place = os.path.join(shared, "rgw")
+                if not self.join(place):
+                    self.begin()
+                    rig.write_file(place, f"{self.folder} {self.endpoint}".encode())
+        elif not self.endpoint:
+            self.begin()
         self.client = S3Client(self.endpoint)
         self.client.make_bucket(self.bucket)
         return self
+
+    def use(self, folder):
+        """As long as this file is open, and locked, the server stays. OSError: there is none, or it goes."""
+        users = open(os.path.join(folder, "users"), "a")
+        try:
+            fcntl.flock(users, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            users.close()
+            raise
+        self.folder, self.users = folder, users
+
+    def join(self, place):
+        """False: there is no server to join."""
+        try:
+            folder, endpoint = rig.read_file(place).decode().split()
+            self.use(folder)
+        except OSError:
+            return False
+        self.endpoint = endpoint
+        return True
+
+    def begin(self):
+        self.use(tempfile.mkdtemp(prefix="cairn-test-rgw-"))
+        # Whatever becomes of who uses it: a shell that gets the lock takes the server down.
+        last = ["bash", "-c", 'bash "$0" down "$1"; rm -rf "$1"', self.script, self.folder]
+        self.guard = subprocess.Popen(["flock", self.users.name, *last], stdin=subprocess.DEVNULL, start_new_session=True)
+        try:
+            self.endpoint = self.up()
+        except BaseException:
+            self.stop()
+            raise
 
     def up(self):
         done = self.call("up", str(free_ports()), timeout=300)
@@ -195,19 +232,25 @@ class Rgw:
         """The daemons that `up` leaves behind must not hold our pipes open: output goes to files."""
         with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
             command = ["bash", self.script, verb, self.folder, *args]
-            done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, timeout=timeout)
+            size = {"MEMSTORE_BYTES": str(SHARED_BYTES)} if self.is_shared else {}
+            done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, timeout=timeout, env=os.environ | size)
             out.seek(0), err.seek(0)
             return subprocess.CompletedProcess(command, done.returncode, out.read(), err.read())
 
     def reclaim(self):
-        """What was deleted leaves memory now, not in two hours."""
+        """What was deleted leaves memory now, if it is much."""
+        if self.garbage < GARBAGE_MAX:
+            return
+        self.garbage = 0
         conf = os.path.join(self.folder or "", "ceph.conf")
         if self.folder and os.path.exists(conf):
             subprocess.run(["radosgw-admin", "-c", conf, "gc", "process", "--include-all"], capture_output=True, timeout=300)
 
     def stop(self):
-        if self.folder:
-            self.guard.stdin.close()
+        """Returns when it is down; where others may use it, at once."""
+        if self.users:
+            self.users.close()
+        if self.guard and not self.is_shared:
             self.guard.wait(200)
 
 
@@ -338,7 +381,9 @@ class S3Remote(Remote):
     def wipe(self):
         for copy in self.copies:
             copy.wipe()
-        self.each(self.delete, self.names())
+        there = self.names()
+        self.each(self.delete, there)
+        self.rgw.garbage += sum(there.values())
 
 
 class DirRemote(Remote):

@@ -1,4 +1,4 @@
-"""Fixtures of the remote tier: the server (once a session), a remote of each kind, a mount on it, the fault proxy."""
+"""Fixtures of the remote tier: the server (one for all processes of a test run), a remote of each kind, a mount on it, the fault proxy."""
 import os
 import tempfile
 import zlib
@@ -10,14 +10,14 @@ import remote as remotes
 
 
 @pytest.fixture(scope="session")
-def rgw(request):
+def rgw(request, run_folder):
     """A real RGW, or the reason to skip."""
     server = remotes.Rgw()
     why = server.missing()
     if why:
         pytest.skip(f"skipped: no Ceph RGW: {why}")
     request.addfinalizer(server.stop)
-    return server.start()
+    return server.start(run_folder)
 
 
 @pytest.fixture
