@@ -231,9 +231,6 @@ static int remove_name(struct fs *fs, uint64_t parent, const char *name, bool di
         return directory ? -ENOTDIR : -EISDIR;
     if (directory && (r = ns_check_empty(fs->ns, entry.ino)) < 0)
         return r;
-    /* Of a file that history does not know, it does not learn the end: the folder's times are an operation of their own. */
-    if (inode.nascent && (r = touch(fs, parent)) < 0)
-        return r;
     struct record rec = {.type = REC_UNLINK,
                          .ino = entry.ino,
                          .parent = parent,

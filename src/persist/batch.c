@@ -85,15 +85,6 @@ static void lifetimes_done(struct lifetime *all)
     }
 }
 
-/* Times that moved with something that history has not to know (touch() of fs/): no round is made for them alone. */
-static bool is_touch(const struct op *op)
-{
-    struct record rec;
-    size_t len;
-    return op->type == REC_SETATTR && record_decode(op->bytes, op->len, &rec, &len) == 0 && rec.mask == (ATTR_MTIME | ATTR_CTIME) &&
-           rec.attrs.mtime == rec.attrs.ctime;
-}
-
 static bool is_void(struct lifetime *all, const struct op *op)
 {
     const struct lifetime *life = lifetime_of(&all, op->ino, false);
@@ -106,7 +97,7 @@ bool batch_is_void(struct store *store, struct op *const *ops, size_t op_count)
     struct lifetime *all = find_lifetimes(ops, op_count);
     bool nothing = true;
     for (size_t i = 0; i < op_count && nothing; i++)
-        nothing = is_void(all, ops[i]) || is_touch(ops[i]);
+        nothing = is_void(all, ops[i]);
     lifetimes_done(all);
     return nothing;
 }
