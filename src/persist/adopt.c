@@ -270,7 +270,7 @@ static int forget_local(struct store *store)
     return r;
 }
 
-static int forget_what_was_left(struct store *store, char **ret_text)
+int adopt_clean_up(struct store *store, char **ret_text)
 {
     _cleanup_free_ char *marker = marker_path(store);
     if (access(marker, F_OK) < 0)
@@ -350,15 +350,22 @@ static bool is_of_remote(struct store *store, const struct head *known)
     return known && !local_head_is_lost(known) && (!name || strcmp(name, store->remote->name) == 0);
 }
 
-/* The view follows only what was durable: it knows more than the journal has, which ends where it is damaged, and more than a head of
- * ours with the cut `published` has. */
-static bool view_is_ahead(struct store *store, uint64_t published)
+/* The view follows only what was durable: it may know more than the journal has, which ends where it is damaged, and more than a
+ * head of ours with the cut `published` has. One that is no view knows nothing; one that cannot be read now may. */
+static bool view_may_be_ahead(struct store *store, uint64_t published)
 {
     _cleanup_free_ char *path = xasprintf("%s/view", store->path);
     struct view_options options = {.cache_bytes = VIEW_CACHE_BYTES};
     struct view *view;
-    if (access(path, F_OK) < 0 || view_open(path, &options, store->sb.created, &view) < 0)
+    if (access(path, F_OK) < 0 && errno == ENOENT)
         return false;
+    int r = room_for_view(store);
+    if (r == 0)
+        r = view_open(path, &options, store->sb.created, &view);
+    if (r < 0) {
+        log_warn("%s cannot be read: %s", path, strerror(-r));
+        return r != -EUCLEAN && r != -ESTALE;
+    }
     uint64_t applied = view_state(view).applied_seq;
     view_close(view);
     return applied > max_u64(store->journal.cut_seq, published);
@@ -366,8 +373,8 @@ static bool view_is_ahead(struct store *store, uint64_t published)
 
 static char *explain_damage(const struct store *store)
 {
-    return xasprintf("%s: the journal is damaged, or cannot be read (see the log): what it has that %s has not is not known; nothing was "
-                     "changed; mount it without --remote to copy its files",
+    return xasprintf("%s: the journal is damaged, or it or the view cannot be read (see the log): what is there that %s has not is not "
+                     "known; nothing was changed; mount it without --remote to copy its files",
                      store->path, store->remote->name);
 }
 
@@ -380,16 +387,17 @@ static enum verdict judge(struct store *store, const struct head *known, const s
         return KEEP;
     if (journal_read(store, 0, look_at_batch, &look) < 0)
         return DAMAGED;
+    if (view_may_be_ahead(store, is_ours ? head->cut : 0))
+        return DAMAGED;
     if (look.batches == 0 && !known && store->journal.segment == 0)
         return BEGIN;
-    if (view_is_ahead(store, is_ours ? head->cut : 0))
-        return DAMAGED;
     bool has_news = look.has_news || recover_stage_is_left(store);
     bool ends_there = store->journal.cut_seq == head->cut && memcmp(store->journal.chain, head->chain, CHAIN_LEN) == 0;
     if ((look.found || ends_there) && (is_ours || !has_news || store->journal.cut_seq == head->cut))
         return GO_ON;
+    /* What is staged goes on from what the journal has lost. */
     if (is_ours && store->journal.cut_seq < head->cut)
-        return BEGIN;
+        return recover_stage_is_left(store) ? DAMAGED : BEGIN;
     /* An older state than the one that we published there: the remote lost heads. */
     bool is_own = was_here && memcmp(known->store, store->sb.store, sizeof known->store) == 0;
     bool goes_on = was_here && (head->cut >= known->cut || !is_own) && store->journal.cut_seq >= known->cut;
@@ -447,13 +455,11 @@ bool adopt_is_blank(struct store *store)
 int adopt_decide(struct store *store, char **ret_text)
 {
     const struct remote *remote = store->remote;
-    int r = forget_what_was_left(store, ret_text);
-    if (r < 0)
-        return r;
     struct head *known = xmalloc(sizeof *known);
     bool has_known = read_known(store, known);
     /* A head without a state only says who holds the prefix. */
     bool has_state = remote && remote->is_attached && remote->head.run_count > 0;
+    int r = 0;
     if (has_state && (!has_known || memcmp(known->nonce, remote->head.nonce, sizeof known->nonce) != 0))
         r = settle(store, has_known ? known : NULL, &remote->head, ret_text);
     free(known);
@@ -481,14 +487,16 @@ int adopt_is_consistent(struct remote *remote, char **ret_text)
     const struct head *head = &remote->head;
     struct head *known = xmalloc(sizeof *known);
     bool knows = local_head_read(store, known) == 0 && !local_head_is_lost(known);
-    bool is_own_try = remote_is_own_try(remote, head); /* at mount, with the state that we know */
     bool is_known = knows && (memcmp(known->nonce, head->nonce, sizeof known->nonce) == 0 || same_state(known, head));
     bool is_ours = memcmp(head->store, store->sb.store, sizeof head->store) == 0;
-    if (is_own_try) {
-        /* It seemed to fail. */
-    } else if (head->run_count > 0 && !is_known && !(knows && is_ours)) {
+    bool has_other = head->run_count > 0 && !is_known;
+    /* It seemed to fail at mount: a claim has the state that we know, a take-over may have another writer's. */
+    bool is_own_try = remote_is_own_try(remote, head);
+    if (is_own_try && (is_ours || !has_other)) {
+        /* Nothing came between. */
+    } else if (has_other && !is_own_try && !(knows && is_ours)) {
         *ret_text = explain_other(store, head);
-    } else if ((head->run_count > 0 && !is_known) || (head->number > 0 && head->epoch >= store->epoch)) {
+    } else if (has_other || (head->number > 0 && head->epoch >= store->epoch)) {
         /* Somebody else may give out the numbers of our epoch. */
         *ret_text =
             xasprintf("%s has a head that this store does not remember: mount again to go on from it", remote->name);

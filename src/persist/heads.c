@@ -293,15 +293,17 @@ static void sign_head(struct remote *remote, struct head *head)
 }
 
 #define TAKEOVER_TRIES 50
+typedef int may_fn(struct remote *remote, char **ret_text);
 
 /* Takes the prefix from another writer by creating the next head, with the state that is there: from then on that is what we
- * begin with, and the other is fenced. A live one may publish in between: then its newer state is taken. The state stays the
- * other's, by name, until it is ours (remote_claim()): who dies before must not take it for what it published itself. */
-static int take_over(struct remote *remote, char **ret_text)
+ * begin with, and the other is fenced. A live one may publish in between: then its newer state is taken, if that may be.
+ * The state stays the other's, by name, until it is ours (remote_claim()): who dies before must not take it for what it published
+ * itself. */
+static int take_over(struct remote *remote, may_fn *may, char **ret_text)
 {
     struct head *head = xmalloc(sizeof *head);
-    int r = remote->options.unfenced || remote->head.number == 0 ? 0 : probe_exclusive(remote, ret_text);
-    for (int i = 0; r == 0 && remote->head.number > 0; i++) {
+    int r = remote->options.unfenced ? 0 : probe_exclusive(remote, ret_text);
+    for (int i = 0; r == 0; i++) {
         *head = remote->head;
         sign_head(remote, head);
         memcpy(head->store, remote->head.store, sizeof head->store);
@@ -319,13 +321,23 @@ static int take_over(struct remote *remote, char **ret_text)
             break;
         }
         remote->head = *head;
-        r = 0;
+        r = may(remote, ret_text);
     }
     free(head);
     return r;
 }
 
-static int attach_online(struct remote *remote, int (*may)(struct remote *remote, char **ret_text), char **ret_text)
+/* A head that we do not know may be of somebody who took the prefix over, also where it has our name: it has that until it is claimed. */
+static bool is_as_we_left_it(const struct remote *remote)
+{
+    struct head *known = xmalloc(sizeof *known);
+    bool is_known = !remote->was_theirs && remote->head.number > 0 && local_head_read(remote->store, known) == 0 &&
+                    memcmp(known->nonce, remote->head.nonce, sizeof known->nonce) == 0;
+    free(known);
+    return is_known;
+}
+
+static int attach_online(struct remote *remote, may_fn *may, char **ret_text)
 {
     int r = remote->has_prefix ? 0 : remote_meet(remote);
     if (r == -ENOENT) {
@@ -342,16 +354,15 @@ static int attach_online(struct remote *remote, int (*may)(struct remote *remote
         r = may(remote, ret_text);
     const uint8_t *own = remote->store->sb.store;
     remote->was_theirs = remote->head.number > 0 && memcmp(remote->head.store, own, sizeof remote->head.store) != 0;
-    if (r == 0 && (remote->was_theirs || remote->head.number == 0) && !remote->options.read_only) {
+    if (r == 0 && !remote->options.read_only && !is_as_we_left_it(remote))
         r = lease_await(remote, ret_text);
-        if (r == 0)
-            r = take_over(remote, ret_text);
-    }
+    if (r == 0 && remote->was_theirs && !remote->options.read_only)
+        r = take_over(remote, may, ret_text);
     remote->is_attached = r == 0;
     return r;
 }
 
-int remote_attach(struct remote *remote, int (*may)(struct remote *remote, char **ret_text), char **ret_text)
+int remote_attach(struct remote *remote, may_fn *may, char **ret_text)
 {
     remote->head = (struct head){0};
     int r = attach_online(remote, may, ret_text);

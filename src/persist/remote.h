@@ -182,6 +182,8 @@ void runs_tidy(struct store *store, const struct head *head);
 /* Fills the new, empty view with the state of a head whose runs are in STORE/runs, and with the places of the packs that lie on
  * NVMe, but for those that batches after the head's cut name. */
 CAIRN_MUST_CHECK int adopt_view(struct store *store, const struct head *head);
+/* The first thing at every start, before anybody looks at journal or view: ends what was broken off while adopt_mark() was there. */
+CAIRN_MUST_CHECK int adopt_clean_up(struct store *store, char **ret_text);
 /* At mount, with the journal not yet read: how the store and the newest head go together. The store may begin with that head,
  * go on from it, or have nothing to do with it: -ESTALE with *ret_text. */
 CAIRN_MUST_CHECK int adopt_decide(struct store *store, char **ret_text);

@@ -137,7 +137,7 @@ static int open_medium(struct store *store, bool create, char **ret_text)
     r = nvme_tier_open(store->path, &store->tier);
     if (r < 0)
         *ret_text = xasprintf("%s: cannot be used as a store: %s", store->path, strerror(-r));
-    return r;
+    return r < 0 ? r : adopt_clean_up(store, ret_text);
 }
 
 static void store_free(struct store *store, bool stage_is_empty)

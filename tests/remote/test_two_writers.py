@@ -264,8 +264,12 @@ def test_old_store_does_not_publish(on_remote, remote):
 
 
 @pytest.mark.needs_mount
-@pytest.mark.parametrize("names", [("unpublished",), ("unpublished", "neither")], ids=["in the last segment", "before it"])
-def test_a_damaged_journal_goes_on_from_nobody(on_remote, remote, names):
+@pytest.mark.parametrize(
+    "names, blind",
+    [(("unpublished",), False), (("unpublished", "neither"), False), (("unpublished",), True)],
+    ids=["in the last segment", "before it", "with a view that cannot be read now"],
+)
+def test_a_damaged_journal_goes_on_from_nobody(on_remote, remote, names, blind):
     """A store whose journal cannot be compared with what another writer published is refused, also where its own view needs no journal,
     and nothing that it has is lost by that."""
     first = on_remote(remote, lease="3s").mount()
@@ -283,8 +287,13 @@ def test_a_damaged_journal_goes_on_from_nobody(on_remote, remote, names):
     sizes = {name: len(rig.read_file(os.path.join(journal, name)).rstrip(b"\0")) for name in sorted(os.listdir(journal))}
     segment = next(name for name, size in sizes.items() if size > 400)  # the first with a batch
     rig.flip(os.path.join(journal, segment), sizes[segment] - 20)
+    lock = os.path.join(first.store, "view", "LOCK")
+    if blind:
+        os.unlink(lock), os.mkdir(lock)
     with pytest.raises(rig.MountError, match="journal is damaged"):
         first.mount()
+    if blind:
+        os.rmdir(lock)
     rig.flip(os.path.join(journal, segment), sizes[segment] - 20)
     with pytest.raises(rig.MountError, match="published"):
         first.mount()
