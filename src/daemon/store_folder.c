@@ -6,8 +6,12 @@
 #include <libgen.h>
 #include <stdio.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #include "daemon/lifecycle.h"
+
+#define LOOK_MS 1000
+#define LOOK_STEP_MS 10
 
 static pid_t read_pid(int fd)
 {
@@ -222,10 +226,15 @@ static int check_content(struct store_folder *folder, struct service_error *erro
     return 0;
 }
 
+/* Who only looks at a store (`cairn status` after the daemon's death) holds it for a moment: that must not fail a mount. */
 static int lock_folder(struct store_folder *folder, struct service_error *error)
 {
     pid_t holder = 0;
     int r = store_lock(folder->path, &folder->lock_fd, &holder);
+    for (int waited = 0; r == -EBUSY && waited < LOOK_MS; waited += LOOK_STEP_MS) {
+        (void)nanosleep(&(struct timespec){.tv_nsec = LOOK_STEP_MS * 1000000l}, NULL);
+        r = store_lock(folder->path, &folder->lock_fd, &holder);
+    }
     if (r == -EBUSY)
         return fail_in_use(folder, holder, error);
     if (r < 0)

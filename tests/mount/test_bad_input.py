@@ -1,11 +1,14 @@
 """What bad input gets: one line that says what is wrong, an exit code, nothing half-made left behind."""
 import errno
+import fcntl
 import os
 import re
 import shutil
 import signal
 import stat
+import struct
 import subprocess
+import time
 
 import pytest
 
@@ -14,6 +17,7 @@ import rig
 pytestmark = pytest.mark.needs_mount
 
 USAGE, SYSTEM, FAILED = 1, 2, 32  # exit codes of mount
+F_OFD_SETLK = 37
 
 
 class Place:
@@ -228,6 +232,20 @@ def test_store_in_use(place, cairn):
     cairn.kill9()
     cairn.mount()
     assert rig.read_file(cairn.mnt + "/still") == b"here"
+
+
+def test_looking_at_a_store_fails_no_mount(cairn):
+    """`cairn status` of a store whose daemon died holds it for a moment; a mount at this moment waits for it."""
+    lock_path = os.path.join(cairn.store, "lock")
+    cairn.mount()
+    cairn.kill9()
+    with open(lock_path, "r+b") as file:
+        whole = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        fcntl.fcntl(file.fileno(), F_OFD_SETLK, whole)
+        cairn.start()
+        time.sleep(0.4)
+        assert cairn.proc.poll() is None, cairn.log()
+    rig.poll(cairn.usable, 20, "the mount")
 
 
 def test_stage_dir_missing(place):
