@@ -293,15 +293,20 @@ static void reply_attr(fuse_req_t req, int r, const struct stat *st)
         (void)fuse_reply_attr(req, st, kept_for(front_of(req), st));
 }
 
+/* It is gone, or another writer deleted what the kernel knows, which looks the path up again: no failure to tell of. */
+static bool reply_gone(fuse_req_t req, int r)
+{
+    if (r == -ENOENT)
+        (void)fuse_reply_err(req, ESTALE);
+    return r == -ENOENT;
+}
+
 static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
     (void)fi;
     struct stat st;
     int r = fs_getattr(front_of(req)->fs, ino, &st);
-    /* Another writer deleted what the kernel knows: it looks the path up again, and nobody gets to see it. */
-    if (r == -ENOENT)
-        (void)fuse_reply_err(req, ESTALE);
-    else
+    if (!reply_gone(req, r))
         reply_attr(req, r, &st);
 }
 
@@ -325,7 +330,9 @@ static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to
     if (to_set & FUSE_SET_ATTR_MTIME_NOW)
         set.st_mtim = ts;
     struct fs_caller caller = caller_of(req);
-    reply_attr(req, fs_setattr(front_of(req)->fs, ino, mask, &set, &caller, &st), &st);
+    int r = fs_setattr(front_of(req)->fs, ino, mask, &set, &caller, &st);
+    if (!reply_gone(req, r))
+        reply_attr(req, r, &st);
 }
 
 static void op_statfs(fuse_req_t req, fuse_ino_t ino)
@@ -365,7 +372,8 @@ static void op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 static void reply_marked(fuse_req_t req, uint64_t ino, int r)
 {
     kept_marked(front_of(req), ino);
-    reply_result(req, r);
+    if (!reply_gone(req, r))
+        reply_result(req, r);
 }
 
 static void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value, size_t size, int flags)

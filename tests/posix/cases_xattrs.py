@@ -98,6 +98,17 @@ def xattr_by_whom(s):
 
 
 @script
+def xattr_namespaces(s):
+    """By root, who may have them all."""
+    put("file"), os.mkdir("folder")
+    for at, name in itertools.product(("file", "folder"), ("trusted.x", "security.x", "security.capability", "system.x")):
+        s.call(f"{at} {name} set", os.setxattr, at, name, b"1")
+        s.call(f"{at} {name} get", os.getxattr, at, name)
+        s.call(f"{at} {name} list", lambda p=at: sorted(os.listxattr(p)))
+        s.call(f"{at} {name} remove", os.removexattr, at, name)
+
+
+@script
 def xattr_many(s):
     put("file")
     for number in range(50):

@@ -72,8 +72,10 @@ def test_results_survive(cairn, seed):
     assert done.returncode == 0, done.stdout
 
 
-def test_orphans_do_not_leak(cairn):
-    """P10: files and folders that were open without a name when the daemon died are gone, and so is what they took."""
+@pytest.mark.parametrize("end", ["staged", "durable", "power loss"])
+def test_orphans_do_not_leak(cairn, end):
+    """P10: files and folders that were open without a name when the daemon died are gone, and so is what they took; whether the stage
+    knows of them, the view, or the view alone."""
     cairn.mount()
     free = os.statvfs(cairn.mnt).f_bavail
     descriptors = []
@@ -92,7 +94,11 @@ def test_orphans_do_not_leak(cairn):
     os.write(if_lost, b"x" * 100_000)
     os.unlink(f"{cairn.mnt}/draft")
     put(f"{cairn.mnt}/kept", b"kept")
+    if end != "staged":
+        cairn.wait()
     cairn.kill9()
+    if end == "power loss":
+        cairn.drop_stage()
     for fd in (*descriptors, if_lost):
         with contextlib.suppress(OSError):
             os.close(fd)
