@@ -3,12 +3,14 @@
 
     model_run.py --build build --seconds 600             # seeds one after the other
     model_run.py --build build --seed 7                  # one seed, as tests/model does it
-    model_run.py --build build --ops FILE [--no-shrink]  # operations of a failure again (one JSON list a line)
+    model_run.py --build build --ops FILE [--shrink 0]   # operations of a failure again (one JSON list a line)
+    model_run.py --build build --seed 7 --disk           # the store on a disk that loses power at each cut
 
 The first line of operations is ["mount", options]; between the others there are events: "remount", "kill" (the daemon
 dies, and comes back), "cut" (power loss: only a prefix that has every fsync must be left).
 """
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -20,6 +22,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import model  # noqa: E402
 import model_generate  # noqa: E402
 import model_worker  # noqa: E402
+import powercut  # noqa: E402
 import rig  # noqa: E402
 from model_tree import Mismatch  # noqa: E402
 
@@ -191,23 +194,36 @@ class Shrinker:
         return None
 
 
-def attempt_on(make_mount, **rest):
-    """attempt(operations) on a mount of its own."""
+@contextlib.contextmanager
+def place(make_mount, make_disk=None):
+    """(mount, disk) of its own; the store lies on the disk, if there is to be one."""
+    disk = make_disk() if make_disk else None
+    mount = make_mount()
+    if disk:
+        mount.store = os.path.join(disk.inner.mountpoint, "store")
+    try:
+        yield mount, disk
+    finally:
+        mount.close()
+        if disk:
+            disk.close()
+
+
+def attempt_on(make_mount, make_disk=None, **rest):
+    """attempt(operations) on a place of its own."""
 
     def attempt(operations):
-        mount = make_mount()
-        try:
-            replay(mount, operations, **rest)
-        except Failure as failure:
-            return failure
-        finally:
-            mount.close()
+        with place(make_mount, make_disk) as (mount, disk):
+            try:
+                replay(mount, operations, disk=disk, **rest)
+            except Failure as failure:
+                return failure
         return None
 
     return attempt
 
 
-def explain(failure, path, seed, smaller=None):
+def explain(failure, path, seed, smaller=None, how=""):
     """Keeps the operations and says how to run them again."""
     told = [f"seed {seed}: {failure.why}", f"after {len(failure.operations)} operations, kept in {path}"]
     save(path, failure.operations)
@@ -215,7 +231,7 @@ def explain(failure, path, seed, smaller=None):
         save(path + ".small", smaller.operations)
         told += [f"shrunk to {len(smaller.operations)}, kept in {path}.small: {smaller.why}"]
         told += ["  " + json.dumps(op) for op in smaller.operations[-40:]]
-    told.append(f"again: tests/model/model_run.py --build BUILD --ops {path}{'.small' if smaller else ''}")
+    told.append(f"again: tests/model/model_run.py --build BUILD --ops {path}{'.small' if smaller else ''}{how}")
     return "\n".join(told)
 
 
@@ -230,10 +246,15 @@ def load(path):
         return [json.loads(line) for line in file]
 
 
-def report(failure, make_mount, path, seed, seconds):
+def report(failure, make_mount, path, seed, seconds, make_disk=None, **rest):
     """Shrinks a failure in the time and explains it."""
-    smaller = Shrinker(attempt_on(make_mount), seconds).shrink(failure) if seconds else failure
-    return explain(failure, path, seed, smaller if smaller is not failure else None)
+    smaller = Shrinker(attempt_on(make_mount, make_disk, **rest), seconds).shrink(failure) if seconds else failure
+    return explain(failure, path, seed, smaller if smaller is not failure else None, " --disk" if make_disk else "")
+
+
+def new_disk():
+    """One that loses power, for the store; needs root and loop devices."""
+    return powercut.PowerCut(size=rig.GIB + rig.GIB // 2)
 
 
 # ---------------------------------------------------------------- by hand
@@ -245,6 +266,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=None, help="in all; default: one seed")
     parser.add_argument("--each", type=float, default=8.0, help="seconds of one seed")
     parser.add_argument("--ops", help="file of operations")
+    parser.add_argument("--disk", action="store_true", help="the store on a disk that loses power; needs root and loop devices")
     parser.add_argument("--plain", action="store_true", help="on a plain folder: tries the model itself")
     parser.add_argument("--shrink", type=float, default=60.0, help="seconds for shrinking")
     args = parser.parse_args()
@@ -261,26 +283,31 @@ def campaign(args, top):
 
     end = time.monotonic() + (args.seconds or 0)
     seed = args.seed if args.seed is not None else random.SystemRandom().randrange(1 << 31)
+    make_disk = new_disk if args.disk else None
     while True:
-        mount = make_mount()
         try:
-            if args.ops:
-                replay(mount, load(args.ops))
-                print("no failure")
-                return 0
-            operations, cuts = explore(mount, seed, args.each)
-            print(f"seed {seed}: {operations} operations, {cuts} cuts", flush=True)
+            with place(make_mount, make_disk) as (mount, disk):
+                one(args, mount, disk, seed)
         except Failure as failure:
             path = args.ops or os.path.join(args.build, "reports", f"model-{seed}.ops")
-            print(mount.log()[-500:])
-            mount.close()
-            print(report(failure, make_mount, path, seed, args.shrink))
+            print(report(failure, make_mount, path, seed, args.shrink, make_disk))
             return 1
-        finally:
-            mount.close()
         seed += 1
-        if time.monotonic() > end:
+        if args.ops or time.monotonic() > end:
             return 0
+
+
+def one(args, mount, disk, seed):
+    try:
+        if args.ops:
+            replay(mount, load(args.ops), disk=disk)
+            print("no failure")
+        else:
+            operations, cuts = explore(mount, seed, args.each, disk=disk)
+            print(f"seed {seed}: {operations} operations, {cuts} cuts", flush=True)
+    except Failure:
+        print(mount.log()[-500:])
+        raise
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ import pytest
 
 import model_run
 import model_worker
-import powercut
 import rig
 
 SEEDS = 4
@@ -24,29 +23,27 @@ def campaign(request, mount_factory, folder, seed, full):
         request.addfinalizer(mount.close)
         return mount
 
-    def one(this, seconds, disk):
-        mount = make_mount()
-        if disk:
-            mount.store = os.path.join(disk.inner.mountpoint, "store")
+    def one(this, seconds, make_disk):
         try:
-            operations, cuts = model_run.explore(mount, this, seconds, disk=disk)
+            with model_run.place(make_mount, make_disk) as (mount, disk):
+                operations, cuts = model_run.explore(mount, this, seconds, disk=disk)
             print(f"seed {this}: {operations} operations, {cuts} cuts")
         except model_run.Failure as failure:
             path = os.path.join(request.config.getoption("--reports"), f"model-{this}.ops")
-            pytest.fail(model_run.report(failure, make_mount, path, this, SHRINKING), pytrace=False)
-        finally:
-            mount.close()
+            pytest.fail(model_run.report(failure, make_mount, path, this, SHRINKING, make_disk), pytrace=False)
 
     def explore(number, seconds, make_disk=None):
         for again in range(10 if full else 1):
-            disk = make_disk() if make_disk else None
-            try:
-                one(seed * 1000 + number * 100 + again, seconds, disk)
-            finally:
-                if disk:
-                    disk.close()
+            one(seed * 1000 + number * 100 + again, seconds, make_disk)
 
     return explore
+
+
+def loses_power():
+    """Disks that do, for the stores, if this machine has any."""
+    if os.geteuid() != 0 or not os.path.exists("/dev/loop-control"):
+        pytest.skip("skipped: needs root and loop devices")
+    return model_run.new_disk
 
 
 @pytest.mark.timeout(150)
@@ -60,9 +57,7 @@ def test_random_operations(campaign, number):
 @pytest.mark.timeout(150)
 def test_on_a_disk_that_loses_power(campaign, full):
     """The same with cuts of the disk itself: what the daemon has not flushed is gone, too."""
-    if os.geteuid() != 0 or not os.path.exists("/dev/loop-control"):
-        pytest.skip("skipped: needs root and loop devices")
-    campaign(9, 30.0 if full else 6.0, lambda: powercut.PowerCut(size=rig.GIB + rig.GIB // 2))
+    campaign(9, 30.0 if full else 6.0, loses_power())
 
 
 # ---------------------------------------------------------------- the test itself
@@ -121,3 +116,34 @@ def test_shrinking(rng):
 
     found = model_run.Shrinker(attempt, 10.0).shrink(model_run.Failure([["mount", {}], *operations], "first"))
     assert found.operations == [["mount", {}], *needed]
+
+
+class ForgetsToSync(model_worker.Worker):
+    """What nobody sees until the power goes."""
+
+    def fsync(self, slot):
+        pass
+
+
+@pytest.mark.needs_mount
+@pytest.mark.timeout(200)
+def test_failure_on_a_disk_that_loses_power_is_shrunk(folder, mount_factory):
+    """Each try has a disk of its own, too, and the operations that are left fail on one again."""
+    new_disk, disks = loses_power(), []
+
+    def make_disk():
+        disks.append(new_disk())
+        return disks[-1]
+
+    def make_mount():
+        return mount_factory(tempfile.mkdtemp(dir=folder))
+
+    needed = [["open", 0, "a", os.O_CREAT | os.O_RDWR, 0o644], ["fsync", 0], ["cut"]]
+    noise = [["write", 0, 1, 5000], ["stat", 0, "a"]]
+    options = {"stage": "64M", "nvme": "1G", "noatime": True, "writeback_delay": "20s"}
+    attempt = model_run.attempt_on(make_mount, make_disk, worker=ForgetsToSync)
+    failure = attempt([["mount", options], needed[0], *noise, *needed[1:]])
+    assert failure, "what was not synced was there"
+    found = model_run.Shrinker(attempt, 100.0).shrink(failure)
+    assert found.operations == [["mount", options], *needed], found.why
+    assert len(disks) > 3
