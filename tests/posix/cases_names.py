@@ -220,7 +220,7 @@ def removed_but_known(s):
         os.unlink("fifo"), os.unlink("file"), os.rmdir("looked"), os.rename("from", "over")
         for name, fd in {"fifo": fifo, "file": path, "folder": looked, "replaced": over}.items():
             s.call(name, lambda f=fd: (oct(os.fstat(f).st_mode), os.fstat(f).st_nlink))
-        for name, call in {"chmod": lambda at: os.chmod(at, 0o600), "times": lambda at: os.utime(at, (1, 1)), "chown": lambda at: os.chown(at, 1, 1),
+        for name, call in {"chmod": lambda at: os.chmod(at, 0o600), "times": lambda at: os.utime(at, (1, 1)), "group": lambda at: os.chown(at, -1, os.getegid()),
                            "truncate": lambda at: os.truncate(at, 1), "xattr": lambda at: os.setxattr(at, "user.x", b"1")}.items():
             s.call(f"{name} of the file", call, f"/proc/self/fd/{path}")
         os.write(fifo, b"through")

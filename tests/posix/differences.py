@@ -34,7 +34,7 @@ DIFFERENCES = {
     # RWF_NOWAIT is not for FUSE.
     "read_and_write_arguments": {"no wait": (True, "ENOTSUP")},
     # What has neither a name nor somebody who has it open cannot be changed.
-    "removed_but_known": {f"{what} of the file": (None, "ESTALE") for what in ("chmod", "times", "chown", "truncate", "xattr")},
+    "removed_but_known": {f"{what} of the file": (None, "ESTALE") for what in ("chmod", "times", "group", "truncate", "xattr")},
     # RENAME_WHITEOUT.
     "rename_whiteout": {what: (0, "EINVAL") for what in ("new", "over", "no replace")},
     # xattrs are user.* alone.
