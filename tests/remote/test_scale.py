@@ -62,12 +62,14 @@ def runs_of(remote):
 
 
 def publish_one(large, number, size):
-    """Bytes by the remote's listing and by the daemon's own account, and seconds."""
+    """Bytes by the remote's listing and by the daemon's own account, and seconds. Somebody waits before there is anything to publish: else a
+    round may begin that merges what nobody waits for."""
     node, before = large.node, objects(large.remote)
     told = node.remote_status()["uploaded_bytes_total"]
     begin = time.monotonic()
-    rig.write_file(os.path.join(node.mnt, "d7", f"new-{number}"), rig.seeded_bytes(f"new {number}", size))
-    node.wait_remote()
+    with open(os.path.join(node.mnt, "d7", f"new-{number}"), "wb", buffering=0) as file:
+        file.write(rig.seeded_bytes(f"new {number}", size))
+        os.fsync(file.fileno())
     seconds = time.monotonic() - begin
     made = sum(size for name, size in objects(large.remote).items() if before.get(name) != size)
     return made, node.remote_status()["uploaded_bytes_total"] - told, seconds
@@ -86,6 +88,7 @@ def account(rows):
 def test_one_small_file_among_many(on_remote, folder, full, report):
     count = 1_000_000 if full else 30_000
     large = Large(on_remote, folder, count, 100 if full else 10)
+    large.node.remount(fsync="remote")
     figures = {"files": count}
     before = large.node.remote_status()
     for kind, size in (("inline", 4096), ("chunk", CHUNKED)):
