@@ -263,6 +263,9 @@ def test_answer_that_a_change_overtook_is_not_kept(cairn, change, full):
             ended.set()
         for asker in askers:
             asker.result()
+    if change == "punch":  # a file with holes may have fewer blocks when it is durable, which the kernel is told a moment later
+        cairn.wait()
+        time.sleep(A_MOMENT)
     kept, true = {name: seen(os.stat(name)) for name in names}, {name: asked_of_the_daemon(name) for name in names}
     wrong = [f"{name}: {what} {kept[name][what]}, not {true[name][what]}" for name in names for what in true[name] if kept[name][what] != true[name][what]]
     assert wrong == []
