@@ -369,6 +369,13 @@ static int seal_locked(struct store *store, uint64_t ino)
     return r;
 }
 
+static uint64_t staged_bytes(struct store *store, uint64_t ino)
+{
+    struct stage_file_state state;
+    (void)stage_file_state(store->stage, ino, &state);
+    return state.dirty_bytes + state.chunk_bytes;
+}
+
 int store_seal(struct store *store, uint64_t ino)
 {
     struct ns_inode inode;
@@ -376,10 +383,15 @@ int store_seal(struct store *store, uint64_t ino)
     if (r < 0)
         return r == -ENOENT ? 0 : r;
     mutex_lock(&store->history.lock);
+    uint64_t before = staged_bytes(store, ino);
     r = seal_locked(store, ino);
+    /* Until now a draft over a version that is not durable yet counted in addition to what it replaces there. */
+    bool count_changed = staged_bytes(store, ino) != before;
     mutex_unlock(&store->history.lock);
     ns_drop(store->ns, ino);
     horizon_note(store);
+    if (count_changed)
+        change_tell(store, &ino, 1, false);
     return r;
 }
 
