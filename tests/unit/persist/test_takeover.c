@@ -129,7 +129,7 @@ static void wait_fenced(struct node *node)
     cr_assert_eq(state_of(node), REMOTE_FENCED);
 }
 
-/* Both have the first file; b's node published last, or a's. */
+/* Both have the first file; b claimed the prefix last. */
 static void make_two(struct node *a, struct node *b)
 {
     make(a);
@@ -152,17 +152,22 @@ static void expect_only_as(struct node *a, struct node *b)
     done(a, b);
 }
 
-/* The head that takes the prefix over is there, and its answer was lost: it has a's state, which b has not. */
+/* The head with which b takes the prefix over is there, and its answer was lost: it has a's state, which b has not. */
+static void lose_the_answer(struct node *a, struct node *b)
+{
+    make_two(a, b);
+    open_on(a);
+    publish(a, "newer", 2);
+    shop_close(&a->shop);
+    choose(b, true);
+    b->answer_lost = 1;
+    shop_open(&b->shop);
+}
+
 Test(takeover, whose_answer_was_lost_is_of_the_others_state, .timeout = 600)
 {
     struct node a, b;
-    make_two(&a, &b);
-    open_on(&a);
-    publish(&a, "newer", 2);
-    shop_close(&a.shop);
-    choose(&b, true);
-    b.answer_lost = 1;
-    shop_open(&b.shop);
+    lose_the_answer(&a, &b);
     cr_expect_eq(b.puts, 1);
     cr_expect_eq(shop_lookup(&b.shop, "newer"), 0, "it goes on with what it has");
     shop_put(&b.shop, "stray", 3, MIB);
@@ -177,13 +182,7 @@ Test(takeover, whose_answer_was_lost_is_of_the_others_state, .timeout = 600)
 Test(takeover, is_made_good_by_the_next_mount, .timeout = 600)
 {
     struct node a, b;
-    make_two(&a, &b);
-    open_on(&a);
-    publish(&a, "newer", 2);
-    shop_close(&a.shop);
-    choose(&b, true);
-    b.answer_lost = 1;
-    shop_open(&b.shop);
+    lose_the_answer(&a, &b);
     wait_fenced(&b);
     shop_close(&b.shop);
     open_on(&b);
