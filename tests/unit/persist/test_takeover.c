@@ -2,6 +2,7 @@
  * must neither mix two histories nor cost what only the store has. */
 #include <stdio.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 #include "base/io.h"
 #include "base/log.h"
@@ -13,9 +14,10 @@ struct node {
     struct shop shop;
     const struct tier_ops *real;
     struct tier_ops ops;
-    int puts;                   /* of heads, until now */
-    int put_fails;              /* this one is not made, and said to have failed; 0: none */
-    int answer_lost;            /* this one is made, and said to have failed */
+    int puts;                    /* of heads, until now */
+    int put_fails;               /* this one is not made, and said to have failed; 0: none */
+    int answer_lost;             /* this one is made, and said to have failed */
+    int dies_before, dies_after; /* the process ends there */
     void (*before_put)(void *); /* once, before the next head */
     bool is_away;
 };
@@ -31,6 +33,8 @@ static int hooked_put_new(struct tier *tier, const char *object, const void *buf
     if (strncmp(object, "heads/", 6) != 0)
         return node->real->put_new(tier, object, buf, len);
     node->puts++;
+    if (node->puts == node->dies_before)
+        _exit(0);
     if (node->puts == node->put_fails)
         return -ETIMEDOUT;
     if (node->before_put) {
@@ -39,6 +43,8 @@ static int hooked_put_new(struct tier *tier, const char *object, const void *buf
         before(NULL);
     }
     int r = node->real->put_new(tier, object, buf, len);
+    if (node->puts == node->dies_after)
+        _exit(0);
     return node->puts == node->answer_lost ? -ETIMEDOUT : r;
 }
 
@@ -72,12 +78,17 @@ static void open_on(struct node *node)
     shop_open(&node->shop);
 }
 
-static void make(struct node *node)
+static void prepare(struct node *node)
 {
     *node = (struct node){0};
     shop_make(&node->shop);
     if (!*prefix)
         (void)snprintf(prefix, sizeof prefix, "%s-remote", node->shop.path);
+}
+
+static void make(struct node *node)
+{
+    prepare(node);
     open_on(node);
 }
 
@@ -130,13 +141,20 @@ static void wait_fenced(struct node *node)
 }
 
 /* Both have the first file; b claimed the prefix last. */
-static void make_two(struct node *a, struct node *b)
+static void share(struct node *a, struct node *b)
 {
-    make(a);
+    open_on(a);
     publish(a, "both", 1);
     shop_close(&a->shop);
-    make(b);
+    open_on(b);
     shop_close(&b->shop);
+}
+
+static void make_two(struct node *a, struct node *b)
+{
+    prepare(a);
+    prepare(b);
+    share(a, b);
 }
 
 /* Who comes fresh sees exactly a's state. */
@@ -256,6 +274,92 @@ Test(takeover, that_is_not_claimed_yet_has_a_holder, .timeout = 600)
     open_on(&a);
     shop_close(&a.shop);
     expect_only_as(&a, &b);
+}
+
+/* The head with which b takes the prefix over is there, and b died before it knew; or when it had a's state, and was about to
+ * claim. All of it in a process of its own, from the start: RocksDB's threads do not survive a fork. */
+static void die_before_the_claim(struct node *a, struct node *b, bool had_answer)
+{
+    prepare(a);
+    prepare(b);
+    pid_t pid = fork();
+    cr_assert_geq(pid, 0);
+    if (pid == 0) {
+        share(a, b);
+        open_on(a);
+        publish(a, "newer", 2);
+        shop_close(&a->shop);
+        choose(b, true);
+        b->dies_after = had_answer ? 0 : 1;
+        b->dies_before = had_answer ? 2 : 0;
+        shop_open(&b->shop);
+        (void)sleep(60);
+        _exit(1);
+    }
+    int status;
+    cr_assert_eq(waitpid(pid, &status, 0), pid);
+    cr_assert_eq(status, 0, "it was to die");
+}
+
+static void expect_to_go_on(bool had_answer)
+{
+    struct node a, b;
+    die_before_the_claim(&a, &b, had_answer);
+    open_on(&b);
+    shop_expect(&b.shop, "newer", 2, MIB);
+    publish(&b, "more", 4);
+    shop_close(&b.shop);
+    expect_only_as(&a, &b);
+}
+
+Test(takeover, of_which_a_dead_one_did_not_know_goes_on, .timeout = 600)
+{
+    expect_to_go_on(false);
+}
+
+Test(takeover, that_a_dead_one_did_not_claim_goes_on, .timeout = 600)
+{
+    expect_to_go_on(true);
+}
+
+/* Whoever comes when the lease of the dead one is over. Then the dead one comes back, with a's state as its own when it died. */
+static void be_taken_over(struct node *a, struct node *b, bool had_answer)
+{
+    die_before_the_claim(a, b, had_answer);
+    open_on(a);
+    publish(a, "more", 4);
+    shop_close(&a->shop);
+}
+
+static void expect_both(struct node *a, struct node *b)
+{
+    open_on(b);
+    shop_expect(&b->shop, "newer", 2, MIB);
+    shop_expect(&b->shop, "more", 4, MIB);
+    shop_close(&b->shop);
+    expect_only_as(a, b);
+}
+
+Test(takeover, of_which_a_dead_one_did_not_know_is_taken_over, .timeout = 600)
+{
+    struct node a, b;
+    be_taken_over(&a, &b, false);
+    expect_both(&a, &b);
+}
+
+/* It died with a stage, of which nobody knows what it holds before it is recovered. */
+Test(takeover, that_a_dead_one_did_not_claim_is_taken_over, .timeout = 600)
+{
+    struct node a, b;
+    be_taken_over(&a, &b, true);
+    choose(&b, false);
+    cr_expect_eq(shop_open_only(&b.shop), -ESTALE);
+    cr_expect_not_null(strstr(b.shop.text, "stage"), "%s", b.shop.text);
+    b.shop.options.remote = (struct remote_options){0};
+    shop_open(&b.shop);
+    cr_expect_neq(shop_lookup(&b.shop, "newer"), 0);
+    shop_close(&b.shop);
+    expect_both(&a, &b);
 }
 
 static void read_on(struct node *node)
