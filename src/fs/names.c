@@ -213,7 +213,7 @@ static int commit_losing(struct fs *fs, struct record *rec, const struct ns_inod
     return r;
 }
 
-static int remove_name(struct fs *fs, uint64_t parent, const char *name, bool directory)
+static int remove_name(struct fs *fs, uint64_t parent, const char *name, bool directory, bool traceless)
 {
     _cleanup_held_ struct held held = {.fs = fs};
     struct view_entry entry;
@@ -231,6 +231,9 @@ static int remove_name(struct fs *fs, uint64_t parent, const char *name, bool di
         return directory ? -ENOTDIR : -EISDIR;
     if (directory && (r = ns_check_empty(fs->ns, entry.ino)) < 0)
         return r;
+    /* Of a file that history does not know, it does not learn the end: the folder's times are an operation of their own. */
+    if (inode.nascent && !traceless && (r = touch(fs, parent)) < 0)
+        return r;
     struct record rec = {.type = REC_UNLINK,
                          .ino = entry.ino,
                          .parent = parent,
@@ -239,14 +242,14 @@ static int remove_name(struct fs *fs, uint64_t parent, const char *name, bool di
     return commit_losing(fs, &rec, &inode);
 }
 
-int fs_unlink(struct fs *fs, uint64_t parent, const char *name)
+int fs_unlink(struct fs *fs, uint64_t parent, const char *name, bool traceless)
 {
-    return remove_name(fs, parent, name, false);
+    return remove_name(fs, parent, name, false, traceless);
 }
 
 int fs_rmdir(struct fs *fs, uint64_t parent, const char *name)
 {
-    return remove_name(fs, parent, name, true);
+    return remove_name(fs, parent, name, true, false);
 }
 
 /* --- rename -------------------------------------------------------------------------------------------------------------- */

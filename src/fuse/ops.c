@@ -146,9 +146,16 @@ static void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const cha
     reply_made(req, parent, fs_link(front_of(req)->fs, ino, parent, name, &st), &st);
 }
 
+/* Nobody else is to see its file, or that it was there. */
+static bool is_self_test(struct front *front, const char *name)
+{
+    return atomic_load(&front->testing) && strncmp(name, SELF_TEST_NAME, strlen(SELF_TEST_NAME)) == 0;
+}
+
 static void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-    reply_changed(req, parent, fs_unlink(front_of(req)->fs, parent, name));
+    struct front *front = front_of(req);
+    reply_changed(req, parent, fs_unlink(front->fs, parent, name, is_self_test(front, name)));
 }
 
 static void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
@@ -214,8 +221,7 @@ static int add_entry(const struct fs_entry *entry, void *arg)
     struct dir_reply *d = arg;
     struct stat st = {.st_ino = entry->ino, .st_mode = entry->type};
     size_t left = d->size - d->len, need;
-    /* Nobody but the self-test is to see its file. */
-    if (atomic_load(&d->front->testing) && strncmp(entry->name, SELF_TEST_NAME, strlen(SELF_TEST_NAME)) == 0)
+    if (is_self_test(d->front, entry->name))
         return 0;
     if (d->plus) {
         /* An entry that was removed since it was listed is left out. */

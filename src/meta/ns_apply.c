@@ -144,7 +144,6 @@ static void apply_unlink_locked(struct ns *ns, const struct record *rec)
     struct node *dir = held_locked(ns, rec->parent), *node = held_locked(ns, rec->ino);
     if (node->inode.nascent) {
         unlink_nascent_locked(ns, node);
-        dir->inode.attrs.mtime = dir->inode.attrs.ctime = rec->time;
         lose_name_locked(ns, node, dir, rec);
         return;
     }

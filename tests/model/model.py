@@ -222,7 +222,6 @@ class Model(model_names.Names):
         node = folder.names.pop(name)
         node.nlink -= 1
         self.touch_folder(folder)
-        folder.vague_mtime = node.nascent
         return node
 
     # ------------------------------------------------------------ open files

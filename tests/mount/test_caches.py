@@ -378,15 +378,30 @@ def test_blocks_of_what_became_hollow(cairn, how):
 
 
 def test_times_that_were_set_stay(cairn):
-    """A time of change in the future is told with the file, not with its seal."""
+    """A time of change in the future is told with the file, not with its seal; of a folder, also when what came and went was never stored."""
     cairn.mount(writeback_delay="10m", **KEPT)
-    path = os.path.join(cairn.mnt, "file")
+    path, folder = os.path.join(cairn.mnt, "file"), os.path.join(cairn.mnt, "folder")
     with opened(path, os.O_RDWR | os.O_CREAT) as fd:
         os.write(fd, b"text")
         os.utime(fd, (time.time() + 10_000, time.time() + 10_000))
         before = seen(os.fstat(fd))
     assert seen(os.stat(path)) == asked_of_the_daemon(path) == before
+    os.mkdir(folder)
+    cairn.wait()
+    time.sleep(0.01)
+    with opened(os.path.join(folder, "short"), os.O_RDWR | os.O_CREAT):
+        with_it = os.stat(folder).st_mtime_ns
+        time.sleep(0.01)
+        os.unlink(os.path.join(folder, "short"))
+    of_folder = seen(os.stat(folder))
+    assert of_folder["mtime"] == of_folder["ctime"] > with_it
+    cairn.wait()
+    assert seen(os.stat(folder)) == asked_of_the_daemon(folder) == of_folder
+    cairn.kill9()
+    cairn.mount(**KEPT)
+    assert seen(os.stat(folder)) == of_folder
     cairn.remount(**KEPT)
+    assert seen(os.stat(folder)) == of_folder
     assert {**seen(os.stat(path)), "blocks": 0} == {**before, "blocks": 0}
 
 

@@ -40,6 +40,7 @@ OPERATIONS = {
     "open to append": lambda: os.close(os.open("file", os.O_WRONLY | os.O_APPEND)),
     "open O_CREAT there": lambda: os.close(os.open("file", os.O_WRONLY | os.O_CREAT)),
     "open O_CREAT new": lambda: os.close(os.open("a/new", os.O_WRONLY | os.O_CREAT)),
+    "make and unlink while open": lambda: with_fd("a/new", os.O_WRONLY | os.O_CREAT, lambda fd: os.unlink("a/new")),
     "open O_CREAT O_EXCL there": lambda: os.open("file", os.O_WRONLY | os.O_CREAT | os.O_EXCL),
     "open O_TRUNC": lambda: os.close(os.open("file", os.O_WRONLY | os.O_TRUNC)),
     "open O_TRUNC empty": lambda: os.close(os.open("a/empty", os.O_WRONLY | os.O_TRUNC)),
@@ -128,6 +129,17 @@ def times_of_every_operation(s):
         with s.folder():
             make_world()
             put("a/empty")
+            s.effects(name, operation)
+
+
+@script
+def times_of_durable_things(s):
+    """The same, where nothing is new: all of it is stored, and nobody has anything else in mind."""
+    for name, operation in OPERATIONS.items():
+        with s.folder():
+            make_world()
+            put("a/empty")
+            with_fd(".", os.O_RDONLY, os.fsync)
             s.effects(name, operation)
 
 

@@ -169,7 +169,7 @@ static void change_names(struct worker *w, const char *name, const char *name2)
     (void)pthread_mutex_lock(&dir->lock);
     do {
         if (what == 0)
-            r = fs_unlink(world->fs, dir->ino, name);
+            r = fs_unlink(world->fs, dir->ino, name, false);
         else if (what == 1)
             r = fs_rename(world->fs, dir->ino, name, dir->ino, name2, 0);
         else if (what == 2)
