@@ -182,8 +182,23 @@ static bool is_stopping(struct store *store)
     return store->horizon.stopping;
 }
 
-/* Appends and applies until both worked: a version that is pinned has to become durable, there is no way back. */
-static int publish(struct store *store, const struct target *target, const struct batch *batch)
+/* The view follows, however long it takes; false: the store stops first. */
+static bool follow_late(struct store *store, const struct batch *batch, int r)
+{
+    for (; r < 0; r = follow(store, batch)) {
+        horizon_error(store, "the view cannot follow the journal: %s; new data is durable, but memory stays taken",
+                      strerror(-r));
+        if (is_stopping(store))
+            return false;
+        (void)nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
+    }
+    return true;
+}
+
+/* Appends and applies until both worked: a version that is pinned has to become durable, there is no way back. Who waited for it is told
+ * when whoever looks finds it there; but where the view cannot follow nobody waits for that: it is durable. */
+static int publish(struct store *store, const struct target *target, const struct version_content *versions,
+                   const struct batch *batch)
 {
     uint64_t seq;
     int64_t happened;
@@ -197,15 +212,15 @@ static int publish(struct store *store, const struct target *target, const struc
     if (store->remote)
         ages_note(store, target->cut, happened);
     r = follow(store, batch);
-    /* It is durable whether the view followed or not; but who waited for it and looks finds it there. */
-    horizon_advance(store, target->cut);
-    for (; r < 0; r = follow(store, batch)) {
-        horizon_error(store, "the view cannot follow the journal: %s; new data is durable, but memory stays taken",
-                      strerror(-r));
-        if (is_stopping(store))
-            return r;
-        (void)nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
-    }
+    bool is_told = r < 0;
+    if (is_told)
+        horizon_advance(store, target->cut);
+    if (!follow_late(store, batch, r))
+        return r;
+    let_go(store, target, batch);
+    tell_stored(store, versions, target->count);
+    if (!is_told)
+        horizon_advance(store, target->cut);
     return 0;
 }
 
@@ -224,13 +239,9 @@ static int write_target(struct store *store, const struct target *target, const 
     }
     note_dense(store, versions, target->count);
     if (r == 0)
-        r = publish(store, target, &batch);
-    if (r == 0)
-        let_go(store, target, &batch);
-    else
+        r = publish(store, target, versions, &batch);
+    if (r < 0)
         packs_abandon(store);
-    if (r == 0)
-        tell_stored(store, versions, target->count);
     versions_done(store, versions, target->count);
     batch_done(&batch);
     free(ops);

@@ -40,7 +40,7 @@ OPERATIONS = {
     "open to append": lambda: os.close(os.open("file", os.O_WRONLY | os.O_APPEND)),
     "open O_CREAT there": lambda: os.close(os.open("file", os.O_WRONLY | os.O_CREAT)),
     "open O_CREAT new": lambda: os.close(os.open("a/new", os.O_WRONLY | os.O_CREAT)),
-    "make and unlink while open": lambda: with_fd("a/new", os.O_WRONLY | os.O_CREAT, lambda fd: os.unlink("a/new")),
+    "make and unlink while open": lambda: with_fd("a/sub/new", os.O_WRONLY | os.O_CREAT, lambda fd: os.unlink("a/sub/new")),
     "open O_CREAT O_EXCL there": lambda: os.open("file", os.O_WRONLY | os.O_CREAT | os.O_EXCL),
     "open O_TRUNC": lambda: os.close(os.open("file", os.O_WRONLY | os.O_TRUNC)),
     "open O_TRUNC empty": lambda: os.close(os.open("a/empty", os.O_WRONLY | os.O_TRUNC)),
