@@ -7,9 +7,11 @@
  *
  *   - after a rename, a change of xattrs, fallocate, a page of a map: the kernel is told, each time (kept_marked())
  *   - of directories, and of files with such bits, it is told with the first change after they were answered for long
- *     (kept_changed()). Those that change all the time, as one in which files are made does, are answered for MOMENT_NS only: a
- *     notice each time would make it ask for permissions before each operation there. Until then an older answer may show. So may an
- *     older time of access.
+ *     (kept_changed()). Those that changed a moment ago, and may do so all the time, as one in which files are made does, are answered
+ *     for TICK_S only: a notice each time, or none of it kept, would make the kernel ask for permissions before each operation there.
+ *     Until then an older answer may show.
+ *
+ * An older time of access may show in any case.
  *
  * An inode is answered for long if it has a place in `kept`, taken before its attributes were read (again). Who changes attributes
  * gives the place up after the change and before the reply, and then tells: each answer that came without the change is told of. */
@@ -17,6 +19,7 @@
 #include "fuse/internal.h"
 
 #define MOMENT_NS 1000000000ll
+#define TICK_S 0.001 /* the kernel makes it one tick of its clock, 1 to 10 ms */
 #define SETTLED_NS (10 * MOMENT_NS)
 
 static struct kept_set *set_of(struct front *front, uint64_t ino)
@@ -80,8 +83,7 @@ static bool may_be_kept(struct front *front, const struct stat *st)
 
 double kept_for(struct front *front, const struct stat *st)
 {
-    const double moment = MOMENT_NS / 1e9;
     double most = front->options.attr_timeout;
     bool must_be_told = S_ISDIR(st->st_mode) || st->st_mode & (S_ISUID | S_ISGID);
-    return !must_be_told || most <= moment || may_be_kept(front, st) ? most : moment;
+    return !must_be_told || most <= TICK_S || may_be_kept(front, st) ? most : TICK_S;
 }
