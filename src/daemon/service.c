@@ -76,7 +76,7 @@ static void on_room(void *arg)
         front_room(service->front);
 }
 
-/* In a thread of the store's; the front may not be there yet. */
+/* In any thread; the front may not be there yet. */
 static void on_change(const uint64_t *inos, size_t count, bool has_content, void *arg)
 {
     struct service *service = arg;

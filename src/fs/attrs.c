@@ -149,6 +149,8 @@ static int set_size(struct fs *fs, const struct ns_inode *inode, uint64_t size, 
     struct now now;
     if (S_ISDIR(inode->attrs.mode))
         return -EISDIR;
+    if (size > FILE_SIZE_MAX)
+        return -EFBIG;
     int r = kill_privileges(fs, inode, caller);
     if (r == 0)
         r = look_now(fs, inode->ino, &now);

@@ -3,11 +3,15 @@
 #include <linux/falloc.h>
 #include <stdio.h>
 
+#include "base/cause.h"
 #include "fs/internal.h"
 
-#define FILE_SIZE_MAX ((uint64_t)INT64_MAX - 4096)
-
 static const uint8_t zeros[64 * 1024];
+
+static bool ends_too_late(uint64_t offset, uint64_t length)
+{
+    return length > FILE_SIZE_MAX || offset > FILE_SIZE_MAX - length;
+}
 
 int cut(struct fs *fs, uint64_t ino, uint64_t offset, uint64_t length, uint64_t new_size)
 {
@@ -19,7 +23,7 @@ int cut(struct fs *fs, uint64_t ino, uint64_t offset, uint64_t length, uint64_t 
 int fs_write(struct fs *fs, uint64_t ino, uint64_t offset, uint32_t length, uint32_t slab, const void *data,
              const struct fs_caller *caller)
 {
-    if (offset > FILE_SIZE_MAX - length)
+    if (ends_too_late(offset, length))
         return -EFBIG;
     int r = store_admit(fs->store, length);
     if (r < 0)
@@ -152,6 +156,23 @@ ssize_t fs_read_slow(struct fs *fs, uint64_t ino, uint64_t offset, void *buf, si
 
 /* --- fallocate ------------------------------------------------------------------------------------------------------------ */
 
+/* Room is given when bytes come; but what is more than there is behind the end of the file is refused now. */
+static int check_room_for(struct fs *fs, const struct ns_inode *inode, int mode, uint64_t end)
+{
+    struct now now;
+    struct statvfs room;
+    if (mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE))
+        return 0;
+    int r = look_now(fs, inode->ino, &now);
+    if (r < 0 || end <= now.size)
+        return r;
+    r = fs_statfs(fs, &room);
+    if (r < 0 || (end - now.size) / room.f_bsize <= room.f_bavail)
+        return r;
+    cause_note("more than there is room for on NVMe (df)");
+    return -ENOSPC;
+}
+
 static int fallocate_held(struct fs *fs, const struct ns_inode *inode, int mode, uint64_t offset, uint64_t length)
 {
     struct now now;
@@ -166,7 +187,6 @@ static int fallocate_held(struct fs *fs, const struct ns_inode *inode, int mode,
             return new_size > size ? cut(fs, inode->ino, size, UINT64_MAX, new_size) : touch(fs, inode->ino);
         return cut(fs, inode->ino, offset, end >= size ? UINT64_MAX : length, new_size);
     }
-    /* Room is given when bytes come; but not even trying what cannot fit is an error now. */
     if (new_size == size)
         return touch(fs, inode->ino);
     r = store_admit(fs->store, 0);
@@ -183,13 +203,15 @@ int fs_fallocate(struct fs *fs, uint64_t ino, int mode, uint64_t offset, uint64_
         return -EOPNOTSUPP;
     if (length == 0)
         return -EINVAL;
-    if (offset > FILE_SIZE_MAX - length)
+    if (ends_too_late(offset, length))
         return -EFBIG;
     struct ns_inode inode;
     int r = ns_hold(fs->ns, ino, &inode);
     if (r < 0)
         return r;
-    r = S_ISREG(inode.attrs.mode) ? kill_privileges(fs, &inode, caller) : -ENODEV;
+    r = S_ISREG(inode.attrs.mode) ? check_room_for(fs, &inode, mode, offset + length) : -ENODEV;
+    if (r == 0)
+        r = kill_privileges(fs, &inode, caller);
     if (r == 0)
         r = fallocate_held(fs, &inode, mode, offset, length);
     ns_drop(fs->ns, ino);
@@ -423,7 +445,7 @@ ssize_t fs_copy(struct fs *fs, uint64_t from, uint64_t from_offset, uint64_t to,
     struct copying copy = {
         .fs = fs, .caller = caller, .from = from, .to = to, .from_offset = from_offset, .to_offset = to_offset};
     struct stage_part parts[64];
-    if (to_offset > FILE_SIZE_MAX - length)
+    if (ends_too_late(to_offset, length))
         return -EFBIG;
     if (r == 0 && length > 0)
         r = kill_privileges_of(fs, to, caller);

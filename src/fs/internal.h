@@ -7,6 +7,7 @@
 #include "base/lock.h"
 #include "fs/fs.h"
 
+#define FILE_SIZE_MAX ((uint64_t)INT64_MAX - 4096)
 #define BLOCK_SIZE (1024u * 1024) /* st_blksize: what a request carries */
 /* libc takes it for the buffer of a listing. The kernel asks for attributes too with the first buffer: no more than many need. */
 #define DIR_BLOCK_SIZE 4096u

@@ -16,6 +16,7 @@ void change_done(struct store *store)
 void store_on_change(struct store *store, store_change_fn *fn, void *arg)
 {
     LOCK_SCOPE(&store->change.lock);
+    store->change.fn = NULL;
     while (store->change.calls > 0)
         (void)mutex_wait(&store->change.lock, &store->change.changed, -1);
     store->change.fn = fn;

@@ -369,11 +369,13 @@ static int seal_locked(struct store *store, uint64_t ino)
     return r;
 }
 
-static uint64_t staged_bytes(struct store *store, uint64_t ino)
+/* As st_blocks shows it: never more than the size. */
+static uint64_t shown_bytes(struct store *store, const struct ns_inode *inode)
 {
     struct stage_file_state state;
-    (void)stage_file_state(store->stage, ino, &state);
-    return state.dirty_bytes + state.chunk_bytes;
+    (void)stage_file_state(store->stage, inode->ino, &state);
+    uint64_t size = state.has_draft ? state.draft_size : state.has_sealed ? state.sealed_size : inode->attrs.size;
+    return min_u64(inode->blocks_bytes + state.dirty_bytes + state.chunk_bytes, size);
 }
 
 int store_seal(struct store *store, uint64_t ino)
@@ -383,10 +385,10 @@ int store_seal(struct store *store, uint64_t ino)
     if (r < 0)
         return r == -ENOENT ? 0 : r;
     mutex_lock(&store->history.lock);
-    uint64_t before = staged_bytes(store, ino);
+    uint64_t before = shown_bytes(store, &inode);
     r = seal_locked(store, ino);
     /* Until now a draft over a version that is not durable yet counted in addition to what it replaces there. */
-    bool count_changed = staged_bytes(store, ino) != before;
+    bool count_changed = shown_bytes(store, &inode) != before;
     mutex_unlock(&store->history.lock);
     ns_drop(store->ns, ino);
     horizon_note(store);

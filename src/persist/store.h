@@ -184,10 +184,10 @@ uint64_t store_left_stage_bytes(const char *path, const char *stage_dir);
 /* -EROFS, with its cause, where it follows: it has no changes of its own, also where root made its mount writable. */
 CAIRN_MUST_CHECK int store_takes_changes(const struct store *store);
 
-/* `fn` is called after each change of what is shown that no operation of ours made, with the inodes that it concerns, in a
- * thread of the store's or of who seals, and without locks. `has_content`: content may differ too (a mount that follows has taken over a newer
- * head); else only attributes do (how much of it is stored, once it is sealed or durable). NULL: no more, and none is under way
- * on return. */
+/* `fn` is called after each change of what is shown that who caches it cannot know of, with the inodes that it concerns, in a thread of the
+ * store's or of who seals, and without locks. `has_content`: content may differ too (a mount that follows has taken over a newer head);
+ * else only attributes do (how much of it is stored, once it is sealed or durable). NULL: no more, and none is under way on
+ * return. */
 typedef void store_change_fn(const uint64_t *inos, size_t count, bool has_content, void *arg);
 void store_on_change(struct store *store, store_change_fn *fn, void *arg);
 

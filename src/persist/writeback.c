@@ -353,6 +353,8 @@ static int gather(struct store *store, const struct stage_scattered *scattered)
         r = -ECANCELED;
     if (r < 0)
         stage_slab_give(store->stage, slab);
+    else
+        change_tell(store, &(uint64_t){scattered->ino}, 1, false); /* holes count now */
     return r;
 }
 

@@ -369,6 +369,65 @@ def test_stored_bytes_are_seen(cairn):
             os.fsync(fd)
 
 
+def sealed_by_fsync(fd, path):
+    os.fsync(fd)
+
+
+def sealed_by_rename_of_the_folder(fd, path):
+    os.rename(os.path.dirname(path), os.path.dirname(path) + ".away")
+    os.rename(os.path.dirname(path) + ".away", os.path.dirname(path))
+
+
+SEALED = {
+    "fsync": sealed_by_fsync,
+    "rename of the folder": sealed_by_rename_of_the_folder,
+    "link": lambda fd, path: os.link(path, path + ".link"),
+    "close of another": lambda fd, path: os.close(os.open(path, os.O_WRONLY)),
+    "time": lambda fd, path: time.sleep(6.5),  # idle drafts are sealed after 5 s, looked for each second
+}
+
+
+@pytest.mark.parametrize("how", SEALED)
+def test_blocks_of_what_is_sealed(cairn, how):
+    """What a draft replaces in a version that is not on NVMe counts until the seal; then the kernel is told, whoever sealed. Of a file
+    without holes nothing changes by that, and nothing is asked for again."""
+    cairn.mount(stage="512M", writeback_delay="10m", fsync="stage", **KEPT)
+    folder = os.path.join(cairn.mnt, "folder")
+    os.mkdir(folder)
+    path, dense = os.path.join(folder, "file"), [os.path.join(cairn.mnt, f"dense{number}") for number in range(200)]
+    rig.write_file(path, os.urandom(8192))
+    with opened(path) as fd:
+        assert LIBC.fallocate(fd, PUNCH_HOLE, 0, 4096) == 0, os.strerror(ctypes.get_errno())
+        assert os.stat(path).st_blocks == 16
+        SEALED[how](fd, path)
+        assert os.stat(path).st_blocks == asked_of_the_daemon(path)["blocks"] == 8
+    for name in dense:
+        rig.write_file(name, os.urandom(8192))
+    time.sleep(A_MOMENT)
+    for name in dense:
+        with opened(name) as fd:
+            os.pwrite(fd, b"new", 4096)
+            os.fstat(fd)
+    before = requests(cairn)
+    assert {os.stat(name).st_blocks for name in dense} == {16}
+    assert requests(cairn) - before <= FEW
+
+
+def test_blocks_of_what_is_gathered(cairn):
+    """Scattered small writes to a file without a name become one range when the stage has too many; then the holes between them count."""
+    cairn.mount(stage="64M", **KEPT)
+    with opened(cairn.mnt + "/one", os.O_RDWR | os.O_CREAT) as one, opened(cairn.mnt + "/two", os.O_RDWR | os.O_CREAT) as two:
+        os.unlink(cairn.mnt + "/one"), os.unlink(cairn.mnt + "/two")
+        for number in range(400):
+            os.pwrite(one, b"x" * 512, number * 16384)
+        os.pwrite(one, b"x", 8 * rig.MIB)
+        assert os.fstat(one).st_blocks == 401
+        for number in range(9_000):
+            os.pwrite(two, b"x" * 512, number * 16384)
+        kept = os.fstat(one).st_blocks
+        assert kept == asked_of_the_daemon(f"/proc/self/fd/{one}")["blocks"] > 401, "else nothing was gathered"
+
+
 def test_blocks_of_files_that_change_while_they_become_durable(cairn):
     """Each moment as many as there were: GNU tar takes a file without blocks for one hole, and does not read it."""
     cairn.mount(writeback_delay="200ms", attr_timeout="0")

@@ -248,6 +248,15 @@ def fallocate_every_mode(s):
 
 
 @script
+def fallocate_of_more_than_there_is(s):
+    for name, mode in {"default": 0, "keep": KEEP}.items():
+        with s.folder(), opened("file", NEW) as fd:
+            room = os.statvfs(".")
+            s.call(name, fallocate, fd, mode, 0, 2 * room.f_blocks * room.f_frsize)
+            os.ftruncate(fd, 0)  # ext4 keeps what it could get
+
+
+@script
 def fallocate_shifting(s):
     """Collapsing and inserting: not here."""
     for name, mode in {"collapse": COLLAPSE, "insert": INSERT}.items():
@@ -267,6 +276,7 @@ def fallocate_on_others(s):
                 s.call(f"{path} {flags} {name}", fallocate, fd, MODES[name], 0, 100)
     with opened("file") as fd:
         s.call("past all", fallocate, fd, 0, (1 << 63) - 2, 100)
+        s.call("from the begin to the end of all", fallocate, fd, 0, 0, (1 << 63) - 4096)
         s.call("end of all", fallocate, fd, 0, (1 << 63) - 101, 100)
     s.tree("tree")
 

@@ -82,6 +82,8 @@ CHANGES = {
     "truncate": lambda fd: os.ftruncate(fd, 2),
     "truncate to the same": lambda fd: os.ftruncate(fd, 4),
     "truncate up": lambda fd: os.ftruncate(fd, 9000),
+    "truncate beyond all": lambda fd: os.ftruncate(fd, (1 << 63) - 4096),
+    "write beyond all": lambda fd: os.pwrite(fd, b"x", (1 << 63) - 4096),
     "by path": lambda fd: os.truncate("file", 1),
     "open": lambda fd: os.close(os.open("file", os.O_WRONLY | os.O_TRUNC)),
     "allocate": lambda fd: fallocate(fd, 0, 0, 9000),
