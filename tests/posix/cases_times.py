@@ -293,3 +293,35 @@ def times_of_copies(s):
         linkat(-100, f"/proc/self/fd/{fd}", "second", 0x400)
     info = os.stat("second")
     s.note("second", (info.st_mtime_ns, info.st_atime_ns, info.st_nlink))
+
+
+@script
+def atime_of_what_is_open(s):
+    """What was opened, and read, before atime was set back, so that a read moves it again."""
+    put("file", b"content" * 10_000)
+    put("target")
+    reads = {
+        "pread": lambda fd: os.pread(fd, 100, 0),
+        "pread at the end": lambda fd: os.pread(fd, 100, 70_000),
+        "sendfile": lambda fd: with_fd("target", os.O_WRONLY, lambda to: os.sendfile(to, fd, 0, 100)),
+        "map": read_map,
+        "open again": lambda fd: get("file"),
+    }
+    for name, read in reads.items():
+        with opened("file", os.O_RDONLY) as fd:
+            os.pread(fd, 70_000, 0)
+            os.utime("file", ns=(10**18, time.time_ns()))
+            read(fd)
+            s.note(name, "moved" if os.stat("file").st_atime_ns != 10**18 else "not moved")
+
+
+@script
+def times_of_a_fifo(s):
+    os.mkfifo("fifo")
+    with opened("fifo", os.O_RDWR) as fd:
+        for name, use in {"write": lambda: os.write(fd, b"x"), "read": lambda: os.read(fd, 1)}.items():
+            before = os.stat("fifo")
+            time.sleep(TICK)
+            use()
+            after = os.stat("fifo")
+            s.note(name, {"atime": after.st_atime_ns != before.st_atime_ns, "mtime": after.st_mtime_ns != before.st_mtime_ns})
