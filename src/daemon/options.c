@@ -34,7 +34,7 @@ const struct option_spec option_table[] = {
     {"writeback_limit", GROUP_TIERS, OPTION_SIZE, FIELD(writeback_limit), 4 * KIB, 1ull << 46, "0", NULL, NULL,
      "bytes a second that these may write; lifted while an fsync, wait or umount waits; 0: no limit"},
     {"writeback_delay", GROUP_TIERS, OPTION_DURATION, FIELD(writeback_delay_ns), 0, HOUR_NS, "1s", NULL, NULL,
-     "how long data may rest before it is carried, so that short-lived files cost nothing"},
+     "how long data may rest before it is carried; what is removed sooner never is"},
     {"remote", GROUP_REMOTE, OPTION_STRING, FIELD(remote), 1, 1000, NULL, NULL, NULL,
      "where all of it goes on to: s3://BUCKET/PREFIX, or dir:/PATH on a shared filesystem"},
     {"endpoint_url", GROUP_REMOTE, OPTION_STRING, FIELD(endpoint_url), 1, 1000, NULL, NULL, NULL,

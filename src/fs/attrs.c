@@ -192,6 +192,11 @@ int fs_setattr(struct fs *fs, uint64_t ino, unsigned set, const struct stat *st,
     return r < 0 ? r : fs_getattr(fs, ino, ret);
 }
 
+bool fs_follows(const struct fs *fs)
+{
+    return store_follows(fs->store);
+}
+
 int fs_statfs(struct fs *fs, struct statvfs *ret)
 {
     struct store_status status;

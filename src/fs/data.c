@@ -156,7 +156,7 @@ ssize_t fs_read_slow(struct fs *fs, uint64_t ino, uint64_t offset, void *buf, si
 
 /* --- fallocate ------------------------------------------------------------------------------------------------------------ */
 
-/* Room is given when bytes come; but what is more than there is behind the end of the file is refused now. */
+/* Room is given when bytes come, and may come free until then; but behind the end of the file not more than there can ever be. */
 static int check_room_for(struct fs *fs, const struct ns_inode *inode, int mode, uint64_t end)
 {
     struct now now;
@@ -167,9 +167,9 @@ static int check_room_for(struct fs *fs, const struct ns_inode *inode, int mode,
     if (r < 0 || end <= now.size)
         return r;
     r = fs_statfs(fs, &room);
-    if (r < 0 || (end - now.size) / room.f_bsize <= room.f_bavail)
+    if (r < 0 || (end - now.size) / room.f_bsize <= room.f_blocks)
         return r;
-    cause_note("more than there is room for on NVMe (df)");
+    cause_note("more than NVMe can ever hold; mount with a larger nvme=SIZE");
     return -ENOSPC;
 }
 

@@ -78,6 +78,8 @@ enum fs_set { FS_SET_MODE = 1, FS_SET_UID = 2, FS_SET_GID = 4, FS_SET_SIZE = 8, 
 CAIRN_MUST_CHECK int fs_setattr(struct fs *fs, uint64_t ino, unsigned set, const struct stat *st,
                                 const struct fs_caller *caller, struct stat *ret);
 CAIRN_MUST_CHECK int fs_statfs(struct fs *fs, struct statvfs *ret);
+/* Is it another writer's state, which no call here changes? */
+bool fs_follows(const struct fs *fs);
 /* Something was read: moves atime if it is due. May read the view. */
 void fs_accessed(struct fs *fs, uint64_t ino);
 

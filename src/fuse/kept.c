@@ -7,9 +7,9 @@
  *
  *   - after a rename, a change of xattrs, fallocate, a page of a map: the kernel is told, each time (kept_marked())
  *   - of directories, and of files with such bits, it is told with the first change after they were answered for long
- *     (kept_changed()). Those that changed a moment ago, and may do so all the time, as one in which files are made does, are answered
- *     for TICK_S only: a notice each time, or none of it kept, would make the kernel ask for permissions before each operation there.
- *     Until then an older answer may show.
+ *     (kept_changed()). Those that changed a moment ago, and may do so all the time, as one in which files are made does, and
+ *     those for which there is no place, are answered for TICK_S only: a notice each time, or an answer that is not kept at all,
+ *     would make the kernel ask for permissions before each operation there. Until then an older answer may show.
  *
  * An older time of access may show in any case.
  *
@@ -19,7 +19,7 @@
 #include "fuse/internal.h"
 
 #define MOMENT_NS 1000000000ll
-#define TICK_S 0.001 /* the kernel makes it one tick of its clock, 1 to 10 ms */
+#define TICK_S 0.001 /* the kernel counts in ticks of 1 to 10 ms: it keeps them until the next one or the one after */
 #define SETTLED_NS (10 * MOMENT_NS)
 
 static struct kept_set *set_of(struct front *front, uint64_t ino)
@@ -85,5 +85,5 @@ double kept_for(struct front *front, const struct stat *st)
 {
     double most = front->options.attr_timeout;
     bool must_be_told = S_ISDIR(st->st_mode) || st->st_mode & (S_ISUID | S_ISGID);
-    return !must_be_told || most <= TICK_S || may_be_kept(front, st) ? most : TICK_S;
+    return !must_be_told || most <= TICK_S || fs_follows(front->fs) || may_be_kept(front, st) ? most : TICK_S;
 }

@@ -323,7 +323,7 @@ static char *explain_other(struct store *store, const struct head *head)
                          "older one, and %s has data that is not in it; mount it without --remote to copy them, and give "
                          "an empty STORE to go on from the remote",
                          store->remote->name, (unsigned long long)head->number, store->path);
-    if (recover_stage_is_left(store))
+    if (!store->stage && recover_stage_is_left(store))
         return xasprintf("%s went on without this store: %s published head %llu, and the stage that %s left when it died may have "
                          "data that was never published; mount it without --remote once: what there is can be copied then, and "
                          "without any it goes on from the remote the next time",

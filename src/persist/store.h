@@ -4,7 +4,7 @@
  *   store_open()     recovers what is durable, and what the stage still has
  *   store_commit()   an operation becomes part of the history (acknowledged, in the stage)
  *   store_seal()     a file's draft becomes a version, part of the history
- *   background       targets are chosen, written to packs and a journal batch; the horizon moves; the view follows
+ *   background       targets are chosen, written to packs and a journal batch; the view follows; the horizon moves
  *   store_wait()     tells when the horizon has reached an operation
  *
  * Threads: any, unless said otherwise. Errors are negative errno; nothing acknowledged is lost by any of them. */
@@ -314,7 +314,7 @@ bool store_is_durable(struct store *store, uint64_t ino);
 CAIRN_MUST_CHECK int store_content_root(struct store *store, uint64_t ino, uint8_t ret_hash[32]);
 CAIRN_MUST_CHECK int store_stored_bytes(struct store *store, uint64_t ino, uint64_t *ret_bytes);
 
-/* Do view and stage know all that is durable? They follow the horizon after a moment. */
+/* Do view and stage know all that is durable? They may follow late where the view meets errors. */
 bool store_has_settled(struct store *store);
 
 /* What a part of a file's durable content is. */

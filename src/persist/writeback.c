@@ -1,9 +1,9 @@
 /* Writeback: one thread that decides, a few that work.
  *
- * A round chooses a target cut, writes what that cut lacks, appends the journal batch, moves the horizon, brings the
- * view up to it, and lets go. Order within a round, never changed:
+ * A round chooses a target cut, writes what that cut lacks, appends the journal batch, brings the view up to it, lets go, and
+ * moves the horizon. Order within a round, never changed, but that nobody waits for a view that cannot follow:
  *
- *   chunks durable  ->  batch durable  ->  horizon and waiters  ->  view  ->  overlay, stage and dropped packs let go
+ *   chunks durable  ->  batch durable  ->  view  ->  overlay, stage and dropped packs let go  ->  horizon and waiters
  *
  * Which cut: the newest state, but at most TARGET_BYTES_MAX of missing bytes or one version ahead, and never one below the
  * stage's floor. When the stage runs full of drafts, the largest is written in pieces before it is sealed. */
@@ -195,8 +195,9 @@ static bool follow_late(struct store *store, const struct batch *batch, int r)
     return true;
 }
 
-/* Appends and applies until both worked: a version that is pinned has to become durable, there is no way back. Who waited for it is told
- * when whoever looks finds it there; but where the view cannot follow nobody waits for that: it is durable. */
+/* Appends and applies until both worked: a version that is pinned has to become durable, there is no way back. Who waits for the
+ * horizon is told when whoever looks finds it there, and the kernel knows what it takes; but where the view cannot follow nobody
+ * waits for that: it is durable. */
 static int publish(struct store *store, const struct target *target, const struct version_content *versions,
                    const struct batch *batch)
 {

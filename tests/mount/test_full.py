@@ -95,6 +95,23 @@ def test_cap_is_kept(cairn, rng):
 
 
 @pytest.mark.needs_mount
+def test_allocating_waits_for_no_room(cairn):
+    """P9: what was removed a moment ago, or may leave, is no reason to refuse what a write would get; what can never fit is."""
+    cairn.mount(nvme="256M", stage="64M")
+    path = os.path.join(cairn.mnt, "file")
+    rig.write_file(path, rig.seeded_bytes(1, 160 * rig.MIB))
+    cairn.wait()
+    os.unlink(path)
+    with open(path, "wb") as file:
+        os.posix_fallocate(file.fileno(), 0, 160 * rig.MIB)
+        with pytest.raises(OSError) as caught:
+            os.posix_fallocate(file.fileno(), 0, 512 * rig.MIB)
+    assert caught.value.errno == errno.ENOSPC
+    rig.write_file(path, rig.seeded_bytes(2, 160 * rig.MIB))
+    assert rig.read_file(path) == rig.seeded_bytes(2, 160 * rig.MIB)
+
+
+@pytest.mark.needs_mount
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("size", (17000, 18000, 21000))
 def test_full_beside_a_small_pack(cairn, rng, size):
