@@ -173,13 +173,15 @@ static void stamp_locked(struct store *store, struct record *rec)
     rec->seq = stage_next_seq(store->stage);
 }
 
-static void fill_cookies_locked(struct store *store, struct record *rec)
+/* The second cookie of an exchange first: no number that an operation gives out comes after its own, which may be the cut of a head. */
+static void stamp_with_cookies_locked(struct store *store, struct record *rec)
 {
     bool names = rec->type == REC_MAKE || rec->type == REC_LINK || rec->type == REC_RENAME || rec->type == REC_NASCENT;
-    if (names && rec->cookie == 0)
-        rec->cookie = rec->seq;
     if (rec->flags & RECORD_EXCHANGE && rec->cookie2 == 0)
         rec->cookie2 = stage_next_seq(store->stage);
+    stamp_locked(store, rec);
+    if (names && rec->cookie == 0)
+        rec->cookie = rec->seq;
 }
 
 /* What an operation on an inode is to the history: a nascent file is not part of it, and of one that has lost its only
@@ -246,8 +248,7 @@ static int commit_locked(struct store *store, struct record *rec)
         r = rec->type == REC_NASCENT ? make_draft_room_locked(store) : make_log_room_locked(store);
     if (r < 0)
         return r;
-    stamp_locked(store, rec);
-    fill_cookies_locked(store, rec);
+    stamp_with_cookies_locked(store, rec);
     bool history = rec->type != REC_NASCENT && !standing.nascent;
     r = standing.lost ? 0 : stage_log_append(store->stage, rec);
     if (r < 0)

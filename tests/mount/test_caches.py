@@ -251,7 +251,7 @@ def change_while_it_is_asked_for(paths, changing):
             askers = [pool.submit(ask) for _ in range(ASKERS)]
             for path in paths:
                 target[0] = path
-                time.sleep(0.0005)
+                time.sleep(0.0005)  # the askers are at it by then
                 names.append(changing(path) or path)
         finally:
             ended.set()
@@ -302,7 +302,7 @@ def test_answer_that_a_change_of_something_new_overtook(cairn, what, full):
 
     def make_and_change(path):
         make(path)
-        time.sleep(0.0005)
+        time.sleep(0.0005)  # the askers find it
         change(path)
 
     paths = [os.path.join(cairn.mnt, f"name{number:05}") for number in range(2_000 if full else 300)]

@@ -1,4 +1,6 @@
 """P5: at any moment the remote is a prefix of the history, whatever happens to the daemon."""
+import contextlib
+import hashlib
 import os
 
 import pytest
@@ -101,6 +103,76 @@ def test_remote_at_random_moments(on_remote, remote, rng, shm_folder, full):
         campaign.end()
     print(f"{len(taken)} moments, prefixes of {taken} operations")
     assert any(taken), "no copy contained anything: the load did not reach the remote"
+
+
+# ---------------------------------------------------------------- what a head ends with
+
+def appended(path):
+    with open(path, "ab") as file:
+        file.write(b"more")
+
+
+def copied(source, path):
+    with open(source, "rb") as from_file, open(path, "wb") as to_file:
+        assert os.copy_file_range(from_file.fileno(), to_file.fileno(), 1 << 20) > 0
+
+
+LAST = {
+    "mkdir": lambda: os.mkdir("folder"),
+    "make": lambda: rig.write_file("folder/one", b"one"),
+    "make another": lambda: rig.write_file("folder/two", b"two" * 100_000),
+    "exchange": lambda: history.exchange("folder/one", "folder/two"),
+    "mkdir beside it": lambda: os.mkdir("other"),
+    "exchange file and folder": lambda: history.exchange("folder/one", "other"),
+    "rename": lambda: os.rename("folder/two", "moved"),
+    "rename over": lambda: os.rename("moved", "other"),
+    "link": lambda: os.link("other", "folder/link"),
+    "symlink": lambda: os.symlink("other", "soft"),
+    "fifo": lambda: os.mkfifo("fifo"),
+    "append": lambda: appended("other"),
+    "truncate": lambda: os.truncate("other", 2),
+    "truncate up": lambda: os.truncate("other", 100_000),
+    "copy": lambda: copied("other", "copy"),
+    "chmod": lambda: os.chmod("copy", 0o600),
+    "times": lambda: os.utime("copy", ns=(7, 8)),
+    "times of a folder": lambda: os.utime("folder", ns=(7, 8)),
+    "xattr": lambda: os.setxattr("copy", "user.x", b"x"),
+    "no xattr": lambda: os.removexattr("copy", "user.x"),
+    "unlink": lambda: os.unlink("copy"),
+    "unlink one of two": lambda: os.unlink("folder/link"),
+    "rename a folder": lambda: os.rename("folder", "away"),
+    "make and remove": lambda: (rig.write_file("away/short", b""), os.unlink("away/short")),
+}
+
+
+def look_at(root):
+    """All that is there, but for the time of access."""
+    found = {}
+    for folder, folders, files in os.walk(root):
+        for name in sorted(folders + files):
+            path = os.path.join(folder, name)
+            info = os.lstat(path)
+            content = os.readlink(path) if os.path.islink(path) else hashlib.sha256(rig.read_file(path)).hexdigest() if os.path.isfile(path) else None
+            attributes = {key: os.getxattr(path, key) for key in os.listxattr(path, follow_symlinks=False)} if not os.path.islink(path) else {}
+            found[os.path.relpath(path, root)] = (info.st_mode, info.st_nlink, info.st_size, info.st_mtime_ns, content, attributes)
+    return found
+
+
+@pytest.mark.timeout(300)
+def test_every_operation_may_be_the_last(on_remote, remote):
+    """P5: a fresh node shows what was there, whatever operation the newest head ends with."""
+    mount = on_remote(remote, writeback_delay="0s").mount()
+    for name, operation in LAST.items():
+        with contextlib.chdir(mount.mnt):
+            operation()
+        mount.wait(level="remote")
+        fresh = mount.fresh()
+        try:
+            fresh.mount(ro=True)
+            assert look_at(fresh.mnt) == look_at(mount.mnt), name
+        finally:
+            fresh.close()
+            rig.shutil.rmtree(fresh.root, ignore_errors=True)
 
 
 # ---------------------------------------------------------------- the daemon dies
