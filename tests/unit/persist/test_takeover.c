@@ -290,6 +290,7 @@ static void die_before_the_claim(struct node *a, struct node *b, bool had_answer
         publish(a, "newer", 2);
         shop_close(&a->shop);
         choose(b, true);
+        b->shop.options.remote.lease_ns = 2000000000;
         b->dies_after = had_answer ? 0 : 1;
         b->dies_before = had_answer ? 2 : 0;
         shop_open(&b->shop);
@@ -326,7 +327,9 @@ Test(takeover, that_a_dead_one_did_not_claim_goes_on, .timeout = 600)
 static void be_taken_over(struct node *a, struct node *b, bool had_answer)
 {
     die_before_the_claim(a, b, had_answer);
-    open_on(a);
+    choose(a, false);
+    a->shop.options.remote.lease_ns = 2000000000;
+    shop_open(&a->shop);
     publish(a, "more", 4);
     shop_close(&a->shop);
 }
