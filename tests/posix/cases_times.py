@@ -123,24 +123,24 @@ OPERATIONS = {
 }
 
 
-@script
-def times_of_every_operation(s):
+def effects_of_operations(s, prepare):
     for name, operation in OPERATIONS.items():
         with s.folder():
             make_world()
             put("a/empty")
+            prepare()
             s.effects(name, operation)
+
+
+@script
+def times_of_every_operation(s):
+    effects_of_operations(s, lambda: None)
 
 
 @script
 def times_of_durable_things(s):
-    """The same, where nothing is new: all of it is stored, and nobody has anything else in mind."""
-    for name, operation in OPERATIONS.items():
-        with s.folder():
-            make_world()
-            put("a/empty")
-            with_fd(".", os.O_RDONLY, os.fsync)
-            s.effects(name, operation)
+    """The same, where nothing is new: all of it is stored."""
+    effects_of_operations(s, lambda: with_fd(".", os.O_RDONLY, os.fsync))
 
 
 @script

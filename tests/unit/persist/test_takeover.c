@@ -294,7 +294,7 @@ static void die_before_the_claim(struct node *a, struct node *b, bool had_answer
         b->dies_after = had_answer ? 0 : 1;
         b->dies_before = had_answer ? 2 : 0;
         shop_open(&b->shop);
-        (void)sleep(60);
+        (void)sleep(60); /* the uploader's put ends the process long before */
         _exit(1);
     }
     int status;
