@@ -38,7 +38,7 @@ import time
 import numpy
 
 AT_FDCWD = -100
-RENAME_EXCHANGE = 2
+RENAME_EXCHANGE, RENAME_WHITEOUT = 2, 4
 DEATH = {errno.ENOTCONN, errno.ECONNABORTED, errno.ENODEV, errno.ESTALE, errno.EIO, errno.EINTR}
 IDLE_SEAL = 4.5  # seconds after which the filesystem may seal an idle draft by itself
 OLD_DRAFT = 55.0  # seconds after which it may seal one that is still being written
@@ -162,6 +162,9 @@ class Recorder:
     def exchange(self, p, q):
         self.ordered("exchange", lambda: exchange(self.path(p), self.path(q)), p=p, q=q)
 
+    def whiteout(self, p, q):
+        self.ordered("whiteout", lambda: whiteout(self.path(p), self.path(q)), p=p, q=q)
+
     def sync_folder(self, p):
         self.ordered("fsyncdir", lambda: sync_folder(self.path(p)), p=p)
 
@@ -223,10 +226,17 @@ class Recorder:
         self.ordered("close", lambda: os.close(fd), h=handle)
 
 
-def exchange(p, q):
-    done = LIBC.renameat2(AT_FDCWD, p.encode(), AT_FDCWD, q.encode(), RENAME_EXCHANGE)
-    if done:
+def renameat2(p, q, flags):
+    if LIBC.renameat2(AT_FDCWD, p.encode(), AT_FDCWD, q.encode(), flags):
         raise OSError(ctypes.get_errno(), "renameat2")
+
+
+def exchange(p, q):
+    renameat2(p, q, RENAME_EXCHANGE)
+
+
+def whiteout(p, q):
+    renameat2(p, q, RENAME_WHITEOUT)
 
 
 def sync_folder(path):
@@ -364,6 +374,8 @@ class Rank:
             self.rec.rename(f"best.{step}", "best")
         if step % 5 == 1:
             self.rec.exchange(f"{folder}/shard-0-0", f"{folder}/.metadata")
+        if step % 2:
+            self.rec.whiteout(f"{folder}/shard-0-0", f"{folder}/shard")
 
     def step(self, number):
         if self.rank == 0:
@@ -565,7 +577,7 @@ class Model:
     """Names and inodes after some operations."""
 
     def __init__(self):
-        self.names = {}  # path -> ("d",) | ("l", target) | ("f", Inode)
+        self.names = {}  # path -> ("d",) | ("l", target) | ("w",) | ("f", Inode)
         self.handles = {}
 
     def apply(self, op, torn=False):
@@ -610,6 +622,10 @@ class Model:
         second = {p + name[len(q) :]: self.names.pop(name) for name in self.below(q)}
         self.names.update(first)
         self.names.update(second)
+
+    def do_whiteout(self, op, torn):
+        self.do_rename(op, torn)
+        self.names[op.args["p"]] = ("w",)
 
     def do_open(self, op, torn):
         entry = self.names.get(op.args["p"])
@@ -669,7 +685,7 @@ class Left:
 
 
 def look(root):
-    """Everything below root: path -> ("d",) | ("l", target) | ("f", Left)."""
+    """Everything below root: path -> ("d",) | ("l", target) | ("w",) | ("f", Left)."""
     found = {}
     for folder, _, _ in os.walk(root):
         for entry in os.scandir(folder):
@@ -679,6 +695,8 @@ def look(root):
                 found[name] = ("d",)
             elif stat.S_ISLNK(info.st_mode):
                 found[name] = ("l", os.readlink(entry.path))
+            elif stat.S_ISCHR(info.st_mode) and info.st_rdev == 0:
+                found[name] = ("w",)
             else:
                 found[name] = ("f", Left(entry.path, info))
     return found

@@ -24,14 +24,14 @@ enum record_type {
     REC_MAKE = 2,        /* directory, symbolic link or special file: ino, parent, cookie, name, attrs, value (link
                             target) */
     REC_LINK = 3,        /* ino, parent, cookie, name */
-    REC_UNLINK = 4,      /* ino, parent, name: unlink, and rmdir of a directory; RECORD_ORPHAN: last name, still open */
+    REC_UNLINK = 4,      /* ino, parent, name: unlink, and rmdir of a directory; RECORD_ORPHAN: last name, lives on */
     REC_RENAME = 5,      /* ino from (parent, name) to (parent2, name2) with cookie; ino2: what was replaced or, with
                             RECORD_EXCHANGE, what moves to (parent, name) with cookie2; 0: nothing was there.
-                            RECORD_ORPHAN: ino2 lost its last name and is still open */
+                            RECORD_ORPHAN: ino2 lost its last name and lives on */
     REC_SETATTR = 6,     /* ino, mask, attrs */
     REC_SETXATTR = 7,    /* ino, name, value */
     REC_REMOVEXATTR = 8, /* ino, name */
-    REC_REAP = 9,        /* ino: an orphan was closed */
+    REC_REAP = 9,        /* ino: the end of an orphan */
     REC_EXTENTS = 16,    /* ino, version, extents: goes before the SEAL of that version */
     REC_PACK = 17,       /* pack, length, count: a pack is now part of the tier */
     REC_DROP = 18,       /* pack: no longer needed, its file is removed after this is durable */

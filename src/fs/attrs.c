@@ -68,7 +68,7 @@ int fs_getattr(struct fs *fs, uint64_t ino, struct stat *ret)
     int r = look_now(fs, ino, &now);
     if (r == 0)
         fill_stat(fs, &now, ret);
-    return r == -ENOENT && ghost_stat(fs, ino, ret) ? 0 : r;
+    return r;
 }
 
 /* Without a ctime: now. */
@@ -100,8 +100,9 @@ static uint32_t without_privileges(const struct attrs *attrs, const struct fs_ca
 int kill_privileges(struct fs *fs, const struct ns_inode *inode, const struct fs_caller *caller)
 {
     uint32_t mode = without_privileges(&inode->attrs, caller);
-    if (mode == inode->attrs.mode || caller->uid == 0)
-        return 0;
+    int r = drop_capabilities(fs, inode);
+    if (r < 0 || mode == inode->attrs.mode || caller->uid == 0)
+        return r;
     struct attrs attrs = {.mode = mode};
     return commit_attrs(fs, inode->ino, ATTR_MODE, &attrs);
 }

@@ -28,14 +28,11 @@ int fs_write(struct fs *fs, uint64_t ino, uint64_t offset, uint32_t length, uint
     int r = store_admit(fs->store, length);
     if (r < 0)
         return r;
-    if (caller->uid != 0) {
-        struct ns_inode inode;
-        r = ns_inode(fs->ns, ino, &inode);
-        if (r == 0)
-            r = kill_privileges(fs, &inode, caller);
-        if (r < 0)
-            return r;
-    }
+    struct ns_inode inode;
+    if (caller && (r = ns_inode(fs->ns, ino, &inode)) == 0)
+        r = kill_privileges(fs, &inode, caller);
+    if (r < 0)
+        return r;
     struct stage_write w = {.ino = ino, .offset = offset, .length = length, .slab = slab, .data = data};
     return store_write(fs->store, &w);
 }

@@ -30,6 +30,7 @@ struct fs_caller {
     uid_t uid;
     gid_t gid;
     bool (*is_member)(gid_t gid, void *arg); /* of a further group; NULL: of none */
+    bool (*is_admin)(void *arg);             /* has CAP_SYS_ADMIN; NULL: has not */
     void *arg;
 };
 
@@ -46,9 +47,9 @@ CAIRN_MUST_CHECK int fs_link(struct fs *fs, uint64_t ino, uint64_t parent, const
 /* `traceless`: a file that was never sealed leaves no trace in the times of its folder, either. */
 CAIRN_MUST_CHECK int fs_unlink(struct fs *fs, uint64_t parent, const char *name, bool traceless);
 CAIRN_MUST_CHECK int fs_rmdir(struct fs *fs, uint64_t parent, const char *name);
-/* `flags` as of renameat2(2); drafts that move are sealed first. */
+/* `flags` as of renameat2(2); drafts that move are sealed first. `caller`: whose a whiteout is. */
 CAIRN_MUST_CHECK int fs_rename(struct fs *fs, uint64_t parent, const char *name, uint64_t parent2, const char *name2,
-                               unsigned flags);
+                               unsigned flags, const struct fs_caller *caller);
 /* `buf` has room for 4096 bytes; returns the length. */
 CAIRN_MUST_CHECK ssize_t fs_readlink(struct fs *fs, uint64_t ino, char buf[4096]);
 
@@ -66,10 +67,8 @@ CAIRN_MUST_CHECK int fs_readdir(struct fs *fs, uint64_t dir, uint64_t after, siz
 /* --- attributes --------------------------------------------------------------------------------------------------------- */
 
 CAIRN_MUST_CHECK int fs_getattr(struct fs *fs, uint64_t ino, struct stat *ret);
-/* Removed while it was not open, and not forgotten yet: it can be looked at, and listed as an empty directory. */
-bool fs_is_ghost(struct fs *fs, uint64_t ino);
-/* The kernel knows this inode no longer. */
-void fs_forget(struct fs *fs, uint64_t ino);
+/* The kernel knows this inode no longer: one without a name ends here, unless it is open. -EAGAIN as above: it lives still. */
+CAIRN_MUST_CHECK int fs_forget(struct fs *fs, uint64_t ino);
 
 enum fs_set { FS_SET_MODE = 1, FS_SET_UID = 2, FS_SET_GID = 4, FS_SET_SIZE = 8, FS_SET_ATIME = 16, FS_SET_MTIME = 32 };
 /* Sets what `set` (enum fs_set) says from `st`; `ret` is the result. Clears setuid and setgid as chown and truncate do; that
@@ -83,13 +82,14 @@ bool fs_follows(const struct fs *fs);
 /* Something was read: moves atime if it is due. May read the view. */
 void fs_accessed(struct fs *fs, uint64_t ino);
 
-/* size 0: the length only. user.* are stored; user.cairn.* are answered by the filesystem and never
- * listed, but for user.cairn.pin, which is stored. */
+/* size 0: the length only. user.*, trusted.* and security.* are stored (who may is for the kernel to say); user.cairn.* are answered
+ * by the filesystem and never listed, but for user.cairn.pin, which is stored. */
 CAIRN_MUST_CHECK ssize_t fs_getxattr(struct fs *fs, uint64_t ino, const char *name, void *buf, size_t size);
 CAIRN_MUST_CHECK int fs_setxattr(struct fs *fs, uint64_t ino, const char *name, const void *value, size_t size,
                                  int flags);
 CAIRN_MUST_CHECK int fs_removexattr(struct fs *fs, uint64_t ino, const char *name);
-CAIRN_MUST_CHECK ssize_t fs_listxattr(struct fs *fs, uint64_t ino, char *buf, size_t size);
+/* trusted.* are listed for an admin alone. */
+CAIRN_MUST_CHECK ssize_t fs_listxattr(struct fs *fs, uint64_t ino, const struct fs_caller *caller, char *buf, size_t size);
 
 /* --- open files ----------------------------------------------------------------------------------------------------------- */
 
@@ -128,7 +128,7 @@ void fs_await(struct fs *fs, const struct fs_barrier *barrier, void (*fn)(int re
 
 /* --- content ------------------------------------------------------------------------------------------------------------------ */
 
-/* `slab` as in struct stage_write. */
+/* `slab` as in struct stage_write. `caller`: NULL for what was stored through a map, which takes no privileges away. */
 CAIRN_MUST_CHECK int fs_write(struct fs *fs, uint64_t ino, uint64_t offset, uint32_t length, uint32_t slab,
                               const void *data, const struct fs_caller *caller);
 

@@ -12,10 +12,14 @@
 /* libc takes it for the buffer of a listing. The kernel asks for attributes too with the first buffer: no more than many need. */
 #define DIR_BLOCK_SIZE 4096u
 
-struct open_inode {
+/* Who is open, or has lost its last name: then it lives until nobody has it open and the kernel has forgotten it. What the kernel
+ * knows, though nobody has it open, can be opened again and changed: a working directory, an O_PATH descriptor, a fifo. */
+struct live_inode {
     UT_hash_handle hh;
     uint64_t ino;
     uint64_t opens;
+    bool is_nameless;
+    bool is_forgotten; /* only of a nameless one: the request for that may come before those that close it */
 };
 
 struct fs {
@@ -25,26 +29,25 @@ struct fs {
     enum fs_fsync fsync_level;
     _Atomic bool keeps_atime;
     struct {
-        struct cairn_mutex lock; /* also held over commits that ask whether an inode is open */
-        struct open_inode *open;
+        struct cairn_mutex lock; /* also held over commits that take a last name, or end what has none */
+        struct live_inode *live;
     } locked;
     struct {
         struct cairn_mutex lock; /* a leaf */
         struct accessed *accessed; /* whose atime is newer than history knows */
     } access;
-    struct {
-        struct cairn_mutex lock; /* a leaf */
-        struct ghost *all;
-    } ghosts;
 };
 
-bool is_open_locked(struct fs *fs, uint64_t ino);
+/* It has lost its last name. With fs->locked.lock. */
+void live_note_nameless_locked(struct fs *fs, uint64_t ino);
 /* Takes a handle and counts the inode as open before it is looked at, or even made: who removes its last name from then on
  * leaves it to whoever has it open. Then the inode must be held, or the opening undone. -ENFILE. */
 CAIRN_MUST_CHECK int open_ahead(struct fs *fs, uint64_t ino, int flags, uint64_t *ret_handle);
 void open_undo(struct fs *fs, uint64_t ino, uint64_t handle);
-/* Clears setuid and setgid, as a write or a change of owner by somebody without privilege does. */
+/* Takes away what a change of content does: capabilities, and, if `caller` is without privilege, setuid and setgid. */
 CAIRN_MUST_CHECK int kill_privileges(struct fs *fs, const struct ns_inode *inode, const struct fs_caller *caller);
+/* xattrs.c: the capabilities that whoever runs the file gets. */
+CAIRN_MUST_CHECK int drop_capabilities(struct fs *fs, const struct ns_inode *inode);
 /* mtime and ctime move, though the content stays as it is. */
 CAIRN_MUST_CHECK int touch(struct fs *fs, uint64_t ino);
 /* Content discarded and size set, by truncation or punching. */
@@ -66,8 +69,3 @@ bool access_due(struct fs *fs, uint64_t ino, int64_t time);
 /* Another time was set. */
 void access_forget(struct fs *fs, uint64_t ino);
 void access_free(struct fs *fs);
-
-/* ghosts.c */
-void ghost_add(struct fs *fs, const struct ns_inode *inode);
-bool ghost_stat(struct fs *fs, uint64_t ino, struct stat *ret);
-void ghosts_free(struct fs *fs);

@@ -199,17 +199,17 @@ int fs_link(struct fs *fs, uint64_t ino, uint64_t parent, const char *name, stru
     return r < 0 ? r : fs_getattr(fs, ino, ret);
 }
 
-/* Commits an operation that may take the last name of `lost` (0: none); what is open then lives on as an orphan. */
-static int commit_losing(struct fs *fs, struct record *rec, const struct ns_inode *lost)
+/* Commits an operation that may take the last name of `lost` (NULL: none), which then lives on until it is forgotten. `also`: what
+ * is one with it, or NULL. */
+static int commit_losing(struct fs *fs, struct record *rec, struct record *also, const struct ns_inode *lost)
 {
     LOCK_SCOPE(&fs->locked.lock);
     bool is_last = lost && (lost->nlink == 1 || S_ISDIR(lost->attrs.mode));
-    bool is_open = is_last && is_open_locked(fs, lost->ino);
-    if (is_open)
+    if (is_last)
         rec->flags |= RECORD_ORPHAN;
-    int r = store_commit(fs->store, rec);
-    if (r == 0 && is_last && !is_open)
-        ghost_add(fs, lost);
+    int r = also ? store_commit_both(fs->store, rec, also) : store_commit(fs->store, rec);
+    if (r == 0 && is_last)
+        live_note_nameless_locked(fs, lost->ino);
     return r;
 }
 
@@ -239,7 +239,7 @@ static int remove_name(struct fs *fs, uint64_t parent, const char *name, bool di
                          .parent = parent,
                          .name = name,
                          .name_len = (uint16_t)strlen(name)};
-    return commit_losing(fs, &rec, &inode);
+    return commit_losing(fs, &rec, NULL, &inode);
 }
 
 int fs_unlink(struct fs *fs, uint64_t parent, const char *name, bool traceless)
@@ -260,6 +260,7 @@ struct renaming {
     struct ns_inode from, to, source, target;
     bool has_target;
     unsigned flags;
+    const struct fs_caller *caller;
 };
 
 static int rename_find(struct renaming *rn, uint64_t parent, const char *name, uint64_t parent2, const char *name2)
@@ -314,6 +315,18 @@ static int rename_seal(const struct renaming *rn)
     return r;
 }
 
+/* What a union of folders takes for "removed here": a device 0:0 under the name that was moved away. */
+static int make_whiteout(const struct renaming *rn, const char *name, struct record *ret)
+{
+    *ret = (struct record){.type = REC_MAKE,
+                           .ino = store_new_ino(rn->fs->store),
+                           .attrs = new_attrs(&rn->from, S_IFCHR, rn->caller),
+                           .parent = rn->from.ino,
+                           .name = name,
+                           .name_len = (uint16_t)strlen(name)};
+    return store_admit(rn->fs->store, 4096);
+}
+
 static int rename_held(struct renaming *rn, const char *name, const char *name2)
 {
     int r = rename_check(rn);
@@ -334,14 +347,20 @@ static int rename_held(struct renaming *rn, const char *name, const char *name2)
     bool exchange = rn->flags & RENAME_EXCHANGE;
     if (exchange)
         rec.flags |= RECORD_EXCHANGE;
-    return commit_losing(rn->fs, &rec, rn->has_target && !exchange ? &rn->target : NULL);
+    const struct ns_inode *lost = rn->has_target && !exchange ? &rn->target : NULL;
+    if (!(rn->flags & RENAME_WHITEOUT))
+        return commit_losing(rn->fs, &rec, NULL, lost);
+    struct record whiteout;
+    r = make_whiteout(rn, name, &whiteout);
+    return r < 0 ? r : commit_losing(rn->fs, &rec, &whiteout, lost);
 }
 
-int fs_rename(struct fs *fs, uint64_t parent, const char *name, uint64_t parent2, const char *name2, unsigned flags)
+int fs_rename(struct fs *fs, uint64_t parent, const char *name, uint64_t parent2, const char *name2, unsigned flags,
+              const struct fs_caller *caller)
 {
-    if (flags & ~(unsigned)(RENAME_NOREPLACE | RENAME_EXCHANGE))
+    if (flags & ~(unsigned)(RENAME_NOREPLACE | RENAME_EXCHANGE | RENAME_WHITEOUT))
         return -EINVAL;
-    struct renaming rn = {.fs = fs, .held = {.fs = fs}, .flags = flags};
+    struct renaming rn = {.fs = fs, .held = {.fs = fs}, .flags = flags, .caller = caller};
     int r = rename_find(&rn, parent, name, parent2, name2);
     if (r == 0)
         r = rename_held(&rn, name, name2);
@@ -377,11 +396,9 @@ int fs_readdir(struct fs *fs, uint64_t dir, uint64_t after, size_t expected,
     struct listing l = {fn, arg};
     struct ns_inode inode;
     int r = ns_inode(fs->ns, dir, &inode);
-    if (r == -ENOENT && fs_is_ghost(fs, dir))
-        return 0;
     if (r < 0)
         return r;
-    if (inode.nlink == 0) /* removed, and still open */
+    if (inode.nlink == 0) /* removed, and still known */
         return 0;
     /* Offsets of the two that every directory has; those of others are sequence numbers, which are larger. */
     const struct fs_entry dots[] = {{.ino = dir, .offset = 1, .type = S_IFDIR, .name = "."},

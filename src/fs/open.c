@@ -14,7 +14,6 @@ struct fs *fs_new(struct store *store, enum fs_fsync fsync_level)
     fs->fsync_level = fsync_level;
     mutex_init(&fs->locked.lock, LOCK_FS);
     mutex_init(&fs->access.lock, LOCK_LEAF);
-    mutex_init(&fs->ghosts.lock, LOCK_LEAF);
     return fs;
 }
 
@@ -22,41 +21,45 @@ void fs_free(struct fs *fs)
 {
     if (!fs)
         return;
-    struct open_inode *open, *next;
-    HASH_ITER(hh, fs->locked.open, open, next) {
-        HASH_DEL(fs->locked.open, open);
-        free(open);
+    struct live_inode *live, *next;
+    HASH_ITER(hh, fs->locked.live, live, next) {
+        HASH_DEL(fs->locked.live, live);
+        free(live);
     }
     access_free(fs);
-    ghosts_free(fs);
     mutex_done(&fs->locked.lock);
     mutex_done(&fs->access.lock);
-    mutex_done(&fs->ghosts.lock);
     free(fs);
 }
 
-static struct open_inode *find_open_locked(struct fs *fs, uint64_t ino)
+static struct live_inode *find_live_locked(struct fs *fs, uint64_t ino)
 {
-    struct open_inode *open = NULL;
-    HASH_FIND(hh, fs->locked.open, &ino, sizeof ino, open);
-    return open;
+    struct live_inode *live = NULL;
+    HASH_FIND(hh, fs->locked.live, &ino, sizeof ino, live);
+    return live;
 }
 
-bool is_open_locked(struct fs *fs, uint64_t ino)
+static struct live_inode *get_live_locked(struct fs *fs, uint64_t ino)
 {
-    return find_open_locked(fs, ino) != NULL;
+    struct live_inode *live = find_live_locked(fs, ino);
+    if (!live) {
+        live = xcalloc(1, sizeof *live);
+        live->ino = ino;
+        HASH_ADD(hh, fs->locked.live, ino, sizeof live->ino, live);
+    }
+    return live;
 }
 
 static void count_open(struct fs *fs, uint64_t ino)
 {
     LOCK_SCOPE(&fs->locked.lock);
-    struct open_inode *open = find_open_locked(fs, ino);
-    if (!open) {
-        open = xcalloc(1, sizeof *open);
-        open->ino = ino;
-        HASH_ADD(hh, fs->locked.open, ino, sizeof open->ino, open);
-    }
-    open->opens++;
+    get_live_locked(fs, ino)->opens++;
+}
+
+/* The kernel knows it now: it found the name, or the name's removal would not have been asked for. */
+void live_note_nameless_locked(struct fs *fs, uint64_t ino)
+{
+    get_live_locked(fs, ino)->is_nameless = true;
 }
 
 /* Who may have written, and who made the file: one that was made to be read only is part of history after its close, too. */
@@ -65,16 +68,43 @@ static bool closing_seals(int flags)
     return (flags & O_ACCMODE) != O_RDONLY || flags & O_CREAT;
 }
 
-/* The last handle of something without a name is about to close. -EAGAIN: there is no room to say so. */
-static int reap_locked(struct fs *fs, uint64_t ino)
+/* The end of what has no name. */
+static int reap(struct fs *fs, uint64_t ino)
 {
     struct ns_inode inode;
-    if (find_open_locked(fs, ino)->opens > 1 || store_follows(fs->store) || ns_hold(fs->ns, ino, &inode) < 0)
+    if (ns_hold(fs->ns, ino, &inode) < 0)
         return 0;
     struct record rec = {.type = REC_REAP, .ino = ino};
-    int r = inode.nlink == 0 ? store_commit(fs->store, &rec) : 0;
+    int r = store_commit(fs->store, &rec);
     ns_drop(fs->ns, ino);
     return r;
+}
+
+/* Nobody has it open any more, or the kernel has forgotten it: both are needed for what has no name. -EAGAIN, only if `may_wait`:
+ * there is no room to say so, and it lives still. */
+static int end_locked(struct fs *fs, struct live_inode *live, bool may_wait)
+{
+    if (live->opens > 0 || (live->is_nameless && !live->is_forgotten))
+        return 0;
+    int r = live->is_nameless ? reap(fs, live->ino) : 0;
+    if (r == -EAGAIN && may_wait)
+        return r;
+    if (r < 0)
+        log_warn("inode %llu was deleted and nobody has it any more, but its room comes free only at the next mount: %s",
+                 (unsigned long long)live->ino, strerror(-r));
+    HASH_DEL(fs->locked.live, live);
+    free(live);
+    return 0;
+}
+
+int fs_forget(struct fs *fs, uint64_t ino)
+{
+    LOCK_SCOPE(&fs->locked.lock);
+    struct live_inode *live = find_live_locked(fs, ino);
+    if (!live || !live->is_nameless)
+        return 0;
+    live->is_forgotten = true;
+    return end_locked(fs, live, true);
 }
 
 /* -EAGAIN, only if `may_wait`: it is open still. */
@@ -82,18 +112,14 @@ static int close_handle(struct fs *fs, uint64_t ino, uint64_t handle, bool may_w
 {
     uint32_t flags;
     LOCK_SCOPE(&fs->locked.lock);
-    int r = reap_locked(fs, ino);
-    if (r == -EAGAIN && may_wait)
+    struct live_inode *live = find_live_locked(fs, ino);
+    live->opens--;
+    int r = end_locked(fs, live, may_wait);
+    if (r < 0) {
+        live->opens++;
         return r;
-    if (r < 0)
-        log_warn("inode %llu was deleted and is closed, but its room comes free only at the next mount: %s",
-                 (unsigned long long)ino, strerror(-r));
-    (void)stage_handle_close(fs->stage, handle, &flags);
-    struct open_inode *open = find_open_locked(fs, ino);
-    if (--open->opens == 0) {
-        HASH_DEL(fs->locked.open, open);
-        free(open);
     }
+    (void)stage_handle_close(fs->stage, handle, &flags);
     return 0;
 }
 

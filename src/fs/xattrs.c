@@ -1,10 +1,11 @@
-/* Extended attributes: user.* are stored, user.cairn.* are answers of the filesystem. */
+/* Extended attributes: user.cairn.* are answers of the filesystem, the others are stored. */
 #include <stdio.h>
 #include <sys/xattr.h>
 
 #include "fs/internal.h"
 
 #define OWN_PREFIX "user.cairn."
+#define TRUSTED_PREFIX "trusted."
 #define PIN_NAME "user.cairn.pin" /* stored as any other, and heeded by eviction: this file, or all below, stays on NVMe */
 
 static bool is_own(const char *name)
@@ -16,16 +17,11 @@ static int check_name(const char *name)
 {
     if (strlen(name) > NAME_LEN_MAX)
         return -ERANGE;
-    bool is_prefix = strcmp(name, "user.") == 0 || strcmp(name, "security.") == 0 || strcmp(name, "trusted.") == 0;
-    if (is_prefix)
-        return -EINVAL;
-    return strncmp(name, "user.", 5) == 0 ? 0 : -EOPNOTSUPP;
-}
-
-/* Nobody has one of these, which are not stored here: who asks gets the answer of a filesystem that stores them. */
-static bool is_absent(const char *name)
-{
-    return strncmp(name, "security.", 9) == 0 || strncmp(name, "trusted.", 8) == 0;
+    static const char *const stored[] = {"user.", TRUSTED_PREFIX, "security."};
+    for (size_t i = 0; i < ARRAY_LEN(stored); i++)
+        if (strncmp(name, stored[i], strlen(stored[i])) == 0)
+            return name[strlen(stored[i])] ? 0 : -EINVAL;
+    return -EOPNOTSUPP;
 }
 
 /* The lowest tier that has all of it. */
@@ -98,7 +94,7 @@ ssize_t fs_getxattr(struct fs *fs, uint64_t ino, const char *name, void *buf, si
         return get_own(fs, ino, name, buf, size);
     int r = check_name(name);
     if (r < 0)
-        return r == -EOPNOTSUPP && is_absent(name) ? -ENODATA : r;
+        return r;
     return ns_getxattr(fs->ns, ino, name, strlen(name), buf, size);
 }
 
@@ -151,6 +147,21 @@ int fs_setxattr(struct fs *fs, uint64_t ino, const char *name, const void *value
     return commit_xattr(fs, &rec);
 }
 
+static int commit_removal(struct fs *fs, uint64_t ino, const char *name)
+{
+    struct record rec = {.type = REC_REMOVEXATTR, .ino = ino, .name = name, .name_len = (uint16_t)strlen(name)};
+    return commit_xattr(fs, &rec);
+}
+
+int drop_capabilities(struct fs *fs, const struct ns_inode *inode)
+{
+    const char *name = "security.capability";
+    if (!inode->may_have_xattrs || ns_getxattr(fs->ns, inode->ino, name, strlen(name), NULL, 0) == -ENODATA)
+        return 0;
+    int r = commit_removal(fs, inode->ino, name);
+    return r == -ENODATA ? 0 : r;
+}
+
 int fs_removexattr(struct fs *fs, uint64_t ino, const char *name)
 {
     int r = check_name(name);
@@ -161,18 +172,26 @@ int fs_removexattr(struct fs *fs, uint64_t ino, const char *name)
     ssize_t have = ns_getxattr(fs->ns, ino, name, strlen(name), NULL, 0);
     if (have < 0)
         return (int)have;
-    struct record rec = {.type = REC_REMOVEXATTR, .ino = ino, .name = name, .name_len = (uint16_t)strlen(name)};
-    return commit_xattr(fs, &rec);
+    return commit_removal(fs, ino, name);
 }
 
 struct name_list {
+    const struct fs_caller *caller;
     char *buf;
     size_t size, len;
 };
 
+static bool may_list(const struct fs_caller *caller, const char *name, size_t name_len)
+{
+    bool is_trusted = name_len > strlen(TRUSTED_PREFIX) && memcmp(name, TRUSTED_PREFIX, strlen(TRUSTED_PREFIX)) == 0;
+    return !is_trusted || (caller->is_admin && caller->is_admin(caller->arg));
+}
+
 static int list_name(const char *name, size_t name_len, void *arg)
 {
     struct name_list *list = arg;
+    if (!may_list(list->caller, name, name_len))
+        return 0;
     if (list->size) {
         if (list->len + name_len + 1 > list->size)
             return -ERANGE;
@@ -183,9 +202,9 @@ static int list_name(const char *name, size_t name_len, void *arg)
     return 0;
 }
 
-ssize_t fs_listxattr(struct fs *fs, uint64_t ino, char *buf, size_t size)
+ssize_t fs_listxattr(struct fs *fs, uint64_t ino, const struct fs_caller *caller, char *buf, size_t size)
 {
-    struct name_list list = {.buf = buf, .size = size};
+    struct name_list list = {.caller = caller, .buf = buf, .size = size};
     int r = ns_listxattr(fs->ns, ino, list_name, &list);
     return r < 0 ? r : (ssize_t)list.len;
 }

@@ -1,6 +1,5 @@
 /* One request, one call of fs/, one reply. -EAGAIN from fs/ means: park it. */
 #include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <sys/xattr.h>
 
@@ -11,7 +10,6 @@
 #include "fuse/internal.h"
 
 #define CHANGE_SETTLES_NS (5ll * 1000000000)
-#define NO_HANDLE UINT64_MAX /* of a directory that is gone */
 
 void reply_result(fuse_req_t req, int r)
 {
@@ -24,23 +22,6 @@ void reply_result(fuse_req_t req, int r)
 void reply_error(fuse_req_t req, int r)
 {
     (void)fuse_reply_err(req, front_failed_now(front_of(req), r));
-}
-
-/* What the kernel does not tell is in /proc; of who is gone nothing is. */
-static bool is_member(gid_t gid, void *arg)
-{
-    _cleanup_free_ gid_t *groups = xcalloc(NGROUPS_MAX, sizeof *groups);
-    int count = fuse_req_getgroups(arg, NGROUPS_MAX, groups);
-    for (int i = 0; i < count && i < NGROUPS_MAX; i++)
-        if (groups[i] == gid)
-            return true;
-    return false;
-}
-
-struct fs_caller caller_of(fuse_req_t req)
-{
-    const struct fuse_ctx *ctx = fuse_req_ctx(req);
-    return (struct fs_caller){.uid = ctx->uid, .gid = ctx->gid, .is_member = is_member, .arg = req};
 }
 
 static struct fuse_entry_param entry_of(struct front *front, const struct stat *st)
@@ -104,19 +85,23 @@ static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
     reply_entry(req, r, &st);
 }
 
-/* Inodes are found by number at any time: what is forgotten matters only for those that are gone. */
-static void op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t nlookup)
-{
-    (void)nlookup;
-    fs_forget(front_of(req)->fs, ino);
-    fuse_reply_none(req);
-}
-
+/* Inodes are found by number at any time: what is forgotten matters only for those without a name. The kernel forgets all that it
+ * knew of one at once. */
 static void op_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forgets)
 {
-    for (size_t i = 0; i < count; i++)
-        fs_forget(front_of(req)->fs, forgets[i].ino);
-    fuse_reply_none(req);
+    struct front *front = front_of(req);
+    int r = 0;
+    for (size_t i = 0; i < count && r == 0; i++)
+        r = fs_forget(front->fs, forgets[i].ino);
+    if (r < 0)
+        front_park(front, req); /* those before know of it already when it is repeated */
+    else
+        fuse_reply_none(req);
+}
+
+static void op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t nlookup)
+{
+    op_forget_multi(req, 1, &(struct fuse_forget_data){.ino = ino, .nlookup = nlookup});
 }
 
 static void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev)
@@ -175,7 +160,8 @@ static void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_
                       unsigned flags)
 {
     struct front *front = front_of(req);
-    int r = fs_rename(front->fs, parent, name, parent2, name2, flags);
+    struct fs_caller caller = caller_of(req);
+    int r = fs_rename(front->fs, parent, name, parent2, name2, flags, &caller);
     kept_changed(front, parent);
     if (parent2 != parent)
         kept_changed(front, parent2);
@@ -257,11 +243,6 @@ static void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
     struct front *front = front_of(req);
     struct fs_opened opened;
     int r = fs_open(front->fs, ino, O_RDONLY, &opened);
-    if (r == -ENOENT && fs_is_ghost(front->fs, ino)) {
-        fi->fh = NO_HANDLE;
-        (void)fuse_reply_open(req, fi);
-        return;
-    }
     if (r < 0) {
         reply_result(req, r == -ENOENT ? -ESTALE : r);
         return;
@@ -274,7 +255,7 @@ static void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 static void op_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
     (void)ino;
-    reply_result(req, fi->fh != NO_HANDLE ? fs_release(front_of(req)->fs, fi->fh, true) : 0);
+    reply_result(req, fs_release(front_of(req)->fs, fi->fh, true));
 }
 
 static void op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi)
@@ -372,7 +353,8 @@ static void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t
 static void op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 {
     _cleanup_free_ char *buf = size ? xmalloc(size) : NULL;
-    reply_xattr(req, fs_listxattr(front_of(req)->fs, ino, buf, size), buf, size);
+    struct fs_caller caller = caller_of(req);
+    reply_xattr(req, fs_listxattr(front_of(req)->fs, ino, &caller, buf, size), buf, size);
 }
 
 static void reply_marked(fuse_req_t req, uint64_t ino, int r)

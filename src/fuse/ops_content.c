@@ -28,7 +28,8 @@ void front_op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size
     /* The kernel leaves O_DSYNC to us where it bypasses the page cache. Such a write may have to be repeated after its bytes
      * were taken: they stay its own. */
     bool sync = fi->flags & O_DSYNC, steal = !sync && may_steal(buf, size, front);
-    int r = fs_write(front->fs, ino, (uint64_t)offset, (uint32_t)size, steal ? current.slab : SLAB_NONE, buf, &caller);
+    int r = fs_write(front->fs, ino, (uint64_t)offset, (uint32_t)size, steal ? current.slab : SLAB_NONE, buf,
+                     fi->writepage ? NULL : &caller);
     if (fi->writepage)
         kept_marked(front, ino);
     else

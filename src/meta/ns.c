@@ -251,6 +251,7 @@ static struct ns_inode inode_of_view(const struct view_inode *v)
                              .version = v->version,
                              .parent = v->parent,
                              .blocks_bytes = v->blocks_bytes,
+                             .may_have_xattrs = v->xattrs > 0,
                              .orphan = v->nlink == 0};
 }
 

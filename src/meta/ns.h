@@ -34,8 +34,9 @@ struct ns_inode {
     uint64_t parent;   /* of a directory; of others, one that holds a name; 0: not known which do */
     uint64_t blocks_bytes; /* as the view knows; for what is staged, the caller adds */
     uint64_t dirty_seq;    /* last operation on it that the view lacks; 0: none */
+    bool may_have_xattrs;
     bool nascent;
-    bool orphan; /* no name left, still open */
+    bool orphan; /* no name left, still known or open */
 };
 
 /* Reads an inode; -ENOENT. May read the view. */

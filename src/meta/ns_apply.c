@@ -209,6 +209,7 @@ static void apply_xattr_locked(struct ns *ns, const struct record *rec)
 {
     struct node *node = held_locked(ns, rec->ino);
     xattr_set_locked(node, rec, node->inode.nascent ? SEQ_NASCENT : rec->seq);
+    node->inode.may_have_xattrs = true;
     node->inode.attrs.ctime = rec->time;
     node_touch_locked(ns, node, rec->seq);
 }

@@ -52,6 +52,7 @@ struct view_inode {
     uint64_t version;      /* of the content; 0: never sealed (not a file) */
     uint64_t parent;       /* directories: the parent; others: a directory that holds a name of it; 0: not known which do */
     uint64_t blocks_bytes; /* file bytes that are not holes */
+    uint64_t xattrs;       /* how many it has */
 };
 CAIRN_MUST_CHECK int view_inode(struct view *view, uint64_t ino, struct view_inode *ret_inode);
 
@@ -107,7 +108,7 @@ struct view_pack {
 CAIRN_MUST_CHECK int view_packs(struct view *view, int (*fn)(const struct view_pack *pack, void *arg), void *arg);
 CAIRN_MUST_CHECK int view_pack(struct view *view, uint64_t pack, struct view_pack *ret_pack);
 
-/* Orphans: inodes without a name that were open when they lost it, and are not reaped yet. */
+/* Orphans: inodes that lost their last name, and are not reaped yet. */
 CAIRN_MUST_CHECK int view_orphans(struct view *view, int (*fn)(uint64_t ino, void *arg), void *arg);
 
 /* One batch to apply. `records` are the encoded records of a durable batch, in order. `pack_index` is asked for the

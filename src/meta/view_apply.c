@@ -89,10 +89,10 @@ static int apply_xattr(struct txn *txn, const struct record *rec)
         return txn_damage(txn, "no such xattr");
     if (rec->type == REC_REMOVEXATTR) {
         txn_delete(txn, &key);
-        row.xattrs--;
+        row.pub.xattrs--;
     } else {
         txn_put_bytes(txn, &key, rec->value, rec->value_len);
-        row.xattrs += !had;
+        row.pub.xattrs += !had;
     }
     row.pub.attrs.ctime = rec->time;
     txn_put_inode(txn, &row);

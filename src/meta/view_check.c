@@ -186,7 +186,7 @@ static int check_inode(struct checker *c, const struct scan *scan)
     compare(c, "inode", ino, "number of entries", row.entries, tally_take(c, &c->entries, ino));
     compare(c, "inode", ino, "number of pages", row.pages, tally_take(c, &c->pages, ino));
     compare(c, "inode", ino, "size of its content", row.pub.blocks_bytes, tally_take(c, &c->blocks, ino));
-    compare(c, "inode", ino, "number of xattrs", row.xattrs, tally_take(c, &c->xattrs, ino));
+    compare(c, "inode", ino, "number of xattrs", row.pub.xattrs, tally_take(c, &c->xattrs, ino));
     compare(c, "inode", ino, "number of link targets", tally_take(c, &c->links, ino), S_ISLNK(mode) ? 1 : 0);
     if (!S_ISDIR(mode) && row.entries)
         check_differs(c, "inode %llu is no directory and has names", ID(ino));

@@ -81,7 +81,7 @@ size_t inode_encode(const struct inode_row *row, uint8_t *p)
     w64(&w, i->parent);
     w64(&w, i->blocks_bytes);
     w64(&w, row->pages);
-    w64(&w, row->xattrs);
+    w64(&w, row->pub.xattrs);
     w64(&w, row->entries);
     check((size_t)(w.at - p) == INODE_VALUE_LEN);
     return INODE_VALUE_LEN;
@@ -107,7 +107,7 @@ int inode_decode(uint64_t ino, const void *p, size_t len, struct inode_row *row)
     i->parent = cursor_le64(&c);
     i->blocks_bytes = cursor_le64(&c);
     row->pages = cursor_le64(&c);
-    row->xattrs = cursor_le64(&c);
+    row->pub.xattrs = cursor_le64(&c);
     row->entries = cursor_le64(&c);
     if (nlink > UINT32_MAX || i->attrs.size > VIEW_OFFSET_MAX)
         return -EUCLEAN;

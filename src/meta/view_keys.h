@@ -137,7 +137,6 @@ static inline uint64_t key_get_u64(const uint8_t *key, size_t at)
 struct inode_row {
     struct view_inode pub;
     uint64_t pages;   /* page keys; lets removal and search stop without running into other inodes' keys */
-    uint64_t xattrs;  /* xattr keys */
     uint64_t entries; /* names in a directory */
 };
 

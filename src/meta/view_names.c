@@ -94,7 +94,7 @@ static int remove_xattrs(struct txn *txn, struct inode_row *row)
 {
     struct key key;
     key_u64(&key, KEY_XATTR, row->pub.ino);
-    for (; row->xattrs > 0; row->xattrs--) {
+    for (; row->pub.xattrs > 0; row->pub.xattrs--) {
         struct found found;
         int r = txn_seek(txn, &key, KEY_U64_LEN, &found);
         if (r < 0)

@@ -238,10 +238,19 @@ static int bound_group_locked(struct store *store, const struct record *rec, str
     return r;
 }
 
+/* Who found it there did so without the history's lock. */
+static int check_removable(struct store *store, const struct record *rec)
+{
+    ssize_t r = ns_getxattr(store->ns, rec->ino, rec->name, rec->name_len, NULL, 0);
+    return r < 0 ? (int)r : 0;
+}
+
 static int commit_locked(struct store *store, struct record *rec)
 {
     struct standing standing;
     int r = standing_of(store, rec, &standing);
+    if (r == 0 && rec->type == REC_REMOVEXATTR)
+        r = check_removable(store, rec);
     if (r == 0)
         r = bound_group_locked(store, rec, &standing);
     if (r == 0)
@@ -272,29 +281,6 @@ int store_commit(struct store *store, struct record *rec)
     return r;
 }
 
-static void seal_record(const struct ns_inode *inode, const struct stage_draft *draft, const struct ns_birth *birth,
-                        struct record *rec)
-{
-    rec->ino = inode->ino;
-    rec->version = inode->version + 1;
-    rec->keep = draft->keep;
-    rec->attrs = inode->attrs;
-    rec->attrs.size = draft->size;
-    if (draft->mtime) {
-        /* One that was set already moved ctime then. */
-        if (draft->mtime != rec->attrs.mtime && draft->mtime > rec->attrs.ctime)
-            rec->attrs.ctime = draft->mtime;
-        rec->attrs.mtime = draft->mtime;
-    }
-    if (birth) {
-        rec->flags |= RECORD_BIRTH;
-        rec->parent = birth->parent;
-        rec->cookie = birth->cookie;
-        rec->name = birth->name;
-        rec->name_len = birth->name_len;
-    }
-}
-
 /* Room in the log for `len` bytes that belong together and what else an operation needs. */
 static int make_group_room_locked(struct store *store, size_t len)
 {
@@ -317,6 +303,60 @@ static void enter_group_locked(struct store *store, const struct dump *group)
         check(r == 0);
         ns_apply(store->ns, &rec);
         list_op_locked(store, &rec);
+    }
+}
+
+static int commit_both_locked(struct store *store, struct record *rec, struct record *rec2)
+{
+    struct standing standing;
+    int r = standing_of(store, rec, &standing);
+    if (r == 0)
+        r = make_group_room_locked(store, record_encoded_len(rec) + record_encoded_len(rec2));
+    if (r < 0)
+        return r;
+    check(!standing.nascent);
+    struct dump group = {0};
+    stamp_with_cookies_locked(store, rec);
+    (void)dump_record(rec, &group);
+    stamp_with_cookies_locked(store, rec2);
+    (void)dump_record(rec2, &group);
+    enter_group_locked(store, &group);
+    free(group.bytes);
+    drop_content(store, rec);
+    drop_content(store, rec2);
+    return 0;
+}
+
+int store_commit_both(struct store *store, struct record *rec, struct record *rec2)
+{
+    mutex_lock(&store->history.lock);
+    int r = commit_both_locked(store, rec, rec2);
+    mutex_unlock(&store->history.lock);
+    if (r == 0)
+        horizon_note(store);
+    return r;
+}
+
+static void seal_record(const struct ns_inode *inode, const struct stage_draft *draft, const struct ns_birth *birth,
+                        struct record *rec)
+{
+    rec->ino = inode->ino;
+    rec->version = inode->version + 1;
+    rec->keep = draft->keep;
+    rec->attrs = inode->attrs;
+    rec->attrs.size = draft->size;
+    if (draft->mtime) {
+        /* One that was set already moved ctime then. */
+        if (draft->mtime != rec->attrs.mtime && draft->mtime > rec->attrs.ctime)
+            rec->attrs.ctime = draft->mtime;
+        rec->attrs.mtime = draft->mtime;
+    }
+    if (birth) {
+        rec->flags |= RECORD_BIRTH;
+        rec->parent = birth->parent;
+        rec->cookie = birth->cookie;
+        rec->name = birth->name;
+        rec->name_len = birth->name_len;
     }
 }
 

@@ -71,8 +71,11 @@ uint64_t store_new_ino(struct store *store);
 /* Performs `rec` (without seq and time): in the log, in the overlay, in the history. Inodes that it names are held by
  * the caller. cookie 0 becomes its sequence number. On a nascent file it happens but is not history. Content of an
  * inode that loses its last name is dropped, or kept with RECORD_ORPHAN.
- * -EAGAIN: no room in the log now, nothing happened. -ENOSPC: the store is full. -ENOENT: the inode is gone. */
+ * -EAGAIN: no room in the log now, nothing happened. -ENOSPC: the store is full. -ENOENT: the inode is gone. -ENODATA: the xattr
+ * to remove is. */
 CAIRN_MUST_CHECK int store_commit(struct store *store, struct record *rec);
+/* Two that are one: whoever looks, after whatever end, finds both or neither. Neither is of a nascent file. */
+CAIRN_MUST_CHECK int store_commit_both(struct store *store, struct record *rec, struct record *rec2);
 
 /* Seals the draft of `ino`, if any, or a nascent file. Does nothing for orphans. -EAGAIN as above. */
 CAIRN_MUST_CHECK int store_seal(struct store *store, uint64_t ino);

@@ -113,7 +113,7 @@ struct stage_file {
     struct layer *layers[LAYER_STATES]; /* newest first */
     uint64_t write_end;  /* where the last request ended, and whether it was a full one */
     bool write_was_full;
-    bool orphan; /* no name, still open: never sealed */
+    bool orphan; /* no name, lives on: never sealed */
     bool dead;   /* gone from the namespace; a pinned layer may be left */
     UT_hash_handle hh;
 };

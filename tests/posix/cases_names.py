@@ -223,6 +223,14 @@ def removed_but_known(s):
         for name, call in {"chmod": lambda at: os.chmod(at, 0o600), "times": lambda at: os.utime(at, (1, 1)), "group": lambda at: os.chown(at, -1, os.getegid()),
                            "truncate": lambda at: os.truncate(at, 1), "xattr": lambda at: os.setxattr(at, "user.x", b"1")}.items():
             s.call(f"{name} of the file", call, f"/proc/self/fd/{path}")
+        for time in ("again", "once more"):
+            with opened(f"/proc/self/fd/{path}", os.O_RDWR) as again:
+                s.call(f"read {time}", os.pread, again, 10, 0)
+                s.call(f"write {time}", os.pwrite, again, b"more", 1)
+            s.call(f"shape {time}", lambda: (os.stat(f"/proc/self/fd/{path}").st_size, oct(os.fstat(path).st_mode), os.fstat(path).st_nlink))
+        s.call("xattr again", os.getxattr, f"/proc/self/fd/{path}", "user.x")
+        s.call("name again", lambda: os.link(f"/proc/self/fd/{path}", "named", follow_symlinks=True))
+        s.call("folder again", lambda: (os.chmod(f"/proc/self/fd/{looked}", 0o700), os.setxattr(f"/proc/self/fd/{looked}", "user.x", b"2"), os.listxattr(f"/proc/self/fd/{looked}")))
         os.write(fifo, b"through")
         s.call("through", os.read, fifo, 10)
         os.chdir("gone")
@@ -243,6 +251,33 @@ def rename_whiteout(s):
     s.call("new", renameat2, "a", "c", WHITEOUT)
     s.call("over", renameat2, "b", "c", WHITEOUT)
     s.call("no replace", renameat2, "b", "d", WHITEOUT | NOREPLACE)
+    s.call("of a whiteout", renameat2, "d", "e", WHITEOUT)
+    s.tree("whiteouts")
+    s.call("open", lambda: os.open("a", os.O_RDONLY))
+    s.call("remove", os.unlink, "a")
+    s.call("replace", os.rename, "c", "b")
+    os.mkdir("setgid"), os.mkdir("setgid/from"), os.mkdir("setgid/over"), os.mkdir("setgid/full")
+    put("setgid/full/x"), put("setgid/mine", b"mine")
+    os.chown("setgid", OTHER.uid, OTHER.gid), os.chmod("setgid", 0o2777)
+    with opened("setgid/mine", os.O_RDWR) as fd:
+        s.effects("folder", lambda: renameat2("setgid/from", "setgid/over", WHITEOUT))
+        os.write(fd, b"more")
+        s.effects("open file", lambda: renameat2("setgid/mine", "elsewhere", WHITEOUT))
+        os.write(fd, b"less")
+        s.call("full", renameat2, "setgid/over", "setgid/full", WHITEOUT)
+        s.call("exchange", renameat2, "setgid/over", "setgid/full", WHITEOUT | EXCHANGE)
+        with as_user(OWNER):
+            s.call("by whom", renameat2, "setgid/over", "setgid/moved", WHITEOUT)
+    s.call("to itself", renameat2, "elsewhere", "elsewhere", WHITEOUT)
+    os.link("elsewhere", "second")
+    s.call("to another name of it", renameat2, "elsewhere", "second", WHITEOUT)
+    s.call("missing", renameat2, "none", "second", WHITEOUT)
+    s.tree("tree")
+
+
+@script
+def whiteout_of_every_pair(s):
+    every_pair(s, lambda source, target: renameat2(source, target, WHITEOUT))
 
 
 @script

@@ -1,10 +1,14 @@
 """Extended attributes: limits, flags, namespaces, who may; ACLs."""
+import contextlib
 import ctypes
 import itertools
+import mmap
 import os
+import shutil
 import struct
+import subprocess
 
-from script import LIBC, OTHER, OWNER, USERS, as_user, checked, opened, put, script
+from script import LIBC, OTHER, OWNER, USERS, as_user, checked, fallocate, opened, put, script
 
 CREATE, REPLACE = os.XATTR_CREATE, os.XATTR_REPLACE
 
@@ -68,7 +72,7 @@ def xattr_buffers(s):
 def xattr_of_kinds(s):
     """user.* is for files and folders."""
     os.mkdir("folder"), put("file"), os.symlink("file", "soft"), os.mkfifo("fifo")
-    for path, name in itertools.product(("folder", "file", "soft", "fifo"), ("user.x",)):
+    for path, name in itertools.product(("folder", "file", "soft", "fifo"), ("user.x", "trusted.x", "security.x")):
         s.call(f"set {path} {name}", os.setxattr, path, name, b"1", 0, follow_symlinks=False)
         s.call(f"get {path} {name}", os.getxattr, path, name, follow_symlinks=False)
         s.call(f"list {path} {name}", lambda p=path: sorted(os.listxattr(p, follow_symlinks=False)))
@@ -99,13 +103,98 @@ def xattr_by_whom(s):
 
 @script
 def xattr_namespaces(s):
-    """By root, who may have them all."""
+    """By root, who may have them all, and by others, for whom trusted.* are not there."""
     put("file"), os.mkdir("folder")
+    for name in ("trusted.a", "security.a", "user.a"):
+        os.setxattr("file", name, b"a")
+    os.chmod("file", 0o666)
+    for user in USERS:
+        with as_user(user):
+            s.call(f"{user.name} list", lambda: sorted(os.listxattr("file")))
+            s.call(f"{user.name} length of the list", lambda: checked(LIBC.listxattr(b"file", None, 0)))
+            for name in ("trusted.a", "security.a", "trusted.none", "security.none"):
+                s.call(f"{user.name} get {name}", os.getxattr, "file", name)
+                s.call(f"{user.name} set {name}", os.setxattr, "file", name, b"b")
+                s.call(f"{user.name} remove {name}", os.removexattr, "file", name)
     for at, name in itertools.product(("file", "folder"), ("trusted.x", "security.x", "security.capability", "system.x")):
         s.call(f"{at} {name} set", os.setxattr, at, name, b"1")
         s.call(f"{at} {name} get", os.getxattr, at, name)
         s.call(f"{at} {name} list", lambda p=at: sorted(os.listxattr(p)))
         s.call(f"{at} {name} remove", os.removexattr, at, name)
+
+
+# cap_dac_read_search, permitted and effective, as setcap(8) writes it
+CAPABILITY = struct.pack("<5I", 0x02000001, 1 << 2, 0, 0, 0)
+
+
+def store_through_map(path):
+    with opened(path, os.O_RDWR) as fd, mmap.mmap(fd, 4096) as area:
+        area[0:1] = b"x"
+        area.flush()
+
+
+def with_fd(flags, call):
+    def change(path):
+        with opened(path, flags) as fd:
+            call(fd)
+    return change
+
+
+def copy_into(path):
+    with opened("source") as source, opened(path, os.O_WRONLY) as to:
+        os.copy_file_range(source, to, 4096, 0, 0)
+
+
+@script
+def file_capabilities(s):
+    """A change of content or owner takes them away, whoever makes it."""
+    changes = {
+        "nothing": lambda path: None, "open": with_fd(os.O_RDWR, lambda fd: None), "open to write": with_fd(os.O_WRONLY, lambda fd: None),
+        "write": with_fd(os.O_WRONLY, lambda fd: os.write(fd, b"x")), "write nothing": with_fd(os.O_WRONLY, lambda fd: os.write(fd, b"")),
+        "rewrite": with_fd(os.O_RDWR, lambda fd: os.write(fd, b"x")), "append": with_fd(os.O_WRONLY | os.O_APPEND, lambda fd: os.write(fd, b"x")),
+        "write in step": with_fd(os.O_WRONLY | os.O_DSYNC, lambda fd: os.write(fd, b"x")), "map": store_through_map,
+        "truncate": lambda path: os.truncate(path, 10), "ftruncate": with_fd(os.O_RDWR, lambda fd: os.ftruncate(fd, 10)),
+        "same size": lambda path: os.truncate(path, 8192), "O_TRUNC": with_fd(os.O_WRONLY | os.O_TRUNC, lambda fd: None),
+        "punch": with_fd(os.O_RDWR, lambda fd: fallocate(fd, 3, 0, 4096)), "allocate": with_fd(os.O_RDWR, lambda fd: fallocate(fd, 0, 0, 16384)),
+        "copy": copy_into, "chmod": lambda path: os.chmod(path, 0o700), "chown": lambda path: os.chown(path, OWNER.uid, -1),
+        "chown to nobody": lambda path: os.chown(path, -1, -1), "times": lambda path: os.utime(path, (1, 1)),
+        "xattr": lambda path: os.setxattr(path, "user.x", b"1"), "rename": lambda path: (os.rename(path, "x"), os.rename("x", path)),
+        "link": lambda path: os.link(path, "second"),
+    }
+    put("source", b"s" * 8192)
+    for (label, change), mode, is_new in itertools.product(changes.items(), (0o755, 0o644), (False, True)):
+        path = f"{label} {mode:o} {is_new}"
+        fd = os.open(path, os.O_RDWR | os.O_CREAT)
+        os.write(fd, b"c" * 8192)
+        if not is_new:
+            os.close(fd)
+        os.chmod(path, mode)
+        os.setxattr(path, "security.capability", CAPABILITY)
+        change(path)
+        s.call(path, os.getxattr, path, "security.capability")
+        s.call(f"{path} once more", lambda: (os.setxattr(path, "security.capability", CAPABILITY), change(path), os.listxattr(path)))
+        if is_new:
+            os.close(fd)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink("second")
+
+
+@script
+def run_with_capabilities(s):
+    """Who may not read the file does, with a program that may; not any more after the program was written."""
+    shutil.copy("/bin/cat", "cat")
+    os.chmod("cat", 0o755)
+    put("secret", b"secret")
+    os.chmod("secret", 0o600), os.chmod(".", 0o755)
+    def run():
+        done = subprocess.run(["./cat", "secret"], capture_output=True, user=OTHER.uid, group=OTHER.gid, extra_groups=[])
+        return done.returncode, done.stdout
+    s.call("without", run)
+    os.setxattr("cat", "security.capability", CAPABILITY)
+    s.call("with", run)
+    with opened("cat", os.O_WRONLY) as fd:
+        os.pwrite(fd, b"\x7f", 0)
+    s.call("written", run)
 
 
 @script

@@ -39,16 +39,4 @@ DIFFERENCES = {
     "open_unnamed": {"open": (None, "ENOTSUP")},
     # RWF_NOWAIT is not for FUSE.
     "read_and_write_arguments": {"no wait": (True, "ENOTSUP")},
-    # What has neither a name nor somebody who has it open cannot be changed.
-    "removed_but_known": {f"{what} of the file": (None, "ESTALE") for what in ("chmod", "times", "group", "truncate", "xattr")},
-    # RENAME_WHITEOUT.
-    "rename_whiteout": {what: (0, "EINVAL") for what in ("new", "over", "no replace")},
-    # xattrs are user.* alone.
-    "xattr_namespaces": {
-        f"{at} {name} {what}": outcome
-        for at in ("file", "folder")
-        for name in ("trusted.x", "security.x")
-        for what, outcome in {"set": (None, "ENOTSUP"), "get": (b"1", "ENODATA"), "list": ([name], []), "remove": (None, "ENOTSUP")}.items()
-    }
-    | {f"{at} security.capability remove": ("ENODATA", "ENOTSUP") for at in ("file", "folder")},
 }

@@ -183,15 +183,20 @@ void private_reopen(struct worker *w, struct file *file)
         open_file(w, file, below(&w->rng, 4) == 0);
 }
 
-/* Its last name is gone; if it is open it lives on until it is closed. */
+/* Its last name is gone; it lives on until it is closed and forgotten. */
 static void bury(struct worker *w, struct file *file)
 {
+    bool is_forgotten = file->is_open && below(&w->rng, 2);
+    if (is_forgotten)
+        worker_forget(w, file->ino);
+    private_expect(w, file, 0, FILE_MAX);
     if (file->is_open) {
-        private_expect(w, file, 0, FILE_MAX);
         private_write(w, file);
         private_expect(w, file, 0, FILE_MAX);
     }
     private_close(w, file);
+    if (!is_forgotten)
+        worker_forget(w, file->ino);
     create(w, file);
 }
 
@@ -256,7 +261,7 @@ void private_rename(struct worker *w, struct file *file)
     int r;
     lock_dirs(a, b);
     do
-        r = fs_rename(w->world->fs, a->ino, file->name, b->ino, to.name, 0);
+        r = fs_rename(w->world->fs, a->ino, file->name, b->ino, to.name, 0, &w->caller);
     while (must_repeat(w->world, r));
     unlock_dirs(a, b);
     EXPECT_OK(w, r, "renaming");
@@ -303,7 +308,7 @@ void private_expect_xattrs(struct worker *w, const struct file *file)
                (unsigned long long)file->xattrs[i]);
         expected += file->xattrs[i] ? strlen(xattr_names[i]) + 1 : 0;
     }
-    ssize_t n = fs_listxattr(w->world->fs, file->ino, list, sizeof list);
+    ssize_t n = fs_listxattr(w->world->fs, file->ino, &w->caller, list, sizeof list);
     expect(w->world, n == (ssize_t)expected, "%s: the list of xattrs has %zd bytes, not %zu", file->name, n, expected);
 }
 

@@ -167,19 +167,21 @@ static void change_names(struct worker *w, const char *name, const char *name2)
     unsigned what = (unsigned)below(&w->rng, 4);
     int r;
     (void)pthread_mutex_lock(&dir->lock);
+    uint64_t lost = fs_lookup(world->fs, dir->ino, what == 0 ? name : name2, &st) == 0 ? st.st_ino : 0;
     do {
         if (what == 0)
             r = fs_unlink(world->fs, dir->ino, name, false);
         else if (what == 1)
-            r = fs_rename(world->fs, dir->ino, name, dir->ino, name2, 0);
+            r = fs_rename(world->fs, dir->ino, name, dir->ino, name2, 0, &w->caller);
         else if (what == 2)
-            r = fs_rename(world->fs, dir->ino, name, dir->ino, name2, RENAME_EXCHANGE);
+            r = fs_rename(world->fs, dir->ino, name, dir->ino, name2, RENAME_EXCHANGE, &w->caller);
         else if ((r = fs_lookup(world->fs, dir->ino, name, &st)) == 0)
             r = fs_link(world->fs, st.st_ino, dir->ino, name2, &st);
     } while (must_repeat(world, r));
     (void)pthread_mutex_unlock(&dir->lock);
     expect(world, r == 0 || r == -ENOENT || r == -EEXIST || r == -ENOSPC, "names %s, %s: %s", name, name2,
            strerror(-r));
+    worker_forget(w, lost);
 }
 
 void shared_step(struct worker *w)

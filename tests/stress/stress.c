@@ -60,6 +60,15 @@ int worker_write(struct worker *w, uint64_t ino, uint64_t offset, uint32_t lengt
     return r;
 }
 
+void worker_forget(struct worker *w, uint64_t ino)
+{
+    int r;
+    do
+        r = fs_forget(w->world->fs, ino);
+    while (must_repeat(w->world, r));
+    EXPECT_OK(w, r, "forgetting");
+}
+
 static void step(struct worker *w)
 {
     unsigned total = 0;

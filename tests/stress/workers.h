@@ -36,6 +36,8 @@ struct worker {
 ssize_t worker_read(struct worker *w, uint64_t ino, uint64_t offset, size_t length);
 /* Writes from w->buf. -ENOSPC is an answer, other errors are not. */
 int worker_write(struct worker *w, uint64_t ino, uint64_t offset, uint32_t length);
+/* As the kernel does of what has lost its last name. */
+void worker_forget(struct worker *w, uint64_t ino);
 
 /* private.c */
 void private_make(struct worker *w);

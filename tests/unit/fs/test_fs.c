@@ -117,7 +117,7 @@ Test(fs, a_rename_replaces)
 {
     uint64_t a = make_file("a", "aaa");
     (void)make_file("b", "bbb");
-    cr_assert_eq(fs_rename(fs, ROOT_INO, "a", ROOT_INO, "b", 0), 0);
+    cr_assert_eq(fs_rename(fs, ROOT_INO, "a", ROOT_INO, "b", 0, &root), 0);
     cr_expect_eq(ino_of("a"), 0);
     cr_expect_eq(ino_of("b"), a);
     expect_text(a, "aaa");
@@ -133,19 +133,19 @@ Test(fs, rules_of_rename)
     (void)make_dir("e");
     struct stat st;
     cr_assert_eq(fs_mkdir(fs, d, "in", 0755, &root, &st), 0);
-    cr_expect_eq(fs_rename(fs, ROOT_INO, "none", ROOT_INO, "b", 0), -ENOENT);
-    cr_expect_eq(fs_rename(fs, ROOT_INO, "a", ROOT_INO, "b", RENAME_NOREPLACE), -EEXIST);
-    cr_expect_eq(fs_rename(fs, ROOT_INO, "a", ROOT_INO, "none", RENAME_EXCHANGE), -ENOENT);
-    cr_expect_eq(fs_rename(fs, ROOT_INO, "a", ROOT_INO, "d", 0), -EISDIR);
-    cr_expect_eq(fs_rename(fs, ROOT_INO, "d", ROOT_INO, "a", 0), -ENOTDIR);
-    cr_expect_eq(fs_rename(fs, ROOT_INO, "e", ROOT_INO, "d", 0), -ENOTEMPTY);
-    cr_expect_eq(fs_rename(fs, ROOT_INO, "a", ROOT_INO, "b", 1u << 10), -EINVAL);
-    cr_expect_eq(fs_rename(fs, ROOT_INO, "a", ROOT_INO, "a", 0), 0);
-    cr_assert_eq(fs_rename(fs, ROOT_INO, "d", ROOT_INO, "e", 0), 0, "over an empty folder");
+    cr_expect_eq(fs_rename(fs, ROOT_INO, "none", ROOT_INO, "b", 0, &root), -ENOENT);
+    cr_expect_eq(fs_rename(fs, ROOT_INO, "a", ROOT_INO, "b", RENAME_NOREPLACE, &root), -EEXIST);
+    cr_expect_eq(fs_rename(fs, ROOT_INO, "a", ROOT_INO, "none", RENAME_EXCHANGE, &root), -ENOENT);
+    cr_expect_eq(fs_rename(fs, ROOT_INO, "a", ROOT_INO, "d", 0, &root), -EISDIR);
+    cr_expect_eq(fs_rename(fs, ROOT_INO, "d", ROOT_INO, "a", 0, &root), -ENOTDIR);
+    cr_expect_eq(fs_rename(fs, ROOT_INO, "e", ROOT_INO, "d", 0, &root), -ENOTEMPTY);
+    cr_expect_eq(fs_rename(fs, ROOT_INO, "a", ROOT_INO, "b", 1u << 10, &root), -EINVAL);
+    cr_expect_eq(fs_rename(fs, ROOT_INO, "a", ROOT_INO, "a", 0, &root), 0);
+    cr_assert_eq(fs_rename(fs, ROOT_INO, "d", ROOT_INO, "e", 0, &root), 0, "over an empty folder");
     cr_expect_eq(ino_of("e"), d);
     cr_expect_eq(stat_of(ROOT_INO).st_nlink, 3);
     uint64_t a = ino_of("a");
-    cr_assert_eq(fs_rename(fs, ROOT_INO, "a", ROOT_INO, "e", RENAME_EXCHANGE), 0);
+    cr_assert_eq(fs_rename(fs, ROOT_INO, "a", ROOT_INO, "e", RENAME_EXCHANGE, &root), 0);
     cr_expect_eq(ino_of("e"), a);
     cr_expect_eq(ino_of("a"), d);
 }
@@ -154,7 +154,7 @@ Test(fs, a_rename_of_a_draft_seals_it_first)
 {
     struct file file = create("tmp");
     put_text(file, 0, "content");
-    cr_assert_eq(fs_rename(fs, ROOT_INO, "tmp", ROOT_INO, "model", 0), 0);
+    cr_assert_eq(fs_rename(fs, ROOT_INO, "tmp", ROOT_INO, "model", 0, &root), 0);
     struct stage_file_state state;
     (void)stage_file_state(store_stage(shop.store), file.ino, &state);
     cr_expect_not(state.has_draft);
@@ -168,22 +168,41 @@ Test(fs, a_rename_over_a_file_that_is_new_and_open)
     struct file target = create("b");
     put_text(target, 0, "old");
     (void)make_file("a", "new");
-    cr_assert_eq(fs_rename(fs, ROOT_INO, "a", ROOT_INO, "b", 0), 0);
+    cr_assert_eq(fs_rename(fs, ROOT_INO, "a", ROOT_INO, "b", 0, &root), 0);
     expect_text(target.ino, "old");
     put_text(target, 3, "er");
     expect_text(target.ino, "older");
     close_file(target);
+    cr_assert_eq(fs_forget(fs, target.ino), 0);
     struct stat st;
     cr_expect_eq(fs_getattr(fs, target.ino, &st), -ENOENT);
     expect_text(ino_of("b"), "new");
 }
 
+/* What has no name lives until nobody has it open and the kernel has forgotten it, whatever comes first. */
+static void expect_end(struct file file, bool forgotten_first)
+{
+    struct stat st;
+    if (forgotten_first)
+        cr_assert_eq(fs_forget(fs, file.ino), 0);
+    else
+        close_file(file);
+    expect_text(file.ino, "abcdef");
+    if (forgotten_first)
+        close_file(file);
+    else
+        cr_assert_eq(fs_forget(fs, file.ino), 0);
+    cr_expect_eq(fs_getattr(fs, file.ino, &st), -ENOENT);
+    shop_wait(&shop);
+    cr_expect_eq(stage_usage(store_stage(shop.store)).dirty_bytes, 0);
+}
+
 Test(fs, unlinked_while_open)
 {
-    for (unsigned durable = 0; durable < 2; durable++) {
+    for (unsigned i = 0; i < 4; i++) {
         struct file file = create("a");
         put_text(file, 0, "abc");
-        if (durable) {
+        if (i & 1) {
             cr_assert_eq(fs_flush(fs, file.ino, file.handle), 0);
             shop_wait(&shop);
         }
@@ -196,11 +215,36 @@ Test(fs, unlinked_while_open)
         expect_text(file.ino, "abcdef");
         struct stat st;
         cr_expect_eq(fs_link(fs, file.ino, ROOT_INO, "b", &st), -ENOENT);
-        close_file(file);
-        cr_expect_eq(fs_getattr(fs, file.ino, &st), -ENOENT);
-        shop_wait(&shop);
-        cr_expect_eq(stage_usage(store_stage(shop.store)).dirty_bytes, 0);
+        expect_end(file, i & 2);
     }
+}
+
+Test(fs, known_without_a_name)
+{
+    struct fs_opened opened;
+    struct stat st, set = {.st_size = 2};
+    uint64_t file = make_file("a", "text"), dir = make_dir("d"), other = make_file("b", "other");
+    shop_wait(&shop);
+    cr_assert_eq(fs_unlink(fs, ROOT_INO, "a", false), 0);
+    cr_assert_eq(fs_rmdir(fs, ROOT_INO, "d"), 0);
+    cr_assert_eq(fs_forget(fs, other), 0, "it has a name");
+    expect_text(other, "other");
+    shop_wait(&shop);
+    for (unsigned i = 0; i < 2; i++) { /* again and again */
+        cr_assert_eq(fs_open(fs, file, O_RDWR, &opened), 0);
+        expect_text(file, i ? "te" : "text");
+        cr_assert_eq(fs_setattr(fs, file, FS_SET_SIZE, &set, &root, &st), 0);
+        cr_expect_eq(fs_release(fs, opened.handle, false), 0);
+    }
+    cr_assert_eq(fs_setxattr(fs, dir, "user.x", "1", 1, 0), 0);
+    cr_expect_eq(fs_mkdir(fs, dir, "below", 0755, &root, &st), -ENOENT);
+    cr_assert_eq(fs_forget(fs, file), 0);
+    cr_assert_eq(fs_forget(fs, dir), 0);
+    cr_expect_eq(fs_getattr(fs, file, &st), -ENOENT);
+    cr_expect_eq(fs_getattr(fs, dir, &st), -ENOENT);
+    cr_assert_eq(fs_forget(fs, file), 0, "twice");
+    shop_wait(&shop);
+    cr_expect_eq(stage_usage(store_stage(shop.store)).dirty_bytes, 0);
 }
 
 Test(fs, hard_links)
@@ -228,7 +272,7 @@ Test(fs, long_names)
     name[256] = '\0';
     cr_expect_eq(fs_mkdir(fs, ROOT_INO, name, 0755, &root, &st), -ENAMETOOLONG);
     cr_expect_eq(fs_lookup(fs, ROOT_INO, name, &st), -ENAMETOOLONG);
-    cr_expect_eq(fs_rename(fs, ROOT_INO, "a", ROOT_INO, name, 0), -ENAMETOOLONG);
+    cr_expect_eq(fs_rename(fs, ROOT_INO, "a", ROOT_INO, name, 0, &root), -ENAMETOOLONG);
     name[255] = '\0';
     cr_expect_eq(fs_mkdir(fs, ROOT_INO, name, 0755, &root, &st), 0);
     cr_expect_eq(fs_mkdir(fs, ROOT_INO, name, 0755, &root, &st), -EEXIST);
@@ -479,7 +523,7 @@ Test(fs, xattrs)
         cr_expect_eq(fs_removexattr(fs, file.ino, "user.gone"), -ENODATA);
         cr_expect_eq(fs_getxattr(fs, file.ino, "user.k", value, sizeof value), 2);
         cr_expect_eq(fs_getxattr(fs, file.ino, "user.gone", value, sizeof value), -ENODATA);
-        cr_expect_eq(fs_listxattr(fs, file.ino, list, sizeof list), 7);
+        cr_expect_eq(fs_listxattr(fs, file.ino, &root, list, sizeof list), 7);
         if (i == 0)
             close_file(file);
         shop_wait(&shop);
@@ -508,6 +552,7 @@ Test(fs, a_file_that_no_handle_is_left_for_is_not_made)
     cr_assert_eq(fs_create(fs, ROOT_INO, "new", 0644, O_RDWR, &root, &st, &opened), 0, "the handle was given back");
     cr_assert_eq(fs_unlink(fs, ROOT_INO, "new", false), 0);
     (void)fs_release(fs, opened.handle, false);
+    cr_assert_eq(fs_forget(fs, st.st_ino), 0);
     cr_expect_eq(fs_getattr(fs, st.st_ino, &st), -ENOENT);
 }
 

@@ -1,0 +1,43 @@
+/* Who asks. The kernel tells user and group; what it does not tell is in /proc. */
+#include <limits.h>
+#include <linux/capability.h>
+#include <stdio.h>
+
+#include "fuse/internal.h"
+
+/* Of who is gone, no group is known. */
+static bool is_member(gid_t gid, void *arg)
+{
+    _cleanup_free_ gid_t *groups = xcalloc(NGROUPS_MAX, sizeof *groups);
+    int count = fuse_req_getgroups(arg, NGROUPS_MAX, groups);
+    for (int i = 0; i < count && i < NGROUPS_MAX; i++)
+        if (groups[i] == gid)
+            return true;
+    return false;
+}
+
+/* Over our own user namespace: root of another one has all capabilities, too. */
+static bool is_admin(void *arg)
+{
+    char path[64], ours[64] = "", theirs[64] = "", line[256];
+    pid_t pid = fuse_req_ctx(arg)->pid;
+    unsigned long long capabilities = 0;
+    (void)snprintf(path, sizeof path, "/proc/%d/ns/user", (int)pid);
+    if (readlink(path, theirs, sizeof theirs - 1) <= 0 || readlink("/proc/self/ns/user", ours, sizeof ours - 1) <= 0 ||
+        strcmp(ours, theirs) != 0)
+        return false;
+    (void)snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    FILE *f = fopen(path, "re");
+    while (f && fgets(line, sizeof line, f))
+        (void)sscanf(line, "CapEff: %llx", &capabilities);
+    if (f)
+        (void)fclose(f);
+    return capabilities & (1ull << CAP_SYS_ADMIN);
+}
+
+struct fs_caller caller_of(fuse_req_t req)
+{
+    const struct fuse_ctx *ctx = fuse_req_ctx(req);
+    return (struct fs_caller){
+        .uid = ctx->uid, .gid = ctx->gid, .is_member = is_member, .is_admin = is_admin, .arg = req};
+}
