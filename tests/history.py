@@ -37,7 +37,7 @@ import time
 
 import numpy
 
-AT_FDCWD = -100
+AT_FDCWD, AT_SYMLINK_FOLLOW = -100, 0x400
 RENAME_EXCHANGE, RENAME_WHITEOUT = 2, 4
 DEATH = {errno.ENOTCONN, errno.ECONNABORTED, errno.ENODEV, errno.ESTALE, errno.EIO, errno.EINTR}
 IDLE_SEAL = 4.5  # seconds after which the filesystem may seal an idle draft by itself
@@ -190,6 +190,19 @@ class Recorder:
         self.live[handle] = () if known else None
         return handle
 
+    def open_nameless(self, folder):
+        handle = f"{self.rank}.{self.count + 1}"
+
+        def function():
+            self.fds[handle] = os.open(self.path(folder), os.O_TMPFILE | os.O_RDWR, 0o644)
+
+        self.ordered("nameless", function, h=handle)
+        self.live[handle] = ()
+        return handle
+
+    def name(self, handle, p):
+        self.ordered("name", lambda: name_last(self.fds[handle], self.path(p)), h=handle, p=p)
+
     def write(self, handle, size, seed, offset=None):
         """One write call (append if there is no offset); returns how much it took."""
         data, fd = data_of(seed, size), self.fds[handle]
@@ -229,6 +242,12 @@ class Recorder:
 def renameat2(p, q, flags):
     if LIBC.renameat2(AT_FDCWD, p.encode(), AT_FDCWD, q.encode(), flags):
         raise OSError(ctypes.get_errno(), "renameat2")
+
+
+def name_last(fd, path):
+    """os.link() does not follow symbolic links."""
+    if LIBC.linkat(AT_FDCWD, f"/proc/self/fd/{fd}".encode(), AT_FDCWD, path.encode(), AT_SYMLINK_FOLLOW):
+        raise OSError(ctypes.get_errno(), "linkat")
 
 
 def exchange(p, q):
@@ -298,6 +317,17 @@ class Rank:
             self.rec.write(handle, min(max(1, total // 5), total - offset), self.seed(), offset)
         self.rec.read_back(handle)
         self.rec.rename(temporary, path)
+        self.rec.close(handle)
+
+    def shard_named_last(self, path):
+        """Made without a name (O_TMPFILE)."""
+        handle = self.rec.open_nameless(os.path.dirname(path))
+        self.fill(handle, self.size())
+        if self.random.random() < 0.3:
+            self.rec.fsync(handle)
+        self.rec.name(handle, path)
+        if self.random.random() < 0.3:
+            self.rec.write(handle, 700, self.seed())
         self.rec.close(handle)
 
     def shard_edited(self, path):
@@ -382,7 +412,7 @@ class Rank:
             self.begin(number)
         self.barrier.wait()
         for index in range(1 + self.random.randrange(2)):
-            style = self.random.choice((self.shard_appended, self.shard_synced, self.shard_renamed, self.shard_edited))
+            style = self.random.choice((self.shard_appended, self.shard_synced, self.shard_renamed, self.shard_edited, self.shard_named_last))
             style(f"step-{number}.tmp/shard-{self.rank}-{index}")
             self.note()
         self.small()
@@ -635,6 +665,14 @@ class Model:
         inode = self.handles[op.args["h"]] = entry[1]
         if new or op.args["trunc"]:
             inode.draft(op, ())
+
+    def do_nameless(self, op, torn):
+        self.handles[op.args["h"]] = Inode()
+
+    def do_name(self, op, torn):
+        inode = self.handles[op.args["h"]]
+        self.names[op.args["p"]] = ("f", inode)
+        inode.seal()
 
     def do_write(self, op, torn):
         inode, args = self.handles[op.args["h"]], op.args

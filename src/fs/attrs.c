@@ -173,7 +173,9 @@ static int set_held(struct fs *fs, const struct ns_inode *inode, unsigned set, c
      * the same. */
     if (set == 0 ? !may_clear : mask == 0)
         return 0;
-    r = commit_attrs(fs, inode->ino, mask, &attrs);
+    r = set & (FS_SET_UID | FS_SET_GID) ? drop_capabilities(fs, inode) : 0;
+    if (r == 0)
+        r = commit_attrs(fs, inode->ino, mask, &attrs);
     if (r == 0 && mask & ATTR_ATIME)
         access_forget(fs, inode->ino);
     if (r == 0 && mask & ATTR_MTIME)

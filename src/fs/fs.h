@@ -102,7 +102,8 @@ struct fs_opened {
 
 /* A file, or a directory to be listed. O_TRUNC means nothing here: it comes as fs_setattr(). */
 CAIRN_MUST_CHECK int fs_open(struct fs *fs, uint64_t ino, int flags, struct fs_opened *ret);
-/* A new regular file: part of history with its first seal. */
+/* A new regular file: part of history with its first seal. `name` NULL: it has none (O_TMPFILE) until fs_link() gives it one, and ends
+ * as what has lost its last name does. */
 CAIRN_MUST_CHECK int fs_create(struct fs *fs, uint64_t parent, const char *name, mode_t mode, int flags,
                                const struct fs_caller *caller, struct stat *ret_stat, struct fs_opened *ret);
 /* 0; only if `may_wait` also -EAGAIN: then it is open still, since there is no room to say that what has no name is closed. */

@@ -19,6 +19,7 @@ struct live_inode {
     uint64_t ino;
     uint64_t opens;
     bool is_nameless;
+    bool may_get_name; /* only of a nameless one: it was made so */
     bool is_forgotten; /* only of a nameless one: the request for that may come before those that close it */
 };
 
@@ -38,8 +39,10 @@ struct fs {
     } access;
 };
 
-/* It has lost its last name. With fs->locked.lock. */
-void live_note_nameless_locked(struct fs *fs, uint64_t ino);
+/* It has lost its last name, or was made without one. With fs->locked.lock. */
+struct live_inode *live_note_nameless_locked(struct fs *fs, uint64_t ino);
+/* NULL: it has a name. */
+struct live_inode *live_nameless_locked(struct fs *fs, uint64_t ino);
 /* Takes a handle and counts the inode as open before it is looked at, or even made: who removes its last name from then on
  * leaves it to whoever has it open. Then the inode must be held, or the opening undone. -ENFILE. */
 CAIRN_MUST_CHECK int open_ahead(struct fs *fs, uint64_t ino, int flags, uint64_t *ret_handle);

@@ -153,6 +153,26 @@ int fs_symlink(struct fs *fs, const char *target, uint64_t parent, const char *n
     return r < 0 ? r : fs_getattr(fs, rec.ino, ret);
 }
 
+/* Makes an inode without a name in a folder that it is not to be found in. */
+static int make_nameless(struct fs *fs, struct record *rec, uint64_t parent, const struct fs_caller *caller)
+{
+    _cleanup_held_ struct held held = {.fs = fs};
+    struct ns_inode dir;
+    int r = hold(&held, parent, &dir);
+    if (r == 0)
+        r = dir.nlink == 0 ? -EPERM : store_admit(fs->store, 4096);
+    if (r < 0)
+        return r;
+    rec->attrs = new_attrs(&dir, rec->attrs.mode, caller);
+    rec->parent = parent;
+    rec->flags = RECORD_ORPHAN;
+    LOCK_SCOPE(&fs->locked.lock);
+    r = store_commit(fs->store, rec);
+    if (r == 0)
+        live_note_nameless_locked(fs, rec->ino)->may_get_name = true;
+    return r;
+}
+
 int fs_create(struct fs *fs, uint64_t parent, const char *name, mode_t mode, int flags, const struct fs_caller *caller,
               struct stat *ret_stat, struct fs_opened *ret)
 {
@@ -164,7 +184,7 @@ int fs_create(struct fs *fs, uint64_t parent, const char *name, mode_t mode, int
     int r = open_ahead(fs, rec.ino, flags & ~O_TRUNC, &ret->handle);
     if (r < 0)
         return r;
-    r = make(fs, &rec, parent, name, caller);
+    r = name ? make(fs, &rec, parent, name, caller) : make_nameless(fs, &rec, parent, caller);
     if (r == 0)
         r = ns_hold(fs->ns, rec.ino, &inode);
     if (r < 0) {
@@ -174,6 +194,23 @@ int fs_create(struct fs *fs, uint64_t parent, const char *name, mode_t mode, int
     ret->has_draft = true;
     ret->atime_due = false;
     return fs_getattr(fs, rec.ino, ret_stat);
+}
+
+/* The first name of a file that was made without one. */
+static int link_nameless(struct fs *fs, uint64_t ino, uint64_t parent, const char *name)
+{
+    struct record rec = {
+        .type = REC_NASCENT, .ino = ino, .attrs = {.mode = S_IFREG}, .parent = parent, .name = name, .name_len = (uint16_t)strlen(name)};
+    LOCK_SCOPE(&fs->locked.lock);
+    struct live_inode *live = live_nameless_locked(fs, ino);
+    if (!live || !live->may_get_name)
+        return -ENOENT;
+    int r = touch(fs, parent); /* its birth in the folder is now, and not when it was made */
+    if (r == 0)
+        r = store_name(fs->store, &rec);
+    if (r == 0)
+        live->is_nameless = live->may_get_name = false;
+    return r;
 }
 
 int fs_link(struct fs *fs, uint64_t ino, uint64_t parent, const char *name, struct stat *ret)
@@ -187,8 +224,10 @@ int fs_link(struct fs *fs, uint64_t ino, uint64_t parent, const char *name, stru
         return r;
     if (S_ISDIR(inode.attrs.mode))
         return -EPERM;
-    if (inode.nlink == 0)
-        return -ENOENT;
+    if (inode.nlink == 0) {
+        r = link_nameless(fs, ino, parent, name);
+        return r < 0 ? r : fs_getattr(fs, ino, ret);
+    }
     if (inode.nlink >= LINKS_MAX)
         return -EMLINK;
     r = store_seal(fs->store, ino);

@@ -56,10 +56,18 @@ static void count_open(struct fs *fs, uint64_t ino)
     get_live_locked(fs, ino)->opens++;
 }
 
-/* The kernel knows it now: it found the name, or the name's removal would not have been asked for. */
-void live_note_nameless_locked(struct fs *fs, uint64_t ino)
+/* The kernel knows it: it found the name, or the name's removal would not have been asked for. */
+struct live_inode *live_note_nameless_locked(struct fs *fs, uint64_t ino)
 {
-    get_live_locked(fs, ino)->is_nameless = true;
+    struct live_inode *live = get_live_locked(fs, ino);
+    live->is_nameless = true;
+    return live;
+}
+
+struct live_inode *live_nameless_locked(struct fs *fs, uint64_t ino)
+{
+    struct live_inode *live = find_live_locked(fs, ino);
+    return live && live->is_nameless ? live : NULL;
 }
 
 /* Who may have written, and who made the file: one that was made to be read only is part of history after its close, too. */
@@ -100,8 +108,8 @@ static int end_locked(struct fs *fs, struct live_inode *live, bool may_wait)
 int fs_forget(struct fs *fs, uint64_t ino)
 {
     LOCK_SCOPE(&fs->locked.lock);
-    struct live_inode *live = find_live_locked(fs, ino);
-    if (!live || !live->is_nameless)
+    struct live_inode *live = live_nameless_locked(fs, ino);
+    if (!live)
         return 0;
     live->is_forgotten = true;
     return end_locked(fs, live, true);

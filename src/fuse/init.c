@@ -1,5 +1,5 @@
-/* INIT: two things of the kernel's protocol that this libfuse has no name for are asked for in its reply, and tried
- * before anybody relies on them.
+/* What this libfuse has no name for in the kernel's protocol: TMPFILE, and two things that are asked for in the reply to INIT, and
+ * tried before anybody relies on them.
  *
  *   DIRECT_IO_ALLOW_MMAP  files that bypass the page cache can still be mapped shared (loaders map what they read)
  *   HANDLE_KILLPRIV_V2    we clear setuid bits ourselves, so the kernel need not ask for an xattr before every write */
@@ -28,12 +28,14 @@
 static struct front *mounting; /* libfuse hands no context to these hooks before INIT; one mount a process */
 static uint32_t offered_flags;
 
-void front_see_request(struct front *front, const void *mem, size_t size)
+void front_see_request(struct front *front, void *mem, size_t size)
 {
-    const struct wire_in_header *header = mem;
+    struct wire_in_header *header = mem;
+    if (header->opcode == WIRE_TMPFILE)
+        header->opcode = WIRE_CREATE; /* the same but for its name, which no other file can have */
     if (header->opcode != WIRE_INIT || size < WIRE_IN_HEADER_LEN + INIT_IN_FLAGS2 + 4)
         return;
-    const uint8_t *args = (const uint8_t *)mem + WIRE_IN_HEADER_LEN;
+    const uint8_t *args = (uint8_t *)mem + WIRE_IN_HEADER_LEN;
     uint32_t flags2;
     memcpy(&offered_flags, args + INIT_IN_FLAGS, sizeof offered_flags);
     memcpy(&flags2, args + INIT_IN_FLAGS2, sizeof flags2);

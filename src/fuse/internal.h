@@ -23,7 +23,10 @@ struct wire_out_header {
 };
 #define WIRE_WRITE 16u
 #define WIRE_INIT 26u
+#define WIRE_CREATE 35u
 #define WIRE_INTERRUPT 36u
+#define WIRE_TMPFILE 51u
+#define WIRE_NO_NAME "/" /* of a TMPFILE */
 #define WIRE_IN_HEADER_LEN 40u
 #define WIRE_WRITE_LEN 80u /* header and arguments of WRITE: what comes before its payload */
 #define WIRE_INIT_EXT (1u << 30)
@@ -189,6 +192,7 @@ void front_wake(struct front *front);
 bool has_fatal_signal(pid_t tid);
 
 /* init.c */
-void front_see_request(struct front *front, const void *mem, size_t size);
+/* Before libfuse does. */
+void front_see_request(struct front *front, void *mem, size_t size);
 extern const struct fuse_custom_io front_io;
 void front_self_test(struct front *front);

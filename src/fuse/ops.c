@@ -418,7 +418,8 @@ static void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_
     struct fs_caller caller = caller_of(req);
     struct fs_opened opened;
     struct stat st;
-    int r = fs_create(front->fs, parent, name, mode, fi->flags, &caller, &st, &opened);
+    bool is_nameless = strcmp(name, WIRE_NO_NAME) == 0;
+    int r = fs_create(front->fs, parent, is_nameless ? NULL : name, mode, fi->flags, &caller, &st, &opened);
     kept_changed(front, parent);
     if (r < 0) {
         reply_result(req, r);
@@ -426,8 +427,12 @@ static void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_
     }
     set_open_flags(front, &opened, fi);
     struct fuse_entry_param entry = entry_of(front, &st);
-    if (fuse_reply_create(req, &entry, fi) == -ENOENT)
-        (void)fs_release(front->fs, opened.handle, false);
+    if (fuse_reply_create(req, &entry, fi) != -ENOENT)
+        return;
+    /* The caller was interrupted: the kernel does not know it, so no request will come that ends it. */
+    if (is_nameless && fs_forget(front->fs, st.st_ino) < 0)
+        log_debug("inode %llu, without a name, lives until the next mount", (unsigned long long)st.st_ino);
+    (void)fs_release(front->fs, opened.handle, false);
 }
 
 static void op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)

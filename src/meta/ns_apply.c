@@ -39,10 +39,20 @@ static void note_birth_locked(struct node *dir, int64_t btime)
         dir->inode.attrs.mtime = dir->inode.attrs.ctime = btime;
 }
 
+/* Without a name at first, if it is an orphan; then with one. */
 static void apply_nascent_locked(struct ns *ns, const struct record *rec)
 {
     struct node *dir = held_locked(ns, rec->parent);
-    struct node *node = make_node_locked(ns, rec, true);
+    struct node *node = node_find_locked(ns, rec->ino);
+    if (!node)
+        node = make_node_locked(ns, rec, true);
+    else
+        node->inode.attrs.ctime = rec->time;
+    node->inode.orphan = rec->flags & RECORD_ORPHAN;
+    node->inode.nlink = !node->inode.orphan;
+    node->inode.parent = node->inode.orphan ? 0 : rec->parent;
+    if (node->inode.orphan)
+        return;
     node->birth_entry = entry_set_locked(ns, dir, rec->name, rec->name_len, rec->ino, rec->cookie,
                                          rec->attrs.mode & S_IFMT, SEQ_NASCENT);
     note_birth_locked(dir, rec->attrs.btime);

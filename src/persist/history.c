@@ -152,8 +152,7 @@ bool history_is_crowded(struct store *store)
     return stage_log_is_crowded(store->stage);
 }
 
-/* Before a change of content, which opens a draft if there is none. */
-static int make_change_room_locked(struct store *store, uint64_t ino)
+int history_change_room_locked(struct store *store, uint64_t ino)
 {
     struct stage_file_state state;
     bool has_draft = stage_file_state(store->stage, ino, &state) && state.has_draft;
@@ -259,12 +258,15 @@ static int commit_locked(struct store *store, struct record *rec)
         return r;
     stamp_with_cookies_locked(store, rec);
     bool history = rec->type != REC_NASCENT && !standing.nascent;
-    r = standing.lost ? 0 : stage_log_append(store->stage, rec);
+    bool nameless = rec->type == REC_NASCENT && rec->flags & RECORD_ORPHAN;
+    r = standing.lost || nameless ? 0 : stage_log_append(store->stage, rec);
     if (r < 0)
         return r;
     ns_apply(store->ns, rec);
     if (rec->type == REC_NASCENT)
         stage_open_draft(store->stage, rec->ino);
+    if (nameless)
+        stage_unlink(store->stage, rec->ino, rec->seq, true);
     if (history)
         list_op_locked(store, rec);
     drop_content(store, rec);
@@ -410,6 +412,49 @@ static int seal_locked(struct store *store, uint64_t ino)
     return r;
 }
 
+/* A file that was made without a name, and so is not in the log: what is staged of it enters that first, where it means nothing until
+ * the SEAL names the file. Where there is no room, all is as before. */
+static int name_roomy_locked(struct store *store, struct record *rec, const struct dump *xattrs)
+{
+    struct ns_inode inode;
+    stage_relink(store->stage, rec->ino);
+    int r = compact_locked(store);
+    if (r == 0)
+        r = make_group_room_locked(store, xattrs->len);
+    if (r < 0) {
+        stage_unlink(store->stage, rec->ino, 0, true);
+        return r;
+    }
+    stamp_with_cookies_locked(store, rec);
+    ns_apply(store->ns, rec);
+    r = ns_inode(store->ns, rec->ino, &inode);
+    check(r == 0); /* the caller holds it */
+    seal_roomy_locked(store, &inode, xattrs);
+    return 0;
+}
+
+static int name_locked(struct store *store, struct record *rec)
+{
+    struct dump xattrs = {0};
+    int r = ns_dump_xattrs(store->ns, rec->ino, dump_record, &xattrs);
+    if (r == 0)
+        r = xattrs.len > GROUP_MAX ? -ENOSPC : make_draft_room_locked(store);
+    if (r == 0)
+        r = name_roomy_locked(store, rec, &xattrs);
+    free(xattrs.bytes);
+    return r;
+}
+
+int store_name(struct store *store, struct record *rec)
+{
+    mutex_lock(&store->history.lock);
+    int r = name_locked(store, rec);
+    mutex_unlock(&store->history.lock);
+    if (r == 0)
+        horizon_note(store);
+    return r;
+}
+
 /* As st_blocks shows it: never more than the size. */
 static uint64_t shown_bytes(struct store *store, const struct ns_inode *inode)
 {
@@ -482,68 +527,6 @@ int64_t history_last_time(struct store *store)
 {
     LOCK_SCOPE(&store->history.lock);
     return store->history.last_time;
-}
-
-/* --- content of drafts ------------------------------------------------------------------------------------------------- */
-
-int store_write(struct store *store, struct stage_write *w)
-{
-    w->may_open = false;
-    w->time = clock_realtime_ns();
-    int r = stage_write(store->stage, w);
-    if (r != -ESTALE)
-        return r;
-    /* It opens a draft: with the history's lock, so that no seal comes between the look and the write. */
-    LOCK_SCOPE(&store->history.lock);
-    struct ns_inode inode;
-    r = make_change_room_locked(store, w->ino);
-    if (r == 0)
-        r = ns_inode(store->ns, w->ino, &inode);
-    if (r < 0)
-        return r;
-    w->may_open = true;
-    w->below_size = inode.attrs.size;
-    w->version = inode.version;
-    return stage_write(store->stage, w);
-}
-
-int store_cut(struct store *store, uint64_t ino, uint64_t offset, uint64_t length, uint64_t new_size)
-{
-    LOCK_SCOPE(&store->history.lock);
-    struct ns_inode inode;
-    int r = ns_inode(store->ns, ino, &inode);
-    if (r == 0)
-        r = make_change_room_locked(store, ino);
-    if (r < 0)
-        return r;
-    return stage_cut(store->stage, ino, offset, length, new_size, inode.attrs.size, inode.version,
-                     clock_realtime_ns());
-}
-
-int store_put_chunk(struct store *store, uint64_t ino, uint64_t offset, uint64_t length,
-                    const struct chunk_name *name, uint32_t chunk_offset)
-{
-    uint64_t pack;
-    if (!packs_pin_stored(store, name, &pack))
-        return -ENOENT;
-    struct stage_chunk_range chunk = {
-        .offset = offset, .length = length, .name = *name, .chunk_offset = chunk_offset, .pack = pack};
-    struct ns_inode inode;
-    mutex_lock(&store->history.lock);
-    int r = ns_inode(store->ns, ino, &inode);
-    if (r == 0)
-        r = make_change_room_locked(store, ino);
-    if (r == 0)
-        r = stage_put_chunk(store->stage, ino, &chunk, inode.attrs.size, inode.version, clock_realtime_ns());
-    mutex_unlock(&store->history.lock);
-    packs_unpin(store, pack);
-    return r;
-}
-
-int store_extents_below(struct store *store, uint64_t ino, uint64_t offset, uint64_t length,
-                        int (*fn)(const struct view_extent *part, void *arg), void *arg)
-{
-    return view_extents(store->view, ino, 0, offset, length, fn, arg);
 }
 
 /* --- the list ------------------------------------------------------------------------------------------------------------ */

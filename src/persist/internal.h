@@ -286,6 +286,8 @@ CAIRN_MUST_CHECK int store_open_far(const struct store_options *options, struct 
 void history_init(struct store *store);
 void history_done(struct store *store);
 CAIRN_MUST_CHECK int history_compact(struct store *store);
+/* With the history's lock: before a change of content, which opens a draft if there is none. -EAGAIN: no room in the log. */
+CAIRN_MUST_CHECK int history_change_room_locked(struct store *store, uint64_t ino);
 /* Is the log crowded by what is alive in it? What is not is thrown out first, once a second at most. */
 bool history_is_crowded(struct store *store);
 bool history_has_draft_below(struct store *store, uint64_t dir);
@@ -350,6 +352,8 @@ uint64_t store_newest_pack_id(struct store *store);
 void packs_retire(struct store *store, const uint64_t *ids, size_t count); /* the view knows them now */
 /* Its place in a pack that is written, and that the view does not know; 0: none. */
 uint64_t packs_find_fresh(struct store *store, const struct chunk_name *name, struct chunk_entry *ret);
+/* Of those that no batch names, is there one of which nothing is staged? */
+bool packs_have_leftovers(struct store *store);
 bool packs_has_fresh(struct store *store, const struct chunk_name *name); /* perhaps not yet written */
 bool packs_begin_drop(struct store *store, uint64_t pack);
 void packs_end_drop(struct store *store, uint64_t pack);
@@ -432,6 +436,8 @@ CAIRN_MUST_CHECK int writeback_start(struct store *store);
 void writeback_stop(struct store *store);
 /* The writeback thread: a cut with the same state, without the packs that are to be dropped. False: the store stops. */
 bool writeback_own_cut(struct store *store, const struct drops *drops);
+/* No operation is pending, but such of files that lived and died since. For the writeback thread. */
+bool writeback_has_nothing(struct store *store);
 
 /* upkeep.c: the writeback thread's alone. */
 struct upkeep {

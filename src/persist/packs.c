@@ -465,6 +465,22 @@ void packs_retire(struct store *store, const uint64_t *ids, size_t count)
     }
 }
 
+bool packs_have_leftovers(struct store *store)
+{
+    uint64_t ids[64];
+    size_t count = 0;
+    struct new_pack *pack;
+    mutex_lock(&store->packs.lock);
+    TAILQ_FOREACH(pack, &store->packs.written, link)
+        if (pack->state == PACK_DURABLE && pack->kept == 0 && count < ARRAY_LEN(ids))
+            ids[count++] = pack->id;
+    mutex_unlock(&store->packs.lock);
+    bool found = false;
+    for (size_t i = 0; i < count && !found; i++)
+        found = !stage_uses_pack(store->stage, ids[i]);
+    return found;
+}
+
 /* A pack that a dead daemon finished and that no batch names. */
 void packs_readd(struct store *store, uint64_t id, uint64_t length, const struct chunk_entry *entries, uint32_t count)
 {

@@ -77,6 +77,10 @@ CAIRN_MUST_CHECK int store_commit(struct store *store, struct record *rec);
 /* Two that are one: whoever looks, after whatever end, finds both or neither. Neither is of a nascent file. */
 CAIRN_MUST_CHECK int store_commit_both(struct store *store, struct record *rec, struct record *rec2);
 
+/* Gives a nascent file that was made without a name (REC_NASCENT with RECORD_ORPHAN) its first: parent, name. It and `parent` are
+ * held. -EAGAIN as above; -ENOSPC: it has too many xattrs. */
+CAIRN_MUST_CHECK int store_name(struct store *store, struct record *rec);
+
 /* Seals the draft of `ino`, if any, or a nascent file. Does nothing for orphans. -EAGAIN as above. */
 CAIRN_MUST_CHECK int store_seal(struct store *store, uint64_t ino);
 

@@ -114,6 +114,17 @@ static void trim_journal(struct store *store, struct upkeep *up)
     free(head);
 }
 
+/* What was written of files without a name that are gone: no operation will take those packs into the view, from which they are
+ * dropped. `now`: nor wait for one that will. */
+static bool adopt_leftovers(struct store *store, bool now)
+{
+    if (!packs_have_leftovers(store) || !(now || writeback_has_nothing(store)))
+        return false;
+    bool carried = writeback_own_cut(store, &(struct drops){0});
+    atomic_store(&store->gc_soon, carried);
+    return carried;
+}
+
 /* True if something was freed. With `now`, because room is short, also by moving what is alive together: packs that are half
  * dead first; then what the remote has goes; then whatever is worth it. */
 static bool gc_round(struct store *store, struct upkeep *up, bool now)
@@ -125,6 +136,8 @@ static bool gc_round(struct store *store, struct upkeep *up, bool now)
         up->gc_at = clock_monotonic_ns() + GC_EVERY_NS;
         trim_journal(store, up);
         count = gc_dead_packs(store, ids, DROPS_MAX);
+        if (count == 0 && adopt_leftovers(store, now))
+            return true;
         if (count == 0 && now)
             count = gc_compact(store, COMPACT_HALF_PERCENT, ids, DROPS_MAX);
     }

@@ -435,6 +435,15 @@ static void seal_ripe(struct store *store)
             return; /* no room in the log now: they stay ripe */
 }
 
+bool writeback_has_nothing(struct store *store)
+{
+    size_t count;
+    struct op **ops = history_up_to(store, UINT64_MAX, &count);
+    bool is_void = batch_is_void(store, ops, count);
+    free(ops);
+    return is_void;
+}
+
 /* Is there something that is worth a round now? */
 static bool wants_round(struct store *store, const struct pressure *pressure)
 {
@@ -444,13 +453,7 @@ static bool wants_round(struct store *store, const struct pressure *pressure)
         return false;
     if (pressure->urgent || pressure->stopping || is_filling_up(store))
         return true;
-    if (clock_monotonic_ns() - happened < store->options.writeback_delay_ns)
-        return false;
-    size_t count;
-    struct op **ops = history_up_to(store, UINT64_MAX, &count);
-    bool is_void = batch_is_void(store, ops, count);
-    free(ops);
-    return !is_void;
+    return clock_monotonic_ns() - happened >= store->options.writeback_delay_ns && !writeback_has_nothing(store);
 }
 
 bool writeback_own_cut(struct store *store, const struct drops *drops)

@@ -521,6 +521,16 @@ void stage_unlink(struct stage *stage, uint64_t ino, uint64_t seq, bool orphan)
     room_changed(stage);
 }
 
+void stage_relink(struct stage *stage, uint64_t ino)
+{
+    LOCK_SCOPE(&stage->locked.lock);
+    struct stage_file *file = file_get_locked(stage, ino, false);
+    check(file && file->orphan && file->layers[LAYER_DRAFT] && !file->layers[LAYER_SEALED] && !file->layers[LAYER_PINNED]);
+    stage->locked.orphan_ranges -= file->layers[LAYER_DRAFT]->range_count;
+    stage->locked.draft_count++;
+    file->orphan = false;
+}
+
 void stage_forget(struct stage *stage, uint64_t ino)
 {
     stage_unlink(stage, ino, 0, false);

@@ -229,7 +229,7 @@ def removed_but_known(s):
                 s.call(f"write {time}", os.pwrite, again, b"more", 1)
             s.call(f"shape {time}", lambda: (os.stat(f"/proc/self/fd/{path}").st_size, oct(os.fstat(path).st_mode), os.fstat(path).st_nlink))
         s.call("xattr again", os.getxattr, f"/proc/self/fd/{path}", "user.x")
-        s.call("name again", lambda: os.link(f"/proc/self/fd/{path}", "named", follow_symlinks=True))
+        s.call("name again", linkat, AT_FDCWD, f"/proc/self/fd/{path}", "named", AT_SYMLINK_FOLLOW)
         s.call("folder again", lambda: (os.chmod(f"/proc/self/fd/{looked}", 0o700), os.setxattr(f"/proc/self/fd/{looked}", "user.x", b"2"), os.listxattr(f"/proc/self/fd/{looked}")))
         os.write(fifo, b"through")
         s.call("through", os.read, fifo, 10)

@@ -7,7 +7,8 @@ import socket
 import struct
 import subprocess
 
-from script import LIBC, OTHER, OWNER, USERS, as_user, checked, get, opened, put, script, with_fd
+from script import (AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_FOLLOW, LIBC, OTHER, OWNER, USERS, as_user, checked, fallocate, get, linkat, opened, put, script,
+                    with_fd)
 
 ACCESS = {"r": os.O_RDONLY, "w": os.O_WRONLY, "rw": os.O_RDWR}
 FLAGS = {
@@ -83,10 +84,71 @@ def open_path_only(s):
         s.call(f"O_PATH {place!r} {extra:o}", try_open, place, os.O_PATH | extra)
 
 
+def named(fd, path, way):
+    """Two ways to give a file without a name one."""
+    if way == "path":
+        linkat(AT_FDCWD, f"/proc/self/fd/{fd}", path, AT_SYMLINK_FOLLOW)
+    else:
+        linkat(fd, "", path, AT_EMPTY_PATH)
+
+
 @script
 def open_unnamed(s):
-    """O_TMPFILE: not here."""
-    s.call("open", lambda: os.close(os.open(".", os.O_TMPFILE | os.O_RDWR, 0o600)))
+    """O_TMPFILE: where, how, by whom; what it is like; and with a name."""
+    os.mkdir("folder"), put("file"), os.mkdir("gone"), os.mkdir("setgid")
+    os.chown("setgid", OTHER.uid, OTHER.gid), os.chmod("setgid", 0o2777)
+    here = os.open(".", os.O_RDONLY)
+    for path, access, mode in itertools.product(("folder", "file", "missing", "setgid"), ACCESS.values(), (0o600, 0o7777, 0)):
+        def shape():
+            with opened(path, os.O_TMPFILE | access, mode) as fd:
+                info = os.fstat(fd)
+                return oct(info.st_mode), info.st_nlink, info.st_size, info.st_uid, info.st_gid
+        s.call(f"{path} {access} {mode:o}", shape)
+    os.chdir("gone"), os.rmdir("../gone")
+    s.call("in a removed folder", lambda: os.open(".", os.O_TMPFILE | os.O_RDWR, 0o600))
+    os.fchdir(here)
+    os.chown("folder", OWNER.uid, OWNER.gid)
+    for mode, user in itertools.product((0o755, 0o777, 0o555), USERS):
+        os.chmod("folder", mode)
+        with as_user(user):
+            s.call(f"by whom {mode:o} {user.name}", lambda: os.close(os.open("folder", os.O_TMPFILE | os.O_RDWR, 0o600)))
+    os.chmod("folder", 0o755)
+    with opened("folder", os.O_TMPFILE | os.O_RDWR, 0o640) as fd:
+        s.call("write", os.write, fd, b"text" * 5000)
+        s.effects("nothing in the folder", lambda: os.write(fd, b"more"))
+        s.call("truncate", os.ftruncate, fd, 10_000)
+        s.call("punch", fallocate, fd, 3, 0, 4096)
+        s.call("xattr", os.setxattr, fd, "user.x", b"1")
+        s.call("chmod", os.fchmod, fd, 0o755), s.call("chown", os.fchown, fd, OTHER.uid, -1), s.call("times", os.utime, fd, (5, 6))
+        s.call("sync", os.fsync, fd)
+        s.note("shape", (oct(os.fstat(fd).st_mode), os.fstat(fd).st_nlink, os.fstat(fd).st_size, os.fstat(fd).st_uid, os.fstat(fd).st_mtime))
+        with opened(f"/proc/self/fd/{fd}", os.O_RDWR) as again:
+            s.call("open again", os.pread, again, 5, 4094)
+            s.call("write again", os.pwrite, again, b"again", 4094)
+        s.call("list", os.listdir, "folder")
+        s.call("over", linkat, AT_FDCWD, f"/proc/self/fd/{fd}", "file", AT_SYMLINK_FOLLOW)
+        s.effects("named", lambda: named(fd, "folder/name", "path"))
+        s.call("nlink", lambda: os.fstat(fd).st_nlink)
+        s.call("second", os.link, "folder/name", "folder/second")
+        os.pwrite(fd, b"named", 0)
+        os.unlink("folder/name")
+        s.call("links of the open file", lambda: os.fstat(fd).st_nlink)
+    s.tree("tree")
+    for way, exclusive, when, size in itertools.product(("path", "descriptor"), (0, os.O_EXCL), ("open", "written", "synced", "again"), (0, 10, 100_000, 3 << 20)):
+        with s.folder(), opened(".", os.O_TMPFILE | os.O_RDWR | exclusive, 0o644) as fd:
+            label = f"{way} {exclusive} {when} {size}"
+            if when != "open":
+                os.write(fd, b"y" * size)
+            if when == "synced":
+                os.fsync(fd)
+            s.call(label, named, fd, "name", way)
+            if when == "open":
+                os.write(fd, b"x" * size)
+            if when == "again" and not exclusive:
+                os.unlink("name")
+                s.call(f"{label} again", named, fd, "name", way)
+                os.pwrite(fd, b"after", 3)
+            s.note(f"{label} shape", (os.fstat(fd).st_nlink, os.fstat(fd).st_size, [os.path.getsize(name) for name in os.listdir()]))
 
 
 @script

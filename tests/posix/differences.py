@@ -35,8 +35,6 @@ DIFFERENCES = {
     },
     # No flags of inodes (chattr), no map of extents.
     "open_ioctls": {"flags": (8, "ENOTTY"), "extents": (32, "ENOTSUP")},
-    # O_TMPFILE.
-    "open_unnamed": {"open": (None, "ENOTSUP")},
     # RWF_NOWAIT is not for FUSE.
     "read_and_write_arguments": {"no wait": (True, "ENOTSUP")},
 }

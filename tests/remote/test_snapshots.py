@@ -117,6 +117,14 @@ def copied(source, path):
         assert os.copy_file_range(from_file.fileno(), to_file.fileno(), 1 << 20) > 0
 
 
+def named_last(path):
+    fd = os.open(".", os.O_TMPFILE | os.O_RDWR, 0o644)
+    os.write(fd, b"last" * 50_000)
+    os.setxattr(fd, "user.x", b"1")
+    history.name_last(fd, path)
+    os.close(fd)
+
+
 LAST = {
     "mkdir": lambda: os.mkdir("folder"),
     "make": lambda: rig.write_file("folder/one", b"one"),
@@ -133,6 +141,8 @@ LAST = {
     "link": lambda: os.link("other", "folder/link"),
     "symlink": lambda: os.symlink("other", "soft"),
     "fifo": lambda: os.mkfifo("fifo"),
+    "named last": lambda: named_last("last"),
+    "remove that": lambda: os.unlink("last"),
     "append": lambda: appended("other"),
     "truncate": lambda: os.truncate("other", 2),
     "truncate up": lambda: os.truncate("other", 100_000),

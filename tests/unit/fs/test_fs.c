@@ -247,6 +247,43 @@ Test(fs, known_without_a_name)
     cr_expect_eq(stage_usage(store_stage(shop.store)).dirty_bytes, 0);
 }
 
+Test(fs, made_without_a_name)
+{
+    struct fs_opened opened;
+    struct stat st;
+    uint64_t dir = make_dir("d");
+    for (unsigned i = 0; i < 3; i++) { /* forgotten, named, named and removed */
+        cr_assert_eq(fs_create(fs, dir, NULL, 0640, O_RDWR, &root, &st, &opened), 0);
+        struct file file = {.ino = st.st_ino, .handle = opened.handle};
+        cr_expect_eq(st.st_nlink, 0);
+        put_text(file, 0, "abcdef");
+        cr_assert_eq(fs_setxattr(fs, file.ino, "user.x", "1", 1, 0), 0);
+        shop_wait(&shop);
+        cr_assert_eq(fs_rmdir(fs, ROOT_INO, "d"), 0, "nothing is in it");
+        dir = make_dir("d");
+        if (i > 0) {
+            cr_assert_eq(fs_link(fs, file.ino, dir, "name", &st), 0);
+            cr_expect_eq(st.st_nlink, 1);
+            cr_expect_eq(fs_link(fs, file.ino, dir, "name", &st), -EEXIST);
+            cr_assert_eq(fs_lookup(fs, dir, "name", &st), 0);
+            cr_expect_eq(st.st_ino, file.ino);
+            cr_assert_eq(fs_forget(fs, file.ino), 0, "it has a name");
+            shop_wait(&shop);
+            expect_text(file.ino, "abcdef");
+        }
+        if (i == 1) {
+            close_file(file);
+            expect_text(file.ino, "abcdef");
+        }
+        cr_assert(i == 0 || fs_unlink(fs, dir, "name", false) == 0);
+        if (i == 1)
+            cr_assert_eq(fs_forget(fs, file.ino), 0);
+        else
+            expect_end(file, i & 2);
+        cr_expect_eq(fs_getattr(fs, file.ino, &st), -ENOENT);
+    }
+}
+
 Test(fs, hard_links)
 {
     struct stat st;
