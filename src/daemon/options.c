@@ -80,7 +80,7 @@ const struct option_spec option_table[] = {
     {"entry_timeout", GROUP_ACCESS, OPTION_DURATION, FIELD(entry_timeout_ns), 0, 24 * HOUR_NS, "1h", NULL, NULL,
      "how long the kernel may keep names without asking again"},
     {"attr_timeout", GROUP_ACCESS, OPTION_DURATION, FIELD(attr_timeout_ns), 0, 24 * HOUR_NS, "1h", NULL, NULL,
-     "how long the kernel may keep attributes without asking again; of a directory that changed less than 1 s ago, for a clock tick"},
+     "how long the kernel may keep attributes without asking again"},
     {"threads", GROUP_ACCESS, OPTION_COUNT, FIELD(threads), 1, 256, "0", NULL, NULL,
      "threads that receive requests; 0: chosen from the number of cores"},
     {"log", GROUP_DAEMON, OPTION_PATH, FIELD(log_path), 1, 4000, NULL, NULL, NULL,

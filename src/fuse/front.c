@@ -83,6 +83,7 @@ int front_start(const struct front_options *options, struct fs *fs, struct store
     turns_init(&front->turns);
     TAILQ_INIT(&front->locked.parked);
     TAILQ_INIT(&front->locked.syncing);
+    kept_init(front);
     int r = front->event_fd < 0 ? -errno : make_session(front);
     if (r == 0)
         r = mount_session(front, ret_text);
@@ -195,6 +196,7 @@ void front_free(struct front *front)
     failures_done(&front->failures);
     (void)pthread_cond_destroy(&front->wake.changed);
     turns_done(&front->turns);
+    kept_done(front);
     free(front);
 }
 

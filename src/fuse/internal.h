@@ -95,8 +95,12 @@ void turn_end(struct turns *turns, uint32_t opcode, int64_t begun, int fd, unsig
 #define KEPT_SETS 16384u
 #define KEPT_WAYS 4u
 struct kept_set {
-    _Atomic uint64_t inos[KEPT_WAYS]; /* 0: free */
-    _Atomic int64_t taken_at;         /* monotonic ns: when one of them was asked for last */
+    struct cairn_mutex lock; /* a leaf */
+    struct kept {
+        uint64_t ino;  /* 0: free */
+        pid_t asker;   /* the only thread that was answered since the kernel was told last; 0: there were several */
+        int64_t taken; /* monotonic ns: when it was asked for last */
+    } kept[KEPT_WAYS];
 };
 
 struct front {
@@ -149,11 +153,14 @@ int front_failed(struct front *front, uint64_t ino, const char *call, int r);
 /* The same for the request that the thread is working on. */
 int front_failed_now(struct front *front, int r);
 
-/* kept.c: how long the kernel may keep these attributes, which were just read, in seconds. */
-double kept_for(struct front *front, const struct stat *st);
-/* Before the reply to a request that may have changed an inode's attributes: of a kind whose effect on a directory's times or on
- * setuid bits the kernel may miss; or of one that it may miss with any inode. */
+/* kept.c: how long the kernel may keep these attributes, in seconds. They were just read, and may be read again. */
+void kept_init(struct front *front);
+void kept_done(struct front *front);
+double kept_for(struct front *front, struct stat *st);
+/* Before the reply to a request that may have changed an inode's attributes: the content of a file, which the kernel may miss with one
+ * that has setuid bits; the entries of a directory; or in a way that it may miss with any inode. */
 void kept_changed(struct front *front, uint64_t ino);
+void kept_entries_changed(struct front *front, uint64_t dir);
 void kept_marked(struct front *front, uint64_t ino);
 
 #define MAX_WRITE SLAB_PAYLOAD

@@ -1,26 +1,25 @@
 /* For how long the kernel may keep attributes.
  *
  * Nearly all changes are its own, and with most of them it counts a version of the inode's attributes: an answer that it asked for
- * before, and takes after, is dropped. Some it only marks as old, and an older answer, taken last, would be kept: the times of a
- * directory whose entries change, ctime after a rename or a change of xattrs, blocks after fallocate, all of these after stores
- * through a map. And it does not look for setuid bits that a write takes away. A notice counts a version, too. So
+ * before, and takes after, is dropped. Some it only marks as old, and an older answer, taken last, would be kept: a directory whose
+ * entries change, ctime after a rename or a change of xattrs, blocks after fallocate, all of these after stores through a map. And it
+ * does not look for setuid bits that a write takes away. A notice counts a version, too. So
  *
  *   - after a rename, a change of xattrs, fallocate, a page of a map: the kernel is told, each time (kept_marked())
- *   - of directories, and of files with such bits, it is told with the first change after they were answered for long
- *     (kept_changed()). Those that changed a moment ago, and may do so all the time, as one in which files are made does, and
- *     those for which there is no place, are answered for TICK_S only: a notice each time, or an answer that is not kept at all,
- *     would make the kernel ask for permissions before each operation there. Until then an older answer may show.
+ *   - of files with such bits, it is told with the first change after they were answered for (kept_changed()); so it is of
+ *     directories, but not where only the thread that makes the change asked since it was told last: that has taken its answers, and the
+ *     mark is enough (kept_entries_changed())
  *
  * An older time of access may show in any case.
  *
- * An inode is answered for long if it has a place in `kept`, taken before its attributes were read (again). Who changes attributes
- * gives the place up after the change and before the reply, and then tells: each answer that came without the change is told of. */
+ * What was answered for has a place in `kept`, taken before its attributes were read (again). Who changes attributes gives the place
+ * up after the change and before the reply, and then tells: each answer that came without the change is told of. Where no place is
+ * free, the answer is not kept. */
 #include "base/clock.h"
 #include "fuse/internal.h"
 
-#define MOMENT_NS 1000000000ll
-#define TICK_S 0.001 /* the kernel counts in ticks of 1 to 10 ms: it keeps them until the next one or the one after */
-#define SETTLED_NS (10 * MOMENT_NS)
+#define SETTLED_NS (10ll * 1000000000)
+#define BY_MANY 0 /* also by a process that has no number here */
 
 static struct kept_set *set_of(struct front *front, uint64_t ino)
 {
@@ -28,39 +27,78 @@ static struct kept_set *set_of(struct front *front, uint64_t ino)
     return &front->kept[(hash >> 32) % KEPT_SETS];
 }
 
-/* False: all places are taken. After a while one is taken from another inode, and the kernel told of that. Not at once: it may not have
- * got yet what the place was taken for. */
-static bool take_place(struct front *front, uint64_t ino)
+void kept_init(struct front *front)
+{
+    for (size_t i = 0; i < KEPT_SETS; i++)
+        mutex_init(&front->kept[i].lock, LOCK_LEAF);
+}
+
+void kept_done(struct front *front)
+{
+    for (size_t i = 0; i < KEPT_SETS; i++)
+        mutex_done(&front->kept[i].lock);
+}
+
+static struct kept *find_locked(struct kept_set *set, uint64_t ino)
+{
+    for (unsigned i = 0; i < KEPT_WAYS; i++)
+        if (set->kept[i].ino == ino)
+            return &set->kept[i];
+    return NULL;
+}
+
+/* One that is free, or the oldest, after a while. Not at once: the kernel may not have got yet what the place was taken for, and not
+ * know the inode, so that it could not be told. */
+static struct kept *free_locked(struct kept_set *set, int64_t now)
+{
+    struct kept *oldest = &set->kept[0];
+    for (unsigned i = 0; i < KEPT_WAYS; i++) {
+        if (set->kept[i].ino == 0)
+            return &set->kept[i];
+        if (set->kept[i].taken < oldest->taken)
+            oldest = &set->kept[i];
+    }
+    return now - oldest->taken >= SETTLED_NS ? oldest : NULL;
+}
+
+/* False: all places are taken. */
+static bool take_place(struct front *front, uint64_t ino, pid_t asker)
 {
     struct kept_set *set = set_of(front, ino);
     int64_t now = clock_monotonic_ns();
-    for (unsigned i = 0; i < 2 * KEPT_WAYS; i++) { /* its own place first, then a free one */
-        uint64_t there = i < KEPT_WAYS ? ino : 0;
-        if (!atomic_compare_exchange_strong(&set->inos[i % KEPT_WAYS], &there, ino) && there != ino)
-            continue;
-        atomic_store(&set->taken_at, now);
-        return true;
-    }
-    int64_t taken_at = atomic_load(&set->taken_at);
-    if (now - taken_at < SETTLED_NS || !atomic_compare_exchange_strong(&set->taken_at, &taken_at, now))
-        return false;
-    uint64_t other = atomic_exchange(&set->inos[(uint64_t)now % KEPT_WAYS], ino);
+    mutex_lock(&set->lock);
+    struct kept *own = find_locked(set, ino), *place = own ? own : free_locked(set, now);
+    uint64_t other = place && !own ? place->ino : 0;
+    if (place)
+        *place = (struct kept){.ino = ino, .asker = !own || own->asker == asker ? asker : BY_MANY, .taken = now};
+    mutex_unlock(&set->lock);
     if (other)
         front_changed(front, &other, 1, false);
-    return true;
+    return place != NULL;
+}
+
+/* Of what was answered for to others than `sparing`. */
+static void tell(struct front *front, uint64_t ino, pid_t sparing)
+{
+    struct kept_set *set = set_of(front, ino);
+    mutex_lock(&set->lock);
+    struct kept *place = find_locked(set, ino);
+    bool must_tell = place && (sparing == BY_MANY || place->asker != sparing);
+    if (must_tell)
+        *place = (struct kept){0};
+    mutex_unlock(&set->lock);
+    if (must_tell)
+        front_changed(front, &ino, 1, false);
 }
 
 void kept_changed(struct front *front, uint64_t ino)
 {
-    struct kept_set *set = set_of(front, ino);
-    bool found = false;
-    atomic_thread_fence(memory_order_seq_cst); /* the change is seen by whoever takes a place from here on */
-    for (unsigned i = 0; i < KEPT_WAYS; i++) {
-        uint64_t there = atomic_load_explicit(&set->inos[i], memory_order_relaxed);
-        found |= there == ino && atomic_compare_exchange_strong(&set->inos[i], &there, 0);
-    }
-    if (found)
-        front_changed(front, &ino, 1, false);
+    tell(front, ino, BY_MANY);
+}
+
+void kept_entries_changed(struct front *front, uint64_t dir)
+{
+    tell(front, dir, (pid_t)current.header->pid);
 }
 
 void kept_marked(struct front *front, uint64_t ino)
@@ -68,22 +106,15 @@ void kept_marked(struct front *front, uint64_t ino)
     front_changed(front, &ino, 1, false);
 }
 
-static int64_t changed_at(const struct stat *st)
-{
-    return st->st_ctim.tv_sec * 1000000000ll + st->st_ctim.tv_nsec;
-}
-
-static bool may_be_kept(struct front *front, const struct stat *st)
-{
-    int64_t age = clock_realtime_ns() - changed_at(st);
-    struct stat again;
-    return age >= MOMENT_NS && take_place(front, st->st_ino) && fs_getattr(front->fs, st->st_ino, &again) == 0 &&
-           changed_at(&again) == changed_at(st) && again.st_mode == st->st_mode;
-}
-
-double kept_for(struct front *front, const struct stat *st)
+double kept_for(struct front *front, struct stat *st)
 {
     double most = front->options.attr_timeout;
     bool must_be_told = S_ISDIR(st->st_mode) || st->st_mode & (S_ISUID | S_ISGID);
-    return !must_be_told || most <= TICK_S || fs_follows(front->fs) || may_be_kept(front, st) ? most : TICK_S;
+    if (!must_be_told || most <= 0 || fs_follows(front->fs))
+        return most;
+    struct stat again;
+    if (!take_place(front, st->st_ino, (pid_t)current.header->pid) || fs_getattr(front->fs, st->st_ino, &again) < 0)
+        return 0;
+    *st = again;
+    return most;
 }

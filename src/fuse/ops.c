@@ -26,17 +26,18 @@ void reply_error(fuse_req_t req, int r)
 
 static struct fuse_entry_param entry_of(struct front *front, const struct stat *st)
 {
-    return (struct fuse_entry_param){.ino = st->st_ino,
+    struct fuse_entry_param entry = {.ino = st->st_ino,
                                      .generation = 1, /* inode numbers are never reused */
                                      .attr = *st,
-                                     .attr_timeout = kept_for(front, st),
                                      .entry_timeout = front->options.entry_timeout};
+    entry.attr_timeout = kept_for(front, &entry.attr);
+    return entry;
 }
 
 /* Of a request that may have changed the entries of `parent`. */
 static void reply_changed(fuse_req_t req, uint64_t parent, int r)
 {
-    kept_changed(front_of(req), parent);
+    kept_entries_changed(front_of(req), parent);
     reply_result(req, r);
 }
 
@@ -52,7 +53,7 @@ static void reply_entry(fuse_req_t req, int r, const struct stat *st)
 
 static void reply_made(fuse_req_t req, uint64_t parent, int r, const struct stat *st)
 {
-    kept_changed(front_of(req), parent);
+    kept_entries_changed(front_of(req), parent);
     reply_entry(req, r, st);
 }
 
@@ -162,9 +163,9 @@ static void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_
     struct front *front = front_of(req);
     struct fs_caller caller = caller_of(req);
     int r = fs_rename(front->fs, parent, name, parent2, name2, flags, &caller);
-    kept_changed(front, parent);
+    kept_entries_changed(front, parent);
     if (parent2 != parent)
-        kept_changed(front, parent2);
+        kept_entries_changed(front, parent2);
     if (r == 0)
         tell_of_moved(front, parent2, name2);
     if (r == 0 && flags & RENAME_EXCHANGE)
@@ -272,12 +273,14 @@ static void op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t of
 
 /* --- attributes ----------------------------------------------------------------------------------------------------------------- */
 
-static void reply_attr(fuse_req_t req, int r, const struct stat *st)
+static void reply_attr(fuse_req_t req, int r, struct stat *st)
 {
-    if (r < 0)
+    if (r < 0) {
         reply_result(req, r);
-    else
-        (void)fuse_reply_attr(req, st, kept_for(front_of(req), st));
+        return;
+    }
+    double timeout = kept_for(front_of(req), st);
+    (void)fuse_reply_attr(req, st, timeout);
 }
 
 /* It is gone, or another writer deleted what the kernel knows, which looks the path up again: no failure to tell of. */
@@ -420,7 +423,7 @@ static void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_
     struct stat st;
     bool is_nameless = strcmp(name, WIRE_NO_NAME) == 0;
     int r = fs_create(front->fs, parent, is_nameless ? NULL : name, mode, fi->flags, &caller, &st, &opened);
-    kept_changed(front, parent);
+    kept_entries_changed(front, parent);
     if (r < 0) {
         reply_result(req, r);
         return;
