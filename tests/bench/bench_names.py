@@ -10,6 +10,7 @@ import bench_common
 import rig
 
 CASES = ("mount", "bindfs", "ext4")
+FIRST = "stat, first"
 
 
 class Grounds:
@@ -29,12 +30,14 @@ class Grounds:
         self.mount = rig.Mount(self.root, rig.find_binary(args.build), stage=args.stage, nvme="20G", **args.option)
         self.mount.mount()
         self.folders["mount"] = self.mount.mnt
+        self.floor = bench_common.Floor()
         self.bindfs = subprocess.Popen(["bindfs", "-f", *args.bindfs, below, self.folders["bindfs"]])
         rig.poll(lambda: rig.mounted_at(self.folders["bindfs"]), 10, "bindfs")
 
     def close(self):
         rig.file_systems_unmount(self.folders["bindfs"])
         self.bindfs.wait(10)
+        self.floor.close()
         try:
             self.mount.umount()
         finally:
@@ -67,8 +70,15 @@ def measure(args, tool, grounds):
             os.sync()
             for phase, seconds in phases(tool, grounds.folders[case], args.count).items():
                 times.setdefault(phase, {name: [] for name in CASES})[case].append(seconds)
+        least = rig.run(tool, "look", grounds.floor.mnt, str(args.count))
+        times[FIRST].setdefault("floor", []).append(float(least.rsplit(" ", 1)[1]))
         print(f"round {number + 1} of {args.rounds}", file=sys.stderr, flush=True)
     return times
+
+
+def ratio_of(cases, one, other):
+    ratio = bench_common.pair_ratio(cases, one, other)
+    return f"{ratio['ratio']:.2f} ({ratio['least']:.2f} to {ratio['most']:.2f})"
 
 
 def show(times, count):
@@ -79,9 +89,11 @@ def show(times, count):
             rates = sorted(count / s for s in cases[case])
             row += f"{statistics.median(rates):>12.0f}" + f" ({rates[0]:.0f} to {rates[-1]:.0f})".rjust(20)
         for base in ("bindfs", "ext4"):
-            ratio = bench_common.pair_ratio(cases, "mount", base)
-            row += f"{ratio['ratio']:>8.2f}" + f" ({ratio['least']:.2f} to {ratio['most']:.2f})".rjust(14)
+            row += f"{ratio_of(cases, 'mount', base):>22}"
         print(row)
+    rate = statistics.median(count / s for s in times[FIRST]["floor"])
+    print(f"a first stat by the least that any daemon does: {rate:.0f}, {ratio_of(times[FIRST], 'floor', 'ext4')} of ext4;"
+          f" the mount: {ratio_of(times[FIRST], 'mount', 'floor')} of that")
 
 
 def timed(function, *args):

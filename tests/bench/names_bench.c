@@ -1,7 +1,8 @@
 /* Rates of small operations: one line of seconds for each phase.
  *
  *   names_bench run DIR COUNT     makes COUNT files of 4 KiB in DIR, looks at them, lists them, renames and removes them
- *   names_bench make DIR COUNT    makes COUNT empty files and leaves them there */
+ *   names_bench make DIR COUNT    makes COUNT empty files and leaves them there
+ *   names_bench look DIR COUNT    looks at COUNT files that are there */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -137,12 +138,14 @@ static void run(const char *path, unsigned count)
 int main(int argc, char **argv)
 {
     if (argc != 4 || (dir = open(argv[2], O_RDONLY | O_DIRECTORY)) < 0) {
-        fprintf(stderr, "usage: names_bench run|make DIR COUNT\n");
+        fprintf(stderr, "usage: names_bench run|make|look DIR COUNT\n");
         return 2;
     }
     unsigned count = (unsigned)strtoul(argv[3], NULL, 10);
     if (strcmp(argv[1], "make") == 0)
         each("create", touch_one, count);
+    else if (strcmp(argv[1], "look") == 0)
+        each("stat, first", stat_one, count);
     else
         run(argv[2], count);
     return 0;

@@ -1,7 +1,9 @@
-/* The least that a FUSE daemon can do with a write: receive it into memory that is there, and say so. What this reaches is
- * the limit of every daemon on the machine; bench_write.py compares with it.
+/* The least that a FUSE daemon can do with a write: receive it into memory that is there, and say so; and with a first stat: answer
+ * what it knows by heart. What this reaches is the limit of every daemon on the machine; bench_write.py and bench_names.py compare
+ * with it.
  *
- *   null_fuse MOUNTPOINT    one file, "file", open for writing with direct_io; runs until unmounted */
+ *   null_fuse MOUNTPOINT    one file, "file", open for writing with direct_io, and as many "shard-N" as are looked for, each time as
+ *                           if it were the first; runs until unmounted */
 #define FUSE_USE_VERSION 314
 #include <errno.h>
 #include <fuse_lowlevel.h>
@@ -12,6 +14,8 @@
 #include <sys/stat.h>
 
 #define FILE_INO 2
+#define SHARD_INO 3 /* and all after it */
+#define SHARD_LEN 4096
 #define BUFFERS 64 /* as many as keep the processor's cache from helping */
 #define BUFFER_LEN ((1u << 20) + 4096u)
 #define HEADERS_LEN 80u
@@ -23,17 +27,22 @@ static void attributes(fuse_ino_t ino, struct stat *st)
     st->st_mode = ino == FUSE_ROOT_ID ? S_IFDIR | 0755 : S_IFREG | 0644;
     st->st_nlink = 1;
     st->st_blksize = 1 << 20;
+    st->st_size = ino >= SHARD_INO ? SHARD_LEN : 0;
 }
 
 static void null_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
     struct fuse_entry_param e = {.ino = FILE_INO, .attr_timeout = 60, .entry_timeout = 60};
+    unsigned number;
     (void)parent;
-    if (strcmp(name, "file") != 0) {
+    if (sscanf(name, "shard-%u", &number) == 1) {
+        e.ino = SHARD_INO + number;
+        e.entry_timeout = 0;
+    } else if (strcmp(name, "file") != 0) {
         fuse_reply_err(req, ENOENT);
         return;
     }
-    attributes(FILE_INO, &e.attr);
+    attributes(e.ino, &e.attr);
     fuse_reply_entry(req, &e);
 }
 
