@@ -67,6 +67,7 @@ CAIRN_MUST_CHECK int fs_readdir(struct fs *fs, uint64_t dir, uint64_t after, siz
 /* --- attributes --------------------------------------------------------------------------------------------------------- */
 
 CAIRN_MUST_CHECK int fs_getattr(struct fs *fs, uint64_t ino, struct stat *ret);
+bool fs_is_open(struct fs *fs, uint64_t ino);
 /* The kernel knows this inode no longer: one without a name ends here, unless it is open. -EAGAIN as above: it lives still. */
 CAIRN_MUST_CHECK int fs_forget(struct fs *fs, uint64_t ino);
 

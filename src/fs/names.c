@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "fs/internal.h"
 
 #define LINKS_MAX 65000u /* as ext4 */
@@ -131,9 +132,9 @@ int fs_mknod(struct fs *fs, uint64_t parent, const char *name, mode_t mode, dev_
         rec.attrs.mode = (uint32_t)(S_IFREG | (mode & 07777));
     }
     int r = make(fs, &rec, parent, name, caller);
-    /* Nobody has it open, so nothing else would seal it. */
-    if (r == 0 && regular)
-        r = store_seal(fs->store, rec.ino);
+    /* Nobody has it open, so nothing else would seal it soon. It is made already: a repetition would find it there. */
+    if (r == 0 && regular && store_seal(fs->store, rec.ino) == -EAGAIN)
+        log_debug("inode %llu is sealed later, as other drafts are", (unsigned long long)rec.ino);
     return r < 0 ? r : fs_getattr(fs, rec.ino, ret);
 }
 

@@ -50,6 +50,13 @@ static struct live_inode *get_live_locked(struct fs *fs, uint64_t ino)
     return live;
 }
 
+bool fs_is_open(struct fs *fs, uint64_t ino)
+{
+    LOCK_SCOPE(&fs->locked.lock);
+    const struct live_inode *live = find_live_locked(fs, ino);
+    return live && live->opens > 0;
+}
+
 static void count_open(struct fs *fs, uint64_t ino)
 {
     LOCK_SCOPE(&fs->locked.lock);

@@ -28,7 +28,7 @@ CAIRN_MUST_CHECK int front_start(const struct front_options *options, struct fs 
 void front_room(struct front *front);
 
 /* What these inodes are has changed without a request of the kernel's: it forgets their attributes, and with `has_content` their
- * pages. Any thread but one that answers requests, without locks: it may wait for such a thread. */
+ * pages. Any thread; with `has_content` none that answers requests and none that holds a lock: it may wait for such a thread. */
 void front_changed(struct front *front, const uint64_t *inos, size_t count, bool has_content);
 
 /* True once the kernel has let go of the mount (umount from outside). */

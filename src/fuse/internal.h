@@ -158,9 +158,9 @@ void kept_init(struct front *front);
 void kept_done(struct front *front);
 double kept_for(struct front *front, struct stat *st);
 /* Before the reply to a request that may have changed an inode's attributes: the content of a file, which the kernel may miss with one
- * that has setuid bits; the entries of a directory; or in a way that it may miss with any inode. */
+ * that is open or has setuid bits; the entries of a directory, with the result `r`; or in a way that it may miss with any inode. */
 void kept_changed(struct front *front, uint64_t ino);
-void kept_entries_changed(struct front *front, uint64_t dir);
+void kept_entries_changed(struct front *front, uint64_t dir, int r);
 void kept_marked(struct front *front, uint64_t ino);
 
 #define MAX_WRITE SLAB_PAYLOAD

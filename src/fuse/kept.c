@@ -2,13 +2,16 @@
  *
  * Nearly all changes are its own, and with most of them it counts a version of the inode's attributes: an answer that it asked for
  * before, and takes after, is dropped. Some it only marks as old, and an older answer, taken last, would be kept: a directory whose
- * entries change, ctime after a rename or a change of xattrs, blocks after fallocate, all of these after stores through a map. And it
- * does not look for setuid bits that a write takes away. A notice counts a version, too. So
+ * entries change, ctime after a rename or a change of xattrs, blocks after fallocate, all of these after stores through a map. What is
+ * written while its caller goes on (io_submit(2), io_uring) it marks when that begins, and not when it has ended. And it does not look
+ * for setuid bits that a write takes away. A notice counts a version, too. So
  *
  *   - after a rename, a change of xattrs, fallocate, a page of a map: the kernel is told, each time (kept_marked())
- *   - of files with such bits, it is told with the first change after they were answered for (kept_changed()); so it is of
- *     directories, but not where only the thread that makes the change asked since it was told last: that has taken its answers, and the
- *     mark is enough (kept_entries_changed())
+ *   - of files that are open, or have such bits, it is told with the first change after they were answered for (kept_changed()); and
+ *     when they are opened to be written, since until then they may have been answered for without a place
+ *   - so it is of directories, but not where only the thread that makes the change asked since it was told last: that has taken its
+ *     answers, and the mark is enough, which comes with success (kept_entries_changed())
+ *   - the answer to a setattr or a link is taken without a look at versions: it is not kept
  *
  * An older time of access may show in any case.
  *
@@ -61,20 +64,29 @@ static struct kept *free_locked(struct kept_set *set, int64_t now)
     return now - oldest->taken >= SETTLED_NS ? oldest : NULL;
 }
 
+/* It stays findable until the kernel was told; the lock is left meanwhile. False: it was asked for again, or has changed, or somebody
+ * found a place for what this one is for. */
+static bool evict_locked(struct front *front, struct kept_set *set, struct kept *place, uint64_t successor)
+{
+    const struct kept before = {.ino = place->ino, .taken = clock_monotonic_ns()};
+    place->taken = before.taken;
+    mutex_unlock(&set->lock);
+    front_changed(front, &before.ino, 1, false);
+    mutex_lock(&set->lock);
+    return place->ino == before.ino && place->taken == before.taken && !find_locked(set, successor);
+}
+
 /* False: all places are taken. */
 static bool take_place(struct front *front, uint64_t ino, pid_t asker)
 {
     struct kept_set *set = set_of(front, ino);
     int64_t now = clock_monotonic_ns();
-    mutex_lock(&set->lock);
+    LOCK_SCOPE(&set->lock);
     struct kept *own = find_locked(set, ino), *place = own ? own : free_locked(set, now);
-    uint64_t other = place && !own ? place->ino : 0;
-    if (place)
-        *place = (struct kept){.ino = ino, .asker = !own || own->asker == asker ? asker : BY_MANY, .taken = now};
-    mutex_unlock(&set->lock);
-    if (other)
-        front_changed(front, &other, 1, false);
-    return place != NULL;
+    if (!place || (place->ino != 0 && !own && !evict_locked(front, set, place, ino)))
+        return false;
+    *place = (struct kept){.ino = ino, .asker = !own || own->asker == asker ? asker : BY_MANY, .taken = now};
+    return true;
 }
 
 /* Of what was answered for to others than `sparing`. */
@@ -96,9 +108,9 @@ void kept_changed(struct front *front, uint64_t ino)
     tell(front, ino, BY_MANY);
 }
 
-void kept_entries_changed(struct front *front, uint64_t dir)
+void kept_entries_changed(struct front *front, uint64_t dir, int r)
 {
-    tell(front, dir, (pid_t)current.header->pid);
+    tell(front, dir, r == 0 ? (pid_t)current.header->pid : BY_MANY);
 }
 
 void kept_marked(struct front *front, uint64_t ino)
@@ -106,11 +118,15 @@ void kept_marked(struct front *front, uint64_t ino)
     front_changed(front, &ino, 1, false);
 }
 
+static bool must_be_told(struct front *front, const struct stat *st)
+{
+    return S_ISDIR(st->st_mode) || st->st_mode & (S_ISUID | S_ISGID) || (S_ISREG(st->st_mode) && fs_is_open(front->fs, st->st_ino));
+}
+
 double kept_for(struct front *front, struct stat *st)
 {
     double most = front->options.attr_timeout;
-    bool must_be_told = S_ISDIR(st->st_mode) || st->st_mode & (S_ISUID | S_ISGID);
-    if (!must_be_told || most <= 0 || fs_follows(front->fs))
+    if (most <= 0 || fs_follows(front->fs) || !must_be_told(front, st))
         return most;
     struct stat again;
     if (!take_place(front, st->st_ino, (pid_t)current.header->pid) || fs_getattr(front->fs, st->st_ino, &again) < 0)

@@ -37,7 +37,7 @@ static struct fuse_entry_param entry_of(struct front *front, const struct stat *
 /* Of a request that may have changed the entries of `parent`. */
 static void reply_changed(fuse_req_t req, uint64_t parent, int r)
 {
-    kept_entries_changed(front_of(req), parent);
+    kept_entries_changed(front_of(req), parent, r);
     reply_result(req, r);
 }
 
@@ -53,8 +53,21 @@ static void reply_entry(fuse_req_t req, int r, const struct stat *st)
 
 static void reply_made(fuse_req_t req, uint64_t parent, int r, const struct stat *st)
 {
-    kept_entries_changed(front_of(req), parent);
+    kept_entries_changed(front_of(req), parent, r);
     reply_entry(req, r, st);
+}
+
+/* The kernel would take these attributes whatever it was told meanwhile: it is to ask again. */
+static void reply_linked(fuse_req_t req, uint64_t parent, int r, const struct stat *st)
+{
+    kept_entries_changed(front_of(req), parent, r);
+    if (r < 0) {
+        reply_result(req, r);
+        return;
+    }
+    struct fuse_entry_param entry = entry_of(front_of(req), st);
+    entry.attr_timeout = 0;
+    (void)fuse_reply_entry(req, &entry);
 }
 
 /* O_TRUNC comes as a setattr after the open: with the open it would come before the kernel has seen whether it may be (a program that
@@ -129,7 +142,7 @@ static void op_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, co
 static void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const char *name)
 {
     struct stat st;
-    reply_made(req, parent, fs_link(front_of(req)->fs, ino, parent, name, &st), &st);
+    reply_linked(req, parent, fs_link(front_of(req)->fs, ino, parent, name, &st), &st);
 }
 
 /* Nobody else is to see its file, or that it was there. */
@@ -144,17 +157,22 @@ static void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
     reply_changed(req, parent, fs_unlink(front->fs, parent, name, is_self_test(front, name)));
 }
 
-static void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
-{
-    reply_changed(req, parent, fs_rmdir(front_of(req)->fs, parent, name));
-}
-
-/* What is no longer there was moved on, or removed, and told of then. */
-static void tell_of_moved(struct front *front, uint64_t parent, const char *name)
+/* 0: nothing. */
+static uint64_t ino_of(struct front *front, uint64_t parent, const char *name)
 {
     struct stat st;
-    if (fs_lookup(front->fs, parent, name, &st) == 0)
-        kept_marked(front, st.st_ino);
+    return fs_lookup(front->fs, parent, name, &st) == 0 ? st.st_ino : 0;
+}
+
+/* Of what loses its name so, or in a rename, kernels before about 6.16 only mark that it is old, or not even that. */
+static void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+    struct front *front = front_of(req);
+    uint64_t lost = ino_of(front, parent, name);
+    int r = fs_rmdir(front->fs, parent, name);
+    if (r == 0)
+        kept_marked(front, lost);
+    reply_changed(req, parent, r);
 }
 
 static void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t parent2, const char *name2,
@@ -162,14 +180,15 @@ static void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_
 {
     struct front *front = front_of(req);
     struct fs_caller caller = caller_of(req);
+    uint64_t moved = ino_of(front, parent, name), other = ino_of(front, parent2, name2);
     int r = fs_rename(front->fs, parent, name, parent2, name2, flags, &caller);
-    kept_entries_changed(front, parent);
+    kept_entries_changed(front, parent, r);
     if (parent2 != parent)
-        kept_entries_changed(front, parent2);
+        kept_entries_changed(front, parent2, r);
     if (r == 0)
-        tell_of_moved(front, parent2, name2);
-    if (r == 0 && flags & RENAME_EXCHANGE)
-        tell_of_moved(front, parent, name);
+        kept_marked(front, moved);
+    if (r == 0 && other)
+        kept_marked(front, other);
     reply_result(req, r);
 }
 
@@ -273,16 +292,6 @@ static void op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t of
 
 /* --- attributes ----------------------------------------------------------------------------------------------------------------- */
 
-static void reply_attr(fuse_req_t req, int r, struct stat *st)
-{
-    if (r < 0) {
-        reply_result(req, r);
-        return;
-    }
-    double timeout = kept_for(front_of(req), st);
-    (void)fuse_reply_attr(req, st, timeout);
-}
-
 /* It is gone, or another writer deleted what the kernel knows, which looks the path up again: no failure to tell of. */
 static bool reply_gone(fuse_req_t req, int r)
 {
@@ -296,10 +305,14 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
     (void)fi;
     struct stat st;
     int r = fs_getattr(front_of(req)->fs, ino, &st);
-    if (!reply_gone(req, r))
-        reply_attr(req, r, &st);
+    double timeout = r == 0 ? kept_for(front_of(req), &st) : 0;
+    if (r == 0)
+        (void)fuse_reply_attr(req, &st, timeout);
+    else if (!reply_gone(req, r))
+        reply_result(req, r);
 }
 
+/* The kernel would take the answer whatever it was told meanwhile: it is to ask again. */
 static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set, struct fuse_file_info *fi)
 {
     (void)fi;
@@ -321,8 +334,12 @@ static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to
         set.st_mtim = ts;
     struct fs_caller caller = caller_of(req);
     int r = fs_setattr(front_of(req)->fs, ino, mask, &set, &caller, &st);
-    if (!reply_gone(req, r))
-        reply_attr(req, r, &st);
+    if (r < 0)
+        kept_marked(front_of(req), ino); /* a part of it may have happened */
+    if (r == 0)
+        (void)fuse_reply_attr(req, &st, 0);
+    else if (!reply_gone(req, r))
+        reply_result(req, r);
 }
 
 static void op_statfs(fuse_req_t req, fuse_ino_t ino)
@@ -411,6 +428,8 @@ static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
         return;
     }
     set_open_flags(front, &opened, fi);
+    if ((fi->flags & O_ACCMODE) != O_RDONLY)
+        kept_marked(front, ino);
     if (fuse_reply_open(req, fi) == -ENOENT)
         (void)fs_release(front->fs, opened.handle, false); /* the caller was interrupted: no release will come */
 }
@@ -423,7 +442,7 @@ static void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_
     struct stat st;
     bool is_nameless = strcmp(name, WIRE_NO_NAME) == 0;
     int r = fs_create(front->fs, parent, is_nameless ? NULL : name, mode, fi->flags, &caller, &st, &opened);
-    kept_entries_changed(front, parent);
+    kept_entries_changed(front, parent, r);
     if (r < 0) {
         reply_result(req, r);
         return;
