@@ -22,7 +22,8 @@ enum fs_fsync { FS_FSYNC_NVME, FS_FSYNC_STAGE, FS_FSYNC_REMOTE };
 struct fs *fs_new(struct store *store, enum fs_fsync fsync_level);
 /* Reading moves atime (relatime), or not (at first). Any thread, at any time; never for a store that is only read. */
 void fs_keep_atime(struct fs *fs, bool keep);
-/* Times of access that are only in memory become history: before the last drain. */
+/* What is only in memory becomes history, times of access and the end of what has no name: nobody asks any more. Before the last
+ * drain. */
 void fs_settle(struct fs *fs);
 void fs_free(struct fs *fs);
 
@@ -68,6 +69,7 @@ CAIRN_MUST_CHECK int fs_readdir(struct fs *fs, uint64_t dir, uint64_t after, siz
 
 CAIRN_MUST_CHECK int fs_getattr(struct fs *fs, uint64_t ino, struct stat *ret);
 bool fs_is_open(struct fs *fs, uint64_t ino);
+bool fs_is_nameless(struct fs *fs, uint64_t ino);
 /* The kernel knows this inode no longer: one without a name ends here, unless it is open. -EAGAIN as above: it lives still. */
 CAIRN_MUST_CHECK int fs_forget(struct fs *fs, uint64_t ino);
 

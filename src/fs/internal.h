@@ -43,6 +43,10 @@ struct fs {
 struct live_inode *live_note_nameless_locked(struct fs *fs, uint64_t ino);
 /* NULL: it has a name. */
 struct live_inode *live_nameless_locked(struct fs *fs, uint64_t ino);
+/* It has a name now. */
+void live_note_named_locked(struct fs *fs, struct live_inode *live);
+/* Nobody knows anything any more. */
+void live_end_all(struct fs *fs);
 /* Takes a handle and counts the inode as open before it is looked at, or even made: who removes its last name from then on
  * leaves it to whoever has it open. Then the inode must be held, or the opening undone. -ENFILE. */
 CAIRN_MUST_CHECK int open_ahead(struct fs *fs, uint64_t ino, int flags, uint64_t *ret_handle);

@@ -206,11 +206,9 @@ static int link_nameless(struct fs *fs, uint64_t ino, uint64_t parent, const cha
     struct live_inode *live = live_nameless_locked(fs, ino);
     if (!live || !live->may_get_name)
         return -ENOENT;
-    int r = touch(fs, parent); /* its birth in the folder is now, and not when it was made */
+    int r = store_name(fs->store, &rec);
     if (r == 0)
-        r = store_name(fs->store, &rec);
-    if (r == 0)
-        live->is_nameless = live->may_get_name = false;
+        live_note_named_locked(fs, live);
     return r;
 }
 

@@ -63,7 +63,8 @@ static void count_open(struct fs *fs, uint64_t ino)
     get_live_locked(fs, ino)->opens++;
 }
 
-/* The kernel knows it: it found the name, or the name's removal would not have been asked for. */
+/* The kernel knows it: it found the name, or the name's removal would not have been asked for; or it is about to know it, and who made
+ * it sees to it if that fails. */
 struct live_inode *live_note_nameless_locked(struct fs *fs, uint64_t ino)
 {
     struct live_inode *live = get_live_locked(fs, ino);
@@ -87,10 +88,11 @@ static bool closing_seals(int flags)
 static int reap(struct fs *fs, uint64_t ino)
 {
     struct ns_inode inode;
-    if (ns_hold(fs->ns, ino, &inode) < 0)
-        return 0;
+    int r = ns_hold(fs->ns, ino, &inode);
+    if (r < 0)
+        return r == -ENOENT ? 0 : r;
     struct record rec = {.type = REC_REAP, .ino = ino};
-    int r = store_commit(fs->store, &rec);
+    r = store_commit(fs->store, &rec);
     ns_drop(fs->ns, ino);
     return r;
 }
@@ -110,6 +112,31 @@ static int end_locked(struct fs *fs, struct live_inode *live, bool may_wait)
     HASH_DEL(fs->locked.live, live);
     free(live);
     return 0;
+}
+
+void live_note_named_locked(struct fs *fs, struct live_inode *live)
+{
+    live->is_nameless = live->may_get_name = false;
+    int r = end_locked(fs, live, false);
+    check(r == 0);
+}
+
+void live_end_all(struct fs *fs)
+{
+    LOCK_SCOPE(&fs->locked.lock);
+    struct live_inode *live, *next;
+    HASH_ITER(hh, fs->locked.live, live, next) {
+        live->opens = 0;
+        live->is_forgotten = true;
+        int r = end_locked(fs, live, false);
+        check(r == 0);
+    }
+}
+
+bool fs_is_nameless(struct fs *fs, uint64_t ino)
+{
+    LOCK_SCOPE(&fs->locked.lock);
+    return live_nameless_locked(fs, ino) != NULL;
 }
 
 int fs_forget(struct fs *fs, uint64_t ino)

@@ -99,14 +99,20 @@ static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
     reply_entry(req, r, &st);
 }
 
-/* Inodes are found by number at any time: what is forgotten matters only for those without a name. The kernel forgets all that it
- * knew of one at once. */
+/* The request may come late, or be repeated: the kernel may have found the inode again since. Then another will come. */
+static bool knows(struct front *front, uint64_t ino)
+{
+    return fuse_lowlevel_notify_inval_inode(front->se, ino, -1, 0) != -ENOENT;
+}
+
+/* Inodes are found by number at any time: what is forgotten matters only for those without a name. */
 static void op_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forgets)
 {
     struct front *front = front_of(req);
     int r = 0;
     for (size_t i = 0; i < count && r == 0; i++)
-        r = fs_forget(front->fs, forgets[i].ino);
+        if (fs_is_nameless(front->fs, forgets[i].ino) && !knows(front, forgets[i].ino))
+            r = fs_forget(front->fs, forgets[i].ino);
     if (r < 0)
         front_park(front, req); /* those before know of it already when it is repeated */
     else

@@ -225,12 +225,16 @@ static int seal_locked(struct store *store, uint64_t ino);
 static int bound_group_locked(struct store *store, const struct record *rec, struct standing *standing)
 {
     struct dump xattrs = {0};
-    if (rec->type != REC_SETXATTR || !standing->nascent || standing->lost)
+    if (rec->type != REC_SETXATTR || !standing->nascent)
         return 0;
     int r = ns_dump_xattrs(store->ns, rec->ino, dump_record, &xattrs);
     free(xattrs.bytes);
-    bool fits = xattrs.len + record_encoded_len(rec) <= GROUP_MAX && stage_log_takes_draft(store->stage);
-    if (r < 0 || fits)
+    bool fits = xattrs.len + record_encoded_len(rec) <= GROUP_MAX;
+    if (standing->lost && !fits)
+        cause_note("a file without a name has more xattrs than it could get one with");
+    if (standing->lost)
+        return r < 0 || fits ? r : -ENOSPC;
+    if (r < 0 || (fits && stage_log_takes_draft(store->stage)))
         return r;
     r = seal_locked(store, rec->ino);
     standing->nascent = r < 0;
@@ -244,6 +248,16 @@ static int check_removable(struct store *store, const struct record *rec)
     return r < 0 ? (int)r : 0;
 }
 
+/* What frees room waits for none as long as it fits. */
+static int make_room_locked(struct store *store, const struct record *rec, bool is_lost)
+{
+    if (is_lost)
+        return store_takes_changes(store);
+    int r = rec->type == REC_NASCENT ? make_draft_room_locked(store) : make_log_room_locked(store);
+    bool fits = rec->type == REC_REAP && stage_log_room(store->stage) > STAGE_LOG_MARGIN / 4;
+    return r == -EAGAIN && fits ? 0 : r;
+}
+
 static int commit_locked(struct store *store, struct record *rec)
 {
     struct standing standing;
@@ -252,13 +266,13 @@ static int commit_locked(struct store *store, struct record *rec)
         r = check_removable(store, rec);
     if (r == 0)
         r = bound_group_locked(store, rec, &standing);
+    bool history = rec->type != REC_NASCENT && !standing.nascent;
+    bool nameless = rec->type == REC_NASCENT && rec->flags & RECORD_ORPHAN;
     if (r == 0)
-        r = rec->type == REC_NASCENT ? make_draft_room_locked(store) : make_log_room_locked(store);
+        r = make_room_locked(store, rec, standing.lost);
     if (r < 0)
         return r;
     stamp_with_cookies_locked(store, rec);
-    bool history = rec->type != REC_NASCENT && !standing.nascent;
-    bool nameless = rec->type == REC_NASCENT && rec->flags & RECORD_ORPHAN;
     r = standing.lost || nameless ? 0 : stage_log_append(store->stage, rec);
     if (r < 0)
         return r;
@@ -412,6 +426,20 @@ static int seal_locked(struct store *store, uint64_t ino)
     return r;
 }
 
+/* A file's birth moves the times of its folder to when it was made, and not to now. */
+static void touch_parent_locked(struct store *store, const struct record *named)
+{
+    struct dump group = {0};
+    struct record rec = {.type = REC_SETATTR,
+                         .ino = named->parent,
+                         .mask = ATTR_MTIME | ATTR_CTIME,
+                         .attrs = {.mtime = named->time, .ctime = named->time}};
+    stamp_locked(store, &rec);
+    (void)dump_record(&rec, &group);
+    enter_group_locked(store, &group);
+    free(group.bytes);
+}
+
 /* A file that was made without a name, and so is not in the log: what is staged of it enters that first, where it means nothing until
  * the SEAL names the file. Where there is no room, all is as before. */
 static int name_roomy_locked(struct store *store, struct record *rec, const struct dump *xattrs)
@@ -426,6 +454,7 @@ static int name_roomy_locked(struct store *store, struct record *rec, const stru
         return r;
     }
     stamp_with_cookies_locked(store, rec);
+    touch_parent_locked(store, rec);
     ns_apply(store->ns, rec);
     r = ns_inode(store->ns, rec->ino, &inode);
     check(r == 0); /* the caller holds it */

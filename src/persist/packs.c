@@ -467,17 +467,20 @@ void packs_retire(struct store *store, const uint64_t *ids, size_t count)
 
 bool packs_have_leftovers(struct store *store)
 {
-    uint64_t ids[64];
-    size_t count = 0;
+    size_t count = 0, max = 0;
     struct new_pack *pack;
     mutex_lock(&store->packs.lock);
     TAILQ_FOREACH(pack, &store->packs.written, link)
-        if (pack->state == PACK_DURABLE && pack->kept == 0 && count < ARRAY_LEN(ids))
+        max++;
+    uint64_t *ids = xcalloc(max, sizeof *ids);
+    TAILQ_FOREACH(pack, &store->packs.written, link)
+        if (pack->state == PACK_DURABLE && pack->kept == 0)
             ids[count++] = pack->id;
     mutex_unlock(&store->packs.lock);
     bool found = false;
     for (size_t i = 0; i < count && !found; i++)
         found = !stage_uses_pack(store->stage, ids[i]);
+    free(ids);
     return found;
 }
 

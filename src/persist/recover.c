@@ -196,7 +196,7 @@ static int add_orphan(uint64_t ino, void *arg)
     return 0;
 }
 
-/* Nobody has them open any more. */
+/* Nobody knows them any more. */
 static int reap_orphans(struct store *store, struct inos *orphans)
 {
     int r = 0;

@@ -70,7 +70,8 @@ static int check_nameless_locked(struct stage *stage, uint64_t ino)
     stage->locked.refused = true;
     if (clock_monotonic_ns() >= stage->locked.orphans_stuck_until)
         return -EAGAIN;
-    cause_note("deleted files that are still open have filled the tables of the stage; close them, or mount with a larger stage=SIZE");
+    cause_note("files without a name have filled the tables of the stage; close those that were deleted, link those that were made so, "
+               "or mount with a larger stage=SIZE");
     return -ENOSPC;
 }
 
@@ -484,7 +485,7 @@ bool stage_seal(struct stage *stage, uint64_t ino, uint64_t version, uint64_t se
     return draft != NULL;
 }
 
-/* Sealed content of an unlinked but open file is read on, as part of its last draft. */
+/* Sealed content of a file that lost its name is read on, as part of its last draft. */
 static void orphan_locked(struct stage *stage, struct stage_file *file)
 {
     struct layer *sealed = file->layers[LAYER_SEALED], *draft = file->layers[LAYER_DRAFT];

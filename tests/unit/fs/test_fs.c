@@ -284,6 +284,62 @@ Test(fs, made_without_a_name)
     }
 }
 
+/* It was closed, and is known still. */
+Test(fs, named_after_it_was_closed)
+{
+    struct fs_opened opened;
+    struct stat st, after;
+    cr_assert_eq(fs_create(fs, ROOT_INO, NULL, 0640, O_RDWR, &root, &st, &opened), 0);
+    struct file file = {.ino = st.st_ino, .handle = opened.handle};
+    put_text(file, 0, "text");
+    close_file(file);
+    struct stat before = stat_of(ROOT_INO);
+    cr_assert_eq(fs_link(fs, file.ino, ROOT_INO, "a", &st), 0);
+    after = stat_of(ROOT_INO);
+    cr_expect(after.st_mtim.tv_sec > before.st_mtim.tv_sec || after.st_mtim.tv_nsec > before.st_mtim.tv_nsec);
+    cr_assert_eq(fs_forget(fs, file.ino), 0);
+    expect_text(file.ino, "text");
+    cr_assert_not(fs_is_nameless(fs, file.ino));
+}
+
+Test(fs, xattrs_without_a_name_are_bounded)
+{
+    static char value[65536];
+    struct fs_opened opened;
+    struct stat st;
+    char name[32];
+    int r = 0;
+    cr_assert_eq(fs_create(fs, ROOT_INO, NULL, 0640, O_RDWR, &root, &st, &opened), 0);
+    unsigned count = 0;
+    for (; count < 100 && r == 0; count++) {
+        (void)snprintf(name, sizeof name, "user.%u", count);
+        r = fs_setxattr(fs, st.st_ino, name, value, sizeof value, 0);
+    }
+    cr_expect_eq(r, -ENOSPC);
+    cr_assert_eq(fs_link(fs, st.st_ino, ROOT_INO, "a", &st), 0, "with all that it took");
+    cr_expect_eq(fs_getxattr(fs, st.st_ino, "user.0", NULL, 0), sizeof value);
+    cr_expect_eq(fs_setxattr(fs, st.st_ino, name, value, sizeof value, 0), 0);
+    cr_expect_eq(fs_release(fs, opened.handle, false), 0);
+}
+
+Test(fs, nothing_without_a_name_is_left_at_the_end)
+{
+    struct fs_opened opened;
+    struct stat st;
+    struct file open = create("open");
+    uint64_t known = make_file("known", "text"), dir = make_dir("d");
+    cr_assert_eq(fs_create(fs, ROOT_INO, NULL, 0640, O_RDWR, &root, &st, &opened), 0);
+    cr_assert_eq(fs_unlink(fs, ROOT_INO, "open", false), 0);
+    cr_assert_eq(fs_unlink(fs, ROOT_INO, "known", false), 0);
+    cr_assert_eq(fs_rmdir(fs, ROOT_INO, "d"), 0);
+    fs_settle(fs);
+    const uint64_t inos[] = {open.ino, known, dir, st.st_ino};
+    for (unsigned i = 0; i < 4; i++)
+        cr_expect_eq(fs_getattr(fs, inos[i], &st), -ENOENT);
+    shop_wait(&shop);
+    cr_expect_eq(stage_usage(store_stage(shop.store)).dirty_bytes, 0);
+}
+
 Test(fs, hard_links)
 {
     struct stat st;
