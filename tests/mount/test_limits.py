@@ -221,7 +221,7 @@ def test_scattered_writes_to_what_has_no_name(cairn):
         rig.write_file(cairn.mnt + "/other", rig.seeded_bytes(1, 8 * rig.MIB))
         assert len(os.pread(file.fileno(), 4096, 5000 * rig.MIB).strip(b"\0")) > 4000
     cairn.wait()
-    assert "deleted files" in cairn.status()["errors"][-1]["cause"]
+    assert "files without a name" in cairn.status()["errors"][-1]["cause"]
     with open(cairn.mnt + "/file", "w+b", 0) as file:  # it is over with the file, and this one can be gathered
         os.unlink(file.name)
         for number in range(20_000):
