@@ -287,14 +287,19 @@ static int commit_locked(struct store *store, struct record *rec)
     return 0;
 }
 
-int store_commit(struct store *store, struct record *rec)
+/* An operation happened, or did not. */
+static int leave(struct store *store, int r)
 {
-    mutex_lock(&store->history.lock);
-    int r = commit_locked(store, rec);
     mutex_unlock(&store->history.lock);
     if (r == 0)
         horizon_note(store);
     return r;
+}
+
+int store_commit(struct store *store, struct record *rec)
+{
+    mutex_lock(&store->history.lock);
+    return leave(store, commit_locked(store, rec));
 }
 
 /* Room in the log for `len` bytes that belong together and what else an operation needs. */
@@ -346,11 +351,7 @@ static int commit_both_locked(struct store *store, struct record *rec, struct re
 int store_commit_both(struct store *store, struct record *rec, struct record *rec2)
 {
     mutex_lock(&store->history.lock);
-    int r = commit_both_locked(store, rec, rec2);
-    mutex_unlock(&store->history.lock);
-    if (r == 0)
-        horizon_note(store);
-    return r;
+    return leave(store, commit_both_locked(store, rec, rec2));
 }
 
 static void seal_record(const struct ns_inode *inode, const struct stage_draft *draft, const struct ns_birth *birth,
@@ -477,11 +478,7 @@ static int name_locked(struct store *store, struct record *rec)
 int store_name(struct store *store, struct record *rec)
 {
     mutex_lock(&store->history.lock);
-    int r = name_locked(store, rec);
-    mutex_unlock(&store->history.lock);
-    if (r == 0)
-        horizon_note(store);
-    return r;
+    return leave(store, name_locked(store, rec));
 }
 
 /* As st_blocks shows it: never more than the size. */

@@ -248,7 +248,7 @@ AIO = []
 
 
 def change_by_write_under_way(path):
-    """The kernel tells of a change when it begins."""
+    """The kernel marks attributes when such a write begins, and not when it has ended."""
     if not AIO:
         AIO.append(Aio())
     with opened(path, os.O_RDWR | os.O_DIRECT) as fd:
@@ -292,14 +292,13 @@ class Askers:
             self.rounds[number] += 1
 
     def come(self, path):
+        """Returns when each is at it, and has the last answer for what it asked for before."""
         self.target = path
-        time.sleep(0.0005)  # they are at it by then
+        before = list(self.rounds)
+        rig.poll(lambda: all(now > then for now, then in zip(self.rounds, before)), what="the askers", step=0)
 
     def leave(self):
-        """To another path; each has the last answer for this one."""
-        self.target = self.rest
-        since = list(self.rounds)
-        rig.poll(lambda: all(now > then for now, then in zip(self.rounds, since)), what="the askers", step=0)
+        self.come(self.rest)
 
     def __enter__(self):
         return self

@@ -5,111 +5,9 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
-#include "../persist/shop.h"
-#include "fs/fs.h"
+#include "ground.h"
 
-static struct shop shop;
-static struct fs *fs;
-static const struct fs_caller root = {.uid = 0}, user = {.uid = 1000, .gid = 1000};
-
-static void start(void)
-{
-    shop_open(&shop);
-    fs = fs_new(shop.store, FS_FSYNC_NVME);
-    fs_keep_atime(fs, true);
-}
-
-static void setup(void)
-{
-    shop_make(&shop);
-    start();
-}
-
-static void stop(void)
-{
-    fs_free(fs);
-    shop_close(&shop);
-}
-
-static void teardown(void)
-{
-    stop();
-    cr_expect_eq(shop_fsck(&shop), 0);
-    shop_remove(&shop);
-}
-
-static void restart(void)
-{
-    stop();
-    start();
-}
-
-TestSuite(fs, .init = setup, .fini = teardown, .timeout = 600);
-
-struct file {
-    uint64_t ino, handle;
-};
-
-static struct file create(const char *name)
-{
-    struct stat st;
-    struct fs_opened opened;
-    cr_assert_eq(fs_create(fs, ROOT_INO, name, 0644, O_RDWR, &root, &st, &opened), 0);
-    return (struct file){st.st_ino, opened.handle};
-}
-
-static void put_text(struct file file, uint64_t offset, const char *text)
-{
-    cr_assert_eq(fs_write(fs, file.ino, offset, (uint32_t)strlen(text), SLAB_NONE, text, &root), 0);
-}
-
-static void close_file(struct file file)
-{
-    cr_assert_eq(fs_flush(fs, file.ino, file.handle), 0);
-    (void)fs_release(fs, file.handle, false);
-}
-
-static uint64_t make_file(const char *name, const char *text)
-{
-    struct file file = create(name);
-    put_text(file, 0, text);
-    close_file(file);
-    return file.ino;
-}
-
-static uint64_t ino_of(const char *name)
-{
-    struct stat st;
-    int r = fs_lookup(fs, ROOT_INO, name, &st);
-    cr_assert(r == 0 || r == -ENOENT);
-    return r == 0 ? st.st_ino : 0;
-}
-
-static uint64_t make_dir(const char *name)
-{
-    struct stat st;
-    cr_assert_eq(fs_mkdir(fs, ROOT_INO, name, 0755, &root, &st), 0);
-    return st.st_ino;
-}
-
-/* '.' for each zero byte. */
-static void expect_text(uint64_t ino, const char *text)
-{
-    char is[256] = "";
-    ssize_t n = fs_read_slow(fs, ino, 0, is, sizeof is - 1, STORE_REACH_FAR, false);
-    cr_assert_eq(n, (ssize_t)strlen(text), "is %zd", n);
-    for (ssize_t i = 0; i < n; i++)
-        is[i] = is[i] ? is[i] : '.';
-    is[n] = '\0';
-    cr_expect_str_eq(is, text, "is \"%s\", expected \"%s\"", is, text);
-}
-
-static struct stat stat_of(uint64_t ino)
-{
-    struct stat st;
-    cr_assert_eq(fs_getattr(fs, ino, &st), 0);
-    return st;
-}
+TestSuite(fs, .init = ground_setup, .fini = ground_teardown, .timeout = 600);
 
 /* --- names ------------------------------------------------------------------------------------------------------------ */
 
@@ -121,7 +19,7 @@ Test(fs, a_rename_replaces)
     cr_expect_eq(ino_of("a"), 0);
     cr_expect_eq(ino_of("b"), a);
     expect_text(a, "aaa");
-    restart();
+    ground_restart();
     expect_text(ino_of("b"), "aaa");
 }
 
@@ -179,167 +77,6 @@ Test(fs, a_rename_over_a_file_that_is_new_and_open)
     expect_text(ino_of("b"), "new");
 }
 
-/* What has no name lives until nobody has it open and the kernel has forgotten it, whatever comes first. */
-static void expect_end(struct file file, bool forgotten_first)
-{
-    struct stat st;
-    if (forgotten_first)
-        cr_assert_eq(fs_forget(fs, file.ino), 0);
-    else
-        close_file(file);
-    expect_text(file.ino, "abcdef");
-    if (forgotten_first)
-        close_file(file);
-    else
-        cr_assert_eq(fs_forget(fs, file.ino), 0);
-    cr_expect_eq(fs_getattr(fs, file.ino, &st), -ENOENT);
-    shop_wait(&shop);
-    cr_expect_eq(stage_usage(store_stage(shop.store)).dirty_bytes, 0);
-}
-
-Test(fs, unlinked_while_open)
-{
-    for (unsigned i = 0; i < 4; i++) {
-        struct file file = create("a");
-        put_text(file, 0, "abc");
-        if (i & 1) {
-            cr_assert_eq(fs_flush(fs, file.ino, file.handle), 0);
-            shop_wait(&shop);
-        }
-        cr_assert_eq(fs_unlink(fs, ROOT_INO, "a", false), 0);
-        cr_expect_eq(ino_of("a"), 0);
-        cr_expect_eq(stat_of(file.ino).st_nlink, 0);
-        put_text(file, 3, "def");
-        expect_text(file.ino, "abcdef");
-        shop_wait(&shop);
-        expect_text(file.ino, "abcdef");
-        struct stat st;
-        cr_expect_eq(fs_link(fs, file.ino, ROOT_INO, "b", &st), -ENOENT);
-        expect_end(file, i & 2);
-    }
-}
-
-Test(fs, known_without_a_name)
-{
-    struct fs_opened opened;
-    struct stat st, set = {.st_size = 2};
-    uint64_t file = make_file("a", "text"), dir = make_dir("d"), other = make_file("b", "other");
-    shop_wait(&shop);
-    cr_assert_eq(fs_unlink(fs, ROOT_INO, "a", false), 0);
-    cr_assert_eq(fs_rmdir(fs, ROOT_INO, "d"), 0);
-    cr_assert_eq(fs_forget(fs, other), 0, "it has a name");
-    expect_text(other, "other");
-    shop_wait(&shop);
-    for (unsigned i = 0; i < 2; i++) { /* again and again */
-        cr_assert_eq(fs_open(fs, file, O_RDWR, &opened), 0);
-        expect_text(file, i ? "te" : "text");
-        cr_assert_eq(fs_setattr(fs, file, FS_SET_SIZE, &set, &root, &st), 0);
-        cr_expect_eq(fs_release(fs, opened.handle, false), 0);
-    }
-    cr_assert_eq(fs_setxattr(fs, dir, "user.x", "1", 1, 0), 0);
-    cr_expect_eq(fs_mkdir(fs, dir, "below", 0755, &root, &st), -ENOENT);
-    cr_assert_eq(fs_forget(fs, file), 0);
-    cr_assert_eq(fs_forget(fs, dir), 0);
-    cr_expect_eq(fs_getattr(fs, file, &st), -ENOENT);
-    cr_expect_eq(fs_getattr(fs, dir, &st), -ENOENT);
-    cr_assert_eq(fs_forget(fs, file), 0, "twice");
-    shop_wait(&shop);
-    cr_expect_eq(stage_usage(store_stage(shop.store)).dirty_bytes, 0);
-}
-
-Test(fs, made_without_a_name)
-{
-    struct fs_opened opened;
-    struct stat st;
-    uint64_t dir = make_dir("d");
-    for (unsigned i = 0; i < 3; i++) { /* forgotten, named, named and removed */
-        cr_assert_eq(fs_create(fs, dir, NULL, 0640, O_RDWR, &root, &st, &opened), 0);
-        struct file file = {.ino = st.st_ino, .handle = opened.handle};
-        cr_expect_eq(st.st_nlink, 0);
-        put_text(file, 0, "abcdef");
-        cr_assert_eq(fs_setxattr(fs, file.ino, "user.x", "1", 1, 0), 0);
-        shop_wait(&shop);
-        cr_assert_eq(fs_rmdir(fs, ROOT_INO, "d"), 0, "nothing is in it");
-        dir = make_dir("d");
-        if (i > 0) {
-            cr_assert_eq(fs_link(fs, file.ino, dir, "name", &st), 0);
-            cr_expect_eq(st.st_nlink, 1);
-            cr_expect_eq(fs_link(fs, file.ino, dir, "name", &st), -EEXIST);
-            cr_assert_eq(fs_lookup(fs, dir, "name", &st), 0);
-            cr_expect_eq(st.st_ino, file.ino);
-            cr_assert_eq(fs_forget(fs, file.ino), 0, "it has a name");
-            shop_wait(&shop);
-            expect_text(file.ino, "abcdef");
-        }
-        if (i == 1) {
-            close_file(file);
-            expect_text(file.ino, "abcdef");
-        }
-        cr_assert(i == 0 || fs_unlink(fs, dir, "name", false) == 0);
-        if (i == 1)
-            cr_assert_eq(fs_forget(fs, file.ino), 0);
-        else
-            expect_end(file, i & 2);
-        cr_expect_eq(fs_getattr(fs, file.ino, &st), -ENOENT);
-    }
-}
-
-/* It was closed, and is known still. */
-Test(fs, named_after_it_was_closed)
-{
-    struct fs_opened opened;
-    struct stat st, after;
-    cr_assert_eq(fs_create(fs, ROOT_INO, NULL, 0640, O_RDWR, &root, &st, &opened), 0);
-    struct file file = {.ino = st.st_ino, .handle = opened.handle};
-    put_text(file, 0, "text");
-    close_file(file);
-    struct stat before = stat_of(ROOT_INO);
-    cr_assert_eq(fs_link(fs, file.ino, ROOT_INO, "a", &st), 0);
-    after = stat_of(ROOT_INO);
-    cr_expect(after.st_mtim.tv_sec > before.st_mtim.tv_sec || after.st_mtim.tv_nsec > before.st_mtim.tv_nsec);
-    cr_assert_eq(fs_forget(fs, file.ino), 0);
-    expect_text(file.ino, "text");
-    cr_assert_not(fs_is_nameless(fs, file.ino));
-}
-
-Test(fs, xattrs_without_a_name_are_bounded)
-{
-    static char value[65536];
-    struct fs_opened opened;
-    struct stat st;
-    char name[32];
-    int r = 0;
-    cr_assert_eq(fs_create(fs, ROOT_INO, NULL, 0640, O_RDWR, &root, &st, &opened), 0);
-    unsigned count = 0;
-    for (; count < 100 && r == 0; count++) {
-        (void)snprintf(name, sizeof name, "user.%u", count);
-        r = fs_setxattr(fs, st.st_ino, name, value, sizeof value, 0);
-    }
-    cr_expect_eq(r, -ENOSPC);
-    cr_assert_eq(fs_link(fs, st.st_ino, ROOT_INO, "a", &st), 0, "with all that it took");
-    cr_expect_eq(fs_getxattr(fs, st.st_ino, "user.0", NULL, 0), sizeof value);
-    cr_expect_eq(fs_setxattr(fs, st.st_ino, name, value, sizeof value, 0), 0);
-    cr_expect_eq(fs_release(fs, opened.handle, false), 0);
-}
-
-Test(fs, nothing_without_a_name_is_left_at_the_end)
-{
-    struct fs_opened opened;
-    struct stat st;
-    struct file open = create("open");
-    uint64_t known = make_file("known", "text"), dir = make_dir("d");
-    cr_assert_eq(fs_create(fs, ROOT_INO, NULL, 0640, O_RDWR, &root, &st, &opened), 0);
-    cr_assert_eq(fs_unlink(fs, ROOT_INO, "open", false), 0);
-    cr_assert_eq(fs_unlink(fs, ROOT_INO, "known", false), 0);
-    cr_assert_eq(fs_rmdir(fs, ROOT_INO, "d"), 0);
-    fs_settle(fs);
-    const uint64_t inos[] = {open.ino, known, dir, st.st_ino};
-    for (unsigned i = 0; i < 4; i++)
-        cr_expect_eq(fs_getattr(fs, inos[i], &st), -ENOENT);
-    shop_wait(&shop);
-    cr_expect_eq(stage_usage(store_stage(shop.store)).dirty_bytes, 0);
-}
-
 Test(fs, hard_links)
 {
     struct stat st;
@@ -392,7 +129,7 @@ Test(fs, special_files_and_listing)
     unsigned count = 0;
     cr_assert_eq(fs_readdir(fs, ROOT_INO, 0, 64, count_name, &count), 0);
     cr_expect_eq(count, 5);
-    restart();
+    ground_restart();
     cr_assert_eq(fs_readlink(fs, ino_of("link"), target), 8);
     cr_expect_eq(stat_of(ino_of("fifo")).st_mode, S_IFIFO | 0600);
     cr_expect_eq(stat_of(ino_of("plain")).st_size, 0);
@@ -418,7 +155,7 @@ Test(fs, truncation)
     cr_assert_eq(fs_setattr(fs, file.ino, FS_SET_SIZE, &st, &root, &st), 0);
     cr_expect_eq(stat_of(file.ino).st_size, 0);
     (void)fs_release(fs, opened.handle, false);
-    restart();
+    ground_restart();
     cr_expect_eq(stat_of(ino_of("a")).st_size, 0);
 }
 
@@ -445,7 +182,7 @@ Test(fs, fallocate)
     cr_expect_eq(fs_fallocate(fs, file.ino, 0, INT64_MAX, 10, &root), -EFBIG);
     cr_expect_eq(fs_fallocate(fs, ROOT_INO, 0, 0, 10, &root), -ENODEV);
     close_file(file);
-    restart();
+    ground_restart();
     expect_text(ino_of("a"), "ab..ef......");
 }
 
@@ -465,7 +202,7 @@ Test(fs, seeking)
         if (i)
             break;
         close_file(file);
-        restart();
+        ground_restart();
         file.ino = ino_of("a");
     }
     cr_expect_eq(fs_lseek(fs, file.ino, 0, SEEK_SET), -EINVAL);
@@ -497,7 +234,7 @@ Test(fs, copying)
         shop_wait(&shop);
     }
     (void)fs_release(fs, from.handle, false);
-    restart();
+    ground_restart();
     for (unsigned i = 0; i < 2; i++) {
         uint64_t to = ino_of(i ? "to-1" : "to-0");
         char byte = 0;
@@ -532,7 +269,7 @@ Test(fs, copying_while_there_is_little_room)
     store_note_waiting(shop.store, 0);
     close_file(from);
     close_file(to);
-    restart();
+    ground_restart();
     static uint8_t is[4096], expected[4096];
     for (uint64_t at = 0; at < 100 * MIB - sizeof is; at += 999999) {
         shop_read(&shop, ino_of("to"), at, is, sizeof is);
@@ -579,7 +316,7 @@ Test(fs, reading_from_memory)
     cr_expect_eq(got.length, 0);
     close_file(file);
     shop_wait(&shop);
-    restart();
+    ground_restart();
     cr_expect_eq(fs_read_fast(fs, ino_of("a"), 0, 100, &got), 1);
     expect_text(ino_of("a"), "abc..d");
 }
@@ -600,7 +337,7 @@ Test(fs, attributes)
     cr_assert_eq(fs_setattr(fs, ino, FS_SET_MTIME, &st, &user, &st), 0);
     cr_expect_eq(st.st_mtim.tv_sec, 77);
     (void)fs_release(fs, opened.handle, false);
-    restart();
+    ground_restart();
     cr_expect_eq(stat_of(ino_of("a")).st_mtim.tv_sec, 77);
     cr_expect_eq(stat_of(ino_of("a")).st_blocks, 8, "as on other filesystems: whole blocks");
 }
@@ -621,7 +358,7 @@ Test(fs, xattrs)
             close_file(file);
         shop_wait(&shop);
     }
-    restart();
+    ground_restart();
     cr_expect_eq(fs_getxattr(fs, ino_of("a"), "user.k", value, sizeof value), 2);
 }
 

@@ -1,0 +1,30 @@
+/* What the tests of fs/ stand on: a store, the files over it without FUSE, and short words for what they do all the time. Each test has
+ * its own, in a process of its own. */
+#pragma once
+
+#include "../persist/shop.h"
+#include "fs/fs.h"
+
+extern struct shop shop;
+extern struct fs *fs;
+extern const struct fs_caller root, user;
+
+void ground_setup(void);
+void ground_teardown(void);
+void ground_restart(void); /* a clean end, and the same store again */
+
+/* An open file. */
+struct file {
+    uint64_t ino, handle;
+};
+
+struct file create(const char *name);
+void put_text(struct file file, uint64_t offset, const char *text);
+void close_file(struct file file);
+/* These return inode numbers; names are in the root. */
+uint64_t make_file(const char *name, const char *text);
+uint64_t make_dir(const char *name);
+uint64_t ino_of(const char *name); /* 0: not there */
+/* '.' for each zero byte. */
+void expect_text(uint64_t ino, const char *text);
+struct stat stat_of(uint64_t ino);
