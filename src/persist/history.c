@@ -8,7 +8,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 
-#define GROUP_MAX (1024u * 1024) /* encoded xattrs of a nascent file; a half of the log holds 8 MiB or more */
 #define COMPACT_EVERY_NS 200000000 /* where most of the log is alive, each time gains little */
 #define LOOK_EVERY_NS 1000000000
 
@@ -49,11 +48,6 @@ static void list_op_locked(struct store *store, const struct record *rec)
 
 /* --- log ------------------------------------------------------------------------------------------------------------- */
 
-struct dump {
-    uint8_t *bytes;
-    size_t len, max;
-};
-
 static void dump_room(struct dump *dump, size_t len)
 {
     if (dump->len + len > dump->max) {
@@ -62,7 +56,7 @@ static void dump_room(struct dump *dump, size_t len)
     }
 }
 
-static int dump_record(const struct record *rec, void *arg)
+int dump_record(const struct record *rec, void *arg)
 {
     struct dump *dump = arg;
     size_t len = record_encoded_len(rec);
@@ -85,7 +79,7 @@ static void dump_packs(struct store *store, struct dump *dump)
     }
 }
 
-static int compact_locked(struct store *store)
+int history_compact_locked(struct store *store)
 {
     struct dump dump = {0};
     struct op *op;
@@ -105,7 +99,7 @@ static int compact_locked(struct store *store)
 int history_compact(struct store *store)
 {
     LOCK_SCOPE(&store->history.lock);
-    return compact_locked(store);
+    return history_compact_locked(store);
 }
 
 /* Before each change. */
@@ -118,13 +112,12 @@ static int make_log_room_locked(struct store *store)
         return -EAGAIN;
     if (!stage_log_wants_compaction(store->stage) && stage_log_room(store->stage) > STAGE_LOG_MARGIN / 2)
         return 0;
-    if (compact_locked(store) < 0)
+    if (history_compact_locked(store) < 0)
         log_debug("stage: the log could not be compacted");
     return stage_log_room(store->stage) > STAGE_LOG_MARGIN / 2 ? 0 : -EAGAIN;
 }
 
-/* Before what opens a draft, or makes one longer in the log. Stricter than for all else, so that seals find room. */
-static int make_draft_room_locked(struct store *store)
+int history_draft_room_locked(struct store *store)
 {
     int r = make_log_room_locked(store);
     if (r < 0 || stage_log_takes_draft(store->stage))
@@ -133,7 +126,7 @@ static int make_draft_room_locked(struct store *store)
     if (now - store->history.compacted < COMPACT_EVERY_NS)
         return -EAGAIN;
     store->history.compacted = now;
-    if (compact_locked(store) < 0)
+    if (history_compact_locked(store) < 0)
         log_debug("stage: the log could not be compacted");
     return stage_log_takes_draft(store->stage) ? 0 : -EAGAIN;
 }
@@ -146,7 +139,7 @@ bool history_is_crowded(struct store *store)
     int64_t now = clock_monotonic_ns();
     if (now - store->history.compacted >= LOOK_EVERY_NS) {
         store->history.compacted = now;
-        if (compact_locked(store) < 0)
+        if (history_compact_locked(store) < 0)
             log_debug("stage: the log could not be compacted");
     }
     return stage_log_is_crowded(store->stage);
@@ -156,12 +149,12 @@ int history_change_room_locked(struct store *store, uint64_t ino)
 {
     struct stage_file_state state;
     bool has_draft = stage_file_state(store->stage, ino, &state) && state.has_draft;
-    return has_draft ? make_log_room_locked(store) : make_draft_room_locked(store);
+    return has_draft ? make_log_room_locked(store) : history_draft_room_locked(store);
 }
 
 /* --- operations -------------------------------------------------------------------------------------------------------- */
 
-static void stamp_locked(struct store *store, struct record *rec)
+void history_stamp_locked(struct store *store, struct record *rec)
 {
     int64_t now = clock_realtime_ns();
     if (now <= store->history.last_time)
@@ -173,12 +166,12 @@ static void stamp_locked(struct store *store, struct record *rec)
 }
 
 /* The second cookie of an exchange first: no number that an operation gives out comes after its own, which may be the cut of a head. */
-static void stamp_with_cookies_locked(struct store *store, struct record *rec)
+void history_stamp_with_cookies_locked(struct store *store, struct record *rec)
 {
     bool names = rec->type == REC_MAKE || rec->type == REC_LINK || rec->type == REC_RENAME || rec->type == REC_NASCENT;
     if (rec->flags & RECORD_EXCHANGE && rec->cookie2 == 0)
         rec->cookie2 = stage_next_seq(store->stage);
-    stamp_locked(store, rec);
+    history_stamp_locked(store, rec);
     if (names && rec->cookie == 0)
         rec->cookie = rec->seq;
 }
@@ -218,8 +211,6 @@ static void drop_content(struct store *store, const struct record *rec)
         stage_unlink(store->stage, lost, rec->seq, r == 0);
 }
 
-static int seal_locked(struct store *store, uint64_t ino);
-
 /* What a first seal enters at once must fit the log: a file that gets more xattrs than that, or when the log has little room,
  * is sealed now. */
 static int bound_group_locked(struct store *store, const struct record *rec, struct standing *standing)
@@ -236,7 +227,7 @@ static int bound_group_locked(struct store *store, const struct record *rec, str
         return r < 0 || fits ? r : -ENOSPC;
     if (r < 0 || (fits && stage_log_takes_draft(store->stage)))
         return r;
-    r = seal_locked(store, rec->ino);
+    r = history_seal_locked(store, rec->ino);
     standing->nascent = r < 0;
     return r;
 }
@@ -253,7 +244,7 @@ static int make_room_locked(struct store *store, const struct record *rec, bool 
 {
     if (is_lost)
         return store_takes_changes(store);
-    int r = rec->type == REC_NASCENT ? make_draft_room_locked(store) : make_log_room_locked(store);
+    int r = rec->type == REC_NASCENT ? history_draft_room_locked(store) : make_log_room_locked(store);
     bool fits = rec->type == REC_REAP && stage_log_room(store->stage) > STAGE_LOG_MARGIN / 4;
     return r == -EAGAIN && fits ? 0 : r;
 }
@@ -272,7 +263,7 @@ static int commit_locked(struct store *store, struct record *rec)
         r = make_room_locked(store, rec, standing.lost);
     if (r < 0)
         return r;
-    stamp_with_cookies_locked(store, rec);
+    history_stamp_with_cookies_locked(store, rec);
     r = standing.lost || nameless ? 0 : stage_log_append(store->stage, rec);
     if (r < 0)
         return r;
@@ -287,8 +278,7 @@ static int commit_locked(struct store *store, struct record *rec)
     return 0;
 }
 
-/* An operation happened, or did not. */
-static int leave(struct store *store, int r)
+int history_leave(struct store *store, int r)
 {
     mutex_unlock(&store->history.lock);
     if (r == 0)
@@ -299,21 +289,20 @@ static int leave(struct store *store, int r)
 int store_commit(struct store *store, struct record *rec)
 {
     mutex_lock(&store->history.lock);
-    return leave(store, commit_locked(store, rec));
+    return history_leave(store, commit_locked(store, rec));
 }
 
-/* Room in the log for `len` bytes that belong together and what else an operation needs. */
-static int make_group_room_locked(struct store *store, size_t len)
+int history_group_room_locked(struct store *store, size_t len)
 {
     int r = make_log_room_locked(store);
     if (r < 0 || stage_log_room(store->stage) > len + STAGE_LOG_MARGIN / 2)
         return r;
-    r = compact_locked(store);
+    r = history_compact_locked(store);
     return r == 0 && stage_log_room(store->stage) > len + STAGE_LOG_MARGIN / 2 ? 0 : -EAGAIN;
 }
 
 /* Operations that are one: a recovery finds all of them or none, and no cut lies between. There is room. */
-static void enter_group_locked(struct store *store, const struct dump *group)
+void history_enter_group_locked(struct store *store, const struct dump *group)
 {
     int r = stage_log_append_encoded(store->stage, group->bytes, group->len);
     check(r == 0); /* only the history appends within the margin */
@@ -332,16 +321,16 @@ static int commit_both_locked(struct store *store, struct record *rec, struct re
     struct standing standing;
     int r = standing_of(store, rec, &standing);
     if (r == 0)
-        r = make_group_room_locked(store, record_encoded_len(rec) + record_encoded_len(rec2));
+        r = history_group_room_locked(store, record_encoded_len(rec) + record_encoded_len(rec2));
     if (r < 0)
         return r;
     check(!standing.nascent);
     struct dump group = {0};
-    stamp_with_cookies_locked(store, rec);
+    history_stamp_with_cookies_locked(store, rec);
     (void)dump_record(rec, &group);
-    stamp_with_cookies_locked(store, rec2);
+    history_stamp_with_cookies_locked(store, rec2);
     (void)dump_record(rec2, &group);
-    enter_group_locked(store, &group);
+    history_enter_group_locked(store, &group);
     free(group.bytes);
     drop_content(store, rec);
     drop_content(store, rec2);
@@ -351,196 +340,7 @@ static int commit_both_locked(struct store *store, struct record *rec, struct re
 int store_commit_both(struct store *store, struct record *rec, struct record *rec2)
 {
     mutex_lock(&store->history.lock);
-    return leave(store, commit_both_locked(store, rec, rec2));
-}
-
-static void seal_record(const struct ns_inode *inode, const struct stage_draft *draft, const struct ns_birth *birth,
-                        struct record *rec)
-{
-    rec->ino = inode->ino;
-    rec->version = inode->version + 1;
-    rec->keep = draft->keep;
-    rec->attrs = inode->attrs;
-    rec->attrs.size = draft->size;
-    if (draft->mtime) {
-        /* One that was set already moved ctime then. */
-        if (draft->mtime != rec->attrs.mtime && draft->mtime > rec->attrs.ctime)
-            rec->attrs.ctime = draft->mtime;
-        rec->attrs.mtime = draft->mtime;
-    }
-    if (birth) {
-        rec->flags |= RECORD_BIRTH;
-        rec->parent = birth->parent;
-        rec->cookie = birth->cookie;
-        rec->name = birth->name;
-        rec->name_len = birth->name_len;
-    }
-}
-
-/* The xattrs of a file that was nascent become history with its first version. */
-static void add_xattrs_locked(struct store *store, const struct dump *xattrs, struct dump *group)
-{
-    size_t len;
-    for (size_t at = 0; at < xattrs->len; at += len) {
-        struct record rec;
-        int r = record_decode(xattrs->bytes + at, xattrs->len - at, &rec, &len);
-        check(r == 0);
-        stamp_locked(store, &rec);
-        (void)dump_record(&rec, group);
-    }
-}
-
-static void seal_roomy_locked(struct store *store, const struct ns_inode *inode, const struct dump *xattrs)
-{
-    struct ns_birth birth;
-    bool is_born = ns_birth(store->ns, inode->ino, &birth);
-    struct record rec = {.type = REC_SEAL};
-    struct stage_draft draft;
-    struct dump group = {0};
-    stamp_locked(store, &rec);
-    if (!stage_seal(store->stage, inode->ino, inode->version + 1, rec.seq, is_born, &draft))
-        return;
-    seal_record(inode, &draft, is_born ? &birth : NULL, &rec);
-    (void)dump_record(&rec, &group);
-    add_xattrs_locked(store, xattrs, &group);
-    enter_group_locked(store, &group);
-    free(group.bytes);
-}
-
-static int seal_locked(struct store *store, uint64_t ino)
-{
-    struct ns_inode inode;
-    int r = ns_inode(store->ns, ino, &inode);
-    if (r < 0 || inode.nlink == 0)
-        return r == -ENOENT ? 0 : r;
-    struct stage_file_state state;
-    (void)stage_file_state(store->stage, ino, &state);
-    if (!inode.nascent && !state.has_draft)
-        return 0;
-    struct dump xattrs = {0};
-    r = inode.nascent ? ns_dump_xattrs(store->ns, ino, dump_record, &xattrs) : 0;
-    if (r == 0)
-        r = make_group_room_locked(store, xattrs.len);
-    if (r == 0)
-        seal_roomy_locked(store, &inode, &xattrs);
-    free(xattrs.bytes);
-    return r;
-}
-
-/* A file's birth moves the times of its folder to when it was made, and not to now. */
-static void touch_parent_locked(struct store *store, const struct record *named)
-{
-    struct dump group = {0};
-    struct record rec = {.type = REC_SETATTR,
-                         .ino = named->parent,
-                         .mask = ATTR_MTIME | ATTR_CTIME,
-                         .attrs = {.mtime = named->time, .ctime = named->time}};
-    stamp_locked(store, &rec);
-    (void)dump_record(&rec, &group);
-    enter_group_locked(store, &group);
-    free(group.bytes);
-}
-
-/* A file that was made without a name, and so is not in the log: what is staged of it enters that first, where it means nothing until
- * the SEAL names the file. Where there is no room, all is as before. */
-static int name_roomy_locked(struct store *store, struct record *rec, const struct dump *xattrs)
-{
-    struct ns_inode inode;
-    stage_relink(store->stage, rec->ino);
-    int r = compact_locked(store);
-    if (r == 0)
-        r = make_group_room_locked(store, xattrs->len);
-    if (r < 0) {
-        stage_unlink(store->stage, rec->ino, 0, true);
-        return r;
-    }
-    stamp_with_cookies_locked(store, rec);
-    touch_parent_locked(store, rec);
-    ns_apply(store->ns, rec);
-    r = ns_inode(store->ns, rec->ino, &inode);
-    check(r == 0); /* the caller holds it */
-    seal_roomy_locked(store, &inode, xattrs);
-    return 0;
-}
-
-static int name_locked(struct store *store, struct record *rec)
-{
-    struct dump xattrs = {0};
-    int r = ns_dump_xattrs(store->ns, rec->ino, dump_record, &xattrs);
-    if (r == 0)
-        r = xattrs.len > GROUP_MAX ? -ENOSPC : make_draft_room_locked(store);
-    if (r == 0)
-        r = name_roomy_locked(store, rec, &xattrs);
-    free(xattrs.bytes);
-    return r;
-}
-
-int store_name(struct store *store, struct record *rec)
-{
-    mutex_lock(&store->history.lock);
-    return leave(store, name_locked(store, rec));
-}
-
-/* As st_blocks shows it: never more than the size. */
-static uint64_t shown_bytes(struct store *store, const struct ns_inode *inode)
-{
-    struct stage_file_state state;
-    (void)stage_file_state(store->stage, inode->ino, &state);
-    uint64_t size = state.has_draft ? state.draft_size : state.has_sealed ? state.sealed_size : inode->attrs.size;
-    return min_u64(inode->blocks_bytes + state.dirty_bytes + state.chunk_bytes, size);
-}
-
-int store_seal(struct store *store, uint64_t ino)
-{
-    struct ns_inode inode;
-    int r = ns_hold(store->ns, ino, &inode);
-    if (r < 0)
-        return r == -ENOENT ? 0 : r;
-    mutex_lock(&store->history.lock);
-    uint64_t before = shown_bytes(store, &inode);
-    r = seal_locked(store, ino);
-    /* Until now a draft over a version that is not durable yet counted in addition to what it replaces there. */
-    bool count_changed = shown_bytes(store, &inode) != before;
-    mutex_unlock(&store->history.lock);
-    ns_drop(store->ns, ino);
-    horizon_note(store);
-    if (count_changed)
-        change_tell(store, &ino, 1, false);
-    return r;
-}
-
-/* Calls `fn` for each draft below a directory, until it does not return 0. */
-static int for_drafts_below(struct store *store, uint64_t dir, int (*fn)(struct store *store, uint64_t ino))
-{
-    size_t count = stage_drafts(store->stage, NULL, 0);
-    uint64_t *inos = xcalloc(count, sizeof *inos);
-    size_t got = stage_drafts(store->stage, inos, count);
-    int r = 0;
-    for (size_t i = 0; i < got && i < count && r == 0; i++) {
-        if (ns_may_be_below(store->ns, inos[i], dir))
-            r = fn(store, inos[i]);
-    }
-    free(inos);
-    return r;
-}
-
-int store_seal_below(struct store *store, uint64_t dir)
-{
-    return for_drafts_below(store, dir, store_seal);
-}
-
-static int found_one(struct store *store, uint64_t ino)
-{
-    struct ns_inode inode;
-    return ns_inode(store->ns, ino, &inode) == 0 && inode.nlink > 0;
-}
-
-bool history_has_draft_below(struct store *store, uint64_t dir)
-{
-    if (for_drafts_below(store, dir, found_one) > 0)
-        return true;
-    LOCK_SCOPE(&store->history.lock); /* what is being sealed is in the namespace after this */
-    return false;
+    return history_leave(store, commit_both_locked(store, rec, rec2));
 }
 
 uint64_t store_newest(struct store *store)

@@ -286,6 +286,28 @@ CAIRN_MUST_CHECK int store_open_far(const struct store_options *options, struct 
 void history_init(struct store *store);
 void history_done(struct store *store);
 CAIRN_MUST_CHECK int history_compact(struct store *store);
+
+/* Between history.c and seal.c, with the history's lock. -EAGAIN: no room in the log. */
+#define GROUP_MAX (1024u * 1024) /* encoded xattrs of a nascent file; a half of the log holds 8 MiB or more */
+/* Encoded records, one behind the other. */
+struct dump {
+    uint8_t *bytes;
+    size_t len, max;
+};
+int dump_record(const struct record *rec, void *dump); /* appends it; 0 */
+CAIRN_MUST_CHECK int history_compact_locked(struct store *store);
+/* Before what opens a draft, or makes one longer in the log: stricter than for all else, so that seals find room. */
+CAIRN_MUST_CHECK int history_draft_room_locked(struct store *store);
+/* For `len` bytes that belong together and what else an operation needs. */
+CAIRN_MUST_CHECK int history_group_room_locked(struct store *store, size_t len);
+/* Gives an operation its number and time; to what makes names, cookies too. */
+void history_stamp_locked(struct store *store, struct record *rec);
+void history_stamp_with_cookies_locked(struct store *store, struct record *rec);
+void history_enter_group_locked(struct store *store, const struct dump *group);
+/* As store_seal(). */
+CAIRN_MUST_CHECK int history_seal_locked(struct store *store, uint64_t ino);
+/* Leaves the lock; an operation happened, or did not: returns r. */
+int history_leave(struct store *store, int r);
 /* With the history's lock: before a change of content, which opens a draft if there is none. -EAGAIN: no room in the log. */
 CAIRN_MUST_CHECK int history_change_room_locked(struct store *store, uint64_t ino);
 /* Is the log crowded by what is alive in it? What is not is thrown out first, once a second at most. */
