@@ -88,19 +88,24 @@ static void touch_parent_locked(struct store *store, const struct record *named)
     free(group.bytes);
 }
 
-/* A file that was made without a name, and so is not in the log: what is staged of it enters that first, where it means nothing until
- * the SEAL names the file. Where there is no room, all is as before. */
+/* What is staged of a file that was made without a name, and so is not in the log, enters it; there it means nothing until the SEAL
+ * names the file, for which there is room then. -EAGAIN: there is not, and all is as before. */
+static int relink_locked(struct store *store, uint64_t ino, size_t xattrs_len)
+{
+    size_t reserve = xattrs_len + STAGE_LOG_MARGIN / 2;
+    int r = stage_relink(store->stage, ino, reserve);
+    if (r != -EAGAIN)
+        return r;
+    r = history_compact_locked(store);
+    return r < 0 ? r : stage_relink(store->stage, ino, reserve);
+}
+
 static int name_roomy_locked(struct store *store, struct record *rec, const struct dump *xattrs)
 {
     struct ns_inode inode;
-    stage_relink(store->stage, rec->ino);
-    int r = history_compact_locked(store);
-    if (r == 0)
-        r = history_group_room_locked(store, xattrs->len);
-    if (r < 0) {
-        stage_unlink(store->stage, rec->ino, 0, true);
+    int r = relink_locked(store, rec->ino, xattrs->len);
+    if (r < 0)
         return r;
-    }
     history_stamp_with_cookies_locked(store, rec);
     touch_parent_locked(store, rec);
     ns_apply(store->ns, rec);

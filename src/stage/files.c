@@ -522,14 +522,18 @@ void stage_unlink(struct stage *stage, uint64_t ino, uint64_t seq, bool orphan)
     room_changed(stage);
 }
 
-void stage_relink(struct stage *stage, uint64_t ino)
+int stage_relink(struct stage *stage, uint64_t ino, size_t reserve)
 {
     LOCK_SCOPE(&stage->locked.lock);
     struct stage_file *file = file_get_locked(stage, ino, false);
     check(file && file->orphan && file->layers[LAYER_DRAFT] && !file->layers[LAYER_SEALED] && !file->layers[LAYER_PINNED]);
+    int r = log_enter_layer_locked(stage, file->layers[LAYER_DRAFT], reserve);
+    if (r < 0)
+        return r;
     stage->locked.orphan_ranges -= file->layers[LAYER_DRAFT]->range_count;
     stage->locked.draft_count++;
     file->orphan = false;
+    return 0;
 }
 
 void stage_forget(struct stage *stage, uint64_t ino)

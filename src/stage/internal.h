@@ -217,6 +217,9 @@ void handles_reset(struct stage *stage);
 
 /* log.c */
 CAIRN_MUST_CHECK int log_append_own_locked(struct stage *stage, const struct record *rec);
+/* Enters all of a layer, in place of what the log has of it, and leaves `reserve` bytes; or enters nothing: -EAGAIN. A daemon that dies
+ * within may leave a part of it: for files that the log does not name. */
+CAIRN_MUST_CHECK int log_enter_layer_locked(struct stage *stage, struct layer *layer, size_t reserve);
 
 static inline uint8_t *slab_at(const struct stage *stage, uint32_t slab)
 {

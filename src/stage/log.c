@@ -128,6 +128,18 @@ static int dump_layer_locked(struct stage *stage, uint32_t half, struct layer *l
     return r;
 }
 
+int log_enter_layer_locked(struct stage *stage, struct layer *layer, size_t reserve)
+{
+    uint32_t half = active_half(stage);
+    uint64_t tail = tail_of(stage, half);
+    int r = dump_layer_locked(stage, half, layer);
+    if (r == 0 && stage_log_room(stage) < reserve)
+        r = -EAGAIN;
+    if (r < 0)
+        atomic_store_explicit(&stage->header->log_tail[half], tail, memory_order_release);
+    return r;
+}
+
 /* Every layer that a recovery must find again; orphans die with the daemon's handles. The marker in front (a layer of
  * no inode) says that earlier records in slabs count only where a range names them. */
 static int dump_layers_locked(struct stage *stage, uint32_t half)

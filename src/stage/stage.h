@@ -182,8 +182,9 @@ bool stage_seal(struct stage *stage, uint64_t ino, uint64_t version, uint64_t se
  * content stays readable, as one draft that will never be sealed, until stage_forget(). */
 void stage_unlink(struct stage *stage, uint64_t ino, uint64_t seq, bool orphan);
 void stage_forget(struct stage *stage, uint64_t ino);
-/* A file without a name, of which nothing was ever sealed, has one now. What is staged of it enters the log with the next compaction. */
-void stage_relink(struct stage *stage, uint64_t ino);
+/* A file without a name, of which nothing was ever sealed, gets one: what is staged of it enters the log, where `reserve` bytes stay
+ * free. -EAGAIN: there is no room, and all is as before. */
+CAIRN_MUST_CHECK int stage_relink(struct stage *stage, uint64_t ino, size_t reserve);
 
 /* No cut may be chosen below this: data of states before it was dropped. */
 uint64_t stage_floor(struct stage *stage);

@@ -235,6 +235,28 @@ Test(stage_crash, a_lost_piece_matters_only_if_it_is_content)
     box_expect(&box, 2, 0, "ccc");
 }
 
+Test(stage_crash, a_file_that_gets_a_name_enters_the_log_whole_or_not_at_all)
+{
+    uint64_t inos[2];
+    put(1, 0, "aaaa");
+    stage_unlink(box.stage, 1, 0, true);
+    put(1, 2, "b");
+    cr_assert_eq(box_compact(&box), 0); /* from here on what was written till now counts only if it is named */
+    put(1, 3, "c");
+    uint64_t room = stage_log_room(box.stage);
+    cr_expect_eq(stage_relink(box.stage, 1, room), -EAGAIN);
+    cr_expect_eq(stage_log_room(box.stage), room);
+    cr_expect_eq(stage_drafts(box.stage, inos, 2), 0);
+    cr_expect_eq(stage_relink(box.stage, 1, room / 2), 0);
+    cr_expect_eq(stage_drafts(box.stage, inos, 2), 1);
+    put(1, 4, "d");
+    crash();
+    box_expect(&box, 1, 0, "aabcd");
+    box_seal(&box, 1);
+    crash();
+    box_expect(&box, 1, 0, "aabcd");
+}
+
 /* A process that works on the stage and is killed at a moment of its own choice. */
 static void child_works(int steps)
 {
