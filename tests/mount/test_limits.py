@@ -11,18 +11,15 @@ import time
 import pytest
 
 import rig
+from cost import Cost, mount_cost
 
 pytestmark = [pytest.mark.needs_mount, pytest.mark.timeout(120)]
 
 LONG_NAME = "n" * 255
 PUNCH_HOLE = 3  # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE
 FLAT = 1.3
+COMPACTION_SHARE = 0.3  # at most, of what a chunk costs otherwise: it grows with the logarithm of their number
 MANY_CHUNKS = {"stage": "512M", "nvme": "24G", "writeback_delay": "100ms"}
-
-
-def cpu_seconds(pid):
-    """What a process has used of the CPU, to the nanosecond: unlike the time that passes, it does not depend on what else runs."""
-    return time.clock_gettime(~pid << 3 | 2)  # clock_getcpuclockid(3)
 
 
 def assert_memory(cairn, sanitized):
@@ -87,12 +84,12 @@ def test_files_in_a_directory(cairn, full, sanitized, report):
     os.mkdir(folder)
     costs, mounts = [], []
     for begin in range(0, count, count // 10):
-        before, begun = cpu_seconds(cairn.proc.pid), time.monotonic()
+        cost = Cost(cairn.proc.pid)
         make_empty(folder, range(begin, begin + count // 10))
-        costs.append((cpu_seconds(cairn.proc.pid) - before, time.monotonic() - begun))
+        costs.append(cost.so_far())
         assert_memory(cairn, sanitized)
         if begin == 0:
-            mounts.append(mount_costs(cairn, 3, **size))
+            mounts.append(mount_cost(cairn, 3, **size))
     begun = time.monotonic()
     assert len(os.listdir(folder)) == count
     listed = time.monotonic() - begun
@@ -102,10 +99,10 @@ def test_files_in_a_directory(cairn, full, sanitized, report):
     cairn.kill9()
     cairn.mount(**size)
     assert len(os.listdir(folder + "2")) == count
-    mounts.append(mount_costs(cairn, 3, **size))
-    report("limits_files", {"files": count, "cpu_s, s each tenth": costs, "list_s": listed, "rename_s": renamed, "mounts": mounts})
+    mounts.append(mount_cost(cairn, 3, **size))
+    report("limits_files", {"files": count, "each tenth": costs, "list_s": listed, "rename_s": renamed, "mounts": mounts})
     if not sanitized and full:
-        for which in range(2):  # CPU, and what passes
+        for which in ("cpu_s", "s"):
             first, last = (sorted(cost[which] for cost in part)[1] for part in (costs[:3], costs[-3:]))
             assert last <= FLAT * first, costs
         for cost in ("mount_cpu_s", "mount_s"):
@@ -404,20 +401,20 @@ def test_holes(cairn, full, sanitized, report):
     count, stride = (1_000_000 if full else 20_000), 8192
     cairn.mount(stage="512M", nvme="16G")
     path = os.path.join(cairn.mnt, "holey")
-    costs = []
+    tenths = []
     with open(path, "wb", buffering=0) as file:
-        for i in range(count):
-            if i % (count // 10) == 0:
-                costs.append((cpu_seconds(cairn.proc.pid), time.monotonic()))
-            os.pwrite(file.fileno(), b"%016d" % i, i * stride)
-        costs.append((cpu_seconds(cairn.proc.pid), time.monotonic()))
+        for begin in range(0, count, count // 10):
+            cost = Cost(cairn.proc.pid)
+            for i in range(begin, begin + count // 10):
+                os.pwrite(file.fileno(), b"%016d" % i, i * stride)
+            tenths.append(cost.so_far())
         file.truncate(count * stride)
         assert_memory(cairn, sanitized)
         os.fsync(file.fileno())
-    report("limits_holes", {"holes": count, "cpu_s, s at each tenth": costs})
+    report("limits_holes", {"holes": count, "each tenth": tenths})
     if not sanitized and full:
-        tenths = [after[0] - before[0] for before, after in zip(costs, costs[1:])]
-        assert sorted(tenths[-3:])[1] <= FLAT * sorted(tenths[:3])[1], tenths
+        first, last = (sorted(cost["cpu_s"] for cost in part)[1] for part in (tenths[:3], tenths[-3:]))
+        assert last <= FLAT * first, tenths
     assert_memory(cairn, sanitized)
 
     def check(step):
@@ -543,14 +540,13 @@ def test_many_chunks(cairn, memory, full, sanitized, report):
     cairn.mount(**MANY_CHUNKS)
     figures, written = [], 0
     for part, total in enumerate((files // 10, files // 4, files // 2, files * 3 // 4, files)):
-        before, begun = cpu_seconds(cairn.proc.pid), time.monotonic()
+        cost = Cost(cairn.proc.pid)
         for number in range(written, total):
             write_pieces(cairn.mnt, number, pieces)
         assert_memory(cairn, sanitized)  # of the daemon that took them, before and after it carried them to NVMe
         cairn.wait()
         assert_memory(cairn, sanitized)
-        count = (total - written) * pieces
-        chunk = {"chunk_cpu_us": (cpu_seconds(cairn.proc.pid) - before) / count * 1e6, "chunk_us": (time.monotonic() - begun) / count * 1e6}
+        chunk = {f"chunk_{name}": value / ((total - written) * pieces) for name, value in cost.so_far().items()}
         figures.append({**chunk, **look_at_store(cairn, part, 5 if full else 1)})
         written = total
         assert_memory(cairn, sanitized)
@@ -559,33 +555,23 @@ def test_many_chunks(cairn, memory, full, sanitized, report):
     # Of a file that was sealed while it was written (the log was crowded), a few pieces may lie in the journal (16 KiB).
     assert figures[-1]["chunks"] >= files * pieces * 0.98
     if not sanitized and full:
-        for cost in ("chunk_cpu_us", "chunk_us", "mount_cpu_s", "mount_s", "write_cpu_s", "write_s"):
+        for cost in ("chunk_cpu_s", "chunk_s", "mount_cpu_s", "mount_s", "write_cpu_s", "write_s"):
             assert figures[-1][cost] <= FLAT * figures[0][cost], f"{cost}: {figures}"
+        assert figures[-1]["chunk_compaction_s"] <= COMPACTION_SHARE * figures[-1]["chunk_cpu_s"], figures
     with open(os.path.join(cairn.mnt, "7"), "rb") as file:
         assert os.pread(file.fileno(), 512, 99 * 8192) == piece_of(7, 99)
     cairn.umount()
     assert cairn.fsck().returncode == 0
 
 
-def mount_costs(cairn, tries, **options):
-    """Of mounting again: CPU time of the daemon, and time that passes; the least of some tries each."""
-    costs = []
-    for _ in range(tries):
-        cairn.umount()
-        begun = time.monotonic()
-        cairn.mount(**options)
-        costs.append((cpu_seconds(cairn.proc.pid), time.monotonic() - begun))
-    return {"mount_cpu_s": min(cpu for cpu, _ in costs), "mount_s": min(passed for _, passed in costs)}
-
-
 def look_at_store(cairn, part, tries):
     """What mounting, and writing 64 MiB, cost now: the least of some tries."""
-    mounts, writes = mount_costs(cairn, tries, **MANY_CHUNKS), []
+    mounts, writes = mount_cost(cairn, tries, **MANY_CHUNKS), []
     for turn in range(tries):
         content = rig.seeded_bytes(tries * part + turn, 64 * rig.MIB)
-        before, begun = cpu_seconds(cairn.proc.pid), time.monotonic()
+        cost = Cost(cairn.proc.pid)
         rig.write_file(os.path.join(cairn.mnt, "content"), content)
         cairn.wait()
-        writes.append((cpu_seconds(cairn.proc.pid) - before, time.monotonic() - begun))
-    write = {"write_cpu_s": min(cpu for cpu, _ in writes), "write_s": min(passed for _, passed in writes)}
+        writes.append(cost.so_far())
+    write = {f"write_{name}": min(cost[name] for cost in writes) for name in ("cpu_s", "s")}
     return {"chunks": cairn.status()["nvme"]["chunks"], **mounts, **write}
