@@ -1,4 +1,4 @@
-"""What something costs a daemon: its CPU time, RocksDB's compactions apart, and time that passes."""
+"""What something costs a daemon: CPU time, in all, by itself and by RocksDB's compactions, and time that passes."""
 import contextlib
 import os
 import time
@@ -16,7 +16,7 @@ def compaction_seconds(pid):
     they cost for each entry grows with the logarithm of all."""
     spent = 0
     for task in os.scandir(f"/proc/{pid}/task"):
-        with contextlib.suppress(FileNotFoundError):  # other threads may end meanwhile
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # other threads may end meanwhile
             if rig.read_file(f"{task.path}/comm") == b"rocksdb:low\n":
                 spent += int(rig.read_file(f"{task.path}/schedstat").split()[0])
     return spent / 1e9
@@ -30,8 +30,8 @@ class Cost:
         self.begun = self.now()
 
     def now(self):
-        compactions = compaction_seconds(self.pid)
-        return {"cpu_s": cpu_seconds(self.pid) - compactions, "compaction_s": compactions, "s": time.monotonic()}
+        cpu, compactions = cpu_seconds(self.pid), compaction_seconds(self.pid)
+        return {"cpu_s": cpu, "own_cpu_s": cpu - compactions, "compaction_s": compactions, "s": time.monotonic()}
 
     def so_far(self):
         return {name: value - self.begun[name] for name, value in self.now().items()}

@@ -111,8 +111,8 @@ int touch(struct fs *fs, uint64_t ino)
 {
     int64_t now = clock_realtime_ns();
     struct attrs attrs = {.mtime = now, .ctime = now};
-    int r = commit_attrs(fs, ino, ATTR_MTIME, &attrs);
-    return r < 0 ? r : stage_set_mtime(fs->stage, ino, attrs.mtime);
+    int r = stage_set_mtime(fs->stage, ino, now);
+    return r < 0 ? r : commit_attrs(fs, ino, ATTR_MTIME, &attrs);
 }
 
 static uint32_t collect_attrs(unsigned set, const struct stat *st, const struct ns_inode *inode, const struct fs_caller *caller,
@@ -174,12 +174,13 @@ static int set_held(struct fs *fs, const struct ns_inode *inode, unsigned set, c
     if (set == 0 ? !may_clear : mask == 0)
         return 0;
     r = set & (FS_SET_UID | FS_SET_GID) ? drop_capabilities(fs, inode) : 0;
+    /* The draft first: a seal in between would bring back the time that it has. */
+    if (r == 0 && mask & ATTR_MTIME)
+        r = stage_set_mtime(fs->stage, inode->ino, attrs.mtime);
     if (r == 0)
         r = commit_attrs(fs, inode->ino, mask, &attrs);
     if (r == 0 && mask & ATTR_ATIME)
         access_forget(fs, inode->ino);
-    if (r == 0 && mask & ATTR_MTIME)
-        r = stage_set_mtime(fs->stage, inode->ino, attrs.mtime);
     return r;
 }
 

@@ -288,7 +288,9 @@ void history_done(struct store *store);
 CAIRN_MUST_CHECK int history_compact(struct store *store);
 
 /* Between history.c and seal.c, with the history's lock. -EAGAIN: no room in the log. */
-#define GROUP_MAX (1024u * 1024) /* encoded xattrs of a nascent file; a half of the log holds 8 MiB or more */
+/* Encoded xattrs of a nascent file. The stage appends on its own as long as it leaves the whole margin: what was found to fit beside half
+ * of the margin fits yet when it is entered. */
+#define GROUP_MAX (STAGE_LOG_MARGIN / 2)
 /* Encoded records, one behind the other. */
 struct dump {
     uint8_t *bytes;

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.needs_mount, pytest.mark.timeout(120)]
 LONG_NAME = "n" * 255
 PUNCH_HOLE = 3  # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE
 FLAT = 1.3
-COMPACTION_SHARE = 0.3  # at most, of what a chunk costs otherwise: it grows with the logarithm of their number
+COMPACTION_SHARE = 0.3  # at most, of the CPU time that a chunk costs otherwise (measured: 0.1)
 MANY_CHUNKS = {"stage": "512M", "nvme": "24G", "writeback_delay": "100ms"}
 
 
@@ -534,8 +534,8 @@ def write_pieces(folder, number, pieces):
 
 @pytest.mark.alone
 def test_many_chunks(cairn, memory, full, sanitized, report):
-    """With --full 10^5 chunks, then 10^6 (else a fiftieth): memory within the formula at every moment, and no step that costs more
-    with 10^6 than with 10^5."""
+    """With --full 10^5 chunks, then 10^6 (else a fiftieth): memory within the formula at every moment, and no step that takes
+    longer with 10^6 than with 10^5, or needs more CPU time. Compactions of the view are judged apart: none are due among the first."""
     files, pieces = (1000, 1000) if full else (20, 1000)
     cairn.mount(**MANY_CHUNKS)
     figures, written = [], 0
@@ -555,9 +555,9 @@ def test_many_chunks(cairn, memory, full, sanitized, report):
     # Of a file that was sealed while it was written (the log was crowded), a few pieces may lie in the journal (16 KiB).
     assert figures[-1]["chunks"] >= files * pieces * 0.98
     if not sanitized and full:
-        for cost in ("chunk_cpu_s", "chunk_s", "mount_cpu_s", "mount_s", "write_cpu_s", "write_s"):
+        for cost in ("chunk_own_cpu_s", "chunk_s", "mount_cpu_s", "mount_s", "write_own_cpu_s", "write_s"):
             assert figures[-1][cost] <= FLAT * figures[0][cost], f"{cost}: {figures}"
-        assert figures[-1]["chunk_compaction_s"] <= COMPACTION_SHARE * figures[-1]["chunk_cpu_s"], figures
+        assert figures[-1]["chunk_compaction_s"] <= COMPACTION_SHARE * figures[-1]["chunk_own_cpu_s"], figures
     with open(os.path.join(cairn.mnt, "7"), "rb") as file:
         assert os.pread(file.fileno(), 512, 99 * 8192) == piece_of(7, 99)
     cairn.umount()
@@ -573,5 +573,5 @@ def look_at_store(cairn, part, tries):
         rig.write_file(os.path.join(cairn.mnt, "content"), content)
         cairn.wait()
         writes.append(cost.so_far())
-    write = {f"write_{name}": min(cost[name] for cost in writes) for name in ("cpu_s", "s")}
+    write = {f"write_{name}": min(cost[name] for cost in writes) for name in ("own_cpu_s", "s")}
     return {"chunks": cairn.status()["nvme"]["chunks"], **mounts, **write}

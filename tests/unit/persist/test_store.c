@@ -368,7 +368,7 @@ static void fill_log(uint64_t ino, uint64_t room)
     }
 }
 
-#define MANY 10u
+#define MANY 6u
 
 static uint64_t create_with_xattrs(const char *name)
 {
