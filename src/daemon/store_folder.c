@@ -54,6 +54,16 @@ int store_lock(const char *store, int *ret_fd, pid_t *ret_holder)
     return r;
 }
 
+int store_lock_patiently(const char *store, int *ret_fd, pid_t *ret_holder)
+{
+    int r = store_lock(store, ret_fd, ret_holder);
+    for (int waited = 0; r == -EBUSY && waited < LOOK_MS; waited += LOOK_STEP_MS) {
+        (void)nanosleep(&(struct timespec){.tv_nsec = LOOK_STEP_MS * 1000000l}, NULL);
+        r = store_lock(store, ret_fd, ret_holder);
+    }
+    return r;
+}
+
 int store_lock_holder(const char *store, pid_t *ret_holder)
 {
     _cleanup_free_ char *path = xasprintf("%s/lock", store);
@@ -226,15 +236,10 @@ static int check_content(struct store_folder *folder, struct service_error *erro
     return 0;
 }
 
-/* Who only looks at a store (`cairn status` after the daemon's death) holds it for a moment: that must not fail a mount. */
 static int lock_folder(struct store_folder *folder, struct service_error *error)
 {
     pid_t holder = 0;
-    int r = store_lock(folder->path, &folder->lock_fd, &holder);
-    for (int waited = 0; r == -EBUSY && waited < LOOK_MS; waited += LOOK_STEP_MS) {
-        (void)nanosleep(&(struct timespec){.tv_nsec = LOOK_STEP_MS * 1000000l}, NULL);
-        r = store_lock(folder->path, &folder->lock_fd, &holder);
-    }
+    int r = store_lock_patiently(folder->path, &folder->lock_fd, &holder);
     if (r == -EBUSY)
         return fail_in_use(folder, holder, error);
     if (r < 0)

@@ -10,6 +10,8 @@
 /* Takes STORE/lock, which is free again when the last copy of *ret_fd is closed, so at the latest when the
  * process dies. -EBUSY: held by process *ret_holder (0 where it cannot be told). */
 CAIRN_MUST_CHECK int store_lock(const char *store, int *ret_fd, pid_t *ret_holder);
+/* The same, and waits for up to a second: who only looks at a store (`cairn status` after the daemon's death) has it for a moment. */
+CAIRN_MUST_CHECK int store_lock_patiently(const char *store, int *ret_fd, pid_t *ret_holder);
 
 /* Whether somebody holds STORE/lock: 1 (then *ret_holder as above), 0 or -errno. Takes nothing. */
 CAIRN_MUST_CHECK int store_lock_holder(const char *store, pid_t *ret_holder);

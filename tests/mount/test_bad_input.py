@@ -1,4 +1,5 @@
 """What bad input gets: one line that says what is wrong, an exit code, nothing half-made left behind."""
+import contextlib
 import errno
 import fcntl
 import os
@@ -234,18 +235,33 @@ def test_store_in_use(place, cairn):
     assert rig.read_file(cairn.mnt + "/still") == b"here"
 
 
-def test_looking_at_a_store_fails_no_mount(cairn):
-    """`cairn status` of a store whose daemon died holds it for a moment; a mount at this moment waits for it."""
-    lock_path = os.path.join(cairn.store, "lock")
-    cairn.mount()
-    cairn.kill9()
-    with open(lock_path, "r+b") as file:
+@contextlib.contextmanager
+def looked_at(store):
+    with open(os.path.join(store, "lock"), "r+b") as file:
         whole = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
         fcntl.fcntl(file.fileno(), F_OFD_SETLK, whole)
+        yield
+
+
+def test_looking_at_a_store_fails_no_mount(cairn):
+    """`cairn status` of a store whose daemon died holds it for a moment; a mount at this moment waits for it."""
+    cairn.mount()
+    cairn.kill9()
+    with looked_at(cairn.store):
         cairn.start()
         time.sleep(0.4)  # less than it waits; without waiting it ends within 0.1 s
         assert cairn.proc.poll() is None, cairn.log()
     rig.poll(cairn.usable, 20, "the mount")
+
+
+def test_looking_at_a_store_fails_no_fsck(cairn):
+    cairn.mount()
+    cairn.umount()
+    with looked_at(cairn.store):
+        check = subprocess.Popen([cairn.binary, "fsck", cairn.store], stdout=subprocess.PIPE, text=True)
+        with pytest.raises(subprocess.TimeoutExpired):
+            check.wait(0.4)  # as above
+    assert "clean" in check.communicate(timeout=20)[0] and check.returncode == 0
 
 
 def test_stage_dir_missing(place):
