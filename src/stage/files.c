@@ -1,9 +1,8 @@
-/* What files do with their layers: write, cut, read, seal, pin, drop. */
+/* What files do with their layers: write, cut, seal, pin, drop. */
 #include "base/cause.h"
 #include "base/clock.h"
 #include "base/crc.h"
 #include "stage/internal.h"
-
 
 /* The draft of a file, opened if there is none. Its record in the log is implied by the first write or cut. */
 static struct layer *draft_locked(struct stage *stage, uint64_t ino, uint64_t below_size, uint64_t version)
@@ -333,108 +332,6 @@ int stage_set_mtime(struct stage *stage, uint64_t ino, int64_t mtime)
     return r;
 }
 
-/* --- reading ----------------------------------------------------------------------------------------------------- */
-
-struct resolver {
-    struct stage *stage;
-    struct stage_part *parts;
-    size_t count, max;
-};
-
-static bool emit(struct resolver *r, struct stage_part part)
-{
-    if (r->count == r->max)
-        return false;
-    if (part.kind == PART_MEMORY)
-        r->stage->locked.slabs[part.slab].pins++;
-    r->parts[r->count++] = part;
-    return true;
-}
-
-/* The part of `range` within [offset, end). */
-static struct stage_part part_of(const struct stage *stage, const struct range *range, uint64_t offset, uint64_t end)
-{
-    uint64_t skip = offset - range->offset;
-    struct stage_part part = {.offset = offset,
-                              .length = min_u64(end, range->offset + range->length) - offset,
-                              .starts_write = range->starts_write && skip == 0};
-    if (range->kind == RANGE_MEMORY) {
-        part.kind = PART_MEMORY;
-        part.slab = range->slab;
-        part.memory = slab_at(stage, range->slab) + range->slab_offset + skip;
-    } else if (range->kind == RANGE_CHUNK) {
-        part.kind = PART_CHUNK;
-        part.name = range->name;
-        part.chunk_offset = range->chunk_offset + (uint32_t)skip;
-    } else {
-        part.kind = PART_HOLE;
-    }
-    return part;
-}
-
-/* Emits [offset, end) as the layers from `layers` down see it; false when the room for parts is used up. */
-static bool resolve_locked(struct resolver *r, struct layer *const *layers, size_t depth, uint64_t offset, uint64_t end)
-{
-    while (depth < LAYER_STATES && !layers[depth])
-        depth++;
-    if (depth == LAYER_STATES)
-        return emit(r, (struct stage_part){.kind = PART_BELOW, .offset = offset, .length = end - offset});
-    const struct layer *layer = layers[depth];
-    struct range *range = layer_first_locked(layer, offset);
-    while (offset < end) {
-        if (range && range->offset <= offset) {
-            struct stage_part part = part_of(r->stage, range, offset, end);
-            part.is_clean = layer->state == LAYER_CLEAN;
-            if (!emit(r, part))
-                return false;
-            offset += part.length;
-            range = layer_next_locked(range);
-            continue;
-        }
-        uint64_t gap_end = range ? min_u64(range->offset, end) : end;
-        uint64_t below_end = min_u64(gap_end, layer->keep);
-        if (offset < below_end) {
-            if (!resolve_locked(r, layers, depth + 1, offset, below_end))
-                return false;
-            offset = below_end;
-        } else {
-            if (!emit(r, (struct stage_part){.kind = PART_HOLE, .offset = offset, .length = gap_end - offset}))
-                return false;
-            offset = gap_end;
-        }
-    }
-    return true;
-}
-
-size_t stage_read(struct stage *stage, uint64_t ino, uint64_t offset, uint64_t length, struct stage_part *parts,
-                  size_t max)
-{
-    static struct layer *const nothing[LAYER_STATES];
-    LOCK_SCOPE(&stage->locked.lock);
-    struct stage_file *file = file_get_locked(stage, ino, false);
-    struct resolver r = {.stage = stage, .parts = parts, .max = max};
-    (void)resolve_locked(&r, file ? file->layers : nothing, 0, offset, offset + length);
-    return r.count;
-}
-
-void stage_unpin_parts(struct stage *stage, const struct stage_part *parts, size_t count)
-{
-    bool pinned = false;
-    mutex_lock(&stage->locked.lock);
-    for (size_t i = 0; i < count; i++) {
-        if (parts[i].kind != PART_MEMORY)
-            continue;
-        pinned = true;
-        check(stage->locked.slabs[parts[i].slab].pins > 0);
-        stage->locked.slabs[parts[i].slab].pins--;
-        slab_settle_locked(stage, parts[i].slab);
-    }
-    bool wanted = pinned && stage->locked.room_wanted;
-    mutex_unlock(&stage->locked.lock);
-    if (wanted)
-        room_changed(stage);
-}
-
 /* --- versions ---------------------------------------------------------------------------------------------------- */
 
 static void raise_floor_locked(struct stage *stage, uint64_t seq)
@@ -567,19 +464,6 @@ void stage_pin(struct stage *stage, uint64_t ino)
     struct stage_file *file = file_get_locked(stage, ino, false);
     check(file && file->layers[LAYER_SEALED] && !file->layers[LAYER_PINNED]);
     layer_set_state_locked(stage, file->layers[LAYER_SEALED], LAYER_PINNED);
-}
-
-size_t stage_layer_parts(struct stage *stage, const struct layer *layer, uint64_t offset, struct stage_part *parts,
-                         size_t max)
-{
-    LOCK_SCOPE(&stage->locked.lock);
-    size_t count = 0;
-    for (struct range *range = layer_first_locked(layer, offset); range && count < max;
-         range = layer_next_locked(range)) {
-        uint64_t from = max_u64(range->offset, offset);
-        parts[count++] = part_of(stage, range, from, UINT64_MAX);
-    }
-    return count;
 }
 
 void stage_layer_done(struct stage *stage, uint64_t ino)
