@@ -173,9 +173,9 @@ class Mount(Plain):
             self.proc = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.env)
         return self
 
-    def mount(self, timeout=60.0, **options):
+    def mount(self, timeout=60.0, step=0.02, **options):
         self.start(**options)
-        poll(self.usable, timeout, f"the mount at {self.mnt}")
+        poll(self.usable, timeout, f"the mount at {self.mnt}", step)
         return self
 
     def usable(self):

@@ -1,6 +1,7 @@
 /* Opening, closing, and reads of single things. */
 #include "meta/view.h"
 
+#include <stdatomic.h>
 #include <sys/stat.h>
 
 #include "base/cause.h"
@@ -13,6 +14,7 @@
 #define WAL_BYTES_MAX (64 * MIB)
 #define OPEN_FILES_MAX 256
 #define INFO_LOG_WARN 2
+#define LEVEL0_FILES_MAX 20 /* a flush that would make more waits for the compaction; each file costs every read */
 
 /* Index and filter blocks lie in the cache too, so that the cache bounds what reading takes. In parts of a few KiB: a whole filter
  * of a large table is larger than a shard of the cache, and each look-up of a chunk would read it again. */
@@ -45,6 +47,9 @@ static void set_options(struct view *view, const struct view_options *options)
     rocksdb_options_set_max_open_files(o, OPEN_FILES_MAX);
     rocksdb_options_set_compression(o, rocksdb_lz4_compression);
     rocksdb_options_set_max_background_jobs(o, 2);
+    rocksdb_options_set_level0_slowdown_writes_trigger(o, LEVEL0_FILES_MAX);
+    rocksdb_options_set_disable_auto_compactions(o, options->begins_quietly);
+    view->is_quiet = options->begins_quietly;
     rocksdb_options_set_info_log_level(o, INFO_LOG_WARN);
     rocksdb_options_set_keep_log_file_num(o, 2);
     view->env = rocksdb_create_default_env();
@@ -135,6 +140,29 @@ static bool is_missing(const char *path)
     return access(current, F_OK) < 0 && errno == ENOENT;
 }
 
+void view_begin_compactions(struct view *view)
+{
+    if (!atomic_exchange(&view->is_quiet, false))
+        return;
+    char *message = NULL;
+    rocksdb_set_options(view->db, 1, (const char *[]){"disable_auto_compactions"}, (const char *[]){"false"}, &message);
+    if (message) {
+        log_warn("view: its database does not begin to compact: %s", message);
+        rocksdb_free(message);
+    }
+}
+
+/* Each session flushes once at least. Those that end before they compact would leave level 0 ever longer. */
+static void limit_level0(struct view *view)
+{
+    if (!atomic_load(&view->is_quiet))
+        return;
+    char *files = rocksdb_property_value(view->db, "rocksdb.num-files-at-level0");
+    if (files && strtoul(files, NULL, 10) + 1 >= LEVEL0_FILES_MAX)
+        view_begin_compactions(view);
+    rocksdb_free(files);
+}
+
 int view_open(const char *path, const struct view_options *options, int64_t root_time, struct view **ret_view)
 {
     if (!options->create && is_missing(path))
@@ -150,6 +178,7 @@ int view_open(const char *path, const struct view_options *options, int64_t root
         view_close(view);
         return r;
     }
+    limit_level0(view);
     *ret_view = view;
     return 0;
 }
@@ -182,6 +211,7 @@ int view_flush(struct view *view)
     char *message = NULL;
     rocksdb_flushoptions_t *options = rocksdb_flushoptions_create();
     rocksdb_flushoptions_set_wait(options, 1);
+    limit_level0(view);
     rocksdb_flush(view->db, options, &message);
     rocksdb_flushoptions_destroy(options);
     return message ? db_error("cannot flush", message) : 0;

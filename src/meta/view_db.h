@@ -14,6 +14,7 @@ struct view {
     rocksdb_env_t *env;
     rocksdb_readoptions_t *read;
     rocksdb_writeoptions_t *write;
+    _Atomic bool is_quiet; /* compactions have not begun */
     struct cairn_mutex change; /* LOCK_VIEW: held by whoever changes the database, over the change. No reader takes it. */
     struct cairn_mutex lock;   /* LOCK_LEAF: guards `state` and `remote` */
     struct view_state state;   /* of the last whole batch */

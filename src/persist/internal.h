@@ -465,10 +465,12 @@ bool writeback_has_nothing(struct store *store);
 
 /* upkeep.c: the writeback thread's alone. */
 struct upkeep {
+    int64_t tidy_at; /* when what was due at the mount begins; monotonic ns, 0: it has begun */
     int64_t gc_at, evict_at;
     uint64_t evict_horizon; /* of the remote, when nothing was found */
     uint64_t trimmed;       /* the same at the last trim of the journal */
 };
+void upkeep_begin(struct upkeep *upkeep);
 /* True: something was done, and there may be more. */
 bool upkeep_rounds(struct store *store, struct upkeep *upkeep);
 
@@ -484,7 +486,8 @@ CAIRN_MUST_CHECK int remove_view(struct store *store);
 int view_pack_index(uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *fn_arg), void *fn_arg, void *arg);
 
 /* snapshot.c: both in the writeback thread, or when it has ended. */
-void snapshot_tick(struct store *store); /* takes one if the journal is much longer than the state */
+/* Takes one if the journal is much longer than the state; not `at_ease`, right after a mount: only if it is longer by far. */
+void snapshot_tick(struct store *store, bool at_ease);
 void snapshot_stop(struct store *store);
 
 /* room.c */

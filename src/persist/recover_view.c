@@ -91,10 +91,12 @@ int remove_view(struct store *store)
     return r < 0 ? r : remove_folder(old);
 }
 
-static int open_view(struct store *store, const char *name)
+/* Quietly: without the compactions that are due. They would slow down whoever waits for the mount, and catching up with the
+ * journal seldom writes much: only a view that is made anew is not opened so. */
+static int open_view(struct store *store, const char *name, bool quietly)
 {
     _cleanup_free_ char *path = xasprintf("%s/%s", store->path, name);
-    struct view_options options = {.cache_bytes = VIEW_CACHE_BYTES, .create = true};
+    struct view_options options = {.cache_bytes = VIEW_CACHE_BYTES, .create = true, .begins_quietly = quietly};
     return view_open(path, &options, store->sb.created, &store->view);
 }
 
@@ -108,7 +110,7 @@ static void close_view(struct store *store)
 /* What the anchor says, in a folder of its own. */
 static int make_view(struct store *store, const struct head *head)
 {
-    int r = open_view(store, "view.new");
+    int r = open_view(store, "view.new", false);
     if (r == 0 && store->anchor.exists)
         r = adopt_view(store, head);
     if (r == 0 && store->anchor.exists && local_head_is_lost(head))
@@ -135,7 +137,7 @@ static int replace_view(struct store *store, const struct head *head)
         r = -errno;
     if (r == 0)
         r = io_fsync_dir(store->path);
-    return r < 0 ? r : open_view(store, "view");
+    return r < 0 ? r : open_view(store, "view", false);
 }
 
 static int ignore_batch(const struct journal_batch *batch, void *arg)
@@ -178,7 +180,7 @@ int recover_view(struct store *store, char **ret_text)
         *ret_text = xasprintf("the disk of %s is full; free 32 MiB there and mount again", store->path);
         return r;
     }
-    r = open_view(store, "view");
+    r = open_view(store, "view", true);
     if (r == 0)
         r = forgot_head(store) ? -ESTALE : follow_journal(store, store->whole_journal ? 0 : view_state(store->view).applied_seq);
     if (r == -ENODATA) {

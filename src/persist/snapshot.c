@@ -12,6 +12,7 @@
 
 #define GROWTH_MIN (48 * MIB) /* of the journal since the last: three segments */
 #define SHARE 4u              /* of the last run's length: a quarter of what is written is snapshots at most */
+#define OVERDUE 4u            /* so many times what makes one due: it begins at once, because sessions may all be short */
 #define AGAIN_NS (60ll * 1000000000)
 
 static void describe(struct store *store, const struct view_state *state, struct head *head)
@@ -100,9 +101,9 @@ static void finish(struct store *store)
               (unsigned long long)(store->snapshot.length / KIB), (unsigned long long)(store->journal.bytes / KIB));
 }
 
-void snapshot_tick(struct store *store)
+void snapshot_tick(struct store *store, bool at_ease)
 {
-    uint64_t bytes = store->journal.bytes;
+    uint64_t bytes = at_ease ? store->journal.bytes : store->journal.bytes / OVERDUE;
     if (store->snapshot.started) {
         if (atomic_load(&store->snapshot.done))
             finish(store);

@@ -11,6 +11,7 @@
 #define COMPACT_HALF_PERCENT 50u
 #define KEEP_PATIENCE_NS (1ll * 1000000000)
 #define KEEP_BYTES_MAX (256 * MIB)
+#define TIDY_AFTER_NS (2ll * 1000000000)
 #define EVICT_EVERY_NS (100ll * 1000000)
 #define EVICT_REST_NS (2ll * 1000000000) /* when nothing was found */
 
@@ -131,7 +132,6 @@ static bool gc_round(struct store *store, struct upkeep *up, bool now)
 {
     uint64_t ids[DROPS_MAX];
     size_t count = 0;
-    snapshot_tick(store);
     if (atomic_exchange(&store->gc_soon, false) || now || clock_monotonic_ns() >= up->gc_at) {
         up->gc_at = clock_monotonic_ns() + GC_EVERY_NS;
         trim_journal(store, up);
@@ -148,8 +148,25 @@ static bool gc_round(struct store *store, struct upkeep *up, bool now)
     return count > 0 && drop_packs(store, ids, count, 0);
 }
 
+void upkeep_begin(struct upkeep *up)
+{
+    *up = (struct upkeep){.tidy_at = clock_monotonic_ns() + TIDY_AFTER_NS};
+}
+
+/* What a session leaves due, compactions of the view and a snapshot for the journal, would compete with the next one's mount and with the
+ * restore that most often follows. */
+static void tidy(struct store *store, struct upkeep *up)
+{
+    if (up->tidy_at && clock_monotonic_ns() >= up->tidy_at) {
+        view_begin_compactions(store->view);
+        up->tidy_at = 0;
+    }
+    snapshot_tick(store, !up->tidy_at);
+}
+
 bool upkeep_rounds(struct store *store, struct upkeep *up)
 {
+    tidy(store, up);
     bool did = heal_round(store);
     did = keep_round(store) || did;
     uint64_t asked = atomic_load(&store->gc_asked);

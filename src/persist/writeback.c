@@ -517,6 +517,7 @@ static void *writeback_run(void *arg)
 {
     struct writeback wb = {.store = arg};
     struct store *store = arg;
+    upkeep_begin(&wb.upkeep);
     for (;;) {
         struct pressure pressure = read_pressure(store);
         priority_settle(store);

@@ -121,6 +121,24 @@ def test_the_journal_ends(cairn, rng):
     assert cairn.fsck().returncode == 0
 
 
+def test_the_journal_ends_where_all_sessions_are_short(cairn):
+    """What a session leaves due waits until the next one has served for 2 s; a journal that is longer by far does not."""
+    cairn.mount()
+    noise = Noise(cairn.mnt)
+    for _ in range(24):
+        begun = rig.time.monotonic()
+        for _ in range(300):
+            noise.one()
+        cairn.umount()
+        length = journal_bytes(cairn.store)
+        print(f"{rig.time.monotonic() - begun:.1f} s, {noise.count * 60_000 >> 20} MiB of noise, {length >> 20} MiB of journal")
+        assert length <= 4 * 48 * rig.MIB + 64 * rig.MIB  # what makes it longer by far, and what comes meanwhile
+        cairn.mount()
+        noise.check(cairn.mnt)
+    assert noise.count * 60_000 > 400 * rig.MIB and snapshots(cairn.store)
+    cairn.umount()
+
+
 class CutsWithoutView(test_power.Cuts):
     """The view of every other cut is lost: it is made from the snapshot. The noise is more than the stage's log takes while NVMe is
     busy, so drafts are sealed at any time (docs/semantics.md)."""
@@ -161,8 +179,8 @@ def test_killed_around_snapshots(cairn, rng, full):
     cairn.mount()
     content, noise = make_tree(cairn.mnt, rng), Noise(cairn.mnt)
     wait_for_snapshot(cairn, noise)
-    for turn in range(40 if full else 4):
-        end = rig.time.monotonic() + rng.uniform(0.3, 3)
+    for turn in range(30 if full else 3):
+        end = rig.time.monotonic() + rng.uniform(1.5, 4)  # a mount begins with snapshots after 2 s
         while rig.time.monotonic() < end:
             noise.one()
         cairn.kill9()

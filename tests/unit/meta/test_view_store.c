@@ -1,6 +1,7 @@
 /* The database itself: opening, closing, being killed, damage. */
 #include "helpers.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <rocksdb/c.h>
@@ -93,6 +94,56 @@ Test(store, open_fails_cleanly)
     cr_expect_eq(view_open("/dev/null/view", &options, 0, &view), -EIO);
     cr_expect_eq(view_open(f.path, &options, 0, &view), -EIO); /* in use */
     view_close(NULL);
+}
+
+static int table_files(void)
+{
+    int count = 0;
+    DIR *folder = opendir(f.path);
+    cr_assert_not_null(folder);
+    for (struct dirent *entry; (entry = readdir(folder));)
+        count += strstr(entry->d_name, ".sst") != NULL;
+    (void)closedir(folder);
+    return count;
+}
+
+/* What a short session does: it opens quietly, applies something, and flushes at its end. */
+static void short_session(uint64_t ino)
+{
+    struct view_options options = {.cache_bytes = 0, .create = true, .begins_quietly = true};
+    char name[24];
+    view_close(f.view);
+    cr_assert_eq(view_open(f.path, &options, T0, &f.view), 0);
+    (void)snprintf(name, sizeof name, "f%llu", (unsigned long long)ino);
+    add_file(&f, ino, ROOT_INO, name, 0);
+    apply_ok(&f);
+    cr_assert_eq(view_flush(f.view), 0);
+}
+
+Test(store, compactions_that_are_due_wait_until_they_are_let)
+{
+    const int sessions = 12; /* RocksDB compacts from 4 files on */
+    for (int i = 0; i < sessions; i++)
+        short_session(10 + (uint64_t)i);
+    usleep(200000); /* what would not wait has begun by then */
+    cr_expect_geq(table_files(), sessions);
+    view_begin_compactions(f.view);
+    for (int i = 0; table_files() >= sessions; i++) {
+        cr_assert_lt(i, 1000, "no compaction in 10 s");
+        usleep(10000);
+    }
+    expect_check_ok(f.view);
+}
+
+Test(store, sessions_that_are_all_short_leave_few_files)
+{
+    int most = 0;
+    for (uint64_t ino = 10; ino < 100; ino++) {
+        short_session(ino);
+        most = most > table_files() ? most : table_files();
+    }
+    cr_expect_leq(most, 24, "%d", most);
+    expect_check_ok(f.view);
 }
 
 static void overwrite(const char *path, const char *suffix)
