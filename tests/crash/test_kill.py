@@ -8,6 +8,7 @@ import signal
 import pytest
 
 import history
+import judge
 import rig
 
 
@@ -29,7 +30,7 @@ class Cycles:
     def check_old(self):
         """What earlier cycles left is still there."""
         for number, picture in self.pictures.items():
-            assert history.snapshot(self.path(number)) == picture, f"cycle {number} changed afterwards"
+            assert judge.snapshot(self.path(number)) == picture, f"cycle {number} changed afterwards"
 
     def load(self, ready=20_000):
         """Start the writers; they run when their log has some length."""
@@ -76,8 +77,8 @@ class Cycles:
             writers.kill()
         self.recover()
         path = self.path(self.number)
-        operations = history.check_live(path, writers.log)
-        self.pictures[self.number] = history.snapshot(path)
+        operations = judge.check_live(path, writers.log)
+        self.pictures[self.number] = judge.snapshot(path)
         print(f"cycle {self.number}: killed {how}, {operations} operations there")
         self.forget()
         self.cairn.umount()
@@ -152,13 +153,13 @@ def test_view_deleted_after_kill(cairn, rng, folder, shm_folder):
         writers.kill()
     cairn.delete_view()
     cairn.mount()
-    history.check_live(campaign.path(1), writers.log)
-    picture = history.snapshot(campaign.path(1))
+    judge.check_live(campaign.path(1), writers.log)
+    picture = judge.snapshot(campaign.path(1))
     cairn.umount()
     cairn.delete_view()
     cairn.drop_stage()
     cairn.mount()
-    assert history.snapshot(campaign.path(1)) == picture
+    assert judge.snapshot(campaign.path(1)) == picture
     cairn.umount()
     assert cairn.fsck().returncode == 0
 

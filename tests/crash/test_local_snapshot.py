@@ -7,7 +7,6 @@ import threading
 
 import pytest
 
-import history
 import rig
 import test_power
 from test_power import cairn_on_image, power  # fixtures

@@ -4,6 +4,7 @@ import os
 import pytest
 
 import history
+import judge
 import powercut
 import rig
 
@@ -51,11 +52,11 @@ class Cuts:
             self.prepare(mount)
             mount.mount()
             path = os.path.join(mount.mnt, f"run-{number}")
-            assert os.path.isdir(path) or history.History(log).last_sync(mark) == 0, "the whole run is lost"
+            assert os.path.isdir(path) or judge.History(log).last_sync(mark) == 0, "the whole run is lost"
             result = (0, 0)
             if os.path.isdir(path):
                 loose = {"idle": 0, "torn": True} if mount.plain else self.loose
-                result = history.check_cut(path, log, mark, end_mark, **loose)
+                result = judge.check_cut(path, log, mark, end_mark, **loose)
             mount.umount()
             done = mount.fsck()
             assert done.returncode == 0, f"fsck: {done.returncode}\n{done.stdout}{done.stderr}"

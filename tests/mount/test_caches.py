@@ -2,7 +2,6 @@
 import concurrent.futures
 import contextlib
 import ctypes
-import json
 import mmap
 import os
 import struct
@@ -10,21 +9,12 @@ import time
 
 import pytest
 
-import remote as remotes
 import rig
-from test_damage import find_in_packs
+from kept import FEW, KEPT, LIBC, PUNCH_HOLE, Statx, asked_of_the_daemon, opened, requests, seen
 
 pytestmark = pytest.mark.needs_mount
 
-KEPT = {"entry_timeout": "1h", "attr_timeout": "1h"}
-FEW = 20  # requests that the test itself may cause
 ASKERS = 3
-FORCE_SYNC, BASIC_STATS = 0x2000, 0x7FF  # of statx(2)
-PUNCH_HOLE = 3  # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE
-
-
-def requests(cairn):
-    return cairn.status()["mount"]["requests_total"]
 
 
 def make_files(folder, count):
@@ -76,41 +66,6 @@ def test_known_folders_cost_no_request(cairn):
     assert os.stat(folders[7]).st_mtime_ns > first[7].st_mtime_ns
     assert seen(os.stat(folders[7])) == asked_of_the_daemon(folders[7])
     assert requests(cairn) - before <= FEW
-
-
-class Statx(ctypes.Structure):
-    """struct statx, as far as it is looked at."""
-
-    _fields_ = [("mask", ctypes.c_uint32), ("blksize", ctypes.c_uint32), ("attributes", ctypes.c_uint64), ("nlink", ctypes.c_uint32),
-                ("uid", ctypes.c_uint32), ("gid", ctypes.c_uint32), ("mode", ctypes.c_uint16), ("spare", ctypes.c_uint16),
-                ("ino", ctypes.c_uint64), ("size", ctypes.c_uint64), ("blocks", ctypes.c_uint64), ("attributes_mask", ctypes.c_uint64),
-                ("times", ctypes.c_int64 * 8), ("rest", ctypes.c_uint8 * 128)]  # fmt: skip
-
-    def ns(self, which):
-        return self.times[2 * which] * 10**9 + (self.times[2 * which + 1] & 0xFFFFFFFF)
-
-
-def seen(st):
-    """What of stat(2) a change may change."""
-    return {"mode": st.st_mode, "nlink": st.st_nlink, "uid": st.st_uid, "gid": st.st_gid, "size": st.st_size, "blocks": st.st_blocks,
-            "ctime": st.st_ctime_ns, "mtime": st.st_mtime_ns}  # fmt: skip
-
-
-def asked_of_the_daemon(path):
-    """The same as the kernel would tell it if it kept nothing."""
-    found = Statx()
-    failed = LIBC.statx(-100, os.fsencode(path), FORCE_SYNC, BASIC_STATS, ctypes.byref(found))
-    assert failed == 0, os.strerror(ctypes.get_errno())
-    return {name: getattr(found, name) for name in ("mode", "nlink", "uid", "gid", "size", "blocks")} | {"ctime": found.ns(2), "mtime": found.ns(3)}
-
-
-@contextlib.contextmanager
-def opened(path, flags=os.O_RDWR):
-    fd = os.open(path, flags)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
 
 
 class Seen:
@@ -469,138 +424,6 @@ def test_exchange_is_seen(cairn):
     assert (os.stat(other).st_size, os.stat(one).st_size) == (1, 2)
 
 
-def test_stored_bytes_are_seen(cairn):
-    """What is staged over durable content counts until it replaces it; then st_blocks changes by itself, and the kernel is told
-    before whoever waited for it."""
-    cairn.mount(writeback_delay="10m", **KEPT)
-    path = os.path.join(cairn.mnt, "file")
-    with opened(path, os.O_RDWR | os.O_CREAT) as fd:
-        os.pwrite(fd, rig.seeded_bytes(1, rig.MIB), 0)
-        os.ftruncate(fd, 16 * rig.MIB)
-        os.fsync(fd)
-        for number in range(20):
-            assert os.stat(path).st_blocks == rig.MIB // 512, number
-            os.pwrite(fd, rig.seeded_bytes(2 + number, rig.MIB), 0)
-            assert os.stat(path).st_blocks == 2 * rig.MIB // 512, number
-            os.fsync(fd)
-
-
-def sealed_by_fsync(fd, path):
-    os.fsync(fd)
-
-
-def sealed_by_rename_of_the_folder(fd, path):
-    os.rename(os.path.dirname(path), os.path.dirname(path) + ".away")
-    os.rename(os.path.dirname(path) + ".away", os.path.dirname(path))
-
-
-SEALED = {
-    "fsync": sealed_by_fsync,
-    "rename of the folder": sealed_by_rename_of_the_folder,
-    "link": lambda fd, path: os.link(path, path + ".link"),  # told with the answer
-    "close of another": lambda fd, path: os.close(os.open(path, os.O_WRONLY)),
-    "writeback": lambda fd, path: rig.poll(lambda: os.stat(path).st_blocks == 8, 20, "an idle draft to be sealed, and the kernel told"),
-}
-
-
-@pytest.mark.parametrize("how", SEALED)
-def test_blocks_of_what_is_sealed(cairn, how):
-    """What a draft replaces in a version that is not on NVMe counts until the seal; then the kernel is told, whoever sealed. (No command
-    runs while the file is open: a process that is started closes its copy of the descriptor, which seals.)"""
-    cairn.mount(stage="512M", writeback_delay="10m", fsync="stage", **KEPT)
-    folder = os.path.join(cairn.mnt, "folder")
-    os.mkdir(folder)
-    path = os.path.join(folder, "file")
-    rig.write_file(path, os.urandom(8192))
-    with opened(path) as fd:
-        assert LIBC.fallocate(fd, PUNCH_HOLE, 0, 4096) == 0, os.strerror(ctypes.get_errno())
-        assert os.stat(path).st_blocks == 16
-        SEALED[how](fd, path)
-        assert os.stat(path).st_blocks == asked_of_the_daemon(path)["blocks"] == 8
-
-
-def test_blocks_without_holes_are_not_asked_for_again(cairn):
-    """A change of a file without holes shows as many blocks when it is sealed as before."""
-    cairn.mount(stage="512M", writeback_delay="10m", **KEPT)
-    dense = [os.path.join(cairn.mnt, f"dense{number}") for number in range(200)]
-    for name in dense:
-        rig.write_file(name, os.urandom(8192))
-    for name in dense:
-        with opened(name) as fd:
-            os.pwrite(fd, b"new", 4096)
-            os.fstat(fd)
-    before = requests(cairn)
-    assert {os.stat(name).st_blocks for name in dense} == {16}
-    assert requests(cairn) - before <= FEW
-
-
-def test_blocks_of_what_is_gathered(cairn):
-    """Scattered small writes to a file without a name become one range when the stage has too many; then the holes between them count."""
-    cairn.mount(stage="64M", **KEPT)
-    with opened(cairn.mnt + "/one", os.O_RDWR | os.O_CREAT) as one, opened(cairn.mnt + "/two", os.O_RDWR | os.O_CREAT) as two:
-        os.unlink(cairn.mnt + "/one"), os.unlink(cairn.mnt + "/two")
-        for number in range(400):
-            os.pwrite(one, b"x" * 512, number * 16384)
-        os.pwrite(one, b"x", 8 * rig.MIB)
-        assert os.fstat(one).st_blocks == 401
-        for number in range(9_000):
-            os.pwrite(two, b"x" * 512, number * 16384)
-        kept = os.fstat(one).st_blocks
-        assert kept == asked_of_the_daemon(f"/proc/self/fd/{one}")["blocks"] > 401, "else nothing was gathered"
-
-
-def test_blocks_of_files_that_change_while_they_become_durable(cairn):
-    """Each moment as many as there were: GNU tar takes a file without blocks for one hole, and does not read it."""
-    cairn.mount(writeback_delay="200ms", attr_timeout="0")
-    paths = [os.path.join(cairn.mnt, f"file{number}") for number in range(200)]
-    for path in paths:
-        rig.write_file(path, b"x" * 8192)
-    until, seen_blocks, mode = time.monotonic() + 2, set(), 0o600
-    while time.monotonic() < until:
-        mode ^= 0o040
-        for path in paths:
-            os.chmod(path, mode)
-            seen_blocks.add(os.stat(path).st_blocks)
-    assert seen_blocks == {8192 // 512}
-
-
-def test_blocks_of_a_copy_by_reference(cairn):
-    """They are its own before it is durable, and while pieces of a draft are."""
-    cairn.mount(writeback_delay="10m", attr_timeout="0")
-    source, copy, size = os.path.join(cairn.mnt, "source"), os.path.join(cairn.mnt, "copy"), 4 * rig.MIB
-    rig.write_file(source, os.urandom(size))
-    cairn.wait()
-    with opened(source, os.O_RDONLY) as from_fd, opened(copy, os.O_RDWR | os.O_CREAT) as to_fd:
-        assert os.copy_file_range(from_fd, to_fd, size) == size
-        assert os.fstat(to_fd).st_blocks == size // 512
-    assert os.stat(copy).st_blocks == os.stat(source).st_blocks == size // 512
-    assert cairn.status()["nvme"]["written_bytes_total"] < size * 3 // 2, "else it was no reference"
-    cairn.wait()
-    assert os.stat(copy).st_blocks == size // 512
-
-
-HOLLOWED = {
-    "cut to nothing and made longer": lambda fd, half: (os.ftruncate(fd, 0), os.ftruncate(fd, 2 * half)),
-    "punched": lambda fd, half: LIBC.fallocate(fd, PUNCH_HOLE, 0, 2 * half),
-    "half a hole, half new": lambda fd, half: (LIBC.fallocate(fd, PUNCH_HOLE, 0, half), os.pwrite(fd, os.urandom(half), half)),
-}
-
-
-@pytest.mark.parametrize("how", HOLLOWED)
-def test_blocks_of_what_became_hollow(cairn, how):
-    """The kernel is told when what is durable is less than what was shown."""
-    cairn.mount(writeback_delay="10m", **KEPT)
-    path, half = os.path.join(cairn.mnt, "file"), 4 * rig.MIB
-    rig.write_file(path, os.urandom(2 * half))
-    cairn.wait()
-    with opened(path) as fd:
-        HOLLOWED[how](fd, half)
-    os.stat(path)
-    cairn.wait()
-    blocks = half // 512 if "half" in how else 0
-    assert os.stat(path).st_blocks == asked_of_the_daemon(path)["blocks"] == blocks
-
-
 def test_times_that_were_set_stay(cairn):
     """A time of change in the future is told with the file, not with its seal; of a folder, also when what came and went was never stored."""
     cairn.mount(writeback_delay="10m", **KEPT)
@@ -629,150 +452,7 @@ def test_times_that_were_set_stay(cairn):
     assert {**seen(os.stat(path)), "blocks": 0} == {**before, "blocks": 0}
 
 
-@pytest.fixture
-def far(request, mount_factory, folder):
-    """A private store on a remote, a folder, and the kernel keeps all for an hour. Not yet mounted."""
-    mount = mount_factory(folder, kind=remotes.RemoteMount, remote=remotes.DirRemote(os.path.join(folder, "remotes")), **KEPT)
-    request.addfinalizer(mount.close)
-    return mount
-
-
-def do(mount, *args):
-    """A verb that must succeed."""
-    done = mount.cairn(*args)
-    assert done.returncode == 0, done
-    return done.stdout
-
-
-def tiers(mount, path):
-    """What status and info tell of where a path lies: its level, its bytes on NVMe and in the remote."""
-    info = json.loads(do(mount, "info", "--json", path))
-    assert info["level"] == os.getxattr(path, "user.cairn.level").decode()
-    return info["level"], info["nvme_bytes"], info["remote_bytes"]
-
-
-def read_past_the_page_cache(path):
-    """Every byte, asked of the daemon."""
-    with opened(path, os.O_RDONLY) as fd:
-        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-        return b"".join(iter(lambda: os.read(fd, rig.MIB), b""))
-
-
-def fetched(mount):
-    return mount.status()["remote"]["fetched_bytes_total"]
-
-
-def test_what_wait_did_is_seen(far, rng):
-    """Level, stored bytes and hash are those of now when the verb has returned, however long the kernel keeps attributes."""
-    far.mount(writeback_delay="10m")
-    path, size = os.path.join(far.mnt, "file"), 3 * rig.MIB
-    rig.write_file(path, rig.seeded_bytes(rng.random(), size))
-    before = os.stat(path)
-    assert os.getxattr(path, "user.cairn.level") == b"stage"
-    for name in ("user.cairn.stored_bytes", "user.cairn.hash"):
-        with pytest.raises(OSError):
-            os.getxattr(path, name)
-    do(far, "wait", path)
-    assert os.getxattr(path, "user.cairn.level") in (b"nvme", b"remote")
-    assert os.getxattr(path, "user.cairn.stored_bytes") == b"%d" % size
-    first = os.getxattr(path, "user.cairn.hash")
-    do(far, "wait", "--level", "remote", path)
-    assert os.getxattr(path, "user.cairn.level") == os.getxattr(far.mnt, "user.cairn.level") == b"remote"
-    assert os.stat(path) == before
-    with opened(path) as fd:
-        os.pwrite(fd, b"x", 0)
-        assert os.getxattr(path, "user.cairn.level") == b"stage", "before the file is closed"
-    assert os.getxattr(path, "user.cairn.level") == os.getxattr(far.mnt, "user.cairn.level") == b"stage"
-    do(far, "wait", path)
-    assert os.getxattr(path, "user.cairn.hash") != first
-
-
-def test_what_was_waited_for_is_there(far):
-    """Also when very much became durable with it: who waits is told when all that tells of it can."""
-    far.mount(writeback_delay="10m")
-    folder = os.path.join(far.mnt, "folder")
-    os.mkdir(folder)
-    for number in range(4000):
-        rig.write_file(os.path.join(folder, f"{number:04}"), b"%04d" % number * 300)
-    fd = os.open(os.path.join(folder, "3999"), os.O_RDONLY)
-    os.fsync(fd)
-    assert os.getxattr(fd, "user.cairn.stored_bytes") == b"1200"
-    assert len(os.getxattr(fd, "user.cairn.hash")) == 64
-    os.close(fd)
-
-
-def test_what_evict_warmup_and_scrub_did_is_seen(far, rng):
-    """When the verb has returned, all that tells where a file lies says so, reads go there, and nothing else about it has changed."""
-    far.mount()
-    path, size = os.path.join(far.mnt, "file"), 8 * rig.MIB
-    data = rig.seeded_bytes(rng.random(), size)
-    rig.write_file(path, data)
-    do(far, "wait", "--level", "remote", path)
-    far.remount()  # nothing is in the stage
-    before, packs = os.stat(path), far.status()["nvme"]["pack_bytes"]
-    assert tiers(far, path) == ("remote", size, size)
-    do(far, "evict", path)
-    assert far.status()["nvme"]["pack_bytes"] <= packs - size
-    assert tiers(far, path) == ("remote", 0, size)
-    assert fetched(far) == 0 and os.stat(path) == before
-    do(far, "warmup", path)
-    assert tiers(far, path) == ("remote", size, size) and far.status()["nvme"]["pack_bytes"] >= packs
-    got = fetched(far)
-    assert got >= size and os.stat(path) == before
-    assert read_past_the_page_cache(path) == data and fetched(far) == got, "it is read where it is now"
-    rig.flip(*find_in_packs(far.store, data[:64]))
-    assert "1 damaged or missing, 1 healed" in do(far, "scrub", far.mnt)
-    got = fetched(far)
-    assert read_past_the_page_cache(path) == data and fetched(far) == got and far.status()["damage"] == []
-    do(far, "evict", path)
-    assert read_past_the_page_cache(path) == data and fetched(far) >= got + size
-    after = os.stat(path)
-    assert (after.st_size, after.st_blocks, after.st_mtime_ns, after.st_ctime_ns) == (before.st_size, before.st_blocks, before.st_mtime_ns, before.st_ctime_ns)
-
-
-def test_pin_is_heeded_at_once(far, rng):
-    """A pin that was just set keeps a file on NVMe; one that was taken back, as soon as that is durable, does not."""
-    far.mount()
-    os.mkdir(far.mnt + "/folder")
-    path, size = far.mnt + "/folder/file", 4 * rig.MIB
-    rig.write_file(path, rig.seeded_bytes(rng.random(), size))
-    do(far, "wait", "--level", "remote", far.mnt)
-    for place in (path, os.path.dirname(path)):
-        os.setxattr(place, "user.cairn.pin", b"1")
-        done = far.cairn("evict", path)
-        assert done.returncode == 1 and "pinned" in done.stderr, done
-        assert tiers(far, path)[1] == size
-        os.removexattr(place, "user.cairn.pin")
-        do(far, "wait", place)
-        do(far, "evict", path)
-        assert tiers(far, path)[1] == 0
-        do(far, "warmup", path)
-        do(far, "wait", "--level", "remote", far.mnt)
-
-
-def test_what_becomes_durable_is_not_asked_for_again(cairn):
-    """Files without holes look the same before and after: who knows them asks nothing."""
-    cairn.mount(writeback_delay="1s", **KEPT)
-    paths = [os.path.join(cairn.mnt, f"file{number}") for number in range(200)]
-    for number, path in enumerate(paths):
-        rig.write_file(path, b"x" * (1 + number * 97))
-    before = [os.stat(path) for path in paths]
-    cairn.wait()
-    # Writeback does one round after the other, and tells the kernel at a round's end: what it had to tell of the first is told.
-    rig.write_file(os.path.join(cairn.mnt, "next"), b"x")
-    cairn.wait()
-    asked = requests(cairn)
-    assert [(st.st_blocks, st.st_mtime_ns) for st in map(os.stat, paths)] == [(st.st_blocks, st.st_mtime_ns) for st in before]
-    assert requests(cairn) - asked <= FEW
-
-
 MMAP_WITH_DIRECT_IO = (6, 6)  # the kernel that can map a file shared whose writers bypass the page cache
-LIBC = ctypes.CDLL(None, use_errno=True)
-LIBC.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
-LIBC.mmap.restype = ctypes.c_void_p
-LIBC.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
-LIBC.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long)
-LIBC.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p)
 
 
 def bytes_in_page_cache(fd, size):

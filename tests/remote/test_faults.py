@@ -6,6 +6,7 @@ import os
 import pytest
 
 import history
+import judge
 import rig
 
 pytestmark = pytest.mark.needs_mount
@@ -55,7 +56,7 @@ def run_until_faults(mount, proxy, rng, log, wanted):
 
 def check_all(mount, logs):
     for path, log in logs:
-        history.check_live(path, log)
+        judge.check_live(path, log)
 
 
 @pytest.mark.timeout(240)

@@ -8,6 +8,7 @@ import time
 import pytest
 
 import history
+import judge
 import remote as remotes
 import rig
 
@@ -167,7 +168,7 @@ def test_shows_prefixes_under_load(on_remote, remote, rng, shm_folder, full):
                 rig.poll(lambda: shows(follower) >= head, 30, "the follower", 0.05)
                 path = os.path.join(follower.mnt, "run")
                 time.sleep(1.1)
-                taken.append(history.check_cut(path, log, 0, mark)[0] if os.path.isdir(path) else 0)
+                taken.append(judge.check_cut(path, log, 0, mark)[0] if os.path.isdir(path) else 0)
             finally:
                 writer.go_on()
     finally:

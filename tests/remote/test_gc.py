@@ -1,6 +1,5 @@
 """What nothing needs leaves the remote; what anything may need stays."""
 import os
-import random
 import time
 
 import pytest

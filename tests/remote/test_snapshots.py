@@ -6,6 +6,7 @@ import os
 import pytest
 
 import history
+import judge
 import rig
 
 MOMENTS_A_RUN = 5
@@ -64,7 +65,7 @@ class Campaign:
     def check_cut(self, path, end_mark):
         """The model over a plain folder has no drafts: it publishes files that are being written."""
         loose = {"idle": 0, "torn": True} if self.mount.plain else {}
-        return history.check_cut(path, self.log, 0, end_mark, **loose)
+        return judge.check_cut(path, self.log, 0, end_mark, **loose)
 
     def end(self):
         """The run is over: its folder goes, so that the next begins with an empty one."""
@@ -199,7 +200,7 @@ def die(campaign):
     end_mark = campaign.writers.mark()
     campaign.judge(campaign.mount.remote.copy(), end_mark, readonly=False)
     campaign.mount.mount()
-    history.check_live(os.path.join(campaign.mount.mnt, campaign.name), campaign.log)
+    judge.check_live(os.path.join(campaign.mount.mnt, campaign.name), campaign.log)
 
 
 PHASES = {

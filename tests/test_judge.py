@@ -1,11 +1,13 @@
-"""The history checker can fail: planted violations of P2 and P4 on a plain folder are all found."""
+"""The judge can fail: planted violations of P2 and P4 on a plain folder are all found."""
 import os
 import shutil
 
 import pytest
 
 import history
-from history import Model, Recorder, Violation, check_cut, check_live
+import judge
+from history import Recorder
+from judge import Model, Violation, check_cut, check_live
 
 
 def small_history(root, log):
@@ -63,14 +65,14 @@ def materialise(model, root):
 def cut_after(log, count, root, skip=()):
     """The folder that a cut after `count` operations leaves, some of them left out."""
     model = Model()
-    for number, op in enumerate(history.History(log).ops[:count]):
+    for number, op in enumerate(judge.History(log).ops[:count]):
         if number not in skip:
             model.apply(op)
     materialise(model, root)
 
 
 def position(log, name, nth=0, **args):
-    ops = history.History(log).ops
+    ops = judge.History(log).ops
     hits = [at for at, op in enumerate(ops) if op.name == name and all(op.args.get(k) == v for k, v in args.items())]
     return hits[nth]
 
@@ -149,7 +151,7 @@ def test_live_allows_an_operation_in_flight_or_not(recorded):
 
 def test_live_allows_a_write_in_flight_in_part_and_in_order(recorded):
     root, log, _ = recorded
-    handle = history.History(log).ops[position(log, "open", p="model.tmp")].args["h"]
+    handle = judge.History(log).ops[position(log, "open", p="model.tmp")].args["h"]
     in_flight(log, "write", h=handle, off=20000, size=50000, seed=5)
     check_live(root, log)
     data = history.data_of(5, 50000)
@@ -167,7 +169,7 @@ def test_live_allows_a_write_in_flight_in_part_and_in_order(recorded):
 
 def test_cut_accepts_every_prefix_after_the_last_fsync_and_none_before(recorded):
     root, log, cut = recorded
-    total, sync = len(history.History(log).ops), position(log, "fsync")
+    total, sync = len(judge.History(log).ops), position(log, "fsync")
     mark = os.path.getsize(log)
     accepted = []
     for count in range(total + 1):
@@ -243,7 +245,7 @@ def test_cut_finds_a_file_that_was_never_sealed(recorded):
 
 def test_cut_finds_what_was_called_after_it(recorded):
     root, log, cut = recorded
-    ops = history.History(log).ops
+    ops = judge.History(log).ops
     at = position(log, "link")
     cut_after(log, at + 1, cut)
     check_cut(cut, log, 0, end_mark=ops[at].begin)
@@ -253,9 +255,9 @@ def test_cut_finds_what_was_called_after_it(recorded):
 
 def test_cut_allows_a_seal_of_an_idle_draft(recorded):
     root, log, cut = recorded
-    write = position(log, "write", h=history.History(log).ops[position(log, "open", p="model.tmp")].args["h"])
+    write = position(log, "write", h=judge.History(log).ops[position(log, "open", p="model.tmp")].args["h"])
     cut_after(log, write + 1, cut)
-    ops = history.History(log, idle=0).ops
+    ops = judge.History(log, idle=0).ops
     model = Model()
     for op in ops[: write + 1]:
         model.apply(op)

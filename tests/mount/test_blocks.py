@@ -1,0 +1,159 @@
+"""st_blocks, which the kernel keeps: it changes by itself when content is sealed or becomes durable, and the kernel is told."""
+import ctypes
+import os
+import time
+
+import pytest
+
+import rig
+from kept import FEW, KEPT, LIBC, PUNCH_HOLE, asked_of_the_daemon, opened, requests
+
+pytestmark = pytest.mark.needs_mount
+
+
+def test_stored_bytes_are_seen(cairn):
+    """What is staged over durable content counts until it replaces it; then st_blocks changes by itself, and the kernel is told
+    before whoever waited for it."""
+    cairn.mount(writeback_delay="10m", **KEPT)
+    path = os.path.join(cairn.mnt, "file")
+    with opened(path, os.O_RDWR | os.O_CREAT) as fd:
+        os.pwrite(fd, rig.seeded_bytes(1, rig.MIB), 0)
+        os.ftruncate(fd, 16 * rig.MIB)
+        os.fsync(fd)
+        for number in range(20):
+            assert os.stat(path).st_blocks == rig.MIB // 512, number
+            os.pwrite(fd, rig.seeded_bytes(2 + number, rig.MIB), 0)
+            assert os.stat(path).st_blocks == 2 * rig.MIB // 512, number
+            os.fsync(fd)
+
+
+def sealed_by_fsync(fd, path):
+    os.fsync(fd)
+
+
+def sealed_by_rename_of_the_folder(fd, path):
+    os.rename(os.path.dirname(path), os.path.dirname(path) + ".away")
+    os.rename(os.path.dirname(path) + ".away", os.path.dirname(path))
+
+
+SEALED = {
+    "fsync": sealed_by_fsync,
+    "rename of the folder": sealed_by_rename_of_the_folder,
+    "link": lambda fd, path: os.link(path, path + ".link"),  # told with the answer
+    "close of another": lambda fd, path: os.close(os.open(path, os.O_WRONLY)),
+    "writeback": lambda fd, path: rig.poll(lambda: os.stat(path).st_blocks == 8, 20, "an idle draft to be sealed, and the kernel told"),
+}
+
+
+@pytest.mark.parametrize("how", SEALED)
+def test_blocks_of_what_is_sealed(cairn, how):
+    """What a draft replaces in a version that is not on NVMe counts until the seal; then the kernel is told, whoever sealed. (No command
+    runs while the file is open: a process that is started closes its copy of the descriptor, which seals.)"""
+    cairn.mount(stage="512M", writeback_delay="10m", fsync="stage", **KEPT)
+    folder = os.path.join(cairn.mnt, "folder")
+    os.mkdir(folder)
+    path = os.path.join(folder, "file")
+    rig.write_file(path, os.urandom(8192))
+    with opened(path) as fd:
+        assert LIBC.fallocate(fd, PUNCH_HOLE, 0, 4096) == 0, os.strerror(ctypes.get_errno())
+        assert os.stat(path).st_blocks == 16
+        SEALED[how](fd, path)
+        assert os.stat(path).st_blocks == asked_of_the_daemon(path)["blocks"] == 8
+
+
+def test_blocks_without_holes_are_not_asked_for_again(cairn):
+    """A change of a file without holes shows as many blocks when it is sealed as before."""
+    cairn.mount(stage="512M", writeback_delay="10m", **KEPT)
+    dense = [os.path.join(cairn.mnt, f"dense{number}") for number in range(200)]
+    for name in dense:
+        rig.write_file(name, os.urandom(8192))
+    for name in dense:
+        with opened(name) as fd:
+            os.pwrite(fd, b"new", 4096)
+            os.fstat(fd)
+    before = requests(cairn)
+    assert {os.stat(name).st_blocks for name in dense} == {16}
+    assert requests(cairn) - before <= FEW
+
+
+def test_blocks_of_what_is_gathered(cairn):
+    """Scattered small writes to a file without a name become one range when the stage has too many; then the holes between them count."""
+    cairn.mount(stage="64M", **KEPT)
+    with opened(cairn.mnt + "/one", os.O_RDWR | os.O_CREAT) as one, opened(cairn.mnt + "/two", os.O_RDWR | os.O_CREAT) as two:
+        os.unlink(cairn.mnt + "/one"), os.unlink(cairn.mnt + "/two")
+        for number in range(400):
+            os.pwrite(one, b"x" * 512, number * 16384)
+        os.pwrite(one, b"x", 8 * rig.MIB)
+        assert os.fstat(one).st_blocks == 401
+        for number in range(9_000):
+            os.pwrite(two, b"x" * 512, number * 16384)
+        kept = os.fstat(one).st_blocks
+        assert kept == asked_of_the_daemon(f"/proc/self/fd/{one}")["blocks"] > 401, "else nothing was gathered"
+
+
+def test_blocks_of_files_that_change_while_they_become_durable(cairn):
+    """Each moment as many as there were: GNU tar takes a file without blocks for one hole, and does not read it."""
+    cairn.mount(writeback_delay="200ms", attr_timeout="0")
+    paths = [os.path.join(cairn.mnt, f"file{number}") for number in range(200)]
+    for path in paths:
+        rig.write_file(path, b"x" * 8192)
+    until, seen_blocks, mode = time.monotonic() + 2, set(), 0o600
+    while time.monotonic() < until:
+        mode ^= 0o040
+        for path in paths:
+            os.chmod(path, mode)
+            seen_blocks.add(os.stat(path).st_blocks)
+    assert seen_blocks == {8192 // 512}
+
+
+def test_blocks_of_a_copy_by_reference(cairn):
+    """They are its own before it is durable, and while pieces of a draft are."""
+    cairn.mount(writeback_delay="10m", attr_timeout="0")
+    source, copy, size = os.path.join(cairn.mnt, "source"), os.path.join(cairn.mnt, "copy"), 4 * rig.MIB
+    rig.write_file(source, os.urandom(size))
+    cairn.wait()
+    with opened(source, os.O_RDONLY) as from_fd, opened(copy, os.O_RDWR | os.O_CREAT) as to_fd:
+        assert os.copy_file_range(from_fd, to_fd, size) == size
+        assert os.fstat(to_fd).st_blocks == size // 512
+    assert os.stat(copy).st_blocks == os.stat(source).st_blocks == size // 512
+    assert cairn.status()["nvme"]["written_bytes_total"] < size * 3 // 2, "else it was no reference"
+    cairn.wait()
+    assert os.stat(copy).st_blocks == size // 512
+
+
+HOLLOWED = {
+    "cut to nothing and made longer": lambda fd, half: (os.ftruncate(fd, 0), os.ftruncate(fd, 2 * half)),
+    "punched": lambda fd, half: LIBC.fallocate(fd, PUNCH_HOLE, 0, 2 * half),
+    "half a hole, half new": lambda fd, half: (LIBC.fallocate(fd, PUNCH_HOLE, 0, half), os.pwrite(fd, os.urandom(half), half)),
+}
+
+
+@pytest.mark.parametrize("how", HOLLOWED)
+def test_blocks_of_what_became_hollow(cairn, how):
+    """The kernel is told when what is durable is less than what was shown."""
+    cairn.mount(writeback_delay="10m", **KEPT)
+    path, half = os.path.join(cairn.mnt, "file"), 4 * rig.MIB
+    rig.write_file(path, os.urandom(2 * half))
+    cairn.wait()
+    with opened(path) as fd:
+        HOLLOWED[how](fd, half)
+    os.stat(path)
+    cairn.wait()
+    blocks = half // 512 if "half" in how else 0
+    assert os.stat(path).st_blocks == asked_of_the_daemon(path)["blocks"] == blocks
+
+
+def test_what_becomes_durable_is_not_asked_for_again(cairn):
+    """Files without holes look the same before and after: who knows them asks nothing."""
+    cairn.mount(writeback_delay="1s", **KEPT)
+    paths = [os.path.join(cairn.mnt, f"file{number}") for number in range(200)]
+    for number, path in enumerate(paths):
+        rig.write_file(path, b"x" * (1 + number * 97))
+    before = [os.stat(path) for path in paths]
+    cairn.wait()
+    # Writeback does one round after the other, and tells the kernel at a round's end: what it had to tell of the first is told.
+    rig.write_file(os.path.join(cairn.mnt, "next"), b"x")
+    cairn.wait()
+    asked = requests(cairn)
+    assert [(st.st_blocks, st.st_mtime_ns) for st in map(os.stat, paths)] == [(st.st_blocks, st.st_mtime_ns) for st in before]
+    assert requests(cairn) - asked <= FEW

@@ -1,0 +1,133 @@
+"""What verbs did to files is seen at once, whatever the kernel keeps of them: wait, evict, warmup, scrub, pin."""
+import json
+import os
+
+import pytest
+
+import remote as remotes
+import rig
+from kept import KEPT, opened
+from test_damage import find_in_packs
+
+pytestmark = pytest.mark.needs_mount
+
+
+@pytest.fixture
+def far(request, mount_factory, folder):
+    """A private store on a remote, a folder, and the kernel keeps all for an hour. Not yet mounted."""
+    mount = mount_factory(folder, kind=remotes.RemoteMount, remote=remotes.DirRemote(os.path.join(folder, "remotes")), **KEPT)
+    request.addfinalizer(mount.close)
+    return mount
+
+
+def do(mount, *args):
+    """A verb that must succeed."""
+    done = mount.cairn(*args)
+    assert done.returncode == 0, done
+    return done.stdout
+
+
+def tiers(mount, path):
+    """What status and info tell of where a path lies: its level, its bytes on NVMe and in the remote."""
+    info = json.loads(do(mount, "info", "--json", path))
+    assert info["level"] == os.getxattr(path, "user.cairn.level").decode()
+    return info["level"], info["nvme_bytes"], info["remote_bytes"]
+
+
+def read_past_the_page_cache(path):
+    """Every byte, asked of the daemon."""
+    with opened(path, os.O_RDONLY) as fd:
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        return b"".join(iter(lambda: os.read(fd, rig.MIB), b""))
+
+
+def fetched(mount):
+    return mount.status()["remote"]["fetched_bytes_total"]
+
+
+def test_what_wait_did_is_seen(far, rng):
+    """Level, stored bytes and hash are those of now when the verb has returned, however long the kernel keeps attributes."""
+    far.mount(writeback_delay="10m")
+    path, size = os.path.join(far.mnt, "file"), 3 * rig.MIB
+    rig.write_file(path, rig.seeded_bytes(rng.random(), size))
+    before = os.stat(path)
+    assert os.getxattr(path, "user.cairn.level") == b"stage"
+    for name in ("user.cairn.stored_bytes", "user.cairn.hash"):
+        with pytest.raises(OSError):
+            os.getxattr(path, name)
+    do(far, "wait", path)
+    assert os.getxattr(path, "user.cairn.level") in (b"nvme", b"remote")
+    assert os.getxattr(path, "user.cairn.stored_bytes") == b"%d" % size
+    first = os.getxattr(path, "user.cairn.hash")
+    do(far, "wait", "--level", "remote", path)
+    assert os.getxattr(path, "user.cairn.level") == os.getxattr(far.mnt, "user.cairn.level") == b"remote"
+    assert os.stat(path) == before
+    with opened(path) as fd:
+        os.pwrite(fd, b"x", 0)
+        assert os.getxattr(path, "user.cairn.level") == b"stage", "before the file is closed"
+    assert os.getxattr(path, "user.cairn.level") == os.getxattr(far.mnt, "user.cairn.level") == b"stage"
+    do(far, "wait", path)
+    assert os.getxattr(path, "user.cairn.hash") != first
+
+
+def test_what_was_waited_for_is_there(far):
+    """Also when very much became durable with it: who waits is told when all that tells of it can."""
+    far.mount(writeback_delay="10m")
+    folder = os.path.join(far.mnt, "folder")
+    os.mkdir(folder)
+    for number in range(4000):
+        rig.write_file(os.path.join(folder, f"{number:04}"), b"%04d" % number * 300)
+    fd = os.open(os.path.join(folder, "3999"), os.O_RDONLY)
+    os.fsync(fd)
+    assert os.getxattr(fd, "user.cairn.stored_bytes") == b"1200"
+    assert len(os.getxattr(fd, "user.cairn.hash")) == 64
+    os.close(fd)
+
+
+def test_what_evict_warmup_and_scrub_did_is_seen(far, rng):
+    """When the verb has returned, all that tells where a file lies says so, reads go there, and nothing else about it has changed."""
+    far.mount()
+    path, size = os.path.join(far.mnt, "file"), 8 * rig.MIB
+    data = rig.seeded_bytes(rng.random(), size)
+    rig.write_file(path, data)
+    do(far, "wait", "--level", "remote", path)
+    far.remount()  # nothing is in the stage
+    before, packs = os.stat(path), far.status()["nvme"]["pack_bytes"]
+    assert tiers(far, path) == ("remote", size, size)
+    do(far, "evict", path)
+    assert far.status()["nvme"]["pack_bytes"] <= packs - size
+    assert tiers(far, path) == ("remote", 0, size)
+    assert fetched(far) == 0 and os.stat(path) == before
+    do(far, "warmup", path)
+    assert tiers(far, path) == ("remote", size, size) and far.status()["nvme"]["pack_bytes"] >= packs
+    got = fetched(far)
+    assert got >= size and os.stat(path) == before
+    assert read_past_the_page_cache(path) == data and fetched(far) == got, "it is read where it is now"
+    rig.flip(*find_in_packs(far.store, data[:64]))
+    assert "1 damaged or missing, 1 healed" in do(far, "scrub", far.mnt)
+    got = fetched(far)
+    assert read_past_the_page_cache(path) == data and fetched(far) == got and far.status()["damage"] == []
+    do(far, "evict", path)
+    assert read_past_the_page_cache(path) == data and fetched(far) >= got + size
+    after = os.stat(path)
+    assert (after.st_size, after.st_blocks, after.st_mtime_ns, after.st_ctime_ns) == (before.st_size, before.st_blocks, before.st_mtime_ns, before.st_ctime_ns)
+
+
+def test_pin_is_heeded_at_once(far, rng):
+    """A pin that was just set keeps a file on NVMe; one that was taken back, as soon as that is durable, does not."""
+    far.mount()
+    os.mkdir(far.mnt + "/folder")
+    path, size = far.mnt + "/folder/file", 4 * rig.MIB
+    rig.write_file(path, rig.seeded_bytes(rng.random(), size))
+    do(far, "wait", "--level", "remote", far.mnt)
+    for place in (path, os.path.dirname(path)):
+        os.setxattr(place, "user.cairn.pin", b"1")
+        done = far.cairn("evict", path)
+        assert done.returncode == 1 and "pinned" in done.stderr, done
+        assert tiers(far, path)[1] == size
+        os.removexattr(place, "user.cairn.pin")
+        do(far, "wait", place)
+        do(far, "evict", path)
+        assert tiers(far, path)[1] == 0
+        do(far, "warmup", path)
+        do(far, "wait", "--level", "remote", far.mnt)
