@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "base/cause.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "meta/view_db.h"
 
@@ -14,7 +15,8 @@
 #define WAL_BYTES_MAX (64 * MIB)
 #define OPEN_FILES_MAX 256
 #define INFO_LOG_WARN 2
-#define LEVEL0_FILES_MAX 20 /* a flush that would make more waits for the compaction; each file costs every read */
+#define LEVEL0_FILES_MAX 20u /* of sessions that ended before they compacted; each costs every read */
+#define LEVEL0_PATIENCE_MS 30000
 
 /* Index and filter blocks lie in the cache too, so that the cache bounds what reading takes. In parts of a few KiB: a whole filter
  * of a large table is larger than a shard of the cache, and each look-up of a chunk would read it again. */
@@ -47,9 +49,7 @@ static void set_options(struct view *view, const struct view_options *options)
     rocksdb_options_set_max_open_files(o, OPEN_FILES_MAX);
     rocksdb_options_set_compression(o, rocksdb_lz4_compression);
     rocksdb_options_set_max_background_jobs(o, 2);
-    rocksdb_options_set_level0_slowdown_writes_trigger(o, LEVEL0_FILES_MAX);
-    rocksdb_options_set_disable_auto_compactions(o, options->begins_quietly);
-    view->is_quiet = options->begins_quietly;
+    rocksdb_options_set_disable_auto_compactions(o, view->is_quiet);
     rocksdb_options_set_info_log_level(o, INFO_LOG_WARN);
     rocksdb_options_set_keep_log_file_num(o, 2);
     view->env = rocksdb_create_default_env();
@@ -147,20 +147,33 @@ void view_begin_compactions(struct view *view)
     char *message = NULL;
     rocksdb_set_options(view->db, 1, (const char *[]){"disable_auto_compactions"}, (const char *[]){"false"}, &message);
     if (message) {
-        log_warn("view: its database does not begin to compact: %s", message);
+        log_warn("view: its database was told to compact, and answers: %s", message);
         rocksdb_free(message);
     }
 }
 
-/* Each session flushes once at least. Those that end before they compact would leave level 0 ever longer. */
-static void limit_level0(struct view *view)
+static unsigned level0_files(struct view *view)
 {
-    if (!atomic_load(&view->is_quiet))
-        return;
     char *files = rocksdb_property_value(view->db, "rocksdb.num-files-at-level0");
-    if (files && strtoul(files, NULL, 10) + 1 >= LEVEL0_FILES_MAX)
-        view_begin_compactions(view);
+    unsigned count = files ? (unsigned)strtoul(files, NULL, 10) : 0;
     rocksdb_free(files);
+    return count;
+}
+
+static bool has_failed(struct view *view)
+{
+    uint64_t errors = 0;
+    return rocksdb_property_int(view->db, "rocksdb.background-errors", &errors) != 0 || errors > 0;
+}
+
+void view_compact_leftovers(struct view *view)
+{
+    if (!atomic_load(&view->is_quiet) || level0_files(view) < LEVEL0_FILES_MAX)
+        return;
+    view_begin_compactions(view);
+    int64_t until = clock_monotonic_ns() + LEVEL0_PATIENCE_MS * 1000000ll;
+    while (level0_files(view) >= LEVEL0_FILES_MAX && !has_failed(view) && clock_monotonic_ns() < until)
+        (void)usleep(1000);
 }
 
 int view_open(const char *path, const struct view_options *options, int64_t root_time, struct view **ret_view)
@@ -170,6 +183,7 @@ int view_open(const char *path, const struct view_options *options, int64_t root
     struct view *view = xcalloc(1, sizeof *view);
     mutex_init(&view->change, LOCK_VIEW);
     mutex_init(&view->lock, LOCK_LEAF);
+    view->is_quiet = options->begins_quietly && !is_missing(path); /* a new one has nothing due, and may be about to take a whole journal */
     set_options(view, options);
     char *message = NULL;
     view->db = rocksdb_open(view->options, path, &message);
@@ -178,7 +192,8 @@ int view_open(const char *path, const struct view_options *options, int64_t root
         view_close(view);
         return r;
     }
-    limit_level0(view);
+    if (level0_files(view) > LEVEL0_FILES_MAX) /* of sessions that died: others compacted at their end */
+        view_begin_compactions(view);
     *ret_view = view;
     return 0;
 }
@@ -211,7 +226,6 @@ int view_flush(struct view *view)
     char *message = NULL;
     rocksdb_flushoptions_t *options = rocksdb_flushoptions_create();
     rocksdb_flushoptions_set_wait(options, 1);
-    limit_level0(view);
     rocksdb_flush(view->db, options, &message);
     rocksdb_flushoptions_destroy(options);
     return message ? db_error("cannot flush", message) : 0;

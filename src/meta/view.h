@@ -24,7 +24,7 @@ struct view;
 struct view_options {
     size_t cache_bytes; /* RocksDB block cache, memtables included */
     bool create;
-    bool begins_quietly; /* compactions that are due wait for view_begin_compactions() */
+    bool begins_quietly; /* compactions that are due wait for view_begin_compactions(), but of a new one */
 };
 
 /* Opens or makes the database in folder `path`. A new one holds the root directory (mode 0755, owner = caller's
@@ -32,9 +32,11 @@ struct view_options {
 CAIRN_MUST_CHECK int view_open(const char *path, const struct view_options *options, int64_t root_time,
                                struct view **ret_view);
 void view_close(struct view *view);
-/* Of a view that was opened quietly: compactions run from now on. It begins with them by itself where sessions that ended before this
- * left many small files. Any thread; blocks for some ms. */
+/* Of a view that was opened quietly: compactions run from now on. Any thread; blocks while the database notes it. */
 void view_begin_compactions(struct view *view);
+/* Each session leaves a small file at least. Compacts what many sessions that were all too short for compactions have left; blocks until
+ * that is done, for 30 s at most. */
+void view_compact_leftovers(struct view *view);
 
 struct view_state {
     uint64_t applied_seq;    /* cut of the last batch */

@@ -92,7 +92,7 @@ int remove_view(struct store *store)
 }
 
 /* Quietly: without the compactions that are due. They would slow down whoever waits for the mount, and catching up with the
- * journal seldom writes much: only a view that is made anew is not opened so. */
+ * journal seldom writes much, but where the view is made anew. */
 static int open_view(struct store *store, const char *name, bool quietly)
 {
     _cleanup_free_ char *path = xasprintf("%s/%s", store->path, name);

@@ -121,6 +121,5 @@ void snapshot_stop(struct store *store)
 {
     atomic_store(&store->snapshot.stopping, true);
     if (store->snapshot.started)
-        (void)pthread_join(store->snapshot.thread, NULL);
-    store->snapshot.started = false;
+        finish(store);
 }

@@ -323,6 +323,7 @@ void store_close(struct store *store)
         _cleanup_free_ char *session = xasprintf("%s/session", store->path);
         if (view_flush(store->view) < 0)
             log_warn("the view could not be flushed; the next mount catches up");
+        view_compact_leftovers(store->view);
         (void)unlink(session);
     }
     store_free(store, durable);

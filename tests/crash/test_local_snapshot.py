@@ -178,16 +178,20 @@ def test_killed_around_snapshots(cairn, rng, full):
     cairn.mount()
     content, noise = make_tree(cairn.mnt, rng), Noise(cairn.mnt)
     wait_for_snapshot(cairn, noise)
+    taken = 0
     for turn in range(30 if full else 3):
-        end = rig.time.monotonic() + rng.uniform(1.5, 4)  # a mount begins with snapshots after 2 s
+        before = snapshots(cairn.store)
+        end = rig.time.monotonic() + (rng.uniform(1.5, 4) if turn else 4)  # a mount begins with snapshots after 2 s
         while rig.time.monotonic() < end:
             noise.one()
         cairn.kill9()
+        taken += snapshots(cairn.store) != before
         if turn % 2:
             cairn.delete_view()
         cairn.mount()
         noise.check(cairn.mnt)
         check_tree(cairn.mnt, content)
+    assert taken, "no snapshot was taken"
     cairn.umount()
     assert cairn.fsck().returncode == 0
 
