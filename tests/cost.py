@@ -1,6 +1,7 @@
 """What something costs a daemon: CPU time, in all, by itself and by RocksDB's compactions, and time that passes."""
 import contextlib
 import os
+import subprocess
 import time
 
 import rig
@@ -49,9 +50,32 @@ def least(costs):
     return {name: min(cost[name] for cost in costs) for name in costs[-1]}
 
 
-def remount_cost(cairn, tries, **options):
-    costs = []
-    for _ in range(tries):
-        cairn.umount()
-        costs.append(mount_cost(cairn, **options))
-    return least(costs)
+def write_cost(cairn, seed):
+    """256 MiB until they are on NVMe."""
+    content, cost = rig.seeded_bytes(seed, 256 * rig.MIB), Cost(cairn.proc.pid)
+    rig.write_file(os.path.join(cairn.mnt, "content"), content)
+    cairn.wait()
+    return {f"write_{name}": value for name, value in cost.so_far().items()}
+
+
+class Stores:
+    """The store of a mount as it was when there was little in it, and as it is: what mounting and writing cost with each."""
+
+    def __init__(self, cairn, small, large):
+        self.cairn, self.small, self.large = cairn, small, large
+
+    def keep_small(self, **options):
+        self.cairn.umount()
+        subprocess.run(["cp", "-a", f"{self.cairn.store}/.", self.small.store], check=True)
+        self.cairn.mount(**options)
+
+    def compare(self, turns, **options):
+        """With few and with many, while neither is mounted: the least of some turns, one store after the other, because a whole second may
+        be slower than the next."""
+        few, many = [], []
+        for turn in range(turns):
+            for mount, costs in ((self.small, few), (self.large, many)):
+                costs.append({**mount_cost(mount, **options), **write_cost(mount, turn)})
+                costs[-1]["chunks"] = mount.status()["nvme"]["chunks"]
+                mount.umount()
+        return least(few), least(many)

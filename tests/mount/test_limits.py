@@ -5,14 +5,13 @@ import ctypes
 import errno
 import os
 import resource
-import subprocess
 import threading
 import time
 
 import pytest
 
 import rig
-from cost import Cost, least, mount_cost, remount_cost
+from cost import Cost, Stores
 
 pytestmark = [pytest.mark.needs_mount, pytest.mark.timeout(120)]
 
@@ -69,6 +68,20 @@ def memory(cairn, sanitized):
         assert sanitized or watch.most[pid] <= bound, f"{watch.most[pid] >> 20} MiB of {bound >> 20} at the most"
 
 
+@pytest.fixture
+def stores(request, mount_factory, folder, cairn):
+    small = mount_factory(os.path.join(folder, "small"))
+    large = mount_factory(os.path.join(folder, "large"), store=cairn.store)  # unlike `cairn` nobody watches its memory while it starts
+    for mount in (small, large):
+        request.addfinalizer(mount.close)
+    return Stores(cairn, small, large)
+
+
+def assert_flat(few, many):
+    for which in ("mount_cpu_s", "mount_s", "write_own_cpu_s", "write_s"):
+        assert many[which] <= FLAT * few[which], f"{which}: {few}, {many}"
+
+
 def make_empty(folder, numbers):
     fd = os.open(folder, os.O_RDONLY)
     try:
@@ -80,21 +93,22 @@ def make_empty(folder, numbers):
 
 @pytest.mark.alone
 @pytest.mark.usefixtures("memory")
-def test_files_in_a_directory(cairn, full, sanitized, report):
-    """10^6 files in one directory: listed, found, renamed as one, counted again after a crash and a remount."""
+def test_files_in_a_directory(cairn, stores, full, sanitized, report):
+    """10^6 files in one directory: listed, found, renamed as one, counted again after a crash and a remount; mounting and writing take no
+    longer than with the store as it was after the first tenth."""
     count = 1_000_000 if full else 20_000
     size = {"stage": "512M", "nvme": "16G"}
     cairn.mount(**size)
     folder = os.path.join(cairn.mnt, "many")
     os.mkdir(folder)
-    costs, mounts = [], []
+    costs = []
     for begin in range(0, count, count // 10):
         cost = Cost(cairn.proc.pid)
         make_empty(folder, range(begin, begin + count // 10))
         costs.append(cost.so_far())
         assert_memory(cairn, sanitized)
         if begin == 0:
-            mounts.append(remount_cost(cairn, 3, **size))
+            stores.keep_small(**size)
     begun = time.monotonic()
     assert len(os.listdir(folder)) == count
     listed = time.monotonic() - begun
@@ -104,13 +118,14 @@ def test_files_in_a_directory(cairn, full, sanitized, report):
     cairn.kill9()
     cairn.mount(**size)
     assert len(os.listdir(folder + "2")) == count
-    mounts.append(remount_cost(cairn, 3, **size))
-    report("limits_files", {"files": count, "each tenth": costs, "list_s": listed, "rename_s": renamed, "mounts": mounts})
+    cairn.umount()
+    few, many = stores.compare(12 if full else 1, **size)
+    cairn.mount(**size)
+    report("limits_files", {"files": count, "each tenth": costs, "list_s": listed, "rename_s": renamed, "few": few, "many": many})
     if not sanitized and full:
         for which in ("cpu_s", "s"):
             assert middle(which, costs[-3:]) <= FLAT * middle(which, costs[:3]), f"{which}: {costs}"
-        for cost in ("mount_cpu_s", "mount_s"):
-            assert mounts[1][cost] <= FLAT * mounts[0][cost], f"{cost}: {mounts}"
+        assert_flat(few, many)
     names = os.listdir(folder + "2")
     assert len(set(names)) == count
     assert os.stat(os.path.join(folder + "2", f"file-{count - 1:07}")).st_size == 0
@@ -536,16 +551,12 @@ def write_pieces(folder, number, pieces):
 
 
 @pytest.mark.alone
-def test_many_chunks(request, mount_factory, folder, cairn, memory, full, sanitized, report):
+def test_many_chunks(cairn, stores, memory, full, sanitized, report):
     """With --full 10^5 chunks, then 10^6 (else a fiftieth): memory within the formula at every moment. A chunk takes no longer in the last
     three tenths than in the first, nor more CPU time (compactions of the view are judged apart: none are due at first); and mounting
     and writing take no longer than with the store as it was after the first tenth."""
     files, pieces = (1000, 1000) if full else (20, 1000)
     cairn.mount(**MANY_CHUNKS)
-    small = mount_factory(os.path.join(folder, "small"))
-    large = mount_factory(os.path.join(folder, "large"), store=cairn.store)  # unlike `cairn` nobody watches its memory while it starts
-    for mount in (small, large):
-        request.addfinalizer(mount.close)
     chunks = []
     for begin in range(0, files, files // 10):
         cost = Cost(cairn.proc.pid)
@@ -556,11 +567,9 @@ def test_many_chunks(request, mount_factory, folder, cairn, memory, full, saniti
         assert_memory(cairn, sanitized)
         chunks.append({name: value / (files // 10 * pieces) for name, value in cost.so_far().items()})
         if begin == 0:
-            cairn.umount()
-            subprocess.run(["cp", "-a", f"{cairn.store}/.", small.store], check=True)
-            cairn.mount(**MANY_CHUNKS)
+            stores.keep_small(**MANY_CHUNKS)
     cairn.umount()
-    few, many = compare_stores((small, large), 12 if full else 1)
+    few, many = stores.compare(12 if full else 1, **MANY_CHUNKS)
     report("limits_chunks", {"each of a tenth": chunks, "few": few, "many": many})
     report("limits_chunks_memory", {"most_bytes": max(memory.most.values()), "bound_bytes": max(memory.bounds.values())})
     # Of a file that was sealed while it was written (the log was crowded), a few pieces may lie in the journal (16 KiB).
@@ -569,29 +578,9 @@ def test_many_chunks(request, mount_factory, folder, cairn, memory, full, saniti
         for which in ("own_cpu_s", "s"):
             assert middle(which, chunks[-3:]) <= FLAT * middle(which, chunks[:3]), f"{which}: {chunks}"
         assert middle("compaction_s", chunks[-3:]) <= COMPACTION_SHARE * middle("own_cpu_s", chunks[-3:]), chunks
-        for which in ("mount_cpu_s", "mount_s", "write_own_cpu_s", "write_s"):
-            assert many[which] <= FLAT * few[which], f"{which}: {few}, {many}"
+        assert_flat(few, many)
     cairn.mount(**MANY_CHUNKS)
     with open(os.path.join(cairn.mnt, "7"), "rb") as file:
         assert os.pread(file.fileno(), 512, 99 * 8192) == piece_of(7, 99)
     cairn.umount()
     assert cairn.fsck().returncode == 0
-
-
-def compare_stores(cairns, turns):
-    """What mounting, and writing 256 MiB until they are on NVMe, cost each of some stores that are not mounted: the least of some turns, one
-    store after the other, because a whole second may be slower than the next."""
-    costs = [[] for _ in cairns]
-    for turn in range(turns):
-        for cairn, found in zip(cairns, costs):
-            found.append({**mount_cost(cairn, **MANY_CHUNKS), **write_cost(cairn, turn)})
-            found[-1]["chunks"] = cairn.status()["nvme"]["chunks"]
-            cairn.umount()
-    return [least(found) for found in costs]
-
-
-def write_cost(cairn, seed):
-    content, cost = rig.seeded_bytes(seed, 256 * rig.MIB), Cost(cairn.proc.pid)
-    rig.write_file(os.path.join(cairn.mnt, "content"), content)
-    cairn.wait()
-    return {f"write_{name}": value for name, value in cost.so_far().items()}
