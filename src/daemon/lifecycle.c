@@ -284,12 +284,14 @@ static void tell_failed(struct mount_process *p, const struct service_error *err
 /* From here on nothing may go to the user's terminal, nor hold a folder busy. */
 static void leave_terminal(void)
 {
-    _cleanup_close_ int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-    if (null_fd >= 0) {
-        (void)dup2(null_fd, STDIN_FILENO);
-        (void)dup2(null_fd, STDOUT_FILENO);
-    }
     log_take_stderr();
+    _cleanup_close_ int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (null_fd < 0)
+        log_warn("cannot open /dev/null: %s; what would go there comes here", strerror(errno));
+    /* Who started us may wait for the end of a pipe that we were given: it goes in any case. */
+    int instead = null_fd >= 0 ? null_fd : STDERR_FILENO;
+    (void)dup2(instead, STDIN_FILENO);
+    (void)dup2(instead, STDOUT_FILENO);
     if (chdir("/") < 0)
         log_warn("cannot leave the working folder: %s", strerror(errno));
 }

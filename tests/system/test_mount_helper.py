@@ -75,8 +75,11 @@ def test_fstab(helped):
     assert ended(helped)
 
 
-def test_user_of_fstab(helped):
-    """An ordinary user mounts and unmounts what fstab lets users mount, with a store of his own."""
+@pytest.mark.parametrize("null", [0o666, 0o600])
+def test_user_of_fstab(helped, null):
+    """An ordinary user mounts and unmounts what fstab lets users mount, with a store of his own. The daemon leaves the pipes of who mounts
+    even where it may not open /dev/null."""
+    helped.shell(f"mknod {helped.root}/null c 1 3; chmod {null:o} {helped.root}/null; mount --bind {helped.root}/null /dev/null")
     helped.shell(f"mknod -m 666 {helped.root}/fuse c 10 229; mount --bind {helped.root}/fuse /dev/fuse; chmod 755 {helped.root}")
     os.chown(helped.stage_dir, NOBODY, NOBODY)
     helped.run("install", "-d", "-o", str(NOBODY), "-m", "700", helped.store)
