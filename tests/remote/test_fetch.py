@@ -254,8 +254,9 @@ def test_evict_says_what_is_not_in_the_remote(mount):
     assert "the remote does not have them yet" in done.stderr or "in use" in done.stderr
 
 
-def test_evict_and_warmup_without_a_remote(mount_factory, folder):
+def test_evict_and_warmup_without_a_remote(request, mount_factory, folder):
     mount = mount_factory(folder)
+    request.addfinalizer(mount.close)
     mount.mount()
     for verb in ("evict", "warmup"):
         done = mount.cairn(verb, mount.mnt)
