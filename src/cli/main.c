@@ -1,11 +1,13 @@
 #include "cli/cli.h"
 
+#include <fcntl.h>
 #include <getopt.h>
 #include <libgen.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/text.h"
 #include "daemon/control.h"
@@ -314,8 +316,27 @@ static bool is_called(char *argv0, const char *name)
     return strncmp(basename(argv0), name, strlen(name)) == 0;
 }
 
+/* Below 3 nothing of the store may be opened: what a library prints would go into it, and the daemon puts other files there when it leaves
+ * the terminal. Who reads or writes what stands there instead gets EBADF, as from a closed one. */
+static int fill_closed_standard_files(void)
+{
+    int fd;
+    do
+        fd = open("/", O_PATH);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd < 0)
+        return -errno;
+    (void)close(fd);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
+    int r = fill_closed_standard_files();
+    if (r < 0) {
+        text_print(stderr, "cairn: cannot open /: %s", strerror(-r));
+        return CLI_FAILED;
+    }
     if (argc > 0 && is_called(argv[0], "mount."))
         return mount_helper(find_verb("mount"), argc, argv);
     if (argc > 0 && is_called(argv[0], "umount."))

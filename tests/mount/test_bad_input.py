@@ -222,6 +222,23 @@ def test_mountpoint_in_use(place, cairn):
     assert os.listdir(cairn.mnt) == []
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&-", "<&- >&- 2>&-"])
+def test_closed_standard_files(place, closed):
+    """No file of the store takes their place: the lock would be lost when the daemon leaves the terminal."""
+    assert place.mount(prefix=("bash", "-c", f'exec "$@" {closed}', "bash")).returncode == 0
+    with open(place.store + "/lock") as file:
+        pid = int(file.read())
+    files = {fd: os.readlink(f"/proc/{pid}/fd/{fd}") for fd in range(3)}
+    assert files == {0: "/dev/null", 1: "/dev/null", 2: place.store + "/log"}
+    other = os.path.join(place.root, "other")
+    os.mkdir(other)
+    done = place.mount(place.store, other)
+    assert done.returncode == FAILED and f"in use by pid {pid};" in done.stderr, done
+    rig.write_file(place.mnt + "/file", b"content")
+    assert subprocess.run([place.binary, "umount", place.mnt], timeout=300).returncode == 0
+    assert subprocess.run([place.binary, "fsck", place.store], capture_output=True, timeout=60).returncode == 0
+
+
 def test_store_in_use(place, cairn):
     """A store has one daemon; the lock dies with the process."""
     cairn.mount()
