@@ -27,7 +27,10 @@ static int check_store(const char *store)
         text_print(stdout, "%s: %d problems", store, r);
     else
         text_print(stdout, "%s: clean", store);
-    return r > 0 ? FSCK_PROBLEMS : FSCK_CLEAN;
+    if (r > 0)
+        return FSCK_PROBLEMS;
+    /* main.c says what of the output was lost, but 1 would say that something was mended. */
+    return fflush(stdout) != 0 || ferror(stdout) ? FSCK_OPERATIONAL : FSCK_CLEAN;
 }
 
 static int check_locked(const char *store)

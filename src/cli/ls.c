@@ -163,9 +163,5 @@ int verb_ls(const struct verb *verb, int argc, char **argv)
     }
     source_close(&l.source);
     options_done(&l.options);
-    if (fflush(stdout) != 0 && code == 0) {
-        complain(verb->name, "writing failed: %s", strerror(errno));
-        l.failed = true;
-    }
     return code ? code : l.failed ? CLI_FAILED : CLI_OK;
 }

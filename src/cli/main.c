@@ -330,6 +330,25 @@ static int fill_closed_standard_files(void)
     return 0;
 }
 
+/* Who keeps what a verb prints learns when it is not all of it. */
+static int end_output(const struct verb *verb, int code)
+{
+    errno = 0;
+    bool lost = ferror(stdout) != 0;
+    if (fflush(stdout) == 0 && !lost)
+        return code;
+    complain(verb->name, "writing failed: %s", errno ? strerror(errno) : "standard output did not take all");
+    return code ? code : CLI_FAILED;
+}
+
+static int run_verb(const struct verb *verb, int argc, char **argv)
+{
+    if (!wants_help(argc, argv))
+        return verb->run(verb, argc, argv);
+    explain(verb);
+    return CLI_OK;
+}
+
 int main(int argc, char **argv)
 {
     int r = fill_closed_standard_files();
@@ -355,9 +374,5 @@ int main(int argc, char **argv)
         text_print(stderr, "cairn: '%s' is no verb; 'cairn help' lists them", argv[1]);
         return CLI_USAGE;
     }
-    if (wants_help(argc - 1, argv + 1)) {
-        explain(verb);
-        return CLI_OK;
-    }
-    return verb->run(verb, argc - 1, argv + 1);
+    return end_output(verb, run_verb(verb, argc - 1, argv + 1));
 }

@@ -222,6 +222,27 @@ def test_mountpoint_in_use(place, cairn):
     assert os.listdir(cairn.mnt) == []
 
 
+def loses_output(cairn, *line, code=1):
+    for to in (">/dev/full", ">&-"):
+        done = subprocess.run(["bash", "-c", f'exec "$@" {to}', "bash", cairn.binary, *line], stderr=subprocess.PIPE, text=True, timeout=60)
+        assert done.returncode == code and done.stderr.startswith(f"cairn {line[0]}: writing failed: "), (line, to, done)
+        assert len(done.stderr.splitlines()) == 1, (line, to, done)
+
+
+def test_output_that_is_not_taken(cairn):
+    """A verb whose output is lost has failed, and says so in one line."""
+    cairn.mount()
+    for line in (["help"], ["help", "mount"], ["mount", "--help"], ["version"], ["completion", "bash"], ["metrics", cairn.mnt], ["stats", "-n", "1", cairn.mnt]):
+        loses_output(cairn, *line)
+    for verb in ("status", "du", "info", "log"):
+        loses_output(cairn, verb, cairn.mnt)
+        loses_output(cairn, verb, "--json", cairn.mnt)
+    rig.write_file(cairn.mnt + "/file", b"content")
+    cairn.umount()
+    loses_output(cairn, "ls", cairn.store + ":/")
+    loses_output(cairn, "fsck", cairn.store, code=8)
+
+
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&-", "<&- >&- 2>&-"])
 def test_closed_standard_files(place, closed):
     """No file of the store takes their place: the lock would be lost when the daemon leaves the terminal."""
