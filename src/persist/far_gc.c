@@ -169,9 +169,6 @@ static int look(struct pass *pass)
 /* -ESTALE: another writer has the prefix. -EAGAIN: the newest head is none that we know to be published. */
 static int check_ours(struct remote *remote)
 {
-#ifdef CAIRN_PLANTED_SKIP_EPOCH_CHECK
-    return 0;
-#endif
     struct head *newest = xmalloc(sizeof *newest);
     const struct head *ours = &remote->head;
     int r = remote_newest_head(remote, ours->number - 1, newest);
@@ -317,10 +314,8 @@ static int clean(struct pass *pass)
 {
     size_t first = 0;
     int r = pass->heads.count ? check_ours(pass->remote) : -EAGAIN;
-#ifndef CAIRN_PLANTED_SKIP_EPOCH_CHECK
     if (r == 0 && pass->heads.at[pass->heads.count - 1].id != pass->remote->head.number)
         r = -EAGAIN; /* the listing is not of what we published */
-#endif
     if (r == 0)
         r = remove_heads(pass, &first);
     if (r < 0)

@@ -37,10 +37,6 @@ struct upload {
     sem_t turns;             /* of senders that fill a pack */
     bool is_relocating;      /* the list is a far_plan's */
     _Atomic uint64_t unread; /* chunks of it that can be read from nowhere */
-#ifdef CAIRN_PLANTED_HEAD_FIRST
-    uint64_t late_id, late_len;
-    uint8_t *late;
-#endif
 };
 
 /* --- pins --------------------------------------------------------------------------------------------------------------- */
@@ -181,21 +177,6 @@ static int wait_for_view_room(struct remote *remote)
     return 0;
 }
 
-#ifdef CAIRN_PLANTED_HEAD_FIRST
-static int hold_back(struct upload *up, uint64_t id, const uint8_t *buffer, uint64_t len)
-{
-    void *copy = NULL;
-    if (up->is_relocating || up->late)
-        return -EBUSY;
-    check(posix_memalign(&copy, PACK_ALIGN, PACK_BUFFER_LEN) == 0);
-    memcpy(copy, buffer, len);
-    up->late = copy;
-    up->late_id = id;
-    up->late_len = len;
-    return 0;
-}
-#endif
-
 static int send_pack(struct sending *s)
 {
     struct remote *remote = s->up->remote;
@@ -208,11 +189,6 @@ static int send_pack(struct sending *s)
     if (!upload_limit_wait(remote, len))
         return -ECANCELED;
     int r;
-#ifdef CAIRN_PLANTED_HEAD_FIRST
-    if (hold_back(s->up, s->id, s->buffer, len) == 0)
-        r = 0;
-    else
-#endif
     r = put_until_done(remote, object, s->buffer, len);
     if (r == 0)
         r = wait_for_view_room(remote);
@@ -261,9 +237,6 @@ static int send_chunk(struct sending *s, const struct chunk_entry *wanted)
         begin_pack(s);
     entry.pack = s->id;
     entry.offset = s->data_len;
-#ifdef CAIRN_PLANTED_FORGET_CHUNK
-    if (!s->up->is_relocating || s->count > 0)
-#endif
     memcpy(s->buffer + s->data_len, s->stored, entry.stored_len);
     s->data_len += entry.stored_len;
     s->entries[s->count++] = entry;
@@ -445,31 +418,6 @@ static int publish(struct upload *up)
     return r < 0 ? r : 0;
 }
 
-/* Bugs that are planted to see that tests find them (tests/remote/test_planted.py); in no other build. */
-#ifdef CAIRN_PLANTED_EARLY_DELETE
-static int delete_dead(const struct view_far_pack *pack, void *arg)
-{
-    struct remote *remote = arg;
-    char object[32];
-    pack_object_name(pack->pack, object);
-    return pack->live_count == 0 ? remote->tier->ops->remove(remote->tier, object) : 0;
-}
-#endif
-#ifdef CAIRN_PLANTED_HEAD_FIRST
-static int put_late(struct upload *up)
-{
-    char object[32];
-    if (!up->late)
-        return 0;
-    pack_object_name(up->late_id, object);
-    (void)sleep(1);
-    int r = put_until_done(up->remote, object, up->late, up->late_len);
-    free(up->late);
-    up->late = NULL;
-    return r;
-}
-#endif
-
 /* What lies badly in the remote is written anew first, so that this round's head already says where. Trouble with it must not
  * keep new data from being published. */
 static int relocate(struct upload *up)
@@ -508,10 +456,6 @@ static int upload_round(struct remote *remote)
         r = relocate(&up);
     if (r == 0)
         r = open_cut(&up);
-#ifdef CAIRN_PLANTED_EARLY_DELETE
-    if (r == 0)
-        (void)view_far_packs(store->view, delete_dead, remote);
-#endif
     if (r == 0) {
         set_target(remote, view_remote(store->view).wanted_bytes);
         r = send_wanted(&up);
@@ -520,10 +464,6 @@ static int upload_round(struct remote *remote)
         r = publish(&up);
     if (r == 0)
         far_round_done(remote);
-#ifdef CAIRN_PLANTED_HEAD_FIRST
-    if (r == 0)
-        r = put_late(&up);
-#endif
     set_target(remote, 0);
     close_cut(&up);
     return r;

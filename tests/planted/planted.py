@@ -1,0 +1,100 @@
+"""Bugs that are planted in a copy of the sources, to see that tests find them: each is a patch beside this file.
+
+A patch has to apply exactly where it says what is there (no fuzz): one that does not any more is an error, and is written anew.
+"""
+import contextlib
+import fcntl
+import filecmp
+import os
+import re
+import shutil
+import subprocess
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SOURCE = os.path.abspath(os.path.join(HERE, "..", ".."))
+PARTS = ("src", "docs", "mount-scripts", "meson.build", "meson_options.txt", "README.md")  # what the build of `cairn` reads
+CAIRN = os.path.join("src", "cli", "cairn")
+
+
+class PatchError(Exception):
+    pass
+
+
+def names():
+    return sorted(name[: -len(".patch")] for name in os.listdir(HERE) if name.endswith(".patch"))
+
+
+def patch_of(bug):
+    return os.path.join(HERE, bug + ".patch")
+
+
+def changed_files(bug):
+    """The files that a patch changes, from the top of the sources."""
+    with open(patch_of(bug)) as file:
+        return re.findall(r"^\+\+\+ b/(\S+)", file.read(), re.M)
+
+
+def run(*command, cwd=SOURCE, timeout=300):
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, cwd=cwd)
+
+
+def apply(bug, folder, *options):
+    done = run("patch", "-p1", "--fuzz=0", "--forward", "--batch", "--no-backup-if-mismatch", "--reject-file=-", *options, "-i",
+               patch_of(bug), cwd=folder)
+    if done.returncode:
+        raise PatchError(f"{bug}.patch does not apply any more: write it anew\n{done.stdout}{done.stderr}")
+
+
+@contextlib.contextmanager
+def applied(bug, folder):
+    apply(bug, folder)
+    try:
+        yield
+    finally:
+        done = run("patch", "-p1", "--reverse", "--batch", "-i", patch_of(bug), cwd=folder)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def copy_sources(folder):
+    """What differs is copied, so that only that is built again; what is no longer there goes."""
+    for part in PARTS:
+        source, copy = os.path.join(SOURCE, part), os.path.join(folder, part)
+        if os.path.isdir(source):
+            copy_folder(source, copy)
+        elif not os.path.exists(copy) or not filecmp.cmp(source, copy, False):
+            shutil.copyfile(source, copy)
+
+
+def copy_folder(source, copy):
+    os.makedirs(copy, exist_ok=True)
+    for name in set(os.listdir(copy)) - set(os.listdir(source)):
+        path = os.path.join(copy, name)
+        shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
+    for name in os.listdir(source):
+        one, other = os.path.join(source, name), os.path.join(copy, name)
+        if os.path.isdir(one):
+            copy_folder(one, other)
+        elif not os.path.exists(other) or not filecmp.cmp(one, other, False):
+            shutil.copy(one, other)
+
+
+def build(bug, build_folder):
+    """A folder that serves as --build, with a `cairn` that has the bug; all else is that of build_folder."""
+    build_folder = os.path.abspath(build_folder)
+    work, result = build_folder + "-planted", f"{build_folder}-planted/with-{bug}"
+    sources, built = os.path.join(work, "source"), os.path.join(work, "build")
+    os.makedirs(sources, exist_ok=True)
+    with open(os.path.join(work, "lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # one at a time: they share what is built
+        copy_sources(sources)
+        if not os.path.exists(os.path.join(built, "build.ninja")):
+            done = run("meson", "setup", built, sources, "-Dtests=disabled")
+            assert done.returncode == 0, done.stdout + done.stderr
+        with applied(bug, sources):
+            done = run("ninja", "-C", built, CAIRN, timeout=1200)
+            assert done.returncode == 0, done.stdout[-3000:]
+            os.makedirs(os.path.join(result, os.path.dirname(CAIRN)), exist_ok=True)
+            shutil.copy(os.path.join(built, CAIRN), os.path.join(result, CAIRN))
+    if not os.path.islink(os.path.join(result, "tests")):
+        os.symlink(os.path.join(build_folder, "tests"), os.path.join(result, "tests"))
+    return result

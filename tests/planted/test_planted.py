@@ -1,0 +1,75 @@
+"""Planted bugs (planted.py): each is found by the test that is named here, and by nothing less."""
+import json
+import os
+import shlex
+import sys
+
+import pytest
+
+import planted
+
+GC = "remote/test_gc.py"
+FOUND_BY = {
+    "early_delete": (GC, "test_nothing_goes_before_the_head_that_drops_it and dir"),
+    "skip_epoch_check": (GC, "test_a_fenced_writer_deletes_nothing and dir"),
+    "head_first": (GC, "test_all_that_a_head_names_is_there and dir"),
+    "forget_chunk": (GC, "test_small_packs_are_merged and dir"),
+}
+
+
+def outcome(folder, file, chosen):
+    """pytest's exit code for one test on a build: 0 passed, 1 failed."""
+    path = os.path.join(planted.SOURCE, "tests", file)
+    done = planted.run(sys.executable, "-m", "pytest", path, "-p", "no:cacheprovider", "-q", "--build", folder, "-k", chosen, timeout=1200)
+    assert " passed" in done.stdout or " failed" in done.stdout, done.stdout + done.stderr
+    return done.returncode
+
+
+def compile_command(build_folder, file):
+    """How the build compiles a source file, without writing anything."""
+    with open(os.path.join(build_folder, "compile_commands.json")) as commands:
+        for command in json.load(commands):
+            if os.path.abspath(os.path.join(command["directory"], command["file"])) == os.path.join(planted.SOURCE, file):
+                words = shlex.split(command["command"])
+                return [*words[:1], "-fsyntax-only", "-Werror", *words[1 : words.index("-o")]], command["directory"]
+    raise AssertionError(f"{build_folder} does not compile {file}")
+
+
+def test_every_bug_has_its_test():
+    assert planted.names() == sorted(FOUND_BY)
+
+
+@pytest.mark.parametrize("bug", FOUND_BY)
+def test_a_patch_applies_and_compiles(request, folder, bug):
+    build_folder = os.path.abspath(request.config.getoption("--build"))
+    if not os.path.exists(os.path.join(build_folder, "compile_commands.json")):
+        pytest.skip(f"skipped: {build_folder} is no build folder of meson")
+    planted.copy_folder(os.path.join(planted.SOURCE, "src"), os.path.join(folder, "src"))
+    planted.apply(bug, folder)
+    for file in planted.changed_files(bug):
+        if file.endswith(".c"):
+            command, place = compile_command(build_folder, file)
+            done = planted.run(*command, "-I", os.path.join(folder, "src"), os.path.join(folder, file), cwd=place)
+            assert done.returncode == 0, done.stderr
+
+
+def test_a_patch_that_does_not_fit_is_an_error(folder):
+    planted.copy_folder(os.path.join(planted.SOURCE, "src"), os.path.join(folder, "src"))
+    path = os.path.join(folder, "src/persist/far_gc.c")
+    with open(path) as file:
+        text = file.read()
+    with open(path, "w") as file:
+        file.write(text.replace("static int check_ours(struct remote *remote)", "static int check_theirs(struct remote *remote)"))
+    with pytest.raises(planted.PatchError, match="skip_epoch_check.patch does not apply"):
+        planted.apply("skip_epoch_check", folder)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("bug", FOUND_BY)
+def test_a_planted_bug_is_found(request, full, sanitized, bug):
+    if not full or sanitized:
+        pytest.skip("skipped: builds a variant for each; give --full, without --sanitize")
+    build_folder = os.path.abspath(request.config.getoption("--build"))
+    file, chosen = FOUND_BY[bug]
+    assert outcome(build_folder, file, chosen) == 0, f"{chosen} fails without the bug"
+    assert outcome(planted.build(bug, build_folder), file, chosen) == 1, f"{chosen} does not find {bug}"
