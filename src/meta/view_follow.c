@@ -86,6 +86,8 @@ static int note_inode(struct view_follow *f, const struct run_row *row, const st
 {
     struct inode_row before;
     uint64_t ino = key_get_u64(row->key, 1);
+    if (ino == ROOT_INO && !(row->value && S_ISDIR(now->pub.attrs.mode)))
+        return -EUCLEAN;
     if (old->data) {
         int r = inode_decode(ino, old->data, old->len, &before);
         if (r < 0)

@@ -241,10 +241,15 @@ static void explain_failure(struct remote *remote, const struct head *head, int 
         remote_error(remote, tier_error_is_transient(r) ? r : 0, "head %llu cannot be followed now (%s)", number, strerror(-r));
 }
 
-/* 0: the head is shown now. -ENOENT: its runs are gone, so there must be a newer one. */
+/* 0: the head is shown now. -ENOENT: its runs are gone, so there must be a newer one. A head without a state only says who holds
+ * the prefix: what is shown stays. */
 static int follow_head(struct remote *remote, const struct head *known, const struct head *head)
 {
     struct follow_step step = {.known = known, .head = head};
+    if (head->run_count == 0) {
+        remote_head_published(remote, head);
+        return 0;
+    }
     int r = runs_fetch(remote->store, remote, head);
     if (r == 0)
         r = have_performed(remote, &step);

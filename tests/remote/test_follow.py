@@ -117,6 +117,36 @@ def test_follows_whatever_changes(on_remote, remote, rng, full):
     assert sorted(walk(follower.mnt)) == sorted(walk(writer.mnt))
 
 
+def shows_nothing(follower):
+    root = os.stat(follower.mnt)
+    assert (os.listdir(follower.mnt), root.st_ino, root.st_nlink) == ([], 1, 2)
+    assert os.statvfs(follower.mnt).f_blocks > 0
+    with pytest.raises(FileNotFoundError):
+        os.stat(os.path.join(follower.mnt, "latest"))
+
+
+@pytest.mark.timeout(240)
+def test_before_the_first_publication(on_remote, remote):
+    """A head without a state only says who holds the prefix: the root stays, and the first state is shown when it comes."""
+    writer = on_remote(remote, **SMALL).mount()
+    follower = writer.fresh(**{**FOLLOW, "follow": "200ms"}).mount()
+    time.sleep(1)  # several looks
+    shows_nothing(follower)
+    writer.remount()  # one more head without a state
+    rig.poll(lambda: shows(follower) >= newest(remote) > 1, 30, "the follower to look")
+    time.sleep(1)
+    shows_nothing(follower)
+    follower.remount()
+    shows_nothing(follower)
+    rig.write_file(os.path.join(writer.mnt, "file"), b"content")
+    catch_up(writer, follower)
+    same_trees(writer.mnt, follower.mnt)
+    follower.remount()
+    same_trees(writer.mnt, follower.mnt)
+    follower.umount()
+    assert follower.fsck().returncode == 0
+
+
 def publish_in_pieces(writer, turn):
     """Runs that are merged only when nobody waits any more."""
     for number in range(4):

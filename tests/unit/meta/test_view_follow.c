@@ -472,6 +472,29 @@ Test(follow, damaged_rows_change_nothing)
     forget_history();
 }
 
+/* A view has its root, whatever a head says. */
+Test(follow, root_stays)
+{
+    static const struct rows nothing;
+    struct rows rows = {0};
+    struct view_state empty = {.applied_seq = 1, .max_ino = ROOT_INO};
+    struct follower w, other;
+    struct key key;
+    uint64_t changed = 0;
+    make_history(61);
+    follower_adopt(&w, 3);
+    follower_adopt(&other, 3);
+    key_u64(&key, KEY_INODE, ROOT_INO);
+    (void)add_row(&(struct run_row){.key = key.bytes, .key_len = key.len}, &rows);
+    cr_assert_eq(follow_rows(w.view, &nothing, true, &empty, 4, &changed), -EUCLEAN);
+    cr_assert_eq(follow_rows(w.view, &rows, false, &heads[3].state, 4, &changed), -EUCLEAN);
+    expect_same(w.view, other.view, "CDEHIKLNOPQRSTUX", true);
+    rows_done(&rows);
+    follower_done(&other);
+    follower_done(&w);
+    forget_history();
+}
+
 Test(follow, own_changes_are_told)
 {
     bool own;
