@@ -40,7 +40,17 @@ int look_now(struct fs *fs, uint64_t ino, struct now *ret)
     return 0;
 }
 
-void fill_stat(struct fs *fs, const struct now *now, struct stat *ret)
+uint64_t blocks_now(struct fs *fs, const struct now *now)
+{
+    uint64_t bytes = now->inode.blocks_bytes + now->staged.dirty_bytes + now->staged.chunk_bytes;
+    if (!S_ISREG(now->inode.attrs.mode))
+        return bytes;
+    if (bytes >= now->size) /* no holes; what is staged may lie over what is durable */
+        bytes = align_up(now->size, 4096);
+    return allocated_bytes(fs, now, bytes);
+}
+
+static void fill_stat(struct fs *fs, const struct now *now, struct stat *ret)
 {
     const struct attrs *a = &now->inode.attrs;
     *ret = (struct stat){.st_ino = now->inode.ino,
@@ -56,10 +66,7 @@ void fill_stat(struct fs *fs, const struct now *now, struct stat *ret)
                          .st_ctim = to_timespec(a->ctime)};
     if (now->mtime != a->mtime && now->mtime > a->ctime)
         ret->st_ctim = ret->st_mtim;
-    uint64_t bytes = now->inode.blocks_bytes + now->staged.dirty_bytes + now->staged.chunk_bytes;
-    if (S_ISREG(a->mode) && bytes >= now->size) /* no holes; what is staged may lie over what is durable */
-        bytes = align_up(now->size, 4096);
-    ret->st_blocks = (blkcnt_t)((bytes + 511) / 512);
+    ret->st_blocks = (blkcnt_t)((blocks_now(fs, now) + 511) / 512);
 }
 
 int fs_getattr(struct fs *fs, uint64_t ino, struct stat *ret)
@@ -157,7 +164,8 @@ static int set_size(struct fs *fs, const struct ns_inode *inode, uint64_t size, 
         r = look_now(fs, inode->ino, &now);
     if (r < 0)
         return r;
-    return size == now.size ? touch(fs, inode->ino) : cut(fs, inode->ino, size, UINT64_MAX, size);
+    r = size == now.size ? touch(fs, inode->ino) : cut(fs, inode->ino, size, UINT64_MAX, size);
+    return r < 0 || size > now.size ? r : allocated_remove(fs, inode, size, FILE_SIZE_MAX);
 }
 
 static int set_held(struct fs *fs, const struct ns_inode *inode, unsigned set, const struct stat *st,

@@ -153,21 +153,32 @@ ssize_t fs_read_slow(struct fs *fs, uint64_t ino, uint64_t offset, void *buf, si
 
 /* --- fallocate ------------------------------------------------------------------------------------------------------------ */
 
-/* Room is given when bytes come, and may come free until then; but behind the end of the file not more than there can ever be. */
-static int check_room_for(struct fs *fs, const struct ns_inode *inode, int mode, uint64_t end)
+/* Room is given when bytes come, and may come free until then; but not more than there can ever be. */
+static int check_room_for(struct fs *fs, const struct now *now, uint64_t length)
 {
-    struct now now;
     struct statvfs room;
-    if (mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE))
-        return 0;
-    int r = look_now(fs, inode->ino, &now);
-    if (r < 0 || end <= now.size)
-        return r;
-    r = fs_statfs(fs, &room);
-    if (r < 0 || (end - now.size) / room.f_bsize <= room.f_blocks)
+    uint64_t had = min_u64(blocks_now(fs, now), length);
+    int r = fs_statfs(fs, &room);
+    if (r < 0 || (length - had) / room.f_bsize <= room.f_blocks)
         return r;
     cause_note("more than NVMe can ever hold; mount with a larger nvme=SIZE");
     return -ENOSPC;
+}
+
+/* As on ext4: the whole blocks within the hole, the last one of the file among them; what was given behind that stays. */
+static int punch(struct fs *fs, const struct ns_inode *inode, uint64_t size, uint64_t offset, uint64_t end)
+{
+    if (offset >= size)
+        return touch(fs, inode->ino);
+    int r = cut(fs, inode->ino, offset, end >= size ? UINT64_MAX : end - offset, size);
+    return r < 0 ? r : allocated_remove(fs, inode, offset, end >= size ? align_up(size, 4096) : end);
+}
+
+static int zero(struct fs *fs, uint64_t ino, uint64_t size, uint64_t offset, uint64_t end, uint64_t new_size)
+{
+    if (offset >= size)
+        return new_size > size ? cut(fs, ino, size, UINT64_MAX, new_size) : touch(fs, ino);
+    return cut(fs, ino, offset, end >= size ? UINT64_MAX : end - offset, new_size);
 }
 
 static int fallocate_held(struct fs *fs, const struct ns_inode *inode, int mode, uint64_t offset, uint64_t length)
@@ -177,17 +188,19 @@ static int fallocate_held(struct fs *fs, const struct ns_inode *inode, int mode,
     if (r < 0)
         return r;
     uint64_t size = now.size, end = offset + length;
-    bool keep_size = mode & FALLOC_FL_KEEP_SIZE;
-    uint64_t new_size = keep_size ? size : max_u64(size, end);
-    if (mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE)) {
-        if (offset >= size)
-            return new_size > size ? cut(fs, inode->ino, size, UINT64_MAX, new_size) : touch(fs, inode->ino);
-        return cut(fs, inode->ino, offset, end >= size ? UINT64_MAX : length, new_size);
-    }
-    if (new_size == size)
-        return touch(fs, inode->ino);
-    r = store_admit(fs->store, 0);
-    return r < 0 ? r : cut(fs, inode->ino, new_size, UINT64_MAX, new_size);
+    uint64_t new_size = mode & FALLOC_FL_KEEP_SIZE ? size : max_u64(size, end);
+    if (mode & FALLOC_FL_PUNCH_HOLE)
+        return punch(fs, inode, size, offset, end);
+    r = check_room_for(fs, &now, length);
+    if (r == 0)
+        r = store_admit(fs->store, 0);
+    if (r == 0)
+        r = allocated_add(fs, inode, offset, end);
+    if (r < 0)
+        return r;
+    if (mode & FALLOC_FL_ZERO_RANGE)
+        return zero(fs, inode->ino, size, offset, end, new_size);
+    return new_size == size ? touch(fs, inode->ino) : cut(fs, inode->ino, new_size, UINT64_MAX, new_size);
 }
 
 int fs_fallocate(struct fs *fs, uint64_t ino, int mode, uint64_t offset, uint64_t length,
@@ -206,7 +219,7 @@ int fs_fallocate(struct fs *fs, uint64_t ino, int mode, uint64_t offset, uint64_
     int r = ns_hold(fs->ns, ino, &inode);
     if (r < 0)
         return r;
-    r = S_ISREG(inode.attrs.mode) ? check_room_for(fs, &inode, mode, offset + length) : -ENODEV;
+    r = S_ISREG(inode.attrs.mode) ? 0 : -ENODEV;
     if (r == 0)
         r = kill_privileges(fs, &inode, caller);
     if (r == 0)

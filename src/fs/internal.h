@@ -67,7 +67,17 @@ struct now {
     int64_t mtime;
 };
 CAIRN_MUST_CHECK int look_now(struct fs *fs, uint64_t ino, struct now *ret);
-void fill_stat(struct fs *fs, const struct now *now, struct stat *ret);
+/* Bytes that st_blocks counts. May read the view. */
+uint64_t blocks_now(struct fs *fs, const struct now *now);
+
+/* allocated.c: ranges that fallocate gave, in whole blocks; the inode is held. -EAGAIN, -ENOSPC: nothing happened. */
+CAIRN_MUST_CHECK int allocated_add(struct fs *fs, const struct ns_inode *inode, uint64_t from, uint64_t to);
+/* The whole blocks within [from, to) are given back. -EAGAIN. */
+CAIRN_MUST_CHECK int allocated_remove(struct fs *fs, const struct ns_inode *inode, uint64_t from, uint64_t to);
+/* Of a file: what of it is content, or was given. `content`: what is content. May read the view. */
+uint64_t allocated_bytes(struct fs *fs, const struct now *now, uint64_t content);
+/* Is it the extended attribute that they are kept in? It is no program's. */
+bool allocated_is_name(const char *name, size_t name_len);
 
 /* access.c */
 int64_t access_time(struct fs *fs, const struct ns_inode *inode);

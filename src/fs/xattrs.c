@@ -183,6 +183,8 @@ struct name_list {
 
 static bool may_list(const struct fs_caller *caller, const char *name, size_t name_len)
 {
+    if (allocated_is_name(name, name_len))
+        return false;
     bool is_trusted = name_len > strlen(TRUSTED_PREFIX) && memcmp(name, TRUSTED_PREFIX, strlen(TRUSTED_PREFIX)) == 0;
     return !is_trusted || (caller->is_admin && caller->is_admin(caller->arg));
 }

@@ -6,7 +6,7 @@ import os
 KEPT = {"entry_timeout": "1h", "attr_timeout": "1h"}
 FEW = 20  # requests that a test itself may cause
 FORCE_SYNC, BASIC_STATS = 0x2000, 0x7FF  # of statx(2)
-PUNCH_HOLE = 3  # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE
+KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE = 1, 3, 16  # of fallocate(2); a hole keeps the size
 LIBC = ctypes.CDLL(None, use_errno=True)
 LIBC.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
 LIBC.mmap.restype = ctypes.c_void_p

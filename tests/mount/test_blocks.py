@@ -1,12 +1,15 @@
 """st_blocks, which the kernel keeps: it changes by itself when content is sealed or becomes durable, and the kernel is told."""
 import ctypes
+import errno
 import os
+import shutil
+import subprocess
 import time
 
 import pytest
 
 import rig
-from kept import FEW, KEPT, LIBC, PUNCH_HOLE, asked_of_the_daemon, opened, requests
+from kept import FEW, KEEP_SIZE, KEPT, LIBC, PUNCH_HOLE, ZERO_RANGE, asked_of_the_daemon, opened, requests
 
 pytestmark = pytest.mark.needs_mount
 
@@ -157,3 +160,75 @@ def test_what_becomes_durable_is_not_asked_for_again(cairn):
     asked = requests(cairn)
     assert [(st.st_blocks, st.st_mtime_ns) for st in map(os.stat, paths)] == [(st.st_blocks, st.st_mtime_ns) for st in before]
     assert requests(cairn) - asked <= FEW
+
+
+def given(fd):
+    """3 MiB and 2 bytes given, 1 MiB of it written, half of that and what follows punched, more given behind the end."""
+    assert LIBC.fallocate(fd, 0, 0, 3 * rig.MIB + 2) == 0
+    os.pwrite(fd, rig.seeded_bytes("given", rig.MIB), rig.MIB)
+    assert LIBC.fallocate(fd, PUNCH_HOLE, 3 * rig.MIB // 2, rig.MIB) == 0
+    assert LIBC.fallocate(fd, KEEP_SIZE, 8 * rig.MIB, rig.MIB) == 0
+    return 3 * rig.MIB + 2, (2 * rig.MIB + 4096 + rig.MIB) // 512
+
+
+def power_cut(cairn):
+    cairn.kill9()
+    cairn.drop_stage()
+    cairn.mount()
+
+
+def lost_view(cairn):
+    power_cut(cairn)
+    cairn.umount()
+    cairn.delete_view()
+    cairn.mount()
+
+
+@pytest.mark.parametrize("end", [lambda cairn: cairn.remount(), lambda cairn: (cairn.kill9(), cairn.mount()), power_cut, lost_view],
+                         ids=["remount", "kill", "power cut", "lost view"])
+def test_given_blocks_stay(cairn, end):
+    """What fallocate gave is part of history at once, and kept like what was written."""
+    cairn.mount(writeback_delay="10m")
+    path = os.path.join(cairn.mnt, "file")
+    with opened(path, os.O_RDWR | os.O_CREAT) as fd:
+        size, blocks = given(fd)
+        assert (os.fstat(fd).st_size, os.fstat(fd).st_blocks) == (size, blocks)
+        os.fsync(fd)
+    assert (os.stat(path).st_size, os.stat(path).st_blocks) == (size, blocks)
+    end(cairn)
+    assert (os.stat(path).st_size, os.stat(path).st_blocks) == (size, blocks)
+    with opened(path) as fd:
+        assert (os.lseek(fd, 0, os.SEEK_DATA), os.lseek(fd, rig.MIB, os.SEEK_HOLE)) == (rig.MIB, 3 * rig.MIB // 2)
+        os.ftruncate(fd, rig.MIB)
+        assert os.fstat(fd).st_blocks == rig.MIB // 512
+
+
+def test_given_blocks_take_no_room(cairn):
+    """They count in st_blocks, and not in statfs; and more than NVMe can ever hold is not given, within the file either."""
+    cairn.mount(nvme="1G")
+    before = os.statvfs(cairn.mnt)
+    with opened(os.path.join(cairn.mnt, "file"), os.O_RDWR | os.O_CREAT) as fd:
+        assert LIBC.fallocate(fd, 0, 0, 512 * rig.MIB) == 0
+        os.fsync(fd)
+        assert os.fstat(fd).st_blocks == 512 * rig.MIB // 512
+        assert (before.f_bfree - os.statvfs(cairn.mnt).f_bfree) * before.f_bsize < 64 * rig.MIB
+        os.ftruncate(fd, 16 << 40)
+        for mode in (0, KEEP_SIZE, ZERO_RANGE):
+            assert LIBC.fallocate(fd, mode, 0, 16 << 40) == -1 and ctypes.get_errno() == errno.ENOSPC
+        assert os.fstat(fd).st_blocks == 512 * rig.MIB // 512
+
+
+@pytest.mark.skipif(not shutil.which("rsync"), reason="skipped: rsync is not installed")
+@pytest.mark.parametrize("options", [["--preallocate", "--sparse"], ["--preallocate"], ["--preallocate", "--inplace"]], ids=" ".join)
+def test_rsync_preallocates(cairn, folder, options):
+    """rsync looks at st_blocks to see what fallocate gave, and cuts off what is too much."""
+    cairn.mount()
+    source, target = os.path.join(folder, "source"), os.path.join(cairn.mnt, "target")
+    os.mkdir(source), os.mkdir(target)
+    files = {f"of-{size}": os.urandom(size) for size in (0, 1, 4095, 300_000, 300_001, 3 * rig.MIB + 1)}
+    files["sparse"] = bytes(rig.MIB) + b"end" + bytes(rig.MIB + 1)
+    for name, content in files.items():
+        rig.write_file(os.path.join(source, name), content)
+    for _ in range(2):  # onto nothing, and onto what is there
+        subprocess.run(["rsync", "-a", "--ignore-times", *options, source + "/", target + "/"], check=True)
+        assert {name: rig.read_file(os.path.join(target, name)) == content for name, content in files.items()} == dict.fromkeys(files, True)

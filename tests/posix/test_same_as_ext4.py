@@ -1,6 +1,7 @@
 """P10: every script (cases_*.py) does on the mount what it does on ext4, but for what differences.py states."""
 import pytest
 
+import cases_allocated  # noqa: F401
 import cases_content  # noqa: F401
 import cases_directories  # noqa: F401
 import cases_locks  # noqa: F401

@@ -1,0 +1,238 @@
+/* What fallocate gave to a file: ranges whose blocks st_blocks counts, whether they were written or not.
+ *
+ * No room is taken for them, and what was not written of them stays a hole, to read and to seek. They are there for programs that look
+ * at st_blocks to see what fallocate did (rsync --preallocate), as on ext4. They are kept in an extended attribute that no program
+ * can name (its prefix is none that fs_setxattr() takes): so they are part of history at once, are published, and survive whatever the
+ * file survives. A list that is not there, or not as it should be, is an empty one: only a count depends on it.
+ *
+ * The kernel lets in one change of a file's size or allocation at a time: nothing else changes the list meanwhile. */
+#include "base/log.h"
+#include "format/le.h"
+#include "fs/internal.h"
+
+#define LIST_NAME "cairn.allocated"
+#define LIST_VERSION 1u
+#define HEADER_LEN 8u /* version, then zeros */
+#define RANGE_LEN 16u /* offset, length */
+#define RANGES_MAX 128u
+#define BLOCK 4096u
+
+struct range {
+    uint64_t from, to;
+};
+
+/* Whole blocks; ascending, with gaps between. */
+struct ranges {
+    size_t count;
+    struct range at[RANGES_MAX + 1]; /* one more while the list is changed */
+};
+
+/* --- the list ------------------------------------------------------------------------------------------------------------- */
+
+/* False: no list. */
+static bool decode(const uint8_t *bytes, size_t len, struct ranges *ret)
+{
+    ret->count = 0;
+    if (len <= HEADER_LEN || (len - HEADER_LEN) % RANGE_LEN || get_le32(bytes) != LIST_VERSION)
+        return false;
+    uint64_t end = 0;
+    size_t count = (len - HEADER_LEN) / RANGE_LEN;
+    for (size_t i = 0; i < count && i < RANGES_MAX; i++) {
+        uint64_t from = get_le64(bytes + HEADER_LEN + i * RANGE_LEN), length = get_le64(bytes + HEADER_LEN + i * RANGE_LEN + 8);
+        bool fits = from % BLOCK == 0 && length % BLOCK == 0 && length > 0 && (i == 0 || from > end) &&
+                    from <= INT64_MAX && length <= INT64_MAX;
+        if (!fits)
+            return false;
+        ret->at[i] = (struct range){from, end = from + length};
+    }
+    ret->count = min_u64(count, RANGES_MAX);
+    return true;
+}
+
+static size_t encode(const struct ranges *ranges, uint8_t *bytes)
+{
+    memset(bytes, 0, HEADER_LEN);
+    put_le32(bytes, LIST_VERSION);
+    for (size_t i = 0; i < ranges->count; i++) {
+        put_le64(bytes + HEADER_LEN + i * RANGE_LEN, ranges->at[i].from);
+        put_le64(bytes + HEADER_LEN + i * RANGE_LEN + 8, ranges->at[i].to - ranges->at[i].from);
+    }
+    return HEADER_LEN + ranges->count * RANGE_LEN;
+}
+
+static int load(struct fs *fs, const struct ns_inode *inode, struct ranges *ret)
+{
+    uint8_t bytes[HEADER_LEN + RANGES_MAX * RANGE_LEN];
+    ret->count = 0;
+    if (!inode->may_have_xattrs)
+        return 0;
+    ssize_t len = ns_getxattr(fs->ns, inode->ino, LIST_NAME, strlen(LIST_NAME), bytes, sizeof bytes);
+    if (len == -ENODATA || len == -ERANGE)
+        return 0;
+    if (len < 0)
+        return (int)len;
+    if (!decode(bytes, (size_t)len, ret))
+        ret->count = 0;
+    return 0;
+}
+
+static int save(struct fs *fs, uint64_t ino, const struct ranges *ranges)
+{
+    uint8_t bytes[HEADER_LEN + RANGES_MAX * RANGE_LEN];
+    struct record rec = {.type = REC_REMOVEXATTR, .ino = ino, .name = LIST_NAME, .name_len = strlen(LIST_NAME)};
+    if (ranges->count > 0) {
+        rec.type = REC_SETXATTR;
+        rec.value = bytes;
+        rec.value_len = (uint32_t)encode(ranges, bytes);
+    }
+    int r = store_commit(fs->store, &rec);
+    return r == -ENODATA ? 0 : r;
+}
+
+static bool is_same(const struct ranges *a, const struct ranges *b)
+{
+    return a->count == b->count && memcmp(a->at, b->at, a->count * sizeof a->at[0]) == 0;
+}
+
+/* Where there are too many, the smallest goes: its blocks are not counted any more. */
+static void bound(struct ranges *ranges)
+{
+    size_t least = 0;
+    if (ranges->count <= RANGES_MAX)
+        return;
+    for (size_t i = 1; i < ranges->count; i++)
+        if (ranges->at[i].to - ranges->at[i].from < ranges->at[least].to - ranges->at[least].from)
+            least = i;
+    ranges->count--;
+    memmove(&ranges->at[least], &ranges->at[least + 1], (ranges->count - least) * sizeof ranges->at[0]);
+}
+
+static void append(struct ranges *ranges, uint64_t from, uint64_t to)
+{
+    if (from < to)
+        ranges->at[ranges->count++] = (struct range){from, to};
+}
+
+static void with(const struct ranges *old, struct range more, struct ranges *ret)
+{
+    size_t i = 0;
+    ret->count = 0;
+    for (; i < old->count && old->at[i].to < more.from; i++)
+        append(ret, old->at[i].from, old->at[i].to);
+    for (; i < old->count && old->at[i].from <= more.to; i++) {
+        more.from = min_u64(more.from, old->at[i].from);
+        more.to = max_u64(more.to, old->at[i].to);
+    }
+    append(ret, more.from, more.to);
+    for (; i < old->count; i++)
+        append(ret, old->at[i].from, old->at[i].to);
+    bound(ret);
+}
+
+static void without(const struct ranges *old, struct range less, struct ranges *ret)
+{
+    ret->count = 0;
+    for (size_t i = 0; i < old->count; i++) {
+        append(ret, old->at[i].from, min_u64(old->at[i].to, less.from));
+        append(ret, max_u64(old->at[i].from, less.to), old->at[i].to);
+    }
+    bound(ret);
+}
+
+int allocated_add(struct fs *fs, const struct ns_inode *inode, uint64_t from, uint64_t to)
+{
+    struct ranges old, now;
+    int r = load(fs, inode, &old);
+    with(&old, (struct range){align_down(from, BLOCK), align_up(to, BLOCK)}, &now);
+    if (r < 0 || is_same(&old, &now))
+        return r;
+    r = store_admit(fs->store, sizeof now);
+    return r < 0 ? r : save(fs, inode->ino, &now);
+}
+
+int allocated_remove(struct fs *fs, const struct ns_inode *inode, uint64_t from, uint64_t to)
+{
+    struct ranges old, now;
+    int r = load(fs, inode, &old);
+    from = align_up(from, BLOCK);
+    to = align_down(to, BLOCK);
+    if (r < 0 || old.count == 0 || from >= to)
+        return r;
+    without(&old, (struct range){from, to}, &now);
+    return is_same(&old, &now) ? 0 : save(fs, inode->ino, &now);
+}
+
+bool allocated_is_name(const char *name, size_t name_len)
+{
+    return name_len == strlen(LIST_NAME) && memcmp(name, LIST_NAME, name_len) == 0;
+}
+
+/* --- counting ------------------------------------------------------------------------------------------------------------- */
+
+static int add_extent(const struct view_extent *part, void *arg)
+{
+    *(uint64_t *)arg += part->extent.kind != EXTENT_HOLE ? part->extent.length : 0;
+    return 0;
+}
+
+/* Bytes of [from, to) that are content and no hole. What cannot be read is none. */
+static uint64_t count_content(struct fs *fs, uint64_t ino, uint64_t from, uint64_t to)
+{
+    struct stage_part parts[64];
+    uint64_t bytes = 0;
+    while (from < to) {
+        size_t count = stage_read(fs->stage, ino, from, to - from, parts, ARRAY_LEN(parts));
+        for (size_t i = 0; i < count; i++) {
+            if (parts[i].kind == PART_MEMORY || parts[i].kind == PART_CHUNK)
+                bytes += parts[i].length;
+            if (parts[i].kind == PART_BELOW &&
+                store_extents_below(fs->store, ino, parts[i].offset, parts[i].length, add_extent, &bytes) < 0)
+                log_debug("inode %llu: its blocks cannot be counted exactly", (unsigned long long)ino);
+        }
+        from = parts[count - 1].offset + parts[count - 1].length;
+        stage_unpin_parts(fs->stage, parts, count);
+    }
+    return bytes;
+}
+
+/* Of [0, end): content outside of the ranges. */
+static uint64_t content_outside(struct fs *fs, uint64_t ino, const struct ranges *ranges, uint64_t end)
+{
+    uint64_t bytes = 0, at = 0;
+    for (size_t i = 0; i < ranges->count && at < end; i++) {
+        bytes += count_content(fs, ino, at, min_u64(ranges->at[i].from, end));
+        at = ranges->at[i].to;
+    }
+    return bytes + (at < end ? count_content(fs, ino, at, end) : 0);
+}
+
+/* Of [0, end): holes within the ranges. */
+static uint64_t holes_inside(struct fs *fs, uint64_t ino, const struct ranges *ranges, uint64_t end)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < ranges->count && ranges->at[i].from < end; i++) {
+        uint64_t to = min_u64(ranges->at[i].to, end);
+        bytes += to - ranges->at[i].from - count_content(fs, ino, ranges->at[i].from, to);
+    }
+    return bytes;
+}
+
+uint64_t allocated_bytes(struct fs *fs, const struct now *now, uint64_t content)
+{
+    struct ranges ranges;
+    uint64_t all = 0, inside = 0, end = align_up(now->size, BLOCK), ino = now->inode.ino;
+    if (load(fs, &now->inode, &ranges) < 0 || ranges.count == 0)
+        return content;
+    for (size_t i = 0; i < ranges.count; i++) {
+        all += ranges.at[i].to - ranges.at[i].from;
+        inside += min_u64(ranges.at[i].to, end) - min_u64(ranges.at[i].from, end);
+    }
+    /* Mostly all of the file was given at once, or has no holes: then nothing needs to be looked for. */
+    if (content == 0 || inside == end)
+        return all;
+    if (content >= now->size || inside == 0)
+        return content + (all - inside);
+    if (end - inside <= inside)
+        return all + content_outside(fs, ino, &ranges, end);
+    return content + (all - inside) + holes_inside(fs, ino, &ranges, end);
+}
