@@ -3,6 +3,7 @@
 #include <blake3.h>
 
 _Static_assert(HASH_LEN == BLAKE3_OUT_LEN, "whole BLAKE3 output");
+_Static_assert(HASH_KEY_LEN == BLAKE3_KEY_LEN, "a key of tags is a BLAKE3 key");
 _Static_assert(sizeof(struct chunk_key) == BLAKE3_KEY_LEN, "a chunk key is a BLAKE3 key");
 
 static void update(blake3_hasher *h, const struct iovec *iov, size_t iov_count)
@@ -19,6 +20,16 @@ struct chunk_name hash_chunk(const struct chunk_key *key, const struct iovec *io
     update(&h, iov, iov_count);
     blake3_hasher_finalize(&h, name.bytes, sizeof name.bytes);
     return name;
+}
+
+uint64_t hash_tag(const uint8_t key[HASH_KEY_LEN], const void *bytes, size_t len)
+{
+    uint64_t tag;
+    blake3_hasher h;
+    blake3_hasher_init_keyed(&h, key);
+    blake3_hasher_update(&h, bytes, len);
+    blake3_hasher_finalize(&h, (uint8_t *)&tag, sizeof tag);
+    return tag;
 }
 
 void hash_parts(const struct iovec *iov, size_t iov_count, uint8_t ret_hash[HASH_LEN])

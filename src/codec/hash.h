@@ -1,4 +1,4 @@
-/* BLAKE3: chunk names (keyed) and the chain of journal batches (plain). Pure; any thread. */
+/* BLAKE3: chunk names and tags (keyed), and the chain of journal batches (plain). Pure; any thread. */
 #pragma once
 
 #include <sys/uio.h>
@@ -10,6 +10,11 @@
 
 /* Name of the chunk whose raw bytes are those of `iov`, in order. */
 struct chunk_name hash_chunk(const struct chunk_key *key, const struct iovec *iov, size_t iov_count);
+
+#define HASH_KEY_LEN 32u
+
+/* The first 8 bytes of keyed BLAKE3 over `len` bytes, as a number of the machine's byte order: nobody without the key makes one. */
+uint64_t hash_tag(const uint8_t key[HASH_KEY_LEN], const void *bytes, size_t len);
 
 /* Plain BLAKE3 over the parts in order. */
 void hash_parts(const struct iovec *iov, size_t iov_count, uint8_t ret_hash[HASH_LEN]);

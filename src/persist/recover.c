@@ -396,7 +396,7 @@ static int take_over(struct store *store, struct replay *rp)
     if (r == 0)
         r = journal_begin(store);
     if (r == 0)
-        stage_commit_epoch(store->stage, store->epoch);
+        r = stage_commit_epoch(store->stage, store->epoch);
     return r;
 }
 
@@ -465,7 +465,8 @@ int recover(struct store *store, char **ret_text)
         store->stage_dir = xstrdup(left_in);
         r = take_over(store, &rp);
         if (r < 0)
-            *ret_text = xasprintf("recovering the stage in %s failed: %s; it is left as it is", left_in, strerror(-r));
+            *ret_text = xasprintf("recovering the stage in %s failed: %s; it is left as it is; to go on without what it holds, remove %s/session",
+                                  left_in, strerror(-r), store->path);
     } else {
         if (left_in)
             log_warn("the last session ended without its stage (power loss or reboot): going on from the NVMe horizon");

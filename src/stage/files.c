@@ -1,7 +1,6 @@
 /* What files do with their layers: write, cut, seal, pin, drop. */
 #include "base/cause.h"
 #include "base/clock.h"
-#include "base/crc.h"
 #include "stage/internal.h"
 
 /* The draft of a file, opened if there is none. Its record in the log is implied by the first write or cut. */
@@ -74,32 +73,24 @@ static int check_nameless_locked(struct stage *stage, uint64_t ino)
     return -ENOSPC;
 }
 
-static void record_write(struct stage *stage, uint32_t slab, uint32_t record_at, uint32_t payload_at,
-                         const struct stage_write *w, uint64_t version, bool starts_write, uint32_t generation,
-                         uint64_t seq)
+static struct slab_record record_of(const struct stage_write *w, uint64_t version, uint32_t generation, uint64_t seq, const struct range *range)
 {
-    struct slab_record rec = {.magic = SLAB_RECORD_MAGIC,
-                              .generation = generation,
-                              .flags = starts_write ? SLAB_RECORD_STARTS_WRITE : 0,
-                              .seq = seq,
-                              .ino = w->ino,
-                              .version = version,
-                              .offset = w->offset,
-                              .length = w->length,
-                              .payload = payload_at,
-                              .time = w->time};
-    rec.crc = crc32_of(0, &rec.generation, sizeof rec - offsetof(struct slab_record, generation));
-    /* The payload is there before the record that names it. */
-    atomic_thread_fence(memory_order_release);
-    memcpy(slab_at(stage, slab) + record_at, &rec, sizeof rec);
-    atomic_thread_fence(memory_order_release);
+    return (struct slab_record){.generation = generation,
+                                .flags = range->starts_write ? SLAB_RECORD_STARTS_WRITE : 0,
+                                .seq = seq,
+                                .ino = w->ino,
+                                .version = version,
+                                .offset = w->offset,
+                                .length = w->length,
+                                .payload = range->slab_offset,
+                                .time = w->time};
 }
 
-/* The slab becomes part of what a recovery reads; its first record is already written. */
-static void publish_new_locked(struct stage *stage, uint32_t slab, uint32_t generation)
+/* The slab becomes part of what a recovery reads. */
+static void publish_new_locked(struct stage *stage, uint32_t slab, uint32_t generation, enum slab_shared_state state)
 {
     atomic_store_explicit(&stage->slab_table[slab].generation, generation, memory_order_release);
-    slab_publish_locked(stage, slab);
+    slab_publish_locked(stage, slab, state);
 }
 
 static uint32_t next_generation(struct stage *stage, uint32_t slab)
@@ -109,7 +100,7 @@ static uint32_t next_generation(struct stage *stage, uint32_t slab)
 
 static uint32_t shared_need(uint32_t length)
 {
-    return (uint32_t)(sizeof(struct slab_record) + align_up(length, 64));
+    return (uint32_t)(sizeof(struct slab_record) + align_up(length, SLAB_RECORD_ALIGN));
 }
 
 static bool shared_fits_locked(const struct stage *stage, uint32_t need)
@@ -130,7 +121,7 @@ static bool ensure_shared_locked(struct stage *stage, uint32_t need)
         uint32_t before = stage->locked.shared;
         stage->locked.shared = slab;
         stage->locked.slabs[slab].fill = 0;
-        publish_new_locked(stage, slab, next_generation(stage, slab));
+        publish_new_locked(stage, slab, next_generation(stage, slab), SLAB_SHARED_USED);
         if (before != SLAB_NONE)
             slab_settle_locked(stage, before);
     }
@@ -146,9 +137,9 @@ static void copy_payload_locked(struct stage *stage, const struct stage_write *w
     range->slab = slab;
     range->slab_offset = at + (uint32_t)sizeof(struct slab_record);
     memcpy(slab_at(stage, slab) + range->slab_offset, w->data, w->length);
-    record_write(stage, slab, at, range->slab_offset, w, version, range->starts_write,
-                 next_generation(stage, slab) - 1, ++stage->locked.seq);
-    stage->locked.slabs[slab].fill = at + shared_need(w->length);
+    struct slab_record rec = record_of(w, version, next_generation(stage, slab) - 1, ++stage->locked.seq, range);
+    slab_record_write(stage, slab, at, &rec);
+    slab_fill_locked(stage, slab, at + shared_need(w->length));
 }
 
 /* The kernel cuts an application's write into requests of SLAB_PAYLOAD, up to a page less where its buffer is not
@@ -172,8 +163,9 @@ void draft_put_locked(struct stage *stage, struct layer *draft, const struct sta
                           .slab_offset = SLAB_PAYLOAD_OFFSET};
     if (w->slab != SLAB_NONE) {
         uint32_t generation = next_generation(stage, w->slab);
-        record_write(stage, w->slab, 0, SLAB_PAYLOAD_OFFSET, w, draft->version, starts_write, generation, ++stage->locked.seq);
-        publish_new_locked(stage, w->slab, generation);
+        struct slab_record rec = record_of(w, draft->version, generation, ++stage->locked.seq, &range);
+        slab_record_write(stage, w->slab, 0, &rec);
+        publish_new_locked(stage, w->slab, generation, SLAB_SHARED_RECEIVED);
     } else {
         copy_payload_locked(stage, w, draft->version, &range);
     }

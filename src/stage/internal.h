@@ -9,24 +9,26 @@
 #include <uthash.h>
 
 #include "base/lock.h"
+#include "codec/hash.h"
 #include "stage/stage.h"
 
 /* --- shared memory: native byte order, since it never leaves the machine or outlives its boot ------------------------ */
 
 #define STAGE_MAGIC 0x3145474154534e43ull /* "CNSTAGE1" */
-#define STAGE_VERSION 1u
+#define STAGE_VERSION 2u
+#define STAGE_VERSION_UNKEYED 1u /* of an older daemon; it is recovered, and becomes one of today */
 #define BOOT_ID_LEN 36u
 #define HANDLES_MAX 131072u
 
 struct stage_header {
     uint64_t magic;
-    uint32_t version;
+    _Atomic uint32_t version;
     uint32_t slab_count;
     uint8_t store[16];
     char boot_id[40];
     uint64_t log_half_len;
     uint64_t created_epoch;
-    uint32_t crc; /* of everything above */
+    uint32_t crc_unkeyed; /* STAGE_VERSION_UNKEYED: of everything above; later 0 */
     uint32_t reserved;
 
     /* Changed while in use, each by one atomic store. */
@@ -36,14 +38,43 @@ struct stage_header {
     _Atomic uint32_t log_active;
     uint32_t reserved2;
     _Atomic uint64_t log_tail[2];
+
+    /* Since version 2. There before the version says 2. */
+    uint8_t secret[HASH_KEY_LEN]; /* keys the tags of write records */
+    uint32_t crc;                 /* of what lies before crc_unkeyed, and of the secret */
+    uint32_t reserved3;
 };
 
-enum slab_shared_state { SLAB_SHARED_FREE = 0, SLAB_SHARED_USED = 1 };
+enum slab_shared_state {
+    SLAB_SHARED_FREE = 0,
+    SLAB_SHARED_USED = 1,   /* records, each in front of its payload, up to the fill */
+    SLAB_SHARED_RECEIVED = 2, /* one record; its payload is at SLAB_PAYLOAD_OFFSET */
+};
+
+#define SLAB_RECORD_ALIGN 64u
 
 struct slab_entry {
-    _Atomic uint32_t state; /* enum slab_shared_state */
+    _Atomic uint32_t use; /* enum slab_shared_state, and the fill in SLAB_RECORD_ALIGN << SLAB_FILL_SHIFT: what lies behind is nobody's record */
     _Atomic uint32_t generation;
 };
+
+#define SLAB_FILL_SHIFT 16
+_Static_assert(SLAB_STRIDE / SLAB_RECORD_ALIGN < 1u << SLAB_FILL_SHIFT, "the fill has 16 bits");
+
+static inline uint32_t slab_use(enum slab_shared_state state, uint32_t fill)
+{
+    return (uint32_t)state | fill / SLAB_RECORD_ALIGN << SLAB_FILL_SHIFT;
+}
+
+static inline enum slab_shared_state slab_use_state(uint32_t use)
+{
+    return (enum slab_shared_state)(use & ((1u << SLAB_FILL_SHIFT) - 1));
+}
+
+static inline uint32_t slab_use_fill(uint32_t use)
+{
+    return (use >> SLAB_FILL_SHIFT) * SLAB_RECORD_ALIGN;
+}
 
 struct handle_entry {
     uint64_t ino; /* 0: free */
@@ -56,8 +87,13 @@ struct handle_entry {
 
 /* In front of each payload. */
 struct slab_record {
-    uint32_t magic;
-    uint32_t crc; /* of the rest */
+    union {
+        uint64_t tag; /* of the rest, of the slab and of where in it the record lies: slab_record_tag() */
+        struct {
+            uint32_t magic;
+            uint32_t crc; /* of the rest */
+        } unkeyed; /* STAGE_VERSION_UNKEYED */
+    };
     uint32_t generation;
     uint32_t flags;
     uint64_t seq;
@@ -206,14 +242,30 @@ bool slabs_have_room_locked(const struct stage *stage, uint32_t slabs);
 bool slabs_bear_write_locked(const struct stage *stage, bool brings);
 uint32_t slab_take_locked(struct stage *stage);
 bool slab_evict_locked(struct stage *stage);
-void slab_publish_locked(struct stage *stage, uint32_t slab);
+/* `state`: SLAB_SHARED_USED, with nothing in it yet, or SLAB_SHARED_RECEIVED, with its record written. */
+void slab_publish_locked(struct stage *stage, uint32_t slab, enum slab_shared_state state);
 void slabs_init(struct stage *stage);
 CAIRN_MUST_CHECK int slabs_start(struct stage *stage);
-void slab_claim_recovered_locked(struct stage *stage, uint32_t slab, uint32_t fill);
+void slab_fill_locked(struct stage *stage, uint32_t slab, uint32_t fill);
+void slab_claim_recovered_locked(struct stage *stage, uint32_t slab);
 void room_changed(struct stage *stage);
 
 /* shm.c */
 void handles_reset(struct stage *stage);
+/* As of a header of STAGE_VERSION. */
+uint32_t header_crc(const struct stage_header *h);
+/* Makes a secret for the tags of records, and the checksum for a header of STAGE_VERSION. */
+CAIRN_MUST_CHECK int header_key(struct stage_header *h);
+
+/* slab_record.c */
+typedef void slab_record_fn(const struct slab_record *rec, uint32_t slab, void *arg);
+uint64_t slab_record_tag(const struct stage *stage, const struct slab_record *rec, uint32_t slab, uint32_t at);
+/* The payload is there; all of *rec but the tag is filled. */
+void slab_record_write(struct stage *stage, uint32_t slab, uint32_t at, struct slab_record *rec);
+/* Calls `fn` for each write record of a slab. -EBADMSG, -EUCLEAN: what the stage says is there is damaged. */
+CAIRN_MUST_CHECK int slab_records_read(const struct stage *stage, uint32_t slab, slab_record_fn *fn, void *arg);
+/* Is it a number of an epoch that there was, or that a recovery has begun? */
+bool stage_may_have_seq(const struct stage *stage, uint64_t seq);
 
 /* log.c */
 CAIRN_MUST_CHECK int log_append_own_locked(struct stage *stage, const struct record *rec);

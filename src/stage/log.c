@@ -189,6 +189,8 @@ int stage_replay_log(struct stage *stage, int (*fn)(const struct record *rec, vo
         struct record rec;
         size_t len;
         int r = record_decode(at, tail, &rec, &len);
+        if (r == 0 && !stage_may_have_seq(stage, rec.seq))
+            r = -EUCLEAN;
         if (r == 0)
             r = fn(&rec, arg);
         if (r < 0)

@@ -3,7 +3,6 @@
  * What a layer consisted of is told by items: dumps (LAYER and its RANGEs and PIECEs), CUTs and PIECEs of the log, and
  * write records in slabs. Items of one version are applied in order of their sequence numbers; its SEAL comes last.
  * After a compaction the log begins with a marker: write records older than it count only where a dump names them. */
-#include "base/crc.h"
 #include "base/log.h"
 #include "stage/internal.h"
 
@@ -27,7 +26,6 @@ struct rebuild {
     size_t count, max;
     uint64_t marker_seq;
     uint64_t last_seq;
-    uint32_t *slab_fill; /* how far each used slab is filled */
 };
 
 static struct item *add_item(struct rebuild *rb, enum item_kind kind, uint64_t ino, uint64_t version, uint64_t seq)
@@ -137,35 +135,17 @@ static int add_from_log(const struct record *rec, void *arg)
     }
 }
 
-static bool slab_record_ok(const struct slab_record *rec, uint32_t generation, uint32_t at)
+static void add_write(const struct slab_record *rec, uint32_t slab, void *arg)
 {
-    return rec->magic == SLAB_RECORD_MAGIC && rec->generation == generation &&
-           rec->crc == crc32_of(0, &rec->generation, sizeof *rec - offsetof(struct slab_record, generation)) &&
-           rec->length > 0 && rec->length <= SLAB_PAYLOAD && rec->payload >= at + sizeof *rec &&
-           rec->payload <= SLAB_STRIDE - rec->length && rec->offset <= (uint64_t)INT64_MAX - rec->length;
-}
-
-static void scan_slab(struct rebuild *rb, uint32_t slab)
-{
-    const struct slab_entry *entry = &rb->stage->slab_table[slab];
-    uint32_t generation = atomic_load(&entry->generation);
-    uint32_t at = 0;
-    while (at + sizeof(struct slab_record) <= SLAB_STRIDE) {
-        struct slab_record rec;
-        memcpy(&rec, slab_at(rb->stage, slab) + at, sizeof rec);
-        if (!slab_record_ok(&rec, generation, at))
-            break;
-        struct item *item = add_item(rb, ITEM_WRITE, rec.ino, rec.version, rec.seq);
-        rb->last_seq = max_u64(rb->last_seq, rec.seq);
-        item->offset = rec.offset;
-        item->length = rec.length;
-        item->slab = slab;
-        item->slab_offset = rec.payload;
-        item->mtime = rec.time;
-        item->starts_write = rec.flags & SLAB_RECORD_STARTS_WRITE;
-        at = (uint32_t)align_up(rec.payload + rec.length, 64);
-    }
-    rb->slab_fill[slab] = at;
+    struct rebuild *rb = arg;
+    struct item *item = add_item(rb, ITEM_WRITE, rec->ino, rec->version, rec->seq);
+    rb->last_seq = max_u64(rb->last_seq, rec->seq);
+    item->offset = rec->offset;
+    item->length = rec->length;
+    item->slab = slab;
+    item->slab_offset = rec->payload;
+    item->mtime = rec->time;
+    item->starts_write = rec->flags & SLAB_RECORD_STARTS_WRITE;
 }
 
 static int compare_items(const void *pa, const void *pb)
@@ -185,7 +165,7 @@ static void claim_slab_locked(struct rebuild *rb, uint32_t slab)
 {
     if (rb->stage->locked.slabs[slab].state != SLAB_UNREADY)
         return;
-    slab_claim_recovered_locked(rb->stage, slab, rb->slab_fill[slab]);
+    slab_claim_recovered_locked(rb->stage, slab);
     rb->stage->locked.slabs[slab].pins++;
 }
 
@@ -390,15 +370,12 @@ static int rebuild_files(struct rebuild *rb)
 int stage_rebuild_layers(struct stage *stage, const struct stage_rebuild *how)
 {
     struct rebuild rb = {.stage = stage, .how = how};
-    rb.slab_fill = xcalloc(stage->slab_count, sizeof *rb.slab_fill);
     int r = stage_replay_log(stage, add_from_log, &rb);
     for (uint32_t i = 0; i < stage->slab_count && r == 0; i++)
-        if (atomic_load(&stage->slab_table[i].state) == SLAB_SHARED_USED)
-            scan_slab(&rb, i);
+        r = slab_records_read(stage, i, add_write, &rb);
     if (r == 0)
         r = rebuild_files(&rb);
     free(rb.items);
-    free(rb.slab_fill);
     return r;
 }
 
@@ -408,12 +385,28 @@ int stage_adopt(struct stage *stage, uint64_t epoch)
     handles_reset(stage);
     for (uint32_t i = 0; i < stage->slab_count; i++)
         if (stage->locked.slabs[i].state == SLAB_UNREADY)
-            atomic_store(&stage->slab_table[i].state, SLAB_SHARED_FREE);
+            atomic_store(&stage->slab_table[i].use, slab_use(SLAB_SHARED_FREE, 0));
     stage->locked.seq = max_u64(stage->locked.seq, epoch << SEQ_EPOCH_SHIFT);
     return slabs_start(stage);
 }
 
-void stage_commit_epoch(struct stage *stage, uint64_t epoch)
+/* What was recovered is named by the log alone, so slabs of a stage without tags are from now on such without records. */
+static int key_records(struct stage *stage)
 {
-    atomic_store(&stage->header->epoch, epoch);
+    struct stage_header *h = stage->header;
+    for (uint32_t i = 0; i < stage->slab_count; i++)
+        if (atomic_load(&stage->slab_table[i].use) != slab_use(SLAB_SHARED_FREE, 0))
+            atomic_store(&stage->slab_table[i].use, slab_use(SLAB_SHARED_USED, 0));
+    int r = header_key(h);
+    if (r == 0)
+        atomic_store(&h->version, STAGE_VERSION);
+    return r;
+}
+
+int stage_commit_epoch(struct stage *stage, uint64_t epoch)
+{
+    int r = atomic_load(&stage->header->version) == STAGE_VERSION ? 0 : key_records(stage);
+    if (r == 0)
+        atomic_store(&stage->header->epoch, epoch);
+    return r;
 }

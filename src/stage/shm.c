@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 
 #include "base/crc.h"
@@ -60,9 +61,29 @@ uint64_t stage_size_within(uint64_t bytes)
     return bytes >= ctl + STAGE_SIZE_MIN ? bytes - ctl : 0;
 }
 
-static uint32_t header_crc(const struct stage_header *h)
+static uint32_t crc_unkeyed(const struct stage_header *h)
 {
-    return crc32_of(0, h, offsetof(struct stage_header, crc));
+    return crc32_of(0, h, offsetof(struct stage_header, crc_unkeyed));
+}
+
+/* Whatever its version says now: that is set last. */
+uint32_t header_crc(const struct stage_header *h)
+{
+    const uint32_t version = STAGE_VERSION;
+    const size_t after = offsetof(struct stage_header, version) + sizeof version;
+    uint32_t crc = crc32_of(0, h, offsetof(struct stage_header, version));
+    crc = crc32_of(crc, &version, sizeof version);
+    crc = crc32_of(crc, (const uint8_t *)h + after, offsetof(struct stage_header, crc_unkeyed) - after);
+    return crc32_of(crc, h->secret, sizeof h->secret);
+}
+
+int header_key(struct stage_header *h)
+{
+    if (getrandom(h->secret, sizeof h->secret, 0) != (ssize_t)sizeof h->secret)
+        return -EIO;
+    h->crc = header_crc(h);
+    atomic_thread_fence(memory_order_release);
+    return 0;
 }
 
 static struct stage *stage_new(const struct stage_config *config)
@@ -150,14 +171,15 @@ int stage_create(const struct stage_config *config, struct stage **ret_stage)
     if (r == 0) {
         struct stage_header *h = stage->header;
         h->magic = STAGE_MAGIC;
-        h->version = STAGE_VERSION;
         h->slab_count = slabs;
         h->log_half_len = half;
         h->created_epoch = config->epoch;
         memcpy(h->store, config->store, sizeof h->store);
         r = read_boot_id(h->boot_id);
         atomic_store(&h->epoch, config->epoch);
-        h->crc = header_crc(h);
+        if (r == 0)
+            r = header_key(h);
+        atomic_store(&h->version, STAGE_VERSION);
         stage->locked.seq = config->epoch << SEQ_EPOCH_SHIFT;
     }
     if (r == 0)
@@ -182,9 +204,10 @@ static int check_header(const struct stage_header *h, uint64_t len, const struct
         return r;
     if (h->magic != STAGE_MAGIC)
         return -EUCLEAN;
-    if (h->version != STAGE_VERSION)
+    uint32_t version = atomic_load(&h->version);
+    if (version != STAGE_VERSION && version != STAGE_VERSION_UNKEYED)
         return -EPROTONOSUPPORT;
-    if (h->crc != header_crc(h))
+    if (version == STAGE_VERSION ? h->crc != header_crc(h) : h->crc_unkeyed != crc_unkeyed(h))
         return -EBADMSG;
     if (memcmp(h->boot_id, boot_id, sizeof boot_id) != 0 || memcmp(h->store, config->store, 16) != 0)
         return -ESTALE;

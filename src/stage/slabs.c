@@ -41,7 +41,7 @@ static void make_free_locked(struct stage *stage, struct slab *slab)
 {
     uint32_t i = index_of(stage, slab);
     stage->locked.used_count -= slab->state == SLAB_USED;
-    atomic_store_explicit(&stage->slab_table[i].state, SLAB_SHARED_FREE, memory_order_release);
+    atomic_store_explicit(&stage->slab_table[i].use, slab_use(SLAB_SHARED_FREE, 0), memory_order_release);
     slab->state = SLAB_FREE;
     slab->fill = 0;
     /* The most recent first: its lines and translations may still be in the CPU's caches. */
@@ -229,13 +229,13 @@ void *stage_slab_memory(struct stage *stage, uint32_t slab)
 }
 
 /* From now on a recovery looks into it. The generation is new, so that records of its last use do not count. */
-void slab_publish_locked(struct stage *stage, uint32_t i)
+void slab_publish_locked(struct stage *stage, uint32_t i, enum slab_shared_state state)
 {
     struct slab *slab = &stage->locked.slabs[i];
     check(slab->state == SLAB_HELD);
     slab->state = SLAB_USED;
     stage->locked.used_count++;
-    atomic_store_explicit(&stage->slab_table[i].state, SLAB_SHARED_USED, memory_order_release);
+    atomic_store_explicit(&stage->slab_table[i].use, slab_use(state, 0), memory_order_release);
     uint32_t used = stage->slab_count - stage->locked.unready_count - stage->locked.free_count;
     if (used > stage->locked.peak_used)
         stage->locked.peak_used = used;
@@ -243,8 +243,15 @@ void slab_publish_locked(struct stage *stage, uint32_t i)
         (void)pthread_cond_broadcast(&stage->slabs_changed);
 }
 
-/* A slab that a recovery found in use. */
-void slab_claim_recovered_locked(struct stage *stage, uint32_t i, uint32_t fill)
+/* The shared slab has one more record, which counts from this moment. */
+void slab_fill_locked(struct stage *stage, uint32_t i, uint32_t fill)
+{
+    stage->locked.slabs[i].fill = fill;
+    atomic_store_explicit(&stage->slab_table[i].use, slab_use(SLAB_SHARED_USED, fill), memory_order_release);
+}
+
+/* A slab that a recovery found in use. Nobody adds to it. */
+void slab_claim_recovered_locked(struct stage *stage, uint32_t i)
 {
     struct slab *slab = &stage->locked.slabs[i];
     check(slab->state == SLAB_UNREADY);
@@ -252,7 +259,6 @@ void slab_claim_recovered_locked(struct stage *stage, uint32_t i, uint32_t fill)
     stage->locked.unready_count--;
     slab->state = SLAB_USED;
     stage->locked.used_count++;
-    slab->fill = fill;
 }
 
 /* Tells whoever waits for room, outside of the lock. */

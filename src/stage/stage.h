@@ -304,9 +304,9 @@ struct stage_rebuild {
 CAIRN_MUST_CHECK int stage_rebuild_layers(struct stage *stage, const struct stage_rebuild *how);
 
 /* The recovered stage goes on: numbers from `epoch` on. Then write the log anew with stage_log_compact(), make the
- * epoch durable in the journal, and note it with stage_commit_epoch(). */
+ * epoch durable in the journal, and note it with stage_commit_epoch(): a stage of an older version becomes one of today with that. */
 CAIRN_MUST_CHECK int stage_adopt(struct stage *stage, uint64_t epoch);
-void stage_commit_epoch(struct stage *stage, uint64_t epoch);
+CAIRN_MUST_CHECK int stage_commit_epoch(struct stage *stage, uint64_t epoch);
 
 /* --- room --------------------------------------------------------------------------------------------------------- */
 

@@ -32,7 +32,7 @@ static struct stage *open_stage(void)
 {
     struct stage *stage;
     check(stage_open(&config, &stage) == 0);
-    stage_begin_recovery(stage, 2);
+    stage_begin_recovery(stage, 9); /* seeds have numbers of epoch 7 */
     return stage;
 }
 
@@ -42,20 +42,20 @@ static void fill_slab(struct stage *stage, uint32_t slab, struct input *in)
     const size_t head = offsetof(struct slab_record, seq);
     uint32_t at = 0;
     uint8_t what = input_u8(in);
-    atomic_store(&stage->slab_table[slab].state, what & 1 ? SLAB_SHARED_USED : SLAB_SHARED_FREE);
     atomic_store(&stage->slab_table[slab].generation, 7);
     for (unsigned count = what >> 5; count > 0 && in->left >= sizeof(struct slab_record) - head; count--) {
-        struct slab_record rec = {.magic = SLAB_RECORD_MAGIC, .generation = 7, .flags = count & 1};
+        struct slab_record rec = {.generation = 7, .flags = count & 1};
         memcpy((uint8_t *)&rec + head, input_bytes(in, sizeof rec - head), sizeof rec - head);
         if (what & 2)
             rec.payload = at + (uint32_t)sizeof rec;
-        rec.crc = crc32_of(0, &rec.generation, sizeof rec - offsetof(struct slab_record, generation));
+        rec.tag = slab_record_tag(stage, &rec, slab, at);
         memcpy(slab_at(stage, slab) + at, &rec, sizeof rec);
         at = (uint32_t)align_up(rec.payload + (uint64_t)rec.length, 64);
         if (at > SLAB_STRIDE - sizeof rec)
-            return;
+            break;
     }
-    memset(slab_at(stage, slab) + at, 0, sizeof(struct slab_record));
+    enum slab_shared_state state = what & 4 ? SLAB_SHARED_RECEIVED : SLAB_SHARED_USED;
+    atomic_store(&stage->slab_table[slab].use, slab_use(what & 1 ? state : SLAB_SHARED_FREE, at < SLAB_STRIDE ? at : SLAB_STRIDE));
 }
 
 static void fill(struct stage *stage, struct input *in)
@@ -71,7 +71,7 @@ static void fill(struct stage *stage, struct input *in)
     atomic_store(&stage->header->log_active, 0);
     atomic_store(&stage->header->log_tail[0], len);
     for (uint32_t i = 0; i < stage->slab_count; i++)
-        atomic_store(&stage->slab_table[i].state, SLAB_SHARED_FREE);
+        atomic_store(&stage->slab_table[i].use, SLAB_SHARED_FREE);
     for (uint32_t i = 0; i < SLABS; i++)
         fill_slab(stage, i, in);
 }

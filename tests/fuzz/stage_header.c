@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-#include "base/crc.h"
 #include "stage_dir.h"
 
 static char ctl_path[256], slabs_path[256];
@@ -51,7 +50,7 @@ static void put_header(struct input *in, bool mended)
         header.version = sound.version;
         memcpy(header.store, sound.store, sizeof header.store);
         memcpy(header.boot_id, sound.boot_id, sizeof header.boot_id);
-        header.crc = crc32_of(0, &header, offsetof(struct stage_header, crc));
+        header.crc = header_crc(&header);
     }
     int fd = open(ctl_path, O_RDWR | O_CLOEXEC);
     check(fd >= 0 && pwrite(fd, &header, sizeof header, 0) == (ssize_t)sizeof header && close(fd) == 0);

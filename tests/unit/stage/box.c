@@ -105,7 +105,7 @@ void box_adopt(struct box *box)
 {
     cr_assert_eq(stage_adopt(box->stage, box->epoch), 0);
     cr_assert_eq(box_compact(box), 0);
-    stage_commit_epoch(box->stage, box->epoch);
+    cr_assert_eq(stage_commit_epoch(box->stage, box->epoch), 0);
     wait_ready(box->stage);
 }
 

@@ -6,12 +6,17 @@
 #include "../base/golden.h"
 #include "base/crc.h"
 #include "box.h"
+#include "stage/internal.h"
 
-#define HEADER_LEN 144u
+#define HEADER_LEN 184u
+#define UNKEYED_HEADER_LEN 144u /* of version 1 */
 #define VERSION_AT 8u
 #define BOOT_ID_AT 32u
 #define BOOT_ID_LEN 36u
-#define CRC_AT 88u
+#define UNKEYED_CRC_AT 88u
+#define SECRET_AT 144u
+#define SECRET_LEN 32u
+#define CRC_AT 176u
 #define TAIL_AT 136u /* of the second half */
 #define TABLE_AT 4096u
 #define TABLE_LEN (3u * 8)
@@ -33,6 +38,8 @@ static void make(void)
     box_create(&box, 20 * MIB);
     ctl = xasprintf("%s/cairn-abababababababababababababababab.ctl", box.dir);
     slabs = xasprintf("%s/cairn-abababababababababababababababab.slabs", box.dir);
+    /* Tags of records must not differ from run to run. */
+    memset(box.stage->header->secret, 0x5a, SECRET_LEN);
 }
 
 static void done(void)
@@ -88,10 +95,12 @@ static void expect_content(void)
     cr_expect(state.has_draft && !state.has_sealed && state.draft_size == 105 && state.draft_mtime == 1035);
 }
 
-static void set_crc(uint8_t *header)
+static void set_crc(uint8_t *header, uint32_t version)
 {
-    uint32_t crc = crc32_of(0, header, CRC_AT);
-    memcpy(header + CRC_AT, &crc, sizeof crc);
+    uint32_t crc = crc32_of(0, header, UNKEYED_CRC_AT);
+    if (version > 1)
+        crc = crc32_of(crc, header + SECRET_AT, SECRET_LEN);
+    memcpy(header + (version > 1 ? CRC_AT : UNKEYED_CRC_AT), &crc, sizeof crc);
 }
 
 static void read_at(const char *path, uint64_t at, void *buf, size_t len)
@@ -131,7 +140,7 @@ Test(stage_golden, is_written)
     box_die(&box);
     read_at(ctl, 0, header, sizeof header);
     memset(header + BOOT_ID_AT, '0', BOOT_ID_LEN);
-    set_crc(header);
+    set_crc(header, 2);
     golden_compare("header", header, sizeof header);
     memcpy(&tail, header + TAIL_AT, sizeof tail);
     compare_part("slab-table", ctl, TABLE_AT, TABLE_LEN);
@@ -150,14 +159,15 @@ static void put_golden(const char *name, const char *path, uint64_t at)
     write_at(path, at, data, len);
 }
 
-static void put_golden_header(uint32_t version)
+/* Of the version `of`, and saying that it is of `version`. */
+static void put_golden_header(uint32_t of, uint32_t version)
 {
     size_t len;
-    _cleanup_free_ char *data = golden_read("header", &len);
-    cr_assert_eq(len, HEADER_LEN);
+    _cleanup_free_ char *data = golden_read(of == 1 ? "unkeyed-header" : "header", &len);
+    cr_assert_eq(len, of == 1 ? UNKEYED_HEADER_LEN : HEADER_LEN);
     read_at("/proc/sys/kernel/random/boot_id", 0, data + BOOT_ID_AT, BOOT_ID_LEN);
     memcpy(data + VERSION_AT, &version, sizeof version);
-    set_crc((uint8_t *)data);
+    set_crc((uint8_t *)data, of);
     write_at(ctl, 0, data, len);
 }
 
@@ -168,30 +178,68 @@ static void empty(const char *path, uint64_t len)
 }
 
 /* Of what this code wrote nothing is left but the names of the files. */
-static void assemble(void)
+static void assemble(uint32_t version)
 {
+    bool keyed = version > 1;
     uint8_t payload[STAGE_STEAL_MIN];
     memset(payload, 'c', sizeof payload);
     empty(ctl, CTL_LEN);
     empty(slabs, SLABS_LEN);
-    put_golden_header(1);
-    put_golden("slab-table", ctl, TABLE_AT);
+    put_golden_header(version, version);
+    put_golden(keyed ? "slab-table" : "unkeyed-slab-table", ctl, TABLE_AT);
     put_golden("handle-table", ctl, HANDLES_AT);
     put_golden("log", ctl, SECOND_LOG_AT);
-    put_golden("slab-shared", slabs, 0);
-    put_golden("slab-received", slabs, SLAB);
+    put_golden(keyed ? "slab-shared" : "unkeyed-slab-shared", slabs, 0);
+    put_golden(keyed ? "slab-received" : "unkeyed-slab-received", slabs, SLAB);
     write_at(slabs, SLAB + 4096, payload, sizeof payload);
 }
 
-Test(stage_golden, is_read)
+static void expect_read(uint32_t version)
 {
     work();
     box_die(&box);
-    assemble();
+    assemble(version);
     cr_assert_eq(box_reopen(&box), 0);
     expect_content();
     cr_expect_eq(stage_usage(box.stage).handles, 0, "they died with their daemon");
     box_adopt(&box);
+    expect_content();
+}
+
+Test(stage_golden, is_read)
+{
+    expect_read(2);
+    box_expect_drains(&box);
+}
+
+/* A daemon without tags was killed, and the next one has them: nothing is lost, and what is written from then on has them, too. */
+Test(stage_golden, version_1_is_read_and_becomes_2)
+{
+    uint32_t version;
+    expect_read(1);
+    box_fill(&box, 1, 20, 'x', 3);
+    box_fill(&box, 2, 0, 'y', STAGE_STEAL_MIN);
+    box_die(&box);
+    read_at(ctl, VERSION_AT, &version, sizeof version);
+    cr_expect_eq(version, 2);
+    box_recover(&box);
+    box_expect(&box, 1, 18, "ddxxxd");
+    box_expect(&box, 2, 0, "y");
+    box_expect(&box, 3, 33, "eeff");
+    box_expect_drains(&box);
+}
+
+/* Killed after the log was written anew, and before the stage became one of today. */
+Test(stage_golden, version_1_is_read_twice)
+{
+    work();
+    box_die(&box);
+    assemble(1);
+    cr_assert_eq(box_reopen(&box), 0);
+    cr_assert_eq(stage_adopt(box.stage, box.epoch), 0);
+    cr_assert_eq(box_compact(&box), 0);
+    box_die(&box);
+    box_recover(&box);
     expect_content();
     box_expect_drains(&box);
 }
@@ -200,9 +248,11 @@ Test(stage_golden, another_version_is_refused)
 {
     struct stage *stage;
     box_die(&box);
-    assemble();
-    put_golden_header(2);
+    assemble(2);
+    put_golden_header(2, 3);
     cr_expect_eq(stage_open(&box.config, &stage), -EPROTONOSUPPORT);
-    put_golden_header(1);
+    put_golden_header(2, 1);
+    cr_expect_eq(stage_open(&box.config, &stage), -EBADMSG, "a changed version is damage");
+    put_golden_header(2, 2);
     cr_assert_eq(stage_open(&box.config, &box.stage), 0);
 }

@@ -6,7 +6,9 @@
 #include "../base/seeded.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/crc.h"
 #include "box.h"
+#include "stage/internal.h"
 
 #define CTL_FIXED (4096u + 4096u)             /* header, slab table */
 #define HANDLES_LEN (131072u * 16u)
@@ -142,8 +144,100 @@ Test(stage_hostile, log)
 
 Test(stage_hostile, slabs)
 {
-    cr_expect_eq(damage("slabs", 40, 0, 3000), 40, "what is behind a damaged record does not count");
-    cr_expect_eq(damage("slabs", 20, 0, 20 * MIB), 20);
+    cr_expect_eq(damage("slabs", 40, 0, 64), 0, "a damaged record is an error");
+    cr_expect_eq(damage("slabs", 20, SLAB_STRIDE + SLAB_PAYLOAD_OFFSET, MIB), 20, "a payload is not looked at");
+    (void)damage("slabs", 20, 0, 20 * MIB);
+}
+
+/* --- records that a user wrote --------------------------------------------------------------------------------------- */
+
+/* As it would be if the writer knew all but the secret: `slab` and `at` are where it lies. */
+static struct slab_record forged(uint64_t seq)
+{
+    return (struct slab_record){.generation = 1, .seq = seq, .ino = 1, .version = 1, .offset = 0, .length = 100, .time = 5};
+}
+
+/* With the checksum of version 1 and with the tag of another secret, at each place at which a record may begin. */
+static void fill_with_forged(uint8_t *payload, size_t len, uint64_t seq, uint32_t generation, bool keyed)
+{
+    static const uint8_t guess[HASH_KEY_LEN];
+    for (size_t at = 0; at + sizeof(struct slab_record) + 128 <= len; at += 192) {
+        struct slab_record rec = forged(seq + at);
+        rec.generation = generation;
+        rec.payload = (uint32_t)(SLAB_PAYLOAD_OFFSET + at + sizeof rec);
+        rec.unkeyed.magic = SLAB_RECORD_MAGIC;
+        rec.unkeyed.crc = crc32_of(0, &rec.generation, sizeof rec - offsetof(struct slab_record, generation));
+        if (keyed)
+            rec.tag = hash_tag(guess, &rec.generation, sizeof rec - offsetof(struct slab_record, generation));
+        memcpy(payload + at, &rec, sizeof rec);
+        memset(payload + at + sizeof rec, 'F', 128);
+    }
+}
+
+static const uint64_t seqs[] = {2, 1ull << 40, (1ull << 40) + 100000, 0xfffffe0000000000, 0xfffffffffffff000};
+
+/* A user's file has a slab full of forged records; the slab is used again, for one short write or for small ones, and the daemon dies. */
+static void attack(uint64_t seq, uint32_t generation, bool keyed, bool small)
+{
+    _cleanup_free_ uint8_t *payload = xcalloc(1, SLAB_PAYLOAD);
+    box_create(&box, 20 * MIB);
+    box_fill(&box, 1, 0, 's', 200); /* what must not change; its slab is the shared one */
+    fill_with_forged(payload, SLAB_PAYLOAD, seq, generation, keyed);
+    for (uint32_t again = 0; again < 2; again++)
+        box_write_ok(&box, 2, 0, payload, SLAB_PAYLOAD); /* the second frees the slab of the first */
+    if (small)
+        for (uint64_t i = 0; i < 12; i++)
+            box_write_ok(&box, 2, i * 200000, payload + i * 192, 200000); /* beyond the end of the shared slab, into a freed one */
+    else
+        box_fill(&box, 2, 0, 'u', STAGE_STEAL_MIN + 64 * 5);
+    box_die(&box);
+    cr_assert_eq(box_reopen(&box), 0);
+    box_adopt(&box);
+    box_expect(&box, 1, 0, "ssssssssssssssss");
+    cr_expect_leq(stage_last_seq(box.stage), 3ull << 40, "numbers go on where they were");
+    box_expect_drains(&box);
+    box_remove(&box);
+}
+
+Test(stage_hostile, records_in_content)
+{
+    for (size_t s = 0; s < ARRAY_LEN(seqs); s++)
+        for (uint32_t generation = 1; generation < 5; generation++)
+            for (int how = 0; how < 4; how++)
+                attack(seqs[s], generation, how & 1, how & 2);
+}
+
+/* A tag is of its place: the same record elsewhere is none. */
+Test(stage_hostile, a_record_that_was_moved)
+{
+    box_create(&box, 20 * MIB);
+    box_fill(&box, 1, 0, 'a', 64);
+    box_fill(&box, 1, 0, 'b', 64);
+    uint8_t *slab = stage_slab_memory(box.stage, 0);
+    memcpy(slab + 128, slab, 128);
+    box_die(&box);
+    cr_expect_eq(box_reopen(&box), -EBADMSG);
+    box_die(&box);
+    box_remove(&box);
+}
+
+/* What lies behind the end of the log is an earlier use of it, with names and xattrs that users chose. */
+Test(stage_hostile, records_behind_the_log)
+{
+    struct record rec = {.type = REC_CUT, .seq = UINT64_MAX - 1, .ino = 1, .version = 1, .length = UINT64_MAX, .attrs = {.size = 1}};
+    box_create(&box, 20 * MIB);
+    box_fill(&box, 1, 0, 's', 200);
+    uint8_t *end = box.stage->log[0] + atomic_load(&box.stage->header->log_tail[0]);
+    for (unsigned i = 0; i < 100; i++, end += record_encoded_len(&rec))
+        record_encode(&rec, end);
+    box_die(&box);
+    box_recover(&box);
+    box_expect(&box, 1, 190, "ssssssssss");
+    cr_assert_eq(stage_log_append(box.stage, &rec), 0);
+    box_die(&box);
+    cr_expect_eq(box_reopen(&box), -EUCLEAN, "a number of an epoch that never was");
+    box_die(&box);
+    box_remove(&box);
 }
 
 Test(stage_hostile, files_of_another_length)
