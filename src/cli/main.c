@@ -30,11 +30,12 @@ const struct verb verb_table[] = {
      "  -f        stay in the foreground; SIGINT and SIGTERM carry all to NVMe, unmount and end\n"
      "Exit codes: 0 mounted, 1 wrong usage or no permission, 2 system error, 8 interrupted, 32 mount failed.",
      1, verb_mount, mount_options_help, mount_takes},
-    {"umount", "MOUNTPOINT [--drain LEVEL] [--timeout TIME]", "carry all to NVMe, unmount, wait for the daemon to end",
+    {"umount", "MOUNTPOINT [--drain LEVEL] [--timeout TIME] [--keep-others]", "carry all to NVMe, unmount, wait for the daemon to end",
      "  -d, --drain nvme|remote   remote: upload all first; nvme (default): the next mount goes on with that\n"
      "  -t, --timeout TIME        give up after TIME (10s, 5m); the mount then stays as it is\n"
-     "Exit codes: 0 unmounted, 1 failed (in use: it says by whom), 2 wrong usage, 3 the time is up, 130 "
-     "interrupted.",
+     "  -k, --keep-others         change nothing where another mount namespace has the mount, too; else it ends there as well\n"
+     "Exit codes: 0 unmounted, 1 failed (in use: it says by whom), 2 wrong usage, 3 the time is up and it is still "
+     "mounted, 130 interrupted.",
      CLI_USAGE, verb_umount, NULL, NULL},
     {"status", "[MOUNTPOINT|STORE] [--json]",
      "what is where, what is under way; without argument: of all mounts",

@@ -8,10 +8,10 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
-#include <sys/sysmacros.h>
 #include <sys/wait.h>
 
 #include "base/cause.h"
+#include "base/mountinfo.h"
 #include "base/text.h"
 #include "daemon/lifecycle.h"
 
@@ -19,86 +19,38 @@
 
 extern char **environ;
 
-/* The kernel writes blanks and backslashes in paths as \ and three octal digits. */
-static void unescape(char *s)
-{
-    char *out = s;
-    while (*s) {
-        bool escaped = s[0] == '\\' && s[1] >= '0' && s[1] <= '3' && s[2] >= '0' && s[2] <= '7' &&
-                       s[3] >= '0' && s[3] <= '7';
-        *out++ = escaped ? (char)((s[1] - '0') * 64 + (s[2] - '0') * 8 + (s[3] - '0')) : *s;
-        s += escaped ? 4 : 1;
-    }
-    *out = '\0';
-}
-
-/* A line as it is read; the strings point into it. */
-struct mount_line {
-    unsigned id, parent; /* of mounts */
-    unsigned major, minor;
-    char *mountpoint;
-    const char *type;
-    char *source;
-};
-
-/* "36 35 0:51 / /mnt rw,nosuid shared:1 - fuse.cairnfs /store rw,..." False: no such line. */
-static bool parse_line(char *line, struct mount_line *ret)
-{
-    char *rest = strstr(line, " - ");
-    if (!rest)
-        return false;
-    *rest = '\0';
-    rest += 3;
-    ret->type = strsep(&rest, " ");
-    ret->source = strsep(&rest, " \n");
-    if (!ret->source || sscanf(line, "%u %u %u:%u", &ret->id, &ret->parent, &ret->major, &ret->minor) != 4)
-        return false;
-    for (unsigned field = 0; field < 4; field++)
-        (void)strsep(&line, " ");
-    ret->mountpoint = strsep(&line, " ");
-    if (!ret->mountpoint)
-        return false;
-    unescape(ret->mountpoint);
-    unescape(ret->source);
-    return true;
-}
-
-static void add_mount(struct mount_list *list, const struct mount_line *line)
+static void add_mount(struct mount_list *list, const struct mountinfo *mount)
 {
     list->entries = xrealloc(list->entries, (list->count + 1) * sizeof *list->entries);
-    list->entries[list->count++] = (struct mount_entry){.mountpoint = xstrdup(line->mountpoint),
-                                                        .store = xstrdup(line->source),
-                                                        .device = makedev(line->major, line->minor),
-                                                        .id = line->id};
+    list->entries[list->count++] = (struct mount_entry){.mountpoint = xstrdup(mount->mountpoint),
+                                                        .store = xstrdup(mount->source),
+                                                        .device = mount->device,
+                                                        .id = mount->id,
+                                                        .parent = mount->parent};
 }
 
-static void note_cover(struct mount_list *list, const struct mount_line *line)
+static void note_cover(struct mount_list *list, const struct mountinfo *mount)
 {
     for (size_t i = 0; i < list->count; i++) {
         struct mount_entry *entry = &list->entries[i];
-        if (entry->id == line->parent && !entry->cover && strcmp(entry->mountpoint, line->mountpoint) == 0)
-            entry->cover = xstrdup(line->type);
+        if (entry->id == mount->parent && !entry->cover && strcmp(entry->mountpoint, mount->mountpoint) == 0)
+            entry->cover = xstrdup(mount->type);
     }
+}
+
+static bool see_mount(const struct mountinfo *mount, void *arg)
+{
+    struct mount_list *list = arg;
+    note_cover(list, mount);
+    if (strcmp(mount->type, CAIRN_FSTYPE) == 0)
+        add_mount(list, mount);
+    return true;
 }
 
 int mounts_read(const char *path, struct mount_list *ret)
 {
     *ret = (struct mount_list){0};
-    FILE *f = fopen(path, "re");
-    if (!f)
-        return -errno;
-    _cleanup_free_ char *text = NULL;
-    size_t room = 0;
-    while (getline(&text, &room, f) > 0) {
-        struct mount_line line;
-        if (!parse_line(text, &line))
-            continue;
-        note_cover(ret, &line);
-        if (strcmp(line.type, CAIRN_FSTYPE) == 0)
-            add_mount(ret, &line);
-    }
-    (void)fclose(f);
-    return 0;
+    return mountinfo_read(path, see_mount, ret);
 }
 
 void mounts_done(struct mount_list *list)
@@ -441,18 +393,23 @@ static const char *how_held(const char *pid, const char *mountpoint)
     return holds_mapping(pid, mountpoint) ? "has files mapped there" : NULL;
 }
 
-static void print_holder(const char *pid, const char *how, FILE *out)
+struct process_name process_name(const char *pid)
 {
     _cleanup_free_ char *path = xasprintf("/proc/%s/comm", pid);
     FILE *f = fopen(path, "re");
-    char name[64] = "?";
+    struct process_name name = {"?"};
     if (f) {
-        if (!fgets(name, sizeof name, f))
-            name[0] = '\0';
+        if (!fgets(name.text, sizeof name.text, f))
+            name.text[0] = '\0';
         (void)fclose(f);
     }
-    name[strcspn(name, "\n")] = '\0';
-    text_print(out, "  process %s (%s) %s", pid, name, how);
+    name.text[strcspn(name.text, "\n")] = '\0';
+    return name;
+}
+
+static void print_holder(const char *pid, const char *how, FILE *out)
+{
+    text_print(out, "  process %s (%s) %s", pid, process_name(pid).text, how);
 }
 
 unsigned print_holders(const char *mountpoint, FILE *out)

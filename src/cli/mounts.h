@@ -14,7 +14,7 @@ struct mount_entry {
     char *mountpoint;
     char *store;
     dev_t device;
-    unsigned id; /* of the mount */
+    unsigned id, parent; /* of the mount, and of the one that it is mounted in */
     char *cover; /* type of the mount that lies over it, so that its path leads there; NULL: none */
 };
 
@@ -49,3 +49,9 @@ CAIRN_MUST_CHECK int mount_remove(const char *mountpoint, bool lazy);
 
 /* Prints who keeps `mountpoint` busy, as far as we may look; returns how many. */
 unsigned print_holders(const char *mountpoint, FILE *out);
+
+/* What /proc calls a process; "?" where it is gone. */
+struct process_name {
+    char text[64];
+};
+struct process_name process_name(const char *pid);

@@ -6,16 +6,21 @@
 #include "cli/cli.h"
 #include "cli/horizon.h"
 #include "cli/mounts.h"
+#include "cli/namespaces.h"
 #include "daemon/control.h"
 #include "daemon/lifecycle.h"
 #include "daemon/store_folder.h"
 
 #define UNMOUNT_TRIES 10 /* a process that ends, or a reader of /proc, may hold a mount for some ms */
 #define UNMOUNT_PAUSE_MS 100
+#define COPIES_GRACE_NS 500000000ll   /* the daemon of a mount that is gone everywhere has mostly ended by then */
+#define UNSEEN_GRACE_NS 10000000000ll /* for what nobody shows us: a namespace without a process, a slow machine */
+#define END_PATIENCE_NS 10000000000ll /* what was written last is little: worth waiting for beyond --timeout */
 
 struct umount_request {
     int64_t timeout_ns; /* negative: none */
     bool remote;        /* all is to be in the remote first, not on NVMe only */
+    bool keep_others;   /* no end where another mount namespace still has the mount */
 };
 
 /* What mount_remove() failed with. */
@@ -109,25 +114,137 @@ static int unmount(const struct mount_entry *mount)
     return r < 0 ? CLI_FAILED : CLI_OK;
 }
 
-/* The store can be mounted, moved or copied only once the daemon is gone. */
-static int await_end(const struct mount_entry *mount, int64_t deadline)
+/* --- the end of the daemon ------------------------------------------------------------------------------------------------ */
+
+/* What is unmounted here is still mounted elsewhere, where it would go on for as long as that lives, with the store in use. All that
+ * was written is on NVMe: it ends there too, and who uses it there gets ENOTCONN. */
+static int end_everywhere(const struct mount_entry *mount)
 {
+    cJSON *reply = NULL;
+    if (ask_daemon("umount", mount->store, "end", NULL, &reply) < 0)
+        return CLI_FAILED;
+    cJSON_Delete(reply);
+    return CLI_OK;
+}
+
+static int end_copies(const struct mount_entry *mount, bool *ret_asked)
+{
+    struct copy_list copies;
+    copies_find(mount, &copies);
+    int code = CLI_OK;
+    *ret_asked = copies.count > 0;
+    if (copies.count > 0) {
+        for (size_t i = 0; i < copies.count; i++)
+            copies.copies[i].stays = true; /* it did */
+        complain("umount", "%s is unmounted, and all is on NVMe, but other mount namespaces or mounts have it too: it ends there as well",
+                 mount->mountpoint);
+        copies_print(&copies, stderr);
+        code = end_everywhere(mount);
+    }
+    copies_done(&copies);
+    return code;
+}
+
+/* Who cannot be seen is ended all the same. A daemon that is ending already does not mind. */
+static int end_unseen(const struct mount_entry *mount)
+{
+    cJSON *reply = NULL;
+    if (ask_daemon("umount", mount->store, "end", NULL, &reply) < 0)
+        return CLI_OK; /* it has just ended */
+    bool serves = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(reply, "serves"));
+    cJSON_Delete(reply);
+    if (serves)
+        complain("umount",
+                 "%s is unmounted, and all is on NVMe, but something that no process shows here still has it: it ends there as well",
+                 mount->mountpoint);
+    return CLI_OK;
+}
+
+/* The store can be mounted, moved or copied only once the daemon is gone. */
+struct ending {
+    const struct mount_entry *mount;
+    int64_t deadline; /* of the request */
+    int64_t began;
+    bool looked, asked; /* for copies; to end */
+    bool remote_left;   /* the time was up before the remote had what was written last */
+};
+
+static int help_end(struct ending *e)
+{
+    int64_t waited = clock_monotonic_ns() - e->began;
+    bool asked = false;
+    int code = CLI_OK;
+    if (!e->looked && waited > COPIES_GRACE_NS) {
+        e->looked = true;
+        code = end_copies(e->mount, &asked);
+    } else if (!e->asked && waited > UNSEEN_GRACE_NS) {
+        asked = true;
+        code = end_unseen(e->mount);
+    }
+    e->asked = e->asked || asked;
+    return code;
+}
+
+/* The mount is gone, so that the time is up is no reason to fail: the rest needs nobody who waits. False: enough waited. */
+static bool go_on_waiting(struct ending *e, const struct umount_request *request, pid_t pid)
+{
+    int64_t now = clock_monotonic_ns();
+    if (now < e->deadline)
+        return true;
+    if (request->remote && !e->remote_left) {
+        e->remote_left = true;
+        e->deadline = now + END_PATIENCE_NS;
+        (void)set_drain_at_end(e->mount, false);
+        return true;
+    }
+    if (now < e->began + END_PATIENCE_NS)
+        return true;
+    complain("umount", "%s is unmounted; the daemon (pid %d) carries what was written last to NVMe and ends by itself: until then "
+                       "store %s is in use",
+             e->mount->mountpoint, (int)pid, e->mount->store);
+    return false;
+}
+
+static int code_of_end(const struct ending *e)
+{
+    if (e->remote_left)
+        complain("umount", "%s is unmounted, but the time was up before the remote had what was written last: the next mount of store "
+                           "%s goes on with it",
+                 e->mount->mountpoint, e->mount->store);
+    return e->remote_left ? CLI_FAILED : CLI_OK;
+}
+
+static int await_end(const struct mount_entry *mount, const struct umount_request *request, int64_t deadline)
+{
+    struct ending e = {.mount = mount, .deadline = deadline, .began = clock_monotonic_ns()};
     pid_t pid = 0;
-    int held;
-    while ((held = store_lock_holder(mount->store, &pid)) == 1) {
-        if (clock_monotonic_ns() >= deadline) {
-            complain("umount", "unmounted, but the daemon (pid %d) has not ended yet; its log may say why",
-                     (int)pid);
-            return CLI_NOT_MET;
-        }
+    int held, code = CLI_OK;
+    while (code == CLI_OK && (held = store_lock_holder(mount->store, &pid)) == 1) {
+        if (!go_on_waiting(&e, request, pid))
+            return code_of_end(&e);
         if (!horizon_sleep_ms(20))
             return CLI_INTERRUPTED;
+        code = help_end(&e);
     }
-    if (held < 0) {
+    if (code == CLI_OK && held < 0) {
         complain("umount", "unmounted, but cannot see whether the daemon has ended: %s", strerror(-held));
         return CLI_FAILED;
     }
-    return CLI_OK;
+    return code == CLI_OK ? code_of_end(&e) : code;
+}
+
+static int refuse_for_others(const struct mount_entry *mount)
+{
+    struct copy_list copies;
+    copies_find(mount, &copies);
+    bool others = copies_that_stay(&copies) > 0;
+    if (others) {
+        complain("umount", "%s stays mounted: other mount namespaces or mounts have it too, and would lose it",
+                 mount->mountpoint);
+        copies_print(&copies, stderr);
+    }
+    copies_done(&copies);
+    return others ? CLI_FAILED : CLI_OK;
 }
 
 static int umount_one(const struct mount_entry *mount, const struct umount_request *request)
@@ -142,13 +259,15 @@ static int umount_one(const struct mount_entry *mount, const struct umount_reque
     /* A store that is not to be seen from here has no lock either, though its daemon may be well. */
     if (store_lock_holder(mount->store, &pid) == 0 && mount_is_dead(mount->mountpoint))
         return remove_dead(mount);
-    int code = drain(mount, request->remote, deadline);
+    int code = request->keep_others ? refuse_for_others(mount) : CLI_OK;
+    if (code == CLI_OK)
+        code = drain(mount, request->remote, deadline);
     if (code == CLI_OK && request->remote)
         code = set_drain_at_end(mount, true);
     if (code == CLI_OK && (code = unmount(mount)) != CLI_OK && request->remote)
         (void)set_drain_at_end(mount, false);
     if (code == CLI_OK)
-        code = await_end(mount, deadline);
+        code = await_end(mount, request, deadline);
     return code;
 }
 
@@ -163,16 +282,18 @@ static int set_drain(const struct verb *verb, const char *level, struct umount_r
 static int parse_arguments(const struct verb *verb, int argc, char **argv, struct umount_request *request)
 {
     static const struct option flags[] = {
-        {"timeout", required_argument, NULL, 't'}, {"drain", required_argument, NULL, 'd'}, {0}};
+        {"timeout", required_argument, NULL, 't'}, {"drain", required_argument, NULL, 'd'},
+        {"keep-others", no_argument, NULL, 'k'}, {0}};
     int found;
     opterr = 0;
     optind = 1;
-    while ((found = getopt_long(argc, argv, ":t:d:", flags, NULL)) != -1) {
+    while ((found = getopt_long(argc, argv, ":t:d:k", flags, NULL)) != -1) {
         int code = found == 'd' ? set_drain(verb, optarg, request) : 0;
         if (code != 0)
             return code;
-        if (found != 't' && found != 'd')
+        if (found != 't' && found != 'd' && found != 'k')
             return complain_option(verb, found, argv);
+        request->keep_others |= found == 'k';
         if (found == 't' && parse_duration(optarg, &request->timeout_ns) < 0)
             return complain_usage(verb, "--timeout '%s' is no time; give one such as 10s or 5m", optarg);
     }

@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "daemon/control.h"
 #include "daemon/service_internal.h"
 
@@ -245,6 +246,17 @@ static cJSON *handle_drain(struct service *service, const cJSON *request)
     return reply;
 }
 
+/* The mount is gone where it was mounted, and is to end wherever else it is; what was written goes to NVMe first. */
+static cJSON *handle_end(struct service *service, const cJSON *request)
+{
+    (void)request;
+    cJSON *reply = cJSON_CreateObject();
+    (void)cJSON_AddBoolToObject(reply, "serves", !front_is_over(service->front));
+    log_info("asked to end: what is still mounted elsewhere ends, too");
+    service_stop(service);
+    return reply;
+}
+
 static cJSON *handle_ping(struct service *service, const cJSON *request)
 {
     (void)request;
@@ -262,6 +274,7 @@ cJSON *service_handle(const cJSON *request, void *arg)
         cJSON *(*handle)(struct service *service, const cJSON *request);
     } verbs[] = {{"status", handle_status}, {"need", handle_need},   {"horizon", handle_horizon},
                  {"urgent", handle_urgent}, {"drain", handle_drain}, {"ping", handle_ping},
+                 {"end", handle_end},
                  {"warm", handle_warm},     {"warm_status", handle_warm_status},
                  {"look", handle_look},     {"survey", handle_survey},
                  {"metrics", handle_metrics},

@@ -116,7 +116,8 @@ void remote_side_end(struct service *service)
     log_info("stopping: what is on NVMe goes to %s first", service->remote.name);
     store_drain_remote(service->store);
     int64_t told = 0;
-    while (store_remote_horizon(service->store) < store_newest(service->store) && remote_side_is_usable(service)) {
+    while (atomic_load(&service->remote.drain_at_end) && remote_side_is_usable(service) &&
+           store_remote_horizon(service->store) < store_newest(service->store)) {
         service_tell_ending(service, status_of(service).behind_bytes, true, &told);
         (void)nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
     }

@@ -47,6 +47,7 @@ static int mount_session(struct front *front, char **ret_text)
         return -EIO;
     }
     front->is_mounted = true;
+    mounted_note(front);
     return fuse_session_custom_io(front->se, &front_io, fuse_session_fd(front->se));
 }
 
@@ -170,7 +171,8 @@ void front_stop(struct front *front)
     if (!front || atomic_exchange(&front->stopped, true))
         return;
     atomic_store(&front->stopping, true);
-    if (front->is_mounted)
+    bool is_here = front->is_mounted && mounted_is_here(front);
+    if (is_here)
         fuse_session_unmount(front->se);
     if (front->resumer_started) {
         front_wake(front);
@@ -180,6 +182,8 @@ void front_stop(struct front *front)
     store_end_reads(front->store); /* they answer through the session */
     drop_waiting(front);
     end_syncing(front);
+    if (front->is_mounted && !is_here)
+        mounted_let_go(front);
     if (front->se)
         fuse_session_destroy(front->se);
     front->se = NULL;

@@ -110,6 +110,7 @@ struct front {
     struct fuse_session *se;
     struct front_options options;
     bool is_mounted;
+    dev_t device; /* of the mount; 0: not known */
     int event_fd;
     struct kept_set kept[KEPT_SETS];
     _Atomic int64_t changed_at; /* monotonic ns: the last front_changed() */
@@ -169,6 +170,11 @@ static inline struct front *front_of(fuse_req_t req)
 {
     return fuse_req_userdata(req);
 }
+
+/* mounted.c */
+void mounted_note(struct front *front);                 /* just now */
+bool mounted_is_here(const struct front *front);        /* at its mountpoint, in the daemon's mount namespace */
+void mounted_let_go(struct front *front);               /* ends the connection, and unmounts nothing; no thread uses it any more */
 
 /* ops.c */
 struct fs_caller caller_of(fuse_req_t req); /* as long as the request */

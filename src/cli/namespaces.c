@@ -1,0 +1,127 @@
+#include "cli/namespaces.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <stdlib.h>
+
+#include "base/mountinfo.h"
+#include "base/text.h"
+
+/* Peer groups of the mount that something is mounted in: what is unmounted in one of them goes in its peers and slaves, too. */
+struct groups {
+    unsigned id; /* of the mount; 0: not known */
+    unsigned shared, master;
+};
+
+struct search {
+    const struct mount_entry *mount;
+    struct copy_list *list;
+    struct groups *seen; /* of the namespace that is looked at */
+    size_t seen_count;
+    unsigned shared; /* of what `mount` is mounted in */
+    long pid;
+};
+
+static const struct groups *groups_of(const struct search *s, unsigned id)
+{
+    static const struct groups none;
+    for (size_t i = 0; i < s->seen_count; i++)
+        if (s->seen[i].id == id)
+            return &s->seen[i];
+    return &none;
+}
+
+static bool note_groups(const struct mountinfo *mount, void *arg)
+{
+    struct search *s = arg;
+    s->seen = xrealloc(s->seen, (s->seen_count + 1) * sizeof *s->seen);
+    s->seen[s->seen_count++] = (struct groups){mount->id, mount->shared, mount->master};
+    return true;
+}
+
+static bool goes_with_it(const struct search *s, const struct mountinfo *copy)
+{
+    const struct groups *in = groups_of(s, copy->parent);
+    return s->shared && (in->shared == s->shared || in->master == s->shared);
+}
+
+static struct mount_copy *find_copy(struct copy_list *list, unsigned id)
+{
+    for (size_t i = 0; i < list->count; i++)
+        if (list->copies[i].id == id)
+            return &list->copies[i];
+    return NULL;
+}
+
+static bool see_mount(const struct mountinfo *mount, void *arg)
+{
+    struct search *s = arg;
+    if (mount->device != s->mount->device || mount->id == s->mount->id || strcmp(mount->type, CAIRN_FSTYPE) != 0)
+        return true;
+    struct mount_copy *copy = find_copy(s->list, mount->id);
+    if (!copy) {
+        struct copy_list *list = s->list;
+        list->copies = xrealloc(list->copies, (list->count + 1) * sizeof *list->copies);
+        copy = &list->copies[list->count++];
+        *copy = (struct mount_copy){.id = mount->id,
+                                    .pid = s->pid,
+                                    .mountpoint = xstrdup(mount->mountpoint),
+                                    .stays = !goes_with_it(s, mount)};
+    }
+    copy->processes++;
+    copy->pid = s->pid < copy->pid ? s->pid : copy->pid;
+    return true;
+}
+
+static void look_at(struct search *s, const char *pid)
+{
+    _cleanup_free_ char *path = xasprintf("/proc/%s/mountinfo", pid);
+    s->seen_count = 0;
+    s->pid = strtol(pid, NULL, 10);
+    /* Twice: a mount may be listed before the one that it is in. */
+    if (mountinfo_read(path, note_groups, s) < 0 || mountinfo_read(path, see_mount, s) < 0)
+        return; /* it has ended, or is hidden from us */
+}
+
+void copies_find(const struct mount_entry *mount, struct copy_list *ret)
+{
+    struct search s = {.mount = mount, .list = ret};
+    DIR *proc = opendir("/proc");
+    *ret = (struct copy_list){0};
+    if (mountinfo_read("/proc/self/mountinfo", note_groups, &s) == 0)
+        s.shared = groups_of(&s, mount->parent)->shared;
+    for (struct dirent *e; proc && (e = readdir(proc));)
+        if (isdigit((unsigned char)e->d_name[0]))
+            look_at(&s, e->d_name);
+    if (proc)
+        (void)closedir(proc);
+    free(s.seen);
+}
+
+void copies_done(struct copy_list *list)
+{
+    for (size_t i = 0; i < list->count; i++)
+        free(list->copies[i].mountpoint);
+    free(list->copies);
+    *list = (struct copy_list){0};
+}
+
+unsigned copies_that_stay(const struct copy_list *list)
+{
+    unsigned count = 0;
+    for (size_t i = 0; i < list->count; i++)
+        count += list->copies[i].stays;
+    return count;
+}
+
+void copies_print(const struct copy_list *list, FILE *out)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        const struct mount_copy *copy = &list->copies[i];
+        if (!copy->stays)
+            continue;
+        _cleanup_free_ char *pid = xasprintf("%ld", copy->pid);
+        _cleanup_free_ char *more = copy->processes > 1 ? xasprintf(" and %u more", copy->processes - 1) : xstrdup("");
+        text_print(out, "  process %s (%s)%s: at %s", pid, process_name(pid).text, more, copy->mountpoint);
+    }
+}

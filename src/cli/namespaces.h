@@ -1,0 +1,29 @@
+/* The same mount at other places: in other mount namespaces (containers and units that were started while it was there), and bind
+ * mounts. Unmounting it here does not end it there. Asks no filesystem. */
+#pragma once
+
+#include <stdio.h>
+
+#include "cli/mounts.h"
+
+/* One place; of a namespace with several processes the one with the lowest number is named. */
+struct mount_copy {
+    unsigned id; /* of the mount */
+    unsigned processes;
+    long pid;
+    char *mountpoint; /* as that process sees it */
+    bool stays;       /* unmounting it here does not take it away there too, by propagation */
+};
+
+struct copy_list {
+    struct mount_copy *copies;
+    size_t count;
+};
+
+/* All copies that processes show us, `mount` itself not among them. Without root processes of others may be hidden. */
+void copies_find(const struct mount_entry *mount, struct copy_list *ret);
+void copies_done(struct copy_list *list);
+
+unsigned copies_that_stay(const struct copy_list *list);
+/* A line for each of those. */
+void copies_print(const struct copy_list *list, FILE *out);

@@ -1,0 +1,57 @@
+/* Is the mount still where it was made? It may be gone from there and live on elsewhere, as a copy in another mount namespace. Then
+ * its path leads to what was below it, or to what came there since: nothing that is ours to unmount. */
+#include <fcntl.h>
+#include <stdio.h>
+
+#include "base/log.h"
+#include "base/mountinfo.h"
+#include "fuse/internal.h"
+
+struct look {
+    const struct front *front;
+    dev_t device; /* of the newest mount there */
+    bool is_here; /* ours is among what is mounted there */
+};
+
+static bool see_mount(const struct mountinfo *mount, void *arg)
+{
+    struct look *look = arg;
+    if (strcmp(mount->mountpoint, look->front->options.mountpoint) == 0) {
+        look->device = mount->device;
+        look->is_here = look->is_here || mount->device == look->front->device;
+    }
+    return true;
+}
+
+static struct look look_there(const struct front *front)
+{
+    struct look look = {.front = front};
+    if (mountinfo_read("/proc/self/mountinfo", see_mount, &look) < 0)
+        look.is_here = true; /* not known: as if nothing had happened */
+    return look;
+}
+
+void mounted_note(struct front *front)
+{
+    front->device = look_there(front).device;
+}
+
+bool mounted_is_here(const struct front *front)
+{
+    return front->device == 0 || look_there(front).is_here;
+}
+
+/* The kernel aborts the connection with its last descriptor. libfuse, which would unmount by the path, leaves that alone where its
+ * descriptor polls as that of an ended connection does: a pipe that nobody reads does so. */
+void mounted_let_go(struct front *front)
+{
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) < 0) {
+        log_warn("no descriptor is left: what is mounted at %s is left alone", front->options.mountpoint);
+        return;
+    }
+    (void)close(ends[0]);
+    (void)dup3(ends[1], fuse_session_fd(front->se), O_CLOEXEC);
+    (void)close(ends[1]);
+    fuse_session_unmount(front->se);
+}

@@ -1,0 +1,148 @@
+"""Other mount namespaces, of a container or a unit that was started while a mount was there, keep a copy of it. The end of a mount
+does not hang on them."""
+import errno
+import os
+import subprocess
+
+import pytest
+
+import rig
+
+pytestmark = pytest.mark.needs_mount
+
+# Keeps what it has inherited of the one mount, and nothing of other tests' mounts.
+HOLD = r"""
+lines=$(cat /proc/self/mountinfo)
+printf '%s\n' "$lines" | while read -r _ _ _ _ at rest; do
+    case $rest in *' - fuse.cairnfs '*) [ "$at" = "$0" ] || umount -i -l "$(printf '%b' "$at")" || true ;; esac
+done
+echo
+"""
+WRITE = r"""
+exec 3>>"$0/written"
+while printf 'a line of thirty-two characters\n' >&3; do printf x; done 2>/dev/null
+echo
+exec cat
+"""
+
+
+class Holder:
+    """A process in a mount namespace of its own, made while `mount` is there."""
+
+    def __init__(self, mount, propagation="private", program="exec cat"):
+        command = ["unshare", "-m", "--propagation", propagation, "bash", "-c", HOLD + program, mount.mnt]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.mnt = mount.mnt
+        assert self.process.stdout.readline() == b"\n"
+
+    def enter(self, *command):
+        return subprocess.run(["nsenter", "-t", str(self.process.pid), "-m", *command], capture_output=True, text=True, timeout=300)
+
+    def sees_it(self):
+        with open(f"/proc/{self.process.pid}/mountinfo") as file:
+            return any(f" {self.mnt} " in line and " - fuse.cairnfs " in line for line in file)
+
+    def close(self):
+        if self.process:
+            self.process.stdin.close()
+            self.process.kill()
+            self.process.wait(300)
+            self.process.stdout.close()
+        self.process = None
+
+
+@pytest.fixture
+def hold(request, cairn):
+    if os.geteuid() != 0:
+        pytest.skip("skipped: a mount namespace takes root")
+
+    def make(*args, **kwargs):
+        holder = Holder(cairn, *args, **kwargs)
+        request.addfinalizer(holder.close)
+        return holder
+
+    return make
+
+
+def test_umount_ends_in_other_namespaces(cairn, hold):
+    """umount names who has it elsewhere and ends it there, too: with exit code 0, all on NVMe, the store free for the next mount."""
+    cairn.mount(writeback_delay="60s")
+    holder = hold()
+    rig.write_file(cairn.mnt + "/file", b"content" * 1000)
+    done = cairn.cairn("umount", cairn.mnt)
+    assert done.returncode == 0, done
+    assert f"process {holder.process.pid} (" in done.stderr and cairn.mnt in done.stderr, done
+    assert cairn.reap() == 0 and not rig.mounted_at(cairn.mnt)
+    there = holder.enter("stat", "-f", cairn.mnt)
+    assert there.returncode == 1 and os.strerror(errno.ENOTCONN) in there.stderr, there
+    cairn.drop_stage()
+    cairn.mount()
+    assert rig.read_file(cairn.mnt + "/file") == b"content" * 1000
+    cairn.umount()
+
+
+def test_what_was_written_there_is_kept(cairn, hold):
+    """A writer in the other namespace goes on until the end: each of its writes that returned is on NVMe."""
+    cairn.mount()
+    writer = hold(program=WRITE)
+    rig.poll(lambda: os.path.exists(cairn.mnt + "/written") and os.path.getsize(cairn.mnt + "/written") > 32 * 100, 30, "its writes")
+    drained = writer.process.stdout
+    assert cairn.cairn("umount", cairn.mnt).returncode == 0
+    assert cairn.reap() == 0
+    returned = len(drained.readline()) - 1
+    cairn.drop_stage()
+    cairn.mount()
+    content = rig.read_file(cairn.mnt + "/written")
+    assert len(content) >= 32 * returned > 3200 and not content.replace(b"a line of thirty-two characters\n", b"")
+    cairn.umount()
+
+
+def test_keep_others(cairn, hold):
+    """--keep-others changes nothing where somebody else would lose the mount, and says who."""
+    cairn.mount()
+    holder = hold()
+    done = cairn.cairn("umount", "--keep-others", cairn.mnt)
+    assert done.returncode == 1 and f"process {holder.process.pid} (" in done.stderr, done
+    rig.write_file(cairn.mnt + "/file", b"content")
+    assert holder.enter("cat", cairn.mnt + "/file").stdout == "content"
+    holder.close()
+    done = cairn.cairn("umount", "-k", cairn.mnt)
+    assert (done.returncode, done.stderr) == (0, "") and cairn.reap() == 0
+
+
+def test_a_namespace_that_follows_is_no_other(request, cairn, hold, folder):
+    """Where unmounting goes on to the other namespace by itself, nothing is kept, and nobody is told."""
+    place = folder + "/place"
+    os.mkdir(place)
+    rig.run("mount", "--bind", place, place)
+    request.addfinalizer(lambda: rig.file_systems_unmount(place))
+    rig.run("mount", "--make-shared", place)
+    cairn.mnt = place + "/mnt"
+    os.mkdir(cairn.mnt)
+    cairn.mount()
+    holder = hold(propagation="slave")
+    assert holder.sees_it()
+    done = cairn.cairn("umount", "--keep-others", cairn.mnt)
+    assert (done.returncode, done.stderr) == (0, "") and cairn.reap() == 0
+    assert not holder.sees_it()
+
+
+def test_what_came_there_since_is_left_alone(request, cairn, hold):
+    """A daemon whose mount lives on in another namespace only unmounts nothing by the path when it is told to end."""
+    cairn.mount()
+    hold()
+    rig.run("umount", "-i", cairn.mnt)
+    rig.run("mount", "-t", "tmpfs", "tmpfs", cairn.mnt)
+    request.addfinalizer(lambda: rig.file_systems_unmount(cairn.mnt))
+    rig.write_file(cairn.mnt + "/other", b"other")
+    cairn.proc.terminate()
+    assert cairn.reap() == 0
+    assert rig.mounted_at(cairn.mnt) and rig.read_file(cairn.mnt + "/other") == b"other"
+
+
+def test_a_timeout_is_over_with_the_mount(cairn):
+    """--timeout is for what must be carried before: that the daemon takes a moment to end is no failure."""
+    for _ in range(3):
+        cairn.mount()
+        done = cairn.cairn("umount", "--timeout", "1ms", cairn.mnt)
+        assert (done.returncode, done.stderr) == (0, "") and cairn.reap() == 0
