@@ -85,6 +85,16 @@ def mounted_at(path):
     return os.fsencode(os.path.realpath(path)) in mountpoints()
 
 
+# For the shell in a mount namespace that a test has just made (unshare -m): what it inherited of CairnFS goes. A copy of another test's
+# mount would be ended there by that test's umount, or keep its daemon from ending. All is read before anything is changed.
+DROP_INHERITED = r"""
+inherited=$(grep ' - fuse.cairnfs ' /proc/self/mountinfo || true)
+printf '%s\n' "$inherited" | while read -r _ _ _ _ at _; do
+    [ -z "$at" ] || umount -i -l "$(printf '%b' "$at")" || true
+done
+"""
+
+
 def file_systems_unmount(path):
     """Take down every mount stacked at path, lazily if it is busy."""
     path = os.path.realpath(path)

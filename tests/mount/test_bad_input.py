@@ -381,7 +381,7 @@ MOUNT_AND_END = '"$@" || exit; exec "$1" umount "$4"'
 
 def in_namespace(before, program):
     """A prefix: in a mount namespace of its own, after the shell's `before`; a daemon that is left dies with the shell."""
-    return ("unshare", "-m", "-p", "--fork", "--kill-child", "--mount-proc", "sh", "-c", f"set -e; {before}; {program}", "sh")
+    return ("unshare", "-m", "-p", "--fork", "--kill-child", "--mount-proc", "sh", "-c", f"{rig.DROP_INHERITED}set -e; {before}; {program}", "sh")
 
 
 NOBODY = 65534

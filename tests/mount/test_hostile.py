@@ -516,7 +516,7 @@ def expect_all(mount):
 
 def test_mountpoint_deleted(used):
     """rmdir of the mountpoint from another namespace detaches the mount: all is carried to NVMe, and the daemon ends."""
-    script = f"umount {used.mnt} && rmdir {used.mnt}"
+    script = f"{rig.DROP_INHERITED}rmdir {used.mnt}"
     done = subprocess.run(["unshare", "-m", "--propagation", "private", "sh", "-c", script], capture_output=True, text=True)
     assert done.returncode == 0, done
     assert used.reap() == 0

@@ -313,7 +313,11 @@ def test_bad_questions(cairn):
     for ino in ("-1", '"x"', "1.5", "99999999", "null"):
         assert ask(cairn, '{"verb":"look","ino":%s}' % ino)["errno"] in (errno.EINVAL, errno.ENOENT), ino
     assert ask(cairn, '{"verb":"survey"}')["done"] == 0
-    assert ask(cairn, '{"verb":"survey","todo":["f12345:0","d12345:0","f1:5"]}')["done"] == 3, "what is gone is done"
+    todo = ["f12345:0", "d12345:0", "f1:5"]
+    while todo:  # one answer does at least one of them, and as many as fit in 100 ms
+        answer = ask(cairn, json.dumps({"verb": "survey", "todo": todo}))
+        assert 1 <= answer["done"] <= len(todo) and "rest" not in answer, "what is gone is done"
+        todo = todo[answer["done"] :]
     assert ask(cairn, '{"verb":"look","ino":1}')["type"] == "folder"
 
 

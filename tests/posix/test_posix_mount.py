@@ -363,7 +363,7 @@ class Namespace:
         self.folder = root + "/own"
         os.mkdir(self.folder)
         os.chown(self.folder, 65534, 65534)
-        self.holder = subprocess.Popen(["unshare", "-m", "--propagation", "slave", "sh", "-c", "echo; exec sleep 600"], stdout=subprocess.PIPE)
+        self.holder = subprocess.Popen(["unshare", "-m", "--propagation", "slave", "sh", "-c", rig.DROP_INHERITED + "echo; exec sleep 600"], stdout=subprocess.PIPE)
         self.holder.stdout.read(1)
         self.daemon = None
 

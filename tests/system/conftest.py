@@ -6,14 +6,10 @@ import tempfile
 
 import pytest
 
-# Inherited mounts go first: a copy of another test's mount would keep its daemon from ending.
-SET_UP = r"""
+import rig
+
+SET_UP = rig.DROP_INHERITED + r"""
 set -e
-mapfile -t lines </proc/self/mountinfo
-for line in "${lines[@]}"; do
-    read -r _ _ _ _ at _ <<<"$line"
-    case $line in *' - fuse.cairnfs '*) umount -i -l "$(printf '%b' "$at")" || true ;; esac
-done
 mount -t tmpfs tmpfs "$1"
 for top in usr etc; do
     mkdir "$1/$top" "$1/$top.work"
