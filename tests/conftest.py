@@ -12,6 +12,7 @@ import tempfile
 import pytest
 
 import job
+import remote as remotes
 import rig
 import watchdog
 
@@ -252,6 +253,23 @@ def mount_factory(request, binary):
         mount.make = make
         config.cairn_mounts.append(mount)
         return mount
+
+    return make
+
+
+@pytest.fixture
+def on_remote(request, mount_factory, folder, plain):
+    """on_remote(remote, **options): a private store on a remote, not yet mounted. It and what it makes are closed at the end."""
+    usual = remotes.PlainRemote if plain else remotes.RemoteMount
+
+    def build(root, kind=usual, **options):
+        mount = mount_factory(root, kind=kind, **options)
+        mount.make = build
+        request.addfinalizer(mount.close)
+        return mount
+
+    def make(remote, **options):
+        return build(tempfile.mkdtemp(prefix="node-", dir=folder), remote=remote, **options)
 
     return make
 

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+import stat
 import subprocess
 import tempfile
 import time
@@ -282,7 +283,7 @@ class Mount(Plain):
 
 
 class LoopImage:
-    """A sparse image with a filesystem on it, mounted through a loop device; needs root."""
+    """A sparse image with a filesystem on it, mounted through a loop device, or a device that is there; needs root."""
 
     def __init__(self, image, mountpoint, size=None, kind="ext4", options=(), extra=""):
         self.image, self.mountpoint = image, mountpoint
@@ -291,7 +292,8 @@ class LoopImage:
             with open(image, "wb") as file:
                 file.truncate(size)
             run("mkfs." + kind, "-q", *options, image)
-        run("mount", "-o", "loop" + ("," + extra if extra else ""), image, mountpoint)
+        options = ([] if stat.S_ISBLK(os.stat(image).st_mode) else ["loop"]) + ([extra] if extra else [])
+        run("mount", "-o", ",".join(options or ["rw"]), image, mountpoint)
 
     def close(self):
         file_systems_unmount(self.mountpoint)

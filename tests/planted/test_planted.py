@@ -8,12 +8,16 @@ import pytest
 
 import planted
 
-GC = "remote/test_gc.py"
+GC, DISK = "remote/test_gc.py", "crash/test_disk.py"
 FOUND_BY = {
     "early_delete": (GC, "test_nothing_goes_before_the_head_that_drops_it and dir"),
     "skip_epoch_check": (GC, "test_a_fenced_writer_deletes_nothing and dir"),
     "head_first": (GC, "test_all_that_a_head_names_is_there and dir"),
     "forget_chunk": (GC, "test_small_packs_are_merged and dir"),
+    "batch_not_flushed": (DISK, "test_small_fsyncs_one_after_the_other"),
+    "names_not_flushed": (DISK, "test_small_fsyncs_one_after_the_other"),
+    "pack_after_its_batch": (DISK, "test_small_fsyncs_one_after_the_other"),
+    "told_before_the_batch": (DISK, "test_small_fsyncs_one_after_the_other"),
 }
 
 

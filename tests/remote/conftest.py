@@ -1,6 +1,5 @@
 """Fixtures of the remote tier: the server (one for all processes of a test run), a remote of each kind, a mount on it, the fault proxy."""
 import os
-import tempfile
 import zlib
 
 import pytest
@@ -40,23 +39,6 @@ def remote(request, folder, seed, full):
             pytest.skip("skipped: on S3 with --full, or with another seed")
         return request.getfixturevalue("s3")
     return remotes.DirRemote(os.path.join(folder, "remotes"))
-
-
-@pytest.fixture
-def on_remote(request, mount_factory, folder, plain):
-    """on_remote(remote, **options): a private store on a remote, not yet mounted. It and what it makes are closed at the end."""
-    usual = remotes.PlainRemote if plain else remotes.RemoteMount
-
-    def build(root, kind=usual, **options):
-        mount = mount_factory(root, kind=kind, **options)
-        mount.make = build
-        request.addfinalizer(mount.close)
-        return mount
-
-    def make(remote, **options):
-        return build(tempfile.mkdtemp(prefix="node-", dir=folder), remote=remote, **options)
-
-    return make
 
 
 @pytest.fixture

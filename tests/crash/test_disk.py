@@ -1,0 +1,403 @@
+"""Power loss on a disk that loses, reorders and tears what was not flushed (P3, P4, P5): recorded_disk.py."""
+import os
+import random
+import shutil
+
+import pytest
+
+import history
+import judge
+import recorded_disk
+import remote as remotes
+import rig
+import test_power
+
+HOWS = recorded_disk.HOWS
+SHARDS = (1 << 20, 4 << 20, 8 << 20)  # large ones leave more to lose at once, small ones more moments
+OPTIONS = {"nvme": "700M", "stage": "96M"}
+QUICK = {"gc_grace": "1s", "writeback_delay": "100ms"}
+
+
+@pytest.fixture
+def new_disk(request, binary):
+    """new_disk(**options): a RecordedDisk, closed at the end."""
+    if os.geteuid() != 0 or not os.path.exists("/dev/loop-control") or not os.path.exists("/dev/fuse"):
+        pytest.skip("skipped: needs root, loop devices and /dev/fuse")
+    build = request.config.getoption("--build")
+    program = recorded_disk.find_program(build)
+    if program is None:
+        pytest.skip(f"skipped: {build} has no recorded-disk: build with -Dtests=enabled")
+
+    def make(**options):
+        made = recorded_disk.RecordedDisk(program, **options)
+        request.addfinalizer(made.close)
+        return made
+
+    return make
+
+
+# ---------------------------------------------------------------- the disk itself
+
+def read_at(path, offset, length):
+    with open(path, "rb") as file:
+        file.seek(offset)
+        return file.read(length)
+
+
+def write_direct(fd, data, offset):
+    buffer = recorded_disk.mmap.mmap(-1, len(data))  # aligned, as O_DIRECT needs it
+    buffer.write(data)
+    assert os.pwrite(fd, buffer, offset) == len(data)
+
+
+def test_only_what_was_flushed_is_sure(new_disk, rng):
+    """Of what was not, there is an image with all, one with none, and with parts of it: not in order, and torn at 512 bytes."""
+    disk, count, size = new_disk(size=320 * rig.MIB), 12, 16 * rig.KIB
+    disk.open.pop().close()  # no filesystem writes in between
+    old, new = (rig.seeded_bytes(rng.random(), count * size) for _ in range(2))
+    fd = os.open(disk.device, os.O_RDWR | os.O_DIRECT)
+    write_direct(fd, old, 0)
+    os.fsync(fd)
+    flushed = disk.count()
+    for number in reversed(range(count)):
+        write_direct(fd, new[number * size : (number + 1) * size], number * size)
+    end = disk.count()
+    os.close(fd)
+    assert end - flushed >= count
+    sectors = {}
+    for how in HOWS:
+        for _ in range(6):
+            path, _ = disk.image(end, how, rng)
+            left = read_at(path, 0, len(old))
+            os.unlink(path)
+            fates = [left[at : at + 512] == new[at : at + 512] for at in range(0, len(old), 512)]
+            assert all(left[at : at + 512] in (old[at : at + 512], new[at : at + 512]) for at in range(0, len(old), 512))
+            sectors.setdefault(how, []).append([fates[at : at + size // 512] for at in range(0, len(fates), size // 512)])
+    assert not any(any(write) for writes in sectors["none"] for write in writes)
+    assert all(all(write) for writes in sectors["all"] for write in writes)
+    some = [[all(write) for write in writes] for writes in sectors["some"]]
+    assert all(all(write) or not any(write) for writes in sectors["some"] for write in writes)
+    assert any(earlier < later for writes in some for earlier, later in zip(writes, writes[1:])), "none was lost before one that was kept"
+    assert any(any(write) and not all(write) for writes in sectors["torn"] for write in writes)
+
+
+WITHOUT = {"barriers": "nobarrier", "order": "data=writeback"}
+
+
+@pytest.mark.parametrize("without", WITHOUT)
+def test_a_filesystem_that_keeps_no_prefix_is_found(new_disk, rng, shm_folder, without):
+    """The rig can fail: ext4 that sends no flush loses what fsync promised; one that keeps names and no order shows no prefix."""
+    disk = new_disk(extra=WITHOUT[without])
+    root, log = os.path.join(disk.inner.mountpoint, "run"), os.path.join(shm_folder, "log")
+    writers = history.Writers(root, log, rng.randrange(1 << 30), pause=0.05, shard=1 << 20)
+    try:
+        rig.poll(lambda: writers.mark() > 10_000, 60, "the writers to run")
+        first = disk.count()
+        rig.time.sleep(1.5)
+        last = disk.count()
+    finally:
+        writers.kill()
+    found = []
+    for at in disk.moments(rng, first, last, 3):
+        for how in HOWS:
+            path, _ = disk.image(at, how, rng)
+            found.append(is_violated(disk, path, log, at))
+    assert any(found)
+
+
+def is_violated(disk, image, log, at):
+    try:
+        loop = disk.mount_cut(image)
+    except RuntimeError:
+        os.unlink(image)
+        return True  # the filesystem cannot even be mounted
+    try:
+        judge.check_cut(os.path.join(loop.mountpoint, "run"), log, *recorded_disk.marks(log, disk.requests(), at))
+        return False
+    except judge.Violation:
+        return True
+    finally:
+        disk.drop_cut(loop)
+
+
+# ---------------------------------------------------------------- cuts of a store
+
+class Round:
+    """Writers on a mount whose store lies on the disk; then images of cuts, each judged."""
+
+    def __init__(self, disk, mount, rng, logs, number, reports):
+        self.disk, self.mount, self.rng, self.number, self.reports = disk, mount, rng, number, reports
+        self.name, self.log = f"run-{number}", os.path.join(logs, f"log-{number}")
+        self.copies = []  # (request, copy of the remote)
+
+    def run(self, seconds, copies=0):
+        """The writers; while they run, `copies` times the daemon stands, and the remote is copied."""
+        writers = history.Writers(os.path.join(self.mount.mnt, self.name), self.log, self.rng.randrange(1 << 30), pause=0.05,
+                                  shard=self.rng.choice(SHARDS))
+        try:
+            rig.poll(lambda: writers.mark() > 10_000, 60, "the writers to run")
+            self.first = self.disk.count()
+            for _ in range(copies):
+                rig.time.sleep(seconds / copies)
+                self.copies.append(self.copy_remote())
+            if not copies:
+                rig.time.sleep(seconds)
+            self.last = self.disk.count()
+        finally:
+            self.mount.kill9()
+            writers.kill()
+        self.mount.drop_stage()
+
+    def copy_remote(self):
+        self.mount.pause()
+        try:
+            return self.disk.count(), self.mount.remote.copy()
+        finally:
+            self.mount.go_on()
+
+    def cut(self, at, how, judge_one):
+        """Makes one image and has it judged: judge_one(loop, mark, end_mark) returns how many operations are left."""
+        mark, end_mark = recorded_disk.marks(self.log, self.disk.requests(), at)
+        choices = f"{self.rng.getrandbits(32)}"
+        path, what = self.disk.image(at, how, random.Random(choices))
+        loop = self.disk.mount_cut(path)
+        try:
+            left = judge_one(loop, mark, end_mark)
+            print(f"{self.name}, {how}: {what}: {left}")
+            return left
+        except Exception as problem:
+            kept = self.keep(at, how, choices)
+            raise AssertionError(f"{self.disk.kind}, {self.name}, {how}: {what}; kept in {kept}: {problem}") from problem
+        finally:
+            self.disk.drop_cut(loop)
+
+    def keep(self, at, how, choices):
+        """The image that was judged and the history, for whoever looks for the cause."""
+        folder = os.path.join(self.reports, f"cut-{self.disk.kind}-{at}-{how}-{choices}")
+        shutil.rmtree(folder, ignore_errors=True)
+        os.makedirs(folder)
+        shutil.copy(self.log, folder)
+        path, _ = self.disk.image(at, how, random.Random(choices))
+        rig.run("cp", "--sparse=always", path, os.path.join(folder, "disk.img"))
+        os.unlink(path)
+        return folder
+
+    def prefix(self, mnt, mark, end_mark):
+        """How long the prefix is that a mount shows."""
+        path = os.path.join(mnt, self.name)
+        if not os.path.isdir(path):
+            assert judge.History(self.log).last_sync(mark) == 0, "the whole run is lost"
+            return 0
+        loose = {"idle": 0, "torn": True} if self.mount.plain else {}
+        return judge.check_cut(path, self.log, mark, end_mark, **loose)[0]
+
+    def store_on(self, loop):
+        """The store of an image, not yet mounted."""
+        return test_power.mount_on(self.mount, loop)
+
+    def judge_store(self, loop, mark, end_mark):
+        """The store of an image: a prefix with every fsync that had returned; it goes on, and is whole."""
+        mount = self.store_on(loop)
+        try:
+            mount.mount()
+            left = self.prefix(mount.mnt, mark, end_mark)
+            self.go_on(mount, left)
+            mount.umount()
+            done = mount.fsck()
+            assert done.returncode == 0, f"fsck: {done.returncode}\n{done.stdout}{done.stderr}"
+            return left
+        finally:
+            mount.close()
+            shutil.rmtree(mount.root, ignore_errors=True)
+
+    def go_on(self, mount, left):
+        rig.write_file(os.path.join(mount.mnt, "goes-on"), b"here")
+
+    def end(self):
+        """Makes room for the next round on the same disk."""
+        self.disk.forget()
+        self.mount.mount()
+        shutil.rmtree(os.path.join(self.mount.mnt, self.name))
+        self.mount.umount()
+
+
+class Campaign:
+    """Rounds on one disk after the other, on ext4 and on XFS."""
+
+    ROUNDS_A_DISK = 3
+    round = Round
+
+    def __init__(self, new_disk, rng, logs, reports, plain):
+        self.new_disk, self.rng, self.logs, self.reports, self.plain = new_disk, rng, logs, reports, plain
+        self.kinds = ["ext4"] if plain else rng.sample(sorted(recorded_disk.FORMATS), 2)
+        self.number, self.disk = 0, None
+
+    def rounds(self, count, make_mount):
+        """Yields `count` rounds, not yet run, on a store that is mounted. make_mount(disk): a mount, not yet mounted."""
+        for number in range(count):
+            if number % self.ROUNDS_A_DISK == 0:
+                if self.disk:
+                    self.disk.close()
+                kind = self.kinds[number // self.ROUNDS_A_DISK % len(self.kinds)]
+                self.disk = self.new_disk(kind=kind, extra="sync,dirsync,data=journal" if self.plain else "")
+                mount = make_mount(self.disk)
+                mount.store = os.path.join(self.disk.inner.mountpoint, "store")
+                os.makedirs(mount.store)
+                if self.plain:
+                    mount.mnt = os.path.join(self.disk.inner.mountpoint, "mnt")
+            mount.mount()
+            one = self.round(self.disk, mount, self.rng, self.logs, number, self.reports)
+            yield one
+            one.end()
+
+
+class RemoteRound(Round):
+    """The same with a remote that was copied at the same instant: another node that begins from it sees a prefix, too, and none that
+    NVMe does not have; and the store goes on with it."""
+
+    def judge_both(self, loop, remote, mark, end_mark):
+        self.remote = remote
+        self.far = self.judge_remote(end_mark)
+        near = self.judge_store(loop, mark, end_mark)
+        assert self.far <= near, f"the remote has {self.far} operations, and NVMe {near}"
+        return near
+
+    def judge_remote(self, end_mark):
+        """How long the prefix is that another node sees."""
+        if not self.remote.heads():
+            return 0
+        node = self.mount.fresh(self.remote)
+        try:
+            node.mount(ro=True)
+            return self.prefix(node.mnt, 0, end_mark)
+        finally:
+            node.close()
+            shutil.rmtree(node.root, ignore_errors=True)
+
+    def store_on(self, loop):
+        mount = self.mount.fresh(self.remote)
+        mount.store = os.path.join(loop.mountpoint, "store")
+        return mount
+
+    def go_on(self, mount, left):
+        """What NVMe had and the remote had not is published; another node sees all of it."""
+        super().go_on(mount, left)
+        mount.wait_remote()
+        node = self.mount.fresh(self.remote)
+        try:
+            node.mount(ro=True)
+            assert judge.snapshot(node.mnt) == judge.snapshot(mount.mnt), "another node sees something else than this one"
+        finally:
+            node.close()
+            shutil.rmtree(node.root, ignore_errors=True)
+
+
+@pytest.fixture
+def campaign(request, new_disk, rng, shm_folder, plain):
+    return Campaign(new_disk, rng, shm_folder, request.config.getoption("--reports"), plain)
+
+
+@pytest.fixture
+def make_mount(request, mount_factory, folder):
+    def make(disk):
+        mount = mount_factory(rig.tempfile.mkdtemp(dir=folder), **OPTIONS)
+        request.addfinalizer(mount.close)
+        return mount
+
+    return make
+
+
+@pytest.mark.timeout(240)
+def test_cuts_of_a_disk_that_loses_writes(campaign, make_mount, rng, full):
+    """P3, P4: 1,000 cuts (16 by default), with any part of what was not flushed: always a prefix with every returned fsync."""
+    left = []
+    for one in campaign.rounds(25 if full else 1, make_mount):
+        one.run(3)
+        for at in one.disk.moments(rng, one.first, one.last, 10 if full else 4):
+            left += [one.cut(at, how, one.judge_store) for how in HOWS]
+    print(f"{len(left)} cuts")
+    assert any(left), "no cut contained anything: the load did not reach the disk"
+
+
+@pytest.mark.needs_mount
+@pytest.mark.timeout(240)
+def test_cuts_with_the_remote_on_the_same_disk(campaign, on_remote, rng, full):
+    """P4, P5: 512 cuts (6 by default) of a store and its dir: remote, which lose power together: both are prefixes, the remote's no longer
+    than that of NVMe, and they go on together."""
+    campaign.round, left, far = RemoteRound, [], []
+
+    def make_mount(disk):
+        return on_remote(remotes.DirRemote(os.path.join(disk.inner.mountpoint, "remotes")), **OPTIONS, **QUICK)
+
+    def judge_one(loop, mark, end_mark):
+        path = os.path.join(loop.mountpoint, os.path.relpath(one.mount.remote.path, one.disk.inner.mountpoint))
+        return one.judge_both(loop, remotes.DirRemote(None, path), mark, end_mark)
+
+    for one in campaign.rounds(16 if full else 1, make_mount):
+        one.run(3)
+        for at in one.disk.moments(rng, one.first, one.last, 8 if full else 2):
+            for how in HOWS if full else rng.sample(HOWS, 3):
+                left.append(one.cut(at, how, judge_one))
+                far.append(one.far)
+    print(f"{len(left)} cuts; operations on NVMe {left}, in the remote {far}")
+    assert any(left) and any(far), "no cut contained anything: the load did not reach the disk"
+
+
+@pytest.mark.needs_mount
+@pytest.mark.timeout(240)
+def test_cuts_with_a_remote_that_keeps_all(campaign, on_remote, folder, rng, full):
+    """P4, P5: 500 cuts (4 by default) of a store whose dir: remote, elsewhere, keeps its power: it never has what NVMe had not flushed."""
+    campaign.round, left, far = RemoteRound, [], []
+
+    def make_mount(disk):
+        return on_remote(remotes.DirRemote(os.path.join(folder, "remotes")), **OPTIONS, **QUICK)
+
+    for one in campaign.rounds(25 if full else 1, make_mount):
+        one.run(3, copies=5 if full else 2)
+        for at, copy in one.copies:
+            for how in HOWS if full else rng.sample(HOWS, 2):
+                again = copy.copy()
+                left.append(one.cut(at, how, lambda loop, mark, end_mark: one.judge_both(loop, again, mark, end_mark)))
+                far.append(one.far)
+                again.wipe()
+            copy.wipe()
+    print(f"{len(left)} cuts; operations on NVMe {left}, in the remote {far}")
+    assert any(left) and any(far), "no cut contained anything: the load did not reach the disk"
+
+
+def test_small_fsyncs_one_after_the_other(new_disk, make_mount, folder, rng, full):
+    """P3: many small packs, each named by a batch that shares its block with the one before; whenever an fsync has returned, its file is
+    there."""
+    disk = new_disk(kind=rng.choice(sorted(recorded_disk.FORMATS)))
+    mount, kept = make_mount(disk), []
+    mount.store = os.path.join(disk.inner.mountpoint, "store")
+    if mount.plain:
+        mount.mnt = os.path.join(disk.inner.mountpoint, "mnt")
+    mount.mount()
+    for number in range(60):
+        fd = os.open(os.path.join(mount.mnt, f"f{number}"), os.O_WRONLY | os.O_CREAT)
+        data = rig.seeded_bytes(rng.random(), rng.choice((20, 40, 90)) * rig.KIB)
+        rig.write_all(fd, data)
+        os.fsync(fd)
+        kept.append((disk.count(), data))
+        os.close(fd)
+    mount.kill9()
+    mount.drop_stage()
+    for number in sorted(rng.sample(range(60), 20 if full else 4)):
+        for how in ("none", "torn"):
+            path, what = disk.image(kept[number][0], how, rng)
+            check_files(disk, mount, path, [data for _, data in kept[: number + 1]], f"{how}: {what}")
+
+
+def check_files(disk, mount, path, contents, what):
+    loop = disk.mount_cut(path)
+    copy = test_power.mount_on(mount, loop)
+    try:
+        copy.mount()
+        for number, data in enumerate(contents):
+            assert rig.read_file(os.path.join(copy.mnt, f"f{number}")) == data, f"f{number}: {what}"
+        copy.umount()
+        assert copy.fsck().returncode == 0, what
+    finally:
+        copy.close()
+        disk.drop_cut(loop)
