@@ -53,10 +53,17 @@ static struct mount_copy *find_copy(struct copy_list *list, unsigned id)
     return NULL;
 }
 
+/* The kernel gives the number of a device that is gone to the next mount: the store tells that one apart. */
+static bool is_copy(const struct mount_entry *of, const struct mountinfo *mount)
+{
+    return mount->device == of->device && mount->id != of->id && strcmp(mount->type, CAIRN_FSTYPE) == 0 &&
+           strcmp(mount->source, of->store) == 0;
+}
+
 static bool see_mount(const struct mountinfo *mount, void *arg)
 {
     struct search *s = arg;
-    if (mount->device != s->mount->device || mount->id == s->mount->id || strcmp(mount->type, CAIRN_FSTYPE) != 0)
+    if (!is_copy(s->mount, mount))
         return true;
     struct mount_copy *copy = find_copy(s->list, mount->id);
     if (!copy) {

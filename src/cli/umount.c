@@ -121,8 +121,9 @@ static int unmount(const struct mount_entry *mount)
 static int end_everywhere(const struct mount_entry *mount)
 {
     cJSON *reply = NULL;
-    if (ask_daemon("umount", mount->store, "end", NULL, &reply) < 0)
-        return CLI_FAILED;
+    pid_t pid;
+    if (ask_daemon("umount", mount->store, "end", NULL, &reply) < 0) /* perhaps because it has just ended */
+        return store_lock_holder(mount->store, &pid) == 0 ? CLI_OK : CLI_FAILED;
     cJSON_Delete(reply);
     return CLI_OK;
 }

@@ -4,7 +4,8 @@
  *   FAKE_WARN=text   is logged as a warning while starting
  *   FAKE_PROGRESS=text  is told twice while starting
  *   FAKE_FENCED=text    the remote was taken over, with that as the reason
- *   FAKE_DIE=1       the process ends at once while starting */
+ *   FAKE_DIE=1       the process ends at once while starting
+ *   FAKE_LAST=S      it lives for S seconds after its mount is gone */
 #include <fuse_lowlevel.h>
 #include <poll.h>
 #include <stdatomic.h>
@@ -99,6 +100,8 @@ int service_run(struct service *service)
     fuse_session_exit(service->session);
     fuse_session_unmount(service->session);
     (void)pthread_join(service->thread, NULL);
+    if (getenv("FAKE_LAST"))
+        (void)sleep((unsigned)strtoul(getenv("FAKE_LAST"), NULL, 10));
     return 0;
 }
 

@@ -144,6 +144,22 @@ Test(verbs, a_life)
     expect(1, "cd mnt && $cairn umount ../mnt; code=$?; cd ..; exit $code", "in use");
 }
 
+/* The number of a device that is gone is soon another's. (That of the mount would be, too: a bind mount takes it.) */
+Test(verbs, umount_takes_no_other_mount_for_a_copy)
+{
+    need_fuse();
+    if (geteuid() != 0)
+        cr_skip_test("needs root");
+    expect(0, "FAKE_LAST=2 $cairn mount store mnt && stat -c %d mnt >device", "is mounted at");
+    int code = run("mkdir other; $cairn umount mnt >said 2>&1 & while mountpoint -q mnt; do sleep 0.01; done; mount --bind mnt mnt; "
+                   "$cairn mount s2 other || exit 1; test $(stat -c %d other) = $(cat device); same=$?; wait $!; "
+                   "code=$?; $cairn umount other; umount mnt; cat said; test $same = 0 || exit 77; exit $code");
+    if (code == 77)
+        cr_skip_test("something else took the number of the device");
+    cr_assert_eq(code, 0, "%d: %s", code, output);
+    cr_assert_null(strstr(output, "other mount namespaces"), "%s", output);
+}
+
 Test(verbs, umount_names_holders_then_works)
 {
     need_fuse();
