@@ -301,6 +301,21 @@ static void exchange_pieces(struct store *store, uint64_t ino, const struct stag
     }
 }
 
+/* The cut state is behind the last chunk that is stored: the next piece goes on there. */
+static void note_cut(struct writeback *wb, uint64_t ino, const struct content *content)
+{
+    const struct extent *last = &content->extents[content->count - 1];
+    wb->piece_ino = ino;
+    wb->piece_next = last->offset + last->length;
+}
+
+/* A try that failed moved the cut state over content that is not stored, and that comes again. */
+static void forget_cut(struct writeback *wb)
+{
+    cut_state_done(&wb->piece_state);
+    wb->piece_ino = wb->piece_next = 0;
+}
+
 /* Writes one piece of the draft. False: there was nothing large enough. */
 static bool write_piece(struct writeback *wb, uint64_t ino, uint64_t min_bytes)
 {
@@ -329,8 +344,10 @@ static bool write_piece(struct writeback *wb, uint64_t ino, uint64_t min_bytes)
         else
             packs_abandon(store);
         wrote = r == 0 && content.count > 0;
-        wb->piece_ino = ino;
-        wb->piece_next = wrote ? content.extents[content.count - 1].offset + content.extents[content.count - 1].length : 0;
+        if (wrote)
+            note_cut(wb, ino, &content);
+        else
+            forget_cut(wb);
         content_done(store, &content);
     }
     stage_unpin_parts(store->stage, parts, count);
