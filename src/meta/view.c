@@ -14,7 +14,9 @@
 #define CACHE_BYTES_MIN (8 * MIB)
 #define WAL_BYTES_MAX (64 * MIB)
 #define OPEN_FILES_MAX 256
-#define INFO_LOG_WARN 2
+/* Nothing, headers included. RocksDB writes its own log through the file writer that asserts that it is not used after an error, and that
+ * log does not look: the line that told of a full disk ended the daemon. What it says of errors comes with the calls that they fail. */
+#define INFO_LOG_NOTHING 6
 #define LEVEL0_FILES_MAX 20u /* of sessions that ended before they compacted; each costs every read */
 #define LEVEL0_PATIENCE_MS 30000
 
@@ -50,8 +52,8 @@ static void set_options(struct view *view, const struct view_options *options)
     rocksdb_options_set_compression(o, rocksdb_lz4_compression);
     rocksdb_options_set_max_background_jobs(o, 2);
     rocksdb_options_set_disable_auto_compactions(o, view->is_quiet);
-    rocksdb_options_set_info_log_level(o, INFO_LOG_WARN);
-    rocksdb_options_set_keep_log_file_num(o, 2);
+    rocksdb_options_set_info_log_level(o, INFO_LOG_NOTHING);
+    rocksdb_options_set_keep_log_file_num(o, 1);
     view->env = rocksdb_create_default_env();
     rocksdb_env_set_background_threads(view->env, 2);
     rocksdb_env_lower_thread_pool_cpu_priority(view->env);
@@ -60,6 +62,7 @@ static void set_options(struct view *view, const struct view_options *options)
     set_tables(view, options->cache_bytes);
     view->read = rocksdb_readoptions_create();
     view->write = rocksdb_writeoptions_create();
+    rocksdb_writeoptions_set_no_slowdown(view->write, 1);
 }
 
 /* The state of an empty history: the root directory. */
@@ -103,17 +106,21 @@ static int load_remote(struct view *view)
     struct key key;
     _cleanup_value_ struct value value = {0};
     key_type(&key, KEY_REMOTE);
+    struct remote_row remote = {0};
     int r = db_get(view, NULL, &key, &value);
-    if (r == -ENOENT)
-        return 0;
     if (r == 0)
-        r = remote_row_decode(value.data, value.len, &view->remote);
+        r = remote_row_decode(value.data, value.len, &remote);
     if (r == -EUCLEAN)
         log_error("view: what is known of the remote is damaged or of another version");
-    return r;
+    if (r < 0 && r != -ENOENT)
+        return r;
+    LOCK_SCOPE(&view->lock);
+    view->remote = remote;
+    return 0;
 }
 
-static int load_state(struct view *view, int64_t root_time)
+/* A new database gets its root with `create`. */
+static int load_state(struct view *view, bool create, int64_t root_time)
 {
     struct key key;
     _cleanup_value_ struct value value = {0};
@@ -121,15 +128,20 @@ static int load_state(struct view *view, int64_t root_time)
     int r = db_get(view, NULL, &key, &value);
     if (r == -ENOENT) {
         r = check_empty(view);
-        return r < 0 ? r : make_root(view, root_time);
+        return r < 0 ? r : create ? make_root(view, root_time) : -EUCLEAN;
     }
     if (r < 0)
         return r;
-    r = state_decode(value.data, value.len, &view->state);
+    struct view_state state;
+    r = state_decode(value.data, value.len, &state);
     if (r < 0) {
         log_error("view: the state in the database is damaged or of another version");
         return r;
     }
+    mutex_lock(&view->lock);
+    view->state = state;
+    mutex_unlock(&view->lock);
+    view_note_applied(view, state.applied_seq);
     return load_remote(view);
 }
 
@@ -142,7 +154,8 @@ static bool is_missing(const char *path)
 
 void view_begin_compactions(struct view *view)
 {
-    if (!atomic_exchange(&view->is_quiet, false))
+    LOCK_SCOPE(&view->change); /* it is not exchanged meanwhile */
+    if (!atomic_exchange(&view->is_quiet, false) || !view->db)
         return;
     char *message = NULL;
     rocksdb_set_options(view->db, 1, (const char *[]){"disable_auto_compactions"}, (const char *[]){"false"}, &message);
@@ -154,16 +167,16 @@ void view_begin_compactions(struct view *view)
 
 static unsigned level0_files(struct view *view)
 {
-    char *files = rocksdb_property_value(view->db, "rocksdb.num-files-at-level0");
+    char *files = view->db ? rocksdb_property_value(view->db, "rocksdb.num-files-at-level0") : NULL;
     unsigned count = files ? (unsigned)strtoul(files, NULL, 10) : 0;
     rocksdb_free(files);
     return count;
 }
 
-static bool has_failed(struct view *view)
+static bool has_errors(struct view *view)
 {
     uint64_t errors = 0;
-    return rocksdb_property_int(view->db, "rocksdb.background-errors", &errors) != 0 || errors > 0;
+    return !view->db || rocksdb_property_int(view->db, "rocksdb.background-errors", &errors) != 0 || errors > 0;
 }
 
 void view_compact_leftovers(struct view *view)
@@ -172,8 +185,28 @@ void view_compact_leftovers(struct view *view)
         return;
     view_begin_compactions(view);
     int64_t until = clock_monotonic_ns() + LEVEL0_PATIENCE_MS * 1000000ll;
-    while (level0_files(view) >= LEVEL0_FILES_MAX && !has_failed(view) && clock_monotonic_ns() < until)
+    while (level0_files(view) >= LEVEL0_FILES_MAX && !has_errors(view) && clock_monotonic_ns() < until)
         (void)usleep(1000);
+}
+
+int view_open_database(struct view *view, bool create, int64_t root_time)
+{
+    char *message = NULL;
+    if (!create && is_missing(view->path))
+        return -ENOENT;
+    rocksdb_options_set_disable_auto_compactions(view->options, atomic_load(&view->is_quiet));
+    rocksdb_t *db = rocksdb_open(view->options, view->path, &message);
+    if (message)
+        return db_error("cannot open", message);
+    view->db = db;
+    view_note_changing(true);
+    int r = load_state(view, create, root_time);
+    view_note_changing(false);
+    if (r < 0) {
+        rocksdb_close(view->db);
+        view->db = NULL;
+    }
+    return r;
 }
 
 int view_open(const char *path, const struct view_options *options, int64_t root_time, struct view **ret_view)
@@ -181,13 +214,13 @@ int view_open(const char *path, const struct view_options *options, int64_t root
     if (!options->create && is_missing(path))
         return -ENOENT;
     struct view *view = xcalloc(1, sizeof *view);
+    view->path = xstrdup(path);
+    view_uses_init(&view->uses);
     mutex_init(&view->change, LOCK_VIEW);
     mutex_init(&view->lock, LOCK_LEAF);
     view->is_quiet = options->begins_quietly && !is_missing(path); /* a new one has nothing due, and may be about to take a whole journal */
     set_options(view, options);
-    char *message = NULL;
-    view->db = rocksdb_open(view->options, path, &message);
-    int r = message ? db_error("cannot open", message) : load_state(view, root_time);
+    int r = view_open_database(view, true, root_time);
     if (r < 0) {
         view_close(view);
         return r;
@@ -209,8 +242,10 @@ void view_close(struct view *view)
     rocksdb_cache_destroy(view->cache);
     rocksdb_options_destroy(view->options);
     rocksdb_env_destroy(view->env);
+    view_uses_done(&view->uses);
     mutex_done(&view->lock);
     mutex_done(&view->change);
+    free(view->path);
     free(view);
 }
 
@@ -224,11 +259,17 @@ struct view_state view_state(struct view *view)
 int view_flush(struct view *view)
 {
     char *message = NULL;
+    LOCK_SCOPE(&view->change);
+    if (!view->db || atomic_load(&view->has_failed))
+        return -EIO;
     rocksdb_flushoptions_t *options = rocksdb_flushoptions_create();
     rocksdb_flushoptions_set_wait(options, 1);
     rocksdb_flush(view->db, options, &message);
     rocksdb_flushoptions_destroy(options);
-    return message ? db_error("cannot flush", message) : 0;
+    if (!message)
+        return 0;
+    atomic_store(&view->has_failed, true);
+    return db_error("cannot flush", message);
 }
 
 /* Errors of the database are in the log already; a value that does not decode is not. */

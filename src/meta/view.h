@@ -38,6 +38,13 @@ void view_begin_compactions(struct view *view);
  * that is done, for 30 s at most. */
 void view_compact_leftovers(struct view *view);
 
+/* Did a write fail? Then nothing more is written (-EIO) until it was opened anew; reads go on. Any thread. */
+bool view_has_failed(struct view *view);
+/* Closes the database and opens it anew, under readers: for one that has failed. It may lack what it had applied last; until that is
+ * applied again, reads give -EIO. -EBUSY: some read takes long; try again. Errors of opening: reads give -EIO until a later try. Blocks
+ * readers for as long as it takes; one thread, which holds nothing of the view. */
+CAIRN_MUST_CHECK int view_reopen(struct view *view);
+
 struct view_state {
     uint64_t applied_seq;    /* cut of the last batch */
     uint8_t chain[32];       /* its chain hash; zeros before the first */

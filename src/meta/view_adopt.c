@@ -39,10 +39,9 @@ struct view_adoption {
 
 static int write_batch(struct view_adoption *a, rocksdb_writebatch_t *batch, const rocksdb_writeoptions_t *options)
 {
-    char *message = NULL;
-    rocksdb_write(a->view->db, (rocksdb_writeoptions_t *)options, batch, &message);
+    int r = db_write(a->view, batch, options);
     rocksdb_writebatch_clear(batch);
-    return message ? db_error("cannot write", message) : 0;
+    return r;
 }
 
 static int write_now(struct view_adoption *a, const rocksdb_writeoptions_t *options)
@@ -58,6 +57,7 @@ static int write_synced(struct view_adoption *a)
 {
     rocksdb_writeoptions_t *options = rocksdb_writeoptions_create();
     rocksdb_writeoptions_set_sync(options, 1);
+    rocksdb_writeoptions_set_no_slowdown(options, 1);
     int r = write_now(a, options);
     rocksdb_writeoptions_destroy(options);
     return r;
@@ -113,6 +113,7 @@ int view_adopt_begin(struct view *view, struct view_adoption **ret)
         a->batches[i] = rocksdb_writebatch_create();
     a->write = rocksdb_writeoptions_create();
     rocksdb_writeoptions_disable_WAL(a->write, 1);
+    rocksdb_writeoptions_set_no_slowdown(a->write, 1);
     set_compaction(view, false);
     key_type(&key, KEY_STATE);
     rocksdb_writebatch_delete(a->batches[ROWS], (const char *)key.bytes, key.len);

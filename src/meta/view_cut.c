@@ -66,6 +66,7 @@ static int open_cut(struct view *view, bool is_alone, struct view_cut **ret_cut)
     cut->is_alone = is_alone;
     snap_begin(&cut->snap, view);
     int r = read_states(cut);
+    snap_hold(&cut->snap);
     if (r < 0) {
         view_cut_close(cut);
         return r;
@@ -88,6 +89,8 @@ void view_cut_close(struct view_cut *cut)
 {
     if (!cut)
         return;
+    if (snap_resume(&cut->snap) < 0)
+        log_debug("view: a cut ends after its database"); /* which does not matter now */
     snap_end(&cut->snap);
     free(cut->named.list);
     free(cut->doomed.list);
@@ -115,8 +118,8 @@ static int chunk_at(struct view_cut *cut, const struct chunk_name *name, struct 
     return r < 0 ? r : chunk_row_decode(name, value.data, value.len, row);
 }
 
-int view_cut_wanted(struct view_cut *cut, const struct chunk_name *after,
-                    int (*fn)(const struct chunk_entry *entry, void *arg), void *arg)
+static int list_wanted(struct view_cut *cut, const struct chunk_name *after,
+                       int (*fn)(const struct chunk_entry *entry, void *arg), void *arg)
 {
     struct key prefix, from;
     _cleanup_scan_ struct scan scan;
@@ -140,6 +143,16 @@ int view_cut_wanted(struct view_cut *cut, const struct chunk_name *after,
     if (r == 0)
         r = scan_error(&scan);
     return r > 0 ? 0 : r;
+}
+
+int view_cut_wanted(struct view_cut *cut, const struct chunk_name *after,
+                    int (*fn)(const struct chunk_entry *entry, void *arg), void *arg)
+{
+    int r = snap_resume(&cut->snap);
+    if (r == 0)
+        r = list_wanted(cut, after, fn, arg);
+    snap_hold(&cut->snap);
+    return r;
 }
 
 /* --- rows --------------------------------------------------------------------------------------------------------------- */
@@ -315,9 +328,12 @@ int view_cut_rows(struct view_cut *cut, int64_t now, int (*fn)(const struct run_
     struct rows rows = {.cut = cut, .fn = fn, .arg = arg};
     cut->now = now;
     cut->named.count = cut->doomed.count = cut->removed.count = cut->missing_count = 0;
-    int r = cut->remote.pub.is_whole ? give_whole(&rows) : give_changes(&rows);
+    int r = snap_resume(&cut->snap);
+    if (r == 0)
+        r = cut->remote.pub.is_whole ? give_whole(&rows) : give_changes(&rows);
     if (r == 0 && !rows.packs_given)
         r = give_packs(&rows);
+    snap_hold(&cut->snap);
     *ret_missing = cut->missing_count;
     return r;
 }
@@ -391,13 +407,6 @@ static int note_published(struct view_cut *cut, uint64_t head)
     return r;
 }
 
-static int write_batch(struct view *view, rocksdb_writebatch_t *batch)
-{
-    char *message = NULL;
-    rocksdb_write(view->db, view->write, batch, &message);
-    return message ? db_error("cannot write", message) : 0;
-}
-
 /* The marks from *at on that are told of, some of them. Nobody may touch a row between the look at its mark and the removal. 1:
  * there may be more, from *at on. */
 static int forget_some_marks(struct view *view, uint64_t change, struct key *at)
@@ -425,7 +434,7 @@ static int forget_some_marks(struct view *view, uint64_t change, struct key *at)
     }
     int w = r < 0 ? r : scan_error(&scan);
     if (w == 0)
-        w = write_batch(view, batch);
+        w = db_write(view, batch, NULL);
     rocksdb_writebatch_destroy(batch);
     return w < 0 ? w : r;
 }

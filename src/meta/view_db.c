@@ -3,6 +3,9 @@
 #include "base/cause.h"
 #include "base/log.h"
 
+#define STALL_STEP_US 2000
+#define STALL_TRIES 5000 /* 10 s: then whoever writes tries again later */
+
 int db_error(const char *doing, char *message)
 {
     int r = strncmp(message, "Corruption", strlen("Corruption")) == 0 ? -EUCLEAN : -EIO;
@@ -14,23 +17,61 @@ int db_error(const char *doing, char *message)
 
 void snap_begin(struct snap *s, struct view *view)
 {
-    s->view = view;
-    s->snapshot = rocksdb_create_snapshot(view->db);
-    s->read = rocksdb_readoptions_create();
+    *s = (struct snap){.view = view, .read = rocksdb_readoptions_create()};
+    s->error = view_use_begin(view);
+    if (view->db)
+        s->snapshot = rocksdb_create_snapshot(view->db);
     rocksdb_readoptions_set_snapshot(s->read, s->snapshot);
 }
 
 void snap_end(struct snap *s)
 {
     rocksdb_readoptions_destroy(s->read);
-    rocksdb_release_snapshot(s->view->db, s->snapshot);
+    if (s->snapshot)
+        rocksdb_release_snapshot(s->view->db, s->snapshot);
+    view_use_end(s->view);
+}
+
+/* RocksDB would wait where too much is to be compacted first, and for as long as it lasts where that is because a disk is full. */
+static int write_stalled(struct view *view, rocksdb_writebatch_t *batch, const rocksdb_writeoptions_t *options, char **ret_message)
+{
+    for (int tries = 0; tries < STALL_TRIES; tries++) {
+        *ret_message = NULL;
+        rocksdb_write(view->db, (rocksdb_writeoptions_t *)(uintptr_t)options, batch, ret_message);
+        if (!*ret_message || strncmp(*ret_message, "Result incomplete", strlen("Result incomplete")) != 0)
+            return 0;
+        rocksdb_free(*ret_message);
+        *ret_message = NULL;
+        (void)usleep(STALL_STEP_US);
+    }
+    log_error("view: cannot write: its database is behind with its compactions");
+    return -EAGAIN;
+}
+
+int db_write(struct view *view, rocksdb_writebatch_t *batch, const rocksdb_writeoptions_t *options)
+{
+    char *message;
+    if (!view->db || atomic_load(&view->has_failed))
+        return -EIO;
+    int r = write_stalled(view, batch, options ? options : view->write, &message);
+    if (r == 0 && message) {
+        atomic_store(&view->has_failed, true);
+        r = db_error("cannot write", message);
+    }
+    return r;
 }
 
 int db_get(struct view *view, const struct snap *snap, const struct key *key, struct value *ret_value)
 {
     char *message = NULL;
-    ret_value->data = rocksdb_get(view->db, snap ? snap->read : view->read, (const char *)key->bytes,
-                                  key->len, &ret_value->len, &message);
+    int r = snap ? snap->error : view_use_begin(view);
+    if (r == 0)
+        ret_value->data = rocksdb_get(view->db, snap ? snap->read : view->read, (const char *)key->bytes,
+                                      key->len, &ret_value->len, &message);
+    if (!snap)
+        view_use_end(view);
+    if (r < 0)
+        return r;
     if (message)
         return db_error("cannot read", message);
     return ret_value->data ? 0 : -ENOENT;
@@ -59,7 +100,9 @@ void scan_open_at(struct scan *scan, const struct snap *snap, const struct key *
     prefix_end(&scan->end);
     rocksdb_readoptions_set_snapshot(scan->read, snap->snapshot);
     rocksdb_readoptions_set_iterate_upper_bound(scan->read, (const char *)scan->end.bytes, scan->end.len);
-    scan->iter = rocksdb_create_iterator(snap->view->db, scan->read);
+    scan->error = snap->error;
+    if (!scan->error)
+        scan->iter = rocksdb_create_iterator(snap->view->db, scan->read);
     scan_seek(scan, from);
 }
 
@@ -70,12 +113,13 @@ void scan_open(struct scan *scan, const struct snap *snap, const struct key *pre
 
 void scan_seek(struct scan *scan, const struct key *key)
 {
-    rocksdb_iter_seek(scan->iter, (const char *)key->bytes, key->len);
+    if (scan->iter)
+        rocksdb_iter_seek(scan->iter, (const char *)key->bytes, key->len);
 }
 
 bool scan_valid(struct scan *scan)
 {
-    if (!rocksdb_iter_valid(scan->iter))
+    if (!scan->iter || !rocksdb_iter_valid(scan->iter))
         return false;
     scan->key = (const uint8_t *)rocksdb_iter_key(scan->iter, &scan->key_len);
     scan->value = (const uint8_t *)rocksdb_iter_value(scan->iter, &scan->value_len);
@@ -96,11 +140,12 @@ int iter_error(rocksdb_iterator_t *iter)
 
 int scan_error(struct scan *scan)
 {
-    return iter_error(scan->iter);
+    return scan->iter ? iter_error(scan->iter) : scan->error;
 }
 
 void scan_close(struct scan *scan)
 {
-    rocksdb_iter_destroy(scan->iter);
+    if (scan->iter)
+        rocksdb_iter_destroy(scan->iter);
     rocksdb_readoptions_destroy(scan->read);
 }

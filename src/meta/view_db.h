@@ -6,9 +6,13 @@
 
 #include "base/lock.h"
 #include "meta/view_keys.h"
+#include "meta/view_use.h"
 
 struct view {
-    rocksdb_t *db;
+    rocksdb_t *db; /* NULL: it could not be opened again after an error. Exchanged with `change` held, while nobody uses it. */
+    char *path;
+    struct view_uses uses;
+    _Atomic bool has_failed;   /* a write did: there is no other until it is opened anew */
     rocksdb_options_t *options;
     rocksdb_cache_t *cache;
     rocksdb_env_t *env;
@@ -40,9 +44,20 @@ CAIRN_MUST_CHECK int db_error(const char *doing, char *message);
 /* Error that made an iterator stop, or 0. */
 CAIRN_MUST_CHECK int iter_error(rocksdb_iterator_t *iter);
 
+/* Writes a batch (`options` NULL: the usual ones). After an error nothing is written any more, until view_reopen(). With `change` held. */
+CAIRN_MUST_CHECK int db_write(struct view *view, rocksdb_writebatch_t *batch, const rocksdb_writeoptions_t *options);
+/* view.c: view->path, and its state. With `change` held, or before anybody else knows the view. */
+CAIRN_MUST_CHECK int view_open_database(struct view *view, bool create, int64_t root_time);
+/* view_use.c: the calling thread changes the database, from txn_begin() to txn_end(). */
+void view_note_changing(bool begins);
+/* How far the database is. */
+void view_note_applied(struct view *view, uint64_t seq);
+
 /* One consistent state for several reads. Any thread. */
 struct snap {
     struct view *view;
+    LIST_ENTRY(snap) link; /* view_use.c: while it is held */
+    int error; /* what every read in it gives, or 0 */
     const rocksdb_snapshot_t *snapshot;
     rocksdb_readoptions_t *read;
 };
@@ -62,6 +77,7 @@ struct scan {
     rocksdb_iterator_t *iter;
     rocksdb_readoptions_t *read;
     struct key end; /* first key after the prefix; RocksDB points into it */
+    int error;      /* of the snapshot; then `iter` is NULL */
     const uint8_t *key, *value;
     size_t key_len, value_len;
 };

@@ -16,6 +16,7 @@ void txn_begin(struct txn *txn, struct view *view)
     *txn = (struct txn){.view = view, .slot_count = SLOTS_MIN};
     txn->slots = xcalloc(txn->slot_count, sizeof *txn->slots);
     mutex_lock(&view->change);
+    view_note_changing(true);
     LOCK_SCOPE(&view->lock);
     txn->state = view->state;
     txn->remote = view->remote;
@@ -48,6 +49,7 @@ void txn_end(struct txn *txn)
         rocksdb_iter_destroy(txn->iter);
     if (txn->batch)
         rocksdb_writebatch_wi_destroy(txn->batch);
+    view_note_changing(false);
     mutex_unlock(&txn->view->change);
 }
 
@@ -208,6 +210,8 @@ void txn_clear(struct txn *txn, enum key_type type)
 static int get_seekable(struct txn *txn, const struct key *key, struct value *ret_value)
 {
     char *message = NULL;
+    if (!txn->view->db)
+        return -EIO;
     ret_value->data = rocksdb_writebatch_wi_get_from_batch_and_db(txn->batch, txn->view->db, txn->view->read,
                                                                   (const char *)key->bytes, key->len,
                                                                   &ret_value->len, &message);
@@ -264,6 +268,8 @@ static void make_seekable(struct txn *txn, const struct key *key)
 int txn_seek(struct txn *txn, const struct key *key, size_t prefix_len, struct found *ret_found)
 {
     make_seekable(txn, key);
+    if (!txn->view->db)
+        return -EIO;
     if (!txn->iter)
         txn->iter = rocksdb_writebatch_wi_create_iterator_with_base(
             txn->batch, rocksdb_create_iterator(txn->view->db, txn->view->read));
@@ -314,11 +320,10 @@ static rocksdb_writebatch_t *batch_of(struct txn *txn)
 
 static int write_changes(struct txn *txn)
 {
-    char *message = NULL;
     rocksdb_writebatch_t *batch = batch_of(txn);
-    rocksdb_write(txn->view->db, txn->view->write, batch, &message);
+    int r = db_write(txn->view, batch, NULL);
     rocksdb_writebatch_destroy(batch);
-    return message ? db_error("cannot write", message) : 0;
+    return r;
 }
 
 int txn_write_ahead(struct txn *txn)
@@ -345,9 +350,11 @@ int txn_commit(struct txn *txn)
     int r = write_changes(txn);
     if (r < 0)
         return r;
-    LOCK_SCOPE(&txn->view->lock);
+    mutex_lock(&txn->view->lock);
     txn->view->state = txn->state;
     txn->view->remote = txn->remote;
+    mutex_unlock(&txn->view->lock);
+    view_note_applied(txn->view, txn->state.applied_seq);
     return 0;
 }
 

@@ -168,6 +168,8 @@ size_t gc_compact(struct store *store, unsigned worth_percent, uint64_t *ids, si
 
 void gc_remove(struct store *store, const uint64_t *ids, size_t count)
 {
+    if (count == 0)
+        return;
     for (size_t i = 0; i < count; i++) {
         char object[32];
         pack_object_name(ids[i], object);

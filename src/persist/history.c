@@ -108,7 +108,7 @@ static int make_log_room_locked(struct store *store)
     int r = store_takes_changes(store);
     if (r < 0)
         return r;
-    if (store->history.op_count >= PENDING_OPS_MAX)
+    if (store->history.op_count + lag_ops(store) >= PENDING_OPS_MAX)
         return -EAGAIN;
     if (!stage_log_wants_compaction(store->stage) && stage_log_room(store->stage) > STAGE_LOG_MARGIN / 2)
         return 0;
@@ -380,16 +380,19 @@ struct op **history_up_to(struct store *store, uint64_t seq, size_t *ret_count)
     return ops;
 }
 
-void history_retire(struct store *store, uint64_t seq)
+size_t history_retire(struct store *store, uint64_t seq)
 {
     LOCK_SCOPE(&store->history.lock);
     struct op *op;
+    size_t count = 0;
     while ((op = TAILQ_FIRST(&store->history.ops)) && op->seq <= seq) {
         TAILQ_REMOVE(&store->history.ops, op, link);
         store->history.op_count--;
         store->history.op_bytes -= op->len;
         free(op);
+        count++;
     }
+    return count;
 }
 
 bool history_oldest(struct store *store, uint64_t *ret_seq, int64_t *ret_happened)

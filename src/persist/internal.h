@@ -69,6 +69,7 @@ struct new_pack {
     uint32_t count;
     enum pack_state state;
     bool logged; /* the stage's log names it */
+    bool is_named; /* by a batch of the journal that the view does not have yet */
     uint64_t kept; /* bytes in it that were fetched */
     int error;
     uint8_t *buffer;             /* while filling and writing */
@@ -135,6 +136,18 @@ struct remote;
 struct evict_request;
 struct heal;
 struct job;
+
+/* What the view lacks of the journal (lag.c). */
+struct lag {
+    bool exists;
+    uint64_t cut;      /* of the last batch that it lacks */
+    int64_t tried_at;  /* monotonic ns */
+    uint64_t *inos;    /* files whose pinned version is durable, owned; a file may be there several times */
+    size_t ino_count, ino_max;
+    uint64_t *drops;   /* packs whose files go when the view has it, owned */
+    size_t drop_count, drop_max;
+    _Atomic uint64_t ops; /* operations that the overlay keeps for it */
+};
 
 struct store {
     struct store_options options;
@@ -217,6 +230,7 @@ struct store {
     } horizon;
 
     struct journal journal; /* writeback thread only, after recovery */
+    struct lag lag;         /* writeback thread only, but `ops` */
 
     pthread_t thread;
     bool thread_started;
@@ -318,7 +332,7 @@ bool history_has_draft_below(struct store *store, uint64_t dir);
 void history_readd(struct store *store, const struct record *rec); /* recovery: a pending operation of the log */
 /* Copies out the operations up to `seq`, in order; they stay in the list. */
 struct op **history_up_to(struct store *store, uint64_t seq, size_t *ret_count);
-void history_retire(struct store *store, uint64_t seq);
+size_t history_retire(struct store *store, uint64_t seq); /* how many there were */
 bool history_oldest(struct store *store, uint64_t *ret_seq, int64_t *ret_happened);
 int64_t history_last_time(struct store *store); /* when the last operation happened */
 
@@ -373,7 +387,8 @@ uint64_t pack_finish(const uint8_t owner[16], uint64_t id, uint8_t *buffer, uint
                      const struct chunk_entry *entries, uint32_t count);
 uint64_t store_new_pack_id(struct store *store);
 uint64_t store_newest_pack_id(struct store *store);
-void packs_retire(struct store *store, const uint64_t *ids, size_t count); /* the view knows them now */
+void packs_note_named(struct store *store, const uint64_t *ids, size_t count); /* a batch that is durable names them */
+void packs_retire_named(struct store *store); /* the view knows them now */
 /* Its place in a pack that is written, and that the view does not know; 0: none. */
 uint64_t packs_find_fresh(struct store *store, const struct chunk_name *name, struct chunk_entry *ret);
 /* Of those that no batch names, is there one of which nothing is staged? */
@@ -463,6 +478,23 @@ bool writeback_own_cut(struct store *store, const struct drops *drops);
 /* No operation is pending, but such of files that lived and died since. For the writeback thread. */
 bool writeback_has_nothing(struct store *store);
 
+/* lag.c: the view cannot be written, and lacks batches that are durable. For the writeback thread alone, but lag_ops(). */
+static inline bool lag_exists(const struct store *store)
+{
+    return store->lag.exists;
+}
+/* Operations that are durable, and that the overlay has to keep. Any thread. */
+uint64_t lag_ops(struct store *store);
+/* The view did not take this batch (`error`), which is durable. Its operations leave the list of what is pending. */
+void lag_add(struct store *store, uint64_t cut, const struct batch *batch, const struct drops *drops, int error);
+/* The pinned version of this file is in that batch. */
+void lag_add_version(struct store *store, uint64_t ino);
+/* One try to bring the view up to the journal's end; then all is let go. */
+void lag_catch_up(struct store *store);
+/* The same, once a second where it is due; also where no batch is missing, but the view's database has failed. */
+void lag_tick(struct store *store);
+void lag_done(struct store *store);
+
 /* upkeep.c: the writeback thread's alone. */
 struct upkeep {
     int64_t tidy_at; /* when what was due at the mount begins; monotonic ns, 0: it has begun */
@@ -479,6 +511,9 @@ CAIRN_MUST_CHECK int recover(struct store *store, char **ret_text);
 /* Did the last session leave a stage, with data that may lie nowhere else? */
 bool recover_stage_is_left(struct store *store);
 CAIRN_MUST_CHECK int recover_view(struct store *store, char **ret_text);
+/* Of a live store, in the writeback thread: the view applies what it lacks of the journal, which is read again. -ESTALE: it is no longer
+ * the view of this journal; the next mount makes it anew. */
+CAIRN_MUST_CHECK int view_catch_up(struct store *store);
 /* With all that is in it; none is fine. */
 CAIRN_MUST_CHECK int remove_folder(const char *path);
 /* Removes STORE/view, which need not be there. */

@@ -446,16 +446,22 @@ void packs_abandon(struct store *store)
     }
 }
 
-void packs_retire(struct store *store, const uint64_t *ids, size_t count)
+void packs_note_named(struct store *store, const uint64_t *ids, size_t count)
+{
+    LOCK_SCOPE(&store->packs.lock);
+    struct new_pack *pack;
+    TAILQ_FOREACH(pack, &store->packs.written, link)
+        for (size_t i = 0; i < count; i++)
+            pack->is_named = pack->is_named || ids[i] == pack->id;
+}
+
+void packs_retire_named(struct store *store)
 {
     LOCK_SCOPE(&store->packs.lock);
     struct new_pack *pack, *next;
     for (pack = TAILQ_FIRST(&store->packs.written); pack; pack = next) {
         next = TAILQ_NEXT(pack, link);
-        bool named = false;
-        for (size_t i = 0; i < count; i++)
-            named = named || ids[i] == pack->id;
-        if (!named)
+        if (!pack->is_named)
             continue;
         TAILQ_REMOVE(&store->packs.written, pack, link);
         forget_chunks_locked(store, pack);

@@ -23,14 +23,17 @@ struct catching_up {
     struct store *store;
     struct view_state state;
     bool matched; /* the journal knows the view's cut */
+    const struct journal *until; /* a live journal ends there, whatever the disk has behind it; NULL: it is read to its end */
+    bool is_over;
 };
 
 static int catch_up(const struct journal_batch *batch, void *arg)
 {
     struct catching_up *cu = arg;
     uint64_t cut = batch->header.cut_seq;
-    if (cut < cu->state.applied_seq)
+    if (cu->is_over || cut < cu->state.applied_seq)
         return 0;
+    cu->is_over = cu->until && memcmp(batch->chain, cu->until->chain, CHAIN_LEN) == 0;
     if (cut == cu->state.applied_seq) {
         cu->matched = memcmp(batch->chain, cu->state.chain, CHAIN_LEN) == 0;
         return cu->matched ? 0 : -ESTALE;
@@ -49,10 +52,10 @@ static int catch_up(const struct journal_batch *batch, void *arg)
     return view_apply(cu->store->view, &vb);
 }
 
-/* `from`: as for journal_read(). */
-static int follow_journal(struct store *store, uint64_t from)
+/* `from`: as for journal_read(); `until`: see struct catching_up. */
+static int follow_journal(struct store *store, uint64_t from, const struct journal *until)
 {
-    struct catching_up cu = {.store = store, .state = view_state(store->view)};
+    struct catching_up cu = {.store = store, .state = view_state(store->view), .until = until};
     cu.matched = cu.state.applied_seq == 0 && !store->anchor.exists;
     int r = journal_read(store, from, catch_up, &cu);
     if (r == 0 && !cu.matched && store->anchor.exists && cu.state.applied_seq < store->journal.cut_seq)
@@ -162,7 +165,7 @@ static int rebuild_view(struct store *store)
     if (r == 0)
         r = replace_view(store, head);
     free(head);
-    return r < 0 ? r : follow_journal(store, 0);
+    return r < 0 ? r : follow_journal(store, 0, NULL);
 }
 
 /* A crash came between the head's publication and the view's note of it, or took that note. Two heads may have one cut: what
@@ -171,6 +174,19 @@ static bool forgot_head(struct store *store)
 {
     struct view_remote remote = view_remote(store->view);
     return store->anchor.number && (remote.cut < store->anchor.cut || remote.head < store->anchor.number);
+}
+
+int view_catch_up(struct store *store)
+{
+    const struct journal now = store->journal;
+    if (forgot_head(store))
+        return -ESTALE;
+    int r = follow_journal(store, view_state(store->view).applied_seq, &now);
+    store->journal = now;
+    struct view_state state = view_state(store->view);
+    if (r == 0 && memcmp(state.chain, now.chain, CHAIN_LEN) != 0)
+        return -EIO; /* it could not be read to its end */
+    return r;
 }
 
 int recover_view(struct store *store, char **ret_text)
@@ -182,7 +198,7 @@ int recover_view(struct store *store, char **ret_text)
     }
     r = open_view(store, "view", true);
     if (r == 0)
-        r = forgot_head(store) ? -ESTALE : follow_journal(store, store->whole_journal ? 0 : view_state(store->view).applied_seq);
+        r = forgot_head(store) ? -ESTALE : follow_journal(store, store->whole_journal ? 0 : view_state(store->view).applied_seq, NULL);
     if (r == -ENODATA) {
         /* The view follows only what was durable: then the journal has lost its end. Going on from what is left would drop
          * the packs of acknowledged data, so nothing is touched. */

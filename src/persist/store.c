@@ -148,6 +148,7 @@ static void store_free(struct store *store, bool stage_is_empty)
     horizon_done(store);
     priority_done(store);
     history_done(store);
+    lag_done(store);
     fetch_done(store);
     change_done(store);
     packs_done(store);

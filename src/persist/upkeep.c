@@ -55,10 +55,7 @@ static bool drop_packs(struct store *store, const uint64_t *ids, size_t count, u
             packs_end_drop(store, ids[i]);
         return false;
     }
-    bool carried = writeback_own_cut(store, &drops);
-    if (carried)
-        gc_remove(store, ids, count);
-    return carried;
+    return writeback_own_cut(store, &drops); /* the files go when the view has it */
 }
 
 /* Nothing was found that could go. It may be that packs are in use for a moment, or were published this instant: only when that
@@ -168,7 +165,9 @@ bool upkeep_rounds(struct store *store, struct upkeep *up)
 {
     tidy(store, up);
     bool did = heal_round(store);
-    did = keep_round(store) || did;
+    did = (!lag_exists(store) && keep_round(store)) || did;
+    if (lag_exists(store))
+        return did;
     uint64_t asked = atomic_load(&store->gc_asked);
     bool freed = gc_round(store, up, room_is_short(store) || asked > atomic_load(&store->gc_done));
     if (!freed)

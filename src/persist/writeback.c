@@ -1,7 +1,7 @@
 /* Writeback: one thread that decides, a few that work.
  *
  * A round chooses a target cut, writes what that cut lacks, appends the journal batch, brings the view up to it, lets go, and
- * moves the horizon. Order within a round, never changed, but that nobody waits for a view that cannot follow:
+ * moves the horizon. Order within a round, never changed, but that nobody waits for a view that cannot follow (lag.c):
  *
  *   chunks durable  ->  batch durable  ->  view  ->  overlay, stage and dropped packs let go  ->  horizon and waiters
  *
@@ -66,7 +66,7 @@ static void choose_locked(struct store *store, struct target *target)
         }
     }
     for (size_t i = 0; i < target->count; i++)
-        stage_pin(store->stage, target->sealed[i].ino);
+        stage_pin(store->stage, &target->sealed[i]);
 }
 
 static void choose(struct store *store, struct target *target)
@@ -105,7 +105,7 @@ static void versions_done(struct store *store, struct version_content *versions,
     free(versions);
 }
 
-/* The view follows a batch that is durable. If it cannot, it is rebuilt at the next mount: nothing depends on it. */
+/* The view follows a batch that is durable. */
 static int follow(struct store *store, const struct batch *batch)
 {
     struct view_batch vb = {.records = batch->bytes,
@@ -128,8 +128,9 @@ static void let_go(struct store *store, const struct target *target, const struc
         ns_stored(store->ns, target->sealed[i].ino); /* before the stage lets go: at no moment does it count nowhere */
         stage_layer_done(store->stage, target->sealed[i].ino);
     }
-    packs_retire(store, batch->packs, batch->pack_count);
-    history_retire(store, target->cut);
+    packs_note_named(store, batch->packs, batch->pack_count);
+    packs_retire_named(store);
+    (void)history_retire(store, target->cut);
     room_account(store);
 }
 
@@ -182,24 +183,10 @@ static bool is_stopping(struct store *store)
     return store->horizon.stopping;
 }
 
-/* The view follows, however long it takes; false: the store stops first. */
-static bool follow_late(struct store *store, const struct batch *batch, int r)
-{
-    for (; r < 0; r = follow(store, batch)) {
-        horizon_error(store, "the view cannot follow the journal: %s; new data is durable, but memory stays taken",
-                      strerror(-r));
-        if (is_stopping(store))
-            return false;
-        (void)nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
-    }
-    return true;
-}
-
-/* Appends and applies until both worked: a version that is pinned has to become durable, there is no way back. Who waits for the
- * horizon is told when whoever looks finds it there, and the kernel knows what it takes; but where the view cannot follow nobody
- * waits for that: it is durable. */
+/* Appends, applies, lets go. Who waits for the horizon is told when whoever looks finds it there, and the kernel knows what it takes; but
+ * where the view cannot follow nobody waits for that: it is durable. */
 static int publish(struct store *store, const struct target *target, const struct version_content *versions,
-                   const struct batch *batch)
+                   const struct batch *batch, const struct drops *drops)
 {
     uint64_t seq;
     int64_t happened;
@@ -212,16 +199,19 @@ static int publish(struct store *store, const struct target *target, const struc
     }
     if (store->remote)
         ages_note(store, target->cut, happened);
-    r = follow(store, batch);
-    bool is_told = r < 0;
-    if (is_told)
+    r = lag_exists(store) ? -EAGAIN : follow(store, batch);
+    if (r < 0) {
+        lag_add(store, target->cut, batch, drops, r);
+        for (size_t i = 0; i < target->count; i++)
+            lag_add_version(store, target->sealed[i].ino);
         horizon_advance(store, target->cut);
-    if (!follow_late(store, batch, r))
-        return r;
+        lag_catch_up(store);
+        return 0;
+    }
     let_go(store, target, batch);
     tell_stored(store, versions, target->count);
-    if (!is_told)
-        horizon_advance(store, target->cut);
+    horizon_advance(store, target->cut);
+    gc_remove(store, drops->ids, drops->count);
     return 0;
 }
 
@@ -240,7 +230,7 @@ static int write_target(struct store *store, const struct target *target, const 
     }
     note_dense(store, versions, target->count);
     if (r == 0)
-        r = publish(store, target, versions, &batch);
+        r = publish(store, target, versions, &batch, drops);
     if (r < 0)
         packs_abandon(store);
     versions_done(store, versions, target->count);
@@ -540,12 +530,15 @@ static void *writeback_run(void *arg)
         priority_settle(store);
         if (pressure.stopping)
             break;
-        follow_serve(store);
+        lag_tick(store);
+        if (!lag_exists(store))
+            follow_serve(store);
         seal_ripe(store);
         bool did = round_once(&wb, &pressure);
         if (is_stopping(store)) /* what a target that was given up holds is not to be taken into another cut */
             break;
-        did = upkeep_rounds(store, &wb.upkeep) || did;
+        /* What is dropped, moved or trimmed is chosen by what the view says: not while that is old. */
+        did = (!lag_exists(store) && upkeep_rounds(store, &wb.upkeep)) || did;
         room_settle(store, did);
         if (did)
             continue;

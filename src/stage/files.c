@@ -430,6 +430,18 @@ void stage_forget(struct stage *stage, uint64_t ino)
     stage_unlink(stage, ino, 0, false);
 }
 
+static struct stage_sealed describe(const struct layer *layer)
+{
+    return (struct stage_sealed){.layer = layer,
+                                 .ino = layer->file->ino,
+                                 .version = layer->version,
+                                 .seal_seq = layer->seal_seq,
+                                 .keep = layer->keep,
+                                 .size = layer->size,
+                                 .bytes = layer->memory_bytes,
+                                 .ranges = layer->range_count};
+}
+
 size_t stage_sealed_list(struct stage *stage, struct stage_sealed *list, size_t max)
 {
     LOCK_SCOPE(&stage->locked.lock);
@@ -437,25 +449,25 @@ size_t stage_sealed_list(struct stage *stage, struct stage_sealed *list, size_t 
     struct layer *layer;
     TAILQ_FOREACH(layer, &stage->locked.sealed, link) {
         if (count < max)
-            list[count] = (struct stage_sealed){.layer = layer,
-                                                .ino = layer->file->ino,
-                                                .version = layer->version,
-                                                .seal_seq = layer->seal_seq,
-                                                .keep = layer->keep,
-                                                .size = layer->size,
-                                                .bytes = layer->memory_bytes,
-                                                .ranges = layer->range_count};
+            list[count] = describe(layer);
         count++;
     }
     return count;
 }
 
-void stage_pin(struct stage *stage, uint64_t ino)
+void stage_pin(struct stage *stage, struct stage_sealed *sealed)
 {
     LOCK_SCOPE(&stage->locked.lock);
-    struct stage_file *file = file_get_locked(stage, ino, false);
-    check(file && file->layers[LAYER_SEALED] && !file->layers[LAYER_PINNED]);
-    layer_set_state_locked(stage, file->layers[LAYER_SEALED], LAYER_PINNED);
+    struct stage_file *file = file_get_locked(stage, sealed->ino, false);
+    check(file && file->layers[LAYER_SEALED]);
+    struct layer *older = file->layers[LAYER_PINNED], *layer = file->layers[LAYER_SEALED];
+    if (older) {
+        older->seal_seq = layer->seal_seq;
+        layer_merge_locked(stage, older, layer);
+    } else {
+        layer_set_state_locked(stage, layer, LAYER_PINNED);
+    }
+    *sealed = describe(file->layers[LAYER_PINNED]);
 }
 
 void stage_layer_done(struct stage *stage, uint64_t ino)

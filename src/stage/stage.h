@@ -201,8 +201,9 @@ struct stage_sealed {
 /* Sealed versions that wait and are not pinned, in order of sealing: at most `max`. Returns how many. */
 size_t stage_sealed_list(struct stage *stage, struct stage_sealed *list, size_t max);
 
-/* Pins the sealed version of `ino` as part of the current target. */
-void stage_pin(struct stage *stage, uint64_t ino);
+/* Pins a sealed version as part of the current target. If an older one is still pinned, because the view does not have it yet, both
+ * become one, which `sealed` describes then: it changes what either changed. */
+void stage_pin(struct stage *stage, struct stage_sealed *sealed);
 
 /* Parts of a pinned layer from `offset` on: only what it changes (no PART_BELOW; gaps between parts). A pinned layer
  * does not change, so its memory parts are valid until it is done. Returns the count, at most `max`. */

@@ -261,7 +261,7 @@ void box_pin(struct box *box, uint64_t ino)
     for (size_t i = 0; i < count; i++) {
         if (list[i].ino != ino)
             continue;
-        stage_pin(box->stage, ino);
+        stage_pin(box->stage, &list[i]);
         pinned[ino].ino = ino;
         pinned[ino].version = list[i].version;
         pinned[ino].size = list[i].size;
