@@ -384,8 +384,19 @@ static int remove_leftovers(struct store *store)
     return r;
 }
 
+/* The disk's trouble is not to be told as the stage's. */
+static int begin_journal(struct store *store, char **ret_text)
+{
+    int r = journal_begin(store);
+    if (r < 0)
+        *ret_text = xasprintf("%s: its journal cannot be written: %s; %s", store->path, strerror(-r),
+                              r == -ENOSPC || r == -EDQUOT ? "free some MiB on that disk and mount again"
+                                                           : "look at that disk, and at the kernel's log");
+    return r;
+}
+
 /* What the old stage has is taken over, in the new epoch. */
-static int take_over(struct store *store, struct replay *rp)
+static int take_over(struct store *store, struct replay *rp, char **ret_text)
 {
     stage_begin_recovery(store->stage, store->epoch);
     int r = replay_stage(store, rp);
@@ -394,20 +405,32 @@ static int take_over(struct store *store, struct replay *rp)
     if (r == 0)
         r = history_compact(store);
     if (r == 0)
-        r = journal_begin(store);
+        r = begin_journal(store, ret_text);
     if (r == 0)
         r = stage_commit_epoch(store->stage, store->epoch);
     return r;
 }
 
+static char *explain_stage(const struct store *store, int r)
+{
+    const char *what_to_do = r == -EFBIG ? "the limit of the sizes of files (ulimit -f) is smaller; raise it"
+                                         : "free memory there, or give another tmpfs with -o stage_dir=DIR";
+    return xasprintf("the stage in %s cannot be used: %s; %s", store->stage_dir, strerror(-r), what_to_do);
+}
+
 /* The old session is over first: a stage that is half made when the daemon dies is not taken for one that it left. */
-static int start_fresh(struct store *store)
+static int start_fresh(struct store *store, char **ret_text)
 {
     _cleanup_free_ char *path = session_path(store);
-    if (unlink(path) < 0 && errno != ENOENT)
-        return -errno;
+    if (unlink(path) < 0 && errno != ENOENT) {
+        int r = -errno;
+        *ret_text = xasprintf("%s cannot be removed: %s; look at that disk", path, strerror(-r));
+        return r;
+    }
     int r = new_stage(store);
-    return r < 0 ? r : journal_begin(store);
+    if (r < 0)
+        *ret_text = explain_stage(store, r);
+    return r < 0 ? r : begin_journal(store, ret_text);
 }
 
 static void settle_numbers(struct store *store, const struct replay *rp)
@@ -419,13 +442,6 @@ static void settle_numbers(struct store *store, const struct replay *rp)
     store->horizon.horizon = store->journal.cut_seq;
     if (store->history.newest < store->journal.cut_seq)
         store->history.newest = store->journal.cut_seq;
-}
-
-static char *explain_stage(const struct store *store, int r)
-{
-    const char *what_to_do = r == -EFBIG ? "the limit of the sizes of files (ulimit -f) is smaller; raise it"
-                                         : "free memory there, or give another tmpfs with -o stage_dir=DIR";
-    return xasprintf("the stage in %s cannot be used: %s; %s", store->stage_dir, strerror(-r), what_to_do);
 }
 
 int recover(struct store *store, char **ret_text)
@@ -463,16 +479,14 @@ int recover(struct store *store, char **ret_text)
         log_info("recovering what the last session left in %s", left_in);
         free(store->stage_dir);
         store->stage_dir = xstrdup(left_in);
-        r = take_over(store, &rp);
-        if (r < 0)
+        r = take_over(store, &rp, ret_text);
+        if (r < 0 && !*ret_text)
             *ret_text = xasprintf("recovering the stage in %s failed: %s; it is left as it is; to go on without what it holds, remove %s/session",
                                   left_in, strerror(-r), store->path);
     } else {
         if (left_in)
             log_warn("the last session ended without its stage (power loss or reboot): going on from the NVMe horizon");
-        r = start_fresh(store);
-        if (r < 0)
-            *ret_text = explain_stage(store, r);
+        r = start_fresh(store, ret_text);
     }
     if (r == 0)
         r = write_session(store, is_reader);

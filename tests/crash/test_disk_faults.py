@@ -130,3 +130,35 @@ def test_killed_while_the_view_cannot_be_written(cairn, disk):
     assert rig.read_file(cairn.mnt + "/last") == b"last"
     for name, data in want.items():
         assert rig.read_file(os.path.join(cairn.mnt, name)) == data, name
+
+
+@pytest.mark.needs_mount
+@pytest.mark.parametrize("was_killed", [False, True])
+def test_trouble_of_the_disk_at_mount_is_told_as_that(cairn, disk, was_killed):
+    """P9: EIO of NVMe at mount names the store's disk and not the stage; nothing is lost by it."""
+    cairn.mount(writeback_delay="1h")
+    rig.write_file(cairn.mnt + "/file", b"content")
+    told = 0
+    for site, call, error in (
+        ("journal", "pwrite", errno.EIO),
+        ("journal", "fdatasync", errno.EIO),
+        ("room", "fallocate", errno.EIO),
+        ("journal", "rename", errno.ENOSPC),
+        ("folder", "fsync", errno.EIO),
+        ("session", "unlink", errno.EIO),
+    ):
+        if cairn.proc:
+            cairn.kill9() if was_killed else cairn.umount()
+        disk.arm(site, call, error, times=0)
+        try:
+            cairn.mount(writeback_delay="1h")
+        except rig.MountError as failure:
+            text = str(failure).splitlines()[-1]
+            assert "the stage" not in text, text
+            assert cairn.store in text and os.strerror(error) in text, text
+            told += 1
+        disk.disarm()
+        if not cairn.proc:
+            cairn.mount(writeback_delay="1h")
+        assert rig.read_file(cairn.mnt + "/file") == b"content"
+    assert told >= 4
