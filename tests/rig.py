@@ -86,12 +86,22 @@ def mounted_at(path):
     return os.fsencode(os.path.realpath(path)) in mountpoints()
 
 
-# For the shell in a mount namespace that a test has just made (unshare -m): what it inherited of CairnFS goes. A copy of another test's
-# mount would be ended there by that test's umount, or keep its daemon from ending. All is read before anything is changed.
+def waited_for_cpu():
+    """Seconds for which this thread could have run and no processor was free for it: what a busy machine adds to a measured time."""
+    try:
+        with open("/proc/thread-self/schedstat") as file:
+            return int(file.read().split()[1]) / 1e9
+    except FileNotFoundError:
+        return 0.0
+
+
+# For the shell in a mount namespace that a test has just made (unshare -m): what it inherited of CairnFS goes, and of disks that are cut
+# (powercut.py). A copy of another test's mount would be ended there by that test's umount, or keep its daemon from ending. All is read
+# before anything is changed; what its own test unmounts meanwhile is no trouble.
 DROP_INHERITED = r"""
-inherited=$(grep ' - fuse.cairnfs ' /proc/self/mountinfo || true)
+inherited=$(grep -e ' - fuse.cairnfs ' -e '/cairn-test-cut-' /proc/self/mountinfo || true)
 printf '%s\n' "$inherited" | while read -r _ _ _ _ at _; do
-    [ -z "$at" ] || umount -i -l "$(printf '%b' "$at")" || true
+    [ -z "$at" ] || umount -i -l "$(printf '%b' "$at")" 2>/dev/null || true
 done
 """
 
