@@ -206,7 +206,7 @@ class Mount(Plain):
         return self.answers() and self.is_ready()
 
     def is_ready(self):
-        """With -f a mount can be seen before it says that it is there: its own first test may still change the root's times."""
+        """With -f a mount can be seen before it says that it is there: it still tries how maps work."""
         with open(self.log_path, "rb") as file:
             file.seek(self.log_start)
             return b" is mounted at " in file.read()

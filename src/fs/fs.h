@@ -45,8 +45,7 @@ CAIRN_MUST_CHECK int fs_mknod(struct fs *fs, uint64_t parent, const char *name, 
 CAIRN_MUST_CHECK int fs_symlink(struct fs *fs, const char *target, uint64_t parent, const char *name,
                                 const struct fs_caller *caller, struct stat *ret);
 CAIRN_MUST_CHECK int fs_link(struct fs *fs, uint64_t ino, uint64_t parent, const char *name, struct stat *ret);
-/* `traceless`: a file that was never sealed leaves no trace in the times of its folder, either. */
-CAIRN_MUST_CHECK int fs_unlink(struct fs *fs, uint64_t parent, const char *name, bool traceless);
+CAIRN_MUST_CHECK int fs_unlink(struct fs *fs, uint64_t parent, const char *name);
 CAIRN_MUST_CHECK int fs_rmdir(struct fs *fs, uint64_t parent, const char *name);
 /* `flags` as of renameat2(2); drafts that move are sealed first. `caller`: whose a whiteout is. */
 CAIRN_MUST_CHECK int fs_rename(struct fs *fs, uint64_t parent, const char *name, uint64_t parent2, const char *name2,

@@ -251,7 +251,7 @@ static int commit_losing(struct fs *fs, struct record *rec, struct record *also,
     return r;
 }
 
-static int remove_name(struct fs *fs, uint64_t parent, const char *name, bool directory, bool traceless)
+static int remove_name(struct fs *fs, uint64_t parent, const char *name, bool directory)
 {
     _cleanup_held_ struct held held = {.fs = fs};
     struct view_entry entry;
@@ -270,7 +270,7 @@ static int remove_name(struct fs *fs, uint64_t parent, const char *name, bool di
     if (directory && (r = ns_check_empty(fs->ns, entry.ino)) < 0)
         return r;
     /* Of a file that history does not know, it does not learn the end: the folder's times are an operation of their own. */
-    if (inode.nascent && !traceless && (r = touch(fs, parent)) < 0)
+    if (inode.nascent && (r = touch(fs, parent)) < 0)
         return r;
     struct record rec = {.type = REC_UNLINK,
                          .ino = entry.ino,
@@ -280,14 +280,14 @@ static int remove_name(struct fs *fs, uint64_t parent, const char *name, bool di
     return commit_losing(fs, &rec, NULL, &inode);
 }
 
-int fs_unlink(struct fs *fs, uint64_t parent, const char *name, bool traceless)
+int fs_unlink(struct fs *fs, uint64_t parent, const char *name)
 {
-    return remove_name(fs, parent, name, false, traceless);
+    return remove_name(fs, parent, name, false);
 }
 
 int fs_rmdir(struct fs *fs, uint64_t parent, const char *name)
 {
-    return remove_name(fs, parent, name, true, false);
+    return remove_name(fs, parent, name, true);
 }
 
 /* --- rename -------------------------------------------------------------------------------------------------------------- */

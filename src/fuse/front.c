@@ -79,6 +79,7 @@ int front_start(const struct front_options *options, struct fs *fs, struct store
     front->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     mutex_init(&front->locked.lock, LOCK_CONTROL);
     mutex_init(&front->wake.lock, LOCK_LEAF);
+    mutex_init(&front->self_test.lock, LOCK_LEAF);
     failures_init(&front->failures);
     cond_init(&front->wake.changed);
     turns_init(&front->turns);
@@ -197,6 +198,7 @@ void front_free(struct front *front)
         (void)close(front->event_fd);
     mutex_done(&front->locked.lock);
     mutex_done(&front->wake.lock);
+    mutex_done(&front->self_test.lock);
     failures_done(&front->failures);
     (void)pthread_cond_destroy(&front->wake.changed);
     turns_done(&front->turns);

@@ -34,7 +34,6 @@ struct wire_out_header {
 #define WIRE2_DIRECT_IO_ALLOW_MMAP (1u << 4) /* bit 36 of the flags */
 
 #define THREADS_MAX 64u
-#define SELF_TEST_NAME ".cairn-self-test-" /* and the daemon's pid */
 
 /* A request that waits for room. */
 struct parked {
@@ -91,6 +90,17 @@ void turn_leave(struct turns *turns); /* something was received, or nothing */
 int64_t turn_begin(struct turns *turns, uint32_t opcode);
 void turn_end(struct turns *turns, uint32_t opcode, int64_t begun, int fd, unsigned *backlog);
 
+#define SELF_TEST_INO UINT64_MAX /* no inode of a store has it */
+#define SELF_TEST_SIZE 4096u
+
+/* The file of the self-test (self_test.c). */
+struct self_test {
+    _Atomic bool is_running;
+    struct cairn_mutex lock; /* a leaf */
+    size_t size;
+    char bytes[SELF_TEST_SIZE];
+};
+
 /* Inodes of which the kernel is told when they change (kept.c). */
 #define KEPT_SETS 16384u
 #define KEPT_WAYS 4u
@@ -114,8 +124,9 @@ struct front {
     int event_fd;
     struct kept_set kept[KEPT_SETS];
     _Atomic int64_t changed_at; /* monotonic ns: the last front_changed() */
-    _Atomic bool init_done, mmap_offered, mmap_shared, testing, stopping, stopped, over;
+    _Atomic bool init_done, mmap_offered, mmap_shared, stopping, stopped, over;
     _Atomic unsigned live_threads;
+    struct self_test self_test;
     struct turns turns;
     pthread_t threads[THREADS_MAX];
     unsigned thread_count;
@@ -208,4 +219,14 @@ bool has_fatal_signal(pid_t tid);
 /* Before libfuse does. */
 void front_see_request(struct front *front, void *mem, size_t size);
 extern const struct fuse_custom_io front_io;
+
+/* self_test.c */
+/* At mount, after the threads were started: takes 10 s at most. */
 void front_self_test(struct front *front);
+/* Answers, if it is the name of the test's file, and asked by the test. */
+bool self_test_lookup(fuse_req_t req, const char *name);
+/* Requests for SELF_TEST_INO. */
+void self_test_getattr(fuse_req_t req);
+void self_test_open(fuse_req_t req, struct fuse_file_info *fi);
+void self_test_read(fuse_req_t req, size_t size, off_t offset);
+void self_test_write(fuse_req_t req, const char *buf, size_t size, off_t offset);

@@ -1,4 +1,5 @@
 """P1, P9: a full store: ENOSPC to the writer, nothing acknowledged lost, rm makes room without a remount."""
+import contextlib
 import errno
 import os
 import threading
@@ -109,6 +110,53 @@ def test_allocating_waits_for_no_room(cairn):
     assert caught.value.errno == errno.ENOSPC
     rig.write_file(path, rig.seeded_bytes(2, 160 * rig.MIB))
     assert rig.read_file(path) == rig.seeded_bytes(2, 160 * rig.MIB)
+
+
+def maps_directly(cairn):
+    """Files that are open for reading and writing bypass the page cache. How a mount treats them is found out by a test at mount."""
+    return cairn.status()["mount"]["mmap_shared"]
+
+
+@pytest.mark.needs_mount
+def test_full_store_is_mounted_as_any(cairn):
+    """What the kernel can do does not depend on room in the store."""
+    small = {"nvme": "128M", "stage": "32M"}
+    cairn.mount(**small)
+    usual = maps_directly(cairn)
+    with pytest.raises(OSError), open(os.path.join(cairn.mnt, "file"), "wb", buffering=0) as file:
+        while True:
+            file.write(os.urandom(100_000))
+    for _ in range(2):
+        cairn.remount(**small)
+        assert maps_directly(cairn) == usual
+    assert "page cache" not in cairn.log()
+    with pytest.raises(OSError), open(file.name, "ab", buffering=0) as file:
+        for _ in range(100):
+            file.write(os.urandom(100_000))
+
+
+@pytest.mark.needs_mount
+def test_full_stage_is_mounted_as_any(cairn):
+    """Nor in a stage that a dead daemon left full, and that NVMe takes slowly."""
+    cairn.mount(stage="64M", writeback_delay="10m", writeback_limit="4K")
+    usual = maps_directly(cairn)
+    writer = threading.Thread(target=write_until_it_ends, args=(os.path.join(cairn.mnt, "file"),))
+    writer.start()
+    rig.poll(lambda: cairn.status()["stage"]["waiting_writers"] > 0, 30, "the stage to be full")
+    cairn.kill9()
+    writer.join()
+    cairn.mount(writeback_limit="4K")
+    assert maps_directly(cairn) == usual
+    assert "page cache" not in cairn.log()
+    assert cairn.status()["nvme"]["written_bytes_total"] < 32 * rig.MIB, "else there was room"
+    cairn.kill9()
+    cairn.mount(writeback_limit=None)
+
+
+def write_until_it_ends(path):
+    with contextlib.suppress(OSError), open(path, "wb", buffering=0) as file:
+        while True:
+            file.write(os.urandom(rig.MIB))
 
 
 @pytest.mark.needs_mount

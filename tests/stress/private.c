@@ -205,7 +205,7 @@ static void remove_name(struct worker *w, struct dir *dir, const char *name)
     int r;
     (void)pthread_mutex_lock(&dir->lock);
     do
-        r = fs_unlink(w->world->fs, dir->ino, name, false);
+        r = fs_unlink(w->world->fs, dir->ino, name);
     while (must_repeat(w->world, r));
     (void)pthread_mutex_unlock(&dir->lock);
     EXPECT_OK(w, r, "unlinking");

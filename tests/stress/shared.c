@@ -170,7 +170,7 @@ static void change_names(struct worker *w, const char *name, const char *name2)
     uint64_t lost = fs_lookup(world->fs, dir->ino, what == 0 ? name : name2, &st) == 0 ? st.st_ino : 0;
     do {
         if (what == 0)
-            r = fs_unlink(world->fs, dir->ino, name, false);
+            r = fs_unlink(world->fs, dir->ino, name);
         else if (what == 1)
             r = fs_rename(world->fs, dir->ino, name, dir->ino, name2, 0, &w->caller);
         else if (what == 2)

@@ -87,8 +87,8 @@ Test(fs, hard_links)
     cr_expect_eq(fs_link(fs, d, ROOT_INO, "dd", &st), -EPERM);
     cr_expect_eq(fs_rmdir(fs, ROOT_INO, "d"), -ENOTEMPTY);
     cr_expect_eq(fs_rmdir(fs, ROOT_INO, "a"), -ENOTDIR);
-    cr_expect_eq(fs_unlink(fs, ROOT_INO, "d", false), -EISDIR);
-    cr_assert_eq(fs_unlink(fs, ROOT_INO, "a", false), 0);
+    cr_expect_eq(fs_unlink(fs, ROOT_INO, "d"), -EISDIR);
+    cr_assert_eq(fs_unlink(fs, ROOT_INO, "a"), 0);
     cr_assert_eq(fs_lookup(fs, d, "b", &st), 0);
     cr_expect_eq(st.st_nlink, 1);
     expect_text(st.st_ino, "text");
@@ -380,7 +380,7 @@ Test(fs, a_file_that_no_handle_is_left_for_is_not_made)
     (void)stage_handle_close(stage, 7, &flags);
     cr_expect_eq(fs_create(fs, ROOT_INO, "old", 0644, O_RDWR, &root, &st, &opened), -EEXIST);
     cr_assert_eq(fs_create(fs, ROOT_INO, "new", 0644, O_RDWR, &root, &st, &opened), 0, "the handle was given back");
-    cr_assert_eq(fs_unlink(fs, ROOT_INO, "new", false), 0);
+    cr_assert_eq(fs_unlink(fs, ROOT_INO, "new"), 0);
     (void)fs_release(fs, opened.handle, false);
     cr_assert_eq(fs_forget(fs, st.st_ino), 0);
     cr_expect_eq(fs_getattr(fs, st.st_ino, &st), -ENOENT);

@@ -33,7 +33,7 @@ Test(nameless, unlinked_while_open)
             cr_assert_eq(fs_flush(fs, file.ino, file.handle), 0);
             shop_wait(&shop);
         }
-        cr_assert_eq(fs_unlink(fs, ROOT_INO, "a", false), 0);
+        cr_assert_eq(fs_unlink(fs, ROOT_INO, "a"), 0);
         cr_expect_eq(ino_of("a"), 0);
         cr_expect_eq(stat_of(file.ino).st_nlink, 0);
         put_text(file, 3, "def");
@@ -52,7 +52,7 @@ Test(nameless, known_without_a_name)
     struct stat st, set = {.st_size = 2};
     uint64_t file = make_file("a", "text"), dir = make_dir("d"), other = make_file("b", "other");
     shop_wait(&shop);
-    cr_assert_eq(fs_unlink(fs, ROOT_INO, "a", false), 0);
+    cr_assert_eq(fs_unlink(fs, ROOT_INO, "a"), 0);
     cr_assert_eq(fs_rmdir(fs, ROOT_INO, "d"), 0);
     cr_assert_eq(fs_forget(fs, other), 0, "it has a name");
     expect_text(other, "other");
@@ -102,7 +102,7 @@ Test(nameless, made_without_a_name)
             close_file(file);
             expect_text(file.ino, "abcdef");
         }
-        cr_assert(i == 0 || fs_unlink(fs, dir, "name", false) == 0);
+        cr_assert(i == 0 || fs_unlink(fs, dir, "name") == 0);
         if (i == 1)
             cr_assert_eq(fs_forget(fs, file.ino), 0);
         else
@@ -156,8 +156,8 @@ Test(nameless, nothing_without_a_name_is_left_at_the_end)
     struct file open = create("open");
     uint64_t known = make_file("known", "text"), dir = make_dir("d");
     cr_assert_eq(fs_create(fs, ROOT_INO, NULL, 0640, O_RDWR, &root, &st, &opened), 0);
-    cr_assert_eq(fs_unlink(fs, ROOT_INO, "open", false), 0);
-    cr_assert_eq(fs_unlink(fs, ROOT_INO, "known", false), 0);
+    cr_assert_eq(fs_unlink(fs, ROOT_INO, "open"), 0);
+    cr_assert_eq(fs_unlink(fs, ROOT_INO, "known"), 0);
     cr_assert_eq(fs_rmdir(fs, ROOT_INO, "d"), 0);
     fs_settle(fs);
     const uint64_t inos[] = {open.ino, known, dir, st.st_ino};
