@@ -92,12 +92,12 @@ static bool is_in_group(const struct fs_caller *caller, gid_t gid)
     return caller->uid == 0 || caller->gid == gid || (caller->is_member && caller->is_member(gid, caller->arg));
 }
 
-/* Without the bits that a change of content or owner by `caller` takes away. A set-group-ID bit without group execution is no
- * privilege; only strangers take it away. */
+/* Without the bits that a change of content or owner by `caller` takes away: of all but folders, where they mean something else. A
+ * set-group-ID bit without group execution is no privilege; only strangers take it away. */
 static uint32_t without_privileges(const struct attrs *attrs, const struct fs_caller *caller)
 {
     uint32_t mode = attrs->mode;
-    if (!S_ISREG(mode))
+    if (S_ISDIR(mode))
         return mode;
     mode &= ~(uint32_t)S_ISUID;
     bool stays = !(mode & S_ISGID) || (!(mode & S_IXGRP) && is_in_group(caller, attrs->gid));
@@ -177,11 +177,13 @@ static int set_held(struct fs *fs, const struct ns_inode *inode, unsigned set, c
     struct attrs attrs = {0};
     uint32_t mask = collect_attrs(set, st, inode, caller, &attrs);
     bool may_clear = caller->uid == 0 || caller->uid == inode->attrs.uid;
-    /* Nothing to set: a chown(-1, -1), which may be refused, or what comes before an fallocate by one who may do that; they look
-     * the same. */
+    /* Nothing to set: a chown(-1, -1), which may be refused, or what comes before an fallocate of a file by one who may do that; they
+     * look the same. */
+    if (set == 0 && !may_clear && !S_ISREG(inode->attrs.mode) && mask != 0)
+        return -EPERM;
     if (set == 0 ? !may_clear : mask == 0)
         return 0;
-    r = set & (FS_SET_UID | FS_SET_GID) ? drop_capabilities(fs, inode) : 0;
+    r = set & (FS_SET_UID | FS_SET_GID) && !S_ISDIR(inode->attrs.mode) ? drop_capabilities(fs, inode) : 0;
     /* The draft first: a seal in between would bring back the time that it has. */
     if (r == 0 && mask & ATTR_MTIME)
         r = stage_set_mtime(fs->stage, inode->ino, attrs.mtime);

@@ -2,6 +2,9 @@
 import itertools
 import mmap
 import os
+import socket
+import stat
+import struct
 
 from script import OTHER, OWNER, ROOT, USERS, as_user, fallocate, facts, opened, put, script
 
@@ -41,12 +44,24 @@ def chown_to_large_numbers(s):
         s.note(f"{number} is", facts("file"))
 
 
+def bind(path):
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(path)
+
+
+MAKE = {
+    "file": put, "folder": os.mkdir, "soft": lambda path: os.symlink("x", path), "fifo": os.mkfifo, "socket": bind,
+    "character device": lambda path: os.mknod(path, stat.S_IFCHR | 0o644, os.makedev(1, 3)),
+    "block device": lambda path: os.mknod(path, stat.S_IFBLK | 0o644, os.makedev(7, 0)),
+}  # fmt: skip
+
+
 @script
 def chown_by_whom(s):
     targets = ((-1, -1), (1000, -1), (-1, 1000), (1000, 1000), (2000, -1), (-1, 2000), (-1, 3000), (0, 0), (3000, 3000))
-    for target, mode, user, kind in s.some(targets, MODES, (*USERS, OWNER_IN_TWO), ("file", "folder", "soft")):
+    for target, mode, user, kind in s.some(targets, MODES, (*USERS, OWNER_IN_TWO), MAKE):
         with s.folder():
-            {"file": put, "folder": os.mkdir, "soft": lambda p: os.symlink("x", p)}[kind]("it")
+            MAKE[kind]("it")
             os.lchown("it", OWNER.uid, OWNER.gid)
             if kind != "soft":
                 os.chmod("it", mode)
@@ -117,6 +132,18 @@ def setid_cleared_by_changes(s):
                     s.call(label, change, fd)
                     s.note(f"{label} is", oct(os.fstat(fd).st_mode))
             s.note(f"{label} then", {p: facts(p) for p in sorted(os.listdir("."))})
+
+
+@script
+def capabilities_and_owners(s):
+    """File capabilities go with a change of owner, whatever has them; a folder's stay."""
+    value = struct.pack("<IIIII", 0x02000001, 1 << 10, 0, 0, 0)
+    for kind, target in itertools.product(MAKE.keys() - {"soft"}, ((-1, -1), (1000, -1), (-1, 1000), (0, 0))):
+        with s.folder():
+            MAKE[kind]("it")
+            s.call(f"{kind} {target} set", os.setxattr, "it", "security.capability", value)
+            os.chown("it", *target)
+            s.call(f"{kind} {target} get", os.getxattr, "it", "security.capability")
 
 
 @script
