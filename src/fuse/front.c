@@ -55,6 +55,8 @@ static int start_threads(struct front *front)
 {
     int r = thread_start(&front->resumer, "cairn-resume", front_resume, front);
     front->resumer_started = r == 0;
+    if (r == 0)
+        r = lost_pages_start(front);
     unsigned most = (unsigned)min_u64(THREADS_MAX, max_u64(stage_slabs_for_waiting(front->stage), 1));
     unsigned wanted = front->options.threads > most ? most : front->options.threads;
     for (; r == 0 && front->thread_count < wanted; front->thread_count++) {
@@ -80,6 +82,7 @@ int front_start(const struct front_options *options, struct fs *fs, struct store
     mutex_init(&front->locked.lock, LOCK_CONTROL);
     mutex_init(&front->wake.lock, LOCK_LEAF);
     mutex_init(&front->self_test.lock, LOCK_LEAF);
+    lost_pages_init(front);
     failures_init(&front->failures);
     cond_init(&front->wake.changed);
     turns_init(&front->turns);
@@ -171,6 +174,7 @@ void front_stop(struct front *front)
 {
     if (!front || atomic_exchange(&front->stopped, true))
         return;
+    lost_pages_stop(front);
     atomic_store(&front->stopping, true);
     bool is_here = front->is_mounted && mounted_is_here(front);
     if (is_here)
@@ -199,6 +203,7 @@ void front_free(struct front *front)
     mutex_done(&front->locked.lock);
     mutex_done(&front->wake.lock);
     mutex_done(&front->self_test.lock);
+    lost_pages_done(front);
     failures_done(&front->failures);
     (void)pthread_cond_destroy(&front->wake.changed);
     turns_done(&front->turns);

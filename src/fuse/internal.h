@@ -101,6 +101,19 @@ struct self_test {
     char bytes[SELF_TEST_SIZE];
 };
 
+#define LOST_PAGES_MAX 256u
+
+/* Inodes of which stores through maps were lost (lost_pages.c). */
+struct lost_pages {
+    struct cairn_mutex lock; /* a leaf */
+    pthread_cond_t changed;
+    uint64_t inos[LOST_PAGES_MAX];
+    unsigned count;
+    bool is_ending;
+    pthread_t thread;
+    bool is_started;
+};
+
 /* Inodes of which the kernel is told when they change (kept.c). */
 #define KEPT_SETS 16384u
 #define KEPT_WAYS 4u
@@ -127,6 +140,7 @@ struct front {
     _Atomic bool init_done, mmap_offered, mmap_shared, stopping, stopped, over;
     _Atomic unsigned live_threads;
     struct self_test self_test;
+    struct lost_pages lost_pages;
     struct turns turns;
     pthread_t threads[THREADS_MAX];
     unsigned thread_count;
@@ -219,6 +233,17 @@ bool has_fatal_signal(pid_t tid);
 /* Before libfuse does. */
 void front_see_request(struct front *front, void *mem, size_t size);
 extern const struct fuse_custom_io front_io;
+
+/* lost_pages.c */
+void lost_pages_init(struct front *front);
+void lost_pages_done(struct front *front);
+CAIRN_MUST_CHECK int lost_pages_start(struct front *front);
+/* While requests are still received: waits for the notice that is under way. */
+void lost_pages_stop(struct front *front);
+/* After the answer to what could not be written: soon the kernel has no pages of the inode any more. Does not wait. */
+void lost_pages_note(struct front *front, uint64_t ino);
+/* The mount ends: what is written from the page cache and finds no room does not wait for it, as the notice does for that. */
+bool lost_pages_are_final(struct front *front);
 
 /* self_test.c */
 /* At mount, after the threads were started: takes 10 s at most. */

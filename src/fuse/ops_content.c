@@ -24,7 +24,8 @@ void front_op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size
         (void)fuse_reply_write(req, 0);
         return;
     }
-    if (front_must_queue(front)) {
+    bool waits = !fi->writepage || !lost_pages_are_final(front);
+    if (waits && front_must_queue(front)) {
         front_park(front, req);
         return;
     }
@@ -39,7 +40,9 @@ void front_op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size
     else
         kept_changed(front, ino);
     if (r < 0) {
-        reply_result(req, r);
+        reply_result(req, r == -EAGAIN && !waits ? -ENOSPC : r);
+        if (fi->writepage && !current.park)
+            lost_pages_note(front, ino);
         return;
     }
     current.stolen = steal;

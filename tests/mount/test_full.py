@@ -1,6 +1,7 @@
 """P1, P9: a full store: ENOSPC to the writer, nothing acknowledged lost, rm makes room without a remount."""
 import contextlib
 import errno
+import mmap
 import os
 import threading
 import time
@@ -157,6 +158,51 @@ def write_until_it_ends(path):
     with contextlib.suppress(OSError), open(path, "wb", buffering=0) as file:
         while True:
             file.write(os.urandom(rig.MIB))
+
+
+def fill_to_the_end(cairn):
+    with contextlib.suppress(OSError), open(os.path.join(cairn.mnt, "rest"), "wb", buffering=0) as file:
+        while True:
+            file.write(os.urandom(100_000))
+
+
+def lose_a_store(area, at, what):
+    """Stores through a map until one is lost: what is not full yet is so soon."""
+    for turn in range(1000):
+        area[at : at + len(what)] = what
+        try:
+            area.flush()
+        except OSError as error:
+            assert error.errno in (errno.ENOSPC, errno.EIO), error
+            return
+    raise AssertionError("every store was taken")
+
+
+@pytest.mark.needs_mount
+def test_lost_store_is_seen_by_nobody(cairn):
+    """P9: what was stored through a map and is lost to ENOSPC (msync said so) is the same to all who read: not there."""
+    cairn.mount(nvme="128M", stage="32M")
+    path = os.path.join(cairn.mnt, "mapped")
+    rig.write_file(path, b"before" * 20_000)
+    cairn.wait()
+    with open(path, "r+b", buffering=0) as direct, open(path, "rb", buffering=0) as cached, mmap.mmap(direct.fileno(), 0) as area:
+        assert os.pread(cached.fileno(), 6, 6000) == b"before"
+        fill_to_the_end(cairn)
+        lose_a_store(area, 0, b"behind" * 20_000)
+        for reader in (lambda: os.pread(cached.fileno(), 120_000, 0), lambda: bytes(area), lambda: rig.read_file(path)):
+            rig.poll(lambda: reader() == os.pread(direct.fileno(), 120_000, 0), 10, "all to see the same")
+        os.unlink(os.path.join(cairn.mnt, "rest"))
+        rig.poll(lambda: stored(area, 6000, b"beyond"), 30, "room again")
+        assert os.pread(cached.fileno(), 6, 6000) == os.pread(direct.fileno(), 6, 6000) == b"beyond"
+    cairn.umount()
+
+
+def stored(area, at, what):
+    area[at : at + len(what)] = what
+    with contextlib.suppress(OSError):
+        area.flush()
+        return True
+    return False
 
 
 @pytest.mark.needs_mount

@@ -1,0 +1,85 @@
+/* Stores through maps that could not be taken (ENOSPC) are lost, and whoever asks for them to be kept is told so. The kernel goes on with
+ * the pages as they were stored, though: who reads through the page cache would see what who reads directly does not, until the pages
+ * leave it. So they are dropped, and all see what the file holds.
+ *
+ * In a thread of its own: the kernel makes who tells it wait for what of these pages is being written, and for what of the inode is dirty
+ * still, which it writes first. */
+#include "base/log.h"
+#include "base/pool.h"
+#include "fuse/internal.h"
+
+void lost_pages_note(struct front *front, uint64_t ino)
+{
+    struct lost_pages *lost = &front->lost_pages;
+    LOCK_SCOPE(&lost->lock);
+    for (unsigned i = 0; i < lost->count; i++)
+        if (lost->inos[i] == ino)
+            return;
+    if (lost->count == LOST_PAGES_MAX) {
+        log_warn("inode %llu: what the kernel has of it is not what it holds, until it is read anew", (unsigned long long)ino);
+        return;
+    }
+    lost->inos[lost->count++] = ino;
+    (void)pthread_cond_signal(&lost->changed);
+}
+
+bool lost_pages_are_final(struct front *front)
+{
+    LOCK_SCOPE(&front->lost_pages.lock);
+    return front->lost_pages.is_ending;
+}
+
+/* The next inode; 0: it is over. */
+static uint64_t take(struct lost_pages *lost)
+{
+    LOCK_SCOPE(&lost->lock);
+    while (lost->count == 0 && !lost->is_ending)
+        (void)mutex_wait(&lost->lock, &lost->changed, -1);
+    if (lost->is_ending)
+        return 0;
+    uint64_t ino = lost->inos[0];
+    memmove(lost->inos, lost->inos + 1, --lost->count * sizeof lost->inos[0]);
+    return ino;
+}
+
+static void *drop(void *arg)
+{
+    struct front *front = arg;
+    uint64_t ino;
+    while ((ino = take(&front->lost_pages)))
+        front_changed(front, &ino, 1, true);
+    return NULL;
+}
+
+int lost_pages_start(struct front *front)
+{
+    int r = thread_start(&front->lost_pages.thread, "cairn-drop", drop, front);
+    front->lost_pages.is_started = r == 0;
+    return r;
+}
+
+void lost_pages_init(struct front *front)
+{
+    mutex_init(&front->lost_pages.lock, LOCK_LEAF);
+    cond_init(&front->lost_pages.changed);
+}
+
+void lost_pages_stop(struct front *front)
+{
+    struct lost_pages *lost = &front->lost_pages;
+    if (!lost->is_started)
+        return;
+    mutex_lock(&lost->lock);
+    lost->is_ending = true;
+    (void)pthread_cond_signal(&lost->changed);
+    mutex_unlock(&lost->lock);
+    front_wake(front);
+    (void)pthread_join(lost->thread, NULL);
+    lost->is_started = false;
+}
+
+void lost_pages_done(struct front *front)
+{
+    mutex_done(&front->lost_pages.lock);
+    (void)pthread_cond_destroy(&front->lost_pages.changed);
+}
