@@ -8,7 +8,7 @@
 #include "daemon/store_folder.h"
 
 /* fsck(8)'s */
-enum fsck_exit { FSCK_CLEAN = 0, FSCK_PROBLEMS = 4, FSCK_OPERATIONAL = 8 };
+enum fsck_exit { FSCK_CLEAN = 0, FSCK_REPAIRED = 1, FSCK_PROBLEMS = 4, FSCK_OPERATIONAL = 8 };
 
 static void print_finding(const char *line, bool is_problem, void *arg)
 {
@@ -33,7 +33,20 @@ static int check_store(const char *store)
     return fflush(stdout) != 0 || ferror(stdout) ? FSCK_OPERATIONAL : FSCK_CLEAN;
 }
 
-static int check_locked(const char *store)
+static int repair_store(const char *store)
+{
+    int r = service_repair(store, print_finding, NULL);
+    if (r < 0) {
+        complain("fsck", "cannot repair %s: %s", store, strerror(-r));
+        return FSCK_OPERATIONAL;
+    }
+    if (r == 0)
+        text_print(stdout, "%s: nothing is to be cut", store);
+    int code = check_store(store);
+    return code == FSCK_CLEAN && r > 0 ? FSCK_REPAIRED : code;
+}
+
+static int check_locked(const char *store, bool repair)
 {
     int lock_fd = -1;
     pid_t holder = 0;
@@ -48,19 +61,23 @@ static int check_locked(const char *store)
                  strerror(-r));
         return FSCK_OPERATIONAL;
     }
-    int code = check_store(store);
+    int code = repair ? repair_store(store) : check_store(store);
     (void)close(lock_fd);
     return code;
 }
 
 int verb_fsck(const struct verb *verb, int argc, char **argv)
 {
-    static const struct option flags[] = {{0}};
+    static const struct option flags[] = {{"repair", no_argument, NULL, 'r'}, {0}};
+    bool repair = false;
+    int found;
     opterr = 0;
     optind = 1;
-    int found = getopt_long(argc, argv, ":", flags, NULL);
-    if (found != -1)
-        return complain_option(verb, found, argv);
+    while ((found = getopt_long(argc, argv, ":", flags, NULL)) != -1) {
+        if (found != 'r')
+            return complain_option(verb, found, argv);
+        repair = true;
+    }
     if (argc - optind != 1)
         return complain_usage(verb, "one STORE is needed; run: cairn fsck STORE");
     const char *store = argv[optind];
@@ -68,5 +85,5 @@ int verb_fsck(const struct verb *verb, int argc, char **argv)
     struct stat st;
     if (lstat(superblock, &st) < 0 && (errno == ENOENT || errno == ENOTDIR))
         return complain_usage(verb, "%s is no store; give the folder that 'cairn mount' was given", store);
-    return check_locked(store);
+    return check_locked(store, repair);
 }

@@ -105,8 +105,9 @@ const struct verb verb_table[] = {
      "Everything is verified; a file has its name only when it is whole. Modes, times, holes and symbolic links are kept,\n"
      "owners are not. Exit codes: 0 copied, 1 something was not, 2 wrong usage, 130 interrupted.",
      CLI_USAGE, verb_cp, source_flags_help, source_takes},
-    {"fsck", "STORE", "check a store that is not mounted: every reference, every chunk",
-     "Exit codes: 0 clean, 4 problems found, 8 could not check, 16 wrong usage.",
+    {"fsck", "[--repair] STORE", "check a store that is not mounted: every reference, every chunk",
+     "  --repair   cut the journal where it is damaged; what comes behind is lost, and kept in STORE/lost+found\n"
+     "Exit codes: 0 clean, 1 cut and clean now, 4 problems found, 8 could not check, 16 wrong usage.",
      16, verb_fsck, NULL, NULL},
     {"version", "", "print the version", "Exit codes: 0, 2 wrong usage.", CLI_USAGE, verb_version, NULL, NULL},
     {"help", "[VERB]", "explain cairn, or one verb",

@@ -78,5 +78,9 @@ cJSON *service_handle(const cJSON *request, void *service);
 CAIRN_MUST_CHECK int service_fsck(const char *store,
                                   void (*report)(const char *line, bool is_problem, void *arg), void *arg);
 
+/* Cuts the journal of such a store where it is damaged, and keeps what it cuts off. 1: it did; 0: there was nothing to cut; or -errno. */
+CAIRN_MUST_CHECK int service_repair(const char *store,
+                                    void (*report)(const char *line, bool is_problem, void *arg), void *arg);
+
 /* The part of the status object that can be told without a mount. Caller frees with cJSON_Delete(). */
 CAIRN_MUST_CHECK int service_offline_status(const char *store, cJSON **ret_status);

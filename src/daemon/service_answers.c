@@ -293,6 +293,11 @@ int service_fsck(const char *store, void (*report)(const char *line, bool is_pro
     return store_fsck(store, report, arg);
 }
 
+int service_repair(const char *store, void (*report)(const char *line, bool is_problem, void *arg), void *arg)
+{
+    return store_repair(store, report, arg);
+}
+
 int service_offline_status(const char *store, cJSON **ret_status)
 {
     struct store_status s;

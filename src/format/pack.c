@@ -9,6 +9,14 @@
  *       40   20  zero
  *       60    4  crc32 of everything before it
  *
+ * Frame, in front of each stored chunk since version 2 of the header; it begins at a multiple of 8, zeros before it:
+ *
+ *   OFFSET SIZE
+ *        0    4  "CHNK"
+ *        4    4  length of the frame
+ *        8   24  tag: keyed BLAKE3 of the pack id and what follows
+ *       32       the chunk's index entry, as below
+ *
  * Trailer, the last bytes:
  *
  *   OFFSET SIZE
@@ -44,25 +52,26 @@
 #include "format/le.h"
 
 static const uint8_t header_magic[8] = {'C', 'A', 'I', 'R', 'N', 'P', 'A', 'K'};
+static const uint8_t frame_magic[4] = {'C', 'H', 'N', 'K'};
 static const uint8_t trailer_magic[4] = {'P', 'E', 'N', 'D'};
 
 #define ENTRY_LEN_MIN 48u
 #define REF_LEN 32u
 #define CRC_AT 60u
 
-void pack_encode_header(uint64_t pack, const uint8_t store[16], void *buf)
+void pack_encode_header(const struct pack_header *h, void *buf)
 {
-    check(pack != 0);
+    check(h->pack != 0 && h->version <= PACK_VERSION);
     uint8_t *p = buf;
     memset(p, 0, PACK_HEADER_LEN);
     memcpy(p, header_magic, sizeof header_magic);
-    put_le32(p + 8, PACK_VERSION);
-    put_le64(p + 16, pack);
-    memcpy(p + 24, store, 16);
+    put_le32(p + 8, h->version ? h->version : PACK_VERSION);
+    put_le64(p + 16, h->pack);
+    memcpy(p + 24, h->store, 16);
     put_le32(p + CRC_AT, crc32_of(0, p, CRC_AT));
 }
 
-int pack_decode_header(const void *buf, size_t len, uint64_t *ret_pack, uint8_t ret_store[16])
+int pack_decode_header(const void *buf, size_t len, struct pack_header *ret_h)
 {
     const uint8_t *p = buf;
     if (len < PACK_HEADER_LEN || memcmp(p, header_magic, sizeof header_magic) != 0)
@@ -75,8 +84,8 @@ int pack_decode_header(const void *buf, size_t len, uint64_t *ret_pack, uint8_t 
         return -EUCLEAN;
     if (!bytes_are_zero(p + 12, 4) || !bytes_are_zero(p + 40, 20))
         return -EUCLEAN;
-    *ret_pack = get_le64(p + 16);
-    memcpy(ret_store, p + 24, 16);
+    *ret_h = (struct pack_header){.pack = get_le64(p + 16), .version = get_le32(p + 8)};
+    memcpy(ret_h->store, p + 24, 16);
     return 0;
 }
 
@@ -98,7 +107,7 @@ void pack_encode_trailer(const struct pack_trailer *t, void *buf)
     check(trailer_sane(t));
     uint8_t *p = buf;
     memcpy(p, trailer_magic, sizeof trailer_magic);
-    put_le32(p + 4, PACK_VERSION);
+    put_le32(p + 4, PACK_TRAILER_VERSION);
     put_le64(p + 8, t->pack);
     put_le64(p + 16, t->index_offset);
     put_le64(p + 24, t->file_len);
@@ -116,7 +125,7 @@ int pack_decode_trailer(const void *buf, size_t len, struct pack_trailer *ret_t)
         return -EUCLEAN;
     if (get_le32(p + CRC_AT) != crc32_of(0, p, CRC_AT))
         return -EBADMSG;
-    if (get_le32(p + 4) > PACK_VERSION)
+    if (get_le32(p + 4) > PACK_TRAILER_VERSION)
         return -EPROTONOSUPPORT;
     struct pack_trailer t = {.pack = get_le64(p + 8),
                              .index_offset = get_le64(p + 16),
@@ -211,4 +220,37 @@ int pack_decode_index(const struct pack_trailer *t, const void *buf, size_t len,
             return r;
     }
     return c.at == c.end ? 0 : -EUCLEAN;
+}
+
+/* --- frames --------------------------------------------------------------------------------------------------------------- */
+
+#define FRAME_ENTRY_AT 32u
+
+size_t pack_encode_frame(const struct chunk_entry *entry, const uint8_t tag[PACK_TAG_LEN], void *buf)
+{
+    uint8_t *p = buf;
+    size_t len = FRAME_ENTRY_AT + pack_encode_entry(entry, p + FRAME_ENTRY_AT);
+    check(len == pack_frame_len(entry));
+    memcpy(p, frame_magic, sizeof frame_magic);
+    put_le32(p + 4, (uint32_t)len);
+    memcpy(p + 8, tag, PACK_TAG_LEN);
+    return len;
+}
+
+int pack_decode_frame(uint64_t pack, uint64_t file_len, uint64_t offset, const void *buf, size_t len, struct chunk_entry *ret_entry,
+                      uint8_t ret_tag[PACK_TAG_LEN])
+{
+    const uint8_t *p = buf;
+    if (len < FRAME_ENTRY_AT || memcmp(p, frame_magic, sizeof frame_magic) != 0 || offset % PACK_FRAME_ALIGN != 0)
+        return -EUCLEAN;
+    uint32_t frame_len = get_le32(p + 4);
+    if (frame_len > len || frame_len < FRAME_ENTRY_AT)
+        return -EUCLEAN;
+    struct cursor c = {.at = p + FRAME_ENTRY_AT, .end = p + frame_len};
+    struct chunk_entry e = {.pack = pack};
+    if (!decode_entry(&c, file_len, &e) || c.at != c.end || e.offset != offset + frame_len)
+        return -EUCLEAN;
+    memcpy(ret_tag, p + 8, PACK_TAG_LEN);
+    *ret_entry = e;
+    return 0;
 }

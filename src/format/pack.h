@@ -1,19 +1,25 @@
 /* Packs: immutable files of encoded chunks.
  *
- *   header (PACK_HEADER_LEN) | stored chunks, one after the other | index | zeros | trailer (PACK_TRAILER_LEN)
+ *   header (PACK_HEADER_LEN) | frame | stored chunk | frame | stored chunk ... | index | zeros | trailer (PACK_TRAILER_LEN)
  *
+ * A frame says of its chunk what the index says, so that a lost index can be made again. Packs of version 1 have none: there, chunks
+ * lie one after the other.
  * The whole file is a multiple of PACK_ALIGN long; the trailer is its last bytes. Pure functions; any thread. */
 #pragma once
 
 #include "base/base.h"
 #include "format/chunk.h"
 
-#define PACK_VERSION 1u
+#define PACK_VERSION 2u         /* of the header: 2 since there are frames */
+#define PACK_TRAILER_VERSION 1u /* unchanged: who reads by the index need not know of frames */
 #define PACK_ALIGN 4096u
 #define PACK_HEADER_LEN 64u
 #define PACK_TRAILER_LEN 64u
 #define PACK_ENTRY_LEN_MAX (48u + CHUNK_REFS_MAX * 32u) /* encoded index entry */
 #define PACK_CHUNKS_MAX (1u << 20)
+#define PACK_FRAME_ALIGN 8u
+#define PACK_FRAME_LEN_MAX (32u + PACK_ENTRY_LEN_MAX)
+#define PACK_TAG_LEN 24u
 
 struct pack_trailer {
     uint64_t pack;         /* id, also in the header */
@@ -25,10 +31,29 @@ struct pack_trailer {
     uint32_t index_crc; /* crc32 of the encoded index */
 };
 
-void pack_encode_header(uint64_t pack, const uint8_t store[16], void *buf);
+struct pack_header {
+    uint64_t pack;
+    uint8_t store[16];
+    uint32_t version; /* 0: the newest */
+};
+
+void pack_encode_header(const struct pack_header *h, void *buf);
 
 /* -EUCLEAN, -EBADMSG, -EPROTONOSUPPORT (newer version). */
-CAIRN_MUST_CHECK int pack_decode_header(const void *buf, size_t len, uint64_t *ret_pack, uint8_t ret_store[16]);
+CAIRN_MUST_CHECK int pack_decode_header(const void *buf, size_t len, struct pack_header *ret_h);
+
+/* A frame begins at a multiple of PACK_FRAME_ALIGN, and its chunk right behind it. */
+static inline size_t pack_frame_len(const struct chunk_entry *entry)
+{
+    return PACK_FRAME_LEN_MAX - (CHUNK_REFS_MAX - entry->ref_count) * 32u;
+}
+
+/* Returns pack_frame_len(). The tag is made by the caller, of the entry as pack_encode_entry() has it. */
+size_t pack_encode_frame(const struct chunk_entry *entry, const uint8_t tag[PACK_TAG_LEN], void *buf);
+
+/* The frame at `offset` of a pack of `file_len` bytes; `len` of them are in `buf`. -EUCLEAN: it is none. The tag is not checked. */
+CAIRN_MUST_CHECK int pack_decode_frame(uint64_t pack, uint64_t file_len, uint64_t offset, const void *buf, size_t len,
+                                       struct chunk_entry *ret_entry, uint8_t ret_tag[PACK_TAG_LEN]);
 
 void pack_encode_trailer(const struct pack_trailer *t, void *buf);
 CAIRN_MUST_CHECK int pack_decode_trailer(const void *buf, size_t len, struct pack_trailer *ret_t);

@@ -10,7 +10,8 @@
  *       40    8  epoch
  *       48    8  base sequence number
  *       56   32  hash of the last batch before the segment
- *       88   36  zero
+ *       88    8  length of the file, as it was allocated (zero in version 1)
+ *       96   28  zero
  *      124    4  crc32 of everything before it
  *
  * Batch header:
@@ -28,7 +29,8 @@
  *       56    2  writer
  *       58    6  zero
  *       64   32  hash of the batch before: plain BLAKE3 of its header and its records
- *       96   28  zero
+ *       96   24  tag: keyed BLAKE3 of everything before it (zero in version 1)
+ *      120    4  zero
  *      124    4  crc32 of everything before it
  *
  * Magic, version and checksum stay where they are in every later version.
@@ -43,11 +45,18 @@ static const uint8_t segment_magic[8] = {'C', 'A', 'I', 'R', 'N', 'S', 'E', 'G'}
 static const uint8_t batch_magic[4] = {'B', 'T', 'C', 'H'};
 
 #define CRC_AT 124u
+#define LENGTH_AT 88u
 #define EPOCH_MAX ((1ull << (64 - SEQ_EPOCH_SHIFT)) - 1)
+
+static uint32_t version_of(uint32_t version)
+{
+    return version ? version : SEGMENT_VERSION;
+}
 
 static bool segment_sane(const struct segment_header *h)
 {
-    return h->number > 0 && h->epoch <= EPOCH_MAX;
+    return h->number > 0 && h->epoch <= EPOCH_MAX && version_of(h->version) <= SEGMENT_VERSION && h->length <= INT64_MAX &&
+           (h->version != 1 || h->length == 0);
 }
 
 void segment_encode_header(const struct segment_header *h, void *buf)
@@ -56,13 +65,14 @@ void segment_encode_header(const struct segment_header *h, void *buf)
     uint8_t *p = buf;
     memset(p, 0, SEGMENT_HEADER_LEN);
     memcpy(p, segment_magic, sizeof segment_magic);
-    put_le32(p + 8, SEGMENT_VERSION);
+    put_le32(p + 8, version_of(h->version));
     put_le16(p + 12, h->writer);
     memcpy(p + 16, h->store, sizeof h->store);
     put_le64(p + 32, h->number);
     put_le64(p + 40, h->epoch);
     put_le64(p + 48, h->base_seq);
     memcpy(p + 56, h->prev, sizeof h->prev);
+    put_le64(p + LENGTH_AT, h->length);
     put_le32(p + CRC_AT, crc32_of(0, p, CRC_AT));
 }
 
@@ -75,14 +85,15 @@ int segment_decode_header(const void *buf, size_t len, struct segment_header *re
         return -EBADMSG;
     if (get_le32(p + 8) > SEGMENT_VERSION)
         return -EPROTONOSUPPORT;
-    struct segment_header h = {.writer = get_le16(p + 12),
+    struct segment_header h = {.version = get_le32(p + 8),
+                               .length = get_le64(p + LENGTH_AT),
+                               .writer = get_le16(p + 12),
                                .number = get_le64(p + 32),
                                .epoch = get_le64(p + 40),
                                .base_seq = get_le64(p + 48)};
     memcpy(h.store, p + 16, sizeof h.store);
     memcpy(h.prev, p + 56, sizeof h.prev);
-    if (get_le32(p + 8) == 0 || !bytes_are_zero(p + 14, 2) || !bytes_are_zero(p + 88, 36) ||
-        !segment_sane(&h))
+    if (h.version == 0 || !bytes_are_zero(p + 14, 2) || !bytes_are_zero(p + 96, 28) || !segment_sane(&h))
         return -EUCLEAN;
     *ret_h = h;
     return 0;
@@ -92,6 +103,8 @@ int segment_decode_header(const void *buf, size_t len, struct segment_header *re
 static bool batch_sane(const struct batch_header *h)
 {
     if (h->payload_len > INT64_MAX || h->payload_len % 8 != 0 || h->epoch > EPOCH_MAX)
+        return false;
+    if (version_of(h->version) > SEGMENT_VERSION || (h->version == 1 && !bytes_are_zero(h->tag, sizeof h->tag)))
         return false;
     return h->payload_len / RECORD_HEADER_LEN >= h->count && (h->count > 0 || h->payload_len == 0) &&
            h->cut_seq >= h->base_seq;
@@ -103,7 +116,7 @@ void batch_encode_header(const struct batch_header *h, void *buf)
     uint8_t *p = buf;
     memset(p, 0, BATCH_HEADER_LEN);
     memcpy(p, batch_magic, sizeof batch_magic);
-    put_le32(p + 4, SEGMENT_VERSION);
+    put_le32(p + 4, version_of(h->version));
     put_le64(p + 8, h->payload_len);
     put_le32(p + 16, h->payload_crc);
     put_le32(p + 20, h->count);
@@ -113,6 +126,7 @@ void batch_encode_header(const struct batch_header *h, void *buf)
     put_le64(p + 48, (uint64_t)h->time);
     put_le16(p + 56, h->writer);
     memcpy(p + 64, h->prev, sizeof h->prev);
+    memcpy(p + BATCH_TAGGED_LEN, h->tag, sizeof h->tag);
     put_le32(p + CRC_AT, crc32_of(0, p, CRC_AT));
 }
 
@@ -127,7 +141,8 @@ int batch_decode_header(const void *buf, size_t len, struct batch_header *ret_h)
         return -EBADMSG;
     if (get_le32(p + 4) > SEGMENT_VERSION)
         return -EPROTONOSUPPORT;
-    struct batch_header h = {.payload_len = get_le64(p + 8),
+    struct batch_header h = {.version = get_le32(p + 4),
+                             .payload_len = get_le64(p + 8),
                              .payload_crc = get_le32(p + 16),
                              .count = get_le32(p + 20),
                              .base_seq = get_le64(p + 24),
@@ -136,7 +151,8 @@ int batch_decode_header(const void *buf, size_t len, struct batch_header *ret_h)
                              .time = (int64_t)get_le64(p + 48),
                              .writer = get_le16(p + 56)};
     memcpy(h.prev, p + 64, sizeof h.prev);
-    if (get_le32(p + 4) == 0 || !bytes_are_zero(p + 58, 6) || !bytes_are_zero(p + 96, 28) || !batch_sane(&h))
+    memcpy(h.tag, p + BATCH_TAGGED_LEN, sizeof h.tag);
+    if (h.version == 0 || !bytes_are_zero(p + 58, 6) || !bytes_are_zero(p + 120, 4) || !batch_sane(&h))
         return -EUCLEAN;
     *ret_h = h;
     return 0;

@@ -9,10 +9,12 @@
 
 #include "base/base.h"
 
-#define SEGMENT_VERSION 1u
+#define SEGMENT_VERSION 2u
 #define SEGMENT_HEADER_LEN 128u
 #define BATCH_HEADER_LEN 128u
 #define CHAIN_LEN 32u
+#define BATCH_TAG_LEN 24u
+#define BATCH_TAGGED_LEN 96u /* of an encoded batch header: what its tag is of */
 
 struct segment_header {
     uint8_t store[16]; /* store id */
@@ -21,6 +23,8 @@ struct segment_header {
     uint64_t base_seq; /* horizon when it was begun: its batches come after */
     uint16_t writer;   /* writer slot */
     uint8_t prev[CHAIN_LEN]; /* hash of the last batch before it; zeros in a new store */
+    uint32_t version;        /* 0: the newest */
+    uint64_t length;         /* of the file, as it was allocated; 0 in version 1, which does not tell */
 };
 
 struct batch_header {
@@ -33,6 +37,8 @@ struct batch_header {
     uint16_t writer;
     int64_t time; /* hybrid time of the cut */
     uint8_t prev[CHAIN_LEN];
+    uint32_t version;           /* 0: the newest */
+    uint8_t tag[BATCH_TAG_LEN]; /* under the store's key, of what comes before it: only the store writes such a header. None in version 1 */
 };
 
 void segment_encode_header(const struct segment_header *h, void *buf);

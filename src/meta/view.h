@@ -114,7 +114,7 @@ CAIRN_MUST_CHECK int view_chunk(struct view *view, const struct chunk_name *name
 struct view_pack {
     uint64_t pack;
     uint64_t length;     /* of the file */
-    uint32_t count;      /* chunks in it; 0: not known, its index could not be read */
+    uint32_t count;      /* chunks in it; 0: not all known, its index could not be read */
     uint64_t live_bytes; /* stored bytes of its chunks that extents refer to */
     uint32_t live_count;
 };
@@ -127,7 +127,7 @@ CAIRN_MUST_CHECK int view_orphans(struct view *view, int (*fn)(uint64_t ino, voi
 /* One batch to apply. `records` are the encoded records of a durable batch, in order. `pack_index` is asked for the
  * index of each PACK record's pack: it calls `fn` for every chunk entry of the pack, and returns 0, or -ENOENT when the
  * pack's file no longer exists because a later batch drops it (then the PACK record only is noted, its chunks have no
- * place). */
+ * place), or 1 when the index was made again from what can be read of the pack: then it may lack some. */
 struct view_batch {
     const void *records;
     size_t records_len;

@@ -178,7 +178,10 @@ int apply_pack(struct txn *txn, const struct record *rec, const struct view_batc
     }
     if (r == 0 && walk.count != rec->count)
         return txn_damage(txn, "the pack's index has another number of chunks");
-    return r;
+    /* Some of its chunks may be known to nobody. */
+    if (r == 1 && walk.count != rec->count)
+        txn->pack.pub.count = 0;
+    return r < 0 ? r : 0;
 }
 
 /* A chunk of a pack that goes. Without references it is forgotten; with references (eviction) it has its place in the

@@ -148,10 +148,14 @@ static int register_packs(struct registering *reg)
         qsort(reg->packs, reg->count, sizeof *reg->packs, compare_packs);
     for (size_t i = 0; i < reg->count && r == 0; i++) {
         uint32_t count = 0;
-        r = packs_read_index(reg->store, reg->packs[i].id, count_entry, &count);
-        if (r == -EUCLEAN || r == -EBADMSG || r == -ENOENT)
-            r = 0; /* what is not whole is removed as a leftover; what could not be read is not taken for such */
-        else if (r == 0)
+        if (!packs_is_ours(reg->store, reg->packs[i].id)) /* set aside as a leftover */
+            continue;
+        r = packs_recover_index(reg->store, reg->packs[i].id, count_entry, &count);
+        /* It is kept, whatever it holds: runs may refer to it. */
+        bool is_lost = r == -EUCLEAN || r == -EBADMSG || r == -EIO;
+        if (r == -ENOENT)
+            r = 0;
+        else if (r >= 0 || is_lost)
             r = register_pack(reg, &reg->packs[i], count, view_pack_index);
     }
     return r;

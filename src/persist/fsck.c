@@ -66,6 +66,13 @@ static int check_chunk(const struct chunk_entry *entry, uint64_t refs, void *arg
     return view_chunk_users(run->store->view, &entry->name, report_user, &user);
 }
 
+static int ignore_entry(const struct chunk_entry *entry, void *arg)
+{
+    (void)entry;
+    (void)arg;
+    return 0;
+}
+
 static int check_pack(const struct view_pack *pack, void *arg)
 {
     struct check_run *run = arg;
@@ -73,11 +80,22 @@ static int check_pack(const struct view_pack *pack, void *arg)
     uint64_t len;
     pack_object_name(pack->pack, object);
     int r = run->store->tier->ops->stat(run->store->tier, object, &len);
-    if (r == 0 && len == pack->length)
-        return 0;
-    _cleanup_free_ char *line = xasprintf("%s: %s", object, r < 0 ? strerror(-r) : "has another length than it had");
-    problem(run, line);
+    const char *what = r < 0 ? strerror(-r) : len != pack->length ? "has another length than it had" : NULL;
+    if (!what && packs_read_index(run->store, pack->pack, ignore_entry, NULL) < 0)
+        what = "its index is damaged; its chunks are looked at without it; 'cairn scrub' moves them";
+    _cleanup_free_ char *line = xasprintf("%s: %s", object, what ? what : "");
+    if (what)
+        problem(run, line);
     return 0;
+}
+
+/* What was set aside is no problem of the store, but takes room. */
+static void tell_aside(struct check_run *run)
+{
+    _cleanup_free_ char *path = xasprintf("%s/" ASIDE_FOLDER, run->store->path);
+    _cleanup_free_ char *line = xasprintf("%s has what was set aside; nothing reads it: remove it when you need it no more", path);
+    if (access(path, F_OK) == 0)
+        run->report(line, false, run->arg);
 }
 
 static int check_store(struct check_run *run)
@@ -88,6 +106,7 @@ static int check_store(struct check_run *run)
         r = view_packs(view, check_pack, run);
     if (r >= 0)
         r = view_chunks(view, check_chunk, run);
+    tell_aside(run);
     struct view_state state = view_state(view);
     _cleanup_free_ char *line =
         xasprintf("%llu files, %llu packs; %llu chunks of %.1f MiB verified; cut %llu",
@@ -97,20 +116,36 @@ static int check_store(struct check_run *run)
     return r < 0 ? r : 0;
 }
 
+static int check_opened(struct check_run *run, char **ret_text)
+{
+    run->store->whole_journal = true;
+    int r = recover_view(run->store, ret_text);
+    if (r < 0 && run->store->journal.damage.found) { /* there is nothing to check the rest by */
+        problem(run, *ret_text);
+        free(*ret_text);
+        *ret_text = NULL;
+        return 0;
+    }
+    if (r < 0)
+        return r;
+    run->store->ns = ns_new(run->store->view);
+    run->buf = xmalloc(CHUNK_SIZE_MAX);
+    r = check_store(run);
+    free(run->buf);
+    return r;
+}
+
 int store_fsck(const char *path, void (*report)(const char *line, bool is_problem, void *arg), void *arg)
 {
     struct store_options options = {.path = path, .writeback_threads = 1};
+    struct check_run run = {.report = report, .arg = arg};
     char *text = NULL;
-    struct store *store;
-    int r = store_open_medium(&options, true, &store, &text);
+    int r = store_open_bare(&options, &run.store, &text);
     if (r == 0) {
-        struct check_run run = {.store = store, .report = report, .arg = arg};
-        run.buf = xmalloc(CHUNK_SIZE_MAX);
-        r = check_store(&run);
-        free(run.buf);
+        r = check_opened(&run, &text);
         if (r == 0)
             r = run.problems;
-        store_discard(store);
+        store_discard(run.store);
     }
     if (text)
         report(text, true, arg);

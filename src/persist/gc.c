@@ -83,7 +83,7 @@ static bool is_worth(const struct view_pack *packs, size_t count, unsigned perce
     uint64_t length = 0, needed = PACK_HEADER_LEN + PACK_TRAILER_LEN;
     for (size_t i = 0; i < count; i++) {
         length += packs[i].length;
-        needed += packs[i].live_bytes + packs[i].live_count * (uint64_t)PACK_ENTRY_LEN_MAX;
+        needed += packs[i].live_bytes + packs[i].live_count * (uint64_t)(PACK_ENTRY_LEN_MAX + PACK_FRAME_LEN_MAX);
     }
     return align_up(needed, PACK_ALIGN) + length / 100 * percent <= length && count > 0;
 }

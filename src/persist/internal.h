@@ -112,6 +112,14 @@ TAILQ_HEAD(waiter_list, waiter);
 
 /* --- journal.c ------------------------------------------------------------------------------------------------------- */
 
+/* Where the journal cannot be read on, although it goes on. */
+struct journal_damage {
+    bool found;
+    uint64_t segment, offset;
+    uint64_t behind;  /* whole batches behind it, in its segment */
+    const char *what; /* static */
+};
+
 struct journal {
     uint64_t segment;    /* running number of the current one; 0: none yet */
     uint64_t offset;     /* where the next batch goes */
@@ -121,6 +129,8 @@ struct journal {
     uint64_t bytes;      /* of all segment files */
     uint64_t spare;      /* number of the segment that is allocated ahead; 0: none */
     uint8_t chain[CHAIN_LEN];
+    struct journal_damage damage;
+    bool was_skipped; /* some of it is damaged, and the view has what it said */
 };
 
 /* Where the journal begins, if not with an empty history. */
@@ -157,6 +167,7 @@ struct store {
     _Atomic uint64_t gc_asked, gc_done; /* rounds of the local gc that somebody waits for, by number */
     _Atomic bool gc_soon;               /* there are packs to be dropped that need not wait for their turn */
     struct anchor anchor;
+    bool met_damage; /* by this start: what nothing names is set aside, not removed */
     bool whole_journal; /* the recovery verifies it from its beginning, not only from where the view is */
     struct {
         pthread_t thread;
@@ -292,6 +303,8 @@ struct store {
 /* store.c: the durable part alone, the stage left as it is (for checks and readers); `whole_journal`: see there */
 CAIRN_MUST_CHECK int store_open_medium(const struct store_options *options, bool whole_journal, struct store **ret,
                                        char **ret_text);
+/* store.c: without its view */
+CAIRN_MUST_CHECK int store_open_bare(const struct store_options *options, struct store **ret, char **ret_text);
 void store_discard(struct store *store);
 /* store.c: the newest head of options->remote, in a folder that is empty, for reading alone */
 CAIRN_MUST_CHECK int store_open_far(const struct store_options *options, struct store **ret, char **ret_text);
@@ -382,9 +395,6 @@ bool packs_pin(struct store *store, uint64_t pack); /* false: it is about to go 
 /* While held, no pack begins to be dropped. */
 void packs_hold_drops(struct store *store, bool hold);
 bool packs_are_dropping(struct store *store); /* some, marked before */
-/* Index and trailer behind the chunks in a buffer of PACK_BUFFER_LEN; the length of the whole. */
-uint64_t pack_finish(const uint8_t owner[16], uint64_t id, uint8_t *buffer, uint64_t data_len,
-                     const struct chunk_entry *entries, uint32_t count);
 uint64_t store_new_pack_id(struct store *store);
 uint64_t store_newest_pack_id(struct store *store);
 void packs_note_named(struct store *store, const uint64_t *ids, size_t count); /* a batch that is durable names them */
@@ -397,12 +407,32 @@ bool packs_has_fresh(struct store *store, const struct chunk_name *name); /* per
 bool packs_begin_drop(struct store *store, uint64_t pack);
 void packs_end_drop(struct store *store, uint64_t pack);
 void packs_readd(struct store *store, uint64_t id, uint64_t length, const struct chunk_entry *entries, uint32_t count);
-int packs_read_index(struct store *store, uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *arg),
-                     void *arg);
-/* The same of any tier's pack, whose trailer names `owner`; the length of its file. */
-int pack_read_index(struct tier *tier, const uint8_t owner[16], uint64_t pack,
-                    int (*fn)(const struct chunk_entry *entry, void *arg), void *arg, uint64_t *ret_length);
+/* A pack that is written, and that the view does not know: for the writeback thread and recovery; NULL: there is none. */
+const struct new_pack *packs_find_written(struct store *store, uint64_t id);
 void pack_object_name(uint64_t pack, char buf[32]);
+
+/* pack_file.c */
+/* Header of a pack in a buffer of PACK_BUFFER_LEN; where its data ends. */
+uint64_t pack_begin(const uint8_t owner[16], uint64_t id, uint8_t *buffer);
+/* Where the data would end with one chunk more: at most PACK_DATA_MAX. */
+uint64_t pack_end_with(uint64_t data_len, const struct chunk_entry *entry);
+/* Puts a chunk behind its frame; *entry gets its place. Returns pack_end_with(). */
+uint64_t pack_place(const struct store *store, uint64_t id, uint8_t *buffer, uint64_t data_len, struct chunk_entry *entry,
+                    const void *stored);
+/* Index and trailer behind the chunks; the length of the whole. */
+uint64_t pack_finish(const uint8_t owner[16], uint64_t id, uint8_t *buffer, uint64_t data_len,
+                     const struct chunk_entry *entries, uint32_t count);
+/* Of any tier's pack, whose trailer names `owner`; the length of its file. What looks damaged is read again; `fn` is called once all of
+ * it was read. -EUCLEAN, -EBADMSG, -EIO: it cannot be read. */
+CAIRN_MUST_CHECK int pack_read_index(struct tier *tier, const uint8_t owner[16], uint64_t pack,
+                                     int (*fn)(const struct chunk_entry *entry, void *arg), void *arg, uint64_t *ret_length);
+/* The same of a pack on NVMe. */
+CAIRN_MUST_CHECK int packs_read_index(struct store *store, uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *arg), void *arg);
+/* The same; 1: it cannot be read, and was made again from the chunks. Reads all of the pack then. */
+CAIRN_MUST_CHECK int packs_recover_index(struct store *store, uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *arg),
+                                         void *arg);
+/* Does its header or its trailer say that this store wrote it under this name? */
+bool packs_is_ours(struct store *store, uint64_t pack);
 
 /* content.c: the chunks of a pinned version or of a piece of a draft */
 struct content {
@@ -453,7 +483,8 @@ void journal_trim(struct store *store, uint64_t cut);
 /* Removes all of it. */
 CAIRN_MUST_CHECK int journal_remove_all(struct store *store);
 /* Reads the segments, from the anchor on if there is one, and calls `fn` for each batch in order; sets store->journal. With `from`
- * (0: all), segments that end before that number are left out, and what they hold is not verified. */
+ * (0: all), segments that end before that number are left out, and what they hold is not verified; damage before it is passed over.
+ * -EUCLEAN with journal.damage: something is damaged, and it is not the end. */
 struct journal_batch {
     struct batch_header header;
     uint8_t chain[CHAIN_LEN]; /* with it */
@@ -519,6 +550,21 @@ CAIRN_MUST_CHECK int remove_folder(const char *path);
 /* Removes STORE/view, which need not be there. */
 CAIRN_MUST_CHECK int remove_view(struct store *store);
 int view_pack_index(uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *fn_arg), void *fn_arg, void *arg);
+
+/* aside.c: nothing of a store is unlinked because it could not be read. What recovery does not understand goes to STORE/lost+found. */
+#define ASIDE_FOLDER "lost+found"
+/* Moves STORE/name there; it may be a folder. Durable with aside_sync(). -ENOENT: it is not there. */
+CAIRN_MUST_CHECK int set_aside(const struct store *store, const char *name);
+/* Makes the folder, durably. */
+CAIRN_MUST_CHECK int aside_begin(const struct store *store);
+CAIRN_MUST_CHECK int aside_sync(const struct store *store);
+/* The path there of what is called `name` below STORE. Caller frees. */
+char *aside_path(const struct store *store, const char *name);
+
+/* repair.c */
+/* A repair cut something since the last mount: what nothing names may be named by that. Until repair_settled(). */
+bool repair_was_made(const struct store *store);
+CAIRN_MUST_CHECK int repair_settled(const struct store *store);
 
 /* snapshot.c: both in the writeback thread, or when it has ended. */
 /* Takes one if the journal is much longer than the state; not `at_ease`, right after a mount: only if it is longer by far. */

@@ -1,16 +1,18 @@
 /* The journal: segments of batches, each batch one step of the horizon. Invariants:
  *
  *   1. A batch is appended only after every chunk that it names is durable.
- *   2. It counts when all of it is there and its `prev` continues the chain; what follows the last that counts does not.
+ *   2. It counts when all of it is there and its `prev` continues the chain. What follows the last that counts is what a crash tore, or
+ *      else damage (journal_damage.c): then nothing is read on, and nothing touched.
  *   3. Every session begins a segment of its own, so that what a crash tore is never written over.
  *   4. After a failed append the segment is left, and the batch is written anew in the next one. */
 #include <stdio.h>
 
 #include "base/crc.h"
 #include "base/log.h"
-#include "persist/internal.h"
+#include "persist/journal_damage.h"
 
 #define SEGMENT_ROOM (16 * MIB)
+#define READ_TRIES 3
 #define FIRST_ROOM (256 * KIB) /* of a session's first segment: a session may be short, and its segments stay */
 
 static void segment_name(uint64_t number, char buf[32])
@@ -63,30 +65,56 @@ struct reader {
     uint64_t stop_seq; /* where the next segment begins: what this one has after it does not count (rule 4) */
 };
 
-/* One batch at `offset`. 1: there was one; 0: the segment ends here. */
-static int read_batch(struct reader *rd, const char *object, uint64_t len, uint64_t *offset)
+/* A segment that is being read. */
+struct segment {
+    uint64_t number, len;
+    char object[32];
+    struct segment_header header;
+    bool is_last; /* none that has a header comes after it */
+};
+
+static bool continues(const struct reader *rd, const struct batch_header *batch)
+{
+    return memcmp(batch->prev, rd->journal->chain, CHAIN_LEN) == 0 && batch->base_seq == rd->journal->cut_seq;
+}
+
+/* One look at the batch at `offset`. 1: it counts; 0: it does not; its header and records are the caller's. */
+static int try_batch(struct reader *rd, const struct segment *seg, uint64_t offset, uint8_t header[BATCH_HEADER_LEN],
+                     struct journal_batch *ret, uint8_t **ret_payload)
+{
+    const struct tier_ops *ops = rd->store->tier->ops;
+    int r = ops->get_range(rd->store->tier, seg->object, offset, header, BATCH_HEADER_LEN);
+    if (r < 0)
+        return r;
+    r = batch_decode_header(header, BATCH_HEADER_LEN, &ret->header);
+    if (r == -EPROTONOSUPPORT)
+        return r;
+    if (r < 0 || ret->header.payload_len > seg->len - offset - BATCH_HEADER_LEN || !continues(rd, &ret->header))
+        return 0;
+    _cleanup_free_ uint8_t *payload = xmalloc(ret->header.payload_len);
+    r = ops->get_range(rd->store->tier, seg->object, offset + BATCH_HEADER_LEN, payload, ret->header.payload_len);
+    if (r < 0)
+        return r;
+    if (crc32_of(0, payload, ret->header.payload_len) != ret->header.payload_crc)
+        return 0;
+    *ret_payload = payload;
+    payload = NULL;
+    return 1;
+}
+
+/* One batch at `offset`. 1: there was one; 0: none that counts. What was read wrongly once must not be taken for the end. */
+static int read_batch(struct reader *rd, const struct segment *seg, uint64_t *offset)
 {
     uint8_t header[BATCH_HEADER_LEN];
-    if (len - *offset < BATCH_HEADER_LEN)
-        return 0;
-    const struct tier_ops *ops = rd->store->tier->ops;
-    int r = ops->get_range(rd->store->tier, object, *offset, header, sizeof header);
-    if (r < 0)
-        return r;
     struct journal_batch batch;
-    r = batch_decode_header(header, sizeof header, &batch.header);
-    if (r == -ENODATA)
+    _cleanup_free_ uint8_t *payload = NULL;
+    int r = 0;
+    if (seg->len - *offset < BATCH_HEADER_LEN)
         return 0;
-    uint64_t room = len - *offset - BATCH_HEADER_LEN;
-    if (r < 0 || batch.header.payload_len > room || memcmp(batch.header.prev, rd->journal->chain, CHAIN_LEN) != 0 ||
-        batch.header.base_seq != rd->journal->cut_seq || batch.header.cut_seq < batch.header.base_seq)
-        return 0;
-    _cleanup_free_ uint8_t *payload = xmalloc(batch.header.payload_len);
-    r = ops->get_range(rd->store->tier, object, *offset + BATCH_HEADER_LEN, payload, batch.header.payload_len);
-    if (r < 0)
+    for (int i = 0; i < READ_TRIES && r == 0; i++)
+        r = try_batch(rd, seg, *offset, header, &batch, &payload);
+    if (r <= 0)
         return r;
-    if (crc32_of(0, payload, batch.header.payload_len) != batch.header.payload_crc)
-        return 0;
     chain_over(header, payload, batch.header.payload_len, batch.chain);
     batch.records = payload;
     r = rd->fn(&batch, rd->arg);
@@ -98,47 +126,110 @@ static int read_batch(struct reader *rd, const char *object, uint64_t len, uint6
     return 1;
 }
 
-/* 0: read; 1: an empty segment that was only allocated. */
-static int read_segment(struct reader *rd, uint64_t number, bool is_last)
+static int note_damage_at(struct reader *rd, uint64_t segment, uint64_t offset, uint64_t behind, const char *what)
 {
-    char object[32];
-    uint64_t len;
-    uint8_t bytes[SEGMENT_HEADER_LEN];
-    struct segment_header header;
-    segment_name(number, object);
-    const struct tier_ops *ops = rd->store->tier->ops;
-    int r = ops->stat(rd->store->tier, object, &len);
-    if (r == 0 && len < SEGMENT_HEADER_LEN)
-        return is_last ? 1 : -EUCLEAN;
-    if (r == 0)
-        r = ops->get_range(rd->store->tier, object, 0, bytes, sizeof bytes);
+    rd->journal->damage =
+        (struct journal_damage){.found = true, .segment = segment, .offset = offset, .behind = behind, .what = what};
+    _cleanup_free_ char *text = journal_explain_damage(rd->store);
+    log_error("journal: %s", text);
+    return -EUCLEAN;
+}
+
+/* No batch that counts lies at `offset`. 0: the segment ends there; 1: it is damaged there, and reading goes on behind. */
+static int judge_end(struct reader *rd, const struct segment *seg, uint64_t *offset)
+{
+    struct behind behind;
+    uint64_t next = *offset + BATCH_HEADER_LEN; /* the next batch begins no sooner */
+    int r = journal_look_behind(rd->store, &seg->header, seg->object, seg->len, next, rd->from, &behind);
     if (r < 0)
         return r;
-    r = segment_decode_header(bytes, sizeof bytes, &header);
+    if (behind.resume_offset > 0 && rd->from > rd->journal->cut_seq) {
+        log_warn("journal: segment %s is damaged from byte %llu on; the view has what it said up to byte %llu, where reading goes on",
+                 seg->object, (unsigned long long)*offset, (unsigned long long)behind.resume_offset);
+        rd->journal->was_skipped = true;
+        rd->journal->cut_seq = behind.resume.base_seq;
+        memcpy(rd->journal->chain, behind.resume.prev, CHAIN_LEN);
+        *offset = behind.resume_offset;
+        return 1;
+    }
+    if (behind.count > 0 || !seg->is_last)
+        return note_damage_at(rd, seg->number, *offset, behind.count, "a batch does not verify");
+    if (seg->len < seg->header.length)
+        return note_damage_at(rd, seg->number, seg->len, 0, "the file is cut off");
+    return 0; /* what a crash tore, or what was never written */
+}
+
+static int read_batches(struct reader *rd, const struct segment *seg)
+{
+    uint64_t offset = SEGMENT_HEADER_LEN;
+    int r = 1;
+    while (r == 1 && rd->journal->cut_seq < rd->stop_seq) {
+        r = read_batch(rd, seg, &offset);
+        if (r == 0)
+            r = judge_end(rd, seg, &offset);
+    }
+    if (r == -EPROTONOSUPPORT)
+        log_error("journal: segment %s has batches of a newer version of CairnFS at byte %llu; use that version", seg->object,
+                  (unsigned long long)offset);
+    return r < 0 ? r : 0;
+}
+
+/* 1: nothing was ever written to it: it was allocated ahead. A header is written before any batch, and in one sector. */
+static int judge_without_header(struct reader *rd, const struct segment *seg)
+{
+    struct behind behind;
+    int r = journal_look_behind(rd->store, NULL, seg->object, seg->len, 0, 0, &behind);
     if (r < 0)
-        return is_last && r != -EPROTONOSUPPORT ? 1 : r; /* allocated ahead, or torn before anything relied on it */
-    if (memcmp(header.store, rd->store->sb.store, 16) != 0 || header.number != number)
-        return -EUCLEAN;
-    if (rd->is_first && rd->from > 0 && header.base_seq <= rd->from) {
+        return r;
+    bool is_blank = seg->len >= SEGMENT_HEADER_LEN && !behind.has_content;
+    return is_blank && seg->is_last ? 1 : note_damage_at(rd, seg->number, 0, behind.count, "its header does not verify");
+}
+
+static int read_header(struct reader *rd, struct segment *seg)
+{
+    uint8_t bytes[SEGMENT_HEADER_LEN];
+    const struct tier_ops *ops = rd->store->tier->ops;
+    int r = ops->stat(rd->store->tier, seg->object, &seg->len);
+    if (r < 0)
+        return r;
+    r = -EUCLEAN;
+    for (int i = 0; i < READ_TRIES && seg->len >= SEGMENT_HEADER_LEN && (r == -EUCLEAN || r == -EBADMSG); i++) {
+        r = ops->get_range(rd->store->tier, seg->object, 0, bytes, sizeof bytes);
+        if (r < 0)
+            return r;
+        r = segment_decode_header(bytes, sizeof bytes, &seg->header);
+    }
+    if (r == -EUCLEAN || r == -EBADMSG)
+        return judge_without_header(rd, seg);
+    if (r == 0 && (memcmp(seg->header.store, rd->store->sb.store, 16) != 0 || seg->header.number != seg->number))
+        return note_damage_at(rd, seg->number, 0, 0, "it is of another store, or another segment");
+    return r;
+}
+
+/* 0: read; 1: an empty segment that was only allocated. */
+static int read_segment(struct reader *rd, struct segment *seg)
+{
+    int r = read_header(rd, seg);
+    if (r != 0)
+        return r;
+    const struct segment_header *header = &seg->header;
+    if (rd->is_first && rd->from > 0 && header->base_seq <= rd->from) {
         /* What came before is in the snapshot that the anchor names, or in the view, and is compared there. */
-        rd->journal->cut_seq = header.base_seq;
-        memcpy(rd->journal->chain, header.prev, CHAIN_LEN);
+        rd->journal->cut_seq = header->base_seq;
+        memcpy(rd->journal->chain, header->prev, CHAIN_LEN);
     }
     rd->is_first = false;
-    if (header.base_seq != rd->journal->cut_seq || memcmp(header.prev, rd->journal->chain, CHAIN_LEN) != 0) {
+    if (header->base_seq != rd->journal->cut_seq || memcmp(header->prev, rd->journal->chain, CHAIN_LEN) != 0) {
         log_error("journal: segment %s does not continue the one before it: batches are missing; with a remote, mount an empty "
                   "store on it",
-                  object);
-        return -EUCLEAN;
+                  seg->object);
+        return note_damage_at(rd, seg->number, 0, 0, "it does not continue what comes before it");
     }
-    if (header.epoch > rd->journal->epoch)
-        rd->journal->epoch = header.epoch;
-    uint64_t offset = SEGMENT_HEADER_LEN;
-    r = 1;
-    while (r == 1 && rd->journal->cut_seq < rd->stop_seq)
-        r = read_batch(rd, object, len, &offset);
-    rd->journal->segment = number;
-    return r < 0 ? r : 0;
+    if (header->epoch > rd->journal->epoch)
+        rd->journal->epoch = header->epoch;
+    r = read_batches(rd, seg);
+    rd->journal->segment = seg->number;
+    return r;
 }
 
 /* Where segment `number` begins, or UINT64_MAX if it has no header. */
@@ -148,10 +239,11 @@ static uint64_t base_of_segment(struct store *store, uint64_t number)
     uint8_t bytes[SEGMENT_HEADER_LEN];
     struct segment_header header;
     segment_name(number, object);
-    if (store->tier->ops->get_range(store->tier, object, 0, bytes, sizeof bytes) < 0 ||
-        segment_decode_header(bytes, sizeof bytes, &header) < 0)
-        return UINT64_MAX;
-    return header.base_seq;
+    for (int i = 0; i < READ_TRIES; i++)
+        if (store->tier->ops->get_range(store->tier, object, 0, bytes, sizeof bytes) == 0 &&
+            segment_decode_header(bytes, sizeof bytes, &header) == 0)
+            return header.base_seq;
+    return UINT64_MAX;
 }
 
 /* The last segment that begins at or before `from`; the first if there is none. */
@@ -175,9 +267,11 @@ int journal_read(struct store *store, uint64_t from, int (*fn)(const struct jour
         qsort(numbers.list, numbers.count, sizeof *numbers.list, compare_numbers);
     size_t begin = from > 0 ? first_to_read(store, &numbers, from) : 0;
     for (size_t i = begin; i < numbers.count && r >= 0; i++) {
-        bool is_last = i + 1 == numbers.count;
-        rd.stop_seq = is_last ? UINT64_MAX : base_of_segment(store, numbers.list[i + 1]);
-        r = read_segment(&rd, numbers.list[i], is_last);
+        struct segment seg = {.number = numbers.list[i]};
+        segment_name(seg.number, seg.object);
+        rd.stop_seq = i + 1 == numbers.count ? UINT64_MAX : base_of_segment(store, numbers.list[i + 1]);
+        seg.is_last = rd.stop_seq == UINT64_MAX;
+        r = read_segment(&rd, &seg);
         if (r == 1)
             store->journal.spare = numbers.list[i];
     }
@@ -243,6 +337,7 @@ static int begin_segment(struct store *store, uint64_t need, uint64_t least)
     struct segment_header header = {.number = number,
                                     .epoch = store->epoch,
                                     .base_seq = journal->cut_seq,
+                                    .length = journal->room,
                                     .writer = store->sb.writer};
     memcpy(header.store, store->sb.store, sizeof header.store);
     memcpy(header.prev, journal->chain, CHAIN_LEN);
@@ -264,7 +359,7 @@ static int begin_segment(struct store *store, uint64_t need, uint64_t least)
 
 int journal_begin(struct store *store)
 {
-    /* What a torn header left may be there under the next number: it holds nothing. */
+    /* What was allocated ahead holds nothing: it was looked at. */
     if (store->journal.spare) {
         char object[32];
         segment_name(store->journal.spare, object);
@@ -292,6 +387,8 @@ static uint8_t *encode_batch(struct store *store, uint64_t cut, const void *reco
     memcpy(header.prev, store->journal.chain, CHAIN_LEN);
     *ret_len = BATCH_HEADER_LEN + align_up(len, 8);
     uint8_t *bytes = xcalloc(1, *ret_len);
+    batch_encode_header(&header, bytes);
+    batch_tag(store, bytes, header.tag);
     batch_encode_header(&header, bytes);
     if (len)
         memcpy(bytes + BATCH_HEADER_LEN, records, len);

@@ -6,7 +6,6 @@
 #include <stdio.h>
 
 #include "base/log.h"
-#include "base/crc.h"
 #include "codec/encode.h"
 #include "persist/pull.h"
 
@@ -173,32 +172,6 @@ bool packs_has_fresh(struct store *store, const struct chunk_name *name)
     return fresh_find_locked(store, name) != NULL;
 }
 
-static size_t encode_index(const struct chunk_entry *entries, uint32_t count, uint8_t *at)
-{
-    size_t len = 0;
-    for (uint32_t i = 0; i < count; i++)
-        len += pack_encode_entry(&entries[i], at + len);
-    return len;
-}
-
-uint64_t pack_finish(const uint8_t owner[16], uint64_t id, uint8_t *buffer, uint64_t data_len,
-                     const struct chunk_entry *entries, uint32_t count)
-{
-    size_t index_len = encode_index(entries, count, buffer + data_len);
-    uint64_t file_len = align_up(data_len + index_len + PACK_TRAILER_LEN, PACK_ALIGN);
-    check(file_len <= PACK_BUFFER_LEN);
-    memset(buffer + data_len + index_len, 0, file_len - data_len - index_len);
-    struct pack_trailer trailer = {.pack = id,
-                                   .index_offset = data_len,
-                                   .index_len = (uint32_t)index_len,
-                                   .count = count,
-                                   .file_len = file_len,
-                                   .index_crc = crc32_of(0, buffer + data_len, index_len)};
-    memcpy(trailer.store, owner, sizeof trailer.store);
-    pack_encode_trailer(&trailer, buffer + file_len - PACK_TRAILER_LEN);
-    return file_len;
-}
-
 static uint64_t pack_id(const struct store *store, uint64_t number)
 {
     return ((uint64_t)store->sb.writer << 48) | (store->epoch << 24) | number;
@@ -273,8 +246,7 @@ static struct new_pack *begin_pack_locked(struct store *store)
     pack->id = store_new_pack_id(store);
     pack->buffer = store->packs.buffers[--store->packs.buffers_free];
     pack->entries = xcalloc(PACK_ENTRIES_MAX, sizeof *pack->entries);
-    pack_encode_header(pack->id, store->sb.store, pack->buffer);
-    pack->data_len = PACK_HEADER_LEN;
+    pack->data_len = pack_begin(store->sb.store, pack->id, pack->buffer);
     store->packs.filling = pack;
     return pack;
 }
@@ -284,7 +256,7 @@ static void place_locked(struct store *store, struct chunk_entry *entry, const v
 {
     for (;;) {
         struct new_pack *pack = store->packs.filling;
-        if (pack && (pack->data_len + entry->stored_len > PACK_DATA_MAX || pack->count == PACK_ENTRIES_MAX)) {
+        if (pack && (pack_end_with(pack->data_len, entry) > PACK_DATA_MAX || pack->count == PACK_ENTRIES_MAX)) {
             hand_over_filling_locked(store);
             continue;
         }
@@ -293,10 +265,7 @@ static void place_locked(struct store *store, struct chunk_entry *entry, const v
         (void)begin_pack_locked(store);
     }
     struct new_pack *pack = store->packs.filling;
-    entry->pack = pack->id;
-    entry->offset = pack->data_len;
-    memcpy(pack->buffer + pack->data_len, stored, entry->stored_len);
-    pack->data_len += entry->stored_len;
+    pack->data_len = pack_place(store, pack->id, pack->buffer, pack->data_len, entry, stored);
     pack->entries[pack->count++] = *entry;
 }
 
@@ -471,6 +440,17 @@ void packs_retire_named(struct store *store)
     }
 }
 
+/* The writeback thread retires packs, and recovery is alone: what is found stays while it is looked at. */
+const struct new_pack *packs_find_written(struct store *store, uint64_t id)
+{
+    LOCK_SCOPE(&store->packs.lock);
+    struct new_pack *pack;
+    TAILQ_FOREACH(pack, &store->packs.written, link)
+        if (pack->id == id && pack->state == PACK_DURABLE)
+            return pack;
+    return NULL;
+}
+
 bool packs_have_leftovers(struct store *store)
 {
     size_t count = 0, max = 0;
@@ -513,54 +493,4 @@ void packs_readd(struct store *store, uint64_t id, uint64_t length, const struct
     }
     TAILQ_INSERT_TAIL(&store->packs.written, pack, link);
     store->packs.new_bytes += length;
-}
-
-/* --- reading an index ---------------------------------------------------------------------------------------------------- */
-
-static int read_trailer(struct tier *tier, const uint8_t owner[16], const char *object, uint64_t pack,
-                        struct pack_trailer *ret)
-{
-    uint64_t len;
-    uint8_t trailer[PACK_TRAILER_LEN];
-    int r = tier->ops->stat(tier, object, &len);
-    if (r < 0)
-        return r;
-    if (len < PACK_HEADER_LEN + PACK_TRAILER_LEN)
-        return -EUCLEAN;
-    r = tier->ops->get_range(tier, object, len - sizeof trailer, trailer, sizeof trailer);
-    if (r == 0)
-        r = pack_decode_trailer(trailer, sizeof trailer, ret);
-    if (r == 0 && (ret->pack != pack || ret->file_len != len || memcmp(ret->store, owner, 16) != 0))
-        r = -EUCLEAN;
-    return r;
-}
-
-int pack_read_index(struct tier *tier, const uint8_t owner[16], uint64_t pack,
-                    int (*fn)(const struct chunk_entry *entry, void *arg), void *arg, uint64_t *ret_length)
-{
-    char object[32];
-    pack_object_name(pack, object);
-    struct pack_trailer trailer;
-    int r = read_trailer(tier, owner, object, pack, &trailer);
-    if (r < 0)
-        return r;
-    if (trailer.index_len > PACK_CHUNKS_MAX * PACK_ENTRY_LEN_MAX || trailer.index_offset > trailer.file_len ||
-        trailer.index_len > trailer.file_len - trailer.index_offset)
-        return -EUCLEAN;
-    *ret_length = trailer.file_len;
-    uint8_t *index = xmalloc(trailer.index_len);
-    r = tier->ops->get_range(tier, object, trailer.index_offset, index, trailer.index_len);
-    if (r == 0 && crc32_of(0, index, trailer.index_len) != trailer.index_crc)
-        r = -EBADMSG;
-    if (r == 0)
-        r = pack_decode_index(&trailer, index, trailer.index_len, fn, arg);
-    free(index);
-    return r;
-}
-
-int packs_read_index(struct store *store, uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *arg),
-                     void *arg)
-{
-    uint64_t length;
-    return pack_read_index(store->tier, store->sb.store, pack, fn, arg, &length);
 }

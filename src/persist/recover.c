@@ -158,12 +158,12 @@ static int restore_pack(struct store *store, const struct record *rec)
     if (r != -ENOENT)
         return r;
     struct pack_entries all = {0};
-    r = packs_read_index(store, rec->pack, add_pack_entry, &all);
-    if (r == 0)
+    r = packs_recover_index(store, rec->pack, add_pack_entry, &all);
+    if (r >= 0)
         packs_readd(store, rec->pack, rec->length, all.list, all.count);
     free(all.list);
     /* Dropped again since: then nothing refers to it. */
-    return r == -ENOENT ? 0 : r;
+    return r == -ENOENT || r == 1 ? 0 : r;
 }
 
 static uint64_t durable_version(uint64_t ino, uint64_t *ret_size, void *arg)
@@ -351,8 +351,20 @@ static int new_stage(struct store *store)
 
 struct leftovers {
     struct store *store;
-    size_t removed;
+    size_t removed, aside;
 };
+
+/* After damage nobody can say that nothing needs it: what names it may be what was lost. And what is not ours is not ours to remove. */
+static int clear_leftover(struct leftovers *left, uint64_t id, const char *name)
+{
+    struct store *store = left->store;
+    if (store->met_damage || !packs_is_ours(store, id)) {
+        left->aside++;
+        return set_aside(store, name);
+    }
+    left->removed++;
+    return store->tier->ops->remove(store->tier, name);
+}
 
 static int remove_leftover(const struct tier_object *object, void *arg)
 {
@@ -371,8 +383,7 @@ static int remove_leftover(const struct tier_object *object, void *arg)
             return 0;
     char name[32];
     pack_object_name(id, name);
-    left->removed++;
-    return left->store->tier->ops->remove(left->store->tier, name);
+    return clear_leftover(left, id, name);
 }
 
 static int remove_leftovers(struct store *store)
@@ -381,7 +392,12 @@ static int remove_leftovers(struct store *store)
     int r = store->tier->ops->list(store->tier, "packs", NULL, remove_leftover, &left);
     if (left.removed)
         log_info("removed %zu packs that were written and never became part of the journal", left.removed);
-    return r;
+    if (left.aside)
+        log_warn("%zu files of packs/ that nothing names were set aside in %s/" ASIDE_FOLDER "%s", left.aside, store->path,
+                 store->met_damage ? ", since this start found something damaged or missing" : "");
+    if (r == 0 && left.aside)
+        r = aside_sync(store);
+    return r == 0 ? repair_settled(store) : r;
 }
 
 /* The disk's trouble is not to be told as the stage's. */

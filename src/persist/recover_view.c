@@ -5,14 +5,27 @@
 
 #include "base/io.h"
 #include "base/log.h"
+#include "persist/journal_damage.h"
 #include "persist/remote.h"
+
+/* Of what this daemon wrote memory knows it: what a read gets of it now says nothing of what is named. */
+static int give_written(const struct new_pack *pack, int (*fn)(const struct chunk_entry *entry, void *fn_arg), void *fn_arg)
+{
+    int r = 0;
+    for (uint32_t i = 0; i < pack->count && r >= 0; i++)
+        r = fn(&pack->entries[i], fn_arg);
+    return r < 0 ? r : 0;
+}
 
 int view_pack_index(uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *fn_arg), void *fn_arg, void *arg)
 {
     struct store *store = arg;
-    int r = packs_read_index(store, pack, fn, fn_arg);
-    if (r == -EBADMSG || r == -EUCLEAN) {
-        log_error("pack %016llx: its index is damaged, its chunks cannot be read; it is kept; 'cairn scrub' brings what the remote has",
+    const struct new_pack *written = packs_find_written(store, pack);
+    if (written)
+        return give_written(written, fn, fn_arg);
+    int r = packs_recover_index(store, pack, fn, fn_arg);
+    if (r == -EBADMSG || r == -EUCLEAN || r == -EIO) {
+        log_error("pack %016llx: neither its index nor its chunks can be told apart; it is kept; 'cairn scrub' brings what the remote has",
                   (unsigned long long)pack);
         return -ENOENT;
     }
@@ -94,6 +107,15 @@ int remove_view(struct store *store)
     return r < 0 ? r : remove_folder(old);
 }
 
+/* A view that is damaged, or of no state that the journal had, may know what the journal has lost. */
+static int set_view_aside(struct store *store)
+{
+    int r = set_aside(store, "view");
+    if (r == 0)
+        log_warn("the view as it was is kept in %s/" ASIDE_FOLDER, store->path);
+    return r == 0 ? aside_sync(store) : r == -ENOENT ? 0 : r;
+}
+
 /* Quietly: without the compactions that are due. They would slow down whoever waits for the mount, and catching up with the
  * journal seldom writes much, but where the view is made anew. */
 static int open_view(struct store *store, const char *name, bool quietly)
@@ -126,14 +148,14 @@ static int make_view(struct store *store, const struct head *head)
 
 /* A view that knows its state and not all of its packs would have the others removed as leftovers: so it gets its name when it is
  * whole and durable. */
-static int replace_view(struct store *store, const struct head *head)
+static int replace_view(struct store *store, const struct head *head, bool keep_old)
 {
     _cleanup_free_ char *made = xasprintf("%s/view.new", store->path);
     _cleanup_free_ char *path = xasprintf("%s/view", store->path);
     close_view(store);
     int r = remove_folder(made);
     if (r == 0)
-        r = remove_view(store);
+        r = keep_old ? set_view_aside(store) : remove_view(store);
     if (r == 0)
         r = make_view(store, head);
     if (r == 0 && rename(made, path) < 0)
@@ -150,7 +172,8 @@ static int ignore_batch(const struct journal_batch *batch, void *arg)
     return 0;
 }
 
-static int rebuild_view(struct store *store)
+/* `is_behind`: nothing is wrong with the view but that it knows too little. */
+static int rebuild_view(struct store *store, bool is_behind)
 {
     bool view_is_old = !store->view || view_state(store->view).applied_seq > 0;
     struct head *head = xmalloc(sizeof *head);
@@ -163,7 +186,7 @@ static int rebuild_view(struct store *store)
     if (r == 0 && store->anchor.exists)
         r = runs_fetch(store, store->remote && store->remote->is_attached ? store->remote : NULL, head);
     if (r == 0)
-        r = replace_view(store, head);
+        r = replace_view(store, head, view_is_old && !is_behind);
     free(head);
     return r < 0 ? r : follow_journal(store, 0, NULL);
 }
@@ -189,16 +212,53 @@ int view_catch_up(struct store *store)
     return r;
 }
 
+/* Which of them said so is in the log; where the journal did, what it is. */
+static void explain(struct store *store, int r, char **ret_text)
+{
+    _cleanup_free_ char *damage = journal_explain_damage(store);
+    if (damage && !store->anchor.number)
+        *ret_text = xasprintf("%s: the journal is damaged: %s; nothing was changed; 'cairn fsck --repair %s' cuts it there and keeps in "
+                              "lost+found what comes behind",
+                              store->path, damage, store->path);
+    else if (damage)
+        *ret_text = xasprintf("%s: the journal is damaged: %s; nothing was changed; mount an empty STORE on the remote, which has its "
+                              "published state, or cut the journal there with 'cairn fsck --repair %s'",
+                              store->path, damage, store->path);
+    else if (r == -EUCLEAN && store->whole_journal)
+        *ret_text = xasprintf("%s: the journal is damaged, or the snapshot that it begins with; nothing was changed; a mount goes on as "
+                              "long as the view has what is damaged: then copy the files elsewhere",
+                              store->path);
+    else if (r == -EUCLEAN && store->anchor.number)
+        *ret_text = xasprintf("%s: what head %llu of its remote names is damaged, or no state that a store wrote; see the log",
+                              store->path, (unsigned long long)store->anchor.number);
+    else
+        *ret_text = xasprintf("%s: the journal or the view cannot be read: %s; see `cairn fsck`, and the log", store->path,
+                              strerror(-r));
+}
+
+static int open_and_follow(struct store *store, bool *ret_is_behind)
+{
+    int r = open_view(store, "view", true);
+    if (r < 0)
+        return r;
+    uint64_t applied = view_state(store->view).applied_seq;
+    *ret_is_behind = forgot_head(store);
+    if (*ret_is_behind)
+        return -ESTALE;
+    *ret_is_behind = applied < store->anchor.cut; /* a power loss took what RocksDB had not written yet */
+    return follow_journal(store, store->whole_journal ? 0 : applied, NULL);
+}
+
 int recover_view(struct store *store, char **ret_text)
 {
+    _cleanup_free_ char *path = xasprintf("%s/view", store->path);
+    bool had_view = access(path, F_OK) == 0, is_behind = false;
     int r = room_for_view(store);
     if (r < 0) {
         *ret_text = xasprintf("the disk of %s is full; free 32 MiB there and mount again", store->path);
         return r;
     }
-    r = open_view(store, "view", true);
-    if (r == 0)
-        r = forgot_head(store) ? -ESTALE : follow_journal(store, store->whole_journal ? 0 : view_state(store->view).applied_seq, NULL);
+    r = open_and_follow(store, &is_behind);
     if (r == -ENODATA) {
         /* The view follows only what was durable: then the journal has lost its end. Going on from what is left would drop
          * the packs of acknowledged data, so nothing is touched. */
@@ -207,17 +267,13 @@ int recover_view(struct store *store, char **ret_text)
                               store->path);
         return -EUCLEAN;
     }
-    if (r == -ESTALE || r == -EUCLEAN)
-        r = rebuild_view(store);
-    if (r == -EUCLEAN && store->whole_journal)
-        *ret_text = xasprintf("%s: the journal is damaged, or the snapshot that it begins with; nothing was changed; a mount goes on as "
-                              "long as the view has what is damaged: then copy the files elsewhere",
-                              store->path);
-    else if (r == -EUCLEAN && store->anchor.number)
-        *ret_text = xasprintf("%s: what head %llu of its remote names is damaged, or no state that a store wrote; see the log",
-                              store->path, (unsigned long long)store->anchor.number);
-    else if (r < 0)
-        *ret_text = xasprintf("%s: the journal or the view cannot be read: %s; see `cairn fsck`, and the log", store->path,
-                              strerror(-r));
+    bool rebuilds = r == -ESTALE || (r == -EUCLEAN && !store->journal.damage.found);
+    if (rebuilds)
+        r = rebuild_view(store, is_behind);
+    /* Nobody knows any more what it knew: what nothing names is kept. */
+    store->met_damage = store->met_damage || (rebuilds && !is_behind) || (!had_view && store->journal.cut_seq > 0) ||
+                        store->journal.was_skipped || repair_was_made(store);
+    if (r < 0)
+        explain(store, r, ret_text);
     return r;
 }

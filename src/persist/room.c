@@ -14,7 +14,7 @@
 
 #define AHEAD_MAX (512 * MIB)
 #define AHEAD_SHARE 8u              /* of the cap, at most */
-#define OVERHEAD_SHARE 64u          /* index, trailer and padding for what is staged */
+#define OVERHEAD_SHARE 28u          /* frames, index, trailer and padding for what is staged, in chunks of 4 KiB and more */
 #define SLACK (2 * MIB)
 #define NO_EVICT_NS (2ll * 1000000000)
 #define VIEW_MIN (24 * MIB)         /* what the view may write before the next look: its log grows in steps */

@@ -400,6 +400,12 @@ static bool is_local_head(const struct store *store, const struct head *head)
     return is;
 }
 
+/* What a crash left of one that was being written. What has another name is not ours to remove. */
+static bool is_unfinished(const char *name)
+{
+    return strlen(name) == 20 && strspn(name, "0123456789abcdef") == 16 && strcmp(name + 16, ".new") == 0;
+}
+
 void runs_tidy(struct store *store, const struct head *head)
 {
     _cleanup_free_ char *folder = xasprintf("%s/runs", store->path);
@@ -409,10 +415,10 @@ void runs_tidy(struct store *store, const struct head *head)
     struct dirent *entry;
     while ((entry = readdir(dir))) {
         uint64_t id;
-        bool needed = entry->d_name[0] == '.', is_run = object_digits(entry->d_name, &id);
+        bool needed = false, is_run = object_digits(entry->d_name, &id);
         for (uint32_t i = 0; i < head->run_count && is_run; i++)
             needed = needed || head->runs[i].id == id;
-        if (!needed)
+        if (!needed && (is_run || is_unfinished(entry->d_name)))
             (void)unlinkat(dirfd(dir), entry->d_name, 0);
     }
     (void)closedir(dir);

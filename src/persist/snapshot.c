@@ -91,9 +91,10 @@ static void finish(struct store *store)
     store->snapshot.started = false;
     store->snapshot.again_at = clock_monotonic_ns() + AGAIN_NS;
     int r = store->snapshot.result;
-    if (r == 0)
+    if (r == 0) {
         journal_trim(store, store->snapshot.cut);
-    else if (r != -ECANCELED)
+        store->journal.was_skipped = false;
+    } else if (r != -ECANCELED)
         horizon_error(store, "nvme: a snapshot for the journal cannot be written: %s", strerror(-r));
     store->snapshot.left = store->journal.bytes;
     room_account(store);
@@ -109,9 +110,11 @@ void snapshot_tick(struct store *store, bool at_ease)
             finish(store);
         return;
     }
+    /* What is damaged in the journal is made unnecessary, too, while the view still has it. */
+    bool is_needed = at_ease && store->journal.was_skipped;
     bool is_long = bytes >= store->snapshot.left + GROWTH_MIN && bytes >= SHARE * store->snapshot.length;
     bool is_time = store->snapshot.result == 0 || clock_monotonic_ns() >= store->snapshot.again_at;
-    if (!is_long || !is_time || !may_begin(store) || bytes < SHARE * store->snapshot.length)
+    if ((!is_long && !is_needed) || !is_time || !may_begin(store) || (bytes < SHARE * store->snapshot.length && !is_needed))
         return;
     atomic_store(&store->snapshot.done, false);
     store->snapshot.started = thread_start(&store->snapshot.thread, "cairn-snapshot", snapshot_run, store) == 0;

@@ -222,16 +222,29 @@ int store_open(const struct store_options *options, struct store **ret, char **r
     return 0;
 }
 
-int store_open_medium(const struct store_options *options, bool whole_journal, struct store **ret, char **ret_text)
+int store_open_bare(const struct store_options *options, struct store **ret, char **ret_text)
 {
     struct store *store = store_new(options);
-    store->whole_journal = whole_journal;
     *ret_text = NULL;
     int r = open_medium(store, false, ret_text);
     if (r == 0)
         r = adopt_decide(store, ret_text);
-    if (r == 0)
-        r = recover_view(store, ret_text);
+    if (r < 0) {
+        store_free(store, false);
+        return r;
+    }
+    *ret = store;
+    return 0;
+}
+
+int store_open_medium(const struct store_options *options, bool whole_journal, struct store **ret, char **ret_text)
+{
+    struct store *store;
+    int r = store_open_bare(options, &store, ret_text);
+    if (r < 0)
+        return r;
+    store->whole_journal = whole_journal;
+    r = recover_view(store, ret_text);
     if (r < 0) {
         store_free(store, false);
         return r;
@@ -377,7 +390,7 @@ static void status_memory(struct store *store, struct store_status *ret)
 static void status_room(struct store *store, struct store_status *ret)
 {
     ret->used_bytes = room_used(store);
-    ret->reserved_bytes = ret->behind_bytes + ret->behind_bytes / 64;
+    ret->reserved_bytes = ret->behind_bytes + ret->behind_bytes / 28;
     ret->available_bytes = room_available(store);
     ret->cap_bytes = ret->used_bytes + ret->reserved_bytes + ret->available_bytes;
     LOCK_SCOPE(&store->room.lock);

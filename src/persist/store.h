@@ -342,5 +342,8 @@ CAIRN_MUST_CHECK int store_survey(struct store *store, uint64_t ino, uint64_t *a
 /* Offline: verifies everything. Returns the number of problems or -errno. */
 CAIRN_MUST_CHECK int store_fsck(const char *path, void (*report)(const char *line, bool is_problem, void *arg),
                                 void *arg);
+/* Offline: cuts the journal where it is damaged, and sets aside in STORE/lost+found what comes behind. 1: it did; 0: nothing is to be
+ * cut. Reports what it did. */
+CAIRN_MUST_CHECK int store_repair(const char *path, void (*report)(const char *line, bool is_problem, void *arg), void *arg);
 /* Offline: what can be told without recovering. */
 CAIRN_MUST_CHECK int store_peek(const char *path, struct store_status *ret);

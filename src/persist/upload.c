@@ -208,8 +208,7 @@ static void begin_pack(struct sending *s)
 {
     struct store *store = s->up->remote->store;
     s->id = store_new_pack_id(store);
-    pack_encode_header(s->id, store->sb.history, s->buffer);
-    s->data_len = PACK_HEADER_LEN;
+    s->data_len = pack_begin(store->sb.history, s->id, s->buffer);
 }
 
 static int send_chunk(struct sending *s, const struct chunk_entry *wanted)
@@ -229,16 +228,13 @@ static int send_chunk(struct sending *s, const struct chunk_entry *wanted)
                      strerror(-r));
         return 0;
     }
-    if (s->count && (s->data_len + entry.stored_len > PACK_DATA_MAX || s->count == PACK_ENTRIES_MAX))
+    if (s->count && (pack_end_with(s->data_len, &entry) > PACK_DATA_MAX || s->count == PACK_ENTRIES_MAX))
         r = send_pack(s);
     if (r < 0)
         return r;
     if (s->count == 0)
         begin_pack(s);
-    entry.pack = s->id;
-    entry.offset = s->data_len;
-    memcpy(s->buffer + s->data_len, s->stored, entry.stored_len);
-    s->data_len += entry.stored_len;
+    s->data_len = pack_place(store, s->id, s->buffer, s->data_len, &entry, s->stored);
     s->entries[s->count++] = entry;
     return 0;
 }
@@ -308,12 +304,12 @@ static void divide_into_packs(struct upload *up)
     up->packs = xcalloc(up->count + 1, sizeof *up->packs);
     up->pack_count = 0;
     for (size_t i = 0; i < up->count; i++) {
-        bool full = bytes + up->list[i].stored_len > PACK_DATA_MAX || i - first == PACK_ENTRIES_MAX;
+        bool full = pack_end_with(bytes, &up->list[i]) > PACK_DATA_MAX || i - first == PACK_ENTRIES_MAX;
         if (i == 0 || full) {
             up->packs[up->pack_count++] = first = i;
             bytes = PACK_HEADER_LEN;
         }
-        bytes += up->list[i].stored_len;
+        bytes = pack_end_with(bytes, &up->list[i]);
     }
     up->packs[up->pack_count] = up->count;
 }

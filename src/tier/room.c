@@ -32,6 +32,12 @@ static void file_path(uint64_t number, char path[32])
     (void)snprintf(path, 32, ROOM_FOLDER "/%016llx", (unsigned long long)number);
 }
 
+/* What others put there is not ours to remove. */
+static bool is_ours(const char *name)
+{
+    return strlen(name) == 16 && strspn(name, "0123456789abcdef") == 16;
+}
+
 static int remove_leftovers(int root_fd)
 {
     int fd = openat(root_fd, ROOM_FOLDER, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
@@ -46,7 +52,7 @@ static int remove_leftovers(int root_fd)
     int r = 0;
     struct dirent *d;
     while (r == 0 && (errno = 0, d = readdir(dir)))
-        if (d->d_name[0] != '.' && unlinkat(fd, d->d_name, 0) < 0)
+        if (is_ours(d->d_name) && unlinkat(fd, d->d_name, 0) < 0)
             r = -errno;
     if (r == 0 && errno != 0)
         r = -errno;

@@ -25,12 +25,27 @@ static int on_entry(const struct chunk_entry *e, void *arg)
 
 static void decode_header(const uint8_t *p, size_t size)
 {
-    uint64_t pack;
-    uint8_t store[16], again[PACK_HEADER_LEN];
-    if (pack_decode_header(p, size, &pack, store) < 0)
+    struct pack_header h;
+    uint8_t again[PACK_HEADER_LEN];
+    if (pack_decode_header(p, size, &h) < 0)
         return;
-    pack_encode_header(pack, store, again);
+    pack_encode_header(&h, again);
     check(memcmp(again, p, sizeof again) == 0);
+}
+
+/* At the place that its chunk's tells, if it is a frame. */
+static void decode_frame(const uint8_t *p, size_t size)
+{
+    struct chunk_entry e;
+    uint8_t tag[PACK_TAG_LEN], again[PACK_FRAME_LEN_MAX];
+    if (size < 64)
+        return;
+    uint64_t offset = get_le64(p + 56) - get_le32(p + 4);
+    if (pack_decode_frame(9, 1 << 20, offset, p, size, &e, tag) < 0)
+        return;
+    size_t len = pack_encode_frame(&e, tag, again);
+    check(len <= size && memcmp(again, p, len) == 0);
+    check(e.offset + e.stored_len <= 1 << 20);
 }
 
 static void decode_index(const uint8_t *trailer, const uint8_t *index, size_t len)
@@ -57,6 +72,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     uint8_t *index = exact_copy(data + size - len, len);
     decode_header(header, PACK_HEADER_LEN);
     decode_index(trailer, index, len);
+    decode_frame(index, len);
     mend_frame(header, PACK_HEADER_LEN);
     put_le32(trailer + 48, (uint32_t)len);
     mend_frame(trailer, PACK_TRAILER_LEN);

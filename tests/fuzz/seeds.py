@@ -55,6 +55,7 @@ def format_seeds():
     pack = golden("pack.bin")
     index_offset, index_len = struct.unpack("<Q", pack[-48:-40])[0], struct.unpack("<I", pack[-16:-12])[0]
     yield "pack", "plain", pack[:64] + pack[-64:] + pack[index_offset : index_offset + index_len]
+    yield "pack", "frame", pack[:64] + pack[-64:] + pack[64:144]
     yield "segment", "plain", golden("segment.bin").rstrip(b"\0") + bytes(16)
 
 

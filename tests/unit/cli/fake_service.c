@@ -162,6 +162,14 @@ int service_fsck(const char *store, void (*report)(const char *line, bool is_pro
     return 1;
 }
 
+int service_repair(const char *store, void (*report)(const char *line, bool is_problem, void *arg), void *arg)
+{
+    (void)store;
+    if (getenv("FAKE_DAMAGED"))
+        report("cut", false, arg);
+    return getenv("FAKE_DAMAGED") ? 1 : 0;
+}
+
 int service_offline_status(const char *store, cJSON **ret_status)
 {
     (void)store;

@@ -75,38 +75,80 @@ static int count_entry(const struct chunk_entry *entry, void *arg)
     return 0;
 }
 
-Test(golden, pack)
+static void decode_pack(const uint8_t *buf, size_t size, uint32_t version)
 {
-    uint8_t buf[PACK_ALIGN] = {0};
-    struct pack_trailer t = sample_trailer();
-    pack_encode_header(t.pack, t.store, buf);
-    for (size_t i = PACK_HEADER_LEN; i < t.index_offset; i++)
-        buf[i] = (uint8_t)i;
-    t.index_len = 0;
-    for (uint8_t refs = 0; refs <= CHUNK_REFS_MAX; refs += 2) {
-        struct chunk_entry e = sample_entry(refs);
-        t.index_len += (uint32_t)pack_encode_entry(&e, buf + t.index_offset + t.index_len);
-    }
-    t.count = 3;
-    t.index_crc = crc32_of(0, buf + t.index_offset, t.index_len);
-    pack_encode_trailer(&t, buf + sizeof buf - PACK_TRAILER_LEN);
-    golden_compare("pack", buf, sizeof buf);
-    uint64_t pack;
-    uint8_t store[16];
+    struct pack_header header;
+    struct pack_trailer t;
     uint32_t count = 0;
-    cr_assert_eq(pack_decode_header(buf, sizeof buf, &pack, store), 0);
-    cr_assert_eq(pack_decode_trailer(buf + sizeof buf - PACK_TRAILER_LEN, PACK_TRAILER_LEN, &t), 0);
+    cr_assert_eq(pack_decode_header(buf, size, &header), 0);
+    cr_assert_eq(header.version, version);
+    cr_assert_eq(pack_decode_trailer(buf + size - PACK_TRAILER_LEN, PACK_TRAILER_LEN, &t), 0);
     cr_assert_eq(pack_decode_index(&t, buf + t.index_offset, t.index_len, count_entry, &count), 0);
     cr_assert_eq(count, 3);
 }
 
-Test(golden, segment)
+static void finish_pack(struct pack_trailer *t, uint8_t *buf, size_t size, struct chunk_entry *entries)
 {
-    uint8_t buf[4096] = {0};
+    t->index_len = t->count = 0;
+    for (; t->count < 3; t->count++)
+        t->index_len += (uint32_t)pack_encode_entry(&entries[t->count], buf + t->index_offset + t->index_len);
+    t->index_crc = crc32_of(0, buf + t->index_offset, t->index_len);
+    pack_encode_trailer(t, buf + size - PACK_TRAILER_LEN);
+}
+
+/* Before there were frames. */
+Test(golden, pack_of_version_1)
+{
+    uint8_t buf[PACK_ALIGN] = {0};
+    struct pack_header header = sample_pack_header();
+    struct pack_trailer t = sample_trailer();
+    struct chunk_entry entries[3] = {sample_entry(0), sample_entry(2), sample_entry(4)};
+    header.version = 1;
+    pack_encode_header(&header, buf);
+    for (size_t i = PACK_HEADER_LEN; i < t.index_offset; i++)
+        buf[i] = (uint8_t)i;
+    finish_pack(&t, buf, sizeof buf, entries);
+    golden_compare("pack-v1", buf, sizeof buf);
+    decode_pack(buf, sizeof buf, 1);
+}
+
+Test(golden, pack)
+{
+    uint8_t buf[PACK_ALIGN] = {0};
+    struct pack_header header = sample_pack_header();
+    struct pack_trailer t = sample_trailer();
+    struct chunk_entry entries[3] = {sample_entry(0), sample_entry(2), sample_entry(4)}, found;
+    uint8_t tag[PACK_TAG_LEN];
+    uint64_t at = PACK_HEADER_LEN;
+    pack_encode_header(&header, buf);
+    for (size_t i = 0; i < 3; i++) {
+        struct chunk_entry *e = &entries[i];
+        memset(tag, (int)i + 1, sizeof tag);
+        e->stored_len = 100;
+        e->offset = at + pack_frame_len(e);
+        (void)pack_encode_frame(e, tag, buf + at);
+        memset(buf + e->offset, 'a' + (int)i, e->stored_len);
+        cr_assert_eq(pack_decode_frame(t.pack, sizeof buf, at, buf + at, sizeof buf - at, &found, tag), 0);
+        at = align_up(e->offset + e->stored_len, PACK_FRAME_ALIGN);
+    }
+    t.index_offset = at;
+    finish_pack(&t, buf, sizeof buf, entries);
+    golden_compare("pack", buf, sizeof buf);
+    decode_pack(buf, sizeof buf, 2);
+}
+
+static void make_segment(uint32_t version, uint8_t *buf, size_t size)
+{
     struct segment_header s = sample_segment();
-    segment_encode_header(&s, buf);
-    uint8_t *payload = buf + SEGMENT_HEADER_LEN + BATCH_HEADER_LEN;
     struct batch_header b = sample_batch();
+    uint8_t *payload = buf + SEGMENT_HEADER_LEN + BATCH_HEADER_LEN;
+    memset(buf, 0, size);
+    s.version = b.version = version;
+    if (version == 1) {
+        s.length = 0;
+        memset(b.tag, 0, sizeof b.tag);
+    }
+    segment_encode_header(&s, buf);
     b.payload_len = 0;
     b.count = 2;
     for (size_t i = 0; i < b.count; i++) {
@@ -116,10 +158,26 @@ Test(golden, segment)
     }
     b.payload_crc = crc32_of(0, payload, b.payload_len);
     batch_encode_header(&b, buf + SEGMENT_HEADER_LEN);
-    golden_compare("segment", buf, sizeof buf);
-    cr_assert_eq(segment_decode_header(buf, sizeof buf, &s), 0);
-    cr_assert_eq(batch_decode_header(buf + SEGMENT_HEADER_LEN, sizeof buf - SEGMENT_HEADER_LEN, &b), 0);
+    cr_assert_eq(segment_decode_header(buf, size, &s), 0);
+    cr_assert_eq(s.version, version);
+    cr_assert_eq(batch_decode_header(buf + SEGMENT_HEADER_LEN, size - SEGMENT_HEADER_LEN, &b), 0);
+    cr_assert_eq(b.version, version);
     cr_assert_eq(batch_decode_header(payload + b.payload_len, BATCH_HEADER_LEN, &b), -ENODATA);
+}
+
+Test(golden, segment)
+{
+    uint8_t buf[4096];
+    make_segment(2, buf, sizeof buf);
+    golden_compare("segment", buf, sizeof buf);
+}
+
+/* Before batches had tags. */
+Test(golden, segment_of_version_1)
+{
+    uint8_t buf[4096];
+    make_segment(1, buf, sizeof buf);
+    golden_compare("segment-v1", buf, sizeof buf);
 }
 
 Test(golden, records)

@@ -9,35 +9,36 @@
 
 Test(pack, header_round_trips)
 {
-    uint8_t buf[PACK_HEADER_LEN], store[16];
-    struct pack_trailer t = sample_trailer();
-    uint64_t pack;
+    uint8_t buf[PACK_HEADER_LEN];
+    struct pack_header in = sample_pack_header(), out;
     memset(buf, 0xee, sizeof buf);
-    pack_encode_header(t.pack, t.store, buf);
-    cr_assert_eq(pack_decode_header(buf, sizeof buf, &pack, store), 0);
-    cr_assert_eq(pack, t.pack);
-    cr_assert_arr_eq(store, t.store, 16);
-    cr_assert_eq(pack_decode_header(buf, sizeof buf - 1, &pack, store), -EUCLEAN);
+    pack_encode_header(&in, buf);
+    cr_assert_eq(pack_decode_header(buf, sizeof buf, &out), 0);
+    cr_assert_eq(out.pack, in.pack);
+    cr_assert_eq(out.version, PACK_VERSION);
+    cr_assert_arr_eq(out.store, in.store, 16);
+    cr_assert_eq(pack_decode_header(buf, sizeof buf - 1, &out), -EUCLEAN);
     for (size_t i = 0; i < sizeof buf; i++) {
         buf[i] ^= 0x40;
-        cr_assert_eq(pack_decode_header(buf, sizeof buf, &pack, store), i < 8 ? -EUCLEAN : -EBADMSG);
+        cr_assert_eq(pack_decode_header(buf, sizeof buf, &out), i < 8 ? -EUCLEAN : -EBADMSG);
         buf[i] ^= 0x40;
     }
 }
 
 static int decode_changed_header(size_t at, uint32_t value)
 {
-    uint8_t buf[PACK_HEADER_LEN], store[16] = {0};
-    uint64_t pack;
-    pack_encode_header(1, store, buf);
+    uint8_t buf[PACK_HEADER_LEN];
+    struct pack_header h = {.pack = 1};
+    pack_encode_header(&h, buf);
     put_le32(buf + at, value);
     put_le32(buf + 60, crc32_of(0, buf, 60));
-    return pack_decode_header(buf, sizeof buf, &pack, store);
+    return pack_decode_header(buf, sizeof buf, &h);
 }
 
 Test(pack, header_versions_and_reserved_bytes)
 {
     cr_assert_eq(decode_changed_header(8, PACK_VERSION), 0);
+    cr_assert_eq(decode_changed_header(8, 1), 0);
     cr_assert_eq(decode_changed_header(8, PACK_VERSION + 1), -EPROTONOSUPPORT);
     cr_assert_eq(decode_changed_header(8, 0), -EUCLEAN);
     cr_assert_eq(decode_changed_header(12, 1), -EUCLEAN);
@@ -199,5 +200,25 @@ Test(pack, hostile_index_never_reaches_outside)
         struct seen seen = {.count = 0};
         int r = pack_decode_index(&t, exact, cut, see, &seen);
         cr_assert(r == -EUCLEAN || (r == 0 && seen.count == count));
+    }
+}
+
+Test(pack, frames_round_trip)
+{
+    for (uint8_t refs = 0; refs <= CHUNK_REFS_MAX; refs++) {
+        uint8_t buf[PACK_FRAME_LEN_MAX], tag[PACK_TAG_LEN];
+        struct chunk_entry in = sample_entry(refs), out;
+        const uint8_t *made = (const uint8_t *)"a tag of 24 bytes, made.";
+        size_t len = pack_frame_len(&in);
+        in.offset = 64 + len;
+        cr_assert_eq(pack_encode_frame(&in, made, buf), len);
+        cr_assert_eq(pack_decode_frame(9, 1 << 20, 64, buf, len, &out, tag), 0);
+        cr_assert_arr_eq(tag, made, sizeof tag);
+        cr_assert(chunk_name_equal(&in.name, &out.name) && out.offset == in.offset && out.pack == 9 && out.ref_count == refs);
+        cr_assert_eq(pack_decode_frame(9, 1 << 20, 72, buf, len, &out, tag), -EUCLEAN, "not where it says");
+        cr_assert_eq(pack_decode_frame(9, 1 << 20, 64, buf, len - 1, &out, tag), -EUCLEAN);
+        cr_assert_eq(pack_decode_frame(9, in.offset + in.stored_len - 1, 64, buf, len, &out, tag), -EUCLEAN, "beyond the file");
+        buf[0] ^= 1;
+        cr_assert_eq(pack_decode_frame(9, 1 << 20, 64, buf, len, &out, tag), -EUCLEAN);
     }
 }

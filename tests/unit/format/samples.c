@@ -93,7 +93,7 @@ struct pack_trailer sample_trailer(void)
 struct segment_header sample_segment(void)
 {
     struct segment_header h = {
-        .number = 4, .epoch = 7, .base_seq = (7ull << SEQ_EPOCH_SHIFT) | 90, .writer = 3};
+        .number = 4, .epoch = 7, .base_seq = (7ull << SEQ_EPOCH_SHIFT) | 90, .writer = 3, .length = 16 << 20};
     fill(h.store, sizeof h.store, 0xa0);
     fill(h.prev, sizeof h.prev, 0x10);
     return h;
@@ -110,6 +110,7 @@ struct batch_header sample_batch(void)
                              .writer = 3,
                              .time = 1700000000123456789};
     fill(h.prev, sizeof h.prev, 0x30);
+    fill(h.tag, sizeof h.tag, 0x70);
     return h;
 }
 
@@ -183,4 +184,12 @@ struct lease sample_lease(void)
     fill(lease.history, sizeof lease.history, 0xc0);
     fill(lease.store, sizeof lease.store, 0xa0);
     return lease;
+}
+
+struct pack_header sample_pack_header(void)
+{
+    struct pack_trailer t = sample_trailer();
+    struct pack_header h = {.pack = t.pack};
+    memcpy(h.store, t.store, sizeof h.store);
+    return h;
 }

@@ -15,6 +15,7 @@ static const uint16_t sample_types[] = {REC_SEAL,    REC_MAKE,     REC_LINK,    
 /* Every field is filled; the type says which of them count. */
 struct record sample_record(uint16_t type);
 struct chunk_entry sample_entry(uint8_t refs);
+struct pack_header sample_pack_header(void);
 struct pack_trailer sample_trailer(void);
 struct segment_header sample_segment(void);
 struct batch_header sample_batch(void);

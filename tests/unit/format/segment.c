@@ -20,6 +20,8 @@ Test(segment, header_round_trips)
     cr_assert_eq(out.writer, in.writer);
     cr_assert_arr_eq(out.store, in.store, sizeof in.store);
     cr_assert_arr_eq(out.prev, in.prev, sizeof in.prev);
+    cr_assert_eq(out.version, SEGMENT_VERSION);
+    cr_assert_eq(out.length, in.length);
     cr_assert_eq(segment_decode_header(buf, sizeof buf - 1, &out), -EUCLEAN);
     for (size_t i = 0; i < sizeof buf; i++) {
         buf[i] ^= 0x40;
@@ -44,6 +46,8 @@ Test(segment, batch_round_trips)
     cr_assert_eq(out.writer, in.writer);
     cr_assert_eq(out.time, in.time);
     cr_assert_arr_eq(out.prev, in.prev, sizeof in.prev);
+    cr_assert_eq(out.version, SEGMENT_VERSION);
+    cr_assert_arr_eq(out.tag, in.tag, sizeof in.tag);
     for (size_t i = 0; i < sizeof buf; i++) {
         buf[i] ^= 0x40;
         cr_assert_eq(batch_decode_header(buf, sizeof buf, &out), i < 4 ? -EUCLEAN : -EBADMSG);
@@ -94,7 +98,10 @@ Test(segment, fields_are_checked)
     cr_assert_eq(decode_changed_segment(14, 1, 2), -EUCLEAN);
     cr_assert_eq(decode_changed_segment(32, 0, 8), -EUCLEAN, "segment 0");
     cr_assert_eq(decode_changed_segment(40, 1 << 24, 8), -EUCLEAN, "epochs have 24 bits");
-    cr_assert_eq(decode_changed_segment(88, 1, 1), -EUCLEAN);
+    cr_assert_eq(decode_changed_segment(88, 1, 1), 0);
+    cr_assert_eq(decode_changed_segment(88, UINT64_MAX, 8), -EUCLEAN, "a length that no file has");
+    cr_assert_eq(decode_changed_segment(8, 1, 4), -EUCLEAN, "version 1 tells no length");
+    cr_assert_eq(decode_changed_segment(96, 1, 1), -EUCLEAN);
     cr_assert_eq(decode_changed_batch(4, SEGMENT_VERSION + 1, 4), -EPROTONOSUPPORT);
     cr_assert_eq(decode_changed_batch(4, 0, 4), -EUCLEAN);
     cr_assert_eq(decode_changed_batch(8, 401, 8), -EUCLEAN);
@@ -106,7 +113,9 @@ Test(segment, fields_are_checked)
     cr_assert_eq(decode_changed_batch(32, 0, 8), -EUCLEAN, "horizon that goes back");
     cr_assert_eq(decode_changed_batch(40, 1 << 24, 8), -EUCLEAN);
     cr_assert_eq(decode_changed_batch(58, 1, 1), -EUCLEAN);
-    cr_assert_eq(decode_changed_batch(96, 1, 1), -EUCLEAN);
+    cr_assert_eq(decode_changed_batch(4, 1, 4), -EUCLEAN, "version 1 has no tag");
+    cr_assert_eq(decode_changed_batch(96, 1, 1), 0);
+    cr_assert_eq(decode_changed_batch(120, 1, 1), -EUCLEAN);
 }
 
 Test(segment, hostile_headers_never_reach_outside)
