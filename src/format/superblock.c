@@ -11,7 +11,9 @@
  *       64    8  key id
  *       72   32  chunk key
  *      104   16  history, if it is not the store's own; else zeros
- *      120 3972  zero
+ *      120    2  number of former ids
+ *      122    6  zero
+ *      128   16  each of them, oldest first; then zeros
  *     4092    4  crc32 of everything before it
  *
  * Magic, version, feature words and checksum stay where they are in every later version.
@@ -24,15 +26,47 @@
 static const uint8_t magic[8] = {'C', 'A', 'I', 'R', 'N', 'F', 'S', 0};
 
 #define HISTORY_AT 104u
-#define FIELDS_END 120u
+#define FORMER_AT 120u
+#define FORMER_IDS_AT 128u
 #define CRC_AT (SUPERBLOCK_LEN - 4)
-#define INCOMPAT_KNOWN SUPERBLOCK_INCOMPAT_HISTORY
+#define INCOMPAT_KNOWN (SUPERBLOCK_INCOMPAT_HISTORY | SUPERBLOCK_INCOMPAT_FORMER)
+_Static_assert(FORMER_IDS_AT + 16 * SUPERBLOCK_FORMER_MAX <= CRC_AT, "room for former ids");
 
 /* An older reader would take the history of another store for this store's own: hence the feature bit. */
 static bool history_is_other(const struct superblock *sb)
 {
     return !bytes_are_zero(sb->history, sizeof sb->history) &&
            memcmp(sb->history, sb->store, sizeof sb->history) != 0;
+}
+
+bool superblock_has_id(const struct superblock *sb, const uint8_t id[16])
+{
+    bool has = memcmp(sb->store, id, sizeof sb->store) == 0;
+    for (uint16_t i = 0; i < sb->former_count; i++)
+        has = has || memcmp(sb->former[i], id, sizeof sb->former[i]) == 0;
+    return has;
+}
+
+/* An older reader would not know the journal for the store's own. */
+static void encode_former(const struct superblock *sb, uint8_t *p)
+{
+    check(sb->former_count <= SUPERBLOCK_FORMER_MAX);
+    if (sb->former_count == 0)
+        return;
+    put_le64(p + 16, get_le64(p + 16) | SUPERBLOCK_INCOMPAT_FORMER);
+    put_le16(p + FORMER_AT, sb->former_count);
+    memcpy(p + FORMER_IDS_AT, sb->former, sb->former_count * sizeof sb->former[0]);
+}
+
+static bool decode_former(struct superblock *sb, const uint8_t *p)
+{
+    if (!(sb->incompat & SUPERBLOCK_INCOMPAT_FORMER))
+        return true;
+    sb->former_count = get_le16(p + FORMER_AT);
+    if (sb->former_count == 0 || sb->former_count > SUPERBLOCK_FORMER_MAX)
+        return false;
+    memcpy(sb->former, p + FORMER_IDS_AT, sb->former_count * sizeof sb->former[0]);
+    return true;
 }
 
 void superblock_encode(const struct superblock *sb, void *buf)
@@ -43,7 +77,7 @@ void superblock_encode(const struct superblock *sb, void *buf)
     memcpy(p, magic, sizeof magic);
     put_le32(p + 8, sb->version);
     put_le16(p + 12, sb->writer);
-    put_le64(p + 16, sb->incompat & ~SUPERBLOCK_INCOMPAT_HISTORY);
+    put_le64(p + 16, sb->incompat & ~INCOMPAT_KNOWN);
     put_le64(p + 24, sb->ro_compat);
     put_le64(p + 32, sb->compat);
     memcpy(p + 40, sb->store, sizeof sb->store);
@@ -51,9 +85,10 @@ void superblock_encode(const struct superblock *sb, void *buf)
     memcpy(p + 64, sb->key_id, sizeof sb->key_id);
     memcpy(p + 72, sb->key.bytes, sizeof sb->key.bytes);
     if (history_is_other(sb)) {
-        put_le64(p + 16, sb->incompat | SUPERBLOCK_INCOMPAT_HISTORY);
+        put_le64(p + 16, get_le64(p + 16) | SUPERBLOCK_INCOMPAT_HISTORY);
         memcpy(p + HISTORY_AT, sb->history, sizeof sb->history);
     }
+    encode_former(sb, p);
     put_le32(p + CRC_AT, crc32_of(0, p, CRC_AT));
 }
 
@@ -71,9 +106,11 @@ static bool decode_history(struct superblock *sb, const uint8_t *p)
 /* A feature that this version need not know may have put fields where zeros are now. */
 static bool reserved_ok(const struct superblock *sb, const uint8_t *p)
 {
+    size_t end = sb->former_count ? FORMER_IDS_AT + sb->former_count * sizeof sb->former[0] : FORMER_AT;
     if (sb->compat || sb->ro_compat)
         return true;
-    return bytes_are_zero(p + 14, 2) && bytes_are_zero(p + FIELDS_END, CRC_AT - FIELDS_END);
+    return bytes_are_zero(p + 14, 2) && (!sb->former_count || bytes_are_zero(p + FORMER_AT + 2, FORMER_IDS_AT - FORMER_AT - 2)) &&
+           bytes_are_zero(p + end, CRC_AT - end);
 }
 
 int superblock_decode(const void *buf, size_t len, struct superblock *ret_sb)
@@ -92,7 +129,7 @@ int superblock_decode(const void *buf, size_t len, struct superblock *ret_sb)
     if (sb.version > SUPERBLOCK_VERSION || (sb.incompat & ~INCOMPAT_KNOWN))
         return -EPROTONOSUPPORT;
     memcpy(sb.store, p + 40, sizeof sb.store);
-    if (sb.version == 0 || !reserved_ok(&sb, p) || !decode_history(&sb, p))
+    if (sb.version == 0 || !decode_former(&sb, p) || !reserved_ok(&sb, p) || !decode_history(&sb, p))
         return -EUCLEAN;
     memcpy(sb.key_id, p + 64, sizeof sb.key_id);
     memcpy(sb.key.bytes, p + 72, sizeof sb.key.bytes);

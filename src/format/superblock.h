@@ -1,4 +1,4 @@
-/* STORE/superblock: what a store is. Written once, when the store is made. */
+/* STORE/superblock: what a store is. Written when the store is made, and when it gets a new id. */
 #pragma once
 
 #include "base/base.h"
@@ -7,6 +7,8 @@
 #define SUPERBLOCK_LEN 4096u
 #define SUPERBLOCK_VERSION 1u
 #define SUPERBLOCK_INCOMPAT_HISTORY (1ull << 0) /* the store carries the history of another; set by the encoder */
+#define SUPERBLOCK_INCOMPAT_FORMER (1ull << 1)  /* it had other ids before; set by the encoder */
+#define SUPERBLOCK_FORMER_MAX 64u
 
 struct superblock {
     uint32_t version;
@@ -20,7 +22,12 @@ struct superblock {
     int64_t created;     /* ns since 1970 */
     uint8_t key_id[8];   /* names the chunk key without giving it away */
     struct chunk_key key;
+    uint16_t former_count;
+    uint8_t former[SUPERBLOCK_FORMER_MAX][16]; /* ids that segments and packs of before have; oldest first */
 };
+
+/* Is that the store's id, or was it once? */
+bool superblock_has_id(const struct superblock *sb, const uint8_t id[16]);
 
 void superblock_encode(const struct superblock *sb, void *buf);
 

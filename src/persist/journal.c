@@ -201,7 +201,7 @@ static int read_header(struct reader *rd, struct segment *seg)
     }
     if (r == -EUCLEAN || r == -EBADMSG)
         return judge_without_header(rd, seg);
-    if (r == 0 && (memcmp(seg->header.store, rd->store->sb.store, 16) != 0 || seg->header.number != seg->number))
+    if (r == 0 && (!superblock_has_id(&rd->store->sb, seg->header.store) || seg->header.number != seg->number))
         return note_damage_at(rd, seg->number, 0, 0, "it is of another store, or another segment");
     return r;
 }

@@ -167,7 +167,11 @@ int packs_read_index(struct store *store, uint64_t pack, int (*fn)(const struct 
                      void *arg)
 {
     uint64_t length;
-    return pack_read_index(store->tier, store->sb.store, pack, fn, arg, &length);
+    int r = pack_read_index(store->tier, store->sb.store, pack, fn, arg, &length);
+    /* Written under an id that the store had before? Of a wrong owner nothing is read but the trailer. */
+    for (uint16_t i = 0; i < store->sb.former_count && r == -EUCLEAN; i++)
+        r = pack_read_index(store->tier, store->sb.former[i], pack, fn, arg, &length);
+    return r;
 }
 
 /* --- making its index again from the frames -------------------------------------------------------------------------------- */
@@ -269,15 +273,23 @@ int packs_recover_index(struct store *store, uint64_t pack, int (*fn)(const stru
     return r < 0 ? r : is_damaged;
 }
 
+static bool trailer_is_ours(struct store *store, const char *object, uint64_t pack)
+{
+    struct pack_trailer trailer;
+    bool is_ours = read_trailer(store->tier, store->sb.store, object, pack, &trailer) == 0;
+    for (uint16_t i = 0; i < store->sb.former_count && !is_ours; i++)
+        is_ours = read_trailer(store->tier, store->sb.former[i], object, pack, &trailer) == 0;
+    return is_ours;
+}
+
 bool packs_is_ours(struct store *store, uint64_t pack)
 {
     char object[32];
     uint8_t bytes[PACK_HEADER_LEN];
     struct pack_header header;
-    struct pack_trailer trailer;
     pack_object_name(pack, object);
     int r = store->tier->ops->get_range(store->tier, object, 0, bytes, sizeof bytes);
     if (r == 0 && pack_decode_header(bytes, sizeof bytes, &header) == 0)
-        return header.pack == pack && memcmp(header.store, store->sb.store, sizeof header.store) == 0;
-    return read_trailer(store->tier, store->sb.store, object, pack, &trailer) == 0;
+        return header.pack == pack && superblock_has_id(&store->sb, header.store);
+    return trailer_is_ours(store, object, pack);
 }

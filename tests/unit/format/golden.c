@@ -15,6 +15,15 @@ Test(golden, superblock)
     cr_assert_eq(superblock_decode(buf, sizeof buf, &sb), 0);
 }
 
+Test(golden, superblock_with_former_ids)
+{
+    uint8_t buf[SUPERBLOCK_LEN];
+    struct superblock sb = sample_renamed_superblock();
+    superblock_encode(&sb, buf);
+    golden_compare("superblock-former", buf, sizeof buf);
+    cr_assert_eq(superblock_decode(buf, sizeof buf, &sb), 0);
+}
+
 Test(golden, superblock_with_history)
 {
     uint8_t buf[SUPERBLOCK_LEN];

@@ -130,6 +130,15 @@ struct superblock sample_adopted_superblock(void)
     return sb;
 }
 
+struct superblock sample_renamed_superblock(void)
+{
+    struct superblock sb = sample_adopted_superblock();
+    sb.former_count = 2;
+    fill(sb.former[0], sizeof sb.former[0], 0x10);
+    fill(sb.former[1], sizeof sb.former[1], 0x20);
+    return sb;
+}
+
 static struct run_info run_of_head(uint32_t i, const uint8_t history[16])
 {
     struct run_info run = {.id = 0x0003000007000010 + i,

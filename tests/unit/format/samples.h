@@ -22,6 +22,7 @@ struct batch_header sample_batch(void);
 struct superblock sample_superblock(void);
 /* With the history of another store. */
 struct superblock sample_adopted_superblock(void);
+struct superblock sample_renamed_superblock(void);
 struct head sample_head(uint32_t runs);
 struct prefix_info sample_prefix_info(void);
 struct lease sample_lease(void);

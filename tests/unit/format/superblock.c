@@ -101,7 +101,7 @@ Test(superblock, history_and_its_bit_go_together)
         cr_assert_eq(decode_with_history(0, compat, own.store), -EUCLEAN);
         cr_assert_eq(decode_with_history(1, compat, zeros), -EUCLEAN);
         cr_assert_eq(decode_with_history(1, compat, own.store), -EUCLEAN);
-        cr_assert_eq(decode_with_history(3, compat, other.history), -EPROTONOSUPPORT);
+        cr_assert_eq(decode_with_history(5, compat, other.history), -EPROTONOSUPPORT);
     }
 }
 
@@ -152,5 +152,24 @@ Test(superblock, hostile_bytes)
         memcpy(exact, whole, len);
         int r = superblock_decode(exact, len, &sb);
         cr_assert(r == 0 || r == -EUCLEAN || r == -EBADMSG || r == -EPROTONOSUPPORT);
+    }
+}
+
+Test(superblock, former_ids)
+{
+    uint8_t buf[SUPERBLOCK_LEN];
+    struct superblock in = sample_renamed_superblock(), out;
+    superblock_encode(&in, buf);
+    cr_assert_eq(superblock_decode(buf, sizeof buf, &out), 0);
+    cr_assert_eq(out.incompat, SUPERBLOCK_INCOMPAT_HISTORY | SUPERBLOCK_INCOMPAT_FORMER);
+    cr_assert_eq(out.former_count, 2);
+    cr_assert_arr_eq(out.former, in.former, sizeof in.former);
+    cr_expect(superblock_has_id(&out, in.store) && superblock_has_id(&out, in.former[0]) && superblock_has_id(&out, in.former[1]));
+    cr_expect_not(superblock_has_id(&out, in.history));
+    for (unsigned count = 0; count <= SUPERBLOCK_FORMER_MAX + 1; count++) {
+        put_le16(buf + 120, (uint16_t)count);
+        put_le32(buf + SUPERBLOCK_LEN - 4, crc32_of(0, buf, SUPERBLOCK_LEN - 4));
+        bool fits = count >= 2 && count <= SUPERBLOCK_FORMER_MAX;
+        cr_expect_eq(superblock_decode(buf, sizeof buf, &out), fits ? 0 : -EUCLEAN, "%u", count);
     }
 }
