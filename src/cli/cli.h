@@ -34,6 +34,7 @@ int verb_log(const struct verb *verb, int argc, char **argv);
 int verb_wait(const struct verb *verb, int argc, char **argv);
 int verb_ls(const struct verb *verb, int argc, char **argv);
 int verb_cp(const struct verb *verb, int argc, char **argv);
+int verb_adopt(const struct verb *verb, int argc, char **argv);
 int verb_fsck(const struct verb *verb, int argc, char **argv);
 int verb_scrub(const struct verb *verb, int argc, char **argv);
 int verb_warmup(const struct verb *verb, int argc, char **argv);

@@ -109,6 +109,11 @@ const struct verb verb_table[] = {
      "  --repair   cut the journal where it is damaged; what comes behind is lost, and kept in STORE/lost+found\n"
      "Exit codes: 0 clean, 1 cut and clean now, 4 problems found, 8 could not check, 16 wrong usage.",
      16, verb_fsck, NULL, NULL},
+    {"adopt", "--new-id STORE", "make the copy of a store, which is not mounted, a store of its own",
+     "  --new-id   it gets a new id; a copy has that of its original, and should not go on beside it so\n"
+     "Journal, packs and history stay as they are. A remote takes it for another writer from then on.\n"
+     "Exit codes: 0 done, 1 failed, 2 wrong usage.",
+     CLI_USAGE, verb_adopt, NULL, NULL},
     {"version", "", "print the version", "Exit codes: 0, 2 wrong usage.", CLI_USAGE, verb_version, NULL, NULL},
     {"help", "[VERB]", "explain cairn, or one verb",
      "Exit codes: 0, 2 wrong usage.", CLI_USAGE, verb_help, NULL, NULL},

@@ -498,6 +498,10 @@ int options_finish(struct mount_options *o, char **ret_error)
             xasprintf("option stage_dir=%s is no absolute path; give one that begins with /", o->stage_dir);
         return -EINVAL;
     }
+    if (strchr(o->stage_dir, '\n')) { /* STORE/session names it in a line */
+        *ret_error = xstrdup("option stage_dir: the path has a line end; give one without");
+        return -EINVAL;
+    }
     if (make_absolute(&o->ca_bundle) < 0 || make_absolute(&o->log_path) < 0) {
         *ret_error = xstrdup("options ca_bundle and log: the working folder is gone; give absolute paths");
         return -EINVAL;

@@ -97,6 +97,7 @@ static void tick(struct service *service)
 {
     remote_side_tick(service);
     metrics_server_tick(service->metrics);
+    store_watch_stage(service->store);
     log_tick();
 }
 
@@ -105,6 +106,7 @@ static int open_store(struct service *service, struct service_error *error)
     const struct mount_options *o = service->options;
     struct store_options options = {.path = service->store_path,
                                     .stage_dir = o->stage_dir,
+                                    .read_only = o->read_only,
                                     .stage_bytes = service->stage_bytes,
                                     .cap_bytes = o->nvme_bytes,
                                     .writeback_threads = (unsigned)o->writeback_threads,

@@ -19,12 +19,13 @@ static struct front_status front_of(const struct service *service)
     return front;
 }
 
-static void add_stage(const struct service *service, cJSON *status)
+static void add_stage(const struct service *service, bool is_lost, cJSON *status)
 {
     struct stage_usage usage = stage_usage(store_stage(service->store));
     struct front_status front = front_of(service);
     cJSON *stage = add_object(status, "stage");
-    (void)cJSON_AddStringToObject(stage, "dir", service->options->stage_dir);
+    (void)cJSON_AddStringToObject(stage, "dir", store_stage_folder(service->store));
+    control_add_u64(stage, "files_removed", is_lost);
     control_add_u64(stage, "total_bytes", usage.total_bytes);
     control_add_u64(stage, "dirty_bytes", usage.dirty_bytes);
     control_add_u64(stage, "clean_bytes", usage.clean_bytes);
@@ -153,7 +154,7 @@ cJSON *handle_status(struct service *service, const cJSON *request)
     control_add_u64(status, "pid", (uint64_t)getpid());
     control_add_u64(status, "epoch", s.epoch);
     (void)cJSON_AddNumberToObject(status, "uptime_s", (double)((clock_monotonic_ns() - service->started) / 1000000000));
-    add_stage(service, status);
+    add_stage(service, s.stage_is_lost, status);
     add_mount(service, status);
     add_nvme(service->store_path, &s, status);
     control_add_u64(cJSON_GetObjectItem(status, "nvme"), "dropped_bytes_total",

@@ -25,6 +25,7 @@ static const struct metric {
     {"stage_dirty_bytes", "gauge", "stage", "dirty_bytes", 1, "What is in the stage and not on NVMe."},
     {"stage_clean_bytes", "gauge", "stage", "clean_bytes", 1, "What is kept in the stage for reading."},
     {"stage_free_bytes", "gauge", "stage", "free_bytes", 1, "Free room in the stage."},
+    {"stage_files_removed", "gauge", "stage", "files_removed", 1, "1: the files of the stage were removed; it ends with the daemon."},
     {"drafts", "gauge", "stage", "drafts", 1, "Files that are being written."},
     {"draft_bytes", "gauge", "stage", "draft_bytes", 1, "Bytes of these in the stage."},
     {"waiting_writers", "gauge", "stage", "waiting_writers", 1, "Requests that wait for room now."},
@@ -178,6 +179,8 @@ static char *serve_trouble(void *arg)
         store_remote_status(service->store, &remote);
     if (remote.state == REMOTE_FENCED)
         return xasprintf("another writer has the remote: %s\n", remote.error);
+    if (s.stage_is_lost)
+        return xstrdup("the files of the stage were removed: what has not come to NVMe ends with the daemon; unmount and mount again\n");
     if (s.is_full)
         return xstrdup("NVMe is full of data that may not be dropped: programs get ENOSPC\n");
     if (s.errors && s.behind_bytes > 0 && clock_monotonic_ns() - s.last_error_ns < RECENT_S * 1000000000ll)

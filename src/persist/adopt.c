@@ -6,6 +6,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "persist/remote.h"
+#include "persist/session.h"
 
 /* --- the view of a head --------------------------------------------------------------------------------------------------- */
 
@@ -265,13 +266,10 @@ int adopt_unmark(const struct store *store)
 /* The packs stay: what they hold need not be fetched again. */
 static int forget_local(struct store *store)
 {
-    _cleanup_free_ char *session = xasprintf("%s/session", store->path);
     int r = remove_view(store);
     if (r == 0)
         r = journal_remove_all(store);
-    if (r == 0 && unlink(session) < 0 && errno != ENOENT)
-        r = -errno;
-    return r;
+    return r < 0 ? r : session_end(store->path);
 }
 
 int adopt_clean_up(struct store *store, char **ret_text)
@@ -327,7 +325,7 @@ static char *explain_other(struct store *store, const struct head *head)
                          "older one, and %s has data that is not in it; mount it without --remote to copy them, and give "
                          "an empty STORE to go on from the remote",
                          store->remote->name, (unsigned long long)head->number, store->path);
-    if (!store->stage && recover_stage_is_left(store))
+    if (!store->stage && session_left_stage(store->path, store->sb.store))
         return xasprintf("%s went on without this store: %s published head %llu, and the stage that %s left when it died may have "
                          "data that was never published; mount it without --remote once: what there is can be copied then, and "
                          "without any it goes on from the remote the next time",
@@ -400,13 +398,13 @@ static enum verdict judge(struct store *store, const struct head *known, const s
         return DAMAGED;
     if (look.batches == 0 && !known && store->journal.segment == 0)
         return BEGIN;
-    bool has_news = look.has_news || recover_stage_is_left(store);
+    bool has_news = look.has_news || session_left_stage(store->path, store->sb.store);
     bool ends_there = store->journal.cut_seq == head->cut && memcmp(store->journal.chain, head->chain, CHAIN_LEN) == 0;
     if ((look.found || ends_there) && (is_ours || !has_news || store->journal.cut_seq == head->cut))
         return GO_ON;
     /* What is staged goes on from what the journal has lost. */
     if (is_ours && store->journal.cut_seq < head->cut)
-        return recover_stage_is_left(store) ? DAMAGED : BEGIN;
+        return session_left_stage(store->path, store->sb.store) ? DAMAGED : BEGIN;
     /* An older state than the one that we published there: the remote lost heads. */
     bool is_own = was_here && memcmp(known->store, store->sb.store, sizeof known->store) == 0;
     bool goes_on = was_here && (head->cut >= known->cut || !is_own) && store->journal.cut_seq >= known->cut;

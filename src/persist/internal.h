@@ -186,7 +186,10 @@ struct store {
         void *arg;
         unsigned calls; /* of `fn` that are under way */
     } change;
-    char *path, *stage_dir;
+    char *path;
+    char *stage_dir; /* the folder that the stage is in */
+    uint8_t stage_name[16];
+    _Atomic bool stage_is_lost; /* its files were removed */
     struct superblock sb;
     struct tier *tier;
     struct view *view;
@@ -539,8 +542,6 @@ bool upkeep_rounds(struct store *store, struct upkeep *upkeep);
 
 /* recover.c */
 CAIRN_MUST_CHECK int recover(struct store *store, char **ret_text);
-/* Did the last session leave a stage, with data that may lie nowhere else? */
-bool recover_stage_is_left(struct store *store);
 CAIRN_MUST_CHECK int recover_view(struct store *store, char **ret_text);
 /* Of a live store, in the writeback thread: the view applies what it lacks of the journal, which is read again. -ESTALE: it is no longer
  * the view of this journal; the next mount makes it anew. */

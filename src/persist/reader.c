@@ -2,9 +2,9 @@
 
 #include <stdio.h>
 
-#include "base/io.h"
 #include "codec/encode.h"
 #include "persist/remote.h"
+#include "persist/session.h"
 
 #define GROUP_BYTES (8u * 1024 * 1024) /* most that is read at once */
 #define GROUP_GAP (128u * 1024)        /* that is read for nothing rather than by another read */
@@ -46,14 +46,13 @@ void reader_interrupt(struct store *store)
 
 char *reader_left_stage(const struct store *store)
 {
-    _cleanup_free_ char *path = xasprintf("%s/session", store->path);
-    char *text = NULL;
-    if (io_read_file(path, 4096, &text, NULL) < 0)
+    struct session session;
+    if (session_read(store->path, store->sb.store, &session) < 0 || !session.exists)
         return NULL;
-    text[strcspn(text, "\n")] = '\0';
-    if (stage_is_left(text, store->sb.store))
-        return text;
-    free(text);
+    char *dir = session.dir;
+    if (!session.is_of_other_boot && stage_is_left(dir, session.name))
+        return dir;
+    free(dir);
     return NULL;
 }
 

@@ -14,8 +14,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "persist/remote.h"
-
-#define READER_MARK "reader\n"
+#include "persist/session.h"
 
 /* --- the stage ------------------------------------------------------------------------------------------------------------ */
 
@@ -248,65 +247,6 @@ static int replay_stage(struct store *store, struct replay *rp)
 
 /* --- sessions --------------------------------------------------------------------------------------------------------------- */
 
-static char *session_path(const struct store *store)
-{
-    return xasprintf("%s/session", store->path);
-}
-
-/* Where the last session had its stage; NULL: it ended cleanly. */
-static int read_session(const struct store *store, char **ret_dir)
-{
-    _cleanup_free_ char *path = session_path(store);
-    *ret_dir = NULL;
-    int r = io_read_file(path, 4096, ret_dir, NULL);
-    if (r == 0)
-        (*ret_dir)[strcspn(*ret_dir, "\n")] = '\0';
-    return r == -ENOENT ? 0 : r;
-}
-
-/* The last session could only read, and so could those whose stage it took over: their stage holds nothing. */
-static bool session_was_reader(const struct store *store)
-{
-    _cleanup_free_ char *path = session_path(store);
-    _cleanup_free_ char *text = NULL;
-    if (io_read_file(path, 4096, &text, NULL) < 0)
-        return false;
-    return strstr(text, "\n" READER_MARK) != NULL;
-}
-
-static int write_session(struct store *store, bool is_reader)
-{
-    _cleanup_free_ char *path = session_path(store);
-    _cleanup_free_ char *text = xasprintf("%s\n%s", store->stage_dir, is_reader ? READER_MARK : "");
-    return io_write_file_durable(path, text, strlen(text));
-}
-
-/* Opens the stage that the last session left, if it continues this journal. 0 with store->stage NULL: there is none. */
-static int open_left_stage(struct store *store, const char *dir)
-{
-    struct stage_config config = {.dir = dir};
-    memcpy(config.store, store->sb.store, sizeof config.store);
-    int r = stage_open(&config, &store->stage);
-    if (r == -ENOENT)
-        return 0;
-    if (r == 0) {
-        uint64_t epoch, next;
-        stage_epochs(store->stage, &epoch, &next);
-        /* Each recovery takes a number above both, tells the stage, begins the journal with it and then tells the stage that it did:
-         * one that was killed, and one after it, leave the journal anywhere between the two. */
-        if (epoch <= store->journal.epoch && store->journal.epoch <= max_u64(epoch, next))
-            return 0;
-        stage_close(store->stage, false);
-        store->stage = NULL;
-        r = -ESTALE;
-    }
-    if (r != -ESTALE)
-        return r; /* it may hold what was acknowledged and is nowhere else */
-    log_warn("the stage in %s is not of this session of the store, or of another boot: going on from the NVMe horizon", dir);
-    stage_remove_files(dir, store->sb.store);
-    return 0;
-}
-
 /* -EOVERFLOW: what the journal, the stage or the remote say leaves no number to go on with. */
 static int begin_epoch(struct store *store)
 {
@@ -321,32 +261,6 @@ static int begin_epoch(struct store *store)
         return -EOVERFLOW;
     store->epoch = last + 1;
     return 0;
-}
-
-bool recover_stage_is_left(struct store *store)
-{
-    _cleanup_free_ char *dir = NULL;
-    if (read_session(store, &dir) < 0)
-        return true;
-    struct stage_config config = {.dir = dir};
-    struct stage *stage = NULL;
-    memcpy(config.store, store->sb.store, sizeof config.store);
-    if (!dir || session_was_reader(store))
-        return false;
-    int r = stage_open(&config, &stage);
-    if (r == 0)
-        stage_close(stage, false);
-    return r != -ENOENT && r != -ESTALE;
-}
-
-static int new_stage(struct store *store)
-{
-    struct stage_config config = {
-        .dir = store->stage_dir, .size_bytes = store->options.stage_bytes, .epoch = store->epoch,
-        .read_only = store->options.remote.read_only};
-    memcpy(config.store, store->sb.store, sizeof config.store);
-    stage_remove_files(store->stage_dir, store->sb.store);
-    return stage_create(&config, &store->stage);
 }
 
 struct leftovers {
@@ -431,19 +345,18 @@ static char *explain_stage(const struct store *store, int r)
 {
     const char *what_to_do = r == -EFBIG ? "the limit of the sizes of files (ulimit -f) is smaller; raise it"
                                          : "free memory there, or give another tmpfs with -o stage_dir=DIR";
-    return xasprintf("the stage in %s cannot be used: %s; %s", store->stage_dir, strerror(-r), what_to_do);
+    return xasprintf("the stage in %s cannot be used: %s; %s", store->options.stage_dir, strerror(-r), what_to_do);
 }
 
 /* The old session is over first: a stage that is half made when the daemon dies is not taken for one that it left. */
 static int start_fresh(struct store *store, char **ret_text)
 {
-    _cleanup_free_ char *path = session_path(store);
-    if (unlink(path) < 0 && errno != ENOENT) {
-        int r = -errno;
-        *ret_text = xasprintf("%s cannot be removed: %s; look at that disk", path, strerror(-r));
+    int r = session_end(store->path);
+    if (r < 0) {
+        *ret_text = xasprintf("%s/session cannot be removed: %s; look at that disk", store->path, strerror(-r));
         return r;
     }
-    int r = new_stage(store);
+    r = session_new_stage(store);
     if (r < 0)
         *ret_text = explain_stage(store, r);
     return r < 0 ? r : begin_journal(store, ret_text);
@@ -460,6 +373,20 @@ static void settle_numbers(struct store *store, const struct replay *rp)
         store->history.newest = store->journal.cut_seq;
 }
 
+/* The stage of the last session, if there is one. */
+static int open_left(struct store *store, struct session *left, char **ret_text)
+{
+    int r = session_read(store->path, store->sb.store, left);
+    if (r < 0)
+        *ret_text = xasprintf("%s/session cannot be read: %s; it says where the last session left its stage", store->path, strerror(-r));
+    if (r == 0 && left->exists)
+        r = session_open_stage(store, left, ret_text);
+    session_done(left);
+    if (r == 0)
+        r = session_meet_twin(store, ret_text);
+    return r;
+}
+
 int recover(struct store *store, char **ret_text)
 {
     int r = recover_view(store, ret_text);
@@ -468,20 +395,10 @@ int recover(struct store *store, char **ret_text)
     store->ns = ns_new(store->view);
     if (store_follows(store))
         ns_set_following(store->ns);
-    _cleanup_free_ char *left_in = NULL;
-    r = read_session(store, &left_in);
-    if (r < 0) {
-        *ret_text = xasprintf("%s/session cannot be read: %s; it says where the last session left its stage", store->path, strerror(-r));
+    struct session left;
+    r = open_left(store, &left, ret_text);
+    if (r < 0)
         return r;
-    }
-    if (left_in)
-        r = open_left_stage(store, left_in);
-    if (r < 0) {
-        *ret_text = xasprintf("the stage that the last session left in %s cannot be opened: %s; it holds what had not come to NVMe; "
-                              "to go on without that, remove %s/session",
-                              left_in, strerror(-r), store->path);
-        return r;
-    }
     r = begin_epoch(store);
     if (r < 0) {
         *ret_text = xasprintf("%s: its numbers are at their end, which no use of it can have done: the journal or the remote "
@@ -489,23 +406,19 @@ int recover(struct store *store, char **ret_text)
                               store->path);
         return r;
     }
-    bool is_reader = store->remote && store->remote->options.read_only && (!store->stage || session_was_reader(store));
+    bool is_reader = store->remote && store->remote->options.read_only && (!store->stage || left.is_reader);
     struct replay rp = {.store = store, .cut = store->journal.cut_seq};
     if (store->stage) {
-        log_info("recovering what the last session left in %s", left_in);
-        free(store->stage_dir);
-        store->stage_dir = xstrdup(left_in);
+        log_info("recovering what the last session left in %s", store->stage_dir);
         r = take_over(store, &rp, ret_text);
         if (r < 0 && !*ret_text)
             *ret_text = xasprintf("recovering the stage in %s failed: %s; it is left as it is; to go on without what it holds, remove %s/session",
-                                  left_in, strerror(-r), store->path);
+                                  store->stage_dir, strerror(-r), store->path);
     } else {
-        if (left_in)
-            log_warn("the last session ended without its stage (power loss or reboot): going on from the NVMe horizon");
         r = start_fresh(store, ret_text);
     }
     if (r == 0)
-        r = write_session(store, is_reader);
+        r = session_write(store, is_reader);
     settle_numbers(store, &rp);
     if (r == 0)
         r = remove_leftovers(store);

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "persist/job.h"
 #include "persist/pull.h"
+#include "persist/session.h"
 
 /* --- superblock ---------------------------------------------------------------------------------------------------------- */
 
@@ -52,7 +53,13 @@ uint64_t store_left_stage_bytes(const char *path, const char *stage_dir)
 {
     _cleanup_free_ char *superblock = xasprintf("%s/superblock", path);
     struct superblock sb;
-    return read_superblock(superblock, &sb) < 0 ? 0 : stage_files_bytes(stage_dir, sb.store);
+    struct session left;
+    if (read_superblock(superblock, &sb) < 0 || session_read(path, sb.store, &left) < 0)
+        return 0;
+    bool is_there = left.exists && !left.is_of_other_boot && strncmp(left.dir, stage_dir, strlen(stage_dir)) == 0;
+    uint64_t bytes = is_there ? stage_files_bytes(left.dir, left.name) : 0;
+    session_done(&left);
+    return bytes;
 }
 
 static int load_superblock(struct store *store, bool create, char **ret_text)
@@ -77,6 +84,41 @@ static int load_superblock(struct store *store, bool create, char **ret_text)
     return r;
 }
 
+static void print_id(const uint8_t id[16], char ret[33])
+{
+    for (size_t i = 0; i < 16; i++)
+        (void)snprintf(ret + 2 * i, 3, "%02x", id[i]);
+}
+
+int store_new_id(const char *path, char ret_id[33], char **ret_text)
+{
+    struct store store = {.path = (char *)(uintptr_t)path}; /* what is needed of one that is not opened */
+    _cleanup_free_ char *superblock = xasprintf("%s/superblock", path), *stage = NULL;
+    int r = load_superblock(&store, false, ret_text);
+    if (r < 0)
+        return r;
+    if (store.sb.former_count == SUPERBLOCK_FORMER_MAX) {
+        *ret_text = xasprintf("%s had %u ids already; copy its files to a new store", path, SUPERBLOCK_FORMER_MAX);
+        return -EOVERFLOW;
+    }
+    r = session_leave_other(path, store.sb.store, &stage);
+    if (r == -EBUSY)
+        *ret_text = xasprintf("the last daemon of %s left its stage in %s, with what had not come to NVMe: mount and unmount it first", path, stage);
+    else if (r < 0)
+        *ret_text = xasprintf("%s/session cannot be removed: %s", path, strerror(-r));
+    if (r < 0)
+        return r;
+    memcpy(store.sb.former[store.sb.former_count++], store.sb.store, sizeof store.sb.store);
+    if (getrandom(store.sb.store, sizeof store.sb.store, 0) != (ssize_t)sizeof store.sb.store)
+        return -EIO;
+    print_id(store.sb.store, ret_id);
+    r = write_superblock(superblock, &store.sb);
+    explicit_bzero(&store.sb.key, sizeof store.sb.key);
+    if (r < 0)
+        *ret_text = xasprintf("%s cannot be written: %s", superblock, strerror(-r));
+    return r;
+}
+
 /* --- life ------------------------------------------------------------------------------------------------------------------ */
 
 static struct store *store_new(const struct store_options *options)
@@ -84,7 +126,6 @@ static struct store *store_new(const struct store_options *options)
     struct store *store = xcalloc(1, sizeof *store);
     store->options = *options;
     store->path = xstrdup(options->path);
-    store->stage_dir = options->stage_dir ? xstrdup(options->stage_dir) : NULL;
     mutex_init(&store->limit.lock, LOCK_LEAF);
     mutex_init(&store->room.lock, LOCK_LEAF);
     cond_init(&store->room.changed);
@@ -145,6 +186,8 @@ static void store_free(struct store *store, bool stage_is_empty)
     if (store->readers)
         pool_free(store->readers);
     stage_close(store->stage, stage_is_empty);
+    if (stage_is_empty && store->stage_dir)
+        stage_leave_folder(store->stage_dir);
     horizon_done(store);
     priority_done(store);
     history_done(store);
@@ -334,11 +377,11 @@ void store_close(struct store *store)
     writeback_stop(store);
     bool durable = is_all_durable(store);
     if (durable) {
-        _cleanup_free_ char *session = xasprintf("%s/session", store->path);
         if (view_flush(store->view) < 0)
             log_warn("the view could not be flushed; the next mount catches up");
         view_compact_leftovers(store->view);
-        (void)unlink(session);
+        if (session_end(store->path) < 0)
+            log_warn("%s/session could not be removed; the next mount finds no stage", store->path);
     }
     store_free(store, durable);
 }
@@ -401,6 +444,7 @@ void store_status(struct store *store, struct store_status *ret)
 {
     *ret = (struct store_status){.epoch = store->epoch, .newest_seq = store_newest(store)};
     memcpy(ret->store_id, store->sb.store, sizeof ret->store_id);
+    ret->stage_is_lost = atomic_load(&store->stage_is_lost);
     ret->view = view_state(store->view);
     status_behind(store, ret);
     status_room(store, ret);

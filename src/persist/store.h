@@ -43,7 +43,8 @@ struct remote_options {
 struct store_options {
     struct remote_options remote;
     const char *path;          /* the store's folder; exists, empty or a store */
-    const char *stage_dir;
+    const char *stage_dir;     /* a tmpfs; where others write there too, the stage is in a folder of its user's own */
+    bool read_only;            /* nobody will write: a copy of a mounted store may be looked at */
     uint64_t stage_bytes;
     uint64_t cap_bytes;        /* 0: what the disk has */
     unsigned writeback_threads; /* 1 to STORE_WRITEBACK_THREADS_MAX */
@@ -185,8 +186,19 @@ void store_drain_remote(struct store *store);
 /* Does it show what another writer publishes, and has no operations of its own? */
 bool store_follows(const struct store *store);
 
+/* Makes the copy of a store, which the caller has locked and nobody mounted, a store of its own: it gets a new random id, and what it wrote
+ * under the old one stays its own. History and chunk key remain, so a remote knows it as another writer of that history. One durable write
+ * decides. -EBUSY: its stage has data. *ret_text says what is wrong (caller frees). Blocks. */
+CAIRN_MUST_CHECK int store_new_id(const char *path, char ret_id[33], char **ret_text);
+
 /* Memory that an earlier session of the store at `path` left in its stage in `stage_dir`, and the next one takes over. No store: 0. */
 uint64_t store_left_stage_bytes(const char *path, const char *stage_dir);
+
+/* To be called about once a second: what is staged is carried to NVMe at once, as for somebody who waits, when the files of the stage were
+ * removed and would not outlive this process. */
+void store_watch_stage(struct store *store);
+/* The folder that the stage is in. */
+const char *store_stage_folder(const struct store *store);
 
 /* -EROFS, with its cause, where it follows: it has no changes of its own, also where root made its mount writable. */
 CAIRN_MUST_CHECK int store_takes_changes(const struct store *store);
@@ -294,6 +306,7 @@ struct store_status {
     uint64_t epoch;
     uint64_t cap_bytes, used_bytes, reserved_bytes, available_bytes;
     uint64_t horizon_seq, newest_seq;
+    bool stage_is_lost;    /* the files of the stage were removed: what is in it does not outlive the daemon */
     bool is_full;          /* of data that may not be dropped: writers get -ENOSPC */
     uint64_t behind_bytes, behind_files;
     double seconds_behind; /* age of the oldest operation that is not durable */

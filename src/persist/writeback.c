@@ -120,6 +120,7 @@ static int follow(struct store *store, const struct batch *batch)
 
 static void let_go(struct store *store, const struct target *target, const struct batch *batch)
 {
+    stage_note_durable(store->stage, target->cut);
     /* Under the history's lock, so that no operation builds on what leaves the overlay. */
     mutex_lock(&store->history.lock);
     ns_retire(store->ns, target->cut);

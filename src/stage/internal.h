@@ -41,9 +41,15 @@ struct stage_header {
 
     /* Since version 2. There before the version says 2. */
     uint8_t secret[HASH_KEY_LEN]; /* keys the tags of write records */
-    uint32_t crc;                 /* of what lies before crc_unkeyed, and of the secret */
+    uint8_t name[16];             /* random, of a session: it names the files */
+    uint32_t crc;                 /* of what lies before crc_unkeyed, of the secret and of the name */
     uint32_t reserved3;
+    _Atomic uint64_t durable_seq; /* what came up to it may be gone from here: the journal has it */
+    _Atomic int32_t pid;          /* of the daemon whose it is, or was */
+    uint8_t reserved4[44];
+    char owner[3840];             /* path of its store; empty: it is too long */
 };
+_Static_assert(sizeof(struct stage_header) == 4096, "a page");
 
 enum slab_shared_state {
     SLAB_SHARED_FREE = 0,
@@ -177,7 +183,8 @@ struct pack_use {
 
 struct stage {
     char *ctl_path, *slabs_path;
-    int slabs_fd;
+    int ctl_fd, slabs_fd; /* the first one holds the lock */
+    uint8_t name[16];
     size_t ctl_len, slabs_len;
     uint32_t slab_count;
     uint32_t slab_reserve;  /* slabs that only receivers may take */
@@ -255,7 +262,10 @@ void handles_reset(struct stage *stage);
 /* As of a header of STAGE_VERSION. */
 uint32_t header_crc(const struct stage_header *h);
 /* Makes a secret for the tags of records, and the checksum for a header of STAGE_VERSION. */
-CAIRN_MUST_CHECK int header_key(struct stage_header *h);
+CAIRN_MUST_CHECK int header_key(struct stage_header *h, const uint8_t name[16]);
+
+/* place.c */
+char *stage_path(const char *dir, const uint8_t name[16], const char *suffix);
 
 /* slab_record.c */
 typedef void slab_record_fn(const struct slab_record *rec, uint32_t slab, void *arg);

@@ -397,7 +397,7 @@ static int key_records(struct stage *stage)
     for (uint32_t i = 0; i < stage->slab_count; i++)
         if (atomic_load(&stage->slab_table[i].use) != slab_use(SLAB_SHARED_FREE, 0))
             atomic_store(&stage->slab_table[i].use, slab_use(SLAB_SHARED_USED, 0));
-    int r = header_key(h);
+    int r = header_key(h, stage->name);
     if (r == 0)
         atomic_store(&h->version, STAGE_VERSION);
     return r;

@@ -1,4 +1,4 @@
-/* The two files of a stage: made, opened, mapped, removed. */
+/* The two files of a stage: made, opened, locked, mapped. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/mman.h>
@@ -17,16 +17,10 @@
 #define SLABS_MIN 16u
 #define RESERVE_MIN 8u
 #define RESERVE_SHARE 16u
+#define LOCK_MS 1000
+#define LOCK_STEP_MS 10
 
-static char *stage_path(const char *dir, const uint8_t store[16], const char *suffix)
-{
-    char hex[33];
-    for (size_t i = 0; i < 16; i++)
-        (void)snprintf(hex + 2 * i, 3, "%02x", store[i]);
-    return xasprintf("%s/cairn-%s.%s", dir, hex, suffix);
-}
-
-static int read_boot_id(char id[40])
+int stage_boot_id(char id[40])
 {
     memset(id, 0, 40);
     /* A proc file has no size: read it plainly. */
@@ -74,11 +68,13 @@ uint32_t header_crc(const struct stage_header *h)
     uint32_t crc = crc32_of(0, h, offsetof(struct stage_header, version));
     crc = crc32_of(crc, &version, sizeof version);
     crc = crc32_of(crc, (const uint8_t *)h + after, offsetof(struct stage_header, crc_unkeyed) - after);
-    return crc32_of(crc, h->secret, sizeof h->secret);
+    crc = crc32_of(crc, h->secret, sizeof h->secret);
+    return crc32_of(crc, h->name, sizeof h->name);
 }
 
-int header_key(struct stage_header *h)
+int header_key(struct stage_header *h, const uint8_t name[16])
 {
+    memcpy(h->name, name, sizeof h->name);
     if (getrandom(h->secret, sizeof h->secret, 0) != (ssize_t)sizeof h->secret)
         return -EIO;
     h->crc = header_crc(h);
@@ -89,9 +85,10 @@ int header_key(struct stage_header *h)
 static struct stage *stage_new(const struct stage_config *config)
 {
     struct stage *stage = xcalloc(1, sizeof *stage);
-    stage->ctl_path = stage_path(config->dir, config->store, "ctl");
-    stage->slabs_path = stage_path(config->dir, config->store, "slabs");
-    stage->slabs_fd = -1;
+    stage->ctl_path = stage_path(config->dir, config->name, "ctl");
+    stage->slabs_path = stage_path(config->dir, config->name, "slabs");
+    memcpy(stage->name, config->name, sizeof stage->name);
+    stage->ctl_fd = stage->slabs_fd = -1;
     stage->read_only = config->read_only;
     mutex_init(&stage->locked.lock, LOCK_STAGE);
     cond_init(&stage->slabs_changed);
@@ -100,9 +97,29 @@ static struct stage *stage_new(const struct stage_config *config)
     return stage;
 }
 
-static int map_ctl(struct stage *stage, int fd, size_t len)
+/* Held as long as the description of the file is open: until the daemon's end, whatever ends it. -EBUSY: by another. */
+static int lock_ctl(int fd)
 {
-    void *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    if (fcntl(fd, F_OFD_SETLK, &whole) == 0)
+        return 0;
+    return errno == EAGAIN || errno == EACCES ? -EBUSY : -errno;
+}
+
+/* A daemon that was killed may have given up the store, and not yet its stage. */
+static int lock_ctl_patiently(int fd)
+{
+    int r = lock_ctl(fd);
+    for (int waited = 0; r == -EBUSY && waited < LOCK_MS; waited += LOCK_STEP_MS) {
+        (void)nanosleep(&(struct timespec){.tv_nsec = LOCK_STEP_MS * 1000000l}, NULL);
+        r = lock_ctl(fd);
+    }
+    return r;
+}
+
+static int map_ctl(struct stage *stage, size_t len)
+{
+    void *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, stage->ctl_fd, 0);
     if (p == MAP_FAILED)
         return -errno;
     stage->header = p;
@@ -144,19 +161,18 @@ void handles_reset(struct stage *stage)
     stage->locked.handle_free = stage->locked.handle_count = 0;
 }
 
-static int create_files(struct stage *stage, size_t ctl_len, size_t slabs_len, int *ret_ctl_fd)
+static int create_files(struct stage *stage, size_t ctl_len, size_t slabs_len)
 {
     const int flags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
-    _cleanup_close_ int ctl = open(stage->ctl_path, flags, 0600);
-    if (ctl < 0)
+    stage->ctl_fd = open(stage->ctl_path, flags, 0600);
+    if (stage->ctl_fd < 0)
         return -errno;
     stage->slabs_fd = open(stage->slabs_path, flags, 0600);
     if (stage->slabs_fd < 0)
         return -errno;
-    if (fallocate(ctl, 0, 0, (off_t)ctl_len) < 0 || ftruncate(stage->slabs_fd, (off_t)slabs_len) < 0)
+    if (fallocate(stage->ctl_fd, 0, 0, (off_t)ctl_len) < 0 || ftruncate(stage->slabs_fd, (off_t)slabs_len) < 0)
         return -errno;
-    *ret_ctl_fd = take_fd(&ctl);
-    return 0;
+    return lock_ctl(stage->ctl_fd);
 }
 
 int stage_create(const struct stage_config *config, struct stage **ret_stage)
@@ -164,10 +180,9 @@ int stage_create(const struct stage_config *config, struct stage **ret_stage)
     struct stage *stage = stage_new(config);
     uint64_t half = half_len_of(config->size_bytes);
     uint32_t slabs = (uint32_t)max_u64(config->size_bytes / SLAB_STRIDE, SLABS_MIN);
-    _cleanup_close_ int ctl = -1;
-    int r = create_files(stage, ctl_len_of(slabs, half), (size_t)slabs * SLAB_STRIDE, &ctl);
+    int r = create_files(stage, ctl_len_of(slabs, half), (size_t)slabs * SLAB_STRIDE);
     if (r == 0)
-        r = map_ctl(stage, ctl, ctl_len_of(slabs, half));
+        r = map_ctl(stage, ctl_len_of(slabs, half));
     if (r == 0) {
         struct stage_header *h = stage->header;
         h->magic = STAGE_MAGIC;
@@ -175,10 +190,10 @@ int stage_create(const struct stage_config *config, struct stage **ret_stage)
         h->log_half_len = half;
         h->created_epoch = config->epoch;
         memcpy(h->store, config->store, sizeof h->store);
-        r = read_boot_id(h->boot_id);
+        r = stage_boot_id(h->boot_id);
         atomic_store(&h->epoch, config->epoch);
         if (r == 0)
-            r = header_key(h);
+            r = header_key(h, config->name);
         atomic_store(&h->version, STAGE_VERSION);
         stage->locked.seq = config->epoch << SEQ_EPOCH_SHIFT;
     }
@@ -196,10 +211,20 @@ int stage_create(const struct stage_config *config, struct stage **ret_stage)
     return 0;
 }
 
+void stage_own(struct stage *stage, const char *owner)
+{
+    struct stage_header *h = stage->header;
+    size_t len = strlen(owner);
+    memset(h->owner, 0, sizeof h->owner);
+    if (len < sizeof h->owner) /* else it is not told */
+        memcpy(h->owner, owner, len);
+    atomic_store(&h->pid, (int32_t)getpid());
+}
+
 static int check_header(const struct stage_header *h, uint64_t len, const struct stage_config *config)
 {
     char boot_id[40];
-    int r = read_boot_id(boot_id);
+    int r = stage_boot_id(boot_id);
     if (r < 0)
         return r;
     if (h->magic != STAGE_MAGIC)
@@ -209,6 +234,8 @@ static int check_header(const struct stage_header *h, uint64_t len, const struct
         return -EPROTONOSUPPORT;
     if (version == STAGE_VERSION ? h->crc != header_crc(h) : h->crc_unkeyed != crc_unkeyed(h))
         return -EBADMSG;
+    if (version == STAGE_VERSION && memcmp(h->name, config->name, sizeof h->name) != 0)
+        return -EUCLEAN;
     if (memcmp(h->boot_id, boot_id, sizeof boot_id) != 0 || memcmp(h->store, config->store, 16) != 0)
         return -ESTALE;
     if (h->slab_count == 0 || h->log_half_len > len || ctl_len_of(h->slab_count, h->log_half_len) != len ||
@@ -219,15 +246,17 @@ static int check_header(const struct stage_header *h, uint64_t len, const struct
 
 static int open_ctl(struct stage *stage, const struct stage_config *config)
 {
-    _cleanup_close_ int ctl = open(stage->ctl_path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    stage->ctl_fd = open(stage->ctl_path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
     struct stat st;
-    if (ctl < 0 || fstat(ctl, &st) < 0)
+    if (stage->ctl_fd < 0 || fstat(stage->ctl_fd, &st) < 0)
         return -errno;
     if (st.st_uid != geteuid() || (st.st_mode & 077) != 0)
         return -EACCES;
     if (st.st_size < 4096)
         return -EUCLEAN;
-    int r = map_ctl(stage, ctl, (size_t)st.st_size);
+    int r = lock_ctl_patiently(stage->ctl_fd);
+    if (r == 0)
+        r = map_ctl(stage, (size_t)st.st_size);
     return r < 0 ? r : check_header(stage->header, (uint64_t)st.st_size, config);
 }
 
@@ -257,6 +286,16 @@ void stage_epochs(struct stage *stage, uint64_t *ret_epoch, uint64_t *ret_next_e
 {
     *ret_epoch = atomic_load(&stage->header->epoch);
     *ret_next_epoch = atomic_load(&stage->header->next_epoch);
+}
+
+uint64_t stage_durable_seq(struct stage *stage)
+{
+    return atomic_load(&stage->header->version) == STAGE_VERSION ? atomic_load(&stage->header->durable_seq) : 0;
+}
+
+void stage_note_durable(struct stage *stage, uint64_t seq)
+{
+    atomic_store_explicit(&stage->header->durable_seq, seq, memory_order_release);
 }
 
 void stage_begin_recovery(struct stage *stage, uint64_t epoch)
@@ -297,37 +336,12 @@ void stage_close(struct stage *stage, bool remove)
         (void)munmap(stage->header, stage->ctl_len);
     if (stage->slabs_fd >= 0)
         (void)close(stage->slabs_fd);
+    if (stage->ctl_fd >= 0)
+        (void)close(stage->ctl_fd);
     free(stage->locked.slabs);
     free(stage->ctl_path);
     free(stage->slabs_path);
     mutex_done(&stage->locked.lock);
     (void)pthread_cond_destroy(&stage->slabs_changed);
     free(stage);
-}
-
-void stage_remove_files(const char *dir, const uint8_t store[16])
-{
-    _cleanup_free_ char *ctl = stage_path(dir, store, "ctl");
-    _cleanup_free_ char *slabs = stage_path(dir, store, "slabs");
-    (void)unlink(ctl);
-    (void)unlink(slabs);
-}
-
-static uint64_t file_bytes(const char *path)
-{
-    struct stat st;
-    return lstat(path, &st) < 0 ? 0 : (uint64_t)st.st_blocks * 512;
-}
-
-uint64_t stage_files_bytes(const char *dir, const uint8_t store[16])
-{
-    _cleanup_free_ char *ctl = stage_path(dir, store, "ctl");
-    _cleanup_free_ char *slabs = stage_path(dir, store, "slabs");
-    return file_bytes(ctl) + file_bytes(slabs);
-}
-
-bool stage_is_left(const char *dir, const uint8_t store[16])
-{
-    _cleanup_free_ char *ctl = stage_path(dir, store, "ctl");
-    return access(ctl, F_OK) == 0;
 }

@@ -1,6 +1,6 @@
 /* The stage: host DRAM that holds what was written and is not yet, or still, on NVMe. It outlives the daemon.
  *
- * Two files on a tmpfs, named by the store: `.ctl` (header, slab table, handle table, log) and `.slabs` (content). A
+ * Two files on a tmpfs, named by the session: `.ctl` (header, slab table, handle table, log) and `.slabs` (content). A
  * write is a checksummed record in front of its payload, in a slab; everything else that happened is a record in the
  * log. docs/on-disk-format.md, "The stage", has the layout and the crash protocol. What holds at every moment:
  *
@@ -32,7 +32,8 @@
 struct stage;
 
 struct stage_config {
-    const char *dir;     /* a tmpfs */
+    const char *dir;     /* on a tmpfs */
+    uint8_t name[16];    /* of its files: random for a new one */
     uint8_t store[16];   /* store id */
     uint64_t size_bytes; /* slabs and their share of the control file */
     uint64_t epoch;      /* of this session */
@@ -42,29 +43,71 @@ struct stage_config {
 /* The largest size of a stage whose files take at most `bytes` of their folder; 0: none is so small. */
 uint64_t stage_size_within(uint64_t bytes);
 
-/* Makes a new, empty stage; an old one of the same store must have been removed. -ENOSPC, -EACCES, -EEXIST... */
+/* Makes a new, empty stage, locked. -ENOSPC, -EACCES, -EEXIST... */
 CAIRN_MUST_CHECK int stage_create(const struct stage_config *config, struct stage **ret_stage);
 
-/* Opens what a dead daemon left. Its size is that of the files. -ENOENT: none; -ESTALE: of another boot or store;
- * -EUCLEAN, -EBADMSG, -EPROTONOSUPPORT. Nothing is changed before stage_adopt(). */
+/* Opens and locks what a dead daemon left; may wait for a second. Its size is that of the files. -ENOENT: none; -ESTALE: of another boot
+ * or store; -EBUSY: in use; -EACCES: it is not ours alone; -EUCLEAN, -EBADMSG, -EPROTONOSUPPORT. Nothing is changed before stage_own(). */
 CAIRN_MUST_CHECK int stage_open(const struct stage_config *config, struct stage **ret_stage);
 
-/* Unmaps and closes. `remove` deletes the files: only when everything in it is durable. */
+/* Notes in it whose it is: the path of the store, and this process. */
+void stage_own(struct stage *stage, const char *owner);
+
+/* Unmaps and closes; the lock is free. `remove` deletes the files: only when everything in it is durable. */
 void stage_close(struct stage *stage, bool remove);
 
-/* Deletes the files of a store's stage, if any: foreign, stale, or drained. */
-void stage_remove_files(const char *dir, const uint8_t store[16]);
+/* Have its files lost their names? Then it does not outlive this process. */
+bool stage_is_unlinked(const struct stage *stage);
 
-/* Memory that the files of a store's stage take, if there are any. */
-uint64_t stage_files_bytes(const char *dir, const uint8_t store[16]);
+/* --- where stages are (place.c) ---------------------------------------------------------------------------------- */
 
-/* Are there files of a store's stage? */
-bool stage_is_left(const char *dir, const uint8_t store[16]);
+/* The path of a stage's control file. Caller frees. */
+char *stage_ctl_path(const char *dir, const uint8_t name[16]);
+/* The folder (caller frees) and the name in such a path. -EINVAL: it is none. */
+CAIRN_MUST_CHECK int stage_parse_path(const char *path, char **ret_dir, uint8_t ret_name[16]);
+
+/* The folder for stages of this user (caller frees): `dir` where nobody else writes, else a folder in it with mode 0700, which is made
+ * if there is none. Where somebody else has its name, it says so in the log and takes another. */
+CAIRN_MUST_CHECK int stage_make_folder(const char *dir, char **ret_folder);
+/* The name that such a folder in `dir` has where nobody else took it. Caller frees. */
+char *stage_own_folder(const char *dir);
+/* Removes a folder that was made by it, if it is empty by now. */
+void stage_leave_folder(const char *folder);
+
+/* What a control file tells without being opened for use. */
+struct stage_look {
+    uint32_t uid; /* whose the file is, with -EACCES too */
+    uint8_t store[16];
+    bool in_use;  /* a process holds the lock: `pid`, 0: not known */
+    pid_t pid;
+    char *owner;  /* path of its store; NULL or empty: not known. stage_look_done() frees it. */
+};
+/* -ENOENT, -EACCES: it is another user's, or open to others; -EUCLEAN: it is no stage. */
+CAIRN_MUST_CHECK int stage_look(const char *dir, const uint8_t name[16], struct stage_look *ret);
+void stage_look_done(struct stage_look *look);
+/* Calls `fn` with the name of each stage in `dir`. */
+void stage_each(const char *dir, void (*fn)(const uint8_t name[16], void *arg), void *arg);
+
+/* Deletes the files of a stage, if any: foreign, stale, or drained. */
+void stage_remove_files(const char *dir, const uint8_t name[16]);
+/* Memory that they take, if there are any. */
+uint64_t stage_files_bytes(const char *dir, const uint8_t name[16]);
+/* Are there any? */
+bool stage_is_left(const char *dir, const uint8_t name[16]);
+
+/* The kernel's id of this boot, then zeros. */
+CAIRN_MUST_CHECK int stage_boot_id(char id[40]);
+
+/* --- epochs -------------------------------------------------------------------------------------------------------- */
 
 /* Epochs a left-over stage knows of: its own, and the one that a recovery had begun (0: none). */
 void stage_epochs(struct stage *stage, uint64_t *ret_epoch, uint64_t *ret_next_epoch);
 /* Notes durably (against our own death) that a recovery to `epoch` has begun. */
 void stage_begin_recovery(struct stage *stage, uint64_t epoch);
+
+/* What came up to `seq` is durable, and what the stage has of it may go: a journal that lacks it is not the one that the stage goes on from. */
+void stage_note_durable(struct stage *stage, uint64_t seq);
+uint64_t stage_durable_seq(struct stage *stage);
 
 /* Sequence numbers of everything that happens, from one counter: the next one. */
 uint64_t stage_next_seq(struct stage *stage);

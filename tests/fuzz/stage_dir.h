@@ -10,7 +10,7 @@ static struct stage_config config = {.dir = dir, .size_bytes = 16 * MIB, .epoch 
 
 static void leave(void)
 {
-    stage_remove_files(config.dir, config.store);
+    stage_remove_files(config.dir, config.name);
     (void)rmdir(dir);
 }
 

@@ -49,6 +49,7 @@ static void put_header(struct input *in, bool mended)
         header.magic = sound.magic;
         header.version = sound.version;
         memcpy(header.store, sound.store, sizeof header.store);
+        memcpy(header.name, sound.name, sizeof header.name);
         memcpy(header.boot_id, sound.boot_id, sizeof header.boot_id);
         header.crc = header_crc(&header);
     }

@@ -2,15 +2,14 @@
 #include "base/io.h"
 #include "daemon/store_folder.h"
 #include "fuzz.h"
-#include "persist/recover.c"
+#include "persist/session.c"
 
 static char root[128];
 static char *lock_path;
-static struct store store = {.path = root};
 
 static void leave(void)
 {
-    _cleanup_free_ char *path = session_path(&store);
+    _cleanup_free_ char *path = session_path(root);
     (void)unlink(path);
     (void)unlink(lock_path);
     (void)rmdir(root);
@@ -33,12 +32,15 @@ static void put(const char *path, const uint8_t *data, size_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    _cleanup_free_ char *path = session_path(&store), *dir = NULL;
+    _cleanup_free_ char *path = session_path(root);
+    static const uint8_t id[16];
+    struct session session;
     pid_t holder;
     put(path, data, size);
-    int r = read_session(&store, &dir);
-    check(size > 4096 ? r == -EFBIG && !dir : r == 0 && dir && strlen(dir) <= size && !strchr(dir, '\n'));
-    check(!session_was_reader(&store) || (r == 0 && size > strlen(READER_MARK)));
+    int r = session_read(root, id, &session);
+    check(size > SESSION_LEN_MAX ? r == -EFBIG && !session.dir : r == 0 && session.dir && strlen(session.dir) <= size && !strchr(session.dir, '\n'));
+    check(!session.is_reader || size > strlen(READER_LINE));
+    session_done(&session);
     put(lock_path, data, size);
     check(store_lock_holder(root, &holder) == 0);
     return 0;

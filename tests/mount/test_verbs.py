@@ -56,6 +56,8 @@ WRONG = {
            ("ftp://host/path:/", "s3://")],
     "cp": [("", "LOCAL"), ("dir:{plain}:/", "LOCAL"), ("{loose} {plain}", "no store"), ("--bogus dir:{plain}:/ x", "--bogus")],
     "fsck": [("", "STORE"), ("{store} {store}", "one STORE"), ("{plain}", "no store"), ("-x {store}", "-x"), ("nowhere", "no store")],
+    "adopt": [("", "STORE"), ("{plain}", "--new-id"), ("--new-id", "one STORE"), ("--new-id {plain}", "no store"), ("--new-id -x {plain}", "-x"),
+              ("--new-id {plain} {plain}", "one STORE")],
     "version": [("now", "now")],
     "completion": [("", "bash|zsh|fish"), ("tcsh", "bash|zsh|fish"), ("bash zsh", "bash|zsh|fish"), ("--bogus", "bash|zsh|fish")],
     "help": [("nothing", "nothing"), ("mount umount", "umount"), ("--bogus", "--bogus")],

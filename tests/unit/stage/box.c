@@ -25,6 +25,7 @@ void box_create(struct box *box, uint64_t size_bytes)
     cr_assert_not_null(mkdtemp(box->dir));
     box->config = (struct stage_config){.dir = box->dir, .size_bytes = size_bytes, .epoch = box->epoch};
     memset(box->config.store, 0xab, sizeof box->config.store);
+    memset(box->config.name, 0xab, sizeof box->config.name);
     for (unsigned i = 1; i < BOX_FILES; i++)
         box->below[i].exists = true;
     cr_assert_eq(stage_create(&box->config, &box->stage), 0);
@@ -34,7 +35,7 @@ void box_create(struct box *box, uint64_t size_bytes)
 void box_remove(struct box *box)
 {
     stage_close(box->stage, true);
-    stage_remove_files(box->dir, box->config.store);
+    stage_remove_files(box->dir, box->config.name);
     cr_assert_eq(rmdir(box->dir), 0);
     for (unsigned i = 0; i < BOX_FILES; i++) {
         free(box->below[i].bytes);

@@ -1,5 +1,6 @@
 /* The daemon dies and another goes on with what it left. */
 #include <stdio.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include "box.h"
@@ -309,13 +310,69 @@ Test(stage_crash, a_foreign_stage_is_refused)
     box_die(&box);
     struct stage *stage;
     struct stage_config config = box.config;
-    config.store[0] ^= 1;
+    config.name[0] ^= 1;
     cr_expect_eq(stage_open(&config, &stage), -ENOENT);
+    config = box.config;
+    config.store[0] ^= 1;
+    cr_expect_eq(stage_open(&config, &stage), -ESTALE);
     config = box.config;
     config.dir = "/dev/shm/no-such-folder";
     cr_expect_eq(stage_open(&config, &stage), -ENOENT);
     cr_expect_eq(stage_create(&box.config, &stage), -EEXIST);
     box_recover(&box);
+}
+
+Test(stage_crash, a_stage_in_use_is_refused_and_says_whose_it_is)
+{
+    struct stage *stage;
+    struct stage_look look;
+    stage_own(box.stage, "/store/of/it");
+    cr_expect_eq(stage_open(&box.config, &stage), -EBUSY);
+    cr_assert_eq(stage_look(box.dir, box.config.name, &look), 0);
+    cr_expect(look.in_use && look.pid == getpid() && look.uid == geteuid());
+    cr_expect_str_eq(look.owner, "/store/of/it");
+    stage_look_done(&look);
+    box_die(&box);
+    cr_assert_eq(stage_look(box.dir, box.config.name, &look), 0);
+    cr_expect_not(look.in_use);
+    stage_look_done(&look);
+    box_recover(&box);
+}
+
+Test(stage_crash, files_that_lost_their_names_are_noticed)
+{
+    cr_expect_not(stage_is_unlinked(box.stage));
+    stage_remove_files(box.dir, box.config.name);
+    cr_expect(stage_is_unlinked(box.stage));
+    box_fill(&box, 1, 0, 'a', 100);
+    box_expect(&box, 1, 0, "aaa");
+}
+
+Test(stage_crash, a_folder_of_its_own)
+{
+    char *folder = NULL, *again = NULL;
+    struct stat st;
+    cr_assert_eq(stage_make_folder(box.dir, &folder), 0);
+    cr_expect_str_eq(folder, box.dir, "nobody else writes there");
+    free(folder);
+    cr_assert_eq(chmod(box.dir, 01777), 0);
+    cr_assert_eq(stage_make_folder(box.dir, &folder), 0);
+    cr_assert_eq(stat(folder, &st), 0);
+    cr_expect_eq(st.st_mode & 07777, 0700);
+    cr_assert_eq(chmod(folder, 0777), 0);
+    cr_assert_eq(stage_make_folder(box.dir, &again), 0);
+    cr_expect_str_eq(again, folder);
+    cr_assert_eq(stat(folder, &st), 0);
+    cr_expect_eq(st.st_mode & 07777, 0700, "it is closed to others again");
+    free(again);
+    stage_leave_folder(folder);
+    cr_assert_eq(symlink("/", folder), 0);
+    cr_assert_eq(stage_make_folder(box.dir, &again), 0);
+    cr_expect_str_neq(again, folder, "a link is no folder");
+    cr_expect_eq(unlink(folder), 0);
+    cr_expect_eq(rmdir(again), 0);
+    free(again);
+    free(folder);
 }
 
 Test(stage_crash, a_link_in_the_place_of_a_stage_is_refused)

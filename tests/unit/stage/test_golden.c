@@ -8,7 +8,7 @@
 #include "box.h"
 #include "stage/internal.h"
 
-#define HEADER_LEN 184u
+#define HEADER_LEN 208u /* then the process, and whose it is */
 #define UNKEYED_HEADER_LEN 144u /* of version 1 */
 #define VERSION_AT 8u
 #define BOOT_ID_AT 32u
@@ -16,7 +16,8 @@
 #define UNKEYED_CRC_AT 88u
 #define SECRET_AT 144u
 #define SECRET_LEN 32u
-#define CRC_AT 176u
+#define KEYED_LEN (SECRET_LEN + 16u) /* with the name */
+#define CRC_AT 192u
 #define TAIL_AT 136u /* of the second half */
 #define TABLE_AT 4096u
 #define TABLE_LEN (3u * 8)
@@ -99,7 +100,7 @@ static void set_crc(uint8_t *header, uint32_t version)
 {
     uint32_t crc = crc32_of(0, header, UNKEYED_CRC_AT);
     if (version > 1)
-        crc = crc32_of(crc, header + SECRET_AT, SECRET_LEN);
+        crc = crc32_of(crc, header + SECRET_AT, KEYED_LEN);
     memcpy(header + (version > 1 ? CRC_AT : UNKEYED_CRC_AT), &crc, sizeof crc);
 }
 

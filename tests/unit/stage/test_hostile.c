@@ -82,7 +82,7 @@ static void end(void)
 {
     if (box.stage)
         box_die(&box);
-    stage_remove_files(box.dir, box.config.store);
+    stage_remove_files(box.dir, box.config.name);
     cr_assert_eq(rmdir(box.dir), 0);
     box.stage = NULL;
     for (unsigned i = 0; i < box.chunk_count; i++)

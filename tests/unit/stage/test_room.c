@@ -57,7 +57,7 @@ Test(stage_room, size_within_counts_every_file)
         cr_assert_geq(size, STAGE_SIZE_MIN);
         struct stage_config config = box.config;
         config.size_bytes = size;
-        config.store[0] = 1;
+        config.name[0] = 1;
         uint64_t before = files_bytes(box.dir);
         struct stage *stage;
         cr_assert_eq(stage_create(&config, &stage), 0);

@@ -1,0 +1,202 @@
+/* Where stages are: the names of their files, the folder that nobody else writes into, and what a file says of the stage that it is. */
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include "base/log.h"
+#include "stage/internal.h"
+
+#define PREFIX "cairn-"
+#define HEX_LEN 32u
+
+char *stage_path(const char *dir, const uint8_t name[16], const char *suffix)
+{
+    char hex[HEX_LEN + 1];
+    for (size_t i = 0; i < 16; i++)
+        (void)snprintf(hex + 2 * i, 3, "%02x", name[i]);
+    return xasprintf("%s/" PREFIX "%s.%s", dir, hex, suffix);
+}
+
+char *stage_ctl_path(const char *dir, const uint8_t name[16])
+{
+    return stage_path(dir, name, "ctl");
+}
+
+static int parse_name(const char *base, uint8_t ret_name[16])
+{
+    if (strncmp(base, PREFIX, strlen(PREFIX)) != 0)
+        return -EINVAL;
+    const char *hex = base + strlen(PREFIX);
+    if (strspn(hex, "0123456789abcdef") != HEX_LEN || strcmp(hex + HEX_LEN, ".ctl") != 0)
+        return -EINVAL;
+    for (size_t i = 0; i < 16; i++) {
+        char digits[3] = {hex[2 * i], hex[2 * i + 1], '\0'};
+        ret_name[i] = (uint8_t)strtoul(digits, NULL, 16);
+    }
+    return 0;
+}
+
+int stage_parse_path(const char *path, char **ret_dir, uint8_t ret_name[16])
+{
+    const char *slash = strrchr(path, '/');
+    if (path[0] != '/' || !slash || parse_name(slash + 1, ret_name) < 0)
+        return -EINVAL;
+    *ret_dir = xasprintf("%.*s", (int)(slash - path), path);
+    return 0;
+}
+
+/* --- the folder ------------------------------------------------------------------------------------------------------ */
+
+static bool is_private(const struct stat *st)
+{
+    return S_ISDIR(st->st_mode) && st->st_uid == geteuid() && (st->st_mode & 077) == 0;
+}
+
+/* Makes it, or finds it there. -EACCES: it is not ours, and *ret_uid is whose; -ENOTDIR. */
+static int take_folder(const char *path, uid_t *ret_uid)
+{
+    struct stat st;
+    if (mkdir(path, 0700) < 0 && errno != EEXIST)
+        return -errno;
+    _cleanup_close_ int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if ((fd < 0 ? lstat(path, &st) : fstat(fd, &st)) < 0)
+        return -errno;
+    *ret_uid = st.st_uid;
+    if (st.st_uid != geteuid())
+        return -EACCES;
+    if (fd < 0)
+        return -ENOTDIR;
+    /* Made under another umask, or by hand. */
+    return is_private(&st) || fchmod(fd, 0700) == 0 ? 0 : -errno;
+}
+
+char *stage_own_folder(const char *dir)
+{
+    return xasprintf("%s/" PREFIX "%u", dir, geteuid());
+}
+
+int stage_make_folder(const char *dir, char **ret_folder)
+{
+    struct stat st;
+    uid_t uid = 0;
+    if (stat(dir, &st) < 0)
+        return -errno;
+    if (st.st_uid == geteuid() && (st.st_mode & 022) == 0) {
+        *ret_folder = xstrdup(dir);
+        return 0;
+    }
+    _cleanup_free_ char *usual = stage_own_folder(dir);
+    int r = take_folder(usual, &uid);
+    if (r == 0) {
+        *ret_folder = xstrdup(usual);
+        return 0;
+    }
+    if (r != -EACCES && r != -ENOTDIR)
+        return r;
+    if (r == -EACCES)
+        log_warn("stage: %s belongs to user %u, not to you (%u): the stage gets a folder of another name", usual, uid, geteuid());
+    else
+        log_warn("stage: %s is no folder: the stage gets one of another name", usual);
+    _cleanup_free_ char *other = xasprintf("%s-XXXXXX", usual);
+    if (!mkdtemp(other))
+        return -errno;
+    *ret_folder = xstrdup(other);
+    return 0;
+}
+
+void stage_leave_folder(const char *folder)
+{
+    _cleanup_free_ char *begin = xasprintf("/" PREFIX "%u", geteuid());
+    const char *slash = strrchr(folder, '/');
+    if (slash && strncmp(slash, begin, strlen(begin)) == 0)
+        (void)rmdir(folder); /* not while another stage is in it */
+}
+
+/* --- what a file says ------------------------------------------------------------------------------------------------ */
+
+static bool is_locked(int fd)
+{
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    return fcntl(fd, F_OFD_GETLK, &whole) == 0 && whole.l_type != F_UNLCK;
+}
+
+int stage_look(const char *dir, const uint8_t name[16], struct stage_look *ret)
+{
+    _cleanup_free_ char *path = stage_ctl_path(dir, name);
+    _cleanup_close_ int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    _cleanup_free_ struct stage_header *h = xcalloc(1, sizeof *h);
+    struct stat st;
+    *ret = (struct stage_look){0};
+    if ((fd < 0 ? lstat(path, &st) : fstat(fd, &st)) < 0)
+        return -errno;
+    ret->uid = st.st_uid;
+    if (st.st_uid != geteuid() || !S_ISREG(st.st_mode) || (st.st_mode & 077) != 0)
+        return -EACCES;
+    if (fd < 0)
+        return -EACCES;
+    if (pread(fd, (void *)h, sizeof *h, 0) != (ssize_t)sizeof *h || h->magic != STAGE_MAGIC)
+        return -EUCLEAN;
+    memcpy(ret->store, h->store, sizeof ret->store);
+    ret->in_use = is_locked(fd);
+    if (h->version != STAGE_VERSION)
+        return 0;
+    ret->pid = (pid_t)h->pid;
+    h->owner[sizeof h->owner - 1] = '\0';
+    ret->owner = xstrdup(h->owner);
+    return 0;
+}
+
+void stage_look_done(struct stage_look *look)
+{
+    free(look->owner);
+    look->owner = NULL;
+}
+
+void stage_each(const char *dir, void (*fn)(const uint8_t name[16], void *arg), void *arg)
+{
+    DIR *folder = opendir(dir);
+    if (!folder)
+        return;
+    for (struct dirent *e; (e = readdir(folder));) {
+        uint8_t name[16];
+        if (parse_name(e->d_name, name) == 0)
+            fn(name, arg);
+    }
+    (void)closedir(folder);
+}
+
+/* --- its files ------------------------------------------------------------------------------------------------------- */
+
+void stage_remove_files(const char *dir, const uint8_t name[16])
+{
+    _cleanup_free_ char *ctl = stage_path(dir, name, "ctl");
+    _cleanup_free_ char *slabs = stage_path(dir, name, "slabs");
+    (void)unlink(ctl);
+    (void)unlink(slabs);
+}
+
+static uint64_t file_bytes(const char *path)
+{
+    struct stat st;
+    return lstat(path, &st) < 0 ? 0 : (uint64_t)st.st_blocks * 512;
+}
+
+uint64_t stage_files_bytes(const char *dir, const uint8_t name[16])
+{
+    _cleanup_free_ char *ctl = stage_path(dir, name, "ctl");
+    _cleanup_free_ char *slabs = stage_path(dir, name, "slabs");
+    return file_bytes(ctl) + file_bytes(slabs);
+}
+
+bool stage_is_left(const char *dir, const uint8_t name[16])
+{
+    _cleanup_free_ char *ctl = stage_path(dir, name, "ctl");
+    return access(ctl, F_OK) == 0;
+}
+
+bool stage_is_unlinked(const struct stage *stage)
+{
+    struct stat ctl, slabs;
+    return fstat(stage->ctl_fd, &ctl) == 0 && fstat(stage->slabs_fd, &slabs) == 0 && (ctl.st_nlink == 0 || slabs.st_nlink == 0);
+}

@@ -1,0 +1,380 @@
+"""Whose the stage is: names that others took in a shared folder, files that were removed below a daemon, and copies of a store that meet its
+stage."""
+import contextlib
+import glob
+import os
+import re
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import urllib.error
+import urllib.request
+
+import pytest
+
+import rig
+
+pytestmark = pytest.mark.needs_mount
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def shared(cairn):
+    """A stage folder as /dev/shm is: everybody may write there, nobody may remove what others made."""
+    os.chmod(cairn.stage_dir, 0o1777)
+    return cairn
+
+
+def own_folder(mount):
+    return f"{mount.stage_dir}/cairn-{os.geteuid()}"
+
+
+def as_nobody(function, *args):
+    def run():
+        os.setgroups([])
+        os.setresgid(NOBODY, NOBODY, NOBODY)
+        os.setresuid(NOBODY, NOBODY, NOBODY)
+        return function(*args)
+
+    return rig.in_child(run)
+
+
+def write(mount, name, data=b"content"):
+    rig.write_file(os.path.join(mount.mnt, name), data)
+
+
+def read(mount, name):
+    return rig.read_file(os.path.join(mount.mnt, name))
+
+
+# --- names in a shared folder -----------------------------------------------------------------------------------------------
+
+
+def test_the_stage_is_in_a_folder_of_its_users_own(shared):
+    """P12: nobody sees or takes its names; at the end the folder is gone."""
+    shared.mount(writeback_delay="1h")
+    folder = own_folder(shared)
+    assert stat.S_IMODE(os.stat(folder).st_mode) == 0o700 and len(os.listdir(folder)) == 2
+    assert shared.status()["stage"]["dir"] == folder
+    write(shared, "file")
+    shared.kill9()
+    shared.mount()
+    assert read(shared, "file") == b"content"
+    shared.umount()
+    assert os.listdir(shared.stage_dir) == []
+
+
+def take_with(kind, path):
+    """What another user makes of a name."""
+    if kind == "folder":
+        os.mkdir(path, 0o777)
+    elif kind == "file":
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o666))
+    else:
+        os.symlink("/etc", path)
+
+
+@pytest.mark.parametrize("kind", ["folder", "file", "link"])
+def test_a_name_that_another_user_took(shared, kind):
+    """P12: the mount takes another name, and says whose the first is."""
+    as_nobody(take_with, kind, own_folder(shared))
+    shared.mount(writeback_delay="1h")
+    assert f"{own_folder(shared)} belongs to user {NOBODY}" in shared.log()
+    write(shared, "file")
+    shared.kill9()
+    shared.mount()
+    assert read(shared, "file") == b"content"
+    shared.umount()
+    assert os.listdir(shared.stage_dir) == [f"cairn-{os.geteuid()}"]
+    assert os.listdir("/etc")
+
+
+def test_a_stage_of_another_user_is_named_as_such(cairn):
+    """What lies where the last session had its stage is another's: the message says whose it is, and not that it holds our data."""
+    cairn.mount(writeback_delay="1h")
+    write(cairn, "file")
+    cairn.kill9()
+    (control,) = glob.glob(cairn.stage_dir + "/cairn-*.ctl")
+    os.chown(control, NOBODY, NOBODY)
+    with pytest.raises(rig.MountError, match=f"belongs to user {NOBODY}, not to you"):
+        cairn.mount()
+    os.chown(control, 0, 0)
+    os.chmod(control, 0o660)
+    with pytest.raises(rig.MountError, match="others may read or write it"):
+        cairn.mount()
+    os.chmod(control, 0o600)
+    cairn.mount()
+    assert read(cairn, "file") == b"content"
+
+
+def test_after_a_boot_no_file_there_is_the_stage(cairn):
+    """Whoever makes a file under the old name after a boot keeps nobody from mounting."""
+    cairn.mount(writeback_delay="1h")
+    write(cairn, "durable")
+    cairn.wait()
+    cairn.kill9()
+    session = cairn.store + "/session"
+    text = rig.read_file(session).decode()
+    control = text.splitlines()[0]
+    rig.write_file(session, re.sub(r"(?m)^boot .*", "boot 00000000-0000-0000-0000-000000000000", text).encode())
+    for path in glob.glob(cairn.stage_dir + "/*"):
+        os.unlink(path)
+    take_with("file", control)
+    os.chown(control, NOBODY, NOBODY)
+    cairn.mount()
+    assert os.listdir(cairn.mnt) == ["durable"] and "power loss or reboot" in cairn.log()
+    cairn.umount()
+
+
+# --- files that were removed ------------------------------------------------------------------------------------------------
+
+
+def health(port):
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=20) as reply:
+            return reply.status, reply.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+@pytest.mark.parametrize("which", ["*", "*.slabs"])
+def test_removed_stage_files_are_noticed(cairn, rng, which):
+    """P2 where it ends: what is staged goes to NVMe at once, whatever the delay says, and everybody is told."""
+    port = free_port()
+    cairn.mount(writeback_delay="1h", metrics=f"127.0.0.1:{port}")
+    before, after = rig.seeded_bytes(rng.random(), 4 * rig.MIB), rig.seeded_bytes(rng.random(), 8 * rig.MIB)
+    write(cairn, "before", before)
+    assert health(port)[0] == 200 and cairn.status()["stage"]["files_removed"] == 0
+    for path in glob.glob(f"{cairn.stage_dir}/{which}"):
+        os.unlink(path)
+    rig.poll(lambda: health(port)[0] == 503, 5, "the trouble to be told")
+    assert "files of the stage were removed" in health(port)[1]
+    draft = os.open(cairn.mnt + "/draft", os.O_WRONLY | os.O_CREAT)
+    os.write(draft, b"not closed")
+    write(cairn, "after", after)
+    rig.poll(lambda: cairn.status()["nvme"]["behind_bytes"] == 0, 20, "all of it on NVMe")
+    assert cairn.status()["stage"]["files_removed"] == 1
+    assert "its files were removed" in cairn.cairn("status", cairn.mnt).stdout
+    assert "cairnfs_stage_files_removed 1" in cairn.cairn("metrics", cairn.mnt).stdout
+    assert cairn.log().count("the files of the stage in") == 1
+    cairn.kill9()
+    with contextlib.suppress(OSError):
+        os.close(draft)
+    cairn.mount()
+    assert "its files were removed there" in cairn.log() or which != "*"
+    assert (read(cairn, "before"), read(cairn, "after"), read(cairn, "draft")) == (before, after, b"not closed")
+
+
+# --- copies -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def copy_of(mount_factory, folder, request):
+    """copy_of(mount): a store made by copying its folder, not yet mounted, with the same stage folder."""
+
+    def make(original):
+        os.mkdir(folder + "/copy")
+        mount = mount_factory(folder + "/copy")
+        request.addfinalizer(mount.close)
+        for path in (mount.stage_dir, mount.store):
+            os.rmdir(path)
+        mount.stage_dir = original.stage_dir
+        subprocess.run(["cp", "-a", original.store, mount.store], check=True)
+        return mount
+
+    return make
+
+
+def files(rng, count=20):
+    return {f"file-{i}": rig.seeded_bytes(rng.random(), rng.choice((10, 5000, 300_000, rig.MIB))) for i in range(count)}
+
+
+def write_all(mount, contents):
+    for name, data in contents.items():
+        write(mount, name, data)
+
+
+def read_all(mount):
+    return {name: read(mount, name) for name in os.listdir(mount.mnt)}
+
+
+def test_copy_of_an_unmounted_store_beside_it(cairn, copy_of, rng):
+    """P2: both have stages of their own and lose nothing when their daemons die; the second one is told."""
+    cairn.mount()
+    common = files(rng, 3)
+    write_all(cairn, common)
+    cairn.umount()
+    copy = copy_of(cairn)
+    cairn.mount(writeback_delay="1h")
+    copy.mount(writeback_delay="1h")
+    assert re.search(f"has the id of {cairn.store}, which pid {cairn.proc.pid} has mounted", copy.log())
+    assert f"cairn adopt --new-id {copy.store}" in copy.log()
+    mine, other = files(rng), files(rng)
+    write_all(cairn, mine)
+    write_all(copy, other)
+    for mount in (cairn, copy):
+        mount.kill9()
+    for mount, contents in ((copy, other), (cairn, mine)):
+        mount.mount()
+        assert read_all(mount) == {**common, **contents}
+        mount.umount()
+        assert mount.fsck().returncode == 0
+
+
+def test_copy_of_a_mounted_store(cairn, copy_of, rng):
+    """A copy that was taken while the store was mounted does not get its stage: refused, with path and pid; with ro it may be looked at."""
+    cairn.mount(writeback_delay="1h")
+    durable, staged, later = {"durable": b"durable"}, files(rng), {"later": b"later"}
+    write_all(cairn, durable)
+    cairn.wait()
+    write_all(cairn, staged)
+    os.kill(cairn.proc.pid, signal.SIGSTOP)
+    copy = copy_of(cairn)
+    os.kill(cairn.proc.pid, signal.SIGCONT)
+    with pytest.raises(rig.MountError, match=f"is a copy of {cairn.store}, which pid {cairn.proc.pid} has mounted.*adopt --new-id"):
+        copy.mount()
+    copy.mount(ro=True)
+    assert read_all(copy) == durable
+    copy.umount()
+    assert read_all(cairn) == {**durable, **staged}
+    write_all(cairn, later)
+    cairn.kill9()
+    cairn.mount()
+    assert read_all(cairn) == {**durable, **staged, **later}
+    cairn.umount()
+    assert cairn.fsck().returncode == 0
+
+
+def test_copy_of_a_store_whose_daemon_died(cairn, copy_of, rng):
+    """The stage that was left is the original's, whoever mounts first; a store that was moved is no copy."""
+    cairn.mount(writeback_delay="1h")
+    staged = files(rng)
+    write_all(cairn, staged)
+    cairn.kill9()
+    copy = copy_of(cairn)
+    with pytest.raises(rig.MountError, match=f"is a copy of {cairn.store}, whose stage in .* was left"):
+        copy.mount()
+    os.rename(cairn.store, cairn.store + "-moved")
+    cairn.store += "-moved"
+    shutil.rmtree(copy.store)
+    cairn.mount()
+    assert read_all(cairn) == staged
+    cairn.umount()
+
+
+def test_older_copy_in_the_place_of_the_store(cairn, folder, rng):
+    """What the stage let go because the journal had it is not in an older copy: the stage is not laid over that."""
+    cairn.mount(writeback_delay="1h")
+    write(cairn, "first")
+    cairn.wait()
+    old = folder + "/old"
+    os.kill(cairn.proc.pid, signal.SIGSTOP)
+    subprocess.run(["cp", "-a", cairn.store, old], check=True)
+    os.kill(cairn.proc.pid, signal.SIGCONT)
+    write(cairn, "second")
+    cairn.wait()
+    write(cairn, "third")
+    cairn.kill9()
+    os.rename(cairn.store, folder + "/new")
+    os.rename(old, cairn.store)
+    with pytest.raises(rig.MountError, match="the store is an older copy"):
+        cairn.mount()
+    os.rename(cairn.store, old)
+    os.rename(folder + "/new", cairn.store)
+    cairn.mount()
+    assert sorted(os.listdir(cairn.mnt)) == ["first", "second", "third"]
+
+
+def adopt(mount):
+    return mount.cairn("adopt", "--new-id", mount.store)
+
+
+def test_a_copy_becomes_a_store_of_its_own(cairn, copy_of, rng):
+    """With a new id both go on beside each other; journal and packs of before are read by the copy, with and without a view."""
+    cairn.mount()
+    common = files(rng, 6)
+    write_all(cairn, common)
+    cairn.umount()
+    copy = copy_of(cairn)
+    cairn.mount(writeback_delay="1h")
+    old = cairn.status()["store_id"]
+    assert "in use by pid" in adopt(cairn).stderr
+    done = adopt(copy)
+    assert done.returncode == 0 and old not in done.stdout, done.stderr
+    assert copy.fsck().returncode == 0
+    copy.delete_view()
+    copy.mount(writeback_delay="1h")
+    assert copy.status()["store_id"] in done.stdout and "one is a copy" not in copy.log()
+    mine, other = files(rng), files(rng)
+    write_all(cairn, mine)
+    write_all(copy, other)
+    for mount in (cairn, copy):
+        mount.kill9()
+    for mount, contents in ((copy, other), (cairn, mine)):
+        mount.mount()
+        assert read_all(mount) == {**common, **contents}
+        mount.umount()
+        assert mount.fsck().returncode == 0
+    assert adopt(copy).returncode == 0  # once more
+    copy.delete_view()
+    copy.mount()
+    assert read_all(copy) == {**common, **other}
+    copy.umount()
+    assert copy.fsck().returncode == 0
+
+
+def test_adopt_and_a_stage_that_was_left(cairn, copy_of, rng):
+    """Of the original it stays where it is; the store whose it is keeps its id until it was mounted."""
+    cairn.mount(writeback_delay="1h")
+    write(cairn, "durable")
+    cairn.wait()
+    staged = files(rng, 3)
+    write_all(cairn, staged)
+    cairn.kill9()
+    copy = copy_of(cairn)
+    done = adopt(cairn)
+    assert done.returncode == 1 and "mount and unmount it first" in done.stderr
+    assert adopt(copy).returncode == 0
+    copy.mount()
+    assert os.listdir(copy.mnt) == ["durable"]
+    cairn.mount()
+    assert read_all(cairn) == {"durable": b"content", **staged}
+    cairn.umount()
+    copy.umount()
+    for mount in (cairn, copy):
+        assert mount.fsck().returncode == 0
+
+
+def test_a_copy_and_the_remote_of_its_original(cairn, copy_of, folder, rng):
+    """A copy beside its original would be the same writer of the remote: refused, and the original goes on. With an id of its own it is another
+    writer, whom the lease keeps out."""
+    remote = f"dir:{folder}/remote"
+    cairn.mount(remote=remote)
+    first, second = files(rng, 3), files(rng, 3)
+    write_all(cairn, first)
+    cairn.wait(level="remote")
+    cairn.umount()
+    copy = copy_of(cairn)
+    cairn.mount(remote=remote)
+    with pytest.raises(rig.MountError, match="both would be one writer of the remote"):
+        copy.mount(remote=remote)
+    assert adopt(copy).returncode == 0
+    with pytest.raises(rig.MountError, match="is in use by"):
+        copy.mount(remote=remote)
+    write_all(cairn, second)
+    cairn.wait(level="remote")
+    assert cairn.status()["remote"]["state"] in ("idle", "uploading")
+    cairn.umount()
+    copy.mount(remote=remote)
+    assert read_all(copy) == {**first, **second}
+    copy.umount()
+    assert copy.fsck().returncode == 0
