@@ -1,4 +1,4 @@
-/* A tier in a local directory. Order of a put: the content is durable (fdatasync) before the file gets its
+/* A tier in a local directory. Order of a put: the content is durable (fdatasync), and was read back, before the file gets its
  * name, the name is durable after sync() (fsync of the folder). A failed fdatasync says nothing about later
  * ones, so nothing is ever tried twice on the same file: it is removed, and the caller, who has the bytes,
  * writes them anew. */
@@ -17,6 +17,8 @@
 #define READ_FDS_MAX 64u
 #define LOG_FDS_MAX 16u
 #define IO_ALIGN 4096u
+#define VERIFY_STEP MIB
+#define VERIFY_END (64 * KIB)
 
 struct nvme {
     struct tier tier;
@@ -67,6 +69,34 @@ static int write_content(struct room_file *file, const void *buf, size_t len)
     return r;
 }
 
+static int compare_part(int fd, const uint8_t *buf, uint8_t *read, size_t at, size_t len)
+{
+    int r = io_pread_full(fd, read, len, at);
+    if (r == -EINVAL && fcntl(fd, F_SETFL, 0) == 0) /* as in write_content() */
+        r = io_pread_full(fd, read, len, at);
+    return r < 0 ? r : memcmp(read, buf + at, len) == 0 ? 0 : -EBADMSG;
+}
+
+/* What came to lie on the medium, read past the page cache where the filesystem lets us. A write that was lost, or went elsewhere, is so
+ * for a whole request: both ends and a page of each MiB find it, for a tenth of what reading all of it takes. */
+static int verify_content(struct nvme *n, const struct room_file *file, const void *buf, size_t len)
+{
+    _cleanup_close_ int fd = openat(n->root_fd, file->path, O_RDONLY | O_DIRECT | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0 && errno == EINVAL)
+        fd = openat(n->root_fd, file->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return -errno;
+    _cleanup_free_ uint8_t *read = aligned_alloc(IO_ALIGN, VERIFY_END);
+    check(read != NULL);
+    size_t tail = len > VERIFY_END ? align_down(len - VERIFY_END, IO_ALIGN) : 0;
+    int r = compare_part(fd, buf, read, 0, min_u64(len, VERIFY_END));
+    for (size_t at = VERIFY_STEP; at < tail && r == 0; at += VERIFY_STEP)
+        r = compare_part(fd, buf, read, at, IO_ALIGN);
+    for (size_t at = tail; at < len && tail && r == 0; at += VERIFY_END)
+        r = compare_part(fd, buf, read, at, min_u64(len - at, VERIFY_END));
+    return r;
+}
+
 static int nvme_put(struct tier *tier, const char *object, const void *buf, size_t len)
 {
     struct nvme *n = nvme_of(tier);
@@ -80,6 +110,8 @@ static int nvme_put(struct tier *tier, const char *object, const void *buf, size
     if (r < 0)
         return r;
     r = write_content(&file, buf, len);
+    if (r == 0)
+        r = verify_content(n, &file, buf, len);
     if (r == 0)
         r = place(n, &file, object);
     room_file_done(n->room, &file);

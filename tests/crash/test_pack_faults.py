@@ -1,0 +1,91 @@
+"""P3, P8: what fsync said is on NVMe is there, whatever reads and writes of new packs do meanwhile (faults by site: tests/faultdisk.py)."""
+import os
+
+import pytest
+
+import faultdisk
+import rig
+
+pytestmark = pytest.mark.needs_mount
+
+
+@pytest.fixture
+def disk(cairn, request, folder):
+    build = request.config.getoption("--build")
+    if faultdisk.library(build) is None:
+        pytest.skip("skipped: this build has no tests/faults")
+    return faultdisk.FaultDisk(cairn, build, os.path.join(folder, "faults"))
+
+
+def synced(path, data):
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    try:
+        rig.write_all(fd, data)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def check_after_power_loss(cairn, files):
+    cairn.kill9()
+    cairn.drop_stage()
+    cairn.mount()
+    assert all(rig.read_file(os.path.join(cairn.mnt, name)) == data for name, data in files.items())
+    assert not cairn.status()["damage"]
+    cairn.umount()
+    assert cairn.fsck().returncode == 0
+
+
+@pytest.mark.parametrize("kind", ("misread", "short", "lie"))
+def test_new_packs_are_known_without_reading_them(cairn, disk, kind):
+    """No read of a pack is believed against what memory knows of it."""
+    cairn.mount(writeback_delay="1h")
+    files = {f"file-{i}": rig.seeded_bytes(i, 700_000) for i in range(4)}
+    with disk.fault("packs", "pread", kind, times=0):
+        for name, data in files.items():
+            synced(os.path.join(cairn.mnt, name), data)
+    check_after_power_loss(cairn, files)
+
+
+@pytest.mark.parametrize("kind", ("misdirect", "lie"))
+def test_a_pack_that_was_written_wrongly_is_written_again(cairn, disk, kind):
+    """It was read back before anything relies on it: the stage still has all of it."""
+    cairn.mount(writeback_delay="1h")
+    files = {f"file-{i}": rig.seeded_bytes(i, 3 * rig.MIB + i) for i in range(3)}
+    for name, data in files.items():
+        with disk.fault("room", "pwrite", kind, times=1):
+            synced(os.path.join(cairn.mnt, name), data)
+            assert disk.fired() == 1
+    assert cairn.log().count("trying again elsewhere") >= 1
+    check_after_power_loss(cairn, files)
+
+
+def test_an_index_that_is_read_wrongly_is_read_again(cairn, disk):
+    """P8: a transient misread of a pack's end while the view is made anew costs nothing."""
+    cairn.mount()
+    files = {f"file-{i}": rig.seeded_bytes(i, 900_000) for i in range(3)}
+    for name, data in files.items():
+        synced(os.path.join(cairn.mnt, name), data)
+    cairn.umount()
+    cairn.delete_view()
+    with disk.fault("packs", "pread", "misread", times=2):
+        cairn.mount()
+        assert disk.fired() >= 1
+    assert "made again" not in cairn.log()
+    check_after_power_loss(cairn, files)
+
+
+def test_a_batch_that_is_read_wrongly_is_read_again(cairn, disk):
+    """P3: what a misread makes of the last batch is not the end of the journal."""
+    cairn.mount(writeback_delay="1h")
+    files = {f"file-{i}": rig.seeded_bytes(i, 50_000) for i in range(5)}
+    for name, data in files.items():
+        synced(os.path.join(cairn.mnt, name), data)
+    for skip in range(2, 12, 3):
+        cairn.kill9()
+        cairn.drop_stage()
+        cairn.delete_view()
+        with disk.fault("journal", "pread", "misread", times=1, skip=skip):
+            cairn.mount(writeback_delay="1h")
+        assert all(rig.read_file(os.path.join(cairn.mnt, name)) == data for name, data in files.items()), skip
+    check_after_power_loss(cairn, files)
