@@ -96,7 +96,7 @@ struct record {
     uint16_t writer;
     uint32_t flags;
     uint64_t seq;
-    int64_t time; /* hybrid time, ns: at least that of every earlier record */
+    int64_t time; /* hybrid time, ns: later than that of the record before, unless the clock was set back by more than 10 s */
 
     uint64_t ino, ino2;
     uint64_t version; /* of the inode: first is 1 */

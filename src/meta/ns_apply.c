@@ -32,10 +32,12 @@ static struct node *make_node_locked(struct ns *ns, const struct record *rec, bo
     return node;
 }
 
-/* A new file changed its folder when it was made, which may be long before its birth: what was set since then stays. */
-static void note_birth_locked(struct node *dir, int64_t btime)
+/* A new file changed its folder when it was made, which may be long before its birth: what was set since then stays, unless by a clock that was
+ * ahead. */
+static void note_birth_locked(struct node *dir, const struct record *rec)
 {
-    if (btime > dir->inode.attrs.ctime)
+    int64_t btime = rec->attrs.btime, ctime = dir->inode.attrs.ctime;
+    if (btime > ctime || ctime > rec->time)
         dir->inode.attrs.mtime = dir->inode.attrs.ctime = btime;
 }
 
@@ -55,7 +57,7 @@ static void apply_nascent_locked(struct ns *ns, const struct record *rec)
         return;
     node->birth_entry = entry_set_locked(ns, dir, rec->name, rec->name_len, rec->ino, rec->cookie,
                                          rec->attrs.mode & S_IFMT, SEQ_NASCENT);
-    note_birth_locked(dir, rec->attrs.btime);
+    note_birth_locked(dir, rec);
 }
 
 static void apply_birth_locked(struct ns *ns, const struct record *rec)
@@ -69,7 +71,7 @@ static void apply_birth_locked(struct ns *ns, const struct record *rec)
     node->birth_entry = NULL;
     (void)entry_set_locked(ns, dir, rec->name, rec->name_len, rec->ino, rec->cookie, rec->attrs.mode & S_IFMT,
                            rec->seq);
-    note_birth_locked(dir, rec->attrs.btime);
+    note_birth_locked(dir, rec);
     node_touch_locked(ns, dir, rec->seq);
 }
 

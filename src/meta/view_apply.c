@@ -18,7 +18,7 @@ static int seal_birth(struct txn *txn, const struct record *rec, struct inode_ro
     if (r < 0)
         return r;
     return dir_change(txn, rec->parent,
-                      &(struct dir_change){.time = rec->attrs.btime, .later_only = true, .entries = 1});
+                      &(struct dir_change){.time = rec->attrs.btime, .now = rec->time, .later_only = true, .entries = 1});
 }
 
 /* The inode that the seal is for, made if it is the first. */

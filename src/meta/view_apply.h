@@ -48,9 +48,9 @@ void pack_account_store(struct txn *txn);
 /* view_names.c */
 
 /* A name in `parent` changes: counts of the directory by these, its mtime and ctime to `time`; `later_only`:
- * unless its ctime is later already. */
+ * unless its ctime is later already, though not later than `now`, the time of the operation: it is of a clock that was ahead. */
 struct dir_change {
-    int64_t time;
+    int64_t time, now;
     bool later_only;
     int entries, subdirs;
 };

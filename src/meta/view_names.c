@@ -20,7 +20,7 @@ int dir_change(struct txn *txn, uint64_t parent, const struct dir_change *change
         return txn_damage(txn, "the parent is not a directory or was removed");
     if ((change->entries < 0 && row.entries == 0) || (change->subdirs < 0 && row.pub.nlink <= 2))
         return txn_damage(txn, "a directory's counts fall below zero");
-    if (!change->later_only || change->time > a->ctime)
+    if (!change->later_only || change->time > a->ctime || a->ctime > change->now)
         a->mtime = a->ctime = change->time;
     row.entries += (uint64_t)(int64_t)change->entries;
     row.pub.nlink += (uint32_t)change->subdirs;

@@ -10,6 +10,7 @@
 
 #define COMPACT_EVERY_NS 200000000 /* where most of the log is alive, each time gains little */
 #define LOOK_EVERY_NS 1000000000
+#define CLOCK_BACK_MAX_NS (10ll * 1000000000) /* by which a clock is set back, at most, without having been wrong before */
 
 void history_init(struct store *store)
 {
@@ -154,10 +155,12 @@ int history_change_room_locked(struct store *store, uint64_t ino)
 
 /* --- operations -------------------------------------------------------------------------------------------------------- */
 
+/* Times ascend with the order of operations while the clock is only set by a little. One that is far behind the last operation was ahead
+ * when that happened: it is not followed for ever. Order is what sequence numbers say. */
 void history_stamp_locked(struct store *store, struct record *rec)
 {
     int64_t now = clock_realtime_ns();
-    if (now <= store->history.last_time)
+    if (now <= store->history.last_time && store->history.last_time - now <= CLOCK_BACK_MAX_NS)
         now = store->history.last_time + 1;
     store->history.last_time = now;
     rec->time = now;

@@ -1,0 +1,93 @@
+"""A wall clock that jumps: times are those of the clock again once it is right, and the order of operations is kept."""
+import os
+import time
+
+import pytest
+
+import rig
+
+pytestmark = pytest.mark.needs_mount
+YEAR = 365 * 24 * 3600
+
+
+@pytest.fixture
+def clocked(cairn, request, folder):
+    library = os.path.abspath(os.path.join(request.config.getoption("--build"), "tests", "faults", "libfaultclock.so"))
+    if not os.path.exists(library):
+        pytest.skip("skipped: this build has no tests/faults")
+    cairn.offset = os.path.join(folder, "offset")
+    cairn.env = {**os.environ, "LD_PRELOAD": library, "CLOCK_OFFSET": cairn.offset}
+    return cairn
+
+
+def turn(cairn, seconds):
+    with open(cairn.offset + ".new", "w") as file:
+        file.write(str(seconds))
+    os.rename(cairn.offset + ".new", cairn.offset)
+
+
+def change_everything(mnt, number):
+    """A change of each kind that leaves a time in a folder."""
+    os.mkdir(os.path.join(mnt, "made", f"folder-{number}"))
+    rig.write_file(os.path.join(mnt, "born", f"file-{number}"), b"x" * 20_000)
+    rig.write_file(os.path.join(mnt, "from", f"file-{number}"), b"y")
+    os.rename(os.path.join(mnt, "from", f"file-{number}"), os.path.join(mnt, "to", f"file-{number}"))
+    os.symlink("x", os.path.join(mnt, "linked", f"link-{number}"))
+    os.setxattr(os.path.join(mnt, "attr"), "user.x", str(number).encode())
+
+
+FOLDERS = ("made", "born", "from", "to", "linked")
+
+
+def check_times(mnt, around):
+    for name in FOLDERS:
+        found = os.stat(os.path.join(mnt, name))
+        assert abs(found.st_mtime - around) < 3600 and abs(found.st_ctime - around) < 3600, (name, found.st_mtime - around)
+    assert abs(os.stat(os.path.join(mnt, "attr")).st_ctime - around) < 3600
+
+
+def test_clock_that_jumped_forward_once(clocked):
+    """Ten years ahead for a moment; what happens later is not stamped with that for ever, before and after kills and a lost view."""
+    cairn = clocked
+    cairn.mount()
+    for name in FOLDERS:
+        os.mkdir(os.path.join(cairn.mnt, name))
+    rig.write_file(os.path.join(cairn.mnt, "attr"), b"")
+    change_everything(cairn.mnt, 0)
+    check_times(cairn.mnt, time.time())
+    turn(cairn, 10 * YEAR)
+    change_everything(cairn.mnt, 1)
+    check_times(cairn.mnt, time.time() + 10 * YEAR)
+    turn(cairn, 0)
+    change_everything(cairn.mnt, 2)
+    check_times(cairn.mnt, time.time())
+    cairn.kill9()
+    cairn.mount()
+    check_times(cairn.mnt, time.time())
+    cairn.wait()
+    cairn.kill9()
+    cairn.drop_stage()
+    cairn.delete_view()
+    cairn.mount()
+    check_times(cairn.mnt, time.time())
+    for number in range(3):
+        assert os.listdir(os.path.join(cairn.mnt, "made")).count(f"folder-{number}") == 1
+        assert rig.read_file(os.path.join(cairn.mnt, "to", f"file-{number}")) == b"y"
+    assert os.getxattr(os.path.join(cairn.mnt, "attr"), "user.x") == b"2"
+    cairn.umount()
+    assert cairn.fsck().returncode == 0
+
+
+def test_clock_that_goes_back_a_little(clocked):
+    """Within what clocks are set by, times only ascend: a change is seen as one."""
+    cairn = clocked
+    cairn.mount()
+    folder = os.path.join(cairn.mnt, "folder")
+    os.mkdir(folder)
+    last = 0
+    for number in range(6):
+        turn(cairn, -number)
+        os.mkdir(os.path.join(folder, str(number)))
+        now = os.stat(folder).st_mtime_ns
+        assert now > last
+        last = now
