@@ -156,6 +156,9 @@ CAIRN_MUST_CHECK bool upload_limit_wait(struct remote *remote, uint64_t bytes);
 /* Reads and verifies what is stored of a chunk, from NVMe or else from the remote. `stored` and `raw` hold CHUNK_SIZE_MAX each. */
 CAIRN_MUST_CHECK int upload_read_chunk(struct store *store, struct chunk_entry *entry, uint8_t *stored, uint8_t *raw);
 /* Decodes what is stored of a chunk into `raw` (CHUNK_SIZE_MAX) and compares it with its name. */
+/* rescue.c: finds a chunk, of which name and raw length are known, where nobody keeps it for being found: *entry gets how it is stored. Takes
+ * long: for what would be lost else. */
+CAIRN_MUST_CHECK bool rescue_chunk(struct store *store, struct chunk_entry *entry, uint8_t *stored, uint8_t *raw);
 CAIRN_MUST_CHECK int upload_check_chunk(struct store *store, const struct chunk_entry *entry, const uint8_t *stored, uint8_t *raw);
 
 /* --- runs.c ----------------------------------------------------------------------------------------------------------- */

@@ -10,6 +10,7 @@
 
 #define SPAN_LEN (8 * MIB) /* read at once */
 #define POLL_MS 100
+#define RESCUES_MAX 1000u /* chunks that are looked for elsewhere: each takes a scan, too */
 #define DROP_WAIT_MS 3000
 #define LINES_FOR_FILES 16u /* damaged chunks whose files are looked for: it takes a scan of all extents each */
 
@@ -32,7 +33,7 @@ struct scrub {
     size_t bad_pack_count;
     struct bad_chunk *given; /* handed over to be stored on NVMe anew */
     size_t given_count, given_max;
-    unsigned files_told;
+    unsigned files_told, rescues;
 };
 
 /* --- accounts ------------------------------------------------------------------------------------------------------------- */
@@ -193,7 +194,8 @@ static int heal_chunk(struct scrub *s, const struct chunk_entry *bad)
     int r = upload_read_chunk(s->store, &good, s->stored, s->raw);
     if (r == -ECANCELED)
         return r;
-    if (r < 0)
+    good = r < 0 ? *bad : good;
+    if (r < 0 && (s->rescues++ >= RESCUES_MAX || !rescue_chunk(s->store, &good, s->stored, s->raw)))
         return tell_unhealed(s, bad);
     while (!heal_give(s->store, &good, s->stored))
         if (!job_sleep_ms(s->job, POLL_MS))

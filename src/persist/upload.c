@@ -16,6 +16,7 @@
 
 #define PASS_CHUNKS 32768u /* listed at once */
 #define FILLING_MAX 4u /* senders that read at once */
+#define RESCUES_MAX 1000u /* chunks that are looked for elsewhere, in a round */
 #define TICK_MS 250
 #define URGED_TICK_MS 10 /* while somebody waits: what he waits for comes to NVMe first, soon */
 #define HEAD_INTERVAL_NS (1ll * 1000000000)
@@ -36,6 +37,7 @@ struct upload {
     size_t pin_count, pin_max;
     sem_t turns;             /* of senders that fill a pack */
     bool is_relocating;      /* the list is a far_plan's */
+    _Atomic unsigned rescues; /* that were tried in this round */
     _Atomic uint64_t unread; /* chunks of it that can be read from nowhere */
 };
 
@@ -211,11 +213,22 @@ static void begin_pack(struct sending *s)
     s->data_len = pack_begin(store->sb.history, s->id, s->buffer);
 }
 
+/* Before it is published as missing, who else may have it is asked; not for whole packs of them, since each takes long. */
+static bool rescue_wanted(struct sending *s, const struct chunk_entry *wanted, struct chunk_entry *ret)
+{
+    *ret = *wanted;
+    return atomic_fetch_add(&s->up->rescues, 1) < RESCUES_MAX && rescue_chunk(s->up->remote->store, ret, s->stored, s->raw);
+}
+
 static int send_chunk(struct sending *s, const struct chunk_entry *wanted)
 {
     struct store *store = s->up->remote->store;
     struct chunk_entry entry = *wanted;
     int r = upload_read_chunk(store, &entry, s->stored, s->raw);
+    if (r < 0 && is_final(r) && rescue_wanted(s, wanted, &entry)) {
+        (void)heal_give(store, &entry, s->stored);
+        r = 0;
+    }
     if (r == -ECANCELED || (r < 0 && (s->up->is_relocating ? !is_final(r) : may_pass(r))))
         return r;
     if (r < 0 && s->up->is_relocating) {

@@ -1,0 +1,81 @@
+"""P5, P8: a chunk that NVMe does not give is not published as missing before all others that may have it were asked."""
+import os
+
+import pytest
+
+import faultdisk
+import remote as remotes
+import rig
+
+pytestmark = pytest.mark.needs_mount
+
+
+@pytest.fixture
+def node(on_remote, folder):
+    return on_remote(remotes.DirRemote(os.path.join(folder, "remotes")))
+
+
+def disk_of(request, node, folder):
+    build = request.config.getoption("--build")
+    if faultdisk.library(build) is None:
+        pytest.skip("skipped: this build has no tests/faults")
+    return faultdisk.FaultDisk(node, build, os.path.join(folder, "faults"))
+
+
+def synced(path, data):
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    try:
+        rig.write_all(fd, data)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def check_elsewhere(node, files):
+    other = node.fresh()
+    other.mount(ro=True)
+    for name, data in files.items():
+        assert rig.read_file(os.path.join(other.mnt, name)) == data, name
+    other.close()
+
+
+def test_the_stage_is_asked(request, node, folder):
+    """What became durable is in memory yet: the remote gets it from there, and so does NVMe, in another pack."""
+    disk = disk_of(request, node, folder)
+    node.mount()
+    node.wait_remote()
+    files = {f"file-{i}": rig.seeded_bytes(i, 3 * rig.MIB) for i in range(3)}
+    with disk.fault("packs", "pread", "misread", times=0):
+        for name, data in files.items():
+            synced(os.path.join(node.mnt, name), data)
+        node.wait_remote()
+        assert disk.fired() > 0
+    assert "found in the stage" in node.log() and "will be missing" not in node.log()
+    check_elsewhere(node, files)
+    node.kill9()
+    node.drop_stage()
+    node.mount()
+    assert all(rig.read_file(os.path.join(node.mnt, name)) == data for name, data in files.items())
+    assert not node.status()["damage"]
+
+
+def test_its_former_place_is_asked(request, node, folder):
+    """The same content was published before, and deleted: its pack is there for the grace."""
+    disk = disk_of(request, node, folder)
+    node.mount()
+    data, path = rig.seeded_bytes("again", 3 * rig.MIB), os.path.join(node.mnt, "file")
+    synced(path, data)
+    node.wait_remote()
+    os.unlink(path)
+    node.wait_remote()
+    node.umount()
+    node.mount(remote=None)
+    synced(path, data)
+    node.umount()
+    node.drop_stage()
+    with disk.fault("packs", "pread", "misread", times=0):
+        node.mount()
+        node.wait_remote()
+        assert disk.fired() > 0
+    assert "was given up" in node.log() and "will be missing" not in node.log()
+    check_elsewhere(node, {"file": data})
