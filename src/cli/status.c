@@ -57,6 +57,8 @@ static void print_nvme_room(const cJSON *nvme)
         (void)printf(", %s reserved", json_bytes(nvme, "reserved_bytes").text);
     if (json_part(nvme, "available_bytes"))
         (void)printf(", %s available", json_bytes(nvme, "available_bytes").text);
+    if (json_count(nvme, "evictable_bytes") > 0)
+        (void)printf(", %s more by eviction", json_bytes(nvme, "evictable_bytes").text);
     (void)printf("\n");
 }
 

@@ -61,6 +61,7 @@ static void add_nvme(const char *path, const struct store_status *s, cJSON *stat
                    {"used_bytes", s->used_bytes},
                    {"reserved_bytes", s->reserved_bytes},
                    {"available_bytes", s->available_bytes},
+                   {"evictable_bytes", s->evictable_bytes},
                    {"files", s->view.files},
                    {"logical_bytes", s->view.logical_bytes},
                    {"stored_bytes", s->view.stored_bytes},

@@ -217,7 +217,7 @@ int fs_statfs(struct fs *fs, struct statvfs *ret)
     store_status(fs->store, &status);
     *ret = (struct statvfs){.f_bsize = 4096, .f_frsize = 4096, .f_namemax = NAME_LEN_MAX};
     ret->f_blocks = status.cap_bytes / 4096;
-    ret->f_bfree = ret->f_bavail = status.available_bytes / 4096;
+    ret->f_bfree = ret->f_bavail = (status.available_bytes + status.evictable_bytes) / 4096;
     ret->f_files = status.view.files + ret->f_bavail;
     ret->f_ffree = ret->f_favail = ret->f_bavail;
     return 0;

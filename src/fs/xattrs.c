@@ -109,11 +109,14 @@ static bool is_same(struct fs *fs, uint64_t ino, const char *name, const void *v
 static int commit_xattr(struct fs *fs, struct record *rec)
 {
     struct ns_inode inode;
+    bool pins = strcmp(rec->name, PIN_NAME) == 0;
     int r = ns_hold(fs->ns, rec->ino, &inode);
     if (r < 0)
         return r;
     r = store_commit(fs->store, rec);
     ns_drop(fs->ns, rec->ino);
+    if (r == 0 && pins)
+        store_pins_changed(fs->store);
     return r;
 }
 

@@ -12,6 +12,7 @@
 #include "persist/pull.h"
 
 #define CANDIDATES 256u
+#define PINS_EVERY_NS (30ll * 1000000000) /* all xattrs are looked at for them */
 #define MOVE_BYTES_MAX (20 * MIB) /* that leave packs of others in one round: less than a pack */
 #define PIN_NAME "user.cairn.pin"
 
@@ -38,6 +39,10 @@ struct pinned {
     size_t count, max, dir_count, dir_max;
     bool any; /* somebody pins something */
     int error;
+    bool looks_up; /* packs that hold it on NVMe are wanted, too */
+    uint64_t *packs;
+    size_t pack_count, pack_max;
+    uint64_t pack_bytes; /* of these */
 };
 
 static void push(uint64_t **list, size_t *count, size_t *max, uint64_t value)
@@ -56,12 +61,24 @@ static uint64_t short_name(const struct chunk_name *name)
     return value;
 }
 
+static int pin_pack(struct pinned *pinned, const struct chunk_name *name)
+{
+    struct chunk_entry entry;
+    uint64_t refs;
+    int r = view_chunk(pinned->store->view, name, &entry, &refs);
+    bool is_new = r == 0 && entry.pack && (pinned->pack_count == 0 || pinned->packs[pinned->pack_count - 1] != entry.pack);
+    if (is_new)
+        push(&pinned->packs, &pinned->pack_count, &pinned->pack_max, entry.pack);
+    return r == -ENOENT ? 0 : r;
+}
+
 static int pin_chunk(const struct view_extent *part, void *arg)
 {
     struct pinned *pinned = arg;
-    if (part->extent.kind == EXTENT_CHUNK)
-        push(&pinned->list, &pinned->count, &pinned->max, short_name(&part->extent.chunk));
-    return 0;
+    if (part->extent.kind != EXTENT_CHUNK)
+        return 0;
+    push(&pinned->list, &pinned->count, &pinned->max, short_name(&part->extent.chunk));
+    return pinned->looks_up ? pin_pack(pinned, &part->extent.chunk) : 0;
 }
 
 static void pin_inode(struct pinned *pinned, uint64_t ino, mode_t type)
@@ -136,12 +153,13 @@ static void pinned_done(struct pinned *pinned)
 {
     free(pinned->list);
     free(pinned->dirs);
+    free(pinned->packs);
 }
 
 /* All of it, or an error: then nothing may be evicted. The writeback thread's alone, as pending operations are. */
-static int pinned_find(struct store *store, struct pinned *ret)
+static int pinned_find(struct store *store, bool looks_up, struct pinned *ret)
 {
-    *ret = (struct pinned){.store = store};
+    *ret = (struct pinned){.store = store, .looks_up = looks_up};
     int r = view_xattr_holders(store->view, PIN_NAME, pin_holder, ret);
     pin_pending(ret);
     while (r == 0 && ret->error == 0 && ret->dir_count > 0)
@@ -159,6 +177,58 @@ static bool is_pinned(const struct pinned *pinned, const struct chunk_name *name
 {
     uint64_t value = short_name(name);
     return pinned->count && bsearch(&value, pinned->list, pinned->count, sizeof value, compare_values);
+}
+
+static int add_pinned_pack(const struct view_pack *pack, void *arg)
+{
+    struct pinned *pinned = arg;
+    if (bsearch(&pack->pack, pinned->packs, pinned->pack_count, sizeof pack->pack, compare_values))
+        pinned->pack_bytes += pack->length;
+    return 0;
+}
+
+/* A pin holds at once, and is gone when the view knows it: pins that changed are counted twice. */
+static bool is_account_due(struct store *store, struct upkeep *up)
+{
+    uint64_t changed = atomic_load(&store->pins_changed);
+    bool is_final = view_state(store->view).applied_seq >= changed;
+    bool is_new = up->pins_counted != changed || (is_final && !up->pins_final);
+    if (!store->remote || !(is_new || (clock_monotonic_ns() >= up->pins_at && atomic_exchange(&store->pins_asked, false))))
+        return false;
+    up->pins_counted = changed;
+    up->pins_final = is_final;
+    up->pins_at = clock_monotonic_ns() + PINS_EVERY_NS;
+    return true;
+}
+
+void evict_account(struct store *store, struct upkeep *up)
+{
+    struct pinned pinned;
+    if (!is_account_due(store, up) || pinned_find(store, true, &pinned) < 0)
+        return;
+    if (pinned.pack_count)
+        qsort(pinned.packs, pinned.pack_count, sizeof *pinned.packs, compare_values);
+    int r = pinned.pack_count ? view_packs(store->view, add_pinned_pack, &pinned) : 0;
+    atomic_store(&store->pinned_bytes, r < 0 ? UINT64_MAX : pinned.pack_bytes);
+    pinned_done(&pinned);
+}
+
+uint64_t evict_possible(struct store *store)
+{
+    atomic_store(&store->pins_asked, true);
+    uint64_t pinned = atomic_load(&store->pinned_bytes), packs = view_state(store->view).pack_bytes;
+    struct view_remote far = view_remote(store->view);
+    if (!remote_has_ours(store->remote) || !far.tracks || far.is_whole || pinned >= packs)
+        return 0;
+    /* What the remote lacks was written last: a pack at each end of it holds other things, too. */
+    uint64_t stays = pinned + far.wanted_bytes + (far.wanted ? 2 * TIER_RESERVE_UNIT : 0);
+    return packs > stays ? packs - stays : 0;
+}
+
+void store_pins_changed(struct store *store)
+{
+    atomic_store(&store->pins_changed, store_newest(store));
+    horizon_kick(store);
 }
 
 /* --- which packs may go ------------------------------------------------------------------------------------------------------ */
@@ -260,7 +330,7 @@ size_t evict_choose(struct store *store, uint64_t bytes, uint64_t *ids, size_t m
     struct candidates *all = xcalloc(1, sizeof *all);
     size_t count = 0;
     uint64_t freed = 0;
-    if (pinned_find(store, &pinned) < 0) {
+    if (pinned_find(store, false, &pinned) < 0) {
         free(all);
         return 0;
     }
@@ -383,7 +453,7 @@ static size_t serve(struct store *store, struct evict_request *request, uint64_t
     size_t count = 0, pack_count, i = 0;
     uint64_t moved = 0;
     *ret_all = true;
-    if (pinned_find(store, &pinned) < 0)
+    if (pinned_find(store, false, &pinned) < 0)
         return 0;
     struct moving_out out = {.moving = {.store = store}, .request = request, .pinned = &pinned};
     uint64_t *packs = packs_of(store, request, &pack_count);

@@ -262,6 +262,9 @@ struct store {
     _Atomic int64_t no_evict_until; /* nothing was found that could be evicted: not looked for again sooner */
     _Atomic int64_t no_evict_since; /* since when; 0: something was */
     _Atomic uint64_t healed_total, evicted_total;
+    _Atomic uint64_t pinned_bytes; /* of packs on NVMe that hold what is pinned; UINT64_MAX: not known */
+    _Atomic uint64_t pins_changed; /* newest operation when a pin was set or removed last */
+    _Atomic bool pins_asked;       /* somebody wants to know what is pinned */
     _Atomic uint32_t used_at[PACK_CLOCKS]; /* when packs were used, by a hash of their ids: seconds since the start */
     int64_t started_at;
     struct {
@@ -532,7 +535,9 @@ void lag_done(struct store *store);
 /* upkeep.c: the writeback thread's alone. */
 struct upkeep {
     int64_t tidy_at; /* when what was due at the mount begins; monotonic ns, 0: it has begun */
-    int64_t gc_at, evict_at;
+    int64_t gc_at, evict_at, pins_at;
+    uint64_t pins_counted; /* pins_changed when pins were counted last */
+    bool pins_final;       /* the view knew of it then */
     uint64_t evict_horizon; /* of the remote, when nothing was found */
     uint64_t trimmed;       /* the same at the last trim of the journal */
 };
@@ -581,6 +586,8 @@ void room_account_runs(struct store *store);
 uint64_t room_used(struct store *store);
 /* Bytes that may still be staged and written, by what is known now. */
 uint64_t room_available(struct store *store);
+/* The same with what eviction could make free. */
+uint64_t room_with_eviction(struct store *store);
 bool room_is_short(struct store *store);
 /* The view's database cannot bear a full disk: there is room for it to write, or -ENOSPC. */
 CAIRN_MUST_CHECK int room_for_view(struct store *store);

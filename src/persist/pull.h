@@ -252,3 +252,7 @@ CAIRN_MUST_CHECK int evict_now(struct store *store, struct evict_request *reques
 void evict_stop(struct store *store);
 /* A pack was used. */
 void evict_touch(struct store *store, uint64_t pack);
+/* The writeback thread's: counts what is pinned anew, when it changed or somebody asked what is free. */
+void evict_account(struct store *store, struct upkeep *up);
+/* Bytes of NVMe that eviction could make free: an estimate, from counters. Any thread. */
+uint64_t evict_possible(struct store *store);

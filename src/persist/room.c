@@ -69,10 +69,20 @@ static uint64_t holdable(struct store *store)
     return min_u64(limits.by_cap, limits.by_disk);
 }
 
+static uint64_t available_with(struct store *store, uint64_t more)
+{
+    uint64_t limit = align_down(holdable(store) + more, TIER_RESERVE_UNIT), need = staged_need(store);
+    return limit > need ? limit - need : 0;
+}
+
 uint64_t room_available(struct store *store)
 {
-    uint64_t limit = align_down(holdable(store), TIER_RESERVE_UNIT), need = staged_need(store);
-    return limit > need ? limit - need : 0;
+    return available_with(store, 0);
+}
+
+uint64_t room_with_eviction(struct store *store)
+{
+    return available_with(store, evict_possible(store));
 }
 
 static uint64_t ahead_of(const struct store *store)

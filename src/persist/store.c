@@ -125,6 +125,8 @@ static struct store *store_new(const struct store_options *options)
 {
     struct store *store = xcalloc(1, sizeof *store);
     store->options = *options;
+    store->pinned_bytes = UINT64_MAX;
+    store->pins_asked = true;
     store->path = xstrdup(options->path);
     mutex_init(&store->limit.lock, LOCK_LEAF);
     mutex_init(&store->room.lock, LOCK_LEAF);
@@ -436,6 +438,8 @@ static void status_room(struct store *store, struct store_status *ret)
     ret->reserved_bytes = ret->behind_bytes + ret->behind_bytes / 28;
     ret->available_bytes = room_available(store);
     ret->cap_bytes = ret->used_bytes + ret->reserved_bytes + ret->available_bytes;
+    uint64_t most = room_with_eviction(store);
+    ret->evictable_bytes = most > ret->available_bytes ? most - ret->available_bytes : 0;
     LOCK_SCOPE(&store->room.lock);
     ret->is_full = store->room.scarce && store->room.hopeless;
 }

@@ -299,12 +299,16 @@ CAIRN_MUST_CHECK int store_warm_start(struct store *store, uint64_t ino, bool ev
 /* How it goes; known until others need its place. -ENOENT. */
 CAIRN_MUST_CHECK int store_warm_status(struct store *store, uint64_t job, bool cancel, struct warm_status *ret);
 
+/* Something was pinned, or no longer is. Any thread. */
+void store_pins_changed(struct store *store);
+
 /* --- looking at it --------------------------------------------------------------------------------------------------- */
 
 struct store_status {
     uint8_t store_id[16];
     uint64_t epoch;
     uint64_t cap_bytes, used_bytes, reserved_bytes, available_bytes;
+    uint64_t evictable_bytes; /* of what is used: comes free when more is needed, for the published remote has it */
     uint64_t horizon_seq, newest_seq;
     bool stage_is_lost;    /* the files of the stage were removed: what is in it does not outlive the daemon */
     bool is_full;          /* of data that may not be dropped: writers get -ENOSPC */

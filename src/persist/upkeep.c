@@ -164,6 +164,7 @@ static void tidy(struct store *store, struct upkeep *up)
 bool upkeep_rounds(struct store *store, struct upkeep *up)
 {
     tidy(store, up);
+    evict_account(store, up);
     bool did = heal_round(store);
     did = (!lag_exists(store) && keep_round(store)) || did;
     if (lag_exists(store))

@@ -160,6 +160,35 @@ def test_cap_is_kept_by_eviction(mount):
     assert mount.fsck().returncode == 0
 
 
+def free(mount):
+    info = os.statvfs(mount.mnt)
+    assert info.f_bavail <= info.f_blocks
+    return info.f_bavail * info.f_frsize
+
+
+def test_statfs_counts_what_eviction_frees(mount):
+    """P10: what is free may still be written: what the remote has counts as free, but not what is pinned, nor what it lacks."""
+    small = {"nvme": "300M"}
+    mount.mount(**small, remote=None, endpoint_url=None, region=None, lease=None)
+    empty = free(mount)
+    data = {"a": put(mount, "a", 1, 100 * MIB)}
+    mount.wait()
+    assert free(mount) < empty - 90 * MIB, "there is no remote that has it"
+    mount.remount(**small)
+    mount.wait_remote()
+    rig.poll(lambda: free(mount) > empty - 60 * MIB, 30, "what is published to count as free")
+    pinned = os.path.join(mount.mnt, "a")
+    os.setxattr(pinned, "user.cairn.pin", b"1")
+    rig.poll(lambda: free(mount) < empty - 90 * MIB, 30, "what is pinned to count as used")
+    os.removexattr(pinned, "user.cairn.pin")
+    rig.poll(lambda: free(mount) > empty - 60 * MIB, 30, "what is no longer pinned to count as free")
+    status = mount.status()["nvme"]
+    assert free(mount) > status["available_bytes"] + 50 * MIB and status["evictable_bytes"] > 50 * MIB
+    assert "by eviction" in mount.cairn("status", mount.mnt).stdout
+    data["b"] = put(mount, "b", 2, free(mount) - 32 * MIB)  # all but a margin of a pack is taken
+    assert same(mount, data) == []
+
+
 def test_pinned_files_stay(mount):
     mount.mount(nvme="300M")
     data = {"run/pinned": put(mount, "run/pinned", 99, 50 * MIB)}
