@@ -111,11 +111,27 @@ static void print_trouble(const cJSON *remote)
             human_seconds(json_number(remote, "error_age_s")).text, error ? error : "unknown");
 }
 
+/* What a fenced mount has alone, as far as it was counted. */
+static void print_unpublished(const cJSON *remote)
+{
+    const char *more = cJSON_IsTrue(json_part(remote, "unpublished_more")) ? "more than " : "";
+    if (!json_part(remote, "unpublished_changes"))
+        return;
+    if (json_count(remote, "unpublished_changes") == 0)
+        row("  only here", "nothing: all of it was published before");
+    else
+        row("  only here", "%s%.0f files, %s, of %.0f changes in the last %s: never published from this mount", more,
+            json_number(remote, "unpublished_files"), json_bytes(remote, "unpublished_bytes").text,
+            json_number(remote, "unpublished_changes"), human_seconds(json_number(remote, "seconds_behind")).text);
+}
+
 static void print_remote_behind(const cJSON *remote)
 {
     bool bytes = json_count(remote, "behind_bytes") > 0;
     if (!bytes && json_number(remote, "seconds_behind") <= 0)
         row("  behind", "nothing: all is in the remote");
+    else if (!bytes)
+        row("  behind", "names and small files, %s", human_seconds(json_number(remote, "seconds_behind")).text);
     else
         row("  behind", "%s in %.0f chunks, %s; %s to go of the cut under way", json_bytes(remote, "behind_bytes").text,
             json_number(remote, "behind_chunks"), human_seconds(json_number(remote, "seconds_behind")).text,
@@ -134,7 +150,10 @@ static void print_remote(const cJSON *remote)
     print_trouble(remote);
     row("  content", "%.0f files, %s, in %.0f packs of %s", json_number(remote, "files"),
         json_bytes(remote, "logical_bytes").text, json_number(remote, "packs"), json_bytes(remote, "pack_bytes").text);
-    print_remote_behind(remote);
+    if (strcmp(state, "fenced") == 0)
+        print_unpublished(remote);
+    else
+        print_remote_behind(remote);
     row("  since the mount", "%s uploaded, %s fetched, %.0f requests, %.0f tried again",
         json_bytes(remote, "uploaded_bytes_total").text, json_bytes(remote, "fetched_bytes_total").text,
         json_number(remote, "requests_total"), json_number(remote, "retries_total"));

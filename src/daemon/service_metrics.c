@@ -53,6 +53,8 @@ static const struct metric {
     {"nvme_errors_total", "counter", "nvme", "errors", 1, "Errors of NVMe; they are retried without end."},
     {"remote_behind_bytes", "gauge", "remote", "behind_bytes", 1, "What is on NVMe and not in the remote."},
     {"remote_behind_chunks", "gauge", "remote", "behind_chunks", 1, "Chunks of that."},
+    {"remote_unpublished_files", "gauge", "remote", "unpublished_files", 1, "Of a fenced mount: files that changed and are never published."},
+    {"remote_unpublished_bytes", "gauge", "remote", "unpublished_bytes", 1, "Their size."},
     {"remote_behind_seconds", "gauge", "remote", "seconds_behind", 1, "Age of the oldest operation that is not in the remote."},
     {"remote_head", "gauge", "remote", "head", 1, "Number of the newest published state."},
     {"remote_packs", "gauge", "remote", "packs", 1, "Objects with data in the remote."},
@@ -124,6 +126,15 @@ static void put_state(FILE *out, const cJSON *remote)
         (void)fprintf(out, "cairnfs_remote_state{state=\"%s\"} %d\n", states[i], state && strcmp(state, states[i]) == 0);
 }
 
+/* What a fenced mount has is not behind, and only such a mount has what is never published. */
+static bool is_told(const char *state, const char *field)
+{
+    bool fenced = strcmp(state, "fenced") == 0;
+    if (strncmp(field, "unpublished_", strlen("unpublished_")) == 0)
+        return fenced;
+    return !(fenced && strncmp(field, "behind_", strlen("behind_")) == 0);
+}
+
 static char *metrics_of(struct service *service)
 {
     char *text = NULL;
@@ -140,7 +151,8 @@ static char *metrics_of(struct service *service)
     for (size_t i = 0; i < ARRAY_LEN(metrics); i++) {
         const struct metric *m = &metrics[i];
         const cJSON *group = m->group ? cJSON_GetObjectItem(status, m->group) : status;
-        if (m->group && strcmp(m->group, "remote") == 0 && !has_remote)
+        bool is_remote = m->group && strcmp(m->group, "remote") == 0;
+        if (is_remote && (!has_remote || !is_told(state, m->field)))
             continue;
         put_head(out, m->name, m->type, m->help);
         (void)fprintf(out, "cairnfs_%s %.15g\n", m->name, value_of(cJSON_GetObjectItem(group, m->field)) * m->unit);

@@ -193,9 +193,7 @@ cJSON *remote_side_refusal(struct service *service)
     struct remote_status s = status_of(service);
     if (s.state == REMOTE_NONE)
         return control_error(ENOTCONN, "no remote is configured; use level nvme, or mount with -o remote=...");
-    _cleanup_free_ char *text = xasprintf("another writer has %s, which gets nothing more from this mount: %s; 'cairn help mount' "
-                                          "tells of takeover",
-                                          s.name, s.error);
+    _cleanup_free_ char *text = xasprintf("another writer has %s, which gets nothing more from this mount: %s", s.name, s.error);
     return control_error(ESHUTDOWN, text);
 }
 
@@ -250,6 +248,25 @@ static void add_errors(const struct remote_status *s, cJSON *remote)
         (void)cJSON_AddNumberToObject(remote, "unreachable_s", s->unreachable_s);
 }
 
+static void add_behind(const struct remote_status *s, cJSON *remote)
+{
+    control_add_u64(remote, "behind_bytes", s->behind_bytes);
+    control_add_u64(remote, "behind_chunks", s->behind_chunks);
+    control_add_u64(remote, "target_bytes", s->target_bytes);
+}
+
+/* Nothing is on its way any more: what the remote lacks it will never get from here. */
+static void add_unpublished(struct service *service, cJSON *remote)
+{
+    struct store_unpublished total;
+    if (store_unpublished(service->store, &total) < 0)
+        return;
+    control_add_u64(remote, "unpublished_changes", total.inodes);
+    control_add_u64(remote, "unpublished_files", total.files);
+    control_add_u64(remote, "unpublished_bytes", total.bytes);
+    (void)cJSON_AddBoolToObject(remote, "unpublished_more", total.has_more);
+}
+
 void remote_side_add_status(struct service *service, cJSON *status)
 {
     struct remote_status s = status_of(service);
@@ -262,9 +279,6 @@ void remote_side_add_status(struct service *service, cJSON *status)
         uint64_t value;
     } numbers[] = {{"head", s.head},
                    {"horizon_seq", s.horizon_seq},
-                   {"behind_bytes", s.behind_bytes},
-                   {"behind_chunks", s.behind_chunks},
-                   {"target_bytes", s.target_bytes},
                    {"packs", s.packs},
                    {"pack_bytes", s.pack_bytes},
                    {"files", s.files},
@@ -278,6 +292,10 @@ void remote_side_add_status(struct service *service, cJSON *status)
     for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
         control_add_u64(remote, numbers[i].name, numbers[i].value);
     (void)cJSON_AddNumberToObject(remote, "seconds_behind", s.seconds_behind);
+    if (s.state == REMOTE_FENCED)
+        add_unpublished(service, remote);
+    else
+        add_behind(&s, remote);
     control_add_u64(remote, "upload_bytes_per_s", (uint64_t)upload_rate(service, s.uploaded_bytes_total));
     add_errors(&s, remote);
 }

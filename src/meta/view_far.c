@@ -1,4 +1,6 @@
 /* Which chunks lie in the remote, and which are wanted there. */
+#include <sys/stat.h>
+
 #include "base/log.h"
 #include "meta/view_apply.h"
 
@@ -509,4 +511,42 @@ int view_unpublished(struct view *view, uint64_t ino, uint64_t *ret_cut)
     if (r == 0)
         *ret_cut = row.cut;
     return r;
+}
+
+/* A mark of an inode; the inode may be gone. */
+static int add_unpublished(struct view *view, const struct scan *scan, struct view_unpublished_total *total)
+{
+    struct inode_row row;
+    if (scan->key_len != 1 + KEY_U64_LEN)
+        return -EUCLEAN;
+    total->inodes++;
+    int r = db_get_inode(view, NULL, key_get_u64(scan->key, 2), &row);
+    if (r == 0 && S_ISREG(row.pub.attrs.mode)) {
+        total->files++;
+        total->bytes += row.pub.attrs.size;
+    }
+    return r == -ENOENT ? 0 : r;
+}
+
+int view_unpublished_total(struct view *view, uint64_t max, struct view_unpublished_total *ret)
+{
+    static const uint8_t inodes = KEY_INODE;
+    struct view_remote remote = view_remote(view);
+    struct key prefix;
+    _cleanup_snap_ struct snap snap;
+    _cleanup_scan_ struct scan scan;
+    *ret = (struct view_unpublished_total){0};
+    if (!remote.tracks || remote.is_whole) { /* nothing was ever published */
+        struct view_state state = view_state(view);
+        *ret = (struct view_unpublished_total){.inodes = state.files, .files = state.files, .bytes = state.logical_bytes};
+        return 0;
+    }
+    key_touched(&prefix, &inodes, sizeof inodes);
+    snap_begin(&snap, view);
+    scan_open(&scan, &snap, &prefix);
+    int r = 0;
+    for (; r == 0 && scan_valid(&scan) && ret->inodes < max; scan_next(&scan))
+        r = add_unpublished(view, &scan, ret);
+    ret->has_more = r == 0 && scan_valid(&scan);
+    return r < 0 ? r : scan_error(&scan);
 }

@@ -292,6 +292,15 @@ static void sign_head(struct remote *remote, struct head *head)
     (void)snprintf(head->holder, sizeof head->holder, "%s", remote->holder);
 }
 
+/* Who meets a holder that lives is mostly the second node of a job, or a mount that was forgotten. */
+char *remote_explain_holder(const struct remote *remote, const char *what, const char *holder)
+{
+    return xasprintf("%s %s by %s, and has one writer at a time: give each node that writes a prefix of its own, and mount with -o ro to "
+                     "read what is published; to go on from here instead, unmount it there (--takeover does not ask it: what it has not "
+                     "published stays there)",
+                     remote->name, what, holder);
+}
+
 #define TAKEOVER_TRIES 50
 typedef int may_fn(struct remote *remote, char **ret_text);
 
@@ -316,7 +325,7 @@ static int take_over(struct remote *remote, may_fn *may, char **ret_text)
         if (r != -ESTALE)
             break;
         if (!remote->options.takeover || i == TAKEOVER_TRIES) {
-            *ret_text = xasprintf("%s was taken by %s just now", remote->name, head->holder);
+            *ret_text = remote_explain_holder(remote, "was taken just now", head->holder);
             r = -EBUSY;
             break;
         }
@@ -501,7 +510,7 @@ int remote_claim(struct remote *remote, char **ret_text)
     sign_head(remote, head);
     r = remote_put_head(remote, head);
     if (r == -ESTALE) {
-        *ret_text = xasprintf("%s was taken by %s just now", remote->name, head->holder);
+        *ret_text = remote_explain_holder(remote, "was taken just now", head->holder);
         r = -EBUSY;
     } else if (r == 0) {
         remote_head_published(remote, head);

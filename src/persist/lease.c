@@ -73,14 +73,13 @@ int lease_await(struct remote *remote, char **ret_text)
         if (age > remote->options.lease_ns)
             return 0;
         if (seen.modified != first.modified) {
-            *ret_text = xasprintf("%s is in use by %s; unmount it there, or take it over with --takeover", remote->name,
-                                  seen.lease.holder);
+            *ret_text = remote_explain_holder(remote, "is in use", seen.lease.holder);
             return -EBUSY;
         }
         if (!said) {
             _cleanup_free_ char *line =
-                xasprintf("%s was in use by %s %.0f s ago: taking it over when that has renewed nothing for %.0f s "
-                          "(--takeover does not wait)",
+                xasprintf("%s was in use by %s %.0f s ago: going on from there if that renews nothing for %.0f s, refused if it "
+                          "lives",
                           remote->name, seen.lease.holder, (double)age / 1e9, (double)remote->options.lease_ns / 1e9);
             say(remote, line);
         }

@@ -14,6 +14,7 @@
 #define BRIEF_PATIENCE_NS 5000000000ull
 #define RELIEF_NS (60ll * 1000000000) /* an upload that got nowhere for so long is not waited for */
 #define TELLINGS_MAX 64u
+#define UNPUBLISHED_MAX 65536u /* changes that a status looks at */
 #define GIVE_BACK_NS (3ll * 1000000000)
 
 /* --- life ---------------------------------------------------------------------------------------------------------------- */
@@ -143,7 +144,7 @@ void remote_fence(struct remote *remote, const struct head *theirs)
 {
     remote_error(remote, 0,
                  "%s was taken over by %s (head %llu): nothing more is published from here; what is not there stays "
-                 "readable on this mount",
+                 "readable on this mount: copy it, or mount the store with an empty prefix of its own",
                  remote->name, theirs->holder, (unsigned long long)theirs->number);
     remote_give_up(remote);
 }
@@ -391,6 +392,14 @@ void store_remote_status(struct store *store, struct remote_status *ret)
     ret->fetched_bytes_total = atomic_load(&remote->fetched_total);
     int64_t since = store_follows(store) ? 0 : ages_oldest_after(store, ret->horizon_seq);
     ret->seconds_behind = since ? (double)(clock_monotonic_ns() - since) / 1e9 : 0;
+}
+
+int store_unpublished(struct store *store, struct store_unpublished *ret)
+{
+    struct view_unpublished_total total;
+    int r = view_unpublished_total(store->view, UNPUBLISHED_MAX, &total);
+    *ret = (struct store_unpublished){total.inodes, total.files, total.bytes, total.has_more};
+    return r;
 }
 
 int store_peek_remote(const char *path, struct remote_status *ret)

@@ -96,6 +96,8 @@ CAIRN_MUST_CHECK int remote_read_head(struct remote *remote, uint64_t number, st
 CAIRN_MUST_CHECK int remote_put_head(struct remote *remote, struct head *head);
 /* Did this session create it, whatever it was answered? */
 bool remote_is_own_try(const struct remote *remote, const struct head *head);
+/* Why the prefix is not ours to write to, and what to do: one line. `what`: "is in use". Caller frees. */
+char *remote_explain_holder(const struct remote *remote, const char *what, const char *holder);
 void remote_head_published(struct remote *remote, const struct head *head);
 void remote_fence(struct remote *remote, const struct head *theirs);
 void remote_give_up(struct remote *remote); /* nothing more is published from this mount; why was said */

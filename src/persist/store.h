@@ -239,6 +239,14 @@ struct remote_status {
     double error_age_s, unreachable_s; /* seconds; negative: none */
 };
 void store_remote_status(struct store *store, struct remote_status *ret);
+/* What is here and not in the remote, of what is durable; of a mount that is fenced it never will be. Looks at a bounded number of
+ * changes. Reads the view. */
+struct store_unpublished {
+    uint64_t inodes; /* made, changed or removed since the newest head of this mount */
+    uint64_t files, bytes; /* regular files of these, and their sizes */
+    bool has_more;
+};
+CAIRN_MUST_CHECK int store_unpublished(struct store *store, struct store_unpublished *ret);
 /* Offline: what the store remembers of its remote. state REMOTE_NONE: it never had one. */
 CAIRN_MUST_CHECK int store_peek_remote(const char *path, struct remote_status *ret);
 

@@ -5,6 +5,7 @@ import struct
 
 import pytest
 
+import remote as remotes
 import rig
 
 LEASE = 3.0
@@ -232,11 +233,48 @@ def test_live_holder_is_named(on_remote, remote, folder):
     done = second.cairn("mount", second.store, second.mnt, "-o", second.option_string({}), timeout=300)
     *waits, refusal = done.stderr.strip().splitlines()
     assert done.returncode in (1, 32) and len(waits) <= 1, done
-    for line in (*waits, refusal):
-        assert str(first.proc.pid) in line and "--takeover" in line, line
+    assert all(str(first.proc.pid) in line for line in (*waits, refusal)), done
+    assert all("takeover" not in line for line in waits), waits
+    for advice in ("one writer at a time", "a prefix of its own", "-o ro", "unmount it there", "what it has not published stays there"):
+        assert advice in refusal, refusal
     rig.write_file(os.path.join(first.mnt, "more"), b"y")
     first.wait_remote()
     first.umount()
+
+
+@pytest.mark.needs_mount
+def test_fenced_mount_says_what_is_only_there(on_remote, remote):
+    """What is never published is not behind: status and metrics say how much it is, and that it stays; a level says so for each file."""
+    first = on_remote(remote, lease="3s").mount()
+    rig.write_file(os.path.join(first.mnt, "published"), b"x" * 5000)
+    first.wait_remote()
+    assert "unpublished_files" not in first.remote_status() and "  behind" in first.cairn("status", first.mnt).stdout
+    second = on_remote(remote, lease="3s").mount(takeover=True)
+    rig.write_file(os.path.join(first.mnt, "small"), b"y" * 100)
+    rig.write_file(os.path.join(first.mnt, "large"), rig.seeded_bytes(1, 4 * rig.MIB))
+    rig.poll(lambda: first.remote_status()["state"] == "fenced", 30, "the first to be fenced")
+    os.unlink(os.path.join(first.mnt, "published"))
+    rig.write_file(os.path.join(first.mnt, "later"), b"z" * 1000)
+    first.wait()
+    status = first.remote_status()
+    assert (status["unpublished_files"], status["unpublished_bytes"]) == (3, 4 * rig.MIB + 1100), status
+    assert status["unpublished_changes"] >= 4 and status["unpublished_more"] is False and status["seconds_behind"] > 0
+    assert "behind_bytes" not in status
+    text = first.cairn("status", first.mnt).stdout.partition("remote ")[2]
+    assert "only here" in text and "never published from this mount" in text and "behind" not in text.partition("memory")[0], text
+    metrics = first.cairn("metrics", first.mnt).stdout
+    assert f"cairnfs_remote_unpublished_bytes {status['unpublished_bytes']}\n" in metrics and "remote_behind_bytes" not in metrics
+    for name in ("small", "large", "later"):
+        assert os.getxattr(os.path.join(first.mnt, name), "user.cairn.level") == b"nvme", name
+    assert first.status()["nvme"]["evictable_bytes"] == 0
+    first.umount()
+    second.umount(drain="remote")
+    own = type(remote)(os.path.join(first.root, "own")) if isinstance(remote, remotes.DirRemote) else None
+    if own:  # as it says: with a prefix of its own all of it is published
+        first.mount(**own.options())
+        first.wait_remote()
+        assert sorted(os.listdir(first.mnt)) == ["large", "later", "small"]
+        first.umount()
 
 
 @pytest.mark.needs_mount
