@@ -70,7 +70,8 @@ const struct option_spec option_table[] = {
     {"lease", GROUP_REMOTE, OPTION_DURATION, FIELD(lease_ns), SECOND_NS, 24 * HOUR_NS, "60s", NULL, NULL,
      "a writer that renewed nothing for so long may be replaced by another mount"},
     {"takeover", GROUP_REMOTE, OPTION_SET, FIELD(takeover), 0, 0, NULL, NULL, NULL,
-     "replace the writer that holds the remote, though it lives: what it has not published stays there"},
+     "replace the writer that holds the remote, though it lives: what it has not published stays there; a second node that writes "
+     "needs a prefix of its own instead"},
     {"unfenced", GROUP_REMOTE, OPTION_SET, FIELD(unfenced), 0, 0, NULL, NULL, NULL,
      "use a bucket that cannot tell two writers apart: you see to it that there is one"},
     {"gc_grace", GROUP_REMOTE, OPTION_DURATION, FIELD(gc_grace_ns), 0, 8760 * HOUR_NS, "1h", NULL, NULL,
