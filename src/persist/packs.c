@@ -384,8 +384,8 @@ int packs_finish(struct store *store)
     /* Also where nothing is new: what was kept may be named by a batch already, and be relied on. */
     r = store->tier->ops->sync(store->tier);
     if (r < 0)
-        horizon_error(store, "nvme: the names of new packs cannot be made durable: %s; what is not on NVMe stays in the stage; if this "
-                      "lasts, kill the daemon and mount again", strerror(-r));
+        horizon_error(store, "nvme: the names of new packs cannot be made durable: %s; what is not on NVMe stays in the stage; trying "
+                      "again in another folder", strerror(-r));
     return r;
 }
 

@@ -21,6 +21,7 @@
 
 #define PATIENCE_NS (60ll * 1000000000)
 #define CLOCK_FILE ".clock"
+#define COPY_STEP MIB
 #define EIO_TRIES 5u /* within about a second */
 
 struct dir {
@@ -242,6 +243,47 @@ static int dir_put(struct tier *tier, const char *object, const void *buf, size_
 static int dir_put_new(struct tier *tier, const char *object, const void *buf, size_t len)
 {
     return put(tier, object, buf, len, true);
+}
+
+static int copy_content(int from, int to)
+{
+    struct stat st;
+    _cleanup_free_ uint8_t *bytes = xmalloc(COPY_STEP);
+    int r = fstat(from, &st) < 0 ? -errno : 0;
+    for (uint64_t at = 0; r == 0 && at < (uint64_t)st.st_size; at += COPY_STEP) {
+        size_t part = min_u64((uint64_t)st.st_size - at, COPY_STEP);
+        r = io_pread_full(from, bytes, part, at);
+        if (r == 0)
+            r = io_pwrite_full(to, bytes, part, at);
+    }
+    return r == 0 && fsync(to) < 0 ? -errno : r;
+}
+
+/* In a file of its own. What is gone meanwhile need not be. */
+static int store_again(struct dir *d, const char *object)
+{
+    _cleanup_close_ int from = openat(d->root_fd, object, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (from < 0)
+        return errno == ENOENT ? 0 : -errno;
+    _cleanup_free_ char *temporary = temporary_name(object);
+    _cleanup_close_ int to = open_temporary(d, temporary);
+    int r = to < 0 ? to : copy_content(from, to);
+    if (r == 0 && renameat(d->root_fd, temporary, d->root_fd, object) < 0)
+        r = -errno;
+    if (r < 0 && to >= 0)
+        (void)unlinkat(d->root_fd, temporary, 0);
+    return r;
+}
+
+/* Names whose fsync failed: the objects are stored again, so that their names are new ones. A folder does not take another's place here, since
+ * others read in it. */
+static int renew(const char *folder, char *const *objects, size_t count, void *arg)
+{
+    int r = 0;
+    (void)folder;
+    for (size_t i = 0; i < count && r == 0; i++)
+        r = store_again(arg, objects[i]);
+    return r;
 }
 
 /* --- get ------------------------------------------------------------------------------------------------------------------ */
@@ -511,6 +553,16 @@ static int sync_parent(const char *path)
     return r == -EACCES ? 0 : r;
 }
 
+/* A process that died may not have made durable what it named in them. */
+static void mark_folders(struct dir *d)
+{
+    static const char *const folders[] = {"packs", "runs", "heads"};
+    struct stat st;
+    for (size_t i = 0; i < ARRAY_LEN(folders); i++)
+        if (fstatat(d->root_fd, folders[i], &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode))
+            folders_mark(d->folders, folders[i]);
+}
+
 int dir_tier_open(const char *path, bool read_only, struct tier **ret_tier, char **ret_error)
 {
     struct stat st;
@@ -533,7 +585,9 @@ int dir_tier_open(const char *path, bool read_only, struct tier **ret_tier, char
     d->root_ino = st.st_ino;
     d->fs_type = (long)fs.f_type;
     d->read_only = read_only;
-    d->folders = folders_new(fd, false);
+    d->folders = folders_new(fd, renew, d);
+    if (!read_only)
+        mark_folders(d);
     retry_gate_init(&d->gate);
     mutex_init(&d->locked.lock, LOCK_LEAF);
     *ret_tier = &d->tier;

@@ -8,39 +8,61 @@
 /* A folder with names that are not durable yet. */
 struct dirty {
     char *folder;
+    char **objects; /* that were touched; of the folder that they lie in */
+    size_t count, max;
+    bool in_doubt; /* an fsync of it failed: the next one says nothing of them */
     struct dirty *next;
 };
 
 struct folders {
     int root_fd;
-    bool one_failure_is_final;
+    folders_renew_fn *renew;
+    void *arg;
     pthread_cond_t synced;
     struct {
         struct cairn_mutex lock;
         struct dirty *dirty;
         bool syncing;
-        int sync_error;
     } locked;
 };
 
-struct folders *folders_new(int root_fd, bool one_failure_is_final)
+struct folders *folders_new(int root_fd, folders_renew_fn *renew, void *arg)
 {
     struct folders *f = xcalloc(1, sizeof *f);
     f->root_fd = root_fd;
-    f->one_failure_is_final = one_failure_is_final;
+    f->renew = renew;
+    f->arg = arg;
     mutex_init(&f->locked.lock, LOCK_LEAF);
     cond_init(&f->synced);
     return f;
+}
+
+static void free_one(struct dirty *d)
+{
+    for (size_t i = 0; i < d->count; i++)
+        free(d->objects[i]);
+    free(d->objects);
+    free(d->folder);
+    free(d);
 }
 
 static void free_dirty(struct dirty *d)
 {
     while (d) {
         struct dirty *next = d->next;
-        free(d->folder);
-        free(d);
+        free_one(d);
         d = next;
     }
+}
+
+/* Takes over `object`. */
+static void add_object(struct dirty *d, char *object)
+{
+    if (d->count == d->max) {
+        d->max = d->max ? 2 * d->max : 8;
+        d->objects = xrealloc(d->objects, d->max * sizeof *d->objects);
+    }
+    d->objects[d->count++] = object;
 }
 
 void folders_free(struct folders *folders)
@@ -60,24 +82,29 @@ static void add_dirty(struct folders *folders, struct dirty *fresh)
     struct dirty *d = folders->locked.dirty;
     while (d && strcmp(d->folder, fresh->folder) != 0)
         d = d->next;
-    if (!d) {
+    if (d) {
+        for (size_t i = 0; i < fresh->count; i++)
+            add_object(d, fresh->objects[i]);
+        d->in_doubt = d->in_doubt || fresh->in_doubt;
+        fresh->count = 0;
+    } else {
         fresh->next = folders->locked.dirty;
         folders->locked.dirty = fresh;
     }
     mutex_unlock(&folders->locked.lock);
-    if (d) {
-        free(fresh->folder);
-        free(fresh);
-    }
+    if (d)
+        free_one(fresh);
 }
 
-/* `folder`: the first `len` bytes; 0: the tier's own folder. */
-static void mark_folder(struct folders *folders, const char *folder, size_t len)
+/* `folder`: the first `len` bytes; 0: the tier's own folder. `object`: NULL, or what lies in it. */
+static void mark_folder(struct folders *folders, const char *folder, size_t len, const char *object)
 {
     struct dirty *fresh = xcalloc(1, sizeof *fresh);
     fresh->folder = xstrdup(len ? folder : ".");
     if (len)
         fresh->folder[len] = '\0';
+    if (object)
+        add_object(fresh, xstrdup(object));
     add_dirty(folders, fresh);
 }
 
@@ -87,9 +114,14 @@ void folders_touch(struct folders *folders, const char *object)
 {
     const char *slash = strchr(object, '/');
     if (!slash)
-        mark_folder(folders, object, 0);
+        mark_folder(folders, object, 0, object);
     for (; slash; slash = strchr(slash + 1, '/'))
-        mark_folder(folders, object, (size_t)(slash - object));
+        mark_folder(folders, object, (size_t)(slash - object), strchr(slash + 1, '/') ? NULL : object);
+}
+
+void folders_mark(struct folders *folders, const char *folder)
+{
+    mark_folder(folders, folder, strlen(folder), NULL);
 }
 
 int folders_make(struct folders *folders, const char *folder)
@@ -97,7 +129,7 @@ int folders_make(struct folders *folders, const char *folder)
     if (mkdirat(folders->root_fd, folder, 0700) < 0)
         return errno == EEXIST ? 0 : -errno;
     const char *slash = strrchr(folder, '/');
-    mark_folder(folders, folder, slash ? (size_t)(slash - folder) : 0);
+    mark_folder(folders, folder, slash ? (size_t)(slash - folder) : 0, NULL);
     return 0;
 }
 
@@ -115,37 +147,44 @@ int folders_make_parents(struct folders *folders, const char *object)
 }
 
 /* Only a failed fsync says that names may be lost; where the folder could not be opened (no descriptor was left), nothing happened. */
-static int sync_folder(struct folders *folders, const char *folder, bool *ret_lost)
+static int sync_folder(struct folders *folders, struct dirty *d)
 {
-    _cleanup_close_ int fd = openat(folders->root_fd, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    _cleanup_close_ int fd = openat(folders->root_fd, d->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)
         return -errno;
-    if (fsync(fd) == 0)
-        return 0;
-    *ret_lost = true;
-    return -errno;
+    d->in_doubt = fsync(fd) < 0;
+    return d->in_doubt ? -errno : 0;
+}
+
+/* After a failed fsync the names are made anew at once, and until that has worked. */
+static int make_durable(struct folders *folders, struct dirty *d)
+{
+    int r = d->in_doubt ? 0 : sync_folder(folders, d);
+    if (!d->in_doubt)
+        return r;
+    r = folders->renew(d->folder, d->objects, d->count, folders->arg);
+    if (r == 0)
+        r = sync_folder(folders, d);
+    d->in_doubt = r < 0;
+    return r;
 }
 
 /* One at a time: a second caller must not return while the first one's fsync of its names is still under way. */
-static int begin_sync(struct folders *folders, struct dirty **ret_dirty)
+static struct dirty *begin_sync(struct folders *folders)
 {
     LOCK_SCOPE(&folders->locked.lock);
     while (folders->locked.syncing)
         (void)mutex_wait(&folders->locked.lock, &folders->synced, -1);
-    if (folders->locked.sync_error < 0)
-        return folders->locked.sync_error;
     folders->locked.syncing = true;
-    *ret_dirty = folders->locked.dirty;
+    struct dirty *dirty = folders->locked.dirty;
     folders->locked.dirty = NULL;
-    return 0;
+    return dirty;
 }
 
-static void end_sync(struct folders *folders, int r, bool lost)
+static void end_sync(struct folders *folders)
 {
     LOCK_SCOPE(&folders->locked.lock);
     folders->locked.syncing = false;
-    if (folders->one_failure_is_final && lost)
-        folders->locked.sync_error = r;
     (void)pthread_cond_broadcast(&folders->synced);
 }
 
@@ -161,18 +200,14 @@ static void put_back(struct folders *folders, struct dirty *d)
 
 int folders_sync(struct folders *folders)
 {
-    struct dirty *dirty = NULL;
-    bool lost = false;
-    int r = begin_sync(folders, &dirty);
-    if (r < 0)
-        return r;
-    while (dirty && (r = sync_folder(folders, dirty->folder, &lost)) == 0) {
+    struct dirty *dirty = begin_sync(folders);
+    int r = 0;
+    while (dirty && (r = make_durable(folders, dirty)) == 0) {
         struct dirty *next = dirty->next;
-        dirty->next = NULL;
-        free_dirty(dirty);
+        free_one(dirty);
         dirty = next;
     }
     put_back(folders, dirty);
-    end_sync(folders, r, lost);
+    end_sync(folders);
     return r;
 }

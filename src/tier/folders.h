@@ -6,9 +6,12 @@
 
 struct folders;
 
-/* `root_fd` is borrowed. `one_failure_is_final`: after an fsync that failed every later sync fails too, since names may be lost
- * that no later fsync would bring back (a local medium); else the next one tries again (a server that was away). */
-struct folders *folders_new(int root_fd, bool one_failure_is_final);
+/* Makes names of `folder` anew, for whose durability an fsync that failed says nothing, and none that is tried again would: `objects` are
+ * those that were touched since the last one that worked. Called until it works; the folder's fsync follows. */
+typedef int folders_renew_fn(const char *folder, char *const *objects, size_t count, void *arg);
+
+/* `root_fd` is borrowed. */
+struct folders *folders_new(int root_fd, folders_renew_fn *renew, void *arg);
 
 /* NULL is fine. */
 void folders_free(struct folders *folders);
@@ -21,6 +24,9 @@ CAIRN_MUST_CHECK int folders_make_parents(struct folders *folders, const char *o
 
 /* A name was made or removed: the folders above it are not durable until the next sync. */
 void folders_touch(struct folders *folders, const char *object);
+
+/* Names in it may not be durable. */
+void folders_mark(struct folders *folders, const char *folder);
 
 /* Everything touched before is durable on return. */
 CAIRN_MUST_CHECK int folders_sync(struct folders *folders);

@@ -1,7 +1,7 @@
 /* A tier in a local directory. Order of a put: the content is durable (fdatasync), and was read back, before the file gets its
  * name, the name is durable after sync() (fsync of the folder). A failed fdatasync says nothing about later
  * ones, so nothing is ever tried twice on the same file: it is removed, and the caller, who has the bytes,
- * writes them anew. */
+ * writes them anew. So with a folder: where its fsync fails, another takes its place (renew.c). */
 #include "tier/tier.h"
 
 #include <dirent.h>
@@ -10,8 +10,10 @@
 #include <sys/statvfs.h>
 
 #include "base/io.h"
+#include "base/log.h"
 #include "tier/fd_cache.h"
 #include "tier/folders.h"
+#include "tier/renew.h"
 #include "tier/room.h"
 
 #define READ_FDS_MAX 64u
@@ -306,11 +308,25 @@ static const struct tier_ops nvme_ops = {
     .space = nvme_space,
 };
 
+/* The tier's own folder has no other to go to. */
+static int renew(const char *folder, char *const *objects, size_t count, void *arg)
+{
+    const struct nvme *n = arg;
+    (void)objects;
+    (void)count;
+    int r = strcmp(folder, ".") == 0 ? -EIO : renew_folder(n->root_fd, folder);
+    if (r == 0)
+        log_warn("nvme: the fsync of %s/ failed: another folder, with all of its names, took its place", folder);
+    return r;
+}
+
 static int prepare(struct nvme *n)
 {
     static const char *const folders[] = {"packs", "journal", ROOM_FOLDER};
     for (size_t i = 0; i < ARRAY_LEN(folders); i++) {
         int r = folders_make(n->folders, folders[i]);
+        if (r == 0)
+            r = renew_settle(n->root_fd, folders[i]);
         if (r < 0)
             return r;
     }
@@ -328,7 +344,7 @@ int nvme_tier_open(const char *path, struct tier **ret_tier)
     n->root_fd = fd;
     n->reads = fd_cache_new(fd, O_RDONLY, READ_FDS_MAX);
     n->logs = fd_cache_new(fd, O_WRONLY, LOG_FDS_MAX);
-    n->folders = folders_new(fd, true);
+    n->folders = folders_new(fd, renew, n);
     int r = prepare(n);
     if (r < 0) {
         nvme_close(&n->tier);

@@ -1,5 +1,7 @@
 """P3, P8: what fsync said is on NVMe is there, whatever reads and writes of new packs do meanwhile (faults by site: tests/faultdisk.py)."""
+import errno
 import os
+import threading
 
 import pytest
 
@@ -89,3 +91,48 @@ def test_a_batch_that_is_read_wrongly_is_read_again(cairn, disk):
             cairn.mount(writeback_delay="1h")
         assert all(rig.read_file(os.path.join(cairn.mnt, name)) == data for name, data in files.items()), skip
     check_after_power_loss(cairn, files)
+
+
+def in_time(function, seconds=30):
+    thread = threading.Thread(target=function, daemon=True)
+    thread.start()
+    thread.join(rig.PATIENCE * seconds)
+    assert not thread.is_alive(), "it hangs"
+
+
+@pytest.mark.parametrize("times", (1, 2, 5))
+def test_a_folder_whose_fsync_fails(cairn, disk, times):
+    """P3, P9: an fsync that is tried again on the same folder says nothing of what the first one lost: another takes its place."""
+    cairn.mount(writeback_delay="1h")
+    files = {f"file-{i}": rig.seeded_bytes(i, 900_000) for i in range(4)}
+    packs = os.path.join(cairn.store, "packs")
+    synced(os.path.join(cairn.mnt, "file-0"), files["file-0"])
+    rig.write_file(os.path.join(packs, "of-others"), b"left alone")
+    with disk.fault("folder", "fsync", errno.EIO, times=times):
+        in_time(lambda: synced(os.path.join(cairn.mnt, "file-1"), files["file-1"]))
+        assert disk.fired() == times
+    assert "took its place" in cairn.log() and not os.path.exists(packs + ".anew")
+    for name in ("file-2", "file-3"):
+        synced(os.path.join(cairn.mnt, name), files[name])
+    assert rig.read_file(os.path.join(packs, "of-others")) == b"left alone"
+    check_after_power_loss(cairn, files)
+
+
+def test_a_folder_that_was_being_made_anew(cairn):
+    """P2: killed in between, files have their names in one folder or the other: they are folded into one."""
+    cairn.mount()
+    files = {f"file-{i}": rig.seeded_bytes(i, 900_000) for i in range(4)}
+    for name, data in files.items():
+        synced(os.path.join(cairn.mnt, name), data)
+    cairn.umount()
+    for number, folder in enumerate(("packs", "journal", "packs")):
+        path = os.path.join(cairn.store, folder)
+        os.rename(path, path + ".anew")
+        os.mkdir(path, 0o700)
+        for name in sorted(os.listdir(path + ".anew"))[number::2]:
+            os.link(os.path.join(path + ".anew", name), os.path.join(path, name))
+        cairn.mount()
+        assert all(rig.read_file(os.path.join(cairn.mnt, name)) == data for name, data in files.items())
+        cairn.umount()
+        assert not os.path.exists(path + ".anew")
+    assert cairn.fsck().returncode == 0

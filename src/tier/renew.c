@@ -1,0 +1,117 @@
+/* The kernel tells of a failed fsync once, and takes what it could not write for clean. So an fsync that is tried again on the same folder
+ * says nothing of names from before. In a new folder every name is a new one:
+ *
+ *   new folder, every file linked there  ->  its fsync  ->  it takes the place of the old one  ->  what came into the old one meanwhile
+ *   ->  fsync of both  ->  the old one's names go
+ *
+ * At any moment every file has its name in one of the two, and whoever finds the second folds it back into the first. */
+#include "tier/renew.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+static int open_folder(int root_fd, const char *folder)
+{
+    int fd = openat(root_fd, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    return fd < 0 ? -errno : fd;
+}
+
+static int each_name(int root_fd, const char *folder, int (*fn)(int from_fd, const char *name, int to_fd), int to_fd)
+{
+    int fd = open_folder(root_fd, folder);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    if (!dir) {
+        int r = fd < 0 ? fd : -errno;
+        if (fd >= 0)
+            (void)close(fd);
+        return r;
+    }
+    int r = 0;
+    struct dirent *d;
+    while (r == 0 && (errno = 0, d = readdir(dir)))
+        if (strcmp(d->d_name, ".") != 0 && strcmp(d->d_name, "..") != 0)
+            r = fn(fd, d->d_name, to_fd);
+    if (r == 0 && errno != 0)
+        r = -errno;
+    (void)closedir(dir);
+    return r;
+}
+
+/* A folder of others has no second name: it moves. */
+static int link_one(int from_fd, const char *name, int to_fd)
+{
+    struct stat st;
+    if (linkat(from_fd, name, to_fd, name, 0) == 0 || errno == EEXIST || errno == ENOENT)
+        return 0;
+    int r = -errno;
+    if (fstatat(from_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(st.st_mode))
+        return r;
+    return renameat2(from_fd, name, to_fd, name, RENAME_NOREPLACE) < 0 && errno != EEXIST ? -errno : 0;
+}
+
+/* Only what has its name in the other folder, too. */
+static int unlink_one(int from_fd, const char *name, int to_fd)
+{
+    struct stat here, there;
+    if (fstatat(from_fd, name, &here, AT_SYMLINK_NOFOLLOW) < 0 || fstatat(to_fd, name, &there, AT_SYMLINK_NOFOLLOW) < 0 ||
+        here.st_ino != there.st_ino)
+        return -EEXIST;
+    return unlinkat(from_fd, name, 0) < 0 ? -errno : 0;
+}
+
+static char *name_of_second(const char *folder)
+{
+    return xasprintf("%s.anew", folder);
+}
+
+static int remove_second(int root_fd, const char *second, int folder_fd)
+{
+    int r = each_name(root_fd, second, unlink_one, folder_fd);
+    if (r == 0 && unlinkat(root_fd, second, AT_REMOVEDIR) < 0)
+        r = -errno;
+    return r;
+}
+
+/* Links first, durably, then the second folder's names go. */
+int renew_settle(int root_fd, const char *folder)
+{
+    _cleanup_free_ char *second = name_of_second(folder);
+    struct stat st;
+    if (fstatat(root_fd, second, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return errno == ENOENT ? 0 : -errno;
+    _cleanup_close_ int fd = open_folder(root_fd, folder);
+    int r = fd < 0 ? fd : each_name(root_fd, second, link_one, fd);
+    if (r == 0 && fsync(fd) < 0)
+        r = -errno;
+    return r < 0 ? r : remove_second(root_fd, second, fd);
+}
+
+static int exchange(int root_fd, const char *folder, const char *second, int second_fd)
+{
+    int r = each_name(root_fd, folder, link_one, second_fd);
+    if (r == 0 && fsync(second_fd) < 0)
+        r = -errno;
+    if (r == 0 && renameat2(root_fd, second, root_fd, folder, RENAME_EXCHANGE) < 0)
+        r = -errno;
+    return r;
+}
+
+int renew_folder(int root_fd, const char *folder)
+{
+    _cleanup_free_ char *second = name_of_second(folder);
+    int r = renew_settle(root_fd, folder); /* of a try before */
+    if (r == 0 && mkdirat(root_fd, second, 0700) < 0)
+        r = -errno;
+    if (r < 0)
+        return r;
+    _cleanup_close_ int fd = open_folder(root_fd, second);
+    r = fd < 0 ? fd : exchange(root_fd, folder, second, fd);
+    /* `fd` is that of the folder under its name now; what was on its way into the old one is taken along. */
+    if (r == 0)
+        r = each_name(root_fd, second, link_one, fd);
+    if (r == 0 && (fsync(fd) < 0 || fsync(root_fd) < 0))
+        r = -errno;
+    return r < 0 ? r : remove_second(root_fd, second, fd);
+}

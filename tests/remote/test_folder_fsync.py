@@ -1,0 +1,40 @@
+"""P5, P9: a folder of a `dir:` remote whose fsync failed is not believed after another try: what was named in it is stored again."""
+import errno
+import os
+
+import pytest
+
+import faultdisk
+import remote as remotes
+import rig
+
+pytestmark = pytest.mark.needs_mount
+
+
+@pytest.mark.parametrize("skip", (0, 1))
+def test_what_was_named_is_stored_again(on_remote, request, folder, skip):
+    build = request.config.getoption("--build")
+    if faultdisk.library(build) is None:
+        pytest.skip("skipped: this build has no tests/faults")
+    node = on_remote(remotes.DirRemote(os.path.join(folder, "remotes")))
+    disk = faultdisk.FaultDisk(node, build, os.path.join(folder, "faults"))
+    node.env = {**node.env, "FAULT_STORE": node.remote.path}
+    node.mount()
+    node.wait_remote()
+    data = {f"file-{i}": rig.seeded_bytes(i, 2 * rig.MIB) for i in range(2)}
+    names, renames = set(node.remote.names()), {site: disk.count(site, "rename") for site in ("packs", "runs")}
+    with disk.fault("folder", "fsync", errno.EIO, times=1, skip=skip):
+        rig.write_file(os.path.join(node.mnt, "file-0"), data["file-0"])
+        node.wait_remote()
+        fired = disk.fired()
+    assert fired == 1
+    made = set(node.remote.names()) - names
+    again = sum(disk.count(site, "rename") - renames[site] - sum(name.startswith(site) for name in made) for site in renames)
+    assert again > 0, made
+    rig.write_file(os.path.join(node.mnt, "file-1"), data["file-1"])
+    node.wait_remote()
+    node.umount()
+    other = node.fresh()
+    other.mount(ro=True)
+    assert all(rig.read_file(os.path.join(other.mnt, name)) == content for name, content in data.items())
+    other.close()
