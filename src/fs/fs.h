@@ -112,7 +112,8 @@ CAIRN_MUST_CHECK int fs_create(struct fs *fs, uint64_t parent, const char *name,
 int fs_release(struct fs *fs, uint64_t handle, bool may_wait);
 int fs_handle_flags(struct fs *fs, uint64_t handle);
 
-/* A descriptor was closed: what was written becomes a version. */
+/* A descriptor was closed: what was written becomes a version; where others write the file through descriptors of their own, with the next
+ * operation of the history (store_seal_later()). */
 CAIRN_MUST_CHECK int fs_flush(struct fs *fs, uint64_t ino, uint64_t handle);
 
 /* What an fsync waits for: the horizon of `level` at `seq`. At the level of the stage seq is 0: nothing. */

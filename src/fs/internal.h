@@ -18,6 +18,7 @@ struct live_inode {
     UT_hash_handle hh;
     uint64_t ino;
     uint64_t opens;
+    uint64_t writers; /* of them: for writing, and none of their descriptors was closed yet */
     bool is_nameless;
     bool may_get_name; /* only of a nameless one: it was made so */
     bool is_forgotten; /* only of a nameless one: the request for that may come before those that close it */

@@ -57,10 +57,17 @@ bool fs_is_open(struct fs *fs, uint64_t ino)
     return live && live->opens > 0;
 }
 
-static void count_open(struct fs *fs, uint64_t ino)
+static bool is_writer(uint32_t flags)
+{
+    return (flags & O_ACCMODE) != O_RDONLY && !(flags & HANDLE_FLUSHED);
+}
+
+static void count_open(struct fs *fs, uint64_t ino, uint32_t flags)
 {
     LOCK_SCOPE(&fs->locked.lock);
-    get_live_locked(fs, ino)->opens++;
+    struct live_inode *live = get_live_locked(fs, ino);
+    live->opens++;
+    live->writers += is_writer(flags);
 }
 
 /* The kernel knows it: it found the name, or the name's removal would not have been asked for; or it is about to know it, and who made
@@ -126,7 +133,7 @@ void live_end_all(struct fs *fs)
     LOCK_SCOPE(&fs->locked.lock);
     struct live_inode *live, *next;
     HASH_ITER(hh, fs->locked.live, live, next) {
-        live->opens = 0;
+        live->opens = live->writers = 0;
         live->is_forgotten = true;
         int r = end_locked(fs, live, false);
         check(r == 0);
@@ -152,13 +159,15 @@ int fs_forget(struct fs *fs, uint64_t ino)
 /* -EAGAIN, only if `may_wait`: it is open still. */
 static int close_handle(struct fs *fs, uint64_t ino, uint64_t handle, bool may_wait)
 {
-    uint32_t flags;
     LOCK_SCOPE(&fs->locked.lock);
     struct live_inode *live = find_live_locked(fs, ino);
+    uint32_t flags = stage_handle_flags(fs->stage, handle);
     live->opens--;
+    live->writers -= is_writer(flags);
     int r = end_locked(fs, live, may_wait);
     if (r < 0) {
         live->opens++;
+        live->writers += is_writer(flags);
         return r;
     }
     (void)stage_handle_close(fs->stage, handle, &flags);
@@ -169,7 +178,7 @@ int open_ahead(struct fs *fs, uint64_t ino, int flags, uint64_t *ret_handle)
 {
     int r = stage_handle_open(fs->stage, ino, (uint32_t)flags, ret_handle);
     if (r == 0)
-        count_open(fs, ino);
+        count_open(fs, ino, (uint32_t)flags);
     return r;
 }
 
@@ -200,14 +209,34 @@ int fs_open(struct fs *fs, uint64_t ino, int flags, struct fs_opened *ret)
 
 int fs_handle_flags(struct fs *fs, uint64_t handle)
 {
-    return (int)stage_handle_flags(fs->stage, handle);
+    return (int)(stage_handle_flags(fs->stage, handle) & ~HANDLE_FLUSHED);
+}
+
+/* A descriptor of it is being closed: does somebody else write the file through another, of which none was closed yet? A descriptor that
+ * was duplicated, or inherited by a process that ended, counts no more then, though it may still be written through: its file is sealed
+ * more often than it need be, and no less. */
+static bool others_write(struct fs *fs, uint64_t ino, uint64_t handle)
+{
+    LOCK_SCOPE(&fs->locked.lock);
+    struct live_inode *live = find_live_locked(fs, ino);
+    bool was_writer = is_writer(stage_handle_flags(fs->stage, handle));
+    if (stage_handle_flushed(fs->stage, handle))
+        live->writers -= was_writer;
+    return live->writers > 0;
+}
+
+static int seal_at_close(struct fs *fs, uint64_t ino, uint64_t handle)
+{
+    if (!closing_seals(fs_handle_flags(fs, handle)))
+        return 0;
+    return others_write(fs, ino, handle) ? store_seal_later(fs->store, ino) : store_seal(fs->store, ino);
 }
 
 int fs_release(struct fs *fs, uint64_t handle, bool may_wait)
 {
     uint64_t ino = stage_handle_inode(fs->stage, handle);
     /* A process that was killed may not have flushed. */
-    if (closing_seals(fs_handle_flags(fs, handle)) && store_seal(fs->store, ino) < 0)
+    if (seal_at_close(fs, ino, handle) < 0)
         log_debug("inode %llu stays a draft for now", (unsigned long long)ino);
     int r = close_handle(fs, ino, handle, may_wait);
     if (r == 0)
@@ -217,9 +246,7 @@ int fs_release(struct fs *fs, uint64_t handle, bool may_wait)
 
 int fs_flush(struct fs *fs, uint64_t ino, uint64_t handle)
 {
-    if (!closing_seals(fs_handle_flags(fs, handle)))
-        return 0;
-    return store_seal(fs->store, ino);
+    return seal_at_close(fs, ino, handle);
 }
 
 int fs_fsync(struct fs *fs, uint64_t ino, struct fs_barrier *ret)
@@ -227,7 +254,7 @@ int fs_fsync(struct fs *fs, uint64_t ino, struct fs_barrier *ret)
     struct ns_inode inode;
     int r = ns_inode(fs->ns, ino, &inode);
     if (r == 0)
-        r = S_ISREG(inode.attrs.mode) ? store_seal(fs->store, ino) : 0;
+        r = S_ISREG(inode.attrs.mode) ? store_seal(fs->store, ino) : store_seal_due(fs->store);
     *ret = (struct fs_barrier){.level = fs->fsync_level,
                                .seq = fs->fsync_level == FS_FSYNC_STAGE ? 0 : store_newest(fs->store)};
     return r;

@@ -25,15 +25,17 @@ int store_write(struct store *store, struct stage_write *w)
 
 int store_cut(struct store *store, uint64_t ino, uint64_t offset, uint64_t length, uint64_t new_size)
 {
-    LOCK_SCOPE(&store->history.lock);
     struct ns_inode inode;
-    int r = ns_inode(store->ns, ino, &inode);
+    mutex_lock(&store->history.lock);
+    /* What was closed as it was becomes a version before some of it goes. */
+    int r = history_is_due_locked(store, ino) ? history_seal_due_locked(store) : 0;
+    if (r == 0)
+        r = ns_inode(store->ns, ino, &inode);
     if (r == 0)
         r = history_change_room_locked(store, ino);
-    if (r < 0)
-        return r;
-    return stage_cut(store->stage, ino, offset, length, new_size, inode.attrs.size, inode.version,
-                     clock_realtime_ns());
+    if (r == 0)
+        r = stage_cut(store->stage, ino, offset, length, new_size, inode.attrs.size, inode.version, clock_realtime_ns());
+    return history_leave(store, r);
 }
 
 int store_put_chunk(struct store *store, uint64_t ino, uint64_t offset, uint64_t length,

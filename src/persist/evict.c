@@ -124,7 +124,7 @@ static void pin_pending(struct pinned *pinned)
 {
     struct store *store = pinned->store;
     size_t count;
-    struct op **ops = history_up_to(store, UINT64_MAX, &count);
+    struct op **ops = history_look(store, &count);
     for (size_t i = 0; i < count; i++)
         pinned->any = pinned->any || ops[i]->type == REC_SETXATTR;
     for (size_t i = 0; i < count && pinned->any; i++) {
@@ -140,7 +140,7 @@ static void pin_pending(struct pinned *pinned)
         if (moves && rec.ino2 && view_inode(store->view, rec.ino2, &inode) == 0)
             pin_inode(pinned, rec.ino2, inode.attrs.mode); /* an exchange */
     }
-    free(ops);
+    history_looked(store, ops);
 }
 
 static int compare_values(const void *a, const void *b)

@@ -28,12 +28,35 @@ void history_done(struct store *store)
     mutex_done(&store->history.lock);
 }
 
-static void list_op_locked(struct store *store, const struct record *rec)
+static void unlist_op_locked(struct store *store, struct op *op)
+{
+    TAILQ_REMOVE(&store->history.ops, op, link);
+    store->history.op_count--;
+    store->history.op_bytes -= op->len;
+    free(op);
+}
+
+/* One seal after the other of the same file: the stage has made one of both versions, and no cut can be chosen between them any more (its
+ * floor). So the older leaves the list: a file that is closed for each of its tensors is few operations. Not a birth, which names the
+ * file, nor what a cut has chosen or somebody looks at. Returns when it happened, 0: there is none. */
+static int64_t supersede_locked(struct store *store, const struct record *rec)
+{
+    struct op *last = TAILQ_LAST(&store->history.ops, op_list);
+    if (!last || rec->type != REC_SEAL || last->type != REC_SEAL || (rec->flags | last->flags) & RECORD_BIRTH)
+        return 0;
+    if (last->ino != rec->ino || last->seq <= store->history.chosen || store->history.lookers > 0)
+        return 0;
+    int64_t happened = last->happened;
+    unlist_op_locked(store, last);
+    return happened;
+}
+
+static void list_op_locked(struct store *store, const struct record *rec, int64_t happened)
 {
     uint32_t len = (uint32_t)record_encoded_len(rec);
     struct op *op = xmalloc(sizeof *op + len);
     *op = (struct op){.seq = rec->seq,
-                      .happened = clock_monotonic_ns(),
+                      .happened = happened ? happened : clock_monotonic_ns(),
                       .type = rec->type,
                       .flags = rec->flags,
                       .ino = rec->ino,
@@ -254,8 +277,11 @@ static int make_room_locked(struct store *store, const struct record *rec, bool 
 
 static int commit_locked(struct store *store, struct record *rec)
 {
-    struct standing standing;
-    int r = standing_of(store, rec, &standing);
+    struct standing standing = {0};
+    /* A new file is not history yet, and the end of what has no name shows nowhere. */
+    int r = rec->type == REC_NASCENT || rec->type == REC_REAP ? 0 : history_seal_due_locked(store);
+    if (r == 0)
+        r = standing_of(store, rec, &standing);
     if (r == 0 && rec->type == REC_REMOVEXATTR)
         r = check_removable(store, rec);
     if (r == 0)
@@ -276,16 +302,19 @@ static int commit_locked(struct store *store, struct record *rec)
     if (nameless)
         stage_unlink(store->stage, rec->ino, rec->seq, true);
     if (history)
-        list_op_locked(store, rec);
+        list_op_locked(store, rec, 0);
     drop_content(store, rec);
     return 0;
 }
 
 int history_leave(struct store *store, int r)
 {
+    bool must_tell = store->history.recount_count > 0;
     mutex_unlock(&store->history.lock);
     if (r == 0)
         horizon_note(store);
+    if (must_tell) /* who calls may hold locks: the writeback thread tells */
+        horizon_kick(store);
     return r;
 }
 
@@ -315,14 +344,17 @@ void history_enter_group_locked(struct store *store, const struct dump *group)
         r = record_decode(group->bytes + at, group->len - at, &rec, &len);
         check(r == 0);
         ns_apply(store->ns, &rec);
-        list_op_locked(store, &rec);
+        int64_t happened = supersede_locked(store, &rec);
+        list_op_locked(store, &rec, happened ? happened : store->history.due_since);
     }
 }
 
 static int commit_both_locked(struct store *store, struct record *rec, struct record *rec2)
 {
-    struct standing standing;
-    int r = standing_of(store, rec, &standing);
+    struct standing standing = {0};
+    int r = history_seal_due_locked(store);
+    if (r == 0)
+        r = standing_of(store, rec, &standing);
     if (r == 0)
         r = history_group_room_locked(store, record_encoded_len(rec) + record_encoded_len(rec2));
     if (r < 0)
@@ -365,12 +397,11 @@ void history_readd(struct store *store, const struct record *rec)
     LOCK_SCOPE(&store->history.lock);
     if (rec->time > store->history.last_time)
         store->history.last_time = rec->time;
-    list_op_locked(store, rec);
+    list_op_locked(store, rec, 0);
 }
 
-struct op **history_up_to(struct store *store, uint64_t seq, size_t *ret_count)
+static struct op **list_up_to_locked(struct store *store, uint64_t seq, size_t *ret_count)
 {
-    LOCK_SCOPE(&store->history.lock);
     struct op **ops = xcalloc(store->history.op_count, sizeof(struct op *));
     size_t count = 0;
     struct op *op;
@@ -383,16 +414,33 @@ struct op **history_up_to(struct store *store, uint64_t seq, size_t *ret_count)
     return ops;
 }
 
+struct op **history_up_to(struct store *store, uint64_t cut, size_t *ret_count)
+{
+    LOCK_SCOPE(&store->history.lock);
+    return list_up_to_locked(store, cut, ret_count);
+}
+
+struct op **history_look(struct store *store, size_t *ret_count)
+{
+    LOCK_SCOPE(&store->history.lock);
+    store->history.lookers++;
+    return list_up_to_locked(store, UINT64_MAX, ret_count);
+}
+
+void history_looked(struct store *store, struct op **ops)
+{
+    LOCK_SCOPE(&store->history.lock);
+    store->history.lookers--;
+    free(ops);
+}
+
 size_t history_retire(struct store *store, uint64_t seq)
 {
     LOCK_SCOPE(&store->history.lock);
     struct op *op;
     size_t count = 0;
     while ((op = TAILQ_FIRST(&store->history.ops)) && op->seq <= seq) {
-        TAILQ_REMOVE(&store->history.ops, op, link);
-        store->history.op_count--;
-        store->history.op_bytes -= op->len;
-        free(op);
+        unlist_op_locked(store, op);
         count++;
     }
     return count;

@@ -29,6 +29,7 @@
 #define VIEW_CACHE_BYTES (48u * 1024 * 1024)
 #define DAMAGE_MAX 64u
 #define AGES_MAX 512u
+#define DUE_MAX 64u /* seals that wait at once */
 #define PACK_CLOCKS 65536u
 #define SICK_MAX 64u
 #define EPOCH_LAST ((1ull << (64 - SEQ_EPOCH_SHIFT)) - 1024) /* no store gets there */
@@ -208,6 +209,13 @@ struct store {
         uint64_t newest;
         int64_t last_time;
         int64_t compacted; /* when the log was, for room for a draft: monotonic ns */
+        unsigned lookers;  /* at the list, without the lock: what is in it stays */
+        uint64_t chosen;   /* the newest cut that writeback chose */
+        uint64_t due[DUE_MAX]; /* inodes whose seals wait, in the order in which they came */
+        unsigned due_count;
+        int64_t due_since;     /* monotonic ns: the first of these; an operation that enters now happened then */
+        uint64_t recount[DUE_MAX]; /* that entered, and whose st_blocks changed by that */
+        unsigned recount_count;    /* with due_count at most DUE_MAX */
     } history;
 
     struct {
@@ -339,18 +347,25 @@ CAIRN_MUST_CHECK int history_group_room_locked(struct store *store, size_t len);
 void history_stamp_locked(struct store *store, struct record *rec);
 void history_stamp_with_cookies_locked(struct store *store, struct record *rec);
 void history_enter_group_locked(struct store *store, const struct dump *group);
-/* As store_seal(). */
+/* As store_seal_due(), before anything else enters; and store_seal(), after these. */
+CAIRN_MUST_CHECK int history_seal_due_locked(struct store *store);
 CAIRN_MUST_CHECK int history_seal_locked(struct store *store, uint64_t ino);
+bool history_is_due_locked(struct store *store, uint64_t ino);
 /* Leaves the lock; an operation happened, or did not: returns r. */
 int history_leave(struct store *store, int r);
+/* Enters what has waited for `ns`, and tells what is to be told of what entered; with no lock held. */
+void history_seal_ripe(struct store *store, int64_t ns);
 /* With the history's lock: before a change of content, which opens a draft if there is none. -EAGAIN: no room in the log. */
 CAIRN_MUST_CHECK int history_change_room_locked(struct store *store, uint64_t ino);
 /* Is the log crowded by what is alive in it? What is not is thrown out first, once a second at most. */
 bool history_is_crowded(struct store *store);
 bool history_has_draft_below(struct store *store, uint64_t dir);
 void history_readd(struct store *store, const struct record *rec); /* recovery: a pending operation of the log */
-/* Copies out the operations up to `seq`, in order; they stay in the list. */
-struct op **history_up_to(struct store *store, uint64_t seq, size_t *ret_count);
+/* The operations up to a cut that was chosen, in order; they stay until they are retired. The caller frees the array. */
+struct op **history_up_to(struct store *store, uint64_t cut, size_t *ret_count);
+/* All; they stay until history_looked(), or are retired. */
+struct op **history_look(struct store *store, size_t *ret_count);
+void history_looked(struct store *store, struct op **ops);
 size_t history_retire(struct store *store, uint64_t seq); /* how many there were */
 bool history_oldest(struct store *store, uint64_t *ret_seq, int64_t *ret_happened);
 int64_t history_last_time(struct store *store); /* when the last operation happened */

@@ -218,6 +218,16 @@ static int add_nascent(const struct record *rec, void *arg)
     return 0;
 }
 
+/* What a daemon left unsealed becomes history in one step: some of it was closed, and its seal waited; so no cut has a part of it. */
+static int seal_left_drafts(struct store *store)
+{
+    uint64_t before = store_newest(store);
+    int r = store_seal_all(store);
+    if (store_newest(store) != before)
+        stage_raise_floor(store->stage, store_newest(store));
+    return r;
+}
+
 int store_seal_all(struct store *store)
 {
     struct inos inos = {0};
@@ -433,7 +443,7 @@ int recover(struct store *store, char **ret_text)
     if (r == 0)
         r = store_follows(store) ? 0 : reap_orphans(store, &rp.orphans); /* they are the writer's, who has them open */
     if (r == 0)
-        r = store_seal_all(store); /* drafts have no handles any more: they become versions as they are */
+        r = seal_left_drafts(store); /* drafts have no handles any more: they become versions as they are */
     if (r == -EAGAIN) {
         atomic_store(&store->seal_rest, true); /* the log has no room for all of them at once: writeback goes on */
         r = 0;

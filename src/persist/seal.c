@@ -1,4 +1,6 @@
 /* Seals: a draft becomes a version, a nascent file part of history, a file that was made without a name gets one. */
+#include "base/clock.h"
+#include "base/log.h"
 #include "persist/internal.h"
 
 static void seal_record(const struct ns_inode *inode, const struct stage_draft *draft, const struct ns_birth *birth,
@@ -118,7 +120,9 @@ static int name_roomy_locked(struct store *store, struct record *rec, const stru
 static int name_locked(struct store *store, struct record *rec)
 {
     struct dump xattrs = {0};
-    int r = ns_dump_xattrs(store->ns, rec->ino, dump_record, &xattrs);
+    int r = history_seal_due_locked(store);
+    if (r == 0)
+        r = ns_dump_xattrs(store->ns, rec->ino, dump_record, &xattrs);
     if (r == 0)
         r = xattrs.len > GROUP_MAX ? -ENOSPC : history_draft_room_locked(store);
     if (r == 0)
@@ -142,23 +146,115 @@ static uint64_t shown_bytes(struct store *store, const struct ns_inode *inode)
     return min_u64(inode->blocks_bytes + state.dirty_bytes + state.chunk_bytes, size);
 }
 
-int store_seal(struct store *store, uint64_t ino)
+/* *ret_recount: until now a draft over a version that is not durable yet counted in addition to what it replaces there. */
+static int seal_counted_locked(struct store *store, uint64_t ino, bool *ret_recount)
 {
     struct ns_inode inode;
+    *ret_recount = false;
     int r = ns_hold(store->ns, ino, &inode);
     if (r < 0)
         return r == -ENOENT ? 0 : r;
-    mutex_lock(&store->history.lock);
     uint64_t before = shown_bytes(store, &inode);
     r = history_seal_locked(store, ino);
-    /* Until now a draft over a version that is not durable yet counted in addition to what it replaces there. */
-    bool count_changed = shown_bytes(store, &inode) != before;
-    mutex_unlock(&store->history.lock);
+    *ret_recount = shown_bytes(store, &inode) != before;
     ns_drop(store->ns, ino);
+    return r;
+}
+
+/* --- seals that wait ----------------------------------------------------------------------------------------------------
+ *
+ * They are of drafts, which show, and which a recovery finds and seals as any others. Each enters before whatever else enters the history:
+ * so of two things that happened one after the other, no cut has only the later. */
+
+bool history_is_due_locked(struct store *store, uint64_t ino)
+{
+    for (unsigned i = 0; i < store->history.due_count; i++)
+        if (store->history.due[i] == ino)
+            return true;
+    return false;
+}
+
+int history_seal_due_locked(struct store *store)
+{
+    unsigned done = 0;
+    int r = 0;
+    while (done < store->history.due_count && r == 0) {
+        uint64_t ino = store->history.due[done];
+        bool recount;
+        r = seal_counted_locked(store, ino, &recount);
+        done += r == 0;
+        if (recount)
+            store->history.recount[store->history.recount_count++] = ino;
+    }
+    store->history.due_count -= done;
+    memmove(store->history.due, store->history.due + done, store->history.due_count * sizeof *store->history.due);
+    if (store->history.due_count == 0)
+        store->history.due_since = 0;
+    return r;
+}
+
+static void tell_recounts(struct store *store)
+{
+    uint64_t inos[DUE_MAX];
+    mutex_lock(&store->history.lock);
+    unsigned count = store->history.recount_count;
+    memcpy(inos, store->history.recount, count * sizeof *inos);
+    store->history.recount_count = 0;
+    mutex_unlock(&store->history.lock);
+    if (count)
+        change_tell(store, inos, count, false);
+}
+
+int store_seal_due(struct store *store)
+{
+    mutex_lock(&store->history.lock);
+    int r = history_seal_due_locked(store);
+    mutex_unlock(&store->history.lock);
     horizon_note(store);
-    if (count_changed)
+    tell_recounts(store);
+    return r;
+}
+
+int store_seal(struct store *store, uint64_t ino)
+{
+    bool recount = false;
+    mutex_lock(&store->history.lock);
+    int r = history_seal_due_locked(store);
+    if (r == 0)
+        r = seal_counted_locked(store, ino, &recount);
+    mutex_unlock(&store->history.lock);
+    horizon_note(store);
+    tell_recounts(store);
+    if (recount)
         change_tell(store, &ino, 1, false);
     return r;
+}
+
+int store_seal_later(struct store *store, uint64_t ino)
+{
+    struct stage_file_state state;
+    mutex_lock(&store->history.lock);
+    (void)stage_file_state(store->stage, ino, &state);
+    bool is_new = state.has_draft && !history_is_due_locked(store, ino);
+    bool fits = store->history.due_count + store->history.recount_count < DUE_MAX;
+    if (is_new && fits) {
+        if (store->history.due_count == 0)
+            store->history.due_since = clock_monotonic_ns();
+        store->history.due[store->history.due_count++] = ino;
+    }
+    mutex_unlock(&store->history.lock);
+    return is_new && !fits ? store_seal(store, ino) : 0;
+}
+
+void history_seal_ripe(struct store *store, int64_t ns)
+{
+    mutex_lock(&store->history.lock);
+    int64_t since = store->history.due_since;
+    bool is_ripe = since && clock_monotonic_ns() - since >= ns;
+    mutex_unlock(&store->history.lock);
+    if (is_ripe && store_seal_due(store) < 0)
+        log_debug("files that were closed stay drafts for now");
+    tell_recounts(store);
 }
 
 /* Calls `fn` for each draft below a directory, until it does not return 0. */

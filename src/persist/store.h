@@ -85,6 +85,13 @@ CAIRN_MUST_CHECK int store_name(struct store *store, struct record *rec);
 /* Seals the draft of `ino`, if any, or a nascent file. Does nothing for orphans. -EAGAIN as above. */
 CAIRN_MUST_CHECK int store_seal(struct store *store, uint64_t ino);
 
+/* The same, but it may wait until there is something else to enter, which then comes after it: any operation of the history, or another
+ * seal; a change that takes content away (store_cut()); a question for the horizon; or until writeback_delay has passed. For a file that
+ * others are still writing: many such seals become one. */
+CAIRN_MUST_CHECK int store_seal_later(struct store *store, uint64_t ino);
+/* Enters the seals that wait. -EAGAIN as above. Before store_newest() where that is to include all that was closed. */
+CAIRN_MUST_CHECK int store_seal_due(struct store *store);
+
 /* Seals every draft below `dir` (and of `dir` itself if it is a file). */
 CAIRN_MUST_CHECK int store_seal_below(struct store *store, uint64_t dir);
 

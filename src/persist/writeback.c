@@ -67,6 +67,7 @@ static void choose_locked(struct store *store, struct target *target)
     }
     for (size_t i = 0; i < target->count; i++)
         stage_pin(store->stage, &target->sealed[i]);
+    store->history.chosen = target->cut;
 }
 
 static void choose(struct store *store, struct target *target)
@@ -435,6 +436,7 @@ static void seal_ripe(struct store *store)
             return;
         atomic_store(&store->seal_rest, false);
     }
+    history_seal_ripe(store, store->options.writeback_delay_ns);
     uint64_t inos[RIPE_MAX];
     size_t count = stage_ripe_drafts(store->stage, clock_monotonic_ns(), DRAFT_IDLE_NS, DRAFT_AGE_NS, DRAFT_SMALL,
                                      inos, RIPE_MAX);
@@ -446,9 +448,9 @@ static void seal_ripe(struct store *store)
 bool writeback_has_nothing(struct store *store)
 {
     size_t count;
-    struct op **ops = history_up_to(store, UINT64_MAX, &count);
+    struct op **ops = history_look(store, &count);
     bool is_void = batch_is_void(store, ops, count);
-    free(ops);
+    history_looked(store, ops);
     return is_void;
 }
 

@@ -332,6 +332,12 @@ static void raise_floor_locked(struct stage *stage, uint64_t seq)
         atomic_store_explicit(&stage->header->floor_seq, seq, memory_order_release);
 }
 
+void stage_raise_floor(struct stage *stage, uint64_t seq)
+{
+    LOCK_SCOPE(&stage->locked.lock);
+    raise_floor_locked(stage, seq);
+}
+
 uint64_t stage_floor(struct stage *stage)
 {
     return atomic_load_explicit(&stage->header->floor_seq, memory_order_acquire);

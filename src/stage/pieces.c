@@ -288,6 +288,15 @@ uint64_t stage_handle_inode(struct stage *stage, uint64_t handle)
     return stage->handles[handle].ino;
 }
 
+bool stage_handle_flushed(struct stage *stage, uint64_t handle)
+{
+    LOCK_SCOPE(&stage->locked.lock);
+    check(handle < HANDLES_MAX && stage->handles[handle].ino != 0);
+    bool is_first = !(stage->handles[handle].flags & HANDLE_FLUSHED);
+    stage->handles[handle].flags |= HANDLE_FLUSHED;
+    return is_first;
+}
+
 uint32_t stage_handle_flags(struct stage *stage, uint64_t handle)
 {
     LOCK_SCOPE(&stage->locked.lock);

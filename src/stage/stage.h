@@ -238,6 +238,7 @@ CAIRN_MUST_CHECK int stage_relink(struct stage *stage, uint64_t ino, size_t rese
 
 /* No cut may be chosen below this: data of states before it was dropped. */
 uint64_t stage_floor(struct stage *stage);
+void stage_raise_floor(struct stage *stage, uint64_t seq);
 
 /* A version that waits for writeback. */
 struct layer;
@@ -338,6 +339,9 @@ CAIRN_MUST_CHECK int stage_handle_open(struct stage *stage, uint64_t ino, uint32
 uint64_t stage_handle_close(struct stage *stage, uint64_t handle, uint32_t *ret_flags); /* the inode */
 uint32_t stage_handle_flags(struct stage *stage, uint64_t handle);
 uint64_t stage_handle_inode(struct stage *stage, uint64_t handle);
+/* Notes that one of its descriptors was closed; HANDLE_FLUSHED is among its flags from then on. False: that was noted before. */
+#define HANDLE_FLUSHED (1u << 31)
+bool stage_handle_flushed(struct stage *stage, uint64_t handle);
 
 /* --- recovery --------------------------------------------------------------------------------------------------- */
 

@@ -25,6 +25,7 @@ class Handle:
 
     def __init__(self, node, flags, made_it):
         self.node, self.flags, self.position, self.slots = node, flags, 0, 1
+        self.was_flushed = False  # some descriptor of it was closed
         access = flags & os.O_ACCMODE
         self.readable, self.writable = access != os.O_WRONLY, access != os.O_RDONLY
         self.closes_seal = self.writable or made_it
@@ -40,6 +41,7 @@ class Model(model_names.Names):
         self.tree = Tree()
         self.plain = plain  # holes are of whole blocks, inode numbers come again
         self.slots, self.maps = {}, {}
+        self.waiting = {}  # files whose seals wait for another operation, or for somebody who asks
         self.inos = {}  # inode number -> id: none is given twice
         self.nodes = {self.tree.root.id: self.tree.root}
         self.history = model_history.History(self.tree)
@@ -95,6 +97,7 @@ class Model(model_names.Names):
         """The daemon died or ended: nothing is open any more, and every draft becomes a version."""
         self.slots.clear()
         self.maps.clear()
+        self.waiting.clear()
         self.history.seal_all(self.drafts())
         for node in self.files():
             node.loose_until, node.map_dirty = 0.0, 0
@@ -121,6 +124,7 @@ class Model(model_names.Names):
         """The tree as it was found."""
         self.slots.clear()
         self.maps.clear()
+        self.waiting.clear()
         for path in sorted(seen):
             look = seen[path]
             node = self.nodes[self.inos[look["ino"]]] if path else self.tree.root
@@ -201,6 +205,10 @@ class Model(model_names.Names):
             node.vague_mtime = True
 
     def barrier(self, node=None):
+        for waiting, least in self.waiting.values():
+            self.history.settle(waiting, least)
+            waiting.loose_until = self.now + RELEASE_SEALS
+        self.waiting.clear()
         if node is not None:
             self.history.seal(node)
         self.history.barrier()
@@ -274,10 +282,22 @@ class Model(model_names.Names):
         handle.slots -= 1
         node = handle.node
         node.map_dirty = 0
+        handle.was_flushed = True
         if not handle.closes_seal:
             return
+        if self.others_write(node):
+            node.loose_until = float("inf")  # what is written until its seal enters is in that version, too
+            self.history.maybe_seal([node])
+            if node.id in self.history.state:
+                self.waiting[node.id] = (node, self.history.state[node.id].versions[-1])
+            return
+        self.waiting.pop(node.id, None)
         self.history.seal(node)
         node.loose_until = self.now + RELEASE_SEALS
+
+    def others_write(self, node):
+        """Is it open for writing where nothing was closed yet? Then a seal waits."""
+        return any(handle.node is node and handle.writable and not handle.was_flushed for handle in self.slots.values())
 
     def valid_dup(self, slot, slot2):
         return slot in self.slots and slot2 not in self.slots and slot % PROCS == slot2 % PROCS
@@ -293,7 +313,9 @@ class Model(model_names.Names):
         for slot in maps:
             self.unmap(slot)
         handles = {id(self.slots[slot]): self.slots.pop(slot) for slot in gone}.values()
-        self.history.seal_all([handle.node for handle in handles if handle.closes_seal])
+        nodes = [handle.node for handle in handles if handle.closes_seal]
+        waiting = [node for node in nodes if self.others_write(node)]
+        self.history.seal_all([node for node in nodes if node not in waiting], waiting)
         for handle in handles:
             self.close(handle)
 

@@ -101,6 +101,20 @@ class History:
         if nodes:
             self.push()
 
+    def settle(self, node, least):
+        """What may be sealed is, with this version or one after it."""
+        record = self.state.get(node.id)
+        found = [at for at, version in enumerate(record.versions) if version is least] if record else []
+        if not found or node.nlink == 0:
+            return
+        if node.nascent:
+            folder, name = self.place_of(node)
+            self.name(folder, name, node)
+            self.change(folder, mtime=None)
+            node.nascent = False
+        self.change(node, versions=record.versions[found[0] :])
+        self.push()
+
     def seal_all(self, nodes, others=()):
         """Several at once, in any order; `others` may or may not be sealed with them."""
         self.maybe_seal([*nodes, *others])

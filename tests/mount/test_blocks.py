@@ -39,12 +39,23 @@ def sealed_by_rename_of_the_folder(fd, path):
     os.rename(os.path.dirname(path) + ".away", os.path.dirname(path))
 
 
+def kernel_is_told(path):
+    rig.poll(lambda: os.stat(path).st_blocks == 8, 20, "the draft to be sealed, and the kernel told")
+
+
+def sealed_by_what_comes_after_a_close(fd, path):
+    """A close beside another writer leaves the draft; the next operation seals it, and the writeback thread tells."""
+    os.close(os.open(path, os.O_WRONLY))
+    os.mkdir(path + ".marker")
+    kernel_is_told(path)
+
+
 SEALED = {
     "fsync": sealed_by_fsync,
     "rename of the folder": sealed_by_rename_of_the_folder,
     "link": lambda fd, path: os.link(path, path + ".link"),  # told with the answer
-    "close of another": lambda fd, path: os.close(os.open(path, os.O_WRONLY)),
-    "writeback": lambda fd, path: rig.poll(lambda: os.stat(path).st_blocks == 8, 20, "an idle draft to be sealed, and the kernel told"),
+    "close of another": sealed_by_what_comes_after_a_close,
+    "writeback": lambda fd, path: kernel_is_told(path),
 }
 
 

@@ -1,0 +1,256 @@
+/* When closing makes a version: at once, or, where others write the file, before the next operation of the history. */
+#include <fcntl.h>
+#include <stdio.h>
+
+#include "ground.h"
+#include "persist/internal.h"
+
+#include <criterion/parameterized.h>
+
+/* Nothing is sealed by itself: the tests say when. */
+static void setup(void)
+{
+    ground_setup();
+    shop.options.writeback_delay_ns = 3600ll * 1000000000;
+    ground_restart();
+}
+
+TestSuite(fs_seals, .init = setup, .fini = ground_teardown, .timeout = 600);
+
+static struct file open_again(uint64_t ino)
+{
+    struct fs_opened opened;
+    cr_assert_eq(fs_open(fs, ino, O_RDWR, &opened), 0);
+    return (struct file){ino, opened.handle};
+}
+
+static bool is_draft(uint64_t ino)
+{
+    struct stage_file_state state;
+    (void)stage_file_state(store_stage(shop.store), ino, &state);
+    return state.has_draft;
+}
+
+static uint64_t version_of(uint64_t ino)
+{
+    struct ns_inode inode;
+    cr_assert_eq(ns_inode(store_ns(shop.store), ino, &inode), 0);
+    return inode.version;
+}
+
+/* As a program does for each tensor. */
+static void write_and_close(uint64_t ino, uint64_t offset, const char *text)
+{
+    struct file file = open_again(ino);
+    put_text(file, offset, text);
+    close_file(file);
+}
+
+Test(fs_seals, closes_beside_a_writer_make_one_version)
+{
+    struct file header = create("file");
+    for (unsigned i = 0; i < 100; i++)
+        write_and_close(header.ino, i, "t");
+    cr_expect(is_draft(header.ino));
+    cr_expect_eq(version_of(header.ino), 0);
+    close_file(header);
+    cr_expect_not(is_draft(header.ino));
+    cr_expect_eq(version_of(header.ino), 1);
+}
+
+Test(fs_seals, closes_in_a_row_are_two_operations)
+{
+    uint64_t ino = make_file("file", "header");
+    for (unsigned i = 0; i < 100; i++) {
+        write_and_close(ino, 6 + i, "t");
+        cr_assert_not(is_draft(ino), "nobody else writes it");
+    }
+    cr_expect_eq(shop.store->history.op_count, 2, "its birth and the newest seal, not %llu", (unsigned long long)shop.store->history.op_count);
+    (void)make_dir("between");
+    write_and_close(ino, 0, "H");
+    write_and_close(ino, 1, "E");
+    cr_expect_eq(shop.store->history.op_count, 4, "what has something in between stays");
+    shop_wait(&shop);
+    ground_restart();
+    cr_expect_eq(stat_of(ino).st_size, 106);
+}
+
+struct entry_of_history {
+    const char *what;
+    void (*enter)(struct file file);
+};
+
+static void by_mkdir(struct file file)
+{
+    (void)file;
+    (void)make_dir("marker");
+}
+
+static void by_new_file(struct file file)
+{
+    (void)file;
+    (void)make_file("marker", "done");
+}
+
+static void by_xattr(struct file file)
+{
+    cr_assert_eq(fs_setxattr(fs, file.ino, "user.complete", "1", 1, 0), 0);
+}
+
+static void by_mode(struct file file)
+{
+    struct stat set = {.st_mode = S_IFREG | 0400}, st;
+    cr_assert_eq(fs_setattr(fs, file.ino, FS_SET_MODE, &set, &root, &st), 0);
+}
+
+static void by_rename(struct file file)
+{
+    (void)file;
+    cr_assert_eq(fs_rename(fs, ROOT_INO, "other", ROOT_INO, "latest", 0, &root), 0);
+}
+
+static void by_whiteout(struct file file)
+{
+    (void)file;
+    cr_assert_eq(fs_rename(fs, ROOT_INO, "other", ROOT_INO, "latest", RENAME_WHITEOUT, &root), 0);
+}
+
+static void by_link(struct file file)
+{
+    struct stat st;
+    (void)file;
+    cr_assert_eq(fs_link(fs, ino_of("other"), ROOT_INO, "latest", &st), 0);
+}
+
+static void by_unlink(struct file file)
+{
+    (void)file;
+    cr_assert_eq(fs_unlink(fs, ROOT_INO, "other"), 0);
+}
+
+static void by_nameless(struct file file)
+{
+    struct stat st;
+    struct fs_opened opened;
+    (void)file;
+    cr_assert_eq(fs_create(fs, ROOT_INO, NULL, 0600, O_RDWR, &root, &st, &opened), 0);
+    cr_assert_eq(fs_link(fs, st.st_ino, ROOT_INO, "latest", &st), 0);
+    (void)fs_release(fs, opened.handle, false);
+}
+
+static void by_fsync_of_a_folder(struct file file)
+{
+    struct fs_barrier barrier;
+    (void)file;
+    cr_assert_eq(fs_fsync(fs, ROOT_INO, &barrier), 0);
+}
+
+static void by_fsync_of_another(struct file file)
+{
+    struct fs_barrier barrier;
+    (void)file;
+    cr_assert_eq(fs_fsync(fs, ino_of("other"), &barrier), 0);
+}
+
+static void by_truncation(struct file file)
+{
+    struct stat set = {.st_size = 0}, st;
+    cr_assert_eq(fs_setattr(fs, file.ino, FS_SET_SIZE, &set, &root, &st), 0);
+}
+
+static void by_hole(struct file file)
+{
+    cr_assert_eq(fs_fallocate(fs, file.ino, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 2, &root), 0);
+}
+
+static const struct entry_of_history entries[] = {
+    {"mkdir", by_mkdir},           {"a new file", by_new_file},
+    {"an xattr", by_xattr},        {"a mode", by_mode},
+    {"rename", by_rename},         {"a whiteout", by_whiteout},
+    {"link", by_link},             {"unlink", by_unlink},
+    {"linkat", by_nameless},       {"a hole", by_hole},
+    {"truncation", by_truncation}, {"fsync of a folder", by_fsync_of_a_folder},
+    {"fsync of another", by_fsync_of_another},
+};
+
+/* By their numbers: each test is a process, with addresses of its own. */
+ParameterizedTestParameters(fs_seals, a_seal_that_waits_enters_before_anything_else)
+{
+    static size_t numbers[ARRAY_LEN(entries)];
+    for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
+        numbers[i] = i;
+    return cr_make_param_array(size_t, numbers, ARRAY_LEN(numbers));
+}
+
+static const struct op *first_after(uint64_t seq)
+{
+    const struct op *op;
+    TAILQ_FOREACH(op, &shop.store->history.ops, link)
+        if (op->seq > seq)
+            return op;
+    return NULL;
+}
+
+/* P4: no operation enters the history before what was closed before it. */
+ParameterizedTest(size_t *number, fs_seals, a_seal_that_waits_enters_before_anything_else)
+{
+    const struct entry_of_history *entry = &entries[*number];
+    (void)make_file("other", "other");
+    struct file file = create("file");
+    write_and_close(file.ino, 0, "closed");
+    cr_assert_eq(version_of(file.ino), 0, "%s", entry->what);
+    uint64_t before = store_newest(shop.store);
+    entry->enter(file);
+    const struct op *op = first_after(before);
+    cr_expect(op && op->type == REC_SEAL && op->ino == file.ino, "before %s", entry->what);
+    close_file(file);
+}
+
+Test(fs_seals, what_is_closed_twice_counts_once)
+{
+    struct file header = create("file"), tensor = open_again(header.ino);
+    put_text(tensor, 0, "t");
+    cr_assert_eq(fs_flush(fs, tensor.ino, tensor.handle), 0); /* of a duplicate */
+    cr_assert_eq(fs_flush(fs, tensor.ino, tensor.handle), 0);
+    cr_expect(is_draft(header.ino), "the header is still being written");
+    cr_assert_eq(fs_flush(fs, header.ino, header.handle), 0);
+    cr_expect_not(is_draft(header.ino), "nobody writes it any more that has not closed something");
+    (void)fs_release(fs, tensor.handle, false);
+    (void)fs_release(fs, header.handle, false);
+    struct file again = open_again(header.ino);
+    put_text(again, 1, "u");
+    close_file(again);
+    cr_expect_not(is_draft(header.ino), "nothing is left of those before");
+}
+
+Test(fs_seals, more_than_can_wait)
+{
+    struct file files[DUE_MAX + 6];
+    char name[16];
+    for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+        (void)snprintf(name, sizeof name, "file-%zu", i);
+        files[i] = create(name);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(files); i++)
+        write_and_close(files[i].ino, 0, "t");
+    cr_expect_leq(shop.store->history.due_count, DUE_MAX);
+    (void)make_dir("marker");
+    for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+        cr_expect_not(is_draft(files[i].ino));
+        close_file(files[i]);
+    }
+}
+
+/* Of a file without a name nothing is ever sealed, and of one that is gone nothing is left to do. */
+Test(fs_seals, a_seal_that_waits_for_what_is_removed)
+{
+    struct file header = create("file");
+    write_and_close(header.ino, 0, "closed");
+    cr_assert_eq(fs_unlink(fs, ROOT_INO, "file"), 0);
+    write_and_close(header.ino, 6, " and again");
+    (void)make_dir("marker");
+    expect_text(header.ino, "closed and again");
+    close_file(header);
+    cr_assert_eq(fs_forget(fs, header.ino), 0);
+    cr_expect_eq(shop.store->history.due_count, 0);
+}
