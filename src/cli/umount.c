@@ -15,6 +15,7 @@
 #define UNMOUNT_PAUSE_MS 100
 #define COPIES_GRACE_NS 500000000ll   /* the daemon of a mount that is gone everywhere has mostly ended by then */
 #define UNSEEN_GRACE_NS 10000000000ll /* for what nobody shows us: a namespace without a process, a slow machine */
+#define END_TIMEOUT_MS 30000          /* of an answer; an ending daemon closes the connection */
 #define END_PATIENCE_NS 10000000000ll /* what was written last is little: worth waiting for beyond --timeout */
 
 struct umount_request {
@@ -117,48 +118,48 @@ static int unmount(const struct mount_entry *mount)
 /* --- the end of the daemon ------------------------------------------------------------------------------------------------ */
 
 /* What is unmounted here is still mounted elsewhere, where it would go on for as long as that lives, with the store in use. All that
- * was written is on NVMe: it ends there too, and who uses it there gets ENOTCONN. */
-static int end_everywhere(const struct mount_entry *mount)
+ * was written is on NVMe: it ends there too, and who uses it there gets ENOTCONN. *ret_serves: it was so, until now. False: no daemon
+ * answers, most often because it is just ending. */
+static bool end_everywhere(const struct mount_entry *mount, bool *ret_serves)
 {
-    cJSON *reply = NULL;
-    pid_t pid;
-    if (ask_daemon("umount", mount->store, "end", NULL, &reply) < 0) /* perhaps because it has just ended */
-        return store_lock_holder(mount->store, &pid) == 0 ? CLI_OK : CLI_FAILED;
+    cJSON *request = cJSON_CreateObject(), *reply = NULL;
+    (void)cJSON_AddStringToObject(request, "verb", "end");
+    int r = request_patiently(mount->store, request, END_TIMEOUT_MS, &reply);
+    *ret_serves = r == 0 && cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(reply, "serves"));
+    cJSON_Delete(request);
     cJSON_Delete(reply);
-    return CLI_OK;
+    return r == 0;
 }
 
-static int end_copies(const struct mount_entry *mount, bool *ret_asked)
+/* False: nobody else has the mount, or no daemon answers. */
+static bool end_copies(const struct mount_entry *mount)
 {
     struct copy_list copies;
+    bool serves = false;
     copies_find(mount, &copies);
-    int code = CLI_OK;
-    *ret_asked = copies.count > 0;
-    if (copies.count > 0) {
+    bool asked = copies.count > 0 && end_everywhere(mount, &serves);
+    if (serves) {
         for (size_t i = 0; i < copies.count; i++)
             copies.copies[i].stays = true; /* it did */
         complain("umount", "%s is unmounted, and all is on NVMe, but other mount namespaces or mounts have it too: it ends there as well",
                  mount->mountpoint);
         copies_print(&copies, stderr);
-        code = end_everywhere(mount);
     }
     copies_done(&copies);
-    return code;
+    return asked;
 }
 
 /* Who cannot be seen is ended all the same. A daemon that is ending already does not mind. */
-static int end_unseen(const struct mount_entry *mount)
+static void end_unseen(const struct mount_entry *mount)
 {
-    cJSON *reply = NULL;
-    if (ask_daemon("umount", mount->store, "end", NULL, &reply) < 0)
-        return CLI_OK; /* it has just ended */
-    bool serves = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(reply, "serves"));
-    cJSON_Delete(reply);
-    if (serves)
+    bool serves;
+    if (!end_everywhere(mount, &serves))
+        complain("umount", "%s is unmounted, and all is on NVMe; waiting for the daemon of store %s to end", mount->mountpoint,
+                 mount->store);
+    else if (serves)
         complain("umount",
                  "%s is unmounted, and all is on NVMe, but something that no process shows here still has it: it ends there as well",
                  mount->mountpoint);
-    return CLI_OK;
 }
 
 /* The store can be mounted, moved or copied only once the daemon is gone. */
@@ -170,20 +171,16 @@ struct ending {
     bool remote_left;   /* the time was up before the remote had what was written last */
 };
 
-static int help_end(struct ending *e)
+static void help_end(struct ending *e)
 {
     int64_t waited = clock_monotonic_ns() - e->began;
-    bool asked = false;
-    int code = CLI_OK;
     if (!e->looked && waited > COPIES_GRACE_NS) {
         e->looked = true;
-        code = end_copies(e->mount, &asked);
+        e->asked = end_copies(e->mount);
     } else if (!e->asked && waited > UNSEEN_GRACE_NS) {
-        asked = true;
-        code = end_unseen(e->mount);
+        e->asked = true;
+        end_unseen(e->mount);
     }
-    e->asked = e->asked || asked;
-    return code;
 }
 
 /* The mount is gone, so that the time is up is no reason to fail: the rest needs nobody who waits. False: enough waited. */
@@ -219,19 +216,19 @@ static int await_end(const struct mount_entry *mount, const struct umount_reques
 {
     struct ending e = {.mount = mount, .deadline = deadline, .began = clock_monotonic_ns()};
     pid_t pid = 0;
-    int held, code = CLI_OK;
-    while (code == CLI_OK && (held = store_lock_holder(mount->store, &pid)) == 1) {
+    int held;
+    while ((held = store_lock_holder(mount->store, &pid)) == 1) {
         if (!go_on_waiting(&e, request, pid))
             return code_of_end(&e);
         if (!horizon_sleep_ms(20))
             return CLI_INTERRUPTED;
-        code = help_end(&e);
+        help_end(&e);
     }
-    if (code == CLI_OK && held < 0) {
+    if (held < 0) {
         complain("umount", "unmounted, but cannot see whether the daemon has ended: %s", strerror(-held));
         return CLI_FAILED;
     }
-    return code == CLI_OK ? code_of_end(&e) : code;
+    return code_of_end(&e);
 }
 
 static int refuse_for_others(const struct mount_entry *mount)
