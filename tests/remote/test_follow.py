@@ -40,6 +40,7 @@ def same_trees(one, other):
         a, b = os.path.join(one, name), os.path.join(other, name)
         sa, sb = os.lstat(a), os.lstat(b)
         assert (sa.st_mode, sa.st_size, sa.st_mtime_ns, sa.st_ino) == (sb.st_mode, sb.st_size, sb.st_mtime_ns, sb.st_ino), name
+        assert sa.st_blocks == sb.st_blocks, name
         if os.path.islink(a):
             assert os.readlink(a) == os.readlink(b), name
         elif os.path.isfile(a):
@@ -62,7 +63,7 @@ class Changes:
         return os.path.join(self.root, f"d{self.rng.randrange(3)}", f"f{self.rng.randrange(12)}")
 
     def one(self):
-        kinds = [self.write, self.write, self.write, self.append, self.remove, self.rename, self.link, self.attrs]
+        kinds = [self.write, self.write, self.write, self.append, self.allocate, self.remove, self.rename, self.link, self.attrs]
         path = self.path()
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with contextlib.suppress(FileNotFoundError, FileExistsError):
@@ -75,6 +76,10 @@ class Changes:
         with open(path, "r+b") as file:
             file.seek(self.rng.randrange(100_000))
             file.write(self.rng.randbytes(1000))
+
+    def allocate(self, path):
+        with open(path, "r+b") as file:
+            os.posix_fallocate(file.fileno(), self.rng.randrange(100_000), self.rng.choice([10, 5000, 200_000, 3 << 20]))
 
     def remove(self, path):
         os.unlink(path)
