@@ -528,19 +528,12 @@ static int add_unpublished(struct view *view, const struct scan *scan, struct vi
     return r == -ENOENT ? 0 : r;
 }
 
-int view_unpublished_total(struct view *view, uint64_t max, struct view_unpublished_total *ret)
+static int count_marks(struct view *view, uint64_t max, struct view_unpublished_total *ret)
 {
     static const uint8_t inodes = KEY_INODE;
-    struct view_remote remote = view_remote(view);
     struct key prefix;
     _cleanup_snap_ struct snap snap;
     _cleanup_scan_ struct scan scan;
-    *ret = (struct view_unpublished_total){0};
-    if (!remote.tracks || remote.is_whole) { /* nothing was ever published */
-        struct view_state state = view_state(view);
-        *ret = (struct view_unpublished_total){.inodes = state.files, .files = state.files, .bytes = state.logical_bytes};
-        return 0;
-    }
     key_touched(&prefix, &inodes, sizeof inodes);
     snap_begin(&snap, view);
     scan_open(&scan, &snap, &prefix);
@@ -549,4 +542,15 @@ int view_unpublished_total(struct view *view, uint64_t max, struct view_unpublis
         r = add_unpublished(view, &scan, ret);
     ret->has_more = r == 0 && scan_valid(&scan);
     return r < 0 ? r : scan_error(&scan);
+}
+
+int view_unpublished_total(struct view *view, uint64_t max, struct view_unpublished_total *ret)
+{
+    struct view_remote remote = view_remote(view);
+    *ret = (struct view_unpublished_total){0};
+    if (remote.tracks && !remote.is_whole)
+        return count_marks(view, max, ret);
+    struct view_state state = view_state(view); /* nothing was ever published */
+    *ret = (struct view_unpublished_total){.inodes = state.files, .files = state.files, .bytes = state.logical_bytes};
+    return 0;
 }

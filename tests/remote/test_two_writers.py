@@ -278,6 +278,21 @@ def test_fenced_mount_says_what_is_only_there(on_remote, remote):
 
 
 @pytest.mark.needs_mount
+def test_fenced_mount_that_never_published(on_remote, remote):
+    """All that it has is only there."""
+    first = on_remote(remote, lease="3s").mount()
+    second = on_remote(remote, lease="3s").mount(takeover=True)
+    rig.write_file(os.path.join(first.mnt, "file"), b"x" * 100)
+    rig.poll(lambda: first.remote_status()["state"] == "fenced", 30, "the first to be fenced")
+    first.wait()
+    status = first.remote_status()
+    assert (status["unpublished_files"], status["unpublished_bytes"], status["unpublished_more"]) == (1, 100, False)
+    assert "1 files, 100 B, of 1 changes" in first.cairn("status", first.mnt).stdout
+    first.umount()
+    second.umount()
+
+
+@pytest.mark.needs_mount
 def test_old_store_does_not_publish(on_remote, remote):
     """A store with unpublished history comes back after another took over: refused or fenced, and the remote unharmed."""
     first = on_remote(remote, lease="3s", upload_limit="100K").mount()
