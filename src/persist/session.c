@@ -228,9 +228,9 @@ int session_open_stage(struct store *store, const struct session *session, char 
     else if (r == 0)
         r = judge_stage(store, session, &look, ret_text);
     else if (r == -ENOENT && session->tells_boot)
-        log_warn("the last session's stage in %s is gone, though the machine did not boot since: its files were removed there; going on from the "
-                 "NVMe horizon",
-                 session->dir);
+        log_warn("the last session's stage in %s is gone, though the machine did not boot since: its files were removed there, or %s is a copy of a "
+                 "store that was unmounted since; going on from the NVMe horizon",
+                 session->dir, store->path);
     else if (r == -ENOENT || r == -ESTALE)
         log_warn("the last session ended without its stage (power loss or reboot): going on from the NVMe horizon");
     else
