@@ -152,7 +152,8 @@ struct job;
 struct lag {
     bool exists;
     uint64_t cut;      /* of the last batch that it lacks */
-    int64_t tried_at;  /* monotonic ns */
+    int64_t again_at;  /* when the next try is due; monotonic ns */
+    int64_t wait_ns;   /* after the last, which failed; 0: it did not */
     uint64_t *inos;    /* files whose pinned version is durable, owned; a file may be there several times */
     size_t ino_count, ino_max;
     uint64_t *drops;   /* packs whose files go when the view has it, owned */
@@ -543,7 +544,7 @@ void lag_add(struct store *store, uint64_t cut, const struct batch *batch, const
 void lag_add_version(struct store *store, uint64_t ino);
 /* One try to bring the view up to the journal's end; then all is let go. */
 void lag_catch_up(struct store *store);
-/* The same, once a second where it is due; also where no batch is missing, but the view's database has failed. */
+/* The same, where it is due; also where no batch is missing, but the view's database has failed. */
 void lag_tick(struct store *store);
 void lag_done(struct store *store);
 

@@ -10,12 +10,13 @@
  * Memory is bounded by what bounds it else: the stage, and PENDING_OPS_MAX operations, those that are pending included. When either is
  * full, who writes waits until the view has followed, or the store is mounted again; fsync does not.
  *
- * Once a second its database is opened anew, if it failed, and applies what the journal has, read from NVMe. */
+ * Once a second, and sooner at first, its database is opened anew, if it failed, and applies what the journal has, read from NVMe. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "persist/internal.h"
 
-#define TRY_EVERY_NS 1000000000ll
+#define WAIT_MIN_NS 10000000ll
+#define WAIT_MAX_NS 1000000000ll
 
 uint64_t lag_ops(struct store *store)
 {
@@ -115,19 +116,25 @@ static int mend(struct store *store)
     return r < 0 || !view_has_failed(store->view) ? r : view_reopen(store->view);
 }
 
-void lag_catch_up(struct store *store)
+/* After a try: a pause before the next, where it failed. */
+static int settle(struct store *store, int r)
 {
     struct lag *lag = &store->lag;
-    int64_t now = clock_monotonic_ns();
-    if (now - lag->tried_at < TRY_EVERY_NS)
+    lag->wait_ns = r == 0 ? 0 : lag->wait_ns == 0 ? WAIT_MIN_NS : lag->wait_ns < WAIT_MAX_NS / 2 ? 2 * lag->wait_ns : WAIT_MAX_NS;
+    lag->again_at = clock_monotonic_ns() + lag->wait_ns;
+    if (r < 0)
+        tell_error(store, r);
+    return r;
+}
+
+void lag_catch_up(struct store *store)
+{
+    if (clock_monotonic_ns() < store->lag.again_at)
         return;
     int r = mend(store);
     if (r == 0)
         r = view_catch_up(store);
-    lag->tried_at = clock_monotonic_ns();
-    if (r < 0)
-        tell_error(store, r);
-    else
+    if (settle(store, r) == 0)
         let_go(store);
 }
 
@@ -138,12 +145,7 @@ void lag_tick(struct store *store)
         lag_catch_up(store);
         return;
     }
-    if (!view_has_failed(store->view) || clock_monotonic_ns() - lag->tried_at < TRY_EVERY_NS)
+    if (!view_has_failed(store->view) || clock_monotonic_ns() < lag->again_at || settle(store, mend(store)) < 0)
         return;
-    int r = mend(store);
-    lag->tried_at = clock_monotonic_ns();
-    if (r < 0)
-        tell_error(store, r);
-    else if (memcmp(view_state(store->view).chain, store->journal.chain, CHAIN_LEN) != 0)
-        lag->exists = true; /* what it had in memory is gone: the journal has it */
+    lag->exists = memcmp(view_state(store->view).chain, store->journal.chain, CHAIN_LEN) != 0; /* the journal has what it lost */
 }

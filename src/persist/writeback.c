@@ -23,7 +23,8 @@
 #define PIECE_CROWDED_MIN (64 * KIB) /* less would free nothing worth the I/O */
 #define PIECE_PARTS_MAX 65536u
 #define GATHER_MAX 32u /* stretches at a time */
-#define RETRY_SECONDS 1
+#define RETRY_MS_MIN 10   /* most errors of a disk pass, or do not repeat in another file */
+#define RETRY_MS_MAX 1000
 
 struct writeback {
     struct store *store;
@@ -244,10 +245,10 @@ static int write_target(struct store *store, const struct target *target, const 
 /* Until it is durable, or the store stops: then the stage keeps what is missing. */
 static bool carry_target(struct store *store, const struct target *target, const struct drops *drops)
 {
-    while (write_target(store, target, drops) < 0) {
+    for (unsigned ms = RETRY_MS_MIN; write_target(store, target, drops) < 0; ms = ms < RETRY_MS_MAX / 2 ? 2 * ms : RETRY_MS_MAX) {
         if (is_stopping(store))
             return false;
-        (void)nanosleep(&(struct timespec){.tv_sec = RETRY_SECONDS}, NULL);
+        (void)usleep(1000 * ms);
     }
     return true;
 }
