@@ -266,6 +266,7 @@ void box_pin(struct box *box, uint64_t ino)
         pinned[ino].ino = ino;
         pinned[ino].version = list[i].version;
         pinned[ino].size = list[i].size;
+        free(pinned[ino].content.bytes); /* of one that is pinned still: both are one now */
         pinned[ino].content = (struct box_below){
             .exists = true, .version = list[i].version, .size = list[i].size, .bytes = box_layer_content(box, &list[i])};
         return;

@@ -127,6 +127,35 @@ Test(stage_layers, a_pinned_version_is_not_merged)
     box_expect(&box, 1, 0, "aa..");
 }
 
+/* The view does not have it yet, and the next target has a newer one. */
+Test(stage_layers, two_versions_that_are_pinned_one_after_the_other_are_one)
+{
+    put(1, 0, "aaaaaaaaaa");
+    box_seal(&box, 1);
+    box_pin(&box, 1);
+    box_done(&box, 1);
+    put(1, 2, "bb");
+    box_seal(&box, 1);
+    box_pin(&box, 1);
+    box_cut(&box, 1, 6, UINT64_MAX, 6);
+    put(1, 8, "cc");
+    box_seal(&box, 1);
+    struct stage_sealed sealed[1];
+    cr_assert_eq(stage_sealed_list(box.stage, sealed, 1), 1);
+    uint64_t seal_seq = sealed[0].seal_seq;
+    put(1, 3, "d");
+    box_expect(&box, 1, 0, "aabdaa..cc");
+    stage_pin(box.stage, &sealed[0]);
+    cr_expect_eq(stage_sealed_list(box.stage, NULL, 0), 0);
+    cr_expect_eq(sealed[0].seal_seq, seal_seq);
+    cr_expect_eq(sealed[0].version, 3);
+    cr_expect_eq(sealed[0].keep, 6);
+    uint8_t *content = box_layer_content(&box, &sealed[0]);
+    cr_expect_arr_eq(content, "aabbaa\0\0cc", 10);
+    free(content);
+    box_expect(&box, 1, 0, "aabdaa..cc");
+}
+
 Test(stage_layers, nothing_changed_is_not_sealed)
 {
     cr_expect_not(box_seal(&box, 1));
