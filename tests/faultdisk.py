@@ -10,11 +10,11 @@ import mmap
 import os
 import struct
 
-import rig
+import pytest
 
 # In the order of enum class, call and kind in faults/shim.c.
 CLASSES = ("none packs room journal runs superblock session head view-log view-table view-manifest view-current view-options "
-           "view-info stage folder other").split()
+           "view-info stage folder remote other").split()
 CALLS = "open pread pwrite fdatasync fsync fallocate ftruncate rename unlink mmap mkdir readdir".split()
 KINDS = "none errno short misread misdirect lie".split()
 RULE = struct.Struct("=IIIIiIIIIIII")
@@ -57,6 +57,16 @@ def library(build):
     return path if os.path.exists(path) else None
 
 
+def build_of(config, sanitized):
+    """The folder of the build, or the test is skipped."""
+    build = config.getoption("--build")
+    if sanitized:
+        pytest.skip("skipped: a sanitizer wants to be the first library of a process")
+    if library(build) is None:
+        pytest.skip("skipped: this build has no tests/faults")
+    return build
+
+
 class FaultDisk:
     def __init__(self, cairn, build, path):
         self.cairn = cairn
@@ -64,8 +74,9 @@ class FaultDisk:
             file.truncate(LENGTH)
         self.file = open(path, "r+b")
         self.map = mmap.mmap(self.file.fileno(), LENGTH)
-        cairn.env = {**os.environ, "LD_PRELOAD": os.path.abspath(library(build)), "FAULT_CONTROL": path,
-                     "FAULT_STORE": cairn.store, "FAULT_STAGE": cairn.stage_dir}
+        # The daemon alone: a verb that asks it is not on this disk.
+        cairn.prefix = ("env", f"LD_PRELOAD={os.path.abspath(library(build))}", f"FAULT_CONTROL={path}", f"FAULT_STORE={cairn.store}",
+                        f"FAULT_STAGE={cairn.stage_dir}")
 
     def arm(self, site, call, what, skip=0, times=1, sites=(), calls=()):
         """what: an errno, or one of KINDS. `sites`, `calls`: further ones that fail alike. times 0: until it is disarmed."""
@@ -97,3 +108,12 @@ class FaultDisk:
     def sites(self):
         """Every (site, call) that the daemon has made so far."""
         return [(site, call) for site in CLASSES[1:] for call in CALLS if self.count(site, call)]
+
+
+def loud(call):
+    """What a call can do that is no lie: an errno, or a short count."""
+    return [*ERRNOS[call], *(kind for kind in SILENT.get(call, ()) if (call, kind) in HARMLESS)]
+
+
+def silent(call):
+    return [kind for kind in SILENT.get(call, ()) if (call, kind) not in HARMLESS]

@@ -10,10 +10,8 @@ import rig
 
 
 @pytest.fixture
-def disk(cairn, request, folder):
-    build = request.config.getoption("--build")
-    if faultdisk.library(build) is None:
-        pytest.skip("skipped: this build has no tests/faults")
+def disk(cairn, request, folder, sanitized):
+    build = faultdisk.build_of(request.config, sanitized)
     return faultdisk.FaultDisk(cairn, build, os.path.join(folder, "faults"))
 
 TENSOR = 3 * rig.MIB + 4567  # of a write: each begins a grid of chunks of its own

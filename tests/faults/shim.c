@@ -23,7 +23,7 @@
 
 /* The order of these is that of CLASSES, CALLS and KINDS in faultdisk.py. */
 enum class { NONE, PACKS, ROOM, JOURNAL, RUNS, SUPERBLOCK, SESSION, HEAD, VIEW_LOG, VIEW_TABLE, VIEW_MANIFEST, VIEW_CURRENT, VIEW_OPTIONS,
-             VIEW_INFO, STAGE, FOLDER, OTHER, CLASSES };
+             VIEW_INFO, STAGE, FOLDER, REMOTE_NOTE, OTHER, CLASSES };
 enum call { OPEN, PREAD, PWRITE, FDATASYNC, FSYNC, FALLOCATE, FTRUNCATE, RENAME, UNLINK, MMAP, MKDIR, READDIR, CALLS };
 enum kind { KIND_NONE, KIND_ERRNO, KIND_SHORT, KIND_MISREAD, KIND_MISDIRECT, KIND_LIE };
 
@@ -102,7 +102,7 @@ static enum class class_of_view(const char *name)
 static enum class class_below(const char *rest)
 {
     static const struct { const char *name; enum class class; } files[] = {
-        {"packs/", PACKS}, {"room/", ROOM}, {"journal/", JOURNAL}, {"runs/", RUNS}, {"superblock", SUPERBLOCK}, {"session", SESSION}, {"head", HEAD}};
+        {"packs/", PACKS}, {"room/", ROOM}, {"journal/", JOURNAL}, {"runs/", RUNS}, {"superblock", SUPERBLOCK}, {"session", SESSION}, {"head", HEAD}, {"remote", REMOTE_NOTE}};
     static const char *const folders[] = {"", ".", "packs", "room", "journal", "runs", "view", "view.new", "view.old", "lost+found"};
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
         if (strcmp(rest, folders[i]) == 0)
