@@ -326,7 +326,9 @@ static bool names_ok(const struct record *rec)
     switch (rec->type) {
     case REC_SEAL:
         return !(rec->flags & RECORD_BIRTH) || entry_name_ok(rec->name, rec->name_len);
-    case REC_NASCENT:
+    case REC_NASCENT: /* without a name at first, if it was made so */
+        return rec->flags & RECORD_ORPHAN ? rec->name_len == 0 || entry_name_ok(rec->name, rec->name_len)
+                                          : entry_name_ok(rec->name, rec->name_len);
     case REC_MAKE:
     case REC_LINK:
     case REC_UNLINK:

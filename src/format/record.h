@@ -37,7 +37,7 @@ enum record_type {
     REC_DROP = 18,       /* pack: no longer needed, its file is removed after this is durable */
 
     /* In the stage's log only. */
-    REC_NASCENT = 32, /* a file that has no version yet: ino, parent, cookie, name, attrs */
+    REC_NASCENT = 32, /* a file that has no version yet: ino, parent, cookie, name, attrs; RECORD_ORPHAN: it has no name, or lost it */
     REC_CUT = 33,     /* draft content discarded: ino, version, offset, length (to the end: ~0); attrs.size is the size
                          after it */
     REC_LAYER = 34,   /* state of a layer, replaces what is known of it: ino, version, keep, attrs; RECORD_SEALED */
@@ -48,7 +48,7 @@ enum record_type {
 
 enum record_flags {
     RECORD_BIRTH = 1 << 0,    /* SEAL: first version, with the name */
-    RECORD_ORPHAN = 1 << 1,   /* UNLINK, RENAME: the inode lives on without a name until REAP */
+    RECORD_ORPHAN = 1 << 1,   /* UNLINK, RENAME, NASCENT: the inode lives on without a name until REAP */
     RECORD_EXCHANGE = 1 << 2, /* RENAME: both names stay, what they name is exchanged */
     RECORD_ELIDED = 1 << 3,   /* SEAL: no content, a later SEAL of the same batch has it */
     RECORD_SEALED = 1 << 4,   /* LAYER: a sealed version, not a draft */

@@ -83,8 +83,8 @@ struct ns_birth {
 };
 bool ns_birth(struct ns *ns, uint64_t ino, struct ns_birth *ret);
 
-/* Calls `fn` with the records that bring all nascent files back: NASCENT, and their xattrs. */
-CAIRN_MUST_CHECK int ns_dump_nascent(struct ns *ns, int (*fn)(const struct record *rec, void *arg), void *arg);
+/* Calls `fn` with the records that bring all nascent files back: NASCENT, and their xattrs. `with_nameless`: those without a name, too. */
+CAIRN_MUST_CHECK int ns_dump_nascent(struct ns *ns, bool with_nameless, int (*fn)(const struct record *rec, void *arg), void *arg);
 
 /* The xattrs of a file that was nascent until now, as SETXATTR records without seq, to become history. */
 CAIRN_MUST_CHECK int ns_dump_xattrs(struct ns *ns, uint64_t ino, int (*fn)(const struct record *rec, void *arg),

@@ -67,6 +67,11 @@ static void apply_birth_locked(struct ns *ns, const struct record *rec)
     if (!node) {
         node = make_node_locked(ns, rec, false);
     }
+    if (node->inode.orphan) { /* a recovery repeats how it was made without a name, and not how it got one */
+        node->inode.orphan = false;
+        node->inode.nlink = 1;
+        node->inode.parent = rec->parent;
+    }
     node->inode.nascent = false;
     node->birth_entry = NULL;
     (void)entry_set_locked(ns, dir, rec->name, rec->name_len, rec->ino, rec->cookie, rec->attrs.mode & S_IFMT,

@@ -345,22 +345,32 @@ static int dump_xattrs_locked(struct node *node, int (*fn)(const struct record *
     return 0;
 }
 
-int ns_dump_nascent(struct ns *ns, int (*fn)(const struct record *rec, void *arg), void *arg)
+/* One without a name is told of as if it had been made so: in no folder that could be gone. */
+static struct record nascent_record(const struct node *node)
+{
+    const struct entry *entry = node->birth_entry;
+    struct record rec = {.type = REC_NASCENT,
+                         .flags = entry ? 0 : RECORD_ORPHAN,
+                         .ino = node->inode.ino,
+                         .parent = entry ? entry->dir->inode.ino : ROOT_INO,
+                         .time = node->inode.attrs.btime,
+                         .attrs = node->inode.attrs};
+    if (entry) {
+        rec.cookie = entry->cookie;
+        rec.name = entry->name;
+        rec.name_len = entry->name_len;
+    }
+    return rec;
+}
+
+int ns_dump_nascent(struct ns *ns, bool with_nameless, int (*fn)(const struct record *rec, void *arg), void *arg)
 {
     LOCK_SCOPE(&ns->locked.lock);
     struct node *node, *next;
     HASH_ITER(hh, ns->locked.nodes, node, next) {
-        if (!node->inode.nascent || !node->birth_entry)
+        if (!node->inode.nascent || node->gone || (!node->birth_entry && !with_nameless))
             continue;
-        const struct entry *entry = node->birth_entry;
-        struct record rec = {.type = REC_NASCENT,
-                             .ino = node->inode.ino,
-                             .parent = entry->dir->inode.ino,
-                             .cookie = entry->cookie,
-                             .time = node->inode.attrs.btime,
-                             .attrs = node->inode.attrs,
-                             .name = entry->name,
-                             .name_len = entry->name_len};
+        struct record rec = nascent_record(node);
         int r = fn(&rec, arg);
         if (r == 0)
             r = dump_xattrs_locked(node, fn, arg);

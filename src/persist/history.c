@@ -103,7 +103,7 @@ static void dump_packs(struct store *store, struct dump *dump)
     }
 }
 
-int history_compact_locked(struct store *store)
+static int compact_locked(struct store *store, bool with_nameless)
 {
     struct dump dump = {0};
     struct op *op;
@@ -112,12 +112,19 @@ int history_compact_locked(struct store *store)
         memcpy(dump.bytes + dump.len, op->bytes, op->len);
         dump.len += op->len;
     }
-    int r = ns_dump_nascent(store->ns, dump_record, &dump);
+    int r = ns_dump_nascent(store->ns, with_nameless, dump_record, &dump);
     dump_packs(store, &dump);
     if (r == 0)
-        r = stage_log_compact(store->stage, dump.bytes, dump.len);
+        r = stage_log_compact(store->stage, dump.bytes, dump.len, with_nameless);
     free(dump.bytes);
     return r;
+}
+
+/* What has no name is needed by a successor that adopts the mount, and by nobody else: it stands back where the log is too small. */
+int history_compact_locked(struct store *store)
+{
+    int r = compact_locked(store, true);
+    return r == -EAGAIN ? compact_locked(store, false) : r;
 }
 
 int history_compact(struct store *store)
@@ -203,7 +210,7 @@ void history_stamp_with_cookies_locked(struct store *store, struct record *rec)
 }
 
 /* What an operation on an inode is to the history: a nascent file is not part of it, and of one that has lost its only
- * name nothing is to come back: not even the log needs to know. */
+ * name nothing is to come back, unless a successor adopts the mount. */
 struct standing {
     bool nascent, lost;
 };
@@ -221,6 +228,12 @@ static int standing_of(struct store *store, const struct record *rec, struct sta
     return r;
 }
 
+static void drop_content_of(struct store *store, uint64_t ino, uint64_t seq, bool orphan)
+{
+    if (stage_unlink(store->stage, ino, seq, orphan) == -EAGAIN && history_compact_locked(store) < 0)
+        log_debug("inode %llu, without a name, would not outlive this daemon", (unsigned long long)ino);
+}
+
 /* Content of what lost its last name. */
 static void drop_content(struct store *store, const struct record *rec)
 {
@@ -234,7 +247,7 @@ static void drop_content(struct store *store, const struct record *rec)
         return;
     int r = ns_inode(store->ns, lost, &inode);
     if (r == -ENOENT || inode.nlink == 0)
-        stage_unlink(store->stage, lost, rec->seq, r == 0);
+        drop_content_of(store, lost, rec->seq, r == 0);
 }
 
 /* What a first seal enters at once must fit the log: a file that gets more xattrs than that, or when the log has little room,
@@ -275,6 +288,14 @@ static int make_room_locked(struct store *store, const struct record *rec, bool 
     return r == -EAGAIN && fits ? 0 : r;
 }
 
+/* What has no name and no version is for a successor to know: where there is no room, it is left out. */
+static int log_locked(struct store *store, const struct record *rec, bool may_be_left_out)
+{
+    if (may_be_left_out && make_log_room_locked(store) < 0)
+        return 0;
+    return stage_log_append(store->stage, rec);
+}
+
 static int commit_locked(struct store *store, struct record *rec)
 {
     struct standing standing = {0};
@@ -293,14 +314,14 @@ static int commit_locked(struct store *store, struct record *rec)
     if (r < 0)
         return r;
     history_stamp_with_cookies_locked(store, rec);
-    r = standing.lost || nameless ? 0 : stage_log_append(store->stage, rec);
+    r = log_locked(store, rec, standing.lost || nameless);
     if (r < 0)
         return r;
     ns_apply(store->ns, rec);
     if (rec->type == REC_NASCENT)
         stage_open_draft(store->stage, rec->ino);
     if (nameless)
-        stage_unlink(store->stage, rec->ino, rec->seq, true);
+        drop_content_of(store, rec->ino, rec->seq, true);
     if (history)
         list_op_locked(store, rec, 0);
     drop_content(store, rec);

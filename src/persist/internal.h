@@ -197,6 +197,8 @@ struct store {
     struct view *view;
     struct ns *ns;
     struct stage *stage;
+    uint64_t *nameless; /* inodes without a name that a recovery left alive; not changed after it */
+    size_t nameless_count;
     uint64_t epoch;
     _Atomic uint64_t next_ino;
     _Atomic uint64_t next_pack;

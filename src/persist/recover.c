@@ -6,6 +6,7 @@
  *   4. a new epoch begins, and packs that nothing names are removed
  *
  * Nothing that a second crash would need is changed before step 4; each step can be repeated. */
+#include <fcntl.h>
 #include <ftw.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -49,6 +50,7 @@ struct replay {
     struct inos durable_births; /* files whose first seal is below the cut */
     struct inos held;
     struct inos orphans;
+    struct inos skipped; /* nascent files that are not brought back, and so is nothing that happened to them; few */
     uint64_t max_ino;
 };
 
@@ -100,6 +102,31 @@ static bool is_nascent_now(struct store *store, uint64_t ino)
 
 static int restore_pack(struct store *store, const struct record *rec);
 
+static bool is_skipped(const struct replay *rp, uint64_t ino)
+{
+    for (size_t i = 0; i < rp->skipped.count; i++)
+        if (rp->skipped.list[i] == ino)
+            return true;
+    return false;
+}
+
+/* Its folder is gone, and so was its name then. Somebody may have it open still, if the mount lives. */
+static int replay_homeless(struct replay *rp, const struct record *rec)
+{
+    struct record nameless = *rec;
+    if (!rp->store->options.adopting) {
+        inos_add(&rp->skipped, rec->ino);
+        return 0;
+    }
+    nameless.flags |= RECORD_ORPHAN;
+    nameless.parent = ROOT_INO;
+    if (!hold(rp, ROOT_INO))
+        return -EUCLEAN;
+    ns_apply(rp->store->ns, &nameless);
+    inos_add(&rp->orphans, rec->ino);
+    return 0;
+}
+
 static int replay_record(const struct record *rec, void *arg)
 {
     struct replay *rp = arg;
@@ -117,10 +144,12 @@ static int replay_record(const struct record *rec, void *arg)
         return 0;
     if (rec->type == REC_NASCENT && (inos_have(&rp->durable_births, rec->ino) || is_nascent_now(store, rec->ino)))
         return 0;
+    if (is_skipped(rp, rec->ino))
+        return 0;
     if (!hold_all(rp, rec)) {
-        /* A nascent file that died, directory and all, below the cut. Anything else would be damage. */
+        /* A nascent file that lost its name, directory and all, below the cut. Anything else would be damage. */
         if (nascent)
-            return 0;
+            return rec->type == REC_NASCENT ? replay_homeless(rp, rec) : 0;
         log_error("stage: operation %s of inode %llu does not fit the durable state; keep the stage and this log for a report",
                   record_type_name(rec->type), (unsigned long long)rec->ino);
         return -EUCLEAN;
@@ -171,7 +200,7 @@ static uint64_t durable_version(uint64_t ino, uint64_t *ret_size, void *arg)
     struct ns_inode now;
     struct view_inode durable;
     *ret_size = 0;
-    if (ns_inode(rp->store->ns, ino, &now) < 0 || now.nlink == 0)
+    if (ns_inode(rp->store->ns, ino, &now) < 0 || (now.nlink == 0 && !rp->store->options.adopting))
         return UINT64_MAX;
     if (view_inode(rp->store->view, ino, &durable) < 0)
         return 0;
@@ -218,29 +247,102 @@ static int add_nascent(const struct record *rec, void *arg)
     return 0;
 }
 
-/* What a daemon left unsealed becomes history in one step: some of it was closed, and its seal waited; so no cut has a part of it. */
-static int seal_left_drafts(struct store *store)
-{
-    uint64_t before = store_newest(store);
-    int r = store_seal_all(store);
-    if (store_newest(store) != before)
-        stage_raise_floor(store->stage, store_newest(store));
-    return r;
-}
-
-int store_seal_all(struct store *store)
+static int seal_all_but(struct store *store, const struct inos *but)
 {
     struct inos inos = {0};
     size_t drafts = stage_drafts(store->stage, NULL, 0);
     inos.list = xcalloc(drafts + 1, sizeof *inos.list);
     inos.max = drafts + 1;
     inos.count = min_u64(stage_drafts(store->stage, inos.list, drafts), drafts); /* others may open more meanwhile */
-    int r = ns_dump_nascent(store->ns, add_nascent, &inos);
+    int r = ns_dump_nascent(store->ns, false, add_nascent, &inos);
     for (size_t i = 0; i < inos.count && r == 0; i++)
-        r = store_seal(store, inos.list[i]);
+        r = inos_have(but, inos.list[i]) ? 0 : store_seal(store, inos.list[i]);
     free(inos.list);
     return r;
 }
+
+int store_seal_all(struct store *store)
+{
+    return seal_all_but(store, &(struct inos){0});
+}
+
+/* --- what was open ---------------------------------------------------------------------------------------------------------- */
+
+/* Files that are open to be written, in order. */
+static void find_open(struct store *store, struct inos *open)
+{
+    uint64_t cursor = 0, handle, ino;
+    uint32_t flags;
+    while (stage_handle_next(store->stage, &cursor, &handle, &ino, &flags))
+        if ((flags & O_ACCMODE) != O_RDONLY || flags & O_CREAT)
+            inos_add(open, ino);
+    if (open->count)
+        qsort(open->list, open->count, sizeof *open->list, compare_inos);
+}
+
+/* Files without a version are drafts, also where nothing was written; what has no name is no part of history. */
+static int restore_drafts(struct store *store, struct replay *rp)
+{
+    struct inos nascent = {0};
+    int r = ns_dump_nascent(store->ns, true, add_nascent, &nascent);
+    for (size_t i = 0; i < nascent.count; i++)
+        stage_open_draft(store->stage, nascent.list[i]);
+    free(nascent.list);
+    if (r == 0)
+        r = view_orphans(store->view, add_orphan, &rp->orphans);
+    for (size_t i = 0; i < rp->orphans.count && r == 0; i++) {
+        struct ns_inode inode;
+        if (ns_inode(store->ns, rp->orphans.list[i], &inode) == 0 && inode.nlink == 0 &&
+            stage_unlink(store->stage, inode.ino, 0, true) == -EAGAIN)
+            log_debug("stage: the log is written anew in a moment");
+    }
+    return r;
+}
+
+/* The mount goes on, and the kernel may know them. */
+static void keep_orphans(struct store *store, const struct inos *orphans)
+{
+    store->nameless = xcalloc(orphans->count + 1, sizeof *store->nameless);
+    for (size_t i = 0; i < orphans->count; i++) {
+        struct ns_inode inode;
+        if (ns_inode(store->ns, orphans->list[i], &inode) == 0 && inode.nlink == 0)
+            store->nameless[store->nameless_count++] = inode.ino;
+    }
+}
+
+size_t store_nameless(const struct store *store, const uint64_t **ret_inos)
+{
+    *ret_inos = store->nameless;
+    return store->nameless_count;
+}
+
+/* What a daemon left unsealed becomes history in one step: some of it was closed, and its seal waited; so no cut has a part of it. */
+static int seal_left_drafts(struct store *store, const struct inos *open)
+{
+    uint64_t before = store_newest(store);
+    int r = seal_all_but(store, open);
+    if (store_newest(store) != before)
+        stage_raise_floor(store->stage, store_newest(store));
+    return r;
+}
+
+/* Drafts whose writers are gone become versions as they are. */
+static int end_open(struct store *store, struct inos *orphans)
+{
+    struct inos open = {0};
+    int r = 0;
+    if (store->options.adopting) {
+        keep_orphans(store, orphans);
+        find_open(store, &open);
+    } else if (!store_follows(store)) { /* else they are the writer's, who has them open */
+        r = reap_orphans(store, orphans);
+    }
+    if (r == 0)
+        r = seal_left_drafts(store, &open);
+    free(open.list);
+    return r;
+}
+
 
 static int replay_stage(struct store *store, struct replay *rp)
 {
@@ -252,7 +354,7 @@ static int replay_stage(struct store *store, struct replay *rp)
     struct stage_rebuild how = {.durable = durable_version, .pack_of = pack_of_chunk, .arg = rp};
     if (r == 0)
         r = stage_rebuild_layers(store->stage, &how);
-    return r;
+    return r == 0 && store->options.adopting ? restore_drafts(store, rp) : r;
 }
 
 /* --- sessions --------------------------------------------------------------------------------------------------------------- */
@@ -341,7 +443,7 @@ static int take_over(struct store *store, struct replay *rp, char **ret_text)
     stage_begin_recovery(store->stage, store->epoch);
     int r = replay_stage(store, rp);
     if (r == 0)
-        r = stage_adopt(store->stage, store->epoch);
+        r = stage_adopt(store->stage, store->epoch, store->options.adopting);
     if (r == 0)
         r = history_compact(store);
     if (r == 0)
@@ -359,7 +461,7 @@ static char *explain_stage(const struct store *store, int r)
 }
 
 /* The old session is over first: a stage that is half made when the daemon dies is not taken for one that it left. */
-static int start_fresh(struct store *store, bool is_reader, char **ret_text)
+static int start_fresh(struct store *store, char **ret_text)
 {
     int r = session_end(store->path);
     if (r < 0) {
@@ -369,13 +471,7 @@ static int start_fresh(struct store *store, bool is_reader, char **ret_text)
     r = session_new_stage(store);
     if (r < 0)
         *ret_text = explain_stage(store, r);
-    if (r == 0)
-        r = begin_journal(store, ret_text);
-    if (r == 0)
-        r = session_write(store, is_reader);
-    if (r < 0 && store->stage)
-        session_drop_stage(store);
-    return r;
+    return r < 0 ? r : begin_journal(store, ret_text);
 }
 
 static void settle_numbers(struct store *store, const struct replay *rp)
@@ -430,20 +526,18 @@ int recover(struct store *store, char **ret_text)
         if (r < 0 && !*ret_text)
             *ret_text = xasprintf("recovering the stage in %s failed: %s; it is left as it is; to go on without what it holds, remove %s/session",
                                   store->stage_dir, strerror(-r), store->path);
-        if (r == 0)
-            r = session_write(store, is_reader);
     } else {
-        r = start_fresh(store, is_reader, ret_text);
+        r = start_fresh(store, ret_text);
     }
+    if (r == 0)
+        r = session_write(store, is_reader);
     settle_numbers(store, &rp);
     if (r == 0)
         r = remove_leftovers(store);
     if (r == 0)
         r = view_orphans(store->view, add_orphan, &rp.orphans);
     if (r == 0)
-        r = store_follows(store) ? 0 : reap_orphans(store, &rp.orphans); /* they are the writer's, who has them open */
-    if (r == 0)
-        r = seal_left_drafts(store); /* drafts have no handles any more: they become versions as they are */
+        r = end_open(store, &rp.orphans);
     if (r == -EAGAIN) {
         atomic_store(&store->seal_rest, true); /* the log has no room for all of them at once: writeback goes on */
         r = 0;
@@ -452,6 +546,7 @@ int recover(struct store *store, char **ret_text)
         ns_drop(store->ns, rp.held.list[i]);
     free(rp.held.list);
     free(rp.orphans.list);
+    free(rp.skipped.list);
     free(rp.durable_births.list);
     if (r < 0 && !*ret_text)
         *ret_text = xasprintf("%s: recovery failed: %s", store->path, strerror(-r));

@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "persist/internal.h"
+#include "stage/requests.h"
 
 static void seal_record(const struct ns_inode *inode, const struct stage_draft *draft, const struct ns_birth *birth,
                         struct record *rec)
@@ -113,6 +114,7 @@ static int name_roomy_locked(struct store *store, struct record *rec, const stru
     ns_apply(store->ns, rec);
     r = ns_inode(store->ns, rec->ino, &inode);
     check(r == 0); /* the caller holds it */
+    stage_request_decide(1ull << REC_SEAL);
     seal_roomy_locked(store, &inode, xattrs);
     return 0;
 }

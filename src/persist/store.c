@@ -211,6 +211,7 @@ static void store_free(struct store *store, bool stage_is_empty)
     mutex_done(&store->evict.lock);
     (void)pthread_cond_destroy(&store->evict.changed);
     explicit_bzero(&store->sb.key, sizeof store->sb.key);
+    free(store->nameless);
     free(store->path);
     free(store->stage_dir);
     free(store);

@@ -50,6 +50,7 @@ struct store_options {
     unsigned writeback_threads; /* 1 to STORE_WRITEBACK_THREADS_MAX */
     uint64_t writeback_limit;  /* bytes/s, 0: none */
     int64_t writeback_delay_ns;
+    bool adopting; /* the mount outlived its daemon: what is open, or known to the kernel, lives on */
 };
 
 /* Opens or makes the store and recovers. On failure *ret_text says in one line what is wrong and what to do (caller
@@ -97,6 +98,9 @@ CAIRN_MUST_CHECK int store_seal_below(struct store *store, uint64_t dir);
 
 /* Seals every draft and every nascent file: nobody will write any more. */
 CAIRN_MUST_CHECK int store_seal_all(struct store *store);
+
+/* Adopting: the inodes without a name that were found. Lent, as long as the store. Returns how many. */
+size_t store_nameless(const struct store *store, const uint64_t **ret_inos);
 
 /* Sequence number of the last operation of the history. */
 uint64_t store_newest(struct store *store);

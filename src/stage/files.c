@@ -161,6 +161,7 @@ void draft_put_locked(struct stage *stage, struct layer *draft, const struct sta
                           .starts_write = starts_write,
                           .slab = w->slab,
                           .slab_offset = SLAB_PAYLOAD_OFFSET};
+    bool decides = request_begin_write(stage->locked.seq + 1, w->ino, w->length);
     if (w->slab != SLAB_NONE) {
         uint32_t generation = next_generation(stage, w->slab);
         struct slab_record rec = record_of(w, draft->version, generation, ++stage->locked.seq, &range);
@@ -169,6 +170,7 @@ void draft_put_locked(struct stage *stage, struct layer *draft, const struct sta
     } else {
         copy_payload_locked(stage, w, draft->version, &range);
     }
+    request_end(decides, 0);
     layer_put_locked(stage, draft, &range);
 }
 
@@ -380,8 +382,9 @@ bool stage_seal(struct stage *stage, uint64_t ino, uint64_t version, uint64_t se
     return draft != NULL;
 }
 
-/* Sealed content of a file that lost its name is read on, as part of its last draft. */
-static void orphan_locked(struct stage *stage, struct stage_file *file)
+/* Sealed content of a file that lost its name is read on, as part of its last draft: of a version of its own, since the one that it was
+ * may come to the view without content. That is not in the log yet, for a successor. */
+static int orphan_locked(struct stage *stage, struct stage_file *file)
 {
     struct layer *sealed = file->layers[LAYER_SEALED], *draft = file->layers[LAYER_DRAFT];
     for (size_t l = 0; l < LAYER_CLEAN && !file->orphan; l++)
@@ -392,19 +395,23 @@ static void orphan_locked(struct stage *stage, struct stage_file *file)
         layer_merge_locked(stage, sealed, draft);
     else if (sealed)
         sealed->mtime = 0; /* the namespace knows it, and what was set since */
-    if (sealed)
-        layer_set_state_locked(stage, sealed, LAYER_DRAFT);
+    if (!sealed)
+        return 0;
+    sealed->version += !draft;
+    layer_set_state_locked(stage, sealed, LAYER_DRAFT);
+    return log_enter_layer_locked(stage, sealed, STAGE_LOG_MARGIN / 2);
 }
 
-void stage_unlink(struct stage *stage, uint64_t ino, uint64_t seq, bool orphan)
+int stage_unlink(struct stage *stage, uint64_t ino, uint64_t seq, bool orphan)
 {
+    int r = 0;
     mutex_lock(&stage->locked.lock);
     struct stage_file *file = file_get_locked(stage, ino, orphan);
     if (file) {
         if (file->layers[LAYER_SEALED])
             raise_floor_locked(stage, seq);
         if (orphan) {
-            orphan_locked(stage, file);
+            r = orphan_locked(stage, file);
         } else {
             file->dead = true;
             layer_free_locked(stage, file->layers[LAYER_DRAFT], true);
@@ -415,6 +422,7 @@ void stage_unlink(struct stage *stage, uint64_t ino, uint64_t seq, bool orphan)
     }
     mutex_unlock(&stage->locked.lock);
     room_changed(stage);
+    return r;
 }
 
 int stage_relink(struct stage *stage, uint64_t ino, size_t reserve)
@@ -433,7 +441,8 @@ int stage_relink(struct stage *stage, uint64_t ino, size_t reserve)
 
 void stage_forget(struct stage *stage, uint64_t ino)
 {
-    stage_unlink(stage, ino, 0, false);
+    int r = stage_unlink(stage, ino, 0, false);
+    check(r == 0);
 }
 
 static struct stage_sealed describe(const struct layer *layer)

@@ -10,6 +10,7 @@
 
 #include "base/lock.h"
 #include "codec/hash.h"
+#include "stage/requests.h"
 #include "stage/stage.h"
 
 /* --- shared memory: native byte order, since it never leaves the machine or outlives its boot ------------------------ */
@@ -18,7 +19,10 @@
 #define STAGE_VERSION 2u
 #define STAGE_VERSION_UNKEYED 1u /* of an older daemon; it is recovered, and becomes one of today */
 #define BOOT_ID_LEN 36u
-#define HANDLES_MAX 131072u
+/* Of what was 131,072 handles, the last are the table of requests: as many bytes. */
+#define HANDLES_MAX 122880u
+#define REQUESTS_MAX 2048u
+#define REQUESTS_MAGIC 0x53514552u /* "REQS": the table is there, and of this layout */
 
 struct stage_header {
     uint64_t magic;
@@ -36,7 +40,7 @@ struct stage_header {
     _Atomic uint64_t next_epoch;
     _Atomic uint64_t floor_seq;
     _Atomic uint32_t log_active;
-    uint32_t reserved2;
+    _Atomic uint32_t requests; /* REQUESTS_MAGIC */
     _Atomic uint64_t log_tail[2];
 
     /* Since version 2. There before the version says 2. */
@@ -46,8 +50,7 @@ struct stage_header {
     uint32_t reserved3;
     _Atomic uint64_t durable_seq; /* what came up to it may be gone from here: the journal has it */
     _Atomic int32_t pid;          /* of the daemon whose it is, or was */
-    _Atomic uint32_t is_named;    /* 1: a session named it, so it may hold what is nowhere else */
-    uint8_t reserved4[40];
+    uint8_t reserved4[44];
     char owner[3840];             /* path of its store; empty: it is too long */
 };
 _Static_assert(sizeof(struct stage_header) == 4096, "a page");
@@ -88,6 +91,24 @@ struct handle_entry {
     uint32_t flags;
     uint32_t next_free;
 };
+
+enum request_state { REQUEST_TAKEN, REQUEST_BEGUN, REQUEST_APPLIED, REQUEST_CLOSING };
+
+struct request_slot {
+    _Atomic uint64_t unique; /* the kernel's number; 0: free */
+    uint32_t opcode;
+    _Atomic uint32_t state;
+    uint64_t seq; /* BEGUN: of the record that decides it */
+    uint64_t ino;
+    int64_t result;
+    uint32_t handle; /* and one; 0: none */
+    _Atomic uint32_t answering;
+    uint64_t reserved[2];
+};
+_Static_assert(sizeof(struct request_slot) == 64, "request slot");
+_Static_assert(HANDLES_MAX * sizeof(struct handle_entry) + REQUESTS_MAX * sizeof(struct request_slot) ==
+                   131072 * sizeof(struct handle_entry),
+               "tables of handles and requests");
 
 #define SLAB_RECORD_MAGIC 0x52424c53u /* "SLBR" */
 #define SLAB_RECORD_STARTS_WRITE 1u
@@ -194,6 +215,8 @@ struct stage {
     struct stage_header *header; /* control file, mapped */
     struct slab_entry *slab_table;
     struct handle_entry *handles;
+    struct request_slot *requests;
+    _Atomic bool request_is_left[REQUESTS_MAX]; /* by a daemon that died, and not come again yet */
     uint8_t *log[2];
     _Atomic uint64_t log_kept; /* bytes that the last compaction kept */
     uint8_t *slab_memory;
@@ -277,6 +300,22 @@ void slab_record_write(struct stage *stage, uint32_t slab, uint32_t at, struct s
 CAIRN_MUST_CHECK int slab_records_read(const struct stage *stage, uint32_t slab, slab_record_fn *fn, void *arg);
 /* Is it a number of an epoch that there was, or that a recovery has begun? */
 bool stage_may_have_seq(const struct stage *stage, uint64_t seq);
+/* Those that are in use stay so. */
+void handles_keep(struct stage *stage);
+
+/* requests.c: what decides the thread's request. Before and after it counts; with the lock that keeps the log as it is. */
+bool request_begin_record(const struct record *rec);
+bool request_begin_write(uint64_t seq, uint64_t ino, uint32_t length);
+void request_end(bool begun, int r);
+void request_note_opening(uint32_t handle);
+void request_note_closing(uint32_t handle);
+void request_note_closed(void);
+void requests_reset(struct stage *stage);
+/* Numbers of which it has to be seen whether they were recorded: at most `max`; returns the count. */
+size_t requests_begun(const struct stage *stage, uint64_t *seqs, size_t max);
+void requests_found(struct stage *stage, uint64_t seq);
+/* After all were looked for, and before handles_keep(). */
+void requests_adopt(struct stage *stage);
 
 /* log.c */
 CAIRN_MUST_CHECK int log_append_own_locked(struct stage *stage, const struct record *rec);

@@ -23,7 +23,9 @@ static int append_to(struct stage *stage, uint32_t half, const struct record *re
     if (len > stage->header->log_half_len - tail)
         return -EAGAIN;
     record_encode(rec, stage->log[half] + tail);
+    bool decides = request_begin_record(rec);
     atomic_store_explicit(&stage->header->log_tail[half], tail + len, memory_order_release);
+    request_end(decides, 0);
     return 0;
 }
 
@@ -45,6 +47,14 @@ int stage_log_append(struct stage *stage, const struct record *rec)
     return append_to(stage, active_half(stage), rec);
 }
 
+/* What a group is about is its first record. */
+static bool group_decides(const void *records, size_t len)
+{
+    struct record rec;
+    size_t first;
+    return record_decode(records, len, &rec, &first) == 0 && request_begin_record(&rec);
+}
+
 int stage_log_append_encoded(struct stage *stage, const void *records, size_t len)
 {
     LOCK_SCOPE(&stage->locked.lock);
@@ -53,7 +63,9 @@ int stage_log_append_encoded(struct stage *stage, const void *records, size_t le
     if (len > stage->header->log_half_len - tail)
         return -EAGAIN;
     memcpy(stage->log[half] + tail, records, len);
+    bool decides = group_decides(records, len);
     atomic_store_explicit(&stage->header->log_tail[half], tail + len, memory_order_release);
+    request_end(decides, 0);
     return 0;
 }
 
@@ -140,9 +152,9 @@ int log_enter_layer_locked(struct stage *stage, struct layer *layer, size_t rese
     return r;
 }
 
-/* Every layer that a recovery must find again; orphans die with the daemon's handles. The marker in front (a layer of
- * no inode) says that earlier records in slabs count only where a range names them. */
-static int dump_layers_locked(struct stage *stage, uint32_t half)
+/* Every layer that a recovery must find again. The marker in front (a layer of no inode) says that earlier records in slabs count only
+ * where a range names them. */
+static int dump_layers_locked(struct stage *stage, uint32_t half, bool with_orphans)
 {
     struct record marker = {.type = REC_LAYER, .seq = ++stage->locked.seq};
     int marked = append_to(stage, half, &marker);
@@ -150,7 +162,7 @@ static int dump_layers_locked(struct stage *stage, uint32_t half)
         return marked;
     struct stage_file *file, *next;
     HASH_ITER(hh, stage->locked.files, file, next) {
-        if (file->orphan)
+        if (file->orphan && !with_orphans)
             continue;
         for (size_t i = 0; i < LAYER_CLEAN; i++) {
             int r = file->layers[i] ? dump_layer_locked(stage, half, file->layers[i]) : 0;
@@ -161,7 +173,7 @@ static int dump_layers_locked(struct stage *stage, uint32_t half)
     return 0;
 }
 
-int stage_log_compact(struct stage *stage, const void *records, size_t len)
+int stage_log_compact(struct stage *stage, const void *records, size_t len, bool with_orphans)
 {
     LOCK_SCOPE(&stage->locked.lock);
     uint32_t half = 1 - active_half(stage);
@@ -170,7 +182,7 @@ int stage_log_compact(struct stage *stage, const void *records, size_t len)
     if (len)
         memcpy(stage->log[half], records, len);
     atomic_store_explicit(&stage->header->log_tail[half], len, memory_order_release);
-    int r = dump_layers_locked(stage, half);
+    int r = dump_layers_locked(stage, half, with_orphans);
     if (r < 0)
         return r;
     atomic_store_explicit(&stage->log_kept, tail_of(stage, half), memory_order_relaxed);

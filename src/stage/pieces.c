@@ -262,8 +262,10 @@ int stage_handle_open(struct stage *stage, uint64_t ino, uint32_t flags, uint64_
     struct handle_entry *entry = &stage->handles[i];
     stage->locked.handle_free = entry->next_free;
     stage->locked.handle_count++;
-    entry->ino = ino;
     entry->flags = flags;
+    request_note_opening(i);
+    atomic_thread_fence(memory_order_release);
+    entry->ino = ino;
     *ret_handle = i;
     return 0;
 }
@@ -275,7 +277,9 @@ uint64_t stage_handle_close(struct stage *stage, uint64_t handle, uint32_t *ret_
     struct handle_entry *entry = &stage->handles[handle];
     uint64_t ino = entry->ino;
     *ret_flags = entry->flags;
+    request_note_closing((uint32_t)handle);
     *entry = (struct handle_entry){.next_free = stage->locked.handle_free};
+    request_note_closed();
     stage->locked.handle_free = (uint32_t)handle;
     stage->locked.handle_count--;
     return ino;
@@ -302,4 +306,26 @@ uint32_t stage_handle_flags(struct stage *stage, uint64_t handle)
     LOCK_SCOPE(&stage->locked.lock);
     check(handle < HANDLES_MAX);
     return stage->handles[handle].flags;
+}
+
+void stage_handle_lose(struct stage *stage, uint64_t handle)
+{
+    LOCK_SCOPE(&stage->locked.lock);
+    check(handle < HANDLES_MAX && stage->handles[handle].ino != 0);
+    stage->handles[handle].ino = STAGE_INODE_LOST;
+}
+
+bool stage_handle_next(struct stage *stage, uint64_t *cursor, uint64_t *ret_handle, uint64_t *ret_ino, uint32_t *ret_flags)
+{
+    LOCK_SCOPE(&stage->locked.lock);
+    for (; *cursor < HANDLES_MAX; ++*cursor) {
+        const struct handle_entry *entry = &stage->handles[*cursor];
+        if (entry->ino == 0)
+            continue;
+        *ret_handle = (*cursor)++;
+        *ret_ino = entry->ino;
+        *ret_flags = entry->flags;
+        return true;
+    }
+    return false;
 }

@@ -26,7 +26,18 @@ struct rebuild {
     size_t count, max;
     uint64_t marker_seq;
     uint64_t last_seq;
+    uint64_t begun[REQUESTS_MAX]; /* numbers that decide whether a request was applied */
+    size_t begun_count;
 };
+
+/* The number of something that happened. */
+static void note_seq(struct rebuild *rb, uint64_t seq)
+{
+    rb->last_seq = max_u64(rb->last_seq, seq);
+    for (size_t i = 0; i < rb->begun_count; i++)
+        if (rb->begun[i] == seq)
+            requests_found(rb->stage, seq);
+}
 
 static struct item *add_item(struct rebuild *rb, enum item_kind kind, uint64_t ino, uint64_t version, uint64_t seq)
 {
@@ -112,7 +123,7 @@ static int add_from_log(const struct record *rec, void *arg)
 {
     struct rebuild *rb = arg;
     struct item *item;
-    rb->last_seq = max_u64(rb->last_seq, rec->seq);
+    note_seq(rb, rec->seq);
     switch (rec->type) {
     case REC_LAYER:
         return add_layer(rb, rec);
@@ -139,7 +150,7 @@ static void add_write(const struct slab_record *rec, uint32_t slab, void *arg)
 {
     struct rebuild *rb = arg;
     struct item *item = add_item(rb, ITEM_WRITE, rec->ino, rec->version, rec->seq);
-    rb->last_seq = max_u64(rb->last_seq, rec->seq);
+    note_seq(rb, rec->seq);
     item->offset = rec->offset;
     item->length = rec->length;
     item->slab = slab;
@@ -370,6 +381,7 @@ static int rebuild_files(struct rebuild *rb)
 int stage_rebuild_layers(struct stage *stage, const struct stage_rebuild *how)
 {
     struct rebuild rb = {.stage = stage, .how = how};
+    rb.begun_count = requests_begun(stage, rb.begun, REQUESTS_MAX);
     int r = stage_replay_log(stage, add_from_log, &rb);
     for (uint32_t i = 0; i < stage->slab_count && r == 0; i++)
         r = slab_records_read(stage, i, add_write, &rb);
@@ -379,10 +391,16 @@ int stage_rebuild_layers(struct stage *stage, const struct stage_rebuild *how)
     return r;
 }
 
-/* The old session's handles are gone, slabs that nothing claimed are free, and the filler may run. */
-int stage_adopt(struct stage *stage, uint64_t epoch)
+/* Slabs that nothing claimed are free, and the filler may run. */
+int stage_adopt(struct stage *stage, uint64_t epoch, bool adopting)
 {
-    handles_reset(stage);
+    if (adopting) {
+        requests_adopt(stage);
+        handles_keep(stage);
+    } else {
+        requests_reset(stage);
+        handles_reset(stage);
+    }
     for (uint32_t i = 0; i < stage->slab_count; i++)
         if (stage->locked.slabs[i].state == SLAB_UNREADY)
             atomic_store(&stage->slab_table[i].use, slab_use(SLAB_SHARED_FREE, 0));

@@ -36,7 +36,7 @@ static size_t table_len(uint32_t slab_count)
 
 static size_t handles_len(void)
 {
-    return align_up(HANDLES_MAX * sizeof(struct handle_entry), 4096);
+    return align_up(HANDLES_MAX * sizeof(struct handle_entry) + REQUESTS_MAX * sizeof(struct request_slot), 4096);
 }
 
 static size_t ctl_len_of(uint32_t slab_count, uint64_t half)
@@ -140,6 +140,7 @@ static int map_rest(struct stage *stage)
     stage->slab_table = (struct slab_entry *)(void *)at;
     at += table_len(stage->slab_count);
     stage->handles = (struct handle_entry *)(void *)at;
+    stage->requests = (struct request_slot *)(void *)(stage->handles + HANDLES_MAX);
     at += handles_len();
     stage->log[0] = at;
     stage->log[1] = at + h->log_half_len;
@@ -161,22 +162,34 @@ void handles_reset(struct stage *stage)
     stage->locked.handle_free = stage->locked.handle_count = 0;
 }
 
+void handles_keep(struct stage *stage)
+{
+    uint32_t *next = &stage->locked.handle_free;
+    stage->locked.handle_count = 0;
+    for (uint32_t i = 0; i < HANDLES_MAX; i++) {
+        struct handle_entry *entry = &stage->handles[i];
+        if (entry->ino) {
+            stage->locked.handle_count++;
+            continue;
+        }
+        *next = i;
+        next = &entry->next_free;
+    }
+    *next = HANDLES_MAX;
+}
+
 static int create_files(struct stage *stage, size_t ctl_len, size_t slabs_len)
 {
     const int flags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
     stage->ctl_fd = open(stage->ctl_path, flags, 0600);
     if (stage->ctl_fd < 0)
         return -errno;
-    /* First, so that nobody takes it for one that was left. */
-    int r = lock_ctl(stage->ctl_fd);
-    if (r < 0)
-        return r;
     stage->slabs_fd = open(stage->slabs_path, flags, 0600);
     if (stage->slabs_fd < 0)
         return -errno;
     if (fallocate(stage->ctl_fd, 0, 0, (off_t)ctl_len) < 0 || ftruncate(stage->slabs_fd, (off_t)slabs_len) < 0)
         return -errno;
-    return 0;
+    return lock_ctl(stage->ctl_fd);
 }
 
 int stage_create(const struct stage_config *config, struct stage **ret_stage)
@@ -205,6 +218,7 @@ int stage_create(const struct stage_config *config, struct stage **ret_stage)
         r = map_rest(stage);
     if (r == 0) {
         handles_reset(stage);
+        requests_reset(stage);
         r = slabs_start(stage);
     }
     if (r < 0) {
@@ -223,11 +237,6 @@ void stage_own(struct stage *stage, const char *owner)
     if (len < sizeof h->owner) /* else it is not told */
         memcpy(h->owner, owner, len);
     atomic_store(&h->pid, (int32_t)getpid());
-}
-
-void stage_note_named(struct stage *stage)
-{
-    atomic_store(&stage->header->is_named, 1);
 }
 
 static int check_header(const struct stage_header *h, uint64_t len, const struct stage_config *config)

@@ -53,9 +53,6 @@ CAIRN_MUST_CHECK int stage_open(const struct stage_config *config, struct stage 
 /* Notes in it whose it is: the path of the store, and this process. */
 void stage_own(struct stage *stage, const char *owner);
 
-/* Notes that a session names it, durably: it is not swept any more. */
-void stage_note_named(struct stage *stage);
-
 /* Unmaps and closes; the lock is free. `remove` deletes the files: only when everything in it is durable. */
 void stage_close(struct stage *stage, bool remove);
 
@@ -90,10 +87,6 @@ CAIRN_MUST_CHECK int stage_look(const char *dir, const uint8_t name[16], struct 
 void stage_look_done(struct stage_look *look);
 /* Calls `fn` with the name of each stage in `dir`. */
 void stage_each(const char *dir, void (*fn)(const uint8_t name[16], void *arg), void *arg);
-
-/* Removes stages in `dir` that no session ever named, which a daemon left that died, or failed, while it began: of the store `owner` with that
- * id, and those that were not even made. Others of it, which are not in use, are told in the log: nothing names them any more. */
-void stage_sweep(const char *dir, const uint8_t store[16], const char *owner);
 
 /* Deletes the files of a stage, if any: foreign, stale, or drained. */
 void stage_remove_files(const char *dir, const uint8_t name[16]);
@@ -229,8 +222,9 @@ bool stage_seal(struct stage *stage, uint64_t ino, uint64_t version, uint64_t se
                 struct stage_draft *ret);
 
 /* The file is gone from the namespace at `seq`: what is not pinned is dropped; the floor rises. With `orphan` the
- * content stays readable, as one draft that will never be sealed, until stage_forget(). */
-void stage_unlink(struct stage *stage, uint64_t ino, uint64_t seq, bool orphan);
+ * content stays readable, as one draft that will never be sealed, until stage_forget(). -EAGAIN, only then: it is done, but there was no
+ * room in the log for what a successor needs of it; a compaction enters it. */
+CAIRN_MUST_CHECK int stage_unlink(struct stage *stage, uint64_t ino, uint64_t seq, bool orphan);
 void stage_forget(struct stage *stage, uint64_t ino);
 /* A file without a name, of which nothing was ever sealed, gets one: what is staged of it enters the log, where `reserve` bytes stay
  * free. -EAGAIN: there is no room, and all is as before. */
@@ -329,8 +323,9 @@ bool stage_log_takes_draft(struct stage *stage);
 
 /* Rewrites the log from what is alive: `records` (encoded: the operations that are not durable, and the files without
  * a version), then the stage's own layers; the new log takes effect at once. The caller keeps operations from being
- * appended meanwhile. -EAGAIN: it does not fit; the old log stays. */
-CAIRN_MUST_CHECK int stage_log_compact(struct stage *stage, const void *records, size_t len);
+ * appended meanwhile. `with_orphans`: also the layers of files without a name, which only a successor that adopts the mount needs.
+ * -EAGAIN: it does not fit; the old log stays. */
+CAIRN_MUST_CHECK int stage_log_compact(struct stage *stage, const void *records, size_t len, bool with_orphans);
 
 /* --- handles: open files, known to whoever adopts the mount -------------------------------------------------------- */
 
@@ -342,6 +337,11 @@ uint64_t stage_handle_inode(struct stage *stage, uint64_t handle);
 /* Notes that one of its descriptors was closed; HANDLE_FLUSHED is among its flags from then on. False: that was noted before. */
 #define HANDLE_FLUSHED (1u << 31)
 bool stage_handle_flushed(struct stage *stage, uint64_t handle);
+/* The handle is open, and what it was for is not here any more. */
+#define STAGE_INODE_LOST UINT64_MAX
+void stage_handle_lose(struct stage *stage, uint64_t handle);
+/* The first open handle from *cursor (at first 0) on, which moves behind it. False: there is none. */
+bool stage_handle_next(struct stage *stage, uint64_t *cursor, uint64_t *ret_handle, uint64_t *ret_ino, uint32_t *ret_flags);
 
 /* --- recovery --------------------------------------------------------------------------------------------------- */
 
@@ -358,9 +358,10 @@ struct stage_rebuild {
 };
 CAIRN_MUST_CHECK int stage_rebuild_layers(struct stage *stage, const struct stage_rebuild *how);
 
-/* The recovered stage goes on: numbers from `epoch` on. Then write the log anew with stage_log_compact(), make the
+/* The recovered stage goes on: numbers from `epoch` on. `adopting`: the mount goes on, too, and with it handles and requests; else nobody
+ * knows them any more. Then write the log anew with stage_log_compact(), make the
  * epoch durable in the journal, and note it with stage_commit_epoch(): a stage of an older version becomes one of today with that. */
-CAIRN_MUST_CHECK int stage_adopt(struct stage *stage, uint64_t epoch);
+CAIRN_MUST_CHECK int stage_adopt(struct stage *stage, uint64_t epoch, bool adopting);
 CAIRN_MUST_CHECK int stage_commit_epoch(struct stage *stage, uint64_t epoch);
 
 /* --- room --------------------------------------------------------------------------------------------------------- */

@@ -125,7 +125,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     int r = stage_rebuild_layers(stage, &how);
     if (r == 0) {
         look_at(stage);
-        r = stage_log_compact(stage, NULL, 0);
+        r = stage_log_compact(stage, NULL, 0, false);
         stage_close(stage, false);
         stage = open_stage();
         if (r == 0)

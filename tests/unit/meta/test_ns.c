@@ -230,13 +230,13 @@ Test(ns, a_dump_brings_nascent_files_back)
     struct record xattr = {.type = REC_SETXATTR, .ino = 11, .name = "user.k", .name_len = 6, .value = "v", .value_len = 1};
     (void)perform(xattr, false);
     char dumped[8] = "";
-    cr_assert_eq(ns_dump_nascent(ns, note_record, dumped), 0);
+    cr_assert_eq(ns_dump_nascent(ns, false, note_record, dumped), 0);
     cr_expect(strcmp(dumped, "NNx") == 0 || strcmp(dumped, "NxN") == 0, "is %s", dumped);
     struct record gone = named(REC_UNLINK, 11, "b");
     gone.flags = RECORD_ORPHAN;
     (void)perform(gone, false);
     dumped[0] = '\0';
-    cr_assert_eq(ns_dump_nascent(ns, note_record, dumped), 0);
+    cr_assert_eq(ns_dump_nascent(ns, false, note_record, dumped), 0);
     cr_expect_str_eq(dumped, "N");
     struct record reap = {.type = REC_REAP, .ino = 11};
     (void)perform(reap, false);

@@ -104,7 +104,7 @@ int box_reopen(struct box *box)
 
 void box_adopt(struct box *box)
 {
-    cr_assert_eq(stage_adopt(box->stage, box->epoch), 0);
+    cr_assert_eq(stage_adopt(box->stage, box->epoch, false), 0);
     cr_assert_eq(box_compact(box), 0);
     cr_assert_eq(stage_commit_epoch(box->stage, box->epoch), 0);
     wait_ready(box->stage);
@@ -118,7 +118,7 @@ void box_recover(struct box *box)
 
 int box_compact(struct box *box)
 {
-    return stage_log_compact(box->stage, box->pending, box->pending_len);
+    return stage_log_compact(box->stage, box->pending, box->pending_len, false);
 }
 
 int box_write(struct box *box, uint64_t ino, uint64_t offset, const void *data, uint32_t length)
@@ -367,7 +367,7 @@ void box_expect_drains(struct box *box)
     cr_expect_eq(usage.draft_bytes, 0);
     cr_expect_eq(usage.drafts, 0);
     for (uint64_t ino = 1; ino < BOX_FILES; ino++)
-        stage_unlink(box->stage, ino, stage_next_seq(box->stage), false);
+        cr_assert_eq(stage_unlink(box->stage, ino, stage_next_seq(box->stage), false), 0);
     usage = stage_usage(box->stage);
     cr_expect_eq(usage.clean_bytes, 0);
     /* The slab that small writes go to stays taken; another may be on its way to be ready. */

@@ -67,7 +67,7 @@ Test(stage_crash, twice_in_a_row_and_between_any_two_steps)
         box_expect(&box, 1, 0, "aabb");
         box_die(&box);
         cr_assert_eq(box_reopen(&box), 0);
-        cr_assert_eq(stage_adopt(box.stage, box.epoch), 0);
+        cr_assert_eq(stage_adopt(box.stage, box.epoch, false), 0);
         box_expect(&box, 1, 0, "aabb");
         crash();
         box_expect(&box, 1, 0, "aabb");
@@ -161,7 +161,7 @@ Test(stage_crash, what_is_durable_is_not_taken_back)
 Test(stage_crash, of_a_removed_file_nothing_comes_back)
 {
     put(1, 0, "aaaa");
-    stage_unlink(box.stage, 1, stage_next_seq(box.stage), true);
+    cr_assert_eq(stage_unlink(box.stage, 1, stage_next_seq(box.stage), true), 0);
     put(1, 2, "bb");
     box.below[1].exists = false;
     crash();
@@ -240,7 +240,7 @@ Test(stage_crash, a_file_that_gets_a_name_enters_the_log_whole_or_not_at_all)
 {
     uint64_t inos[2];
     put(1, 0, "aaaa");
-    stage_unlink(box.stage, 1, 0, true);
+    cr_assert_eq(stage_unlink(box.stage, 1, 0, true), 0);
     put(1, 2, "b");
     cr_assert_eq(box_compact(&box), 0); /* from here on what was written till now counts only if it is named */
     put(1, 3, "c");
@@ -287,7 +287,7 @@ Test(stage_crash, another_process_goes_on)
         pid_t pid = fork();
         cr_assert_geq(pid, 0);
         if (pid == 0) {
-            if (box_reopen(&box) < 0 || stage_adopt(box.stage, box.epoch) < 0)
+            if (box_reopen(&box) < 0 || stage_adopt(box.stage, box.epoch, false) < 0)
                 _exit(2);
             child_works(60 + round);
         }

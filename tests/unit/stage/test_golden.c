@@ -237,7 +237,7 @@ Test(stage_golden, version_1_is_read_twice)
     box_die(&box);
     assemble(1);
     cr_assert_eq(box_reopen(&box), 0);
-    cr_assert_eq(stage_adopt(box.stage, box.epoch), 0);
+    cr_assert_eq(stage_adopt(box.stage, box.epoch, false), 0);
     cr_assert_eq(box_compact(&box), 0);
     box_die(&box);
     box_recover(&box);

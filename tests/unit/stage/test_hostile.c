@@ -73,7 +73,7 @@ static bool recover_and_use(void)
     if (box_reopen(&box) < 0)
         return false;
     read_all();
-    if (stage_adopt(box.stage, box.epoch) == 0 && box_compact(&box) == 0)
+    if (stage_adopt(box.stage, box.epoch, false) == 0 && box_compact(&box) == 0)
         read_all();
     return true;
 }

@@ -163,7 +163,7 @@ Test(stage_layers, nothing_changed_is_not_sealed)
     cr_expect(stage_seal(box.stage, 2, 1, stage_next_seq(box.stage), true, &draft));
     cr_expect_eq(draft.size, 0);
     cr_expect_eq(draft.bytes, 0);
-    stage_unlink(box.stage, 2, stage_next_seq(box.stage), false);
+    cr_assert_eq(stage_unlink(box.stage, 2, stage_next_seq(box.stage), false), 0);
 }
 
 Test(stage_layers, only_a_write_that_may_opens_a_draft)
@@ -188,7 +188,7 @@ Test(stage_layers, an_unlinked_file_is_dropped)
     put(1, 0, "aaaa");
     box_seal(&box, 1);
     put(1, 0, "b");
-    stage_unlink(box.stage, 1, 4711, false);
+    cr_assert_eq(stage_unlink(box.stage, 1, 4711, false), 0);
     cr_expect_eq(stage_floor(box.stage), 4711);
     struct stage_file_state state;
     cr_expect_not(stage_file_state(box.stage, 1, &state));
@@ -201,7 +201,7 @@ Test(stage_layers, an_orphan_is_read_and_written_until_it_is_forgotten)
     put(1, 0, "aaaa");
     box_seal(&box, 1);
     put(1, 2, "b");
-    stage_unlink(box.stage, 1, stage_next_seq(box.stage), true);
+    cr_assert_eq(stage_unlink(box.stage, 1, stage_next_seq(box.stage), true), 0);
     put(1, 3, "c");
     box_expect(&box, 1, 0, "aabc");
     uint64_t inos[4];
@@ -217,9 +217,9 @@ Test(stage_layers, an_orphan_stays_one_while_nothing_of_it_is_staged)
     put(1, 0, "aaaa");
     box_seal(&box, 1);
     box_pin(&box, 1);
-    stage_unlink(box.stage, 1, stage_next_seq(box.stage), true);
+    cr_assert_eq(stage_unlink(box.stage, 1, stage_next_seq(box.stage), true), 0);
     box_done(&box, 1);
-    stage_unlink(box.stage, 2, stage_next_seq(box.stage), true);
+    cr_assert_eq(stage_unlink(box.stage, 2, stage_next_seq(box.stage), true), 0);
     /* Another file takes all the room, so that what is clean goes. */
     for (uint64_t i = 0; i < 20; i++)
         box_fill(&box, 3, i * SLAB_PAYLOAD, 'x', SLAB_PAYLOAD);
@@ -236,7 +236,7 @@ Test(stage_layers, a_pinned_version_of_a_dead_file_lasts_until_it_is_done)
     put(1, 0, "aaaa");
     box_seal(&box, 1);
     box_pin(&box, 1);
-    stage_unlink(box.stage, 1, stage_next_seq(box.stage), false);
+    cr_assert_eq(stage_unlink(box.stage, 1, stage_next_seq(box.stage), false), 0);
     box.below[1].exists = false;
     cr_expect_eq(stage_usage(box.stage).dirty_bytes, 4);
     box_done(&box, 1);

@@ -158,7 +158,7 @@ static void crash(void)
     for (uint64_t tries = rnd(3); tries > 0; tries--) {
         cr_assert_eq(box_reopen(&box), 0);
         if (rnd(2))
-            cr_assert_eq(stage_adopt(box.stage, box.epoch), 0);
+            cr_assert_eq(stage_adopt(box.stage, box.epoch, false), 0);
         box_die(&box);
     }
     box_recover(&box);
