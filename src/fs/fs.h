@@ -35,6 +35,9 @@ struct fs_caller {
     void *arg;
 };
 
+/* Takes over what a daemon that died had open, and what has no name; first of all calls, of a store that was opened to adopt. */
+void fs_adopt(struct fs *fs);
+
 /* --- names ------------------------------------------------------------------------------------------------------------ */
 
 CAIRN_MUST_CHECK int fs_lookup(struct fs *fs, uint64_t parent, const char *name, struct stat *ret);
@@ -104,6 +107,8 @@ struct fs_opened {
 
 /* A file, or a directory to be listed. O_TRUNC means nothing here: it comes as fs_setattr(). */
 CAIRN_MUST_CHECK int fs_open(struct fs *fs, uint64_t ino, int flags, struct fs_opened *ret);
+/* A handle that a daemon that died took, and did not tell of. -ENOENT: its inode is gone. */
+CAIRN_MUST_CHECK int fs_opened_again(struct fs *fs, uint64_t handle, struct fs_opened *ret);
 /* A new regular file: part of history with its first seal. `name` NULL: it has none (O_TMPFILE) until fs_link() gives it one, and ends
  * as what has lost its last name does. */
 CAIRN_MUST_CHECK int fs_create(struct fs *fs, uint64_t parent, const char *name, mode_t mode, int flags,

@@ -159,13 +159,16 @@ static int make_nameless(struct fs *fs, struct record *rec, uint64_t parent, con
 {
     _cleanup_held_ struct held held = {.fs = fs};
     struct ns_inode dir;
+    struct ns_inode root;
     int r = hold(&held, parent, &dir);
     if (r == 0)
         r = dir.nlink == 0 ? -EPERM : store_admit(fs->store, 4096);
+    if (r == 0)
+        r = hold(&held, ROOT_INO, &root);
     if (r < 0)
         return r;
     rec->attrs = new_attrs(&dir, rec->attrs.mode, caller);
-    rec->parent = parent;
+    rec->parent = ROOT_INO; /* which is there at each recovery */
     rec->flags = RECORD_ORPHAN;
     LOCK_SCOPE(&fs->locked.lock);
     r = store_commit(fs->store, rec);

@@ -207,6 +207,58 @@ int fs_open(struct fs *fs, uint64_t ino, int flags, struct fs_opened *ret)
     return 0;
 }
 
+/* --- what a daemon that died had open ------------------------------------------------------------------------------------- */
+
+static void adopt_handle(struct fs *fs, uint64_t handle, uint64_t ino)
+{
+    struct ns_inode inode;
+    if (ino == STAGE_INODE_LOST)
+        return;
+    if (ns_hold(fs->ns, ino, &inode) == 0) {
+        count_open(fs, ino);
+        return;
+    }
+    log_warn("inode %llu was open and is not there any more: it had no name, and the log of the stage no room for it",
+             (unsigned long long)ino);
+    stage_handle_lose(fs->stage, handle);
+}
+
+/* One that was made without a name may get one: the kernel asks for that with no other. */
+static void adopt_nameless(struct fs *fs, uint64_t ino)
+{
+    struct ns_inode inode;
+    LOCK_SCOPE(&fs->locked.lock);
+    if (ns_inode(fs->ns, ino, &inode) == 0 && inode.nlink == 0)
+        live_note_nameless_locked(fs, ino)->may_get_name = inode.nascent;
+}
+
+void fs_adopt(struct fs *fs)
+{
+    uint64_t cursor = 0, handle, ino;
+    uint32_t flags;
+    const uint64_t *nameless;
+    size_t count = store_nameless(fs->store, &nameless);
+    for (size_t i = 0; i < count; i++)
+        adopt_nameless(fs, nameless[i]);
+    while (stage_handle_next(fs->stage, &cursor, &handle, &ino, &flags))
+        adopt_handle(fs, handle, ino);
+}
+
+int fs_opened_again(struct fs *fs, uint64_t handle, struct fs_opened *ret)
+{
+    struct ns_inode inode;
+    struct stage_file_state state;
+    uint64_t ino = stage_handle_inode(fs->stage, handle);
+    int r = ino == STAGE_INODE_LOST ? -ENOENT : ns_inode(fs->ns, ino, &inode);
+    if (r < 0)
+        return r;
+    (void)stage_file_state(fs->stage, ino, &state);
+    *ret = (struct fs_opened){.handle = handle,
+                              .has_draft = state.has_draft || inode.nascent,
+                              .atime_due = access_due(fs, ino, clock_realtime_ns())};
+    return 0;
+}
+
 int fs_handle_flags(struct fs *fs, uint64_t handle)
 {
     return (int)(stage_handle_flags(fs->stage, handle) & ~HANDLE_FLUSHED);
@@ -235,6 +287,13 @@ static int seal_at_close(struct fs *fs, uint64_t ino, uint64_t handle)
 int fs_release(struct fs *fs, uint64_t handle, bool may_wait)
 {
     uint64_t ino = stage_handle_inode(fs->stage, handle);
+    if (ino == 0)
+        return 0;
+    if (ino == STAGE_INODE_LOST) {
+        uint32_t flags;
+        (void)stage_handle_close(fs->stage, handle, &flags);
+        return 0;
+    }
     /* A process that was killed may not have flushed. */
     if (seal_at_close(fs, ino, handle) < 0)
         log_debug("inode %llu stays a draft for now", (unsigned long long)ino);

@@ -91,18 +91,23 @@ int front_start(const struct front_options *options, struct fs *fs, struct store
     kept_init(front);
     int r = front->event_fd < 0 ? -errno : make_session(front);
     if (r == 0)
-        r = mount_session(front, ret_text);
+        r = options->adopted ? adopt_session(front, ret_text) : mount_session(front, ret_text);
+    if (r == 0 && options->adopted)
+        adopt_begin(front);
     if (r == 0)
         r = start_threads(front);
     if (r < 0) {
         if (!*ret_text)
             *ret_text = xasprintf("starting FUSE failed: %s", strerror(-r));
+        front->is_mounted = front->is_mounted && !options->adopted; /* the next one may go on with it */
         front_stop(front);
         front_free(front);
         return r;
     }
     *ret = front;
-    front_self_test(front);
+    if (!options->adopted)
+        front_self_test(front);
+    front->options.adopted = NULL;
     return 0;
 }
 
@@ -115,6 +120,14 @@ void front_changed(struct front *front, const uint64_t *inos, size_t count, bool
         (void)fuse_lowlevel_notify_inval_inode(front->se, inos[i], from, 0); /* -ENOENT: the kernel does not know it */
     if (has_content && count)
         atomic_store(&front->changed_at, clock_monotonic_ns());
+}
+
+void front_passport(struct front *front, struct front_passport *ret, int *ret_fd)
+{
+    *ret = front->passport;
+    ret->mmap_shared = atomic_load(&front->mmap_shared);
+    ret->device = front->device;
+    *ret_fd = fuse_session_fd(front->se);
 }
 
 bool front_is_over(struct front *front)
@@ -177,7 +190,9 @@ void front_stop(struct front *front)
     lost_pages_stop(front);
     atomic_store(&front->stopping, true);
     bool is_here = front->is_mounted && mounted_is_here(front);
-    if (is_here)
+    if (is_here && front->adoption.is_adopted)
+        adopt_unmount(front);
+    else if (is_here)
         fuse_session_unmount(front->se);
     if (front->resumer_started) {
         front_wake(front);
@@ -208,6 +223,7 @@ void front_free(struct front *front)
     (void)pthread_cond_destroy(&front->wake.changed);
     turns_done(&front->turns);
     kept_done(front);
+    adopt_done(front);
     free(front);
 }
 
@@ -217,6 +233,10 @@ void front_status(struct front *front, struct front_status *ret)
     *ret = (struct front_status){.mmap_shared = atomic_load(&front->mmap_shared),
                                  .threads = front->thread_count,
                                  .waiting = atomic_load(&front->parked_count),
+                                 .is_adopted = front->adoption.is_adopted,
+                                 .resent = atomic_load(&front->adoption.resent),
+                                 .remembered = atomic_load(&front->adoption.answered_from_memory),
+                                 .lost = atomic_load(&front->adoption.failed),
                                  .wait_count = front->locked.wait_count,
                                  .wait_ms_total = front->locked.wait_ns / 1000000,
                                  .requests_total = atomic_load(&front->requests),

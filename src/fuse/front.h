@@ -10,6 +10,23 @@
 
 struct front;
 
+/* What a successor needs to go on with a mount, beside its descriptor. */
+#define FRONT_INIT_MAX 256u
+#define FRONT_ANSWER_LEN 64u
+struct front_passport {
+    _Alignas(8) uint8_t init[FRONT_INIT_MAX]; /* the kernel's INIT, which it sends once */
+    uint32_t init_len;
+    uint8_t answer[FRONT_ANSWER_LEN];   /* ours */
+    uint64_t device;                    /* of the mount */
+    uint32_t mmap_shared;               /* what the self-test found */
+};
+
+struct front_adopted {
+    int fd; /* /dev/fuse, mounted; the front's from front_start() on, failed or not */
+    struct front_passport passport;
+    bool no_resend; /* act as if the kernel could not send again what was in flight */
+};
+
 struct front_options {
     const char *mountpoint;
     const char *fsname;       /* the source that the mount table shows */
@@ -18,6 +35,7 @@ struct front_options {
     bool read_only;
     unsigned threads;
     double entry_timeout, attr_timeout; /* s: how long the kernel keeps what it is told */
+    const struct front_adopted *adopted; /* NULL: mount; else the mount is there, and goes on. Read by front_start() only */
 };
 
 /* Mounts and answers. `fs` and `store` outlive the front. On failure *ret_text says why (caller frees). */
@@ -30,6 +48,9 @@ void front_room(struct front *front);
 /* What these inodes are has changed without a request of the kernel's: it forgets their attributes, and with `has_content` their
  * pages. Any thread; with `has_content` none that answers requests and none that holds a lock: it may wait for such a thread. */
 void front_changed(struct front *front, const uint64_t *inos, size_t count, bool has_content);
+
+/* For a successor. *ret_fd is the front's. */
+void front_passport(struct front *front, struct front_passport *ret, int *ret_fd);
 
 /* True once the kernel has let go of the mount (umount from outside). */
 bool front_is_over(struct front *front);
@@ -64,5 +85,7 @@ struct front_status {
     uint64_t wait_count;       /* ever */
     uint64_t wait_ms_total;
     uint64_t requests_total, read_bytes_total, written_bytes_total; /* answered */
+    bool is_adopted;                        /* from a daemon that died */
+    unsigned resent, remembered, lost;      /* requests that were in flight then: came again; of these, done before; failed with EIO */
 };
 void front_status(struct front *front, struct front_status *ret);

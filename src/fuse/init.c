@@ -11,7 +11,7 @@
 #define INIT_IN_FLAGS2 16u
 #define INIT_OUT_FLAGS 12u  /* offsets in its answer */
 #define INIT_OUT_FLAGS2 32u
-#define INIT_OUT_LEN 64u
+#define INIT_OUT_LEN FRONT_ANSWER_LEN
 
 static struct front *mounting; /* libfuse hands no context to these hooks before INIT; one mount a process */
 static uint32_t offered_flags;
@@ -28,6 +28,8 @@ void front_see_request(struct front *front, void *mem, size_t size)
     memcpy(&offered_flags, args + INIT_IN_FLAGS, sizeof offered_flags);
     memcpy(&flags2, args + INIT_IN_FLAGS2, sizeof flags2);
     mounting = front;
+    front->passport.init_len = (uint32_t)min_u64(size, FRONT_INIT_MAX);
+    memcpy(front->passport.init, mem, front->passport.init_len);
     atomic_store(&front->mmap_offered,
                  offered_flags & WIRE_INIT_EXT && flags2 & WIRE2_DIRECT_IO_ALLOW_MMAP);
 }
@@ -46,17 +48,36 @@ static void patch_init(uint8_t *answer)
     memcpy(answer + INIT_OUT_FLAGS2, &flags2, sizeof flags2);
 }
 
+/* The kernel has had its answer from the daemon before us, and must get the same as that one promised. */
+static ssize_t answer_init(struct front *front, int fd, const struct iovec *iov)
+{
+    uint8_t answer[INIT_OUT_LEN];
+    memcpy(answer, iov[1].iov_base, sizeof answer);
+    patch_init(answer);
+    if (atomic_load(&front->adoption.is_replaying)) {
+        atomic_store(&front->adoption.answer_differs, memcmp(answer, front->passport.answer, sizeof answer) != 0);
+        return (ssize_t)(iov[0].iov_len + iov[1].iov_len);
+    }
+    memcpy(front->passport.answer, answer, sizeof answer);
+    struct iovec patched[2] = {iov[0], {answer, sizeof answer}};
+    return writev(fd, patched, 2);
+}
+
 static ssize_t write_reply(int fd, struct iovec *iov, int count, void *userdata)
 {
     (void)userdata;
-    if (mounting && !atomic_exchange(&mounting->init_done, true) && count == 2 && iov[1].iov_len == INIT_OUT_LEN) {
-        uint8_t answer[INIT_OUT_LEN];
-        memcpy(answer, iov[1].iov_base, sizeof answer);
-        patch_init(answer);
-        struct iovec patched[2] = {iov[0], {answer, sizeof answer}};
-        return writev(fd, patched, 2);
-    }
-    return writev(fd, iov, count);
+    struct wire_out_header out = {0};
+    memcpy(&out, iov[0].iov_base, min_u64(sizeof out, iov[0].iov_len));
+    if (mounting && !atomic_exchange(&mounting->init_done, true) && count == 2 && iov[1].iov_len == INIT_OUT_LEN)
+        return answer_init(mounting, fd, iov);
+    if (!mounting || out.unique == 0) /* a notice */
+        return writev(fd, iov, count);
+    stage_request_answering(mounting->stage, out.unique & ~WIRE_RESENT);
+    ssize_t n = writev(fd, iov, count);
+    int saved = errno;
+    stage_request_answered(mounting->stage, out.unique & ~WIRE_RESENT);
+    errno = saved;
+    return n;
 }
 
 static ssize_t read_request(int fd, void *buf, size_t len, void *userdata)

@@ -8,6 +8,7 @@
 
 #include "base/lock.h"
 #include "fuse/front.h"
+#include "stage/requests.h"
 
 /* The kernel's protocol, as far as libfuse 3.14 does not show it: what lies in front of a payload, and two flags of
  * INIT that it does not know. From the kernel's include/uapi/linux/fuse.h. */
@@ -21,6 +22,12 @@ struct wire_out_header {
     int32_t error;
     uint64_t unique;
 };
+#define WIRE_NOTIFY_RESEND 7
+#define WIRE_RESENT (1ull << 63) /* of a unique: the request comes again */
+#define WIRE_FORGET 2u
+#define WIRE_OPEN 14u
+#define WIRE_OPENDIR 27u
+#define WIRE_BATCH_FORGET 42u
 #define WIRE_WRITE 16u
 #define WIRE_INIT 26u
 #define WIRE_CREATE 35u
@@ -32,6 +39,7 @@ struct wire_out_header {
 #define WIRE_INIT_EXT (1u << 30)
 #define WIRE_HANDLE_KILLPRIV_V2 (1u << 28)
 #define WIRE2_DIRECT_IO_ALLOW_MMAP (1u << 4) /* bit 36 of the flags */
+#define WIRE2_HAS_RESEND (1u << 7)           /* bit 39 */
 
 #define THREADS_MAX 64u
 
@@ -126,6 +134,18 @@ struct kept_set {
     } kept[KEPT_WAYS];
 };
 
+#define TOLD_MAX 65536u
+
+/* A mount that outlived its daemon: adopt.c. */
+struct adoption {
+    bool is_adopted;
+    _Atomic bool is_replaying;    /* the answer to INIT is for us alone */
+    _Atomic bool answer_differs;  /* from what the kernel was told */
+    _Atomic bool is_settled;      /* what was in flight has come again, or will not */
+    _Atomic unsigned resent, answered_from_memory, failed;
+    _Atomic uint64_t *told;       /* TOLD_MAX inodes of which the kernel was told since, by a hash; NULL: not adopted */
+};
+
 struct front {
     struct fs *fs;
     struct store *store;
@@ -136,6 +156,8 @@ struct front {
     dev_t device; /* of the mount; 0: not known */
     int event_fd;
     struct kept_set kept[KEPT_SETS];
+    struct adoption adoption;
+    struct front_passport passport;
     _Atomic int64_t changed_at; /* monotonic ns: the last front_changed() */
     _Atomic bool init_done, mmap_offered, mmap_shared, stopping, stopped, over;
     _Atomic unsigned live_threads;
@@ -167,6 +189,8 @@ struct current {
     uint32_t slab;
     const struct wire_in_header *header;
     bool is_resumed;
+    bool is_applied;              /* a daemon that died has done it, and did not answer: */
+    struct stage_request before;
     bool park;    /* the handler asks for the request to be parked */
     bool stolen;  /* the handler took the slab */
 };
@@ -212,6 +236,18 @@ void reply_error(fuse_req_t req, int r);
 /* Replies when all that happened before is durable. `written`: bytes of the write that asks for it, 0: an fsync. */
 void front_sync(fuse_req_t req, fuse_ino_t ino, size_t written);
 
+/* What a lookup answers. */
+struct fuse_entry_param front_entry(struct front *front, const struct stat *st);
+
+/* ops_open.c */
+/* What a daemon that died opened, and did not tell of: 0, or it has to be opened. */
+int front_open_again(struct front *front, struct fs_opened *ret);
+void front_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void front_op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, struct fuse_file_info *fi);
+void front_op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void front_op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void front_op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi);
+
 /* ops_content.c */
 void front_op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t offset, struct fuse_file_info *fi);
 void front_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi);
@@ -228,6 +264,21 @@ void *front_resume(void *arg);
 void parked_free(struct front *front, struct parked *parked);
 void front_wake(struct front *front);
 bool has_fatal_signal(pid_t tid);
+
+/* adopt.c */
+/* Begins to work for the request that the thread has received: it has its place in the stage's table. */
+void adopt_enter(struct front *front, bool is_resumed);
+/* Within the turn, so in the order of the kernel's queue. */
+void adopt_see(struct front *front, const struct wire_in_header *header);
+/* The session over a descriptor that is mounted already. */
+CAIRN_MUST_CHECK int adopt_session(struct front *front, char **ret_text);
+/* What the dead daemon left behind, before anything is received; then the kernel sends again what it was at. */
+void adopt_begin(struct front *front);
+/* As it is mounted, for an adopted mount. */
+void adopt_unmount(struct front *front);
+/* True once for each inode: the kernel may keep something of it that the dead daemon told it. */
+bool adopt_must_tell(struct front *front, uint64_t ino);
+void adopt_done(struct front *front);
 
 /* init.c */
 /* Before libfuse does. */

@@ -99,7 +99,7 @@ static void tell(struct front *front, uint64_t ino, pid_t sparing)
     if (must_tell)
         *place = (struct kept){0};
     mutex_unlock(&set->lock);
-    if (must_tell)
+    if (adopt_must_tell(front, ino) || must_tell)
         front_changed(front, &ino, 1, false);
 }
 

@@ -54,7 +54,9 @@ static void process(struct front *front, uint32_t slab, struct fuse_buf *buf, bo
 {
     current = (struct current){.slab = slab, .header = buf->mem, .is_resumed = is_resumed};
     cause_clear();
+    adopt_enter(front, is_resumed);
     fuse_session_process_buf(front->se, buf);
+    stage_request_leave();
 }
 
 static void enqueue(struct front *front, struct parked *parked)
@@ -131,6 +133,8 @@ void *front_receive(void *arg)
         /* The payload of a WRITE then begins at a page, where the stage keeps it. */
         struct fuse_buf buf = {.mem = memory + SLAB_PAYLOAD_OFFSET - WIRE_WRITE_LEN};
         int r = fuse_session_receive_buf(front->se, &buf);
+        if (r > 0)
+            adopt_see(front, buf.mem);
         turn_leave(&front->turns);
         if (r == -EINTR || r == -EAGAIN)
             continue;
@@ -187,6 +191,7 @@ static void reply_interrupted(struct front *front, uint64_t unique)
     struct wire_out_header out = {.len = sizeof out, .error = -EINTR, .unique = unique};
     if (write(fuse_session_fd(front->se), &out, sizeof out) < 0 && errno != ENOENT)
         log_debug("replying to a killed caller: %s", strerror(errno));
+    stage_request_answered(front->stage, unique & ~WIRE_RESENT);
 }
 
 static void drop_killed_parked(struct front *front)

@@ -9,7 +9,6 @@
 #include "base/pool.h"
 #include "fuse/internal.h"
 
-#define CHANGE_SETTLES_NS (5ll * 1000000000)
 
 void reply_result(fuse_req_t req, int r)
 {
@@ -24,7 +23,7 @@ void reply_error(fuse_req_t req, int r)
     (void)fuse_reply_err(req, front_failed_now(front_of(req), r));
 }
 
-static struct fuse_entry_param entry_of(struct front *front, const struct stat *st)
+struct fuse_entry_param front_entry(struct front *front, const struct stat *st)
 {
     struct fuse_entry_param entry = {.ino = st->st_ino,
                                      .generation = 1, /* inode numbers are never reused */
@@ -47,8 +46,16 @@ static void reply_entry(fuse_req_t req, int r, const struct stat *st)
         reply_result(req, r);
         return;
     }
-    struct fuse_entry_param entry = entry_of(front_of(req), st);
+    struct fuse_entry_param entry = front_entry(front_of(req), st);
     (void)fuse_reply_entry(req, &entry);
+}
+
+/* Was it done by a daemon that died before it answered? Then what to answer: *st, unless NULL, as it is now. */
+static bool was_done(struct front *front, struct stat *st, int *ret)
+{
+    if (current.is_applied)
+        *ret = st ? fs_getattr(front->fs, current.before.ino, st) : 0;
+    return current.is_applied;
 }
 
 static void reply_made(fuse_req_t req, uint64_t parent, int r, const struct stat *st)
@@ -65,7 +72,7 @@ static void reply_linked(fuse_req_t req, uint64_t parent, int r, const struct st
         reply_result(req, r);
         return;
     }
-    struct fuse_entry_param entry = entry_of(front_of(req), st);
+    struct fuse_entry_param entry = front_entry(front_of(req), st);
     entry.attr_timeout = 0;
     (void)fuse_reply_entry(req, &entry);
 }
@@ -130,33 +137,48 @@ static void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t
 {
     struct stat st;
     struct fs_caller caller = caller_of(req);
-    reply_made(req, parent, fs_mknod(front_of(req)->fs, parent, name, mode, rdev, &caller, &st), &st);
+    int r;
+    if (!was_done(front_of(req), &st, &r))
+        r = fs_mknod(front_of(req)->fs, parent, name, mode, rdev, &caller, &st);
+    reply_made(req, parent, r, &st);
 }
 
 static void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
 {
     struct stat st;
     struct fs_caller caller = caller_of(req);
-    reply_made(req, parent, fs_mkdir(front_of(req)->fs, parent, name, mode, &caller, &st), &st);
+    int r;
+    if (!was_done(front_of(req), &st, &r))
+        r = fs_mkdir(front_of(req)->fs, parent, name, mode, &caller, &st);
+    reply_made(req, parent, r, &st);
 }
 
 static void op_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *name)
 {
     struct stat st;
     struct fs_caller caller = caller_of(req);
-    reply_made(req, parent, fs_symlink(front_of(req)->fs, target, parent, name, &caller, &st), &st);
+    int r;
+    if (!was_done(front_of(req), &st, &r))
+        r = fs_symlink(front_of(req)->fs, target, parent, name, &caller, &st);
+    reply_made(req, parent, r, &st);
 }
 
 static void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const char *name)
 {
     struct stat st;
-    reply_linked(req, parent, fs_link(front_of(req)->fs, ino, parent, name, &st), &st);
+    int r;
+    if (!was_done(front_of(req), &st, &r))
+        r = fs_link(front_of(req)->fs, ino, parent, name, &st);
+    reply_linked(req, parent, r, &st);
 }
 
 static void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
     struct front *front = front_of(req);
-    reply_changed(req, parent, fs_unlink(front->fs, parent, name));
+    int r;
+    if (!was_done(front, NULL, &r))
+        r = fs_unlink(front->fs, parent, name);
+    reply_changed(req, parent, r);
 }
 
 /* 0: nothing. */
@@ -171,9 +193,11 @@ static void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
     struct front *front = front_of(req);
     uint64_t lost = ino_of(front, parent, name);
-    int r = fs_rmdir(front->fs, parent, name);
+    int r;
+    if (!was_done(front, NULL, &r))
+        r = fs_rmdir(front->fs, parent, name);
     if (r == 0)
-        kept_marked(front, lost);
+        kept_marked(front, current.is_applied ? current.before.ino : lost);
     reply_changed(req, parent, r);
 }
 
@@ -183,11 +207,13 @@ static void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_
     struct front *front = front_of(req);
     struct fs_caller caller = caller_of(req);
     uint64_t moved = ino_of(front, parent, name), other = ino_of(front, parent2, name2);
-    int r = fs_rename(front->fs, parent, name, parent2, name2, flags, &caller);
+    int r;
+    if (!was_done(front, NULL, &r))
+        r = fs_rename(front->fs, parent, name, parent2, name2, flags, &caller);
     kept_entries_changed(front, parent, r);
     if (parent2 != parent)
         kept_entries_changed(front, parent2, r);
-    if (r == 0)
+    if (r == 0 && moved)
         kept_marked(front, moved);
     if (r == 0 && other)
         kept_marked(front, other);
@@ -233,7 +259,7 @@ static int add_entry(const struct fs_entry *entry, void *arg)
         /* An entry that was removed since it was listed is left out. */
         if (fs_getattr(d->front->fs, entry->ino, &st) < 0)
             return 0;
-        struct fuse_entry_param e = entry_of(d->front, &st);
+        struct fuse_entry_param e = front_entry(d->front, &st);
         need = fuse_add_direntry_plus(d->req, d->buf + d->len, left, entry->name, &e, (off_t)entry->offset);
     } else {
         need = fuse_add_direntry(d->req, d->buf + d->len, left, entry->name, &st, (off_t)entry->offset);
@@ -262,7 +288,9 @@ static void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 {
     struct front *front = front_of(req);
     struct fs_opened opened;
-    int r = fs_open(front->fs, ino, O_RDONLY, &opened);
+    int r = front_open_again(front, &opened);
+    if (r != 0)
+        r = fs_open(front->fs, ino, O_RDONLY, &opened);
     if (r < 0) {
         reply_result(req, r == -ENOENT ? -ESTALE : r);
         return;
@@ -275,7 +303,7 @@ static void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 static void op_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
     (void)ino;
-    reply_result(req, fs_release(front_of(req)->fs, fi->fh, true));
+    reply_result(req, current.is_applied ? 0 : fs_release(front_of(req)->fs, fi->fh, true));
 }
 
 static void op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi)
@@ -337,7 +365,10 @@ static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to
     if (to_set & FUSE_SET_ATTR_MTIME_NOW)
         set.st_mtim = ts;
     struct fs_caller caller = caller_of(req);
-    int r = fs_setattr(front_of(req)->fs, ino, mask, &set, &caller, &st);
+    int r = current.is_applied ? fs_getattr(front_of(req)->fs, ino, &st)
+                               : fs_setattr(front_of(req)->fs, ino, mask, &set, &caller, &st);
+    if (r == 0)
+        stage_request_applied(0);
     if (r < 0)
         kept_marked(front_of(req), ino); /* a part of it may have happened */
     if (r == 0)
@@ -390,145 +421,12 @@ static void reply_marked(fuse_req_t req, uint64_t ino, int r)
 
 static void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value, size_t size, int flags)
 {
-    reply_marked(req, ino, fs_setxattr(front_of(req)->fs, ino, name, value, size, flags));
+    reply_marked(req, ino, current.is_applied ? 0 : fs_setxattr(front_of(req)->fs, ino, name, value, size, flags));
 }
 
 static void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 {
-    reply_marked(req, ino, fs_removexattr(front_of(req)->fs, ino, name));
-}
-
-/* --- open files ------------------------------------------------------------------------------------------------------------------- */
-
-/* A read that was under way during a change may have brought old pages after the kernel was told to forget them. */
-static bool changed_lately(struct front *front)
-{
-    int64_t at = atomic_load(&front->changed_at);
-    return at && clock_monotonic_ns() - at < CHANGE_SETTLES_NS;
-}
-
-/* Who writes bypasses the page cache: one copy, from the caller into the stage. Who reads a sealed version has it
- * cached; while somebody changes the file, readers look at the draft itself. */
-static void set_open_flags(struct front *front, const struct fs_opened *opened, struct fuse_file_info *fi)
-{
-    int access = fi->flags & O_ACCMODE;
-    bool direct_possible = access == O_WRONLY || atomic_load(&front->mmap_shared);
-    fi->fh = opened->handle;
-    fi->direct_io = direct_possible && (access != O_RDONLY || opened->has_draft);
-    fi->keep_cache = !fi->direct_io && !opened->has_draft && !opened->atime_due && !changed_lately(front);
-}
-
-static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
-{
-    struct front *front = front_of(req);
-    struct fs_opened opened;
-    if (ino == SELF_TEST_INO) {
-        self_test_open(req, fi);
-        return;
-    }
-    int r = fs_open(front->fs, ino, fi->flags, &opened);
-    if (r == -ENOENT) {
-        (void)fuse_reply_err(req, ESTALE); /* the same */
-        return;
-    }
-    if (r < 0) {
-        reply_result(req, r);
-        return;
-    }
-    set_open_flags(front, &opened, fi);
-    if ((fi->flags & O_ACCMODE) != O_RDONLY)
-        kept_marked(front, ino);
-    if (fuse_reply_open(req, fi) == -ENOENT)
-        (void)fs_release(front->fs, opened.handle, false); /* the caller was interrupted: no release will come */
-}
-
-static void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, struct fuse_file_info *fi)
-{
-    struct front *front = front_of(req);
-    struct fs_caller caller = caller_of(req);
-    struct fs_opened opened;
-    struct stat st;
-    bool is_nameless = strcmp(name, WIRE_NO_NAME) == 0;
-    int r = fs_create(front->fs, parent, is_nameless ? NULL : name, mode, fi->flags, &caller, &st, &opened);
-    kept_entries_changed(front, parent, r);
-    if (r < 0) {
-        reply_result(req, r);
-        return;
-    }
-    set_open_flags(front, &opened, fi);
-    struct fuse_entry_param entry = entry_of(front, &st);
-    if (fuse_reply_create(req, &entry, fi) != -ENOENT)
-        return;
-    /* The caller was interrupted: the kernel does not know it, so no request will come that ends it. */
-    if (is_nameless && fs_forget(front->fs, st.st_ino) < 0)
-        log_debug("inode %llu, without a name, lives until the next mount", (unsigned long long)st.st_ino);
-    (void)fs_release(front->fs, opened.handle, false);
-}
-
-static void op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
-{
-    reply_result(req, ino == SELF_TEST_INO ? 0 : fs_flush(front_of(req)->fs, ino, fi->fh));
-}
-
-static void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
-{
-    reply_result(req, ino == SELF_TEST_INO ? 0 : fs_release(front_of(req)->fs, fi->fh, true));
-}
-
-static void reply_synced(fuse_req_t req, size_t written)
-{
-    if (written > 0)
-        (void)fuse_reply_write(req, written);
-    else
-        (void)fuse_reply_err(req, 0);
-}
-
-static void sync_done(int result, void *arg)
-{
-    struct syncing *syncing = arg;
-    struct front *front = syncing->front;
-    mutex_lock(&front->locked.lock);
-    TAILQ_REMOVE(&front->locked.syncing, syncing, link);
-    mutex_unlock(&front->locked.lock);
-    if (result < 0) {
-        cause_note("what it waits for will not come: the mount ends, or its remote is another writer's");
-        (void)fuse_reply_err(syncing->req, front_failed(front, syncing->ino, "fsync", -EIO));
-    } else {
-        reply_synced(syncing->req, syncing->written);
-    }
-    free(syncing);
-}
-
-void front_sync(fuse_req_t req, fuse_ino_t ino, size_t written)
-{
-    struct front *front = front_of(req);
-    struct fs_barrier barrier;
-    int r = fs_fsync(front->fs, ino, &barrier);
-    if (r < 0) {
-        reply_result(req, r);
-        return;
-    }
-    if (barrier.seq == 0) {
-        reply_synced(req, written);
-        return;
-    }
-    struct syncing *syncing = xcalloc(1, sizeof *syncing);
-    *syncing = (struct syncing){
-        .front = front, .req = req, .ino = ino, .pid = fuse_req_ctx(req)->pid, .written = written};
-    mutex_lock(&front->locked.lock);
-    TAILQ_INSERT_TAIL(&front->locked.syncing, syncing, link);
-    mutex_unlock(&front->locked.lock);
-    fs_await(front->fs, &barrier, sync_done, syncing, &syncing->ticket);
-}
-
-static void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
-{
-    (void)datasync;
-    (void)fi;
-    if (ino == SELF_TEST_INO)
-        reply_synced(req, 0);
-    else
-        front_sync(req, ino, 0);
+    reply_marked(req, ino, current.is_applied ? 0 : fs_removexattr(front_of(req)->fs, ino, name));
 }
 
 const struct fuse_lowlevel_ops front_ops = {
@@ -546,23 +444,23 @@ const struct fuse_lowlevel_ops front_ops = {
     .symlink = op_symlink,
     .rename = op_rename,
     .link = op_link,
-    .open = op_open,
+    .open = front_op_open,
     .read = front_op_read,
     .write = front_op_write,
-    .flush = op_flush,
-    .release = op_release,
-    .fsync = op_fsync,
+    .flush = front_op_flush,
+    .release = front_op_release,
+    .fsync = front_op_fsync,
     .opendir = op_opendir,
     .readdir = op_readdir,
     .readdirplus = op_readdirplus,
     .releasedir = op_releasedir,
-    .fsyncdir = op_fsync,
+    .fsyncdir = front_op_fsync,
     .statfs = op_statfs,
     .setxattr = op_setxattr,
     .getxattr = op_getxattr,
     .listxattr = op_listxattr,
     .removexattr = op_removexattr,
-    .create = op_create,
+    .create = front_op_create,
     .fallocate = front_op_fallocate,
     .lseek = front_op_lseek,
     .copy_file_range = front_op_copy_file_range,

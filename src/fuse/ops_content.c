@@ -24,7 +24,7 @@ void front_op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size
         (void)fuse_reply_write(req, 0);
         return;
     }
-    bool waits = !fi->writepage || !lost_pages_are_final(front);
+    bool waits = !current.is_applied && (!fi->writepage || !lost_pages_are_final(front));
     if (waits && front_must_queue(front)) {
         front_park(front, req);
         return;
@@ -32,8 +32,8 @@ void front_op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size
     struct fs_caller caller = caller_of(req);
     /* The kernel leaves O_DSYNC to us where it bypasses the page cache. Such a write may have to be repeated after its bytes
      * were taken: they stay its own. */
-    bool sync = fi->flags & O_DSYNC, steal = !sync && may_steal(buf, size, front);
-    int r = fs_write(front->fs, ino, (uint64_t)offset, (uint32_t)size, steal ? current.slab : SLAB_NONE, buf,
+    bool sync = fi->flags & O_DSYNC, steal = !sync && !current.is_applied && may_steal(buf, size, front);
+    int r = current.is_applied ? 0 : fs_write(front->fs, ino, (uint64_t)offset, (uint32_t)size, steal ? current.slab : SLAB_NONE, buf,
                      fi->writepage ? NULL : &caller);
     if (fi->writepage)
         kept_marked(front, ino);
@@ -150,7 +150,9 @@ void front_op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, 
 {
     (void)fi;
     struct fs_caller caller = caller_of(req);
-    int r = fs_fallocate(front_of(req)->fs, ino, mode, (uint64_t)offset, (uint64_t)length, &caller);
+    int r = current.is_applied ? 0 : fs_fallocate(front_of(req)->fs, ino, mode, (uint64_t)offset, (uint64_t)length, &caller);
+    if (r == 0)
+        stage_request_applied(0);
     kept_marked(front_of(req), ino);
     reply_result(req, r);
 }
@@ -172,7 +174,10 @@ void front_op_copy_file_range(fuse_req_t req, fuse_ino_t from, off_t from_offset
     (void)to_fi;
     (void)flags;
     struct fs_caller caller = caller_of(req);
-    ssize_t n = fs_copy(front_of(req)->fs, from, (uint64_t)from_offset, to, (uint64_t)to_offset, length, &caller);
+    ssize_t n = current.is_applied ? (ssize_t)current.before.result
+                                   : fs_copy(front_of(req)->fs, from, (uint64_t)from_offset, to, (uint64_t)to_offset, length, &caller);
+    if (n >= 0)
+        stage_request_applied(n);
     kept_changed(front_of(req), to);
     if (n > 0)
         kept_marked(front_of(req), from); /* its time of access */

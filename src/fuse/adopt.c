@@ -1,0 +1,248 @@
+/* A mount that outlives its daemon. Somebody kept /dev/fuse; this session goes on with it.
+ *
+ * The kernel sends INIT once, so the one that the first daemon got is processed again, and its answer kept from the kernel. Then the
+ * kernel is asked to send again what had been received and not been answered (FUSE_NOTIFY_RESEND, from Linux 6.9 on). Such requests come
+ * before all others, with a mark in their number. What the dead daemon has done of them is in the stage (stage/requests.h): these are
+ * answered, and the others done. Where the kernel cannot, those that were done and need no content in their answer are answered, and
+ * the others fail with EIO.
+ *
+ * What the dead daemon told the kernel to keep is not known here (kept.c): of each inode, the first change is told. */
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <sys/mount.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+
+#include "base/log.h"
+#include "fuse/internal.h"
+
+extern char **environ;
+
+/* What decides each request: stage/requests.h. */
+static const struct {
+    uint8_t kind;
+    uint64_t records;
+} kinds[] = {
+    [4] = {REQUEST_MAY_BE_APPLIED, 0},                                        /* SETATTR */
+    [6] = {REQUEST_RECORDS, 1ull << REC_MAKE},                                /* SYMLINK */
+    [8] = {REQUEST_RECORDS, 1ull << REC_MAKE | 1ull << REC_NASCENT},          /* MKNOD */
+    [9] = {REQUEST_RECORDS, 1ull << REC_MAKE},                                /* MKDIR */
+    [10] = {REQUEST_RECORDS, 1ull << REC_UNLINK},                             /* UNLINK */
+    [11] = {REQUEST_RECORDS, 1ull << REC_UNLINK},                             /* RMDIR */
+    [12] = {REQUEST_RECORDS, 1ull << REC_RENAME},                             /* RENAME */
+    [13] = {REQUEST_RECORDS, 1ull << REC_LINK},                               /* LINK; or a SEAL, of what had no name */
+    [14] = {REQUEST_OPENS, 0},                                                /* OPEN */
+    [16] = {REQUEST_WRITES, 0},                                               /* WRITE */
+    [18] = {REQUEST_CLOSES, 0},                                               /* RELEASE */
+    [21] = {REQUEST_RECORDS, 1ull << REC_SETXATTR},                           /* SETXATTR */
+    [24] = {REQUEST_RECORDS, 1ull << REC_REMOVEXATTR},                        /* REMOVEXATTR */
+    [27] = {REQUEST_OPENS, 0},                                                /* OPENDIR */
+    [29] = {REQUEST_CLOSES, 0},                                               /* RELEASEDIR */
+    [35] = {REQUEST_RECORDS, 1ull << REC_NASCENT},                            /* CREATE, TMPFILE */
+    [43] = {REQUEST_MAY_BE_APPLIED, 0},                                       /* FALLOCATE */
+    [45] = {REQUEST_RECORDS, 1ull << REC_RENAME},                             /* RENAME2 */
+    [47] = {REQUEST_MAY_BE_APPLIED, 0},                                       /* COPY_FILE_RANGE */
+};
+
+/* What is known of the request that the thread has received, if it comes again. */
+static _Thread_local struct stage_request returned;
+
+static bool is_answered(uint32_t opcode)
+{
+    return opcode != WIRE_FORGET && opcode != WIRE_BATCH_FORGET && opcode != WIRE_INTERRUPT && opcode != WIRE_INIT;
+}
+
+/* The caller is gone: the kernel does not know what was opened for it. Not so where it may have been answered. */
+static void undo_opening(struct front *front, const struct stage_request *left)
+{
+    bool opens = left->opcode == WIRE_CREATE || left->opcode == WIRE_OPEN || left->opcode == WIRE_OPENDIR;
+    if (opens && left->has_handle && !left->was_answering)
+        (void)fs_release(front->fs, left->handle, false);
+}
+
+void adopt_enter(struct front *front, bool is_resumed)
+{
+    const struct wire_in_header *header = current.header;
+    uint64_t unique = header->unique & ~WIRE_RESENT;
+    uint32_t opcode = header->opcode;
+    if (!is_answered(opcode))
+        return;
+    if (header->unique & WIRE_RESENT && !is_resumed && returned.unique == unique && returned.is_applied) {
+        current.is_applied = true;
+        current.before = returned;
+        atomic_fetch_add(&front->adoption.answered_from_memory, 1);
+    }
+    returned.unique = 0;
+    bool known = opcode < ARRAY_LEN(kinds);
+    stage_request_enter(front->stage, unique, opcode, known ? kinds[opcode].kind : REQUEST_CHANGES_NOTHING,
+                        known ? kinds[opcode].records : 0);
+}
+
+/* All that was in flight has come again before this: what is left has no caller any more. */
+static void settle(struct front *front)
+{
+    struct stage_request left;
+    atomic_store(&front->adoption.is_settled, true);
+    while (stage_request_take_left(front->stage, &left))
+        undo_opening(front, &left);
+}
+
+void adopt_see(struct front *front, const struct wire_in_header *header)
+{
+    if (!front->adoption.is_adopted)
+        return;
+    if (header->unique & WIRE_RESENT) {
+        atomic_fetch_add(&front->adoption.resent, 1);
+        if (!stage_request_return(front->stage, header->unique & ~WIRE_RESENT, &returned))
+            returned.unique = 0;
+    } else if (!atomic_load_explicit(&front->adoption.is_settled, memory_order_relaxed) && is_answered(header->opcode)) {
+        settle(front);
+    }
+}
+
+/* --- the session ----------------------------------------------------------------------------------------------------------------- */
+
+static int replay_init(struct front *front, char **ret_text)
+{
+    struct front_passport before = front->passport;
+    struct fuse_buf buf = {.mem = before.init, .size = before.init_len};
+    atomic_store(&front->adoption.is_replaying, true);
+    front_see_request(front, before.init, before.init_len);
+    current = (struct current){.slab = SLAB_NONE, .header = (const struct wire_in_header *)(const void *)before.init};
+    fuse_session_process_buf(front->se, &buf);
+    atomic_store(&front->adoption.is_replaying, false);
+    atomic_store(&front->mmap_shared, before.mmap_shared && atomic_load(&front->mmap_offered));
+    if (atomic_load(&front->init_done) && !atomic_load(&front->adoption.answer_differs))
+        return 0;
+    *ret_text = xasprintf("the mount at %s was made by a version that agreed on other things with the kernel; unmount it, and mount again",
+                          front->options.mountpoint);
+    return -EPROTO;
+}
+
+int adopt_session(struct front *front, char **ret_text)
+{
+    const struct front_adopted *adopted = front->options.adopted;
+    char path[32];
+    (void)snprintf(path, sizeof path, "/dev/fd/%d", adopted->fd);
+    front->adoption.is_adopted = true;
+    front->adoption.told = xcalloc(TOLD_MAX, sizeof *front->adoption.told);
+    front->passport = adopted->passport;
+    front->device = (dev_t)adopted->passport.device;
+    if (fuse_session_mount(front->se, path) != 0) {
+        (void)close(adopted->fd);
+        return -EBADF;
+    }
+    int r = fuse_session_custom_io(front->se, &front_io, adopted->fd);
+    return r < 0 ? r : replay_init(front, ret_text);
+}
+
+/* Its own header, and not more: -EINVAL, where the kernel does not know this. */
+static bool ask_to_resend(struct front *front)
+{
+    struct wire_out_header notice = {.len = sizeof notice, .error = WIRE_NOTIFY_RESEND};
+    if (front->options.adopted->no_resend)
+        return false;
+    if (write(fuse_session_fd(front->se), &notice, sizeof notice) == (ssize_t)sizeof notice)
+        return true;
+    return errno != EINVAL; /* else the mount is over */
+}
+
+/* What is known of it is all that the answer needs. */
+static bool can_be_answered(uint32_t opcode)
+{
+    static const uint8_t opcodes[] = {10, 11, 12, WIRE_WRITE, 18, 21, 24, 29, 43, 45};
+    for (size_t i = 0; i < ARRAY_LEN(opcodes); i++)
+        if (opcodes[i] == opcode)
+            return true;
+    return false;
+}
+
+static void answer_left(struct front *front, const struct stage_request *left)
+{
+    bool is_done = left->is_applied && can_be_answered(left->opcode);
+    bool is_write = is_done && left->opcode == WIRE_WRITE;
+    const uint32_t written[2] = {(uint32_t)left->result, 0};
+    size_t len = sizeof(struct wire_out_header) + (is_write ? sizeof written : 0);
+    struct wire_out_header out = {.len = (uint32_t)len, .error = is_done ? 0 : -EIO, .unique = left->unique};
+    struct iovec iov[2] = {{&out, sizeof out}, {(void *)(uintptr_t)written, sizeof written}};
+    if (writev(fuse_session_fd(front->se), iov, is_write ? 2 : 1) < 0)
+        return; /* it had been answered */
+    if (is_done) {
+        atomic_fetch_add(&front->adoption.answered_from_memory, 1);
+        return;
+    }
+    atomic_fetch_add(&front->adoption.failed, 1);
+    if (left->has_handle)
+        (void)fs_release(front->fs, left->handle, false); /* the kernel did not get to know it */
+}
+
+static void fail_left(struct front *front)
+{
+    struct stage_request left;
+    while (stage_request_take_left(front->stage, &left))
+        answer_left(front, &left);
+    unsigned failed = atomic_load(&front->adoption.failed);
+    if (failed)
+        log_warn("%u calls that were under way when the daemon died fail with EIO: this kernel cannot send them again (Linux 6.9 can)",
+                 failed);
+    atomic_store(&front->adoption.is_settled, true);
+}
+
+/* A FORGET that the dead daemon had received is not sent again. */
+static void forget_unknown(struct front *front)
+{
+    const uint64_t *nameless;
+    size_t count = store_nameless(front->store, &nameless);
+    for (size_t i = 0; i < count; i++)
+        if (!stage_request_left_made(front->stage, nameless[i]) &&
+            fuse_lowlevel_notify_inval_inode(front->se, nameless[i], -1, 0) == -ENOENT && fs_forget(front->fs, nameless[i]) < 0)
+            log_debug("inode %llu, without a name, lives until the next mount", (unsigned long long)nameless[i]);
+}
+
+void adopt_begin(struct front *front)
+{
+    front->is_mounted = true;
+    forget_unknown(front);
+    if (!ask_to_resend(front))
+        fail_left(front);
+}
+
+/* --- the end ---------------------------------------------------------------------------------------------------------------------- */
+
+/* Ordinary users mount and unmount through fusermount3. */
+static void run_fusermount(const char *mountpoint)
+{
+    char program[] = "fusermount3", flags[] = "-uqz", end_of_flags[] = "--";
+    _cleanup_free_ char *path = xstrdup(mountpoint);
+    char *argv[] = {program, flags, end_of_flags, path, NULL};
+    pid_t child;
+    if (posix_spawnp(&child, program, NULL, NULL, argv, environ) == 0)
+        while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
+            ;
+}
+
+void adopt_unmount(struct front *front)
+{
+    struct pollfd gone = {.fd = fuse_session_fd(front->se)};
+    if (poll(&gone, 1, 0) > 0 && gone.revents & POLLERR)
+        return; /* somebody did it */
+    if (umount2(front->options.mountpoint, MNT_DETACH | UMOUNT_NOFOLLOW) < 0 && errno == EPERM)
+        run_fusermount(front->options.mountpoint);
+}
+
+/* --- what the kernel keeps ---------------------------------------------------------------------------------------------------------- */
+
+bool adopt_must_tell(struct front *front, uint64_t ino)
+{
+    if (!front->adoption.told)
+        return false;
+    _Atomic uint64_t *told = &front->adoption.told[(ino * 0x9e3779b97f4a7c15ull >> 40) % TOLD_MAX];
+    return atomic_exchange_explicit(told, ino, memory_order_relaxed) != ino;
+}
+
+void adopt_done(struct front *front)
+{
+    free(front->adoption.told);
+}

@@ -1,0 +1,160 @@
+/* Open files: opened, made, flushed, synced, closed. */
+#include <fcntl.h>
+
+#include "base/cause.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "fuse/internal.h"
+
+#define CHANGE_SETTLES_NS (5ll * 1000000000)
+
+/* What a daemon that died opened, and did not tell of: 0, or it has to be opened. */
+int front_open_again(struct front *front, struct fs_opened *ret)
+{
+    if (!current.is_applied || !current.before.has_handle)
+        return -ENODATA;
+    int r = fs_opened_again(front->fs, current.before.handle, ret);
+    if (r < 0)
+        (void)fs_release(front->fs, current.before.handle, false);
+    return r;
+}
+
+/* A read that was under way during a change may have brought old pages after the kernel was told to forget them. */
+static bool changed_lately(struct front *front)
+{
+    int64_t at = atomic_load(&front->changed_at);
+    return at && clock_monotonic_ns() - at < CHANGE_SETTLES_NS;
+}
+
+/* Who writes bypasses the page cache: one copy, from the caller into the stage. Who reads a sealed version has it
+ * cached; while somebody changes the file, readers look at the draft itself. */
+static void set_open_flags(struct front *front, const struct fs_opened *opened, struct fuse_file_info *fi)
+{
+    int access = fi->flags & O_ACCMODE;
+    bool direct_possible = access == O_WRONLY || atomic_load(&front->mmap_shared);
+    fi->fh = opened->handle;
+    fi->direct_io = direct_possible && (access != O_RDONLY || opened->has_draft);
+    /* The dead daemon may not have told of all that it took over from another writer. */
+    bool may_be_old = front->adoption.is_adopted && fs_follows(front->fs);
+    fi->keep_cache = !fi->direct_io && !opened->has_draft && !opened->atime_due && !changed_lately(front) && !may_be_old;
+}
+
+void front_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+    struct front *front = front_of(req);
+    struct fs_opened opened;
+    if (ino == SELF_TEST_INO) {
+        self_test_open(req, fi);
+        return;
+    }
+    int r = front_open_again(front, &opened);
+    if (r != 0)
+        r = fs_open(front->fs, ino, fi->flags, &opened);
+    if (r == -ENOENT) {
+        (void)fuse_reply_err(req, ESTALE); /* the same */
+        return;
+    }
+    if (r < 0) {
+        reply_result(req, r);
+        return;
+    }
+    set_open_flags(front, &opened, fi);
+    if ((fi->flags & O_ACCMODE) != O_RDONLY)
+        kept_marked(front, ino);
+    if (fuse_reply_open(req, fi) == -ENOENT)
+        (void)fs_release(front->fs, opened.handle, false); /* the caller was interrupted: no release will come */
+}
+
+void front_op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, struct fuse_file_info *fi)
+{
+    struct front *front = front_of(req);
+    struct fs_caller caller = caller_of(req);
+    struct fs_opened opened;
+    struct stat st;
+    bool is_nameless = strcmp(name, WIRE_NO_NAME) == 0;
+    int r = front_open_again(front, &opened);
+    if (r == 0)
+        r = fs_getattr(front->fs, current.before.ino, &st);
+    else
+        r = fs_create(front->fs, parent, is_nameless ? NULL : name, mode, fi->flags, &caller, &st, &opened);
+    kept_entries_changed(front, parent, r);
+    if (r < 0) {
+        reply_result(req, r);
+        return;
+    }
+    set_open_flags(front, &opened, fi);
+    struct fuse_entry_param entry = front_entry(front, &st);
+    if (fuse_reply_create(req, &entry, fi) != -ENOENT)
+        return;
+    /* The caller was interrupted: the kernel does not know it, so no request will come that ends it. */
+    if (is_nameless && fs_forget(front->fs, st.st_ino) < 0)
+        log_debug("inode %llu, without a name, lives until the next mount", (unsigned long long)st.st_ino);
+    (void)fs_release(front->fs, opened.handle, false);
+}
+
+void front_op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+    reply_result(req, ino == SELF_TEST_INO ? 0 : fs_flush(front_of(req)->fs, ino, fi->fh));
+}
+
+void front_op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+    bool is_over = ino == SELF_TEST_INO || current.is_applied;
+    reply_result(req, is_over ? 0 : fs_release(front_of(req)->fs, fi->fh, true));
+}
+
+static void reply_synced(fuse_req_t req, size_t written)
+{
+    if (written > 0)
+        (void)fuse_reply_write(req, written);
+    else
+        (void)fuse_reply_err(req, 0);
+}
+
+static void sync_done(int result, void *arg)
+{
+    struct syncing *syncing = arg;
+    struct front *front = syncing->front;
+    mutex_lock(&front->locked.lock);
+    TAILQ_REMOVE(&front->locked.syncing, syncing, link);
+    mutex_unlock(&front->locked.lock);
+    if (result < 0) {
+        cause_note("what it waits for will not come: the mount ends, or its remote is another writer's");
+        (void)fuse_reply_err(syncing->req, front_failed(front, syncing->ino, "fsync", -EIO));
+    } else {
+        reply_synced(syncing->req, syncing->written);
+    }
+    free(syncing);
+}
+
+void front_sync(fuse_req_t req, fuse_ino_t ino, size_t written)
+{
+    struct front *front = front_of(req);
+    struct fs_barrier barrier;
+    int r = fs_fsync(front->fs, ino, &barrier);
+    if (r < 0) {
+        reply_result(req, r);
+        return;
+    }
+    if (barrier.seq == 0) {
+        reply_synced(req, written);
+        return;
+    }
+    struct syncing *syncing = xcalloc(1, sizeof *syncing);
+    *syncing = (struct syncing){
+        .front = front, .req = req, .ino = ino, .pid = fuse_req_ctx(req)->pid, .written = written};
+    mutex_lock(&front->locked.lock);
+    TAILQ_INSERT_TAIL(&front->locked.syncing, syncing, link);
+    mutex_unlock(&front->locked.lock);
+    fs_await(front->fs, &barrier, sync_done, syncing, &syncing->ticket);
+}
+
+void front_op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
+{
+    (void)datasync;
+    (void)fi;
+    if (ino == SELF_TEST_INO)
+        reply_synced(req, 0);
+    else
+        front_sync(req, ino, 0);
+}
