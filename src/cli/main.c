@@ -212,7 +212,8 @@ int request_patiently(const char *store, const cJSON *request, int timeout_ms, c
     for (int waited = 0;; waited += STARTING_STEP_MS) {
         pid_t holder;
         int r = control_request(store, request, timeout_ms, ret_reply);
-        bool none = r == -ENOENT || r == -ECONNREFUSED;
+        /* The last two: it died while it was asked, and another may go on. */
+        bool none = r == -ENOENT || r == -ECONNREFUSED || r == -ECONNRESET || r == -EPIPE;
         if (!none || waited >= STARTING_MS || store_lock_holder(store, &holder) != 1)
             return r;
         (void)nanosleep(&(struct timespec){.tv_nsec = STARTING_STEP_MS * 1000000}, NULL);

@@ -7,6 +7,7 @@
 #include "cli/cli.h"
 #include "cli/mount.h"
 #include "cli/mounts.h"
+#include "daemon/holder.h"
 #include "daemon/lifecycle.h"
 #include "daemon/store_folder.h"
 
@@ -80,6 +81,13 @@ static int await_child(pid_t child, int ready_fd)
     return ready.has_code ? ready.exit_code : tell_child_died(child);
 }
 
+/* In this process, or in a child of it that may be replaced. */
+static int run_daemon(const char *store, const char *mountpoint, const struct mount_options *options, int ready_fd)
+{
+    bool keep = options->successor == SUCCESSOR_ON || (options->successor == SUCCESSOR_AUTO && !options->foreground);
+    return keep ? holder_run(store, mountpoint, options, ready_fd) : lifecycle_run(store, mountpoint, options, ready_fd, NULL);
+}
+
 static int run_in_background(const char *store, const char *mountpoint, const struct mount_options *options)
 {
     int ready[2];
@@ -95,7 +103,7 @@ static int run_in_background(const char *store, const char *mountpoint, const st
     if (child == 0) {
         (void)close(ready[0]);
         (void)setsid();
-        _exit(lifecycle_run(store, mountpoint, options, ready[1]));
+        _exit(run_daemon(store, mountpoint, options, ready[1]));
     }
     (void)close(ready[1]);
     int code = await_child(child, ready[0]);
@@ -133,7 +141,7 @@ int mount_store(const struct mount_options *options, bool fake, const char *stor
     if (fake)
         return MOUNT_OK;
     if (options->foreground)
-        return lifecycle_run(store, mountpoint, options, -1);
+        return run_daemon(store, mountpoint, options, -1);
     return run_in_background(store, mountpoint, options);
 }
 

@@ -11,6 +11,7 @@
 
 #include "base/text.h"
 #include "daemon/control.h"
+#include "daemon/holder.h"
 #include "daemon/notify.h"
 #include "daemon/store_folder.h"
 
@@ -32,6 +33,7 @@ int service_fail(struct service_error *error, int exit_code, int r, const char *
 /* Everything that a mount process holds. */
 struct mount_process {
     const struct mount_options *options;
+    const struct lifecycle_keeper *keeper;
     const char *mountpoint;
     struct store_folder folder;
     int ready_fd; /* of the waiting parent; -1 in the foreground */
@@ -69,6 +71,10 @@ static void catch_signals(bool foreground)
     (void)sigaction(SIGHUP, foreground ? &stop : &ignore, NULL);
     (void)sigaction(SIGPIPE, &ignore, NULL);
     (void)sigaction(SIGXFSZ, &ignore, NULL); /* a file too large for a limit: EFBIG is an error like others */
+    /* A holder has them blocked, so that none comes between its fork and this. */
+    sigset_t set;
+    (void)sigemptyset(&set);
+    (void)sigprocmask(SIG_SETMASK, &set, NULL);
 }
 
 static void write_oom_score(const char *score)
@@ -122,6 +128,10 @@ static int start_control(struct mount_process *p, struct service_error *error)
     int r = control_start(p->folder.path, service_handle, p->service, &p->control);
     if (r == 0)
         return 0;
+    if (p->keeper && p->keeper->is_adopting) {
+        log_error("cannot open the control socket %s/control: %s", p->folder.path, strerror(-r));
+        _exit(MOUNT_SYSTEM); /* the mount is not ours to end: the next one may go on with it */
+    }
     service_stop(p->service);
     if (service_run(p->service) < 0)
         log_error("the mount that had no control socket did not end cleanly");
@@ -179,6 +189,19 @@ static bool is_cancelled(void *arg)
     return atomic_load(&stop_signals) > 0;
 }
 
+/* From here on the mount outlives us. */
+static void hand_over(struct mount_process *p)
+{
+    struct front_passport passport;
+    int fuse_fd;
+    if (!p->keeper || p->keeper->link_fd < 0)
+        return;
+    service_passport(p->service, &passport, &fuse_fd);
+    int r = holder_tell(p->keeper->link_fd, &passport, fuse_fd, p->folder.lock_fd);
+    if (r < 0)
+        log_warn("the process that should keep the mount does not answer (%s): if the daemon dies, so does the mount", strerror(-r));
+}
+
 static int start(struct mount_process *p, const char *store, struct service_error *error)
 {
     struct service_plan plan = {.mountpoint = p->mountpoint,
@@ -186,8 +209,13 @@ static int start(struct mount_process *p, const char *store, struct service_erro
                                 .progress = tell_progress,
                                 .cancelled = is_cancelled,
                                 .ending = tell_ending,
-                                .progress_arg = p};
-    int r = store_folder_take(store, &p->folder, error);
+                                .progress_arg = p,
+                                .keeper = p->keeper};
+    int r = 0;
+    if (p->keeper && p->keeper->is_adopting)
+        store_folder_adopt(store, p->keeper->lock_fd, &p->folder);
+    else
+        r = store_folder_take(store, &p->folder, error);
     if (r == 0)
         r = open_log(p, error);
     plan.store = p->folder.path;
@@ -195,6 +223,8 @@ static int start(struct mount_process *p, const char *store, struct service_erro
         r = service_start(&plan, &p->service, error);
     if (r == 0)
         r = start_control(p, error);
+    if (r == 0)
+        hand_over(p);
     return r;
 }
 
@@ -312,9 +342,10 @@ static int serve(struct mount_process *p)
 }
 
 int lifecycle_run(const char *store, const char *mountpoint, const struct mount_options *options,
-                  int ready_fd)
+                  int ready_fd, const struct lifecycle_keeper *keeper)
 {
     struct mount_process p = {.options = options,
+                              .keeper = keeper,
                               .mountpoint = mountpoint,
                               .folder.lock_fd = -1,
                               .ready_fd = ready_fd,

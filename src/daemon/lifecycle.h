@@ -5,6 +5,7 @@
 #include "base/base.h"
 #include "daemon/options.h"
 #include "daemon/service.h"
+#include "fuse/front.h"
 
 /* Exit codes of mount(8). */
 enum mount_exit {
@@ -22,11 +23,24 @@ int service_fail(struct service_error *error, int exit_code, int r, const char *
  * exit code, for whoever waits. */
 #define READY_MARK '\0'
 
+/* What a mount process has to do with whoever keeps its mount, should it die. */
+struct lifecycle_keeper {
+    int link_fd;          /* to the holder; -1: none */
+    bool is_adopting;     /* the mount is there: */
+    int lock_fd;          /* STORE/lock, taken */
+    struct front_adopted adopted;
+    unsigned deaths;      /* of daemons of this mount, so far */
+    int64_t died_at;      /* monotonic ns: when the last one did */
+    char last_death[64];  /* "signal 9" */
+};
+
 /* Mounts `store` at `mountpoint` (both absolute, without symbolic links) and serves it until it ends; returns
  * an enum mount_exit. To be called while the process has one thread; it changes limits, signals and umask of
  * the process.
  *
  * While it starts it writes to `ready_fd` what it waits for; once usable or failed, the exit code and more lines; then it
- * closes it and leaves the terminal. With `ready_fd` -1 (foreground) the lines go to standard error. */
+ * closes it and leaves the terminal. With `ready_fd` -1 (foreground) the lines go to standard error. `keeper`: NULL if nobody keeps
+ * the mount; its descriptors are the process's. */
 int lifecycle_run(const char *store, const char *mountpoint, const struct mount_options *options,
-                  int ready_fd);
+                  int ready_fd, const struct lifecycle_keeper *keeper);
+

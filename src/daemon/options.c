@@ -14,6 +14,7 @@
 #define FIELD(f) offsetof(struct mount_options, f)
 
 static const char *const fsync_words[] = {"nvme", "stage", "remote", NULL};
+static const char *const successor_words[] = {"auto", "on", "off", NULL}; /* enum successor_mode */
 static const char *const addressing_words[] = {"auto", "path", "virtual", NULL}; /* as enum s3_addressing */
 static const char *const checksum_words[] = {"auto", "crc32", "md5", "none", NULL}; /* as enum s3_checksum */
 
@@ -90,6 +91,11 @@ const struct option_spec option_table[] = {
      "error, warning, info or debug"},
     {"metrics", GROUP_DAEMON, OPTION_STRING, FIELD(metrics), 1, 100, NULL, NULL, NULL,
      "ADDRESS:PORT, such as 127.0.0.1:9464 or [::1]:9464: serves /metrics and /healthz there over HTTP"},
+    {"successor", GROUP_DAEMON, OPTION_ENUM, FIELD(successor), 0, 0, "auto", successor_words, NULL,
+     "whether another daemon goes on with the mount when this one dies: on, off or auto (on in the background)"},
+    {"crash_window", GROUP_DAEMON, OPTION_DURATION, FIELD(crash_window_ns), 0, HOUR_NS, "10s", NULL, NULL,
+     "a daemon that dies sooner has died quickly: when six in a row did, the mount is given up; 0: never"},
+    {"no_resend", GROUP_DAEMON, OPTION_SET, FIELD(no_resend), 0, 0, NULL, NULL, NULL, NULL},
     {"foreground", GROUP_DAEMON, OPTION_SET, FIELD(foreground), 0, 0, NULL, NULL, NULL, "stay in the foreground (also -f)"},
     {"allow_other", GROUP_ACCESS, OPTION_SET, FIELD(allow_other), 0, 0, NULL, NULL, NULL,
      "let other users in, as permissions say (default for root)"},

@@ -5,6 +5,8 @@
 #include "base/base.h"
 #include "base/log.h"
 
+enum successor_mode { SUCCESSOR_AUTO, SUCCESSOR_ON, SUCCESSOR_OFF };
+
 enum fsync_level { FSYNC_NVME, FSYNC_STAGE, FSYNC_REMOTE };
 
 struct mount_options {
@@ -15,6 +17,9 @@ struct mount_options {
     uint64_t writeback_threads;
     uint64_t threads; /* that receive FUSE requests; 0: chosen by the service */
     uint64_t fsync;   /* enum fsync_level */
+    uint64_t successor; /* enum successor_mode */
+    int64_t crash_window_ns; /* daemons that serve for less die quickly */
+    bool no_resend;     /* act as with a kernel that cannot send again what was in flight */
     uint64_t log_level;
     int64_t writeback_delay_ns;
     int64_t entry_timeout_ns;

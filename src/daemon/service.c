@@ -49,8 +49,7 @@ static int check_stage_dir(struct service *service, struct service_error *error)
     if (access(dir, W_OK | X_OK) < 0)
         return fail(error, MOUNT_USAGE, xasprintf("stage_dir %s: %s", dir, strerror(errno)));
     service->stage_bytes = service->options->stage_bytes;
-    uint64_t left = store_left_stage_bytes(service->store_path, dir);
-    uint64_t available = (uint64_t)st.f_bavail * (uint64_t)st.f_bsize + left;
+    uint64_t available = (uint64_t)st.f_bavail * (uint64_t)st.f_bsize + store_left_stage_bytes(service->store_path, dir);
     uint64_t usable = stage_size_within(available - available / 8);
     /* A ramfs has no size of its own. */
     if (st.f_blocks == 0 || usable >= service->stage_bytes)
@@ -60,13 +59,11 @@ static int check_stage_dir(struct service *service, struct service_error *error)
                     xasprintf("stage_dir %s has only %llu MiB left; enlarge it (in a container: --shm-size=8g) or give "
                               "another tmpfs with -o stage_dir=DIR",
                               dir, (unsigned long long)(available / MIB)));
-    service->stage_bytes = usable;
-    if (left > 0) /* of this boot, as all there is in memory: it is recovered with the size that it has */
-        return 0;
     log_warn("stage_dir %s has only %llu MiB left: the stage gets %llu MiB of the %llu MiB asked for; enlarge it (in a "
              "container: --shm-size=8g) or give another tmpfs with -o stage_dir=DIR",
              dir, (unsigned long long)(available / MIB), (unsigned long long)(usable / MIB),
-             (unsigned long long)(service->options->stage_bytes / MIB));
+             (unsigned long long)(service->stage_bytes / MIB));
+    service->stage_bytes = usable;
     return 0;
 }
 
@@ -104,6 +101,13 @@ static void tick(struct service *service)
     log_tick();
 }
 
+/* NULL: there is nothing to go on with. */
+static const struct front_adopted *adopted_of(const struct service *service)
+{
+    const struct lifecycle_keeper *keeper = service->plan.keeper;
+    return keeper && keeper->is_adopting ? &keeper->adopted : NULL;
+}
+
 static int open_store(struct service *service, struct service_error *error)
 {
     const struct mount_options *o = service->options;
@@ -114,7 +118,8 @@ static int open_store(struct service *service, struct service_error *error)
                                     .cap_bytes = o->nvme_bytes,
                                     .writeback_threads = (unsigned)o->writeback_threads,
                                     .writeback_limit = o->writeback_limit,
-                                    .writeback_delay_ns = o->writeback_delay_ns};
+                                    .writeback_delay_ns = o->writeback_delay_ns,
+                                    .adopting = adopted_of(service) != NULL};
     int r = remote_side_open(service, &options.remote, error);
     if (r < 0)
         return r;
@@ -176,6 +181,8 @@ static int open_front(struct service *service, struct service_error *error)
         [FSYNC_NVME] = FS_FSYNC_NVME, [FSYNC_STAGE] = FS_FSYNC_STAGE, [FSYNC_REMOTE] = FS_FSYNC_REMOTE};
     service->fs = fs_new(service->store, levels[o->fsync]);
     fs_keep_atime(service->fs, !o->noatime && !o->read_only);
+    if (adopted_of(service))
+        fs_adopt(service->fs);
     _cleanup_free_ char *extra = kernel_options(o);
     int64_t changes = changes_within(o);
     struct front_options options = {.mountpoint = service->mountpoint,
@@ -185,13 +192,29 @@ static int open_front(struct service *service, struct service_error *error)
                                     .read_only = o->read_only,
                                     .threads = thread_count(o),
                                     .entry_timeout = (double)min_ns(o->entry_timeout_ns, changes) / 1e9,
-                                    .attr_timeout = (double)min_ns(o->attr_timeout_ns, changes) / 1e9};
+                                    .attr_timeout = (double)min_ns(o->attr_timeout_ns, changes) / 1e9,
+                                    .adopted = adopted_of(service)};
     char *text = NULL;
     int r = front_start(&options, service->fs, service->store, &service->front, &text);
     if (r < 0)
         return fail(error, MOUNT_FAILED, text ? text : xasprintf("mounting failed: %s", strerror(-r)));
     free(text);
     return 0;
+}
+
+static void tell_mounted(struct service *service)
+{
+    log_info("%s is mounted at %s, version %s, pid %d", service->store_path, service->mountpoint, CAIRN_VERSION, (int)getpid());
+    if (!adopted_of(service))
+        return;
+    service->pause_ns = clock_monotonic_ns() - service->plan.keeper->died_at;
+    log_warn("went on with the mount after the daemon before had died (%s), %.2f s later", service->plan.keeper->last_death,
+             (double)service->pause_ns / 1e9);
+}
+
+void service_passport(struct service *service, struct front_passport *ret, int *ret_fd)
+{
+    front_passport(service->front, ret, ret_fd);
 }
 
 int service_start(const struct service_plan *plan, struct service **ret, struct service_error *ret_error)
@@ -219,7 +242,7 @@ int service_start(const struct service_plan *plan, struct service **ret, struct 
         return r;
     }
     atomic_store(&service->life, SERVICE_SERVES);
-    log_info("%s is mounted at %s, version %s, pid %d", service->store_path, service->mountpoint, CAIRN_VERSION, (int)getpid());
+    tell_mounted(service);
     *ret = service;
     return 0;
 }

@@ -10,6 +10,7 @@
 #include "daemon/options.h"
 
 struct service;
+struct lifecycle_keeper;
 
 struct service_error {
     int exit_code; /* of `cairn mount`: 1 usage or permission, 2 system, 32 mount failure */
@@ -25,6 +26,7 @@ struct service_plan {
     /* Told about once a second while the end carries what is not on NVMe, or (`remote`) not in the remote; NULL: nobody */
     void (*ending)(uint64_t bytes_left, bool remote, void *arg);
     void *progress_arg;           /* of all of them */
+    const struct lifecycle_keeper *keeper; /* NULL: nobody keeps the mount */
 };
 
 /* Opens the store (makes its superblock if the folder holds none), recovers, mounts. On success the mount is
@@ -39,6 +41,10 @@ CAIRN_MUST_CHECK int service_run(struct service *service);
 /* Begins to drain and end: service_run() returns when that is done. Async-signal-safe; any thread; more than
  * once is fine. */
 void service_stop(struct service *service);
+
+/* What a successor needs: see front_passport(). */
+struct front_passport;
+void service_passport(struct service *service, struct front_passport *ret, int *ret_fd);
 
 /* NULL is fine. After service_run() has returned. */
 void service_free(struct service *service);

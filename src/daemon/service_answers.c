@@ -37,6 +37,22 @@ static void add_stage(const struct service *service, bool is_lost, cJSON *status
     control_add_u64(stage, "wait_ms_total", front.wait_ms_total);
 }
 
+/* What became of the mount's daemons, and of the calls that were under way when the last one died. */
+static void add_successor(const struct service *service, const struct front_status *front, cJSON *mount)
+{
+    const struct lifecycle_keeper *keeper = service->plan.keeper;
+    cJSON *successor = add_object(mount, "successor");
+    (void)cJSON_AddBoolToObject(successor, "kept", keeper && keeper->link_fd >= 0);
+    control_add_u64(successor, "deaths", keeper ? keeper->deaths : 0);
+    if (!front->is_adopted)
+        return;
+    (void)cJSON_AddStringToObject(successor, "last_death", keeper->last_death);
+    (void)cJSON_AddNumberToObject(successor, "pause_seconds", (double)service->pause_ns / 1e9);
+    control_add_u64(successor, "calls_sent_again", front->resent);
+    control_add_u64(successor, "calls_answered_from_memory", front->remembered);
+    control_add_u64(successor, "calls_lost", front->lost);
+}
+
 static void add_mount(const struct service *service, cJSON *status)
 {
     struct front_status front = front_of(service);
@@ -48,6 +64,7 @@ static void add_mount(const struct service *service, cJSON *status)
     control_add_u64(mount, "written_bytes_total", front.written_bytes_total);
     control_add_u64(mount, "read_bytes_total", front.read_bytes_total);
     control_add_u64(mount, "open_files", stage_usage(store_stage(service->store)).handles);
+    add_successor(service, &front, mount);
 }
 
 static void add_nvme(const char *path, const struct store_status *s, cJSON *status)

@@ -45,6 +45,7 @@ struct service {
     struct front *front;
     int stop_fd;
     int64_t started;
+    int64_t pause_ns; /* between the death of the daemon before and our service; 0: there was none */
     uint64_t stage_bytes;
     struct metrics_server *metrics; /* NULL: none */
     _Atomic enum service_life life; /* what the metrics server may look at */

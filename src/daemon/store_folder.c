@@ -21,6 +21,15 @@ static pid_t read_pid(int fd)
     return (pid_t)strtol(text, NULL, 10);
 }
 
+/* On a full disk there may be no room for the number: it only makes a message better. */
+static void write_pid(int fd)
+{
+    char text[24];
+    int len = snprintf(text, sizeof text, "%d\n", (int)getpid());
+    if (ftruncate(fd, 0) < 0 || pwrite(fd, text, (size_t)len, 0) < 0)
+        log_debug("cannot write the process number to the store's lock: %s", strerror(errno));
+}
+
 /* One try. -EAGAIN: the file was replaced between opening and locking it. */
 static int lock_once(const char *path, int *ret_fd, pid_t *ret_holder)
 {
@@ -35,11 +44,7 @@ static int lock_once(const char *path, int *ret_fd, pid_t *ret_holder)
     }
     if (fstat(fd, &held) < 0 || stat(path, &named) < 0 || held.st_ino != named.st_ino)
         return -EAGAIN;
-    char text[24];
-    int len = snprintf(text, sizeof text, "%d\n", (int)getpid());
-    /* On a full disk there may be no room for the number: it only makes a message better. */
-    if (ftruncate(fd, 0) < 0 || pwrite(fd, text, (size_t)len, 0) < 0)
-        log_debug("cannot write the process number to %s: %s", path, strerror(errno));
+    write_pid(fd);
     *ret_fd = take_fd(&fd);
     return 0;
 }
@@ -275,6 +280,12 @@ static int remove_entry(const char *path, const struct stat *st, int type, struc
         return 0;
     (void)(type == FTW_DP ? rmdir(path) : unlink(path));
     return 0;
+}
+
+void store_folder_adopt(const char *path, int lock_fd, struct store_folder *ret)
+{
+    *ret = (struct store_folder){.path = path, .lock_fd = lock_fd};
+    write_pid(lock_fd);
 }
 
 void store_folder_release(struct store_folder *folder, bool undo)

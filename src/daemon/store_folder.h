@@ -33,6 +33,9 @@ struct store_folder {
 CAIRN_MUST_CHECK int store_folder_take(const char *path, struct store_folder *ret,
                                        struct service_error *ret_error);
 
+/* The same for a successor, which has the lock already: `lock_fd` is the folder's from here on. */
+void store_folder_adopt(const char *path, int lock_fd, struct store_folder *ret);
+
 /* Lets go of it. With `undo`, removes what a failed mount left in a fresh folder, and the folder if we made
  * it. */
 void store_folder_release(struct store_folder *folder, bool undo);

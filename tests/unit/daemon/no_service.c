@@ -28,3 +28,10 @@ cJSON *service_handle(const cJSON *request, void *service)
     (void)request, (void)service;
     return NULL;
 }
+
+void service_passport(struct service *service, struct front_passport *ret, int *ret_fd)
+{
+    (void)service;
+    (void)ret;
+    *ret_fd = -1;
+}
