@@ -1,0 +1,287 @@
+"""The daemon dies; another goes on with the mount, and no call fails, is lost, or happens twice."""
+import ctypes
+import errno
+import os
+import stat
+
+import pytest
+
+import rig
+import successor
+from rig import KIB, MIB
+
+pytestmark = pytest.mark.needs_mount
+
+LIBC = ctypes.CDLL(None, use_errno=True)
+MANY = 1000
+AT_FDCWD, RENAME_NOREPLACE, RENAME_EXCHANGE = -100, 1, 2
+
+
+@pytest.fixture
+def kept(request, mount_factory, folder):
+    """A private store whose mount outlives its daemon, not yet mounted."""
+    mount = mount_factory(folder, kind=successor.Kept, successor="on", crash_window=0)
+    request.addfinalizer(mount.close)
+    return mount
+
+
+def renameat2(source, target, flags):
+    if LIBC.renameat2(AT_FDCWD, os.fsencode(source), AT_FDCWD, os.fsencode(target), flags):
+        raise OSError(ctypes.get_errno(), "renameat2")
+
+
+def fallocate(fd, mode, offset, length):
+    if LIBC.fallocate(fd, mode, ctypes.c_long(offset), ctypes.c_long(length)):
+        raise OSError(ctypes.get_errno(), "fallocate")
+
+
+def link_descriptor(fd, path):
+    os.link(f"/proc/self/fd/{fd}", path, src_dir_fd=0, follow_symlinks=True)
+
+
+def put(path, data=b"before"):
+    rig.write_file(path, data)
+
+
+class Place:
+    """A folder of one try, and what was prepared in it."""
+
+    def __init__(self, folder):
+        self.folder, self.fd = folder, None
+        os.mkdir(folder)
+
+    def at(self, name="new"):
+        return os.path.join(self.folder, name)
+
+    def done(self):
+        if self.fd is not None:
+            os.close(self.fd)
+
+
+def have(place, *names):
+    for name in names:
+        put(place.at(name), name.encode())
+
+
+def have_open(place, data=b"0123456789" * 2000, flags=os.O_RDWR | os.O_CREAT):
+    place.fd = os.open(place.at("open"), flags)
+    rig.write_all(place.fd, data)
+
+
+def have_nameless(place):
+    place.fd = os.open(place.folder, os.O_TMPFILE | os.O_RDWR, 0o600)
+    rig.write_all(place.fd, b"nameless")
+
+
+def have_gone(place):
+    have_open(place)
+    os.unlink(place.at("open"))
+
+
+def make_exclusively(place):
+    place.fd = os.open(place.at(), os.O_CREAT | os.O_EXCL | os.O_RDWR)
+    return os.write(place.fd, b"made")
+
+
+def open_and_close(place):
+    for _ in range(2):
+        os.close(os.open(place.at("old"), os.O_RDONLY))
+
+
+def copy_range(place):
+    return os.copy_file_range(place.fd, place.fd, 3000, 2000, 12000)
+
+
+def make_nameless(place):
+    have_nameless(place)
+    os.setxattr(place.fd, "user.one", b"1", os.XATTR_CREATE)
+    link_descriptor(place.fd, place.at())
+
+
+def shrink_and_grow(place):
+    os.ftruncate(place.fd, 5000)
+    os.ftruncate(place.fd, 9000)
+
+
+def have_xattr(place):
+    have(place, "old")
+    os.setxattr(place.at("old"), "user.old", b"old")
+
+
+def append(place):
+    fd = os.open(place.at("open"), os.O_WRONLY | os.O_APPEND)
+    try:
+        return [os.write(fd, b"end"), os.write(fd, b"END")]
+    finally:
+        os.close(fd)
+
+
+def write_durably(place):
+    fd = os.open(place.at("open"), os.O_WRONLY | os.O_DSYNC)
+    try:
+        return os.pwrite(fd, b"durable", 7)
+    finally:
+        os.close(fd)
+
+
+def exists(place):
+    return os.path.exists(place.at("open"))
+
+
+# What is prepared, and the calls in which the daemon dies.
+CALLS = {
+    "mkdir": (None, lambda p: os.mkdir(p.at(), 0o750)),
+    "rmdir": (lambda p: os.mkdir(p.at("old")), lambda p: os.rmdir(p.at("old"))),
+    "create": (None, make_exclusively),
+    "mknod": (None, lambda p: os.mkfifo(p.at(), 0o640)),
+    "mknod_file": (None, lambda p: os.mknod(p.at(), stat.S_IFREG | 0o640)),
+    "symlink": (None, lambda p: os.symlink("target", p.at())),
+    "link": (lambda p: have(p, "old"), lambda p: os.link(p.at("old"), p.at())),
+    "link_open": (have_open, lambda p: os.link(p.at("open"), p.at())),
+    "unlink": (lambda p: have(p, "old"), lambda p: os.unlink(p.at("old"))),
+    "unlink_open": (have_open, lambda p: os.unlink(p.at("open"))),
+    "rename": (lambda p: have(p, "old"), lambda p: os.rename(p.at("old"), p.at())),
+    "rename_over": (lambda p: have(p, "old", "new"), lambda p: os.rename(p.at("old"), p.at())),
+    "rename_noreplace": (lambda p: have(p, "old"), lambda p: renameat2(p.at("old"), p.at(), RENAME_NOREPLACE)),
+    "exchange": (lambda p: have(p, "old", "new"), lambda p: renameat2(p.at("old"), p.at(), RENAME_EXCHANGE)),
+    "setxattr": (lambda p: have(p, "old"), lambda p: os.setxattr(p.at("old"), "user.new", b"1", os.XATTR_CREATE)),
+    "removexattr": (have_xattr, lambda p: os.removexattr(p.at("old"), "user.old")),
+    "chmod": (lambda p: have(p, "old"), lambda p: os.chmod(p.at("old"), 0o604)),
+    "open": (lambda p: have(p, "old"), open_and_close),
+    "opendir": (lambda p: have(p, "a", "b"), lambda p: sorted(os.listdir(p.folder))),
+    "write": (have_open, lambda p: os.pwrite(p.fd, b"x" * 3000, 500)),
+    "write_large": (have_open, lambda p: os.pwrite(p.fd, b"y" * (3 * MIB), 4096)),
+    "append": (have_open, append),
+    "write_durably": (have_open, write_durably),
+    "truncate": (have_open, shrink_and_grow),
+    "punch": (have_open, lambda p: fallocate(p.fd, 3, 1000, 5000)),
+    "copy_range": (have_open, copy_range),
+    "fsync": (have_open, lambda p: os.fsync(p.fd)),
+    "read": (have_open, lambda p: os.pread(p.fd, 1000, 100)),
+    "nameless": (None, make_nameless),
+    "link_nameless": (have_nameless, lambda p: link_descriptor(p.fd, p.at())),
+    "gone_write": (have_gone, lambda p: [os.pwrite(p.fd, b"gone", 3), os.fstat(p.fd).st_size]),
+    "gone_truncate": (have_gone, lambda p: [os.ftruncate(p.fd, 30), os.pread(p.fd, 50, 0)]),
+}
+
+
+def outcome(call, place):
+    try:
+        return call(place)
+    except OSError as error:
+        return errno.errorcode[error.errno]
+
+
+def look(place):
+    """All of it that can be seen; times and numbers of inodes apart."""
+    found = {}
+    for name in sorted(os.listdir(place.folder)):
+        path = place.at(name)
+        st = os.lstat(path)
+        found[name] = [stat.filemode(st.st_mode), st.st_nlink if not stat.S_ISDIR(st.st_mode) else 0]
+        if stat.S_ISREG(st.st_mode):
+            found[name] += [rig.read_file(path), {key: os.getxattr(path, key) for key in os.listxattr(path)}]
+        elif stat.S_ISLNK(st.st_mode):
+            found[name].append(os.readlink(path))
+    if place.fd is not None:
+        st = os.fstat(place.fd)
+        found[None] = [st.st_nlink, st.st_size, os.pread(place.fd, st.st_size + 1, 0)]
+    return found
+
+
+def attempt(folder, prepare, call, arm=lambda: None):
+    place = Place(folder)
+    try:
+        if prepare:
+            prepare(place)
+        arm()
+        return outcome(call, place), look(place)
+    finally:
+        place.done()
+
+
+class Deaths:
+    """Daemons of a mount that die before an answer."""
+
+    def __init__(self, kept, root):
+        library, self.path = successor.preload(root)
+        kept.env = {**os.environ, "LD_PRELOAD": library, "DIE_UNANSWERED": self.path}
+
+    def arm(self, answers, changes=0):
+        with open(self.path + ".new", "w") as file:
+            file.write(f"{answers:8} {changes}\n")
+        os.rename(self.path + ".new", self.path)
+
+    def left(self):
+        with open(self.path) as file:
+            return int(file.read().split()[0])
+
+    def disarm(self):
+        """True: one died."""
+        try:
+            os.unlink(self.path)
+            return False
+        except FileNotFoundError:
+            return True
+
+
+def try_call(kept, deaths, name, answers, changes):
+    """What came of it where the daemon dies after so many answers, and whether it did."""
+    folder = os.path.join(kept.mnt, f"{name}-{answers}-{changes}")
+    found = attempt(folder, *CALLS[name], lambda: deaths.arm(answers, changes))
+    return found, deaths.disarm()
+
+
+def answers_of(kept, deaths, name, expected, changes):
+    """How many answers the calls need: all, or those that change something."""
+    folder = os.path.join(kept.mnt, f"{name}-all-{changes}")
+    found = attempt(folder, *CALLS[name], lambda: deaths.arm(MANY, changes))
+    left = deaths.left()
+    assert not deaths.disarm() and found == expected
+    return MANY - left
+
+
+@pytest.mark.timeout(300)
+def test_a_call_that_was_done_and_not_answered_is_not_done_again(kept, folder, shm_folder, rng, full):
+    deaths = Deaths(kept, folder)
+    kept.mount()
+    died = 0
+    for name in sorted(CALLS):
+        expected = attempt(os.path.join(shm_folder, name), *CALLS[name])
+        changes = not full and name != "read"
+        count = answers_of(kept, deaths, name, expected, int(changes))
+        for answers in range(count) if full else [rng.randrange(count)]:
+            found, one_died = try_call(kept, deaths, name, answers, int(changes))
+            assert found == expected, f"the daemon died before answer {answers} of {name}"
+            died += one_died
+    seen = kept.successor()
+    assert seen["kept"] and seen["deaths"] == died >= len(CALLS) / 2
+    kept.umount()
+    assert kept.fsck().returncode == 0
+
+
+def test_without_resend_what_was_under_way_fails_and_nothing_else(kept, folder):
+    """As on a kernel before 6.9: what was done is answered where the answer has no content."""
+    deaths = Deaths(kept, folder)
+    kept.mount(no_resend=True)
+    place = Place(os.path.join(kept.mnt, "place"))
+    have(place, "twin", "old", "gone", "other")
+    place.fd = os.open(place.at("open"), os.O_RDWR | os.O_CREAT)
+    for call in (lambda name: os.unlink(place.at(name)), lambda name: os.pwrite(place.fd, b"x" * 300000, 0)):
+        call("twin")
+        deaths.arm(MANY)
+        call("old")
+        needed = MANY - deaths.left()
+        deaths.arm(needed - 1)
+        call("gone")
+        assert deaths.disarm()
+        assert kept.successor()["calls_answered_from_memory"] == 1 and kept.successor()["calls_lost"] == 0
+    deaths.arm(1)
+    with pytest.raises(OSError) as raised:
+        os.listdir(place.folder)
+    assert raised.value.errno == errno.EIO and deaths.disarm()
+    assert kept.successor()["calls_lost"] == 1 and "fail with EIO" in kept.log()
+    assert sorted(os.listdir(place.folder)) == ["open", "other"]
+    assert os.pread(place.fd, 1 << 20, 0) == b"x" * 300000
+    place.done()
+    kept.umount()
