@@ -27,11 +27,13 @@ class Kept(rig.Mount):
     def pids(self):
         return [pid for pid in (self.daemon(), self.proc and self.proc.pid) if pid]
 
-    def kill_daemon(self):
-        """kill -9 of the daemon only. Returns at once."""
+    def kill_daemon(self, wait=False):
+        """kill -9 of the daemon only. Returns at once, or when the next one starts."""
         pid = rig.poll(self.daemon, 10, "a daemon to kill")
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+        if wait:
+            rig.poll(lambda: self.daemon() not in (None, pid), 20, "the next daemon")
         return pid
 
     def kill_alone(self):

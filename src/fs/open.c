@@ -209,13 +209,13 @@ int fs_open(struct fs *fs, uint64_t ino, int flags, struct fs_opened *ret)
 
 /* --- what a daemon that died had open ------------------------------------------------------------------------------------- */
 
-static void adopt_handle(struct fs *fs, uint64_t handle, uint64_t ino)
+static void adopt_handle(struct fs *fs, uint64_t handle, uint64_t ino, uint32_t flags)
 {
     struct ns_inode inode;
     if (ino == STAGE_INODE_LOST)
         return;
     if (ns_hold(fs->ns, ino, &inode) == 0) {
-        count_open(fs, ino);
+        count_open(fs, ino, flags);
         return;
     }
     log_warn("inode %llu was open and is not there any more: it had no name, and the log of the stage no room for it",
@@ -241,7 +241,7 @@ void fs_adopt(struct fs *fs)
     for (size_t i = 0; i < count; i++)
         adopt_nameless(fs, nameless[i]);
     while (stage_handle_next(fs->stage, &cursor, &handle, &ino, &flags))
-        adopt_handle(fs, handle, ino);
+        adopt_handle(fs, handle, ino, flags);
 }
 
 int fs_opened_again(struct fs *fs, uint64_t handle, struct fs_opened *ret)
@@ -271,6 +271,8 @@ static bool others_write(struct fs *fs, uint64_t ino, uint64_t handle)
 {
     LOCK_SCOPE(&fs->locked.lock);
     struct live_inode *live = find_live_locked(fs, ino);
+    if (stage_handle_inode(fs->stage, handle) != ino)
+        return false; /* it was lost with a daemon that died */
     bool was_writer = is_writer(stage_handle_flags(fs->stage, handle));
     if (stage_handle_flushed(fs->stage, handle))
         live->writers -= was_writer;

@@ -29,7 +29,7 @@
 #define VIEW_CACHE_BYTES (48u * 1024 * 1024)
 #define DAMAGE_MAX 64u
 #define AGES_MAX 512u
-#define DUE_MAX 64u /* seals that wait at once */
+#define DUE_MAX STAGE_DUE_MAX /* seals that wait at once */
 #define PACK_CLOCKS 65536u
 #define SICK_MAX 64u
 #define EPOCH_LAST ((1ull << (64 - SEQ_EPOCH_SHIFT)) - 1024) /* no store gets there */

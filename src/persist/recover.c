@@ -274,7 +274,7 @@ static void find_open(struct store *store, struct inos *open)
     uint64_t cursor = 0, handle, ino;
     uint32_t flags;
     while (stage_handle_next(store->stage, &cursor, &handle, &ino, &flags))
-        if ((flags & O_ACCMODE) != O_RDONLY || flags & O_CREAT)
+        if (((flags & O_ACCMODE) != O_RDONLY || flags & O_CREAT) && !stage_is_due(store->stage, ino))
             inos_add(open, ino);
     if (open->count)
         qsort(open->list, open->count, sizeof *open->list, compare_inos);
@@ -339,6 +339,8 @@ static int end_open(struct store *store, struct inos *orphans)
     }
     if (r == 0)
         r = seal_left_drafts(store, &open);
+    if (r == 0)
+        stage_set_due(store->stage, NULL, 0);
     free(open.list);
     return r;
 }

@@ -192,6 +192,8 @@ int history_seal_due_locked(struct store *store)
     memmove(store->history.due, store->history.due + done, store->history.due_count * sizeof *store->history.due);
     if (store->history.due_count == 0)
         store->history.due_since = 0;
+    if (done)
+        stage_set_due(store->stage, store->history.due, store->history.due_count);
     return r;
 }
 
@@ -243,6 +245,7 @@ int store_seal_later(struct store *store, uint64_t ino)
         if (store->history.due_count == 0)
             store->history.due_since = clock_monotonic_ns();
         store->history.due[store->history.due_count++] = ino;
+        stage_set_due(store->stage, store->history.due, store->history.due_count);
     }
     mutex_unlock(&store->history.lock);
     return is_new && !fits ? store_seal(store, ino) : 0;

@@ -21,7 +21,7 @@
 #define BOOT_ID_LEN 36u
 /* Of what was 131,072 handles, the last are the table of requests: as many bytes. */
 #define HANDLES_MAX 122880u
-#define REQUESTS_MAX 2048u
+#define REQUESTS_MAX 2040u
 #define REQUESTS_MAGIC 0x53514552u /* "REQS": the table is there, and of this layout */
 
 struct stage_header {
@@ -106,9 +106,9 @@ struct request_slot {
     uint64_t reserved[2];
 };
 _Static_assert(sizeof(struct request_slot) == 64, "request slot");
-_Static_assert(HANDLES_MAX * sizeof(struct handle_entry) + REQUESTS_MAX * sizeof(struct request_slot) ==
+_Static_assert(HANDLES_MAX * sizeof(struct handle_entry) + REQUESTS_MAX * sizeof(struct request_slot) + STAGE_DUE_MAX * sizeof(uint64_t) ==
                    131072 * sizeof(struct handle_entry),
-               "tables of handles and requests");
+               "tables of handles and requests, and what is due");
 
 #define SLAB_RECORD_MAGIC 0x52424c53u /* "SLBR" */
 #define SLAB_RECORD_STARTS_WRITE 1u
@@ -216,6 +216,7 @@ struct stage {
     struct slab_entry *slab_table;
     struct handle_entry *handles;
     struct request_slot *requests;
+    _Atomic uint64_t *due; /* STAGE_DUE_MAX inodes, 0: none */
     _Atomic bool request_is_left[REQUESTS_MAX]; /* by a daemon that died, and not come again yet */
     uint8_t *log[2];
     _Atomic uint64_t log_kept; /* bytes that the last compaction kept */

@@ -161,6 +161,23 @@ void request_note_closed(void)
     now.slot->handle = 0;
 }
 
+/* --- closed, and not sealed yet ---------------------------------------------------------------------------------------------------- */
+
+void stage_set_due(struct stage *stage, const uint64_t *inos, size_t count)
+{
+    check(count <= STAGE_DUE_MAX);
+    for (size_t i = 0; i < STAGE_DUE_MAX; i++)
+        atomic_store_explicit(&stage->due[i], i < count ? inos[i] : 0, memory_order_release);
+}
+
+bool stage_is_due(struct stage *stage, uint64_t ino)
+{
+    for (size_t i = 0; i < STAGE_DUE_MAX; i++)
+        if (atomic_load_explicit(&stage->due[i], memory_order_acquire) == ino)
+            return true;
+    return false;
+}
+
 /* --- recovery ------------------------------------------------------------------------------------------------------------------------ */
 
 void requests_reset(struct stage *stage)
@@ -168,6 +185,7 @@ void requests_reset(struct stage *stage)
     memset(stage->requests, 0, REQUESTS_MAX * sizeof *stage->requests);
     for (uint32_t i = 0; i < REQUESTS_MAX; i++)
         atomic_store(&stage->request_is_left[i], false);
+    stage_set_due(stage, NULL, 0);
     atomic_store(&stage->header->requests, REQUESTS_MAGIC);
 }
 

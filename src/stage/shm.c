@@ -36,7 +36,9 @@ static size_t table_len(uint32_t slab_count)
 
 static size_t handles_len(void)
 {
-    return align_up(HANDLES_MAX * sizeof(struct handle_entry) + REQUESTS_MAX * sizeof(struct request_slot), 4096);
+    return align_up(HANDLES_MAX * sizeof(struct handle_entry) + REQUESTS_MAX * sizeof(struct request_slot) +
+                        STAGE_DUE_MAX * sizeof(uint64_t),
+                    4096);
 }
 
 static size_t ctl_len_of(uint32_t slab_count, uint64_t half)
@@ -141,6 +143,7 @@ static int map_rest(struct stage *stage)
     at += table_len(stage->slab_count);
     stage->handles = (struct handle_entry *)(void *)at;
     stage->requests = (struct request_slot *)(void *)(stage->handles + HANDLES_MAX);
+    stage->due = (_Atomic uint64_t *)(void *)(stage->requests + REQUESTS_MAX);
     at += handles_len();
     stage->log[0] = at;
     stage->log[1] = at + h->log_half_len;

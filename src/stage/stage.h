@@ -337,6 +337,10 @@ uint64_t stage_handle_inode(struct stage *stage, uint64_t handle);
 /* Notes that one of its descriptors was closed; HANDLE_FLUSHED is among its flags from then on. False: that was noted before. */
 #define HANDLE_FLUSHED (1u << 31)
 bool stage_handle_flushed(struct stage *stage, uint64_t handle);
+/* Files with drafts that were closed, and whose seals wait: a successor seals them at once. */
+#define STAGE_DUE_MAX 64u
+void stage_set_due(struct stage *stage, const uint64_t *inos, size_t count);
+bool stage_is_due(struct stage *stage, uint64_t ino);
 /* The handle is open, and what it was for is not here any more. */
 #define STAGE_INODE_LOST UINT64_MAX
 void stage_handle_lose(struct stage *stage, uint64_t handle);

@@ -255,7 +255,7 @@ def test_many_calls_while_daemons_die(kept, shm_folder, rng, full):
     kills = 150 if full else 10
     for _ in range(kills):
         time.sleep(rng.uniform(0.05, 0.6))
-        kept.kill_daemon()
+        kept.kill_daemon(wait=True)
     rig.write_file(stop, b"")
     for mount, memory, pid in workers:
         assert os.waitpid(pid, 0)[1] == 0, f"the program in {mount} saw something else than in memory"
