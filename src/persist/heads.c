@@ -95,7 +95,11 @@ int remote_newest_head(struct remote *remote, uint64_t after, struct head *ret_h
     int r = remote->tier->ops->list(remote->tier, "heads", after ? object : NULL, note_number, &newest);
     if (r < 0)
         return r;
-    return newest > after ? remote_read_head(remote, newest, ret_head) : -ENOENT;
+    r = newest > after ? remote_read_head(remote, newest, ret_head) : -ENOENT;
+    head_object_name(newest, object);
+    if (r == -EUCLEAN || r == -EBADMSG)
+        log_error("remote: %s: its newest head, %s, is damaged", remote->name, object);
+    return r;
 }
 
 /* Our head was created. Who was paused for longer than the grace may have been replaced by heads of which the first, with this
@@ -383,9 +387,10 @@ int remote_attach(struct remote *remote, may_fn *may, char **ret_text)
         *ret_text = xasprintf("given up while waiting for %s", remote->name);
     if (*ret_text)
         return r;
-    const char *what = r == -EPROTONOSUPPORT             ? "it was written by a newer version of CairnFS"
-                       : r == -EUCLEAN || r == -EBADMSG ? "what it answers is damaged, or no CairnFS prefix"
-                                                         : strerror(-r);
+    const char *what = r == -EPROTONOSUPPORT ? "it was written by a newer version of CairnFS"
+                       : r != -EUCLEAN && r != -EBADMSG ? strerror(-r)
+                       : remote->has_prefix             ? "its newest head is damaged"
+                                                        : "its object 'cairn' is damaged, or it is no CairnFS prefix";
     remote_error(remote, r, "%s cannot be used now (%s)", remote->name, what);
     return 0;
 }
