@@ -65,7 +65,7 @@ static int open_remote(struct offline *o, const char *source, const struct mount
     if (r == 0)
         r = make_folder(o, ret_text);
     if (r == 0)
-        r = remote_tier_open(&o->address, options, true, &how.remote.tier, ret_text);
+        r = remote_tier_open(&o->address, options, true, NULL, &how.remote.tier, ret_text);
     if (r < 0)
         return r;
     how.path = o->folder;

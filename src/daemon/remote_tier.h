@@ -5,6 +5,14 @@
 #include "daemon/remote_address.h"
 #include "tier/tier.h"
 
-/* On failure *ret_text is one line (caller frees). -EINVAL: the options are wrong. */
+/* Who waits for a directory to be opened: as in struct dir_options. */
+struct remote_waiter {
+    bool (*given_up)(void *arg);
+    int (*judge)(int error, const char *real, void *arg);
+    void *arg;
+};
+
+/* `waiter` may be NULL. On failure *ret_text is one line (caller frees), or NULL where the judge said why. -EINVAL: the options are wrong. */
 CAIRN_MUST_CHECK int remote_tier_open(const struct remote_address *address, const struct mount_options *options,
-                                      bool read_only, struct tier **ret, char **ret_text);
+                                      bool read_only, const struct remote_waiter *waiter, struct tier **ret,
+                                      char **ret_text);

@@ -6,9 +6,9 @@
 #include "daemon/control.h"
 #include "daemon/remote_tier.h"
 #include "daemon/service_internal.h"
-#include "daemon/store_folder.h"
 
 #define SAMPLE_NS (5ll * 1000000000)
+#define SILENCE_NS 1000000000 /* of a remote that is waited for, before that is said */
 
 static struct remote_status status_of(struct service *service)
 {
@@ -32,37 +32,57 @@ void remote_side_done(struct service *service)
     free(service->remote.holder);
 }
 
+struct opening {
+    const struct service *service;
+    const struct remote_address *address;
+    struct service_error *error;
+    int64_t began;
+    bool said;
+};
+
 /* A remote inside what it is to be a copy of would feed on itself, or wait for itself. */
-static int check_place(const struct service *service, const char *path, struct service_error *error)
+static int check_place(int r, const char *real, void *arg)
 {
-    const char *const taken[] = {service->store_path, service->mountpoint};
-    _cleanup_free_ char *real = NULL;
-    int r = store_resolve(path, &real);
+    const struct opening *opening = arg;
+    const char *const taken[] = {opening->service->store_path, opening->service->mountpoint};
+    const char *path = opening->address->path;
     if (r < 0)
-        return service_fail(error, MOUNT_FAILED, r, "cannot look at the remote dir:%s: %s; is its filesystem mounted?", path,
-                            strerror(-r));
+        return service_fail(opening->error, MOUNT_FAILED, r, "cannot look at the remote dir:%s: %s; is its filesystem mounted?",
+                            path, strerror(-r));
     for (size_t i = 0; i < ARRAY_LEN(taken); i++) {
         size_t n = strlen(taken[i]), m = strlen(real);
         size_t common = n < m ? n : m;
         bool nested = strncmp(real, taken[i], common) == 0 && (n == m || (n > m ? taken[i][m] : real[n]) == '/');
         if (nested)
-            return service_fail(error, MOUNT_USAGE, -EINVAL,
+            return service_fail(opening->error, MOUNT_USAGE, -EINVAL,
                                 "the remote dir:%s and %s must not be the same, nor one inside the other; give another folder",
                                 path, taken[i]);
     }
     return 0;
 }
 
+static bool is_given_up(void *arg)
+{
+    struct opening *opening = arg;
+    const struct service_plan *plan = &opening->service->plan;
+    if (!opening->said && plan->progress && clock_monotonic_ns() - opening->began > SILENCE_NS) {
+        _cleanup_free_ char *line = xasprintf("waiting for the remote %s, which does not answer", opening->address->text);
+        log_info("%s", line);
+        plan->progress(line, plan->progress_arg);
+        opening->said = true;
+    }
+    return plan->cancelled && plan->cancelled(plan->progress_arg);
+}
+
 static int open_tier(const struct service *service, const struct remote_address *address, struct tier **ret,
                      struct service_error *error)
 {
+    struct opening opening = {.service = service, .address = address, .error = error, .began = clock_monotonic_ns()};
+    struct remote_waiter waiter = {.given_up = is_given_up, .judge = check_place, .arg = &opening};
     char *text = NULL;
-    int r = address->kind == REMOTE_KIND_DIR ? check_place(service, address->path, error) : 0;
-    if (r < 0)
-        return r;
-    r = remote_tier_open(address, service->options, service->options->read_only, ret, &text);
+    int r = remote_tier_open(address, service->options, service->options->read_only, &waiter, ret, &text);
     bool is_theirs = r == -EINVAL || r == -EACCES || r == -EPERM;
-    if (r < 0)
+    if (r < 0 && text)
         r = service_fail(error, is_theirs ? MOUNT_USAGE : MOUNT_FAILED, r, "%s", text);
     free(text);
     return r;

@@ -31,6 +31,8 @@ struct remote *remote_new(struct store *store)
     remote->holder = xstrdup(remote->options.holder ? remote->options.holder : "unknown");
     mutex_init(&remote->shared.lock, LOCK_WAITERS);
     mutex_init(&remote->limit.lock, LOCK_LEAF);
+    mutex_init(&remote->watch.lock, LOCK_LEAF);
+    cond_init(&remote->watch.ended);
     cond_init(&remote->shared.changed);
     TAILQ_INIT(&remote->shared.waiters);
     remote->care = far_care_new();
@@ -43,7 +45,10 @@ void remote_free(struct remote *remote)
 {
     if (!remote)
         return;
+    remote_watch_end(remote);
     remote->tier->ops->close(remote->tier);
+    mutex_done(&remote->watch.lock);
+    (void)pthread_cond_destroy(&remote->watch.ended);
     mutex_done(&remote->shared.lock);
     mutex_done(&remote->limit.lock);
     (void)pthread_cond_destroy(&remote->shared.changed);

@@ -67,6 +67,13 @@ struct remote {
         struct cairn_mutex lock;
         int64_t allowance_at;
     } limit;
+    struct {
+        struct cairn_mutex lock; /* a leaf */
+        pthread_cond_t ended;
+        bool over;
+        bool started; /* the opening thread's alone, as is the next */
+        pthread_t thread;
+    } watch;
     int64_t patience_ns; /* of the tier, when nobody is in a hurry */
     _Atomic uint64_t next_run, uploaded_total, fetched_total;
 };
@@ -76,6 +83,10 @@ struct remote {
 /* Takes over options.remote. NULL: none is wanted. */
 struct remote *remote_new(struct store *store);
 void remote_free(struct remote *remote);
+
+/* remote_watch.c: until the end is called, a start that is given up (options.cancelled) interrupts the tier. NULL is fine. */
+void remote_watch_start(struct remote *remote);
+void remote_watch_end(struct remote *remote);
 
 /* Before the superblock: reads what the prefix is. -ENOENT: it is empty. */
 CAIRN_MUST_CHECK int remote_meet(struct remote *remote);

@@ -249,6 +249,7 @@ int store_open(const struct store_options *options, struct store **ret, char **r
 {
     struct store *store = store_new(options);
     *ret_text = NULL;
+    remote_watch_start(store->remote);
     int r = open_medium(store, true, ret_text);
     if (r == 0 && store->remote)
         r = remote_attach(store->remote, adopt_may, ret_text);
@@ -260,6 +261,7 @@ int store_open(const struct store_options *options, struct store **ret, char **r
         r = recover(store, ret_text);
     if (r == 0 && store->remote)
         r = hold_remote(store, ret_text);
+    remote_watch_end(store->remote);
     if (r < 0) {
         store_free(store, false);
         return r;

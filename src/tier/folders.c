@@ -16,8 +16,9 @@ struct dirty {
 
 struct folders {
     int root_fd;
+    struct folders_ops ops; /* none: by root_fd */
     folders_renew_fn *renew;
-    void *arg;
+    void *arg; /* of both */
     pthread_cond_t synced;
     struct {
         struct cairn_mutex lock;
@@ -34,6 +35,13 @@ struct folders *folders_new(int root_fd, folders_renew_fn *renew, void *arg)
     f->arg = arg;
     mutex_init(&f->locked.lock, LOCK_LEAF);
     cond_init(&f->synced);
+    return f;
+}
+
+struct folders *folders_new_by(const struct folders_ops *ops, folders_renew_fn *renew, void *arg)
+{
+    struct folders *f = folders_new(-1, renew, arg);
+    f->ops = *ops;
     return f;
 }
 
@@ -126,8 +134,10 @@ void folders_mark(struct folders *folders, const char *folder)
 
 int folders_make(struct folders *folders, const char *folder)
 {
-    if (mkdirat(folders->root_fd, folder, 0700) < 0)
-        return errno == EEXIST ? 0 : -errno;
+    int r = folders->ops.make ? folders->ops.make(folders->arg, folder)
+                              : mkdirat(folders->root_fd, folder, 0700) < 0 ? -errno : 0;
+    if (r < 0)
+        return r == -EEXIST ? 0 : r;
     const char *slash = strrchr(folder, '/');
     mark_folder(folders, folder, slash ? (size_t)(slash - folder) : 0, NULL);
     return 0;
@@ -149,6 +159,8 @@ int folders_make_parents(struct folders *folders, const char *object)
 /* Only a failed fsync says that names may be lost; where the folder could not be opened (no descriptor was left), nothing happened. */
 static int sync_folder(struct folders *folders, struct dirty *d)
 {
+    if (folders->ops.sync)
+        return folders->ops.sync(folders->arg, d->folder, &d->in_doubt);
     _cleanup_close_ int fd = openat(folders->root_fd, d->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)
         return -errno;

@@ -13,6 +13,14 @@ typedef int folders_renew_fn(const char *folder, char *const *objects, size_t co
 /* `root_fd` is borrowed. */
 struct folders *folders_new(int root_fd, folders_renew_fn *renew, void *arg);
 
+/* How the folders are reached, where not by a descriptor. 0 or -errno; make: -EEXIST is fine. *ret_in_doubt: an fsync failed, or may
+ * have. */
+struct folders_ops {
+    int (*make)(void *arg, const char *folder);
+    int (*sync)(void *arg, const char *folder, bool *ret_in_doubt);
+};
+struct folders *folders_new_by(const struct folders_ops *ops, folders_renew_fn *renew, void *arg);
+
 /* NULL is fine. */
 void folders_free(struct folders *folders);
 

@@ -118,8 +118,25 @@ CAIRN_MUST_CHECK int nvme_tier_open(const char *path, struct tier **ret_tier);
 
 /* A remote in a directory that others see too (NFS, Lustre, any POSIX filesystem). `path` is made if its parent exists.
  * Everything is written under a temporary name in the same folder, made durable, then renamed (put) or linked (put_new).
- * Leftovers of such names that are older than a day are removed by list(). Read-only where `read_only`. */
-CAIRN_MUST_CHECK int dir_tier_open(const char *path, bool read_only, struct tier **ret_tier, char **ret_error);
+ * Leftovers of such names that are older than a day are removed by list(). Read-only where `read_only`.
+ *
+ * Such a directory may hang for as long as its server is away. So a helper process makes the calls, and what gets no answer within the
+ * patience is -ETIMEDOUT (a put or a sync after 15 s at the earliest: an fsync may be slow). No thread of this process ever hangs
+ * there. */
+struct dir_options {
+    const char *path; /* absolute; copied */
+    bool read_only;
+    int64_t patience_ns;         /* 0: 60 s */
+    bool (*given_up)(void *arg); /* asked now and then while the directory is being opened; NULL: never */
+    /* Told, before anything is made there, where the path leads without symbolic links; or the error of looking. A negative result
+     * is that of dir_tier_open(), whose *ret_error stays NULL. Not called where nothing comes back. NULL: no matter. */
+    int (*judge)(int error, const char *real, void *arg);
+    void *arg; /* of both */
+};
+
+/* Also 0 where nothing came back within 5 s, or the patience: later calls open it, and say -ENODEV where there is no such
+ * directory. -ECANCELED: given up. */
+CAIRN_MUST_CHECK int dir_tier_open(const struct dir_options *options, struct tier **ret_tier, char **ret_error);
 
 /* A remote in S3; all strings may be NULL where that has a default. Copied. */
 struct s3_options {

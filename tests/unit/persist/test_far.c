@@ -21,7 +21,7 @@ static void open_on(struct place *place, int64_t grace_ns)
                                                    .upload_threads = 2,
                                                    .lease_ns = 10000000000ll,
                                                    .gc_grace_ns = grace_ns};
-    cr_assert_eq(dir_tier_open(place->path, false, &shop->options.remote.tier, &text), 0, "%s", text ? text : "");
+    cr_assert_eq(dir_tier_open(&(struct dir_options){.path = place->path}, &shop->options.remote.tier, &text), 0, "%s", text ? text : "");
     shop_open(shop);
     shop->store->remote->care->gc_at = INT64_MAX; /* only when asked */
 }
@@ -298,7 +298,7 @@ Test(far, a_claim_that_comes_late)
     wait_published(&place);
     shop_close(&place.shop);
     char *text = NULL;
-    cr_assert_eq(dir_tier_open(place.path, false, &place.shop.options.remote.tier, &text), 0);
+    cr_assert_eq(dir_tier_open(&(struct dir_options){.path = place.path}, &place.shop.options.remote.tier, &text), 0);
     make_liar(place.shop.options.remote.tier);
     liar.lies = liar.is_late = true;
     shop_open(&place.shop);

@@ -24,7 +24,7 @@ static void choose(struct place *place, const char *path)
                                        .upload_threads = 2,
                                        .lease_ns = 10000000000ll,
                                        .gc_grace_ns = GRACE_NS};
-    cr_assert_eq(dir_tier_open(path, false, &options->tier, &text), 0, "%s", text ? text : "");
+    cr_assert_eq(dir_tier_open(&(struct dir_options){.path = path}, &options->tier, &text), 0, "%s", text ? text : "");
 }
 
 static void open_on(struct place *place, const char *path)

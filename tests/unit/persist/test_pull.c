@@ -49,7 +49,7 @@ static void use_remote(bool wanted)
         return;
     struct tier *tier = NULL;
     char *text = NULL;
-    cr_assert_eq(dir_tier_open(place.path, false, &tier, &text), 0, "%s", text ? text : "");
+    cr_assert_eq(dir_tier_open(&(struct dir_options){.path = place.path}, &tier, &text), 0, "%s", text ? text : "");
     shop.options.remote = (struct remote_options){.name = place.name,
                                                   .tier = fault_tier_new(tier, count_gets, NULL),
                                                   .holder = "test",

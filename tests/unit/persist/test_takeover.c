@@ -60,7 +60,7 @@ static void choose(struct node *node, bool hooked)
     struct remote_options *options = &node->shop.options.remote;
     *options = (struct remote_options){
         .name = prefix, .holder = "test", .upload_threads = 2, .lease_ns = 10000000000ll, .gc_grace_ns = 3600000000000ll};
-    cr_assert_eq(dir_tier_open(prefix, false, &options->tier, &text), 0, "%s", text ? text : "");
+    cr_assert_eq(dir_tier_open(&(struct dir_options){.path = prefix}, &options->tier, &text), 0, "%s", text ? text : "");
     if (!hooked)
         return;
     node_of = node;

@@ -1,13 +1,16 @@
 /* What only a remote in a directory does: temporary files, leftovers, who may only read. */
 #include <criterion/criterion.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 
 #include "base/clock.h"
 #include "base/io.h"
+#include "base/pool.h"
 #include "store.h"
 
 TestSuite(dir, .init = store_open_dir, .fini = store_close);
@@ -43,7 +46,7 @@ static struct tier *open_readonly(void)
     struct tier *reader;
     char *error;
     _cleanup_free_ char *path = xasprintf("%s/remote", store);
-    cr_assert_eq(dir_tier_open(path, true, &reader, &error), 0);
+    cr_assert_eq(dir_tier_open(&(struct dir_options){.path = path, .read_only = true}, &reader, &error), 0);
     return reader;
 }
 
@@ -102,16 +105,16 @@ Test(dir, open_says_why_not)
 {
     struct tier *other;
     char *error = NULL;
-    cr_assert_eq(dir_tier_open("/nowhere/at/all", false, &other, &error), -ENOENT);
+    cr_assert_eq(dir_tier_open(&(struct dir_options){.path = "/nowhere/at/all"}, &other, &error), -ENOENT);
     cr_assert_str_eq(error, "directory /nowhere/at/all: No such file or directory");
     free(error);
     make_file("file", 0);
     _cleanup_free_ char *path = path_of("file"), *missing = path_of("missing");
-    cr_assert_eq(dir_tier_open(path, false, &other, &error), -ENOTDIR);
+    cr_assert_eq(dir_tier_open(&(struct dir_options){.path = path}, &other, &error), -ENOTDIR);
     free(error);
-    cr_assert_eq(dir_tier_open(missing, true, &other, &error), -ENOENT, "who only reads makes nothing");
+    cr_assert_eq(dir_tier_open(&(struct dir_options){.path = missing, .read_only = true}, &other, &error), -ENOENT, "who only reads makes nothing");
     free(error);
-    cr_assert_eq(dir_tier_open(missing, false, &other, &error), 0);
+    cr_assert_eq(dir_tier_open(&(struct dir_options){.path = missing}, &other, &error), 0);
     other->ops->close(other);
 }
 
@@ -140,7 +143,7 @@ Test(dir, a_failure_is_told)
     cr_assert_not_null(strstr(error, "remote/packs/1/below: Not a directory"));
     struct tier_traffic t;
     tier->ops->traffic(tier, &t);
-    cr_assert_eq(t.failures, 1);
+    cr_assert_eq(t.failures, 1, "%llu", (unsigned long long)t.failures);
 }
 
 /* A file whose reads fail with EIO lies over the object. False: that takes root. */
@@ -168,4 +171,119 @@ Test(dir, what_stays_unreadable_is_damage)
     cr_assert_eq(umount(path), 0);
     cr_expect_eq(reader->ops->get_range(reader, "packs/1", 0, buf, sizeof buf), 0);
     reader->ops->close(reader);
+}
+
+/* --- the helper process ----------------------------------------------------------------------------------------------------- */
+
+static pid_t helper_pid(void)
+{
+    _cleanup_free_ char *path = xasprintf("/proc/self/task/%d/children", (int)getpid());
+    FILE *f = fopen(path, "re");
+    int pid = 0;
+    cr_assert_not_null(f);
+    cr_assert_eq(fscanf(f, "%d", &pid), 1);
+    (void)fclose(f);
+    return pid;
+}
+
+/* Returns when it stands. */
+static void stop(pid_t pid)
+{
+    _cleanup_free_ char *command = xasprintf("while grep -q '^State:.[^T]' /proc/%d/task/*/status; do sleep 0.01; done", (int)pid);
+    cr_assert_eq(kill(pid, SIGSTOP), 0);
+    cr_assert_eq(system(command), 0);
+}
+
+Test(dir, a_helper_that_dies_is_replaced)
+{
+    char buf[10];
+    put_ok("packs/1", 5 * MIB, 1);
+    cr_assert_eq(kill(helper_pid(), SIGKILL), 0);
+    expect_content("packs/1", 5 * MIB, 1);
+    put_ok("packs/00/2", 5000, 2);
+    cr_assert_eq(kill(helper_pid(), SIGKILL), 0);
+    cr_assert_eq(tier->ops->sync(tier), 0);
+    cr_assert_eq(tier->ops->get_range(tier, "packs/00/2", 5000, buf, 1), -EUCLEAN);
+    expect_content("packs/00/2", 5000, 2);
+}
+
+Test(dir, another_directory_in_its_place_is_not_used)
+{
+    _cleanup_free_ char *path = path_of(""), *away = xasprintf("%s/away", store);
+    put_ok("packs/1", 10, 1);
+    path[strlen(path) - 1] = '\0';
+    cr_assert_eq(rename(path, away), 0);
+    cr_assert_eq(mkdir(path, 0700), 0);
+    put_ok("packs/2", 10, 1); /* by the descriptor: it goes to the one that was opened */
+    cr_assert_eq(kill(helper_pid(), SIGKILL), 0);
+    char buf[10], error[200];
+    tier->patience_ns = 300000000;
+    cr_assert_eq(tier->ops->get_range(tier, "packs/1", 0, buf, sizeof buf), -EREMOTEIO);
+    tier->ops->last_error(tier, error, sizeof error);
+    cr_assert_not_null(strstr(error, "Stale file handle"), "%s", error);
+    cr_assert_eq(rmdir(path), 0);
+    cr_assert_eq(rename(away, path), 0);
+    expect_content("packs/1", 10, 1);
+    expect_content("packs/2", 10, 1);
+}
+
+static void *list_it(void *arg)
+{
+    unsigned count = 0;
+    *(int *)arg = tier->ops->list(tier, "packs", NULL, count_one, &count);
+    return NULL;
+}
+
+Test(dir, silence_is_given_up)
+{
+    pthread_t threads[20]; /* more than may be left behind */
+    int results[ARRAY_LEN(threads)];
+    uint64_t len;
+    put_ok("packs/1", 10, 1);
+    pid_t pid = helper_pid();
+    stop(pid);
+    tier->patience_ns = 300000000;
+    cr_expect_eq(tier->ops->stat(tier, "packs/1", &len), -ETIMEDOUT);
+    for (size_t i = 0; i < ARRAY_LEN(threads); i++)
+        cr_assert_eq(thread_start(&threads[i], "list", list_it, &results[i]), 0);
+    for (size_t i = 0; i < ARRAY_LEN(threads); i++) {
+        cr_assert_eq(pthread_join(threads[i], NULL), 0);
+        cr_expect_eq(results[i], -ETIMEDOUT);
+    }
+    cr_expect_eq(tier->ops->stat(tier, "packs/1", &len), -ETIMEDOUT);
+    cr_assert_eq(kill(pid, SIGCONT), 0);
+    tier->patience_ns = 60000000000;
+    cr_expect_eq(tier->ops->stat(tier, "packs/1", &len), 0);
+}
+
+struct putting {
+    const void *buf;
+    size_t len;
+    int result;
+};
+
+static void *put_it(void *arg)
+{
+    struct putting *p = arg;
+    p->result = tier->ops->put(tier, "packs/given-up", p->buf, p->len);
+    return NULL;
+}
+
+/* Its memory is used for something else by then. */
+Test(dir, what_was_given_up_never_gets_its_name)
+{
+    struct putting putting = {.len = 3 * MIB, .buf = content_new(3 * MIB, 7)};
+    pthread_t thread;
+    put_ok("packs/1", 10, 1);
+    pid_t pid = helper_pid();
+    stop(pid);
+    cr_assert_eq(thread_start(&thread, "put", put_it, &putting), 0);
+    (void)usleep(200000); /* its pages are in the pipe */
+    tier->ops->interrupt(tier);
+    cr_assert_eq(pthread_join(thread, NULL), 0);
+    cr_assert_eq(putting.result, -ECANCELED);
+    cr_assert_eq(kill(pid, SIGCONT), 0);
+    (void)usleep(500000);
+    cr_assert_not(is_there("packs/given-up"));
+    free((void *)(uintptr_t)putting.buf);
 }

@@ -86,7 +86,7 @@ Test(fault, over_a_remote)
     struct tier_traffic traffic;
     _cleanup_free_ char *path = xasprintf("%s/remote", store);
     struct tier *remote;
-    cr_assert_eq(dir_tier_open(path, false, &remote, &error), 0);
+    cr_assert_eq(dir_tier_open(&(struct dir_options){.path = path}, &remote, &error), 0);
     struct tier *over = fault_tier_new(remote, decide, &plan);
     cr_assert(over->ops->is_sorted);
     cr_assert_null(over->ops->reserve);

@@ -43,7 +43,7 @@ void store_open_dir(void)
     strcpy(store, "/var/tmp/cairn-tier-XXXXXX");
     cr_assert_not_null(mkdtemp(store));
     _cleanup_free_ char *path = xasprintf("%s/remote", store);
-    cr_assert_eq(dir_tier_open(path, false, &tier, &error), 0, "%s", error);
+    cr_assert_eq(dir_tier_open(&(struct dir_options){.path = path}, &tier, &error), 0, "%s", error);
 }
 
 void s3_make_bucket(const char *endpoint, const char *bucket)

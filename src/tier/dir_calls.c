@@ -1,0 +1,377 @@
+/* Order of a put: the content is durable (fsync) under a temporary name, then it gets its own by rename() or, where that must not
+ * replace anything, by link(). What failed is done anew from the beginning, in a new file: a failed fsync says nothing about a second
+ * one. */
+#include "tier/dir_calls.h"
+
+#include <fcntl.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/statvfs.h>
+
+#include "base/io.h"
+#include "tier/dir_list.h"
+
+#define CLOCK_FILE ".clock"
+#define COPY_STEP MIB
+#define ENTRIES_BYTES 8192u /* of a message */
+
+static int64_t time_of(const struct stat *st)
+{
+    return (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
+}
+
+/* --- the directory itself ------------------------------------------------------------------------------------------------- */
+
+/* The directory's own name must last, too. A parent that may not be read is not ours, and nothing was made in it. */
+static int sync_parent(const char *path)
+{
+    _cleanup_free_ char *parent = xasprintf("%s/..", path);
+    int r = io_fsync_dir(parent);
+    return r == -EACCES ? 0 : r;
+}
+
+static int give_text(struct dir_answer *answer, char *out, const char *text)
+{
+    answer->count = (uint32_t)min_u64(strlen(text), DIR_INLINE_MAX);
+    memcpy(out, text, answer->count);
+    return 0;
+}
+
+static int do_resolve(const char *path, struct dir_answer *answer, char *out)
+{
+    _cleanup_free_ char *real = realpath(path, NULL);
+    if (real)
+        return give_text(answer, out, real);
+    if (errno != ENOENT)
+        return -errno;
+    _cleanup_free_ char *for_parent = xstrdup(path);
+    _cleanup_free_ char *for_name = xstrdup(path);
+    _cleanup_free_ char *parent = realpath(dirname(for_parent), NULL);
+    if (!parent)
+        return -errno;
+    _cleanup_free_ char *whole = xasprintf("%s/%s", strcmp(parent, "/") == 0 ? "" : parent, basename(for_name));
+    return give_text(answer, out, whole);
+}
+
+static int open_root(const char *path, bool read_only, bool may_make)
+{
+    bool made = may_make && mkdir(path, 0700) == 0;
+    if (!made && may_make && errno != EEXIST)
+        return -errno;
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    int r = !read_only && faccessat(fd, ".", W_OK | X_OK, AT_EACCESS) < 0 ? -errno : 0;
+    if (r == 0 && may_make)
+        r = sync_parent(path);
+    if (r < 0)
+        (void)close(fd);
+    return r < 0 ? r : fd;
+}
+
+static int look_at_place(int fd, struct dir_place *ret)
+{
+    struct stat st;
+    struct statfs fs;
+    if (fstat(fd, &st) < 0 || fstatfs(fd, &fs) < 0)
+        return -errno;
+    *ret = (struct dir_place){.ino = st.st_ino, .fs_type = (int64_t)fs.f_type};
+    return 0;
+}
+
+/* Where the filesystem was unmounted, the path leads to an empty folder of this machine. */
+static int do_open(struct dir_talk *talk, const struct dir_request *request, const char *path, struct dir_answer *answer)
+{
+    _cleanup_close_ int fd = open_root(path, request->read_only, !request->read_only && !request->is_known);
+    if (fd < 0)
+        return fd;
+    int r = look_at_place(fd, &answer->place);
+    if (r < 0)
+        return r;
+    if (request->is_known && (answer->place.ino != request->known.ino || answer->place.fs_type != request->known.fs_type))
+        return -ESTALE;
+    atomic_store(&talk->root->read_only, request->read_only);
+    int old = -1, own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (own < 0)
+        return -errno;
+    if (atomic_compare_exchange_strong(&talk->root->fd, &old, own))
+        return 0;
+    r = dup3(own, old, O_CLOEXEC) < 0 ? -errno : 0; /* others use the number */
+    (void)close(own);
+    return r;
+}
+
+static int root_fd(const struct dir_talk *talk)
+{
+    return atomic_load(&talk->root->fd);
+}
+
+/* --- put ------------------------------------------------------------------------------------------------------------------ */
+
+/* Beside the object, so that it can be moved to its name; no object begins with a dot. */
+static char *temporary_name(const char *object)
+{
+    uint64_t number = 0;
+    (void)getrandom(&number, sizeof number, 0);
+    const char *slash = strrchr(object, '/');
+    return xasprintf("%.*s" DIR_TEMPORARY "%016llx", slash ? (int)(slash + 1 - object) : 0, object,
+                     (unsigned long long)number);
+}
+
+/* Over NFS the answer to a link() that was carried out may be lost, and its repetition says that the name is taken: by our file. */
+static bool is_ours(const struct dir_talk *talk, int fd, const char *object)
+{
+    struct stat ours, theirs;
+    return fstat(fd, &ours) == 0 && fstatat(root_fd(talk), object, &theirs, AT_SYMLINK_NOFOLLOW) == 0 &&
+           ours.st_ino == theirs.st_ino && ours.st_dev == theirs.st_dev;
+}
+
+static int name_new(const struct dir_talk *talk, int fd, const char *temporary, const char *object)
+{
+    int root = root_fd(talk);
+    if (linkat(root, temporary, root, object, 0) == 0) {
+        (void)unlinkat(root, temporary, 0);
+        return 0;
+    }
+    if (errno == EEXIST)
+        return is_ours(talk, fd, object) ? 0 : -EEXIST;
+    if (errno != EPERM && errno != EOPNOTSUPP && errno != ENOSYS)
+        return -errno;
+    /* A filesystem without hard links. */
+    return renameat2(root, temporary, root, object, RENAME_NOREPLACE) < 0 ? -errno : 0;
+}
+
+static bool is_given_up(const struct dir_talk *talk)
+{
+    char byte;
+    return recv(talk->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
+/* The content is not read again soon, and memory belongs to the trainer. */
+static int write_content(struct dir_talk *talk, int fd, const struct dir_request *request, const char *content, size_t content_len)
+{
+    int r = content_len < request->len ? dir_pump_in(&talk->pump, talk->in, fd, request->len)
+                                       : io_pwrite_full(fd, content, content_len, 0);
+    if (r == 0 && fsync(fd) < 0)
+        r = -errno;
+    if (r == 0)
+        (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    /* The memory that the content was taken from may have had another use since. */
+    return r == 0 && is_given_up(talk) ? -ECANCELED : r;
+}
+
+static int do_put(struct dir_talk *talk, const struct dir_request *request, const char *object, size_t content_len)
+{
+    int root = root_fd(talk);
+    _cleanup_free_ char *temporary = temporary_name(object);
+    _cleanup_close_ int fd = openat(root, temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return -errno;
+    int r = write_content(talk, fd, request, object + request->name_len, content_len);
+    if (r == 0 && request->verb == DIR_PUT_NEW)
+        r = name_new(talk, fd, temporary, object);
+    else if (r == 0 && renameat(root, temporary, root, object) < 0)
+        r = -errno;
+    if (r < 0)
+        (void)unlinkat(root, temporary, 0);
+    return r;
+}
+
+static int copy_content(int from, int to)
+{
+    struct stat st;
+    _cleanup_free_ uint8_t *bytes = xmalloc(COPY_STEP);
+    int r = fstat(from, &st) < 0 ? -errno : 0;
+    for (uint64_t at = 0; r == 0 && at < (uint64_t)st.st_size; at += COPY_STEP) {
+        size_t part = min_u64((uint64_t)st.st_size - at, COPY_STEP);
+        r = io_pread_full(from, bytes, part, at);
+        if (r == 0)
+            r = io_pwrite_full(to, bytes, part, at);
+    }
+    return r == 0 && fsync(to) < 0 ? -errno : r;
+}
+
+/* In a file of its own. What is gone meanwhile need not be. */
+static int do_store_again(struct dir_talk *talk, const char *object)
+{
+    int root = root_fd(talk);
+    _cleanup_close_ int from = openat(root, object, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (from < 0)
+        return errno == ENOENT ? 0 : -errno;
+    _cleanup_free_ char *temporary = temporary_name(object);
+    _cleanup_close_ int to = openat(root, temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    int r = to < 0 ? -errno : copy_content(from, to);
+    if (r == 0 && is_given_up(talk))
+        r = -ECANCELED;
+    if (r == 0 && renameat(root, temporary, root, object) < 0)
+        r = -errno;
+    if (r < 0 && to >= 0)
+        (void)unlinkat(root, temporary, 0);
+    return r;
+}
+
+/* --- the rest ------------------------------------------------------------------------------------------------------------- */
+
+/* Opened anew each time: a descriptor that is kept may be of a file that was replaced. */
+static int do_get(struct dir_talk *talk, const struct dir_request *request, const char *object, struct dir_answer *answer, char *out)
+{
+    _cleanup_close_ int fd = openat(root_fd(talk), object, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return -errno;
+    int r;
+    if (request->len > DIR_INLINE_MAX)
+        r = dir_pump_out(&talk->pump, fd, request->offset, talk->out, request->len);
+    else
+        r = io_pread_full(fd, out, request->len, request->offset);
+    if (r == 0 && request->len <= DIR_INLINE_MAX)
+        answer->count = (uint32_t)request->len;
+    return r == -EISDIR ? -ENOENT : r;
+}
+
+static int do_stat(struct dir_talk *talk, const char *object, struct dir_answer *answer)
+{
+    struct stat st;
+    if (fstatat(root_fd(talk), object, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return -errno;
+    answer->len = (uint64_t)st.st_size;
+    answer->modified_ns = time_of(&st);
+    return S_ISREG(st.st_mode) ? 0 : -ENOENT;
+}
+
+/* Only a failed fsync says that names may be lost; where the folder could not be opened (no descriptor was left), nothing happened. */
+static int do_sync_folder(struct dir_talk *talk, const char *folder, struct dir_answer *answer)
+{
+    _cleanup_close_ int fd = openat(root_fd(talk), folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return -errno;
+    if (fsync(fd) == 0)
+        return 0;
+    answer->is_lost = true;
+    return -errno;
+}
+
+/* The time that the server gives a file which is touched. (Lustre takes the client's: there the nodes' clocks must agree.) */
+static int touch_clock(const struct dir_talk *talk, int64_t *ret_ns)
+{
+    _cleanup_close_ int fd = openat(root_fd(talk), CLOCK_FILE, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    struct stat st;
+    if (fd < 0 || futimens(fd, NULL) < 0 || fstat(fd, &st) < 0)
+        return -errno;
+    *ret_ns = time_of(&st);
+    return 0;
+}
+
+static int do_space(struct dir_talk *talk, struct dir_answer *answer)
+{
+    struct statvfs s;
+    if (fstatvfs(root_fd(talk), &s) < 0)
+        return -errno;
+    answer->total = (uint64_t)s.f_blocks * s.f_frsize;
+    answer->free = (uint64_t)s.f_bavail * s.f_frsize;
+    return 0;
+}
+
+/* --- listing -------------------------------------------------------------------------------------------------------------- */
+
+struct batch {
+    struct dir_talk *talk;
+    struct dir_answer head;
+    size_t used;
+    char bytes[ENTRIES_BYTES];
+};
+
+static int send_batch(struct batch *b)
+{
+    struct iovec parts[] = {{&b->head, sizeof b->head}, {b->bytes, b->used}};
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
+    if (b->head.count == 0)
+        return 0;
+    ssize_t n = sendmsg(b->talk->socket, &message, MSG_NOSIGNAL);
+    b->head.count = 0;
+    b->used = 0;
+    return n < 0 ? -errno : 0;
+}
+
+static int add_entry(const struct tier_object *object, void *arg)
+{
+    struct batch *b = arg;
+    size_t name_len = strlen(object->name) + 1;
+    struct dir_entry entry = {.len = object->len, .modified_ns = object->modified_ns, .name_len = (uint32_t)name_len};
+    if (name_len > DIR_NAME_MAX)
+        return -ENAMETOOLONG;
+    int r = b->used + sizeof entry + name_len > sizeof b->bytes ? send_batch(b) : 0;
+    if (r < 0)
+        return r;
+    memcpy(b->bytes + b->used, &entry, sizeof entry);
+    memcpy(b->bytes + b->used + sizeof entry, object->name, name_len);
+    b->used += sizeof entry + name_len;
+    b->head.count++;
+    return 0;
+}
+
+static int clock_for_list(void *arg, int64_t *ret_ns)
+{
+    struct batch *b = arg;
+    return atomic_load(&b->talk->root->read_only) ? -EROFS : touch_clock(b->talk, ret_ns);
+}
+
+/* What was found before an error is given, too: the repetition goes on behind it. */
+static int do_list(struct dir_talk *talk, const char *folder, const char *after)
+{
+    struct batch *b = xcalloc(1, sizeof *b);
+    b->talk = talk;
+    b->head.kind = DIR_ENTRIES;
+    struct dir_listing listing = {
+        .root_fd = root_fd(talk), .after = *after ? after : NULL, .fn = add_entry, .now = clock_for_list, .arg = b};
+    int r = dir_list_folder(&listing, folder);
+    dir_listing_done(&listing);
+    int sent = send_batch(b);
+    free(b);
+    return r < 0 ? r : sent;
+}
+
+static int carry_out(struct dir_talk *talk, const struct dir_request *request, const char *name, size_t content_len,
+                     struct dir_answer *answer, char *out)
+{
+    switch (request->verb) {
+    case DIR_RESOLVE:
+        return do_resolve(name, answer, out);
+    case DIR_OPEN:
+        return do_open(talk, request, name, answer);
+    case DIR_PUT:
+    case DIR_PUT_NEW:
+        return do_put(talk, request, name, content_len);
+    case DIR_GET:
+        return do_get(talk, request, name, answer, out);
+    case DIR_STAT:
+        return do_stat(talk, name, answer);
+    case DIR_LIST:
+        return do_list(talk, name, name + strlen(name) + 1);
+    case DIR_REMOVE:
+        return unlinkat(root_fd(talk), name, 0) < 0 ? -errno : 0;
+    case DIR_MAKE_FOLDER:
+        return mkdirat(root_fd(talk), name, 0700) < 0 ? -errno : 0;
+    case DIR_SYNC_FOLDER:
+        return do_sync_folder(talk, name, answer);
+    case DIR_STORE_AGAIN:
+        return do_store_again(talk, name);
+    case DIR_NOW:
+        return touch_clock(talk, &answer->modified_ns);
+    case DIR_SPACE:
+        return do_space(talk, answer);
+    }
+    return -EINVAL;
+}
+
+void dir_calls_do(struct dir_talk *talk, const struct dir_request *request, const char *name, size_t content_len,
+                  struct dir_answer *answer, char *content_out)
+{
+    *answer = (struct dir_answer){.kind = DIR_ANSWER};
+    answer->result = carry_out(talk, request, name, content_len, answer, content_out);
+    if (answer->result < 0)
+        dir_pump_done(&talk->pump); /* something may be left in it */
+}
