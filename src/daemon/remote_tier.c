@@ -23,7 +23,7 @@ static int open_dir(const struct remote_address *address, const struct mount_opt
                     const struct remote_waiter *waiter, struct tier **ret, char **ret_text)
 {
     struct dir_options options = {
-        .path = address->path, .read_only = read_only, .patience_ns = o->remote_timeout_ns, .given_up = waiter->given_up,
+        .path = address->path, .read_only = read_only, .must_exist = waiter->must_exist, .patience_ns = o->remote_timeout_ns, .given_up = waiter->given_up,
         .judge = waiter->judge, .arg = waiter->arg};
     return dir_tier_open(&options, ret, ret_text);
 }

@@ -10,6 +10,7 @@ struct remote_waiter {
     bool (*given_up)(void *arg);
     int (*judge)(int error, const char *real, void *arg);
     void *arg;
+    bool must_exist;
 };
 
 /* `waiter` may be NULL. On failure *ret_text is one line (caller frees), or NULL where the judge said why. -EINVAL: the options are wrong. */

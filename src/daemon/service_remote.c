@@ -2,12 +2,14 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "base/io.h"
 #include "base/log.h"
 #include "daemon/control.h"
 #include "daemon/remote_tier.h"
 #include "daemon/service_internal.h"
 
 #define SAMPLE_NS (5ll * 1000000000)
+#define REMOTE_NAME_MAX 8192
 #define SILENCE_NS 1000000000 /* of a remote that is waited for, before that is said */
 
 static struct remote_status status_of(struct service *service)
@@ -74,16 +76,28 @@ static bool is_given_up(void *arg)
     return plan->cancelled && plan->cancelled(plan->progress_arg);
 }
 
+/* Then the directory is there, or its filesystem is not mounted: a new one in its place would only hide that. */
+static bool published_there(const struct service *service, const char *remote)
+{
+    _cleanup_free_ char *path = xasprintf("%s/remote", service->store_path);
+    _cleanup_free_ char *known = NULL;
+    return io_read_file(path, REMOTE_NAME_MAX, &known, NULL) == 0 && strcmp(known, remote) == 0;
+}
+
 static int open_tier(const struct service *service, const struct remote_address *address, struct tier **ret,
                      struct service_error *error)
 {
     struct opening opening = {.service = service, .address = address, .error = error, .began = clock_monotonic_ns()};
     struct remote_waiter waiter = {.given_up = is_given_up, .judge = check_place, .arg = &opening};
     char *text = NULL;
+    waiter.must_exist = !service->options->takeover && published_there(service, address->text);
     int r = remote_tier_open(address, service->options, service->options->read_only, &waiter, ret, &text);
     bool is_theirs = r == -EINVAL || r == -EACCES || r == -EPERM;
     if (r < 0 && text)
-        r = service_fail(error, is_theirs ? MOUNT_USAGE : MOUNT_FAILED, r, "%s", text);
+        r = service_fail(error, is_theirs ? MOUNT_USAGE : MOUNT_FAILED, r, "%s%s", text,
+                         r == -ENOENT && waiter.must_exist
+                             ? "; this store published there: mount its filesystem first, or make the folder to begin anew there"
+                             : "");
     free(text);
     return r;
 }

@@ -354,8 +354,9 @@ static int attach_online(struct remote *remote, may_fn *may, char **ret_text)
 {
     int r = remote->has_prefix ? 0 : remote_meet(remote);
     if (r == -ENOENT) {
-        remote->is_attached = true;
-        return 0;
+        r = place_check(remote, ret_text);
+        remote->is_attached = r == 0;
+        return r;
     }
     if (r == 0 && (r = check_history(remote, ret_text)) < 0)
         return r;
@@ -477,8 +478,9 @@ static int remember_name(struct remote *remote)
 {
     _cleanup_free_ char *known = local_remote_name(remote->store);
     _cleanup_free_ char *path = local_name_path(remote->store);
-    if (known && strcmp(known, remote->name) == 0)
-        return 0;
+    int r = place_remember(remote);
+    if (r < 0 || (known && strcmp(known, remote->name) == 0))
+        return r;
     return io_write_file_durable(path, remote->name, strlen(remote->name));
 }
 
@@ -486,6 +488,8 @@ int remote_prepare(struct remote *remote, char **ret_text)
 {
     if (remote->options.read_only || !remote->is_attached || remote->is_prepared)
         return 0;
+    if (!remote->has_prefix)
+        place_tell_new(remote);
     int r = remote->has_prefix ? 0 : put_prefix(remote);
     if (r == 0)
         r = check_history(remote, ret_text);

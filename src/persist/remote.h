@@ -88,6 +88,12 @@ void remote_free(struct remote *remote);
 void remote_watch_start(struct remote *remote);
 void remote_watch_end(struct remote *remote);
 
+/* place.c, of a remote without a marker. place_check(): -EBUSY, *ret_text: it is not where this store published before.
+ * place_remember(): that is where it is now. */
+CAIRN_MUST_CHECK int place_check(struct remote *remote, char **ret_text);
+void place_tell_new(struct remote *remote);
+CAIRN_MUST_CHECK int place_remember(struct remote *remote);
+
 /* Before the superblock: reads what the prefix is. -ENOENT: it is empty. */
 CAIRN_MUST_CHECK int remote_meet(struct remote *remote);
 /* With the superblock: may the store go together with the newest head (`may`), is it ours, who holds it, which head is the newest?

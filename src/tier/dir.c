@@ -374,6 +374,16 @@ static int dir_space(struct tier *tier, struct tier_space *ret_space)
     return r;
 }
 
+static int dir_place(struct tier *tier, struct tier_place *ret)
+{
+    return dir_client_place(dir_of(tier)->client, ret);
+}
+
+static void dir_look_again(struct tier *tier)
+{
+    dir_client_forget(dir_of(tier)->client);
+}
+
 static void dir_interrupt(struct tier *tier)
 {
     retry_gate_interrupt(&dir_of(tier)->gate);
@@ -418,6 +428,8 @@ static const struct tier_ops dir_ops = {
     .sync = dir_sync,
     .now = dir_now,
     .interrupt = dir_interrupt,
+    .place = dir_place,
+    .look_again = dir_look_again,
     .last_error = dir_last_error,
     .traffic = dir_traffic,
     .space = dir_space,
@@ -438,7 +450,7 @@ static struct dir *dir_new(const struct dir_options *options)
     d->tier.ops = &dir_ops;
     d->tier.patience_ns = options->patience_ns ? options->patience_ns : PATIENCE_NS;
     d->path = xstrdup(options->path);
-    d->client = dir_client_new(options->path, options->read_only);
+    d->client = dir_client_new(options->path, options->read_only, !options->read_only && !options->must_exist);
     d->read_only = options->read_only;
     d->folders = folders_new_by(&by, renew, d);
     if (!d->read_only)

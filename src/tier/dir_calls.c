@@ -5,14 +5,18 @@
 
 #include <fcntl.h>
 #include <libgen.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/statvfs.h>
+#include <sys/sysmacros.h>
 
 #include "base/io.h"
+#include "base/mountinfo.h"
+#include "base/text.h"
 #include "tier/dir_list.h"
 
 #define CLOCK_FILE ".clock"
@@ -83,17 +87,62 @@ static int look_at_place(int fd, struct dir_place *ret)
     return 0;
 }
 
-/* Where the filesystem was unmounted, the path leads to an empty folder of this machine. */
-static int do_open(struct dir_talk *talk, const struct dir_request *request, const char *path, struct dir_answer *answer)
+struct search {
+    dev_t device;
+    struct tier_place *place;
+};
+
+static bool see_mount(const struct mountinfo *mount, void *arg)
 {
-    _cleanup_close_ int fd = open_root(path, request->read_only, !request->read_only && !request->is_known);
+    struct search *s = arg;
+    if (mount->device == s->device)
+        (void)snprintf(s->place->shown, sizeof s->place->shown, "%s %s", mount->type, mount->source);
+    return true;
+}
+
+/* What a disk holds has a number of its own, which statfs tells, wherever the disk is. Another filesystem, as of a server, has its source;
+ * a number of its own it has not, or one that each mount makes anew. */
+static int look_at_filesystem(int fd, struct tier_place *ret)
+{
+    struct stat st, root;
+    struct statfs fs;
+    *ret = (struct tier_place){0};
+    if (fstat(fd, &st) < 0 || fstatfs(fd, &fs) < 0)
+        return -errno;
+    struct search search = {.device = st.st_dev, .place = ret};
+    (void)snprintf(ret->shown, sizeof ret->shown, "type %lx", (unsigned long)fs.f_type);
+    if (mountinfo_read("/proc/self/mountinfo", see_mount, &search) < 0)
+        search.device = 0; /* without /proc the number of the type must do */
+    ret->is_of_root = stat("/", &root) == 0 && root.st_dev == st.st_dev;
+    unsigned id[2];
+    memcpy(id, &fs.f_fsid, sizeof id);
+    bool on_disk = major(st.st_dev) != 0 || fs.f_type == BTRFS_SUPER_MAGIC;
+    if (on_disk && (id[0] || id[1]))
+        (void)snprintf(ret->identity, sizeof ret->identity, "type %lx id %08x%08x", (unsigned long)fs.f_type, id[0], id[1]);
+    else
+        (void)snprintf(ret->identity, sizeof ret->identity, "%s", ret->shown);
+    text_hide_controls(ret->identity);
+    text_hide_controls(ret->shown);
+    return 0;
+}
+
+/* Where the filesystem was unmounted, the path leads to an empty folder of this machine. */
+static int do_open(struct dir_talk *talk, const struct dir_request *request, const char *path, struct dir_answer *answer,
+                   char *out)
+{
+    struct tier_place lies;
+    _cleanup_close_ int fd = open_root(path, request->read_only, request->may_make && !request->is_known);
     if (fd < 0)
         return fd;
     int r = look_at_place(fd, &answer->place);
+    if (r == 0)
+        r = look_at_filesystem(fd, &lies);
     if (r < 0)
         return r;
+    memcpy(out, &lies, sizeof lies);
     if (request->is_known && (answer->place.ino != request->known.ino || answer->place.fs_type != request->known.fs_type))
         return -ESTALE;
+    answer->count = sizeof lies;
     atomic_store(&talk->root->read_only, request->read_only);
     int old = -1, own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     if (own < 0)
@@ -341,7 +390,7 @@ static int carry_out(struct dir_talk *talk, const struct dir_request *request, c
     case DIR_RESOLVE:
         return do_resolve(name, answer, out);
     case DIR_OPEN:
-        return do_open(talk, request, name, answer);
+        return do_open(talk, request, name, answer, out);
     case DIR_PUT:
     case DIR_PUT_NEW:
         return do_put(talk, request, name, content_len);
@@ -372,6 +421,8 @@ void dir_calls_do(struct dir_talk *talk, const struct dir_request *request, cons
 {
     *answer = (struct dir_answer){.kind = DIR_ANSWER};
     answer->result = carry_out(talk, request, name, content_len, answer, content_out);
+    if (answer->result < 0)
+        answer->count = 0;
     if (answer->result < 0)
         dir_pump_done(&talk->pump); /* something may be left in it */
 }

@@ -29,7 +29,7 @@ struct channel {
 
 struct dir_client {
     char *path;
-    bool read_only;
+    bool read_only, may_make;
     int stop_fd; /* eventfd; readable: interrupted */
     pthread_cond_t started;
     struct {
@@ -38,6 +38,7 @@ struct dir_client {
         bool starting, interrupted;
         bool is_open, has_place; /* the helper has opened it; `place` is where it was the first time */
         struct dir_place place;
+        struct tier_place lies;
         struct channel *idle;
         int stuck[STUCK_MAX];
         unsigned stuck_count;
@@ -51,17 +52,19 @@ struct talk {
     const struct dir_call *call;
     struct channel *channel;
     struct dir_answer answer;
+    struct tier_place lies; /* DIR_OPEN */
     int64_t began, progress; /* monotonic, ns */
     uint64_t moved;          /* bytes of content that went through the pipe */
     bool answered;
     char *buf; /* DIR_MESSAGE_MAX */
 };
 
-struct dir_client *dir_client_new(const char *path, bool read_only)
+struct dir_client *dir_client_new(const char *path, bool read_only, bool may_make)
 {
     struct dir_client *c = xcalloc(1, sizeof *c);
     c->path = xstrdup(path);
     c->read_only = read_only;
+    c->may_make = may_make;
     c->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     c->locked.process.pid = -1;
     mutex_init(&c->locked.lock, LOCK_LEAF);
@@ -118,6 +121,19 @@ void dir_client_reopen(struct dir_client *c)
 {
     LOCK_SCOPE(&c->locked.lock);
     c->locked.is_open = false;
+}
+
+void dir_client_forget(struct dir_client *c)
+{
+    LOCK_SCOPE(&c->locked.lock);
+    c->locked.is_open = c->locked.has_place = false;
+}
+
+int dir_client_place(struct dir_client *c, struct tier_place *ret)
+{
+    LOCK_SCOPE(&c->locked.lock);
+    *ret = c->locked.lies;
+    return c->locked.has_place ? 0 : -EAGAIN;
 }
 
 /* Has the other end let go of it? What it said before is of no interest. */
@@ -317,6 +333,7 @@ static int send_request(struct talk *t)
     if (call->verb == DIR_OPEN) {
         LOCK_SCOPE(&t->client->locked.lock);
         request.read_only = t->client->read_only;
+        request.may_make = t->client->may_make;
         request.is_known = t->client->locked.has_place;
         request.known = t->client->locked.place;
     }
@@ -392,6 +409,11 @@ static int take_answer(struct talk *t)
     if (t->answer.kind == DIR_ENTRIES)
         return take_entries(t, rest, len);
     t->answered = true;
+    if (t->call->verb == DIR_OPEN && t->answer.result == 0) {
+        if (len != sizeof t->lies)
+            return -EPROTO;
+        memcpy(&t->lies, rest, len);
+    }
     if (t->call->text && t->answer.result == 0) {
         size_t used = min_u64(len, DIR_NAME_MAX - 1);
         memcpy(t->call->text, rest, used);
@@ -467,6 +489,7 @@ static void note_answer(struct talk *t)
         return;
     c->locked.is_open = c->locked.has_place = true;
     c->locked.place = t->answer.place;
+    c->locked.lies = t->lies;
 }
 
 static void note_silence(struct talk *t)

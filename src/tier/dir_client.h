@@ -7,7 +7,7 @@
 struct dir_client;
 
 /* `path`: absolute. Starts nothing yet. */
-struct dir_client *dir_client_new(const char *path, bool read_only);
+struct dir_client *dir_client_new(const char *path, bool read_only, bool may_make);
 /* Ends the helper; one that hangs in the directory is left behind, and holds nothing of ours. */
 void dir_client_free(struct dir_client *client);
 
@@ -15,6 +15,10 @@ void dir_client_free(struct dir_client *client);
 void dir_client_interrupt(struct dir_client *client);
 /* The directory is to be opened by its path anew, and must be the same as before: else -ESTALE. */
 void dir_client_reopen(struct dir_client *client);
+/* The same, whatever is there now. */
+void dir_client_forget(struct dir_client *client);
+/* Where it lies. -EAGAIN: it was not opened yet. */
+CAIRN_MUST_CHECK int dir_client_place(struct dir_client *client, struct tier_place *ret);
 
 struct dir_call {
     enum dir_verb verb;

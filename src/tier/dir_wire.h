@@ -10,7 +10,7 @@
 #include <limits.h>
 #include <stdint.h>
 
-#include "base/base.h"
+#include "tier/tier.h"
 
 #define DIR_HELPER_NAME "cairn-dir-helper" /* argv[0]; argv[1] is the path, for whoever looks */
 #define DIR_HELPER_SOCKET 3                /* brings channels, one descriptor with each message */
@@ -45,7 +45,7 @@ struct dir_request {
     uint32_t name_len; /* of what follows, with its NUL; the rest is content */
     uint64_t offset, len;
     struct dir_place known;
-    bool is_known, read_only; /* DIR_OPEN */
+    bool is_known, read_only, may_make; /* DIR_OPEN */
 };
 
 enum dir_answer_kind { DIR_ANSWER, DIR_ENTRIES };
@@ -58,7 +58,7 @@ struct dir_answer {
     uint64_t len;          /* DIR_STAT */
     int64_t modified_ns;   /* DIR_STAT, DIR_NOW */
     uint64_t total, free;  /* DIR_SPACE: bytes */
-    struct dir_place place; /* DIR_OPEN */
+    struct dir_place place; /* DIR_OPEN; a struct tier_place follows */
 };
 
 /* Packed one after the other, the name with its NUL behind each. */

@@ -38,6 +38,13 @@ struct tier_traffic {
     uint64_t sent_bytes, received_bytes; /* of objects' content */
 };
 
+/* Where a directory lies: its filesystem, the same as long as that is the same one, whatever is mounted where. */
+struct tier_place {
+    char identity[256]; /* to be compared; no control characters */
+    char shown[256];    /* for a person: type and source */
+    bool is_of_root;    /* it is the filesystem of / */
+};
+
 struct tier_ops {
     const char *name;
     bool is_sorted; /* list() */
@@ -86,6 +93,12 @@ struct tier_ops {
      * No secret in it. */
     void (*last_error)(struct tier *tier, char *buf, size_t size);
 
+    /* Which filesystem this is on; NULL where there is none below (s3). -EAGAIN: not known yet. */
+    int (*place)(struct tier *tier, struct tier_place *ret);
+
+    /* The next call looks for the directory by its path, whatever was there before. NULL as place(). */
+    void (*look_again)(struct tier *tier);
+
     /* Totals since open. */
     void (*traffic)(struct tier *tier, struct tier_traffic *ret_traffic);
 
@@ -126,6 +139,7 @@ CAIRN_MUST_CHECK int nvme_tier_open(const char *path, struct tier **ret_tier);
 struct dir_options {
     const char *path; /* absolute; copied */
     bool read_only;
+    bool must_exist;             /* it is not made */
     int64_t patience_ns;         /* 0: 60 s */
     bool (*given_up)(void *arg); /* asked now and then while the directory is being opened; NULL: never */
     /* Told, before anything is made there, where the path leads without symbolic links; or the error of looking. A negative result
