@@ -108,6 +108,15 @@ static void file_done(struct run_file *file)
         (void)close(file->fd);
 }
 
+/* A file that is mapped beyond its end ends the daemon (SIGBUS), and a disk may say that it took what it did not. */
+static int check_length(int fd, uint64_t length)
+{
+    struct stat st;
+    if (fstat(fd, &st) < 0)
+        return -errno;
+    return (uint64_t)st.st_size == length && length > 0 ? 0 : -EIO;
+}
+
 /* Whole and durable under its name; *info gets length, rows and hash. */
 static int file_finish(struct run_file *file, struct run_info *info)
 {
@@ -119,6 +128,8 @@ static int file_finish(struct run_file *file, struct run_info *info)
         r = flush_file(file);
     if (r == 0 && fsync(file->fd) < 0)
         r = -errno;
+    if (r == 0)
+        r = check_length(file->fd, info->length);
     if (r < 0)
         return r;
     void *map = mmap(NULL, info->length, PROT_READ, MAP_SHARED, file->fd, 0);
@@ -469,6 +480,8 @@ static int open_new(const struct store *store, const struct run_info *info, stru
         return -errno;
     /* Allocated, so that a full disk is an error here and no SIGBUS later. */
     int r = -posix_fallocate(run->fd, 0, (off_t)info->length);
+    if (r == 0)
+        r = check_length(run->fd, info->length);
     if (r == 0) {
         void *p = mmap(NULL, info->length, PROT_READ | PROT_WRITE, MAP_SHARED, run->fd, 0);
         r = p == MAP_FAILED ? -errno : 0;
