@@ -118,6 +118,28 @@ Test(persist_store, content_after_a_death_in_the_middle)
     expect_after_death(&shop);
 }
 
+/* P4: the seal of one of these waited, and others were not closed at all: a cut that has one of them has all. */
+static void die_with_closed_and_open(struct shop *s)
+{
+    uint64_t marker = shop_create(s, "marker"), data = shop_create(s, "data");
+    shop_fill(s, data, 0, 1, 400000);
+    cr_assert_eq(store_seal_later(s->store, data), 0);
+    shop_fill(s, marker, 0, 2, 100);
+}
+
+Test(persist_store, what_a_death_leaves_unsealed_is_one_cut)
+{
+    shop.options.writeback_delay_ns = INT64_MAX / 2;
+    shop_die_after(&shop, die_with_closed_and_open);
+    cr_assert_eq(shop_open_only(&shop), 0);
+    cr_expect_eq(stage_drafts(store_stage(shop.store), NULL, 0), 0);
+    cr_expect_eq(stage_floor(store_stage(shop.store)), store_newest(shop.store), "no cut can be chosen before the last of them");
+    shop_close(&shop);
+    shop_open(&shop);
+    shop_expect(&shop, "data", 1, 400000);
+    shop_expect(&shop, "marker", 2, 100);
+}
+
 static void die_at_once(struct shop *s)
 {
     (void)s;
