@@ -176,25 +176,31 @@ bool history_is_due_locked(struct store *store, uint64_t ino)
     return false;
 }
 
+/* One that fails for another reason than room keeps nobody else's operations from happening: it stays a draft, which is tried again when it
+ * has been idle. */
 int history_seal_due_locked(struct store *store)
 {
     unsigned done = 0;
     int r = 0;
-    while (done < store->history.due_count && r == 0) {
+    for (; done < store->history.due_count; done++) {
         uint64_t ino = store->history.due[done];
         bool recount;
         r = seal_counted_locked(store, ino, &recount);
-        done += r == 0;
+        if (r == -EAGAIN)
+            break;
+        if (r < 0)
+            log_warn("inode %llu was closed and cannot be sealed: %s; trying again", (unsigned long long)ino, strerror(-r));
         if (recount)
             store->history.recount[store->history.recount_count++] = ino;
     }
     store->history.due_count -= done;
     memmove(store->history.due, store->history.due + done, store->history.due_count * sizeof *store->history.due);
-    if (store->history.due_count == 0)
-        store->history.due_since = 0;
     if (done)
         stage_set_due(store->stage, store->history.due, store->history.due_count);
-    return r;
+    if (store->history.due_count > 0)
+        return -EAGAIN;
+    store->history.due_since = 0;
+    return 0;
 }
 
 static void tell_recounts(struct store *store)
