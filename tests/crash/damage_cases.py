@@ -96,12 +96,17 @@ def changed_by(kind, data, offset, length, rng):
 def damage(root, below, part, kind, rng):
     """Does it, in place. False: there is nothing to damage that way."""
     path = os.path.join(root, below)
+    if not os.path.exists(path):
+        return False
     data = rig.read_file(path)
     if kind == "beside":
         for name in ("notes.txt", "00000000deadbeef", "0000000000000000.old"):
             write(os.path.join(os.path.dirname(path), name), b"somebody's own\n")
         return True
-    offset, length = parts_of(path, data)[part]
+    parts = parts_of(path, data)
+    if part not in parts:  # a segment that was only allocated is in use by now
+        return False
+    offset, length = parts[part]
     changed = changed_by(kind, data, offset, length, rng)
     if changed is None or changed == data:
         return False
