@@ -269,7 +269,7 @@ static int forget_local(struct store *store)
     int r = remove_view(store);
     if (r == 0)
         r = journal_remove_all(store);
-    return r < 0 ? r : session_end(store->path);
+    return r < 0 ? r : session_forget(store->path, store->sb.store);
 }
 
 int adopt_clean_up(struct store *store, char **ret_text)

@@ -463,7 +463,7 @@ static char *explain_stage(const struct store *store, int r)
 }
 
 /* The old session is over first: a stage that is half made when the daemon dies is not taken for one that it left. */
-static int start_fresh(struct store *store, char **ret_text)
+static int start_fresh(struct store *store, bool is_reader, char **ret_text)
 {
     int r = session_end(store->path);
     if (r < 0) {
@@ -473,7 +473,13 @@ static int start_fresh(struct store *store, char **ret_text)
     r = session_new_stage(store);
     if (r < 0)
         *ret_text = explain_stage(store, r);
-    return r < 0 ? r : begin_journal(store, ret_text);
+    if (r == 0)
+        r = begin_journal(store, ret_text);
+    if (r == 0)
+        r = session_write(store, is_reader);
+    if (r < 0 && store->stage)
+        session_drop_stage(store);
+    return r;
 }
 
 static void settle_numbers(struct store *store, const struct replay *rp)
@@ -528,11 +534,11 @@ int recover(struct store *store, char **ret_text)
         if (r < 0 && !*ret_text)
             *ret_text = xasprintf("recovering the stage in %s failed: %s; it is left as it is; to go on without what it holds, remove %s/session",
                                   store->stage_dir, strerror(-r), store->path);
+        if (r == 0)
+            r = session_write(store, is_reader);
     } else {
-        r = start_fresh(store, ret_text);
+        r = start_fresh(store, is_reader, ret_text);
     }
-    if (r == 0)
-        r = session_write(store, is_reader);
     settle_numbers(store, &rp);
     if (r == 0)
         r = remove_leftovers(store);

@@ -84,7 +84,10 @@ int session_write(struct store *store, bool is_reader)
     _cleanup_free_ char *path = session_path(store->path);
     _cleanup_free_ char *ctl = stage_ctl_path(store->stage_dir, store->stage_name);
     _cleanup_free_ char *text = xasprintf("%s\n" BOOT_WORD "%s\n%s", ctl, boot, is_reader ? READER_LINE : "");
-    return io_write_file_durable(path, text, strlen(text));
+    r = io_write_file_durable(path, text, strlen(text));
+    if (r == 0)
+        stage_note_named(store->stage);
+    return r;
 }
 
 int session_end(const char *store)
@@ -126,6 +129,21 @@ static bool is_others(const char *store, const uint8_t store_id[16], const struc
                 memcmp(there.name, session->name, sizeof there.name) == 0;
     session_done(&there);
     return same;
+}
+
+/* Of a session that could only read the stage holds nothing. */
+int session_forget(const char *store, const uint8_t store_id[16])
+{
+    struct session session;
+    struct stage_look look = {0};
+    if (session_read(store, store_id, &session) == 0 && session.exists && session.is_reader && !session.is_of_other_boot &&
+        stage_look(session.dir, session.name, &look) == 0 && !look.in_use && !is_others(store, store_id, &session, look.owner)) {
+        stage_remove_files(session.dir, session.name);
+        stage_leave_folder(session.dir);
+    }
+    stage_look_done(&look);
+    session_done(&session);
+    return session_end(store);
 }
 
 static char *explain_copy(const struct store *store, const struct session *session, const struct stage_look *look)
@@ -263,6 +281,7 @@ static int create_once(struct store *store)
     if (getrandom(config.name, sizeof config.name, 0) != (ssize_t)sizeof config.name)
         return -EIO;
     config.dir = folder;
+    stage_sweep(folder, store->sb.store, store->path);
     memcpy(config.store, store->sb.store, sizeof config.store);
     r = stage_create(&config, &store->stage);
     if (r < 0) {
@@ -274,6 +293,13 @@ static int create_once(struct store *store)
     memcpy(store->stage_name, config.name, sizeof store->stage_name);
     stage_own(store->stage, store->path);
     return 0;
+}
+
+void session_drop_stage(struct store *store)
+{
+    stage_close(store->stage, true);
+    store->stage = NULL;
+    stage_leave_folder(store->stage_dir);
 }
 
 /* Another mount that ends may remove the folder just then: it is empty. */

@@ -21,6 +21,8 @@ void session_done(struct session *session);
 CAIRN_MUST_CHECK int session_write(struct store *store, bool is_reader);
 /* There is no session any more, and no stage that belongs to it. */
 CAIRN_MUST_CHECK int session_end(const char *store);
+/* The same; a stage that holds nothing goes with it. */
+CAIRN_MUST_CHECK int session_forget(const char *store, const uint8_t store_id[16]);
 /* Is there a stage, with data that may lie nowhere else? */
 bool session_left_stage(const char *store, const uint8_t store_id[16]);
 
@@ -31,5 +33,7 @@ CAIRN_MUST_CHECK int session_open_stage(struct store *store, const struct sessio
 CAIRN_MUST_CHECK int session_leave_other(const char *store, const uint8_t store_id[16], char **ret_dir);
 /* Makes an empty one for the store's epoch. */
 CAIRN_MUST_CHECK int session_new_stage(struct store *store);
+/* Takes that back: no session names it yet. */
+void session_drop_stage(struct store *store);
 /* Is another store mounted that has the same id, as far as their stages are in the same folder? It is told; -EBUSY, with *ret_text, where both would write to one remote. */
 CAIRN_MUST_CHECK int session_meet_twin(struct store *store, char **ret_text);

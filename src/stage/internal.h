@@ -50,7 +50,8 @@ struct stage_header {
     uint32_t reserved3;
     _Atomic uint64_t durable_seq; /* what came up to it may be gone from here: the journal has it */
     _Atomic int32_t pid;          /* of the daemon whose it is, or was */
-    uint8_t reserved4[44];
+    _Atomic uint32_t is_named;    /* 1: a session named it, so it may hold what is nowhere else */
+    uint8_t reserved4[40];
     char owner[3840];             /* path of its store; empty: it is too long */
 };
 _Static_assert(sizeof(struct stage_header) == 4096, "a page");

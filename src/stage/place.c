@@ -4,11 +4,13 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "stage/internal.h"
 
 #define PREFIX "cairn-"
 #define HEX_LEN 32u
+#define UNMADE_S 60 /* a stage is made in less, if its maker lives */
 
 char *stage_path(const char *dir, const uint8_t name[16], const char *suffix)
 {
@@ -164,6 +166,46 @@ void stage_each(const char *dir, void (*fn)(const uint8_t name[16], void *arg), 
             fn(name, arg);
     }
     (void)closedir(folder);
+}
+
+/* --- what nobody needs ------------------------------------------------------------------------------------------------ */
+
+struct sweep {
+    const char *dir, *owner;
+    const uint8_t *store;
+};
+
+static bool is_of(const struct stage_header *h, const struct sweep *sweep)
+{
+    return h->magic == STAGE_MAGIC && h->version == STAGE_VERSION && memcmp(h->store, sweep->store, sizeof h->store) == 0 &&
+           (strncmp(h->owner, sweep->owner, sizeof h->owner) == 0 || (!h->owner[0] && !h->is_named));
+}
+
+static void sweep_one(const uint8_t name[16], void *arg)
+{
+    const struct sweep *sweep = arg;
+    _cleanup_free_ char *path = stage_ctl_path(sweep->dir, name);
+    _cleanup_close_ int fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    _cleanup_free_ struct stage_header *h = xcalloc(1, sizeof *h);
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    struct stat st;
+    if (fd < 0 || fstat(fd, &st) < 0 || st.st_uid != geteuid() || !S_ISREG(st.st_mode) || fcntl(fd, F_OFD_SETLK, &whole) < 0)
+        return;
+    bool is_unmade = pread(fd, (void *)h, sizeof *h, 0) < (ssize_t)sizeof *h || h->magic == 0;
+    if (is_unmade ? st.st_mtim.tv_sec + UNMADE_S < clock_realtime_ns() / 1000000000 : is_of(h, sweep) && !h->is_named) {
+        log_info("stage: removing %s, which was never in use", path);
+        stage_remove_files(sweep->dir, name);
+    } else if (!is_unmade && is_of(h, sweep)) {
+        log_warn("stage: %s and its .slabs (%llu MiB) are of an earlier session of %s, and nothing names them any more: remove them if what was not "
+                 "on NVMe then is not needed",
+                 path, (unsigned long long)(stage_files_bytes(sweep->dir, name) / MIB), sweep->owner);
+    }
+}
+
+void stage_sweep(const char *dir, const uint8_t store[16], const char *owner)
+{
+    struct sweep sweep = {.dir = dir, .owner = owner, .store = store};
+    stage_each(dir, sweep_one, &sweep);
 }
 
 /* --- its files ------------------------------------------------------------------------------------------------------- */

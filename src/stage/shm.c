@@ -187,12 +187,16 @@ static int create_files(struct stage *stage, size_t ctl_len, size_t slabs_len)
     stage->ctl_fd = open(stage->ctl_path, flags, 0600);
     if (stage->ctl_fd < 0)
         return -errno;
+    /* First, so that nobody takes it for one that was left. */
+    int r = lock_ctl(stage->ctl_fd);
+    if (r < 0)
+        return r;
     stage->slabs_fd = open(stage->slabs_path, flags, 0600);
     if (stage->slabs_fd < 0)
         return -errno;
     if (fallocate(stage->ctl_fd, 0, 0, (off_t)ctl_len) < 0 || ftruncate(stage->slabs_fd, (off_t)slabs_len) < 0)
         return -errno;
-    return lock_ctl(stage->ctl_fd);
+    return 0;
 }
 
 int stage_create(const struct stage_config *config, struct stage **ret_stage)
@@ -240,6 +244,11 @@ void stage_own(struct stage *stage, const char *owner)
     if (len < sizeof h->owner) /* else it is not told */
         memcpy(h->owner, owner, len);
     atomic_store(&h->pid, (int32_t)getpid());
+}
+
+void stage_note_named(struct stage *stage)
+{
+    atomic_store(&stage->header->is_named, 1);
 }
 
 static int check_header(const struct stage_header *h, uint64_t len, const struct stage_config *config)

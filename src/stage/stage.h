@@ -53,6 +53,9 @@ CAIRN_MUST_CHECK int stage_open(const struct stage_config *config, struct stage 
 /* Notes in it whose it is: the path of the store, and this process. */
 void stage_own(struct stage *stage, const char *owner);
 
+/* Notes that a session names it, durably: it is not swept any more. */
+void stage_note_named(struct stage *stage);
+
 /* Unmaps and closes; the lock is free. `remove` deletes the files: only when everything in it is durable. */
 void stage_close(struct stage *stage, bool remove);
 
@@ -87,6 +90,10 @@ CAIRN_MUST_CHECK int stage_look(const char *dir, const uint8_t name[16], struct 
 void stage_look_done(struct stage_look *look);
 /* Calls `fn` with the name of each stage in `dir`. */
 void stage_each(const char *dir, void (*fn)(const uint8_t name[16], void *arg), void *arg);
+
+/* Removes stages in `dir` that no session ever named, which a daemon left that died, or failed, while it began: of the store `owner` with that
+ * id, and those that were not even made. Others of it, which are not in use, are told in the log: nothing names them any more. */
+void stage_sweep(const char *dir, const uint8_t store[16], const char *owner);
 
 /* Deletes the files of a stage, if any: foreign, stale, or drained. */
 void stage_remove_files(const char *dir, const uint8_t name[16]);

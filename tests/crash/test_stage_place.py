@@ -129,6 +129,52 @@ def test_after_a_boot_no_file_there_is_the_stage(cairn):
     cairn.umount()
 
 
+def test_starts_that_were_killed_leave_no_stage(cairn, rng):
+    """Whatever moment of a start a kill meets, the next one removes what it left: a stage that no session named."""
+    cairn.mount()
+    write(cairn, "file")
+    cairn.umount()
+    for _ in range(25):
+        cairn.start()
+        rig.poll(lambda: os.listdir(cairn.stage_dir), 30, "the stage", step=0.0005)
+        rig.time.sleep(rng.random() * 0.02)
+        cairn.kill9()
+        for name in os.listdir(cairn.stage_dir):  # one that was not even made counts as such after a while
+            os.utime(f"{cairn.stage_dir}/{name}", (1, 1))
+    cairn.mount()
+    assert len(os.listdir(cairn.stage_dir)) == 2, cairn.log()
+    assert read(cairn, "file") == b"content"
+    cairn.umount()
+    assert os.listdir(cairn.stage_dir) == []
+
+
+def test_a_start_that_failed_leaves_no_stage(cairn):
+    """Its memory would be taken until the next boot."""
+    cairn.mount()
+    write(cairn, "file")
+    cairn.umount()
+    os.mkdir(cairn.store + "/session.new")  # it cannot be written
+    for _ in range(2):
+        with pytest.raises(rig.MountError):
+            cairn.mount()
+        assert os.listdir(cairn.stage_dir) == []
+    os.rmdir(cairn.store + "/session.new")
+    cairn.mount()
+    assert read(cairn, "file") == b"content"
+
+
+def test_a_stage_that_was_given_up_is_told(cairn):
+    """Who removes STORE/session goes on without the stage; it stays where it is, and the log says where."""
+    cairn.mount(writeback_delay="1h")
+    write(cairn, "file")
+    cairn.kill9()
+    (control,) = glob.glob(cairn.stage_dir + "/cairn-*.ctl")
+    os.unlink(cairn.store + "/session")
+    cairn.mount()
+    assert f"{control} and its .slabs" in cairn.log()
+    assert os.listdir(cairn.mnt) == [] and os.path.exists(control)
+
+
 # --- files that were removed ------------------------------------------------------------------------------------------------
 
 
