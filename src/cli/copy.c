@@ -1,6 +1,7 @@
 #include "cli/copy.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -253,13 +254,40 @@ void copy_folder_later(struct copy *copy, const struct ns_inode *inode, const ch
         (struct folder){.path = xstrdup(path), .mode = inode->attrs.mode & MODE_KEPT, .mtime = inode->attrs.mtime};
 }
 
+/* Paths of what was copied may be longer than the kernel takes at once: then they are walked in parts. */
+static int open_folder(const char *path)
+{
+    int dir = AT_FDCWD;
+    while (strlen(path) >= PATH_MAX) {
+        size_t len = PATH_MAX - 1;
+        while (len > 0 && path[len] != '/')
+            len--;
+        _cleanup_free_ char *part = len > 0 ? strndup(path, len) : NULL;
+        int next = part ? openat(dir, part, O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
+        int error = part ? errno : ENAMETOOLONG;
+        if (dir >= 0)
+            (void)close(dir);
+        errno = error;
+        if (next < 0)
+            return -1;
+        dir = next;
+        path += len + 1;
+    }
+    int fd = openat(dir, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int error = errno;
+    if (dir >= 0)
+        (void)close(dir);
+    errno = error;
+    return fd;
+}
+
 /* The innermost first: a folder that its owner may not write is closed last. */
 static void settle_folders(struct copy *copy)
 {
     for (size_t i = copy->folder_count; i-- > 0;) {
         const struct folder *folder = &copy->folders[i];
         const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, timespec_of(folder->mtime)};
-        int fd = open(folder->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        int fd = open_folder(folder->path);
         if (fd < 0 || futimens(fd, times) < 0 || fchmod(fd, folder->mode) < 0)
             copy_failed(copy, folder->path, strerror(errno));
         if (fd >= 0)

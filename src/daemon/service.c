@@ -49,7 +49,8 @@ static int check_stage_dir(struct service *service, struct service_error *error)
     if (access(dir, W_OK | X_OK) < 0)
         return fail(error, MOUNT_USAGE, xasprintf("stage_dir %s: %s", dir, strerror(errno)));
     service->stage_bytes = service->options->stage_bytes;
-    uint64_t available = (uint64_t)st.f_bavail * (uint64_t)st.f_bsize + store_left_stage_bytes(service->store_path, dir);
+    uint64_t left = store_left_stage_bytes(service->store_path, dir);
+    uint64_t available = (uint64_t)st.f_bavail * (uint64_t)st.f_bsize + left;
     uint64_t usable = stage_size_within(available - available / 8);
     /* A ramfs has no size of its own. */
     if (st.f_blocks == 0 || usable >= service->stage_bytes)
@@ -59,11 +60,13 @@ static int check_stage_dir(struct service *service, struct service_error *error)
                     xasprintf("stage_dir %s has only %llu MiB left; enlarge it (in a container: --shm-size=8g) or give "
                               "another tmpfs with -o stage_dir=DIR",
                               dir, (unsigned long long)(available / MIB)));
+    service->stage_bytes = usable;
+    if (left > 0) /* of this boot, as all there is in memory: it is recovered with the size that it has */
+        return 0;
     log_warn("stage_dir %s has only %llu MiB left: the stage gets %llu MiB of the %llu MiB asked for; enlarge it (in a "
              "container: --shm-size=8g) or give another tmpfs with -o stage_dir=DIR",
              dir, (unsigned long long)(available / MIB), (unsigned long long)(usable / MIB),
-             (unsigned long long)(service->stage_bytes / MIB));
-    service->stage_bytes = usable;
+             (unsigned long long)(service->options->stage_bytes / MIB));
     return 0;
 }
 
