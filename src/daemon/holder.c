@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
@@ -58,8 +59,13 @@ int holder_tell(int link_fd, const struct front_passport *passport, int fuse_fd,
 /* As the daemon does: nothing of the user's terminal is held any more. */
 static void leave_terminal(const struct holder *h)
 {
+    if (h->options->foreground)
+        return;
     _cleanup_close_ int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-    if (h->options->foreground || null_fd < 0)
+    /* Who started us may wait for the end of a pipe that we were given: it goes in any case. */
+    if (null_fd < 0)
+        null_fd = memfd_create("null", MFD_CLOEXEC);
+    if (null_fd < 0)
         return;
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
         (void)dup2(null_fd, fd);

@@ -350,7 +350,7 @@ def is_dead(mountpoint):
 def test_stage_dir_of_a_container(place, memory):
     """Its 64 MiB: the stage is as large as fits, which is said, and more than that can be written."""
     place.stage_dir = memory("64M")
-    (warning,) = warnings_of(place.mount(options="stage=256M,nvme=1G"))
+    (warning,) = warnings_of(place.mount(options="stage=256M,nvme=1G,successor=off"))
     told = re.search(r"stage_dir (.*) has only 64 MiB left: the stage gets (\d+) MiB of the 256 MiB asked for", warning)
     assert told and told[1] == place.stage_dir and 32 <= int(told[2]) < 48, warning
     assert "enlarge it (in a container: --shm-size=8g) or give another tmpfs with -o stage_dir=DIR" in warning

@@ -227,7 +227,7 @@ def test_mount_that_fails(helped):
 
 def test_dead_daemon(helped):
     """Mounting again clears the dead mount and recovers what was in the stage."""
-    options = helped.options + ",writeback_delay=10m"
+    options = helped.options + ",writeback_delay=10m,successor=off"
     helped.run("mount", "-t", "cairnfs", helped.store, helped.mnt, "-o", options)
     helped.run("bash", "-c", f"echo content >{helped.mnt}/file")
     pid = int(helped.run("cat", helped.store + "/lock").stdout)
