@@ -154,6 +154,30 @@ def test_full_stage_is_mounted_as_any(cairn):
     cairn.mount(writeback_limit=None)
 
 
+@pytest.mark.needs_mount
+def test_recovered_stage_says_one_size(cairn, folder):
+    """A stage that is recovered keeps its size, also where its tmpfs is full: no line tells of another."""
+    tmpfs = os.path.join(folder, "tmpfs")
+    os.mkdir(tmpfs)
+    rig.run("mount", "-t", "tmpfs", "-o", "size=100M", "tmpfs", tmpfs)
+    try:
+        cairn.mount(stage="64M", stage_dir=tmpfs, writeback_delay="10m")
+        size = cairn.status()["stage"]["total_bytes"]
+        rig.write_file(os.path.join(cairn.mnt, "file"), b"x" * 50_000_000)
+        cairn.kill9()
+        write_until_it_ends(os.path.join(tmpfs, "others"))
+        before = len(cairn.log())
+        cairn.mount(stage="64M", stage_dir=tmpfs)
+        assert cairn.status()["stage"]["total_bytes"] == size
+        assert "MiB left" not in cairn.log()[before:] and "asked for" not in cairn.log()[before:]
+        assert os.path.getsize(os.path.join(cairn.mnt, "file")) == 50_000_000
+        cairn.umount()
+        os.unlink(os.path.join(tmpfs, "others"))
+    finally:
+        cairn.kill9()
+        rig.file_systems_unmount(tmpfs)
+
+
 def write_until_it_ends(path):
     with contextlib.suppress(OSError), open(path, "wb", buffering=0) as file:
         while True:

@@ -325,3 +325,18 @@ def times_of_a_fifo(s):
             use()
             after = os.stat("fifo")
             s.note(name, {"atime": after.st_atime_ns != before.st_atime_ns, "mtime": after.st_mtime_ns != before.st_mtime_ns})
+
+
+@script
+def times_of_a_map(s):
+    """What is stored through a map moves mtime: when it is stored, or when it is written, and that is after a time that was set between."""
+    put("file", b"content" * 1000)
+    for name, between in {"nothing between": lambda fd: None, "a time set between": lambda fd: os.utime(fd, (1, 1))}.items():
+        with opened("file") as fd, mmap.mmap(fd, 0) as area:
+            before = os.fstat(fd).st_mtime_ns
+            time.sleep(TICK)
+            area[0:3] = b"new"
+            between(fd)
+            area.flush()
+            now = os.fstat(fd).st_mtime_ns
+            s.note(name, "as set" if now == 10**9 else "moved" if now > before else "not moved")

@@ -118,6 +118,42 @@ def test_cp_of_a_tree(published, folder):
     same(published.expected, os.path.join(out, "run"))
 
 
+def deep_folders(top, count):
+    """Descriptors of `top` and of folders within each other, whose path is longer than a path may be."""
+    fds = [os.open(top, os.O_RDONLY)]
+    for _ in range(count):
+        fds.append(os.open("n" * 250, os.O_RDONLY, dir_fd=fds[-1]))
+    return fds
+
+
+def test_cp_of_paths_that_are_longer_than_one_may_be(on_remote, remote, folder):
+    """Each folder gets its mode and time, however deep."""
+    mount, depth = on_remote(remote, **SMALL).mount(), 40
+    at = os.open(mount.mnt, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir("n" * 250, dir_fd=at)
+        at, above = os.open("n" * 250, os.O_RDONLY, dir_fd=at), at
+        os.close(above)
+    os.close(os.open("file", os.O_CREAT | os.O_WRONLY, dir_fd=at))
+    os.close(at)
+    for number, fd in reversed(list(enumerate(deep_folders(mount.mnt, depth)))):
+        os.fchmod(fd, 0o700 + number)
+        os.utime(fd, (number, 1_000_000 + number))
+        os.close(fd)
+    mount.umount(drain="remote")
+    verbs = Verbs(mount, remote.url, remote.flags(), tempfile.mkdtemp(dir=folder))
+    out = os.path.join(folder, "out")
+    os.mkdir(out)
+    verbs.cp("/", out, "-r")
+    fds = deep_folders(out, depth)
+    for number, fd in list(enumerate(fds))[1:]:
+        info = os.fstat(fd)
+        assert (info.st_mode & 0o777, int(info.st_mtime)) == (0o700 + number, 1_000_000 + number), number
+    assert os.listdir(fds[-1]) == ["file"]
+    for fd in fds:
+        os.close(fd)
+
+
 def test_cp_of_files(published, folder):
     target = os.path.join(folder, "file")
     published.cp("run/large", target)
