@@ -47,13 +47,19 @@ def slab_record(victim, rng, seq, generation, payload):
 
 
 def slab_image(victim, rng, uses=4):
-    """A payload of 1 MiB that is a record wherever one may begin, and what they all name. The slab was used about so often."""
-    generation = rng.randrange(1, uses + 3)
+    """A payload of 1 MiB that is a record wherever one may begin. What they name: the bytes that follow, as records in shared slabs do, or one
+    place for all. Most slabs are used for the second or third time, some about as often as is said; most numbers are such that a recovery
+    takes them."""
     data = bytearray(rig.seeded_bytes(rng.random(), rig.MIB))
+    follows = rng.randrange(5) > 0
+    end = rig.MIB - 4096 if follows else FAR
     data[FAR : FAR + len(OWNED)] = OWNED
-    seq = rng.choice(victim.seqs)
-    for at in range(0, FAR - 64, 64):
-        data[at : at + 64] = slab_record(victim, rng, seq + at // 64 if seq < 1 << 63 else seq, generation, SLAB_PAYLOAD_OFFSET + FAR)
+    starts = range(0, end - 64, 64)
+    generations = rng.choices((2, 2, 2, 3, 3, rng.randrange(1, uses + 3)), k=len(starts))
+    seqs = rng.choices((victim.seqs[0], victim.seqs[0], rng.choice(victim.seqs)), k=len(starts))
+    for at, generation, seq in zip(starts, generations, seqs):
+        payload = SLAB_PAYLOAD_OFFSET + (at + 64 if follows else FAR)
+        data[at : at + 64] = slab_record(victim, rng, seq + at // 64 if seq < 1 << 63 else seq, generation, payload)
     return bytes(data)
 
 

@@ -17,6 +17,7 @@ FOUND_BY = {
     "batch_not_flushed": (DISK, "test_small_fsyncs_one_after_the_other"),
     "names_not_flushed": (DISK, "test_small_fsyncs_one_after_the_other"),
     "pack_after_its_batch": (DISK, "test_small_fsyncs_one_after_the_other"),
+    "read_behind_the_fill": ("crash/test_forged.py", "test_forged_records"),
     "told_before_the_batch": (DISK, "test_small_fsyncs_one_after_the_other"),
 }
 
