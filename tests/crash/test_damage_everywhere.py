@@ -109,7 +109,7 @@ class Base:
     def make(self, files):
         self.files = files
         self.store = os.path.join(self.folder, "base")
-        shutil.copytree(self.mount.store, self.store, ignore=shutil.ignore_patterns("control", "lock"))
+        shutil.copytree(self.mount.store, self.store, ignore=shutil.ignore_patterns("control", "lock", "room"))
         return self
 
     def fresh(self, mount):
@@ -238,6 +238,7 @@ def test_a_remote(published, rng, full):
         else:
             result = judge(other, published.files)
         other.close()
+        shutil.rmtree(other.root)  # with what it allocated ahead
         gone = before - set(remotes.DirRemote("", path).names())
         assert not {name for name in gone if not name.startswith("lease")}, f"deleted: {gone}"
         published.fresh(node)
