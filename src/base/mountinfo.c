@@ -29,13 +29,16 @@ static bool parse_line(char *line, struct mountinfo *ret)
     char *source = strsep(&rest, " \n");
     if (!source || sscanf(line, "%u %u %u:%u", &ret->id, &ret->parent, &major, &minor) != 4)
         return false;
-    for (unsigned field = 0; field < 4; field++)
+    for (unsigned field = 0; field < 3; field++)
         (void)strsep(&line, " ");
+    char *root = strsep(&line, " ");
     char *mountpoint = strsep(&line, " ");
     if (!mountpoint)
         return false;
+    unescape(root);
     unescape(mountpoint);
     unescape(source);
+    ret->root = root;
     ret->mountpoint = mountpoint;
     ret->source = source;
     ret->device = makedev(major, minor);

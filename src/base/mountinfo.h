@@ -10,6 +10,7 @@ struct mountinfo {
     unsigned id, parent;     /* of mounts; unique among all namespaces */
     unsigned shared, master; /* peer groups: of the mount, of the one that it is a slave of; 0: none */
     dev_t device;
+    const char *root; /* what of the filesystem is mounted */
     const char *mountpoint, *type, *source;
 };
 

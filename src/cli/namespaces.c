@@ -7,10 +7,11 @@
 #include "base/mountinfo.h"
 #include "base/text.h"
 
-/* Peer groups of the mount that something is mounted in: what is unmounted in one of them goes in its peers and slaves, too. */
+/* A mount that something is mounted in. What is unmounted in it goes in its peers and slaves too, where it has the same place. */
 struct groups {
     unsigned id; /* of the mount; 0: not known */
     unsigned shared, master;
+    char *root, *mountpoint;
 };
 
 struct search {
@@ -19,8 +20,18 @@ struct search {
     struct groups *seen; /* of the namespace that is looked at */
     size_t seen_count;
     unsigned shared; /* of what `mount` is mounted in */
+    char *place;     /* of `mount` on the filesystem that it is mounted in; NULL: not known */
     long pid;
 };
+
+static void forget_seen(struct search *s)
+{
+    for (size_t i = 0; i < s->seen_count; i++) {
+        free(s->seen[i].root);
+        free(s->seen[i].mountpoint);
+    }
+    s->seen_count = 0;
+}
 
 static const struct groups *groups_of(const struct search *s, unsigned id)
 {
@@ -35,14 +46,33 @@ static bool note_groups(const struct mountinfo *mount, void *arg)
 {
     struct search *s = arg;
     s->seen = xrealloc(s->seen, (s->seen_count + 1) * sizeof *s->seen);
-    s->seen[s->seen_count++] = (struct groups){mount->id, mount->shared, mount->master};
+    s->seen[s->seen_count++] = (struct groups){.id = mount->id,
+                                               .shared = mount->shared,
+                                               .master = mount->master,
+                                               .root = xstrdup(mount->root),
+                                               .mountpoint = xstrdup(mount->mountpoint)};
     return true;
+}
+
+/* Where something at `mountpoint` lies on the filesystem of the mount that it is in. NULL: not known. Caller frees. */
+static char *place_in(const struct groups *in, const char *mountpoint)
+{
+    if (in->id == 0)
+        return NULL;
+    const char *above = strcmp(in->mountpoint, "/") == 0 ? "" : in->mountpoint;
+    size_t len = strlen(above);
+    if (strncmp(mountpoint, above, len) != 0 || mountpoint[len] != '/')
+        return NULL;
+    return xasprintf("%s%s", strcmp(in->root, "/") == 0 ? "" : in->root, mountpoint + len);
 }
 
 static bool goes_with_it(const struct search *s, const struct mountinfo *copy)
 {
     const struct groups *in = groups_of(s, copy->parent);
-    return s->shared && (in->shared == s->shared || in->master == s->shared);
+    if (!s->shared || !s->place || (in->shared != s->shared && in->master != s->shared))
+        return false;
+    _cleanup_free_ char *place = place_in(in, copy->mountpoint);
+    return place && strcmp(place, s->place) == 0;
 }
 
 static struct mount_copy *find_copy(struct copy_list *list, unsigned id)
@@ -83,7 +113,7 @@ static bool see_mount(const struct mountinfo *mount, void *arg)
 static void look_at(struct search *s, const char *pid)
 {
     _cleanup_free_ char *path = xasprintf("/proc/%s/mountinfo", pid);
-    s->seen_count = 0;
+    forget_seen(s);
     s->pid = strtol(pid, NULL, 10);
     /* Twice: a mount may be listed before the one that it is in. */
     if (mountinfo_read(path, note_groups, s) < 0 || mountinfo_read(path, see_mount, s) < 0)
@@ -95,14 +125,18 @@ void copies_find(const struct mount_entry *mount, struct copy_list *ret)
     struct search s = {.mount = mount, .list = ret};
     DIR *proc = opendir("/proc");
     *ret = (struct copy_list){0};
-    if (mountinfo_read("/proc/self/mountinfo", note_groups, &s) == 0)
+    if (mountinfo_read("/proc/self/mountinfo", note_groups, &s) == 0) {
         s.shared = groups_of(&s, mount->parent)->shared;
+        s.place = place_in(groups_of(&s, mount->parent), mount->mountpoint);
+    }
     for (struct dirent *e; proc && (e = readdir(proc));)
         if (isdigit((unsigned char)e->d_name[0]))
             look_at(&s, e->d_name);
     if (proc)
         (void)closedir(proc);
+    forget_seen(&s);
     free(s.seen);
+    free(s.place);
 }
 
 void copies_done(struct copy_list *list)

@@ -136,6 +136,25 @@ def test_a_namespace_that_follows_is_no_other(request, cairn, hold, folder):
     assert not holder.sees_it()
 
 
+def test_a_bind_mount_is_kept_too(request, cairn, hold, folder):
+    """Another place in what the mount is mounted in does not go with it, though that is shared, as / mostly is."""
+    place = folder + "/place"
+    os.mkdir(place)
+    rig.run("mount", "--bind", place, place)
+    request.addfinalizer(lambda: rig.file_systems_unmount(place))
+    rig.run("mount", "--make-shared", place)
+    cairn.mnt, bound = place + "/mnt", place + "/bound"
+    os.mkdir(cairn.mnt), os.mkdir(bound)
+    cairn.mount()
+    rig.run("mount", "--bind", cairn.mnt, bound)
+    request.addfinalizer(lambda: rig.file_systems_unmount(bound))
+    done = cairn.cairn("umount", "--keep-others", cairn.mnt)
+    assert done.returncode == 1 and f"at {bound}" in done.stderr, done
+    rig.write_file(bound + "/file", b"content")
+    rig.run("umount", "-i", bound)
+    umount_alone(cairn, "--keep-others")
+
+
 def test_what_came_there_since_is_left_alone(request, cairn, hold):
     """A daemon whose mount lives on in another namespace only unmounts nothing by the path when it is told to end."""
     cairn.mount()
