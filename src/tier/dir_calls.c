@@ -248,7 +248,7 @@ static int copy_content(int from, int to)
 static int do_store_again(struct dir_talk *talk, const char *object)
 {
     int root = root_fd(talk);
-    _cleanup_close_ int from = openat(root, object, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    _cleanup_close_ int from = openat(root, object, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (from < 0)
         return errno == ENOENT ? 0 : -errno;
     _cleanup_free_ char *temporary = temporary_name(object);
@@ -265,10 +265,11 @@ static int do_store_again(struct dir_talk *talk, const char *object)
 
 /* --- the rest ------------------------------------------------------------------------------------------------------------- */
 
-/* Opened anew each time: a descriptor that is kept may be of a file that was replaced. */
+/* Opened anew each time: a descriptor that is kept may be of a file that was replaced. Without waiting: a fifo that somebody put there
+ * would hold this thread for ever. */
 static int do_get(struct dir_talk *talk, const struct dir_request *request, const char *object, struct dir_answer *answer, char *out)
 {
-    _cleanup_close_ int fd = openat(root_fd(talk), object, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    _cleanup_close_ int fd = openat(root_fd(talk), object, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0)
         return -errno;
     int r;
@@ -278,7 +279,7 @@ static int do_get(struct dir_talk *talk, const struct dir_request *request, cons
         r = io_pread_full(fd, out, request->len, request->offset);
     if (r == 0 && request->len <= DIR_INLINE_MAX)
         answer->count = (uint32_t)request->len;
-    return r == -EISDIR ? -ENOENT : r;
+    return r == -EISDIR || r == -ESPIPE ? -ENOENT : r; /* as a folder, a fifo is no object */
 }
 
 static int do_stat(struct dir_talk *talk, const char *object, struct dir_answer *answer)
@@ -306,7 +307,7 @@ static int do_sync_folder(struct dir_talk *talk, const char *folder, struct dir_
 /* The time that the server gives a file which is touched. (Lustre takes the client's: there the nodes' clocks must agree.) */
 static int touch_clock(const struct dir_talk *talk, int64_t *ret_ns)
 {
-    _cleanup_close_ int fd = openat(root_fd(talk), CLOCK_FILE, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    _cleanup_close_ int fd = openat(root_fd(talk), CLOCK_FILE, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
     struct stat st;
     if (fd < 0 || futimens(fd, NULL) < 0 || fstat(fd, &st) < 0)
         return -errno;
@@ -386,6 +387,9 @@ static int do_list(struct dir_talk *talk, const char *folder, const char *after)
 static int carry_out(struct dir_talk *talk, const struct dir_request *request, const char *name, size_t content_len,
                      struct dir_answer *answer, char *out)
 {
+    /* Who asked believes that it is open, as it was in the process before this one. */
+    if (root_fd(talk) < 0 && request->verb != DIR_RESOLVE && request->verb != DIR_OPEN)
+        return -ESTALE;
     switch (request->verb) {
     case DIR_RESOLVE:
         return do_resolve(name, answer, out);

@@ -199,12 +199,14 @@ static int start_helper(struct dir_client *c)
     if (r < 0 || runs)
         return r;
     r = dir_process_start(c->path, &process);
+    if (r < 0)
+        log_warn("remote: no process can be started that works in %s: %s", c->path, strerror(-r));
     LOCK_SCOPE(&c->locked.lock);
     c->locked.starting = false;
     if (r == 0)
         c->locked.process = process;
     (void)pthread_cond_broadcast(&c->started);
-    return r;
+    return r < 0 ? -ECONNRESET : 0; /* ENOENT, of a /proc that is not mounted, would say that an object is missing */
 }
 
 /* A channel has ended by itself. If so has the helper, its successor must open the directory first. */

@@ -7,11 +7,13 @@
 #include <stdio.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/pool.h"
 #include "store.h"
+#include "tier/dir_calls.h"
 
 TestSuite(dir, .init = store_open_dir, .fini = store_close);
 
@@ -205,6 +207,52 @@ Test(dir, a_helper_that_dies_is_replaced)
     cr_assert_eq(tier->ops->sync(tier), 0);
     cr_assert_eq(tier->ops->get_range(tier, "packs/00/2", 5000, buf, 1), -EUCLEAN);
     expect_content("packs/00/2", 5000, 2);
+}
+
+/* Without /proc none can be started, and ENOENT would say that the object is gone. */
+Test(dir, a_helper_that_cannot_be_started_says_nothing_of_objects)
+{
+    uint64_t len;
+    put_ok("packs/1", 5000, 1);
+    if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
+        cr_skip_test("mounting takes root");
+    pid_t pid = helper_pid();
+    siginfo_t end;
+    cr_assert_eq(kill(pid, SIGKILL), 0);
+    cr_assert_eq(waitid(P_PID, (id_t)pid, &end, WEXITED | WNOWAIT), 0);
+    cr_assert_eq(mount("none", "/proc", "tmpfs", 0, NULL), 0);
+    tier->patience_ns = 300000000;
+    cr_expect_eq(tier->ops->stat(tier, "packs/1", &len), -ECONNRESET);
+    cr_expect_eq(tier->ops->get_range(tier, "packs/1", 0, &len, 1), -ECONNRESET);
+    cr_assert_eq(umount("/proc"), 0);
+    tier->patience_ns = 60000000000;
+    cr_expect_eq(tier->ops->stat(tier, "packs/1", &len), 0);
+}
+
+Test(dir, a_helper_that_has_nothing_open_asks_for_it)
+{
+    struct dir_root root = {.fd = -1};
+    struct dir_talk talk = {.root = &root, .socket = -1, .in = -1, .out = -1, .pump = {{-1, -1}}};
+    struct dir_answer answer;
+    for (enum dir_verb verb = DIR_PUT; verb <= DIR_SPACE; verb++) {
+        struct dir_request request = {.verb = verb, .name_len = 2};
+        dir_calls_do(&talk, &request, "x\0", 0, &answer, NULL);
+        cr_expect_eq(answer.result, -ESTALE, "verb %d: %d", verb, answer.result);
+    }
+}
+
+Test(dir, a_fifo_in_the_place_of_an_object_holds_nobody)
+{
+    _cleanup_free_ char *path = path_of("packs/fifo"), *clock = path_of(".clock");
+    char byte;
+    int64_t now;
+    put_ok("packs/1", 1, 1);
+    (void)unlink(clock);
+    cr_assert_eq(mkfifo(path, 0600), 0);
+    cr_assert_eq(mkfifo(clock, 0600), 0);
+    tier->patience_ns = 2000000000;
+    cr_expect_eq(tier->ops->get_range(tier, "packs/fifo", 0, &byte, 1), -ENOENT);
+    cr_expect_eq(tier->ops->now(tier, &now), -ENXIO);
 }
 
 Test(dir, another_directory_in_its_place_is_not_used)
