@@ -119,11 +119,17 @@ static bool is_same_folder(const char *a, const char *b)
     return stat(a, &sa) == 0 && stat(b, &sb) == 0 && sa.st_dev == sb.st_dev && sa.st_ino == sb.st_ino;
 }
 
+/* Or is said to be nobody's. */
+static bool is_ours(const char *store, const char *owner)
+{
+    return !owner || !*owner || strcmp(owner, store) == 0 || is_same_folder(owner, store);
+}
+
 /* Is `owner` still there, with this session, in another folder than ours? One that was moved is not there any more. */
 static bool is_others(const char *store, const uint8_t store_id[16], const struct session *session, const char *owner)
 {
     struct session there;
-    if (!owner || !*owner || strcmp(owner, store) == 0 || is_same_folder(owner, store))
+    if (is_ours(store, owner))
         return false;
     bool same = session_read(owner, store_id, &there) == 0 && there.exists && strcmp(there.dir, session->dir) == 0 &&
                 memcmp(there.name, session->name, sizeof there.name) == 0;
@@ -223,7 +229,9 @@ int session_open_stage(struct store *store, const struct session *session, char 
     if (r != -ESTALE && r != -ENOENT && stage_look(session->dir, session->name, &look) < 0)
         log_debug("stage: the control file in %s tells nothing", session->dir);
     look.in_use = r == -EBUSY; /* else it is we who have it locked */
-    if (r == -EBUSY)
+    if (r == -EBUSY && look.owner && *look.owner && is_ours(store->path, look.owner))
+        *ret_text = xasprintf("pid %d has the stage of %s in %s still; end it and mount again", (int)look.pid, store->path, session->dir);
+    else if (r == -EBUSY)
         r = meet_other(store, session, &look, ret_text);
     else if (r == 0)
         r = judge_stage(store, session, &look, ret_text);
@@ -255,8 +263,8 @@ int session_leave_other(const char *store, const uint8_t store_id[16], char **re
         return r;
     bool may_have_data = session.exists && !session.is_reader && !session.is_of_other_boot;
     int looked = may_have_data ? stage_look(session.dir, session.name, &look) : -ENOENT;
-    /* The caller has the store, so it is another's daemon that has the stage. */
-    bool others = looked == 0 && (look.in_use || is_others(store, store_id, &session, look.owner));
+    /* What is locked may be ours nevertheless: by a daemon that is not quite dead, or by who looks for stages that were left. */
+    bool others = looked == 0 && (look.in_use ? !is_ours(store, look.owner) : is_others(store, store_id, &session, look.owner));
     if (looked == -ENOENT || others)
         r = session_end(store);
     else

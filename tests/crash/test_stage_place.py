@@ -1,6 +1,7 @@
 """Whose the stage is: names that others took in a shared folder, files that were removed below a daemon, and copies of a store that meet its
 stage."""
 import contextlib
+import fcntl
 import glob
 import os
 import re
@@ -8,6 +9,7 @@ import shutil
 import signal
 import socket
 import stat
+import struct
 import subprocess
 import urllib.error
 import urllib.request
@@ -398,6 +400,35 @@ def test_adopt_and_a_stage_that_was_left(cairn, copy_of, rng):
     copy.umount()
     for mount in (cairn, copy):
         assert mount.fsck().returncode == 0
+
+
+@contextlib.contextmanager
+def locked(path):
+    """As a daemon has it that does not quite end, and for a moment who looks for stages that were left."""
+    fd = os.open(path, os.O_RDWR)
+    fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+    try:
+        yield
+    finally:
+        os.close(fd)
+
+
+def test_a_stage_of_ones_own_that_somebody_has_locked(cairn, rng):
+    """It is not another's for that: what it holds is kept, by adopt and by a mount that only reads."""
+    cairn.mount(writeback_delay="1h")
+    staged = files(rng, 3)
+    write_all(cairn, staged)
+    cairn.kill9()
+    (control,) = glob.glob(cairn.stage_dir + "/*.ctl")
+    with locked(control):
+        done = adopt(cairn)
+        assert done.returncode == 1 and "mount and unmount it first" in done.stderr
+        for ro in (False, True):
+            with pytest.raises(rig.MountError, match=f"has the stage of {cairn.store} in .* still"):
+                cairn.mount(ro=ro)
+    cairn.mount()
+    assert read_all(cairn) == staged
+    cairn.umount()
 
 
 def test_a_copy_and_the_remote_of_its_original(cairn, copy_of, folder, rng):
