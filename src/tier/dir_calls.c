@@ -263,6 +263,22 @@ static int do_store_again(struct dir_talk *talk, const char *object)
     return r;
 }
 
+/* Its name is durable before anything lies in it. After a failed fsync it goes, to be made anew: another fsync of the same name says nothing. */
+static int do_make_folder(int root, const char *folder)
+{
+    _cleanup_free_ char *path = xstrdup(folder);
+    if (mkdirat(root, folder, 0700) < 0)
+        return -errno;
+    char *slash = strrchr(path, '/');
+    if (slash)
+        *slash = '\0';
+    _cleanup_close_ int fd = openat(root, slash ? path : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    int r = fd < 0 || fsync(fd) < 0 ? -errno : 0;
+    if (r < 0)
+        (void)unlinkat(root, folder, AT_REMOVEDIR);
+    return r;
+}
+
 /* --- the rest ------------------------------------------------------------------------------------------------------------- */
 
 /* Opened anew each time: a descriptor that is kept may be of a file that was replaced. Without waiting: a fifo that somebody put there
@@ -407,7 +423,7 @@ static int carry_out(struct dir_talk *talk, const struct dir_request *request, c
     case DIR_REMOVE:
         return unlinkat(root_fd(talk), name, 0) < 0 ? -errno : 0;
     case DIR_MAKE_FOLDER:
-        return mkdirat(root_fd(talk), name, 0700) < 0 ? -errno : 0;
+        return do_make_folder(root_fd(talk), name);
     case DIR_SYNC_FOLDER:
         return do_sync_folder(talk, name, answer);
     case DIR_STORE_AGAIN:

@@ -10,6 +10,13 @@ from script import fallocate, opened, script
 KIB = 1 << 10
 END = MIB + 4096 + 2  # of what is given: no whole block
 
+
+def make_new(fd):
+    """Sealed: on the mount the seal of a close beside another writer waits, and what is replaced after it counts until that is sealed."""
+    os.close(os.open("file", os.O_WRONLY | os.O_TRUNC))
+    os.fsync(fd)
+
+
 STEPS = {
     "give": lambda fd: fallocate(fd, 0, 0, END),
     "give and keep the size": lambda fd: fallocate(fd, KEEP, 0, END),
@@ -27,7 +34,7 @@ STEPS = {
     "cut to nothing": lambda fd: os.ftruncate(fd, 0),
     "cut to what it is": lambda fd: os.ftruncate(fd, os.fstat(fd).st_size),
     "make longer": lambda fd: os.ftruncate(fd, 4 * MIB),
-    "make new": lambda fd: os.close(os.open("file", os.O_WRONLY | os.O_TRUNC)),
+    "make new": make_new,
 }
 
 

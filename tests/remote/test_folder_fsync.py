@@ -1,4 +1,5 @@
-"""P5, P9: a folder of a `dir:` remote whose fsync failed is not believed after another try: what was named in it is stored again."""
+"""P5, P9: a folder of a `dir:` remote whose fsync failed is not believed after another try: what was named in it is stored again, and a
+folder that was made in it is made again."""
 import errno
 import os
 
@@ -11,18 +12,26 @@ import rig
 pytestmark = pytest.mark.needs_mount
 
 
-@pytest.mark.parametrize("skip", (0, 1))
+def folders_of(remote):
+    return {name for name in os.listdir(remote.path) if os.path.isdir(os.path.join(remote.path, name))}
+
+
+def count_mkdirs(disk):
+    return sum(disk.count(site, "mkdir") for site in faultdisk.CLASSES)
+
+
+@pytest.mark.parametrize("skip", (0, 1, 2))
 def test_what_was_named_is_stored_again(on_remote, request, folder, skip):
     build = request.config.getoption("--build")
     if faultdisk.library(build) is None:
         pytest.skip("skipped: this build has no tests/faults")
     node = on_remote(remotes.DirRemote(os.path.join(folder, "remotes")))
-    disk = faultdisk.FaultDisk(node, build, os.path.join(folder, "faults"))
-    node.env = {**node.env, "FAULT_STORE": node.remote.path}
+    disk = faultdisk.FaultDisk(node, build, os.path.join(folder, "faults"), below=node.remote.path)
     node.mount()
     node.wait_remote()
     data = {f"file-{i}": rig.seeded_bytes(i, 2 * rig.MIB) for i in range(2)}
     names, renames = set(node.remote.names()), {site: disk.count(site, "rename") for site in ("packs", "runs")}
+    folders, mkdirs = folders_of(node.remote), count_mkdirs(disk)
     with disk.fault("folder", "fsync", errno.EIO, times=1, skip=skip):
         rig.write_file(os.path.join(node.mnt, "file-0"), data["file-0"])
         node.wait_remote()
@@ -30,6 +39,7 @@ def test_what_was_named_is_stored_again(on_remote, request, folder, skip):
     assert fired == 1
     made = set(node.remote.names()) - names
     again = sum(disk.count(site, "rename") - renames[site] - sum(name.startswith(site) for name in made) for site in renames)
+    again += count_mkdirs(disk) - mkdirs - len(folders_of(node.remote) - folders)
     assert again > 0, made
     rig.write_file(os.path.join(node.mnt, "file-1"), data["file-1"])
     node.wait_remote()

@@ -111,6 +111,7 @@ def test_a_spoiled_pack_in_the_remote_is_healed(node, rng, damage):
 def test_damage_in_both_tiers_is_told(node, rng):
     """What is whole in one tier is healed in the other; what is whole in none is named, and reads as EIO."""
     content = fill(node, rng, count=1, size=rig.MIB)
+    node.remount()  # the stage would heal it
     for path in local_packs(node):
         rig.flip(path, 300000)
     for name in test_gc.packs(node.remote):
@@ -128,7 +129,7 @@ def test_damage_in_both_tiers_is_told(node, rng):
 def test_damage_without_a_remote_is_told(cairn, rng):
     cairn.mount()
     test_gc.save(cairn, "f", rig.MIB, rng)
-    cairn.wait()
+    cairn.remount()  # the stage would heal it
     rig.flip(local_packs(cairn)[0], 300000)
     said = scrub(cairn, code=1)
     assert "/f: bytes from" in said and "1 not healed" in said, said
