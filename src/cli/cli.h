@@ -39,6 +39,7 @@ int verb_fsck(const struct verb *verb, int argc, char **argv);
 int verb_scrub(const struct verb *verb, int argc, char **argv);
 int verb_warmup(const struct verb *verb, int argc, char **argv);
 int verb_evict(const struct verb *verb, int argc, char **argv);
+int verb_upgrade(const struct verb *verb, int argc, char **argv);
 int verb_gc(const struct verb *verb, int argc, char **argv);
 /* helper.c: as mount(8) and umount(8) call them. */
 int mount_helper(const struct verb *verb, int argc, char **argv);

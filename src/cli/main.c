@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "daemon/control.h"
 #include "daemon/store_folder.h"
+#include "daemon/upgrade.h"
 
 #define ASK_TIMEOUT_MS 30000
 #define HUMAN_SECONDS_MAX 1e9
@@ -95,6 +96,12 @@ const struct verb verb_table[] = {
      "  -n, --dry-run   say what would be deleted, and why\n"
      "Both happen by themselves; in the remote after -o gc_grace. Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.",
      CLI_USAGE, verb_gc, NULL, NULL},
+    {"upgrade", "MOUNTPOINT [--binary PATH] [--timeout TIME]", "go on with a mount in another version of cairn, under running programs",
+     "  -b, --binary PATH    that one; default: the cairn that is run with this\n"
+     "  -t, --timeout TIME   wait no longer than TIME (10s, 5m); the upgrade goes on by itself then\n"
+     "Nothing is unmounted: open files, maps and locks stay, and calls wait. Where the other version cannot take the mount over,\n"
+     "this one goes on with it. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 the time is up, 130 interrupted.",
+     CLI_USAGE, verb_upgrade, NULL, NULL},
     {"ls", "[-l] [-R] SOURCE:PATH...", "what is in a remote, or in a store that is not mounted",
      "  -l   as ls -l: mode, links, owner, size, time\n"
      "  -R   all below it, too\n"
@@ -373,6 +380,8 @@ int main(int argc, char **argv)
         return CLI_USAGE;
     }
     const char *name = argv[1];
+    if (strcmp(name, "holder") == 0 && argc > 2)
+        return upgrade_main(argc - 1, argv + 1); /* no verb for people */
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)
         name = "help";
     else if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0)

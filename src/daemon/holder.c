@@ -15,10 +15,13 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "daemon/upgrade.h"
 
 #define QUICK_DEATHS_MAX 5u
 #define FIRST_BACKOFF_NS 100000000ll
 #define ACK_TIMEOUT_S 10
+#define HELLO_NS (10ll * 1000000000) /* a program that does not know what to do may do anything */
+#define CANNOT_EXECUTE 127
 
 struct holder {
     const char *store, *mountpoint;
@@ -32,6 +35,15 @@ struct holder {
     int64_t served_at; /* the child serves since then; 0: it starts */
     unsigned quick_deaths;
     bool stops;    /* the daemon was told to end */
+    char *binary;  /* the next daemon is to be of that program; NULL: of ours */
+    bool is_trial; /* the child is of it, and does not serve yet */
+    int64_t hello_by; /* monotonic ns: when it must have said something; 0: it has */
+};
+
+/* What a daemon tells, beside a passport: the program that is to go on; or a byte, that it knows what to do. */
+union link_message {
+    struct front_passport passport;
+    char binary[HOLDER_PATH_MAX];
 };
 
 /* --- the link ------------------------------------------------------------------------------------------------------------------- */
@@ -41,19 +53,33 @@ union fds_message {
     char bytes[CMSG_SPACE(2 * sizeof(int))];
 };
 
+static int send_acknowledged(int link_fd, const struct msghdr *message)
+{
+    struct timeval timeout = {.tv_sec = ACK_TIMEOUT_S};
+    char ack;
+    if (sendmsg(link_fd, message, MSG_NOSIGNAL) < 0 || setsockopt(link_fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout) < 0)
+        return -errno;
+    ssize_t n = recv(link_fd, &ack, sizeof ack, 0);
+    return n < 0 ? -errno : n == 0 ? -EPIPE : 0;
+}
+
+int holder_upgrade(int link_fd, const char *binary)
+{
+    union link_message sent = {0};
+    struct iovec iov = {sent.binary, sizeof sent.binary};
+    struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1};
+    (void)snprintf(sent.binary, sizeof sent.binary, "%s", binary);
+    return send_acknowledged(link_fd, &message);
+}
+
 int holder_tell(int link_fd, const struct front_passport *passport, int fuse_fd, int lock_fd)
 {
     union fds_message fds = {0};
     struct iovec iov = {(void *)(uintptr_t)passport, sizeof *passport};
     struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = fds.bytes, .msg_controllen = sizeof fds.bytes};
-    struct timeval timeout = {.tv_sec = ACK_TIMEOUT_S};
-    char ack;
     fds.header = (struct cmsghdr){.cmsg_len = CMSG_LEN(2 * sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
     memcpy(CMSG_DATA(&fds.header), (int[]){fuse_fd, lock_fd}, 2 * sizeof(int));
-    if (sendmsg(link_fd, &message, MSG_NOSIGNAL) < 0 || setsockopt(link_fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout) < 0)
-        return -errno;
-    ssize_t n = recv(link_fd, &ack, sizeof ack, 0);
-    return n < 0 ? -errno : n == 0 ? -EPIPE : 0;
+    return send_acknowledged(link_fd, &message);
 }
 
 /* As the daemon does: nothing of the user's terminal is held any more. */
@@ -73,11 +99,28 @@ static void leave_terminal(const struct holder *h)
         return; /* then the folder stays busy */
 }
 
+static void end_trial(struct holder *h)
+{
+    free(h->binary);
+    h->binary = NULL;
+    h->is_trial = false;
+    h->hello_by = 0;
+}
+
 static void close_fd(int *fd)
 {
     if (*fd >= 0)
         (void)close(*fd);
     *fd = -1;
+}
+
+static void become_other(struct holder *h);
+
+static void acknowledge(struct holder *h)
+{
+    char ack = 1;
+    if (send(h->link_fd, &ack, sizeof ack, MSG_NOSIGNAL) < 0)
+        return; /* it has died meanwhile */
 }
 
 static void keep(struct holder *h, const struct front_passport *passport, const int fds[2])
@@ -91,16 +134,24 @@ static void keep(struct holder *h, const struct front_passport *passport, const 
     if (!h->is_kept)
         leave_terminal(h);
     h->is_kept = true;
-    char ack = 1;
-    if (send(h->link_fd, &ack, sizeof ack, MSG_NOSIGNAL) < 0)
-        return; /* it has died meanwhile */
+    acknowledge(h);
+    if (h->is_trial)
+        become_other(h);
+}
+
+static void take_binary(struct holder *h, char *binary)
+{
+    binary[HOLDER_PATH_MAX - 1] = '\0';
+    free(h->binary);
+    h->binary = xstrdup(binary);
+    acknowledge(h);
 }
 
 static void receive(struct holder *h)
 {
     union fds_message fds;
-    struct front_passport passport;
-    struct iovec iov = {&passport, sizeof passport};
+    union link_message received;
+    struct iovec iov = {&received, sizeof received};
     struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = fds.bytes, .msg_controllen = sizeof fds.bytes};
     ssize_t n = recvmsg(h->link_fd, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
     if (n <= 0) {
@@ -109,11 +160,64 @@ static void receive(struct holder *h)
         return;
     }
     const struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-    if (n != (ssize_t)sizeof passport || !header || header->cmsg_len != CMSG_LEN(2 * sizeof(int)))
+    h->hello_by = 0;
+    if (n == (ssize_t)sizeof received.binary && !header)
+        take_binary(h, received.binary);
+    if (n != (ssize_t)sizeof received.passport || !header || header->cmsg_len != CMSG_LEN(2 * sizeof(int)))
         return;
-    int received[2];
-    memcpy(received, CMSG_DATA(header), sizeof received);
-    keep(h, &passport, received);
+    int taken[2];
+    memcpy(taken, CMSG_DATA(header), sizeof taken);
+    keep(h, &received.passport, taken);
+}
+
+/* --- another program ------------------------------------------------------------------------------------------------------------------ */
+
+static struct handover_source to_hand_over(const struct holder *h)
+{
+    return (struct handover_source){.store = h->store,
+                                    .mountpoint = h->mountpoint,
+                                    .options = h->options,
+                                    .keeper = &h->keeper,
+                                    .child = h->child,
+                                    .served_at = h->served_at,
+                                    .stops = h->stops};
+}
+
+/* Lines for the log of the mount, which is the daemon's otherwise. */
+static bool begin_log(const struct holder *h)
+{
+    _cleanup_free_ char *path = options_log_path(h->options, h->store);
+    uint64_t start;
+    return log_open(path, h->options->foreground, &start) == 0;
+}
+
+static void end_log(void)
+{
+    log_set_fd(STDERR_FILENO);
+}
+
+/* The other program's daemon serves: does not return. */
+static void become_other(struct holder *h)
+{
+    h->keeper.link_fd = h->link_fd;
+    struct handover_source from = to_hand_over(h);
+    int r = upgrade_execute(h->binary, "keep", &from);
+    if (begin_log(h))
+        log_error("cannot run %s: %s; its daemon serves, but if that dies, one of version %s goes on", h->binary, strerror(-r),
+                  CAIRN_VERSION);
+    end_log();
+    end_trial(h);
+}
+
+/* In a child: its daemon. */
+static int run_other(struct holder *h, int link_fd)
+{
+    h->keeper.link_fd = link_fd;
+    struct handover_source from = to_hand_over(h);
+    (void)close(h->signal_fd);
+    (void)setpgid(0, 0);
+    (void)upgrade_execute(h->binary, "daemon", &from);
+    return CANNOT_EXECUTE;
 }
 
 /* --- the daemon ------------------------------------------------------------------------------------------------------------------ */
@@ -138,7 +242,7 @@ static int start_child(struct holder *h)
     h->child = fork();
     if (h->child == 0) {
         (void)close(link[0]);
-        _exit(run_child(h, link[1]));
+        _exit(h->is_trial ? run_other(h, link[1]) : run_child(h, link[1]));
     }
     int r = h->child < 0 ? -errno : 0;
     (void)close(link[1]);
@@ -146,6 +250,7 @@ static int start_child(struct holder *h)
     h->link_fd = link[0];
     close_fd(&h->ready_fd);
     h->served_at = 0;
+    h->hello_by = h->is_trial ? clock_monotonic_ns() + HELLO_NS : 0;
     if (h->child < 0)
         h->child = 0;
     else if (h->stops)
@@ -181,14 +286,12 @@ static bool is_death(struct holder *h, int status, int *ret_code)
 
 static void log_giving_up(const struct holder *h)
 {
-    _cleanup_free_ char *path = options_log_path(h->options, h->store);
-    uint64_t start;
-    if (log_open(path, h->options->foreground, &start) < 0)
+    if (!begin_log(h))
         return;
     log_error("%u daemons in a row died soon (the last: %s): the mount of %s is given up; what was acknowledged is in the stage: "
               "mount again to recover it",
               h->quick_deaths, h->keeper.last_death, h->store);
-    log_set_fd(STDERR_FILENO);
+    end_log();
 }
 
 /* False: no further one. */
@@ -200,6 +303,7 @@ static bool replace(struct holder *h)
     if (h->keeper.died_at == 0 || h->served_at)
         h->keeper.died_at = now;
     h->keeper.deaths++;
+    h->keeper.is_upgrade = false;
     if (h->quick_deaths > QUICK_DEATHS_MAX && h->options->crash_window_ns > 0)
         return false;
     int64_t wait = h->quick_deaths > 1 ? FIRST_BACKOFF_NS << min_u64(h->quick_deaths - 2, QUICK_DEATHS_MAX - 1) : 0;
@@ -221,6 +325,54 @@ static int end_as(int status)
     return MOUNT_SYSTEM;
 }
 
+/* The daemon has ended for another program's. */
+static int start_trial(struct holder *h)
+{
+    struct lifecycle_keeper *keeper = &h->keeper;
+    keeper->died_at = clock_monotonic_ns();
+    keeper->is_upgrade = h->is_trial = true;
+    keeper->upgrade_tries++;
+    keeper->upgrades++; /* as it is where that succeeds */
+    keeper->upgrade_error[0] = '\0';
+    (void)snprintf(keeper->version_before, sizeof keeper->version_before, "%s", CAIRN_VERSION);
+    return start_child(h);
+}
+
+/* The mount is in the hands of nobody: one of ours goes on. */
+static int start_own(struct holder *h, int status)
+{
+    char *why = h->keeper.upgrade_error;
+    size_t room = sizeof h->keeper.upgrade_error;
+    if (WIFSIGNALED(status) && h->hello_by)
+        (void)snprintf(why, room, "%s: signal %d before it had begun", h->binary, WTERMSIG(status));
+    else if (WIFSIGNALED(status))
+        (void)snprintf(why, room, "%s: its daemon died of signal %d while starting", h->binary, WTERMSIG(status));
+    else if (WEXITSTATUS(status) == CANNOT_EXECUTE)
+        (void)snprintf(why, room, "%s could not be run", h->binary);
+    else
+        (void)snprintf(why, room, "%s: its daemon ended while starting, with exit code %d (its log may say why: cairn log)", h->binary,
+                       WEXITSTATUS(status));
+    h->keeper.upgrades--;
+    end_trial(h);
+    return start_child(h);
+}
+
+/* True: an exchange, which went on; *ret_over where it cannot. */
+static bool reap_exchanged(struct holder *h, int status, bool *ret_over)
+{
+    if (!h->binary)
+        return false;
+    int r = h->is_trial ? start_own(h, status) : start_trial(h);
+    *ret_over = r < 0;
+    return true;
+}
+
+static void watch_trial(struct holder *h)
+{
+    if (h->hello_by && h->child && clock_monotonic_ns() > h->hello_by)
+        (void)kill(h->child, SIGKILL);
+}
+
 /* True: it is over, with *ret_code. */
 static bool reap(struct holder *h, int *ret_code)
 {
@@ -234,6 +386,9 @@ static bool reap(struct holder *h, int *ret_code)
         *ret_code = end_as(status);
         return true;
     }
+    bool over;
+    if (reap_exchanged(h, status, &over))
+        return over;
     if (!is_death(h, status, ret_code))
         return true;
     if (replace(h))
@@ -248,6 +403,7 @@ static int watch(struct holder *h)
     int code = MOUNT_SYSTEM;
     while (!reap(h, &code)) {
         struct pollfd fds[2] = {{.fd = h->signal_fd, .events = POLLIN}, {.fd = h->link_fd, .events = POLLIN}};
+        watch_trial(h);
         if (poll(fds, 2, 1000) < 0)
             continue;
         if (fds[0].revents)
@@ -280,6 +436,16 @@ static void prepare(struct holder *h)
     h->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
+static int hold(struct holder *h)
+{
+    int code = watch(h);
+    close_fd(&h->keeper.adopted.fd);
+    close_fd(&h->keeper.lock_fd);
+    close_fd(&h->link_fd);
+    close_fd(&h->signal_fd);
+    return code;
+}
+
 int holder_run(const char *store, const char *mountpoint, const struct mount_options *options, int ready_fd)
 {
     struct holder h = {.store = store,
@@ -291,10 +457,21 @@ int holder_run(const char *store, const char *mountpoint, const struct mount_opt
     prepare(&h);
     if (h.signal_fd < 0 || start_child(&h) < 0)
         return lifecycle_run(store, mountpoint, options, h.ready_fd, NULL); /* without a successor rather than not at all */
-    int code = watch(&h);
-    close_fd(&h.keeper.adopted.fd);
-    close_fd(&h.keeper.lock_fd);
-    close_fd(&h.link_fd);
-    close_fd(&h.signal_fd);
-    return code;
+    return hold(&h);
+}
+
+int holder_go_on(const struct handover *handover)
+{
+    struct holder h = {.store = handover->store,
+                       .mountpoint = handover->mountpoint,
+                       .options = &handover->options,
+                       .ready_fd = -1,
+                       .link_fd = handover->keeper.link_fd,
+                       .child = handover->child,
+                       .is_kept = true,
+                       .keeper = handover->keeper,
+                       .served_at = handover->served_at,
+                       .stops = handover->stops};
+    prepare(&h);
+    return h.signal_fd < 0 ? MOUNT_SYSTEM : hold(&h);
 }

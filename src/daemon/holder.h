@@ -2,14 +2,25 @@
  * dies. It reads nothing from /dev/fuse, has no threads, opens no store, and ends with the mount.
  *
  * Deaths that come one soon after the other are answered more and more slowly, and the sixth not at all: then the mount is given up, and
- * whoever waits gets an error. */
+ * whoever waits gets an error.
+ *
+ * The daemon may ask for another program (upgrade.h): then the next daemon is of that, and the holder becomes that, too, once it serves. */
 #pragma once
 
 #include "base/base.h"
 #include "daemon/lifecycle.h"
+
+#define HOLDER_PATH_MAX 4096u
 
 /* As lifecycle_run(), in a child of this process; returns what the last daemon's end says. One thread. */
 int holder_run(const char *store, const char *mountpoint, const struct mount_options *options, int ready_fd);
 
 /* The daemon's part: it serves, and whoever comes after it will need this. Returns when the holder has it. */
 CAIRN_MUST_CHECK int holder_tell(int link_fd, const struct front_passport *passport, int fuse_fd, int lock_fd);
+
+/* The daemon's part: it ends now, and a daemon of the program `binary` is to go on. Returns when the holder knows. */
+CAIRN_MUST_CHECK int holder_upgrade(int link_fd, const char *binary);
+
+/* As the program that has taken the place of another holder's: goes on with what that one handed over. */
+struct handover;
+int holder_go_on(const struct handover *handover);

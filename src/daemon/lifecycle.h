@@ -32,6 +32,10 @@ struct lifecycle_keeper {
     unsigned deaths;      /* of daemons of this mount, so far */
     int64_t died_at;      /* monotonic ns: when the last one did */
     char last_death[64];  /* "signal 9" */
+    bool is_upgrade;      /* no death, but an upgrade, or what goes on after one that failed */
+    unsigned upgrades, upgrade_tries; /* of the second, the first were successful */
+    char upgrade_error[512];          /* of the last try; "": none */
+    char version_before[64];          /* is_upgrade: of the daemon that handed over */
 };
 
 /* Mounts `store` at `mountpoint` (both absolute, without symbolic links) and serves it until it ends; returns

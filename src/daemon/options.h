@@ -92,6 +92,10 @@ CAIRN_MUST_CHECK int options_set_list(struct mount_options *o, const char *list,
 /* Checks what concerns several options and chooses what depends on the machine. */
 CAIRN_MUST_CHECK int options_finish(struct mount_options *o, char **ret_error);
 
+/* The options that are not as options_init() leaves them, as a list for options_set_list(); caller frees. After options_finish() nothing in
+ * it depends on the working folder, nor on how much memory the machine had. */
+char *options_print(const struct mount_options *o);
+
 /* Where the log of a mount of `store` is; caller frees. */
 char *options_log_path(const struct mount_options *o, const char *store);
 

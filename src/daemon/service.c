@@ -196,6 +196,7 @@ static int open_front(struct service *service, struct service_error *error)
                                     .threads = thread_count(o),
                                     .entry_timeout = (double)min_ns(o->entry_timeout_ns, changes) / 1e9,
                                     .attr_timeout = (double)min_ns(o->attr_timeout_ns, changes) / 1e9,
+                                    .no_resend = o->no_resend,
                                     .adopted = adopted_of(service)};
     char *text = NULL;
     int r = front_start(&options, service->fs, service->store, &service->front, &text);
@@ -211,7 +212,10 @@ static void tell_mounted(struct service *service)
     if (!adopted_of(service))
         return;
     service->pause_ns = clock_monotonic_ns() - service->plan.keeper->died_at;
-    log_warn("went on with the mount after the daemon before had died (%s), %.2f s later", service->plan.keeper->last_death,
+    if (service->plan.keeper->is_upgrade)
+        service_upgrade_tell(service);
+    else
+        log_warn("went on with the mount after the daemon before had died (%s), %.2f s later", service->plan.keeper->last_death,
              (double)service->pause_ns / 1e9);
 }
 
@@ -298,7 +302,9 @@ static void await_stop(struct service *service)
 
 int service_run(struct service *service)
 {
-    await_stop(service);
+    do
+        await_stop(service);
+    while (!front_is_over(service->front) && service_upgrade_try(service));
     atomic_store(&service->life, SERVICE_ENDS);
     if (!front_is_over(service->front)) {
         log_info("stopping: what is in the stage goes to NVMe first");
@@ -315,6 +321,7 @@ int service_run(struct service *service)
 void service_stop(struct service *service)
 {
     uint64_t one = 1;
+    atomic_store(&service->is_stopped, true);
     if (write(service->stop_fd, &one, sizeof one) < 0)
         return; /* the counter is full: it was asked before */
 }
@@ -331,6 +338,7 @@ void service_free(struct service *service)
     remote_side_done(service);
     if (service->stop_fd >= 0)
         (void)close(service->stop_fd);
+    free(service->upgrade.binary);
     free(service->store_path);
     free(service->mountpoint);
     free(service);

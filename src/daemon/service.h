@@ -67,6 +67,8 @@ void service_free(struct service *service);
  *   {"verb":"job","from":L}                  -> of the last one "number", "running", "cancelled", "failed", "lines" from line L
  * on, "line_count", and counts
  *   {"verb":"job_cancel"}                    -> {}
+ *   {"verb":"upgrade","binary":"path"}       -> {}: the mount goes on with that program, soon. The status then counts one try more, and says
+ * if it failed
  *   {"verb":"ping"}                          -> {"pid":N,"log":"path"}, without a log where it is STORE/log (whose path need not be UTF-8)
  *   {"verb":"warm","ino":N,"evict":true|false} -> {"job":J}: fetches all on that path onto NVMe, or drops there what the remote has
  *   {"verb":"warm_status","job":J,"cancel":true|false} -> {"ended":B,"total_bytes":B,"done_bytes":B,...}: see struct warm_status

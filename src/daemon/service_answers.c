@@ -42,8 +42,9 @@ static void add_successor(const struct service *service, const struct front_stat
 {
     const struct lifecycle_keeper *keeper = service->plan.keeper;
     cJSON *successor = add_object(mount, "successor");
-    (void)cJSON_AddBoolToObject(successor, "kept", keeper && keeper->link_fd >= 0);
+    (void)cJSON_AddBoolToObject(successor, "kept", service_is_kept(service));
     control_add_u64(successor, "deaths", keeper ? keeper->deaths : 0);
+    service_upgrade_add_status(service, successor);
     if (!front->is_adopted)
         return;
     (void)cJSON_AddStringToObject(successor, "last_death", keeper->last_death);
@@ -293,7 +294,7 @@ cJSON *service_handle(const cJSON *request, void *arg)
         cJSON *(*handle)(struct service *service, const cJSON *request);
     } verbs[] = {{"status", handle_status}, {"need", handle_need},   {"horizon", handle_horizon},
                  {"urgent", handle_urgent}, {"drain", handle_drain}, {"ping", handle_ping},
-                 {"end", handle_end},
+                 {"end", handle_end},       {"upgrade", handle_upgrade},
                  {"warm", handle_warm},     {"warm_status", handle_warm_status},
                  {"look", handle_look},     {"survey", handle_survey},
                  {"metrics", handle_metrics},

@@ -34,6 +34,7 @@ struct remote_side {
     } locked;
 };
 
+enum upgrade_state { UPGRADE_NONE, UPGRADE_CHECKS, UPGRADE_ASKED };
 enum service_life { SERVICE_STARTS, SERVICE_SERVES, SERVICE_ENDS };
 
 struct service {
@@ -48,6 +49,13 @@ struct service {
     int64_t pause_ns; /* between the death of the daemon before and our service; 0: there was none */
     uint64_t stage_bytes;
     struct metrics_server *metrics; /* NULL: none */
+    _Atomic bool is_stopped;        /* service_stop() was called */
+    struct {
+        _Atomic enum upgrade_state state;
+        char *binary; /* set by whoever has UPGRADE_CHECKS; read with UPGRADE_ASKED by the thread of service_run() */
+        _Atomic unsigned given_up;   /* tries that ended before anything changed, */
+        const char *_Atomic reason;  /* why the last one did; static */
+    } upgrade;
     _Atomic enum service_life life; /* what the metrics server may look at */
     struct remote_side remote;
 };
@@ -82,6 +90,16 @@ void remote_side_add_status(struct service *service, cJSON *status);
 /* service_warm.c */
 cJSON *handle_warm(struct service *service, const cJSON *request);
 cJSON *handle_warm_status(struct service *service, const cJSON *request);
+
+/* service_upgrade.c */
+cJSON *handle_upgrade(struct service *service, const cJSON *request);
+/* Hands the mount over if that was asked for, and does not return then. True: it was asked, but the service goes on. */
+bool service_upgrade_try(struct service *service);
+/* Is there a holder? */
+bool service_is_kept(const struct service *service);
+/* What became of the last one, to the log, and for the status. */
+void service_upgrade_tell(const struct service *service);
+void service_upgrade_add_status(const struct service *service, cJSON *successor);
 
 /* service_answers.c */
 cJSON *handle_status(struct service *service, const cJSON *request);

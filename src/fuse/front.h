@@ -35,6 +35,7 @@ struct front_options {
     bool read_only;
     unsigned threads;
     double entry_timeout, attr_timeout; /* s: how long the kernel keeps what it is told */
+    bool no_resend; /* act as if the kernel could not send again what was in flight */
     const struct front_adopted *adopted; /* NULL: mount; else the mount is there, and goes on. Read by front_start() only */
 };
 
@@ -51,6 +52,12 @@ void front_changed(struct front *front, const uint64_t *inos, size_t count, bool
 
 /* For a successor. *ret_fd is the front's. */
 void front_passport(struct front *front, struct front_passport *ret, int *ret_fd);
+
+/* Receives nothing more, and waits until what was received is answered, or waits for room or durability and is sent again to a successor.
+ * -EBUSY: that took too long, and it goes on to receive. 20 s at most; the thread that calls front_stop(). */
+CAIRN_MUST_CHECK int front_hold(struct front *front);
+/* After front_hold(): receives again. */
+void front_release(struct front *front);
 
 /* True once the kernel has let go of the mount (umount from outside). */
 bool front_is_over(struct front *front);

@@ -7,8 +7,6 @@
 
 #include "fuse/internal.h"
 
-#define INIT_IN_FLAGS 12u   /* offsets in the arguments of INIT */
-#define INIT_IN_FLAGS2 16u
 #define INIT_OUT_FLAGS 12u  /* offsets in its answer */
 #define INIT_OUT_FLAGS2 32u
 #define INIT_OUT_LEN FRONT_ANSWER_LEN

@@ -39,6 +39,8 @@ struct wire_out_header {
 #define WIRE_INIT_EXT (1u << 30)
 #define WIRE_HANDLE_KILLPRIV_V2 (1u << 28)
 #define WIRE2_DIRECT_IO_ALLOW_MMAP (1u << 4) /* bit 36 of the flags */
+#define INIT_IN_FLAGS 12u   /* offsets in the arguments of INIT */
+#define INIT_IN_FLAGS2 16u
 #define WIRE2_HAS_RESEND (1u << 7)           /* bit 39 */
 
 #define THREADS_MAX 64u
@@ -93,6 +95,8 @@ void turns_done(struct turns *turns);
 void turns_end(struct turns *turns); /* who rests comes back without a turn */
 /* Waits for the turn to receive. False: it is over. */
 bool turn_take(struct turns *turns);
+/* The same without waiting. False: another has it. */
+bool turn_try(struct turns *turns);
 void turn_leave(struct turns *turns); /* something was received, or nothing */
 /* Around the handling of a request. `fd` is the kernel's; `backlog` is the thread's own, from 0. */
 int64_t turn_begin(struct turns *turns, uint32_t opcode);
@@ -161,6 +165,8 @@ struct front {
     _Atomic int64_t changed_at; /* monotonic ns: the last front_changed() */
     _Atomic bool init_done, mmap_offered, mmap_shared, stopping, stopped, over;
     _Atomic unsigned live_threads;
+    _Atomic bool holding;     /* no thread receives: hold.c */
+    _Atomic unsigned working; /* threads that have received and not come back */
     struct self_test self_test;
     struct lost_pages lost_pages;
     struct turns turns;

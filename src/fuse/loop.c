@@ -123,6 +123,10 @@ void *front_receive(void *arg)
     accept_wake_signal();
     while (!atomic_load(&front->stopping)) {
         hold_back(front);
+        if (atomic_load(&front->holding)) {
+            (void)nanosleep(&(struct timespec){.tv_nsec = HOLD_BACK_NS}, NULL);
+            continue;
+        }
         if (slab == SLAB_NONE)
             slab = stage_slab_take(front->stage, &front->stopping);
         if (slab == SLAB_NONE)
@@ -135,6 +139,8 @@ void *front_receive(void *arg)
         int r = fuse_session_receive_buf(front->se, &buf);
         if (r > 0)
             adopt_see(front, buf.mem);
+        if (r > 0)
+            atomic_fetch_add(&front->working, 1); /* before another has the turn */
         turn_leave(&front->turns);
         if (r == -EINTR || r == -EAGAIN)
             continue;
@@ -145,6 +151,7 @@ void *front_receive(void *arg)
         int64_t begun = turn_begin(&front->turns, opcode);
         handle(front, &slab, &buf);
         turn_end(&front->turns, opcode, begun, fuse_session_fd(front->se), &backlog);
+        atomic_fetch_sub(&front->working, 1);
     }
     turns_end(&front->turns);
     if (slab != SLAB_NONE)

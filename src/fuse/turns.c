@@ -62,6 +62,11 @@ static void rest(struct turns *turns)
     atomic_fetch_sub(&turns->resting, 1);
 }
 
+bool turn_try(struct turns *turns)
+{
+    return claim(turns);
+}
+
 bool turn_take(struct turns *turns)
 {
     while (!claim(turns)) {

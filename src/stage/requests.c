@@ -97,6 +97,14 @@ void stage_request_answered(struct stage *stage, uint64_t unique)
     clear(slot);
 }
 
+unsigned stage_requests_open(struct stage *stage)
+{
+    unsigned count = 0;
+    for (uint32_t i = 0; i < REQUESTS_MAX; i++)
+        count += atomic_load_explicit(&stage->requests[i].unique, memory_order_acquire) != 0;
+    return count;
+}
+
 /* --- what decides ------------------------------------------------------------------------------------------------------------------- */
 
 static void begin(uint64_t seq, uint64_t ino)

@@ -32,6 +32,8 @@ void stage_request_leave(void);
 /* Around the answer, in any thread: after the second the request is forgotten. */
 void stage_request_answering(struct stage *stage, uint64_t unique);
 void stage_request_answered(struct stage *stage, uint64_t unique);
+/* How many have a place now. */
+unsigned stage_requests_open(struct stage *stage);
 
 /* --- what a daemon that died has left ---------------------------------------------------------------------------------------------- */
 

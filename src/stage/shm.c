@@ -51,6 +51,11 @@ static uint64_t half_len_of(uint64_t size_bytes)
     return align_up(LOG_HALF_MIN + size_bytes / LOG_HALF_SHARE, 4096);
 }
 
+unsigned stage_format_version(void)
+{
+    return STAGE_VERSION;
+}
+
 uint64_t stage_size_within(uint64_t bytes)
 {
     uint64_t ctl = ctl_len_of((uint32_t)(bytes / SLAB_STRIDE), half_len_of(bytes)); /* a little more than is left needs */

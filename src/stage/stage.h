@@ -40,6 +40,9 @@ struct stage_config {
     bool read_only;      /* nobody will write: no memory is made ready ahead of need */
 };
 
+/* What its files are written in. Any thread. */
+unsigned stage_format_version(void);
+
 /* The largest size of a stage whose files take at most `bytes` of their folder; 0: none is so small. */
 uint64_t stage_size_within(uint64_t bytes);
 

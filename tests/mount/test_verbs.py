@@ -52,6 +52,8 @@ WRONG = {
     "scrub": [("", "MOUNTPOINT"), ("{mnt} {mnt}", "one"), ("{plain}", "not a mount"), ("--rate fast {mnt}", "fast"),
               ("--rate 0 {mnt}", "no rate"), ("{mnt} --rate", "--rate"), ("{mnt} --bogus", "--bogus")],
     "gc": [("", "MOUNTPOINT"), ("{mnt} {mnt}", "one"), ("{plain}", "not a mount"), ("{mnt} --force", "--force")],
+    "upgrade": [("", "MOUNTPOINT"), ("{mnt} {mnt}", "one"), ("{plain}", "not a mount"), ("{mnt} -t soon", "soon"), ("{mnt} -b", "-b needs a value"),
+                ("{mnt} --force", "--force")],
     "ls": [("", "SOURCE:PATH"), ("{loose}", "no store"), ("--bogus dir:{plain}:/", "--bogus"), ("-x dir:{plain}:/", "-x"),
            ("ftp://host/path:/", "s3://")],
     "cp": [("", "LOCAL"), ("dir:{plain}:/", "LOCAL"), ("{loose} {plain}", "no store"), ("--bogus dir:{plain}:/ x", "--bogus")],

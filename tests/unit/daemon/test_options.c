@@ -37,6 +37,37 @@ static void expect_error(const char *list, const char *word)
     free(error);
 }
 
+/* As the next program reads them. */
+static void expect_again(void)
+{
+    struct mount_options again;
+    char *error = NULL, *list = options_print(&o);
+    options_init(&again);
+    cr_assert_eq(options_set_list(&again, list, false, &error), 0, "%s: %s", list, error);
+    for (const struct option_spec *spec = option_table; spec->name; spec++) {
+        const void *a = (char *)&o + spec->offset, *b = (char *)&again + spec->offset;
+        bool is_flag = spec->kind == OPTION_SET || spec->kind == OPTION_CLEAR;
+        if (spec->kind != OPTION_STRING && spec->kind != OPTION_PATH)
+            cr_assert_eq(memcmp(a, b, is_flag ? sizeof(bool) : sizeof(uint64_t)), 0, "%s in %s", spec->name, list);
+        else if (*(char *const *)a)
+            cr_assert_str_eq(*(char *const *)a, *(char *const *)b);
+        else
+            cr_assert_null(*(char *const *)b);
+    }
+    options_done(&again);
+    free(list);
+}
+
+Test(options, printed_and_read_again)
+{
+    expect_again();
+    expect_ok("stage=1536M,nvme=9007199254740993,fsync=stage,writeback_delay=250ms,entry_timeout=0,attr_timeout=1.5,threads=7,noallow_other,ro,suid,dev,"
+              "noexec,noatime,successor=on,crash_window=0,no_resend,log_level=debug,writeback_limit=1G");
+    expect_ok("remote=s3://bucket/a\\,b,profile=back\\\\slash,log=/a\\,\\\\b,takeover,unfenced,checksum=md5,connections=9,lease=90s,gc_grace=0,metrics=[::1]:9464");
+    cr_assert_str_eq(o.log_path, "/a,\\b");
+    expect_again();
+}
+
 Test(options, sizes)
 {
     static const struct {

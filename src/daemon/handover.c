@@ -1,0 +1,251 @@
+#include "daemon/handover.h"
+
+#include <cjson/cJSON.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include "base/text.h"
+#include "daemon/control.h"
+#include "stage/stage.h"
+
+#define STATE_MAX (256 * KIB)
+
+/* --- writing ---------------------------------------------------------------------------------------------------------------------- */
+
+static void add_bytes(cJSON *object, const char *name, const uint8_t *bytes, size_t len)
+{
+    static const char digits[] = "0123456789abcdef";
+    _cleanup_free_ char *text = xcalloc(1, 2 * len + 1);
+    for (size_t i = 0; i < len; i++) {
+        text[2 * i] = digits[bytes[i] >> 4];
+        text[2 * i + 1] = digits[bytes[i] & 15];
+    }
+    (void)cJSON_AddStringToObject(object, name, text);
+}
+
+static void add_passport(cJSON *state, const struct front_passport *passport)
+{
+    cJSON *object = cJSON_AddObjectToObject(state, "passport");
+    add_bytes(object, "init", passport->init, passport->init_len);
+    add_bytes(object, "answer", passport->answer, sizeof passport->answer);
+    control_add_u64(object, "device", passport->device);
+    control_add_u64(object, "mmap_shared", passport->mmap_shared);
+}
+
+static void add_fd(cJSON *object, const char *name, int fd)
+{
+    if (fd >= 0)
+        control_add_u64(object, name, (uint64_t)fd);
+}
+
+static void add_keeper(cJSON *state, const struct lifecycle_keeper *keeper)
+{
+    add_fd(state, "fuse_fd", keeper->adopted.fd);
+    add_fd(state, "lock_fd", keeper->lock_fd);
+    add_fd(state, "link_fd", keeper->link_fd);
+    control_add_u64(state, "deaths", keeper->deaths);
+    control_add_u64(state, "died_at", (uint64_t)keeper->died_at);
+    (void)cJSON_AddStringToObject(state, "last_death", keeper->last_death);
+    control_add_u64(state, "upgrades", keeper->upgrades);
+    control_add_u64(state, "upgrade_tries", keeper->upgrade_tries);
+}
+
+static cJSON *make_state(const struct handover_source *from)
+{
+    cJSON *state = cJSON_CreateObject();
+    _cleanup_free_ char *options = options_print(from->options);
+    control_add_u64(state, "format", HANDOVER_FORMAT);
+    (void)cJSON_AddStringToObject(state, "version", CAIRN_VERSION);
+    control_add_u64(state, "stage_version", stage_format_version());
+    (void)cJSON_AddStringToObject(state, "store", from->store);
+    (void)cJSON_AddStringToObject(state, "mountpoint", from->mountpoint);
+    (void)cJSON_AddStringToObject(state, "options", options);
+    (void)cJSON_AddBoolToObject(state, "foreground", from->options->foreground);
+    (void)cJSON_AddBoolToObject(state, "stops", from->stops);
+    control_add_u64(state, "child", (uint64_t)from->child);
+    control_add_u64(state, "served_at", (uint64_t)from->served_at);
+    add_passport(state, &from->keeper->adopted.passport);
+    add_keeper(state, from->keeper);
+    return state;
+}
+
+static int write_all(int fd, const char *text, size_t len)
+{
+    for (size_t done = 0; done < len;) {
+        ssize_t n = pwrite(fd, text + done, len - done, (off_t)done);
+        if (n < 0 && errno != EINTR)
+            return -errno;
+        done += n > 0 ? (size_t)n : 0;
+    }
+    return 0;
+}
+
+int handover_write(const struct handover_source *from, int *ret_fd)
+{
+    cJSON *state = make_state(from);
+    _cleanup_free_ char *text = cJSON_PrintUnformatted(state);
+    cJSON_Delete(state);
+    _cleanup_close_ int fd = memfd_create("cairn-handover", MFD_CLOEXEC);
+    if (fd < 0 || !text)
+        return text ? -errno : -ENOMEM;
+    int r = write_all(fd, text, strlen(text));
+    if (r == 0)
+        *ret_fd = take_fd(&fd);
+    return r;
+}
+
+/* --- reading ---------------------------------------------------------------------------------------------------------------------- */
+
+static bool get_text(const cJSON *object, const char *name, char **ret)
+{
+    const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, name));
+    if (text)
+        *ret = xstrdup(text);
+    return text != NULL;
+}
+
+static bool copy_text(const cJSON *object, const char *name, char *to, size_t room)
+{
+    const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, name));
+    (void)snprintf(to, room, "%s", text ? text : "");
+    return text != NULL;
+}
+
+static int digit(char c)
+{
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+static bool get_bytes(const cJSON *object, const char *name, uint8_t *to, size_t max, size_t *ret_len)
+{
+    const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, name));
+    size_t len = text ? strlen(text) : 0;
+    if (len == 0 || len % 2 || len / 2 > max)
+        return false;
+    for (size_t i = 0; i < len / 2; i++) {
+        int high = digit(text[2 * i]), low = digit(text[2 * i + 1]);
+        if (high < 0 || low < 0)
+            return false;
+        to[i] = (uint8_t)(high << 4 | low);
+    }
+    *ret_len = len / 2;
+    return true;
+}
+
+static bool get_passport(const cJSON *state, struct front_passport *ret)
+{
+    const cJSON *object = cJSON_GetObjectItemCaseSensitive(state, "passport");
+    size_t init_len, answer_len;
+    uint64_t mmap_shared;
+    if (!get_bytes(object, "init", ret->init, sizeof ret->init, &init_len) ||
+        !get_bytes(object, "answer", ret->answer, sizeof ret->answer, &answer_len) || answer_len != sizeof ret->answer ||
+        !control_get_u64(object, "device", &ret->device) || !control_get_u64(object, "mmap_shared", &mmap_shared))
+        return false;
+    ret->init_len = (uint32_t)init_len;
+    ret->mmap_shared = mmap_shared != 0;
+    return true;
+}
+
+/* -1 where it is not there, too. */
+static int get_fd(const cJSON *object, const char *name)
+{
+    uint64_t fd;
+    return control_get_u64(object, name, &fd) && fd <= INT_MAX ? (int)fd : -1;
+}
+
+static bool get_keeper(const cJSON *state, struct lifecycle_keeper *ret)
+{
+    uint64_t deaths, died_at, upgrades, tries;
+    *ret = (struct lifecycle_keeper){.is_adopting = true, .is_upgrade = true};
+    ret->adopted.fd = get_fd(state, "fuse_fd");
+    ret->lock_fd = get_fd(state, "lock_fd");
+    ret->link_fd = get_fd(state, "link_fd");
+    if (!get_passport(state, &ret->adopted.passport) || !control_get_u64(state, "deaths", &deaths) ||
+        !control_get_u64(state, "died_at", &died_at) || !control_get_u64(state, "upgrades", &upgrades) ||
+        !control_get_u64(state, "upgrade_tries", &tries) ||
+        !copy_text(state, "last_death", ret->last_death, sizeof ret->last_death) ||
+        !copy_text(state, "version", ret->version_before, sizeof ret->version_before))
+        return false;
+    ret->deaths = (unsigned)deaths;
+    ret->died_at = (int64_t)died_at;
+    ret->upgrades = (unsigned)upgrades;
+    ret->upgrade_tries = (unsigned)tries;
+    return true;
+}
+
+static int get_options(const cJSON *state, struct mount_options *o, char **ret_text)
+{
+    const char *list = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(state, "options"));
+    char *error = NULL;
+    int r = list ? options_set_list(o, list, false, &error) : -EINVAL;
+    o->foreground = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(state, "foreground"));
+    if (r == 0)
+        r = options_finish(o, &error);
+    if (r < 0)
+        *ret_text = xasprintf("an option of the mount is not understood: %s", error ? error : "there is no list of them");
+    free(error);
+    return r < 0 ? -EPROTO : 0;
+}
+
+static int get_all(const cJSON *state, struct handover *ret, char **ret_text)
+{
+    uint64_t format = 0, stage_version = 0, child = 0, served_at = 0;
+    if (!control_get_u64(state, "format", &format) || format == 0 || format > HANDOVER_FORMAT) {
+        *ret_text = xasprintf("the mount is handed over in format %llu, and version %s knows those up to %u only", (unsigned long long)format,
+                              CAIRN_VERSION, HANDOVER_FORMAT);
+        return -EPROTO;
+    }
+    if (!control_get_u64(state, "stage_version", &stage_version) || stage_version > stage_format_version()) {
+        *ret_text = xasprintf("the mount's stage has version %llu, and version %s of cairn knows those up to %u only",
+                              (unsigned long long)stage_version, CAIRN_VERSION, stage_format_version());
+        return -EPROTO;
+    }
+    if (!get_text(state, "store", &ret->store) || !get_text(state, "mountpoint", &ret->mountpoint) || !get_keeper(state, &ret->keeper) ||
+        !control_get_u64(state, "child", &child) || !control_get_u64(state, "served_at", &served_at)) {
+        *ret_text = xstrdup("what is handed over is not complete");
+        return -EPROTO;
+    }
+    ret->child = (pid_t)child;
+    ret->served_at = (int64_t)served_at;
+    ret->stops = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(state, "stops"));
+    int r = get_options(state, &ret->options, ret_text);
+    ret->keeper.adopted.no_resend = ret->options.no_resend;
+    return r;
+}
+
+int handover_read(int fd, struct handover *ret, char **ret_text)
+{
+    _cleanup_free_ char *text = xcalloc(1, STATE_MAX + 1);
+    *ret = (struct handover){.keeper = {.link_fd = -1, .lock_fd = -1, .adopted = {.fd = -1}}};
+    options_init(&ret->options);
+    ssize_t n = pread(fd, text, STATE_MAX, 0);
+    cJSON *state = n > 0 ? cJSON_Parse(text) : NULL;
+    int r = -EPROTO;
+    if (cJSON_IsObject(state))
+        r = get_all(state, ret, ret_text);
+    else
+        *ret_text = xstrdup("nothing is handed over there");
+    cJSON_Delete(state);
+    if (r < 0)
+        handover_done(ret);
+    return r;
+}
+
+void handover_done(struct handover *h)
+{
+    free(h->store);
+    free(h->mountpoint);
+    options_done(&h->options);
+    h->store = h->mountpoint = NULL;
+}
+
+void handover_keep_fds(const struct lifecycle_keeper *keeper, int state_fd, bool keep)
+{
+    const int fds[] = {keeper->adopted.fd, keeper->lock_fd, keeper->link_fd, state_fd};
+    for (size_t i = 0; i < ARRAY_LEN(fds); i++)
+        if (fds[i] >= 0)
+            (void)fcntl(fds[i], F_SETFD, keep ? 0 : FD_CLOEXEC);
+}

@@ -1,0 +1,40 @@
+/* What the processes of a mount hand to those of another version of cairn: a JSON object in a memfd. Nothing of it gets to a disk, but two
+ * versions have to agree on it: what changes here, or in what the holder and its daemon say to each other (holder.h), needs a new
+ * HANDOVER_FORMAT, and the newer version has to understand the older format. One thread. */
+#pragma once
+
+#include <sys/types.h>
+
+#include "base/base.h"
+#include "daemon/lifecycle.h"
+#include "daemon/options.h"
+
+#define HANDOVER_FORMAT 1u
+
+struct handover {
+    char *store, *mountpoint;
+    struct mount_options options;   /* finished */
+    struct lifecycle_keeper keeper; /* with descriptors of this process */
+    pid_t child;       /* the daemon that serves; 0: none */
+    int64_t served_at; /* monotonic ns */
+    bool stops;        /* it was told to end */
+};
+
+/* What is to be handed over, borrowed. *ret_fd is a memfd, close-on-exec. */
+struct handover_source {
+    const char *store, *mountpoint;
+    const struct mount_options *options;
+    const struct lifecycle_keeper *keeper;
+    pid_t child;
+    int64_t served_at;
+    bool stops;
+};
+CAIRN_MUST_CHECK int handover_write(const struct handover_source *from, int *ret_fd);
+
+/* Reads from the start. -EPROTO with *ret_text, one line to be freed: it comes from a version with which this one does not agree, or is
+ * none. */
+CAIRN_MUST_CHECK int handover_read(int fd, struct handover *ret, char **ret_text);
+void handover_done(struct handover *h);
+
+/* Its descriptors are, or are not, for the program that is executed next. -1 is left out. */
+void handover_keep_fds(const struct lifecycle_keeper *keeper, int state_fd, bool keep);

@@ -1,0 +1,109 @@
+/* The daemon's part of an exchange of the program: upgrade.h. */
+#include <poll.h>
+#include <stdio.h>
+#include <sys/eventfd.h>
+
+#include "base/log.h"
+#include "daemon/control.h"
+#include "daemon/holder.h"
+#include "daemon/service_internal.h"
+#include "daemon/upgrade.h"
+
+bool service_is_kept(const struct service *service)
+{
+    const struct lifecycle_keeper *keeper = service->plan.keeper;
+    struct pollfd link = {.fd = keeper ? keeper->link_fd : -1, .events = 0};
+    return link.fd >= 0 && poll(&link, 1, 0) == 0; /* else the holder is gone */
+}
+
+static int check_binary(struct service *service, const char *binary, char **ret_text)
+{
+    struct lifecycle_keeper keeper = *service->plan.keeper;
+    struct handover_source from = {
+        .store = service->store_path, .mountpoint = service->mountpoint, .options = service->options, .keeper = &keeper};
+    front_passport(service->front, &keeper.adopted.passport, &keeper.adopted.fd);
+    keeper.link_fd = keeper.lock_fd = keeper.adopted.fd = -1; /* it gets none of them yet */
+    return upgrade_check(binary, &from, ret_text);
+}
+
+cJSON *handle_upgrade(struct service *service, const cJSON *request)
+{
+    const char *binary = cJSON_GetStringValue(cJSON_GetObjectItem(request, "binary"));
+    _cleanup_free_ char *text = NULL;
+    if (!binary || *binary != '/' || strlen(binary) >= HOLDER_PATH_MAX)
+        return control_error(EINVAL, "upgrade: the absolute path of a program is missing");
+    if (!service_is_kept(service))
+        return control_error(EOPNOTSUPP, "the mount has no process that keeps it while its daemon is exchanged (-o successor=off, or -f without "
+                                         "successor=on); unmount it, and mount it with the other version");
+    enum upgrade_state none = UPGRADE_NONE;
+    if (!atomic_compare_exchange_strong(&service->upgrade.state, &none, UPGRADE_CHECKS))
+        return control_error(EBUSY, "another upgrade of the mount is under way");
+    int r = check_binary(service, binary, &text);
+    if (r < 0) {
+        atomic_store(&service->upgrade.state, UPGRADE_NONE);
+        return control_error(-r, text);
+    }
+    log_info("asked to hand the mount over to %s, version %s", binary, text);
+    service->upgrade.binary = xstrdup(binary);
+    atomic_store(&service->upgrade.state, UPGRADE_ASKED);
+    (void)eventfd_write(service->stop_fd, 1);
+    return cJSON_CreateObject();
+}
+
+static void give_up(struct service *service, const char *reason)
+{
+    log_warn("the upgrade is given up: %s", reason);
+    atomic_store(&service->upgrade.reason, reason);
+    free(service->upgrade.binary);
+    service->upgrade.binary = NULL;
+    atomic_fetch_add(&service->upgrade.given_up, 1);
+    atomic_store(&service->upgrade.state, UPGRADE_NONE);
+}
+
+bool service_upgrade_try(struct service *service)
+{
+    eventfd_t count;
+    if (atomic_load(&service->upgrade.state) != UPGRADE_ASKED)
+        return false;
+    (void)eventfd_read(service->stop_fd, &count);
+    if (atomic_load(&service->is_stopped))
+        return false; /* the next one has nothing to go on with */
+    int r = front_hold(service->front);
+    if (r < 0) {
+        give_up(service, "calls are under way that take long (writers that wait for room, or fsyncs for the remote), and would fail with EIO: "
+                         "this kernel cannot send them again (Linux 6.9 can); try again later");
+        return true;
+    }
+    r = holder_upgrade(service->plan.keeper->link_fd, service->upgrade.binary);
+    if (r < 0) {
+        front_release(service->front);
+        give_up(service, "the process that keeps the mount does not answer");
+        return true;
+    }
+    log_info("nothing is under way: the mount is handed over");
+    log_tick();
+    _exit(MOUNT_OK); /* as a death; the stage has all of it */
+}
+
+void service_upgrade_tell(const struct service *service)
+{
+    const struct lifecycle_keeper *keeper = service->plan.keeper;
+    double pause = (double)service->pause_ns / 1e9;
+    if (*keeper->upgrade_error)
+        log_warn("the upgrade failed: %s; version %s went on with the mount, %.2f s later", keeper->upgrade_error, CAIRN_VERSION, pause);
+    else
+        log_info("went on with the mount, which version %s handed over, %.2f s later", keeper->version_before, pause);
+}
+
+void service_upgrade_add_status(const struct service *service, cJSON *successor)
+{
+    const struct lifecycle_keeper *keeper = service->plan.keeper;
+    unsigned given_up = atomic_load(&service->upgrade.given_up);
+    const char *reason = given_up ? atomic_load(&service->upgrade.reason) : keeper ? keeper->upgrade_error : "";
+    control_add_u64(successor, "upgrades", keeper ? keeper->upgrades : 0);
+    control_add_u64(successor, "upgrade_tries", keeper ? keeper->upgrade_tries : 0);
+    control_add_u64(successor, "upgrades_given_up", given_up);
+    (void)cJSON_AddBoolToObject(successor, "upgrading", atomic_load(&service->upgrade.state) != UPGRADE_NONE);
+    if (*reason)
+        (void)cJSON_AddStringToObject(successor, "upgrade_error", reason);
+}

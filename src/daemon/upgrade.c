@@ -1,0 +1,214 @@
+#include "daemon/upgrade.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "daemon/holder.h"
+#include "format/superblock.h"
+
+#define CHECK_TIMEOUT_NS (10ll * 1000000000)
+#define CHECK_PREFIX "cairn holder 1 "
+#define CHECK_FD 3
+#define SAID_MAX 1024
+
+extern char **environ;
+
+/* --- the program that hands over ------------------------------------------------------------------------------------------------------- */
+
+/* What it says until it ends. False: the time is up. */
+static bool hear(int fd, char *said)
+{
+    int64_t deadline = clock_monotonic_ns() + CHECK_TIMEOUT_NS;
+    char more[SAID_MAX];
+    size_t len = 0;
+    for (;;) {
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        int64_t left_ms = (deadline - clock_monotonic_ns()) / 1000000;
+        if (left_ms <= 0)
+            return false;
+        if (poll(&p, 1, (int)left_ms) <= 0)
+            continue;
+        ssize_t n = read(fd, more, sizeof more);
+        if (n <= 0)
+            return n == 0 || errno == EINTR;
+        size_t taken = min_u64((uint64_t)n, SAID_MAX - 1 - len);
+        memcpy(said + len, more, taken);
+        len += taken;
+    }
+}
+
+static int spawn_check(const char *binary, int state_fd, int out_fd, pid_t *ret)
+{
+    char program[] = "cairn", verb[] = "holder", how[] = "check", number[8];
+    char *argv[] = {program, verb, how, number, NULL};
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    sigset_t none;
+    (void)snprintf(number, sizeof number, "%d", CHECK_FD);
+    check(posix_spawn_file_actions_init(&actions) == 0 && posix_spawnattr_init(&attributes) == 0);
+    (void)sigemptyset(&none);
+    int r = posix_spawn_file_actions_adddup2(&actions, out_fd, STDOUT_FILENO);
+    if (r == 0)
+        r = posix_spawn_file_actions_adddup2(&actions, out_fd, STDERR_FILENO);
+    if (r == 0)
+        r = posix_spawn_file_actions_adddup2(&actions, state_fd, CHECK_FD);
+    if (r == 0)
+        r = posix_spawnattr_setsigmask(&attributes, &none);
+    if (r == 0)
+        r = posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+    if (r == 0)
+        r = posix_spawn(ret, binary, &actions, &attributes, argv, environ);
+    (void)posix_spawn_file_actions_destroy(&actions);
+    (void)posix_spawnattr_destroy(&attributes);
+    return -r;
+}
+
+static int judge(const char *binary, int status, char *said, char **ret_text)
+{
+    char *end = strchr(said, '\n');
+    if (end)
+        *end = '\0';
+    bool is_ours = strncmp(said, CHECK_PREFIX, strlen(CHECK_PREFIX)) == 0;
+    text_hide_controls(said);
+    if (is_ours && WIFEXITED(status) && WEXITSTATUS(status) == 0) {
+        *ret_text = xstrdup(said + strlen(CHECK_PREFIX));
+        return 0;
+    }
+    if (WIFSIGNALED(status))
+        *ret_text = xasprintf("%s cannot take the mount over: it died of signal %d when it was asked", binary, WTERMSIG(status));
+    else if (*said)
+        *ret_text = xasprintf("%s cannot take the mount over: %s", binary, said);
+    else
+        *ret_text = xasprintf("%s cannot take the mount over: it is no cairn that knows of upgrades (exit code %d, and not a word)", binary,
+                              WEXITSTATUS(status));
+    return -EPROTO;
+}
+
+static int ask(const char *binary, int state_fd, char **ret_text)
+{
+    int out[2], status = 0;
+    char said[SAID_MAX] = "";
+    pid_t child;
+    if (pipe2(out, O_CLOEXEC) < 0)
+        return -errno;
+    int r = spawn_check(binary, state_fd, out[1], &child);
+    (void)close(out[1]);
+    if (r < 0) {
+        (void)close(out[0]);
+        return r;
+    }
+    bool in_time = hear(out[0], said);
+    (void)close(out[0]);
+    if (!in_time)
+        (void)kill(child, SIGKILL);
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+        ;
+    if (!in_time) {
+        *ret_text = xasprintf("%s cannot take the mount over: it does not answer", binary);
+        return -ETIMEDOUT;
+    }
+    return judge(binary, status, said, ret_text);
+}
+
+int upgrade_check(const char *binary, const struct handover_source *from, char **ret_text)
+{
+    _cleanup_close_ int state_fd = -1, high_fd = -1;
+    int r = handover_write(from, &state_fd);
+    /* Not the number that it is to have there. */
+    if (r == 0 && (high_fd = fcntl(state_fd, F_DUPFD_CLOEXEC, CHECK_FD + 1)) < 0)
+        r = -errno;
+    if (r == 0)
+        r = ask(binary, high_fd, ret_text);
+    if (r < 0 && !*ret_text)
+        *ret_text = xasprintf("%s cannot be run: %s", binary, strerror(-r));
+    return r;
+}
+
+int upgrade_execute(const char *binary, const char *how, const struct handover_source *from)
+{
+    _cleanup_close_ int state_fd = -1;
+    char number[16];
+    int r = handover_write(from, &state_fd);
+    if (r < 0)
+        return r;
+    (void)snprintf(number, sizeof number, "%d", state_fd);
+    handover_keep_fds(from->keeper, state_fd, true);
+    (void)execl(binary, "cairn", "holder", how, number, from->store, from->mountpoint, (char *)NULL);
+    r = -errno;
+    handover_keep_fds(from->keeper, state_fd, false);
+    return r;
+}
+
+/* --- the program that takes over ---------------------------------------------------------------------------------------------------------- */
+
+static int check_superblock(const char *store, char **ret_text)
+{
+    _cleanup_free_ char *path = xasprintf("%s/superblock", store);
+    _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+    uint8_t block[SUPERBLOCK_LEN];
+    struct superblock sb;
+    ssize_t n = fd < 0 ? -1 : pread(fd, block, sizeof block, 0);
+    int r = n < 0 ? -errno : superblock_decode(block, (size_t)n, &sb);
+    if (r == 0 && sb.ro_compat != 0)
+        r = -EPROTONOSUPPORT;
+    explicit_bzero(block, sizeof block);
+    explicit_bzero(&sb, sizeof sb);
+    if (r == -EPROTONOSUPPORT)
+        *ret_text = xasprintf("the store %s has features that version %s does not know", store, CAIRN_VERSION);
+    else if (r < 0)
+        *ret_text = xasprintf("%s: %s", path, strerror(-r));
+    return r;
+}
+
+static int say_whether(struct handover *h, int r, char *text)
+{
+    if (r == 0)
+        r = check_superblock(h->store, &text);
+    if (r == 0)
+        (void)printf(CHECK_PREFIX "%s\n", CAIRN_VERSION);
+    else
+        (void)printf("%s\n", text);
+    free(text);
+    return fflush(stdout) == 0 && r == 0 ? 0 : 1;
+}
+
+static int serve(struct handover *h)
+{
+    char hello = 0;
+    if (send(h->keeper.link_fd, &hello, sizeof hello, MSG_NOSIGNAL) < 0)
+        return MOUNT_SYSTEM;
+    (void)prctl(PR_SET_NAME, "cairn");
+    return lifecycle_run(h->store, h->mountpoint, &h->options, -1, &h->keeper);
+}
+
+int upgrade_main(int argc, char **argv)
+{
+    struct handover h;
+    char *text = NULL;
+    int fd = argc > 2 && strlen(argv[2]) < 8 && strspn(argv[2], "0123456789") == strlen(argv[2]) ? (int)strtol(argv[2], NULL, 10) : -1;
+    int r = handover_read(fd, &h, &text);
+    const char *how = argc > 1 ? argv[1] : "";
+    int code = MOUNT_SYSTEM;
+    if (strcmp(how, "check") == 0) {
+        code = say_whether(&h, r, text);
+        text = NULL;
+    } else if (r == 0) {
+        handover_keep_fds(&h.keeper, -1, false);
+        (void)close(fd);
+        code = strcmp(how, "daemon") == 0 ? serve(&h) : strcmp(how, "keep") == 0 ? holder_go_on(&h) : MOUNT_USAGE;
+    } else {
+        (void)fprintf(stderr, "cairn holder: %s\n", text);
+    }
+    free(text);
+    if (r == 0)
+        handover_done(&h);
+    return code;
+}
