@@ -6,12 +6,14 @@
 #include <fcntl.h>
 #include <libgen.h>
 #include <linux/magic.h>
+#include <linux/openat2.h>
 #include <stdio.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/statvfs.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 
 #include "base/io.h"
@@ -159,6 +161,32 @@ static int root_fd(const struct dir_talk *talk)
     return atomic_load(&talk->root->fd);
 }
 
+static int open_folder(int root, const char *folder)
+{
+    struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC, .resolve = RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH};
+    int fd = (int)syscall(SYS_openat2, root, folder, &how, sizeof how);
+    if (fd < 0 && (errno == ENOSYS || errno == EPERM)) /* before Linux 5.6, or in a sandbox of that time */
+        fd = openat(root, folder, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    return fd < 0 ? -errno : fd;
+}
+
+/* Into the folder that the object is in: *name is its name there. Whoever else may write here does not lead us out of the directory by a
+ * symbolic link in the place of a folder: we may be root, and content and names are written. *ret_own is to be closed. */
+static int enter(struct dir_talk *talk, const char **name, int *ret_own)
+{
+    const char *slash = strrchr(*name, '/');
+    talk->at = root_fd(talk);
+    if (!slash)
+        return 0;
+    _cleanup_free_ char *folder = xasprintf("%.*s", (int)(slash - *name), *name);
+    *ret_own = open_folder(talk->at, folder);
+    if (*ret_own < 0)
+        return *ret_own;
+    talk->at = *ret_own;
+    *name = slash + 1;
+    return 0;
+}
+
 /* --- put ------------------------------------------------------------------------------------------------------------------ */
 
 /* Beside the object, so that it can be moved to its name; no object begins with a dot. */
@@ -175,13 +203,13 @@ static char *temporary_name(const char *object)
 static bool is_ours(const struct dir_talk *talk, int fd, const char *object)
 {
     struct stat ours, theirs;
-    return fstat(fd, &ours) == 0 && fstatat(root_fd(talk), object, &theirs, AT_SYMLINK_NOFOLLOW) == 0 &&
+    return fstat(fd, &ours) == 0 && fstatat(talk->at, object, &theirs, AT_SYMLINK_NOFOLLOW) == 0 &&
            ours.st_ino == theirs.st_ino && ours.st_dev == theirs.st_dev;
 }
 
 static int name_new(const struct dir_talk *talk, int fd, const char *temporary, const char *object)
 {
-    int root = root_fd(talk);
+    int root = talk->at;
     if (linkat(root, temporary, root, object, 0) == 0) {
         (void)unlinkat(root, temporary, 0);
         return 0;
@@ -213,14 +241,15 @@ static int write_content(struct dir_talk *talk, int fd, const struct dir_request
     return r == 0 && is_given_up(talk) ? -ECANCELED : r;
 }
 
-static int do_put(struct dir_talk *talk, const struct dir_request *request, const char *object, size_t content_len)
+static int do_put(struct dir_talk *talk, const struct dir_request *request, const char *object, const char *content,
+                  size_t content_len)
 {
-    int root = root_fd(talk);
+    int root = talk->at;
     _cleanup_free_ char *temporary = temporary_name(object);
     _cleanup_close_ int fd = openat(root, temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return -errno;
-    int r = write_content(talk, fd, request, object + request->name_len, content_len);
+    int r = write_content(talk, fd, request, content, content_len);
     if (r == 0 && request->verb == DIR_PUT_NEW)
         r = name_new(talk, fd, temporary, object);
     else if (r == 0 && renameat(root, temporary, root, object) < 0)
@@ -247,7 +276,7 @@ static int copy_content(int from, int to)
 /* In a file of its own. What is gone meanwhile need not be. */
 static int do_store_again(struct dir_talk *talk, const char *object)
 {
-    int root = root_fd(talk);
+    int root = talk->at;
     _cleanup_close_ int from = openat(root, object, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (from < 0)
         return errno == ENOENT ? 0 : -errno;
@@ -264,18 +293,14 @@ static int do_store_again(struct dir_talk *talk, const char *object)
 }
 
 /* Its name is durable before anything lies in it. After a failed fsync it goes, to be made anew: another fsync of the same name says nothing. */
-static int do_make_folder(int root, const char *folder)
+static int do_make_folder(int parent, const char *folder)
 {
-    _cleanup_free_ char *path = xstrdup(folder);
-    if (mkdirat(root, folder, 0700) < 0)
+    if (mkdirat(parent, folder, 0700) < 0)
         return -errno;
-    char *slash = strrchr(path, '/');
-    if (slash)
-        *slash = '\0';
-    _cleanup_close_ int fd = openat(root, slash ? path : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    _cleanup_close_ int fd = openat(parent, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int r = fd < 0 || fsync(fd) < 0 ? -errno : 0;
     if (r < 0)
-        (void)unlinkat(root, folder, AT_REMOVEDIR);
+        (void)unlinkat(parent, folder, AT_REMOVEDIR);
     return r;
 }
 
@@ -285,7 +310,7 @@ static int do_make_folder(int root, const char *folder)
  * would hold this thread for ever. */
 static int do_get(struct dir_talk *talk, const struct dir_request *request, const char *object, struct dir_answer *answer, char *out)
 {
-    _cleanup_close_ int fd = openat(root_fd(talk), object, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    _cleanup_close_ int fd = openat(talk->at, object, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0)
         return -errno;
     int r;
@@ -301,7 +326,7 @@ static int do_get(struct dir_talk *talk, const struct dir_request *request, cons
 static int do_stat(struct dir_talk *talk, const char *object, struct dir_answer *answer)
 {
     struct stat st;
-    if (fstatat(root_fd(talk), object, &st, AT_SYMLINK_NOFOLLOW) < 0)
+    if (fstatat(talk->at, object, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return -errno;
     answer->len = (uint64_t)st.st_size;
     answer->modified_ns = time_of(&st);
@@ -311,7 +336,7 @@ static int do_stat(struct dir_talk *talk, const char *object, struct dir_answer 
 /* Only a failed fsync says that names may be lost; where the folder could not be opened (no descriptor was left), nothing happened. */
 static int do_sync_folder(struct dir_talk *talk, const char *folder, struct dir_answer *answer)
 {
-    _cleanup_close_ int fd = openat(root_fd(talk), folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    _cleanup_close_ int fd = openat(talk->at, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)
         return -errno;
     if (fsync(fd) == 0)
@@ -400,12 +425,22 @@ static int do_list(struct dir_talk *talk, const char *folder, const char *after)
     return r < 0 ? r : sent;
 }
 
+static bool is_of_an_object(enum dir_verb verb)
+{
+    return verb != DIR_RESOLVE && verb != DIR_OPEN && verb != DIR_LIST && verb != DIR_SPACE;
+}
+
 static int carry_out(struct dir_talk *talk, const struct dir_request *request, const char *name, size_t content_len,
                      struct dir_answer *answer, char *out)
 {
     /* Who asked believes that it is open, as it was in the process before this one. */
     if (root_fd(talk) < 0 && request->verb != DIR_RESOLVE && request->verb != DIR_OPEN)
         return -ESTALE;
+    const char *content = name + request->name_len;
+    _cleanup_close_ int own = -1;
+    int r = is_of_an_object(request->verb) ? enter(talk, &name, &own) : 0;
+    if (r < 0)
+        return r;
     switch (request->verb) {
     case DIR_RESOLVE:
         return do_resolve(name, answer, out);
@@ -413,7 +448,7 @@ static int carry_out(struct dir_talk *talk, const struct dir_request *request, c
         return do_open(talk, request, name, answer, out);
     case DIR_PUT:
     case DIR_PUT_NEW:
-        return do_put(talk, request, name, content_len);
+        return do_put(talk, request, name, content, content_len);
     case DIR_GET:
         return do_get(talk, request, name, answer, out);
     case DIR_STAT:
@@ -421,9 +456,9 @@ static int carry_out(struct dir_talk *talk, const struct dir_request *request, c
     case DIR_LIST:
         return do_list(talk, name, name + strlen(name) + 1);
     case DIR_REMOVE:
-        return unlinkat(root_fd(talk), name, 0) < 0 ? -errno : 0;
+        return unlinkat(talk->at, name, 0) < 0 ? -errno : 0;
     case DIR_MAKE_FOLDER:
-        return do_make_folder(root_fd(talk), name);
+        return do_make_folder(talk->at, name);
     case DIR_SYNC_FOLDER:
         return do_sync_folder(talk, name, answer);
     case DIR_STORE_AGAIN:

@@ -134,6 +134,24 @@ Test(dir, symbolic_links_are_not_followed)
     cr_assert_eq(count, 1);
 }
 
+Test(dir, a_link_in_the_place_of_a_folder_leads_nowhere)
+{
+    _cleanup_free_ char *packs = path_of("packs"), *away = path_of("away"), *outside = xasprintf("%s/outside", store);
+    _cleanup_free_ char *command = xasprintf("cp -r %s %s && mv %s %s && ln -s %s %s && ls -A %s >%s.before", packs, outside, packs, away,
+                                             outside, packs, outside, store);
+    _cleanup_free_ char *compare = xasprintf("ls -A %s | cmp - %s.before && rm %s.before", outside, store, store);
+    _cleanup_free_ void *buf = content_new(20000, 1);
+    uint64_t len;
+    put_ok("packs/1", 20000, 1);
+    cr_assert_eq(system(command), 0);
+    cr_expect_eq(tier->ops->put(tier, "packs/2", buf, 10), -ELOOP);
+    cr_expect_eq(tier->ops->put_new(tier, "packs/3", buf, 20000), -ELOOP);
+    cr_expect_eq(tier->ops->get_range(tier, "packs/1", 0, buf, 10), -ELOOP);
+    cr_expect_eq(tier->ops->stat(tier, "packs/1", &len), -ELOOP);
+    cr_expect_eq(tier->ops->remove(tier, "packs/1"), -ELOOP);
+    cr_expect_eq(system(compare), 0);
+}
+
 Test(dir, a_failure_is_told)
 {
     char error[200];
