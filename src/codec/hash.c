@@ -39,3 +39,29 @@ void hash_parts(const struct iovec *iov, size_t iov_count, uint8_t ret_hash[HASH
     update(&h, iov, iov_count);
     blake3_hasher_finalize(&h, ret_hash, HASH_LEN);
 }
+
+struct hash_stream {
+    blake3_hasher hasher;
+};
+
+struct hash_stream *hash_stream_new(void)
+{
+    struct hash_stream *stream = xmalloc(sizeof *stream);
+    blake3_hasher_init(&stream->hasher);
+    return stream;
+}
+
+void hash_stream_add(struct hash_stream *stream, const void *bytes, size_t len)
+{
+    blake3_hasher_update(&stream->hasher, bytes, len);
+}
+
+void hash_stream_result(const struct hash_stream *stream, uint8_t ret_hash[HASH_LEN])
+{
+    blake3_hasher_finalize(&stream->hasher, ret_hash, HASH_LEN);
+}
+
+void hash_stream_free(struct hash_stream *stream)
+{
+    free(stream);
+}

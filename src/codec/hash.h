@@ -18,3 +18,11 @@ uint64_t hash_tag(const uint8_t key[HASH_KEY_LEN], const void *bytes, size_t len
 
 /* Plain BLAKE3 over the parts in order. */
 void hash_parts(const struct iovec *iov, size_t iov_count, uint8_t ret_hash[HASH_LEN]);
+
+/* The same, over bytes that come piece by piece. Used by one thread at a time. */
+struct hash_stream;
+struct hash_stream *hash_stream_new(void);
+void hash_stream_add(struct hash_stream *stream, const void *bytes, size_t len);
+/* Over what was added so far. */
+void hash_stream_result(const struct hash_stream *stream, uint8_t ret_hash[HASH_LEN]);
+void hash_stream_free(struct hash_stream *stream); /* NULL is fine */

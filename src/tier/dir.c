@@ -144,11 +144,12 @@ static int sync_folder(void *arg, const char *folder, bool *ret_in_doubt)
 }
 
 /* One whose answer did not come may have been carried out: its name is to be made durable as well. */
-static int put_once(struct dir *d, const char *object, const void *buf, size_t len, bool is_new)
+static int put_once(struct dir *d, const char *object, const void *buf, size_t len, struct tier_source *source, bool is_new)
 {
     struct dir_call call = {.verb = is_new ? DIR_PUT_NEW : DIR_PUT,
                             .name = object,
                             .content = buf,
+                            .source = source,
                             .len = len,
                             .patience_ns = d->tier.patience_ns};
     int r = dir_client_call(d->client, &call, NULL);
@@ -162,7 +163,7 @@ static int put_once(struct dir *d, const char *object, const void *buf, size_t l
     return r;
 }
 
-static int put(struct tier *tier, const char *object, const void *buf, size_t len, bool is_new)
+static int put(struct tier *tier, const char *object, const void *buf, size_t len, struct tier_source *source, bool is_new)
 {
     struct dir *d = dir_of(tier);
     struct op op;
@@ -172,8 +173,8 @@ static int put(struct tier *tier, const char *object, const void *buf, size_t le
         return r;
     op_begin(&op, d, "put", object);
     do
-        r = put_once(d, object, buf, len, is_new);
-    while (op_again(&op, &r));
+        r = put_once(d, object, buf, len, source, is_new);
+    while ((!source || source->error == 0) && op_again(&op, &r));
     if (r == 0) {
         LOCK_SCOPE(&d->locked.lock);
         d->locked.traffic.sent_bytes += len;
@@ -183,12 +184,17 @@ static int put(struct tier *tier, const char *object, const void *buf, size_t le
 
 static int dir_put(struct tier *tier, const char *object, const void *buf, size_t len)
 {
-    return put(tier, object, buf, len, false);
+    return put(tier, object, buf, len, NULL, false);
+}
+
+static int dir_put_from(struct tier *tier, const char *object, struct tier_source *source)
+{
+    return put(tier, object, NULL, source->len, source, false);
 }
 
 static int dir_put_new(struct tier *tier, const char *object, const void *buf, size_t len)
 {
-    return put(tier, object, buf, len, true);
+    return put(tier, object, buf, len, NULL, true);
 }
 
 /* Names whose fsync failed: the objects are stored again, so that their names are new ones. A folder does not take another's place here, since
@@ -421,6 +427,7 @@ static const struct tier_ops dir_ops = {
     .close = dir_close,
     .put = dir_put,
     .put_new = dir_put_new,
+    .put_from = dir_put_from,
     .get_range = dir_get_range,
     .stat = dir_stat,
     .list = dir_list,

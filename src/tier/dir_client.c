@@ -57,6 +57,8 @@ struct talk {
     uint64_t moved;          /* bytes of content that went through the pipe */
     bool answered;
     char *buf; /* DIR_MESSAGE_MAX */
+    char *step; /* of a source: TIER_SOURCE_STEP, what was read last */
+    uint64_t step_at, step_len;
 };
 
 struct dir_client *dir_client_new(const char *path, bool read_only, bool may_make)
@@ -355,14 +357,45 @@ static int send_request(struct talk *t)
     return r;
 }
 
+/* Where the next bytes of a source are in memory. */
+static int next_of_source(struct talk *t, struct iovec *ret)
+{
+    struct tier_source *source = t->call->source;
+    if (t->moved == t->step_at + t->step_len) {
+        if (!t->step)
+            t->step = xmalloc(TIER_SOURCE_STEP);
+        t->step_at = t->moved;
+        t->step_len = min_u64(TIER_SOURCE_STEP, t->call->len - t->moved);
+        int r = tier_source_read(source, t->step_at, t->step, t->step_len);
+        if (r < 0)
+            return r;
+    }
+    *ret = (struct iovec){t->step + (t->moved - t->step_at), t->step_at + t->step_len - t->moved};
+    return 0;
+}
+
+/* The step is filled again while the pipe may still hold what came from it: so the pipe gets a copy. */
+static ssize_t push_copy(struct talk *t)
+{
+    struct iovec part;
+    int r = next_of_source(t, &part);
+    if (r < 0) {
+        errno = -r;
+        return -1;
+    }
+    return write(t->channel->out, part.iov_base, part.iov_len);
+}
+
 /* The pages themselves go into the pipe: they are read from there by the helper's write, in one copy. */
 static int push(struct talk *t)
 {
     const struct dir_call *call = t->call;
     struct iovec part = {(char *)(uintptr_t)call->content + t->moved, call->len - t->moved};
-    ssize_t n = vmsplice(t->channel->out, &part, 1, SPLICE_F_NONBLOCK);
-    if (n < 0 && (errno == EINVAL || errno == ENOSYS))
+    ssize_t n = call->source ? push_copy(t) : vmsplice(t->channel->out, &part, 1, SPLICE_F_NONBLOCK);
+    if (n < 0 && !call->source && (errno == EINVAL || errno == ENOSYS))
         n = write(t->channel->out, part.iov_base, part.iov_len);
+    if (n < 0 && call->source && call->source->error < 0)
+        return call->source->error;
     if (n < 0)
         return errno == EAGAIN || errno == EINTR || errno == EPIPE ? 0 : -errno; /* why it ended comes on the socket */
     t->moved += (uint64_t)n;
@@ -507,6 +540,7 @@ static int talk(struct dir_client *c, const struct dir_call *call, struct channe
     struct talk t = {.client = c, .call = call, .channel = *channel, .buf = xmalloc(DIR_MESSAGE_MAX)};
     int r = converse(&t);
     free(t.buf);
+    free(t.step);
     if (r == -ETIMEDOUT)
         note_silence(&t);
     bool is_whole = r == 0 && t.answered;

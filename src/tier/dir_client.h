@@ -24,6 +24,7 @@ struct dir_call {
     enum dir_verb verb;
     const char *name, *after; /* after: DIR_LIST; NULL: from the beginning */
     const void *content;      /* DIR_PUT: `len` bytes, borrowed until the return, whatever that is */
+    struct tier_source *source; /* DIR_PUT: in place of `content`, of more than DIR_INLINE_MAX; NULL: none */
     void *into;               /* DIR_GET: `len` bytes */
     char *text;               /* DIR_RESOLVE: DIR_NAME_MAX bytes for what is answered */
     uint64_t offset, len;

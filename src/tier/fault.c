@@ -34,6 +34,13 @@ static int fault_put(struct tier *tier, const char *object, const void *buf, siz
     return r < 0 ? r : below->ops->put(below, object, buf, len);
 }
 
+static int fault_put_from(struct tier *tier, const char *object, struct tier_source *source)
+{
+    int r = ask(tier, "put", object);
+    struct tier *below = fault_of(tier)->below;
+    return r < 0 ? r : below->ops->put_from(below, object, source);
+}
+
 static int fault_put_new(struct tier *tier, const char *object, const void *buf, size_t len)
 {
     int r = ask(tier, "put_new", object);
@@ -156,6 +163,7 @@ struct tier *fault_tier_new(struct tier *below, int (*fn)(const char *op, const 
         .remove = fault_remove,
         .sync = fault_sync,
         .remove_many = has->remove_many ? fault_remove_many : NULL,
+        .put_from = has->put_from ? fault_put_from : NULL,
         .now = has->now ? fault_now : NULL,
         .interrupt = has->interrupt ? fault_interrupt : NULL,
         .last_error = has->last_error ? fault_last_error : NULL,

@@ -143,7 +143,10 @@ static size_t on_send(char *to, size_t size, size_t count, void *arg)
     struct exchange *x = arg;
     size_t len = (size_t)min_u64(size * count, x->request->body_len - x->sent);
     x->last_ns = clock_monotonic_ns();
-    if (len)
+    struct tier_source *source = x->request->source;
+    if (source && len && tier_source_read(source, x->sent, to, len) < 0)
+        return CURL_READFUNC_ABORT;
+    if (!source && len)
         memcpy(to, (const char *)x->request->body + x->sent, len);
     x->sent += len;
     return len;

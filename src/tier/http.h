@@ -6,6 +6,7 @@
 #pragma once
 
 #include "base/base.h"
+#include "tier/source.h"
 
 struct http;
 
@@ -28,6 +29,7 @@ struct http_request {
     const char *const *headers; /* "Name: value", ends with NULL; may be NULL */
     const void *body;           /* sent with Content-Length body_len, no Expect, straight from here */
     size_t body_len;
+    struct tier_source *source; /* the body, of body_len bytes, is read from there; NULL: it is in `body` */
     void *into;         /* where the body of a 2xx answer goes, straight; NULL: into response.text */
     size_t into_len;    /* more than this: the transfer is ended with -EUCLEAN */
     int64_t timeout_ns; /* for all of it once it has its turn; 0: no other than the stall limit */
@@ -58,7 +60,8 @@ struct http_response {
 /* One exchange, no repetition, redirects are not followed. 0: an answer came (any status). -errno: none did, or not all of it:
  * -ECONNREFUSED, -EHOSTUNREACH (name, network), -ETIMEDOUT, -ECONNRESET, -EKEYREJECTED (TLS: certificate), -EPROTO (what answers
  * speaks no HTTP, or no TLS), -EUCLEAN (a body that is shorter than announced or longer than wanted), -ECANCELED, -EINVAL (the URL),
- * -EIO. What came before the failure is in the response, which is always set; http_response_done() in any case.
+ * -EIO (a `source` that cannot be read, too). What came before the failure is in the response, which is always set;
+ * http_response_done() in any case.
  * A request on a kept connection that turns out to be closed is sent once more on a new one: a server may see it twice. */
 CAIRN_MUST_CHECK int http_perform(struct http *http, const struct http_request *request,
                                   struct http_response *ret_response);

@@ -12,7 +12,7 @@
 /* A Date that is older is not relied on: the monotonic clock may run differently from theirs. */
 #define DATE_AGE_MAX_NS (5ll * 1000000000)
 
-static int put(struct tier *tier, const char *object, const void *buf, size_t len, const char *condition)
+static int put(struct tier *tier, const char *object, const void *buf, size_t len, struct tier_source *source, const char *condition)
 {
     struct s3_request q = {
         .method = "PUT",
@@ -20,6 +20,7 @@ static int put(struct tier *tier, const char *object, const void *buf, size_t le
         .headers = {condition},
         .body = len ? buf : "",
         .body_len = len,
+        .source = source,
         .is_content = true,
     };
     struct http_response response;
@@ -32,12 +33,17 @@ static int put(struct tier *tier, const char *object, const void *buf, size_t le
 
 static int s3_put(struct tier *tier, const char *object, const void *buf, size_t len)
 {
-    return put(tier, object, buf, len, NULL);
+    return put(tier, object, buf, len, NULL, NULL);
+}
+
+static int s3_put_from(struct tier *tier, const char *object, struct tier_source *source)
+{
+    return put(tier, object, NULL, source->len, source, NULL);
 }
 
 static int s3_put_new(struct tier *tier, const char *object, const void *buf, size_t len)
 {
-    return put(tier, object, buf, len, "If-None-Match: *");
+    return put(tier, object, buf, len, NULL, "If-None-Match: *");
 }
 
 static int s3_stat(struct tier *tier, const char *object, uint64_t *ret_len)
@@ -167,6 +173,7 @@ static const struct tier_ops s3_ops = {
     .close = s3_close,
     .put = s3_put,
     .put_new = s3_put_new,
+    .put_from = s3_put_from,
     .get_range = s3_get_range,
     .stat = s3_stat,
     .list = s3_list,

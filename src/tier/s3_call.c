@@ -86,12 +86,17 @@ static int add_checksum(struct call *c, struct headers *h)
     const struct s3_request *q = c->request;
     bool md5 = q->wants_md5 || (q->is_content && c->checksum == S3_CHECKSUM_MD5);
     if (q->is_content && c->checksum == S3_CHECKSUM_CRC32) {
-        if (!c->crc32)
+        int r = 0;
+        if (!c->crc32 && q->source)
+            r = s3_crc32_from(q->source, &c->crc32);
+        else if (!c->crc32)
             c->crc32 = s3_crc32(q->body, q->body_len);
+        if (r < 0)
+            return r;
         add_header(h, xasprintf("x-amz-checksum-crc32: %s", c->crc32));
     }
     if (md5 && !c->md5) {
-        int r = s3_md5(q->body, q->body_len, &c->md5);
+        int r = q->source ? s3_md5_from(q->source, &c->md5) : s3_md5(q->body, q->body_len, &c->md5);
         if (r < 0)
             return r;
     }
@@ -131,6 +136,7 @@ static int sign(struct call *c, const struct s3_address *address, const struct h
         .headers = (const char *const *)h->v,
         .body = c->request->body,
         .body_len = c->request->body_len,
+        .source = c->request->source,
         .unsigned_payload = s3->place.is_tls,
         .payload_header = true,
         .region = c->region,
@@ -155,6 +161,7 @@ static int exchange(struct call *c, const struct s3_address *address, const stru
         .headers = all,
         .body = c->request->body,
         .body_len = c->request->body_len,
+        .source = c->request->source,
         .into = c->request->into,
         .into_len = c->request->into_len,
     };
@@ -200,7 +207,7 @@ static int attempt(struct call *c, int *ret_result)
         return r;
     s3_address_make(&c->s3->place, c->region, c->request->object, c->request->query, &address);
     r = make_headers(c, &h);
-    if (r == 0 && c->s3->credentials && (r = sign(c, &address, &h, &signature)) < 0)
+    if (r == 0 && c->s3->credentials && (r = sign(c, &address, &h, &signature)) == -EINVAL)
         tell(c, "cannot be signed", "the access key, its secret or its token hold blanks or are no plain text");
     if (r == 0)
         *ret_result = exchange(c, &address, &h, &signature);
@@ -409,6 +416,8 @@ static int run(struct call *c)
         enum verdict verdict = retry_gate_is_interrupted(&c->s3->gate) ? FAILED : try_once(c, &error);
         if (retry_gate_is_interrupted(&c->s3->gate) && verdict != DONE)
             return -ECANCELED;
+        if (verdict != DONE && c->request->source && c->request->source->error < 0)
+            return c->request->source->error;
         if (verdict == DONE || verdict == FAILED)
             return error;
         int64_t at_least_ns = c->response->retry_after_ns;

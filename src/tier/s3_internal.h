@@ -73,6 +73,7 @@ struct s3_request {
     const char *headers[S3_CALL_HEADERS_MAX + 1];    /* ends with NULL */
     const void *body;
     size_t body_len;
+    struct tier_source *source; /* of the body, in place of `body` */
     void *into;
     size_t into_len;
     bool is_content; /* the body is an object's content: gets a checksum and the headers of a put */
@@ -93,6 +94,9 @@ void s3_set_error(struct s3 *s3, const char *method, const char *object, const c
 /* Base64 of the MD5, to be freed. -EOPNOTSUPP: libcrypto may not (FIPS). */
 CAIRN_MUST_CHECK int s3_md5(const void *body, size_t len, char **ret_text);
 char *s3_crc32(const void *body, size_t len); /* to be freed */
+/* The same, of a source. Its errors, too. */
+CAIRN_MUST_CHECK int s3_md5_from(struct tier_source *source, char **ret_text);
+CAIRN_MUST_CHECK int s3_crc32_from(struct tier_source *source, char **ret_text);
 
 /* --- operations in files of their own -------------------------------------------------------------------------------- */
 

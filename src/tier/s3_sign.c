@@ -45,6 +45,24 @@ static int sha256_hex(const void *data, size_t len, char text[HEX_LEN])
     return 0;
 }
 
+static void add_sha256(const void *bytes, size_t len, void *arg)
+{
+    (void)EVP_DigestUpdate(arg, bytes, len);
+}
+
+static int sha256_hex_from(struct tier_source *source, char text[HEX_LEN])
+{
+    uint8_t hash[HASH_LEN];
+    EVP_MD_CTX *md = EVP_MD_CTX_new();
+    int r = md && EVP_DigestInit_ex(md, EVP_sha256(), NULL) == 1 ? tier_source_each(source, add_sha256, md) : -EIO;
+    if (r == 0 && EVP_DigestFinal_ex(md, hash, NULL) != 1)
+        r = -EIO;
+    EVP_MD_CTX_free(md);
+    if (r == 0)
+        hex(hash, text);
+    return r;
+}
+
 static int hmac(const void *key, size_t key_len, const char *text, size_t len, uint8_t ret_mac[HASH_LEN])
 {
     return HMAC(EVP_sha256(), key, (int)key_len, (const uint8_t *)text, len, ret_mac, NULL) ? 0 : -EIO;
@@ -335,7 +353,7 @@ int s3_sign(const struct s3_sign_request *request, const struct s3_credentials *
         return -EINVAL;
     int r = time_stamp(request->time_ns, stamp);
     if (r == 0 && !request->unsigned_payload)
-        r = sha256_hex(request->body, request->body_len, payload);
+        r = request->source ? sha256_hex_from(request->source, payload) : sha256_hex(request->body, request->body_len, payload);
     if (r < 0)
         return r;
     struct s3_signed s = {0};

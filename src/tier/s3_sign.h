@@ -2,6 +2,7 @@
 #pragma once
 
 #include "tier/s3_credentials.h"
+#include "tier/source.h"
 
 struct s3_sign_request {
     const char *method;
@@ -11,6 +12,7 @@ struct s3_sign_request {
     const char *const *headers; /* "name: value" to be signed besides those below; ends with NULL; may be NULL */
     const void *body;           /* may be NULL if body_len is 0 */
     size_t body_len;
+    struct tier_source *source; /* in place of `body`; its errors are those of s3_sign(), too */
     bool unsigned_payload; /* https: UNSIGNED-PAYLOAD instead of the body's SHA-256 */
     bool normalize_path;   /* services other than S3: takes out "." and "..", encodes, as the vectors want it */
     bool payload_header;   /* adds x-amz-content-sha256 */

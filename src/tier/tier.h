@@ -15,6 +15,7 @@
 #include <sys/types.h>
 
 #include "base/base.h"
+#include "tier/source.h"
 
 /* Room is reserved in units of this: a whole pack, as writeback makes them. */
 #define TIER_RESERVE_UNIT (28 * MIB)
@@ -83,6 +84,9 @@ struct tier_ops {
 
     /* --- Tiers that others reach too (remotes); NULL where the medium is ours alone. ------------------------------- */
 
+    /* As put(), of what is too large for memory: called by tier_put_from(). */
+    int (*put_from)(struct tier *tier, const char *object, struct tier_source *source);
+
     /* The medium's own clock, ns since 1970: leases are judged by nothing else. */
     int (*now)(struct tier *tier, int64_t *ret_ns);
 
@@ -123,6 +127,10 @@ struct tier {
     _Atomic int64_t patience_ns; /* remotes: how long a call goes on trying before it gives a transient error back; may be
                                     changed at any time, for calls that begin later */
 };
+
+/* As put() of a remote, from a source: at most TIER_SOURCE_STEP of it is in memory. -errno of its `read`, which is then in source->error,
+ * too, or of the tier. */
+CAIRN_MUST_CHECK int tier_put_from(struct tier *tier, const char *object, struct tier_source *source);
 
 /* A directory on local NVMe (or any POSIX filesystem): O_DIRECT where the filesystem has it. `path` must exist.
  * Subfolders packs/, journal/ and room/ are made. Leftovers in room/ from an earlier run are removed.

@@ -81,3 +81,16 @@ Test(hash, the_key_matters)
     struct chunk_name b = hash_chunk(&key, &iov, 1);
     cr_assert(!chunk_name_equal(&a, &b));
 }
+
+Test(hash, a_stream_is_its_parts)
+{
+    for (size_t step = 1; step < 3000; step = step * 2 + 5) {
+        struct hash_stream *stream = hash_stream_new();
+        for (size_t at = 0; at < 7169; at += step)
+            hash_stream_add(stream, input + at, min_u64(step, 7169 - at));
+        uint8_t hash[HASH_LEN];
+        hash_stream_result(stream, hash);
+        hash_stream_free(stream);
+        expect_hex(hash, sizeof hash, vectors[7].plain);
+    }
+}

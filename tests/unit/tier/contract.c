@@ -44,6 +44,51 @@ CONTRACT(objects_of_many_lengths)
     }
 }
 
+struct elsewhere {
+    const char *bytes;
+    uint64_t bad_at; /* what lies behind cannot be read */
+    unsigned errors;
+};
+
+static int read_elsewhere(uint64_t offset, void *buf, size_t len, void *arg)
+{
+    struct elsewhere *from = arg;
+    if (offset + len > from->bad_at) {
+        from->errors++;
+        return -EIO;
+    }
+    memcpy(buf, from->bytes + offset, len);
+    return 0;
+}
+
+CONTRACT(objects_from_elsewhere)
+{
+    static const size_t lens[] = {0, 1, TIER_SOURCE_STEP, TIER_SOURCE_STEP + 1, 5 * MIB + 3};
+    for (size_t i = 0; i < ARRAY_LEN(lens) && tier->ops->put_from; i++) {
+        _cleanup_free_ char *object = xasprintf("runs/%016zx", i);
+        _cleanup_free_ void *bytes = content_new(lens[i], i);
+        struct elsewhere from = {.bytes = bytes, .bad_at = UINT64_MAX};
+        struct tier_source source = {.len = lens[i], .read = read_elsewhere, .arg = &from};
+        cr_assert_eq(tier_put_from(tier, object, &source), 0);
+        expect_content(object, lens[i], i);
+    }
+}
+
+CONTRACT(elsewhere_is_not_to_be_read)
+{
+    static const size_t lens[] = {1, TIER_SOURCE_STEP + 1, 5 * MIB + 3};
+    for (size_t i = 0; i < ARRAY_LEN(lens) && tier->ops->put_from; i++) {
+        _cleanup_free_ void *bytes = content_new(lens[i], i);
+        struct elsewhere from = {.bytes = bytes, .bad_at = lens[i] - 1};
+        struct tier_source source = {.len = lens[i], .read = read_elsewhere, .arg = &from};
+        uint64_t len;
+        cr_assert_eq(tier_put_from(tier, "runs/1", &source), -EIO);
+        cr_assert_eq(source.error, -EIO);
+        cr_assert_eq(from.errors, 1, "what fails is not the tier: once is enough");
+        cr_assert_eq(tier->ops->stat(tier, "runs/1", &len), -ENOENT);
+    }
+}
+
 CONTRACT(parents_are_made)
 {
     put_ok("packs/00/11/abc", 5000, 1);

@@ -176,6 +176,56 @@ Test(s3_answers, checksums_are_right)
     cr_assert(bad_request_has(0, "Content-MD5: JfnnlDI7RTiF9RgfG2JNCw==\r\n"));
 }
 
+static int read_zeros(uint64_t offset, void *buf, size_t len, void *arg)
+{
+    const uint64_t *bad_at = arg;
+    memset(buf, 0, len);
+    return offset + len > *bad_at ? -EIO : 0;
+}
+
+static void expect_same_header(const char *name)
+{
+    const char *a = strstr(bad_request(0), name), *b = strstr(bad_request(1), name);
+    cr_assert(a && b, "%s", name);
+    cr_assert_eq(strncmp(a, b, strcspn(a, "\r")), 0, "%s", name);
+}
+
+/* What is not in memory has the same checksums, and is signed alike. */
+Test(s3_answers, checksums_of_what_is_elsewhere)
+{
+    uint64_t bad_at = UINT64_MAX;
+    struct tier_source source = {.len = MIB + 1, .read = read_zeros, .arg = &bad_at};
+    _cleanup_free_ void *zeros = xcalloc(1, MIB + 1);
+    for (int md5 = 0; md5 < 2; md5++) {
+        bad_options.checksum = md5 ? S3_CHECKSUM_MD5 : S3_CHECKSUM_CRC32;
+        BAD_TIER({STORED});
+        EXPECT(tier->ops->put(tier, "packs/1", zeros, MIB + 1), 0, 1);
+        EXPECT(tier_put_from(tier, "packs/1", &source), 0, 2);
+        expect_same_header(md5 ? "Content-MD5:" : "x-amz-checksum-crc32:");
+        expect_same_header("x-amz-content-sha256:");
+        expect_same_header("Content-Length: 1048577");
+        bad_at = MIB;
+        EXPECT(tier_put_from(tier, "packs/1", &source), -EIO, 2);
+        bad_at = UINT64_MAX;
+        bad_end();
+    }
+}
+
+/* Found while it is sent: nothing reads it before. */
+Test(s3_answers, what_is_elsewhere_cannot_be_read_to_its_end)
+{
+    uint64_t bad_at = MIB;
+    struct tier_source source = {.len = MIB + 1, .read = read_zeros, .arg = &bad_at};
+    bad_options.checksum = S3_CHECKSUM_NONE;
+    bad_options.unsigned_requests = true;
+    BAD_TIER({STORED});
+    cr_assert_eq(tier_put_from(tier, "packs/1", &source), -EIO);
+    cr_assert_eq(source.error, -EIO);
+    struct tier_traffic t;
+    tier->ops->traffic(tier, &t);
+    cr_assert_eq(t.requests, 1);
+}
+
 static const char *const three[] = {"packs/1", "packs/2", "packs/3"};
 
 Test(s3_answers, no_deletes_of_many)
