@@ -8,6 +8,7 @@ The images lie on XFS with reflinks (as in powercut.py), so that each costs what
 """
 import mmap
 import os
+import struct
 import subprocess
 import tempfile
 
@@ -68,6 +69,11 @@ class RecordedDisk(powercut.Images):
 
     def mount_cut(self, clone):
         return self.mount(clone, f"crash-{os.path.basename(clone)}", "nouuid" if self.kind == "xfs" else "")
+
+    def fail_reads(self, offset=0, length=0):
+        """EIO for these bytes; without any, the disk is whole again."""
+        with open(os.path.join(self.memory, "bad"), "r+b", buffering=0) as file:
+            file.write(struct.pack("=QQ", offset, length))
 
     # What was recorded
     def count(self):

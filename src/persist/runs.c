@@ -3,16 +3,14 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 
 #include "base/io.h"
 #include "base/log.h"
 #include "persist/far_care.h"
+#include "persist/run_file.h"
 
 #define FETCH_THREADS 8u
-#define FETCH_PIECE (8 * MIB)
-#define WRITE_BUFFER (256 * KIB)
+#define FETCH_PIECE (RUN_FETCH_WINDOW / FETCH_THREADS)
 #define RETRY_MS 1000
 #define FETCH_TRIES 4 /* of runs that do not hash to their names: the damage may be of the way here */
 #define RUN_LIMITED MIB
@@ -24,233 +22,48 @@ void run_object_name(uint64_t id, char buf[32])
     object_name("runs", id, buf);
 }
 
-static char *run_path(const struct store *store, uint64_t id, const char *suffix)
-{
-    return xasprintf("%s/runs/%016llx%s", store->path, (unsigned long long)id, suffix);
-}
-
-static int make_folder(const struct store *store)
-{
-    _cleanup_free_ char *path = xasprintf("%s/runs", store->path);
-    return mkdir(path, 0700) < 0 && errno != EEXIST ? -errno : 0;
-}
-
-/* --- a file that is written from front to back -------------------------------------------------------------------------- */
-
-struct run_file {
-    struct store *store;
-    uint64_t id;
-    int fd;
-    uint8_t *buffer;
-    size_t used;
-    uint64_t written;
-    struct run_writer *writer;
-    uint64_t rows;
-};
-
-static int flush_file(struct run_file *file)
-{
-    int r = io_pwrite_full(file->fd, file->buffer, file->used, file->written);
-    file->written += file->used;
-    file->used = 0;
-    return r;
-}
-
-static int put_bytes(const void *buf, size_t len, void *arg)
-{
-    struct run_file *file = arg;
-    const uint8_t *from = buf;
-    while (len) {
-        size_t part = min_u64(len, WRITE_BUFFER - file->used);
-        memcpy(file->buffer + file->used, from, part);
-        file->used += part;
-        from += part;
-        len -= part;
-        if (file->used == WRITE_BUFFER) {
-            int r = flush_file(file);
-            if (r < 0)
-                return r;
-        }
-    }
-    return 0;
-}
-
-static int file_begin(struct run_file *file, struct store *store, const struct run_info *info)
-{
-    *file = (struct run_file){.store = store, .id = info->id};
-    int r = make_folder(store);
-    _cleanup_free_ char *path = run_path(store, info->id, ".new");
-    if (r == 0)
-        file->fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (r == 0 && file->fd < 0)
-        r = -errno;
-    if (r < 0) {
-        file->fd = -1;
-        return r;
-    }
-    file->buffer = xmalloc(WRITE_BUFFER);
-    file->writer = run_writer_new(info, put_bytes, file);
-    return 0;
-}
-
-static int add_row(const struct run_row *row, void *arg)
-{
-    struct run_file *file = arg;
-    file->rows++;
-    return run_writer_add(file->writer, row);
-}
-
-static void file_done(struct run_file *file)
-{
-    run_writer_free(file->writer);
-    free(file->buffer);
-    if (file->fd >= 0)
-        (void)close(file->fd);
-}
-
-/* A file that is mapped beyond its end ends the daemon (SIGBUS), and a disk may say that it took what it did not. */
-static int check_length(int fd, uint64_t length)
-{
-    struct stat st;
-    if (fstat(fd, &st) < 0)
-        return -errno;
-    return (uint64_t)st.st_size == length && length > 0 ? 0 : -EIO;
-}
-
-/* Whole and durable under its name; *info gets length, rows and hash. */
-static int file_finish(struct run_file *file, struct run_info *info)
-{
-    _cleanup_free_ char *from = run_path(file->store, file->id, ".new");
-    _cleanup_free_ char *to = run_path(file->store, file->id, "");
-    _cleanup_free_ char *folder = xasprintf("%s/runs", file->store->path);
-    int r = run_writer_finish(file->writer, info);
-    if (r == 0)
-        r = flush_file(file);
-    if (r == 0 && fsync(file->fd) < 0)
-        r = -errno;
-    if (r == 0)
-        r = check_length(file->fd, info->length);
-    if (r < 0)
-        return r;
-    void *map = mmap(NULL, info->length, PROT_READ, MAP_SHARED, file->fd, 0);
-    if (map == MAP_FAILED)
-        return -errno;
-    struct iovec iov = {map, info->length};
-    hash_parts(&iov, 1, info->hash);
-    (void)munmap(map, info->length);
-    if (rename(from, to) < 0)
-        return -errno;
-    room_account_runs(file->store);
-    return io_fsync_dir(folder);
-}
-
-static void file_abandon(const struct store *store, uint64_t id)
-{
-    _cleanup_free_ char *path = run_path(store, id, ".new");
-    (void)unlink(path);
-}
+/* --- made from a cut ----------------------------------------------------------------------------------------------------- */
 
 static int add_snapshot_row(const struct run_row *row, void *arg)
 {
     struct run_file *file = arg;
-    return atomic_load(&file->store->snapshot.stopping) ? -ECANCELED : add_row(row, file);
+    return atomic_load(&file->store->snapshot.stopping) ? -ECANCELED : run_file_add(row, file);
 }
 
 int runs_write_snapshot(struct store *store, struct view_cut *cut, struct run_info *info)
 {
     struct run_file file;
     uint64_t missing;
-    int r = file_begin(&file, store, info);
+    int r = run_file_begin(&file, store, info);
     if (r == 0)
         r = view_cut_rows(cut, 0, add_snapshot_row, &file, &missing);
     if (r == 0)
-        r = file_finish(&file, info);
-    file_done(&file);
+        r = run_file_finish(&file, info);
+    run_file_done(&file);
     if (r < 0)
-        file_abandon(store, info->id);
+        run_file_abandon(store, info->id);
     return r;
 }
 
-/* --- a file that is read ------------------------------------------------------------------------------------------------ */
-
-struct run_map {
-    uint8_t *bytes;
-    uint64_t length;
-    struct run_reader *reader;
-};
-
-static int get_bytes(uint64_t offset, void *buf, size_t len, void *arg)
-{
-    const struct run_map *map = arg;
-    if (offset > map->length || len > map->length - offset)
-        return -EUCLEAN;
-    memcpy(buf, map->bytes + offset, len);
-    return 0;
-}
-
-static void map_done(struct run_map *map)
-{
-    run_reader_free(map->reader);
-    if (map->bytes)
-        (void)munmap(map->bytes, map->length);
-    *map = (struct run_map){0};
-}
-
-static int map_open(const struct store *store, const struct run_info *info, struct run_map *map)
-{
-    _cleanup_free_ char *path = run_path(store, info->id, "");
-    struct stat st;
-    *map = (struct run_map){.length = info->length};
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    if (fd < 0)
-        return -errno;
-    int r = fstat(fd, &st) < 0 ? -errno : (uint64_t)st.st_size != info->length || st.st_size == 0 ? -EUCLEAN : 0;
-    if (r == 0) {
-        void *p = mmap(NULL, info->length, PROT_READ, MAP_SHARED, fd, 0);
-        if (p == MAP_FAILED)
-            r = -errno;
-        else
-            map->bytes = p;
-    }
-    (void)close(fd);
-    return r;
-}
-
-/* What does not hash to its name in the head is not used. */
-static int map_verify(const struct run_map *map, const struct run_info *info)
-{
-    uint8_t hash[HASH_LEN];
-    struct iovec iov = {map->bytes, map->length};
-    hash_parts(&iov, 1, hash);
-    return memcmp(hash, info->hash, sizeof info->hash) == 0 ? 0 : -EBADMSG;
-}
-
-static int map_reader(const struct store *store, const struct run_info *info, struct run_map *map)
-{
-    int r = map_open(store, info, map);
-    if (r == 0)
-        r = run_reader_new(map->length, get_bytes, map, &map->reader);
-    if (r == 0 && (run_reader_info(map->reader)->id != info->id ||
-                   memcmp(run_reader_info(map->reader)->history, store->sb.history, 16) != 0))
-        r = -EUCLEAN;
-    return r;
-}
+/* --- read ----------------------------------------------------------------------------------------------------------------- */
 
 static int merge_runs(const struct store *store, const struct run_info *runs, size_t count, bool drop_removed,
                       int (*fn)(const struct run_row *row, void *arg), void *arg)
 {
-    struct run_map maps[HEAD_RUNS_MAX + 1] = {0};
+    struct run_input inputs[HEAD_RUNS_MAX + 1];
     struct run_reader *readers[HEAD_RUNS_MAX + 1] = {0};
+    size_t begun = 0;
     int r = 0;
-    check(count <= ARRAY_LEN(maps));
-    for (size_t i = 0; i < count && r == 0; i++) {
-        r = map_reader(store, &runs[i], &maps[i]);
-        readers[i] = maps[i].reader;
+    check(count <= ARRAY_LEN(inputs));
+    while (begun < count && r == 0) {
+        r = run_input_begin(store, &runs[begun], &inputs[begun]);
+        readers[begun] = inputs[begun].reader;
+        begun++;
     }
     if (r == 0)
         r = run_merge(readers, count, drop_removed, fn, arg);
-    for (size_t i = 0; i < count; i++)
-        map_done(&maps[i]);
+    for (size_t i = 0; i < begun; i++)
+        run_input_done(&inputs[i]);
     return r;
 }
 
@@ -275,23 +88,24 @@ static uint64_t new_run_id(struct remote *remote)
 
 static int put_run(struct remote *remote, const struct run_info *info)
 {
-    struct run_map map;
+    struct run_input input;
     char object[32];
     run_object_name(info->id, object);
-    int r = map_open(remote->store, info, &map);
+    int r = run_input_open(remote->store, info, &input);
     /* A small one must not keep a state waiting that is there already. */
     if (r == 0 && info->length > RUN_LIMITED && !upload_limit_wait(remote, info->length))
         r = -ECANCELED;
     while (r == 0) {
-        r = remote->tier->ops->put(remote->tier, object, map.bytes, map.length);
-        if (r == 0)
+        struct tier_source source = {.len = info->length, .read = run_input_bytes, .arg = &input};
+        r = tier_put_from(remote->tier, object, &source);
+        if (r == 0 || source.error < 0)
             break;
         remote_error(remote, r, "storing %s failed (%s)", object, strerror(-r));
         r = remote_pause(remote, RETRY_MS) ? 0 : -ECANCELED;
     }
     if (r == 0)
-        atomic_fetch_add(&remote->uploaded_total, map.length);
-    map_done(&map);
+        atomic_fetch_add(&remote->uploaded_total, info->length);
+    run_input_done(&input);
     return r;
 }
 
@@ -321,14 +135,14 @@ static int merge_from(struct remote *remote, struct run_info *runs, size_t *coun
     struct run_info info = {.id = new_run_id(remote), .base_cut = runs[first].base_cut, .cut = cut};
     struct run_file file;
     memcpy(info.history, remote->store->sb.history, sizeof info.history);
-    int r = file_begin(&file, remote->store, &info);
+    int r = run_file_begin(&file, remote->store, &info);
     if (r == 0)
-        r = merge_runs(remote->store, runs + first, merged, first == 0, add_row, &file);
+        r = merge_runs(remote->store, runs + first, merged, first == 0, run_file_add, &file);
     if (r == 0)
-        r = file_finish(&file, &info);
-    file_done(&file);
+        r = run_file_finish(&file, &info);
+    run_file_done(&file);
     if (r < 0) {
-        file_abandon(remote->store, info.id);
+        run_file_abandon(remote->store, info.id);
         return r;
     }
     runs[first] = info;
@@ -351,16 +165,16 @@ static int write_run(struct remote *remote, struct view_cut *cut, struct run_inf
     if (r < 0)
         return r;
     memcpy(info->history, remote->store->sb.history, sizeof info->history);
-    r = file_begin(&file, remote->store, info);
+    r = run_file_begin(&file, remote->store, info);
     if (r == 0)
-        r = view_cut_rows(cut, now, add_row, &file, ret_missing);
+        r = view_cut_rows(cut, now, run_file_add, &file, ret_missing);
     if (r == 0 && file.rows == 0)
         r = 1;
     if (r == 0)
-        r = file_finish(&file, info);
-    file_done(&file);
+        r = run_file_finish(&file, info);
+    run_file_done(&file);
     if (r != 0)
-        file_abandon(remote->store, info->id);
+        run_file_abandon(remote->store, info->id);
     return r;
 }
 
@@ -440,7 +254,7 @@ void runs_tidy(struct store *store, const struct head *head)
 
 /* A run that is being fetched. */
 struct new_run {
-    uint8_t *map; /* NULL: it is there already */
+    bool is_open; /* else it is there already */
     int fd;
 };
 
@@ -452,15 +266,25 @@ struct piece_job {
     _Atomic int *error;
 };
 
+static int fetch_bytes(const struct piece_job *job, uint64_t len)
+{
+    char object[32];
+    run_object_name(job->info->id, object);
+    void *bytes = xmalloc_large(len);
+    int r = job->remote->tier->ops->get_range(job->remote->tier, object, job->offset, bytes, len);
+    if (r == 0)
+        r = io_pwrite_full(job->run->fd, bytes, len, job->offset);
+    free(bytes);
+    return r;
+}
+
 static void fetch_piece(void *arg)
 {
     struct piece_job *job = arg;
-    char object[32];
     uint64_t len = min_u64(FETCH_PIECE, job->info->length - job->offset);
-    run_object_name(job->info->id, object);
     int r = atomic_load(job->error);
     if (r == 0)
-        r = job->remote->tier->ops->get_range(job->remote->tier, object, job->offset, job->run->map + job->offset, len);
+        r = fetch_bytes(job, len);
     if (r < 0) {
         atomic_store(job->error, r);
     } else {
@@ -471,48 +295,41 @@ static void fetch_piece(void *arg)
     free(job);
 }
 
-/* A file of the run's length under a preliminary name, mapped. */
+/* A file of the run's length under a preliminary name. */
 static int open_new(const struct store *store, const struct run_info *info, struct new_run *run)
 {
     _cleanup_free_ char *path = run_path(store, info->id, ".new");
     run->fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (run->fd < 0)
         return -errno;
-    /* Allocated, so that a full disk is an error here and no SIGBUS later. */
-    int r = -posix_fallocate(run->fd, 0, (off_t)info->length);
-    if (r == 0)
-        r = check_length(run->fd, info->length);
-    if (r == 0) {
-        void *p = mmap(NULL, info->length, PROT_READ | PROT_WRITE, MAP_SHARED, run->fd, 0);
-        r = p == MAP_FAILED ? -errno : 0;
-        run->map = r == 0 ? p : NULL;
-    }
-    if (r < 0)
-        (void)close(run->fd);
-    return r;
+    run->is_open = true;
+    /* A full disk is found before anything is fetched. */
+    return -posix_fallocate(run->fd, 0, (off_t)info->length);
 }
 
-static int settle_fetched(const struct store *store, const struct run_info *info, uint8_t *bytes)
+/* Durable, and what its name says, before it gets that. */
+static int settle_fetched(const struct store *store, const struct run_info *info, const struct new_run *run)
 {
-    struct run_map map = {.bytes = bytes, .length = info->length};
+    struct run_input input = {.fd = run->fd, .id = info->id, .length = info->length};
     _cleanup_free_ char *from = run_path(store, info->id, ".new");
     _cleanup_free_ char *to = run_path(store, info->id, "");
-    int r = map_verify(&map, info);
-    if (r == 0 && msync(bytes, info->length, MS_SYNC) < 0)
+    int r = run_input_verify(&input, info->hash);
+    if (r == 0 && fsync(run->fd) < 0)
         r = -errno;
     if (r == 0 && rename(from, to) < 0)
         r = -errno;
     return r;
 }
 
-static bool have_run(const struct store *store, const struct run_info *info)
+/* -ENOENT: it has to be fetched. Anything else: the disk cannot read it; another copy of it can be written elsewhere. */
+static int look_for_run(const struct store *store, const struct run_info *info)
 {
-    struct run_map map;
-    int r = map_open(store, info, &map);
+    struct run_input input;
+    int r = run_input_open(store, info, &input);
     if (r == 0)
-        r = map_verify(&map, info);
-    map_done(&map);
-    return r == 0;
+        r = run_input_verify(&input, info->hash);
+    run_input_done(&input);
+    return r == -EUCLEAN || r == -EBADMSG ? -ENOENT : r;
 }
 
 static void fetch_run(struct remote *remote, struct pool *pool, const struct run_info *info, const struct new_run *run,
@@ -530,12 +347,13 @@ static int fetch_once(struct store *store, struct remote *remote, const struct h
     struct new_run runs[HEAD_RUNS_MAX] = {0};
     _Atomic int error = 0;
     struct pool *pool = NULL;
-    int r = make_folder(store);
+    int r = run_folder_make(store);
     for (uint32_t i = 0; i < head->run_count && r == 0; i++) {
-        if (have_run(store, &head->runs[i]))
+        int found = look_for_run(store, &head->runs[i]);
+        if (found == 0)
             continue;
         if (!remote)
-            r = -ENOENT;
+            r = found;
         if (r == 0 && !pool)
             r = pool_new("cairn-fetch", FETCH_THREADS, 64, NULL, NULL, &pool);
         if (r == 0)
@@ -548,14 +366,13 @@ static int fetch_once(struct store *store, struct remote *remote, const struct h
     if (r == 0)
         r = atomic_load(&error);
     for (uint32_t i = 0; i < head->run_count; i++) {
-        if (!runs[i].map)
+        if (!runs[i].is_open)
             continue;
         if (r == 0)
-            r = settle_fetched(store, &head->runs[i], runs[i].map);
-        (void)munmap(runs[i].map, head->runs[i].length);
+            r = settle_fetched(store, &head->runs[i], &runs[i]);
         (void)close(runs[i].fd);
         if (r < 0)
-            file_abandon(store, head->runs[i].id);
+            run_file_abandon(store, head->runs[i].id);
     }
     _cleanup_free_ char *folder = xasprintf("%s/runs", store->path);
     room_account_runs(store);

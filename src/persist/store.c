@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "persist/job.h"
 #include "persist/pull.h"
+#include "persist/run_file.h"
 #include "persist/session.h"
 
 /* --- superblock ---------------------------------------------------------------------------------------------------------- */
@@ -423,8 +424,8 @@ static void status_memory(struct store *store, struct store_status *ret)
     struct stage_usage usage = stage_usage(store->stage);
     uint64_t stage = usage.total_bytes + usage.control_bytes;
     uint64_t tables = usage.heap_bytes_max + (uint64_t)PENDING_OPS_MAX * 400;
-    uint64_t far = store->remote ? pull_window(store->options.remote.fetch_threads) + (uint64_t)PULL_READERS * 2 * CHUNK_SIZE_MAX : 0;
-    uint64_t buffers = far + (uint64_t)PACK_BUFFERS * PACK_BUFFER_LEN + (uint64_t)CHUNK_CACHE_ENTRIES * CHUNK_SIZE_MAX +
+    uint64_t far = pull_window(store->options.remote.fetch_threads) + RUN_FETCH_WINDOW + (uint64_t)PULL_READERS * 2 * CHUNK_SIZE_MAX;
+    uint64_t buffers = (store->remote ? far : 0) + (uint64_t)PACK_BUFFERS * PACK_BUFFER_LEN + (uint64_t)CHUNK_CACHE_ENTRIES * CHUNK_SIZE_MAX +
                        (uint64_t)(2 * (store->options.writeback_threads + 1) + READ_THREADS) * CHUNK_SIZE_MAX;
     uint64_t names = VIEW_CACHE_BYTES + NS_CLEAN_BYTES;
     ret->memory_bound_bytes = stage + tables + buffers + names + 32 * MIB;

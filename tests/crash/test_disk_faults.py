@@ -164,7 +164,7 @@ def test_trouble_of_the_disk_at_mount_is_told_as_that(cairn, disk, was_killed):
 
 @pytest.mark.needs_mount
 def test_a_run_that_the_disk_did_not_take(cairn, disk, folder):
-    """P9: what is mapped has the length that it should have; published a moment later, when the disk takes it."""
+    """P9: what was written is read back before it counts; published a moment later, when the disk takes it."""
     cairn.mount(remote=f"dir:{folder}/remote")
     disk.arm("runs", "pwrite", "lie", times=1)
     rig.write_file(cairn.mnt + "/file", b"content")

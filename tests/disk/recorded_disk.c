@@ -4,7 +4,8 @@
  *
  * FOLDER/content is the disk as a reader sees it now. FOLDER/requests has one record for each request that changes it or
  * flushes it, in the order in which they came, FOLDER/data the bytes of the writes. So the disk can be made anew as it was
- * at any request, with any part of what was not flushed then.
+ * at any request, with any part of what was not flushed then. FOLDER/bad has offset and length (two uint64_t) of sectors that cannot be
+ * read: EIO.
  *
  * Requests are served one by one: what is recorded before a flush had been acknowledged before it.
  *
@@ -42,7 +43,7 @@ struct request {
 };
 
 struct disk {
-    int content, requests, data;
+    int content, requests, data, bad;
     uint64_t size, data_len;
 };
 
@@ -121,11 +122,21 @@ static void disk_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
     fuse_reply_open(req, fi);
 }
 
+static bool is_bad(const struct disk *disk, uint64_t offset, uint64_t len)
+{
+    uint64_t bad[2];
+    return pread(disk->bad, bad, sizeof bad, 0) == sizeof bad && offset < bad[0] + bad[1] && bad[0] < offset + len;
+}
+
 static void disk_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi)
 {
     static char buffer[READ_MAX];
     (void)ino;
     (void)fi;
+    if (is_bad(disk_of(req), (uint64_t)offset, size)) {
+        fuse_reply_err(req, EIO);
+        return;
+    }
     ssize_t n = pread(disk_of(req)->content, buffer, size < READ_MAX ? size : READ_MAX, offset);
     if (n < 0)
         fuse_reply_err(req, errno);
@@ -192,7 +203,8 @@ static int open_disk(struct disk *disk, const char *folder, const char *size)
     disk->content = open_in(folder, "content", 0);
     disk->requests = open_in(folder, "requests", O_APPEND);
     disk->data = open_in(folder, "data", 0);
-    if (disk->content < 0 || disk->requests < 0 || disk->data < 0)
+    disk->bad = open_in(folder, "bad", 0);
+    if (disk->content < 0 || disk->requests < 0 || disk->data < 0 || disk->bad < 0)
         return -1;
     return ftruncate(disk->content, (off_t)disk->size);
 }
