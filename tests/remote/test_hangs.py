@@ -179,10 +179,15 @@ def test_verb_interrupted(mount, place):
     if isinstance(place, Frozen):
         pytest.skip("skipped: a frozen filesystem can be read")
     place.hang()
-    with subprocess.Popen([mount.binary, "ls", f"dir:{place.path}", "--remote-timeout", "1h"], stderr=subprocess.PIPE) as verb:
-        rig.poll(lambda: helpers(place.path), 30, "a call into the directory")
-        verb.send_signal(signal.SIGINT)
-        assert verb.wait(rig.PATIENCE * 30) in (130, -signal.SIGINT)
+    command = [mount.binary, "ls", f"dir:{place.path}", "--remote-timeout", "1h"]
+    # A shell's background jobs, and what they start, ignore SIGINT.
+    with subprocess.Popen(command, stderr=subprocess.PIPE, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)) as verb:
+        try:
+            rig.poll(lambda: helpers(place.path), 30, "a call into the directory")
+            verb.send_signal(signal.SIGINT)
+            assert verb.wait(rig.PATIENCE * 30) in (130, -signal.SIGINT)
+        finally:
+            verb.kill()
     rig.poll(lambda: not helpers(place.path), 30, "the end of the helper")
     place.answer()
 
