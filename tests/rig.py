@@ -45,6 +45,16 @@ def seeded_bytes(seed, size):
     return hashlib.shake_128(repr(seed).encode()).digest(size)
 
 
+def write_synced(path, data):
+    """Writes a file anew and fsyncs it."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    try:
+        write_all(fd, data)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
 def write_file(path, data, flags=os.O_WRONLY | os.O_CREAT | os.O_TRUNC):
     fd = os.open(path, flags, 0o644)
     try:

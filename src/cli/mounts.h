@@ -50,7 +50,7 @@ CAIRN_MUST_CHECK int mount_remove(const char *mountpoint, bool lazy);
 /* Prints who keeps `mountpoint` busy, as far as we may look; returns how many. */
 unsigned print_holders(const char *mountpoint, FILE *out);
 
-/* What /proc calls a process; "?" where it is gone. */
+/* The name of a process in /proc; "?": the process has ended. */
 struct process_name {
     char text[64];
 };

@@ -111,7 +111,7 @@ static void print_trouble(const cJSON *remote)
             human_seconds(json_number(remote, "error_age_s")).text, error ? error : "unknown");
 }
 
-/* What a fenced mount has alone, as far as it was counted. */
+/* Prints what only a fenced mount has, as far as the daemon counted it. */
 static void print_unpublished(const cJSON *remote)
 {
     const char *more = cJSON_IsTrue(json_part(remote, "unpublished_more")) ? "more than " : "";

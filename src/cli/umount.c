@@ -149,7 +149,7 @@ static bool end_copies(const struct mount_entry *mount)
     return asked;
 }
 
-/* Who cannot be seen is ended all the same. A daemon that is ending already does not mind. */
+/* The daemon also ends for copies that /proc does not show us. To ask a daemon that is ending already does no harm. */
 static void end_unseen(const struct mount_entry *mount)
 {
     bool serves;

@@ -19,7 +19,7 @@ struct upgrade {
     int64_t deadline;
 };
 
-/* What the daemon says of itself. */
+/* The daemon's answer to a status request, as far as an upgrade needs it. */
 struct seen {
     uint64_t tries, given_up; /* the second of this daemon alone */
     bool upgrading;

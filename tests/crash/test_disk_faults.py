@@ -38,15 +38,6 @@ def test_a_pack_of_a_large_draft_fails(cairn, disk, site, call, error):
     assert cairn.fsck().returncode == 0
 
 
-def synced(path, data):
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-    try:
-        rig.write_all(fd, data)
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
 def in_time(function, seconds=30):
     """Ends, or the test fails: what waits for a failing disk without end is a daemon thread."""
     raised = []
@@ -74,12 +65,12 @@ def test_fsync_while_the_view_cannot_be_written(cairn, disk, error):
     """P3, P9: the journal makes data durable; the view follows when it can, under the live mount, and nothing is lost."""
     cairn.mount(stage="64M")
     before = rig.seeded_bytes("before", 300_000)
-    synced(cairn.mnt + "/before", before)
+    rig.write_synced(cairn.mnt + "/before", before)
     want = {"before": before}
     disk.arm("view-log", "pwrite", error, times=0, **VIEW_WRITES)
     for number in range(40):
         name, data = f"file-{number % 7}", rig.seeded_bytes(number, (700, 30_000, 1_300_000)[number % 3])
-        in_time(lambda path=os.path.join(cairn.mnt, name), data=data: synced(path, data))
+        in_time(lambda path=os.path.join(cairn.mnt, name), data=data: rig.write_synced(path, data))
         want[name] = data
     os.rename(cairn.mnt + "/file-1", cairn.mnt + "/renamed")
     want["renamed"] = want.pop("file-1")
@@ -91,7 +82,7 @@ def test_fsync_while_the_view_cannot_be_written(cairn, disk, error):
     disk.disarm()
     rig.poll(lambda: "the view follows the journal again" in cairn.log(), 30, "the view to follow")
     for number in range(40, 50):
-        synced(cairn.mnt + f"/late-{number}", rig.seeded_bytes(number, 10_000))
+        rig.write_synced(cairn.mnt + f"/late-{number}", rig.seeded_bytes(number, 10_000))
     for name, data in want.items():
         assert rig.read_file(os.path.join(cairn.mnt, name)) == data, name
     cairn.kill9()
@@ -112,7 +103,7 @@ def test_killed_while_the_view_cannot_be_written(cairn, disk):
     want = {}
     for number in range(12):
         want[f"file-{number % 5}"] = rig.seeded_bytes(number, 200_000)
-        in_time(lambda number=number: synced(cairn.mnt + f"/file-{number % 5}", want[f"file-{number % 5}"]))
+        in_time(lambda number=number: rig.write_synced(cairn.mnt + f"/file-{number % 5}", want[f"file-{number % 5}"]))
     cairn.kill9()
     cairn.drop_stage()
     disk.disarm()
@@ -120,7 +111,7 @@ def test_killed_while_the_view_cannot_be_written(cairn, disk):
     for name, data in want.items():
         assert rig.read_file(os.path.join(cairn.mnt, name)) == data, name
     disk.arm("view-log", "pwrite", errno.EIO, times=0, **VIEW_WRITES)
-    in_time(lambda: synced(cairn.mnt + "/last", b"last"))
+    in_time(lambda: rig.write_synced(cairn.mnt + "/last", b"last"))
     in_time(cairn.umount, 60)
     disk.disarm()
     assert cairn.fsck().returncode == 0

@@ -19,15 +19,6 @@ def disk(cairn, request, folder):
     return faultdisk.FaultDisk(cairn, build, os.path.join(folder, "faults"))
 
 
-def synced(path, data):
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-    try:
-        rig.write_all(fd, data)
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
 def check_after_power_loss(cairn, files):
     cairn.kill9()
     cairn.drop_stage()
@@ -45,7 +36,7 @@ def test_new_packs_are_known_without_reading_them(cairn, disk, kind):
     files = {f"file-{i}": rig.seeded_bytes(i, 700_000) for i in range(4)}
     with disk.fault("packs", "pread", kind, times=0):
         for name, data in files.items():
-            synced(os.path.join(cairn.mnt, name), data)
+            rig.write_synced(os.path.join(cairn.mnt, name), data)
     check_after_power_loss(cairn, files)
 
 
@@ -56,7 +47,7 @@ def test_a_pack_that_was_written_wrongly_is_written_again(cairn, disk, kind):
     files = {f"file-{i}": rig.seeded_bytes(i, 3 * rig.MIB + i) for i in range(3)}
     for name, data in files.items():
         with disk.fault("room", "pwrite", kind, times=1):
-            synced(os.path.join(cairn.mnt, name), data)
+            rig.write_synced(os.path.join(cairn.mnt, name), data)
             assert disk.fired() == 1
     assert cairn.log().count("trying again elsewhere") >= 1
     check_after_power_loss(cairn, files)
@@ -67,7 +58,7 @@ def test_an_index_that_is_read_wrongly_is_read_again(cairn, disk):
     cairn.mount()
     files = {f"file-{i}": rig.seeded_bytes(i, 900_000) for i in range(3)}
     for name, data in files.items():
-        synced(os.path.join(cairn.mnt, name), data)
+        rig.write_synced(os.path.join(cairn.mnt, name), data)
     cairn.umount()
     cairn.delete_view()
     with disk.fault("packs", "pread", "misread", times=2):
@@ -82,7 +73,7 @@ def test_a_batch_that_is_read_wrongly_is_read_again(cairn, disk):
     cairn.mount(writeback_delay="1h")
     files = {f"file-{i}": rig.seeded_bytes(i, 50_000) for i in range(5)}
     for name, data in files.items():
-        synced(os.path.join(cairn.mnt, name), data)
+        rig.write_synced(os.path.join(cairn.mnt, name), data)
     for skip in range(2, 12, 3):
         cairn.kill9()
         cairn.drop_stage()
@@ -106,14 +97,14 @@ def test_a_folder_whose_fsync_fails(cairn, disk, times):
     cairn.mount(writeback_delay="1h")
     files = {f"file-{i}": rig.seeded_bytes(i, 900_000) for i in range(4)}
     packs = os.path.join(cairn.store, "packs")
-    synced(os.path.join(cairn.mnt, "file-0"), files["file-0"])
+    rig.write_synced(os.path.join(cairn.mnt, "file-0"), files["file-0"])
     rig.write_file(os.path.join(packs, "of-others"), b"left alone")
     with disk.fault("folder", "fsync", errno.EIO, times=times):
-        in_time(lambda: synced(os.path.join(cairn.mnt, "file-1"), files["file-1"]))
+        in_time(lambda: rig.write_synced(os.path.join(cairn.mnt, "file-1"), files["file-1"]))
         assert disk.fired() == times
     assert "took its place" in cairn.log() and not os.path.exists(packs + ".anew")
     for name in ("file-2", "file-3"):
-        synced(os.path.join(cairn.mnt, name), files[name])
+        rig.write_synced(os.path.join(cairn.mnt, name), files[name])
     assert rig.read_file(os.path.join(packs, "of-others")) == b"left alone"
     check_after_power_loss(cairn, files)
 
@@ -123,7 +114,7 @@ def test_a_folder_that_was_being_made_anew(cairn):
     cairn.mount()
     files = {f"file-{i}": rig.seeded_bytes(i, 900_000) for i in range(4)}
     for name, data in files.items():
-        synced(os.path.join(cairn.mnt, name), data)
+        rig.write_synced(os.path.join(cairn.mnt, name), data)
     cairn.umount()
     for number, folder in enumerate(("packs", "journal", "packs")):
         path = os.path.join(cairn.store, folder)

@@ -22,15 +22,6 @@ def disk_of(request, node, folder):
     return faultdisk.FaultDisk(node, build, os.path.join(folder, "faults"))
 
 
-def synced(path, data):
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-    try:
-        rig.write_all(fd, data)
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
 def check_elsewhere(node, files):
     other = node.fresh()
     other.mount(ro=True)
@@ -47,7 +38,7 @@ def test_the_stage_is_asked(request, node, folder):
     files = {f"file-{i}": rig.seeded_bytes(i, 3 * rig.MIB) for i in range(3)}
     with disk.fault("packs", "pread", "misread", times=0):
         for name, data in files.items():
-            synced(os.path.join(node.mnt, name), data)
+            rig.write_synced(os.path.join(node.mnt, name), data)
         node.wait_remote()
         assert disk.fired() > 0
     assert "found in the stage" in node.log() and "will be missing" not in node.log()
@@ -64,13 +55,13 @@ def test_its_former_place_is_asked(request, node, folder):
     disk = disk_of(request, node, folder)
     node.mount()
     data, path = rig.seeded_bytes("again", 3 * rig.MIB), os.path.join(node.mnt, "file")
-    synced(path, data)
+    rig.write_synced(path, data)
     node.wait_remote()
     os.unlink(path)
     node.wait_remote()
     node.umount()
     node.mount(remote=None)
-    synced(path, data)
+    rig.write_synced(path, data)
     node.umount()
     node.drop_stage()
     with disk.fault("packs", "pread", "misread", times=0):
