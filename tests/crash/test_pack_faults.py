@@ -13,9 +13,7 @@ pytestmark = pytest.mark.needs_mount
 
 @pytest.fixture
 def disk(cairn, request, folder):
-    build = request.config.getoption("--build")
-    if faultdisk.library(build) is None:
-        pytest.skip("skipped: this build has no tests/faults")
+    build = faultdisk.build_of(request.config, request.getfixturevalue("sanitized"))
     return faultdisk.FaultDisk(cairn, build, os.path.join(folder, "faults"))
 
 

@@ -22,9 +22,7 @@ def count_mkdirs(disk):
 
 @pytest.mark.parametrize("skip", (0, 1, 2))
 def test_what_was_named_is_stored_again(on_remote, request, folder, skip):
-    build = request.config.getoption("--build")
-    if faultdisk.library(build) is None:
-        pytest.skip("skipped: this build has no tests/faults")
+    build = faultdisk.build_of(request.config, request.getfixturevalue("sanitized"))
     node = on_remote(remotes.DirRemote(os.path.join(folder, "remotes")))
     disk = faultdisk.FaultDisk(node, build, os.path.join(folder, "faults"), below=node.remote.path)
     node.mount()

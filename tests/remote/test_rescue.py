@@ -16,9 +16,7 @@ def node(on_remote, folder):
 
 
 def disk_of(request, node, folder):
-    build = request.config.getoption("--build")
-    if faultdisk.library(build) is None:
-        pytest.skip("skipped: this build has no tests/faults")
+    build = faultdisk.build_of(request.config, request.getfixturevalue("sanitized"))
     return faultdisk.FaultDisk(node, build, os.path.join(folder, "faults"))
 
 
