@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "daemon/notify.h"
 #include "daemon/upgrade.h"
 
 #define QUICK_DEATHS_MAX 5u
@@ -284,8 +285,10 @@ static bool is_death(struct holder *h, int status, int *ret_code)
     return *ret_code != MOUNT_OK && !h->served_at && !h->stops;
 }
 
-static void log_giving_up(const struct holder *h)
+static void tell_giving_up(const struct holder *h)
 {
+    _cleanup_close_ int notify_fd = h->options->foreground ? notify_connect() : -1;
+    notify_send(notify_fd, "STATUS=failed: %u daemons in a row died soon (the last: %s)", h->quick_deaths, h->keeper.last_death);
     if (!begin_log(h))
         return;
     log_error("%u daemons in a row died soon (the last: %s): the mount of %s is given up; what was acknowledged is in the stage: "
@@ -394,7 +397,7 @@ static bool reap(struct holder *h, int *ret_code)
     if (replace(h))
         return false;
     *ret_code = MOUNT_FAILED;
-    log_giving_up(h);
+    tell_giving_up(h);
     return true;
 }
 

@@ -202,6 +202,15 @@ static void hand_over(struct mount_process *p)
         log_warn("the process that should keep the mount does not answer (%s): if the daemon dies, so does the mount", strerror(-r));
 }
 
+static void tell_adopting(const struct mount_process *p)
+{
+    const struct lifecycle_keeper *keeper = p->keeper;
+    if (keeper->is_upgrade)
+        notify_send(p->notify_fd, "STATUS=starting: version %s goes on with the mount", CAIRN_VERSION);
+    else
+        notify_send(p->notify_fd, "STATUS=starting: the daemon died (%s), and another one goes on with the mount", keeper->last_death);
+}
+
 static int start(struct mount_process *p, const char *store, struct service_error *error)
 {
     struct service_plan plan = {.mountpoint = p->mountpoint,
@@ -212,10 +221,12 @@ static int start(struct mount_process *p, const char *store, struct service_erro
                                 .progress_arg = p,
                                 .keeper = p->keeper};
     int r = 0;
-    if (p->keeper && p->keeper->is_adopting)
+    if (p->keeper && p->keeper->is_adopting) {
+        tell_adopting(p);
         store_folder_adopt(store, p->keeper->lock_fd, &p->folder);
-    else
+    } else {
         r = store_folder_take(store, &p->folder, error);
+    }
     if (r == 0)
         r = open_log(p, error);
     plan.store = p->folder.path;

@@ -29,17 +29,20 @@ static int connect_to(const char *address)
     return take_fd(&fd);
 }
 
-int notify_open(void)
+int notify_connect(void)
 {
-    const char *given = getenv("NOTIFY_SOCKET");
-    if (!given)
-        return -1;
-    _cleanup_free_ char *address = xstrdup(given);
-    (void)unsetenv("NOTIFY_SOCKET");
-    int fd = connect_to(address);
-    if (fd < 0)
+    const char *address = getenv("NOTIFY_SOCKET");
+    int fd = address ? connect_to(address) : -1;
+    if (address && fd < 0)
         log_warn("cannot tell the service manager at %s: %s", address, strerror(-fd));
     return fd < 0 ? -1 : fd;
+}
+
+int notify_open(void)
+{
+    int fd = notify_connect();
+    (void)unsetenv("NOTIFY_SOCKET");
+    return fd;
 }
 
 void notify_send(int fd, const char *fmt, ...)

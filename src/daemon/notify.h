@@ -3,7 +3,10 @@
 
 #include "base/base.h"
 
-/* Takes $NOTIFY_SOCKET out of the environment, so that no child speaks for us, and connects to it. -1: nobody wants to know. */
+/* Connects to $NOTIFY_SOCKET, and leaves it to the processes that are started later. -1: nobody wants to know. One thread. */
+int notify_connect(void);
+
+/* The same, and takes it out of the environment, so that no child speaks for us. */
 int notify_open(void);
 
 /* Sends lines; blocks for a few seconds at most. Nothing with `fd` -1. What cannot be sent is logged and lost. */

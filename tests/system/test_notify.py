@@ -5,6 +5,7 @@ import socket
 import pytest
 
 import rig
+import successor
 
 pytestmark = pytest.mark.needs_mount
 
@@ -72,6 +73,24 @@ def test_more_time_while_it_carries(managed, folder):
     left = [int(line.split()[1]) for line in told if line.startswith("STATUS=stopping:")]
     assert left and left == sorted(left, reverse=True) and left[0] > 0, told
     assert any(line.startswith("EXTEND_TIMEOUT_USEC=") for line in told)
+
+
+def test_a_death_and_what_goes_on(request, mount_factory, folder):
+    """The daemons tell, not their holder: the next one says of what the one before died, and when it serves."""
+    manager = Manager(f"{folder}/notify")
+    request.addfinalizer(manager.socket.close)
+    kept = mount_factory(folder, kind=successor.Kept, successor="on", crash_window="1h")
+    request.addfinalizer(kept.close)
+    kept.env = {**os.environ, "NOTIFY_SOCKET": manager.address}
+    kept.mount()
+    manager.hear("READY=1")
+    for _ in range(2):
+        manager.told.clear()
+        kept.kill_daemon()
+        told = manager.hear("READY=1")
+        assert told[0] == "STATUS=starting: the daemon died (signal 9), and another one goes on with the mount", told
+        assert f"STATUS={kept.store} is mounted at {kept.mnt}" in told
+    kept.umount()
 
 
 def test_failed_start_says_why(managed, folder):

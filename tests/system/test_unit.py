@@ -1,4 +1,5 @@
 """The systemd unit: what it takes from the daemon, the daemon does not need. (That systemd accepts it: test_install.)"""
+import json
 import os
 import re
 import shutil
@@ -123,8 +124,16 @@ def manager(machine, request):
     return made
 
 
+def child_of(pid):
+    """The daemon of a holder, or None."""
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        children = file.read().split()
+    return int(children[0]) if children else None
+
+
 def test_run_by_systemd(manager, machine, binary):
-    """Started when it is usable, with the capabilities of the unit; started again after its death; drained when it is stopped."""
+    """Started when it is usable, with the capabilities of the unit. The daemon's death is a pause, and so is a reload; the holder's is a
+    new start. Drained when it is stopped."""
     with open(UNIT) as file:
         text = file.read().replace("@sysconfdir@", manager.config).replace("@bindir@", os.path.dirname(binary))
     rig.write_file(machine.path(manager.config + "/systemd/user/cairnfs@.service"), text.encode())
@@ -135,6 +144,7 @@ def test_run_by_systemd(manager, machine, binary):
     rig.write_file(configured, settings.encode())
     service = f"cairnfs@{instance}.service"
     manager.ctl("daemon-reload")
+    assert manager.value(service, "NotifyAccess") == "all" and manager.value(service, "OOMPolicy") == "continue"
     manager.ctl("start", service)
     assert machine.mnt in machine.mounts(), "it is there when systemd says so"
     assert "is mounted at" in manager.value(service, "StatusText")
@@ -143,6 +153,15 @@ def test_run_by_systemd(manager, machine, binary):
         status = dict(line.split(":", 1) for line in file.read().splitlines())
     assert int(status["CapBnd"], 16) == int(status["CapEff"], 16) < 1 << 32 and int(status["NoNewPrivs"]) == 1
     machine.shell(f"echo staged >{machine.mnt}/file")
+    with open(machine.path(machine.mnt + "/file"), "rb") as file:
+        os.kill(child_of(pid), signal.SIGKILL)
+        assert os.pread(file.fileno(), 100, 0) == b"staged\n"
+        rig.poll(lambda: "is mounted at" in manager.value(service, "StatusText"), 30, "the word of the next daemon")
+        manager.ctl("reload", service)
+        assert os.pread(file.fileno(), 100, 0) == b"staged\n"
+        seen = json.loads(machine.run("cairn-under-test", "status", machine.mnt, "--json").stdout)["mount"]["successor"]
+        assert seen["deaths"] == seen["upgrades"] == 1 and seen["last_death"] == "signal 9" and seen["kept"], seen
+        assert [manager.value(service, name) for name in ("ActiveState", "NRestarts", "MainPID")] == ["active", "0", str(pid)]
     os.kill(pid, signal.SIGKILL)
     rig.poll(lambda: manager.value(service, "NRestarts") == "1" and manager.value(service, "ActiveState") == "active", 30, "a new start")
     assert machine.shell(f"cat {machine.mnt}/file").stdout == "staged\n"
