@@ -11,6 +11,7 @@ import stat
 import subprocess
 import tempfile
 import time
+import traceback
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 PATIENCE = 4  # a limit of time only ends what hangs; machines that run tests are slow for a while now and then
@@ -43,6 +44,15 @@ def find_binary(build):
 
 def seeded_bytes(seed, size):
     return hashlib.shake_128(repr(seed).encode()).digest(size)
+
+
+def sync_folder(path):
+    """All that the folder has in it now is durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def write_synced(path, data):
@@ -344,6 +354,8 @@ def child(function, *args):
         code = 1
         try:
             code = function(*args) or 0
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(code)
     try:
@@ -355,21 +367,36 @@ def child(function, *args):
                 os.waitpid(pid, 0)
 
 
+class Child:
+    """A forked process that runs function(*args)."""
+
+    def __init__(self, function, *args):
+        self.reader, writer = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            raw = b""
+            try:
+                os.close(self.reader)
+                raw = json.dumps({"result": function(*args)}).encode()
+            except BaseException:
+                raw = json.dumps({"failed": traceback.format_exc()[-16000:]}).encode()
+            finally:
+                with contextlib.suppress(OSError):
+                    write_all(writer, raw)
+                os._exit(0)
+        os.close(writer)
+
+    def result(self):
+        """What the function returned (JSON), once it has; fails with its traceback."""
+        with os.fdopen(self.reader, "rb") as file:
+            raw = file.read()
+        status = os.waitpid(self.pid, 0)[1]
+        answer = json.loads(raw or b"{}")
+        assert "failed" not in answer, f"in a child process:\n{answer['failed']}"
+        assert status == 0 and "result" in answer, f"the child process ended with status {status} and no result"
+        return answer["result"]
+
+
 def in_child(function, *args):
     """Run function in a forked process and return what it returned (JSON)."""
-    reader, writer = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            os.close(reader)
-            write_all(writer, json.dumps(function(*args)).encode())
-            code = 0
-        finally:
-            os._exit(code)
-    os.close(writer)
-    with os.fdopen(reader, "rb") as file:
-        raw = file.read()
-    status = os.waitpid(pid, 0)[1]
-    assert status == 0, f"the helper process failed: {status}"
-    return json.loads(raw)
+    return Child(function, *args).result()

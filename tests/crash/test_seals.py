@@ -28,12 +28,6 @@ def write_tensor(path, number):
     os.close(fd)
 
 
-def sync_folder(path):
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    os.fsync(fd)
-    os.close(fd)
-
-
 def info(cairn, path):
     done = cairn.cairn("info", path, "--json")
     assert done.returncode == 0, done.stderr
@@ -99,7 +93,7 @@ def test_marker_is_never_there_without_what_was_closed(cairn, marker):
         write_tensor(path, number)
     MARKERS[marker](cairn.mnt, path)
     os.pwrite(fd, b"later", 20 * TENSOR)  # and stays open
-    sync_folder(cairn.mnt)
+    rig.sync_folder(cairn.mnt)
     cairn.kill9()
     cairn.drop_stage()
     cairn.mount()
@@ -113,7 +107,7 @@ def test_fsync_of_the_folder_covers_what_was_closed(cairn):
     path = os.path.join(cairn.mnt, "file")
     os.open(path, NEW)
     write_tensor(path, 0)
-    sync_folder(cairn.mnt)
+    rig.sync_folder(cairn.mnt)
     cairn.kill9()
     cairn.drop_stage()
     cairn.mount()
@@ -150,7 +144,7 @@ def test_what_was_closed_is_kept_before_it_is_truncated(cairn):
     fd = os.open(path, NEW)
     write_tensor(path, 0)
     os.ftruncate(fd, 0)
-    sync_folder(cairn.mnt)
+    rig.sync_folder(cairn.mnt)
     cairn.kill9()
     cairn.drop_stage()
     cairn.mount()
@@ -181,7 +175,7 @@ def save(mnt, name, progress):
         os.mkdir(os.path.join(markers, str(done - 1)))
         os.pwrite(fd, b"x", 4_000_000 * TENSOR + done)
         if done % 20 == 0:
-            sync_folder(markers)
+            rig.sync_folder(markers)
             synced = done
         progress.tell(done, synced)
 

@@ -12,6 +12,8 @@ import os
 import stat
 import time
 
+import rig
+
 LIBC = ctypes.CDLL(None, use_errno=True)
 AT_FDCWD, AT_SYMLINK_NOFOLLOW, AT_REMOVEDIR, AT_SYMLINK_FOLLOW, AT_EMPTY_PATH = -100, 0x100, 0x200, 0x400, 0x1000
 TICK = 0.012  # ext4's times of access move with the kernel's coarse clock
@@ -160,9 +162,9 @@ class Script:
         self.folders = 0
 
     def some(self, *tables):
-        """All rows of a product with --full, else a tenth of them."""
+        """All rows of a product with --full, else about a tenth of them, and never none."""
         rows = list(itertools.product(*tables))
-        return rows if self.full else [row for row in rows if self.rng.random() < 0.1]
+        return rows if self.full else [row for row in rows if self.rng.random() < 0.1] or [self.rng.choice(rows)]
 
     def note(self, label, value):
         assert label not in self.notes, f"noted twice: {label}"
@@ -270,20 +272,12 @@ def as_user(user):
 
 
 def in_process(function, *args):
-    """What function returned in a forked process: a string."""
-    reader, writer = os.pipe()
-    pid = os.fork()
-    if pid == 0:
+    """What function returned in a forked process, as a string, or the error's name."""
+
+    def work():
         try:
-            try:
-                answer = str(function(*args))
-            except OSError as error:
-                answer = error_name(error)
-            os.write(writer, answer.encode())
-        finally:
-            os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader, "rb") as file:
-        answer = file.read().decode()
-    os.waitpid(pid, 0)
-    return answer
+            return str(function(*args))
+        except OSError as error:
+            return error_name(error)
+
+    return rig.in_child(work)

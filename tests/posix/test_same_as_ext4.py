@@ -1,4 +1,6 @@
 """P10: every script (cases_*.py) does on the mount what it does on ext4, but for what differences.py states."""
+import random
+
 import pytest
 
 import cases_allocated  # noqa: F401
@@ -11,7 +13,7 @@ import cases_owners  # noqa: F401
 import cases_times  # noqa: F401
 import cases_xattrs  # noqa: F401
 from differences import DIFFERENCES
-from script import SCRIPTS
+from script import SCRIPTS, Script
 
 pytestmark = pytest.mark.needs_mount
 
@@ -53,6 +55,14 @@ def test_differences_are_found():
     assert unequal("none", {"a": "ENOENT"}, {"a": "EPERM"}) == ["a: 'ENOENT' on ext4, 'EPERM' here"]
     assert unequal("none", {"b": {"x": {"y": 1}}}, {"b": {"x": {"y": 2}}}) == ["b: x: y: 1 on ext4, 2 here"]
     assert len(unequal("none", {"a": 1}, {})) == 1
+
+
+def test_some_rows_are_never_none():
+    """A table of few rows has one at least, whatever the seed says."""
+    for seed in range(100):
+        rows = Script(random.Random(seed), full=False).some("ab", "cd")
+        assert rows and set(rows) <= {("a", "c"), ("a", "d"), ("b", "c"), ("b", "d")}
+    assert len(Script(random.Random(0), full=True).some("ab", "cd")) == 4
 
 
 def test_stated_differences_are_of_scripts():
