@@ -7,7 +7,8 @@
  * Of directories that were listed it keeps the entries ("clean" ones: they say what the view says), up to a bound, so that
  * listing again does not read the view.
  *
- * One function, ns_apply(), changes the overlay: for an operation that happens now and for one that a recovery repeats.
+ * ns_apply() changes the overlay: for an operation that happens now and for one that a recovery repeats; ns_restore_nascent() for what was no
+ * part of history.
  *
  * Locks: LOCK_NAMESPACE, never held over reads of the view. Any thread may read. ns_apply() and ns_retire() are called
  * with the history's lock held, one at a time. */
@@ -68,6 +69,10 @@ CAIRN_MUST_CHECK int ns_listxattr(struct ns *ns, uint64_t ino, int (*fn)(const c
 /* Applies an operation to the overlay. The inodes that it names must be held, or made by it; it fits the state (the
  * caller checked, or it came from the log). */
 void ns_apply(struct ns *ns, const struct record *rec);
+
+/* The same for a NASCENT that a recovery repeats. What happened after it may be there already, in the view or from records that stood before
+ * it in a compacted log: so times of its folder that are later than its own stay, up to `now` (ns), which no clock had reached before. */
+void ns_restore_nascent(struct ns *ns, const struct record *rec, int64_t now);
 
 /* The view has everything up to `seq`: what is not newer leaves the overlay. */
 void ns_retire(struct ns *ns, uint64_t seq);

@@ -32,17 +32,17 @@ static struct node *make_node_locked(struct ns *ns, const struct record *rec, bo
     return node;
 }
 
-/* A new file changed its folder when it was made, which may be long before its birth: what was set since then stays, unless by a clock that was
- * ahead. */
-static void note_birth_locked(struct node *dir, const struct record *rec)
+/* A new file changed its folder when it was made, which may be long before its birth: what was set since then stays, unless it is later than
+ * `now`, and so by a clock that was ahead. */
+static void note_birth_locked(struct node *dir, int64_t btime, int64_t now)
 {
-    int64_t btime = rec->attrs.btime, ctime = dir->inode.attrs.ctime;
-    if (btime > ctime || ctime > rec->time)
+    int64_t ctime = dir->inode.attrs.ctime;
+    if (btime > ctime || ctime > now)
         dir->inode.attrs.mtime = dir->inode.attrs.ctime = btime;
 }
 
 /* Without a name at first, if it is an orphan; then with one. */
-static void apply_nascent_locked(struct ns *ns, const struct record *rec)
+static void apply_nascent_at_locked(struct ns *ns, const struct record *rec, int64_t now)
 {
     struct node *dir = held_locked(ns, rec->parent);
     struct node *node = node_find_locked(ns, rec->ino);
@@ -57,7 +57,12 @@ static void apply_nascent_locked(struct ns *ns, const struct record *rec)
         return;
     node->birth_entry = entry_set_locked(ns, dir, rec->name, rec->name_len, rec->ino, rec->cookie,
                                          rec->attrs.mode & S_IFMT, SEQ_NASCENT);
-    note_birth_locked(dir, rec);
+    note_birth_locked(dir, rec->attrs.btime, now);
+}
+
+static void apply_nascent_locked(struct ns *ns, const struct record *rec)
+{
+    apply_nascent_at_locked(ns, rec, rec->time);
 }
 
 static void apply_birth_locked(struct ns *ns, const struct record *rec)
@@ -76,7 +81,7 @@ static void apply_birth_locked(struct ns *ns, const struct record *rec)
     node->birth_entry = NULL;
     (void)entry_set_locked(ns, dir, rec->name, rec->name_len, rec->ino, rec->cookie, rec->attrs.mode & S_IFMT,
                            rec->seq);
-    note_birth_locked(dir, rec);
+    note_birth_locked(dir, rec->attrs.btime, rec->time);
     node_touch_locked(ns, dir, rec->seq);
 }
 
@@ -250,4 +255,11 @@ void ns_apply(struct ns *ns, const struct record *rec)
     check(rec->type < ARRAY_LEN(apply) && apply[rec->type]);
     LOCK_SCOPE(&ns->locked.lock);
     apply[rec->type](ns, rec);
+}
+
+void ns_restore_nascent(struct ns *ns, const struct record *rec, int64_t now)
+{
+    check(rec->type == REC_NASCENT);
+    LOCK_SCOPE(&ns->locked.lock);
+    apply_nascent_at_locked(ns, rec, now);
 }

@@ -10,7 +10,6 @@
 
 #define COMPACT_EVERY_NS 200000000 /* where most of the log is alive, each time gains little */
 #define LOOK_EVERY_NS 1000000000
-#define CLOCK_BACK_MAX_NS (10ll * 1000000000) /* by which a clock is set back, at most, without having been wrong before */
 
 void history_init(struct store *store)
 {
@@ -314,6 +313,8 @@ static int commit_locked(struct store *store, struct record *rec)
     if (r < 0)
         return r;
     history_stamp_with_cookies_locked(store, rec);
+    if (rec->type == REC_NASCENT) /* it changes its folder in the order of operations */
+        rec->attrs.btime = rec->time;
     r = log_locked(store, rec, standing.lost || nameless);
     if (r < 0)
         return r;

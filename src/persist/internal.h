@@ -346,6 +346,7 @@ CAIRN_MUST_CHECK int history_compact_locked(struct store *store);
 CAIRN_MUST_CHECK int history_draft_room_locked(struct store *store);
 /* For `len` bytes that belong together and what else an operation needs. */
 CAIRN_MUST_CHECK int history_group_room_locked(struct store *store, size_t len);
+#define CLOCK_BACK_MAX_NS (10ll * 1000000000) /* by which a clock is set back, at most, without having been wrong before */
 /* Gives an operation its number and time; to what makes names, cookies too. */
 void history_stamp_locked(struct store *store, struct record *rec);
 void history_stamp_with_cookies_locked(struct store *store, struct record *rec);

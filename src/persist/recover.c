@@ -127,6 +127,14 @@ static int replay_homeless(struct replay *rp, const struct record *rec)
     return 0;
 }
 
+static void repeat(struct replay *rp, const struct record *rec)
+{
+    if (rec->type == REC_NASCENT)
+        ns_restore_nascent(rp->store->ns, rec, clock_realtime_ns() + CLOCK_BACK_MAX_NS);
+    else
+        ns_apply(rp->store->ns, rec);
+}
+
 static int replay_record(const struct record *rec, void *arg)
 {
     struct replay *rp = arg;
@@ -154,7 +162,7 @@ static int replay_record(const struct record *rec, void *arg)
                   record_type_name(rec->type), (unsigned long long)rec->ino);
         return -EUCLEAN;
     }
-    ns_apply(store->ns, rec);
+    repeat(rp, rec);
     if (!nascent)
         history_readd(store, rec);
     if (rec->flags & RECORD_ORPHAN)

@@ -21,12 +21,6 @@ def lose_power(cairn):
     cairn.mount()
 
 
-def sync_folder(path):
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    os.fsync(fd)
-    os.close(fd)
-
-
 @pytest.mark.parametrize("flag", (os.O_SYNC, os.O_DSYNC), ids=("O_SYNC", "O_DSYNC"))
 def test_write_that_is_to_be_durable(cairn, flag):
     """P3: without the page cache the kernel asks for no fsync: the write itself has to wait."""
@@ -43,7 +37,7 @@ def test_file_made_to_be_read(cairn):
     """A file that was created with O_RDONLY is part of history after its close."""
     cairn.mount(writeback_delay="60s")
     os.close(os.open(os.path.join(cairn.mnt, "file"), os.O_RDONLY | os.O_CREAT, 0o644))
-    sync_folder(cairn.mnt)
+    rig.sync_folder(cairn.mnt)
     lose_power(cairn)
     assert os.listdir(cairn.mnt) == ["file"]
 
@@ -54,7 +48,7 @@ def test_untouched_file_below_a_renamed_folder(cairn):
     os.mkdir(os.path.join(cairn.mnt, "before"))
     os.open(os.path.join(cairn.mnt, "before", "file"), NEW)
     os.rename(os.path.join(cairn.mnt, "before"), os.path.join(cairn.mnt, "after"))
-    sync_folder(cairn.mnt)
+    rig.sync_folder(cairn.mnt)
     lose_power(cairn)
     assert os.listdir(os.path.join(cairn.mnt, "after")) == ["file"]
 
@@ -67,10 +61,10 @@ def test_file_below_a_renamed_folder_by_its_last_name(cairn):
     rig.write_file(os.path.join(cairn.mnt, "first"), rig.seeded_bytes(1, 100_000))
     os.link(os.path.join(cairn.mnt, "first"), os.path.join(folder, "last"))
     os.unlink(os.path.join(cairn.mnt, "first"))
-    sync_folder(cairn.mnt)
+    rig.sync_folder(cairn.mnt)
     os.truncate(os.path.join(folder, "last"), 1000)
     os.rename(folder, os.path.join(cairn.mnt, "after"))
-    sync_folder(cairn.mnt)
+    rig.sync_folder(cairn.mnt)
     lose_power(cairn)
     assert rig.read_file(os.path.join(cairn.mnt, "after", "last")) == rig.seeded_bytes(1, 100_000)[:1000]
 

@@ -60,6 +60,22 @@ def test_on_a_disk_that_loses_power(campaign, full):
     campaign(9, 30.0 if full else 6.0, loses_power())
 
 
+KEPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "kept")
+
+
+@pytest.mark.needs_mount
+@pytest.mark.parametrize("name", sorted(os.listdir(KEPT)))
+def test_kept_operations(folder, mount_factory, request, name):
+    """What once failed, shrunk."""
+    mount = mount_factory(folder)
+    request.addfinalizer(mount.close)
+    operations = model_run.load(os.path.join(KEPT, name))
+    try:
+        model_run.replay(mount, operations)
+    except model_run.Failure as failure:
+        pytest.fail(f"{failure.why}\nagain: tests/model/model_run.py --build BUILD --ops tests/model/kept/{name}", pytrace=False)
+
+
 # ---------------------------------------------------------------- the test itself
 
 class TailStays(model_worker.Worker):

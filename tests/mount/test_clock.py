@@ -91,3 +91,28 @@ def test_clock_that_goes_back_a_little(clocked):
         now = os.stat(folder).st_mtime_ns
         assert now > last
         last = now
+        os.close(os.open(os.path.join(folder, f"file-{number}"), os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+        now = os.stat(folder).st_mtime_ns
+        assert now > last, "a new file changes its folder, too"
+        last = now
+
+
+def test_new_file_of_a_clock_that_was_right_again(clocked):
+    """A file that was open when the daemon died changes its folder again: not back behind what happened since, nor to what no clock reached."""
+    cairn = clocked
+    cairn.mount(writeback_delay="60s")
+    for name in ("later", "ahead"):
+        os.mkdir(os.path.join(cairn.mnt, name))
+    turn(cairn, 10 * YEAR)
+    os.mkdir(os.path.join(cairn.mnt, "ahead", "folder"))
+    turn(cairn, 0)
+    for name in ("later", "ahead"):
+        os.open(os.path.join(cairn.mnt, name, "file"), os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+    time.sleep(0.02)
+    os.mkdir(os.path.join(cairn.mnt, "later", "folder"))
+    expected = {name: os.stat(os.path.join(cairn.mnt, name)).st_mtime_ns for name in ("later", "ahead")}
+    assert all(abs(mtime / 1e9 - time.time()) < 3600 for mtime in expected.values())
+    rig.sync_folder(cairn.mnt)
+    cairn.kill9()
+    cairn.mount()
+    assert {name: os.stat(os.path.join(cairn.mnt, name)).st_mtime_ns for name in expected} == expected

@@ -245,6 +245,54 @@ Test(ns, a_dump_brings_nascent_files_back)
     cr_expect_eq(ns_inode(ns, 11, &inode), -ENOENT);
 }
 
+static struct record nascent_of_then(uint64_t ino, const char *name, int64_t time)
+{
+    struct record rec = named(REC_NASCENT, ino, name);
+    rec.cookie = ++f.seq;
+    rec.time = rec.attrs.btime = time;
+    return rec;
+}
+
+static void expect_times(int64_t mtime, int64_t ctime)
+{
+    struct ns_inode inode;
+    cr_assert_eq(ns_inode(ns, ROOT_INO, &inode), 0);
+    cr_expect_eq(inode.attrs.mtime, mtime, "mtime is %lld", (long long)inode.attrs.mtime);
+    cr_expect_eq(inode.attrs.ctime, ctime, "ctime is %lld", (long long)inode.attrs.ctime);
+}
+
+/* The view, or records that a compacted log has before it, have more than there was when the file was made. */
+Test(ns, a_nascent_file_that_is_brought_back_moves_no_times_back)
+{
+    int64_t made = time_of(f.seq + 1), now = time_of(1000);
+    f.seq++;
+    struct record dir = named(REC_MAKE, 20, "dir");
+    dir.attrs.mode = S_IFDIR | 0700;
+    int64_t later = time_of(perform(dir, true));
+    cr_assert_lt(made, later);
+    struct record back = nascent_of_then(10, "a", made);
+    ns_restore_nascent(ns, &back, now);
+    expect_times(later, later);
+    struct record set = {.type = REC_SETATTR, .ino = ROOT_INO, .mask = ATTR_MTIME | ATTR_CTIME, .attrs = {.mtime = 7, .ctime = later + 1}};
+    (void)perform(set, true);
+    back = nascent_of_then(11, "b", made + 1);
+    ns_restore_nascent(ns, &back, now);
+    expect_times(7, later + 1);
+    back = nascent_of_then(12, "c", later + 2);
+    ns_restore_nascent(ns, &back, now);
+    expect_times(later + 2, later + 2);
+}
+
+Test(ns, times_that_no_clock_has_reached_do_not_stay)
+{
+    int64_t made = time_of(f.seq + 1), ahead = time_of(1000);
+    struct record set = {.type = REC_SETATTR, .ino = ROOT_INO, .mask = ATTR_MTIME | ATTR_CTIME, .attrs = {.mtime = ahead, .ctime = ahead}};
+    (void)perform(set, true);
+    struct record back = nascent_of_then(10, "a", made);
+    ns_restore_nascent(ns, &back, ahead - 1);
+    expect_times(made, made);
+}
+
 static int count_entry(const struct view_entry *entry, const char *name, size_t name_len, void *arg)
 {
     (void)name;
