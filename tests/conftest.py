@@ -35,6 +35,7 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "timeout(seconds): limit for one test on a quiet machine (times 10 with --full, 3 with --sanitize)")
     config.addinivalue_line("markers", "always_s3: runs on S3 too, whatever the seed says")
     config.addinivalue_line("markers", "alone: measures time, so nothing may run beside it")
+    config.addinivalue_line("markers", "pieces(count): with --full so many tests with a part of the campaign each, which may run at once")
     config.cairn_seed = seed_of(config)
     if not config.getoption("--reports"):
         config.option.reports = os.path.join(config.getoption("--build"), "reports")
@@ -43,6 +44,28 @@ def pytest_configure(config):
     config.cairn_stacks = tempfile.NamedTemporaryFile(prefix="cairn-stacks-")
     command = [sys.executable, os.path.join(HERE, "watchdog.py"), config.cairn_stacks.name]
     config.cairn_watchdog = subprocess.Popen(command, stdin=subprocess.PIPE, bufsize=0)
+
+
+def pytest_generate_tests(metafunc):
+    """A campaign takes the fixture `piece`: by default it is one test."""
+    if "piece" in metafunc.fixturenames:
+        count = metafunc.definition.get_closest_marker("pieces").args[0] if metafunc.config.getoption("--full") else 1
+        pieces = [Piece(number, count) for number in range(count)]
+        metafunc.parametrize("piece", pieces, ids=[f"{piece.number + 1}of{count}" for piece in pieces])
+
+
+class Piece:
+    """One of `count` parts of a campaign. Its choices differ from those of the others, as the names of the tests do (fixture rng)."""
+
+    def __init__(self, number, count):
+        self.number, self.count = number, count
+
+    def share(self, total):
+        """How much of `total` it does; all pieces together do all of it."""
+        return total // self.count + (self.number < total % self.count)
+
+    def part(self, items):
+        return items[self.number :: self.count]
 
 
 def seed_of(config):

@@ -169,19 +169,21 @@ def store(cairn, folder):
     return Base(mount, folder).make(files)
 
 
+@pytest.mark.pieces(len(cases.KINDS))
 @pytest.mark.parametrize("lost_view", (False, True), ids=("whole", "lost_view"))
-def test_before_a_mount(store, rng, full, lost_view):
+def test_before_a_mount(store, rng, full, lost_view, piece):
     """Every part of every file, every kind of damage."""
     left_out = (*LEFT_OUT, "view") if lost_view else LEFT_OUT
-    every = [(*place, kind) for place in cases.structures(store.store, left_out) for kind in cases.KINDS]
+    every = [(*place, kind) for place in cases.structures(store.store, left_out) for kind in piece.part(cases.KINDS)]
     for below, part, kind in chosen(every, rng, full):
         print(f"{below} {part}: {kind}: ", end="")
         print(run_case(store, store.mount, below, part, kind, lost_view, rng))
 
 
-def test_during_service(store, rng, full):
+@pytest.mark.pieces(len(cases.KINDS))
+def test_during_service(store, rng, full, piece):
     """The daemon is at work when it happens; then it is killed, and mounted again, with its stage."""
-    every = [(*place, kind) for place in cases.structures(store.store, (*LEFT_OUT, "view")) for kind in cases.KINDS]
+    every = [(*place, kind) for place in cases.structures(store.store, (*LEFT_OUT, "view")) for kind in piece.part(cases.KINDS)]
     for below, part, kind in chosen(every, rng, full):
         print(f"{below} {part}: {kind}: ", end="")
         mount, result = store.mount, ""
@@ -218,10 +220,11 @@ def published(on_remote, folder):
     return Base(node, folder).make(files)
 
 
-def test_a_remote(published, rng, full):
+@pytest.mark.pieces(len(cases.KINDS))
+def test_a_remote(published, rng, full, piece):
     """A fresh node reads what is right, EIO, or refuses with the object's name; the node that has all of it on NVMe serves all of it."""
     node, whole = published.mount, published.mount.remote.path
-    every = [(*place, kind) for place in cases.structures(whole, ("lease", ".clock")) for kind in cases.KINDS]
+    every = [(*place, kind) for place in cases.structures(whole, ("lease", ".clock")) for kind in piece.part(cases.KINDS)]
     for number, (below, part, kind) in enumerate(chosen(every, rng, full)):
         print(f"{below} {part}: {kind}: ", end="")
         path = f"{whole}-{number}"

@@ -316,10 +316,11 @@ def make_mount(request, mount_factory, folder):
 
 
 @pytest.mark.timeout(240)
-def test_cuts_of_a_disk_that_loses_writes(campaign, make_mount, rng, full):
+@pytest.mark.pieces(9)
+def test_cuts_of_a_disk_that_loses_writes(campaign, make_mount, rng, full, piece):
     """P3, P4: 1,000 cuts (16 by default), with any part of what was not flushed: always a prefix with every returned fsync."""
     left = []
-    for one in campaign.rounds(25 if full else 1, make_mount):
+    for one in campaign.rounds(piece.share(25) if full else 1, make_mount):
         one.run(3)
         for at in one.disk.moments(rng, one.first, one.last, 10 if full else 4):
             left += [one.cut(at, how, one.judge_store) for how in HOWS]
@@ -329,7 +330,8 @@ def test_cuts_of_a_disk_that_loses_writes(campaign, make_mount, rng, full):
 
 @pytest.mark.needs_mount
 @pytest.mark.timeout(240)
-def test_cuts_with_the_remote_on_the_same_disk(campaign, on_remote, rng, full):
+@pytest.mark.pieces(6)
+def test_cuts_with_the_remote_on_the_same_disk(campaign, on_remote, rng, full, piece):
     """P4, P5: 512 cuts (6 by default) of a store and its dir: remote, which lose power together: both are prefixes, the remote's no longer
     than that of NVMe, and they go on together."""
     campaign.round, left, far = RemoteRound, [], []
@@ -341,7 +343,7 @@ def test_cuts_with_the_remote_on_the_same_disk(campaign, on_remote, rng, full):
         path = os.path.join(loop.mountpoint, os.path.relpath(one.mount.remote.path, one.disk.inner.mountpoint))
         return one.judge_both(loop, remotes.DirRemote(None, path), mark, end_mark)
 
-    for one in campaign.rounds(16 if full else 1, make_mount):
+    for one in campaign.rounds(piece.share(16) if full else 1, make_mount):
         one.run(3)
         for at in one.disk.moments(rng, one.first, one.last, 8 if full else 2):
             for how in HOWS if full else rng.sample(HOWS, 3):
@@ -353,14 +355,15 @@ def test_cuts_with_the_remote_on_the_same_disk(campaign, on_remote, rng, full):
 
 @pytest.mark.needs_mount
 @pytest.mark.timeout(240)
-def test_cuts_with_a_remote_that_keeps_all(campaign, on_remote, folder, rng, full):
+@pytest.mark.pieces(9)
+def test_cuts_with_a_remote_that_keeps_all(campaign, on_remote, folder, rng, full, piece):
     """P4, P5: 500 cuts (4 by default) of a store whose dir: remote, elsewhere, keeps its power: it never has what NVMe had not flushed."""
     campaign.round, left, far = RemoteRound, [], []
 
     def make_mount(disk):
         return on_remote(remotes.DirRemote(os.path.join(folder, "remotes")), **OPTIONS, **QUICK)
 
-    for one in campaign.rounds(25 if full else 1, make_mount):
+    for one in campaign.rounds(piece.share(25) if full else 1, make_mount):
         one.run(3, copies=5 if full else 2)
         for at, copy in one.copies:
             for how in HOWS if full else rng.sample(HOWS, 2):

@@ -238,11 +238,12 @@ def sites_of(cairn, disk, logs, remote):
 
 @pytest.mark.needs_mount
 @pytest.mark.timeout(600)
+@pytest.mark.pieces(6)
 @pytest.mark.parametrize("silent", [False, True], ids=["errors", "lies"])
-def test_every_site_fails(mount_factory, request, rng, shm_folder, folder, full, sanitized, report, silent):
+def test_every_site_fails(mount_factory, request, rng, shm_folder, folder, full, sanitized, report, silent, piece):
     """P2, P8, P9."""
     build = faultdisk.build_of(request.config, sanitized)
-    count = (FULL_ROUNDS if full else ROUNDS)[silent]
+    count = piece.share((FULL_ROUNDS if full else ROUNDS)[silent])
     cover, results, done, number = collections.Counter(), collections.Counter(), 0, 0
     later = []  # for a store with a remote
     sites, plan, began = None, None, rig.time.monotonic()
@@ -288,6 +289,6 @@ def test_every_site_fails(mount_factory, request, rng, shm_folder, folder, full,
     if full:
         assert sum(1 for times in cover.values() if times) >= 0.9 * len(cover), [key for key, times in cover.items() if not times]
     missing = sorted(" ".join(key) for key, times in cover.items() if not times)
-    report(f"disk-faults-{'lies' if silent else 'errors'}", {
+    report(f"disk-faults-{'lies' if silent else 'errors'}{f'-{piece.number}' if full else ''}", {
         "rounds": done, "stores": dict(results), "sites": len(sites), "fired": sum(1 for times in cover.values() if times), "of": len(cover),
         "never": missing, "coverage": {" ".join(key): times for key, times in sorted(cover.items())}})
