@@ -186,6 +186,15 @@ void handles_keep(struct stage *stage)
     *next = HANDLES_MAX;
 }
 
+/* Both are mapped: a byte behind the end of a file is SIGBUS, whatever was said of its length. */
+static int check_len(int fd, size_t len)
+{
+    struct stat st;
+    if (fstat(fd, &st) < 0)
+        return -errno;
+    return (uint64_t)st.st_size < len ? -EIO : 0;
+}
+
 static int create_files(struct stage *stage, size_t ctl_len, size_t slabs_len)
 {
     const int flags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
@@ -201,7 +210,8 @@ static int create_files(struct stage *stage, size_t ctl_len, size_t slabs_len)
         return -errno;
     if (fallocate(stage->ctl_fd, 0, 0, (off_t)ctl_len) < 0 || ftruncate(stage->slabs_fd, (off_t)slabs_len) < 0)
         return -errno;
-    return 0;
+    r = check_len(stage->ctl_fd, ctl_len);
+    return r < 0 ? r : check_len(stage->slabs_fd, slabs_len);
 }
 
 int stage_create(const struct stage_config *config, struct stage **ret_stage)

@@ -123,14 +123,14 @@ bool slab_evict_locked(struct stage *stage)
     return true;
 }
 
-/* Memory behind a slab, so that touching it can neither fault slowly nor raise SIGBUS. */
+/* Memory behind a slab, so that touching it can neither fault slowly nor raise SIGBUS. A kernel before 5.14 knows no MADV_POPULATE_WRITE. */
 static int populate(struct stage *stage, uint32_t i)
 {
     off_t offset = (off_t)i * SLAB_STRIDE;
     if (fallocate(stage->slabs_fd, 0, offset, SLAB_STRIDE) < 0)
         return -errno;
-    (void)madvise(slab_at(stage, i), SLAB_STRIDE, MADV_POPULATE_WRITE);
-    return 0;
+    int r = madvise(slab_at(stage, i), SLAB_STRIDE, MADV_POPULATE_WRITE);
+    return r < 0 && (errno == EFAULT || errno == EHWPOISON) ? -EIO : 0;
 }
 
 /* Takes an unready slab and readies it with the lock dropped. SLAB_NONE: there is no memory for it. */

@@ -165,3 +165,17 @@ def test_a_run_that_the_disk_did_not_take(cairn, disk, folder):
     disk.disarm()
     cairn.umount()
     assert cairn.fsck().returncode == 0
+
+
+@pytest.mark.needs_mount
+@pytest.mark.parametrize("call", ["fallocate", "ftruncate"])
+def test_a_stage_that_is_shorter_than_was_said(cairn, disk, call):
+    """P9: the files of the stage are mapped, and nothing is touched behind their ends: the mount is refused, and the next one is made."""
+    disk.arm("stage", call, "lie", times=1)
+    with pytest.raises(rig.MountError, match="ended with [1-9].*\n(.*\n)*cairn mount: .*Input/output error"):
+        cairn.mount(stage="64M")
+    assert disk.fired() == 1
+    disk.disarm()
+    cairn.mount(stage="64M")
+    rig.write_synced(cairn.mnt + "/file", b"content")
+    cairn.umount()
