@@ -259,13 +259,13 @@ def test_every_site_fails(mount_factory, request, rng, shm_folder, folder, full,
         group = Group(cairn, disk, rng, shm_folder, number, silent, remote)
         try:
             group.begin()
+            mounted = True
             for _ in range(3 if silent else GROUP):
                 site, call, what = later.pop() if later and remote else next(plan)
                 if site in AT_PUBLICATION and not remote:
                     later.append((site, call, what))
                     continue
                 fired = group.serve(site, call, what, times=rng.choice((1, 1, 3)), skip=rng.choice((0, 0, 1)))
-                mounted = True
                 if not fired or (site, call) == ("folder", "fsync-never"):
                     again, mounted = group.restart(site, call, what)
                     fired = fired or again

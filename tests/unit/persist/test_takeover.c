@@ -414,6 +414,7 @@ Test(takeover, does_not_cost_what_is_staged, .timeout = 600)
     run("cp -a %s %1$s-old", a.shop.path, "");
     choose(&a, false);
     shop_die_after(&a.shop, publish_and_stage);
+    a.shop.options.remote.tier->ops->close(a.shop.options.remote.tier); /* the process that died had its own */
     run("cp -a %s %1$s-new && rm -rf %1$s/journal %1$s/head %1$s/view", a.shop.path, "");
     run("cp -a %s-old/journal %1$s-old/head %1$s/", a.shop.path, "");
     choose(&a, false);
