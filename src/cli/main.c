@@ -4,6 +4,7 @@
 #include <getopt.h>
 #include <libgen.h>
 #include <math.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <time.h>
@@ -366,6 +367,7 @@ static int run_verb(const struct verb *verb, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+    (void)signal(SIGCHLD, SIG_DFL); /* where it is ignored, as it may be inherited, no child can be waited for */
     int r = fill_closed_standard_files();
     if (r < 0) {
         text_print(stderr, "cairn: cannot open /: %s", strerror(-r));

@@ -88,6 +88,17 @@ static int run_daemon(const char *store, const char *mountpoint, const struct mo
     return keep ? holder_run(store, mountpoint, options, ready_fd) : lifecycle_run(store, mountpoint, options, ready_fd, NULL);
 }
 
+/* Whoever started us may wait for the end of a pipe, or of a lock, that we inherited and the daemon would keep. What is ours is one
+ * descriptor, which gets another number. */
+static int leave_inherited(int ours)
+{
+    int fd = STDERR_FILENO + 1;
+    if (ours != fd && dup3(ours, fd, O_CLOEXEC) < 0)
+        return ours;
+    closefrom(fd + 1);
+    return fd;
+}
+
 static int run_in_background(const char *store, const char *mountpoint, const struct mount_options *options)
 {
     int ready[2];
@@ -103,7 +114,7 @@ static int run_in_background(const char *store, const char *mountpoint, const st
     if (child == 0) {
         (void)close(ready[0]);
         (void)setsid();
-        _exit(run_daemon(store, mountpoint, options, ready[1]));
+        _exit(run_daemon(store, mountpoint, options, leave_inherited(ready[1])));
     }
     (void)close(ready[1]);
     int code = await_child(child, ready[0]);

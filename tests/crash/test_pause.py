@@ -416,8 +416,7 @@ def test_in_the_background(kept):
         status = kept.status()
         assert status["mount"]["successor"]["kept"]
         daemon = status["pid"]
-        with open(f"/proc/{daemon}/stat") as file:
-            holder = int(file.read().rsplit(")", 1)[1].split()[1])
+        holder = rig.parent_of(daemon)
         with open(f"/proc/{holder}/comm") as file:
             assert file.read() == "cairn-holder\n"
         targets = {os.readlink(f"/proc/{holder}/fd/{fd}").split(":")[0] for fd in os.listdir(f"/proc/{holder}/fd")}
@@ -429,6 +428,30 @@ def test_in_the_background(kept):
     finally:
         assert kept.cairn("umount", kept.mnt).returncode == 0
     rig.poll(lambda: not os.path.exists(f"/proc/{holder}"), 20, "the holder's end")
+
+
+def test_what_was_inherited_is_let_go(kept):
+    """A pipe of whoever mounts ends when `cairn mount` does, and an ignored SIGCHLD hides no death."""
+    del kept.options["successor"]
+    reader, writer = os.pipe()
+    log = os.open(os.path.join(kept.root, "caller"), os.O_RDWR | os.O_CREAT)
+    done = subprocess.run([kept.binary, "mount", kept.store, kept.mnt, "-o", kept.option_string({})], pass_fds=[writer, log], timeout=300,
+                          preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+    os.close(writer)
+    try:
+        assert done.returncode == 0
+        os.set_blocking(reader, False)
+        assert os.read(reader, 1) == b"", "it is open in the daemon or its holder"
+        daemon = kept.status()["pid"]
+        for pid in (daemon, rig.parent_of(daemon)):
+            open_there = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
+            assert os.path.join(kept.root, "caller") not in open_there
+        os.kill(daemon, signal.SIGKILL)
+        rig.write_file(os.path.join(kept.mnt, "after"), b"after")
+    finally:
+        os.close(reader)
+        os.close(log)
+        assert kept.cairn("umount", kept.mnt).returncode == 0
 
 
 def test_off_is_as_before(kept):
