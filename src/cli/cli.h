@@ -73,6 +73,9 @@ CAIRN_MUST_CHECK int request_patiently(const char *store, const cJSON *request, 
 CAIRN_MUST_CHECK int ask_daemon(const char *verb, const char *store, const char *name, cJSON *request,
                                 cJSON **ret_reply);
 
+/* The same where the daemon may end meanwhile: -ESHUTDOWN then, and nothing is said. */
+CAIRN_MUST_CHECK int ask_daemon_or_end(const char *verb, const char *store, const char *name, cJSON *request, cJSON **ret_reply);
+
 /* What an error of control_request() means to a user. */
 const char *daemon_trouble(int r);
 

@@ -122,12 +122,18 @@ static int judge(struct progress *p, const char *verb, const struct horizon_goal
     return 0;
 }
 
+static int ask(const char *verb, const struct horizon_goal *goal, const char *name, cJSON *request, cJSON **ret_reply)
+{
+    return goal->may_end ? ask_daemon_or_end(verb, goal->store, name, request, ret_reply)
+                         : ask_daemon(verb, goal->store, name, request, ret_reply);
+}
+
 /* 1: reached; 0: not yet, *ret_left bytes are missing; negative: said why. */
 static int poll_goal(struct progress *p, const char *verb, const struct horizon_goal *goal,
                      uint64_t *ret_left)
 {
     cJSON *reply = NULL;
-    int r = ask_daemon(verb, goal->store, "horizon", NULL, &reply);
+    int r = ask(verb, goal, "horizon", NULL, &reply);
     if (r < 0)
         return r;
     r = judge(p, verb, goal, reply, ret_left);
@@ -142,7 +148,7 @@ static int ask_urgent(const char *verb, const struct horizon_goal *goal, bool on
     cJSON *reply = NULL;
     (void)cJSON_AddBoolToObject(request, "on", on);
     (void)cJSON_AddStringToObject(request, "level", goal->is_remote ? "remote" : "nvme");
-    int r = ask_daemon(verb, goal->store, "urgent", request, &reply);
+    int r = ask(verb, goal, "urgent", request, &reply);
     if (r == 0)
         cJSON_Delete(reply);
     return r;
@@ -193,8 +199,12 @@ int horizon_wait(const char *verb, const struct horizon_goal *goals, size_t coun
     if (r > 0 && p.drawn)
         draw(&p, 0);
     end_drawing(&p);
-    for (size_t i = 0; waited && r >= 0 && i < count; i++)
-        r = ask_urgent(verb, &goals[i], false) < 0 ? -EREMOTEIO : r;
+    for (size_t i = 0; waited && r >= 0 && i < count; i++) {
+        int off = ask_urgent(verb, &goals[i], false);
+        r = off < 0 && off != -ESHUTDOWN ? off : r;
+    }
     free(p.last_error);
+    if (r == -ESHUTDOWN)
+        return HORIZON_ENDED;
     return r < 0 ? CLI_FAILED : code;
 }

@@ -8,6 +8,7 @@ struct horizon_goal {
     bool is_remote; /* the remote's horizon, else that of NVMe */
     uint64_t seq;   /* what the horizon must reach */
     uint64_t bytes; /* that were missing when asked; 0: not known */
+    bool may_end;   /* the daemon may end meanwhile */
 };
 
 /* From here on SIGINT and SIGTERM end a wait instead of the process. */
@@ -16,9 +17,11 @@ void horizon_catch_interrupts(void);
 /* Nanoseconds on the monotonic clock for "in `timeout_ns`"; INT64_MAX for none (negative). */
 int64_t horizon_deadline(int64_t timeout_ns);
 
+#define HORIZON_ENDED (-1) /* no exit code: a daemon that may end has ended, and nothing is said */
+
 /* Polls the daemons until every goal is reached; lifts their limits meanwhile. Returns CLI_OK, CLI_FAILED
- * (said why), CLI_NOT_MET at the deadline (*ret_left: bytes still missing) or CLI_INTERRUPTED. Progress goes
- * to standard error if that is a terminal. */
+ * (said why), CLI_NOT_MET at the deadline (*ret_left: bytes still missing), CLI_INTERRUPTED or HORIZON_ENDED. Progress
+ * goes to standard error if that is a terminal. */
 int horizon_wait(const char *verb, const struct horizon_goal *goals, size_t count, int64_t deadline,
                  uint64_t *ret_left);
 

@@ -215,20 +215,24 @@ const char *daemon_trouble(int r)
     }
 }
 
+static bool is_none(int r)
+{
+    return r == -ENOENT || r == -ECONNREFUSED || r == -ECONNRESET || r == -EPIPE;
+}
+
 int request_patiently(const char *store, const cJSON *request, int timeout_ms, cJSON **ret_reply)
 {
     for (int waited = 0;; waited += STARTING_STEP_MS) {
         pid_t holder;
         int r = control_request(store, request, timeout_ms, ret_reply);
-        /* The last two: it died while it was asked, and another may go on. */
-        bool none = r == -ENOENT || r == -ECONNREFUSED || r == -ECONNRESET || r == -EPIPE;
-        if (!none || waited >= STARTING_MS || store_lock_holder(store, &holder) != 1)
+        /* Where it died while it was asked, another may go on. */
+        if (!is_none(r) || waited >= STARTING_MS || store_lock_holder(store, &holder) != 1)
             return r;
         (void)nanosleep(&(struct timespec){.tv_nsec = STARTING_STEP_MS * 1000000}, NULL);
     }
 }
 
-int ask_daemon(const char *verb, const char *store, const char *name, cJSON *request, cJSON **ret_reply)
+static int ask(const char *verb, const char *store, const char *name, cJSON *request, bool may_end, cJSON **ret_reply)
 {
     if (!request)
         request = cJSON_CreateObject();
@@ -236,6 +240,8 @@ int ask_daemon(const char *verb, const char *store, const char *name, cJSON *req
     cJSON *reply = NULL;
     int r = request_patiently(store, request, ASK_TIMEOUT_MS, &reply);
     cJSON_Delete(request);
+    if (may_end && is_none(r))
+        return -ESHUTDOWN;
     if (r < 0) {
         complain(verb, "store %s: %s", store, daemon_trouble(r));
         return r;
@@ -249,6 +255,16 @@ int ask_daemon(const char *verb, const char *store, const char *name, cJSON *req
     }
     *ret_reply = reply;
     return 0;
+}
+
+int ask_daemon(const char *verb, const char *store, const char *name, cJSON *request, cJSON **ret_reply)
+{
+    return ask(verb, store, name, request, false, ret_reply);
+}
+
+int ask_daemon_or_end(const char *verb, const char *store, const char *name, cJSON *request, cJSON **ret_reply)
+{
+    return ask(verb, store, name, request, true, ret_reply);
 }
 
 struct human human_bytes(uint64_t bytes)

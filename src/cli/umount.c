@@ -30,11 +30,30 @@ static const char *removal_trouble(int r)
     return r == -EPERM && *cause_text() ? cause_text() : strerror(-r);
 }
 
+/* The kernel gives the numbers of a mount that is gone to the next one. */
+static bool is_same(const struct mount_entry *a, const struct mount_entry *b)
+{
+    return a->id == b->id && a->device == b->device && strcmp(a->mountpoint, b->mountpoint) == 0 && strcmp(a->store, b->store) == 0;
+}
+
+/* Is the mount no longer where it was? Somebody else has unmounted it then. */
+static bool is_gone(const struct mount_entry *mount)
+{
+    struct mount_list now;
+    bool found = false;
+    if (mounts_read("/proc/self/mountinfo", &now) < 0)
+        return false;
+    for (size_t i = 0; i < now.count; i++)
+        found |= is_same(&now.entries[i], mount);
+    mounts_done(&now);
+    return !found;
+}
+
 /* The daemon is dead: what it had not carried is in the stage, and the next mount finds it. */
 static int remove_dead(const struct mount_entry *mount)
 {
     int r = mount_remove(mount->mountpoint, true);
-    if (r < 0) {
+    if (r < 0 && !is_gone(mount)) {
         complain("umount", "cannot clear the mount of a dead daemon from %s: %s; try as root", mount->mountpoint,
                  removal_trouble(r));
         return CLI_FAILED;
@@ -57,11 +76,12 @@ static cJSON *drain_request(bool remote)
 
 static int drain(const struct mount_entry *mount, bool remote, int64_t deadline)
 {
-    struct horizon_goal goal = {.store = mount->store, .is_remote = remote};
+    struct horizon_goal goal = {.store = mount->store, .is_remote = remote, .may_end = true};
     cJSON *reply = NULL;
     uint64_t left = 0;
-    if (ask_daemon("umount", mount->store, "drain", drain_request(remote), &reply) < 0)
-        return CLI_FAILED;
+    int r = ask_daemon_or_end("umount", mount->store, "drain", drain_request(remote), &reply);
+    if (r < 0)
+        return r == -ESHUTDOWN ? HORIZON_ENDED : CLI_FAILED;
     bool known = control_get_u64(reply, "seq", &goal.seq);
     cJSON_Delete(reply);
     if (!known) {
@@ -83,8 +103,9 @@ static int set_drain_at_end(const struct mount_entry *mount, bool on)
     cJSON *request = drain_request(true);
     cJSON *reply = NULL;
     (void)cJSON_AddBoolToObject(request, "at_end", on);
-    if (ask_daemon("umount", mount->store, "drain", request, &reply) < 0)
-        return CLI_FAILED;
+    int r = ask_daemon_or_end("umount", mount->store, "drain", request, &reply);
+    if (r < 0)
+        return r == -ESHUTDOWN ? HORIZON_ENDED : CLI_FAILED;
     cJSON_Delete(reply);
     return CLI_OK;
 }
@@ -109,6 +130,8 @@ static int unmount(const struct mount_entry *mount)
     }
     if (r == -EBUSY)
         return fail_busy(mount);
+    if (r < 0 && is_gone(mount))
+        return CLI_OK; /* it is as it should be */
     if (r < 0)
         complain("umount", "cannot unmount %s: %s; try as root or as the user who mounted it", mount->mountpoint,
                  removal_trouble(r));
@@ -245,6 +268,21 @@ static int refuse_for_others(const struct mount_entry *mount)
     return others ? CLI_FAILED : CLI_OK;
 }
 
+/* No daemon answers any more. Mostly another umount was as far as that before us. */
+static int go_on_without_daemon(const struct mount_entry *mount, const struct umount_request *request, int64_t deadline)
+{
+    if (!is_gone(mount)) {
+        complain("umount", "store %s: %s", mount->store, daemon_trouble(-ENOENT));
+        return CLI_FAILED;
+    }
+    if (request->remote)
+        complain("umount", "somebody else has unmounted %s; it is not known whether the remote has all of it: the next mount of store %s goes "
+                           "on with that",
+                 mount->mountpoint, mount->store);
+    int code = await_end(mount, request, deadline);
+    return request->remote && code == CLI_OK ? CLI_FAILED : code;
+}
+
 static int umount_one(const struct mount_entry *mount, const struct umount_request *request)
 {
     int64_t deadline = horizon_deadline(request->timeout_ns);
@@ -264,7 +302,9 @@ static int umount_one(const struct mount_entry *mount, const struct umount_reque
         code = set_drain_at_end(mount, true);
     if (code == CLI_OK && (code = unmount(mount)) != CLI_OK && request->remote)
         (void)set_drain_at_end(mount, false);
-    if (code == CLI_OK)
+    if (code == HORIZON_ENDED)
+        code = go_on_without_daemon(mount, request, deadline);
+    else if (code == CLI_OK)
         code = await_end(mount, request, deadline);
     return code;
 }

@@ -632,3 +632,16 @@ def test_hostile_http_clients(cairn, seed):
     for sock in clients:
         sock.close()
     rig.poll(lambda: open_sockets(cairn.proc.pid) <= before + 1, 30, "the end of all connections")
+
+@pytest.mark.parametrize("drain", ["nvme", "remote"])
+def test_umounts_at_once(cairn, folder, drain):
+    """All of them wait for the one end, and say 0; one that comes after it finds no mount."""
+    for number in range(2):
+        cairn.mount(writeback_delay="10m", writeback_limit="64K", **({"remote": f"dir:{folder}/remote"} if drain == "remote" else {}))
+        rig.write_file(cairn.mnt + "/file", rig.seeded_bytes(number, 4 * rig.MIB))
+        verbs = [subprocess.Popen([cairn.binary, "umount", cairn.mnt, "--drain", drain], stderr=subprocess.PIPE, text=True) for _ in range(4)]
+        said = [(verb.communicate(timeout=300)[1], verb.returncode) for verb in verbs]
+        assert 0 in [code for _, code in said] and cairn.reap() == 0 and not rig.mounted_at(cairn.mnt)
+        for text, code in said:
+            assert code == 0 or (code == 2 and "is no mountpoint" in text) or (
+                drain == "remote" and code == 1 and "it is not known whether the remote has all of it" in text), said
