@@ -1,0 +1,72 @@
+#include "base/process.h"
+
+#include <stdio.h>
+
+/* Fields of /proc/PID/stat, counted from the state, which comes behind the name. */
+#define FIELD_THREADS 17
+#define FIELD_STARTED 19
+
+static ssize_t read_of(pid_t pid, const char *file, char *buf, size_t size)
+{
+    char path[64];
+    (void)snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, file);
+    FILE *f = fopen(path, "re");
+    if (!f)
+        return -ESRCH;
+    size_t len = fread(buf, 1, size - 1, f);
+    (void)fclose(f);
+    buf[len] = '\0';
+    return len > 0 ? (ssize_t)len : -ESRCH;
+}
+
+/* When it started; it must not have ended. The name may hold anything, parentheses too. */
+static int read_start(pid_t pid, uint64_t *ret)
+{
+    char text[1024];
+    unsigned long long threads = 0, started = 0;
+    ssize_t len = read_of(pid, "stat", text, sizeof text);
+    const char *at = len > 0 ? strrchr(text, ')') : NULL;
+    if (!at || at[1] != ' ')
+        return -ESRCH;
+    at += 2;
+    char state = *at;
+    for (int field = 0; at && field <= FIELD_STARTED; field++) {
+        if (field == FIELD_THREADS)
+            threads = strtoull(at, NULL, 10);
+        if (field == FIELD_STARTED)
+            started = strtoull(at, NULL, 10);
+        at = strchr(at, ' ');
+        at = at ? at + 1 : NULL;
+    }
+    /* Its first thread may have ended while others go on. */
+    bool ended = (state == 'Z' || state == 'X') && threads <= 1;
+    if (ended || started == 0)
+        return -ESRCH;
+    *ret = started;
+    return 0;
+}
+
+int process_of_thread(pid_t tid, struct process *ret)
+{
+    char text[2048];
+    int pid = 0;
+    if (tid <= 0 || read_of(tid, "status", text, sizeof text) < 0)
+        return -ESRCH;
+    /* The name before it has its line ends escaped. */
+    const char *line = strstr(text, "\nTgid:");
+    if (!line || sscanf(line, "\nTgid: %d", &pid) != 1 || pid <= 0)
+        return -ESRCH;
+    *ret = (struct process){.pid = pid};
+    ssize_t len = read_of(pid, "comm", ret->name, sizeof ret->name);
+    if (len < 0)
+        return -ESRCH;
+    if (ret->name[len - 1] == '\n')
+        ret->name[len - 1] = '\0';
+    return read_start(pid, &ret->started);
+}
+
+bool process_lives(const struct process *process)
+{
+    uint64_t started = 0;
+    return read_start(process->pid, &started) == 0 && started == process->started;
+}

@@ -1,0 +1,19 @@
+/* What /proc says of a process. Any thread; reads files. */
+#pragma once
+
+#include <sys/types.h>
+
+#include "base/base.h"
+
+#define PROCESS_NAME_MAX 16u /* with its NUL */
+
+struct process {
+    pid_t pid;
+    uint64_t started;            /* clock ticks since boot: tells it from a later process with the same number */
+    char name[PROCESS_NAME_MAX]; /* of the program, as it or its user chose: any bytes */
+};
+
+/* The process that thread `tid` belongs to. -ESRCH: there is none, or /proc does not show it. */
+CAIRN_MUST_CHECK int process_of_thread(pid_t tid, struct process *ret);
+/* Does it live still? Not what has ended and waits for its parent. */
+bool process_lives(const struct process *process);
