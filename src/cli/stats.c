@@ -21,7 +21,7 @@ struct stats_request {
 /* What a line shows; rates and growth are told from counters. */
 static const struct column {
     const char *title, *group, *field, *json;
-    enum { RATE, SECONDS, NUMBER, PERCENT, GROWTH } kind;
+    enum { RATE, BYTES, SECONDS, SECONDS_GROWTH, NUMBER, PERCENT, GROWTH } kind;
 } columns[] = {
     {"write/s", "mount", "written_bytes_total", "written_bytes_per_s", RATE},
     {"read/s", "mount", "read_bytes_total", "read_bytes_per_s", RATE},
@@ -34,6 +34,8 @@ static const struct column {
     {"remote lag", "remote", "seconds_behind", "remote_seconds_behind", SECONDS},
     {"waiting", "stage", "waiting_writers", "waiting_writers", NUMBER},
     {"waits", "stage", "wait_count", "waits", GROWTH},
+    {"lazy left", "lanes", "pending_bytes", "lane_pending_bytes", BYTES},
+    {"blocked", "lanes", "blocked_seconds", "lane_blocked_seconds", SECONDS_GROWTH},
 };
 
 static double value_of(const struct column *c, const cJSON *before, const cJSON *now, double seconds)
@@ -48,6 +50,8 @@ static double value_of(const struct column *c, const cJSON *before, const cJSON 
         return total ? 100.0 * (double)count / (double)total : 0;
     case SECONDS:
         return json_number(group, c->field);
+    case SECONDS_GROWTH:
+        return fmax(0, json_number(group, c->field) - json_number(json_part(before, c->group), c->field));
     case GROWTH:
         return count > old ? (double)(count - old) : 0;
     default:
@@ -68,16 +72,21 @@ static bool has_remote(const cJSON *status)
     return state && strcmp(state, "none") != 0;
 }
 
+static bool has_lanes(const cJSON *status)
+{
+    return cJSON_GetArraySize(json_part(json_part(status, "lanes"), "clients")) > 0;
+}
+
 static void print_line(const cJSON *before, const cJSON *now, double seconds)
 {
     for (size_t i = 0; i < ARRAY_LEN(columns); i++) {
         const struct column *c = &columns[i];
         double value = value_of(c, before, now, seconds);
-        bool none = strcmp(c->group, "remote") == 0 && !has_remote(now);
+        bool none = strcmp(c->group, "remote") == 0 ? !has_remote(now) : strcmp(c->group, "lanes") == 0 && !has_lanes(now);
         struct human h = {"-"};
-        if (!none && c->kind == RATE)
+        if (!none && (c->kind == RATE || c->kind == BYTES))
             h = human_bytes((uint64_t)value);
-        else if (!none && c->kind == SECONDS)
+        else if (!none && (c->kind == SECONDS || c->kind == SECONDS_GROWTH))
             h = human_seconds(value);
         else if (!none)
             (void)snprintf(h.text, sizeof h.text, c->kind == PERCENT ? "%.0f %%" : "%.0f", value);

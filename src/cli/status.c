@@ -11,6 +11,7 @@
 
 #define LABEL_WIDTH 18
 #define STATUS_TIMEOUT_MS 15000
+#define LANE_SILENT_S 5 /* a program reports once a second while it copies */
 
 static void row(const char *label, const char *fmt, ...) CAIRN_PRINTF(2, 3);
 
@@ -218,6 +219,38 @@ static void print_errors(const cJSON *status)
     }
 }
 
+static void print_lane(const cJSON *client)
+{
+    char left[64] = "nothing left", failed[80] = "", seen[64] = "";
+    const char *program = json_text(client, "program"), *error = json_text(client, "last_error");
+    bool waits = json_count(client, "pending_saves") > 0;
+    if (waits)
+        (void)snprintf(left, sizeof left, "%s left of %llu saves", json_bytes(client, "pending_bytes").text,
+                       (unsigned long long)json_count(client, "pending_saves"));
+    if (json_count(client, "failed") > 0)
+        (void)snprintf(failed, sizeof failed, ", %llu failed", (unsigned long long)json_count(client, "failed"));
+    if (waits && json_number(client, "seen_s_ago") >= LANE_SILENT_S)
+        (void)snprintf(seen, sizeof seen, ", silent for %s", human_seconds(json_number(client, "seen_s_ago")).text);
+    (void)printf("    pid %.0f, %s: %s, %llu saved%s, kept waiting for %s%s%s%s\n", json_number(client, "pid"), program ? program : "?", left,
+                 (unsigned long long)json_count(client, "published"), failed,
+                 human_seconds(json_number(client, "blocked_seconds")).text, seen, error ? "; last error: " : "", error ? error : "");
+}
+
+/* Programs with libcairn. */
+static void print_lanes(const cJSON *lanes)
+{
+    const cJSON *client, *clients = json_part(lanes, "clients");
+    if (!cJSON_IsArray(clients) || cJSON_GetArraySize(clients) == 0)
+        return;
+    row("lazy saves", "%d programs, %s to copy:", cJSON_GetArraySize(clients), json_bytes(lanes, "pending_bytes").text);
+    if (json_count(lanes, "forgotten") > 0)
+        (void)printf("    (%llu more were left out)\n", (unsigned long long)json_count(lanes, "forgotten"));
+    cJSON_ArrayForEach(client, clients)
+    {
+        print_lane(client);
+    }
+}
+
 static void print_status(cJSON *status, const char *store)
 {
     json_make_printable(status);
@@ -235,6 +268,7 @@ static void print_status(cJSON *status, const char *store)
     print_remote(json_part(status, "remote"));
     print_memory(json_part(status, "memory"));
     print_access(json_part(status, "mount"));
+    print_lanes(json_part(status, "lanes"));
     print_damage(json_part(status, "damage"));
     print_errors(status);
 }

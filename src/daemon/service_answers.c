@@ -185,6 +185,7 @@ cJSON *handle_status(struct service *service, const cJSON *request)
     control_add_u64(memory, "resident_bytes", resident_bytes());
     store_damage(service->store, add_damage, cJSON_AddArrayToObject(status, "damage"));
     add_failures(service, status);
+    service_add_lanes(service, status);
     return status;
 }
 

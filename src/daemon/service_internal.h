@@ -104,6 +104,9 @@ void service_upgrade_add_status(const struct service *service, cJSON *successor)
 /* service_answers.c */
 cJSON *handle_status(struct service *service, const cJSON *request);
 
+/* service_lanes.c */
+void service_add_lanes(const struct service *service, cJSON *status);
+
 /* service_metrics.c */
 cJSON *handle_metrics(struct service *service, const cJSON *request);
 CAIRN_MUST_CHECK int service_metrics_start(struct service *service, struct service_error *ret_error);

@@ -69,6 +69,16 @@ static const struct metric {
     {"remote_unreachable_seconds", "gauge", "remote", "unreachable_s", 1, "Since when nothing was reached; 0: it is."},
     {"memory_bound_bytes", "gauge", "memory", "bound_bytes", 1, "Most memory that the daemon uses, the stage included."},
     {"memory_resident_bytes", "gauge", "memory", "resident_bytes", 1, "Memory that the daemon uses now."},
+    {"lane_clients", "gauge", "lanes", "clients", 1, "Programs that save lazily."},
+};
+
+/* One number of each program that saves lazily, as it says it. */
+static const struct metric lane_metrics[] = {
+    {"lane_pending_bytes", "gauge", NULL, "pending_bytes", 1, "What a program has still to copy into its saves."},
+    {"lane_pending_saves", "gauge", NULL, "pending_saves", 1, "Saves of a program that have no name yet."},
+    {"lane_blocked_seconds_total", "counter", NULL, "blocked_seconds", 1, "How long calls and fences kept a program waiting."},
+    {"lane_published_total", "counter", NULL, "published", 1, "Saves of a program that got their names."},
+    {"lane_failed_total", "counter", NULL, "failed", 1, "Saves of a program that failed."},
 };
 
 static const char *const states[] = {"connecting", "idle", "uploading", "unreachable", "fenced", "following"};
@@ -126,6 +136,21 @@ static void put_state(FILE *out, const cJSON *remote)
         (void)fprintf(out, "cairnfs_remote_state{state=\"%s\"} %d\n", states[i], state && strcmp(state, states[i]) == 0);
 }
 
+static void put_lanes(FILE *out, const cJSON *clients)
+{
+    const cJSON *client;
+    for (size_t i = 0; cJSON_GetArraySize(clients) > 0 && i < ARRAY_LEN(lane_metrics); i++) {
+        const struct metric *m = &lane_metrics[i];
+        put_head(out, m->name, m->type, m->help);
+        cJSON_ArrayForEach(client, clients)
+        {
+            (void)fprintf(out, "cairnfs_%s{pid=\"%.0f\",program=\"", m->name, cJSON_GetNumberValue(cJSON_GetObjectItem(client, "pid")));
+            put_escaped(out, cJSON_GetStringValue(cJSON_GetObjectItem(client, "program")));
+            (void)fprintf(out, "\"} %.15g\n", value_of(cJSON_GetObjectItem(client, m->field)));
+        }
+    }
+}
+
 /* What a fenced mount has is not behind, and only such a mount has what is never published. */
 static bool is_told(const char *state, const char *field)
 {
@@ -157,6 +182,7 @@ static char *metrics_of(struct service *service)
         put_head(out, m->name, m->type, m->help);
         (void)fprintf(out, "cairnfs_%s %.15g\n", m->name, value_of(cJSON_GetObjectItem(group, m->field)) * m->unit);
     }
+    put_lanes(out, cJSON_GetObjectItem(cJSON_GetObjectItem(status, "lanes"), "clients"));
     cJSON_Delete(status);
     (void)fclose(out);
     return text;

@@ -13,6 +13,7 @@
 #include <sys/uio.h>
 
 #include "base/base.h"
+#include "base/process.h"
 #include "persist/store.h"
 
 struct fs;
@@ -95,6 +96,25 @@ CAIRN_MUST_CHECK int fs_setxattr(struct fs *fs, uint64_t ino, const char *name, 
 CAIRN_MUST_CHECK int fs_removexattr(struct fs *fs, uint64_t ino, const char *name);
 /* trusted.* are listed for an admin alone. */
 CAIRN_MUST_CHECK ssize_t fs_listxattr(struct fs *fs, uint64_t ino, const struct fs_caller *caller, char *buf, size_t size);
+
+/* --- lane clients --------------------------------------------------------------------------------------------------------- */
+
+/* A program that saves lazily (libcairn) reports by setting the attribute user.cairn.lane of anything on the mount. It becomes no attribute,
+ * and changes nothing of the inode: neither stored, nor listed, nor asked back. The value is the text
+ * "1 pending=BYTES saves=N blocked_ns=NS published=N failed=N error=TEXT", 512 bytes at most. */
+#define FS_LANES_MAX 256u
+struct fs_lane {
+    struct process process;
+    uid_t uid;
+    int64_t seen; /* monotonic, ns: its last report */
+    uint64_t pending_bytes, pending_saves, blocked_ns, published, failed;
+    char error[256]; /* of the last save that failed; as the program says it, any bytes */
+};
+bool fs_is_lane_report(const char *name);
+/* `tid`: the thread that reports, as the kernel says it. -EINVAL: bad text; -ESRCH: a process that cannot be seen from here. Reads /proc. */
+CAIRN_MUST_CHECK int fs_lane_report(struct fs *fs, pid_t tid, uid_t uid, const void *value, size_t size);
+/* Calls `fn` for each whose process lives, in the order of their numbers. *ret_forgotten: places that others got. Reads /proc. */
+void fs_lanes(struct fs *fs, void (*fn)(const struct fs_lane *lane, void *arg), void *arg, uint64_t *ret_forgotten);
 
 /* --- open files ----------------------------------------------------------------------------------------------------------- */
 

@@ -24,6 +24,16 @@ struct live_inode {
     bool is_forgotten; /* only of a nameless one: the request for that may come before those that close it */
 };
 
+/* Programs that save lazily: lanes.c. */
+struct lanes {
+    struct cairn_mutex lock; /* a leaf */
+    struct fs_lane *list;    /* FS_LANES_MAX; NULL: none has reported */
+    unsigned count;
+    uint64_t forgotten; /* whose place another got */
+};
+void lanes_init(struct lanes *lanes);
+void lanes_done(struct lanes *lanes);
+
 struct fs {
     struct store *store;
     struct ns *ns;
@@ -38,6 +48,7 @@ struct fs {
         struct cairn_mutex lock; /* a leaf */
         struct accessed *accessed; /* whose atime is newer than history knows */
     } access;
+    struct lanes lanes;
 };
 
 /* It has lost its last name, or was made without one. With fs->locked.lock. */

@@ -14,6 +14,7 @@ struct fs *fs_new(struct store *store, enum fs_fsync fsync_level)
     fs->fsync_level = fsync_level;
     mutex_init(&fs->locked.lock, LOCK_FS);
     mutex_init(&fs->access.lock, LOCK_LEAF);
+    lanes_init(&fs->lanes);
     return fs;
 }
 
@@ -27,6 +28,7 @@ void fs_free(struct fs *fs)
         free(live);
     }
     access_free(fs);
+    lanes_done(&fs->lanes);
     mutex_done(&fs->locked.lock);
     mutex_done(&fs->access.lock);
     free(fs);

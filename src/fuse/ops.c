@@ -421,7 +421,11 @@ static void reply_marked(fuse_req_t req, uint64_t ino, int r)
 
 static void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value, size_t size, int flags)
 {
-    reply_marked(req, ino, current.is_applied ? 0 : fs_setxattr(front_of(req)->fs, ino, name, value, size, flags));
+    const struct fuse_ctx *caller = fuse_req_ctx(req);
+    if (fs_is_lane_report(name))
+        reply_result(req, fs_lane_report(front_of(req)->fs, caller->pid, caller->uid, value, size));
+    else
+        reply_marked(req, ino, current.is_applied ? 0 : fs_setxattr(front_of(req)->fs, ino, name, value, size, flags));
 }
 
 static void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)

@@ -234,13 +234,17 @@ def daemon_seeds():
     for number, request in enumerate(requests):
         yield "request", f"{number:02}-{request['verb']}", json.dumps(request).encode() + b"\n"
     yield "request", "several", b'{"verb":"ping"}\n{"verb":"horizon"}\r\n[]\n{"verb":\n'
+    for name, error in {"well": b"", "failed": b"No space left on device: /m/a\xc3\xa4\x1b"}.items():
+        yield "lane", name, b"1 pending=1073741824 saves=2 blocked_ns=18446744073709551615 published=7 failed=0 error=" + error
     status = {"version": "0", "store": "/s", "store_id": "ab", "mountpoint": "/m", "pid": 1, "uptime_s": 70,
         "stage": {"dir": "/dev/shm", "total_bytes": 1024, "dirty_bytes": 1, "drafts": 1, "draft_bytes": "12345678901234567", "waiting_writers": 0},
         "nvme": {"path": "/s", "used_bytes": 1, "cap_bytes": 2, "files": 1, "chunks": 1, "behind_bytes": 5, "seconds_behind": 4000.5,
             "horizon_seq": "18446744073709551615", "errors": 1, "last_error": "bad", "last_error_s_ago": 3, "written_bytes_total": 1},
         "remote": {"state": "unreachable", "name": "dir:/r", "error": "gone", "unreachable_s": 90061, "behind_bytes": 1},
         "memory": {"formula": "1 + 1", "resident_bytes": 1}, "mount": {"write": "direct", "mmap_shared": True, "threads": 4},
-        "damage": [{"path": "/a", "what": "bad"}, {}, 7]}
+        "damage": [{"path": "/a", "what": "bad"}, {}, 7],
+        "lanes": {"pending_bytes": 5, "forgotten": 1, "blocked_seconds": 1.5, "clients": [{"pid": 7, "program": "p\n", "pending_bytes": 5,
+            "pending_saves": 1, "published": 2, "failed": 1, "blocked_seconds": 1.5, "last_error": "bad\u001b", "seen_s_ago": 9}, {}, 7]}}
     yield "reply", "status", b"\0" + json.dumps(status).encode() + b"\n"
     yield "reply", "status-json", b"\1" + json.dumps(status).encode() + b"\n"
     yield "reply", "error", b"\0" + b'{"error":"no","errno":1}\n'

@@ -1,0 +1,214 @@
+"""Programs that save lazily, as the mount's operator sees them: reports through user.cairn.lane."""
+import contextlib
+import errno
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+import rig
+import successor
+
+pytestmark = pytest.mark.needs_mount
+LANE = "user.cairn.lane"
+LANES_MAX = 256  # FS_LANES_MAX
+NOBODY = 65534
+
+
+def text(pending=0, saves=0, blocked_ns=0, published=0, failed=0, error=b""):
+    return f"1 pending={pending} saves={saves} blocked_ns={blocked_ns} published={published} failed={failed} error=".encode() + error
+
+
+@contextlib.contextmanager
+def program(path, value, name=None, uid=0):
+    """A process that has reported, and lives."""
+    reader, writer = os.pipe()
+    fd = os.open(path, os.O_RDONLY)  # other users cannot go to where it lies
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            if name is not None:
+                rig.write_file("/proc/self/comm", name, os.O_WRONLY)
+            os.setresuid(uid, uid, uid)
+            os.setxattr(fd, LANE, value)
+            os.write(writer, b"x")
+            signal.pause()
+        finally:
+            os._exit(code)
+    os.close(writer)
+    os.close(fd)
+    try:
+        assert os.read(reader, 1) == b"x", "the program could not report"
+        yield pid
+    finally:
+        os.close(reader)
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def clients(cairn):
+    return {client["pid"]: client for client in cairn.status()["lanes"]["clients"]}
+
+
+def show(cairn):
+    done = subprocess.run([cairn.binary, "status", cairn.mnt], capture_output=True, timeout=300)
+    assert done.returncode == 0, done
+    return done.stdout
+
+
+def test_programs_are_named(cairn):
+    """status, its JSON, stats and metrics name each program that reports; one that has ended is gone."""
+    cairn.mount()
+    folder = cairn.mnt + "/run"
+    os.mkdir(folder)
+    assert cairn.status()["lanes"]["clients"] == [] and b"lazy saves" not in show(cairn)
+    first = text(3 * rig.GIB, 2, 1_500_000_000, 7)
+    with program(folder, first, b"trainer") as one:
+        with program(folder, text(0, 0, 20_000_000, 40, 1, b"No space left on device: run/step-40"), b"other") as two:
+            seen = clients(cairn)
+            assert set(seen) == {one, two}
+            for key, value in {"program": "trainer", "uid": 0, "pending_bytes": 3 * rig.GIB, "pending_saves": 2, "blocked_seconds": 1.5,
+                               "published": 7, "failed": 0}.items():
+                assert seen[one][key] == value, key
+            assert "last_error" not in seen[one] and seen[two]["last_error"] == "No space left on device: run/step-40"
+            shown = show(cairn).decode()
+            assert re.search(rf"^  lazy saves +2 programs, 3\S* GiB to copy:$", shown, re.M), shown
+            assert re.search(rf"^    pid {one}, trainer: 3\S* GiB left of 2 saves, 7 saved, kept waiting for 1.5 s", shown, re.M), shown
+            assert re.search(rf"^    pid {two}, other: nothing left, 40 saved, 1 failed, .*last error: No space left", shown, re.M), shown
+            metrics = cairn.cairn("metrics", cairn.mnt).stdout
+            assert "cairnfs_lane_clients 2\n" in metrics
+            assert f'cairnfs_lane_pending_bytes{{pid="{one}",program="trainer"}} {3 * rig.GIB}\n' in metrics
+            assert f'cairnfs_lane_failed_total{{pid="{two}",program="other"}} 1\n' in metrics
+            assert f'cairnfs_lane_blocked_seconds_total{{pid="{one}",program="trainer"}} 1.5\n' in metrics
+            line = json.loads(cairn.cairn("stats", cairn.mnt, "--json", "--count", "1", "--interval", "100ms").stdout)
+            assert line["lane_pending_bytes"] == 3 * rig.GIB and line["lane_blocked_seconds"] == 0
+        assert set(clients(cairn)) == {one}
+    assert clients(cairn) == {} and "cairnfs_lane_clients 0\n" in cairn.cairn("metrics", cairn.mnt).stdout
+    assert "cairnfs_lane_pending_bytes{" not in cairn.cairn("metrics", cairn.mnt).stdout
+    title, line = cairn.cairn("stats", cairn.mnt, "--count", "1", "--interval", "100ms").stdout.splitlines()
+    assert title.split()[-3:] == ["lazy", "left", "blocked"] and line.split()[-2:] == ["-", "-"]
+
+
+def test_a_later_report_takes_the_place_of_the_one_before(cairn):
+    """By process, whichever of its threads reports, and on whatever of the mount."""
+    cairn.mount()
+    rig.write_file(cairn.mnt + "/file", b"x")
+    fd = os.open(cairn.mnt, os.O_TMPFILE | os.O_RDWR, 0o600)
+    for number, where in enumerate((cairn.mnt, cairn.mnt + "/file", fd), 1):
+        thread = threading.Thread(target=os.setxattr, args=(where, LANE, text(number)))
+        thread.start()
+        thread.join()
+        seen = clients(cairn)
+        assert set(seen) == {os.getpid()} and seen[os.getpid()]["pending_bytes"] == number
+    os.close(fd)
+
+
+def test_it_is_no_attribute(cairn):
+    """A report is not stored, not listed, not read back, no change of the inode, and gone with the daemon."""
+    cairn.mount()
+    path = cairn.mnt + "/file"
+    rig.write_file(path, b"x")
+    before, newest = os.stat(path), cairn.status()["nvme"]["newest_seq"]
+    os.setxattr(path, LANE, text(5))
+    os.setxattr(path, LANE, text(6), os.XATTR_CREATE)
+    after = os.stat(path)
+    assert [before[i] for i in range(10)] == [after[i] for i in range(10)] and before.st_ctime_ns == after.st_ctime_ns
+    assert cairn.status()["nvme"]["newest_seq"] == newest, "it is an operation of the history"
+    assert os.listxattr(path) == []
+    for call in (lambda: os.getxattr(path, LANE), lambda: os.removexattr(path, LANE)):
+        with pytest.raises(OSError):
+            call()
+    assert clients(cairn)
+    cairn.remount()
+    assert clients(cairn) == {} and os.listxattr(path) == []
+
+
+BAD = (b"", b"1", b"1 ", b"2" + text()[1:], text()[:-1], text() + b"\0", text() + b"x" * 512, text(error=b"a\0b"), b" " + text(),
+       text().replace(b"pending=0", b"pending=-1"), text().replace(b"pending=0", b"pending="), text().replace(b"pending=0", b"pending=0x1"),
+       text().replace(b"saves=0", b"saves=18446744073709551616"), text().replace(b" saves=0", b""), text().replace(b"saves=0", b"saves=0 "),
+       text().replace(b"failed", b"Failed"), text().replace(b"error", b"errors"), b"\xff" * 100)
+
+
+def test_bad_text_is_refused(cairn):
+    """EINVAL, and what was known before stays."""
+    cairn.mount()
+    os.setxattr(cairn.mnt, LANE, text(5))
+    for bad in BAD:
+        with pytest.raises(OSError) as caught:
+            os.setxattr(cairn.mnt, LANE, bad)
+        assert caught.value.errno == errno.EINVAL, bad
+    assert clients(cairn)[os.getpid()]["pending_bytes"] == 5
+    largest = (1 << 64) - 1
+    os.setxattr(cairn.mnt, LANE, text(largest, largest, largest, largest, largest, b"e" * 300))
+    seen = clients(cairn)[os.getpid()]
+    assert int(seen["pending_bytes"]) == largest and seen["last_error"] == "e" * 255
+    assert show(cairn) and cairn.cairn("metrics", cairn.mnt).returncode == 0
+
+
+def test_what_a_program_says_drives_no_terminal(cairn):
+    """Control characters, quotes, line ends and bytes that are no UTF-8, in the error and in the program's name."""
+    cairn.mount()
+    with program(cairn.mnt, text(1, 1, 0, 0, 1, b'\x1b[2J\nforged: "line\\ \xff\xc2\x9b end'), b'a\x1b"\n\xffb') as pid:
+        shown = show(cairn)
+        assert not any(byte < 0x20 and byte != 0x0A for byte in shown) and b"\xc2\x9b" not in shown
+        assert b"\nforged" not in shown and shown.count(b"\n    pid %d, " % pid) == 1
+        seen = clients(cairn)[pid]  # JSON that can be read
+        assert "forged" in seen["last_error"]
+        metrics = subprocess.run([cairn.binary, "metrics", cairn.mnt], capture_output=True, timeout=300).stdout.decode()
+        rows = [line for line in metrics.split("\n") if line.startswith("cairnfs_lane_failed_total{")]
+        assert len(rows) == 1 and re.fullmatch(r'cairnfs_lane_failed_total\{pid="\d+",program="([^"\\\n]|\\[\\"n])*"\} 1', rows[0]), rows
+
+
+def test_nobody_displaces_another_user(cairn):
+    """The table has a size: who reports with very many processes displaces his own."""
+    cairn.mount()
+    os.chmod(cairn.mnt, 0o777)
+    with contextlib.ExitStack() as stack:
+        mine = stack.enter_context(program(cairn.mnt, text(1)))
+        for number in range(LANES_MAX + 4):
+            stack.enter_context(program(cairn.mnt, text(number), uid=NOBODY))
+        lanes = cairn.status()["lanes"]
+        assert len(lanes["clients"]) == LANES_MAX and lanes["forgotten"] == 5
+        assert {client["pid"]: client["uid"] for client in lanes["clients"]}[mine] == 0
+        late = stack.enter_context(program(cairn.mnt, text(2)))
+        assert {mine, late} <= set(clients(cairn))
+    assert clients(cairn) == {}
+    with program(cairn.mnt, text(1)) as pid:
+        assert set(clients(cairn)) == {pid}
+
+
+def test_the_number_is_the_kernels(cairn):
+    """Of a process with other numbers inside its container, and of one that may not write there."""
+    cairn.mount()
+    code = f"import os, time; os.setxattr({cairn.mnt!r}, {LANE!r}, {text(9)!r}); print(os.getpid(), flush=True); time.sleep(1000)"
+    with subprocess.Popen(["unshare", "--pid", "--fork", "--kill-child", sys.executable, "-c", code], stdout=subprocess.PIPE) as proc:
+        try:
+            assert int(proc.stdout.readline()) == 1
+            (seen,) = clients(cairn).values()
+            with open(f"/proc/{seen['pid']}/cmdline", "rb") as file:
+                assert code.encode() in file.read()
+        finally:
+            proc.kill()
+    rig.poll(lambda: not clients(cairn), 10, "the end of the container's program")
+    os.chmod(cairn.mnt, 0o755)
+    with pytest.raises(AssertionError, match="could not report"), program(cairn.mnt, text(1), uid=NOBODY):
+        pass
+    assert clients(cairn) == {}
+
+
+def test_a_successor_hears_of_it_again(mount_factory, folder, request):
+    """The daemon dies and another goes on: programs are there again at their next report."""
+    cairn = mount_factory(folder, kind=successor.Kept, successor="on", crash_window=0)
+    request.addfinalizer(cairn.close)
+    cairn.mount()
+    os.setxattr(cairn.mnt, LANE, text(1))
+    assert clients(cairn)
+    cairn.kill_daemon()
+    os.setxattr(cairn.mnt, LANE, text(2))  # waits
+    assert clients(cairn)[os.getpid()]["pending_bytes"] == 2
+    assert cairn.successor()["deaths"] == 1
