@@ -10,6 +10,7 @@ import sys
 import threading
 
 import pytest
+import remote as remotes
 import rig
 import successor
 
@@ -109,7 +110,7 @@ def test_a_later_report_takes_the_place_of_the_one_before(cairn):
 
 
 def test_it_is_no_attribute(cairn):
-    """A report is not stored, not listed, not read back, no change of the inode, and gone with the daemon."""
+    """A report is not stored, not listed, no change of the inode, and gone with the daemon; read, the attribute tells of the mount."""
     cairn.mount()
     path = cairn.mnt + "/file"
     rig.write_file(path, b"x")
@@ -120,9 +121,10 @@ def test_it_is_no_attribute(cairn):
     assert [before[i] for i in range(10)] == [after[i] for i in range(10)] and before.st_ctime_ns == after.st_ctime_ns
     assert cairn.status()["nvme"]["newest_seq"] == newest, "it is an operation of the history"
     assert os.listxattr(path) == []
-    for call in (lambda: os.getxattr(path, LANE), lambda: os.removexattr(path, LANE)):
-        with pytest.raises(OSError):
-            call()
+    with pytest.raises(OSError):
+        os.removexattr(path, LANE)
+    for where in (path, cairn.mnt):
+        assert os.getxattr(where, LANE) == b"1 stage=%d remote=0" % cairn.status()["stage"]["total_bytes"]
     assert clients(cairn)
     cairn.remount()
     assert clients(cairn) == {} and os.listxattr(path) == []
@@ -199,6 +201,13 @@ def test_the_number_is_the_kernels(cairn):
     with pytest.raises(AssertionError, match="could not report"), program(cairn.mnt, text(1), uid=NOBODY):
         pass
     assert clients(cairn) == {}
+
+
+def test_a_remote_is_told_of(on_remote, folder):
+    """With a remote that takes what is written here."""
+    cairn = on_remote(remotes.DirRemote(folder))
+    cairn.mount()
+    assert os.getxattr(cairn.mnt, LANE).endswith(b" remote=1")
 
 
 def test_a_successor_hears_of_it_again(mount_factory, folder, request):
