@@ -16,6 +16,8 @@ enum lock_rank {
     LOCK_PACKS,       /* persist/: pack table, chunks not yet in the view */
     LOCK_PRIORITY,    /* persist/: whether writeback has low priority */
     LOCK_WAITERS,     /* persist/: horizon waiters */
+    LOCK_LANES,       /* client/: the lanes of the process, for fork */
+    LOCK_LANE,        /* client/: a lane and its saves */
     LOCK_QUEUE,       /* base/: queues and pools */
     LOCK_LEAF,        /* anything that takes no other lock */
 };

@@ -6,6 +6,7 @@ import pytest
 
 SRC = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "src")
 ROOMS = ["base", "format", "codec", "tier", "meta", "stage", "persist", "fs", "fuse", "daemon", "cli", "client"]
+MAY_USE = {"client": ("base", "format")}  # a library in others' processes: nothing of the daemon is in it
 ONLY_IN = [
     (r"lz4\w*\.h|zstd\w*\.h|blake3\w*\.h", "codec"),
     (r"rocksdb/.*", "meta"),
@@ -60,6 +61,8 @@ def include_problems(src):
                     yield f"{where}: only {owner}/ may include it"
             if other and ROOMS.index(other) > ROOMS.index(room):
                 yield f"{where}: {room}/ is below {other}/"
+            if room in MAY_USE and other and other != room and other not in MAY_USE[room]:
+                yield f"{where}: {room}/ may use only {' and '.join(MAY_USE[room])}"
 
 
 def functions(lines):
@@ -111,6 +114,7 @@ def planted(tmp_path):
         "fs/x.h": '#include "base/b.h"\n#include <stdio.h>\n',
         "base/b.h": "int b;\n",
         "codec/l.c": "#include <lz4.h>\n#include <rocksdb/c.h>\n",
+        "client/c.c": '#include "base/b.h"\n#include "fs/x.h"\n#include "client/d.h"\n',
         "fuse/long.c": "int f(void)\n{\n" + "    x();\n" * 69 + "}\nint g(void) {\n" + "    x();\n" * 68 + "}\n",
         "fuse/huge.c": "int x;\n" * 701,
     }.items():
@@ -123,6 +127,7 @@ def planted(tmp_path):
 def test_lint_finds_what_is_planted(planted):
     """The lint itself can fail."""
     found = list(include_problems(planted))
-    assert len(found) == 3 and any("fs/x.h" in line for line in found) and any("rocksdb" in line for line in found)
+    assert len(found) == 4 and any("fs/x.h" in line for line in found) and any("rocksdb" in line for line in found)
+    assert any("client/c.c:2" in line for line in found)
     found = list(length_problems(planted))
     assert len(found) == 2 and "701 lines" in found[0] and "71 lines" in found[1]

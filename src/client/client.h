@@ -1,0 +1,222 @@
+/* What the files of this room share: a lane, its saves, and the pieces that are copied.
+ *
+ * A save goes OPEN -> PUBLISHED or FAILED, by one step each:
+ *   1. the call opens its draft (draft.h), notes what is to be copied (jobs) and what is already in memory of ours (segments);
+ *   2. threads "cairn-copy" take pieces of the jobs; "cairn-device" does so for sources on devices (device_copy.c);
+ *   3. when no byte is missing, it is committed and what it waits for has ended, "cairn-publish" writes the segments and gives the name.
+ * A failure drops what was not begun. The draft is taken away by "cairn-publish" when no thread uses it any more.
+ *
+ * Locks: one mutex a lane guards the lane and its saves; never held over I/O, over a copy or over the caller's log. Memory for what a call
+ * needs is allocated by that call, before it changes anything: -ENOMEM is an answer like others.
+ *
+ * Aborts are for our own bugs (check()); nothing else ends the process. */
+#pragma once
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/base.h"
+#include "base/cause.h"
+#include "base/lock.h"
+#include "client/draft.h"
+#include "client/zip.h"
+
+#include <cairn/cairn.h>
+
+#define PIECE_BYTES MIB                 /* of a host source; what one request of FUSE takes, from the border of a page on */
+#define SNAPSHOT_BYTES (256 * KIB)      /* a source that is to be copied now, and is not larger, is copied into memory */
+#define SNAPSHOT_SAVE_BYTES (64 * MIB)  /* of one save: what comes then is written to the draft before the call returns */
+#define COPY_THREADS_MAX 16
+#define UNTOLD_MAX 64 /* failed saves that are kept for cairn_lane_take_error() */
+
+/* Bytes of the file that are in memory of ours, and written at the end. */
+struct segment {
+    uint64_t at, length;
+    void *data; /* freed with the save */
+};
+
+/* One source that is copied piece by piece. */
+struct job {
+    struct job *next; /* in a queue of the lane */
+    struct cairn_save *save;
+    uint64_t at, length; /* in the file */
+    const char *host;
+    bool is_now;
+    uint64_t given; /* bytes that threads were given so far */
+    size_t piece;   /* index of the next one */
+    size_t entry;   /* of the zip, if the save has one */
+    uint32_t *crcs; /* one a piece; NULL: nobody asks */
+};
+
+/* What one call named; freed with the save. */
+struct batch {
+    struct batch *next;
+    size_t job_count, segment_count;
+    struct job *jobs;
+    struct segment *segments;
+};
+
+enum save_state { SAVE_OPEN, SAVE_PUBLISHED, SAVE_FAILED };
+
+/* All of it is guarded by the lane's lock, but for what is set before the save is in the lane's list, the draft, and the zip: these belong to
+ * the thread that opens, then to who copies, then to "cairn-publish". */
+struct cairn_save {
+    struct cairn_lane *lane; /* counted */
+    struct cairn_save *next; /* in the lane's list: until it has ended and its draft is gone */
+    unsigned refs;
+    enum save_state state;
+    uint32_t flags;
+    uint64_t number; /* in the order of their begins */
+    struct draft draft;
+    uint64_t bytes; /* of the file */
+    struct zip zip; /* count 0: no zip */
+
+    struct batch *batches; /* newest first */
+    uint64_t snapshot_bytes;
+    bool is_fixed;     /* no put comes any more */
+    bool is_committed; /* it may get its name */
+    bool is_publishing; /* a thread writes its last bytes and gives the name */
+    uint64_t unread;     /* bytes of sources that were not copied yet */
+    uint64_t now_unread; /* of these: what its call waits for */
+    unsigned in_flight;  /* pieces that threads have */
+    unsigned reading;    /* of these: whose source is read by the process itself */
+    uint64_t source_bytes, copied_bytes, referenced_bytes;
+
+    struct cairn_save *before; /* the earlier one of the same name, counted; NULL when that has ended */
+    struct cairn_save **after; /* counted; NULL where one is published */
+    size_t after_count;
+    dev_t dev; /* of the file that got the name */
+    ino_t ino;
+
+    int error;
+    char cause[CAUSE_MAX];
+    bool is_told;
+    int level; /* NVME or REMOTE, if somebody waited for that; else -1 */
+};
+
+struct queue {
+    struct job *first, **last;
+};
+
+struct cairn_lane {
+    struct cairn_lane *next; /* of the process; guarded by the list's lock */
+    struct cairn_lane_options options;
+    int log_level;
+    unsigned generation; /* of the process: another after fork */
+    _Atomic uint64_t busy; /* bytes of sources and pieces under way that a fence may have to wait for; changed with the lock held */
+    _Atomic uint64_t blocked_ns;
+    pthread_t copiers[COPY_THREADS_MAX + 1], publisher; /* set before there are others */
+    unsigned copier_count;
+    bool has_publisher;
+
+    struct cairn_mutex lock;
+    pthread_cond_t work;    /* copiers: a queue has a job */
+    pthread_cond_t publish; /* the publisher: a save may have become ready */
+    pthread_cond_t changed; /* those who wait for saves */
+
+    /* Guarded by lock. */
+    unsigned refs; /* the handle, and one each save */
+    bool stopping;
+    struct queue now, lazy;
+    struct cairn_save *saves, **saves_last;
+    struct cairn_save *untold[UNTOLD_MAX]; /* counted, oldest first */
+    size_t untold_count;
+    uint64_t untold_lost; /* that found no place there */
+    uint64_t begun;
+    struct cairn_lane_stats stats;
+};
+
+/* --- lane.c ----------------------------------------------------------------------------------------------------------- */
+
+/* Starts the threads, unless they run. */
+CAIRN_MUST_CHECK int lane_start(struct cairn_lane *lane);
+
+/* -ECHILD, with cause: the process is a child of the lane's. */
+CAIRN_MUST_CHECK int lane_check(const struct cairn_lane *lane);
+
+/* Unlocks it, and frees it where that was the last reference. */
+void lane_unlock_last(struct cairn_lane *lane);
+
+/* A call of the API ends: notes a cause if there is none, and how long it took. */
+int lane_return(struct cairn_lane *lane, int64_t begun_ns, int r);
+
+void lane_log(struct cairn_lane *lane, int level, const char *fmt, ...) CAIRN_PRINTF(3, 4);
+
+/* --- save.c ----------------------------------------------------------------------------------------------------------- */
+
+void batch_free(struct batch *batch);
+
+/* The last reference frees the save: its draft is gone by then. The lane loses one, too. */
+void save_unref_locked(struct cairn_save *save);
+
+/* Ends it, unless it has ended: what was not begun is dropped, and saves that come after it fail. The cause is copied. */
+void save_fail_locked(struct cairn_save *save, int error, const char *cause);
+void save_published_locked(struct cairn_save *save);
+
+/* Saves that wait for one that has ended may go on now, or fail. */
+void saves_settle_locked(struct cairn_lane *lane);
+
+bool save_has_failed(struct cairn_save *save);
+
+/* Its error, which counts as told. */
+int save_told_locked(struct cairn_save *save);
+
+/* No byte of a source is read by the process any more: all are copied, or it failed and no thread is in one. */
+bool save_is_quiet_locked(const struct cairn_save *save);
+
+/* When a wait of so many ms ends, in ns of the monotonic clock; -1: never. */
+int64_t deadline_of(int64_t timeout_ms);
+/* Waits for a change. False: the deadline has passed. The caller looks again in both cases. */
+bool wait_changed_locked(struct cairn_lane *lane, int64_t deadline);
+
+/* --- begin.c: what a call names --------------------------------------------------------------------------------------- */
+
+struct source_of {
+    const struct cairn_source *source;
+    uint64_t at;  /* in the file */
+    size_t entry; /* of the zip */
+};
+
+/* A save in the lane's list, with one reference for the caller. `zip` may be NULL; its entries belong to the save then. */
+CAIRN_MUST_CHECK int save_new(struct cairn_lane *lane, const char *path, uint64_t bytes, const struct cairn_save_options *options,
+                              const struct zip *zip, struct cairn_save **ret);
+
+/* Adds what is to be copied. Returns when what is to be copied now has been, or the save has failed (which is no error of the call). */
+CAIRN_MUST_CHECK int save_add(struct cairn_save *save, const struct source_of *sources, size_t count);
+
+/* No put comes any more; unless held, it may get its name. Of a stream: writes it. */
+CAIRN_MUST_CHECK int save_close(struct cairn_save *save, bool commits);
+
+/* --- copy.c ----------------------------------------------------------------------------------------------------------- */
+
+/* Pieces of a source of `length` bytes at `host`: cut at the borders of pages, for what does not begin at one is one request more. */
+size_t pieces_of(const void *host, uint64_t length);
+/* Of the one that begins `given` bytes from the start. */
+uint64_t piece_length(const void *host, uint64_t length, uint64_t given);
+
+void *copier_run(void *lane); /* thread "cairn-copy" */
+void *copier_now_run(void *lane);
+
+/* --- publish.c -------------------------------------------------------------------------------------------------------- */
+
+void *publisher_run(void *lane); /* thread "cairn-publish" */
+
+/* Of a stream that is committed: waits until it is its turn, and writes it. */
+CAIRN_MUST_CHECK int save_publish_stream(struct cairn_save *save);
+
+/* --- level.c ---------------------------------------------------------------------------------------------------------- */
+
+/* Of a published save: waits for CAIRN_NVME or CAIRN_REMOTE. */
+CAIRN_MUST_CHECK int level_wait(struct cairn_save *save, enum cairn_level level, int64_t deadline);
+
+/* --- answer.c: what crosses the border to the caller ------------------------------------------------------------------- */
+
+/* Of $CAIRN_LOG; else all lines where the caller takes them, warnings where they go to standard error. */
+int log_level_of(const struct cairn_lane_options *options);
+
+/* Fills `ret` (which begins with its size) from `have`, as much as it knows of. -EINVAL: a size that cannot be. */
+CAIRN_MUST_CHECK int copy_struct(void *ret, const void *have, size_t size);
+
+/* The other direction: `ret` of `size` bytes, zeros where `from` is shorter; `from` may be NULL. -E2BIG: it has members that this library does
+ * not know, and they are not zero. */
+CAIRN_MUST_CHECK int take_struct(void *ret, size_t size, const void *from);

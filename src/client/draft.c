@@ -1,0 +1,380 @@
+#include "client/draft.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <sys/xattr.h>
+
+#include "base/cause.h"
+#include "base/io.h"
+#include "client/place.h"
+#include "client/signals.h"
+
+/* What a nameless file may hold on a mount: half of the table of ranges of its stage, which is 16 times the stage, and 8 GiB for the
+ * smallest table (docs/semantics.md); the half of that, for there are other files. */
+#define NAMELESS_STAGES 8
+#define NAMELESS_LEAST (4 * GIB)
+
+#define HIDDEN_TRIES 1000
+#define NAME_BYTES 255
+
+/* Notes what failed, on which path. */
+static int failed(const char *what, const char *path, int error)
+{
+    cause_note("%s %s: %s", what, path, strerror(-error));
+    return error;
+}
+
+/* --- opening ---------------------------------------------------------------------------------------------------------- */
+
+static int open_folder(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 && errno == EACCES) /* to search it is enough */
+        fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    return fd < 0 ? -errno : fd;
+}
+
+static ssize_t folder_xattr(int fd, const char *name, char *text, size_t size)
+{
+    char path[64];
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd); /* an O_PATH descriptor has none of its own */
+    ssize_t n = getxattr(path, name, text, size - 1);
+    text[n < 0 ? 0 : n] = '\0';
+    return n;
+}
+
+static bool is_on_cairn(int folder_fd)
+{
+    struct statfs st;
+    char level[32];
+    return fstatfs(folder_fd, &st) == 0 && st.f_type == FUSE_SUPER_MAGIC &&
+           folder_xattr(folder_fd, "user.cairn.level", level, sizeof level) > 0;
+}
+
+static uint64_t nameless_limit(const struct draft *draft)
+{
+    char text[256];
+    if (!draft->on_cairn)
+        return UINT64_MAX;
+    const char *found = folder_xattr(draft->folder_fd, "user.cairn.lane", text, sizeof text) > 0 ? strstr(text, "stage=") : NULL;
+    uint64_t stage = found ? strtoull(found + strlen("stage="), NULL, 10) : 0;
+    return max_u64(NAMELESS_LEAST, stage < UINT64_MAX / NAMELESS_STAGES ? stage * NAMELESS_STAGES : UINT64_MAX);
+}
+
+static int hidden_name(const struct draft *draft, char ret[NAME_BYTES + 1])
+{
+    static _Atomic unsigned count;
+    char suffix[64];
+    int n = snprintf(suffix, sizeof suffix, ".cairn-%ld-%u", (long)getpid(), atomic_fetch_add(&count, 1) + 1);
+    size_t kept = strlen(draft->name);
+    if (kept > (size_t)(NAME_BYTES - 1 - n))
+        kept = (size_t)(NAME_BYTES - 1 - n);
+    return snprintf(ret, NAME_BYTES + 1, ".%.*s%s", (int)kept, draft->name, suffix);
+}
+
+/* A hidden file is locked as long as a process has it: draft_clean() of another leaves it alone. */
+static int open_hidden(struct draft *draft, mode_t mode)
+{
+    char name[NAME_BYTES + 1];
+    int fd = -1;
+    for (unsigned i = 0; i < HIDDEN_TRIES && fd < 0; i++) {
+        (void)hidden_name(draft, name);
+        fd = openat(draft->folder_fd, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+        if (fd < 0 && errno != EEXIST)
+            return -errno;
+    }
+    if (fd < 0)
+        return -EEXIST;
+    (void)flock(fd, LOCK_EX | LOCK_NB);
+    draft->fd = fd;
+    draft->kind = DRAFT_HIDDEN;
+    draft->hidden = strdup(name);
+    if (draft->hidden)
+        return 0;
+    (void)unlinkat(draft->folder_fd, name, 0);
+    return -ENOMEM;
+}
+
+static int open_in_folder(struct draft *draft, uint64_t bytes, mode_t mode)
+{
+    /* The name is given through /proc: who has none takes a hidden one from the start. */
+    bool may = access("/proc/self/fd", X_OK) == 0 && bytes <= nameless_limit(draft);
+    draft->fd = may ? openat(draft->folder_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, mode) : -1;
+    if (draft->fd >= 0) {
+        draft->kind = DRAFT_NAMELESS;
+        (void)flock(draft->fd, LOCK_EX | LOCK_NB);
+        return 0;
+    }
+    if (may && errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL && errno != ENOENT)
+        return -errno;
+    return open_hidden(draft, mode);
+}
+
+/* What is no regular file is opened as open(2) does, and waits as that: a fifo for its reader. */
+static int open_special(struct draft *draft)
+{
+    int fd = open(draft->path, O_WRONLY | O_TRUNC | O_CLOEXEC | O_NOCTTY);
+    if (fd < 0)
+        return -errno;
+    draft->kind = DRAFT_DIRECT;
+    draft->fd = fd;
+    if (lseek(fd, 0, SEEK_CUR) == 0)
+        return 0;
+    draft->kind = DRAFT_STREAM;
+    draft->stream_fd = fd;
+    draft->fd = memfd_create("cairn-stream", MFD_CLOEXEC);
+    return draft->fd < 0 ? -errno : 0;
+}
+
+/* A file that may not be written must not be replaced either. */
+static int may_write(const struct place *place)
+{
+    return !place->exists || faccessat(AT_FDCWD, place->path, W_OK, AT_EACCESS) == 0 ? 0 : -errno;
+}
+
+static int open_regular(struct draft *draft, const struct place *place, uint64_t bytes, mode_t mode)
+{
+    struct stat st;
+    int r = may_write(place);
+    int folder = r < 0 ? r : open_folder(place->folder);
+    if (folder < 0)
+        return folder;
+    draft->folder_fd = folder;
+    draft->name = strdup(place->name);
+    if (!draft->name)
+        return -ENOMEM;
+    if (fstat(folder, &st) < 0)
+        return -errno;
+    draft->folder_dev = st.st_dev;
+    draft->folder_ino = st.st_ino;
+    draft->on_cairn = is_on_cairn(folder);
+    return open_in_folder(draft, bytes, mode);
+}
+
+int draft_open(struct draft *draft, const char *path, uint64_t bytes, mode_t mode, bool exclusive)
+{
+    struct place place;
+    *draft = (struct draft){.fd = -1, .stream_fd = -1, .folder_fd = -1};
+    if (bytes > INT64_MAX)
+        return failed("create", path, -EFBIG);
+    int r = place_find(path, &place);
+    if (r < 0)
+        return r;
+    bool is_special = place.exists && !S_ISREG(place.st.st_mode);
+    draft->path = strdup(place.path);
+    if (!draft->path)
+        r = -ENOMEM;
+    else if (is_special && exclusive)
+        r = -EEXIST;
+    else
+        r = is_special ? open_special(draft) : open_regular(draft, &place, bytes, mode);
+    place_done(&place);
+    if (r == 0 && draft->kind != DRAFT_DIRECT && ftruncate(draft->fd, (off_t)bytes) < 0)
+        r = -errno;
+    if (r < 0) {
+        r = failed("create", path, r);
+        draft_discard(draft);
+        free(draft->path);
+        draft->path = NULL;
+    }
+    return r;
+}
+
+/* --- content ---------------------------------------------------------------------------------------------------------- */
+
+int draft_write(const struct draft *draft, const void *data, size_t length, uint64_t at)
+{
+    int r = io_pwrite_full(draft->fd, data, length, at);
+    return r < 0 ? failed("write", draft->path, r) : 0;
+}
+
+static int write_in_order(int fd, const char *data, size_t length)
+{
+    while (length > 0) {
+        ssize_t n = write(fd, data, length);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return -errno;
+        data += n;
+        length -= (size_t)n;
+    }
+    return 0;
+}
+
+int draft_stream(struct draft *draft, uint64_t bytes)
+{
+    struct signals_held held;
+    void *data = bytes ? mmap(NULL, bytes, PROT_READ, MAP_SHARED, draft->fd, 0) : NULL;
+    if (data == MAP_FAILED)
+        return failed("write", draft->path, -errno);
+    signals_hold_pipe(&held);
+    int r = write_in_order(draft->stream_fd, data, bytes);
+    signals_release_pipe(&held);
+    if (data)
+        (void)munmap(data, bytes);
+    if (r < 0)
+        (void)failed("write", draft->path, r);
+    draft_discard(draft);
+    return r;
+}
+
+/* --- the name --------------------------------------------------------------------------------------------------------- */
+
+static int link_as(const struct draft *draft, const char *name)
+{
+    char self[64];
+    (void)snprintf(self, sizeof self, "/proc/self/fd/%d", draft->fd);
+    return linkat(AT_FDCWD, self, draft->folder_fd, name, AT_SYMLINK_FOLLOW) < 0 ? -errno : 0;
+}
+
+/* A nameless file gets its name, or, where that is taken, a hidden one first. */
+static int name_nameless(struct draft *draft, bool exclusive)
+{
+    char name[NAME_BYTES + 1];
+    int r = link_as(draft, draft->name);
+    if (r != -EEXIST || exclusive)
+        return r;
+    for (unsigned i = 0; i < HIDDEN_TRIES && r == -EEXIST; i++) {
+        (void)hidden_name(draft, name);
+        r = link_as(draft, name);
+    }
+    if (r < 0)
+        return r;
+    if (renameat(draft->folder_fd, name, draft->folder_fd, draft->name) == 0)
+        return 0;
+    r = -errno;
+    (void)unlinkat(draft->folder_fd, name, 0);
+    return r;
+}
+
+static int rename_exclusive(const struct draft *draft)
+{
+    if (renameat2(draft->folder_fd, draft->hidden, draft->folder_fd, draft->name, RENAME_NOREPLACE) == 0)
+        return 0;
+    if (errno != EINVAL && errno != ENOSYS)
+        return -errno;
+    if (linkat(draft->folder_fd, draft->hidden, draft->folder_fd, draft->name, 0) < 0) /* NFS */
+        return -errno;
+    (void)unlinkat(draft->folder_fd, draft->hidden, 0);
+    return 0;
+}
+
+/* Filesystems that write behind tell at close what they could not write: of a duplicate, for the lock goes with the last one. */
+static int flush_all(const struct draft *draft)
+{
+    int copy = dup(draft->fd);
+    return copy < 0 || close(copy) < 0 ? -errno : 0;
+}
+
+static int name_hidden(struct draft *draft, bool exclusive)
+{
+    int r = flush_all(draft);
+    if (r < 0)
+        return r;
+    if (exclusive)
+        r = rename_exclusive(draft);
+    else if (renameat(draft->folder_fd, draft->hidden, draft->folder_fd, draft->name) < 0)
+        r = -errno;
+    if (r < 0)
+        return r;
+    free(draft->hidden);
+    draft->hidden = NULL;
+    return 0;
+}
+
+int draft_publish(struct draft *draft, bool exclusive)
+{
+    int r = 0;
+    if (draft->kind == DRAFT_NAMELESS)
+        r = name_nameless(draft, exclusive);
+    else if (draft->kind == DRAFT_HIDDEN)
+        r = name_hidden(draft, exclusive);
+    if (r < 0)
+        (void)failed("give the name", draft->path, r);
+    draft_discard(draft);
+    return r;
+}
+
+/* --- the end ---------------------------------------------------------------------------------------------------------- */
+
+static void close_fd(int *fd)
+{
+    if (*fd >= 0)
+        (void)close(take_fd(fd));
+}
+
+void draft_forget(struct draft *draft)
+{
+    free(draft->hidden);
+    free(draft->name);
+    draft->hidden = draft->name = NULL;
+    draft->kind = DRAFT_NONE;
+}
+
+void draft_discard(struct draft *draft)
+{
+    if (draft->hidden)
+        (void)unlinkat(draft->folder_fd, draft->hidden, 0);
+    close_fd(&draft->fd);
+    close_fd(&draft->stream_fd);
+    close_fd(&draft->folder_fd);
+    draft_forget(draft);
+}
+
+/* --- what others left ------------------------------------------------------------------------------------------------- */
+
+/* The process of ".NAME.cairn-PID-N"; 0: no such name. */
+static pid_t pid_of(const char *name)
+{
+    const char *at = NULL;
+    if (name[0] != '.')
+        return 0;
+    for (const char *p = name; (p = strstr(p, ".cairn-")); p++)
+        at = p;
+    if (!at)
+        return 0;
+    char *end;
+    long pid = strtol(at + strlen(".cairn-"), &end, 10);
+    if (pid <= 0 || pid > INT32_MAX || *end != '-' || end[1] < '0' || end[1] > '9')
+        return 0;
+    (void)strtoul(end + 1, &end, 10);
+    return *end == '\0' ? (pid_t)pid : 0;
+}
+
+/* In another container, or on another node, its process may live: then it has a lock on it. */
+static void clean_one(const struct draft *draft, const char *name)
+{
+    struct stat st;
+    _cleanup_close_ int fd = openat(draft->folder_fd, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || flock(fd, LOCK_EX | LOCK_NB) < 0)
+        return;
+    (void)unlinkat(draft->folder_fd, name, 0);
+}
+
+void draft_clean(const struct draft *draft)
+{
+    if (draft->folder_fd < 0)
+        return;
+    int fd = openat(draft->folder_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *folder = fd < 0 ? NULL : fdopendir(fd);
+    if (!folder) {
+        if (fd >= 0)
+            (void)close(fd);
+        return;
+    }
+    for (struct dirent *entry; (entry = readdir(folder));) {
+        pid_t pid = pid_of(entry->d_name);
+        if (pid > 0 && kill(pid, 0) < 0 && errno == ESRCH)
+            clean_one(draft, entry->d_name);
+    }
+    (void)closedir(folder);
+}

@@ -1,0 +1,48 @@
+/* The file that a save writes, from its opening until it has its name. A draft is used by one thread at a time, but for draft_write(), which
+ * several may call at once. No call logs; errors are negative errno with a cause. All may block as the filesystem does. */
+#pragma once
+
+#include <sys/types.h>
+
+#include "base/base.h"
+
+enum draft_kind {
+    DRAFT_NONE,
+    DRAFT_NAMELESS, /* O_TMPFILE: gone with its last descriptor */
+    DRAFT_HIDDEN,   /* has a name of its own until it is published: ".NAME.cairn-PID-N" */
+    DRAFT_DIRECT,   /* the path is a device that takes writes at offsets: they go there at once */
+    DRAFT_STREAM,   /* the path is a fifo, a terminal, a socket: the bytes wait in memory, and are written in order in the end */
+};
+
+struct draft {
+    enum draft_kind kind;
+    int fd;
+    int stream_fd; /* DRAFT_STREAM: what the path is; else -1 */
+    int folder_fd; /* of the name; -1: none (direct, stream) */
+    dev_t folder_dev;
+    ino_t folder_ino;
+    char *name;   /* in the folder: symbolic links are followed */
+    char *hidden; /* NULL: there is no such name now */
+    char *path;   /* absolute, for messages and for what opens the file later */
+    bool on_cairn;
+};
+
+/* Opens the draft of `path`, of `bytes`. Errors: those of open(2) for writing. */
+CAIRN_MUST_CHECK int draft_open(struct draft *draft, const char *path, uint64_t bytes, mode_t mode, bool exclusive);
+
+CAIRN_MUST_CHECK int draft_write(const struct draft *draft, const void *data, size_t length, uint64_t at);
+
+/* Gives it its name, in one step. `exclusive`: -EEXIST if the name is there. The draft is closed, whatever comes of it. */
+CAIRN_MUST_CHECK int draft_publish(struct draft *draft, bool exclusive);
+
+/* DRAFT_STREAM: writes `bytes` to where the path leads, and closes the draft. No signal is raised. */
+CAIRN_MUST_CHECK int draft_stream(struct draft *draft, uint64_t bytes);
+
+/* Takes it away: nothing of it stays. Of one that is published: only memory. */
+void draft_discard(struct draft *draft);
+
+/* Only memory: the descriptors stay open. In a child after fork, where a close would be seen by the parent's filesystem. */
+void draft_forget(struct draft *draft);
+
+/* Removes hidden files of this form in the folder that processes left which are gone. */
+void draft_clean(const struct draft *draft);

@@ -1,0 +1,317 @@
+/* A lane: its threads, the fence, the end, and what fork makes of it. */
+#include "client/client.h"
+
+#include <sched.h>
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/pool.h"
+
+#define MAX_BLOCK_MS (10 * 60 * 1000)
+#define NICE_MAX 19
+
+/* --- fork ------------------------------------------------------------------------------------------------------------- */
+
+/* All lanes of the process. While it forks, no thread is in the middle of a change of one: a child finds each as it was between two. */
+static struct {
+    struct cairn_mutex lock;
+    struct cairn_lane *first; /* guarded by lock */
+    _Atomic unsigned generation; /* counts forks that lead to this process */
+    pthread_once_t once;
+} lanes = {.once = PTHREAD_ONCE_INIT};
+
+/* The rank of a lane's lock allows one of them at a time; here they are all taken, in the order of the list, below them its own. */
+static void before_fork(void)
+{
+    (void)pthread_mutex_lock(&lanes.lock.mutex);
+    for (struct cairn_lane *lane = lanes.first; lane; lane = lane->next)
+        (void)pthread_mutex_lock(&lane->lock.mutex);
+}
+
+static void after_fork(void)
+{
+    for (struct cairn_lane *lane = lanes.first; lane; lane = lane->next)
+        (void)pthread_mutex_unlock(&lane->lock.mutex);
+    (void)pthread_mutex_unlock(&lanes.lock.mutex);
+}
+
+static void after_fork_in_child(void)
+{
+    atomic_fetch_add(&lanes.generation, 1);
+    after_fork();
+}
+
+static void lanes_init(void)
+{
+    mutex_init(&lanes.lock, LOCK_LANES);
+    (void)pthread_atfork(before_fork, after_fork, after_fork_in_child); /* no memory: then children are not told */
+}
+
+int lane_check(const struct cairn_lane *lane)
+{
+    if (atomic_load_explicit(&lanes.generation, memory_order_relaxed) == lane->generation)
+        return 0;
+    cause_note("the lane belongs to the process that opened it, and this is a child of that");
+    return -ECHILD;
+}
+
+static void enter_lanes(struct cairn_lane *lane)
+{
+    LOCK_SCOPE(&lanes.lock);
+    lane->next = lanes.first;
+    lanes.first = lane;
+}
+
+static void leave_lanes(struct cairn_lane *lane)
+{
+    LOCK_SCOPE(&lanes.lock);
+    struct cairn_lane **link = &lanes.first;
+    while (*link != lane)
+        link = &(*link)->next;
+    *link = lane->next;
+}
+
+/* --- opening ---------------------------------------------------------------------------------------------------------- */
+
+static uint32_t copy_threads_by_cores(void)
+{
+    cpu_set_t set;
+    int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+    return cores < 8 ? 1 : cores < 16 ? (uint32_t)cores / 4 : 4;
+}
+
+static int take_options(struct cairn_lane_options *options, const struct cairn_lane_options *given)
+{
+    int r = take_struct(options, sizeof *options, given);
+    if (r < 0)
+        return r;
+    if (options->nice < 0 || options->nice > NICE_MAX || options->copy_threads > COPY_THREADS_MAX || options->flags) {
+        cause_note("nice is 0 to %d, copy_threads 0 to %d, flags 0", NICE_MAX, COPY_THREADS_MAX);
+        return -EINVAL;
+    }
+    if (options->copy_threads == 0)
+        options->copy_threads = copy_threads_by_cores();
+    if (options->max_block_ms == 0)
+        options->max_block_ms = MAX_BLOCK_MS;
+    return 0;
+}
+
+static void init(struct cairn_lane *lane)
+{
+    lane->refs = 1;
+    lane->generation = atomic_load(&lanes.generation);
+    lane->saves_last = &lane->saves;
+    lane->now.last = &lane->now.first;
+    lane->lazy.last = &lane->lazy.first;
+    lane->log_level = log_level_of(&lane->options);
+    mutex_init(&lane->lock, LOCK_LANE);
+    cond_init(&lane->work);
+    cond_init(&lane->publish);
+    cond_init(&lane->changed);
+}
+
+int cairn_lane_open(const struct cairn_lane_options *given, cairn_lane **ret)
+{
+    struct cairn_lane_options options;
+    *ret = NULL;
+    cause_clear();
+    (void)pthread_once(&lanes.once, lanes_init);
+    int r = take_options(&options, given);
+    if (r < 0)
+        return lane_return(NULL, 0, r);
+    struct cairn_lane *lane = calloc(1, sizeof *lane);
+    if (!lane)
+        return lane_return(NULL, 0, -ENOMEM);
+    lane->options = options;
+    init(lane);
+    enter_lanes(lane);
+    *ret = lane;
+    return 0;
+}
+
+/* Threads come with the first save: who only imports the library has none. */
+int lane_start(struct cairn_lane *lane)
+{
+    LOCK_SCOPE(&lane->lock);
+    int r = 0;
+    while (lane->copier_count < lane->options.copy_threads + 1 && r == 0) {
+        r = thread_start(&lane->copiers[lane->copier_count], "cairn-copy", lane->copier_count ? copier_run : copier_now_run, lane);
+        lane->copier_count += r == 0;
+    }
+    if (r == 0 && !lane->has_publisher) {
+        r = thread_start(&lane->publisher, "cairn-publish", publisher_run, lane);
+        lane->has_publisher = r == 0;
+    }
+    if (r < 0)
+        cause_note("no thread can be started: %s", strerror(-r));
+    return r;
+}
+
+/* --- the end ---------------------------------------------------------------------------------------------------------- */
+
+void lane_unlock_last(struct cairn_lane *lane)
+{
+    bool is_last = lane->refs == 0;
+    mutex_unlock(&lane->lock);
+    if (is_last && lane->generation == atomic_load(&lanes.generation)) { /* in a child the conditions wait for threads that it lacks */
+        mutex_done(&lane->lock);
+        (void)pthread_cond_destroy(&lane->work);
+        (void)pthread_cond_destroy(&lane->publish);
+        (void)pthread_cond_destroy(&lane->changed);
+    }
+    if (is_last)
+        free(lane);
+}
+
+static void fail_uncommitted_locked(struct cairn_lane *lane)
+{
+    char cause[CAUSE_MAX];
+    for (struct cairn_save *save = lane->saves; save; save = save->next) {
+        if (save->is_committed || save->state != SAVE_OPEN)
+            continue;
+        (void)snprintf(cause, sizeof cause, "%.250s: the lane was closed before the save was committed", save->draft.path);
+        save_fail_locked(save, -ECANCELED, cause);
+    }
+}
+
+static void stop_threads(struct cairn_lane *lane)
+{
+    mutex_lock(&lane->lock);
+    fail_uncommitted_locked(lane);
+    while (lane->saves)
+        (void)wait_changed_locked(lane, -1);
+    lane->stopping = true;
+    (void)pthread_cond_broadcast(&lane->work);
+    (void)pthread_cond_broadcast(&lane->publish);
+    mutex_unlock(&lane->lock);
+    for (unsigned i = 0; i < lane->copier_count; i++)
+        (void)pthread_join(lane->copiers[i], NULL);
+    if (lane->has_publisher)
+        (void)pthread_join(lane->publisher, NULL);
+}
+
+/* In the order of their failures; what did not fit is told with the last. */
+static int take_untold_locked(struct cairn_lane *lane, char *text, size_t size)
+{
+    if (lane->untold_count == 0)
+        return 0;
+    struct cairn_save *save = lane->untold[0];
+    if (text && size > 0)
+        (void)snprintf(text, size, "%s", save->cause);
+    return save_told_locked(save);
+}
+
+int cairn_lane_close(cairn_lane *lane)
+{
+    cause_clear();
+    if (!lane)
+        return 0;
+    bool is_child = lane_check(lane) < 0;
+    if (!is_child)
+        stop_threads(lane);
+    leave_lanes(lane);
+    mutex_lock(&lane->lock);
+    int r = is_child || lane->untold_count == 0 ? 0 : -EIO;
+    if (r < 0)
+        cause_note("%s", lane->untold[0]->cause);
+    while (lane->untold_count > 0)
+        save_unref_locked(lane->untold[--lane->untold_count]);
+    lane->refs--;
+    lane_unlock_last(lane);
+    if (is_child)
+        cause_clear();
+    return r;
+}
+
+/* --- the fence -------------------------------------------------------------------------------------------------------- */
+
+static struct cairn_save *not_quiet_locked(struct cairn_lane *lane, uint64_t begun)
+{
+    for (struct cairn_save *save = lane->saves; save && save->number <= begun; save = save->next)
+        if (!save_is_quiet_locked(save))
+            return save;
+    return NULL;
+}
+
+/* A save that holds up the training for longer than it may is given up. */
+static void fail_slow_locked(struct cairn_lane *lane, uint64_t begun)
+{
+    char cause[CAUSE_MAX];
+    for (struct cairn_save *save = lane->saves; save && save->number <= begun; save = save->next) {
+        if (save->error || save_is_quiet_locked(save))
+            continue;
+        (void)snprintf(cause, sizeof cause, "%.250s: a fence has waited for the copy for %d ms; %llu of %llu bytes were copied",
+                       save->draft.path, lane->options.max_block_ms, (unsigned long long)save->copied_bytes,
+                       (unsigned long long)save->source_bytes);
+        save_fail_locked(save, -ETIMEDOUT, cause);
+    }
+}
+
+static int fence(struct cairn_lane *lane, int timeout_ms)
+{
+    LOCK_SCOPE(&lane->lock);
+    uint64_t begun = lane->begun;
+    int64_t deadline = deadline_of(timeout_ms), give_up = deadline_of(lane->options.max_block_ms);
+    bool asks_first = deadline >= 0 && (give_up < 0 || deadline < give_up);
+    while (not_quiet_locked(lane, begun)) {
+        if (wait_changed_locked(lane, asks_first ? deadline : give_up))
+            continue;
+        if (asks_first) {
+            cause_note("sources are still read");
+            return -ETIMEDOUT;
+        }
+        fail_slow_locked(lane, begun);
+        give_up = -1;
+    }
+    return 0;
+}
+
+int cairn_lane_fence(cairn_lane *lane, const struct cairn_stream *streams, size_t count, int timeout_ms)
+{
+    int r = lane_check(lane);
+    if (r == 0 && atomic_load(&lane->busy) == 0)
+        return 0;
+    (void)streams;
+    (void)count;
+    int64_t begun = clock_monotonic_ns();
+    cause_clear();
+    return lane_return(lane, begun, r < 0 ? r : fence(lane, timeout_ms));
+}
+
+/* --- what is asked ---------------------------------------------------------------------------------------------------- */
+
+int cairn_lane_take_error(cairn_lane *lane, char *text, size_t size)
+{
+    cause_clear();
+    if (text && size > 0)
+        text[0] = '\0';
+    int r = lane_check(lane);
+    if (r < 0)
+        return lane_return(NULL, 0, r);
+    LOCK_SCOPE(&lane->lock);
+    return take_untold_locked(lane, text, size);
+}
+
+int cairn_lane_stats(cairn_lane *lane, struct cairn_lane_stats *ret)
+{
+    cause_clear();
+    int r = lane_check(lane);
+    if (r < 0)
+        return lane_return(NULL, 0, r);
+    LOCK_SCOPE(&lane->lock);
+    struct cairn_lane_stats stats = lane->stats;
+    stats.size = sizeof stats;
+    stats.blocked_ns = atomic_load(&lane->blocked_ns);
+    for (const struct cairn_save *save = lane->saves; save; save = save->next) {
+        stats.pending_bytes += save->unread;
+        stats.pending_saves += save->state == SAVE_OPEN;
+    }
+    return lane_return(NULL, 0, copy_struct(ret, &stats, sizeof stats));
+}
+
+int cairn_lane_prepare(cairn_lane *lane, uint64_t bytes)
+{
+    cause_clear();
+    (void)bytes;
+    return lane_return(NULL, 0, lane_check(lane));
+}

@@ -1,0 +1,19 @@
+/* Where a path leads that is to be written, as open(2) with O_CREAT finds it. Any thread; blocks as the filesystem does. */
+#pragma once
+
+#include <sys/stat.h>
+#include <sys/types.h>
+
+#include "base/base.h"
+
+struct place {
+    char *path;   /* absolute, symbolic links followed; of what is no regular file: as given, absolute */
+    char *folder; /* of path */
+    const char *name; /* in path */
+    bool exists;
+    struct stat st; /* if it exists */
+};
+
+/* -EISDIR, -ELOOP, -ENOENT, -ENAMETOOLONG, ...: as open(2). */
+CAIRN_MUST_CHECK int place_find(const char *path, struct place *ret);
+void place_done(struct place *place);

@@ -1,0 +1,15 @@
+/* Writing to what may be a broken pipe, in a thread of the caller's: SIGPIPE must not end the training. */
+#pragma once
+
+#include <signal.h>
+
+#include "base/base.h"
+
+struct signals_held {
+    sigset_t before;
+    bool was_pending;
+};
+
+/* Between the two a broken pipe is only EPIPE. */
+void signals_hold_pipe(struct signals_held *held);
+void signals_release_pipe(const struct signals_held *held);
