@@ -2,11 +2,17 @@
 #include <fcntl.h>
 #include <linux/falloc.h>
 #include <stdio.h>
+#include <sys/mman.h>
 
 #include "base/cause.h"
 #include "fs/internal.h"
 
-static const uint8_t zeros[64 * 1024];
+static _Alignas(4096) const uint8_t zeros[64 * 1024];
+
+void map_zeros(void)
+{
+    (void)madvise((void *)(uintptr_t)zeros, sizeof zeros, MADV_POPULATE_READ);
+}
 
 static bool ends_too_late(uint64_t offset, uint64_t length)
 {
@@ -87,8 +93,10 @@ int fs_read_fast(struct fs *fs, uint64_t ino, uint64_t offset, size_t length, st
     if (r < 0 || length == 0)
         return r;
     ret->part_count = stage_read(fs->stage, ino, offset, length, ret->parts, FS_READ_PARTS);
-    if (answer_from_memory(ret))
+    if (answer_from_memory(ret)) {
+        stage_map_parts(fs->stage, ret->parts, ret->part_count);
         return 0;
+    }
     fs_read_done(fs, ret);
     return 1;
 }

@@ -71,6 +71,8 @@ CAIRN_MUST_CHECK int drop_capabilities(struct fs *fs, const struct ns_inode *ino
 CAIRN_MUST_CHECK int touch(struct fs *fs, uint64_t ino);
 /* Content discarded and size set, by truncation or punching. */
 CAIRN_MUST_CHECK int cut(struct fs *fs, uint64_t ino, uint64_t offset, uint64_t length, uint64_t new_size);
+/* The zeros of which holes are answered: into the page tables, as stage_map_parts(). */
+void map_zeros(void);
 /* An inode as it is now: what is staged of it included. */
 struct now {
     struct ns_inode inode;

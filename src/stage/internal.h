@@ -193,6 +193,7 @@ struct slab {
     uint32_t fill; /* shared slabs: where the next record goes */
     enum slab_state state;
     bool in_clean;
+    bool is_unmapped; /* of a daemon before: its memory is not in the page tables of this process yet */
 };
 
 TAILQ_HEAD(slab_list, slab);

@@ -123,14 +123,22 @@ bool slab_evict_locked(struct stage *stage)
     return true;
 }
 
-/* Memory behind a slab, so that touching it can neither fault slowly nor raise SIGBUS. A kernel before 5.14 knows no MADV_POPULATE_WRITE. */
+/* Into the page tables. Where the kernel copies a request or an answer and needs a page fault for it, the copy fails when this process is killed
+ * meanwhile, and the caller gets EIO; where it needs none, it is finished, or made again by the next daemon. A kernel before 5.14 knows no
+ * MADV_POPULATE_WRITE. */
+static int map_slab(struct stage *stage, uint32_t i)
+{
+    int r = madvise(slab_at(stage, i), SLAB_STRIDE, MADV_POPULATE_WRITE);
+    return r < 0 && (errno == EFAULT || errno == EHWPOISON) ? -EIO : 0;
+}
+
+/* Memory behind a slab, so that touching it can neither fault slowly nor raise SIGBUS. */
 static int populate(struct stage *stage, uint32_t i)
 {
     off_t offset = (off_t)i * SLAB_STRIDE;
     if (fallocate(stage->slabs_fd, 0, offset, SLAB_STRIDE) < 0)
         return -errno;
-    int r = madvise(slab_at(stage, i), SLAB_STRIDE, MADV_POPULATE_WRITE);
-    return r < 0 && (errno == EFAULT || errno == EHWPOISON) ? -EIO : 0;
+    return map_slab(stage, i);
 }
 
 /* Takes an unready slab and readies it with the lock dropped. SLAB_NONE: there is no memory for it. */
@@ -165,6 +173,26 @@ static uint32_t ready_one_locked(struct stage *stage)
     return SLAB_NONE;
 }
 
+/* It is the caller's, or pinned. May drop the lock for a moment. */
+static void map_locked(struct stage *stage, uint32_t i)
+{
+    if (!stage->locked.slabs[i].is_unmapped)
+        return;
+    mutex_unlock(&stage->locked.lock);
+    (void)map_slab(stage, i); /* a page that the memory has lost is found by whoever touches it */
+    mutex_lock(&stage->locked.lock);
+    stage->locked.slabs[i].is_unmapped = false;
+}
+
+void stage_map_parts(struct stage *stage, const struct stage_part *parts, size_t count)
+{
+    LOCK_SCOPE(&stage->locked.lock);
+    for (size_t i = 0; i < count; i++)
+        if (parts[i].kind == PART_MEMORY)
+            map_locked(stage, parts[i].slab);
+}
+
+/* May drop the lock for a moment. */
 static uint32_t take_free_locked(struct stage *stage)
 {
     struct slab *slab = TAILQ_FIRST(&stage->locked.free);
@@ -173,6 +201,7 @@ static uint32_t take_free_locked(struct stage *stage)
     TAILQ_REMOVE(&stage->locked.free, slab, link);
     stage->locked.free_count--;
     slab->state = SLAB_HELD;
+    map_locked(stage, index_of(stage, slab));
     return index_of(stage, slab);
 }
 
@@ -258,6 +287,7 @@ void slab_claim_recovered_locked(struct stage *stage, uint32_t i)
     TAILQ_REMOVE(&stage->locked.unready, slab, link);
     stage->locked.unready_count--;
     slab->state = SLAB_USED;
+    slab->is_unmapped = true;
     stage->locked.used_count++;
 }
 

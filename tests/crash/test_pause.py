@@ -267,6 +267,53 @@ def test_many_calls_while_daemons_die(kept, shm_folder, rng, full):
     assert kept.fsck().returncode == 0
 
 
+PIECES = 40
+
+
+def pieces(at):
+    return rig.seeded_bytes(at, MIB)
+
+
+def write_pieces(path, stop):
+    """Until the file `stop` is there. How many."""
+    fd, count, data = os.open(path, os.O_WRONLY), 0, [pieces(at) for at in range(PIECES)]
+    while not os.path.exists(stop):
+        assert os.pwrite(fd, data[count % PIECES], count % PIECES * MIB) == MIB, count
+        count += 1
+    os.close(fd)
+    return count
+
+
+def read_pieces(path, stop):
+    fd, count, data = os.open(path, os.O_RDWR), 0, [pieces(at) for at in range(PIECES)]
+    while not os.path.exists(stop):
+        assert os.pread(fd, MIB, count % PIECES * MIB) == data[count % PIECES], count
+        count += 1
+    os.close(fd)
+    return count
+
+
+@pytest.mark.timeout(120)
+def test_large_calls_while_daemons_die(kept, shm_folder, rng, full):
+    """A daemon that dies while the kernel copies a request or an answer (each of a MiB, to and from memory that the daemon before used): no call fails."""
+    kept.mount()
+    stop = os.path.join(shm_folder, "stop")
+    workers = []
+    for number, function in enumerate((write_pieces, read_pieces)):
+        path = os.path.join(kept.mnt, str(number))
+        with open(path, "wb") as file:
+            for at in range(PIECES):
+                file.write(pieces(at))
+        workers.append(rig.Child(function, path, stop))
+    for _ in range(300 if full else 25):
+        os.statvfs(kept.mnt)  # which only a daemon that serves answers
+        time.sleep(rng.uniform(0, 0.04))
+        kept.kill_daemon(wait=True)
+    rig.write_file(stop, b"")
+    print("calls:", [worker.result() for worker in workers])
+    kept.umount()
+
+
 SAVE = """
 import sys, torch
 torch.manual_seed(int(sys.argv[2]))

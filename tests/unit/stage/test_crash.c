@@ -1,4 +1,5 @@
 /* The daemon dies and another goes on with what it left. */
+#include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -388,4 +389,43 @@ Test(stage_crash, a_link_in_the_place_of_a_stage_is_refused)
     free(ctl);
     free(moved);
     box_recover(&box);
+}
+
+/* Pages of [memory, memory + len) in the page tables of this process. */
+static size_t count_mapped(const void *memory, size_t len)
+{
+    size_t count = 0, pages = len / 4096;
+    int fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+    cr_assert_geq(fd, 0);
+    for (size_t i = 0; i < pages; i++) {
+        uint64_t entry;
+        off_t at = (off_t)(((uintptr_t)memory / 4096 + i) * sizeof entry);
+        cr_assert_eq(pread(fd, &entry, sizeof entry, at), (ssize_t)sizeof entry);
+        count += entry >> 63;
+    }
+    close(fd);
+    return count;
+}
+
+/* The kernel's copies need no page fault, in which a death would make them fail. */
+Test(stage_crash, memory_of_a_daemon_before_is_mapped_before_the_kernel_copies)
+{
+    struct stage_part part;
+    box_fill(&box, 1, 0, 'a', SLAB_PAYLOAD);
+    box_fill(&box, 2, 0, 'b', SLAB_PAYLOAD);
+    box_die(&box);
+    box_recover(&box);
+    cr_assert_eq(stage_read(box.stage, 1, 0, SLAB_PAYLOAD, &part, 1), 1);
+    cr_assert_eq(part.kind, PART_MEMORY);
+    cr_assert_eq(part.length, SLAB_PAYLOAD);
+    stage_map_parts(box.stage, &part, 1);
+    cr_expect_eq(count_mapped(part.memory, SLAB_PAYLOAD), SLAB_PAYLOAD / 4096);
+    stage_unpin_parts(box.stage, &part, 1);
+    cr_assert_eq(stage_read(box.stage, 2, 0, SLAB_PAYLOAD, &part, 1), 1);
+    stage_unpin_parts(box.stage, &part, 1);
+    box_cut(&box, 2, 0, SLAB_PAYLOAD, 0); /* the most recent free slab is taken first */
+    uint32_t slab = stage_slab_take(box.stage, NULL);
+    cr_expect_eq((const uint8_t *)stage_slab_memory(box.stage, slab) + SLAB_PAYLOAD_OFFSET, (const uint8_t *)part.memory);
+    cr_expect_eq(count_mapped(stage_slab_memory(box.stage, slab), SLAB_STRIDE), SLAB_STRIDE / 4096);
+    stage_slab_give(box.stage, slab);
 }
