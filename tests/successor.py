@@ -55,8 +55,8 @@ class Kept(rig.Mount):
         super().kill9()
 
 
-def preload(root):
-    """A library with which a daemon dies right before an answer, and the file that arms it."""
-    library = os.path.join(root, "die_unanswered.so")
-    rig.run("cc", "-O2", "-Wall", "-shared", "-fPIC", "-o", library, os.path.join(HERE, "die_unanswered.c"), "-ldl")
+def preload(root, name="die_unanswered"):
+    """A library with which a daemon dies right before an answer (or aborts: fail_check), and the file that arms it."""
+    library = os.path.join(root, name + ".so")
+    rig.run("cc", "-O2", "-Wall", "-shared", "-fPIC", "-o", library, os.path.join(HERE, name + ".c"), "-ldl")
     return library, os.path.join(root, "die")

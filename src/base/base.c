@@ -10,7 +10,7 @@
 
 _Noreturn void check_failed(const char *expr, const char *file, int line)
 {
-    log_error("bug: check failed: %s (%s:%d); nothing acknowledged is lost, mount again", expr, file, line);
+    log_error("bug: check failed: %s (%s:%d); nothing acknowledged is lost", expr, file, line);
     abort();
 }
 

@@ -203,11 +203,11 @@ def attempt(folder, prepare, call, arm=lambda: None):
 class Deaths:
     """Daemons of a mount that die before an answer."""
 
-    def __init__(self, kept, root, sanitized):
+    def __init__(self, kept, root, sanitized, how="die_unanswered"):
         if sanitized:
             pytest.skip("skipped: a library is preloaded, and the sanitizer's would have to come first")
-        library, self.path = successor.preload(root)
-        kept.env = {**os.environ, "LD_PRELOAD": library, "DIE_UNANSWERED": self.path}
+        library, self.path = successor.preload(root, how)
+        kept.env = {**os.environ, "LD_PRELOAD": library, how.upper(): self.path}
 
     def arm(self, answers, changes=0):
         with open(self.path + ".new", "w") as file:
@@ -225,6 +225,30 @@ class Deaths:
             return False
         except FileNotFoundError:
             return True
+
+
+def test_a_check_that_fails_is_a_pause(kept, folder, shm_folder, rng, full, sanitized):
+    """As people mount: an assertion of the daemon's own ends it within a call, at one lock or another, and the call succeeds."""
+    deaths = Deaths(kept, folder, sanitized, "fail_check")
+    del kept.options["successor"]
+    done = kept.cairn("mount", kept.store, kept.mnt, "-o", kept.option_string({}))
+    assert done.returncode == 0, done
+    died = 0
+    try:
+        for name in sorted(CALLS) if full else ("create", "rename_over", "write_large", "truncate", "link_nameless"):
+            expected = attempt(os.path.join(shm_folder, name), *CALLS[name])
+            for number, locks in enumerate(range(12) if full else rng.sample(range(6), 2)):
+                place = os.path.join(kept.mnt, f"{name}-{number}")
+                assert attempt(place, *CALLS[name], lambda: deaths.arm(locks)) == expected, f"the daemon aborted at lock {locks} of {name}"
+                died += deaths.disarm()
+        seen = kept.successor()
+        assert seen["deaths"] == died > 0 and seen["last_death"] == "signal 6" and seen["calls_lost"] == 0
+        with open(os.path.join(kept.store, "log")) as log:
+            assert log.read().count("bug: check failed: pthread_mutex_lock(&m->mutex) == 0") == died
+    finally:
+        deaths.disarm()
+        assert kept.cairn("umount", kept.mnt).returncode == 0
+    assert kept.fsck().returncode == 0
 
 
 def try_call(kept, deaths, name, answers, changes):
