@@ -1,7 +1,7 @@
 /* Preloaded into a daemon: it dies right before it answers a request of the kernel, so that this one was done and is not answered.
  *
  * The file that DIE_UNANSWERED names is there while that is wanted, and holds how many requests are to be answered first, and whether
- * only those count that change something (1), or all (0). */
+ * only those count that change something (1), those that change names or content (2), or all (0). */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -37,10 +37,10 @@ static _Atomic uint32_t *opcode_of(uint64_t unique)
     return &asked[unique / 2 % ASKED];
 }
 
-static int changes_something(uint32_t opcode)
+static int changes_something(uint32_t opcode, int changes)
 {
-    static const uint8_t opcodes[] = {4, 6, 8, 9, 10, 11, 12, 13, 14, 16, 18, 20, 21, 24, 25, 27, 29, 35, 43, 45, 47, 51};
-    return memchr(opcodes, (int)opcode, sizeof opcodes) != NULL;
+    static const uint8_t content[] = {4, 6, 8, 9, 10, 11, 12, 13, 16, 21, 24, 35, 43, 45, 47, 51}, others[] = {14, 18, 20, 25, 27, 29};
+    return memchr(content, (int)opcode, sizeof content) || (changes == 1 && memchr(others, (int)opcode, sizeof others));
 }
 
 /* One request fewer is to be answered; dies with the last. */
@@ -54,7 +54,7 @@ static void count_down(uint32_t opcode)
     if (fd >= 0 && pread(fd, text, sizeof text - 1, 0) > 0) {
         int left = atoi(text), changes = 0;
         sscanf(text, "%d %d", &left, &changes);
-        if (changes && !changes_something(opcode))
+        if (changes && !changes_something(opcode, changes))
             left++;
         if (left == 0 && unlink(path) == 0)
             kill(getpid(), SIGKILL);

@@ -3,8 +3,7 @@
  * The kernel sends INIT once, so the one that the first daemon got is processed again, and its answer kept from the kernel. Then the
  * kernel is asked to send again what had been received and not been answered (FUSE_NOTIFY_RESEND, from Linux 6.9 on). Such requests come
  * before all others, with a mark in their number. What the dead daemon has done of them is in the stage (stage/requests.h): these are
- * answered, and the others done. Where the kernel cannot, those that were done and need no content in their answer are answered, and
- * the others fail with EIO.
+ * answered, and the others done. Where the kernel cannot: left.c.
  *
  * What the dead daemon told the kernel to keep is not known here (kept.c): of each inode, the first change is told. */
 #include <poll.h>
@@ -25,25 +24,25 @@ static const struct {
     uint8_t kind;
     uint64_t records;
 } kinds[] = {
-    [4] = {REQUEST_MAY_BE_APPLIED, 0},                                        /* SETATTR */
-    [6] = {REQUEST_RECORDS, 1ull << REC_MAKE},                                /* SYMLINK */
-    [8] = {REQUEST_RECORDS, 1ull << REC_MAKE | 1ull << REC_NASCENT},          /* MKNOD */
-    [9] = {REQUEST_RECORDS, 1ull << REC_MAKE},                                /* MKDIR */
-    [10] = {REQUEST_RECORDS, 1ull << REC_UNLINK},                             /* UNLINK */
-    [11] = {REQUEST_RECORDS, 1ull << REC_UNLINK},                             /* RMDIR */
-    [12] = {REQUEST_RECORDS, 1ull << REC_RENAME},                             /* RENAME */
-    [13] = {REQUEST_RECORDS, 1ull << REC_LINK},                               /* LINK; or a SEAL, of what had no name */
-    [14] = {REQUEST_OPENS, 0},                                                /* OPEN */
-    [16] = {REQUEST_WRITES, 0},                                               /* WRITE */
-    [18] = {REQUEST_CLOSES, 0},                                               /* RELEASE */
-    [21] = {REQUEST_RECORDS, 1ull << REC_SETXATTR},                           /* SETXATTR */
-    [24] = {REQUEST_RECORDS, 1ull << REC_REMOVEXATTR},                        /* REMOVEXATTR */
-    [27] = {REQUEST_OPENS, 0},                                                /* OPENDIR */
-    [29] = {REQUEST_CLOSES, 0},                                               /* RELEASEDIR */
-    [35] = {REQUEST_RECORDS, 1ull << REC_NASCENT},                            /* CREATE, TMPFILE */
-    [43] = {REQUEST_MAY_BE_APPLIED, 0},                                       /* FALLOCATE */
-    [45] = {REQUEST_RECORDS, 1ull << REC_RENAME},                             /* RENAME2 */
-    [47] = {REQUEST_MAY_BE_APPLIED, 0},                                       /* COPY_FILE_RANGE */
+    [WIRE_SETATTR] = {REQUEST_MAY_BE_APPLIED, 0},
+    [WIRE_SYMLINK] = {REQUEST_RECORDS, 1ull << REC_MAKE},
+    [WIRE_MKNOD] = {REQUEST_RECORDS, 1ull << REC_MAKE | 1ull << REC_NASCENT},
+    [WIRE_MKDIR] = {REQUEST_RECORDS, 1ull << REC_MAKE},
+    [WIRE_UNLINK] = {REQUEST_RECORDS, 1ull << REC_UNLINK},
+    [WIRE_RMDIR] = {REQUEST_RECORDS, 1ull << REC_UNLINK},
+    [WIRE_RENAME] = {REQUEST_RECORDS, 1ull << REC_RENAME},
+    [WIRE_LINK] = {REQUEST_RECORDS, 1ull << REC_LINK}, /* or a SEAL, of what had no name */
+    [WIRE_OPEN] = {REQUEST_OPENS, 0},
+    [WIRE_WRITE] = {REQUEST_WRITES, 0},
+    [WIRE_RELEASE] = {REQUEST_CLOSES, 0},
+    [WIRE_SETXATTR] = {REQUEST_RECORDS, 1ull << REC_SETXATTR},
+    [WIRE_REMOVEXATTR] = {REQUEST_RECORDS, 1ull << REC_REMOVEXATTR},
+    [WIRE_OPENDIR] = {REQUEST_OPENS, 0},
+    [WIRE_RELEASEDIR] = {REQUEST_CLOSES, 0},
+    [WIRE_CREATE] = {REQUEST_RECORDS, 1ull << REC_NASCENT}, /* TMPFILE, too */
+    [WIRE_FALLOCATE] = {REQUEST_MAY_BE_APPLIED, 0},
+    [WIRE_RENAME2] = {REQUEST_RECORDS, 1ull << REC_RENAME},
+    [WIRE_COPY_FILE_RANGE] = {REQUEST_MAY_BE_APPLIED, 0},
 };
 
 /* What is known of the request that the thread has received, if it comes again. */
@@ -149,47 +148,6 @@ static bool ask_to_resend(struct front *front)
     return errno != EINVAL; /* else the mount is over */
 }
 
-/* What is known of it is all that the answer needs. */
-static bool can_be_answered(uint32_t opcode)
-{
-    static const uint8_t opcodes[] = {10, 11, 12, WIRE_WRITE, 18, 21, 24, 29, 43, 45};
-    for (size_t i = 0; i < ARRAY_LEN(opcodes); i++)
-        if (opcodes[i] == opcode)
-            return true;
-    return false;
-}
-
-static void answer_left(struct front *front, const struct stage_request *left)
-{
-    bool is_done = left->is_applied && can_be_answered(left->opcode);
-    bool is_write = is_done && left->opcode == WIRE_WRITE;
-    const uint32_t written[2] = {(uint32_t)left->result, 0};
-    size_t len = sizeof(struct wire_out_header) + (is_write ? sizeof written : 0);
-    struct wire_out_header out = {.len = (uint32_t)len, .error = is_done ? 0 : -EIO, .unique = left->unique};
-    struct iovec iov[2] = {{&out, sizeof out}, {(void *)(uintptr_t)written, sizeof written}};
-    if (writev(fuse_session_fd(front->se), iov, is_write ? 2 : 1) < 0)
-        return; /* it had been answered */
-    if (is_done) {
-        atomic_fetch_add(&front->adoption.answered_from_memory, 1);
-        return;
-    }
-    atomic_fetch_add(&front->adoption.failed, 1);
-    if (left->has_handle)
-        (void)fs_release(front->fs, left->handle, false); /* the kernel did not get to know it */
-}
-
-static void fail_left(struct front *front)
-{
-    struct stage_request left;
-    while (stage_request_take_left(front->stage, &left))
-        answer_left(front, &left);
-    unsigned failed = atomic_load(&front->adoption.failed);
-    if (failed)
-        log_warn("%u calls that were under way when the daemon died fail with EIO: this kernel cannot send them again (Linux 6.9 can)",
-                 failed);
-    atomic_store(&front->adoption.is_settled, true);
-}
-
 /* A FORGET that the dead daemon had received is not sent again. */
 static void forget_unknown(struct front *front)
 {
@@ -206,7 +164,7 @@ void adopt_begin(struct front *front)
     front->is_mounted = true;
     forget_unknown(front);
     if (!ask_to_resend(front))
-        fail_left(front);
+        left_settle(front);
 }
 
 /* --- the end ---------------------------------------------------------------------------------------------------------------------- */

@@ -25,13 +25,28 @@ struct wire_out_header {
 #define WIRE_NOTIFY_RESEND 7
 #define WIRE_RESENT (1ull << 63) /* of a unique: the request comes again */
 #define WIRE_FORGET 2u
+#define WIRE_SETATTR 4u
+#define WIRE_SYMLINK 6u
+#define WIRE_MKNOD 8u
+#define WIRE_MKDIR 9u
+#define WIRE_UNLINK 10u
+#define WIRE_RMDIR 11u
+#define WIRE_RENAME 12u
+#define WIRE_LINK 13u
 #define WIRE_OPEN 14u
-#define WIRE_OPENDIR 27u
-#define WIRE_BATCH_FORGET 42u
 #define WIRE_WRITE 16u
+#define WIRE_RELEASE 18u
+#define WIRE_SETXATTR 21u
+#define WIRE_REMOVEXATTR 24u
 #define WIRE_INIT 26u
+#define WIRE_OPENDIR 27u
+#define WIRE_RELEASEDIR 29u
 #define WIRE_CREATE 35u
 #define WIRE_INTERRUPT 36u
+#define WIRE_BATCH_FORGET 42u
+#define WIRE_FALLOCATE 43u
+#define WIRE_RENAME2 45u
+#define WIRE_COPY_FILE_RANGE 47u
 #define WIRE_TMPFILE 51u
 #define WIRE_NO_NAME "/" /* of a TMPFILE */
 #define WIRE_IN_HEADER_LEN 40u
@@ -285,6 +300,9 @@ void adopt_unmount(struct front *front);
 /* True once for each inode: the kernel may keep something of it that the dead daemon told it. */
 bool adopt_must_tell(struct front *front, uint64_t ino);
 void adopt_done(struct front *front);
+
+/* left.c: answers what was in flight, where the kernel cannot send it again. Before anything is received. */
+void left_settle(struct front *front);
 
 /* init.c */
 /* Before libfuse does. */

@@ -368,7 +368,7 @@ static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to
     int r = current.is_applied ? fs_getattr(front_of(req)->fs, ino, &st)
                                : fs_setattr(front_of(req)->fs, ino, mask, &set, &caller, &st);
     if (r == 0)
-        stage_request_applied(0);
+        stage_request_applied((int64_t)ino);
     if (r < 0)
         kept_marked(front_of(req), ino); /* a part of it may have happened */
     if (r == 0)

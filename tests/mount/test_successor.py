@@ -286,28 +286,72 @@ def test_a_call_that_was_done_and_not_answered_is_not_done_again(kept, folder, s
     assert kept.fsck().returncode == 0
 
 
-def test_without_resend_what_was_under_way_fails_and_nothing_else(kept, folder, sanitized):
-    """As on a kernel before 6.9: what was done is answered where the answer has no content."""
+@pytest.mark.timeout(300)
+def test_without_resend_what_was_done_is_answered(kept, folder, shm_folder, rng, full, sanitized):
+    """As on a kernel before 6.9: whatever made a name or wrote content before the daemon died is answered as if nothing had happened."""
+    deaths = Deaths(kept, folder, sanitized)
+    kept.mount(no_resend=True)
+    died = 0
+    usual = ("mkdir", "create", "mknod", "symlink", "link", "unlink", "rename_over", "chmod", "write", "write_durably", "copy_range", "nameless")
+    for name in sorted(CALLS) if full else usual:
+        expected = attempt(os.path.join(shm_folder, name), *CALLS[name])
+        count = answers_of(kept, deaths, name, expected, 2)
+        for answers in range(count) if full else [rng.randrange(count)] if count else []:
+            found, one_died = try_call(kept, deaths, name, answers, 2)
+            assert found == expected, f"the daemon died before answer {answers} of {name}"
+            died += one_died
+    seen = kept.successor()
+    assert seen["deaths"] == died >= len(usual) and "fail with EIO" not in kept.log()
+    kept.umount()
+    assert kept.fsck().returncode == 0
+
+
+def test_without_resend_what_fails_was_not_done(kept, folder, shm_folder, rng, sanitized):
+    """The daemon aborts in the middle: EIO says that nothing happened, success that all of it did."""
+    deaths = Deaths(kept, folder, sanitized, "fail_check")
+    kept.mount(no_resend=True)
+    lost = 0
+    for name in ("mkdir", "rename_over", "symlink", "link", "unlink", "setxattr"):
+        prepare, call = CALLS[name]
+        expected = attempt(os.path.join(shm_folder, name), prepare, call)
+        before = attempt(os.path.join(shm_folder, name + "-before"), prepare, lambda place: "EIO")
+        found = attempt(os.path.join(kept.mnt, name), prepare, call, lambda: deaths.arm(rng.randrange(3)))
+        deaths.disarm()
+        assert found in (expected, before), name
+        lost += found == before
+    assert kept.log().count("1 calls that were under way when the daemon died fail with EIO") == lost > 0
+    kept.umount()
+    assert kept.fsck().returncode == 0
+
+
+def test_without_resend_a_durable_write_is_durable(kept, folder, rng, sanitized):
+    """The daemon aborts within it: EIO, or NVMe has it when it returns."""
+    deaths = Deaths(kept, folder, sanitized, "fail_check")
+    kept.mount(no_resend=True, writeback_delay="10m")
+    path = os.path.join(kept.mnt, "file")
+    rig.write_synced(path, b"old")
+    fd = os.open(path, os.O_WRONLY | os.O_DSYNC)
+    deaths.arm(rng.randrange(9, 25))  # mostly between the stage and NVMe
+    written = outcome(lambda place: os.pwrite(fd, b"new", 0), None)
+    assert deaths.disarm() and written in (3, "EIO")
+    kept.kill9()
+    with pytest.raises(OSError):
+        os.close(fd)
+    kept.drop_stage()
+    kept.mount()
+    assert written == "EIO" or rig.read_file(path) == b"new"
+    kept.umount()
+
+
+def test_without_resend_what_asks_fails(kept, folder, sanitized):
     deaths = Deaths(kept, folder, sanitized)
     kept.mount(no_resend=True)
     place = Place(os.path.join(kept.mnt, "place"))
-    have(place, "twin", "old", "gone", "other")
-    place.fd = os.open(place.at("open"), os.O_RDWR | os.O_CREAT)
-    for call in (lambda name: os.unlink(place.at(name)), lambda name: os.pwrite(place.fd, b"x" * 300000, 0)):
-        call("twin")
-        deaths.arm(MANY)
-        call("old")
-        needed = MANY - deaths.left()
-        deaths.arm(needed - 1)
-        call("gone")
-        assert deaths.disarm()
-        assert kept.successor()["calls_answered_from_memory"] == 1 and kept.successor()["calls_lost"] == 0
+    have(place, "one", "other")
     deaths.arm(1)
     with pytest.raises(OSError) as raised:
         os.listdir(place.folder)
     assert raised.value.errno == errno.EIO and deaths.disarm()
     assert kept.successor()["calls_lost"] == 1 and "fail with EIO" in kept.log()
-    assert sorted(os.listdir(place.folder)) == ["open", "other"]
-    assert os.pread(place.fd, 1 << 20, 0) == b"x" * 300000
-    place.done()
+    assert sorted(os.listdir(place.folder)) == ["one", "other"]
     kept.umount()
