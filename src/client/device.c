@@ -1,0 +1,222 @@
+#include "client/device.h"
+
+#include "base/cause.h"
+#include "client/device_internal.h"
+
+static int make_side_stream(struct device *device)
+{
+    struct device_driver *driver = device->driver;
+    CUstreamCaptureMode mode;
+    int least = 0, greatest = 0, r = driver_enter(driver, device->context, &mode);
+    if (r < 0)
+        return r;
+    r = DRIVER_TRY(driver, cuCtxGetStreamPriorityRange, &least, &greatest);
+    if (r == 0)
+        r = DRIVER_TRY(driver, cuStreamCreateWithPriority, &device->side, DRIVER_STREAM_NON_BLOCKING, least);
+    int left = driver_leave(driver, mode, r);
+    if (r == 0 && left < 0)
+        (void)driver->calls.cuStreamDestroy(device->side);
+    return left;
+}
+
+int device_open(struct device_driver *driver, int ordinal, struct device **ret)
+{
+    struct device *device = calloc(1, sizeof *device);
+    if (!device)
+        return -ENOMEM;
+    device->driver = driver;
+    int r = driver_retain(driver, ordinal, &device->ordinal, &device->context);
+    if (r < 0) {
+        free(device);
+        return r;
+    }
+    r = make_side_stream(device);
+    if (r < 0) {
+        driver_release(driver, device->ordinal);
+        free(device);
+        return r;
+    }
+    mutex_init(&device->locked.lock, LOCK_LEAF);
+    *ret = device;
+    return 0;
+}
+
+static void destroy_stream_and_events(struct device *device)
+{
+    struct device_driver *driver = device->driver;
+    CUstreamCaptureMode mode;
+    if (driver_enter(driver, device->context, &mode) < 0)
+        return;
+    int r = DRIVER_TRY(driver, cuStreamSynchronize, device->side);
+    for (struct device_event *e = device->locked.free; e && driver_alive(driver) == 0; e = e->next)
+        (void)DRIVER_TRY(driver, cuEventDestroy, e->event);
+    if (driver_alive(driver) == 0)
+        r = DRIVER_TRY(driver, cuStreamDestroy, device->side);
+    (void)driver_leave(driver, mode, r);
+    driver_release(driver, device->ordinal);
+}
+
+void device_close(struct device *device)
+{
+    if (!device)
+        return;
+    check(device->locked.used == 0);
+    device_prints_done(device);
+    destroy_stream_and_events(device);
+    while (device->locked.free) {
+        struct device_event *event = device->locked.free;
+        device->locked.free = event->next;
+        free(event);
+    }
+    mutex_done(&device->locked.lock);
+    free(device);
+}
+
+int device_event_take(struct device *device, struct device_event **ret)
+{
+    {
+        LOCK_SCOPE(&device->locked.lock);
+        device->locked.used++;
+        *ret = device->locked.free;
+        if (*ret) {
+            device->locked.free = (*ret)->next;
+            return 0;
+        }
+    }
+    struct device_event *event = calloc(1, sizeof *event);
+    int r = event ? DRIVER_TRY(device->driver, cuEventCreate, &event->event, DRIVER_EVENT_DISABLE_TIMING) : -ENOMEM;
+    if (r == 0) {
+        event->device = device;
+        event->slot = -1;
+        *ret = event;
+        return 0;
+    }
+    free(event);
+    LOCK_SCOPE(&device->locked.lock);
+    device->locked.used--;
+    return r;
+}
+
+void device_event_give(struct device_event *event)
+{
+    struct device *device = event->device;
+    LOCK_SCOPE(&device->locked.lock);
+    if (event->slot >= 0)
+        device->locked.slots &= ~(1ull << event->slot);
+    event->slot = -1;
+    event->next = device->locked.free;
+    device->locked.free = event;
+    device->locked.used--;
+}
+
+void device_event_free(struct device_event *event)
+{
+    if (event)
+        device_event_give(event);
+}
+
+int device_event_record(struct device_event *event)
+{
+    struct device *device = event->device;
+    struct device_driver *driver = device->driver;
+    int r = DRIVER_TRY(driver, cuEventRecord, event->event, device->side);
+    if (r < 0 && driver_alive(driver) == 0 && DRIVER_TRY(driver, cuStreamSynchronize, device->side) < 0)
+        driver_give_up(driver);
+    if (r < 0)
+        device_event_give(event);
+    return r;
+}
+
+/* Orders what `after` is given from now on behind what `before` was given so far. An event may be recorded again as soon as the other
+ * stream has been told to wait for it. */
+static int order(struct device *device, CUstream before, CUstream after)
+{
+    struct device_event *event;
+    int r = device_event_take(device, &event);
+    if (r < 0)
+        return r;
+    r = DRIVER_TRY(device->driver, cuEventRecord, event->event, before);
+    if (r == 0)
+        r = DRIVER_TRY(device->driver, cuStreamWaitEvent, after, event->event, 0);
+    device_event_give(event);
+    return r;
+}
+
+/* What a graph captures does not happen now: an event in it says nothing, and a wait would become a part of the graph. */
+static int check_not_capturing(struct device *device, CUstream stream)
+{
+    CUstreamCaptureStatus status = DRIVER_CAPTURE_STATUS_NONE;
+    int r = DRIVER_TRY(device->driver, cuStreamIsCapturing, stream, &status);
+    if (r < 0 || status == DRIVER_CAPTURE_STATUS_NONE)
+        return r;
+    cause_note("a CUDA graph is captured on this stream");
+    return -EBUSY;
+}
+
+int device_after_producer(struct device *device, uint64_t stream)
+{
+    CUstream producer = (CUstream)(uintptr_t)stream;
+    CUstreamCaptureMode mode;
+    int r = driver_enter(device->driver, device->context, &mode);
+    if (r < 0)
+        return r;
+    r = check_not_capturing(device, producer);
+    if (r == 0)
+        r = order(device, producer, device->side);
+    return driver_leave(device->driver, mode, r);
+}
+
+int device_order_behind(struct device *device, uint64_t stream)
+{
+    CUstream behind = (CUstream)(uintptr_t)stream;
+    CUstreamCaptureMode mode;
+    int r = driver_enter(device->driver, device->context, &mode);
+    if (r < 0)
+        return r;
+    r = check_not_capturing(device, behind);
+    if (r == 0)
+        r = order(device, device->side, behind);
+    return driver_leave(device->driver, mode, r);
+}
+
+static int enqueue_copy(struct device *device, void *host, uint64_t address, size_t bytes, struct device_event **ret)
+{
+    struct device_event *event;
+    int r = device_event_take(device, &event);
+    if (r < 0)
+        return r;
+    r = DRIVER_TRY(device->driver, cuMemcpyDtoHAsync, host, address, bytes, device->side);
+    if (r < 0) {
+        device_event_give(event);
+        return r;
+    }
+    r = device_event_record(event);
+    if (r == 0)
+        *ret = event;
+    return r;
+}
+
+/* A copy that was enqueued has its event even if leaving failed: the save fails by the next call then. */
+int device_copy(struct device *device, void *host, uint64_t address, size_t bytes, struct device_event **ret)
+{
+    CUstreamCaptureMode mode;
+    int r = driver_enter(device->driver, device->context, &mode);
+    if (r < 0)
+        return r;
+    r = enqueue_copy(device, host, address, bytes, ret);
+    (void)driver_leave(device->driver, mode, r);
+    return r;
+}
+
+int device_event_done(struct device_event *event)
+{
+    struct device_driver *driver = event->device->driver;
+    CUstreamCaptureMode mode;
+    int r = driver_enter(driver, event->device->context, &mode);
+    if (r < 0)
+        return r;
+    CUresult code = driver->calls.cuEventQuery(event->event);
+    r = code == DRIVER_SUCCESS ? 1 : code == DRIVER_NOT_READY ? 0 : driver_result(driver, "cuEventQuery", code);
+    (void)driver_leave(driver, mode, r < 0 ? r : 0);
+    return r;
+}

@@ -1,0 +1,48 @@
+/* What device.c and device_fingerprint.c share. */
+#pragma once
+
+#include "client/driver.h"
+
+struct device_event {
+    struct device *device;
+    CUevent event;
+    struct device_event *next; /* of the free ones */
+    int slot;                  /* of a fingerprint's result, -1: none */
+    uint64_t length;           /* that it is of */
+};
+
+/* What fingerprints need on the device; made at the first. Used by one thread at a time. */
+struct device_prints {
+    bool tried;
+    CUmodule module;
+    CUfunction function;
+    CUdeviceptr memory;                /* one allocation: key, sums, results */
+    const struct fingerprint_key *key; /* which was copied there */
+    struct fingerprint_sum *results;   /* host memory, a page; entry i belongs to the event that has slot i */
+    bool is_registered;
+};
+
+struct device {
+    struct device_driver *driver;
+    CUdevice ordinal;
+    CUcontext context;
+    CUstream side;
+    struct device_prints prints;
+    struct {
+        struct cairn_mutex lock;
+        struct device_event *free;
+        uint64_t slots; /* bit i: slot i is taken */
+        unsigned used;  /* events that the caller has */
+    } locked;
+};
+
+/* With the context entered. An event that nobody uses, and back. */
+CAIRN_MUST_CHECK int device_event_take(struct device *device, struct device_event **ret);
+void device_event_give(struct device_event *event);
+
+/* Records `event` behind what was enqueued; where that fails, waits for it, so that no copy is under way that nobody knows of. Gives the event
+ * back then. */
+CAIRN_MUST_CHECK int device_event_record(struct device_event *event);
+
+/* -ENOTSUP, or another error that stays: no fingerprints on this device. */
+void device_prints_done(struct device *device);

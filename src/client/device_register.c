@@ -1,0 +1,126 @@
+/* Host memory that the driver copies into. The driver holds a lock of its own during a registration and takes some 0.1 s a GB, so it is done
+ * in chunks, with a pause after each. */
+#include <time.h>
+
+#include "base/cause.h"
+#include "client/driver.h"
+
+#define CHUNK_MAX GIB
+#define PAUSE_NS 2000000 /* for those who wait for the driver's lock */
+
+/* One chunk. The context is retained as long as the memory is registered. */
+struct registration {
+    struct registration *next;
+    char *memory;
+    size_t bytes;
+    CUdevice device;
+    CUcontext context;
+};
+
+static int retain_any(struct device_driver *driver, CUdevice *ret_device, CUcontext *ret_context)
+{
+    int count = 0, r = driver_alive(driver);
+    if (r == 0)
+        r = DRIVER_TRY(driver, cuDeviceGetCount, &count);
+    if (r < 0)
+        return r;
+    for (int i = 0; i < count; i++) {
+        r = driver_retain(driver, i, ret_device, ret_context);
+        if (r != -ENODEV)
+            return r;
+    }
+    cause_note("no CUDA device has a primary context in this process");
+    return -ENODEV;
+}
+
+static int register_chunk(struct device_driver *driver, char *memory, size_t bytes)
+{
+    struct registration *chunk = calloc(1, sizeof *chunk);
+    if (!chunk)
+        return -ENOMEM;
+    *chunk = (struct registration){.memory = memory, .bytes = bytes};
+    int r = retain_any(driver, &chunk->device, &chunk->context);
+    if (r < 0) {
+        free(chunk);
+        return r;
+    }
+    CUstreamCaptureMode mode;
+    bool done = false;
+    r = driver_enter(driver, chunk->context, &mode);
+    if (r == 0) {
+        r = DRIVER_TRY(driver, cuMemHostRegister, memory, bytes, DRIVER_MEMHOSTREGISTER_PORTABLE);
+        done = r == 0;
+        r = driver_leave(driver, mode, r);
+    }
+    if (!done) {
+        driver_release(driver, chunk->device);
+        free(chunk);
+        return r;
+    }
+    LOCK_SCOPE(&driver->locked.lock);
+    chunk->next = driver->locked.registrations;
+    driver->locked.registrations = chunk;
+    return 0;
+}
+
+int device_register(struct device_driver *driver, void *memory, size_t bytes, size_t piece, size_t *ret_bytes)
+{
+    const struct timespec pause = {.tv_nsec = PAUSE_NS};
+    size_t at = 0, chunk = min_u64(bytes, align_down(CHUNK_MAX, piece));
+    int r = 0;
+    while (at < bytes) {
+        size_t length = min_u64(chunk, bytes - at);
+        r = register_chunk(driver, (char *)memory + at, length);
+        if (r == -ENOMEM && chunk >= 2 * piece) {
+            chunk = align_down(chunk / 2, piece);
+            continue;
+        }
+        if (r < 0)
+            break;
+        at += length;
+        if (at < bytes)
+            (void)nanosleep(&pause, NULL);
+    }
+    *ret_bytes = at;
+    return at > 0 ? 0 : r;
+}
+
+/* Takes a chunk of that range off the list, NULL if none is left. */
+static struct registration *take_chunk(struct device_driver *driver, const char *memory, size_t bytes)
+{
+    LOCK_SCOPE(&driver->locked.lock);
+    for (struct registration **at = &driver->locked.registrations; *at; at = &(*at)->next) {
+        struct registration *chunk = *at;
+        if (chunk->memory < memory || chunk->memory >= memory + bytes)
+            continue;
+        *at = chunk->next;
+        return chunk;
+    }
+    return NULL;
+}
+
+static int unregister_chunk(struct device_driver *driver, const struct registration *chunk)
+{
+    CUstreamCaptureMode mode;
+    int r = driver_enter(driver, chunk->context, &mode);
+    if (r < 0)
+        return r;
+    r = DRIVER_TRY(driver, cuMemHostUnregister, chunk->memory);
+    (void)driver_leave(driver, mode, r);
+    driver_release(driver, chunk->device);
+    return r;
+}
+
+/* What could not be unregistered is forgotten here: it stays mapped until the process ends, so its address does not come back. */
+int device_unregister(struct device_driver *driver, void *memory, size_t bytes)
+{
+    int result = driver_alive(driver);
+    struct registration *chunk;
+    while (result != -ECHILD && (chunk = take_chunk(driver, memory, bytes)) != NULL) {
+        int r = unregister_chunk(driver, chunk);
+        if (result == 0)
+            result = r;
+        free(chunk);
+    }
+    return result;
+}
