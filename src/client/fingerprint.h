@@ -42,17 +42,14 @@ struct fingerprint {
     struct fingerprint_sum sum;
 };
 
-FINGERPRINT_CODE void fingerprint_add(uint64_t *number, fingerprint_u128 what)
-{
-    fingerprint_u128 sum = ((fingerprint_u128)number[1] << 64 | number[0]) + what;
-    number[0] = (uint64_t)sum;
-    number[1] = (uint64_t)(sum >> 64);
-}
-
 FINGERPRINT_CODE void fingerprint_add_sum(struct fingerprint_sum *sum, const struct fingerprint_sum *other)
 {
-    for (unsigned i = 0; i < 4; i += 2)
-        fingerprint_add(&sum->word[i], (fingerprint_u128)other->word[i + 1] << 64 | other->word[i]);
+    for (unsigned i = 0; i < 4; i += 2) {
+        fingerprint_u128 whole = ((fingerprint_u128)sum->word[i + 1] << 64 | sum->word[i]);
+        whole += (fingerprint_u128)other->word[i + 1] << 64 | other->word[i];
+        sum->word[i] = (uint64_t)whole;
+        sum->word[i + 1] = (uint64_t)(whole >> 64);
+    }
 }
 
 /* Pair number `pair` of `bytes`; behind the end there are zeros. */
@@ -72,8 +69,13 @@ FINGERPRINT_CODE void fingerprint_load(const uint8_t *bytes, size_t length, size
         ret_words[1] |= at + 8 + i < length ? (uint64_t)bytes[at + 8 + i] << (i * 8) : 0;
     }
 #else
+    if (at + FINGERPRINT_PAIR <= length) { /* two loads and no call: the compiler knows the lengths */
+        memcpy(&ret_words[0], bytes + at, 8);
+        memcpy(&ret_words[1], bytes + at + 8, 8);
+        return;
+    }
     ret_words[0] = ret_words[1] = 0;
-    memcpy(ret_words, bytes + at, length - at < FINGERPRINT_PAIR ? length - at : FINGERPRINT_PAIR);
+    memcpy(ret_words, bytes + at, length - at);
 #endif
 }
 
@@ -81,15 +83,16 @@ FINGERPRINT_CODE void fingerprint_load(const uint8_t *bytes, size_t length, size
 FINGERPRINT_CODE struct fingerprint_sum fingerprint_part(const uint8_t *block, size_t length, const uint64_t *key, unsigned thread,
                                                          unsigned threads)
 {
-    struct fingerprint_sum sum = {{0, 0, 0, 0}};
-    size_t pairs = (length + FINGERPRINT_PAIR - 1) / FINGERPRINT_PAIR;
+    fingerprint_u128 first = 0, second = 0;
+    const size_t pairs = (length + FINGERPRINT_PAIR - 1) / FINGERPRINT_PAIR;
     for (size_t pair = thread; pair < pairs; pair += threads) {
         uint64_t words[2];
         fingerprint_load(block, length, pair, words);
         const uint64_t *k = key + 2 * pair;
-        fingerprint_add(&sum.word[0], (fingerprint_u128)(words[0] + k[0]) * (words[1] + k[1]));
-        fingerprint_add(&sum.word[2], (fingerprint_u128)(words[0] + k[2]) * (words[1] + k[3]));
+        first += (fingerprint_u128)(words[0] + k[0]) * (words[1] + k[1]);
+        second += (fingerprint_u128)(words[0] + k[2]) * (words[1] + k[3]);
     }
+    struct fingerprint_sum sum = {{(uint64_t)first, (uint64_t)(first >> 64), (uint64_t)second, (uint64_t)(second >> 64)}};
     return sum;
 }
 
