@@ -140,6 +140,15 @@ void lane_unlock_last(struct cairn_lane *lane);
 /* A call of the API ends: notes a cause if there is none, and how long it took. */
 int lane_return(struct cairn_lane *lane, int64_t begun_ns, int r);
 
+/* Of all lanes that this process has and had. */
+struct lanes_stats {
+    uint64_t pending_bytes, pending_saves, blocked_ns, published, failed;
+    char error[256]; /* of the last save that failed */
+};
+/* Takes the locks of all lanes, one after the other. */
+void lanes_stats(struct lanes_stats *ret);
+void lanes_note_error(const char *cause);
+
 void lane_log(struct cairn_lane *lane, int level, const char *fmt, ...) CAIRN_PRINTF(3, 4);
 
 /* --- save.c ----------------------------------------------------------------------------------------------------------- */

@@ -9,6 +9,7 @@
 #include <sys/syscall.h>
 
 #include "client/crc.h"
+#include "client/report.h"
 
 #define PAGE 4096u
 
@@ -77,6 +78,7 @@ static int copy_piece(struct piece *piece)
         if (!end_of_reading(piece))
             return 0;
     }
+    report_progress(&job->save->draft);
     return draft_write(&job->save->draft, piece->data, piece->length, piece->at);
 }
 

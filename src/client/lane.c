@@ -16,6 +16,7 @@
 static struct {
     struct cairn_mutex lock;
     struct cairn_lane *first; /* guarded by lock */
+    struct lanes_stats ended; /* of those that are closed, and the last error of all; guarded by lock */
     _Atomic unsigned generation; /* counts forks that lead to this process */
     pthread_once_t once;
 } lanes = {.once = PTHREAD_ONCE_INIT};
@@ -38,6 +39,7 @@ static void after_fork(void)
 static void after_fork_in_child(void)
 {
     atomic_fetch_add(&lanes.generation, 1);
+    lanes.ended = (struct lanes_stats){0};
     after_fork();
 }
 
@@ -69,6 +71,9 @@ static void leave_lanes(struct cairn_lane *lane)
     while (*link != lane)
         link = &(*link)->next;
     *link = lane->next;
+    lanes.ended.published += lane->stats.saves_published;
+    lanes.ended.failed += lane->stats.saves_failed;
+    lanes.ended.blocked_ns += atomic_load(&lane->blocked_ns);
 }
 
 /* --- opening ---------------------------------------------------------------------------------------------------------- */
@@ -292,6 +297,35 @@ int cairn_lane_take_error(cairn_lane *lane, char *text, size_t size)
     return take_untold_locked(lane, text, size);
 }
 
+static void add_pending_locked(const struct cairn_lane *lane, uint64_t *bytes, uint64_t *saves)
+{
+    for (const struct cairn_save *save = lane->saves; save; save = save->next) {
+        *bytes += save->unread;
+        *saves += save->state == SAVE_OPEN;
+    }
+}
+
+void lanes_note_error(const char *cause)
+{
+    LOCK_SCOPE(&lanes.lock);
+    (void)snprintf(lanes.ended.error, sizeof lanes.ended.error, "%s", cause);
+}
+
+void lanes_stats(struct lanes_stats *ret)
+{
+    LOCK_SCOPE(&lanes.lock);
+    *ret = lanes.ended;
+    for (struct cairn_lane *lane = lanes.first; lane; lane = lane->next) {
+        if (lane->generation != atomic_load(&lanes.generation))
+            continue;
+        LOCK_SCOPE(&lane->lock);
+        ret->published += lane->stats.saves_published;
+        ret->failed += lane->stats.saves_failed;
+        ret->blocked_ns += atomic_load(&lane->blocked_ns);
+        add_pending_locked(lane, &ret->pending_bytes, &ret->pending_saves);
+    }
+}
+
 int cairn_lane_stats(cairn_lane *lane, struct cairn_lane_stats *ret)
 {
     cause_clear();
@@ -302,10 +336,7 @@ int cairn_lane_stats(cairn_lane *lane, struct cairn_lane_stats *ret)
     struct cairn_lane_stats stats = lane->stats;
     stats.size = sizeof stats;
     stats.blocked_ns = atomic_load(&lane->blocked_ns);
-    for (const struct cairn_save *save = lane->saves; save; save = save->next) {
-        stats.pending_bytes += save->unread;
-        stats.pending_saves += save->state == SAVE_OPEN;
-    }
+    add_pending_locked(lane, &stats.pending_bytes, &stats.pending_saves);
     return lane_return(NULL, 0, copy_struct(ret, &stats, sizeof stats));
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "client/crc.h"
+#include "client/report.h"
 
 #define GATHER_BYTES MIB /* segments that follow each other go to the file in writes of so much */
 
@@ -173,7 +174,11 @@ static void publish_locked(struct cairn_save *save)
     struct cairn_lane *lane = save->lane;
     save->is_publishing = true;
     mutex_unlock(&lane->lock);
+    int folder = report_keep(&save->draft);
     int r = give_name(save);
+    report_end(&save->draft, folder, r, cause_text(), false);
+    if (folder >= 0)
+        (void)close(folder);
     draft_discard(&save->draft);
     lane_log(lane, r < 0 ? CAIRN_LOG_WARNING : CAIRN_LOG_DEBUG, "%s: %s", save->draft.path,
              r < 0 ? (cause_text()[0] ? cause_text() : strerror(-r)) : "has its name");
@@ -190,6 +195,7 @@ static void discard_locked(struct cairn_save *save)
 {
     struct cairn_lane *lane = save->lane;
     mutex_unlock(&lane->lock);
+    report_end(&save->draft, save->draft.on_cairn ? save->draft.folder_fd : -1, save->error, save->cause, true);
     draft_discard(&save->draft);
     lane_log(lane, CAIRN_LOG_WARNING, "the save of %s failed: %s", save->draft.path, save->cause);
     mutex_lock(&lane->lock);

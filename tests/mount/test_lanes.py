@@ -221,3 +221,107 @@ def test_a_successor_hears_of_it_again(mount_factory, folder, request):
     os.setxattr(cairn.mnt, LANE, text(2))  # waits
     assert clients(cairn)[os.getpid()]["pending_bytes"] == 2
     assert cairn.successor()["deaths"] == 1
+
+
+SAVER = """
+import ctypes, os, sys
+lib, user, folder = ctypes.CDLL(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+os.fchdir(folder)
+os.setresuid(user, user, user)
+def new_lane():
+    lane = ctypes.c_void_p()
+    assert lib.cairn_lane_open(None, ctypes.byref(lane)) == 0
+    return lane
+def publish(lane, path):
+    save = ctypes.c_void_p()
+    assert lib.cairn_save_marker(lane, path, b"text", ctypes.c_size_t(4), None, ctypes.byref(save)) == 0
+    assert lib.cairn_save_wait(save, 1, -1) == 0
+    lib.cairn_save_free(save)
+def fail(lane, path):
+    save = ctypes.c_void_p()
+    assert lib.cairn_save_begin(lane, path, ctypes.c_uint64(100), None, ctypes.byref(save)) == 0
+    assert lib.cairn_save_fail(save, -5, b"it was \\x1b torn") == 0
+    lib.cairn_save_free(save)
+def step():
+    print("done", flush=True)
+    sys.stdin.readline()
+"""
+
+
+@contextlib.contextmanager
+def saver(request, mount, code, user=0):
+    """A process with libcairn: each next() lets it go on to its next step()."""
+    library = os.path.join(request.config.getoption("--build"), "src", "client", "libcairn.so.0")
+    fd = os.open(mount.mnt, os.O_RDONLY | os.O_DIRECTORY)
+    command = [sys.executable, "-c", SAVER + code, os.path.abspath(library), str(user), str(fd)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1, pass_fds=[fd]) as proc:
+        os.close(fd)
+
+        def steps():
+            while proc.stdout.readline() == "done\n":
+                yield proc.pid
+                proc.stdin.write("\n")
+
+        try:
+            yield steps()
+        finally:
+            proc.stdin.close()
+            assert proc.wait(100) == 0
+
+
+def told(cairn, pid):
+    """Reports come before whoever waits for a save is woken, those of failures after."""
+    found = clients(cairn)[pid]
+    return found["pending_saves"], found["published"], found["failed"]
+
+
+@pytest.mark.parametrize("user", [0, NOBODY])
+def test_libcairn_reports(request, cairn, user):
+    """When a save has its name or has failed, for all lanes of the process; also from a folder whose attributes are its owner's alone."""
+    cairn.mount()
+    os.chmod(cairn.root, 0o711)
+    os.chmod(cairn.mnt, 0o1777)
+    code = """
+one, two = new_lane(), new_lane()
+publish(one, b"a")
+step()
+publish(two, b"b")
+assert lib.cairn_lane_close(two) == 0
+publish(one, b"a")
+step()
+fail(one, b"c")
+step()
+assert lib.cairn_lane_close(one) == -5
+"""
+    with saver(request, cairn, code, user) as steps:
+        pid = next(steps)
+        assert told(cairn, pid) == (0, 1, 0) and clients(cairn)[pid]["uid"] == user
+        next(steps)
+        assert told(cairn, pid) == (0, 3, 0)
+        next(steps)
+        if user == 0:  # others may write no attribute of this folder, and the save has no file
+            rig.poll(lambda: told(cairn, pid) == (0, 3, 1), 10, "the report of the failure")
+            assert clients(cairn)[pid]["last_error"].endswith("/c: it was \x1b torn")
+        assert next(steps, None) is None
+    assert sorted(os.listdir(cairn.mnt)) == ["a", "b"] and os.listxattr(cairn.mnt) == os.listxattr(cairn.mnt + "/a") == []
+
+
+def test_libcairn_reports_to_cairnfs_only(request, cairn, shm_folder):
+    """No attribute is left on another filesystem."""
+    place = rig.Plain(shm_folder).mount()
+    with saver(request, place, 'lane = new_lane()\npublish(lane, b"a")\nstep()\nassert lib.cairn_lane_close(lane) == 0\n') as steps:
+        next(steps)
+        assert os.listxattr(place.mnt) == os.listxattr(place.mnt + "/a") == []
+
+
+def test_libcairn_leaves_no_hold_on_the_mount(request, cairn):
+    """Who knows that a save has its name may unmount at once."""
+    cairn.mount()
+    with saver(request, cairn, 'lane = new_lane()\nos.chdir("/")\nos.close(folder)\nfor i in range(20):\n    publish(lane, (sys.argv[4] + "/a").encode())\n    step()\n'
+               .replace("sys.argv[4]", repr(cairn.mnt))) as steps:
+        for _ in range(3):
+            next(steps)
+            cairn.umount()
+            cairn.mount()
+        for _ in steps:
+            pass

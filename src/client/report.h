@@ -1,0 +1,16 @@
+/* What the operator of a CairnFS mount sees of this process (`cairn status`): its lanes together, by the attribute user.cairn.lane of what
+ * is written there. Nothing fails by it, and elsewhere than on CairnFS nothing is done. Any thread, no lock held; each report is one call of the
+ * filesystem. */
+#pragma once
+
+#include "client/client.h"
+
+/* While the draft is written: at most once a second. */
+void report_progress(const struct draft *draft);
+
+/* The draft's save gets its name now, or has failed: told before anybody here is, so that who knows of it may unmount. `folder` as from
+ * report_keep(). `is_counted`: the lane's numbers say so already. */
+void report_end(const struct draft *draft, int folder, int error, const char *cause, bool is_counted);
+
+/* The folder of a draft that is about to be closed; -1: there is none to report to. The caller closes it. */
+int report_keep(const struct draft *draft);
