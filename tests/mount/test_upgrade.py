@@ -4,6 +4,7 @@ import fcntl
 import mmap
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -338,4 +339,74 @@ def test_without_resend_what_waits_is_not_failed(kept, other):
     os.close(fd)
     upgrade(kept, "--binary", other)
     assert kept.successor()["calls_lost"] == 0 and kept.status()["version"] == OTHER
+    kept.umount()
+
+
+def slow(folder, other):
+    """The other program, whose daemon takes a while to begin."""
+    return script(folder, CHECKED.format(binary=other) + f'[ "$2" != daemon ] || sleep 1\nexec {other} "$@"\n')
+
+
+def begin(kept, path):
+    """An upgrade, up to where the other program's daemon starts."""
+    before = kept.daemon()
+    verb = subprocess.Popen([kept.binary, "upgrade", kept.mnt, "--binary", path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    rig.poll(lambda: kept.daemon() not in (None, before) or verb.poll() is not None, rig.PATIENCE, "the other program's daemon")
+    return verb
+
+
+def test_not_waited_for(kept, folder, other):
+    """The time is up, or an interrupt: the verb ends, and the upgrade goes on by itself."""
+    kept.mount()
+    held = Held(kept.mnt)
+    done = upgrade(kept, "--binary", slow(folder, other), "--timeout", "10ms", code=NOT_MET)
+    assert "the time is up" in done.stderr and "goes on" in done.stderr
+    held.check(1)
+    assert kept.status()["version"] == OTHER and kept.successor()["upgrades"] == 1
+    verb = begin(kept, slow(folder, other))
+    verb.send_signal(signal.SIGINT)
+    assert verb.wait(rig.PATIENCE * 30) == 130
+    held.check(2)
+    assert kept.successor()["upgrades"] == 2 and kept.successor()["calls_lost"] == 0
+    held.close()
+    kept.umount()
+
+
+@pytest.mark.parametrize("how", ["umount", "SIGTERM"])
+def test_an_end_while_the_other_starts(kept, folder, other, how):
+    """Whoever goes on with the mount ends it: all is on NVMe then."""
+    kept.mount(writeback_delay="10m")
+    data = rig.seeded_bytes(how, 5 * MIB)
+    rig.write_file(kept.mnt + "/file", data)
+    verb = begin(kept, slow(folder, other))
+    if how == "umount":
+        kept.umount()
+    else:
+        kept.proc.send_signal(signal.SIGTERM)
+        assert kept.reap() == 0 and not rig.mounted_at(kept.mnt)
+    assert verb.wait(rig.PATIENCE * 30) in (0, FAILED)
+    kept.drop_stage()
+    kept.mount()
+    assert rig.read_file(kept.mnt + "/file") == data
+    kept.umount()
+
+
+def test_one_that_promises_the_kernel_something_else(kept, folder, other, sanitized):
+    """The kernel was told once how large a write may be: a daemon that says another size does not go on with the mount."""
+    if sanitized:
+        pytest.skip("skipped: a library is preloaded, and the sanitizer's would have to come first")
+    library = folder + "/other_init.so"
+    flags = rig.run("pkg-config", "--cflags", "fuse3").split()
+    rig.run("cc", "-O2", "-Wall", "-shared", "-fPIC", *flags, "-o", library, os.path.join(successor.HERE, "other_init.c"), "-ldl")
+    kept.mount()
+    held = Held(kept.mnt)
+    path = script(folder, CHECKED.format(binary=other) + f'LD_PRELOAD={library} exec {other} "$@"\n')
+    done = upgrade(kept, "--binary", path, code=FAILED)
+    assert "as before" in done.stderr and "exit code" in done.stderr
+    assert "made by a version that agreed on other things with the kernel" in kept.log()
+    held.check(1)
+    assert kept.successor()["upgrades"] == 0 and kept.successor()["calls_lost"] == 0
+    upgrade(kept, "--binary", other)
+    held.check(2)
+    held.close()
     kept.umount()

@@ -3,8 +3,10 @@ import ast
 import contextlib
 import ctypes
 import errno
+import json
 import os
 import shutil
+import signal
 import stat
 import subprocess
 import tempfile
@@ -440,6 +442,24 @@ def test_user_mounts(namespace):
     assert "mnt" in namespace.run(namespace.binary, "status", "mnt").stdout
     user_umount(namespace)
     assert namespace.run("ls", "mnt").stdout == ""
+
+
+def test_user_upgrades(namespace):
+    """An ordinary user's own mount goes on in another program, with an open file, and after a death of its daemon."""
+    let_in(namespace)
+    assert namespace.run("mkdir", "mnt").returncode == 0 and user_mount(namespace).returncode == 0
+    try:
+        newer = namespace.binary + "-newer"
+        shutil.copy2(namespace.binary, newer)
+        work = namespace.run("sh", "-ec", f"exec 3>mnt/file; echo one >&3; {newer} upgrade mnt; echo two >&3; {namespace.binary} status mnt --json")
+        status = json.loads(work.stdout[work.stdout.index("{") :])
+        assert "handed over to" in work.stdout and status["mount"]["successor"]["upgrades"] == 1, work
+        assert os.readlink(f"/proc/{status['pid']}/exe") == newer
+        os.kill(status["pid"], signal.SIGKILL)
+        assert namespace.run("cat", "mnt/file").stdout == "one\ntwo\n"
+    finally:
+        done = namespace.run(namespace.binary, "umount", "mnt")
+    assert done.returncode == 0, done
 
 
 def test_user_is_told_why_not_unmounted(namespace):

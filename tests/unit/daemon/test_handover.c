@@ -1,0 +1,161 @@
+/* What a mount hands to another version of cairn: two versions have to agree on it, so that it is pinned by a golden file. */
+#include "../base/golden.h"
+
+#include <cjson/cJSON.h>
+#include <sys/mman.h>
+
+#include "daemon/control.h"
+#include "daemon/handover.h"
+#include "stage/stage.h"
+
+static struct mount_options options;
+
+static void begin(void)
+{
+    char *error = NULL;
+    options_init(&options);
+    cr_assert_eq(options_set_list(&options, "stage=64M,attr_timeout=1500ms,noatime,log=/a\\,log,remote=dir:/r", false, &error), 0);
+    cr_assert_eq(options_finish(&options, &error), 0);
+}
+
+static void end(void)
+{
+    options_done(&options);
+}
+
+TestSuite(handover, .init = begin, .fini = end);
+
+static struct lifecycle_keeper a_keeper(void)
+{
+    struct lifecycle_keeper keeper = {.link_fd = 7, .lock_fd = 6, .deaths = 2, .died_at = 123456789, .last_death = "signal 6", .upgrades = 1, .upgrade_tries = 3};
+    keeper.adopted.fd = 5;
+    keeper.adopted.passport.init_len = 104;
+    for (size_t i = 0; i < 104; i++)
+        keeper.adopted.passport.init[i] = (uint8_t)i;
+    for (size_t i = 0; i < FRONT_ANSWER_LEN; i++)
+        keeper.adopted.passport.answer[i] = (uint8_t)(255 - i);
+    keeper.adopted.passport.device = 42;
+    keeper.adopted.passport.mmap_shared = 1;
+    return keeper;
+}
+
+static cJSON *read_json(int fd)
+{
+    char text[65536] = "";
+    cr_assert_gt(pread(fd, text, sizeof text - 1, 0), 0);
+    cJSON *state = cJSON_Parse(text);
+    cr_assert(cJSON_IsObject(state));
+    return state;
+}
+
+/* As a version that is called 1.0 writes it, with its stage of version 1. */
+static char *written(void)
+{
+    struct lifecycle_keeper keeper = a_keeper();
+    struct handover_source from = {.store = "/nvme/store", .mountpoint = "/mnt/ckpt", .options = &options, .keeper = &keeper, .child = 77, .served_at = 99};
+    int fd;
+    cr_assert_eq(handover_write(&from, &fd), 0);
+    cJSON *state = read_json(fd);
+    cr_assert_str_eq(cJSON_GetStringValue(cJSON_GetObjectItem(state, "version")), CAIRN_VERSION);
+    cJSON_ReplaceItemInObject(state, "version", cJSON_CreateString("1.0"));
+    cJSON_DeleteItemFromObject(state, "stage_version");
+    control_add_u64(state, "stage_version", 1);
+    char *text = cJSON_PrintUnformatted(state);
+    cJSON_Delete(state);
+    (void)close(fd);
+    return text;
+}
+
+static int from_text(const char *text)
+{
+    int fd = memfd_create("handover", MFD_CLOEXEC);
+    cr_assert_eq(io_pwrite_full(fd, text, strlen(text), 0), 0);
+    return fd;
+}
+
+static char *golden(void)
+{
+    size_t len;
+    return golden_read("handover", &len);
+}
+
+Test(handover, is_written_as_ever)
+{
+    _cleanup_free_ char *text = written();
+    golden_compare("handover", text, strlen(text));
+}
+
+Test(handover, of_an_older_version_is_read)
+{
+    _cleanup_free_ char *text = golden();
+    _cleanup_close_ int fd = from_text(text);
+    struct handover h;
+    struct lifecycle_keeper keeper = a_keeper();
+    char *error = NULL;
+    cr_assert_eq(handover_read(fd, &h, &error), 0, "%s", error);
+    cr_assert_str_eq(h.store, "/nvme/store");
+    cr_assert_str_eq(h.mountpoint, "/mnt/ckpt");
+    cr_assert(h.child == 77 && h.served_at == 99 && !h.stops);
+    cr_assert(h.keeper.is_adopting && h.keeper.is_upgrade && h.keeper.link_fd == 7 && h.keeper.lock_fd == 6 && h.keeper.adopted.fd == 5);
+    cr_assert(h.keeper.deaths == 2 && h.keeper.died_at == 123456789 && h.keeper.upgrades == 1 && h.keeper.upgrade_tries == 3);
+    cr_assert_str_eq(h.keeper.last_death, "signal 6");
+    cr_assert_str_eq(h.keeper.version_before, "1.0");
+    cr_assert_arr_eq(&h.keeper.adopted.passport, &keeper.adopted.passport, sizeof keeper.adopted.passport);
+    _cleanup_free_ char *before = options_print(&options), *after = options_print(&h.options);
+    cr_assert_str_eq(before, after);
+    handover_done(&h);
+}
+
+/* The golden state with one of its members changed is refused, in a line that says `word`; NULL: it is left out. */
+static void expect_refusal(const char *member, cJSON *value, const char *word)
+{
+    _cleanup_free_ char *text = golden();
+    cJSON *state = cJSON_Parse(text);
+    cJSON_DeleteItemFromObject(state, member);
+    if (value)
+        cJSON_AddItemToObject(state, member, value);
+    _cleanup_free_ char *changed = cJSON_PrintUnformatted(state);
+    cJSON_Delete(state);
+    _cleanup_close_ int fd = from_text(changed);
+    struct handover h;
+    char *error = NULL;
+    cr_assert_eq(handover_read(fd, &h, &error), -EPROTO, "%s", member);
+    cr_assert_not_null(error);
+    cr_assert_not_null(strstr(error, word), "%s: '%s' does not say '%s'", member, error, word);
+    cr_assert_null(strchr(error, '\n'));
+    free(error);
+}
+
+static cJSON *number(uint64_t value)
+{
+    cJSON *holder = cJSON_CreateObject();
+    control_add_u64(holder, "n", value);
+    cJSON *item = cJSON_DetachItemFromObject(holder, "n");
+    cJSON_Delete(holder);
+    return item;
+}
+
+Test(handover, of_a_newer_format_is_refused_by_name)
+{
+    _cleanup_free_ char *mine = xasprintf("handed over in format %u, and version %s knows those up to %u only", HANDOVER_FORMAT + 1, CAIRN_VERSION,
+                                          HANDOVER_FORMAT);
+    _cleanup_free_ char *stage = xasprintf("stage has version %u, and version %s of cairn", stage_format_version() + 1, CAIRN_VERSION);
+    expect_refusal("format", number(HANDOVER_FORMAT + 1), mine);
+    expect_refusal("format", NULL, "format 0");
+    expect_refusal("stage_version", number(stage_format_version() + 1), stage);
+    expect_refusal("options", cJSON_CreateString("stage=64M,of_tomorrow=1"), "of_tomorrow");
+}
+
+Test(handover, that_is_not_whole_is_refused)
+{
+    static const char *const members[] = {"store", "mountpoint", "child", "served_at", "passport", "deaths", "died_at", "last_death", "upgrades", "upgrade_tries", "version"};
+    for (size_t i = 0; i < ARRAY_LEN(members); i++)
+        expect_refusal(members[i], NULL, "not complete");
+    expect_refusal("options", NULL, "no list");
+    _cleanup_close_ int none = from_text("{");
+    struct handover h;
+    char *error = NULL;
+    cr_assert_eq(handover_read(none, &h, &error), -EPROTO);
+    cr_assert_str_eq(error, "nothing is handed over there");
+    free(error);
+}
