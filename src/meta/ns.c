@@ -122,7 +122,9 @@ static void entry_enlist_locked(struct ns *ns, struct entry *entry)
         return;
     }
     ns->locked.size++;
-    if (entry->seq != SEQ_NASCENT)
+    if (entry->seq == SEQ_NASCENT)
+        entry->dir->nascent_names++;
+    else
         TAILQ_INSERT_TAIL(&ns->locked.dirty_entries, entry, dirty);
 }
 
@@ -136,7 +138,9 @@ static void entry_unlist_locked(struct ns *ns, struct entry *entry)
         return;
     }
     ns->locked.size--;
-    if (entry->seq != SEQ_NASCENT)
+    if (entry->seq == SEQ_NASCENT)
+        entry->dir->nascent_names--;
+    else
         TAILQ_REMOVE(&ns->locked.dirty_entries, entry, dirty);
 }
 

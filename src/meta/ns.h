@@ -88,6 +88,9 @@ struct ns_birth {
 };
 bool ns_birth(struct ns *ns, uint64_t ino, struct ns_birth *ret);
 
+/* Are the times of this directory perhaps those of a nascent file, which history does not know? *ret_time: mtime and ctime. */
+bool ns_has_times_of_nascent(struct ns *ns, uint64_t ino, int64_t *ret_time);
+
 /* Calls `fn` with the records that bring all nascent files back: NASCENT, and their xattrs. `with_nameless`: those without a name, too. */
 CAIRN_MUST_CHECK int ns_dump_nascent(struct ns *ns, bool with_nameless, int (*fn)(const struct record *rec, void *arg), void *arg);
 

@@ -51,6 +51,7 @@ struct node {
     uint32_t holds;
     struct name_tree names; /* of a directory: entries that differ from the view, and clean ones */
     struct cookie_tree cookies;
+    uint32_t nascent_names;      /* of a directory: entries that are no part of history yet */
     uint64_t known_to; /* of a directory: every entry with a cookie up to this is in the trees; UINT64_MAX: all are */
     TAILQ_ENTRY(node) known; /* only while known_to != 0 */
     size_t clean_bytes;      /* of a directory: taken by its clean entries, and itself while it is known */

@@ -327,6 +327,16 @@ bool ns_birth(struct ns *ns, uint64_t ino, struct ns_birth *ret)
     return true;
 }
 
+bool ns_has_times_of_nascent(struct ns *ns, uint64_t ino, int64_t *ret_time)
+{
+    LOCK_SCOPE(&ns->locked.lock);
+    struct node *node = node_find_locked(ns, ino);
+    if (!node || node->nascent_names == 0 || node->inode.attrs.mtime != node->inode.attrs.ctime)
+        return false;
+    *ret_time = node->inode.attrs.mtime;
+    return true;
+}
+
 static int dump_xattrs_locked(struct node *node, int (*fn)(const struct record *rec, void *arg), void *arg)
 {
     struct xattr *xattr;

@@ -340,12 +340,6 @@ int history_leave(struct store *store, int r)
     return r;
 }
 
-int store_commit(struct store *store, struct record *rec)
-{
-    mutex_lock(&store->history.lock);
-    return history_leave(store, commit_locked(store, rec));
-}
-
 int history_group_room_locked(struct store *store, size_t len)
 {
     int r = make_log_room_locked(store);
@@ -377,6 +371,8 @@ static int commit_both_locked(struct store *store, struct record *rec, struct re
     int r = history_seal_due_locked(store);
     if (r == 0)
         r = standing_of(store, rec, &standing);
+    if (r == 0 && rec->type == REC_REMOVEXATTR)
+        r = check_removable(store, rec);
     if (r == 0)
         r = history_group_room_locked(store, record_encoded_len(rec) + record_encoded_len(rec2));
     if (r < 0)
@@ -392,6 +388,33 @@ static int commit_both_locked(struct store *store, struct record *rec, struct re
     drop_content(store, rec);
     drop_content(store, rec2);
     return 0;
+}
+
+/* A new file changes its folder's times, and is history only later: then its folder's ctime is compared. What moves ctime alone would hide what the file
+ * did to mtime: so that becomes history with it. True: by `*ret`, a second operation. */
+static bool keep_times(struct store *store, struct record *rec, struct record *ret)
+{
+    int64_t time;
+    bool is_xattr = rec->type == REC_SETXATTR || rec->type == REC_REMOVEXATTR;
+    if (!is_xattr && (rec->type != REC_SETATTR || rec->mask & ATTR_MTIME))
+        return false;
+    if (!ns_has_times_of_nascent(store->ns, rec->ino, &time))
+        return false;
+    if (!is_xattr) {
+        rec->mask |= ATTR_MTIME;
+        rec->attrs.mtime = time;
+        return false;
+    }
+    *ret = (struct record){.type = REC_SETATTR, .ino = rec->ino, .mask = ATTR_MTIME, .attrs = {.mtime = time}};
+    return true;
+}
+
+int store_commit(struct store *store, struct record *rec)
+{
+    struct record times;
+    mutex_lock(&store->history.lock);
+    bool is_both = keep_times(store, rec, &times);
+    return history_leave(store, is_both ? commit_both_locked(store, rec, &times) : commit_locked(store, rec));
 }
 
 int store_commit_both(struct store *store, struct record *rec, struct record *rec2)

@@ -177,7 +177,7 @@ class Model(model_names.Names):
         return self.result[1]
 
     def check_times(self, node, look, path):
-        kind, value = ("since", 0.0) if node.vague_mtime or node.map_dirty else node.mtime
+        kind, value = ("since", 0.0) if node.map_dirty else node.mtime
         if kind == "exact" and look["mtime"] != value:
             raise Mismatch(f"{path}: mtime is {look['mtime']}, not {value}")
         if kind == "since" and not value - CLOCK_SLACK <= look["mtime"] / 1e9 <= self.now + CLOCK_SLACK + 60:
@@ -196,13 +196,11 @@ class Model(model_names.Names):
 
     def touch_folder(self, *folders):
         for folder in folders:
-            folder.mtime, folder.set_mtime, folder.vague_mtime = ("since", self.now), None, False
+            folder.mtime, folder.set_mtime = ("since", self.now), None
 
     def attrs(self, node):
         """Attributes changed."""
         self.history.attrs(node)
-        if any(child.nascent for child in node.names.values()):
-            node.vague_mtime = True
 
     def barrier(self, node=None):
         for waiting, least in self.waiting.values():

@@ -176,7 +176,6 @@ class Names:
         else:
             node.mtime, node.set_mtime = ("exact", mtime), mtime
         self.attrs(node)
-        node.vague_mtime = False
 
     def op_setxattr(self, proc, path, name, seed, size, flags):
         node = self.tree.find(path)

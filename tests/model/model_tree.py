@@ -60,7 +60,6 @@ class Inode:
         self.xattrs = {}
         self.mtime, self.set_mtime, self.atime = ("since", now), None, None
         self.names, self.parent = {}, None  # of a folder
-        self.vague_mtime = False  # of a folder: attributes were set after a file was made in it that is nascent; a death costs what that did to mtime
         self.target = None  # of a symbolic link
         self.data, self.kinds, self.nlink = bytearray(), bytearray(), 0
         self.linked = False  # it had several names at some time

@@ -293,6 +293,26 @@ Test(ns, times_that_no_clock_has_reached_do_not_stay)
     expect_times(made, made);
 }
 
+Test(ns, times_of_a_nascent_file_are_told_from_others)
+{
+    int64_t time = 0;
+    cr_expect_not(ns_has_times_of_nascent(ns, ROOT_INO, &time));
+    struct record rec = nascent_of_then(10, "a", time_of(f.seq + 1));
+    rec.seq = f.seq;
+    ns_apply(ns, &rec);
+    cr_expect(ns_has_times_of_nascent(ns, ROOT_INO, &time));
+    cr_expect_eq(time, rec.time);
+    struct record set = {.type = REC_SETATTR, .ino = ROOT_INO, .mask = ATTR_CTIME, .attrs = {.ctime = time + 1}};
+    (void)perform(set, true);
+    cr_expect_not(ns_has_times_of_nascent(ns, ROOT_INO, &time), "its own are gone");
+    rec = nascent_of_then(11, "b", time + 2);
+    ns_apply(ns, &rec);
+    cr_expect(ns_has_times_of_nascent(ns, ROOT_INO, &time));
+    seal(10, 1);
+    remove_name(11, "b", false);
+    cr_expect_not(ns_has_times_of_nascent(ns, ROOT_INO, &time), "there is none");
+}
+
 static int count_entry(const struct view_entry *entry, const char *name, size_t name_len, void *arg)
 {
     (void)name;
