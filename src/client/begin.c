@@ -117,10 +117,6 @@ static int check_source(const struct cairn_save *save, const struct source_of *o
         cause_note("%s: a source has flags that are not known", save->draft.path);
         return -EINVAL;
     }
-    if (source->length > 0 && !source->host && source->device_address) {
-        cause_note("no CUDA driver: libcuda.so.1 cannot be loaded");
-        return -ENODEV;
-    }
     if (source->length == 0 || !source->host != !source->device_address)
         return 0;
     cause_note("%s: a source has %s of host memory and device memory", save->draft.path, source->host ? "both" : "none");
@@ -153,14 +149,34 @@ static int add_segment(struct cairn_save *save, struct batch *batch, const struc
     return 0;
 }
 
+/* Its device; once a call and stream the copies are ordered behind what makes the bytes. */
+static int device_of(struct cairn_lane *lane, struct batch *batch, const struct cairn_source *source, int *ret_slot)
+{
+    if (batch->has_producer && batch->producer == source->producer && batch->ordinal == source->device) {
+        *ret_slot = batch->slot;
+        return 0;
+    }
+    int r = lane_device(lane, source->device, source->producer, ret_slot);
+    batch->has_producer = r == 0;
+    batch->producer = source->producer;
+    batch->ordinal = source->device;
+    batch->slot = *ret_slot;
+    return r;
+}
+
 static int add_job(struct cairn_save *save, struct batch *batch, const struct source_of *of)
 {
     const struct cairn_source *source = of->source;
     struct job *job = &batch->jobs[batch->job_count];
-    *job = (struct job){.save = save, .at = of->at, .length = source->length, .host = source->host, .entry = of->entry,
-                        .is_now = source->flags & CAIRN_SOURCE_NOW};
+    *job = (struct job){.save = save, .at = of->at, .length = source->length, .host = source->host, .slot = ON_HOST, .entry = of->entry,
+                        .address = source->device_address, .is_now = source->flags & CAIRN_SOURCE_NOW};
+    if (!source->host) {
+        int r = device_of(save->lane, batch, source, &job->slot);
+        if (r < 0)
+            return r;
+    }
     if (has_crc(save)) {
-        job->crcs = calloc(pieces_of(job->host, job->length), sizeof *job->crcs);
+        job->crcs = calloc(pieces_of(job), sizeof *job->crcs);
         if (!job->crcs)
             return -ENOMEM;
     }
@@ -192,9 +208,12 @@ static int fill_batch(struct cairn_save *save, struct batch *batch, const struct
 static void enqueue_locked(struct cairn_lane *lane, struct job *job)
 {
     struct cairn_save *save = job->save;
-    struct queue *queue = job->is_now ? &lane->now : &lane->lazy;
+    bool on_host = job->slot == ON_HOST;
+    struct queue *queue = on_host ? (job->is_now ? &lane->now : &lane->lazy) : job->is_now ? &lane->device_now : &lane->device_lazy;
     *queue->last = job;
     queue->last = &job->next;
+    if (!on_host)
+        save->on_device[job->slot].waiting += job->length;
     save->unread += job->length;
     save->now_unread += job->is_now ? job->length : 0;
     atomic_fetch_add(&lane->busy, job->length);
@@ -222,6 +241,7 @@ static int hand_over_locked(struct cairn_save *save, struct batch *batch)
         enqueue_locked(lane, &batch->jobs[i]);
     }
     (void)pthread_cond_broadcast(&lane->work);
+    (void)pthread_cond_signal(&lane->devices_work);
     return 0;
 }
 

@@ -19,6 +19,7 @@
 #include "base/cause.h"
 #include "base/lock.h"
 #include "client/draft.h"
+#include "client/ring.h"
 #include "client/zip.h"
 
 #include <cairn/cairn.h>
@@ -27,6 +28,8 @@
 #define SNAPSHOT_BYTES (256 * KIB)      /* a source that is to be copied now, and is not larger, is copied into memory */
 #define SNAPSHOT_SAVE_BYTES (64 * MIB)  /* of one save: what comes then is written to the draft before the call returns */
 #define COPY_THREADS_MAX 16
+#define DEVICES_MAX 16 /* of one lane */
+#define ON_HOST (-1)
 #define UNTOLD_MAX 64 /* failed saves that are kept for cairn_lane_take_error() */
 
 /* Bytes of the file that are in memory of ours, and written at the end. */
@@ -41,6 +44,8 @@ struct job {
     struct cairn_save *save;
     uint64_t at, length; /* in the file */
     const char *host;
+    int slot; /* of its device in the lane; ON_HOST */
+    uint64_t address;
     bool is_now;
     uint64_t given; /* bytes that threads were given so far */
     size_t piece;   /* index of the next one */
@@ -54,6 +59,9 @@ struct batch {
     size_t job_count, segment_count;
     struct job *jobs;
     struct segment *segments;
+    bool has_producer; /* of the newest job on a device: what it comes after */
+    int ordinal, slot;
+    uint64_t producer;
 };
 
 enum save_state { SAVE_OPEN, SAVE_PUBLISHED, SAVE_FAILED };
@@ -80,6 +88,9 @@ struct cairn_save {
     uint64_t now_unread; /* of these: what its call waits for */
     unsigned in_flight;  /* pieces that threads have */
     unsigned reading;    /* of these: whose source is read by the process itself */
+    struct {
+        uint64_t waiting, flying; /* bytes of unread that are not enqueued there yet, or are and did not come yet */
+    } on_device[DEVICES_MAX];
     uint64_t source_bytes, copied_bytes, referenced_bytes;
 
     struct cairn_save *before; /* the earlier one of the same name, counted; NULL when that has ended */
@@ -98,6 +109,13 @@ struct queue {
     struct job *first, **last;
 };
 
+/* A device that the lane copied from; opened once. */
+struct lane_device {
+    int ordinal;
+    struct device *device;
+    struct ring_piece *first, **last; /* copies that are enqueued, in that order; of the device thread alone */
+};
+
 struct cairn_lane {
     struct cairn_lane *next; /* of the process; guarded by the list's lock */
     struct cairn_lane_options options;
@@ -107,17 +125,25 @@ struct cairn_lane {
     _Atomic uint64_t blocked_ns;
     pthread_t copiers[COPY_THREADS_MAX + 1], publisher; /* set before there are others */
     unsigned copier_count;
-    bool has_publisher;
+    bool has_publisher, has_device_thread;
+    pthread_t device_thread;
 
     struct cairn_mutex lock;
     pthread_cond_t work;    /* copiers: a queue has a job */
     pthread_cond_t publish; /* the publisher: a save may have become ready */
     pthread_cond_t changed; /* those who wait for saves */
+    pthread_cond_t devices_work; /* the device thread: a source, or a free piece of the ring */
 
     /* Guarded by lock. */
     unsigned refs; /* the handle, and one each save */
     bool stopping;
     struct queue now, lazy;
+    struct queue device_now, device_lazy;
+    struct lane_device devices[DEVICES_MAX]; /* the first device_count stay as they are */
+    int device_count;
+    struct ring ring;
+    bool ring_grows;                           /* one thread is at it */
+    struct ring_piece *filled, **filled_last; /* their bytes came from a device, and go into files */
     struct cairn_save *saves, **saves_last;
     struct cairn_save *untold[UNTOLD_MAX]; /* counted, oldest first */
     size_t untold_count;
@@ -170,7 +196,7 @@ bool save_has_failed(struct cairn_save *save);
 /* Its error, which counts as told. */
 int save_told_locked(struct cairn_save *save);
 
-/* No byte of a source is read by the process any more: all are copied, or it failed and no thread is in one. */
+/* No byte of a source is read any more: all are copied, or it failed and no thread is in one, and no copy of a device. */
 bool save_is_quiet_locked(const struct cairn_save *save);
 
 /* When a wait of so many ms ends, in ns of the monotonic clock; -1: never. */
@@ -198,10 +224,11 @@ CAIRN_MUST_CHECK int save_close(struct cairn_save *save, bool commits);
 
 /* --- copy.c ----------------------------------------------------------------------------------------------------------- */
 
-/* Pieces of a source of `length` bytes at `host`: cut at the borders of pages, for what does not begin at one is one request more. */
-size_t pieces_of(const void *host, uint64_t length);
+/* Pieces of a job. A host source is cut at the borders of pages, for what does not begin at one is one request of FUSE more; one on a device
+ * as the ring is. */
+size_t pieces_of(const struct job *job);
 /* Of the one that begins `given` bytes from the start. */
-uint64_t piece_length(const void *host, uint64_t length, uint64_t given);
+uint64_t piece_length(const struct job *job, uint64_t given);
 
 void *copier_run(void *lane); /* thread "cairn-copy" */
 void *copier_now_run(void *lane);
@@ -229,3 +256,20 @@ CAIRN_MUST_CHECK int copy_struct(void *ret, const void *have, size_t size);
 /* The other direction: `ret` of `size` bytes, zeros where `from` is shorter; `from` may be NULL. -E2BIG: it has members that this library does
  * not know, and they are not zero. */
 CAIRN_MUST_CHECK int take_struct(void *ret, size_t size, const void *from);
+
+/* --- device_copy.c: sources on devices -------------------------------------------------------------------------------- */
+
+/* The slot of a device, which is opened if it is new, and the thread started; its copies from now on come after what `producer` was given
+ * so far. -ENODEV, -EBUSY, ... */
+CAIRN_MUST_CHECK int lane_device(struct cairn_lane *lane, int ordinal, uint64_t producer, int *ret_slot);
+
+/* The slot that has it already; else -1. */
+int device_slot_locked(const struct cairn_lane *lane, int ordinal);
+
+void *device_run(void *lane); /* thread "cairn-device" */
+
+/* The ring gets this size, unless it has it. -EBUSY: a source on a device is under way. */
+CAIRN_MUST_CHECK int lane_prepare(struct cairn_lane *lane, uint64_t bytes);
+
+/* When all threads have ended. */
+void lane_close_devices(struct cairn_lane *lane, bool is_child);

@@ -18,37 +18,36 @@ struct piece {
     size_t index;
     const char *data;
     uint64_t at, length;
+    struct ring_piece *from; /* where the bytes of a device are; NULL: data is the source */
 };
 
-static uint64_t first_piece(const void *host)
+static uint64_t first_piece(const struct job *job)
 {
-    return PIECE_BYTES - (uintptr_t)host % PAGE;
+    return job->slot == ON_HOST ? PIECE_BYTES - (uintptr_t)job->host % PAGE : job->save->lane->ring.piece;
 }
 
-uint64_t piece_length(const void *host, uint64_t length, uint64_t given)
+static uint64_t next_pieces(const struct job *job)
 {
-    return min_u64(given ? PIECE_BYTES : first_piece(host), length - given);
+    return job->slot == ON_HOST ? PIECE_BYTES : job->save->lane->ring.piece;
 }
 
-size_t pieces_of(const void *host, uint64_t length)
+uint64_t piece_length(const struct job *job, uint64_t given)
 {
-    uint64_t first = first_piece(host);
-    return length <= first ? 1 : 1 + (size_t)((length - first + PIECE_BYTES - 1) / PIECE_BYTES);
+    return min_u64(given ? next_pieces(job) : first_piece(job), job->length - given);
 }
 
-static struct queue *queue_locked(struct cairn_lane *lane, bool only_now)
+size_t pieces_of(const struct job *job)
 {
-    if (lane->now.first)
-        return &lane->now;
-    return lane->lazy.first && !only_now ? &lane->lazy : NULL;
+    uint64_t first = first_piece(job);
+    return job->length <= first ? 1 : 1 + (size_t)((job->length - first + next_pieces(job) - 1) / next_pieces(job));
 }
 
-static void take_piece_locked(struct queue *queue, struct piece *ret)
+static void take_host_locked(struct queue *queue, struct piece *ret)
 {
     struct job *job = queue->first;
     struct cairn_save *save = job->save;
     *ret = (struct piece){.job = job, .index = job->piece++, .data = job->host + job->given, .at = job->at + job->given,
-                          .length = piece_length(job->host, job->length, job->given)};
+                          .length = piece_length(job, job->given)};
     job->given += ret->length;
     save->in_flight++;
     save->reading += job->crcs != NULL;
@@ -57,6 +56,30 @@ static void take_piece_locked(struct queue *queue, struct piece *ret)
     queue->first = job->next;
     if (!queue->first)
         queue->last = &queue->first;
+}
+
+static void take_filled_locked(struct cairn_lane *lane, struct piece *ret)
+{
+    struct ring_piece *from = lane->filled;
+    *ret = (struct piece){.job = from->job, .index = from->index, .data = (const char *)from->memory, .at = from->at, .length = from->length,
+                          .from = from};
+    lane->filled = from->next;
+    if (!lane->filled)
+        lane->filled_last = &lane->filled;
+}
+
+/* What somebody waits for comes first; then what occupies the ring. */
+static bool take_piece_locked(struct cairn_lane *lane, bool only_now, struct piece *ret)
+{
+    if (lane->now.first)
+        take_host_locked(&lane->now, ret);
+    else if (lane->filled)
+        take_filled_locked(lane, ret);
+    else if (lane->lazy.first && !only_now)
+        take_host_locked(&lane->lazy, ret);
+    else
+        return false;
+    return true;
 }
 
 /* False: the save has failed meanwhile. */
@@ -70,7 +93,7 @@ static bool end_of_reading(struct piece *piece)
     return save->error == 0;
 }
 
-static int copy_piece(struct piece *piece)
+static int copy_host(struct piece *piece)
 {
     struct job *job = piece->job;
     if (job->crcs) {
@@ -82,19 +105,54 @@ static int copy_piece(struct piece *piece)
     return draft_write(&job->save->draft, piece->data, piece->length, piece->at);
 }
 
+/* A piece of the ring is larger than what stays in a cache. */
+static int copy_filled(struct piece *piece)
+{
+    struct job *job = piece->job;
+    uint32_t crc = 0;
+    int r = 0;
+    for (uint64_t done = 0; done < piece->length && r == 0; done += PIECE_BYTES) {
+        uint64_t length = min_u64(PIECE_BYTES, piece->length - done);
+        if (job->crcs)
+            crc = crc_of(crc, piece->data + done, length);
+        r = draft_write(&job->save->draft, piece->data + done, length, piece->at + done);
+    }
+    if (job->crcs)
+        job->crcs[piece->index] = crc;
+    return r;
+}
+
+/* The bytes of a source are read: those of a device were when they came into the ring. */
+static void note_read_locked(struct piece *piece)
+{
+    struct cairn_save *save = piece->job->save;
+    save->unread -= piece->length;
+    save->now_unread -= piece->job->is_now ? piece->length : 0;
+    atomic_fetch_sub(&save->lane->busy, piece->length);
+}
+
+static void give_back_locked(struct cairn_lane *lane, struct ring_piece *piece)
+{
+    piece->next = lane->ring.free;
+    lane->ring.free = piece;
+    (void)pthread_cond_signal(&lane->devices_work);
+}
+
 static void finish_piece_locked(struct piece *piece, int r)
 {
     struct cairn_save *save = piece->job->save;
     struct cairn_lane *lane = save->lane;
     save->in_flight--;
-    save->unread -= piece->length;
-    save->now_unread -= piece->job->is_now ? piece->length : 0;
-    atomic_fetch_sub(&lane->busy, piece->length);
+    if (piece->from)
+        give_back_locked(lane, piece->from);
+    else
+        note_read_locked(piece);
     if (r < 0)
         save_fail_locked(save, r, cause_text());
     if (!save->error) {
         save->copied_bytes += piece->length;
         lane->stats.bytes_copied += piece->length;
+        lane->stats.bytes_device += piece->from ? piece->length : 0;
     }
     if (save->error || save->unread == 0 || (piece->job->is_now && save->now_unread == 0))
         (void)pthread_cond_broadcast(&lane->changed);
@@ -102,22 +160,30 @@ static void finish_piece_locked(struct piece *piece, int r)
         (void)pthread_cond_signal(&lane->publish);
 }
 
+/* Of a save that has failed a piece in the ring is given back as it is. */
+static int copy_piece(struct piece *piece, bool has_failed)
+{
+    cause_clear();
+    if (!piece->from)
+        return copy_host(piece);
+    return has_failed ? 0 : copy_filled(piece);
+}
+
 static void copier_loop(struct cairn_lane *lane, bool only_now)
 {
     struct piece piece;
     mutex_lock(&lane->lock);
     for (;;) {
-        struct queue *queue = queue_locked(lane, only_now);
-        if (!queue && lane->stopping)
+        bool found = take_piece_locked(lane, only_now, &piece);
+        if (!found && lane->stopping)
             break;
-        if (!queue) {
+        if (!found) {
             (void)mutex_wait(&lane->lock, &lane->work, -1);
             continue;
         }
-        take_piece_locked(queue, &piece);
+        bool has_failed = piece.job->save->error != 0;
         mutex_unlock(&lane->lock);
-        cause_clear();
-        int r = copy_piece(&piece);
+        int r = copy_piece(&piece, has_failed);
         mutex_lock(&lane->lock);
         finish_piece_locked(&piece, r);
     }

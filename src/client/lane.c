@@ -108,11 +108,16 @@ static void init(struct cairn_lane *lane)
     lane->saves_last = &lane->saves;
     lane->now.last = &lane->now.first;
     lane->lazy.last = &lane->lazy.first;
+    lane->device_now.last = &lane->device_now.first;
+    lane->device_lazy.last = &lane->device_lazy.first;
+    lane->filled_last = &lane->filled;
+    lane->ring.piece = ring_piece_for(lane->options.ring_bytes);
     lane->log_level = log_level_of(&lane->options);
     mutex_init(&lane->lock, LOCK_LANE);
     cond_init(&lane->work);
     cond_init(&lane->publish);
     cond_init(&lane->changed);
+    cond_init(&lane->devices_work);
 }
 
 int cairn_lane_open(const struct cairn_lane_options *given, cairn_lane **ret)
@@ -163,6 +168,7 @@ void lane_unlock_last(struct cairn_lane *lane)
         (void)pthread_cond_destroy(&lane->work);
         (void)pthread_cond_destroy(&lane->publish);
         (void)pthread_cond_destroy(&lane->changed);
+        (void)pthread_cond_destroy(&lane->devices_work);
     }
     if (is_last)
         free(lane);
@@ -188,11 +194,14 @@ static void stop_threads(struct cairn_lane *lane)
     lane->stopping = true;
     (void)pthread_cond_broadcast(&lane->work);
     (void)pthread_cond_broadcast(&lane->publish);
+    (void)pthread_cond_broadcast(&lane->devices_work);
     mutex_unlock(&lane->lock);
     for (unsigned i = 0; i < lane->copier_count; i++)
         (void)pthread_join(lane->copiers[i], NULL);
     if (lane->has_publisher)
         (void)pthread_join(lane->publisher, NULL);
+    if (lane->has_device_thread)
+        (void)pthread_join(lane->device_thread, NULL);
 }
 
 /* In the order of their failures; what did not fit is told with the last. */
@@ -214,6 +223,7 @@ int cairn_lane_close(cairn_lane *lane)
     bool is_child = lane_check(lane) < 0;
     if (!is_child)
         stop_threads(lane);
+    lane_close_devices(lane, is_child);
     leave_lanes(lane);
     mutex_lock(&lane->lock);
     int r = is_child || lane->untold_count == 0 ? 0 : -EIO;
@@ -226,61 +236,6 @@ int cairn_lane_close(cairn_lane *lane)
     if (is_child)
         cause_clear();
     return r;
-}
-
-/* --- the fence -------------------------------------------------------------------------------------------------------- */
-
-static struct cairn_save *not_quiet_locked(struct cairn_lane *lane, uint64_t begun)
-{
-    for (struct cairn_save *save = lane->saves; save && save->number <= begun; save = save->next)
-        if (!save_is_quiet_locked(save))
-            return save;
-    return NULL;
-}
-
-/* A save that holds up the training for longer than it may is given up. */
-static void fail_slow_locked(struct cairn_lane *lane, uint64_t begun)
-{
-    char cause[CAUSE_MAX];
-    for (struct cairn_save *save = lane->saves; save && save->number <= begun; save = save->next) {
-        if (save->error || save_is_quiet_locked(save))
-            continue;
-        (void)snprintf(cause, sizeof cause, "%.250s: a fence has waited for the copy for %d ms; %llu of %llu bytes were copied",
-                       save->draft.path, lane->options.max_block_ms, (unsigned long long)save->copied_bytes,
-                       (unsigned long long)save->source_bytes);
-        save_fail_locked(save, -ETIMEDOUT, cause);
-    }
-}
-
-static int fence(struct cairn_lane *lane, int timeout_ms)
-{
-    LOCK_SCOPE(&lane->lock);
-    uint64_t begun = lane->begun;
-    int64_t deadline = deadline_of(timeout_ms), give_up = deadline_of(lane->options.max_block_ms);
-    bool asks_first = deadline >= 0 && (give_up < 0 || deadline < give_up);
-    while (not_quiet_locked(lane, begun)) {
-        if (wait_changed_locked(lane, asks_first ? deadline : give_up))
-            continue;
-        if (asks_first) {
-            cause_note("sources are still read");
-            return -ETIMEDOUT;
-        }
-        fail_slow_locked(lane, begun);
-        give_up = -1;
-    }
-    return 0;
-}
-
-int cairn_lane_fence(cairn_lane *lane, const struct cairn_stream *streams, size_t count, int timeout_ms)
-{
-    int r = lane_check(lane);
-    if (r == 0 && atomic_load(&lane->busy) == 0)
-        return 0;
-    (void)streams;
-    (void)count;
-    int64_t begun = clock_monotonic_ns();
-    cause_clear();
-    return lane_return(lane, begun, r < 0 ? r : fence(lane, timeout_ms));
 }
 
 /* --- what is asked ---------------------------------------------------------------------------------------------------- */
@@ -343,6 +298,6 @@ int cairn_lane_stats(cairn_lane *lane, struct cairn_lane_stats *ret)
 int cairn_lane_prepare(cairn_lane *lane, uint64_t bytes)
 {
     cause_clear();
-    (void)bytes;
-    return lane_return(NULL, 0, lane_check(lane));
+    int r = lane_check(lane);
+    return lane_return(NULL, 0, r < 0 ? r : lane_prepare(lane, bytes));
 }

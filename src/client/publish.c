@@ -24,9 +24,9 @@ static void join_crcs(struct cairn_save *save)
         for (size_t i = 0; i < batch->job_count; i++) {
             const struct job *job = &batch->jobs[i];
             uint32_t crc = job->crcs ? job->crcs[0] : 0;
-            uint64_t at = piece_length(job->host, job->length, 0);
-            for (size_t k = 1; job->crcs && k < pieces_of(job->host, job->length); k++) {
-                uint64_t length = piece_length(job->host, job->length, at);
+            uint64_t at = piece_length(job, 0);
+            for (size_t k = 1; job->crcs && k < pieces_of(job); k++) {
+                uint64_t length = piece_length(job, at);
                 crc = crc_joined(crc, job->crcs[k], length);
                 at += length;
             }
@@ -194,10 +194,11 @@ static void publish_locked(struct cairn_save *save)
 static void discard_locked(struct cairn_save *save)
 {
     struct cairn_lane *lane = save->lane;
+    bool is_told = save->is_told; /* aborted by the caller, say */
     mutex_unlock(&lane->lock);
     report_end(&save->draft, save->draft.on_cairn ? save->draft.folder_fd : -1, save->error, save->cause, true);
     draft_discard(&save->draft);
-    lane_log(lane, CAIRN_LOG_WARNING, "the save of %s failed: %s", save->draft.path, save->cause);
+    lane_log(lane, is_told ? CAIRN_LOG_INFO : CAIRN_LOG_WARNING, "the save of %s failed: %s", save->draft.path, save->cause);
     mutex_lock(&lane->lock);
     leave_list_locked(save);
     (void)pthread_cond_broadcast(&lane->changed);

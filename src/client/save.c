@@ -76,6 +76,8 @@ static void drop_jobs_locked(struct queue *queue, struct cairn_save *save)
         save->unread -= left;
         save->now_unread -= job->is_now ? left : 0;
         atomic_fetch_sub(&save->lane->busy, left);
+        if (job->slot != ON_HOST)
+            save->on_device[job->slot].waiting -= left;
         *link = job->next;
     }
     queue->last = link;
@@ -105,6 +107,8 @@ static void fail_one_locked(struct cairn_save *save, int error, const char *caus
     (void)snprintf(save->cause, sizeof save->cause, "%s", cause[0] ? cause : strerror(-error));
     drop_jobs_locked(&lane->now, save);
     drop_jobs_locked(&lane->lazy, save);
+    drop_jobs_locked(&lane->device_now, save);
+    drop_jobs_locked(&lane->device_lazy, save);
     drop_predecessors_locked(save);
     lane->stats.saves_failed++;
     note_untold_locked(save);
@@ -197,7 +201,10 @@ bool save_has_failed(struct cairn_save *save)
 
 bool save_is_quiet_locked(const struct cairn_save *save)
 {
-    return save->error ? save->reading == 0 : save->unread == 0;
+    uint64_t flying = 0;
+    for (int i = 0; i < save->lane->device_count; i++)
+        flying += save->on_device[i].flying;
+    return save->error ? save->reading == 0 && flying == 0 : save->unread == 0;
 }
 
 /* --- calls ------------------------------------------------------------------------------------------------------------ */

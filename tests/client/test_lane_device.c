@@ -1,0 +1,185 @@
+/* A lane with sources on a device (the stand-in): every byte of every file, order with the streams of a trainer, rings that are too small. */
+#include "cuda/trial.h"
+
+#include <cairn/cairn.h>
+#include <fcntl.h>
+#include <limits.h>
+
+#define STATE (512 * KIB)
+#define ROUNDS 30
+
+static char folder[] = "/tmp/cairn-lane-XXXXXX";
+
+static char *path_of(const char *name)
+{
+    static char path[PATH_MAX];
+    (void)snprintf(path, sizeof path, "%s/%s", folder, name);
+    return path;
+}
+
+#define expect_call(call) expect((call) == 0, "%s", cairn_error())
+
+static void expect_file(const char *name, unsigned value)
+{
+    char *memory = host_memory(STATE);
+    int fd = open(path_of(name), O_RDONLY);
+    expect(fd >= 0, "%s is not there", name);
+    expect(pread(fd, memory, STATE, 0) == (ssize_t)STATE, "%s is short", name);
+    expect(words_that_differ(memory, STATE, value) == 0, "%zu words of %s are of another step than %u", words_that_differ(memory, STATE, value), name,
+           value);
+    (void)close(fd);
+    expect_ok(munmap(memory, STATE));
+}
+
+static cairn_lane *open_lane(uint64_t ring_bytes, int max_block_ms)
+{
+    struct cairn_lane_options options = {.size = sizeof options, .ring_bytes = ring_bytes, .max_block_ms = max_block_ms};
+    cairn_lane *lane;
+    expect_call(cairn_lane_open(&options, &lane));
+    return lane;
+}
+
+static cairn_save *begin(cairn_lane *lane, const char *name, const struct gpu *gpu, uint32_t flags)
+{
+    struct cairn_source source = {.length = STATE, .device_address = gpu->memory, .device = gpu->ordinal, .producer = (uintptr_t)gpu->stream, .flags = flags};
+    cairn_save *save;
+    expect_call(cairn_save_begin(lane, path_of(name), STATE, NULL, &save));
+    expect_call(cairn_save_put(save, &source, 1));
+    expect_call(cairn_save_commit(save));
+    return save;
+}
+
+static void finish(cairn_lane *lane, const struct gpu *gpu)
+{
+    expect_call(cairn_lane_close(lane));
+    gpu_done(gpu);
+    standin_end();
+    expect_no_violation();
+}
+
+/* A trainer: a step writes all of the state, a save follows, a fence comes before the next step. */
+static void train(uint64_t ring_bytes, uint64_t seed, bool on_stream)
+{
+    standin_pace(seed, 200, 0);
+    struct gpu gpu = gpu_make(0, STATE);
+    cairn_lane *lane = open_lane(ring_bytes, 0);
+    struct cairn_stream stream = {.device = 0, .stream = (uintptr_t)gpu.stream};
+    for (unsigned step = 1; step <= ROUNDS; step++) {
+        char name[32];
+        (void)snprintf(name, sizeof name, "step%u", step);
+        gpu_fill(&gpu, step);
+        cairn_save_free(begin(lane, name, &gpu, 0));
+        expect_call(cairn_lane_fence(lane, on_stream ? &stream : NULL, on_stream, -1));
+    }
+    struct cairn_lane_stats stats = {.size = sizeof stats};
+    expect_call(cairn_lane_stats(lane, &stats));
+    expect(stats.ring_registered_bytes == stats.ring_bytes && stats.ring_bytes >= ring_bytes, "the ring is not registered");
+    finish(lane, &gpu);
+    for (unsigned step = 1; step <= ROUNDS; step++) {
+        char name[32];
+        (void)snprintf(name, sizeof name, "step%u", step);
+        expect_file(name, step);
+        expect_ok(unlink(path_of(name)));
+    }
+}
+
+static void ring_for_all_and_a_stream(void)
+{
+    train(2 * STATE, 1, true);
+}
+
+static void small_ring_and_a_stream(void)
+{
+    train(64 * KIB, 2, true);
+}
+
+static void ring_for_all_and_the_host(void)
+{
+    train(2 * STATE, 3, false);
+}
+
+static void small_ring_and_the_host(void)
+{
+    train(64 * KIB, 4, false);
+}
+
+static void copied_now(void)
+{
+    standin_pace(5, 200, 0);
+    struct gpu gpu = gpu_make(1, STATE);
+    cairn_lane *lane = open_lane(STATE, 0);
+    gpu_fill(&gpu, 7);
+    cairn_save *save = begin(lane, "now", &gpu, CAIRN_SOURCE_NOW);
+    gpu_fill(&gpu, 8); /* without a fence */
+    expect_call(cairn_save_wait(save, CAIRN_PUBLISHED, -1));
+    cairn_save_free(save);
+    finish(lane, &gpu);
+    expect_file("now", 7);
+}
+
+static void prepared_once(void)
+{
+    struct gpu gpu = gpu_make(0, STATE);
+    cairn_lane *lane = open_lane(0, 0);
+    struct cairn_lane_stats stats = {.size = sizeof stats};
+    expect_call(cairn_lane_prepare(lane, 8 * MIB));
+    unsigned calls = standin_calls("cuMemHostRegister");
+    expect_call(cairn_lane_prepare(lane, 8 * MIB));
+    gpu_fill(&gpu, 3);
+    cairn_save *save = begin(lane, "prepared", &gpu, 0);
+    expect_call(cairn_save_wait(save, CAIRN_PUBLISHED, -1));
+    cairn_save_free(save);
+    expect(calls > 0 && standin_calls("cuMemHostRegister") == calls, "registered again");
+    expect_call(cairn_lane_prepare(lane, 12 * MIB));
+    expect_call(cairn_lane_stats(lane, &stats));
+    expect(stats.ring_bytes == 12 * MIB && stats.ring_registered_bytes == 12 * MIB, "%llu", (unsigned long long)stats.ring_bytes);
+    finish(lane, &gpu);
+    expect_file("prepared", 3);
+}
+
+/* A context that is lost fails the save; the training goes on, and the file of before stays. */
+static void device_fails(void)
+{
+    struct gpu gpu = gpu_make(0, STATE);
+    cairn_lane *lane = open_lane(64 * KIB, 0);
+    cairn_save *save = begin(lane, "kept", &gpu, 0);
+    gpu_fill(&gpu, 1);
+    expect_call(cairn_save_wait(save, CAIRN_PUBLISHED, -1));
+    cairn_save_free(save);
+    gpu_fill(&gpu, 9);
+    standin_fail("cuMemcpyDtoHAsync", 3, DRIVER_ILLEGAL_ADDRESS);
+    save = begin(lane, "kept", &gpu, 0);
+    expect(cairn_save_wait(save, CAIRN_PUBLISHED, -1) < 0, "no error");
+    expect(strstr(cairn_error(), "ILLEGAL_ADDRESS"), "%s", cairn_error());
+    expect_call(cairn_lane_fence(lane, NULL, 0, -1));
+    cairn_save_free(save);
+    expect_call(cairn_lane_close(lane)); /* somebody was told */
+    expect(access(path_of("kept"), F_OK) == 0, "the file of before is gone");
+}
+
+static void no_source_of_another_device(void)
+{
+    struct gpu gpu = gpu_make(0, STATE);
+    cairn_lane *lane = open_lane(0, 0);
+    cairn_save *save;
+    struct cairn_source source = {.length = STATE, .device_address = gpu.memory, .device = 77};
+    expect_call(cairn_save_begin(lane, path_of("none"), STATE, NULL, &save));
+    expect(cairn_save_put(save, &source, 1) == -ENODEV, "%s", cairn_error());
+    expect_call(cairn_save_abort(save));
+    cairn_save_free(save);
+    finish(lane, &gpu);
+    expect(access(path_of("none"), F_OK) < 0, "a file that was aborted");
+}
+
+int main(int argc, char **argv)
+{
+    static const char *const names[] = {"ring_for_all_and_a_stream", "small_ring_and_a_stream", "ring_for_all_and_the_host", "small_ring_and_the_host",
+                                        "copied_now", "prepared_once", "device_fails", "no_source_of_another_device"};
+    static void (*const trials[])(void) = {ring_for_all_and_a_stream, small_ring_and_a_stream, ring_for_all_and_the_host, small_ring_and_the_host,
+                                           copied_now, prepared_once, device_fails, no_source_of_another_device};
+    char command[64];
+    expect(mkdtemp(folder), "no folder");
+    int r = run_trials(ARRAY_LEN(trials), names, trials, argc > 1 ? argv[1] : NULL);
+    (void)snprintf(command, sizeof command, "rm -rf %s", folder);
+    return system(command) ? 1 : r;
+}
