@@ -121,26 +121,36 @@ int box_compact(struct box *box)
     return stage_log_compact(box->stage, box->pending, box->pending_len, false);
 }
 
-int box_write(struct box *box, uint64_t ino, uint64_t offset, const void *data, uint32_t length)
+/* A write whose bytes come in the slab, or without one from `data`. */
+static int write_with(struct box *box, uint32_t slab, uint64_t ino, uint64_t offset, const void *data, uint32_t length)
 {
     struct stage_write w = {.ino = ino,
                             .offset = offset,
                             .length = length,
-                            .slab = SLAB_NONE,
-                            .data = data,
+                            .slab = slab,
+                            .data = slab == SLAB_NONE ? data : NULL,
                             .may_open = true,
                             .below_size = box_size(box, ino),
                             .version = versions[ino],
                             .time = 1000 + (int64_t)offset};
-    if (length >= STAGE_STEAL_MIN) {
-        w.slab = stage_slab_take(box->stage, NULL);
-        memcpy((uint8_t *)stage_slab_memory(box->stage, w.slab) + SLAB_PAYLOAD_OFFSET, data, length);
-        w.data = NULL;
-    }
+    if (slab != SLAB_NONE)
+        memcpy((uint8_t *)stage_slab_memory(box->stage, slab) + SLAB_PAYLOAD_OFFSET, data, length);
     int r = stage_write(box->stage, &w);
-    if (r < 0 && w.slab != SLAB_NONE)
-        stage_slab_give(box->stage, w.slab);
+    if (r < 0 && slab != SLAB_NONE)
+        stage_slab_give(box->stage, slab);
     return r;
+}
+
+int box_write(struct box *box, uint64_t ino, uint64_t offset, const void *data, uint32_t length)
+{
+    uint32_t slab = length >= STAGE_STEAL_MIN ? stage_slab_take(box->stage, NULL) : SLAB_NONE;
+    return write_with(box, slab, ino, offset, data, length);
+}
+
+int box_try_write(struct box *box, uint64_t ino, uint64_t offset, const void *data, uint32_t length)
+{
+    uint32_t slab = stage_slab_try_take(box->stage);
+    return slab == SLAB_NONE ? -EAGAIN : write_with(box, slab, ino, offset, data, length);
 }
 
 void box_write_ok(struct box *box, uint64_t ino, uint64_t offset, const void *data, uint32_t length)

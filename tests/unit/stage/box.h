@@ -48,6 +48,8 @@ int box_compact(struct box *box);
 
 /* A write from a buffer, or stolen from a slab if it is large. */
 int box_write(struct box *box, uint64_t ino, uint64_t offset, const void *data, uint32_t length);
+/* The same, or -EAGAIN where it would have to wait for a slab. */
+int box_try_write(struct box *box, uint64_t ino, uint64_t offset, const void *data, uint32_t length);
 void box_write_ok(struct box *box, uint64_t ino, uint64_t offset, const void *data, uint32_t length);
 /* `length` times `byte`. */
 void box_fill(struct box *box, uint64_t ino, uint64_t offset, char byte, uint32_t length);
