@@ -19,8 +19,9 @@ static void setup(void)
     uint64_t rng = 7;
     key = malloc(sizeof *key);
     data = malloc(DATA_SIZE);
-    for (size_t i = 0; i < sizeof *key / 8; i++)
-        key->words[0][i] = next_random(&rng);
+    for (unsigned level = 0; level < FINGERPRINT_LEVELS; level++)
+        for (size_t i = 0; i < FINGERPRINT_KEY_WORDS; i++)
+            key->words[level][i] = next_random(&rng);
     for (size_t i = 0; i < DATA_SIZE; i++)
         data[i] = (uint8_t)(next_random(&rng) >> 40);
 }
