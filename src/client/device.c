@@ -1,5 +1,7 @@
 #include "client/device.h"
 
+#include <stdio.h>
+
 #include "base/cause.h"
 #include "client/device_internal.h"
 
@@ -115,15 +117,32 @@ void device_event_free(struct device_event *event)
         device_event_give(event);
 }
 
+/* After an error: nothing is under way on the side stream any more, or the driver is never called again. So memory that a copy was to write
+ * may be used again, for nothing else writes there. The cause stays that of the error. */
+static void settle(struct device *device)
+{
+    struct device_driver *driver = device->driver;
+    CUstreamCaptureMode mode;
+    char cause[CAUSE_MAX];
+    (void)snprintf(cause, sizeof cause, "%s", cause_text());
+    int r = driver_enter(driver, device->context, &mode);
+    if (r == 0) {
+        r = DRIVER_TRY(driver, cuStreamSynchronize, device->side);
+        (void)driver_leave(driver, mode, r);
+    }
+    if (r < 0)
+        driver_give_up(driver);
+    cause_note("%s", cause);
+}
+
 int device_event_record(struct device_event *event)
 {
     struct device *device = event->device;
-    struct device_driver *driver = device->driver;
-    int r = DRIVER_TRY(driver, cuEventRecord, event->event, device->side);
-    if (r < 0 && driver_alive(driver) == 0 && DRIVER_TRY(driver, cuStreamSynchronize, device->side) < 0)
-        driver_give_up(driver);
-    if (r < 0)
+    int r = DRIVER_TRY(device->driver, cuEventRecord, event->event, device->side);
+    if (r < 0) {
+        settle(device);
         device_event_give(event);
+    }
     return r;
 }
 
@@ -208,7 +227,7 @@ int device_copy(struct device *device, void *host, uint64_t address, size_t byte
     return r;
 }
 
-int device_event_done(struct device_event *event)
+static int ask(struct device_event *event)
 {
     struct device_driver *driver = event->device->driver;
     CUstreamCaptureMode mode;
@@ -218,5 +237,13 @@ int device_event_done(struct device_event *event)
     CUresult code = driver->calls.cuEventQuery(event->event);
     r = code == DRIVER_SUCCESS ? 1 : code == DRIVER_NOT_READY ? 0 : driver_result(driver, "cuEventQuery", code);
     (void)driver_leave(driver, mode, r < 0 ? r : 0);
+    return r;
+}
+
+int device_event_done(struct device_event *event)
+{
+    int r = ask(event);
+    if (r < 0 && r != -ECHILD)
+        settle(event->device);
     return r;
 }

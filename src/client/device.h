@@ -45,13 +45,14 @@ CAIRN_MUST_CHECK int device_fingerprint(struct device *device, uint64_t address,
                                         struct device_event **ret);
 #define DEVICE_FINGERPRINTS_MAX 64 /* events of a device at a time */
 
-/* 1: done. 0: not yet. Else -errno: whether the bytes came is not known. */
+/* 1: done. 0: not yet. Else -errno: whether the bytes came is not known, but nothing writes that memory any more (it may have to wait for that, or
+ * gives the driver up). */
 CAIRN_MUST_CHECK int device_event_done(struct device_event *event);
 
 /* Of device_fingerprint(), when it is done. */
 struct fingerprint device_event_fingerprint(const struct device_event *event);
 
-/* Done, or failed: the memory that a copy writes belongs to the driver until then. NULL: nothing. */
+/* When it is done, or failed: the memory that a copy writes belongs to the driver until then. NULL: nothing. */
 void device_event_free(struct device_event *event);
 
 /* The fence: what `stream` is given from now on comes after all that was enqueued here so far. The host does not wait. */

@@ -380,13 +380,15 @@ static void run_schedule(bool may_stay)
     train(w, may_stay);
     check_saves(w);
     int r = cairn_lane_close(w->lane);
+    standin_fail(NULL, 0, 0);
     EXPECT(r == 0 || w->fails, "close: %d", r);
     take_down(w);
     if (w->fails_for_good)
         return;
     standin_end();
     const char *text = standin_violation();
-    EXPECT(text[0] == '\0', "the stand-in says: %s", text);
+    bool leaks = w->fails && strncmp(text, "leaks", 5) == 0; /* what the driver did not take back */
+    EXPECT(text[0] == '\0' || leaks, "the stand-in says: %s", text);
 }
 
 static pid_t start_batch(uint64_t first, uint64_t count)
