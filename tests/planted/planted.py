@@ -12,8 +12,10 @@ import subprocess
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCE = os.path.abspath(os.path.join(HERE, "..", ".."))
-PARTS = ("src", "docs", "mount-scripts", "meson.build", "meson_options.txt", "README.md")  # what the build of `cairn` reads
+# What the build of `cairn` and of libcairn reads.
+PARTS = ("src", "include", "docs", "mount-scripts", "meson.build", "meson_options.txt", "README.md")
 CAIRN = os.path.join("src", "cli", "cairn")
+LIBCAIRN = os.path.join("src", "client", "libcairn.so.0")
 
 
 class PatchError(Exception):
@@ -32,6 +34,11 @@ def changed_files(bug):
     """The files that a patch changes, from the top of the sources."""
     with open(patch_of(bug)) as file:
         return re.findall(r"^\+\+\+ b/(\S+)", file.read(), re.M)
+
+
+def product(bug):
+    """What is built anew with the bug: the library, if that is where it is."""
+    return LIBCAIRN if all(file.startswith("src/client/") for file in changed_files(bug)) else CAIRN
 
 
 def run(*command, cwd=SOURCE, timeout=300):
@@ -79,7 +86,7 @@ def copy_folder(source, copy):
 
 
 def build(bug, build_folder):
-    """A folder that serves as --build, with a `cairn` that has the bug; all else is that of build_folder."""
+    """A folder that serves as --build, with a `cairn`, or a libcairn, that has the bug; all else is that of build_folder."""
     build_folder = os.path.abspath(build_folder)
     work, result = build_folder + "-planted", f"{build_folder}-planted/with-{bug}"
     sources, built = os.path.join(work, "source"), os.path.join(work, "build")
@@ -91,10 +98,11 @@ def build(bug, build_folder):
             done = run("meson", "setup", built, sources, "-Dtests=disabled")
             assert done.returncode == 0, done.stdout + done.stderr
         with applied(bug, sources):
-            done = run("ninja", "-C", built, CAIRN, timeout=1200)
+            made = product(bug)
+            done = run("ninja", "-C", built, made, timeout=1200)
             assert done.returncode == 0, done.stdout[-3000:]
-            os.makedirs(os.path.join(result, os.path.dirname(CAIRN)), exist_ok=True)
-            shutil.copy(os.path.join(built, CAIRN), os.path.join(result, CAIRN))
+            os.makedirs(os.path.join(result, os.path.dirname(made)), exist_ok=True)
+            shutil.copy(os.path.join(built, made), os.path.join(result, made))
     if not os.path.islink(os.path.join(result, "tests")):
         os.symlink(os.path.join(build_folder, "tests"), os.path.join(result, "tests"))
     return result

@@ -8,7 +8,7 @@ import pytest
 
 import planted
 
-GC, DISK = "remote/test_gc.py", "crash/test_disk.py"
+GC, DISK, DEVICE = "remote/test_gc.py", "crash/test_disk.py", "client/test_device_schedules.py"
 FOUND_BY = {
     "early_delete": (GC, "test_nothing_goes_before_the_head_that_drops_it and dir"),
     "skip_epoch_check": (GC, "test_a_fenced_writer_deletes_nothing and dir"),
@@ -17,6 +17,10 @@ FOUND_BY = {
     "batch_not_flushed": (DISK, "test_small_fsyncs_one_after_the_other"),
     "names_not_flushed": (DISK, "test_small_fsyncs_one_after_the_other"),
     "pack_after_its_batch": (DISK, "test_small_fsyncs_one_after_the_other"),
+    "no_producer_wait": (DEVICE, "test_files_are_of_one_step"),
+    "no_fence": (DEVICE, "test_files_are_of_one_step"),
+    "piece_used_too_early": (DEVICE, "test_files_are_of_one_step"),
+    "name_before_the_last_piece": (DEVICE, "test_files_are_of_one_step"),
     "read_behind_the_fill": ("crash/test_forged.py", "test_forged_records"),
     "told_before_the_batch": (DISK, "test_small_fsyncs_one_after_the_other"),
 }
