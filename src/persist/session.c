@@ -119,19 +119,49 @@ static bool is_same_folder(const char *a, const char *b)
     return stat(a, &sa) == 0 && stat(b, &sb) == 0 && sa.st_dev == sb.st_dev && sa.st_ino == sb.st_ino;
 }
 
-/* Or is said to be nobody's. */
-static bool is_ours(const char *store, const char *owner)
+enum folder { SAME, ANOTHER, UNKNOWN };
+
+/* Is the store's folder the one that the stage knows? By its inode, wherever it is now. */
+static enum folder compare_folder(const char *store, const struct stage_look *look)
 {
-    return !owner || !*owner || strcmp(owner, store) == 0 || is_same_folder(owner, store);
+    uint64_t device, ino;
+    stage_folder_identity(store, &device, &ino);
+    if (look->owner_ino == 0 || ino == 0)
+        return UNKNOWN;
+    if (ino != look->owner_ino)
+        return ANOTHER;
+    return device == look->owner_device ? SAME : UNKNOWN; /* a disk that was unmounted may have another number now */
 }
 
-/* Is `owner` still there, with this session, in another folder than ours? One that was moved is not there any more. */
-static bool is_others(const char *store, const uint8_t store_id[16], const struct session *session, const char *owner)
+static bool is_at_its_path(const char *store, const struct stage_look *look)
+{
+    return strcmp(look->owner, store) == 0 || is_same_folder(look->owner, store);
+}
+
+/* Another folder has taken the path of the one whose the stage is, which may have been moved: a copy of it, with the same session. */
+static bool is_in_its_place(const char *store, const struct stage_look *look)
+{
+    return look->owner && *look->owner && compare_folder(store, look) == ANOTHER && is_at_its_path(store, look);
+}
+
+/* Or is said to be nobody's. */
+static bool is_ours(const char *store, const struct stage_look *look)
+{
+    if (!look->owner || !*look->owner)
+        return true;
+    enum folder folder = compare_folder(store, look);
+    return folder == SAME || (folder == UNKNOWN && is_at_its_path(store, look));
+}
+
+/* Is its owner still there, with this session, in another folder than ours? One that was moved elsewhere is not there any more. */
+static bool is_others(const char *store, const uint8_t store_id[16], const struct session *session, const struct stage_look *look)
 {
     struct session there;
-    if (is_ours(store, owner))
+    if (is_ours(store, look))
         return false;
-    bool same = session_read(owner, store_id, &there) == 0 && there.exists && strcmp(there.dir, session->dir) == 0 &&
+    if (is_in_its_place(store, look))
+        return true;
+    bool same = session_read(look->owner, store_id, &there) == 0 && there.exists && strcmp(there.dir, session->dir) == 0 &&
                 memcmp(there.name, session->name, sizeof there.name) == 0;
     session_done(&there);
     return same;
@@ -143,7 +173,7 @@ int session_forget(const char *store, const uint8_t store_id[16])
     struct session session;
     struct stage_look look = {0};
     if (session_read(store, store_id, &session) == 0 && session.exists && session.is_reader && !session.is_of_other_boot &&
-        stage_look(session.dir, session.name, &look) == 0 && !look.in_use && !is_others(store, store_id, &session, look.owner)) {
+        stage_look(session.dir, session.name, &look) == 0 && !look.in_use && !is_others(store, store_id, &session, &look)) {
         stage_remove_files(session.dir, session.name);
         stage_leave_folder(session.dir);
     }
@@ -155,6 +185,11 @@ int session_forget(const char *store, const uint8_t store_id[16])
 static char *explain_copy(const struct store *store, const struct session *session, const struct stage_look *look)
 {
     const char *original = look->owner && *look->owner ? look->owner : "another store";
+    if (!look->in_use && is_in_its_place(store->path, look))
+        return xasprintf("%s is a copy of the store that was there when its daemon died and left its stage in %s; where that was moved, mount it "
+                         "there; if it is gone for good, mount this one under another path, and it goes on with the stage; to look at the copy, as "
+                         "it came to NVMe, mount it with -o ro; to make it a store of its own, run: cairn adopt --new-id %s",
+                         store->path, session->dir, store->path);
     _cleanup_free_ char *what =
         look->in_use ? xasprintf("which pid %d has mounted", (int)look->pid)
                      : xasprintf("whose stage in %s was left when its daemon died; mount that one to go on with it", session->dir);
@@ -199,7 +234,7 @@ static bool continues_journal(const struct store *store)
 /* The stage is open. Is it the one that goes on from this journal? */
 static int judge_stage(struct store *store, const struct session *session, const struct stage_look *look, char **ret_text)
 {
-    if (is_others(store->path, store->sb.store, session, look->owner)) {
+    if (is_others(store->path, store->sb.store, session, look)) {
         stage_close(store->stage, false);
         store->stage = NULL;
         return meet_other(store, session, look, ret_text);
@@ -229,7 +264,7 @@ int session_open_stage(struct store *store, const struct session *session, char 
     if (r != -ESTALE && r != -ENOENT && stage_look(session->dir, session->name, &look) < 0)
         log_debug("stage: the control file in %s tells nothing", session->dir);
     look.in_use = r == -EBUSY; /* else it is we who have it locked */
-    if (r == -EBUSY && look.owner && *look.owner && is_ours(store->path, look.owner))
+    if (r == -EBUSY && look.owner && *look.owner && is_ours(store->path, &look))
         *ret_text = xasprintf("pid %d has the stage of %s in %s still; end it and mount again", (int)look.pid, store->path, session->dir);
     else if (r == -EBUSY)
         r = meet_other(store, session, &look, ret_text);
@@ -264,7 +299,7 @@ int session_leave_other(const char *store, const uint8_t store_id[16], char **re
     bool may_have_data = session.exists && !session.is_reader && !session.is_of_other_boot;
     int looked = may_have_data ? stage_look(session.dir, session.name, &look) : -ENOENT;
     /* What is locked may be ours nevertheless: by a daemon that is not quite dead, or by who looks for stages that were left. */
-    bool others = looked == 0 && (look.in_use ? !is_ours(store, look.owner) : is_others(store, store_id, &session, look.owner));
+    bool others = looked == 0 && (look.in_use ? !is_ours(store, &look) : is_others(store, store_id, &session, &look));
     if (looked == -ENOENT || others)
         r = session_end(store);
     else

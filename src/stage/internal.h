@@ -51,10 +51,15 @@ struct stage_header {
     _Atomic uint64_t durable_seq; /* what came up to it may be gone from here: the journal has it */
     _Atomic int32_t pid;          /* of the daemon whose it is, or was */
     _Atomic uint32_t is_named;    /* 1: a session named it, so it may hold what is nowhere else */
-    uint8_t reserved4[40];
+    uint64_t owner_device, owner_ino; /* of the folder of its store, where these stay; counts with owner_crc only */
+    uint32_t owner_crc;               /* of these and the path, by whoever wrote both; 0: not known */
+    uint8_t reserved4[20];
     char owner[3840];             /* path of its store; empty: it is too long */
 };
 _Static_assert(sizeof(struct stage_header) == 4096, "a page");
+
+/* place.c. Never 0. A daemon that knows only of the path writes that alone, and the rest does not count any more. */
+uint32_t stage_owner_crc(const struct stage_header *h);
 
 enum slab_shared_state {
     SLAB_SHARED_FREE = 0,

@@ -1,10 +1,14 @@
 /* Where stages are: the names of their files, the folder that nobody else writes into, and what a file says of the stage that it is. */
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/sysmacros.h>
 
 #include "base/clock.h"
+#include "base/crc.h"
 #include "base/log.h"
 #include "stage/internal.h"
 
@@ -123,6 +127,28 @@ static bool is_locked(int fd)
     return fcntl(fd, F_OFD_GETLK, &whole) == 0 && whole.l_type != F_UNLCK;
 }
 
+uint32_t stage_owner_crc(const struct stage_header *h)
+{
+    uint32_t crc = crc32_of(0, &h->owner_device, sizeof h->owner_device);
+    crc = crc32_of(crc, &h->owner_ino, sizeof h->owner_ino);
+    crc = crc32_of(crc, h->owner, sizeof h->owner);
+    return crc ? crc : 1;
+}
+
+/* A server's filesystem, or one of layers, may number its files anew whenever it forgot them. */
+void stage_folder_identity(const char *path, uint64_t *ret_device, uint64_t *ret_ino)
+{
+    struct stat st;
+    struct statfs fs;
+    *ret_device = *ret_ino = 0;
+    if (stat(path, &st) < 0 || statfs(path, &fs) < 0)
+        return;
+    if (major(st.st_dev) == 0 && fs.f_type != BTRFS_SUPER_MAGIC && fs.f_type != TMPFS_MAGIC)
+        return;
+    *ret_device = st.st_dev;
+    *ret_ino = st.st_ino;
+}
+
 int stage_look(const char *dir, const uint8_t name[16], struct stage_look *ret)
 {
     _cleanup_free_ char *path = stage_ctl_path(dir, name);
@@ -146,6 +172,10 @@ int stage_look(const char *dir, const uint8_t name[16], struct stage_look *ret)
     ret->pid = (pid_t)h->pid;
     h->owner[sizeof h->owner - 1] = '\0';
     ret->owner = xstrdup(h->owner);
+    if (h->owner_crc && h->owner_crc == stage_owner_crc(h)) {
+        ret->owner_device = h->owner_device;
+        ret->owner_ino = h->owner_ino;
+    }
     return 0;
 }
 

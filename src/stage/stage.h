@@ -53,7 +53,7 @@ CAIRN_MUST_CHECK int stage_create(const struct stage_config *config, struct stag
  * or store; -EBUSY: in use; -EACCES: it is not ours alone; -EUCLEAN, -EBADMSG, -EPROTONOSUPPORT. Nothing is changed before stage_own(). */
 CAIRN_MUST_CHECK int stage_open(const struct stage_config *config, struct stage **ret_stage);
 
-/* Notes in it whose it is: the path of the store, and this process. */
+/* Notes in it whose it is: the path of the store and which folder that is, and this process. */
 void stage_own(struct stage *stage, const char *owner);
 
 /* Notes that a session names it, durably: it is not swept any more. */
@@ -87,7 +87,10 @@ struct stage_look {
     bool in_use;  /* a process holds the lock: `pid`, 0: not known */
     pid_t pid;
     char *owner;  /* path of its store; NULL or empty: not known. stage_look_done() frees it. */
+    uint64_t owner_device, owner_ino; /* of the store's folder; 0: not known */
 };
+/* The folder's device and inode, as long as the machine runs: 0 for both where its filesystem may give it others. */
+void stage_folder_identity(const char *path, uint64_t *ret_device, uint64_t *ret_ino);
 /* -ENOENT, -EACCES: it is another user's, or open to others; -EUCLEAN: it is no stage. */
 CAIRN_MUST_CHECK int stage_look(const char *dir, const uint8_t name[16], struct stage_look *ret);
 void stage_look_done(struct stage_look *look);

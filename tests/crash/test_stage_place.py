@@ -319,6 +319,66 @@ def test_copy_of_a_store_whose_daemon_died(cairn, copy_of, rng):
     cairn.umount()
 
 
+def test_copy_in_the_place_of_its_original(cairn, rng, folder):
+    """`mv STORE ELSEWHERE; cp -a ELSEWHERE STORE` after a kill: the stage is that folder's, not that path's."""
+    cairn.mount(writeback_delay="1h")
+    write(cairn, "durable")
+    cairn.wait()
+    staged = files(rng)
+    write_all(cairn, staged)
+    cairn.kill9()
+    path, elsewhere = cairn.store, folder + "/elsewhere"
+    os.rename(path, elsewhere)
+    subprocess.run(["cp", "-a", elsewhere, path], check=True)
+    with pytest.raises(rig.MountError, match=f"{path} is a copy of the store that was there .*adopt --new-id"):
+        cairn.mount()
+    cairn.store = elsewhere
+    cairn.mount()
+    assert read_all(cairn) == {**staged, "durable": b"content"}
+    cairn.store = path
+    os.mkdir(folder + "/other")
+    refused = cairn.cairn("mount", path, folder + "/other", "-o", f"stage_dir={cairn.stage_dir}")
+    assert refused.returncode != 0 and f"copy of {elsewhere}, which pid" in refused.stderr
+    cairn.store = elsewhere
+    cairn.umount()
+    assert cairn.fsck().returncode == 0
+
+
+def test_copy_in_the_place_of_a_store_that_is_gone(cairn, rng, folder):
+    """The way out that the refusal tells: under another path the copy goes on with the stage. And the path alone counts where no daemon noted
+    the folder."""
+    cairn.mount(writeback_delay="1h")
+    staged = files(rng)
+    write_all(cairn, staged)
+    cairn.kill9()
+    subprocess.run(["cp", "-a", cairn.store, folder + "/copy"], check=True)
+    shutil.rmtree(cairn.store)
+    os.rename(folder + "/copy", cairn.store)
+    with pytest.raises(rig.MountError, match="mount this one under another path"):
+        cairn.mount()
+    os.rename(cairn.store, cairn.store + "-here")
+    cairn.store += "-here"
+    cairn.mount()
+    assert read_all(cairn) == staged
+    write(cairn, "more")
+    cairn.kill9()
+    subprocess.run(["cp", "-a", cairn.store, folder + "/copy"], check=True)
+    shutil.rmtree(cairn.store)
+    os.rename(folder + "/copy", cairn.store)
+    (header,) = glob.glob(own_folder(cairn) + "/*.ctl") or glob.glob(cairn.stage_dir + "/*.ctl")
+    with open(header, "r+b") as file:  # as a daemon of before this was noted leaves it
+        file.seek(216)
+        file.write(bytes(40))
+    cairn.mount()
+    assert read_all(cairn) == {**staged, "more": b"content"}
+    cairn.umount()
+
+
+def move_all(source, target):
+    for name in os.listdir(source):
+        os.rename(os.path.join(source, name), os.path.join(target, name))
+
+
 def test_older_copy_in_the_place_of_the_store(cairn, folder, rng):
     """What the stage let go because the journal had it is not in an older copy: the stage is not laid over that."""
     cairn.mount(writeback_delay="1h")
@@ -332,12 +392,13 @@ def test_older_copy_in_the_place_of_the_store(cairn, folder, rng):
     cairn.wait()
     write(cairn, "third")
     cairn.kill9()
-    os.rename(cairn.store, folder + "/new")
-    os.rename(old, cairn.store)
+    os.mkdir(folder + "/new")
+    move_all(cairn.store, folder + "/new")
+    move_all(old, cairn.store)  # the same folder, as a backup that is put back makes it
     with pytest.raises(rig.MountError, match="the store is an older copy"):
         cairn.mount()
-    os.rename(cairn.store, old)
-    os.rename(folder + "/new", cairn.store)
+    move_all(cairn.store, old)
+    move_all(folder + "/new", cairn.store)
     cairn.mount()
     assert sorted(os.listdir(cairn.mnt)) == ["first", "second", "third"]
 
