@@ -74,6 +74,14 @@ static void print_behind(const cJSON *nvme)
             json_number(nvme, "behind_files"), human_seconds(json_number(nvme, "seconds_behind")).text);
 }
 
+static void print_view(const cJSON *view)
+{
+    const char *stays = json_text(view, "not_made_anew");
+    if (cJSON_IsTrue(json_part(view, "damaged")))
+        row("  view", "damaged: names may fail to be read, and writers wait in the end; %s%s",
+            stays ? "it is not made anew now: " : "it is about to be made anew", stays ? stays : "");
+}
+
 static void print_nvme(const cJSON *nvme)
 {
     if (json_text(nvme, "path"))
@@ -265,6 +273,7 @@ static void print_status(cJSON *status, const char *store)
             json_text(status, "version") ? json_text(status, "version") : "unknown");
     print_stage(json_part(status, "stage"));
     print_nvme(json_part(status, "nvme"));
+    print_view(json_part(status, "view"));
     print_remote(json_part(status, "remote"));
     print_memory(json_part(status, "memory"));
     print_access(json_part(status, "mount"));

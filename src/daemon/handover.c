@@ -47,6 +47,8 @@ static void add_keeper(cJSON *state, const struct lifecycle_keeper *keeper)
     add_fd(state, "lock_fd", keeper->lock_fd);
     add_fd(state, "link_fd", keeper->link_fd);
     control_add_u64(state, "deaths", keeper->deaths);
+    if (keeper->view_deaths) /* an older version counts none, and reads over it */
+        control_add_u64(state, "view_deaths", keeper->view_deaths);
     control_add_u64(state, "died_at", (uint64_t)keeper->died_at);
     (void)cJSON_AddStringToObject(state, "last_death", keeper->last_death);
     control_add_u64(state, "upgrades", keeper->upgrades);
@@ -158,7 +160,7 @@ static int get_fd(const cJSON *object, const char *name)
 
 static bool get_keeper(const cJSON *state, struct lifecycle_keeper *ret)
 {
-    uint64_t deaths, died_at, upgrades, tries;
+    uint64_t deaths, view_deaths, died_at, upgrades, tries;
     *ret = (struct lifecycle_keeper){.is_adopting = true, .is_upgrade = true};
     ret->adopted.fd = get_fd(state, "fuse_fd");
     ret->lock_fd = get_fd(state, "lock_fd");
@@ -170,6 +172,7 @@ static bool get_keeper(const cJSON *state, struct lifecycle_keeper *ret)
         !copy_text(state, "version", ret->version_before, sizeof ret->version_before))
         return false;
     ret->deaths = (unsigned)deaths;
+    ret->view_deaths = control_get_u64(state, "view_deaths", &view_deaths) ? (unsigned)view_deaths : 0;
     ret->died_at = (int64_t)died_at;
     ret->upgrades = (unsigned)upgrades;
     ret->upgrade_tries = (unsigned)tries;

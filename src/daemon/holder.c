@@ -277,7 +277,9 @@ static void pass_on_signals(struct holder *h)
 static bool is_death(struct holder *h, int status, int *ret_code)
 {
     if (WIFSIGNALED(status)) {
-        (void)snprintf(h->keeper.last_death, sizeof h->keeper.last_death, "signal %d", WTERMSIG(status));
+        bool for_view = WTERMSIG(status) == HOLDER_NEW_VIEW_SIGNAL && h->served_at;
+        h->keeper.view_deaths += for_view;
+        (void)snprintf(h->keeper.last_death, sizeof h->keeper.last_death, for_view ? "signal %d, for a new view" : "signal %d", WTERMSIG(status));
         return true;
     }
     *ret_code = WEXITSTATUS(status);

@@ -11,6 +11,8 @@
 #include "daemon/lifecycle.h"
 
 #define HOLDER_PATH_MAX 4096u
+/* A daemon that ends by it does so for its successor to make the view anew. To a holder that does not know, it is a death like others. */
+#define HOLDER_NEW_VIEW_SIGNAL SIGUSR2
 
 /* As lifecycle_run(), in a child of this process; returns what the last daemon's end says. One thread. */
 int holder_run(const char *store, const char *mountpoint, const struct mount_options *options, int ready_fd);

@@ -30,6 +30,7 @@ struct lifecycle_keeper {
     int lock_fd;          /* STORE/lock, taken */
     struct front_adopted adopted;
     unsigned deaths;      /* of daemons of this mount, so far */
+    unsigned view_deaths; /* of these, those that were for a new view */
     int64_t died_at;      /* monotonic ns: when the last one did */
     char last_death[64];  /* "signal 9" */
     bool is_upgrade;      /* no death, but an upgrade, or what goes on after one that failed */

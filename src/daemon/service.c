@@ -295,6 +295,7 @@ static void await_stop(struct service *service)
     heed_mount_flags(service);
     while (fds[0].revents == 0 && fds[1].revents == 0) {
         tick(service);
+        service_renew_tick(service);
         if (poll(fds, ARRAY_LEN(fds), TICK_MS) > 0 && fds[2].revents)
             heed_mount_flags(service);
     }

@@ -44,6 +44,7 @@ static void add_successor(const struct service *service, const struct front_stat
     cJSON *successor = add_object(mount, "successor");
     (void)cJSON_AddBoolToObject(successor, "kept", service_is_kept(service));
     control_add_u64(successor, "deaths", keeper ? keeper->deaths : 0);
+    control_add_u64(successor, "views_made_anew", keeper ? keeper->view_deaths : 0);
     service_upgrade_add_status(service, successor);
     if (!front->is_adopted)
         return;
@@ -66,6 +67,16 @@ static void add_mount(const struct service *service, cJSON *status)
     control_add_u64(mount, "read_bytes_total", front.read_bytes_total);
     control_add_u64(mount, "open_files", stage_usage(store_stage(service->store)).handles);
     add_successor(service, &front, mount);
+}
+
+static void add_view(const struct service *service, const struct store_status *s, cJSON *status)
+{
+    cJSON *view = add_object(status, "view");
+    const char *stays = atomic_load(&service->renewal.stays);
+    control_add_u64(view, "applied_seq", s->view.applied_seq);
+    (void)cJSON_AddBoolToObject(view, "damaged", s->view_is_lost);
+    if (s->view_is_lost && stays)
+        (void)cJSON_AddStringToObject(view, "not_made_anew", stays);
 }
 
 static void add_nvme(const char *path, const struct store_status *s, cJSON *status)
@@ -103,8 +114,6 @@ static void add_nvme(const char *path, const struct store_status *s, cJSON *stat
         (void)cJSON_AddNumberToObject(nvme, "last_error_s_ago",
                                       (double)((clock_monotonic_ns() - s->last_error_ns) / 1000000000));
     }
-    cJSON *view = add_object(status, "view");
-    control_add_u64(view, "applied_seq", s->view.applied_seq);
 }
 
 static uint64_t resident_bytes(void)
@@ -176,6 +185,7 @@ cJSON *handle_status(struct service *service, const cJSON *request)
     add_stage(service, s.stage_is_lost, status);
     add_mount(service, status);
     add_nvme(service->store_path, &s, status);
+    add_view(service, &s, status);
     control_add_u64(cJSON_GetObjectItem(status, "nvme"), "dropped_bytes_total",
                     stage_usage(store_stage(service->store)).dropped_bytes_total);
     remote_side_add_status(service, status);

@@ -56,6 +56,11 @@ struct service {
         _Atomic unsigned given_up;   /* tries that ended before anything changed, */
         const char *_Atomic reason;  /* why the last one did; static */
     } upgrade;
+    struct {
+        const char *_Atomic stays; /* why a lost view is not made anew, static; NULL: it is none, or it will be */
+        int64_t since, again_at;   /* monotonic ns, of the thread of service_run(): when it was found; the next try */
+        uint64_t seq;              /* the newest operation then */
+    } renewal;
     _Atomic enum service_life life; /* what the metrics server may look at */
     struct remote_side remote;
 };
@@ -100,6 +105,10 @@ bool service_is_kept(const struct service *service);
 /* What became of the last one, to the log, and for the status. */
 void service_upgrade_tell(const struct service *service);
 void service_upgrade_add_status(const struct service *service, cJSON *successor);
+
+/* service_renew.c */
+/* To be called about once in TICK_MS, by the thread of service_run(). Does not return where the daemon ends for its successor. */
+void service_renew_tick(struct service *service);
 
 /* service_answers.c */
 cJSON *handle_status(struct service *service, const cJSON *request);

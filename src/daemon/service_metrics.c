@@ -220,6 +220,10 @@ static char *serve_trouble(void *arg)
         return xasprintf("another writer has the remote: %s\n", remote.error);
     if (s.stage_is_lost)
         return xstrdup("the files of the stage were removed: what has not come to NVMe ends with the daemon; unmount and mount again\n");
+    const char *stays = atomic_load(&service->renewal.stays);
+    if (s.view_is_lost)
+        return xasprintf("the view is damaged: names may fail to be read, and writers wait in the end; %s%s\n",
+                         stays ? "it is not made anew now: " : "it is about to be made anew", stays ? stays : "");
     if (s.is_full)
         return xstrdup("NVMe is full of data that may not be dropped: programs get ENOSPC\n");
     if (s.errors && s.behind_bytes > 0 && clock_monotonic_ns() - s.last_error_ns < RECENT_S * 1000000000ll)

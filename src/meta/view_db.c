@@ -4,6 +4,7 @@
 #include "base/log.h"
 
 #define STALL_STEP_US 2000
+#define READ_TRIES 2
 #define STALL_TRIES 5000 /* 10 s: then whoever writes tries again later */
 
 int db_error(const char *doing, char *message)
@@ -12,6 +13,13 @@ int db_error(const char *doing, char *message)
     log_error("view: %s: %s", doing, message);
     cause_note("the view: %s: %s; mount again: it is made anew where it is damaged", doing, message);
     rocksdb_free(message);
+    return r;
+}
+
+static int note_damage(struct view *view, int r)
+{
+    if (r == -EUCLEAN)
+        atomic_store(&view->is_damaged, true);
     return r;
 }
 
@@ -56,9 +64,26 @@ int db_write(struct view *view, rocksdb_writebatch_t *batch, const rocksdb_write
     int r = write_stalled(view, batch, options ? options : view->write, &message);
     if (r == 0 && message) {
         atomic_store(&view->has_failed, true);
-        r = db_error("cannot write", message);
+        r = note_damage(view, db_error("cannot write", message));
     }
     return r;
+}
+
+static bool is_corruption(const char *message)
+{
+    return strncmp(message, "Corruption", strlen("Corruption")) == 0;
+}
+
+/* What a disk misread once is not damaged: a block that does not verify is read again. */
+static void get(struct view *view, rocksdb_readoptions_t *options, const struct key *key, struct value *ret_value, char **ret_message)
+{
+    for (int tries = 0; tries < READ_TRIES; tries++) {
+        rocksdb_free(*ret_message);
+        *ret_message = NULL;
+        ret_value->data = rocksdb_get(view->db, options, (const char *)key->bytes, key->len, &ret_value->len, ret_message);
+        if (!*ret_message || !is_corruption(*ret_message))
+            return;
+    }
 }
 
 int db_get(struct view *view, const struct snap *snap, const struct key *key, struct value *ret_value)
@@ -66,14 +91,13 @@ int db_get(struct view *view, const struct snap *snap, const struct key *key, st
     char *message = NULL;
     int r = snap ? snap->error : view_use_begin(view);
     if (r == 0)
-        ret_value->data = rocksdb_get(view->db, snap ? snap->read : view->read, (const char *)key->bytes,
-                                      key->len, &ret_value->len, &message);
+        get(view, snap ? snap->read : view->read, key, ret_value, &message);
     if (!snap)
         view_use_end(view);
     if (r < 0)
         return r;
     if (message)
-        return db_error("cannot read", message);
+        return note_damage(view, db_error("cannot read", message));
     return ret_value->data ? 0 : -ENOENT;
 }
 
@@ -96,7 +120,7 @@ static void prefix_end(struct key *k)
 
 void scan_open_at(struct scan *scan, const struct snap *snap, const struct key *prefix, const struct key *from)
 {
-    *scan = (struct scan){.end = *prefix, .read = rocksdb_readoptions_create()};
+    *scan = (struct scan){.view = snap->view, .end = *prefix, .read = rocksdb_readoptions_create()};
     prefix_end(&scan->end);
     rocksdb_readoptions_set_snapshot(scan->read, snap->snapshot);
     rocksdb_readoptions_set_iterate_upper_bound(scan->read, (const char *)scan->end.bytes, scan->end.len);
@@ -140,7 +164,7 @@ int iter_error(rocksdb_iterator_t *iter)
 
 int scan_error(struct scan *scan)
 {
-    return scan->iter ? iter_error(scan->iter) : scan->error;
+    return scan->iter ? note_damage(scan->view, iter_error(scan->iter)) : scan->error;
 }
 
 void scan_close(struct scan *scan)

@@ -13,6 +13,7 @@ struct view {
     char *path;
     struct view_uses uses;
     _Atomic bool has_failed;   /* a write did: there is no other until it is opened anew */
+    _Atomic bool is_damaged;   /* RocksDB found corruption in its files */
     rocksdb_options_t *options;
     rocksdb_cache_t *cache;
     rocksdb_env_t *env;
@@ -74,6 +75,7 @@ CAIRN_MUST_CHECK int db_get_inode(struct view *view, const struct snap *snap, ui
 
 /* The keys that begin with a prefix, ascending, in a snapshot. */
 struct scan {
+    struct view *view;
     rocksdb_iterator_t *iter;
     rocksdb_readoptions_t *read;
     struct key end; /* first key after the prefix; RocksDB points into it */

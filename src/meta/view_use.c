@@ -165,6 +165,11 @@ int view_reopen(struct view *view)
     return r;
 }
 
+bool view_is_damaged(struct view *view)
+{
+    return atomic_load(&view->is_damaged);
+}
+
 bool view_has_failed(struct view *view)
 {
     return atomic_load(&view->has_failed);

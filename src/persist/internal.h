@@ -195,6 +195,11 @@ struct store {
     struct superblock sb;
     struct tier *tier;
     struct view *view;
+    struct {
+        _Atomic bool is_lost;
+        const char *_Atomic stays; /* why it cannot be made anew, static; NULL: it can */
+        int64_t examine_at;        /* monotonic ns; the writeback thread's */
+    } lost_view; /* new_view.c */
     struct ns *ns;
     struct stage *stage;
     uint64_t *nameless; /* inodes without a name that a recovery left alive; not changed after it */

@@ -10,10 +10,11 @@
  * Memory is bounded by what bounds it else: the stage, and PENDING_OPS_MAX operations, those that are pending included. When either is
  * full, who writes waits until the view has followed, or the store is mounted again; fsync does not.
  *
- * Once a second, and sooner at first, its database is opened anew, if it failed, and applies what the journal has, read from NVMe. */
+ * Once a second, and sooner at first, its database is opened anew, if it failed, and applies what the journal has, read from NVMe. Where
+ * that can never help, because the view itself is damaged, new_view.c has a start make it anew. */
 #include "base/clock.h"
 #include "base/log.h"
-#include "persist/internal.h"
+#include "persist/new_view.h"
 
 #define WAIT_MIN_NS 10000000ll
 #define WAIT_MAX_NS 1000000000ll
@@ -124,6 +125,7 @@ static int settle(struct store *store, int r)
     lag->again_at = clock_monotonic_ns() + lag->wait_ns;
     if (r < 0)
         tell_error(store, r);
+    new_view_note(store, r);
     return r;
 }
 
@@ -145,6 +147,8 @@ void lag_tick(struct store *store)
         lag_catch_up(store);
         return;
     }
+    if (view_is_damaged(store->view))
+        new_view_note(store, 0);
     if (!view_has_failed(store->view) || clock_monotonic_ns() < lag->again_at || settle(store, mend(store)) < 0)
         return;
     lag->exists = memcmp(view_state(store->view).chain, store->journal.chain, CHAIN_LEN) != 0; /* the journal has what it lost */

@@ -6,6 +6,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "persist/journal_damage.h"
+#include "persist/new_view.h"
 #include "persist/remote.h"
 
 /* Of what this daemon wrote memory knows it: what a read gets of it now says nothing of what is named. */
@@ -267,9 +268,13 @@ int recover_view(struct store *store, char **ret_text)
                               store->path);
         return -EUCLEAN;
     }
+    if ((r == 0 || r == -EIO) && !store->journal.damage.found && new_view_is_asked(store))
+        r = -EUCLEAN;
     bool rebuilds = r == -ESTALE || (r == -EUCLEAN && !store->journal.damage.found);
     if (rebuilds)
         r = rebuild_view(store, is_behind);
+    if (rebuilds && r == 0)
+        r = new_view_settled(store);
     /* Nobody knows any more what it knew: what nothing names is kept. */
     store->met_damage = store->met_damage || (rebuilds && !is_behind) || (!had_view && store->journal.cut_seq > 0) ||
                         store->journal.was_skipped || repair_was_made(store);

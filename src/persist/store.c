@@ -453,6 +453,7 @@ void store_status(struct store *store, struct store_status *ret)
     *ret = (struct store_status){.epoch = store->epoch, .newest_seq = store_newest(store)};
     memcpy(ret->store_id, store->sb.store, sizeof ret->store_id);
     ret->stage_is_lost = atomic_load(&store->stage_is_lost);
+    ret->view_is_lost = atomic_load(&store->lost_view.is_lost);
     ret->view = view_state(store->view);
     status_behind(store, ret);
     status_room(store, ret);

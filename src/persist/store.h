@@ -330,6 +330,7 @@ struct store_status {
     uint64_t evictable_bytes; /* of what is used: comes free when more is needed, for the published remote has it */
     uint64_t horizon_seq, newest_seq;
     bool stage_is_lost;    /* the files of the stage were removed: what is in it does not outlive the daemon */
+    bool view_is_lost;     /* it takes no change, or gives damaged rows, and no opening mends it */
     bool is_full;          /* of data that may not be dropped: writers get -ENOSPC */
     uint64_t behind_bytes, behind_files;
     double seconds_behind; /* age of the oldest operation that is not durable */
@@ -343,6 +344,12 @@ struct store_status {
     char memory_formula[256];
 };
 void store_status(struct store *store, struct store_status *ret);
+
+/* Is the view beyond what the live mount can mend? Then fsync goes on, reads of names may fail, and writers wait in the end. *ret_stays: why
+ * a start could not make it anew, either; static; NULL: it can. Any thread. */
+bool store_view_is_lost(struct store *store, const char **ret_stays);
+/* The next start makes the view anew, whatever it finds: durable on 0. Any thread; blocks for the disk. */
+CAIRN_MUST_CHECK int store_ask_for_new_view(struct store *store);
 
 /* Calls `fn` for each damage seen since mount (bounded). */
 void store_damage(struct store *store, void (*fn)(const char *path, const char *what, void *arg), void *arg);

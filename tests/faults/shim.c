@@ -107,7 +107,7 @@ static enum class class_below(const char *rest)
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
         if (strcmp(rest, folders[i]) == 0)
             return FOLDER;
-    if (begins(rest, "view/") || begins(rest, "view."))
+    if (begins(rest, "view/") || begins(rest, "view.new/") || begins(rest, "view.old/"))
         return class_of_view(rest);
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
         if (begins(rest, files[i].name))

@@ -1,0 +1,96 @@
+/* A view that the mount cannot mend is made anew by the daemon's successor (persist/new_view.c). This daemon ends for it, by a signal that
+ * tells the holder why, when what happened so far is in the journal and nothing is under way. It is a death as others are: the stage has
+ * the rest, and the kernel what was not answered.
+ *
+ * A disk that damages each view must not make a chain of deaths: VIEWS_MAX in the life of a mount, REST_NS apart, and each only where the
+ * successor will find what it needs. Otherwise the mount goes on as it is, and status and /healthz say so. */
+#include <signal.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "daemon/holder.h"
+#include "daemon/service_internal.h"
+
+#define VIEWS_MAX 3u
+#define REST_NS (600ll * 1000000000)
+#define DURABLE_PATIENCE_NS (10ll * 1000000000)
+#define BUSY_REST_NS (60ll * 1000000000)
+
+static const char *why_not(struct service *service, const char *stays)
+{
+    const struct lifecycle_keeper *keeper = service->plan.keeper;
+    if (stays)
+        return stays;
+    if (!service_is_kept(service))
+        return "no successor stands by: unmount, and mount again";
+    if (keeper->view_deaths >= VIEWS_MAX)
+        return "it was made anew as often as a mount may: look after the disk, unmount, and mount again";
+    int64_t rest = REST_NS > service->options->crash_window_ns ? REST_NS : service->options->crash_window_ns;
+    if (keeper->view_deaths > 0 && clock_monotonic_ns() - service->started < rest)
+        return "it was made anew a moment ago: look after the disk";
+    return NULL;
+}
+
+static void tell_stays(struct service *service, const char *reason)
+{
+    if (atomic_exchange(&service->renewal.stays, reason) != reason && reason)
+        log_error("the view is not made anew now: %s", reason);
+}
+
+/* What happened until it was found is in the journal, or will not be soon. */
+static bool is_settled(struct service *service)
+{
+    int64_t now = clock_monotonic_ns();
+    if (!service->renewal.since) {
+        service->renewal.since = now;
+        service->renewal.seq = store_newest(service->store);
+    }
+    store_urge(service->store, now + URGENT_LEASE_NS);
+    return store_horizon(service->store) >= service->renewal.seq || now - service->renewal.since > DURABLE_PATIENCE_NS;
+}
+
+static void end(void)
+{
+    sigset_t set;
+    (void)signal(HOLDER_NEW_VIEW_SIGNAL, SIG_DFL);
+    (void)sigemptyset(&set);
+    (void)sigaddset(&set, HOLDER_NEW_VIEW_SIGNAL);
+    (void)pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+    (void)raise(HOLDER_NEW_VIEW_SIGNAL);
+    _exit(MOUNT_SYSTEM); /* not reached */
+}
+
+static void hand_over(struct service *service)
+{
+    if (front_hold(service->front) < 0) {
+        service->renewal.again_at = clock_monotonic_ns() + BUSY_REST_NS;
+        tell_stays(service, "calls are under way that take long, and would fail with EIO: this kernel cannot send them again");
+        return;
+    }
+    if (store_ask_for_new_view(service->store) < 0) {
+        front_release(service->front);
+        service->renewal.again_at = clock_monotonic_ns() + BUSY_REST_NS;
+        tell_stays(service, "STORE cannot be written");
+        return;
+    }
+    log_warn("the view is damaged: this daemon ends, and its successor makes the view anew");
+    log_tick();
+    end();
+}
+
+void service_renew_tick(struct service *service)
+{
+    const char *stays = NULL;
+    if (!store_view_is_lost(service->store, &stays)) {
+        service->renewal.since = 0;
+        tell_stays(service, NULL);
+        return;
+    }
+    if (atomic_load(&service->is_stopped) || atomic_load(&service->upgrade.state) != UPGRADE_NONE ||
+        clock_monotonic_ns() < service->renewal.again_at)
+        return;
+    stays = why_not(service, stays);
+    tell_stays(service, stays);
+    if (!stays && is_settled(service))
+        hand_over(service);
+}
