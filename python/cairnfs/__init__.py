@@ -1,0 +1,19 @@
+"""CairnFS for PyTorch: saves that return at once, while the copy goes on beside the next step.
+
+    import cairnfs
+    cairnfs.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, "/mnt/ckpt/step1000.pt")
+    cairnfs.marker("/mnt/ckpt/latest", "step1000.pt")
+
+The files are those of torch.save, read by plain torch.load. See docs/lazy-saves.md of CairnFS.
+"""
+from . import _fence
+from ._api import marker, prepare, save, stats, wait
+from ._fence import fence
+from ._patch import install, uninstall
+from ._process import SaveWarning
+from ._save import Save
+
+__version__ = "0.1.0"
+__all__ = ["Save", "SaveWarning", "fence", "install", "marker", "prepare", "save", "stats", "uninstall", "wait"]
+
+_fence.install()

@@ -1,0 +1,184 @@
+"""save(), wait(), marker(), prepare(): what a training program calls."""
+import ctypes
+import errno
+import os
+import pickle
+import sys
+import time
+
+import torch
+
+from . import _levels, _process, _records, _track
+from . import _library as lib
+from ._save import ON_ERROR, Save, level_of
+from ._start import FAULTS, FOR_TORCH, Plan, Range, start
+
+def save(
+    obj, path, *, lazy=True, format=None, mode=0o666, track=None, on_error="warn", max_block=None, refer=None,
+    pickle_module=pickle, pickle_protocol=2
+):  # fmt: skip
+    """Saves as torch.save does, and returns at once: parameters and optimizer state are copied beside the next forward and backward.
+
+    lazy: True: what a known optimizer holds is copied later, all else before this returns. "all": everything is copied later, and the
+    caller calls fence() before any of it changes. False: returns when the file is there.
+    format: "torch" or "safetensors" (obj: a dict of tensors); None: by the suffix of `path`.
+    track: a module, optimizer or tensors which also change only in an optimizer's step.
+    on_error: "warn", or "raise" at the next call of this package, the next step included.
+    max_block: seconds that a fence may wait for this save before it fails.
+    refer: take what is unchanged since the last save of this pattern of path from that file; None: where much of it is frozen.
+    """
+    if on_error not in ON_ERROR:
+        raise ValueError(f"on_error is {on_error!r}, not one of {', '.join(ON_ERROR)}")
+    if format not in (None, "torch", "safetensors"):
+        raise ValueError(f"format is {format!r}, not torch or safetensors")
+    if lazy not in (True, False, "all"):
+        raise ValueError(f'lazy is {lazy!r}, not True, False or "all"')
+    _process.current().tell()
+    if format == "safetensors" or format is None and os.fspath(path).endswith(".safetensors"):
+        from . import safetensors
+
+        return safetensors.save(obj, path, lazy=lazy, mode=mode, track=track, on_error=on_error, max_block=max_block, refer=refer)
+    plan = Plan(lazy, mode, track, on_error, max_block, refer)
+    return save_torch(obj, path, plan, pickle_module, pickle_protocol)
+
+
+def save_torch(obj, path, plan, pickle_module=pickle, pickle_protocol=2, disable_byteorder_record=False):
+    arguments = (pickle_module, pickle_protocol, True, disable_byteorder_record)
+    try:
+        target = _records.target_of(path)
+        archive = _records.archive_name(target)
+        records = _records.records_of(obj, pickle_module, pickle_protocol, disable_byteorder_record)
+        records = [(name, data if isinstance(data, bytes) else Range(data)) for name, data in records]
+    except _records.NotCovered as why:
+        return save_plainly(why, obj, path, arguments, plan)
+    try:
+        return start(target, plan, records, lambda *given: begin_zip(archive, records, *given))
+    except OSError as error:
+        if error.errno not in FOR_TORCH:
+            raise
+        return save_plainly(error, obj, path, arguments, plan)
+
+
+def save_plainly(why, obj, path, arguments, plan):
+    return _records.save_plainly(why, lambda: _records.plain_save(obj, path, *arguments), path, plan)
+
+
+def begin_zip(archive, items, path, sources, options):
+    records = (lib.ZipRecord * len(sources))()
+    names = [key.encode() for key, _ in items]
+    for record, name, source in zip(records, names, sources):
+        record.name, record.source = name, source
+    if not _records.with_crc():
+        options.flags |= lib.SAVE_NO_CRC
+    zip_options = lib.ZipOptions(archive=archive.encode(), alignment=_records.alignment())
+    handle = ctypes.c_void_p()
+    code = lib.library().cairn_save_zip(
+        _process.current().open(), os.fsencode(path), records, len(sources), zip_options, options, ctypes.byref(handle)
+    )
+    lib.check(code, path)
+    return handle
+
+
+def marker(path, data, after=None, *, replace=True, mode=0o666, on_error="warn"):
+    """Writes a small file when the saves that it speaks of have their names: `latest`, a ".metadata", "done".
+
+    after: Save objects; None: every save of this process that is under way, or failed below the marker's folder since it was last
+    written. One of them fails: so does the marker, and an older one stays. replace=False: fails if the name is there.
+    """
+    process = _process.current()
+    process.tell()
+    path = os.fspath(path)
+    data = data.encode() if isinstance(data, str) else bytes(data)
+    after = process.before_marker(path) if after is None else list(after)
+    result = Save(path, on_error)
+    broken = next((save for save in after if save.error is not None and save.handle is None), None)
+    handles = [save.handle for save in after if save.handle is not None]
+    try:
+        if broken is not None:
+            raise OSError(errno.ECANCELED, f"{broken.path} was not saved: {broken.error.strerror}", path)
+        array = (ctypes.c_void_p * len(handles))(*handles)
+        options = lib.SaveOptions(mode=mode, flags=0 if replace else lib.SAVE_EXCLUSIVE, after=array, after_count=len(handles))
+        handle = ctypes.c_void_p()
+        code = lib.library().cairn_save_marker(process.open(), os.fsencode(path), data, len(data), options, ctypes.byref(handle))
+        lib.check(code, path)
+    except OSError as error:
+        if error.errno not in FAULTS | {errno.ECANCELED}:
+            raise
+        result.fail(error)
+        process.end(result)
+        return result
+    result.handle = handle
+    result.keep = after
+    process.add(result)
+    return result
+
+
+def wait(path=None, level="published", timeout=None):
+    """Waits for the saves of this process (below `path`: a file or a folder; None: all of them) to reach the level: "copied", "published",
+    "nvme" (power loss does not take it), "remote" (in the object store). A progress bar is shown on a terminal.
+    TimeoutError: `timeout` seconds have passed. Raises what a save below `path` failed with, if nobody has asked for it yet."""
+    wanted = level_of(level)
+    process = _process.current()
+    deadline = None if timeout is None else time.monotonic() + timeout
+    with _process.lock():
+        saves = [save for save in process.pending if below(save.path, path)]
+        failed = [save for save in process.untold if below(save.path, path)]
+        saved = [name for name in process.saved if below(name, path)]
+    bar = _levels.Bar(saves) if sys.stderr.isatty() else None
+    try:
+        reached = _process.wait_all(saves, min(wanted, lib.PUBLISHED), deadline, bar and bar.show)
+    finally:
+        if bar:
+            bar.end()
+    if not reached:
+        raise TimeoutError(errno.ETIMEDOUT, f"not there after {timeout} s", next(save.path for save in saves if not save.over(lib.PUBLISHED)))
+    raise_first([*failed, *(save for save in saves if save.error is not None)])
+    if wanted > lib.PUBLISHED:
+        names = [name for name in [*(save.path for save in saves), *saved] if os.path.lexists(name)]  # others were removed since
+        if path is not None and not any(name == os.fspath(path) for name in names):
+            names.append(os.fspath(path))
+        _levels.wait_stored(list(dict.fromkeys(names)), wanted, deadline)
+
+
+def raise_first(failed):
+    failed = [save for save in dict.fromkeys(failed) if not save.told]
+    for save in failed:
+        save.told = True
+    if failed:
+        raise failed[0].error
+
+
+def below(name, path):
+    if path is None:
+        return True
+    name, path = os.path.abspath(name), os.path.abspath(os.fspath(path))
+    return name == path or name.startswith(os.path.join(path, ""))
+
+
+def prepare(*sources):
+    """prepare(model, optimizer): takes the memory that device tensors pass through, once and before the training, so that no save has to.
+    A number: that many bytes. What optimizers come to hold with their first step (two more copies for Adam) is counted."""
+    process = _process.current()
+    need = 0
+    for source in sources:
+        if isinstance(source, int):
+            need += source
+            continue
+        seen = {}
+        for tensor in _track.plain_tensors(source):
+            if tensor.device.type == "cuda":
+                seen[tensor.untyped_storage()._cdata] = tensor.untyped_storage().nbytes()
+        factor = 2 if isinstance(source, torch.optim.Optimizer) and not source.state else 1
+        need += factor * sum(seen.values())
+    lane = process.open()
+    if need:
+        _process.wait_all(list(process.pending), lib.PUBLISHED, None)
+        lib.check(lib.library().cairn_lane_prepare(lane, need))
+
+
+def stats():
+    """The figures of the lane: a dict (see cairn_lane_stats in <cairn/cairn.h>)."""
+    found = lib.LaneStats()
+    if _process.current().lane is not None:
+        lib.check(lib.library().cairn_lane_stats(_process.current().lane, ctypes.byref(found)))
+    return {name: getattr(found, name) for name, _ in lib.LaneStats._fields_ if name != "size"}

@@ -1,0 +1,170 @@
+"""The fence: waits until no lazy save reads its sources, before they change. It is called by itself in all the places of install()."""
+import atexit
+import ctypes
+import errno
+import functools
+import os
+import signal
+import threading
+import time
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from . import _library as lib
+from . import _log, _process, _track
+
+# How an update of the state of a process is reached other than by step(): in each of these the fence runs first.
+WAITS = (
+    (torch.optim.Optimizer, "load_state_dict"),
+    (torch.nn.Module, "load_state_dict"),
+    (torch.nn.Module, "_apply"),
+)
+# These free or move the memory of a storage that we hold a reference to.
+MOVES = (
+    (torch.UntypedStorage, "resize_"),
+    (torch.UntypedStorage, "_share_fd_cpu_"),
+    (torch.UntypedStorage, "_share_filename_cpu_"),
+    (torch.Tensor, "resize_"),
+    (torch.Tensor, "resize_as_"),
+)
+
+_installed = False
+
+
+def fence(timeout=None):
+    """Returns when the parameters and the optimizer's state may change: the copies of all lazy saves are done, or (CUDA) what comes on the
+    current streams is ordered behind them. A save that is not that far after its max_block fails, and the fence returns.
+    TimeoutError: `timeout` seconds have passed, and sources are still read. Errors of saves are told here."""
+    process = _process.current()
+    if process.reading:
+        run_fence(process, None if timeout is None else time.monotonic() + timeout)
+    process.tell()
+
+
+def run_fence(process, deadline):
+    begin = time.monotonic()
+    with _process.lock():
+        while process.reading:
+            saves = [save for save in process.pending if save.reading]
+            code = one_fence(process, saves)
+            if code == 0:
+                for save in saves:
+                    save.settle()
+                process.look()
+                return
+            if code not in (-errno.ETIMEDOUT, -errno.EBUSY):
+                raise lib.error_of(code)
+            give_up_late(saves, time.monotonic() - begin)
+            process.look()
+            if deadline is not None and time.monotonic() >= deadline:
+                raise TimeoutError(errno.ETIMEDOUT, "lazy saves still read their sources")
+
+
+def one_fence(process, saves):
+    """A slice of waiting: 0 when no source is read any more, or what comes on the streams is ordered behind."""
+    streams = current_streams(saves)
+    code = lib.library().cairn_lane_fence(process.lane, streams, len(streams), int(_process.SLICE * 1000))
+    if code == -errno.EBUSY:  # the graph that is captured now runs later, without a hook
+        process.captured = True
+        _log.once("a CUDA graph captures the update: its replays call no fence, so saves are made at once from now on")
+        waited = [save.wait_slice(lib.COPIED) for save in saves]
+        code = 0 if all(waited) else code
+    return code
+
+
+def current_streams(saves):
+    """The streams that an update is enqueued on, for each device that is read."""
+    devices = sorted({device for save in saves for device in save.devices})
+    return (lib.Stream * len(devices))(*((device, torch.cuda.current_stream(device).cuda_stream) for device in devices))
+
+
+def give_up_late(saves, seconds):
+    for save in saves:
+        if save.reading and save.max_block is not None and seconds >= save.max_block:
+            save.give_up(f"its copy kept the training for more than {save.max_block} s")
+
+
+def before_step(optimizer, args, kwargs):
+    """The global pre-hook of optimizers."""
+    _track.note_step(optimizer)
+    process = _process.current()
+    if process.reading or process.untold:
+        fence()
+
+
+before_step._torchdynamo_disable = True  # a compiled step calls it each time; what torch.compiler.disable() would set, without importing dynamo
+
+
+def waiting(original):
+    """The function, with a fence before it."""
+
+    @functools.wraps(original)
+    def wrapper(*args, **kwargs):
+        if _process.current().reading:
+            fence()
+        return original(*args, **kwargs)
+
+    return wrapper
+
+
+def moving(original):
+    """The function of a storage or a tensor, with a fence before it if a save reads that memory."""
+
+    @functools.wraps(original)
+    def wrapper(self, *args, **kwargs):
+        process = _process.current()
+        if process.reading and is_read(process, self):
+            copied_by_host(process)
+        return original(self, *args, **kwargs)
+
+    return wrapper
+
+
+def is_read(process, subject):
+    if isinstance(subject, torch.Tensor):
+        if type(subject) not in (torch.Tensor, torch.nn.Parameter):
+            return True
+        subject = subject.untyped_storage()
+    with _process.lock():
+        return any(subject._cdata in save.storages for save in process.pending if save.reading)
+
+
+def copied_by_host(process):
+    """The memory goes now, not in the order of a stream."""
+    with _process.lock():
+        saves = [save for save in process.pending if save.reading]
+    _process.wait_all(saves, lib.COPIED, None)
+
+
+def before_fork():
+    if _process.current().reading:
+        run_fence(_process.current(), None)
+
+
+def on_sigterm(number, frame):
+    """As without a handler, but that the saves get their names first."""
+    _process.at_exit()
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+
+
+def watch_sigterm():
+    """Only where the program has no handler of its own: it may know better. Called by the first save of a process."""
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, on_sigterm)
+
+
+def install():
+    """Once a process, when the package is imported."""
+    global _installed
+    if _installed:
+        return
+    _installed = True
+    register_optimizer_step_pre_hook(before_step)
+    for owner, name in WAITS:
+        setattr(owner, name, waiting(getattr(owner, name)))
+    for owner, name in MOVES:
+        setattr(owner, name, moving(getattr(owner, name)))
+    os.register_at_fork(before=before_fork, after_in_child=_process.after_fork)
+    atexit.register(lambda: _process.at_exit())

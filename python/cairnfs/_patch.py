@@ -1,0 +1,60 @@
+"""install(): torch.save goes through the lane, with no line of the program changed."""
+import os
+import pickle
+
+import torch
+
+from . import _api, _gate, _records
+
+_installed = None  # "eager" or "lazy"
+
+
+def save(
+    obj, f, pickle_module=pickle, pickle_protocol=torch.serialization.DEFAULT_PROTOCOL, _use_new_zipfile_serialization=True,
+    _disable_byteorder_record=False
+):  # fmt: skip
+    """torch.save through the lane of CairnFS: https://pytorch.org/docs/stable/generated/torch.save.html"""
+    if not isinstance(f, (str, os.PathLike)) or not _use_new_zipfile_serialization:
+        _records.plain_save(obj, f, pickle_module, pickle_protocol, _use_new_zipfile_serialization, _disable_byteorder_record)
+        return
+    plan = _api.Plan(lazy=_installed == "lazy")
+    _api.save_torch(obj, f, plan, pickle_module, pickle_protocol, _disable_byteorder_record)
+
+
+def install(lazy=None):
+    """torch.save returns when the file is there (eager). lazy, or CAIRN_LAZY=1: it returns at once, and what the program does with files
+    afterwards waits for it (see docs/lazy-saves.md)."""
+    global _installed
+    if lazy is None:
+        lazy = os.environ.get("CAIRN_LAZY", "") not in ("", "0")
+    _installed = "lazy" if lazy else "eager"
+    torch.save = torch.serialization.save = save
+    _gate.turn(bool(lazy))
+    if lazy and torch.distributed.is_available():
+        gate_barrier(torch.distributed)
+
+
+def gate_barrier(distributed):
+    """Behind a barrier other ranks look for the file."""
+    original = distributed.barrier
+    if hasattr(original, "cairnfs_original"):
+        return
+
+    def barrier(*args, **kwargs):
+        _api.wait()
+        return original(*args, **kwargs)
+
+    barrier.cairnfs_original = original
+    distributed.barrier = barrier
+
+
+def uninstall():
+    """torch.save is torch's own again. Fences stay: saves may be under way."""
+    global _installed
+    if _installed is None:
+        return
+    _installed = None
+    torch.save = torch.serialization.save = _records.plain_save
+    _gate.turn(False)
+    if torch.distributed.is_available() and hasattr(torch.distributed.barrier, "cairnfs_original"):
+        torch.distributed.barrier = torch.distributed.barrier.cairnfs_original

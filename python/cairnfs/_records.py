@@ -1,0 +1,177 @@
+"""What torch.save would write, record by record, without the bytes of the tensors being copied.
+
+torch's own code (torch.serialization._save) pickles and names the records; only the writer that it writes to is ours. So names, order, location
+tags and exceptions are those of the torch that runs. What torch adds when it closes the archive is learnt from a small archive that it makes.
+"""
+import functools
+import io
+import os
+import pickle
+import random
+import zipfile
+
+import torch
+
+from . import _log
+from ._save import saved
+
+plain_save = torch.serialization.save  # before anything is patched
+
+
+class NotCovered(Exception):
+    """This save is one for plain torch.save; the text says why."""
+
+
+class Records:
+    """Takes the place of torch._C.PyTorchFileWriter."""
+
+    def __init__(self):
+        self.items = []  # (name, bytes or UntypedStorage)
+        self.storages = {}  # name of record: storage, as the pickler saw it
+        self.skip = None
+
+    def write_record(self, name, data, size):
+        if isinstance(data, str):
+            data = data.encode()
+        if isinstance(data, int):  # an address: torch before 2.1
+            data = self.storages[name]
+        if isinstance(data, torch.storage.TypedStorage):
+            data = data._untyped_storage
+        if not isinstance(data, (bytes, torch.UntypedStorage)):
+            raise NotCovered(f"torch writes a record from a {type(data).__name__}")
+        if not isinstance(data, bytes):
+            check_memory(data, size)
+        self.items.append((name, data))
+        if name == "data.pkl":
+            self.leave_devices_alone()
+
+    def write_record_metadata(self, name, size):
+        self.items.append((name, self.storages[name]))
+
+    def leave_devices_alone(self):
+        """All is pickled. torch copies a storage of a device into new host memory before it writes it, but not if it is to skip data."""
+        kinds = {storage.device.type for storage in self.storages.values()} - {"cpu"}
+        if kinds == {"cuda"} and not torch.version.hip and skip_data_flag() is False:
+            self.skip = torch.serialization._serialization_tls
+            self.skip.skip_data = True
+
+    def close(self):
+        if self.skip is not None:
+            self.skip.skip_data = False
+
+
+def check_memory(storage, size):
+    if storage.device.type != "cpu" or storage.nbytes() != size or size and not storage.data_ptr():
+        raise NotCovered(f"a storage of {storage.device.type} that has no memory of its own")
+
+
+def skip_data_flag():
+    """torch.serialization.skip_data() is on; None: this torch has none."""
+    return getattr(getattr(torch.serialization, "_serialization_tls", None), "skip_data", None)
+
+
+def recording_module(pickle_module, records):
+    """The pickle module, with a Pickler that tells `records` of the storages: torch derives its own from it."""
+
+    class Module:
+        class Pickler(pickle_module.Pickler):
+            def __init_subclass__(cls):
+                inner = cls.persistent_id
+
+                def persistent_id(self, obj):
+                    found = inner(self, obj)
+                    if found is not None:
+                        records.storages["data/" + found[2]] = obj._untyped_storage if isinstance(obj, torch.storage.TypedStorage) else obj
+                    return found
+
+                cls.persistent_id = persistent_id
+
+    return Module
+
+
+def pickled(obj, pickle_module=pickle, pickle_protocol=2, disable_byteorder_record=False):
+    """The records that torch writes for `obj`: [(name, bytes or storage)]. Exceptions of the pickler pass."""
+    if skip_data_flag():
+        raise NotCovered("torch.serialization.skip_data() is on")
+    check_dill = getattr(torch.serialization, "_check_dill_version", None)
+    if check_dill:
+        check_dill(pickle_module)
+    records = Records()
+    module = recording_module(pickle_module, records)
+    try:
+        torch.serialization._save(obj, records, module, pickle_protocol, disable_byteorder_record)
+    finally:
+        records.close()
+    return records.items
+
+
+@functools.cache
+def closing_records():
+    """[(name, bytes or None)] that torch adds at the end; None: the serialization id. NotCovered: this torch writes otherwise than we know."""
+    probe = {"a": torch.arange(3), "b": torch.ones(2, dtype=torch.bfloat16)}
+    buffer = io.BytesIO()
+    plain_save(probe, buffer)
+    ours = pickled(probe)
+    with zipfile.ZipFile(buffer) as archive:
+        there = sorted(archive.infolist(), key=lambda info: info.header_offset)
+        names = [info.filename.partition("/")[2] for info in there]
+        if names[: len(ours)] != [name for name, _ in ours] or sorted(names[len(ours) :]) != [".data/serialization_id", "version"]:
+            raise NotCovered(f"torch {torch.__version__} writes the records {names}")
+        for info, (name, data) in zip(there, ours):
+            if archive.read(info) != (data if isinstance(data, bytes) else bytes(data.tolist())):
+                raise NotCovered(f"torch {torch.__version__} writes another {name}")
+        return [(name, None if name.startswith(".data/") else archive.read(info)) for name, info in zip(names[len(ours) :], there[len(ours) :])]
+
+
+def serialization_id(items):
+    """torch's is made of all names and checksums, so it is not known before the bytes are copied. Only that it differs matters."""
+    names = hash(tuple(name for name, _ in items)) % 10**20
+    return f"{names:020d}{random.SystemRandom().randrange(10**20):020d}".encode()
+
+
+def records_of(obj, *arguments):
+    """All records of the archive of `obj`."""
+    closing = closing_records()
+    items = pickled(obj, *arguments)
+    return items + [(name, serialization_id(items) if data is None else data) for name, data in closing]
+
+
+def archive_name(path):
+    """As torch's writer names it: the file's name without its last suffix, and "archive" where it is not ASCII."""
+    if not path.isascii():
+        return "archive"
+    name = path.replace("\\", "/").rpartition("/")[2]
+    stem, dot, _ = name.rpartition(".")
+    name = stem if dot else name
+    if not name:
+        raise NotCovered("a file whose name is only a suffix")
+    return name
+
+
+def alignment():
+    get = getattr(torch.serialization, "_get_storage_alignment", None)
+    return get() if get else 64
+
+
+def with_crc():
+    get = getattr(torch.serialization, "get_crc32_options", None)
+    return get() if get else True
+
+
+def target_of(path):
+    """The path of the file that torch.save would write to: through symbolic links. NotCovered: no regular file."""
+    path = os.fspath(path)
+    if not isinstance(path, str):
+        raise NotCovered("a path that is no text")
+    if os.path.islink(path):
+        path = os.path.realpath(path)
+    if os.path.lexists(path) and not os.path.isfile(path):
+        raise NotCovered("a path that is no regular file")
+    return path
+
+
+def save_plainly(why, function, path, plan):
+    """function() writes the file by itself, as without us: for what the lane does not cover. Exceptions are its own."""
+    _log.once(f"{why}: written without the lane")
+    function()
+    return saved(os.fspath(path), plan.on_error)

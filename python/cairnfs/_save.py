@@ -1,0 +1,235 @@
+"""Save: one file on its way, as a future."""
+import ctypes
+import errno
+import os
+import time
+
+from . import _library as lib
+from . import _process
+
+LEVELS = {"copied": lib.COPIED, "published": lib.PUBLISHED, "nvme": lib.NVME, "remote": lib.REMOTE}
+ON_ERROR = ("warn", "raise")
+
+
+def level_of(level):
+    if level not in LEVELS:
+        raise ValueError(f"level is {level!r}, not one of {', '.join(LEVELS)}")
+    return LEVELS[level]
+
+
+class Save:
+    """A file that is being saved. `path` is its name; `result()` and `exception()` wait for it, as those of a future do."""
+
+    def __init__(self, path, on_error="warn", max_block=None):
+        self.path = path
+        self.on_error = on_error
+        self.max_block = max_block
+        self.error = None  # OSError once it has failed
+        self.told = False
+        self.named = False
+        self.reading = False  # sources are read, or are not yet seen to be unchanged
+        self.held = False  # the library waits for cairn_save_commit()
+        self.devices = ()  # ordinals that sources lie on
+        self.guards = ()  # [(tensor, its version, its storage)]
+        self.storages = frozenset()  # of lazy sources, by their ids
+        self.keep = None  # memory that the library reads
+        self.handle = None
+        self.pid = os.getpid()
+        self._callbacks = []
+
+    def __repr__(self):
+        state = f"failed: {self.error}" if self.error else "published" if self.named else "copied" if not self.reading else "copying"
+        return f"<cairnfs.Save {self.path!r} {state}>"
+
+    # --- asked by the user
+
+    def copied(self):
+        """No source is read any more: they may change."""
+        self._look()
+        return not self.reading
+
+    def published(self):
+        """The name is there, with every byte."""
+        self._look()
+        return self.named
+
+    def done(self):
+        """It has its name, or has failed."""
+        self._look()
+        return self.named or self.error is not None
+
+    def wait(self, level="published", timeout=None):
+        """Waits until the level is reached. TimeoutError: `timeout` seconds have passed. The error of the save, if it failed."""
+        self._wait(level_of(level), timeout)
+        if self.error is not None:
+            self.told = True
+            raise self.error
+        return self
+
+    def result(self, timeout=None):
+        """The path, when it is there."""
+        self.wait("published", timeout)
+        return self.path
+
+    def exception(self, timeout=None):
+        """What it failed with; None: it has its name."""
+        self._wait(lib.PUBLISHED, timeout)
+        self.told = self.told or self.error is not None
+        return self.error
+
+    def cancel(self):
+        """Fails the save, if it has no name yet. True: it has failed."""
+        self._mine()
+        if self.handle is not None and not self.done():
+            with _process.lock():
+                lib.library().cairn_save_abort(self.handle)
+            self._look()
+        return self.error is not None
+
+    def progress(self):
+        """(bytes done, bytes in all) of the sources."""
+        if self.handle is None:
+            return 0, 0
+        found = self._state()
+        return found.bytes_copied + found.bytes_referenced, found.bytes
+
+    def add_done_callback(self, function):
+        """function(save) in a thread of the package, when it has its name or has failed; at once and here, if that is so."""
+        with _process.lock():
+            if not (self.named or self.error is not None):
+                self._callbacks.append(function)
+                return
+        function(self)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, value, trace):
+        if kind is None:
+            self.wait("published")
+        return False
+
+    def __del__(self):
+        if self.handle is not None and self.pid == os.getpid():
+            lib.library().cairn_save_free(self.handle)
+
+    # --- by the package
+
+    def fail(self, error):
+        """The call itself did not get that far."""
+        self.error, self.reading, self.keep = error, False, None
+
+    def over(self, level):
+        """The level is reached, or it has failed. Of a level above PUBLISHED nobody knows but the library."""
+        if self.error is not None:
+            return True
+        if level > lib.PUBLISHED:
+            return self.handle is None
+        return self.named or level == lib.COPIED and not self.reading
+
+    def wait_slice(self, level, deadline=None):
+        """Waits for a moment: True if the library has reached the level. A save's own error is not raised: look() takes it."""
+        if self.handle is None:
+            return True
+        seconds = _process.SLICE if deadline is None else max(0.0, min(_process.SLICE, deadline - time.monotonic()))
+        return lib.library().cairn_save_wait(self.handle, level, int(seconds * 1000)) != -errno.ETIMEDOUT
+
+    def look(self):
+        """With the lock: takes over how far the library is. True: it has its name or has failed, and this is news."""
+        if self.named or self.error is not None or self.handle is None:
+            return False
+        state = self._state()
+        if state.error:
+            self._take_error(state.error)
+            return True
+        if state.level >= lib.COPIED and self.reading:
+            self.settle()
+            state = self._state()
+            if state.error:
+                self._take_error(state.error)
+                return True
+        self.named = state.level >= lib.PUBLISHED
+        return self.named
+
+    def settle(self):
+        """With the lock, when the sources were copied, or their copy is ordered before all that comes: did they change meanwhile?"""
+        if self.held:
+            self.held = False
+            cause = changed(self.guards)
+            if cause is None:
+                lib.library().cairn_save_commit(self.handle)
+            else:
+                lib.library().cairn_save_fail(self.handle, -errno.EBADMSG, cause.encode())
+        self.guards = ()
+        if self._state().level >= lib.COPIED:
+            self.reading, self.keep = False, None
+
+    def _state(self):
+        found = lib.Progress()
+        lib.check(lib.library().cairn_save_progress(self.handle, ctypes.byref(found)))
+        return found
+
+    def _take_error(self, code):
+        lib.library().cairn_save_fail(self.handle, code, None)  # has failed already: this waits until no thread reads the sources
+        text = ctypes.c_char_p()
+        code = lib.library().cairn_save_error(self.handle, ctypes.byref(text)) or code
+        self.reading, self.held, self.keep, self.guards = False, False, None, ()
+        cause = (text.value or b"").decode(errors="replace").removeprefix(f"{self.path}: ")
+        self.error = OSError(-code, cause or os.strerror(-code), self.path)
+
+    def give_up(self, why):
+        """With the lock: a fence has waited long enough."""
+        self.held = False
+        lib.library().cairn_save_fail(self.handle, -errno.ETIMEDOUT, why.encode())
+
+    def take_callbacks(self):
+        with _process.lock():
+            taken, self._callbacks = self._callbacks, []
+            return taken
+
+    def _mine(self):
+        if self.pid != os.getpid():
+            raise OSError(errno.ECHILD, "the save belongs to the process that this one was forked from", self.path)
+
+    def _look(self):
+        self._mine()
+        _process.current().look()
+
+    def _wait(self, level, timeout):
+        self._mine()
+        deadline = None if timeout is None else time.monotonic() + timeout
+        if not _process.wait_all([self], min(level, lib.PUBLISHED), deadline):
+            raise TimeoutError(errno.ETIMEDOUT, f"not there after {timeout} s", self.path)
+        if level > lib.PUBLISHED and self.error is None:
+            wait_stored(self, level, deadline, timeout)
+
+
+def saved(path, on_error):
+    """A file that is there, without the lane."""
+    result = Save(path, on_error)
+    result.named = True
+    return result
+
+
+def wait_stored(save, level, deadline, timeout):
+    """For a level above PUBLISHED: these errors are not the save's own, so they are raised here."""
+    while save.handle is not None:
+        seconds = _process.SLICE if deadline is None else max(0.0, min(_process.SLICE, deadline - time.monotonic()))
+        code = lib.library().cairn_save_wait(save.handle, level, int(seconds * 1000))
+        if code >= 0:
+            return
+        save.look()
+        if code != -errno.ETIMEDOUT:
+            raise lib.error_of(code, save.path)
+        if deadline is not None and time.monotonic() >= deadline:
+            raise TimeoutError(errno.ETIMEDOUT, f"not that far after {timeout} s", save.path)
+
+
+def changed(guards):
+    """What changed while it was copied, or None. A tensor that lives elsewhere now says nothing of the memory that was copied."""
+    for tensor, version, storage, address, size in guards:
+        if storage.data_ptr() != address or storage.nbytes() != size:
+            return f"the storage of a tensor of shape {tuple(tensor.shape)} was resized while it was copied"
+        if tensor.untyped_storage()._cdata == storage._cdata and tensor._version != version:
+            return f"a tensor of shape {tuple(tensor.shape)} was changed while it was copied, and no fence had waited"
+    return None

@@ -1,0 +1,104 @@
+"""How a save is begun: what is copied at once and what later, and how the library is told where the bytes lie."""
+import ctypes
+import errno
+
+import torch
+
+from . import _fence, _process, _track
+from . import _library as lib
+from ._save import Save
+
+# The call could not begin because of where the file is to be: plain torch.save says that in its own words.
+FOR_TORCH = {errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP, errno.ENAMETOOLONG, errno.EISDIR}
+# Faults of the place or the machine: the save fails, the training goes on.
+FAULTS = {
+    errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOTCONN, errno.ESTALE, errno.ETIMEDOUT, errno.ENOMEM, errno.EMFILE, errno.ENFILE,
+    errno.ENXIO, errno.ENODEV, errno.ECONNABORTED, errno.EINTR,
+}  # fmt: skip
+REFER_SHARE = 0.25  # of the bytes, that no optimizer holds: then it pays to look what is unchanged
+
+
+
+class Range:
+    """Memory of a storage: all of it, or what a contiguous tensor takes of it."""
+
+    def __init__(self, storage, address=None, size=None):
+        self.storage = storage
+        self.address = storage.data_ptr() if address is None else address
+        self.size = storage.nbytes() if size is None else size
+        self.device = storage.device
+        self.id = storage._cdata
+
+
+class Plan:
+    """How a file is to be saved: the keywords of save()."""
+
+    def __init__(self, lazy=True, mode=0o666, track=None, on_error="warn", max_block=None, refer=None):
+        self.lazy = lazy and (lazy if not _process.current().captured else False)
+        self.mode, self.track, self.on_error, self.max_block, self.refer = mode, track, on_error, max_block, refer
+
+
+def start(target, plan, items, begin):
+    """Begins the save of `items` [(key, bytes or storage)] by begin(path, sources, options), and waits where it is not lazy."""
+    process = _process.current()
+    result = Save(target, plan.on_error, plan.max_block)
+    _fence.watch_sigterm()
+    try:
+        process.open()
+        fill(result, plan, items, begin)
+    except OSError as error:
+        if error.errno not in FAULTS or plan.lazy is False or plan.on_error == "raise":
+            raise
+        result.fail(error)
+        process.end(result)
+        return result
+    process.add(result)
+    if plan.lazy is False:
+        result.wait("published")
+    return result
+
+
+def fill(result, plan, items, begin):
+    known = _track.tracked(plan.track) if plan.lazy is True else {}
+    ranges = [data for _, data in items if isinstance(data, Range)]
+    lazy = [data for data in ranges if is_later(data, plan.lazy, known)]
+    late = {data.id for data in lazy}
+    producers = {}
+    sources = [source_of(key, data, late, producers) for key, data in items]
+    result.guards = _track.guards_of({data.id: data.storage for data in lazy}, known)
+    result.held = bool(result.guards)
+    flags = lib.SAVE_CLEAN | (lib.SAVE_HOLD if result.held else 0)
+    if plan.refer or plan.refer is None and mostly_frozen(ranges, known):
+        flags |= lib.SAVE_REFER
+    options = lib.SaveOptions(mode=plan.mode or 0o666, flags=flags)
+    result.keep = [data for _, data in items], sources
+    result.storages = late
+    result.devices = tuple(producers)
+    result.reading = bool(late)
+    result.handle = begin(result.path, sources, options)
+
+
+def is_later(data, lazy, known):
+    """May be read after the call has returned."""
+    if lazy is False or lazy == "all":
+        return True
+    return data.id in known and data.storage.nbytes() >= _track.SMALL
+
+
+def source_of(key, data, late, producers):
+    if isinstance(data, bytes):
+        return lib.Source(length=len(data), host=ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p) if data else None)
+    flags, key = 0 if data.id in late else lib.SOURCE_NOW, key.encode()
+    if data.device.type == "cpu":
+        return lib.Source(length=data.size, host=data.address if data.size else None, flags=flags, key=key)
+    device = data.device.index
+    if device not in producers:
+        producers[device] = torch.cuda.current_stream(device).cuda_stream
+    return lib.Source(length=data.size, device_address=data.address, device=device, flags=flags, producer=producers[device], key=key)
+
+
+def mostly_frozen(ranges, known):
+    """Much of it is held by no optimizer, so it may well be as it was in the last version."""
+    big = [data for data in ranges if data.size >= _track.SMALL]
+    frozen = sum(data.size for data in big if data.id not in known)
+    return bool(known) and frozen > REFER_SHARE * sum(data.size for data in big)

@@ -1,0 +1,140 @@
+"""safetensors through the lane: save_file() in the place of safetensors.torch.save_file().
+
+The file is the one that safetensors writes, byte for byte; dtypes, their names and their order in the file are learnt from the safetensors
+that is installed.
+"""
+import ctypes
+import functools
+import json
+import os
+import struct
+
+import safetensors.torch as theirs
+import torch
+
+from . import _library as lib
+from . import _process, _records
+from ._start import FOR_TORCH, Plan, Range, start
+
+plain_save_file = theirs.save_file  # before anything is patched
+_installed = False
+
+
+def save_file(tensors, filename, metadata=None):
+    """Returns when the file is there, as safetensors.torch.save_file() does."""
+    save(tensors, filename, metadata=metadata, lazy=False)
+
+
+def save(tensors, path, *, metadata=None, lazy=True, mode=0o666, track=None, on_error="warn", max_block=None, refer=None):
+    """As cairnfs.save(), of a dict of tensors. What safetensors refuses is refused in its words."""
+    plan = Plan(lazy, mode, track, on_error, max_block, refer)
+    try:
+        target = _records.target_of(path)
+        items, header, offsets = layout(tensors, metadata)
+    except _records.NotCovered as why:
+        return save_plainly(why, tensors, path, metadata, plan)
+    try:
+        return start(target, plan, items, lambda *given: begin(header, offsets, *given))
+    except OSError as error:
+        if error.errno not in FOR_TORCH:
+            raise
+        return save_plainly(error, tensors, path, metadata, plan)
+
+
+def save_plainly(why, tensors, path, metadata, plan):
+    return _records.save_plainly(why, lambda: plain_save_file(tensors, path, metadata), path, plan)
+
+
+def begin(header, offsets, path, sources, options):
+    array = (lib.Source * len(sources))(*sources)
+    for source, offset in zip(array, offsets):
+        source.offset = offset
+    handle = ctypes.c_void_p()
+    code = lib.library().cairn_save_safetensors(
+        _process.current().open(), os.fsencode(path), header, len(header), array, len(array), options, ctypes.byref(handle)
+    )
+    lib.check(code, path)
+    return handle
+
+
+def layout(tensors, metadata):
+    """What is refused is refused here; then (items in the order of the file, header, their offsets)."""
+    check(tensors)
+    if metadata is not None and not (isinstance(metadata, dict) and all(isinstance(x, str) for pair in metadata.items() for x in pair)):
+        raise _records.NotCovered("metadata that is no dict of texts")  # whose refusal is safetensors' own
+    kinds = dtypes(tuple(sorted({tensor.dtype for tensor in tensors.values()}, key=str)))
+    order = sorted(tensors, key=lambda name: (kinds[tensors[name].dtype][0], name.encode()))
+    header, items, offsets, at = {}, [], [], 0
+    if metadata is not None:
+        header["__metadata__"] = metadata
+    for name in order:
+        tensor = tensors[name]
+        _, kind, factor = kinds[tensor.dtype]
+        size = tensor.numel() * tensor.element_size()
+        shape = list(tensor.shape)
+        if factor != 1 and shape:
+            shape[-1] *= factor
+        header[name] = {"dtype": kind, "shape": shape, "data_offsets": [at, at + size]}
+        items.append((name, range_of(tensor, size)))
+        offsets.append(at)
+        at += size
+    return items, json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode(), offsets
+
+
+def range_of(tensor, size):
+    """A tensor that has no memory of its own on a device that we copy from goes by host memory of its own."""
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.device.type not in ("cpu", "cuda") or torch.version.hip:
+        raise _records.NotCovered(f"a tensor of type {type(tensor).__name__} on {tensor.device.type}")
+    if tensor.is_conj() or tensor.is_neg():
+        raise _records.NotCovered("a tensor that is conjugated or negated when it is read")
+    return Range(tensor.untyped_storage(), tensor.data_ptr(), size)
+
+
+def check(tensors):
+    """safetensors' own checks, in its own words."""
+    evaluate = getattr(theirs, "_evaluate_tensors_for_save", None)
+    if evaluate is None:
+        raise _records.NotCovered("a safetensors whose checks have another name")
+    evaluate(tensors)
+    for tensor in tensors.values():
+        if not tensor.is_contiguous():
+            raise _records.NotCovered("a tensor that is not contiguous")  # refused by safetensors
+
+
+@functools.cache
+def dtypes(wanted):
+    """{dtype: (rank in the file, name in the header, elements of the header's shape for one of ours)}."""
+    names = {str(dtype): dtype for dtype in wanted}
+    blob = theirs.save({name: torch.zeros(8, dtype=torch.uint8).view(dtype) for name, dtype in names.items()})
+    (length,) = struct.unpack("<Q", blob[:8])
+    found = json.loads(blob[8 : 8 + length])
+    result = {}
+    for rank, (name, entry) in enumerate(sorted(found.items(), key=lambda pair: pair[1]["data_offsets"])):
+        dtype = names[name]
+        result[dtype] = rank, entry["dtype"], entry["shape"][0] // (8 // dtype.itemsize)
+    return result
+
+
+def install():
+    """safetensors.torch.save_file goes through the lane; also in transformers and accelerate, where they have been imported."""
+    global _installed
+    if not _installed:
+        _installed = True
+        replace(plain_save_file, save_file)
+
+
+def uninstall():
+    global _installed
+    if _installed:
+        _installed = False
+        replace(save_file, plain_save_file)
+
+
+def replace(old, new):
+    import sys
+
+    theirs.save_file = new
+    for module in list(sys.modules.values()):
+        name = getattr(module, "__name__", "")
+        if name.split(".")[0] in ("transformers", "accelerate") and getattr(module, "__dict__", {}).get("safe_save_file") is old:
+            module.safe_save_file = new
