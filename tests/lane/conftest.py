@@ -1,0 +1,108 @@
+"""The Python package of this tree over the library of the build; each test leaves nothing under way."""
+import importlib.util
+import os
+import signal
+import sys
+
+import pytest
+
+import rig
+
+PACKAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "python")
+
+
+def library_of(config):
+    return os.path.abspath(os.path.join(config.getoption("--build"), "src", "client", "libcairn.so.0"))
+
+
+def environment(config):
+    """For programs that a test runs: the package and the library of this tree."""
+    path = os.pathsep.join([os.path.abspath(PACKAGE), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {**os.environ, "PYTHONPATH": path, "CAIRN_LIBRARY": library_of(config), "PYTHONFAULTHANDLER": "1"}
+
+
+def pytest_collection_modifyitems(config, items):
+    here = os.path.dirname(os.path.abspath(__file__))
+    why = None
+    if config.getoption("--sanitize"):
+        why = "a sanitizer's library cannot be loaded into Python: tests/client covers it"
+    elif not os.path.exists(library_of(config)):
+        why = f"{library_of(config)} is not built"
+    for item in items:
+        if why and str(item.path).startswith(here):
+            item.add_marker(pytest.mark.skip(reason=f"skipped: {why}"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    try:
+        return (yield)
+    finally:
+        if "stall" in item.funcargs:
+            item.funcargs["stall"].go()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def package(request):
+    os.environ["CAIRN_LIBRARY"] = library_of(request.config)
+    if PACKAGE not in sys.path:
+        sys.path.insert(0, os.path.abspath(PACKAGE))
+
+
+@pytest.fixture
+def lane(package):
+    """The module cairnfs, with nothing under way before and after the test."""
+    import cairnfs
+    from cairnfs import _process, _track
+
+    yield cairnfs
+    cairnfs.uninstall()
+    process = _process.current()
+    rig.poll(lambda: process.look() or not process.pending, 30, "the end of the test's saves")
+    process.untold.clear()
+    process.failed.clear()
+    process.captured = False
+    _track._stepped.clear()
+
+
+@pytest.fixture
+def programs(request):
+    return environment(request.config)
+
+
+def needs(name, *more):
+    """Skips a module whose framework is not installed."""
+    for module in (name, *more):
+        if importlib.util.find_spec(module) is None:
+            pytest.skip(f"skipped: {module} is not installed (tests/run installs it)", allow_module_level=True)
+
+
+class Stall:
+    """A mount whose daemon stands still from a moment on: what is copied then is held in the middle."""
+
+    def __init__(self, mount):
+        self.mount = mount
+
+    def save(self, lane, state, path, **options):
+        """A lazy save whose copy is held in the middle."""
+        save = lane.save(state, path, **options)
+        self.stop()
+        assert not save.copied(), "the copy was done before the daemon stood still"
+        return save
+
+    def stop(self):
+        os.kill(self.mount.proc.pid, signal.SIGSTOP)
+
+    def go(self):
+        """Also at the end of a test that fails, before anything looks for why: a process that begins or ends would wait for the daemon."""
+        if self.mount.proc:
+            os.kill(self.mount.proc.pid, signal.SIGCONT)
+
+
+@pytest.fixture
+def stall(request, cairn, lane):
+    """Asks for a mount; the daemon goes on at the end of the test."""
+    cairn.mount(stage="1G")
+    found = Stall(cairn)
+    request.addfinalizer(found.go)
+    return found

@@ -1,0 +1,375 @@
+"""What is copied later, what at once; the fence in all its places; what changes in spite of it is not saved."""
+import errno
+import io
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+
+import pytest
+import torch
+
+import rig
+from training import Training, check_loaded
+
+
+def fork(training):
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+
+
+def step_of_scaler(training):
+    scaler = torch.amp.GradScaler("cpu")
+    training.model.weight.grad = torch.ones_like(training.model.weight)
+    scaler.scale(torch.ones(()))
+    scaler.step(training.optimizer)
+
+
+def state_of(what):
+    return {name: torch.zeros_like(value) for name, value in what.state_dict().items()}
+
+
+# All that changes or moves what a lazy save reads, as programs do it.
+ROUTES = {
+    "step": lambda training: training.step(),
+    "step of a scaler": step_of_scaler,
+    "load of the optimizer": lambda training: training.optimizer.load_state_dict(training.copy()["optimizer"]),
+    "load of the model": lambda training: training.model.load_state_dict(state_of(training.model)),
+    "to": lambda training: training.model.to(torch.float64),
+    "half": lambda training: training.model.half(),
+    "share_memory": lambda training: training.model.share_memory(),
+    "share a tensor": lambda training: training.model.weight.data.share_memory_(),
+    "free the storage": lambda training: training.model.weight.untyped_storage().resize_(0),
+    "resize": lambda training: training.model.weight.data.resize_(3),
+    "fork": fork,
+}
+
+
+@pytest.mark.timeout(300)
+def test_every_route_waits(stall, lane, full):
+    """Each of them waits while the copy goes on, and the file has the state at the call of save()."""
+    for name, route in ROUTES.items():
+        training = Training(kind=torch.optim.SGD)
+        path = os.path.join(stall.mount.mnt, "state.pt")
+        before = training.copy()
+        save = stall.save(lane, training.state(), path)
+        thread = threading.Thread(target=route, args=(training,))
+        thread.start()
+        thread.join(0.2)
+        assert thread.is_alive(), f"{name} did not wait"
+        stall.go()
+        thread.join()
+        assert save.result() == path
+        check_loaded(path, before)
+
+
+def test_what_comes_before_the_fence_does_not_wait(stall, lane):
+    """Forward, backward, and the state's reading go on while the copy does not."""
+    training = Training()
+    save = stall.save(lane, training.state(), os.path.join(stall.mount.mnt, "state.pt"))
+    training.optimizer.zero_grad()
+    (training.model.weight * 2).sum().backward()
+    assert training.model.weight.grad[0, 0] == 2 and not save.copied() and not save.done()
+    with pytest.raises(TimeoutError):
+        lane.fence(timeout=0.1)
+    with pytest.raises(TimeoutError):
+        save.result(timeout=0.1)
+    stall.go()
+    save.wait("copied")
+    lane.fence()
+    assert save.result() and save.exception() is None and save.done() and save.copied() and save.published()
+
+
+def test_change_without_a_fence(stall, lane):
+    """A tensor that is changed in place during its copy: the save fails with a clear error, and the older version stays."""
+    training, path = Training(), os.path.join(stall.mount.mnt, "state.pt")
+    lane.save(training.state(), path).result()
+    before = training.copy()
+    training.step()
+    save = stall.save(lane, training.state(), path)
+    with torch.no_grad():
+        training.model.weight.mul_(2)
+    stall.go()
+    error = save.exception()
+    assert error.errno == errno.EBADMSG and "was changed while it was copied" in str(error) and error.filename == path
+    check_loaded(path, before)
+    assert os.listdir(stall.mount.mnt) == ["state.pt"]
+    lane.save(training.state(), path).result()
+    check_loaded(path, training.state())
+
+
+def test_freed_and_replaced(stall, lane):
+    """Memory that the program lets go of stays until it is copied; a parameter with other data is another tensor."""
+    training, path = Training(), os.path.join(stall.mount.mnt, "state.pt")
+    before = training.copy()
+    save = stall.save(lane, training.state(), path)
+    training.model.weight.data = torch.zeros(3)
+    training.model = None
+    training.optimizer.param_groups.clear()
+    training.optimizer.state.clear()
+    ballast = [torch.full((12 << 20,), 7.0) for _ in range(3)]
+    stall.go()
+    assert save.result() and ballast
+    check_loaded(path, before)
+
+
+def test_what_is_not_known_is_copied_at_once(lane, folder):
+    """Buffers, averages, small tensors, scalars, and all of it where no optimizer has stepped: it may change when save() has returned."""
+    model = torch.nn.Sequential(torch.nn.Linear(400, 400), torch.nn.BatchNorm1d(100_000, affine=False))
+    optimizer = torch.optim.Adam(model.parameters())
+    average = {name: value.clone() for name, value in model.state_dict().items()}
+    for stepped in (False, True):
+        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "average": average, "rng": torch.get_rng_state()}
+        before = torch.save(state, buffer := io.BytesIO()) or torch.load(io.BytesIO(buffer.getvalue()))
+        save = lane.save(state, path := os.path.join(folder, "state.pt"))
+        for name, tensor in [*average.items(), *model.named_buffers(), *(model.named_parameters() if not stepped else ())]:
+            tensor.data.fill_(3)
+        for value in optimizer.state.values():
+            value["step"].fill_(1000)
+        state["rng"].fill_(0)
+        save.result()
+        loaded = torch.load(path)
+        assert torch.equal(loaded["rng"], before["rng"]) and str(loaded["optimizer"]) == str(before["optimizer"])
+        for part in ("model", "average"):
+            for name in before[part]:
+                assert torch.equal(loaded[part][name], before[part][name]), (stepped, part, name)
+        model[0](torch.ones(2, 400)).sum().backward()
+        optimizer.step()
+
+
+def test_lazy_is_what_optimizers_hold(stall, lane):
+    """track= and lazy="all" say what else does not change before the next fence."""
+    frozen = torch.nn.Linear(2000, 2000)
+    state, path = {"frozen": frozen.state_dict()}, os.path.join(stall.mount.mnt, "state.pt")
+    assert lane.save(state, path).copied()
+    from cairnfs import _process
+
+    for options in ({"track": frozen}, {"lazy": "all"}):
+        save = lane.save(state, path, **options)
+        assert save.storages == {frozen.weight.untyped_storage()._cdata} | ({frozen.bias.untyped_storage()._cdata} if "lazy" in options else set())
+        save.result()
+    assert not _process.current().pending
+
+
+@pytest.mark.parametrize("kind", ["dtensor", "tied"])
+def test_tensors_in_other_tensors(lane, folder, kind):
+    """A DTensor's own memory, and a storage that several parameters share, are known to be the optimizer's."""
+    if kind == "tied":
+        whole = torch.zeros(2, 50_000)
+        parameters = [torch.nn.Parameter(whole[0]), torch.nn.Parameter(whole[1])]
+        storages = {whole.untyped_storage()._cdata}
+    else:
+        torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+        mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (1,))
+        local = torch.zeros(300, 300)
+        parameters = [torch.nn.Parameter(torch.distributed.tensor.DTensor.from_local(local, mesh, run_check=False))]
+        storages = {parameters[0]._local_tensor.untyped_storage()._cdata}
+    try:
+        optimizer = torch.optim.SGD(parameters, lr=0.1)
+        for parameter in parameters:
+            parameter.grad = torch.ones_like(parameter)
+        optimizer.step()
+        save = lane.save({"p": parameters}, path := os.path.join(folder, "state.pt"))
+        assert save.storages == storages
+        save.result()
+        loaded = torch.load(path, weights_only=False)["p"]
+        assert all(torch.equal(a, b) for a, b in zip(loaded, parameters))
+    finally:
+        if kind == "dtensor":
+            torch.distributed.destroy_process_group()
+
+
+def test_max_block(stall, lane):
+    """A fence waits for a save no longer than max_block: the save fails, the training goes on, and says so once."""
+    training, path = Training(), os.path.join(stall.mount.mnt, "state.pt")
+    save = stall.save(lane, training.state(), path, max_block=0.3)
+    begin = time.monotonic()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        training.step()
+        seconds = time.monotonic() - begin
+        lane.fence()
+        lane.fence()
+    assert seconds >= 0.3 and [str(one.message) for one in told] == [f"{path} was not saved: its copy kept the training for more than 0.3 s"]
+    stall.go()
+    assert save.exception().errno == errno.ETIMEDOUT and not os.path.exists(path)
+    lane.save(training.state(), path).result()
+    check_loaded(path, training.state())
+
+
+def test_errors_are_raised_where_asked_for(stall, lane):
+    """on_error="raise": the next call of the package raises, the optimizer's step included, once."""
+    training, path = Training(), os.path.join(stall.mount.mnt, "state.pt")
+    save = stall.save(lane, training.state(), path, on_error="raise")
+    with torch.no_grad():
+        training.model.weight.add_(1)
+    stall.go()
+    rig.poll(save.done, 20, "the end of the save")
+    with pytest.raises(OSError, match="was changed while it was copied"):
+        training.step()
+    training.step()
+
+
+def test_daemon_dies(stall, lane):
+    """The save fails and says why, the training goes on; behind a new daemon the next save is whole."""
+    training, path = Training(), os.path.join(stall.mount.mnt, "state.pt")
+    lane.save(training.state(), path).result()
+    before = training.copy()
+    training.step()
+    save = stall.save(lane, training.state(), path)
+    stall.mount.kill9()
+    error = save.exception()
+    assert error.errno in rig.DEAD_MOUNT and str(error)
+    training.step()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        failed = lane.save(training.state(), path)
+        assert failed.exception().errno in rig.DEAD_MOUNT
+    stall.mount.mount()
+    check_loaded(path, before)
+    lane.save(training.state(), path).result()
+    check_loaded(path, training.state())
+
+
+def test_child_of_a_fork(lane, folder):
+    """In the child the saves of the parent are not its own, and its own go through a lane of its own."""
+    training = Training(size=1 << 20)
+    save = lane.save(training.state(), os.path.join(folder, "parent.pt"))
+
+    def child():
+        try:
+            save.result()
+        except OSError as error:
+            assert error.errno == errno.ECHILD
+        lane.save(training.state(), os.path.join(folder, "child.pt")).result()
+        return 0
+
+    with rig.child(child) as pid:
+        assert os.waitpid(pid, 0)[1] == 0
+    save.result()
+    for name in ("parent.pt", "child.pt"):
+        check_loaded(os.path.join(folder, name), training.state())
+
+
+def test_threads_and_one_path(lane, folder):
+    """Saves of several threads, half of them to one path: every file is whole, and of one save."""
+    training = Training(size=1 << 18)
+    shared = os.path.join(folder, "shared.pt")
+
+    def work(number):
+        for turn in range(8):
+            own = os.path.join(folder, f"{number}-{turn}.pt")
+            lane.save({"x": torch.full((50_000,), number), "turn": turn}, shared)
+            lane.save({**training.state(), "x": torch.full((50_000,), number)}, own)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    lane.wait()
+    assert len(os.listdir(folder)) == 33
+    for number in range(4):
+        for turn in range(8):
+            loaded = torch.load(os.path.join(folder, f"{number}-{turn}.pt"))
+            assert bool((loaded["x"] == number).all())
+    last = lane.save({"x": 5}, shared)
+    lane.save({"x": 6}, shared).result()
+    assert torch.load(shared) == {"x": 6} and last.published()
+
+
+PROGRAM = """
+import os, signal, sys, time
+import torch, cairnfs
+model = torch.nn.Linear(1500, 1500)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model(torch.ones(1, 1500)).sum().backward()
+optimizer.step()
+if "handler" in sys.argv:
+    signal.signal(signal.SIGTERM, lambda *_: (print("mine", flush=True), os._exit(3)))
+for index in range(3):
+    cairnfs.save(model.state_dict(), f"{sys.argv[1]}/{index}.pt")
+cairnfs.marker(f"{sys.argv[1]}/latest", "2.pt")
+if "raise" in sys.argv:
+    raise ValueError
+if "sleep" in sys.argv:
+    print("ready", flush=True)
+    time.sleep(1000)
+"""
+
+
+@pytest.mark.parametrize("how", ["end", "raise", "sleep", "handler"])
+def test_end_of_the_process(lane, cairn, programs, how):
+    """A normal end, an exception and SIGTERM wait for the names; a handler of the program is left in place."""
+    cairn.mount()
+    extra = ["sleep", "handler"] if how == "handler" else [how]
+    with subprocess.Popen([sys.executable, "-c", PROGRAM, cairn.mnt, *extra], env=programs, stdout=subprocess.PIPE, text=True) as process:
+        if "sleep" in extra:
+            assert process.stdout.readline() == "ready\n"
+            process.send_signal(signal.SIGTERM)
+        out = process.stdout.read()
+        code = process.wait(rig.PATIENCE * 60)
+    assert code == {"end": 0, "raise": 1, "sleep": -signal.SIGTERM, "handler": 3}[how]
+    if how == "handler":
+        assert out == "mine\n"
+        return
+    assert sorted(os.listdir(cairn.mnt)) == ["0.pt", "1.pt", "2.pt", "latest"]
+    assert torch.load(os.path.join(cairn.mnt, "2.pt"))["weight"].shape == (1500, 1500)
+
+
+def test_progress_bar(stall, lane, monkeypatch):
+    """wait() on a terminal shows how far it is."""
+
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setattr(sys, "stderr", shown := Terminal())
+    training, path = Training(), os.path.join(stall.mount.mnt, "state.pt")
+    stall.save(lane, training.state(), path)
+    threading.Timer(1.2, stall.go).start()
+    lane.wait(path, timeout=60)
+    assert "% of 0.10 GB, 1 files" in shown.getvalue() and os.path.exists(path)
+
+
+def test_levels(lane, cairn, folder):
+    """wait() for NVMe and the remote, of a file and of a folder; elsewhere than on CairnFS: fsync, and no remote."""
+    cairn.mount()
+    for place in (cairn.mnt, folder):
+        os.makedirs(step := os.path.join(place, "step"), exist_ok=True)
+        save = lane.save({"x": torch.ones(100_000)}, os.path.join(step, "state.pt"))
+        save.wait("nvme", timeout=60)
+        lane.wait(step, level="nvme", timeout=60)
+        lane.wait(level="nvme", timeout=60)
+        with pytest.raises(OSError):
+            lane.wait(step, level="remote", timeout=0.2)
+    assert os.getxattr(os.path.join(cairn.mnt, "step", "state.pt"), "user.cairn.level") == b"nvme"
+    with pytest.raises(ValueError):
+        lane.wait(level="moon")
+
+
+def test_compiled_steps(stall, lane, full):
+    """A compiled step, and a compiled training step, call the fence each time."""
+    if not full:
+        pytest.skip("skipped: only with --full (imports the compiler)")
+    for compiled in ("step", "train"):
+        training, path = Training(), os.path.join(stall.mount.mnt, "state.pt")
+        step = torch.compile(training.optimizer.step if compiled == "step" else training.step, backend="eager")
+        training.model.weight.grad = torch.ones_like(training.model.weight)
+        for _ in range(3):
+            step()
+        before = training.copy()
+        save = stall.save(lane, training.state(), path)
+        thread = threading.Thread(target=step)
+        thread.start()
+        thread.join(1)
+        assert thread.is_alive()
+        stall.go()
+        thread.join()
+        save.result()
+        check_loaded(path, before)
