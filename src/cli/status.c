@@ -25,6 +25,16 @@ static void row(const char *label, const char *fmt, ...)
     va_end(ap);
 }
 
+static void print_successor(const cJSON *successor)
+{
+    const char *death = json_text(successor, "last_death");
+    if (cJSON_IsTrue(json_part(successor, "wanted")) && !cJSON_IsTrue(json_part(successor, "kept")))
+        row("  successor", "none: the process that keeps the mount has died, and if the daemon does, so does the mount");
+    if (json_number(successor, "deaths") > 0)
+        row("  deaths", "%.0f daemons died, the last of %s; calls waited %s for the next, and %.0f failed", json_number(successor, "deaths"),
+            death ? death : "what is not known", human_seconds(json_number(successor, "pause_seconds")).text, json_number(successor, "calls_lost"));
+}
+
 static void print_stage(const cJSON *stage)
 {
     if (json_text(stage, "dir"))
@@ -271,6 +281,7 @@ static void print_status(cJSON *status, const char *store)
         row("daemon", "pid %.0f, up %s, version %s", json_number(status, "pid"),
             human_seconds(json_number(status, "uptime_s")).text,
             json_text(status, "version") ? json_text(status, "version") : "unknown");
+    print_successor(json_part(json_part(status, "mount"), "successor"));
     print_stage(json_part(status, "stage"));
     print_nvme(json_part(status, "nvme"));
     print_view(json_part(status, "view"));

@@ -38,10 +38,17 @@ struct holder {
     bool stops;    /* the daemon was told to end */
     char *binary;  /* the next daemon is to be of that program; NULL: of ours */
     bool is_trial; /* the child is of it, and does not serve yet */
+    bool is_foreign; /* the daemon is no child of ours: its end shows at the link only, and what it was of, where it said so */
+    bool was_told_end;
+    int end_status; /* as waitpid() gives it */
     int64_t hello_by; /* monotonic ns: when it must have said something; 0: it has */
 };
 
-/* What a daemon tells, beside a passport: the program that is to go on; or a byte, that it knows what to do. */
+#define END_MARK 'e'
+#define DEATH_MARK 'd'
+
+/* What a daemon tells, beside a passport: the program that is to go on; a byte, that it knows what to do; or a mark and how it ends, an
+ * exit code or a signal. */
 union link_message {
     struct front_passport passport;
     char binary[HOLDER_PATH_MAX];
@@ -62,6 +69,22 @@ static int send_acknowledged(int link_fd, const struct msghdr *message)
         return -errno;
     ssize_t n = recv(link_fd, &ack, sizeof ack, 0);
     return n < 0 ? -errno : n == 0 ? -EPIPE : 0;
+}
+
+static void tell_end(int link_fd, char mark, int how)
+{
+    const uint8_t end[2] = {(uint8_t)mark, (uint8_t)how};
+    (void)!send(link_fd, end, sizeof end, MSG_NOSIGNAL | MSG_DONTWAIT); /* a parent sees it anyway */
+}
+
+void holder_end(int link_fd, int exit_code)
+{
+    tell_end(link_fd, END_MARK, exit_code);
+}
+
+void holder_die(int link_fd, int signo)
+{
+    tell_end(link_fd, DEATH_MARK, signo);
 }
 
 int holder_upgrade(int link_fd, const char *binary)
@@ -164,6 +187,11 @@ static void receive(struct holder *h)
     h->hello_by = 0;
     if (n == (ssize_t)sizeof received.binary && !header)
         take_binary(h, received.binary);
+    if (n == 2 && (received.binary[0] == END_MARK || received.binary[0] == DEATH_MARK)) {
+        int how = (uint8_t)received.binary[1];
+        h->was_told_end = true;
+        h->end_status = received.binary[0] == END_MARK ? W_EXITCODE(how, 0) : W_EXITCODE(0, how & 0x7f);
+    }
     if (n != (ssize_t)sizeof received.passport || !header || header->cmsg_len != CMSG_LEN(2 * sizeof(int)))
         return;
     int taken[2];
@@ -250,6 +278,7 @@ static int start_child(struct holder *h)
     close_fd(&h->link_fd);
     h->link_fd = link[0];
     close_fd(&h->ready_fd);
+    h->is_foreign = h->was_told_end = false;
     h->served_at = 0;
     h->hello_by = h->is_trial ? clock_monotonic_ns() + HELLO_NS : 0;
     if (h->child < 0)
@@ -279,7 +308,10 @@ static bool is_death(struct holder *h, int status, int *ret_code)
     if (WIFSIGNALED(status)) {
         bool for_view = WTERMSIG(status) == HOLDER_NEW_VIEW_SIGNAL && h->served_at;
         h->keeper.view_deaths += for_view;
-        (void)snprintf(h->keeper.last_death, sizeof h->keeper.last_death, for_view ? "signal %d, for a new view" : "signal %d", WTERMSIG(status));
+        if (h->is_foreign && !h->was_told_end)
+            (void)snprintf(h->keeper.last_death, sizeof h->keeper.last_death, "a signal");
+        else
+            (void)snprintf(h->keeper.last_death, sizeof h->keeper.last_death, for_view ? "signal %d, for a new view" : "signal %d", WTERMSIG(status));
         return true;
     }
     *ret_code = WEXITSTATUS(status);
@@ -378,11 +410,24 @@ static void watch_trial(struct holder *h)
         (void)kill(h->child, SIGKILL);
 }
 
+/* As waitpid(), also of a daemon that is no child of ours: when the link is closed, it has ended. */
+static bool has_ended(struct holder *h, int *ret_status)
+{
+    pid_t found = waitpid(h->child, ret_status, WNOHANG);
+    if (found == h->child)
+        return true;
+    h->is_foreign = found < 0 && errno == ECHILD;
+    if (!h->is_foreign || h->link_fd >= 0)
+        return false;
+    *ret_status = h->was_told_end ? h->end_status : W_EXITCODE(0, SIGKILL); /* which signal it was, nobody knows */
+    return true;
+}
+
 /* True: it is over, with *ret_code. */
 static bool reap(struct holder *h, int *ret_code)
 {
     int status;
-    if (!h->child || waitpid(h->child, &status, WNOHANG) != h->child)
+    if (!h->child || !has_ended(h, &status))
         return false;
     h->child = 0;
     if (h->link_fd >= 0)

@@ -4,6 +4,8 @@
  * Deaths that come one soon after the other are answered more and more slowly, and the sixth not at all: then the mount is given up, and
  * whoever waits gets an error.
  *
+ * When the holder itself dies, its daemon starts another, from its own program.
+ *
  * The daemon may ask for another program (upgrade.h): then the next daemon is of that, and the holder becomes that, too, once it serves. */
 #pragma once
 
@@ -23,6 +25,13 @@ CAIRN_MUST_CHECK int holder_tell(int link_fd, const struct front_passport *passp
 /* The daemon's part: it ends now, and a daemon of the program `binary` is to go on. Returns when the holder knows. */
 CAIRN_MUST_CHECK int holder_upgrade(int link_fd, const char *binary);
 
-/* As the program that has taken the place of another holder's: goes on with what that one handed over. */
+/* The daemon's part: it ends with this exit code, as it should, and nobody is to go on. Async-signal-safe. A holder that is not the
+ * daemon's parent cannot see that otherwise. */
+void holder_end(int link_fd, int exit_code);
+/* The same of a death that is meant, by this signal: somebody is to go on. */
+void holder_die(int link_fd, int signo);
+
+/* As the program that has taken the place of another holder's, or follows one that died: goes on with what was handed
+ * over. Its daemon may be no child of this process. */
 struct handover;
 int holder_go_on(const struct handover *handover);

@@ -7,17 +7,22 @@
 #include <stdio.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
+#include "base/clock.h"
 #include "base/text.h"
 #include "daemon/control.h"
 #include "daemon/holder.h"
 #include "daemon/notify.h"
 #include "daemon/store_folder.h"
+#include "daemon/upgrade.h"
 
 #define LOG_TAIL_MAX (64 * KIB)
 #define NOFILE_WANTED 65536
 #define STOP_EXTENSION_US 60000000
+#define HOLDER_RETRY_NS (60ll * 1000000000)
 
 int service_fail(struct service_error *error, int exit_code, int r, const char *fmt, ...)
 {
@@ -42,6 +47,8 @@ struct mount_process {
     bool has_log;        /* it is open */
     uint64_t log_start;  /* how long it was before */
     uint64_t bytes_left; /* to carry, when the end last told */
+    pid_t holder;         /* that this process has started; 0: none */
+    int64_t holder_tried; /* monotonic ns; 0: never */
     struct service *service;
     struct control *control;
 };
@@ -49,13 +56,16 @@ struct mount_process {
 /* What the signal handlers know. */
 static struct service *_Atomic stop_target;
 static atomic_int stop_signals;
+static volatile int stop_link = -1; /* to the holder; set before the signals are caught */
 
 static void on_stop_signal(int signo)
 {
     (void)signo;
     int saved = errno;
-    if (atomic_fetch_add(&stop_signals, 1) > 0)
+    if (atomic_fetch_add(&stop_signals, 1) > 0) {
+        holder_end(stop_link, 1);
         _exit(1); /* the stage stays and is recovered by the next mount */
+    }
     struct service *service = atomic_load(&stop_target);
     if (service)
         service_stop(service);
@@ -202,6 +212,48 @@ static void hand_over(struct mount_process *p)
         log_warn("the process that should keep the mount does not answer (%s): if the daemon dies, so does the mount", strerror(-r));
 }
 
+/* Whoever kept the mount has died: from here on the daemon's death would be the mount's. Another holder is started from the program that
+ * runs, also where its file is gone. */
+static int start_holder(struct mount_process *p, int64_t now)
+{
+    struct lifecycle_keeper keeper = *p->keeper;
+    struct handover_source from = {.store = p->folder.path,
+                                   .mountpoint = p->mountpoint,
+                                   .options = p->options,
+                                   .keeper = &keeper,
+                                   .child = getpid(),
+                                   .served_at = now};
+    int link[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, link) < 0)
+        return -errno;
+    keeper.link_fd = link[0];
+    keeper.lock_fd = p->folder.lock_fd;
+    service_passport(p->service, &keeper.adopted.passport, &keeper.adopted.fd);
+    int r = upgrade_spawn("/proc/self/exe", "keep", &from, &p->holder);
+    if (r == 0 && dup3(link[1], p->keeper->link_fd, O_CLOEXEC) < 0) /* others may look at that one meanwhile */
+        r = -errno;
+    (void)close(link[0]);
+    (void)close(link[1]);
+    return r;
+}
+
+static void replace_holder(void *arg)
+{
+    struct mount_process *p = arg;
+    int64_t now = clock_monotonic_ns();
+    if (p->holder > 0 && waitpid(p->holder, NULL, WNOHANG) == p->holder)
+        p->holder = 0;
+    if (p->holder_tried && now - p->holder_tried < HOLDER_RETRY_NS)
+        return;
+    p->holder_tried = now;
+    int r = start_holder(p, now);
+    if (r < 0)
+        log_error("the process that keeps the mount has died, and no other can be started (%s): if the daemon dies, so does the mount",
+                  strerror(-r));
+    else
+        log_warn("the process that kept the mount has died; another one (pid %d) keeps it", (int)p->holder);
+}
+
 static void tell_adopting(const struct mount_process *p)
 {
     const struct lifecycle_keeper *keeper = p->keeper;
@@ -218,6 +270,7 @@ static int start(struct mount_process *p, const char *store, struct service_erro
                                 .progress = tell_progress,
                                 .cancelled = is_cancelled,
                                 .ending = tell_ending,
+                                .unkept = replace_holder,
                                 .progress_arg = p,
                                 .keeper = p->keeper};
     int r = 0;
@@ -364,6 +417,7 @@ int lifecycle_run(const char *store, const char *mountpoint, const struct mount_
     struct service_error error = {0};
     int exit_code;
     harden_process();
+    stop_link = keeper ? keeper->link_fd : -1;
     catch_signals(options->foreground);
     log_set_level((enum log_level)options->log_level);
     bool started = start(&p, store, &error) == 0;
@@ -387,5 +441,7 @@ int lifecycle_run(const char *store, const char *mountpoint, const struct mount_
     if (!started)
         tell_failed(&p, &error, exit_code);
     free(error.text);
+    if (keeper && keeper->link_fd >= 0)
+        holder_end(keeper->link_fd, exit_code);
     return exit_code;
 }

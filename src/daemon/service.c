@@ -101,6 +101,8 @@ static void tick(struct service *service)
     remote_side_tick(service);
     metrics_server_tick(service->metrics);
     store_watch_stage(service->store);
+    if (service->plan.keeper && service->plan.unkept && !service_is_kept(service))
+        service->plan.unkept(service->plan.progress_arg);
     log_tick();
 }
 

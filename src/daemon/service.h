@@ -25,6 +25,8 @@ struct service_plan {
     bool (*cancelled)(void *arg); /* a start that waits for others gives up; NULL: never */
     /* Told about once a second while the end carries what is not on NVMe, or (`remote`) not in the remote; NULL: nobody */
     void (*ending)(uint64_t bytes_left, bool remote, void *arg);
+    /* The holder has died; called by service_run() about once a second until there is one again. NULL: nobody does anything about it */
+    void (*unkept)(void *arg);
     void *progress_arg;           /* of all of them */
     const struct lifecycle_keeper *keeper; /* NULL: nobody keeps the mount */
 };

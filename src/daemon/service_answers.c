@@ -43,6 +43,9 @@ static void add_successor(const struct service *service, const struct front_stat
     const struct lifecycle_keeper *keeper = service->plan.keeper;
     cJSON *successor = add_object(mount, "successor");
     (void)cJSON_AddBoolToObject(successor, "kept", service_is_kept(service));
+    (void)cJSON_AddBoolToObject(successor, "wanted", keeper != NULL);
+    control_add_u64(mount, "successor_ready", service_is_kept(service));
+    control_add_u64(mount, "daemon_deaths", keeper ? keeper->deaths : 0);
     control_add_u64(successor, "deaths", keeper ? keeper->deaths : 0);
     control_add_u64(successor, "views_made_anew", keeper ? keeper->view_deaths : 0);
     service_upgrade_add_status(service, successor);

@@ -16,6 +16,8 @@ static const struct metric {
     const char *help;
 } metrics[] = {
     {"requests_total", "counter", "mount", "requests_total", 1, "Requests of the kernel that were answered."},
+    {"successor_ready", "gauge", "mount", "successor_ready", 1, "1: when the daemon dies, another one goes on with the mount."},
+    {"daemon_deaths_total", "counter", "mount", "daemon_deaths", 1, "Daemons of the mount that died."},
     {"written_bytes_total", "counter", "mount", "written_bytes_total", 1, "Bytes that programs wrote."},
     {"read_bytes_total", "counter", "mount", "read_bytes_total", 1, "Bytes that programs read, and that were not in the page cache."},
     {"client_errors_total", "counter", NULL, "errors_total", 1, "Calls of programs that failed and were not wrong: EIO, ENOSPC and such."},

@@ -49,13 +49,14 @@ static bool is_settled(struct service *service)
     return store_horizon(service->store) >= service->renewal.seq || now - service->renewal.since > DURABLE_PATIENCE_NS;
 }
 
-static void end(void)
+static void end(const struct service *service)
 {
     sigset_t set;
     (void)signal(HOLDER_NEW_VIEW_SIGNAL, SIG_DFL);
     (void)sigemptyset(&set);
     (void)sigaddset(&set, HOLDER_NEW_VIEW_SIGNAL);
     (void)pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+    holder_die(service->plan.keeper->link_fd, HOLDER_NEW_VIEW_SIGNAL);
     (void)raise(HOLDER_NEW_VIEW_SIGNAL);
     _exit(MOUNT_SYSTEM); /* not reached */
 }
@@ -75,7 +76,7 @@ static void hand_over(struct service *service)
     }
     log_warn("the view is damaged: this daemon ends, and its successor makes the view anew");
     log_tick();
-    end();
+    end(service);
 }
 
 void service_renew_tick(struct service *service)

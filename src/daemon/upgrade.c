@@ -147,6 +147,43 @@ int upgrade_execute(const char *binary, const char *how, const struct handover_s
     return r;
 }
 
+/* A descriptor that is put in its own place is not closed by the exec. */
+static int pass_on(posix_spawn_file_actions_t *actions, const struct lifecycle_keeper *keeper, int state_fd)
+{
+    const int fds[] = {keeper->adopted.fd, keeper->lock_fd, keeper->link_fd, state_fd};
+    int r = 0;
+    for (size_t i = 0; i < ARRAY_LEN(fds) && r == 0; i++)
+        r = posix_spawn_file_actions_adddup2(actions, fds[i], fds[i]);
+    return r;
+}
+
+int upgrade_spawn(const char *binary, const char *how, const struct handover_source *from, pid_t *ret)
+{
+    _cleanup_close_ int state_fd = -1;
+    _cleanup_free_ char *how_copy = xstrdup(how), *store = xstrdup(from->store), *mountpoint = xstrdup(from->mountpoint);
+    char program[] = "cairn", verb[] = "holder", number[16];
+    char *argv[] = {program, verb, how_copy, number, store, mountpoint, NULL};
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    sigset_t none;
+    int r = handover_write(from, &state_fd);
+    if (r < 0)
+        return r;
+    (void)snprintf(number, sizeof number, "%d", state_fd);
+    (void)sigemptyset(&none);
+    check(posix_spawn_file_actions_init(&actions) == 0 && posix_spawnattr_init(&attributes) == 0);
+    r = pass_on(&actions, from->keeper, state_fd);
+    if (r == 0)
+        r = posix_spawnattr_setsigmask(&attributes, &none);
+    if (r == 0)
+        r = posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSID);
+    if (r == 0)
+        r = posix_spawn(ret, binary, &actions, &attributes, argv, environ);
+    (void)posix_spawn_file_actions_destroy(&actions);
+    (void)posix_spawnattr_destroy(&attributes);
+    return -r;
+}
+
 /* --- the program that takes over ---------------------------------------------------------------------------------------------------------- */
 
 static int check_superblock(const char *store, char **ret_text)

@@ -5,7 +5,7 @@
  * The other program is started as
  *   cairn holder check FD                  can it? Says "cairn holder 1 VERSION" then, and else why not
  *   cairn holder daemon FD STORE MOUNT     serve, as the holder's child; the first that it does is a byte to the link
- *   cairn holder keep FD STORE MOUNT       be the holder
+ *   cairn holder keep FD STORE MOUNT       be the holder; also of a daemon of its own program whose holder has died
  * with a handover (handover.h) in descriptor FD. STORE and MOUNT are for who looks at the list of processes. */
 #pragma once
 
@@ -18,6 +18,9 @@ CAIRN_MUST_CHECK int upgrade_check(const char *binary, const struct handover_sou
 
 /* Runs `binary` with `how` ("daemon", "keep"), in this process. Returns -errno if it cannot. */
 int upgrade_execute(const char *binary, const char *how, const struct handover_source *from);
+
+/* Starts `binary` with `how` as a child of this process, in a session of its own. Any thread. */
+CAIRN_MUST_CHECK int upgrade_spawn(const char *binary, const char *how, const struct handover_source *from, pid_t *ret);
 
 /* As the other program: argv[0] is "holder". Returns the exit code. */
 int upgrade_main(int argc, char **argv);

@@ -1,4 +1,5 @@
 """The daemon is killed again and again in the middle of many calls: nobody notices but by the time that it takes."""
+import contextlib
 import errno
 import fcntl
 import mmap
@@ -510,3 +511,52 @@ def test_off_is_as_before(kept):
     kept.mount(successor="off")
     kept.kill_alone()
     assert not kept.answers()
+
+
+def test_the_holder_dies(kept):
+    """The daemon starts another holder, of its own program: its own death is a pause again, and the end is one."""
+    kept.mount(writeback_delay="10m")
+    daemon, first = kept.daemon(), kept.proc.pid
+    rig.write_file(os.path.join(kept.mnt, "file"), rig.seeded_bytes(4, MIB))
+    try:
+        with open(os.path.join(kept.mnt, "file"), "rb") as file:
+            for number in range(2):
+                os.kill(first, signal.SIGKILL)
+                assert number or kept.proc.wait(rig.PATIENCE * 10) == -signal.SIGKILL
+                first = rig.poll(lambda: holder_of(kept.store, first), 20, "another holder")
+                assert kept.successor()["kept"] and kept.status()["pid"] == daemon
+                assert "cairnfs_successor_ready 1" in kept.cairn("metrics", kept.mnt).stdout
+                os.kill(daemon, signal.SIGKILL)
+                assert os.pread(file.fileno(), MIB, 0) == rig.seeded_bytes(4, MIB)
+                daemon = kept.status()["pid"]
+                assert rig.parent_of(daemon) == first and kept.successor()["deaths"] == number + 1
+            assert "2 daemons died, the last of a signal; calls waited" in kept.cairn("status", kept.mnt).stdout
+            assert upgraded(kept) == 1
+            os.kill(first, signal.SIGKILL)
+            first = rig.poll(lambda: holder_of(kept.store, first), 20, "another holder")
+    finally:
+        assert kept.cairn("umount", kept.mnt).returncode == 0
+    kept.proc = None
+    rig.poll(lambda: not os.path.exists(f"/proc/{first}") and not os.path.exists(f"/proc/{daemon}"), 20, "the end of both")
+    assert kept.log().count("the process that kept the mount has died; another one") == 3
+    kept.drop_stage()
+    kept.mount()
+    assert rig.read_file(os.path.join(kept.mnt, "file")) == rig.seeded_bytes(4, MIB)
+    kept.umount()
+
+
+def holder_of(store, before):
+    """Another process than `before` that keeps the mount of the store; None: there is none yet."""
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            words = rig.read_file(f"/proc/{pid}/cmdline").split(b"\0")
+            with open(f"/proc/{pid}/comm") as comm:
+                if words[1:3] == [b"holder", b"keep"] and words[4] == os.fsencode(store) and comm.read() == "cairn-holder\n" and int(pid) != before:
+                    return int(pid)
+    return None
+
+
+def upgraded(kept):
+    done = kept.cairn("upgrade", kept.mnt)
+    assert done.returncode == 0, done
+    return kept.successor()["upgrades"]
