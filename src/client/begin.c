@@ -97,6 +97,7 @@ int save_new(struct cairn_lane *lane, const char *path, uint64_t bytes, const st
     }
     if (zip)
         save->zip = *zip;
+    refer_begin(save);
     LOCK_SCOPE(&lane->lock);
     enter_locked(save, &options);
     *ret = save;
@@ -180,6 +181,8 @@ static int add_job(struct cairn_save *save, struct batch *batch, const struct so
         if (!job->crcs)
             return -ENOMEM;
     }
+    if (save->pattern && source->key)
+        job->prints = refer_pieces(job, source->key);
     batch->job_count++;
     return 0;
 }

@@ -19,6 +19,7 @@
 #include "base/cause.h"
 #include "base/lock.h"
 #include "client/draft.h"
+#include "client/refer.h"
 #include "client/ring.h"
 #include "client/zip.h"
 
@@ -29,6 +30,7 @@
 #define SNAPSHOT_SAVE_BYTES (64 * MIB)  /* of one save: what comes then is written to the draft before the call returns */
 #define COPY_THREADS_MAX 16
 #define DEVICES_MAX 16 /* of one lane */
+#define LOOKS_MAX 64 /* pieces whose fingerprints are under way, or which are to be copied because of them */
 #define ON_HOST (-1)
 #define UNTOLD_MAX 64 /* failed saves that are kept for cairn_lane_take_error() */
 
@@ -51,6 +53,9 @@ struct job {
     size_t piece;   /* index of the next one */
     size_t entry;   /* of the zip, if the save has one */
     uint32_t *crcs; /* one a piece; NULL: nobody asks */
+    char *key;                       /* of a source that may be referred to; NULL: none, and no prints */
+    struct refer_piece *prints;      /* one a piece */
+    const struct refer_entry *older; /* the same source in save->older */
 };
 
 /* What one call named; freed with the save. */
@@ -90,8 +95,12 @@ struct cairn_save {
     unsigned reading;    /* of these: whose source is read by the process itself */
     struct {
         uint64_t waiting, flying; /* bytes of unread that are not enqueued there yet, or are and did not come yet */
+        uint64_t looking;         /* bytes of unread whose fingerprint is under way: the device reads them, and may have to again */
     } on_device[DEVICES_MAX];
     uint64_t source_bytes, copied_bytes, referenced_bytes;
+
+    char *pattern;               /* of its path, if others are to refer to it; set at its begin */
+    struct refer_version *older; /* counted: what it may refer to; set at its begin */
 
     struct cairn_save *before; /* the earlier one of the same name, counted; NULL when that has ended */
     struct cairn_save **after; /* counted; NULL where one is published */
@@ -109,10 +118,25 @@ struct queue {
     struct job *first, **last;
 };
 
+/* A piece whose fingerprint is under way on a device, or which is to be copied because of it. */
+struct look {
+    struct job *job;
+    size_t index;
+    uint64_t at, length;
+    struct device_event *event;
+};
+
+struct look_queue {
+    struct look of[LOOKS_MAX];
+    size_t first, count;
+};
+
 /* A device that the lane copied from; opened once. */
 struct lane_device {
     int ordinal;
     struct device *device;
+    bool has_no_prints;       /* changed by the device thread with the lock held */
+    struct look_queue looks;  /* fingerprints under way; of the device thread alone */
     struct ring_piece *first, **last; /* copies that are enqueued, in that order; of the device thread alone */
 };
 
@@ -141,6 +165,9 @@ struct cairn_lane {
     struct queue device_now, device_lazy;
     struct lane_device devices[DEVICES_MAX]; /* the first device_count stay as they are */
     int device_count;
+    struct look_queue to_copy;
+    size_t looks_under_way; /* of the device thread alone */
+    struct refer refer;
     struct ring ring;
     bool ring_grows;                           /* one thread is at it */
     struct ring_piece *filled, **filled_last; /* their bytes came from a device, and go into files */
@@ -262,6 +289,14 @@ CAIRN_MUST_CHECK int take_struct(void *ret, size_t size, const void *from);
 /* The slot of a device, which is opened if it is new, and the thread started; its copies from now on come after what `producer` was given
  * so far. -ENODEV, -EBUSY, ... */
 CAIRN_MUST_CHECK int lane_device(struct cairn_lane *lane, int ordinal, uint64_t producer, int *ret_slot);
+
+/* --- device_look.c: of the thread "cairn-device" ---------------------------------------------------------------------- */
+
+/* The next piece that is to be copied, if there is one. */
+bool look_next_copy_locked(struct cairn_lane *lane, struct look *ret);
+/* Enqueues the next fingerprint; ends one of that device that is done. False: there is none, or no room. */
+bool look_begin(struct cairn_lane *lane);
+bool look_end(struct cairn_lane *lane, struct lane_device *device);
 
 /* The slot that has it already; else -1. */
 int device_slot_locked(const struct cairn_lane *lane, int ordinal);

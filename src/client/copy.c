@@ -19,6 +19,7 @@ struct piece {
     const char *data;
     uint64_t at, length;
     struct ring_piece *from; /* where the bytes of a device are; NULL: data is the source */
+    bool is_referenced;      /* the older version has them */
 };
 
 static uint64_t first_piece(const struct job *job)
@@ -50,7 +51,7 @@ static void take_host_locked(struct queue *queue, struct piece *ret)
                           .length = piece_length(job, job->given)};
     job->given += ret->length;
     save->in_flight++;
-    save->reading += job->crcs != NULL;
+    save->reading += job->crcs || job->prints;
     if (job->given < job->length)
         return;
     queue->first = job->next;
@@ -96,11 +97,15 @@ static bool end_of_reading(struct piece *piece)
 static int copy_host(struct piece *piece)
 {
     struct job *job = piece->job;
-    if (job->crcs) {
+    struct fingerprint print;
+    if (job->prints && fingerprint_of(job->save->lane->refer.key, piece->data, piece->length, &print) == 0)
+        piece->is_referenced = refer_known(job, piece->index, &print);
+    if (job->crcs && !piece->is_referenced)
         job->crcs[piece->index] = crc_of(0, piece->data, piece->length);
-        if (!end_of_reading(piece))
-            return 0;
-    }
+    if ((job->crcs || job->prints) && !end_of_reading(piece))
+        return 0;
+    if (piece->is_referenced)
+        return 0;
     report_progress(&job->save->draft);
     return draft_write(&job->save->draft, piece->data, piece->length, piece->at);
 }
@@ -149,7 +154,10 @@ static void finish_piece_locked(struct piece *piece, int r)
         note_read_locked(piece);
     if (r < 0)
         save_fail_locked(save, r, cause_text());
-    if (!save->error) {
+    if (!save->error && piece->is_referenced) {
+        save->referenced_bytes += piece->length;
+        lane->stats.bytes_referenced += piece->length;
+    } else if (!save->error) {
         save->copied_bytes += piece->length;
         lane->stats.bytes_copied += piece->length;
         lane->stats.bytes_device += piece->from ? piece->length : 0;

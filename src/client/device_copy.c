@@ -93,7 +93,7 @@ static bool begin_growth(struct cairn_lane *lane, bool only_idle)
     LOCK_SCOPE(&lane->lock);
     for (struct cairn_save *save = lane->saves; save && only_idle; save = save->next)
         for (int i = 0; i < lane->device_count; i++)
-            if (save->on_device[i].waiting + save->on_device[i].flying > 0)
+            if (save->on_device[i].waiting + save->on_device[i].flying + save->on_device[i].looking > 0)
                 return false;
     if (lane->ring_grows)
         return false;
@@ -174,28 +174,15 @@ static void hand_on_locked(struct cairn_lane *lane, struct ring_piece *piece)
     (void)pthread_cond_signal(&lane->work);
 }
 
-/* Takes the next piece of the first job, if the ring has room. */
+/* Takes the next piece that is to be copied, if the ring has room. */
 static struct ring_piece *take_locked(struct cairn_lane *lane)
 {
-    struct queue *queue = lane->device_now.first ? &lane->device_now : &lane->device_lazy;
-    struct job *job = queue->first;
     struct ring_piece *piece = lane->ring.free;
-    if (!job || !piece)
+    struct look look;
+    if (!piece || !look_next_copy_locked(lane, &look))
         return NULL;
     lane->ring.free = piece->next;
-    piece->job = job;
-    piece->index = job->piece++;
-    piece->at = job->at + job->given;
-    piece->length = piece_length(job, job->given);
-    piece->event = NULL;
-    piece->next = NULL;
-    job->given += piece->length;
-    job->save->in_flight++;
-    if (job->given == job->length) {
-        queue->first = job->next;
-        if (!queue->first)
-            queue->last = &queue->first;
-    }
+    *piece = (struct ring_piece){.memory = piece->memory, .job = look.job, .index = look.index, .at = look.at, .length = look.length};
     return piece;
 }
 
@@ -260,7 +247,7 @@ static bool any_flies(const struct cairn_lane *lane, int count)
 {
     bool any = false;
     for (int i = 0; i < count; i++)
-        any = any || lane->devices[i].first;
+        any = any || lane->devices[i].first || lane->devices[i].looks.count > 0;
     return any;
 }
 
@@ -278,7 +265,7 @@ static bool rest(struct cairn_lane *lane, int count)
         return true;
     }
     LOCK_SCOPE(&lane->lock);
-    bool has_work = lane->device_now.first || lane->device_lazy.first;
+    bool has_work = lane->device_now.first || lane->device_lazy.first || lane->to_copy.count > 0;
     if (lane->stopping && !has_work)
         return false;
     if (!has_work || !lane->ring.free)
@@ -301,8 +288,11 @@ void *device_run(void *arg)
         if (needs_ring(lane))
             make_ring(lane);
         bool moved = enqueue(lane);
-        for (int i = 0; i < count; i++)
+        moved = look_begin(lane) || moved;
+        for (int i = 0; i < count; i++) {
+            moved = look_end(lane, &lane->devices[i]) || moved;
             moved = reap(lane, &lane->devices[i]) || moved;
+        }
         if (!moved)
             goes_on = rest(lane, count);
     }

@@ -19,7 +19,7 @@ static uint64_t open_bytes_locked(const struct cairn_save *save, const struct fe
 {
     uint64_t on_devices = 0, open = 0;
     for (int i = 0; i < save->lane->device_count; i++) {
-        uint64_t waiting = save->on_device[i].waiting, flying = save->on_device[i].flying;
+        uint64_t waiting = save->on_device[i].waiting + save->on_device[i].looking, flying = save->on_device[i].flying;
         on_devices += waiting + flying;
         open += fence->is_covered[i] ? waiting : waiting + flying;
     }

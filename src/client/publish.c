@@ -143,7 +143,9 @@ static int give_name(struct cairn_save *save)
     cause_clear();
     if (save->flags & CAIRN_SAVE_CLEAN)
         draft_clean(&save->draft);
-    int r = write_segments(save);
+    int r = refer_apply(save);
+    if (r == 0)
+        r = write_segments(save);
     if (r == 0 && fstat(save->draft.fd, &st) < 0)
         r = -errno;
     if (r < 0)
@@ -180,10 +182,13 @@ static void publish_locked(struct cairn_save *save)
     if (folder >= 0)
         (void)close(folder);
     draft_discard(&save->draft);
+    if (r == 0)
+        refer_publish(save);
     lane_log(lane, r < 0 ? CAIRN_LOG_WARNING : CAIRN_LOG_DEBUG, "%s: %s", save->draft.path,
              r < 0 ? (cause_text()[0] ? cause_text() : strerror(-r)) : "has its name");
     mutex_lock(&lane->lock);
     save->is_publishing = false;
+    refer_end_locked(save);
     if (r < 0)
         save_fail_locked(save, r, cause_text());
     else

@@ -26,7 +26,7 @@ void batch_free(struct batch *batch)
     if (!batch)
         return;
     for (size_t i = 0; i < batch->job_count; i++)
-        free(batch->jobs[i].crcs);
+        free(batch->jobs[i].crcs), free(batch->jobs[i].prints), free(batch->jobs[i].key);
     for (size_t i = 0; i < batch->segment_count; i++)
         free(batch->segments[i].data);
     free(batch->jobs);
@@ -46,6 +46,8 @@ void save_unref_locked(struct cairn_save *save)
     draft_forget(&save->draft);
     free(save->draft.path);
     free(save->zip.entries);
+    free(save->pattern);
+    refer_end_locked(save);
     free(save->after);
     free(save);
 }
@@ -203,7 +205,7 @@ bool save_is_quiet_locked(const struct cairn_save *save)
 {
     uint64_t flying = 0;
     for (int i = 0; i < save->lane->device_count; i++)
-        flying += save->on_device[i].flying;
+        flying += save->on_device[i].flying + save->on_device[i].looking;
     return save->error ? save->reading == 0 && flying == 0 : save->unread == 0;
 }
 

@@ -1,0 +1,140 @@
+/* The thread "cairn-device" looks before it copies: a piece of a source that may be referred to is copied only if its fingerprint, taken by the
+ * device, is not that of the older version. Pieces whose fingerprints are under way, or that are to be copied now, are so few that they have room. */
+#include "client/client.h"
+
+#include "client/device.h"
+
+static struct look *queue_push(struct look_queue *queue)
+{
+    return &queue->of[(queue->first + queue->count++) % LOOKS_MAX];
+}
+
+static struct look queue_pop(struct look_queue *queue)
+{
+    struct look look = queue->of[queue->first];
+    queue->first = (queue->first + 1) % LOOKS_MAX;
+    queue->count--;
+    return look;
+}
+
+static bool must_look(const struct cairn_lane *lane, const struct job *job)
+{
+    return job->prints && !lane->devices[job->slot].has_no_prints;
+}
+
+static struct queue *queue_locked(struct cairn_lane *lane)
+{
+    return lane->device_now.first ? &lane->device_now : &lane->device_lazy;
+}
+
+/* The next piece of the first job. */
+static struct look take_piece_locked(struct queue *queue)
+{
+    struct job *job = queue->first;
+    struct look look = {.job = job, .index = job->piece++, .at = job->at + job->given, .length = piece_length(job, job->given)};
+    job->given += look.length;
+    job->save->in_flight++;
+    if (job->given == job->length) {
+        queue->first = job->next;
+        if (!queue->first)
+            queue->last = &queue->first;
+    }
+    return look;
+}
+
+bool look_next_copy_locked(struct cairn_lane *lane, struct look *ret)
+{
+    struct queue *queue = queue_locked(lane);
+    if (lane->to_copy.count > 0)
+        *ret = queue_pop(&lane->to_copy);
+    else if (queue->first && !must_look(lane, queue->first))
+        *ret = take_piece_locked(queue);
+    else
+        return false;
+    return true;
+}
+
+/* Nothing of this piece is under way any more, and nothing is to be copied. */
+static void end_piece_locked(struct cairn_lane *lane, const struct look *look)
+{
+    struct cairn_save *save = look->job->save;
+    save->unread -= look->length;
+    save->now_unread -= look->job->is_now ? look->length : 0;
+    atomic_fetch_sub(&lane->busy, look->length);
+    save->in_flight--;
+    if (!save->error) {
+        save->referenced_bytes += look->length;
+        lane->stats.bytes_referenced += look->length;
+    }
+    (void)pthread_cond_broadcast(&lane->changed);
+    if (save->in_flight == 0 && (save->error || save->unread == 0))
+        (void)pthread_cond_signal(&lane->publish);
+}
+
+static void to_copy_locked(struct cairn_lane *lane, const struct look *look)
+{
+    struct cairn_save *save = look->job->save;
+    save->on_device[look->job->slot].looking -= look->length;
+    save->on_device[look->job->slot].waiting += look->length;
+    *queue_push(&lane->to_copy) = *look;
+}
+
+static bool take_look(struct cairn_lane *lane, struct look *ret)
+{
+    LOCK_SCOPE(&lane->lock);
+    struct queue *queue = queue_locked(lane);
+    bool has_room = lane->looks_under_way + lane->to_copy.count < LOOKS_MAX && lane->ring.region_count > 0;
+    if (!has_room || !queue->first || !must_look(lane, queue->first))
+        return false;
+    *ret = take_piece_locked(queue);
+    struct cairn_save *save = ret->job->save;
+    save->on_device[ret->job->slot].waiting -= ret->length;
+    save->on_device[ret->job->slot].looking += ret->length;
+    return true;
+}
+
+/* Without a fingerprint the piece is copied. */
+bool look_begin(struct cairn_lane *lane)
+{
+    struct look look;
+    if (!take_look(lane, &look))
+        return false;
+    struct lane_device *device = &lane->devices[look.job->slot];
+    uint64_t from = look.job->address + (look.at - look.job->at);
+    int r = device_fingerprint(device->device, from, look.length, lane->refer.key, &look.event);
+    if (r == 0) {
+        *queue_push(&device->looks) = look;
+        lane->looks_under_way++;
+        return true;
+    }
+    LOCK_SCOPE(&lane->lock);
+    device->has_no_prints = device->has_no_prints || r == -ENOTSUP;
+    to_copy_locked(lane, &look);
+    return true;
+}
+
+bool look_end(struct cairn_lane *lane, struct lane_device *device)
+{
+    if (device->looks.count == 0)
+        return false;
+    cause_clear();
+    int r = device_event_done(device->looks.of[device->looks.first].event);
+    if (r == 0)
+        return false;
+    struct look look = queue_pop(&device->looks);
+    lane->looks_under_way--;
+    struct fingerprint print = device_event_fingerprint(look.event);
+    device_event_free(look.event);
+    bool is_there = r > 0 && refer_known(look.job, look.index, &print);
+    LOCK_SCOPE(&lane->lock);
+    struct cairn_save *save = look.job->save;
+    if (r < 0)
+        save_fail_locked(save, r, cause_text());
+    if (!is_there && !save->error) {
+        to_copy_locked(lane, &look);
+        return true;
+    }
+    save->on_device[look.job->slot].looking -= look.length;
+    end_piece_locked(lane, &look);
+    return true;
+}

@@ -1,0 +1,319 @@
+#include "client/refer.h"
+
+#include <ctype.h>
+#include <fcntl.h>
+#include <stdio.h>
+
+#include "client/client.h"
+
+#define COPY_BYTES MIB
+
+/* --- versions --------------------------------------------------------------------------------------------------------- */
+
+static void version_free(struct refer_version *version, bool is_child)
+{
+    for (size_t i = 0; i < version->count; i++) {
+        free(version->entries[i].key);
+        free(version->entries[i].pieces);
+    }
+    if (version->fd >= 0 && !is_child)
+        (void)close(version->fd);
+    free(version->entries);
+    free(version->pattern);
+    free(version);
+}
+
+static void version_unref_locked(struct refer_version *version)
+{
+    if (version && --version->refs == 0)
+        version_free(version, false);
+}
+
+/* "/mnt/run/step120.pt": "/mnt/run/step0.pt" */
+static char *pattern_of(const char *path)
+{
+    char *pattern = malloc(strlen(path) + 1), *to = pattern;
+    for (const char *at = path; pattern && *at; at++) {
+        bool digit = isdigit((unsigned char)*at);
+        if (!digit)
+            *to++ = *at;
+        else if (to == pattern || at == path || !isdigit((unsigned char)at[-1]))
+            *to++ = '0';
+    }
+    if (pattern)
+        *to = '\0';
+    return pattern;
+}
+
+static bool is_unchanged(const struct refer_version *version)
+{
+    struct stat st;
+    return fstat(version->fd, &st) == 0 && st.st_size == version->st.st_size && st.st_mtim.tv_sec == version->st.st_mtim.tv_sec &&
+           st.st_mtim.tv_nsec == version->st.st_mtim.tv_nsec;
+}
+
+static struct refer_version *find_version(struct cairn_lane *lane, const char *pattern)
+{
+    LOCK_SCOPE(&lane->lock);
+    for (size_t i = 0; i < REFER_VERSIONS_MAX && lane->refer.versions[i]; i++) {
+        struct refer_version *version = lane->refer.versions[i];
+        if (strcmp(version->pattern, pattern) != 0)
+            continue;
+        version->refs++;
+        return version;
+    }
+    return NULL;
+}
+
+/* The key of the lane's fingerprints; NULL: none could be made. */
+static bool has_key(struct cairn_lane *lane)
+{
+    {
+        LOCK_SCOPE(&lane->lock);
+        if (lane->refer.key)
+            return true;
+    }
+    struct fingerprint_key *key = malloc(sizeof *key);
+    if (!key || fingerprint_key_make(key) < 0) {
+        free(key);
+        return false;
+    }
+    LOCK_SCOPE(&lane->lock);
+    if (lane->refer.key)
+        free(key);
+    else
+        lane->refer.key = key;
+    return true;
+}
+
+void refer_begin(struct cairn_save *save)
+{
+    struct cairn_lane *lane = save->lane;
+    bool has_name = save->draft.kind == DRAFT_NAMELESS || save->draft.kind == DRAFT_HIDDEN;
+    if (!(save->flags & CAIRN_SAVE_REFER) || !has_name || !has_key(lane))
+        return;
+    save->pattern = pattern_of(save->draft.path);
+    struct refer_version *version = save->pattern ? find_version(lane, save->pattern) : NULL;
+    if (version && is_unchanged(version)) {
+        save->older = version;
+        return;
+    }
+    LOCK_SCOPE(&lane->lock);
+    version_unref_locked(version);
+}
+
+void refer_end_locked(struct cairn_save *save)
+{
+    version_unref_locked(save->older);
+    save->older = NULL;
+}
+
+void refer_done(struct refer *refer, bool is_child)
+{
+    for (size_t i = 0; i < REFER_VERSIONS_MAX && refer->versions[i]; i++)
+        if (--refer->versions[i]->refs == 0) /* a save that was not freed may still have it */
+            version_free(refer->versions[i], is_child);
+    free(refer->key);
+    *refer = (struct refer){0};
+}
+
+/* --- pieces ----------------------------------------------------------------------------------------------------------- */
+
+static int by_key(const void *a, const void *b)
+{
+    const struct refer_entry *x = a, *y = b;
+    return strcmp(x->key, y->key);
+}
+
+static const struct refer_entry *find_entry(const struct refer_version *version, const char *key)
+{
+    const struct refer_entry wanted = {.key = (char *)(uintptr_t)key};
+    return version ? bsearch(&wanted, version->entries, version->count, sizeof *version->entries, by_key) : NULL;
+}
+
+struct refer_piece *refer_pieces(struct job *job, const char *key)
+{
+    size_t count = pieces_of(job);
+    struct refer_piece *pieces = calloc(count, sizeof *pieces);
+    job->key = strdup(key);
+    if (!pieces || !job->key) {
+        free(pieces);
+        return NULL;
+    }
+    uint64_t given = 0;
+    for (size_t i = 0; i < count; i++) {
+        pieces[i].at = job->at + given;
+        given += piece_length(job, given);
+    }
+    job->older = find_entry(job->save->older, key);
+    return pieces;
+}
+
+bool refer_known(struct job *job, size_t index, const struct fingerprint *print)
+{
+    struct refer_piece *piece = &job->prints[index];
+    piece->print = *print;
+    piece->is_known = true;
+    if (!job->older || index >= job->older->count || (job->crcs && !job->older->has_crcs))
+        return false;
+    const struct refer_piece *older = &job->older->pieces[index];
+    if (!older->is_known || memcmp(&older->print, print, sizeof *print) != 0)
+        return false;
+    piece->is_referenced = true;
+    piece->from = older->at;
+    if (job->crcs)
+        job->crcs[index] = older->crc;
+    return true;
+}
+
+/* --- bringing them into the draft ------------------------------------------------------------------------------------- */
+
+struct range {
+    uint64_t from, to, length;
+};
+
+static int copy_plainly(const struct cairn_save *save, struct range range)
+{
+    _cleanup_free_ uint8_t *data = malloc(COPY_BYTES);
+    if (!data)
+        return -ENOMEM;
+    while (range.length > 0) {
+        ssize_t n = pread(save->older->fd, data, min_u64(range.length, COPY_BYTES), (off_t)range.from);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0) {
+            int r = n < 0 ? -errno : -ESTALE;
+            cause_note("%s: reading the version before it: %s", save->draft.path, strerror(-r));
+            return r;
+        }
+        int r = draft_write(&save->draft, data, (size_t)n, range.to);
+        if (r < 0)
+            return r;
+        range.from += (uint64_t)n;
+        range.to += (uint64_t)n;
+        range.length -= (uint64_t)n;
+    }
+    return 0;
+}
+
+/* What the filesystem refuses, or leaves over, is copied. */
+static int refer_range(const struct cairn_save *save, struct range range)
+{
+    while (range.length > 0) {
+        off_t from = (off_t)range.from, to = (off_t)range.to;
+        ssize_t n = copy_file_range(save->older->fd, &from, save->draft.fd, &to, range.length, 0);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return copy_plainly(save, range);
+        range.from += (uint64_t)n;
+        range.to += (uint64_t)n;
+        range.length -= (uint64_t)n;
+    }
+    return 0;
+}
+
+/* Pieces of one source that follow each other in both files are one range: a reference is to whole chunks. */
+static int refer_job(const struct cairn_save *save, const struct job *job)
+{
+    struct range range = {0};
+    int r = 0;
+    for (size_t i = 0; job->prints && i < pieces_of(job) && r == 0; i++) {
+        const struct refer_piece *piece = &job->prints[i];
+        if (!piece->is_referenced)
+            continue;
+        if (range.length > 0 && (piece->at != range.to + range.length || piece->from != range.from + range.length)) {
+            r = refer_range(save, range);
+            range.length = 0;
+        }
+        if (range.length == 0)
+            range = (struct range){.from = piece->from, .to = piece->at};
+        range.length += piece->print.length;
+    }
+    return r == 0 && range.length > 0 ? refer_range(save, range) : r;
+}
+
+int refer_apply(struct cairn_save *save)
+{
+    int r = 0;
+    if (!save->older)
+        return 0;
+    for (const struct batch *batch = save->batches; batch; batch = batch->next)
+        for (size_t i = 0; i < batch->job_count && r == 0; i++)
+            r = refer_job(save, &batch->jobs[i]);
+    if (r == 0 && !is_unchanged(save->older)) {
+        cause_note("%s: the version before it, which it refers to, was changed", save->draft.path);
+        r = -ESTALE;
+    }
+    return r;
+}
+
+/* --- a new version ---------------------------------------------------------------------------------------------------- */
+
+static size_t keyed_jobs(const struct cairn_save *save)
+{
+    size_t count = 0;
+    for (const struct batch *batch = save->batches; batch; batch = batch->next)
+        for (size_t i = 0; i < batch->job_count; i++)
+            count += batch->jobs[i].prints != NULL;
+    return count;
+}
+
+static void take_jobs(struct cairn_save *save, struct refer_version *version)
+{
+    for (struct batch *batch = save->batches; batch; batch = batch->next) {
+        for (size_t i = 0; i < batch->job_count; i++) {
+            struct job *job = &batch->jobs[i];
+            if (!job->prints)
+                continue;
+            struct refer_entry *entry = &version->entries[version->count++];
+            *entry = (struct refer_entry){.key = job->key, .has_crcs = job->crcs != NULL, .count = pieces_of(job), .pieces = job->prints};
+            for (size_t k = 0; k < entry->count && job->crcs; k++)
+                entry->pieces[k].crc = job->crcs[k];
+            job->key = NULL;
+            job->prints = NULL;
+        }
+    }
+    qsort(version->entries, version->count, sizeof *version->entries, by_key);
+}
+
+static struct refer_version *version_of(struct cairn_save *save)
+{
+    struct refer_version *version = calloc(1, sizeof *version);
+    if (!version)
+        return NULL;
+    version->refs = 1;
+    version->entries = calloc(keyed_jobs(save) + 1, sizeof *version->entries);
+    version->fd = open(save->draft.path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    bool is_ours = version->fd >= 0 && fstat(version->fd, &version->st) == 0 && version->st.st_dev == save->dev && version->st.st_ino == save->ino;
+    if (!version->entries || !is_ours) {
+        version_free(version, false);
+        return NULL;
+    }
+    version->pattern = save->pattern;
+    save->pattern = NULL;
+    take_jobs(save, version);
+    return version;
+}
+
+static void put_first_locked(struct refer *refer, struct refer_version *version)
+{
+    size_t i = 0;
+    while (i < REFER_VERSIONS_MAX - 1 && refer->versions[i] && strcmp(refer->versions[i]->pattern, version->pattern) != 0)
+        i++;
+    version_unref_locked(refer->versions[i]);
+    for (; i > 0; i--)
+        refer->versions[i] = refer->versions[i - 1];
+    refer->versions[0] = version;
+}
+
+void refer_publish(struct cairn_save *save)
+{
+    if (!save->pattern)
+        return;
+    struct refer_version *version = version_of(save);
+    if (!version)
+        return;
+    LOCK_SCOPE(&save->lane->lock);
+    put_first_locked(&save->lane->refer, version);
+}
