@@ -159,6 +159,16 @@ static int open_regular(struct draft *draft, const struct place *place, uint64_t
     return open_in_folder(draft, bytes, mode);
 }
 
+/* For what opens it later, from another folder perhaps; where the folders above may not be read, relative as it is. */
+static char *absolute(const char *path)
+{
+    char *whole = NULL;
+    _cleanup_free_ char *here = path[0] == '/' ? NULL : getcwd(NULL, 0);
+    if (!here || here[0] != '/')
+        return strdup(path);
+    return asprintf(&whole, "%s/%s", here, strncmp(path, "./", 2) == 0 ? path + 2 : path) < 0 ? NULL : whole;
+}
+
 int draft_open(struct draft *draft, const char *path, uint64_t bytes, mode_t mode, bool exclusive)
 {
     struct place place;
@@ -169,7 +179,7 @@ int draft_open(struct draft *draft, const char *path, uint64_t bytes, mode_t mod
     if (r < 0)
         return r;
     bool is_special = place.exists && !S_ISREG(place.st.st_mode);
-    draft->path = strdup(place.path);
+    draft->path = absolute(place.path);
     if (!draft->path)
         r = -ENOMEM;
     else if (is_special && exclusive)
@@ -182,8 +192,7 @@ int draft_open(struct draft *draft, const char *path, uint64_t bytes, mode_t mod
     if (r < 0) {
         r = failed("create", path, r);
         draft_discard(draft);
-        free(draft->path);
-        draft->path = NULL;
+        draft_done(draft);
     }
     return r;
 }
@@ -312,12 +321,12 @@ static void close_fd(int *fd)
         (void)close(take_fd(fd));
 }
 
-void draft_forget(struct draft *draft)
+void draft_done(struct draft *draft)
 {
     free(draft->hidden);
     free(draft->name);
-    draft->hidden = draft->name = NULL;
-    draft->kind = DRAFT_NONE;
+    free(draft->path);
+    draft->hidden = draft->name = draft->path = NULL;
 }
 
 void draft_discard(struct draft *draft)
@@ -327,7 +336,8 @@ void draft_discard(struct draft *draft)
     close_fd(&draft->fd);
     close_fd(&draft->stream_fd);
     close_fd(&draft->folder_fd);
-    draft_forget(draft);
+    free(draft->hidden);
+    draft->hidden = NULL;
 }
 
 /* --- what others left ------------------------------------------------------------------------------------------------- */

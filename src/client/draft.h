@@ -7,7 +7,6 @@
 #include "base/base.h"
 
 enum draft_kind {
-    DRAFT_NONE,
     DRAFT_NAMELESS, /* O_TMPFILE: gone with its last descriptor */
     DRAFT_HIDDEN,   /* has a name of its own until it is published: ".NAME.cairn-PID-N" */
     DRAFT_DIRECT,   /* the path is a device that takes writes at offsets: they go there at once */
@@ -38,11 +37,11 @@ CAIRN_MUST_CHECK int draft_publish(struct draft *draft, bool exclusive);
 /* DRAFT_STREAM: writes `bytes` to where the path leads, and closes the draft. No signal is raised. */
 CAIRN_MUST_CHECK int draft_stream(struct draft *draft, uint64_t bytes);
 
-/* Takes it away: nothing of it stays. Of one that is published: only memory. */
+/* Takes it away: no file and no descriptor stays. Path, name and kind do: others may read these at any time. */
 void draft_discard(struct draft *draft);
 
-/* Only memory: the descriptors stay open. In a child after fork, where a close would be seen by the parent's filesystem. */
-void draft_forget(struct draft *draft);
+/* The memory. What is open stays so: in a child after fork a close would be seen by the parent's filesystem. */
+void draft_done(struct draft *draft);
 
 /* Removes hidden files of this form in the folder that processes left which are gone. */
 void draft_clean(const struct draft *draft);

@@ -77,10 +77,19 @@ static int ask_until(const struct cairn_save *save, enum cairn_level level, int6
     }
 }
 
+/* What the mount says of itself: "1 stage=BYTES remote=0|1". */
+static bool has_no_remote(const struct cairn_save *save)
+{
+    char text[256];
+    ssize_t n = getxattr(save->draft.path, "user.cairn.lane", text, sizeof text - 1);
+    text[n < 0 ? 0 : n] = '\0';
+    return strstr(text, "remote=0") != NULL;
+}
+
 static int reach(const struct cairn_save *save, enum cairn_level level, int64_t deadline)
 {
-    if (level == CAIRN_REMOTE && !save->draft.on_cairn) {
-        cause_note("%s is not on CairnFS: there is no remote", save->draft.path);
+    if (level == CAIRN_REMOTE && (!save->draft.on_cairn || has_no_remote(save))) {
+        cause_note("%s is on no mount with a remote", save->draft.path);
         return -ENODATA;
     }
     int r = save->draft.on_cairn && deadline >= 0 ? 0 : sync_file(save);

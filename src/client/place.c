@@ -17,12 +17,10 @@ static char *joined(const char *folder, const char *name)
     return asprintf(&path, "%s%s%s", folder, folder[strlen(folder) - 1] == '/' ? "" : "/", name) < 0 ? NULL : path;
 }
 
-static char *absolute(const char *path)
+/* With a slash, so that it has a folder. What is relative stays so: whoever may not search the folders above may write here all the same. */
+static char *with_folder(const char *path)
 {
-    if (path[0] == '/')
-        return strdup(path);
-    _cleanup_free_ char *here = getcwd(NULL, 0);
-    return here ? joined(here, path) : NULL;
+    return strchr(path, '/') ? strdup(path) : joined(".", path);
 }
 
 /* Where the link at *path leads: *path is exchanged. */
@@ -76,35 +74,55 @@ static int split(struct place *place)
     return place->name[0] == '\0' || strcmp(place->name, ".") == 0 || strcmp(place->name, "..") == 0 ? -EISDIR : 0;
 }
 
+/* `st` is what the path leads to, if it is there: reached by names, or by something that is none (/proc/PID/fd). */
+static int follow_names(const char *path, const struct stat *st, struct place *place)
+{
+    int r = follow_all(&place->path, place);
+    if (r < 0 || !st || (place->exists && place->st.st_ino == st->st_ino && place->st.st_dev == st->st_dev))
+        return r;
+    place->exists = true;
+    place->st = *st;
+    place->st.st_mode = (st->st_mode & ~(mode_t)S_IFMT) | S_IFCHR;
+    free(place->path);
+    place->path = with_folder(path);
+    return place->path ? 0 : -ENOMEM;
+}
+
 static int find(const char *path, struct place *place)
 {
     struct stat st;
-    if (path[0] == '\0')
-        return -ENOENT;
-    place->path = absolute(path);
+    place->path = with_folder(path);
     if (!place->path)
-        return errno == ENOENT ? -ENOENT : -ENOMEM;
+        return -ENOMEM;
     bool exists = stat(place->path, &st) == 0;
     if (exists && S_ISDIR(st.st_mode))
         return -EISDIR;
-    int r = 0;
-    if (!exists || S_ISREG(st.st_mode))
-        r = follow_all(&place->path, place);
-    if (r == 0 && exists && (!place->exists || place->st.st_ino != st.st_ino || place->st.st_dev != st.st_dev)) {
-        place->exists = true; /* reached by something that is no path */
-        place->st = st;
-        place->st.st_mode = (st.st_mode & ~(mode_t)S_IFMT) | S_IFCHR;
-        free(place->path);
-        place->path = absolute(path);
-        r = place->path ? 0 : -ENOMEM;
+    if (!exists || S_ISREG(st.st_mode)) {
+        int r = follow_names(path, exists ? &st : NULL, place);
+        return r < 0 ? r : split(place);
     }
-    return r < 0 ? r : split(place);
+    place->exists = true;
+    place->st = st;
+    return split(place);
+}
+
+/* A name with a slash behind it is one of a folder, which is not written. */
+static int find_any(const char *path, struct place *place)
+{
+    size_t length = strlen(path);
+    while (length > 1 && path[length - 1] == '/')
+        length--;
+    if (length == 0)
+        return -ENOENT;
+    _cleanup_free_ char *bare = strndup(path, length);
+    int r = bare ? find(bare, place) : -ENOMEM;
+    return r == 0 && path[length] == '/' ? -EISDIR : r;
 }
 
 int place_find(const char *path, struct place *ret)
 {
     struct place place = {0};
-    int r = find(path, &place);
+    int r = find_any(path, &place);
     if (r < 0) {
         cause_note("%s: %s", path, strerror(-r));
         place_done(&place);

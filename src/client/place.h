@@ -7,7 +7,7 @@
 #include "base/base.h"
 
 struct place {
-    char *path;   /* absolute, symbolic links followed; of what is no regular file: as given, absolute */
+    char *path;   /* symbolic links followed; of what is no regular file: as given */
     char *folder; /* of path */
     const char *name; /* in path */
     bool exists;

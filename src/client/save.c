@@ -43,8 +43,7 @@ void save_unref_locked(struct cairn_save *save)
         batch_free(save->batches);
     }
     save->lane->refs--;
-    draft_forget(&save->draft);
-    free(save->draft.path);
+    draft_done(&save->draft);
     free(save->zip.entries);
     free(save->pattern);
     refer_end_locked(save);

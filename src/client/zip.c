@@ -15,7 +15,8 @@ static size_t name_length(const struct zip *zip, const struct zip_entry *entry)
     return zip->archive_length + 1 + strlen(entry->name);
 }
 
-/* The zip64 field of a local header or of the directory: sizes where they need it, then the place. */
+/* The zip64 field of a local header or of the directory: sizes where they need it, then the place. In a local header torch leaves the second
+ * size 0, for the descriptor has it. */
 static size_t zip64_length(const struct zip_entry *entry)
 {
     size_t fields = 16 * (entry->size >= BIG) + 8 * (entry->start >= BIG);
@@ -94,7 +95,7 @@ static uint8_t *put_name(uint8_t *p, const struct zip *zip, const struct zip_ent
     return p + length;
 }
 
-static uint8_t *put_zip64(uint8_t *p, const struct zip_entry *entry)
+static uint8_t *put_zip64(uint8_t *p, const struct zip_entry *entry, bool is_local)
 {
     size_t length = zip64_length(entry);
     if (length == 0)
@@ -103,7 +104,7 @@ static uint8_t *put_zip64(uint8_t *p, const struct zip_entry *entry)
     p = put16(p, length - 4);
     if (entry->size >= BIG) {
         p = put64(p, entry->size);
-        p = put64(p, entry->size);
+        p = put64(p, is_local ? 0 : entry->size);
     }
     return entry->start >= BIG ? put64(p, entry->start) : p;
 }
@@ -124,7 +125,7 @@ void zip_header(const struct zip *zip, const struct zip_entry *entry, uint8_t *r
     p = put16(p + 18, name_length(zip, entry));
     p = put16(p, zip64_length(entry) + 4 + padding);
     p = put_name(p, zip, entry);
-    p = put_zip64(p, entry);
+    p = put_zip64(p, entry, true);
     *p++ = 'F';
     *p++ = 'B';
     p = put16(p, padding);
@@ -157,7 +158,7 @@ static uint8_t *put_directory(uint8_t *p, const struct zip *zip, const struct zi
     memset(p, 0, 10); /* comment, disk, attributes */
     p = put32(p + 10, min_u64(entry->start, BIG));
     p = put_name(p, zip, entry);
-    return put_zip64(p, entry);
+    return put_zip64(p, entry, false);
 }
 
 static uint8_t *put_ends(uint8_t *p, const struct zip *zip, uint64_t length)

@@ -9,6 +9,7 @@ import pytest
 import planted
 
 GC, DISK, DEVICE = "remote/test_gc.py", "crash/test_disk.py", "client/test_device_schedules.py"
+LANE = "lane/test_lane_files.py"
 FOUND_BY = {
     "early_delete": (GC, "test_nothing_goes_before_the_head_that_drops_it and dir"),
     "skip_epoch_check": (GC, "test_a_fenced_writer_deletes_nothing and dir"),
@@ -21,6 +22,9 @@ FOUND_BY = {
     "no_fence": (DEVICE, "test_files_are_of_one_step"),
     "piece_used_too_early": (DEVICE, "test_files_are_of_one_step"),
     "name_before_the_last_piece": (DEVICE, "test_files_are_of_one_step"),
+    "name_before_the_bytes": (LANE, "test_a_name_is_never_there_before_its_bytes and folder"),
+    "fence_returns_early": (LANE, "test_a_fence_waits_for_the_copies and folder"),
+    "marker_alone": (LANE, "test_a_marker_comes_after_its_saves and folder"),
     "read_behind_the_fill": ("crash/test_forged.py", "test_forged_records"),
     "told_before_the_batch": (DISK, "test_small_fsyncs_one_after_the_other"),
 }

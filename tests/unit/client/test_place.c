@@ -1,0 +1,100 @@
+/* src/client/place.c: where paths lead, as open(2) with O_CREAT finds it. */
+#include "client/place.h"
+
+#include <criterion/criterion.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+static void enter_new_folder(void)
+{
+    char folder[] = "/tmp/cairn-place-XXXXXX";
+    cr_assert_not_null(mkdtemp(folder));
+    cr_assert_eq(chdir(folder), 0);
+}
+
+/* The folder goes with what is in it. */
+static void leave_folder(void)
+{
+    _cleanup_free_ char *here = getcwd(NULL, 0);
+    _cleanup_free_ char *command = xasprintf("rm -rf '%s'", here);
+    cr_assert_eq(chdir("/"), 0);
+    cr_assert_eq(system(command), 0);
+}
+
+TestSuite(place, .init = enter_new_folder, .fini = leave_folder);
+
+static void expect_same(const char *path, const char *wanted)
+{
+    struct place place;
+    cr_assert_eq(place_find(path, &place), 0, "%s", path);
+    int fd = open(place.folder, O_RDONLY | O_DIRECTORY);
+    cr_assert_geq(fd, 0, "%s", place.folder);
+    struct stat made, st;
+    int file = openat(fd, place.name, O_WRONLY | O_CREAT, 0600);
+    cr_assert_geq(file, 0);
+    cr_assert_eq(fstat(file, &made), 0);
+    cr_assert_eq(stat(wanted, &st), 0, "%s leads elsewhere than to %s", path, wanted);
+    cr_assert_eq(st.st_ino, made.st_ino);
+    (void)close(file);
+    (void)close(fd);
+    place_done(&place);
+}
+
+Test(place, follows_links_as_open_does)
+{
+    cr_assert_eq(mkdir("d", 0700), 0);
+    cr_assert_eq(symlink("d/target", "dangling"), 0);
+    cr_assert_eq(symlink("dangling", "second"), 0);
+    cr_assert_eq(symlink("../up", "d/back"), 0);
+    cr_assert_eq(symlink("d", "folder"), 0);
+    expect_same("plain", "plain");
+    expect_same("./d/../other", "other");
+    expect_same("second", "d/target");
+    expect_same("d/back", "up");
+    expect_same("folder/inside", "d/inside");
+    _cleanup_free_ char *here = getcwd(NULL, 0);
+    _cleanup_free_ char *absolute = xasprintf("%s/absolute", here);
+    expect_same(absolute, "absolute");
+    cr_assert_eq(symlink(absolute, "to-absolute"), 0);
+    expect_same("to-absolute", "absolute");
+}
+
+/* Whatever the path: the same error as open(2) has. */
+Test(place, errors_are_those_of_open)
+{
+    static char name[300];
+    memset(name, 'n', sizeof name - 1);
+    cr_assert_eq(mkdir("d", 0700), 0);
+    cr_assert_eq(close(open("file", O_WRONLY | O_CREAT, 0600)), 0);
+    cr_assert_eq(symlink("loop", "loop"), 0);
+    cr_assert_eq(symlink("gone/x", "to-nothing"), 0);
+    const char *const paths[] = {"", "d", "d/", "d/.", ".", "..", "/", "file/x", "file/", "loop", "loop/x", name, "new/"};
+    for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
+        struct place place;
+        int fd = open(paths[i], O_WRONLY | O_CREAT, 0600), wanted = fd < 0 ? -errno : 0;
+        int r = place_find(paths[i], &place);
+        cr_assert_eq(r, wanted, "%.20s: %s, open says %s", paths[i], strerror(-r), strerror(-wanted));
+        if (r == 0)
+            place_done(&place);
+    }
+}
+
+Test(place, what_is_no_file_stays_as_it_is)
+{
+    struct place place;
+    char path[64];
+    int pipes[2];
+    cr_assert_eq(pipe(pipes), 0);
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", pipes[1]);
+    cr_assert_eq(place_find(path, &place), 0);
+    cr_assert(place.exists && S_ISFIFO(place.st.st_mode));
+    cr_assert_str_eq(place.path, path);
+    place_done(&place);
+    int fd = open(".", O_TMPFILE | O_RDWR, 0600);
+    cr_assert_geq(fd, 0);
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    cr_assert_eq(place_find(path, &place), 0);
+    cr_assert(place.exists && !S_ISREG(place.st.st_mode), "a file without a name has to be opened as it is");
+    place_done(&place);
+}
