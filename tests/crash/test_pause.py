@@ -298,7 +298,7 @@ def read_pieces(path, stop):
 @pytest.mark.timeout(120)
 def test_large_calls_while_daemons_die(kept, shm_folder, rng, full):
     """A daemon that dies while the kernel copies a request or an answer (each of a MiB, to and from memory that the daemon before used): no call fails."""
-    kept.mount()
+    kept.mount(stage="512M")  # writers wait for no room
     stop = os.path.join(shm_folder, "stop")
     workers = []
     for number, function in enumerate((write_pieces, read_pieces)):
@@ -312,7 +312,8 @@ def test_large_calls_while_daemons_die(kept, shm_folder, rng, full):
         time.sleep(rng.uniform(0, 0.04))
         kept.kill_daemon(wait=True)
     rig.write_file(stop, b"")
-    print("calls:", [worker.result() for worker in workers])
+    calls = [worker.result() for worker in workers]
+    assert min(calls) > 0, calls
     kept.umount()
 
 
