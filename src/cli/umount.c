@@ -24,7 +24,7 @@ struct umount_request {
     bool keep_others;   /* no end where another mount namespace still has the mount */
 };
 
-/* What mount_remove() failed with. */
+/* The words for an error of mount_remove(). */
 static const char *removal_trouble(int r)
 {
     return r == -EPERM && *cause_text() ? cause_text() : strerror(-r);
@@ -36,7 +36,7 @@ static bool is_same(const struct mount_entry *a, const struct mount_entry *b)
     return a->id == b->id && a->device == b->device && strcmp(a->mountpoint, b->mountpoint) == 0 && strcmp(a->store, b->store) == 0;
 }
 
-/* Is the mount no longer where it was? Somebody else has unmounted it then. */
+/* Returns true where another process has unmounted it meanwhile. */
 static bool is_gone(const struct mount_entry *mount)
 {
     struct mount_list now;
@@ -131,7 +131,7 @@ static int unmount(const struct mount_entry *mount)
     if (r == -EBUSY)
         return fail_busy(mount);
     if (r < 0 && is_gone(mount))
-        return CLI_OK; /* it is as it should be */
+        return CLI_OK; /* another process has done it */
     if (r < 0)
         complain("umount", "cannot unmount %s: %s; try as root or as the user who mounted it", mount->mountpoint,
                  removal_trouble(r));
@@ -154,7 +154,7 @@ static bool end_everywhere(const struct mount_entry *mount, bool *ret_serves)
     return r == 0;
 }
 
-/* False: nobody else has the mount, or no daemon answers. */
+/* Returns false where no other namespace has the mount, or no daemon answers. */
 static bool end_copies(const struct mount_entry *mount)
 {
     struct copy_list copies;
@@ -163,7 +163,7 @@ static bool end_copies(const struct mount_entry *mount)
     bool asked = copies.count > 0 && end_everywhere(mount, &serves);
     if (serves) {
         for (size_t i = 0; i < copies.count; i++)
-            copies.copies[i].stays = true; /* it did */
+            copies.copies[i].stays = true; /* the copy did stay */
         complain("umount", "%s is unmounted, and all is on NVMe, but other mount namespaces or mounts have it too: it ends there as well",
                  mount->mountpoint);
         copies_print(&copies, stderr);
@@ -206,7 +206,7 @@ static void help_end(struct ending *e)
     }
 }
 
-/* The mount is gone, so that the time is up is no reason to fail: the rest needs nobody who waits. False: enough waited. */
+/* The mount is gone, and the rest needs no caller that waits: the end of the time is no failure. Returns false where it is over. */
 static bool go_on_waiting(struct ending *e, const struct umount_request *request, pid_t pid)
 {
     int64_t now = clock_monotonic_ns();
@@ -268,7 +268,7 @@ static int refuse_for_others(const struct mount_entry *mount)
     return others ? CLI_FAILED : CLI_OK;
 }
 
-/* No daemon answers any more. Mostly another umount was as far as that before us. */
+/* No daemon answers any more: mostly another umount was first. */
 static int go_on_without_daemon(const struct mount_entry *mount, const struct umount_request *request, int64_t deadline)
 {
     if (!is_gone(mount)) {

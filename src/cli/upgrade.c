@@ -32,7 +32,7 @@ static void copy(char *to, size_t room, const cJSON *text)
     (void)snprintf(to, room, "%s", cJSON_IsString(text) ? text->valuestring : "");
 }
 
-/* Says nothing: while nobody serves there is nothing wrong. */
+/* An error is not printed: that no daemon serves for a moment is no fault. */
 static int look(const struct upgrade *u, struct seen *ret)
 {
     cJSON *request = cJSON_CreateObject(), *reply = NULL;
@@ -53,7 +53,7 @@ static int look(const struct upgrade *u, struct seen *ret)
     return known ? 0 : -EOPNOTSUPP;
 }
 
-/* The daemon may end before its answer is here: 0, too. */
+/* The daemon may end before its answer is here: that is 0, too. */
 static int ask(const struct upgrade *u)
 {
     cJSON *request = cJSON_CreateObject(), *reply = NULL;
@@ -84,7 +84,7 @@ static int show(const struct upgrade *u, const struct seen *before, const struct
     return CLI_OK;
 }
 
-/* CLI_NOT_MET: nothing is known yet. */
+/* Returns 0 while nothing is known, and 1 with *code when the upgrade is decided. */
 static int judge(const struct upgrade *u, const struct seen *before, int *code)
 {
     struct seen now;
@@ -135,7 +135,7 @@ static int upgrade(const struct upgrade *u)
 
 /* --- arguments -------------------------------------------------------------------------------------------------------------------- */
 
-/* The daemon has another working folder. */
+/* The path must be absolute: the daemon has another working folder. */
 static char *find_binary(const char *given)
 {
     char *path = realpath(given ? given : "/proc/self/exe", NULL);

@@ -151,7 +151,7 @@ static bool get_passport(const cJSON *state, struct front_passport *ret)
     return true;
 }
 
-/* -1 where it is not there, too. */
+/* Returns -1 where there is none. */
 static int get_fd(const cJSON *object, const char *name)
 {
     uint64_t fd;

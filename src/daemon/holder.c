@@ -37,11 +37,11 @@ struct holder {
     unsigned quick_deaths;
     bool stops;    /* the daemon was told to end */
     char *binary;  /* the next daemon is to be of that program; NULL: of ours */
-    bool is_trial; /* the child is of it, and does not serve yet */
-    bool is_foreign; /* the daemon is no child of ours: its end shows at the link only, and what it was of, where it said so */
-    bool was_told_end;
-    int end_status; /* as waitpid() gives it */
-    int64_t hello_by; /* monotonic ns: when it must have said something; 0: it has */
+    bool is_trial; /* the child is of `binary`, and does not serve yet */
+    bool is_foreign; /* the daemon is no child of this process, and its end shows at the link only */
+    bool was_told_end; /* the daemon said that it ends, and how: */
+    int end_status;    /* as waitpid() gives it */
+    int64_t hello_by; /* monotonic ns: the child of `binary` is killed where it has said nothing by then; 0: it has */
 };
 
 #define END_MARK 'e'
@@ -106,13 +106,13 @@ int holder_tell(int link_fd, const struct front_passport *passport, int fuse_fd,
     return send_acknowledged(link_fd, &message);
 }
 
-/* As the daemon does: nothing of the user's terminal is held any more. */
+/* The holder keeps nothing of the user's terminal, as the daemon does not. */
 static void leave_terminal(const struct holder *h)
 {
     if (h->options->foreground)
         return;
     _cleanup_close_ int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-    /* Who started us may wait for the end of a pipe that we were given: it goes in any case. */
+    /* The caller may wait for the end of a pipe that it gave the holder: the pipe goes in any case. */
     if (null_fd < 0)
         null_fd = memfd_create("null", MFD_CLOEXEC);
     if (null_fd < 0)
@@ -144,7 +144,7 @@ static void acknowledge(struct holder *h)
 {
     char ack = 1;
     if (send(h->link_fd, &ack, sizeof ack, MSG_NOSIGNAL) < 0)
-        return; /* it has died meanwhile */
+        return; /* the daemon has died meanwhile */
 }
 
 static void keep(struct holder *h, const struct front_passport *passport, const int fds[2])
@@ -180,7 +180,7 @@ static void receive(struct holder *h)
     ssize_t n = recvmsg(h->link_fd, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
     if (n <= 0) {
         if (n == 0 || (errno != EAGAIN && errno != EINTR))
-            close_fd(&h->link_fd); /* its end comes as a signal */
+            close_fd(&h->link_fd); /* the daemon's end comes as SIGCHLD, or is this end of the link */
         return;
     }
     const struct cmsghdr *header = CMSG_FIRSTHDR(&message);
@@ -212,7 +212,7 @@ static struct handover_source to_hand_over(const struct holder *h)
                                     .stops = h->stops};
 }
 
-/* Lines for the log of the mount, which is the daemon's otherwise. */
+/* Opens the log of the mount, which the daemon writes otherwise, for lines of the holder. */
 static bool begin_log(const struct holder *h)
 {
     _cleanup_free_ char *path = options_log_path(h->options, h->store);
@@ -225,7 +225,7 @@ static void end_log(void)
     log_set_fd(STDERR_FILENO);
 }
 
-/* The other program's daemon serves: does not return. */
+/* The other program's daemon serves: the holder becomes that program. Returns only where that cannot be run. */
 static void become_other(struct holder *h)
 {
     h->keeper.link_fd = h->link_fd;
@@ -238,7 +238,7 @@ static void become_other(struct holder *h)
     end_trial(h);
 }
 
-/* In a child: its daemon. */
+/* The child executes the other program as its daemon. */
 static int run_other(struct holder *h, int link_fd)
 {
     h->keeper.link_fd = link_fd;
@@ -255,7 +255,7 @@ static int run_child(struct holder *h, int link_fd)
 {
     h->keeper.link_fd = link_fd;
     (void)close(h->signal_fd);
-    (void)setpgid(0, 0); /* what a terminal sends goes to the holder, which passes it on */
+    (void)setpgid(0, 0); /* signals of a terminal go to the holder, which passes them on */
     (void)prctl(PR_SET_NAME, "cairn");
     return lifecycle_run(h->store, h->mountpoint, h->options, h->ready_fd, &h->keeper);
 }
@@ -302,7 +302,7 @@ static void pass_on_signals(struct holder *h)
 
 /* --- deaths -------------------------------------------------------------------------------------------------------------------------- */
 
-/* False: the mount is over, with *ret_code. */
+/* Returns false where the daemon has ended as it should: the mount is over, with *ret_code. */
 static bool is_death(struct holder *h, int status, int *ret_code)
 {
     if (WIFSIGNALED(status)) {
@@ -331,7 +331,7 @@ static void tell_giving_up(const struct holder *h)
     end_log();
 }
 
-/* False: no further one. */
+/* Starts the next daemon. Returns false where the mount is given up. */
 static bool replace(struct holder *h)
 {
     int64_t now = clock_monotonic_ns();
@@ -349,7 +349,7 @@ static bool replace(struct holder *h)
     return start_child(h) == 0;
 }
 
-/* Who waits for the first daemon is to see what it died of. */
+/* The caller that waits for the first daemon is to see what that died of. */
 static int end_as(int status)
 {
     if (WIFEXITED(status))
@@ -369,13 +369,13 @@ static int start_trial(struct holder *h)
     keeper->died_at = clock_monotonic_ns();
     keeper->is_upgrade = h->is_trial = true;
     keeper->upgrade_tries++;
-    keeper->upgrades++; /* as it is where that succeeds */
+    keeper->upgrades++; /* taken back where it fails */
     keeper->upgrade_error[0] = '\0';
     (void)snprintf(keeper->version_before, sizeof keeper->version_before, "%s", CAIRN_VERSION);
     return start_child(h);
 }
 
-/* The mount is in the hands of nobody: one of ours goes on. */
+/* The other program's daemon has failed, and no daemon serves: one of this program goes on. */
 static int start_own(struct holder *h, int status)
 {
     char *why = h->keeper.upgrade_error;
@@ -394,7 +394,7 @@ static int start_own(struct holder *h, int status)
     return start_child(h);
 }
 
-/* True: an exchange, which went on; *ret_over where it cannot. */
+/* Returns true where the end belongs to an exchange of the program; *ret_over where that leads to no further daemon. */
 static bool reap_exchanged(struct holder *h, int status, bool *ret_over)
 {
     if (!h->binary)
@@ -410,7 +410,7 @@ static void watch_trial(struct holder *h)
         (void)kill(h->child, SIGKILL);
 }
 
-/* As waitpid(), also of a daemon that is no child of ours: when the link is closed, it has ended. */
+/* Does what waitpid() does, also for a daemon that is no child of this process: that one has ended when the link is closed. */
 static bool has_ended(struct holder *h, int *ret_status)
 {
     pid_t found = waitpid(h->child, ret_status, WNOHANG);
@@ -419,11 +419,11 @@ static bool has_ended(struct holder *h, int *ret_status)
     h->is_foreign = found < 0 && errno == ECHILD;
     if (!h->is_foreign || h->link_fd >= 0)
         return false;
-    *ret_status = h->was_told_end ? h->end_status : W_EXITCODE(0, SIGKILL); /* which signal it was, nobody knows */
+    *ret_status = h->was_told_end ? h->end_status : W_EXITCODE(0, SIGKILL); /* the signal is not known */
     return true;
 }
 
-/* True: it is over, with *ret_code. */
+/* Returns true where the mount is over, with *ret_code. */
 static bool reap(struct holder *h, int *ret_code)
 {
     int status;
@@ -431,7 +431,7 @@ static bool reap(struct holder *h, int *ret_code)
         return false;
     h->child = 0;
     if (h->link_fd >= 0)
-        receive(h); /* what it told last */
+        receive(h); /* what the daemon told last */
     if (!h->is_kept) {
         *ret_code = end_as(status);
         return true;
@@ -466,8 +466,8 @@ static int watch(struct holder *h)
 
 /* --- itself -------------------------------------------------------------------------------------------------------------------------- */
 
-/* It needs next to nothing, and what it keeps is worth more than any process that needs memory. Its environment is that of the user who
- * mounts, which the daemon needs: nobody else may read it. */
+/* The holder needs next to nothing, and what it keeps is worth more than any process that needs memory. Its environment is that of the
+ * user who mounts, which the daemon needs: nobody else may read it. */
 static void prepare(struct holder *h)
 {
     sigset_t set;
@@ -506,7 +506,7 @@ int holder_run(const char *store, const char *mountpoint, const struct mount_opt
                        .keeper = {.lock_fd = -1, .adopted = {.fd = -1}}};
     prepare(&h);
     if (h.signal_fd < 0 || start_child(&h) < 0)
-        return lifecycle_run(store, mountpoint, options, h.ready_fd, NULL); /* without a successor rather than not at all */
+        return lifecycle_run(store, mountpoint, options, h.ready_fd, NULL); /* a mount without a successor is better than none */
     return hold(&h);
 }
 

@@ -13,7 +13,7 @@ bool service_is_kept(const struct service *service)
 {
     const struct lifecycle_keeper *keeper = service->plan.keeper;
     struct pollfd link = {.fd = keeper ? keeper->link_fd : -1, .events = 0};
-    return link.fd >= 0 && poll(&link, 1, 0) == 0; /* else the holder is gone */
+    return link.fd >= 0 && poll(&link, 1, 0) == 0; /* an event is the holder's end */
 }
 
 static int check_binary(struct service *service, const char *binary, char **ret_text)
@@ -22,7 +22,7 @@ static int check_binary(struct service *service, const char *binary, char **ret_
     struct handover_source from = {
         .store = service->store_path, .mountpoint = service->mountpoint, .options = service->options, .keeper = &keeper};
     front_passport(service->front, &keeper.adopted.passport, &keeper.adopted.fd);
-    keeper.link_fd = keeper.lock_fd = keeper.adopted.fd = -1; /* it gets none of them yet */
+    keeper.link_fd = keeper.lock_fd = keeper.adopted.fd = -1; /* the program that is asked gets none of them */
     return upgrade_check(binary, &from, ret_text);
 }
 
@@ -67,7 +67,7 @@ bool service_upgrade_try(struct service *service)
         return false;
     (void)eventfd_read(service->stop_fd, &count);
     if (atomic_load(&service->is_stopped))
-        return false; /* the next one has nothing to go on with */
+        return false; /* the mount ends: the next daemon has nothing to go on with */
     int r = front_hold(service->front);
     if (r < 0) {
         give_up(service, "calls are under way that take long (writers that wait for room, or fsyncs for the remote), and would fail with EIO: "
@@ -82,7 +82,7 @@ bool service_upgrade_try(struct service *service)
     }
     log_info("nothing is under way: the mount is handed over");
     log_tick();
-    _exit(MOUNT_OK); /* as a death; the stage has all of it */
+    _exit(MOUNT_OK); /* the stage has all of it, as after a death */
 }
 
 void service_upgrade_tell(const struct service *service)

@@ -23,7 +23,7 @@ extern char **environ;
 
 /* --- the program that hands over ------------------------------------------------------------------------------------------------------- */
 
-/* What it says until it ends. False: the time is up. */
+/* Collects what the program says until it ends. Returns false where the time is up. */
 static bool hear(int fd, char *said)
 {
     int64_t deadline = clock_monotonic_ns() + CHECK_TIMEOUT_NS;
@@ -122,7 +122,7 @@ int upgrade_check(const char *binary, const struct handover_source *from, char *
 {
     _cleanup_close_ int state_fd = -1, high_fd = -1;
     int r = handover_write(from, &state_fd);
-    /* Not the number that it is to have there. */
+    /* The number must differ from the one that the descriptor gets in the child. */
     if (r == 0 && (high_fd = fcntl(state_fd, F_DUPFD_CLOEXEC, CHECK_FD + 1)) < 0)
         r = -errno;
     if (r == 0)

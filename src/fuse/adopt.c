@@ -1,4 +1,4 @@
-/* A mount that outlives its daemon. Somebody kept /dev/fuse; this session goes on with it.
+/* A mount outlives its daemon: the holder kept /dev/fuse, and this session goes on with it.
  *
  * The kernel sends INIT once, so the one that the first daemon got is processed again, and its answer kept from the kernel. Then the
  * kernel is asked to send again what had been received and not been answered (FUSE_NOTIFY_RESEND, from Linux 6.9 on). Such requests come
@@ -53,7 +53,7 @@ static bool is_answered(uint32_t opcode)
     return opcode != WIRE_FORGET && opcode != WIRE_BATCH_FORGET && opcode != WIRE_INTERRUPT && opcode != WIRE_INIT;
 }
 
-/* The caller is gone: the kernel does not know what was opened for it. Not so where it may have been answered. */
+/* The caller is gone: the kernel does not know what was opened for it, unless the dead daemon has answered. */
 static void undo_opening(struct front *front, const struct stage_request *left)
 {
     bool opens = left->opcode == WIRE_CREATE || left->opcode == WIRE_OPEN || left->opcode == WIRE_OPENDIR;
@@ -137,7 +137,7 @@ int adopt_session(struct front *front, char **ret_text)
     return r < 0 ? r : replay_init(front, ret_text);
 }
 
-/* Its own header, and not more: -EINVAL, where the kernel does not know this. */
+/* The notice is a header without content. A kernel that does not know it gives EINVAL. */
 static bool ask_to_resend(struct front *front)
 {
     struct wire_out_header notice = {.len = sizeof notice, .error = WIRE_NOTIFY_RESEND};
@@ -185,7 +185,7 @@ void adopt_unmount(struct front *front)
 {
     struct pollfd gone = {.fd = fuse_session_fd(front->se)};
     if (poll(&gone, 1, 0) > 0 && gone.revents & POLLERR)
-        return; /* somebody did it */
+        return; /* the mount is gone already */
     if (umount2(front->options.mountpoint, MNT_DETACH | UMOUNT_NOFOLLOW) < 0 && errno == EPERM)
         run_fusermount(front->options.mountpoint);
 }

@@ -1,7 +1,7 @@
-/* Before a hand-over: nothing more is received, and what was received is answered. A daemon that dies in the middle of a call leaves it to
+/* Before a hand-over the daemon receives nothing more, and answers what it has received. A daemon that dies in the middle of a call leaves it to
  * its successor (adopt.c), but a kernel that cannot send again would have it fail, and one whose bytes are just copied may fail anywhere.
  *
- * Who holds the turn is the only one who receives: it is taken from the threads, and kept. */
+ * Only the thread that has the turn receives: front_hold() takes the turn from the threads, and keeps it. */
 #include <pthread.h>
 #include <signal.h>
 #include <time.h>
@@ -31,7 +31,7 @@ static unsigned count_waiting(struct front *front)
     return count;
 }
 
-/* What waits for room, or for a horizon, may wait on where the kernel sends it again. */
+/* Requests that wait for room, or for a horizon, may stay unanswered where the kernel sends them again. */
 static bool is_answered(struct front *front, bool resends)
 {
     unsigned waiting = resends ? count_waiting(front) : 0;
