@@ -51,9 +51,9 @@ def run(folder, report, *extra):
         return json.load(file)
 
 
-def run_until(step, folder, report, accident, moment=lambda job, seconds: None):
+def run_until(step, folder, report, accident, moment=lambda job, seconds: None, extra=()):
     """Run the job until it has done a step, and until the moment; then the accident happens, and at once the job dies, too."""
-    with subprocess.Popen(command(folder, report), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as job:
+    with subprocess.Popen(command(folder, report, *extra), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as job:
         times = []
         try:
             for line in job.stdout:

@@ -85,11 +85,11 @@ class Floor:
         rig.shutil.rmtree(self.root, ignore_errors=True)
 
 
-def touch_memory(tool, keep=2 * rig.GIB):
-    """Touch all free memory once: the first touch in a virtual machine is slow."""
+def touch_memory(tool, keep=2 * rig.GIB, most=1 << 62):
+    """Touch all free memory once, or so much of it: the first touch in a virtual machine is slow."""
     with open("/proc/meminfo") as file:
         free = next(int(line.split()[1]) * rig.KIB for line in file if line.startswith("MemAvailable"))
-    subprocess.run([tool, "touch", str(max(rig.GIB, free - keep))], check=True)
+    subprocess.run([tool, "touch", str(max(rig.GIB, min(free - keep, most)))], check=True)
 
 
 def interleave(rounds, cases, rest):

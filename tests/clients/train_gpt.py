@@ -2,7 +2,8 @@
 """The main job: a small GPT trained on English text of this machine, with checkpoints.
 
 It saves model, optimizer, step and random state with plain torch.save every k steps, keeps the
-last n checkpoints, and writes the file `latest` last. With --resume it continues from the newest
+last n checkpoints, and writes the file `latest` last. With --lazy it saves by cairnfs.save: the copy goes on
+beside the next step, and `latest` follows it. With --resume it continues from the newest
 checkpoint and reproduces, bit for bit, the losses of a run that was never stopped.
 
     DIR/step-000040/checkpoint.pt
@@ -110,6 +111,8 @@ class Job:
         self.start = 0
         self.losses = {}
         self.saves = []
+        self.pending = []  # lazy saves without a name yet, with their steps' folders
+        self.seconds = 0  # of all steps and saves so far
 
     def batch(self):
         args = self.args
@@ -142,13 +145,17 @@ class Job:
         }
         begin = time.monotonic()
         os.makedirs(folder, exist_ok=True)
-        torch.save(state, path)
-        if args.fsync:
-            sync_path(path)
-        write_latest(args.dir, name)
+        if args.lazy:
+            self.pending.append((name, cairnfs().save(state, path), cairnfs().marker(os.path.join(args.dir, "latest"), name)))
+        else:
+            torch.save(state, path)
+            if args.fsync:
+                sync_path(path)
+            write_latest(args.dir, name)
         saved = time.monotonic()
-        size = os.path.getsize(path)
-        keep_newest(args.dir, args.keep)
+        size = None if args.lazy else os.path.getsize(path)
+        self.pending = [entry for entry in self.pending if not entry[2].done()]
+        keep_newest(args.dir, args.keep, {entry[0] for entry in self.pending})
         removed = time.monotonic()
         self.saves.append(
             {"step": self.step, "bytes": size, "seconds": saved - begin, "remove_seconds": removed - saved}
@@ -175,22 +182,38 @@ class Job:
             return
         temporary = self.args.report + ".tmp"
         with open(temporary, "w") as file:
-            json.dump({"start": self.start, "losses": self.losses, "saves": self.saves}, file)
+            json.dump({"start": self.start, "losses": self.losses, "saves": self.saves, "seconds": self.seconds}, file)
         os.replace(temporary, self.args.report)
 
     def run(self):
-        args = self.args
+        args, begin = self.args, time.monotonic()
         while self.step < args.steps:
             loss = self.train_step()
             line = f"step {self.step} loss {loss:.4f}"
             saved = self.step % args.every == 0
             if saved:
                 size, seconds = self.save()
+                self.seconds = time.monotonic() - begin
                 self.report()
-                line += f" checkpoint {size / 1e6:.1f} MB saved in {seconds * 1000:.0f} ms"
+                what = "is being saved: the call took" if args.lazy else f"{size / 1e6:.1f} MB saved in"
+                line += f" checkpoint {what} {seconds * 1000:.0f} ms"
             if saved or self.step % args.print_every == 0:
                 print(line, flush=True)
+        if args.lazy:
+            cairnfs().wait()
+            keep_newest(args.dir, args.keep)
+        self.seconds = time.monotonic() - begin
         self.report()
+
+
+def cairnfs():
+    """The package that is installed, or that of this tree."""
+    try:
+        import cairnfs as package
+    except ImportError:
+        sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "python"))
+        import cairnfs as package
+    return package
 
 
 def sync_path(path):
@@ -221,8 +244,9 @@ def newest_checkpoint(folder):
     return path
 
 
-def keep_newest(folder, keep):
-    steps = sorted(name for name in os.listdir(folder) if name.startswith("step-"))
+def keep_newest(folder, keep, unsaved=()):
+    """Removes older checkpoints than the newest `keep` that are there."""
+    steps = sorted(name for name in os.listdir(folder) if name.startswith("step-") and name not in unsaved)
     for name in steps[:-keep]:
         shutil.rmtree(os.path.join(folder, name))
 
@@ -234,6 +258,7 @@ def parse():
     parser.add_argument("--every", type=int, default=10, help="steps between checkpoints")
     parser.add_argument("--keep", type=int, default=2, help="checkpoints to keep")
     parser.add_argument("--resume", action="store_true", help="continue from the newest checkpoint")
+    parser.add_argument("--lazy", action="store_true", help="save by cairnfs.save, and write `latest` by cairnfs.marker")
     parser.add_argument("--fsync", action="store_true", help="fsync every checkpoint (to compare with a plain disk)")
     parser.add_argument("--report", help="JSON file for losses and blocked times")
     parser.add_argument("--width", type=int, default=128, help="model width, a multiple of 32")
@@ -253,6 +278,8 @@ def parse():
 
 def main():
     args = parse()
+    if args.lazy:
+        cairnfs()  # before the first step: what an optimizer holds is known from the steps that it saw
     os.makedirs(args.dir, exist_ok=True)
     job = Job(args)
     if args.resume:

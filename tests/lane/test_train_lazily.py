@@ -1,0 +1,95 @@
+"""The main job with lazy saves: the same losses, and checkpoints that are whole, whoever is killed when."""
+import json
+import os
+import zipfile
+
+import job
+import pytest
+import successor
+import torch
+
+pytestmark = pytest.mark.needs_mount
+LAZY = ("--lazy", "--every", "1")  # so nearly every moment is within a save
+
+
+def checkpoints(path):
+    """{step: file} of those that have a name; each is whole, and nothing lies beside it."""
+    found = {}
+    for name in sorted(os.listdir(path)):
+        if not name.startswith("step-"):
+            assert name == "latest", name
+            continue
+        inside = os.listdir(os.path.join(path, name))
+        assert set(inside) <= {"checkpoint.pt"}, inside
+        for file in inside:
+            whole = os.path.join(path, name, file)
+            with zipfile.ZipFile(whole) as archive:
+                assert archive.testzip() is None, whole
+            step = torch.load(whole, weights_only=True)["step"]
+            assert name == f"step-{step:06d}"
+            found[step] = whole
+    return found
+
+
+def newest(path):
+    """The step that `latest` names, whose checkpoint must be there; 0: none is named yet."""
+    found = checkpoints(path) if os.path.exists(path) else {}
+    if not os.path.exists(os.path.join(path, "latest")):
+        return 0
+    with open(os.path.join(path, "latest")) as file:
+        step = int(file.read().removeprefix("step-"))
+    assert step in found, (step, found)
+    return step
+
+
+def check_end(done, reference, path):
+    assert done["losses"] == {key: value for key, value in reference.losses.items() if int(key) > done["start"]}
+    assert newest(path) == job.STEPS and set(checkpoints(path)) == {job.STEPS, job.STEPS - 1}
+
+
+def test_losses_are_the_same(cairn, folder, reference):
+    """Bit for bit those of a training that saves by torch.save; what is saved is what was trained."""
+    cairn.mount()
+    path = cairn.mnt + "/run"
+    done = job.run(path, folder + "/report.json", *LAZY)
+    assert done["start"] == 0 and len(done["saves"]) == job.STEPS
+    check_end(done, reference, path)
+
+
+@pytest.mark.parametrize("turn", range(50))
+def test_kills_of_trainer_and_daemon(cairn, rng, folder, reference, full, turn):
+    """kill -9 of the trainer, with the daemon or without it, again and again: what is there is whole, `latest` names one, and the job goes on."""
+    if turn and not full:
+        pytest.skip("skipped: only with --full")
+    cairn.mount(writeback_delay="100ms")
+    path, report, start = cairn.mnt + "/run", folder + "/report.json", 0
+    for _ in range(10 if full else 3):
+        daemon_too = rng.random() < 0.6
+        step = start + rng.randrange(2, 5)
+        job.run_until(step, path, report, cairn.kill9 if daemon_too else lambda: None, job.in_step(rng.random()), ["--resume", *LAZY])
+        if daemon_too:
+            cairn.mount()
+        before, start = start, newest(path)
+        print(f"killed after step {step}, the daemon {'too' if daemon_too else 'not'}: {start} is the newest checkpoint")
+        assert before <= start and start >= step - 3, "a checkpoint was lost"
+    check_end(job.run(path, report, "--resume", *LAZY), reference, path)
+    cairn.umount()
+    assert cairn.fsck().returncode == 0
+
+
+def test_daemon_dies_and_another_goes_on(mount_factory, folder, reference, request):
+    """The training notices nothing: no save fails, the losses are the same."""
+    cairn = mount_factory(folder, kind=successor.Kept, successor="on", crash_window=0)
+    request.addfinalizer(cairn.close)
+    cairn.mount()
+    path, report = cairn.mnt + "/run", folder + "/report.json"
+
+    with job.subprocess.Popen(job.command(path, report, *LAZY), stdout=job.subprocess.PIPE, stderr=job.subprocess.PIPE, text=True) as trainer:
+        for line in trainer.stdout:
+            if line.split()[:2] in (["step", "10"], ["step", "25"], ["step", "40"]):
+                cairn.kill_daemon()
+        errors = trainer.stderr.read()
+    assert trainer.returncode == 0 and "failed" not in errors, errors
+    assert cairn.successor()["deaths"] == 3
+    with open(report) as file:
+        check_end(json.load(file), reference, path)
