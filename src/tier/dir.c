@@ -61,7 +61,10 @@ static void op_begin(struct op *op, struct dir *d, const char *name, const char 
 static void keep_error(struct op *op, int error)
 {
     struct dir *d = op->dir;
-    const char *advice = error == -EACCES || error == -EPERM ? "; the daemon's user must own the directory" : "";
+    const char *advice = error == -EACCES || error == -EPERM ? "; the daemon's user must own the directory"
+                         : error == -ESTALE || error == -EREMOTEIO || error == -ENODEV
+                             ? "; it was removed, emptied, moved or replaced under the mount: put it back, or unmount and mount again"
+                             : "";
     LOCK_SCOPE(&d->locked.lock);
     (void)snprintf(d->locked.error, sizeof d->locked.error, "%s %s/%s: %s%s", op->name, d->path, op->object,
                    strerror(-error), advice);

@@ -85,8 +85,22 @@ static int look_at_place(int fd, struct dir_place *ret)
     struct statfs fs;
     if (fstat(fd, &st) < 0 || fstatfs(fd, &fs) < 0)
         return -errno;
+    struct statx made;
     *ret = (struct dir_place){.ino = st.st_ino, .fs_type = (int64_t)fs.f_type};
+    if (statx(fd, "", AT_EMPTY_PATH, STATX_BTIME, &made) == 0 && made.stx_mask & STATX_BTIME)
+        ret->made_ns = made.stx_btime.tv_sec * 1000000000 + made.stx_btime.tv_nsec;
+    if (faccessat(fd, DIR_MARKER, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+        ret->has_marker = true;
+    else if (errno != ENOENT)
+        return -errno;
     return 0;
+}
+
+/* What was emptied, or put there in its place, has no marker: whoever began there would publish beside what is gone. */
+static bool is_same_place(const struct dir_place *known, const struct dir_place *now)
+{
+    bool made_then = known->made_ns == 0 || now->made_ns == 0 || known->made_ns == now->made_ns;
+    return known->ino == now->ino && known->fs_type == now->fs_type && made_then && (now->has_marker || !known->has_marker);
 }
 
 struct search {
@@ -142,8 +156,10 @@ static int do_open(struct dir_talk *talk, const struct dir_request *request, con
     if (r < 0)
         return r;
     memcpy(out, &lies, sizeof lies);
-    if (request->is_known && (answer->place.ino != request->known.ino || answer->place.fs_type != request->known.fs_type))
+    if (request->is_known && !is_same_place(&request->known, &answer->place))
         return -ESTALE;
+    if (!atomic_load(&talk->root->path))
+        atomic_store(&talk->root->path, xstrdup(path)); /* of the process, to its end */
     answer->count = sizeof lies;
     atomic_store(&talk->root->read_only, request->read_only);
     int old = -1, own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
@@ -425,6 +441,30 @@ static int do_list(struct dir_talk *talk, const char *folder, const char *after)
     return r < 0 ? r : sent;
 }
 
+/* Somebody removed the folder: nothing can be named in it, and what is missing there says nothing of an object. */
+static bool is_removed(int root)
+{
+    struct stat st;
+    return fstat(root, &st) == 0 && st.st_nlink == 0;
+}
+
+/* Nobody would look for what is named in a folder that was moved away. */
+static bool left_its_path(const struct dir_talk *talk)
+{
+    const char *path = atomic_load(&talk->root->path);
+    struct stat ours, there;
+    if (!path || fstat(root_fd(talk), &ours) < 0)
+        return false;
+    if (stat(path, &there) < 0)
+        return errno == ENOENT || errno == ENOTDIR;
+    return ours.st_ino != there.st_ino || ours.st_dev != there.st_dev;
+}
+
+static bool makes_names_count(enum dir_verb verb)
+{
+    return verb == DIR_PUT_NEW || verb == DIR_SYNC_FOLDER;
+}
+
 static bool is_of_an_object(enum dir_verb verb)
 {
     return verb != DIR_RESOLVE && verb != DIR_OPEN && verb != DIR_LIST && verb != DIR_SPACE;
@@ -435,6 +475,9 @@ static int carry_out(struct dir_talk *talk, const struct dir_request *request, c
 {
     /* Who asked believes that it is open, as it was in the process before this one. */
     if (root_fd(talk) < 0 && request->verb != DIR_RESOLVE && request->verb != DIR_OPEN)
+        return -ESTALE;
+    if (request->verb != DIR_RESOLVE && request->verb != DIR_OPEN &&
+        (is_removed(root_fd(talk)) || (makes_names_count(request->verb) && left_its_path(talk))))
         return -ESTALE;
     const char *content = name + request->name_len;
     _cleanup_close_ int own = -1;

@@ -9,6 +9,7 @@
 struct dir_root {
     _Atomic int fd; /* of the directory; -1: not opened yet. The number stays when the directory is opened anew */
     _Atomic bool read_only;
+    const char *_Atomic path; /* that it was opened by; NULL: not yet */
 };
 
 /* Of one channel. */

@@ -520,6 +520,8 @@ static void note_answer(struct talk *t)
     struct dir_client *c = t->client;
     LOCK_SCOPE(&c->locked.lock);
     c->locked.silent_since = 0;
+    if (t->answer.result == 0 && (is_put(t->call) || t->call->verb == DIR_GET) && strcmp(t->call->name, DIR_MARKER) == 0)
+        c->locked.place.has_marker = true;
     if (t->call->verb != DIR_OPEN || t->answer.result < 0)
         return;
     c->locked.is_open = c->locked.has_place = true;

@@ -20,7 +20,8 @@
 
 enum dir_verb {
     DIR_RESOLVE, /* name: a path. Answered with it without symbolic links; its last part need not be there */
-    DIR_OPEN, /* name: the path. The folder of all later calls; where `known` it must still be that one, else -ESTALE */
+    DIR_OPEN, /* name: the path. The folder of all later calls; where `known` it must still be that one, with its marker, else -ESTALE. So
+               * answer the others, too, when the folder was removed, and those that make names count, when its path leads elsewhere */
     DIR_PUT,
     DIR_PUT_NEW,
     DIR_GET,
@@ -34,10 +35,14 @@ enum dir_verb {
     DIR_SPACE,
 };
 
-/* Which folder on which filesystem. */
+#define DIR_MARKER "cairn" /* the object that says what a prefix is */
+
+/* Which folder on which filesystem. An inode number comes again when a folder was removed: so when it was made, too. */
 struct dir_place {
     uint64_t ino;
     int64_t fs_type;
+    int64_t made_ns; /* 0: the filesystem does not tell */
+    bool has_marker;
 };
 
 struct dir_request {

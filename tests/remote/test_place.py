@@ -1,6 +1,7 @@
 """`dir:/nfs/run` where /nfs is not mounted is a bare folder of another filesystem: nothing is published into it in place of the remote."""
 import os
 import shutil
+import zlib
 
 import pytest
 
@@ -113,4 +114,66 @@ def test_a_new_store_is_told(on_remote, folder):
     assert "a new remote begins there" in mount.log()
     mount.remount()
     assert mount.log().count("a new remote begins there") == 1
+    mount.umount()
+
+
+def test_note_of_the_place(published, disk):
+    """It has a checksum; one without, of an older version, is read, and gets one."""
+    note = published.store + "/remote.place"
+    with open(note, "rb") as file:
+        lines = file.read().split(b"\n")
+    assert len(lines) == 5 and lines[3] == b"crc32 %08x" % zlib.crc32(b"\n".join(lines[:3]) + b"\n")
+    second = disk("second")
+    os.mkdir(disk.run)
+    for damaged in (lines[0][:-1] + b"N", lines[1]), (lines[0], lines[1][:-1] + b"!"):
+        rig.write_file(note, b"\n".join([*damaged, *lines[2:]]))
+        assert "remote.place, which says on which filesystem this store published before, is damaged" in refused(published)
+    rig.write_file(note, lines[0])
+    assert "is damaged" in refused(published)
+    assert os.listdir(disk.run) == []
+    rig.write_file(note, b"\n".join(lines[:3]) + b"\n")
+    assert "not on the filesystem where this store published before" in refused(published)
+    second.close()
+    rig.write_file(note, lines[0])  # where the marker is there, nothing is compared, and the note is mended
+    goes_on(published, disk)
+    with open(note, "rb") as file:
+        assert file.read().split(b"\n")[:2] == lines[:2]  # the number of a loop device is of the day
+
+
+@pytest.mark.parametrize("how", ["removed", "moved", "emptied"])
+def test_taken_away_under_the_mount(on_remote, folder, how):
+    """Nothing counts as published that lies in a folder which is not the remote any more; where it comes back, it goes on."""
+    prefix, away = folder + "/prefix", folder + "/away"
+    mount = on_remote(remotes.DirRemote(folder, prefix))
+    mount.mount(remote_timeout="2s")
+    rig.write_file(mount.mnt + "/file", b"1")
+    mount.wait(level="remote")
+    heads = os.listdir(prefix + "/heads")
+    if how == "moved":
+        os.rename(prefix, away)
+    else:
+        shutil.copytree(prefix, away)
+        shutil.rmtree(prefix)
+    if how != "removed":
+        os.mkdir(prefix)  # perhaps with the inode number of before
+    rig.write_file(mount.mnt + "/file", b"2")
+    done = mount.cairn("wait", mount.mnt, "--level", "remote", "--timeout", "8s")
+    assert done.returncode == 3, done
+    assert mount.status()["remote"]["state"] == "unreachable"
+    rig.poll(lambda: "put it back, or unmount and mount again" in mount.log(), 20, "what to do")
+    assert not os.path.exists(prefix) or os.listdir(prefix) == []
+    if how == "moved":
+        assert os.listdir(away + "/heads") == heads
+        os.rmdir(prefix)
+        os.rename(away, prefix)
+        mount.wait(level="remote")
+    mount.umount()
+    if how == "removed":
+        os.mkdir(prefix)  # a mount makes no folder where this store published before
+    mount.mount()
+    mount.wait(level="remote")
+    mount.umount()
+    shutil.rmtree(mount.store)
+    mount.mount()
+    assert rig.read_file(mount.mnt + "/file") == b"2"
     mount.umount()
