@@ -43,6 +43,9 @@ static void print_stage(const cJSON *stage)
         row("stage", "%s", json_bytes(stage, "total_bytes").text);
     if (json_number(stage, "files_removed") > 0)
         row("  removed", "its files were removed: what has not come to NVMe ends with the daemon; unmount and mount again");
+    if (json_text(stage, "left_in"))
+        row("stage", "up to %s that were written are in %s and not in the store yet: the next mount brings them in", json_bytes(stage, "left_bytes").text,
+            json_text(stage, "left_in"));
     if (json_part(stage, "dirty_bytes"))
         row("  in it", "%s not on NVMe yet, %s kept for reading, %s free",
             json_bytes(stage, "dirty_bytes").text, json_bytes(stage, "clean_bytes").text,

@@ -341,6 +341,12 @@ int service_offline_status(const char *store, cJSON **ret_status)
     cJSON *status = cJSON_CreateObject();
     add_identity(status, store, &s);
     add_nvme(store, &s, status);
+    if (s.staged_in) {
+        cJSON *stage = add_object(status, "stage");
+        (void)cJSON_AddStringToObject(stage, "left_in", s.staged_in);
+        control_add_u64(stage, "left_bytes", s.staged_bytes);
+    }
+    free(s.staged_in);
     *ret_status = status;
     return 0;
 }

@@ -167,6 +167,22 @@ static bool is_others(const char *store, const uint8_t store_id[16], const struc
     return same;
 }
 
+char *session_staged(const char *store, const uint8_t store_id[16], uint64_t *ret_bytes)
+{
+    struct session session;
+    struct stage_look look = {0};
+    char *ctl = NULL;
+    *ret_bytes = 0;
+    if (session_read(store, store_id, &session) == 0 && session.exists && !session.is_reader && !session.is_of_other_boot &&
+        stage_look(session.dir, session.name, &look) == 0 && !(look.in_use ? !is_ours(store, &look) : is_others(store, store_id, &session, &look))) {
+        ctl = stage_ctl_path(session.dir, session.name);
+        *ret_bytes = stage_held_bytes(session.dir, session.name);
+    }
+    stage_look_done(&look);
+    session_done(&session);
+    return ctl;
+}
+
 /* Of a session that could only read the stage holds nothing. */
 int session_forget(const char *store, const uint8_t store_id[16])
 {
@@ -325,6 +341,7 @@ static int create_once(struct store *store)
         return -EIO;
     config.dir = folder;
     stage_sweep(folder, store->sb.store, store->path);
+    stage_tell_parted(folder);
     memcpy(config.store, store->sb.store, sizeof config.store);
     r = stage_create(&config, &store->stage);
     if (r < 0) {

@@ -26,6 +26,10 @@ CAIRN_MUST_CHECK int session_forget(const char *store, const uint8_t store_id[16
 /* Is there a stage, with data that may lie nowhere else? */
 bool session_left_stage(const char *store, const uint8_t store_id[16]);
 
+/* The control file of the stage that the session left, if that may have what is nowhere else; NULL: none has. *ret_bytes: of writes, at most.
+ * Caller frees. */
+char *session_staged(const char *store, const uint8_t store_id[16], uint64_t *ret_bytes);
+
 /* Opens the stage that the session left, if it continues this journal and is no other store's. 0 with store->stage NULL: there is none, which
  * was told. -EBUSY: the store is a copy of one that has it. Else it cannot be used. *ret_text says why. */
 CAIRN_MUST_CHECK int session_open_stage(struct store *store, const struct session *session, char **ret_text);

@@ -330,6 +330,8 @@ struct store_status {
     uint64_t evictable_bytes; /* of what is used: comes free when more is needed, for the published remote has it */
     uint64_t horizon_seq, newest_seq;
     bool stage_is_lost;    /* the files of the stage were removed: what is in it does not outlive the daemon */
+    char *staged_in;       /* store_peek(): a stage that was left, its control file; caller frees; NULL: none */
+    uint64_t staged_bytes; /* of writes that may be there alone, at most */
     bool view_is_lost;     /* it takes no change, or gives damaged rows, and no opening mends it */
     bool is_full;          /* of data that may not be dropped: writers get -ENOSPC */
     uint64_t behind_bytes, behind_files;

@@ -261,6 +261,66 @@ uint64_t stage_files_bytes(const char *dir, const uint8_t name[16])
     return file_bytes(ctl) + file_bytes(slabs);
 }
 
+static uint64_t held_in_slab(int slabs_fd, uint32_t slab, const struct stage_header *h, uint32_t use)
+{
+    struct slab_record record;
+    uint64_t most = SLAB_PAYLOAD;
+    if (slab_use_state(use) == SLAB_SHARED_FREE)
+        return 0;
+    if (h->version != STAGE_VERSION)
+        return most;
+    if (slab_use_state(use) == SLAB_SHARED_USED)
+        return slab_use_fill(use);
+    off_t at = (off_t)slab * (off_t)SLAB_STRIDE;
+    return pread(slabs_fd, &record, sizeof record, at) == (ssize_t)sizeof record ? min_u64(record.length, most) : most;
+}
+
+uint64_t stage_held_bytes(const char *dir, const uint8_t name[16])
+{
+    _cleanup_free_ char *ctl = stage_path(dir, name, "ctl");
+    _cleanup_free_ char *slabs = stage_path(dir, name, "slabs");
+    _cleanup_close_ int ctl_fd = open(ctl, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    _cleanup_close_ int slabs_fd = open(slabs, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    _cleanup_free_ struct stage_header *h = xcalloc(1, sizeof *h);
+    struct slab_entry entry;
+    uint64_t bytes = 0;
+    if (ctl_fd < 0 || slabs_fd < 0 || pread(ctl_fd, (void *)h, sizeof *h, 0) != (ssize_t)sizeof *h || h->magic != STAGE_MAGIC)
+        return 0;
+    for (uint32_t slab = 0; slab < h->slab_count; slab++) {
+        off_t at = (off_t)sizeof *h + (off_t)slab * (off_t)sizeof entry;
+        if (pread(ctl_fd, (void *)&entry, sizeof entry, at) != (ssize_t)sizeof entry)
+            break;
+        bytes += held_in_slab(slabs_fd, slab, h, atomic_load(&entry.use));
+    }
+    return bytes;
+}
+
+/* Without its .ctl nobody can say what is in it, nor whose it is. What it holds may have been acknowledged: so it stays. */
+static void tell_if_parted(const char *dir, const char *base)
+{
+    size_t stem = strlen(PREFIX) + HEX_LEN;
+    if (strncmp(base, PREFIX, strlen(PREFIX)) != 0 || strlen(base) <= stem || strcmp(base + stem, ".slabs") != 0)
+        return;
+    _cleanup_free_ char *slabs = xasprintf("%s/%s", dir, base);
+    _cleanup_free_ char *ctl = xasprintf("%s/%.*s.ctl", dir, (int)stem, base);
+    struct stat st;
+    if (lstat(ctl, &st) == 0 || errno != ENOENT || lstat(slabs, &st) < 0 || st.st_uid != geteuid())
+        return;
+    log_warn("stage: %s (%llu MiB) is of a stage whose .ctl was removed: without that it cannot be read, and it stays; remove it if what was not on "
+             "NVMe then is not needed, and no daemon runs whose status says that the files of its stage were removed",
+             slabs, (unsigned long long)st.st_blocks * 512 / MIB);
+}
+
+void stage_tell_parted(const char *dir)
+{
+    DIR *folder = opendir(dir);
+    if (!folder)
+        return;
+    for (struct dirent *e; (e = readdir(folder));)
+        tell_if_parted(dir, e->d_name);
+    (void)closedir(folder);
+}
+
 bool stage_is_left(const char *dir, const uint8_t name[16])
 {
     _cleanup_free_ char *ctl = stage_path(dir, name, "ctl");

@@ -177,6 +177,42 @@ def test_a_stage_that_was_given_up_is_told(cairn):
     assert os.listdir(cairn.mnt) == [] and os.path.exists(control)
 
 
+def test_what_is_only_staged_is_told(cairn, rng):
+    """fsck and status of a store whose daemon died say that the stage has what the store has not; of one that ended, nothing."""
+    cairn.mount(writeback_delay="1h")
+    write(cairn, "durable")
+    cairn.wait()
+    write(cairn, "large", rig.seeded_bytes(rng.random(), 3 * rig.MIB))
+    write(cairn, "small", b"x" * 5000)
+    cairn.kill9()
+    (control,) = glob.glob(cairn.stage_dir + "/cairn-*.ctl")
+    done = cairn.fsck()
+    assert done.returncode == 0, done.stdout
+    told = re.search(r"up to (\d+) bytes that were written, .* are staged in (\S+) and not in the store yet", done.stdout)
+    assert told and told[2] == control and 3 * rig.MIB + 5000 <= int(told[1]) <= 4 * rig.MIB, done.stdout
+    said = cairn.cairn("status", cairn.store)
+    assert said.returncode == 0 and f"are in {control} and not in the store yet" in said.stdout, said
+    cairn.mount()
+    assert read(cairn, "small") == b"x" * 5000
+    cairn.umount()
+    assert "staged" not in cairn.fsck().stdout and "not in the store yet" not in cairn.cairn("status", cairn.store).stdout
+
+
+def test_slabs_without_their_control_file_are_told(cairn):
+    """They may hold what was acknowledged, and nobody can read them: each start says where they are, and none removes them."""
+    cairn.mount(writeback_delay="1h")
+    write(cairn, "file")
+    cairn.kill9()
+    (control,) = glob.glob(cairn.stage_dir + "/cairn-*.ctl")
+    slabs = control[:-4] + ".slabs"
+    os.unlink(control)
+    for _ in range(2):
+        cairn.mount()
+        assert f"{slabs} (" in cairn.log()[-4000:] and "whose .ctl was removed" in cairn.log()[-4000:]
+        cairn.umount()
+        assert os.path.exists(slabs)
+
+
 # --- files that were removed ------------------------------------------------------------------------------------------------
 
 
