@@ -37,9 +37,12 @@ def test_what_comes_in_one_request(cairn, shift):
     asking = requests() - before  # the verb, when it is started, closes the descriptor that it inherits
     for length in (1, PAGE, MOST - PAGE + 1, MOST - PAGE + 2, MOST - 100, MOST, MOST + 1, 2 * MOST, 3 * MOST):
         for offset in (0, 5000):
-            before = requests()
-            assert os.pwrite(fd, buffer(length, shift), offset) == length
-            assert requests() - before - asking == requests_of(length, shift), (length, offset)
+            counts = []
+            while len(counts) < 5 and requests_of(length, shift) not in counts:  # others may ask something of the mount, too: df, a list of mounts
+                before = requests()
+                assert os.pwrite(fd, buffer(length, shift), offset) == length
+                counts.append(requests() - before - asking)
+            assert min(counts) == requests_of(length, shift), (length, offset, counts)
 
 
 def write_again_and_again(mnt, shift):

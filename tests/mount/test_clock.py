@@ -11,7 +11,9 @@ YEAR = 365 * 24 * 3600
 
 
 @pytest.fixture
-def clocked(cairn, request, folder):
+def clocked(cairn, request, folder, sanitized):
+    if sanitized:
+        pytest.skip("skipped: a sanitizer wants to be the first library of a process")
     library = os.path.abspath(os.path.join(request.config.getoption("--build"), "tests", "faults", "libfaultclock.so"))
     if not os.path.exists(library):
         pytest.skip("skipped: this build has no tests/faults")

@@ -1,6 +1,7 @@
 """Planted bugs (planted.py): each is found by the test that is named here, and by nothing less."""
 import json
 import os
+import re
 import shlex
 import sys
 
@@ -46,6 +47,13 @@ def compile_command(build_folder, file):
                 words = shlex.split(command["command"])
                 return [*words[:1], "-fsyntax-only", "-Werror", *words[1 : words.index("-o")]], command["directory"]
     raise AssertionError(f"{build_folder} does not compile {file}")
+
+
+def test_the_copy_has_what_the_build_reads():
+    """A folder that the build takes in, and the copy has not, would be noticed with --full only."""
+    with open(os.path.join(planted.SOURCE, "meson.build")) as file:
+        folders = {path.split("/")[0] for path in re.findall(r"subdir\('([^']+)'\)", file.read())}
+    assert folders - {"tests"} <= set(planted.PARTS)
 
 
 def test_every_bug_has_its_test():
