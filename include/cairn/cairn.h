@@ -72,7 +72,8 @@ struct cairn_stream {
  * passed first, sources are still read. -EBUSY: a stream captures a graph. With nothing under way this is one load of a flag. */
 CAIRN_API int cairn_lane_fence(cairn_lane *lane, const struct cairn_stream *streams, size_t count, int timeout_ms);
 
-/* The first save that failed since the last call of this: its error and, in `text` (may be NULL), its path and cause. 0: none. */
+/* The oldest save that failed and that nobody was told of (by this, cairn_save_wait(), cairn_save_error(), cairn_save_commit()): its error and, in
+ * `text` (may be NULL), its path and cause. 0: none. One a call: ask until it is 0. Who aborts a save knows. */
 CAIRN_API int cairn_lane_take_error(cairn_lane *lane, char *text, size_t text_size);
 
 struct cairn_lane_stats {
@@ -123,13 +124,17 @@ struct cairn_save_options {
     size_t size;
     mode_t mode;               /* less the umask; 0: 0666 */
     uint32_t flags;
-    cairn_save *const *after;  /* gets its name after these have theirs; fails with -ECANCELED if one of them fails */
+    cairn_save *const *after;  /* of this lane: gets its name after these have theirs; fails with -ECANCELED if one of them fails */
     size_t after_count;
 };
 
 /* Each of these names the whole file or begins it; the name that `path` is gets the file when all is copied and commit was called.
  * `options` may be NULL. Two saves to one path get the name in the order in which they were begun.
- * Errors of the call itself: those of open(2) in the directory of `path`, -ENOMEM, -EINVAL, -ECHILD; *ret is NULL then. */
+ * Errors of the call itself: those of open(2) for writing `path`, -ENOMEM, -EINVAL, -ECHILD, -ENODEV and -EBUSY of a device; *ret is NULL then. What
+ * fails later is an error of the save: the call returns 0.
+ * Symbolic links are followed, as by open(2). A file that was there keeps its bytes until the name changes over; mode, owner and other names of it do
+ * not pass to the new one. A device that takes writes at offsets (/dev/null) gets the bytes as they are copied. For a fifo, a terminal, a socket they wait
+ * in memory: the call that commits writes them, in order, before it returns (-EPIPE, and no signal, if nobody reads). */
 
 /* A file of `bytes`: sources by cairn_save_put(), in any order, without overlaps; what none covers reads as zeros. */
 CAIRN_API int cairn_save_begin(cairn_lane *lane, const char *path, uint64_t bytes, const struct cairn_save_options *options, cairn_save **ret);

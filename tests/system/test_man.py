@@ -11,7 +11,7 @@ import pytest
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 MAN = os.path.join(ROOT, "docs", "man")
 GOLDEN = os.path.join(ROOT, "tests", "unit", "format", "golden")
-PAGES = ["cairn.1", "mount.cairnfs.8", "cairn-format.5"]
+PAGES = ["cairn.1", "mount.cairnfs.8", "cairn-format.5", "libcairn.3"]
 FLAG = re.compile(r"(?<![\w/-])--?[a-zA-Z][a-zA-Z-]*")
 # Where each structure of cairn-format(5) lies in a golden file, and from which end of it.
 PLACES = {
@@ -163,3 +163,13 @@ def test_structures_are_those_of_the_format():
 
 def test_all_pages_are_here():
     assert sorted(os.path.basename(path) for path in glob.glob(MAN + "/*")) == sorted(PAGES)
+
+
+def test_the_page_of_the_library_names_each_call():
+    with open(os.path.join(ROOT, "include", "cairn", "cairn.h")) as file:
+        header = file.read()
+    calls = set(re.findall(r"^CAIRN_API [^(;]*?\b(cairn_\w+)\(", header, re.M))
+    constants = set(re.findall(r"\bCAIRN_(?:SAVE|SOURCE)_[A-Z_]+\b", header))
+    text = page("libcairn.3")
+    assert len(calls) > 15 and sorted(calls - set(re.findall(r"\bcairn_\w+", text))) == []
+    assert sorted(constants - set(re.findall(r"\bCAIRN_\w+", text))) == []
