@@ -91,6 +91,7 @@ def marker(path, data, after=None, *, replace=True, mode=0o666, on_error="warn")
     data = data.encode() if isinstance(data, str) else bytes(data)
     after = process.before_marker(path) if after is None else list(after)
     result = Save(path, on_error)
+    result.is_marker = True
     broken = next((save for save in after if save.error is not None and save.handle is None), None)
     handles = [save.handle for save in after if save.handle is not None]
     try:

@@ -30,7 +30,7 @@ class Process:
         self.pending = []  # saves without a name, oldest first
         self.reading = False  # a save may still read its sources: what a fence looks at first
         self.untold = []  # saves that failed, and nobody was told
-        self.failed = collections.deque(maxlen=REMEMBERED)  # (save, paths of markers that it failed)
+        self.failed = collections.deque(maxlen=REMEMBERED)  # saves, for the markers that come
         self.saved = collections.OrderedDict()  # paths that got their name, newest last
         self.todo = collections.deque()  # (function, save): callbacks
         self.thread = None
@@ -75,7 +75,8 @@ class Process:
                     self.saved.popitem(last=False)
             else:
                 self.untold.append(save)
-                self.failed.append((save, set()))
+                if not save.is_marker:
+                    self.failed.append(save)
                 logger.info("%s was not saved: %s", save.path, save.error)
             self.todo.extend((function, save) for function in save.take_callbacks())
             self.wakeup.notify_all()
@@ -112,12 +113,11 @@ class Process:
         """What a marker speaks of: saves under way, and those that failed below its folder and have failed no marker of this path."""
         with _lock:
             folder = os.path.join(os.path.dirname(os.path.abspath(path)), "")
-            found = [
-                (save, markers) for save, markers in self.failed if path not in markers and os.path.abspath(save.path).startswith(folder)
-            ]
-            for _, markers in found:
-                markers.add(path)
-            return [save for save, _ in found] + list(self.pending)
+            failed = [save for save in self.failed if path not in save.markers and os.path.abspath(save.path).startswith(folder)]
+            found = failed + [save for save in self.pending if not save.is_marker]
+            for save in found:
+                save.markers.add(path)
+            return found
 
 
 def end_saves(process):

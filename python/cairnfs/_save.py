@@ -26,6 +26,8 @@ class Save:
         self.max_block = max_block
         self.error = None  # OSError once it has failed
         self.told = False
+        self.is_marker = False  # no later marker speaks of it
+        self.markers = set()  # paths of markers that spoke of it: its failure fails each once
         self.named = False
         self.reading = False  # sources are read, or are not yet seen to be unchanged
         self.held = False  # the library waits for cairn_save_commit()

@@ -8,6 +8,7 @@ import functools
 import json
 import os
 import struct
+import sys
 
 import safetensors.torch as theirs
 import torch
@@ -120,21 +121,24 @@ def install():
     global _installed
     if not _installed:
         _installed = True
-        replace(plain_save_file, save_file)
+        replace(plain_save_file, save_file, importers(plain_save_file))
 
 
 def uninstall():
     global _installed
     if _installed:
         _installed = False
-        replace(save_file, plain_save_file)
+        replace(save_file, plain_save_file, importers(save_file))
 
 
-def replace(old, new):
-    import sys
+def importers(function):
+    """Modules of transformers and accelerate that have imported this save_file under the name that they give it."""
+    modules = [module for name, module in list(sys.modules.items()) if name.split(".")[0] in ("transformers", "accelerate")]
+    return [module for module in modules if getattr(module, "__dict__", {}).get("safe_save_file") is function]
 
-    theirs.save_file = new
-    for module in list(sys.modules.values()):
-        name = getattr(module, "__name__", "")
-        if name.split(".")[0] in ("transformers", "accelerate") and getattr(module, "__dict__", {}).get("safe_save_file") is old:
-            module.safe_save_file = new
+
+def replace(old, new, modules):
+    if theirs.save_file is old:
+        theirs.save_file = new
+    for module in modules:
+        module.safe_save_file = new

@@ -1,5 +1,4 @@
 """The Python package of this tree over the library of the build; each test leaves nothing under way."""
-import importlib.util
 import os
 import signal
 import sys
@@ -68,13 +67,6 @@ def lane(package):
 @pytest.fixture
 def programs(request):
     return environment(request.config)
-
-
-def needs(name, *more):
-    """Skips a module whose framework is not installed."""
-    for module in (name, *more):
-        if importlib.util.find_spec(module) is None:
-            pytest.skip(f"skipped: {module} is not installed (tests/run installs it)", allow_module_level=True)
 
 
 class Stall:

@@ -1,0 +1,163 @@
+"""Bad input: the exceptions are torch.save's, the older version stays, the training goes on."""
+import io
+import os
+import subprocess
+import sys
+import warnings
+
+import pytest
+import torch
+
+import rig
+from training import Training
+
+
+class Odd:
+    def __reduce__(self):
+        raise LookupError("odd")
+
+
+def two_types():
+    whole = torch.zeros(100)
+    return [whole.untyped_storage(), whole]
+
+
+OBJECTS = {
+    "function": lambda: (lambda: 1),
+    "generator": lambda: (x for x in ()),
+    "reduce": Odd,
+    "two types of one memory": two_types,
+    "non-leaf": lambda: torch.ones(3, requires_grad=True) * 2,
+    "deep": lambda: __import__("functools").reduce(lambda inner, _: [inner], range(100_000), []),
+}
+
+
+def outcome(function, *arguments):
+    try:
+        function(*arguments)
+    except Exception as error:
+        return type(error), str(error).split("\n")[0].split(" at 0x")[0].split("(Raised at")[0]
+    return None
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_objects_that_torch_refuses(lane, folder, name):
+    """The same exception, before anything is touched: the older version stays, where torch.save leaves a torn one."""
+    obj, path = OBJECTS[name](), os.path.join(folder, "state.pt")
+    lane.save({"a": 1}, path).result()
+    expected = outcome(torch.save, obj, os.path.join(folder, "theirs"))
+    assert outcome(lane.save, obj, path) == expected
+    assert expected is None or torch.load(path) == {"a": 1}
+
+
+@pytest.mark.parametrize("name", ["missing/state.pt", "file/state.pt", "folder", "x" * 300, "", "folder/"])
+def test_paths_that_torch_refuses(lane, folder, name):
+    """Missing folder, a file in the place of a folder, a folder, a name that is too long."""
+    os.mkdir(os.path.join(folder, "folder"))
+    rig.write_file(os.path.join(folder, "file"), b"x")
+    path = os.path.join(folder, name) if name else ""
+    expected = outcome(torch.save, {"a": 1}, path)
+    assert expected is not None and outcome(lane.save, {"a": 1}, path) == expected
+    assert sorted(os.listdir(folder)) == ["file", "folder"]
+
+
+def test_no_permission(lane, folder, programs):
+    """A folder that may not be written: torch.save's exception."""
+    os.chmod(folder, 0o555)
+    code = f"""
+import os, torch, cairnfs
+os.setgid(65534); os.setuid(65534)
+found = []
+for save in (torch.save, cairnfs.save):
+    try:
+        save({{"a": 1}}, {folder!r} + "/state.pt")
+    except Exception as error:
+        found.append((type(error), str(error).split(chr(10))[0]))
+assert len(found) == 2 and found[0] == found[1], found
+"""
+    if os.geteuid() != 0:
+        pytest.skip("skipped: needs root")
+    done = subprocess.run([sys.executable, "-c", code], env={**programs, "HOME": "/tmp"}, capture_output=True, text=True)
+    if "Permission" in done.stderr and "import" in done.stderr:
+        pytest.skip("skipped: this Python is not readable by others")
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_what_is_no_regular_file(lane, folder):
+    """A symbolic link stays one; /dev/null takes it; a stream is torch's own affair."""
+    target, link = os.path.join(folder, "target.pt"), os.path.join(folder, "link.pt")
+    os.symlink(target, link)
+    for turn in range(2):
+        lane.save({"a": turn}, link).result()
+        assert os.path.islink(link) and torch.load(target) == {"a": turn}
+    lane.save({"a": 1}, "/dev/null").result()
+    assert not os.path.isfile("/dev/null")
+    with pytest.raises((TypeError, AttributeError)):
+        lane.save({"a": 1}, io.BytesIO())
+
+
+@pytest.mark.timeout(200)
+def test_full(lane, cairn):
+    """NVMe and stage are full: training waits for max_block and goes on, the older version stays; with room the next save is whole."""
+    cairn.mount(stage="64M", nvme="128M", nvme_reserve=None)
+    training, path = Training(), os.path.join(cairn.mnt, "state.pt")
+    lane.save({"a": 1}, path).result()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        failed = 0
+        for turn in range(4):
+            save = lane.save({**training.state(), "noise": torch.randn(10_000_000), "turn": turn}, path, lazy="all", max_block=0.5)
+            training.step()
+            failed += save.done() and save.exception() is not None
+            save.cancel()
+    assert torch.load(path).get("a") == 1 or "turn" in torch.load(path)
+    assert sorted(os.listdir(cairn.mnt)) == ["state.pt"]
+
+
+def test_arguments(lane, folder):
+    """A wrong word is an error at once."""
+    for options in ({"lazy": "some"}, {"format": "json"}, {"on_error": "cry"}):
+        with pytest.raises(ValueError):
+            lane.save({}, os.path.join(folder, "x"), **options)
+    with pytest.raises(ValueError):
+        lane.wait(level="there")
+    assert os.listdir(folder) == []
+
+
+def test_safetensors(lane, folder):
+    """The file is safetensors' own, byte for byte, whatever the kinds and names; what it refuses is refused in its words."""
+    import cairnfs.safetensors as ours
+    import safetensors.torch as theirs
+
+    first, second = os.path.join(folder, "a.safetensors"), os.path.join(folder, "b.safetensors")
+    kinds = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool, torch.float16, torch.bfloat16, torch.float32, torch.float64]
+    kinds += [torch.float8_e4m3fn, torch.float8_e5m2, torch.complex64]
+    tensors = {f'{index} "ü"\n\\': torch.zeros(index, 8, dtype=torch.uint8).view(kind) for index, kind in enumerate(kinds)}
+    tensors |= {"scalar": torch.tensor(1.5), "view": torch.arange(100.0)[10:20], "b": torch.ones(70000), "a": torch.ones(3)}
+    for metadata in (None, {"format": "pt"}):
+        theirs.save_file(tensors, first, metadata)
+        ours.save_file(tensors, second, metadata)
+        assert rig.read_file(first) == rig.read_file(second)
+    save = lane.save(tensors, second)
+    save.result()
+    assert torch.equal(theirs.load_file(second)["b"], tensors["b"])
+    whole = torch.ones(10, 10)
+    for wrong in ({"a": whole.t()[:3]}, {"a": whole, "b": whole}, {"a": 1}, [1], {"a": whole.to_sparse()}):
+        assert outcome(ours.save_file, wrong, second) == outcome(theirs.save_file, wrong, first) != None  # noqa: E711
+    ours.install()
+    assert theirs.save_file is ours.save_file
+    ours.uninstall()
+    assert theirs.save_file is ours.plain_save_file
+
+
+def test_lazy_safetensors(stall, lane):
+    """Model weights in safetensors, copied later."""
+    training, path = Training(), os.path.join(stall.mount.mnt, "model.safetensors")
+    before = training.copy()["model"]["weight"]
+    save = stall.save(lane, {"weight": training.model.weight.data}, path)
+    stall.go()
+    training.step()
+    import safetensors.torch
+
+    save.result()
+    assert torch.equal(safetensors.torch.load_file(path)["weight"], before)

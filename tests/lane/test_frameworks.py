@@ -1,0 +1,94 @@
+"""torch.distributed.checkpoint on two ranks: it trains, saves lazily, and goes on from what it saved, with the losses of a run without us."""
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+COMMON = """
+import json, os, sys, warnings
+warnings.simplefilter("ignore")
+os.environ.update(CUDA_VISIBLE_DEVICES="", TOKENIZERS_PARALLELISM="false", HF_HUB_OFFLINE="1")
+import torch
+import cairnfs
+folder, mode = sys.argv[1:3]
+torch.manual_seed(0)
+def kill():
+    cairnfs.wait()
+    os._exit(9)
+"""
+
+DCP = COMMON + """
+import torch.distributed as dist, torch.distributed.checkpoint as dcp
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+import cairnfs.dcp
+rank, world = int(sys.argv[3]), 2
+dist.init_process_group("gloo", init_method="file://" + os.path.join(folder + ".meet-" + mode), rank=rank, world_size=world)
+mesh = dist.device_mesh.init_device_mesh("cpu", (world,))
+model = torch.nn.Sequential(torch.nn.Linear(300, 500), torch.nn.Linear(500, 2))
+fully_shard(model, mesh=mesh)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+step = 0
+def state():
+    a, b = get_state_dict(model, optimizer)
+    return {"model": a, "optimizer": b, "step": torch.tensor(step), "text": "ü"}
+if mode == "resume":
+    found = state()
+    newest = max(name for name in os.listdir(folder) if os.path.exists(os.path.join(folder, name, ".metadata")))
+    dcp.load(found, checkpoint_id=os.path.join(folder, newest))
+    set_state_dict(model, optimizer, model_state_dict=found["model"], optim_state_dict=found["optimizer"])
+    step = int(found["step"])
+losses = {}
+while step < 6:
+    torch.manual_seed(step)
+    loss = model(torch.randn(4, 300)).square().mean()
+    optimizer.zero_grad(); loss.backward(); optimizer.step()
+    step += 1
+    losses[step] = loss.item()
+    if step % 2 == 0 and mode != "plain":
+        writer = cairnfs.dcp.Writer(os.path.join(folder, f"{step}"))
+        dcp.save(state(), storage_writer=writer)
+    if mode == "kill" and step == 5:
+        writer.wait()
+        dist.barrier()
+        os._exit(9)
+print(json.dumps(losses))
+dist.destroy_process_group()
+"""
+
+
+def run(programs, program, folder, mode, *extra, ranks=1):
+    """What the program prints, of its first rank; None if it was killed."""
+    command = [sys.executable, "-c", program, folder, mode, *extra]
+    environment = {**programs, "OMP_NUM_THREADS": "1"}
+    processes = [
+        subprocess.Popen([*command, *([str(rank)] if ranks > 1 else [])], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for rank in range(ranks)
+    ]
+    outputs = [process.communicate() for process in processes]
+    for process, (_, err) in zip(processes, outputs):
+        assert process.returncode == (9 if mode == "kill" else 0), err[-3000:]
+    return None if mode == "kill" else json.loads(outputs[0][0].splitlines()[-1])
+
+
+def check_resumes(programs, program, mount, root, *extra, ranks=1, at):
+    """Killed and resumed, its losses are those of a run that saves nothing, bit for bit."""
+    folder = os.path.join(mount.mnt, "run")
+    os.mkdir(folder)
+    reference = run(programs, program, os.path.join(root, "plain"), "plain", *extra, ranks=ranks)
+    run(programs, program, folder, "kill", *extra, ranks=ranks)
+    resumed = run(programs, program, folder, "resume", *extra, ranks=ranks)
+    assert resumed == {step: loss for step, loss in reference.items() if int(step) > at}
+    return folder
+
+
+@pytest.mark.timeout(240)
+def test_dcp_on_two_ranks(cairn, folder, programs, lane):
+    """Two ranks of FSDP: `.metadata` is there when both files are; torch's own reader loads them."""
+    cairn.mount()
+    path = check_resumes(programs, DCP, cairn, folder, ranks=2, at=4)
+    assert sorted(os.listdir(path)) == ["2", "4", "6"]
+    for step in os.listdir(path):
+        assert sorted(name[:4] for name in os.listdir(os.path.join(path, step))) == [".met", "__0_", "__1_"]
