@@ -2,7 +2,9 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/magic.h>
 #include <stdio.h>
+#include <sys/vfs.h>
 
 #include "base/cause.h"
 
@@ -43,9 +45,17 @@ static int follow(char **path)
     return 0;
 }
 
+/* Whether the link is one of procfs, which may lead to what is not the file of the name that it tells. */
+static bool is_of_proc(const char *path)
+{
+    struct statfs fs;
+    _cleanup_close_ int fd = open(path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    return fd >= 0 && fstatfs(fd, &fs) == 0 && fs.f_type == PROC_SUPER_MAGIC;
+}
+
 /* Follows links until there is none, or nothing. A link that is no path (of /proc/PID/fd) leads to what is no regular file, or to one
  * that has lost its name: the caller opens that as it is. */
-static int follow_all(char **path, struct place *place)
+static int follow_all(char **path, struct place *place, bool *ret_by_proc)
 {
     for (unsigned links = 0;; links++) {
         struct stat st;
@@ -56,6 +66,7 @@ static int follow_all(char **path, struct place *place)
             place->st = st;
             return 0;
         }
+        *ret_by_proc = *ret_by_proc || is_of_proc(*path);
         int r = links == LINKS_MAX ? -ELOOP : follow(path);
         if (r < 0)
             return r;
@@ -74,11 +85,13 @@ static int split(struct place *place)
     return place->name[0] == '\0' || strcmp(place->name, ".") == 0 || strcmp(place->name, "..") == 0 ? -EISDIR : 0;
 }
 
-/* `st` is what the path leads to, if it is there: reached by names, or by something that is none (/proc/PID/fd). */
+/* `st` is what the path leads to, if it is there: reached by names, or by something that is none (/proc/PID/fd). Elsewhere than in procfs another
+ * file than that has taken its name meanwhile: a save of the same name was published, say. */
 static int follow_names(const char *path, const struct stat *st, struct place *place)
 {
-    int r = follow_all(&place->path, place);
-    if (r < 0 || !st || (place->exists && place->st.st_ino == st->st_ino && place->st.st_dev == st->st_dev))
+    bool by_proc = false;
+    int r = follow_all(&place->path, place, &by_proc);
+    if (r < 0 || !st || !by_proc || (place->exists && place->st.st_ino == st->st_ino && place->st.st_dev == st->st_dev))
         return r;
     place->exists = true;
     place->st = *st;
