@@ -3,7 +3,6 @@ import io
 import os
 import subprocess
 import sys
-import warnings
 
 import pytest
 import torch
@@ -94,24 +93,6 @@ def test_what_is_no_regular_file(lane, folder):
     assert not os.path.isfile("/dev/null")
     with pytest.raises((TypeError, AttributeError)):
         lane.save({"a": 1}, io.BytesIO())
-
-
-@pytest.mark.timeout(200)
-def test_full(lane, cairn):
-    """NVMe and stage are full: training waits for max_block and goes on, the older version stays; with room the next save is whole."""
-    cairn.mount(stage="64M", nvme="128M", nvme_reserve=None)
-    training, path = Training(), os.path.join(cairn.mnt, "state.pt")
-    lane.save({"a": 1}, path).result()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        failed = 0
-        for turn in range(4):
-            save = lane.save({**training.state(), "noise": torch.randn(10_000_000), "turn": turn}, path, lazy="all", max_block=0.5)
-            training.step()
-            failed += save.done() and save.exception() is not None
-            save.cancel()
-    assert torch.load(path).get("a") == 1 or "turn" in torch.load(path)
-    assert sorted(os.listdir(cairn.mnt)) == ["state.pt"]
 
 
 def test_arguments(lane, folder):
