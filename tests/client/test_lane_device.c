@@ -45,7 +45,7 @@ static cairn_save *begin(cairn_lane *lane, const char *name, const struct gpu *g
     cairn_save *save;
     expect_call(cairn_save_begin(lane, path_of(name), STATE, NULL, &save));
     expect_call(cairn_save_put(save, &source, 1));
-    expect_call(cairn_save_commit(save));
+    (void)cairn_save_commit(save); /* it may have failed by now, which who waits for it hears */
     return save;
 }
 

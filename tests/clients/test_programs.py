@@ -100,7 +100,7 @@ def test_build_of_cairnfs(cairn, full):
     os.mkdir(source)
     for name in ("meson.build", "meson_options.txt", "README.md"):
         shutil.copy2(os.path.join(TOP, name), source)
-    for name in ("src", "tests", "docs", "mount-scripts"):
+    for name in ("src", "include", "python", "tests", "docs", "mount-scripts"):
         shutil.copytree(os.path.join(TOP, name), os.path.join(source, name), ignore=shutil.ignore_patterns("__pycache__"))
     run("meson", "setup", build, source, f"-Dtests={'enabled' if full else 'disabled'}", timeout=300)
     run("ninja", "-C", build, "-j2", *([] if full else build_targets(build)), timeout=1500)

@@ -337,9 +337,8 @@ def test_torch_save_goes_on(kept, rng):
     path, seed, layers = os.path.join(kept.mnt, "checkpoint.pt"), str(rng.randrange(1000)), "60"
     saving = subprocess.Popen([sys.executable, "-c", SAVE, path, seed, layers])
     rig.poll(lambda: os.path.exists(path) and os.path.getsize(path) > MIB or saving.poll() is not None, 60, "the save to begin", 0.002)
-    kept.kill_daemon()
-    time.sleep(0.3)
-    kept.kill_daemon()
+    kept.kill_daemon(wait=True)
+    kept.kill_daemon(wait=True)
     assert saving.wait(rig.PATIENCE * 120) == 0
     assert kept.successor()["deaths"] == 2
     kept.remount()

@@ -15,16 +15,20 @@ ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 # In the order of the folders' names of meson.
 INSTALLED = {
     "bindir": ["cairn"],
-    "mandir": ["man1/cairn.1", "man5/cairn-format.5", "man8/mount.cairnfs.8"],
+    "mandir": ["man1/cairn.1", "man3/libcairn.3", "man5/cairn-format.5", "man8/mount.cairnfs.8"],
     "mounthelperdir": ["mount.cairnfs", "mount.fuse.cairnfs", "umount.cairnfs", "umount.fuse.cairnfs"],
     "systemdunitdir": ["cairnfs@.service"],
+    "includedir": ["cairn/cairn.h"],
+    "libdir": ["libcairn.so", "libcairn.so.0", "pkgconfig/cairn.pc"],
     "datadir": [
         "bash-completion/completions/cairn",
         "zsh/site-functions/_cairn",
         "fish/vendor_completions.d/cairn.fish",
-        *("doc/cairnfs/" + name for name in ["README.md", *sorted(name for name in os.listdir(ROOT + "/docs") if name.endswith(".md"))]),
+        *("doc/cairnfs/" + name for name in ["README.md", "examples/save.c", *sorted(name for name in os.listdir(ROOT + "/docs") if name.endswith(".md"))]),
     ],
 }
+
+PACKAGE = ["_place.py", *(name for name in os.listdir(ROOT + "/python/cairnfs") if name.endswith(".py"))]
 
 
 class Build:
@@ -51,7 +55,13 @@ class Build:
         return os.path.join(self.options["prefix"], self.options[folder], name)
 
     def installed(self):
-        return sorted(self.path(folder, name) for folder, names in INSTALLED.items() for name in names)
+        package = [os.path.join(self.python_folder(), "cairnfs", name) for name in PACKAGE]
+        return sorted([self.path(folder, name) for folder, names in INSTALLED.items() for name in names] + package)
+
+    def python_folder(self):
+        """Where the Python that meson found keeps its modules, as meson says it."""
+        shown = subprocess.run(["meson", "introspect", "--installed", self.folder], capture_output=True, text=True, timeout=60, check=True)
+        return next(os.path.dirname(os.path.dirname(path)) for path in json.loads(shown.stdout).values() if path.endswith("/cairnfs/__init__.py"))
 
 
 @pytest.fixture
