@@ -429,7 +429,7 @@ def test_a_full_disk_fails_the_save(cairn, build):
     lane = library.Lane(build)
     path = os.path.join(cairn.mnt, "f")
     rig.write_file(path, OLD)
-    save = lane.raw(path, os.urandom(400 * MIB))
+    save = lane.raw(path, os.urandom(900 * MIB))
     lane.fence()
     number, text = save.error()
     assert number == errno.ENOSPC and path in text, (number, cairn.status()["nvme"], os.stat(path))
