@@ -39,6 +39,20 @@ int io_pwrite_full(int fd, const void *buf, size_t len, uint64_t offset)
     return 0;
 }
 
+int io_write_full(int fd, const void *buf, size_t len)
+{
+    while (len > 0) {
+        ssize_t n = write(fd, buf, len);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return -errno;
+        buf = (const char *)buf + n;
+        len -= (size_t)n;
+    }
+    return 0;
+}
+
 int io_fsync_dir(const char *path)
 {
     _cleanup_close_ int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

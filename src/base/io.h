@@ -8,6 +8,8 @@
 /* Reads exactly `len` bytes at `offset`; -EUCLEAN where the file ends before. */
 CAIRN_MUST_CHECK int io_pread_full(int fd, void *buf, size_t len, uint64_t offset);
 CAIRN_MUST_CHECK int io_pwrite_full(int fd, const void *buf, size_t len, uint64_t offset);
+/* In order, to a pipe or another descriptor without offsets. */
+CAIRN_MUST_CHECK int io_write_full(int fd, const void *buf, size_t len);
 CAIRN_MUST_CHECK int io_fsync_dir(const char *path);
 
 /* Reads a whole small file (at most `max` bytes, else -EFBIG) into a new buffer with a NUL after it; caller frees. */

@@ -17,7 +17,7 @@
 #include "client/place.h"
 #include "client/signals.h"
 
-/* What a nameless file may hold on a mount: half of the table of ranges of its stage, which is 16 times the stage, and 8 GiB for the
+/* Size limit of a nameless file on a mount: half of the table of ranges of its stage, which is 16 times the stage, and 8 GiB for the
  * smallest table (docs/semantics.md); the half of that, for there are other files. */
 #define NAMELESS_STAGES 8
 #define NAMELESS_LEAST (4 * GIB)
@@ -118,7 +118,7 @@ static int open_in_folder(struct draft *draft, uint64_t bytes, mode_t mode)
     return open_hidden(draft, mode);
 }
 
-/* What is no regular file is opened as open(2) does, and waits as that: a fifo for its reader. */
+/* Opens a fifo, device or socket as open(2) does, and waits as that does: a fifo for its reader. */
 static int open_special(struct draft *draft)
 {
     int fd = open(draft->path, O_WRONLY | O_TRUNC | O_CLOEXEC | O_NOCTTY);
@@ -205,20 +205,6 @@ int draft_write(const struct draft *draft, const void *data, size_t length, uint
     return r < 0 ? failed("write", draft->path, r) : 0;
 }
 
-static int write_in_order(int fd, const char *data, size_t length)
-{
-    while (length > 0) {
-        ssize_t n = write(fd, data, length);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return -errno;
-        data += n;
-        length -= (size_t)n;
-    }
-    return 0;
-}
-
 int draft_stream(struct draft *draft, uint64_t bytes)
 {
     struct signals_held held;
@@ -226,7 +212,7 @@ int draft_stream(struct draft *draft, uint64_t bytes)
     if (data == MAP_FAILED)
         return failed("write", draft->path, -errno);
     signals_hold_pipe(&held);
-    int r = write_in_order(draft->stream_fd, data, bytes);
+    int r = io_write_full(draft->stream_fd, data, bytes);
     signals_release_pipe(&held);
     if (data)
         (void)munmap(data, bytes);
