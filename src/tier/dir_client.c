@@ -1,65 +1,16 @@
-/* Who gives a call up leaves its channel, and with it a thread of the helper, behind: it is *stuck* until the filesystem answers. Of
- * such there are at most STUCK_MAX; then calls only wait for one of them to come back. While nothing is heard of the directory
- * (`silent`), calls wait a moment only: their time began with that of the first. */
-#include "tier/dir_client.h"
+/* The channels to the helper process, and its start. A call that is given up leaves its channel, and with it a thread of the helper, behind: it is
+ * *stuck* until the filesystem answers. At most STUCK_MAX channels are; then calls only wait for one of them to come back. */
+#include "tier/dir_talk.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
 #include <time.h>
 
 #include "base/clock.h"
-#include "base/lock.h"
 #include "base/log.h"
-#include "tier/dir_helper.h"
 
-#define STUCK_MAX 16u
-#define SLOW_NS (15ll * 1000000000)  /* an fsync on a server that is busy may take long, and is no hang */
-#define LEAST_NS (1ll * 1000000000)
-#define TICK_MS 100
 #define STUCK_TICK_NS 50000000
-
-struct channel {
-    int socket;
-    int out, in; /* our ends of pipes, not blocking; -1: none was needed yet */
-    struct channel *next;
-};
-
-struct dir_client {
-    char *path;
-    bool read_only, may_make;
-    int stop_fd; /* eventfd; readable: interrupted */
-    pthread_cond_t started;
-    struct {
-        struct cairn_mutex lock;
-        struct dir_process process; /* pid -1: none */
-        bool starting, interrupted;
-        bool is_open, has_place; /* the helper has opened it; `place` is where it was the first time */
-        struct dir_place place;
-        struct tier_place lies;
-        struct channel *idle;
-        int stuck[STUCK_MAX];
-        unsigned stuck_count;
-        int64_t silent_since; /* monotonic, ns; 0: it answers */
-    } locked;
-};
-
-/* One call under way. */
-struct talk {
-    struct dir_client *client;
-    const struct dir_call *call;
-    struct channel *channel;
-    struct dir_answer answer;
-    struct tier_place lies; /* DIR_OPEN */
-    int64_t began, progress; /* monotonic, ns */
-    uint64_t moved;          /* bytes of content that went through the pipe */
-    bool answered;
-    char *buf; /* DIR_MESSAGE_MAX */
-    char *step; /* of a source: TIER_SOURCE_STEP, what was read last */
-    uint64_t step_at, step_len;
-};
 
 struct dir_client *dir_client_new(const char *path, bool read_only, bool may_make)
 {
@@ -267,288 +218,14 @@ static int take_channel(struct dir_client *c, struct channel **ret)
     return r == -EPIPE ? -ECONNRESET : r;
 }
 
-/* --- one call ------------------------------------------------------------------------------------------------------------- */
-
-static bool is_put(const struct dir_call *call)
-{
-    return call->verb == DIR_PUT || call->verb == DIR_PUT_NEW;
-}
-
-static bool goes_through_pipe(const struct dir_call *call)
-{
-    return (is_put(call) || call->verb == DIR_GET) && call->len > DIR_INLINE_MAX;
-}
-
-/* How long what was begun at `since` may go without an answer. */
-static int64_t limit_of(const struct dir_call *call)
-{
-    bool may_be_slow = is_put(call) || call->verb == DIR_SYNC_FOLDER || call->verb == DIR_STORE_AGAIN;
-    return may_be_slow && call->patience_ns < SLOW_NS ? SLOW_NS : call->patience_ns;
-}
-
-static int64_t deadline_of(struct talk *t)
-{
-    LOCK_SCOPE(&t->client->locked.lock);
-    int64_t deadline = t->progress + limit_of(t->call), silent = t->client->locked.silent_since;
-    if (silent == 0 || t->progress != t->began)
-        return deadline;
-    int64_t least = t->began + LEAST_NS, common = silent + limit_of(t->call);
-    return least > common ? least : common < deadline ? common : deadline;
-}
-
-/* The end of a pipe that goes with the request; -1: the helper has it already, or none is needed. *ret_theirs is closed after it. */
-static int pipe_for(struct talk *t, int *ret_theirs)
-{
-    bool is_get = t->call->verb == DIR_GET;
-    int *ours = is_get ? &t->channel->in : &t->channel->out, ends[2];
-    *ret_theirs = -1;
-    if (!goes_through_pipe(t->call) || *ours >= 0)
-        return 0;
-    if (pipe2(ends, O_CLOEXEC) < 0)
-        return -errno;
-    (void)fcntl(ends[0], F_SETPIPE_SZ, DIR_PIPE_BYTES); /* who may not have a large one has a smaller one */
-    *ours = is_get ? ends[0] : ends[1];
-    *ret_theirs = is_get ? ends[1] : ends[0];
-    (void)fcntl(*ours, F_SETFL, O_NONBLOCK);
-    return 0;
-}
-
-static int send_request(struct talk *t)
-{
-    const struct dir_call *call = t->call;
-    const char *after = call->after ? call->after : "";
-    size_t name_len = strlen(call->name) + 1, after_len = call->verb == DIR_LIST ? strlen(after) + 1 : 0;
-    struct dir_request request = {
-        .verb = call->verb, .name_len = (uint32_t)(name_len + after_len), .offset = call->offset, .len = call->len};
-    union {
-        struct cmsghdr header;
-        char bytes[CMSG_SPACE(sizeof(int))];
-    } control = {0};
-    struct iovec parts[] = {{&request, sizeof request},
-                            {(void *)(uintptr_t)call->name, name_len},
-                            {(void *)(uintptr_t)after, after_len},
-                            {(void *)(uintptr_t)call->content, is_put(call) && !goes_through_pipe(call) ? call->len : 0}};
-    struct msghdr message = {.msg_iov = parts, .msg_iovlen = ARRAY_LEN(parts)};
-    int fd, r = pipe_for(t, &fd);
-    if (r < 0)
-        return r;
-    if (name_len > DIR_NAME_MAX || after_len > DIR_NAME_MAX)
-        return -ENAMETOOLONG;
-    if (call->verb == DIR_OPEN) {
-        LOCK_SCOPE(&t->client->locked.lock);
-        request.read_only = t->client->read_only;
-        request.may_make = t->client->may_make;
-        request.is_known = t->client->locked.has_place;
-        request.known = t->client->locked.place;
-    }
-    if (fd >= 0) {
-        message.msg_control = &control;
-        message.msg_controllen = sizeof control;
-        struct cmsghdr *c = CMSG_FIRSTHDR(&message);
-        c->cmsg_level = SOL_SOCKET;
-        c->cmsg_type = SCM_RIGHTS;
-        c->cmsg_len = CMSG_LEN(sizeof fd);
-        memcpy(CMSG_DATA(c), &fd, sizeof fd);
-    }
-    ssize_t n = sendmsg(t->channel->socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    r = n < 0 ? errno == EPIPE ? -ECONNRESET : -errno : 0;
-    if (fd >= 0)
-        (void)close(fd);
-    return r;
-}
-
-/* Where the next bytes of a source are in memory. */
-static int next_of_source(struct talk *t, struct iovec *ret)
-{
-    struct tier_source *source = t->call->source;
-    if (t->moved == t->step_at + t->step_len) {
-        if (!t->step)
-            t->step = xmalloc(TIER_SOURCE_STEP);
-        t->step_at = t->moved;
-        t->step_len = min_u64(TIER_SOURCE_STEP, t->call->len - t->moved);
-        int r = tier_source_read(source, t->step_at, t->step, t->step_len);
-        if (r < 0)
-            return r;
-    }
-    *ret = (struct iovec){t->step + (t->moved - t->step_at), t->step_at + t->step_len - t->moved};
-    return 0;
-}
-
-/* The step is filled again while the pipe may still hold what came from it: so the pipe gets a copy. */
-static ssize_t push_copy(struct talk *t)
-{
-    struct iovec part;
-    int r = next_of_source(t, &part);
-    if (r < 0) {
-        errno = -r;
-        return -1;
-    }
-    return write(t->channel->out, part.iov_base, part.iov_len);
-}
-
-/* The pages themselves go into the pipe: they are read from there by the helper's write, in one copy. */
-static int push(struct talk *t)
-{
-    const struct dir_call *call = t->call;
-    struct iovec part = {(char *)(uintptr_t)call->content + t->moved, call->len - t->moved};
-    ssize_t n = call->source ? push_copy(t) : vmsplice(t->channel->out, &part, 1, SPLICE_F_NONBLOCK);
-    if (n < 0 && !call->source && (errno == EINVAL || errno == ENOSYS))
-        n = write(t->channel->out, part.iov_base, part.iov_len);
-    if (n < 0 && call->source && call->source->error < 0)
-        return call->source->error;
-    if (n < 0)
-        return errno == EAGAIN || errno == EINTR || errno == EPIPE ? 0 : -errno; /* why it ended comes on the socket */
-    t->moved += (uint64_t)n;
-    return 0;
-}
-
-static int pull(struct talk *t)
-{
-    ssize_t n = read(t->channel->in, (char *)t->call->into + t->moved, t->call->len - t->moved);
-    if (n < 0)
-        return errno == EAGAIN || errno == EINTR ? 0 : -errno;
-    t->moved += (uint64_t)n;
-    return 0;
-}
-
-static int take_entries(struct talk *t, const char *at, size_t len)
-{
-    for (uint32_t i = 0; i < t->answer.count; i++) {
-        struct dir_entry entry;
-        if (len < sizeof entry)
-            return -EPROTO;
-        memcpy(&entry, at, sizeof entry);
-        if (entry.name_len == 0 || len - sizeof entry < entry.name_len || at[sizeof entry + entry.name_len - 1] != '\0')
-            return -EPROTO;
-        struct tier_object object = {.name = at + sizeof entry, .len = entry.len, .modified_ns = entry.modified_ns};
-        int r = t->call->entry(&object, t->call->arg);
-        if (r != 0)
-            return r;
-        at += sizeof entry + entry.name_len;
-        len -= sizeof entry + entry.name_len;
-    }
-    return 0;
-}
-
-/* Nonzero ends the call: what it returns, where a listing is to go on no more. */
-static int take_answer(struct talk *t)
-{
-    ssize_t n = recv(t->channel->socket, t->buf, DIR_MESSAGE_MAX, MSG_DONTWAIT);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
-        return 0;
-    if (n < (ssize_t)sizeof t->answer)
-        return n <= 0 ? -ECONNRESET : -EPROTO;
-    memcpy(&t->answer, t->buf, sizeof t->answer);
-    const char *rest = t->buf + sizeof t->answer;
-    size_t len = (size_t)n - sizeof t->answer;
-    if (t->answer.kind == DIR_ENTRIES)
-        return take_entries(t, rest, len);
-    t->answered = true;
-    if (t->call->verb == DIR_OPEN && t->answer.result == 0) {
-        if (len != sizeof t->lies)
-            return -EPROTO;
-        memcpy(&t->lies, rest, len);
-    }
-    if (t->call->text && t->answer.result == 0) {
-        size_t used = min_u64(len, DIR_NAME_MAX - 1);
-        memcpy(t->call->text, rest, used);
-        t->call->text[used] = '\0';
-    }
-    if (t->call->verb == DIR_GET && t->answer.result == 0 && !goes_through_pipe(t->call)) {
-        if (len != t->call->len)
-            return -EPROTO;
-        memcpy(t->call->into, rest, len);
-    }
-    return 0;
-}
-
-/* All was said, and all content is here. */
-static bool is_complete(const struct talk *t)
-{
-    bool has_content = t->call->verb != DIR_GET || !goes_through_pipe(t->call) || t->moved == t->call->len;
-    return t->answered && (t->answer.result < 0 || has_content);
-}
-
-/* 1: something may have come. */
-static int wait_for_more(struct talk *t)
-{
-    const struct dir_call *call = t->call;
-    bool more = goes_through_pipe(call) && t->moved < call->len, is_get = call->verb == DIR_GET;
-    struct pollfd fds[] = {{.fd = t->client->stop_fd, .events = POLLIN},
-                           {.fd = t->answered ? -1 : t->channel->socket, .events = POLLIN},
-                           {.fd = !more ? -1 : is_get ? t->channel->in : t->channel->out, .events = is_get ? POLLIN : POLLOUT}};
-    int64_t left_ms = (deadline_of(t) - clock_monotonic_ns()) / 1000000 + 1;
-    if (left_ms <= 0)
-        return -ETIMEDOUT;
-    int n = poll(fds, ARRAY_LEN(fds), (int)min_u64((uint64_t)left_ms, call->given_up ? TICK_MS : 1000));
-    if (n < 0 && errno != EINTR)
-        return -errno;
-    if (n > 0 && fds[0].revents)
-        return -ECANCELED;
-    if (call->given_up && call->given_up(call->arg))
-        return -ECANCELED;
-    if (n <= 0)
-        return 0;
-    /* A pipe whose other end is closed is ready for ever: the socket says why. */
-    if (fds[2].revents & (POLLERR | POLLHUP) && !(fds[2].revents & POLLIN) && !fds[1].revents && t->answered)
-        return -EPROTO;
-    return 1;
-}
-
-static int converse(struct talk *t)
-{
-    bool is_get = t->call->verb == DIR_GET;
-    int r = send_request(t);
-    t->progress = t->began = clock_monotonic_ns();
-    while (r == 0 && !is_complete(t)) {
-        uint64_t before = t->moved;
-        bool was_answered = t->answered;
-        r = wait_for_more(t);
-        if (r <= 0)
-            continue;
-        r = goes_through_pipe(t->call) && t->moved < t->call->len ? is_get ? pull(t) : push(t) : 0;
-        if (r == 0 && !t->answered)
-            r = take_answer(t);
-        if (t->moved != before || t->answered != was_answered || t->call->verb == DIR_LIST)
-            t->progress = clock_monotonic_ns();
-    }
-    return r;
-}
-
-static void note_answer(struct talk *t)
-{
-    struct dir_client *c = t->client;
-    LOCK_SCOPE(&c->locked.lock);
-    c->locked.silent_since = 0;
-    if (t->answer.result == 0 && (is_put(t->call) || t->call->verb == DIR_GET) && strcmp(t->call->name, DIR_MARKER) == 0)
-        c->locked.place.has_marker = true;
-    if (t->call->verb != DIR_OPEN || t->answer.result < 0)
-        return;
-    c->locked.is_open = c->locked.has_place = true;
-    c->locked.place = t->answer.place;
-    c->locked.lies = t->lies;
-}
-
-static void note_silence(struct talk *t)
-{
-    LOCK_SCOPE(&t->client->locked.lock);
-    if (t->client->locked.silent_since == 0)
-        t->client->locked.silent_since = t->began;
-}
+/* --- calls ---------------------------------------------------------------------------------------------------------------- */
 
 /* The channel is used up where something may be left in it. *channel is NULL then. */
 static int talk(struct dir_client *c, const struct dir_call *call, struct channel **channel, struct dir_answer *ret)
 {
-    struct talk t = {.client = c, .call = call, .channel = *channel, .buf = xmalloc(DIR_MESSAGE_MAX)};
-    int r = converse(&t);
-    free(t.buf);
-    free(t.step);
-    if (r == -ETIMEDOUT)
-        note_silence(&t);
-    bool is_whole = r == 0 && t.answered;
-    if (is_whole)
-        note_answer(&t);
-    if (!is_whole || (t.answer.result < 0 && goes_through_pipe(call))) {
+    bool is_reusable;
+    int r = dir_talk(c, call, *channel, ret, &is_reusable);
+    if (!is_reusable) {
         if (r == -ETIMEDOUT || r == -ECANCELED)
             leave_channel(c, *channel);
         else
@@ -557,8 +234,7 @@ static int talk(struct dir_client *c, const struct dir_call *call, struct channe
         if (r == -ECONNRESET)
             see_end(c);
     }
-    *ret = t.answer;
-    return r != 0 ? r : t.answer.result;
+    return r != 0 ? r : ret->result;
 }
 
 static bool is_stuck(struct dir_client *c, bool *ret_interrupted)

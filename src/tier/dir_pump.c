@@ -55,20 +55,6 @@ static int read_full(int fd, char *buf, size_t len)
     return 0;
 }
 
-static int write_full(int fd, const char *buf, size_t len)
-{
-    while (len > 0) {
-        ssize_t n = write(fd, buf, len);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return -errno;
-        buf += n;
-        len -= (size_t)n;
-    }
-    return 0;
-}
-
 /* For filesystems that cannot move pages. */
 static int copy_in(int from, int to, uint64_t at, uint64_t len)
 {
@@ -93,7 +79,7 @@ static int copy_out(int from, uint64_t at, int to, uint64_t len)
         size_t piece = min_u64(len, COPY_BYTES);
         r = io_pread_full(from, buf, piece, at);
         if (r == 0)
-            r = write_full(to, buf, piece);
+            r = io_write_full(to, buf, piece);
         at += piece;
         len -= piece;
     }
