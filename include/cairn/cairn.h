@@ -104,7 +104,7 @@ struct cairn_source {
     int32_t device;          /* ordinal */
     uint32_t flags;
     uint64_t producer; /* CUstream whose work so far makes the bytes; the copy waits for it */
-    /* What this is in each version of the file ("layer.0.weight"), for CAIRN_SAVE_REFER; NULL: never by reference. Copied by the call. */
+    /* Names the same tensor in each version of the file ("layer.0.weight"), for CAIRN_SAVE_REFER; NULL: always copied. The call copies the text. */
     const char *key;
 };
 
@@ -187,7 +187,7 @@ CAIRN_API int cairn_save_progress(cairn_save *save, struct cairn_save_progress *
 CAIRN_API int cairn_save_abort(cairn_save *save);
 /* Fails the save with `error` (a negative errno) and a cause: a source that changed during its copy, say. As cairn_save_abort() otherwise. */
 CAIRN_API int cairn_save_fail(cairn_save *save, int error, const char *cause);
-/* What it failed with, 0 if it did not; the text belongs to the save. cairn_lane_take_error() does not tell it again. */
+/* Returns the error of a failed save; 0: it has not failed. The text belongs to the save. cairn_lane_take_error() does not report this save again. */
 CAIRN_API int cairn_save_error(cairn_save *save, const char **ret_text);
 /* The save goes on by itself. NULL: nothing. */
 CAIRN_API void cairn_save_free(cairn_save *save);

@@ -1,4 +1,4 @@
-/* What /proc says of a process. Any thread; reads files. */
+/* Properties of a process, read from /proc. Any thread; reads files. */
 #pragma once
 
 #include <sys/types.h>

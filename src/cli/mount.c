@@ -88,8 +88,8 @@ static int run_daemon(const char *store, const char *mountpoint, const struct mo
     return keep ? holder_run(store, mountpoint, options, ready_fd) : lifecycle_run(store, mountpoint, options, ready_fd, NULL);
 }
 
-/* Whoever started us may wait for the end of a pipe, or of a lock, that we inherited and the daemon would keep. What is ours is one
- * descriptor, which gets another number. */
+/* Closes inherited descriptors: the parent may wait for the end of a pipe or a lock that the daemon would keep open. The one descriptor that the
+ * daemon needs, `ours`, gets another number. */
 static int leave_inherited(int ours)
 {
     int fd = STDERR_FILENO + 1;

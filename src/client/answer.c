@@ -1,4 +1,4 @@
-/* What crosses the border to the caller: structs of another version, errors, log lines. */
+/* The boundary to the caller: copies structs of another version, keeps errors, writes log lines. */
 #include "client/client.h"
 
 #include <stdarg.h>

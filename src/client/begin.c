@@ -222,7 +222,7 @@ static void enqueue_locked(struct cairn_lane *lane, struct job *job)
     atomic_fetch_add(&lane->busy, job->length);
 }
 
-/* Those of a save that has failed already are not begun. */
+/* Jobs of a save that has failed already are not begun. */
 static int hand_over_locked(struct cairn_save *save, struct batch *batch)
 {
     struct cairn_lane *lane = save->lane;
@@ -248,7 +248,7 @@ static int hand_over_locked(struct cairn_save *save, struct batch *batch)
     return 0;
 }
 
-/* What had to be copied now keeps the caller as long as a fence may. */
+/* Waits for the sources that are copied now, at most as long as a fence may take. */
 static void wait_for_now_locked(struct cairn_save *save)
 {
     struct cairn_lane *lane = save->lane;

@@ -1,4 +1,4 @@
-/* What the files of this room share: a lane, its saves, and the pieces that are copied.
+/* Shared declarations of this room: a lane, its saves, and the pieces that threads copy.
  *
  * A save goes OPEN -> PUBLISHED or FAILED, by one step each:
  *   1. the call opens its draft (draft.h), notes what is to be copied (jobs) and what is already in memory of ours (segments);
@@ -52,13 +52,13 @@ struct job {
     uint64_t given; /* bytes that threads were given so far */
     size_t piece;   /* index of the next one */
     size_t entry;   /* of the zip, if the save has one */
-    uint32_t *crcs; /* one a piece; NULL: nobody asks */
+    uint32_t *crcs; /* one a piece; NULL: the format has none */
     char *key;                       /* of a source that may be referred to; NULL: none, and no prints */
     struct refer_piece *prints;      /* one a piece */
     const struct refer_entry *older; /* the same source in save->older */
 };
 
-/* What one call named; freed with the save. */
+/* Sources of one call; freed with the save. */
 struct batch {
     struct batch *next;
     size_t job_count, segment_count;

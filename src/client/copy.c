@@ -69,7 +69,7 @@ static void take_filled_locked(struct cairn_lane *lane, struct piece *ret)
         lane->filled_last = &lane->filled;
 }
 
-/* What somebody waits for comes first; then what occupies the ring. */
+/* Pieces that a caller waits for come first, then pieces that occupy the ring. */
 static bool take_piece_locked(struct cairn_lane *lane, bool only_now, struct piece *ret)
 {
     if (lane->now.first)

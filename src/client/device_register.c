@@ -111,7 +111,7 @@ static int unregister_chunk(struct device_driver *driver, const struct registrat
     return r;
 }
 
-/* What could not be unregistered is forgotten here: it stays mapped until the process ends, so its address does not come back. */
+/* Forgets memory that the driver does not unregister: it stays mapped until the process ends, so its address does not come back. */
 int device_unregister(struct device_driver *driver, void *memory, size_t bytes)
 {
     int result = driver_alive(driver);

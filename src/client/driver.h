@@ -24,7 +24,7 @@ struct device_driver {
 /* 0, -ECHILD, or -EIO with the cause: whether the driver may be called. */
 CAIRN_MUST_CHECK int driver_alive(struct device_driver *driver);
 
-/* What a call returned, as 0 or a negative errno with the cause noted. Some errors end all calls. */
+/* Converts the result of a call to 0 or a negative errno, and notes the cause. Some errors end all calls. */
 int driver_result(struct device_driver *driver, const char *call, CUresult code);
 #define DRIVER_TRY(driver, name, ...) driver_result(driver, #name, (driver)->calls.name(__VA_ARGS__))
 

@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "format/le.h"
 
-/* What the call names, until the save has it. */
+/* Sources and bytes of a call, until the save owns them. */
 struct named {
     struct source_of *of;
     struct cairn_source *sources;

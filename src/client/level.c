@@ -77,7 +77,7 @@ static int ask_until(const struct cairn_save *save, enum cairn_level level, int6
     }
 }
 
-/* What the mount says of itself: "1 stage=BYTES remote=0|1". */
+/* Reads the mount's own report, "1 stage=BYTES remote=0|1". */
 static bool has_no_remote(const struct cairn_save *save)
 {
     char text[256];

@@ -25,7 +25,7 @@ static char *with_folder(const char *path)
     return strchr(path, '/') ? strdup(path) : joined(".", path);
 }
 
-/* Where the link at *path leads: *path is exchanged. */
+/* Replaces *path by the target of the link that is there. */
 static int follow(char **path)
 {
     char target[PATH_MAX];

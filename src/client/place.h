@@ -1,4 +1,4 @@
-/* Where a path leads that is to be written, as open(2) with O_CREAT finds it. Any thread; blocks as the filesystem does. */
+/* Resolves the path of a file that is to be written, as open(2) with O_CREAT does. Any thread; blocks as the filesystem does. */
 #pragma once
 
 #include <sys/stat.h>

@@ -196,7 +196,7 @@ static int copy_plainly(const struct cairn_save *save, struct range range)
     return 0;
 }
 
-/* What the filesystem refuses, or leaves over, is copied. */
+/* Copies the rest where the filesystem refuses a reference, or refers to less. */
 static int refer_range(const struct cairn_save *save, struct range range)
 {
     while (range.length > 0) {

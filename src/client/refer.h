@@ -1,4 +1,4 @@
-/* What did not change since the last version of a file is taken from there by reference (CAIRN_SAVE_REFER).
+/* References to the last version of a file, for content that did not change since (CAIRN_SAVE_REFER).
  *
  * A lane remembers, for each pattern of path (digits are one), the last file that it published: open, and for each source with a key the
  * fingerprints of its pieces. A piece with the same fingerprint is neither copied from its device nor written; when all pieces are there, runs

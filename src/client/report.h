@@ -1,5 +1,5 @@
-/* What the operator of a CairnFS mount sees of this process (`cairn status`): its lanes together, by the attribute user.cairn.lane of what
- * is written there. Nothing fails by it, and elsewhere than on CairnFS nothing is done. Any thread, no lock held; each report is one call of the
+/* Reports this process's lanes to a CairnFS mount, for `cairn status`: one sum over all lanes, by setting the attribute user.cairn.lane of
+ * what is written there. A report that fails fails no save; elsewhere than on CairnFS there is none. Any thread, no lock held; each report is one call of the
  * filesystem. */
 #pragma once
 

@@ -37,7 +37,7 @@ static void tell_stays(struct service *service, const char *reason)
         log_error("the view is not made anew now: %s", reason);
 }
 
-/* What happened until it was found is in the journal, or will not be soon. */
+/* Operations up to the damage are in the journal, or waiting for them has no sense. */
 static bool is_settled(struct service *service)
 {
     int64_t now = clock_monotonic_ns();

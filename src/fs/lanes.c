@@ -89,7 +89,7 @@ static void remove_locked(struct lanes *lanes, struct fs_lane *lane)
     *lane = lanes->list[--lanes->count];
 }
 
-/* Those whose process has ended. /proc is read without the lock. */
+/* Drops entries whose process has ended. /proc is read without the lock. */
 static void forget_ended(struct lanes *lanes)
 {
     _cleanup_free_ struct process *processes = xcalloc(FS_LANES_MAX, sizeof *processes);

@@ -1,4 +1,4 @@
-/* What was in flight when a daemon died, on a kernel that cannot send it again (before Linux 6.9). Its callers wait until each is answered.
+/* Answers requests that were in flight when a daemon died, on a kernel that cannot send them again (before Linux 6.9). Its callers wait until each is answered.
  *
  * Of each there is what the stage's table says (stage/requests.h), not the request: neither its name nor its arguments. What was done gets
  * the answer that it would have had: from the table alone where that is success, or a length; and for a new name, new attributes, a new
