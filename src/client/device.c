@@ -146,6 +146,18 @@ int device_event_record(struct device_event *event)
     return r;
 }
 
+int device_event_finish(struct device_event *event, int r, struct device_event **ret)
+{
+    if (r < 0) {
+        device_event_give(event);
+        return r;
+    }
+    r = device_event_record(event);
+    if (r == 0)
+        *ret = event;
+    return r;
+}
+
 /* Orders what `after` is given from now on behind what `before` was given so far. An event may be recorded again as soon as the other
  * stream has been told to wait for it. */
 static int order(struct device *device, CUstream before, CUstream after)
@@ -161,7 +173,7 @@ static int order(struct device *device, CUstream before, CUstream after)
     return r;
 }
 
-/* What a graph captures does not happen now: an event in it says nothing, and a wait would become a part of the graph. */
+/* A capture records calls and does not run them: an event in it says nothing, and a wait would become a part of the graph. */
 static int check_not_capturing(struct device *device, CUstream stream)
 {
     CUstreamCaptureStatus status = DRIVER_CAPTURE_STATUS_NONE;
@@ -172,30 +184,28 @@ static int check_not_capturing(struct device *device, CUstream stream)
     return -EBUSY;
 }
 
-int device_after_producer(struct device *device, uint64_t stream)
+/* Orders the side stream behind what `stream` was given so far, or `stream` behind the side stream. */
+static int order_with(struct device *device, uint64_t stream, bool side_is_behind)
 {
-    CUstream producer = (CUstream)(uintptr_t)stream;
+    CUstream other = (CUstream)(uintptr_t)stream;
     CUstreamCaptureMode mode;
     int r = driver_enter(device->driver, device->context, &mode);
     if (r < 0)
         return r;
-    r = check_not_capturing(device, producer);
+    r = check_not_capturing(device, other);
     if (r == 0)
-        r = order(device, producer, device->side);
+        r = side_is_behind ? order(device, other, device->side) : order(device, device->side, other);
     return driver_leave(device->driver, mode, r);
+}
+
+int device_after_producer(struct device *device, uint64_t stream)
+{
+    return order_with(device, stream, true);
 }
 
 int device_order_behind(struct device *device, uint64_t stream)
 {
-    CUstream behind = (CUstream)(uintptr_t)stream;
-    CUstreamCaptureMode mode;
-    int r = driver_enter(device->driver, device->context, &mode);
-    if (r < 0)
-        return r;
-    r = check_not_capturing(device, behind);
-    if (r == 0)
-        r = order(device, device->side, behind);
-    return driver_leave(device->driver, mode, r);
+    return order_with(device, stream, false);
 }
 
 static int enqueue_copy(struct device *device, void *host, uint64_t address, size_t bytes, struct device_event **ret)
@@ -205,14 +215,7 @@ static int enqueue_copy(struct device *device, void *host, uint64_t address, siz
     if (r < 0)
         return r;
     r = DRIVER_TRY(device->driver, cuMemcpyDtoHAsync, host, address, bytes, device->side);
-    if (r < 0) {
-        device_event_give(event);
-        return r;
-    }
-    r = device_event_record(event);
-    if (r == 0)
-        *ret = event;
-    return r;
+    return device_event_finish(event, r, ret);
 }
 
 /* A copy that was enqueued has its event even if leaving failed: the save fails by the next call then. */

@@ -34,7 +34,7 @@ CAIRN_MUST_CHECK int device_open(struct device_driver *driver, int ordinal, stru
 /* Waits for what is enqueued. All events have to be freed before. NULL: nothing. */
 void device_close(struct device *device);
 
-/* What is enqueued here from now on comes after what `stream` (a CUstream of this device, or 0) was given so far. */
+/* Orders the side stream's next work behind all work that `stream` (a CUstream of this device, or 0) was given so far. */
 CAIRN_MUST_CHECK int device_after_producer(struct device *device, uint64_t stream);
 
 /* Enqueues the copy of `bytes` from `address` on. The event is done when they are in host memory. */

@@ -172,14 +172,7 @@ static int enqueue_fingerprint(struct device *device, uint64_t address, size_t b
     event->slot = slot;
     event->length = bytes;
     r = enqueue(event, address, key);
-    if (r < 0) {
-        device_event_give(event);
-        return r;
-    }
-    r = device_event_record(event);
-    if (r == 0)
-        *ret = event;
-    return r;
+    return device_event_finish(event, r, ret);
 }
 
 int device_fingerprint(struct device *device, uint64_t address, size_t bytes, const struct fingerprint_key *key, struct device_event **ret)

@@ -1,4 +1,4 @@
-/* What device.c and device_fingerprint.c share. */
+/* Declarations that device.c and device_fingerprint.c share. */
 #pragma once
 
 #include "client/driver.h"
@@ -11,7 +11,7 @@ struct device_event {
     uint64_t length;           /* that it is of */
 };
 
-/* What fingerprints need on the device; made at the first. Used by one thread at a time. */
+/* Memory and module for fingerprints on the device; the first fingerprint makes them. Used by one thread at a time. */
 struct device_prints {
     bool tried;
     CUmodule module;
@@ -36,13 +36,15 @@ struct device {
     } locked;
 };
 
-/* With the context entered. An event that nobody uses, and back. */
+/* Take an unused event, and give it back. With the context entered. */
 CAIRN_MUST_CHECK int device_event_take(struct device *device, struct device_event **ret);
 void device_event_give(struct device_event *event);
 
-/* Records `event` behind what was enqueued; where that fails, waits for it, so that no copy is under way that nobody knows of. Gives the event
+/* Records `event` behind what was enqueued; where that fails, waits for it, so that no copy is under way without an event. Gives the event
  * back then. */
 CAIRN_MUST_CHECK int device_event_record(struct device_event *event);
+/* Records `event` behind what was enqueued with the result `r`, or gives it back where that failed; *ret is the event on 0. */
+CAIRN_MUST_CHECK int device_event_finish(struct device_event *event, int r, struct device_event **ret);
 
 /* -ENOTSUP, or another error that stays: no fingerprints on this device. */
 void device_prints_done(struct device *device);

@@ -10,12 +10,6 @@
 #define CALLS_MAX 64
 #define DEPTH_MAX 16
 
-struct CUmod_st {
-    unsigned alive;
-};
-struct CUfunc_st {
-    int unused;
-};
 struct CUgraph_st {
     int unused;
 };
@@ -179,7 +173,7 @@ CUresult fail_execution(CUcontext context)
 }
 
 /* What every call does first: a driver that nobody initialized answers nothing; an error that stays is the answer to everything. */
-static CUresult enter(const char *call, bool needs_context)
+CUresult enter(const char *call, bool needs_context)
 {
     count(call);
     if (!atomic_load(&initialized))
@@ -195,19 +189,7 @@ static CUresult enter(const char *call, bool needs_context)
     return needs_context ? atomic_load(&context->sticky) : DRIVER_SUCCESS;
 }
 
-#define ENTER(needs_context)                                                                                                               \
-    do {                                                                                                                                   \
-        CUresult entered_ = enter(call_name(__func__), needs_context);                                                                     \
-        if (entered_ != DRIVER_SUCCESS)                                                                                                    \
-            return entered_;                                                                                                               \
-    } while (0)
-#define ENTER_UNSAFE()                                                                                                                     \
-    ENTER(true);                                                                                                                           \
-    if (capture_forbids())                                                                                                                 \
-    return DRIVER_STREAM_CAPTURE_UNSUPPORTED
-
-/* Names as cuda.h has them. */
-static const char *call_name(const char *function)
+const char *call_name(const char *function)
 {
 #define CALL_NAME(name, symbol, parameters)                                                                                                \
     if (strcmp(function, #symbol) == 0)                                                                                                    \
@@ -216,7 +198,7 @@ static const char *call_name(const char *function)
     return function;
 }
 
-static bool stream_find(CUstream *stream)
+bool stream_find(CUstream *stream)
 {
     if ((uintptr_t)*stream <= 2)
         *stream = stream_default(current(), (uintptr_t)*stream);
@@ -242,8 +224,7 @@ static bool is_capturing(CUstream stream)
     return capturing;
 }
 
-/* To the stream, or into the graph that it captures (which nobody launches). */
-static void give(CUstream stream, const struct op *op)
+void give(CUstream stream, const struct op *op)
 {
     if (!is_capturing(stream)) {
         stream_give(stream, op);
@@ -570,48 +551,6 @@ CUresult cuMemFree_v2(CUdeviceptr address)
 void *standin_device_memory(CUdeviceptr address)
 {
     return device_bytes(address, 1);
-}
-
-CUresult cuModuleLoadData(CUmodule *ret, const void *image)
-{
-    ENTER_UNSAFE();
-    if (!strstr(image, ".version ") || !strstr(image, ".target ") || !strstr(image, ".entry "))
-        return DRIVER_INVALID_IMAGE;
-    *ret = calloc(1, sizeof **ret);
-    (*ret)->alive = ALIVE;
-    return DRIVER_SUCCESS;
-}
-
-CUresult cuModuleUnload(CUmodule module)
-{
-    ENTER_UNSAFE();
-    free(module);
-    return DRIVER_SUCCESS;
-}
-
-CUresult cuModuleGetFunction(CUfunction *ret, CUmodule module, const char *name)
-{
-    static struct CUfunc_st function;
-    ENTER(true);
-    if (module->alive != ALIVE || !kernel_find(name))
-        return DRIVER_NOT_FOUND;
-    *ret = &function;
-    return DRIVER_SUCCESS;
-}
-
-CUresult cuLaunchKernel(CUfunction function, unsigned grid, unsigned grid_y, unsigned grid_z, unsigned block, unsigned block_y,
-                        unsigned block_z, unsigned shared, CUstream stream, void **arguments, void **extra)
-{
-    ENTER(true);
-    struct op op = {.kind = OP_KERNEL, .grid = grid};
-    if (!function || grid == 0 || grid_y != 1 || grid_z != 1 || block != 256 || block_y != 1 || block_z != 1 || shared != 0 || extra)
-        return DRIVER_INVALID_VALUE;
-    if (!stream_find(&stream))
-        return DRIVER_INVALID_HANDLE;
-    for (unsigned i = 0; i < 4; i++)
-        memcpy(&op.arguments[i], arguments[i], sizeof op.arguments[i]);
-    give(stream, &op);
-    return DRIVER_SUCCESS;
 }
 
 void standin_end(void)

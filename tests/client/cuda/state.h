@@ -66,6 +66,24 @@ struct CUevent_st {
 };
 
 /* standin.c */
+/* Begins a call of the driver; another result than 0 is the call's answer. `needs_context`: a context is current. */
+CUresult enter(const char *call, bool needs_context);
+/* The name that cuda.h has for an exported one. */
+const char *call_name(const char *function);
+#define ENTER(needs_context)                                                                                                               \
+    do {                                                                                                                                   \
+        CUresult entered_ = enter(call_name(__func__), needs_context);                                                                     \
+        if (entered_ != DRIVER_SUCCESS)                                                                                                    \
+            return entered_;                                                                                                               \
+    } while (0)
+#define ENTER_UNSAFE()                                                                                                                     \
+    ENTER(true);                                                                                                                           \
+    if (capture_forbids())                                                                                                                 \
+    return DRIVER_STREAM_CAPTURE_UNSUPPORTED
+/* Finds a default stream by its number; false: of another context. */
+bool stream_find(CUstream *stream);
+/* Gives to the stream, or to the graph that it captures (which nobody launches). */
+void give(CUstream stream, const struct op *op);
 void violation(const char *format, ...) __attribute__((format(printf, 1, 2)));
 CUcontext context_of_device(int device);
 CUresult fail_execution(CUcontext context); /* 0, or the injected error, which stays */
@@ -103,6 +121,5 @@ void mark_wait(struct mark *mark);
 void mark_drop(struct mark *mark);
 unsigned streams_end(void);
 
-/* kernels.c: the kernels of src/client/kernels, for the host */
-bool kernel_find(const char *name);
+/* kernels.c: modules, and the kernels of src/client/kernels for the host */
 bool kernel_run(const struct op *op); /* false: it went outside of the memory */
