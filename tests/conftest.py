@@ -14,6 +14,7 @@ import pytest
 import job
 import remote as remotes
 import rig
+import successor
 import watchdog
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -278,6 +279,14 @@ def mount_factory(request, binary):
         return mount
 
     return make
+
+
+@pytest.fixture
+def kept(request, mount_factory, folder):
+    """A private store whose mount outlives its daemon, not yet mounted."""
+    mount = mount_factory(folder, kind=successor.Kept, successor="on", crash_window=0)
+    request.addfinalizer(mount.close)
+    return mount
 
 
 @pytest.fixture

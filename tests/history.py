@@ -26,6 +26,8 @@ import time
 
 import numpy
 
+from rig import sync_folder
+
 AT_FDCWD, AT_SYMLINK_FOLLOW = -100, 0x400
 RENAME_EXCHANGE, RENAME_WHITEOUT = 2, 4
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -243,13 +245,6 @@ def exchange(p, q):
 def whiteout(p, q):
     renameat2(p, q, RENAME_WHITEOUT)
 
-
-def sync_folder(path):
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 WRITE_NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC

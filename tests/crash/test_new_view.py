@@ -9,7 +9,6 @@ import pytest
 
 import faultdisk
 import rig
-import successor
 
 pytestmark = pytest.mark.needs_mount
 
@@ -17,13 +16,6 @@ pytestmark = pytest.mark.needs_mount
 def with_faults(request, mount, folder, sanitized):
     build = faultdisk.build_of(request.config, sanitized)
     return faultdisk.FaultDisk(mount, build, os.path.join(folder, "faults"))
-
-
-@pytest.fixture
-def kept(request, mount_factory, folder):
-    mount = mount_factory(folder, kind=successor.Kept, successor="on", crash_window=0)
-    request.addfinalizer(mount.close)
-    return mount
 
 
 def fill(mount):

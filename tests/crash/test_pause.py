@@ -14,17 +14,9 @@ import time
 import pytest
 
 import rig
-import successor
 from rig import KIB, MIB
 
 pytestmark = pytest.mark.needs_mount
-
-
-@pytest.fixture
-def kept(request, mount_factory, folder):
-    mount = mount_factory(folder, kind=successor.Kept, successor="on", crash_window=0)
-    request.addfinalizer(mount.close)
-    return mount
 
 
 class Side:

@@ -17,14 +17,6 @@ MANY = 1000
 AT_FDCWD, RENAME_NOREPLACE, RENAME_EXCHANGE = -100, 1, 2
 
 
-@pytest.fixture
-def kept(request, mount_factory, folder):
-    """A private store whose mount outlives its daemon, not yet mounted."""
-    mount = mount_factory(folder, kind=successor.Kept, successor="on", crash_window=0)
-    request.addfinalizer(mount.close)
-    return mount
-
-
 def renameat2(source, target, flags):
     if LIBC.renameat2(AT_FDCWD, os.fsencode(source), AT_FDCWD, os.fsencode(target), flags):
         raise OSError(ctypes.get_errno(), "renameat2")

@@ -22,13 +22,6 @@ OTHER = "9.9.9"
 FAILED, USAGE, NOT_MET = 1, 2, 3
 
 
-@pytest.fixture
-def kept(request, mount_factory, folder):
-    mount = mount_factory(folder, kind=successor.Kept, successor="on", crash_window=0)
-    request.addfinalizer(mount.close)
-    return mount
-
-
 def version_of(binary):
     return subprocess.run([binary, "version"], capture_output=True, text=True, check=True, timeout=300).stdout.split()[1]
 
