@@ -5,6 +5,7 @@ import itertools
 import os
 import socket
 import struct
+import time
 import subprocess
 
 from script import (AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_FOLLOW, LIBC, OTHER, OWNER, USERS, as_user, checked, fallocate, get, linkat, opened, put, script,
@@ -326,7 +327,15 @@ def open_by_handle(s):
         if isinstance(fd, int):
             os.close(fd)
         os.unlink("file")
-        s.call("gone", lambda: checked(LIBC.open_by_handle_at(folder, ctypes.byref(handle), os.O_RDONLY)))
+        s.call("gone", open_until_gone, folder, handle)
+
+
+def open_until_gone(folder, handle):
+    """The kernel tells a FUSE filesystem of the last close later: until then the file is an open one without a name."""
+    for _ in range(200):
+        os.close(checked(LIBC.open_by_handle_at(folder, ctypes.byref(handle), os.O_RDONLY)))
+        time.sleep(0.01)
+    return "it is there still"
 
 
 @script
