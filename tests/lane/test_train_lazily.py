@@ -5,7 +5,6 @@ import zipfile
 
 import job
 import pytest
-import successor
 import torch
 
 pytestmark = pytest.mark.needs_mount
@@ -25,9 +24,10 @@ def checkpoints(path):
             whole = os.path.join(path, name, file)
             with zipfile.ZipFile(whole) as archive:
                 assert archive.testzip() is None, whole
-            step = torch.load(whole, weights_only=True)["step"]
-            assert name == f"step-{step:06d}"
-            found[step] = whole
+            state = torch.load(whole, weights_only=True)
+            assert name == f"step-{state['step']:06d}"
+            assert {int(one["step"]) for one in state["optimizer"]["state"].values()} == {state["step"]}, f"{name} is of several steps"
+            found[state["step"]] = whole
     return found
 
 
@@ -77,19 +77,17 @@ def test_kills_of_trainer_and_daemon(cairn, rng, folder, reference, full, turn):
     assert cairn.fsck().returncode == 0
 
 
-def test_daemon_dies_and_another_goes_on(mount_factory, folder, reference, request):
+def test_daemon_dies_and_another_goes_on(kept, folder, reference):
     """The training notices nothing: no save fails, the losses are the same."""
-    cairn = mount_factory(folder, kind=successor.Kept, successor="on", crash_window=0)
-    request.addfinalizer(cairn.close)
-    cairn.mount()
-    path, report = cairn.mnt + "/run", folder + "/report.json"
+    kept.mount()
+    path, report = kept.mnt + "/run", folder + "/report.json"
 
     with job.subprocess.Popen(job.command(path, report, *LAZY), stdout=job.subprocess.PIPE, stderr=job.subprocess.PIPE, text=True) as trainer:
         for line in trainer.stdout:
             if line.split()[:2] in (["step", "10"], ["step", "25"], ["step", "40"]):
-                cairn.kill_daemon()
+                kept.kill_daemon()
         errors = trainer.stderr.read()
     assert trainer.returncode == 0 and "failed" not in errors, errors
-    assert cairn.successor()["deaths"] == 3
+    assert kept.successor()["deaths"] == 3
     with open(report) as file:
         check_end(json.load(file), reference, path)
