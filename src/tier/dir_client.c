@@ -11,6 +11,7 @@
 #include "base/log.h"
 
 #define STUCK_TICK_NS 50000000
+#define ANSWER_WAIT_NS (2ll * 1000000000)
 
 struct dir_client *dir_client_new(const char *path, bool read_only, bool may_make)
 {
@@ -220,12 +221,20 @@ static int take_channel(struct dir_client *c, struct channel **ret)
 
 /* --- calls ---------------------------------------------------------------------------------------------------------------- */
 
+/* Which a server is asked, whatever is cached. */
+static bool answers(struct dir_client *c, const struct dir_call *call)
+{
+    struct dir_call space = {.verb = DIR_SPACE, .name = "", .given_up = call->given_up, .arg = call->arg, .patience_ns = ANSWER_WAIT_NS};
+    return dir_client_call(c, &space, NULL) == 0;
+}
+
 /* The channel is used up where something may be left in it. *channel is NULL then. */
 static int talk(struct dir_client *c, const struct dir_call *call, struct channel **channel, struct dir_answer *ret)
 {
-    bool is_reusable;
-    int r = dir_talk(c, call, *channel, ret, &is_reusable);
-    if (!is_reusable) {
+    struct dir_end end;
+    int r = dir_talk(c, call, *channel, &end);
+    *ret = end.answer;
+    if (!end.is_reusable) {
         if (r == -ETIMEDOUT || r == -ECANCELED)
             leave_channel(c, *channel);
         else
@@ -233,6 +242,8 @@ static int talk(struct dir_client *c, const struct dir_call *call, struct channe
         *channel = NULL;
         if (r == -ECONNRESET)
             see_end(c);
+        if (r == -ETIMEDOUT)
+            dir_talk_timed_out(c, &end, end.is_late && answers(c, call));
     }
     return r != 0 ? r : ret->result;
 }

@@ -1,5 +1,9 @@
-/* One call over one channel: the request, content through pipes, the answer, and how long they may take. While the directory answers
- * nothing (`silent_since`), a call waits for LEAST_NS only: its time began with that of the first. */
+/* One call over one channel: the request, content through pipes, the answer, and how long they may take.
+ *
+ * While the directory answers nothing (`silent_since`), a call waits for LEAST_NS only: its time began with that of the first. One that
+ * answers, but makes nothing durable in time, is slow (`slow_ns`): a put that is given up there and begun again would be given up again. So
+ * each one that runs out of time doubles the time of the next, up to SLOW_MAX_NS, and when nothing was slow for as long, the usual
+ * limit is back. */
 #include "tier/dir_talk.h"
 
 #include <fcntl.h>
@@ -8,8 +12,10 @@
 #include <sys/uio.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 
 #define SLOW_NS (15ll * 1000000000)  /* an fsync on a server that is busy may take long, and is no hang */
+#define SLOW_MAX_NS (600ll * 1000000000)
 #define LEAST_NS (1ll * 1000000000)
 #define TICK_MS 100
 
@@ -21,6 +27,8 @@ struct talk {
     struct dir_answer answer;
     struct tier_place lies; /* DIR_OPEN */
     int64_t began, progress; /* monotonic, ns */
+    int64_t limit;           /* ns from the last progress */
+    int64_t waited;          /* ns from the last of its content to the answer */
     uint64_t moved;          /* bytes of content that went through the pipe */
     bool answered;
     char *buf; /* DIR_MESSAGE_MAX */
@@ -38,21 +46,63 @@ static bool goes_through_pipe(const struct dir_call *call)
     return (is_put(call) || call->verb == DIR_GET) && call->len > DIR_INLINE_MAX;
 }
 
-/* How long what was begun at `since` may go without an answer. */
-static int64_t limit_of(const struct dir_call *call)
+static bool has_fsync(const struct dir_call *call)
 {
-    bool may_be_slow = is_put(call) || call->verb == DIR_SYNC_FOLDER || call->verb == DIR_STORE_AGAIN;
-    return may_be_slow && call->patience_ns < SLOW_NS ? SLOW_NS : call->patience_ns;
+    return is_put(call) || call->verb == DIR_SYNC_FOLDER || call->verb == DIR_STORE_AGAIN || call->verb == DIR_MAKE_FOLDER;
+}
+
+/* Of a directory that is not slow. */
+static int64_t usual_limit(const struct dir_call *call)
+{
+    return has_fsync(call) && call->patience_ns < SLOW_NS ? SLOW_NS : call->patience_ns;
+}
+
+static int64_t slow_locked(const struct dir_client *client)
+{
+    return client->locked.slow_at + SLOW_MAX_NS > clock_monotonic_ns() ? client->locked.slow_ns : 0;
+}
+
+/* What is under way gets more time, too, and never less. */
+static void set_limit_locked(struct talk *t)
+{
+    int64_t slow = has_fsync(t->call) ? slow_locked(t->client) : 0;
+    if (t->limit == 0)
+        t->limit = usual_limit(t->call);
+    if (t->limit < slow)
+        t->limit = slow;
 }
 
 static int64_t deadline_of(struct talk *t)
 {
     LOCK_SCOPE(&t->client->locked.lock);
-    int64_t deadline = t->progress + limit_of(t->call), silent = t->client->locked.silent_since;
+    set_limit_locked(t);
+    int64_t deadline = t->progress + t->limit, silent = t->client->locked.silent_since;
     if (silent == 0 || t->progress != t->began)
         return deadline;
-    int64_t least = t->began + LEAST_NS, common = silent + limit_of(t->call);
+    int64_t least = t->began + LEAST_NS, common = silent + t->limit;
     return least > common ? least : common < deadline ? common : deadline;
+}
+
+/* A call took so long, or longer. True: the next may take longer than was so until now. */
+static bool note_slow_locked(struct dir_client *c, int64_t took)
+{
+    int64_t before = slow_locked(c), after = took < SLOW_MAX_NS / 2 ? 2 * took : SLOW_MAX_NS;
+    c->locked.slow_ns = after > before ? after : before;
+    c->locked.slow_at = clock_monotonic_ns();
+    return after > before;
+}
+
+void dir_talk_timed_out(struct dir_client *c, const struct dir_end *end, bool is_slow)
+{
+    mutex_lock(&c->locked.lock);
+    bool more = is_slow && note_slow_locked(c, end->limit_ns);
+    int64_t seconds = c->locked.slow_ns / 1000000000;
+    if (!is_slow && c->locked.silent_since == 0)
+        c->locked.silent_since = end->began;
+    mutex_unlock(&c->locked.lock);
+    if (more)
+        log_warn("remote: %s answers, but a change was not durable there within %lld s; the next may take %lld s", c->path,
+                 (long long)(end->limit_ns / 1000000000), (long long)seconds);
 }
 
 /* The end of a pipe that goes with the request; -1: the helper has it already, or none is needed. *ret_theirs is closed after it. */
@@ -268,6 +318,8 @@ static int converse(struct talk *t)
         r = goes_through_pipe(t->call) && t->moved < t->call->len ? is_get ? pull(t) : push(t) : 0;
         if (r == 0 && !t->answered)
             r = take_answer(t);
+        if (t->answered != was_answered)
+            t->waited = clock_monotonic_ns() - t->progress;
         if (t->moved != before || t->answered != was_answered || t->call->verb == DIR_LIST)
             t->progress = clock_monotonic_ns();
     }
@@ -279,6 +331,8 @@ static void note_answer(struct talk *t)
     struct dir_client *c = t->client;
     LOCK_SCOPE(&c->locked.lock);
     c->locked.silent_since = 0;
+    if (has_fsync(t->call) && t->waited > usual_limit(t->call) / 2)
+        (void)note_slow_locked(c, t->waited);
     if (t->answer.result == 0 && (is_put(t->call) || t->call->verb == DIR_GET) && strcmp(t->call->name, DIR_MARKER) == 0)
         c->locked.place.has_marker = true;
     if (t->call->verb != DIR_OPEN || t->answer.result < 0)
@@ -288,25 +342,19 @@ static void note_answer(struct talk *t)
     c->locked.lies = t->lies;
 }
 
-static void note_silence(struct talk *t)
-{
-    LOCK_SCOPE(&t->client->locked.lock);
-    if (t->client->locked.silent_since == 0)
-        t->client->locked.silent_since = t->began;
-}
-
-int dir_talk(struct dir_client *client, const struct dir_call *call, struct channel *channel, struct dir_answer *ret, bool *ret_is_reusable)
+int dir_talk(struct dir_client *client, const struct dir_call *call, struct channel *channel, struct dir_end *ret)
 {
     struct talk t = {.client = client, .call = call, .channel = channel, .buf = xmalloc(DIR_MESSAGE_MAX)};
     int r = converse(&t);
     free(t.buf);
     free(t.step);
-    if (r == -ETIMEDOUT)
-        note_silence(&t);
     bool is_whole = r == 0 && t.answered;
     if (is_whole)
         note_answer(&t);
-    *ret = t.answer;
-    *ret_is_reusable = is_whole && (t.answer.result >= 0 || !goes_through_pipe(call));
+    *ret = (struct dir_end){.answer = t.answer,
+                            .is_reusable = is_whole && (t.answer.result >= 0 || !goes_through_pipe(call)),
+                            .began = t.began,
+                            .limit_ns = t.limit,
+                            .is_late = r == -ETIMEDOUT && has_fsync(call) && clock_monotonic_ns() - t.progress >= t.limit};
     return r;
 }

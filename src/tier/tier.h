@@ -142,8 +142,8 @@ CAIRN_MUST_CHECK int nvme_tier_open(const char *path, struct tier **ret_tier);
  * Leftovers of such names that are older than a day are removed by list(). Read-only where `read_only`.
  *
  * Such a directory may hang for as long as its server is away. So a helper process makes the calls, and what gets no answer within the
- * patience is -ETIMEDOUT (a put or a sync after 15 s at the earliest: an fsync may be slow). No thread of this process ever hangs
- * there. */
+ * patience is -ETIMEDOUT (a put or a sync after 15 s at the earliest: an fsync may be slow). Where the directory answers meanwhile, the
+ * next put or sync may take twice as long, up to 10 minutes. No thread of this process ever hangs there. */
 struct dir_options {
     const char *path; /* absolute; copied */
     bool read_only;
