@@ -1,6 +1,7 @@
 """What the tests share: a private store with its mount (Mount), the same over a plain folder (Plain)."""
 import contextlib
 import errno
+import fcntl
 import hashlib
 import json
 import os
@@ -8,6 +9,7 @@ import re
 import shutil
 import signal
 import stat
+import struct
 import subprocess
 import tempfile
 import time
@@ -82,6 +84,17 @@ def write_all(fd, data):
 def read_file(path):
     with open(path, "rb") as file:
         return file.read()
+
+
+@contextlib.contextmanager
+def locked(path):
+    """The file is locked as STORE/lock and a stage are by the process that has them."""
+    fd = os.open(path, os.O_RDWR)
+    try:
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def flip(path, offset, mask=0x10):

@@ -50,7 +50,7 @@ static int check_locked(const char *store, bool repair)
 {
     int lock_fd = -1;
     pid_t holder = 0;
-    int r = store_lock_patiently(store, &lock_fd, &holder);
+    int r = store_lock_patiently(store, NULL, &lock_fd, &holder);
     if (r == -EBUSY) {
         complain("fsck", "store %s is in use by pid %d; unmount it first with 'cairn umount'", store,
                  (int)holder);

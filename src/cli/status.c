@@ -301,7 +301,7 @@ static int offline_status(const char *store, cJSON **ret_status)
 {
     int lock_fd = -1;
     pid_t holder = 0;
-    int r = store_lock(store, &lock_fd, &holder);
+    int r = store_lock_patiently(store, NULL, &lock_fd, &holder);
     if (r == -EBUSY) {
         complain("status",
                  "store %s: pid %d holds it but does not answer (starting or ending?); try again in a moment",

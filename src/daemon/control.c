@@ -463,9 +463,10 @@ static int connect_until(int fd, int folder_fd, int64_t deadline)
     return 0;
 }
 
-int control_request(const char *store, const cJSON *request, int timeout_ms, cJSON **ret_reply)
+/* *ret_fd: connected, and on failure -1. */
+static int connect_to(const char *store, int64_t deadline, int *ret_fd)
 {
-    int64_t deadline = deadline_in(timeout_ms);
+    *ret_fd = -1;
     _cleanup_close_ int folder_fd = open(store, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (folder_fd < 0)
         return -errno;
@@ -474,7 +475,25 @@ int control_request(const char *store, const cJSON *request, int timeout_ms, cJS
         return -errno;
     int r = connect_until(fd, folder_fd, deadline);
     if (r == 0)
-        r = send_object(fd, request, -1, deadline);
+        *ret_fd = take_fd(&fd);
+    return r;
+}
+
+bool control_listens(const char *store)
+{
+    _cleanup_close_ int fd = -1;
+    int r = connect_to(store, 0, &fd);
+    return r == 0 || r == -ETIMEDOUT; /* so many wait to be heard */
+}
+
+int control_request(const char *store, const cJSON *request, int timeout_ms, cJSON **ret_reply)
+{
+    int64_t deadline = deadline_in(timeout_ms);
+    _cleanup_close_ int fd = -1;
+    int r = connect_to(store, deadline, &fd);
+    if (r < 0)
+        return r;
+    r = send_object(fd, request, -1, deadline);
     /* One that refuses us closes early, and its reason is still to be read. */
     if (r < 0 && r != -EPIPE && r != -ECONNRESET)
         return r;

@@ -25,6 +25,9 @@ void control_stop(struct control *control);
 CAIRN_MUST_CHECK int control_request(const char *store, const cJSON *request, int timeout_ms,
                                      cJSON **ret_reply);
 
+/* Whether a daemon listens there: it lives, though it may not answer. Does not block. */
+bool control_listens(const char *store);
+
 /* The text of `json`, valid whatever bytes its strings hold: those that are no UTF-8 appear as "\\xNN". Caller frees. */
 char *control_print(const cJSON *json, bool for_people);
 

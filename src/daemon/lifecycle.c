@@ -278,7 +278,8 @@ static int start(struct mount_process *p, const char *store, struct service_erro
         tell_adopting(p);
         store_folder_adopt(store, p->keeper->lock_fd, &p->folder);
     } else {
-        r = store_folder_take(store, &p->folder, error);
+        struct store_waiter waiter = {.tell = tell_progress, .cancelled = is_cancelled, .arg = p};
+        r = store_folder_take(store, &waiter, &p->folder, error);
     }
     if (r == 0)
         r = open_log(p, error);

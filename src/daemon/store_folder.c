@@ -8,10 +8,13 @@
 #include <sys/stat.h>
 #include <time.h>
 
+#include "base/clock.h"
+#include "daemon/control.h"
 #include "daemon/lifecycle.h"
 
-#define LOOK_MS 1000
+#define LOOK_NS (30ll * 1000000000)
 #define LOOK_STEP_MS 10
+#define TELL_NS (1ll * 1000000000)
 
 static pid_t read_pid(int fd)
 {
@@ -59,11 +62,26 @@ int store_lock(const char *store, int *ret_fd, pid_t *ret_holder)
     return r;
 }
 
-int store_lock_patiently(const char *store, int *ret_fd, pid_t *ret_holder)
+static void tell_waiting(const char *store, pid_t holder, const struct store_waiter *waiter)
 {
+    _cleanup_free_ char *line = xasprintf("waiting for pid %d, which holds the store %s and is no daemon that answers", (int)holder, store);
+    if (waiter && waiter->tell)
+        waiter->tell(line, waiter->arg);
+}
+
+int store_lock_patiently(const char *store, const struct store_waiter *waiter, int *ret_fd, pid_t *ret_holder)
+{
+    int64_t began = clock_monotonic_ns(), waited = 0;
+    bool told = false;
     int r = store_lock(store, ret_fd, ret_holder);
-    for (int waited = 0; r == -EBUSY && waited < LOOK_MS; waited += LOOK_STEP_MS) {
+    while (r == -EBUSY && waited < LOOK_NS && !control_listens(store)) {
+        if (waiter && waiter->cancelled && waiter->cancelled(waiter->arg))
+            break;
+        if (waited >= TELL_NS && !told)
+            tell_waiting(store, *ret_holder, waiter);
+        told = waited >= TELL_NS;
         (void)nanosleep(&(struct timespec){.tv_nsec = LOOK_STEP_MS * 1000000l}, NULL);
+        waited = clock_monotonic_ns() - began;
         r = store_lock(store, ret_fd, ret_holder);
     }
     return r;
@@ -241,10 +259,10 @@ static int check_content(struct store_folder *folder, struct service_error *erro
     return 0;
 }
 
-static int lock_folder(struct store_folder *folder, struct service_error *error)
+static int lock_folder(struct store_folder *folder, const struct store_waiter *waiter, struct service_error *error)
 {
     pid_t holder = 0;
-    int r = store_lock_patiently(folder->path, &folder->lock_fd, &holder);
+    int r = store_lock_patiently(folder->path, waiter, &folder->lock_fd, &holder);
     if (r == -EBUSY)
         return fail_in_use(folder, holder, error);
     if (r < 0)
@@ -253,7 +271,7 @@ static int lock_folder(struct store_folder *folder, struct service_error *error)
     return 0;
 }
 
-int store_folder_take(const char *path, struct store_folder *ret, struct service_error *ret_error)
+int store_folder_take(const char *path, const struct store_waiter *waiter, struct store_folder *ret, struct service_error *ret_error)
 {
     *ret = (struct store_folder){.path = path, .lock_fd = -1};
     int r = make_folder(ret, ret_error);
@@ -262,7 +280,7 @@ int store_folder_take(const char *path, struct store_folder *ret, struct service
     if (r == 0)
         r = check_content(ret, ret_error);
     if (r == 0)
-        r = lock_folder(ret, ret_error);
+        r = lock_folder(ret, waiter, ret_error);
     /* Again: another mount may have been at work until we had the lock. */
     if (r == 0)
         r = check_content(ret, ret_error);

@@ -10,8 +10,16 @@
 /* Takes STORE/lock, which is free again when the last copy of *ret_fd is closed, so at the latest when the
  * process dies. -EBUSY: held by process *ret_holder (0 where it cannot be told). */
 CAIRN_MUST_CHECK int store_lock(const char *store, int *ret_fd, pid_t *ret_holder);
-/* The same, and waits for up to a second: who only looks at a store (`cairn status` after the daemon's death) has it for a moment. */
-CAIRN_MUST_CHECK int store_lock_patiently(const char *store, int *ret_fd, pid_t *ret_holder);
+
+struct store_waiter {
+    void (*tell)(const char *line, void *arg); /* what is waited for, once; NULL: nobody is told */
+    bool (*cancelled)(void *arg);              /* asked now and then; NULL: never */
+    void *arg;
+};
+
+/* The same, and waits for up to 30 s while no daemon listens: who only looks at a store (`cairn status`, `ls` or `fsck` after the daemon's
+ * death) has it for a moment, longer where the machine is busy; so has a daemon that ends. `waiter` may be NULL. */
+CAIRN_MUST_CHECK int store_lock_patiently(const char *store, const struct store_waiter *waiter, int *ret_fd, pid_t *ret_holder);
 
 /* Whether somebody holds STORE/lock: 1 (then *ret_holder as above), 0 or -errno. Takes nothing. */
 CAIRN_MUST_CHECK int store_lock_holder(const char *store, pid_t *ret_holder);
@@ -29,8 +37,9 @@ struct store_folder {
     int lock_fd;      /* -1: none */
 };
 
-/* Makes, checks and locks the folder of a store. On failure nothing is left behind and *ret_error is set. */
-CAIRN_MUST_CHECK int store_folder_take(const char *path, struct store_folder *ret,
+/* Makes, checks and locks the folder of a store; waits for its lock as store_lock_patiently(). On failure nothing is left behind and
+ * *ret_error is set. */
+CAIRN_MUST_CHECK int store_folder_take(const char *path, const struct store_waiter *waiter, struct store_folder *ret,
                                        struct service_error *ret_error);
 
 /* The same for a successor, which has the lock already: `lock_fd` is the folder's from here on. */

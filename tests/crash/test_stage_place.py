@@ -1,7 +1,6 @@
 """Whose the stage is: names that others took in a shared folder, files that were removed below a daemon, and copies of a store that meet its
 stage."""
 import contextlib
-import fcntl
 import glob
 import os
 import re
@@ -9,7 +8,6 @@ import shutil
 import signal
 import socket
 import stat
-import struct
 import subprocess
 import urllib.error
 import urllib.request
@@ -499,17 +497,6 @@ def test_adopt_and_a_stage_that_was_left(cairn, copy_of, rng):
         assert mount.fsck().returncode == 0
 
 
-@contextlib.contextmanager
-def locked(path):
-    """As a daemon has it that does not quite end, and for a moment who looks for stages that were left."""
-    fd = os.open(path, os.O_RDWR)
-    fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
-    try:
-        yield
-    finally:
-        os.close(fd)
-
-
 def test_a_stage_of_ones_own_that_somebody_has_locked(cairn, rng):
     """It is not another's for that: what it holds is kept, by adopt and by a mount that only reads."""
     cairn.mount(writeback_delay="1h")
@@ -517,7 +504,7 @@ def test_a_stage_of_ones_own_that_somebody_has_locked(cairn, rng):
     write_all(cairn, staged)
     cairn.kill9()
     (control,) = glob.glob(cairn.stage_dir + "/*.ctl")
-    with locked(control):
+    with rig.locked(control):  # as a daemon has it that does not quite end, and for a moment who looks for stages that were left
         done = adopt(cairn)
         assert done.returncode == 1 and "mount and unmount it first" in done.stderr
         for ro in (False, True):

@@ -36,14 +36,14 @@ TestSuite(store, .init = begin, .fini = end);
 
 static void expect_refused(int exit_code, const char *word)
 {
-    cr_assert_lt(store_folder_take(store, &folder, &error), 0);
+    cr_assert_lt(store_folder_take(store, NULL, &folder, &error), 0);
     cr_assert_eq(error.exit_code, exit_code, "%s", error.text);
     cr_assert_not_null(strstr(error.text, word), "'%s' does not say '%s'", error.text, word);
 }
 
 static void expect_taken(bool fresh)
 {
-    cr_assert_eq(store_folder_take(store, &folder, &error), 0, "%s", error.text);
+    cr_assert_eq(store_folder_take(store, NULL, &folder, &error), 0, "%s", error.text);
     cr_assert_eq(folder.fresh, fresh);
 }
 
@@ -160,13 +160,22 @@ Test(store, paths_are_resolved)
     free(path);
 }
 
+static bool does_not_wait(void *arg)
+{
+    ++*(unsigned *)arg;
+    return true;
+}
+
 Test(store, in_use_is_refused_by_name_of_the_process)
 {
+    unsigned asked = 0;
+    struct store_waiter waiter = {.cancelled = does_not_wait, .arg = &asked};
     expect_taken(true);
     struct store_folder other;
     struct service_error refused = {0};
     _cleanup_free_ char *pid = xasprintf("pid %d", (int)getpid());
-    cr_assert_eq(store_folder_take(store, &other, &refused), -EBUSY);
+    cr_assert_eq(store_folder_take(store, &waiter, &other, &refused), -EBUSY);
+    cr_assert_eq(asked, 1);
     cr_assert_eq(refused.exit_code, MOUNT_FAILED);
     cr_assert_not_null(strstr(refused.text, pid), "%s", refused.text);
     free(refused.text);
