@@ -167,6 +167,8 @@ int remote_put_head(struct remote *remote, struct head *head)
     size_t len = head_encode(head, bytes);
     for (;;) {
         int r = try_head(remote, head, bytes, len);
+        if (r == 0)
+            remote_works(remote);
         if (r == 0 || r == -ESTALE)
             return r;
         remote_error(remote, r, "publishing head %llu failed (%s)", (unsigned long long)head->number, strerror(-r));

@@ -140,6 +140,62 @@ def test_note_of_the_place(published, disk):
         assert file.read().split(b"\n")[:2] == lines[:2]  # the number of a loop device is of the day
 
 
+def test_unmounted_and_mounted_again_under_the_mount(on_remote, disk, folder):
+    """While its filesystem is not there nothing is published into the folder below; once it is, the mount goes on by itself."""
+    shown = folder + "/shown"
+    os.mkdir(shown)
+    first = disk("first")
+    rig.run("mount", "--bind", disk.at, shown)
+    try:
+        mount = on_remote(remotes.DirRemote(shown, shown + "/run"))
+        mount.mount(remote_timeout="2s")
+        rig.write_file(mount.mnt + "/file", b"1")
+        mount.wait(level="remote")
+        rig.run("umount", "-l", shown)
+        os.mkdir(shown + "/run")
+        rig.write_file(mount.mnt + "/file", b"2")
+        assert mount.cairn("wait", mount.mnt, "--level", "remote", "--timeout", "4s").returncode == 3
+        assert mount.status()["remote"]["state"] == "unreachable" and os.listdir(shown + "/run") == []
+        os.rmdir(shown + "/run")
+        rig.run("mount", "--bind", disk.at, shown)
+        mount.wait(level="remote")
+        assert mount.status()["remote"]["state"] in ("idle", "uploading")
+        mount.umount()
+        fresh = mount.fresh()
+        fresh.mount()
+        assert rig.read_file(fresh.mnt + "/file") == b"2"
+        fresh.umount()
+    finally:
+        rig.file_systems_unmount(shown)
+    first.close()
+
+
+def test_a_copy_in_its_place_under_the_mount(on_remote, folder):
+    """What was put there from a copy may lack what was published since: a mount looks at what is there, and until then nobody publishes."""
+    prefix = folder + "/prefix"
+    mount = on_remote(remotes.DirRemote(folder, prefix))
+    mount.mount(remote_timeout="2s")
+    rig.write_file(mount.mnt + "/file", b"1")
+    mount.wait(level="remote")
+    shutil.copytree(prefix, folder + "/copy")
+    rig.write_file(mount.mnt + "/large", b"2" * rig.MIB)
+    mount.wait(level="remote")
+    shutil.rmtree(prefix)
+    os.rename(folder + "/copy", prefix)
+    heads = os.listdir(prefix + "/heads")
+    rig.write_file(mount.mnt + "/file", b"3")
+    assert mount.cairn("wait", mount.mnt, "--level", "remote", "--timeout", "4s").returncode == 3
+    assert os.listdir(prefix + "/heads") == heads
+    mount.umount()
+    mount.mount()
+    mount.wait(level="remote")
+    mount.umount()
+    fresh = mount.fresh()
+    fresh.mount()
+    assert rig.read_file(fresh.mnt + "/file") == b"3" and rig.read_file(fresh.mnt + "/large") == b"2" * rig.MIB
+    fresh.umount()
+
+
 @pytest.mark.parametrize("how", ["removed", "moved", "emptied"])
 def test_taken_away_under_the_mount(on_remote, folder, how):
     """Nothing counts as published that lies in a folder which is not the remote any more; where it comes back, it goes on."""
