@@ -200,7 +200,7 @@ int adopt_view(struct store *store, const struct head *head)
 static void set_anchor(struct store *store, const struct head *head)
 {
     store->anchor = (struct anchor){
-        .exists = true, .number = local_head_is_lost(head) ? 0 : head->number, .epoch = head->epoch, .cut = head->cut};
+        .exists = true, .number = local_head_is_lost(head) ? 0 : head->number, .epoch = head->epoch, .cut = head->cut, .time = head->time};
     memcpy(store->anchor.chain, head->chain, CHAIN_LEN);
 }
 

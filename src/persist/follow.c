@@ -94,7 +94,7 @@ static int begin_journal_anew(struct store *store, const struct head *head)
     journal->cut_seq = head->cut;
     memcpy(journal->chain, head->chain, sizeof journal->chain);
     store->anchor = (struct anchor){
-        .exists = true, .number = head->number, .epoch = head->epoch, .cut = head->cut};
+        .exists = true, .number = head->number, .epoch = head->epoch, .cut = head->cut, .time = head->time};
     memcpy(store->anchor.chain, head->chain, sizeof store->anchor.chain);
     return r < 0 ? r : journal_begin(store);
 }

@@ -437,11 +437,17 @@ int64_t history_last_time(struct store *store)
 
 /* --- the list ------------------------------------------------------------------------------------------------------------ */
 
+void history_resume(struct store *store, int64_t last_time)
+{
+    LOCK_SCOPE(&store->history.lock);
+    store->history.last_time = last_time;
+}
+
+/* The last one counts, and not the latest: that may be of a clock that was ahead. */
 void history_readd(struct store *store, const struct record *rec)
 {
     LOCK_SCOPE(&store->history.lock);
-    if (rec->time > store->history.last_time)
-        store->history.last_time = rec->time;
+    store->history.last_time = rec->time;
     list_op_locked(store, rec, 0);
 }
 

@@ -126,6 +126,7 @@ struct journal {
     uint64_t offset;     /* where the next batch goes */
     uint64_t room;       /* length of the current segment's file */
     uint64_t cut_seq;    /* of the last batch */
+    int64_t time;        /* of its last operation, as it was read; 0: not known */
     uint64_t epoch;      /* newest epoch of any segment */
     uint64_t bytes;      /* of all segment files */
     uint64_t spare;      /* number of the segment that is allocated ahead; 0: none */
@@ -140,6 +141,7 @@ struct anchor {
     uint64_t number; /* of the head that says so; 0: its remote is gone */
     uint64_t epoch;
     uint64_t cut;
+    int64_t time; /* of its last operation, or later */
     uint8_t chain[CHAIN_LEN];
 };
 
@@ -369,6 +371,7 @@ CAIRN_MUST_CHECK int history_change_room_locked(struct store *store, uint64_t in
 /* Is the log crowded by what is alive in it? What is not is thrown out first, once a second at most. */
 bool history_is_crowded(struct store *store);
 bool history_has_draft_below(struct store *store, uint64_t dir);
+void history_resume(struct store *store, int64_t last_time); /* recovery: when the last durable operation happened */
 void history_readd(struct store *store, const struct record *rec); /* recovery: a pending operation of the log */
 /* The operations up to a cut that was chosen, in order; they stay until they are retired. The caller frees the array. */
 struct op **history_up_to(struct store *store, uint64_t cut, size_t *ret_count);

@@ -122,6 +122,7 @@ static int read_batch(struct reader *rd, const struct segment *seg, uint64_t *of
         return r;
     memcpy(rd->journal->chain, batch.chain, CHAIN_LEN);
     rd->journal->cut_seq = batch.header.cut_seq;
+    rd->journal->time = batch.header.time;
     *offset += BATCH_HEADER_LEN + align_up(batch.header.payload_len, 8);
     return 1;
 }
@@ -260,7 +261,7 @@ int journal_read(struct store *store, uint64_t from, int (*fn)(const struct jour
     struct numbers numbers = {0};
     struct reader rd = {.store = store, .journal = &store->journal, .fn = fn, .arg = arg, .is_first = true};
     rd.from = max_u64(from, store->anchor.exists ? store->anchor.cut : 0);
-    store->journal = (struct journal){.cut_seq = store->anchor.cut};
+    store->journal = (struct journal){.cut_seq = store->anchor.cut, .time = store->anchor.time};
     memcpy(store->journal.chain, store->anchor.chain, CHAIN_LEN);
     int r = store->tier->ops->list(store->tier, "journal", NULL, add_number, &numbers);
     if (r == 0 && numbers.count)

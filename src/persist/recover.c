@@ -536,6 +536,7 @@ int recover(struct store *store, char **ret_text)
     }
     bool is_reader = store->remote && store->remote->options.read_only && (!store->stage || left.is_reader);
     struct replay rp = {.store = store, .cut = store->journal.cut_seq};
+    history_resume(store, store->journal.time);
     if (store->stage) {
         log_info("recovering what the last session left in %s", store->stage_dir);
         r = take_over(store, &rp, ret_text);

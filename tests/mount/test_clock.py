@@ -99,6 +99,56 @@ def test_clock_that_goes_back_a_little(clocked):
         last = now
 
 
+def end_by(cairn, end):
+    if end == "umount":
+        cairn.umount()
+        return
+    if end != "kill":
+        cairn.wait()
+    cairn.kill9()
+    if end != "kill":
+        cairn.drop_stage()
+    if end == "lost view":
+        cairn.delete_view()
+
+
+@pytest.mark.parametrize("end", ["umount", "kill", "power loss", "lost view"])
+def test_clock_that_goes_back_around_a_remount(clocked, end):
+    """Whatever the daemon ended by, the next one goes on behind the last time that it finds; one that was far ahead stays behind."""
+    cairn = clocked
+    cairn.mount(writeback_delay="60s")
+    folder = os.path.join(cairn.mnt, "folder")
+    os.mkdir(folder)
+    turn(cairn, YEAR)
+    os.mkdir(os.path.join(folder, "ahead"))
+    turn(cairn, 0)
+    os.mkdir(os.path.join(folder, "before"))
+    last = os.stat(folder).st_mtime_ns
+    assert abs(last / 1e9 - time.time()) < 3600
+    end_by(cairn, end)
+    back = round(time.time() - last / 1e9) + 4  # from the last time, whatever the end took
+    turn(cairn, -back)
+    cairn.mount()
+    os.mkdir(os.path.join(folder, "after"))
+    now = os.stat(folder).st_mtime_ns
+    assert last < now < last + 3600 * 10**9
+
+
+def test_clock_that_was_ahead_until_the_end(clocked):
+    """What is far ahead is followed by no later session."""
+    cairn = clocked
+    cairn.mount()
+    folder = os.path.join(cairn.mnt, "folder")
+    os.mkdir(folder)
+    turn(cairn, YEAR)
+    os.mkdir(os.path.join(folder, "ahead"))
+    cairn.umount()
+    turn(cairn, 0)
+    cairn.mount()
+    os.mkdir(os.path.join(folder, "after"))
+    assert abs(os.stat(folder).st_mtime - time.time()) < 3600
+
+
 def test_new_file_of_a_clock_that_was_right_again(clocked):
     """A file that was open when the daemon died changes its folder again: not back behind what happened since, nor to what no clock reached."""
     cairn = clocked
