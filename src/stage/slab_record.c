@@ -105,8 +105,11 @@ static bool unkeyed_ok(const struct slab_record *rec)
     return rec->unkeyed.magic == SLAB_RECORD_MAGIC && rec->unkeyed.crc == crc32_of(0, tagged_part(rec), TAGGED_LEN);
 }
 
-/* Nothing says where the records of a shared slab end but the first that does not verify. Numbers ascend in a slab, and those of this boot's
- * sessions only are taken: what is left to forge is a draft's content, by who wrote to the same slab before, once. */
+/* Nothing says where the records of a shared slab end but the first that does not verify, and what lies there may be what a user wrote when
+ * the slab was used before. Only what has the slab's generation of now, a number of the stage's epochs above that of the record before it, and
+ * its payload right behind it is taken. A user who foresees these can forge a record still, of any file, whether he may open it or not: it
+ * changes content that is not durable, or begins a draft. Nothing that the older daemon kept tells it from one of ours. This ends with the
+ * recovery, which makes the stage one of today. */
 static int read_unkeyed(const struct stage *stage, uint32_t slab, slab_record_fn *fn, void *arg)
 {
     uint64_t last = 0;
