@@ -50,11 +50,13 @@ static struct parked *make_parked(struct front *front, const struct fuse_buf *bu
     return parked;
 }
 
-static void process(struct front *front, uint32_t slab, struct fuse_buf *buf, bool is_resumed)
+/* `since`: when it began to wait, monotonic ns; 0: it comes just now. */
+static void process(struct front *front, uint32_t slab, struct fuse_buf *buf, int64_t since)
 {
-    current = (struct current){.slab = slab, .header = buf->mem, .is_resumed = is_resumed};
+    current = (struct current){.slab = slab, .header = buf->mem, .is_resumed = since != 0};
     cause_clear();
-    adopt_enter(front, is_resumed);
+    store_waits_since(since);
+    adopt_enter(front, since != 0);
     fuse_session_process_buf(front->se, buf);
     stage_request_leave();
 }
@@ -84,7 +86,7 @@ static void handle(struct front *front, uint32_t *slab, struct fuse_buf *buf)
     if (header->opcode == WIRE_INTERRUPT)
         front_wake(front); /* it looks which callers have a fatal signal; others go on waiting */
     atomic_fetch_add_explicit(&front->requests, 1, memory_order_relaxed);
-    process(front, *slab, buf, false);
+    process(front, *slab, buf, 0);
     if (current.park)
         enqueue(front, make_parked(front, buf));
     if (current.stolen)
@@ -267,7 +269,7 @@ static bool resume_one(struct front *front)
     if (!parked)
         return false;
     struct fuse_buf buf = {.mem = parked->mem, .size = parked->size};
-    process(front, parked->slab, &buf, true);
+    process(front, parked->slab, &buf, parked->since);
     if (current.park) {
         push_back(front, parked);
         return false;

@@ -238,6 +238,7 @@ struct store {
         uint8_t *buffers[PACK_BUFFERS];
         unsigned buffers_free;
         uint64_t new_bytes; /* lengths of packs that are not in the view */
+        uint64_t writing_bytes; /* of packs that are being written */
         unsigned drop_holds; /* no drop begins now */
     } packs;
 
@@ -318,8 +319,12 @@ struct store {
         pthread_t thread;
         bool started, stopping, wanted;
         bool scarce;         /* less than wanted is to be had */
-        bool hopeless;       /* and nothing is left that could come free */
-        uint64_t held;       /* bytes allocated ahead by the tier */
+        bool hopeless;       /* and the last search for more was in vain */
+        int64_t searched;    /* when that began; monotonic ns */
+        uint64_t granted;    /* what may be staged: allocated ahead by the tier, and not taken by packs since that was looked at */
+        uint64_t left;       /* of it, beside what was staged then */
+        uint64_t taken;      /* by packs, ever */
+        uint64_t rounds_begun, rounds_done; /* of the thread */
         uint64_t journal_bytes, view_bytes, runs_bytes;
     } room;
 };
@@ -620,7 +625,13 @@ bool room_is_short(struct store *store);
 CAIRN_MUST_CHECK int room_for_view(struct store *store);
 /* Could one more pack be made, and be in a cut that the view follows, beside all that is staged? */
 bool room_for_moving(struct store *store);
-void room_settle(struct store *store, bool progress);
+/* After a round of the writeback thread that began at `began` (monotonic ns): it found something that came free, or may. If not, and room
+ * is short, waiting has no sense for who did so before. */
+void room_settle(struct store *store, int64_t began, bool found);
+/* A pack of that length takes it of what is held. */
+void room_spend(struct store *store, uint64_t bytes);
+/* store_admit() for the writeback thread itself: -ENOSPC when the last search was in vain. */
+CAIRN_MUST_CHECK int room_admit(struct store *store, uint64_t bytes);
 /* Bytes that would have to come free until all is held that should be. */
 uint64_t room_missing(struct store *store);
 /* Fetched bytes may be kept on NVMe; they count until a batch names them. */

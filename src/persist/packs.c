@@ -206,6 +206,10 @@ static void write_pack(void *arg)
     pack_object_name(id, object);
     uint64_t len =
         pack_finish(store->sb.store, pack->id, pack->buffer, pack->data_len, pack->entries, pack->count);
+    mutex_lock(&store->packs.lock);
+    store->packs.writing_bytes += len;
+    mutex_unlock(&store->packs.lock);
+    room_spend(store, len);
     int r = store->tier->ops->put(store->tier, object, pack->buffer, len);
     if (r < 0)
         horizon_error(store, "nvme: writing pack %s of %llu bytes failed: %s; trying again elsewhere", object,
@@ -216,6 +220,7 @@ static void write_pack(void *arg)
     pack->length = len;
     pack->error = r;
     pack->state = r < 0 ? PACK_FAILED : PACK_DURABLE;
+    store->packs.writing_bytes -= len;
     if (r == 0) {
         store->packs.new_bytes += len;
         note_durable_locked(store, pack);

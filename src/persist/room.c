@@ -1,8 +1,10 @@
 /* Room on NVMe: bytes are acknowledged only against room that the medium has already given us.
  *
  * A thread keeps files allocated ahead (the tier's reserve) for everything that the stage holds and is not durable, plus
- * some more; a write is admitted when what is held covers it. So writing back what was acknowledged cannot meet ENOSPC.
- * When no more is to be had, writers wait as long as something may still come free, and get ENOSPC when nothing can. */
+ * some more; a write is admitted when what is granted covers it: what is held, less what packs took of it since the thread looked. So
+ * writing back what was acknowledged cannot meet ENOSPC, and a cap is kept however fast content is written back.
+ * When no more is to be had, writers wait as long as something may still come free, and get ENOSPC when nothing can: when a search for
+ * room, which began after the writer did, was in vain. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -32,10 +34,11 @@ static uint64_t staged_need(struct store *store)
 
 uint64_t room_used(struct store *store)
 {
-    struct view_state view = view_state(store->view);
+    /* What is new first: a pack that the view takes over meanwhile counts twice, rather than not at all. */
     mutex_lock(&store->packs.lock);
-    uint64_t packs = view.pack_bytes + store->packs.new_bytes;
+    uint64_t packs = store->packs.new_bytes + store->packs.writing_bytes;
     mutex_unlock(&store->packs.lock);
+    packs += view_state(store->view).pack_bytes;
     LOCK_SCOPE(&store->room.lock);
     return packs + store->room.journal_bytes + store->room.view_bytes + store->room.runs_bytes;
 }
@@ -54,7 +57,7 @@ static struct limits find_limits(struct store *store)
     struct tier_space space;
     if (store->tier->ops->space(store->tier, &space) < 0) {
         LOCK_SCOPE(&store->room.lock);
-        limits.by_disk = limits.held = store->room.held;
+        limits.by_disk = limits.held = store->room.granted;
         return limits;
     }
     limits.held = space.held_bytes;
@@ -71,7 +74,7 @@ static uint64_t holdable(struct store *store)
 
 static uint64_t available_with(struct store *store, uint64_t more)
 {
-    uint64_t limit = align_down(holdable(store) + more, TIER_RESERVE_UNIT), need = staged_need(store);
+    uint64_t limit = align_down(holdable(store) + more, MIB), need = staged_need(store);
     return limit > need ? limit - need : 0;
 }
 
@@ -97,26 +100,46 @@ uint64_t room_missing(struct store *store)
     return goal > limit ? goal - limit : 0;
 }
 
-/* One round of the thread: hold what is needed and some more. */
-static void adjust(struct store *store)
+/* Holds what is needed and some more: by whole packs, and at a limit all that there is. */
+static int reserve(struct store *store, const struct limits *limits, uint64_t need, uint64_t *ret_held)
 {
-    struct limits limits = find_limits(store);
-    uint64_t need = staged_need(store), limit = min_u64(limits.by_cap, limits.by_disk), held = 0;
     uint64_t wanted = align_up(need + ahead_of(store), TIER_RESERVE_UNIT);
-    if (wanted > limits.by_cap)
-        wanted = align_down(limits.by_cap, TIER_RESERVE_UNIT);
+    if (wanted > limits->by_cap)
+        wanted = align_down(limits->by_cap, MIB);
     /* What is held already serves as the margin too: given back, it would be others who fill the disk with it. */
-    if (wanted > limits.by_disk)
-        wanted = max_u64(align_down(limits.by_disk, TIER_RESERVE_UNIT), min_u64(limits.held, wanted));
-    int r = store->tier->ops->reserve(store->tier, wanted, &held);
+    if (wanted > limits->by_disk)
+        wanted = max_u64(align_down(limits->by_disk, MIB), min_u64(limits->held, wanted));
+    int r = store->tier->ops->reserve(store->tier, wanted, ret_held);
     if (r < 0 && r != -ENOSPC)
         horizon_error(store, "nvme: allocating room failed: %s", strerror(-r));
-    bool scarce = r < 0 || limit < need + ahead_of(store);
+    return r;
+}
+
+/* What was found is of a moment: packs took some of it since. True: more may be admitted than before. */
+static bool note_granted_locked(struct store *store, uint64_t found, uint64_t taken, uint64_t need)
+{
+    uint64_t since = store->room.taken - taken, before = store->room.left;
+    store->room.granted = found > since ? found - since : 0;
+    store->room.left = store->room.granted > need ? store->room.granted - need : 0;
+    store->room.scarce = store->room.granted < need + ahead_of(store);
+    return store->room.left > before;
+}
+
+/* One round of the thread. Who waits is told only of what it may be waiting for: it asks again, which asks for a round. */
+static void adjust(struct store *store)
+{
     mutex_lock(&store->room.lock);
-    store->room.held = min_u64(held, limit);
-    store->room.scarce = scarce;
+    uint64_t taken = store->room.taken;
     mutex_unlock(&store->room.lock);
-    if (store->on_room)
+    struct limits limits = find_limits(store);
+    uint64_t need = staged_need(store), held = 0;
+    (void)reserve(store, &limits, need, &held);
+    mutex_lock(&store->room.lock);
+    bool tell = note_granted_locked(store, min_u64(held, min_u64(limits.by_cap, limits.by_disk)), taken, need);
+    if (tell || !store->room.scarce)
+        store->room.hopeless = false;
+    mutex_unlock(&store->room.lock);
+    if (tell && store->on_room)
         store->on_room(store->on_room_arg);
 }
 
@@ -126,11 +149,14 @@ static void *room_run(void *arg)
     mutex_lock(&store->room.lock);
     while (!store->room.stopping) {
         bool wanted = store->room.wanted;
+        uint64_t round = store->room.rounds_begun += wanted;
         store->room.wanted = false;
         mutex_unlock(&store->room.lock);
         if (wanted)
             adjust(store);
         mutex_lock(&store->room.lock);
+        store->room.rounds_done = round;
+        (void)pthread_cond_broadcast(&store->room.changed);
         if (!store->room.wanted && !store->room.stopping)
             (void)mutex_wait(&store->room.lock, &store->room.changed, 1000);
         /* Once a second even unasked: the disk is not only ours. */
@@ -143,21 +169,65 @@ static void *room_run(void *arg)
 static void ask_locked(struct store *store)
 {
     store->room.wanted = true;
-    (void)pthread_cond_signal(&store->room.changed);
+    (void)pthread_cond_broadcast(&store->room.changed);
+}
+
+/* A whole round, from now on. False: the thread ends. */
+static bool adjust_now(struct store *store)
+{
+    LOCK_SCOPE(&store->room.lock);
+    ask_locked(store);
+    uint64_t round = store->room.rounds_begun + 1;
+    while (store->room.rounds_done < round && !store->room.stopping)
+        (void)mutex_wait(&store->room.lock, &store->room.changed, -1);
+    return !store->room.stopping;
+}
+
+void room_spend(struct store *store, uint64_t bytes)
+{
+    LOCK_SCOPE(&store->room.lock);
+    store->room.taken += bytes;
+    store->room.granted -= min_u64(store->room.granted, bytes);
+    ask_locked(store);
+}
+
+/* For the request that the thread works for: when it began to wait, monotonic ns; 0: it did not, or there is none. */
+static _Thread_local int64_t waits_since;
+
+void store_waits_since(int64_t ns)
+{
+    waits_since = ns;
+}
+
+/* -EAGAIN: it is not granted now. */
+static int admit_locked(struct store *store, uint64_t need)
+{
+    if (need + ahead_of(store) / 2 > store->room.granted)
+        ask_locked(store);
+    return need <= store->room.granted ? 0 : -EAGAIN;
+}
+
+static int refuse(void)
+{
+    cause_note("NVMe is full of data that may not be dropped; remove something, or mount with a larger nvme=SIZE");
+    return -ENOSPC;
 }
 
 int store_admit(struct store *store, uint64_t bytes)
 {
     uint64_t need = staged_need(store) + bytes;
     LOCK_SCOPE(&store->room.lock);
-    if (need + ahead_of(store) / 2 > store->room.held)
-        ask_locked(store);
-    if (need <= store->room.held)
-        return 0;
-    if (!store->room.scarce || !store->room.hopeless)
-        return -EAGAIN;
-    cause_note("NVMe is full of data that may not be dropped; remove something, or mount with a larger nvme=SIZE");
-    return -ENOSPC;
+    int r = admit_locked(store, need);
+    bool in_vain = store->room.hopeless && waits_since && store->room.searched > waits_since;
+    return r < 0 && in_vain ? refuse() : r;
+}
+
+int room_admit(struct store *store, uint64_t bytes)
+{
+    uint64_t need = staged_need(store) + bytes;
+    LOCK_SCOPE(&store->room.lock);
+    int r = admit_locked(store, need);
+    return r < 0 && store->room.hopeless ? -ENOSPC : r;
 }
 
 /* --- what is fetched: it may have room that nobody else needs now --------------------------------------------------------- */
@@ -171,10 +241,8 @@ bool room_keep(struct store *store, uint64_t bytes)
 {
     uint64_t need = staged_need(store) + bytes;
     LOCK_SCOPE(&store->room.lock);
-    if (need + ahead_of(store) / 2 > store->room.held)
-        ask_locked(store);
     /* Writers come first: half of what is held ahead for them stays theirs. */
-    if (need + min_u64(ahead_of(store) / 2, TIER_RESERVE_UNIT) > store->room.held)
+    if (admit_locked(store, need + min_u64(ahead_of(store) / 2, TIER_RESERVE_UNIT)) < 0)
         return false;
     atomic_fetch_add(&store->kept_bytes, bytes);
     return true;
@@ -223,17 +291,21 @@ void room_account(struct store *store)
     LOCK_SCOPE(&store->room.lock);
     store->room.journal_bytes = journal;
     store->room.view_bytes = view;
-    store->room.hopeless = false;
     ask_locked(store);
+}
+
+static bool is_waited_for(struct store *store)
+{
+    LOCK_SCOPE(&store->horizon.lock);
+    return store->horizon.waiting_writers > 0;
 }
 
 bool room_is_short(struct store *store)
 {
-    mutex_lock(&store->horizon.lock);
-    bool waiting = store->horizon.waiting_writers > 0;
-    mutex_unlock(&store->horizon.lock);
+    if (!is_waited_for(store))
+        return false;
     LOCK_SCOPE(&store->room.lock);
-    return waiting && store->room.scarce;
+    return store->room.scarce;
 }
 
 bool room_for_moving(struct store *store)
@@ -253,7 +325,7 @@ int room_for_view(struct store *store)
     uint64_t held = 0;
     r = store->tier->ops->reserve(store->tier, space.held_bytes > 2 * VIEW_MIN ? space.held_bytes - 2 * VIEW_MIN : 0, &held);
     mutex_lock(&store->room.lock);
-    store->room.held = min_u64(held, store->room.held);
+    store->room.granted = min_u64(held, store->room.granted);
     mutex_unlock(&store->room.lock);
     if (r == 0)
         r = store->tier->ops->space(store->tier, &space);
@@ -267,23 +339,28 @@ static bool may_evict(struct store *store)
     return store->remote && (!since || clock_monotonic_ns() - since < NO_EVICT_NS);
 }
 
-/* After a round of the writeback thread: if it could do nothing more and room is still short, waiting has no sense. */
-void room_settle(struct store *store, bool progress)
+/* Is all that happened before durable, and known to the view? */
+static bool is_carried(struct store *store, int64_t before)
 {
     uint64_t seq;
     int64_t happened;
-    bool idle = !progress && !history_oldest(store, &seq, &happened);
-    if (!idle || !room_is_short(store) || remote_will_relieve(store->remote) || may_evict(store))
+    return !history_oldest(store, &seq, &happened) || happened > before;
+}
+
+void room_settle(struct store *store, int64_t began, bool found)
+{
+    if (found || !is_waited_for(store) || !is_carried(store, began))
         return;
-    adjust(store);
+    if (!adjust_now(store) || !room_is_short(store) || remote_will_relieve(store->remote) || may_evict(store))
+        return;
     mutex_lock(&store->room.lock);
-    bool was = store->room.hopeless;
-    store->room.hopeless = store->room.scarce;
-    bool tell = store->room.hopeless;
+    bool hopeless = store->room.scarce, tell = hopeless && !store->room.hopeless;
+    store->room.hopeless = hopeless;
+    store->room.searched = began;
     mutex_unlock(&store->room.lock);
-    if (tell && !was)
+    if (tell)
         log_warn("nvme: the store is full of data that may not be dropped; writers get ENOSPC until something is removed");
-    if (tell && store->on_room)
+    if (hopeless && store->on_room)
         store->on_room(store->on_room_arg);
 }
 
@@ -300,7 +377,7 @@ void room_stop(struct store *store)
 {
     mutex_lock(&store->room.lock);
     store->room.stopping = true;
-    (void)pthread_cond_signal(&store->room.changed);
+    (void)pthread_cond_broadcast(&store->room.changed);
     mutex_unlock(&store->room.lock);
     if (store->room.started)
         (void)pthread_join(store->room.thread, NULL);

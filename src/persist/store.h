@@ -121,8 +121,10 @@ void store_urge(struct store *store, int64_t until_ns);
 /* --- content ------------------------------------------------------------------------------------------------------- */
 
 /* May `bytes` more be staged? Room on NVMe is reserved before a byte is acknowledged. -EAGAIN: wait for room;
- * -ENOSPC: there is none and none will come. */
+ * -ENOSPC: there is none, and a search that began after the request began to wait found none that comes free. */
 CAIRN_MUST_CHECK int store_admit(struct store *store, uint64_t bytes);
+/* What the calling thread asks for from now on is for a request that has waited since then (monotonic ns); 0: that has not. */
+void store_waits_since(int64_t ns);
 
 /* Stages a write (see stage_write(); what concerns opening a draft is filled in here). -EAGAIN. */
 CAIRN_MUST_CHECK int store_write(struct store *store, struct stage_write *w);

@@ -352,7 +352,7 @@ static bool write_piece(struct writeback *wb, uint64_t ino, uint64_t min_bytes)
  * NVMe has room for it. -ENOBUFS: no slab. */
 static int gather(struct store *store, const struct stage_scattered *scattered)
 {
-    int r = store_admit(store, scattered->length); /* holes become bytes, which must have a place on NVMe, too */
+    int r = room_admit(store, scattered->length); /* holes become bytes, which must have a place on NVMe, too */
     uint32_t slab = r == 0 ? stage_slab_try_take(store->stage) : SLAB_NONE;
     if (slab == SLAB_NONE)
         return r < 0 ? r : -ENOBUFS;
@@ -510,18 +510,16 @@ static bool relieve(struct writeback *wb, const struct pressure *pressure)
     return relieved;
 }
 
-static bool round_once(struct writeback *wb, const struct pressure *pressure)
+/* True: there was something to carry. */
+static bool carry_once(struct store *store, const struct pressure *pressure)
 {
-    struct store *store = wb->store;
-    bool did = false;
-    if (wants_round(store, pressure)) {
-        struct target target = {0};
-        choose(store, &target);
-        (void)carry_target(store, &target, &(struct drops){0});
-        free(target.sealed);
-        did = true;
-    }
-    return relieve(wb, pressure) || did;
+    if (!wants_round(store, pressure))
+        return false;
+    struct target target = {0};
+    choose(store, &target);
+    (void)carry_target(store, &target, &(struct drops){0});
+    free(target.sealed);
+    return true;
 }
 
 static void *writeback_run(void *arg)
@@ -530,6 +528,7 @@ static void *writeback_run(void *arg)
     struct store *store = arg;
     upkeep_begin(&wb.upkeep);
     for (;;) {
+        int64_t began = clock_monotonic_ns();
         struct pressure pressure = read_pressure(store);
         priority_settle(store);
         if (pressure.stopping)
@@ -538,13 +537,13 @@ static void *writeback_run(void *arg)
         if (!lag_exists(store))
             follow_serve(store);
         seal_ripe(store);
-        bool did = round_once(&wb, &pressure);
+        bool carried = carry_once(store, &pressure), found = relieve(&wb, &pressure);
         if (is_stopping(store)) /* what a target that was given up holds is not to be taken into another cut */
             break;
         /* What is dropped, moved or trimmed is chosen by what the view says: not while that is old. */
-        did = (!lag_exists(store) && upkeep_rounds(store, &wb.upkeep)) || did;
-        room_settle(store, did);
-        if (did)
+        found = (!lag_exists(store) && upkeep_rounds(store, &wb.upkeep)) || found;
+        room_settle(store, began, found);
+        if (carried || found)
             continue;
         mutex_lock(&store->horizon.lock);
         if (!store->horizon.stopping && !(store->horizon.kicked && pressure.urgent))

@@ -7,8 +7,9 @@
 
 #include "base/lock.h"
 
-/* Where there is no room for a whole spare file, smaller ones are tried down to this. */
-#define SPARE_LEN_MIN (1 * MIB)
+/* What is held is a multiple of this: the last spare file may be shorter than a whole one, and so are those for which the medium has no
+ * more. */
+#define SPARE_STEP (1 * MIB)
 
 struct spare {
     uint64_t number, len;
@@ -160,16 +161,24 @@ static void give_spare(struct room *room, uint64_t number, uint64_t len)
     room->locked.held += len;
 }
 
-/* Gives the smallest spare file's room back to the medium. -ENOENT: there is none. */
+/* Gives its room back to the medium. */
+static int remove_spare(struct room *room, struct spare *s)
+{
+    char path[32];
+    file_path(s->number, path);
+    if (unlinkat(room->root_fd, path, 0) < 0 && errno != ENOENT)
+        return -errno;
+    s->len = 0;
+    return 0;
+}
+
+/* The smallest. -ENOENT: there is none. */
 static int drop_spare(struct room *room)
 {
     struct spare *s = take_spare(room, 0);
-    if (!s)
-        return -ENOENT;
-    char path[32];
-    file_path(s->number, path);
+    int r = s ? remove_spare(room, s) : -ENOENT;
     free(s);
-    return unlinkat(room->root_fd, path, 0) < 0 ? -errno : 0;
+    return r;
 }
 
 /* What is held in several spare files is there for one large object too. */
@@ -273,26 +282,49 @@ static int add_spare(struct room *room, uint64_t len)
 
 static int grow(struct room *room, uint64_t bytes)
 {
-    uint64_t len = ROOM_SPARE_LEN;
-    while (room_held(room) < bytes) {
+    uint64_t most = ROOM_SPARE_LEN, held;
+    while ((held = room_held(room)) < bytes) {
+        uint64_t len = min_u64(most, align_up(bytes - held, SPARE_STEP));
         int r = add_spare(room, len);
-        if (r == -ENOSPC && len > SPARE_LEN_MIN)
-            len /= 2;
+        if (r == -ENOSPC && len > SPARE_STEP)
+            most = align_up(len / 2, SPARE_STEP);
         else if (r < 0)
             return r;
     }
     return 0;
 }
 
-/* Gives up what is not needed for `bytes`. */
+/* Gives the last `len` bytes of a spare file back. */
+static int cut_spare(struct room *room, struct spare *s, uint64_t len)
+{
+    struct room_file file = {.len = s->len - len};
+    file_path(s->number, file.path);
+    int r = open_file(room, 0, false, &file);
+    if (r < 0)
+        return r;
+    if (ftruncate(file.fd, (off_t)file.len) < 0)
+        r = -errno;
+    (void)close(file.fd);
+    if (r == 0)
+        s->len = file.len;
+    return r;
+}
+
+/* Gives up what is not needed for `bytes`: whole files, the smallest first, and the end of one. */
 static int shrink(struct room *room, uint64_t bytes)
 {
-    while (room_held(room) >= bytes + ROOM_SPARE_LEN || (bytes == 0 && room_held(room) > 0)) {
-        int r = drop_spare(room);
+    for (;;) {
+        uint64_t held = room_held(room), excess = held > bytes ? align_down(held - bytes, SPARE_STEP) : 0;
+        struct spare *s = excess ? take_spare(room, 0) : NULL;
+        if (!s)
+            return 0;
+        int r = s->len <= held - bytes ? remove_spare(room, s) : cut_spare(room, s, excess);
+        if (s->len > 0)
+            give_spare(room, s->number, s->len);
+        free(s);
         if (r < 0)
-            return r == -ENOENT ? 0 : r;
+            return r;
     }
-    return 0;
 }
 
 int room_reserve(struct room *room, uint64_t bytes, uint64_t *ret_held)

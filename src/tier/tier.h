@@ -115,7 +115,7 @@ struct tier_ops {
     int (*log_append)(struct tier *tier, const char *object, uint64_t offset, const void *buf, size_t len);
 
     /* Keeps at least `bytes` of room allocated ahead for later puts, so that these cannot meet -ENOSPC: files of
-     * zeros that put() takes over. Grows and shrinks towards it. -ENOSPC: the medium has less; what could be had is
+     * zeros that put() takes over. Grows and shrinks to it, to the MiB. -ENOSPC: the medium has less; what could be had is
      * kept. *ret_held: bytes held now. */
     int (*reserve)(struct tier *tier, uint64_t bytes, uint64_t *ret_held);
 

@@ -96,6 +96,90 @@ def test_cap_is_kept(cairn, rng):
     assert info.f_bavail * info.f_frsize < 4 * SIZE
 
 
+def write_in_steps(path, rng, step, fsyncs):
+    """Bytes that were taken until ENOSPC."""
+    taken = 0
+    with open(path, "wb", buffering=0) as file:
+        try:
+            while True:
+                taken += file.write(rng.randbytes(step))
+                if fsyncs and rng.random() < fsyncs:
+                    os.fsync(file.fileno())
+        except OSError as error:
+            assert error.errno == errno.ENOSPC, error
+    return taken
+
+
+@pytest.mark.needs_mount
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("cap", (128, 150, 200))
+@pytest.mark.parametrize("step, fsyncs", ((100_000, 0), (rig.MIB, 1), (3 * rig.MIB, 0.3), (40_000, 0.02)))
+def test_every_end_comes_to_the_cap(cairn, rng, cap, step, fsyncs):
+    """P9: however content comes: the writer gets ENOSPC and does not wait for ever, the cap is kept, and all but what it is not for was taken."""
+    cairn.mount(nvme=f"{cap}M", stage="32M")
+    taken = write_in_steps(os.path.join(cairn.mnt, "file"), rng, step, fsyncs)
+    assert disk_usage(cairn.store) <= cap * rig.MIB
+    used = cairn.status()["nvme"]["used_bytes"]
+    assert used <= (cap - 28) * rig.MIB, "the room of a compaction was given away"
+    assert taken >= (cap - 28 - 40 - 8) * rig.MIB, (taken, used)
+
+
+@pytest.mark.needs_mount
+@pytest.mark.timeout(60)
+def test_room_is_there_when_rm_returns(cairn, rng):
+    """P9: what was removed is room for the next write: that may wait for it, and does not fail."""
+    cairn.mount(nvme="128M", stage="32M")
+    for turn in range(5):
+        path = os.path.join(cairn.mnt, f"file-{turn}")
+        write_in_steps(path, rng, rig.MIB, 0)
+        os.unlink(path)
+        rig.write_file(os.path.join(cairn.mnt, "kept"), rng.randbytes(4 * rig.MIB))
+
+
+def is_stuck(cairn, names):
+    """Do writers of these files wait, and get nowhere?"""
+    def sizes():
+        return [os.path.getsize(path) for path in paths if os.path.exists(path)]
+
+    paths = [os.path.join(cairn.mnt, name) for name in names]
+    before = sizes()
+    time.sleep(0.5)
+    return len(before) == len(names) == cairn.status()["stage"]["waiting_writers"] and sizes() == before
+
+
+@pytest.fixture
+def slow_remote(cairn, folder):
+    """A mount whose store is full of what the remote may get in hours, and two writers that wait for that."""
+    cairn.mount(nvme="128M", stage="32M", remote=f"dir:{folder}/remote", upload_limit="64K")
+    names = ("big-1", "big-2")
+    writers = [threading.Thread(target=write_until_it_ends, args=(os.path.join(cairn.mnt, name),)) for name in names]
+    for writer in writers:
+        writer.start()
+    rig.poll(lambda: is_stuck(cairn, names), 60, "the store to be full")
+    yield cairn
+    cairn.kill9()
+    for writer in writers:
+        writer.join()
+
+
+@pytest.mark.needs_mount
+@pytest.mark.timeout(60)
+def test_who_waits_costs_nothing(slow_remote):
+    """A writer that waits for room does not keep the daemon busy."""
+    before = ticks_of(slow_remote)
+    time.sleep(2)
+    assert 0 < before and ticks_of(slow_remote) - before < 60, "of 200 and more"
+
+
+def ticks_of(cairn):
+    total = 0
+    for pid in cairn.pids():
+        with open(f"/proc/{pid}/stat") as file:
+            fields = file.read().rpartition(")")[2].split()
+        total += int(fields[11]) + int(fields[12])
+    return total
+
+
 @pytest.mark.needs_mount
 def test_allocating_waits_for_no_room(cairn):
     """P9: what was removed a moment ago, or may leave, is no reason to refuse what a write would get; what can never fit is."""
@@ -131,8 +215,8 @@ def test_full_store_is_mounted_as_any(cairn):
         cairn.remount(**small)
         assert maps_directly(cairn) == usual
     assert "page cache" not in cairn.log()
-    with pytest.raises(OSError), open(file.name, "ab", buffering=0) as file:
-        for _ in range(100):
+    with pytest.raises(OSError), open(file.name, "ab", buffering=0) as file: # a mount begins with a smaller view and journal
+        for _ in range(500):
             file.write(os.urandom(100_000))
 
 

@@ -133,6 +133,9 @@ int world_fsck(struct world *world)
 
 bool must_repeat(struct world *world, int64_t r)
 {
+    static _Thread_local int64_t since;
+    since = r != -EAGAIN ? 0 : since ? since : clock_monotonic_ns();
+    store_waits_since(since);
     if (r != -EAGAIN)
         return false;
     atomic_fetch_add(&world->waits, 1);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "persist/internal.h"
 #include "persist/pull.h"
@@ -495,8 +496,11 @@ Test(pull, death_after_an_eviction)
 static uint64_t fill_up(uint64_t ino)
 {
     uint64_t at = 0;
+    int64_t since = 0;
     for (int waited = 0; waited < 12000; waited++) {
+        store_waits_since(since);
         int r = shop_try_fill(&shop, ino, at, 77, 256 * KIB);
+        since = r < 0 ? since ? since : clock_monotonic_ns() : 0;
         store_note_waiting(shop.store, r == -EAGAIN);
         if (r == -ENOSPC)
             return at;

@@ -29,7 +29,7 @@ static uint64_t reserve_ok(uint64_t bytes)
 
 Test(nvme, spare_files_become_objects)
 {
-    cr_assert_eq(reserve_ok(100 * MIB), 4 * ROOM_SPARE_LEN);
+    cr_assert_eq(reserve_ok(100 * MIB), 100 * MIB);
     cr_assert_eq(files_in("room"), 4);
     put_ok("packs/1", 20 * MIB + 5, 1);
     cr_assert_eq(files_in("room"), 3, "taken over");
@@ -54,11 +54,39 @@ Test(nvme, objects_longer_than_a_spare_file)
 
 Test(nvme, room_grows_and_shrinks)
 {
-    cr_assert_eq(reserve_ok(ROOM_SPARE_LEN + 1), 2 * ROOM_SPARE_LEN);
+    cr_assert_eq(reserve_ok(ROOM_SPARE_LEN + 1), ROOM_SPARE_LEN + MIB);
     cr_assert_eq(reserve_ok(ROOM_SPARE_LEN), ROOM_SPARE_LEN);
     cr_assert_eq(reserve_ok(ROOM_SPARE_LEN - 1), ROOM_SPARE_LEN);
+    cr_assert_eq(files_in("room"), 1);
     cr_assert_eq(reserve_ok(0), 0);
     cr_assert_eq(files_in("room"), 0);
+}
+
+static uint64_t disk_usage_of_room(void)
+{
+    static const char *const names[] = {"0000000000000001", "0000000000000002", "0000000000000003"};
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        struct stat st;
+        _cleanup_free_ char *path = xasprintf("%s/room/%s", store, names[i]);
+        bytes += stat(path, &st) == 0 ? (uint64_t)st.st_blocks * 512 : 0;
+    }
+    return bytes;
+}
+
+/* A cap is kept to the MiB: what is held takes no more of the disk than it says. */
+Test(nvme, room_is_as_large_as_asked)
+{
+    cr_assert_eq(reserve_ok(2 * ROOM_SPARE_LEN), 2 * ROOM_SPARE_LEN);
+    for (uint64_t bytes = 50 * MIB; bytes > 0; bytes -= 10 * MIB) {
+        cr_assert_eq(reserve_ok(bytes), bytes);
+        cr_assert_leq(disk_usage_of_room(), bytes + 64 * KIB);
+    }
+    cr_assert_eq(reserve_ok(20 * MIB), 20 * MIB);
+    put_ok("packs/1", 15 * MIB, 1);
+    put_ok("packs/2", 15 * MIB, 2);
+    expect_content("packs/1", 15 * MIB, 1);
+    expect_content("packs/2", 15 * MIB, 2);
 }
 
 Test(nvme, leftovers_are_removed)
