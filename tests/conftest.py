@@ -228,7 +228,12 @@ def report(request):
 
 def make_folder(finish, base=None):
     folder = tempfile.mkdtemp(prefix="cairn-test-", dir=base)
-    finish(lambda: shutil.rmtree(folder, ignore_errors=True))
+
+    def remove():
+        rig.unmount_below(folder)
+        shutil.rmtree(folder, ignore_errors=True)
+
+    finish(remove)
     return folder
 
 

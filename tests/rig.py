@@ -149,6 +149,15 @@ def file_systems_unmount(path):
             subprocess.run(["umount", "-l", path], capture_output=True)
 
 
+def unmount_below(folder):
+    """Nothing is mounted below a test's own folder any more, whatever the test mounted there by hand and failed at."""
+    below = os.fsencode(os.path.realpath(folder)) + b"/"
+    left = sorted((path for path in mountpoints(b"-") if path.startswith(below)), key=len, reverse=True)
+    for path in left:
+        file_systems_unmount(os.fsdecode(path))
+    return left
+
+
 class Plain:
     """A plain folder with the interface of Mount: scripts are tried on it before they are trusted."""
 

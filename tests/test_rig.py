@@ -1,4 +1,4 @@
-"""The rig tells of what fails in the processes that it forks."""
+"""The rig tells of what fails in the processes that it forks, and leaves no mount behind."""
 import os
 import signal
 
@@ -27,3 +27,28 @@ def test_a_child_that_is_killed_says_nothing():
     os.kill(child.pid, signal.SIGKILL)
     with pytest.raises(AssertionError, match="status 9"):
         child.result()
+
+
+def test_what_a_test_mounts_by_hand_does_not_outlive_its_folder(folder):
+    if os.geteuid() != 0:
+        pytest.skip("skipped: mounting takes root")
+    for name in ("one", "two with space"):
+        os.makedirs(f"{folder}/{name}/inner")
+        rig.run("mount", "-t", "tmpfs", "tmpfs", f"{folder}/{name}/inner")
+        os.mkdir(f"{folder}/{name}/inner/deep")
+        rig.run("mount", "-t", "tmpfs", "tmpfs", f"{folder}/{name}/inner/deep")
+    busy = os.open(f"{folder}/one/inner/deep", os.O_RDONLY)
+    assert len(rig.unmount_below(folder)) == 4
+    os.close(busy)
+    assert rig.unmount_below(folder) == [] and os.listdir(f"{folder}/one/inner") == []
+
+
+def test_a_mount_in_the_background_ends_with_its_folder(request, mount_factory, folder):
+    """As one that a test expects to be refused, and that is not."""
+    mount = mount_factory(folder)
+    request.addfinalizer(lambda: rig.shutil.rmtree(mount.stage_dir, ignore_errors=True))
+    done = mount.cairn("mount", mount.store, mount.mnt, "-o", mount.option_string({}))
+    assert done.returncode == 0, done
+    assert rig.unmount_below(folder) == [os.fsencode(mount.mnt)]
+    rig.poll(lambda: not os.listdir(mount.stage_dir), 30, "the end of the daemon")
+    assert mount.fsck().returncode == 0

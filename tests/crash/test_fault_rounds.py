@@ -4,6 +4,7 @@ A round is one fault: a site and what it does (tests/faultdisk.py), while a few 
 errors and short counts all is there that was acknowledged. A disk that lies may lose what it took: then what is read is right, or EIO, or the mount is
 refused with a reason. In no case does the daemon end by a signal, or something hang."""
 import collections
+import contextlib
 import errno
 import os
 import random
@@ -253,7 +254,8 @@ def test_every_site_fails(mount_factory, request, rng, shm_folder, folder, full,
         remote = os.path.join(folder, f"remote-{number}") if number % 2 else None
         disk = faultdisk.FaultDisk(cairn, build, os.path.join(folder, f"faults-{number}"))
         if sites is None:
-            sites = sites_of(cairn, disk, shm_folder, remote)
+            with contextlib.closing(cairn):
+                sites = sites_of(cairn, disk, shm_folder, remote)
             plan = schedule(rng, sites, silent)
             continue
         group = Group(cairn, disk, rng, shm_folder, number, silent, remote)
@@ -271,8 +273,8 @@ def test_every_site_fails(mount_factory, request, rng, shm_folder, folder, full,
                     fired = fired or again
                 if not fired:
                     other = mount_factory(tempfile.mkdtemp(prefix="new-", dir=folder))
-                    fired = begin_store(other, faultdisk.FaultDisk(other, build, os.path.join(folder, "faults-new")), site, call, what)
-                    other.close()
+                    with contextlib.closing(other):
+                        fired = begin_store(other, faultdisk.FaultDisk(other, build, os.path.join(folder, "faults-new")), site, call, what)
                     rig.shutil.rmtree(other.root)
                 done += 1
                 cover[site, call, str(what if isinstance(what, str) else errno.errorcode[what])] += bool(fired)

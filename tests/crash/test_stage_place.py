@@ -353,7 +353,7 @@ def test_copy_of_a_store_whose_daemon_died(cairn, copy_of, rng):
     cairn.umount()
 
 
-def test_copy_in_the_place_of_its_original(cairn, rng, folder):
+def test_copy_in_the_place_of_its_original(request, cairn, mount_factory, rng, folder):
     """`mv STORE ELSEWHERE; cp -a ELSEWHERE STORE` after a kill: the stage is that folder's, not that path's."""
     cairn.mount(writeback_delay="1h")
     write(cairn, "durable")
@@ -369,11 +369,12 @@ def test_copy_in_the_place_of_its_original(cairn, rng, folder):
     cairn.store = elsewhere
     cairn.mount()
     assert read_all(cairn) == {**staged, "durable": b"content"}
-    cairn.store = path
-    os.mkdir(folder + "/other")
-    refused = cairn.cairn("mount", path, folder + "/other", "-o", f"stage_dir={cairn.stage_dir}")
-    assert refused.returncode != 0 and f"copy of {elsewhere}, which pid" in refused.stderr
-    cairn.store = elsewhere
+    copy = mount_factory(folder + "/other", store=path)
+    request.addfinalizer(copy.close)
+    os.rmdir(copy.stage_dir)
+    copy.stage_dir = cairn.stage_dir
+    with pytest.raises(rig.MountError, match=f"copy of {elsewhere}, which pid"):
+        copy.mount()
     cairn.umount()
     assert cairn.fsck().returncode == 0
 
