@@ -2,13 +2,24 @@
 import base64
 import hashlib
 import os
+import re
 import sysconfig
 import zipfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-NAME, VERSION = "cairnfs", "0.1.0"
+NAME = "cairnfs"
 LIBRARY = "libcairn.so.0"
-METADATA = f"Metadata-Version: 2.1\nName: {NAME}\nVersion: {VERSION}\nRequires-Python: >=3.9\n"
+with open(os.path.join(HERE, NAME, "__init__.py")) as source:
+    VERSION = re.search(r'^__version__ = "(.*)"$', source.read(), re.MULTILINE)[1]
+METADATA = f"""\
+Metadata-Version: 2.4
+Name: {NAME}
+Version: {VERSION}
+Summary: Saves of PyTorch checkpoints that return at once
+License-Expression: Apache-2.0
+License-File: LICENSE
+Requires-Python: >=3.9
+"""
 
 
 def library():
@@ -32,7 +43,7 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     info = f"{NAME}-{VERSION}.dist-info"
     wheel = f"Wheel-Version: 1.0\nGenerator: cairnfs\nRoot-Is-Purelib: false\nTag: {tag}\n"
     contents = {f"{info}/METADATA": METADATA.encode(), f"{info}/WHEEL": wheel.encode()}
-    for name, path in files():
+    for name, path in (*files(), (f"{info}/licenses/LICENSE", os.path.join(HERE, "..", "LICENSE"))):
         with open(path, "rb") as file:
             contents[name] = file.read()
     name = f"{NAME}-{VERSION}-{tag}.whl"

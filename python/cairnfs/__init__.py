@@ -13,7 +13,7 @@ from ._patch import install, uninstall
 from ._process import SaveWarning
 from ._save import Save
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["Save", "SaveWarning", "fence", "install", "marker", "prepare", "save", "stats", "uninstall", "wait"]
 
 _fence.install()
