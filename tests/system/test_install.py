@@ -24,7 +24,7 @@ INSTALLED = {
         "bash-completion/completions/cairn",
         "zsh/site-functions/_cairn",
         "fish/vendor_completions.d/cairn.fish",
-        *("doc/cairnfs/" + name for name in ["README.md", "examples/save.c", *sorted(name for name in os.listdir(ROOT + "/docs") if name.endswith(".md"))]),
+        *("doc/cairnfs/" + name for name in ["README.md", "LICENSE", "CHANGELOG.md", "examples/save.c", *sorted(name for name in os.listdir(ROOT + "/docs") if name.endswith(".md"))]),
     ],
 }
 
