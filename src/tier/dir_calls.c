@@ -16,6 +16,7 @@
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 
+#include "base/clock.h"
 #include "base/io.h"
 #include "base/mountinfo.h"
 #include "base/text.h"
@@ -208,8 +209,9 @@ static int enter(struct dir_talk *talk, const char **name, int *ret_own)
 /* Beside the object, so that it can be moved to its name; no object begins with a dot. */
 static char *temporary_name(const char *object)
 {
-    uint64_t number = 0;
-    (void)getrandom(&number, sizeof number, 0);
+    uint64_t number;
+    if (getrandom(&number, sizeof number, 0) != (ssize_t)sizeof number)
+        number = (uint64_t)clock_monotonic_ns();
     const char *slash = strrchr(object, '/');
     return xasprintf("%.*s" DIR_TEMPORARY "%016llx", slash ? (int)(slash + 1 - object) : 0, object,
                      (unsigned long long)number);

@@ -62,8 +62,9 @@ void retry_begin(struct retry *retry, struct retry_gate *gate, int64_t patience_
 
 static int64_t random_below(int64_t limit)
 {
-    uint64_t r = 0;
-    (void)getrandom(&r, sizeof r, GRND_NONBLOCK);
+    uint64_t r;
+    if (getrandom(&r, sizeof r, GRND_NONBLOCK) != (ssize_t)sizeof r)
+        r = (uint64_t)clock_monotonic_ns(); /* right after boot */
     return (int64_t)(r % (uint64_t)limit);
 }
 
