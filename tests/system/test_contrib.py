@@ -1,0 +1,184 @@
+"""What contrib/ has: dashboard and alerts against the metrics of a real mount, promtool, and Slurm's scripts run as Slurm runs them."""
+import glob
+import json
+import os
+import re
+import shutil
+import subprocess
+
+import pytest
+import remote as remotes
+import rig
+
+CONTRIB = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "contrib")
+RULES = os.path.join(CONTRIB, "prometheus", "cairnfs-rules.yml")
+METRIC = re.compile(r"\bcairnfs_\w+")
+NOBODY = 65534
+
+
+def dashboard():
+    with open(os.path.join(CONTRIB, "grafana", "cairnfs.json")) as file:
+        return json.load(file)
+
+
+def expressions():
+    return [target["expr"] for panel in dashboard()["panels"] for target in panel.get("targets", ())]
+
+
+def rules():
+    return re.findall(r"^        expr: (.*)$", rig.read_file(RULES).decode(), re.MULTILINE)
+
+
+@pytest.mark.needs_mount
+def test_metrics_of_dashboard_and_alerts_exist(on_remote, folder):
+    """Each name is one that a mount with a remote and a program that saves lazily shows."""
+    cairn = on_remote(remotes.DirRemote(folder))
+    cairn.mount()
+    os.setxattr(cairn.mnt, "user.cairn.lane", b"1 pending=0 saves=0 blocked_ns=0 published=1 failed=0 error=")
+    shown = {match[0] for line in cairn.cairn("metrics", cairn.mnt).stdout.splitlines() if (match := METRIC.match(line))}
+    assert len(expressions()) > 40 and len(rules()) > 10
+    variables = [variable["definition"] for variable in dashboard()["templating"]["list"] if "definition" in variable]
+    for expression in [*expressions(), *rules(), *variables]:
+        assert set(METRIC.findall(expression)) <= shown, expression
+    states = set(re.findall(r'state="(\w+)"', cairn.cairn("metrics", cairn.mnt).stdout))
+    assert {state for text in [*expressions(), *rules()] for state in re.findall(r'state="(\w+)"', text)} <= states
+
+
+def test_dashboard_is_laid_out():
+    """No two panels have one number, or lie over each other."""
+    panels = dashboard()["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    taken = set()
+    for panel in panels:
+        place = panel["gridPos"]
+        cells = {(x, y) for x in range(place["x"], place["x"] + place["w"]) for y in range(place["y"], place["y"] + place["h"])}
+        assert not cells & taken and max(x for x, _ in cells) < 24, panel["title"]
+        taken |= cells
+
+
+@pytest.fixture
+def promtool(request):
+    """promtool(argument...), of Debian's package prometheus; it must succeed."""
+    found = shutil.which("promtool") or shutil.which(os.path.join(request.config.getoption("--build"), "tools", "promtool"))
+    if not found:
+        pytest.skip("skipped: promtool is not installed (package prometheus)")
+
+    def run(*arguments):
+        done = subprocess.run([os.path.abspath(found), *arguments], capture_output=True, text=True, timeout=300, cwd=os.path.dirname(RULES))
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    return run
+
+
+def test_alerts_fire_for_what_they_are_for(promtool):
+    promtool("check", "config", "prometheus.yml")
+    promtool("check", "rules", RULES)
+    promtool("test", "rules", "cairnfs-rules-test.yml")
+    tests = rig.read_file(os.path.join(CONTRIB, "prometheus", "cairnfs-rules-test.yml")).decode()
+    fired = set(re.findall(r"alertname: (\w+)\n\s+exp_alerts:\n", tests))
+    quiet = set(re.findall(r"alertname: (\w+), exp_alerts: \[\]", tests))
+    assert fired == quiet == set(re.findall(r"alert: (\w+)", rig.read_file(RULES).decode()))
+
+
+def test_expressions_of_the_dashboard_parse(promtool, folder):
+    """As recording rules, with what Grafana puts in the place of its variables."""
+    records = []
+    for number, expression in enumerate(expressions()):
+        expression = expression.replace("$__rate_interval", "1m").replace("$instance", ".*")
+        records.append({"record": f"panel:{number}", "expr": expression})
+    rules_file = os.path.join(folder, "rules.yml")
+    rig.write_file(rules_file, json.dumps({"groups": [{"name": "dashboard", "rules": records}]}).encode())
+    promtool("check", "rules", rules_file)
+
+
+class Slurm:
+    """Runs prolog and epilog with the environment and the empty PATH that slurmd gives them."""
+
+    def __init__(self, folder, binary):
+        self.folder, self.binary = folder, binary
+        os.chmod(folder, 0o755)
+        self.mnt, self.store, self.remote = (os.path.join(folder, name) for name in ("mnt/77", "nvme/77", "remote"))
+        self.stage_dir = os.path.join(folder, "shm")
+        os.mkdir(self.stage_dir)
+        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", self.stage_dir], check=True)
+        self.conf = os.path.join(folder, "slurm.conf")
+
+    def configure(self, **more):
+        values = {"MOUNTPOINT": f"{self.folder}/mnt/$SLURM_JOB_ID", "STORE": f"{self.folder}/nvme/$SLURM_JOB_ID",
+                  "OPTIONS": f"stage_dir={self.stage_dir},stage=64M", "DRAIN_TIMEOUT": "5m", "REMOTE": f"dir:{self.remote}", **more}
+        lines = [f'{name}="{value}"' for name, value in values.items()]
+        rig.write_file(self.conf, "\n".join([f'PATH="{os.path.dirname(self.binary)}:$PATH"', *lines, ""]).encode())
+
+    def run(self, script, code=0, **more):
+        environment = {"SLURM_JOB_ID": "77", "SLURM_JOB_UID": str(NOBODY), "SLURM_JOB_USER": "nobody", "SLURM_CLUSTER_NAME": "test",
+                       "SLURM_JOB_PARTITION": "gpu", "CAIRNFS_SLURM_CONF": self.conf, **more}
+        if script == "epilog":
+            del environment["SLURM_JOB_PARTITION"]
+        # Also to the end of what it leaves in the background, if that kept the pipes: it must not.
+        done = subprocess.run([os.path.join(CONTRIB, "slurm", script)], env=environment, capture_output=True, text=True, timeout=300, cwd="/")
+        assert done.returncode == code, (script, done)
+        return done.stderr
+
+    def job(self, program):
+        done = subprocess.run(["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "sh", "-ec", program], capture_output=True, text=True, timeout=300, cwd="/")
+        assert done.returncode == 0, done
+
+    def close(self):
+        if os.path.ismount(self.mnt):
+            subprocess.run([self.binary, "umount", self.mnt], capture_output=True, timeout=300)
+        for path in (self.mnt, self.stage_dir):
+            subprocess.run(["umount", "-l", path], capture_output=True)
+
+
+@pytest.fixture
+def slurm(request, folder, binary):
+    if os.geteuid() != 0 or not os.path.exists("/dev/fuse"):
+        pytest.skip("skipped: needs root and /dev/fuse")
+    made = Slurm(folder, binary)
+    request.addfinalizer(made.close)
+    return made
+
+
+@pytest.mark.needs_mount
+def test_a_job_of_slurm(slurm):
+    """The job finds a mount of its own; at its end all is in the remote, and the node is as before. A requeued job finds it again."""
+    slurm.configure()
+    slurm.run("prolog")
+    slurm.job(f"umask 077; echo saved >{slurm.mnt}/checkpoint")
+    slurm.run("epilog")
+    assert not os.path.lexists(slurm.mnt) and os.listdir(f"{slurm.folder}/nvme") == [] and os.listdir(slurm.stage_dir) == []
+    slurm.run("prolog")
+    slurm.job(f'test "$(cat {slurm.mnt}/checkpoint)" = saved')
+    slurm.run("epilog")
+    assert not os.path.lexists(slurm.mnt)
+
+
+@pytest.mark.needs_mount
+def test_a_job_of_another_partition(slurm):
+    slurm.configure(PARTITIONS="big gpus")
+    slurm.run("prolog")
+    assert not os.path.lexists(slurm.mnt)
+    slurm.run("epilog")
+
+
+@pytest.mark.needs_mount
+def test_a_job_whose_remote_went_away(slurm):
+    """The epilog fails, so that the node is drained; the mount has ended, and the store has what the remote lacks."""
+    slurm.configure(DRAIN_TIMEOUT="3s", OPTIONS=f"stage_dir={slurm.stage_dir},stage=64M,remote_timeout=1s")
+    slurm.run("prolog")
+    os.rename(slurm.remote, slurm.remote + ".away")
+    slurm.job(f"echo saved >{slurm.mnt}/checkpoint")
+    assert f"it stays in {slurm.store}" in slurm.run("epilog", code=3)
+    assert not os.path.lexists(slurm.mnt)
+    os.rename(slurm.remote + ".away", slurm.remote)
+    slurm.configure()
+    slurm.run("prolog")
+    slurm.job(f'test "$(cat {slurm.mnt}/checkpoint)" = saved')
+    slurm.run("epilog")
+    assert os.listdir(f"{slurm.folder}/nvme") == []
+
+
+def test_nothing_of_another_name():
+    """Each folder of contrib/ is spoken of in its README."""
+    text = rig.read_file(os.path.join(CONTRIB, "README.md")).decode()
+    assert [path for path in glob.glob(os.path.join(CONTRIB, "*", "")) if f"`{os.path.basename(path[:-1])}/`" not in text] == []
