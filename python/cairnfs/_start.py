@@ -13,7 +13,7 @@ FOR_TORCH = {errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EROFS
 # Faults of the place or the machine: the save fails, the training goes on.
 FAULTS = {
     errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOTCONN, errno.ESTALE, errno.ETIMEDOUT, errno.ENOMEM, errno.EMFILE, errno.ENFILE,
-    errno.ENXIO, errno.ENODEV, errno.ECONNABORTED, errno.EINTR,
+    errno.ENXIO, errno.ENODEV, errno.ECONNABORTED, errno.EINTR, errno.EFBIG,
 }  # fmt: skip
 REFER_SHARE = 0.25  # of the bytes, that no optimizer holds: then it pays to look what is unchanged
 
