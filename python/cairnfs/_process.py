@@ -139,6 +139,7 @@ def end_saves(process):
 
 
 _lock = threading.RLock()
+before_end = []  # functions that run before at_exit() waits for saves
 quiet = threading.local()  # .on: this thread looks at files for the package itself
 _process = Process()
 
@@ -173,6 +174,8 @@ def after_fork():
 
 def at_exit():
     """The names of what is under way are waited for; what failed is said."""
+    for function in before_end:
+        function()
     process = current()
     begin, said = time.monotonic(), False
     while process.pending and time.monotonic() < begin + EXIT_WAIT:

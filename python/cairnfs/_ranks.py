@@ -1,0 +1,163 @@
+"""A marker behind the saves of all ranks of torch.distributed.
+
+Each rank counts itself in the key-value store of the job when its saves have their names, and leaves a text there if one failed. Rank 0 looks,
+in a thread, and writes the marker when all are counted. So no rank waits for another one in a step, and none has to call a collective later.
+"""
+import collections
+import errno
+import os
+import threading
+import time
+
+import torch.distributed as distributed
+
+from . import _library as lib
+from . import _process
+from ._api import marker
+from ._log import logger
+from ._save import Save
+
+POLL = 0.02  # seconds
+_round = 0  # of this process, the same on all ranks: each of them calls marker_behind_all() for the same markers in the same order
+_under_way = collections.deque()  # rounds of rank 0, oldest first: a marker is never written before an older one
+_changed = threading.Condition()  # guards _under_way and _thread
+_thread = None
+_ending = None  # when the process gives up
+
+
+def marker_behind_all(path, data, saves):
+    """The marker `path`, when the saves of this rank and those of all others have their names. Every rank calls it, and it does not block.
+    One of the saves fails: so does the marker, on rank 0, and each other rank says nothing but of its own saves."""
+    if not distributed.is_initialized() or distributed.get_world_size() == 1:
+        marker(path, data, after=saves)
+        return
+    global _round
+    _round += 1
+    word = Word(distributed.PrefixStore(f"cairnfs/{_round}", job_store()), saves)
+    if distributed.get_rank() == 0:
+        with _changed:
+            _under_way.append((path, data, word.store, distributed.get_world_size()))
+            start_thread()
+            _changed.notify_all()
+    word.give()
+
+
+def job_store():
+    """ValueError: this job has none."""
+    store = distributed.distributed_c10d._get_default_store() if distributed.is_initialized() else None
+    if store is None and distributed.is_initialized() and distributed.get_world_size() > 1:
+        raise ValueError(f"the process group ({distributed.get_backend()}) has no key-value store, by which ranks could tell of their saves")
+    return store
+
+
+class Word:
+    """That the saves of this rank have their names, or that one failed: said once, by the last of them."""
+
+    def __init__(self, store, saves):
+        self.store, self.saves, self.open = store, saves, len(saves)
+        self.rank = distributed.get_rank()
+
+    def give(self):
+        if not self.saves:
+            self.say()
+        for save in list(self.saves):
+            save.add_done_callback(self.one_is_done)
+
+    def one_is_done(self, save):
+        with _process.lock():
+            self.open -= 1
+            last = self.open == 0
+        if last:
+            self.say()
+
+    def say(self):
+        failed = next((save for save in self.saves if save.error is not None), None)
+        try:
+            if failed is not None:
+                self.store.set("failed", f"{failed.path} of rank {self.rank} was not saved: {failed.error.strerror}")
+            self.store.add("done", 1)
+        except RuntimeError as error:
+            logger.warning("rank 0 was not told of the saves of rank %d: %s", self.rank, error)
+        self.saves = ()
+
+
+def start_thread():
+    """With the lock."""
+    global _thread
+    if _thread is None or not _thread.is_alive():
+        _thread = threading.Thread(target=write_markers, name="cairnfs-ranks", daemon=True)
+        _thread.start()
+
+
+def write_markers():
+    """The thread of rank 0."""
+    while True:
+        with _changed:
+            while not _under_way:
+                if _ending is not None:
+                    return
+                _changed.wait()
+            path, data, store, ranks = _under_way[0]
+        try:
+            write_marker(path, data, store, ranks)
+        except Exception:
+            logger.exception("%s was not written", path)
+        with _changed:
+            _under_way.popleft()
+            _changed.notify_all()
+
+
+def write_marker(path, data, store, ranks):
+    cause = wait_for_ranks(store, ranks)
+    if cause is None:
+        written = marker(path, data, after=())
+        _process.wait_all([written], lib.PUBLISHED, None)
+        return
+    process, failed = _process.current(), Save(os.fspath(path))
+    failed.is_marker = True
+    failed.fail(OSError(errno.ECANCELED, cause, failed.path))
+    process.end(failed)
+
+
+def wait_for_ranks(store, ranks):
+    """None: all their saves have their names; else why the marker is not to be written."""
+    try:
+        while (done := store.add("done", 0)) < ranks:
+            if _ending is not None and time.monotonic() > _ending:
+                return f"{ranks - done} of {ranks} ranks have not told that their saves are done"
+            time.sleep(POLL)
+        cause = store.get("failed").decode(errors="replace") if store.check(["failed"]) else None
+        for key in ("done", "failed"):
+            store.delete_key(key)
+        return cause
+    except RuntimeError as error:
+        return f"the store of the job does not answer: {error}"
+
+
+def wait(timeout=None):
+    """Until rank 0 has written the markers that it was given, or cannot; at once on other ranks. False: `timeout` seconds have passed."""
+    with _changed:
+        return _changed.wait_for(lambda: not _under_way, timeout)
+
+
+def before_end():
+    """The process ends: the markers that it owes are waited for."""
+    global _ending
+    with _changed:
+        _ending = time.monotonic() + _process.EXIT_WAIT
+        _changed.notify_all()
+        if not _under_way or _changed.wait_for(lambda: not _under_way, 1):
+            return
+    _process.say(f"waiting for the saves of other ranks, up to {_process.EXIT_WAIT:.0f} s: {_under_way[0][0]}")
+    wait()
+
+
+def after_fork():
+    """In the child: what rank 0 writes is the parent's affair."""
+    global _changed, _thread
+    _changed, _thread = threading.Condition(), None
+    _under_way.clear()
+
+
+_process.before_end.append(before_end)
+os.register_at_fork(after_in_child=after_fork)
