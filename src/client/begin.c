@@ -70,6 +70,7 @@ static struct cairn_save *allocate(struct cairn_lane *lane, const struct cairn_s
     save->refs = 2; /* the caller's and the list's */
     save->flags = options->flags;
     save->level = -1;
+    save->older_fd = -1;
     save->after = after;
     return save;
 }

@@ -101,6 +101,7 @@ struct cairn_save {
 
     char *pattern;               /* of its path, if others are to refer to it; set at its begin */
     struct refer_version *older; /* counted: what it may refer to; set at its begin */
+    int older_fd;                /* that file, as long as the save may refer to it; then -1. Of "cairn-publish" alone */
 
     struct cairn_save *before; /* the earlier one of the same name, counted; NULL when that has ended */
     struct cairn_save **after; /* counted; NULL where one is published */

@@ -224,7 +224,7 @@ int cairn_lane_close(cairn_lane *lane)
     if (!is_child)
         stop_threads(lane);
     lane_close_devices(lane, is_child);
-    refer_done(&lane->refer, is_child);
+    refer_done(&lane->refer);
     leave_lanes(lane);
     mutex_lock(&lane->lock);
     int r = is_child || lane->untold_count == 0 ? 0 : -EIO;

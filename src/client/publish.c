@@ -182,6 +182,7 @@ static void publish_locked(struct cairn_save *save)
     if (folder >= 0)
         (void)close(folder);
     draft_discard(&save->draft);
+    refer_close(save);
     if (r == 0)
         refer_publish(save);
     lane_log(lane, r < 0 ? CAIRN_LOG_WARNING : CAIRN_LOG_DEBUG, "%s: %s", save->draft.path,
@@ -203,6 +204,7 @@ static void discard_locked(struct cairn_save *save)
     mutex_unlock(&lane->lock);
     report_end(&save->draft, save->draft.on_cairn ? save->draft.folder_fd : -1, save->error, save->cause, true);
     draft_discard(&save->draft);
+    refer_close(save);
     lane_log(lane, is_told ? CAIRN_LOG_INFO : CAIRN_LOG_WARNING, "the save of %s failed: %s", save->draft.path, save->cause);
     mutex_lock(&lane->lock);
     leave_list_locked(save);

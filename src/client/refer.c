@@ -10,23 +10,22 @@
 
 /* --- versions --------------------------------------------------------------------------------------------------------- */
 
-static void version_free(struct refer_version *version, bool is_child)
+static void version_free(struct refer_version *version)
 {
     for (size_t i = 0; i < version->count; i++) {
         free(version->entries[i].key);
         free(version->entries[i].pieces);
     }
-    if (version->fd >= 0 && !is_child)
-        (void)close(version->fd);
     free(version->entries);
     free(version->pattern);
+    free(version->path);
     free(version);
 }
 
 static void version_unref_locked(struct refer_version *version)
 {
     if (version && --version->refs == 0)
-        version_free(version, false);
+        version_free(version);
 }
 
 /* "/mnt/run/step120.pt": "/mnt/run/step0.pt" */
@@ -45,11 +44,22 @@ static char *pattern_of(const char *path)
     return pattern;
 }
 
-static bool is_unchanged(const struct refer_version *version)
+static bool is_same_time(struct timespec a, struct timespec b)
+{
+    return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
+}
+
+/* The number of the device is left out: a mount that was made anew has another. */
+static bool is_unchanged(const struct refer_version *version, int fd)
 {
     struct stat st;
-    return fstat(version->fd, &st) == 0 && st.st_size == version->st.st_size && st.st_mtim.tv_sec == version->st.st_mtim.tv_sec &&
-           st.st_mtim.tv_nsec == version->st.st_mtim.tv_nsec;
+    return fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_ino == version->st.st_ino && st.st_size == version->st.st_size &&
+           is_same_time(st.st_mtim, version->st.st_mtim);
+}
+
+static int open_version(const char *path)
+{
+    return open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
 }
 
 static struct refer_version *find_version(struct cairn_lane *lane, const char *pattern)
@@ -94,12 +104,22 @@ void refer_begin(struct cairn_save *save)
         return;
     save->pattern = pattern_of(save->draft.path);
     struct refer_version *version = save->pattern ? find_version(lane, save->pattern) : NULL;
-    if (version && is_unchanged(version)) {
+    int fd = version ? open_version(version->path) : -1;
+    if (fd >= 0 && is_unchanged(version, fd)) {
         save->older = version;
+        save->older_fd = fd;
         return;
     }
+    if (fd >= 0)
+        (void)close(fd);
     LOCK_SCOPE(&lane->lock);
     version_unref_locked(version);
+}
+
+void refer_close(struct cairn_save *save)
+{
+    if (save->older_fd >= 0)
+        (void)close(take_fd(&save->older_fd));
 }
 
 void refer_end_locked(struct cairn_save *save)
@@ -108,11 +128,11 @@ void refer_end_locked(struct cairn_save *save)
     save->older = NULL;
 }
 
-void refer_done(struct refer *refer, bool is_child)
+void refer_done(struct refer *refer)
 {
     for (size_t i = 0; i < REFER_VERSIONS_MAX && refer->versions[i]; i++)
         if (--refer->versions[i]->refs == 0) /* a save that was not freed may still have it */
-            version_free(refer->versions[i], is_child);
+            version_free(refer->versions[i]);
     free(refer->key);
     *refer = (struct refer){0};
 }
@@ -178,7 +198,7 @@ static int copy_plainly(const struct cairn_save *save, struct range range)
     if (!data)
         return -ENOMEM;
     while (range.length > 0) {
-        ssize_t n = pread(save->older->fd, data, min_u64(range.length, COPY_BYTES), (off_t)range.from);
+        ssize_t n = pread(save->older_fd, data, min_u64(range.length, COPY_BYTES), (off_t)range.from);
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0) {
@@ -201,7 +221,7 @@ static int refer_range(const struct cairn_save *save, struct range range)
 {
     while (range.length > 0) {
         off_t from = (off_t)range.from, to = (off_t)range.to;
-        ssize_t n = copy_file_range(save->older->fd, &from, save->draft.fd, &to, range.length, 0);
+        ssize_t n = copy_file_range(save->older_fd, &from, save->draft.fd, &to, range.length, 0);
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
@@ -241,7 +261,7 @@ int refer_apply(struct cairn_save *save)
     for (const struct batch *batch = save->batches; batch; batch = batch->next)
         for (size_t i = 0; i < batch->job_count && r == 0; i++)
             r = refer_job(save, &batch->jobs[i]);
-    if (r == 0 && !is_unchanged(save->older)) {
+    if (r == 0 && !is_unchanged(save->older, save->older_fd)) {
         cause_note("%s: the version before it, which it refers to, was changed", save->draft.path);
         r = -ESTALE;
     }
@@ -284,10 +304,11 @@ static struct refer_version *version_of(struct cairn_save *save)
         return NULL;
     version->refs = 1;
     version->entries = calloc(keyed_jobs(save) + 1, sizeof *version->entries);
-    version->fd = open(save->draft.path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    bool is_ours = version->fd >= 0 && fstat(version->fd, &version->st) == 0 && version->st.st_dev == save->dev && version->st.st_ino == save->ino;
-    if (!version->entries || !is_ours) {
-        version_free(version, false);
+    version->path = strdup(save->draft.path);
+    _cleanup_close_ int fd = open_version(save->draft.path);
+    bool is_ours = fd >= 0 && fstat(fd, &version->st) == 0 && version->st.st_dev == save->dev && version->st.st_ino == save->ino;
+    if (!version->entries || !version->path || !is_ours) {
+        version_free(version);
         return NULL;
     }
     version->pattern = save->pattern;

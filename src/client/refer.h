@@ -1,9 +1,11 @@
 /* References to the last version of a file, for content that did not change since (CAIRN_SAVE_REFER).
  *
- * A lane remembers, for each pattern of path (digits are one), the last file that it published: open, and for each source with a key the
- * fingerprints of its pieces. A piece with the same fingerprint is neither copied from its device nor written; when all pieces are there, runs
- * of such pieces go into the new file by copy_file_range, which a CairnFS mount answers with references; where that is refused, they are
- * copied from the file. A file that was changed since is not referred to. */
+ * A lane remembers, for each pattern of path (digits are one), the last file that it published: what stat() told of it, and for each source
+ * with a key the fingerprints of its pieces. A piece with the same fingerprint is neither copied from its device nor written; when all pieces are
+ * there, runs of such pieces go into the new file by copy_file_range, which a CairnFS mount answers with references; where that is refused, they
+ * are copied from the file. A file that was changed, removed or renamed since is not referred to.
+ *
+ * The older file is open as long as a save refers to it, and not between saves: an idle program keeps no mount in use. */
 #pragma once
 
 #include <sys/stat.h>
@@ -37,8 +39,8 @@ struct refer_entry {
 struct refer_version {
     unsigned refs; /* guarded by the lane's lock; the rest never changes */
     char *pattern;
-    int fd;
-    struct stat st;
+    char *path;     /* absolute, if that could be told */
+    struct stat st; /* when it had its name */
     size_t count;
     struct refer_entry *entries; /* by key */
 };
@@ -64,8 +66,8 @@ CAIRN_MUST_CHECK int refer_apply(struct cairn_save *save);
 /* The save has its name: its successors may refer to it. Not with the lock held. */
 void refer_publish(struct cairn_save *save);
 
-/* The save needs no older version any more. */
+/* The save needs no older version any more: closes the file, not with the lock held; then forgets the version. */
+void refer_close(struct cairn_save *save);
 void refer_end_locked(struct cairn_save *save);
 
-/* In a child after fork: only memory. */
-void refer_done(struct refer *refer, bool is_child);
+void refer_done(struct refer *refer);
