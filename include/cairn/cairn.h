@@ -57,7 +57,7 @@ CAIRN_API int cairn_lane_open(const struct cairn_lane_options *options, cairn_la
  * Blocks for some 0.1 s a GB. Called again it grows the ring, if no save is under way: else -EBUSY. */
 CAIRN_API int cairn_lane_prepare(cairn_lane *lane, uint64_t bytes);
 
-/* Waits until every save has its name, or has failed; then ends the threads and frees the lane. -EIO: a save failed whose error nobody
+/* Waits until every save has its name, or has failed, and for an fsync that cairn_save_wait() asked for; then ends the threads and frees the lane. -EIO: a save failed whose error nobody
  * asked for. Saves that were not freed stay valid until cairn_save_free(). NULL: 0. */
 CAIRN_API int cairn_lane_close(cairn_lane *lane);
 
@@ -174,7 +174,9 @@ enum cairn_level {
     CAIRN_REMOTE,    /* in the object store; -ENODATA where there is none */
 };
 
-/* 0; -ETIMEDOUT; or the save's own error, each time that this is asked. */
+/* 0; -ETIMEDOUT; or the save's own error, each time that this is asked. A wait for NVME or REMOTE makes the filesystem begin with that at once (fsync,
+ * by a thread of the lane, which goes on after a timeout). -ESTALE: another file has the name now; -EACCES: `path` was relative, and the folders
+ * above may not be searched by their names. */
 CAIRN_API int cairn_save_wait(cairn_save *save, enum cairn_level level, int timeout_ms);
 struct cairn_save_progress {
     size_t size;

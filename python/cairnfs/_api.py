@@ -10,7 +10,7 @@ import torch
 
 from . import _levels, _process, _records, _track
 from . import _library as lib
-from ._save import ON_ERROR, Save, level_of
+from ._save import ON_ERROR, Save, level_of, place_of
 from ._start import FAULTS, FOR_TORCH, Plan, Range, start
 
 def save(
@@ -122,8 +122,8 @@ def wait(path=None, level="published", timeout=None):
     process = _process.current()
     deadline = None if timeout is None else time.monotonic() + timeout
     with _process.lock():
-        saves = [save for save in process.pending if below(save.path, path)]
-        failed = [save for save in process.untold if below(save.path, path)]
+        saves = [save for save in process.pending if below(save.place, path)]
+        failed = [save for save in process.untold if below(save.place, path)]
         saved = [name for name in process.saved if below(name, path)]
     bar = _levels.Bar(saves) if sys.stderr.isatty() else None
     try:
@@ -135,8 +135,8 @@ def wait(path=None, level="published", timeout=None):
         raise TimeoutError(errno.ETIMEDOUT, f"not there after {timeout} s", next(save.path for save in saves if not save.over(lib.PUBLISHED)))
     raise_first([*failed, *(save for save in saves if save.error is not None)])
     if wanted > lib.PUBLISHED:
-        names = [name for name in [*(save.path for save in saves), *saved] if os.path.lexists(name)]  # others were removed since
-        if path is not None and not any(name == os.fspath(path) for name in names):
+        names = [name for name in [*(save.place for save in saves), *saved] if not _levels.is_gone(name)]
+        if path is not None and not any(name == place_of(path) for name in names):
             names.append(os.fspath(path))
         _levels.wait_stored(list(dict.fromkeys(names)), wanted, deadline)
 
@@ -152,7 +152,7 @@ def raise_first(failed):
 def below(name, path):
     if path is None:
         return True
-    name, path = os.path.abspath(name), os.path.abspath(os.fspath(path))
+    path = place_of(path)
     return name == path or name.startswith(os.path.join(path, ""))
 
 

@@ -46,10 +46,10 @@ def names(path, changes):
     try:
         path = os.path.abspath(os.fsdecode(path))
         pending = list(_process.current().pending)
-        if changes and device_of(path) in {device_of(save.path) for save in pending}:
+        if changes and device_of(path) in {device_of(save.place) for save in pending}:
             wait_for(pending)
         else:
-            wait_for([save for save in pending if concerns(path, os.path.abspath(save.path))])
+            wait_for([save for save in pending if concerns(path, save.place)])
     finally:
         _process.quiet.on = False
 

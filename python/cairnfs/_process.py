@@ -37,6 +37,7 @@ class Process:
         self.wakeup = threading.Condition(_lock)
         self.captured = False  # a CUDA graph has captured an update: what it replays calls no hook
         self.ending = False
+        self.syncing = False  # the library may be in an fsync for which nobody waited to the end
 
     def open(self):
         with _lock:
@@ -69,8 +70,8 @@ class Process:
             if save in self.pending:
                 self.pending.remove(save)
             if save.error is None:
-                self.saved.pop(save.path, None)
-                self.saved[save.path] = None
+                self.saved.pop(save.place, None)
+                self.saved[save.place] = None
                 while len(self.saved) > 16 * REMEMBERED:
                     self.saved.popitem(last=False)
             else:
@@ -113,7 +114,7 @@ class Process:
         """What a marker speaks of: saves under way, and those that failed below its folder and have failed no marker of this path."""
         with _lock:
             folder = os.path.join(os.path.dirname(os.path.abspath(path)), "")
-            failed = [save for save in self.failed if path not in save.markers and os.path.abspath(save.path).startswith(folder)]
+            failed = [save for save in self.failed if path not in save.markers and save.place.startswith(folder)]
             found = failed + [save for save in self.pending if not save.is_marker]
             for save in found:
                 save.markers.add(path)
@@ -201,7 +202,7 @@ def close(process):
         thread, process.thread = process.thread, None
     if thread is not None and thread is not threading.current_thread():
         thread.join(2 * SLICE + 1)
-    if process.lane is not None and not process.pending and not (thread and thread.is_alive()):
+    if process.lane is not None and not process.pending and not process.syncing and not (thread and thread.is_alive()):
         lane, process.lane = process.lane, None
         lib.library().cairn_lane_close(lane)
 

@@ -17,11 +17,20 @@ def level_of(level):
     return LEVELS[level]
 
 
+def place_of(path):
+    """The absolute path: the program may be in another folder when it is asked for."""
+    try:
+        return os.path.abspath(path)
+    except OSError:  # the folder that the program is in was removed
+        return path
+
+
 class Save:
     """A file that is being saved. `path` is its name; `result()` and `exception()` wait for it, as those of a future do."""
 
     def __init__(self, path, on_error="warn", max_block=None):
         self.path = path
+        self.place = place_of(path)
         self.on_error = on_error
         self.max_block = max_block
         self.error = None  # OSError once it has failed
@@ -215,9 +224,12 @@ def saved(path, on_error):
 
 def wait_stored(save, level, deadline, timeout):
     """For a level above PUBLISHED: these errors are not the save's own, so they are raised here."""
+    process = _process.current()
+    process.syncing = True
     while save.handle is not None:
         seconds = _process.SLICE if deadline is None else max(0.0, min(_process.SLICE, deadline - time.monotonic()))
         code = lib.library().cairn_save_wait(save.handle, level, int(seconds * 1000))
+        process.syncing = code == -errno.ETIMEDOUT
         if code >= 0:
             return
         save.look()

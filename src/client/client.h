@@ -113,6 +113,11 @@ struct cairn_save {
     char cause[CAUSE_MAX];
     bool is_told;
     int level; /* NVME or REMOTE, if somebody waited for that; else -1 */
+
+    struct cairn_save *next_to_sync; /* in the lane's list */
+    enum { SYNC_NONE, SYNC_ASKED, SYNC_DONE } sync;
+    int sync_error; /* of the last fsync */
+    char sync_cause[CAUSE_MAX];
 };
 
 struct queue {
@@ -150,13 +155,14 @@ struct cairn_lane {
     _Atomic uint64_t blocked_ns;
     pthread_t copiers[COPY_THREADS_MAX + 1], publisher; /* set before there are others */
     unsigned copier_count;
-    bool has_publisher, has_device_thread;
-    pthread_t device_thread;
+    bool has_publisher, has_device_thread, has_syncer;
+    pthread_t device_thread, syncer;
 
     struct cairn_mutex lock;
     pthread_cond_t work;    /* copiers: a queue has a job */
     pthread_cond_t publish; /* the publisher: a save may have become ready */
     pthread_cond_t changed; /* those who wait for saves */
+    pthread_cond_t sync_work;    /* the syncer: to_sync has one */
     pthread_cond_t devices_work; /* the device thread: a source, or a free piece of the ring */
 
     /* Guarded by lock. */
@@ -173,6 +179,7 @@ struct cairn_lane {
     bool ring_grows;                           /* one thread is at it */
     struct ring_piece *filled, **filled_last; /* their bytes came from a device, and go into files */
     struct cairn_save *saves, **saves_last;
+    struct cairn_save *to_sync; /* counted, oldest first */
     struct cairn_save *untold[UNTOLD_MAX]; /* counted, oldest first */
     size_t untold_count;
     uint64_t untold_lost; /* that found no place there */
@@ -269,6 +276,8 @@ void *publisher_run(void *lane); /* thread "cairn-publish" */
 CAIRN_MUST_CHECK int save_publish_stream(struct cairn_save *save);
 
 /* --- level.c ---------------------------------------------------------------------------------------------------------- */
+
+void *syncer_run(void *lane); /* thread "cairn-sync": starts with the first wait for these levels */
 
 /* Of a published save: waits for CAIRN_NVME or CAIRN_REMOTE. */
 CAIRN_MUST_CHECK int level_wait(struct cairn_save *save, enum cairn_level level, int64_t deadline);

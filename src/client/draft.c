@@ -119,9 +119,9 @@ static int open_in_folder(struct draft *draft, uint64_t bytes, mode_t mode)
 }
 
 /* Opens a fifo, device or socket as open(2) does, and waits as that does: a fifo for its reader. */
-static int open_special(struct draft *draft)
+static int open_special(struct draft *draft, const struct place *place)
 {
-    int fd = open(draft->path, O_WRONLY | O_TRUNC | O_CLOEXEC | O_NOCTTY);
+    int fd = open(place->path, O_WRONLY | O_TRUNC | O_CLOEXEC | O_NOCTTY);
     if (fd < 0)
         return -errno;
     draft->kind = DRAFT_DIRECT;
@@ -159,7 +159,8 @@ static int open_regular(struct draft *draft, const struct place *place, uint64_t
     return open_in_folder(draft, bytes, mode);
 }
 
-/* For what opens it later, from another folder perhaps; where the folders above may not be read, relative as it is. */
+/* For what opens it later, from another folder perhaps; where no path leads here, relative as it is. The call itself goes by the path as it was
+ * given: the folders above need not be searchable. */
 static char *absolute(const char *path)
 {
     char *whole = NULL;
@@ -185,7 +186,7 @@ int draft_open(struct draft *draft, const char *path, uint64_t bytes, mode_t mod
     else if (is_special && exclusive)
         r = -EEXIST;
     else
-        r = is_special ? open_special(draft) : open_regular(draft, &place, bytes, mode);
+        r = is_special ? open_special(draft, &place) : open_regular(draft, &place, bytes, mode);
     place_done(&place);
     if (r == 0 && draft->kind != DRAFT_DIRECT && ftruncate(draft->fd, (off_t)bytes) < 0)
         r = -errno;

@@ -118,6 +118,7 @@ static void init(struct cairn_lane *lane)
     cond_init(&lane->publish);
     cond_init(&lane->changed);
     cond_init(&lane->devices_work);
+    cond_init(&lane->sync_work);
 }
 
 int cairn_lane_open(const struct cairn_lane_options *given, cairn_lane **ret)
@@ -169,6 +170,7 @@ void lane_unlock_last(struct cairn_lane *lane)
         (void)pthread_cond_destroy(&lane->publish);
         (void)pthread_cond_destroy(&lane->changed);
         (void)pthread_cond_destroy(&lane->devices_work);
+        (void)pthread_cond_destroy(&lane->sync_work);
     }
     if (is_last)
         free(lane);
@@ -195,6 +197,7 @@ static void stop_threads(struct cairn_lane *lane)
     (void)pthread_cond_broadcast(&lane->work);
     (void)pthread_cond_broadcast(&lane->publish);
     (void)pthread_cond_broadcast(&lane->devices_work);
+    (void)pthread_cond_broadcast(&lane->sync_work);
     mutex_unlock(&lane->lock);
     for (unsigned i = 0; i < lane->copier_count; i++)
         (void)pthread_join(lane->copiers[i], NULL);
@@ -202,6 +205,8 @@ static void stop_threads(struct cairn_lane *lane)
         (void)pthread_join(lane->publisher, NULL);
     if (lane->has_device_thread)
         (void)pthread_join(lane->device_thread, NULL);
+    if (lane->has_syncer)
+        (void)pthread_join(lane->syncer, NULL);
 }
 
 /* In the order of their failures; what did not fit is told with the last. */

@@ -120,6 +120,12 @@ static int slow_write(const char *path, const char *buf, size_t size, off_t offs
     return n < 0 ? -errno : (int)n;
 }
 
+static int slow_truncate(const char *path, off_t size, struct fuse_file_info *fi)
+{
+    (void)path;
+    return fi ? result(ftruncate((int)fi->fh, size)) : -EOPNOTSUPP;
+}
+
 static void note(const char *line)
 {
     int fd = open(control, O_WRONLY | O_APPEND | O_CLOEXEC);
@@ -168,8 +174,8 @@ int main(int argc, char **argv)
 {
     static const struct fuse_operations ops = {.init = slow_init, .getattr = slow_getattr, .access = slow_access, .readdir = slow_readdir,
         .mkdir = slow_mkdir, .unlink = slow_unlink, .rmdir = slow_rmdir, .rename = slow_rename, .link = slow_link, .utimens = slow_utimens,
-        .create = slow_create, .open = slow_open, .read = slow_read, .write = slow_write, .fsync = slow_fsync, .release = slow_release,
-        .statfs = slow_statfs};
+        .create = slow_create, .open = slow_open, .truncate = slow_truncate, .read = slow_read, .write = slow_write, .fsync = slow_fsync,
+        .release = slow_release, .statfs = slow_statfs};
     char foreground[] = "-f";
     if (argc != 4) {
         fprintf(stderr, "usage: slow_folder MOUNTPOINT FOLDER CONTROL\n");

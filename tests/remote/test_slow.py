@@ -1,43 +1,16 @@
 """A directory whose server answers, but takes longer than remote_timeout to make a file durable: what is stored there gets the time."""
 import os
 import re
-import subprocess
 
 import pytest
 
 import remote as remotes
 import rig
+from slow_folder import SlowFolder
 
 pytestmark = pytest.mark.needs_mount
 
 SLOW = 18  # seconds of an fsync: more than a put is given at first
-
-
-class SlowFolder:
-    """tests/disk/slow_folder.c: an fsync of a file of 1 MiB or more takes as long as it is told."""
-
-    def __init__(self, build, folder):
-        program = os.path.join(build, "tests", "disk", "slow-folder")
-        if not os.access(program, os.X_OK):
-            pytest.skip("skipped: tests/disk was not built")
-        self.path, below, self.control = folder + "/slow", folder + "/below", folder + "/control"
-        os.mkdir(self.path)
-        os.mkdir(below)
-        self.take(0)
-        self.daemon = subprocess.Popen([program, self.path, below, self.control], stdin=subprocess.DEVNULL)
-        rig.poll(lambda: rig.mounted_at(self.path), 10, "the slow folder")
-
-    def take(self, seconds):
-        rig.write_file(self.control, b"%d\n" % seconds)
-
-    def noted(self, line):
-        return rig.read_file(self.control).count(line)
-
-    def close(self):
-        """Who waits there is released."""
-        self.daemon.kill()
-        self.daemon.wait()
-        rig.file_systems_unmount(self.path)
 
 
 @pytest.fixture

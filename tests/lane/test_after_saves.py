@@ -1,0 +1,177 @@
+"""What comes after saves: nothing keeps a mount in use; waits for the disk hurry it and have an end; relative paths are those of the call."""
+import errno
+import os
+import shutil
+import subprocess
+import sys
+import time
+
+import pytest
+
+import library
+import rig
+from library import NVME, REFER, LaneError
+from rig import MIB
+from slow_folder import SlowFolder
+
+pytestmark = pytest.mark.needs_mount
+SIZE = 3 * MIB
+
+
+@pytest.fixture
+def raw_lane(request):
+    lane = library.Lane(os.path.abspath(request.config.getoption("--build")))
+    yield lane
+    lane.close()
+
+
+class Model:
+    """Two tensors that lie where they lie for as long as it trains."""
+
+    def __init__(self):
+        self.parts = {key: library.ctypes.create_string_buffer(SIZE) for key in (b"a", b"b")}
+
+    def set(self, key, seed):
+        self.parts[key].raw = rig.seeded_bytes(seed, SIZE)
+
+
+def save(lane, path, parts):
+    """One file of them; returns the bytes that it referred to."""
+    before = lane.stats().bytes_referenced
+    found = lane.begin(path, SIZE * len(parts), flags=REFER)
+    for i, (key, data) in enumerate(parts.items()):
+        found.put(i * SIZE, data, key=key)
+    found.commit()
+    found.wait()
+    with open(path, "rb") as file:
+        assert file.read() == b"".join(part.raw for part in parts.values())
+    return lane.stats().bytes_referenced - before
+
+
+def open_below(folder):
+    fds = [os.path.join("/proc/self/fd", fd) for fd in os.listdir("/proc/self/fd")]
+    return [target for target in (os.readlink(fd) for fd in fds if os.path.islink(fd)) if target.startswith(folder)]
+
+
+def test_an_idle_trainer_keeps_no_mount_in_use(cairn, raw_lane):
+    """It saves by reference; the mount is unmounted beside it and made anew; the next save refers to what is there still."""
+    cairn.mount()
+    model, path = Model(), os.path.join(cairn.mnt, "step1")
+    model.set(b"a", 1)
+    model.set(b"b", 2)
+    parts = model.parts
+    assert save(raw_lane, path, parts) == 0
+    assert save(raw_lane, os.path.join(cairn.mnt, "step2"), parts) == 2 * SIZE
+    assert open_below(cairn.mnt) == []
+    done = cairn.cairn("umount", cairn.mnt)
+    assert done.returncode == 0, done.stderr
+    cairn.reap()
+    cairn.mount()
+    model.set(b"b", 3)
+    assert save(raw_lane, os.path.join(cairn.mnt, "step3"), parts) == SIZE
+    cairn.umount()
+    cairn.mount()
+    other = rig.seeded_bytes(4, SIZE)
+    rig.write_file(os.path.join(cairn.mnt, "step3"), other + parts[b"b"].raw)  # of the same size, by another
+    assert save(raw_lane, os.path.join(cairn.mnt, "step4"), parts) == 0
+
+
+def test_a_wait_for_nvme_hurries_the_mount(cairn, raw_lane, lane):
+    """Data would rest in the stage for longer than the wait may take."""
+    cairn.mount(writeback_delay="1h")
+    raw_lane.raw(os.path.join(cairn.mnt, "f"), rig.seeded_bytes(1, MIB)).wait(NVME, timeout_ms=60_000)
+    lane.save({"x": 1}, os.path.join(cairn.mnt, "g.pt")).wait("nvme", timeout=60)
+    lane.save({"x": 1}, os.path.join(cairn.mnt, "h.pt")).wait()
+    lane.wait(os.path.join(cairn.mnt, "h.pt"), level="nvme", timeout=60)
+    os.mkdir(os.path.join(cairn.mnt, "folder"))
+    lane.save({"x": 1}, os.path.join(cairn.mnt, "folder", "i.pt")).wait()
+    lane.wait(os.path.join(cairn.mnt, "folder"), level="nvme", timeout=60)
+
+
+@pytest.fixture
+def slow(request, folder):
+    made = SlowFolder(request.config.getoption("--build"), folder)
+    request.addfinalizer(made.close)
+    return made
+
+
+def test_a_wait_for_a_slow_disk_has_an_end(slow, raw_lane, lane):
+    """Elsewhere than on CairnFS: a timeout is kept, and the next wait has what the first one began."""
+    slow.take(4)
+    save = raw_lane.raw(os.path.join(slow.path, "f"), rig.seeded_bytes(1, 2 * MIB))
+    save.wait()
+    begin = time.monotonic()
+    with pytest.raises(LaneError) as caught:
+        save.wait(NVME, timeout_ms=100)
+    assert caught.value.errno == errno.ETIMEDOUT
+    with pytest.raises(TimeoutError):
+        lane.wait(os.path.join(slow.path, "f"), level="nvme", timeout=0.1)
+    assert slow.noted(b"done") == 0, f"the waits took {time.monotonic() - begin:.1f} s"
+    save.wait(NVME)
+    lane.wait(os.path.join(slow.path, "f"), level="nvme")
+    assert slow.noted(b"begun") == 2 and slow.noted(b"done") == 2
+    lane.save({"x": bytes(2 * MIB)}, os.path.join(slow.path, "g.pt")).wait()
+    with pytest.raises(TimeoutError):
+        lane.wait(os.path.join(slow.path, "g.pt"), level="nvme", timeout=0.1)
+
+
+def test_a_relative_path_is_that_of_the_call(cairn, lane, folder, monkeypatch):
+    """Also for who waits when the program has gone to another folder."""
+    cairn.mount(writeback_delay="1h")
+    run = os.path.join(cairn.mnt, "run")
+    os.mkdir(run)
+    monkeypatch.chdir(run)
+    lane.save({"x": 1}, "x.pt").wait()
+    monkeypatch.chdir(folder)
+    rig.write_file("x.pt", b"another")
+    lane.wait(level="nvme", timeout=60)
+    assert os.getxattr(os.path.join(run, "x.pt"), "user.cairn.level") == b"nvme"
+
+
+PLACES = """
+import errno, os, sys, threading
+sys.path[:0] = sys.argv[1:3]
+import library
+import cairnfs
+cairnfs.save({"x": 1}, os.path.join(sys.argv[4], "first.pt")).wait("nvme")  # imports what an ordinary user may not be able to
+os.unlink(os.path.join(sys.argv[4], "first.pt"))
+os.chdir(sys.argv[4])
+os.setgid(65534)
+os.setuid(65534)
+lane = library.Lane(sys.argv[3])
+save = lane.raw("f", b"written")
+save.wait()
+assert open("f", "rb").read() == b"written"
+assert save.error(library.NVME)[0] == errno.EACCES, save.error(library.NVME)
+os.mkfifo("fifo")
+got = []
+reader = threading.Thread(target=lambda: got.append(open("fifo", "rb").read()), daemon=True)
+reader.start()
+lane.raw("fifo", b"through").wait()
+reader.join()
+assert got == [b"through"]
+lane.close()
+cairnfs.save({"x": 1}, "g.pt").wait()
+try:
+    cairnfs.wait(level="nvme", timeout=20)
+    sys.exit("it waited for what it cannot see")
+except PermissionError:
+    pass
+"""
+
+
+def test_below_folders_that_may_not_be_searched(request, programs, folder):
+    """A process that went there as root and is an ordinary user now: relative paths work as with open(2); what needs the whole path says so."""
+    if os.geteuid() != 0:
+        pytest.skip("skipped: becoming another user takes root")
+    os.chmod(folder, 0o755)
+    below = os.path.join(folder, "closed", "here")
+    os.makedirs(below)
+    os.chmod(below, 0o777)
+    os.chmod(os.path.dirname(below), 0o700)
+    build = os.path.join(folder, "build")
+    os.makedirs(os.path.join(build, "src", "client"))
+    shutil.copy(library.path_in(os.path.abspath(request.config.getoption("--build"))), os.path.join(build, "src", "client"))
+    command = [sys.executable, "-c", PLACES, os.path.dirname(os.path.abspath(__file__)), programs["PYTHONPATH"].split(os.pathsep)[0], build, below]
+    done = subprocess.run(command, env={**programs, "CAIRN_LIBRARY": library.path_in(build)}, capture_output=True, text=True, timeout=rig.PATIENCE * 60)
+    assert done.returncode == 0, done.stderr

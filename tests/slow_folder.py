@@ -1,0 +1,34 @@
+"""A directory whose fsync takes as long as it is told: tests/disk/slow_folder.c."""
+import os
+import subprocess
+
+import pytest
+
+import rig
+
+
+class SlowFolder:
+    """tests/disk/slow_folder.c: an fsync of a file of 1 MiB or more takes as long as it is told."""
+
+    def __init__(self, build, folder):
+        program = os.path.join(build, "tests", "disk", "slow-folder")
+        if not os.access(program, os.X_OK):
+            pytest.skip("skipped: tests/disk was not built")
+        self.path, below, self.control = folder + "/slow", folder + "/below", folder + "/control"
+        os.mkdir(self.path)
+        os.mkdir(below)
+        self.take(0)
+        self.daemon = subprocess.Popen([program, self.path, below, self.control], stdin=subprocess.DEVNULL)
+        rig.poll(lambda: rig.mounted_at(self.path), 10, "the slow folder")
+
+    def take(self, seconds):
+        rig.write_file(self.control, b"%d\n" % seconds)
+
+    def noted(self, line):
+        return rig.read_file(self.control).count(line)
+
+    def close(self):
+        """Who waits there is released."""
+        self.daemon.kill()
+        self.daemon.wait()
+        rig.file_systems_unmount(self.path)
