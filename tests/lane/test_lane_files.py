@@ -416,7 +416,7 @@ def test_the_end_of_a_lane(build, folder):
 def test_more_than_the_stage_takes(cairn, build):
     cairn.mount(stage="32M")
     lane = library.Lane(build)
-    data = data_of(1, 100 * MIB)
+    data = data_of(1, 330 * MIB)
     saves = [lane.raw(os.path.join(cairn.mnt, f"f{i}"), data) for i in range(2)]
     lane.fence()
     saves[-1].wait(NVME)
