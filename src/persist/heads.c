@@ -382,10 +382,11 @@ int remote_attach(struct remote *remote, may_fn *may, char **ret_text)
 {
     remote->head = (struct head){0};
     int r = attach_online(remote, may, ret_text);
-    if (r == 0) {
+    /* Who writes sees by its first head whether it works: a filesystem may be read and take nothing. */
+    if (r == 0 && remote->options.read_only)
         remote_works(remote);
+    if (r == 0)
         return 0;
-    }
     if (r == -ECANCELED && !*ret_text)
         *ret_text = xasprintf("given up while waiting for %s", remote->name);
     if (*ret_text)
