@@ -89,6 +89,7 @@ struct cairn_save {
     bool is_fixed;     /* no put comes any more */
     bool is_committed; /* it may get its name */
     bool is_publishing; /* a thread writes its last bytes and gives the name */
+    bool is_naming;     /* and it is at the name: no failure comes any more but its own */
     uint64_t unread;     /* bytes of sources that were not copied yet */
     uint64_t now_unread; /* of these: what its call waits for */
     unsigned in_flight;  /* pieces that threads have */

@@ -137,6 +137,16 @@ static bool is_ready_locked(const struct cairn_save *save)
     return ready;
 }
 
+/* The last bytes may have waited long for a filesystem that holds them up: meanwhile the save may have been given up. */
+static int begin_naming(struct cairn_save *save)
+{
+    LOCK_SCOPE(&save->lane->lock);
+    save->is_naming = save->error == 0;
+    if (save->error)
+        cause_note("%s", save->cause);
+    return save->error;
+}
+
 static int give_name(struct cairn_save *save)
 {
     struct stat st;
@@ -148,6 +158,8 @@ static int give_name(struct cairn_save *save)
         r = write_segments(save);
     if (r == 0 && fstat(save->draft.fd, &st) < 0)
         r = -errno;
+    if (r == 0)
+        r = begin_naming(save);
     if (r < 0)
         return r;
     save->dev = st.st_dev;
@@ -178,7 +190,7 @@ static void publish_locked(struct cairn_save *save)
     mutex_unlock(&lane->lock);
     int folder = report_keep(&save->draft);
     int r = give_name(save);
-    report_end(&save->draft, folder, r, cause_text(), false);
+    report_end(&save->draft, folder, r, cause_text(), r < 0 && save_has_failed(save));
     if (folder >= 0)
         (void)close(folder);
     draft_discard(&save->draft);
@@ -188,7 +200,7 @@ static void publish_locked(struct cairn_save *save)
     lane_log(lane, r < 0 ? CAIRN_LOG_WARNING : CAIRN_LOG_DEBUG, "%s: %s", save->draft.path,
              r < 0 ? (cause_text()[0] ? cause_text() : strerror(-r)) : "has its name");
     mutex_lock(&lane->lock);
-    save->is_publishing = false;
+    save->is_publishing = save->is_naming = false;
     refer_end_locked(save);
     if (r < 0)
         save_fail_locked(save, r, cause_text());

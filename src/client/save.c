@@ -261,11 +261,11 @@ int cairn_save_progress(cairn_save *save, struct cairn_save_progress *ret)
     return lane_return(NULL, 0, copy_struct(ret, &progress, sizeof progress));
 }
 
-/* Its last bytes may be on their way to the name: that has an end first. */
+/* It may be just given its name: that has an end first. */
 static int fail_quietly(struct cairn_save *save, int error, const char *cause, bool is_told)
 {
     LOCK_SCOPE(&save->lane->lock);
-    while (save->is_publishing)
+    while (save->is_naming)
         (void)wait_changed_locked(save->lane, -1);
     if (save->state == SAVE_PUBLISHED) {
         cause_note("%s has its name already", save->draft.path);

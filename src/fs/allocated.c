@@ -146,7 +146,7 @@ int allocated_add(struct fs *fs, const struct ns_inode *inode, uint64_t from, ui
     with(&old, (struct range){align_down(from, BLOCK), align_up(to, BLOCK)}, &now);
     if (r < 0 || is_same(&old, &now))
         return r;
-    r = store_admit(fs->store, sizeof now);
+    r = store_admit_change(fs->store, sizeof now);
     return r < 0 ? r : save(fs, inode->ino, &now);
 }
 

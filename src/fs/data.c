@@ -201,7 +201,7 @@ static int fallocate_held(struct fs *fs, const struct ns_inode *inode, int mode,
         return punch(fs, inode, size, offset, end);
     r = check_room_for(fs, &now, length);
     if (r == 0)
-        r = store_admit(fs->store, 0);
+        r = store_admit_change(fs->store, 0);
     if (r == 0)
         r = allocated_add(fs, inode, offset, end);
     if (r < 0)

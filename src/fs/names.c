@@ -98,7 +98,7 @@ static int make(struct fs *fs, struct record *rec, uint64_t parent, const char *
     struct ns_inode dir;
     int r = hold_place(&held, parent, name, &dir);
     if (r == 0)
-        r = store_admit(fs->store, 4096);
+        r = store_admit_change(fs->store, 4096);
     if (r < 0)
         return r;
     uint32_t rdev = rec->attrs.rdev;
@@ -162,7 +162,7 @@ static int make_nameless(struct fs *fs, struct record *rec, uint64_t parent, con
     struct ns_inode root;
     int r = hold(&held, parent, &dir);
     if (r == 0)
-        r = dir.nlink == 0 ? -EPERM : store_admit(fs->store, 4096);
+        r = dir.nlink == 0 ? -EPERM : store_admit_change(fs->store, 4096);
     if (r == 0)
         r = hold(&held, ROOT_INO, &root);
     if (r < 0)
@@ -365,7 +365,7 @@ static int make_whiteout(const struct renaming *rn, const char *name, struct rec
                            .parent = rn->from.ino,
                            .name = name,
                            .name_len = (uint16_t)strlen(name)};
-    return store_admit(rn->fs->store, 4096);
+    return store_admit_change(rn->fs->store, 4096);
 }
 
 static int rename_held(struct renaming *rn, const char *name, const char *name2)

@@ -149,7 +149,7 @@ int fs_setxattr(struct fs *fs, uint64_t ino, const char *name, const void *value
         return -ENODATA;
     if (have == (ssize_t)size && is_same(fs, ino, name, value, size))
         return 0;
-    r = store_admit(fs->store, size + 4096);
+    r = store_admit_change(fs->store, size + 4096);
     if (r < 0)
         return r;
     struct record rec = {.type = REC_SETXATTR,

@@ -86,7 +86,8 @@ int front_start(const struct front_options *options, struct fs *fs, struct store
     failures_init(&front->failures);
     cond_init(&front->wake.changed);
     turns_init(&front->turns);
-    TAILQ_INIT(&front->locked.parked);
+    TAILQ_INIT(&front->locked.content);
+    TAILQ_INIT(&front->locked.changes);
     TAILQ_INIT(&front->locked.syncing);
     kept_init(front);
     int r = front->event_fd < 0 ? -errno : make_session(front);
@@ -153,11 +154,11 @@ static void end_threads(struct front *front)
         (void)pthread_join(front->threads[i], NULL);
 }
 
-static void drop_waiting(struct front *front)
+static void drop_waiting(struct front *front, struct parked_list *list)
 {
     struct parked *parked;
-    while ((parked = TAILQ_FIRST(&front->locked.parked))) {
-        TAILQ_REMOVE(&front->locked.parked, parked, link);
+    while ((parked = TAILQ_FIRST(list))) {
+        TAILQ_REMOVE(list, parked, link);
         parked_free(front, parked);
     }
 }
@@ -200,7 +201,8 @@ void front_stop(struct front *front)
     }
     end_threads(front);
     store_end_reads(front->store); /* they answer through the session */
-    drop_waiting(front);
+    drop_waiting(front, &front->locked.content);
+    drop_waiting(front, &front->locked.changes);
     end_syncing(front);
     if (front->is_mounted && !is_here)
         mounted_let_go(front);

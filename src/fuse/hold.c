@@ -24,8 +24,13 @@ static bool kernel_resends(const struct front *front)
 static unsigned count_waiting(struct front *front)
 {
     LOCK_SCOPE(&front->locked.lock);
-    unsigned count = atomic_load(&front->parked_count);
+    unsigned count = 0; /* not the one that is being repeated */
+    const struct parked *parked;
     const struct syncing *syncing;
+    TAILQ_FOREACH(parked, &front->locked.content, link)
+        count++;
+    TAILQ_FOREACH(parked, &front->locked.changes, link)
+        count++;
     TAILQ_FOREACH(syncing, &front->locked.syncing, link)
         count++;
     return count;

@@ -63,6 +63,7 @@ struct wire_out_header {
 /* A request that waits for room. */
 struct parked {
     TAILQ_ENTRY(parked) link;
+    bool is_content; /* else a change of names or attributes */
     uint32_t slab; /* with the request in it, or SLAB_NONE */
     void *mem;     /* the request; heap when slab is SLAB_NONE */
     size_t size;
@@ -194,12 +195,14 @@ struct front {
         pthread_cond_t changed;
         bool wanted;
     } wake; /* of the resumer */
-    _Atomic unsigned parked_count, parked_slabs;
+    _Atomic unsigned parked_count; /* that wait, the one that is being repeated among them */
+    _Atomic unsigned parked_content, parked_slabs;
     _Atomic uint64_t requests, read_bytes, written_bytes; /* statistics: relaxed */
     struct failures failures;
     struct {
         struct cairn_mutex lock;
-        struct parked_list parked; /* parked_count of them */
+        struct parked_list content; /* in the order in which they came, in which they go on */
+        struct parked_list changes; /* each goes on when it can: none waits for somebody's content */
         struct syncing_list syncing;
         uint64_t wait_count, wait_ns;
     } locked;

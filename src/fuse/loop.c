@@ -26,7 +26,7 @@ void front_park(struct front *front, fuse_req_t req)
 /* First come, first served: who comes while others wait, waits behind them. */
 bool front_must_queue(struct front *front)
 {
-    return !current.is_resumed && atomic_load(&front->parked_count) > 0;
+    return !current.is_resumed && atomic_load(&front->parked_content) > 0;
 }
 
 static struct parked *make_parked(struct front *front, const struct fuse_buf *buf)
@@ -34,6 +34,7 @@ static struct parked *make_parked(struct front *front, const struct fuse_buf *bu
     const struct wire_in_header *header = buf->mem;
     struct parked *parked = xcalloc(1, sizeof *parked);
     *parked = (struct parked){.slab = SLAB_NONE,
+                              .is_content = header->opcode == WIRE_WRITE || header->opcode == WIRE_COPY_FILE_RANGE,
                               .size = buf->size,
                               .unique = header->unique,
                               .pid = (pid_t)header->pid,
@@ -64,8 +65,9 @@ static void process(struct front *front, uint32_t slab, struct fuse_buf *buf, in
 static void enqueue(struct front *front, struct parked *parked)
 {
     mutex_lock(&front->locked.lock);
-    TAILQ_INSERT_TAIL(&front->locked.parked, parked, link);
+    TAILQ_INSERT_TAIL(parked->is_content ? &front->locked.content : &front->locked.changes, parked, link);
     unsigned count = atomic_fetch_add(&front->parked_count, 1) + 1;
+    atomic_fetch_add(&front->parked_content, parked->is_content);
     front->locked.wait_count++;
     mutex_unlock(&front->locked.lock);
     front_wake(front);
@@ -186,6 +188,8 @@ bool has_fatal_signal(pid_t tid)
 
 void parked_free(struct front *front, struct parked *parked)
 {
+    atomic_fetch_sub(&front->parked_count, 1);
+    atomic_fetch_sub(&front->parked_content, parked->is_content);
     if (parked->slab != SLAB_NONE) {
         stage_slab_give(front->stage, parked->slab);
         atomic_fetch_sub(&front->parked_slabs, 1);
@@ -203,19 +207,25 @@ static void reply_interrupted(struct front *front, uint64_t unique)
     stage_request_answered(front->stage, unique & ~WIRE_RESENT);
 }
 
-static void drop_killed_parked(struct front *front)
+static void take_killed_locked(struct parked_list *list, struct parked_list *killed)
 {
-    struct parked_list killed = TAILQ_HEAD_INITIALIZER(killed);
     struct parked *parked, *next;
-    mutex_lock(&front->locked.lock);
-    for (parked = TAILQ_FIRST(&front->locked.parked); parked; parked = next) {
+    for (parked = TAILQ_FIRST(list); parked; parked = next) {
         next = TAILQ_NEXT(parked, link);
         if (!has_fatal_signal(parked->pid))
             continue;
-        TAILQ_REMOVE(&front->locked.parked, parked, link);
-        atomic_fetch_sub(&front->parked_count, 1);
-        TAILQ_INSERT_TAIL(&killed, parked, link);
+        TAILQ_REMOVE(list, parked, link);
+        TAILQ_INSERT_TAIL(killed, parked, link);
     }
+}
+
+static void drop_killed_parked(struct front *front)
+{
+    struct parked_list killed = TAILQ_HEAD_INITIALIZER(killed);
+    struct parked *parked;
+    mutex_lock(&front->locked.lock);
+    take_killed_locked(&front->locked.content, &killed);
+    take_killed_locked(&front->locked.changes, &killed);
     mutex_unlock(&front->locked.lock);
     while ((parked = TAILQ_FIRST(&killed))) {
         TAILQ_REMOVE(&killed, parked, link);
@@ -244,52 +254,64 @@ static void drop_killed_syncing(struct front *front)
     }
 }
 
-static struct parked *pop(struct front *front)
+static struct parked *pop(struct front *front, struct parked_list *list)
 {
     LOCK_SCOPE(&front->locked.lock);
-    struct parked *parked = TAILQ_FIRST(&front->locked.parked);
-    if (parked) {
-        TAILQ_REMOVE(&front->locked.parked, parked, link);
-        atomic_fetch_sub(&front->parked_count, 1);
-    }
+    struct parked *parked = TAILQ_FIRST(list);
+    if (parked)
+        TAILQ_REMOVE(list, parked, link);
     return parked;
 }
 
-static void push_back(struct front *front, struct parked *parked)
+/* False: it must go on waiting, and is the caller's still. */
+static bool repeat(struct front *front, struct parked *parked)
 {
-    LOCK_SCOPE(&front->locked.lock);
-    TAILQ_INSERT_HEAD(&front->locked.parked, parked, link);
-    atomic_fetch_add(&front->parked_count, 1);
-}
-
-/* Repeats the oldest. False: it must go on waiting, and so must all behind it. */
-static bool resume_one(struct front *front)
-{
-    struct parked *parked = pop(front);
-    if (!parked)
-        return false;
     struct fuse_buf buf = {.mem = parked->mem, .size = parked->size};
     process(front, parked->slab, &buf, parked->since);
-    if (current.park) {
-        push_back(front, parked);
+    if (current.park)
         return false;
-    }
     mutex_lock(&front->locked.lock);
     front->locked.wait_ns += (uint64_t)(clock_monotonic_ns() - parked->since);
     mutex_unlock(&front->locked.lock);
     if (current.stolen) { /* the slab is the stage's now */
         atomic_fetch_sub(&front->parked_slabs, 1);
-        free(parked);
-    } else {
-        parked_free(front, parked);
+        parked->slab = SLAB_NONE;
+        parked->mem = NULL;
     }
+    parked_free(front, parked);
     return true;
+}
+
+/* Each as far as it can; those that cannot keep their order. */
+static void resume_changes(struct front *front)
+{
+    struct parked_list waiting = TAILQ_HEAD_INITIALIZER(waiting);
+    struct parked *parked;
+    while (!atomic_load(&front->stopping) && (parked = pop(front, &front->locked.changes)))
+        if (!repeat(front, parked))
+            TAILQ_INSERT_TAIL(&waiting, parked, link);
+    LOCK_SCOPE(&front->locked.lock);
+    TAILQ_CONCAT(&waiting, &front->locked.changes, link);
+    TAILQ_CONCAT(&front->locked.changes, &waiting, link);
+}
+
+/* The oldest, and those behind it as long as it can go on. */
+static void resume_content(struct front *front)
+{
+    struct parked *parked;
+    while (!atomic_load(&front->stopping) && (parked = pop(front, &front->locked.content))) {
+        if (repeat(front, parked))
+            continue;
+        LOCK_SCOPE(&front->locked.lock);
+        TAILQ_INSERT_HEAD(&front->locked.content, parked, link);
+        return;
+    }
 }
 
 static void wait_for_wake(struct front *front)
 {
     mutex_lock(&front->locked.lock);
-    bool idle = TAILQ_EMPTY(&front->locked.parked) && TAILQ_EMPTY(&front->locked.syncing);
+    bool idle = atomic_load(&front->parked_count) == 0 && TAILQ_EMPTY(&front->locked.syncing);
     mutex_unlock(&front->locked.lock);
     LOCK_SCOPE(&front->wake.lock);
     if (!front->wake.wanted && !atomic_load(&front->stopping))
@@ -303,8 +325,8 @@ void *front_resume(void *arg)
     while (!atomic_load(&front->stopping)) {
         drop_killed_parked(front);
         drop_killed_syncing(front);
-        while (!atomic_load(&front->stopping) && resume_one(front))
-            ;
+        resume_changes(front);
+        resume_content(front);
         store_note_waiting(front->store, atomic_load(&front->parked_count));
         wait_for_wake(front);
     }

@@ -322,7 +322,8 @@ struct store {
         bool hopeless;       /* and the last search for more was in vain */
         int64_t searched;    /* when that began; monotonic ns */
         uint64_t granted;    /* what may be staged: allocated ahead by the tier, and not taken by packs since that was looked at */
-        uint64_t left;       /* of it, beside what was staged then */
+        uint64_t with_changes; /* what may be staged and changed in names and attributes */
+        uint64_t left;       /* of what is granted, beside what was staged then */
         uint64_t taken;      /* by packs, ever */
         uint64_t rounds_begun, rounds_done; /* of the thread */
         uint64_t journal_bytes, view_bytes, runs_bytes;

@@ -21,15 +21,22 @@
 #define NO_EVICT_NS (2ll * 1000000000)
 #define VIEW_MIN (24 * MIB)         /* what the view may write before the next look: its log grows in steps */
 #define JOURNAL_STEP (16 * MIB)     /* a segment */
+/* Of the room of a compaction, for names and attributes when content has all else: they need little, and wait for nobody's content. */
+#define CHANGES_SHARE (8 * MIB)
 /* Of the disk, never promised to content: what the view and the journal grow by, and the pack that a compaction makes before those go
  * that it makes room of. With less the view could not follow the cut that drops them. */
 #define DISK_MARGIN (TIER_RESERVE_UNIT + JOURNAL_STEP + 2 * VIEW_MIN)
 
 /* What was fetched, and no batch names yet, needs room as what is staged does. */
-static uint64_t staged_need(struct store *store)
+static uint64_t staged_bytes(struct store *store)
 {
     uint64_t dirty = stage_usage(store->stage).dirty_bytes + room_kept(store);
-    return dirty + dirty / OVERHEAD_SHARE + SLACK;
+    return dirty + dirty / OVERHEAD_SHARE;
+}
+
+static uint64_t staged_need(struct store *store)
+{
+    return staged_bytes(store) + SLACK;
 }
 
 uint64_t room_used(struct store *store)
@@ -46,14 +53,21 @@ uint64_t room_used(struct store *store)
 /* How much may be held for content at most. */
 struct limits {
     uint64_t by_cap, by_disk;
+    uint64_t with_changes; /* for content, and names and attributes besides */
     uint64_t held; /* now; what was held a while ago may be packs meanwhile: only the tier knows what still is */
 };
+
+static uint64_t less(uint64_t bytes, uint64_t taken)
+{
+    return bytes > taken ? bytes - taken : 0;
+}
 
 static struct limits find_limits(struct store *store)
 {
     /* One pack's worth is never given away: compaction needs room to make room. */
-    uint64_t used = room_used(store) + TIER_RESERVE_UNIT, cap = store->options.cap_bytes;
-    struct limits limits = {.by_cap = cap == 0 ? UINT64_MAX : cap > used ? cap - used : 0};
+    uint64_t used = room_used(store) + TIER_RESERVE_UNIT;
+    uint64_t cap = store->options.cap_bytes ? store->options.cap_bytes : UINT64_MAX / 2;
+    struct limits limits = {.by_cap = less(cap, used), .with_changes = less(cap + CHANGES_SHARE, used)};
     struct tier_space space;
     if (store->tier->ops->space(store->tier, &space) < 0) {
         LOCK_SCOPE(&store->room.lock);
@@ -62,7 +76,8 @@ static struct limits find_limits(struct store *store)
     }
     limits.held = space.held_bytes;
     uint64_t has = space.free_bytes + space.held_bytes;
-    limits.by_disk = has > DISK_MARGIN ? has - DISK_MARGIN : 0;
+    limits.by_disk = less(has, DISK_MARGIN);
+    limits.with_changes = min_u64(limits.with_changes, less(has + CHANGES_SHARE, DISK_MARGIN));
     return limits;
 }
 
@@ -74,8 +89,7 @@ static uint64_t holdable(struct store *store)
 
 static uint64_t available_with(struct store *store, uint64_t more)
 {
-    uint64_t limit = align_down(holdable(store) + more, MIB), need = staged_need(store);
-    return limit > need ? limit - need : 0;
+    return less(align_down(holdable(store) + more, MIB), staged_need(store));
 }
 
 uint64_t room_available(struct store *store)
@@ -96,8 +110,7 @@ static uint64_t ahead_of(const struct store *store)
 
 uint64_t room_missing(struct store *store)
 {
-    uint64_t limit = holdable(store), goal = align_up(staged_need(store) + ahead_of(store), TIER_RESERVE_UNIT);
-    return goal > limit ? goal - limit : 0;
+    return less(align_up(staged_need(store) + ahead_of(store), TIER_RESERVE_UNIT), holdable(store));
 }
 
 /* Holds what is needed and some more: by whole packs, and at a limit all that there is. */
@@ -116,11 +129,12 @@ static int reserve(struct store *store, const struct limits *limits, uint64_t ne
 }
 
 /* What was found is of a moment: packs took some of it since. True: more may be admitted than before. */
-static bool note_granted_locked(struct store *store, uint64_t found, uint64_t taken, uint64_t need)
+static bool note_granted_locked(struct store *store, const struct limits *limits, uint64_t held, uint64_t taken, uint64_t need)
 {
     uint64_t since = store->room.taken - taken, before = store->room.left;
-    store->room.granted = found > since ? found - since : 0;
-    store->room.left = store->room.granted > need ? store->room.granted - need : 0;
+    store->room.granted = less(min_u64(held, min_u64(limits->by_cap, limits->by_disk)), since);
+    store->room.with_changes = less(limits->with_changes, since);
+    store->room.left = less(store->room.granted, need);
     store->room.scarce = store->room.granted < need + ahead_of(store);
     return store->room.left > before;
 }
@@ -135,7 +149,7 @@ static void adjust(struct store *store)
     uint64_t need = staged_need(store), held = 0;
     (void)reserve(store, &limits, need, &held);
     mutex_lock(&store->room.lock);
-    bool tell = note_granted_locked(store, min_u64(held, min_u64(limits.by_cap, limits.by_disk)), taken, need);
+    bool tell = note_granted_locked(store, &limits, held, taken, need);
     if (tell || !store->room.scarce)
         store->room.hopeless = false;
     mutex_unlock(&store->room.lock);
@@ -187,7 +201,8 @@ void room_spend(struct store *store, uint64_t bytes)
 {
     LOCK_SCOPE(&store->room.lock);
     store->room.taken += bytes;
-    store->room.granted -= min_u64(store->room.granted, bytes);
+    store->room.granted = less(store->room.granted, bytes);
+    store->room.with_changes = less(store->room.with_changes, bytes);
     ask_locked(store);
 }
 
@@ -207,8 +222,11 @@ static int admit_locked(struct store *store, uint64_t need)
     return need <= store->room.granted ? 0 : -EAGAIN;
 }
 
-static int refuse(void)
+/* Has the request waited, and was a whole search since then in vain? */
+static int refuse_locked(const struct store *store)
 {
+    if (!store->room.hopeless || !waits_since || store->room.searched <= waits_since)
+        return -EAGAIN;
     cause_note("NVMe is full of data that may not be dropped; remove something, or mount with a larger nvme=SIZE");
     return -ENOSPC;
 }
@@ -218,8 +236,17 @@ int store_admit(struct store *store, uint64_t bytes)
     uint64_t need = staged_need(store) + bytes;
     LOCK_SCOPE(&store->room.lock);
     int r = admit_locked(store, need);
-    bool in_vain = store->room.hopeless && waits_since && store->room.searched > waits_since;
-    return r < 0 && in_vain ? refuse() : r;
+    return r < 0 ? refuse_locked(store) : 0;
+}
+
+int store_admit_change(struct store *store, uint64_t bytes)
+{
+    uint64_t need = staged_bytes(store) + bytes;
+    LOCK_SCOPE(&store->room.lock);
+    if (need <= store->room.with_changes)
+        return 0;
+    ask_locked(store);
+    return refuse_locked(store);
 }
 
 int room_admit(struct store *store, uint64_t bytes)

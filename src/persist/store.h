@@ -123,6 +123,8 @@ void store_urge(struct store *store, int64_t until_ns);
 /* May `bytes` more be staged? Room on NVMe is reserved before a byte is acknowledged. -EAGAIN: wait for room;
  * -ENOSPC: there is none, and a search that began after the request began to wait found none that comes free. */
 CAIRN_MUST_CHECK int store_admit(struct store *store, uint64_t bytes);
+/* The same for `bytes` of names and attributes, of which there is room beside content: they wait only when that is used up, too. */
+CAIRN_MUST_CHECK int store_admit_change(struct store *store, uint64_t bytes);
 /* What the calling thread asks for from now on is for a request that has waited since then (monotonic ns); 0: that has not. */
 void store_waits_since(int64_t ns);
 

@@ -1,8 +1,12 @@
 """Bad input: the exceptions are torch.save's, the older version stays, the training goes on."""
+import contextlib
 import io
 import os
 import subprocess
 import sys
+import threading
+import time
+import warnings
 
 import pytest
 import torch
@@ -93,6 +97,62 @@ def test_what_is_no_regular_file(lane, folder):
     assert not os.path.isfile("/dev/null")
     with pytest.raises((TypeError, AttributeError)):
         lane.save({"a": 1}, io.BytesIO())
+
+
+def fence_and_step(training):
+    begin = time.monotonic()
+    training.step()
+    return time.monotonic() - begin
+
+
+@pytest.mark.timeout(200)
+def test_full(lane, cairn):
+    """NVMe and stage are full: saves fail with ENOSPC, training goes on, the older version stays; with room the next save is whole."""
+    cairn.mount(stage="64M", nvme="128M")
+    training, path = Training(), os.path.join(cairn.mnt, "state.pt")
+    lane.save({"a": 1}, path).result()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(2):
+            save = lane.save({**training.state(), "noise": torch.rand(25 << 20)}, path, lazy="all", max_block=0.5)
+            assert fence_and_step(training) < 30 * rig.PATIENCE
+            assert isinstance(save.exception(), OSError), "100 MB fitted"
+    assert torch.load(path) == {"a": 1} and os.listdir(cairn.mnt) == ["state.pt"]
+    rig.poll(lambda: lane.save({"a": 2}, path).exception() is None, 30, "room that the failed saves gave back")
+    assert torch.load(path) == {"a": 2}
+
+
+def fill(path):
+    with contextlib.suppress(OSError), open(path, "wb", buffering=0) as file:
+        while True:
+            file.write(os.urandom(rig.MIB))
+
+
+@pytest.mark.timeout(200)
+def test_full_for_hours(lane, cairn, folder):
+    """NVMe and stage are full of what a remote gets slowly: neither a call nor a fence nor an abort waits for that."""
+    cairn.mount(stage="64M", nvme="128M", remote=f"dir:{folder}/remote", upload_limit="512K")
+    training, path = Training(1 << 20), os.path.join(cairn.mnt, "state.pt")
+    lane.save({"a": 1}, path).result()
+    writer = threading.Thread(target=fill, args=(os.path.join(cairn.mnt, "big"),))
+    writer.start()
+    rig.poll(lambda: is_stuck(cairn), 60, "the store to be full")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for lazy in ("all", "all", True):
+            save = lane.save(training.state(), path, lazy=lazy, max_block=0.5)
+            assert fence_and_step(training) < 30 * rig.PATIENCE
+            assert save.cancel() and isinstance(save.exception(), OSError)
+    assert torch.load(path) == {"a": 1}
+    cairn.kill9()
+    writer.join()
+
+
+def is_stuck(cairn):
+    before = cairn.status()["nvme"]["written_bytes_total"]
+    time.sleep(0.5)
+    status = cairn.status()
+    return status["stage"]["waiting_writers"] > 0 and status["nvme"]["written_bytes_total"] == before > 50 * rig.MIB
 
 
 def test_arguments(lane, folder):

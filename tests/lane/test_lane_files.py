@@ -1,4 +1,5 @@
 """The files that libcairn makes, on a mount and elsewhere: whole or not there, in order, whatever dies, stops or is full meanwhile."""
+import contextlib
 import errno
 import json
 import os
@@ -446,6 +447,37 @@ def test_a_full_disk_fails_the_save(cairn, build):
     rig.poll(again, what="room that the failed save gave back")
     assert read(path) == b"small"
     lane.close()
+
+
+def test_an_abort_waits_for_no_room(cairn, build, folder):
+    """Also of a save that is all in memory, and whose last bytes wait on a mount that is full of what its remote gets slowly."""
+    cairn.mount(nvme="128M", stage="32M", remote=f"dir:{folder}/remote", upload_limit="512K")
+    lane = library.Lane(build)
+    path = os.path.join(cairn.mnt, "f")
+    lane.raw(path, OLD).wait()
+    writer = threading.Thread(target=fill, args=(os.path.join(cairn.mnt, "big"),))
+    writer.start()
+    rig.poll(lambda: waiting_for_room(cairn, 1), 60, "the store to be full")
+    save = lane.raw(path, b"small", now=True)
+    rig.poll(lambda: waiting_for_room(cairn, 2), 60, "the thread that gives names to wait")
+    save.abort()
+    assert save.error()[0] == errno.ECANCELED and read(path) == OLD
+    cairn.kill9()
+    writer.join()
+    lane.close()
+
+
+def fill(path):
+    with contextlib.suppress(OSError), open(path, "wb", buffering=0) as file:
+        while True:
+            file.write(os.urandom(MIB))
+
+
+def waiting_for_room(cairn, count):
+    before = cairn.status()["nvme"]["written_bytes_total"]
+    time.sleep(0.5)
+    status = cairn.status()
+    return status["stage"]["waiting_writers"] == count and status["nvme"]["written_bytes_total"] == before > 40 * MIB
 
 
 def test_a_dead_daemon_fails_the_save(cairn, build):

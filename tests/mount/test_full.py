@@ -150,7 +150,8 @@ def is_stuck(cairn, names):
 @pytest.fixture
 def slow_remote(cairn, folder):
     """A mount whose store is full of what the remote may get in hours, and two writers that wait for that."""
-    cairn.mount(nvme="128M", stage="32M", remote=f"dir:{folder}/remote", upload_limit="64K")
+    cairn.mount(nvme="128M", stage="32M", remote=f"dir:{folder}/remote", upload_limit="512K")
+    rig.write_file(os.path.join(cairn.mnt, "old"), b"old")
     names = ("big-1", "big-2")
     writers = [threading.Thread(target=write_until_it_ends, args=(os.path.join(cairn.mnt, name),)) for name in names]
     for writer in writers:
@@ -169,6 +170,79 @@ def test_who_waits_costs_nothing(slow_remote):
     before = ticks_of(slow_remote)
     time.sleep(2)
     assert 0 < before and ticks_of(slow_remote) - before < 60, "of 200 and more"
+
+
+def nameless(folder, name):
+    fd = os.open(folder, os.O_TMPFILE | os.O_RDWR, 0o600)
+    os.link(f"/proc/self/fd/{fd}", os.path.join(folder, name), src_dir_fd=0, follow_symlinks=True)
+    os.close(fd)
+
+
+def made(path):
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+
+
+def synced(path):
+    fd = os.open(path, os.O_RDONLY)
+    os.fsync(fd)
+    os.close(fd)
+
+
+def cut(path):
+    fd = os.open(path, os.O_RDWR)
+    os.ftruncate(fd, 1)
+    os.fsync(fd)
+    os.close(fd)
+
+
+# What waits for nobody's content: by name, on a folder that has a file `old`.
+CHANGES = {
+    "stat": lambda at: os.stat(at + "/old"),
+    "statvfs": os.statvfs,
+    "listdir": os.listdir,
+    "read": lambda at: rig.read_file(at + "/old"),
+    "create": lambda at: made(at + "/created"),
+    "nameless": lambda at: nameless(at, "linked"),
+    "mkdir": lambda at: os.mkdir(at + "/folder"),
+    "mkfifo": lambda at: os.mkfifo(at + "/fifo"),
+    "symlink": lambda at: os.symlink("target", at + "/symlink"),
+    "link": lambda at: os.link(at + "/old", at + "/hard"),
+    "rename": lambda at: os.rename(at + "/created", at + "/renamed"),
+    "chmod": lambda at: os.chmod(at + "/old", 0o640),
+    "utime": lambda at: os.utime(at + "/old"),
+    "setxattr": lambda at: os.setxattr(at + "/old", "user.a", b"b" * 1000),
+    "level": lambda at: os.getxattr(at + "/old", "user.cairn.level"),
+    "lane": lambda at: os.getxattr(at, "user.cairn.lane"),
+    "fsync": lambda at: synced(at + "/old"),
+    "fsync of the folder": synced,
+    "truncate": lambda at: cut(at + "/old"),
+    "unlink": lambda at: os.unlink(at + "/hard"),
+    "rmdir": lambda at: os.rmdir(at + "/folder"),
+}
+
+
+@pytest.mark.needs_mount
+@pytest.mark.timeout(120)
+def test_changes_wait_for_no_content(slow_remote):
+    """Names and attributes need little room, and there is some for them: none waits behind a write that waits for hours."""
+    for name, change in CHANGES.items():
+        errors = []
+        thread = threading.Thread(target=outcome_of, args=(change, slow_remote.mnt, errors), daemon=True)
+        thread.start()
+        thread.join(rig.PATIENCE * 20)
+        assert not thread.is_alive(), f"{name} waits"
+        assert errors == [None], (name, errors)
+    assert slow_remote.status()["stage"]["waiting_writers"] == 2
+    done = slow_remote.cairn("umount", slow_remote.mnt, timeout=rig.PATIENCE * 20)
+    assert done.returncode != 0 and "in use" in done.stderr, done
+
+
+def outcome_of(change, at, errors):
+    try:
+        change(at)
+        errors.append(None)
+    except OSError as error:
+        errors.append(error)
 
 
 def ticks_of(cairn):

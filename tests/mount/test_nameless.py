@@ -8,7 +8,7 @@ import history
 import rig
 from rig import MIB
 
-SLACK = 8 * MIB  # of what the view and the journal take
+SLACK = 24 * MIB  # of what the view and the journal take: a segment is 16 MiB
 
 
 def free(cairn):

@@ -106,7 +106,7 @@ def test_orphans_do_not_leak(cairn, end):
             os.close(fd)
     cairn.mount()
     assert os.listdir(cairn.mnt) == ["kept"]
-    rig.poll(lambda: free - os.statvfs(cairn.mnt).f_bavail < 2048, 60, "the room of what has no name", 0.2)
+    rig.poll(lambda: free - os.statvfs(cairn.mnt).f_bavail < 6144, 60, "the room of what has no name", 0.2)
     cairn.umount()
     done = cairn.fsck()
     assert done.returncode == 0, done.stdout
