@@ -451,10 +451,11 @@ def test_a_full_disk_fails_the_save(cairn, build):
 
 def test_an_abort_waits_for_no_room(cairn, build, folder):
     """Also of a save that is all in memory, and whose last bytes wait on a mount that is full of what its remote gets slowly."""
-    cairn.mount(nvme="128M", stage="32M", remote=f"dir:{folder}/remote", upload_limit="512K")
+    cairn.mount(nvme="200M", stage="32M", remote=f"dir:{folder}/remote", upload_limit="512K")
     lane = library.Lane(build)
     path = os.path.join(cairn.mnt, "f")
     lane.raw(path, OLD).wait()
+    rig.write_file(os.path.join(cairn.mnt, "sealed"), os.urandom(100 * MIB))
     writer = threading.Thread(target=fill, args=(os.path.join(cairn.mnt, "big"),))
     writer.start()
     rig.poll(lambda: waiting_for_room(cairn, 1), 60, "the store to be full")

@@ -149,9 +149,10 @@ def is_stuck(cairn, names):
 
 @pytest.fixture
 def slow_remote(cairn, folder):
-    """A mount whose store is full of what the remote may get in hours, and two writers that wait for that."""
-    cairn.mount(nvme="128M", stage="32M", remote=f"dir:{folder}/remote", upload_limit="512K")
+    """A mount whose store is full of what the remote gets slowly (200 s and more), and two writers that wait for that."""
+    cairn.mount(nvme="200M", stage="32M", remote=f"dir:{folder}/remote", upload_limit="512K")
     rig.write_file(os.path.join(cairn.mnt, "old"), b"old")
+    rig.write_file(os.path.join(cairn.mnt, "sealed"), os.urandom(100 * rig.MIB))
     names = ("big-1", "big-2")
     writers = [threading.Thread(target=write_until_it_ends, args=(os.path.join(cairn.mnt, name),)) for name in names]
     for writer in writers:
