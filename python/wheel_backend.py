@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The PEP 517 backend of this folder: a wheel of cairnfs/ and of libcairn.so.0 from the build folder."""
 import base64
 import hashlib

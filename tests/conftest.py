@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """pytest: options, the `cairn` fixture, the guard against hangs."""
 import faulthandler
 import json

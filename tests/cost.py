@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What something costs a daemon: CPU time, in all, by itself and by RocksDB's compactions, and time that passes."""
 import contextlib
 import os

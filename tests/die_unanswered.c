@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Preloaded into a daemon: it dies right before it answers a request of the kernel, so that this one was done and is not answered.
  *
  * The file that DIE_UNANSWERED names is there while that is wanted, and holds how many requests are to be answered first, and whether

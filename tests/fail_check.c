@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Preloaded into a daemon: one of its own checks fails in the middle of a call, so that it aborts.
  *
  * The file that FAIL_CHECK names is there while that is wanted, and holds how many locks the thread that got a call that changes something

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """A proxy between the daemon and an S3 server that breaks things as planned.
 
 It reads heads and streams bodies; the Host header goes through unchanged, because the signature covers it. Each request

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Faults of a disk in a running daemon: tests/faults/shim.c is preloaded into it, and a shared file says which call fails where, and how.
 
     disk = faultdisk.FaultDisk(cairn, build)           # cairn: a rig.Mount that is not mounted

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """A training-like writer whose every operation is recorded: the history that judge.py judges.
 
 Several rank processes save checkpoints into one folder. Each operation is recorded in a

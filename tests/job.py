@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The main job (clients/train_gpt.py) as tests run it: how it is called, and what it reports."""
 import fcntl
 import itertools

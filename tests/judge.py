@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The judge of a history (history.py): whether a folder is what the recorded operations allow.
 
 It replays the log on a model: a dict of names, and for every inode its live content (what a

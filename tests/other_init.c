@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Preloaded into a daemon: it promises the kernel something else in its answer to INIT. */
 #define _GNU_SOURCE
 #define FUSE_USE_VERSION 312

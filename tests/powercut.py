@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The power-cut rig: a store on ext4 in a loop image, cut by an atomic reflink copy of the image.
 
 The outer image is XFS with reflinks; the inner image lies in it. `cp --reflink` of the inner image

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A disk of our own below a filesystem, that knows which writes were flushed (disk/recorded_disk.c).
 
 A filesystem lies on a loop device, the loop device on the file of a small FUSE daemon, which keeps every request. Afterwards

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Remotes for tests: a real Ceph RGW and a directory, looked into without the code under test; mounts on them.
 
 A remote (S3Remote, DirRemote) is one prefix: names -> bytes. It can be listed, read, changed and copied as a whole, at a

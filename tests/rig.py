@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the tests share: a private store with its mount (Mount), the same over a plain folder (Plain)."""
 import contextlib
 import errno

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A directory whose fsync takes as long as it is told: tests/disk/slow_folder.c."""
 import os
 import subprocess

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A mount whose daemon may die: the holder runs in the foreground, the daemon is its child."""
 import contextlib
 import os

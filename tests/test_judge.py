@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The judge can fail: planted violations of P2 and P4 on a plain folder are all found."""
 import os
 import shutil

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The rig tells of what fails in the processes that it forks, and leaves no mount behind."""
 import os
 import signal

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ends a hang: a process of its own, because a page fault on a hung mount holds the interpreter's lock.
 
 Reads lines `arm SECONDS`, `pids PID...` and `off` from stdin. When the time is over it prints where the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Saves two arrays while the next step is computed: cc save.c $(pkg-config --cflags --libs cairn), ./a.out FOLDER [STEPS]
  *
  * One file a step, as torch.save lays it out (zip), and "latest", which names the newest that is there. */

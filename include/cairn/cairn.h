@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* libcairn: saves that return at once, while the copy goes on beside the training step.
  *
  * A lane (`cairn_lane`) owns threads, a ring of host memory and a list of saves under way. A save (`cairn_save`) is one file: its size

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CairnFS for PyTorch: saves that return at once, while the copy goes on beside the next step.
 
     import cairnfs

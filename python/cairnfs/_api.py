@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """save(), wait(), marker(), prepare(): what a training program calls."""
 import ctypes
 import errno

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The fence: waits until no lazy save reads its sources, before they change. It is called by itself in all the places of install()."""
 import atexit
 import ctypes

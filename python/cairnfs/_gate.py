@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CAIRN_LAZY=1: torch.save returns at once, and what the program does next with files sees them as if it had waited.
 
 An audit hook sees what Python does with files: opening for writing, renaming, removing, making folders and links. Where this process has saves

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How far down files are that have their names, and the progress bar of wait()."""
 import errno
 import os

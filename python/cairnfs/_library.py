@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """libcairn.so.0 by ctypes: the declarations of <cairn/cairn.h>, and its errors as OSError.
 
 A call of ctypes drops the interpreter's lock, so that what blocks here blocks only its own thread.

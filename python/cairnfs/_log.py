@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Messages of the package: the logger "cairnfs"."""
 import logging
 

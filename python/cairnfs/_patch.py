@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """install(): torch.save goes through the lane, with no line of the program changed."""
 import os
 import pickle

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The lane of this process: opened when it is first needed, its saves, the thread that ends them, what a fork and the end do to it.
 
 `_lock` guards every field of Process and the state of its saves. It is held while the library ends a copy, never while a save waits for

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A marker behind the saves of all ranks of torch.distributed.
 
 Each rank counts itself in the key-value store of the job when its saves have their names, and leaves a text there if one failed. Rank 0 looks,

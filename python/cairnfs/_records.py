@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What torch.save would write, record by record, without the bytes of the tensors being copied.
 
 torch's own code (torch.serialization._save) pickles and names the records; only the writer that it writes to is ours. So names, order, location

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Save: one file on its way, as a future."""
 import ctypes
 import errno

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How a save is begun: what is copied at once and what later, and how the library is told where the bytes lie."""
 import ctypes
 import errno

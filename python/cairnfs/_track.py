@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which storages do not change before the next update of an optimizer.
 
 Known are the optimizers whose step() was seen: then it is sure that the fence runs before the next one. What they hold, parameters and state,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """torch.distributed.checkpoint through the lane: dcp.save(state, storage_writer=cairnfs.dcp.Writer(path)).
 
 The files are read by torch's FileSystemReader. dcp.save() returns when all is laid out; `.metadata` is written last, when the files of all ranks

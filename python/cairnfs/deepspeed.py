@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """DeepSpeed through the lane: engine, *_ = deepspeed.initialize(...); cairnfs.deepspeed.attach(engine).
 
 engine.save_checkpoint() returns when all is laid out; the copy goes on beside the next forward and backward, and the next update waits for it.

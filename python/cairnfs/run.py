@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """python -m cairnfs.run [-m MODULE | SCRIPT] [ARGUMENT...]: runs a program with torch.save through the lane of CairnFS.
 
 CAIRN_LAZY=1 in the environment: torch.save returns at once.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """safetensors through the lane: save_file() in the place of safetensors.torch.save_file().
 
 The file is the one that safetensors writes, byte for byte; dtypes, their names and their order in the file are learnt from the safetensors

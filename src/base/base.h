@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* What C lacks, in one include: must-check results, assertions that stay on, cleanup of locals.
  *
  * Every function that can fail returns 0 (or a count) or a negative errno. Besides the plain ones:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* CRC-32 (zlib's) of records, indexes and headers: finds torn and flipped bytes; never an identity. Pure. */
 #pragma once
 

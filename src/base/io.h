@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Full I/O on file descriptors: no short counts, no EINTR. 0 or -errno. Blocking. */
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Mutexes with a rank. A thread takes locks in ascending rank only; the lock order of the whole program is the
  * enum below, in one place. Checked in every build: the check costs a thread-local increment. */
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Log lines for the operator: one line each, control bytes escaped, to standard error or to a file of bounded size.
  * Any thread. A lower layer returns its error; the edge logs it, once.
  *

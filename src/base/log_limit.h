@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Which log lines are written: of the same text a few a minute, of the same kind (the same format) some more. The rest is
  * counted. Any thread; takes no other lock, does no I/O. Memory: a fixed table. */
 #pragma once

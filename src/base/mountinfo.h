@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Mounts as the kernel lists them in /proc/PID/mountinfo. Reading it asks no filesystem, so it never waits for one that hangs. */
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Threads with names, and a pool of them with one bounded queue. */
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Properties of a process, read from /proc. Any thread; reads files. */
 #pragma once
 

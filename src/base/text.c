@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "base/text.h"
 
 /* C0, DEL, and C1 (U+0080 to U+009F), which a terminal obeys as well. */

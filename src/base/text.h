@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Text from outside, made fit to be shown. Any thread. */
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* cairn completion: for each shell a script whose fixed part is below, and whose tables are made from what the verbs take. */
 #include <ctype.h>
 #include <stdio.h>

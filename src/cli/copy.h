@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Files of a source become local files: each under a temporary name that gives way to its own when it is whole. Reads go on in
  * many threads; one thread starts them. */
 #pragma once

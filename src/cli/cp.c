@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Files and trees of a store or remote that nobody need have mounted, to local ones. */
 #include <fcntl.h>
 #include <libgen.h>

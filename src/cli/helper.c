@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The programs that mount(8) and umount(8) run for the types cairnfs and fuse.cairnfs: links to cairn, known by their names.
  *
  *   mount.cairnfs STORE MOUNTPOINT [-sfnv] [-N NAMESPACE] [-o OPTIONS] [-t TYPE]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Waiting, with progress, until the horizon of stores, of NVMe or of the remote, includes what was asked for. One thread. */
 #pragma once
 

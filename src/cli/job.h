@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Work that the daemon does for a verb: begun, watched, cancelled by an interrupt. One thread. */
 #pragma once
 

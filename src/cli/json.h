@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Reading what a daemon answered, and writing the same for machines. Of what is not there: NULL, 0, false. */
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* cairn log: the file in which a daemon writes what happened, the part before included, filtered, followed. */
 #include <fcntl.h>
 #include <getopt.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Names, or what `ls -l` says, of a store or remote that nobody need have mounted. */
 #include <ctype.h>
 #include <grp.h>

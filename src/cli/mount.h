@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* What `cairn mount` and the helper of mount(8) share. One thread. */
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Mounts of CairnFS as the kernel lists them, and what is done with a mountpoint. None of it waits for a
  * daemon, except where said. */
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The same mount at other places: in other mount namespaces (containers and units that were started while it was there), and bind
  * mounts. Unmounting it here does not end it there. Asks no filesystem. */
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* SOURCE:PATH of `cairn ls` and `cairn cp`: where it is opened, and what is there. One thread. */
 #pragma once
 

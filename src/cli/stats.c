@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* cairn stats: what a mount does, a line for each interval, from two answers of its daemon. */
 #include <getopt.h>
 #include <math.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Adding up what files, and all below folders, consist of: asks their daemon portion by portion, so that it neither waits nor
  * remembers. What changes meanwhile may be counted as it was or as it is. One thread. */
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* What an argument of a verb names: a mount, a store, or something on a mount. One thread. */
 #pragma once
 

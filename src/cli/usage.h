@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* What a verb takes, read out of its usage text and the table of mount options: these are the one place that tells it, for people,
  * for completion and for the tests of the man pages. One thread.
  *

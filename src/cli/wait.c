@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <getopt.h>
 #include <stdio.h>
 #include <sys/stat.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* cairn warmup, cairn evict: one path after the other, each by a job of its daemon. */
 #include <getopt.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The boundary to the caller: copies structs of another version, keeps errors, writes log lines. */
 #include "client/client.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* How a save begins, and what calls give it to copy. */
 #include "client/client.h"
 

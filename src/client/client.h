@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Shared declarations of this room: a lane, its saves, and the pieces that threads copy.
  *
  * A save goes OPEN -> PUBLISHED or FAILED, by one step each:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The threads that copy host sources into drafts, in pieces. The CRC of a piece is computed while its bytes are on their way into the
  * cache anyway; then the kernel copies them into the file from where they are.
  *

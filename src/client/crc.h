@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* CRC-32 (zlib's) of what a save copies, as fast as the machine can. Pure, any thread. */
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Declarations of the CUDA driver API, as far as the client uses it: it builds without a Toolkit, and against no version in particular. Names, types and
  * values are those of cuda.h (tests/client/cuda compares them where that is found); a function is called by the name that libcuda.so.1
  * exports, and which cuda.h means by the plain one. */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Devices: copies from the memory of GPUs into host memory, and fingerprints of it, by the CUDA driver that the process uses already.
  *
  * The driver (libcuda.so.1) is found in the process, never loaded; cuInit is never called and no context is made: memory of a device can

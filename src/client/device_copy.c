@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The thread "cairn-device": enqueues copies from devices into free pieces of the ring, asks for those that are done, and hands these to
  * the threads that write them into files. It alone waits for no device: it asks (device_event_done). */
 #include "client/client.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Fingerprints on a device. The sums of a span of the range are combined as soon as they are there, so that the memory that this takes of
  * the device does not grow with the range: its streams are in order, and so is the use of that memory. */
 #include <sys/mman.h>

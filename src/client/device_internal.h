@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Declarations that device.c and device_fingerprint.c share. */
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The thread "cairn-device" looks before it copies: a piece of a source that may be referred to is copied only if its fingerprint, taken by the
  * device, is not that of the older version. Pieces whose fingerprints are under way, or that are to be copied now, are so few that they have room. */
 #include "client/client.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* device.h of a library that was built without CUDA (-Dcuda=disabled): no device is ever opened. */
 #include "base/cause.h"
 #include "client/device.h"

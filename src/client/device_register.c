@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Host memory that the driver copies into. The driver holds a lock of its own during a registration and takes some 0.1 s a GB, so it is done
  * in chunks, with a pause after each. */
 #include <time.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The file that a save writes, from its opening until it has its name. A draft is used by one thread at a time, but for draft_write(), which
  * several may call at once. No call logs; errors are negative errno with a cause. All may block as the filesystem does. */
 #pragma once

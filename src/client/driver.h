@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The CUDA driver below device.h: its functions, what its errors mean, and the context that a thread has during a call. */
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The fence: before sources change, no copy reads them any more, or what changes them is ordered behind the copies. */
 #include "client/client.h"
 

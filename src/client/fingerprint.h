@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A fingerprint tells whether two ranges of the same length hold the same bytes: 256 bits by a secret random key, computed alike by the
  * host and by a kernel on the device.
  *

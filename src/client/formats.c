@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Saves whose whole content one call names: zip, safetensors, markers. */
 #include "client/client.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A lane: its threads, the fence, the end, and what fork makes of it. */
 #include "client/client.h"
 

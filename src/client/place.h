@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Resolves the path of a file that is to be written, as open(2) with O_CREAT does. Any thread; blocks as the filesystem does. */
 #pragma once
 

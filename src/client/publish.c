@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The thread that writes the last bytes of saves, gives them their names in order, and takes away the drafts of those that failed. */
 #include "client/client.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* References to the last version of a file, for content that did not change since (CAIRN_SAVE_REFER).
  *
  * A lane remembers, for each pattern of path (digits are one), the last file that it published: what stat() told of it, and for each source

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Host memory that bytes of devices pass through: pieces of one size, taken in faulted pages once and registered with the driver, in regions
  * that are added and never go before the lane does. Guarded by the lane's lock, but for what says so. */
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The state of saves: how they end, who waits for whom, and the calls that ask and wait. */
 #include "client/client.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Writing to what may be a broken pipe, in a thread of the caller's: SIGPIPE must not end the training. */
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The layout of a zip archive as torch.save writes it: known before a byte of content is, but for the CRCs, which stand behind the
  * content: in data descriptors and in the directory. Pure: no I/O, no locks. docs/man/libcairn.3 tells what of the format is used.
  *

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "codec/content.h"
 
 #ifdef __SSE2__

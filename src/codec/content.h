@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A stretch of file content that lies in several buffers, read by file offset; and the scan for zip headers
  * in it. Pure; one thread at a time for one struct content. */
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Where to cut file content into chunks: at tensor starts, then every CHUNK_SIZE_MAX bytes.
  *
  * Tensors are found by a light parse (design: torch zip local headers anywhere in a file that starts as a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Encodings of one chunk, lossless. Pure; any thread. */
 #pragma once
 

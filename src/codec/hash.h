@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* BLAKE3: chunk names and tags (keyed), and the chain of journal batches (plain). Pure; any thread. */
 #pragma once
 

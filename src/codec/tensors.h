@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The header of a safetensors file: where its tensors lie. Pure; any thread. */
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The control socket of a mounted store: STORE/control, 0600. One JSON object in a line is a request, one in
  * a line the reply; a connection may carry several. Only root and the user that mounted are answered. */
 #pragma once

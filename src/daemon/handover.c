@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "daemon/handover.h"
 
 #include <cjson/cJSON.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* What the processes of a mount hand to those of another version of cairn: a JSON object in a memfd. Nothing of it gets to a disk, but two
  * versions have to agree on it: what changes here, or in what the holder and its daemon say to each other (holder.h), needs a new
  * HANDOVER_FORMAT, and the newer version has to understand the older format. One thread. */

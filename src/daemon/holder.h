@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The holder of a mount: a small process that keeps /dev/fuse and the store's lock, and starts another daemon when the one that serves
  * dies. It reads nothing from /dev/fuse, has no threads, opens no store, and ends with the mount.
  *

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* What a mount process does around the service: takes the store's folder, keeps a log, answers signals and the control
  * socket, tells when it is usable, cleans up after a failed start. */
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* HTTP for those who watch: GET /metrics (text format of Prometheus) and GET /healthz (200, or 503 with the reason). One thread;
  * connections are few, short and of bounded memory, so a client that is slow, silent or hostile keeps nobody but itself waiting. */
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* What a service manager wants to know: systemd's notification protocol, datagrams of NAME=VALUE lines. Any thread. */
 #pragma once
 

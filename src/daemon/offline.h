@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A store or a remote that is looked into without a mount and without a daemon. One thread opens and closes. */
 #pragma once
 

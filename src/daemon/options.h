@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Options of a mount: one table serves the flags of `cairn mount`, the lists of -o (and so fstab) and the
  * help text. Not thread-safe: used at start only. */
 #pragma once

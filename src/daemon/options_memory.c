@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* How much RAM this process may use: the machine's, or what its cgroups grant. */
 #include <stdio.h>
 

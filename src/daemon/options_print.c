@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The options of a mount as a list that options_set_list() reads. */
 #include <stdio.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* What `remote=` names, as text and taken apart. Pure: nothing is opened. */
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "daemon/remote_tier.h"
 
 static int open_s3(const struct remote_address *address, const struct mount_options *o, struct tier **ret, char **ret_text)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Opens the tier that an address and the options of a mount name. */
 #pragma once
 

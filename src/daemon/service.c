@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The life of a service: store, fs and front are wired together, run, and end. */
 #include "daemon/service.h"
 

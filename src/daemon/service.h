@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The service: one store, mounted and served. Everything inside a mount process that is not its life cycle
  * (locks on the store, signals, the background: lifecycle.h) or its control socket (control.h).
  *

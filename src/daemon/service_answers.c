@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* What the control socket may ask, and what can be told of a store without a mount. */
 #include <stdio.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Work that is asked for over the control socket: begun, looked at, cancelled. */
 #include "daemon/control.h"
 #include "daemon/service_internal.h"

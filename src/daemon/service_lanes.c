@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Programs that save lazily through this mount (libcairn), in the status. */
 #include "base/clock.h"
 #include "daemon/control.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* What can be watched of a service: its status in the text format of Prometheus, and whether it is well. */
 #include <stdio.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A service's remote: its tier, who waits for it, what is told of it. */
 #include <stdio.h>
 

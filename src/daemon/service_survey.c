@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* What files and trees consist of, asked over the control socket. The tree is walked by who asks, with a list of what is still to do:
  * a request gets a portion that is bounded in rows and time, and the daemon keeps nothing. */
 #include <inttypes.h>

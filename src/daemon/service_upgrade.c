@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The daemon's part of an exchange of the program: upgrade.h. */
 #include <poll.h>
 #include <stdio.h>

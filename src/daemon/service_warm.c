@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Files that are fetched onto NVMe, or evicted, because somebody asked for it over the control socket. */
 #include "daemon/control.h"
 #include "daemon/service_internal.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The folder of a store: found, made, checked, locked, and left as it was if the mount fails. All calls block for as long as the
  * filesystem does; one thread. */
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* What a chunk is called and where it lies. Shared by packs, records and the view. */
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Heads: small objects "heads/NUMBER" that say what a remote holds. Created exclusively, never overwritten: the highest
  * number is the truth. And the prefix's own superblock, "cairn". Pure functions; any thread. */
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Little-endian fields in byte buffers, with a bounded cursor for decoding. Pure. */
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Names of the objects of a tier: FOLDER/NUMBER, the number as 16 lower-case hexadecimal digits. Pure functions. */
 #pragma once
 

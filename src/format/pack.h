@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Packs: immutable files of encoded chunks.
  *
  *   header (PACK_HEADER_LEN) | frame | stored chunk | frame | stored chunk ... | index | zeros | trailer (PACK_TRAILER_LEN)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A record is a header and the fields of its type, in the order of the enum below:
  *
  *   OFFSET SIZE

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Journal records: the ordered namespace operations, in memory and as bytes.
  *
  * The same bytes go to the stage's log (as the operation happens) and to the journal's segments (when they become

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Header, the first bytes of a run:
  *
  *   OFFSET SIZE

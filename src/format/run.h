@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Runs: the namespace as sorted rows, in immutable files. What a tier publishes is a list of runs, oldest first; a row
  * of a newer run replaces the row of the same key in older ones, and a row without a value removes it. So each new cut adds a
  * small run with what changed, and small runs are merged into larger ones: a snapshot that grows with what changes.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A heap of readers, each at its next row: on top is the smallest key and, of those, the newest. */
 #include "base/base.h"
 #include "format/run.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Journal segments: files of batches; each batch is one step of the durable horizon.
  *
  *   segment header (SEGMENT_HEADER_LEN) | batch header (BATCH_HEADER_LEN) | records | batch header | records ...

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*   OFFSET SIZE
  *        0    8  "CAIRNFS" and a zero
  *        8    4  version

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* STORE/superblock: what a store is. Written when the store is made, and when it gets a new id. */
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Times of access, as relatime has them: a read moves atime if it is not newer than mtime and ctime, or is a day old.
  *
  * They stay in memory, a bounded number of them, and become history when they are crowded out or at the end of the mount. So

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* What fallocate gave to a file: ranges whose blocks st_blocks counts, whether they were written or not.
  *
  * No room is taken for them, and what was not written of them stays a hole, to read and to seek. They are there for programs that look

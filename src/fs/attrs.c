@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Attributes: stat, chmod, chown, utimens, truncate by path, statfs. */
 #include <fcntl.h>
 

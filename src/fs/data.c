@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Content: reading, writing, cutting, seeking, copying. */
 #include <fcntl.h>
 #include <linux/falloc.h>

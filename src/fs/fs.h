@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* What files mean: POSIX over a store, without a word of FUSE.
  *
  * Each call is one operation. Errors are negative errno. -EAGAIN from a call that changes something means that there is

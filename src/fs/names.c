@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Names: lookup, making, linking, removing, renaming, listing. */
 #include <fcntl.h>
 #include <stdio.h>

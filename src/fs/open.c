@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Open files: opening, closing, sealing at close and at fsync. */
 #include <fcntl.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Extended attributes: user.cairn.* are answers of the filesystem, the others are stored. */
 #include <stdio.h>
 #include <sys/xattr.h>

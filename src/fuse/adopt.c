@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A mount outlives its daemon: the holder kept /dev/fuse, and this session goes on with it.
  *
  * The kernel sends INIT once, so the one that the first daemon got is processed again, and its answer kept from the kernel. Then the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Who asks. The kernel tells user and group; what it does not tell is in /proc. */
 #include <limits.h>
 #include <linux/capability.h>

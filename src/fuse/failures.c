@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* What clients were refused, with the cause: once in the log, and in a bounded list for `cairn status`. An ordinary no (no such file,
  * no permission) is no failure. */
 #include <stdio.h>

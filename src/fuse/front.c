@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Mounting, starting and ending the threads. */
 #include "fuse/front.h"
 

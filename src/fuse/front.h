@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The FUSE front: requests of the kernel become calls of fs/, one reply each.
  *
  * Receive threads read requests straight into slabs of the stage and never wait for room: a request that finds none is

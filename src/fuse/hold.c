@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Before a hand-over the daemon receives nothing more, and answers what it has received. A daemon that dies in the middle of a call leaves it to
  * its successor (adopt.c), but a kernel that cannot send again would have it fail, and one whose bytes are just copied may fail anywhere.
  *

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* What this libfuse has no name for in the kernel's protocol: TMPFILE, and two things that are asked for in the reply to INIT.
  *
  *   DIRECT_IO_ALLOW_MMAP  files that bypass the page cache can still be mapped shared (loaders map what they read); tried before

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* For how long the kernel may keep attributes.
  *
  * Nearly all changes are its own, and with most of them it counts a version of the inode's attributes: an answer that it asked for

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Answers requests that were in flight when a daemon died, on a kernel that cannot send them again (before Linux 6.9). Its callers wait until each is answered.
  *
  * Of each there is what the stage's table says (stage/requests.h), not the request: neither its name nor its arguments. What was done gets

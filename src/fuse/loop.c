@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Receiving requests, and parking those that find no room. */
 #include <errno.h>
 #include <signal.h>

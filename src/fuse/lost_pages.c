@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Stores through maps that could not be taken (ENOSPC) are lost, and whoever asks for them to be kept is told so. The kernel goes on with
  * the pages as they were stored, though: who reads through the page cache would see what who reads directly does not, until the pages
  * leave it. So they are dropped, and all see what the file holds.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Is the mount still where it was made? It may be gone from there and live on elsewhere, as a copy in another mount namespace. Then
  * its path leads to what was below it, or to what came there since: nothing that is ours to unmount. */
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* One request, one call of fs/, one reply. -EAGAIN from fs/ means: park it. */
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Open files: opened, made, flushed, synced, closed. */
 #include <fcntl.h>
 

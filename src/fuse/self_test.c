@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Do shared maps work with direct I/O here? Tried at mount, on a file of the front's own that is in no folder: the store may be full, or
  * its stage, and neither it nor its root's times are to be changed.
  *

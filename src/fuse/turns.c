@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Who receives. One thread waits for the kernel, and the thread that received a request goes on to wait for the next when it has
  * answered: with requests that come one at a time, as those of one program do, nothing is handed from thread to thread. (All
  * threads waiting at once would be woken in rotation, which costs more than most requests themselves.) Another thread is woken

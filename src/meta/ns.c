@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Nodes and entries of the overlay: found, made, kept as long as needed, retired. */
 #include "meta/ns_internal.h"
 

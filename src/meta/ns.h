@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The namespace as it is now: the view, and over it what is not durable yet.
  *
  * The overlay holds an inode ("node") while it has changes that the view lacks, while it is open, or while an operation

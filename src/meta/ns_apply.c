@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* What each operation does to the overlay. */
 #include "meta/ns_internal.h"
 

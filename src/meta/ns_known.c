@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* What the overlay keeps of directories that were listed, or made in this mount: clean entries, which say what the view says.
  *
  * Of a directory that is known up to a cookie, the trees alone say what it has up to there. It stays so: what is new comes

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Reading names, directories, links and attributes: the overlay over the view. */
 #include <stdio.h>
 

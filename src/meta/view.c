@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Opening, closing, and reads of single things. */
 #include "meta/view.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The view: what the durable journal says, in RocksDB. Namespace, versions, extents, chunk index, pack accounts.
  *
  * It is only a view: it never runs ahead of the durable journal, may lag behind it, may be deleted and is rebuilt.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A new view filled from the rows of a remote's runs. */
 #include <sys/stat.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Applying a batch of records: one transaction, written whole or not at all. */
 #include <inttypes.h>
 #include <sys/stat.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The parts of an apply. All of them change the transaction only; -EUCLEAN where the record does not fit the
  * state. */
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Recounts the namespace. Walks the keys of each type in order and merges sorted tallies: memory is a few
  * words for each name and piece, for the time of the check. */
 #include "meta/view_check.h"

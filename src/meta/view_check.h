@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Recounting: what the parts of view_check() share. */
 #pragma once
 

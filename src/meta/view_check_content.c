@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Recounts content: extent pages and inline blobs, chunk references, pack accounts. */
 #include "meta/view_check.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Recounts what the view knows of the remote: where chunks lie there, which are wanted, the accounts of its packs. */
 #include "meta/view_check.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Chunks and packs: reference counts, places, and the accounts of packs. */
 #include "meta/view_apply.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A cut of the view as rows of a run, and what changes in the view when it was published. */
 #include "base/log.h"
 #include "meta/view_apply.h"

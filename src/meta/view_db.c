@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "meta/view_db.h"
 
 #include "base/cause.h"

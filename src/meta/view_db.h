@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The database under the view: reads in a snapshot, scans of a prefix, and the transaction that one apply is.
  * Errors of RocksDB are logged here, once, and become -EUCLEAN (it found corruption) or -EIO. */
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Content of files: extent pages and inline blobs.
  *
  * A page describes 16 MiB of a file. A new version rewrites only the pages in which something changed and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Which chunks lie in the remote, and which are wanted there. */
 #include <sys/stat.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A view that goes from the state of one head to that of a newer one, in one write.
  *
  * Rows of the namespace are taken as they are. Those of chunks and remote packs carry what the view keeps under several keys: the

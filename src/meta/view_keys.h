@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Keys and values of the view's database. docs/on-disk-format.md, "The view", has the same table.
  *
  * A key is one type byte and big-endian numbers, so that the database's byte order is the numeric order. A

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Names and inodes: MAKE, LINK, UNLINK, RENAME, REAP.
  *
  * No function holds a row of an inode over a call that may change the same inode (a directory may be both

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A path of an inode, for messages. */
 #include <sys/stat.h>
 

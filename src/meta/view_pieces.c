@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Lists of pieces of content laid over each other. */
 #include "meta/view_apply.h"
 

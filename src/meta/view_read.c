@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Reads that walk over many keys. Each sees one snapshot. */
 #include <sys/stat.h>
 

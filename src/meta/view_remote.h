@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* What the view knows of the remote tier: which chunks lie there, what a cut has that the newest published head has not, and
  * the rows that a run carries there and back.
  *

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "meta/view_rows.h"
 
 #include "base/log.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Rows of runs as a remote gives them: each is looked at before it is believed. Pure; -EUCLEAN: no view wrote this. */
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The database is closed and opened anew when a write failed: RocksDB's file writer asserts (in Debian's build, too) that it is not used
  * after an error, and its own attempts to go on do use it. So a failed write is the last one, and the new database has new writers.
  *

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A store and the newest head of its remote: which of them goes on from the other, and a view made from a head's runs. */
 #include <stdio.h>
 #include <sys/stat.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A batch: the records that take the durable state from one cut to the next.
  *
  * Operations are written as they happened, but for what no chosen cut needs: content of versions that are superseded or

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Telling whoever caches what the store shows (the kernel) that it changed by itself. */
 #include "persist/internal.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The content of a version on its way into packs: cut into chunks, named, deduplicated, encoded, placed; and the
  * extents that say where it went. */
 #include "base/clock.h"

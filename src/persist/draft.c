@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Content of drafts: not part of history until they are sealed, but staged under its lock where they begin. */
 #include "base/clock.h"
 #include "persist/internal.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Eviction: a pack leaves NVMe when the published remote has every chunk that lives in it. A batch says so first (DROP with
  * EVICTED: the chunks keep their references), then the file goes.
  *

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Inside the store: looking after what lies in the remote. Nobody outside persist/ includes this.
  *
  *   far_gc.c      objects that no head needs are deleted

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Garbage in the remote. Four kinds: heads that are not the newest, runs that no head names, packs that no head needs, and what
  * writers left that crashed or were fenced.
  *

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Packs of the remote that are written anew: those that are missing or damaged there, many small ones, and mostly dead ones.
  *
  * All three are one thing: their live chunks are read, from NVMe or else from the remote, and stored in a new pack, which moves

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Reading what is durable: chunks are read whole, decoded, and verified against their names before a byte of them is
  * given to anybody. A small cache of decoded chunks serves requests that are smaller than a chunk. NVMe is asked first, then the
  * remote, which also gives what is damaged on NVMe. */

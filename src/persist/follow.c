@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A store that follows another writer's heads: it publishes nothing, has no operations of its own, and shows what the newest head
  * says.
  *

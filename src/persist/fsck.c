@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Checking a store that nobody uses: every reference is counted again, every chunk is read and verified. */
 #include <stdio.h>
 

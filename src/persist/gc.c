@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Packs that nothing needs any more are dropped: first a batch that says so is durable, then the file goes. When room is
  * short, packs that are mostly dead are emptied first. */
 #include "base/log.h"

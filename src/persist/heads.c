@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* What a prefix is, its heads, and the moment at which a store meets it. */
 #include "persist/remote.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* History: the order of operations, from acknowledgement to the horizon.
  *
  * An operation gets its number, enters the stage's log, the overlay and the list of what is not durable, all under

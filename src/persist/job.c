@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* One piece of work at a time that somebody asked for, in a thread of its own; who asked may go away and come back. */
 #include "persist/job.h"
 

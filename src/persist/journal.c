@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The journal: segments of batches, each batch one step of the horizon. Invariants:
  *
  *   1. A batch is appended only after every chunk that it names is durable.

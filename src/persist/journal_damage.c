@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Where a batch does not verify: is it the end of the journal, or damage?
  *
  * A batch is durable before the next one is written. So behind one that a crash tore there is no whole batch, and behind one that was

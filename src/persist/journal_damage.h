@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Between journal.c, journal_damage.c and repair.c: what of a journal cannot be read, and where. Recovery's thread. */
 #pragma once
 

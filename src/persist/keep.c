@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* What was fetched is kept on NVMe, so that it is fetched once.
  *
  * Fetched chunks enter the same packs as those that writeback makes, against room that is reserved as for staged bytes, and become

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* What the view lacks of the journal, when its database cannot be written.
  *
  * The journal is what makes data durable, so the horizon moves on without the view, and nobody waits for it. Meanwhile:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The lease: an object that the holder of a prefix writes again and again. Its age by the medium's clock says whether the holder
  * lives. It keeps nobody from writing: heads do that. */
 #include "persist/remote.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "persist/new_view.h"
 
 #include <ftw.h>

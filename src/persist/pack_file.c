@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The file of a pack, of any tier: chunks are placed in a buffer, each behind a frame that says what the index says of it; index and
  * trailer are put behind them. And its index is read, or made again from the frames.
  *

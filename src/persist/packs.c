@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Packs being made: chunks are named, found again if they are stored already, else encoded into a buffer that becomes
  * a pack. What is here is not in the view yet: `fresh` chunks, and packs `written` until a batch that names them was
  * applied.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A path is no proof of what lies there: where its filesystem is not mounted, it leads to a bare folder of another. The marker of a
  * prefix is its object `cairn` (heads.c); this is for when there is none: STORE/remote.place says on which filesystem it was. */
 #include "persist/remote.h"

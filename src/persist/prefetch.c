@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Files that are read from front to back: what comes next is asked for before the reader needs it.
  *
  * A stream is a place in a file where somebody went on reading. Once enough was read one after the other, and some of it was

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Priority of the threads that work for writeback.
  *
  * They have a small share of the CPU, not only what others leave: where every core is busy nothing is left (data loaders do that),

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Chunks that come from the remote.
  *
  * A chunk is planned, then loading, then ready (or failed). Whoever needs one that is planned takes its group and fetches it

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Inside the store: content that is brought from the remote. Nobody outside persist/ includes this.
  *
  *   pull.c      chunks on their way, and those that wait in memory for a reader; one GET and what is done with it

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Who reads chunks that come from the remote: he copies them, waiting where he must; or what lies in memory is lent to him, and if it is
  * on its way, he is called when it has come. */
 #include "persist/pull.h"

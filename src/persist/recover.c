@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Recovery: from whatever a crash left to the newest state that the tiers can prove.
  *
  *   1. the journal is read, from where the view is to its last whole batch: the horizon

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The remote as a part of the store: its threads, who waits for it, what is told of it. */
 #include "persist/far_care.h"
 

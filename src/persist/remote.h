@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Inside the store: the remote tier. Nobody outside persist/ includes this.
  *
  *   remote.c   its threads, who waits for it, what is told of it

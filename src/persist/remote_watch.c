@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* While a store is being opened its remote may be waited for, in one call after the other: who gives the start up ends them all. */
 #include "persist/remote.h"
 

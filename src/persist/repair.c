@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* 'cairn fsck --repair': a journal that is damaged, and goes on behind that, is cut where it is damaged, because somebody said so. What
  * is cut off is kept in STORE/lost+found, and so are, by the next mount, packs that only that named.
  *

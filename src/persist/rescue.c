@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A chunk that neither NVMe nor its place in the remote gives: where else may it be?
  *
  *   the stage: content that became durable stays in memory until the room is needed

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Room on NVMe: bytes are acknowledged only against room that the medium has already given us.
  *
  * A thread keeps files allocated ahead (the tier's reserve) for everything that the stage holds and is not durable, plus

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Inside the store: the files of STORE/runs. Read and written with calls that return errors, never mapped: a page that the disk cannot
  * read, or has no room for, would end the daemon (SIGBUS). Nobody outside persist/ includes this. An object is used by one thread at a
  * time; all calls block. */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Runs of the namespace: made from a cut, merged so that they stay few, kept in STORE/runs, put into the remote and fetched from
  * there. */
 #include <dirent.h>

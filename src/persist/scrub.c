@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Scrub: every pack of NVMe and of the remote is read, its trailer, its index and each chunk that files refer to verified. What
  * is damaged on NVMe is read from the remote and stored anew; what is damaged in the remote is uploaded again. */
 #include <stdio.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Seals: a draft becomes a version, a nascent file part of history, a file that was made without a name gets one. */
 #include "base/clock.h"
 #include "base/log.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The session: which stage belongs to the store now, and whether the stage that is there is this store's.
  *
  * STORE/session names the control file of the stage, by a random name of the session that the stage's header has too, and the boot in which

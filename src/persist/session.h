@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* STORE/session and the stage that it names. One thread: that which opens the store, or closes it. Blocks for local I/O, and up to a second
  * for the end of a daemon that was killed. */
 #pragma once

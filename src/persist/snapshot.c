@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The end of the journal of a store without a remote. When it is much longer than the state that it tells, the whole view becomes
  * one run, STORE/head names it, and the segments before it go: as a published head does for a store with a remote.
  *

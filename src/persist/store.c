@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Opening and closing a store, and what can be told of it. */
 #include "persist/store.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A store: everything below the file semantics. It keeps the order of operations, carries them down, and brings them
  * back.
  *

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Looking at what files consist of, a portion at a time: nothing is held or remembered between portions, so it costs nobody
  * anything that somebody looks. */
 #include "persist/remote.h"

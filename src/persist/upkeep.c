@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* What the writeback thread does between its targets: damaged chunks get another place, what was fetched becomes part of the journal,
  * and room comes free: packs that nothing needs go, those that the remote has leave, those that are mostly dead are made anew.
  *

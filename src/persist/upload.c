@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Upload: one thread that chooses a cut of the view and carries what the remote lacks of it, a few that send packs.
  *
  *   packs durable there  ->  run there  ->  head created  ->  view, waiters, runs and segments that are no longer needed

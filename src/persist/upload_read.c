@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A chunk that is to be stored in the remote, read from wherever it still is whole: NVMe, or else the remote itself. */
 #include "base/log.h"
 #include "codec/encode.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Writeback: one thread that decides, a few that work.
  *
  * A round chooses a target cut, writes what that cut lacks, appends the journal batch, brings the view up to it, lets go, and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* What files do with their layers: write, cut, seal, pin, drop. */
 #include "base/cause.h"
 #include "base/clock.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Files without a name: what is scattered over them is gathered, as no seal takes it out of the table of ranges. */
 #include "stage/internal.h"
 

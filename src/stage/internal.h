@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Inside the stage: structures that its files share. Nobody else includes this. */
 #pragma once
 

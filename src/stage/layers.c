@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Layers: what a version or a draft changes, as an ordered set of ranges that do not overlap. */
 #include "base/clock.h"
 #include "stage/internal.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The stage's log: records of everything but written bytes, in two halves of the control file. One half is active;
  * compaction fills the other from what is alive and then makes it the active one with one atomic store. */
 #include "stage/internal.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Writeback of drafts in pieces, and what the background asks about drafts. */
 #include "base/cause.h"
 #include "base/clock.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Where stages are: the names of their files, the folder that nobody else writes into, and what a file says of the stage that it is. */
 #include <dirent.h>
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* What the layers of a file show to a reader, from the draft down, and what a pinned one has for writeback. */
 #include "stage/internal.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Rebuilding the layers of a stage that a dead daemon left.
  *
  * What a layer consisted of is told by items: dumps (LAYER and its RANGEs and PIECEs), CUTs and PIECEs of the log, and

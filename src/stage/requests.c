@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "stage/requests.h"
 
 #include "stage/internal.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Requests of the kernel that are not answered yet.
  *
  * A table in the stage, which outlives the daemon: a successor that adopts the mount gets these requests again, and must not do twice

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The two files of a stage: made, opened, locked, mapped. */
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Write records in slabs: made, and read by a recovery.
  *
  * Slabs are used again and never cleared, and what lies behind the last record of one is what a user once wrote. So nothing there is read:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Slabs: taking, publishing, giving up, and faulting them in ahead of need.
  *
  * A slab is unready (never touched, no memory behind it), free (memory behind it), held (someone receives into it) or

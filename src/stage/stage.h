@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The stage: host DRAM that holds what was written and is not yet, or still, on NVMe. It outlives the daemon.
  *
  * Two files on a tmpfs, named by the session: `.ctl` (header, slab table, handle table, log) and `.slabs` (content). A

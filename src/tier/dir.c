@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A remote in a directory that others see too. Another process makes the calls (tier/dir_client.h), since they may hang. Names are
  * durable after sync() (fsync of the folders, which are remembered here).
  *

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Order of a put: the content is durable (fsync) under a temporary name, then it gets its own by rename() or, where that must not
  * replace anything, by link(). What failed is done anew from the beginning, in a new file: a failed fsync says nothing about a second
  * one. */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* What the helper process of a directory tier does in the directory. Every call may hang for as long as the filesystem does; only
  * the thread that makes it waits. */
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The channels to the helper process, and its start. A call that is given up leaves its channel, and with it a thread of the helper, behind: it is
  * *stuck* until the filesystem answers. At most STUCK_MAX channels are; then calls only wait for one of them to come back. */
 #include "tier/dir_talk.h"

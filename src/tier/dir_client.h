@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Calls into a directory that may hang, made by a helper process and given up when nothing comes back. Any thread; many at once. */
 #pragma once
 

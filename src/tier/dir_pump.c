@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tier/dir_pump.h"
 
 #include <fcntl.h>

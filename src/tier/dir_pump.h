@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Content between a file and a pipe that another process has at its other end. Pages are moved where the kernel can do it.
  *
  * Between file and pipe lies a pipe of our own: who moves pages between the two holds the pipe's lock while the filesystem may hang,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* One call over one channel: the request, content through pipes, the answer, and how long they may take.
  *
  * While the directory answers nothing (`silent_since`), a call waits for LEAST_NS only: its time began with that of the first. One that

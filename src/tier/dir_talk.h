@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Inside of the client of a directory (dir_client.c, dir_talk.c): its state, and one call over one channel. */
 #pragma once
 

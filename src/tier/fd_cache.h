@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Open descriptors of objects, shared by threads: opening one for every chunk that is read would cost more
  * than the read. Unused ones are closed in the order of their last use. Any thread; no lock is held while a
  * file is opened. */

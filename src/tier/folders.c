@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tier/folders.h"
 
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Folders of a tier that is a directory: makes them, and makes durable what was named in them. Any thread; no lock is held over
  * I/O. */
 #pragma once

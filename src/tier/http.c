@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A caller makes its exchange ready, hands it to the thread that drives libcurl, and waits until that thread gives it back. In
  * between the exchange belongs to the driver. An exchange lies on the stack of its caller, so the queue is never longer than there
  * are threads that wait.

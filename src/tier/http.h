@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* HTTP from C: blocking calls from any thread over one libcurl multi handle that a thread of its own drives. Keep-alive
  * connections are shared by all calls. Knows nothing of S3 or of signatures.
  *

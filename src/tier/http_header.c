@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tier/http_header.h"
 
 #include <curl/curl.h>

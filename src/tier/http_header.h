@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* What of an answer's headers is used. Pure. */
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A tier in a local directory. Order of a put: the content is durable (fdatasync), and was read back, before the file gets its
  * name, the name is durable after sync() (fsync of the folder). A failed fdatasync says nothing about later
  * ones, so nothing is ever tried twice on the same file: it is removed, and the caller, who has the bytes,

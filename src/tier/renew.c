@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The kernel tells of a failed fsync once, and takes what it could not write for clean. So an fsync that is tried again on the same folder
  * says nothing of names from before. In a new folder every name is a new one:
  *

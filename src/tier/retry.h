@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Trying again: full-jitter exponential backoff under a budget that all calls of a tier share, so that a remote in trouble is not
  * drowned in repetitions: RETRY_TOKENS at once, then one a second and one for every RETRY_SHARE calls that succeed. Calls that are
  * made for the first time cost nothing. Any thread. */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Room on the medium that later puts cannot be denied: spare files, allocated ahead, in the folder room/ of a
  * tier. Every object begins as a file there and is moved to its name when its content is durable. Any thread;
  * no lock is held over I/O. */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A tier in an S3 bucket, or in one of those that imitate it. Objects are small enough for one PUT each, so there is nothing
  * half-made to clean up: an object is there whole, or not at all, and trying again is safe. */
 #include <stdio.h>

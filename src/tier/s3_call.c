@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* One request until it succeeds, fails for good, or patience is over. Each answer is learned from (clock, region, what the server
  * cannot do), then judged by the table in s3_error.c. What is put right at once (region, clock, credentials, checksum) is tried
  * once a call, so that two wrongs cannot go round in circles; what may pass by itself waits its turn in the retry gate. */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Keeps what was found last and decides when to ask again; where to ask is in s3_source_*.c.
  *
  * 1. At most one caller asks at a time, without the lock.

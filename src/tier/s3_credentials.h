@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Where S3 credentials, region and endpoint come from: environment, web identity, profiles, container, instance
  * metadata, in the order of the AWS command line. Any thread. Secrets are wiped when dropped and never logged. */
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* What answers of S3 and of those who imitate it mean. Pure. */
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The files ~/.aws/config and ~/.aws/credentials, read once and then only looked at (then by any thread). Values of both
  * are one profile; the credentials file wins. A section may come more than once; the later value of a key wins. */
 #pragma once

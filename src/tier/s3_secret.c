@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tier/s3_secret.h"
 
 #include <fcntl.h>

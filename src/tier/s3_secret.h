@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Strings that must not stay in memory after use. Any thread. */
 #pragma once
 

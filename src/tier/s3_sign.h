@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* AWS Signature Version 4. Pure; any thread. */
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The places where credentials may come from, one function each, for s3_credentials.c. Any thread; no state, every call
  * asks anew.
  *

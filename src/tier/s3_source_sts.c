@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "base/clock.h"
 #include "tier/s3_secret.h"
 #include "tier/s3_sign.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tier/tier.h"
 
 int tier_source_read(struct tier_source *source, uint64_t offset, void *buf, size_t len)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Content of a put that is not in memory. */
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tier/tier.h"
 
 bool tier_error_is_transient(int error)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A tier: a place where packs and segments live. One table of operations; objects are named by short paths
  * ("packs/00.../ID", "journal/N"). A tier knows nothing of files.
  *

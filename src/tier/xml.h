@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Small XML answers, read with expat: every element that holds text only, with the names of all elements that it is in. Pure. */
 #pragma once
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the benchmarks share: the mount (or a plain folder), interleaving, medians and tables."""
 import argparse
 import json

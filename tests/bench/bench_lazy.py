@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Lazy saves (cairnfs.save) beside torch.save: how long a call blocks, what a save adds to a step, what is written again."""
 import json
 import os

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Lazy saves with one GPU: what a save blocks, what a step costs beside it, how fast copies come, against torch.save and DCP.
 
 Skipped where nvidia-smi does not answer. Ends within --budget seconds: what did not get its turn is listed as not run. --dry-run tries it

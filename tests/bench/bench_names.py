@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rates of small operations: the mount, bindfs over ext4, plain ext4; writeback_cache off in all. And what must not take long."""
 import os
 import statistics

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How long a mount pauses when its daemon is killed: from kill -9 to the first call that is answered, with so much in the stage."""
 import os
 import statistics

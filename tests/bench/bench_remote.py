@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The remote tier against parallel curl, rclone mount and s3fs, on one real RGW: upload, restore, latency, blocked time.
 
     bench_remote.py --parts upload,restore,limited,latency,blocked,first,tools --rounds 5 --json remote.json

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """torch.save and safetensors save_file of 2 GB: how long the trainer is blocked, on the mount and on tmpfs."""
 import os
 import time

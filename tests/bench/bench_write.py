@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """One writer, 4 GiB, 64 MiB and 1 MiB writes: the mount against tmpfs rewritten in place and on fresh pages, and against
 the floor: a FUSE daemon that only receives."""
 import itertools

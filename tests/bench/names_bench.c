@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Rates of small operations: one line of seconds for each phase.
  *
  *   names_bench run DIR COUNT     makes COUNT files of 4 KiB in DIR, looks at them, lists them, renames and removes them

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The least that a FUSE daemon can do with a write: receive it into memory that is there, and say so; and with a first stat: answer
  * what it knows by heart. What this reaches is the limit of every daemon on the machine; bench_write.py and bench_names.py compare
  * with it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The least that a FUSE daemon can do that brings a file from an S3 server and verifies it: parallel ranged GETs into memory, BLAKE3 of
  * each MiB, the answer straight from there. No names, no places, nothing kept on disk. bench_remote.py compares with it.
  *

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* One timed stream of writes: what a trainer does when it saves.
  *
  *   write_bench write PATH TOTAL BLOCK [rdwr] [inplace]   prints the seconds from open to close

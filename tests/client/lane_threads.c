@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Many threads on one lane: for races, with the thread sanitizer, and for wrong bytes, with or without one.
  *
  *   lane_threads [SECONDS [SEED]]

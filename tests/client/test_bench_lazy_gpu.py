@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The benchmark for a GPU where there is none: it says so, and its parts without torch run on the stand-in."""
 import json
 import os

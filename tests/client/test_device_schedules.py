@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Lazy saves from devices: schedules of the program device_schedules, on the stand-in for libcuda.so.1 (tests/client/cuda)."""
 import os
 import subprocess

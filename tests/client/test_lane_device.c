@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A lane with sources on a device (the stand-in): every byte of every file, order with the streams of a trainer, rings that are too small. */
 #include "cuda/trial.h"
 

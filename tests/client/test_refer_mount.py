@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Saves that refer to the version before (CAIRN_SAVE_REFER), on a mount: program test_refer, on the stand-in for libcuda.so.1."""
 import os
 import subprocess

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A name that is replaced while a save begins is a name: the file that took it is never opened to be written. */
 #include <fcntl.h>
 #include <pthread.h>

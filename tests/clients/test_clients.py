@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The programs that use the mount (P2, P10): byte-exact at once, after kill -9, after remount, without the stage."""
 import gc
 import os

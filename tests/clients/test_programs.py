@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs that know nothing of checkpoints work on the mount as on ext4 (P10), and come through kills and power cuts (P2, P4)."""
 import contextlib
 import multiprocessing

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The main job: a small GPT trained on English text of this machine, with checkpoints.
 
 It saves model, optimizer, step and random state with plain torch.save every k steps, keeps the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """P8, P12: damage at every structure of a store and of a remote, before a mount, during service, and together with a lost view.
 
 What is read is right, or EIO for these bytes with a line that names them; or the mount is refused, with a line that names what is damaged. Nothing

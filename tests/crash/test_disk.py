@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Power loss on a disk that loses, reorders and tears what was not flushed (P3, P4, P5): recorded_disk.py."""
 import os
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """P9, P8: a failing disk ends no daemon and hangs nobody (faults by site: tests/faultdisk.py)."""
 import errno
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How much of a write that is to be durable (O_DSYNC) is whole or not there after a power cut: what the kernel sends in one request."""
 import mmap
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """P2, P8, P9: every site of the store's disk fails, in every way it can, in a daemon that serves, mounts or unmounts; then kill -9, and the judge.
 
 A round is one fault: a site and what it does (tests/faultdisk.py), while a few operations run that are recorded. One daemon serves many rounds. After

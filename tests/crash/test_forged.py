@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every writer of content as an attacker: records of each kind, forged in content, names, xattrs and symlink targets before a kill. Nothing
 that a user wrote is ever read as a record of ours (P12): what was there is there, and nothing else."""
 import importlib.util

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """kill -9 of the daemon at random moments under load (P2): nothing acknowledged is lost, fsck is clean."""
 import contextlib
 import glob

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """P7: NVMe slower than the trainer, keep-last-2: NVMe always has a complete checkpoint, and not an old one."""
 import os
 

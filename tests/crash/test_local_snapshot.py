@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The journal of a store without a remote ends, too: a snapshot of the namespace takes the place of old segments."""
 import contextlib
 import glob

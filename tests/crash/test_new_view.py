@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """P9: a view whose files are damaged under a live mount is made anew by a successor; without one the mount says what is to be done."""
 import errno
 import http.client

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """P3, P8: what fsync said is on NVMe is there, whatever reads and writes of new packs do meanwhile (faults by site: tests/faultdisk.py)."""
 import errno
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The daemon is killed again and again in the middle of many calls: nobody notices but by the time that it takes."""
 import contextlib
 import errno

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Power loss (P3, P4): what is left is a prefix of the history that contains every returned fsync."""
 import os
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """P9, P8: what the disk does below STORE/runs ends no daemon, and what can be fetched anew is."""
 import errno
 import fcntl

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When a file that several descriptors write becomes a version: its closes wait for each other, and nothing that came after overtakes
 them (P2, P3, P4)."""
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """P1, P11: four times the stage without pause: full rate, others served, memory bounded."""
 import glob
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whose the stage is: names that others took in a shared folder, files that were removed below a daemon, and copies of a store that meet its
 stage."""
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The main job is killed together with the daemon and resumes with identical losses (P2, P4, P7)."""
 import os
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A disk that records what is done to it, below the power-cut tests (tests/recorded_disk.py).
  *
  *   recorded_disk MOUNTPOINT FOLDER SIZE    one file, MOUNTPOINT/disk, for a loop device with direct I/O; runs until unmounted

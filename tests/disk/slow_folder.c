@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A folder whose filesystem answers, but takes its time to make files durable (tests/remote/test_slow.py).
  *
  *   slow_folder MOUNTPOINT FOLDER CONTROL    shows FOLDER at MOUNTPOINT; runs until unmounted

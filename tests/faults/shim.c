@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Faults of a disk in a running daemon: a library for LD_PRELOAD between the daemon (with RocksDB in it) and libc.
  *
  * A site is a class of files below the store (or the stage) and a call. The test maps the same control file and says which site fails,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Encoded chunks. The first byte is the encoding, the next three the raw length, the rest is stored. And as content: what is
  * encoded decodes to the same. */
 #include "codec/encode.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Credentials as JSON, as containers, instance metadata and commands give them; times. */
 #include "fuzz.h"
 #include "tier/s3_secret.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Cutting of files into chunks, with the scans for tensors in zip and safetensors files: borders ascend, no chunk is too long, and
  * how the content comes (in buffers, in calls) makes no difference. An input is a recipe, so that short ones make long files. */
 #include "codec/cut.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* What the fuzz targets share. A target is given bytes: whatever they are, it must neither crash nor read past them, and check()s
  * what must hold of all that decodes. */
 #pragma once

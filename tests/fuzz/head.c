@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Heads, leases and the superblock of a prefix. */
 #include "format/head.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The head of an HTTP answer, line by line, with the dates and lengths in it. */
 #include "tier/http_header.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* What any program may say of its lazy saves. */
 #include "fs/lanes.c"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The log of a daemon, as `cairn log` shows it: its lines may hold whatever names a user gave, and what a library wrote. The first byte
  * is the level, and text or JSON. */
 #include "cli/log.c"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The kernel's list of mounts, in which names are what users made them. */
 #include "cli/mounts.h"
 

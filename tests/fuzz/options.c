@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Options as -o takes them, sizes and times, addresses of remotes and of metrics, SOURCE:PATH. */
 #include "daemon/options.h"
 

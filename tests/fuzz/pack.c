@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Packs: header, trailer, index. An input is a header, a trailer, and index entries. */
 #include "format/pack.h"
 

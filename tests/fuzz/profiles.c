@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* ~/.aws/config and ~/.aws/credentials. A zero byte is where the second file begins. */
 #include <sys/mman.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Journal records. */
 #include "fuzz.h"
 #include "mend.h"

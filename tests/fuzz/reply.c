@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Answers of a daemon that is none, at every verb that asks one. The first byte chooses the verb; each line after it is the answer to
  * one request, and when none is left the daemon is gone. */
 #include <sys/socket.h>

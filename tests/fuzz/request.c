@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Requests at the control socket of a real store with a remote: what is answered is a line of JSON for each. */
 #include "daemon/control.c"
 

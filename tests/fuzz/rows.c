@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Rows of runs, as a remote gives them, and those of the view alone. An input is a length, a key of that length, and a value. */
 #include "fuzz.h"
 #include "meta/view_rows.h"

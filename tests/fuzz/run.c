@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Runs: what is read is in order, and what is written of it reads the same. */
 #include "format/run.h"
 

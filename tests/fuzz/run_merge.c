@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Merging of runs, against the plain way: the newest row of each key, in order. */
 #include "format/run.h"
 

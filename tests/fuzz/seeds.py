@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Writes the seed corpora: tests/fuzz/corpus/TARGET/NAME, small inputs that reach deep into each decoder. Files that are there by other
 names (inputs that once failed, found-*) stay. Run it after a change of a format, with the golden files of tests/unit/format."""
 import glob

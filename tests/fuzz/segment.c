@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Segments of the journal: header, then batches of records. */
 #include "format/segment.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A stage in a folder of shared memory, which is gone at exit. */
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The small files of a store that are text: who holds it (lock) and where the last session had its stage (session). */
 #include "base/io.h"
 #include "daemon/store_folder.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Superblocks of stores. */
 #include "format/superblock.h"
 #include "fuzz.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Headers of safetensors files. */
 #include "codec/tensors.h"
 

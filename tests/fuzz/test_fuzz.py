@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hostile bytes at every decoder: the libFuzzer targets of this folder, each for some seconds. What a target finds is kept in
 BUILD/fuzz/found; put it into corpus/TARGET/ as found-WHAT when it is mended. What the runs learn stays in BUILD/fuzz/corpus."""
 import fcntl

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Layouts of zip archives: names, sizes and alignments of a caller. */
 #include "client/zip.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Calls that several threads make to one file through several descriptors: O_TRUNC while others have it open, seals by each close,
  * writeback while it goes on, deaths of the daemon, remounts.
  *

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Calls to a few files from several threads, on the mount and on another filesystem beside it. See interleave.c. */
 #pragma once
 

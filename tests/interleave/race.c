@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Threads that run freely; see interleave.c. */
 #include "interleave.h"
 

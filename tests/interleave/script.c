@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* One call at a time, on the mount and on another filesystem; see interleave.c. */
 #include "interleave.h"
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Several threads and descriptors at one file (P2, P10): what they see and leave is what ext4 gives for the same order of calls.
 
 interleave.c says what the three modes of the program are."""

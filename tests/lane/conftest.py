@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Python package of this tree over the library of the build; each test leaves nothing under way."""
 import os
 import signal

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """libcairn through ctypes, for the tests of its files: as C sees it, without the Python package."""
 import ctypes
 import os

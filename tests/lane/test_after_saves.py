@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What comes after saves: nothing keeps a mount in use; waits for the disk hurry it and have an end; relative paths are those of the call."""
 import errno
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bad input: the exceptions are torch.save's, the older version stays, the training goes on."""
 import contextlib
 import io

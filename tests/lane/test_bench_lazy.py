@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The benchmark of lazy saves works: one round of very little of everything."""
 import json
 import os

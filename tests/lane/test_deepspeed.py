@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """DeepSpeed on two ranks with ZeRO: it saves lazily, is killed, and goes on; `latest` names a checkpoint when the files of both ranks are there."""
 import contextlib
 import importlib.util

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The files: byte for byte those of torch.save, but for the serialization id; read by torch in all its ways, and by zipfile."""
 import collections
 import io

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """torch.distributed.checkpoint on two ranks: it trains, saves lazily, and goes on from what it saved, with the losses of a run without us."""
 import json
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The files that libcairn makes, on a mount and elsewhere: whole or not there, in order, whatever dies, stops or is full meanwhile."""
 import contextlib
 import errno

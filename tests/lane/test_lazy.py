@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is copied later, what at once; the fence in all its places; what changes in spite of it is not saved."""
 import errno
 import io

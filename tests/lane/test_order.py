@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Markers come after what they speak of; torch.save through the lane, eager and lazy, keeps the order that the program wrote."""
 import errno
 import os

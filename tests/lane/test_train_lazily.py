@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The main job with lazy saves: the same losses, and checkpoints that are whole, whoever is killed when."""
 import json
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A small training for the tests of lazy saves."""
 import copy
 

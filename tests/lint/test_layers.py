@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The rooms of src/: who may include whom; how long a function and a file may be."""
 import os
 import re

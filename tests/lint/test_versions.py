@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One version, wherever a release names it; the licence, too."""
 import os
 import re

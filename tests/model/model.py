@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The model: every operation (a list: name, process or slot, arguments) with the outcome that it must have.
 
 `apply(op, result)` takes what the filesystem answered, ("ok", value) or ("err", errno), and raises Mismatch if that is

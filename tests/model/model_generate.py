@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random operations: mostly such that mean something where the model stands, some that have to fail."""
 import os
 

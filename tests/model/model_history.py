@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the history knows (docs/semantics.md, "When something becomes part of the history"): the states that a power
 cut may leave, oldest first, from the last barrier on."""
 import collections

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The part of the model that changes names and attributes."""
 import errno
 import os

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Runs operations on a mount and on the model, side by side; a failure is shrunk to few operations.
 
     model_run.py --build build --seconds 600             # seeds one after the other

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tree of the model: inodes with their content, and how a path is followed."""
 import errno
 import functools

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A process that does operations on the mount, as it is told through a pipe."""
 import ctypes
 import errno

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the model test and real programs found, each in a few lines."""
 import ctypes
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The model test (P2, P4, P6, P10): random operations of several processes against a model in memory, with remounts,
 deaths of the daemon and power cuts between. tests/model/model_run.py says how to run a failure again."""
 import os

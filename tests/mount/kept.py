@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the kernel keeps of a mount, and what the daemon would tell it."""
 import contextlib
 import ctypes

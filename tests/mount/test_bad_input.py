@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What bad input gets: one line that says what is wrong, an exit code, nothing half-made left behind."""
 import contextlib
 import errno

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """st_blocks, which the kernel keeps: it changes by itself when content is sealed or becomes durable, and the kernel is told."""
 import ctypes
 import errno

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the kernel keeps: names and attributes that are known cost no request, and every change is seen at once."""
 import concurrent.futures
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What verbs did to files is seen at once, whatever the kernel keeps of them: wait, evict, warmup, scrub, pin."""
 import json
 import os

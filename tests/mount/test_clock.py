@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A wall clock that jumps: times are those of the clock again once it is right, and the order of operations is kept."""
 import os
 import time

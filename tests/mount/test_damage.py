@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """P8: one flipped byte in a pack gives EIO for the bytes concerned and only these, never wrong bytes."""
 import errno
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Data reduction that is there from the start: the same tensors are stored once."""
 import os
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """P1, P9: a full store: ENOSPC to the writer, nothing acknowledged lost, rm makes room without a remount."""
 import contextlib
 import errno

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who talks garbage to the control socket, names that no terminal should see, clients that die in any call, and folders that go away
 below the daemon: nothing is lost, nothing hangs, nothing leaks, and what is said of it is a clear line."""
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """P1: a writer that waits for room can be killed, and no other signal makes its write fail."""
 import concurrent.futures
 import os

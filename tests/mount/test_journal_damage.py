@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """P3, P4, P8: a damaged journal is not taken for one that a crash tore: it is refused, said where, and cut only when told."""
 import os
 import shutil

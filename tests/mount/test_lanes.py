@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs that save lazily, as the mount's operator sees them: reports through user.cairn.lane."""
 import contextlib
 import errno

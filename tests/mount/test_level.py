@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """user.cairn.level, .stored_bytes, .hash and `cairn wait`: is it safe yet?"""
 import os
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How large things may be: many files, deep trees, many handles, huge and holey files. Whole with --full, else a small part."""
 import concurrent.futures
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The log, and the errors that programs got: what happened, why, how often."""
 import errno
 import json

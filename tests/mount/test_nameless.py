@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files without a name: what has lost its last one and is still known, and what was made without one (O_TMPFILE)."""
 import concurrent.futures
 import errno

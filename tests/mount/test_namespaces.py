@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Other mount namespaces, of a container or a unit that was started while a mount was there, keep a copy of it. The end of a mount
 does not hang on them."""
 import errno

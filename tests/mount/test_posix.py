@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """P2, P6, P10: drafts, maps and renames as programs use them; what ext4 does too is compared in tests/posix."""
 import contextlib
 import ctypes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How far a verb has come: drawn where standard error is a terminal, and nowhere else."""
 import os
 import pty

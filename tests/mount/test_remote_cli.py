@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A remote as a user meets it: options, `cairn wait --level remote`, levels, status, `umount --drain`, fsync=remote. With dir:."""
 import os
 import signal

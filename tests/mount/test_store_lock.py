@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who has the lock of a store: a daemon that answers keeps others out at once; another process, which only looks at it, is waited for."""
 import contextlib
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The daemon dies; another goes on with the mount, and no call fails, is lost, or happens twice."""
 import ctypes
 import errno

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`cairn upgrade`: another program goes on with the mount, under running programs, or the one that served does."""
 import errno
 import fcntl

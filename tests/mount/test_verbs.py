@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The verbs as an operator meets them: what every wrong argument gets, and what info, du, stats, metrics and log tell."""
 import concurrent.futures
 import errno

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bugs that are planted in a copy of the sources, to see that tests find them: each is a patch beside this file.
 
 A patch has to apply exactly where it says what is there (no fuzz): one that does not any more is an error, and is written anew.

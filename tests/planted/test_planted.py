@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Planted bugs (planted.py): each is found by the test that is named here, and by nothing less."""
 import json
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """st_blocks, and what is data, of files to which fallocate gave blocks, after whatever else is done to them.
 
 All ranges touch an even number of blocks, of which pairs are counted: ext4 counts one more where a file has many extents. Content is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Content: reading, writing, appending, holes, fallocate, copying, mapping, limits."""
 import contextlib
 import ctypes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Directories: listing while entries come and go, positions, lseek, deep trees, link counts."""
 import ctypes
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Locks between processes and descriptors: flock, fcntl, OFD."""
 import contextlib
 import fcntl

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names: making, linking, removing, renaming, with every wrong use."""
 import itertools
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Opening: flags in all combinations on every kind of thing, permissions, limits of names and paths, access modes."""
 import ctypes
 import fcntl

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Owners, modes, and the set-user-ID and set-group-ID bits."""
 import itertools
 import mmap

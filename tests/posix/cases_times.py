@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Times: which of them each operation moves, on everything that it touches; setting them; when reading moves atime."""
 import itertools
 import mmap

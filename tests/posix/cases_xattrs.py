@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Extended attributes: limits, flags, namespaces, who may; ACLs."""
 import contextlib
 import ctypes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An ext4 and a mount side by side, for scripts that must do the same on both."""
 import os
 import shutil

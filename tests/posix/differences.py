@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """All that the mount does otherwise than ext4 in the scripts: {script: {label: (on ext4, here)}}. docs/semantics.md says why."""
 
 DIFFERENCES = {

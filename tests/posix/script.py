@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scripts of calls that run in a folder of ext4 and in one of the mount: what came of each call is noted.
 
 A script is a function that takes a Script. It works in an empty folder, its working directory, so paths are relative and

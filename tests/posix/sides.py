@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs a script on ext4 and on the mount."""
 import os
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """P10: what concerns a mount as a whole: death of the daemon, read-only, remounting, atime, limits, ordinary users."""
 import ast
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """P10: every script (cases_*.py) does on the mount what it does on ext4, but for what differences.py states."""
 import random
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fixtures of the remote tier: the server (one for all processes of a test run), a remote of each kind, a mount on it, the fault proxy."""
 import os
 import zlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where the bucket's name goes: in the path, or in the name of the host. Against a real server."""
 import os
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A bad network (P5, P8, P9): nothing lost, no wrong byte, no storm of requests; a dead remote stops nobody."""
 import contextlib
 import errno

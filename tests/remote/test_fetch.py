@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reading what lies in the remote only; what is kept of it on NVMe; what leaves NVMe, and what does not."""
 import mmap
 import os

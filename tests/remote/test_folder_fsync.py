@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """P5, P9: a folder of a `dir:` remote whose fsync failed is not believed after another try: what was named in it is stored again, and a
 folder that was made in it is made again."""
 import errno

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """P5 for those who only look: a read-only mount follows another writer's heads, one whole state after the other."""
 import contextlib
 import errno

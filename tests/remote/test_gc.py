@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What nothing needs leaves the remote; what anything may need stays."""
 import os
 import time

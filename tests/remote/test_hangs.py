@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A directory that hangs because its server is away: calls into it do not return. Nothing of the mount waits for them for ever."""
 import os
 import signal

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The main job on a fresh node (P5): trained, uploaded, the node gone, resumed with identical losses."""
 import os
 

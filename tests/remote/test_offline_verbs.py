@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`cairn ls` and `cairn cp`: a remote, or a store, without mount and daemon."""
 import os
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`dir:/nfs/run` where /nfs is not mounted is a bare folder of another filesystem: nothing is published into it in place of the remote."""
 import os
 import shutil

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The fault proxy itself: each fault is seen by a plain client, against a tiny server and against the real RGW."""
 import http.client
 import http.server

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a wrong remote gets: one clear line, the right exit code, no storm of requests, nothing lost, offline if it can."""
 import http.server
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """P7 for the remote: slower than the trainer by far, keep-last-2: it always has a complete checkpoint, not an old one."""
 import os
 

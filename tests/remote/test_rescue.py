@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """P5, P8: a chunk that NVMe does not give is not published as missing before all others that may have it were asked."""
 import os
 

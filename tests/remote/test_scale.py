@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What grows with the number of files and chunks, and what must not: publishing, beginning with a remote, renaming, looking."""
 import os
 import shutil

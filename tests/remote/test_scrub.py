@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Damage in one tier is found by a scrub and healed from the other (P8)."""
 import contextlib
 import os

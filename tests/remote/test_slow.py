@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A directory whose server answers, but takes longer than remote_timeout to make a file durable: what is stored there gets the time."""
 import os
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """P5: at any moment the remote is a prefix of the history, whatever happens to the daemon."""
 import contextlib
 import hashlib

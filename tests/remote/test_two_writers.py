@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two daemons on one prefix (P5): one history, whatever dies, stands or goes on."""
 import contextlib
 import os

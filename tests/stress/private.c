@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Files of one worker: it knows every byte of them. */
 #include <fcntl.h>
 #include <linux/falloc.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Files that all workers change at once: of a block it is only known that it is whole. */
 #include <fcntl.h>
 #include <linux/falloc.h>

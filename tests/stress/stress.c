@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Many threads on one small store, through fs/ and without FUSE: for races, with the thread sanitizer, and for wrong
  * answers, with or without one.
  *

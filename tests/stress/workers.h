@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* What the workers of the stress share. */
 #pragma once
 

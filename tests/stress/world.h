@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A store, and what stands around it in a mounted filesystem: requests that wait for room, the kernel's locks, chance. */
 #pragma once
 

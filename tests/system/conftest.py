@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A machine of the test's own: a mount namespace in which /usr and /etc can be changed, and the real ones stay as they are."""
 import os
 import shutil

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What shells complete: bash and zsh at a terminal, fish asked; and that each verb takes the flags that its help shows."""
 import os
 import pty

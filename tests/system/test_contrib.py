@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What contrib/ has: dashboard and alerts against the metrics of a real mount, promtool, and Slurm's scripts run as Slurm runs them."""
 import glob
 import json

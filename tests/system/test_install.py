@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """meson install puts all in place, and ninja uninstall takes exactly that away again."""
 import fcntl
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The man pages: clean, and in agreement with help, with docs/on-disk-format.md, and with the bytes of the golden files."""
 import glob
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """mount(8), umount(8) and fstab lines, with the helpers where these look for them, on a machine of the test's own."""
 import json
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a service manager is told (systemd's notification protocol), on a real socket."""
 import os
 import socket

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The lists of files of the Debian packages and of the RPM spec cover what meson installs (test_install): each file once, and nothing else."""
 import fnmatch
 import glob

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The systemd unit: what it takes from the daemon, the daemon does not need. (That systemd accepts it: test_install.)"""
 import json
 import os

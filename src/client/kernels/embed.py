@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes PTX as the bytes of a C array: embed.py PTX HEADER [PTXAS]
 
 nvcc writes the PTX version of its own release, which older drivers refuse, and cannot aim below its oldest device. The kernels use nothing newer than

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The fingerprint of fingerprint.h on a device: a block of threads sums up a block of bytes. Compiled by nvcc, and as C by the tests, for
  * which a part "for each thread" is a loop (that is why it has no variables that outlive a part but the shared ones). */
 #include "client/fingerprint.h"

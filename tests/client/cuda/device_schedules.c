@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A trainer, a lane and GPUs in many seeded schedules: each word of each tensor is the number of the step that wrote it, so each file must be
  * of one step, whatever the devices did meanwhile.
  *

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Modules and launches; the kernels of src/client/kernels, compiled for the host: a block of threads is a loop. */
 #include <stdlib.h>
 #include <string.h>

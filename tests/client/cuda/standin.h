@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A stand-in for libcuda.so.1, for tests on machines without a GPU: the calls of the driver that libcairn and a small trainer use, and the
  * knobs of the tests.
  *

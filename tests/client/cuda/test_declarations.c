@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* client/cuda.h says what cuda.h of the Toolkit says: each function's type and exported name, each value. */
 #include <cuda.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* device.h against the stand-in: order, capture, registration, fingerprints, errors that stay, fork. */
 #include "trial.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Each call of the driver fails once, at each of its turns: what uses device.h is told, or has the right bytes; nothing hangs, nothing is lost, and
  * after an error that passes all works again. */
 #include "trial.h"

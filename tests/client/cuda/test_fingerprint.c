@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Fingerprints of the host: against a second implementation, and what they must tell apart. Those of the kernel: test_device. */
 #include <criterion/criterion.h>
 

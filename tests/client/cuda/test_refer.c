@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* CAIRN_SAVE_REFER: what did not change is neither copied nor written again, and every file is right.
  *
  *   test_refer [DIR [TRIAL]] */

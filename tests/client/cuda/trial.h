@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* What the programs here share: checks that end the process, and a GPU as a trainer has it. */
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Golden files: bytes that must not change unseen are compared with files that were written once. After a change that is
  * meant, CAIRN_WRITE_GOLDEN=1 writes them anew. */
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The verbs as a user runs them, around a service that is faked (fake_service.c) on a real FUSE mount. */
 #include <criterion/criterion.h>
 #include <fcntl.h>

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Writes golden/torch-zip*.bin: what torch.save puts around the content of records, to hold src/client/zip.c against.
 
 Each file is the archive without the content: local headers, descriptors, directory and ends, one behind the other. `big` has a record above

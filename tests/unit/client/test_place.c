@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* src/client/place.c: where paths lead, as open(2) with O_CREAT finds it. */
 #include "client/place.h"
 

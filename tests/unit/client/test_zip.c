@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* src/client/zip.c against what torch.save wrote once (golden/, make_golden.py), and what it refuses; src/client/crc.c. */
 #include "client/zip.h"
 

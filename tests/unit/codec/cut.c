@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The cutter on content made by hand: rules, and the same borders however the content is split. */
 #include "codec/cut.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Properties of the cutter on many random files. */
 #include <criterion/criterion.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Files made by hand for the cutter, and what it makes of them. */
 #pragma once
 

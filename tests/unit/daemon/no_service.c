@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* In place of the service, where a test links the parts around it only: none of this is ever called. */
 #include "daemon/service.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* What a mount hands to another version of cairn: two versions have to agree on it, so that it is pinned by a golden file. */
 #include "../base/golden.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The bytes on disk must not change unseen. */
 #include <ctype.h>
 

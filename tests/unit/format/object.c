@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Names of objects: what is taken for a number is exactly what that number is called. */
 #include "format/object.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Runs that are not what a writer made: blocks and rows that somebody forged, flipped bits, files cut short. */
 #include <criterion/criterion.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Runs in memory, for the tests: written, damaged, crafted by hand and read. */
 #pragma once
 

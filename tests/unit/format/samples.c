@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "samples.h"
 
 static void fill(void *p, size_t len, uint8_t first)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* One filled structure of each kind, for the tests of the formats. */
 #pragma once
 

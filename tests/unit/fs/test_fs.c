@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* What files mean, on a store, without FUSE. */
 #include <fcntl.h>
 #include <linux/falloc.h>

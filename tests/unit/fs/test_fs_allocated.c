@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* What fallocate gave to a file, and how it is kept: bytes that a newer daemon, and other nodes, must understand. */
 #include <fcntl.h>
 #include <linux/falloc.h>

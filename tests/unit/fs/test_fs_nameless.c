@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* What has lost its last name, and what was made without one. */
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* When closing makes a version: at once, or, where others write the file, before the next operation of the history. */
 #include <fcntl.h>
 #include <stdio.h>

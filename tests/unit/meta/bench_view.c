@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Times of applying: one file of 1,000 chunks, small files by the thousand, a file of 10^5 extents. */
 #include <ftw.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Processor times of what concerns the remote: applying with and without marks, making a whole run, adopting it. */
 #include <stdio.h>
 #include <sys/stat.h>

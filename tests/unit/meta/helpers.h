@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* What the tests of the view share: a folder, batches of records, packs in memory, a dump of all that can be
  * read. */
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The view and the remote of remote_fixture.h. */
 #include "remote_fixture.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A view with a remote in memory to publish to, and shorthands for what lies there. */
 #pragma once
 

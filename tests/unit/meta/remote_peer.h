@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A view that tracks, and what its remote must hold: for test_view_remote_random.c. */
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The overlay in the cases that matter most, one by one. */
 #include <pthread.h>
 #include <stdatomic.h>

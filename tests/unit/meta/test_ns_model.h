@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The model that random histories of the overlay are compared with: a tree of names in memory. */
 #pragma once
 

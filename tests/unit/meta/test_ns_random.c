@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Random histories through ns_apply(), with batches applied to the view and retired at random moments, against a model
  * in memory. */
 #include <stdio.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "test_remote.h"
 
 static int put(const void *buf, size_t len, void *arg)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A remote in memory, for the tests of the view: the runs that its newest head names. */
 #pragma once
 

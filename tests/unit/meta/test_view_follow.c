@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Following: from the state of one head to that of a later one must end where adopting the later one ends, whatever happened in
  * between, by the rows that changed or by all of them. */
 #include <stdio.h>

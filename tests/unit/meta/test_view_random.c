@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Random histories against a model in memory. */
 #include "view_model.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Rows that no view wrote, crashes while a view is filled, and marks that are many. */
 #include "remote_fixture.h"
 

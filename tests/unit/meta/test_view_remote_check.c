@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Tables of the remote that do not agree: view_check() reports each broken row. */
 #include "remote_fixture.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* What view_remote.h promises of cuts and of the runs made of them, each by itself. */
 #include "remote_fixture.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Random histories that are published and taken over: views that track, cuts that stay open while batches go on, runs that are
  * merged, and views made from them, which must be what the first one was at the cut and go on like it. */
 #include "remote_peer.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The database itself: opening, closing, being killed, damage. */
 #include "helpers.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* What the tests of the store share: a store in a folder, files in it by number, and their content. */
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* What is done to a remote between uploads: gc, repair, scrub; on a directory. */
 #include <stdio.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The journal and the packs when the medium fails, and when what they left is damaged. */
 #include <fcntl.h>
 #include <stdatomic.h>

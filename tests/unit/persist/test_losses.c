@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* What a store and its remote may lose of each other: a view that is older than the newest head, a prefix that was emptied or is
  * another, a state that is older than ours. Nothing of it may cost data that is still somewhere. */
 #include <stdio.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Reading from a remote, keeping on NVMe, evicting; with a remote in a folder. */
 #include <fcntl.h>
 #include <ftw.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A store as a whole: what it shows after a clean end, after a death, after a power loss, without its view. */
 #include <stdio.h>
 #include <sys/stat.h>

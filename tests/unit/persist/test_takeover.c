@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A store meets the head of another writer: what happens between two steps of taking the prefix over, and what is damaged meanwhile,
  * must neither mix two histories nor cost what only the store has. */
 #include <stdio.h>

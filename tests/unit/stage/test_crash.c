@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The daemon dies and another goes on with what it left. */
 #include <fcntl.h>
 #include <stdio.h>

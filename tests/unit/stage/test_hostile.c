@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Shared memory that somebody or something changed: an error, or less than there was; never a crash. */
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Content as layers: what lies over what, and what a cut leaves. */
 #include "box.h"
 

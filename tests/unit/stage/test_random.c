@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Random work against a model: what every file reads, what is durable of it, and what a crash at any moment leaves. */
 #include "../base/seeded.h"
 #include "box.h"

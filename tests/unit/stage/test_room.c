@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Room: what is taken, given up, waited for; pieces; handles. */
 #include <dirent.h>
 #include <fcntl.h>

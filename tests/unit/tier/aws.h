@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A home folder and an environment in which nothing of AWS is set, for the tests of credentials. */
 #pragma once
 

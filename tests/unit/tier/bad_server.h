@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A server that does what a test tells it, byte for byte: a process of its own on a free port of this machine. One connection after
  * the other, one request on each. */
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "bad_tier.h"
 
 struct s3_options bad_options;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* An S3 tier whose server is the one of bad_server.h. */
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* What tier.h promises of every tier: on the local one, on a directory, and on S3 where the environment names an endpoint
  * (CAIRN_TEST_S3_ENDPOINT, see tests/rgw). */
 #include <criterion/criterion.h>

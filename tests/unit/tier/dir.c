@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* What only a remote in a directory does: temporary files, leftovers, who may only read. */
 #include <criterion/criterion.h>
 #include <fcntl.h>

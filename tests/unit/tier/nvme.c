@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* What only the local tier does: spare files, a full medium, leftovers. */
 #include <criterion/criterion.h>
 #include <fcntl.h>

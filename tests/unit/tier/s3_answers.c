@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* What the S3 tier makes of answers that set it right: region, clock, credentials, what a server cannot do; and of those that no S3
  * would give. */
 #include <stdio.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Which address a request goes to. */
 #include <criterion/criterion.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* What the S3 tier does when a server fails, lies or falls silent: the result, and how often it asked. */
 #include <stdatomic.h>
 #include <stdio.h>

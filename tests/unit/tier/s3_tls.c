@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* TLS: whom we believe. The server is openssl's own. */
 #include <signal.h>
 #include <stdio.h>

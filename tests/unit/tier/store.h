@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A tier in a place of its own, for the tests. */
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Where credentials come from, each source against a real process or a real server. */
 #include <criterion/criterion.h>
 #include <signal.h>

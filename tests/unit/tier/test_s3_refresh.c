@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* When credentials are asked for anew, by whom, and what happens where that fails. */
 #include <criterion/criterion.h>
 #include <pthread.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Roles: STS against a real server that checks what it is asked, with the signature computed anew. */
 #include <criterion/criterion.h>
 #include <stdio.h>
