@@ -4,13 +4,14 @@ import atexit
 import ctypes
 import errno
 import functools
+import multiprocessing.util
 import os
 import signal
 import threading
 import time
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.optim.optimizer import _global_optimizer_pre_hooks, register_optimizer_step_pre_hook
 
 from . import _library as lib
 from . import _log, _process, _track
@@ -87,11 +88,41 @@ def give_up_late(saves, seconds):
 
 
 def before_step(optimizer, args, kwargs):
-    """The global pre-hook of optimizers."""
+    """The global pre-hook of optimizers. A closure is given back with a fence behind it."""
     _track.note_step(optimizer)
     process = _process.current()
-    if process.reading or process.untold:
+    given = behind_closure(args, kwargs)
+    if (process.reading or process.untold) and not (given and changes_nothing_before_closure(optimizer)):
         fence()
+    return given
+
+
+def changes_nothing_before_closure(optimizer):
+    """So the fence may come behind the closure, where forward and backward run (those of Lightning always do). Of optimizers that are not
+    torch's, and of hooks that come after ours, nobody knows."""
+    hooked = optimizer._optimizer_step_pre_hooks or len(_global_optimizer_pre_hooks) > 1
+    return type(optimizer).__module__.startswith("torch.optim.") and not hooked
+
+
+def behind_closure(args, kwargs):
+    """The arguments of step() with a fence at the end of the closure; None: there is no closure."""
+    if len(args) > 1 and callable(args[1]):
+        return (args[0], waiting_behind(args[1]), *args[2:]), kwargs
+    if callable(kwargs.get("closure")):
+        return args, {**kwargs, "closure": waiting_behind(kwargs["closure"])}
+    return None
+
+
+def waiting_behind(closure):
+    @functools.wraps(closure)
+    def wrapper(*args, **kwargs):
+        result = closure(*args, **kwargs)
+        process = _process.current()
+        if process.reading or process.untold:
+            fence()
+        return result
+
+    return wrapper
 
 
 before_step._torchdynamo_disable = True  # a compiled step calls it each time; what torch.compiler.disable() would set, without importing dynamo
@@ -150,10 +181,14 @@ def on_sigterm(number, frame):
     os.kill(os.getpid(), number)
 
 
-def watch_sigterm():
-    """Only where the program has no handler of its own: it may know better. Called by the first save of a process."""
+def watch_end():
+    """Called by each save. SIGTERM: only where the program has no handler of its own, which may know better. A child of multiprocessing that was
+    forked ends without atexit."""
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, on_sigterm)
+    process = _process.current()
+    if not process.finalizer and multiprocessing.parent_process() is not None:
+        process.finalizer = multiprocessing.util.Finalize(None, _process.at_exit, exitpriority=0)
 
 
 def install():

@@ -39,6 +39,7 @@ class Process:
         self.captured = False  # a CUDA graph has captured an update: what it replays calls no hook
         self.ending = False
         self.syncing = False  # the library may be in an fsync for which nobody waited to the end
+        self.finalizer = None  # of multiprocessing
 
     def open(self):
         with _lock:

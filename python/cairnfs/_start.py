@@ -43,7 +43,7 @@ def start(target, plan, items, begin):
     """Begins the save of `items` [(key, bytes or storage)] by begin(path, sources, options), and waits where it is not lazy."""
     process = _process.current()
     result = Save(target, plan.on_error, plan.max_block)
-    _fence.watch_sigterm()
+    _fence.watch_end()
     try:
         process.open()
         fill(result, plan, items, begin)

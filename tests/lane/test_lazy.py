@@ -86,6 +86,37 @@ def test_what_comes_before_the_fence_does_not_wait(stall, lane):
     assert save.result() and save.exception() is None and save.done() and save.copied() and save.published()
 
 
+class Own(torch.optim.SGD):
+    """Somebody's optimizer, which changes parameters before it calls the closure."""
+
+    def step(self, closure=None):
+        with torch.no_grad():
+            self.param_groups[0]["params"][0].add_(1)
+        return super().step(closure)
+
+
+@pytest.mark.parametrize("kind", [torch.optim.SGD, Own])
+def test_closure(stall, lane, kind):
+    """step(closure): forward and backward in there go on beside the copy, and the fence comes behind them; before them where nobody knows what
+    the optimizer does. The update waits in any case."""
+    training, path = Training(kind=kind), os.path.join(stall.mount.mnt, "state.pt")
+    before, seen = training.copy(), []
+    save = stall.save(lane, training.state(), path)
+    timers = [threading.Timer(0.3 if kind is Own else 30, stall.go), threading.Timer(0.3, stall.go)]
+    timers[0].start()
+
+    def closure():
+        seen.append(save.copied())
+        timers[1].start()
+        training.model.weight.grad.fill_(2)
+        return 5
+
+    assert training.optimizer.step(closure) == 5 and seen == [kind is Own] and save.result() == path
+    timers[0].cancel()
+    timers[1].join()
+    check_loaded(path, before)
+
+
 def test_change_without_a_fence(stall, lane):
     """A tensor that is changed in place during its copy: the save fails with a clear error, and the older version stays."""
     training, path = Training(), os.path.join(stall.mount.mnt, "state.pt")
@@ -285,17 +316,24 @@ def test_threads_and_one_path(lane, folder):
 
 
 PROGRAM = """
-import os, signal, sys, time
+import multiprocessing, os, signal, sys, time
 import torch, cairnfs
-model = torch.nn.Linear(1500, 1500)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-model(torch.ones(1, 1500)).sum().backward()
-optimizer.step()
 if "handler" in sys.argv:
     signal.signal(signal.SIGTERM, lambda *_: (print("mine", flush=True), os._exit(3)))
-for index in range(3):
-    cairnfs.save(model.state_dict(), f"{sys.argv[1]}/{index}.pt")
-cairnfs.marker(f"{sys.argv[1]}/latest", "2.pt")
+def train():
+    model = torch.nn.Linear(1500, 1500)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(torch.ones(1, 1500)).sum().backward()
+    optimizer.step()
+    for index in range(3):
+        cairnfs.save(model.state_dict(), f"{sys.argv[1]}/{index}.pt")
+    cairnfs.marker(f"{sys.argv[1]}/latest", "2.pt")
+if "child" in sys.argv:
+    child = multiprocessing.get_context("fork").Process(target=train)
+    child.start()
+    child.join()
+else:
+    train()
 if "raise" in sys.argv:
     raise ValueError
 if "sleep" in sys.argv:
@@ -304,9 +342,9 @@ if "sleep" in sys.argv:
 """
 
 
-@pytest.mark.parametrize("how", ["end", "raise", "sleep", "handler"])
+@pytest.mark.parametrize("how", ["end", "raise", "sleep", "handler", "child"])
 def test_end_of_the_process(lane, cairn, programs, how):
-    """A normal end, an exception and SIGTERM wait for the names; a handler of the program is left in place."""
+    """A normal end, an exception, SIGTERM and the end of a child of multiprocessing wait for the names; a handler of the program is left in place."""
     cairn.mount()
     extra = ["sleep", "handler"] if how == "handler" else [how]
     with subprocess.Popen([sys.executable, "-c", PROGRAM, cairn.mnt, *extra], env=programs, stdout=subprocess.PIPE, text=True) as process:
@@ -315,7 +353,7 @@ def test_end_of_the_process(lane, cairn, programs, how):
             process.send_signal(signal.SIGTERM)
         out = process.stdout.read()
         code = process.wait(rig.PATIENCE * 60)
-    assert code == {"end": 0, "raise": 1, "sleep": -signal.SIGTERM, "handler": 3}[how]
+    assert code == {"end": 0, "raise": 1, "sleep": -signal.SIGTERM, "handler": 3, "child": 0}[how]
     if how == "handler":
         assert out == "mine\n"
         return
