@@ -5,7 +5,7 @@ import pickle
 
 import torch
 
-from . import _api, _gate, _records
+from . import _api, _gate, _imports, _records
 
 _installed = None  # "eager" or "lazy"
 
@@ -24,13 +24,15 @@ def save(
 
 def install(lazy=None):
     """torch.save returns when the file is there (eager). lazy, or CAIRN_LAZY=1: it returns at once, and what the program does with files
-    afterwards waits for it (see docs/lazy-saves.md)."""
+    afterwards waits for it (see docs/lazy-saves.md). The same for what else saves: safetensors, Lightning and the Trainer of transformers, now or
+    when they are imported."""
     global _installed
     if lazy is None:
         lazy = os.environ.get("CAIRN_LAZY", "") not in ("", "0")
     _installed = "lazy" if lazy else "eager"
     torch.save = torch.serialization.save = save
     _gate.turn(bool(lazy))
+    _imports.turn(bool(lazy))
     if lazy and torch.distributed.is_available():
         gate_barrier(torch.distributed)
 
@@ -57,5 +59,6 @@ def uninstall():
     _installed = None
     torch.save = torch.serialization.save = _records.plain_save
     _gate.turn(False)
+    _imports.turn(None)
     if torch.distributed.is_available() and hasattr(torch.distributed.barrier, "cairnfs_original"):
         torch.distributed.barrier = torch.distributed.barrier.cairnfs_original

@@ -5,6 +5,7 @@
 its name; the thread takes it only for moments. It is reentrant, for signal handlers.
 """
 import collections
+import contextlib
 import ctypes
 import os
 import sys
@@ -143,8 +144,19 @@ def end_saves(process):
 
 _lock = threading.RLock()
 before_end = []  # functions that run before at_exit() waits for saves
+at_end = []  # functions of adapters, called when the last saves have their names
 quiet = threading.local()  # .on: this thread looks at files for the package itself
 _process = Process()
+
+
+@contextlib.contextmanager
+def quietly():
+    """What this thread does with files meanwhile is the package's own: the gate of CAIRN_LAZY does not make it wait."""
+    before, quiet.on = getattr(quiet, "on", False), True
+    try:
+        yield
+    finally:
+        quiet.on = before
 
 
 def current():
@@ -188,6 +200,8 @@ def at_exit():
             said = True
             say(f"waiting for {len(process.pending)} saves, up to {EXIT_WAIT:.0f} s: {process.pending[0].path} ...")
     process.do()
+    for function in at_end:
+        function()
     for save in process.pending:
         say(f"{save.path} is not saved after {EXIT_WAIT:.0f} s: given up")
     for save in process.untold:

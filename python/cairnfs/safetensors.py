@@ -133,8 +133,8 @@ def uninstall():
 
 
 def importers(function):
-    """Modules of transformers and accelerate that have imported this save_file under the name that they give it."""
-    modules = [module for name, module in list(sys.modules.items()) if name.split(".")[0] in ("transformers", "accelerate")]
+    """Modules of transformers, accelerate and peft that have imported this save_file under the name that they give it."""
+    modules = [module for name, module in list(sys.modules.items()) if name.split(".")[0] in ("transformers", "accelerate", "peft")]
     return [module for module in modules if getattr(module, "__dict__", {}).get("safe_save_file") is function]
 
 

@@ -65,7 +65,7 @@ def lane(package):
     _track._stepped.clear()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def programs(request):
     return environment(request.config)
 

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A small training for the tests of lazy saves."""
 import copy
+import importlib.util
 
+import pytest
 import torch
 
 
@@ -33,3 +35,10 @@ def check_loaded(path, state):
     for key, value in state["optimizer"]["state"].items():
         for name, tensor in value.items():
             assert torch.equal(loaded["optimizer"]["state"][key][name], tensor), name
+
+
+def needs(*modules):
+    """For a test with a framework that is not installed everywhere."""
+    for name in modules:
+        if importlib.util.find_spec(name) is None:
+            pytest.skip(f"skipped: {name} is not installed")

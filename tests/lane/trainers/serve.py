@@ -1,0 +1,80 @@
+"""Trainings one after the other: the framework is imported once, each training is a process of its own that ends as any program does."""
+import importlib
+import json
+import os
+import sys
+import warnings
+
+warnings.simplefilter("ignore")
+import torch
+
+torch.set_num_threads(1)
+
+
+def say(**what):
+    """One line for the test, in one write: who says it may be killed at any moment."""
+    if os.environ.get("RANK", "0") == "0":
+        os.write(1, json.dumps(what).encode() + b"\n")
+
+
+def serve(train):
+    """train(folder, how, resume, names) for each line on standard input, which has these and "ranks" and "fail". how: "plain": with nothing of
+    ours; "adapter": with what a program writes that knows of us; "run": as python -m cairnfs.run left it, lazy; "eager": as it is without
+    CAIRN_LAZY. fail: [adapter, part of a path]: that save fails."""
+    for line in sys.stdin:
+        order = json.loads(line)
+        children = fork(order["ranks"])
+        if children is None:
+            break
+        say(pids=children)
+        say(status=max(abs(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])) for child in children))
+    else:
+        return
+    import cairnfs
+
+    if order["how"] != "run":
+        cairnfs.uninstall()
+    if order["how"] == "eager":
+        cairnfs.install(lazy=False)
+    if order["fail"]:
+        fail(*order["fail"])
+    torch.manual_seed(0)
+    train(order["folder"], order["how"], order["resume"], order["names"])
+    say(through_lane=cairnfs.stats()["saves_begun"])
+
+
+def fork(ranks):
+    """The children; None: this is one of them."""
+    children = []
+    port = str(20000 + os.getpid() % 10000)
+    for rank in range(ranks):
+        child = os.fork()
+        if child:
+            children.append(child)
+            continue
+        if ranks > 1:  # what torchrun sets
+            count, rank = str(ranks), str(rank)
+            os.environ.update(RANK=rank, LOCAL_RANK=rank, GROUP_RANK="0", WORLD_SIZE=count, LOCAL_WORLD_SIZE=count, TORCHELASTIC_RUN_ID="1")
+            os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+        return None
+    return children
+
+
+def fail(adapter, part):
+    module = importlib.import_module(f"cairnfs.{adapter}")
+    original = module.save
+
+    def save(obj, path, **options):
+        one = original(obj, path, **options)
+        if part in os.fspath(path):
+            assert one.cancel()
+        return one
+
+    module.save = save
+
+
+def under_way():
+    """The saves of this process that have no name yet and read parameters or optimizer state."""
+    from cairnfs import _process
+
+    return sum(bool(save.storages) for save in list(_process.current().pending))
