@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Adapters for what a program imports: install() of this package is called before the program's own imports, and has no line of the program."""
 import importlib
 import sys

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What adapters do when a checkpoint is there: older ones are removed, links are set. Never before, whatever dies when."""
 import os
 import threading

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Lightning and its Fabric through the lane: Trainer(plugins=[cairnfs.lightning.CheckpointIO()]), or cairnfs.lightning.install().
 
 A checkpoint is copied beside the next step. The one that it takes the place of is removed, and a link is set to it, when it has its name.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Trainer of transformers through the lane: cairnfs.transformers.install() before it, or Trainer(callbacks=[cairnfs.transformers.Callback()]).
 
 While a checkpoint is saved, torch.save and safetensors' save_file are lazy. trainer_state.json is a marker behind all of its files: a folder

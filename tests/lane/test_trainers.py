@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The adapters under the real Trainer of transformers and that of Lightning: what is saved, what is left, and the losses are those without us,
 whoever is killed when."""
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A small module under Lightning's Trainer. Lightning itself saves neither random state nor where a loader is: the loader here has a state, and
 each step seeds what it draws."""
 import logging

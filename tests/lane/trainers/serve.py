@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trainings one after the other: the framework is imported once, each training is a process of its own that ends as any program does."""
 import importlib
 import json
