@@ -4,11 +4,14 @@
 torch's own code (torch.serialization._save) pickles and names the records; only the writer that it writes to is ours. So names, order, location
 tags and exceptions are those of the torch that runs. What torch adds when it closes the archive is learnt from a small archive that it makes.
 """
+import collections
 import functools
 import io
 import os
 import pickle
 import random
+import stat
+import types
 import zipfile
 
 import torch
@@ -17,6 +20,13 @@ from . import _log
 from ._save import saved
 
 plain_save = torch.serialization.save  # before anything is patched
+
+
+# The types that nearly all objects of a state have. torch gives an id to storages alone.
+NO_STORAGES = frozenset({
+    type(None), bool, int, float, str, bytes, tuple, list, dict, set, collections.OrderedDict, type, types.FunctionType,
+    types.BuiltinFunctionType, type(torch.FloatStorage), torch.Tensor, torch.nn.Parameter, torch.Size, torch.dtype, torch.device,
+})  # fmt: skip
 
 
 class NotCovered(Exception):
@@ -72,7 +82,9 @@ def skip_data_flag():
 
 
 def recording_module(pickle_module, records):
-    """The pickle module, with a Pickler that tells `records` of the storages: torch derives its own from it."""
+    """The pickle module, with a Pickler that tells `records` of the storages: torch derives its own from it. The pickler asks for each object
+    of the state whether it is a storage; of exact types that are none, torch's code is not asked."""
+    storages = records.storages
 
     class Module:
         class Pickler(pickle_module.Pickler):
@@ -80,9 +92,11 @@ def recording_module(pickle_module, records):
                 inner = cls.persistent_id
 
                 def persistent_id(self, obj):
+                    if type(obj) in NO_STORAGES:
+                        return None
                     found = inner(self, obj)
                     if found is not None:
-                        records.storages["data/" + found[2]] = obj._untyped_storage if isinstance(obj, torch.storage.TypedStorage) else obj
+                        storages["data/" + found[2]] = obj._untyped_storage if isinstance(obj, torch.storage.TypedStorage) else obj
                     return found
 
                 cls.persistent_id = persistent_id
@@ -164,9 +178,16 @@ def target_of(path):
     path = os.fspath(path)
     if not isinstance(path, str):
         raise NotCovered("a path that is no text")
-    if os.path.islink(path):
+    try:
+        mode = os.lstat(path).st_mode
+    except (OSError, ValueError):  # said by what opens it
+        return path
+    if stat.S_ISLNK(mode):
         path = os.path.realpath(path)
-    if os.path.lexists(path) and not os.path.isfile(path):
+        regular = os.path.isfile(path) or not os.path.lexists(path)
+    else:
+        regular = stat.S_ISREG(mode)
+    if not regular:
         raise NotCovered("a path that is no regular file")
     return path
 

@@ -245,6 +245,6 @@ def changed(guards):
     for tensor, version, storage, address, size in guards:
         if storage.data_ptr() != address or storage.nbytes() != size:
             return f"the storage of a tensor of shape {tuple(tensor.shape)} was resized while it was copied"
-        if tensor.untyped_storage()._cdata == storage._cdata and tensor._version != version:
+        if tensor._version != version and tensor.untyped_storage()._cdata == storage._cdata:
             return f"a tensor of shape {tuple(tensor.shape)} was changed while it was copied, and no fence had waited"
     return None
