@@ -119,6 +119,8 @@ enum cairn_save_flags {
     /* zip, safetensors: the call does not commit. The caller does, with cairn_save_commit(), once it has seen that its sources did not
      * change while they were copied; until then the save reaches CAIRN_COPIED and no further. */
     CAIRN_SAVE_HOLD = 16,
+    /* The caller waits for the file: its sources are copied before those of other saves, and by one thread more, in the place of the caller's. */
+    CAIRN_SAVE_URGENT = 32,
 };
 
 struct cairn_save_options {

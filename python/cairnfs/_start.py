@@ -19,7 +19,6 @@ FAULTS = {
 REFER_SHARE = 0.25  # of the bytes, that no optimizer holds: then it pays to look what is unchanged
 
 
-
 class Range:
     """Memory of a storage: all of it, or what a contiguous tensor takes of it."""
 
@@ -68,7 +67,7 @@ def fill(result, plan, items, begin):
     sources = [source_of(key, data, late, producers) for key, data in items]
     result.guards = _track.guards_of({data.id: data.storage for data in lazy}, known)
     result.held = bool(result.guards)
-    flags = lib.SAVE_CLEAN | (lib.SAVE_HOLD if result.held else 0)
+    flags = lib.SAVE_CLEAN | (lib.SAVE_HOLD if result.held else 0) | (lib.SAVE_URGENT if plan.lazy is False else 0)
     if plan.refer or plan.refer is None and mostly_frozen(ranges, known):
         flags |= lib.SAVE_REFER
     options = lib.SaveOptions(mode=plan.mode or 0o666, flags=flags)
@@ -87,8 +86,9 @@ def is_later(data, lazy, known):
 
 
 def source_of(key, data, late, producers):
-    if isinstance(data, bytes):
-        return lib.Source(length=len(data), host=ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p) if data else None)
+    if isinstance(data, bytes):  # of small ones a copy is gathered with what surrounds them in the file; each would be a write else
+        flags = lib.SOURCE_NOW if len(data) < _track.SMALL else 0
+        return lib.Source(length=len(data), host=ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p) if data else None, flags=flags)
     flags, key = 0 if data.id in late else lib.SOURCE_NOW, key.encode()
     if data.device.type == "cpu":
         return lib.Source(length=data.size, host=data.address if data.size else None, flags=flags, key=key)

@@ -44,7 +44,8 @@ static void enter_locked(struct cairn_save *save, const struct cairn_save_option
 
 static int check_options(struct cairn_lane *lane, const struct cairn_save_options *options)
 {
-    const uint32_t known = CAIRN_SAVE_EXCLUSIVE | CAIRN_SAVE_REFER | CAIRN_SAVE_NO_CRC | CAIRN_SAVE_CLEAN | CAIRN_SAVE_HOLD;
+    const uint32_t known = CAIRN_SAVE_EXCLUSIVE | CAIRN_SAVE_REFER | CAIRN_SAVE_NO_CRC | CAIRN_SAVE_CLEAN | CAIRN_SAVE_HOLD |
+                           CAIRN_SAVE_URGENT;
     if (options->flags & ~known || options->mode & ~(mode_t)07777) {
         cause_note("the options have flags or a mode that are not known");
         return -EINVAL;
@@ -213,8 +214,8 @@ static int fill_batch(struct cairn_save *save, struct batch *batch, const struct
 static void enqueue_locked(struct cairn_lane *lane, struct job *job)
 {
     struct cairn_save *save = job->save;
-    bool on_host = job->slot == ON_HOST;
-    struct queue *queue = on_host ? (job->is_now ? &lane->now : &lane->lazy) : job->is_now ? &lane->device_now : &lane->device_lazy;
+    bool on_host = job->slot == ON_HOST, is_first = job->is_now || save->flags & CAIRN_SAVE_URGENT;
+    struct queue *queue = on_host ? (is_first ? &lane->now : &lane->lazy) : is_first ? &lane->device_now : &lane->device_lazy;
     *queue->last = job;
     queue->last = &job->next;
     if (!on_host)

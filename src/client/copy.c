@@ -208,7 +208,7 @@ void *copier_run(void *arg)
     return NULL;
 }
 
-/* In the place of the caller that waits for its sources to be copied now. */
+/* In the place of the caller that waits for its sources to be copied now, or for an urgent save. */
 void *copier_now_run(void *lane)
 {
     copier_loop(lane, true);

@@ -91,7 +91,7 @@ static cairn_save *save_zip(struct worker *w, uint32_t flags)
 {
     char path[PATH_MAX];
     cairn_save *save;
-    struct cairn_save_options options = {.size = sizeof options, .flags = flags};
+    struct cairn_save_options options = {.size = sizeof options, .flags = flags | (next_random(w) % 4 == 0 ? CAIRN_SAVE_URGENT : 0)};
     struct cairn_zip_record records[] = {
         {"step", {.length = 4, .host = &w->step, .flags = CAIRN_SOURCE_NOW}},
         {"data/0", {.length = WORDS * 4, .host = w->words}},

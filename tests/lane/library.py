@@ -5,7 +5,7 @@ import os
 
 COPIED, PUBLISHED, NVME, REMOTE = range(4)
 NOW = 1
-EXCLUSIVE, REFER, NO_CRC, CLEAN, HOLD = 1, 2, 4, 8, 16
+EXCLUSIVE, REFER, NO_CRC, CLEAN, HOLD, URGENT = 1, 2, 4, 8, 16, 32
 LOG = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
 
 

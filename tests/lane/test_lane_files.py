@@ -18,11 +18,12 @@ import pytest
 
 import library
 import rig
-from library import COPIED, HOLD, NVME, PUBLISHED, REMOTE, LaneError
+from library import COPIED, HOLD, NVME, PUBLISHED, REMOTE, URGENT, LaneError
 from rig import MIB
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 OLD = b"the version of before"
+LONG_MS = 30_000 * rig.PATIENCE  # ends what hangs
 
 
 @pytest.fixture
@@ -521,6 +522,28 @@ def test_a_stopped_daemon_holds_up_no_training(cairn, build):
         cairn.proc.send_signal(signal.SIGCONT)
     lane.raw(path, b"later").wait()
     assert read(path) == b"later" and os.listdir(cairn.mnt) == ["f"]
+    lane.close()
+
+
+def test_an_urgent_save_has_a_thread_more(cairn, build, tmp_path):
+    """The only thread that copies lazily is held in a write: what is urgent is copied all the same."""
+    cairn.mount()
+    lane = library.Lane(build, copy_threads=1, max_block_ms=LONG_MS)
+    data = data_of(1, 3 * MIB)
+    held = lane.begin(os.path.join(cairn.mnt, "f"), len(data))
+    cairn.proc.send_signal(signal.SIGSTOP)
+    try:
+        held.put(0, data)
+        behind = lane.raw(str(tmp_path / "behind"), data)
+        lane.raw(str(tmp_path / "urgent"), data, flags=URGENT).wait(timeout_ms=LONG_MS)
+        assert read(tmp_path / "urgent") == data
+        expect_error(errno.ETIMEDOUT, behind.wait, COPIED, timeout_ms=50)
+    finally:
+        cairn.proc.send_signal(signal.SIGCONT)
+    held.commit()
+    for save in (held, behind):
+        save.wait()
+    assert read(tmp_path / "behind") == read(os.path.join(cairn.mnt, "f")) == data
     lane.close()
 
 

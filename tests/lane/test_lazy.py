@@ -117,6 +117,20 @@ def test_closure(stall, lane, kind):
     check_loaded(path, before)
 
 
+def test_an_eager_save_does_not_wait_for_lazy_ones(stall, lane, tmp_path):
+    training = Training()
+    save = stall.save(lane, training.state(), os.path.join(stall.mount.mnt, "state.pt"))
+    here, path = threading.Event(), str(tmp_path / "eager.pt")
+    thread = threading.Thread(target=lambda: (lane.save(training.state(), path, lazy=False), here.set()), daemon=True)
+    thread.start()
+    assert here.wait(10 * rig.PATIENCE), "an eager save stood behind a lazy one that is held up"
+    assert not save.copied()
+    check_loaded(path, training.state())
+    stall.go()
+    thread.join()
+    assert save.result()
+
+
 def test_change_without_a_fence(stall, lane):
     """A tensor that is changed in place during its copy: the save fails with a clear error, and the older version stays."""
     training, path = Training(), os.path.join(stall.mount.mnt, "state.pt")
