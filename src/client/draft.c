@@ -24,7 +24,10 @@
 #define NAMELESS_LEAST (4 * GIB)
 
 #define HIDDEN_TRIES 1000
+#define SIZED_LATER (64 * KIB) /* a file up to here is one write or a few: its size comes with them, and is no request of the call that opens */
 #define NAME_BYTES 255
+
+enum on_cairn { UNKNOWN, NO, YES };
 
 /* Notes what failed, on which path. */
 static int failed(const char *what, const char *path, int error)
@@ -37,9 +40,7 @@ static int failed(const char *what, const char *path, int error)
 
 static int open_folder(const char *path)
 {
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0 && errno == EACCES) /* to search it is enough */
-        fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC); /* to search it is enough, and no filesystem is asked to open it */
     return fd < 0 ? -errno : fd;
 }
 
@@ -60,14 +61,21 @@ static bool is_on_cairn(int folder_fd)
            folder_xattr(folder_fd, "user.cairn.level", level, sizeof level) > 0;
 }
 
-static uint64_t nameless_limit(const struct draft *draft)
+bool draft_on_cairn(struct draft *draft)
+{
+    if (atomic_load(&draft->on_cairn) == UNKNOWN && draft->folder_fd >= 0)
+        atomic_store(&draft->on_cairn, is_on_cairn(draft->folder_fd) ? YES : NO);
+    return atomic_load(&draft->on_cairn) == YES;
+}
+
+static bool may_be_nameless(struct draft *draft, uint64_t bytes)
 {
     char text[256];
-    if (!draft->on_cairn)
-        return UINT64_MAX;
+    if (bytes <= NAMELESS_LEAST || !draft_on_cairn(draft))
+        return true;
     const char *found = folder_xattr(draft->folder_fd, "user.cairn.lane", text, sizeof text) > 0 ? strstr(text, "stage=") : NULL;
     uint64_t stage = found ? strtoull(found + strlen("stage="), NULL, 10) : 0;
-    return max_u64(NAMELESS_LEAST, stage < UINT64_MAX / NAMELESS_STAGES ? stage * NAMELESS_STAGES : UINT64_MAX);
+    return bytes <= (stage < UINT64_MAX / NAMELESS_STAGES ? stage * NAMELESS_STAGES : UINT64_MAX);
 }
 
 static int hidden_name(const struct draft *draft, char ret[NAME_BYTES + 1])
@@ -107,7 +115,7 @@ static int open_hidden(struct draft *draft, mode_t mode)
 static int open_in_folder(struct draft *draft, uint64_t bytes, mode_t mode)
 {
     /* The name is given through /proc: who has none takes a hidden one from the start. */
-    bool may = access("/proc/self/fd", X_OK) == 0 && bytes <= nameless_limit(draft);
+    bool may = access("/proc/self/fd", X_OK) == 0 && may_be_nameless(draft, bytes);
     draft->fd = may ? openat(draft->folder_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, mode) : -1;
     if (draft->fd >= 0) {
         draft->kind = DRAFT_NAMELESS;
@@ -156,7 +164,6 @@ static int open_regular(struct draft *draft, const struct place *place, uint64_t
         return -errno;
     draft->folder_dev = st.st_dev;
     draft->folder_ino = st.st_ino;
-    draft->on_cairn = is_on_cairn(folder);
     return open_in_folder(draft, bytes, mode);
 }
 
@@ -189,7 +196,8 @@ int draft_open(struct draft *draft, const char *path, uint64_t bytes, mode_t mod
     else
         r = is_special ? open_special(draft, &place) : open_regular(draft, &place, bytes, mode);
     place_done(&place);
-    if (r == 0 && draft->kind != DRAFT_DIRECT && ftruncate(draft->fd, (off_t)bytes) < 0)
+    bool is_sized_now = draft->kind == DRAFT_STREAM || (draft->kind != DRAFT_DIRECT && bytes > SIZED_LATER);
+    if (r == 0 && is_sized_now && ftruncate(draft->fd, (off_t)bytes) < 0)
         r = -errno;
     if (r < 0) {
         r = failed("create", path, r);
@@ -205,6 +213,15 @@ int draft_write(const struct draft *draft, const void *data, size_t length, uint
 {
     int r = io_pwrite_full(draft->fd, data, length, at);
     return r < 0 ? failed("write", draft->path, r) : 0;
+}
+
+int draft_size(const struct draft *draft, uint64_t bytes, struct stat *ret)
+{
+    bool has_size = draft->kind == DRAFT_NAMELESS || draft->kind == DRAFT_HIDDEN;
+    int r = fstat(draft->fd, ret);
+    if (r == 0 && has_size && (uint64_t)ret->st_size != bytes)
+        r = ftruncate(draft->fd, (off_t)bytes);
+    return r < 0 ? failed("write", draft->path, -errno) : 0;
 }
 
 int draft_stream(struct draft *draft, uint64_t bytes)

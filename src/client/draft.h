@@ -3,6 +3,8 @@
  * several may call at once. No call logs; errors are negative errno with a cause. All may block as the filesystem does. */
 #pragma once
 
+#include <stdatomic.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 
 #include "base/base.h"
@@ -24,11 +26,17 @@ struct draft {
     char *name;   /* in the folder: symbolic links are followed */
     char *hidden; /* NULL: there is no such name now */
     char *path;   /* absolute, for messages and for what opens the file later */
-    bool on_cairn;
+    _Atomic int on_cairn; /* unknown until draft_on_cairn() was asked */
 };
 
 /* Opens the draft of `path`, of `bytes`. Errors: those of open(2) for writing. */
 CAIRN_MUST_CHECK int draft_open(struct draft *draft, const char *path, uint64_t bytes, mode_t mode, bool exclusive);
+
+/* Whether its folder lies on CairnFS. Asked once, when it is first of interest, and never by the call that opens: that is two requests of FUSE. */
+bool draft_on_cairn(struct draft *draft);
+
+/* All is written: the file gets its size, if what was written last does not end it. Fills `ret`. */
+CAIRN_MUST_CHECK int draft_size(const struct draft *draft, uint64_t bytes, struct stat *ret);
 
 CAIRN_MUST_CHECK int draft_write(const struct draft *draft, const void *data, size_t length, uint64_t at);
 

@@ -189,12 +189,12 @@ static bool has_no_remote(const struct cairn_save *save)
 
 static int reach(struct cairn_save *save, enum cairn_level level, int64_t deadline)
 {
-    if (level == CAIRN_REMOTE && (!save->draft.on_cairn || has_no_remote(save))) {
+    if (level == CAIRN_REMOTE && (!draft_on_cairn(&save->draft) || has_no_remote(save))) {
         cause_note("%s is on no mount with a remote", save->draft.path);
         return -ENODATA;
     }
     int r = wait_for_sync(save, deadline);
-    return r == 0 && save->draft.on_cairn ? ask_until(save, level, deadline) : r;
+    return r == 0 && draft_on_cairn(&save->draft) ? ask_until(save, level, deadline) : r;
 }
 
 int level_wait(struct cairn_save *save, enum cairn_level level, int64_t deadline)

@@ -108,10 +108,13 @@ static int find(const char *path, struct place *place)
     place->path = with_folder(path);
     if (!place->path)
         return -ENOMEM;
-    bool exists = stat(place->path, &st) == 0;
+    bool found = lstat(place->path, &st) == 0; /* nearly always all that has to be asked */
+    if (!found && errno == ENOENT)
+        return split(place);
+    bool is_link = found && S_ISLNK(st.st_mode), exists = found && (!is_link || stat(place->path, &st) == 0);
     if (exists && S_ISDIR(st.st_mode))
         return -EISDIR;
-    if (!exists || S_ISREG(st.st_mode)) {
+    if (!exists || (is_link && S_ISREG(st.st_mode))) {
         int r = follow_names(path, exists ? &st : NULL, place);
         return r < 0 ? r : split(place);
     }

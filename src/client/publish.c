@@ -157,8 +157,8 @@ static int give_name(struct cairn_save *save)
     int r = refer_apply(save);
     if (r == 0)
         r = write_segments(save);
-    if (r == 0 && fstat(save->draft.fd, &st) < 0)
-        r = -errno;
+    if (r == 0)
+        r = draft_size(&save->draft, save->bytes, &st);
     if (r == 0)
         r = begin_naming(save);
     if (r < 0)
@@ -215,7 +215,7 @@ static void discard_locked(struct cairn_save *save)
     struct cairn_lane *lane = save->lane;
     bool is_told = save->is_told; /* aborted by the caller, say */
     mutex_unlock(&lane->lock);
-    report_end(&save->draft, save->draft.on_cairn ? save->draft.folder_fd : -1, save->error, save->cause, true);
+    report_end(&save->draft, draft_on_cairn(&save->draft) ? save->draft.folder_fd : -1, save->error, save->cause, true);
     draft_discard(&save->draft);
     refer_close(save);
     lane_log(lane, is_told ? CAIRN_LOG_INFO : CAIRN_LOG_WARNING, "the save of %s failed: %s", save->draft.path, save->cause);

@@ -22,21 +22,21 @@ static size_t make_text(const struct lanes_stats *stats, char text[TEXT_MAX])
     return n < TEXT_MAX ? (size_t)n : TEXT_MAX - 1;
 }
 
-void report_progress(const struct draft *draft)
+void report_progress(struct draft *draft)
 {
     char text[TEXT_MAX];
     struct lanes_stats stats;
     int64_t now = clock_monotonic_ns(), before = atomic_load_explicit(&told_ns, memory_order_relaxed);
-    if (!draft->on_cairn || draft->fd < 0 || (before && now - before < INTERVAL_NS) ||
+    if (draft->fd < 0 || (before && now - before < INTERVAL_NS) || !draft_on_cairn(draft) ||
         !atomic_compare_exchange_strong(&told_ns, &before, now))
         return;
     lanes_stats(&stats);
     (void)fsetxattr(draft->fd, NAME, text, make_text(&stats, text), 0);
 }
 
-int report_keep(const struct draft *draft)
+int report_keep(struct draft *draft)
 {
-    return draft->on_cairn ? fcntl(draft->folder_fd, F_DUPFD_CLOEXEC, 0) : -1;
+    return draft_on_cairn(draft) ? fcntl(draft->folder_fd, F_DUPFD_CLOEXEC, 0) : -1;
 }
 
 /* A folder with the sticky bit takes attributes from its owner alone: then the file is told. */

@@ -7,11 +7,11 @@
 #include "client/client.h"
 
 /* While the draft is written: at most once a second. */
-void report_progress(const struct draft *draft);
+void report_progress(struct draft *draft);
 
 /* The draft's save gets its name now, or has failed: told before anybody here is, so that who knows of it may unmount. `folder` as from
  * report_keep(). `is_counted`: the lane's numbers say so already. */
 void report_end(const struct draft *draft, int folder, int error, const char *cause, bool is_counted);
 
 /* The folder of a draft that is about to be closed; -1: there is none to report to. The caller closes it. */
-int report_keep(const struct draft *draft);
+int report_keep(struct draft *draft);
