@@ -35,7 +35,7 @@ def save(
     if lazy not in (True, False, "all"):
         raise ValueError(f'lazy is {lazy!r}, not True, False or "all"')
     _process.current().tell()
-    if format == "safetensors" or format is None and os.fspath(path).endswith(".safetensors"):
+    if format == "safetensors" or format is None and str(os.fspath(path)).endswith(".safetensors"):
         from . import safetensors
 
         return safetensors.save(obj, path, lazy=lazy, mode=mode, track=track, on_error=on_error, max_block=max_block, refer=refer)

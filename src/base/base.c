@@ -9,9 +9,16 @@
 
 #define HUGE_PAGE (2u * 1024 * 1024)
 
+static const char *_Atomic meaning = "nothing acknowledged is lost";
+
+void check_means(const char *text)
+{
+    meaning = text;
+}
+
 _Noreturn void check_failed(const char *expr, const char *file, int line)
 {
-    log_error("bug: check failed: %s (%s:%d); nothing acknowledged is lost", expr, file, line);
+    log_error("bug: check failed: %s (%s:%d); %s", expr, file, line, meaning);
     abort();
 }
 

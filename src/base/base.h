@@ -54,6 +54,8 @@ static inline uint64_t align_down(uint64_t n, uint64_t to)
             check_failed(#expr, __FILE__, __LINE__);                                                         \
     } while (0)
 _Noreturn void check_failed(const char *expr, const char *file, int line);
+/* What such a bug means to who reads of it, behind the message; of the daemon by default. Borrowed. */
+void check_means(const char *text);
 
 /* Allocation of control structures: small, bounded by the memory formula, never on behalf of an unverified
  * size. Out of memory there is not survivable and ends the daemon, which loses nothing (the stage outlives it). */

@@ -32,7 +32,7 @@ enum on_cairn { UNKNOWN, NO, YES };
 /* Notes what failed, on which path. */
 static int failed(const char *what, const char *path, int error)
 {
-    cause_note("%s %s: %s", what, path, strerror(-error));
+    cause_note("cannot %s %s: %s", what, path, strerror(-error));
     return error;
 }
 
@@ -313,7 +313,7 @@ int draft_publish(struct draft *draft, bool exclusive)
     else if (draft->kind == DRAFT_HIDDEN)
         r = name_hidden(draft, exclusive);
     if (r < 0)
-        (void)failed("give the name", draft->path, r);
+        (void)failed("give the file its name", draft->path, r);
     draft_discard(draft);
     return r;
 }

@@ -198,8 +198,10 @@ static void publish_locked(struct cairn_save *save)
     refer_close(save);
     if (r == 0)
         refer_publish(save);
-    lane_log(lane, r < 0 ? CAIRN_LOG_WARNING : CAIRN_LOG_DEBUG, "%s: %s", save->draft.path,
-             r < 0 ? (cause_text()[0] ? cause_text() : strerror(-r)) : "has its name");
+    if (r < 0)
+        lane_log(lane, CAIRN_LOG_WARNING, "the save of %s failed: %s", save->draft.path, cause_text()[0] ? cause_text() : strerror(-r));
+    else
+        lane_log(lane, CAIRN_LOG_DEBUG, "%s has its name", save->draft.path);
     mutex_lock(&lane->lock);
     save->is_publishing = save->is_naming = false;
     refer_end_locked(save);

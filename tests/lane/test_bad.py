@@ -202,3 +202,12 @@ def test_lazy_safetensors(stall, lane):
 
     save.result()
     assert torch.equal(safetensors.torch.load_file(path)["weight"], before)
+
+
+def test_a_path_of_bytes_is_refused_as_torch_refuses_it(lane, folder):
+    path = os.fsencode(os.path.join(folder, "x.pt"))
+    with pytest.raises(Exception) as theirs:
+        torch.save({"x": 1}, path)
+    with pytest.raises(type(theirs.value)) as ours:
+        lane.save({"x": 1}, path)
+    assert str(ours.value) == str(theirs.value) and os.listdir(folder) == []
