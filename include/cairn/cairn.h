@@ -39,13 +39,17 @@ typedef struct cairn_save cairn_save;
 
 enum cairn_log_level { CAIRN_LOG_ERROR, CAIRN_LOG_WARNING, CAIRN_LOG_INFO, CAIRN_LOG_DEBUG };
 
+enum cairn_lane_flags {
+    CAIRN_LANE_TELLS = 1, /* the caller tells its user of saves that fail: the log has them as information, not as warnings */
+};
+
 struct cairn_lane_options {
     size_t size;
     uint64_t ring_bytes;   /* host memory that device sources pass through; 0: chosen when the first device source comes */
     uint32_t copy_threads; /* 0: one for each 4 cores, 1 to 4 */
     int32_t nice;          /* of these threads: 0 to 19; they compete with the training for cores */
     int32_t max_block_ms;  /* how long a fence may wait for a save before that save fails with -ETIMEDOUT; 0: 10 minutes; below 0: no end */
-    uint32_t flags;        /* 0 */
+    uint32_t flags;        /* enum cairn_lane_flags */
     /* Called by any thread, with no lock held; NULL: standard error, from the level of $CAIRN_LOG (warning). */
     void (*log)(int level, const char *text, void *arg);
     void *log_arg;

@@ -10,6 +10,7 @@ from ctypes import POINTER, c_char_p, c_int, c_int32, c_size_t, c_uint32, c_uint
 
 NAME = "libcairn.so.0"
 COPIED, PUBLISHED, NVME, REMOTE = range(4)
+LANE_TELLS = 1
 SOURCE_NOW = 1
 SAVE_EXCLUSIVE, SAVE_REFER, SAVE_NO_CRC, SAVE_CLEAN, SAVE_HOLD, SAVE_URGENT = 1, 2, 4, 8, 16, 32
 

@@ -46,7 +46,8 @@ class Process:
         with _lock:
             if self.lane is None:
                 handle = ctypes.c_void_p()
-                lib.check(lib.library().cairn_lane_open(None, ctypes.byref(handle)))
+                options = lib.LaneOptions(flags=lib.LANE_TELLS)
+                lib.check(lib.library().cairn_lane_open(ctypes.byref(options), ctypes.byref(handle)))
                 self.lane = handle
             return self.lane
 

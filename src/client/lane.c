@@ -92,8 +92,9 @@ static int take_options(struct cairn_lane_options *options, const struct cairn_l
     int r = take_struct(options, sizeof *options, given);
     if (r < 0)
         return r;
-    if (options->nice < 0 || options->nice > NICE_MAX || options->copy_threads > COPY_THREADS_MAX || options->flags) {
-        cause_note("nice is 0 to %d, copy_threads 0 to %d, flags 0", NICE_MAX, COPY_THREADS_MAX);
+    if (options->nice < 0 || options->nice > NICE_MAX || options->copy_threads > COPY_THREADS_MAX ||
+        options->flags & ~(uint32_t)CAIRN_LANE_TELLS) {
+        cause_note("nice is 0 to %d, copy_threads 0 to %d, flags 0 or CAIRN_LANE_TELLS", NICE_MAX, COPY_THREADS_MAX);
         return -EINVAL;
     }
     if (options->copy_threads == 0)

@@ -183,6 +183,11 @@ static void leave_list_locked(struct cairn_save *save)
     save_unref_locked(save);
 }
 
+static int failure_level(const struct cairn_lane *lane, bool is_told)
+{
+    return is_told || lane->options.flags & CAIRN_LANE_TELLS ? CAIRN_LOG_INFO : CAIRN_LOG_WARNING;
+}
+
 /* Takes the lock off while it works. */
 static void publish_locked(struct cairn_save *save)
 {
@@ -199,7 +204,7 @@ static void publish_locked(struct cairn_save *save)
     if (r == 0)
         refer_publish(save);
     if (r < 0)
-        lane_log(lane, CAIRN_LOG_WARNING, "the save of %s failed: %s", save->draft.path, cause_text()[0] ? cause_text() : strerror(-r));
+        lane_log(lane, failure_level(lane, false), "the save of %s failed: %s", save->draft.path, cause_text()[0] ? cause_text() : strerror(-r));
     else
         lane_log(lane, CAIRN_LOG_DEBUG, "%s has its name", save->draft.path);
     mutex_lock(&lane->lock);
@@ -220,7 +225,7 @@ static void discard_locked(struct cairn_save *save)
     report_end(&save->draft, draft_on_cairn(&save->draft) ? save->draft.folder_fd : -1, save->error, save->cause, true);
     draft_discard(&save->draft);
     refer_close(save);
-    lane_log(lane, is_told ? CAIRN_LOG_INFO : CAIRN_LOG_WARNING, "the save of %s failed: %s", save->draft.path, save->cause);
+    lane_log(lane, failure_level(lane, is_told), "the save of %s failed: %s", save->draft.path, save->cause);
     mutex_lock(&lane->lock);
     leave_list_locked(save);
     (void)pthread_cond_broadcast(&lane->changed);

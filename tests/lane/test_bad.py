@@ -165,6 +165,39 @@ def test_arguments(lane, folder):
     assert os.listdir(folder) == []
 
 
+FAILS = """
+import os, sys, torch, cairnfs
+from cairnfs import _process
+model = torch.nn.Linear(1500, 1500)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model(torch.ones(1, 1500)).sum().backward()
+optimizer.step()
+with _process.lock():  # so that the save is not looked at before this
+    save = cairnfs.save(model.state_dict(), sys.argv[1] + "/state.pt")
+    if sys.argv[3] == "change":
+        with torch.no_grad():
+            model.weight.add_(1)
+    else:
+        os.rmdir(sys.argv[1])
+if sys.argv[2] == "step":
+    while not save.done():
+        pass
+    optimizer.step()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("when, how", [("step", "gone"), ("end", "gone"), ("step", "change")])
+def test_a_failed_save_is_told_once(lane, folder, programs, when, how):
+    """On standard error: by the warning at the next step, or else at the end of the process."""
+    os.mkdir(path := os.path.join(folder, "saved"))
+    done = subprocess.run([sys.executable, "-c", FAILS, path, when, how], env=programs, capture_output=True, text=True)
+    assert done.returncode == 0 and len([line for line in done.stderr.splitlines() if "state.pt" in line]) == 1, done.stderr
+    cause = "a tensor of shape (1500, 1500) was changed while it was copied" if how == "change" else "No such file or directory"
+    assert f"{path}/state.pt was not saved: " in done.stderr and cause in done.stderr
+    assert ("SaveWarning" in done.stderr) == (when == "step")
+
+
 def test_safetensors(lane, folder):
     """The file is safetensors' own, byte for byte, whatever the kinds and names; what it refuses is refused in its words."""
     import cairnfs.safetensors as ours
