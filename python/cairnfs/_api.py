@@ -126,7 +126,7 @@ def wait(path=None, level="published", timeout=None):
         saves = [save for save in process.pending if below(save.place, path)]
         failed = [save for save in process.untold if below(save.place, path)]
         saved = [name for name in process.saved if below(name, path)]
-    bar = _levels.Bar(saves) if sys.stderr.isatty() else None
+    bar = _levels.Bar(lambda: _levels.line_of_saves(saves)) if sys.stderr.isatty() else None
     try:
         reached = _process.wait_all(saves, min(wanted, lib.PUBLISHED), deadline, bar and bar.show)
     finally:

@@ -8,10 +8,11 @@ import time
 
 from . import _library as lib
 
-LEVEL = "user.cairn.level"
+LEVEL, LANE = "user.cairn.level", "user.cairn.lane"
 STEPS = ("stage", "nvme", "remote")
 POLL = 0.05  # seconds
 WIDTH = 30
+PATIENCE = 0.5  # seconds before the bar is shown
 
 
 def level_of(path):
@@ -39,17 +40,35 @@ def wait_stored(paths, wanted, deadline):
     """Until each path is on NVMe or in the remote. What is not there yet is brought there at once, by fsync; elsewhere than on CairnFS that is
     all, and there is no remote."""
     aim = STEPS.index("nvme" if wanted == lib.NVME else "remote")
-    for path in paths:
-        found = level_of(path)
-        if found is None and wanted == lib.REMOTE:
-            raise OSError(errno.ENODATA, "not on CairnFS: there is no remote", path)
-        if found is not None and STEPS.index(found) >= aim:
-            continue
-        Sync.of(path, found is not None).wait(deadline)
-        while found is not None and STEPS.index(level_of(path)) < aim:
+    way = Way(paths, aim)
+    bar = Bar(way.line) if sys.stderr.isatty() else None
+    try:
+        for path in paths:
+            wait_for_level(path, deadline, way, bar and bar.show)
+    finally:
+        if bar:
+            bar.end()
+
+
+def wait_for_level(path, deadline, way, show):
+    found = level_of(path)
+    if STEPS[way.aim] == "remote" and (found is None or has_no_remote(path)):
+        raise OSError(errno.ENODATA, "not on CairnFS: there is no remote" if found is None else "the mount has no remote", path)
+    if not way.reached(path, found, show):
+        Sync.of(path, found is not None).wait(deadline, show)
+        while found is not None and not way.reached(path, level_of(path), show):
             if deadline is not None and time.monotonic() >= deadline:
                 raise TimeoutError(errno.ETIMEDOUT, "is not that far yet", path)
             time.sleep(POLL)
+        way.steps[path] = way.aim
+
+
+def has_no_remote(path):
+    """The mount says so."""
+    try:
+        return b"remote=0" in os.getxattr(path, LANE)
+    except OSError:
+        return False  # who goes on with it says why
 
 
 class Sync:
@@ -82,10 +101,12 @@ class Sync:
                 del self.under_way[self.path]
         self.done.set()
 
-    def wait(self, deadline):
+    def wait(self, deadline, show=None):
         while not self.done.wait(0.2 if deadline is None else max(0.0, min(0.2, deadline - time.monotonic()))):
             if deadline is not None and time.monotonic() >= deadline:
                 raise TimeoutError(errno.ETIMEDOUT, "is not that far yet", self.path)
+            if show:
+                show()
         if self.error is not None:
             raise self.error
 
@@ -104,19 +125,45 @@ def sync(path, on_cairn):
                 os.close(fd)
 
 
-class Bar:
-    """One line on standard error: the bytes of some saves."""
+class Way:
+    """How far some paths are. A file on NVMe that is to go to the remote is half way."""
 
-    def __init__(self, saves):
-        self.saves, self.shown, self.begin = saves, "", time.monotonic()
+    def __init__(self, paths, aim):
+        self.aim, self.steps = aim, dict.fromkeys(paths, 0)
+        self.sizes = {path: os.path.getsize(path) if os.path.isfile(path) else 0 for path in paths}
+
+    def reached(self, path, level, show):
+        self.steps[path] = 0 if level is None else min(self.aim, STEPS.index(level))
+        if show:
+            show()
+        return self.steps[path] == self.aim
+
+    def line(self):
+        done = sum(self.sizes[path] * step for path, step in self.steps.items())
+        there = sum(step == self.aim for step in self.steps.values())
+        return drawn(done / self.aim, sum(self.sizes.values()), f"{STEPS[self.aim]}: {there} of {len(self.steps)} files")
+
+
+def line_of_saves(saves):
+    figures = [save.progress() for save in saves]
+    return drawn(sum(done for done, _ in figures), sum(size for _, size in figures), f"{len(saves)} files")
+
+
+def drawn(done, size, text):
+    share = done / size if size else 1.0
+    return f"cairnfs: [{'#' * round(WIDTH * share):<{WIDTH}}] {100 * share:3.0f} % of {size / 1e9:.2f} GB, {text}"
+
+
+class Bar:
+    """One line on standard error: what `line()` says. Nothing is shown of what takes no time."""
+
+    def __init__(self, line):
+        self.line, self.shown, self.begin = line, "", time.monotonic()
 
     def show(self):
-        if not self.shown and time.monotonic() < self.begin + 0.5:
+        if not self.shown and time.monotonic() < self.begin + PATIENCE:
             return
-        figures = [save.progress() for save in self.saves]
-        done, size = sum(done for done, _ in figures), sum(size for _, size in figures)
-        share = done / size if size else 1.0
-        line = f"cairnfs: [{'#' * round(WIDTH * share):<{WIDTH}}] {100 * share:3.0f} % of {size / 1e9:.2f} GB, {len(self.saves)} files"
+        line = self.line()
         if line != self.shown:
             self.shown = line
             print("\r" + line, end="", file=sys.stderr, flush=True)
