@@ -406,6 +406,33 @@ def test_levels(lane, cairn, folder):
         lane.wait(level="moon")
 
 
+def test_compiled_model(lane, cairn, folder, full):
+    """A compiled model: the losses, and what each file holds, are those of a training that saves by torch.save."""
+    cairn.mount()
+
+    def train(save, place):
+        torch.manual_seed(0)
+        model = torch.compile(torch.nn.Sequential(torch.nn.Linear(300, 700), torch.nn.GELU(), torch.nn.Linear(700, 300)), backend=backend)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+        losses, saves = [], []
+        for step in range(6):
+            loss = model(torch.randn(4, 300)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+            saves.append(save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, os.path.join(place, f"{step}.pt")))
+        return losses, saves
+
+    backend = "inductor" if full else "aot_eager"  # that one compiles C++
+    plain, _ = train(torch.save, folder)
+    losses, saves = train(lane.save, cairn.mnt)
+    assert losses == plain and all(len(save.storages) == 6 for save in saves), "not lazy"
+    for save in saves:
+        both = (torch.utils._pytree.tree_leaves(torch.load(path)) for path in (save.result(), os.path.join(folder, os.path.basename(save.path))))
+        assert all(torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b for a, b in zip(*both, strict=True)), save.path
+
+
 def test_compiled_steps(stall, lane, full):
     """A compiled step, and a compiled training step, call the fence each time."""
     if not full:
