@@ -86,7 +86,8 @@ static int change_view(struct store *store, struct follow_step *step, uint32_t f
     return r;
 }
 
-/* What the journal had is of the state before. If this fails, the next batch begins a segment. */
+/* What the journal had is of the state before, and so is what the stage knows of it: batches of our own have numbers above the head's, and
+ * the next recovery would miss them. If this fails, the next batch begins a segment. */
 static int begin_journal_anew(struct store *store, const struct head *head)
 {
     struct journal *journal = &store->journal;
@@ -97,6 +98,7 @@ static int begin_journal_anew(struct store *store, const struct head *head)
     store->anchor = (struct anchor){
         .exists = true, .number = head->number, .epoch = head->epoch, .cut = head->cut, .time = head->time};
     memcpy(store->anchor.chain, head->chain, sizeof store->anchor.chain);
+    stage_note_durable(store->stage, head->cut);
     return r < 0 ? r : journal_begin(store);
 }
 

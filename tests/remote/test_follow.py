@@ -377,6 +377,30 @@ def test_killed_while_following(on_remote, remote, rng, full):
     assert follower.fsck().returncode == 0
 
 
+def test_killed_when_a_head_came_behind_own_batches(on_remote, folder):
+    """What a follower keeps of fetched content is in batches of its own numbers, above the writer's; the head that comes then begins the
+    journal below them, and a kill leaves a stage that has seen both."""
+    remote = remotes.DirRemote(os.path.join(folder, "remotes"))
+    writer = on_remote(remote, **SMALL).mount()
+    path = os.path.join(writer.mnt, "file")
+    rig.write_file(path, rig.seeded_bytes(1, 4 * rig.MIB))
+    writer.wait_remote()
+    follower = writer.fresh(**FOLLOW).mount()
+    for seed in range(2, 5):
+        kept = follower.status()["nvme"]["pack_bytes"]
+        assert rig.read_file(os.path.join(follower.mnt, "file")) == rig.seeded_bytes(seed - 1, 4 * rig.MIB)
+        rig.poll(lambda: follower.status()["nvme"]["pack_bytes"] > kept + 3 * rig.MIB, 60, "what was fetched to be kept")
+        rig.write_file(path, rig.seeded_bytes(seed, 4 * rig.MIB))
+        catch_up(writer, follower)
+        follower.kill9()
+        follower.mount()
+        catch_up(writer, follower)
+    assert "File exists" not in follower.log()
+    same_trees(writer.mnt, follower.mnt)
+    follower.umount()
+    assert follower.fsck().returncode == 0
+
+
 @pytest.mark.parametrize("lost", ["journal", "view", None])
 def test_interrupted_in_the_middle(on_remote, folder, lost):
     """A crash between the new view and the new journal: whatever is left of them, the follower shows the head that it knows."""
