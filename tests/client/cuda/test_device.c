@@ -222,7 +222,8 @@ static void registration_falls_back(void)
     finish();
 }
 
-static void check_fingerprint(const struct lane *lane, const struct gpu *gpu, const struct fingerprint_key *key, size_t at, size_t length)
+/* Not called where there is no compiler of kernels. */
+__attribute__((unused)) static void check_fingerprint(const struct lane *lane, const struct gpu *gpu, const struct fingerprint_key *key, size_t at, size_t length)
 {
     struct device_event *event = NULL;
     struct fingerprint host, device;
