@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """meson install puts all in place, and ninja uninstall takes exactly that away again."""
 import fcntl
+import functools
 import json
 import os
 import shutil
@@ -56,9 +57,10 @@ class Build:
         return os.path.join(self.options["prefix"], self.options[folder], name)
 
     def installed(self):
-        package = [os.path.join(self.python_folder(), "cairnfs", name) for name in PACKAGE]
+        package = [os.path.join(self.python_folder, "cairnfs", name) for name in PACKAGE]
         return sorted([self.path(folder, name) for folder, names in INSTALLED.items() for name in names] + package)
 
+    @functools.cached_property
     def python_folder(self):
         """Where the Python that meson found keeps its modules, as meson says it."""
         shown = subprocess.run(["meson", "introspect", "--installed", self.folder], capture_output=True, text=True, timeout=60, check=True)
