@@ -59,6 +59,7 @@ def lane(package):
     cairnfs.uninstall()
     process = _process.current()
     rig.poll(lambda: process.look() or not process.pending, 30, "the end of the test's saves")
+    process.saved.clear()
     process.untold.clear()
     process.failed.clear()
     process.captured = False
