@@ -54,7 +54,8 @@ static inline uint64_t align_down(uint64_t n, uint64_t to)
             check_failed(#expr, __FILE__, __LINE__);                                                         \
     } while (0)
 _Noreturn void check_failed(const char *expr, const char *file, int line);
-/* What such a bug means to who reads of it, behind the message; of the daemon by default. Borrowed. */
+/* Sets the sentence that check_failed() prints behind its message: what the failure means for the user. Default: that of the daemon. `text` is
+ * borrowed. */
 void check_means(const char *text);
 
 /* Allocation of control structures: small, bounded by the memory formula, never on behalf of an unverified

@@ -86,8 +86,8 @@ static int change_view(struct store *store, struct follow_step *step, uint32_t f
     return r;
 }
 
-/* What the journal had is of the state before, and so is what the stage knows of it: batches of our own have numbers above the head's, and
- * the next recovery would miss them. If this fails, the next batch begins a segment. */
+/* The journal and the stage's durable number belong to the state before. A follower's own batches have numbers above the head's: if the stage
+ * kept their number, the next recovery would take the new journal for one that lost its end. If this fails, the next batch begins a segment. */
 static int begin_journal_anew(struct store *store, const struct head *head)
 {
     struct journal *journal = &store->journal;

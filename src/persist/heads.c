@@ -383,7 +383,7 @@ int remote_attach(struct remote *remote, may_fn *may, char **ret_text)
 {
     remote->head = (struct head){0};
     int r = attach_online(remote, may, ret_text);
-    /* Who writes sees by its first head whether it works: a filesystem may be read and take nothing. */
+    /* For a writer the remote works when the first head was stored: a filesystem may allow reads and refuse writes. */
     if (r == 0 && remote->options.read_only)
         remote_works(remote);
     if (r == 0)

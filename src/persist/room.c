@@ -4,8 +4,8 @@
  * A thread keeps files allocated ahead (the tier's reserve) for everything that the stage holds and is not durable, plus
  * some more; a write is admitted when what is granted covers it: what is held, less what packs took of it since the thread looked. So
  * writing back what was acknowledged cannot meet ENOSPC, and a cap is kept however fast content is written back.
- * When no more is to be had, writers wait as long as something may still come free, and get ENOSPC when nothing can: when a search for
- * room, which began after the writer did, was in vain. */
+ * When the medium gives no more, a write waits as long as garbage collection, eviction or a deletion may free space. It fails with ENOSPC
+ * when a search for space that began after the write did found none. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -42,7 +42,7 @@ static uint64_t staged_need(struct store *store)
 
 uint64_t room_used(struct store *store)
 {
-    /* What is new first: a pack that the view takes over meanwhile counts twice, rather than not at all. */
+    /* New packs are counted before the view's: a pack that moves to the view in between then counts twice, never not at all. */
     mutex_lock(&store->packs.lock);
     uint64_t packs = store->packs.new_bytes + store->packs.writing_bytes;
     mutex_unlock(&store->packs.lock);
@@ -129,7 +129,7 @@ static int reserve(struct store *store, const struct limits *limits, uint64_t ne
     return r;
 }
 
-/* What was found is of a moment: packs took some of it since. True: more may be admitted than before. */
+/* Stores the space that the thread found, less what packs took since it looked. True: more bytes may be admitted than before. */
 static bool note_granted_locked(struct store *store, const struct limits *limits, uint64_t held, uint64_t taken, uint64_t need)
 {
     uint64_t since = store->room.taken - taken, before = store->room.left;

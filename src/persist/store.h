@@ -126,7 +126,7 @@ void store_urge(struct store *store, int64_t until_ns);
 CAIRN_MUST_CHECK int store_admit(struct store *store, uint64_t bytes);
 /* The same for `bytes` of names and attributes, of which there is room beside content: they wait only when that is used up, too. */
 CAIRN_MUST_CHECK int store_admit_change(struct store *store, uint64_t bytes);
-/* What the calling thread asks for from now on is for a request that has waited since then (monotonic ns); 0: that has not. */
+/* Tells store_admit() since when the request that the calling thread handles has waited, in monotonic ns; 0: it has not waited. */
 void store_waits_since(int64_t ns);
 
 /* Stages a write (see stage_write(); what concerns opening a draft is filled in here). -EAGAIN. */

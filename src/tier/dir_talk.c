@@ -63,7 +63,7 @@ static int64_t slow_locked(const struct dir_client *client)
     return client->locked.slow_at + SLOW_MAX_NS > clock_monotonic_ns() ? client->locked.slow_ns : 0;
 }
 
-/* What is under way gets more time, too, and never less. */
+/* Sets the time limit of a call. A call that is under way may get a longer limit, never a shorter one. */
 static void set_limit_locked(struct talk *t)
 {
     int64_t slow = has_fsync(t->call) ? slow_locked(t->client) : 0;

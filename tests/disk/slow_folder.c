@@ -145,6 +145,7 @@ static void take_time(void)
     if (fd >= 0)
         (void)close(fd);
     note("begun\n");
+    /* The slow fsync itself, as long as the test asks for. */
     (void)nanosleep(&(struct timespec){.tv_sec = strtol(text, NULL, 10)}, NULL);
     note("done\n");
 }

@@ -150,7 +150,7 @@ def test_full_for_hours(lane, cairn, folder):
 
 def is_stuck(cairn):
     before = cairn.status()["nvme"]["written_bytes_total"]
-    time.sleep(0.5)
+    time.sleep(0.5)  # shows that nothing moves: there is no event to wait for; the caller polls
     status = cairn.status()
     return status["stage"]["waiting_writers"] > 0 and status["nvme"]["written_bytes_total"] == before > 50 * rig.MIB
 

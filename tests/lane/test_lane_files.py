@@ -478,7 +478,7 @@ def fill(path):
 
 def waiting_for_room(cairn, count):
     before = cairn.status()["nvme"]["written_bytes_total"]
-    time.sleep(0.5)
+    time.sleep(0.5)  # shows that nothing moves: there is no event to wait for; the caller polls
     status = cairn.status()
     return status["stage"]["waiting_writers"] == count and status["nvme"]["written_bytes_total"] == before > 40 * MIB
 

@@ -144,7 +144,7 @@ def is_stuck(cairn, names):
 
     paths = [os.path.join(cairn.mnt, name) for name in names]
     before = sizes()
-    time.sleep(0.5)
+    time.sleep(0.5)  # shows that nothing moves: there is no event to wait for; the caller polls
     return len(before) == len(names) == cairn.status()["stage"]["waiting_writers"] and sizes() == before
 
 
