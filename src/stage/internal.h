@@ -240,6 +240,7 @@ struct stage {
         struct slab *slabs;
         struct slab_list unready, free, clean;
         uint32_t unready_count, free_count, clean_count, used_count; /* used: with the clean ones */
+        uint32_t readying_count; /* neither unready nor free at the moment: memory is being put behind them */
         uint32_t shared; /* slab that small writes go to, SLAB_NONE */
         uint32_t peak_used;
         int64_t last_write;

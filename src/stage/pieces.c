@@ -233,7 +233,9 @@ struct stage_usage stage_usage(struct stage *stage)
     struct layer *draft;
     TAILQ_FOREACH(draft, &stage->locked.drafts, link)
         drafts++;
-    uint64_t free_slabs = stage->locked.free_count + (stage->locked.grow_failed ? 0 : stage->locked.unready_count);
+    uint64_t free_slabs = stage->locked.free_count;
+    if (!stage->locked.grow_failed)
+        free_slabs += stage->locked.unready_count + stage->locked.readying_count;
     return (struct stage_usage){
         .total_bytes = (uint64_t)stage->slab_count * SLAB_STRIDE,
         .dirty_bytes = stage->locked.dirty_bytes,

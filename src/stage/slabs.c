@@ -153,10 +153,12 @@ static uint32_t ready_one_locked(struct stage *stage)
         stage->locked.grow_again_at = INT64_MAX; /* one at a time */
     TAILQ_REMOVE(&stage->locked.unready, slab, link);
     stage->locked.unready_count--;
+    stage->locked.readying_count++;
     slab->state = SLAB_HELD;
     mutex_unlock(&stage->locked.lock);
     int r = populate(stage, index_of(stage, slab));
     mutex_lock(&stage->locked.lock);
+    stage->locked.readying_count--;
     if (r == 0 && again) {
         log_info("stage: there is memory again");
         stage->locked.grow_failed = false;
