@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "daemon/store_folder.h"
-#include "persist/store.h"
+#include "store/store.h"
 
 static int give_new_id(const char *store)
 {

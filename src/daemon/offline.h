@@ -3,7 +3,7 @@
 #pragma once
 
 #include "daemon/options.h"
-#include "persist/reader.h"
+#include "store/reader.h"
 
 struct offline;
 
