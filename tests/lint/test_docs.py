@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pages for people: short sentences, short pages, links that lead somewhere.
+
+A sentence ends at a full stop, an exclamation or a question mark, or with its paragraph, list item or table cell. Code, headings
+and cells of fewer than 6 words (names, numbers, units) are no sentences. A page that is not rewritten yet has limits of its own in
+OWN: they only go down.
+"""
+import glob
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+MEAN, LONG, LONG_SHARE, LINES = 15.0, 30, 0.05, 300  # words a sentence; words of a long one; share of those; lines a page
+OWN = {  # page: (mean, share of long ones, lines)
+    "docs/architecture.md": (22, 0.26, 480),
+    "docs/operations.md": (18, 0.14, 540),
+    "docs/semantics.md": (23, 0.27, 300),
+    "docs/testing.md": (24, 0.23, 300),
+    "docs/lazy-saves.md": (17, 0.14, 300),
+    "docs/on-disk-format.md": (16, 0.10, 1200),
+}
+END = re.compile(r"(?<=[.!?])[)\"'`*_]*(?:\s+|$)")
+CELL_WORDS = 6
+GONE = {"meta", "persist"}  # rooms that there were
+
+
+def pages():
+    found = [os.path.join(ROOT, "README.md"), *glob.glob(os.path.join(ROOT, "docs", "*.md"))]
+    return sorted(os.path.relpath(path, ROOT) for path in found)
+
+
+def read(page):
+    with open(os.path.join(ROOT, page)) as file:
+        return file.read()
+
+
+def without_code(text):
+    """No fenced or indented blocks, no markup of HTML; code within a line counts as one word."""
+    text = re.sub(r"^(```|~~~).*?^\1[^\n]*$", "", text, flags=re.M | re.S)
+    text = re.sub(r"<!--.*?-->", "", text, flags=re.S)
+    text = re.sub(r"^(?: {4,}|\t).*$", "", text, flags=re.M)
+    text = re.sub(r"<[^>\n]*>", "", text)
+    return re.sub(r"(`+).*?\1", "code", text, flags=re.S)
+
+
+def is_cell(line):
+    return line.lstrip().startswith("|")
+
+
+def blocks(text):
+    """Paragraphs, list items and cells of tables, each on one line."""
+    block = []
+    for line in [*without_code(text).split("\n"), ""]:
+        begins = not line.strip() or is_cell(line) or re.match(r"\s*(?:[-*+]|\d+\.)\s|#|>|---", line)
+        if begins and block:
+            yield " ".join(block)
+            block = []
+        if is_cell(line):
+            yield from (cell for cell in re.split(r"(?<!\\)\|", line) if len(cell.split()) >= CELL_WORDS)
+        elif line.strip() and not re.match(r"\s*#|---", line):
+            block.append(re.sub(r"^\s*(?:[-*+]|\d+\.|>)\s+", "", line).strip())
+
+
+def sentences(text):
+    """The number of words of each."""
+    for block in blocks(text):
+        block = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", block)
+        block = re.sub(r"\b(e\.g|i\.e|vs|etc)\.", r"\1", block)
+        for sentence in END.split(block):
+            words = [word for word in sentence.split() if re.search(r"\w", word)]
+            if words:
+                yield len(words)
+
+
+def measure(text):
+    """(mean words a sentence, share of long sentences)"""
+    counts = list(sentences(text))
+    return sum(counts) / max(1, len(counts)), sum(count > LONG for count in counts) / max(1, len(counts))
+
+
+def problems(text, mean_limit, share_limit, lines_limit):
+    mean, share = measure(text)
+    lines = text.count("\n")
+    if mean > mean_limit:
+        yield f"{mean:.1f} words a sentence in the mean, at most {mean_limit:g}"
+    if share > share_limit:
+        yield f"{share:.1%} of the sentences have more than {LONG} words, at most {share_limit:.1%}"
+    if lines > lines_limit:
+        yield f"{lines} lines, at most {lines_limit}"
+
+
+def anchors(text):
+    """Those that GitHub makes of headings."""
+    heads = re.findall(r"^#+ +(.*)$", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S), flags=re.M)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+def broken_links(page):
+    text = re.sub(r"^```.*?^```", "", read(page), flags=re.M | re.S)
+    targets = re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r"(?:src|srcset|href)=\"([^\"]+)\"", text)
+    for target in targets:
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        other = os.path.normpath(os.path.join(os.path.dirname(page), path)) if path else page
+        if not os.path.exists(os.path.join(ROOT, other)):
+            yield f"{target}: no such file"
+        elif anchor and other.endswith(".md") and anchor not in anchors(read(other)):
+            yield f"{target}: no such heading"
+
+
+@pytest.mark.parametrize("page", pages())
+def test_sentences_are_short(page):
+    assert list(problems(read(page), *OWN.get(page, (MEAN, LONG_SHARE, LINES)))) == []
+
+
+def missing_sources(text):
+    """Files of src/ that a page names as `room/file.c` and that are not there."""
+    rooms = set(os.listdir(os.path.join(ROOT, "src")))
+    for name in re.findall(r"(?<![\w/.])(?:src/)?(\w+/[\w/]+\.[ch])\b", text):
+        if name.split("/")[0] in rooms | GONE and not os.path.exists(os.path.join(ROOT, "src", name)):
+            yield name
+
+
+@pytest.mark.parametrize("page", pages())
+def test_named_sources_are_there(page):
+    assert list(missing_sources(read(page))) == []
+
+
+@pytest.mark.parametrize("page", pages())
+def test_links_lead_somewhere(page):
+    assert list(broken_links(page)) == []
+
+
+def test_every_page_is_reached():
+    """From README.md, over links between pages."""
+    seen, left = set(), ["README.md"]
+    while left:
+        page = left.pop()
+        if page in seen:
+            continue
+        seen.add(page)
+        found = re.findall(r"\]\(([^)#\s]+\.md)(?:#[^)]*)?\)", read(page))
+        left += [path for path in (os.path.normpath(os.path.join(os.path.dirname(page), name)) for name in found) if path in pages()]
+    assert sorted(seen) == pages()
+
+
+def test_long_sentences_are_found():
+    long = " ".join(["word"] * 31) + ".\n"
+    assert list(sentences("One two three. Four `a b c` five!\n\n- six\n- seven eight\n")) == [3, 3, 1, 2]
+    assert list(sentences("# Head line\n\n```\nnot. this.\n```\n\n| a | b c |\n|---|---|\n| one two three four five six | x |\n")) == [6]
+    assert len(list(problems(long, MEAN, LONG_SHARE, LINES))) == 2
+    assert len(list(problems("Short.\n" * 301, MEAN, LONG_SHARE, LINES))) == 1
+
+
+def test_broken_links_are_found(monkeypatch):
+    monkeypatch.setitem(globals(), "read", lambda page: "# A head\n[a](#a-head) [b](#no-head) [c](nowhere.md) [d](https://example.org)\n")
+    assert list(broken_links("README.md")) == ["#no-head: no such heading", "nowhere.md: no such file"]
+
+
+def test_missing_sources_are_found():
+    assert list(missing_sources("`base/lock.h` and `base/nothing.c`, `persist/nothing.c`, `tests/rig.c`, `src/base/none.h`")) == ["base/nothing.c", "persist/nothing.c", "base/none.h"]
+
+
+def test_plots_are_those_of_their_figures():
+    """docs/plots/*.svg are what tests/bench/plot.py draws."""
+    done = subprocess.run([sys.executable, os.path.join(ROOT, "tests", "bench", "plot.py"), "--check"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
