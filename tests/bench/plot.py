@@ -37,6 +37,8 @@ def line(x1, y1, x2, y2, color, dashes=""):
 
 
 def number(value):
+    if 0 < value < 0.001:
+        return "< 0.001"
     return f"{value:.2g}" if value < 0.1 else f"{value:.3g}"
 
 
