@@ -11,9 +11,9 @@ enum lock_rank {
     LOCK_CONTROL = 1, /* daemon/: control socket state */
     LOCK_FS,          /* fs/: handles */
     LOCK_HISTORY,     /* commit/: order of operations, pending list; held while the overlay changes */
-    LOCK_NAMESPACE,   /* meta/: overlay of inodes and dentries */
+    LOCK_NAMESPACE,   /* overlay/: overlay of inodes and dentries */
     LOCK_STAGE,       /* stage/: slabs, layers, log */
-    LOCK_VIEW,        /* meta/: changes of the view, one after the other; held over RocksDB's writes, by no reader */
+    LOCK_VIEW,        /* view/: changes of the view, one after the other; held over RocksDB's writes, by no reader */
     LOCK_PACKS,       /* commit/: pack table, chunks not yet in the view */
     LOCK_PRIORITY,    /* commit/: whether writeback has low priority */
     LOCK_WAITERS,     /* commit/: horizon waiters */

@@ -13,9 +13,9 @@
  * does not need them was published long ago. */
 #pragma once
 
-#include "format/head.h"
-#include "meta/view_remote.h"
 #include "commit/internal.h"
+#include "format/head.h"
+#include "view/remote.h"
 
 struct remote {
     struct store *store;

@@ -3,9 +3,9 @@
 #include <stdio.h>
 
 #include "base/log.h"
-#include "meta/view_remote.h"
-#include "commit/session.h"
 #include "commit/internal.h"
+#include "commit/session.h"
+#include "view/remote.h"
 
 struct check_run {
     struct store *store;

@@ -15,7 +15,7 @@
 
 #include "base/base.h"
 #include "format/record.h"
-#include "meta/ns.h"
+#include "overlay/ns.h"
 #include "stage/stage.h"
 
 struct store;

@@ -6,12 +6,12 @@ import re
 import pytest
 
 SRC = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "src")
-ROOMS = ["base", "format", "codec", "tier", "meta", "stage", "commit", "remote", "fetch", "store", "fs", "fuse", "daemon", "cli", "client"]
+ROOMS = ["base", "format", "codec", "tier", "view", "overlay", "stage", "commit", "remote", "fetch", "store", "fs", "fuse", "daemon", "cli", "client"]
 TOGETHER = ("commit", "remote", "fetch", "store")  # these include each other until the calls that go up are cut
 MAY_USE = {"client": ("base", "format")}  # a library in others' processes: nothing of the daemon is in it
 ONLY_IN = [
     (r"lz4\w*\.h|zstd\w*\.h|blake3\w*\.h", "codec"),
-    (r"rocksdb/.*", "meta"),
+    (r"rocksdb/.*", "view"),
     (r"fuse_lowlevel\.h|fuse3?/.*|fuse\.h", "fuse"),
     (r"curl/.*|liburing\.h", "tier"),
     (r"microhttpd\.h", "daemon"),
