@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /* One request until it succeeds, fails for good, or patience is over. Each answer is learned from (clock, region, what the server
- * cannot do), then judged by the table in s3_error.c. What is put right at once (region, clock, credentials, checksum) is tried
+ * cannot do), then judged by the table in error.c. What is put right at once (region, clock, credentials, checksum) is tried
  * once a call, so that two wrongs cannot go round in circles; what may pass by itself waits its turn in the retry gate. */
 #include <stdarg.h>
 #include <stdio.h>
 
 #include "base/clock.h"
-#include "tier/s3_internal.h"
-#include "tier/s3_secret.h"
-#include "tier/s3_sign.h"
+#include "tier/s3/internal.h"
+#include "tier/s3/secret.h"
+#include "tier/s3/sign.h"
 
 #define HEADERS_MAX 16
 

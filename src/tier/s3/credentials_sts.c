@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/clock.h"
-#include "tier/s3_secret.h"
-#include "tier/s3_sign.h"
-#include "tier/s3_source.h"
+#include "tier/s3/credentials_source.h"
+#include "tier/s3/secret.h"
+#include "tier/s3/sign.h"
 #include "tier/xml.h"
 
 #define STS_VERSION "2011-06-15"

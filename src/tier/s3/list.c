@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 
-#include "tier/s3_internal.h"
-#include "tier/s3_sign.h"
-#include "tier/s3_source.h"
+#include "tier/s3/credentials_source.h"
+#include "tier/s3/internal.h"
+#include "tier/s3/sign.h"
 #include "tier/xml.h"
 
 struct found {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tier/s3_source.h"
+#include "tier/s3/credentials_source.h"
 
 #include <cjson/cJSON.h>
 #include <curl/curl.h>
@@ -9,7 +9,7 @@
 #include <strings.h>
 #include <time.h>
 
-#include "tier/s3_secret.h"
+#include "tier/s3/secret.h"
 
 #define RETRY_PAUSE_NS (100 * 1000 * 1000l) /* before the second try; doubles */
 #define EXCERPT_MAX 200

@@ -2,7 +2,7 @@
 #include <ctype.h>
 #include <strings.h>
 
-#include "tier/s3_source.h"
+#include "tier/s3/credentials_source.h"
 
 static char *copy_or_null(const char *text)
 {

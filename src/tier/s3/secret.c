@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tier/s3_secret.h"
+#include "tier/s3/secret.h"
 
 #include <fcntl.h>
 #include <openssl/crypto.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tier/s3_error.h"
+#include "tier/s3/error.h"
 
 #include <stdio.h>
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tier/s3_profiles.h"
+#include "tier/s3/profiles.h"
 
 #include <ctype.h>
 #include <openssl/crypto.h>
 #include <pwd.h>
 
-#include "tier/s3_secret.h"
+#include "tier/s3/secret.h"
 
 #define FILE_MAX (1 * MIB)
 #define ENTRIES_MAX 20000

@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
-#include "tier/s3_internal.h"
+#include "tier/s3/internal.h"
 
 #define CONNECTIONS 32u
 #define PATIENCE_NS (60ll * 1000000000)

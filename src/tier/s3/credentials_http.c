@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <arpa/inet.h>
 
-#include "tier/s3_secret.h"
-#include "tier/s3_source.h"
+#include "tier/s3/credentials_source.h"
+#include "tier/s3/secret.h"
 
 #define SECOND_NS (1000000000ll)
 #define CONTAINER_TIMEOUT_NS (5 * SECOND_NS)

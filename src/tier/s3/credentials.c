@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Keeps what was found last and decides when to ask again; where to ask is in s3_source_*.c.
+/* Keeps what was found last and decides when to ask again; where to ask is in credentials_{http,process,profile,sts}.c.
  *
  * 1. At most one caller asks at a time, without the lock.
  * 2. Credentials hold until they expire. Where one was given that has expired by our clock, ours may be
  * wrong: it holds until the next time to ask.
  * 3. A caller who has none that hold waits for the one who asks, and shares the outcome, good or bad.
  */
-#include "tier/s3_credentials.h"
+#include "tier/s3/credentials.h"
 
 #include "base/clock.h"
 #include "base/lock.h"
 #include "base/log.h"
-#include "tier/s3_secret.h"
-#include "tier/s3_source.h"
+#include "tier/s3/credentials_source.h"
+#include "tier/s3/secret.h"
 
 #define SECOND_NS (1000000000ll)
 #define REFRESH_BEFORE_NS (300 * SECOND_NS)

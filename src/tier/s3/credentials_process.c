@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 
 #include "base/clock.h"
-#include "tier/s3_source.h"
+#include "tier/s3/credentials_source.h"
 
 #define OUTPUT_MAX (64 * KIB)
 #define ERRORS_MAX 200

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 
-#include "tier/s3_internal.h"
+#include "tier/s3/internal.h"
 #include "tier/xml.h"
 
 #define BATCH_MAX 1000 /* of DeleteObjects */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tier/s3_source.h"
+#include "tier/s3/credentials_source.h"
 
 #define CHAIN_MAX 8
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tier/s3_sign.h"
+#include "tier/s3/sign.h"
 
 #include <ctype.h>
 #include <openssl/crypto.h>
@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <time.h>
 
-#include "tier/s3_secret.h"
+#include "tier/s3/secret.h"
 
 #define ALGORITHM "AWS4-HMAC-SHA256"
 #define HASH_LEN 32

@@ -5,8 +5,8 @@
 #include "base/lock.h"
 #include "tier/http.h"
 #include "tier/retry.h"
-#include "tier/s3_credentials.h"
-#include "tier/s3_error.h"
+#include "tier/s3/credentials.h"
+#include "tier/s3/error.h"
 #include "tier/tier.h"
 
 #define S3_OBJECT_MAX (5 * GIB) /* of a single PUT */
@@ -48,7 +48,7 @@ static inline struct s3 *s3_of(struct tier *tier)
     return container_of(tier, struct s3, tier);
 }
 
-/* --- s3_config.c ---------------------------------------------------------------------------------------------------- */
+/* --- config.c ---------------------------------------------------------------------------------------------------- */
 
 /* Fills in all that does not change, and *ret_ca_bundle (NULL: the system's). -EINVAL with *ret_error. */
 CAIRN_MUST_CHECK int s3_configure(struct s3 *s3, const struct s3_options *options, char **ret_ca_bundle,
@@ -63,7 +63,7 @@ void s3_address_make(const struct s3_place *place, const char *region, const cha
                      struct s3_address *ret_address);
 void s3_address_done(struct s3_address *address);
 
-/* --- s3_call.c ------------------------------------------------------------------------------------------------------ */
+/* --- call.c ------------------------------------------------------------------------------------------------------ */
 
 #define S3_CALL_HEADERS_MAX 2
 
@@ -90,7 +90,7 @@ CAIRN_MUST_CHECK int s3_call(struct s3 *s3, const struct s3_request *request, st
 /* Keeps a line for last_error(). `object` may be NULL. */
 void s3_set_error(struct s3 *s3, const char *method, const char *object, const char *fmt, ...) CAIRN_PRINTF(4, 5);
 
-/* --- s3_checksum.c -------------------------------------------------------------------------------------------------- */
+/* --- checksum.c -------------------------------------------------------------------------------------------------- */
 
 /* Base64 of the MD5, to be freed. -EOPNOTSUPP: libcrypto may not (FIPS). */
 CAIRN_MUST_CHECK int s3_md5(const void *body, size_t len, char **ret_text);

@@ -2,10 +2,10 @@
 #include <ctype.h>
 #include <stdio.h>
 
-#include "tier/s3_internal.h"
-#include "tier/s3_secret.h"
-#include "tier/s3_sign.h"
-#include "tier/s3_source.h"
+#include "tier/s3/credentials_source.h"
+#include "tier/s3/internal.h"
+#include "tier/s3/secret.h"
+#include "tier/s3/sign.h"
 
 static bool is_bucket_name(const char *name)
 {

@@ -2,7 +2,7 @@
 #include <openssl/evp.h>
 
 #include "base/crc.h"
-#include "tier/s3_internal.h"
+#include "tier/s3/internal.h"
 
 static char *base64(const uint8_t *bytes, size_t len)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The places where credentials may come from, one function each, for s3_credentials.c. Any thread; no state, every call
+/* The places where credentials may come from, one function each, for credentials.c. Any thread; no state, every call
  * asks anew.
  *
  * All return 0 with *ret_credentials (for s3_credentials_done()); -ENOKEY: nothing is there, ask the next; or another
@@ -8,8 +8,8 @@
  * without a secret in it. */
 #pragma once
 
-#include "tier/s3_credentials.h"
-#include "tier/s3_profiles.h"
+#include "tier/s3/credentials.h"
+#include "tier/s3/profiles.h"
 
 /* What a lookup has at hand; all borrowed. */
 struct s3_lookup {

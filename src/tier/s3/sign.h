@@ -2,7 +2,7 @@
 /* AWS Signature Version 4. Pure; any thread. */
 #pragma once
 
-#include "tier/s3_credentials.h"
+#include "tier/s3/credentials.h"
 #include "tier/source.h"
 
 struct s3_sign_request {
