@@ -16,7 +16,6 @@ import pytest
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 MEAN, LONG, LONG_SHARE, LINES = 15.0, 30, 0.05, 300  # words a sentence; words of a long one; share of those; lines a page
 OWN = {  # page: (mean, share of long ones, lines)
-    "docs/architecture.md": (22, 0.26, 480),
     "docs/on-disk-format.md": (16, 0.10, 1200),
 }
 END = re.compile(r"(?<=[.!?])[)\"'`*_]*(?:\s+|$)")
