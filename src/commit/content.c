@@ -204,6 +204,8 @@ int content_write_run(struct store *store, const struct stage_part *parts, size_
     struct run run;
     run_build(&run, parts, count);
     uint64_t at = run.offset;
+    if (at == 0 && !more)
+        cut_look_ahead(state, run.iov, run.iov_count);
     int r = 0;
     while (r == 0)
         r = write_window(store, &run, &at, state, more, content);
