@@ -456,9 +456,9 @@ void pack_object_name(uint64_t pack, char buf[32]);
 uint64_t pack_begin(const uint8_t owner[16], uint64_t id, uint8_t *buffer);
 /* Where the data would end with one chunk more: at most PACK_DATA_MAX. */
 uint64_t pack_end_with(uint64_t data_len, const struct chunk_entry *entry);
-/* Puts a chunk behind its frame; *entry gets its place. Returns pack_end_with(). */
+/* Puts a chunk, which is stored in so many parts, behind its frame; *entry gets its place. Returns pack_end_with(). */
 uint64_t pack_place(const struct store *store, uint64_t id, uint8_t *buffer, uint64_t data_len, struct chunk_entry *entry,
-                    const void *stored);
+                    const struct iovec *stored, size_t parts);
 /* Index and trailer behind the chunks; the length of the whole. */
 uint64_t pack_finish(const uint8_t owner[16], uint64_t id, uint8_t *buffer, uint64_t data_len,
                      const struct chunk_entry *entries, uint32_t count);

@@ -41,7 +41,7 @@ uint64_t pack_end_with(uint64_t data_len, const struct chunk_entry *entry)
 }
 
 uint64_t pack_place(const struct store *store, uint64_t id, uint8_t *buffer, uint64_t data_len, struct chunk_entry *entry,
-                    const void *stored)
+                    const struct iovec *stored, size_t parts)
 {
     uint8_t tag[PACK_TAG_LEN];
     uint64_t at = align_up(data_len, PACK_FRAME_ALIGN), end = pack_end_with(data_len, entry);
@@ -51,7 +51,13 @@ uint64_t pack_place(const struct store *store, uint64_t id, uint8_t *buffer, uin
     entry->offset = at + pack_frame_len(entry);
     frame_tag(store, entry, tag);
     (void)pack_encode_frame(entry, tag, buffer + at);
-    memcpy(buffer + entry->offset, stored, entry->stored_len);
+    uint64_t to = entry->offset;
+    for (size_t i = 0; i < parts; i++) {
+        check(stored[i].iov_len <= entry->offset + entry->stored_len - to);
+        memcpy(buffer + to, stored[i].iov_base, stored[i].iov_len);
+        to += stored[i].iov_len;
+    }
+    check(to == entry->offset + entry->stored_len);
     return end;
 }
 

@@ -258,7 +258,7 @@ static struct new_pack *begin_pack_locked(struct store *store)
 }
 
 /* Copies a stored chunk into the pack that is being filled; *entry gets its place. */
-static void place_locked(struct store *store, struct chunk_entry *entry, const void *stored)
+static void place_locked(struct store *store, struct chunk_entry *entry, const struct iovec *stored, size_t parts)
 {
     for (;;) {
         struct new_pack *pack = store->packs.filling;
@@ -271,7 +271,7 @@ static void place_locked(struct store *store, struct chunk_entry *entry, const v
         (void)begin_pack_locked(store);
     }
     struct new_pack *pack = store->packs.filling;
-    pack->data_len = pack_place(store, pack->id, pack->buffer, pack->data_len, entry, stored);
+    pack->data_len = pack_place(store, pack->id, pack->buffer, pack->data_len, entry, stored, parts);
     pack->entries[pack->count++] = *entry;
 }
 
@@ -307,10 +307,10 @@ static bool claim_fresh(struct store *store, const struct chunk_name *name)
     return true;
 }
 
-static void place_fresh(struct store *store, struct chunk_entry *entry, const void *stored)
+static void place_fresh(struct store *store, struct chunk_entry *entry, const struct iovec *stored, size_t parts)
 {
     LOCK_SCOPE(&store->packs.lock);
-    place_locked(store, entry, stored);
+    place_locked(store, entry, stored, parts);
     struct fresh *fresh = fresh_find_locked(store, &entry->name);
     if (fresh)
         fresh->entry = *entry;
@@ -330,7 +330,10 @@ int packs_add(struct store *store, const struct iovec *iov, size_t iov_count, si
     uint8_t *encoded = (uint8_t *)scratch + CHUNK_SIZE_MAX;
     entry.stored_len = (uint32_t)chunk_encode(iov, iov_count, raw_len, scratch, encoded, &entry.encoding);
     limit_wait(store, entry.stored_len);
-    place_fresh(store, &entry, encoded);
+    if (entry.encoding == ENCODING_RAW)
+        place_fresh(store, &entry, iov, iov_count);
+    else
+        place_fresh(store, &entry, &(struct iovec){encoded, entry.stored_len}, 1);
     return 0;
 }
 
@@ -339,7 +342,7 @@ int packs_add_stored(struct store *store, const struct chunk_entry *entry, const
     if (!claim_fresh(store, &entry->name))
         return 0;
     struct chunk_entry moved = *entry;
-    place_fresh(store, &moved, stored);
+    place_fresh(store, &moved, &(struct iovec){(void *)(uintptr_t)stored, entry->stored_len}, 1);
     return 0;
 }
 
@@ -350,7 +353,7 @@ int packs_keep(struct store *store, const struct chunk_entry *entry, const void 
     if (fresh_find_locked(store, &entry->name))
         return -EEXIST;
     struct chunk_entry moved = *entry;
-    place_locked(store, &moved, stored);
+    place_locked(store, &moved, &(struct iovec){(void *)(uintptr_t)stored, entry->stored_len}, 1);
     store->packs.filling->kept += entry->stored_len;
     if (fresh_find_locked(store, &entry->name)) /* while we waited: then it lies in two packs, which does no harm */
         return 0;

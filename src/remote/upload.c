@@ -248,7 +248,7 @@ static int send_chunk(struct sending *s, const struct chunk_entry *wanted)
         return r;
     if (s->count == 0)
         begin_pack(s);
-    s->data_len = pack_place(store, s->id, s->buffer, s->data_len, &entry, s->stored);
+    s->data_len = pack_place(store, s->id, s->buffer, s->data_len, &entry, &(struct iovec){s->stored, entry.stored_len}, 1);
     s->entries[s->count++] = entry;
     return 0;
 }
