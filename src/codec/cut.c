@@ -2,6 +2,7 @@
 #include "codec/cut.h"
 
 #include "codec/content.h"
+#include "codec/directory.h"
 #include "codec/tensors.h"
 #include "format/chunk.h"
 #include "format/le.h"
@@ -31,7 +32,16 @@ struct cutter {
 void cut_state_done(struct cut_state *state)
 {
     free(state->tensors);
+    free(state->markers);
     *state = (struct cut_state){0};
+}
+
+void cut_look_ahead(struct cut_state *state, const struct iovec *iov, size_t iov_count)
+{
+    struct content content;
+    content_init(&content, iov, iov_count, 0);
+    check(state->kind == KIND_UNKNOWN && !state->markers);
+    (void)directory_read(&content, &state->markers, &state->marker_count);
 }
 
 static void emit(struct cutter *c, uint64_t at)
@@ -67,6 +77,26 @@ static void finish(struct cutter *c)
     grid(c, c->content.end);
     if (c->content.end > c->last)
         emit(c, c->content.end);
+}
+
+/* First marker that begins in [from, limit), of which all bytes are there. */
+static bool find_marker(struct cutter *c, uint64_t from, uint64_t limit, struct marker *ret_marker)
+{
+    const struct cut_state *s = c->state;
+    if (!s->markers)
+        return content_find_marker(&c->content, from, limit, ret_marker);
+    size_t low = 0, high = s->marker_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (s->markers[middle].at < max_u64(from, c->content.start))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (low == s->marker_count || s->markers[low].at >= limit || s->markers[low].at + MARKER_LEN > c->content.end)
+        return false;
+    *ret_marker = s->markers[low];
+    return true;
 }
 
 static bool descriptor_at(struct cutter *c, uint64_t at, uint64_t data_len, bool wide)
@@ -106,7 +136,7 @@ static enum entry judge_entry(struct cutter *c, const struct marker *m)
     uint64_t limit = m->data + CUT_SEGMENT_MIN + DESCRIPTOR64_LEN;
     uint64_t end = c->content.end;
     struct marker next;
-    if (content_find_marker(&c->content, m->at + 1, limit, &next)) {
+    if (find_marker(c, m->at + 1, limit, &next)) {
         if (next.at < m->data)
             return ENTRY_NONE;
         end = entry_end(c, m->data, next.at);
@@ -144,7 +174,7 @@ static void cut_zip(struct cutter *c)
 {
     uint64_t from = c->content.start;
     struct marker m;
-    while (content_find_marker(&c->content, from, c->content.end, &m)) {
+    while (find_marker(c, from, c->content.end, &m)) {
         if (c->state->kind == KIND_ZIP_TENSOR) {
             anchor(c, entry_end(c, c->state->anchor, m.at));
             c->state->kind = KIND_ZIP_BOOKKEEPING;
@@ -234,7 +264,7 @@ static bool begin_zip(struct cutter *c, const uint8_t *first, size_t len)
     struct marker m;
     if (len < MARKER_LEN)
         return c->in->is_last || memcmp(first, signature, min_u64(len, sizeof signature)) != 0;
-    if (content_find_marker(&c->content, 0, 1, &m) && m.data > 0)
+    if (find_marker(c, 0, 1, &m) && m.data > 0)
         c->state->kind = KIND_ZIP_BOOKKEEPING;
     return true;
 }

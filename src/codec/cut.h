@@ -20,6 +20,8 @@
 
 #include "base/base.h"
 
+struct marker;
+
 #define CUT_WRITE_MIN (64u * 1024)
 #define CUT_SEGMENT_MIN 4096u
 #define CUT_HOLD_MAX (8u * 1024 * 1024) /* a call with this much content cuts at least once */
@@ -33,10 +35,17 @@ struct cut_state {
     uint64_t write_start; /* plain: of the last write that begins before the last border */
     uint64_t *tensors;    /* safetensors: where grids begin, owned; see codec/tensors.h */
     size_t tensor_count;
+    struct marker *markers; /* zip that was looked ahead at: all its headers, owned; NULL: they are searched */
+    size_t marker_count;
 };
 
 /* Frees what the state owns and zeroes it. */
 void cut_state_done(struct cut_state *state);
+
+/* Before the first call, where the whole file is there: a zip whose directory explains each of its bytes tells where its headers are, and no
+ * call has to search for them. The borders are the same, but for what looks like a header within an entry's data (a zip in a zip),
+ * which then is data. Other content is left to the calls. */
+void cut_look_ahead(struct cut_state *state, const struct iovec *iov, size_t iov_count);
 
 struct cut_input {
     const struct iovec *iov; /* consecutive content, all memory-resident */

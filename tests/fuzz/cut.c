@@ -136,6 +136,17 @@ static struct borders cut(const struct made *made, size_t step, size_t buffer)
     return b;
 }
 
+static struct borders cut_ahead(const struct made *made)
+{
+    struct borders b = {0};
+    struct cut_state state = {0};
+    cut_look_ahead(&state, &(struct iovec){made->at, made->len}, 1);
+    if (made->len)
+        (void)call(&state, made, 0, made->len, made->len, &b);
+    cut_state_done(&state);
+    return b;
+}
+
 static void look_at(const struct made *made, const struct borders *b)
 {
     uint64_t last = 0;
@@ -154,13 +165,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t step = 1 + input_u8(&in) * (size_t)16384, buffer = 16 + input_u8(&in) * (size_t)512;
     make(&in, &made);
     made.at = exact_copy(made.at, made.len);
-    struct borders whole = cut(&made, made.len ? made.len : 1, made.len ? made.len : 1);
+    struct borders whole = cut(&made, made.len ? made.len : 1, made.len ? made.len : 1), ahead = cut_ahead(&made);
     look_at(&made, &whole);
+    look_at(&made, &ahead);
     /* Steps that are small for the content would take for ever. */
     struct borders pieces = cut(&made, step < made.len / 24 ? made.len / 24 : step, buffer);
     check(pieces.count == whole.count &&
           (whole.count == 0 || memcmp(pieces.at, whole.at, whole.count * sizeof *whole.at) == 0));
     free(whole.at);
+    free(ahead.at);
     free(pieces.at);
     free(made.at);
     return 0;

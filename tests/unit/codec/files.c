@@ -44,6 +44,10 @@ void file_text(struct file *f, const char *header)
 
 void file_entry(struct file *f, size_t len, uint16_t padding, unsigned descriptor_len)
 {
+    if (f->entry_count < ARRAY_LEN(f->entries)) {
+        f->entries[f->entry_count].header = f->len;
+        f->entries[f->entry_count++].len = len;
+    }
     uint8_t *p = extend(f, 30u + 9 + padding);
     memset(p, 'Z', 30u + 9 + padding);
     memset(p, 0, 30);
@@ -69,6 +73,51 @@ void file_central(struct file *f)
     put_le32(p, 0x02014b50);
     put_le16(p + 8, 0x0808);
     put_le32(p + 55, 0x06054b50);
+}
+
+static void central(struct file *f, uint64_t header, uint64_t len, bool zip64)
+{
+    uint8_t *p = extend(f, 46u + 9 + (zip64 ? 5 + 28 : 0));
+    memset(p, 0, 46u + 9 + (zip64 ? 5 + 28 : 0));
+    put_le32(p, 0x02014b50);
+    put_le16(p + 8, 0x0808);
+    put_le32(p + 20, zip64 ? UINT32_MAX : (uint32_t)len);
+    put_le32(p + 24, zip64 ? UINT32_MAX : (uint32_t)len);
+    put_le16(p + 28, 9);
+    put_le32(p + 42, zip64 ? UINT32_MAX : (uint32_t)header);
+    if (!zip64)
+        return;
+    put_le16(p + 30, 5 + 28);
+    put_le16(p + 55, 0x5455); /* another field before it */
+    put_le16(p + 57, 1);
+    put_le16(p + 60, 1);
+    put_le16(p + 62, 24);
+    put_le64(p + 64, len);
+    put_le64(p + 72, len);
+    put_le64(p + 80, header);
+}
+
+void file_directory(struct file *f, bool zip64)
+{
+    uint64_t at = f->len;
+    for (size_t i = 0; i < f->entry_count; i++)
+        central(f, f->entries[i].header, f->entries[i].len, zip64);
+    uint64_t end = f->len;
+    uint8_t *p = extend(f, zip64 ? 98 : 22);
+    memset(p, 0, zip64 ? 98 : 22);
+    if (zip64) {
+        put_le32(p, 0x06064b50);
+        put_le64(p + 32, f->entry_count);
+        put_le64(p + 40, end - at);
+        put_le64(p + 48, at);
+        put_le32(p + 56, 0x07064b50);
+        put_le64(p + 64, end);
+        p += 76;
+    }
+    put_le32(p, 0x06054b50);
+    put_le16(p + 10, (uint16_t)f->entry_count);
+    put_le32(p + 12, zip64 ? UINT32_MAX : (uint32_t)(end - at));
+    put_le32(p + 16, zip64 ? UINT32_MAX : (uint32_t)at);
 }
 
 void file_done(struct file *f)
@@ -120,9 +169,8 @@ static size_t split(const struct file *f, struct seeded *s, uint64_t from, uint6
     return count;
 }
 
-struct borders cut_pieces(const struct file *f, struct seeded *s, size_t call_max, size_t buffer_max)
+static struct borders cut_calls(const struct file *f, struct cut_state *state, struct seeded *s, size_t call_max, size_t buffer_max)
 {
-    struct cut_state state = {0};
     struct borders b = {.at = xcalloc(f->len / 512 + 16, sizeof *b.at)};
     uint64_t from = 0, to = 0;
     do {
@@ -141,11 +189,30 @@ struct borders cut_pieces(const struct file *f, struct seeded *s, size_t call_ma
                                .is_last = to == f->len};
         size_t max = (to - from) / 512 + 16;
         _cleanup_free_ uint64_t *at = xcalloc(max, sizeof *at);
-        size_t n = cut_chunks(&state, &in, at, max);
+        size_t n = cut_chunks(state, &in, at, max);
         memcpy(b.at + b.count, at, n * sizeof *at);
         b.count += n;
         from = n ? at[n - 1] : from;
     } while (to < f->len);
+    return b;
+}
+
+struct borders cut_pieces(const struct file *f, struct seeded *s, size_t call_max, size_t buffer_max)
+{
+    struct cut_state state = {0};
+    struct borders b = cut_calls(f, &state, s, call_max, buffer_max);
+    cut_state_done(&state);
+    return b;
+}
+
+struct borders cut_ahead(const struct file *f, struct seeded *s)
+{
+    struct cut_state state = {0};
+    size_t buffer_max = 1 + seeded_below(s, 300000);
+    _cleanup_free_ struct iovec *iov = NULL;
+    size_t iov_count = split(f, s, 0, f->len, buffer_max, &iov);
+    cut_look_ahead(&state, iov, iov_count);
+    struct borders b = cut_calls(f, &state, s, 1 + seeded_below(s, 2 * f->len), buffer_max);
     cut_state_done(&state);
     return b;
 }

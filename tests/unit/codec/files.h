@@ -10,6 +10,10 @@ struct file {
     uint64_t entry_data; /* of the last entry */
     uint64_t writes[4096];
     size_t write_count;
+    struct {
+        uint64_t header, len;
+    } entries[256]; /* of which file_directory() tells; what comes behind them is left out */
+    size_t entry_count;
 };
 
 struct borders {
@@ -24,9 +28,13 @@ void file_write(struct file *f, size_t len);        /* noise that the applicatio
 void file_text(struct file *f, const char *header); /* a safetensors header */
 void file_entry(struct file *f, size_t len, uint16_t padding, unsigned descriptor_len);
 void file_central(struct file *f);
+/* A whole directory and its end, with values in zip64's fields, too. */
+void file_directory(struct file *f, bool zip64);
 void file_done(struct file *f);
 
 struct borders cut_whole(const struct file *f);
+/* Looked ahead at; then in calls of random length. */
+struct borders cut_ahead(const struct file *f, struct seeded *s);
 
 /* The same content in calls of random length, and in buffers of random length. */
 struct borders cut_pieces(const struct file *f, struct seeded *s, size_t call_max, size_t buffer_max);

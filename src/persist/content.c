@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The content of a version on its way into packs: cut into chunks, named, deduplicated, encoded, placed; and the
+ * extents that say where it went. */
+#include "base/clock.h"
+#include "base/log.h"
+#include "persist/internal.h"
+
+#define ALONE_MAX (64 * KIB)
+#define WINDOW_BYTES (64 * MIB) /* of a run that is cut and handed to the workers at a time */
+
+/* --- the list of extents ----------------------------------------------------------------------------------------------- */
+
+static struct extent *add_extent(struct content *content, struct extent extent)
+{
+    if (content->count == content->max) {
+        content->max = content->max ? 2 * content->max : 64;
+        content->extents = xrealloc(content->extents, content->max * sizeof *content->extents);
+    }
+    content->extents[content->count] = extent;
+    return &content->extents[content->count++];
+}
+
+static void note_pinned(struct content *content, uint64_t pack)
+{
+    if (content->pinned_count == content->pinned_max) {
+        content->pinned_max = content->pinned_max ? 2 * content->pinned_max : 64;
+        content->pinned = xrealloc(content->pinned, content->pinned_max * sizeof *content->pinned);
+    }
+    content->pinned[content->pinned_count++] = pack;
+}
+
+void content_done(struct store *store, struct content *content)
+{
+    for (size_t i = 0; i < content->pinned_count; i++)
+        packs_unpin(store, content->pinned[i]);
+    free(content->pinned);
+    free(content->extents);
+    free(content->inline_bytes);
+    *content = (struct content){0};
+}
+
+/* --- rate limit ----------------------------------------------------------------------------------------------------------- */
+
+void limit_wait(struct store *store, uint64_t bytes)
+{
+    uint64_t rate = store->options.writeback_limit;
+    if (rate == 0 || atomic_load(&store->is_lifted))
+        return;
+    int64_t cost = (int64_t)(bytes * 1000000000ull / rate);
+    mutex_lock(&store->limit.lock);
+    int64_t now = clock_monotonic_ns();
+    int64_t at = (int64_t)store->limit.allowance_at;
+    if (at < now)
+        at = now;
+    store->limit.allowance_at = (uint64_t)(at + cost);
+    mutex_unlock(&store->limit.lock);
+    /* In steps, since the limit may be lifted meanwhile. */
+    while ((now = clock_monotonic_ns()) < at && !atomic_load(&store->is_lifted)) {
+        int64_t step = at - now < 20000000 ? at - now : 20000000;
+        (void)nanosleep(&(struct timespec){.tv_nsec = step}, NULL);
+    }
+}
+
+/* --- chunks --------------------------------------------------------------------------------------------------------------- */
+
+struct chunk_job {
+    struct store *store;
+    struct iovec *iov;
+    size_t iov_count;
+    uint64_t offset, length;
+    struct chunk_name name;
+    uint64_t pinned;
+    int result;
+};
+
+static void run_chunk_job(void *arg)
+{
+    struct chunk_job *job = arg;
+    /* Room for a chunk as it is and as it is encoded. */
+    void *scratch = thread_buffer(THREAD_BUFFER_ENCODE, 2 * (size_t)CHUNK_SIZE_MAX);
+    job->result = packs_add(job->store, job->iov, job->iov_count, job->length, scratch, &job->name, &job->pinned);
+}
+
+/* Memory of consecutive parts as one list, and where application writes begin. */
+struct run {
+    struct iovec *iov;
+    size_t iov_count;
+    uint64_t *write_starts;
+    size_t write_count;
+    uint64_t offset, length;
+};
+
+static void run_build(struct run *run, const struct stage_part *parts, size_t count)
+{
+    *run = (struct run){.offset = parts[0].offset};
+    run->iov = xcalloc(count, sizeof *run->iov);
+    run->write_starts = xcalloc(count, sizeof *run->write_starts);
+    for (size_t i = 0; i < count; i++) {
+        run->iov[i] = (struct iovec){(void *)(uintptr_t)parts[i].memory, parts[i].length};
+        if (parts[i].starts_write)
+            run->write_starts[run->write_count++] = parts[i].offset;
+        run->length += parts[i].length;
+    }
+    run->iov_count = count;
+}
+
+static void run_done(struct run *run)
+{
+    free(run->iov);
+    free(run->write_starts);
+}
+
+/* The part of `iov` that holds [skip, skip + length) of it, as a new list. */
+static struct iovec *slice(const struct iovec *iov, size_t count, uint64_t skip, uint64_t length, size_t *ret_count)
+{
+    size_t first = 0;
+    while (skip >= iov[first].iov_len)
+        skip -= iov[first++].iov_len;
+    size_t used = 0;
+    uint64_t covered = 0;
+    for (size_t i = first; i < count && covered < skip + length; i++, used++)
+        covered += iov[i].iov_len;
+    struct iovec *out = xcalloc(used, sizeof *out);
+    for (size_t i = 0; i < used; i++) {
+        uint64_t from = i == 0 ? skip : 0;
+        uint64_t len = min_u64(iov[first + i].iov_len - from, length);
+        out[i] = (struct iovec){(uint8_t *)iov[first + i].iov_base + from, len};
+        length -= len;
+    }
+    *ret_count = used;
+    return out;
+}
+
+/* Names the chunks that end at `borders` (the first begins at `start`) and adds their extents. */
+static int write_chunks(struct store *store, const struct run *run, uint64_t start, const uint64_t *borders,
+                        size_t border_count, struct content *content)
+{
+    struct chunk_job *jobs = xcalloc(border_count, sizeof *jobs);
+    for (size_t i = 0; i < border_count; i++) {
+        struct chunk_job *job = &jobs[i];
+        job->store = store;
+        job->offset = i ? borders[i - 1] : start;
+        job->length = borders[i] - job->offset;
+        job->iov = slice(run->iov, run->iov_count, job->offset - run->offset, job->length, &job->iov_count);
+        /* One small chunk is done before another thread would have begun. */
+        if (border_count == 1 && job->length <= ALONE_MAX)
+            run_chunk_job(job);
+        else
+            pool_submit(store->workers, run_chunk_job, job);
+    }
+    pool_drain(store->workers);
+    int r = 0;
+    for (size_t i = 0; i < border_count; i++) {
+        (void)add_extent(content, (struct extent){.offset = jobs[i].offset,
+                                                  .length = jobs[i].length,
+                                                  .kind = EXTENT_CHUNK,
+                                                  .chunk = jobs[i].name});
+        if (jobs[i].pinned)
+            note_pinned(content, jobs[i].pinned);
+        if (jobs[i].result < 0)
+            r = jobs[i].result;
+        free(jobs[i].iov);
+    }
+    free(jobs);
+    return r;
+}
+
+/* Cuts one window of a run; returns where the next begins (what was held back comes again). */
+static int write_window(struct store *store, const struct run *run, uint64_t *at, struct cut_state *state, bool more,
+                        struct content *content)
+{
+    uint64_t end = run->offset + run->length;
+    uint64_t length = min_u64(end - *at, WINDOW_BYTES);
+    size_t iov_count;
+    struct iovec *iov = slice(run->iov, run->iov_count, *at - run->offset, length, &iov_count);
+    size_t first = 0, count = 0;
+    while (first < run->write_count && run->write_starts[first] < *at)
+        first++;
+    while (first + count < run->write_count && run->write_starts[first + count] < *at + length)
+        count++;
+    struct cut_input in = {.iov = iov,
+                           .iov_count = iov_count,
+                           .offset = *at,
+                           .write_starts = run->write_starts + first,
+                           .write_count = count,
+                           .is_last = *at + length == end && !more};
+    size_t max = length / 512 + 16;
+    uint64_t *borders = xcalloc(max, sizeof *borders);
+    size_t border_count = cut_chunks(state, &in, borders, max);
+    int r = border_count ? write_chunks(store, run, *at, borders, border_count, content) : 0;
+    uint64_t next = border_count ? borders[border_count - 1] : *at;
+    bool stuck = next == *at;
+    free(borders);
+    free(iov);
+    if (r < 0)
+        return r;
+    *at = next;
+    return stuck || next == end ? 1 : 0;
+}
+
+int content_write_run(struct store *store, const struct stage_part *parts, size_t count, struct cut_state *state,
+                      bool more, struct content *content)
+{
+    struct run run;
+    run_build(&run, parts, count);
+    uint64_t at = run.offset;
+    if (at == 0 && !more)
+        cut_look_ahead(state, run.iov, run.iov_count);
+    int r = 0;
+    while (r == 0)
+        r = write_window(store, &run, &at, state, more, content);
+    run_done(&run);
+    return r < 0 ? r : 0;
+}
+
+/* --- a version -------------------------------------------------------------------------------------------------------------- */
+
+static void keep_inline(struct content *content, const struct stage_part *part)
+{
+    if (!content->inline_bytes)
+        content->inline_bytes = xmalloc(INLINE_MAX);
+    memcpy(content->inline_bytes + content->inline_len, part->memory, part->length);
+    content->inline_len += (uint32_t)part->length;
+    (void)add_extent(content,
+                     (struct extent){.offset = part->offset, .length = part->length, .kind = EXTENT_INLINE});
+}
+
+static int write_memory(struct store *store, const struct stage_part *parts, size_t count, struct content *content)
+{
+    /* Content that begins in the middle of a file has no header to parse: its grid begins where it does. */
+    struct cut_state state = {.anchor = parts[0].offset};
+    int r = content_write_run(store, parts, count, &state, false, content);
+    cut_state_done(&state);
+    return r;
+}
+
+static bool continues(const struct stage_part *a, const struct stage_part *b)
+{
+    return a->kind == PART_MEMORY && b->kind == PART_MEMORY && a->offset + a->length == b->offset;
+}
+
+static int write_parts(struct store *store, const struct stage_part *parts, size_t count, bool is_inline,
+                       struct content *content)
+{
+    int r = 0;
+    for (size_t i = 0; i < count && r == 0;) {
+        size_t next = i + 1;
+        if (parts[i].kind == PART_MEMORY && is_inline) {
+            keep_inline(content, &parts[i]);
+        } else if (parts[i].kind == PART_MEMORY) {
+            while (next < count && continues(&parts[next - 1], &parts[next]))
+                next++;
+            r = write_memory(store, parts + i, next - i, content);
+        } else {
+            struct extent extent = {.offset = parts[i].offset, .length = parts[i].length, .kind = EXTENT_HOLE};
+            if (parts[i].kind == PART_CHUNK) {
+                extent.kind = EXTENT_CHUNK;
+                extent.chunk = parts[i].name;
+                extent.chunk_offset = parts[i].chunk_offset;
+            }
+            (void)add_extent(content, extent);
+        }
+        i = next;
+    }
+    return r;
+}
+
+int content_write_layer(struct store *store, const struct stage_sealed *version, struct content *ret)
+{
+    *ret = (struct content){0};
+    struct stage_part *parts = xcalloc(version->ranges, sizeof *parts);
+    size_t count = stage_layer_parts(store->stage, version->layer, 0, parts, version->ranges);
+    bool is_inline = version->bytes <= INLINE_MAX && version->ranges <= RECORD_EXTENTS_MAX;
+    int r = write_parts(store, parts, count, is_inline, ret);
+    free(parts);
+    if (r < 0)
+        content_done(store, ret);
+    return r;
+}
