@@ -10,13 +10,13 @@
 enum lock_rank {
     LOCK_CONTROL = 1, /* daemon/: control socket state */
     LOCK_FS,          /* fs/: handles */
-    LOCK_HISTORY,     /* commit/: order of operations, pending list; held while the overlay changes */
-    LOCK_NAMESPACE,   /* overlay/: overlay of inodes and dentries */
+    LOCK_HISTORY,     /* persist/: order of operations, pending list; held while the overlay changes */
+    LOCK_NAMESPACE,   /* meta/: overlay of inodes and dentries */
     LOCK_STAGE,       /* stage/: slabs, layers, log */
-    LOCK_VIEW,        /* view/: changes of the view, one after the other; held over RocksDB's writes, by no reader */
-    LOCK_PACKS,       /* commit/: pack table, chunks not yet in the view */
-    LOCK_PRIORITY,    /* commit/: whether writeback has low priority */
-    LOCK_WAITERS,     /* commit/: horizon waiters */
+    LOCK_VIEW,        /* meta/: changes of the view, one after the other; held over RocksDB's writes, by no reader */
+    LOCK_PACKS,       /* persist/: pack table, chunks not yet in the view */
+    LOCK_PRIORITY,    /* persist/: whether writeback has low priority */
+    LOCK_WAITERS,     /* persist/: horizon waiters */
     LOCK_LANES,       /* client/: the lanes of the process, for fork */
     LOCK_LANE,        /* client/: a lane and its saves */
     LOCK_QUEUE,       /* base/: queues and pools */

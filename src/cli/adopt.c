@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "daemon/store_folder.h"
-#include "store/store.h"
+#include "persist/store.h"
 
 static int give_new_id(const char *store)
 {

@@ -14,63 +14,54 @@ static size_t worthwhile(size_t raw_len)
     return raw_len - (raw_len + 15) / 16;
 }
 
-static bool sample_pays(const uint8_t *src, size_t raw_len)
+/* `len` bytes from `at` on. */
+static void copy_part(const struct iovec *iov, size_t at, uint8_t *dst, size_t len)
+{
+    while (at >= iov->iov_len)
+        at -= iov++->iov_len;
+    for (; len > 0; iov++, at = 0) {
+        size_t n = (size_t)min_u64(iov->iov_len - at, len);
+        memcpy(dst, (const uint8_t *)iov->iov_base + at, n);
+        dst += n;
+        len -= n;
+    }
+}
+
+static bool sample_pays(const struct iovec *iov, size_t raw_len)
 {
     if (raw_len <= SAMPLE_LEN * SAMPLES)
         return true;
+    uint8_t sample[SAMPLE_LEN];
     char out[LZ4_COMPRESSBOUND(SAMPLE_LEN)];
     size_t stored = 0;
     size_t step = (raw_len - SAMPLE_LEN) / (SAMPLES - 1);
-    for (size_t i = 0; i < SAMPLES; i++)
-        stored += (size_t)LZ4_compress_default((const char *)src + i * step, out, SAMPLE_LEN, sizeof out);
-    return stored <= worthwhile(SAMPLE_LEN * SAMPLES);
-}
-
-/* 0 where lz4 does not pay. */
-static size_t compress_lz4(const uint8_t *src, size_t raw_len, uint8_t *dst)
-{
-    size_t room = worthwhile(raw_len);
-    if (room == 0 || !sample_pays(src, raw_len))
-        return 0;
-    int n = LZ4_compress_default((const char *)src, (char *)dst, (int)raw_len, (int)room);
-    return n > 0 ? (size_t)n : 0;
-}
-
-static void gather(const struct iovec *iov, size_t iov_count, size_t raw_len, uint8_t *dst)
-{
-    size_t done = 0;
-    for (size_t i = 0; i < iov_count; i++) {
-        check(iov[i].iov_len <= raw_len - done);
-        if (iov[i].iov_len)
-            memcpy(dst + done, iov[i].iov_base, iov[i].iov_len);
-        done += iov[i].iov_len;
+    for (size_t i = 0; i < SAMPLES; i++) {
+        copy_part(iov, i * step, sample, SAMPLE_LEN);
+        stored += (size_t)LZ4_compress_default((const char *)sample, out, SAMPLE_LEN, sizeof out);
     }
-    check(done == raw_len);
+    return stored <= worthwhile(SAMPLE_LEN * SAMPLES);
 }
 
 size_t chunk_encode(const struct iovec *iov, size_t iov_count, size_t raw_len, void *scratch, void *dst,
                     uint8_t *ret_encoding)
 {
-    check(raw_len > 0 && raw_len <= CHUNK_SIZE_MAX);
-    *ret_encoding = ENCODING_LZ4;
-    size_t stored;
-    if (iov_count == 1) {
-        check(iov[0].iov_len == raw_len);
-        stored = compress_lz4(iov[0].iov_base, raw_len, dst);
-        if (stored > 0)
-            return stored;
-        memcpy(dst, iov[0].iov_base, raw_len);
-    } else {
-        /* Gathered where it stays if it is stored raw, the case of nearly all bytes. */
-        gather(iov, iov_count, raw_len, dst);
-        stored = compress_lz4(dst, raw_len, scratch);
-        if (stored > 0) {
-            memcpy(dst, scratch, stored);
-            return stored;
-        }
-    }
+    size_t room = worthwhile(raw_len), given = 0;
+    for (size_t i = 0; i < iov_count; i++)
+        given += iov[i].iov_len;
+    check(given == raw_len && raw_len > 0 && raw_len <= CHUNK_SIZE_MAX);
     *ret_encoding = ENCODING_RAW;
-    return raw_len;
+    if (room == 0 || !sample_pays(iov, raw_len))
+        return raw_len;
+    const char *src = iov[0].iov_base;
+    if (iov_count > 1) {
+        copy_part(iov, 0, scratch, raw_len);
+        src = scratch;
+    }
+    int n = LZ4_compress_default(src, dst, (int)raw_len, (int)room);
+    if (n <= 0)
+        return raw_len;
+    *ret_encoding = ENCODING_LZ4;
+    return (size_t)n;
 }
 
 int chunk_decode(uint8_t encoding, const void *src, size_t stored_len, void *dst, size_t raw_len)

@@ -15,8 +15,9 @@ static inline size_t chunk_encode_bound(size_t raw_len)
 }
 
 /* Encodes the chunk made of `iov` (raw_len bytes in all, 1 to CHUNK_SIZE_MAX) into `dst`: lz4 where a sample says
- * that it pays (saves at least 1/16) and the result does, otherwise raw. `scratch` is CHUNK_SIZE_MAX bytes of the
- * caller, used when the chunk has several parts. Returns the stored length and the encoding. */
+ * that it pays (saves at least 1/16) and the result does. Otherwise ENCODING_RAW: nothing of use is in `dst`, and what is stored are the
+ * bytes of `iov`, which the caller copies to where they stay, once. `scratch` is CHUNK_SIZE_MAX bytes of the caller, used
+ * when the chunk has several parts. Returns the stored length and the encoding. */
 size_t chunk_encode(const struct iovec *iov, size_t iov_count, size_t raw_len, void *scratch, void *dst,
                     uint8_t *ret_encoding);
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "daemon/options.h"
-#include "store/reader.h"
+#include "persist/reader.h"
 
 struct offline;
 

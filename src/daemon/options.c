@@ -8,7 +8,7 @@
 
 #include "daemon/metrics_server.h"
 #include "daemon/remote_address.h"
-#include "store/store.h"
+#include "persist/store.h"
 
 #define SECOND_NS (1000000000ull)
 #define HOUR_NS (3600 * SECOND_NS)

@@ -11,7 +11,7 @@
 #include "daemon/service.h"
 #include "fs/fs.h"
 #include "fuse/front.h"
-#include "store/store.h"
+#include "persist/store.h"
 
 #define URGENT_LEASE_NS (3ll * 1000000000) /* how long limits stay lifted for a waiter that was not heard of again */
 #define TICK_MS 1000

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A view that the mount cannot mend is made anew by the daemon's successor (commit/new_view.c). This daemon ends for it, by a signal that
+/* A view that the mount cannot mend is made anew by the daemon's successor (persist/new_view.c). This daemon ends for it, by a signal that
  * tells the holder why, when what happened so far is in the journal and nothing is under way. It is a death as others are: the stage has
  * the rest, and the kernel what was not answered.
  *

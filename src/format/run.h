@@ -6,7 +6,7 @@
  *   header (RUN_HEADER_LEN) | blocks | trailer (RUN_TRAILER_LEN)
  *
  * A block holds rows in ascending key order, each with the length of what its key shares with the key before it (0 in the
- * first row of a block), and ends in a crc32. Rows are opaque here: src/view says what they are. Pure functions but for
+ * first row of a block), and ends in a crc32. Rows are opaque here: src/meta says what they are. Pure functions but for
  * the callbacks; an object is used by one thread at a time. */
 #pragma once
 

@@ -15,7 +15,7 @@
 
 #include "base/base.h"
 #include "base/process.h"
-#include "store/store.h"
+#include "persist/store.h"
 
 struct fs;
 

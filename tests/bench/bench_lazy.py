@@ -47,7 +47,6 @@ class Bench:
 
         self.args, self.place, self.cairnfs, self.torch = args, place, cairnfs, torch
         self.on_mount, self.on_tmpfs = os.path.join(place.mount.mnt, "file.pt"), os.path.join(place.tmpfs, "file.pt")
-        self.on_disk = os.path.join(place.root, "file.pt")  # beside the store
         self.figures, self.times = {}, {}
 
     def rest(self):
@@ -92,12 +91,6 @@ class Bench:
                 tensor[::1024] += 1
             return seconds_of(function, state, path)
 
-        def durably(value, path):
-            with open(path, "wb") as file:
-                torch.save(value, file)
-                file.flush()
-                os.fsync(file.fileno())
-
         def eager(value, path):
             cairnfs.save(value, path, lazy=False)
 
@@ -109,7 +102,6 @@ class Bench:
         times = self.interleave({
             "torch.save, mount": lambda: changed(torch.save, self.on_mount),
             "torch.save, tmpfs": lambda: changed(torch.save, self.on_tmpfs),
-            "torch.save + fsync, disk": lambda: changed(durably, self.on_disk),
             "cairnfs.save eager, mount": lambda: changed(eager, self.on_mount),
             "cairnfs.save eager, tmpfs": lambda: changed(eager, self.on_tmpfs),
             "cairnfs.save lazy, mount: call + fence": lazy,

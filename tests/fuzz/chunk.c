@@ -28,6 +28,8 @@ static void encode(const uint8_t *data, size_t size, size_t repeat)
     uint8_t encoding;
     size_t len = chunk_encode(iov, 2, raw_len, scratch, stored, &encoding);
     check(len > 0 && len <= raw_len && (encoding != ENCODING_RAW || len == raw_len));
+    if (encoding == ENCODING_RAW)
+        memcpy(stored, raw, raw_len);
     check(chunk_decode(encoding, stored, len, again, raw_len) == 0 && memcmp(again, raw, raw_len) == 0);
     free(raw);
     free(stored);

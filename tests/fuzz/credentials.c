@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Credentials as JSON, as containers, instance metadata and commands give them; times. */
 #include "fuzz.h"
-#include "tier/s3/credentials_source.h"
-#include "tier/s3/secret.h"
+#include "tier/s3_secret.h"
+#include "tier/s3_source.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

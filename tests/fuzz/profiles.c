@@ -4,7 +4,7 @@
 
 #include "base/io.h"
 #include "fuzz.h"
-#include "tier/s3/profiles.h"
+#include "tier/s3_profiles.h"
 
 static int config_fd, credentials_fd;
 

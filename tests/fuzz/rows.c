@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Rows of runs, as a remote gives them, and those of the view alone. An input is a length, a key of that length, and a value. */
 #include "fuzz.h"
-#include "view/rows.h"
+#include "meta/view_rows.h"
 
 static void again_chunk(const struct run_row *row, const struct chunk_row *chunk)
 {

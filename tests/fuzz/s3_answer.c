@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What an S3 answers: lists of objects (several pages), what was deleted, errors, and what STS gives. The first byte says which; a
  * zero byte ends an answer. The answers take the place of s3_call(), so what goes over the network is not part of it. */
-#include "tier/s3/credentials_sts.c"
+#include "tier/s3_source_sts.c"
 
 #include "fuzz.h"
-#include "tier/s3/internal.h"
+#include "tier/s3_internal.h"
 
 #define PREFIX "runs/a"
 #define CALLS_MAX 16u

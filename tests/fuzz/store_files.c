@@ -3,7 +3,7 @@
 #include "base/io.h"
 #include "daemon/store_folder.h"
 #include "fuzz.h"
-#include "commit/session.c"
+#include "persist/session.c"
 
 static char root[128];
 static char *lock_path;

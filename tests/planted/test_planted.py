@@ -77,7 +77,7 @@ def test_a_patch_applies_and_compiles(request, folder, bug):
 
 def test_a_patch_that_does_not_fit_is_an_error(folder):
     planted.copy_folder(os.path.join(planted.SOURCE, "src"), os.path.join(folder, "src"))
-    path = os.path.join(folder, "src/remote/gc.c")
+    path = os.path.join(folder, "src/persist/far_gc.c")
     with open(path) as file:
         text = file.read()
     with open(path, "w") as file:

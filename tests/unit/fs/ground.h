@@ -3,7 +3,7 @@
  * its own, in a process of its own. */
 #pragma once
 
-#include "../fixtures/shop.h"
+#include "../persist/shop.h"
 #include "fs/fs.h"
 
 extern struct shop shop;

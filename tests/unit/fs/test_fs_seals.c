@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "ground.h"
-#include "commit/internal.h"
+#include "persist/internal.h"
 
 #include <criterion/parameterized.h>
 

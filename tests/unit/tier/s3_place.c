@@ -2,7 +2,7 @@
 /* Which address a request goes to. */
 #include <criterion/criterion.h>
 
-#include "tier/s3/internal.h"
+#include "tier/s3_internal.h"
 
 #include "bad_tier.h"
 

@@ -8,7 +8,7 @@
 
 #include "../base/seeded.h"
 #include "base/clock.h"
-#include "tier/s3/sign.h"
+#include "tier/s3_sign.h"
 
 #define BUCKET "cairn-unit-tests"
 

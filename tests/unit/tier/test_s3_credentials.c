@@ -8,7 +8,7 @@
 
 #include "aws.h"
 #include "base/clock.h"
-#include "tier/s3/credentials.h"
+#include "tier/s3_credentials.h"
 #include "web.h"
 
 static struct http *http;

@@ -5,8 +5,8 @@
 #include <sys/stat.h>
 
 #include "aws.h"
-#include "tier/s3/credentials_source.h"
-#include "tier/s3/profiles.h"
+#include "tier/s3_profiles.h"
+#include "tier/s3_source.h"
 
 static struct s3_profiles *profiles;
 static struct s3_settings settings;

@@ -9,7 +9,7 @@
 #include "aws.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "tier/s3/credentials.h"
+#include "tier/s3_credentials.h"
 #include "web.h"
 
 #define THREADS 8

@@ -5,8 +5,8 @@
 #include <time.h>
 
 #include "aws.h"
-#include "tier/s3/credentials.h"
-#include "tier/s3/sign.h"
+#include "tier/s3_credentials.h"
+#include "tier/s3_sign.h"
 #include "web.h"
 
 #define ARN "arn:aws:iam::123456789012:role/train"

@@ -2,8 +2,8 @@
 #include <criterion/criterion.h>
 #include <stdio.h>
 
-#include "tier/s3/secret.h"
-#include "tier/s3/sign.h"
+#include "tier/s3_secret.h"
+#include "tier/s3_sign.h"
 
 /* 2015-08-30 12:36:00 and 2013-05-24 00:00:00 UTC. */
 #define SUITE_TIME_NS (1440938160ll * 1000000000)

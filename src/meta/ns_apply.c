@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What each operation does to the overlay. */
+#include "meta/ns_internal.h"
+
+static struct node *held_locked(struct ns *ns, uint64_t ino)
+{
+    struct node *node = node_find_locked(ns, ino);
+    check(node != NULL);
+    return node;
+}
+
+static bool is_dir(const struct node *node)
+{
+    return S_ISDIR(node->inode.attrs.mode);
+}
+
+/* A name in `dir` changed at `time`. */
+static void touch_dir_locked(struct ns *ns, struct node *dir, int64_t time, uint64_t seq)
+{
+    dir->inode.attrs.mtime = dir->inode.attrs.ctime = time;
+    node_touch_locked(ns, dir, seq);
+}
+
+static struct node *make_node_locked(struct ns *ns, const struct record *rec, bool nascent)
+{
+    struct node *node = node_find_locked(ns, rec->ino);
+    check(!node);
+    node = node_new_locked(ns, rec->ino);
+    node->inode.attrs = rec->attrs;
+    node->inode.parent = rec->parent;
+    node->inode.nascent = nascent;
+    node->inode.nlink = is_dir(node) ? 2 : 1;
+    return node;
+}
+
+/* A new file changed its folder when it was made, which may be long before its birth: what was set since then stays, unless it is later than
+ * `now`, and so by a clock that was ahead. */
+static void note_birth_locked(struct node *dir, int64_t btime, int64_t now)
+{
+    int64_t ctime = dir->inode.attrs.ctime;
+    if (btime > ctime || ctime > now)
+        dir->inode.attrs.mtime = dir->inode.attrs.ctime = btime;
+}
+
+/* Without a name at first, if it is an orphan; then with one. */
+static void apply_nascent_at_locked(struct ns *ns, const struct record *rec, int64_t now)
+{
+    struct node *dir = held_locked(ns, rec->parent);
+    struct node *node = node_find_locked(ns, rec->ino);
+    if (!node)
+        node = make_node_locked(ns, rec, true);
+    else
+        node->inode.attrs.ctime = rec->time;
+    node->inode.orphan = rec->flags & RECORD_ORPHAN;
+    node->inode.nlink = !node->inode.orphan;
+    node->inode.parent = node->inode.orphan ? 0 : rec->parent;
+    if (node->inode.orphan)
+        return;
+    node->birth_entry = entry_set_locked(ns, dir, rec->name, rec->name_len, rec->ino, rec->cookie,
+                                         rec->attrs.mode & S_IFMT, SEQ_NASCENT);
+    note_birth_locked(dir, rec->attrs.btime, now);
+}
+
+static void apply_nascent_locked(struct ns *ns, const struct record *rec)
+{
+    apply_nascent_at_locked(ns, rec, rec->time);
+}
+
+static void apply_birth_locked(struct ns *ns, const struct record *rec)
+{
+    struct node *node = node_find_locked(ns, rec->ino);
+    struct node *dir = held_locked(ns, rec->parent);
+    if (!node) {
+        node = make_node_locked(ns, rec, false);
+    }
+    if (node->inode.orphan) { /* a recovery repeats how it was made without a name, and not how it got one */
+        node->inode.orphan = false;
+        node->inode.nlink = 1;
+        node->inode.parent = rec->parent;
+    }
+    node->inode.nascent = false;
+    node->birth_entry = NULL;
+    (void)entry_set_locked(ns, dir, rec->name, rec->name_len, rec->ino, rec->cookie, rec->attrs.mode & S_IFMT,
+                           rec->seq);
+    note_birth_locked(dir, rec->attrs.btime, rec->time);
+    node_touch_locked(ns, dir, rec->seq);
+}
+
+static void apply_seal_locked(struct ns *ns, const struct record *rec)
+{
+    if (rec->flags & RECORD_BIRTH)
+        apply_birth_locked(ns, rec);
+    struct node *node = held_locked(ns, rec->ino);
+    uint32_t rdev = node->inode.attrs.rdev;
+    int64_t btime = node->inode.attrs.btime;
+    node->inode.attrs = rec->attrs;
+    node->inode.attrs.rdev = rdev;
+    node->inode.attrs.btime = btime;
+    node->inode.version = rec->version;
+    node_touch_locked(ns, node, rec->seq);
+}
+
+static void apply_make_locked(struct ns *ns, const struct record *rec)
+{
+    struct node *dir = held_locked(ns, rec->parent);
+    struct node *node = make_node_locked(ns, rec, false);
+    if (S_ISLNK(rec->attrs.mode)) {
+        node->target = xmalloc(rec->value_len);
+        memcpy(node->target, rec->value, rec->value_len);
+        node->target_len = rec->value_len;
+    }
+    (void)entry_set_locked(ns, dir, rec->name, rec->name_len, rec->ino, rec->cookie, rec->attrs.mode & S_IFMT,
+                           rec->seq);
+    if (is_dir(node)) {
+        dir->inode.nlink++;
+        known_set_locked(ns, node, UINT64_MAX); /* the view has nothing in it */
+    }
+    touch_dir_locked(ns, dir, rec->time, rec->seq);
+    node_touch_locked(ns, node, rec->seq);
+}
+
+static void apply_link_locked(struct ns *ns, const struct record *rec)
+{
+    struct node *dir = held_locked(ns, rec->parent), *node = held_locked(ns, rec->ino);
+    (void)entry_set_locked(ns, dir, rec->name, rec->name_len, rec->ino, rec->cookie, node->inode.attrs.mode & S_IFMT,
+                           rec->seq);
+    if (node->inode.nlink++ == 0 || node->inode.parent == 0)
+        node->inode.parent = rec->parent;
+    node->inode.orphan = false;
+    node->inode.attrs.ctime = rec->time;
+    node_touch_locked(ns, node, rec->seq);
+    touch_dir_locked(ns, dir, rec->time, rec->seq);
+}
+
+/* One name of `node`, in `dir`, is gone. */
+static void lose_name_locked(struct ns *ns, struct node *node, const struct node *dir, const struct record *rec)
+{
+    if (node->inode.nlink > 1 && node->inode.parent == dir->inode.ino && !is_dir(node))
+        node->inode.parent = 0;
+    node->inode.nlink = is_dir(node) ? 0 : node->inode.nlink - 1;
+    node->inode.attrs.ctime = rec->time;
+    if (node->inode.nlink == 0) {
+        node->inode.orphan = rec->flags & RECORD_ORPHAN;
+        node->gone = !node->inode.orphan;
+    }
+    node_touch_locked(ns, node, rec->seq);
+}
+
+/* A nascent file loses its only name: the entry becomes what it covered. */
+static void unlink_nascent_locked(struct ns *ns, struct node *node)
+{
+    struct entry *entry = node->birth_entry;
+    node->birth_entry = NULL;
+    if (!entry)
+        return;
+    struct node *dir = entry->dir;
+    uint64_t below = entry->below;
+    if (below)
+        (void)entry_set_locked(ns, dir, entry->name, entry->name_len, 0, 0, 0, below);
+    else
+        entry_free_locked(ns, entry);
+    node_settle_locked(ns, dir);
+}
+
+static void apply_unlink_locked(struct ns *ns, const struct record *rec)
+{
+    struct node *dir = held_locked(ns, rec->parent), *node = held_locked(ns, rec->ino);
+    if (node->inode.nascent) {
+        unlink_nascent_locked(ns, node);
+        lose_name_locked(ns, node, dir, rec);
+        return;
+    }
+    (void)entry_set_locked(ns, dir, rec->name, rec->name_len, 0, 0, 0, rec->seq);
+    if (is_dir(node))
+        dir->inode.nlink--;
+    touch_dir_locked(ns, dir, rec->time, rec->seq);
+    lose_name_locked(ns, node, dir, rec);
+}
+
+/* `node` now lies in `to` and no longer in `from`. */
+static void move_locked(struct ns *ns, struct node *node, struct node *from, struct node *to, const struct record *rec)
+{
+    if (is_dir(node) && from != to) {
+        from->inode.nlink--;
+        to->inode.nlink++;
+    }
+    node->inode.parent = to->inode.ino;
+    node->inode.attrs.ctime = rec->time;
+    node_touch_locked(ns, node, rec->seq);
+}
+
+static void replace_locked(struct ns *ns, struct node *dir, const struct record *rec)
+{
+    struct node *old = held_locked(ns, rec->ino2);
+    if (is_dir(old))
+        dir->inode.nlink--;
+    if (old->inode.nascent)
+        unlink_nascent_locked(ns, old);
+    lose_name_locked(ns, old, dir, rec);
+}
+
+static void apply_rename_locked(struct ns *ns, const struct record *rec)
+{
+    struct node *from = held_locked(ns, rec->parent), *to = held_locked(ns, rec->parent2);
+    struct node *node = held_locked(ns, rec->ino);
+    bool exchange = rec->flags & RECORD_EXCHANGE;
+    if (rec->ino2 && !exchange)
+        replace_locked(ns, to, rec);
+    if (exchange) {
+        struct node *other = held_locked(ns, rec->ino2);
+        (void)entry_set_locked(ns, from, rec->name, rec->name_len, rec->ino2, rec->cookie2,
+                               other->inode.attrs.mode & S_IFMT, rec->seq);
+        move_locked(ns, other, to, from, rec);
+    } else {
+        (void)entry_set_locked(ns, from, rec->name, rec->name_len, 0, 0, 0, rec->seq);
+    }
+    (void)entry_set_locked(ns, to, rec->name2, rec->name2_len, rec->ino, rec->cookie,
+                           node->inode.attrs.mode & S_IFMT, rec->seq);
+    move_locked(ns, node, from, to, rec);
+    touch_dir_locked(ns, from, rec->time, rec->seq);
+    touch_dir_locked(ns, to, rec->time, rec->seq);
+}
+
+static void apply_setattr_locked(struct ns *ns, const struct record *rec)
+{
+    struct node *node = held_locked(ns, rec->ino);
+    record_set_attrs(rec, &node->inode.attrs);
+    node_touch_locked(ns, node, rec->seq);
+}
+
+static void apply_xattr_locked(struct ns *ns, const struct record *rec)
+{
+    struct node *node = held_locked(ns, rec->ino);
+    xattr_set_locked(node, rec, node->inode.nascent ? SEQ_NASCENT : rec->seq);
+    node->inode.may_have_xattrs = true;
+    node->inode.attrs.ctime = rec->time;
+    node_touch_locked(ns, node, rec->seq);
+}
+
+static void apply_reap_locked(struct ns *ns, const struct record *rec)
+{
+    struct node *node = held_locked(ns, rec->ino);
+    node->gone = true;
+    node_touch_locked(ns, node, rec->seq);
+}
+
+void ns_apply(struct ns *ns, const struct record *rec)
+{
+    static void (*const apply[])(struct ns *, const struct record *) = {
+        [REC_SEAL] = apply_seal_locked,         [REC_MAKE] = apply_make_locked,
+        [REC_LINK] = apply_link_locked,         [REC_UNLINK] = apply_unlink_locked,
+        [REC_RENAME] = apply_rename_locked,     [REC_SETATTR] = apply_setattr_locked,
+        [REC_SETXATTR] = apply_xattr_locked,    [REC_REMOVEXATTR] = apply_xattr_locked,
+        [REC_REAP] = apply_reap_locked,         [REC_NASCENT] = apply_nascent_locked,
+    };
+    check(rec->type < ARRAY_LEN(apply) && apply[rec->type]);
+    LOCK_SCOPE(&ns->locked.lock);
+    apply[rec->type](ns, rec);
+}
+
+void ns_restore_nascent(struct ns *ns, const struct record *rec, int64_t now)
+{
+    check(rec->type == REC_NASCENT);
+    LOCK_SCOPE(&ns->locked.lock);
+    apply_nascent_at_locked(ns, rec, now);
+}

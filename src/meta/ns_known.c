@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What the overlay keeps of directories that were listed, or made in this mount: clean entries, which say what the view says.
+ *
+ * Of a directory that is known up to a cookie, the trees alone say what it has up to there. It stays so: what is new comes
+ * through the overlay, and what retires stays as a clean entry. What takes too much is forgotten, from the end of the
+ * directory that was made or listed least recently; one that would fill a half alone is known up to where that half ends. */
+#include "meta/ns_internal.h"
+
+#define MALLOC_BYTES 16u /* about what the heap adds to each block */
+#define TRIM_ENTRIES 256u /* forgotten at a time, so that the lock is not held for long */
+
+size_t entry_bytes(const struct entry *entry)
+{
+    return sizeof *entry + entry->name_len + MALLOC_BYTES;
+}
+
+static bool takes_more_locked(const struct ns *ns, const struct node *dir)
+{
+    return dir->clean_bytes < ns->locked.clean_max / 2;
+}
+
+/* A known directory keeps its node, too. */
+static void charge_node_locked(struct ns *ns, struct node *dir, int sign)
+{
+    size_t bytes = sizeof *dir + sizeof(UT_hash_bucket) + MALLOC_BYTES;
+    dir->clean_bytes += sign < 0 ? -bytes : bytes;
+    ns->locked.clean_bytes += sign < 0 ? -bytes : bytes;
+}
+
+void known_set_locked(struct ns *ns, struct node *dir, uint64_t known_to)
+{
+    if (dir->known_to) {
+        TAILQ_REMOVE(&ns->locked.known, dir, known);
+        charge_node_locked(ns, dir, -1);
+    }
+    dir->known_to = known_to;
+    if (known_to) {
+        TAILQ_INSERT_TAIL(&ns->locked.known, dir, known);
+        charge_node_locked(ns, dir, 1);
+    }
+}
+
+/* Forgets the last clean entries; what lies before them stays known. May free the node. */
+static void trim_locked(struct ns *ns, struct node *dir)
+{
+    uint64_t known_to = dir->known_to;
+    struct entry *entry = entry_last_locked(dir, known_to), *before;
+    for (unsigned count = 0; entry && count < TRIM_ENTRIES; entry = before) {
+        before = entry_before_locked(entry);
+        if (entry->seq != 0)
+            continue;
+        known_to = entry->cookie - 1;
+        entry_free_locked(ns, entry);
+        count++;
+    }
+    /* In place: it is not used more lately for this. */
+    if (entry)
+        dir->known_to = known_to;
+    else
+        known_set_locked(ns, dir, 0);
+    node_settle_locked(ns, dir);
+}
+
+static void bound_all_locked(struct ns *ns)
+{
+    while (ns->locked.clean_bytes > ns->locked.clean_max)
+        trim_locked(ns, TAILQ_FIRST(&ns->locked.known));
+}
+
+/* `listed` follows what is known, as the view (nothing was retired since it was read) and the trees say. */
+void known_extend_locked(struct ns *ns, struct node *dir, const struct listed *listed, size_t count, bool is_end)
+{
+    uint64_t known_to = dir->known_to;
+    size_t i;
+    for (i = 0; i < count && takes_more_locked(ns, dir); i++) {
+        if (listed[i].of_view)
+            entry_add_clean_locked(ns, dir, &listed[i]);
+        known_to = listed[i].entry.cookie;
+    }
+    known_set_locked(ns, dir, i == count && is_end ? UINT64_MAX : known_to);
+    bound_all_locked(ns);
+}
+
+/* The view now says what the entry says, or has no such name either. */
+void known_retire_locked(struct ns *ns, struct entry *entry)
+{
+    struct node *dir = entry->dir;
+    if (entry->ino == 0 || entry->cookie > dir->known_to) {
+        entry_free_locked(ns, entry);
+        node_settle_locked(ns, dir);
+        bound_all_locked(ns);
+        return;
+    }
+    entry_clean_locked(ns, entry);
+    if (!takes_more_locked(ns, dir))
+        trim_locked(ns, dir);
+    bound_all_locked(ns);
+}
+
+void ns_set_clean_max(struct ns *ns, size_t bytes)
+{
+    LOCK_SCOPE(&ns->locked.lock);
+    ns->locked.clean_max = bytes;
+    bound_all_locked(ns);
+}
+
+size_t ns_clean_bytes(struct ns *ns)
+{
+    LOCK_SCOPE(&ns->locked.lock);
+    return ns->locked.clean_bytes;
+}

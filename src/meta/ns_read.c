@@ -1,0 +1,489 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Reading names, directories, links and attributes: the overlay over the view. */
+#include <stdio.h>
+
+#include "base/pool.h"
+#include "meta/ns_internal.h"
+
+#define LISTED_MIN 16u /* entries that are looked up together */
+#define LISTED_MAX 1024u
+#define DEPTH_MAX 4096u /* parents climbed before a loop is assumed */
+
+int ns_lookup(struct ns *ns, uint64_t parent, const char *name, size_t name_len, struct view_entry *ret)
+{
+    if (name_len > NAME_LEN_MAX)
+        return -ENAMETOOLONG;
+    mutex_lock(&ns->locked.lock);
+    struct node *dir = node_find_locked(ns, parent);
+    struct entry *entry = entry_find_locked(dir, name, name_len);
+    bool known = entry || (dir && dir->known_to == UINT64_MAX);
+    *ret = (struct view_entry){0};
+    if (entry)
+        *ret = (struct view_entry){.ino = entry->ino, .cookie = entry->cookie, .type = entry->type};
+    mutex_unlock(&ns->locked.lock);
+    if (known)
+        return ret->ino ? 0 : -ENOENT;
+    return view_lookup(ns->view, parent, name, name_len, ret);
+}
+
+/* --- directories --------------------------------------------------------------------------------------------------- */
+
+struct listing {
+    struct ns *ns;
+    uint64_t parent;
+    size_t max;
+    bool is_covered;      /* the overlay says something of this directory */
+    struct listed *added; /* of the overlay, ascending; `max` */
+    size_t added_count, added_next;
+    bool added_all; /* no more in the overlay after these */
+    struct listed *out; /* `max` */
+    size_t out_count;
+    bool is_cut; /* there may be more than is in `out` */
+};
+
+static void put_listed(struct listed *slot, const struct view_entry *entry, bool of_view, const char *name,
+                       size_t name_len)
+{
+    slot->entry = *entry;
+    slot->of_view = of_view;
+    slot->name_len = (uint16_t)name_len;
+    memcpy(slot->name, name, name_len);
+}
+
+/* Clean entries are left to the view: another listing may add them, or they be forgotten, until this one is done. */
+static void collect_added(struct listing *l, uint64_t after)
+{
+    LOCK_SCOPE(&l->ns->locked.lock);
+    struct node *dir = node_find_locked(l->ns, l->parent);
+    struct entry *entry = dir ? entry_after_locked(dir, after) : NULL;
+    l->is_covered = dir && !RB_EMPTY(&dir->names);
+    for (; entry && l->added_count < l->max; entry = entry_next_locked(entry)) {
+        if (entry->seq == 0)
+            continue;
+        struct view_entry e = {.ino = entry->ino, .cookie = entry->cookie, .type = entry->type};
+        put_listed(&l->added[l->added_count++], &e, false, entry->name, entry->name_len);
+    }
+    l->added_all = entry == NULL;
+}
+
+/* Moves added entries that come before `cookie` to the output. False: full. */
+static bool merge_added(struct listing *l, uint64_t cookie)
+{
+    while (l->added_next < l->added_count && l->added[l->added_next].entry.cookie < cookie) {
+        if (l->out_count == l->max)
+            return false;
+        l->out[l->out_count++] = l->added[l->added_next++];
+    }
+    return true;
+}
+
+static bool is_covered(struct listing *l, const char *name, size_t name_len)
+{
+    LOCK_SCOPE(&l->ns->locked.lock);
+    const struct entry *entry = entry_find_locked(node_find_locked(l->ns, l->parent), name, name_len);
+    return entry && entry->seq != 0;
+}
+
+static int merge_view_entry(const struct view_entry *entry, const char *name, size_t name_len, void *arg)
+{
+    struct listing *l = arg;
+    /* Past the last entry that was collected, the overlay may have more to put in between. */
+    l->is_cut = !merge_added(l, entry->cookie) || l->out_count == l->max ||
+                (!l->added_all && l->added_next == l->added_count);
+    if (l->is_cut)
+        return 1;
+    bool covered = l->is_covered && is_covered(l, name, name_len);
+    bool same_as_added = l->added_next < l->added_count && l->added[l->added_next].entry.cookie == entry->cookie;
+    if (!covered && !same_as_added)
+        put_listed(&l->out[l->out_count++], entry, true, name, name_len);
+    return 0;
+}
+
+static uint64_t retired_count(struct ns *ns)
+{
+    LOCK_SCOPE(&ns->locked.lock);
+    return ns->locked.retired;
+}
+
+/* From the overlay alone, as far as the directory is known. True: these are the next entries, or there are none. Else the view
+ * must be read, from *after on. */
+static bool list_known(struct listing *l, uint64_t *after)
+{
+    LOCK_SCOPE(&l->ns->locked.lock);
+    struct node *dir = node_find_locked(l->ns, l->parent);
+    l->out_count = 0;
+    if (!dir || *after >= dir->known_to)
+        return false;
+    known_set_locked(l->ns, dir, dir->known_to); /* lately used */
+    struct entry *entry = entry_after_locked(dir, *after);
+    for (; entry && entry->cookie <= dir->known_to && l->out_count < l->max; entry = entry_next_locked(entry)) {
+        struct view_entry e = {.ino = entry->ino, .cookie = entry->cookie, .type = entry->type};
+        put_listed(&l->out[l->out_count++], &e, false, entry->name, entry->name_len);
+    }
+    *after = dir->known_to;
+    return l->out_count > 0 || dir->known_to == UINT64_MAX;
+}
+
+/* False: something was retired since, and what was read from the view may be old. An entry that left the overlay may be
+ * missing, or one of the view that it covered be back. */
+static bool is_still_so(struct listing *l, uint64_t after, uint64_t retired)
+{
+    LOCK_SCOPE(&l->ns->locked.lock);
+    if (retired != l->ns->locked.retired)
+        return false;
+    struct node *dir = node_find_locked(l->ns, l->parent);
+    if (dir && dir->known_to == after && !l->ns->is_following)
+        known_extend_locked(l->ns, dir, l->out, l->out_count, !l->is_cut);
+    return true;
+}
+
+/* The next entries after `after`, as one consistent listing. */
+static int list_some(struct listing *l, uint64_t after)
+{
+    if (list_known(l, &after))
+        return 0;
+    for (;;) {
+        uint64_t retired = retired_count(l->ns);
+        l->added_count = l->added_next = l->out_count = 0;
+        l->is_cut = false;
+        collect_added(l, after);
+        int r = view_readdir(l->ns->view, l->parent, after, merge_view_entry, l);
+        if (r < 0 && r != -ENOENT) /* the view may not know the directory yet */
+            return r;
+        if (!l->is_cut)
+            l->is_cut = !merge_added(l, UINT64_MAX) || !l->added_all;
+        if (is_still_so(l, after, retired))
+            return 0;
+    }
+}
+
+/* The directory is held, so that there is a node to remember at. */
+int ns_readdir(struct ns *ns, uint64_t parent, uint64_t after, size_t expected,
+               int (*fn)(const struct view_entry *entry, const char *name, size_t name_len, void *arg), void *arg)
+{
+    struct ns_inode dir;
+    int r = ns_hold(ns, parent, &dir);
+    if (r < 0)
+        return r == -ENOENT ? 0 : r;
+    struct listing l = {.ns = ns, .parent = parent, .max = min_u64(max_u64(expected, LISTED_MIN), LISTED_MAX)};
+    l.added = thread_buffer(THREAD_BUFFER_LISTING, 2 * LISTED_MAX * sizeof *l.added);
+    l.out = l.added + LISTED_MAX;
+    do {
+        r = list_some(&l, after);
+        for (size_t i = 0; i < l.out_count && r == 0; i++) {
+            r = fn(&l.out[i].entry, l.out[i].name, l.out[i].name_len, arg);
+            after = l.out[i].entry.cookie;
+        }
+    } while (r == 0 && l.out_count > 0);
+    ns_drop(ns, parent);
+    return r < 0 ? r : 0;
+}
+
+static int found_one(const struct view_entry *entry, const char *name, size_t name_len, void *arg)
+{
+    (void)entry;
+    (void)name;
+    (void)name_len;
+    *(bool *)arg = true;
+    return 1;
+}
+
+int ns_check_empty(struct ns *ns, uint64_t ino)
+{
+    bool any = false;
+    int r = ns_readdir(ns, ino, 0, 1, found_one, &any);
+    return r < 0 ? r : any ? -ENOTEMPTY : 0;
+}
+
+/* --- links and attributes -------------------------------------------------------------------------------------------- */
+
+ssize_t ns_readlink(struct ns *ns, uint64_t ino, char *buf, size_t size)
+{
+    mutex_lock(&ns->locked.lock);
+    struct node *node = node_find_locked(ns, ino);
+    bool known = node && node->target;
+    ssize_t r = 0;
+    if (known) {
+        r = node->target_len <= size ? (ssize_t)node->target_len : -ERANGE;
+        if (r > 0)
+            memcpy(buf, node->target, (size_t)r);
+    }
+    mutex_unlock(&ns->locked.lock);
+    return known ? r : view_readlink(ns->view, ino, buf, size);
+}
+
+ssize_t ns_getxattr(struct ns *ns, uint64_t ino, const char *name, size_t name_len, void *buf, size_t size)
+{
+    mutex_lock(&ns->locked.lock);
+    struct node *node = node_find_locked(ns, ino);
+    struct xattr *xattr = node ? xattr_find_locked(node, name, name_len) : NULL;
+    bool known = xattr || (node && node->inode.nascent);
+    ssize_t r = -ENODATA;
+    if (xattr && !xattr->removed) {
+        r = (ssize_t)xattr->value_len;
+        if (size && xattr->value_len > size)
+            r = -ERANGE;
+        else if (size && xattr->value_len)
+            memcpy(buf, xattr->value, xattr->value_len);
+    }
+    mutex_unlock(&ns->locked.lock);
+    if (!known)
+        r = view_getxattr(ns->view, ino, name, name_len, buf, size);
+    return r == -ENOENT ? -ENODATA : r;
+}
+
+/* Names of xattrs, one behind the other: length (2 bytes), bytes. */
+struct name_list {
+    char *bytes;
+    size_t len, max;
+};
+
+static int add_name(const char *name, size_t name_len, void *arg)
+{
+    struct name_list *list = arg;
+    uint16_t prefix = (uint16_t)name_len;
+    if (list->len + sizeof prefix + name_len > list->max) {
+        list->max = 2 * list->max + sizeof prefix + name_len + 64;
+        list->bytes = xrealloc(list->bytes, list->max);
+    }
+    memcpy(list->bytes + list->len, &prefix, sizeof prefix);
+    memcpy(list->bytes + list->len + sizeof prefix, name, name_len);
+    list->len += sizeof prefix + name_len;
+    return 0;
+}
+
+static int for_names(const struct name_list *list, int (*fn)(const char *name, size_t name_len, void *arg), void *arg)
+{
+    int r = 0;
+    uint16_t len;
+    for (size_t at = 0; at < list->len && r == 0; at += sizeof len + len) {
+        memcpy(&len, list->bytes + at, sizeof len);
+        r = fn(list->bytes + at + sizeof len, len, arg);
+    }
+    return r;
+}
+
+struct xattr_merge {
+    struct node *node; /* may be NULL */
+    struct name_list all;
+};
+
+static int merge_view_xattr(const char *name, size_t name_len, void *arg)
+{
+    struct xattr_merge *merge = arg;
+    bool covered = merge->node && xattr_find_locked(merge->node, name, name_len);
+    return covered ? 0 : add_name(name, name_len, &merge->all);
+}
+
+/* The names of view and overlay as one. False: what was read from the view may be old. */
+static bool merge_xattrs(struct ns *ns, uint64_t ino, uint64_t retired, const struct name_list *below,
+                         struct name_list *ret)
+{
+    LOCK_SCOPE(&ns->locked.lock);
+    if (ns->locked.retired != retired)
+        return false;
+    struct xattr_merge merge = {.node = node_find_locked(ns, ino)};
+    struct xattr *xattr;
+    (void)for_names(below, merge_view_xattr, &merge);
+    if (merge.node)
+        TAILQ_FOREACH(xattr, &merge.node->xattrs, link)
+            if (!xattr->removed)
+                (void)add_name(xattr->name, xattr->name_len, &merge.all);
+    *ret = merge.all;
+    return true;
+}
+
+int ns_listxattr(struct ns *ns, uint64_t ino, int (*fn)(const char *name, size_t name_len, void *arg), void *arg)
+{
+    struct name_list below = {0}, all = {0};
+    uint64_t retired;
+    int r;
+    do {
+        retired = retired_count(ns);
+        below.len = 0;
+        r = view_listxattr(ns->view, ino, add_name, &below);
+        if (r == -ENOENT) /* the view may not know the inode yet */
+            r = 0;
+    } while (r == 0 && !merge_xattrs(ns, ino, retired, &below, &all));
+    if (r == 0)
+        r = for_names(&all, fn, arg);
+    free(below.bytes);
+    free(all.bytes);
+    return r < 0 ? r : 0;
+}
+
+/* --- nascent files --------------------------------------------------------------------------------------------------- */
+
+bool ns_birth(struct ns *ns, uint64_t ino, struct ns_birth *ret)
+{
+    LOCK_SCOPE(&ns->locked.lock);
+    struct node *node = node_find_locked(ns, ino);
+    if (!node || !node->inode.nascent || !node->birth_entry)
+        return false;
+    const struct entry *entry = node->birth_entry;
+    ret->parent = entry->dir->inode.ino;
+    ret->cookie = entry->cookie;
+    ret->name_len = entry->name_len;
+    memcpy(ret->name, entry->name, entry->name_len);
+    return true;
+}
+
+bool ns_has_times_of_nascent(struct ns *ns, uint64_t ino, int64_t *ret_time)
+{
+    LOCK_SCOPE(&ns->locked.lock);
+    struct node *node = node_find_locked(ns, ino);
+    if (!node || node->nascent_names == 0 || node->inode.attrs.mtime != node->inode.attrs.ctime)
+        return false;
+    *ret_time = node->inode.attrs.mtime;
+    return true;
+}
+
+static int dump_xattrs_locked(struct node *node, int (*fn)(const struct record *rec, void *arg), void *arg)
+{
+    struct xattr *xattr;
+    TAILQ_FOREACH(xattr, &node->xattrs, link) {
+        struct record rec = {.type = xattr->removed ? REC_REMOVEXATTR : REC_SETXATTR,
+                             .ino = node->inode.ino,
+                             .time = node->inode.attrs.ctime,
+                             .name = xattr->name,
+                             .name_len = xattr->name_len,
+                             .value = xattr->value,
+                             .value_len = xattr->value_len};
+        int r = fn(&rec, arg);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+/* One without a name is told of as if it had been made so: in no folder that could be gone. */
+static struct record nascent_record(const struct node *node)
+{
+    const struct entry *entry = node->birth_entry;
+    struct record rec = {.type = REC_NASCENT,
+                         .flags = entry ? 0 : RECORD_ORPHAN,
+                         .ino = node->inode.ino,
+                         .parent = entry ? entry->dir->inode.ino : ROOT_INO,
+                         .time = node->inode.attrs.btime,
+                         .attrs = node->inode.attrs};
+    if (entry) {
+        rec.cookie = entry->cookie;
+        rec.name = entry->name;
+        rec.name_len = entry->name_len;
+    }
+    return rec;
+}
+
+int ns_dump_nascent(struct ns *ns, bool with_nameless, int (*fn)(const struct record *rec, void *arg), void *arg)
+{
+    LOCK_SCOPE(&ns->locked.lock);
+    struct node *node, *next;
+    HASH_ITER(hh, ns->locked.nodes, node, next) {
+        if (!node->inode.nascent || node->gone || (!node->birth_entry && !with_nameless))
+            continue;
+        struct record rec = nascent_record(node);
+        int r = fn(&rec, arg);
+        if (r == 0)
+            r = dump_xattrs_locked(node, fn, arg);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+int ns_dump_xattrs(struct ns *ns, uint64_t ino, int (*fn)(const struct record *rec, void *arg), void *arg)
+{
+    LOCK_SCOPE(&ns->locked.lock);
+    struct node *node = node_find_locked(ns, ino);
+    return node ? dump_xattrs_locked(node, fn, arg) : 0;
+}
+
+/* --- ancestry -------------------------------------------------------------------------------------------------------- */
+
+/* No row says where all names of a file are. */
+static bool is_anywhere(const struct ns_inode *inode)
+{
+    return !S_ISDIR(inode->attrs.mode) && (inode->nlink > 1 || (inode->nlink == 1 && inode->parent == 0));
+}
+
+bool ns_may_be_below(struct ns *ns, uint64_t ino, uint64_t dir)
+{
+    struct ns_inode inode;
+    if (ino == dir)
+        return true;
+    if (ns_inode(ns, dir, &inode) < 0 || !S_ISDIR(inode.attrs.mode))
+        return false;
+    for (unsigned depth = 0; depth < DEPTH_MAX; depth++) {
+        if (ino == dir)
+            return true;
+        if (ino == ROOT_INO || ns_inode(ns, ino, &inode) < 0)
+            return false;
+        if (is_anywhere(&inode))
+            return true;
+        ino = inode.parent;
+    }
+    return false;
+}
+
+struct change {
+    uint64_t ino, seq;
+};
+
+/* All changed inodes, so that their ancestry can be looked up without the lock. */
+static struct change *list_changes(struct ns *ns, size_t *ret_count)
+{
+    LOCK_SCOPE(&ns->locked.lock);
+    size_t count = 0, max = 0;
+    struct change *changes = NULL;
+    struct node *node;
+    TAILQ_FOREACH(node, &ns->locked.dirty, dirty) {
+        if (count == max) {
+            max = max ? 2 * max : 64;
+            changes = xrealloc(changes, max * sizeof *changes);
+        }
+        changes[count++] = (struct change){.ino = node->inode.ino, .seq = node->inode.dirty_seq};
+    }
+    *ret_count = count;
+    return changes;
+}
+
+uint64_t ns_last_change(struct ns *ns, uint64_t ino)
+{
+    size_t count;
+    _cleanup_free_ struct change *changes = list_changes(ns, &count);
+    /* Newest first: the first that concerns the path is the answer. */
+    for (size_t i = count; i-- > 0;)
+        if (ns_may_be_below(ns, changes[i].ino, ino) || ns_may_be_below(ns, ino, changes[i].ino))
+            return changes[i].seq;
+    return 0;
+}
+
+/* A name of `ino` among what changed in the directory. */
+static char *changed_name(struct ns *ns, uint64_t parent, uint64_t ino)
+{
+    LOCK_SCOPE(&ns->locked.lock);
+    struct node *dir = node_find_locked(ns, parent);
+    struct entry *entry = dir ? entry_after_locked(dir, 0) : NULL;
+    while (entry && entry->ino != ino)
+        entry = entry_next_locked(entry);
+    return entry ? xasprintf("%.*s", (int)entry->name_len, entry->name) : NULL;
+}
+
+char *ns_path(struct ns *ns, uint64_t ino)
+{
+    char *path = xstrdup(ino == ROOT_INO ? "/" : "");
+    for (unsigned depth = 0; depth < DEPTH_MAX && ino != ROOT_INO; depth++) {
+        struct ns_inode inode;
+        bool known = ns_inode(ns, ino, &inode) == 0;
+        _cleanup_free_ char *name = known ? changed_name(ns, inode.parent, ino) : NULL;
+        if (known && !name)
+            name = view_name(ns->view, inode.parent, ino);
+        char *before = name ? xasprintf("/%s%s", name, path) : xasprintf("inode %llu%s", (unsigned long long)ino, path);
+        free(path);
+        path = before;
+        if (!name)
+            break;
+        ino = inode.parent;
+    }
+    return path;
+}

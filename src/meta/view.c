@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Opening, closing, and reads of single things. */
+#include "meta/view.h"
+
+#include <stdatomic.h>
+#include <sys/stat.h>
+
+#include "base/cause.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "meta/view_db.h"
+
+#define MEMTABLE_BYTES (16 * MIB)
+#define MEMTABLES 2
+#define CACHE_BYTES_MIN (8 * MIB)
+#define WAL_BYTES_MAX (64 * MIB)
+#define OPEN_FILES_MAX 256
+/* Nothing, headers included. RocksDB writes its own log through the file writer that asserts that it is not used after an error, and that
+ * log does not look: the line that told of a full disk ended the daemon. What it says of errors comes with the calls that they fail. */
+#define INFO_LOG_NOTHING 6
+#define LEVEL0_FILES_MAX 20u /* of sessions that ended before they compacted; each costs every read */
+#define LEVEL0_PATIENCE_MS 30000
+
+/* Index and filter blocks lie in the cache too, so that the cache bounds what reading takes. In parts of a few KiB: a whole filter
+ * of a large table is larger than a shard of the cache, and each look-up of a chunk would read it again. */
+static void set_tables(struct view *view, size_t cache_bytes)
+{
+    size_t memtables = MEMTABLES * MEMTABLE_BYTES;
+    size_t cache = cache_bytes > memtables + CACHE_BYTES_MIN ? cache_bytes - memtables : CACHE_BYTES_MIN;
+    view->cache = rocksdb_cache_create_lru(cache);
+    rocksdb_block_based_table_options_t *table = rocksdb_block_based_options_create();
+    rocksdb_block_based_options_set_block_cache(table, view->cache);
+    rocksdb_block_based_options_set_cache_index_and_filter_blocks(table, 1);
+    rocksdb_block_based_options_set_pin_l0_filter_and_index_blocks_in_cache(table, 1);
+    rocksdb_block_based_options_set_index_type(table, rocksdb_block_based_table_index_type_two_level_index_search);
+    rocksdb_block_based_options_set_partition_filters(table, 1);
+    rocksdb_block_based_options_set_pin_top_level_index_and_filter(table, 1);
+    rocksdb_block_based_options_set_filter_policy(table, rocksdb_filterpolicy_create_bloom_full(10));
+    rocksdb_block_based_options_set_format_version(table, 5);
+    rocksdb_options_set_block_based_table_factory(view->options, table);
+    rocksdb_block_based_options_destroy(table);
+}
+
+static void set_options(struct view *view, const struct view_options *options)
+{
+    rocksdb_options_t *o = view->options = rocksdb_options_create();
+    rocksdb_options_set_create_if_missing(o, options->create);
+    rocksdb_options_set_paranoid_checks(o, 1);
+    rocksdb_options_set_write_buffer_size(o, MEMTABLE_BYTES);
+    rocksdb_options_set_max_write_buffer_number(o, MEMTABLES);
+    rocksdb_options_set_max_total_wal_size(o, WAL_BYTES_MAX);
+    rocksdb_options_set_max_open_files(o, OPEN_FILES_MAX);
+    rocksdb_options_set_compression(o, rocksdb_lz4_compression);
+    rocksdb_options_set_max_background_jobs(o, 2);
+    rocksdb_options_set_disable_auto_compactions(o, view->is_quiet);
+    rocksdb_options_set_info_log_level(o, INFO_LOG_NOTHING);
+    rocksdb_options_set_keep_log_file_num(o, 1);
+    view->env = rocksdb_create_default_env();
+    rocksdb_env_set_background_threads(view->env, 2);
+    rocksdb_env_lower_thread_pool_cpu_priority(view->env);
+    rocksdb_env_lower_thread_pool_io_priority(view->env);
+    rocksdb_options_set_env(o, view->env);
+    set_tables(view, options->cache_bytes);
+    view->read = rocksdb_readoptions_create();
+    view->write = rocksdb_writeoptions_create();
+    rocksdb_writeoptions_set_no_slowdown(view->write, 1);
+}
+
+/* The state of an empty history: the root directory. */
+static int make_root(struct view *view, int64_t time)
+{
+    struct inode_row root = {.pub = {.ino = ROOT_INO, .nlink = 2, .parent = ROOT_INO}};
+    root.pub.attrs = (struct attrs){.mode = S_IFDIR | 0755,
+                                    .uid = geteuid(),
+                                    .gid = getegid(),
+                                    .atime = time,
+                                    .mtime = time,
+                                    .ctime = time,
+                                    .btime = time};
+    struct txn txn;
+    txn_begin(&txn, view);
+    txn_put_inode(&txn, &root);
+    txn.state.max_ino = ROOT_INO;
+    int r = txn_commit(&txn);
+    txn_end(&txn);
+    return r;
+}
+
+/* Without a state nothing else may be there. */
+static int check_empty(struct view *view)
+{
+    rocksdb_iterator_t *iter = rocksdb_create_iterator(view->db, view->read);
+    rocksdb_iter_seek_to_first(iter);
+    bool empty = !rocksdb_iter_valid(iter);
+    char *message = NULL;
+    rocksdb_iter_get_error(iter, &message);
+    rocksdb_iter_destroy(iter);
+    if (message)
+        return db_error("cannot read", message);
+    if (!empty)
+        log_error("view: the database has no state");
+    return empty ? 0 : -EUCLEAN;
+}
+
+static int load_remote(struct view *view)
+{
+    struct key key;
+    _cleanup_value_ struct value value = {0};
+    key_type(&key, KEY_REMOTE);
+    struct remote_row remote = {0};
+    int r = db_get(view, NULL, &key, &value);
+    if (r == 0)
+        r = remote_row_decode(value.data, value.len, &remote);
+    if (r == -EUCLEAN)
+        log_error("view: what is known of the remote is damaged or of another version");
+    if (r < 0 && r != -ENOENT)
+        return r;
+    LOCK_SCOPE(&view->lock);
+    view->remote = remote;
+    return 0;
+}
+
+/* A new database gets its root with `create`. */
+static int load_state(struct view *view, bool create, int64_t root_time)
+{
+    struct key key;
+    _cleanup_value_ struct value value = {0};
+    key_type(&key, KEY_STATE);
+    int r = db_get(view, NULL, &key, &value);
+    if (r == -ENOENT) {
+        r = check_empty(view);
+        return r < 0 ? r : create ? make_root(view, root_time) : -EUCLEAN;
+    }
+    if (r < 0)
+        return r;
+    struct view_state state;
+    r = state_decode(value.data, value.len, &state);
+    if (r < 0) {
+        log_error("view: the state in the database is damaged or of another version");
+        return r;
+    }
+    mutex_lock(&view->lock);
+    view->state = state;
+    mutex_unlock(&view->lock);
+    view_note_applied(view, state.applied_seq);
+    return load_remote(view);
+}
+
+/* RocksDB calls a missing database an invalid argument, and a damaged one can look the same. */
+static bool is_missing(const char *path)
+{
+    _cleanup_free_ char *current = xasprintf("%s/CURRENT", path);
+    return access(current, F_OK) < 0 && errno == ENOENT;
+}
+
+void view_begin_compactions(struct view *view)
+{
+    LOCK_SCOPE(&view->change); /* it is not exchanged meanwhile */
+    if (!atomic_exchange(&view->is_quiet, false) || !view->db)
+        return;
+    char *message = NULL;
+    rocksdb_set_options(view->db, 1, (const char *[]){"disable_auto_compactions"}, (const char *[]){"false"}, &message);
+    if (message) {
+        log_warn("view: its database was told to compact, and answers: %s", message);
+        rocksdb_free(message);
+    }
+}
+
+static unsigned level0_files(struct view *view)
+{
+    char *files = view->db ? rocksdb_property_value(view->db, "rocksdb.num-files-at-level0") : NULL;
+    unsigned count = files ? (unsigned)strtoul(files, NULL, 10) : 0;
+    rocksdb_free(files);
+    return count;
+}
+
+static bool has_errors(struct view *view)
+{
+    uint64_t errors = 0;
+    return !view->db || rocksdb_property_int(view->db, "rocksdb.background-errors", &errors) != 0 || errors > 0;
+}
+
+void view_compact_leftovers(struct view *view)
+{
+    if (!atomic_load(&view->is_quiet) || level0_files(view) < LEVEL0_FILES_MAX)
+        return;
+    view_begin_compactions(view);
+    int64_t until = clock_monotonic_ns() + LEVEL0_PATIENCE_MS * 1000000ll;
+    while (level0_files(view) >= LEVEL0_FILES_MAX && !has_errors(view) && clock_monotonic_ns() < until)
+        (void)usleep(1000);
+}
+
+int view_open_database(struct view *view, bool create, int64_t root_time)
+{
+    char *message = NULL;
+    if (!create && is_missing(view->path))
+        return -ENOENT;
+    rocksdb_options_set_disable_auto_compactions(view->options, atomic_load(&view->is_quiet));
+    rocksdb_t *db = rocksdb_open(view->options, view->path, &message);
+    if (message)
+        return db_error("cannot open", message);
+    view->db = db;
+    view_note_changing(true);
+    int r = load_state(view, create, root_time);
+    view_note_changing(false);
+    if (r < 0) {
+        rocksdb_close(view->db);
+        view->db = NULL;
+    }
+    return r;
+}
+
+int view_open(const char *path, const struct view_options *options, int64_t root_time, struct view **ret_view)
+{
+    if (!options->create && is_missing(path))
+        return -ENOENT;
+    struct view *view = xcalloc(1, sizeof *view);
+    view->path = xstrdup(path);
+    view_uses_init(&view->uses);
+    mutex_init(&view->change, LOCK_VIEW);
+    mutex_init(&view->lock, LOCK_LEAF);
+    view->is_quiet = options->begins_quietly && !is_missing(path); /* a new one has nothing due, and may be about to take a whole journal */
+    set_options(view, options);
+    int r = view_open_database(view, true, root_time);
+    if (r < 0) {
+        view_close(view);
+        return r;
+    }
+    if (level0_files(view) > LEVEL0_FILES_MAX) /* of sessions that died: others compacted at their end */
+        view_begin_compactions(view);
+    *ret_view = view;
+    return 0;
+}
+
+void view_close(struct view *view)
+{
+    if (!view)
+        return;
+    if (view->db)
+        rocksdb_close(view->db);
+    rocksdb_writeoptions_destroy(view->write);
+    rocksdb_readoptions_destroy(view->read);
+    rocksdb_cache_destroy(view->cache);
+    rocksdb_options_destroy(view->options);
+    rocksdb_env_destroy(view->env);
+    view_uses_done(&view->uses);
+    mutex_done(&view->lock);
+    mutex_done(&view->change);
+    free(view->path);
+    free(view);
+}
+
+struct view_state view_state(struct view *view)
+{
+    LOCK_SCOPE(&view->lock);
+    return view->state;
+}
+
+/* A flush of the memtables and not of the WAL: recovery from a damaged WAL drops its tail without a word. */
+int view_flush(struct view *view)
+{
+    char *message = NULL;
+    LOCK_SCOPE(&view->change);
+    if (!view->db || atomic_load(&view->has_failed))
+        return -EIO;
+    rocksdb_flushoptions_t *options = rocksdb_flushoptions_create();
+    rocksdb_flushoptions_set_wait(options, 1);
+    rocksdb_flush(view->db, options, &message);
+    rocksdb_flushoptions_destroy(options);
+    if (!message)
+        return 0;
+    atomic_store(&view->has_failed, true);
+    return db_error("cannot flush", message);
+}
+
+/* Errors of the database are in the log already; a value that does not decode is not. */
+static int damaged(int r, const char *what, uint64_t id)
+{
+    if (r != -EUCLEAN)
+        return r;
+    log_error("view: %s %llu is damaged", what, (unsigned long long)id);
+    cause_note("in the view, %s %llu is damaged; unmount, delete STORE/view, mount again", what, (unsigned long long)id);
+    return r;
+}
+
+int view_inode(struct view *view, uint64_t ino, struct view_inode *ret_inode)
+{
+    struct inode_row row;
+    int r = db_get_inode(view, NULL, ino, &row);
+    if (r == 0)
+        *ret_inode = row.pub;
+    return damaged(r, "inode", ino);
+}
+
+int view_lookup(struct view *view, uint64_t parent, const char *name, size_t name_len,
+                struct view_entry *ret_entry)
+{
+    if (name_len > NAME_LEN_MAX)
+        return -ENOENT;
+    struct key key;
+    key_named(&key, KEY_NAME, parent, name, name_len);
+    _cleanup_value_ struct value value = {0};
+    int r = db_get(view, NULL, &key, &value);
+    return r < 0 ? r : damaged(name_decode(value.data, value.len, ret_entry), "a name in directory", parent);
+}
+
+/* Bytes of a value that hangs on inode `ino` into the caller's buffer. */
+static ssize_t copy_bytes(uint64_t ino, const struct value *value, void *buf, size_t size, bool ask_length)
+{
+    const uint8_t *bytes;
+    size_t len;
+    int r = damaged(bytes_decode(value->data, value->len, &bytes, &len), "a value of inode", ino);
+    if (r < 0)
+        return r;
+    if (ask_length && size == 0)
+        return (ssize_t)len;
+    if (len > size)
+        return -ERANGE;
+    if (len)
+        memcpy(buf, bytes, len);
+    return (ssize_t)len;
+}
+
+ssize_t view_readlink(struct view *view, uint64_t ino, char *buf, size_t size)
+{
+    struct key key;
+    key_u64(&key, KEY_LINK, ino);
+    _cleanup_value_ struct value value = {0};
+    int r = db_get(view, NULL, &key, &value);
+    return r < 0 ? r : copy_bytes(ino, &value, buf, size, false);
+}
+
+ssize_t view_getxattr(struct view *view, uint64_t ino, const char *name, size_t name_len, void *buf,
+                      size_t size)
+{
+    if (name_len > NAME_LEN_MAX)
+        return -ENODATA;
+    struct key key;
+    key_named(&key, KEY_XATTR, ino, name, name_len);
+    _cleanup_value_ struct value value = {0};
+    int r = db_get(view, NULL, &key, &value);
+    if (r == -ENOENT) {
+        struct inode_row row;
+        r = db_get_inode(view, NULL, ino, &row);
+        return r < 0 ? r : -ENODATA;
+    }
+    return r < 0 ? r : copy_bytes(ino, &value, buf, size, true);
+}
+
+int view_chunk(struct view *view, const struct chunk_name *name, struct chunk_entry *ret_entry,
+               uint64_t *ret_refs)
+{
+    struct key key;
+    key_chunk(&key, name);
+    _cleanup_value_ struct value value = {0};
+    struct chunk_row row = {0};
+    int r = db_get(view, NULL, &key, &value);
+    if (r == 0)
+        r = damaged(chunk_row_decode(name, value.data, value.len, &row), "the entry of a chunk of pack",
+                    row.entry.pack);
+    if (r < 0)
+        return r;
+    *ret_entry = row.entry;
+    *ret_refs = row.refs;
+    return 0;
+}
+
+int view_pack(struct view *view, uint64_t pack, struct view_pack *ret_pack)
+{
+    struct key key;
+    key_u64(&key, KEY_PACK, pack);
+    _cleanup_value_ struct value value = {0};
+    struct pack_row row;
+    int r = db_get(view, NULL, &key, &value);
+    if (r == 0)
+        r = damaged(pack_row_decode(pack, value.data, value.len, &row), "the account of pack", pack);
+    if (r == 0)
+        *ret_pack = row.pub;
+    return r;
+}

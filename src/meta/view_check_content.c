@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Recounts content: extent pages and inline blobs, chunk references, pack accounts. */
+#include "meta/view_check.h"
+
+#define ID(x) ((unsigned long long)(x))
+
+static void add_use(struct checker *c, const struct chunk_name *name)
+{
+    if (c->use_count == c->use_room) {
+        c->use_room = c->use_room ? c->use_room * 2 : 1024;
+        c->uses = xrealloc(c->uses, c->use_room * sizeof *c->uses);
+    }
+    c->uses[c->use_count++] = *name;
+}
+
+/* An inline piece lies within a blob that exists. */
+static int check_blob(struct checker *c, uint64_t ino, const struct piece *e)
+{
+    struct key key;
+    _cleanup_value_ struct value value = {0};
+    const uint8_t *bytes;
+    size_t len = 0;
+    key_blob(&key, ino, e->blob_version, e->blob_offset);
+    int r = db_get(c->view, &c->snap, &key, &value);
+    if (r == 0)
+        r = bytes_decode(value.data, value.len, &bytes, &len);
+    if (r < 0 && r != -ENOENT && r != -EUCLEAN)
+        return r;
+    if (r < 0 || e->within > len || e->length > len - e->within)
+        check_differs(c, "inode %llu: the content at %llu is missing", ID(ino), ID(e->offset));
+    if (c->blob_count == c->blob_room) {
+        c->blob_room = c->blob_room ? c->blob_room * 2 : 256;
+        c->blobs = xrealloc(c->blobs, c->blob_room * sizeof *c->blobs);
+    }
+    c->blobs[c->blob_count++] = (struct blob_use){ino, e->blob_version, e->blob_offset};
+    return 0;
+}
+
+static int check_page(struct checker *c, const struct scan *scan)
+{
+    if (scan->key_len != PAGE_KEY_LEN)
+        return -EUCLEAN;
+    uint64_t ino = key_get_u64(scan->key, 1), bytes = 0;
+    struct piece_list list = {0};
+    int r = page_decode(key_get_u64(scan->key, KEY_U64_LEN), scan->value, scan->value_len, &list);
+    for (size_t i = 0; i < list.count && r == 0; i++) {
+        bytes += list.at[i].length;
+        if (list.at[i].kind == EXTENT_CHUNK)
+            add_use(c, &list.at[i].chunk);
+        else
+            r = check_blob(c, ino, &list.at[i]);
+    }
+    pieces_done(&list);
+    tally_add(&c->pages, ino, 1);
+    tally_add(&c->blocks, ino, bytes);
+    return r;
+}
+
+static int blob_use_compare(const void *a, const void *b)
+{
+    const struct blob_use *x = a, *y = b;
+    if (x->ino != y->ino)
+        return x->ino < y->ino ? -1 : 1;
+    if (x->version != y->version)
+        return x->version < y->version ? -1 : 1;
+    return x->offset == y->offset ? 0 : x->offset < y->offset ? -1 : 1;
+}
+
+static int check_blob_used(struct checker *c, const struct scan *scan)
+{
+    if (scan->key_len != PAGE_KEY_LEN)
+        return -EUCLEAN;
+    struct blob_use blob = {key_get_u64(scan->key, 1), key_get_u64(scan->key, KEY_U64_LEN),
+                            key_get_u64(scan->key, KEY_U64_U64_LEN)};
+    if (!c->blob_count || !bsearch(&blob, c->blobs, c->blob_count, sizeof blob, blob_use_compare))
+        check_differs(c, "inode %llu: inline content of version %llu at %llu is not used", ID(blob.ino),
+                      ID(blob.version), ID(blob.offset));
+    return 0;
+}
+
+int check_pages(struct checker *c)
+{
+    int r = check_walk(c, KEY_PAGE, check_page);
+    if (c->blob_count)
+        qsort(c->blobs, c->blob_count, sizeof *c->blobs, blob_use_compare);
+    return r < 0 ? r : check_walk(c, KEY_BLOB, check_blob_used);
+}
+
+static int use_compare(const void *a, const void *b)
+{
+    return memcmp(a, b, sizeof(struct chunk_name));
+}
+
+void check_chunk_differs(struct checker *c, const struct chunk_name *name, const char *what, uint64_t is,
+                         uint64_t counted)
+{
+    char hex[2 * sizeof name->bytes + 1] = "";
+    for (size_t i = 0; i < sizeof name->bytes; i++) {
+        hex[2 * i] = "0123456789abcdef"[name->bytes[i] >> 4];
+        hex[2 * i + 1] = "0123456789abcdef"[name->bytes[i] & 15];
+    }
+    check_differs(c, "chunk %s: %s is %llu, counted %llu", hex, what, ID(is), ID(counted));
+}
+
+/* Uses of `name`, taken from the front of the sorted uses; those before it are of chunks without an entry. */
+static uint64_t take_uses(struct checker *c, size_t *at, const struct chunk_name *name)
+{
+    uint64_t count = 0;
+    while (*at < c->use_count) {
+        int order = name ? memcmp(c->uses[*at].bytes, name->bytes, sizeof name->bytes) : -1;
+        if (order > 0)
+            break;
+        if (order < 0)
+            check_chunk_differs(c, &c->uses[*at], "references of an unknown chunk", 0, 1);
+        else
+            count++;
+        ++*at;
+    }
+    return count;
+}
+
+/* The list of its pack has the chunk, if it has a place. */
+static int check_place(struct checker *c, const struct chunk_row *row)
+{
+    if (row->entry.pack == 0)
+        return 0;
+    struct key key;
+    _cleanup_value_ struct value value = {0};
+    key_placed(&key, row->entry.pack, &row->entry.name);
+    int r = db_get(c->view, &c->snap, &key, &value);
+    if (r == -ENOENT)
+        check_chunk_differs(c, &row->entry.name, "being listed in its pack", 0, 1);
+    return r == -ENOENT ? 0 : r;
+}
+
+static int check_chunk(struct checker *c, const struct scan *scan, size_t *at)
+{
+    struct chunk_row row;
+    struct chunk_name name;
+    if (scan->key_len != CHUNK_KEY_LEN)
+        return -EUCLEAN;
+    memcpy(name.bytes, scan->key + 1, sizeof name.bytes);
+    uint64_t uses = take_uses(c, at, &name);
+    int r = chunk_row_decode(&name, scan->value, scan->value_len, &row);
+    if (r == 0)
+        r = check_place(c, &row);
+    if (r < 0)
+        return r;
+    if (row.refs != uses)
+        check_chunk_differs(c, &name, "number of references", row.refs, uses);
+    if (uses == 0)
+        return 0;
+    c->counted.chunks++;
+    if (row.entry.pack == 0)
+        return 0;
+    c->counted.stored_bytes += row.entry.stored_len;
+    tally_add(&c->live_bytes, row.entry.pack, row.entry.stored_len);
+    tally_add(&c->live_count, row.entry.pack, 1);
+    return 0;
+}
+
+/* A chunk in a pack's list has its place there. */
+static int check_placed(struct checker *c, const struct scan *scan)
+{
+    if (scan->key_len != PLACED_KEY_LEN)
+        return -EUCLEAN;
+    struct chunk_name name;
+    struct chunk_row row;
+    uint64_t pack = key_get_u64(scan->key, 1);
+    memcpy(name.bytes, scan->key + KEY_U64_LEN, sizeof name.bytes);
+    tally_add(&c->placed, pack, 1);
+    struct key key;
+    _cleanup_value_ struct value value = {0};
+    key_chunk(&key, &name);
+    int r = db_get(c->view, &c->snap, &key, &value);
+    if (r == 0)
+        r = chunk_row_decode(&name, value.data, value.len, &row);
+    if (r == 0 && row.entry.pack == pack)
+        return 0;
+    if (r == 0 || r == -ENOENT)
+        check_chunk_differs(c, &name, "place, as its pack's list says,", r == 0 ? row.entry.pack : 0, pack);
+    return r == -ENOENT ? 0 : r;
+}
+
+static void compare_pack(struct checker *c, uint64_t pack, const char *what, uint64_t is, uint64_t counted)
+{
+    if (is != counted)
+        check_differs(c, "pack %llu: %s is %llu, counted %llu", ID(pack), what, ID(is), ID(counted));
+}
+
+static int check_pack(struct checker *c, const struct scan *scan)
+{
+    struct pack_row row;
+    if (scan->key_len != KEY_U64_LEN)
+        return -EUCLEAN;
+    uint64_t pack = key_get_u64(scan->key, 1);
+    int r = pack_row_decode(pack, scan->value, scan->value_len, &row);
+    if (r < 0)
+        return r;
+    compare_pack(c, pack, "live bytes", row.pub.live_bytes, tally_take(c, &c->live_bytes, pack));
+    compare_pack(c, pack, "live chunks", row.pub.live_count, tally_take(c, &c->live_count, pack));
+    compare_pack(c, pack, "listed chunks", row.placed, tally_take(c, &c->placed, pack));
+    c->counted.packs++;
+    c->counted.pack_bytes += row.pub.length;
+    return 0;
+}
+
+static int check_all_chunks(struct checker *c)
+{
+    struct key prefix;
+    size_t at = 0;
+    key_type(&prefix, KEY_CHUNK);
+    if (c->use_count)
+        qsort(c->uses, c->use_count, sizeof *c->uses, use_compare);
+    _cleanup_scan_ struct scan scan;
+    scan_open(&scan, &c->snap, &prefix);
+    for (; scan_valid(&scan); scan_next(&scan)) {
+        int r = check_chunk(c, &scan, &at);
+        if (r == -EUCLEAN)
+            check_differs(c, "an entry of type H does not decode");
+        else if (r < 0)
+            return r;
+    }
+    (void)take_uses(c, &at, NULL);
+    return scan_error(&scan);
+}
+
+int check_chunks(struct checker *c)
+{
+    int r = check_all_chunks(c);
+    tally_sort(&c->live_bytes);
+    tally_sort(&c->live_count);
+    if (r == 0)
+        r = check_walk(c, KEY_PLACED, check_placed);
+    return r < 0 ? r : check_walk(c, KEY_PACK, check_pack);
+}

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Chunks and packs: reference counts, places, and the accounts of packs. */
+#include "meta/view_apply.h"
+
+void pack_account_store(struct txn *txn)
+{
+    if (!txn->pack_dirty)
+        return;
+    struct key key;
+    uint8_t value[PACK_VALUE_LEN];
+    key_u64(&key, KEY_PACK, txn->pack.pub.pack);
+    txn_put(txn, &key, value, pack_row_encode(&txn->pack, value));
+    txn->pack_dirty = false;
+}
+
+/* Makes txn->pack the account of `pack`. Chunks of one file mostly lie in one pack: holding the last one
+ * saves a read and a write for each. */
+static int pack_account_load(struct txn *txn, uint64_t pack)
+{
+    if (txn->pack_loaded && txn->pack.pub.pack == pack)
+        return 0;
+    pack_account_store(txn);
+    txn->pack_loaded = false;
+    struct key key;
+    key_u64(&key, KEY_PACK, pack);
+    _cleanup_value_ struct value value = {0};
+    int r = txn_get(txn, &key, &value);
+    if (r < 0)
+        return r;
+    r = pack_row_decode(pack, value.data, value.len, &txn->pack);
+    txn->pack_loaded = r == 0;
+    return r;
+}
+
+/* A chunk begins (+1) or ceases (-1) to count as referenced at its place. */
+static int count_live(struct txn *txn, const struct chunk_entry *e, int sign)
+{
+    txn->state.chunks += (uint64_t)(int64_t)sign;
+    if (e->pack == 0)
+        return 0;
+    int r = pack_account_load(txn, e->pack);
+    if (r < 0)
+        return r == -ENOENT ? txn_damage(txn, "a chunk lies in a pack that is unknown") : r;
+    struct view_pack *p = &txn->pack.pub;
+    if (sign < 0 && (p->live_count == 0 || p->live_bytes < e->stored_len))
+        return txn_damage(txn, "a pack's live bytes fall below zero");
+    uint64_t bytes = sign < 0 ? -(uint64_t)e->stored_len : e->stored_len;
+    p->live_count += (uint32_t)sign;
+    p->live_bytes += bytes;
+    txn->state.stored_bytes += bytes;
+    txn->pack_dirty = true;
+    return 0;
+}
+
+int chunk_row_get(struct txn *txn, enum key_type type, const struct chunk_name *name, struct chunk_row *row)
+{
+    struct key key;
+    key_of_name(&key, type, name);
+    _cleanup_value_ struct value value = {0};
+    int r = txn_get(txn, &key, &value);
+    return r < 0 ? r : chunk_row_decode(name, value.data, value.len, row);
+}
+
+/* A chunk without references and place is nothing that could be known. */
+static void chunk_put(struct txn *txn, const struct chunk_row *row)
+{
+    struct key key;
+    key_chunk(&key, &row->entry.name);
+    if (row->refs == 0 && row->entry.pack == 0) {
+        txn_delete(txn, &key);
+        return;
+    }
+    uint8_t value[CHUNK_VALUE_LEN_MAX];
+    txn_put(txn, &key, value, chunk_row_encode(row, value));
+}
+
+int chunk_refs_change(struct txn *txn, const struct piece *piece, int64_t delta)
+{
+    struct chunk_row row = {.entry = {.name = piece->chunk}};
+    int r = chunk_row_get(txn, KEY_CHUNK, &piece->chunk, &row);
+    if (r < 0 && r != -ENOENT)
+        return r;
+    if (delta < 0 && row.refs < (uint64_t)-delta)
+        return txn_damage(txn, "a chunk's references fall below zero");
+    if (delta > 0 && row.entry.pack != 0 && piece->within + piece->length > row.entry.raw_len)
+        return txn_damage(txn, "an extent goes beyond its chunk");
+    bool was_live = row.refs > 0;
+    row.refs += (uint64_t)delta;
+    r = 0;
+    if (was_live != (row.refs > 0))
+        r = count_live(txn, &row.entry, was_live ? -1 : 1);
+    if (r == 0 && was_live != (row.refs > 0))
+        r = far_count_live(txn, &row, was_live ? -1 : 1);
+    if (r < 0)
+        return r;
+    struct key key;
+    key_chunk(&key, &row.entry.name);
+    chunk_put(txn, &row);
+    txn_touch(txn, &key);
+    return 0;
+}
+
+/* Which chunks a pack holds: its KEY_PLACED keys and their number. */
+static int note_placed(struct txn *txn, const struct chunk_name *name, uint64_t pack, bool placed)
+{
+    int r = pack_account_load(txn, pack);
+    if (r < 0)
+        return r == -ENOENT ? txn_damage(txn, "a chunk lies in a pack that is unknown") : r;
+    struct key key;
+    key_placed(&key, pack, name);
+    if (placed)
+        txn_put_bytes(txn, &key, NULL, 0);
+    else
+        txn_delete(txn, &key);
+    txn->pack.placed += placed ? 1 : (uint64_t)-1;
+    txn->pack_dirty = true;
+    return 0;
+}
+
+/* Moves a known or new chunk to the place that `entry` says. */
+static int chunk_place(struct txn *txn, const struct chunk_entry *entry)
+{
+    struct chunk_row row = {.entry = {.name = entry->name}};
+    int r = chunk_row_get(txn, KEY_CHUNK, &entry->name, &row);
+    if (r < 0 && r != -ENOENT)
+        return r;
+    bool is_new = row.entry.pack == 0 || row.entry.stored_len != entry->stored_len;
+    r = row.refs ? count_live(txn, &row.entry, -1) : 0;
+    if (r == 0 && row.entry.pack != 0)
+        r = note_placed(txn, &entry->name, row.entry.pack, false);
+    if (r < 0)
+        return r;
+    row.entry = *entry;
+    r = row.refs ? count_live(txn, &row.entry, 1) : 0;
+    if (r == 0)
+        r = note_placed(txn, &entry->name, entry->pack, true);
+    if (r == 0 && is_new)
+        r = far_moved_near(txn, &row);
+    if (r < 0)
+        return r;
+    chunk_put(txn, &row);
+    return 0;
+}
+
+struct index_walk {
+    struct txn *txn;
+    uint64_t pack;
+    uint32_t count;
+};
+
+static int index_entry(const struct chunk_entry *entry, void *arg)
+{
+    struct index_walk *walk = arg;
+    struct chunk_entry placed = *entry;
+    if (entry->ref_count > CHUNK_REFS_MAX || (entry->pack != walk->pack && entry->pack != 0))
+        return txn_damage(walk->txn, "the pack's index does not belong to it");
+    placed.pack = walk->pack;
+    walk->count++;
+    return chunk_place(walk->txn, &placed);
+}
+
+int apply_pack(struct txn *txn, const struct record *rec, const struct view_batch *batch)
+{
+    int r = pack_account_load(txn, rec->pack);
+    if (r != -ENOENT)
+        return r < 0 ? r : txn_damage(txn, "the pack is known already");
+    if (rec->pack == 0)
+        return txn_damage(txn, "the pack has no id");
+    txn->pack = (struct pack_row){.pub = {.pack = rec->pack, .length = rec->length, .count = rec->count}};
+    txn->pack_loaded = txn->pack_dirty = true;
+    txn->state.packs++;
+    txn->state.pack_bytes += rec->length;
+    struct index_walk walk = {.txn = txn, .pack = rec->pack};
+    check(batch->pack_index != NULL);
+    r = batch->pack_index(rec->pack, index_entry, &walk, batch->arg);
+    if (r == -ENOENT && walk.count == 0) {
+        txn->pack.pub.count = 0;
+        return 0;
+    }
+    if (r == 0 && walk.count != rec->count)
+        return txn_damage(txn, "the pack's index has another number of chunks");
+    /* Some of its chunks may be known to nobody. */
+    if (r == 1 && walk.count != rec->count)
+        txn->pack.pub.count = 0;
+    return r < 0 ? r : 0;
+}
+
+/* A chunk of a pack that goes. Without references it is forgotten; with references (eviction) it has its place in the
+ * remote alone. */
+static int unplace(struct txn *txn, const struct chunk_name *name)
+{
+    struct chunk_row row;
+    int r = chunk_row_get(txn, KEY_CHUNK, name, &row);
+    if (r < 0)
+        return r == -ENOENT ? txn_damage(txn, "a pack lists a chunk that is unknown") : r;
+    if (row.refs) {
+        txn->pack.pub.live_count--;
+        txn->pack.pub.live_bytes -= row.entry.stored_len;
+        txn->state.stored_bytes -= row.entry.stored_len;
+    }
+    row.entry.pack = 0;
+    chunk_put(txn, &row);
+    return far_moved_near(txn, &row);
+}
+
+/* Each seek goes on from the key before: from the start it would step over all that were deleted. */
+static int forget_placed(struct txn *txn, uint64_t pack)
+{
+    struct key key;
+    struct chunk_name name;
+    key_u64(&key, KEY_PLACED, pack);
+    for (; txn->pack.placed > 0; txn->pack.placed--) {
+        struct found found;
+        int r = txn_seek(txn, &key, KEY_U64_LEN, &found);
+        if (r < 0)
+            return r == -ENOENT ? txn_damage(txn, "the pack's chunks are not all listed") : r;
+        if (found.key_len != PLACED_KEY_LEN)
+            return txn_damage(txn, "the pack's list of chunks is damaged");
+        memcpy(&name, found.key + KEY_U64_LEN, sizeof name);
+        key_placed(&key, pack, &name);
+        txn_delete(txn, &key);
+        r = unplace(txn, &name);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+int apply_drop(struct txn *txn, const struct record *rec)
+{
+    int r = pack_account_load(txn, rec->pack);
+    if (r < 0)
+        return r == -ENOENT ? txn_damage(txn, "the pack is unknown") : r;
+    if (txn->pack.pub.live_count != 0 && !(rec->flags & RECORD_EVICTED))
+        return txn_damage(txn, "the pack holds chunks that files refer to");
+    uint64_t length = txn->pack.pub.length;
+    r = forget_placed(txn, rec->pack);
+    if (r < 0)
+        return r;
+    struct key key;
+    key_u64(&key, KEY_PACK, rec->pack);
+    txn_delete(txn, &key);
+    txn->pack_loaded = txn->pack_dirty = false;
+    txn->state.packs--;
+    txn->state.pack_bytes -= length;
+    return 0;
+}

@@ -1,0 +1,460 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A cut of the view as rows of a run, and what changes in the view when it was published. */
+#include "base/log.h"
+#include "meta/view_apply.h"
+
+#define FORGET_BATCH 20000 /* marks looked at under one lock */
+
+struct ids {
+    uint64_t *list;
+    size_t count, max;
+};
+
+static void ids_add(struct ids *ids, uint64_t id)
+{
+    if (ids->count == ids->max) {
+        ids->max = ids->max ? 2 * ids->max : 16;
+        ids->list = xrealloc(ids->list, ids->max * sizeof *ids->list);
+    }
+    ids->list[ids->count++] = id;
+}
+
+struct view_cut {
+    struct view *view;
+    struct snap snap;
+    struct view_state state;
+    struct remote_row remote;
+    int64_t now;
+    bool is_alone; /* no remote is told of */
+    struct ids named, doomed, removed; /* packs: first named, no longer needed, gone */
+    struct chunk_name *missing;        /* chunks that the rows call missing */
+    size_t missing_count, missing_max;
+};
+
+static void missing_add(struct view_cut *cut, const struct chunk_name *name)
+{
+    if (cut->missing_count == cut->missing_max) {
+        cut->missing_max = cut->missing_max ? 2 * cut->missing_max : 16;
+        cut->missing = xrealloc(cut->missing, cut->missing_max * sizeof *cut->missing);
+    }
+    cut->missing[cut->missing_count++] = *name;
+}
+
+static int read_states(struct view_cut *cut)
+{
+    struct key key;
+    _cleanup_value_ struct value state = {0}, remote = {0};
+    key_type(&key, KEY_STATE);
+    int r = db_get(cut->view, &cut->snap, &key, &state);
+    if (r == 0)
+        r = state_decode(state.data, state.len, &cut->state);
+    key_type(&key, KEY_REMOTE);
+    if (r == 0)
+        r = db_get(cut->view, &cut->snap, &key, &remote);
+    if (cut->is_alone && (r == 0 || r == -ENOENT)) {
+        cut->remote.pub.is_whole = true;
+        return 0;
+    }
+    if (r == -ENOENT)
+        return -EINVAL; /* it does not track */
+    return r < 0 ? r : remote_row_decode(remote.data, remote.len, &cut->remote);
+}
+
+static int open_cut(struct view *view, bool is_alone, struct view_cut **ret_cut)
+{
+    struct view_cut *cut = xcalloc(1, sizeof *cut);
+    cut->view = view;
+    cut->is_alone = is_alone;
+    snap_begin(&cut->snap, view);
+    int r = read_states(cut);
+    snap_hold(&cut->snap);
+    if (r < 0) {
+        view_cut_close(cut);
+        return r;
+    }
+    *ret_cut = cut;
+    return 0;
+}
+
+int view_cut_open(struct view *view, struct view_cut **ret_cut)
+{
+    return open_cut(view, false, ret_cut);
+}
+
+int view_cut_open_alone(struct view *view, struct view_cut **ret_cut)
+{
+    return open_cut(view, true, ret_cut);
+}
+
+void view_cut_close(struct view_cut *cut)
+{
+    if (!cut)
+        return;
+    if (snap_resume(&cut->snap) < 0)
+        log_debug("view: a cut ends after its database"); /* which does not matter now */
+    snap_end(&cut->snap);
+    free(cut->named.list);
+    free(cut->doomed.list);
+    free(cut->removed.list);
+    free(cut->missing);
+    free(cut);
+}
+
+struct view_state view_cut_state(const struct view_cut *cut)
+{
+    return cut->state;
+}
+
+bool view_cut_is_whole(const struct view_cut *cut)
+{
+    return cut->remote.pub.is_whole;
+}
+
+static int chunk_at(struct view_cut *cut, const struct chunk_name *name, struct chunk_row *row)
+{
+    struct key key;
+    _cleanup_value_ struct value value = {0};
+    key_chunk(&key, name);
+    int r = db_get(cut->view, &cut->snap, &key, &value);
+    return r < 0 ? r : chunk_row_decode(name, value.data, value.len, row);
+}
+
+static int list_wanted(struct view_cut *cut, const struct chunk_name *after,
+                       int (*fn)(const struct chunk_entry *entry, void *arg), void *arg)
+{
+    struct key prefix, from;
+    _cleanup_scan_ struct scan scan;
+    key_type(&prefix, KEY_WANTED);
+    from = prefix;
+    if (after)
+        key_of_name(&from, KEY_WANTED, after);
+    scan_open_at(&scan, &cut->snap, &prefix, &from);
+    int r = 0;
+    for (; r == 0 && scan_valid(&scan); scan_next(&scan)) {
+        struct chunk_name name;
+        struct chunk_row row;
+        if (scan.key_len != CHUNK_KEY_LEN)
+            return -EUCLEAN;
+        memcpy(&name, scan.key + 1, sizeof name);
+        if (after && chunk_name_equal(&name, after))
+            continue;
+        r = chunk_at(cut, &name, &row);
+        r = r == -ENOENT ? -EUCLEAN : r < 0 ? r : fn(&row.entry, arg);
+    }
+    if (r == 0)
+        r = scan_error(&scan);
+    return r > 0 ? 0 : r;
+}
+
+int view_cut_wanted(struct view_cut *cut, const struct chunk_name *after,
+                    int (*fn)(const struct chunk_entry *entry, void *arg), void *arg)
+{
+    int r = snap_resume(&cut->snap);
+    if (r == 0)
+        r = list_wanted(cut, after, fn, arg);
+    snap_hold(&cut->snap);
+    return r;
+}
+
+/* --- rows --------------------------------------------------------------------------------------------------------------- */
+
+struct rows {
+    struct view_cut *cut;
+    int (*fn)(const struct run_row *row, void *arg);
+    void *arg;
+    bool packs_given;
+};
+
+static int give(struct rows *rows, const void *key, size_t key_len, const void *value, size_t value_len)
+{
+    struct run_row row = {.key = key, .key_len = key_len, .value = value, .value_len = value_len};
+    return rows->fn(&row, rows->arg);
+}
+
+/* A chunk's row says how often it is referred to at the cut, and where it lies in the remote. */
+static int give_chunk(struct rows *rows, const struct chunk_name *name, const struct chunk_row *at_cut)
+{
+    struct view_cut *cut = rows->cut;
+    struct key key;
+    key_chunk(&key, name);
+    if (!at_cut || at_cut->refs == 0)
+        return cut->remote.pub.is_whole ? 0 : give(rows, key.bytes, key.len, NULL, 0);
+    struct chunk_row row = {.entry = {.name = *name}, .refs = at_cut->refs};
+    int r = cut->is_alone ? -ENOENT : view_far_place(cut->view, name, &row.entry);
+    if (r == -ENOENT) {
+        if (!cut->is_alone)
+            missing_add(cut, name);
+        row.entry = at_cut->entry;
+        row.entry.pack = row.entry.offset = 0;
+    } else if (r < 0) {
+        return r;
+    }
+    uint8_t value[CHUNK_VALUE_LEN_MAX];
+    return give(rows, key.bytes, key.len, value, chunk_row_encode(&row, value));
+}
+
+/* The pack's account at the cut; -ENOENT: it was stored later. */
+static int pack_at(struct view_cut *cut, uint64_t pack, struct view_far_pack *ret_pack)
+{
+    struct key key;
+    _cleanup_value_ struct value value = {0};
+    struct far_row row;
+    key_u64(&key, KEY_FAR_PACK, pack);
+    int r = db_get(cut->view, &cut->snap, &key, &value);
+    if (r == 0)
+        r = far_row_decode(pack, value.data, value.len, &row);
+    if (r == 0)
+        *ret_pack = row.pub;
+    return r;
+}
+
+/* A pack that was lost after the cut: rows of older runs may say that chunks lie there, and the marks that correct them are
+ * not the cut's. The next run says both. */
+static bool may_be_removed(const struct view_cut *cut, const struct view_far_pack *now, const struct view_far_pack *then)
+{
+    return cut->remote.pub.is_whole || now->doomed || then->gone;
+}
+
+static int give_pack(const struct view_far_pack *known, void *arg)
+{
+    struct rows *rows = arg;
+    struct view_cut *cut = rows->cut;
+    struct view_far_pack pack = *known, then = {.live_count = UINT32_MAX};
+    struct key key;
+    key_u64(&key, KEY_FAR_PACK, pack.pack);
+    int r = pack.doomed && !pack.gone ? 0 : pack_at(cut, pack.pack, &then);
+    if (r < 0 && r != -ENOENT)
+        return r;
+    if (pack.gone && !may_be_removed(cut, &pack, &then))
+        return 0;
+    if (pack.gone) {
+        ids_add(&cut->removed, pack.pack);
+        return cut->remote.pub.is_whole ? 0 : give(rows, key.bytes, key.len, NULL, 0);
+    }
+    bool tell = cut->remote.pub.is_whole || pack.head == 0;
+    if (!pack.doomed && then.live_count == 0) {
+        pack.doomed = cut->now;
+        ids_add(&cut->doomed, pack.pack);
+        tell = true;
+    }
+    if (pack.head == 0)
+        ids_add(&cut->named, pack.pack);
+    uint8_t value[FAR_RUN_VALUE_LEN];
+    return tell ? give(rows, key.bytes, key.len, value, far_run_encode(&pack, value)) : 0;
+}
+
+/* All packs are looked at: they are few (one for 24 MiB), and each may have been named, doomed or deleted. */
+static int give_packs(struct rows *rows)
+{
+    rows->packs_given = true;
+    if (rows->cut->is_alone)
+        return 0;
+    return view_far_packs(rows->cut->view, give_pack, rows);
+}
+
+static int give_touched(struct rows *rows, const uint8_t *bytes, size_t len)
+{
+    struct view_cut *cut = rows->cut;
+    struct key key = {.len = len};
+    if (len == 0 || len > sizeof key.bytes)
+        return -EUCLEAN;
+    memcpy(key.bytes, bytes, len);
+    if (bytes[0] == KEY_CHUNK) {
+        struct chunk_name name;
+        struct chunk_row row;
+        if (len != CHUNK_KEY_LEN)
+            return -EUCLEAN;
+        memcpy(&name, bytes + 1, sizeof name);
+        int r = chunk_at(cut, &name, &row);
+        return r < 0 && r != -ENOENT ? r : give_chunk(rows, &name, r == 0 ? &row : NULL);
+    }
+    _cleanup_value_ struct value value = {0};
+    int r = db_get(cut->view, &cut->snap, &key, &value);
+    if (r < 0 && r != -ENOENT)
+        return r;
+    return give(rows, key.bytes, key.len, r == 0 ? value.data : NULL, value.len);
+}
+
+static int give_changes(struct rows *rows)
+{
+    struct key prefix;
+    _cleanup_scan_ struct scan scan;
+    key_type(&prefix, KEY_TOUCHED);
+    scan_open(&scan, &rows->cut->snap, &prefix);
+    int r = 0;
+    for (; r == 0 && scan_valid(&scan); scan_next(&scan)) {
+        if (!rows->packs_given && scan.key_len > 1 && scan.key[1] > KEY_FAR_PACK)
+            r = give_packs(rows);
+        if (r == 0)
+            r = give_touched(rows, scan.key + 1, scan.key_len - 1);
+    }
+    return r < 0 ? r : scan_error(&scan);
+}
+
+static int give_type(struct rows *rows, uint8_t type)
+{
+    struct key prefix;
+    _cleanup_scan_ struct scan scan;
+    key_type(&prefix, type);
+    scan_open(&scan, &rows->cut->snap, &prefix);
+    int r = 0;
+    for (; r == 0 && scan_valid(&scan); scan_next(&scan)) {
+        if (type != KEY_CHUNK) {
+            r = give(rows, scan.key, scan.key_len, scan.value, scan.value_len);
+            continue;
+        }
+        struct chunk_name name;
+        struct chunk_row row;
+        if (scan.key_len != CHUNK_KEY_LEN)
+            return -EUCLEAN;
+        memcpy(&name, scan.key + 1, sizeof name);
+        r = chunk_row_decode(&name, scan.value, scan.value_len, &row);
+        if (r == 0)
+            r = give_chunk(rows, &name, &row);
+    }
+    return r < 0 ? r : scan_error(&scan);
+}
+
+static int give_whole(struct rows *rows)
+{
+    int r = 0;
+    for (const char *type = "CDEHILNOQX"; *type && r == 0; type++)
+        r = *type == KEY_FAR_PACK ? give_packs(rows) : give_type(rows, (uint8_t)*type);
+    return r;
+}
+
+int view_cut_rows(struct view_cut *cut, int64_t now, int (*fn)(const struct run_row *row, void *arg), void *arg,
+                  uint64_t *ret_missing)
+{
+    struct rows rows = {.cut = cut, .fn = fn, .arg = arg};
+    cut->now = now;
+    cut->named.count = cut->doomed.count = cut->removed.count = cut->missing_count = 0;
+    int r = snap_resume(&cut->snap);
+    if (r == 0)
+        r = cut->remote.pub.is_whole ? give_whole(&rows) : give_changes(&rows);
+    if (r == 0 && !rows.packs_given)
+        r = give_packs(&rows);
+    snap_hold(&cut->snap);
+    *ret_missing = cut->missing_count;
+    return r;
+}
+
+/* --- published ------------------------------------------------------------------------------------------------------------ */
+
+static int note_named(struct txn *txn, const struct ids *ids, uint64_t head)
+{
+    for (size_t i = 0; i < ids->count; i++) {
+        int r = far_account_load(txn, ids->list[i]);
+        if (r < 0)
+            return r;
+        txn->far.pub.head = head;
+        txn->far_dirty = true;
+    }
+    return 0;
+}
+
+/* A chunk of such a pack may have come to life again since the cut: it is wanted anew. */
+static int note_doomed(struct txn *txn, const struct ids *ids, int64_t now)
+{
+    for (size_t i = 0; i < ids->count; i++) {
+        int r = far_forget_placed(txn, ids->list[i]);
+        if (r < 0)
+            return r;
+        far_leave_count(txn);
+        txn->far.pub.doomed = now;
+        txn->far_dirty = true;
+    }
+    return 0;
+}
+
+/* A chunk that the run calls missing is told again by each run until it has its place. */
+static void note_missing(struct txn *txn, const struct view_cut *cut)
+{
+    for (size_t i = 0; i < cut->missing_count; i++) {
+        struct key key;
+        key_chunk(&key, &cut->missing[i]);
+        txn_touch(txn, &key);
+    }
+}
+
+static void note_removed(struct txn *txn, const struct ids *ids)
+{
+    for (size_t i = 0; i < ids->count; i++) {
+        struct key key;
+        key_u64(&key, KEY_FAR_PACK, ids->list[i]);
+        far_account_store(txn);
+        txn->far_loaded = false;
+        txn_delete(txn, &key);
+    }
+}
+
+static int note_published(struct view_cut *cut, uint64_t head)
+{
+    struct txn txn;
+    txn_begin(&txn, cut->view);
+    int r = note_named(&txn, &cut->named, head);
+    if (r == 0)
+        r = note_doomed(&txn, &cut->doomed, cut->now);
+    if (r == 0) {
+        note_removed(&txn, &cut->removed);
+        note_missing(&txn, cut);
+        far_account_store(&txn);
+        txn.remote.pub.head = head;
+        txn.remote.pub.cut = cut->state.applied_seq;
+        txn.remote.pub.is_whole = false;
+        r = txn_commit(&txn);
+    }
+    txn_end(&txn);
+    return r;
+}
+
+/* The marks from *at on that are told of, some of them. Nobody may touch a row between the look at its mark and the removal. 1:
+ * there may be more, from *at on. */
+static int forget_some_marks(struct view *view, uint64_t change, struct key *at)
+{
+    struct key prefix;
+    _cleanup_snap_ struct snap snap;
+    _cleanup_scan_ struct scan scan;
+    LOCK_SCOPE(&view->change);
+    snap_begin(&snap, view);
+    key_type(&prefix, KEY_TOUCHED);
+    scan_open_at(&scan, &snap, &prefix, at);
+    rocksdb_writebatch_t *batch = rocksdb_writebatch_create();
+    int r = 0;
+    for (size_t n = 0; r == 0 && scan_valid(&scan); scan_next(&scan)) {
+        struct touched_row row;
+        if (n++ == FORGET_BATCH && scan.key_len <= sizeof at->bytes) {
+            at->len = 0;
+            key_add_bytes(at, scan.key, scan.key_len);
+            r = 1;
+            break;
+        }
+        r = touched_decode(scan.value, scan.value_len, &row);
+        if (r == 0 && row.change <= change)
+            rocksdb_writebatch_delete(batch, (const char *)scan.key, scan.key_len);
+    }
+    int w = r < 0 ? r : scan_error(&scan);
+    if (w == 0)
+        w = db_write(view, batch, NULL);
+    rocksdb_writebatch_destroy(batch);
+    return w < 0 ? w : r;
+}
+
+/* Marks up to the cut's change. One that a crash leaves only makes the next run say again what is said already. In parts, so
+ * that no apply waits for long. */
+static int forget_marks(struct view *view, uint64_t change)
+{
+    struct key at;
+    int r;
+    key_type(&at, KEY_TOUCHED);
+    do
+        r = forget_some_marks(view, change, &at);
+    while (r > 0);
+    return r;
+}
+
+int view_published(struct view *view, struct view_cut *cut, uint64_t head)
+{
+    int r = note_published(cut, head);
+    return r < 0 ? r : forget_marks(view, cut->remote.changes);
+}

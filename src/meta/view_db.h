@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The database under the view: reads in a snapshot, scans of a prefix, and the transaction that one apply is.
+ * Errors of RocksDB are logged here, once, and become -EUCLEAN (it found corruption) or -EIO. */
+#pragma once
+
+#include <rocksdb/c.h>
+
+#include "base/lock.h"
+#include "meta/view_keys.h"
+#include "meta/view_use.h"
+
+struct view {
+    rocksdb_t *db; /* NULL: it could not be opened again after an error. Exchanged with `change` held, while nobody uses it. */
+    char *path;
+    struct view_uses uses;
+    _Atomic bool has_failed;   /* a write did: there is no other until it is opened anew */
+    _Atomic bool is_damaged;   /* RocksDB found corruption in its files */
+    rocksdb_options_t *options;
+    rocksdb_cache_t *cache;
+    rocksdb_env_t *env;
+    rocksdb_readoptions_t *read;
+    rocksdb_writeoptions_t *write;
+    _Atomic bool is_quiet; /* compactions have not begun */
+    struct cairn_mutex change; /* LOCK_VIEW: held by whoever changes the database, over the change. No reader takes it. */
+    struct cairn_mutex lock;   /* LOCK_LEAF: guards `state` and `remote` */
+    struct view_state state;   /* of the last whole batch */
+    struct remote_row remote;
+};
+
+/* A value of the database; `data` is the caller's to free. */
+struct value {
+    char *data;
+    size_t len;
+};
+
+static inline void value_done(struct value *v)
+{
+    free(v->data);
+    v->data = NULL;
+}
+
+#define _cleanup_value_ __attribute__((cleanup(value_done)))
+
+/* Takes RocksDB's message (not NULL): logs it, frees it, gives -EUCLEAN or -EIO. */
+CAIRN_MUST_CHECK int db_error(const char *doing, char *message);
+/* Error that made an iterator stop, or 0. */
+CAIRN_MUST_CHECK int iter_error(rocksdb_iterator_t *iter);
+
+/* Writes a batch (`options` NULL: the usual ones). After an error nothing is written any more, until view_reopen(). With `change` held. */
+CAIRN_MUST_CHECK int db_write(struct view *view, rocksdb_writebatch_t *batch, const rocksdb_writeoptions_t *options);
+/* view.c: view->path, and its state. With `change` held, or before anybody else knows the view. */
+CAIRN_MUST_CHECK int view_open_database(struct view *view, bool create, int64_t root_time);
+/* view_use.c: the calling thread changes the database, from txn_begin() to txn_end(). */
+void view_note_changing(bool begins);
+/* How far the database is. */
+void view_note_applied(struct view *view, uint64_t seq);
+
+/* One consistent state for several reads. Any thread. */
+struct snap {
+    struct view *view;
+    LIST_ENTRY(snap) link; /* view_use.c: while it is held */
+    int error; /* what every read in it gives, or 0 */
+    const rocksdb_snapshot_t *snapshot;
+    rocksdb_readoptions_t *read;
+};
+
+void snap_begin(struct snap *s, struct view *view);
+void snap_end(struct snap *s);
+#define _cleanup_snap_ __attribute__((cleanup(snap_end)))
+
+/* `snap` NULL: the newest state. -ENOENT. */
+CAIRN_MUST_CHECK int db_get(struct view *view, const struct snap *snap, const struct key *key,
+                            struct value *ret_value);
+CAIRN_MUST_CHECK int db_get_inode(struct view *view, const struct snap *snap, uint64_t ino,
+                                  struct inode_row *row);
+
+/* The keys that begin with a prefix, ascending, in a snapshot. */
+struct scan {
+    struct view *view;
+    rocksdb_iterator_t *iter;
+    rocksdb_readoptions_t *read;
+    struct key end; /* first key after the prefix; RocksDB points into it */
+    int error;      /* of the snapshot; then `iter` is NULL */
+    const uint8_t *key, *value;
+    size_t key_len, value_len;
+};
+
+void scan_open(struct scan *scan, const struct snap *snap, const struct key *prefix);
+/* From `from` on, which need not exist; without a look at what was deleted before it. */
+void scan_open_at(struct scan *scan, const struct snap *snap, const struct key *prefix, const struct key *from);
+void scan_seek(struct scan *scan, const struct key *key);
+/* Whether there is a current key; key and value are valid until the next step. */
+bool scan_valid(struct scan *scan);
+void scan_next(struct scan *scan);
+/* Error that ended the scan early, or 0. */
+CAIRN_MUST_CHECK int scan_error(struct scan *scan);
+void scan_close(struct scan *scan);
+#define _cleanup_scan_ __attribute__((cleanup(scan_close)))
+
+/* One apply. Reads see its own writes. One thread; nothing is written before txn_commit().
+ *
+ * Changes lie in a hash table, which is several times faster than RocksDB's indexed batch and keeps only the
+ * last value of a key. Keys of a type in which a seek is done move to an indexed batch at the first seek;
+ * most applies do none. */
+struct txn {
+    struct view *view;
+    struct change **slots;   /* hash table, open addressing; NULL: free */
+    size_t slot_count, used; /* a power of two; at most half of it */
+    uint64_t seekable;       /* bit (type - 'A'): changes of the type lie in `batch` and not in the table */
+    uint64_t cleared;        /* as a bit: all older keys of the type go */
+    rocksdb_writebatch_wi_t *batch; /* made at the first seek */
+    rocksdb_iterator_t *iter;       /* over database and batch */
+    struct view_state state;
+    struct remote_row remote;
+    uint64_t cut;         /* of the batch that is applied; else of the last */
+    struct far_row far;   /* as `pack`, of a remote pack */
+    bool far_loaded, far_dirty;
+    struct pack_row pack; /* the pack account in use, written when another is needed */
+    bool pack_loaded, pack_dirty;
+    void *pending;   /* tree of struct pending: extents that wait for their SEAL */
+    const char *why; /* what was wrong, for the log */
+    struct marks {   /* keys that are marked as changed, each behind its length */
+        uint8_t *at;
+        size_t len, room;
+    } marks;
+};
+
+void txn_begin(struct txn *txn, struct view *view);
+CAIRN_MUST_CHECK int txn_commit(struct txn *txn);
+void txn_end(struct txn *txn);
+/* Writes what was changed so far, without the counters of state and remote, and lets go of it: for rows that mean nothing until the
+ * commit. It must not have been seeked in, nor hold an account. */
+CAIRN_MUST_CHECK int txn_write_ahead(struct txn *txn);
+
+/* Notes why the record cannot be applied. */
+static inline int txn_damage(struct txn *txn, const char *why)
+{
+    txn->why = why;
+    return -EUCLEAN;
+}
+
+CAIRN_MUST_CHECK int txn_get(struct txn *txn, const struct key *key, struct value *ret_value);
+/* 0, or -ENOENT. */
+CAIRN_MUST_CHECK int txn_has(struct txn *txn, const struct key *key);
+void txn_put(struct txn *txn, const struct key *key, const void *value, size_t len);
+/* Version byte, then the bytes. */
+void txn_put_bytes(struct txn *txn, const struct key *key, const void *bytes, size_t len);
+void txn_delete(struct txn *txn, const struct key *key);
+/* Removes all keys of a type that the database has; those that this transaction puts stay. Its reads do not see the removal,
+ * and it must not seek. */
+void txn_clear(struct txn *txn, enum key_type type);
+/* First key >= `key` that begins with the first `prefix_len` bytes of it; -ENOENT. Pointers are valid until
+ * the next change or seek. */
+struct found {
+    const uint8_t *key, *value;
+    size_t key_len, value_len;
+};
+CAIRN_MUST_CHECK int txn_seek(struct txn *txn, const struct key *key, size_t prefix_len,
+                              struct found *ret_found);
+
+/* Marks the row of `key` as changed, if the view tracks; best after its change, which then is marked once. txn_put() and
+ * txn_delete() do it by themselves for rows that are published as they are. */
+void txn_touch(struct txn *txn, const struct key *key);
+/* Is a row of this type published as it is? */
+static inline bool is_published_type(uint8_t type)
+{
+    return type != '\0' && strchr("CDEILNOX", type) != NULL;
+}
+
+CAIRN_MUST_CHECK int txn_get_inode(struct txn *txn, uint64_t ino, struct inode_row *row);
+void txn_put_inode(struct txn *txn, const struct inode_row *row);

@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Reads that walk over many keys. Each sees one snapshot. */
+#include <sys/stat.h>
+
+#include "base/log.h"
+#include "meta/view_db.h"
+
+/* Calls `step` for each key of a scan until it returns other than 0; 1 counts as a good end. */
+static int scan_each(struct scan *scan, int (*step)(const struct scan *scan, void *arg), void *arg)
+{
+    int r = 0;
+    for (; r == 0 && scan_valid(scan); scan_next(scan))
+        r = step(scan, arg);
+    if (r == 0)
+        r = scan_error(scan);
+    return r > 0 ? 0 : r;
+}
+
+static int scan_prefix(struct view *view, const struct key *prefix,
+                       int (*step)(const struct scan *scan, void *arg), void *arg)
+{
+    _cleanup_snap_ struct snap snap;
+    snap_begin(&snap, view);
+    _cleanup_scan_ struct scan scan;
+    scan_open(&scan, &snap, prefix);
+    int r = scan_each(&scan, step, arg);
+    if (r == -EUCLEAN)
+        log_error("view: an entry of type %c is damaged", prefix->bytes[0]);
+    return r;
+}
+
+struct readdir_walk {
+    int (*fn)(const struct view_entry *entry, const char *name, size_t name_len, void *arg);
+    void *arg;
+};
+
+static int readdir_step(const struct scan *scan, void *arg)
+{
+    const struct readdir_walk *walk = arg;
+    struct view_entry entry;
+    const char *name;
+    size_t name_len;
+    if (scan->key_len != KEY_U64_U64_LEN)
+        return -EUCLEAN;
+    int r = cookie_decode(key_get_u64(scan->key, KEY_U64_LEN), scan->value, scan->value_len, &entry, &name,
+                          &name_len);
+    return r < 0 ? r : walk->fn(&entry, name, name_len, walk->arg);
+}
+
+int view_readdir(struct view *view, uint64_t parent, uint64_t after,
+                 int (*fn)(const struct view_entry *entry, const char *name, size_t name_len, void *arg),
+                 void *arg)
+{
+    _cleanup_snap_ struct snap snap;
+    snap_begin(&snap, view);
+    struct inode_row row;
+    int r = db_get_inode(view, &snap, parent, &row);
+    if (r < 0)
+        return r;
+    if (!S_ISDIR(row.pub.attrs.mode))
+        return -ENOTDIR;
+    if (after == UINT64_MAX)
+        return 0;
+    struct key prefix, from;
+    key_u64(&prefix, KEY_COOKIE, parent);
+    from = prefix;
+    key_add_u64(&from, after + 1);
+    _cleanup_scan_ struct scan scan;
+    scan_open_at(&scan, &snap, &prefix, &from);
+    r = scan_each(&scan, readdir_step, &(struct readdir_walk){fn, arg});
+    if (r == -EUCLEAN)
+        log_error("view: directory %llu is damaged", (unsigned long long)parent);
+    return r;
+}
+
+struct listxattr_walk {
+    int (*fn)(const char *name, size_t name_len, void *arg);
+    void *arg;
+};
+
+static int listxattr_step(const struct scan *scan, void *arg)
+{
+    const struct listxattr_walk *walk = arg;
+    return walk->fn((const char *)scan->key + KEY_U64_LEN, scan->key_len - KEY_U64_LEN, walk->arg);
+}
+
+int view_listxattr(struct view *view, uint64_t ino, int (*fn)(const char *name, size_t name_len, void *arg),
+                   void *arg)
+{
+    struct key key;
+    key_u64(&key, KEY_XATTR, ino);
+    return scan_prefix(view, &key, listxattr_step, &(struct listxattr_walk){fn, arg});
+}
+
+struct holders_walk {
+    const char *name;
+    size_t name_len;
+    int (*fn)(uint64_t ino, void *arg);
+    void *arg;
+};
+
+static int holders_step(const struct scan *scan, void *arg)
+{
+    const struct holders_walk *walk = arg;
+    if (scan->key_len != KEY_U64_LEN + walk->name_len ||
+        memcmp((const char *)scan->key + KEY_U64_LEN, walk->name, walk->name_len) != 0)
+        return 0;
+    return walk->fn(key_get_u64(scan->key, 1), walk->arg);
+}
+
+int view_xattr_holders(struct view *view, const char *name, int (*fn)(uint64_t ino, void *arg), void *arg)
+{
+    struct key key;
+    key_type(&key, KEY_XATTR);
+    return scan_prefix(view, &key, holders_step, &(struct holders_walk){name, strlen(name), fn, arg});
+}
+
+struct packs_walk {
+    int (*fn)(const struct view_pack *pack, void *arg);
+    void *arg;
+};
+
+static int packs_step(const struct scan *scan, void *arg)
+{
+    const struct packs_walk *walk = arg;
+    struct pack_row row;
+    if (scan->key_len != KEY_U64_LEN)
+        return -EUCLEAN;
+    int r = pack_row_decode(key_get_u64(scan->key, 1), scan->value, scan->value_len, &row);
+    return r < 0 ? r : walk->fn(&row.pub, walk->arg);
+}
+
+int view_packs(struct view *view, int (*fn)(const struct view_pack *pack, void *arg), void *arg)
+{
+    struct key key;
+    key_type(&key, KEY_PACK);
+    return scan_prefix(view, &key, packs_step, &(struct packs_walk){fn, arg});
+}
+
+struct orphans_walk {
+    int (*fn)(uint64_t ino, void *arg);
+    void *arg;
+};
+
+static int orphans_step(const struct scan *scan, void *arg)
+{
+    const struct orphans_walk *walk = arg;
+    return scan->key_len == KEY_U64_LEN ? walk->fn(key_get_u64(scan->key, 1), walk->arg) : -EUCLEAN;
+}
+
+int view_orphans(struct view *view, int (*fn)(uint64_t ino, void *arg), void *arg)
+{
+    struct key key;
+    key_type(&key, KEY_ORPHAN);
+    return scan_prefix(view, &key, orphans_step, &(struct orphans_walk){fn, arg});
+}
+
+struct chunks_walk {
+    int (*fn)(const struct chunk_entry *entry, uint64_t refs, void *arg);
+    void *arg;
+};
+
+static int chunks_step(const struct scan *scan, void *arg)
+{
+    const struct chunks_walk *walk = arg;
+    struct chunk_row row;
+    struct chunk_name name;
+    if (scan->key_len != CHUNK_KEY_LEN)
+        return -EUCLEAN;
+    memcpy(name.bytes, scan->key + 1, sizeof name.bytes);
+    int r = chunk_row_decode(&name, scan->value, scan->value_len, &row);
+    if (r < 0 || row.refs == 0)
+        return r;
+    return walk->fn(&row.entry, row.refs, walk->arg);
+}
+
+int view_chunks(struct view *view, int (*fn)(const struct chunk_entry *entry, uint64_t refs, void *arg),
+                void *arg)
+{
+    struct key key;
+    key_type(&key, KEY_CHUNK);
+    return scan_prefix(view, &key, chunks_step, &(struct chunks_walk){fn, arg});
+}
+
+/* A walk over the content of a range. Pieces of one chunk that follow each other (they were split at a page
+ * border) and holes that do are given as one. */
+struct extents_walk {
+    struct view *view;
+    const struct snap *snap;
+    uint64_t ino;
+    uint64_t at, end;   /* what is not yet given */
+    struct extent held; /* length 0: none */
+    int (*fn)(const struct view_extent *part, void *arg);
+    void *arg;
+};
+
+static int walk_flush(struct extents_walk *w)
+{
+    if (w->held.length == 0)
+        return 0;
+    struct view_extent part = {.extent = w->held};
+    w->held.length = 0;
+    return w->fn(&part, w->arg);
+}
+
+static bool continues(const struct extent *a, const struct extent *b)
+{
+    if (a->length == 0 || a->kind != b->kind)
+        return false;
+    return a->kind == EXTENT_HOLE ||
+           (chunk_name_equal(&a->chunk, &b->chunk) && a->chunk_offset + a->length == b->chunk_offset);
+}
+
+static int walk_hold(struct extents_walk *w, const struct extent *e)
+{
+    w->at = e->offset + e->length;
+    if (continues(&w->held, e)) {
+        w->held.length += e->length;
+        return 0;
+    }
+    int r = walk_flush(w);
+    w->held = *e;
+    return r;
+}
+
+static int walk_hole(struct extents_walk *w, uint64_t to)
+{
+    if (w->at >= to)
+        return 0;
+    return walk_hold(w, &(struct extent){.offset = w->at, .length = to - w->at, .kind = EXTENT_HOLE});
+}
+
+static int walk_inline(struct extents_walk *w, const struct piece *piece)
+{
+    struct key key;
+    _cleanup_value_ struct value value = {0};
+    const uint8_t *bytes;
+    size_t len;
+    key_blob(&key, w->ino, piece->blob_version, piece->blob_offset);
+    int r = walk_flush(w);
+    if (r != 0)
+        return r;
+    r = db_get(w->view, w->snap, &key, &value);
+    if (r < 0)
+        return r == -ENOENT ? -EUCLEAN : r;
+    r = bytes_decode(value.data, value.len, &bytes, &len);
+    if (r < 0 || piece->within > len || piece->length > len - piece->within)
+        return -EUCLEAN;
+    w->at = piece->offset + piece->length;
+    struct view_extent part = {
+        .extent = {.offset = piece->offset, .length = piece->length, .kind = EXTENT_INLINE},
+        .bytes = bytes + piece->within};
+    return w->fn(&part, w->arg);
+}
+
+/* One piece of a page, cut to what is not yet given. */
+static int walk_piece(struct extents_walk *w, const struct piece *piece)
+{
+    uint64_t from = max_u64(piece->offset, w->at), to = min_u64(piece->offset + piece->length, w->end);
+    if (from >= to)
+        return 0;
+    int r = walk_hole(w, from);
+    if (r != 0)
+        return r;
+    struct piece cut = *piece;
+    cut.within += (uint32_t)(from - piece->offset);
+    cut.offset = from;
+    cut.length = to - from;
+    if (cut.kind == EXTENT_INLINE)
+        return walk_inline(w, &cut);
+    return walk_hold(w, &(struct extent){.offset = from,
+                                         .length = to - from,
+                                         .kind = EXTENT_CHUNK,
+                                         .chunk = cut.chunk,
+                                         .chunk_offset = cut.within});
+}
+
+static int walk_page(struct extents_walk *w, uint64_t page, const struct scan *scan)
+{
+    struct piece_list list = {0};
+    int r = page_decode(page, scan->value, scan->value_len, &list);
+    for (size_t i = 0; i < list.count && r == 0; i++)
+        r = walk_piece(w, &list.at[i]);
+    pieces_done(&list);
+    return r;
+}
+
+/* The pages in the range: of each the newest version that is not newer than `version`. */
+static int walk_pages(struct extents_walk *w, uint64_t version)
+{
+    struct key key;
+    key_u64(&key, KEY_PAGE, w->ino);
+    _cleanup_scan_ struct scan scan;
+    scan_open(&scan, w->snap, &key);
+    int r = 0;
+    key_page(&key, w->ino, w->at / VIEW_PAGE_LEN, version);
+    scan_seek(&scan, &key);
+    while (r == 0 && scan_valid(&scan)) {
+        if (scan.key_len != PAGE_KEY_LEN)
+            return -EUCLEAN;
+        uint64_t page = key_get_u64(scan.key, KEY_U64_LEN);
+        if (page > VIEW_OFFSET_MAX / VIEW_PAGE_LEN || page * VIEW_PAGE_LEN >= w->end)
+            break;
+        if (~key_get_u64(scan.key, KEY_U64_U64_LEN) > version) {
+            key_page(&key, w->ino, page, version);
+        } else {
+            r = walk_page(w, page, &scan);
+            key_page(&key, w->ino, page + 1, version);
+        }
+        scan_seek(&scan, &key);
+    }
+    return r ? r : scan_error(&scan);
+}
+
+int view_extents(struct view *view, uint64_t ino, uint64_t version, uint64_t offset, uint64_t length,
+                 int (*fn)(const struct view_extent *part, void *arg), void *arg)
+{
+    _cleanup_snap_ struct snap snap;
+    snap_begin(&snap, view);
+    struct inode_row row;
+    int r = db_get_inode(view, &snap, ino, &row);
+    if (r < 0)
+        return r;
+    if (version != 0 && version != row.pub.version)
+        return -ENOENT; /* superseded versions are not retained */
+    uint64_t size = row.pub.attrs.size;
+    if (!S_ISREG(row.pub.attrs.mode) || offset >= size)
+        return 0;
+    struct extents_walk walk = {.view = view,
+                                .snap = &snap,
+                                .ino = ino,
+                                .at = offset,
+                                .end = offset + min_u64(length, size - offset),
+                                .fn = fn,
+                                .arg = arg};
+    r = row.pages ? walk_pages(&walk, row.pub.version) : 0;
+    if (r == 0)
+        r = walk_hole(&walk, walk.end);
+    if (r == 0)
+        r = walk_flush(&walk);
+    if (r == -EUCLEAN)
+        log_error("view: the content of inode %llu is damaged", (unsigned long long)ino);
+    return r > 0 ? 0 : r;
+}
+
+struct users_walk {
+    const struct chunk_name *chunk;
+    uint64_t last; /* inode that was reported last */
+    int (*fn)(uint64_t ino, uint64_t offset, void *arg);
+    void *arg;
+};
+
+static int users_step(const struct scan *scan, void *arg)
+{
+    struct users_walk *walk = arg;
+    if (scan->key_len != PAGE_KEY_LEN)
+        return -EUCLEAN;
+    uint64_t ino = key_get_u64(scan->key, 1);
+    if (ino == walk->last)
+        return 0;
+    struct piece_list list = {0};
+    int r = page_decode(key_get_u64(scan->key, KEY_U64_LEN), scan->value, scan->value_len, &list);
+    for (size_t i = 0; i < list.count && r == 0 && walk->last != ino; i++) {
+        if (list.at[i].kind != EXTENT_CHUNK || !chunk_name_equal(&list.at[i].chunk, walk->chunk))
+            continue;
+        walk->last = ino;
+        r = walk->fn(ino, list.at[i].offset, walk->arg);
+    }
+    pieces_done(&list);
+    return r;
+}
+
+int view_chunk_users(struct view *view, const struct chunk_name *name,
+                     int (*fn)(uint64_t ino, uint64_t offset, void *arg), void *arg)
+{
+    struct key key;
+    key_type(&key, KEY_PAGE);
+    return scan_prefix(view, &key, users_step, &(struct users_walk){.chunk = name, .fn = fn, .arg = arg});
+}

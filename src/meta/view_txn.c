@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "meta/view_db.h"
+
+#define SLOTS_MIN 1024u
+
+/* What an apply makes of a key. */
+struct change {
+    uint64_t hash;
+    bool deleted, touched;
+    uint32_t key_len, value_len, value_room;
+    uint8_t *value;
+    uint8_t key[];
+};
+
+void txn_begin(struct txn *txn, struct view *view)
+{
+    *txn = (struct txn){.view = view, .slot_count = SLOTS_MIN};
+    txn->slots = xcalloc(txn->slot_count, sizeof *txn->slots);
+    mutex_lock(&view->change);
+    view_note_changing(true);
+    LOCK_SCOPE(&view->lock);
+    txn->state = view->state;
+    txn->remote = view->remote;
+    txn->remote.changes++;
+    txn->cut = txn->state.applied_seq;
+}
+
+static void change_free(struct change *change)
+{
+    free(change->value);
+    free(change);
+}
+
+static void forget_changes(struct txn *txn)
+{
+    for (size_t i = 0; i < txn->slot_count; i++) {
+        if (txn->slots[i])
+            change_free(txn->slots[i]);
+        txn->slots[i] = NULL;
+    }
+    txn->used = 0;
+}
+
+void txn_end(struct txn *txn)
+{
+    forget_changes(txn);
+    free(txn->slots);
+    free(txn->marks.at);
+    if (txn->iter)
+        rocksdb_iter_destroy(txn->iter);
+    if (txn->batch)
+        rocksdb_writebatch_wi_destroy(txn->batch);
+    view_note_changing(false);
+    mutex_unlock(&txn->view->change);
+}
+
+static uint64_t seekable_bit(const uint8_t *key)
+{
+    return 1ull << (key[0] - 'A');
+}
+
+static uint64_t hash_of(const struct key *key)
+{
+    uint64_t h = 0x9e3779b97f4a7c15ull ^ key->len, word;
+    size_t i = 0;
+    for (; i + sizeof word <= key->len; i += sizeof word) {
+        memcpy(&word, key->bytes + i, sizeof word);
+        h = (h ^ word) * 0xff51afd7ed558ccdull;
+        h ^= h >> 32;
+    }
+    for (; i < key->len; i++)
+        h = (h ^ key->bytes[i]) * 0x100000001b3ull;
+    return h ^ (h >> 29);
+}
+
+/* Slot of the key, or the free one where it belongs. */
+static struct change **slot_of(const struct txn *txn, const struct key *key, uint64_t hash)
+{
+    for (size_t i = hash & (txn->slot_count - 1);; i = (i + 1) & (txn->slot_count - 1)) {
+        struct change *c = txn->slots[i];
+        if (!c || (c->hash == hash && c->key_len == key->len && memcmp(c->key, key->bytes, key->len) == 0))
+            return &txn->slots[i];
+    }
+}
+
+static void grow(struct txn *txn)
+{
+    struct change **old = txn->slots;
+    size_t old_count = txn->slot_count;
+    txn->slot_count *= 2;
+    txn->slots = xcalloc(txn->slot_count, sizeof *txn->slots);
+    for (size_t n = 0; n < old_count; n++) {
+        if (!old[n])
+            continue;
+        size_t i = old[n]->hash & (txn->slot_count - 1);
+        while (txn->slots[i])
+            i = (i + 1) & (txn->slot_count - 1);
+        txn->slots[i] = old[n];
+    }
+    free(old);
+}
+
+/* The change of the key, made if there is none. */
+static struct change *change_of(struct txn *txn, const struct key *key)
+{
+    uint64_t hash = hash_of(key);
+    struct change **slot = slot_of(txn, key, hash);
+    if (*slot)
+        return *slot;
+    if ((txn->used + 1) * 2 > txn->slot_count) {
+        grow(txn);
+        slot = slot_of(txn, key, hash);
+    }
+    txn->used++;
+    *slot = xcalloc(1, sizeof **slot + key->len);
+    (*slot)->hash = hash;
+    (*slot)->key_len = (uint32_t)key->len;
+    memcpy((*slot)->key, key->bytes, key->len);
+    return *slot;
+}
+
+/* All marks of a transaction are alike and none is read in it: only their keys are kept. A row that changes again is marked
+ * already, if its change is known. */
+static void mark(struct txn *txn, const struct key *key, struct change *change)
+{
+    if (!txn->remote.pub.tracks || (change && change->touched))
+        return;
+    if (change)
+        change->touched = true;
+    struct marks *marks = &txn->marks;
+    if (marks->len + sizeof key->len + key->len > marks->room) {
+        marks->room = 2 * marks->room + sizeof *key;
+        marks->at = xrealloc(marks->at, marks->room);
+    }
+    memcpy(marks->at + marks->len, &key->len, sizeof key->len);
+    memcpy(marks->at + marks->len + sizeof key->len, key->bytes, key->len);
+    marks->len += sizeof key->len + key->len;
+}
+
+static void add_marks(const struct txn *txn, rocksdb_writebatch_t *batch)
+{
+    struct touched_row row = {.change = txn->remote.changes, .cut = txn->cut};
+    uint8_t value[TOUCHED_VALUE_LEN];
+    struct key touched;
+    size_t len;
+    (void)touched_encode(&row, value);
+    for (size_t at = 0; at < txn->marks.len; at += sizeof len + len) {
+        memcpy(&len, txn->marks.at + at, sizeof len);
+        key_touched(&touched, txn->marks.at + at + sizeof len, len);
+        rocksdb_writebatch_put(batch, (const char *)touched.bytes, touched.len, (const char *)value, sizeof value);
+    }
+}
+
+void txn_touch(struct txn *txn, const struct key *key)
+{
+    mark(txn, key, txn->seekable & seekable_bit(key->bytes) ? NULL : *slot_of(txn, key, hash_of(key)));
+}
+
+void txn_put(struct txn *txn, const struct key *key, const void *value, size_t len)
+{
+    bool published = is_published_type(key->bytes[0]);
+    if (txn->seekable & seekable_bit(key->bytes)) {
+        if (published)
+            mark(txn, key, NULL);
+        rocksdb_writebatch_wi_put(txn->batch, (const char *)key->bytes, key->len, value, len);
+        return;
+    }
+    check(len > 0 && len <= UINT32_MAX);
+    struct change *c = change_of(txn, key);
+    if (published)
+        mark(txn, key, c);
+    if (c->value_room < len) {
+        free(c->value);
+        c->value = xmalloc(len);
+        c->value_room = (uint32_t)len;
+    }
+    memcpy(c->value, value, len);
+    c->value_len = (uint32_t)len;
+    c->deleted = false;
+}
+
+void txn_put_bytes(struct txn *txn, const struct key *key, const void *bytes, size_t len)
+{
+    _cleanup_free_ char *value = xmalloc(1 + len);
+    value[0] = VIEW_VALUE_VERSION;
+    if (len)
+        memcpy(value + 1, bytes, len);
+    txn_put(txn, key, value, 1 + len);
+}
+
+void txn_delete(struct txn *txn, const struct key *key)
+{
+    bool published = is_published_type(key->bytes[0]);
+    if (txn->seekable & seekable_bit(key->bytes)) {
+        if (published)
+            mark(txn, key, NULL);
+        rocksdb_writebatch_wi_delete(txn->batch, (const char *)key->bytes, key->len);
+        return;
+    }
+    struct change *c = change_of(txn, key);
+    c->deleted = true;
+    if (published)
+        mark(txn, key, c);
+}
+
+void txn_clear(struct txn *txn, enum key_type type)
+{
+    txn->cleared |= seekable_bit(&(uint8_t){(uint8_t)type});
+}
+
+static int get_seekable(struct txn *txn, const struct key *key, struct value *ret_value)
+{
+    char *message = NULL;
+    if (!txn->view->db)
+        return -EIO;
+    ret_value->data = rocksdb_writebatch_wi_get_from_batch_and_db(txn->batch, txn->view->db, txn->view->read,
+                                                                  (const char *)key->bytes, key->len,
+                                                                  &ret_value->len, &message);
+    if (message)
+        return db_error("cannot read", message);
+    return ret_value->data ? 0 : -ENOENT;
+}
+
+int txn_get(struct txn *txn, const struct key *key, struct value *ret_value)
+{
+    if (txn->seekable & seekable_bit(key->bytes))
+        return get_seekable(txn, key, ret_value);
+    const struct change *c = *slot_of(txn, key, hash_of(key));
+    if (!c)
+        return db_get(txn->view, NULL, key, ret_value);
+    if (c->deleted)
+        return -ENOENT;
+    ret_value->data = xmalloc(c->value_len);
+    ret_value->len = c->value_len;
+    memcpy(ret_value->data, c->value, c->value_len);
+    return 0;
+}
+
+int txn_has(struct txn *txn, const struct key *key)
+{
+    _cleanup_value_ struct value value = {0};
+    return txn_get(txn, key, &value);
+}
+
+/* The changes of this type go where an iterator sees them, those made so far and all that follow. They stay
+ * in the table too, where nothing looks at them again. */
+static void make_seekable(struct txn *txn, const struct key *key)
+{
+    uint64_t bit = seekable_bit(key->bytes);
+    if (txn->seekable & bit)
+        return;
+    if (!txn->batch)
+        txn->batch = rocksdb_writebatch_wi_create(0, 1);
+    for (size_t i = 0; i < txn->slot_count; i++) {
+        const struct change *c = txn->slots[i];
+        if (!c || seekable_bit(c->key) != bit)
+            continue;
+        if (c->deleted)
+            rocksdb_writebatch_wi_delete(txn->batch, (const char *)c->key, c->key_len);
+        else
+            rocksdb_writebatch_wi_put(txn->batch, (const char *)c->key, c->key_len, (const char *)c->value,
+                                      c->value_len);
+    }
+    txn->seekable |= bit;
+}
+
+/* The database does not change during an apply, and every seek looks at the batch anew: one iterator serves
+ * all. */
+int txn_seek(struct txn *txn, const struct key *key, size_t prefix_len, struct found *ret_found)
+{
+    make_seekable(txn, key);
+    if (!txn->view->db)
+        return -EIO;
+    if (!txn->iter)
+        txn->iter = rocksdb_writebatch_wi_create_iterator_with_base(
+            txn->batch, rocksdb_create_iterator(txn->view->db, txn->view->read));
+    rocksdb_iter_seek(txn->iter, (const char *)key->bytes, key->len);
+    if (!rocksdb_iter_valid(txn->iter)) {
+        int r = iter_error(txn->iter);
+        return r < 0 ? r : -ENOENT;
+    }
+    ret_found->key = (const uint8_t *)rocksdb_iter_key(txn->iter, &ret_found->key_len);
+    if (ret_found->key_len < prefix_len || memcmp(ret_found->key, key->bytes, prefix_len) != 0)
+        return -ENOENT;
+    ret_found->value = (const uint8_t *)rocksdb_iter_value(txn->iter, &ret_found->value_len);
+    return 0;
+}
+
+/* What is cleared goes first: a batch is applied in its order. */
+static void add_cleared(const struct txn *txn, rocksdb_writebatch_t *batch)
+{
+    check(!txn->cleared || !txn->batch);
+    for (char type = 'A'; type <= 'Z'; type++) {
+        const char end = (char)(type + 1);
+        if (txn->cleared & seekable_bit((const uint8_t *)&type))
+            rocksdb_writebatch_delete_range(batch, &type, 1, &end, 1);
+    }
+}
+
+/* All changes as one batch for the database. */
+static rocksdb_writebatch_t *batch_of(struct txn *txn)
+{
+    size_t len = 0;
+    const char *data = txn->batch ? rocksdb_writebatch_wi_data(txn->batch, &len) : NULL;
+    rocksdb_writebatch_t *batch =
+        data ? rocksdb_writebatch_create_from(data, len) : rocksdb_writebatch_create();
+    add_cleared(txn, batch);
+    add_marks(txn, batch);
+    for (size_t i = 0; i < txn->slot_count; i++) {
+        const struct change *c = txn->slots[i];
+        if (!c || (txn->seekable & seekable_bit(c->key)))
+            continue;
+        if (c->deleted)
+            rocksdb_writebatch_delete(batch, (const char *)c->key, c->key_len);
+        else
+            rocksdb_writebatch_put(batch, (const char *)c->key, c->key_len, (const char *)c->value,
+                                   c->value_len);
+    }
+    return batch;
+}
+
+static int write_changes(struct txn *txn)
+{
+    rocksdb_writebatch_t *batch = batch_of(txn);
+    int r = db_write(txn->view, batch, NULL);
+    rocksdb_writebatch_destroy(batch);
+    return r;
+}
+
+int txn_write_ahead(struct txn *txn)
+{
+    check(!txn->batch && !txn->far_dirty && !txn->pack_dirty);
+    int r = write_changes(txn);
+    forget_changes(txn);
+    txn->marks.len = 0;
+    txn->cleared = 0;
+    return r;
+}
+
+int txn_commit(struct txn *txn)
+{
+    struct key key;
+    uint8_t value[STATE_VALUE_LEN];
+    key_type(&key, KEY_STATE);
+    txn_put(txn, &key, value, state_encode(&txn->state, value));
+    if (txn->remote.pub.tracks) {
+        uint8_t remote[REMOTE_VALUE_LEN];
+        key_type(&key, KEY_REMOTE);
+        txn_put(txn, &key, remote, remote_row_encode(&txn->remote, remote));
+    }
+    int r = write_changes(txn);
+    if (r < 0)
+        return r;
+    mutex_lock(&txn->view->lock);
+    txn->view->state = txn->state;
+    txn->view->remote = txn->remote;
+    mutex_unlock(&txn->view->lock);
+    view_note_applied(txn->view, txn->state.applied_seq);
+    return 0;
+}
+
+int txn_get_inode(struct txn *txn, uint64_t ino, struct inode_row *row)
+{
+    struct key key;
+    key_u64(&key, KEY_INODE, ino);
+    _cleanup_value_ struct value value = {0};
+    int r = txn_get(txn, &key, &value);
+    return r < 0 ? r : inode_decode(ino, value.data, value.len, row);
+}
+
+void txn_put_inode(struct txn *txn, const struct inode_row *row)
+{
+    struct key key;
+    uint8_t value[INODE_VALUE_LEN];
+    key_u64(&key, KEY_INODE, row->pub.ino);
+    txn_put(txn, &key, value, inode_encode(row, value));
+}

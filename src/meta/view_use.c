@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The database is closed and opened anew when a write failed: RocksDB's file writer asserts (in Debian's build, too) that it is not used
+ * after an error, and its own attempts to go on do use it. So a failed write is the last one, and the new database has new writers.
+ *
+ * Closing writes nothing through a writer that has failed. What the log had whole is there again. What it had not, the journal has. */
+#include <fcntl.h>
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "meta/view_db.h"
+
+#define PROBE_LEN 65536
+#define DRAIN_MS 200 /* longer, and readers that came later would wait for those that are there */
+
+static __thread unsigned depth;    /* uses of this thread */
+static __thread unsigned changing; /* it is the one that brings the database up to date */
+
+void view_uses_init(struct view_uses *uses)
+{
+    mutex_init(&uses->lock, LOCK_LEAF);
+    cond_init(&uses->changed);
+    LIST_INIT(&uses->held);
+}
+
+void view_uses_done(struct view_uses *uses)
+{
+    mutex_done(&uses->lock);
+    (void)pthread_cond_destroy(&uses->changed);
+}
+
+void view_note_changing(bool begins)
+{
+    changing += begins ? 1 : -1u;
+}
+
+void view_note_applied(struct view *view, uint64_t seq)
+{
+    LOCK_SCOPE(&view->uses.lock);
+    view->uses.applied = seq;
+    if (seq >= view->uses.needed)
+        view->uses.needed = 0;
+}
+
+static bool is_behind_locked(const struct view *view)
+{
+    return !changing && view->uses.applied < view->uses.needed;
+}
+
+int view_use_begin(struct view *view)
+{
+    LOCK_SCOPE(&view->uses.lock);
+    while (view->uses.is_closing && depth == 0 && !changing)
+        (void)mutex_wait(&view->uses.lock, &view->uses.changed, -1);
+    view->uses.count++;
+    depth++;
+    return view->db && !is_behind_locked(view) ? 0 : -EIO;
+}
+
+void view_use_end(struct view *view)
+{
+    LOCK_SCOPE(&view->uses.lock);
+    depth--;
+    if (--view->uses.count == 0 && view->uses.is_closing)
+        (void)pthread_cond_broadcast(&view->uses.changed);
+}
+
+void snap_hold(struct snap *s)
+{
+    mutex_lock(&s->view->uses.lock);
+    LIST_INSERT_HEAD(&s->view->uses.held, s, link);
+    mutex_unlock(&s->view->uses.lock);
+    view_use_end(s->view);
+}
+
+int snap_resume(struct snap *s)
+{
+    int r = view_use_begin(s->view);
+    LOCK_SCOPE(&s->view->uses.lock);
+    LIST_REMOVE(s, link);
+    if (!s->snapshot)
+        s->error = -ESTALE;
+    return s->error < 0 ? s->error : r;
+}
+
+/* Nobody reads, and nobody begins to. -EBUSY: some take long. */
+static int begin_closing(struct view *view)
+{
+    struct view_uses *uses = &view->uses;
+    int64_t until = clock_monotonic_ns() + DRAIN_MS * 1000000ll;
+    LOCK_SCOPE(&uses->lock);
+    uses->is_closing = true;
+    while (uses->count > 0 && clock_monotonic_ns() < until)
+        (void)mutex_wait(&uses->lock, &uses->changed, DRAIN_MS);
+    if (uses->count == 0)
+        return 0;
+    uses->is_closing = false;
+    (void)pthread_cond_broadcast(&uses->changed);
+    return -EBUSY;
+}
+
+static void end_closing(struct view *view)
+{
+    LOCK_SCOPE(&view->uses.lock);
+    view->uses.is_closing = false;
+    (void)pthread_cond_broadcast(&view->uses.changed);
+}
+
+static void void_snapshots(struct view *view)
+{
+    struct snap *s;
+    LIST_FOREACH(s, &view->uses.held, link) {
+        if (s->snapshot)
+            rocksdb_release_snapshot(view->db, s->snapshot);
+        s->snapshot = NULL;
+    }
+}
+
+/* A database that has failed can be read; one that is closed and cannot be opened can not. So the disk first has to do once what opening
+ * asks of it: to make a file, write it, make it durable, and name it. */
+static int probe(struct view *view)
+{
+    static const char content[PROBE_LEN];
+    _cleanup_free_ char *path = xasprintf("%s/probe.dbtmp", view->path);
+    _cleanup_free_ char *named = xasprintf("%s/probed.dbtmp", view->path);
+    _cleanup_close_ int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return -errno;
+    int r = io_pwrite_full(fd, content, sizeof content, 0);
+    if (r == 0 && (fdatasync(fd) < 0 || fsync(fd) < 0 || rename(path, named) < 0))
+        r = -errno;
+    if (r == 0)
+        r = io_fsync_dir(view->path);
+    if (unlink(r == 0 ? named : path) < 0 && r == 0)
+        r = -errno;
+    return r;
+}
+
+static void need_what_it_has(struct view *view)
+{
+    LOCK_SCOPE(&view->uses.lock);
+    view->uses.needed = max_u64(view->uses.needed, view->uses.applied);
+}
+
+int view_reopen(struct view *view)
+{
+    LOCK_SCOPE(&view->change);
+    int r = probe(view);
+    if (r == 0)
+        r = begin_closing(view);
+    if (r < 0)
+        return r;
+    if (view->db) {
+        need_what_it_has(view);
+        void_snapshots(view);
+        rocksdb_close(view->db);
+        view->db = NULL;
+    }
+    r = view_open_database(view, false, 0);
+    if (r == 0)
+        atomic_store(&view->has_failed, false);
+    end_closing(view);
+    if (r == 0)
+        log_info("the view's database was opened anew after an error");
+    return r;
+}
+
+bool view_is_damaged(struct view *view)
+{
+    return atomic_load(&view->is_damaged);
+}
+
+bool view_has_failed(struct view *view)
+{
+    return atomic_load(&view->has_failed);
+}

@@ -1,0 +1,514 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A store and the newest head of its remote: which of them goes on from the other, and a view made from a head's runs. */
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/io.h"
+#include "base/log.h"
+#include "persist/remote.h"
+#include "persist/session.h"
+
+/* --- the view of a head --------------------------------------------------------------------------------------------------- */
+
+static int adopt_row(const struct run_row *row, void *arg)
+{
+    return view_adopt_row(arg, row);
+}
+
+static int adopt_rows(struct store *store, const struct head *head)
+{
+    struct view_adoption *adoption = NULL;
+    struct view_state state = {.applied_seq = head->cut,
+                               .max_ino = head->max_ino,
+                               .files = head->files,
+                               .logical_bytes = head->logical_bytes};
+    memcpy(state.chain, head->chain, sizeof state.chain);
+    int r = view_adopt_begin(store->view, &adoption);
+    if (r == 0)
+        r = runs_read(store, head, adopt_row, adoption);
+    if (r == 0)
+        r = view_adopt_end(adoption, &state, head->number, head->max_id);
+    view_adopt_done(adoption);
+    return r;
+}
+
+struct later {
+    uint64_t after;
+    uint64_t *made, *dropped;
+    size_t made_count, dropped_count;
+};
+
+static void add_id(uint64_t **list, size_t *count, uint64_t id)
+{
+    if ((*count & (*count - 1)) == 0)
+        *list = xrealloc(*list, (*count ? 2 * *count : 1) * sizeof **list);
+    (*list)[(*count)++] = id;
+}
+
+static bool has_id(const uint64_t *list, size_t count, uint64_t id)
+{
+    for (size_t i = 0; i < count; i++)
+        if (list[i] == id)
+            return true;
+    return false;
+}
+
+/* Packs that come and go after the head's cut are the journal's business. */
+static int note_later(const struct journal_batch *batch, void *arg)
+{
+    struct later *later = arg;
+    size_t at = 0, len;
+    struct record rec;
+    if (batch->header.cut_seq <= later->after)
+        return 0;
+    for (; at < batch->header.payload_len; at += len) {
+        int r = record_decode((const char *)batch->records + at, batch->header.payload_len - at, &rec, &len);
+        if (r < 0)
+            return r;
+        if (rec.type == REC_PACK)
+            add_id(&later->made, &later->made_count, rec.pack);
+        if (rec.type == REC_DROP)
+            add_id(&later->dropped, &later->dropped_count, rec.pack);
+    }
+    return 0;
+}
+
+struct registering {
+    struct store *store;
+    const struct later *later;
+    const struct head *head;
+    struct whole_pack {
+        uint64_t id, length;
+    } *packs;
+    size_t count;
+};
+
+static int count_entry(const struct chunk_entry *entry, void *arg)
+{
+    (void)entry;
+    (*(uint32_t *)arg)++;
+    return 0;
+}
+
+typedef int pack_index_fn(uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *fn_arg), void *fn_arg, void *arg);
+
+/* Its file may be there still: the power may have gone between the batch that drops it and the removal. */
+static int index_of_dropped(uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *fn_arg), void *fn_arg, void *arg)
+{
+    (void)pack;
+    (void)fn;
+    (void)fn_arg;
+    (void)arg;
+    return -ENOENT;
+}
+
+static int register_pack(struct registering *reg, const struct whole_pack *pack, uint32_t count, pack_index_fn *index)
+{
+    struct record rec = {
+        .type = REC_PACK, .seq = reg->head->cut, .pack = pack->id, .length = pack->length, .count = count};
+    size_t len = record_encoded_len(&rec);
+    _cleanup_free_ uint8_t *bytes = xcalloc(1, len);
+    record_encode(&rec, bytes);
+    struct view_batch batch = {.records = bytes,
+                               .records_len = len,
+                               .cut_seq = reg->head->cut,
+                               .pack_index = index,
+                               .arg = reg->store};
+    memcpy(batch.chain, reg->head->chain, sizeof batch.chain);
+    return view_apply(reg->store->view, &batch);
+}
+
+static int note_object(const struct tier_object *object, void *arg)
+{
+    struct registering *reg = arg;
+    uint64_t id;
+    if (!object_number(object->name, "packs", &id))
+        return 0;
+    /* One that is dropped later need not be known with what it holds: it may lie in another pack, which counts then. */
+    if (has_id(reg->later->made, reg->later->made_count, id) ||
+        has_id(reg->later->dropped, reg->later->dropped_count, id))
+        return 0;
+    if ((reg->count & (reg->count - 1)) == 0)
+        reg->packs = xrealloc(reg->packs, (reg->count ? 2 * reg->count : 1) * sizeof *reg->packs);
+    reg->packs[reg->count++] = (struct whole_pack){id, object->len};
+    return 0;
+}
+
+static int compare_packs(const void *a, const void *b)
+{
+    const struct whole_pack *x = a, *y = b;
+    return x->id < y->id ? -1 : x->id > y->id;
+}
+
+/* Content is named by its hash: a pack that is whole serves this state too, whatever it was written for. The newest last: a chunk
+ * that lies in several was stored anew, because it was damaged or its pack was to go. */
+static int register_packs(struct registering *reg)
+{
+    int r = 0;
+    if (reg->count)
+        qsort(reg->packs, reg->count, sizeof *reg->packs, compare_packs);
+    for (size_t i = 0; i < reg->count && r == 0; i++) {
+        uint32_t count = 0;
+        if (!packs_is_ours(reg->store, reg->packs[i].id)) /* set aside as a leftover */
+            continue;
+        r = packs_recover_index(reg->store, reg->packs[i].id, count_entry, &count);
+        /* It is kept, whatever it holds: runs may refer to it. */
+        bool is_lost = r == -EUCLEAN || r == -EBADMSG || r == -EIO;
+        if (r == -ENOENT)
+            r = 0;
+        else if (r >= 0 || is_lost)
+            r = register_pack(reg, &reg->packs[i], count, view_pack_index);
+    }
+    return r;
+}
+
+/* A pack that is dropped later must be known, as one that holds nothing. */
+static int register_dropped(struct registering *reg)
+{
+    int r = 0;
+    for (size_t i = 0; i < reg->later->dropped_count && r == 0; i++) {
+        struct view_pack known;
+        struct whole_pack pack = {.id = reg->later->dropped[i]};
+        if (!has_id(reg->later->made, reg->later->made_count, pack.id) &&
+            view_pack(reg->store->view, pack.id, &known) == -ENOENT)
+            r = register_pack(reg, &pack, 0, index_of_dropped);
+    }
+    return r;
+}
+
+int adopt_view(struct store *store, const struct head *head)
+{
+    struct later later = {.after = head->cut};
+    struct registering reg = {.store = store, .later = &later, .head = head};
+    int r = adopt_rows(store, head);
+    if (r == 0)
+        r = journal_read(store, 0, note_later, &later);
+    if (r == 0)
+        r = store->tier->ops->list(store->tier, "packs", NULL, note_object, &reg);
+    if (r == 0)
+        r = register_packs(&reg);
+    if (r == 0)
+        r = register_dropped(&reg);
+    free(reg.packs);
+    free(later.made);
+    free(later.dropped);
+    return r;
+}
+
+/* --- who goes on from whom ------------------------------------------------------------------------------------------------- */
+
+static void set_anchor(struct store *store, const struct head *head)
+{
+    store->anchor = (struct anchor){
+        .exists = true, .number = local_head_is_lost(head) ? 0 : head->number, .epoch = head->epoch, .cut = head->cut, .time = head->time};
+    memcpy(store->anchor.chain, head->chain, CHAIN_LEN);
+}
+
+struct looking {
+    const struct head *head;
+    uint64_t known_cut; /* published before */
+    bool found;         /* the journal has the head's cut */
+    bool has_news;      /* and operations after known_cut */
+    size_t batches;
+};
+
+/* Where content lies, and when it was read, is no change that another writer's state must not take the place of. */
+static bool is_news(const struct record *rec)
+{
+    bool is_access = rec->type == REC_SETATTR && rec->mask == ATTR_ATIME;
+    return rec->type != REC_PACK && rec->type != REC_DROP && !is_access;
+}
+
+static int look_at_batch(const struct journal_batch *batch, void *arg)
+{
+    struct looking *look = arg;
+    size_t at = 0, len;
+    struct record rec;
+    look->batches++;
+    if (batch->header.cut_seq == look->head->cut && memcmp(batch->chain, look->head->chain, CHAIN_LEN) == 0)
+        look->found = true;
+    /* What came before the first batch may have been removed. */
+    if (batch->header.base_seq == look->head->cut && memcmp(batch->header.prev, look->head->chain, CHAIN_LEN) == 0)
+        look->found = true;
+    if (batch->header.cut_seq <= look->known_cut)
+        return 0;
+    for (; at < batch->header.payload_len; at += len) {
+        int r = record_decode((const char *)batch->records + at, batch->header.payload_len - at, &rec, &len);
+        if (r < 0)
+            return r;
+        look->has_news = look->has_news || is_news(&rec);
+    }
+    return 0;
+}
+
+/* --- a crash in the middle ---------------------------------------------------------------------------------------------- */
+
+static char *marker_path(const struct store *store)
+{
+    return xasprintf("%s/adopting", store->path);
+}
+
+int adopt_mark(const struct store *store)
+{
+    _cleanup_free_ char *marker = marker_path(store);
+    return io_write_file_durable(marker, "", 0);
+}
+
+/* Durably: were it there again after a power cut, what came since would be removed. */
+int adopt_unmark(const struct store *store)
+{
+    _cleanup_free_ char *marker = marker_path(store);
+    if (unlink(marker) < 0 && errno != ENOENT)
+        return -errno;
+    return io_fsync_dir(store->path);
+}
+
+/* The packs stay: what they hold need not be fetched again. */
+static int forget_local(struct store *store)
+{
+    int r = remove_view(store);
+    if (r == 0)
+        r = journal_remove_all(store);
+    return r < 0 ? r : session_forget(store->path, store->sb.store);
+}
+
+int adopt_clean_up(struct store *store, char **ret_text)
+{
+    _cleanup_free_ char *marker = marker_path(store);
+    if (access(marker, F_OK) < 0)
+        return 0;
+    log_info("%s stopped while it took over a state of its remote: the view is made anew", store->path);
+    int r = forget_local(store);
+    if (r == 0)
+        r = adopt_unmark(store);
+    if (r < 0)
+        *ret_text = xasprintf("%s: view and journal of an older state cannot be removed: %s", store->path, strerror(-r));
+    return r;
+}
+
+/* --- the verdict -------------------------------------------------------------------------------------------------------- */
+
+/* Begins with the head, whatever was here. First the runs, then the name that makes them count. */
+static int begin_with(struct store *store, const struct head *head, char **ret_text)
+{
+    int r = runs_fetch(store, store->remote, head);
+    if (r == 0)
+        r = adopt_mark(store);
+    if (r == 0)
+        r = forget_local(store);
+    if (r == 0)
+        r = local_head_write(store, head);
+    if (r == 0)
+        r = adopt_unmark(store);
+    if (r == 0)
+        set_anchor(store, head);
+    else
+        *ret_text = xasprintf("%s: the state that it holds (head %llu) cannot be taken over: %s", store->remote->name,
+                              (unsigned long long)head->number, strerror(-r));
+    return r;
+}
+
+static bool same_state(const struct head *a, const struct head *b)
+{
+    if (a->cut != b->cut || a->run_count != b->run_count || memcmp(a->chain, b->chain, CHAIN_LEN) != 0)
+        return false;
+    for (uint32_t i = 0; i < a->run_count; i++)
+        if (a->runs[i].id != b->runs[i].id)
+            return false;
+    return true;
+}
+
+static char *explain_other(struct store *store, const struct head *head)
+{
+    if (memcmp(head->store, store->sb.store, sizeof head->store) == 0)
+        return xasprintf("the newest head of %s (%llu) is of another state than this store ever published there, or of an "
+                         "older one, and %s has data that is not in it; mount it without --remote to copy them, and give "
+                         "an empty STORE to go on from the remote",
+                         store->remote->name, (unsigned long long)head->number, store->path);
+    if (!store->stage && session_left_stage(store->path, store->sb.store))
+        return xasprintf("%s went on without this store: %s published head %llu, and the stage that %s left when it died may have "
+                         "data that was never published; mount it without --remote once: what there is can be copied then, and "
+                         "without any it goes on from the remote the next time",
+                         store->remote->name, head->holder, (unsigned long long)head->number, store->path);
+    return xasprintf("%s went on without this store: %s published head %llu, and %s has data that was never "
+                     "published; mount it without --remote to copy them, and give an empty STORE to go on from the remote",
+                     store->remote->name, head->holder, (unsigned long long)head->number, store->path);
+}
+
+/* The journal is of this history and goes up to the head's cut or beyond: the view is made from the head, then follows it. */
+static int go_on_from(struct store *store, const struct head *head)
+{
+    int r = runs_fetch(store, store->remote, head);
+    if (r == 0)
+        r = remove_view(store);
+    if (r == 0)
+        r = local_head_write(store, head);
+    if (r == 0)
+        set_anchor(store, head);
+    return r;
+}
+
+enum verdict { KEEP, BEGIN, GO_ON, REFUSE, DAMAGED };
+
+/* Was the known head published in this remote? Not in one that is gone, or in another. */
+static bool is_of_remote(struct store *store, const struct head *known)
+{
+    _cleanup_free_ char *name = local_remote_name(store);
+    return known && !local_head_is_lost(known) && (!name || strcmp(name, store->remote->name) == 0);
+}
+
+/* The view follows only what was durable: it may know more than the journal has, which ends where it is damaged, and more than a
+ * head of ours with the cut `published` has. One that is no view knows nothing; one that cannot be read now may. */
+static bool view_may_be_ahead(struct store *store, uint64_t published)
+{
+    _cleanup_free_ char *path = xasprintf("%s/view", store->path);
+    struct view_options options = {.cache_bytes = VIEW_CACHE_BYTES};
+    struct view *view;
+    if (access(path, F_OK) < 0 && errno == ENOENT)
+        return false;
+    int r = room_for_view(store);
+    if (r == 0)
+        r = view_open(path, &options, store->sb.created, &view);
+    if (r < 0) {
+        log_warn("%s cannot be read: %s", path, strerror(-r));
+        return r != -EUCLEAN && r != -ESTALE;
+    }
+    uint64_t applied = view_state(view).applied_seq;
+    view_close(view);
+    return applied > max_u64(store->journal.cut_seq, published);
+}
+
+static char *explain_damage(const struct store *store)
+{
+    return xasprintf("%s: the journal is damaged, or it or the view cannot be read (see the log): what is there that %s has not is not "
+                     "known; nothing was changed; mount it without --remote to copy its files",
+                     store->path, store->remote->name);
+}
+
+/* What the store becomes when it goes together with `head`. `is_ours`: we published its state. Changes nothing. */
+static enum verdict judge(struct store *store, const struct head *known, const struct head *head, bool is_ours)
+{
+    bool was_here = is_of_remote(store, known);
+    struct looking look = {.head = head, .known_cut = was_here ? known->cut : 0};
+    if (known && !local_head_is_lost(known) && same_state(known, head))
+        return KEEP;
+    if (journal_read(store, 0, look_at_batch, &look) < 0)
+        return DAMAGED;
+    if (view_may_be_ahead(store, is_ours ? head->cut : 0))
+        return DAMAGED;
+    if (look.batches == 0 && !known && store->journal.segment == 0)
+        return BEGIN;
+    bool has_news = look.has_news || session_left_stage(store->path, store->sb.store);
+    bool ends_there = store->journal.cut_seq == head->cut && memcmp(store->journal.chain, head->chain, CHAIN_LEN) == 0;
+    if ((look.found || ends_there) && (is_ours || !has_news || store->journal.cut_seq == head->cut))
+        return GO_ON;
+    /* What is staged goes on from what the journal has lost. */
+    if (is_ours && store->journal.cut_seq < head->cut)
+        return session_left_stage(store->path, store->sb.store) ? DAMAGED : BEGIN;
+    /* An older state than the one that we published there: the remote lost heads. */
+    bool is_own = was_here && memcmp(known->store, store->sb.store, sizeof known->store) == 0;
+    bool goes_on = was_here && (head->cut >= known->cut || !is_own) && store->journal.cut_seq >= known->cut;
+    return !has_news && goes_on ? BEGIN : REFUSE;
+}
+
+static int settle(struct store *store, const struct head *known, const struct head *head, char **ret_text)
+{
+    bool is_ours = !store->remote->was_theirs;
+    switch (judge(store, known, head, is_ours)) {
+    case KEEP:
+        return local_head_write(store, head);
+    case DAMAGED:
+        *ret_text = explain_damage(store);
+        return -EUCLEAN;
+    case GO_ON:
+        return go_on_from(store, head);
+    case BEGIN:
+        if (known)
+            log_info("%s went on since this store published last (head %llu): going on from there", store->remote->name,
+                     (unsigned long long)head->number);
+        return begin_with(store, head, ret_text);
+    default:
+        *ret_text = explain_other(store, head);
+        return -ESTALE;
+    }
+}
+
+/* The head that the store knows, and with it where its journal begins. False: it knows none. */
+static bool read_known(struct store *store, struct head *known)
+{
+    int r = local_head_read(store, known);
+    if (r < 0 && r != -ENOENT)
+        log_warn("%s/head cannot be read (%s)", store->path, strerror(-r));
+    if (r == 0 && known->run_count > 0)
+        set_anchor(store, known);
+    return r == 0;
+}
+
+static int note_batch(const struct journal_batch *batch, void *arg)
+{
+    (void)batch;
+    (void)arg;
+    return 0;
+}
+
+bool adopt_is_blank(struct store *store)
+{
+    struct head *known = xmalloc(sizeof *known);
+    bool has_known = read_known(store, known);
+    free(known);
+    return !has_known && journal_read(store, 0, note_batch, NULL) == 0 && store->journal.segment == 0;
+}
+
+int adopt_decide(struct store *store, char **ret_text)
+{
+    const struct remote *remote = store->remote;
+    struct head *known = xmalloc(sizeof *known);
+    bool has_known = read_known(store, known);
+    /* A head without a state only says who holds the prefix. */
+    bool has_state = remote && remote->is_attached && remote->head.run_count > 0;
+    int r = 0;
+    if (has_state && (!has_known || memcmp(known->nonce, remote->head.nonce, sizeof known->nonce) != 0))
+        r = settle(store, has_known ? known : NULL, &remote->head, ret_text);
+    free(known);
+    return r;
+}
+
+int adopt_may(struct remote *remote, char **ret_text)
+{
+    struct store *store = remote->store;
+    const struct head *head = &remote->head;
+    struct head *known = xmalloc(sizeof *known);
+    bool has_known = read_known(store, known), is_ours = memcmp(head->store, store->sb.store, sizeof head->store) == 0;
+    enum verdict verdict = head->run_count > 0 ? judge(store, has_known ? known : NULL, head, is_ours) : KEEP;
+    free(known);
+    if (verdict == REFUSE)
+        *ret_text = explain_other(store, head);
+    if (verdict == DAMAGED)
+        *ret_text = explain_damage(store);
+    return verdict == REFUSE ? -ESTALE : verdict == DAMAGED ? -EUCLEAN : 0;
+}
+
+int adopt_is_consistent(struct remote *remote, char **ret_text)
+{
+    struct store *store = remote->store;
+    const struct head *head = &remote->head;
+    struct head *known = xmalloc(sizeof *known);
+    bool knows = local_head_read(store, known) == 0 && !local_head_is_lost(known);
+    bool is_known = knows && (memcmp(known->nonce, head->nonce, sizeof known->nonce) == 0 || same_state(known, head));
+    bool is_ours = memcmp(head->store, store->sb.store, sizeof head->store) == 0;
+    bool has_other = head->run_count > 0 && !is_known;
+    /* It seemed to fail at mount: a claim has the state that we know, a take-over may have another writer's. */
+    bool is_own_try = remote_is_own_try(remote, head);
+    if (is_own_try && (is_ours || !has_other)) {
+        /* Nothing came between. */
+    } else if (has_other && !is_own_try && !(knows && is_ours)) {
+        *ret_text = explain_other(store, head);
+    } else if (has_other || (head->number > 0 && head->epoch >= store->epoch)) {
+        /* Somebody else may give out the numbers of our epoch. */
+        *ret_text =
+            xasprintf("%s has a head that this store does not remember: mount again to go on from it", remote->name);
+    }
+    free(known);
+    return *ret_text ? -ESTALE : 0;
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+/* STORE/lost+found: what recovery or a repair does not understand, and what nothing names after damage. It is kept there, and nothing
+ * reads it again; whoever looks after the store removes it. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include "base/io.h"
+#include "base/log.h"
+#include "persist/internal.h"
+
+#define NAMES_MAX 10000u /* of one thing that was set aside again and again */
+
+char *aside_path(const struct store *store, const char *name)
+{
+    _cleanup_free_ char *flat = xstrdup(name);
+    for (char *slash = strchr(flat, '/'); slash; slash = strchr(slash, '/'))
+        *slash = '-';
+    return xasprintf("%s/" ASIDE_FOLDER "/%s", store->path, flat);
+}
+
+int aside_begin(const struct store *store)
+{
+    _cleanup_free_ char *folder = xasprintf("%s/" ASIDE_FOLDER, store->path);
+    if (mkdir(folder, 0700) == 0)
+        return io_fsync_dir(store->path);
+    return errno == EEXIST ? 0 : -errno;
+}
+
+int aside_sync(const struct store *store)
+{
+    _cleanup_free_ char *folder = xasprintf("%s/" ASIDE_FOLDER, store->path);
+    return io_fsync_dir(folder);
+}
+
+/* A filesystem without RENAME_NOREPLACE may not replace either: the name is looked for first. */
+static int move_to(const char *from, const char *to)
+{
+    struct stat st;
+    if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0)
+        return 0;
+    if (errno != EINVAL && errno != ENOSYS)
+        return -errno;
+    if (lstat(to, &st) == 0)
+        return -EEXIST;
+    return rename(from, to) < 0 ? -errno : 0;
+}
+
+int set_aside(const struct store *store, const char *name)
+{
+    _cleanup_free_ char *from = xasprintf("%s/%s", store->path, name);
+    _cleanup_free_ char *to = aside_path(store, name);
+    int r = aside_begin(store);
+    if (r == 0)
+        r = move_to(from, to);
+    for (unsigned i = 1; r == -EEXIST && i < NAMES_MAX; i++) {
+        _cleanup_free_ char *numbered = xasprintf("%s.%u", to, i);
+        r = move_to(from, numbered);
+    }
+    return r;
+}

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A batch: the records that take the durable state from one cut to the next.
+ *
+ * Operations are written as they happened, but for what no chosen cut needs: content of versions that are superseded or
+ * dead at the cut, and everything about a file that was born and died in between. */
+#include "persist/internal.h"
+
+static void put_record(struct batch *batch, const struct record *rec)
+{
+    size_t len = record_encoded_len(rec);
+    if (batch->len + len > batch->max) {
+        batch->max = 2 * batch->max + len + 4096;
+        batch->bytes = xrealloc(batch->bytes, batch->max);
+    }
+    record_encode(rec, batch->bytes + batch->len);
+    batch->len += len;
+    batch->count++;
+}
+
+void batch_done(struct batch *batch)
+{
+    free(batch->bytes);
+    free(batch->packs);
+    *batch = (struct batch){0};
+}
+
+/* --- files that lived and died within the batch ------------------------------------------------------------------------- */
+
+struct lifetime {
+    UT_hash_handle hh;
+    uint64_t ino;
+    bool born, died, entangled; /* entangled: an operation binds it to other names */
+};
+
+static struct lifetime *lifetime_of(struct lifetime **all, uint64_t ino, bool create)
+{
+    struct lifetime *life = NULL;
+    HASH_FIND(hh, *all, &ino, sizeof ino, life);
+    if (!life && create) {
+        life = xcalloc(1, sizeof *life);
+        life->ino = ino;
+        HASH_ADD(hh, *all, ino, sizeof life->ino, life);
+    }
+    return life;
+}
+
+static void note_lifetime(struct lifetime **all, const struct op *op)
+{
+    struct lifetime *life = lifetime_of(all, op->ino, true);
+    switch (op->type) {
+    case REC_SEAL:
+        life->born = life->born || (op->flags & RECORD_BIRTH);
+        break;
+    case REC_UNLINK:
+        life->died = !(op->flags & RECORD_ORPHAN);
+        break;
+    case REC_REAP:
+        life->died = true;
+        break;
+    case REC_MAKE:
+    case REC_LINK:
+    case REC_RENAME:
+        life->entangled = true;
+        break;
+    default:
+        break;
+    }
+    if (op->ino2)
+        lifetime_of(all, op->ino2, true)->entangled = true;
+}
+
+static struct lifetime *find_lifetimes(struct op *const *ops, size_t count)
+{
+    struct lifetime *all = NULL;
+    for (size_t i = 0; i < count; i++)
+        note_lifetime(&all, ops[i]);
+    return all;
+}
+
+static void lifetimes_done(struct lifetime *all)
+{
+    struct lifetime *life, *next;
+    HASH_ITER(hh, all, life, next) {
+        HASH_DEL(all, life);
+        free(life);
+    }
+}
+
+static bool is_void(struct lifetime *all, const struct op *op)
+{
+    const struct lifetime *life = lifetime_of(&all, op->ino, false);
+    return life && life->born && life->died && !life->entangled;
+}
+
+bool batch_is_void(struct store *store, struct op *const *ops, size_t op_count)
+{
+    (void)store;
+    struct lifetime *all = find_lifetimes(ops, op_count);
+    bool nothing = true;
+    for (size_t i = 0; i < op_count && nothing; i++)
+        nothing = is_void(all, ops[i]);
+    lifetimes_done(all);
+    return nothing;
+}
+
+/* --- records --------------------------------------------------------------------------------------------------------------- */
+
+static void put_extents(struct batch *batch, const struct record *seal, const struct content *content, size_t first,
+                        size_t count)
+{
+    struct record rec = {.type = REC_EXTENTS,
+                         .writer = seal->writer,
+                         .seq = seal->seq,
+                         .time = seal->time,
+                         .ino = seal->ino,
+                         .version = seal->version,
+                         .extents = content->extents + first,
+                         .extent_count = (uint32_t)count};
+    put_record(batch, &rec);
+}
+
+static void put_seal(struct batch *batch, const struct record *seal, const struct content *content)
+{
+    size_t first = 0;
+    /* Inline extents stay with their bytes, in the SEAL; they are few. */
+    while (content->count - first > RECORD_EXTENTS_MAX) {
+        put_extents(batch, seal, content, first, RECORD_EXTENTS_MAX);
+        first += RECORD_EXTENTS_MAX;
+    }
+    struct record rec = *seal;
+    rec.extents_encoded = NULL;
+    rec.extents = content->extents + first;
+    rec.extent_count = (uint32_t)(content->count - first);
+    rec.value = content->inline_bytes;
+    rec.value_len = content->inline_len;
+    put_record(batch, &rec);
+}
+
+/* A file that lived and died within the batch still changed its directory's times. */
+static void put_dir_times(struct batch *batch, const struct record *unlink)
+{
+    struct record rec = {.type = REC_SETATTR,
+                         .writer = unlink->writer,
+                         .seq = unlink->seq,
+                         .time = unlink->time,
+                         .ino = unlink->parent,
+                         .mask = ATTR_MTIME | ATTR_CTIME,
+                         .attrs = {.mtime = unlink->time, .ctime = unlink->time}};
+    put_record(batch, &rec);
+}
+
+/* `version` is what the cut needs of a SEAL, or NULL. */
+static int put_op(struct batch *batch, const struct op *op, const struct version_content *version, bool is_unneeded)
+{
+    struct record rec;
+    size_t len;
+    int r = record_decode(op->bytes, op->len, &rec, &len);
+    if (r < 0)
+        return r;
+    if (is_unneeded) {
+        if (rec.type == REC_UNLINK)
+            put_dir_times(batch, &rec);
+        return 0;
+    }
+    if (rec.type == REC_SEAL && version) {
+        /* Versions that were merged into this one changed more than it did itself. */
+        rec.keep = version->keep;
+        put_seal(batch, &rec, &version->content);
+        return 0;
+    }
+    if (rec.type == REC_SEAL) {
+        if (!(rec.flags & RECORD_BIRTH))
+            return 0;
+        rec.flags |= RECORD_ELIDED;
+    }
+    put_record(batch, &rec);
+    return 0;
+}
+
+static void put_packs(struct store *store, struct batch *batch, uint64_t cut)
+{
+    LOCK_SCOPE(&store->packs.lock);
+    struct new_pack *pack;
+    size_t count = 0;
+    TAILQ_FOREACH(pack, &store->packs.written, link)
+        count++;
+    batch->packs = xcalloc(count, sizeof *batch->packs);
+    TAILQ_FOREACH(pack, &store->packs.written, link) {
+        /* What the cut needs was waited for; others hold what is fetched meanwhile. */
+        if (pack->state != PACK_DURABLE || pack->is_named)
+            continue;
+        struct record rec = {.type = REC_PACK,
+                             .writer = store->sb.writer,
+                             .seq = cut,
+                             .pack = pack->id,
+                             .length = pack->length,
+                             .count = pack->count};
+        put_record(batch, &rec);
+        batch->packs[batch->pack_count++] = pack->id;
+    }
+}
+
+int batch_build(struct store *store, uint64_t cut, struct op *const *ops, size_t op_count,
+                const struct version_content *versions, size_t version_count, const struct drops *drops,
+                struct batch *ret)
+{
+    *ret = (struct batch){0};
+    struct lifetime *lives = find_lifetimes(ops, op_count);
+    put_packs(store, ret, cut);
+    int r = 0;
+    size_t v = 0; /* operations and versions are both in order */
+    for (size_t i = 0; i < op_count && r == 0; i++) {
+        while (v < version_count && versions[v].seal_seq < ops[i]->seq)
+            v++;
+        bool needed = v < version_count && versions[v].seal_seq == ops[i]->seq;
+        r = put_op(ret, ops[i], needed ? &versions[v] : NULL, is_void(lives, ops[i]));
+    }
+    for (size_t i = 0; i < drops->count; i++) {
+        struct record rec = {.type = REC_DROP,
+                             .flags = drops->flags,
+                             .writer = store->sb.writer,
+                             .seq = cut,
+                             .pack = drops->ids[i]};
+        put_record(ret, &rec);
+    }
+    lifetimes_done(lives);
+    if (r < 0)
+        batch_done(ret);
+    return r;
+}

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Content of drafts: not part of history until they are sealed, but staged under its lock where they begin. */
+#include "base/clock.h"
+#include "persist/internal.h"
+
+int store_write(struct store *store, struct stage_write *w)
+{
+    w->may_open = false;
+    w->time = clock_realtime_ns();
+    int r = stage_write(store->stage, w);
+    if (r != -ESTALE)
+        return r;
+    /* It opens a draft: with the history's lock, so that no seal comes between the look and the write. */
+    LOCK_SCOPE(&store->history.lock);
+    struct ns_inode inode;
+    r = history_change_room_locked(store, w->ino);
+    if (r == 0)
+        r = ns_inode(store->ns, w->ino, &inode);
+    if (r < 0)
+        return r;
+    w->may_open = true;
+    w->below_size = inode.attrs.size;
+    w->version = inode.version;
+    return stage_write(store->stage, w);
+}
+
+int store_cut(struct store *store, uint64_t ino, uint64_t offset, uint64_t length, uint64_t new_size)
+{
+    struct ns_inode inode;
+    mutex_lock(&store->history.lock);
+    /* What was closed as it was becomes a version before some of it goes. */
+    int r = history_is_due_locked(store, ino) ? history_seal_due_locked(store) : 0;
+    if (r == 0)
+        r = ns_inode(store->ns, ino, &inode);
+    if (r == 0)
+        r = history_change_room_locked(store, ino);
+    if (r == 0)
+        r = stage_cut(store->stage, ino, offset, length, new_size, inode.attrs.size, inode.version, clock_realtime_ns());
+    return history_leave(store, r);
+}
+
+int store_put_chunk(struct store *store, uint64_t ino, uint64_t offset, uint64_t length,
+                    const struct chunk_name *name, uint32_t chunk_offset)
+{
+    uint64_t pack;
+    if (!packs_pin_stored(store, name, &pack))
+        return -ENOENT;
+    struct stage_chunk_range chunk = {
+        .offset = offset, .length = length, .name = *name, .chunk_offset = chunk_offset, .pack = pack};
+    struct ns_inode inode;
+    mutex_lock(&store->history.lock);
+    int r = ns_inode(store->ns, ino, &inode);
+    if (r == 0)
+        r = history_change_room_locked(store, ino);
+    if (r == 0)
+        r = stage_put_chunk(store->stage, ino, &chunk, inode.attrs.size, inode.version, clock_realtime_ns());
+    mutex_unlock(&store->history.lock);
+    packs_unpin(store, pack);
+    return r;
+}
+
+int store_extents_below(struct store *store, uint64_t ino, uint64_t offset, uint64_t length,
+                        int (*fn)(const struct view_extent *part, void *arg), void *arg)
+{
+    return view_extents(store->view, ino, 0, offset, length, fn, arg);
+}

@@ -1,0 +1,436 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Garbage in the remote. Four kinds: heads that are not the newest, runs that no head names, packs that no head needs, and what
+ * writers left that crashed or were fenced.
+ *
+ * Readers elsewhere may lag: what a head named lives on for the grace after a later head was published. So a head goes when
+ * the one after it is older than the grace, and what only such heads named goes after them: the order is that of publishing,
+ * reversed, and a crash in between leaves things that no head names, never a head that names what is gone.
+ *
+ * A writer that was paused and fenced must not delete what its successor made. It cannot know it; so between listing and
+ * deleting it reads the newest head again. Whatever a successor puts, it puts after its first head: if that is not there yet
+ * after the listing, nothing of it is in the listing. */
+#include "persist/far_care.h"
+
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#define INTERVAL_MAX_NS (600ll * 1000000000)
+#define INTERVAL_MIN_NS (1ll * 1000000000)
+#define BATCH 500u
+#define FOUND_MAX 100000u /* in one pass; the next one goes on */
+#define WAIT_MS 100
+
+struct item {
+    uint64_t id;
+    int64_t modified; /* by the medium's clock; of doomed packs: since when */
+    uint64_t length;
+};
+
+struct found {
+    struct item *at;
+    size_t count, max;
+};
+
+struct pass {
+    struct remote *remote;
+    struct far_gc_request *request; /* NULL: nobody asked */
+    int64_t now, old;               /* by the medium's clock; before `old` is past the grace */
+    struct found heads;             /* all */
+    struct found runs, packs, doomed, probes; /* what may go */
+    uint64_t *listed;               /* packs that are known and there */
+    size_t listed_count, listed_max;
+};
+
+static void add(struct found *found, uint64_t id, int64_t modified, uint64_t length)
+{
+    if (found->count == found->max) {
+        found->max = found->max ? 2 * found->max : 64;
+        found->at = xrealloc(found->at, found->max * sizeof *found->at);
+    }
+    found->at[found->count++] = (struct item){id, modified, length};
+}
+
+/* --- listing ----------------------------------------------------------------------------------------------------------- */
+
+static bool is_old(const struct pass *pass, int64_t modified)
+{
+    return modified != 0 && modified < pass->old;
+}
+
+static int note_head(const struct tier_object *object, void *arg)
+{
+    struct pass *pass = arg;
+    uint64_t id;
+    if (object_number(object->name, "heads", &id))
+        add(&pass->heads, id, object->modified_ns, object->len);
+    return 0;
+}
+
+static bool names_run(const struct head *head, uint64_t id)
+{
+    for (uint32_t i = 0; i < head->run_count; i++)
+        if (head->runs[i].id == id)
+            return true;
+    return false;
+}
+
+static int note_run(const struct tier_object *object, void *arg)
+{
+    struct pass *pass = arg;
+    uint64_t id;
+    if (object_number(object->name, "runs", &id) && is_old(pass, object->modified_ns) && pass->runs.count < FOUND_MAX &&
+        !names_run(&pass->remote->head, id))
+        add(&pass->runs, id, object->modified_ns, object->len);
+    return 0;
+}
+
+static int note_probe(const struct tier_object *object, void *arg)
+{
+    struct pass *pass = arg;
+    uint64_t id;
+    if (object_number(object->name, "probe", &id) && is_old(pass, object->modified_ns) && pass->probes.count < FOUND_MAX)
+        add(&pass->probes, id, object->modified_ns, object->len);
+    return 0;
+}
+
+static void note_listed(struct pass *pass, uint64_t id)
+{
+    if (pass->listed_count == pass->listed_max) {
+        pass->listed_max = pass->listed_max ? 2 * pass->listed_max : 256;
+        pass->listed = xrealloc(pass->listed, pass->listed_max * sizeof *pass->listed);
+    }
+    pass->listed[pass->listed_count++] = id;
+}
+
+/* A pack that the view does not know was never named by a head: its writer crashed or was fenced before. */
+static int note_pack(const struct tier_object *object, void *arg)
+{
+    struct pass *pass = arg;
+    struct view_far_pack known;
+    uint64_t id;
+    if (!object_number(object->name, "packs", &id))
+        return 0;
+    int r = view_far_pack(pass->remote->store->view, id, &known);
+    if (r == 0 && object->len != known.length && !known.doomed && !known.gone)
+        far_note_bad(pass->remote, id, "it has another length than it had");
+    if (r == 0)
+        note_listed(pass, id);
+    if (r == -ENOENT && is_old(pass, object->modified_ns) && pass->packs.count < FOUND_MAX)
+        add(&pass->packs, id, object->modified_ns, object->len);
+    return r == -ENOENT ? 0 : r;
+}
+
+static int note_doomed(const struct view_far_pack *pack, void *arg)
+{
+    struct pass *pass = arg;
+    if (pack->doomed && !pack->gone && pack->doomed < pass->old && pass->doomed.count < FOUND_MAX)
+        add(&pass->doomed, pack->pack, pack->doomed, pack->length);
+    return 0;
+}
+
+static int compare_items(const void *a, const void *b)
+{
+    const struct item *x = a, *y = b;
+    return x->id < y->id ? -1 : x->id > y->id;
+}
+
+static int compare_ids(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+static int look(struct pass *pass)
+{
+    struct remote *remote = pass->remote;
+    struct tier *tier = remote->tier;
+    int r = tier->ops->now(tier, &pass->now);
+    pass->old = pass->now - remote->options.gc_grace_ns;
+    if (r == 0)
+        r = tier->ops->list(tier, "heads", NULL, note_head, pass);
+    if (r == 0)
+        r = tier->ops->list(tier, "runs", NULL, note_run, pass);
+    if (r == 0)
+        r = tier->ops->list(tier, "packs", NULL, note_pack, pass);
+    if (r == 0)
+        r = tier->ops->list(tier, "probe", NULL, note_probe, pass);
+    if (r == 0)
+        r = view_far_packs(remote->store->view, note_doomed, pass);
+    if (pass->heads.count)
+        qsort(pass->heads.at, pass->heads.count, sizeof *pass->heads.at, compare_items);
+    if (pass->listed_count)
+        qsort(pass->listed, pass->listed_count, sizeof *pass->listed, compare_ids);
+    return r;
+}
+
+/* --- is it still ours? --------------------------------------------------------------------------------------------------- */
+
+/* -ESTALE: another writer has the prefix. -EAGAIN: the newest head is none that we know to be published. */
+static int check_ours(struct remote *remote)
+{
+    struct head *newest = xmalloc(sizeof *newest);
+    const struct head *ours = &remote->head;
+    int r = remote_newest_head(remote, ours->number - 1, newest);
+    if (r == 0 && (newest->number != ours->number || memcmp(newest->nonce, ours->nonce, sizeof ours->nonce) != 0)) {
+        bool is_theirs = memcmp(newest->store, remote->store->sb.store, sizeof newest->store) != 0;
+        r = is_theirs ? -ESTALE : -EAGAIN;
+        if (is_theirs)
+            remote_fence(remote, newest);
+    }
+    free(newest);
+    return r == -ENOENT ? -EAGAIN : r;
+}
+
+/* The view must know what the newest head names: else everything would look like a leftover. */
+static bool view_is_of_head(struct remote *remote)
+{
+    struct view_remote view = view_remote(remote->store->view);
+    return remote->head.number != 0 && view.tracks && !view.is_whole && view.head != 0 &&
+           view.cut == remote->head.cut;
+}
+
+/* --- deleting ------------------------------------------------------------------------------------------------------------- */
+
+static void say(struct pass *pass, const char *object, const struct item *item, const char *why)
+{
+    if (!pass->request)
+        return;
+    pass->request->objects++;
+    pass->request->bytes += item->length;
+    _cleanup_free_ char *line =
+        xasprintf("%s%s, %llu bytes: %s for %.0f s", pass->request->dry_run ? "would delete " : "deleted ", object,
+                  (unsigned long long)item->length, why, (double)(pass->now - item->modified) / 1e9);
+    pass->request->say(line, pass->request->arg);
+}
+
+static int remove_batch(struct pass *pass, const char *folder, const struct item *items, size_t count, const char *why)
+{
+    struct remote *remote = pass->remote;
+    char names[BATCH][OBJECT_NAME_LEN];
+    const char *list[BATCH];
+    bool dry = pass->request && pass->request->dry_run;
+    for (size_t i = 0; i < count; i++) {
+        object_name(folder, items[i].id, names[i]);
+        list[i] = names[i];
+    }
+    int r = remote_is_stopping(remote) ? -ECANCELED : dry ? 0 : check_ours(remote);
+    if (r == 0 && !dry && remote->tier->ops->remove_many)
+        r = remote->tier->ops->remove_many(remote->tier, list, count);
+    else
+        for (size_t i = 0; i < count && r == 0 && !dry; i++)
+            r = remote->tier->ops->remove(remote->tier, list[i]);
+    for (size_t i = 0; i < count && r == 0; i++)
+        say(pass, names[i], &items[i], why);
+    return r;
+}
+
+static int remove_items(struct pass *pass, const char *folder, const struct item *items, size_t count, const char *why)
+{
+    struct tier *tier = pass->remote->tier;
+    int r = count ? tier->ops->sync(tier) : 0; /* what named them is gone for good */
+    for (size_t at = 0; at < count && r == 0; at += BATCH)
+        r = remove_batch(pass, folder, items + at, min_u64(count - at, BATCH), why);
+    return r;
+}
+
+/* Those before a head that is older than the grace. What remains begins at *ret_first. */
+static int remove_heads(struct pass *pass, size_t *ret_first)
+{
+    const struct found *heads = &pass->heads;
+    size_t first = 0;
+    while (first + 1 < heads->count && is_old(pass, heads->at[first + 1].modified))
+        first++;
+    *ret_first = first;
+    return remove_items(pass, "heads", heads->at, first, "later heads are there");
+}
+
+/* Runs that no remaining head names. A run is put right before the first head that names it, and later heads name it without a
+ * gap. So of those that were put before the oldest remaining head, the ones that it does not name are named by none; those put
+ * later wait until that head goes. */
+static int remove_runs(struct pass *pass, const struct item *oldest)
+{
+    struct remote *remote = pass->remote;
+    struct head *head = xmalloc(sizeof *head);
+    bool is_newest = oldest->id == remote->head.number;
+    size_t kept = 0;
+    int r = 0;
+    if (is_newest)
+        *head = remote->head;
+    else
+        r = remote_read_head(remote, oldest->id, head);
+    /* Clocks of one medium's servers may differ a little. */
+    int64_t before = oldest->modified - remote->options.gc_grace_ns / 4;
+    for (size_t i = 0; i < pass->runs.count && r == 0; i++)
+        if (!names_run(head, pass->runs.at[i].id) && (is_newest || pass->runs.at[i].modified < before))
+            pass->runs.at[kept++] = pass->runs.at[i];
+    free(head);
+    return r < 0 ? r : remove_items(pass, "runs", pass->runs.at, kept, "no head names it, and it is there");
+}
+
+/* A pack is doomed right before the head is published that does not need it: heads from before that may. */
+static int remove_doomed(struct pass *pass, const struct item *oldest)
+{
+    struct remote *remote = pass->remote;
+    struct view *view = remote->store->view;
+    bool dry = pass->request && pass->request->dry_run;
+    size_t kept = 0;
+    for (size_t i = 0; i < pass->doomed.count; i++)
+        if (oldest->id == remote->head.number || oldest->modified > pass->doomed.at[i].modified)
+            pass->doomed.at[kept++] = pass->doomed.at[i];
+    int r = kept ? room_for_view(remote->store) : 0;
+    if (r == 0 && kept)
+        r = remote->tier->ops->sync(remote->tier); /* as in remove_items() */
+    for (size_t at = 0; at < kept && r == 0; at += BATCH) {
+        size_t count = min_u64(kept - at, BATCH);
+        r = remove_batch(pass, "packs", pass->doomed.at + at, count, "no head has needed it");
+        for (size_t i = 0; i < count && r == 0 && !dry; i++)
+            r = view_far_gone(view, pass->doomed.at[at + i].id);
+    }
+    return r;
+}
+
+/* --- packs that should be there ------------------------------------------------------------------------------------------- */
+
+static int find_missing(const struct view_far_pack *pack, void *arg)
+{
+    struct pass *pass = arg;
+    uint64_t len;
+    char object[32];
+    /* The list may be empty, and then it is NULL, which bsearch() must not be given. */
+    bool listed = pass->listed_count &&
+                  bsearch(&pack->pack, pass->listed, pass->listed_count, sizeof *pass->listed, compare_ids);
+    if (pack->doomed || pack->gone || pack->live_count == 0 || listed)
+        return 0;
+    pack_object_name(pack->pack, object);
+    if (pass->remote->tier->ops->stat(pass->remote->tier, object, &len) == -ENOENT)
+        far_note_bad(pass->remote, pack->pack, "it is missing");
+    return 0;
+}
+
+/* --- a pass ----------------------------------------------------------------------------------------------------------------- */
+
+static int clean(struct pass *pass)
+{
+    size_t first = 0;
+    int r = pass->heads.count ? check_ours(pass->remote) : -EAGAIN;
+    if (r == 0 && pass->heads.at[pass->heads.count - 1].id != pass->remote->head.number)
+        r = -EAGAIN; /* the listing is not of what we published */
+    if (r == 0)
+        r = remove_heads(pass, &first);
+    if (r < 0)
+        return r;
+    const struct item *oldest = &pass->heads.at[first];
+    r = remove_runs(pass, oldest);
+    if (r == 0)
+        r = remove_doomed(pass, oldest);
+    if (r == 0)
+        r = remove_items(pass, "packs", pass->packs.at, pass->packs.count, "no head ever named it, and it is there");
+    if (r == 0)
+        r = remove_items(pass, "probe", pass->probes.at, pass->probes.count, "it is left over, and there");
+    return r;
+}
+
+static int run_pass(struct remote *remote, struct far_gc_request *request)
+{
+    struct pass pass = {.remote = remote, .request = request};
+    int r = view_is_of_head(remote) ? look(&pass) : -EAGAIN;
+    if (r == 0)
+        r = clean(&pass);
+    if (r == 0)
+        r = view_far_packs(remote->store->view, find_missing, &pass);
+    free(pass.heads.at);
+    free(pass.runs.at);
+    free(pass.packs.at);
+    free(pass.doomed.at);
+    free(pass.probes.at);
+    free(pass.listed);
+    return r;
+}
+
+static struct far_gc_request *take_request(struct far_care *care)
+{
+    LOCK_SCOPE(&care->lock);
+    if (care->gc != FAR_GC_ASKED)
+        return NULL;
+    care->gc = FAR_GC_RUNNING;
+    return care->request;
+}
+
+static void end_request(struct far_care *care, int result)
+{
+    LOCK_SCOPE(&care->lock);
+    care->gc = FAR_GC_NONE;
+    care->gc_result = result;
+    (void)pthread_cond_broadcast(&care->changed);
+}
+
+static int64_t interval_of(const struct remote *remote)
+{
+    int64_t quarter = remote->options.gc_grace_ns / 4;
+    return quarter < INTERVAL_MIN_NS ? INTERVAL_MIN_NS : quarter > INTERVAL_MAX_NS ? INTERVAL_MAX_NS : quarter;
+}
+
+int far_gc_tick(struct remote *remote)
+{
+    struct far_care *care = remote->care;
+    struct far_gc_request *request = take_request(care);
+    int64_t now = clock_monotonic_ns();
+    if (care->gc_at == 0)
+        care->gc_at = now + interval_of(remote);
+    if (!request && now < care->gc_at)
+        return 0;
+    int r = run_pass(remote, request);
+    care->gc_at = clock_monotonic_ns() + interval_of(remote);
+    if (request)
+        end_request(care, r);
+    if (r < 0 && r != -ESTALE && r != -ECANCELED && r != -EAGAIN)
+        remote_error(remote, tier_error_is_transient(r) ? r : 0, "deleting what nothing needs in %s failed (%s); trying again",
+                     remote->name, strerror(-r));
+    return r == -ESTALE ? r : 0;
+}
+
+/* --- who asks --------------------------------------------------------------------------------------------------------------- */
+
+/* Why no pass will be made; 0: it will. */
+static int refusal(struct remote *remote)
+{
+    if (remote->options.read_only)
+        return -ESHUTDOWN;
+    if (!remote->is_attached)
+        return -ENOTCONN;
+    LOCK_SCOPE(&remote->shared.lock);
+    return remote->shared.stopping || remote->shared.fenced ? -ESHUTDOWN : 0;
+}
+
+static void kick(struct remote *remote)
+{
+    LOCK_SCOPE(&remote->shared.lock);
+    remote->shared.kicked = true;
+    (void)pthread_cond_broadcast(&remote->shared.changed);
+}
+
+int far_gc_ask(struct remote *remote, struct far_gc_request *request)
+{
+    struct far_care *care = remote->care;
+    int r = refusal(remote);
+    if (r < 0)
+        return r;
+    mutex_lock(&care->lock);
+    care->request = request;
+    care->gc = FAR_GC_ASKED;
+    mutex_unlock(&care->lock);
+    kick(remote);
+    for (;;) {
+        r = request->is_cancelled(request->arg) ? -ECANCELED : refusal(remote);
+        LOCK_SCOPE(&care->lock);
+        if (care->gc == FAR_GC_NONE)
+            return care->gc_result;
+        if (r < 0 && care->gc == FAR_GC_ASKED) {
+            care->gc = FAR_GC_NONE;
+            return r;
+        }
+        (void)mutex_wait(&care->lock, &care->changed, WAIT_MS);
+    }
+}

@@ -1,0 +1,392 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Packs of the remote that are written anew: those that are missing or damaged there, many small ones, and mostly dead ones.
+ *
+ * All three are one thing: their live chunks are read, from NVMe or else from the remote, and stored in a new pack, which moves
+ * their places. Only then is a bad pack given up: what it still holds can be read from nowhere, and is wanted from then on, so
+ * that equal content heals it. No pack is given up on an error that may pass.
+ *
+ * How much: small packs are merged when there are more than SMALL_PACKS_MAX of them, and only so many that the result is not
+ * much larger than the largest of them: so each byte is merged a few times on its way to a large pack, not again with each
+ * small one. Emptying mostly dead packs may cost a tenth of the traffic, or half of it while most of what lies there is dead.
+ * While somebody waits for a head, these two stay out of his way as long as they can. */
+#include "persist/far_care.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#define SMALL_LENGTH (4 * MIB)
+#define SMALL_PACKS_MAX 16u
+#define SMALL_PACKS_URGED_MAX 256u /* while somebody waits */
+#define ROUND_BYTES (256 * MIB)
+#define FREE_BYTES (24 * MIB) /* of mostly dead packs that cost nothing against the share */
+#define TIDY_NS (2ll * 1000000000) /* after the last round for which somebody waited */
+#define RETRY_NS (10ll * 1000000000)
+#define DAMAGE_NAMED 16u /* chunks of a lost pack whose files are looked for: it takes a scan each */
+
+struct far_care *far_care_new(void)
+{
+    struct far_care *care = xcalloc(1, sizeof *care);
+    mutex_init(&care->lock, LOCK_LEAF);
+    cond_init(&care->changed);
+    return care;
+}
+
+void far_care_free(struct far_care *care)
+{
+    if (!care)
+        return;
+    mutex_done(&care->lock);
+    (void)pthread_cond_destroy(&care->changed);
+    free(care);
+}
+
+/* --- bad packs ---------------------------------------------------------------------------------------------------------- */
+
+/* With the lock held; NULL: it is not there. */
+static struct far_bad *find_bad_locked(struct far_care *care, uint64_t pack)
+{
+    for (size_t i = 0; i < care->bad_count; i++)
+        if (care->bad[i].pack == pack)
+            return &care->bad[i];
+    return NULL;
+}
+
+static bool add_bad(struct far_care *care, uint64_t pack)
+{
+    LOCK_SCOPE(&care->lock);
+    if (find_bad_locked(care, pack) || care->bad_count == FAR_BAD_MAX)
+        return false; /* one that has no room will be found again */
+    care->bad[care->bad_count++] = (struct far_bad){.pack = pack};
+    return true;
+}
+
+void far_note_bad(struct remote *remote, uint64_t pack, const char *why)
+{
+    struct view_far_pack known;
+    char object[32];
+    if (remote->options.read_only || view_far_pack(remote->store->view, pack, &known) < 0 || known.doomed || known.gone ||
+        !add_bad(remote->care, pack))
+        return;
+    pack_object_name(pack, object);
+    remote_error(remote, 0, "%s: %s; what is needed of it is stored there again", object, why);
+    LOCK_SCOPE(&remote->shared.lock);
+    remote->shared.kicked = true;
+    (void)pthread_cond_broadcast(&remote->shared.changed);
+}
+
+bool far_is_bad(struct remote *remote, uint64_t pack)
+{
+    LOCK_SCOPE(&remote->care->lock);
+    return find_bad_locked(remote->care, pack) != NULL;
+}
+
+void far_defer(struct remote *remote)
+{
+    remote->care->is_deferred = true;
+    remote->care->tidy_at = clock_monotonic_ns() + TIDY_NS;
+}
+
+bool far_wants_round(struct remote *remote)
+{
+    struct far_care *care = remote->care;
+    mutex_lock(&care->lock);
+    size_t count = care->bad_count;
+    mutex_unlock(&care->lock);
+    int64_t now = clock_monotonic_ns();
+    return (count > 0 && now >= care->repair_at) || (care->is_deferred && now >= care->tidy_at && !remote_is_urged(remote));
+}
+
+static void note_rewritten(struct far_care *care, uint64_t pack, uint64_t lost_chunks)
+{
+    LOCK_SCOPE(&care->lock);
+    struct far_bad *bad = find_bad_locked(care, pack);
+    if (bad)
+        bad->is_rewritten = true;
+    care->lost_chunks += lost_chunks;
+}
+
+void far_round_done(struct remote *remote)
+{
+    struct far_care *care = remote->care;
+    size_t kept = 0;
+    LOCK_SCOPE(&care->lock);
+    for (size_t i = 0; i < care->bad_count; i++)
+        if (!care->bad[i].is_rewritten)
+            care->bad[kept++] = care->bad[i];
+    care->bad_count = kept;
+}
+
+/* --- choosing ----------------------------------------------------------------------------------------------------------- */
+
+struct candidate {
+    uint64_t pack;
+    uint64_t cost; /* live bytes */
+};
+
+struct candidates {
+    struct candidate *at;
+    size_t count, max;
+};
+
+struct survey {
+    struct candidates small, sparse;
+    uint64_t bytes, live;
+};
+
+static void add_candidate(struct candidates *all, const struct view_far_pack *pack)
+{
+    if (all->count == all->max) {
+        all->max = all->max ? 2 * all->max : 64;
+        all->at = xrealloc(all->at, all->max * sizeof *all->at);
+    }
+    all->at[all->count++] = (struct candidate){pack->pack, pack->live_bytes};
+}
+
+static int survey_pack(const struct view_far_pack *pack, void *arg)
+{
+    struct survey *survey = arg;
+    if (pack->doomed || pack->gone)
+        return 0;
+    survey->bytes += pack->length;
+    survey->live += pack->live_bytes;
+    if (pack->live_count == 0)
+        return 0; /* the next head dooms it */
+    if (pack->length < SMALL_LENGTH)
+        add_candidate(&survey->small, pack);
+    else if (pack->live_bytes < pack->length / 2)
+        add_candidate(&survey->sparse, pack);
+    return 0;
+}
+
+static int compare_costs(const void *a, const void *b)
+{
+    const struct candidate *x = a, *y = b;
+    return x->cost < y->cost ? -1 : x->cost > y->cost;
+}
+
+static void sort_by_cost(struct candidates *all)
+{
+    if (all->count)
+        qsort(all->at, all->count, sizeof *all->at, compare_costs);
+}
+
+/* How many of the smallest become one: as many as there can be with the last of them at most twice the rest together. Among
+ * more than SMALL_PACKS_MAX between a block and SMALL_LENGTH there always are some. */
+static size_t small_to_merge(const struct candidates *small)
+{
+    uint64_t before = 0;
+    size_t merged = 0;
+    for (size_t i = 0; i < small->count && before < ROUND_BYTES; i++) {
+        if (i > 0 && small->at[i].cost <= 2 * before)
+            merged = i + 1;
+        before += small->at[i].cost;
+    }
+    return merged;
+}
+
+/* --- a plan --------------------------------------------------------------------------------------------------------------- */
+
+struct adding {
+    struct remote *remote;
+    struct far_plan *plan;
+};
+
+static int add_chunk(const struct chunk_entry *entry, uint64_t refs, void *arg)
+{
+    struct adding *adding = arg;
+    struct far_plan *plan = adding->plan;
+    struct chunk_entry near;
+    if (refs == 0)
+        return 0;
+    if (plan->count == plan->max)
+        return 1;
+    if (view_chunk(adding->remote->store->view, &entry->name, &near, &refs) < 0 || near.pack == 0) {
+        near = *entry;
+        near.pack = 0;
+    }
+    plan->list[plan->count++] = near;
+    plan->bytes += entry->stored_len;
+    return 0;
+}
+
+/* False: there is no room for it in this round. */
+static bool add_pack(struct adding *adding, uint64_t id, int *r)
+{
+    struct far_plan *plan = adding->plan;
+    struct view_far_pack pack;
+    *r = view_far_pack(adding->remote->store->view, id, &pack);
+    if (*r == -ENOENT) {
+        note_rewritten(adding->remote->care, id, 0);
+        *r = 0;
+        return true;
+    }
+    if (*r < 0 || plan->count + pack.live_count > plan->max || plan->bytes + pack.live_bytes > ROUND_BYTES)
+        return false;
+    *r = view_far_pack_chunks(adding->remote->store->view, id, add_chunk, adding);
+    if (*r < 0)
+        return false;
+    plan->packs = xrealloc(plan->packs, (plan->pack_count + 1) * sizeof *plan->packs);
+    plan->packs[plan->pack_count++] = id;
+    return true;
+}
+
+static bool is_planned(const struct far_plan *plan, uint64_t pack)
+{
+    for (size_t i = 0; i < plan->bad_count; i++)
+        if (plan->packs[i] == pack)
+            return true;
+    return false;
+}
+
+static int add_bad_packs(struct adding *adding)
+{
+    struct far_care *care = adding->remote->care;
+    uint64_t bad[FAR_BAD_MAX];
+    size_t count = 0;
+    int r = 0;
+    mutex_lock(&care->lock);
+    for (size_t i = 0; i < care->bad_count; i++)
+        if (!care->bad[i].is_rewritten)
+            bad[count++] = care->bad[i].pack;
+    mutex_unlock(&care->lock);
+    for (size_t i = 0; i < count && add_pack(adding, bad[i], &r); i++)
+        ;
+    adding->plan->bad_count = adding->plan->pack_count;
+    return r;
+}
+
+static int add_candidates(struct adding *adding, const struct candidates *all, size_t count, uint64_t allowance)
+{
+    int r = 0;
+    for (size_t i = 0; i < count && r == 0; i++) {
+        if (is_planned(adding->plan, all->at[i].pack))
+            continue;
+        if (all->at[i].cost > allowance || !add_pack(adding, all->at[i].pack, &r))
+            break;
+        allowance -= all->at[i].cost;
+    }
+    return r;
+}
+
+static uint64_t sparse_allowance(struct remote *remote, const struct survey *survey)
+{
+    uint64_t share = survey->bytes > 2 * survey->live ? 2 : 10;
+    uint64_t total = FREE_BYTES + atomic_load(&remote->uploaded_total) / share;
+    return total > remote->care->relocated ? total - remote->care->relocated : 0;
+}
+
+static int plan_merges(struct adding *adding, const struct survey *survey)
+{
+    struct remote *remote = adding->remote;
+    size_t small = survey->small.count;
+    int r = 0;
+    /* What somebody waits for goes first; too many small packs, or mostly dead ones, cannot wait for ever. */
+    bool is_urged = remote_is_urged(remote);
+    if (is_urged && small > SMALL_PACKS_MAX && small <= SMALL_PACKS_URGED_MAX)
+        far_defer(remote);
+    else if (small > SMALL_PACKS_MAX)
+        r = add_candidates(adding, &survey->small, small_to_merge(&survey->small), UINT64_MAX);
+    uint64_t before = adding->plan->bytes;
+    if (is_urged && survey->sparse.count && survey->bytes <= 2 * survey->live)
+        far_defer(remote);
+    else if (r == 0)
+        r = add_candidates(adding, &survey->sparse, survey->sparse.count, sparse_allowance(remote, survey));
+    remote->care->relocated += adding->plan->bytes - before;
+    return r;
+}
+
+int far_plan_make(struct remote *remote, size_t max_chunks, struct far_plan *ret)
+{
+    struct survey survey = {0};
+    struct adding adding = {.remote = remote, .plan = ret};
+    *ret = (struct far_plan){.max = max_chunks};
+    if (clock_monotonic_ns() < remote->care->repair_at)
+        return 0;
+    remote->care->is_deferred = false;
+    ret->list = xcalloc(max_chunks, sizeof *ret->list);
+    int r = add_bad_packs(&adding);
+    if (r == 0)
+        r = view_far_packs(remote->store->view, survey_pack, &survey);
+    sort_by_cost(&survey.small);
+    sort_by_cost(&survey.sparse);
+    if (r == 0)
+        r = plan_merges(&adding, &survey);
+    free(survey.small.at);
+    free(survey.sparse.at);
+    return r;
+}
+
+void far_plan_done(struct far_plan *plan)
+{
+    free(plan->list);
+    free(plan->packs);
+    *plan = (struct far_plan){0};
+}
+
+void far_plan_failed(struct remote *remote)
+{
+    remote->care->repair_at = clock_monotonic_ns() + RETRY_NS;
+}
+
+/* --- carried ---------------------------------------------------------------------------------------------------------------- */
+
+struct remains {
+    struct chunk_name names[DAMAGE_NAMED];
+    uint64_t count;
+};
+
+static int note_remaining(const struct chunk_entry *entry, uint64_t refs, void *arg)
+{
+    struct remains *remains = arg;
+    if (refs == 0)
+        return 0;
+    if (remains->count < DAMAGE_NAMED)
+        remains->names[remains->count] = entry->name;
+    remains->count++;
+    return 0;
+}
+
+struct user {
+    struct store *store;
+    const struct chunk_name *name;
+};
+
+static int note_user(uint64_t ino, uint64_t offset, void *arg)
+{
+    struct user *user = arg;
+    (void)offset;
+    note_damage(user->store, ino, user->name, -EBADMSG);
+    return 0;
+}
+
+/* What is still in a bad pack is nowhere. */
+static int give_up(struct remote *remote, uint64_t pack)
+{
+    struct store *store = remote->store;
+    struct remains remains = {0};
+    int r = view_far_pack_chunks(store->view, pack, note_remaining, &remains);
+    for (size_t i = 0; i < min_u64(remains.count, DAMAGE_NAMED) && r == 0; i++) {
+        struct user user = {store, &remains.names[i]};
+        r = view_chunk_users(store->view, user.name, note_user, &user);
+    }
+    if (r == 0 && remains.count)
+        r = view_far_lost(store->view, pack); /* else it is dead at the cut, and doomed as any other */
+    if (r == 0)
+        note_rewritten(remote->care, pack, remains.count);
+    return r;
+}
+
+int far_plan_carried(struct remote *remote, const struct far_plan *plan, uint64_t unread)
+{
+    int r = 0;
+    for (size_t i = 0; i < plan->bad_count && r == 0; i++)
+        r = give_up(remote, plan->packs[i]);
+    /* What could not be read of a pack that was only to be merged or emptied: it is bad. */
+    for (size_t i = plan->bad_count; i < plan->pack_count && r == 0 && unread; i++) {
+        struct remains remains = {0};
+        r = view_far_pack_chunks(remote->store->view, plan->packs[i], note_remaining, &remains);
+        if (r == 0 && remains.count)
+            far_note_bad(remote, plan->packs[i], "some of it cannot be read");
+    }
+    return r;
+}

@@ -1,0 +1,383 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A store that follows another writer's heads: it publishes nothing, has no operations of its own, and shows what the newest head
+ * says.
+ *
+ * The remote's thread looks for heads and fetches runs. The change itself is made by the writeback thread, which is the only one that
+ * writes journal and view: it makes the view what the head says in one write, and begins the journal anew there, since what that
+ * had was of the state before. The file STORE/adopting is there meanwhile: after a crash the view is made from the head's runs.
+ * Packs on NVMe stay, for content is named by its hash. */
+#include <fcntl.h>
+#include <stdio.h>
+
+#include "base/cause.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "persist/remote.h"
+
+#define TRIES 5         /* runs may be deleted while we fetch them: then there is a newer head */
+#define RETRY_MS 1000
+#define IDLE_MS 60000   /* nothing is looked for */
+
+struct inos {
+    uint64_t *list;
+    size_t count, max;
+};
+
+/* A change that the remote's thread asks of the writeback thread. */
+struct follow_step {
+    const struct head *known, *head;
+    struct inos changed;
+    bool done;
+    int result;
+};
+
+/* --- the change, in the writeback thread -------------------------------------------------------------------------------- */
+
+static void note_changed(uint64_t ino, void *arg)
+{
+    struct inos *inos = arg;
+    if (inos->count == inos->max) {
+        inos->max = inos->max ? 2 * inos->max : 64;
+        inos->list = xrealloc(inos->list, inos->max * sizeof *inos->list);
+    }
+    inos->list[inos->count++] = ino;
+}
+
+static int follow_row(const struct run_row *row, void *arg)
+{
+    return view_follow_row(arg, row);
+}
+
+/* How many runs the two heads have in common. Runs are only ever added and the newest merged: what comes after these has all that
+ * changed, and maybe more. */
+static uint32_t common_runs(const struct head *known, const struct head *head)
+{
+    uint32_t n = 0;
+    while (n < known->run_count && n < head->run_count && known->runs[n].id == head->runs[n].id)
+        n++;
+    return known->cut <= head->cut ? n : 0;
+}
+
+/* Readers that take more than one look begin again if the turn is another at their end. */
+static void turn(struct store *store)
+{
+    atomic_fetch_add(&store->turn, 1);
+}
+
+static int change_view(struct store *store, struct follow_step *step, uint32_t first)
+{
+    const struct head *head = step->head;
+    struct view_follow *follow = NULL;
+    struct view_state state = {.applied_seq = head->cut,
+                               .max_ino = head->max_ino,
+                               .files = head->files,
+                               .logical_bytes = head->logical_bytes};
+    memcpy(state.chain, head->chain, sizeof state.chain);
+    step->changed.count = 0;
+    int r = view_follow_begin(store->view, first == 0, note_changed, &step->changed, &follow);
+    if (r == 0)
+        r = runs_read_from(store, head, first, follow_row, follow);
+    if (r == 0) {
+        turn(store);
+        r = view_follow_end(follow, &state, head->number, head->max_id);
+        turn(store);
+    }
+    view_follow_done(follow);
+    return r;
+}
+
+/* The journal and the stage's durable number belong to the state before. A follower's own batches have numbers above the head's: if the stage
+ * kept their number, the next recovery would take the new journal for one that lost its end. If this fails, the next batch begins a segment. */
+static int begin_journal_anew(struct store *store, const struct head *head)
+{
+    struct journal *journal = &store->journal;
+    int r = journal_remove_all(store);
+    journal->offset = journal->room = journal->bytes = journal->spare = 0;
+    journal->cut_seq = head->cut;
+    memcpy(journal->chain, head->chain, sizeof journal->chain);
+    store->anchor = (struct anchor){
+        .exists = true, .number = head->number, .epoch = head->epoch, .cut = head->cut, .time = head->time};
+    memcpy(store->anchor.chain, head->chain, sizeof store->anchor.chain);
+    stage_note_durable(store->stage, head->cut);
+    return r < 0 ? r : journal_begin(store);
+}
+
+/* For those who wait, numbers only grow: ours may be larger than the writer's. */
+static void raise_numbers(struct store *store, uint64_t cut)
+{
+    mutex_lock(&store->history.lock);
+    uint64_t newest = store->history.newest = max_u64(store->history.newest, cut);
+    mutex_unlock(&store->history.lock);
+    horizon_advance(store, newest);
+}
+
+static bool has_own_operations(struct store *store)
+{
+    uint64_t seq;
+    int64_t happened;
+    bool own = true;
+    if (history_oldest(store, &seq, &happened) || stage_drafts(store->stage, NULL, 0) > 0)
+        return true;
+    int r = view_has_own_changes(store->view, &own);
+    return r < 0 || own;
+}
+
+static int perform(struct store *store, struct follow_step *step)
+{
+    if (has_own_operations(store))
+        return -ESTALE;
+    int r = room_for_view(store);
+    if (r == 0)
+        r = adopt_mark(store);
+    if (r < 0)
+        return r;
+    uint32_t first = common_runs(step->known, step->head);
+    r = change_view(store, step, first);
+    if (r == -EUCLEAN && first > 0) {
+        log_warn("remote: head %llu does not go on from what is known: comparing everything",
+                 (unsigned long long)step->head->number);
+        r = change_view(store, step, 0);
+    }
+    if (r == -EUCLEAN || r == -EFBIG) { /* nothing was changed */
+        int removed = adopt_unmark(store);
+        return removed < 0 ? removed : r;
+    }
+    if (r == 0)
+        r = view_flush(store->view);
+    if (r < 0)
+        return r;
+    raise_numbers(store, step->head->cut);
+    r = begin_journal_anew(store, step->head);
+    if (r < 0)
+        horizon_error(store, "nvme: beginning the journal anew failed: %s", strerror(-r));
+    room_account(store);
+    return 0;
+}
+
+void follow_serve(struct store *store)
+{
+    struct remote *remote = store->remote;
+    if (!remote)
+        return;
+    mutex_lock(&remote->shared.lock);
+    struct follow_step *step = remote->shared.follow;
+    remote->shared.follow = NULL;
+    mutex_unlock(&remote->shared.lock);
+    if (!step)
+        return;
+    int r = perform(store, step);
+    LOCK_SCOPE(&remote->shared.lock);
+    step->result = r;
+    step->done = true;
+    (void)pthread_cond_broadcast(&remote->shared.changed);
+}
+
+/* --- the remote's thread ------------------------------------------------------------------------------------------------ */
+
+/* A step that was begun is waited for, whatever happens: it is the caller's. */
+static int have_performed(struct remote *remote, struct follow_step *step)
+{
+    mutex_lock(&remote->shared.lock);
+    remote->shared.follow = step;
+    mutex_unlock(&remote->shared.lock);
+    horizon_kick(remote->store);
+    LOCK_SCOPE(&remote->shared.lock);
+    while (!step->done) {
+        if (remote->shared.stopping && remote->shared.follow == step) {
+            remote->shared.follow = NULL;
+            return -ECANCELED;
+        }
+        (void)mutex_wait(&remote->shared.lock, &remote->shared.changed, RETRY_MS);
+    }
+    return step->result;
+}
+
+struct telling {
+    struct store *store;
+    struct inos changed;
+};
+
+static void tell_changed(void *arg)
+{
+    struct telling *telling = arg;
+    change_tell(telling->store, telling->changed.list, telling->changed.count, true);
+    free(telling->changed.list);
+    free(telling);
+}
+
+/* In a thread of its own: the kernel makes who tells it of a page wait for the read of that page, which may wait for the next look. */
+static void have_told(struct remote *remote, struct follow_step *step)
+{
+    struct telling *telling = xmalloc(sizeof *telling);
+    *telling = (struct telling){remote->store, step->changed};
+    step->changed = (struct inos){0};
+    pool_submit(remote->tellers, tell_changed, telling);
+}
+
+static void settle(struct remote *remote, struct follow_step *step)
+{
+    struct store *store = remote->store;
+    remote_head_published(remote, step->head);
+    remote_advance(remote, step->head->cut);
+    have_told(remote, step);
+    /* Not before the head is STORE/head: else a crash would find a view and a journal that are newer than it. */
+    struct head *there = xmalloc(sizeof *there);
+    if (local_head_read(store, there) == 0 && there->number == step->head->number) {
+        if (adopt_unmark(store) < 0)
+            log_warn("%s/adopting cannot be removed: the next start makes the view anew", store->path);
+        runs_tidy(store, step->head);
+    }
+    free(there);
+}
+
+static void explain_failure(struct remote *remote, const struct head *head, int r)
+{
+    unsigned long long number = head->number;
+    if (r == -ESTALE)
+        remote_error(remote, 0, "head %llu of %s is by %s, and %s has changes of its own: it is not followed", number,
+                     remote->name, head->holder, remote->store->path);
+    else if (r == -EFBIG)
+        remote_error(remote, 0, "head %llu differs by too much to be shown at once: mount again to see it", number);
+    else if (r == -EUCLEAN || r == -EBADMSG)
+        remote_error(remote, 0, "head %llu is damaged in the remote: what was there before is shown", number);
+    else if (r != -ECANCELED)
+        remote_error(remote, tier_error_is_transient(r) ? r : 0, "head %llu cannot be followed now (%s)", number, strerror(-r));
+}
+
+/* 0: the head is shown now. -ENOENT: its runs are gone, so there must be a newer one. A head without a state only says who holds
+ * the prefix: what is shown stays. */
+static int follow_head(struct remote *remote, const struct head *known, const struct head *head)
+{
+    struct follow_step step = {.known = known, .head = head};
+    if (head->run_count == 0) {
+        remote_head_published(remote, head);
+        return 0;
+    }
+    int r = runs_fetch(remote->store, remote, head);
+    if (r == 0)
+        r = have_performed(remote, &step);
+    if (r == 0)
+        settle(remote, &step);
+    free(step.changed.list);
+    if (r < 0 && r != -ENOENT)
+        explain_failure(remote, head, r);
+    return r;
+}
+
+/* Looks for a newer head than *known, and shows it. */
+static int look(struct remote *remote, struct head *known)
+{
+    struct head *head = xmalloc(sizeof *head);
+    int r = 0;
+    for (int try = 0; try < TRIES; try++) {
+        r = remote_newest_head(remote, known->number, head);
+        if (r == -ENOENT && try == 0) {
+            remote_works(remote);
+            r = 0;
+            break;
+        }
+        if (r == 0) {
+            remote_works(remote);
+            r = follow_head(remote, known, head);
+        }
+        if (r == 0) {
+            log_debug("remote: following %s: head %llu by %s", remote->name, (unsigned long long)head->number, head->holder);
+            *known = *head;
+        }
+        if (r != -ENOENT)
+            break;
+    }
+    if (r == -ENOENT || r == -ETIMEDOUT || (r < 0 && tier_error_is_transient(r)))
+        remote_error(remote, r, "looking for a newer head in %s failed (%s)", remote->name, strerror(-r));
+    free(head);
+    return r;
+}
+
+/* False: the remote must not be used, and why was said. */
+static bool attach(struct remote *remote)
+{
+    char *text = NULL;
+    int r = remote_attach(remote, adopt_may, &text);
+    if (r < 0)
+        remote->is_attached = false;
+    if (text)
+        remote_error(remote, 0, "%s", text);
+    free(text);
+    return r == 0 || tier_error_is_transient(r);
+}
+
+static void look_begins(struct remote *remote)
+{
+    LOCK_SCOPE(&remote->shared.lock);
+    remote->shared.looks_begun++;
+}
+
+static void look_is_done(struct remote *remote, bool ended)
+{
+    LOCK_SCOPE(&remote->shared.lock);
+    remote->shared.looks_done = remote->shared.looks_begun;
+    remote->shared.looks_ended = ended;
+    (void)pthread_cond_broadcast(&remote->shared.changed);
+}
+
+void follow_look_now(struct store *store)
+{
+    struct remote *remote = store->remote;
+    if (!store_follows(store) || remote->options.follow_ns == 0)
+        return;
+    LOCK_SCOPE(&remote->shared.lock);
+    uint64_t wanted = remote->shared.looks_begun + 1;
+    while (remote->shared.looks_done < wanted && !remote->shared.looks_ended && !remote->shared.stopping) {
+        remote->shared.kicked = true;
+        (void)pthread_cond_broadcast(&remote->shared.changed);
+        (void)mutex_wait(&remote->shared.lock, &remote->shared.changed, RETRY_MS);
+    }
+}
+
+void *follow_run(void *arg)
+{
+    struct remote *remote = arg;
+    int64_t every = remote->options.follow_ns / 1000000;
+    struct head *known = xcalloc(1, sizeof *known);
+    if (local_head_read(remote->store, known) < 0)
+        known->number = 0;
+    int64_t pause = every ? every : IDLE_MS;
+    while (remote_pause(remote, remote->is_attached ? pause : RETRY_MS)) {
+        pause = every ? every : IDLE_MS;
+        look_begins(remote);
+        if (!remote->is_attached && !attach(remote))
+            break;
+        int r = remote->is_attached && every ? look(remote, known) : 0;
+        if (r == -ESTALE)
+            break;
+        if (r < 0)
+            pause = every > RETRY_MS ? every : RETRY_MS;
+        look_is_done(remote, false);
+    }
+    look_is_done(remote, true);
+    free(known);
+    return NULL;
+}
+
+/* --- who reads meanwhile -------------------------------------------------------------------------------------------------- */
+
+bool store_follows(const struct store *store)
+{
+    return store->remote && store->remote->options.read_only;
+}
+
+int store_takes_changes(const struct store *store)
+{
+    if (!store_follows(store))
+        return 0;
+    cause_note("this mount follows another writer, and changes nothing");
+    return -EROFS;
+}
+
+uint64_t store_turn(struct store *store)
+{
+    uint64_t now;
+    while ((now = atomic_load(&store->turn)) & 1)
+        (void)nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+    return now;
+}

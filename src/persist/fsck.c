@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Checking a store that nobody uses: every reference is counted again, every chunk is read and verified. */
+#include <stdio.h>
+
+#include "base/log.h"
+#include "meta/view_remote.h"
+#include "persist/session.h"
+#include "persist/internal.h"
+
+struct check_run {
+    struct store *store;
+    void (*report)(const char *line, bool is_problem, void *arg);
+    void *arg;
+    int problems;
+    uint64_t chunks, bytes, far_chunks; /* on NVMe; in the remote only */
+    uint8_t *buf;
+};
+
+static void problem(struct check_run *run, const char *line)
+{
+    run->problems++;
+    run->report(line, true, run->arg);
+}
+
+static void report_difference(const char *line, void *arg)
+{
+    problem(arg, line);
+}
+
+struct user {
+    struct check_run *run;
+    const char *what;
+};
+
+static int report_user(uint64_t ino, uint64_t offset, void *arg)
+{
+    struct user *user = arg;
+    _cleanup_free_ char *path = view_path(user->run->store->view, ino);
+    _cleanup_free_ char *line =
+        xasprintf("%s: bytes from %llu on are damaged (%s)", path, (unsigned long long)offset, user->what);
+    problem(user->run, line);
+    return 0;
+}
+
+static int check_chunk(const struct chunk_entry *entry, uint64_t refs, void *arg)
+{
+    struct check_run *run = arg;
+    uint32_t len;
+    struct chunk_entry far;
+    bool published;
+    if (refs == 0)
+        return 0;
+    if (entry->pack == 0 && view_far_chunk(run->store->view, &entry->name, &far, &published) == 0) {
+        run->far_chunks++;
+        return 0;
+    }
+    run->chunks++;
+    run->bytes += entry->stored_len;
+    int r = fetch_chunk(run->store, &entry->name, run->buf, &len);
+    if (r == 0)
+        return 0;
+    char what[96];
+    (void)snprintf(what, sizeof what, "pack %016llx: %s", (unsigned long long)entry->pack,
+                   r == -EBADMSG ? "a chunk does not match its hash"
+                   : r == -ENOENT || r == -ENODATA ? "a chunk is missing"
+                                  : strerror(-r));
+    struct user user = {.run = run, .what = what};
+    return view_chunk_users(run->store->view, &entry->name, report_user, &user);
+}
+
+static int ignore_entry(const struct chunk_entry *entry, void *arg)
+{
+    (void)entry;
+    (void)arg;
+    return 0;
+}
+
+static int check_pack(const struct view_pack *pack, void *arg)
+{
+    struct check_run *run = arg;
+    char object[32];
+    uint64_t len;
+    pack_object_name(pack->pack, object);
+    int r = run->store->tier->ops->stat(run->store->tier, object, &len);
+    const char *what = r < 0 ? strerror(-r) : len != pack->length ? "has another length than it had" : NULL;
+    if (!what && packs_read_index(run->store, pack->pack, ignore_entry, NULL) < 0)
+        what = "its index is damaged; its chunks are looked at without it; 'cairn scrub' moves them";
+    _cleanup_free_ char *line = xasprintf("%s: %s", object, what ? what : "");
+    if (what)
+        problem(run, line);
+    return 0;
+}
+
+/* What was set aside is no problem of the store, but takes room. */
+static void tell_aside(struct check_run *run)
+{
+    _cleanup_free_ char *path = xasprintf("%s/" ASIDE_FOLDER, run->store->path);
+    _cleanup_free_ char *line = xasprintf("%s has what was set aside; nothing reads it: remove it when you need it no more", path);
+    if (access(path, F_OK) == 0)
+        run->report(line, false, run->arg);
+}
+
+/* No problem of the store: but what was acknowledged last is not in what was checked. */
+static void tell_staged(struct check_run *run)
+{
+    uint64_t bytes;
+    _cleanup_free_ char *ctl = session_staged(run->store->path, run->store->sb.store, &bytes);
+    if (!ctl)
+        return;
+    _cleanup_free_ char *line = xasprintf("up to %llu bytes that were written, and changes of names, are staged in %s and not in the store yet: the next "
+                                          "mount brings them in",
+                                          (unsigned long long)bytes, ctl);
+    run->report(line, false, run->arg);
+}
+
+static int check_store(struct check_run *run)
+{
+    struct view *view = run->store->view;
+    int r = view_check(view, report_difference, run);
+    if (r >= 0)
+        r = view_packs(view, check_pack, run);
+    if (r >= 0)
+        r = view_chunks(view, check_chunk, run);
+    tell_aside(run);
+    tell_staged(run);
+    struct view_state state = view_state(view);
+    _cleanup_free_ char *line =
+        xasprintf("%llu files, %llu packs; %llu chunks of %.1f MiB verified; cut %llu",
+                  (unsigned long long)state.files, (unsigned long long)state.packs, (unsigned long long)run->chunks,
+                  (double)run->bytes / MIB, (unsigned long long)state.applied_seq);
+    run->report(line, false, run->arg);
+    return r < 0 ? r : 0;
+}
+
+static int check_opened(struct check_run *run, char **ret_text)
+{
+    run->store->whole_journal = true;
+    int r = recover_view(run->store, ret_text);
+    if (r < 0 && run->store->journal.damage.found) { /* there is nothing to check the rest by */
+        problem(run, *ret_text);
+        free(*ret_text);
+        *ret_text = NULL;
+        return 0;
+    }
+    if (r < 0)
+        return r;
+    run->store->ns = ns_new(run->store->view);
+    run->buf = xmalloc(CHUNK_SIZE_MAX);
+    r = check_store(run);
+    free(run->buf);
+    return r;
+}
+
+int store_fsck(const char *path, void (*report)(const char *line, bool is_problem, void *arg), void *arg)
+{
+    struct store_options options = {.path = path, .writeback_threads = 1};
+    struct check_run run = {.report = report, .arg = arg};
+    char *text = NULL;
+    int r = store_open_bare(&options, &run.store, &text);
+    if (r == 0) {
+        r = check_opened(&run, &text);
+        if (r == 0)
+            r = run.problems;
+        store_discard(run.store);
+    }
+    if (text)
+        report(text, true, arg);
+    free(text);
+    return r;
+}
+
+int store_peek(const char *path, struct store_status *ret)
+{
+    struct store_options options = {.path = path, .writeback_threads = 1};
+    char *text = NULL;
+    struct store *store;
+    int r = store_open_medium(&options, false, &store, &text);
+    *ret = (struct store_status){0};
+    if (r == 0) {
+        memcpy(ret->store_id, store->sb.store, sizeof ret->store_id);
+        ret->view = view_state(store->view);
+        ret->staged_in = session_staged(store->path, store->sb.store, &ret->staged_bytes);
+        ret->horizon_seq = ret->newest_seq = store->journal.cut_seq;
+        ret->used_bytes = ret->view.pack_bytes + store->journal.bytes;
+        store_discard(store);
+    }
+    if (text)
+        log_error("%s", text);
+    free(text);
+    return r;
+}

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Packs that nothing needs any more are dropped: first a batch that says so is durable, then the file goes. When room is
+ * short, packs that are mostly dead are emptied first. */
+#include "base/log.h"
+#include "persist/internal.h"
+
+struct dead {
+    struct store *store;
+    uint64_t *ids;
+    size_t count, max;
+};
+
+/* Its index could not be read when the view was made anew: its chunks may be whole, and be the only ones. Who removes the file by hand
+ * decides otherwise. */
+static bool may_be_needed(struct store *store, const struct view_pack *pack)
+{
+    char object[32];
+    uint64_t len;
+    pack_object_name(pack->pack, object);
+    return pack->count == 0 && store->tier->ops->stat(store->tier, object, &len) != -ENOENT;
+}
+
+static int find_dead(const struct view_pack *pack, void *arg)
+{
+    struct dead *dead = arg;
+    if (dead->count == dead->max)
+        return 1;
+    if (pack->live_bytes > 0 || pack->live_count > 0 || may_be_needed(dead->store, pack))
+        return 0;
+    /* First the mark, then the question: whoever refers to a chunk from now on sees the mark. */
+    if (!packs_begin_drop(dead->store, pack->pack))
+        return 0;
+    if (stage_uses_pack(dead->store->stage, pack->pack))
+        packs_end_drop(dead->store, pack->pack);
+    else
+        dead->ids[dead->count++] = pack->pack;
+    return 0;
+}
+
+size_t gc_dead_packs(struct store *store, uint64_t *ids, size_t max)
+{
+    struct dead dead = {.store = store, .ids = ids, .max = max};
+    int r = view_packs(store->view, find_dead, &dead);
+    if (r < 0)
+        horizon_error(store, "gc: reading the view failed: %s", strerror(-r));
+    return dead.count;
+}
+
+/* --- compaction: chunks that live on move out of packs that are mostly dead ---------------------------------------------- */
+
+#define COMPACT_PACKS_MAX 64u
+#define COMPACT_BYTES_MAX (20 * MIB) /* that move in one round: less than a pack */
+
+struct candidates {
+    struct view_pack packs[COMPACT_PACKS_MAX];
+    size_t count;
+    unsigned worth_percent;
+};
+
+static bool is_emptier(const struct view_pack *a, const struct view_pack *b)
+{
+    return a->live_bytes * b->length < b->live_bytes * a->length;
+}
+
+/* Keeps the emptiest packs, emptiest first. */
+static int add_candidate(const struct view_pack *pack, void *arg)
+{
+    struct candidates *all = arg;
+    if (pack->live_bytes > pack->length / 100 * (100 - all->worth_percent) || pack->live_bytes > COMPACT_BYTES_MAX)
+        return 0;
+    if (all->count == COMPACT_PACKS_MAX && !is_emptier(pack, &all->packs[all->count - 1]))
+        return 0;
+    size_t at = all->count < COMPACT_PACKS_MAX ? all->count++ : COMPACT_PACKS_MAX - 1;
+    for (; at > 0 && is_emptier(pack, &all->packs[at - 1]); at--)
+        all->packs[at] = all->packs[at - 1];
+    all->packs[at] = *pack;
+    return 0;
+}
+
+/* Would one pack of all that lives in these be smaller by what makes it worth the work? A small pack is never full to the brim, for
+ * its length is rounded: alone it would be made anew, as long as it was, without end. */
+static bool is_worth(const struct view_pack *packs, size_t count, unsigned percent)
+{
+    uint64_t length = 0, needed = PACK_HEADER_LEN + PACK_TRAILER_LEN;
+    for (size_t i = 0; i < count; i++) {
+        length += packs[i].length;
+        needed += packs[i].live_bytes + packs[i].live_count * (uint64_t)(PACK_ENTRY_LEN_MAX + PACK_FRAME_LEN_MAX);
+    }
+    return align_up(needed, PACK_ALIGN) + length / 100 * percent <= length && count > 0;
+}
+
+/* A chunk that somebody refers to, verified on the way: damage must not be copied as if it were good. */
+int gc_move_chunk(const struct chunk_entry *entry, void *arg)
+{
+    struct moving *moving = arg;
+    struct store *store = moving->store;
+    struct chunk_entry now;
+    uint64_t refs;
+    uint32_t len;
+    char object[32];
+    int r = view_chunk(store->view, &entry->name, &now, &refs);
+    if (r == -ENOENT || (r == 0 && (now.pack != moving->pack || refs == 0)))
+        return 0;
+    if (r == 0)
+        r = fetch_chunk(store, &entry->name, moving->raw, &len);
+    if (r < 0)
+        return r;
+    pack_object_name(now.pack, object);
+    r = store->tier->ops->get_range(store->tier, object, now.offset, moving->stored, now.stored_len);
+    return r < 0 ? r : packs_add_stored(store, &now, moving->stored);
+}
+
+static int move_live_chunks(struct store *store, uint64_t pack)
+{
+    struct moving moving = {.store = store, .pack = pack};
+    moving.raw = xmalloc(CHUNK_SIZE_MAX);
+    moving.stored = xmalloc(CHUNK_SIZE_MAX);
+    int r = packs_read_index(store, pack, gc_move_chunk, &moving);
+    free(moving.raw);
+    free(moving.stored);
+    return r;
+}
+
+/* Marks as dropping those of them that nobody uses now, as many as move in one round, and forgets the others. */
+static void claim(struct store *store, struct candidates *all, size_t max)
+{
+    size_t kept = 0;
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < all->count && kept < max; i++) {
+        struct view_pack pack = all->packs[i];
+        if (bytes + pack.live_bytes > COMPACT_BYTES_MAX)
+            break;
+        if (!packs_begin_drop(store, pack.pack))
+            continue;
+        if (stage_uses_pack(store->stage, pack.pack)) {
+            packs_end_drop(store, pack.pack);
+            continue;
+        }
+        bytes += pack.live_bytes;
+        all->packs[kept++] = pack;
+    }
+    all->count = kept;
+}
+
+size_t gc_compact(struct store *store, unsigned worth_percent, uint64_t *ids, size_t max)
+{
+    struct candidates all = {.worth_percent = worth_percent};
+    if (!room_for_moving(store) || view_packs(store->view, add_candidate, &all) < 0)
+        return 0;
+    claim(store, &all, max);
+    size_t worth = all.count, moved = 0;
+    while (worth > 0 && !is_worth(all.packs, worth, worth_percent))
+        worth--;
+    for (size_t i = 0; i < all.count; i++) {
+        /* What was copied of a pack that cannot go lies in two; that does no harm. */
+        if (i < worth && move_live_chunks(store, all.packs[i].pack) == 0)
+            all.packs[moved++] = all.packs[i];
+        else
+            packs_end_drop(store, all.packs[i].pack);
+    }
+    bool frees = is_worth(all.packs, moved, worth_percent);
+    for (size_t i = 0; i < moved; i++) {
+        ids[i] = all.packs[i].pack;
+        if (!frees)
+            packs_end_drop(store, ids[i]);
+    }
+    return frees ? moved : 0;
+}
+
+void gc_remove(struct store *store, const uint64_t *ids, size_t count)
+{
+    if (count == 0)
+        return;
+    for (size_t i = 0; i < count; i++) {
+        char object[32];
+        pack_object_name(ids[i], object);
+        int r = store->tier->ops->remove(store->tier, object);
+        /* The journal says that it is gone: the next mount removes it. */
+        if (r < 0)
+            horizon_error(store, "gc: removing %s failed: %s", object, strerror(-r));
+        packs_end_drop(store, ids[i]);
+    }
+    room_account(store);
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Healing on NVMe: whoever found a damaged chunk and could read it elsewhere hands it over here, and the writeback thread stores it
+ * in another pack, whose batch moves its place. The reading is not done by that thread: it must not wait for a remote. */
+#include "base/log.h"
+#include "persist/internal.h"
+
+#define HEAL_MAX 16u /* chunks that are held at once: a bound of the memory */
+
+struct heal {
+    struct cairn_mutex lock; /* LOCK_LEAF */
+    struct {
+        struct chunk_entry entry;
+        uint8_t *stored;
+    } chunks[HEAL_MAX];
+    size_t count, added; /* the first `added` are in a pack that no batch names yet */
+};
+
+struct heal *heal_new(void)
+{
+    struct heal *heal = xcalloc(1, sizeof *heal);
+    mutex_init(&heal->lock, LOCK_LEAF);
+    return heal;
+}
+
+void heal_free(struct heal *heal)
+{
+    if (!heal)
+        return;
+    for (size_t i = 0; i < heal->count; i++)
+        free(heal->chunks[i].stored);
+    mutex_done(&heal->lock);
+    free(heal);
+}
+
+bool heal_give(struct store *store, const struct chunk_entry *entry, const void *stored)
+{
+    struct heal *heal = store->heal;
+    LOCK_SCOPE(&heal->lock);
+    for (size_t i = 0; i < heal->count; i++)
+        if (chunk_name_equal(&heal->chunks[i].entry.name, &entry->name))
+            return true;
+    if (heal->count == HEAL_MAX)
+        return false;
+    heal->chunks[heal->count].entry = *entry;
+    heal->chunks[heal->count].stored = xmalloc(entry->stored_len);
+    memcpy(heal->chunks[heal->count++].stored, stored, entry->stored_len);
+    return true;
+}
+
+bool heal_is_pending(struct store *store)
+{
+    LOCK_SCOPE(&store->heal->lock);
+    return store->heal->count > 0;
+}
+
+bool heal_add(struct store *store)
+{
+    struct heal *heal = store->heal;
+    mutex_lock(&heal->lock);
+    size_t count = heal->count;
+    mutex_unlock(&heal->lock);
+    /* Only this thread takes out: what is counted stays where it is. */
+    for (size_t i = 0; i < count; i++)
+        if (packs_add_stored(store, &heal->chunks[i].entry, heal->chunks[i].stored) < 0)
+            log_warn("a chunk that is damaged on NVMe cannot be stored anew now; the next read of it, or 'cairn scrub', tries again");
+    heal->added = count;
+    return count > 0;
+}
+
+/* It is no damage any more. */
+static void forget_damage(struct store *store, const struct chunk_name *name)
+{
+    LOCK_SCOPE(&store->cache.lock);
+    for (unsigned i = 0; i < store->cache.damage_count;) {
+        struct damage *damage = &store->cache.damage[i];
+        if (!chunk_name_equal(&damage->chunk, name)) {
+            i++;
+            continue;
+        }
+        free(damage->path);
+        free(damage->what);
+        *damage = store->cache.damage[--store->cache.damage_count];
+    }
+}
+
+void heal_settle(struct store *store)
+{
+    struct heal *heal = store->heal;
+    for (size_t i = 0; i < heal->added; i++)
+        forget_damage(store, &heal->chunks[i].entry.name);
+    LOCK_SCOPE(&heal->lock);
+    for (size_t i = 0; i < heal->added; i++)
+        free(heal->chunks[i].stored);
+    memmove(heal->chunks, heal->chunks + heal->added, (heal->count - heal->added) * sizeof *heal->chunks);
+    heal->count -= heal->added;
+    heal->added = 0;
+}

@@ -1,0 +1,510 @@
+// SPDX-License-Identifier: Apache-2.0
+/* History: the order of operations, from acknowledgement to the horizon.
+ *
+ * An operation gets its number, enters the stage's log, the overlay and the list of what is not durable, all under
+ * one lock; so these three agree at every moment, and the log repeats after a crash what the overlay was. */
+#include "persist/internal.h"
+
+#include "base/cause.h"
+#include "base/clock.h"
+#include "base/log.h"
+
+#define COMPACT_EVERY_NS 200000000 /* where most of the log is alive, each time gains little */
+#define LOOK_EVERY_NS 1000000000
+
+void history_init(struct store *store)
+{
+    mutex_init(&store->history.lock, LOCK_HISTORY);
+    TAILQ_INIT(&store->history.ops);
+}
+
+void history_done(struct store *store)
+{
+    struct op *op;
+    while ((op = TAILQ_FIRST(&store->history.ops))) {
+        TAILQ_REMOVE(&store->history.ops, op, link);
+        free(op);
+    }
+    mutex_done(&store->history.lock);
+}
+
+static void unlist_op_locked(struct store *store, struct op *op)
+{
+    TAILQ_REMOVE(&store->history.ops, op, link);
+    store->history.op_count--;
+    store->history.op_bytes -= op->len;
+    free(op);
+}
+
+/* One seal after the other of the same file: the stage has made one of both versions, and no cut can be chosen between them any more (its
+ * floor). So the older leaves the list: a file that is closed for each of its tensors is few operations. Not a birth, which names the
+ * file, nor what a cut has chosen or somebody looks at. Returns when it happened, 0: there is none. */
+static int64_t supersede_locked(struct store *store, const struct record *rec)
+{
+    struct op *last = TAILQ_LAST(&store->history.ops, op_list);
+    if (!last || rec->type != REC_SEAL || last->type != REC_SEAL || (rec->flags | last->flags) & RECORD_BIRTH)
+        return 0;
+    if (last->ino != rec->ino || last->seq <= store->history.chosen || store->history.lookers > 0)
+        return 0;
+    int64_t happened = last->happened;
+    unlist_op_locked(store, last);
+    return happened;
+}
+
+static void list_op_locked(struct store *store, const struct record *rec, int64_t happened)
+{
+    uint32_t len = (uint32_t)record_encoded_len(rec);
+    struct op *op = xmalloc(sizeof *op + len);
+    *op = (struct op){.seq = rec->seq,
+                      .happened = happened ? happened : clock_monotonic_ns(),
+                      .type = rec->type,
+                      .flags = rec->flags,
+                      .ino = rec->ino,
+                      .ino2 = rec->ino2,
+                      .version = rec->version,
+                      .len = len};
+    record_encode(rec, op->bytes);
+    TAILQ_INSERT_TAIL(&store->history.ops, op, link);
+    store->history.op_count++;
+    store->history.op_bytes += len;
+    store->history.newest = rec->seq;
+}
+
+/* --- log ------------------------------------------------------------------------------------------------------------- */
+
+static void dump_room(struct dump *dump, size_t len)
+{
+    if (dump->len + len > dump->max) {
+        dump->max = 2 * dump->max + len + 4096;
+        dump->bytes = xrealloc(dump->bytes, dump->max);
+    }
+}
+
+int dump_record(const struct record *rec, void *arg)
+{
+    struct dump *dump = arg;
+    size_t len = record_encoded_len(rec);
+    dump_room(dump, len);
+    record_encode(rec, dump->bytes + dump->len);
+    dump->len += len;
+    return 0;
+}
+
+/* Packs that no batch names yet: a recovery must not take them for leftovers. */
+static void dump_packs(struct store *store, struct dump *dump)
+{
+    LOCK_SCOPE(&store->packs.lock);
+    struct new_pack *pack;
+    TAILQ_FOREACH(pack, &store->packs.written, link) {
+        if (pack->state != PACK_DURABLE)
+            continue;
+        struct record rec = {.type = REC_PACK, .pack = pack->id, .length = pack->length, .count = pack->count};
+        (void)dump_record(&rec, dump);
+    }
+}
+
+static int compact_locked(struct store *store, bool with_nameless)
+{
+    struct dump dump = {0};
+    struct op *op;
+    TAILQ_FOREACH(op, &store->history.ops, link) {
+        dump_room(&dump, op->len);
+        memcpy(dump.bytes + dump.len, op->bytes, op->len);
+        dump.len += op->len;
+    }
+    int r = ns_dump_nascent(store->ns, with_nameless, dump_record, &dump);
+    dump_packs(store, &dump);
+    if (r == 0)
+        r = stage_log_compact(store->stage, dump.bytes, dump.len, with_nameless);
+    free(dump.bytes);
+    return r;
+}
+
+/* What has no name is needed by a successor that adopts the mount, and by nobody else: it stands back where the log is too small. */
+int history_compact_locked(struct store *store)
+{
+    int r = compact_locked(store, true);
+    return r == -EAGAIN ? compact_locked(store, false) : r;
+}
+
+int history_compact(struct store *store)
+{
+    LOCK_SCOPE(&store->history.lock);
+    return history_compact_locked(store);
+}
+
+/* Before each change. */
+static int make_log_room_locked(struct store *store)
+{
+    int r = store_takes_changes(store);
+    if (r < 0)
+        return r;
+    if (store->history.op_count + lag_ops(store) >= PENDING_OPS_MAX)
+        return -EAGAIN;
+    if (!stage_log_wants_compaction(store->stage) && stage_log_room(store->stage) > STAGE_LOG_MARGIN / 2)
+        return 0;
+    if (history_compact_locked(store) < 0)
+        log_debug("stage: the log could not be compacted");
+    return stage_log_room(store->stage) > STAGE_LOG_MARGIN / 2 ? 0 : -EAGAIN;
+}
+
+int history_draft_room_locked(struct store *store)
+{
+    int r = make_log_room_locked(store);
+    if (r < 0 || stage_log_takes_draft(store->stage))
+        return r;
+    int64_t now = clock_monotonic_ns();
+    if (now - store->history.compacted < COMPACT_EVERY_NS)
+        return -EAGAIN;
+    store->history.compacted = now;
+    if (history_compact_locked(store) < 0)
+        log_debug("stage: the log could not be compacted");
+    return stage_log_takes_draft(store->stage) ? 0 : -EAGAIN;
+}
+
+bool history_is_crowded(struct store *store)
+{
+    if (!stage_log_is_crowded(store->stage))
+        return false;
+    LOCK_SCOPE(&store->history.lock);
+    int64_t now = clock_monotonic_ns();
+    if (now - store->history.compacted >= LOOK_EVERY_NS) {
+        store->history.compacted = now;
+        if (history_compact_locked(store) < 0)
+            log_debug("stage: the log could not be compacted");
+    }
+    return stage_log_is_crowded(store->stage);
+}
+
+int history_change_room_locked(struct store *store, uint64_t ino)
+{
+    struct stage_file_state state;
+    bool has_draft = stage_file_state(store->stage, ino, &state) && state.has_draft;
+    return has_draft ? make_log_room_locked(store) : history_draft_room_locked(store);
+}
+
+/* --- operations -------------------------------------------------------------------------------------------------------- */
+
+/* Times ascend with the order of operations while the clock is only set by a little. One that is far behind the last operation was ahead
+ * when that happened: it is not followed for ever. Order is what sequence numbers say. */
+void history_stamp_locked(struct store *store, struct record *rec)
+{
+    int64_t now = clock_realtime_ns();
+    if (now <= store->history.last_time && store->history.last_time - now <= CLOCK_BACK_MAX_NS)
+        now = store->history.last_time + 1;
+    store->history.last_time = now;
+    rec->time = now;
+    rec->writer = store->sb.writer;
+    rec->seq = stage_next_seq(store->stage);
+}
+
+/* The second cookie of an exchange first: no number that an operation gives out comes after its own, which may be the cut of a head. */
+void history_stamp_with_cookies_locked(struct store *store, struct record *rec)
+{
+    bool names = rec->type == REC_MAKE || rec->type == REC_LINK || rec->type == REC_RENAME || rec->type == REC_NASCENT;
+    if (rec->flags & RECORD_EXCHANGE && rec->cookie2 == 0)
+        rec->cookie2 = stage_next_seq(store->stage);
+    history_stamp_locked(store, rec);
+    if (names && rec->cookie == 0)
+        rec->cookie = rec->seq;
+}
+
+/* What an operation on an inode is to the history: a nascent file is not part of it, and of one that has lost its only
+ * name nothing is to come back, unless a successor adopts the mount. */
+struct standing {
+    bool nascent, lost;
+};
+
+/* -ENOENT: it is gone. Who asked before, without the history's lock, may have been overtaken by its removal. */
+static int standing_of(struct store *store, const struct record *rec, struct standing *ret)
+{
+    struct ns_inode inode;
+    *ret = (struct standing){0};
+    if (rec->type == REC_MAKE || rec->type == REC_NASCENT)
+        return 0;
+    int r = ns_inode(store->ns, rec->ino, &inode);
+    if (r == 0)
+        *ret = (struct standing){.nascent = inode.nascent, .lost = inode.nascent && inode.nlink == 0};
+    return r;
+}
+
+static void drop_content_of(struct store *store, uint64_t ino, uint64_t seq, bool orphan)
+{
+    if (stage_unlink(store->stage, ino, seq, orphan) == -EAGAIN && history_compact_locked(store) < 0)
+        log_debug("inode %llu, without a name, would not outlive this daemon", (unsigned long long)ino);
+}
+
+/* Content of what lost its last name. */
+static void drop_content(struct store *store, const struct record *rec)
+{
+    uint64_t lost = rec->type == REC_UNLINK                                        ? rec->ino
+                    : rec->type == REC_RENAME && !(rec->flags & RECORD_EXCHANGE) ? rec->ino2
+                                                                                   : 0;
+    struct ns_inode inode;
+    if (rec->type == REC_REAP)
+        stage_forget(store->stage, rec->ino);
+    if (lost == 0)
+        return;
+    int r = ns_inode(store->ns, lost, &inode);
+    if (r == -ENOENT || inode.nlink == 0)
+        drop_content_of(store, lost, rec->seq, r == 0);
+}
+
+/* What a first seal enters at once must fit the log: a file that gets more xattrs than that, or when the log has little room,
+ * is sealed now. */
+static int bound_group_locked(struct store *store, const struct record *rec, struct standing *standing)
+{
+    struct dump xattrs = {0};
+    if (rec->type != REC_SETXATTR || !standing->nascent)
+        return 0;
+    int r = ns_dump_xattrs(store->ns, rec->ino, dump_record, &xattrs);
+    free(xattrs.bytes);
+    bool fits = xattrs.len + record_encoded_len(rec) <= GROUP_MAX;
+    if (standing->lost && !fits)
+        cause_note("a file without a name has more xattrs than it could get one with");
+    if (standing->lost)
+        return r < 0 || fits ? r : -ENOSPC;
+    if (r < 0 || (fits && stage_log_takes_draft(store->stage)))
+        return r;
+    r = history_seal_locked(store, rec->ino);
+    standing->nascent = r < 0;
+    return r;
+}
+
+/* Who found it there did so without the history's lock. */
+static int check_removable(struct store *store, const struct record *rec)
+{
+    ssize_t r = ns_getxattr(store->ns, rec->ino, rec->name, rec->name_len, NULL, 0);
+    return r < 0 ? (int)r : 0;
+}
+
+/* What frees room waits for none as long as it fits. */
+static int make_room_locked(struct store *store, const struct record *rec, bool is_lost)
+{
+    if (is_lost)
+        return store_takes_changes(store);
+    int r = rec->type == REC_NASCENT ? history_draft_room_locked(store) : make_log_room_locked(store);
+    bool fits = rec->type == REC_REAP && stage_log_room(store->stage) > STAGE_LOG_MARGIN / 4;
+    return r == -EAGAIN && fits ? 0 : r;
+}
+
+/* What has no name and no version is for a successor to know: where there is no room, it is left out. */
+static int log_locked(struct store *store, const struct record *rec, bool may_be_left_out)
+{
+    if (may_be_left_out && make_log_room_locked(store) < 0)
+        return 0;
+    return stage_log_append(store->stage, rec);
+}
+
+static int commit_locked(struct store *store, struct record *rec)
+{
+    struct standing standing = {0};
+    /* A new file is not history yet, and the end of what has no name shows nowhere. */
+    int r = rec->type == REC_NASCENT || rec->type == REC_REAP ? 0 : history_seal_due_locked(store);
+    if (r == 0)
+        r = standing_of(store, rec, &standing);
+    if (r == 0 && rec->type == REC_REMOVEXATTR)
+        r = check_removable(store, rec);
+    if (r == 0)
+        r = bound_group_locked(store, rec, &standing);
+    bool history = rec->type != REC_NASCENT && !standing.nascent;
+    bool nameless = rec->type == REC_NASCENT && rec->flags & RECORD_ORPHAN;
+    if (r == 0)
+        r = make_room_locked(store, rec, standing.lost);
+    if (r < 0)
+        return r;
+    history_stamp_with_cookies_locked(store, rec);
+    if (rec->type == REC_NASCENT) /* it changes its folder in the order of operations */
+        rec->attrs.btime = rec->time;
+    r = log_locked(store, rec, standing.lost || nameless);
+    if (r < 0)
+        return r;
+    ns_apply(store->ns, rec);
+    if (rec->type == REC_NASCENT)
+        stage_open_draft(store->stage, rec->ino);
+    if (nameless)
+        drop_content_of(store, rec->ino, rec->seq, true);
+    if (history)
+        list_op_locked(store, rec, 0);
+    drop_content(store, rec);
+    return 0;
+}
+
+int history_leave(struct store *store, int r)
+{
+    bool must_tell = store->history.recount_count > 0;
+    mutex_unlock(&store->history.lock);
+    if (r == 0)
+        horizon_note(store);
+    if (must_tell) /* who calls may hold locks: the writeback thread tells */
+        horizon_kick(store);
+    return r;
+}
+
+int history_group_room_locked(struct store *store, size_t len)
+{
+    int r = make_log_room_locked(store);
+    if (r < 0 || stage_log_room(store->stage) > len + STAGE_LOG_MARGIN / 2)
+        return r;
+    r = history_compact_locked(store);
+    return r == 0 && stage_log_room(store->stage) > len + STAGE_LOG_MARGIN / 2 ? 0 : -EAGAIN;
+}
+
+/* Operations that are one: a recovery finds all of them or none, and no cut lies between. There is room. */
+void history_enter_group_locked(struct store *store, const struct dump *group)
+{
+    int r = stage_log_append_encoded(store->stage, group->bytes, group->len);
+    check(r == 0); /* only the history appends within the margin */
+    size_t len;
+    for (size_t at = 0; at < group->len; at += len) {
+        struct record rec;
+        r = record_decode(group->bytes + at, group->len - at, &rec, &len);
+        check(r == 0);
+        ns_apply(store->ns, &rec);
+        int64_t happened = supersede_locked(store, &rec);
+        list_op_locked(store, &rec, happened ? happened : store->history.due_since);
+    }
+}
+
+static int commit_both_locked(struct store *store, struct record *rec, struct record *rec2)
+{
+    struct standing standing = {0};
+    int r = history_seal_due_locked(store);
+    if (r == 0)
+        r = standing_of(store, rec, &standing);
+    if (r == 0 && rec->type == REC_REMOVEXATTR)
+        r = check_removable(store, rec);
+    if (r == 0)
+        r = history_group_room_locked(store, record_encoded_len(rec) + record_encoded_len(rec2));
+    if (r < 0)
+        return r;
+    check(!standing.nascent);
+    struct dump group = {0};
+    history_stamp_with_cookies_locked(store, rec);
+    (void)dump_record(rec, &group);
+    history_stamp_with_cookies_locked(store, rec2);
+    (void)dump_record(rec2, &group);
+    history_enter_group_locked(store, &group);
+    free(group.bytes);
+    drop_content(store, rec);
+    drop_content(store, rec2);
+    return 0;
+}
+
+/* A new file changes its folder's times, and is history only later: then its folder's ctime is compared. What moves ctime alone would hide what the file
+ * did to mtime: so that becomes history with it. True: by `*ret`, a second operation. */
+static bool keep_times(struct store *store, struct record *rec, struct record *ret)
+{
+    int64_t time;
+    bool is_xattr = rec->type == REC_SETXATTR || rec->type == REC_REMOVEXATTR;
+    if (!is_xattr && (rec->type != REC_SETATTR || rec->mask & ATTR_MTIME))
+        return false;
+    if (!ns_has_times_of_nascent(store->ns, rec->ino, &time))
+        return false;
+    if (!is_xattr) {
+        rec->mask |= ATTR_MTIME;
+        rec->attrs.mtime = time;
+        return false;
+    }
+    *ret = (struct record){.type = REC_SETATTR, .ino = rec->ino, .mask = ATTR_MTIME, .attrs = {.mtime = time}};
+    return true;
+}
+
+int store_commit(struct store *store, struct record *rec)
+{
+    struct record times;
+    mutex_lock(&store->history.lock);
+    bool is_both = keep_times(store, rec, &times);
+    return history_leave(store, is_both ? commit_both_locked(store, rec, &times) : commit_locked(store, rec));
+}
+
+int store_commit_both(struct store *store, struct record *rec, struct record *rec2)
+{
+    mutex_lock(&store->history.lock);
+    return history_leave(store, commit_both_locked(store, rec, rec2));
+}
+
+uint64_t store_newest(struct store *store)
+{
+    LOCK_SCOPE(&store->history.lock);
+    return store->history.newest;
+}
+
+int64_t history_last_time(struct store *store)
+{
+    LOCK_SCOPE(&store->history.lock);
+    return store->history.last_time;
+}
+
+/* --- the list ------------------------------------------------------------------------------------------------------------ */
+
+void history_resume(struct store *store, int64_t last_time)
+{
+    LOCK_SCOPE(&store->history.lock);
+    store->history.last_time = last_time;
+}
+
+/* The last one counts, and not the latest: that may be of a clock that was ahead. */
+void history_readd(struct store *store, const struct record *rec)
+{
+    LOCK_SCOPE(&store->history.lock);
+    store->history.last_time = rec->time;
+    list_op_locked(store, rec, 0);
+}
+
+static struct op **list_up_to_locked(struct store *store, uint64_t seq, size_t *ret_count)
+{
+    struct op **ops = xcalloc(store->history.op_count, sizeof(struct op *));
+    size_t count = 0;
+    struct op *op;
+    TAILQ_FOREACH(op, &store->history.ops, link) {
+        if (op->seq > seq)
+            break;
+        ops[count++] = op;
+    }
+    *ret_count = count;
+    return ops;
+}
+
+struct op **history_up_to(struct store *store, uint64_t cut, size_t *ret_count)
+{
+    LOCK_SCOPE(&store->history.lock);
+    return list_up_to_locked(store, cut, ret_count);
+}
+
+struct op **history_look(struct store *store, size_t *ret_count)
+{
+    LOCK_SCOPE(&store->history.lock);
+    store->history.lookers++;
+    return list_up_to_locked(store, UINT64_MAX, ret_count);
+}
+
+void history_looked(struct store *store, struct op **ops)
+{
+    LOCK_SCOPE(&store->history.lock);
+    store->history.lookers--;
+    free(ops);
+}
+
+size_t history_retire(struct store *store, uint64_t seq)
+{
+    LOCK_SCOPE(&store->history.lock);
+    struct op *op;
+    size_t count = 0;
+    while ((op = TAILQ_FIRST(&store->history.ops)) && op->seq <= seq) {
+        unlist_op_locked(store, op);
+        count++;
+    }
+    return count;
+}
+
+bool history_oldest(struct store *store, uint64_t *ret_seq, int64_t *ret_happened)
+{
+    LOCK_SCOPE(&store->history.lock);
+    const struct op *op = TAILQ_FIRST(&store->history.ops);
+    if (op) {
+        *ret_seq = op->seq;
+        *ret_happened = op->happened;
+    }
+    return op != NULL;
+}

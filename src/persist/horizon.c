@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The horizon: how far the history is durable, who waits for it, and what hurries the background. */
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "persist/remote.h"
+
+#define SAME_ERROR_QUIET_NS (10ll * 1000000000) /* a failing disk must not fill the log */
+
+void horizon_init(struct store *store)
+{
+    mutex_init(&store->horizon.lock, LOCK_WAITERS);
+    cond_init(&store->horizon.changed);
+    TAILQ_INIT(&store->horizon.waiters);
+    store->horizon.next_ticket = 1;
+}
+
+void horizon_done(struct store *store)
+{
+    struct waiter *waiter;
+    while ((waiter = TAILQ_FIRST(&store->horizon.waiters))) {
+        TAILQ_REMOVE(&store->horizon.waiters, waiter, link);
+        waiter->fn(-ESHUTDOWN, waiter->arg);
+        free(waiter);
+    }
+    mutex_done(&store->horizon.lock);
+    (void)pthread_cond_destroy(&store->horizon.changed);
+}
+
+bool horizon_is_awaited_locked(struct store *store)
+{
+    return !TAILQ_EMPTY(&store->horizon.waiters) || store->horizon.urge_until > clock_monotonic_ns();
+}
+
+bool horizon_is_urgent_locked(struct store *store)
+{
+    return horizon_is_awaited_locked(store) || store->horizon.waiting_writers > 0;
+}
+
+bool horizon_is_urgent(struct store *store)
+{
+    LOCK_SCOPE(&store->horizon.lock);
+    return horizon_is_urgent_locked(store);
+}
+
+void horizon_kick(struct store *store)
+{
+    LOCK_SCOPE(&store->horizon.lock);
+    store->horizon.kicked = true;
+    (void)pthread_cond_signal(&store->horizon.changed);
+}
+
+void horizon_note(struct store *store)
+{
+    LOCK_SCOPE(&store->horizon.lock);
+    store->horizon.kicked = true;
+    if (horizon_is_urgent_locked(store))
+        (void)pthread_cond_signal(&store->horizon.changed);
+}
+
+uint64_t store_horizon(struct store *store)
+{
+    LOCK_SCOPE(&store->horizon.lock);
+    return store->horizon.horizon;
+}
+
+/* Takes out who has waited long enough; their functions are called without the lock. */
+static void take_served_locked(struct store *store, struct waiter_list *served)
+{
+    struct waiter *waiter, *next;
+    for (waiter = TAILQ_FIRST(&store->horizon.waiters); waiter; waiter = next) {
+        next = TAILQ_NEXT(waiter, link);
+        if (waiter->seq > store->horizon.horizon)
+            continue;
+        TAILQ_REMOVE(&store->horizon.waiters, waiter, link);
+        TAILQ_INSERT_TAIL(served, waiter, link);
+    }
+}
+
+void horizon_advance(struct store *store, uint64_t seq)
+{
+    struct waiter_list served = TAILQ_HEAD_INITIALIZER(served);
+    mutex_lock(&store->horizon.lock);
+    check(seq >= store->horizon.horizon);
+    store->horizon.horizon = seq;
+    take_served_locked(store, &served);
+    mutex_unlock(&store->horizon.lock);
+    struct waiter *waiter;
+    while ((waiter = TAILQ_FIRST(&served))) {
+        TAILQ_REMOVE(&served, waiter, link);
+        waiter->fn(0, waiter->arg);
+        free(waiter);
+    }
+}
+
+void store_wait(struct store *store, uint64_t seq, void (*fn)(int result, void *arg), void *arg, uint64_t *ret_ticket)
+{
+    mutex_lock(&store->horizon.lock);
+    *ret_ticket = store->horizon.next_ticket++;
+    bool reached = seq <= store->horizon.horizon;
+    if (!reached) {
+        struct waiter *waiter = xmalloc(sizeof *waiter);
+        *waiter = (struct waiter){.seq = seq, .ticket = *ret_ticket, .fn = fn, .arg = arg};
+        TAILQ_INSERT_TAIL(&store->horizon.waiters, waiter, link);
+        atomic_store(&store->is_lifted, true);
+        (void)pthread_cond_signal(&store->horizon.changed);
+    }
+    mutex_unlock(&store->horizon.lock);
+    if (reached)
+        fn(0, arg);
+    else
+        priority_raise(store);
+}
+
+static bool unwait_near(struct store *store, uint64_t ticket)
+{
+    LOCK_SCOPE(&store->horizon.lock);
+    struct waiter *waiter;
+    TAILQ_FOREACH(waiter, &store->horizon.waiters, link) {
+        if (waiter->ticket != ticket)
+            continue;
+        TAILQ_REMOVE(&store->horizon.waiters, waiter, link);
+        free(waiter);
+        return true;
+    }
+    return false;
+}
+
+bool store_unwait(struct store *store, uint64_t ticket)
+{
+    return unwait_near(store, ticket) || (store->remote && remote_unwait(store->remote, ticket));
+}
+
+void store_urge(struct store *store, int64_t until_ns)
+{
+    mutex_lock(&store->horizon.lock);
+    store->horizon.urge_until = until_ns;
+    atomic_store(&store->is_lifted, true);
+    (void)pthread_cond_signal(&store->horizon.changed);
+    mutex_unlock(&store->horizon.lock);
+    priority_raise(store);
+}
+
+void store_note_waiting(struct store *store, unsigned waiting)
+{
+    mutex_lock(&store->horizon.lock);
+    store->horizon.waiting_writers = waiting;
+    if (waiting)
+        (void)pthread_cond_signal(&store->horizon.changed);
+    mutex_unlock(&store->horizon.lock);
+    if (waiting)
+        priority_raise(store);
+}
+
+void horizon_error(struct store *store, const char *fmt, ...)
+{
+    char text[256];
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    mutex_lock(&store->horizon.lock);
+    int64_t now = clock_monotonic_ns();
+    bool repeated = strcmp(text, store->horizon.last_error) == 0 &&
+                    now - store->horizon.last_error_ns < SAME_ERROR_QUIET_NS;
+    store->horizon.errors++;
+    if (!repeated) {
+        (void)snprintf(store->horizon.last_error, sizeof store->horizon.last_error, "%s", text);
+        store->horizon.last_error_ns = now;
+    }
+    mutex_unlock(&store->horizon.lock);
+    if (!repeated)
+        log_error("%s", text);
+}
+
+/* --- ages ---------------------------------------------------------------------------------------------------------------- */
+
+void ages_note(struct store *store, uint64_t cut, int64_t happened)
+{
+    uint64_t there = store_remote_horizon(store);
+    LOCK_SCOPE(&store->horizon.lock);
+    unsigned kept = 0, count = store->horizon.age_count;
+    for (unsigned i = 0; i < count; i++)
+        if (store->horizon.ages[i].cut > there)
+            store->horizon.ages[kept++] = store->horizon.ages[i];
+    if (kept == AGES_MAX) {
+        /* Cuts that follow each other count as one, as old as the older. */
+        for (unsigned i = 0; i < AGES_MAX / 2; i++) {
+            store->horizon.ages[i].cut = store->horizon.ages[2 * i + 1].cut;
+            store->horizon.ages[i].happened = store->horizon.ages[2 * i].happened;
+        }
+        kept = AGES_MAX / 2;
+    }
+    store->horizon.ages[kept].cut = cut;
+    store->horizon.ages[kept].happened = happened;
+    store->horizon.age_count = kept + 1;
+}
+
+int64_t ages_oldest_after(struct store *store, uint64_t seq)
+{
+    uint64_t oldest;
+    int64_t happened = 0;
+    mutex_lock(&store->horizon.lock);
+    for (unsigned i = 0; i < store->horizon.age_count && !happened; i++)
+        if (store->horizon.ages[i].cut > seq)
+            happened = store->horizon.ages[i].happened;
+    mutex_unlock(&store->horizon.lock);
+    if (!happened && !history_oldest(store, &oldest, &happened))
+        happened = 0;
+    return happened;
+}

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+/* One piece of work at a time that somebody asked for, in a thread of its own; who asked may go away and come back. */
+#include "persist/job.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "base/log.h"
+#include "persist/far_care.h"
+
+#define LINES_MAX 4096u
+#define POLL_MS 50
+
+struct job {
+    struct cairn_mutex lock; /* LOCK_LEAF */
+    pthread_t thread;
+    bool is_started; /* the thread is to be joined */
+    struct store *store;
+    struct job_options options;
+    struct job_status status;
+    char *lines[LINES_MAX];
+    size_t line_count;
+    _Atomic bool cancelled;
+};
+
+struct job *job_new(void)
+{
+    struct job *job = xcalloc(1, sizeof *job);
+    mutex_init(&job->lock, LOCK_LEAF);
+    return job;
+}
+
+static void forget_lines(struct job *job)
+{
+    for (size_t i = 0; i < job->line_count; i++)
+        free(job->lines[i]);
+    job->line_count = 0;
+}
+
+void job_free(struct job *job)
+{
+    if (!job)
+        return;
+    forget_lines(job);
+    mutex_done(&job->lock);
+    free(job);
+}
+
+/* --- for the work ---------------------------------------------------------------------------------------------------------- */
+
+bool job_is_cancelled(struct job *job)
+{
+    return atomic_load(&job->cancelled);
+}
+
+bool job_sleep_ms(struct job *job, unsigned ms)
+{
+    for (unsigned slept = 0; slept < ms && !job_is_cancelled(job); slept += POLL_MS) {
+        unsigned step = ms - slept < POLL_MS ? ms - slept : POLL_MS;
+        (void)nanosleep(&(struct timespec){.tv_nsec = (long)step * 1000000}, NULL);
+    }
+    return !job_is_cancelled(job);
+}
+
+void job_say(struct job *job, const char *fmt, ...)
+{
+    char *line = NULL;
+    va_list ap;
+    va_start(ap, fmt);
+    if (vasprintf(&line, fmt, ap) < 0)
+        line = NULL;
+    va_end(ap);
+    LOCK_SCOPE(&job->lock);
+    if (line && job->line_count < LINES_MAX)
+        job->lines[job->line_count++] = line;
+    else
+        free(line);
+    job->status.lines++;
+}
+
+struct job_counts *job_counts_lock(struct job *job)
+{
+    mutex_lock(&job->lock);
+    return &job->status.counts;
+}
+
+void job_counts_unlock(struct job *job)
+{
+    mutex_unlock(&job->lock);
+}
+
+/* --- gc on request --------------------------------------------------------------------------------------------------------- */
+
+static int say_dead(const struct view_pack *pack, void *arg)
+{
+    struct job *job = arg;
+    if (pack->live_count > 0)
+        return 0;
+    job_say(job, "NVMe: would delete packs/%016llx, %llu bytes: no file refers to it", (unsigned long long)pack->pack,
+            (unsigned long long)pack->length);
+    struct job_counts *counts = job_counts_lock(job);
+    counts->objects++;
+    counts->removed_bytes += pack->length;
+    job_counts_unlock(job);
+    return 0;
+}
+
+static int gc_local(struct store *store)
+{
+    struct job *job = store->job;
+    if (job->options.dry_run)
+        return view_packs(store->view, say_dead, job);
+    struct view_state before = view_state(store->view);
+    uint64_t asked = atomic_fetch_add(&store->gc_asked, 1) + 1;
+    horizon_kick(store);
+    while (atomic_load(&store->gc_done) < asked)
+        if (!job_sleep_ms(job, POLL_MS))
+            return -ECANCELED;
+    struct view_state after = view_state(store->view);
+    uint64_t bytes = before.pack_bytes > after.pack_bytes ? before.pack_bytes - after.pack_bytes : 0;
+    uint64_t packs = before.packs > after.packs ? before.packs - after.packs : 0;
+    if (bytes)
+        job_say(job, "NVMe: %llu packs fewer, %llu bytes", (unsigned long long)packs, (unsigned long long)bytes);
+    struct job_counts *counts = job_counts_lock(job);
+    counts->objects += packs;
+    counts->removed_bytes += bytes;
+    job_counts_unlock(job);
+    return 0;
+}
+
+static void say_remote(const char *line, void *arg)
+{
+    job_say(arg, "remote: %s", line);
+}
+
+static bool is_job_cancelled(void *arg)
+{
+    return job_is_cancelled(arg);
+}
+
+static int gc_remote(struct store *store)
+{
+    struct job *job = store->job;
+    struct far_gc_request request = {
+        .dry_run = job->options.dry_run, .say = say_remote, .is_cancelled = is_job_cancelled, .arg = job};
+    int r = far_gc_ask(store->remote, &request);
+    struct job_counts *counts = job_counts_lock(job);
+    counts->objects += request.objects;
+    counts->removed_bytes += request.bytes;
+    job_counts_unlock(job);
+    if (r == -EAGAIN) {
+        job_say(job, "remote: nothing to look at yet: what is there is not all published");
+        return 0;
+    }
+    if (r < 0 && r != -ECANCELED)
+        job_say(job, "remote: %s",
+                r == -ESHUTDOWN  ? "this mount does not hold the prefix, so it deletes nothing there"
+                : r == -ENOTCONN ? "it cannot be reached now"
+                : r == -ESTALE   ? "another writer has taken it over: nothing was deleted"
+                                 : strerror(-r));
+    return r;
+}
+
+static int gc_run(struct store *store, const struct job_options *options)
+{
+    int r = options->local ? gc_local(store) : 0;
+    if (r == 0 && options->remote && store->remote)
+        r = gc_remote(store);
+    return r;
+}
+
+/* --- life -------------------------------------------------------------------------------------------------------------------- */
+
+static void *job_thread(void *arg)
+{
+    struct store *store = arg;
+    struct job *job = store->job;
+    int r = job->options.kind == JOB_SCRUB ? scrub_run(store, &job->options) : gc_run(store, &job->options);
+    LOCK_SCOPE(&job->lock);
+    job->status.cancelled = job_is_cancelled(job);
+    job->status.error = r == -ECANCELED ? 0 : r;
+    job->status.running = false;
+    return NULL;
+}
+
+void job_cancel(struct store *store)
+{
+    atomic_store(&store->job->cancelled, true);
+}
+
+void job_join(struct store *store)
+{
+    struct job *job = store->job;
+    mutex_lock(&job->lock);
+    bool join = job->is_started;
+    job->is_started = false;
+    mutex_unlock(&job->lock);
+    if (join)
+        (void)pthread_join(job->thread, NULL);
+}
+
+/* Takes the place of the last one. */
+static int take_place(struct store *store, const struct job_options *options)
+{
+    struct job *job = store->job;
+    LOCK_SCOPE(&job->lock);
+    if (job->status.running)
+        return -EBUSY;
+    uint64_t number = job->status.number + 1;
+    job->status = (struct job_status){.kind = options->kind, .number = number, .running = true};
+    return 0;
+}
+
+int store_job_start(struct store *store, const struct job_options *options, uint64_t *ret_number)
+{
+    struct job *job = store->job;
+    int r = take_place(store, options);
+    if (r < 0)
+        return r;
+    job_join(store); /* the last one has ended */
+    atomic_store(&job->cancelled, false);
+    mutex_lock(&job->lock);
+    job->options = *options;
+    *ret_number = job->status.number;
+    forget_lines(job);
+    mutex_unlock(&job->lock);
+    pthread_t thread;
+    r = thread_start(&thread, "cairn-job", job_thread, store);
+    LOCK_SCOPE(&job->lock);
+    job->thread = thread;
+    job->is_started = r == 0;
+    if (r < 0)
+        job->status.running = false;
+    return r;
+}
+
+void store_job_status(struct store *store, uint64_t from, void (*fn)(const char *line, void *arg), void *arg,
+                      struct job_status *ret)
+{
+    struct job *job = store->job;
+    LOCK_SCOPE(&job->lock);
+    *ret = job->status;
+    for (size_t i = from; i < job->line_count; i++)
+        fn(job->lines[i], arg);
+}
+
+void store_job_cancel(struct store *store)
+{
+    job_cancel(store);
+}

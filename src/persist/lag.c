@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What the view lacks of the journal, when its database cannot be written.
+ *
+ * The journal is what makes data durable, so the horizon moves on without the view, and nobody waits for it. Meanwhile:
+ *
+ *   1. the overlay keeps the operations, and the stage the content, of every batch that the view lacks; a newer version of a file lies
+ *      over the pinned one, and the next batch has what both changed
+ *   2. new packs stay in the table of those that the view does not know
+ *   3. nothing is dropped, moved, trimmed or adopted, for all of that is chosen by what the view says
+ *
+ * Memory is bounded by what bounds it else: the stage, and PENDING_OPS_MAX operations, those that are pending included. When either is
+ * full, who writes waits until the view has followed, or the store is mounted again; fsync does not.
+ *
+ * Once a second, and sooner at first, its database is opened anew, if it failed, and applies what the journal has, read from NVMe. Where
+ * that can never help, because the view itself is damaged, new_view.c has a start make it anew. */
+#include "base/clock.h"
+#include "base/log.h"
+#include "persist/new_view.h"
+
+#define WAIT_MIN_NS 10000000ll
+#define WAIT_MAX_NS 1000000000ll
+
+uint64_t lag_ops(struct store *store)
+{
+    return atomic_load(&store->lag.ops);
+}
+
+void lag_done(struct store *store)
+{
+    struct lag *lag = &store->lag;
+    free(lag->inos);
+    free(lag->drops);
+    lag->inos = lag->drops = NULL;
+    lag->ino_count = lag->ino_max = lag->drop_count = lag->drop_max = 0;
+    lag->exists = false;
+    atomic_store(&lag->ops, 0);
+}
+
+static void add(uint64_t **list, size_t *count, size_t *max, uint64_t value)
+{
+    if (*count == *max) {
+        *max = *max ? 2 * *max : 64;
+        *list = xrealloc(*list, *max * sizeof **list);
+    }
+    (*list)[(*count)++] = value;
+}
+
+static void tell_error(struct store *store, int error)
+{
+    horizon_error(store, "the view cannot follow the journal: %s; new data is durable, but memory stays taken%s", strerror(-error),
+                  error == -ESTALE || error == -EUCLEAN ? "; mount again: the view is made anew" : "");
+}
+
+void lag_add(struct store *store, uint64_t cut, const struct batch *batch, const struct drops *drops, int error)
+{
+    struct lag *lag = &store->lag;
+    if (!lag->exists)
+        tell_error(store, error);
+    lag->exists = true;
+    lag->cut = cut;
+    packs_note_named(store, batch->packs, batch->pack_count);
+    atomic_fetch_add(&lag->ops, history_retire(store, cut));
+    for (size_t i = 0; i < drops->count; i++)
+        add(&lag->drops, &lag->drop_count, &lag->drop_max, drops->ids[i]);
+}
+
+static int compare_numbers(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* Each once: the list is no longer than there are files with something in the stage, or pending operations. */
+static void make_unique(struct lag *lag)
+{
+    size_t kept = 0;
+    if (lag->ino_count)
+        qsort(lag->inos, lag->ino_count, sizeof *lag->inos, compare_numbers);
+    for (size_t i = 0; i < lag->ino_count; i++)
+        if (kept == 0 || lag->inos[kept - 1] != lag->inos[i])
+            lag->inos[kept++] = lag->inos[i];
+    lag->ino_count = kept;
+}
+
+void lag_add_version(struct store *store, uint64_t ino)
+{
+    struct lag *lag = &store->lag;
+    if (lag->ino_count == lag->ino_max)
+        make_unique(lag);
+    add(&lag->inos, &lag->ino_count, &lag->ino_max, ino);
+}
+
+/* As writeback does it for one target. */
+static void let_go(struct store *store)
+{
+    struct lag *lag = &store->lag;
+    make_unique(lag);
+    mutex_lock(&store->history.lock);
+    ns_retire(store->ns, lag->cut);
+    mutex_unlock(&store->history.lock);
+    for (size_t i = 0; i < lag->ino_count; i++) {
+        ns_stored(store->ns, lag->inos[i]);
+        stage_layer_done(store->stage, lag->inos[i]);
+    }
+    packs_retire_named(store);
+    if (lag->ino_count)
+        change_tell(store, lag->inos, lag->ino_count, false);
+    gc_remove(store, lag->drops, lag->drop_count);
+    log_info("the view follows the journal again");
+    lag_done(store);
+    room_account(store);
+}
+
+/* What its database needs before it can be written at all. */
+static int mend(struct store *store)
+{
+    int r = room_for_view(store);
+    return r < 0 || !view_has_failed(store->view) ? r : view_reopen(store->view);
+}
+
+/* After a try: a pause before the next, where it failed. */
+static int settle(struct store *store, int r)
+{
+    struct lag *lag = &store->lag;
+    lag->wait_ns = r == 0 ? 0 : lag->wait_ns == 0 ? WAIT_MIN_NS : lag->wait_ns < WAIT_MAX_NS / 2 ? 2 * lag->wait_ns : WAIT_MAX_NS;
+    lag->again_at = clock_monotonic_ns() + lag->wait_ns;
+    if (r < 0)
+        tell_error(store, r);
+    new_view_note(store, r);
+    return r;
+}
+
+void lag_catch_up(struct store *store)
+{
+    if (clock_monotonic_ns() < store->lag.again_at)
+        return;
+    int r = mend(store);
+    if (r == 0)
+        r = view_catch_up(store);
+    if (settle(store, r) == 0)
+        let_go(store);
+}
+
+void lag_tick(struct store *store)
+{
+    struct lag *lag = &store->lag;
+    if (lag->exists) {
+        lag_catch_up(store);
+        return;
+    }
+    if (view_is_damaged(store->view))
+        new_view_note(store, 0);
+    if (!view_has_failed(store->view) || clock_monotonic_ns() < lag->again_at || settle(store, mend(store)) < 0)
+        return;
+    lag->exists = memcmp(view_state(store->view).chain, store->journal.chain, CHAIN_LEN) != 0; /* the journal has what it lost */
+}

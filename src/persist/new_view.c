@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "persist/new_view.h"
+
+#include <ftw.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include "base/clock.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "persist/remote.h"
+
+#define MARKER "view.anew"
+#define EXAMINE_EVERY_NS (300ll * 1000000000)
+#define SPARE (64 * MIB) /* beside the room that the view takes now: what recovery writes besides */
+
+static char *marker_path(const struct store *store)
+{
+    return xasprintf("%s/" MARKER, store->path);
+}
+
+/* --- can it be made anew? ------------------------------------------------------------------------------------------------------------- */
+
+struct reaching {
+    const uint8_t *chain; /* of the last batch */
+    bool found;
+};
+
+static int note_batch(const struct journal_batch *batch, void *arg)
+{
+    struct reaching *reaching = arg;
+    reaching->found = reaching->found || memcmp(batch->chain, reaching->chain, CHAIN_LEN) == 0;
+    return 0;
+}
+
+/* From the anchor to the last batch: with less, the start would refuse the mount. */
+static bool journal_is_whole(struct store *store)
+{
+    const struct journal now = store->journal;
+    bool ends_at_anchor = store->anchor.exists && memcmp(store->anchor.chain, now.chain, CHAIN_LEN) == 0;
+    struct reaching reaching = {.chain = now.chain, .found = ends_at_anchor};
+    int r = journal_read(store, 0, note_batch, &reaching);
+    bool is_damaged = store->journal.damage.found;
+    store->journal = now;
+    return r == 0 && reaching.found && !is_damaged;
+}
+
+static bool runs_are_whole(struct store *store)
+{
+    if (!store->anchor.exists)
+        return true;
+    struct head *head = xmalloc(sizeof *head);
+    int r = local_head_read(store, head);
+    if (r == 0)
+        r = runs_fetch(store, NULL, head); /* looks at each */
+    free(head);
+    return r == 0;
+}
+
+static __thread uint64_t summed; /* nftw() takes no argument of ours */
+
+static int add_length(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+    (void)path;
+    (void)ftw;
+    if (type == FTW_F)
+        summed += (uint64_t)st->st_size;
+    return 0;
+}
+
+/* The old one is kept. */
+static bool has_room(struct store *store)
+{
+    _cleanup_free_ char *path = xasprintf("%s/view", store->path);
+    struct tier_space space;
+    summed = 0;
+    return nftw(path, add_length, 16, FTW_PHYS) == 0 && store->tier->ops->space(store->tier, &space) == 0 &&
+           space.free_bytes >= summed + SPARE;
+}
+
+static const char *why_it_stays(struct store *store)
+{
+    if (!has_room(store))
+        return "the disk has no room for another one beside it";
+    if (!journal_is_whole(store))
+        return "the journal, from which it is made, cannot be read in full";
+    return runs_are_whole(store) ? NULL : "the runs with which the journal begins cannot be read in full";
+}
+
+/* --- a live mount ----------------------------------------------------------------------------------------------------------------------- */
+
+void new_view_note(struct store *store, int error)
+{
+    bool is_lost = error == -ESTALE || error == -EUCLEAN || view_is_damaged(store->view);
+    bool was_lost = atomic_load(&store->lost_view.is_lost);
+    int64_t now = clock_monotonic_ns();
+    if (is_lost && (!was_lost || now >= store->lost_view.examine_at)) {
+        atomic_store(&store->lost_view.stays, why_it_stays(store));
+        store->lost_view.examine_at = now + EXAMINE_EVERY_NS;
+    }
+    if (is_lost && !was_lost)
+        log_error("the view is damaged, and no opening mends it: what is read of names and attributes may fail; a start of the store makes "
+                  "it anew");
+    atomic_store(&store->lost_view.is_lost, is_lost);
+}
+
+bool store_view_is_lost(struct store *store, const char **ret_stays)
+{
+    if (!atomic_load(&store->lost_view.is_lost))
+        return false;
+    *ret_stays = atomic_load(&store->lost_view.stays);
+    return true;
+}
+
+int store_ask_for_new_view(struct store *store)
+{
+    _cleanup_free_ char *path = marker_path(store);
+    return io_write_file_durable(path, "", 0);
+}
+
+/* --- a start ----------------------------------------------------------------------------------------------------------------------------- */
+
+bool new_view_is_asked(const struct store *store)
+{
+    _cleanup_free_ char *path = marker_path(store);
+    return access(path, F_OK) == 0;
+}
+
+int new_view_settled(const struct store *store)
+{
+    _cleanup_free_ char *path = marker_path(store);
+    if (unlink(path) < 0)
+        return errno == ENOENT ? 0 : -errno;
+    return io_fsync_dir(store->path);
+}

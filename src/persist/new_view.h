@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A view that a live mount cannot mend. Its database takes no change, or gives damaged rows, whatever is opened anew; the journal and the
+ * anchor have all that it said. Only a start makes it anew: with `STORE/view.anew` the next one does, whatever it finds in the view. */
+#pragma once
+
+#include "persist/internal.h"
+
+/* The writeback thread: what the last try to bring the view up to the journal came to. */
+void new_view_note(struct store *store, int error);
+
+/* Does STORE/view.anew ask this start for a new view? */
+bool new_view_is_asked(const struct store *store);
+/* The view is new, and durable: nothing asks any more. */
+CAIRN_MUST_CHECK int new_view_settled(const struct store *store);

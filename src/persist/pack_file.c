@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The file of a pack, of any tier: chunks are placed in a buffer, each behind a frame that says what the index says of it; index and
+ * trailer are put behind them. And its index is read, or made again from the frames.
+ *
+ * Users choose what chunks hold. So a frame has a tag under the store's key: what looks like one inside of content is none. */
+#include "base/crc.h"
+#include "base/log.h"
+#include "format/le.h"
+#include "persist/internal.h"
+
+#define READ_TRIES 3 /* of an index that looks damaged: the damage may be of the way here */
+#define WINDOW MIB
+#define SECTOR 4096u /* of what cannot be read, so much is stepped over at a time */
+
+static const char tag_label[] = "CairnFS pack frame";
+
+static void frame_tag(const struct store *store, const struct chunk_entry *entry, uint8_t ret_tag[PACK_TAG_LEN])
+{
+    uint8_t id[8], bytes[PACK_ENTRY_LEN_MAX];
+    size_t len = pack_encode_entry(entry, bytes);
+    put_le64(id, entry->pack);
+    struct iovec iov[3] = {{(void *)(uintptr_t)tag_label, sizeof tag_label}, {id, sizeof id}, {bytes, len}};
+    struct chunk_name name = hash_chunk(&store->sb.key, iov, 3);
+    _Static_assert(sizeof name.bytes == PACK_TAG_LEN, "a tag is as long as a name");
+    memcpy(ret_tag, name.bytes, PACK_TAG_LEN);
+}
+
+/* --- making one ----------------------------------------------------------------------------------------------------------- */
+
+uint64_t pack_begin(const uint8_t owner[16], uint64_t id, uint8_t *buffer)
+{
+    struct pack_header header = {.pack = id};
+    memcpy(header.store, owner, sizeof header.store);
+    pack_encode_header(&header, buffer);
+    return PACK_HEADER_LEN;
+}
+
+uint64_t pack_end_with(uint64_t data_len, const struct chunk_entry *entry)
+{
+    return align_up(data_len, PACK_FRAME_ALIGN) + pack_frame_len(entry) + entry->stored_len;
+}
+
+uint64_t pack_place(const struct store *store, uint64_t id, uint8_t *buffer, uint64_t data_len, struct chunk_entry *entry,
+                    const struct iovec *stored, size_t parts)
+{
+    uint8_t tag[PACK_TAG_LEN];
+    uint64_t at = align_up(data_len, PACK_FRAME_ALIGN), end = pack_end_with(data_len, entry);
+    check(end <= PACK_DATA_MAX);
+    memset(buffer + data_len, 0, at - data_len);
+    entry->pack = id;
+    entry->offset = at + pack_frame_len(entry);
+    frame_tag(store, entry, tag);
+    (void)pack_encode_frame(entry, tag, buffer + at);
+    uint64_t to = entry->offset;
+    for (size_t i = 0; i < parts; i++) {
+        check(stored[i].iov_len <= entry->offset + entry->stored_len - to);
+        memcpy(buffer + to, stored[i].iov_base, stored[i].iov_len);
+        to += stored[i].iov_len;
+    }
+    check(to == entry->offset + entry->stored_len);
+    return end;
+}
+
+static size_t encode_index(const struct chunk_entry *entries, uint32_t count, uint8_t *at)
+{
+    size_t len = 0;
+    for (uint32_t i = 0; i < count; i++)
+        len += pack_encode_entry(&entries[i], at + len);
+    return len;
+}
+
+uint64_t pack_finish(const uint8_t owner[16], uint64_t id, uint8_t *buffer, uint64_t data_len,
+                     const struct chunk_entry *entries, uint32_t count)
+{
+    size_t index_len = encode_index(entries, count, buffer + data_len);
+    uint64_t file_len = align_up(data_len + index_len + PACK_TRAILER_LEN, PACK_ALIGN);
+    check(file_len <= PACK_BUFFER_LEN);
+    memset(buffer + data_len + index_len, 0, file_len - data_len - index_len);
+    struct pack_trailer trailer = {.pack = id,
+                                   .index_offset = data_len,
+                                   .index_len = (uint32_t)index_len,
+                                   .count = count,
+                                   .file_len = file_len,
+                                   .index_crc = crc32_of(0, buffer + data_len, index_len)};
+    memcpy(trailer.store, owner, sizeof trailer.store);
+    pack_encode_trailer(&trailer, buffer + file_len - PACK_TRAILER_LEN);
+    return file_len;
+}
+
+/* --- reading its index ---------------------------------------------------------------------------------------------------- */
+
+struct entries {
+    struct chunk_entry *list;
+    size_t count, max;
+};
+
+static int add_entry(const struct chunk_entry *entry, void *arg)
+{
+    struct entries *all = arg;
+    if (all->count == all->max) {
+        all->max = all->max ? all->max * 2 : 256;
+        all->list = xrealloc(all->list, all->max * sizeof *all->list);
+    }
+    all->list[all->count++] = *entry;
+    return 0;
+}
+
+static int give(const struct entries *all, int (*fn)(const struct chunk_entry *entry, void *arg), void *arg)
+{
+    int r = 0;
+    for (size_t i = 0; i < all->count && r >= 0; i++)
+        r = fn(&all->list[i], arg);
+    return r < 0 ? r : 0;
+}
+
+static int read_trailer(struct tier *tier, const uint8_t owner[16], const char *object, uint64_t pack,
+                        struct pack_trailer *ret)
+{
+    uint64_t len;
+    uint8_t trailer[PACK_TRAILER_LEN];
+    int r = tier->ops->stat(tier, object, &len);
+    if (r < 0)
+        return r;
+    if (len < PACK_HEADER_LEN + PACK_TRAILER_LEN)
+        return -EUCLEAN;
+    r = tier->ops->get_range(tier, object, len - sizeof trailer, trailer, sizeof trailer);
+    if (r == 0)
+        r = pack_decode_trailer(trailer, sizeof trailer, ret);
+    if (r == 0 && (ret->pack != pack || ret->file_len != len || memcmp(ret->store, owner, 16) != 0))
+        r = -EUCLEAN;
+    return r;
+}
+
+static int read_index_once(struct tier *tier, const uint8_t owner[16], uint64_t pack, struct entries *all, uint64_t *ret_length)
+{
+    char object[32];
+    pack_object_name(pack, object);
+    struct pack_trailer trailer;
+    int r = read_trailer(tier, owner, object, pack, &trailer);
+    if (r < 0)
+        return r;
+    if (trailer.index_len > PACK_CHUNKS_MAX * PACK_ENTRY_LEN_MAX || trailer.index_offset > trailer.file_len ||
+        trailer.index_len > trailer.file_len - trailer.index_offset)
+        return -EUCLEAN;
+    *ret_length = trailer.file_len;
+    _cleanup_free_ uint8_t *index = xmalloc(trailer.index_len);
+    r = tier->ops->get_range(tier, object, trailer.index_offset, index, trailer.index_len);
+    if (r == 0 && crc32_of(0, index, trailer.index_len) != trailer.index_crc)
+        r = -EBADMSG;
+    return r < 0 ? r : pack_decode_index(&trailer, index, trailer.index_len, add_entry, all);
+}
+
+static bool looks_damaged(int error)
+{
+    return error == -EBADMSG || error == -EUCLEAN || error == -EIO;
+}
+
+int pack_read_index(struct tier *tier, const uint8_t owner[16], uint64_t pack,
+                    int (*fn)(const struct chunk_entry *entry, void *arg), void *arg, uint64_t *ret_length)
+{
+    struct entries all = {0};
+    int r = -EUCLEAN;
+    for (int i = 0; i < READ_TRIES && looks_damaged(r); i++) {
+        all.count = 0;
+        r = read_index_once(tier, owner, pack, &all, ret_length);
+    }
+    if (r == 0)
+        r = give(&all, fn, arg);
+    free(all.list);
+    return r;
+}
+
+int packs_read_index(struct store *store, uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *arg),
+                     void *arg)
+{
+    uint64_t length;
+    int r = pack_read_index(store->tier, store->sb.store, pack, fn, arg, &length);
+    /* Written under an id that the store had before? Of a wrong owner nothing is read but the trailer. */
+    for (uint16_t i = 0; i < store->sb.former_count && r == -EUCLEAN; i++)
+        r = pack_read_index(store->tier, store->sb.former[i], pack, fn, arg, &length);
+    return r;
+}
+
+/* --- making its index again from the frames -------------------------------------------------------------------------------- */
+
+struct scan {
+    struct store *store;
+    uint64_t pack, len;
+    char object[32];
+    uint8_t *bytes;    /* WINDOW and more, of `at` on */
+    uint64_t at, have;
+};
+
+/* Something of the window cannot be read: the sector of `offset` and the next, or that one alone. */
+static uint64_t read_sectors(struct scan *s, uint64_t offset)
+{
+    uint64_t end = align_up(offset + 1, SECTOR);
+    for (int count = 1; count >= 0; count--) {
+        uint64_t have = min_u64(end + (unsigned)count * SECTOR, s->len) - offset;
+        if (s->store->tier->ops->get_range(s->store->tier, s->object, offset, s->bytes, have) == 0)
+            return have;
+    }
+    return 0;
+}
+
+/* `need` bytes of `offset` on, or what there is of them; NULL: they cannot be read. */
+static const uint8_t *window(struct scan *s, uint64_t offset, size_t need, size_t *ret_len)
+{
+    const struct tier_ops *ops = s->store->tier->ops;
+    if (offset < s->at || offset + min_u64(need, s->len - offset) > s->at + s->have) {
+        s->at = offset;
+        s->have = min_u64(WINDOW, s->len - offset);
+        if (ops->get_range(s->store->tier, s->object, offset, s->bytes, s->have) < 0) {
+            s->have = read_sectors(s, offset);
+        }
+    }
+    *ret_len = s->have - (offset - s->at);
+    return s->have ? s->bytes + (offset - s->at) : NULL;
+}
+
+/* 1: the store put a frame there. */
+static int frame_at(struct scan *s, uint64_t offset, struct chunk_entry *ret)
+{
+    uint8_t tag[PACK_TAG_LEN], expected[PACK_TAG_LEN];
+    size_t len;
+    const uint8_t *bytes = window(s, offset, PACK_FRAME_LEN_MAX, &len);
+    if (!bytes)
+        return -EIO;
+    if (pack_decode_frame(s->pack, s->len, offset, bytes, len, ret, tag) < 0)
+        return 0;
+    frame_tag(s->store, ret, expected);
+    return memcmp(tag, expected, sizeof tag) == 0;
+}
+
+/* From frame to frame; where there is none, it is looked for. */
+static void scan_frames(struct scan *s, struct entries *all)
+{
+    uint64_t offset = align_up(PACK_HEADER_LEN, PACK_FRAME_ALIGN);
+    while (offset + PACK_FRAME_ALIGN < s->len) {
+        struct chunk_entry entry;
+        int r = frame_at(s, offset, &entry);
+        if (r == 1)
+            (void)add_entry(&entry, all);
+        offset = r == 1  ? align_up(entry.offset + entry.stored_len, PACK_FRAME_ALIGN)
+                 : r < 0 ? align_up(offset + 1, SECTOR)
+                         : offset + PACK_FRAME_ALIGN;
+    }
+}
+
+static int rebuild_index(struct store *store, uint64_t pack, struct entries *all)
+{
+    struct scan s = {.store = store, .pack = pack};
+    pack_object_name(pack, s.object);
+    int r = store->tier->ops->stat(store->tier, s.object, &s.len);
+    if (r < 0)
+        return r;
+    s.bytes = xmalloc(WINDOW);
+    scan_frames(&s, all);
+    free(s.bytes);
+    return all->count ? 0 : -EBADMSG;
+}
+
+int packs_recover_index(struct store *store, uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *arg), void *arg)
+{
+    struct entries all = {0};
+    int r = packs_read_index(store, pack, add_entry, &all);
+    bool is_damaged = looks_damaged(r);
+    if (is_damaged) {
+        all.count = 0;
+        int why = r;
+        r = rebuild_index(store, pack, &all);
+        if (r == 0)
+            log_error("pack %016llx: its index cannot be read (%s): it was made again from its %zu chunks; 'cairn scrub' moves them to "
+                      "another pack",
+                      (unsigned long long)pack, strerror(-why), all.count);
+    }
+    if (r == 0)
+        r = give(&all, fn, arg);
+    free(all.list);
+    return r < 0 ? r : is_damaged;
+}
+
+static bool trailer_is_ours(struct store *store, const char *object, uint64_t pack)
+{
+    struct pack_trailer trailer;
+    bool is_ours = read_trailer(store->tier, store->sb.store, object, pack, &trailer) == 0;
+    for (uint16_t i = 0; i < store->sb.former_count && !is_ours; i++)
+        is_ours = read_trailer(store->tier, store->sb.former[i], object, pack, &trailer) == 0;
+    return is_ours;
+}
+
+bool packs_is_ours(struct store *store, uint64_t pack)
+{
+    char object[32];
+    uint8_t bytes[PACK_HEADER_LEN];
+    struct pack_header header;
+    pack_object_name(pack, object);
+    int r = store->tier->ops->get_range(store->tier, object, 0, bytes, sizeof bytes);
+    if (r == 0 && pack_decode_header(bytes, sizeof bytes, &header) == 0)
+        return header.pack == pack && superblock_has_id(&store->sb, header.store);
+    return trailer_is_ours(store, object, pack);
+}

@@ -1,0 +1,505 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Packs being made: chunks are named, found again if they are stored already, else encoded into a buffer that becomes
+ * a pack. What is here is not in the view yet: `fresh` chunks, and packs `written` until a batch that names them was
+ * applied.
+ *
+ * A pack that holds a chunk which somebody is about to refer to is pinned, so that it is not dropped in between. */
+#include <stdio.h>
+
+#include "base/log.h"
+#include "codec/encode.h"
+#include "persist/pull.h"
+
+void pack_object_name(uint64_t pack, char buf[32])
+{
+    object_name("packs", pack, buf);
+}
+
+void packs_init(struct store *store)
+{
+    mutex_init(&store->packs.lock, LOCK_PACKS);
+    cond_init(&store->packs.changed);
+    TAILQ_INIT(&store->packs.written);
+    for (unsigned i = 0; i < PACK_BUFFERS; i++)
+        store->packs.buffers[i] = xmalloc_large(PACK_BUFFER_LEN);
+    store->packs.buffers_free = PACK_BUFFERS;
+}
+
+static void new_pack_free(struct new_pack *pack)
+{
+    if (!pack)
+        return;
+    free(pack->entries);
+    free(pack);
+}
+
+static void fresh_clear(struct store *store)
+{
+    struct fresh *fresh, *next;
+    HASH_ITER(hh, store->packs.fresh, fresh, next) {
+        HASH_DEL(store->packs.fresh, fresh);
+        free(fresh);
+    }
+}
+
+void packs_done(struct store *store)
+{
+    struct new_pack *pack;
+    while ((pack = TAILQ_FIRST(&store->packs.written))) {
+        TAILQ_REMOVE(&store->packs.written, pack, link);
+        new_pack_free(pack);
+    }
+    if (store->packs.filling)
+        free(store->packs.filling->buffer);
+    new_pack_free(store->packs.filling);
+    fresh_clear(store);
+    struct pack_pin *pin, *next;
+    HASH_ITER(hh, store->packs.pins, pin, next) {
+        HASH_DEL(store->packs.pins, pin);
+        free(pin);
+    }
+    for (unsigned i = 0; i < store->packs.buffers_free; i++)
+        free(store->packs.buffers[i]);
+    mutex_done(&store->packs.lock);
+    (void)pthread_cond_destroy(&store->packs.changed);
+}
+
+/* --- pins ------------------------------------------------------------------------------------------------------------ */
+
+static struct pack_pin *pin_of_locked(struct store *store, uint64_t pack, bool create)
+{
+    struct pack_pin *pin = NULL;
+    HASH_FIND(hh, store->packs.pins, &pack, sizeof pack, pin);
+    if (!pin && create) {
+        pin = xcalloc(1, sizeof *pin);
+        pin->pack = pack;
+        HASH_ADD(hh, store->packs.pins, pack, sizeof pin->pack, pin);
+    }
+    return pin;
+}
+
+static void pin_settle_locked(struct store *store, struct pack_pin *pin)
+{
+    if (pin->pins == 0 && !pin->dropping) {
+        HASH_DEL(store->packs.pins, pin);
+        free(pin);
+    }
+}
+
+/* False: the pack is about to go. */
+static bool pin_locked(struct store *store, uint64_t pack)
+{
+    struct pack_pin *pin = pin_of_locked(store, pack, true);
+    if (pin->dropping)
+        return false;
+    pin->pins++;
+    return true;
+}
+
+bool packs_pin(struct store *store, uint64_t pack)
+{
+    LOCK_SCOPE(&store->packs.lock);
+    return pin_locked(store, pack);
+}
+
+void packs_hold_drops(struct store *store, bool hold)
+{
+    LOCK_SCOPE(&store->packs.lock);
+    store->packs.drop_holds += hold ? 1 : -1u;
+}
+
+bool packs_are_dropping(struct store *store)
+{
+    struct pack_pin *pin, *next;
+    bool any = false;
+    LOCK_SCOPE(&store->packs.lock);
+    HASH_ITER(hh, store->packs.pins, pin, next)
+        any = any || pin->dropping;
+    return any;
+}
+
+void packs_unpin(struct store *store, uint64_t pack)
+{
+    LOCK_SCOPE(&store->packs.lock);
+    struct pack_pin *pin = pin_of_locked(store, pack, false);
+    check(pin && pin->pins > 0);
+    pin->pins--;
+    pin_settle_locked(store, pin);
+}
+
+bool packs_begin_drop(struct store *store, uint64_t pack)
+{
+    LOCK_SCOPE(&store->packs.lock);
+    struct pack_pin *pin = pin_of_locked(store, pack, true);
+    if (pin->pins > 0 || pin->dropping || store->packs.drop_holds > 0) {
+        pin_settle_locked(store, pin);
+        return false;
+    }
+    pin->dropping = true;
+    return true;
+}
+
+void packs_end_drop(struct store *store, uint64_t pack)
+{
+    LOCK_SCOPE(&store->packs.lock);
+    struct pack_pin *pin = pin_of_locked(store, pack, false);
+    check(pin && pin->dropping);
+    pin->dropping = false;
+    pin_settle_locked(store, pin);
+}
+
+/* --- filling ----------------------------------------------------------------------------------------------------------- */
+
+static struct fresh *fresh_find_locked(struct store *store, const struct chunk_name *name)
+{
+    struct fresh *fresh = NULL;
+    HASH_FIND(hh, store->packs.fresh, name, sizeof *name, fresh);
+    return fresh;
+}
+
+uint64_t packs_find_fresh(struct store *store, const struct chunk_name *name, struct chunk_entry *ret)
+{
+    LOCK_SCOPE(&store->packs.lock);
+    const struct fresh *fresh = fresh_find_locked(store, name);
+    if (!fresh || !fresh->durable)
+        return 0;
+    *ret = fresh->entry;
+    return fresh->entry.pack;
+}
+
+bool packs_has_fresh(struct store *store, const struct chunk_name *name)
+{
+    LOCK_SCOPE(&store->packs.lock);
+    return fresh_find_locked(store, name) != NULL;
+}
+
+static uint64_t pack_id(const struct store *store, uint64_t number)
+{
+    return ((uint64_t)store->sb.writer << 48) | (store->epoch << 24) | number;
+}
+
+uint64_t store_new_pack_id(struct store *store)
+{
+    return pack_id(store, atomic_fetch_add(&store->next_pack, 1));
+}
+
+uint64_t store_newest_pack_id(struct store *store)
+{
+    return pack_id(store, atomic_load(&store->next_pack) - 1);
+}
+
+/* Its chunks can be read from now on. */
+static void note_durable_locked(struct store *store, const struct new_pack *pack)
+{
+    for (uint32_t i = 0; i < pack->count; i++) {
+        struct fresh *fresh = fresh_find_locked(store, &pack->entries[i].name);
+        if (fresh && fresh->entry.pack == pack->id)
+            fresh->durable = true;
+    }
+}
+
+static void write_pack(void *arg)
+{
+    struct new_pack *pack = arg;
+    struct store *store = pack->store;
+    uint64_t id = pack->id;
+    char object[32];
+    pack_object_name(id, object);
+    uint64_t len =
+        pack_finish(store->sb.store, pack->id, pack->buffer, pack->data_len, pack->entries, pack->count);
+    mutex_lock(&store->packs.lock);
+    store->packs.writing_bytes += len;
+    mutex_unlock(&store->packs.lock);
+    room_spend(store, len);
+    int r = store->tier->ops->put(store->tier, object, pack->buffer, len);
+    if (r < 0)
+        horizon_error(store, "nvme: writing pack %s of %llu bytes failed: %s; trying again elsewhere", object,
+                      (unsigned long long)len, strerror(-r));
+    mutex_lock(&store->packs.lock);
+    store->packs.buffers[store->packs.buffers_free++] = pack->buffer;
+    pack->buffer = NULL;
+    pack->length = len;
+    pack->error = r;
+    pack->state = r < 0 ? PACK_FAILED : PACK_DURABLE;
+    store->packs.writing_bytes -= len;
+    if (r == 0) {
+        store->packs.new_bytes += len;
+        note_durable_locked(store, pack);
+    }
+    (void)pthread_cond_broadcast(&store->packs.changed);
+    mutex_unlock(&store->packs.lock);
+    evict_touch(store, id);
+    atomic_fetch_add(&store->written_total, len);
+}
+
+static void hand_over_filling_locked(struct store *store)
+{
+    struct new_pack *pack = store->packs.filling;
+    store->packs.filling = NULL;
+    pack->state = PACK_WRITING;
+    TAILQ_INSERT_TAIL(&store->packs.written, pack, link);
+    pool_submit(store->pack_writers, write_pack, pack);
+}
+
+static struct new_pack *begin_pack_locked(struct store *store)
+{
+    while (store->packs.buffers_free == 0)
+        (void)mutex_wait(&store->packs.lock, &store->packs.changed, -1);
+    if (store->packs.filling)
+        return store->packs.filling;
+    struct new_pack *pack = xcalloc(1, sizeof *pack);
+    pack->store = store;
+    pack->id = store_new_pack_id(store);
+    pack->buffer = store->packs.buffers[--store->packs.buffers_free];
+    pack->entries = xcalloc(PACK_ENTRIES_MAX, sizeof *pack->entries);
+    pack->data_len = pack_begin(store->sb.store, pack->id, pack->buffer);
+    store->packs.filling = pack;
+    return pack;
+}
+
+/* Copies a stored chunk into the pack that is being filled; *entry gets its place. */
+static void place_locked(struct store *store, struct chunk_entry *entry, const struct iovec *stored, size_t parts)
+{
+    for (;;) {
+        struct new_pack *pack = store->packs.filling;
+        if (pack && (pack_end_with(pack->data_len, entry) > PACK_DATA_MAX || pack->count == PACK_ENTRIES_MAX)) {
+            hand_over_filling_locked(store);
+            continue;
+        }
+        if (pack)
+            break;
+        (void)begin_pack_locked(store);
+    }
+    struct new_pack *pack = store->packs.filling;
+    pack->data_len = pack_place(store, pack->id, pack->buffer, pack->data_len, entry, stored, parts);
+    pack->entries[pack->count++] = *entry;
+}
+
+bool packs_pin_stored(struct store *store, const struct chunk_name *name, uint64_t *ret_pinned)
+{
+    struct chunk_entry entry;
+    uint64_t refs;
+    if (is_damaged(store, name) || view_chunk(store->view, name, &entry, &refs) < 0 || entry.pack == 0)
+        return false;
+    mutex_lock(&store->packs.lock);
+    bool pinned = pin_locked(store, entry.pack);
+    mutex_unlock(&store->packs.lock);
+    if (!pinned)
+        return false;
+    /* It may have been dropped, or the chunk moved, before the pin. */
+    *ret_pinned = entry.pack;
+    if (view_chunk(store->view, name, &entry, &refs) == 0 && entry.pack == *ret_pinned)
+        return true;
+    packs_unpin(store, *ret_pinned);
+    *ret_pinned = 0;
+    return false;
+}
+
+/* Claims the name for the caller, who will place it; false: somebody else has. */
+static bool claim_fresh(struct store *store, const struct chunk_name *name)
+{
+    LOCK_SCOPE(&store->packs.lock);
+    if (fresh_find_locked(store, name))
+        return false;
+    struct fresh *fresh = xcalloc(1, sizeof *fresh);
+    fresh->entry.name = *name;
+    HASH_ADD(hh, store->packs.fresh, entry.name, sizeof fresh->entry.name, fresh);
+    return true;
+}
+
+static void place_fresh(struct store *store, struct chunk_entry *entry, const struct iovec *stored, size_t parts)
+{
+    LOCK_SCOPE(&store->packs.lock);
+    place_locked(store, entry, stored, parts);
+    struct fresh *fresh = fresh_find_locked(store, &entry->name);
+    if (fresh)
+        fresh->entry = *entry;
+}
+
+int packs_add(struct store *store, const struct iovec *iov, size_t iov_count, size_t raw_len, void *scratch,
+              struct chunk_name *ret_name, uint64_t *ret_pinned)
+{
+    struct chunk_name name = hash_chunk(&store->sb.key, iov, iov_count);
+    *ret_name = name;
+    *ret_pinned = 0;
+    if (packs_pin_stored(store, &name, ret_pinned) || !claim_fresh(store, &name)) {
+        atomic_fetch_add(&store->dedup_total, raw_len);
+        return 0;
+    }
+    struct chunk_entry entry = {.name = name, .raw_len = (uint32_t)raw_len};
+    uint8_t *encoded = (uint8_t *)scratch + CHUNK_SIZE_MAX;
+    entry.stored_len = (uint32_t)chunk_encode(iov, iov_count, raw_len, scratch, encoded, &entry.encoding);
+    limit_wait(store, entry.stored_len);
+    if (entry.encoding == ENCODING_RAW)
+        place_fresh(store, &entry, iov, iov_count);
+    else
+        place_fresh(store, &entry, &(struct iovec){encoded, entry.stored_len}, 1);
+    return 0;
+}
+
+int packs_add_stored(struct store *store, const struct chunk_entry *entry, const void *stored)
+{
+    if (!claim_fresh(store, &entry->name))
+        return 0;
+    struct chunk_entry moved = *entry;
+    place_fresh(store, &moved, &(struct iovec){(void *)(uintptr_t)stored, entry->stored_len}, 1);
+    return 0;
+}
+
+/* It is known only once it lies in a pack: whoever finds it, and relies on it, has it with the next packs_finish(). */
+int packs_keep(struct store *store, const struct chunk_entry *entry, const void *stored)
+{
+    LOCK_SCOPE(&store->packs.lock);
+    if (fresh_find_locked(store, &entry->name))
+        return -EEXIST;
+    struct chunk_entry moved = *entry;
+    place_locked(store, &moved, &(struct iovec){(void *)(uintptr_t)stored, entry->stored_len}, 1);
+    store->packs.filling->kept += entry->stored_len;
+    if (fresh_find_locked(store, &entry->name)) /* while we waited: then it lies in two packs, which does no harm */
+        return 0;
+    struct fresh *fresh = xcalloc(1, sizeof *fresh);
+    fresh->entry = moved;
+    HASH_ADD(hh, store->packs.fresh, entry.name, sizeof fresh->entry.name, fresh);
+    return 0;
+}
+
+/* --- finishing --------------------------------------------------------------------------------------------------------- */
+
+/* Up to the last of now: what is fetched meanwhile may make new ones without end. */
+static int wait_written_locked(struct store *store)
+{
+    struct new_pack *pack, *last = TAILQ_LAST(&store->packs.written, new_pack_list);
+    int r = 0;
+    TAILQ_FOREACH(pack, &store->packs.written, link) {
+        while (pack->state == PACK_WRITING)
+            (void)mutex_wait(&store->packs.lock, &store->packs.changed, -1);
+        if (pack->state == PACK_FAILED)
+            r = pack->error;
+        if (pack == last)
+            break;
+    }
+    return r;
+}
+
+int packs_finish(struct store *store)
+{
+    mutex_lock(&store->packs.lock);
+    if (store->packs.filling)
+        hand_over_filling_locked(store);
+    int r = wait_written_locked(store);
+    mutex_unlock(&store->packs.lock);
+    if (r < 0)
+        return r;
+    /* Also where nothing is new: what was kept may be named by a batch already, and be relied on. */
+    r = store->tier->ops->sync(store->tier);
+    if (r < 0)
+        horizon_error(store, "nvme: the names of new packs cannot be made durable: %s; what is not on NVMe stays in the stage; trying "
+                      "again in another folder", strerror(-r));
+    return r;
+}
+
+static void forget_chunks_locked(struct store *store, const struct new_pack *pack)
+{
+    for (uint32_t i = 0; i < pack->count; i++) {
+        struct fresh *fresh = fresh_find_locked(store, &pack->entries[i].name);
+        if (fresh && fresh->entry.pack == pack->id) {
+            HASH_DEL(store->packs.fresh, fresh);
+            free(fresh);
+        }
+    }
+}
+
+void packs_abandon(struct store *store)
+{
+    LOCK_SCOPE(&store->packs.lock);
+    struct new_pack *pack, *next;
+    for (pack = TAILQ_FIRST(&store->packs.written); pack; pack = next) {
+        next = TAILQ_NEXT(pack, link);
+        if (pack->state != PACK_FAILED)
+            continue;
+        TAILQ_REMOVE(&store->packs.written, pack, link);
+        forget_chunks_locked(store, pack);
+        room_keep_done(store, pack->kept);
+        new_pack_free(pack);
+    }
+}
+
+void packs_note_named(struct store *store, const uint64_t *ids, size_t count)
+{
+    LOCK_SCOPE(&store->packs.lock);
+    struct new_pack *pack;
+    TAILQ_FOREACH(pack, &store->packs.written, link)
+        for (size_t i = 0; i < count; i++)
+            pack->is_named = pack->is_named || ids[i] == pack->id;
+}
+
+void packs_retire_named(struct store *store)
+{
+    LOCK_SCOPE(&store->packs.lock);
+    struct new_pack *pack, *next;
+    for (pack = TAILQ_FIRST(&store->packs.written); pack; pack = next) {
+        next = TAILQ_NEXT(pack, link);
+        if (!pack->is_named)
+            continue;
+        TAILQ_REMOVE(&store->packs.written, pack, link);
+        forget_chunks_locked(store, pack);
+        store->packs.new_bytes -= pack->length;
+        room_keep_done(store, pack->kept);
+        new_pack_free(pack);
+    }
+}
+
+/* The writeback thread retires packs, and recovery is alone: what is found stays while it is looked at. */
+const struct new_pack *packs_find_written(struct store *store, uint64_t id)
+{
+    LOCK_SCOPE(&store->packs.lock);
+    struct new_pack *pack;
+    TAILQ_FOREACH(pack, &store->packs.written, link)
+        if (pack->id == id && pack->state == PACK_DURABLE)
+            return pack;
+    return NULL;
+}
+
+bool packs_have_leftovers(struct store *store)
+{
+    size_t count = 0, max = 0;
+    struct new_pack *pack;
+    mutex_lock(&store->packs.lock);
+    TAILQ_FOREACH(pack, &store->packs.written, link)
+        max++;
+    uint64_t *ids = xcalloc(max, sizeof *ids);
+    TAILQ_FOREACH(pack, &store->packs.written, link)
+        if (pack->state == PACK_DURABLE && pack->kept == 0)
+            ids[count++] = pack->id;
+    mutex_unlock(&store->packs.lock);
+    bool found = false;
+    for (size_t i = 0; i < count && !found; i++)
+        found = !stage_uses_pack(store->stage, ids[i]);
+    free(ids);
+    return found;
+}
+
+/* A pack that a dead daemon finished and that no batch names. */
+void packs_readd(struct store *store, uint64_t id, uint64_t length, const struct chunk_entry *entries, uint32_t count)
+{
+    LOCK_SCOPE(&store->packs.lock);
+    struct new_pack *pack;
+    /* A log may name a pack twice: a compaction did, while its record was on the way. */
+    TAILQ_FOREACH(pack, &store->packs.written, link)
+        if (pack->id == id)
+            return;
+    pack = xcalloc(1, sizeof *pack);
+    *pack = (struct new_pack){.id = id, .length = length, .count = count, .state = PACK_DURABLE, .store = store};
+    pack->entries = xcalloc(count, sizeof *pack->entries);
+    for (uint32_t i = 0; i < count; i++) {
+        pack->entries[i] = entries[i];
+        if (fresh_find_locked(store, &entries[i].name))
+            continue;
+        struct fresh *fresh = xcalloc(1, sizeof *fresh);
+        fresh->entry = entries[i];
+        fresh->durable = true;
+        HASH_ADD(hh, store->packs.fresh, entry.name, sizeof fresh->entry.name, fresh);
+    }
+    TAILQ_INSERT_TAIL(&store->packs.written, pack, link);
+    store->packs.new_bytes += length;
+}

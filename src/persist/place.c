@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A path is no proof of what lies there: where its filesystem is not mounted, it leads to a bare folder of another. The marker of a
+ * prefix is its object `cairn` (heads.c); this is for when there is none: STORE/remote.place says on which filesystem it was. */
+#include "persist/remote.h"
+
+#include "base/crc.h"
+#include "base/io.h"
+#include "base/log.h"
+
+#define PLACE_MAX 8192
+#define CHECKSUM_WORD "crc32 "
+
+static char *place_path(const struct store *store)
+{
+    return xasprintf("%s/remote.place", store->path);
+}
+
+static bool look(struct remote *remote, struct tier_place *ret)
+{
+    return remote->tier->ops->place && remote->tier->ops->place(remote->tier, ret) == 0;
+}
+
+/* STORE/remote.place: three lines, the address of the remote, what is to be compared, what is shown; and their checksum, which the first
+ * version had not. */
+struct known_place {
+    char *text, *name, *identity, *shown;
+    bool is_damaged; /* it is there, and says nothing for sure */
+};
+
+static char *make_text(const char *name, const struct tier_place *place)
+{
+    _cleanup_free_ char *lines = xasprintf("%s\n%s\n%s\n", name, place->identity, place->shown);
+    return xasprintf("%s" CHECKSUM_WORD "%08x\n", lines, crc32_of(0, lines, strlen(lines)));
+}
+
+/* `rest`: behind the three lines, which are `len` bytes with their ends. */
+static bool is_verified(const char *lines, size_t len, const char *rest)
+{
+    _cleanup_free_ char *wanted = xasprintf(CHECKSUM_WORD "%08x\n", crc32_of(0, lines, len));
+    return *rest == '\0' || strcmp(rest, wanted) == 0;
+}
+
+static void read_known(const struct store *store, struct known_place *ret)
+{
+    _cleanup_free_ char *path = place_path(store);
+    size_t len = 0;
+    *ret = (struct known_place){0};
+    int r = io_read_file(path, PLACE_MAX, &ret->text, &len);
+    ret->is_damaged = r < 0 && r != -ENOENT;
+    if (r < 0)
+        return;
+    const char *end = ret->text;
+    for (int i = 0; i < 3 && end; i++)
+        end = (end = strchr(end, '\n')) ? end + 1 : NULL;
+    ret->is_damaged = strlen(ret->text) != len || !end || !is_verified(ret->text, (size_t)(end - ret->text), end);
+    char *rest = ret->text;
+    ret->name = strsep(&rest, "\n");
+    ret->identity = strsep(&rest, "\n");
+    ret->shown = strsep(&rest, "\n");
+}
+
+static char *explain_damage(const struct remote *remote)
+{
+    return xasprintf("%s is empty, and %s/remote.place, which says on which filesystem this store published before, is damaged: see that the right "
+                     "one is mounted there; then begin anew, with --takeover",
+                     remote->name, remote->store->path);
+}
+
+int place_check(struct remote *remote, char **ret_text)
+{
+    struct known_place known;
+    struct tier_place now;
+    read_known(remote->store, &known);
+    bool knows = !known.is_damaged && known.name && strcmp(known.name, remote->name) == 0;
+    bool is_elsewhere = knows && look(remote, &now) && strcmp(known.identity, now.identity) != 0;
+    if (known.is_damaged && !remote->options.takeover && look(remote, &now))
+        *ret_text = explain_damage(remote);
+    if (is_elsewhere && !remote->options.takeover) {
+        *ret_text = xasprintf("%s is empty, and not on the filesystem where this store published before (%s), but on another (%s): "
+                              "mount that one first; or begin anew here, with --takeover",
+                              remote->name, known.shown, now.shown);
+    }
+    if (*ret_text)
+        remote->tier->ops->look_again(remote->tier); /* it may be mounted yet */
+    free(known.text);
+    return *ret_text ? -EBUSY : 0;
+}
+
+/* For a store that knows nothing better nobody can tell: it is said. */
+void place_tell_new(struct remote *remote)
+{
+    struct tier_place now;
+    if (!look(remote, &now))
+        return;
+    if (now.is_of_root)
+        log_warn("remote: %s is empty: a new remote begins there, on the filesystem of / (%s); if another is to be mounted there, "
+                 "unmount, mount that, and remove what began here",
+                 remote->name, now.shown);
+    else
+        log_info("remote: %s is empty: a new remote begins there (%s)", remote->name, now.shown);
+}
+
+int place_remember(struct remote *remote)
+{
+    _cleanup_free_ char *path = place_path(remote->store);
+    _cleanup_free_ char *known = NULL;
+    struct tier_place now;
+    if (!look(remote, &now))
+        return unlink(path) < 0 && errno != ENOENT ? -errno : 0;
+    _cleanup_free_ char *text = make_text(remote->name, &now);
+    if (io_read_file(path, PLACE_MAX, &known, NULL) == 0 && strcmp(known, text) == 0)
+        return 0;
+    return io_write_file_durable(path, text, strlen(text));
+}

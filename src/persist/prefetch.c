@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Files that are read from front to back: what comes next is asked for before the reader needs it.
+ *
+ * A stream is a place in a file where somebody went on reading. Once enough was read one after the other, and some of it was
+ * not on NVMe, the chunks ahead are looked up, made into groups that lie together in the remote, and fetched by several threads at
+ * once. How far ahead is bounded by the window. */
+#include "base/clock.h"
+#include "base/log.h"
+#include "persist/pull.h"
+
+#define RUN_MIN (512 * KIB)      /* read one after the other before anything is asked for ahead */
+#define RUN_SURE (8 * MIB)       /* from then on all of the window is used */
+#define AHEAD_FIRST (64 * MIB)
+#define STRAY_AHEAD (4 * MIB)    /* requests of one reader come out of order by less than this */
+#define STRAY_BEHIND (16 * MIB)
+#define SPAN (32 * MIB)          /* of the file, planned at once: so much that neighbours in the remote are seen as such */
+#define SPAN_CHUNKS 4096u
+#define QUIET_NS (5ll * 1000000000) /* after an error nothing is asked for ahead: readers find out themselves */
+#define IDLE_MS 1000
+#define KEEP_WAIT_NS (200ll * 1000000)
+#define WARM_KEEP_WAIT_NS (20ll * 1000000000)
+
+/* --- who reads where ---------------------------------------------------------------------------------------------------- */
+
+static bool continues(const struct pull_stream *s, uint64_t ino, uint64_t offset)
+{
+    return s->ino == ino && offset <= s->next + STRAY_AHEAD && offset + STRAY_BEHIND >= s->next;
+}
+
+/* The stream that the read continues, or a new one in place of the one that was used least recently. */
+static struct pull_stream *stream_locked(struct pull *pull, uint64_t ino, uint64_t offset)
+{
+    struct pull_stream *oldest = &pull->locked.streams[0];
+    for (size_t i = 0; i < PULL_STREAMS; i++) {
+        struct pull_stream *s = &pull->locked.streams[i];
+        if (continues(s, ino, offset))
+            return s;
+        if (!s->planning && (oldest->planning || s->used < oldest->used))
+            oldest = s;
+    }
+    if (oldest->planning)
+        return NULL;
+    pull_unplan_locked(pull, &oldest->plan);
+    struct pull_plan plan = oldest->plan;
+    *oldest = (struct pull_stream){.ino = ino, .next = offset, .planned = offset};
+    oldest->plan = plan;
+    TAILQ_INIT(&oldest->plan.groups);
+    return oldest;
+}
+
+static uint64_t reach(const struct pull *pull, const struct pull_stream *s)
+{
+    return s->next + (s->run < RUN_SURE ? min_u64(AHEAD_FIRST, pull->window) : pull->window);
+}
+
+static bool wants_plan(const struct pull *pull, const struct pull_stream *s, int64_t now)
+{
+    return s->ino && s->missed && !s->planning && !s->ended && s->requests > 1 && s->run >= RUN_MIN &&
+           now >= s->quiet_until && s->planned + SPAN <= reach(pull, s);
+}
+
+void prefetch_note_read(struct pull *pull, uint64_t ino, uint64_t offset, uint64_t length)
+{
+    LOCK_SCOPE(&pull->locked.lock);
+    struct pull_stream *s = stream_locked(pull, ino, offset);
+    if (!s)
+        return;
+    s->used = clock_monotonic_ns();
+    if (offset + length <= s->next)
+        return;
+    s->run += offset + length - s->next;
+    s->next = offset + length;
+    s->requests++;
+    if (s->next > s->planned) { /* the plan's end was the file's: it has grown */
+        s->planned = s->next;
+        s->ended = false;
+    }
+    if (wants_plan(pull, s, s->used))
+        (void)pthread_cond_broadcast(&pull->changed);
+}
+
+void prefetch_note_miss(struct pull *pull, uint64_t ino)
+{
+    bool is_new = false;
+    LOCK_SCOPE(&pull->locked.lock);
+    for (size_t i = 0; i < PULL_STREAMS; i++) {
+        struct pull_stream *s = &pull->locked.streams[i];
+        is_new = is_new || (s->ino == ino && !s->missed);
+        s->missed = s->missed || s->ino == ino;
+    }
+    if (is_new)
+        (void)pthread_cond_broadcast(&pull->changed);
+}
+
+/* --- what comes next ------------------------------------------------------------------------------------------------------- */
+
+struct listing {
+    struct pull_wanted *list;
+    size_t count;
+    uint64_t end; /* of the last part seen */
+};
+
+static int list_chunk(const struct view_extent *part, void *arg)
+{
+    struct listing *l = arg;
+    const struct extent *e = &part->extent;
+    l->end = e->offset + e->length;
+    if (e->kind != EXTENT_CHUNK)
+        return 0;
+    if (l->count && chunk_name_equal(&l->list[l->count - 1].entry.name, &e->chunk))
+        return 0;
+    l->list[l->count] = (struct pull_wanted){.entry.name = e->chunk, .first = e->offset};
+    return ++l->count == SPAN_CHUNKS;
+}
+
+/* Leaves what is not on NVMe, with its place in the remote. */
+static void keep_missing(struct pull *pull, struct listing *l)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < l->count; i++) {
+        struct pull_wanted wanted = l->list[i];
+        if (pull_is_near(pull->store, &wanted.entry.name))
+            continue;
+        if (pull_place(pull->store, &l->list[i].entry.name, &wanted.entry) == 0)
+            l->list[kept++] = wanted;
+    }
+    l->count = kept;
+}
+
+static void add_groups_locked(struct pull *pull, struct pull_plan *plan, struct pull_group_list *groups)
+{
+    struct pull_group *group;
+    while ((group = TAILQ_FIRST(groups))) {
+        TAILQ_REMOVE(groups, group, link);
+        pull_plan_locked(pull, plan, group);
+    }
+    (void)pthread_cond_broadcast(&pull->changed);
+}
+
+/* Plans one span, the lock let go meanwhile. */
+static void plan_span_locked(struct pull *pull, struct pull_stream *s)
+{
+    uint64_t ino = s->ino, from = max_u64(s->planned, s->next);
+    struct listing l = {.end = from};
+    struct pull_group_list groups;
+    s->planning = true;
+    mutex_unlock(&pull->locked.lock);
+    l.list = xcalloc(SPAN_CHUNKS, sizeof *l.list);
+    int r = view_extents(pull->store->view, ino, 0, from, SPAN, list_chunk, &l);
+    bool at_end = r < 0 || (l.end < from + SPAN && l.count < SPAN_CHUNKS);
+    if (r < 0)
+        l.count = 0;
+    keep_missing(pull, &l);
+    pull_make_groups(l.list, l.count, true, &groups);
+    free(l.list);
+    mutex_lock(&pull->locked.lock);
+    s->planning = false;
+    s->planned = max_u64(l.end, from + 1);
+    s->ended = at_end;
+    add_groups_locked(pull, &s->plan, &groups);
+}
+
+static struct pull_stream *stream_to_plan_locked(struct pull *pull)
+{
+    int64_t now = clock_monotonic_ns();
+    for (unsigned i = 0; i < PULL_STREAMS; i++)
+        if (wants_plan(pull, &pull->locked.streams[i], now))
+            return &pull->locked.streams[i];
+    return NULL;
+}
+
+/* --- threads ----------------------------------------------------------------------------------------------------------------- */
+
+/* The streams take turns. */
+static struct pull_group *take_locked(struct pull *pull, struct pull_stream **ret_stream)
+{
+    for (unsigned i = 0; i < PULL_STREAMS; i++) {
+        struct pull_stream *s = &pull->locked.streams[(pull->locked.turn + i) % PULL_STREAMS];
+        struct pull_group *group = TAILQ_FIRST(&s->plan.groups);
+        if (!group || !pull_take_locked(pull, group, false))
+            continue;
+        pull->locked.turn = (pull->locked.turn + i + 1) % PULL_STREAMS;
+        *ret_stream = s;
+        return group;
+    }
+    return NULL;
+}
+
+static void calm_locked(struct pull *pull, struct pull_stream *s, uint64_t ino)
+{
+    if (s->ino != ino)
+        return;
+    s->quiet_until = clock_monotonic_ns() + QUIET_NS;
+    pull_unplan_locked(pull, &s->plan);
+    s->planned = s->next;
+}
+
+/* One thing that is to be done. False: there is nothing. */
+static bool work_locked(struct pull *pull)
+{
+    struct pull_stream *s = NULL;
+    struct warm_job *job = NULL;
+    uint64_t not_kept = 0;
+    if (pull_keep_one_locked(pull, KEEP_WAIT_NS))
+        return true;
+    struct pull_group *group = take_locked(pull, &s);
+    if (!group)
+        group = warm_take_locked(pull, &job);
+    if (group) {
+        uint64_t ino = s ? s->ino : 0, bytes = 0;
+        for (uint32_t i = 0; i < group->count; i++)
+            bytes += group->entries[i].stored_len;
+        mutex_unlock(&pull->locked.lock);
+        int r = pull_run_group(pull, group, job ? WARM_KEEP_WAIT_NS : KEEP_WAIT_NS, &not_kept);
+        mutex_lock(&pull->locked.lock);
+        if (job)
+            warm_group_done_locked(pull, job, bytes, r, not_kept);
+        else if (r < 0)
+            calm_locked(pull, s, ino);
+        return true;
+    }
+    s = stream_to_plan_locked(pull);
+    if (s)
+        plan_span_locked(pull, s);
+    return s != NULL;
+}
+
+void *prefetch_run(void *arg)
+{
+    struct pull *pull = arg;
+    LOCK_SCOPE(&pull->locked.lock);
+    while (!pull->locked.stopping) {
+        if (work_locked(pull))
+            continue;
+        pull_trim_locked(pull);
+        (void)mutex_wait(&pull->locked.lock, &pull->changed, IDLE_MS);
+    }
+    return NULL;
+}

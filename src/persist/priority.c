@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Priority of the threads that work for writeback.
+ *
+ * They have a small share of the CPU, not only what others leave: where every core is busy nothing is left (data loaders do that),
+ * and a checkpoint would stay in DRAM for as long. Whoever begins to wait for them raises them at once, also in the middle of a
+ * round. Where the daemon may not raise what it has lowered (no CAP_SYS_NICE), they stay as they are. */
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "persist/pull.h"
+
+#define LOW_STEPS 10 /* of nice: about a tenth of what a thread of normal priority gets */
+
+static void set_nice(pid_t thread, int nice)
+{
+    (void)setpriority(PRIO_PROCESS, (id_t)thread, nice);
+}
+
+/* One step up and down again: tried the other way round, the step down would remain where the answer is no. */
+static bool may_raise(int nice)
+{
+    return setpriority(PRIO_PROCESS, 0, nice - 1) == 0 && setpriority(PRIO_PROCESS, 0, nice) == 0;
+}
+
+static void set_locked(struct store *store, bool low)
+{
+    if (low == store->priority.low)
+        return;
+    store->priority.low = low;
+    for (unsigned i = 0; i < store->priority.thread_count; i++)
+        set_nice(store->priority.threads[i], store->priority.normal + (low ? LOW_STEPS : 0));
+}
+
+void priority_init(struct store *store)
+{
+    mutex_init(&store->priority.lock, LOCK_PRIORITY);
+    store->priority.normal = getpriority(PRIO_PROCESS, 0);
+    store->priority.low = true;
+}
+
+void priority_done(struct store *store)
+{
+    mutex_done(&store->priority.lock);
+}
+
+void priority_join(void *arg)
+{
+    struct store *store = arg;
+    LOCK_SCOPE(&store->priority.lock);
+    check(store->priority.thread_count < ARRAY_LEN(store->priority.threads));
+    if (!may_raise(store->priority.normal))
+        return;
+    store->priority.threads[store->priority.thread_count++] = gettid();
+    if (store->priority.low)
+        set_nice(gettid(), store->priority.normal + LOW_STEPS);
+}
+
+void priority_raise(struct store *store)
+{
+    LOCK_SCOPE(&store->priority.lock);
+    set_locked(store, false);
+}
+
+/* The lock is held while it is looked whether somebody waits: who begins to wait after that raises what was lowered here. */
+void priority_settle(struct store *store)
+{
+    bool is_busy = keep_is_busy(store);
+    LOCK_SCOPE(&store->priority.lock);
+    set_locked(store, !is_busy && !horizon_is_urgent(store));
+}

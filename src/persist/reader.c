@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "persist/reader.h"
+
+#include <stdio.h>
+
+#include "codec/encode.h"
+#include "persist/remote.h"
+#include "persist/session.h"
+
+#define GROUP_BYTES (8u * 1024 * 1024) /* most that is read at once */
+#define GROUP_GAP (128u * 1024)        /* that is read for nothing rather than by another read */
+#define GROUP_PARTS 1024u
+
+struct part {
+    uint64_t offset, length; /* in the file */
+    uint32_t within;         /* where in the chunk, or in `bytes` of the group */
+    struct chunk_entry entry;
+};
+
+struct reader_group {
+    bool is_far;       /* from the remote */
+    uint64_t pack;     /* 0: `bytes` */
+    uint64_t from, to; /* of the pack */
+    uint8_t *bytes;
+    size_t count;
+    struct part parts[];
+};
+
+/* --- opening ------------------------------------------------------------------------------------------------------------ */
+
+int reader_open(const struct store_options *options, struct store **ret, char **ret_text)
+{
+    return options->remote.name ? store_open_far(options, ret, ret_text) : store_open_medium(options, false, ret, ret_text);
+}
+
+void reader_close(struct store *store)
+{
+    if (store)
+        store_discard(store);
+}
+
+void reader_interrupt(struct store *store)
+{
+    if (store->remote && store->remote->tier->ops->interrupt)
+        store->remote->tier->ops->interrupt(store->remote->tier);
+}
+
+char *reader_left_stage(const struct store *store)
+{
+    struct session session;
+    if (session_read(store->path, store->sb.store, &session) < 0 || !session.exists)
+        return NULL;
+    char *dir = session.dir;
+    if (!session.is_of_other_boot && stage_is_left(dir, session.name))
+        return dir;
+    free(dir);
+    return NULL;
+}
+
+/* --- groups ------------------------------------------------------------------------------------------------------------- */
+
+struct plan {
+    struct store *store;
+    struct reader_group *group; /* being filled; NULL: none */
+    int (*fn)(struct reader_group *group, void *arg);
+    void *arg;
+};
+
+void reader_group_free(struct reader_group *group)
+{
+    if (group)
+        free(group->bytes);
+    free(group);
+}
+
+static int give_group(struct plan *plan)
+{
+    struct reader_group *group = plan->group;
+    plan->group = NULL;
+    return group ? plan->fn(group, plan->arg) : 0;
+}
+
+static struct reader_group *group_new(size_t parts)
+{
+    return xcalloc(1, sizeof(struct reader_group) + parts * sizeof(struct part));
+}
+
+static int plan_inline(struct plan *plan, const struct view_extent *extent)
+{
+    int r = give_group(plan);
+    if (r < 0)
+        return r;
+    plan->group = group_new(1);
+    plan->group->bytes = xmalloc(extent->extent.length);
+    memcpy(plan->group->bytes, extent->bytes, extent->extent.length);
+    plan->group->parts[plan->group->count++] =
+        (struct part){.offset = extent->extent.offset, .length = extent->extent.length};
+    return give_group(plan);
+}
+
+/* Its place on NVMe, else in the remote. */
+static int find_place(struct store *store, const struct chunk_name *name, struct chunk_entry *ret, bool *ret_far)
+{
+    uint64_t refs;
+    bool published;
+    int r = view_chunk(store->view, name, ret, &refs);
+    *ret_far = r == 0 && ret->pack == 0;
+    if (*ret_far)
+        r = store->remote ? view_far_chunk(store->view, name, ret, &published) : -ENOENT;
+    if (r == 0 && (ret->raw_len == 0 || ret->raw_len > CHUNK_SIZE_MAX || ret->stored_len > CHUNK_SIZE_MAX))
+        r = -EUCLEAN;
+    return r;
+}
+
+/* Does the chunk lie within the group's range, or go on from it? */
+static bool fits(const struct reader_group *group, const struct chunk_entry *entry, bool is_far)
+{
+    uint64_t end = entry->offset + entry->stored_len;
+    if (!group || group->pack != entry->pack || group->is_far != is_far || group->count == GROUP_PARTS ||
+        entry->offset < group->from)
+        return false;
+    return end <= group->to || (entry->offset <= group->to + GROUP_GAP && end - group->from <= GROUP_BYTES);
+}
+
+static int plan_chunk(struct plan *plan, const struct extent *extent)
+{
+    struct chunk_entry entry;
+    bool is_far;
+    int r = find_place(plan->store, &extent->chunk, &entry, &is_far);
+    if (r < 0)
+        return r;
+    if (!fits(plan->group, &entry, is_far)) {
+        r = give_group(plan);
+        if (r < 0)
+            return r;
+        plan->group = group_new(GROUP_PARTS);
+        plan->group->is_far = is_far;
+        plan->group->pack = entry.pack;
+        plan->group->from = plan->group->to = entry.offset;
+    }
+    struct reader_group *group = plan->group;
+    group->to = max_u64(group->to, entry.offset + entry.stored_len);
+    group->parts[group->count++] = (struct part){
+        .offset = extent->offset, .length = extent->length, .within = extent->chunk_offset, .entry = entry};
+    return 0;
+}
+
+static int plan_extent(const struct view_extent *extent, void *arg)
+{
+    if (extent->extent.kind == EXTENT_INLINE)
+        return plan_inline(arg, extent);
+    return extent->extent.kind == EXTENT_CHUNK ? plan_chunk(arg, &extent->extent) : 0;
+}
+
+int reader_plan(struct store *store, uint64_t ino, int (*fn)(struct reader_group *group, void *arg), void *arg)
+{
+    struct plan plan = {.store = store, .fn = fn, .arg = arg};
+    int r = view_extents(store->view, ino, 0, 0, INT64_MAX, plan_extent, &plan);
+    if (r == 0)
+        r = give_group(&plan);
+    reader_group_free(plan.group);
+    return r;
+}
+
+/* --- reading ------------------------------------------------------------------------------------------------------------ */
+
+static int decode_part(struct store *store, const struct part *part, const uint8_t *stored, uint8_t *raw)
+{
+    const struct chunk_entry *e = &part->entry;
+    if (part->within > e->raw_len || part->length > e->raw_len - part->within)
+        return -EUCLEAN;
+    int r = chunk_decode(e->encoding, stored, e->stored_len, raw, e->raw_len);
+    if (r < 0)
+        return r;
+    struct iovec iov = {raw, e->raw_len};
+    struct chunk_name actual = hash_chunk(&store->sb.key, &iov, 1);
+    return chunk_name_equal(&actual, &e->name) ? 0 : -EBADMSG;
+}
+
+int reader_fetch(struct store *store, const struct reader_group *group,
+                 int (*fn)(uint64_t offset, const void *bytes, size_t length, void *arg), void *arg)
+{
+    char object[32];
+    struct tier *tier = group->is_far ? store->remote->tier : store->tier;
+    uint64_t length = group->to - group->from;
+    int r = 0;
+    if (group->pack == 0)
+        return fn(group->parts[0].offset, group->bytes, group->parts[0].length, arg);
+    if (length > GROUP_BYTES)
+        return -EUCLEAN;
+    uint8_t *stored = thread_buffer(THREAD_BUFFER_REPLY, GROUP_BYTES);
+    uint8_t *raw = thread_buffer(THREAD_BUFFER_FETCH, CHUNK_SIZE_MAX);
+    pack_object_name(group->pack, object);
+    r = tier->ops->get_range(tier, object, group->from, stored, length);
+    for (size_t i = 0; i < group->count && r == 0; i++) {
+        const struct part *part = &group->parts[i];
+        r = decode_part(store, part, stored + (part->entry.offset - group->from), raw);
+        if (r == 0)
+            r = fn(part->offset, raw + part->within, part->length, arg);
+    }
+    return r;
+}

@@ -1,0 +1,572 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Recovery: from whatever a crash left to the newest state that the tiers can prove.
+ *
+ *   1. the journal is read, from where the view is to its last whole batch: the horizon
+ *   2. the view catches up with it, or is rebuilt from it (recover_view.c)
+ *   3. what the stage still has above the horizon is repeated over the view; if the stage is gone, that is a power loss
+ *   4. a new epoch begins, and packs that nothing names are removed
+ *
+ * Nothing that a second crash would need is changed before step 4; each step can be repeated. */
+#include <fcntl.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include "base/clock.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "persist/remote.h"
+#include "persist/session.h"
+
+/* --- the stage ------------------------------------------------------------------------------------------------------------ */
+
+struct inos {
+    uint64_t *list;
+    size_t count, max;
+};
+
+static void inos_add(struct inos *inos, uint64_t ino)
+{
+    if (inos->count == inos->max) {
+        inos->max = inos->max ? inos->max * 2 : 256;
+        inos->list = xrealloc(inos->list, inos->max * sizeof *inos->list);
+    }
+    inos->list[inos->count++] = ino;
+}
+
+static int compare_inos(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+static bool inos_have(const struct inos *inos, uint64_t ino)
+{
+    return inos->count && bsearch(&ino, inos->list, inos->count, sizeof ino, compare_inos);
+}
+
+struct replay {
+    struct store *store;
+    uint64_t cut;
+    struct inos durable_births; /* files whose first seal is below the cut */
+    struct inos held;
+    struct inos orphans;
+    struct inos skipped; /* nascent files that are not brought back, and so is nothing that happened to them; few */
+    uint64_t max_ino;
+};
+
+static int note_durable_birth(const struct record *rec, void *arg)
+{
+    struct replay *rp = arg;
+    if (rec->type == REC_SEAL && rec->flags & RECORD_BIRTH && rec->seq <= rp->cut)
+        inos_add(&rp->durable_births, rec->ino);
+    return 0;
+}
+
+/* Holds what an operation is about to change, until the end of the recovery. */
+static bool hold(struct replay *rp, uint64_t ino)
+{
+    struct ns_inode inode;
+    if (ns_hold(rp->store->ns, ino, &inode) < 0)
+        return false;
+    inos_add(&rp->held, ino);
+    return true;
+}
+
+static bool makes_inode(const struct record *rec)
+{
+    return rec->type == REC_MAKE || rec->type == REC_NASCENT || (rec->type == REC_SEAL && rec->flags & RECORD_BIRTH);
+}
+
+static bool hold_all(struct replay *rp, const struct record *rec)
+{
+    bool ok = makes_inode(rec) || hold(rp, rec->ino);
+    if (rec->parent)
+        ok = ok && hold(rp, rec->parent);
+    if (rec->parent2)
+        ok = ok && hold(rp, rec->parent2);
+    if (rec->ino2)
+        ok = ok && hold(rp, rec->ino2);
+    return ok;
+}
+
+static bool is_operation(const struct record *rec)
+{
+    return (rec->type >= REC_SEAL && rec->type <= REC_REAP) || rec->type == REC_NASCENT;
+}
+
+static bool is_nascent_now(struct store *store, uint64_t ino)
+{
+    struct ns_inode inode;
+    return ns_inode(store->ns, ino, &inode) == 0 && inode.nascent;
+}
+
+static int restore_pack(struct store *store, const struct record *rec);
+
+static bool is_skipped(const struct replay *rp, uint64_t ino)
+{
+    for (size_t i = 0; i < rp->skipped.count; i++)
+        if (rp->skipped.list[i] == ino)
+            return true;
+    return false;
+}
+
+/* Its folder is gone, and so was its name then. Somebody may have it open still, if the mount lives. */
+static int replay_homeless(struct replay *rp, const struct record *rec)
+{
+    struct record nameless = *rec;
+    if (!rp->store->options.adopting) {
+        inos_add(&rp->skipped, rec->ino);
+        return 0;
+    }
+    nameless.flags |= RECORD_ORPHAN;
+    nameless.parent = ROOT_INO;
+    if (!hold(rp, ROOT_INO))
+        return -EUCLEAN;
+    ns_apply(rp->store->ns, &nameless);
+    inos_add(&rp->orphans, rec->ino);
+    return 0;
+}
+
+static void repeat(struct replay *rp, const struct record *rec)
+{
+    if (rec->type == REC_NASCENT)
+        ns_restore_nascent(rp->store->ns, rec, clock_realtime_ns() + CLOCK_BACK_MAX_NS);
+    else
+        ns_apply(rp->store->ns, rec);
+}
+
+static int replay_record(const struct record *rec, void *arg)
+{
+    struct replay *rp = arg;
+    struct store *store = rp->store;
+    if (rec->type == REC_PACK)
+        return restore_pack(store, rec);
+    if (!is_operation(rec))
+        return 0;
+    uint64_t number = rec->ino & ((1ull << 48) - 1);
+    if (number > rp->max_ino)
+        rp->max_ino = number;
+    bool birth = rec->type == REC_SEAL && rec->flags & RECORD_BIRTH;
+    bool nascent = rec->type == REC_NASCENT || (!birth && is_nascent_now(store, rec->ino));
+    if (rec->seq <= rp->cut && !nascent)
+        return 0;
+    if (rec->type == REC_NASCENT && (inos_have(&rp->durable_births, rec->ino) || is_nascent_now(store, rec->ino)))
+        return 0;
+    if (is_skipped(rp, rec->ino))
+        return 0;
+    if (!hold_all(rp, rec)) {
+        /* A nascent file that lost its name, directory and all, below the cut. Anything else would be damage. */
+        if (nascent)
+            return rec->type == REC_NASCENT ? replay_homeless(rp, rec) : 0;
+        log_error("stage: operation %s of inode %llu does not fit the durable state; keep the stage and this log for a report",
+                  record_type_name(rec->type), (unsigned long long)rec->ino);
+        return -EUCLEAN;
+    }
+    repeat(rp, rec);
+    if (!nascent)
+        history_readd(store, rec);
+    if (rec->flags & RECORD_ORPHAN)
+        inos_add(&rp->orphans, rec->type == REC_RENAME ? rec->ino2 : rec->ino);
+    return 0;
+}
+
+struct pack_entries {
+    struct chunk_entry *list;
+    uint32_t count, max;
+};
+
+static int add_pack_entry(const struct chunk_entry *entry, void *arg)
+{
+    struct pack_entries *all = arg;
+    if (all->count == all->max) {
+        all->max = all->max ? all->max * 2 : 256;
+        all->list = xrealloc(all->list, all->max * sizeof *all->list);
+    }
+    all->list[all->count++] = *entry;
+    return 0;
+}
+
+/* A pack that was finished, and that no durable batch names. */
+static int restore_pack(struct store *store, const struct record *rec)
+{
+    struct view_pack known;
+    int r = view_pack(store->view, rec->pack, &known);
+    if (r != -ENOENT)
+        return r;
+    struct pack_entries all = {0};
+    r = packs_recover_index(store, rec->pack, add_pack_entry, &all);
+    if (r >= 0)
+        packs_readd(store, rec->pack, rec->length, all.list, all.count);
+    free(all.list);
+    /* Dropped again since: then nothing refers to it. */
+    return r == -ENOENT || r == 1 ? 0 : r;
+}
+
+static uint64_t durable_version(uint64_t ino, uint64_t *ret_size, void *arg)
+{
+    struct replay *rp = arg;
+    struct ns_inode now;
+    struct view_inode durable;
+    *ret_size = 0;
+    if (ns_inode(rp->store->ns, ino, &now) < 0 || (now.nlink == 0 && !rp->store->options.adopting))
+        return UINT64_MAX;
+    if (view_inode(rp->store->view, ino, &durable) < 0)
+        return 0;
+    *ret_size = durable.attrs.size;
+    return durable.version;
+}
+
+static uint64_t pack_of_chunk(const struct chunk_name *name, void *arg)
+{
+    struct replay *rp = arg;
+    struct chunk_entry entry;
+    uint64_t refs;
+    if (packs_find_fresh(rp->store, name, &entry) != 0)
+        return entry.pack;
+    return view_chunk(rp->store->view, name, &entry, &refs) == 0 ? entry.pack : 0;
+}
+
+static int add_orphan(uint64_t ino, void *arg)
+{
+    inos_add(arg, ino);
+    return 0;
+}
+
+/* Nobody knows them any more. */
+static int reap_orphans(struct store *store, struct inos *orphans)
+{
+    int r = 0;
+    for (size_t i = 0; i < orphans->count && r == 0; i++) {
+        struct ns_inode inode;
+        if (ns_hold(store->ns, orphans->list[i], &inode) < 0)
+            continue;
+        struct record rec = {.type = REC_REAP, .ino = orphans->list[i]};
+        if (inode.nlink == 0)
+            r = store_commit(store, &rec);
+        ns_drop(store->ns, orphans->list[i]);
+    }
+    return r;
+}
+
+static int add_nascent(const struct record *rec, void *arg)
+{
+    if (rec->type == REC_NASCENT)
+        inos_add(arg, rec->ino);
+    return 0;
+}
+
+static int seal_all_but(struct store *store, const struct inos *but)
+{
+    struct inos inos = {0};
+    size_t drafts = stage_drafts(store->stage, NULL, 0);
+    inos.list = xcalloc(drafts + 1, sizeof *inos.list);
+    inos.max = drafts + 1;
+    inos.count = min_u64(stage_drafts(store->stage, inos.list, drafts), drafts); /* others may open more meanwhile */
+    int r = ns_dump_nascent(store->ns, false, add_nascent, &inos);
+    for (size_t i = 0; i < inos.count && r == 0; i++)
+        r = inos_have(but, inos.list[i]) ? 0 : store_seal(store, inos.list[i]);
+    free(inos.list);
+    return r;
+}
+
+int store_seal_all(struct store *store)
+{
+    return seal_all_but(store, &(struct inos){0});
+}
+
+/* --- what was open ---------------------------------------------------------------------------------------------------------- */
+
+/* Files that are open to be written, in order. */
+static void find_open(struct store *store, struct inos *open)
+{
+    uint64_t cursor = 0, handle, ino;
+    uint32_t flags;
+    while (stage_handle_next(store->stage, &cursor, &handle, &ino, &flags))
+        if (((flags & O_ACCMODE) != O_RDONLY || flags & O_CREAT) && !stage_is_due(store->stage, ino))
+            inos_add(open, ino);
+    if (open->count)
+        qsort(open->list, open->count, sizeof *open->list, compare_inos);
+}
+
+/* Files without a version are drafts, also where nothing was written; what has no name is no part of history. */
+static int restore_drafts(struct store *store, struct replay *rp)
+{
+    struct inos nascent = {0};
+    int r = ns_dump_nascent(store->ns, true, add_nascent, &nascent);
+    for (size_t i = 0; i < nascent.count; i++)
+        stage_open_draft(store->stage, nascent.list[i]);
+    free(nascent.list);
+    if (r == 0)
+        r = view_orphans(store->view, add_orphan, &rp->orphans);
+    for (size_t i = 0; i < rp->orphans.count && r == 0; i++) {
+        struct ns_inode inode;
+        if (ns_inode(store->ns, rp->orphans.list[i], &inode) == 0 && inode.nlink == 0 &&
+            stage_unlink(store->stage, inode.ino, 0, true) == -EAGAIN)
+            log_debug("stage: the log is written anew in a moment");
+    }
+    return r;
+}
+
+/* The mount goes on, and the kernel may know them. */
+static void keep_orphans(struct store *store, const struct inos *orphans)
+{
+    store->nameless = xcalloc(orphans->count + 1, sizeof *store->nameless);
+    for (size_t i = 0; i < orphans->count; i++) {
+        struct ns_inode inode;
+        if (ns_inode(store->ns, orphans->list[i], &inode) == 0 && inode.nlink == 0)
+            store->nameless[store->nameless_count++] = inode.ino;
+    }
+}
+
+size_t store_nameless(const struct store *store, const uint64_t **ret_inos)
+{
+    *ret_inos = store->nameless;
+    return store->nameless_count;
+}
+
+/* What a daemon left unsealed becomes history in one step: some of it was closed, and its seal waited; so no cut has a part of it. */
+static int seal_left_drafts(struct store *store, const struct inos *open)
+{
+    uint64_t before = store_newest(store);
+    int r = seal_all_but(store, open);
+    if (store_newest(store) != before)
+        stage_raise_floor(store->stage, store_newest(store));
+    return r;
+}
+
+/* Drafts whose writers are gone become versions as they are. */
+static int end_open(struct store *store, struct inos *orphans)
+{
+    struct inos open = {0};
+    int r = 0;
+    if (store->options.adopting) {
+        keep_orphans(store, orphans);
+        find_open(store, &open);
+    } else if (!store_follows(store)) { /* else they are the writer's, who has them open */
+        r = reap_orphans(store, orphans);
+    }
+    if (r == 0)
+        r = seal_left_drafts(store, &open);
+    if (r == 0)
+        stage_set_due(store->stage, NULL, 0);
+    free(open.list);
+    return r;
+}
+
+
+static int replay_stage(struct store *store, struct replay *rp)
+{
+    int r = stage_replay_log(store->stage, note_durable_birth, rp);
+    if (rp->durable_births.count)
+        qsort(rp->durable_births.list, rp->durable_births.count, sizeof(uint64_t), compare_inos);
+    if (r == 0)
+        r = stage_replay_log(store->stage, replay_record, rp);
+    struct stage_rebuild how = {.durable = durable_version, .pack_of = pack_of_chunk, .arg = rp};
+    if (r == 0)
+        r = stage_rebuild_layers(store->stage, &how);
+    return r == 0 && store->options.adopting ? restore_drafts(store, rp) : r;
+}
+
+/* --- sessions --------------------------------------------------------------------------------------------------------------- */
+
+/* -EOVERFLOW: what the journal, the stage or the remote say leaves no number to go on with. */
+static int begin_epoch(struct store *store)
+{
+    uint64_t epoch = 0, next = 0;
+    struct view_state view = view_state(store->view);
+    if (store->stage)
+        stage_epochs(store->stage, &epoch, &next);
+    uint64_t last = max_u64(max_u64(store->journal.epoch, remote_epoch(store->remote)), max_u64(epoch, next));
+    last = max_u64(max_u64(last, store->anchor.epoch), view.max_ino >> 24);
+    last = max_u64(last, view.applied_seq >> SEQ_EPOCH_SHIFT);
+    if (last >= EPOCH_LAST)
+        return -EOVERFLOW;
+    store->epoch = last + 1;
+    return 0;
+}
+
+struct leftovers {
+    struct store *store;
+    size_t removed, aside;
+};
+
+/* After damage nobody can say that nothing needs it: what names it may be what was lost. And what is not ours is not ours to remove. */
+static int clear_leftover(struct leftovers *left, uint64_t id, const char *name)
+{
+    struct store *store = left->store;
+    if (store->met_damage || !packs_is_ours(store, id)) {
+        left->aside++;
+        return set_aside(store, name);
+    }
+    left->removed++;
+    return store->tier->ops->remove(store->tier, name);
+}
+
+static int remove_leftover(const struct tier_object *object, void *arg)
+{
+    struct leftovers *left = arg;
+    uint64_t id;
+    struct view_pack known;
+    if (!object_number(object->name, "packs", &id))
+        return 0;
+    /* Only what the view certainly does not know: one that cannot be read says nothing. */
+    int r = view_pack(left->store->view, id, &known);
+    if (r != -ENOENT)
+        return r;
+    struct new_pack *pack;
+    TAILQ_FOREACH(pack, &left->store->packs.written, link)
+        if (pack->id == id)
+            return 0;
+    char name[32];
+    pack_object_name(id, name);
+    return clear_leftover(left, id, name);
+}
+
+static int remove_leftovers(struct store *store)
+{
+    struct leftovers left = {.store = store};
+    int r = store->tier->ops->list(store->tier, "packs", NULL, remove_leftover, &left);
+    if (left.removed)
+        log_info("removed %zu packs that were written and never became part of the journal", left.removed);
+    if (left.aside)
+        log_warn("%zu files of packs/ that nothing names were set aside in %s/" ASIDE_FOLDER "%s", left.aside, store->path,
+                 store->met_damage ? ", since this start found something damaged or missing" : "");
+    if (r == 0 && left.aside)
+        r = aside_sync(store);
+    return r == 0 ? repair_settled(store) : r;
+}
+
+/* The disk's trouble is not to be told as the stage's. */
+static int begin_journal(struct store *store, char **ret_text)
+{
+    int r = journal_begin(store);
+    if (r < 0)
+        *ret_text = xasprintf("%s: its journal cannot be written: %s; %s", store->path, strerror(-r),
+                              r == -ENOSPC || r == -EDQUOT ? "free some MiB on that disk and mount again"
+                                                           : "look at that disk, and at the kernel's log");
+    return r;
+}
+
+/* What the old stage has is taken over, in the new epoch. */
+static int take_over(struct store *store, struct replay *rp, char **ret_text)
+{
+    stage_begin_recovery(store->stage, store->epoch);
+    int r = replay_stage(store, rp);
+    if (r == 0)
+        r = stage_adopt(store->stage, store->epoch, store->options.adopting);
+    if (r == 0)
+        r = history_compact(store);
+    if (r == 0)
+        r = begin_journal(store, ret_text);
+    if (r == 0)
+        r = stage_commit_epoch(store->stage, store->epoch);
+    return r;
+}
+
+static char *explain_stage(const struct store *store, int r)
+{
+    const char *what_to_do = r == -EFBIG ? "the limit of the sizes of files (ulimit -f) is smaller; raise it"
+                                         : "free memory there, or give another tmpfs with -o stage_dir=DIR";
+    return xasprintf("the stage in %s cannot be used: %s; %s", store->options.stage_dir, strerror(-r), what_to_do);
+}
+
+/* The old session is over first: a stage that is half made when the daemon dies is not taken for one that it left. */
+static int start_fresh(struct store *store, bool is_reader, char **ret_text)
+{
+    int r = session_end(store->path);
+    if (r < 0) {
+        *ret_text = xasprintf("%s/session cannot be removed: %s; look at that disk", store->path, strerror(-r));
+        return r;
+    }
+    r = session_new_stage(store);
+    if (r < 0)
+        *ret_text = explain_stage(store, r);
+    if (r == 0)
+        r = begin_journal(store, ret_text);
+    if (r == 0)
+        r = session_write(store, is_reader);
+    if (r < 0 && store->stage)
+        session_drop_stage(store);
+    return r;
+}
+
+static void settle_numbers(struct store *store, const struct replay *rp)
+{
+    struct view_state view = view_state(store->view);
+    uint64_t ino = max_u64(max_u64(view.max_ino, rp->max_ino) + 1, store->epoch << 24);
+    atomic_store(&store->next_ino, ino);
+    atomic_store(&store->next_pack, 1);
+    store->horizon.horizon = store->journal.cut_seq;
+    if (store->history.newest < store->journal.cut_seq)
+        store->history.newest = store->journal.cut_seq;
+}
+
+/* The stage of the last session, if there is one. */
+static int open_left(struct store *store, struct session *left, char **ret_text)
+{
+    int r = session_read(store->path, store->sb.store, left);
+    if (r < 0)
+        *ret_text = xasprintf("%s/session cannot be read: %s; it says where the last session left its stage", store->path, strerror(-r));
+    if (r == 0 && left->exists)
+        r = session_open_stage(store, left, ret_text);
+    session_done(left);
+    if (r == 0)
+        r = session_meet_twin(store, ret_text);
+    return r;
+}
+
+int recover(struct store *store, char **ret_text)
+{
+    int r = recover_view(store, ret_text);
+    if (r < 0)
+        return r;
+    store->ns = ns_new(store->view);
+    if (store_follows(store))
+        ns_set_following(store->ns);
+    struct session left;
+    r = open_left(store, &left, ret_text);
+    if (r < 0)
+        return r;
+    r = begin_epoch(store);
+    if (r < 0) {
+        *ret_text = xasprintf("%s: its numbers are at their end, which no use of it can have done: the journal or the remote "
+                              "is not what a store wrote; nothing was changed",
+                              store->path);
+        return r;
+    }
+    bool is_reader = store->remote && store->remote->options.read_only && (!store->stage || left.is_reader);
+    struct replay rp = {.store = store, .cut = store->journal.cut_seq};
+    history_resume(store, store->journal.time);
+    if (store->stage) {
+        log_info("recovering what the last session left in %s", store->stage_dir);
+        r = take_over(store, &rp, ret_text);
+        if (r < 0 && !*ret_text)
+            *ret_text = xasprintf("recovering the stage in %s failed: %s; it is left as it is; to go on without what it holds, remove %s/session",
+                                  store->stage_dir, strerror(-r), store->path);
+        if (r == 0)
+            r = session_write(store, is_reader);
+    } else {
+        r = start_fresh(store, is_reader, ret_text);
+    }
+    settle_numbers(store, &rp);
+    if (r == 0)
+        r = remove_leftovers(store);
+    if (r == 0)
+        r = view_orphans(store->view, add_orphan, &rp.orphans);
+    if (r == 0)
+        r = end_open(store, &rp.orphans);
+    if (r == -EAGAIN) {
+        atomic_store(&store->seal_rest, true); /* the log has no room for all of them at once: writeback goes on */
+        r = 0;
+    }
+    for (size_t i = 0; i < rp.held.count; i++)
+        ns_drop(store->ns, rp.held.list[i]);
+    free(rp.held.list);
+    free(rp.orphans.list);
+    free(rp.skipped.list);
+    free(rp.durable_births.list);
+    if (r < 0 && !*ret_text)
+        *ret_text = xasprintf("%s: recovery failed: %s", store->path, strerror(-r));
+    return r;
+}

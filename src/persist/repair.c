@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+/* 'cairn fsck --repair': a journal that is damaged, and goes on behind that, is cut where it is damaged, because somebody said so. What
+ * is cut off is kept in STORE/lost+found, and so are, by the next mount, packs that only that named.
+ *
+ *   mark "repaired"  ->  later segments aside, newest first  ->  the damaged one aside, and what is whole of it in its place
+ *
+ * A crash in between leaves a journal that ends sooner or later, without a gap, and the next repair goes on. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/io.h"
+#include "persist/journal_damage.h"
+#include "persist/remote.h"
+
+#define COPY_STEP MIB
+
+struct repair {
+    struct store *store;
+    struct journal_damage damage;
+    uint64_t *later; /* segments behind the damaged one */
+    size_t later_count;
+    void (*report)(const char *line, bool is_problem, void *arg);
+    void *arg;
+};
+
+static char *mark_path(const struct store *store)
+{
+    return xasprintf("%s/repaired", store->path);
+}
+
+bool repair_was_made(const struct store *store)
+{
+    _cleanup_free_ char *path = mark_path(store);
+    return access(path, F_OK) == 0;
+}
+
+int repair_settled(const struct store *store)
+{
+    _cleanup_free_ char *path = mark_path(store);
+    if (unlink(path) < 0)
+        return errno == ENOENT ? 0 : -errno;
+    return io_fsync_dir(store->path);
+}
+
+static void say(const struct repair *rep, const char *what, const char *object)
+{
+    _cleanup_free_ char *line = xasprintf("%s: %s", object, what);
+    rep->report(line, false, rep->arg);
+}
+
+static int note_later(const struct tier_object *object, void *arg)
+{
+    struct repair *rep = arg;
+    uint64_t number;
+    if (!object_number(object->name, "journal", &number) || number <= rep->damage.segment)
+        return 0;
+    rep->later = xrealloc(rep->later, (rep->later_count + 1) * sizeof *rep->later);
+    rep->later[rep->later_count++] = number;
+    return 0;
+}
+
+static int newest_first(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? 1 : x > y ? -1 : 0;
+}
+
+static int sync_journal(const struct store *store)
+{
+    _cleanup_free_ char *folder = xasprintf("%s/journal", store->path);
+    int r = aside_sync(store);
+    return r < 0 ? r : io_fsync_dir(folder);
+}
+
+static int set_later_aside(struct repair *rep)
+{
+    int r = rep->store->tier->ops->list(rep->store->tier, "journal", NULL, note_later, rep);
+    if (rep->later_count)
+        qsort(rep->later, rep->later_count, sizeof *rep->later, newest_first);
+    for (size_t i = 0; i < rep->later_count && r == 0; i++) {
+        char object[32];
+        object_name("journal", rep->later[i], object);
+        r = set_aside(rep->store, object);
+        if (r == 0)
+            r = sync_journal(rep->store);
+        if (r == 0)
+            say(rep, "set aside in lost+found: it comes after the damage", object);
+    }
+    return r;
+}
+
+/* The length that the segment's file had when it was allocated. */
+static uint64_t whole_length(struct store *store, const char *object, uint64_t len)
+{
+    uint8_t bytes[SEGMENT_HEADER_LEN];
+    struct segment_header header;
+    if (store->tier->ops->get_range(store->tier, object, 0, bytes, sizeof bytes) < 0 ||
+        segment_decode_header(bytes, sizeof bytes, &header) < 0)
+        return len;
+    return max_u64(len, header.length);
+}
+
+/* The first `keep` bytes of a segment, and zeros behind them. */
+static int write_head(const struct repair *rep, const char *object, uint64_t keep, uint64_t len, const char *to)
+{
+    const struct tier_ops *ops = rep->store->tier->ops;
+    _cleanup_close_ int fd = open(to, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return -errno;
+    _cleanup_free_ uint8_t *bytes = xmalloc(COPY_STEP);
+    int r = 0;
+    for (uint64_t at = 0; at < keep && r == 0; at += COPY_STEP) {
+        size_t part = min_u64(keep - at, COPY_STEP);
+        r = ops->get_range(rep->store->tier, object, at, bytes, part);
+        if (r == 0)
+            r = io_pwrite_full(fd, bytes, part, at);
+    }
+    if (r == 0 && (ftruncate(fd, (off_t)len) < 0 || fsync(fd) < 0))
+        r = -errno;
+    return r;
+}
+
+/* Both names of it at once, then the new one takes the place of the old: at no moment is there no segment. */
+static int replace_segment(struct repair *rep, const char *object, uint64_t len)
+{
+    struct store *store = rep->store;
+    _cleanup_free_ char *path = xasprintf("%s/%s", store->path, object);
+    _cleanup_free_ char *made = xasprintf("%s/room/%016llx", store->path, ~0ull);
+    _cleanup_free_ char *kept = aside_path(store, object);
+    int r = write_head(rep, object, rep->damage.offset, whole_length(store, object, len), made);
+    for (unsigned i = 1; r == 0 && link(path, kept) < 0; i++) {
+        if (errno != EEXIST)
+            return -errno;
+        free(kept);
+        _cleanup_free_ char *first = aside_path(store, object);
+        kept = xasprintf("%s.%u", first, i);
+    }
+    if (r == 0)
+        r = aside_sync(store);
+    if (r == 0 && rename(made, path) < 0)
+        r = -errno;
+    return r == 0 ? sync_journal(store) : r;
+}
+
+static int cut(struct repair *rep)
+{
+    struct store *store = rep->store;
+    char object[32];
+    uint64_t len = 0;
+    object_name("journal", rep->damage.segment, object);
+    _cleanup_free_ char *mark = mark_path(store);
+    int r = aside_begin(store);
+    if (r == 0)
+        r = io_write_file_durable(mark, "", 0);
+    if (r == 0)
+        r = set_later_aside(rep);
+    if (r == 0)
+        r = store->tier->ops->stat(store->tier, object, &len);
+    if (r < 0)
+        return r;
+    bool is_whole = rep->damage.offset < SEGMENT_HEADER_LEN;
+    r = is_whole ? set_aside(store, object) : replace_segment(rep, object, len);
+    if (r == 0 && is_whole)
+        r = sync_journal(store);
+    _cleanup_free_ char *what = xasprintf("cut at byte %llu; as it was, it is in lost+found, with %llu whole batches behind the damage",
+                                          (unsigned long long)rep->damage.offset, (unsigned long long)rep->damage.behind);
+    if (r == 0)
+        say(rep, what, object);
+    return r;
+}
+
+/* 1: something was cut. */
+static int repair_journal(struct repair *rep, char **ret_text)
+{
+    int r = recover_view(rep->store, ret_text);
+    if (r == 0 || !rep->store->journal.damage.found)
+        return r;
+    rep->damage = rep->store->journal.damage;
+    free(*ret_text);
+    *ret_text = NULL;
+    r = cut(rep);
+    free(rep->later);
+    if (r < 0)
+        *ret_text = xasprintf("%s: the journal cannot be cut: %s", rep->store->path, strerror(-r));
+    return r < 0 ? r : 1;
+}
+
+int store_repair(const char *path, void (*report)(const char *line, bool is_problem, void *arg), void *arg)
+{
+    struct store_options options = {.path = path, .writeback_threads = 1};
+    struct repair rep = {.report = report, .arg = arg};
+    char *text = NULL;
+    int r = store_open_bare(&options, &rep.store, &text);
+    if (r == 0) {
+        r = repair_journal(&rep, &text);
+        store_discard(rep.store);
+    }
+    if (text)
+        report(text, true, arg);
+    free(text);
+    return r;
+}

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A chunk that neither NVMe nor its place in the remote gives: where else may it be?
+ *
+ *   the stage: content that became durable stays in memory until the room is needed
+ *   the remote: packs that no published head needs any more are still there for the grace
+ *
+ * Both are looked for by what lies there, which takes a scan of all extents, or of those packs' indexes: only for what would be lost. */
+#include "base/log.h"
+#include "persist/remote.h"
+
+#define DOOMED_MAX 256u /* packs whose indexes are read for one chunk */
+
+struct rescue {
+    struct store *store;
+    struct chunk_entry *entry;
+    uint8_t *stored, *raw;
+    uint64_t begin; /* of the chunk in the file that is looked at */
+    bool has_begin, found;
+};
+
+static bool is_it(const struct rescue *rs)
+{
+    struct iovec iov = {rs->raw, rs->entry->raw_len};
+    struct chunk_name name = hash_chunk(&rs->store->sb.key, &iov, 1);
+    return chunk_name_equal(&name, &rs->entry->name);
+}
+
+/* --- from the stage ------------------------------------------------------------------------------------------------------- */
+
+static int find_begin(const struct view_extent *part, void *arg)
+{
+    struct rescue *rs = arg;
+    const struct extent *e = &part->extent;
+    if (e->kind != EXTENT_CHUNK || !chunk_name_equal(&e->chunk, &rs->entry->name))
+        return 0;
+    rs->has_begin = e->offset >= e->chunk_offset;
+    rs->begin = rs->has_begin ? e->offset - e->chunk_offset : 0;
+    return 1;
+}
+
+/* What the stage has in memory of the chunk's stretch of the file; false: not all of it. */
+static bool gather(const struct rescue *rs, uint64_t ino)
+{
+    struct stage_part parts[64];
+    uint64_t done = 0;
+    bool whole = true;
+    while (whole && done < rs->entry->raw_len) {
+        size_t count = stage_read(rs->store->stage, ino, rs->begin + done, rs->entry->raw_len - done, parts, ARRAY_LEN(parts));
+        for (size_t i = 0; i < count && whole; i++) {
+            whole = parts[i].kind == PART_MEMORY || parts[i].kind == PART_HOLE;
+            if (parts[i].kind == PART_MEMORY)
+                memcpy(rs->raw + done, parts[i].memory, parts[i].length);
+            else if (parts[i].kind == PART_HOLE)
+                memset(rs->raw + done, 0, parts[i].length);
+            done += parts[i].length;
+        }
+        stage_unpin_parts(rs->store->stage, parts, count);
+        whole = whole && count > 0;
+    }
+    return whole;
+}
+
+static int try_user(uint64_t ino, uint64_t offset, void *arg)
+{
+    struct rescue *rs = arg;
+    rs->has_begin = false;
+    int r = view_extents(rs->store->view, ino, 0, offset, CHUNK_SIZE_MAX, find_begin, rs);
+    if (r < 0 || !rs->has_begin || !gather(rs, ino) || !is_it(rs))
+        return 0; /* it changed meanwhile, or the stage has it no more: another may */
+    rs->found = true;
+    return 1;
+}
+
+static bool from_stage(struct rescue *rs)
+{
+    if (!rs->store->stage || rs->entry->raw_len == 0 || rs->entry->raw_len > CHUNK_SIZE_MAX)
+        return false;
+    if (view_chunk_users(rs->store->view, &rs->entry->name, try_user, rs) < 0 || !rs->found)
+        return false;
+    *rs->entry = (struct chunk_entry){.name = rs->entry->name,
+                                      .stored_len = rs->entry->raw_len,
+                                      .raw_len = rs->entry->raw_len,
+                                      .encoding = ENCODING_RAW};
+    memcpy(rs->stored, rs->raw, rs->entry->raw_len);
+    return true;
+}
+
+/* --- from where it was in the remote --------------------------------------------------------------------------------------- */
+
+struct doomed {
+    uint64_t ids[DOOMED_MAX];
+    size_t count;
+};
+
+static int add_doomed(const struct view_far_pack *pack, void *arg)
+{
+    struct doomed *doomed = arg;
+    if (pack->doomed && !pack->gone)
+        doomed->ids[doomed->count++] = pack->pack;
+    return doomed->count == DOOMED_MAX;
+}
+
+static int find_entry(const struct chunk_entry *entry, void *arg)
+{
+    struct rescue *rs = arg;
+    if (!chunk_name_equal(&entry->name, &rs->entry->name))
+        return 0;
+    *rs->entry = *entry;
+    rs->found = true;
+    return 0;
+}
+
+static bool read_former(struct rescue *rs, uint64_t pack)
+{
+    struct tier *tier = rs->store->remote->tier;
+    const struct chunk_entry before = *rs->entry;
+    char object[32];
+    uint64_t length;
+    rs->found = false;
+    int r = pack_read_index(tier, rs->store->sb.history, pack, find_entry, rs, &length);
+    pack_object_name(pack, object);
+    if (r == 0 && rs->found)
+        r = tier->ops->get_range(tier, object, rs->entry->offset, rs->stored, rs->entry->stored_len);
+    if (r == 0 && rs->found)
+        r = upload_check_chunk(rs->store, rs->entry, rs->stored, rs->raw);
+    if (r == 0 && rs->found)
+        return true;
+    *rs->entry = before;
+    return false;
+}
+
+static bool from_former_place(struct rescue *rs)
+{
+    struct remote *remote = rs->store->remote;
+    struct doomed doomed = {.count = 0};
+    if (!remote || view_far_packs(rs->store->view, add_doomed, &doomed) < 0)
+        return false;
+    for (size_t i = 0; i < doomed.count && !remote_is_stopping(remote); i++)
+        if (read_former(rs, doomed.ids[i]))
+            return true;
+    return false;
+}
+
+bool rescue_chunk(struct store *store, struct chunk_entry *entry, uint8_t *stored, uint8_t *raw)
+{
+    struct rescue rs = {.store = store, .entry = entry, .stored = stored, .raw = raw};
+    const char *where = from_stage(&rs) ? "the stage" : from_former_place(&rs) ? "a pack of the remote that was given up" : NULL;
+    if (where)
+        log_warn("a chunk that NVMe does not give any more was found in %s, and is stored anew", where);
+    return where != NULL;
+}

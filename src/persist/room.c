@@ -1,0 +1,413 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Room on NVMe: bytes are acknowledged only against room that the medium has already given us.
+ *
+ * A thread keeps files allocated ahead (the tier's reserve) for everything that the stage holds and is not durable, plus
+ * some more; a write is admitted when what is granted covers it: what is held, less what packs took of it since the thread looked. So
+ * writing back what was acknowledged cannot meet ENOSPC, and a cap is kept however fast content is written back.
+ * When the medium gives no more, a write waits as long as garbage collection, eviction or a deletion may free space. It fails with ENOSPC
+ * when a search for space that began after the write did found none. */
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include "base/clock.h"
+#include "base/cause.h"
+#include "base/log.h"
+#include "persist/pull.h"
+
+#define AHEAD_MAX (512 * MIB)
+#define AHEAD_SHARE 8u              /* of the cap, at most */
+#define OVERHEAD_SHARE 28u          /* frames, index, trailer and padding for what is staged, in chunks of 4 KiB and more */
+#define SLACK (2 * MIB)
+#define NO_EVICT_NS (2ll * 1000000000)
+#define VIEW_MIN (24 * MIB)         /* what the view may write before the next look: its log grows in steps */
+#define JOURNAL_STEP (16 * MIB)     /* a segment */
+/* Of the room of a compaction, for names and attributes when content has all else: they need little, and wait for nobody's content. */
+#define CHANGES_SHARE (8 * MIB)
+/* Of the disk, never promised to content: what the view and the journal grow by, and the pack that a compaction makes before those go
+ * that it makes room of. With less the view could not follow the cut that drops them. */
+#define DISK_MARGIN (TIER_RESERVE_UNIT + JOURNAL_STEP + 2 * VIEW_MIN)
+
+/* What was fetched, and no batch names yet, needs room as what is staged does. */
+static uint64_t staged_bytes(struct store *store)
+{
+    uint64_t dirty = stage_usage(store->stage).dirty_bytes + room_kept(store);
+    return dirty + dirty / OVERHEAD_SHARE;
+}
+
+static uint64_t staged_need(struct store *store)
+{
+    return staged_bytes(store) + SLACK;
+}
+
+uint64_t room_used(struct store *store)
+{
+    /* New packs are counted before the view's: a pack that moves to the view in between then counts twice, never not at all. */
+    mutex_lock(&store->packs.lock);
+    uint64_t packs = store->packs.new_bytes + store->packs.writing_bytes;
+    mutex_unlock(&store->packs.lock);
+    packs += view_state(store->view).pack_bytes;
+    LOCK_SCOPE(&store->room.lock);
+    return packs + store->room.journal_bytes + store->room.view_bytes + store->room.runs_bytes;
+}
+
+/* How much may be held for content at most. */
+struct limits {
+    uint64_t by_cap, by_disk;
+    uint64_t with_changes; /* for content, and names and attributes besides */
+    uint64_t held; /* now; what was held a while ago may be packs meanwhile: only the tier knows what still is */
+};
+
+static uint64_t less(uint64_t bytes, uint64_t taken)
+{
+    return bytes > taken ? bytes - taken : 0;
+}
+
+static struct limits find_limits(struct store *store)
+{
+    /* One pack's worth is never given away: compaction needs room to make room. */
+    uint64_t used = room_used(store) + TIER_RESERVE_UNIT;
+    uint64_t cap = store->options.cap_bytes ? store->options.cap_bytes : UINT64_MAX / 2;
+    struct limits limits = {.by_cap = less(cap, used), .with_changes = less(cap + CHANGES_SHARE, used)};
+    struct tier_space space;
+    if (store->tier->ops->space(store->tier, &space) < 0) {
+        LOCK_SCOPE(&store->room.lock);
+        limits.by_disk = limits.held = store->room.granted;
+        return limits;
+    }
+    limits.held = space.held_bytes;
+    uint64_t has = space.free_bytes + space.held_bytes;
+    limits.by_disk = less(has, DISK_MARGIN);
+    limits.with_changes = min_u64(limits.with_changes, less(has + CHANGES_SHARE, DISK_MARGIN));
+    return limits;
+}
+
+static uint64_t holdable(struct store *store)
+{
+    struct limits limits = find_limits(store);
+    return min_u64(limits.by_cap, limits.by_disk);
+}
+
+static uint64_t available_with(struct store *store, uint64_t more)
+{
+    return less(align_down(holdable(store) + more, MIB), staged_need(store));
+}
+
+uint64_t room_available(struct store *store)
+{
+    return available_with(store, 0);
+}
+
+uint64_t room_with_eviction(struct store *store)
+{
+    return available_with(store, evict_possible(store));
+}
+
+static uint64_t ahead_of(const struct store *store)
+{
+    uint64_t cap = store->options.cap_bytes;
+    return cap ? min_u64(AHEAD_MAX, cap / AHEAD_SHARE) : AHEAD_MAX;
+}
+
+uint64_t room_missing(struct store *store)
+{
+    return less(align_up(staged_need(store) + ahead_of(store), TIER_RESERVE_UNIT), holdable(store));
+}
+
+/* Holds what is needed and some more: by whole packs, and at a limit all that there is. */
+static int reserve(struct store *store, const struct limits *limits, uint64_t need, uint64_t *ret_held)
+{
+    uint64_t wanted = align_up(need + ahead_of(store), TIER_RESERVE_UNIT);
+    if (wanted > limits->by_cap)
+        wanted = align_down(limits->by_cap, MIB);
+    /* What is held already serves as the margin too: given back, it would be others who fill the disk with it. */
+    if (wanted > limits->by_disk)
+        wanted = max_u64(align_down(limits->by_disk, MIB), min_u64(limits->held, wanted));
+    int r = store->tier->ops->reserve(store->tier, wanted, ret_held);
+    if (r < 0 && r != -ENOSPC)
+        horizon_error(store, "nvme: allocating room failed: %s", strerror(-r));
+    return r;
+}
+
+/* Stores the space that the thread found, less what packs took since it looked. True: more bytes may be admitted than before. */
+static bool note_granted_locked(struct store *store, const struct limits *limits, uint64_t held, uint64_t taken, uint64_t need)
+{
+    uint64_t since = store->room.taken - taken, before = store->room.left;
+    store->room.granted = less(min_u64(held, min_u64(limits->by_cap, limits->by_disk)), since);
+    store->room.with_changes = less(limits->with_changes, since);
+    store->room.left = less(store->room.granted, need);
+    store->room.scarce = store->room.granted < need + ahead_of(store);
+    return store->room.left > before;
+}
+
+/* One round of the thread. Who waits is told only of what it may be waiting for: it asks again, which asks for a round. */
+static void adjust(struct store *store)
+{
+    mutex_lock(&store->room.lock);
+    uint64_t taken = store->room.taken;
+    mutex_unlock(&store->room.lock);
+    struct limits limits = find_limits(store);
+    uint64_t need = staged_need(store), held = 0;
+    (void)reserve(store, &limits, need, &held);
+    mutex_lock(&store->room.lock);
+    bool tell = note_granted_locked(store, &limits, held, taken, need);
+    if (tell || !store->room.scarce)
+        store->room.hopeless = false;
+    mutex_unlock(&store->room.lock);
+    if (tell && store->on_room)
+        store->on_room(store->on_room_arg);
+}
+
+static void *room_run(void *arg)
+{
+    struct store *store = arg;
+    mutex_lock(&store->room.lock);
+    while (!store->room.stopping) {
+        bool wanted = store->room.wanted;
+        uint64_t round = store->room.rounds_begun += wanted;
+        store->room.wanted = false;
+        mutex_unlock(&store->room.lock);
+        if (wanted)
+            adjust(store);
+        mutex_lock(&store->room.lock);
+        store->room.rounds_done = round;
+        (void)pthread_cond_broadcast(&store->room.changed);
+        if (!store->room.wanted && !store->room.stopping)
+            (void)mutex_wait(&store->room.lock, &store->room.changed, 1000);
+        /* Once a second even unasked: the disk is not only ours. */
+        store->room.wanted = true;
+    }
+    mutex_unlock(&store->room.lock);
+    return NULL;
+}
+
+static void ask_locked(struct store *store)
+{
+    store->room.wanted = true;
+    (void)pthread_cond_broadcast(&store->room.changed);
+}
+
+/* A whole round, from now on. False: the thread ends. */
+static bool adjust_now(struct store *store)
+{
+    LOCK_SCOPE(&store->room.lock);
+    ask_locked(store);
+    uint64_t round = store->room.rounds_begun + 1;
+    while (store->room.rounds_done < round && !store->room.stopping)
+        (void)mutex_wait(&store->room.lock, &store->room.changed, -1);
+    return !store->room.stopping;
+}
+
+void room_spend(struct store *store, uint64_t bytes)
+{
+    LOCK_SCOPE(&store->room.lock);
+    store->room.taken += bytes;
+    store->room.granted = less(store->room.granted, bytes);
+    store->room.with_changes = less(store->room.with_changes, bytes);
+    ask_locked(store);
+}
+
+/* For the request that the thread works for: when it began to wait, monotonic ns; 0: it did not, or there is none. */
+static _Thread_local int64_t waits_since;
+
+void store_waits_since(int64_t ns)
+{
+    waits_since = ns;
+}
+
+/* -EAGAIN: it is not granted now. */
+static int admit_locked(struct store *store, uint64_t need)
+{
+    if (need + ahead_of(store) / 2 > store->room.granted)
+        ask_locked(store);
+    return need <= store->room.granted ? 0 : -EAGAIN;
+}
+
+/* Has the request waited, and was a whole search since then in vain? */
+static int refuse_locked(const struct store *store)
+{
+    if (!store->room.hopeless || !waits_since || store->room.searched <= waits_since)
+        return -EAGAIN;
+    cause_note("NVMe is full of data that may not be dropped; remove something, or mount with a larger nvme=SIZE");
+    return -ENOSPC;
+}
+
+int store_admit(struct store *store, uint64_t bytes)
+{
+    uint64_t need = staged_need(store) + bytes;
+    LOCK_SCOPE(&store->room.lock);
+    int r = admit_locked(store, need);
+    return r < 0 ? refuse_locked(store) : 0;
+}
+
+int store_admit_change(struct store *store, uint64_t bytes)
+{
+    uint64_t need = staged_bytes(store) + bytes;
+    LOCK_SCOPE(&store->room.lock);
+    if (need <= store->room.with_changes)
+        return 0;
+    ask_locked(store);
+    return refuse_locked(store);
+}
+
+int room_admit(struct store *store, uint64_t bytes)
+{
+    uint64_t need = staged_need(store) + bytes;
+    LOCK_SCOPE(&store->room.lock);
+    int r = admit_locked(store, need);
+    return r < 0 && store->room.hopeless ? -ENOSPC : r;
+}
+
+/* --- what is fetched: it may have room that nobody else needs now --------------------------------------------------------- */
+
+uint64_t room_kept(struct store *store)
+{
+    return atomic_load(&store->kept_bytes);
+}
+
+bool room_keep(struct store *store, uint64_t bytes)
+{
+    uint64_t need = staged_need(store) + bytes;
+    LOCK_SCOPE(&store->room.lock);
+    /* Writers come first: half of what is held ahead for them stays theirs. */
+    if (admit_locked(store, need + min_u64(ahead_of(store) / 2, TIER_RESERVE_UNIT)) < 0)
+        return false;
+    atomic_fetch_add(&store->kept_bytes, bytes);
+    return true;
+}
+
+void room_keep_done(struct store *store, uint64_t bytes)
+{
+    check(atomic_fetch_sub(&store->kept_bytes, bytes) >= bytes);
+}
+
+bool room_is_hopeless(struct store *store)
+{
+    return clock_monotonic_ns() < atomic_load(&store->no_evict_until);
+}
+
+/* Bytes of the files in a folder of the store. */
+static uint64_t folder_bytes(struct store *store, const char *name)
+{
+    _cleanup_free_ char *path = xasprintf("%s/%s", store->path, name);
+    DIR *folder = opendir(path);
+    uint64_t bytes = 0;
+    struct dirent *entry;
+    while (folder && (entry = readdir(folder))) {
+        struct stat st;
+        if (fstatat(dirfd(folder), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode))
+            bytes += (uint64_t)st.st_blocks * 512;
+    }
+    if (folder)
+        (void)closedir(folder);
+    return bytes;
+}
+
+void room_account_runs(struct store *store)
+{
+    uint64_t runs = folder_bytes(store, "runs");
+    LOCK_SCOPE(&store->room.lock);
+    store->room.runs_bytes = runs;
+    ask_locked(store);
+}
+
+/* What is used changed: sizes that are not kept current elsewhere are read again. */
+void room_account(struct store *store)
+{
+    uint64_t journal = store->journal.bytes;
+    uint64_t view = folder_bytes(store, "view");
+    LOCK_SCOPE(&store->room.lock);
+    store->room.journal_bytes = journal;
+    store->room.view_bytes = view;
+    ask_locked(store);
+}
+
+static bool is_waited_for(struct store *store)
+{
+    LOCK_SCOPE(&store->horizon.lock);
+    return store->horizon.waiting_writers > 0;
+}
+
+bool room_is_short(struct store *store)
+{
+    if (!is_waited_for(store))
+        return false;
+    LOCK_SCOPE(&store->room.lock);
+    return store->room.scarce;
+}
+
+bool room_for_moving(struct store *store)
+{
+    struct tier_space space;
+    return store->tier->ops->space(store->tier, &space) == 0 &&
+           space.free_bytes + space.held_bytes >= staged_need(store) + TIER_RESERVE_UNIT + VIEW_MIN;
+}
+
+int room_for_view(struct store *store)
+{
+    struct tier_space space;
+    int r = store->tier->ops->space(store->tier, &space);
+    if (r < 0 || space.free_bytes >= VIEW_MIN)
+        return r;
+    /* Others filled the disk: what we hold gives way, for what it is held for is being written now. */
+    uint64_t held = 0;
+    r = store->tier->ops->reserve(store->tier, space.held_bytes > 2 * VIEW_MIN ? space.held_bytes - 2 * VIEW_MIN : 0, &held);
+    mutex_lock(&store->room.lock);
+    store->room.granted = min_u64(held, store->room.granted);
+    mutex_unlock(&store->room.lock);
+    if (r == 0)
+        r = store->tier->ops->space(store->tier, &space);
+    return r < 0 ? r : space.free_bytes >= VIEW_MIN ? 0 : -ENOSPC;
+}
+
+/* Has eviction not yet failed for long enough? */
+static bool may_evict(struct store *store)
+{
+    int64_t since = atomic_load(&store->no_evict_since);
+    return store->remote && (!since || clock_monotonic_ns() - since < NO_EVICT_NS);
+}
+
+/* Is all that happened before durable, and known to the view? */
+static bool is_carried(struct store *store, int64_t before)
+{
+    uint64_t seq;
+    int64_t happened;
+    return !history_oldest(store, &seq, &happened) || happened > before;
+}
+
+void room_settle(struct store *store, int64_t began, bool found)
+{
+    if (found || !is_waited_for(store) || !is_carried(store, began))
+        return;
+    if (!adjust_now(store) || !room_is_short(store) || remote_will_relieve(store->remote) || may_evict(store))
+        return;
+    mutex_lock(&store->room.lock);
+    bool hopeless = store->room.scarce, tell = hopeless && !store->room.hopeless;
+    store->room.hopeless = hopeless;
+    store->room.searched = began;
+    mutex_unlock(&store->room.lock);
+    if (tell)
+        log_warn("nvme: the store is full of data that may not be dropped; writers get ENOSPC until something is removed");
+    if (hopeless && store->on_room)
+        store->on_room(store->on_room_arg);
+}
+
+int room_start(struct store *store)
+{
+    store->room.wanted = true;
+    adjust(store);
+    int r = thread_start(&store->room.thread, "cairn-room", room_run, store);
+    store->room.started = r == 0;
+    return r;
+}
+
+void room_stop(struct store *store)
+{
+    mutex_lock(&store->room.lock);
+    store->room.stopping = true;
+    (void)pthread_cond_broadcast(&store->room.changed);
+    mutex_unlock(&store->room.lock);
+    if (store->room.started)
+        (void)pthread_join(store->room.thread, NULL);
+    store->room.started = false;
+}

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "persist/run_file.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include "base/io.h"
+#include "base/log.h"
+
+#define WRITE_BUFFER (256 * KIB)
+#define VERIFY_BUFFER (256 * KIB)
+
+char *run_path(const struct store *store, uint64_t id, const char *suffix)
+{
+    return xasprintf("%s/runs/%016llx%s", store->path, (unsigned long long)id, suffix);
+}
+
+int run_folder_make(const struct store *store)
+{
+    _cleanup_free_ char *path = xasprintf("%s/runs", store->path);
+    return mkdir(path, 0700) < 0 && errno != EEXIST ? -errno : 0;
+}
+
+/* --- a file that is read ------------------------------------------------------------------------------------------------ */
+
+int run_input_bytes(uint64_t offset, void *buf, size_t len, void *arg)
+{
+    const struct run_input *input = arg;
+    if (offset > input->length || len > input->length - offset)
+        return -EUCLEAN;
+    int r = io_pread_full(input->fd, buf, len, offset);
+    if (r < 0)
+        log_warn("runs/%016llx cannot be read at byte %llu: %s", (unsigned long long)input->id, (unsigned long long)offset, strerror(-r));
+    return r;
+}
+
+void run_input_done(struct run_input *input)
+{
+    run_reader_free(input->reader);
+    if (input->fd >= 0)
+        (void)close(input->fd);
+    *input = (struct run_input){.fd = -1};
+}
+
+int run_input_open(const struct store *store, const struct run_info *info, struct run_input *ret)
+{
+    _cleanup_free_ char *path = run_path(store, info->id, "");
+    struct stat st;
+    *ret = (struct run_input){.fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW), .id = info->id, .length = info->length};
+    if (ret->fd < 0 || fstat(ret->fd, &st) < 0)
+        return -errno;
+    if ((uint64_t)st.st_size != info->length || st.st_size == 0)
+        return -EUCLEAN;
+    (void)posix_fadvise(ret->fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+    return 0;
+}
+
+/* What does not hash to its name in the head is not used. */
+int run_input_verify(struct run_input *input, const uint8_t hash[HASH_LEN])
+{
+    uint8_t is[HASH_LEN];
+    uint8_t *buffer = xmalloc(VERIFY_BUFFER);
+    struct hash_stream *stream = hash_stream_new();
+    int r = 0;
+    for (uint64_t at = 0; at < input->length && r == 0; at += VERIFY_BUFFER) {
+        size_t part = min_u64(VERIFY_BUFFER, input->length - at);
+        r = run_input_bytes(at, buffer, part, input);
+        if (r == 0)
+            hash_stream_add(stream, buffer, part);
+    }
+    hash_stream_result(stream, is);
+    hash_stream_free(stream);
+    free(buffer);
+    return r < 0 ? r : memcmp(is, hash, sizeof is) == 0 ? 0 : -EBADMSG;
+}
+
+int run_input_begin(const struct store *store, const struct run_info *info, struct run_input *ret)
+{
+    int r = run_input_open(store, info, ret);
+    if (r == 0)
+        r = run_reader_new(ret->length, run_input_bytes, ret, &ret->reader);
+    if (r == 0 && (run_reader_info(ret->reader)->id != info->id ||
+                   memcmp(run_reader_info(ret->reader)->history, store->sb.history, 16) != 0))
+        r = -EUCLEAN;
+    return r;
+}
+
+/* --- a file that is written from front to back -------------------------------------------------------------------------- */
+
+static int flush_file(struct run_file *file)
+{
+    int r = io_pwrite_full(file->fd, file->buffer, file->used, file->written);
+    hash_stream_add(file->hash, file->buffer, file->used);
+    file->written += file->used;
+    file->used = 0;
+    return r;
+}
+
+static int put_bytes(const void *buf, size_t len, void *arg)
+{
+    struct run_file *file = arg;
+    const uint8_t *from = buf;
+    while (len) {
+        size_t part = min_u64(len, WRITE_BUFFER - file->used);
+        memcpy(file->buffer + file->used, from, part);
+        file->used += part;
+        from += part;
+        len -= part;
+        if (file->used == WRITE_BUFFER) {
+            int r = flush_file(file);
+            if (r < 0)
+                return r;
+        }
+    }
+    return 0;
+}
+
+int run_file_begin(struct run_file *file, struct store *store, const struct run_info *info)
+{
+    *file = (struct run_file){.store = store, .id = info->id, .fd = -1};
+    int r = run_folder_make(store);
+    if (r < 0)
+        return r;
+    _cleanup_free_ char *path = run_path(store, info->id, ".new");
+    file->fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (file->fd < 0)
+        return -errno;
+    file->buffer = xmalloc(WRITE_BUFFER);
+    file->hash = hash_stream_new();
+    file->writer = run_writer_new(info, put_bytes, file);
+    return 0;
+}
+
+int run_file_add(const struct run_row *row, void *arg)
+{
+    struct run_file *file = arg;
+    file->rows++;
+    return run_writer_add(file->writer, row);
+}
+
+void run_file_done(struct run_file *file)
+{
+    run_writer_free(file->writer);
+    hash_stream_free(file->hash);
+    free(file->buffer);
+    if (file->fd >= 0)
+        (void)close(file->fd);
+}
+
+/* A disk may say that it took what it did not. */
+static int read_back(const struct run_file *file, const struct run_info *info)
+{
+    struct run_input input = {.fd = file->fd, .id = info->id, .length = info->length};
+    int r = run_input_verify(&input, info->hash);
+    return r == -EUCLEAN || r == -EBADMSG ? -EIO : r;
+}
+
+int run_file_finish(struct run_file *file, struct run_info *info)
+{
+    _cleanup_free_ char *from = run_path(file->store, file->id, ".new");
+    _cleanup_free_ char *to = run_path(file->store, file->id, "");
+    _cleanup_free_ char *folder = xasprintf("%s/runs", file->store->path);
+    int r = run_writer_finish(file->writer, info);
+    if (r == 0)
+        r = flush_file(file);
+    if (r == 0 && fsync(file->fd) < 0)
+        r = -errno;
+    if (r < 0)
+        return r;
+    hash_stream_result(file->hash, info->hash);
+    r = read_back(file, info);
+    if (r == 0 && rename(from, to) < 0)
+        r = -errno;
+    if (r < 0)
+        return r;
+    room_account_runs(file->store);
+    return io_fsync_dir(folder);
+}
+
+void run_file_abandon(const struct store *store, uint64_t id)
+{
+    _cleanup_free_ char *path = run_path(store, id, ".new");
+    (void)unlink(path);
+}

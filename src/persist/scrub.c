@@ -1,0 +1,513 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Scrub: every pack of NVMe and of the remote is read, its trailer, its index and each chunk that files refer to verified. What
+ * is damaged on NVMe is read from the remote and stored anew; what is damaged in the remote is uploaded again. */
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/crc.h"
+#include "base/log.h"
+#include "persist/far_care.h"
+#include "persist/job.h"
+
+#define SPAN_LEN (8 * MIB) /* read at once */
+#define POLL_MS 100
+#define RESCUES_MAX 1000u /* chunks that are looked for elsewhere: each takes a scan, too */
+#define DROP_WAIT_MS 3000
+#define LINES_FOR_FILES 16u /* damaged chunks whose files are looked for: it takes a scan of all extents each */
+
+struct bad_chunk {
+    struct chunk_name name;
+    uint64_t pack;
+};
+
+struct scrub {
+    struct store *store;
+    struct job *job;
+    const struct job_options *options;
+    struct tier *tier; /* that is being read */
+    bool is_remote;
+    uint8_t *span, *stored, *raw;
+    struct chunk_entry *entries; /* live chunks of the pack that is looked at */
+    size_t count, max;
+    int64_t allowance_at;
+    uint64_t *bad_packs; /* in the remote */
+    size_t bad_pack_count;
+    struct bad_chunk *given; /* handed over to be stored on NVMe anew */
+    size_t given_count, given_max;
+    unsigned files_told, rescues;
+};
+
+/* --- accounts ------------------------------------------------------------------------------------------------------------- */
+
+static void count_found(struct scrub *s, uint64_t found, uint64_t healed, uint64_t unhealed)
+{
+    struct job_counts *counts = job_counts_lock(s->job);
+    counts->found += found;
+    counts->healed += healed;
+    counts->unhealed += unhealed;
+    job_counts_unlock(s->job);
+}
+
+static void count_read(struct scrub *s, uint64_t bytes, uint64_t chunks, uint64_t packs)
+{
+    struct job_counts *counts = job_counts_lock(s->job);
+    counts->bytes += bytes;
+    counts->chunks += chunks;
+    counts->packs += packs;
+    job_counts_unlock(s->job);
+}
+
+static const char *explain(int error)
+{
+    return error == -EBADMSG  ? "does not match its checksum"
+           : error == -ENOENT ? "is missing"
+           : error == -EUCLEAN ? "is cut off, or no such thing"
+                               : strerror(-error);
+}
+
+/* Damage is what another read will not change. */
+static bool is_damage(int error)
+{
+    return error == -EBADMSG || error == -ENOENT || error == -EUCLEAN || error == -EPROTONOSUPPORT;
+}
+
+static void keep_rate(struct scrub *s, uint64_t bytes)
+{
+    int64_t now = clock_monotonic_ns();
+    if (s->options->rate == 0)
+        return;
+    if (s->allowance_at < now)
+        s->allowance_at = now;
+    int64_t wait = s->allowance_at - now;
+    s->allowance_at += (int64_t)((double)bytes * 1e9 / (double)s->options->rate);
+    (void)job_sleep_ms(s->job, (unsigned)min_u64((uint64_t)(wait / 1000000), UINT32_MAX / 2));
+}
+
+static int add_entry(struct scrub *s, const struct chunk_entry *entry)
+{
+    if (entry->raw_len == 0 || entry->raw_len > CHUNK_SIZE_MAX || entry->stored_len > CHUNK_SIZE_MAX)
+        return -EUCLEAN;
+    if (s->count == s->max) {
+        s->max = s->max ? 2 * s->max : 256;
+        s->entries = xrealloc(s->entries, s->max * sizeof *s->entries);
+    }
+    s->entries[s->count++] = *entry;
+    return 0;
+}
+
+/* --- reading a pack ---------------------------------------------------------------------------------------------------------- */
+
+static int by_offset(const void *a, const void *b)
+{
+    const struct chunk_entry *x = a, *y = b;
+    return x->offset < y->offset ? -1 : x->offset > y->offset;
+}
+
+static uint64_t end_of(const struct chunk_entry *entry)
+{
+    return entry->offset + entry->stored_len;
+}
+
+/* Chunks from `first` on that are read with one request. */
+static size_t span_of(const struct scrub *s, size_t first, uint64_t *ret_len)
+{
+    size_t next = first;
+    do
+        *ret_len = end_of(&s->entries[next]) - s->entries[first].offset;
+    while (++next < s->count && end_of(&s->entries[next]) - s->entries[first].offset <= SPAN_LEN);
+    return next - first;
+}
+
+/* A span that cannot be read as a whole is read by chunk, so that one bad place costs one chunk. */
+static int check_one(struct scrub *s, const char *object, const struct chunk_entry *entry, const uint8_t *in_span)
+{
+    int r = 0;
+    if (!in_span)
+        r = s->tier->ops->get_range(s->tier, object, entry->offset, s->stored, entry->stored_len);
+    return r < 0 ? r : upload_check_chunk(s->store, entry, in_span ? in_span : s->stored, s->raw);
+}
+
+/* Calls `bad` for each chunk that does not verify. Negative: it cannot be read now. */
+static int check_entries(struct scrub *s, const char *object,
+                         int (*bad)(struct scrub *s, const struct chunk_entry *entry, int error))
+{
+    int r = 0;
+    if (s->count)
+        qsort(s->entries, s->count, sizeof *s->entries, by_offset);
+    for (size_t first = 0, count; first < s->count && r == 0; first += count) {
+        uint64_t len;
+        count = span_of(s, first, &len);
+        keep_rate(s, len);
+        if (job_is_cancelled(s->job))
+            return -ECANCELED;
+        bool whole = s->tier->ops->get_range(s->tier, object, s->entries[first].offset, s->span, len) == 0;
+        for (size_t i = first; i < first + count && r == 0; i++) {
+            const struct chunk_entry *entry = &s->entries[i];
+            r = check_one(s, object, entry, whole ? s->span + (entry->offset - s->entries[first].offset) : NULL);
+            if (r < 0 && (is_damage(r) || (r == -EIO && !s->is_remote)))
+                r = bad(s, entry, r);
+        }
+        count_read(s, len, count, 0);
+    }
+    return r;
+}
+
+/* --- NVMe ---------------------------------------------------------------------------------------------------------------------- */
+
+struct user {
+    struct scrub *s;
+    const struct chunk_entry *entry;
+};
+
+static int tell_user(uint64_t ino, uint64_t offset, void *arg)
+{
+    struct user *user = arg;
+    struct store *store = user->s->store;
+    _cleanup_free_ char *path = ns_path(store->ns, ino);
+    job_say(user->s->job, "%s: bytes from %llu on are damaged and nowhere else", path, (unsigned long long)offset);
+    note_damage(store, ino, &user->entry->name, -EBADMSG);
+    return 0;
+}
+
+static int tell_unhealed(struct scrub *s, const struct chunk_entry *entry)
+{
+    struct user user = {s, entry};
+    count_found(s, 0, 0, 1);
+    if (s->files_told++ >= LINES_FOR_FILES)
+        return 0;
+    return view_chunk_users(s->store->view, &entry->name, tell_user, &user);
+}
+
+static void note_given(struct scrub *s, const struct chunk_entry *bad)
+{
+    if (s->given_count == s->given_max) {
+        s->given_max = s->given_max ? 2 * s->given_max : 64;
+        s->given = xrealloc(s->given, s->given_max * sizeof *s->given);
+    }
+    s->given[s->given_count++] = (struct bad_chunk){bad->name, bad->pack};
+}
+
+/* Reads it from wherever it can be read and has it stored in another pack. */
+static int heal_chunk(struct scrub *s, const struct chunk_entry *bad)
+{
+    struct chunk_entry good = *bad;
+    count_found(s, 1, 0, 0);
+    int r = upload_read_chunk(s->store, &good, s->stored, s->raw);
+    if (r == -ECANCELED)
+        return r;
+    good = r < 0 ? *bad : good;
+    if (r < 0 && (s->rescues++ >= RESCUES_MAX || !rescue_chunk(s->store, &good, s->stored, s->raw)))
+        return tell_unhealed(s, bad);
+    while (!heal_give(s->store, &good, s->stored))
+        if (!job_sleep_ms(s->job, POLL_MS))
+            return -ECANCELED;
+    note_given(s, bad);
+    return 0;
+}
+
+static int bad_local(struct scrub *s, const struct chunk_entry *entry, int error)
+{
+    job_say(s->job, "NVMe: packs/%016llx: a chunk of %u bytes at %llu %s", (unsigned long long)entry->pack,
+            entry->raw_len, (unsigned long long)entry->offset, explain(error));
+    return heal_chunk(s, entry);
+}
+
+struct collecting {
+    struct scrub *s;
+    uint64_t pack;
+};
+
+/* What has its place here, and is referred to. */
+static int collect_local(const struct chunk_entry *entry, void *arg)
+{
+    struct collecting *c = arg;
+    struct chunk_entry now;
+    uint64_t refs;
+    int r = view_chunk(c->s->store->view, &entry->name, &now, &refs);
+    if (r == 0 && refs > 0 && now.pack == c->pack)
+        return add_entry(c->s, &now);
+    return r == -ENOENT ? 0 : r;
+}
+
+static int collect_known(const struct chunk_entry *entry, uint64_t refs, void *arg)
+{
+    struct collecting *c = arg;
+    return refs > 0 && entry->pack == c->pack ? add_entry(c->s, entry) : 0;
+}
+
+/* Without its index a view could not be rebuilt from the pack: all that lives in it moves. */
+static int leave_pack(struct scrub *s, const struct view_pack *known, int error)
+{
+    uint64_t pack = known->pack;
+    struct collecting c = {s, pack};
+    job_say(s->job, "NVMe: packs/%016llx: its index %s%s", (unsigned long long)pack, explain(error),
+            known->count ? "" : "; what lies in it is not known, so it is kept: if no file lacks anything, remove it by hand");
+    s->count = 0;
+    int r = view_chunks(s->store->view, collect_known, &c);
+    for (size_t i = 0; i < s->count && r == 0; i++)
+        r = heal_chunk(s, &s->entries[i]);
+    return r;
+}
+
+static int scrub_local_pack(struct scrub *s, uint64_t pack)
+{
+    struct view_pack known;
+    struct collecting c = {s, pack};
+    char object[32];
+    pack_object_name(pack, object);
+    if (!packs_pin(s->store, pack))
+        return 0;
+    int r = view_pack(s->store->view, pack, &known);
+    if (r == 0) {
+        s->count = 0;
+        r = packs_read_index(s->store, pack, collect_local, &c);
+        r = is_damage(r) || r == -EIO ? leave_pack(s, &known, r) : r < 0 ? r : check_entries(s, object, bad_local);
+        count_read(s, 0, 0, 1);
+    }
+    packs_unpin(s->store, pack);
+    return r == -ENOENT ? 0 : r;
+}
+
+/* A pack that was left must not stay as a problem that the next check finds. A file that is open may keep it for longer. */
+static int await_drop(struct scrub *s, uint64_t pack)
+{
+    struct view_pack known;
+    for (unsigned waited = 0; waited < DROP_WAIT_MS; waited += POLL_MS) {
+        int r = view_pack(s->store->view, pack, &known);
+        if (r < 0 || known.live_count > 0)
+            return r == -ENOENT ? 0 : r;
+        atomic_store(&s->store->gc_soon, true);
+        if (!job_sleep_ms(s->job, POLL_MS))
+            return -ECANCELED;
+    }
+    return 0;
+}
+
+/* What was handed over has another place now. */
+static int await_local(struct scrub *s)
+{
+    uint64_t last = 0;
+    int r = 0;
+    while (heal_is_pending(s->store))
+        if (!job_sleep_ms(s->job, POLL_MS))
+            return -ECANCELED;
+    for (size_t i = 0; i < s->given_count; i++) {
+        struct chunk_entry now;
+        uint64_t refs;
+        bool same = view_chunk(s->store->view, &s->given[i].name, &now, &refs) == 0 && refs > 0 &&
+                    now.pack == s->given[i].pack;
+        count_found(s, 0, !same, same);
+        if (r == 0 && s->given[i].pack != last)
+            r = await_drop(s, s->given[i].pack);
+        last = s->given[i].pack;
+    }
+    return r;
+}
+
+/* --- the remote ------------------------------------------------------------------------------------------------------------------ */
+
+static int collect_remote(const struct chunk_entry *entry, uint64_t refs, void *arg)
+{
+    return refs > 0 ? add_entry(arg, entry) : 0;
+}
+
+static int bad_remote(struct scrub *s, const struct chunk_entry *entry, int error)
+{
+    job_say(s->job, "remote: packs/%016llx: a chunk of %u bytes at %llu %s", (unsigned long long)entry->pack,
+            entry->raw_len, (unsigned long long)entry->offset, explain(error));
+    count_found(s, 1, 0, 0);
+    if (s->bad_pack_count && s->bad_packs[s->bad_pack_count - 1] == entry->pack)
+        return 0;
+    s->bad_packs = xrealloc(s->bad_packs, (s->bad_pack_count + 1) * sizeof *s->bad_packs);
+    s->bad_packs[s->bad_pack_count++] = entry->pack;
+    return 0;
+}
+
+static int count_entry(const struct chunk_entry *entry, void *arg)
+{
+    (void)entry;
+    (*(uint32_t *)arg)++;
+    return 0;
+}
+
+static int check_remote_index(struct scrub *s, const struct view_far_pack *pack)
+{
+    uint32_t count = 0;
+    uint64_t length = 0;
+    int r = pack_read_index(s->tier, s->store->sb.history, pack->pack, count_entry, &count, &length);
+    return r < 0 ? r : count == pack->count && length == pack->length ? 0 : -EUCLEAN;
+}
+
+static void bad_remote_index(struct scrub *s, uint64_t pack, int error)
+{
+    struct chunk_entry none = {.pack = pack};
+    job_say(s->job, "remote: packs/%016llx: its index %s", (unsigned long long)pack, explain(error));
+    (void)bad_remote(s, &none, error);
+}
+
+static int scrub_remote_pack(struct scrub *s, uint64_t id)
+{
+    struct view_far_pack pack;
+    char object[32];
+    size_t bad_before = s->bad_pack_count;
+    pack_object_name(id, object);
+    int r = view_far_pack(s->store->view, id, &pack);
+    if (r == -ENOENT || (r == 0 && (pack.doomed || pack.gone)))
+        return 0;
+    s->count = 0;
+    if (r == 0)
+        r = view_far_pack_chunks(s->store->view, id, collect_remote, s);
+    if (r < 0)
+        return r;
+    r = check_remote_index(s, &pack);
+    if (r == 0)
+        r = check_entries(s, object, bad_remote);
+    else if (is_damage(r)) {
+        bad_remote_index(s, id, r);
+        r = 0;
+    }
+    count_read(s, 0, 0, 1);
+    if (s->bad_pack_count > bad_before)
+        far_note_bad(s->store->remote, id, "a scrub found it damaged or missing");
+    return r;
+}
+
+static bool can_heal(struct remote *remote)
+{
+    LOCK_SCOPE(&remote->shared.lock);
+    return !remote->options.read_only && !remote->shared.fenced && !remote->shared.stopping &&
+           !remote->shared.unreachable_ns;
+}
+
+static bool is_any_bad(struct scrub *s)
+{
+    for (size_t i = 0; i < s->bad_pack_count; i++)
+        if (far_is_bad(s->store->remote, s->bad_packs[i]))
+            return true;
+    return false;
+}
+
+/* The uploader writes them anew and publishes that. */
+static int await_remote(struct scrub *s, uint64_t found_before, uint64_t lost_before)
+{
+    struct remote *remote = s->store->remote;
+    int r = 0;
+    while (r == 0 && can_heal(remote) && is_any_bad(s))
+        r = job_sleep_ms(s->job, POLL_MS) ? 0 : -ECANCELED;
+    bool healed = can_heal(remote) && !is_any_bad(s);
+    mutex_lock(&remote->care->lock);
+    uint64_t lost = remote->care->lost_chunks - lost_before;
+    mutex_unlock(&remote->care->lock);
+    struct job_counts *counts = job_counts_lock(s->job);
+    uint64_t found = counts->found - found_before;
+    lost = healed ? min_u64(lost, found) : found;
+    counts->unhealed += lost;
+    counts->healed += found - lost;
+    job_counts_unlock(s->job);
+    if (found && !healed && r == 0)
+        job_say(s->job, "remote: what is damaged there cannot be uploaded again now; see 'cairn status'");
+    return r;
+}
+
+/* --- all of it ------------------------------------------------------------------------------------------------------------------- */
+
+struct ids {
+    uint64_t *at;
+    size_t count, max;
+    uint64_t bytes;
+};
+
+static void ids_add(struct ids *ids, uint64_t id, uint64_t bytes)
+{
+    if (ids->count == ids->max) {
+        ids->max = ids->max ? 2 * ids->max : 256;
+        ids->at = xrealloc(ids->at, ids->max * sizeof *ids->at);
+    }
+    ids->at[ids->count++] = id;
+    ids->bytes += bytes;
+}
+
+static int add_local_id(const struct view_pack *pack, void *arg)
+{
+    if (pack->live_count)
+        ids_add(arg, pack->pack, pack->live_bytes);
+    return 0;
+}
+
+static int add_remote_id(const struct view_far_pack *pack, void *arg)
+{
+    if (pack->live_count && !pack->doomed && !pack->gone)
+        ids_add(arg, pack->pack, pack->live_bytes);
+    return 0;
+}
+
+/* A snapshot of the view must not be held for as long as a slow scrub takes: first the numbers, then the packs. */
+static int scrub_tier(struct scrub *s, const struct ids *ids, int (*scrub_pack)(struct scrub *s, uint64_t pack))
+{
+    int r = 0;
+    for (size_t i = 0; i < ids->count && r == 0; i++)
+        r = job_is_cancelled(s->job) ? -ECANCELED : scrub_pack(s, ids->at[i]);
+    return r;
+}
+
+static int scrub_local(struct scrub *s, const struct ids *ids)
+{
+    s->tier = s->store->tier;
+    s->is_remote = false;
+    int r = scrub_tier(s, ids, scrub_local_pack);
+    int waited = await_local(s);
+    return r < 0 ? r : waited;
+}
+
+static int scrub_remote(struct scrub *s, const struct ids *ids)
+{
+    struct remote *remote = s->store->remote;
+    s->tier = remote->tier;
+    s->is_remote = true;
+    struct job_counts *counts = job_counts_lock(s->job);
+    uint64_t found = counts->found;
+    job_counts_unlock(s->job);
+    mutex_lock(&remote->care->lock);
+    uint64_t lost = remote->care->lost_chunks;
+    mutex_unlock(&remote->care->lock);
+    int r = scrub_tier(s, ids, scrub_remote_pack);
+    if (r < 0 && r != -ECANCELED)
+        job_say(s->job, "remote: it cannot be read now: %s", strerror(-r));
+    int waited = await_remote(s, found, lost);
+    return r < 0 ? r : waited;
+}
+
+static void scrub_done(struct scrub *s)
+{
+    free(s->span);
+    free(s->stored);
+    free(s->raw);
+    free(s->entries);
+    free(s->bad_packs);
+    free(s->given);
+}
+
+int scrub_run(struct store *store, const struct job_options *options)
+{
+    struct scrub s = {.store = store, .job = store->job, .options = options};
+    struct ids local = {0}, remote = {0};
+    bool has_remote = options->remote && store->remote;
+    void *span = NULL;
+    check(posix_memalign(&span, PACK_ALIGN, SPAN_LEN + CHUNK_SIZE_MAX) == 0);
+    s.span = span;
+    s.stored = xmalloc(CHUNK_SIZE_MAX);
+    s.raw = xmalloc(CHUNK_SIZE_MAX);
+    int r = options->local ? view_packs(store->view, add_local_id, &local) : 0;
+    if (r == 0 && has_remote)
+        r = view_far_packs(store->view, add_remote_id, &remote);
+    struct job_counts *counts = job_counts_lock(s.job);
+    counts->bytes_total = local.bytes + remote.bytes;
+    job_counts_unlock(s.job);
+    if (r == 0)
+        r = scrub_local(&s, &local);
+    int far = r == -ECANCELED || !has_remote ? 0 : scrub_remote(&s, &remote);
+    free(local.at);
+    free(remote.at);
+    scrub_done(&s);
+    return r < 0 ? r : far;
+}

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Seals: a draft becomes a version, a nascent file part of history, a file that was made without a name gets one. */
+#include "base/clock.h"
+#include "base/log.h"
+#include "persist/internal.h"
+#include "stage/requests.h"
+
+static void seal_record(const struct ns_inode *inode, const struct stage_draft *draft, const struct ns_birth *birth,
+                        struct record *rec)
+{
+    rec->ino = inode->ino;
+    rec->version = inode->version + 1;
+    rec->keep = draft->keep;
+    rec->attrs = inode->attrs;
+    rec->attrs.size = draft->size;
+    if (draft->mtime) {
+        /* One that was set already moved ctime then. */
+        if (draft->mtime != rec->attrs.mtime && draft->mtime > rec->attrs.ctime)
+            rec->attrs.ctime = draft->mtime;
+        rec->attrs.mtime = draft->mtime;
+    }
+    if (birth) {
+        rec->flags |= RECORD_BIRTH;
+        rec->parent = birth->parent;
+        rec->cookie = birth->cookie;
+        rec->name = birth->name;
+        rec->name_len = birth->name_len;
+    }
+}
+
+/* The xattrs of a file that was nascent become history with its first version. */
+static void add_xattrs_locked(struct store *store, const struct dump *xattrs, struct dump *group)
+{
+    size_t len;
+    for (size_t at = 0; at < xattrs->len; at += len) {
+        struct record rec;
+        int r = record_decode(xattrs->bytes + at, xattrs->len - at, &rec, &len);
+        check(r == 0);
+        history_stamp_locked(store, &rec);
+        (void)dump_record(&rec, group);
+    }
+}
+
+static void seal_roomy_locked(struct store *store, const struct ns_inode *inode, const struct dump *xattrs)
+{
+    struct ns_birth birth;
+    bool is_born = ns_birth(store->ns, inode->ino, &birth);
+    struct record rec = {.type = REC_SEAL};
+    struct stage_draft draft;
+    struct dump group = {0};
+    history_stamp_locked(store, &rec);
+    if (!stage_seal(store->stage, inode->ino, inode->version + 1, rec.seq, is_born, &draft))
+        return;
+    seal_record(inode, &draft, is_born ? &birth : NULL, &rec);
+    (void)dump_record(&rec, &group);
+    add_xattrs_locked(store, xattrs, &group);
+    history_enter_group_locked(store, &group);
+    free(group.bytes);
+}
+
+int history_seal_locked(struct store *store, uint64_t ino)
+{
+    struct ns_inode inode;
+    int r = ns_inode(store->ns, ino, &inode);
+    if (r < 0 || inode.nlink == 0)
+        return r == -ENOENT ? 0 : r;
+    struct stage_file_state state;
+    (void)stage_file_state(store->stage, ino, &state);
+    if (!inode.nascent && !state.has_draft)
+        return 0;
+    struct dump xattrs = {0};
+    r = inode.nascent ? ns_dump_xattrs(store->ns, ino, dump_record, &xattrs) : 0;
+    if (r == 0)
+        r = history_group_room_locked(store, xattrs.len);
+    if (r == 0)
+        seal_roomy_locked(store, &inode, &xattrs);
+    free(xattrs.bytes);
+    return r;
+}
+
+/* A file's birth moves the times of its folder to when it was made, and not to now. */
+static void touch_parent_locked(struct store *store, const struct record *named)
+{
+    struct dump group = {0};
+    struct record rec = {.type = REC_SETATTR,
+                         .ino = named->parent,
+                         .mask = ATTR_MTIME | ATTR_CTIME,
+                         .attrs = {.mtime = named->time, .ctime = named->time}};
+    history_stamp_locked(store, &rec);
+    (void)dump_record(&rec, &group);
+    history_enter_group_locked(store, &group);
+    free(group.bytes);
+}
+
+/* What is staged of a file that was made without a name, and so is not in the log, enters it; there it means nothing until the SEAL
+ * names the file, for which there is room then. -EAGAIN: there is not, and all is as before. */
+static int relink_locked(struct store *store, uint64_t ino, size_t xattrs_len)
+{
+    size_t reserve = xattrs_len + STAGE_LOG_MARGIN / 2;
+    int r = stage_relink(store->stage, ino, reserve);
+    if (r != -EAGAIN)
+        return r;
+    r = history_compact_locked(store);
+    return r < 0 ? r : stage_relink(store->stage, ino, reserve);
+}
+
+static int name_roomy_locked(struct store *store, struct record *rec, const struct dump *xattrs)
+{
+    struct ns_inode inode;
+    int r = relink_locked(store, rec->ino, xattrs->len);
+    if (r < 0)
+        return r;
+    history_stamp_with_cookies_locked(store, rec);
+    touch_parent_locked(store, rec);
+    ns_apply(store->ns, rec);
+    r = ns_inode(store->ns, rec->ino, &inode);
+    check(r == 0); /* the caller holds it */
+    stage_request_decide(1ull << REC_SEAL);
+    seal_roomy_locked(store, &inode, xattrs);
+    return 0;
+}
+
+static int name_locked(struct store *store, struct record *rec)
+{
+    struct dump xattrs = {0};
+    int r = history_seal_due_locked(store);
+    if (r == 0)
+        r = ns_dump_xattrs(store->ns, rec->ino, dump_record, &xattrs);
+    if (r == 0)
+        r = xattrs.len > GROUP_MAX ? -ENOSPC : history_draft_room_locked(store);
+    if (r == 0)
+        r = name_roomy_locked(store, rec, &xattrs);
+    free(xattrs.bytes);
+    return r;
+}
+
+int store_name(struct store *store, struct record *rec)
+{
+    mutex_lock(&store->history.lock);
+    return history_leave(store, name_locked(store, rec));
+}
+
+/* As st_blocks shows it: never more than the size. */
+static uint64_t shown_bytes(struct store *store, const struct ns_inode *inode)
+{
+    struct stage_file_state state;
+    (void)stage_file_state(store->stage, inode->ino, &state);
+    uint64_t size = state.has_draft ? state.draft_size : state.has_sealed ? state.sealed_size : inode->attrs.size;
+    return min_u64(inode->blocks_bytes + state.dirty_bytes + state.chunk_bytes, size);
+}
+
+/* *ret_recount: until now a draft over a version that is not durable yet counted in addition to what it replaces there. */
+static int seal_counted_locked(struct store *store, uint64_t ino, bool *ret_recount)
+{
+    struct ns_inode inode;
+    *ret_recount = false;
+    int r = ns_hold(store->ns, ino, &inode);
+    if (r < 0)
+        return r == -ENOENT ? 0 : r;
+    uint64_t before = shown_bytes(store, &inode);
+    r = history_seal_locked(store, ino);
+    *ret_recount = shown_bytes(store, &inode) != before;
+    ns_drop(store->ns, ino);
+    return r;
+}
+
+/* --- seals that wait ----------------------------------------------------------------------------------------------------
+ *
+ * They are of drafts, which show, and which a recovery finds and seals as any others. Each enters before whatever else enters the history:
+ * so of two things that happened one after the other, no cut has only the later. */
+
+bool history_is_due_locked(struct store *store, uint64_t ino)
+{
+    for (unsigned i = 0; i < store->history.due_count; i++)
+        if (store->history.due[i] == ino)
+            return true;
+    return false;
+}
+
+/* One that fails for another reason than room keeps nobody else's operations from happening: it stays a draft, which is tried again when it
+ * has been idle. */
+int history_seal_due_locked(struct store *store)
+{
+    unsigned done = 0;
+    int r = 0;
+    for (; done < store->history.due_count; done++) {
+        uint64_t ino = store->history.due[done];
+        bool recount;
+        r = seal_counted_locked(store, ino, &recount);
+        if (r == -EAGAIN)
+            break;
+        if (r < 0)
+            log_warn("inode %llu was closed and cannot be sealed: %s; trying again", (unsigned long long)ino, strerror(-r));
+        if (recount)
+            store->history.recount[store->history.recount_count++] = ino;
+    }
+    store->history.due_count -= done;
+    memmove(store->history.due, store->history.due + done, store->history.due_count * sizeof *store->history.due);
+    if (done)
+        stage_set_due(store->stage, store->history.due, store->history.due_count);
+    if (store->history.due_count > 0)
+        return -EAGAIN;
+    store->history.due_since = 0;
+    return 0;
+}
+
+static void tell_recounts(struct store *store)
+{
+    uint64_t inos[DUE_MAX];
+    mutex_lock(&store->history.lock);
+    unsigned count = store->history.recount_count;
+    memcpy(inos, store->history.recount, count * sizeof *inos);
+    store->history.recount_count = 0;
+    mutex_unlock(&store->history.lock);
+    if (count)
+        change_tell(store, inos, count, false);
+}
+
+int store_seal_due(struct store *store)
+{
+    mutex_lock(&store->history.lock);
+    int r = history_seal_due_locked(store);
+    mutex_unlock(&store->history.lock);
+    horizon_note(store);
+    tell_recounts(store);
+    return r;
+}
+
+int store_seal(struct store *store, uint64_t ino)
+{
+    bool recount = false;
+    mutex_lock(&store->history.lock);
+    int r = history_seal_due_locked(store);
+    if (r == 0)
+        r = seal_counted_locked(store, ino, &recount);
+    mutex_unlock(&store->history.lock);
+    horizon_note(store);
+    tell_recounts(store);
+    if (recount)
+        change_tell(store, &ino, 1, false);
+    return r;
+}
+
+int store_seal_later(struct store *store, uint64_t ino)
+{
+    struct stage_file_state state;
+    mutex_lock(&store->history.lock);
+    (void)stage_file_state(store->stage, ino, &state);
+    bool is_new = state.has_draft && !history_is_due_locked(store, ino);
+    bool fits = store->history.due_count + store->history.recount_count < DUE_MAX;
+    if (is_new && fits) {
+        if (store->history.due_count == 0)
+            store->history.due_since = clock_monotonic_ns();
+        store->history.due[store->history.due_count++] = ino;
+        stage_set_due(store->stage, store->history.due, store->history.due_count);
+    }
+    mutex_unlock(&store->history.lock);
+    return is_new && !fits ? store_seal(store, ino) : 0;
+}
+
+void history_seal_ripe(struct store *store, int64_t ns)
+{
+    mutex_lock(&store->history.lock);
+    int64_t since = store->history.due_since;
+    bool is_ripe = since && clock_monotonic_ns() - since >= ns;
+    mutex_unlock(&store->history.lock);
+    if (is_ripe && store_seal_due(store) < 0)
+        log_debug("files that were closed stay drafts for now");
+    tell_recounts(store);
+}
+
+/* Calls `fn` for each draft below a directory, until it does not return 0. */
+static int for_drafts_below(struct store *store, uint64_t dir, int (*fn)(struct store *store, uint64_t ino))
+{
+    size_t count = stage_drafts(store->stage, NULL, 0);
+    uint64_t *inos = xcalloc(count, sizeof *inos);
+    size_t got = stage_drafts(store->stage, inos, count);
+    int r = 0;
+    for (size_t i = 0; i < got && i < count && r == 0; i++) {
+        if (ns_may_be_below(store->ns, inos[i], dir))
+            r = fn(store, inos[i]);
+    }
+    free(inos);
+    return r;
+}
+
+int store_seal_below(struct store *store, uint64_t dir)
+{
+    return for_drafts_below(store, dir, store_seal);
+}
+
+static int found_one(struct store *store, uint64_t ino)
+{
+    struct ns_inode inode;
+    return ns_inode(store->ns, ino, &inode) == 0 && inode.nlink > 0;
+}
+
+bool history_has_draft_below(struct store *store, uint64_t dir)
+{
+    if (for_drafts_below(store, dir, found_one) > 0)
+        return true;
+    LOCK_SCOPE(&store->history.lock); /* what is being sealed is in the namespace after this */
+    return false;
+}

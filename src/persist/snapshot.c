@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The end of the journal of a store without a remote. When it is much longer than the state that it tells, the whole view becomes
+ * one run, STORE/head names it, and the segments before it go: as a published head does for a store with a remote.
+ *
+ *   run durable in STORE/runs  ->  STORE/head (nonce 0: it is no head of any remote)  ->  older segments and runs go
+ *
+ * A thread of its own writes the run from a snapshot of the view; the writeback thread, the journal's only writer, does the rest. */
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "persist/remote.h"
+
+#define GROWTH_MIN (48 * MIB) /* of the journal since the last: three segments */
+#define SHARE 4u              /* of the last run's length: a quarter of what is written is snapshots at most */
+#define OVERDUE 4u            /* so many times what makes one due: it begins at once, because sessions may all be short */
+#define AGAIN_NS (60ll * 1000000000)
+
+static void describe(struct store *store, const struct view_state *state, struct head *head)
+{
+    *head = (struct head){.number = 1,
+                          .epoch = store->epoch,
+                          .writer = store->sb.writer,
+                          .time = clock_realtime_ns(),
+                          .published = clock_realtime_ns(),
+                          .cut = state->applied_seq,
+                          .max_ino = state->max_ino,
+                          .max_id = store_newest_pack_id(store),
+                          .files = state->files,
+                          .logical_bytes = state->logical_bytes,
+                          .chunks = state->chunks,
+                          .stored_bytes = state->stored_bytes,
+                          .run_count = 1};
+    memcpy(head->history, store->sb.history, sizeof head->history);
+    memcpy(head->store, store->sb.store, sizeof head->store);
+    memcpy(head->chain, state->chain, sizeof head->chain);
+    (void)snprintf(head->holder, sizeof head->holder, "no remote");
+    uint64_t number = ++store->snapshot.count;
+    head->runs[0] = (struct run_info){
+        .id = (uint64_t)store->sb.writer << 48 | store->epoch << 24 | number, .cut = state->applied_seq};
+    memcpy(head->runs[0].history, store->sb.history, sizeof head->runs[0].history);
+}
+
+static int take(struct store *store)
+{
+    struct view_cut *cut = NULL;
+    struct head *head = xmalloc(sizeof *head);
+    int r = view_cut_open_alone(store->view, &cut);
+    if (r == 0) {
+        struct view_state state = view_cut_state(cut);
+        describe(store, &state, head);
+        r = runs_write_snapshot(store, cut, &head->runs[0]);
+    }
+    if (r == 0)
+        r = local_head_write(store, head);
+    if (r == 0) {
+        store->snapshot.cut = head->cut;
+        store->snapshot.length = head->runs[0].length;
+        runs_tidy(store, head);
+    }
+    view_cut_close(cut);
+    free(head);
+    return r;
+}
+
+static void *snapshot_run(void *arg)
+{
+    struct store *store = arg;
+    store->snapshot.result = take(store);
+    atomic_store(&store->snapshot.done, true);
+    return NULL;
+}
+
+/* A head that is of a remote says what was published there, and is kept for the next mount with it. One that cannot be read says nothing of
+ * a store that never had a remote. */
+static bool may_begin(struct store *store)
+{
+    struct head *known = xmalloc(sizeof *known);
+    int r = store->remote ? -EBUSY : local_head_read(store, known);
+    if (r == 0 && known->run_count == 1)
+        store->snapshot.length = known->runs[0].length;
+    _cleanup_free_ char *remote = local_remote_name(store);
+    bool is_damaged = !remote && (r == -EUCLEAN || r == -EBADMSG);
+    bool may = r == -ENOENT || is_damaged || (r == 0 && local_head_is_lost(known));
+    free(known);
+    return may;
+}
+
+static void finish(struct store *store)
+{
+    (void)pthread_join(store->snapshot.thread, NULL);
+    store->snapshot.started = false;
+    store->snapshot.again_at = clock_monotonic_ns() + AGAIN_NS;
+    int r = store->snapshot.result;
+    if (r == 0) {
+        journal_trim(store, store->snapshot.cut);
+        store->journal.was_skipped = false;
+    } else if (r != -ECANCELED)
+        horizon_error(store, "nvme: a snapshot for the journal cannot be written: %s", strerror(-r));
+    store->snapshot.left = store->journal.bytes;
+    room_account(store);
+    log_debug("journal: the run of a snapshot has %llu KiB, %llu KiB of segments are left",
+              (unsigned long long)(store->snapshot.length / KIB), (unsigned long long)(store->journal.bytes / KIB));
+}
+
+void snapshot_tick(struct store *store, bool at_ease)
+{
+    uint64_t bytes = at_ease ? store->journal.bytes : store->journal.bytes / OVERDUE;
+    if (store->snapshot.started) {
+        if (atomic_load(&store->snapshot.done))
+            finish(store);
+        return;
+    }
+    /* What is damaged in the journal is made unnecessary, too, while the view still has it. */
+    bool is_needed = at_ease && store->journal.was_skipped;
+    bool is_long = bytes >= store->snapshot.left + GROWTH_MIN && bytes >= SHARE * store->snapshot.length;
+    bool is_time = store->snapshot.result == 0 || clock_monotonic_ns() >= store->snapshot.again_at;
+    if ((!is_long && !is_needed) || !is_time || !may_begin(store) || (bytes < SHARE * store->snapshot.length && !is_needed))
+        return;
+    atomic_store(&store->snapshot.done, false);
+    store->snapshot.started = thread_start(&store->snapshot.thread, "cairn-snapshot", snapshot_run, store) == 0;
+}
+
+void snapshot_stop(struct store *store)
+{
+    atomic_store(&store->snapshot.stopping, true);
+    if (store->snapshot.started)
+        finish(store);
+}

@@ -1,0 +1,502 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Opening and closing a store, and what can be told of it. */
+#include "persist/store.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+
+#include "base/clock.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "persist/job.h"
+#include "persist/pull.h"
+#include "persist/run_file.h"
+#include "persist/session.h"
+
+/* --- superblock ---------------------------------------------------------------------------------------------------------- */
+
+static int make_superblock(const struct remote *remote, struct superblock *sb)
+{
+    *sb = (struct superblock){.version = SUPERBLOCK_VERSION, .created = clock_realtime_ns()};
+    if (getrandom(sb->store, sizeof sb->store, 0) != (ssize_t)sizeof sb->store ||
+        getrandom(&sb->key, sizeof sb->key, 0) != (ssize_t)sizeof sb->key)
+        return -EIO;
+    memcpy(sb->history, sb->store, sizeof sb->history);
+    if (remote && remote->has_prefix) { /* it goes on with the history that is there */
+        memcpy(sb->history, remote->prefix.history, sizeof sb->history);
+        sb->key = remote->prefix.key;
+    }
+    /* The id names the key and tells nothing of it. */
+    struct iovec iov = {&sb->key, sizeof sb->key};
+    uint8_t hash[HASH_LEN];
+    hash_parts(&iov, 1, hash);
+    memcpy(sb->key_id, hash, sizeof sb->key_id);
+    return 0;
+}
+
+static int write_superblock(const char *path, const struct superblock *sb)
+{
+    uint8_t bytes[SUPERBLOCK_LEN];
+    superblock_encode(sb, bytes);
+    return io_write_file_durable(path, bytes, sizeof bytes);
+}
+
+static int read_superblock(const char *path, struct superblock *ret)
+{
+    _cleanup_free_ char *bytes = NULL;
+    size_t len;
+    int r = io_read_file(path, 16 * SUPERBLOCK_LEN, &bytes, &len);
+    return r < 0 ? r : superblock_decode(bytes, len, ret);
+}
+
+uint64_t store_left_stage_bytes(const char *path, const char *stage_dir)
+{
+    _cleanup_free_ char *superblock = xasprintf("%s/superblock", path);
+    struct superblock sb;
+    struct session left;
+    if (read_superblock(superblock, &sb) < 0 || session_read(path, sb.store, &left) < 0)
+        return 0;
+    bool is_there = left.exists && !left.is_of_other_boot && strncmp(left.dir, stage_dir, strlen(stage_dir)) == 0;
+    uint64_t bytes = is_there ? stage_files_bytes(left.dir, left.name) : 0;
+    session_done(&left);
+    return bytes;
+}
+
+static int load_superblock(struct store *store, bool create, char **ret_text)
+{
+    _cleanup_free_ char *path = xasprintf("%s/superblock", store->path);
+    int r = read_superblock(path, &store->sb);
+    if (r == -ENOENT && create) {
+        r = make_superblock(store->remote, &store->sb);
+        if (r == 0)
+            r = write_superblock(path, &store->sb);
+        if (r < 0)
+            *ret_text = xasprintf("%s: cannot make a store there: %s", store->path, strerror(-r));
+        return r;
+    }
+    if (r == -ENOENT)
+        *ret_text = xasprintf("%s is not a CairnFS store (no superblock)", store->path);
+    else if (r == -EPROTONOSUPPORT)
+        *ret_text = xasprintf("%s was made by a newer version of CairnFS; use that version", store->path);
+    else if (r < 0)
+        *ret_text = xasprintf("%s/superblock cannot be used: %s; restore it from a backup of the store", store->path,
+                              r == -EBADMSG || r == -EUCLEAN ? "it is damaged" : strerror(-r));
+    return r;
+}
+
+static void print_id(const uint8_t id[16], char ret[33])
+{
+    for (size_t i = 0; i < 16; i++)
+        (void)snprintf(ret + 2 * i, 3, "%02x", id[i]);
+}
+
+int store_new_id(const char *path, char ret_id[33], char **ret_text)
+{
+    struct store store = {.path = (char *)(uintptr_t)path}; /* what is needed of one that is not opened */
+    _cleanup_free_ char *superblock = xasprintf("%s/superblock", path), *stage = NULL;
+    int r = load_superblock(&store, false, ret_text);
+    if (r < 0)
+        return r;
+    if (store.sb.former_count == SUPERBLOCK_FORMER_MAX) {
+        *ret_text = xasprintf("%s had %u ids already; copy its files to a new store", path, SUPERBLOCK_FORMER_MAX);
+        return -EOVERFLOW;
+    }
+    r = session_leave_other(path, store.sb.store, &stage);
+    if (r == -EBUSY)
+        *ret_text = xasprintf("the last daemon of %s left its stage in %s, with what had not come to NVMe: mount and unmount it first", path, stage);
+    else if (r < 0)
+        *ret_text = xasprintf("%s/session cannot be removed: %s", path, strerror(-r));
+    if (r < 0)
+        return r;
+    memcpy(store.sb.former[store.sb.former_count++], store.sb.store, sizeof store.sb.store);
+    if (getrandom(store.sb.store, sizeof store.sb.store, 0) != (ssize_t)sizeof store.sb.store)
+        return -EIO;
+    print_id(store.sb.store, ret_id);
+    r = write_superblock(superblock, &store.sb);
+    explicit_bzero(&store.sb.key, sizeof store.sb.key);
+    if (r < 0)
+        *ret_text = xasprintf("%s cannot be written: %s", superblock, strerror(-r));
+    return r;
+}
+
+/* --- life ------------------------------------------------------------------------------------------------------------------ */
+
+static struct store *store_new(const struct store_options *options)
+{
+    struct store *store = xcalloc(1, sizeof *store);
+    store->options = *options;
+    store->pinned_bytes = UINT64_MAX;
+    store->pins_asked = true;
+    store->path = xstrdup(options->path);
+    mutex_init(&store->limit.lock, LOCK_LEAF);
+    mutex_init(&store->room.lock, LOCK_LEAF);
+    cond_init(&store->room.changed);
+    mutex_init(&store->evict.lock, LOCK_LEAF);
+    cond_init(&store->evict.changed);
+    store->started_at = clock_monotonic_ns();
+    history_init(store);
+    horizon_init(store);
+    priority_init(store);
+    fetch_init(store);
+    change_init(store);
+    packs_init(store);
+    store->heal = heal_new();
+    store->job = job_new();
+    store->remote = remote_new(store);
+    return store;
+}
+
+/* A new store has to know which history it begins with. */
+static int meet_remote(struct store *store, char **ret_text)
+{
+    char cause[256] = "";
+    _cleanup_free_ char *path = xasprintf("%s/superblock", store->path);
+    if (!store->remote)
+        return 0;
+    if (access(path, F_OK) == 0) {
+        remote_be_brief(store->remote, true);
+        return 0;
+    }
+    int r = remote_meet(store->remote);
+    if (r == 0 || (r == -ENOENT && !store->remote->options.read_only))
+        return 0;
+    store->remote->tier->ops->last_error(store->remote->tier, cause, sizeof cause);
+    *ret_text = xasprintf("%s cannot be used: %s", store->remote->name,
+                          r == -ENOENT                       ? "nothing was ever stored there"
+                          : r == -EUCLEAN || r == -EBADMSG   ? "its object 'cairn' is no CairnFS prefix, or damaged"
+                          : r == -EPROTONOSUPPORT            ? "it was written by a newer version of CairnFS"
+                          : *cause                           ? cause
+                                                             : strerror(-r));
+    return r;
+}
+
+static int open_medium(struct store *store, bool create, char **ret_text)
+{
+    int r = meet_remote(store, ret_text);
+    if (r == 0)
+        r = load_superblock(store, create, ret_text);
+    if (r < 0)
+        return r;
+    r = nvme_tier_open(store->path, &store->tier);
+    if (r < 0)
+        *ret_text = xasprintf("%s: cannot be used as a store: %s", store->path, strerror(-r));
+    return r < 0 ? r : adopt_clean_up(store, ret_text);
+}
+
+static void store_free(struct store *store, bool stage_is_empty)
+{
+    if (store->readers)
+        pool_free(store->readers);
+    stage_close(store->stage, stage_is_empty);
+    if (stage_is_empty && store->stage_dir)
+        stage_leave_folder(store->stage_dir);
+    horizon_done(store);
+    priority_done(store);
+    history_done(store);
+    lag_done(store);
+    fetch_done(store);
+    change_done(store);
+    packs_done(store);
+    ns_free(store->ns);
+    if (store->view)
+        view_close(store->view);
+    if (store->tier)
+        store->tier->ops->close(store->tier);
+    remote_free(store->remote);
+    heal_free(store->heal);
+    job_free(store->job);
+    mutex_done(&store->limit.lock);
+    mutex_done(&store->room.lock);
+    (void)pthread_cond_destroy(&store->room.changed);
+    mutex_done(&store->evict.lock);
+    (void)pthread_cond_destroy(&store->evict.changed);
+    explicit_bzero(&store->sb.key, sizeof store->sb.key);
+    free(store->nameless);
+    free(store->path);
+    free(store->stage_dir);
+    free(store);
+}
+
+/* What fails for now is tried again by the uploader. */
+static int hold_remote(struct store *store, char **ret_text)
+{
+    struct remote *remote = store->remote;
+    int r = remote_claim(remote, ret_text);
+    if (r < 0 && !*ret_text) {
+        remote_error(remote, r, "%s cannot be held now (%s)", remote->name, strerror(-r));
+        remote->is_attached = false;
+        r = 0;
+    }
+    remote_resume(remote);
+    return r;
+}
+
+/* A store without a state of its own cannot do without its remote: an empty filesystem would be shown for what is there, and
+ * what is wrong with the remote would be found out later. */
+static int begin_on_remote(struct remote *remote, char **ret_text)
+{
+    int r = remote_prepare(remote, ret_text);
+    if (r < 0 && !*ret_text)
+        remote_error(remote, r, "%s cannot be used (%s)", remote->name, strerror(-r));
+    if (r == 0 && !remote->is_attached)
+        r = -EIO;
+    if (r < 0 && !*ret_text)
+        *ret_text = xasprintf("%s", remote->shared.error);
+    return r;
+}
+
+int store_open(const struct store_options *options, struct store **ret, char **ret_text)
+{
+    struct store *store = store_new(options);
+    *ret_text = NULL;
+    remote_watch_start(store->remote);
+    int r = open_medium(store, true, ret_text);
+    if (r == 0 && store->remote)
+        r = remote_attach(store->remote, adopt_may, ret_text);
+    if (r == 0 && store->remote && adopt_is_blank(store))
+        r = begin_on_remote(store->remote, ret_text);
+    if (r == 0)
+        r = adopt_decide(store, ret_text);
+    if (r == 0)
+        r = recover(store, ret_text);
+    if (r == 0 && store->remote)
+        r = hold_remote(store, ret_text);
+    remote_watch_end(store->remote);
+    if (r < 0) {
+        store_free(store, false);
+        return r;
+    }
+    *ret = store;
+    return 0;
+}
+
+int store_open_bare(const struct store_options *options, struct store **ret, char **ret_text)
+{
+    struct store *store = store_new(options);
+    *ret_text = NULL;
+    int r = open_medium(store, false, ret_text);
+    if (r == 0)
+        r = adopt_decide(store, ret_text);
+    if (r < 0) {
+        store_free(store, false);
+        return r;
+    }
+    *ret = store;
+    return 0;
+}
+
+int store_open_medium(const struct store_options *options, bool whole_journal, struct store **ret, char **ret_text)
+{
+    struct store *store;
+    int r = store_open_bare(options, &store, ret_text);
+    if (r < 0)
+        return r;
+    store->whole_journal = whole_journal;
+    r = recover_view(store, ret_text);
+    if (r < 0) {
+        store_free(store, false);
+        return r;
+    }
+    store->ns = ns_new(store->view);
+    *ret = store;
+    return 0;
+}
+
+/* What a mount can wait for, who only reads cannot. */
+static int check_far(struct remote *remote, char **ret_text)
+{
+    if (remote->is_attached && remote->head.number)
+        return 0;
+    *ret_text = remote->is_attached ? xasprintf("%s: nothing was published there yet", remote->name)
+                                    : xasprintf("%s", remote->shared.error);
+    return remote->is_attached ? -ENOENT : -EHOSTDOWN;
+}
+
+int store_open_far(const struct store_options *options, struct store **ret, char **ret_text)
+{
+    struct store *store = store_new(options);
+    *ret_text = NULL;
+    int r = open_medium(store, true, ret_text);
+    if (r == 0)
+        r = remote_attach(store->remote, adopt_may, ret_text);
+    if (r == 0)
+        r = check_far(store->remote, ret_text);
+    if (r == 0)
+        r = adopt_decide(store, ret_text);
+    if (r == 0)
+        r = recover_view(store, ret_text);
+    if (r < 0) {
+        store_free(store, false);
+        return r;
+    }
+    store->ns = ns_new(store->view);
+    *ret = store;
+    return 0;
+}
+
+void store_discard(struct store *store)
+{
+    store_free(store, false);
+}
+
+int store_start(struct store *store, void (*room)(void *arg), void *arg)
+{
+    store->on_room = room;
+    store->on_room_arg = arg;
+    stage_on_room(store->stage, room, arg);
+    int r = pool_new("cairn-read", READ_THREADS, 1024, NULL, NULL, &store->readers);
+    if (r == 0)
+        r = writeback_start(store);
+    if (r == 0) {
+        room_account(store);
+        r = room_start(store);
+    }
+    if (r == 0 && store->remote)
+        r = pull_start(store->remote);
+    if (r == 0 && store->remote)
+        r = remote_start(store->remote);
+    return r;
+}
+
+static bool is_all_durable(struct store *store)
+{
+    uint64_t seq;
+    int64_t happened;
+    return !history_oldest(store, &seq, &happened) && stage_drafts(store->stage, NULL, 0) == 0;
+}
+
+void store_close(struct store *store)
+{
+    if (!store)
+        return;
+    stage_stop(store->stage);
+    room_stop(store);
+    job_cancel(store);
+    struct pull *pull = pull_of(store);
+    pull_stop_work(pull);
+    remote_stop(store->remote);
+    job_join(store);
+    evict_stop(store);
+    pull_end(pull);
+    keep_flush(store);
+    writeback_stop(store);
+    bool durable = is_all_durable(store);
+    if (durable) {
+        if (view_flush(store->view) < 0)
+            log_warn("the view could not be flushed; the next mount catches up");
+        view_compact_leftovers(store->view);
+        if (session_end(store->path) < 0)
+            log_warn("%s/session could not be removed; the next mount finds no stage", store->path);
+    }
+    store_free(store, durable);
+}
+
+struct ns *store_ns(struct store *store)
+{
+    return store->ns;
+}
+
+struct stage *store_stage(struct store *store)
+{
+    return store->stage;
+}
+
+uint64_t store_new_ino(struct store *store)
+{
+    return ((uint64_t)store->sb.writer << 48) | atomic_fetch_add(&store->next_ino, 1);
+}
+
+/* --- status ------------------------------------------------------------------------------------------------------------------ */
+
+static void status_behind(struct store *store, struct store_status *ret)
+{
+    uint64_t seq;
+    int64_t happened;
+    if (history_oldest(store, &seq, &happened))
+        ret->seconds_behind = (double)(clock_monotonic_ns() - happened) / 1e9;
+    ret->behind_bytes = stage_usage(store->stage).dirty_bytes;
+    ret->behind_files = stage_sealed_list(store->stage, NULL, 0) + stage_drafts(store->stage, NULL, 0);
+}
+
+static void status_memory(struct store *store, struct store_status *ret)
+{
+    struct stage_usage usage = stage_usage(store->stage);
+    uint64_t stage = usage.total_bytes + usage.control_bytes;
+    uint64_t tables = usage.heap_bytes_max + (uint64_t)PENDING_OPS_MAX * 400;
+    uint64_t far = pull_window(store->options.remote.fetch_threads) + RUN_FETCH_WINDOW + (uint64_t)PULL_READERS * 2 * CHUNK_SIZE_MAX;
+    uint64_t buffers = (store->remote ? far : 0) + (uint64_t)PACK_BUFFERS * PACK_BUFFER_LEN + (uint64_t)CHUNK_CACHE_ENTRIES * CHUNK_SIZE_MAX +
+                       (uint64_t)(2 * (store->options.writeback_threads + 1) + READ_THREADS) * CHUNK_SIZE_MAX;
+    uint64_t names = VIEW_CACHE_BYTES + NS_CLEAN_BYTES;
+    ret->memory_bound_bytes = stage + tables + buffers + names + 32 * MIB;
+    (void)snprintf(ret->memory_formula, sizeof ret->memory_formula,
+                   "stage %.0f MiB + its tables %.0f + pack and read buffers %.0f + view and names %.0f + code and threads 32 = at "
+                   "most %.0f MiB",
+                   (double)stage / MIB, (double)tables / MIB, (double)buffers / MIB, (double)names / MIB,
+                   (double)ret->memory_bound_bytes / MIB);
+}
+
+static void status_room(struct store *store, struct store_status *ret)
+{
+    ret->used_bytes = room_used(store);
+    ret->reserved_bytes = ret->behind_bytes + ret->behind_bytes / 28;
+    ret->available_bytes = room_available(store);
+    ret->cap_bytes = ret->used_bytes + ret->reserved_bytes + ret->available_bytes;
+    uint64_t most = room_with_eviction(store);
+    ret->evictable_bytes = most > ret->available_bytes ? most - ret->available_bytes : 0;
+    LOCK_SCOPE(&store->room.lock);
+    ret->is_full = store->room.scarce && store->room.hopeless;
+}
+
+void store_status(struct store *store, struct store_status *ret)
+{
+    *ret = (struct store_status){.epoch = store->epoch, .newest_seq = store_newest(store)};
+    memcpy(ret->store_id, store->sb.store, sizeof ret->store_id);
+    ret->stage_is_lost = atomic_load(&store->stage_is_lost);
+    ret->view_is_lost = atomic_load(&store->lost_view.is_lost);
+    ret->view = view_state(store->view);
+    status_behind(store, ret);
+    status_room(store, ret);
+    status_memory(store, ret);
+    ret->written_bytes_total = atomic_load(&store->written_total);
+    ret->dedup_bytes_total = atomic_load(&store->dedup_total);
+    ret->evicted_bytes_total = atomic_load(&store->evicted_total);
+    ret->healed_chunks_total = atomic_load(&store->healed_total);
+    LOCK_SCOPE(&store->horizon.lock);
+    ret->horizon_seq = store->horizon.horizon;
+    ret->errors = store->horizon.errors;
+    memcpy(ret->last_error, store->horizon.last_error, sizeof ret->last_error);
+    ret->last_error_ns = store->horizon.last_error_ns;
+}
+
+uint64_t store_missing_bytes(struct store *store, uint64_t seq)
+{
+    mutex_lock(&store->horizon.lock);
+    uint64_t bytes = store->horizon.target_bytes;
+    mutex_unlock(&store->horizon.lock);
+    size_t max = stage_sealed_list(store->stage, NULL, 0);
+    struct stage_sealed *list = xcalloc(max, sizeof *list);
+    size_t count = stage_sealed_list(store->stage, list, max);
+    for (size_t i = 0; i < count && i < max; i++)
+        if (list[i].seal_seq <= seq)
+            bytes += list[i].bytes;
+    free(list);
+    return bytes;
+}
+
+bool store_is_durable(struct store *store, uint64_t ino)
+{
+    struct stage_file_state state;
+    struct ns_inode inode;
+    (void)stage_file_state(store->stage, ino, &state);
+    if (state.has_draft)
+        return false;
+    /* The stage first: of a version that is being sealed it knows before the namespace does. */
+    int r = ns_inode(store->ns, ino, &inode);
+    if (r == 0 && (inode.nascent || (state.has_sealed && state.sealed_version > inode.version)))
+        return false;
+    if (r == 0 && S_ISDIR(inode.attrs.mode) && history_has_draft_below(store, ino))
+        return false;
+    return ns_last_change(store->ns, ino) <= store_horizon(store);
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Looking at what files consist of, a portion at a time: nothing is held or remembered between portions, so it costs nobody
+ * anything that somebody looks. */
+#include "persist/remote.h"
+
+struct survey {
+    struct store *store;
+    uint64_t at;
+    size_t left; /* parts that may still be looked at */
+    bool is_published, more;
+    void (*fn)(const struct survey_part *part, void *arg);
+    void *arg;
+};
+
+/* References are counted by extent pages: a part that was given as one is as many as the pages that it lies in. */
+static uint32_t uses_of(const struct extent *e)
+{
+    return (uint32_t)((e->offset + e->length - 1) / VIEW_PAGE_LEN - e->offset / VIEW_PAGE_LEN + 1);
+}
+
+static int look_up(struct store *store, struct survey_part *part)
+{
+    struct chunk_entry entry;
+    bool published;
+    int r = view_chunk(store->view, &part->name, &entry, &part->refs);
+    if (r < 0)
+        return r == -ENOENT ? 0 : r;
+    part->near = entry.pack != 0;
+    part->raw_len = entry.raw_len;
+    part->stored_len = entry.stored_len;
+    if (view_far_chunk(store->view, &part->name, &entry, &published) < 0)
+        return 0;
+    part->far = published;
+    if (!part->near) {
+        part->raw_len = entry.raw_len;
+        part->stored_len = entry.stored_len;
+    }
+    return 0;
+}
+
+/* Inline content is published with its inode. */
+static bool is_published(struct store *store, uint64_t ino)
+{
+    uint64_t cut, horizon = store_remote_horizon(store);
+    return horizon > 0 && view_unpublished(store->view, ino, &cut) == 0 && cut <= horizon;
+}
+
+static int look_at(const struct view_extent *extent, void *arg)
+{
+    struct survey *survey = arg;
+    const struct extent *e = &extent->extent;
+    survey->more = survey->left == 0;
+    if (survey->more)
+        return 1;
+    survey->left--;
+    survey->at = e->offset + e->length;
+    if (e->kind == EXTENT_HOLE)
+        return 0;
+    struct survey_part part = {.is_chunk = e->kind == EXTENT_CHUNK, .length = e->length, .uses = uses_of(e)};
+    int r = 0;
+    if (part.is_chunk) {
+        part.name = e->chunk;
+        r = look_up(survey->store, &part);
+    } else {
+        part.near = true;
+        part.far = survey->is_published;
+    }
+    if (r == 0)
+        survey->fn(&part, survey->arg);
+    return r;
+}
+
+bool store_has_settled(struct store *store)
+{
+    uint64_t oldest;
+    int64_t happened;
+    return !history_oldest(store, &oldest, &happened) || oldest > store_horizon(store);
+}
+
+int store_survey(struct store *store, uint64_t ino, uint64_t *at, size_t max,
+                 void (*fn)(const struct survey_part *part, void *arg), void *arg)
+{
+    struct survey survey = {.store = store, .at = *at, .left = max, .fn = fn, .arg = arg};
+    survey.is_published = is_published(store, ino);
+    int r = view_extents(store->view, ino, 0, *at, INT64_MAX - *at, look_at, &survey);
+    *at = survey.at;
+    return r == -ENOENT ? 0 : r < 0 ? r : survey.more;
+}

@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Whole files and folders that somebody wants on NVMe, or off it.
+ *
+ * A job has a thread of its own that walks what was asked for: first to count, then to feed the fetching threads (or, to evict,
+ * the writeback thread) with bounded portions. */
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "persist/pull.h"
+
+#define PORTION 4096u        /* chunks looked up at once */
+#define EVICT_PORTION 65536u
+#define PLAN_MAX 32u         /* groups that wait */
+#define BUSY_TRIES 50
+#define BUSY_STEP_NS (100l * 1000000)
+#define VIEW_TRIES 5000
+#define VIEW_STEP_NS (1l * 1000000)
+
+struct warm_job {
+    uint64_t id;
+    struct pull *pull;
+    uint64_t root;
+    bool evicts;
+    pthread_t thread;
+    struct pull_plan plan;
+    unsigned under_way; /* groups that were taken */
+    bool cancelled;
+    struct warm_status status;
+
+    /* The job's thread alone. */
+    struct pull_wanted *wanted;
+    struct chunk_name *names;
+    size_t count;
+    bool counting;
+    uint64_t *dirs;
+    size_t dir_count, dir_max;
+};
+
+static bool is_cancelled(struct warm_job *job)
+{
+    LOCK_SCOPE(&job->pull->locked.lock);
+    return job->cancelled || job->pull->locked.stopping;
+}
+
+/* --- walking --------------------------------------------------------------------------------------------------------------- */
+
+static int flush_wanted(struct warm_job *job)
+{
+    struct pull *pull = job->pull;
+    struct pull_group_list groups;
+    struct pull_group *group;
+    pull_make_groups(job->wanted, job->count, false, &groups);
+    job->count = 0;
+    mutex_lock(&pull->locked.lock);
+    while ((group = TAILQ_FIRST(&groups))) {
+        TAILQ_REMOVE(&groups, group, link);
+        bool over = job->cancelled || pull->locked.stopping;
+        while (job->plan.count >= PLAN_MAX && !over) {
+            (void)mutex_wait(&pull->locked.lock, &pull->changed, 1000);
+            over = job->cancelled || pull->locked.stopping;
+        }
+        if (over)
+            pull_group_free(group);
+        else
+            pull_plan_locked(pull, &job->plan, group);
+        (void)pthread_cond_broadcast(&pull->changed);
+    }
+    mutex_unlock(&pull->locked.lock);
+    return 0;
+}
+
+static int flush_names(struct warm_job *job)
+{
+    struct evict_request request = {.names = job->names, .count = job->count};
+    int r = job->count ? evict_now(job->pull->store, &request) : 0;
+    /* The uploader, or a reader, lets go of a pack in a moment. */
+    for (int try = 0; r == 0 && request.busy_bytes && try < BUSY_TRIES && !is_cancelled(job); try++) {
+        (void)nanosleep(&(struct timespec){.tv_nsec = BUSY_STEP_NS}, NULL);
+        request.done = false;
+        r = evict_now(job->pull->store, &request);
+    }
+    job->count = 0;
+    LOCK_SCOPE(&job->pull->locked.lock);
+    struct warm_status *s = &job->status;
+    s->done_bytes += request.dropped_bytes + request.pinned_bytes + request.unpublished_bytes + request.busy_bytes;
+    s->dropped_bytes += request.dropped_bytes;
+    s->pinned_bytes += request.pinned_bytes;
+    s->unpublished_bytes += request.unpublished_bytes;
+    s->busy_bytes += request.busy_bytes;
+    return r;
+}
+
+static void count_bytes(struct warm_job *job, uint64_t bytes, bool lost)
+{
+    LOCK_SCOPE(&job->pull->locked.lock);
+    job->status.total_bytes += bytes;
+    job->status.failed_bytes += lost ? bytes : 0;
+}
+
+static int add_chunk(const struct view_extent *part, void *arg)
+{
+    struct warm_job *job = arg;
+    struct store *store = job->pull->store;
+    struct chunk_entry entry;
+    uint64_t refs;
+    if (part->extent.kind != EXTENT_CHUNK)
+        return 0;
+    const struct chunk_name *name = &part->extent.chunk;
+    if (job->evicts) {
+        if (view_chunk(store->view, name, &entry, &refs) < 0 || entry.pack == 0)
+            return 0;
+    } else if (pull_is_near(store, name)) {
+        return 0;
+    } else if (pull_place(store, name, &entry) < 0) {
+        if (job->counting)
+            count_bytes(job, part->extent.length, true);
+        return 0;
+    }
+    if (job->counting) {
+        count_bytes(job, entry.stored_len, false);
+        return is_cancelled(job) ? -ECANCELED : 0;
+    }
+    if (job->evicts)
+        job->names[job->count++] = *name;
+    else
+        job->wanted[job->count++] = (struct pull_wanted){.entry = entry, .first = part->extent.offset};
+    return job->count == (job->evicts ? EVICT_PORTION : PORTION) ? 1 : 0;
+}
+
+static int flush(struct warm_job *job)
+{
+    return job->evicts ? flush_names(job) : flush_wanted(job);
+}
+
+/* A file's chunks may be more than a portion: the walk goes on where the portion ended. */
+struct file_walk {
+    struct warm_job *job;
+    uint64_t at;
+};
+
+static int walk_part(const struct view_extent *part, void *arg)
+{
+    struct file_walk *walk = arg;
+    walk->at = part->extent.offset + part->extent.length;
+    return add_chunk(part, walk->job);
+}
+
+/* What is on its way to NVMe cannot leave it, and the remote has it not. */
+static void count_staged(struct warm_job *job, uint64_t ino)
+{
+    struct stage_file_state state;
+    if (!job->counting || !stage_file_state(job->pull->store->stage, ino, &state) || state.dirty_bytes == 0)
+        return;
+    LOCK_SCOPE(&job->pull->locked.lock);
+    struct warm_status *s = &job->status;
+    s->total_bytes += state.dirty_bytes;
+    s->done_bytes += state.dirty_bytes;
+    s->unpublished_bytes += state.dirty_bytes;
+}
+
+static int walk_file(struct warm_job *job, uint64_t ino)
+{
+    struct file_walk walk = {.job = job};
+    if (job->evicts)
+        count_staged(job, ino);
+    uint64_t from;
+    do {
+        from = walk.at;
+        int r = view_extents(job->pull->store->view, ino, 0, from, INT64_MAX - from, walk_part, &walk);
+        if (r < 0)
+            return r == -ENOENT ? 0 : r;
+        bool is_full = job->count == (job->evicts ? EVICT_PORTION : PORTION);
+        if (is_full && (r = flush(job)) < 0)
+            return r;
+        if (!is_full)
+            break;
+    } while (walk.at > from);
+    return is_cancelled(job) ? -ECANCELED : 0;
+}
+
+static int walk_inode(struct warm_job *job, uint64_t ino, mode_t type)
+{
+    if (S_ISREG(type))
+        return walk_file(job, ino);
+    if (!S_ISDIR(type))
+        return 0;
+    if (job->dir_count == job->dir_max) {
+        job->dir_max = job->dir_max ? 2 * job->dir_max : 64;
+        job->dirs = xrealloc(job->dirs, job->dir_max * sizeof *job->dirs);
+    }
+    job->dirs[job->dir_count++] = ino;
+    return 0;
+}
+
+static int walk_entry(const struct view_entry *entry, const char *name, size_t name_len, void *arg)
+{
+    (void)name;
+    (void)name_len;
+    return walk_inode(arg, entry->ino, entry->type);
+}
+
+static int walk_all(struct warm_job *job)
+{
+    struct view *view = job->pull->store->view;
+    struct view_inode inode;
+    int r = view_inode(view, job->root, &inode);
+    if (r == -ENOENT) { /* it is younger than the view: nothing of it can be in the remote only, or be evicted */
+        if (job->evicts)
+            count_staged(job, job->root);
+        return 0;
+    }
+    if (r == 0)
+        r = walk_inode(job, job->root, inode.attrs.mode);
+    while (r == 0 && job->dir_count > 0)
+        r = view_readdir(view, job->dirs[--job->dir_count], 0, walk_entry, job);
+    job->dir_count = 0;
+    return r;
+}
+
+/* --- the job ----------------------------------------------------------------------------------------------------------------- */
+
+/* Groups of the job that wait or are under way. */
+static void await_groups(struct warm_job *job)
+{
+    struct pull *pull = job->pull;
+    LOCK_SCOPE(&pull->locked.lock);
+    while (job->plan.count > 0 || job->under_way > 0) {
+        if (job->cancelled || pull->locked.stopping)
+            pull_unplan_locked(pull, &job->plan);
+        if (job->plan.count > 0 || job->under_way > 0)
+            (void)mutex_wait(&pull->locked.lock, &pull->changed, 1000);
+    }
+}
+
+/* The view comes a moment after the journal: what is known to be on NVMe has to be seen. */
+static void await_view(struct warm_job *job)
+{
+    struct store *store = job->pull->store;
+    uint64_t horizon = store_horizon(store);
+    for (int try = 0; try < VIEW_TRIES && view_state(store->view).applied_seq < horizon && !is_cancelled(job); try++)
+        (void)nanosleep(&(struct timespec){.tv_nsec = VIEW_STEP_NS}, NULL);
+}
+
+static void *job_run(void *arg)
+{
+    struct warm_job *job = arg;
+    await_view(job);
+    job->counting = true;
+    int r = walk_all(job);
+    job->counting = false;
+    if (job->evicts)
+        job->names = xcalloc(EVICT_PORTION, sizeof *job->names);
+    else
+        job->wanted = xcalloc(PORTION, sizeof *job->wanted);
+    if (r == 0)
+        r = walk_all(job);
+    if (r == 0)
+        r = flush(job);
+    await_groups(job);
+    if (!job->evicts)
+        keep_flush(job->pull->store);
+    free(job->names);
+    free(job->wanted);
+    free(job->dirs);
+    LOCK_SCOPE(&job->pull->locked.lock);
+    job->status.ended = true;
+    job->status.error = r;
+    return NULL;
+}
+
+struct pull_group *warm_take_locked(struct pull *pull, struct warm_job **ret_job)
+{
+    for (unsigned i = 0; i < PULL_JOBS; i++) {
+        struct warm_job *job = pull->locked.jobs[i];
+        struct pull_group *group = job ? TAILQ_FIRST(&job->plan.groups) : NULL;
+        if (!group || !pull_take_locked(pull, group, false))
+            continue;
+        job->under_way++;
+        *ret_job = job;
+        return group;
+    }
+    return NULL;
+}
+
+void warm_group_done_locked(struct pull *pull, struct warm_job *job, uint64_t bytes, int error, uint64_t not_kept)
+{
+    job->under_way--;
+    job->status.done_bytes += bytes;
+    if (error < 0)
+        job->status.failed_bytes += bytes;
+    else
+        job->status.not_kept_bytes += not_kept;
+    (void)pthread_cond_broadcast(&pull->changed);
+}
+
+/* --- from outside ------------------------------------------------------------------------------------------------------------- */
+
+static void warm_free(struct warm_job *job)
+{
+    (void)pthread_join(job->thread, NULL);
+    free(job);
+}
+
+/* A place for a job; one that ended gives way. */
+static int free_slot_locked(struct pull *pull, struct warm_job **ret_old)
+{
+    int found = -EBUSY;
+    *ret_old = NULL;
+    for (int i = 0; i < (int)PULL_JOBS && found < 0; i++)
+        if (!pull->locked.jobs[i])
+            found = i;
+    for (int i = 0; i < (int)PULL_JOBS && found < 0; i++)
+        if (pull->locked.jobs[i]->status.ended) {
+            *ret_old = pull->locked.jobs[i];
+            pull->locked.jobs[i] = NULL;
+            found = i;
+        }
+    return found;
+}
+
+int store_warm_start(struct store *store, uint64_t ino, bool evicts, uint64_t *ret_job)
+{
+    struct pull *pull = pull_of(store);
+    struct warm_job *old;
+    if (!pull)
+        return -ENOTCONN;
+    struct warm_job *job = xcalloc(1, sizeof *job);
+    *job = (struct warm_job){.pull = pull, .root = ino, .evicts = evicts};
+    TAILQ_INIT(&job->plan.groups);
+    mutex_lock(&pull->locked.lock);
+    int slot = pull->locked.stopping ? -ESHUTDOWN : free_slot_locked(pull, &old);
+    int r = slot < 0 ? slot : thread_start(&job->thread, evicts ? "cairn-evict" : "cairn-warm", job_run, job);
+    if (r == 0) {
+        *ret_job = job->id = ++pull->locked.next_job;
+        pull->locked.jobs[slot] = job;
+    }
+    mutex_unlock(&pull->locked.lock);
+    if (slot >= 0 && old)
+        warm_free(old);
+    if (r < 0)
+        free(job);
+    return r;
+}
+
+int store_warm_status(struct store *store, uint64_t id, bool cancel, struct warm_status *ret)
+{
+    struct pull *pull = pull_of(store);
+    if (!pull)
+        return -ENOENT;
+    LOCK_SCOPE(&pull->locked.lock);
+    for (unsigned i = 0; i < PULL_JOBS; i++) {
+        struct warm_job *job = pull->locked.jobs[i];
+        if (!job || job->id != id)
+            continue;
+        job->cancelled = job->cancelled || cancel;
+        *ret = job->status;
+        (void)pthread_cond_broadcast(&pull->changed);
+        return 0;
+    }
+    return -ENOENT;
+}
+
+void warm_stop(struct pull *pull)
+{
+    LOCK_SCOPE(&pull->locked.lock);
+    for (unsigned i = 0; i < PULL_JOBS; i++)
+        if (pull->locked.jobs[i])
+            pull->locked.jobs[i]->cancelled = true;
+    (void)pthread_cond_broadcast(&pull->changed);
+}
+
+void warm_end(struct pull *pull)
+{
+    for (unsigned i = 0; i < PULL_JOBS; i++) {
+        mutex_lock(&pull->locked.lock);
+        struct warm_job *job = pull->locked.jobs[i];
+        pull->locked.jobs[i] = NULL;
+        mutex_unlock(&pull->locked.lock);
+        if (job)
+            warm_free(job);
+    }
+}

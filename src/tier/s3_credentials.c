@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Keeps what was found last and decides when to ask again; where to ask is in s3_source_*.c.
+ *
+ * 1. At most one caller asks at a time, without the lock.
+ * 2. Credentials hold until they expire. Where one was given that has expired by our clock, ours may be
+ * wrong: it holds until the next time to ask.
+ * 3. A caller who has none that hold waits for the one who asks, and shares the outcome, good or bad.
+ */
+#include "tier/s3_credentials.h"
+
+#include "base/clock.h"
+#include "base/lock.h"
+#include "base/log.h"
+#include "tier/s3_secret.h"
+#include "tier/s3_source.h"
+
+#define SECOND_NS (1000000000ll)
+#define REFRESH_BEFORE_NS (300 * SECOND_NS)
+/* How long nobody asks again while the old ones hold: where new ones end as soon as these did, and after a
+ * failure. */
+#define ASK_PAUSE_NS (60 * SECOND_NS)
+#define FAILURE_PAUSE_NS (30 * SECOND_NS)
+
+struct s3_credential_source {
+    char *profile; /* NULL: not chosen */
+    struct http *http;
+    pthread_cond_t answered;
+    struct {
+        struct cairn_mutex lock;
+        struct s3_credentials found; /* key_id NULL: none yet */
+        bool asking;
+        uint64_t asked;      /* times that somebody asked and has an outcome */
+        int64_t ask_next_ns; /* monotonic: not before, while `found` holds */
+        int result;          /* of the last time */
+        char *error;
+    } locked;
+};
+
+/* In the order in which they count. */
+static s3_source_fn *const sources[] = {s3_source_environment, s3_source_environment_identity,
+                                        s3_source_profile, s3_source_container, s3_source_metadata};
+
+struct s3_credential_source *s3_credentials_open(const char *profile, struct http *http)
+{
+    struct s3_credential_source *source = xcalloc(1, sizeof *source);
+    source->profile = profile ? xstrdup(profile) : NULL;
+    source->http = http;
+    mutex_init(&source->locked.lock, LOCK_LEAF);
+    cond_init(&source->answered);
+    return source;
+}
+
+void s3_credentials_close(struct s3_credential_source *source)
+{
+    if (!source)
+        return;
+    check(!source->locked.asking);
+    s3_credentials_done(&source->locked.found);
+    mutex_done(&source->locked.lock);
+    (void)pthread_cond_destroy(&source->answered);
+    free(source->locked.error);
+    free(source->profile);
+    free(source);
+}
+
+int s3_source_environment(const struct s3_lookup *lookup, struct s3_credentials *ret_credentials,
+                          char **ret_error)
+{
+    const char *key_id = s3_env("AWS_ACCESS_KEY_ID"), *secret = s3_env("AWS_SECRET_ACCESS_KEY");
+    if (lookup->profile_chosen || (!key_id && !secret))
+        return s3_source_fail(ret_error, -ENOKEY, "no environment (AWS_ACCESS_KEY_ID is %s)",
+                              lookup->profile_chosen ? "not asked where a profile is chosen" : "not set");
+    return s3_credentials_make(key_id, secret, s3_env("AWS_SESSION_TOKEN"), NULL,
+                               "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY", ret_credentials, ret_error);
+}
+
+/* Asks all in turn; the first that has something decides. */
+static int ask_sources(const struct s3_lookup *lookup, struct s3_credentials *ret_credentials,
+                       char **ret_error)
+{
+    _cleanup_free_ char *looked = xstrdup("no credentials for S3");
+    for (size_t i = 0; i < ARRAY_LEN(sources); i++) {
+        char *error = NULL;
+        int r = sources[i](lookup, ret_credentials, &error);
+        /* Instance metadata is asked without being told to: that nobody answers there is no fault. */
+        bool go_on = r == -ENOKEY || (r < 0 && r != -ECANCELED && sources[i] == s3_source_metadata);
+        if (!go_on) {
+            if (r < 0)
+                *ret_error = error;
+            return r;
+        }
+        char *longer = xasprintf("%s; %s", looked, error);
+        free(error);
+        free(looked);
+        looked = longer;
+    }
+    *ret_error = looked;
+    looked = NULL;
+    return -ENOKEY;
+}
+
+/* Everything is read anew: files change. */
+static int find(struct s3_credential_source *source, struct s3_credentials *ret_credentials, char **ret_error)
+{
+    struct s3_lookup lookup = {.http = source->http, .profile_chosen = source->profile != NULL};
+    struct s3_profiles *profiles;
+    lookup.profile = source->profile ? source->profile : s3_profiles_default_name();
+    /* Keys of the environment need no file, so that a wrong one is no hindrance. */
+    int r = s3_source_environment(&lookup, ret_credentials, ret_error);
+    if (r != -ENOKEY)
+        return r;
+    free(*ret_error);
+    *ret_error = NULL;
+    r = s3_profiles_read(&profiles, ret_error);
+    if (r < 0)
+        return r;
+    lookup.profiles = profiles;
+    r = ask_sources(&lookup, ret_credentials, ret_error);
+    s3_profiles_free(profiles);
+    return r;
+}
+
+static bool same_text(const char *a, const char *b)
+{
+    return a && b ? strcmp(a, b) == 0 : a == b;
+}
+
+static bool is_refused(const struct s3_credentials *found, const struct s3_credentials *refused)
+{
+    return refused && same_text(found->key_id, refused->key_id) &&
+           same_text(found->secret, refused->secret) && same_text(found->token, refused->token);
+}
+
+static bool holds(const struct s3_credential_source *source, const struct s3_credentials *refused)
+{
+    const struct s3_credentials *found = &source->locked.found;
+    if (!found->key_id || is_refused(found, refused))
+        return false;
+    return found->expires_ns == 0 || clock_realtime_ns() < found->expires_ns ||
+           (source->locked.result == 0 && clock_monotonic_ns() < source->locked.ask_next_ns);
+}
+
+static bool is_due(const struct s3_credential_source *source)
+{
+    int64_t end = source->locked.found.expires_ns;
+    return end != 0 && clock_realtime_ns() > end - REFRESH_BEFORE_NS &&
+           clock_monotonic_ns() >= source->locked.ask_next_ns;
+}
+
+/* How long to leave new credentials alone that are due already: half of what is left of them, unless that is
+ * long. */
+static int64_t pause_after(const struct s3_credentials *found)
+{
+    int64_t left = found->expires_ns - clock_realtime_ns();
+    if (left > REFRESH_BEFORE_NS)
+        return 0;
+    return left > 0 && left / 2 < ASK_PAUSE_NS ? left / 2 : ASK_PAUSE_NS;
+}
+
+/* The lock is held, but not while asking. */
+static void ask(struct s3_credential_source *source)
+{
+    struct s3_credentials found = {0};
+    char *error = NULL;
+    source->locked.asking = true;
+    mutex_unlock(&source->locked.lock);
+    int r = find(source, &found, &error);
+    mutex_lock(&source->locked.lock);
+    source->locked.asking = false;
+    source->locked.asked++;
+    /* There were some: that nobody has any now may pass. */
+    source->locked.result = r == -ENOKEY && source->locked.found.key_id ? -EAGAIN : r;
+    free(source->locked.error);
+    source->locked.error = error;
+    if (r == 0) {
+        s3_credentials_done(&source->locked.found);
+        source->locked.found = found;
+    }
+    source->locked.ask_next_ns = clock_monotonic_ns() + (r == 0 ? pause_after(&found) : FAILURE_PAUSE_NS);
+    (void)pthread_cond_broadcast(&source->answered);
+}
+
+static void wait_for_answer(struct s3_credential_source *source)
+{
+    uint64_t asked = source->locked.asked;
+    while (source->locked.asked == asked)
+        (void)mutex_wait(&source->locked.lock, &source->answered, -1);
+}
+
+int s3_credentials_get(struct s3_credential_source *source, const struct s3_credentials *refused,
+                       struct s3_credentials *ret_credentials, char **ret_error)
+{
+    _cleanup_free_ char *kept_because = NULL;
+    mutex_lock(&source->locked.lock);
+    bool held = holds(source, refused), asked = false;
+    if (source->locked.asking && !held) {
+        wait_for_answer(source);
+        asked = true;
+    } else if (!source->locked.asking && (!held || is_due(source))) {
+        ask(source);
+        asked = true;
+    }
+    int r = asked ? source->locked.result : 0;
+    if (r < 0 && holds(source, refused)) {
+        kept_because = held ? xstrdup(source->locked.error) : NULL;
+        r = 0;
+    }
+    if (r == 0)
+        s3_credentials_copy(&source->locked.found, ret_credentials);
+    else
+        *ret_error = xstrdup(source->locked.error);
+    mutex_unlock(&source->locked.lock);
+    if (kept_because)
+        log_warn("S3 credentials could not be renewed, the old ones are used until they expire: %s",
+                 kept_because);
+    return r;
+}

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <stdio.h>
+
+#include "tier/s3_internal.h"
+#include "tier/s3_sign.h"
+#include "tier/s3_source.h"
+#include "tier/xml.h"
+
+struct found {
+    char *key; /* as it came: with the prefix, perhaps encoded */
+    uint64_t len;
+    int64_t modified_ns;
+};
+
+struct page {
+    struct found *v;
+    size_t count, room;
+    struct found next; /* being read */
+    char *token;
+    bool is_list, is_encoded, is_truncated;
+};
+
+static void page_done(struct page *page)
+{
+    for (size_t i = 0; i < page->count; i++)
+        free(page->v[i].key);
+    free(page->v);
+    free(page->next.key);
+    free(page->token);
+    *page = (struct page){0};
+}
+
+static int end_object(struct page *page)
+{
+    if (!page->next.key)
+        return -EPROTO;
+    if (page->count == page->room) {
+        page->room = page->room ? 2 * page->room : 128;
+        page->v = xrealloc(page->v, page->room * sizeof *page->v);
+    }
+    page->v[page->count++] = page->next;
+    page->next = (struct found){0};
+    return 0;
+}
+
+static int read_length(struct page *page, const char *value)
+{
+    char *end;
+    errno = 0;
+    page->next.len = strtoull(value, &end, 10);
+    return errno == 0 && end != value && *end == '\0' && *value != '-' ? 0 : -EPROTO;
+}
+
+static void replace(char **text, const char *value)
+{
+    free(*text);
+    *text = xstrdup(value);
+}
+
+static int on_element(const char *path, const char *value, void *arg)
+{
+    static const char root[] = "ListBucketResult";
+    struct page *page = arg;
+    if (strncmp(path, root, sizeof root - 1) != 0)
+        return -EPROTO;
+    path += sizeof root - 1;
+    page->is_list = true;
+    if (strcmp(path, "/Contents") == 0)
+        return end_object(page);
+    if (strcmp(path, "/Contents/Size") == 0)
+        return read_length(page, value);
+    if (strcmp(path, "/Contents/Key") == 0)
+        replace(&page->next.key, value);
+    else if (strcmp(path, "/Contents/LastModified") == 0 && s3_time_parse(value, &page->next.modified_ns) < 0)
+        page->next.modified_ns = 0;
+    else if (strcmp(path, "/NextContinuationToken") == 0)
+        replace(&page->token, value);
+    else if (strcmp(path, "/EncodingType") == 0)
+        page->is_encoded = strcmp(value, "url") == 0;
+    else if (strcmp(path, "/IsTruncated") == 0)
+        page->is_truncated = strcmp(value, "true") == 0;
+    return 0;
+}
+
+static int hex_digit(char c)
+{
+    const char *digits = "0123456789abcdef0123456789ABCDEF", *at = c ? strchr(digits, c) : NULL;
+    return at ? (int)((at - digits) % 16) : -1;
+}
+
+/* In place. A '+' is a blank: a real one comes as %2B. */
+static int decode(char *text)
+{
+    char *to = text;
+    for (; *text; text++) {
+        if (*text != '%') {
+            *to++ = *text == '+' ? ' ' : *text;
+            continue;
+        }
+        int high = hex_digit(text[1]), low = high < 0 ? -1 : hex_digit(text[2]);
+        if (low < 0 || (high == 0 && low == 0))
+            return -EPROTO;
+        *to++ = (char)(high << 4 | low);
+        text += 2;
+    }
+    *to = '\0';
+    return 0;
+}
+
+struct walk {
+    struct s3 *s3;
+    const char *folder, *after;
+    char *key_prefix; /* of all keys: prefix and folder, '/' at its end */
+    size_t own_len;   /* of the prefix in it, '/' included */
+    char *last;       /* name of the last object of the pages before; NULL: none */
+    int (*fn)(const struct tier_object *object, void *arg);
+    void *arg;
+};
+
+static void add_param(FILE *out, const char *name, const char *value)
+{
+    _cleanup_free_ char *encoded = s3_uri_encode(value, false);
+    (void)fprintf(out, "&%s=%s", name, encoded);
+}
+
+/* Goes on by the server's token, or, where it gave none, behind the last name. */
+static char *make_query(const struct walk *w, const char *token)
+{
+    char *text;
+    size_t len;
+    FILE *out = open_memstream(&text, &len);
+    check(out);
+    const char *after = w->last ? w->last : w->after;
+    (void)fputs("list-type=2&encoding-type=url&max-keys=1000", out);
+    add_param(out, "prefix", w->key_prefix);
+    if (token) {
+        add_param(out, "continuation-token", token);
+    } else if (after) {
+        _cleanup_free_ char *key = xasprintf("%.*s%s", (int)w->own_len, w->key_prefix, after);
+        add_param(out, "start-after", key);
+    }
+    bool complete = !ferror(out) && fclose(out) == 0;
+    check(complete);
+    return text;
+}
+
+static int fetch_page(struct walk *w, const char *token, struct page *page)
+{
+    _cleanup_free_ char *query = make_query(w, token);
+    struct s3_request q = {.method = "GET", .query = query};
+    struct http_response response;
+    int r = s3_call(w->s3, &q, &response);
+    if (r == 0) {
+        r = response.text_len ? xml_read(response.text, response.text_len, on_element, page) : -EPROTO;
+        if (r < 0 || !page->is_list) {
+            r = -EPROTO;
+            s3_set_error(w->s3, "GET", w->folder, "the answer is no list of objects; %s", s3_advice_of_errno(r));
+        }
+    }
+    http_response_done(&response);
+    return r;
+}
+
+/* Whoever relies on the order must not miss an object: a server that keeps none is found out here. */
+static int give(struct walk *w, struct found *found, bool is_encoded)
+{
+    int r = is_encoded ? decode(found->key) : 0;
+    if (r < 0 || strncmp(found->key, w->key_prefix, strlen(w->key_prefix)) != 0) {
+        s3_set_error(w->s3, "GET", w->folder, "the list holds a name that was not asked for");
+        return -EPROTO;
+    }
+    struct tier_object object = {found->key + w->own_len, found->len, found->modified_ns};
+    if (w->last && strcmp(object.name, w->last) <= 0) {
+        s3_set_error(w->s3, "GET", w->folder, "the list is out of order at %s", object.name);
+        return -EPROTO;
+    }
+    replace(&w->last, object.name);
+    bool is_marker = object.name[strlen(object.name) - 1] == '/'; /* what consoles make to show a folder */
+    if (is_marker || (w->after && strcmp(object.name, w->after) <= 0))
+        return 0;
+    return w->fn(&object, w->arg);
+}
+
+/* 1: the caller has seen enough. */
+static int give_page(struct walk *w, struct page *page)
+{
+    int r = 0;
+    for (size_t i = 0; i < page->count && r == 0; i++)
+        r = give(w, &page->v[i], page->is_encoded);
+    return r;
+}
+
+static int walk_pages(struct walk *w)
+{
+    _cleanup_free_ char *token = NULL;
+    for (;;) {
+        struct page page = {0};
+        int r = fetch_page(w, token, &page);
+        if (r == 0)
+            r = give_page(w, &page);
+        bool more = r == 0 && page.is_truncated;
+        bool goes_on = page.token ? !token || strcmp(page.token, token) != 0 : page.count > 0;
+        free(token);
+        token = page.token;
+        page.token = NULL;
+        page_done(&page);
+        if (!more)
+            return r;
+        if (!goes_on) {
+            s3_set_error(w->s3, "GET", w->folder, "the list does not end");
+            return -EPROTO;
+        }
+    }
+}
+
+int s3_list(struct tier *tier, const char *folder, const char *after,
+            int (*fn)(const struct tier_object *object, void *arg), void *arg)
+{
+    struct s3 *s3 = s3_of(tier);
+    const char *prefix = s3->place.prefix;
+    struct walk w = {.s3 = s3, .folder = folder, .after = after, .fn = fn, .arg = arg};
+    w.own_len = *prefix ? strlen(prefix) + 1 : 0;
+    w.key_prefix = xasprintf("%s%s%s/", prefix, *prefix ? "/" : "", folder);
+    int r = walk_pages(&w);
+    free(w.key_prefix);
+    free(w.last);
+    return r < 0 ? r : 0;
+}

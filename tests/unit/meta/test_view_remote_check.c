@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Tables of the remote that do not agree: view_check() reports each broken row. */
+#include "remote_fixture.h"
+
+#include "meta/view_db.h"
+
+static void raw_put(const struct key *key, const void *value, size_t len)
+{
+    char *message = NULL;
+    rocksdb_put(f.view->db, f.view->write, (const char *)key->bytes, key->len, value, len, &message);
+    cr_assert_null(message);
+}
+
+static void raw_delete(const struct key *key)
+{
+    char *message = NULL;
+    rocksdb_delete(f.view->db, f.view->write, (const char *)key->bytes, key->len, &message);
+    cr_assert_null(message);
+}
+
+static void note_line(const char *line, void *arg)
+{
+    char *all = arg;
+    if (strlen(all) + strlen(line) < 4000)
+        strcat(strcat(all, line), "\n");
+}
+
+static struct value saved;
+
+static void save(const struct key *key)
+{
+    int r = db_get(f.view, NULL, key, &saved);
+    cr_assert(r == 0 || r == -ENOENT);
+}
+
+/* view_check() says `what`; then the row is as it was. */
+static void expect_report(const struct key *key, const char *what)
+{
+    char all[4096] = "";
+    int found = view_check(f.view, note_line, all);
+    cr_expect(found > 0 && strstr(all, what), "%d, \"%s\" is not in: %s", found, what, all);
+    if (saved.data)
+        raw_put(key, saved.data, saved.len);
+    else
+        raw_delete(key);
+    value_done(&saved);
+    cr_assert_eq(check_count(f.view), 0);
+}
+
+static void expect_deletion(const struct key *key, const char *what)
+{
+    save(key);
+    raw_delete(key);
+    expect_report(key, what);
+}
+
+static void expect_value(const struct key *key, const void *value, size_t len, const char *what)
+{
+    save(key);
+    raw_put(key, value, len);
+    expect_report(key, what);
+}
+
+static void expect_byte(const struct key *key, size_t at, int add_to, const char *what)
+{
+    save(key);
+    char *changed = xmalloc(saved.len);
+    memcpy(changed, saved.data, saved.len);
+    cr_assert_lt(at, saved.len);
+    changed[at] = (char)(changed[at] + add_to);
+    raw_put(key, changed, saved.len);
+    free(changed);
+    expect_report(key, what);
+}
+
+static void break_chunks(void)
+{
+    struct key key, far;
+    uint8_t wanted[WANTED_VALUE_LEN];
+    struct chunk_name one = chunk_of(1), six = chunk_of(6), nine = chunk_of(9);
+    key_of_name(&far, KEY_FAR, &one);
+    expect_deletion(&far, "lying in the remote or being wanted there is 0, counted 1");
+    expect_deletion(&far, "place, as its remote pack's list says, is 0, counted 100");
+    expect_byte(&far, 9, 1, "place, as its remote pack's list says, is 101, counted 100");
+    expect_byte(&far, 9, 1, "being listed in its remote pack is 0, counted 1");
+    expect_byte(&far, 1, 1, "an entry of type R does not decode");
+    expect_byte(&far, 25, 1, "remote pack 100: live bytes");
+    key_of_placed(&key, KEY_FAR_PLACED, 100, &one);
+    expect_deletion(&key, "remote pack 100: listed chunks is 3, counted 2");
+    key_of_placed(&key, KEY_FAR_PLACED, 777, &one);
+    expect_value(&key, "\1", 1, "chunks in remote pack of 777, which does not exist");
+    key_of_placed(&key, KEY_FAR_PLACED, 102, &one);
+    expect_value(&key, "\1", 1, "remote pack 102: listed chunks is 0, counted 1");
+    key_u64(&key, KEY_FAR_PACK, 102);
+    expect_byte(&key, 25, 1, "remote pack 102: listed chunks, of a pack that goes, is 1, counted 0");
+    key_of_name(&key, KEY_WANTED, &six);
+    expect_deletion(&key, "lying in the remote or being wanted there is 0, counted 1");
+    expect_deletion(&key, "number of wanted chunks is 1, counted 0");
+    expect_byte(&key, 1, 1, "stored bytes that are wanted is 1007, counted 1006");
+    expect_byte(&key, 1, 1, "bytes of wanted chunks is 1006, counted 1007");
+    key_of_name(&key, KEY_WANTED, &one);
+    expect_value(&key, wanted, wanted_encode(1001, wanted), "lying in the remote or being wanted there is 2, counted 1");
+    key_of_name(&key, KEY_WANTED, &nine);
+    expect_value(&key, wanted, wanted_encode(0, wanted), "being wanted is 1, counted 0");
+}
+
+static void break_packs_and_counters(void)
+{
+    struct key key, of, mark;
+    struct chunk_name six = chunk_of(6);
+    key_u64(&key, KEY_FAR_PACK, 100);
+    expect_deletion(&key, "live bytes in remote pack of 100, which does not exist");
+    expect_byte(&key, 1, 1, "remote: bytes of packs");
+    expect_byte(&key, 13, 1, "remote pack 100: live bytes is");
+    expect_byte(&key, 21, 1, "remote pack 100: live chunks is 4, counted 3");
+    expect_byte(&key, 25, 1, "remote pack 100: listed chunks is 4, counted 3");
+    expect_byte(&key, 41, 1, "remote: number of packs is 2, counted 1");
+    expect_byte(&key, 49, 1, "remote: number of packs is 2, counted 1");
+    key_type(&key, KEY_REMOTE);
+    expect_byte(&key, 19, 1, "remote: number of packs is 3, counted 2");
+    expect_byte(&key, 27, 1, "remote: bytes of packs");
+    expect_byte(&key, 35, 1, "remote: number of wanted chunks is 2, counted 1");
+    expect_byte(&key, 43, 1, "remote: bytes of wanted chunks is 1007, counted 1006");
+    expect_byte(&key, 0, 1, "an entry of type W does not decode");
+    expect_deletion(&key, "an entry of type R, but no remote is known");
+    key_chunk(&of, &six);
+    key_touched(&mark, of.bytes, of.len);
+    expect_deletion(&mark, "being marked while it is wanted is 0, counted 1");
+    expect_byte(&mark, 4, 1, "a row of type H changed with change");
+    key_u64(&of, KEY_PACK, 10);
+    key_touched(&mark, of.bytes, of.len);
+    expect_value(&mark, "\1", 1, "an entry of type T does not decode");
+}
+
+Test(view_remote_check, each_broken_row_is_reported)
+{
+    begin_full_remote();
+    cr_assert_eq(check_count(f.view), 0);
+    break_chunks();
+    break_packs_and_counters();
+    end_remote();
+}

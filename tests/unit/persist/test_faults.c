@@ -1,0 +1,460 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The journal and the packs when the medium fails, and when what they left is damaged. */
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include "base/io.h"
+#include "base/log.h"
+#include "persist/internal.h"
+#include "shop.h"
+
+static struct shop shop;
+
+/* Calls of `op` on objects in `folder` fail from number `from` on, `times` times. */
+static struct plan {
+    const char *op, *folder;
+    int from, times;
+    _Atomic int seen, failed;
+} plan;
+
+static int fail(const char *op, const char *object, void *arg)
+{
+    (void)arg;
+    if (!plan.op || strcmp(op, plan.op) != 0 || strncmp(object, plan.folder, strlen(plan.folder)) != 0)
+        return 0;
+    int number = atomic_fetch_add(&plan.seen, 1);
+    if (number < plan.from || number >= plan.from + plan.times)
+        return 0;
+    atomic_fetch_add(&plan.failed, 1);
+    return -EIO;
+}
+
+static void setup(void)
+{
+    shop_make(&shop);
+    plan.op = NULL;
+}
+
+static void teardown(void)
+{
+    shop_remove(&shop);
+}
+
+TestSuite(persist_faults, .init = setup, .fini = teardown, .timeout = 600);
+
+static void open_with_faults(void)
+{
+    log_set_level(LOG_LEVEL_ERROR);
+    cr_assert_eq(shop_open_only(&shop), 0);
+    shop.store->tier = fault_tier_new(shop.store->tier, fail, NULL);
+    shop_start(&shop);
+}
+
+static void set_plan(const char *op, const char *folder, int from, int times)
+{
+    plan.op = NULL;
+    atomic_store(&plan.seen, 0);
+    atomic_store(&plan.failed, 0);
+    plan.folder = folder;
+    plan.from = from;
+    plan.times = times;
+    plan.op = op;
+}
+
+static char *name_of(unsigned i)
+{
+    static char name[32];
+    (void)snprintf(name, sizeof name, "file-%u", i);
+    return name;
+}
+
+static void put_one_by_one(unsigned first, unsigned count, size_t length)
+{
+    for (unsigned i = first; i < first + count; i++) {
+        shop_put(&shop, name_of(i), i, length);
+        shop_wait(&shop);
+    }
+}
+
+static void expect_after_reopen(unsigned count, size_t length)
+{
+    shop_close(&shop);
+    cr_assert_eq(shop_fsck(&shop), 0);
+    for (unsigned round = 0; round < 2; round++) {
+        shop_open(&shop);
+        for (unsigned i = 0; i < count; i++)
+            shop_expect(&shop, name_of(i), i, length);
+        shop_close(&shop);
+        shop_delete(&shop, "view");
+    }
+    shop_open(&shop);
+}
+
+/* --- journal -------------------------------------------------------------------------------------------------------- */
+
+Test(persist_faults, a_failed_append_goes_to_the_next_segment)
+{
+    open_with_faults();
+    put_one_by_one(0, 2, 1000);
+    set_plan("log_append", "journal", 0, 1);
+    put_one_by_one(2, 3, 1000);
+    cr_expect_eq(atomic_load(&plan.failed), 1);
+    cr_expect_eq(shop.store->journal.segment, 2);
+    expect_after_reopen(5, 1000);
+}
+
+Test(persist_faults, a_segment_that_cannot_be_begun_is_made_anew)
+{
+    open_with_faults();
+    put_one_by_one(0, 1, 1000);
+    set_plan("log_append", "journal", 0, 3);
+    put_one_by_one(1, 2, 1000);
+    cr_expect_eq(atomic_load(&plan.failed), 3);
+    expect_after_reopen(3, 1000);
+}
+
+Test(persist_faults, a_segment_that_cannot_be_made)
+{
+    open_with_faults();
+    set_plan("log_append", "journal", 1, 1);
+    put_one_by_one(0, 1, 1000);
+    set_plan("log_create", "journal", 0, 2);
+    put_one_by_one(1, 1, 1000);
+    put_one_by_one(2, 1, 1000);
+    expect_after_reopen(3, 1000);
+}
+
+static uint64_t segment_len(unsigned number)
+{
+    struct stat st;
+    char *path = xasprintf("%s/journal/%016x", shop.path, number);
+    uint64_t len = stat(path, &st) == 0 ? (uint64_t)st.st_size : 0;
+    free(path);
+    return len;
+}
+
+static void damage_segment(unsigned number, uint64_t offset)
+{
+    char *path = xasprintf("%s/journal/%016x", shop.path, number);
+    uint8_t byte;
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    cr_assert_geq(fd, 0);
+    cr_assert_eq(io_pread_full(fd, &byte, 1, offset), 0);
+    byte ^= 1;
+    cr_assert_eq(io_pwrite_full(fd, &byte, 1, offset), 0);
+    close(fd);
+    free(path);
+}
+
+Test(persist_faults, a_torn_tail_does_not_count)
+{
+    open_with_faults();
+    put_one_by_one(0, 3, 1000);
+    uint64_t end = shop.store->journal.offset;
+    shop_put(&shop, "torn", 9, 1000);
+    shop_wait(&shop);
+    shop_close(&shop);
+    for (unsigned i = 0; i < 2; i++) {
+        /* First a record, then the header. The view never saw what a power loss tore. */
+        damage_segment(1, end + (i == 0 ? BATCH_HEADER_LEN + 40 : 8));
+        shop_delete(&shop, "view");
+        cr_assert_eq(shop_fsck(&shop), 0);
+        shop_open(&shop);
+        cr_expect_eq(shop_lookup(&shop, "torn"), 0);
+        for (unsigned f = 0; f < 3; f++)
+            shop_expect(&shop, name_of(f), f, 1000);
+        shop_close(&shop);
+    }
+    shop_open(&shop);
+    shop_put(&shop, "torn", 10, 2000);
+    expect_after_reopen(3, 1000);
+    shop_expect(&shop, "torn", 10, 2000);
+}
+
+Test(persist_faults, a_journal_that_ends_before_the_view_is_damage_and_is_left_alone)
+{
+    open_with_faults();
+    put_one_by_one(0, 2, 100000);
+    uint64_t end = shop.store->journal.offset;
+    shop_put(&shop, "last", 9, 100000);
+    shop_wait(&shop);
+    shop_close(&shop);
+    damage_segment(1, end + 8);
+    cr_assert_neq(shop_fsck(&shop), 0);
+    damage_segment(1, end + 8);
+    cr_assert_eq(shop_fsck(&shop), 0, "nothing was changed");
+    shop_open(&shop);
+    shop_expect(&shop, "last", 9, 100000);
+    shop_close(&shop);
+}
+
+/* What the view has is not asked of the journal again; a check asks, and so does whoever has to make the view anew. */
+static void expect_damage_behind_the_view(unsigned files)
+{
+    cr_expect_neq(shop_fsck(&shop), 0);
+    shop_open(&shop);
+    for (unsigned f = 0; f < files; f++)
+        shop_expect(&shop, name_of(f), f, 1000);
+    shop_close(&shop);
+    shop_delete(&shop, "view");
+    cr_expect_lt(shop_open_only(&shop), 0);
+    cr_expect_not_null(shop.text);
+}
+
+static void open_with_two_segments(void)
+{
+    open_with_faults();
+    put_one_by_one(0, 2, 1000);
+    shop_close(&shop);
+    shop_open(&shop);
+    put_one_by_one(2, 2, 1000);
+    shop_close(&shop);
+    cr_assert_gt(segment_len(2), 0);
+}
+
+Test(persist_faults, a_missing_segment_is_an_error)
+{
+    open_with_two_segments();
+    shop_delete(&shop, "journal/0000000000000001");
+    expect_damage_behind_the_view(4);
+}
+
+Test(persist_faults, damage_in_the_middle_is_an_error)
+{
+    open_with_two_segments();
+    damage_segment(1, SEGMENT_HEADER_LEN + 40);
+    expect_damage_behind_the_view(4);
+}
+
+Test(persist_faults, segments_before_and_after_one_that_cannot_be_read_go)
+{
+    open_with_two_segments();
+    shop_open(&shop);
+    put_one_by_one(4, 2, 1000);
+    shop_close(&shop);
+    damage_segment(2, 8);
+    shop_open(&shop);
+    journal_trim(shop.store, shop.store->journal.cut_seq);
+    cr_expect_eq(segment_len(1), 0);
+    cr_expect_eq(segment_len(2), 0);
+    cr_expect_eq(segment_len(3), 0);
+    cr_expect_gt(segment_len(4), 0);
+    shop_close(&shop);
+}
+
+Test(persist_faults, a_segment_missing_before_the_last_batches_is_an_error)
+{
+    open_with_two_segments();
+    shop_delete(&shop, "journal/0000000000000002");
+    cr_expect_lt(shop_open_only(&shop), 0, "the view has what the journal lost: nothing is touched");
+    _cleanup_free_ char *current = xasprintf("%s/view/CURRENT", shop.path);
+    cr_expect_eq(access(current, F_OK), 0);
+}
+
+/* --- packs ---------------------------------------------------------------------------------------------------------- */
+
+Test(persist_faults, a_failed_pack_is_written_anew)
+{
+    open_with_faults();
+    set_plan("put", "packs", 0, 2);
+    put_one_by_one(0, 2, 3 * MIB);
+    cr_expect_eq(atomic_load(&plan.failed), 2);
+    struct store_status status;
+    store_status(shop.store, &status);
+    cr_expect_geq(status.errors, 2);
+    expect_after_reopen(2, 3 * MIB);
+}
+
+Test(persist_faults, one_of_several_packs_fails)
+{
+    open_with_faults();
+    set_plan("put", "packs", 1, 1);
+    shop_put(&shop, name_of(0), 0, 60 * MIB / 2);
+    shop_put(&shop, name_of(1), 1, 60 * MIB / 2);
+    shop_wait(&shop);
+    expect_after_reopen(2, 60 * MIB / 2);
+}
+
+Test(persist_faults, a_sync_that_fails)
+{
+    open_with_faults();
+    set_plan("sync", "", 0, 2);
+    put_one_by_one(0, 2, 300000);
+    expect_after_reopen(2, 300000);
+}
+
+/* The first round wrote its packs and then died: they are named by the log, once or twice. */
+static void die_with_logged_packs(struct shop *s)
+{
+    shop_put(s, "kept", 3, 300000);
+    uint64_t ino = shop_create(s, name_of(0));
+    shop_fill(s, ino, 0, 0, 150 * MIB);
+    cr_assert_eq(history_compact(s->store), 0);
+}
+
+Test(persist_faults, packs_of_a_dead_daemon_are_taken_over_once)
+{
+    shop_die_after(&shop, die_with_logged_packs);
+    cr_assert_eq(shop_open_only(&shop), 0);
+    struct new_pack *a, *b;
+    TAILQ_FOREACH(a, &shop.store->packs.written, link)
+        for (b = TAILQ_NEXT(a, link); b; b = TAILQ_NEXT(b, link))
+            cr_assert_neq(a->id, b->id);
+    shop_start(&shop);
+    shop_wait(&shop);
+    expect_after_reopen(1, 150 * MIB);
+    shop_expect(&shop, "kept", 3, 300000);
+}
+
+static void die_with_a_pack_logged_twice(struct shop *s)
+{
+    uint64_t ino = shop_create(s, name_of(0));
+    shop_fill(s, ino, 0, 0, 150 * MIB);
+    struct new_pack *pack = TAILQ_FIRST(&s->store->packs.written);
+    cr_assert_not_null(pack);
+    struct record rec = {.type = REC_PACK, .pack = pack->id, .length = pack->length, .count = pack->count};
+    cr_assert_eq(stage_log_append(store_stage(s->store), &rec), 0);
+}
+
+Test(persist_faults, a_pack_that_the_log_names_twice_is_taken_over_once)
+{
+    shop.options.writeback_delay_ns = INT64_MAX / 2;
+    shop_die_after(&shop, die_with_a_pack_logged_twice);
+    shop_open(&shop);
+    shop_wait(&shop);
+    expect_after_reopen(1, 150 * MIB);
+}
+
+Test(persist_faults, pins_keep_a_pack_from_being_dropped)
+{
+    cr_assert_eq(shop_open_only(&shop), 0);
+    shop_start(&shop);
+    shop_put(&shop, "a", 1, MIB);
+    shop_wait(&shop);
+    struct store *store = shop.store;
+    while (view_state(store->view).packs == 0)
+        (void)usleep(1000);
+    cr_expect(packs_begin_drop(store, 42));
+    cr_expect_not(packs_begin_drop(store, 42));
+    packs_end_drop(store, 42);
+    uint64_t pinned = 0;
+    uint8_t *content = xmalloc(MIB);
+    shop_read(&shop, shop_lookup(&shop, "a"), 0, content, MIB);
+    struct iovec iov = {content, MIB};
+    struct chunk_name name = hash_chunk(&store->sb.key, &iov, 1);
+    cr_assert(packs_pin_stored(store, &name, &pinned));
+    cr_expect_not(packs_begin_drop(store, pinned));
+    packs_unpin(store, pinned);
+    cr_expect(packs_begin_drop(store, pinned));
+    uint64_t again;
+    cr_expect_not(packs_pin_stored(store, &name, &again), "what is about to go is not relied on");
+    packs_end_drop(store, pinned);
+    free(content);
+}
+
+/* --- batches -------------------------------------------------------------------------------------------------------- */
+
+static void hold_back(void)
+{
+    shop.options.writeback_delay_ns = INT64_MAX / 2;
+    shop_open(&shop);
+}
+
+/* Looks again and again, since what gc did is asserted, and nobody is told. */
+static void compact_now(void)
+{
+    uint64_t asked = atomic_fetch_add(&shop.store->gc_asked, 1) + 1;
+    for (unsigned i = 0; i < 12000 && atomic_load(&shop.store->gc_done) < asked; i++)
+        (void)usleep(10000);
+    cr_assert_geq(atomic_load(&shop.store->gc_done), asked);
+}
+
+/* What was to move stays where it is until it has moved. */
+Test(persist_faults, a_pack_that_was_to_take_what_moves_fails)
+{
+    shop.options.writeback_delay_ns = INT64_MAX / 2; /* both lie in one pack */
+    open_with_faults();
+    shop_put(&shop, name_of(0), 0, MIB);
+    shop_put(&shop, "large", 77, 8 * MIB);
+    shop_wait(&shop);
+    shop_unlink(&shop, "large", 0);
+    shop_wait(&shop);
+    set_plan("put", "packs", 0, 1);
+    compact_now();
+    cr_expect_eq(atomic_load(&plan.failed), 1, "something had to move");
+    shop_expect(&shop, name_of(0), 0, MIB);
+    put_one_by_one(1, 1, MIB);
+    compact_now();
+    shop_expect(&shop, name_of(0), 0, MIB);
+    struct store_status status;
+    store_status(shop.store, &status);
+    cr_expect_lt(status.view.pack_bytes, 4 * MIB, "in the end the pack goes");
+    expect_after_reopen(2, MIB);
+}
+
+Test(persist_faults, versions_between_are_not_written)
+{
+    hold_back();
+    uint64_t ino = shop_create(&shop, name_of(0));
+    for (unsigned i = 0; i < 5; i++) {
+        shop_fill(&shop, ino, 0, i == 4 ? 0 : 100 + i, 2 * MIB);
+        shop_seal(&shop, ino);
+    }
+    shop_drop(&shop, ino);
+    shop_wait(&shop);
+    expect_after_reopen(1, 2 * MIB);
+    struct store_status status;
+    store_status(shop.store, &status);
+    cr_expect_lt(status.view.pack_bytes, 3 * MIB);
+    cr_expect_gt(status.view.pack_bytes, 2 * MIB);
+}
+
+Test(persist_faults, what_was_born_and_died_between_leaves_nothing)
+{
+    hold_back();
+    for (unsigned i = 0; i < 20; i++) {
+        shop_put(&shop, "short", i, 300000);
+        shop_unlink(&shop, "short", 0);
+    }
+    size_t count;
+    struct op **ops = history_up_to(shop.store, UINT64_MAX, &count);
+    cr_expect_eq(count, 40);
+    cr_expect(batch_is_void(shop.store, ops, count));
+    free(ops);
+    shop_put(&shop, name_of(0), 0, 1000);
+    shop_wait(&shop);
+    struct store_status status;
+    store_status(shop.store, &status);
+    cr_expect_eq(status.written_bytes_total, 0);
+    expect_after_reopen(1, 1000);
+    store_status(shop.store, &status);
+    cr_expect_eq(status.view.files, 1);
+    cr_expect_eq(status.view.packs, 0);
+}
+
+Test(persist_faults, more_extents_than_a_record_holds, .timeout = 600)
+{
+    const unsigned count = 9000;
+    hold_back();
+    uint64_t ino = shop_create(&shop, "holes");
+    for (unsigned i = 0; i < count; i++)
+        shop_fill(&shop, ino, (uint64_t)i * 100, i % 7, 40);
+    shop_seal(&shop, ino);
+    shop_drop(&shop, ino);
+    shop_wait(&shop);
+    shop_close(&shop);
+    cr_assert_eq(shop_fsck(&shop), 0);
+    shop_delete(&shop, "view");
+    shop_open(&shop);
+    ino = shop_lookup(&shop, "holes");
+    uint8_t gap[60], zeros[60] = {0};
+    for (unsigned i = 0; i < count; i++) {
+        shop_expect_fill(&shop, ino, (uint64_t)i * 100, i % 7, 40);
+        if (i + 1 == count)
+            break;
+        shop_read(&shop, ino, (uint64_t)i * 100 + 40, gap, sizeof gap);
+        cr_assert_eq(memcmp(gap, zeros, sizeof gap), 0);
+    }
+}

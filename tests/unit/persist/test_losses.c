@@ -1,0 +1,476 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What a store and its remote may lose of each other: a view that is older than the newest head, a prefix that was emptied or is
+ * another, a state that is older than ours. Nothing of it may cost data that is still somewhere. */
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include "base/io.h"
+#include "base/log.h"
+#include "persist/far_care.h"
+#include "shop.h"
+
+#define GRACE_NS (200 * 1000000ll)
+
+struct place {
+    struct shop shop;
+    char path[80], other[80];
+};
+
+static void choose(struct place *place, const char *path)
+{
+    char *text = NULL;
+    struct remote_options *options = &place->shop.options.remote;
+    *options = (struct remote_options){.name = path,
+                                       .holder = "test",
+                                       .upload_threads = 2,
+                                       .lease_ns = 10000000000ll,
+                                       .gc_grace_ns = GRACE_NS};
+    cr_assert_eq(dir_tier_open(&(struct dir_options){.path = path}, &options->tier, &text), 0, "%s", text ? text : "");
+}
+
+static void open_on(struct place *place, const char *path)
+{
+    choose(place, path);
+    shop_open(&place->shop);
+    place->shop.store->remote->care->gc_at = INT64_MAX; /* only when asked */
+}
+
+static void make(struct place *place)
+{
+    shop_make(&place->shop);
+    (void)snprintf(place->path, sizeof place->path, "%s-remote", place->shop.path);
+    (void)snprintf(place->other, sizeof place->other, "%s-other", place->shop.path);
+    open_on(place, place->path);
+}
+
+/* A store that has no remote yet. */
+static void make_local(struct place *place)
+{
+    shop_make(&place->shop);
+    (void)snprintf(place->path, sizeof place->path, "%s-remote", place->shop.path);
+    (void)snprintf(place->other, sizeof place->other, "%s-other", place->shop.path);
+    shop_open(&place->shop);
+}
+
+static void run(const char *format, const char *a, const char *b)
+{
+    char command[256];
+    (void)snprintf(command, sizeof command, format, a, b);
+    cr_assert_eq(system(command), 0, "%s", command);
+}
+
+static void done(struct place *place)
+{
+    shop_remove(&place->shop);
+    run("rm -rf %s %s", place->path, place->other);
+}
+
+static void wait_published(struct place *place)
+{
+    struct store *store = place->shop.store;
+    shop_wait(&place->shop);
+    for (int i = 0; i < 24000; i++) {
+        if (store_remote_horizon(store) >= store_horizon(store) && view_remote(store->view).wanted == 0 &&
+            !far_wants_round(store->remote))
+            return;
+        (void)usleep(5000);
+    }
+    cr_fail("it is not published");
+}
+
+static void nothing_said(const char *line, void *arg)
+{
+    (void)line;
+    (void)arg;
+}
+
+static bool never(void *arg)
+{
+    (void)arg;
+    return false;
+}
+
+static int gc(struct place *place)
+{
+    struct far_gc_request request = {.say = nothing_said, .is_cancelled = never};
+    int r = far_gc_ask(place->shop.store->remote, &request);
+    place->shop.store->remote->care->gc_at = INT64_MAX;
+    return r;
+}
+
+static struct job_status scrub_remote(struct place *place)
+{
+    struct job_options options = {.kind = JOB_SCRUB, .remote = true};
+    struct job_status status;
+    uint64_t number;
+    cr_assert_eq(store_job_start(place->shop.store, &options, &number), 0);
+    do {
+        (void)usleep(5000);
+        store_job_status(place->shop.store, 0, nothing_said, NULL, &status);
+    } while (status.running);
+    return status;
+}
+
+/* The view as it was, as when the power fails before its log was written; the stage is gone then, too. */
+static void save_view(struct place *place)
+{
+    run("rm -rf %s-view && cp -a %s/view %1$s-view", place->shop.path, place->shop.path);
+}
+
+static void restore_view(struct place *place)
+{
+    run("rm -rf %s/view && mv %s-view %1$s/view", place->shop.path, place->shop.path);
+    shop_lose_power(&place->shop);
+}
+
+static int take_first(const struct view_far_pack *pack, void *arg)
+{
+    *(uint64_t *)arg = pack->pack;
+    return 1;
+}
+
+static int take_near(const struct view_pack *pack, void *arg)
+{
+    *(uint64_t *)arg = pack->pack;
+    return 1;
+}
+
+/* Bytes that left NVMe. */
+static uint64_t evict_all(struct place *place)
+{
+    struct warm_status status;
+    uint64_t job;
+    cr_assert_eq(store_warm_start(place->shop.store, ROOT_INO, true, &job), 0);
+    do {
+        (void)usleep(5000);
+        cr_assert_eq(store_warm_status(place->shop.store, job, false, &status), 0);
+    } while (!status.ended);
+    return status.dropped_bytes;
+}
+
+static void note_result(int result, void *arg)
+{
+    atomic_store((_Atomic int *)arg, result);
+}
+
+static void lose_a_pack(struct place *place)
+{
+    uint64_t pack = 0;
+    char object[32];
+    struct store *store = place->shop.store;
+    cr_assert_eq(view_far_packs(store->view, take_first, &pack), 0);
+    pack_object_name(pack, object);
+    cr_assert_eq(store->remote->tier->ops->remove(store->remote->tier, object), 0);
+}
+
+
+/* --- a view that is older than the head ------------------------------------------------------------------------------------ */
+
+Test(losses, a_head_with_the_same_cut_is_not_forgotten)
+{
+    struct place place;
+    make(&place);
+    shop_put(&place.shop, "a", 1, 3 * MIB);
+    wait_published(&place);
+    shop_close(&place.shop);
+    save_view(&place);
+    open_on(&place, place.path);
+    lose_a_pack(&place);
+    cr_expect_gt(scrub_remote(&place).counts.found, 0);
+    wait_published(&place);
+    shop_close(&place.shop);
+    restore_view(&place);
+    open_on(&place, place.path);
+    (void)usleep(400000);
+    cr_assert_eq(gc(&place), 0);
+    cr_expect_eq(scrub_remote(&place).counts.found, 0, "what the newest head names is there");
+    shop_close(&place.shop);
+    shop_delete(&place.shop, "view");
+    shop_delete(&place.shop, "packs");
+    open_on(&place, place.path);
+    shop_expect(&place.shop, "a", 1, 3 * MIB);
+    done(&place);
+}
+
+Test(losses, the_first_head_is_not_forgotten)
+{
+    struct place place;
+    make_local(&place);
+    shop_put(&place.shop, "a", 1, MIB);
+    shop_wait(&place.shop);
+    shop_close(&place.shop);
+    save_view(&place);
+    open_on(&place, place.path);
+    wait_published(&place);
+    uint64_t packs = view_remote(place.shop.store->view).packs;
+    shop_close(&place.shop);
+    restore_view(&place);
+    choose(&place, place.path);
+    cr_assert_eq(shop_open_only(&place.shop), 0, "%s", place.shop.text);
+    cr_expect_not(view_remote(place.shop.store->view).is_whole);
+    cr_expect_eq(view_remote(place.shop.store->view).packs, packs);
+    shop_start(&place.shop);
+    shop_expect(&place.shop, "a", 1, MIB);
+    done(&place);
+}
+
+static void repair(struct shop *shop)
+{
+    struct place place = {.shop = *shop};
+    run("cp %s/head %s/saved", shop->path, shop->path);
+    lose_a_pack(&place);
+    cr_assert_gt(scrub_remote(&place).counts.found, 0);
+    wait_published(&place);
+}
+
+Test(losses, a_head_with_the_same_cut_that_was_not_noted)
+{
+    struct place place;
+    make(&place);
+    shop_put(&place.shop, "a", 1, 3 * MIB);
+    wait_published(&place);
+    shop_close(&place.shop);
+    open_on(&place, place.path);
+    journal_trim(place.shop.store, UINT64_MAX);
+    shop_close(&place.shop);
+    choose(&place, place.path);
+    shop_die_after(&place.shop, repair);
+    run("mv %s/saved %s/head", place.shop.path, place.shop.path); /* as if it died before it wrote that */
+    open_on(&place, place.path);
+    shop_expect(&place.shop, "a", 1, 3 * MIB);
+    done(&place);
+}
+
+/* --- a prefix that is empty, or another ---------------------------------------------------------------------------------------- */
+
+Test(losses, the_journal_keeps_its_beginning)
+{
+    struct place place;
+    make(&place);
+    shop_put(&place.shop, "a", 1, MIB);
+    wait_published(&place);
+    shop_close(&place.shop);
+    open_on(&place, place.path);
+    journal_trim(place.shop.store, UINT64_MAX); /* as the writeback thread does, now and then */
+    shop_close(&place.shop);
+    /* Another remote, and the end before anything was published there. */
+    choose(&place, place.other);
+    cr_assert_eq(shop_open_only(&place.shop), 0, "%s", place.shop.text);
+    shop_start(&place.shop);
+    place.shop.store->remote->shared.stopping = true;
+    shop_close(&place.shop);
+    open_on(&place, place.other);
+    shop_expect(&place.shop, "a", 1, MIB);
+    wait_published(&place);
+    shop_close(&place.shop);
+    shop_delete(&place.shop, "view");
+    open_on(&place, place.other);
+    shop_expect(&place.shop, "a", 1, MIB);
+    done(&place);
+}
+
+Test(losses, an_older_state_does_not_replace_ours)
+{
+    struct place place;
+    make(&place);
+    shop_put(&place.shop, "a", 1, MIB);
+    wait_published(&place);
+    shop_close(&place.shop);
+    open_on(&place, place.other);
+    shop_put(&place.shop, "b", 2, MIB);
+    wait_published(&place);
+    shop_close(&place.shop);
+    open_on(&place, place.other);
+    journal_trim(place.shop.store, UINT64_MAX);
+    shop_close(&place.shop);
+    /* The first one is back; its head is older than what we have, and numbers there are larger. */
+    choose(&place, place.path);
+    if (shop_open_only(&place.shop) == 0) {
+        shop_start(&place.shop);
+        shop_expect(&place.shop, "b", 2, MIB);
+        shop_close(&place.shop);
+    }
+    open_on(&place, place.other);
+    shop_expect(&place.shop, "b", 2, MIB);
+    shop_expect(&place.shop, "a", 1, MIB);
+    done(&place);
+}
+
+/* The newest segment cannot be removed, so the journal is left with a gap: what was begun must be brought to its end. */
+Test(losses, a_takeover_of_our_own_newer_state_that_stops_half_way)
+{
+    struct place place;
+    make(&place);
+    shop_put(&place.shop, "0", 0, MIB);
+    wait_published(&place);
+    shop_close(&place.shop);
+    place.shop.options.remote = (struct remote_options){0};
+    static const char *const names[] = {"0", "1", "2", "3", "4"};
+    for (unsigned i = 1; i < 4; i++) { /* each mount begins a segment */
+        shop_open(&place.shop);
+        shop_put(&place.shop, names[i], i, MIB);
+        shop_close(&place.shop);
+    }
+    run("cp -a %s %s-old", place.shop.path, place.shop.path);
+    open_on(&place, place.path);
+    shop_put(&place.shop, names[4], 4, MIB);
+    wait_published(&place);
+    shop_close(&place.shop);
+    run("rm -rf %s && mv %s-old %1$s", place.shop.path, place.shop.path);
+    shop_lose_power(&place.shop);
+    run("chattr +i $(ls %s/journal/* | tail -1)", place.shop.path, "");
+    choose(&place, place.path);
+    log_set_level(LOG_LEVEL_ERROR);
+    cr_expect_lt(shop_open_only(&place.shop), 0);
+    run("chattr -i $(ls %s/journal/* | tail -1)", place.shop.path, "");
+    open_on(&place, place.path);
+    for (unsigned i = 0; i < ARRAY_LEN(names); i++)
+        shop_expect(&place.shop, names[i], i, MIB);
+    done(&place);
+}
+
+Test(losses, what_lies_only_there_is_not_forgotten)
+{
+    struct place place;
+    make(&place);
+    shop_put(&place.shop, "a", 1, MIB);
+    wait_published(&place);
+    cr_assert_gt(evict_all(&place), 0);
+    shop_close(&place.shop);
+    choose(&place, place.other); /* or the same, where what should be mounted is not */
+    cr_assert_eq(shop_open_only(&place.shop), -ESTALE);
+    cr_expect_not_null(strstr(place.shop.text, "takeover"), "%s", place.shop.text);
+    open_on(&place, place.path);
+    shop_expect(&place.shop, "a", 1, MIB);
+    shop_close(&place.shop);
+    choose(&place, place.other);
+    place.shop.options.remote.takeover = true;
+    cr_assert_eq(shop_open_only(&place.shop), 0, "%s", place.shop.text);
+    shop_start(&place.shop);
+    done(&place);
+}
+
+/* --- what leaves NVMe -------------------------------------------------------------------------------------------------------------- */
+
+Test(losses, the_last_copy_stays)
+{
+    struct place place;
+    make(&place);
+    shop_put(&place.shop, "a", 1, MIB);
+    wait_published(&place);
+    struct remote *remote = place.shop.store->remote;
+    uint64_t pack = 0;
+    cr_assert_eq(view_far_packs(place.shop.store->view, take_first, &pack), 0);
+    remote->care->repair_at = INT64_MAX;
+    far_note_bad(remote, pack, "it is damaged");
+    cr_expect_eq(evict_all(&place), 0, "the remote's copy is known to be bad");
+    remote->care->repair_at = 0;
+    wait_published(&place);
+    remote_give_up(remote);
+    cr_expect_eq(evict_all(&place), 0, "another writer may delete it there");
+    done(&place);
+}
+
+Test(losses, a_pack_that_is_being_emptied_is_waited_for)
+{
+    struct place place;
+    uint64_t pack = 0;
+    make_local(&place);
+    shop_put(&place.shop, "a", 1, MIB);
+    shop_wait(&place.shop);
+    shop_close(&place.shop);
+    choose(&place, place.path);
+    cr_assert_eq(shop_open_only(&place.shop), 0, "%s", place.shop.text);
+    cr_assert_eq(view_packs(place.shop.store->view, take_near, &pack), 0);
+    cr_assert(packs_begin_drop(place.shop.store, pack));
+    shop_start(&place.shop);
+    (void)usleep(1500000);
+    cr_expect_eq(store_remote_horizon(place.shop.store), 0);
+    packs_end_drop(place.shop.store, pack);
+    wait_published(&place);
+    done(&place);
+}
+
+/* --- a writer that was away for longer than the grace ----------------------------------------------------------------------------- */
+
+Test(losses, heads_that_were_deleted_are_not_made_again, .timeout = 600)
+{
+    struct place place;
+    char object[32];
+    uint64_t ticket;
+    _Atomic int result = 1;
+    make(&place);
+    shop_put(&place.shop, "a", 1, 40000);
+    wait_published(&place);
+    struct remote *remote = place.shop.store->remote;
+    /* Its successor published, and deleted the heads that were old. */
+    struct head *theirs = xmalloc(sizeof *theirs);
+    cr_assert_eq(local_head_read(place.shop.store, theirs), 0);
+    uint64_t ours = theirs->number;
+    theirs->number += 5;
+    theirs->epoch++;
+    theirs->store[0] ^= 1;
+    uint8_t *bytes = aligned_alloc(4096, 4 * 4096);
+    memset(bytes, 0, 4 * 4096);
+    size_t len = head_encode(theirs, bytes);
+    (void)snprintf(object, sizeof object, "heads/%016llx", (unsigned long long)theirs->number);
+    cr_assert_eq(remote->tier->ops->put_new(remote->tier, object, bytes, len), 0);
+    for (uint64_t i = 1; i <= ours; i++) {
+        (void)snprintf(object, sizeof object, "heads/%016llx", (unsigned long long)i);
+        cr_assert_eq(remote->tier->ops->remove(remote->tier, object), 0);
+    }
+    shop_put(&place.shop, "b", 2, 40000);
+    store_wait_remote(place.shop.store, store_newest(place.shop.store), note_result, &result, &ticket);
+    for (int i = 0; i < 24000 && atomic_load(&result) == 1; i++)
+        (void)usleep(5000);
+    cr_expect_eq(atomic_load(&result), -ESHUTDOWN, "it was replaced");
+    struct remote_status status;
+    store_remote_status(place.shop.store, &status);
+    cr_expect_eq(status.state, REMOTE_FENCED);
+    free(bytes);
+    free(theirs);
+    done(&place);
+}
+
+/* --- a remote that turns out to be another's ------------------------------------------------------------------------------------------ */
+
+static _Atomic int reach;
+
+static int answer(const char *op, const char *object, void *arg)
+{
+    (void)op;
+    (void)object;
+    (void)arg;
+    return atomic_load(&reach);
+}
+
+Test(losses, nobody_waits_for_a_remote_that_is_refused, .timeout = 600)
+{
+    struct place place;
+    _Atomic int result = 1;
+    uint64_t ticket;
+    make(&place);
+    shop_put(&place.shop, "a", 1, 40000);
+    wait_published(&place);
+    shop_close(&place.shop);
+    run("rm -rf %s/* %s/.[a-z]*", place.path, place.path);
+    choose(&place, place.path);
+    atomic_store(&reach, -EHOSTUNREACH);
+    place.shop.options.remote.tier = fault_tier_new(place.shop.options.remote.tier, answer, NULL);
+    shop_open(&place.shop);
+    shop_put(&place.shop, "b", 2, 40000);
+    store_wait_remote(place.shop.store, store_newest(place.shop.store), note_result, &result, &ticket);
+    /* Another store's prefix is there, once it can be reached. */
+    struct prefix_info info = {.version = PREFIX_INFO_VERSION, .history = "another"};
+    uint8_t bytes[PREFIX_INFO_LEN];
+    prefix_info_encode(&info, bytes);
+    char file[128];
+    (void)snprintf(file, sizeof file, "%s/cairn", place.path);
+    cr_assert_eq(io_write_file_durable(file, bytes, sizeof bytes), 0);
+    atomic_store(&reach, 0);
+    for (int i = 0; i < 24000 && atomic_load(&result) == 1; i++)
+        (void)usleep(5000);
+    cr_expect_eq(atomic_load(&result), -ESHUTDOWN);
+    shop_expect(&place.shop, "b", 2, 40000);
+    done(&place);
+}

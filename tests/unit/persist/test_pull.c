@@ -1,0 +1,544 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Reading from a remote, keeping on NVMe, evicting; with a remote in a folder. */
+#include <fcntl.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "persist/internal.h"
+#include "persist/pull.h"
+#include "shop.h"
+
+struct place {
+    char path[64];
+    char name[80];
+    int (*fault)(const char *op, const char *object, void *arg);
+};
+
+static struct place place;
+static struct shop shop;
+static _Atomic unsigned gets;
+static _Atomic int get_error, put_error;
+static _Atomic bool gets_wait;
+
+static int count_gets(const char *op, const char *object, void *arg)
+{
+    (void)arg;
+    if (strcmp(op, "put") == 0)
+        return atomic_load(&put_error);
+    if (strcmp(op, "get_range") != 0 || strncmp(object, "packs/", 6) != 0)
+        return 0;
+    atomic_fetch_add(&gets, 1);
+    while (atomic_load(&gets_wait))
+        (void)usleep(1000);
+    return atomic_load(&get_error);
+}
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+    (void)st;
+    (void)type;
+    (void)ftw;
+    return remove(path);
+}
+
+static void use_remote(bool wanted)
+{
+    shop.options.remote = (struct remote_options){0};
+    if (!wanted)
+        return;
+    struct tier *tier = NULL;
+    char *text = NULL;
+    cr_assert_eq(dir_tier_open(&(struct dir_options){.path = place.path}, &tier, &text), 0, "%s", text ? text : "");
+    shop.options.remote = (struct remote_options){.name = place.name,
+                                                  .tier = fault_tier_new(tier, count_gets, NULL),
+                                                  .holder = "test",
+                                                  .upload_threads = 2,
+                                                  .fetch_threads = 4,
+                                                  .lease_ns = 1000000000,
+                                                  .gc_grace_ns = 3600ll * 1000000000};
+}
+
+static void open_shop(void)
+{
+    use_remote(true);
+    shop_open(&shop);
+}
+
+static void set_up(void)
+{
+    shop_make(&shop);
+    strcpy(place.path, "/tmp/cairn-remote-XXXXXX");
+    cr_assert_not_null(mkdtemp(place.path));
+    (void)snprintf(place.name, sizeof place.name, "dir:%s", place.path);
+    open_shop();
+}
+
+static void tear_down(void)
+{
+    shop_remove(&shop);
+    (void)nftw(place.path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+TestSuite(pull, .init = set_up, .fini = tear_down, .timeout = 600);
+
+static void wait_remote(void)
+{
+    shop_wait(&shop);
+    for (int i = 0; store_remote_horizon(shop.store) < store_newest(shop.store); i++) {
+        cr_assert_lt(i, 12000, "the remote gets it");
+        (void)usleep(10000);
+    }
+}
+
+/* Another node: nothing is left here but the remote. */
+static void move_node(void)
+{
+    shop_close(&shop);
+    shop_delete(&shop, "");
+    cr_assert_eq(mkdir(shop.path, 0700), 0);
+    shop_lose_power(&shop);
+    atomic_store(&gets, 0);
+    open_shop();
+}
+
+static uint64_t fetched(void)
+{
+    struct remote_status s;
+    store_remote_status(shop.store, &s);
+    return s.fetched_bytes_total;
+}
+
+static struct view_state view_now(void)
+{
+    struct store_status s;
+    store_status(shop.store, &s);
+    return s.view;
+}
+
+static void await_kept(uint64_t bytes)
+{
+    for (int i = 0; view_now().pack_bytes < bytes; i++) {
+        cr_assert_lt(i, 12000, "%llu bytes are kept", (unsigned long long)view_now().pack_bytes);
+        (void)usleep(10000);
+    }
+}
+
+Test(pull, fresh_node_reads_what_was_published)
+{
+    shop_put(&shop, "big", 1, 20 * MIB + 777);
+    shop_put(&shop, "small", 2, 100000);
+    wait_remote();
+    move_node();
+    cr_assert_eq(view_now().packs, 0);
+    shop_expect(&shop, "small", 2, 100000);
+    shop_expect(&shop, "big", 1, 20 * MIB + 777);
+}
+
+Test(pull, part_of_a_file_costs_a_chunk)
+{
+    shop_put(&shop, "big", 1, 64 * MIB);
+    wait_remote();
+    move_node();
+    uint64_t ino = shop_lookup(&shop, "big"), before = fetched();
+    shop_expect_fill(&shop, ino, 30 * MIB + 5, 1, 4096);
+    shop_expect_fill(&shop, ino, 30 * MIB + 10000, 1, 4096);
+    cr_assert_leq(fetched() - before, 2 * MIB, "%llu", (unsigned long long)(fetched() - before));
+}
+
+Test(pull, sequential_reader_is_ahead_of)
+{
+    shop_put(&shop, "big", 1, 96 * MIB);
+    wait_remote();
+    move_node();
+    uint64_t ino = shop_lookup(&shop, "big");
+    for (uint64_t at = 0; at < 96 * MIB; at += MIB) {
+        prefetch_note_miss(shop.store->remote->pull, ino);
+        shop_expect_fill(&shop, ino, at, 1, MIB);
+    }
+    cr_assert_lt(atomic_load(&gets), 60u, "%u requests", atomic_load(&gets));
+    cr_assert_leq(fetched(), 110 * MIB, "%llu", (unsigned long long)fetched());
+}
+
+Test(pull, kept_without_the_remote)
+{
+    shop_put(&shop, "big", 1, 10 * MIB);
+    wait_remote();
+    move_node();
+    shop_expect(&shop, "big", 1, 10 * MIB);
+    await_kept(10 * MIB);
+    shop_close(&shop);
+    use_remote(false);
+    shop_open(&shop);
+    shop_expect(&shop, "big", 1, 10 * MIB);
+    shop_close(&shop);
+    cr_assert_eq(shop_fsck(&shop), 0);
+}
+
+Test(pull, clean_end_keeps_what_was_fetched)
+{
+    shop_put(&shop, "big", 1, 3 * MIB);
+    wait_remote();
+    move_node();
+    shop_expect(&shop, "big", 1, 3 * MIB);
+    shop_close(&shop);
+    use_remote(false);
+    shop_open(&shop);
+    shop_expect(&shop, "big", 1, 3 * MIB);
+}
+
+static void note(const char *path, const char *what, void *arg)
+{
+    (void)path;
+    (void)snprintf(arg, 200, "%s", what);
+}
+
+Test(pull, without_the_remote_it_says_where_it_is)
+{
+    shop_put(&shop, "big", 1, 3 * MIB);
+    wait_remote();
+    move_node();
+    shop_close(&shop);
+    use_remote(false);
+    shop_open(&shop);
+    uint8_t buf[4096];
+    char what[200] = "";
+    size_t good;
+    cr_assert_eq(store_read_below(shop.store, shop_lookup(&shop, "big"), 0, buf, sizeof buf, STORE_REACH_FAR, &good), -EIO);
+    store_damage(shop.store, note, what);
+    cr_assert_not_null(strstr(what, "in the remote only"), "%s", what);
+}
+
+Test(pull, error_of_the_remote_is_no_damage)
+{
+    shop_put(&shop, "big", 1, 3 * MIB);
+    wait_remote();
+    move_node();
+    uint8_t buf[4096];
+    char what[200] = "";
+    size_t good;
+    struct remote_status s;
+    atomic_store(&get_error, -ETIMEDOUT);
+    uint64_t ino = shop_lookup(&shop, "big");
+    cr_assert_eq(store_read_below(shop.store, ino, 0, buf, sizeof buf, STORE_REACH_FAR, &good), -EIO);
+    store_damage(shop.store, note, what);
+    cr_assert_eq(what[0], 0, "%s", what);
+    store_remote_status(shop.store, &s);
+    cr_assert_neq(s.error[0], 0);
+    atomic_store(&get_error, 0);
+    shop_expect(&shop, "big", 1, 3 * MIB);
+}
+
+Test(pull, near_read_says_that_it_is_far)
+{
+    shop_put(&shop, "big", 1, 3 * MIB);
+    wait_remote();
+    move_node();
+    uint8_t buf[4096];
+    size_t good;
+    uint64_t ino = shop_lookup(&shop, "big");
+    cr_assert_eq(store_read_below(shop.store, ino, 0, buf, sizeof buf, STORE_REACH_NEAR, &good), -EREMOTE);
+}
+
+/* --- loans ---------------------------------------------------------------------------------------------------------------- */
+
+struct borrower {
+    uint64_t ino;
+    _Atomic int calls, result;
+    struct store_loan loan;
+};
+
+/* Once what it needs is there it has to be lent, or never. */
+static void on_arrival(void *arg)
+{
+    struct borrower *b = arg;
+    atomic_store(&b->result, store_lend(shop.store, b->ino, 5000, 3000, on_arrival, b, &b->loan));
+    atomic_fetch_add(&b->calls, 1);
+}
+
+static void *read_far(void *arg)
+{
+    const struct borrower *b = arg;
+    uint8_t buf[4096];
+    size_t good;
+    return (void *)(intptr_t)store_read_below(shop.store, b->ino, 0, buf, sizeof buf, STORE_REACH_FAR, &good);
+}
+
+/* Asks for what another reader's GET is bringing; `error`: what becomes of that. */
+static void borrow_on_the_way(struct borrower *b, int error)
+{
+    pthread_t reader;
+    struct store_loan loan;
+    void *read;
+    atomic_store(&gets_wait, true);
+    atomic_store(&get_error, error);
+    cr_assert_eq(store_lend(shop.store, b->ino, 5000, 3000, on_arrival, b, &loan), -EAGAIN, "nobody fetches it");
+    cr_assert_eq(pthread_create(&reader, NULL, read_far, b), 0);
+    while (atomic_load(&gets) == 0)
+        (void)usleep(1000);
+    cr_assert_eq(store_lend(shop.store, b->ino, 5000, 3000, on_arrival, b, &loan), -EINPROGRESS);
+    cr_assert_eq(loan.count, 0);
+    (void)usleep(20000);
+    cr_assert_eq(atomic_load(&b->calls), 0);
+    atomic_store(&gets_wait, false);
+    (void)pthread_join(reader, &read);
+    cr_assert_eq((int)(intptr_t)read, error ? -EIO : 0);
+    store_end_reads(shop.store);
+    cr_assert_eq(atomic_load(&b->calls), 1, "it is waited for");
+}
+
+Test(pull, what_is_on_its_way_is_lent)
+{
+    uint8_t bytes[8000];
+    shop_put(&shop, "big", 1, 3 * MIB);
+    wait_remote();
+    shop_read(&shop, shop_lookup(&shop, "big"), 0, bytes, sizeof bytes);
+    move_node();
+    struct borrower b = {.ino = shop_lookup(&shop, "big")};
+    borrow_on_the_way(&b, 0);
+    cr_assert_eq(atomic_load(&b.result), 0);
+    cr_assert_eq(b.loan.count, 1);
+    cr_assert_eq(b.loan.iov[0].iov_len, 3000);
+    cr_assert_eq(memcmp(b.loan.iov[0].iov_base, bytes + 5000, 3000), 0);
+    store_loan_done(shop.store, &b.loan);
+}
+
+Test(pull, what_does_not_arrive_is_not_lent)
+{
+    shop_put(&shop, "big", 1, 3 * MIB);
+    wait_remote();
+    move_node();
+    struct borrower b = {.ino = shop_lookup(&shop, "big")};
+    borrow_on_the_way(&b, -EACCES);
+    cr_assert_eq(atomic_load(&b.result), -EAGAIN);
+    atomic_store(&get_error, 0);
+    shop_expect(&shop, "big", 1, 3 * MIB);
+}
+
+/* --- damage --------------------------------------------------------------------------------------------------------------- */
+
+/* All but the header and the index. */
+static int spoil_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+    (void)ftw;
+    if (type != FTW_F)
+        return 0;
+    int fd = open(path, O_RDWR);
+    cr_assert_geq(fd, 0);
+    size_t length = (size_t)st->st_size - 4096 - 16384;
+    char *bytes = xmalloc(length);
+    memset(bytes, 0x5a, length);
+    cr_assert_eq(pwrite(fd, bytes, length, 4096), (ssize_t)length);
+    free(bytes);
+    return close(fd);
+}
+
+static void spoil(const char *root)
+{
+    char *path = xasprintf("%s/packs", root);
+    cr_assert_eq(nftw(path, spoil_one, 16, FTW_PHYS), 0);
+    free(path);
+}
+
+Test(pull, damaged_on_nvme_is_healed_from_the_remote)
+{
+    shop_put(&shop, "big", 1, 4 * MIB);
+    wait_remote();
+    spoil(shop.path);
+    char what[200] = "";
+    struct store_status s;
+    /* The stage has it still. */
+    shop_close(&shop);
+    open_shop();
+    shop_expect(&shop, "big", 1, 4 * MIB);
+    do {
+        (void)usleep(1000);
+        store_status(shop.store, &s);
+    } while (s.healed_chunks_total == 0); /* by a thread of the store's; without an end if it never is */
+    while (heal_is_pending(shop.store)) /* what is not stored anew by the end of the mount is so at the next read of it */
+        (void)usleep(1000);
+    store_damage(shop.store, note, what);
+    cr_assert_eq(what[0], 0, "%s", what);
+    shop_close(&shop);
+    use_remote(false);
+    shop_open(&shop);
+    shop_expect(&shop, "big", 1, 4 * MIB);
+}
+
+Test(pull, damaged_in_the_remote_is_never_given)
+{
+    shop_put(&shop, "big", 1, 4 * MIB);
+    wait_remote();
+    move_node();
+    spoil(place.path);
+    uint8_t buf[4096];
+    size_t good;
+    uint64_t ino = shop_lookup(&shop, "big");
+    cr_assert_eq(store_read_below(shop.store, ino, 0, buf, sizeof buf, STORE_REACH_FAR, &good), -EIO);
+}
+
+/* --- eviction -------------------------------------------------------------------------------------------------------------- */
+
+static struct warm_status run_job(const char *name, bool evicts)
+{
+    uint64_t job;
+    struct warm_status s;
+    cr_assert_eq(store_warm_start(shop.store, name ? shop_lookup(&shop, name) : ROOT_INO, evicts, &job), 0);
+    do {
+        (void)usleep(5000);
+        cr_assert_eq(store_warm_status(shop.store, job, false, &s), 0);
+    } while (!s.ended);
+    cr_assert_eq(s.error, 0, "%s", strerror(-s.error));
+    return s;
+}
+
+Test(pull, evict_and_warm_up)
+{
+    shop_put(&shop, "a", 1, 10 * MIB);
+    shop_put(&shop, "b", 2, 10 * MIB);
+    wait_remote();
+    struct warm_status s = run_job("a", true);
+    cr_assert_geq(s.dropped_bytes, 10 * MIB, "%llu dropped, %llu pinned, %llu unpublished, %llu busy",
+                  (unsigned long long)s.dropped_bytes, (unsigned long long)s.pinned_bytes,
+                  (unsigned long long)s.unpublished_bytes, (unsigned long long)s.busy_bytes);
+    cr_assert_eq(s.unpublished_bytes + s.pinned_bytes + s.busy_bytes, 0);
+    shop_close(&shop);
+    open_shop();
+    shop_expect(&shop, "b", 2, 10 * MIB);
+    cr_assert_eq(fetched(), 0, "what was not asked for stays");
+    s = run_job("a", false);
+    cr_assert_eq(s.failed_bytes + s.not_kept_bytes, 0);
+    cr_assert_geq(s.done_bytes, 10 * MIB);
+    shop_close(&shop);
+    use_remote(false);
+    shop_open(&shop);
+    shop_expect(&shop, "a", 1, 10 * MIB);
+    shop_expect(&shop, "b", 2, 10 * MIB);
+    shop_close(&shop);
+    cr_assert_eq(shop_fsck(&shop), 0);
+}
+
+static void set_xattr(const char *file, const char *name, const char *value)
+{
+    shop_commit(&shop, (struct record){.type = REC_SETXATTR,
+                                       .ino = shop_lookup(&shop, file),
+                                       .name = name,
+                                       .name_len = (uint16_t)strlen(name),
+                                       .value = value,
+                                       .value_len = (uint32_t)strlen(value)});
+}
+
+Test(pull, what_is_pinned_stays)
+{
+    shop_put(&shop, "a", 1, 5 * MIB);
+    shop_put(&shop, "same", 1, 5 * MIB);
+    shop_put(&shop, "b", 2, 5 * MIB);
+    set_xattr("same", "user.cairn.pin", "1");
+    wait_remote();
+    struct warm_status s = run_job(NULL, true);
+    cr_assert_geq(s.pinned_bytes, 5 * MIB);
+    cr_assert_geq(s.dropped_bytes, 5 * MIB);
+    cr_assert_lt(s.dropped_bytes, 6 * MIB);
+}
+
+Test(pull, room_is_made_by_eviction)
+{
+    shop_close(&shop);
+    shop.options.cap_bytes = 256 * MIB;
+    open_shop();
+    char name[16];
+    for (unsigned i = 0; i < 12; i++) {
+        (void)snprintf(name, sizeof name, "f%u", i);
+        shop_put(&shop, name, i + 1, 40 * MIB);
+        wait_remote();
+    }
+    struct store_status s;
+    store_status(shop.store, &s);
+    cr_assert_gt(s.evicted_bytes_total, 0);
+    cr_assert_leq(s.used_bytes, 256 * MIB);
+    for (unsigned i = 0; i < 12; i++) {
+        (void)snprintf(name, sizeof name, "f%u", i);
+        shop_expect(&shop, name, i + 1, 40 * MIB);
+    }
+    shop_close(&shop);
+    cr_assert_eq(shop_fsck(&shop), 0);
+    /* The view can be made anew without the packs that left. */
+    shop_delete(&shop, "view");
+    open_shop();
+    for (unsigned i = 0; i < 12; i += 5) {
+        (void)snprintf(name, sizeof name, "f%u", i);
+        shop_expect(&shop, name, i + 1, 40 * MIB);
+    }
+}
+
+static void evict_all(struct shop *unused)
+{
+    (void)unused;
+    shop_put(&shop, "x", 9, 10 * MIB);
+    wait_remote();
+    (void)run_job(NULL, true);
+}
+
+Test(pull, death_after_an_eviction)
+{
+    shop_put(&shop, "a", 1, 10 * MIB);
+    wait_remote();
+    shop_close(&shop);
+    use_remote(true);
+    shop_die_after(&shop, evict_all);
+    open_shop();
+    shop_expect(&shop, "a", 1, 10 * MIB);
+    shop_expect(&shop, "x", 9, 10 * MIB);
+}
+
+/* Writes until the store says that it is full. */
+static uint64_t fill_up(uint64_t ino)
+{
+    uint64_t at = 0;
+    int64_t since = 0;
+    for (int waited = 0; waited < 12000; waited++) {
+        store_waits_since(since);
+        int r = shop_try_fill(&shop, ino, at, 77, 256 * KIB);
+        since = r < 0 ? since ? since : clock_monotonic_ns() : 0;
+        store_note_waiting(shop.store, r == -EAGAIN);
+        if (r == -ENOSPC)
+            return at;
+        cr_assert(r == 0 || r == -EAGAIN);
+        if (r == 0) {
+            at += 256 * KIB;
+            waited--;
+        } else {
+            (void)usleep(10000);
+        }
+    }
+    cr_assert(false, "writers wait without end");
+    return at;
+}
+
+/* P9: with the remote gone, writers wait, then get ENOSPC; what is acknowledged stays; when it is back, room comes free. */
+Test(pull, full_while_the_remote_is_gone)
+{
+    shop_close(&shop);
+    shop.options.cap_bytes = 200 * MIB;
+    open_shop();
+    shop_put(&shop, "old", 1, 30 * MIB);
+    wait_remote();
+    atomic_store(&put_error, -ETIMEDOUT);
+    uint64_t ino = shop_create(&shop, "new");
+    uint64_t length = fill_up(ino);
+    store_note_waiting(shop.store, 0);
+    cr_assert_gt(length, 40 * MIB, "%llu", (unsigned long long)length);
+    shop_seal(&shop, ino);
+    shop_drop(&shop, ino);
+    shop_expect(&shop, "new", 77, length);
+    atomic_store(&put_error, 0);
+    wait_remote();
+    for (int i = 0; store_admit(shop.store, 20 * MIB) < 0; i++) {
+        cr_assert_lt(i, 12000, "room comes free");
+        (void)usleep(10000);
+    }
+    shop_expect(&shop, "old", 1, 30 * MIB);
+    shop_expect(&shop, "new", 77, length);
+}

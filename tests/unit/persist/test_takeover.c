@@ -1,0 +1,429 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A store meets the head of another writer: what happens between two steps of taking the prefix over, and what is damaged meanwhile,
+ * must neither mix two histories nor cost what only the store has. */
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include "base/io.h"
+#include "base/log.h"
+#include "persist/remote.h"
+#include "shop.h"
+
+/* One store and its way to the remote, on which heads/ can be made to fail or to be late. */
+struct node {
+    struct shop shop;
+    const struct tier_ops *real;
+    struct tier_ops ops;
+    int puts;                    /* of heads, until now */
+    int put_fails;               /* this one is not made, and said to have failed; 0: none */
+    int answer_lost;             /* this one is made, and said to have failed */
+    int dies_before, dies_after; /* the process ends there */
+    void (*before_put)(void *); /* once, before the next head */
+    bool is_away;
+};
+
+static struct node *node_of;     /* the one whose tier has the hooks */
+static char prefix[80];
+
+static int hooked_put_new(struct tier *tier, const char *object, const void *buf, size_t len)
+{
+    struct node *node = node_of;
+    if (node->is_away)
+        return -ETIMEDOUT;
+    if (strncmp(object, "heads/", 6) != 0)
+        return node->real->put_new(tier, object, buf, len);
+    node->puts++;
+    if (node->puts == node->dies_before)
+        _exit(0);
+    if (node->puts == node->put_fails)
+        return -ETIMEDOUT;
+    if (node->before_put) {
+        void (*before)(void *) = node->before_put;
+        node->before_put = NULL;
+        before(NULL);
+    }
+    int r = node->real->put_new(tier, object, buf, len);
+    if (node->puts == node->dies_after)
+        _exit(0);
+    return node->puts == node->answer_lost ? -ETIMEDOUT : r;
+}
+
+static int hooked_list(struct tier *tier, const char *folder, const char *after, int (*fn)(const struct tier_object *object, void *arg),
+                       void *arg)
+{
+    return node_of->is_away ? -ETIMEDOUT : node_of->real->list(tier, folder, after, fn, arg);
+}
+
+static void choose(struct node *node, bool hooked)
+{
+    char *text = NULL;
+    struct remote_options *options = &node->shop.options.remote;
+    *options = (struct remote_options){
+        .name = prefix, .holder = "test", .upload_threads = 2, .lease_ns = 10000000000ll, .gc_grace_ns = 3600000000000ll};
+    cr_assert_eq(dir_tier_open(&(struct dir_options){.path = prefix}, &options->tier, &text), 0, "%s", text ? text : "");
+    if (!hooked)
+        return;
+    node_of = node;
+    node->puts = 0;
+    node->real = options->tier->ops;
+    node->ops = *node->real;
+    node->ops.put_new = hooked_put_new;
+    node->ops.list = hooked_list;
+    options->tier->ops = &node->ops;
+}
+
+static void open_on(struct node *node)
+{
+    choose(node, false);
+    shop_open(&node->shop);
+}
+
+static void prepare(struct node *node)
+{
+    *node = (struct node){0};
+    shop_make(&node->shop);
+    if (!*prefix)
+        (void)snprintf(prefix, sizeof prefix, "%s-remote", node->shop.path);
+}
+
+static void make(struct node *node)
+{
+    prepare(node);
+    open_on(node);
+}
+
+static void run(const char *format, const char *a, const char *b)
+{
+    char command[256];
+    (void)snprintf(command, sizeof command, format, a, b);
+    cr_assert_eq(system(command), 0, "%s", command);
+}
+
+static void done(struct node *a, struct node *b)
+{
+    shop_remove(&a->shop);
+    if (b)
+        shop_remove(&b->shop);
+    run("rm -rf %s", prefix, "");
+    *prefix = 0;
+}
+
+static void wait_published(struct node *node)
+{
+    struct store *store = node->shop.store;
+    shop_wait(&node->shop);
+    for (int i = 0; i < 24000; i++) {
+        if (store_remote_horizon(store) >= store_horizon(store) && view_remote(store->view).wanted == 0)
+            return;
+        (void)usleep(5000);
+    }
+    cr_fail("it is not published");
+}
+
+static void publish(struct node *node, const char *name, unsigned number)
+{
+    shop_put(&node->shop, name, number, MIB);
+    wait_published(node);
+}
+
+static enum remote_state state_of(struct node *node)
+{
+    struct remote_status status;
+    store_remote_status(node->shop.store, &status);
+    return status.state;
+}
+
+static void wait_fenced(struct node *node)
+{
+    for (int i = 0; i < 6000 && state_of(node) != REMOTE_FENCED; i++)
+        (void)usleep(5000);
+    cr_assert_eq(state_of(node), REMOTE_FENCED);
+}
+
+/* Both have the first file; b claimed the prefix last. */
+static void share(struct node *a, struct node *b)
+{
+    open_on(a);
+    publish(a, "both", 1);
+    shop_close(&a->shop);
+    open_on(b);
+    shop_close(&b->shop);
+}
+
+static void make_two(struct node *a, struct node *b)
+{
+    prepare(a);
+    prepare(b);
+    share(a, b);
+}
+
+/* Who comes fresh sees exactly a's state. */
+static void expect_only_as(struct node *a, struct node *b)
+{
+    struct node fresh;
+    make(&fresh);
+    shop_expect(&fresh.shop, "both", 1, MIB);
+    shop_expect(&fresh.shop, "newer", 2, MIB);
+    cr_expect_eq(shop_lookup(&fresh.shop, "stray"), 0);
+    shop_close(&fresh.shop);
+    shop_remove(&fresh.shop);
+    done(a, b);
+}
+
+/* The head with which b takes the prefix over is there, and its answer was lost: it has a's state, which b has not. */
+static void lose_the_answer(struct node *a, struct node *b)
+{
+    make_two(a, b);
+    open_on(a);
+    publish(a, "newer", 2);
+    shop_close(&a->shop);
+    choose(b, true);
+    b->answer_lost = 1;
+    shop_open(&b->shop);
+}
+
+Test(takeover, whose_answer_was_lost_is_of_the_others_state, .timeout = 600)
+{
+    struct node a, b;
+    lose_the_answer(&a, &b);
+    cr_expect_eq(b.puts, 1);
+    cr_expect_eq(shop_lookup(&b.shop, "newer"), 0, "it goes on with what it has");
+    shop_put(&b.shop, "stray", 3, MIB);
+    wait_fenced(&b);
+    cr_expect_eq(b.puts, 1, "nothing is claimed with a state that is not ours");
+    shop_expect(&b.shop, "stray", 3, MIB);
+    shop_close(&b.shop);
+    expect_only_as(&a, &b);
+}
+
+/* With nothing of its own, the store goes on from there the next time. */
+Test(takeover, is_made_good_by_the_next_mount, .timeout = 600)
+{
+    struct node a, b;
+    lose_the_answer(&a, &b);
+    wait_fenced(&b);
+    shop_close(&b.shop);
+    open_on(&b);
+    shop_expect(&b.shop, "newer", 2, MIB);
+    publish(&b, "more", 4);
+    shop_close(&b.shop);
+    expect_only_as(&a, &b);
+}
+
+static struct node *publisher;
+
+static void publish_in_between(void *arg)
+{
+    (void)arg;
+    publish(publisher, "newer", 2);
+}
+
+/* The remote comes back while another node holds it, which publishes just before its prefix is taken. */
+Test(takeover, of_a_newer_state_is_judged_again, .timeout = 600)
+{
+    struct node a, b;
+    make_two(&a, &b);
+    static const char *const names[] = {"1", "2", "3", "stray"};
+    for (unsigned i = 0; i < ARRAY_LEN(names); i++) { /* each time its epoch is one more, and beyond a's then */
+        if (i > 0)
+            shop_close(&b.shop);
+        choose(&b, true);
+        b.shop.options.remote.takeover = true;
+        b.is_away = true;
+        shop_open(&b.shop);
+        shop_put(&b.shop, names[i], i, 40000);
+        shop_wait(&b.shop);
+    }
+    open_on(&a);
+    wait_published(&a);
+    publisher = &a;
+    b.before_put = publish_in_between;
+    b.is_away = false;
+    wait_fenced(&b);
+    cr_expect_null(b.before_put);
+    publish(&a, "after", 5);
+    cr_expect_neq(state_of(&a), REMOTE_FENCED);
+    shop_close(&b.shop);
+    shop_close(&a.shop);
+    expect_only_as(&a, &b);
+}
+
+static bool at_once(void *arg)
+{
+    (void)arg;
+    return true;
+}
+
+/* b took the prefix over and lives; its claim, which would give the head its name, is still to come. */
+Test(takeover, that_is_not_claimed_yet_has_a_holder, .timeout = 600)
+{
+    struct node a, b;
+    make_two(&a, &b);
+    open_on(&a);
+    wait_published(&a);
+    shop_close(&a.shop);
+    choose(&b, true);
+    b.put_fails = 2;
+    cr_assert_eq(shop_open_only(&b.shop), 0, "%s", b.shop.text);
+    choose(&a, false);
+    a.shop.options.remote.cancelled = at_once; /* does not wait until the lease is over */
+    cr_expect_eq(shop_open_only(&a.shop), -ECANCELED);
+    shop_start(&b.shop);
+    publish(&b, "newer", 2);
+    shop_close(&b.shop);
+    open_on(&a);
+    shop_close(&a.shop);
+    expect_only_as(&a, &b);
+}
+
+/* The head with which b takes the prefix over is there, and b died before it knew; or when it had a's state, and was about to
+ * claim. All of it in a process of its own, from the start: RocksDB's threads do not survive a fork. */
+static void die_before_the_claim(struct node *a, struct node *b, bool had_answer)
+{
+    prepare(a);
+    prepare(b);
+    pid_t pid = fork();
+    cr_assert_geq(pid, 0);
+    if (pid == 0) {
+        share(a, b);
+        open_on(a);
+        publish(a, "newer", 2);
+        shop_close(&a->shop);
+        choose(b, true);
+        b->shop.options.remote.lease_ns = 2000000000;
+        b->dies_after = had_answer ? 0 : 1;
+        b->dies_before = had_answer ? 2 : 0;
+        shop_open(&b->shop);
+        (void)sleep(60); /* the uploader's put ends the process long before */
+        _exit(1);
+    }
+    int status;
+    cr_assert_eq(waitpid(pid, &status, 0), pid);
+    cr_assert_eq(status, 0, "it was to die");
+}
+
+static void expect_to_go_on(bool had_answer)
+{
+    struct node a, b;
+    die_before_the_claim(&a, &b, had_answer);
+    open_on(&b);
+    shop_expect(&b.shop, "newer", 2, MIB);
+    publish(&b, "more", 4);
+    shop_close(&b.shop);
+    expect_only_as(&a, &b);
+}
+
+Test(takeover, of_which_a_dead_one_did_not_know_goes_on, .timeout = 600)
+{
+    expect_to_go_on(false);
+}
+
+Test(takeover, that_a_dead_one_did_not_claim_goes_on, .timeout = 600)
+{
+    expect_to_go_on(true);
+}
+
+/* Whoever comes when the lease of the dead one is over. Then the dead one comes back, with a's state as its own when it died. */
+static void be_taken_over(struct node *a, struct node *b, bool had_answer)
+{
+    die_before_the_claim(a, b, had_answer);
+    choose(a, false);
+    a->shop.options.remote.lease_ns = 2000000000;
+    shop_open(&a->shop);
+    publish(a, "more", 4);
+    shop_close(&a->shop);
+}
+
+static void expect_both(struct node *a, struct node *b)
+{
+    open_on(b);
+    shop_expect(&b->shop, "newer", 2, MIB);
+    shop_expect(&b->shop, "more", 4, MIB);
+    shop_close(&b->shop);
+    expect_only_as(a, b);
+}
+
+Test(takeover, of_which_a_dead_one_did_not_know_is_taken_over, .timeout = 600)
+{
+    struct node a, b;
+    be_taken_over(&a, &b, false);
+    expect_both(&a, &b);
+}
+
+/* It died with a stage, of which nobody knows what it holds before it is recovered. */
+Test(takeover, that_a_dead_one_did_not_claim_is_taken_over, .timeout = 600)
+{
+    struct node a, b;
+    be_taken_over(&a, &b, true);
+    choose(&b, false);
+    cr_expect_eq(shop_open_only(&b.shop), -ESTALE);
+    cr_expect_not_null(strstr(b.shop.text, "stage"), "%s", b.shop.text);
+    b.shop.options.remote = (struct remote_options){0};
+    shop_open(&b.shop);
+    cr_expect_neq(shop_lookup(&b.shop, "newer"), 0);
+    shop_close(&b.shop);
+    expect_both(&a, &b);
+}
+
+static void read_on(struct node *node)
+{
+    choose(node, false);
+    node->shop.options.remote.read_only = true;
+    shop_open(&node->shop);
+}
+
+/* A reader died while it followed: its view is of the newer head, and the journal and STORE/head of the older one. The marker says
+ * that none of this counts. */
+Test(takeover, that_was_broken_off_is_cleaned_up_before_it_is_judged, .timeout = 600)
+{
+    struct node a, b;
+    make(&a);
+    publish(&a, "both", 1);
+    b = (struct node){0};
+    shop_make(&b.shop);
+    read_on(&b);
+    shop_close(&b.shop);
+    run("cp %s/head %1$s-head && cp -a %1$s/journal %1$s-journal", b.shop.path, "");
+    publish(&a, "newer", 2);
+    shop_close(&a.shop);
+    read_on(&b);
+    shop_close(&b.shop);
+    run("mv %s-head %1$s/head && rm -r %1$s/journal && mv %1$s-journal %1$s/journal && touch %1$s/adopting", b.shop.path, "");
+    open_on(&b);
+    shop_expect(&b.shop, "newer", 2, MIB);
+    shop_close(&b.shop);
+    expect_only_as(&a, &b);
+}
+
+static void publish_and_stage(struct shop *shop)
+{
+    shop_put(shop, "published", 2, MIB);
+    shop_wait(shop);
+    while (store_remote_horizon(shop->store) < store_horizon(shop->store))
+        (void)usleep(5000);
+    shop_put(shop, "staged", 3, MIB);
+}
+
+/* The journal ends before our own newest head, whose state would take its place: what is staged goes on from what was lost. */
+Test(takeover, does_not_cost_what_is_staged, .timeout = 600)
+{
+    struct node a;
+    make(&a);
+    publish(&a, "0", 0);
+    shop_close(&a.shop);
+    run("cp -a %s %1$s-old", a.shop.path, "");
+    choose(&a, false);
+    shop_die_after(&a.shop, publish_and_stage);
+    a.shop.options.remote.tier->ops->close(a.shop.options.remote.tier); /* the process that died had its own */
+    run("cp -a %s %1$s-new && rm -rf %1$s/journal %1$s/head %1$s/view", a.shop.path, "");
+    run("cp -a %s-old/journal %1$s-old/head %1$s/", a.shop.path, "");
+    choose(&a, false);
+    cr_expect_eq(shop_open_only(&a.shop), -EUCLEAN);
+    /* In the same folder: another one would be a copy, to which the stage does not belong. */
+    run("rm -rf %s/* %1$s-old && cp -a %1$s-new/. %1$s && rm -rf %1$s-new", a.shop.path, "");
+    open_on(&a);
+    shop_expect(&a.shop, "published", 2, MIB);
+    shop_expect(&a.shop, "staged", 3, MIB);
+    done(&a, NULL);
+}
