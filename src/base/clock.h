@@ -6,11 +6,14 @@
 
 #include "base/base.h"
 
+#define SECOND_NS 1000000000ll
+#define MS_NS 1000000ll
+
 static inline int64_t clock_ns(clockid_t id)
 {
     struct timespec t;
     (void)clock_gettime(id, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+    return (int64_t)t.tv_sec * SECOND_NS + t.tv_nsec;
 }
 
 /* For intervals. */

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/lock.h"
 
-#include <time.h>
+#include "base/clock.h"
 
-/* Bit r is set while this thread holds a lock of rank r. */
+/* Bit r is set while this thread holds a lock of rank r, which is held_locks[r]. */
 static _Thread_local uint32_t held_ranks;
+static _Thread_local const struct cairn_mutex *held_locks[LOCK_LEAF + 1];
 
 void mutex_init(struct cairn_mutex *m, enum lock_rank rank)
 {
@@ -22,32 +23,36 @@ void mutex_lock(struct cairn_mutex *m)
     check(held_ranks >> m->rank == 0);
     check(pthread_mutex_lock(&m->mutex) == 0);
     held_ranks |= 1u << m->rank;
+    held_locks[m->rank] = m;
 }
 
 void mutex_unlock(struct cairn_mutex *m)
 {
+    check_held(m);
     held_ranks &= ~(1u << m->rank);
     check(pthread_mutex_unlock(&m->mutex) == 0);
+}
+
+bool mutex_is_held(const struct cairn_mutex *m)
+{
+    return held_ranks >> m->rank & 1 && held_locks[m->rank] == m;
 }
 
 /* glibc before 2.41 can lose a signal where several threads wait for one condition (its bug 25847). Whoever waits without a limit
  * looks again now and then, as after a spurious wakeup, so that this costs a moment and not the daemon. */
 #define LOOK_AGAIN_MS 1000
 
+bool mutex_wait_until(struct cairn_mutex *m, pthread_cond_t *cond, int64_t until_ns)
+{
+    check_held(m);
+    struct timespec until = {.tv_sec = until_ns / SECOND_NS, .tv_nsec = until_ns % SECOND_NS};
+    return pthread_cond_timedwait(cond, &m->mutex, &until) != ETIMEDOUT;
+}
+
 bool mutex_wait(struct cairn_mutex *m, pthread_cond_t *cond, int64_t timeout_ms)
 {
-    bool forever = timeout_ms < 0;
-    if (forever)
-        timeout_ms = LOOK_AGAIN_MS;
-    struct timespec until;
-    (void)clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += timeout_ms / 1000;
-    until.tv_nsec += timeout_ms % 1000 * 1000000;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_sec++;
-        until.tv_nsec -= 1000000000;
-    }
-    return pthread_cond_timedwait(cond, &m->mutex, &until) != ETIMEDOUT || forever;
+    int64_t ms = timeout_ms < 0 ? LOOK_AGAIN_MS : timeout_ms;
+    return mutex_wait_until(m, cond, clock_monotonic_ns() + ms * MS_NS) || timeout_ms < 0;
 }
 
 void cond_init(pthread_cond_t *cond)

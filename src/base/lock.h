@@ -33,9 +33,18 @@ void mutex_done(struct cairn_mutex *m);
 void mutex_lock(struct cairn_mutex *m);
 void mutex_unlock(struct cairn_mutex *m);
 
+/* Does this thread hold it? */
+CAIRN_MUST_CHECK bool mutex_is_held(const struct cairn_mutex *m);
+
+/* The first line of each function whose name ends in _locked. */
+#define check_held(m) check(mutex_is_held(m))
+
 /* Waits on `cond` with `m` held; wakes at a signal, spuriously (once a second at least), or at `timeout_ms` from now (-1: no limit).
  * Returns false at the time limit. The caller loops on its predicate. */
 bool mutex_wait(struct cairn_mutex *m, pthread_cond_t *cond, int64_t timeout_ms);
+
+/* The same, with the limit as a time: monotonic nanoseconds. */
+bool mutex_wait_until(struct cairn_mutex *m, pthread_cond_t *cond, int64_t until_ns);
 
 /* Conditions use the monotonic clock. */
 void cond_init(pthread_cond_t *cond);

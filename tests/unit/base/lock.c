@@ -40,6 +40,37 @@ Test(lock, equal_ranks_die, .signal = SIGABRT)
     take_both(LOCK_STAGE, LOCK_STAGE);
 }
 
+static struct cairn_mutex wanted;
+
+static void change_locked(void)
+{
+    check_held(&wanted);
+}
+
+Test(lock, who_holds_the_lock_may_change)
+{
+    mutex_init(&wanted, LOCK_LEAF);
+    LOCK_SCOPE(&wanted);
+    change_locked();
+}
+
+Test(lock, who_holds_none_dies, .signal = SIGABRT)
+{
+    mutex_init(&wanted, LOCK_LEAF);
+    mutex_lock(&wanted);
+    mutex_unlock(&wanted);
+    change_locked();
+}
+
+Test(lock, who_holds_another_of_the_rank_dies, .signal = SIGABRT)
+{
+    struct cairn_mutex other;
+    mutex_init(&wanted, LOCK_LEAF);
+    mutex_init(&other, LOCK_LEAF);
+    mutex_lock(&other);
+    change_locked();
+}
+
 Test(lock, wait_ends_at_the_limit)
 {
     struct cairn_mutex m;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <criterion/criterion.h>
 #include <signal.h>
 #include <stdio.h>
 
+#include "../expect.h"
 #include "base/base.h"
 #include "base/crc.h"
+#include "base/hex.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -76,4 +77,18 @@ Test(base, utf8)
                  {"\xed\xa0\x80", 0}, {"\xf4\x90\x80\x80", 0}, {"\xf0\x9f\x98", 0}, {"\xf8\x88\x80\x80\x80", 0}};
     for (size_t i = 0; i < ARRAY_LEN(cases); i++)
         cr_expect_eq(text_utf8_len(cases[i].text), cases[i].len, "%zu", i);
+}
+
+Test(base, hex)
+{
+    char text[9] = "--------";
+    hex_print(text, "\x00\x9a\xff\x10", 4);
+    expect_str(text, "009aff10");
+    hex_print(text, NULL, 0);
+    expect_str(text, "");
+    uint8_t bytes[3];
+    cr_expect(hex_read(bytes, "0fA9b0", 3));
+    cr_expect(memcmp(bytes, "\x0f\xa9\xb0", 3) == 0);
+    cr_expect(!hex_read(bytes, "0fg9b0", 3));
+    cr_expect(!hex_read(bytes, "0f", 3));
 }
