@@ -5,20 +5,19 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include "base/vector.h"
+
 #define DEPTH_MAX 16u
 #define LEFTOVER_AGE_NS (24ll * 3600 * 1000000000)
 
 /* Names of one folder; those of folders end in '/', which puts them where what is in them belongs. */
-struct names {
-    char **v;
-    size_t count, room;
-};
+DEFINE_VECTOR(names, char *);
 
 static void names_done(struct names *names)
 {
     for (size_t i = 0; i < names->count; i++)
-        free(names->v[i]);
-    free(names->v);
+        free(names->at[i]);
+    vector_free(names);
 }
 
 static int name_order(const void *a, const void *b)
@@ -51,11 +50,7 @@ static int add_name(struct names *names, int fd, const struct dirent *d)
             return errno == ENOENT ? 0 : -errno;
         is_folder = S_ISDIR(st.st_mode);
     }
-    if (names->count == names->room) {
-        names->room = names->room ? 2 * names->room : 64;
-        names->v = xrealloc(names->v, names->room * sizeof *names->v);
-    }
-    names->v[names->count++] = xasprintf("%s%s", d->d_name, is_folder ? "/" : "");
+    vector_add(names, xasprintf("%s%s", d->d_name, is_folder ? "/" : ""));
     return 0;
 }
 
@@ -131,10 +126,9 @@ static int walk(struct dir_listing *l, const char *folder, unsigned depth)
     if (r < 0)
         return r == -ENOENT ? 0 : r;
     r = read_names(l, dir, &names);
-    if (names.count)
-        qsort(names.v, names.count, sizeof *names.v, name_order);
+    vector_sort(&names, name_order);
     for (size_t i = 0; i < names.count && r == 0; i++)
-        r = walk_name(l, dirfd(dir), folder, names.v[i], depth);
+        r = walk_name(l, dirfd(dir), folder, names.at[i], depth);
     names_done(&names);
     (void)closedir(dir);
     return r;

@@ -5,12 +5,12 @@
 #include <sys/stat.h>
 
 #include "base/lock.h"
+#include "base/vector.h"
 
 /* A folder with names that are not durable yet. */
 struct dirty {
     char *folder;
-    char **objects; /* that were touched; of the folder that they lie in */
-    size_t count, max;
+    VECTOR(char *) objects; /* that were touched; of the folder that they lie in */
     bool in_doubt; /* an fsync of it failed: the next one says nothing of them */
     struct dirty *next;
 };
@@ -48,9 +48,9 @@ struct folders *folders_new_by(const struct folders_ops *ops, folders_renew_fn *
 
 static void free_one(struct dirty *d)
 {
-    for (size_t i = 0; i < d->count; i++)
-        free(d->objects[i]);
-    free(d->objects);
+    for (size_t i = 0; i < d->objects.count; i++)
+        free(d->objects.at[i]);
+    vector_free(&d->objects);
     free(d->folder);
     free(d);
 }
@@ -62,16 +62,6 @@ static void free_dirty(struct dirty *d)
         free_one(d);
         d = next;
     }
-}
-
-/* Takes over `object`. */
-static void add_object(struct dirty *d, char *object)
-{
-    if (d->count == d->max) {
-        d->max = d->max ? 2 * d->max : 8;
-        d->objects = xrealloc(d->objects, d->max * sizeof *d->objects);
-    }
-    d->objects[d->count++] = object;
 }
 
 void folders_free(struct folders *folders)
@@ -92,10 +82,9 @@ static void add_dirty(struct folders *folders, struct dirty *fresh)
     while (d && strcmp(d->folder, fresh->folder) != 0)
         d = d->next;
     if (d) {
-        for (size_t i = 0; i < fresh->count; i++)
-            add_object(d, fresh->objects[i]);
+        vector_add_all(&d->objects, fresh->objects.at, fresh->objects.count);
         d->in_doubt = d->in_doubt || fresh->in_doubt;
-        fresh->count = 0;
+        fresh->objects.count = 0;
     } else {
         fresh->next = folders->locked.dirty;
         folders->locked.dirty = fresh;
@@ -113,7 +102,7 @@ static void mark_folder(struct folders *folders, const char *folder, size_t len,
     if (len)
         fresh->folder[len] = '\0';
     if (object)
-        add_object(fresh, xstrdup(object));
+        vector_add(&fresh->objects, xstrdup(object));
     add_dirty(folders, fresh);
 }
 
@@ -175,7 +164,7 @@ static int make_durable(struct folders *folders, struct dirty *d)
     int r = d->in_doubt ? 0 : sync_folder(folders, d);
     if (!d->in_doubt)
         return r;
-    r = folders->renew(d->folder, d->objects, d->count, folders->arg);
+    r = folders->renew(d->folder, d->objects.at, d->objects.count, folders->arg);
     if (r == 0)
         r = sync_folder(folders, d);
     d->in_doubt = r < 0;

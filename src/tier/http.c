@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/lock.h"
 #include "base/pool.h"
+#include "base/vector.h"
 #include "tier/http_header.h"
 
 /* Each exchange under way has one of these: with 32 connections 24 MiB. Larger ones gained nothing. */
@@ -23,7 +24,6 @@
 #define RECEIVE_BUFFER (256l * 1024)
 
 #define TICK_MS_MAX 1000
-#define MS_NS 1000000ll
 
 struct exchange {
     struct http *http;
@@ -49,8 +49,7 @@ struct http {
     char *ca_bundle, *user_agent;
     struct exchange *active; /* the driver's */
     unsigned active_count;   /* the driver's */
-    int *sockets;            /* the driver's: all that are open, owned by libcurl */
-    unsigned socket_count;   /* the driver's */
+    VECTOR(int) sockets;     /* the driver's: all that are open, owned by libcurl */
     struct {
         struct cairn_mutex lock;
         struct exchange *first, **last; /* wait for a turn */
@@ -70,17 +69,16 @@ static curl_socket_t on_open(void *arg, curlsocktype purpose, struct curl_sockad
     int fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
     if (fd < 0)
         return CURL_SOCKET_BAD;
-    http->sockets = xrealloc(http->sockets, (http->socket_count + 1) * sizeof *http->sockets);
-    http->sockets[http->socket_count++] = fd;
+    vector_add(&http->sockets, fd);
     return fd;
 }
 
 static int on_close(void *arg, curl_socket_t fd)
 {
     struct http *http = arg;
-    for (unsigned i = 0; i < http->socket_count; i++)
-        if (http->sockets[i] == fd) {
-            http->sockets[i] = http->sockets[--http->socket_count];
+    for (size_t i = 0; i < http->sockets.count; i++)
+        if (http->sockets.at[i] == fd) {
+            http->sockets.at[i] = http->sockets.at[--http->sockets.count];
             break;
         }
     return close(fd);
@@ -92,8 +90,8 @@ static int on_close(void *arg, curl_socket_t fd)
 static void acknowledge(struct http *http)
 {
     int on = 1;
-    for (unsigned i = 0; i < http->socket_count; i++)
-        (void)setsockopt(http->sockets[i], IPPROTO_TCP, TCP_QUICKACK, &on, sizeof on);
+    for (size_t i = 0; i < http->sockets.count; i++)
+        (void)setsockopt(http->sockets.at[i], IPPROTO_TCP, TCP_QUICKACK, &on, sizeof on);
 }
 
 static size_t on_header(char *line, size_t size, size_t count, void *arg)
@@ -516,7 +514,7 @@ static void http_free(struct http *http)
         (void)curl_multi_cleanup(http->multi);
     mutex_done(&http->locked.lock);
     free(http->locked.spare);
-    free(http->sockets);
+    vector_free(&http->sockets);
     free(http->ca_bundle);
     free(http->user_agent);
     free(http);

@@ -7,7 +7,6 @@
 
 #include "base/clock.h"
 
-#define SECOND_NS 1000000000ll
 
 /* Longer ones hold nothing for us. */
 #define VALUE_MAX 256

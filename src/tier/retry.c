@@ -7,7 +7,6 @@
 
 #define BASE_NS (100ll * 1000000)
 #define CAP_NS (20ll * 1000000000)
-#define SECOND_NS 1e9
 
 void retry_gate_init(struct retry_gate *gate)
 {
@@ -46,7 +45,7 @@ static void fill_locked(struct retry_gate *gate, double tokens)
 static void fill_by_time_locked(struct retry_gate *gate)
 {
     int64_t now = clock_monotonic_ns();
-    fill_locked(gate, (double)(now - gate->locked.filled_ns) / SECOND_NS);
+    fill_locked(gate, (double)(now - gate->locked.filled_ns) / (double)SECOND_NS);
     gate->locked.filled_ns = now;
 }
 
@@ -93,7 +92,7 @@ static int sleep_locked(struct retry_gate *gate, int64_t until_ns)
 /* When the budget has a token again, if nothing succeeds until then. */
 static int64_t token_at_locked(struct retry_gate *gate)
 {
-    return gate->locked.filled_ns + (int64_t)((1.0 - gate->locked.tokens) * SECOND_NS) + 1;
+    return gate->locked.filled_ns + (int64_t)((1.0 - gate->locked.tokens) * (double)SECOND_NS) + 1;
 }
 
 static int take_token_locked(struct retry *retry)

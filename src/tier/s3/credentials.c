@@ -14,7 +14,6 @@
 #include "tier/s3/credentials_source.h"
 #include "tier/s3/secret.h"
 
-#define SECOND_NS (1000000000ll)
 #define REFRESH_BEFORE_NS (300 * SECOND_NS)
 /* How long nobody asks again while the old ones hold: where new ones end as soon as these did, and after a
  * failure. */

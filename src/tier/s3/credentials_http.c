@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <arpa/inet.h>
 
+#include "base/clock.h"
 #include "tier/s3/credentials_source.h"
 #include "tier/s3/secret.h"
 
-#define SECOND_NS (1000000000ll)
 #define CONTAINER_TIMEOUT_NS (5 * SECOND_NS)
 #define CONTAINER_TRIES 3
 /* Where there is no metadata service its address is often one that never answers. */

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 
+#include "base/hex.h"
+#include "base/vector.h"
 #include "tier/s3/credentials_source.h"
 #include "tier/s3/internal.h"
 #include "tier/s3/sign.h"
@@ -13,8 +15,7 @@ struct found {
 };
 
 struct page {
-    struct found *v;
-    size_t count, room;
+    VECTOR(struct found) found;
     struct found next; /* being read */
     char *token;
     bool is_list, is_encoded, is_truncated;
@@ -22,9 +23,9 @@ struct page {
 
 static void page_done(struct page *page)
 {
-    for (size_t i = 0; i < page->count; i++)
-        free(page->v[i].key);
-    free(page->v);
+    for (size_t i = 0; i < page->found.count; i++)
+        free(page->found.at[i].key);
+    vector_free(&page->found);
     free(page->next.key);
     free(page->token);
     *page = (struct page){0};
@@ -34,11 +35,7 @@ static int end_object(struct page *page)
 {
     if (!page->next.key)
         return -EPROTO;
-    if (page->count == page->room) {
-        page->room = page->room ? 2 * page->room : 128;
-        page->v = xrealloc(page->v, page->room * sizeof *page->v);
-    }
-    page->v[page->count++] = page->next;
+    vector_add(&page->found, page->next);
     page->next = (struct found){0};
     return 0;
 }
@@ -80,12 +77,6 @@ static int on_element(const char *path, const char *value, void *arg)
     else if (strcmp(path, "/IsTruncated") == 0)
         page->is_truncated = strcmp(value, "true") == 0;
     return 0;
-}
-
-static int hex_digit(char c)
-{
-    const char *digits = "0123456789abcdef0123456789ABCDEF", *at = c ? strchr(digits, c) : NULL;
-    return at ? (int)((at - digits) % 16) : -1;
 }
 
 /* In place. A '+' is a blank: a real one comes as %2B. */
@@ -185,8 +176,8 @@ static int give(struct walk *w, struct found *found, bool is_encoded)
 static int give_page(struct walk *w, struct page *page)
 {
     int r = 0;
-    for (size_t i = 0; i < page->count && r == 0; i++)
-        r = give(w, &page->v[i], page->is_encoded);
+    for (size_t i = 0; i < page->found.count && r == 0; i++)
+        r = give(w, &page->found.at[i], page->is_encoded);
     return r;
 }
 
@@ -199,7 +190,7 @@ static int walk_pages(struct walk *w)
         if (r == 0)
             r = give_page(w, &page);
         bool more = r == 0 && page.is_truncated;
-        bool goes_on = page.token ? !token || strcmp(page.token, token) != 0 : page.count > 0;
+        bool goes_on = page.token ? !token || strcmp(page.token, token) != 0 : page.found.count > 0;
         free(token);
         token = page.token;
         page.token = NULL;

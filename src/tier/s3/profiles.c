@@ -5,6 +5,7 @@
 #include <openssl/crypto.h>
 #include <pwd.h>
 
+#include "base/vector.h"
 #include "tier/s3/secret.h"
 
 #define FILE_MAX (1 * MIB)
@@ -37,8 +38,7 @@ struct file {
 struct s3_profiles {
     struct file config, credentials;
     char *where;
-    struct entry *entries;
-    size_t count, room;
+    VECTOR(struct entry) entries;
 };
 
 /* A file while it is read. */
@@ -66,13 +66,9 @@ static int add_entry(struct reader *r, const char *parent, const char *key, cons
     struct s3_profiles *p = r->profiles;
     if (r->rank == RANK_IGNORED)
         return 0;
-    if (p->count == ENTRIES_MAX)
+    if (p->entries.count == ENTRIES_MAX)
         return bad_line(r, ret_error, "too many lines");
-    if (p->count == p->room) {
-        p->room = p->room ? 2 * p->room : 32;
-        p->entries = xrealloc(p->entries, p->room * sizeof *p->entries);
-    }
-    p->entries[p->count++] = (struct entry){r->rank, r->section, parent, key, value};
+    vector_add(&p->entries, (struct entry){r->rank, r->section, parent, key, value});
     return 0;
 }
 
@@ -277,7 +273,7 @@ void s3_profiles_free(struct s3_profiles *profiles)
     drop_file(&profiles->config);
     drop_file(&profiles->credentials);
     free(profiles->where);
-    free(profiles->entries);
+    vector_free(&profiles->entries);
     free(profiles);
 }
 
@@ -300,8 +296,8 @@ static const struct entry *find(const struct s3_profiles *profiles, enum rank fr
                                 const char *section, const char *key)
 {
     const struct entry *best = NULL;
-    for (size_t i = 0; i < profiles->count; i++) {
-        const struct entry *e = &profiles->entries[i];
+    for (size_t i = 0; i < profiles->entries.count; i++) {
+        const struct entry *e = &profiles->entries.at[i];
         if (e->rank >= from && e->rank <= to && (!best || e->rank >= best->rank) &&
             strcmp(e->section, section) == 0 && is_key(e, key))
             best = e;

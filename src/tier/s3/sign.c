@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "base/hex.h"
 #include "tier/s3/secret.h"
 
 #define ALGORITHM "AWS4-HMAC-SHA256"
@@ -27,22 +28,12 @@ struct fields {
     size_t count;
 };
 
-static void hex(const uint8_t hash[HASH_LEN], char text[HEX_LEN])
-{
-    static const char digits[] = "0123456789abcdef";
-    for (size_t i = 0; i < HASH_LEN; i++) {
-        text[2 * i] = digits[hash[i] >> 4];
-        text[2 * i + 1] = digits[hash[i] & 15];
-    }
-    text[HEX_LEN - 1] = '\0';
-}
-
 static int sha256_hex(const void *data, size_t len, char text[HEX_LEN])
 {
     uint8_t hash[HASH_LEN];
     if (EVP_Digest(len ? data : "", len, hash, NULL, EVP_sha256(), NULL) != 1)
         return -EIO;
-    hex(hash, text);
+    hex_print(text, hash, sizeof hash);
     return 0;
 }
 
@@ -60,7 +51,7 @@ static int sha256_hex_from(struct tier_source *source, char text[HEX_LEN])
         r = -EIO;
     EVP_MD_CTX_free(md);
     if (r == 0)
-        hex(hash, text);
+        hex_print(text, hash, sizeof hash);
     return r;
 }
 
@@ -280,7 +271,7 @@ static int signature(const struct s3_sign_request *request, const char *secret, 
         memcpy(key, next, HASH_LEN);
     }
     if (r == 0)
-        hex(key, text);
+        hex_print(text, key, HASH_LEN);
     OPENSSL_cleanse(key, sizeof key);
     OPENSSL_cleanse(next, sizeof next);
     return r;
