@@ -320,7 +320,7 @@ void view_adopt_done(struct view_adoption *a)
         HASH_DEL(a->tallies, t);
         free(t);
     }
-    pieces_done(&a->pieces);
+    vector_free(&a->pieces);
     set_compaction(a->view, true);
     for (size_t i = 0; i < KINDS; i++)
         rocksdb_writebatch_destroy(a->batches[i]);

@@ -55,7 +55,7 @@ static int apply_seal(struct txn *txn, const struct record *rec)
         r = seal_inode(txn, rec, &row);
     if (r == 0 && !(rec->flags & RECORD_ELIDED))
         r = content_replace(txn, &row, rec->version, rec->keep, rec->attrs.size, &pieces);
-    pieces_done(&pieces);
+    vector_free(&pieces);
     if (r < 0)
         return r;
     seal_attrs(txn, rec, &row);

@@ -24,36 +24,24 @@ void check_differs(struct checker *c, const char *fmt, ...)
 /* Amounts of one id that come together become one. */
 void tally_add(struct tally_list *list, uint64_t id, uint64_t amount)
 {
-    if (list->count && list->at[list->count - 1].id == id) {
-        list->at[list->count - 1].amount += amount;
-        return;
-    }
-    if (list->count == list->room) {
-        list->room = list->room ? list->room * 2 : 64;
-        list->at = xrealloc(list->at, list->room * sizeof *list->at);
-    }
-    list->at[list->count++] = (struct tally){id, amount};
-}
-
-static int tally_compare(const void *a, const void *b)
-{
-    const struct tally *x = a, *y = b;
-    return x->id == y->id ? 0 : x->id < y->id ? -1 : 1;
+    if (list->of.count && list->of.at[list->of.count - 1].id == id)
+        list->of.at[list->of.count - 1].amount += amount;
+    else
+        vector_add(&list->of, (struct tally){id, amount});
 }
 
 void tally_sort(struct tally_list *list)
 {
-    if (list->count)
-        qsort(list->at, list->count, sizeof *list->at, tally_compare);
+    vector_sort(&list->of, compare_u64);
 }
 
 uint64_t tally_take(struct checker *c, struct tally_list *list, uint64_t id)
 {
-    for (; list->next < list->count && list->at[list->next].id < id; list->next++)
-        check_differs(c, "%s of %llu, which does not exist", list->what, ID(list->at[list->next].id));
+    for (; list->next < list->of.count && list->of.at[list->next].id < id; list->next++)
+        check_differs(c, "%s of %llu, which does not exist", list->what, ID(list->of.at[list->next].id));
     uint64_t sum = 0;
-    for (; list->next < list->count && list->at[list->next].id == id; list->next++)
-        sum += list->at[list->next].amount;
+    for (; list->next < list->of.count && list->of.at[list->next].id == id; list->next++)
+        sum += list->of.at[list->next].amount;
     return sum;
 }
 
@@ -249,10 +237,10 @@ static void finish_tallies(struct checker *c)
                                   &c->far_live_count, &c->far_placed};
     for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
         (void)tally_take(c, lists[i], UINT64_MAX);
-        free(lists[i]->at);
+        vector_free(&lists[i]->of);
     }
-    free(c->uses);
-    free(c->blobs);
+    vector_free(&c->uses);
+    vector_free(&c->blobs);
 }
 
 int view_check(struct view *view, void (*report)(const char *line, void *arg), void *arg)

@@ -11,8 +11,7 @@ struct tally {
 
 struct tally_list {
     const char *what; /* for reports */
-    struct tally *at;
-    size_t count, room;
+    VECTOR(struct tally) of;
     size_t next; /* first that is not yet taken */
 };
 
@@ -33,10 +32,8 @@ struct checker {
     struct tally_list far_live_bytes, far_live_count, far_placed;                     /* by remote pack */
     struct remote_row remote;
     struct view_remote counted_remote;
-    struct chunk_name *uses; /* one for each piece that is a chunk */
-    size_t use_count, use_room;
-    struct blob_use *blobs; /* one for each inline piece */
-    size_t blob_count, blob_room;
+    VECTOR(struct chunk_name) uses; /* one for each piece that is a chunk */
+    VECTOR(struct blob_use) blobs;  /* one for each inline piece */
 };
 
 void check_differs(struct checker *c, const char *fmt, ...) CAIRN_PRINTF(2, 3);

@@ -1,17 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Recounts content: extent pages and inline blobs, chunk references, pack accounts. */
+#include "base/hex.h"
 #include "view/check.h"
 
 #define ID(x) ((unsigned long long)(x))
-
-static void add_use(struct checker *c, const struct chunk_name *name)
-{
-    if (c->use_count == c->use_room) {
-        c->use_room = c->use_room ? c->use_room * 2 : 1024;
-        c->uses = xrealloc(c->uses, c->use_room * sizeof *c->uses);
-    }
-    c->uses[c->use_count++] = *name;
-}
 
 /* An inline piece lies within a blob that exists. */
 static int check_blob(struct checker *c, uint64_t ino, const struct piece *e)
@@ -28,11 +20,7 @@ static int check_blob(struct checker *c, uint64_t ino, const struct piece *e)
         return r;
     if (r < 0 || e->within > len || e->length > len - e->within)
         check_differs(c, "inode %llu: the content at %llu is missing", ID(ino), ID(e->offset));
-    if (c->blob_count == c->blob_room) {
-        c->blob_room = c->blob_room ? c->blob_room * 2 : 256;
-        c->blobs = xrealloc(c->blobs, c->blob_room * sizeof *c->blobs);
-    }
-    c->blobs[c->blob_count++] = (struct blob_use){ino, e->blob_version, e->blob_offset};
+    vector_add(&c->blobs, (struct blob_use){ino, e->blob_version, e->blob_offset});
     return 0;
 }
 
@@ -46,11 +34,11 @@ static int check_page(struct checker *c, const struct scan *scan)
     for (size_t i = 0; i < list.count && r == 0; i++) {
         bytes += list.at[i].length;
         if (list.at[i].kind == EXTENT_CHUNK)
-            add_use(c, &list.at[i].chunk);
+            vector_add(&c->uses, list.at[i].chunk);
         else
             r = check_blob(c, ino, &list.at[i]);
     }
-    pieces_done(&list);
+    vector_free(&list);
     tally_add(&c->pages, ino, 1);
     tally_add(&c->blocks, ino, bytes);
     return r;
@@ -72,7 +60,7 @@ static int check_blob_used(struct checker *c, const struct scan *scan)
         return -EUCLEAN;
     struct blob_use blob = {key_get_u64(scan->key, 1), key_get_u64(scan->key, KEY_U64_LEN),
                             key_get_u64(scan->key, KEY_U64_U64_LEN)};
-    if (!c->blob_count || !bsearch(&blob, c->blobs, c->blob_count, sizeof blob, blob_use_compare))
+    if (!vector_search(&c->blobs, &blob, blob_use_compare))
         check_differs(c, "inode %llu: inline content of version %llu at %llu is not used", ID(blob.ino),
                       ID(blob.version), ID(blob.offset));
     return 0;
@@ -81,8 +69,7 @@ static int check_blob_used(struct checker *c, const struct scan *scan)
 int check_pages(struct checker *c)
 {
     int r = check_walk(c, KEY_PAGE, check_page);
-    if (c->blob_count)
-        qsort(c->blobs, c->blob_count, sizeof *c->blobs, blob_use_compare);
+    vector_sort(&c->blobs, blob_use_compare);
     return r < 0 ? r : check_walk(c, KEY_BLOB, check_blob_used);
 }
 
@@ -94,11 +81,8 @@ static int use_compare(const void *a, const void *b)
 void check_chunk_differs(struct checker *c, const struct chunk_name *name, const char *what, uint64_t is,
                          uint64_t counted)
 {
-    char hex[2 * sizeof name->bytes + 1] = "";
-    for (size_t i = 0; i < sizeof name->bytes; i++) {
-        hex[2 * i] = "0123456789abcdef"[name->bytes[i] >> 4];
-        hex[2 * i + 1] = "0123456789abcdef"[name->bytes[i] & 15];
-    }
+    char hex[2 * sizeof name->bytes + 1];
+    hex_print(hex, name->bytes, sizeof name->bytes);
     check_differs(c, "chunk %s: %s is %llu, counted %llu", hex, what, ID(is), ID(counted));
 }
 
@@ -106,12 +90,12 @@ void check_chunk_differs(struct checker *c, const struct chunk_name *name, const
 static uint64_t take_uses(struct checker *c, size_t *at, const struct chunk_name *name)
 {
     uint64_t count = 0;
-    while (*at < c->use_count) {
-        int order = name ? memcmp(c->uses[*at].bytes, name->bytes, sizeof name->bytes) : -1;
+    while (*at < c->uses.count) {
+        int order = name ? memcmp(c->uses.at[*at].bytes, name->bytes, sizeof name->bytes) : -1;
         if (order > 0)
             break;
         if (order < 0)
-            check_chunk_differs(c, &c->uses[*at], "references of an unknown chunk", 0, 1);
+            check_chunk_differs(c, &c->uses.at[*at], "references of an unknown chunk", 0, 1);
         else
             count++;
         ++*at;
@@ -210,8 +194,7 @@ static int check_all_chunks(struct checker *c)
     struct key prefix;
     size_t at = 0;
     key_type(&prefix, KEY_CHUNK);
-    if (c->use_count)
-        qsort(c->uses, c->use_count, sizeof *c->uses, use_compare);
+    vector_sort(&c->uses, use_compare);
     _cleanup_scan_ struct scan scan;
     scan_open(&scan, &c->snap, &prefix);
     for (; scan_valid(&scan); scan_next(&scan)) {

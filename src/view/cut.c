@@ -5,19 +5,7 @@
 
 #define FORGET_BATCH 20000 /* marks looked at under one lock */
 
-struct ids {
-    uint64_t *list;
-    size_t count, max;
-};
-
-static void ids_add(struct ids *ids, uint64_t id)
-{
-    if (ids->count == ids->max) {
-        ids->max = ids->max ? 2 * ids->max : 16;
-        ids->list = xrealloc(ids->list, ids->max * sizeof *ids->list);
-    }
-    ids->list[ids->count++] = id;
-}
+DEFINE_VECTOR(ids, uint64_t);
 
 struct view_cut {
     struct view *view;
@@ -27,18 +15,8 @@ struct view_cut {
     int64_t now;
     bool is_alone; /* no remote is told of */
     struct ids named, doomed, removed; /* packs: first named, no longer needed, gone */
-    struct chunk_name *missing;        /* chunks that the rows call missing */
-    size_t missing_count, missing_max;
+    VECTOR(struct chunk_name) missing; /* chunks that the rows call missing */
 };
-
-static void missing_add(struct view_cut *cut, const struct chunk_name *name)
-{
-    if (cut->missing_count == cut->missing_max) {
-        cut->missing_max = cut->missing_max ? 2 * cut->missing_max : 16;
-        cut->missing = xrealloc(cut->missing, cut->missing_max * sizeof *cut->missing);
-    }
-    cut->missing[cut->missing_count++] = *name;
-}
 
 static int read_states(struct view_cut *cut)
 {
@@ -93,10 +71,10 @@ void view_cut_close(struct view_cut *cut)
     if (snap_resume(&cut->snap) < 0)
         log_debug("view: a cut ends after its database"); /* which does not matter now */
     snap_end(&cut->snap);
-    free(cut->named.list);
-    free(cut->doomed.list);
-    free(cut->removed.list);
-    free(cut->missing);
+    vector_free(&cut->named);
+    vector_free(&cut->doomed);
+    vector_free(&cut->removed);
+    vector_free(&cut->missing);
     free(cut);
 }
 
@@ -183,7 +161,7 @@ static int give_chunk(struct rows *rows, const struct chunk_name *name, const st
     int r = cut->is_alone ? -ENOENT : view_far_place(cut->view, name, &row.entry);
     if (r == -ENOENT) {
         if (!cut->is_alone)
-            missing_add(cut, name);
+            vector_add(&cut->missing, *name);
         row.entry = at_cut->entry;
         row.entry.pack = row.entry.offset = 0;
     } else if (r < 0) {
@@ -228,17 +206,17 @@ static int give_pack(const struct view_far_pack *known, void *arg)
     if (pack.gone && !may_be_removed(cut, &pack, &then))
         return 0;
     if (pack.gone) {
-        ids_add(&cut->removed, pack.pack);
+        vector_add(&cut->removed, pack.pack);
         return cut->remote.pub.is_whole ? 0 : give(rows, key.bytes, key.len, NULL, 0);
     }
     bool tell = cut->remote.pub.is_whole || pack.head == 0;
     if (!pack.doomed && then.live_count == 0) {
         pack.doomed = cut->now;
-        ids_add(&cut->doomed, pack.pack);
+        vector_add(&cut->doomed, pack.pack);
         tell = true;
     }
     if (pack.head == 0)
-        ids_add(&cut->named, pack.pack);
+        vector_add(&cut->named, pack.pack);
     uint8_t value[FAR_RUN_VALUE_LEN];
     return tell ? give(rows, key.bytes, key.len, value, far_run_encode(&pack, value)) : 0;
 }
@@ -328,14 +306,14 @@ int view_cut_rows(struct view_cut *cut, int64_t now, int (*fn)(const struct run_
 {
     struct rows rows = {.cut = cut, .fn = fn, .arg = arg};
     cut->now = now;
-    cut->named.count = cut->doomed.count = cut->removed.count = cut->missing_count = 0;
+    cut->named.count = cut->doomed.count = cut->removed.count = cut->missing.count = 0;
     int r = snap_resume(&cut->snap);
     if (r == 0)
         r = cut->remote.pub.is_whole ? give_whole(&rows) : give_changes(&rows);
     if (r == 0 && !rows.packs_given)
         r = give_packs(&rows);
     snap_hold(&cut->snap);
-    *ret_missing = cut->missing_count;
+    *ret_missing = cut->missing.count;
     return r;
 }
 
@@ -344,7 +322,7 @@ int view_cut_rows(struct view_cut *cut, int64_t now, int (*fn)(const struct run_
 static int note_named(struct txn *txn, const struct ids *ids, uint64_t head)
 {
     for (size_t i = 0; i < ids->count; i++) {
-        int r = far_account_load(txn, ids->list[i]);
+        int r = far_account_load(txn, ids->at[i]);
         if (r < 0)
             return r;
         txn->far.pub.head = head;
@@ -357,7 +335,7 @@ static int note_named(struct txn *txn, const struct ids *ids, uint64_t head)
 static int note_doomed(struct txn *txn, const struct ids *ids, int64_t now)
 {
     for (size_t i = 0; i < ids->count; i++) {
-        int r = far_forget_placed(txn, ids->list[i]);
+        int r = far_forget_placed(txn, ids->at[i]);
         if (r < 0)
             return r;
         far_leave_count(txn);
@@ -370,9 +348,9 @@ static int note_doomed(struct txn *txn, const struct ids *ids, int64_t now)
 /* A chunk that the run calls missing is told again by each run until it has its place. */
 static void note_missing(struct txn *txn, const struct view_cut *cut)
 {
-    for (size_t i = 0; i < cut->missing_count; i++) {
+    for (size_t i = 0; i < cut->missing.count; i++) {
         struct key key;
-        key_chunk(&key, &cut->missing[i]);
+        key_chunk(&key, &cut->missing.at[i]);
         txn_touch(txn, &key);
     }
 }
@@ -381,7 +359,7 @@ static void note_removed(struct txn *txn, const struct ids *ids)
 {
     for (size_t i = 0; i < ids->count; i++) {
         struct key key;
-        key_u64(&key, KEY_FAR_PACK, ids->list[i]);
+        key_u64(&key, KEY_FAR_PACK, ids->at[i]);
         far_account_store(txn);
         txn->far_loaded = false;
         txn_delete(txn, &key);

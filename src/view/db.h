@@ -119,10 +119,7 @@ struct txn {
     bool pack_loaded, pack_dirty;
     void *pending;   /* tree of struct pending: extents that wait for their SEAL */
     const char *why; /* what was wrong, for the log */
-    struct marks {   /* keys that are marked as changed, each behind its length */
-        uint8_t *at;
-        size_t len, room;
-    } marks;
+    VECTOR(uint8_t) marks; /* keys that are marked as changed, each behind its length */
 };
 
 void txn_begin(struct txn *txn, struct view *view);

@@ -51,7 +51,7 @@ int pending_add(struct txn *txn, const struct record *rec)
             piece.bytes = bytes;
             bytes += e.length;
         }
-        pieces_add(&p->pieces, &piece);
+        vector_add(&p->pieces, piece);
     }
     return p->pieces.count > UINT32_MAX / 2 ? txn_damage(txn, "too many extents") : 0;
 }
@@ -75,7 +75,7 @@ bool pending_drop(struct txn *txn)
     bool any = txn->pending != NULL;
     while (txn->pending) {
         struct piece_list list = pending_remove(txn, *(struct pending **)txn->pending);
-        pieces_done(&list);
+        vector_free(&list);
     }
     return any;
 }
@@ -205,18 +205,17 @@ static void delete_blobs(struct txn *txn, uint64_t ino, struct piece_list *gone,
     struct piece_list used = {0};
     for (size_t i = 0; i < remaining->count; i++)
         if (remaining->at[i].kind == EXTENT_INLINE)
-            pieces_add(&used, &remaining->at[i]);
-    if (used.count)
-        qsort(used.at, used.count, sizeof *used.at, blob_compare);
+            vector_add(&used, remaining->at[i]);
+    vector_sort(&used, blob_compare);
     for (size_t i = 0; i < gone->count; i++) {
         const struct piece *e = &gone->at[i];
-        if (used.count && bsearch(e, used.at, used.count, sizeof *used.at, blob_compare))
+        if (vector_search(&used, e, blob_compare))
             continue;
         struct key key;
         key_blob(&key, ino, e->blob_version, e->blob_offset);
         txn_delete(txn, &key);
     }
-    pieces_done(&used);
+    vector_free(&used);
 }
 
 /* Counts references for the difference between the old and the new pieces only, so that the cost of a small
@@ -238,11 +237,11 @@ static int count_difference(struct txn *txn, uint64_t ino, const struct page *pa
         if (e->kind == EXTENT_CHUNK && parts[i] != 1)
             r = chunk_refs_change(txn, e, (int64_t)parts[i] - 1);
         else if (e->kind == EXTENT_INLINE && parts[i] == 0)
-            pieces_add(&gone, e);
+            vector_add(&gone, *e);
     }
     if (r == 0)
         delete_blobs(txn, ino, &gone, &page->new);
-    pieces_done(&gone);
+    vector_free(&gone);
     return r;
 }
 
@@ -311,8 +310,8 @@ static int page_overlay(struct txn *txn, struct inode_row *row, uint64_t version
         pieces_overlay(&page.old, parts, &page.new);
         r = page_change(txn, row, version, &page);
     }
-    pieces_done(&page.old);
-    pieces_done(&page.new);
+    vector_free(&page.old);
+    vector_free(&page.new);
     return r;
 }
 
@@ -345,7 +344,7 @@ static void take_page(struct piece_list *list, size_t *at, struct piece_list *pa
         struct piece *e = &list->at[*at];
         struct piece part = *e;
         part.length = min_u64(piece_end(e), end) - e->offset;
-        pieces_add(parts, &part);
+        vector_add(parts, part);
         if (piece_end(e) > end) {
             piece_trim_front(e, end);
             return;
@@ -374,7 +373,7 @@ static int content_overlay(struct txn *txn, struct inode_row *row, uint64_t vers
         take_page(list, &i, &parts);
         r = page_overlay(txn, row, version, had_pages, &parts);
     }
-    pieces_done(&parts);
+    vector_free(&parts);
     return r;
 }
 
@@ -399,12 +398,11 @@ int content_replace(struct txn *txn, struct inode_row *row, uint64_t version, ui
     struct piece_list cut = {0}, all;
     keep = min_u64(keep, size);
     if (keep < VIEW_OFFSET_MAX)
-        pieces_add(&cut,
-                   &(struct piece){.offset = keep, .length = VIEW_OFFSET_MAX - keep, .kind = EXTENT_HOLE});
+        vector_add(&cut, (struct piece){.offset = keep, .length = VIEW_OFFSET_MAX - keep, .kind = EXTENT_HOLE});
     pieces_overlay(&cut, pieces, &all);
     int r = content_overlay(txn, row, version, &all);
-    pieces_done(&cut);
-    pieces_done(&all);
+    vector_free(&cut);
+    vector_free(&all);
     return r;
 }
 

@@ -510,7 +510,7 @@ void view_follow_done(struct view_follow *f)
         scan_close(&f->scan);
     snap_end(&f->snap);
     txn_end(&f->txn);
-    pieces_done(&f->pieces);
+    vector_free(&f->pieces);
     free(f);
 }
 

@@ -6,21 +6,6 @@
 #define PIECE_LEN 37u
 #define PAGE_HEADER_LEN 5u
 
-void pieces_add(struct piece_list *list, const struct piece *piece)
-{
-    if (list->count == list->room) {
-        list->room = list->room ? list->room * 2 : 16;
-        list->at = xrealloc(list->at, list->room * sizeof *list->at);
-    }
-    list->at[list->count++] = *piece;
-}
-
-void pieces_done(struct piece_list *list)
-{
-    free(list->at);
-    *list = (struct piece_list){0};
-}
-
 /* Writing fields one after the other. */
 struct writer {
     uint8_t *at;
@@ -445,7 +430,7 @@ int page_decode(uint64_t page, const void *p, size_t len, struct piece_list *lis
         if (e.offset < end || e.length == 0 || e.offset + e.length > base + VIEW_PAGE_LEN)
             return -EUCLEAN;
         end = e.offset + e.length;
-        pieces_add(list, &e);
+        vector_add(list, e);
     }
     return value_end(&c);
 }

@@ -5,6 +5,7 @@
  * value is a version byte and little-endian fields. Pure; no database here. */
 #pragma once
 
+#include "base/vector.h"
 #include "format/le.h"
 #include "view/remote.h"
 
@@ -180,14 +181,7 @@ struct piece {
     uint32_t origin;      /* used by the page that is being changed: 1 + index of the old piece; 0: new */
 };
 
-struct piece_list {
-    struct piece *at;
-    size_t count;
-    size_t room;
-};
-
-void pieces_add(struct piece_list *list, const struct piece *piece);
-void pieces_done(struct piece_list *list);
+DEFINE_VECTOR(piece_list, struct piece);
 
 #define INODE_VALUE_LEN 113u
 #define NAME_VALUE_LEN 21u

@@ -23,7 +23,7 @@ static void add_part(struct piece_list *list, const struct piece *piece, uint64_
     if (from >= piece_end(&part) || to <= part.offset)
         return;
     part.length = min_u64(piece_end(&part), to) - part.offset;
-    pieces_add(list, &part);
+    vector_add(list, part);
 }
 
 void pieces_overlay(const struct piece_list *older, const struct piece_list *newer,
@@ -42,7 +42,7 @@ void pieces_overlay(const struct piece_list *older, const struct piece_list *new
         }
         if (n == newer->count)
             break;
-        pieces_add(ret_list, &newer->at[n]);
+        vector_add(ret_list, newer->at[n]);
         done = piece_end(&newer->at[n]);
     }
 }
@@ -63,11 +63,11 @@ void pieces_flatten(struct piece_list *list)
         return;
     struct piece_list first = {0}, second = {0};
     for (size_t i = 0; i < list->count; i++)
-        pieces_add(i < list->count / 2 ? &first : &second, &list->at[i]);
+        vector_add(i < list->count / 2 ? &first : &second, list->at[i]);
     pieces_flatten(&first);
     pieces_flatten(&second);
-    pieces_done(list);
+    vector_free(list);
     pieces_overlay(&first, &second, list);
-    pieces_done(&first);
-    pieces_done(&second);
+    vector_free(&first);
+    vector_free(&second);
 }

@@ -281,7 +281,7 @@ static int walk_page(struct extents_walk *w, uint64_t page, const struct scan *s
     int r = page_decode(page, scan->value, scan->value_len, &list);
     for (size_t i = 0; i < list.count && r == 0; i++)
         r = walk_piece(w, &list.at[i]);
-    pieces_done(&list);
+    vector_free(&list);
     return r;
 }
 
@@ -366,7 +366,7 @@ static int users_step(const struct scan *scan, void *arg)
         walk->last = ino;
         r = walk->fn(ino, list.at[i].offset, walk->arg);
     }
-    pieces_done(&list);
+    vector_free(&list);
     return r;
 }
 

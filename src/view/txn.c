@@ -45,7 +45,7 @@ void txn_end(struct txn *txn)
 {
     forget_changes(txn);
     free(txn->slots);
-    free(txn->marks.at);
+    vector_free(&txn->marks);
     if (txn->iter)
         rocksdb_iter_destroy(txn->iter);
     if (txn->batch)
@@ -127,14 +127,8 @@ static void mark(struct txn *txn, const struct key *key, struct change *change)
         return;
     if (change)
         change->touched = true;
-    struct marks *marks = &txn->marks;
-    if (marks->len + sizeof key->len + key->len > marks->room) {
-        marks->room = 2 * marks->room + sizeof *key;
-        marks->at = xrealloc(marks->at, marks->room);
-    }
-    memcpy(marks->at + marks->len, &key->len, sizeof key->len);
-    memcpy(marks->at + marks->len + sizeof key->len, key->bytes, key->len);
-    marks->len += sizeof key->len + key->len;
+    vector_add_all(&txn->marks, (const uint8_t *)&key->len, sizeof key->len);
+    vector_add_all(&txn->marks, key->bytes, key->len);
 }
 
 static void add_marks(const struct txn *txn, rocksdb_writebatch_t *batch)
@@ -144,7 +138,7 @@ static void add_marks(const struct txn *txn, rocksdb_writebatch_t *batch)
     struct key touched;
     size_t len;
     (void)touched_encode(&row, value);
-    for (size_t at = 0; at < txn->marks.len; at += sizeof len + len) {
+    for (size_t at = 0; at < txn->marks.count; at += sizeof len + len) {
         memcpy(&len, txn->marks.at + at, sizeof len);
         key_touched(&touched, txn->marks.at + at + sizeof len, len);
         rocksdb_writebatch_put(batch, (const char *)touched.bytes, touched.len, (const char *)value, sizeof value);
@@ -332,7 +326,7 @@ int txn_write_ahead(struct txn *txn)
     check(!txn->batch && !txn->far_dirty && !txn->pack_dirty);
     int r = write_changes(txn);
     forget_changes(txn);
-    txn->marks.len = 0;
+    txn->marks.count = 0;
     txn->cleared = 0;
     return r;
 }

@@ -182,7 +182,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             note(&row);
     }
     own(&row);
-    pieces_done(&scratch);
+    vector_free(&scratch);
     free(key);
     free(value);
     return 0;

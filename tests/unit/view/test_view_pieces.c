@@ -16,7 +16,7 @@ static void list_of(struct piece_list *list, const char *text)
         struct piece p = {
             .offset = offset, .length = length, .kind = kind == '.' ? EXTENT_HOLE : EXTENT_CHUNK};
         p.chunk.bytes[0] = (uint8_t)kind;
-        pieces_add(list, &p);
+        vector_add(list, p);
         text += n;
     }
 }
@@ -39,9 +39,9 @@ static void expect_overlay(const char *older, const char *newer, const char *exp
     list_of(&n, newer);
     pieces_overlay(&o, &n, &result);
     expect_list(&result, expected);
-    pieces_done(&o);
-    pieces_done(&n);
-    pieces_done(&result);
+    vector_free(&o);
+    vector_free(&n);
+    vector_free(&result);
 }
 
 Test(pieces, overlay)
@@ -63,5 +63,5 @@ Test(pieces, flatten)
     list_of(&list, "A@0:10 B@5:10 C@2:1 D@30:5 E@0:1 F@31:1");
     pieces_flatten(&list);
     expect_list(&list, "E+0@0:1 A+1@1:1 C+0@2:1 A+3@3:2 B+0@5:10 D+0@30:1 F+0@31:1 D+2@32:3");
-    pieces_done(&list);
+    vector_free(&list);
 }
