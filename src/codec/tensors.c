@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codec/tensors.h"
 
+#include "base/vector.h"
 #include "codec/cut.h"
 #include "format/le.h"
 
@@ -63,44 +64,39 @@ static int by_start(const void *a, const void *b)
     return (x->end > y->end) - (x->end < y->end);
 }
 
-static size_t find_tensors(const uint8_t *header, size_t len, struct tensor **ret_tensors)
+DEFINE_VECTOR(tensors, struct tensor);
+
+static struct tensors find_tensors(const uint8_t *header, size_t len)
 {
     static const char key[] = "\"data_offsets\"";
-    struct tensor *tensors = NULL;
-    size_t count = 0, room = 0;
+    struct tensors tensors = {0};
     const uint8_t *end = header + len;
     for (const uint8_t *p = header + 8; (p = memmem(p, (size_t)(end - p), key, sizeof key - 1));) {
         p += sizeof key - 1;
         struct tensor t;
-        if (!parse_offsets(p, end, &t))
-            continue;
-        if (count == room) {
-            room = room ? room * 2 : 64;
-            tensors = xrealloc(tensors, room * sizeof *tensors);
-        }
-        tensors[count++] = (struct tensor){t.start + len, t.end + len};
+        if (parse_offsets(p, end, &t))
+            vector_add(&tensors, (struct tensor){t.start + len, t.end + len});
     }
-    if (count)
-        qsort(tensors, count, sizeof *tensors, by_start);
-    *ret_tensors = tensors;
-    return count;
+    vector_sort(&tensors, by_start);
+    return tensors;
 }
 
 void tensors_parse(const uint8_t *header, size_t len, uint64_t **ret_anchors, size_t *ret_count)
 {
-    _cleanup_free_ struct tensor *tensors = NULL;
-    size_t tensor_count = find_tensors(header, len, &tensors), count = 0;
-    uint64_t *anchors = xcalloc(2 * tensor_count, sizeof *anchors);
+    _cleanup_vector_ struct tensors tensors = find_tensors(header, len);
+    uint64_t *anchors = xcalloc(2 * tensors.count, sizeof *anchors);
     uint64_t last = 0;
-    for (size_t i = 0; i < tensor_count; i++) {
+    size_t count = 0;
+    for (size_t i = 0; i < tensors.count; i++) {
+        const struct tensor *t = &tensors.at[i];
         /* Tensors that overlap come from no writer: the first one counts. */
-        if (tensors[i].start < last)
+        if (t->start < last)
             continue;
-        bool large = tensors[i].end - tensors[i].start >= CUT_SEGMENT_MIN;
-        if ((large || tensors[i].start - last >= CUT_WRITE_MIN) && tensors[i].start > last)
-            anchors[count++] = last = tensors[i].start;
+        bool large = t->end - t->start >= CUT_SEGMENT_MIN;
+        if ((large || t->start - last >= CUT_WRITE_MIN) && t->start > last)
+            anchors[count++] = last = t->start;
         if (large)
-            anchors[count++] = last = tensors[i].end;
+            anchors[count++] = last = t->end;
     }
     *ret_anchors = anchors;
     *ret_count = count;

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/pool.h"
+#include "base/vector.h"
 #include "overlay/internal.h"
 
 #define LISTED_MIN 16u /* entries that are looked up together */
@@ -233,22 +234,14 @@ ssize_t ns_getxattr(struct ns *ns, uint64_t ino, const char *name, size_t name_l
 }
 
 /* Names of xattrs, one behind the other: length (2 bytes), bytes. */
-struct name_list {
-    char *bytes;
-    size_t len, max;
-};
+DEFINE_VECTOR(name_list, char);
 
 static int add_name(const char *name, size_t name_len, void *arg)
 {
     struct name_list *list = arg;
     uint16_t prefix = (uint16_t)name_len;
-    if (list->len + sizeof prefix + name_len > list->max) {
-        list->max = 2 * list->max + sizeof prefix + name_len + 64;
-        list->bytes = xrealloc(list->bytes, list->max);
-    }
-    memcpy(list->bytes + list->len, &prefix, sizeof prefix);
-    memcpy(list->bytes + list->len + sizeof prefix, name, name_len);
-    list->len += sizeof prefix + name_len;
+    vector_add_all(list, (const char *)&prefix, sizeof prefix);
+    vector_add_all(list, name, name_len);
     return 0;
 }
 
@@ -256,9 +249,9 @@ static int for_names(const struct name_list *list, int (*fn)(const char *name, s
 {
     int r = 0;
     uint16_t len;
-    for (size_t at = 0; at < list->len && r == 0; at += sizeof len + len) {
-        memcpy(&len, list->bytes + at, sizeof len);
-        r = fn(list->bytes + at + sizeof len, len, arg);
+    for (size_t at = 0; at < list->count && r == 0; at += sizeof len + len) {
+        memcpy(&len, list->at + at, sizeof len);
+        r = fn(list->at + at + sizeof len, len, arg);
     }
     return r;
 }
@@ -295,20 +288,18 @@ static bool merge_xattrs(struct ns *ns, uint64_t ino, uint64_t retired, const st
 
 int ns_listxattr(struct ns *ns, uint64_t ino, int (*fn)(const char *name, size_t name_len, void *arg), void *arg)
 {
-    struct name_list below = {0}, all = {0};
+    _cleanup_vector_ struct name_list below = {0}, all = {0};
     uint64_t retired;
     int r;
     do {
         retired = retired_count(ns);
-        below.len = 0;
+        below.count = 0;
         r = view_listxattr(ns->view, ino, add_name, &below);
         if (r == -ENOENT) /* the view may not know the inode yet */
             r = 0;
     } while (r == 0 && !merge_xattrs(ns, ino, retired, &below, &all));
     if (r == 0)
         r = for_names(&all, fn, arg);
-    free(below.bytes);
-    free(all.bytes);
     return r < 0 ? r : 0;
 }
 
@@ -428,33 +419,26 @@ bool ns_may_be_below(struct ns *ns, uint64_t ino, uint64_t dir)
 struct change {
     uint64_t ino, seq;
 };
+DEFINE_VECTOR(changes, struct change);
 
 /* All changed inodes, so that their ancestry can be looked up without the lock. */
-static struct change *list_changes(struct ns *ns, size_t *ret_count)
+static struct changes list_changes(struct ns *ns)
 {
     LOCK_SCOPE(&ns->locked.lock);
-    size_t count = 0, max = 0;
-    struct change *changes = NULL;
+    struct changes changes = {0};
     struct node *node;
-    TAILQ_FOREACH(node, &ns->locked.dirty, dirty) {
-        if (count == max) {
-            max = max ? 2 * max : 64;
-            changes = xrealloc(changes, max * sizeof *changes);
-        }
-        changes[count++] = (struct change){.ino = node->inode.ino, .seq = node->inode.dirty_seq};
-    }
-    *ret_count = count;
+    TAILQ_FOREACH(node, &ns->locked.dirty, dirty)
+        vector_add(&changes, (struct change){.ino = node->inode.ino, .seq = node->inode.dirty_seq});
     return changes;
 }
 
 uint64_t ns_last_change(struct ns *ns, uint64_t ino)
 {
-    size_t count;
-    _cleanup_free_ struct change *changes = list_changes(ns, &count);
+    _cleanup_vector_ struct changes changes = list_changes(ns);
     /* Newest first: the first that concerns the path is the answer. */
-    for (size_t i = count; i-- > 0;)
-        if (ns_may_be_below(ns, changes[i].ino, ino) || ns_may_be_below(ns, ino, changes[i].ino))
-            return changes[i].seq;
+    for (size_t i = changes.count; i-- > 0;)
+        if (ns_may_be_below(ns, changes.at[i].ino, ino) || ns_may_be_below(ns, ino, changes.at[i].ino))
+            return changes.at[i].seq;
     return 0;
 }
 

@@ -5,6 +5,7 @@
  * write records in slabs. Items of one version are applied in order of their sequence numbers; its SEAL comes last.
  * After a compaction the log begins with a marker: write records older than it count only where a dump names them. */
 #include "base/log.h"
+#include "base/vector.h"
 #include "stage/internal.h"
 
 enum item_kind { ITEM_LAYER, ITEM_RANGE, ITEM_PIECE, ITEM_CUT, ITEM_WRITE, ITEM_SEAL };
@@ -23,8 +24,7 @@ struct item {
 struct rebuild {
     struct stage *stage;
     const struct stage_rebuild *how;
-    struct item *items;
-    size_t count, max;
+    VECTOR(struct item) items;
     uint64_t marker_seq;
     uint64_t last_seq;
     uint64_t begun[REQUESTS_MAX]; /* numbers that decide whether a request was applied */
@@ -42,13 +42,8 @@ static void note_seq(struct rebuild *rb, uint64_t seq)
 
 static struct item *add_item(struct rebuild *rb, enum item_kind kind, uint64_t ino, uint64_t version, uint64_t seq)
 {
-    if (rb->count == rb->max) {
-        rb->max = rb->max ? rb->max * 2 : 4096;
-        rb->items = xrealloc(rb->items, rb->max * sizeof *rb->items);
-    }
-    struct item *item = &rb->items[rb->count];
-    *item = (struct item){.kind = kind, .ino = ino, .version = version, .seq = seq, .order = (uint32_t)rb->count};
-    rb->count++;
+    struct item *item = vector_next(&rb->items);
+    *item = (struct item){.kind = kind, .ino = ino, .version = version, .seq = seq, .order = (uint32_t)(rb->items.count - 1)};
     return item;
 }
 
@@ -263,16 +258,16 @@ static void seal_item_locked(struct rebuild *rb, struct layer *draft, const stru
 /* All items of one version: [first, end). *size: of the version below, then of this one. */
 static void rebuild_version_locked(struct rebuild *rb, size_t first, size_t end, uint64_t *size)
 {
-    struct stage_file *file = file_get_locked(rb->stage, rb->items[first].ino, true);
+    struct stage_file *file = file_get_locked(rb->stage, rb->items.at[first].ino, true);
     struct layer *draft = file->layers[LAYER_DRAFT];
     if (!draft) {
         draft = layer_new_locked(rb->stage, file, LAYER_DRAFT);
         draft->keep = draft->size = *size;
     }
     /* Else the daemon died between a seal and its record: the unsealed version and what came after are one draft. */
-    draft->version = rb->items[first].version;
+    draft->version = rb->items.at[first].version;
     for (size_t i = first; i < end; i++) {
-        const struct item *item = &rb->items[i];
+        const struct item *item = &rb->items.at[i];
         apply_item_locked(rb, draft, item);
         if (item->kind == ITEM_SEAL) {
             *size = item->size;
@@ -290,13 +285,13 @@ static bool counts(const struct rebuild *rb, const struct item *item)
 static void rebuild_file(struct rebuild *rb, size_t first, size_t end)
 {
     uint64_t size = 0;
-    uint64_t durable = rb->how->durable(rb->items[first].ino, &size, rb->how->arg);
+    uint64_t durable = rb->how->durable(rb->items.at[first].ino, &size, rb->how->arg);
     LOCK_SCOPE(&rb->stage->locked.lock);
     for (size_t i = first; i < end;) {
         size_t next = i;
-        while (next < end && rb->items[next].version == rb->items[i].version)
+        while (next < end && rb->items.at[next].version == rb->items.at[i].version)
             next++;
-        if (durable != UINT64_MAX && rb->items[i].version > durable)
+        if (durable != UINT64_MAX && rb->items.at[i].version > durable)
             rebuild_version_locked(rb, i, next, &size);
         i = next;
     }
@@ -305,10 +300,10 @@ static void rebuild_file(struct rebuild *rb, size_t first, size_t end)
 static void drop_uncounted(struct rebuild *rb)
 {
     size_t kept = 0;
-    for (size_t i = 0; i < rb->count; i++)
-        if (counts(rb, &rb->items[i]))
-            rb->items[kept++] = rb->items[i];
-    rb->count = kept;
+    for (size_t i = 0; i < rb->items.count; i++)
+        if (counts(rb, &rb->items.at[i]))
+            rb->items.at[kept++] = rb->items.at[i];
+    rb->items.count = kept;
 }
 
 static int compare_seals(const void *pa, const void *pb)
@@ -363,12 +358,11 @@ static int check_packs_locked(struct stage *stage)
 static int rebuild_files(struct rebuild *rb)
 {
     drop_uncounted(rb);
-    if (rb->count)
-        qsort(rb->items, rb->count, sizeof *rb->items, compare_items);
+    vector_sort(&rb->items, compare_items);
     rb->stage->locked.seq = rb->last_seq;
-    for (size_t i = 0; i < rb->count;) {
+    for (size_t i = 0; i < rb->items.count;) {
         size_t next = i;
-        while (next < rb->count && rb->items[next].ino == rb->items[i].ino)
+        while (next < rb->items.count && rb->items.at[next].ino == rb->items.at[i].ino)
             next++;
         rebuild_file(rb, i, next);
         i = next;
@@ -388,7 +382,7 @@ int stage_rebuild_layers(struct stage *stage, const struct stage_rebuild *how)
         r = slab_records_read(stage, i, add_write, &rb);
     if (r == 0)
         r = rebuild_files(&rb);
-    free(rb.items);
+    vector_free(&rb.items);
     return r;
 }
 
