@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/pool.h"
+#include "base/vector.h"
 
 #define QUEUE_MAX 64u
 #define TICK_MS 200
@@ -32,8 +33,7 @@ struct copy {
     struct copy_counts total;
     _Atomic uint64_t files, bytes;
     _Atomic bool failed, ended;
-    struct folder *folders;
-    size_t folder_count;
+    VECTOR(struct folder) folders;
 };
 
 /* One file, until its last read has ended. */
@@ -249,10 +249,7 @@ void copy_link(struct copy *copy, const struct ns_inode *inode, const char *targ
 
 void copy_folder_later(struct copy *copy, const struct ns_inode *inode, const char *path)
 {
-    if ((copy->folder_count & (copy->folder_count - 1)) == 0)
-        copy->folders = xrealloc(copy->folders, (copy->folder_count ? 2 * copy->folder_count : 1) * sizeof *copy->folders);
-    copy->folders[copy->folder_count++] =
-        (struct folder){.path = xstrdup(path), .mode = inode->attrs.mode & MODE_KEPT, .mtime = inode->attrs.mtime};
+    vector_add(&copy->folders, (struct folder){.path = xstrdup(path), .mode = inode->attrs.mode & MODE_KEPT, .mtime = inode->attrs.mtime});
 }
 
 /* Paths of what was copied may be longer than the kernel takes at once: then they are walked in parts. */
@@ -285,8 +282,8 @@ static int open_folder(const char *path)
 /* The innermost first: a folder that its owner may not write is closed last. */
 static void settle_folders(struct copy *copy)
 {
-    for (size_t i = copy->folder_count; i-- > 0;) {
-        const struct folder *folder = &copy->folders[i];
+    for (size_t i = copy->folders.count; i-- > 0;) {
+        const struct folder *folder = &copy->folders.at[i];
         const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, timespec_of(folder->mtime)};
         int fd = open_folder(folder->path);
         if (fd < 0 || futimens(fd, times) < 0 || fchmod(fd, folder->mode) < 0)
@@ -295,7 +292,7 @@ static void settle_folders(struct copy *copy)
             (void)close(fd);
         free(folder->path);
     }
-    free(copy->folders);
+    vector_free(&copy->folders);
 }
 
 int copy_end(struct copy *copy)

@@ -22,18 +22,17 @@ extern char **environ;
 
 static void add_mount(struct mount_list *list, const struct mountinfo *mount)
 {
-    list->entries = xrealloc(list->entries, (list->count + 1) * sizeof *list->entries);
-    list->entries[list->count++] = (struct mount_entry){.mountpoint = xstrdup(mount->mountpoint),
-                                                        .store = xstrdup(mount->source),
-                                                        .device = mount->device,
-                                                        .id = mount->id,
-                                                        .parent = mount->parent};
+    vector_add(list, (struct mount_entry){.mountpoint = xstrdup(mount->mountpoint),
+                                          .store = xstrdup(mount->source),
+                                          .device = mount->device,
+                                          .id = mount->id,
+                                          .parent = mount->parent});
 }
 
 static void note_cover(struct mount_list *list, const struct mountinfo *mount)
 {
     for (size_t i = 0; i < list->count; i++) {
-        struct mount_entry *entry = &list->entries[i];
+        struct mount_entry *entry = &list->at[i];
         if (entry->id == mount->parent && !entry->cover && strcmp(entry->mountpoint, mount->mountpoint) == 0)
             entry->cover = xstrdup(mount->type);
     }
@@ -57,19 +56,18 @@ int mounts_read(const char *path, struct mount_list *ret)
 void mounts_done(struct mount_list *list)
 {
     for (size_t i = 0; i < list->count; i++) {
-        free(list->entries[i].mountpoint);
-        free(list->entries[i].store);
-        free(list->entries[i].cover);
+        free(list->at[i].mountpoint);
+        free(list->at[i].store);
+        free(list->at[i].cover);
     }
-    free(list->entries);
-    *list = (struct mount_list){0};
+    vector_free(list);
 }
 
 static const struct mount_entry *find_exact(const struct mount_list *list, const char *path)
 {
     for (size_t i = list->count; i-- > 0;)
-        if (path && strcmp(list->entries[i].mountpoint, path) == 0)
-            return &list->entries[i];
+        if (path && strcmp(list->at[i].mountpoint, path) == 0)
+            return &list->at[i];
     return NULL;
 }
 
@@ -126,8 +124,8 @@ const struct mount_entry *mounts_find(const struct mount_list *list, const char 
 const struct mount_entry *mounts_find_device(const struct mount_list *list, dev_t device)
 {
     for (size_t i = list->count; i-- > 0;)
-        if (list->entries[i].device == device)
-            return &list->entries[i];
+        if (list->at[i].device == device)
+            return &list->at[i];
     return NULL;
 }
 

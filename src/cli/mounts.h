@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <sys/types.h>
 
-#include "base/base.h"
+#include "base/vector.h"
 #include "daemon/service.h"
 
 #define CAIRN_FSTYPE "fuse.cairnfs"
@@ -19,10 +19,8 @@ struct mount_entry {
     char *cover; /* type of the mount that lies over it, so that its path leads there; NULL: none */
 };
 
-struct mount_list {
-    struct mount_entry *entries; /* in the order of mounting: of two on one mountpoint the later is seen */
-    size_t count;
-};
+/* In the order of mounting: of two on one mountpoint the later is seen. */
+DEFINE_VECTOR(mount_list, struct mount_entry);
 
 /* Reads a file in the format of /proc/self/mountinfo; keeps the mounts of CairnFS. */
 CAIRN_MUST_CHECK int mounts_read(const char *path, struct mount_list *ret);

@@ -7,6 +7,7 @@
 
 #include "base/mountinfo.h"
 #include "base/text.h"
+#include "base/vector.h"
 
 /* A mount that something is mounted in. What is unmounted in it goes in its peers and slaves too, where it has the same place. */
 struct groups {
@@ -18,8 +19,7 @@ struct groups {
 struct search {
     const struct mount_entry *mount;
     struct copy_list *list;
-    struct groups *seen; /* of the namespace that is looked at */
-    size_t seen_count;
+    VECTOR(struct groups) seen; /* of the namespace that is looked at */
     unsigned shared; /* of what `mount` is mounted in */
     char *place;     /* of `mount` on the filesystem that it is mounted in; NULL: not known */
     long pid;
@@ -27,31 +27,30 @@ struct search {
 
 static void forget_seen(struct search *s)
 {
-    for (size_t i = 0; i < s->seen_count; i++) {
-        free(s->seen[i].root);
-        free(s->seen[i].mountpoint);
+    for (size_t i = 0; i < s->seen.count; i++) {
+        free(s->seen.at[i].root);
+        free(s->seen.at[i].mountpoint);
     }
-    s->seen_count = 0;
+    s->seen.count = 0;
 }
 
 static const struct groups *groups_of(const struct search *s, unsigned id)
 {
     static const struct groups none;
-    for (size_t i = 0; i < s->seen_count; i++)
-        if (s->seen[i].id == id)
-            return &s->seen[i];
+    for (size_t i = 0; i < s->seen.count; i++)
+        if (s->seen.at[i].id == id)
+            return &s->seen.at[i];
     return &none;
 }
 
 static bool note_groups(const struct mountinfo *mount, void *arg)
 {
     struct search *s = arg;
-    s->seen = xrealloc(s->seen, (s->seen_count + 1) * sizeof *s->seen);
-    s->seen[s->seen_count++] = (struct groups){.id = mount->id,
-                                               .shared = mount->shared,
-                                               .master = mount->master,
-                                               .root = xstrdup(mount->root),
-                                               .mountpoint = xstrdup(mount->mountpoint)};
+    vector_add(&s->seen, (struct groups){.id = mount->id,
+                                         .shared = mount->shared,
+                                         .master = mount->master,
+                                         .root = xstrdup(mount->root),
+                                         .mountpoint = xstrdup(mount->mountpoint)});
     return true;
 }
 
@@ -79,8 +78,8 @@ static bool goes_with_it(const struct search *s, const struct mountinfo *copy)
 static struct mount_copy *find_copy(struct copy_list *list, unsigned id)
 {
     for (size_t i = 0; i < list->count; i++)
-        if (list->copies[i].id == id)
-            return &list->copies[i];
+        if (list->at[i].id == id)
+            return &list->at[i];
     return NULL;
 }
 
@@ -98,9 +97,7 @@ static bool see_mount(const struct mountinfo *mount, void *arg)
         return true;
     struct mount_copy *copy = find_copy(s->list, mount->id);
     if (!copy) {
-        struct copy_list *list = s->list;
-        list->copies = xrealloc(list->copies, (list->count + 1) * sizeof *list->copies);
-        copy = &list->copies[list->count++];
+        copy = vector_next(s->list);
         *copy = (struct mount_copy){.id = mount->id,
                                     .pid = s->pid,
                                     .mountpoint = xstrdup(mount->mountpoint),
@@ -136,30 +133,29 @@ void copies_find(const struct mount_entry *mount, struct copy_list *ret)
     if (proc)
         (void)closedir(proc);
     forget_seen(&s);
-    free(s.seen);
+    vector_free(&s.seen);
     free(s.place);
 }
 
 void copies_done(struct copy_list *list)
 {
     for (size_t i = 0; i < list->count; i++)
-        free(list->copies[i].mountpoint);
-    free(list->copies);
-    *list = (struct copy_list){0};
+        free(list->at[i].mountpoint);
+    vector_free(list);
 }
 
 unsigned copies_that_stay(const struct copy_list *list)
 {
     unsigned count = 0;
     for (size_t i = 0; i < list->count; i++)
-        count += list->copies[i].stays;
+        count += list->at[i].stays;
     return count;
 }
 
 void copies_print(const struct copy_list *list, FILE *out)
 {
     for (size_t i = 0; i < list->count; i++) {
-        const struct mount_copy *copy = &list->copies[i];
+        const struct mount_copy *copy = &list->at[i];
         if (!copy->stays)
             continue;
         _cleanup_free_ char *pid = xasprintf("%ld", copy->pid);

@@ -16,10 +16,7 @@ struct mount_copy {
     bool stays;       /* unmounting it here does not take it away there too, by propagation */
 };
 
-struct copy_list {
-    struct mount_copy *copies;
-    size_t count;
-};
+DEFINE_VECTOR(copy_list, struct mount_copy);
 
 /* All copies that processes show us, `mount` itself not among them. Without root processes of others may be hidden. */
 void copies_find(const struct mount_entry *mount, struct copy_list *ret);

@@ -103,8 +103,8 @@ static int complain_busy(const struct verb *verb, const char *source, pid_t hold
     const char *at = NULL;
     int r = mounts_read("/proc/self/mountinfo", &mounts);
     for (size_t i = 0; r == 0 && real && i < mounts.count; i++)
-        if (strcmp(mounts.entries[i].store, real) == 0)
-            at = mounts.entries[i].mountpoint;
+        if (strcmp(mounts.at[i].store, real) == 0)
+            at = mounts.at[i].mountpoint;
     if (at)
         complain(verb->name, "%s is mounted at %s; use the files there", source, at);
     else
@@ -127,7 +127,7 @@ static int open_patiently(const char *name, const struct mount_options *options,
         bool mounted = false;
         if (mounts_read("/proc/self/mountinfo", &mounts) == 0) {
             for (size_t i = 0; i < mounts.count; i++)
-                mounted = mounted || (real && strcmp(mounts.entries[i].store, real) == 0);
+                mounted = mounted || (real && strcmp(mounts.at[i].store, real) == 0);
             mounts_done(&mounts);
         }
         if (mounted)
@@ -287,9 +287,7 @@ static int add_entry(const struct view_entry *entry, const char *name, size_t na
     struct source_list *list = arg;
     if (!is_name(name, name_len))
         return -EUCLEAN;
-    if ((list->count & (list->count - 1)) == 0)
-        list->at = xrealloc(list->at, (list->count ? 2 * list->count : 1) * sizeof *list->at);
-    list->at[list->count++] = (struct source_entry){.name = xasprintf("%.*s", (int)name_len, name), .ino = entry->ino};
+    vector_add(list, (struct source_entry){.name = xasprintf("%.*s", (int)name_len, name), .ino = entry->ino});
     return 0;
 }
 
@@ -306,8 +304,8 @@ int source_list(struct source *source, uint64_t ino, struct source_list *ret)
         r = ns_inode(source->ns, ret->at[i].ino, &ret->at[i].inode);
     if (r < 0)
         source_list_done(ret);
-    else if (ret->count)
-        qsort(ret->at, ret->count, sizeof *ret->at, compare_entries);
+    else
+        vector_sort(ret, compare_entries);
     return r == -ENOENT ? -EUCLEAN : r;
 }
 
@@ -315,6 +313,5 @@ void source_list_done(struct source_list *list)
 {
     for (size_t i = 0; i < list->count; i++)
         free(list->at[i].name);
-    free(list->at);
-    *list = (struct source_list){0};
+    vector_free(list);
 }

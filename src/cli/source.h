@@ -5,6 +5,7 @@
 #include <getopt.h>
 #include <sys/stat.h>
 
+#include "base/vector.h"
 #include "cli/cli.h"
 #include "daemon/offline.h"
 
@@ -46,10 +47,7 @@ struct source_entry {
     uint64_t ino;
     struct ns_inode inode;
 };
-struct source_list {
-    struct source_entry *at;
-    size_t count;
-};
+DEFINE_VECTOR(source_list, struct source_entry);
 /* Of a folder, by name. -EUCLEAN: names that no folder can have. */
 CAIRN_MUST_CHECK int source_list(struct source *source, uint64_t ino, struct source_list *ret);
 void source_list_done(struct source_list *list);

@@ -11,7 +11,6 @@
 #include "daemon/options.h"
 
 #define HEADER_EVERY 20
-#define SECOND_NS 1000000000ll
 
 struct stats_request {
     int64_t interval_ns;

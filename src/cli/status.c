@@ -353,7 +353,7 @@ static int status_of_all(const struct verb *verb, bool json)
     if (list.count == 0 && !json)
         (void)printf("no CairnFS is mounted here\n");
     for (size_t i = 0; i < list.count; i++) {
-        const struct mount_entry *mount = &list.entries[i];
+        const struct mount_entry *mount = &list.at[i];
         bool dead;
         cJSON *status = status_of(mount->store, mount->mountpoint, &dead);
         if (!status || dead)

@@ -6,6 +6,7 @@
 #include <uthash.h>
 
 #include "base/clock.h"
+#include "base/vector.h"
 #include "cli/horizon.h"
 #include "cli/json.h"
 #include "daemon/control.h"
@@ -32,12 +33,15 @@ struct linked {
 /* Which files a portion tells of: a linked file frees its content only if all its names are seen, which the folders tell first. */
 enum phase { IN_FOLDERS, LINKED_WITHIN, LINKED_OUTSIDE };
 
+struct item {
+    char text[64];
+};
+
 struct walk {
     const struct verb *verb;
     const char *store;
     struct survey_sum sum;
-    char (*todo)[64]; /* the last is the next: depth first, so the list stays short */
-    size_t count, max;
+    VECTOR(struct item) todo; /* the last is the next: depth first, so the list stays short */
     enum phase phase;
     struct shared *shared;
     struct linked *linked;
@@ -47,11 +51,8 @@ struct walk {
 
 static void push(struct walk *w, const char *item)
 {
-    if (w->count == w->max) {
-        w->max = w->max ? 2 * w->max : 1024;
-        w->todo = xrealloc(w->todo, w->max * sizeof *w->todo);
-    }
-    (void)snprintf(w->todo[w->count++], sizeof *w->todo, "%s", item);
+    struct item *added = vector_next(&w->todo);
+    (void)snprintf(added->text, sizeof added->text, "%s", item);
 }
 
 static void push_ino(struct walk *w, char kind, uint64_t ino)
@@ -98,7 +99,7 @@ static void see_entry(struct walk *w, char kind, uint64_t ino, uint64_t size, ui
 /* When nothing is left to do: the linked files of the next phase that has some. False: that was the last. */
 static bool begin_next_phase(struct walk *w)
 {
-    while (w->count == 0 && w->phase < LINKED_OUTSIDE) {
+    while (w->todo.count == 0 && w->phase < LINKED_OUTSIDE) {
         w->phase++;
         for (struct linked *linked = w->linked; linked; linked = linked->hh.next) {
             enum phase its = linked->seen < linked->links ? LINKED_OUTSIDE : LINKED_WITHIN;
@@ -106,7 +107,7 @@ static bool begin_next_phase(struct walk *w)
                 push_ino(w, 'f', linked->ino);
         }
     }
-    return w->count > 0;
+    return w->todo.count > 0;
 }
 
 static void add_unique(struct survey_sum *sum, uint32_t raw, uint32_t stored, int where)
@@ -188,7 +189,7 @@ static bool take_portion(struct walk *w, const cJSON *reply, size_t asked)
     char kind;
     if (done == 0 || done > asked)
         return false;
-    w->count -= done;
+    w->todo.count -= done;
     if (rest)
         push(w, rest);
     see_inline(w, json_count(reply, "inline_bytes"), json_count(reply, "inline_remote_bytes"));
@@ -223,11 +224,11 @@ static void draw(struct walk *w)
 /* The end of the list, the next first. */
 static int ask_portion(struct walk *w)
 {
-    size_t asked = w->count < TODO_PER_REQUEST ? w->count : TODO_PER_REQUEST;
+    size_t asked = w->todo.count < TODO_PER_REQUEST ? w->todo.count : TODO_PER_REQUEST;
     cJSON *request = cJSON_CreateObject(), *reply = NULL;
     cJSON *todo = cJSON_AddArrayToObject(request, "todo");
     for (size_t i = 0; i < asked; i++)
-        (void)cJSON_AddItemToArray(todo, cJSON_CreateString(w->todo[w->count - 1 - i]));
+        (void)cJSON_AddItemToArray(todo, cJSON_CreateString(w->todo.at[w->todo.count - 1 - i].text));
     if (ask_daemon(w->verb->name, w->store, "survey", request, &reply) < 0)
         return CLI_FAILED;
     bool is_good = take_portion(w, reply, asked);
@@ -251,7 +252,7 @@ static void settle(struct walk *w)
         HASH_DEL(w->linked, linked);
         free(linked);
     }
-    free(w->todo);
+    vector_free(&w->todo);
     if (w->drawn)
         (void)fprintf(stderr, "\r\033[K");
 }
@@ -265,7 +266,7 @@ int survey_run(const struct verb *verb, const char *store, const cJSON *root, st
     horizon_catch_interrupts();
     see_entry(&w, kind, json_count(root, "ino"), json_count(root, "size_bytes"), json_count(root, "links"),
               json_count(root, "staged_bytes"));
-    while (code == CLI_OK && (w.count > 0 || begin_next_phase(&w))) {
+    while (code == CLI_OK && (w.todo.count > 0 || begin_next_phase(&w))) {
         code = horizon_sleep_ms(0) ? ask_portion(&w) : CLI_INTERRUPTED;
         draw(&w);
     }

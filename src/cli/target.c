@@ -59,7 +59,7 @@ static int take_store(const struct verb *verb, const char *argument, struct targ
 static int take_only(const struct verb *verb, const struct mount_list *list, struct target *ret)
 {
     if (list->count == 1)
-        return take_mount(&list->entries[0], ret);
+        return take_mount(&list->at[0], ret);
     return complain_usage(verb, "%s CairnFS is mounted here; say which: cairn %s %s",
                           list->count == 0 ? "no" : "more than one", verb->name, verb->synopsis);
 }

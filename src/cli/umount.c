@@ -45,7 +45,7 @@ static bool is_gone(const struct mount_entry *mount)
     if (mounts_read("/proc/self/mountinfo", &now) < 0)
         return false;
     for (size_t i = 0; i < now.count; i++)
-        found |= is_same(&now.entries[i], mount);
+        found |= is_same(&now.at[i], mount);
     mounts_done(&now);
     return !found;
 }
@@ -164,7 +164,7 @@ static bool end_copies(const struct mount_entry *mount)
     bool asked = copies.count > 0 && end_everywhere(mount, &serves);
     if (serves) {
         for (size_t i = 0; i < copies.count; i++)
-            copies.copies[i].stays = true; /* the copy did stay */
+            copies.at[i].stays = true; /* the copy did stay */
         complain("umount", "%s is unmounted, and all is on NVMe, but other mount namespaces or mounts have it too: it ends there as well",
                  mount->mountpoint);
         copies_print(&copies, stderr);

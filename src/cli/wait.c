@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
+#include "base/vector.h"
 #include "cli/cli.h"
 #include "cli/horizon.h"
 #include "cli/mounts.h"
@@ -13,8 +14,7 @@ struct wait_request {
     const char *level;
     int64_t timeout_ns;
     struct mount_list mounts;
-    struct horizon_goal *goals; /* one a store, as much as the paths of that store need together */
-    size_t goal_count;
+    VECTOR(struct horizon_goal) goals; /* one a store, as much as the paths of that store need together */
 };
 
 static bool is_remote(const struct wait_request *request)
@@ -24,12 +24,12 @@ static bool is_remote(const struct wait_request *request)
 
 static struct horizon_goal *goal_of(struct wait_request *request, char *store)
 {
-    for (size_t i = 0; i < request->goal_count; i++)
-        if (strcmp(request->goals[i].store, store) == 0)
-            return &request->goals[i];
-    request->goals = xrealloc(request->goals, (request->goal_count + 1) * sizeof *request->goals);
-    request->goals[request->goal_count] = (struct horizon_goal){.store = store, .is_remote = is_remote(request)};
-    return &request->goals[request->goal_count++];
+    for (size_t i = 0; i < request->goals.count; i++)
+        if (strcmp(request->goals.at[i].store, store) == 0)
+            return &request->goals.at[i];
+    struct horizon_goal *goal = vector_next(&request->goals);
+    *goal = (struct horizon_goal){.store = store, .is_remote = is_remote(request)};
+    return goal;
 }
 
 /* Asks what the horizon must reach for the inode. */
@@ -107,7 +107,7 @@ static int wait_for_paths(const struct verb *verb, struct wait_request *request,
         if (code != CLI_OK)
             return code;
     }
-    int code = horizon_wait(verb->name, request->goals, request->goal_count, deadline, &left);
+    int code = horizon_wait(verb->name, request->goals.at, request->goals.count, deadline, &left);
     if (code == CLI_NOT_MET)
         complain(verb->name, "the time is up and %s are not %s yet; wait longer or see 'cairn status'",
                  human_bytes(left).text, is_remote(request) ? "in the remote" : "on NVMe");
@@ -127,7 +127,7 @@ int verb_wait(const struct verb *verb, int argc, char **argv)
     }
     horizon_catch_interrupts();
     code = wait_for_paths(verb, &request, argv + optind);
-    free(request.goals);
+    vector_free(&request.goals);
     mounts_done(&request.mounts);
     return code;
 }

@@ -19,7 +19,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     check(fd >= 0 && ftruncate(fd, 0) == 0 && (size == 0 || io_pwrite_full(fd, data, size, 0) == 0));
     check(mounts_read(path, &list) == 0);
     for (size_t i = 0; i < list.count; i++)
-        check(list.entries[i].mountpoint && list.entries[i].store);
+        check(list.at[i].mountpoint && list.at[i].store);
     mounts_done(&list);
     return 0;
 }

@@ -31,7 +31,7 @@ Test(mountinfo, ours_are_found)
     cr_assert_not_null(found);
     cr_assert_str_eq(found->store, "/data/a\tb c");
     cr_assert_eq(found->device, makedev(0, 51));
-    cr_assert_eq(mounts_find_device(&list, makedev(0, 53)), &list.entries[1]);
+    cr_assert_eq(mounts_find_device(&list, makedev(0, 53)), &list.at[1]);
     cr_assert_str_eq(mounts_find(&list, "/mnt/.//x/../two/")->store, "/data/three");
     cr_assert_null(mounts_find(&list, "/mnt/other"));
     cr_assert_null(mounts_find_device(&list, makedev(0, 52)));
@@ -46,8 +46,8 @@ Test(mountinfo, what_lies_over_one_is_told)
                                        "39 22 0:54 / /b rw - fuse.cairnfs /t rw\n"
                                        "40 41 0:55 / /b rw - tmpfs tmpfs rw\n");
     cr_assert_eq(list.count, 2);
-    cr_assert_str_eq(list.entries[0].cover, "ext4");
-    cr_assert_null(list.entries[1].cover);
+    cr_assert_str_eq(list.at[0].cover, "ext4");
+    cr_assert_null(list.at[1].cover);
     mounts_done(&list);
 }
 
@@ -58,8 +58,8 @@ Test(mountinfo, broken_lines_are_left_out)
                   "1 2 x:y / /m rw - fuse.cairnfs /s rw\n1 2 0:1 / - fuse.cairnfs /s\n"
                   "1 2 0:7 / /ok\\9\\04 rw - fuse.cairnfs /s\\\n");
     cr_assert_eq(list.count, 1);
-    cr_assert_str_eq(list.entries[0].mountpoint, "/ok\\9\\04");
-    cr_assert_str_eq(list.entries[0].store, "/s\\");
+    cr_assert_str_eq(list.at[0].mountpoint, "/ok\\9\\04");
+    cr_assert_str_eq(list.at[0].store, "/s\\");
     mounts_done(&list);
 }
 
