@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include "base/hex.h"
 #include "base/text.h"
 #include "daemon/control.h"
 #include "stage/stage.h"
@@ -18,12 +19,8 @@
 
 static void add_bytes(cJSON *object, const char *name, const uint8_t *bytes, size_t len)
 {
-    static const char digits[] = "0123456789abcdef";
-    _cleanup_free_ char *text = xcalloc(1, 2 * len + 1);
-    for (size_t i = 0; i < len; i++) {
-        text[2 * i] = digits[bytes[i] >> 4];
-        text[2 * i + 1] = digits[bytes[i] & 15];
-    }
+    _cleanup_free_ char *text = xmalloc(2 * len + 1);
+    hex_print(text, bytes, len);
     (void)cJSON_AddStringToObject(object, name, text);
 }
 
@@ -117,23 +114,12 @@ static bool copy_text(const cJSON *object, const char *name, char *to, size_t ro
     return text != NULL;
 }
 
-static int digit(char c)
-{
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 static bool get_bytes(const cJSON *object, const char *name, uint8_t *to, size_t max, size_t *ret_len)
 {
     const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, name));
     size_t len = text ? strlen(text) : 0;
-    if (len == 0 || len % 2 || len / 2 > max)
+    if (len == 0 || len % 2 || len / 2 > max || !hex_read(to, text, len / 2))
         return false;
-    for (size_t i = 0; i < len / 2; i++) {
-        int high = digit(text[2 * i]), low = digit(text[2 * i + 1]);
-        if (high < 0 || low < 0)
-            return false;
-        to[i] = (uint8_t)(high << 4 | low);
-    }
     *ret_len = len / 2;
     return true;
 }

@@ -6,11 +6,11 @@
 #include <stdio.h>
 #include <strings.h>
 
+#include "base/clock.h"
 #include "daemon/metrics_server.h"
 #include "daemon/remote_address.h"
 #include "store/store.h"
 
-#define SECOND_NS (1000000000ull)
 #define HOUR_NS (3600 * SECOND_NS)
 #define FIELD(f) offsetof(struct mount_options, f)
 

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "base/hex.h"
 #include "base/log.h"
 #include "daemon/control.h"
 #include "daemon/service_internal.h"
@@ -168,8 +169,7 @@ static void add_failures(const struct service *service, cJSON *status)
 static void add_identity(cJSON *status, const char *store, const struct store_status *s)
 {
     char id[33];
-    for (size_t i = 0; i < 16; i++)
-        (void)snprintf(id + 2 * i, 3, "%02x", s->store_id[i]);
+    hex_print(id, s->store_id, sizeof s->store_id);
     (void)cJSON_AddStringToObject(status, "version", CAIRN_VERSION);
     (void)cJSON_AddStringToObject(status, "store", store);
     (void)cJSON_AddStringToObject(status, "store_id", id);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "base/hex.h"
 #include "daemon/control.h"
 #include "daemon/service_internal.h"
 
@@ -82,10 +83,8 @@ static void add_part(const struct survey_part *part, void *arg)
         p->inline_remote_bytes += part->far ? part->length : 0;
         return;
     }
-    int len = 0;
-    for (size_t i = 0; i < 16; i++)
-        len += snprintf(text + len, sizeof text - (size_t)len, "%02x", part->name.bytes[i]);
-    (void)snprintf(text + len, sizeof text - (size_t)len, ":%" PRIu64 ":%" PRIu32 ":%" PRIu64 ":%" PRIu32 ":%" PRIu32 ":%d",
+    hex_print(text, part->name.bytes, 16);
+    (void)snprintf(text + 32, sizeof text - 32, ":%" PRIu64 ":%" PRIu32 ":%" PRIu64 ":%" PRIu32 ":%" PRIu32 ":%d",
                    part->refs, part->uses, part->length, part->raw_len, part->stored_len, (part->near ? 1 : 0) | (part->far ? 2 : 0));
     add_row(p, p->chunks, text);
 }

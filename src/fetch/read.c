@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "base/cause.h"
+#include "base/hex.h"
 #include "base/log.h"
 #include "codec/encode.h"
 #include "fetch/internal.h"
@@ -48,8 +49,7 @@ void note_damage(struct store *store, uint64_t ino, const struct chunk_name *nam
 {
     _cleanup_free_ char *path = ns_path(store->ns, ino);
     char hex[17];
-    for (size_t i = 0; i < 8; i++)
-        (void)snprintf(hex + 2 * i, 3, "%02x", name->bytes[i]);
+    hex_print(hex, name->bytes, 8);
     _cleanup_free_ char *what = xasprintf("chunk %s: %s", hex, describe_damage(error));
     bool known = false;
     mutex_lock(&store->cache.lock);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <sys/xattr.h>
 
+#include "base/hex.h"
 #include "fs/internal.h"
 
 #define OWN_PREFIX "user.cairn."
@@ -51,11 +52,12 @@ static int text_stored_bytes(struct fs *fs, uint64_t ino, char *text, size_t siz
 static int text_hash(struct fs *fs, uint64_t ino, char *text, size_t size)
 {
     uint8_t hash[32];
+    check(size > 2 * sizeof hash);
     if (!store_is_durable(fs->store, ino))
         return -ENODATA;
     int r = store_content_root(fs->store, ino, hash);
-    for (size_t i = 0; i < sizeof hash && r == 0; i++)
-        (void)snprintf(text + 2 * i, size - 2 * i, "%02x", hash[i]);
+    if (r == 0)
+        hex_print(text, hash, sizeof hash);
     return r;
 }
 

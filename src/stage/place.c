@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/crc.h"
+#include "base/hex.h"
 #include "base/log.h"
 #include "stage/internal.h"
 
@@ -20,8 +21,7 @@
 char *stage_path(const char *dir, const uint8_t name[16], const char *suffix)
 {
     char hex[HEX_LEN + 1];
-    for (size_t i = 0; i < 16; i++)
-        (void)snprintf(hex + 2 * i, 3, "%02x", name[i]);
+    hex_print(hex, name, 16);
     return xasprintf("%s/" PREFIX "%s.%s", dir, hex, suffix);
 }
 
@@ -37,11 +37,7 @@ static int parse_name(const char *base, uint8_t ret_name[16])
     const char *hex = base + strlen(PREFIX);
     if (strspn(hex, "0123456789abcdef") != HEX_LEN || strcmp(hex + HEX_LEN, ".ctl") != 0)
         return -EINVAL;
-    for (size_t i = 0; i < 16; i++) {
-        char digits[3] = {hex[2 * i], hex[2 * i + 1], '\0'};
-        ret_name[i] = (uint8_t)strtoul(digits, NULL, 16);
-    }
-    return 0;
+    return hex_read(ret_name, hex, 16) ? 0 : -EINVAL;
 }
 
 int stage_parse_path(const char *path, char **ret_dir, uint8_t ret_name[16])

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "base/clock.h"
+#include "base/hex.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "store/job.h"
@@ -86,12 +87,6 @@ static int load_superblock(struct store *store, bool create, char **ret_text)
     return r;
 }
 
-static void print_id(const uint8_t id[16], char ret[33])
-{
-    for (size_t i = 0; i < 16; i++)
-        (void)snprintf(ret + 2 * i, 3, "%02x", id[i]);
-}
-
 int store_new_id(const char *path, char ret_id[33], char **ret_text)
 {
     struct store store = {.path = (char *)(uintptr_t)path}; /* what is needed of one that is not opened */
@@ -113,7 +108,7 @@ int store_new_id(const char *path, char ret_id[33], char **ret_text)
     memcpy(store.sb.former[store.sb.former_count++], store.sb.store, sizeof store.sb.store);
     if (getrandom(store.sb.store, sizeof store.sb.store, 0) != (ssize_t)sizeof store.sb.store)
         return -EIO;
-    print_id(store.sb.store, ret_id);
+    hex_print(ret_id, store.sb.store, 16);
     r = write_superblock(superblock, &store.sb);
     explicit_bzero(&store.sb.key, sizeof store.sb.key);
     if (r < 0)
