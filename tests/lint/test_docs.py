@@ -144,6 +144,12 @@ def test_every_page_is_reached():
     assert sorted(seen) == pages()
 
 
+def test_examples_are_known():
+    """Each example in a page is one that docs/examples/remake.py runs, and the other way round."""
+    named = {name for page in pages() for name in re.findall(r"<!-- example: (.*?) -->\n```console\n\$ ", read(page))}
+    assert named == set(re.findall(r'self\.show\(\s*"([^"]+)"', read("docs/examples/remake.py")))
+
+
 def test_long_sentences_are_found():
     long = " ".join(["word"] * 31) + ".\n"
     assert list(sentences("One two three. Four `a b c` five!\n\n- six\n- seven eight\n")) == [3, 3, 1, 2]
