@@ -24,7 +24,7 @@ GONE = {"meta", "persist"}  # rooms that there were
 
 
 def pages():
-    found = [os.path.join(ROOT, "README.md"), *glob.glob(os.path.join(ROOT, "docs", "*.md"))]
+    found = [*glob.glob(os.path.join(ROOT, "*.md")), os.path.join(ROOT, "contrib", "README.md"), *glob.glob(os.path.join(ROOT, "docs", "*.md"))]
     return sorted(os.path.relpath(path, ROOT) for path in found)
 
 
