@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "standin.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "state.h"
 
-#define CALLS_MAX 64
 #define DEPTH_MAX 16
 
 struct CUgraph_st {
@@ -17,99 +14,14 @@ struct CUgraph_st {
 
 static struct CUctx_st contexts[STANDIN_DEVICES];
 static _Atomic bool initialized;
+static _Atomic int sticky; /* The error that stays: of the process, whose other devices are of no use either then, as the driver's manual has it. */
 static _Thread_local CUcontext stack[DEPTH_MAX];
 static _Thread_local unsigned depth;
 
-static struct {
-    pthread_mutex_t lock;
-    struct {
-        const char *name;
-        unsigned count;
-    } calls[CALLS_MAX];
-    unsigned total;
-    char violation[200], told[200];
-    char fail_call[64];
-    unsigned fail_nth;
-    CUresult fail_code;
-    uint64_t seed;
-    unsigned delay_us;
-    double rate;
-} knobs = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-void violation(const char *format, ...)
+__attribute__((constructor)) static void number_contexts(void)
 {
-    va_list arguments;
-    va_start(arguments, format);
-    pthread_mutex_lock(&knobs.lock);
-    if (!knobs.violation[0])
-        (void)vsnprintf(knobs.violation, sizeof knobs.violation, format, arguments);
-    pthread_mutex_unlock(&knobs.lock);
-    va_end(arguments);
-}
-
-const char *standin_violation(void)
-{
-    pthread_mutex_lock(&knobs.lock);
-    memcpy(knobs.told, knobs.violation, sizeof knobs.told);
-    knobs.violation[0] = '\0';
-    pthread_mutex_unlock(&knobs.lock);
-    return knobs.told;
-}
-
-void standin_pace(uint64_t seed, unsigned delay_us, double rate)
-{
-    pthread_mutex_lock(&knobs.lock);
-    knobs.seed = seed;
-    knobs.delay_us = delay_us;
-    knobs.rate = rate;
-    pthread_mutex_unlock(&knobs.lock);
-}
-
-unsigned delay_max_us(void)
-{
-    pthread_mutex_lock(&knobs.lock);
-    unsigned delay = knobs.delay_us;
-    pthread_mutex_unlock(&knobs.lock);
-    return delay;
-}
-
-double pace_rate(void)
-{
-    pthread_mutex_lock(&knobs.lock);
-    double rate = knobs.rate;
-    pthread_mutex_unlock(&knobs.lock);
-    return rate;
-}
-
-uint64_t pace_seed(void)
-{
-    pthread_mutex_lock(&knobs.lock);
-    uint64_t seed = knobs.seed;
-    pthread_mutex_unlock(&knobs.lock);
-    return seed;
-}
-
-void standin_fail(const char *call, unsigned nth, CUresult code)
-{
-    pthread_mutex_lock(&knobs.lock);
-    (void)snprintf(knobs.fail_call, sizeof knobs.fail_call, "%s", call ? call : "");
-    knobs.fail_nth = call ? nth : 0;
-    knobs.fail_code = code;
-    pthread_mutex_unlock(&knobs.lock);
-}
-
-/* $STANDIN_FAIL="CALL:NTH:CODE", $STANDIN_SEED, $STANDIN_DELAY_US, $STANDIN_RATE: for programs that do not know that this is none. */
-__attribute__((constructor)) static void read_environment(void)
-{
-    const char *fail = getenv("STANDIN_FAIL"), *seed = getenv("STANDIN_SEED"), *delay = getenv("STANDIN_DELAY_US"), *rate = getenv("STANDIN_RATE");
-    char call[64];
-    unsigned nth;
-    int code;
     for (int i = 0; i < STANDIN_DEVICES; i++)
         contexts[i].device = i;
-    if (fail && sscanf(fail, "%63[^:]:%u:%d", call, &nth, &code) == 3)
-        standin_fail(call, nth, code);
-    standin_pace(seed ? strtoull(seed, NULL, 0) : 0, delay ? (unsigned)atoi(delay) : 0, rate ? atof(rate) : 0);
 }
 
 static bool is_sticky(CUresult code)
@@ -124,70 +36,32 @@ static bool is_sticky(CUresult code)
     }
 }
 
-/* Counts down what is to fail; its code, or 0. */
-static CUresult injected(const char *call)
-{
-    pthread_mutex_lock(&knobs.lock);
-    CUresult code = knobs.fail_nth > 0 && strcmp(knobs.fail_call, call) == 0 && --knobs.fail_nth == 0 ? knobs.fail_code : DRIVER_SUCCESS;
-    pthread_mutex_unlock(&knobs.lock);
-    return code;
-}
-
-static void count(const char *call)
-{
-    pthread_mutex_lock(&knobs.lock);
-    unsigned i = 0;
-    while (i < CALLS_MAX - 1 && knobs.calls[i].name && strcmp(knobs.calls[i].name, call) != 0)
-        i++;
-    knobs.calls[i].name = call;
-    knobs.calls[i].count++;
-    knobs.total++;
-    pthread_mutex_unlock(&knobs.lock);
-}
-
-unsigned standin_calls(const char *call)
-{
-    pthread_mutex_lock(&knobs.lock);
-    unsigned found = call ? 0 : knobs.total;
-    for (unsigned i = 0; call && i < CALLS_MAX && knobs.calls[i].name; i++)
-        found += strcmp(knobs.calls[i].name, call) == 0 ? knobs.calls[i].count : 0;
-    pthread_mutex_unlock(&knobs.lock);
-    return found;
-}
-
-CUcontext context_of_device(int device)
-{
-    return &contexts[device];
-}
-
 static CUcontext current(void)
 {
     return depth > 0 ? stack[depth - 1] : NULL;
 }
 
-CUresult fail_execution(CUcontext context)
+CUresult fail_execution(void)
 {
     CUresult none = DRIVER_SUCCESS, code = injected("execute");
     if (code != DRIVER_SUCCESS)
-        (void)atomic_compare_exchange_strong(&context->sticky, &none, code);
-    return atomic_load(&context->sticky);
+        (void)atomic_compare_exchange_strong(&sticky, &none, code);
+    return atomic_load(&sticky);
 }
 
 /* What every call does first: a driver that nobody initialized answers nothing; an error that stays is the answer to everything. */
 CUresult enter(const char *call, bool needs_context)
 {
-    count(call);
+    CUresult code = call_begins(call), none = DRIVER_SUCCESS;
     if (!atomic_load(&initialized))
         return DRIVER_NOT_INITIALIZED;
-    CUresult code = injected(call), none = DRIVER_SUCCESS;
-    CUcontext context = current();
     if (is_sticky(code))
-        (void)atomic_compare_exchange_strong(context ? &context->sticky : &contexts[0].sticky, &none, code);
+        (void)atomic_compare_exchange_strong(&sticky, &none, code);
     if (code != DRIVER_SUCCESS)
         return code;
-    if (needs_context && !context)
+    if (needs_context && !current())
         return DRIVER_INVALID_CONTEXT;
-    return needs_context ? atomic_load(&context->sticky) : DRIVER_SUCCESS;
+    return needs_context ? atomic_load(&sticky) : DRIVER_SUCCESS;
 }
 
 const char *call_name(const char *function)
@@ -239,7 +113,7 @@ void give(CUstream stream, const struct op *op)
 
 CUresult cuInit(unsigned flags)
 {
-    count("cuInit");
+    (void)call_begins("cuInit");
     atomic_store(&initialized, true);
     return flags == 0 ? DRIVER_SUCCESS : DRIVER_INVALID_VALUE;
 }
@@ -307,8 +181,8 @@ CUresult cuCtxPushCurrent_v2(CUcontext context)
         violation("a context was pushed that nobody retains, or without an end");
         return DRIVER_INVALID_CONTEXT;
     }
-    if (atomic_load(&context->sticky) != DRIVER_SUCCESS)
-        return atomic_load(&context->sticky);
+    if (atomic_load(&sticky) != DRIVER_SUCCESS)
+        return atomic_load(&sticky);
     stack[depth++] = context;
     return DRIVER_SUCCESS;
 }
@@ -369,7 +243,7 @@ CUresult cuStreamSynchronize(CUstream stream)
     if (!stream_find(&stream))
         return DRIVER_INVALID_HANDLE;
     stream_wait(stream);
-    return atomic_load(&stream->context->sticky);
+    return atomic_load(&sticky);
 }
 
 CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *ret)
@@ -465,8 +339,8 @@ CUresult cuEventQuery(CUevent event)
     struct mark *mark = event_mark(event);
     bool reached = !mark || mark_is_reached(mark);
     mark_drop(mark);
-    CUresult sticky = atomic_load(&event->context->sticky);
-    return sticky ? sticky : reached ? DRIVER_SUCCESS : DRIVER_NOT_READY;
+    CUresult error = atomic_load(&sticky);
+    return error ? error : reached ? DRIVER_SUCCESS : DRIVER_NOT_READY;
 }
 
 CUresult cuEventSynchronize(CUevent event)
@@ -478,7 +352,7 @@ CUresult cuEventSynchronize(CUevent event)
     if (mark)
         mark_wait(mark);
     mark_drop(mark);
-    return atomic_load(&event->context->sticky);
+    return atomic_load(&sticky);
 }
 
 CUresult cuMemHostRegister_v2(void *memory, size_t bytes, unsigned flags)
@@ -563,7 +437,7 @@ void standin_end(void)
         if (atomic_load(&contexts[i].retained) != 0)
             violation("leaks: a context is still retained");
         atomic_store(&contexts[i].retained, 0);
-        atomic_store(&contexts[i].sticky, DRIVER_SUCCESS);
     }
+    atomic_store(&sticky, DRIVER_SUCCESS);
     standin_fail(NULL, 0, 0);
 }

@@ -38,6 +38,14 @@ void standin_pace(uint64_t seed, unsigned delay_us, double rate);
  * that a stream executes. Errors that a driver never recovers from stay. NULL: none. One at a time. */
 void standin_fail(const char *call, unsigned nth, CUresult code);
 
+/* Calls of `call` wait before they do anything, until they are let go (NULL). */
+void standin_hold(const char *call);
+/* Waits until a thread is in such a call. */
+void standin_wait_held(void);
+
+/* Whether all streams have done what they were given. */
+bool standin_idle(void);
+
 /* How often a call was made; NULL: all of them. */
 unsigned standin_calls(const char *call);
 

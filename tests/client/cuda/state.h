@@ -12,7 +12,6 @@
 struct CUctx_st {
     int device;
     _Atomic int retained;
-    _Atomic int sticky; /* the error that stays */
 };
 
 enum op_kind { OP_TO_HOST, OP_TO_DEVICE, OP_FILL, OP_KERNEL, OP_RECORD, OP_WAIT };
@@ -85,9 +84,14 @@ const char *call_name(const char *function);
 bool stream_find(CUstream *stream);
 /* Gives to the stream, or to the graph that it captures (which nobody launches). */
 void give(CUstream stream, const struct op *op);
+CUresult fail_execution(void); /* 0, or the injected error, which stays */
+
+/* knobs.c */
+/* Counts the call and waits while it is held; what it is to fail with, or 0. */
+CUresult call_begins(const char *call);
+/* Counts down what is to fail; its code, or 0. */
+CUresult injected(const char *call);
 void violation(const char *format, ...) __attribute__((format(printf, 1, 2)));
-CUcontext context_of_device(int device);
-CUresult fail_execution(CUcontext context); /* 0, or the injected error, which stays */
 unsigned delay_max_us(void);
 double pace_rate(void);
 uint64_t pace_seed(void);

@@ -105,7 +105,7 @@ void mark_drop(struct mark *mark)
 /* After an error that stays, nothing is worked off any more, and nobody waits. */
 static void execute(CUstream stream, const struct op *op)
 {
-    bool dead = fail_execution(stream->context) != DRIVER_SUCCESS;
+    bool dead = fail_execution() != DRIVER_SUCCESS;
     loiter(stream, 0);
     if (op->kind == OP_RECORD)
         reach(op->mark);
@@ -223,6 +223,19 @@ void streams_wait(CUcontext context)
     for (CUstream s = first; s; s = s->next)
         if (s->context == context && atomic_load(&s->alive) == ALIVE)
             stream_wait(s);
+}
+
+bool standin_idle(void)
+{
+    bool idle = true;
+    pthread_mutex_lock(&all_lock);
+    for (CUstream s = all_streams; s; s = s->next) {
+        pthread_mutex_lock(&s->locked.lock);
+        idle = idle && s->locked.done == s->locked.given;
+        pthread_mutex_unlock(&s->locked.lock);
+    }
+    pthread_mutex_unlock(&all_lock);
+    return idle;
 }
 
 bool capture_forbids(void)
