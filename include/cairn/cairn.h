@@ -48,7 +48,7 @@ struct cairn_lane_options {
     uint64_t ring_bytes;   /* host memory that device sources pass through; 0: chosen when the first device source comes */
     uint32_t copy_threads; /* 0: one for each 4 cores, 1 to 4 */
     int32_t nice;          /* of these threads: 0 to 19; they compete with the training for cores */
-    int32_t max_block_ms;  /* how long a fence may wait for a save before that save fails with -ETIMEDOUT; 0: 10 minutes; below 0: no end */
+    int32_t max_block_ms;  /* how long a call or a fence may wait for a save before that fails with -ETIMEDOUT; 0: 10 minutes; below 0: no end */
     uint32_t flags;        /* enum cairn_lane_flags */
     /* Called by any thread, with no lock held; NULL: standard error, from the level of $CAIRN_LOG (warning). */
     void (*log)(int level, const char *text, void *arg);
@@ -101,7 +101,8 @@ enum cairn_source_flags {
 };
 
 /* A range of the file and where its bytes come from: exactly one of `host` and `device_address` is set, or length is 0. The memory stays
- * allocated until the save is CAIRN_COPIED or has failed. */
+ * allocated until cairn_save_wait() has returned something else than -ETIMEDOUT, or cairn_save_abort() or cairn_save_fail() has returned: of a save
+ * that fails by itself, too, sources may be read for a moment still. */
 struct cairn_source {
     uint64_t offset, length; /* in the file, or of the record (cairn_save_zip(): offset is 0) */
     const void *host;
@@ -125,6 +126,7 @@ enum cairn_save_flags {
     CAIRN_SAVE_HOLD = 16,
     /* The caller waits for the file: its sources are copied before those of other saves, and by one thread more, in the place of the caller's. */
     CAIRN_SAVE_URGENT = 32,
+    CAIRN_SAVE_REGULAR = 64, /* -ENOTSUP where the path leads to something that is no regular file */
 };
 
 struct cairn_save_options {
@@ -133,15 +135,17 @@ struct cairn_save_options {
     uint32_t flags;
     cairn_save *const *after;  /* of this lane: gets its name after these have theirs; fails with -ECANCELED if one of them fails */
     size_t after_count;
+    int32_t max_block_ms; /* of this save, in place of the lane's; 0: the lane's */
 };
 
 /* Each of these names the whole file or begins it; the name that `path` is gets the file when all is copied and commit was called.
  * `options` may be NULL. Two saves to one path get the name in the order in which they were begun.
- * Errors of the call itself: those of open(2) for writing `path`, -ENOMEM, -EINVAL, -ECHILD, -ENODEV and -EBUSY of a device; *ret is NULL then. What
- * fails later is an error of the save: the call returns 0.
+ * Errors of the call itself: those of open(2) for writing `path`, -ETIMEDOUT where the filesystem has not answered for max_block_ms, -ENOMEM, -EINVAL,
+ * -ECHILD, -ENODEV and -EBUSY of a device; *ret is NULL then. What fails later is an error of the save: the call returns 0.
+ * A thread of the lane opens the file: with the credentials, the folder and the umask of the process, if the calling thread has others of its own.
  * Symbolic links are followed, as by open(2). A file that was there keeps its bytes until the name changes over; mode, owner and other names of it do
  * not pass to the new one. A device that takes writes at offsets (/dev/null) gets the bytes as they are copied. For a fifo, a terminal, a socket they wait
- * in memory: the call that commits writes them, in order, before it returns (-EPIPE, and no signal, if nobody reads). */
+ * in memory: the call that commits writes them, in order, before it returns (-EPIPE, and no signal, if nobody reads); max_block_ms is no limit there. */
 
 /* A file of `bytes`: sources by cairn_save_put(), in any order, without overlaps; what none covers reads as zeros. */
 CAIRN_API int cairn_save_begin(cairn_lane *lane, const char *path, uint64_t bytes, const struct cairn_save_options *options, cairn_save **ret);
@@ -181,7 +185,7 @@ enum cairn_level {
     CAIRN_REMOTE,    /* in the object store; -ENODATA where there is none */
 };
 
-/* 0; -ETIMEDOUT; or the save's own error, each time that this is asked. A wait for NVME or REMOTE makes the filesystem begin with that at once (fsync,
+/* 0; -ETIMEDOUT; or the save's own error, each time that this is asked, once none of its sources is read any more. A wait for NVME or REMOTE makes the filesystem begin with that at once (fsync,
  * by a thread of the lane, which goes on after a timeout). -ESTALE: another file has the name now; -EACCES: `path` was relative, and the folders
  * above may not be searched by their names. */
 CAIRN_API int cairn_save_wait(cairn_save *save, enum cairn_level level, int timeout_ms);
@@ -201,6 +205,9 @@ CAIRN_API int cairn_save_fail(cairn_save *save, int error, const char *cause);
 CAIRN_API int cairn_save_error(cairn_save *save, const char **ret_text);
 /* The save goes on by itself. NULL: nothing. */
 CAIRN_API void cairn_save_free(cairn_save *save);
+
+/* Absolute, where that could be told: the name that the file gets, symbolic links followed. The text belongs to the save. */
+CAIRN_API const char *cairn_save_path(const cairn_save *save);
 
 /* The cause of the last error that a call returned to this thread; "" if none. */
 CAIRN_API const char *cairn_error(void);

@@ -45,7 +45,7 @@ static void enter_locked(struct cairn_save *save, const struct cairn_save_option
 static int check_options(struct cairn_lane *lane, const struct cairn_save_options *options)
 {
     const uint32_t known = CAIRN_SAVE_EXCLUSIVE | CAIRN_SAVE_REFER | CAIRN_SAVE_NO_CRC | CAIRN_SAVE_CLEAN | CAIRN_SAVE_HOLD |
-                           CAIRN_SAVE_URGENT;
+                           CAIRN_SAVE_URGENT | CAIRN_SAVE_REGULAR;
     if (options->flags & ~known || options->mode & ~(mode_t)07777) {
         cause_note("the options have flags or a mode that are not known");
         return -EINVAL;
@@ -71,6 +71,8 @@ static struct cairn_save *allocate(struct cairn_lane *lane, const struct cairn_s
     save->lane = lane;
     save->refs = 2; /* the caller's and the list's */
     save->flags = options->flags;
+    save->max_block_ms = options->max_block_ms ? options->max_block_ms : lane->options.max_block_ms;
+    save->draft = DRAFT_NONE;
     save->level = -1;
     save->older_fd = -1;
     save->after = after;
@@ -92,15 +94,11 @@ int save_new(struct cairn_lane *lane, const char *path, uint64_t bytes, const st
     if (!save)
         return -ENOMEM;
     save->bytes = bytes;
-    r = draft_open(&save->draft, path, bytes, options.mode ? options.mode : 0666, options.flags & CAIRN_SAVE_EXCLUSIVE);
-    if (r < 0) {
-        free(save->after);
-        free(save);
+    r = save_open(save, path, options.mode ? options.mode : 0666);
+    if (r < 0)
         return r;
-    }
     if (zip)
         save->zip = *zip;
-    refer_begin(save);
     LOCK_SCOPE(&lane->lock);
     enter_locked(save, &options);
     *ret = save;
@@ -256,11 +254,11 @@ static void wait_for_now_locked(struct cairn_save *save)
 {
     struct cairn_lane *lane = save->lane;
     char cause[CAUSE_MAX];
-    int64_t deadline = deadline_of(lane->options.max_block_ms);
+    int64_t deadline = deadline_of(save->max_block_ms);
     while (save->now_unread > 0 && !save->error) {
         if (wait_changed_locked(lane, deadline))
             continue;
-        (void)snprintf(cause, sizeof cause, "%.250s: the call has waited for the copy for %d ms", save->draft.path, lane->options.max_block_ms);
+        (void)snprintf(cause, sizeof cause, "%.250s: the call has waited for the copy for %d ms", save->draft.path, save->max_block_ms);
         save_fail_locked(save, -ETIMEDOUT, cause);
     }
     while (save->error && save->reading > 0)

@@ -2,7 +2,7 @@
 /* Shared declarations of this room: a lane, its saves, and the pieces that threads copy.
  *
  * A save goes OPEN -> PUBLISHED or FAILED, by one step each:
- *   1. the call opens its draft (draft.h), notes what is to be copied (jobs) and what is already in memory of ours (segments);
+ *   1. the call has its draft opened (open.c, draft.h), notes what is to be copied (jobs) and what is already in memory of ours (segments);
  *   2. threads "cairn-copy" take pieces of the jobs; "cairn-device" does so for sources on devices (device_copy.c);
  *   3. when no byte is missing, it is committed and what it waits for has ended, "cairn-publish" writes the segments and gives the name.
  * A failure drops what was not begun. The draft is taken away by "cairn-publish" when no thread uses it any more.
@@ -30,6 +30,7 @@
 #define SNAPSHOT_BYTES (256 * KIB)      /* a source that is to be copied now, and is not larger, is copied into memory */
 #define SNAPSHOT_SAVE_BYTES (64 * MIB)  /* of one save: what comes then is written to the draft before the call returns */
 #define COPY_THREADS_MAX 16
+#define OPENERS_MAX 8
 #define DEVICES_MAX 16 /* of one lane */
 #define LOOKS_MAX 64 /* pieces whose fingerprints are under way, or which are to be copied because of them */
 #define ON_HOST (-1)
@@ -80,6 +81,7 @@ struct cairn_save {
     unsigned refs;
     enum save_state state;
     uint32_t flags;
+    int32_t max_block_ms; /* how long calls and fences may wait for it; below 0: no end */
     uint64_t number; /* in the order of their begins */
     struct draft draft;
     uint64_t bytes; /* of the file */
@@ -114,12 +116,15 @@ struct cairn_save {
     int error;
     char cause[CAUSE_MAX];
     bool is_told;
-    int level; /* NVME or REMOTE, if somebody waited for that; else -1 */
+    int level; /* NVME or REMOTE, once it was seen there because somebody waited for that; else -1 */
 
-    struct cairn_save *next_to_sync; /* in the lane's list */
-    enum { SYNC_NONE, SYNC_ASKED, SYNC_DONE } sync;
-    int sync_error; /* of the last fsync */
-    char sync_cause[CAUSE_MAX];
+    struct {
+        struct cairn_save *next; /* in the lane's list */
+        bool is_queued, is_synced;
+        unsigned waiters[CAIRN_REMOTE + 1], failures[CAIRN_REMOTE + 1]; /* by the level that is waited for */
+        int error; /* of the last failure */
+        char cause[CAUSE_MAX];
+    } sync;
 };
 
 struct queue {
@@ -158,18 +163,23 @@ struct cairn_lane {
     pthread_t copiers[COPY_THREADS_MAX + 1], publisher; /* set before there are others */
     unsigned copier_count;
     bool has_publisher, has_device_thread, has_syncer;
-    pthread_t device_thread, syncer;
+    pthread_t device_thread, syncer, openers[OPENERS_MAX];
+    unsigned opener_count; /* guarded by lock, until it is stopping */
 
     struct cairn_mutex lock;
     pthread_cond_t work;    /* copiers: a queue has a job */
     pthread_cond_t publish; /* the publisher: a save may have become ready */
     pthread_cond_t changed; /* those who wait for saves */
     pthread_cond_t sync_work;    /* the syncer: to_sync has one */
+    pthread_cond_t open_work;    /* openers: openings has one */
+    pthread_cond_t opened;       /* those who wait for one */
     pthread_cond_t devices_work; /* the device thread: a source, or a free piece of the ring */
 
     /* Guarded by lock. */
     unsigned refs; /* the handle, and one each save */
     bool stopping;
+    struct opening *openings, **openings_last;
+    unsigned queued_openings, idle_openers;
     struct queue now, lazy;
     struct queue device_now, device_lazy;
     struct lane_device devices[DEVICES_MAX]; /* the first device_count stay as they are */
@@ -181,7 +191,7 @@ struct cairn_lane {
     bool ring_grows;                           /* one thread is at it */
     struct ring_piece *filled, **filled_last; /* their bytes came from a device, and go into files */
     struct cairn_save *saves, **saves_last;
-    struct cairn_save *to_sync; /* counted, oldest first */
+    struct cairn_save *to_sync; /* counted; whose turn is next first */
     struct cairn_save *untold[UNTOLD_MAX]; /* counted, oldest first */
     size_t untold_count;
     uint64_t untold_lost; /* that found no place there */
@@ -233,13 +243,23 @@ bool save_has_failed(struct cairn_save *save);
 /* Its error, which counts as told. */
 int save_told_locked(struct cairn_save *save);
 
-/* No byte of a source is read any more: all are copied, or it failed and no thread is in one, and no copy of a device. */
+/* No byte of a source is read any more: all are copied, or it failed, no thread is in one, and no copy or fingerprint of a device begins or is
+ * under way: of a save that failed, what is `waiting` is a piece that the device thread has in its hands. */
 bool save_is_quiet_locked(const struct cairn_save *save);
 
 /* When a wait of so many ms ends, in ns of the monotonic clock; -1: never. */
 int64_t deadline_of(int64_t timeout_ms);
-/* Waits for a change. False: the deadline has passed. The caller looks again in both cases. */
+/* Waits for a signal of the condition, or of the lane's `changed`. False: the deadline has passed. The caller looks again in both cases. */
+bool wait_locked(struct cairn_lane *lane, pthread_cond_t *cond, int64_t deadline);
 bool wait_changed_locked(struct cairn_lane *lane, int64_t deadline);
+
+/* --- open.c ----------------------------------------------------------------------------------------------------------- */
+
+void *opener_run(void *lane); /* threads "cairn-open": started by calls, as they are needed */
+
+/* Opens the draft of a save that is in no list yet, and finds what it may refer to. An error: the save is gone, or will be; -ETIMEDOUT: the
+ * filesystem has not answered within its max_block_ms. */
+CAIRN_MUST_CHECK int save_open(struct cairn_save *save, const char *path, mode_t mode);
 
 /* --- begin.c: what a call names --------------------------------------------------------------------------------------- */
 
@@ -279,7 +299,7 @@ CAIRN_MUST_CHECK int save_publish_stream(struct cairn_save *save);
 
 /* --- level.c ---------------------------------------------------------------------------------------------------------- */
 
-void *syncer_run(void *lane); /* thread "cairn-sync": starts with the first wait for these levels */
+void *syncer_run(void *lane); /* thread "cairn-sync": starts with the first wait for these levels, looks as long as there are waits */
 
 /* Of a published save: waits for CAIRN_NVME or CAIRN_REMOTE. */
 CAIRN_MUST_CHECK int level_wait(struct cairn_save *save, enum cairn_level level, int64_t deadline);
@@ -309,6 +329,8 @@ bool look_next_copy_locked(struct cairn_lane *lane, struct look *ret);
 /* Enqueues the next fingerprint; ends one of that device that is done. False: there is none, or no room. */
 bool look_begin(struct cairn_lane *lane);
 bool look_end(struct cairn_lane *lane, struct lane_device *device);
+/* The save has failed: what was to be copied of it is not. */
+void look_drop_locked(struct cairn_save *save);
 
 /* The slot that has it already; else -1. */
 int device_slot_locked(const struct cairn_lane *lane, int ordinal);

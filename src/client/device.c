@@ -150,6 +150,7 @@ int device_event_record(struct device_event *event)
 int device_event_finish(struct device_event *event, int r, struct device_event **ret)
 {
     if (r < 0) {
+        settle(event->device);
         device_event_give(event);
         return r;
     }

@@ -44,7 +44,8 @@ void device_event_give(struct device_event *event);
 /* Records `event` behind what was enqueued; where that fails, waits for it, so that no copy is under way without an event. Gives the event
  * back then. */
 CAIRN_MUST_CHECK int device_event_record(struct device_event *event);
-/* Records `event` behind what was enqueued with the result `r`, or gives it back where that failed; *ret is the event on 0. */
+/* Records `event` behind what was enqueued with the result `r`; *ret is the event on 0. Where enqueuing failed, perhaps behind its first half,
+ * waits for what is enqueued and gives the event back: nobody else would know that the device reads the source still. */
 CAIRN_MUST_CHECK int device_event_finish(struct device_event *event, int r, struct device_event **ret);
 
 /* -ENOTSUP, or another error that stays: no fingerprints on this device. */

@@ -72,12 +72,31 @@ static void end_piece_locked(struct cairn_lane *lane, const struct look *look)
         (void)pthread_cond_signal(&lane->publish);
 }
 
-static void to_copy_locked(struct cairn_lane *lane, const struct look *look)
+/* A piece that the older version has, or whose save has failed, is done; another is to be copied. */
+static void end_look_locked(struct cairn_lane *lane, const struct look *look, bool is_there)
 {
     struct cairn_save *save = look->job->save;
     save->on_device[look->job->slot].looking -= look->length;
+    if (is_there || save->error) {
+        end_piece_locked(lane, look);
+        return;
+    }
     save->on_device[look->job->slot].waiting += look->length;
     *queue_push(&lane->to_copy) = *look;
+}
+
+void look_drop_locked(struct cairn_save *save)
+{
+    struct look_queue *queue = &save->lane->to_copy;
+    for (size_t left = queue->count; left > 0; left--) {
+        struct look look = queue_pop(queue);
+        if (look.job->save != save) {
+            *queue_push(queue) = look;
+            continue;
+        }
+        save->on_device[look.job->slot].waiting -= look.length;
+        end_piece_locked(save->lane, &look);
+    }
 }
 
 static bool take_look(struct cairn_lane *lane, struct look *ret)
@@ -110,7 +129,7 @@ bool look_begin(struct cairn_lane *lane)
     }
     LOCK_SCOPE(&lane->lock);
     device->has_no_prints = device->has_no_prints || r == -ENOTSUP;
-    to_copy_locked(lane, &look);
+    end_look_locked(lane, &look, false);
     return true;
 }
 
@@ -128,14 +147,8 @@ bool look_end(struct cairn_lane *lane, struct lane_device *device)
     device_event_free(look.event);
     bool is_there = r > 0 && refer_known(look.job, look.index, &print);
     LOCK_SCOPE(&lane->lock);
-    struct cairn_save *save = look.job->save;
     if (r < 0)
-        save_fail_locked(save, r, cause_text());
-    if (!is_there && !save->error) {
-        to_copy_locked(lane, &look);
-        return true;
-    }
-    save->on_device[look.job->slot].looking -= look.length;
-    end_piece_locked(lane, &look);
+        save_fail_locked(look.job->save, r, cause_text());
+    end_look_locked(lane, &look, is_there);
     return true;
 }

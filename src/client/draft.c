@@ -13,6 +13,8 @@
 #include <sys/vfs.h>
 #include <sys/xattr.h>
 
+#include <cairn/cairn.h>
+
 #include "base/cause.h"
 #include "base/io.h"
 #include "client/place.h"
@@ -127,22 +129,6 @@ static int open_in_folder(struct draft *draft, uint64_t bytes, mode_t mode)
     return open_hidden(draft, mode);
 }
 
-/* Opens a fifo, device or socket as open(2) does, and waits as that does: a fifo for its reader. */
-static int open_special(struct draft *draft, const struct place *place)
-{
-    int fd = open(place->path, O_WRONLY | O_TRUNC | O_CLOEXEC | O_NOCTTY);
-    if (fd < 0)
-        return -errno;
-    draft->kind = DRAFT_DIRECT;
-    draft->fd = fd;
-    if (lseek(fd, 0, SEEK_CUR) == 0)
-        return 0;
-    draft->kind = DRAFT_STREAM;
-    draft->stream_fd = fd;
-    draft->fd = memfd_create("cairn-stream", MFD_CLOEXEC);
-    return draft->fd < 0 ? -errno : 0;
-}
-
 /* A file that may not be written must not be replaced either. */
 static int may_write(const struct place *place)
 {
@@ -178,33 +164,64 @@ static char *absolute(const char *path)
     return asprintf(&whole, "%s/%s", here, strncmp(path, "./", 2) == 0 ? path + 2 : path) < 0 ? NULL : whole;
 }
 
-int draft_open(struct draft *draft, const char *path, uint64_t bytes, mode_t mode, bool exclusive)
+static int open_found(struct draft *draft, const struct place *place, uint64_t bytes, mode_t mode, uint32_t flags)
+{
+    draft->path = absolute(place->path);
+    if (!draft->path)
+        return -ENOMEM;
+    if (!place->exists || S_ISREG(place->st.st_mode))
+        return open_regular(draft, place, bytes, mode);
+    if (flags & CAIRN_SAVE_EXCLUSIVE)
+        return -EEXIST;
+    return flags & CAIRN_SAVE_REGULAR ? -ENOTSUP : DRAFT_IS_SPECIAL;
+}
+
+/* What failed leaves nothing. */
+static int opened(struct draft *draft, const char *path, int r)
+{
+    if (r >= 0)
+        return r;
+    (void)failed("create", path, r);
+    draft_discard(draft);
+    draft_done(draft);
+    return r;
+}
+
+int draft_open(struct draft *draft, const char *path, uint64_t bytes, mode_t mode, uint32_t flags)
 {
     struct place place;
-    *draft = (struct draft){.fd = -1, .stream_fd = -1, .folder_fd = -1};
+    *draft = DRAFT_NONE;
     if (bytes > INT64_MAX)
         return failed("create", path, -EFBIG);
     int r = place_find(path, &place);
     if (r < 0)
         return r;
-    bool is_special = place.exists && !S_ISREG(place.st.st_mode);
-    draft->path = absolute(place.path);
-    if (!draft->path)
-        r = -ENOMEM;
-    else if (is_special && exclusive)
-        r = -EEXIST;
-    else
-        r = is_special ? open_special(draft, &place) : open_regular(draft, &place, bytes, mode);
+    r = open_found(draft, &place, bytes, mode, flags);
     place_done(&place);
-    bool is_sized_now = draft->kind == DRAFT_STREAM || (draft->kind != DRAFT_DIRECT && bytes > SIZED_LATER);
-    if (r == 0 && is_sized_now && ftruncate(draft->fd, (off_t)bytes) < 0)
+    if (r == 0 && bytes > SIZED_LATER && ftruncate(draft->fd, (off_t)bytes) < 0)
         r = -errno;
-    if (r < 0) {
-        r = failed("create", path, r);
-        draft_discard(draft);
-        draft_done(draft);
-    }
-    return r;
+    return opened(draft, path, r);
+}
+
+static int open_stream(struct draft *draft, int fd, uint64_t bytes)
+{
+    draft->kind = DRAFT_STREAM;
+    draft->stream_fd = fd;
+    draft->fd = memfd_create("cairn-stream", MFD_CLOEXEC);
+    return draft->fd < 0 || ftruncate(draft->fd, (off_t)bytes) < 0 ? -errno : 0;
+}
+
+int draft_open_special(struct draft *draft, const char *path, uint64_t bytes)
+{
+    int r = 0, fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC | O_NOCTTY);
+    if (fd < 0)
+        return opened(draft, path, -errno);
+    draft->kind = DRAFT_DIRECT;
+    if (lseek(fd, 0, SEEK_CUR) == 0)
+        draft->fd = fd;
+    else
+        r = open_stream(draft, fd, bytes);
+    return opened(draft, path, r);
 }
 
 /* --- content ---------------------------------------------------------------------------------------------------------- */

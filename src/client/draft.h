@@ -29,8 +29,13 @@ struct draft {
     _Atomic int on_cairn; /* unknown until draft_on_cairn() was asked */
 };
 
-/* Opens the draft of `path`, of `bytes`. Errors: those of open(2) for writing. */
-CAIRN_MUST_CHECK int draft_open(struct draft *draft, const char *path, uint64_t bytes, mode_t mode, bool exclusive);
+#define DRAFT_NONE ((struct draft){.fd = -1, .stream_fd = -1, .folder_fd = -1})
+
+/* Opens the draft of `path`, of `bytes`; flags: CAIRN_SAVE_EXCLUSIVE, CAIRN_SAVE_REGULAR. Errors: those of open(2) for writing; nothing is left of
+ * it then. DRAFT_IS_SPECIAL: nothing is opened yet: draft_open_special() does that, which waits as open(2) does, for the reader of a fifo say. */
+CAIRN_MUST_CHECK int draft_open(struct draft *draft, const char *path, uint64_t bytes, mode_t mode, uint32_t flags);
+CAIRN_MUST_CHECK int draft_open_special(struct draft *draft, const char *path, uint64_t bytes);
+#define DRAFT_IS_SPECIAL 1
 
 /* Whether its folder lies on CairnFS. Asked once, when it is first of interest, and never by the call that opens: that is two requests of FUSE. */
 bool draft_on_cairn(struct draft *draft);

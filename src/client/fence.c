@@ -8,7 +8,8 @@
 #include "client/device.h"
 
 struct fence {
-    uint64_t begun; /* saves up to this number */
+    uint64_t begun;    /* saves up to this number */
+    int64_t begun_ns;
     const struct cairn_stream *streams;
     size_t count;
     bool is_covered[DEVICES_MAX]; /* a stream of this device comes after its copies: enqueued is enough */
@@ -36,16 +37,33 @@ static bool is_open_locked(struct cairn_lane *lane, const struct fence *fence)
     return false;
 }
 
+static bool holds_up_locked(const struct cairn_save *save, const struct fence *fence)
+{
+    return !save->error && open_bytes_locked(save, fence) > 0;
+}
+
+/* When the fence has waited long enough for a save; -1: for none so far. */
+static int64_t next_limit_locked(struct cairn_lane *lane, const struct fence *fence)
+{
+    int64_t next = -1;
+    for (struct cairn_save *save = lane->saves; save && save->number <= fence->begun; save = save->next) {
+        if (save->max_block_ms < 0 || !holds_up_locked(save, fence))
+            continue;
+        int64_t limit = fence->begun_ns + save->max_block_ms * 1000000ll;
+        next = next < 0 || limit < next ? limit : next;
+    }
+    return next;
+}
+
 /* A save that holds up the training for longer than it may is given up. */
-static void fail_slow_locked(struct cairn_lane *lane, const struct fence *fence)
+static void fail_slow_locked(struct cairn_lane *lane, const struct fence *fence, int64_t now)
 {
     char cause[CAUSE_MAX];
     for (struct cairn_save *save = lane->saves; save && save->number <= fence->begun; save = save->next) {
-        if (save->error || open_bytes_locked(save, fence) == 0)
+        if (save->max_block_ms < 0 || !holds_up_locked(save, fence) || now < fence->begun_ns + save->max_block_ms * 1000000ll)
             continue;
         (void)snprintf(cause, sizeof cause, "%.250s: a fence has waited for the copy for %d ms; %llu of %llu bytes were copied",
-                       save->draft.path, lane->options.max_block_ms, (unsigned long long)save->copied_bytes,
-                       (unsigned long long)save->source_bytes);
+                       save->draft.path, save->max_block_ms, (unsigned long long)save->copied_bytes, (unsigned long long)save->source_bytes);
         save_fail_locked(save, -ETIMEDOUT, cause);
     }
 }
@@ -69,19 +87,19 @@ static void note_used_locked(struct cairn_lane *lane, struct fence *fence)
 
 static int wait_for_host(struct cairn_lane *lane, struct fence *fence, int64_t deadline)
 {
-    int64_t give_up = deadline_of(lane->options.max_block_ms);
-    bool asks = deadline >= 0 && (give_up < 0 || deadline < give_up);
     LOCK_SCOPE(&lane->lock);
     fence->begun = lane->begun;
+    fence->begun_ns = clock_monotonic_ns();
     while (is_open_locked(lane, fence)) {
-        if (wait_changed_locked(lane, asks ? deadline : give_up))
+        int64_t limit = next_limit_locked(lane, fence);
+        bool asks = deadline >= 0 && (limit < 0 || deadline < limit);
+        if (wait_changed_locked(lane, asks ? deadline : limit))
             continue;
         if (asks) {
             cause_note("sources are still read");
             return -ETIMEDOUT;
         }
-        fail_slow_locked(lane, fence);
-        give_up = -1; /* what threads are in has an end soon */
+        fail_slow_locked(lane, fence, limit);
     }
     note_used_locked(lane, fence);
     return 0;

@@ -109,6 +109,7 @@ static void init(struct cairn_lane *lane)
     lane->refs = 1;
     lane->generation = atomic_load(&lanes.generation);
     lane->saves_last = &lane->saves;
+    lane->openings_last = &lane->openings;
     lane->now.last = &lane->now.first;
     lane->lazy.last = &lane->lazy.first;
     lane->device_now.last = &lane->device_now.first;
@@ -122,6 +123,8 @@ static void init(struct cairn_lane *lane)
     cond_init(&lane->changed);
     cond_init(&lane->devices_work);
     cond_init(&lane->sync_work);
+    cond_init(&lane->open_work);
+    cond_init(&lane->opened);
 }
 
 int cairn_lane_open(const struct cairn_lane_options *given, cairn_lane **ret)
@@ -174,6 +177,8 @@ void lane_unlock_last(struct cairn_lane *lane)
         (void)pthread_cond_destroy(&lane->changed);
         (void)pthread_cond_destroy(&lane->devices_work);
         (void)pthread_cond_destroy(&lane->sync_work);
+        (void)pthread_cond_destroy(&lane->open_work);
+        (void)pthread_cond_destroy(&lane->opened);
     }
     if (is_last)
         free(lane);
@@ -201,9 +206,12 @@ static void stop_threads(struct cairn_lane *lane)
     (void)pthread_cond_broadcast(&lane->publish);
     (void)pthread_cond_broadcast(&lane->devices_work);
     (void)pthread_cond_broadcast(&lane->sync_work);
+    (void)pthread_cond_broadcast(&lane->open_work);
     mutex_unlock(&lane->lock);
     for (unsigned i = 0; i < lane->copier_count; i++)
         (void)pthread_join(lane->copiers[i], NULL);
+    for (unsigned i = 0; i < lane->opener_count; i++)
+        (void)pthread_join(lane->openers[i], NULL);
     if (lane->has_publisher)
         (void)pthread_join(lane->publisher, NULL);
     if (lane->has_device_thread)

@@ -2,8 +2,8 @@
 /* How safe a published file is: CAIRN_NVME and CAIRN_REMOTE. An fsync of file and folder brings it to the disk, on CairnFS at once, too, and not
  * when writeback comes to it; there the mount tells the level (user.cairn.level).
  *
- * An fsync takes as long as the filesystem makes it, and who waits may have a timeout: the thread "cairn-sync" calls it, for one save after the
- * other. */
+ * A filesystem takes as long as it likes for an fsync or an answer, and who waits may have a timeout: the thread "cairn-sync" asks, for one save
+ * after the other, as long as somebody waits. */
 #include "client/client.h"
 
 #include <fcntl.h>
@@ -54,98 +54,6 @@ static int sync_file(const struct cairn_save *save)
     return r;
 }
 
-/* --- the thread ------------------------------------------------------------------------------------------------------- */
-
-static void synced_locked(struct cairn_save *save, int r)
-{
-    save->sync = SYNC_DONE;
-    save->sync_error = r;
-    (void)snprintf(save->sync_cause, sizeof save->sync_cause, "%s", r < 0 ? cause_text() : "");
-    (void)pthread_cond_broadcast(&save->lane->changed);
-}
-
-static void sync_one_locked(struct cairn_save *save)
-{
-    mutex_unlock(&save->lane->lock);
-    cause_clear();
-    int r = sync_file(save);
-    mutex_lock(&save->lane->lock);
-    synced_locked(save, r);
-}
-
-static void give_up_locked(struct cairn_save *save)
-{
-    cause_note("%s: the lane was closed meanwhile", save->draft.path);
-    synced_locked(save, -ECANCELED);
-}
-
-void *syncer_run(void *arg)
-{
-    struct cairn_lane *lane = arg;
-    mutex_lock(&lane->lock);
-    while (!lane->stopping || lane->to_sync) {
-        struct cairn_save *save = lane->to_sync;
-        if (!save) {
-            (void)mutex_wait(&lane->lock, &lane->sync_work, -1);
-            continue;
-        }
-        lane->to_sync = save->next_to_sync;
-        if (lane->stopping)
-            give_up_locked(save);
-        else
-            sync_one_locked(save);
-        save_unref_locked(save);
-    }
-    mutex_unlock(&lane->lock);
-    return NULL;
-}
-
-/* Of a save whose last fsync failed another one is asked for. */
-static int ask_for_sync_locked(struct cairn_save *save)
-{
-    struct cairn_lane *lane = save->lane;
-    if (save->sync == SYNC_ASKED || (save->sync == SYNC_DONE && save->sync_error == 0))
-        return 0;
-    if (lane->stopping) { /* the save has outlived its lane, which has no threads any more */
-        sync_one_locked(save);
-        return 0;
-    }
-    int r = lane->has_syncer ? 0 : thread_start(&lane->syncer, "cairn-sync", syncer_run, lane);
-    if (r < 0) {
-        cause_note("no thread can be started: %s", strerror(-r));
-        return r;
-    }
-    lane->has_syncer = true;
-    struct cairn_save **link = &lane->to_sync;
-    while (*link)
-        link = &(*link)->next_to_sync;
-    *link = save;
-    save->next_to_sync = NULL;
-    save->sync = SYNC_ASKED;
-    save->refs++;
-    (void)pthread_cond_signal(&lane->sync_work);
-    return 0;
-}
-
-static int not_yet(const struct cairn_save *save)
-{
-    cause_note("%s is not that far yet", save->draft.path);
-    return -ETIMEDOUT;
-}
-
-static int wait_for_sync(struct cairn_save *save, int64_t deadline)
-{
-    LOCK_SCOPE(&save->lane->lock);
-    int r = ask_for_sync_locked(save);
-    while (r == 0 && save->sync == SYNC_ASKED)
-        if (!wait_changed_locked(save->lane, deadline) && save->sync == SYNC_ASKED)
-            return not_yet(save);
-    if (r < 0 || save->sync_error == 0)
-        return r;
-    cause_note("%s", save->sync_cause);
-    return save->sync_error;
-}
-
 /* --- what a mount tells ----------------------------------------------------------------------------------------------- */
 
 static int asked_level(const struct cairn_save *save)
@@ -164,20 +72,6 @@ static int asked_level(const struct cairn_save *save)
     return strcmp(text, "remote") == 0 ? CAIRN_REMOTE : strcmp(text, "nvme") == 0 ? CAIRN_NVME : CAIRN_PUBLISHED;
 }
 
-static int ask_until(const struct cairn_save *save, enum cairn_level level, int64_t deadline)
-{
-    for (;;) {
-        int have = asked_level(save);
-        if (have < 0)
-            return have;
-        if (have >= (int)level)
-            return 0;
-        if (deadline >= 0 && clock_monotonic_ns() >= deadline)
-            return not_yet(save);
-        (void)usleep(ASK_MS * 1000);
-    }
-}
-
 /* Reads the mount's own report, "1 stage=BYTES remote=0|1". */
 static bool has_no_remote(const struct cairn_save *save)
 {
@@ -187,23 +81,159 @@ static bool has_no_remote(const struct cairn_save *save)
     return strstr(text, "remote=0") != NULL;
 }
 
-static int reach(struct cairn_save *save, enum cairn_level level, int64_t deadline)
+/* One step towards the level: the one that is reached now, or an error. */
+static int step(struct cairn_save *save, enum cairn_level level, bool is_synced)
 {
-    if (level == CAIRN_REMOTE && (!draft_on_cairn(&save->draft) || has_no_remote(save))) {
+    bool on_cairn = draft_on_cairn(&save->draft);
+    if (level == CAIRN_REMOTE && (!on_cairn || has_no_remote(save))) {
         cause_note("%s is on no mount with a remote", save->draft.path);
         return -ENODATA;
     }
-    int r = wait_for_sync(save, deadline);
-    return r == 0 && draft_on_cairn(&save->draft) ? ask_until(save, level, deadline) : r;
+    int r = is_synced ? 0 : sync_file(save);
+    if (r < 0)
+        return r;
+    return on_cairn ? asked_level(save) : CAIRN_NVME;
+}
+
+/* --- the thread ------------------------------------------------------------------------------------------------------- */
+
+/* Whether somebody waits for more than it has. */
+static bool is_wanted_locked(const struct cairn_save *save)
+{
+    return (save->sync.waiters[CAIRN_NVME] && save->level < CAIRN_NVME) || (save->sync.waiters[CAIRN_REMOTE] && save->level < CAIRN_REMOTE);
+}
+
+/* Ends the waits for that level, and those above it. */
+static void fail_waits_locked(struct cairn_save *save, enum cairn_level level, int error, const char *cause)
+{
+    save->sync.error = error;
+    (void)snprintf(save->sync.cause, sizeof save->sync.cause, "%s", cause);
+    for (int i = level; i <= CAIRN_REMOTE; i++)
+        save->sync.failures[i]++;
+}
+
+/* Who waits for the remote is answered first: of that there may be none. False: nothing is to be waited for any more. */
+static bool step_locked(struct cairn_save *save)
+{
+    enum cairn_level level = save->sync.waiters[CAIRN_REMOTE] ? CAIRN_REMOTE : CAIRN_NVME;
+    bool is_synced = save->sync.is_synced;
+    mutex_unlock(&save->lane->lock);
+    cause_clear();
+    int r = step(save, level, is_synced);
+    mutex_lock(&save->lane->lock);
+    bool is_of_remote = level == CAIRN_REMOTE && r == -ENODATA;
+    if (r < 0)
+        fail_waits_locked(save, is_of_remote ? CAIRN_REMOTE : CAIRN_NVME, r, cause_text());
+    save->sync.is_synced = save->sync.is_synced || r >= 0;
+    if (r >= CAIRN_NVME && r > save->level)
+        save->level = r;
+    (void)pthread_cond_broadcast(&save->lane->changed);
+    return (r >= 0 || is_of_remote) && is_wanted_locked(save);
+}
+
+static void queue_locked(struct cairn_save *save)
+{
+    struct cairn_save **link = &save->lane->to_sync;
+    while (*link)
+        link = &(*link)->sync.next;
+    *link = save;
+    save->sync.next = NULL;
+}
+
+static void give_up_locked(struct cairn_save *save)
+{
+    char cause[CAUSE_MAX];
+    (void)snprintf(cause, sizeof cause, "%.250s: the lane was closed meanwhile", save->draft.path);
+    fail_waits_locked(save, CAIRN_NVME, -ECANCELED, cause);
+    (void)pthread_cond_broadcast(&save->lane->changed);
+}
+
+/* The next of those that are waited for goes one step, and back into the queue, until nobody waits for it. */
+static void turn_locked(struct cairn_lane *lane)
+{
+    struct cairn_save *save = lane->to_sync;
+    lane->to_sync = save->sync.next;
+    bool goes_on = !lane->stopping && is_wanted_locked(save) && step_locked(save);
+    if (goes_on) {
+        queue_locked(save);
+        (void)mutex_wait(&lane->lock, &lane->sync_work, ASK_MS);
+        return;
+    }
+    if (lane->stopping)
+        give_up_locked(save);
+    save->sync.is_queued = false;
+    save_unref_locked(save);
+}
+
+void *syncer_run(void *arg)
+{
+    struct cairn_lane *lane = arg;
+    mutex_lock(&lane->lock);
+    while (!lane->stopping || lane->to_sync) {
+        if (lane->to_sync)
+            turn_locked(lane);
+        else
+            (void)mutex_wait(&lane->lock, &lane->sync_work, -1);
+    }
+    mutex_unlock(&lane->lock);
+    return NULL;
+}
+
+/* --- the call --------------------------------------------------------------------------------------------------------- */
+
+static int ask_locked(struct cairn_save *save)
+{
+    struct cairn_lane *lane = save->lane;
+    int r = lane->has_syncer ? 0 : thread_start(&lane->syncer, "cairn-sync", syncer_run, lane);
+    if (r < 0) {
+        cause_note("no thread can be started: %s", strerror(-r));
+        return r;
+    }
+    lane->has_syncer = true;
+    if (!save->sync.is_queued) {
+        save->sync.is_queued = true;
+        save->refs++;
+        queue_locked(save);
+    }
+    (void)pthread_cond_signal(&lane->sync_work);
+    return 0;
+}
+
+/* False: the deadline has passed. A save that has outlived its lane has no thread any more. */
+static bool wait_for_step_locked(struct cairn_save *save, int64_t deadline)
+{
+    if (!save->lane->stopping)
+        return wait_changed_locked(save->lane, deadline);
+    if (step_locked(save))
+        (void)mutex_wait(&save->lane->lock, &save->lane->sync_work, ASK_MS);
+    return deadline < 0 || clock_monotonic_ns() < deadline;
+}
+
+static int wait_for_level_locked(struct cairn_save *save, enum cairn_level level, int64_t deadline)
+{
+    unsigned failures = save->sync.failures[level];
+    int r = save->lane->stopping ? 0 : ask_locked(save);
+    if (r < 0)
+        return r;
+    while (save->level < (int)level && save->sync.failures[level] == failures && wait_for_step_locked(save, deadline)) {
+    }
+    if (save->level >= (int)level)
+        return 0;
+    if (save->sync.failures[level] == failures) {
+        cause_note("%s is not that far yet", save->draft.path);
+        return -ETIMEDOUT;
+    }
+    cause_note("%s", save->sync.cause);
+    return save->sync.error;
 }
 
 int level_wait(struct cairn_save *save, enum cairn_level level, int64_t deadline)
 {
     if (!save->draft.name)
         return 0; /* a device or a stream */
-    int r = reach(save, level, deadline);
     LOCK_SCOPE(&save->lane->lock);
-    if (r == 0 && save->level < (int)level)
-        save->level = (int)level;
+    save->sync.waiters[level]++;
+    int r = wait_for_level_locked(save, level, deadline);
+    save->sync.waiters[level]--;
     return r;
 }

@@ -11,13 +11,18 @@ int64_t deadline_of(int64_t timeout_ms)
     return timeout_ms < 0 ? -1 : clock_monotonic_ns() + timeout_ms * 1000000;
 }
 
-bool wait_changed_locked(struct cairn_lane *lane, int64_t deadline)
+bool wait_locked(struct cairn_lane *lane, pthread_cond_t *cond, int64_t deadline)
 {
     int64_t left = deadline < 0 ? -1 : deadline - clock_monotonic_ns();
     if (deadline >= 0 && left <= 0)
         return false;
-    (void)mutex_wait(&lane->lock, &lane->changed, deadline < 0 ? -1 : left / 1000000 + 1);
+    (void)mutex_wait(&lane->lock, cond, deadline < 0 ? -1 : left / 1000000 + 1);
     return true;
+}
+
+bool wait_changed_locked(struct cairn_lane *lane, int64_t deadline)
+{
+    return wait_locked(lane, &lane->changed, deadline);
 }
 
 /* --- references ------------------------------------------------------------------------------------------------------- */
@@ -111,6 +116,7 @@ static void fail_one_locked(struct cairn_save *save, int error, const char *caus
     drop_jobs_locked(&lane->lazy, save);
     drop_jobs_locked(&lane->device_now, save);
     drop_jobs_locked(&lane->device_lazy, save);
+    look_drop_locked(save);
     drop_predecessors_locked(save);
     lane->stats.saves_failed++;
     note_untold_locked(save);
@@ -203,10 +209,10 @@ bool save_has_failed(struct cairn_save *save)
 
 bool save_is_quiet_locked(const struct cairn_save *save)
 {
-    uint64_t flying = 0;
+    uint64_t on_devices = 0;
     for (int i = 0; i < save->lane->device_count; i++)
-        flying += save->on_device[i].flying + save->on_device[i].looking;
-    return save->error ? save->reading == 0 && flying == 0 : save->unread == 0;
+        on_devices += save->on_device[i].waiting + save->on_device[i].flying + save->on_device[i].looking;
+    return save->error ? save->reading == 0 && on_devices == 0 : save->unread == 0;
 }
 
 /* --- calls ------------------------------------------------------------------------------------------------------------ */
@@ -222,9 +228,9 @@ static int wait_here(struct cairn_save *save, enum cairn_level level, int64_t de
 {
     LOCK_SCOPE(&save->lane->lock);
     for (;;) {
-        if (save->error)
+        if (save->error && save_is_quiet_locked(save))
             return save_told_locked(save);
-        if (has_level_locked(save, level))
+        if (!save->error && has_level_locked(save, level))
             return 0;
         if (!wait_changed_locked(save->lane, deadline)) {
             cause_note("%s: %llu bytes are not copied yet", save->draft.path, (unsigned long long)save->unread);
@@ -318,6 +324,11 @@ int cairn_save_error(cairn_save *save, const char **ret_text)
     if (ret_text && r < 0)
         *ret_text = save->cause; /* written once, by what failed it */
     return r;
+}
+
+const char *cairn_save_path(const cairn_save *save)
+{
+    return save->draft.path;
 }
 
 void cairn_save_free(cairn_save *save)

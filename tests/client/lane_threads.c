@@ -124,9 +124,20 @@ static void give_up(struct worker *w)
     atomic_fetch_add(&aborted, 1);
 }
 
+/* For as long as it may take, or not: then the thread that asks the filesystem goes on, or nobody waits for what it finds. */
+static void wait_for_disk(struct worker *w)
+{
+    int timeouts[] = {0, 1, -1}, timeout = timeouts[next_random(w) % 3];
+    int r = w->last ? cairn_save_wait(w->last, CAIRN_NVME, timeout) : 0;
+    bool is_replaced = r == -ESTALE || r == -ENOENT; /* by a later save of that name */
+    expect(r == 0 || is_replaced || (r == -ETIMEDOUT && timeout >= 0), "%d", r);
+    r = w->last ? cairn_save_wait(w->last, CAIRN_REMOTE, timeout) : -ENODATA;
+    expect(r == -ENODATA || (r == -ETIMEDOUT && timeout >= 0), "%d: a remote", r);
+}
+
 static void save_somehow(struct worker *w)
 {
-    switch (next_random(w) % 8) {
+    switch (next_random(w) % 9) {
     case 0:
     case 1:
         keep(w, save_raw(w, w->words, true));
@@ -147,6 +158,9 @@ static void save_somehow(struct worker *w)
         break;
     case 6:
         give_up(w);
+        break;
+    case 7:
+        wait_for_disk(w);
         break;
     default:
         if (w->last)

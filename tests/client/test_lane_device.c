@@ -5,6 +5,8 @@
 #include <cairn/cairn.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
+#include <stdatomic.h>
 
 #define STATE (512 * KIB)
 #define ROUNDS 30
@@ -158,6 +160,41 @@ static void device_fails(void)
     expect(access(path_of("kept"), F_OK) == 0, "the file of before is gone");
 }
 
+struct abort_call {
+    cairn_save *save;
+    _Atomic bool has_returned;
+};
+
+static void *abort_save(void *arg)
+{
+    struct abort_call *call = arg;
+    expect_call(cairn_save_abort(call->save));
+    atomic_store(&call->has_returned, true);
+    return NULL;
+}
+
+/* The lane has taken a piece and is about to enqueue its copy: who aborts the save would free the memory that the copy then reads. */
+static void what_begins_is_waited_for(void)
+{
+    const struct timespec moment = {.tv_nsec = 100000000};
+    pthread_t thread;
+    struct gpu gpu = gpu_make(0, STATE);
+    cairn_lane *lane = open_lane(64 * KIB, 0);
+    standin_hold("cuMemcpyDtoHAsync");
+    struct abort_call call = {.save = begin(lane, "aborted", &gpu, 0)};
+    standin_wait_held();
+    expect_ok(pthread_create(&thread, NULL, abort_save, &call));
+    (void)nanosleep(&moment, NULL);
+    expect(!atomic_load(&call.has_returned), "an abort has returned, and the copy comes after it");
+    expect(cairn_save_wait(call.save, CAIRN_COPIED, 1) == -ETIMEDOUT, "%s", cairn_error());
+    standin_hold(NULL);
+    expect_ok(pthread_join(thread, NULL));
+    expect(standin_idle(), "a source is read after an abort");
+    expect(cairn_save_wait(call.save, CAIRN_COPIED, -1) == -ECANCELED, "%s", cairn_error());
+    cairn_save_free(call.save);
+    finish(lane, &gpu);
+}
+
 static void no_source_of_another_device(void)
 {
     struct gpu gpu = gpu_make(0, STATE);
@@ -175,9 +212,9 @@ static void no_source_of_another_device(void)
 int main(int argc, char **argv)
 {
     static const char *const names[] = {"ring_for_all_and_a_stream", "small_ring_and_a_stream", "ring_for_all_and_the_host", "small_ring_and_the_host",
-                                        "copied_now", "prepared_once", "device_fails", "no_source_of_another_device"};
+                                        "copied_now", "prepared_once", "device_fails", "what_begins_is_waited_for", "no_source_of_another_device"};
     static void (*const trials[])(void) = {ring_for_all_and_a_stream, small_ring_and_a_stream, ring_for_all_and_the_host, small_ring_and_the_host,
-                                           copied_now, prepared_once, device_fails, no_source_of_another_device};
+                                           copied_now, prepared_once, device_fails, what_begins_is_waited_for, no_source_of_another_device};
     char command[64];
     expect(mkdtemp(folder), "no folder");
     int r = run_trials(ARRAY_LEN(trials), names, trials, argc > 1 ? argv[1] : NULL);

@@ -50,6 +50,12 @@ def package(request):
 
 
 @pytest.fixture
+def build(request):
+    """The folder whose library tests/lane/library.py loads."""
+    return os.path.abspath(request.config.getoption("--build"))
+
+
+@pytest.fixture
 def lane(package):
     """The module cairnfs, with nothing under way before and after the test."""
     import cairnfs

@@ -25,7 +25,7 @@ class Record(ctypes.Structure):
 
 class SaveOptions(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t), ("mode", ctypes.c_uint32), ("flags", ctypes.c_uint32), ("after", ctypes.POINTER(ctypes.c_void_p)),
-                ("after_count", ctypes.c_size_t)]
+                ("after_count", ctypes.c_size_t), ("max_block_ms", ctypes.c_int32)]
 
 
 class Stats(ctypes.Structure):
@@ -36,6 +36,12 @@ class Stats(ctypes.Structure):
 
 def path_in(build):
     return os.path.join(build, "src", "client", "libcairn.so.0")
+
+
+def open_below(folder):
+    """What this process has open there."""
+    fds = [os.path.join("/proc/self/fd", fd) for fd in os.listdir("/proc/self/fd")]
+    return [target for target in (os.readlink(fd) for fd in fds if os.path.islink(fd)) if target.startswith(folder)]
 
 
 class LaneError(OSError):
@@ -65,10 +71,10 @@ class Lane:
         self.kept.append(buffer)
         return ctypes.addressof(buffer)
 
-    def options(self, flags=0, after=(), mode=0):
+    def options(self, flags=0, after=(), mode=0, max_block_ms=0):
         saves = (ctypes.c_void_p * max(1, len(after)))(*[save.save for save in after])
         self.kept.append(saves)
-        options = SaveOptions(ctypes.sizeof(SaveOptions), mode, flags, ctypes.cast(saves, ctypes.POINTER(ctypes.c_void_p)), len(after))
+        options = SaveOptions(ctypes.sizeof(SaveOptions), mode, flags, ctypes.cast(saves, ctypes.POINTER(ctypes.c_void_p)), len(after), max_block_ms)
         self.kept.append(options)
         return ctypes.byref(options)
 

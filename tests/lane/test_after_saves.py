@@ -49,11 +49,6 @@ def save(lane, path, parts):
     return lane.stats().bytes_referenced - before
 
 
-def open_below(folder):
-    fds = [os.path.join("/proc/self/fd", fd) for fd in os.listdir("/proc/self/fd")]
-    return [target for target in (os.readlink(fd) for fd in fds if os.path.islink(fd)) if target.startswith(folder)]
-
-
 def test_an_idle_trainer_keeps_no_mount_in_use(cairn, raw_lane):
     """It saves by reference; the mount is unmounted beside it and made anew; the next save refers to what is there still."""
     cairn.mount()
@@ -63,7 +58,7 @@ def test_an_idle_trainer_keeps_no_mount_in_use(cairn, raw_lane):
     parts = model.parts
     assert save(raw_lane, path, parts) == 0
     assert save(raw_lane, os.path.join(cairn.mnt, "step2"), parts) == 2 * SIZE
-    assert open_below(cairn.mnt) == []
+    assert library.open_below(cairn.mnt) == []
     done = cairn.cairn("umount", cairn.mnt)
     assert done.returncode == 0, done.stderr
     cairn.reap()

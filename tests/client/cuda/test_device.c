@@ -280,6 +280,29 @@ static void fingerprints_are_those_of_the_host(void)
 #endif
 }
 
+/* Its kernels read the source, and nobody has an event that would tell until when. */
+static void half_a_fingerprint_is_waited_for(void)
+{
+#ifdef CAIRN_KERNELS
+    struct gpu gpu = gpu_make(0, STATE);
+    struct lane lane = lane_make(0);
+    struct device_event *event = NULL;
+    struct fingerprint_key *key = malloc(sizeof *key);
+    expect_ok(fingerprint_key_make(key));
+    check_fingerprint(&lane, &gpu, key, 0, STATE);
+    standin_pace(5, 0, 1e6);
+    expect_ok(device_copy(lane.device, lane.ring, gpu.memory, PIECE, &lane.events[0]));
+    standin_fail("cuMemcpyDtoHAsync", 1, DRIVER_OUT_OF_MEMORY);
+    expect(device_fingerprint(lane.device, gpu.memory, STATE, key, &event) == -ENOMEM && !event, "%s", cause_text());
+    expect(standin_idle(), "its kernels are under way");
+    expect_ok(wait_and_free(lane.events, 1));
+    free(key);
+    lane_done(&lane);
+    gpu_done(&gpu);
+    finish();
+#endif
+}
+
 /* Three levels, and more than one span: what a fingerprint keeps on the device is used again. */
 static void fingerprints_of_much(void)
 {
@@ -366,6 +389,7 @@ static void nothing_works_after_fork(void)
     X(captures_are_refused_and_not_broken)                                                                                                 \
     X(registration_falls_back)                                                                                                             \
     X(fingerprints_are_those_of_the_host)                                                                                                  \
+    X(half_a_fingerprint_is_waited_for)                                                                                                    \
     X(fingerprints_of_much)                                                                                                                \
     X(errors_that_stay_end_all_calls)                                                                                                      \
     X(nothing_works_after_fork)

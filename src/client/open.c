@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+/* How a call opens its draft: by a thread "cairn-open" of the lane, for a filesystem may hold up an open for as long as it likes, in a way that
+ * nothing ends (a daemon that stands still, a server that is gone), and the call may keep its caller only for as long as the save may hold up the
+ * training. What comes of an open that nobody waits for any more is taken away by that thread. */
+#include "client/client.h"
+
+#include <stdio.h>
+
+#include "base/pool.h"
+
+/* A draft that is to be opened. Who calls has it until a thread takes it, and then that thread, once nobody waits any more. */
+struct opening {
+    struct opening *next; /* in the lane's queue */
+    struct cairn_save *save;
+    char *path;
+    mode_t mode;
+    bool is_taken, is_done, is_given_up; /* guarded by the lane's lock */
+    int result;
+    char cause[CAUSE_MAX];
+};
+
+static void opening_free(struct opening *opening)
+{
+    if (opening)
+        free(opening->path);
+    free(opening);
+}
+
+/* A save that is in no list. */
+static void drop(struct cairn_save *save)
+{
+    draft_discard(&save->draft);
+    refer_close(save);
+    {
+        LOCK_SCOPE(&save->lane->lock);
+        refer_end_locked(save);
+    }
+    draft_done(&save->draft);
+    free(save->pattern);
+    free(save->after);
+    free(save);
+}
+
+/* --- the threads ------------------------------------------------------------------------------------------------------ */
+
+static struct opening *take_locked(struct cairn_lane *lane)
+{
+    struct opening *opening = lane->openings;
+    if (!opening)
+        return NULL;
+    lane->openings = opening->next;
+    if (!lane->openings)
+        lane->openings_last = &lane->openings;
+    lane->queued_openings--;
+    opening->is_taken = true;
+    return opening;
+}
+
+static void open_draft(struct opening *opening)
+{
+    struct cairn_save *save = opening->save;
+    cause_clear();
+    opening->result = draft_open(&save->draft, opening->path, save->bytes, opening->mode, save->flags);
+    if (opening->result == 0)
+        refer_begin(save);
+    (void)snprintf(opening->cause, sizeof opening->cause, "%s", cause_text());
+}
+
+static void open_one_locked(struct cairn_lane *lane, struct opening *opening)
+{
+    mutex_unlock(&lane->lock);
+    open_draft(opening);
+    mutex_lock(&lane->lock);
+    opening->is_done = true;
+    (void)pthread_cond_broadcast(&lane->opened);
+    if (!opening->is_given_up)
+        return;
+    mutex_unlock(&lane->lock);
+    drop(opening->save);
+    opening_free(opening);
+    mutex_lock(&lane->lock);
+}
+
+void *opener_run(void *arg)
+{
+    struct cairn_lane *lane = arg;
+    mutex_lock(&lane->lock);
+    for (;;) {
+        struct opening *opening = take_locked(lane);
+        if (opening) {
+            open_one_locked(lane, opening);
+            continue;
+        }
+        if (lane->stopping)
+            break;
+        lane->idle_openers++;
+        (void)mutex_wait(&lane->lock, &lane->open_work, -1);
+        lane->idle_openers--;
+    }
+    mutex_unlock(&lane->lock);
+    return NULL;
+}
+
+/* --- the call --------------------------------------------------------------------------------------------------------- */
+
+/* One more thread where all are at it: some of them may be held up. */
+static int start_opener_locked(struct cairn_lane *lane)
+{
+    if (lane->idle_openers > lane->queued_openings || lane->opener_count == OPENERS_MAX)
+        return 0;
+    int r = thread_start(&lane->openers[lane->opener_count], "cairn-open", opener_run, lane);
+    lane->opener_count += r == 0;
+    if (r == 0 || lane->opener_count > 0)
+        return 0;
+    cause_note("no thread can be started: %s", strerror(-r));
+    return r;
+}
+
+static int enter(struct cairn_lane *lane, struct opening *opening)
+{
+    LOCK_SCOPE(&lane->lock);
+    int r = start_opener_locked(lane);
+    if (r < 0)
+        return r;
+    *lane->openings_last = opening;
+    lane->openings_last = &opening->next;
+    lane->queued_openings++;
+    (void)pthread_cond_signal(&lane->open_work);
+    return 0;
+}
+
+static void leave_queue_locked(struct cairn_lane *lane, struct opening *opening)
+{
+    struct opening **link = &lane->openings;
+    while (*link != opening)
+        link = &(*link)->next;
+    *link = opening->next;
+    if (!opening->next)
+        lane->openings_last = link;
+    lane->queued_openings--;
+}
+
+/* False: the time has passed, and a thread has the opening: it is not the caller's any more. */
+static bool wait_for(struct cairn_lane *lane, struct opening *opening, int64_t deadline)
+{
+    LOCK_SCOPE(&lane->lock);
+    while (!opening->is_done && wait_locked(lane, &lane->opened, deadline)) {
+    }
+    if (opening->is_done)
+        return true;
+    cause_note("cannot create %.250s: the filesystem has not answered for %d ms", opening->path, opening->save->max_block_ms);
+    opening->result = -ETIMEDOUT;
+    opening->is_given_up = opening->is_taken;
+    if (!opening->is_taken)
+        leave_queue_locked(lane, opening);
+    return !opening->is_given_up;
+}
+
+static int begin(struct opening *opening, const char *path)
+{
+    opening->path = strdup(path);
+    return opening->path ? enter(opening->save->lane, opening) : -ENOMEM;
+}
+
+int save_open(struct cairn_save *save, const char *path, mode_t mode)
+{
+    int64_t deadline = deadline_of(save->max_block_ms);
+    struct opening *opening = calloc(1, sizeof *opening);
+    if (opening)
+        *opening = (struct opening){.save = save, .mode = mode};
+    int r = opening ? begin(opening, path) : -ENOMEM;
+    if (r == 0 && !wait_for(save->lane, opening, deadline))
+        return -ETIMEDOUT;
+    if (r == 0)
+        r = opening->result;
+    if (r < 0 && opening && opening->cause[0])
+        cause_note("%s", opening->cause);
+    opening_free(opening);
+    if (r == DRAFT_IS_SPECIAL)
+        r = draft_open_special(&save->draft, path, save->bytes);
+    if (r < 0)
+        drop(save);
+    return r;
+}

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Saves of libcairn on a mount that is full, dies or stands still meanwhile: they fail, and hold up nobody for longer than they may."""
+import contextlib
+import errno
+import os
+import signal
+import threading
+import time
+
+import library
+import rig
+from checks import data_of, expect_error, read
+from library import COPIED, NVME, REMOTE, URGENT, LaneError
+from rig import MIB
+
+OLD = b"the version of before"
+LONG_MS = 30_000 * rig.PATIENCE  # ends what hangs
+
+
+def test_more_than_the_stage_takes(cairn, build):
+    cairn.mount(stage="32M")
+    lane = library.Lane(build)
+    data = data_of(1, 330 * MIB)
+    saves = [lane.raw(os.path.join(cairn.mnt, f"f{i}"), data) for i in range(2)]
+    lane.fence()
+    saves[-1].wait(NVME)
+    expect_error(errno.ENODATA, saves[-1].wait, REMOTE)
+    assert read(os.path.join(cairn.mnt, "f1")) == data
+    lane.close()
+
+
+def test_a_full_disk_fails_the_save(cairn, build):
+    cairn.mount(nvme="128M", stage="32M")
+    lane = library.Lane(build)
+    path = os.path.join(cairn.mnt, "f")
+    rig.write_file(path, OLD)
+    save = lane.raw(path, os.urandom(200 * MIB))
+    lane.fence()
+    number, text = save.error()
+    assert number == errno.ENOSPC and path in text, (number, cairn.status()["nvme"], os.stat(path))
+    assert read(path) == OLD and os.listdir(cairn.mnt) == ["f"]
+
+    def again():
+        try:
+            return lane.raw(path, b"small").error()[0] == 0
+        except LaneError as error:
+            assert error.errno == errno.ENOSPC
+            return False
+
+    rig.poll(again, what="room that the failed save gave back")
+    assert read(path) == b"small"
+    lane.close()
+
+
+def test_an_abort_waits_for_no_room(cairn, build, folder):
+    """Also of a save that is all in memory, and whose last bytes wait on a mount that is full of what its remote gets slowly."""
+    cairn.mount(nvme="200M", stage="32M", remote=f"dir:{folder}/remote", upload_limit="512K")
+    lane = library.Lane(build)
+    path = os.path.join(cairn.mnt, "f")
+    lane.raw(path, OLD).wait()
+    rig.write_file(os.path.join(cairn.mnt, "sealed"), os.urandom(100 * MIB))
+    writer = threading.Thread(target=fill, args=(os.path.join(cairn.mnt, "big"),))
+    writer.start()
+    rig.poll(lambda: waiting_for_room(cairn, 1), 60, "the store to be full")
+    save = lane.raw(path, b"small", now=True)
+    rig.poll(lambda: waiting_for_room(cairn, 2), 60, "the thread that gives names to wait")
+    save.abort()
+    assert save.error()[0] == errno.ECANCELED and read(path) == OLD
+    cairn.kill9()
+    writer.join()
+    lane.close()
+
+
+def fill(path):
+    with contextlib.suppress(OSError), open(path, "wb", buffering=0) as file:
+        while True:
+            file.write(os.urandom(MIB))
+
+
+def waiting_for_room(cairn, count):
+    before = cairn.status()["nvme"]["written_bytes_total"]
+    time.sleep(0.5)  # shows that nothing moves: there is no event to wait for; the caller polls
+    status = cairn.status()
+    return status["stage"]["waiting_writers"] == count and status["nvme"]["written_bytes_total"] == before > 40 * MIB
+
+
+def test_a_dead_daemon_fails_the_save(cairn, build):
+    cairn.mount()
+    lane = library.Lane(build)
+    path = os.path.join(cairn.mnt, "f")
+    lane.raw(path, OLD).wait()
+    save = lane.begin(path, 2 * MIB)
+    save.put(0, data_of(1, MIB))
+    save.wait(COPIED)
+    cairn.kill9()
+    save.put(MIB, data_of(2, MIB))
+    lane.fence()
+    save.commit() if not lane.stats().saves_failed else None
+    assert save.error()[0] in rig.DEAD_MOUNT
+    cairn.mount()
+    assert read(path) == OLD and os.listdir(cairn.mnt) == ["f"]
+    lane.raw(path, b"the same lane, the mount of after").wait()
+    assert read(path) == b"the same lane, the mount of after"
+    lane.close()
+
+
+def test_a_stopped_daemon_holds_up_no_training(cairn, build):
+    """The fence waits as long as it may, then the save fails, and the training goes on."""
+    cairn.mount()
+    lane = library.Lane(build, max_block_ms=300)
+    path = os.path.join(cairn.mnt, "f")
+    lane.raw(path, OLD).wait()
+    save = lane.begin(path, 20 * MIB)
+    cairn.proc.send_signal(signal.SIGSTOP)
+    try:
+        save.put(0, data_of(1, 20 * MIB))
+        expect_error(errno.ETIMEDOUT, lane.fence, timeout_ms=20)
+        lane.fence()
+        number, text = save.error()
+        assert number == errno.ETIMEDOUT and "300 ms" in text
+        lane.fence()  # nothing is under way any more
+    finally:
+        cairn.proc.send_signal(signal.SIGCONT)
+    lane.raw(path, b"later").wait()
+    assert read(path) == b"later" and os.listdir(cairn.mnt) == ["f"]
+    lane.close()
+
+
+def test_a_stopped_daemon_holds_up_no_call(cairn, build, folder):
+    """A call that names a path waits as long as it may, and fails; the lane goes on elsewhere, and what was opened for nobody is taken away."""
+    cairn.mount()
+    lane = library.Lane(build, max_block_ms=LONG_MS)
+    path = os.path.join(cairn.mnt, "f")
+    lane.raw(path, OLD).wait()
+    cairn.proc.send_signal(signal.SIGSTOP)
+    try:
+        assert "has not answered for 200 ms" in expect_error(errno.ETIMEDOUT, lane.begin, path, 20 * MIB, max_block_ms=200)
+        assert "has not answered for 50 ms" in expect_error(errno.ETIMEDOUT, lane.marker, path, b"x", max_block_ms=50)
+        lane.fence()
+        lane.raw(os.path.join(folder, "elsewhere"), b"x").wait(timeout_ms=LONG_MS)
+        for _ in range(10):  # more than there are threads
+            expect_error(errno.ETIMEDOUT, lane.begin, path, 1, max_block_ms=20)
+    finally:
+        cairn.proc.send_signal(signal.SIGCONT)
+    rig.poll(lambda: not library.open_below(cairn.mnt), what="the end of what nobody waits for")
+    lane.raw(path, b"later").wait()
+    assert read(path) == b"later" and os.listdir(cairn.mnt) == ["f"]
+    expect_error(errno.ENOENT, lane.begin, os.path.join(cairn.mnt, "gone", "f"), 1)
+    lane.close()
+
+
+def test_an_urgent_save_has_a_thread_more(cairn, build, tmp_path):
+    """The only thread that copies lazily is held in a write: what is urgent is copied all the same."""
+    cairn.mount()
+    lane = library.Lane(build, copy_threads=1, max_block_ms=LONG_MS)
+    data = data_of(1, 3 * MIB)
+    held = lane.begin(os.path.join(cairn.mnt, "f"), len(data))
+    cairn.proc.send_signal(signal.SIGSTOP)
+    try:
+        held.put(0, data)
+        behind = lane.raw(str(tmp_path / "behind"), data)
+        lane.raw(str(tmp_path / "urgent"), data, flags=URGENT).wait(timeout_ms=LONG_MS)
+        assert read(tmp_path / "urgent") == data
+    finally:
+        cairn.proc.send_signal(signal.SIGCONT)
+    held.commit()
+    for save in (held, behind):
+        save.wait()
+    assert read(tmp_path / "behind") == read(os.path.join(cairn.mnt, "f")) == data
+    lane.close()
