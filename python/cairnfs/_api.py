@@ -11,8 +11,8 @@ import torch
 
 from . import _levels, _process, _records, _track
 from . import _library as lib
-from ._save import ON_ERROR, Save, level_of, place_of
-from ._start import FAULTS, FOR_TORCH, Plan, Range, start
+from ._save import ON_ERROR, Save, below, level_of, place_of
+from ._start import FAULTS, FOR_TORCH, Plan, Range, milliseconds, start
 
 def save(
     obj, path, *, lazy=True, format=None, mode=0o666, track=None, on_error="warn", max_block=None, refer=None,
@@ -46,7 +46,7 @@ def save(
 def save_torch(obj, path, plan, pickle_module=pickle, pickle_protocol=2, disable_byteorder_record=False):
     arguments = (pickle_module, pickle_protocol, True, disable_byteorder_record)
     try:
-        target = _records.target_of(path)
+        target = _records.text_of(path)
         archive = _records.archive_name(target)
         records = _records.records_of(obj, pickle_module, pickle_protocol, disable_byteorder_record)
         records = [(name, data if isinstance(data, bytes) else Range(data)) for name, data in records]
@@ -64,7 +64,7 @@ def save_plainly(why, obj, path, arguments, plan):
     return _records.save_plainly(why, lambda: _records.plain_save(obj, path, *arguments), path, plan)
 
 
-def begin_zip(archive, items, path, sources, options):
+def begin_zip(archive, items, path, sources, options, handle):
     records = (lib.ZipRecord * len(sources))()
     names = [key.encode() for key, _ in items]
     for record, name, source in zip(records, names, sources):
@@ -72,23 +72,24 @@ def begin_zip(archive, items, path, sources, options):
     if not _records.with_crc():
         options.flags |= lib.SAVE_NO_CRC
     zip_options = lib.ZipOptions(archive=archive.encode(), alignment=_records.alignment())
-    handle = ctypes.c_void_p()
     code = lib.library().cairn_save_zip(
         _process.current().open(), os.fsencode(path), records, len(sources), zip_options, options, ctypes.byref(handle)
     )
     lib.check(code, path)
-    return handle
 
 
-def marker(path, data, after=None, *, replace=True, mode=0o666, on_error="warn"):
+def marker(path, data, after=None, *, replace=True, mode=0o666, on_error="warn", max_block=None):
     """Writes a small file when the saves that it speaks of have their names: `latest`, a ".metadata", "done".
 
     after: Save objects; None: every save of this process that is under way, or failed below the marker's folder since it was last
     written. One of them fails: so does the marker, and an older one stays. replace=False: fails if the name is there.
+    max_block: seconds that this call may wait for the filesystem.
     """
     process = _process.current()
     process.tell()
     path = os.fspath(path)
+    if "\0" in os.fsdecode(path):
+        raise ValueError("embedded null byte")
     data = data.encode() if isinstance(data, str) else bytes(data)
     after = process.before_marker(path) if after is None else list(after)
     result = Save(path, on_error)
@@ -99,9 +100,9 @@ def marker(path, data, after=None, *, replace=True, mode=0o666, on_error="warn")
         if broken is not None:
             raise OSError(errno.ECANCELED, f"{broken.path} was not saved: {broken.error.strerror}", path)
         array = (ctypes.c_void_p * len(handles))(*handles)
-        options = lib.SaveOptions(mode=mode, flags=0 if replace else lib.SAVE_EXCLUSIVE, after=array, after_count=len(handles))
-        handle = ctypes.c_void_p()
-        code = lib.library().cairn_save_marker(process.open(), os.fsencode(path), data, len(data), options, ctypes.byref(handle))
+        flags, limit = 0 if replace else lib.SAVE_EXCLUSIVE, milliseconds(max_block)
+        options = lib.SaveOptions(mode=mode, flags=flags, after=array, after_count=len(handles), max_block_ms=limit)
+        code = lib.library().cairn_save_marker(process.open(), os.fsencode(path), data, len(data), options, ctypes.byref(result.slot))
         lib.check(code, path)
     except OSError as error:
         if error.errno not in FAULTS | {errno.ECANCELED}:
@@ -109,7 +110,7 @@ def marker(path, data, after=None, *, replace=True, mode=0o666, on_error="warn")
         result.fail(error)
         process.end(result)
         return result
-    result.handle = handle
+    result.begun()
     result.keep = after
     process.add(result)
     return result
@@ -123,8 +124,8 @@ def wait(path=None, level="published", timeout=None):
     process = _process.current()
     deadline = None if timeout is None else time.monotonic() + timeout
     with _process.lock():
-        saves = [save for save in process.pending if below(save.place, path)]
-        failed = [save for save in process.untold if below(save.place, path)]
+        saves = [save for save in process.pending if save.is_below(path)]
+        failed = [save for save in process.untold if save.is_below(path)]
         saved = [name for name in process.saved if below(name, path)]
     bar = _levels.Bar(lambda: _levels.line_of_saves(saves)) if sys.stderr.isatty() else None
     try:
@@ -148,13 +149,6 @@ def raise_first(failed):
         save.told = True
     if failed:
         raise failed[0].error
-
-
-def below(name, path):
-    if path is None:
-        return True
-    path = place_of(path)
-    return name == path or name.startswith(os.path.join(path, ""))
 
 
 def prepare(*sources):

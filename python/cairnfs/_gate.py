@@ -50,7 +50,7 @@ def names(path, changes):
         if changes and device_of(path) in {device_of(save.place) for save in pending}:
             wait_for(pending)
         else:
-            wait_for([save for save in pending if concerns(path, save.place)])
+            wait_for([save for save in pending if any(concerns(path, place) for place in save.places)])
     finally:
         _process.quiet.on = False
 

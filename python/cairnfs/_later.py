@@ -22,11 +22,15 @@ class Later:
 
     def begun(self, save):
         """Of each save of the adapter."""
+        save.add_done_callback(self.coming())
+        return save
+
+    def coming(self):
+        """A save that is made later: the function is called with it, when it has its name or has failed."""
         with self._lock:
             self._begun += 1
             number = self._begun
-        save.add_done_callback(lambda save: self._ended(save, number))
-        return save
+        return lambda save: self._ended(save, number)
 
     def _ended(self, save, number):
         if save.error is None:

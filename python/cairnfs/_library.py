@@ -12,7 +12,7 @@ NAME = "libcairn.so.0"
 COPIED, PUBLISHED, NVME, REMOTE = range(4)
 LANE_TELLS = 1
 SOURCE_NOW = 1
-SAVE_EXCLUSIVE, SAVE_REFER, SAVE_NO_CRC, SAVE_CLEAN, SAVE_HOLD, SAVE_URGENT = 1, 2, 4, 8, 16, 32
+SAVE_EXCLUSIVE, SAVE_REFER, SAVE_NO_CRC, SAVE_CLEAN, SAVE_HOLD, SAVE_URGENT, SAVE_REGULAR = 1, 2, 4, 8, 16, 32, 64
 
 
 class Sized(ctypes.Structure):
@@ -69,6 +69,7 @@ class SaveOptions(Sized):
         ("flags", c_uint32),
         ("after", POINTER(c_void_p)),
         ("after_count", c_size_t),
+        ("max_block_ms", c_int32),
     ]
 
 
@@ -154,6 +155,7 @@ def load():
         function = getattr(loaded, name)
         function.argtypes, function.restype = arguments, c_int
     loaded.cairn_save_free.argtypes, loaded.cairn_save_free.restype = (c_void_p,), None
+    loaded.cairn_save_path.argtypes, loaded.cairn_save_path.restype = (c_void_p,), c_char_p
     loaded.cairn_error.argtypes, loaded.cairn_error.restype = (), c_char_p
     return loaded
 

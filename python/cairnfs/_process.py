@@ -39,6 +39,7 @@ class Process:
         self.wakeup = threading.Condition(_lock)
         self.captured = False  # a CUDA graph has captured an update: what it replays calls no hook
         self.ending = False
+        self.closing = False  # the thread is at the end of the lane, which a filesystem may hold up
         self.syncing = False  # the library may be in an fsync for which nobody waited to the end
         self.finalizer = None  # of multiprocessing
 
@@ -49,6 +50,7 @@ class Process:
                 options = lib.LaneOptions(flags=lib.LANE_TELLS)
                 lib.check(lib.library().cairn_lane_open(ctypes.byref(options), ctypes.byref(handle)))
                 self.lane = handle
+                self.start_thread()
             return self.lane
 
     def add(self, save):
@@ -56,10 +58,29 @@ class Process:
         with _lock:
             self.pending.append(save)
             self.reading = self.reading or save.reading
-            if self.thread is None and not self.ending:
-                self.thread = threading.Thread(target=end_saves, args=(self,), name="cairnfs", daemon=True)
-                self.thread.start()
+            self.start_thread()
             self.wakeup.notify_all()
+
+    def start_thread(self):
+        """With the lock, unless it runs. Where the machine gives none, calls of the package do its work, and the next save tries again."""
+        if self.thread is not None or self.ending:
+            return
+        thread = threading.Thread(target=end_saves, args=(self,), name="cairnfs", daemon=True)
+        try:
+            thread.start()
+            self.thread = thread
+        except RuntimeError as error:
+            logger.warning("no thread for lazy saves: %s", error)
+
+    def close_lane(self):
+        """At the end; not while the library is in what nobody waits for."""
+        with _lock:
+            if self.lane is None or self.pending or self.syncing:
+                return
+            lane, self.lane = self.lane, None
+            self.closing = True
+        lib.library().cairn_lane_close(lane)
+        self.closing = False
 
     def look(self):
         """Saves that have got their name or have failed leave the list."""
@@ -110,7 +131,7 @@ class Process:
             if save.on_error == "raise" and raised is None:
                 raised = save.error
             else:
-                warnings.warn(f"{save.path} was not saved: {save.error.strerror}", SaveWarning, stacklevel=3)
+                warnings.warn(f"{save.path} was not saved: {save.error.strerror}", SaveWarning, stacklevel=caller_level())
         if raised is not None:
             raise raised
 
@@ -118,21 +139,30 @@ class Process:
         """What a marker speaks of: saves under way, and those that failed below its folder and have failed no marker of this path."""
         with _lock:
             folder = os.path.join(os.path.dirname(os.path.abspath(path)), "")
-            failed = [save for save in self.failed if path not in save.markers and save.place.startswith(folder)]
+            failed = [save for save in self.failed if path not in save.markers and any(place.startswith(folder) for place in save.places)]
             found = failed + [save for save in self.pending if not save.is_marker]
             for save in found:
                 save.markers.add(path)
             return found
 
 
+def caller_level():
+    """The stack level, as its caller would give it to warnings.warn(), of the line that led here: past this package, and torch, whose step() does."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("cairnfs", "torch"):
+        frame, level = frame.f_back, level + 1
+    return level
+
+
 def end_saves(process):
-    """The thread: looks whether the sources of saves have changed when their copy is done, lets them have their names, and forgets them."""
+    """The thread: looks whether the sources of saves have changed when their copy is done, lets them have their names, and forgets them. At the end
+    it closes the lane."""
     while True:
         with _lock:
             while not (process.pending or process.todo or process.ending):
                 process.wakeup.wait()
             if process.ending:
-                return
+                break
         process.do()
         with _lock:
             if not process.pending:
@@ -141,6 +171,7 @@ def end_saves(process):
             level = lib.COPIED if first.reading else lib.PUBLISHED
         first.wait_slice(level)
         process.look()
+    process.close_lane()
 
 
 _lock = threading.RLock()
@@ -209,19 +240,20 @@ def at_exit():
         if not save.told:
             say(f"{save.path} was not saved: {save.error.strerror}")
             save.told = True
-    close(process)
+    close(process, begin + EXIT_WAIT)
 
 
-def close(process):
+def close(process, limit):
     with _lock:
         process.ending = True
         process.wakeup.notify_all()
         thread, process.thread = process.thread, None
-    if thread is not None and thread is not threading.current_thread():
-        thread.join(2 * SLICE + 1)
-    if process.lane is not None and not process.pending and not process.syncing and not (thread and thread.is_alive()):
-        lane, process.lane = process.lane, None
-        lib.library().cairn_lane_close(lane)
+    if thread is None:
+        process.close_lane()
+    elif thread is not threading.current_thread():
+        thread.join(2 * SLICE + 1)  # who was interrupted by a signal may have the lock that it needs
+        if process.closing:
+            thread.join(max(0.0, limit - time.monotonic()))
 
 
 def say(text):

@@ -26,18 +26,19 @@ _thread = None
 _ending = None  # when the process gives up
 
 
-def marker_behind_all(path, data, saves):
+def marker_behind_all(path, data, saves, then=lambda save: None):
     """The marker `path`, when the saves of this rank and those of all others have their names. Every rank calls it, and it does not block.
-    One of the saves fails: so does the marker, on rank 0, and each other rank says nothing but of its own saves."""
+    One of the saves fails: so does the marker, on rank 0, and each other rank says nothing but of its own saves.
+    then(save): where the marker is written, once it has its name or has failed."""
     if not distributed.is_initialized() or distributed.get_world_size() == 1:
-        marker(path, data, after=saves)
+        marker(path, data, after=saves).add_done_callback(then)
         return
     global _round
     _round += 1
     word = Word(distributed.PrefixStore(f"cairnfs/{_round}", job_store()), saves)
     if distributed.get_rank() == 0:
         with _changed:
-            _under_way.append((path, data, word.store, distributed.get_world_size()))
+            _under_way.append((path, data, word.store, distributed.get_world_size(), then))
             start_thread()
             _changed.notify_all()
     word.give()
@@ -98,9 +99,9 @@ def write_markers():
                 if _ending is not None:
                     return
                 _changed.wait()
-            path, data, store, ranks = _under_way[0]
+            path, data, store, ranks, then = _under_way[0]
         try:
-            write_marker(path, data, store, ranks)
+            then(write_marker(path, data, store, ranks))
         except Exception:
             logger.exception("%s was not written", path)
         with _changed:
@@ -109,15 +110,17 @@ def write_markers():
 
 
 def write_marker(path, data, store, ranks):
+    """The save, which has its name or has failed."""
     cause = wait_for_ranks(store, ranks)
     if cause is None:
         written = marker(path, data, after=())
         _process.wait_all([written], lib.PUBLISHED, None)
-        return
+        return written
     process, failed = _process.current(), Save(os.fspath(path))
     failed.is_marker = True
     failed.fail(OSError(errno.ECANCELED, cause, failed.path))
     process.end(failed)
+    return failed
 
 
 def wait_for_ranks(store, ranks):
@@ -133,6 +136,13 @@ def wait_for_ranks(store, ranks):
         return cause
     except RuntimeError as error:
         return f"the store of the job does not answer: {error}"
+
+
+def owes(path):
+    """Rank 0: that it was given this marker, and has not written it yet."""
+    path = os.path.abspath(path)
+    with _changed:
+        return any(os.path.abspath(one[0]) == path for one in _under_way)
 
 
 def wait(timeout=None):

@@ -26,12 +26,21 @@ def place_of(path):
         return path
 
 
+def below(name, path):
+    """A file of this absolute name is `path`, or lies in it; None: any is meant."""
+    if path is None:
+        return True
+    path = place_of(path)
+    return name == path or name.startswith(os.path.join(path, ""))
+
+
 class Save:
     """A file that is being saved. `path` is its name; `result()` and `exception()` wait for it, as those of a future do."""
 
     def __init__(self, path, on_error="warn", max_block=None):
         self.path = path
-        self.place = place_of(path)
+        self.place = place_of(path)  # once it has begun: the name that the file gets, the links in `path` followed
+        self.places = {self.place}
         self.on_error = on_error
         self.max_block = max_block
         self.error = None  # OSError once it has failed
@@ -45,7 +54,8 @@ class Save:
         self.guards = ()  # [(tensor, its version, its storage)]
         self.storages = frozenset()  # of lazy sources, by their ids
         self.keep = None  # memory that the library reads
-        self.handle = None
+        self.slot = ctypes.c_void_p()  # where the library puts its handle
+        self.handle = None  # the same, from when the call has returned
         self.pid = os.getpid()
         self._callbacks = []
 
@@ -127,6 +137,23 @@ class Save:
 
     # --- by the package
 
+    def begun(self):
+        """The library has opened it."""
+        self.handle = self.slot
+        self.place = place_of(os.fsdecode(lib.library().cairn_save_path(self.handle)))
+        self.places.add(self.place)
+
+    def undo(self):
+        """An exception ends the call: the library reads nothing any more, for nobody keeps the memory."""
+        if self.slot:
+            lib.library().cairn_save_abort(self.slot)
+        if self.slot and self.handle is None:
+            lib.library().cairn_save_free(self.slot)
+            self.slot = None
+
+    def is_below(self, path):
+        return any(below(place, path) for place in self.places)
+
     def fail(self, error):
         """The call itself did not get that far."""
         self.error, self.reading, self.keep = error, False, None
@@ -186,7 +213,7 @@ class Save:
         text = ctypes.c_char_p()
         code = lib.library().cairn_save_error(self.handle, ctypes.byref(text)) or code
         self.reading, self.held, self.keep, self.guards = False, False, None, ()
-        cause = (text.value or b"").decode(errors="replace").removeprefix(f"{self.path}: ")
+        cause = (text.value or b"").decode(errors="replace").removeprefix(f"{self.place}: ")
         self.error = OSError(-code, cause or os.strerror(-code), self.path)
 
     def give_up(self, why):

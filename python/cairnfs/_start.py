@@ -10,11 +10,14 @@ from . import _library as lib
 from ._save import Save
 
 # The call could not begin because of where the file is to be: plain torch.save says that in its own words.
-FOR_TORCH = {errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP, errno.ENAMETOOLONG, errno.EISDIR}
+FOR_TORCH = {
+    errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP, errno.ENAMETOOLONG, errno.EISDIR,
+    errno.ENOTSUP,  # no regular file: a stream, a device
+}  # fmt: skip
 # Faults of the place or the machine: the save fails, the training goes on.
 FAULTS = {
     errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOTCONN, errno.ESTALE, errno.ETIMEDOUT, errno.ENOMEM, errno.EMFILE, errno.ENFILE,
-    errno.ENXIO, errno.ENODEV, errno.ECONNABORTED, errno.EINTR, errno.EFBIG,
+    errno.ENXIO, errno.ENODEV, errno.ECONNABORTED, errno.EINTR, errno.EFBIG, errno.EAGAIN,
 }  # fmt: skip
 REFER_SHARE = 0.25  # of the bytes, that no optimizer holds: then it pays to look what is unchanged
 
@@ -39,23 +42,27 @@ class Plan:
 
 
 def start(target, plan, items, begin):
-    """Begins the save of `items` [(key, bytes or storage)] by begin(path, sources, options), and waits where it is not lazy."""
+    """Begins the save of `items` [(key, bytes or storage)] by begin(path, sources, options, handle), and waits where it is not lazy."""
     process = _process.current()
     result = Save(target, plan.on_error, plan.max_block)
     _fence.watch_end()
     try:
         process.open()
         fill(result, plan, items, begin)
-    except OSError as error:
-        if error.errno not in FAULTS or plan.lazy is False or plan.on_error == "raise":
+        process.add(result)
+        if plan.lazy is False:
+            result.wait("published")
+    except BaseException as error:  # KeyboardInterrupt, too
+        result.undo()
+        if result.handle is not None or not is_fault(error) or plan.lazy is False or plan.on_error == "raise":
             raise
         result.fail(error)
         process.end(result)
-        return result
-    process.add(result)
-    if plan.lazy is False:
-        result.wait("published")
     return result
+
+
+def is_fault(error):
+    return isinstance(error, OSError) and error.errno in FAULTS
 
 
 def fill(result, plan, items, begin):
@@ -67,15 +74,21 @@ def fill(result, plan, items, begin):
     sources = [source_of(key, data, late, producers) for key, data in items]
     result.guards = _track.guards_of({data.id: data.storage for data in lazy}, known)
     result.held = bool(result.guards)
-    flags = lib.SAVE_CLEAN | (lib.SAVE_HOLD if result.held else 0) | (lib.SAVE_URGENT if plan.lazy is False else 0)
+    flags = lib.SAVE_CLEAN | lib.SAVE_REGULAR | (lib.SAVE_HOLD if result.held else 0) | (lib.SAVE_URGENT if plan.lazy is False else 0)
     if plan.refer or plan.refer is None and mostly_frozen(ranges, known):
         flags |= lib.SAVE_REFER
-    options = lib.SaveOptions(mode=plan.mode or 0o666, flags=flags)
+    options = lib.SaveOptions(mode=plan.mode or 0o666, flags=flags, max_block_ms=milliseconds(plan.max_block))
     result.keep = [data for _, data in items], sources
     result.storages = late
     result.devices = tuple(producers)
     result.reading = bool(late)
-    result.handle = begin(result.path, sources, options)
+    begin(result.path, sources, options, result.slot)
+    result.begun()
+
+
+def milliseconds(seconds):
+    """As the library takes it: 0 is its own default."""
+    return 0 if seconds is None else min(max(1, round(seconds * 1000)), (1 << 31) - 1)
 
 
 def is_later(data, lazy, known):

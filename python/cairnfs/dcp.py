@@ -6,6 +6,7 @@ have their names. Files are named anew by each save, so that an older checkpoint
 """
 import atexit
 import ctypes
+import errno
 import functools
 import io
 import os
@@ -17,6 +18,7 @@ import time
 import uuid
 
 import torch
+import torch.distributed as distributed
 from torch.distributed.checkpoint import FileSystemWriter
 from torch.distributed.checkpoint.filesystem import _StorageInfo
 from torch.distributed.checkpoint.planner import WriteItemType
@@ -24,13 +26,14 @@ from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
 from . import _library as lib
-from . import _process, _records
+from . import _process, _ranks, _records
 from ._api import marker
 from ._log import logger
 from ._start import Plan, Range, start
 
 BIG = 0xFFFFFFFF
 RANKS_WAIT = 600.0  # seconds that `.metadata` waits for the files of other ranks
+POLL = 0.02
 _under_way = []
 
 
@@ -56,6 +59,9 @@ class Writer(FileSystemWriter):
             results.append(WriteResult(index=item.index, size_in_bytes=length, storage_data=_StorageInfo(name, begin, length)))
         path = os.path.join(os.fspath(self.path), name)
         self.saves = [start(path, Plan(*self.plan), parts.items, parts.begin)]
+        failures = Failures.of_job()
+        if failures:
+            self.saves[0].add_done_callback(failures.tell)
         future = Future()
         future.set_result(results)
         return future
@@ -76,12 +82,7 @@ class Writer(FileSystemWriter):
     def end(self, names, target, data, saves):
         """The files of other ranks are seen when they have their names: then they are whole."""
         try:
-            own = {save.path for save in saves}
-            limit = time.monotonic() + RANKS_WAIT
-            while not all(os.path.exists(name) for name in names - own):
-                if time.monotonic() > limit:
-                    raise TimeoutError(f"{target}: files of other ranks are missing after {RANKS_WAIT:.0f} s")
-                time.sleep(0.02)
+            wait_for_files(names - {save.path for save in saves}, target)
             marker(target, data, after=saves).result()
         except OSError as error:
             self.error = error
@@ -95,6 +96,54 @@ class Writer(FileSystemWriter):
             self.thread.join()
         if self.error is not None:
             raise self.error
+
+
+def wait_for_files(missing, target):
+    """OSError: a rank has told that it could not save its file, or they are not there in time."""
+    failures, limit = Failures.of_job(), time.monotonic() + RANKS_WAIT
+    while missing := {name for name in missing if not os.path.exists(name)}:
+        cause = failures and failures.among(missing)
+        if cause:
+            raise OSError(errno.ECANCELED, cause, target)
+        if time.monotonic() > limit:
+            raise TimeoutError(errno.ETIMEDOUT, f"files of other ranks are missing after {RANKS_WAIT:.0f} s", target)
+        time.sleep(POLL)
+
+
+class Failures:
+    """What ranks could not save, in the key-value store of the job, by the names of the files, which are of one save each."""
+
+    def __init__(self, store):
+        self.store, self.seen = distributed.PrefixStore("cairnfs/dcp", store), 0
+
+    @classmethod
+    def of_job(cls):
+        """None: one rank alone, or a job without a store: then the coordinator waits for as long as it may."""
+        try:
+            store = _ranks.job_store()
+        except ValueError:
+            store = None
+        return cls(store) if store is not None and distributed.get_world_size() > 1 else None
+
+    def tell(self, save):
+        if save.error is None:
+            return
+        try:
+            self.store.set(os.path.basename(save.path), f"{save.path} of rank {distributed.get_rank()} was not saved: {save.error.strerror}")
+            self.store.add("failed", 1)
+        except RuntimeError as error:
+            logger.warning("the coordinator was not told that %s was not saved: %s", save.path, error)
+
+    def among(self, names):
+        """Why one of these files will not come, or None."""
+        try:
+            before, self.seen = self.seen, self.store.add("failed", 0)
+            for name in names if self.seen > before else ():
+                if self.store.check([os.path.basename(name)]):
+                    return self.store.get(os.path.basename(name)).decode(errors="replace")
+        except RuntimeError as error:
+            logger.warning("the store of the job does not answer: %s", error)
+        return None
 
 
 @atexit.register
@@ -127,24 +176,16 @@ class Parts:
         self.add(Range(tensor.untyped_storage(), tensor.data_ptr(), size), key)
         self.add(tail)
 
-    def begin(self, path, sources, options):
+    def begin(self, path, sources, options, handle):
         array = (lib.Source * len(sources))(*sources)
         for source, offset in zip(array, self.offsets):
             source.offset = offset
         hold, options.flags = options.flags & lib.SAVE_HOLD, options.flags & ~lib.SAVE_HOLD
-        handle, library = ctypes.c_void_p(), lib.library()
-        lib.check(
-            library.cairn_save_begin(_process.current().open(), os.fsencode(path), self.end, ctypes.byref(options), ctypes.byref(handle)), path
-        )
-        code = library.cairn_save_put(handle, array, len(array))
-        if code == 0 and not hold:
-            code = library.cairn_save_commit(handle)
-        if code < 0:
-            error = lib.error_of(code, path)
-            library.cairn_save_abort(handle)
-            library.cairn_save_free(handle)
-            raise error
-        return handle
+        library, lane = lib.library(), _process.current().open()
+        lib.check(library.cairn_save_begin(lane, os.fsencode(path), self.end, ctypes.byref(options), ctypes.byref(handle)), path)
+        lib.check(library.cairn_save_put(handle, array, len(array)), path)
+        if not hold:
+            lib.check(library.cairn_save_commit(handle), path)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -62,7 +62,7 @@ def teardown(original, options, self):
 def of_path(path):
     """Saves of it that are under way."""
     with _process.lock():
-        return [one for one in _process.current().pending if os.path.abspath(one.path) == path]
+        return [one for one in _process.current().pending if path in one.places]
 
 
 def file_exists(original, options, self, filepath, trainer):

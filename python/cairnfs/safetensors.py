@@ -31,7 +31,7 @@ def save(tensors, path, *, metadata=None, lazy=True, mode=0o666, track=None, on_
     """As cairnfs.save(), of a dict of tensors. What safetensors refuses is refused in its words."""
     plan = Plan(lazy, mode, track, on_error, max_block, refer)
     try:
-        target = _records.target_of(path)
+        target = _records.text_of(path)
         items, header, offsets = layout(tensors, metadata)
     except _records.NotCovered as why:
         return save_plainly(why, tensors, path, metadata, plan)
@@ -47,16 +47,14 @@ def save_plainly(why, tensors, path, metadata, plan):
     return _records.save_plainly(why, lambda: plain_save_file(tensors, path, metadata), path, plan)
 
 
-def begin(header, offsets, path, sources, options):
+def begin(header, offsets, path, sources, options, handle):
     array = (lib.Source * len(sources))(*sources)
     for source, offset in zip(array, offsets):
         source.offset = offset
-    handle = ctypes.c_void_p()
     code = lib.library().cairn_save_safetensors(
         _process.current().open(), os.fsencode(path), header, len(header), array, len(array), options, ctypes.byref(handle)
     )
     lib.check(code, path)
-    return handle
 
 
 def layout(tensors, metadata):

@@ -19,9 +19,9 @@ import transformers.trainer as theirs
 from transformers.trainer_callback import TrainerCallback, TrainerState
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoint, sort_checkpoints
 
-from . import _later, _process
+from . import _later, _process, _ranks
 from . import safetensors as ours
-from ._api import below, marker, save
+from ._api import marker, save
 
 STATE = "trainer_state.json"
 TRAINER = ("_save_checkpoint", "_load_best_model", "_finalize_training", "train")
@@ -79,14 +79,21 @@ def settled(original, before):
     @functools.wraps(original)
     def wrapper(*arguments, **keywords):
         if before:
-            _later_acts.settle()
+            settle()
         result = original(*arguments, **keywords)
         if not before:
-            _later_acts.settle()
+            settle()
             _process.current().tell()
         return result
 
     return wrapper
+
+
+def settle():
+    """Waits until all saves of this process, and the markers that it owes for all ranks, have their names or have failed, and does what comes after."""
+    _later_acts.settle()
+    _ranks.wait()
+    _later_acts.settle()
 
 
 def is_whole(folder):
@@ -95,7 +102,7 @@ def is_whole(folder):
 
 def last_checkpoint(folder):
     """The newest checkpoint below `folder` that is whole, or None."""
-    _later_acts.settle()
+    settle()
     numbers = {}
     for name in os.listdir(folder):
         prefix, _, number = name.rpartition("-")
@@ -107,25 +114,43 @@ def last_checkpoint(folder):
 def save_checkpoint(self, model, trial, *arguments, **keywords):
     """In place of Trainer._save_checkpoint()."""
     original = _originals["_save_checkpoint"]
-    if self.is_deepspeed_enabled or self.is_fsdp_enabled or self.args.push_to_hub or not self.args.should_save:
+    if self.is_deepspeed_enabled or self.is_fsdp_enabled or self.args.push_to_hub:
         return original(self, model, trial, *arguments, **keywords)
     folder = os.path.join(self._get_output_dir(trial=trial), f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}")
+    if not self.args.should_save:
+        result = original(self, model, trial, *arguments, **keywords)
+        if not self.args.save_on_each_node:  # of this rank there is a state of its random numbers
+            _ranks.marker_behind_all(os.path.join(folder, STATE), b"", saves_below(folder))
+        return result
     with _one, _process.quietly():
         withdraw(folder)
-        with lazily(folder):
+        with lazily(folder, _ranks.marker_behind_all if not self.args.save_on_each_node else marker_behind):
             return original(self, model, trial, *arguments, **keywords)
+
+
+def marker_behind(path, data, saves, then):
+    marker(path, data, after=saves).add_done_callback(then)
+
+
+def saves_below(folder):
+    return [one for one in list(_process.current().pending) if one.is_below(folder)]
 
 
 def withdraw(folder):
     """A checkpoint that is to be written over is none from now on."""
-    if any(below(one.path, folder) for one in list(_process.current().pending)):
-        _later_acts.settle()
+    if is_under_way(folder):
+        settle()
     with contextlib.suppress(FileNotFoundError):
         os.remove(os.path.join(folder, STATE))
 
 
+def is_under_way(folder):
+    """Files of it have no name yet, or trainer_state.json waits for those of other ranks."""
+    return bool(saves_below(folder)) or _ranks.owes(os.path.join(folder, STATE)) and not is_whole(folder)
+
+
 @contextlib.contextmanager
-def lazily(folder):
+def lazily(folder, write_behind):
     """What this thread saves is saved lazily, trainer_state.json behind it."""
     thread, saves = threading.get_ident(), []
     modules = ours.importers(safetensors_torch.save_file)
@@ -146,8 +171,8 @@ def lazily(folder):
             return plain[2](state, path)
         with tempfile.NamedTemporaryFile() as file:
             plain[2](state, file.name)
-            others = [one for one in list(_process.current().pending) if below(one.path, folder) and one not in saves]
-            _later_acts.begun(marker(path, file.read(), after=[*saves, *others]))
+            others = [one for one in saves_below(folder) if one not in saves]
+            write_behind(path, file.read(), [*saves, *others], _later_acts.coming())
 
     def rotate_later(*arguments, **keywords):
         if threading.get_ident() != thread:
@@ -168,8 +193,7 @@ def rotate(output_dir, save_total_limit=None, best_model_checkpoint=None, use_mt
     failure left goes first."""
     if save_total_limit is None or save_total_limit <= 0:
         return
-    pending = [one.path for one in list(_process.current().pending)]
-    folders = [path for path in sort_checkpoints(output_dir, checkpoint_prefix, use_mtime) if not any(below(name, path) for name in pending)]
+    folders = [path for path in sort_checkpoints(output_dir, checkpoint_prefix, use_mtime) if not is_under_way(path)]
     whole = [path for path in folders if is_whole(path)]
     if not whole:
         return

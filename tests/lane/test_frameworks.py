@@ -93,3 +93,39 @@ def test_dcp_on_two_ranks(cairn, folder, programs, lane):
     assert sorted(os.listdir(path)) == ["2", "4", "6"]
     for step in os.listdir(path):
         assert sorted(name[:4] for name in os.listdir(os.path.join(path, step))) == [".met", "__0_", "__1_"]
+
+
+FAILS = COMMON + """
+import time
+import torch.distributed as dist, torch.distributed.checkpoint as dcp
+import cairnfs.dcp
+rank = int(sys.argv[3])
+dist.init_process_group("gloo", init_method="file://" + folder + ".meet", rank=rank, world_size=2)
+if rank == 1:
+    def no_room(*given):
+        raise OSError(28, "no room")
+    start = cairnfs.dcp.start
+    cairnfs.dcp.start = lambda path, plan, items, begin: start(path, plan, items, no_room)
+writer = cairnfs.dcp.Writer(folder)
+mesh = dist.device_mesh.init_device_mesh("cpu", (2,))
+dcp.save({"x": dist.tensor.distribute_tensor(torch.arange(100.0), mesh, [dist.tensor.Shard(0)])}, storage_writer=writer)
+try:
+    writer.wait()
+    told = None
+except OSError as error:
+    told = str(error)
+print(json.dumps(told))
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.timeout(120)
+def test_dcp_where_a_rank_fails(cairn, folder, programs, lane):
+    """The coordinator is told, long before it would give up, and writes no `.metadata`."""
+    cairn.mount()
+    path = os.path.join(cairn.mnt, "step")
+    os.mkdir(path)
+    told = run(programs, FAILS, path, "save", ranks=2)
+    assert "of rank 1 was not saved: no room" in told, told
+    assert [name[:4] for name in os.listdir(path)] == ["__0_"]

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is copied later, what at once; the fence in all its places; what changes in spite of it is not saved."""
 import errno
+import importlib
 import io
 import os
 import signal
@@ -210,6 +211,8 @@ def test_tensors_in_other_tensors(lane, folder, kind):
         parameters = [torch.nn.Parameter(whole[0]), torch.nn.Parameter(whole[1])]
         storages = {whole.untyped_storage()._cdata}
     else:
+        importlib.import_module("torch.distributed.tensor")
+
         torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
         mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (1,))
         local = torch.zeros(300, 300)
@@ -246,6 +249,33 @@ def test_max_block(stall, lane):
     assert save.exception().errno == errno.ETIMEDOUT and not os.path.exists(path)
     lane.save(training.state(), path).result()
     check_loaded(path, training.state())
+
+
+def test_a_stopped_daemon_keeps_no_call(stall, lane):
+    """Nor does a save that begins while the daemon stands still: it fails, the training goes on, and the next one is whole."""
+    training, path = Training(), os.path.join(stall.mount.mnt, "state.pt")
+    lane.save(training.state(), path).result()
+    before = training.copy()
+    stall.stop()
+    calls = (lambda: lane.save(training.state(), path, max_block=0.2), lambda: lane.save({"x": 1}, path, max_block=0.2), lambda: lane.marker(path, "x", after=(), max_block=0.2))
+    for call in calls:
+        error = call().exception()
+        assert error.errno == errno.ETIMEDOUT and "has not answered for 200 ms" in str(error)
+    training.step()
+    stall.go()
+    check_loaded(path, before)
+    lane.save(training.state(), path).result()
+    check_loaded(path, training.state())
+    assert os.listdir(stall.mount.mnt) == ["state.pt"]
+
+
+def test_a_stopped_daemon_keeps_no_process(stall, lane, programs):
+    """One that ends while a call stands in the filesystem for nobody."""
+    stall.stop()
+    environment = {**programs, "CAIRN_EXIT_WAIT": "1"}
+    code = 'import sys, cairnfs; cairnfs.save({"x": 1}, sys.argv[1], max_block=0.2); print("done")'
+    done = subprocess.run([sys.executable, "-c", code, stall.mount.mnt + "/x.pt"], env=environment, capture_output=True, text=True, timeout=rig.PATIENCE * 60)
+    assert done.returncode == 0 and done.stdout == "done\n" and "has not answered for 200 ms" in done.stderr, done.stderr
 
 
 def test_errors_are_raised_where_asked_for(stall, lane):

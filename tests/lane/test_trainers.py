@@ -122,14 +122,15 @@ class Transformers:
         """Of an older one there are files, but it does not count."""
         assert os.path.exists(os.path.join(path, "optimizer.pt")) and not self.whole(os.path.dirname(path))
 
-    def whole(self, path):
+    def whole(self, path, ranks=1):
         """{step: checkpoint} of those that count; each is whole."""
         names = os.listdir(path) if os.path.exists(path) else []
         found = {int(name.rpartition("-")[2]): os.path.join(path, name) for name in names if os.path.exists(os.path.join(path, name, "trainer_state.json"))}
         for step, folder in found.items():
             assert json.loads(self.read(folder, "trainer_state.json"))["global_step"] == step
             names = set(self.contents(folder))
-            assert names >= {"model.safetensors", "optimizer.pt", "scheduler.pt"} and names & {"rng_state.pth", "rng_state_0.pth"}, names
+            states = {f"rng_state_{rank}.pth" for rank in range(ranks)} if ranks > 1 else {"rng_state.pth"}
+            assert names >= {"model.safetensors", "optimizer.pt", "scheduler.pt"} | states, names
         return found
 
     def read(self, folder, name):
@@ -170,7 +171,7 @@ class Lightning:
         """One file: the older one is whole as it was; the new one would have another name."""
         assert self.contents(path)["global_step"] == STEPS
 
-    def whole(self, path):
+    def whole(self, path, ranks=1):
         names = os.listdir(path) if os.path.exists(path) else []
         found = {int(name[len("step=") : -len(".ckpt")]): os.path.join(path, name) for name in names}
         for step, file in found.items():
@@ -313,7 +314,7 @@ def test_two_ranks(cairn, program, framework, how, full):
     plain, path = program.plain(ranks=2), os.path.join(cairn.mnt, "run")
     os.mkdir(path)
     program.run_until(path, how, "saved", 8, ranks=2, resume=True)
-    start = max(framework.whole(path))
+    start = max(framework.whole(path, ranks=2))
     told = program.run(path, how, ranks=2, resume=True)
     assert told.start == start >= 4
     assert told.under_way or (how == "run" and framework is FRAMEWORKS["lightning"])  # whose barrier behind each save waits under CAIRN_LAZY
