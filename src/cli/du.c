@@ -16,12 +16,25 @@ static cJSON *as_json(const char *path, const struct survey_sum *sum)
     control_add_u64(object, "unique_bytes", sum->unique_bytes);
     control_add_u64(object, "stored_bytes", sum->stored_bytes);
     control_add_u64(object, "staged_bytes", sum->staged_bytes);
+    survey_add_encodings(object, sum);
     return object;
 }
 
-static void print_row(const char *logical, const char *unique, const char *stored, const char *staged, const char *path)
+/* Each encoding that there is, with what it made of its chunks. */
+static struct human encodings_of(const struct survey_sum *sum)
 {
-    text_print(stdout, "%12s %12s %12s %12s  %s", logical, unique, stored, staged, path);
+    struct human h = {""};
+    size_t len = 0;
+    for (unsigned i = 0; i <= CHUNK_ENCODINGS && len < sizeof h.text; i++)
+        if (sum->encoded[i].raw > 0)
+            len += (size_t)snprintf(h.text + len, sizeof h.text - len, "%s%s %.2f", len ? " " : "", survey_encoding_name(i),
+                                    (double)sum->encoded[i].stored / (double)sum->encoded[i].raw);
+    return h;
+}
+
+static void print_row(const char *logical, const char *unique, const char *stored, const char *staged, const char *encodings, const char *path)
+{
+    text_print(stdout, "%12s %12s %12s %12s  %-26s  %s", logical, unique, stored, staged, encodings, path);
     (void)fflush(stdout);
 }
 
@@ -39,10 +52,10 @@ static int du_path(const struct verb *verb, const char *path, bool *headed, cJSO
         (void)cJSON_AddItemToArray(all, as_json(path, &sum));
     } else if (code == CLI_OK) {
         if (!*headed)
-            print_row("logical", "unique", "stored", "in the stage", "path");
+            print_row("logical", "unique", "stored", "in the stage", "encoded", "path");
         *headed = true;
         print_row(human_bytes(sum.logical_bytes).text, human_bytes(sum.unique_bytes).text, human_bytes(sum.stored_bytes).text,
-                  human_bytes(sum.staged_bytes).text, path);
+                  human_bytes(sum.staged_bytes).text, encodings_of(&sum).text, path);
     }
     cJSON_Delete(root);
     target_done(&target);

@@ -46,6 +46,7 @@ static void add_sum(cJSON *info, const struct survey_sum *s)
         control_add_u64(info, numbers[i].name, numbers[i].value);
     cJSON_DeleteItemFromObjectCaseSensitive(info, "staged_bytes");
     control_add_u64(info, "staged_bytes", s->staged_bytes);
+    survey_add_encodings(info, s);
     (void)cJSON_AddNumberToObject(info, "dedup_ratio", ratio(s->used_bytes, s->unique_bytes));
     (void)cJSON_AddNumberToObject(info, "compression_ratio", ratio(s->unique_bytes, s->stored_bytes));
 }
@@ -85,6 +86,10 @@ static void print_info(const char *path, const cJSON *root, const struct survey_
     row("chunks", "%llu, used %llu times", (unsigned long long)s->chunks, (unsigned long long)s->uses);
     row("stored", "%s: deduplication %.2f x, compression %.2f x", human_bytes(s->stored_bytes).text,
         ratio(s->used_bytes, s->unique_bytes), ratio(s->unique_bytes, s->stored_bytes));
+    for (unsigned i = 0; i <= CHUNK_ENCODINGS; i++)
+        if (s->encoded[i].raw > 0)
+            row("  encoding", "%s: %s stored in %s (%.3f)", survey_encoding_name(i), human_bytes(s->encoded[i].raw).text,
+                human_bytes(s->encoded[i].stored).text, (double)s->encoded[i].stored / (double)s->encoded[i].raw);
     row("deleting it", "frees %s on NVMe, %s in the remote", human_bytes(s->freed_nvme_bytes).text,
         human_bytes(s->freed_remote_bytes).text);
 }

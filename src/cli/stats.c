@@ -28,6 +28,7 @@ static const struct column {
     {"stage used", "stage", "dirty_bytes", "stage_used_percent", PERCENT},
     {"to nvme/s", "nvme", "written_bytes_total", "nvme_written_bytes_per_s", RATE},
     {"dedup/s", "nvme", "dedup_bytes_total", "dedup_bytes_per_s", RATE},
+    {"reduced/s", "nvme", "reduced_bytes_total", "reduced_bytes_per_s", RATE},
     {"upload/s", "remote", "uploaded_bytes_total", "uploaded_bytes_per_s", RATE},
     {"fetch/s", "remote", "fetched_bytes_total", "fetched_bytes_per_s", RATE},
     {"nvme lag", "nvme", "seconds_behind", "nvme_seconds_behind", SECONDS},

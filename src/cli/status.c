@@ -96,6 +96,24 @@ static void print_view(const cJSON *view)
             stays ? "it is not made anew now: " : "it is about to be made anew", stays ? stays : "");
 }
 
+/* What new chunks became, since the mount. */
+static void print_reduction(const cJSON *reduction)
+{
+    const cJSON *one;
+    cJSON_ArrayForEach(one, json_part(reduction, "encodings"))
+    {
+        const char *encoding = json_text(one, "encoding");
+        uint64_t raw = json_count(one, "raw_bytes"), stored = json_count(one, "stored_bytes");
+        if (encoding && raw > 0)
+            row("  new chunks", "%s: %s stored in %s (%.3f)", encoding, human_bytes(raw).text, human_bytes(stored).text, (double)stored / (double)raw);
+    }
+    if (json_number(reduction, "cpu_s") > 0)
+        row("  encoding took", "%s of CPU time", human_seconds(json_number(reduction, "cpu_s")).text);
+    if (json_number(reduction, "wrong_chunks") > 0)
+        row("  encoding fails", "%.0f chunks did not decode to the same bytes, and are stored as they are: this processor or this build has a fault",
+            json_number(reduction, "wrong_chunks"));
+}
+
 static void print_nvme(const cJSON *nvme)
 {
     if (json_text(nvme, "path"))
@@ -116,6 +134,7 @@ static void print_nvme(const cJSON *nvme)
             "%s written, %s found stored already, %s deleted before they had to be written",
             json_bytes(nvme, "written_bytes_total").text, json_bytes(nvme, "dedup_bytes_total").text,
             json_bytes(nvme, "dropped_bytes_total").text);
+    print_reduction(json_part(nvme, "reduction"));
     if (json_number(nvme, "errors") > 0)
         row("  errors", "%.0f, the last %s ago: %s", json_number(nvme, "errors"),
             human_seconds(json_number(nvme, "last_error_s_ago")).text,

@@ -9,6 +9,7 @@
 #include "base/vector.h"
 #include "cli/horizon.h"
 #include "cli/json.h"
+#include "codec/encode.h"
 #include "daemon/control.h"
 
 #define TODO_PER_REQUEST 512 /* requests are bounded */
@@ -110,14 +111,6 @@ static bool begin_next_phase(struct walk *w)
     return w->todo.count > 0;
 }
 
-static void add_unique(struct survey_sum *sum, uint32_t raw, uint32_t stored, int where)
-{
-    sum->chunks++;
-    sum->unique_bytes += raw;
-    sum->stored_bytes += stored;
-    sum->nvme_bytes += where & 1 ? stored : 0;
-    sum->remote_bytes += where & 2 ? stored : 0;
-}
 
 static void add_freed(struct survey_sum *sum, uint32_t stored, int where)
 {
@@ -131,13 +124,26 @@ struct part {
     uint64_t refs, length;
     uint32_t uses, raw, stored;
     int where;
+    unsigned encoding;
 };
+
+static void add_unique(struct survey_sum *sum, const struct part *part)
+{
+    unsigned encoding = part->encoding < CHUNK_ENCODINGS ? part->encoding : CHUNK_ENCODINGS;
+    sum->chunks++;
+    sum->unique_bytes += part->raw;
+    sum->stored_bytes += part->stored;
+    sum->encoded[encoding].raw += part->raw;
+    sum->encoded[encoding].stored += part->stored;
+    sum->nvme_bytes += part->where & 1 ? part->stored : 0;
+    sum->remote_bytes += part->where & 2 ? part->stored : 0;
+}
 
 static bool parse_part(const cJSON *item, struct part *ret)
 {
     const char *text = cJSON_GetStringValue(item);
-    return text && sscanf(text, "%32[0-9a-f]:%" SCNu64 ":%" SCNu32 ":%" SCNu64 ":%" SCNu32 ":%" SCNu32 ":%d", ret->name, &ret->refs,
-                          &ret->uses, &ret->length, &ret->raw, &ret->stored, &ret->where) == 7 && strlen(ret->name) == 32;
+    return text && sscanf(text, "%32[0-9a-f]:%" SCNu64 ":%" SCNu32 ":%" SCNu64 ":%" SCNu32 ":%" SCNu32 ":%d:%u", ret->name, &ret->refs,
+                          &ret->uses, &ret->length, &ret->raw, &ret->stored, &ret->where, &ret->encoding) == 8 && strlen(ret->name) == 32;
 }
 
 static void see_chunk(struct walk *w, const struct part *part)
@@ -147,7 +153,7 @@ static void see_chunk(struct walk *w, const struct part *part)
     w->sum.uses++;
     w->sum.used_bytes += part->length;
     if (part->refs <= part->uses) { /* nobody else: it will not be seen again */
-        add_unique(&w->sum, part->raw, part->stored, part->where);
+        add_unique(&w->sum, part);
         if (goes)
             add_freed(&w->sum, part->stored, part->where);
         return;
@@ -159,7 +165,7 @@ static void see_chunk(struct walk *w, const struct part *part)
         shared->stored_len = part->stored;
         shared->where = part->where;
         HASH_ADD(hh, w->shared, name, sizeof shared->name, shared);
-        add_unique(&w->sum, part->raw, part->stored, part->where);
+        add_unique(&w->sum, part);
     }
     shared->refs = part->refs;
     shared->uses += goes ? part->uses : 0;
@@ -273,6 +279,23 @@ int survey_run(const struct verb *verb, const char *store, const cJSON *root, st
     settle(&w);
     *ret = w.sum;
     return code;
+}
+
+const char *survey_encoding_name(unsigned encoding)
+{
+    return encoding < CHUNK_ENCODINGS ? chunk_encoding_name((uint8_t)encoding) : "unknown";
+}
+
+void survey_add_encodings(cJSON *object, const struct survey_sum *sum)
+{
+    cJSON *encodings = cJSON_AddObjectToObject(object, "encodings");
+    for (unsigned i = 0; i <= CHUNK_ENCODINGS; i++) {
+        if (sum->encoded[i].raw == 0)
+            continue;
+        cJSON *one = cJSON_AddObjectToObject(encodings, survey_encoding_name(i));
+        control_add_u64(one, "raw_bytes", sum->encoded[i].raw);
+        control_add_u64(one, "stored_bytes", sum->encoded[i].stored);
+    }
 }
 
 int survey_look(const struct verb *verb, const char *path, struct target *ret_target, cJSON **ret_root)

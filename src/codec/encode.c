@@ -3,79 +3,122 @@
 
 #include <lz4.h>
 
+#include "codec/fx.h"
+
 /* A chunk longer than all samples together is tried on the samples first: float tensors do not compress, and
  * finding that out on the whole chunk would cost more than hashing it. */
 #define SAMPLE_LEN 4096u
 #define SAMPLES 4u
+#define NEVER 1000u /* permille: as many bytes as before */
 
-/* Encodings that save less than 1/16 are not worth the decoding. */
-static size_t worthwhile(size_t raw_len)
+/* What saves less is not worth the decoding. */
+#define LZ4_WORTH 937u
+#define FX_WORTH 970u
+
+const char *chunk_encoding_name(uint8_t encoding)
 {
-    return raw_len - (raw_len + 15) / 16;
+    static const char *const names[] = {[ENCODING_RAW] = "raw", [ENCODING_LZ4] = "lz4", [ENCODING_FX] = "fx"};
+    return encoding < ARRAY_LEN(names) ? names[encoding] : "unknown";
 }
 
-/* `len` bytes from `at` on. */
-static void copy_part(const struct iovec *iov, size_t at, uint8_t *dst, size_t len)
+static size_t permille_of(size_t len, uint32_t permille)
 {
-    while (at >= iov->iov_len)
-        at -= iov++->iov_len;
-    for (; len > 0; iov++, at = 0) {
-        size_t n = (size_t)min_u64(iov->iov_len - at, len);
-        memcpy(dst, (const uint8_t *)iov->iov_base + at, n);
-        dst += n;
-        len -= n;
-    }
+    return len * permille / 1000;
 }
 
-static bool sample_pays(const struct iovec *iov, size_t raw_len)
+/* Stored bytes for 1,000 raw ones. */
+static uint32_t guess_lz4(const uint8_t *src, size_t raw_len)
 {
+    char out[LZ4_COMPRESSBOUND(SAMPLE_LEN * SAMPLES)];
     if (raw_len <= SAMPLE_LEN * SAMPLES)
-        return true;
-    uint8_t sample[SAMPLE_LEN];
-    char out[LZ4_COMPRESSBOUND(SAMPLE_LEN)];
+        return (uint32_t)((size_t)LZ4_compress_default((const char *)src, out, (int)raw_len, sizeof out) * 1000 / raw_len);
     size_t stored = 0;
     size_t step = (raw_len - SAMPLE_LEN) / (SAMPLES - 1);
-    for (size_t i = 0; i < SAMPLES; i++) {
-        copy_part(iov, i * step, sample, SAMPLE_LEN);
-        stored += (size_t)LZ4_compress_default((const char *)sample, out, SAMPLE_LEN, sizeof out);
-    }
-    return stored <= worthwhile(SAMPLE_LEN * SAMPLES);
+    for (size_t i = 0; i < SAMPLES; i++)
+        stored += (size_t)LZ4_compress_default((const char *)src + i * step, out, SAMPLE_LEN, sizeof out);
+    return (uint32_t)(stored * 1000 / (SAMPLE_LEN * SAMPLES));
 }
 
-size_t chunk_encode(const struct iovec *iov, size_t iov_count, size_t raw_len, void *scratch, void *dst,
-                    uint8_t *ret_encoding)
+/* 0 where it does not pay. */
+static size_t encode_lz4(const uint8_t *src, size_t raw_len, uint8_t *dst)
 {
-    size_t room = worthwhile(raw_len), given = 0;
+    size_t room = permille_of(raw_len, LZ4_WORTH);
+    int n = room > 0 ? LZ4_compress_default((const char *)src, (char *)dst, (int)raw_len, (int)room) : 0;
+    return n > 0 ? (size_t)n : 0;
+}
+
+/* lz4 finds nothing where some bytes of each element are noise, so it is not asked there. */
+static size_t encode_best(const uint8_t *src, size_t raw_len, uint8_t *dst, uint8_t *ret_encoding)
+{
+    struct fx_guess fx = {.permille = NEVER};
+    if (raw_len >= FX_RAW_MIN)
+        fx_look(src, raw_len, &fx);
+    uint8_t coded = fx.coded[0] | fx.coded[1];
+    bool has_noise = coded && coded != (1u << fx.width) - 1;
+    uint32_t lz4 = has_noise ? NEVER : guess_lz4(src, raw_len);
+    if (coded && fx.permille <= FX_WORTH && fx.permille < lz4) {
+        *ret_encoding = ENCODING_FX;
+        return fx_encode(fx_kernels_of(cpu_level()), &fx, src, raw_len, dst, permille_of(raw_len, FX_WORTH));
+    }
+    *ret_encoding = ENCODING_LZ4;
+    return lz4 <= LZ4_WORTH ? encode_lz4(src, raw_len, dst) : 0;
+}
+
+static const uint8_t *gather(const struct iovec *iov, size_t iov_count, uint8_t *dst)
+{
+    size_t done = 0;
+    for (size_t i = 0; i < iov_count; i++) {
+        if (iov[i].iov_len)
+            memcpy(dst + done, iov[i].iov_base, iov[i].iov_len);
+        done += iov[i].iov_len;
+    }
+    return dst;
+}
+
+struct chunk_encoded chunk_encode(enum reduce reduce, const struct iovec *iov, size_t iov_count, size_t raw_len, void *scratch, void *dst)
+{
+    struct chunk_encoded as_it_is = {.encoding = ENCODING_RAW, .len = raw_len}, ret = as_it_is;
+    size_t given = 0;
     for (size_t i = 0; i < iov_count; i++)
         given += iov[i].iov_len;
     check(given == raw_len && raw_len > 0 && raw_len <= CHUNK_SIZE_MAX);
-    *ret_encoding = ENCODING_RAW;
-    if (room == 0 || !sample_pays(iov, raw_len))
-        return raw_len;
-    const char *src = iov[0].iov_base;
-    if (iov_count > 1) {
-        copy_part(iov, 0, scratch, raw_len);
-        src = scratch;
-    }
-    int n = LZ4_compress_default(src, dst, (int)raw_len, (int)room);
-    if (n <= 0)
-        return raw_len;
-    *ret_encoding = ENCODING_LZ4;
-    return (size_t)n;
+    if (reduce == REDUCE_OFF)
+        return as_it_is;
+    const uint8_t *raw = iov_count == 1 ? iov[0].iov_base : gather(iov, iov_count, scratch);
+    uint8_t *again = (uint8_t *)scratch + CHUNK_SIZE_MAX;
+    ret.len = encode_best(raw, raw_len, dst, &ret.encoding);
+    if (ret.len == 0)
+        return as_it_is;
+    as_it_is.was_wrong = chunk_decode(ret.encoding, dst, ret.len, again, raw_len) < 0 || memcmp(again, raw, raw_len) != 0;
+    return as_it_is.was_wrong ? as_it_is : ret;
+}
+
+static int decode_raw(const void *src, size_t stored_len, void *dst, size_t raw_len)
+{
+    if (stored_len != raw_len)
+        return -EBADMSG;
+    memcpy(dst, src, raw_len);
+    return 0;
+}
+
+static int decode_lz4(const void *src, size_t stored_len, void *dst, size_t raw_len)
+{
+    int n = LZ4_decompress_safe(src, dst, (int)stored_len, (int)raw_len);
+    return n >= 0 && (size_t)n == raw_len ? 0 : -EBADMSG;
 }
 
 int chunk_decode(uint8_t encoding, const void *src, size_t stored_len, void *dst, size_t raw_len)
 {
-    if (encoding != ENCODING_RAW && encoding != ENCODING_LZ4)
+    if (encoding != ENCODING_RAW && encoding != ENCODING_LZ4 && encoding != ENCODING_FX)
         return -EPROTONOSUPPORT;
     if (raw_len == 0 || raw_len > CHUNK_SIZE_MAX || stored_len == 0 || stored_len > CHUNK_SIZE_MAX)
         return -EBADMSG;
-    if (encoding == ENCODING_RAW) {
-        if (stored_len != raw_len)
-            return -EBADMSG;
-        memcpy(dst, src, raw_len);
-        return 0;
+    switch (encoding) {
+    case ENCODING_FX:
+        return fx_decode(fx_kernels_of(cpu_level()), src, stored_len, dst, raw_len);
+    case ENCODING_LZ4:
+        return decode_lz4(src, stored_len, dst, raw_len);
+    default:
+        return decode_raw(src, stored_len, dst, raw_len);
     }
-    int n = LZ4_decompress_safe(src, dst, (int)stored_len, (int)raw_len);
-    return n >= 0 && (size_t)n == raw_len ? 0 : -EBADMSG;
 }

@@ -7,20 +7,29 @@
 #include "base/base.h"
 #include "format/chunk.h"
 
-/* Room that `dst` of chunk_encode() must have for a chunk of `raw_len` bytes (encodings that do not shrink are not
- * used, so raw_len is enough). */
-static inline size_t chunk_encode_bound(size_t raw_len)
-{
-    return raw_len;
-}
+/* How much is done to store fewer bytes. */
+enum reduce {
+    REDUCE_OFF,  /* chunks are stored as they are */
+    REDUCE_FAST, /* what one chunk alone gives, at a speed at which a disk is not kept waiting: fx, lz4 */
+};
 
-/* Encodes the chunk made of `iov` (raw_len bytes in all, 1 to CHUNK_SIZE_MAX) into `dst`: lz4 where a sample says
- * that it pays (saves at least 1/16) and the result does. Otherwise ENCODING_RAW: nothing of use is in `dst`, and what is stored are the
- * bytes of `iov`, which the caller copies to where they stay, once. `scratch` is CHUNK_SIZE_MAX bytes of the caller, used
- * when the chunk has several parts. Returns the stored length and the encoding. */
-size_t chunk_encode(const struct iovec *iov, size_t iov_count, size_t raw_len, void *scratch, void *dst,
-                    uint8_t *ret_encoding);
+struct chunk_encoded {
+    size_t len;        /* of what is stored: at most the raw length */
+    uint8_t encoding;  /* enum chunk_encoding */
+    bool was_wrong;    /* an encoding did not decode to the same bytes, so the chunk is to be stored raw */
+};
 
-/* Decodes into exactly raw_len bytes. -EPROTONOSUPPORT: unknown encoding. -EBADMSG: does not decode to raw_len. Never
- * writes outside of dst, whatever src holds. */
+/* Bytes of the caller that chunk_encode() works with. */
+#define CHUNK_SCRATCH_LEN (2 * (size_t)CHUNK_SIZE_MAX)
+
+/* Encodes the chunk made of `iov` (raw_len bytes in all, 1 to CHUNK_SIZE_MAX) into `dst`, which holds raw_len bytes, in the encoding of which a
+ * sample says that it saves most. What is encoded was decoded and compared. Where none saves enough, ENCODING_RAW: nothing of use is in `dst`, and
+ * what is stored are the bytes of `iov`, which the caller copies to where they stay, once. `scratch` has CHUNK_SCRATCH_LEN bytes. */
+struct chunk_encoded chunk_encode(enum reduce reduce, const struct iovec *iov, size_t iov_count, size_t raw_len, void *scratch, void *dst);
+
+/* Decodes into exactly raw_len bytes; `src` and `dst` have no byte in common. -EPROTONOSUPPORT: unknown encoding. -EBADMSG: does not decode to
+ * raw_len. Never writes outside of dst, whatever src holds. */
 CAIRN_MUST_CHECK int chunk_decode(uint8_t encoding, const void *src, size_t stored_len, void *dst, size_t raw_len);
+
+/* "raw", "lz4", "fx"; "unknown" for others. */
+const char *chunk_encoding_name(uint8_t encoding);

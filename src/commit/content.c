@@ -76,8 +76,7 @@ struct chunk_job {
 static void run_chunk_job(void *arg)
 {
     struct chunk_job *job = arg;
-    /* Room for a chunk as it is and as it is encoded. */
-    void *scratch = thread_buffer(THREAD_BUFFER_ENCODE, 2 * (size_t)CHUNK_SIZE_MAX);
+    void *scratch = thread_buffer(THREAD_BUFFER_ENCODE, PACKS_SCRATCH_LEN);
     job->result = packs_add(job->store, job->iov, job->iov_count, job->length, scratch, &job->name, &job->pinned);
 }
 

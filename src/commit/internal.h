@@ -164,6 +164,13 @@ struct lag {
     _Atomic uint64_t ops; /* operations that the overlay keeps for it */
 };
 
+/* Chunks that were encoded since the mount, by enum chunk_encoding. Any thread. */
+struct encode_totals {
+    _Atomic uint64_t raw_bytes[CHUNK_ENCODINGS], stored_bytes[CHUNK_ENCODINGS];
+    _Atomic uint64_t cpu_ns;
+    _Atomic uint64_t wrong; /* did not decode to the same, and are stored raw */
+};
+
 struct store {
     struct store_options options;
     struct remote *remote; /* NULL: none */
@@ -276,6 +283,7 @@ struct store {
         uint64_t allowance_at; /* monotonic ns at which the rate limit allows more */
     } limit;
     _Atomic uint64_t written_total, dedup_total;
+    struct encode_totals encoded;
     _Atomic uint64_t kept_bytes; /* fetched, not yet named by a batch */
     _Atomic int64_t kept_at;     /* when the last of them came; monotonic ns */
     _Atomic bool keep_flush;     /* they shall be named soon */
@@ -335,6 +343,9 @@ struct store {
 CAIRN_MUST_CHECK int store_open_medium(const struct store_options *options, bool whole_journal, struct store **ret,
                                        char **ret_text);
 /* store.c: without its view */
+/* Notes in the superblock, durably, that chunks may be in these encodings: SUPERBLOCK_INCOMPAT_ENCODINGS of `incompat`, others are left out.
+ * Comes before the first such chunk. */
+CAIRN_MUST_CHECK int store_allow_encodings(struct store *store, uint64_t incompat);
 CAIRN_MUST_CHECK int store_open_bare(const struct store_options *options, struct store **ret, char **ret_text);
 void store_discard(struct store *store);
 /* store.c: the newest head of options->remote, in a folder that is empty, for reading alone */
@@ -417,7 +428,8 @@ void priority_settle(struct store *store); /* low, unless somebody waits */
 void packs_init(struct store *store);
 void packs_done(struct store *store);
 /* Names the chunk and makes sure that it lies in some pack: known, or added to one that is being filled. *ret_pinned: the pack
- * of a chunk that was known, pinned for the caller (0: none). `scratch` holds two chunks. */
+ * of a chunk that was known, pinned for the caller (0: none). `scratch` has PACKS_SCRATCH_LEN bytes. */
+#define PACKS_SCRATCH_LEN (CHUNK_SCRATCH_LEN + CHUNK_SIZE_MAX)
 CAIRN_MUST_CHECK int packs_add(struct store *store, const struct iovec *iov, size_t iov_count, size_t raw_len,
                                void *scratch, struct chunk_name *ret_name, uint64_t *ret_pinned);
 /* Adds a chunk as it is stored (compaction). */

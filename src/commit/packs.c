@@ -6,6 +6,7 @@
  * A pack that holds a chunk which somebody is about to refer to is pinned, so that it is not dropped in between. */
 #include <stdio.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "codec/encode.h"
 #include "fetch/internal.h"
@@ -316,6 +317,21 @@ static void place_fresh(struct store *store, struct chunk_entry *entry, const st
         fresh->entry = *entry;
 }
 
+static void encode(struct store *store, const struct iovec *iov, size_t iov_count, void *scratch, void *dst, struct chunk_entry *entry)
+{
+    struct encode_totals *totals = &store->encoded;
+    int64_t began = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+    struct chunk_encoded e = chunk_encode(store->options.reduce, iov, iov_count, entry->raw_len, scratch, dst);
+    atomic_fetch_add(&totals->cpu_ns, (uint64_t)(clock_ns(CLOCK_THREAD_CPUTIME_ID) - began));
+    atomic_fetch_add(&totals->raw_bytes[e.encoding], entry->raw_len);
+    atomic_fetch_add(&totals->stored_bytes[e.encoding], e.len);
+    if (e.was_wrong && atomic_fetch_add(&totals->wrong, 1) == 0)
+        log_error("a chunk that was encoded did not decode to the same bytes, and is stored as it is: nothing is lost, but this processor or "
+                  "this build of CairnFS has a fault; -o reduce=off does without");
+    entry->stored_len = (uint32_t)e.len;
+    entry->encoding = e.encoding;
+}
+
 int packs_add(struct store *store, const struct iovec *iov, size_t iov_count, size_t raw_len, void *scratch,
               struct chunk_name *ret_name, uint64_t *ret_pinned)
 {
@@ -327,8 +343,8 @@ int packs_add(struct store *store, const struct iovec *iov, size_t iov_count, si
         return 0;
     }
     struct chunk_entry entry = {.name = name, .raw_len = (uint32_t)raw_len};
-    uint8_t *encoded = (uint8_t *)scratch + CHUNK_SIZE_MAX;
-    entry.stored_len = (uint32_t)chunk_encode(iov, iov_count, raw_len, scratch, encoded, &entry.encoding);
+    uint8_t *encoded = (uint8_t *)scratch + CHUNK_SCRATCH_LEN;
+    encode(store, iov, iov_count, scratch, encoded, &entry);
     limit_wait(store, entry.stored_len);
     if (entry.encoding == ENCODING_RAW)
         place_fresh(store, &entry, iov, iov_count);

@@ -15,6 +15,7 @@
 #define FIELD(f) offsetof(struct mount_options, f)
 
 static const char *const fsync_words[] = {"nvme", "stage", "remote", NULL};
+static const char *const reduce_words[] = {"off", "fast", NULL}; /* enum reduce */
 static const char *const successor_words[] = {"auto", "on", "off", NULL}; /* enum successor_mode */
 static const char *const addressing_words[] = {"auto", "path", "virtual", NULL}; /* as enum s3_addressing */
 static const char *const checksum_words[] = {"auto", "crc32", "md5", "none", NULL}; /* as enum s3_checksum */
@@ -37,6 +38,8 @@ const struct option_spec option_table[] = {
      "bytes a second that these may write; lifted while an fsync, wait or umount waits; 0: no limit"},
     {"writeback_delay", GROUP_TIERS, OPTION_DURATION, FIELD(writeback_delay_ns), 0, HOUR_NS, "1s", NULL, NULL,
      "how long data may rest before it is carried; what is removed sooner never is"},
+    {"reduce", GROUP_TIERS, OPTION_ENUM, FIELD(reduce), 0, 0, "fast", reduce_words, NULL,
+     "how chunks are made smaller: fast (tensors and text, each chunk for itself) or off (stored as they are)"},
     {"remote", GROUP_REMOTE, OPTION_STRING, FIELD(remote), 1, 1000, NULL, NULL, NULL,
      "where all of it goes on to: s3://BUCKET/PREFIX, or dir:/PATH on a shared filesystem"},
     {"endpoint_url", GROUP_REMOTE, OPTION_STRING, FIELD(endpoint_url), 1, 1000, NULL, NULL, NULL,

@@ -50,6 +50,7 @@ static const struct metric {
     {"nvme_behind_seconds", "gauge", "nvme", "seconds_behind", 1, "Age of the oldest operation that is not on NVMe."},
     {"nvme_written_bytes_total", "counter", "nvme", "written_bytes_total", 1, "Bytes that were written to NVMe, as stored."},
     {"dedup_bytes_total", "counter", "nvme", "dedup_bytes_total", 1, "Bytes that were found stored already."},
+    {"reduced_bytes_total", "counter", "nvme", "reduced_bytes_total", 1, "Bytes that new chunks are smaller as stored."},
     {"dropped_bytes_total", "counter", "nvme", "dropped_bytes_total", 1, "Bytes that were deleted before they had to be written."},
     {"evicted_bytes_total", "counter", "nvme", "evicted_bytes_total", 1, "Bytes that left NVMe because the remote has them."},
     {"healed_chunks_total", "counter", "nvme", "healed_chunks_total", 1, "Damaged chunks that were stored anew."},
@@ -139,6 +140,27 @@ static void put_state(FILE *out, const cJSON *remote)
         (void)fprintf(out, "cairnfs_remote_state{state=\"%s\"} %d\n", states[i], state && strcmp(state, states[i]) == 0);
 }
 
+/* New chunks by their encoding, and what encoding costs. */
+static void put_reduction(FILE *out, const cJSON *reduction)
+{
+    static const struct metric by_encoding[] = {
+        {"encoded_raw_bytes_total", "counter", NULL, "raw_bytes", 1, "Bytes of new chunks, by their encoding."},
+        {"encoded_stored_bytes_total", "counter", NULL, "stored_bytes", 1, "The same chunks, as they are stored."},
+    };
+    const cJSON *one;
+    for (size_t i = 0; i < ARRAY_LEN(by_encoding); i++) {
+        const struct metric *m = &by_encoding[i];
+        put_head(out, m->name, m->type, m->help);
+        cJSON_ArrayForEach(one, cJSON_GetObjectItem(reduction, "encodings"))
+            (void)fprintf(out, "cairnfs_%s{encoding=\"%s\"} %.15g\n", m->name, cJSON_GetStringValue(cJSON_GetObjectItem(one, "encoding")),
+                          value_of(cJSON_GetObjectItem(one, m->field)));
+    }
+    put_head(out, "encode_cpu_seconds_total", "counter", "CPU time that encoding took, with what did not pay and the verification.");
+    (void)fprintf(out, "cairnfs_encode_cpu_seconds_total %.15g\n", value_of(cJSON_GetObjectItem(reduction, "cpu_s")));
+    put_head(out, "encode_wrong_chunks_total", "counter", "Chunks stored raw because an encoding did not decode to the same bytes.");
+    (void)fprintf(out, "cairnfs_encode_wrong_chunks_total %.15g\n", value_of(cJSON_GetObjectItem(reduction, "wrong_chunks")));
+}
+
 static void put_lanes(FILE *out, const cJSON *clients)
 {
     const cJSON *client;
@@ -185,6 +207,7 @@ static char *metrics_of(struct service *service)
         put_head(out, m->name, m->type, m->help);
         (void)fprintf(out, "cairnfs_%s %.15g\n", m->name, value_of(cJSON_GetObjectItem(group, m->field)) * m->unit);
     }
+    put_reduction(out, cJSON_GetObjectItem(cJSON_GetObjectItem(status, "nvme"), "reduction"));
     put_lanes(out, cJSON_GetObjectItem(cJSON_GetObjectItem(status, "lanes"), "clients"));
     cJSON_Delete(status);
     (void)fclose(out);

@@ -84,8 +84,9 @@ static void add_part(const struct survey_part *part, void *arg)
         return;
     }
     hex_print(text, part->name.bytes, 16);
-    (void)snprintf(text + 32, sizeof text - 32, ":%" PRIu64 ":%" PRIu32 ":%" PRIu64 ":%" PRIu32 ":%" PRIu32 ":%d",
-                   part->refs, part->uses, part->length, part->raw_len, part->stored_len, (part->near ? 1 : 0) | (part->far ? 2 : 0));
+    (void)snprintf(text + 32, sizeof text - 32, ":%" PRIu64 ":%" PRIu32 ":%" PRIu64 ":%" PRIu32 ":%" PRIu32 ":%d:%u",
+                   part->refs, part->uses, part->length, part->raw_len, part->stored_len, (part->near ? 1 : 0) | (part->far ? 2 : 0),
+                   part->encoding);
     add_row(p, p->chunks, text);
 }
 

@@ -18,6 +18,13 @@ static uint32_t uses_of(const struct extent *e)
     return (uint32_t)((e->offset + e->length - 1) / VIEW_PAGE_LEN - e->offset / VIEW_PAGE_LEN + 1);
 }
 
+static void set_lengths(struct survey_part *part, const struct chunk_entry *entry)
+{
+    part->raw_len = entry->raw_len;
+    part->stored_len = entry->stored_len;
+    part->encoding = entry->encoding;
+}
+
 static int look_up(struct store *store, struct survey_part *part)
 {
     struct chunk_entry entry;
@@ -26,15 +33,12 @@ static int look_up(struct store *store, struct survey_part *part)
     if (r < 0)
         return r == -ENOENT ? 0 : r;
     part->near = entry.pack != 0;
-    part->raw_len = entry.raw_len;
-    part->stored_len = entry.stored_len;
+    set_lengths(part, &entry);
     if (view_far_chunk(store->view, &part->name, &entry, &published) < 0)
         return 0;
     part->far = published;
-    if (!part->near) {
-        part->raw_len = entry.raw_len;
-        part->stored_len = entry.stored_len;
-    }
+    if (!part->near)
+        set_lengths(part, &entry);
     return 0;
 }
 

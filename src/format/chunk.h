@@ -24,6 +24,8 @@ static inline bool chunk_name_equal(const struct chunk_name *a, const struct chu
 enum chunk_encoding {
     ENCODING_RAW = 0, /* stored as it is */
     ENCODING_LZ4 = 1, /* one lz4 block */
+    ENCODING_FX = 2,  /* element planes: codec/fx.c */
+    CHUNK_ENCODINGS,
 };
 
 /* Part of another chunk that an encoding needs. */

@@ -86,7 +86,7 @@ static const uint8_t lease_magic[8] = {'C', 'A', 'I', 'R', 'N', 'L', 'S', 'E'};
 #define HEAD_TAIL_LEN 8u
 #define PREFIX_FIELDS_END 104u
 #define PREFIX_CRC_AT (PREFIX_INFO_LEN - 4)
-#define PREFIX_INCOMPAT_KNOWN 0ull
+#define PREFIX_INCOMPAT_KNOWN SUPERBLOCK_INCOMPAT_ENCODINGS
 #define LEASE_FIELDS_END 184u
 #define LEASE_CRC_AT (LEASE_LEN - 4)
 #define EPOCH_MAX ((1ull << (64 - SEQ_EPOCH_SHIFT)) - 1)

@@ -30,7 +30,8 @@ static const uint8_t magic[8] = {'C', 'A', 'I', 'R', 'N', 'F', 'S', 0};
 #define FORMER_AT 120u
 #define FORMER_IDS_AT 128u
 #define CRC_AT (SUPERBLOCK_LEN - 4)
-#define INCOMPAT_KNOWN (SUPERBLOCK_INCOMPAT_HISTORY | SUPERBLOCK_INCOMPAT_FORMER)
+#define INCOMPAT_DERIVED (SUPERBLOCK_INCOMPAT_HISTORY | SUPERBLOCK_INCOMPAT_FORMER) /* from other fields */
+#define INCOMPAT_KNOWN (INCOMPAT_DERIVED | SUPERBLOCK_INCOMPAT_ENCODINGS)
 _Static_assert(FORMER_IDS_AT + 16 * SUPERBLOCK_FORMER_MAX <= CRC_AT, "room for former ids");
 
 /* An older reader would take the history of another store for this store's own: hence the feature bit. */
@@ -78,7 +79,7 @@ void superblock_encode(const struct superblock *sb, void *buf)
     memcpy(p, magic, sizeof magic);
     put_le32(p + 8, sb->version);
     put_le16(p + 12, sb->writer);
-    put_le64(p + 16, sb->incompat & ~INCOMPAT_KNOWN);
+    put_le64(p + 16, sb->incompat & ~INCOMPAT_DERIVED);
     put_le64(p + 24, sb->ro_compat);
     put_le64(p + 32, sb->compat);
     memcpy(p + 40, sb->store, sizeof sb->store);

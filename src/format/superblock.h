@@ -9,6 +9,8 @@
 #define SUPERBLOCK_VERSION 1u
 #define SUPERBLOCK_INCOMPAT_HISTORY (1ull << 0) /* the store carries the history of another; set by the encoder */
 #define SUPERBLOCK_INCOMPAT_FORMER (1ull << 1)  /* it had other ids before; set by the encoder */
+#define SUPERBLOCK_INCOMPAT_FX (1ull << 2)      /* chunks may be encoded as fx; also of a prefix info */
+#define SUPERBLOCK_INCOMPAT_ENCODINGS SUPERBLOCK_INCOMPAT_FX /* what chunks may be encoded as; set by the caller */
 #define SUPERBLOCK_FORMER_MAX 64u
 
 struct superblock {

@@ -363,6 +363,8 @@ static int attach_online(struct remote *remote, may_fn *may, char **ret_text)
     }
     if (r == 0 && (r = check_history(remote, ret_text)) < 0)
         return r;
+    if (r == 0)
+        r = store_allow_encodings(remote->store, remote->prefix.incompat); /* what is fetched is kept */
     if (r == 0) {
         r = remote_newest_head(remote, 0, &remote->head);
         r = r == -ENOENT ? 0 : r;
@@ -402,10 +404,30 @@ int remote_attach(struct remote *remote, may_fn *may, char **ret_text)
 
 /* --- holding it ---------------------------------------------------------------------------------------------------------------- */
 
+/* Our chunks may come there: an older version must not take them for damage. */
+static uint64_t encodings_to_tell(const struct remote *remote)
+{
+    return remote->store->sb.incompat & SUPERBLOCK_INCOMPAT_ENCODINGS & ~remote->prefix.incompat;
+}
+
+/* The object is there. Its writer holds the prefix. */
+static int tell_encodings(struct remote *remote)
+{
+    struct prefix_info info = remote->prefix;
+    uint8_t *bytes = aligned_alloc(4096, 4096);
+    check(bytes != NULL);
+    memset(bytes, 0, 4096);
+    info.incompat |= encodings_to_tell(remote);
+    prefix_info_encode(&info, bytes);
+    int r = remote->tier->ops->put(remote->tier, PREFIX_OBJECT, bytes, PREFIX_INFO_LEN);
+    free(bytes);
+    return r < 0 ? r : remote_meet(remote);
+}
+
 static int put_prefix(struct remote *remote)
 {
     const struct superblock *sb = &remote->store->sb;
-    struct prefix_info info = {.version = 1, .created = clock_realtime_ns(), .key = sb->key};
+    struct prefix_info info = {.version = 1, .incompat = sb->incompat & SUPERBLOCK_INCOMPAT_ENCODINGS, .created = clock_realtime_ns(), .key = sb->key};
     uint8_t *bytes = aligned_alloc(4096, 4096);
     check(bytes != NULL);
     memset(bytes, 0, 4096);
@@ -497,6 +519,8 @@ int remote_prepare(struct remote *remote, char **ret_text)
     int r = remote->has_prefix ? 0 : put_prefix(remote);
     if (r == 0)
         r = check_history(remote, ret_text);
+    if (r == 0 && encodings_to_tell(remote))
+        r = tell_encodings(remote);
     if (r == 0 && !remote->options.unfenced)
         r = probe_exclusive(remote, ret_text);
     remote->is_prepared = r == 0;

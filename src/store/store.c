@@ -87,6 +87,32 @@ static int load_superblock(struct store *store, bool create, char **ret_text)
     return r;
 }
 
+int store_allow_encodings(struct store *store, uint64_t incompat)
+{
+    uint64_t missing = incompat & SUPERBLOCK_INCOMPAT_ENCODINGS & ~store->sb.incompat;
+    if (missing == 0)
+        return 0;
+    _cleanup_free_ char *path = xasprintf("%s/superblock", store->path);
+    struct superblock sb = store->sb;
+    sb.incompat |= missing;
+    int r = write_superblock(path, &sb);
+    explicit_bzero(&sb.key, sizeof sb.key);
+    if (r == 0)
+        store->sb.incompat = sb.incompat;
+    return r;
+}
+
+/* Before the first chunk in such an encoding: an older version must not take it for damage. */
+static int allow_own_encodings(struct store *store, char **ret_text)
+{
+    if (store->options.reduce == REDUCE_OFF || store->options.read_only)
+        return 0;
+    int r = store_allow_encodings(store, SUPERBLOCK_INCOMPAT_FX);
+    if (r < 0)
+        *ret_text = xasprintf("%s/superblock cannot be written: %s; -o reduce=off does without", store->path, strerror(-r));
+    return r;
+}
+
 int store_new_id(const char *path, char ret_id[33], char **ret_text)
 {
     struct store store = {.path = (char *)(uintptr_t)path}; /* what is needed of one that is not opened */
@@ -248,6 +274,8 @@ int store_open(const struct store_options *options, struct store **ret, char **r
     *ret_text = NULL;
     remote_watch_start(store->remote);
     int r = open_medium(store, true, ret_text);
+    if (r == 0)
+        r = allow_own_encodings(store, ret_text);
     if (r == 0 && store->remote)
         r = remote_attach(store->remote, adopt_may, ret_text);
     if (r == 0 && store->remote && adopt_is_blank(store))
@@ -422,7 +450,7 @@ static void status_memory(struct store *store, struct store_status *ret)
     uint64_t tables = usage.heap_bytes_max + (uint64_t)PENDING_OPS_MAX * 400;
     uint64_t far = pull_window(store->options.remote.fetch_threads) + RUN_FETCH_WINDOW + (uint64_t)PULL_READERS * 2 * CHUNK_SIZE_MAX;
     uint64_t buffers = (store->remote ? far : 0) + (uint64_t)PACK_BUFFERS * PACK_BUFFER_LEN + (uint64_t)CHUNK_CACHE_ENTRIES * CHUNK_SIZE_MAX +
-                       (uint64_t)(2 * (store->options.writeback_threads + 1) + READ_THREADS) * CHUNK_SIZE_MAX;
+                       (uint64_t)(3 * (store->options.writeback_threads + 1) + READ_THREADS) * CHUNK_SIZE_MAX;
     uint64_t names = VIEW_CACHE_BYTES + NS_CLEAN_BYTES;
     ret->memory_bound_bytes = stage + tables + buffers + names + 32 * MIB;
     (void)snprintf(ret->memory_formula, sizeof ret->memory_formula,
@@ -456,6 +484,10 @@ void store_status(struct store *store, struct store_status *ret)
     status_memory(store, ret);
     ret->written_bytes_total = atomic_load(&store->written_total);
     ret->dedup_bytes_total = atomic_load(&store->dedup_total);
+    for (unsigned i = 0; i < CHUNK_ENCODINGS; i++)
+        ret->encoded[i] = (struct encoded_bytes){atomic_load(&store->encoded.raw_bytes[i]), atomic_load(&store->encoded.stored_bytes[i])};
+    ret->encode_cpu_s = (double)atomic_load(&store->encoded.cpu_ns) / 1e9;
+    ret->encoded_wrongly = atomic_load(&store->encoded.wrong);
     ret->evicted_bytes_total = atomic_load(&store->evicted_total);
     ret->healed_chunks_total = atomic_load(&store->healed_total);
     LOCK_SCOPE(&store->horizon.lock);

@@ -14,6 +14,7 @@
 #include <sys/uio.h>
 
 #include "base/base.h"
+#include "codec/encode.h"
 #include "format/record.h"
 #include "overlay/ns.h"
 #include "stage/stage.h"
@@ -51,6 +52,7 @@ struct store_options {
     unsigned writeback_threads; /* 1 to STORE_WRITEBACK_THREADS_MAX */
     uint64_t writeback_limit;  /* bytes/s, 0: none */
     int64_t writeback_delay_ns;
+    enum reduce reduce;
     bool adopting; /* the mount outlived its daemon: what is open, or known to the kernel, lives on */
 };
 
@@ -328,6 +330,11 @@ void store_pins_changed(struct store *store);
 
 /* --- looking at it --------------------------------------------------------------------------------------------------- */
 
+/* Chunks of one encoding that were stored since the mount: before and after. */
+struct encoded_bytes {
+    uint64_t raw, stored;
+};
+
 struct store_status {
     uint8_t store_id[16];
     uint64_t epoch;
@@ -342,6 +349,9 @@ struct store_status {
     uint64_t behind_bytes, behind_files;
     double seconds_behind; /* age of the oldest operation that is not durable */
     uint64_t written_bytes_total, dedup_bytes_total;
+    struct encoded_bytes encoded[CHUNK_ENCODINGS]; /* by enum chunk_encoding */
+    double encode_cpu_s;       /* CPU time that encoding took, with what does not pay and the verification */
+    uint64_t encoded_wrongly;  /* chunks stored raw because an encoding did not decode to the same */
     uint64_t evicted_bytes_total, healed_chunks_total; /* left NVMe; stored anew from the remote */
     uint64_t errors;
     char last_error[256];
@@ -382,6 +392,7 @@ struct survey_part {
     struct chunk_name name;
     uint64_t refs; /* to the chunk, of all files */
     uint32_t raw_len, stored_len;
+    uint8_t encoding; /* enum chunk_encoding */
     bool near, far; /* it is on NVMe; the published remote has it */
 };
 /* Calls `fn` for parts of the content from *at on, holes left out: at most `max`, holes counted. 1: there is more, from the new *at

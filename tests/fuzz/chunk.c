@@ -9,7 +9,7 @@ static void decode(uint8_t encoding, size_t raw_len, const uint8_t *data, size_t
 {
     uint8_t *stored = exact_copy(data, size), *raw = xmalloc(raw_len ? raw_len : 1);
     int r = chunk_decode(encoding, stored, size, raw, raw_len);
-    check(r <= 0 && (r == 0 || encoding == ENCODING_RAW || encoding == ENCODING_LZ4 || r == -EPROTONOSUPPORT));
+    check(r == 0 || r == (encoding <= ENCODING_FX ? -EBADMSG : -EPROTONOSUPPORT));
     free(stored);
     free(raw);
 }
@@ -20,17 +20,16 @@ static void encode(const uint8_t *data, size_t size, size_t repeat)
     size_t raw_len = size * repeat, half = raw_len / 2;
     if (raw_len == 0 || raw_len > CHUNK_SIZE_MAX)
         return;
-    static uint8_t scratch[CHUNK_SIZE_MAX];
+    static uint8_t scratch[CHUNK_SCRATCH_LEN];
     uint8_t *raw = xmalloc(raw_len), *stored = xmalloc(raw_len), *again = xmalloc(raw_len);
     for (size_t i = 0; i < repeat; i++)
         memcpy(raw + i * size, data, size);
     struct iovec iov[2] = {{raw, half}, {raw + half, raw_len - half}};
-    uint8_t encoding;
-    size_t len = chunk_encode(iov, 2, raw_len, scratch, stored, &encoding);
-    check(len > 0 && len <= raw_len && (encoding != ENCODING_RAW || len == raw_len));
-    if (encoding == ENCODING_RAW)
+    struct chunk_encoded e = chunk_encode(REDUCE_FAST, iov, 2, raw_len, scratch, stored);
+    check(e.len > 0 && e.len <= raw_len && (e.encoding != ENCODING_RAW || e.len == raw_len) && !e.was_wrong);
+    if (e.encoding == ENCODING_RAW)
         memcpy(stored, raw, raw_len);
-    check(chunk_decode(encoding, stored, len, again, raw_len) == 0 && memcmp(again, raw, raw_len) == 0);
+    check(chunk_decode(e.encoding, stored, e.len, again, raw_len) == 0 && memcmp(again, raw, raw_len) == 0);
     free(raw);
     free(stored);
     free(again);

@@ -57,7 +57,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     service.mountpoint = xasprintf("%s/mnt", root);
     check(mkdir(service.store_path, 0700) == 0);
     service.started = clock_monotonic_ns();
-    struct store_options how = {.path = service.store_path,
+    struct store_options how = {.reduce = REDUCE_FAST, .path = service.store_path,
                                 .stage_dir = shm,
                                 .stage_bytes = 16 * MIB,
                                 .cap_bytes = 64 * MIB,

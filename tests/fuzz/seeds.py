@@ -10,6 +10,8 @@ import zlib
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 GOLDEN = os.path.join(HERE, "..", "unit", "format", "golden")
+CODED = os.path.join(HERE, "..", "unit", "codec", "golden")
+CODED_LENGTHS = {"bf16": 5000, "f32_rows": 5003, "f64": 5001, "i64": 5000, "bytes": 5001}
 EPOCH = 7 << 40
 
 
@@ -97,6 +99,12 @@ def codec_seeds():
     yield "chunk", "lz4", b"\1" + (35).to_bytes(3, "little") + bytes([0xF0, 35 - 15]) + text
     yield "chunk", "lz4-match", b"\1" + (100).to_bytes(3, "little") + b"\x1fa\1\0\x47\x50aaaaa"
     yield "chunk", "unknown", b"\7" + b"\1\0\0" + b"x"
+    for path in glob.glob(CODED + "/fx_*.bin"):
+        with open(path, "rb") as file:
+            coded = file.read()
+        name, raw_len = os.path.basename(path)[3:-4], CODED_LENGTHS[os.path.basename(path)[3:-4]]
+        yield "chunk", "fx-" + name, b"\2" + raw_len.to_bytes(3, "little") + coded
+        yield "fx", name, (raw_len - 1).to_bytes(3, "little") + b"\0" + coded
     header = {"a": {"dtype": "F32", "shape": [2048], "data_offsets": [0, 8192]}, "b": {"data_offsets": [8192, 300000]}}
     text = json.dumps(header, separators=(",", ":")).encode()
     whole = struct.pack("<Q", len(text)) + text
@@ -258,7 +266,7 @@ def daemon_seeds():
     yield "reply", "stats-json", b"\3" + b"".join(rows)
     yield "reply", "metrics", b"\4" + b'{"text":"cairn_up 1\\n"}\n'
     found = {"ino": "5", "type": "file", "links": 1, "size_bytes": 1000, "level": "nvme", "version": 3, "newer_version_staged": True, "rest": "f5"}
-    last = {"done": 1, "found": [], "chunks": [("0123456789abcdef" * 2) + ":1:1:1000:1000:500:3"]}
+    last = {"done": 1, "found": [], "chunks": [("0123456789abcdef" * 2) + ":1:1:1000:1000:500:3:2"]}
     for at, name in ((5, "info"), (6, "info-json"), (7, "du")):
         yield "reply", name, bytes([at]) + b"".join(json.dumps(reply).encode() + b"\n" for reply in (found, last))
     needs = [{"seq": "99999999999999999999", "bytes": 7}, {"seq": 5, "bytes": 7}]
@@ -286,13 +294,13 @@ def daemon_seeds():
     yield "log", "zero", b"\3" + line + b"a\0b\n\0\n" + line + b"\0c"
     chunk = "0123456789abcdef" * 2
     portion = {"done": 1, "rest": "d1:64", "inline_bytes": "100", "inline_remote_bytes": "100", "found": ["f5:1000:1:0", "f6:10:2:10", "f6:10:2:10", "d7:0:2:0", "o8:0:1:0"],
-        "chunks": [chunk + ":1:1:4096:4096:1000:3", chunk + ":3:1:100:4096:1000:1", chunk + ":3:2:100:4096:1000:1"]}
+        "chunks": [chunk + ":1:1:4096:4096:1000:3:1", chunk + ":3:1:100:4096:1000:1:2", chunk + ":3:2:100:4096:1000:1:2"]}
     yield "survey", "portion", b"\1" + json.dumps(portion).encode()
     linked = {"done": 1, "inline_bytes": 100, "inline_remote_bytes": 50, "found": ["f6:10:2:0", "f6:10:2:0", "f9:10:9:0"], "chunks": portion["chunks"]}
     yield "survey", "linked", b"\0" + json.dumps(linked).encode()
     yield "survey", "nothing", b"\0" + b'{"done":1,"found":[],"chunks":[]}'
     yield "survey", "too-much", b"\0" + b'{"done":2}'
-    yield "survey", "long-name", b'{"done":1,"chunks":["%s:1:1:4096:4096:1000:3"]}' % (chunk.encode() * 4)
+    yield "survey", "long-name", b'{"done":1,"chunks":["%s:1:1:4096:4096:1000:3:1"]}' % (chunk.encode() * 4)
     yield "survey", "wrong-rows", b"\7" + b'{"done":"1","found":["f5:1"],"chunks":["ab:1:1:1:1:1:1"]}'
 
 

@@ -42,7 +42,7 @@ void world_make(struct world *world, uint64_t seed)
     strcpy(world->path, "/tmp/cairn-stress-XXXXXX");
     strcpy(world->stage_dir, "/dev/shm/cairn-stress-XXXXXX");
     expect(world, mkdtemp(world->path) && mkdtemp(world->stage_dir), "no folders: %s", strerror(errno));
-    world->options = (struct store_options){.path = world->path,
+    world->options = (struct store_options){.reduce = REDUCE_FAST, .path = world->path,
                                             .stage_dir = world->stage_dir,
                                             .stage_bytes = STAGE_BYTES,
                                             .cap_bytes = CAP_BYTES,

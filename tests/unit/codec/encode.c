@@ -4,9 +4,22 @@
 #include <criterion/criterion.h>
 #include <stdio.h>
 
-#include "../base/seeded.h"
+#include "codec/fx.h"
+#include "numbers.h"
 
-static uint8_t raw[CHUNK_SIZE_MAX], stored[CHUNK_SIZE_MAX], scratch[CHUNK_SIZE_MAX], decoded[CHUNK_SIZE_MAX];
+static uint8_t raw[CHUNK_SIZE_MAX], stored[CHUNK_SIZE_MAX], scratch[CHUNK_SCRATCH_LEN], decoded[CHUNK_SIZE_MAX];
+
+/* What the encoder would do with a bug, or a processor with a broken unit. */
+static bool fx_is_broken;
+size_t __real_fx_encode(const struct fx_kernels *kernels, const struct fx_guess *guess, const void *src, size_t raw_len, void *dst, size_t limit);
+size_t __wrap_fx_encode(const struct fx_kernels *kernels, const struct fx_guess *guess, const void *src, size_t raw_len, void *dst, size_t limit);
+size_t __wrap_fx_encode(const struct fx_kernels *kernels, const struct fx_guess *guess, const void *src, size_t raw_len, void *dst, size_t limit)
+{
+    size_t len = __real_fx_encode(kernels, guess, src, raw_len, dst, limit);
+    if (fx_is_broken && len > 0)
+        ((uint8_t *)dst)[len / 2] ^= 1;
+    return len;
+}
 
 static void fill_text(size_t len)
 {
@@ -27,15 +40,16 @@ static uint8_t round_trip(size_t len, size_t parts, size_t *ret_stored)
         iov[i] = (struct iovec){raw + done, n};
         done += n;
     }
-    uint8_t encoding = 99;
-    *ret_stored = chunk_encode(iov, parts, len, scratch, stored, &encoding);
-    cr_assert_leq(*ret_stored, chunk_encode_bound(len));
-    if (encoding == ENCODING_RAW)
-        memcpy(stored, raw, *ret_stored);
+    struct chunk_encoded encoded = chunk_encode(REDUCE_FAST, iov, parts, len, scratch, stored);
+    cr_assert_leq(encoded.len, len);
+    cr_assert_eq(encoded.was_wrong, fx_is_broken);
+    if (encoded.encoding == ENCODING_RAW)
+        memcpy(stored, raw, len);
     memset(decoded, 0xee, len);
-    cr_assert_eq(chunk_decode(encoding, stored, *ret_stored, decoded, len), 0);
+    cr_assert_eq(chunk_decode(encoded.encoding, stored, encoded.len, decoded, len), 0);
     cr_assert_arr_eq(decoded, raw, len);
-    return encoding;
+    *ret_stored = encoded.len;
+    return encoded.encoding;
 }
 
 Test(encode, text_is_compressed)
@@ -72,6 +86,52 @@ Test(encode, a_sample_that_misleads_costs_no_room)
         memset(raw + i * step, 0, 4096);
     cr_assert_eq(round_trip(sizeof raw, 1, &n), ENCODING_RAW);
     cr_assert_eq(round_trip(sizeof raw, 5, &n), ENCODING_RAW);
+}
+
+Test(encode, tensors_are_coded_by_planes)
+{
+    struct seeded seeded = {4};
+    size_t n;
+    for (size_t parts = 1; parts <= 64; parts = parts * 3 + 1) {
+        numbers_fill(NUMBERS_F32, &seeded, raw, sizeof raw, parts);
+        cr_assert_eq(round_trip(sizeof raw, parts, &n), ENCODING_FX);
+        cr_assert_lt(n, sizeof raw * 83 / 100);
+        numbers_fill(NUMBERS_BF16, &seeded, raw, sizeof raw, parts);
+        cr_assert_eq(round_trip(70001, parts, &n), ENCODING_FX);
+        cr_assert_lt(n, 70001 * 65 / 100);
+    }
+    numbers_fill(NUMBERS_F32, &seeded, raw, 4095, 0);
+    cr_assert_eq(round_trip(4095, 1, &n), ENCODING_RAW);
+}
+
+/* Rows that were never used are zeros in the moments: long repetitions are lz4's. */
+Test(encode, zeros_are_for_lz4)
+{
+    size_t n;
+    memset(raw, 0, sizeof raw);
+    cr_assert_eq(round_trip(sizeof raw, 2, &n), ENCODING_LZ4);
+    cr_assert_lt(n, sizeof raw / 100);
+}
+
+Test(encode, what_does_not_decode_to_the_same_is_stored_raw)
+{
+    struct seeded seeded = {5};
+    size_t n;
+    numbers_fill(NUMBERS_BF16, &seeded, raw, sizeof raw, 0);
+    fx_is_broken = true;
+    cr_assert_eq(round_trip(sizeof raw, 1, &n), ENCODING_RAW);
+    cr_assert_eq(round_trip(sizeof raw, 7, &n), ENCODING_RAW);
+    fx_is_broken = false;
+    cr_assert_eq(round_trip(sizeof raw, 7, &n), ENCODING_FX);
+}
+
+Test(encode, without_reduction_all_is_raw)
+{
+    fill_text(5000);
+    struct iovec iov[2] = {{raw, 2000}, {raw + 2000, 3000}};
+    struct chunk_encoded encoded = chunk_encode(REDUCE_OFF, iov, 2, 5000, scratch, stored);
+    cr_assert_eq(encoded.encoding, ENCODING_RAW);
+    cr_assert_eq(encoded.len, 5000);
 }
 
 Test(encode, wrong_lengths_and_encodings)

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Which vector instructions this process uses. Any thread. */
+#pragma once
+
+enum cpu_level {
+    CPU_SCALAR, /* what every processor of the architecture has */
+    CPU_AVX2,   /* AVX2 and BMI2 */
+    CPU_AVX512, /* AVX-512 F, BW, VL, DQ, VBMI and VBMI2 */
+    CPU_LEVELS,
+};
+
+/* What this processor and its kernel can do. */
+enum cpu_level cpu_level_of_machine(void);
+
+/* The same, or less where the environment's CAIRN_CPU says so: scalar, avx2 or avx512. Looked at once. */
+enum cpu_level cpu_level(void);
+
+const char *cpu_level_name(enum cpu_level level);

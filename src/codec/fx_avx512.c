@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+/* With AVX-512 F, BW, VL, DQ, VBMI and VBMI2; compiled for these. */
+#include <immintrin.h>
+
+#include "codec/fx_kernels.h"
+#include "format/le.h"
+
+static inline __m512i load(const void *p)
+{
+    return _mm512_loadu_si512(p);
+}
+
+static inline void store(void *p, __m512i v)
+{
+    _mm512_storeu_si512(p, v);
+}
+
+/* The four quarters of each of four vectors, in the order of the first ones, the second ones... Its own reverse. */
+static inline void transpose_quarters(__m512i v[4])
+{
+    __m512i a = _mm512_shuffle_i32x4(v[0], v[1], 0x44), b = _mm512_shuffle_i32x4(v[2], v[3], 0x44);
+    __m512i c = _mm512_shuffle_i32x4(v[0], v[1], 0xee), d = _mm512_shuffle_i32x4(v[2], v[3], 0xee);
+    v[0] = _mm512_shuffle_i32x4(a, b, 0x88);
+    v[1] = _mm512_shuffle_i32x4(a, b, 0xdd);
+    v[2] = _mm512_shuffle_i32x4(c, d, 0x88);
+    v[3] = _mm512_shuffle_i32x4(c, d, 0xdd);
+}
+
+/* Which byte of 64 lies where: of elements of `width` bytes the first bytes, then the second ones... */
+struct order {
+    uint8_t at[64];
+};
+
+#define EACH_4(base, step) (base), (base) + (step), (base) + 2 * (step), (base) + 3 * (step)
+#define EACH_16(base, step)                                                                                                      \
+    EACH_4(base, step), EACH_4((base) + 4 * (step), step), EACH_4((base) + 8 * (step), step), EACH_4((base) + 12 * (step), step)
+#define QUARTETS_4(base) EACH_4(base, 16), EACH_4((base) + 1, 16), EACH_4((base) + 2, 16), EACH_4((base) + 3, 16)
+#define PAIRS_4(base) (base), (base) + 32, (base) + 1, (base) + 33, (base) + 2, (base) + 34, (base) + 3, (base) + 35
+#define PAIRS_16(base) PAIRS_4(base), PAIRS_4((base) + 4), PAIRS_4((base) + 8), PAIRS_4((base) + 12)
+
+static const struct order apart_4 = {{EACH_16(0, 4), EACH_16(1, 4), EACH_16(2, 4), EACH_16(3, 4)}};
+static const struct order together_4 = {{QUARTETS_4(0), QUARTETS_4(4), QUARTETS_4(8), QUARTETS_4(12)}};
+static const struct order apart_2 = {{EACH_16(0, 2), EACH_16(32, 2), EACH_16(1, 2), EACH_16(33, 2)}};
+static const struct order together_2 = {{PAIRS_16(0), PAIRS_16(16)}};
+
+static void split_4(const uint8_t *src, size_t count, bool rotate, uint8_t *const planes[8])
+{
+    const __m512i order = load(apart_4.at);
+    for (size_t i = 0; i < count; i += FX_GROUP) {
+        __m512i v[4];
+        for (size_t k = 0; k < 4; k++) {
+            __m512i x = load(src + 4 * i + 64 * k);
+            v[k] = _mm512_permutexvar_epi8(order, rotate ? _mm512_rol_epi32(x, 1) : x);
+        }
+        transpose_quarters(v);
+        for (size_t p = 0; p < 4; p++)
+            store(planes[p] + i, v[p]);
+    }
+}
+
+static inline __m512i turn_2(__m512i v)
+{
+    return _mm512_or_si512(_mm512_slli_epi16(v, 1), _mm512_srli_epi16(v, 15));
+}
+
+static void split_2(const uint8_t *src, size_t count, bool rotate, uint8_t *const planes[8])
+{
+    const __m512i order = load(apart_2.at);
+    for (size_t i = 0; i < count; i += FX_GROUP) {
+        __m512i a = load(src + 2 * i), b = load(src + 2 * i + 64);
+        a = _mm512_permutexvar_epi8(order, rotate ? turn_2(a) : a);
+        b = _mm512_permutexvar_epi8(order, rotate ? turn_2(b) : b);
+        store(planes[0] + i, _mm512_shuffle_i64x2(a, b, 0x44));
+        store(planes[1] + i, _mm512_shuffle_i64x2(a, b, 0xee));
+    }
+}
+
+static void split(const uint8_t *src, size_t count, unsigned width, bool rotate, uint8_t *const planes[8])
+{
+    if (width == 4)
+        split_4(src, count, rotate, planes);
+    else if (width == 2)
+        split_2(src, count, rotate, planes);
+    else
+        fx_scalar.split(src, count, width, rotate, planes);
+}
+
+static void join_4(const uint8_t *const planes[8], size_t count, bool rotate, uint8_t *dst)
+{
+    const __m512i order = load(together_4.at);
+    for (size_t i = 0; i < count; i += FX_GROUP) {
+        __m512i v[4];
+        for (size_t p = 0; p < 4; p++)
+            v[p] = load(planes[p] + i);
+        transpose_quarters(v);
+        for (size_t k = 0; k < 4; k++) {
+            __m512i x = _mm512_permutexvar_epi8(order, v[k]);
+            store(dst + 4 * i + 64 * k, rotate ? _mm512_ror_epi32(x, 1) : x);
+        }
+    }
+}
+
+static inline __m512i turn_back_2(__m512i v)
+{
+    return _mm512_or_si512(_mm512_srli_epi16(v, 1), _mm512_slli_epi16(v, 15));
+}
+
+static void join_2(const uint8_t *const planes[8], size_t count, bool rotate, uint8_t *dst)
+{
+    const __m512i order = load(together_2.at);
+    for (size_t i = 0; i < count; i += FX_GROUP) {
+        __m512i low = load(planes[0] + i), high = load(planes[1] + i);
+        __m512i a = _mm512_permutexvar_epi8(order, _mm512_shuffle_i64x2(low, high, 0x44));
+        __m512i b = _mm512_permutexvar_epi8(order, _mm512_shuffle_i64x2(low, high, 0xee));
+        store(dst + 2 * i, rotate ? turn_back_2(a) : a);
+        store(dst + 2 * i + 64, rotate ? turn_back_2(b) : b);
+    }
+}
+
+static void join(const uint8_t *const planes[8], size_t count, unsigned width, bool rotate, uint8_t *dst)
+{
+    if (width == 4)
+        join_4(planes, count, rotate, dst);
+    else if (width == 2)
+        join_2(planes, count, rotate, dst);
+    else
+        fx_scalar.join(planes, count, width, rotate, dst);
+}
+
+static void level(uint8_t *bytes, size_t count, uint8_t *means)
+{
+    for (size_t i = 0; i < count; i += FX_GROUP) {
+        __m512i v = load(bytes + i);
+        uint64_t sum = (uint64_t)_mm512_reduce_add_epi64(_mm512_sad_epu8(v, _mm512_setzero_si512()));
+        uint8_t mean = (uint8_t)((sum + FX_GROUP / 2) / FX_GROUP);
+        means[i / FX_GROUP] = mean;
+        store(bytes + i, _mm512_sub_epi8(v, _mm512_set1_epi8((char)(mean - 128))));
+    }
+}
+
+static void unlevel(uint8_t *bytes, size_t count, const uint8_t *means)
+{
+    for (size_t i = 0; i < count; i += FX_GROUP)
+        store(bytes + i, _mm512_add_epi8(load(bytes + i), _mm512_set1_epi8((char)(means[i / FX_GROUP] - 128))));
+}
+
+static void translate(uint8_t *bytes, size_t count, const uint8_t table[256])
+{
+    const __m512i t0 = load(table), t1 = load(table + 64), t2 = load(table + 128), t3 = load(table + 192);
+    for (size_t i = 0; i < count; i += FX_GROUP) {
+        __m512i v = load(bytes + i);
+        __mmask64 upper = _mm512_movepi8_mask(v);
+        __m512i low = _mm512_permutex2var_epi8(t0, v, t1), high = _mm512_permutex2var_epi8(t2, v, t3);
+        store(bytes + i, _mm512_mask_mov_epi8(low, upper, high));
+    }
+}
+
+static inline __attribute__((always_inline)) size_t pack_by(const uint8_t *values, size_t count, const int bits, uint8_t *masks,
+                                                            uint8_t *escaped)
+{
+    const __m512i all = _mm512_set1_epi8((char)((1 << bits) - 1));
+    size_t used = 0;
+    for (size_t i = 0; i < count; i += FX_GROUP) {
+        __m512i v = load(values + i), low = _mm512_min_epu8(v, all);
+        __mmask64 is_escape = _mm512_cmpge_epu8_mask(v, all);
+        for (int bit = 0; bit < bits; bit++, masks += 8)
+            put_le64(masks, _mm512_test_epi8_mask(low, _mm512_set1_epi8((char)(1 << bit))));
+        store(escaped + used, _mm512_maskz_compress_epi8(is_escape, _mm512_sub_epi8(v, all)));
+        used += (size_t)__builtin_popcountll(is_escape);
+    }
+    return used;
+}
+
+static size_t pack(const uint8_t *values, size_t count, unsigned bits, uint8_t *masks, uint8_t *escaped)
+{
+    switch (bits) {
+    case 1:
+        return pack_by(values, count, 1, masks, escaped);
+    case 2:
+        return pack_by(values, count, 2, masks, escaped);
+    case 3:
+        return pack_by(values, count, 3, masks, escaped);
+    default:
+        return pack_by(values, count, 4, masks, escaped);
+    }
+}
+
+static inline __attribute__((always_inline)) size_t unpack_by(const uint8_t *masks, size_t count, const int bits,
+                                                              const uint8_t *escaped, uint8_t *values)
+{
+    const __m512i all = _mm512_set1_epi8((char)((1 << bits) - 1));
+    size_t used = 0;
+    for (size_t i = 0; i < count; i += FX_GROUP) {
+        __m512i v = _mm512_setzero_si512();
+        for (int bit = 0; bit < bits; bit++, masks += 8)
+            v = _mm512_or_si512(v, _mm512_maskz_set1_epi8(get_le64(masks), (char)(1 << bit)));
+        __mmask64 is_escape = _mm512_cmpeq_epi8_mask(v, all);
+        v = _mm512_add_epi8(v, _mm512_maskz_expand_epi8(is_escape, load(escaped + used)));
+        used += (size_t)__builtin_popcountll(is_escape);
+        store(values + i, v);
+    }
+    return used;
+}
+
+static size_t unpack(const uint8_t *masks, size_t count, unsigned bits, const uint8_t *escaped, uint8_t *values)
+{
+    switch (bits) {
+    case 1:
+        return unpack_by(masks, count, 1, escaped, values);
+    case 2:
+        return unpack_by(masks, count, 2, escaped, values);
+    case 3:
+        return unpack_by(masks, count, 3, escaped, values);
+    default:
+        return unpack_by(masks, count, 4, escaped, values);
+    }
+}
+
+const struct fx_kernels fx_avx512 = {split, join, level, unlevel, translate, pack, unpack};

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Entropies of a sample, taken modulo 1, 2, 4 and 8 bytes, tell how wide the elements are and where they begin: the exponents of floats are
+ * few, and lie in the highest byte of each. Integers only (16 bits behind the point), so every machine sees the same. */
+#include <pthread.h>
+
+#include "codec/fx_plan.h"
+
+#define BLOCKS 64u
+#define BLOCK_LEN 64u
+#define SAMPLE_LEN (BLOCKS * BLOCK_LEN)
+#define ONE 65536u
+#define BYTE (8u * ONE)
+#define HUNDREDTHS(n) ((n) * ONE / 100u)
+#define CODED_BELOW HUNDREDTHS(760) /* a plane with less is worth a code */
+#define INVERSE_LN2 94548u          /* 1 / ln 2 */
+
+static uint32_t log2_table[SAMPLE_LEN + 1];
+
+/* Of 1 to SAMPLE_LEN. */
+static uint32_t log2_of(uint32_t n)
+{
+    uint32_t whole = 31u - (uint32_t)__builtin_clz(n), ret = whole;
+    uint64_t x = ((uint64_t)n << 31) >> whole; /* in [1, 2), 31 bits behind the point */
+    for (unsigned i = 0; i < 16; i++) {
+        x = (x * x) >> 31;
+        unsigned bit = (unsigned)(x >> 32);
+        ret = ret << 1 | bit;
+        x >>= bit;
+    }
+    return ret;
+}
+
+static void fill_table(void)
+{
+    for (uint32_t n = 1; n <= SAMPLE_LEN; n++)
+        log2_table[n] = log2_of(n);
+}
+
+struct histogram {
+    uint16_t counts[256];
+};
+
+/* Bits a byte, with what a small sample is expected to lack (Miller, Madow). */
+static uint32_t entropy(const struct histogram *h, uint32_t n)
+{
+    uint64_t sum = 0;
+    uint32_t distinct = 0;
+    for (unsigned v = 0; v < 256; v++) {
+        sum += (uint64_t)h->counts[v] * log2_table[h->counts[v]];
+        distinct += h->counts[v] > 0;
+    }
+    uint64_t bits = log2_table[n] - sum / n + (uint64_t)(distinct - 1) * INVERSE_LN2 / (2 * n);
+    return (uint32_t)min_u64(bits, BYTE);
+}
+
+/* Where block i of the sample lies: spread evenly, and not in step with anything. */
+static size_t block_at(size_t i, size_t raw_len)
+{
+    size_t step = align_down(raw_len / BLOCKS, BLOCK_LEN);
+    return i * step + i * 2654435761u % (step / BLOCK_LEN) * BLOCK_LEN;
+}
+
+static void count_residues(const uint8_t *src, size_t raw_len, struct histogram h[8])
+{
+    for (size_t i = 0; i < BLOCKS; i++) {
+        const uint8_t *p = src + block_at(i, raw_len);
+        for (size_t k = 0; k < BLOCK_LEN; k += 8)
+            for (size_t r = 0; r < 8; r++)
+                h[r].counts[p[k + r]]++;
+    }
+}
+
+/* Halves the number of residues. */
+static void fold(const struct histogram *h, unsigned width, struct histogram *ret)
+{
+    for (unsigned r = 0; r < width; r++)
+        for (unsigned v = 0; v < 256; v++)
+            ret[r].counts[v] = (uint16_t)(h[r].counts[v] + h[r + width].counts[v]);
+}
+
+/* The mean over the residues, and which has the least. */
+static uint32_t mean_entropy(const struct histogram *h, unsigned width, uint32_t n, unsigned *ret_lowest)
+{
+    uint32_t sum = 0, least = UINT32_MAX;
+    for (unsigned r = 0; r < width; r++) {
+        uint32_t one = entropy(&h[r], n);
+        sum += one;
+        if (one < least) {
+            least = one;
+            *ret_lowest = r;
+        }
+    }
+    return sum / width;
+}
+
+/* The planes of rotated elements. Returns how many elements were looked at. */
+static uint32_t count_rotated(const uint8_t *src, size_t raw_len, const struct fx_guess *guess, struct histogram h[8])
+{
+    uint32_t n = 0;
+    for (size_t i = 0; i < BLOCKS; i++) {
+        const uint8_t *p = src + block_at(i, raw_len) + guess->phase;
+        for (size_t k = 0; guess->phase + k + guess->width <= BLOCK_LEN; k += guess->width, n++) {
+            uint8_t carry = p[k + guess->width - 1] >> 7;
+            for (unsigned b = 0; b < guess->width; b++) {
+                h[b].counts[(uint8_t)(p[k + b] << 1 | carry)]++;
+                carry = p[k + b] >> 7;
+            }
+        }
+    }
+    return n;
+}
+
+/* Bits of an element, 16 behind the point. Entropy says cheaply which planes are noise; of the others the code itself says what it takes. */
+static uint32_t planes_cost(const struct histogram *const *planes, unsigned width, uint32_t n, uint8_t *ret_coded)
+{
+    uint32_t sum = 0;
+    *ret_coded = 0;
+    for (unsigned p = 0; p < width; p++) {
+        struct fx_code code = {.levels = 0};
+        uint64_t bits = entropy(planes[p], n) < CODED_BELOW ? fx_code_make(planes[p]->counts, n, &code) : 0;
+        sum += code.levels ? (uint32_t)(bits * ONE / n) : BYTE;
+        *ret_coded |= (uint8_t)((code.levels > 0) << p);
+    }
+    return sum;
+}
+
+struct counts {
+    struct histogram of_8[8], of_4[4], of_2[2], of_1[1]; /* by residue */
+};
+
+static const struct histogram *counts_of(const struct counts *c, unsigned width)
+{
+    return width == 8 ? c->of_8 : width == 4 ? c->of_4 : width == 2 ? c->of_2 : c->of_1;
+}
+
+static void find_width(const struct counts *c, struct fx_guess *ret)
+{
+    /* By how much more bytes must differ between residues than within all: wider elements have smaller samples. */
+    static const uint32_t margin[9] = {[2] = HUNDREDTHS(15), [4] = HUNDREDTHS(12), [8] = HUNDREDTHS(25)};
+    uint32_t best = UINT32_MAX;
+    for (unsigned width = 1; width <= 8; width *= 2) {
+        unsigned lowest = 0;
+        uint32_t mean = mean_entropy(counts_of(c, width), width, SAMPLE_LEN / width, &lowest);
+        if (width > 1 && mean + margin[width] >= best)
+            continue;
+        best = mean;
+        ret->width = (uint8_t)width;
+        ret->phase = (uint8_t)((lowest + 1) % width);
+    }
+}
+
+static uint32_t cost_as_it_is(const struct counts *c, struct fx_guess *guess)
+{
+    const struct histogram *planes[8], *residues = counts_of(c, guess->width);
+    for (unsigned p = 0; p < guess->width; p++)
+        planes[p] = &residues[(guess->phase + p) % guess->width];
+    return planes_cost(planes, guess->width, SAMPLE_LEN / guess->width, &guess->coded[0]);
+}
+
+static uint32_t cost_rotated(const uint8_t *src, size_t raw_len, struct fx_guess *guess)
+{
+    struct histogram h[8] = {0};
+    const struct histogram *planes[8];
+    uint32_t n = count_rotated(src, raw_len, guess, h);
+    for (unsigned p = 0; p < guess->width; p++)
+        planes[p] = &h[p];
+    return planes_cost(planes, guess->width, n, &guess->coded[1]);
+}
+
+void fx_look(const void *src, size_t raw_len, struct fx_guess *ret)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    struct counts c = {.of_8 = {{{0}}}};
+    (void)pthread_once(&once, fill_table);
+    check(raw_len >= FX_RAW_MIN);
+    *ret = (struct fx_guess){.width = 1};
+    count_residues(src, raw_len, c.of_8);
+    fold(c.of_8, 4, c.of_4);
+    fold(c.of_4, 2, c.of_2);
+    fold(c.of_2, 1, c.of_1);
+    find_width(&c, ret);
+    uint32_t cost = cost_as_it_is(&c, ret);
+    if (ret->width > 1)
+        cost = (uint32_t)min_u64(cost, cost_rotated(src, raw_len, ret));
+    ret->permille = (uint32_t)((uint64_t)cost * 1000 / (BYTE * ret->width));
+}

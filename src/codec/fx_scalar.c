@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The reference: plain C for every processor. */
+#include "codec/fx_kernels.h"
+#include "format/le.h"
+
+#define EACH_BYTE 0x0101010101010101ull
+
+static inline __attribute__((always_inline)) void split_by(const uint8_t *src, size_t count, const unsigned width, bool rotate,
+                                                           uint8_t *const planes[8])
+{
+    const unsigned shift = rotate ? 1 : 0, top = 8 * width - shift;
+    for (size_t i = 0; i < count; i++) {
+        uint64_t x = width == 8 ? get_le64(src + 8 * i) : width == 4 ? get_le32(src + 4 * i) : get_le16(src + 2 * i);
+        if (rotate)
+            x = x << shift | x >> top;
+        for (unsigned p = 0; p < width; p++)
+            planes[p][i] = (uint8_t)(x >> (8 * p));
+    }
+}
+
+static void split(const uint8_t *src, size_t count, unsigned width, bool rotate, uint8_t *const planes[8])
+{
+    switch (width) {
+    case 8:
+        split_by(src, count, 8, rotate, planes);
+        break;
+    case 4:
+        split_by(src, count, 4, rotate, planes);
+        break;
+    case 2:
+        split_by(src, count, 2, rotate, planes);
+        break;
+    default:
+        memcpy(planes[0], src, count);
+    }
+}
+
+static inline __attribute__((always_inline)) void join_by(const uint8_t *const planes[8], size_t count, const unsigned width,
+                                                          bool rotate, uint8_t *dst)
+{
+    const unsigned shift = rotate ? 1 : 0, top = 8 * width - shift;
+    for (size_t i = 0; i < count; i++) {
+        uint64_t x = 0;
+        for (unsigned p = 0; p < width; p++)
+            x |= (uint64_t)planes[p][i] << (8 * p);
+        if (rotate)
+            x = x >> shift | x << top;
+        if (width == 8)
+            put_le64(dst + 8 * i, x);
+        else if (width == 4)
+            put_le32(dst + 4 * i, (uint32_t)x);
+        else
+            put_le16(dst + 2 * i, (uint16_t)x);
+    }
+}
+
+static void join(const uint8_t *const planes[8], size_t count, unsigned width, bool rotate, uint8_t *dst)
+{
+    switch (width) {
+    case 8:
+        join_by(planes, count, 8, rotate, dst);
+        break;
+    case 4:
+        join_by(planes, count, 4, rotate, dst);
+        break;
+    case 2:
+        join_by(planes, count, 2, rotate, dst);
+        break;
+    default:
+        memcpy(dst, planes[0], count);
+    }
+}
+
+static void level(uint8_t *bytes, size_t count, uint8_t *means)
+{
+    for (size_t i = 0; i < count; i += FX_GROUP) {
+        unsigned sum = FX_GROUP / 2;
+        for (size_t k = 0; k < FX_GROUP; k++)
+            sum += bytes[i + k];
+        uint8_t mean = (uint8_t)(sum / FX_GROUP), off = (uint8_t)(mean - 128);
+        means[i / FX_GROUP] = mean;
+        for (size_t k = 0; k < FX_GROUP; k++)
+            bytes[i + k] = (uint8_t)(bytes[i + k] - off);
+    }
+}
+
+static void unlevel(uint8_t *bytes, size_t count, const uint8_t *means)
+{
+    for (size_t i = 0; i < count; i += FX_GROUP) {
+        uint8_t off = (uint8_t)(means[i / FX_GROUP] - 128);
+        for (size_t k = 0; k < FX_GROUP; k++)
+            bytes[i + k] = (uint8_t)(bytes[i + k] + off);
+    }
+}
+
+static void translate(uint8_t *bytes, size_t count, const uint8_t table[256])
+{
+    for (size_t i = 0; i < count; i++)
+        bytes[i] = table[bytes[i]];
+}
+
+/* Bit 0 of each of 8 bytes, the first one lowest. */
+static inline uint64_t gather_bits(uint64_t bytes)
+{
+    return ((bytes & EACH_BYTE) * 0x0102040810204080ull) >> 56;
+}
+
+/* The reverse. */
+static inline uint64_t spread_bits(uint64_t bits)
+{
+    uint64_t x = (bits & 0xff) * EACH_BYTE & 0x8040201008040201ull;
+    return (((x + 0x7f7f7f7f7f7f7f7full) | x) >> 7) & EACH_BYTE;
+}
+
+static size_t pack(const uint8_t *values, size_t count, unsigned bits, uint8_t *masks, uint8_t *escaped)
+{
+    const uint8_t all = (uint8_t)((1u << bits) - 1);
+    size_t used = 0;
+    for (size_t i = 0; i < count; i += FX_GROUP) {
+        uint8_t low[FX_GROUP];
+        for (size_t k = 0; k < FX_GROUP; k++) {
+            uint8_t v = values[i + k];
+            low[k] = v < all ? v : all;
+            escaped[used] = (uint8_t)(v - all);
+            used += v >= all;
+        }
+        for (unsigned b = 0; b < bits; b++, masks += 8) {
+            uint64_t mask = 0;
+            for (size_t k = 0; k < FX_GROUP; k += 8)
+                mask |= gather_bits(get_le64(low + k) >> b) << k;
+            put_le64(masks, mask);
+        }
+    }
+    return used;
+}
+
+static size_t unpack(const uint8_t *masks, size_t count, unsigned bits, const uint8_t *escaped, uint8_t *values)
+{
+    const uint8_t all = (uint8_t)((1u << bits) - 1);
+    size_t used = 0;
+    for (size_t i = 0; i < count; i += FX_GROUP, masks += 8 * (size_t)bits) {
+        uint8_t low[FX_GROUP];
+        for (size_t k = 0; k < FX_GROUP; k += 8) {
+            uint64_t x = 0;
+            for (unsigned b = 0; b < bits; b++)
+                x |= spread_bits(get_le64(masks + 8 * (size_t)b) >> k) << b;
+            put_le64(low + k, x);
+        }
+        for (size_t k = 0; k < FX_GROUP; k++) {
+            bool is_escape = low[k] == all;
+            values[i + k] = (uint8_t)(low[k] + (is_escape ? escaped[used] : 0));
+            used += is_escape;
+        }
+    }
+    return used;
+}
+
+const struct fx_kernels fx_scalar = {split, join, level, unlevel, translate, pack, unpack};

@@ -1,0 +1,321 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What a checkpoint takes: a small GPT is trained in true mixed precision (bf16 weights, fp32 master, Adam moments) and saved as frameworks
+save it; `cairn du` says what the mount stores of that. Speed of the codec beside memcpy and BLAKE3 in the same run; how long saves
+block, and how fast they come to NVMe, with reduction and without."""
+import glob
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+import bench_common
+from bench_common import rig
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+CONTEXT = 128
+VOCABULARY = 256
+BETAS = (0.9, 0.95)
+
+
+class Block(nn.Module):
+    def __init__(self, width, heads, std):
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width, bias=False)
+        self.up, self.down = nn.Linear(width, 4 * width, bias=False), nn.Linear(4 * width, width, bias=False)
+        for layer in (self.qkv, self.up):
+            nn.init.normal_(layer.weight, std=0.02)
+        for layer in (self.out, self.down):
+            nn.init.normal_(layer.weight, std=std)
+
+    def forward(self, x):
+        batch, length, width = x.shape
+        q, k, v = self.qkv(self.norm1(x)).view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+        seen = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(seen.transpose(1, 2).reshape(batch, length, width))
+        return x + self.down(functional.gelu(self.up(self.norm2(x))))
+
+
+class Model(nn.Module):
+    def __init__(self, width, layers):
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(VOCABULARY, width), nn.Embedding(CONTEXT, width)
+        self.blocks = nn.ModuleList([Block(width, width // 64, 0.02 / math.sqrt(2 * layers)) for _ in range(layers)])
+        self.norm = nn.LayerNorm(width)
+        nn.init.normal_(self.tokens.weight, std=0.02)
+        nn.init.normal_(self.places.weight, std=0.02)
+
+    def forward(self, x):
+        h = self.tokens(x) + self.places(torch.arange(x.shape[1]))
+        for block in self.blocks:
+            h = block(h)
+        return functional.linear(self.norm(h), self.tokens.weight)
+
+
+def corpus():
+    """Text that is there: the sources of Python's library, bytes as tokens."""
+    text = bytearray()
+    for path in sorted(glob.glob(os.path.join(os.path.dirname(os.__file__), "*.py"))):
+        with open(path, "rb") as file:
+            text += file.read()
+    return torch.frombuffer(text, dtype=torch.uint8).long()
+
+
+class Training:
+    """The model is bf16, gradients are added up in fp32, AdamW steps on fp32 masters, which are then rounded into the model."""
+
+    def __init__(self, width, layers, steps, peak=6e-4):
+        torch.manual_seed(1)
+        self.random = torch.Generator().manual_seed(2)
+        self.text = corpus()
+        self.model = Model(width, layers)
+        self.names = [name for name, _ in self.model.named_parameters()]
+        self.masters = [p.detach().clone().requires_grad_() for p in self.model.parameters()]
+        self.model.bfloat16()
+        self.optimizer = torch.optim.AdamW(self.masters, lr=peak, betas=BETAS, weight_decay=0.1)
+        self.steps, self.peak, self.at = steps, peak, 0
+        self.publish()
+
+    def publish(self):
+        with torch.no_grad():
+            for p, master in zip(self.model.parameters(), self.masters):
+                p.copy_(master)
+
+    def rate(self):
+        warm = max(1, self.steps // 20)
+        if self.at < warm:
+            return self.peak * (self.at + 1) / warm
+        return self.peak * (0.1 + 0.45 * (1 + math.cos(math.pi * (self.at - warm) / (self.steps - warm))))
+
+    def batch(self, count=8):
+        starts = torch.randint(0, len(self.text) - CONTEXT - 1, (count,), generator=self.random)
+        both = torch.stack([self.text[i : i + CONTEXT + 1] for i in starts.tolist()])
+        return both[:, :-1], both[:, 1:]
+
+    def step(self):
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.rate()
+        x, y = self.batch()
+        loss = functional.cross_entropy(self.model(x).float().view(-1, VOCABULARY), y.reshape(-1))
+        loss.backward()
+        for p, master in zip(self.model.parameters(), self.masters):
+            master.grad, p.grad = p.grad.float(), None
+        nn.utils.clip_grad_norm_(self.masters, 1.0)
+        self.optimizer.step()
+        self.publish()
+        self.at += 1
+        return loss.item()
+
+    def weights(self):
+        return {name: p.detach() for name, p in zip(self.names, self.model.parameters())}
+
+    def parts(self):
+        states = [self.optimizer.state[master] for master in self.masters]
+        return {
+            "model": self.weights(),
+            "master": {name: master.detach() for name, master in zip(self.names, self.masters)},
+            "exp_avg": {name: state["exp_avg"] for name, state in zip(self.names, states)},
+            "exp_avg_sq": {name: state["exp_avg_sq"] for name, state in zip(self.names, states)},
+        }
+
+
+# --- how frameworks save it ------------------------------------------------------------------------------------------------
+
+
+def save_torch(training, folder):
+    torch.save({"step": training.at, **training.parts()}, os.path.join(folder, "checkpoint.pt"))
+
+
+def save_fp32(training, folder):
+    """As FSDP saves a model that was wrapped in fp32: no bf16 anywhere."""
+    parts = training.parts()
+    del parts["model"]
+    torch.save(parts, os.path.join(folder, "fp32.pt"))
+
+
+def save_bf16(training, folder):
+    """A run whose optimizer is bf16, too."""
+    parts = training.parts()
+    del parts["master"]
+    torch.save({part: {name: t.bfloat16() for name, t in tensors.items()} for part, tensors in parts.items()}, os.path.join(folder, "bf16.pt"))
+
+
+def save_weights(training, folder):
+    from safetensors.torch import save_file
+
+    save_file({name: t.contiguous() for name, t in training.weights().items()}, os.path.join(folder, "model.safetensors"))
+
+
+def save_dcp(training, folder):
+    from torch.distributed import checkpoint
+
+    checkpoint.save(training.parts(), checkpoint_id=os.path.join(folder, "dcp"), no_dist=True)
+
+
+def save_zero(training, folder, ranks=4):
+    """As DeepSpeed: the model in one file, and flat slices that cross tensors, one file a rank."""
+    parts = training.parts()
+    torch.save({"module": parts.pop("model")}, os.path.join(folder, "mp_rank_00_model_states.pt"))
+    flat = {part: torch.cat([t.flatten() for t in tensors.values()]) for part, tensors in parts.items()}
+    for rank in range(ranks):
+        shard = {part: t.tensor_split(ranks)[rank].clone() for part, t in flat.items()}
+        torch.save({"optimizer_state_dict": shard}, os.path.join(folder, f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt"))
+
+
+LAYOUTS = {"torch.save, mixed precision": save_torch, "fp32 state": save_fp32, "bf16 state": save_bf16, "bf16 weights, safetensors": save_weights,
+           "DCP, mixed precision": save_dcp, "ZeRO shards, mixed precision": save_zero}
+
+
+# --- measuring ---------------------------------------------------------------------------------------------------------------
+
+
+def du(mount, path):
+    return json.loads(mount.cairn("du", "--json", path).stdout)[0]
+
+
+def ratios(mount, training, folder):
+    """Each layout in a folder of its own; what others of them have already is found, so each is deleted again."""
+    found = {}
+    for name, save in LAYOUTS.items():
+        os.makedirs(folder)
+        save(training, folder)
+        mount.wait(folder)
+        counts = du(mount, folder)
+        found[name] = {"ratio": counts["stored_bytes"] / counts["unique_bytes"], "raw_bytes": counts["unique_bytes"],
+                       "by_encoding": {encoding: row["stored_bytes"] / row["raw_bytes"] for encoding, row in counts["encodings"].items()}}
+        rig.shutil.rmtree(folder)
+        mount.wait()
+    return found
+
+
+def series(mount, training, args):
+    """Checkpoints as training goes on; all are kept."""
+    losses, folder = [], os.path.join(mount.mnt, "series")
+    for number in range(args.checkpoints):
+        losses += [training.step() for _ in range(args.every)]
+        where = os.path.join(folder, f"step{training.at}")
+        os.makedirs(where)
+        save_torch(training, where)
+        print(f"step {training.at}: loss {statistics.mean(losses[-args.every:]):.3f}", file=sys.stderr, flush=True)
+    mount.wait(folder)
+    counts = du(mount, folder)
+    return {"ratio": counts["stored_bytes"] / counts["logical_bytes"], "checkpoints": args.checkpoints, "steps_apart": args.every, "last_loss": losses[-1]}
+
+
+def speeds(args, training):
+    """Of each class of tensors: ratios of speeds within the rounds of one run."""
+    parts, figures = training.parts(), {}
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        for part, tensors in parts.items():
+            path = os.path.join(folder, part)
+            with open(path, "wb") as file:
+                while file.tell() < 32 * rig.MIB:
+                    for t in tensors.values():
+                        file.write(t.contiguous().view(torch.uint8).numpy().tobytes())
+            tool = os.path.join(args.build, "tests", "bench", "reduce_bench")
+            row = json.loads(rig.run(tool, str(args.rounds), path))
+            median = {key: statistics.median(times) for key, times in row.items() if isinstance(times, list)}
+            spread = {key: (max(times) - min(times)) / median[key] for key, times in row.items() if isinstance(times, list)}
+            figures[part] = {"ratio": row["stored_bytes"] / row["bytes"],
+                             "speed": {key: {"gb_s": row["bytes"] / seconds / 1e9, "of_memcpy": median["memcpy"] / seconds,
+                                             "of_blake3": median["blake3"] / seconds, "spread": spread[key]} for key, seconds in median.items()}}
+    return figures
+
+
+class Save:
+    """Blocked time of a torch.save, and time until its bytes are on NVMe, on two mounts in turns."""
+
+    def __init__(self, args, training):
+        self.args, self.state, self.number = args, training.parts(), 0
+        copies = max(1, args.total // sum(t.numel() * t.element_size() for part in self.state.values() for t in part.values()))
+        self.state = {f"{part}{i}": {name: t.clone() for name, t in tensors.items()} for i in range(copies) for part, tensors in self.state.items()}
+
+    def change(self):
+        """So that nothing is found stored already: all bytes move within their tensor."""
+        for part in self.state.values():
+            for name in part:
+                part[name] = part[name].flatten().roll(4097).view(part[name].shape)
+
+    def run(self, mount):
+        path = os.path.join(mount.mnt, "save.pt")
+        began = time.monotonic()
+        with open(path, "wb") as file:
+            torch.save(self.state, file)
+        blocked = time.monotonic() - began
+        cpu = daemon_cpu(mount)
+        mount.wait(path)
+        settled = time.monotonic() - began
+        size = os.path.getsize(path)
+        os.unlink(path)
+        mount.wait()
+        return {"blocked_s": blocked, "settled_s": settled, "cpu_s": daemon_cpu(mount) - cpu, "bytes": size}
+
+
+def daemon_cpu(mount):
+    with open(f"/proc/{mount.status()['pid']}/stat") as file:
+        fields = file.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def saves(args, training):
+    binary, job, rounds = rig.find_binary(args.build), Save(args, training), {"fast": [], "off": []}
+    mounts = {}
+    try:
+        for how in rounds:
+            root = tempfile.mkdtemp(prefix="cairn-bench-", dir=args.store)
+            mounts[how] = rig.Mount(root, binary, stage=args.stage, nvme="20G", reduce=how, writeback_delay="0s")
+            mounts[how].mount()
+            job.run(mounts[how])
+        for number in range(args.rounds):
+            for how in sorted(rounds, reverse=number % 2 == 0):
+                job.change()
+                rounds[how].append(job.run(mounts[how]))
+    finally:
+        for mount in mounts.values():
+            mount.umount()
+            mount.close()
+            rig.shutil.rmtree(mount.root, ignore_errors=True)
+    found = {"bytes": rounds["fast"][0]["bytes"]}
+    for key in ("blocked_s", "settled_s", "cpu_s"):
+        pairs = [on[key] / max(off[key], 1e-9) for on, off in zip(rounds["fast"], rounds["off"])]
+        found[key] = {"on": statistics.median(r[key] for r in rounds["fast"]), "off": statistics.median(r[key] for r in rounds["off"]),
+                      "on_to_off": statistics.median(pairs), "least": min(pairs), "most": max(pairs)}
+    return found
+
+
+def main():
+    parser = bench_common.parser(__doc__, 512 * rig.MIB)
+    parser.add_argument("--width", type=int, default=384)
+    parser.add_argument("--layers", type=int, default=6)
+    parser.add_argument("--checkpoints", type=int, default=5)
+    parser.add_argument("--every", type=int, default=50, help="steps between checkpoints")
+    parser.add_argument("--parts", default="ratios,speeds,saves")
+    args = parser.parse_args()
+    training = Training(args.width, args.layers, args.checkpoints * args.every)
+    results, parts = {"parameters": sum(m.numel() for m in training.masters)}, args.parts.split(",")
+    place = bench_common.Place(args)
+    try:
+        results["series"] = series(place.mount, training, args)
+        if "ratios" in parts:
+            results["ratios"] = ratios(place.mount, training, os.path.join(place.mount.mnt, "layout"))
+    finally:
+        place.close()
+    if "speeds" in parts:
+        results["speeds"] = speeds(args, training)
+    if "saves" in parts:
+        results["saves"] = saves(args, training)
+    print(json.dumps(results, indent=1))
+    bench_common.save(args, results)
+
+
+if __name__ == "__main__":
+    main()
