@@ -38,6 +38,11 @@ bool mutex_is_held(const struct cairn_mutex *m)
     return held_ranks >> m->rank & 1 && held_locks[m->rank] == m;
 }
 
+bool lock_rank_is_held(enum lock_rank rank)
+{
+    return held_ranks >> rank & 1;
+}
+
 /* glibc before 2.41 can lose a signal where several threads wait for one condition (its bug 25847). Whoever waits without a limit
  * looks again now and then, as after a spurious wakeup, so that this costs a moment and not the daemon. */
 #define LOOK_AGAIN_MS 1000

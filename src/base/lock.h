@@ -35,9 +35,12 @@ void mutex_unlock(struct cairn_mutex *m);
 
 /* Does this thread hold it? */
 CAIRN_MUST_CHECK bool mutex_is_held(const struct cairn_mutex *m);
+/* Or any lock of that rank? */
+CAIRN_MUST_CHECK bool lock_rank_is_held(enum lock_rank rank);
 
-/* The first line of each function whose name ends in _locked. */
+/* The first line of each function whose name ends in _locked; the second form where the lock itself is out of reach. */
 #define check_held(m) check(mutex_is_held(m))
+#define check_rank_held(rank) check(lock_rank_is_held(rank))
 
 /* Waits on `cond` with `m` held; wakes at a signal, spuriously (once a second at least), or at `timeout_ms` from now (-1: no limit).
  * Returns false at the time limit. The caller loops on its predicate. */

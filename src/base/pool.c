@@ -111,6 +111,7 @@ void pool_free(struct pool *pool)
 
 static void enqueue_locked(struct pool *pool, void (*job)(void *arg), void *arg)
 {
+    check_held(&pool->locked.lock);
     unsigned at = (pool->locked.head + pool->locked.queued) % pool->queue_max;
     pool->locked.queue[at] = (struct job){job, arg};
     pool->locked.queued++;

@@ -21,7 +21,7 @@ static int give_new_id(const char *store)
     return r < 0 ? CLI_FAILED : CLI_OK;
 }
 
-static int adopt_locked(const char *store)
+static int adopt_store(const char *store)
 {
     int lock_fd = -1;
     pid_t holder = 0;
@@ -65,5 +65,5 @@ int verb_adopt(const struct verb *verb, int argc, char **argv)
         complain("adopt", "%s: %s", argv[optind], strerror(-r));
         return CLI_FAILED;
     }
-    return adopt_locked(store);
+    return adopt_store(store);
 }

@@ -47,7 +47,7 @@ static int repair_store(const char *store)
     return code == FSCK_CLEAN && r > 0 ? FSCK_REPAIRED : code;
 }
 
-static int check_locked(const char *store, bool repair)
+static int check_taken(const char *store, bool repair)
 {
     int lock_fd = -1;
     pid_t holder = 0;
@@ -86,5 +86,5 @@ int verb_fsck(const struct verb *verb, int argc, char **argv)
     struct stat st;
     if (lstat(superblock, &st) < 0 && (errno == ENOENT || errno == ENOTDIR))
         return complain_usage(verb, "%s is no store; give the folder that 'cairn mount' was given", store);
-    return check_locked(store, repair);
+    return check_taken(store, repair);
 }

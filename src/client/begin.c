@@ -18,6 +18,7 @@ static bool is_same_name(const struct draft *a, const struct draft *b)
 
 static void take_after_locked(struct cairn_save *save, const struct cairn_save_options *options)
 {
+    check_held(&save->lane->lock);
     for (size_t i = 0; i < options->after_count; i++) {
         save->after[i] = options->after[i];
         save->after[i]->refs++;
@@ -27,6 +28,7 @@ static void take_after_locked(struct cairn_save *save, const struct cairn_save_o
 
 static void enter_locked(struct cairn_save *save, const struct cairn_save_options *options)
 {
+    check_held(&save->lane->lock);
     struct cairn_lane *lane = save->lane;
     for (struct cairn_save *other = lane->saves; other; other = other->next)
         if (other->state == SAVE_OPEN && is_same_name(&other->draft, &save->draft))
@@ -211,6 +213,7 @@ static int fill_batch(struct cairn_save *save, struct batch *batch, const struct
 
 static void enqueue_locked(struct cairn_lane *lane, struct job *job)
 {
+    check_held(&lane->lock);
     struct cairn_save *save = job->save;
     bool on_host = job->slot == ON_HOST, is_first = job->is_now || save->flags & CAIRN_SAVE_URGENT;
     struct queue *queue = on_host ? (is_first ? &lane->now : &lane->lazy) : is_first ? &lane->device_now : &lane->device_lazy;
@@ -226,6 +229,7 @@ static void enqueue_locked(struct cairn_lane *lane, struct job *job)
 /* Jobs of a save that has failed already are not begun. */
 static int hand_over_locked(struct cairn_save *save, struct batch *batch)
 {
+    check_held(&save->lane->lock);
     struct cairn_lane *lane = save->lane;
     if (save->is_fixed) {
         cause_note("%s: a source comes after commit", save->draft.path);
@@ -252,6 +256,7 @@ static int hand_over_locked(struct cairn_save *save, struct batch *batch)
 /* Waits for the sources that are copied now, at most as long as a fence may take. */
 static void wait_for_now_locked(struct cairn_save *save)
 {
+    check_held(&save->lane->lock);
     struct cairn_lane *lane = save->lane;
     char cause[CAUSE_MAX];
     int64_t deadline = deadline_of(save->max_block_ms);

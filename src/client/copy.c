@@ -46,6 +46,7 @@ size_t pieces_of(const struct job *job)
 
 static void take_host_locked(struct queue *queue, struct piece *ret)
 {
+    check_rank_held(LOCK_LANE);
     struct job *job = queue->first;
     struct cairn_save *save = job->save;
     *ret = (struct piece){.job = job, .index = job->piece++, .data = job->host + job->given, .at = job->at + job->given,
@@ -62,6 +63,7 @@ static void take_host_locked(struct queue *queue, struct piece *ret)
 
 static void take_filled_locked(struct cairn_lane *lane, struct piece *ret)
 {
+    check_held(&lane->lock);
     struct ring_piece *from = lane->filled;
     *ret = (struct piece){.job = from->job, .index = from->index, .data = (const char *)from->memory, .at = from->at, .length = from->length,
                           .from = from};
@@ -73,6 +75,7 @@ static void take_filled_locked(struct cairn_lane *lane, struct piece *ret)
 /* Pieces that a caller waits for come first, then pieces that occupy the ring. */
 static bool take_piece_locked(struct cairn_lane *lane, bool only_now, struct piece *ret)
 {
+    check_held(&lane->lock);
     if (lane->now.first)
         take_host_locked(&lane->now, ret);
     else if (lane->filled)
@@ -131,6 +134,7 @@ static int copy_filled(struct piece *piece)
 /* The bytes of a source are read: those of a device were when they came into the ring. */
 static void note_read_locked(struct piece *piece)
 {
+    check_rank_held(LOCK_LANE);
     struct cairn_save *save = piece->job->save;
     save->unread -= piece->length;
     save->now_unread -= piece->job->is_now ? piece->length : 0;
@@ -139,6 +143,7 @@ static void note_read_locked(struct piece *piece)
 
 static void give_back_locked(struct cairn_lane *lane, struct ring_piece *piece)
 {
+    check_held(&lane->lock);
     piece->next = lane->ring.free;
     lane->ring.free = piece;
     (void)pthread_cond_signal(&lane->devices_work);
@@ -146,6 +151,7 @@ static void give_back_locked(struct cairn_lane *lane, struct ring_piece *piece)
 
 static void finish_piece_locked(struct piece *piece, int r)
 {
+    check_rank_held(LOCK_LANE);
     struct cairn_save *save = piece->job->save;
     struct cairn_lane *lane = save->lane;
     save->in_flight--;

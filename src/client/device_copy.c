@@ -19,6 +19,7 @@
 
 int device_slot_locked(const struct cairn_lane *lane, int ordinal)
 {
+    check_held(&lane->lock);
     for (int i = 0; i < lane->device_count; i++)
         if (lane->devices[i].ordinal == ordinal)
             return i;
@@ -27,6 +28,7 @@ int device_slot_locked(const struct cairn_lane *lane, int ordinal)
 
 static int start_thread_locked(struct cairn_lane *lane)
 {
+    check_held(&lane->lock);
     if (lane->has_device_thread)
         return 0;
     int r = thread_start(&lane->device_thread, "cairn-device", device_run, lane);
@@ -122,6 +124,7 @@ int lane_prepare(struct cairn_lane *lane, uint64_t bytes)
 
 static uint64_t waiting_bytes_locked(const struct cairn_lane *lane)
 {
+    check_held(&lane->lock);
     uint64_t bytes = 0;
     for (const struct cairn_save *save = lane->saves; save; save = save->next)
         for (int i = 0; i < lane->device_count; i++)
@@ -156,6 +159,7 @@ static void make_ring(struct cairn_lane *lane)
 
 static void end_flight_locked(struct ring_piece *piece)
 {
+    check_rank_held(LOCK_LANE);
     struct job *job = piece->job;
     struct cairn_save *save = job->save;
     save->on_device[job->slot].flying -= piece->length;
@@ -169,6 +173,7 @@ static void end_flight_locked(struct ring_piece *piece)
 /* Into the file; if the save has failed, the thread that would write it only gives it back. */
 static void hand_on_locked(struct cairn_lane *lane, struct ring_piece *piece)
 {
+    check_held(&lane->lock);
     piece->next = NULL;
     *lane->filled_last = piece;
     lane->filled_last = &piece->next;
@@ -178,6 +183,7 @@ static void hand_on_locked(struct cairn_lane *lane, struct ring_piece *piece)
 /* Takes the next piece that is to be copied, if the ring has room. */
 static struct ring_piece *take_locked(struct cairn_lane *lane)
 {
+    check_held(&lane->lock);
     struct ring_piece *piece = lane->ring.free;
     struct look look;
     if (!piece || !look_next_copy_locked(lane, &look))
@@ -190,6 +196,7 @@ static struct ring_piece *take_locked(struct cairn_lane *lane)
 /* Until the copy is enqueued its bytes are waiting, as a fence sees it. */
 static void note_enqueued_locked(struct cairn_lane *lane, struct ring_piece *piece, int r)
 {
+    check_held(&lane->lock);
     struct cairn_save *save = piece->job->save;
     struct lane_device *device = &lane->devices[piece->job->slot];
     save->on_device[piece->job->slot].waiting -= piece->length;

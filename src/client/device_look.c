@@ -25,12 +25,14 @@ static bool must_look(const struct cairn_lane *lane, const struct job *job)
 
 static struct queue *queue_locked(struct cairn_lane *lane)
 {
+    check_held(&lane->lock);
     return lane->device_now.first ? &lane->device_now : &lane->device_lazy;
 }
 
 /* The next piece of the first job. */
 static struct look take_piece_locked(struct queue *queue)
 {
+    check_rank_held(LOCK_LANE);
     struct job *job = queue->first;
     struct look look = {.job = job, .index = job->piece++, .at = job->at + job->given, .length = piece_length(job, job->given)};
     job->given += look.length;
@@ -45,6 +47,7 @@ static struct look take_piece_locked(struct queue *queue)
 
 bool look_next_copy_locked(struct cairn_lane *lane, struct look *ret)
 {
+    check_held(&lane->lock);
     struct queue *queue = queue_locked(lane);
     if (lane->to_copy.count > 0)
         *ret = queue_pop(&lane->to_copy);
@@ -58,6 +61,7 @@ bool look_next_copy_locked(struct cairn_lane *lane, struct look *ret)
 /* Nothing of this piece is under way any more, and nothing is to be copied. */
 static void end_piece_locked(struct cairn_lane *lane, const struct look *look)
 {
+    check_held(&lane->lock);
     struct cairn_save *save = look->job->save;
     save->unread -= look->length;
     save->now_unread -= look->job->is_now ? look->length : 0;
@@ -75,6 +79,7 @@ static void end_piece_locked(struct cairn_lane *lane, const struct look *look)
 /* A piece that the older version has, or whose save has failed, is done; another is to be copied. */
 static void end_look_locked(struct cairn_lane *lane, const struct look *look, bool is_there)
 {
+    check_held(&lane->lock);
     struct cairn_save *save = look->job->save;
     save->on_device[look->job->slot].looking -= look->length;
     if (is_there || save->error) {
@@ -87,6 +92,7 @@ static void end_look_locked(struct cairn_lane *lane, const struct look *look, bo
 
 void look_drop_locked(struct cairn_save *save)
 {
+    check_held(&save->lane->lock);
     struct look_queue *queue = &save->lane->to_copy;
     for (size_t left = queue->count; left > 0; left--) {
         struct look look = queue_pop(queue);

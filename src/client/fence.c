@@ -19,6 +19,7 @@ struct fence {
 /* Bytes of this save that the fence has to wait for. */
 static uint64_t open_bytes_locked(const struct cairn_save *save, const struct fence *fence)
 {
+    check_held(&save->lane->lock);
     uint64_t on_devices = 0, open = 0;
     for (int i = 0; i < save->lane->device_count; i++) {
         uint64_t waiting = save->on_device[i].waiting + save->on_device[i].looking, flying = save->on_device[i].flying;
@@ -31,6 +32,7 @@ static uint64_t open_bytes_locked(const struct cairn_save *save, const struct fe
 
 static bool is_open_locked(struct cairn_lane *lane, const struct fence *fence)
 {
+    check_held(&lane->lock);
     for (struct cairn_save *save = lane->saves; save && save->number <= fence->begun; save = save->next)
         if (open_bytes_locked(save, fence) > 0)
             return true;
@@ -39,12 +41,14 @@ static bool is_open_locked(struct cairn_lane *lane, const struct fence *fence)
 
 static bool holds_up_locked(const struct cairn_save *save, const struct fence *fence)
 {
+    check_held(&save->lane->lock);
     return !save->error && open_bytes_locked(save, fence) > 0;
 }
 
 /* When the fence has waited long enough for a save; -1: for none so far. */
 static int64_t next_limit_locked(struct cairn_lane *lane, const struct fence *fence)
 {
+    check_held(&lane->lock);
     int64_t next = -1;
     for (struct cairn_save *save = lane->saves; save && save->number <= fence->begun; save = save->next) {
         if (save->max_block_ms < 0 || !holds_up_locked(save, fence))
@@ -58,6 +62,7 @@ static int64_t next_limit_locked(struct cairn_lane *lane, const struct fence *fe
 /* A save that holds up the training for longer than it may is given up. */
 static void fail_slow_locked(struct cairn_lane *lane, const struct fence *fence, int64_t now)
 {
+    check_held(&lane->lock);
     char cause[CAUSE_MAX];
     for (struct cairn_save *save = lane->saves; save && save->number <= fence->begun; save = save->next) {
         if (save->max_block_ms < 0 || !holds_up_locked(save, fence) || now < fence->begun_ns + save->max_block_ms * 1000000ll)
@@ -70,6 +75,7 @@ static void fail_slow_locked(struct cairn_lane *lane, const struct fence *fence,
 
 static void cover_locked(struct cairn_lane *lane, struct fence *fence)
 {
+    check_held(&lane->lock);
     for (size_t i = 0; i < fence->count; i++) {
         int slot = device_slot_locked(lane, fence->streams[i].device);
         if (slot >= 0)
@@ -80,6 +86,7 @@ static void cover_locked(struct cairn_lane *lane, struct fence *fence)
 /* Which devices still copy, when the host has waited for all that it must. */
 static void note_used_locked(struct cairn_lane *lane, struct fence *fence)
 {
+    check_held(&lane->lock);
     for (struct cairn_save *save = lane->saves; save; save = save->next)
         for (int i = 0; i < lane->device_count; i++)
             fence->is_used[i] = fence->is_used[i] || save->on_device[i].flying > 0;

@@ -186,6 +186,7 @@ void lane_unlock_last(struct cairn_lane *lane)
 
 static void fail_uncommitted_locked(struct cairn_lane *lane)
 {
+    check_held(&lane->lock);
     char cause[CAUSE_MAX];
     for (struct cairn_save *save = lane->saves; save; save = save->next) {
         if (save->is_committed || save->state != SAVE_OPEN)
@@ -223,6 +224,7 @@ static void stop_threads(struct cairn_lane *lane)
 /* In the order of their failures; what did not fit is told with the last. */
 static int take_untold_locked(struct cairn_lane *lane, char *text, size_t size)
 {
+    check_held(&lane->lock);
     if (lane->untold_count == 0)
         return 0;
     struct cairn_save *save = lane->untold[0];
@@ -271,6 +273,7 @@ int cairn_lane_take_error(cairn_lane *lane, char *text, size_t size)
 
 static void add_pending_locked(const struct cairn_lane *lane, uint64_t *bytes, uint64_t *saves)
 {
+    check_held(&lane->lock);
     for (const struct cairn_save *save = lane->saves; save; save = save->next) {
         *bytes += save->unread;
         *saves += save->state == SAVE_OPEN;

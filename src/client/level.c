@@ -100,12 +100,14 @@ static int step(struct cairn_save *save, enum cairn_level level, bool is_synced)
 /* Whether somebody waits for more than it has. */
 static bool is_wanted_locked(const struct cairn_save *save)
 {
+    check_held(&save->lane->lock);
     return (save->sync.waiters[CAIRN_NVME] && save->level < CAIRN_NVME) || (save->sync.waiters[CAIRN_REMOTE] && save->level < CAIRN_REMOTE);
 }
 
 /* Ends the waits for that level, and those above it. */
 static void fail_waits_locked(struct cairn_save *save, enum cairn_level level, int error, const char *cause)
 {
+    check_held(&save->lane->lock);
     save->sync.error = error;
     (void)snprintf(save->sync.cause, sizeof save->sync.cause, "%s", cause);
     for (int i = level; i <= CAIRN_REMOTE; i++)
@@ -115,6 +117,7 @@ static void fail_waits_locked(struct cairn_save *save, enum cairn_level level, i
 /* Who waits for the remote is answered first: of that there may be none. False: nothing is to be waited for any more. */
 static bool step_locked(struct cairn_save *save)
 {
+    check_held(&save->lane->lock);
     enum cairn_level level = save->sync.waiters[CAIRN_REMOTE] ? CAIRN_REMOTE : CAIRN_NVME;
     bool is_synced = save->sync.is_synced;
     mutex_unlock(&save->lane->lock);
@@ -133,6 +136,7 @@ static bool step_locked(struct cairn_save *save)
 
 static void queue_locked(struct cairn_save *save)
 {
+    check_held(&save->lane->lock);
     struct cairn_save **link = &save->lane->to_sync;
     while (*link)
         link = &(*link)->sync.next;
@@ -142,6 +146,7 @@ static void queue_locked(struct cairn_save *save)
 
 static void give_up_locked(struct cairn_save *save)
 {
+    check_held(&save->lane->lock);
     char cause[CAUSE_MAX];
     (void)snprintf(cause, sizeof cause, "%.250s: the lane was closed meanwhile", save->draft.path);
     fail_waits_locked(save, CAIRN_NVME, -ECANCELED, cause);
@@ -151,6 +156,7 @@ static void give_up_locked(struct cairn_save *save)
 /* The next of those that are waited for goes one step, and back into the queue, until nobody waits for it. */
 static void turn_locked(struct cairn_lane *lane)
 {
+    check_held(&lane->lock);
     struct cairn_save *save = lane->to_sync;
     lane->to_sync = save->sync.next;
     bool goes_on = !lane->stopping && is_wanted_locked(save) && step_locked(save);
@@ -183,6 +189,7 @@ void *syncer_run(void *arg)
 
 static int ask_locked(struct cairn_save *save)
 {
+    check_held(&save->lane->lock);
     struct cairn_lane *lane = save->lane;
     int r = lane->has_syncer ? 0 : thread_start(&lane->syncer, "cairn-sync", syncer_run, lane);
     if (r < 0) {
@@ -202,6 +209,7 @@ static int ask_locked(struct cairn_save *save)
 /* False: the deadline has passed. A save that has outlived its lane has no thread any more. */
 static bool wait_for_step_locked(struct cairn_save *save, int64_t deadline)
 {
+    check_held(&save->lane->lock);
     if (!save->lane->stopping)
         return wait_changed_locked(save->lane, deadline);
     if (step_locked(save))
@@ -211,6 +219,7 @@ static bool wait_for_step_locked(struct cairn_save *save, int64_t deadline)
 
 static int wait_for_level_locked(struct cairn_save *save, enum cairn_level level, int64_t deadline)
 {
+    check_held(&save->lane->lock);
     unsigned failures = save->sync.failures[level];
     int r = save->lane->stopping ? 0 : ask_locked(save);
     if (r < 0)

@@ -45,6 +45,7 @@ static void drop(struct cairn_save *save)
 
 static struct opening *take_locked(struct cairn_lane *lane)
 {
+    check_held(&lane->lock);
     struct opening *opening = lane->openings;
     if (!opening)
         return NULL;
@@ -68,6 +69,7 @@ static void open_draft(struct opening *opening)
 
 static void open_one_locked(struct cairn_lane *lane, struct opening *opening)
 {
+    check_held(&lane->lock);
     mutex_unlock(&lane->lock);
     open_draft(opening);
     mutex_lock(&lane->lock);
@@ -106,6 +108,7 @@ void *opener_run(void *arg)
 /* One more thread where all are at it: some of them may be held up. */
 static int start_opener_locked(struct cairn_lane *lane)
 {
+    check_held(&lane->lock);
     if (lane->idle_openers > lane->queued_openings || lane->opener_count == OPENERS_MAX)
         return 0;
     int r = thread_start(&lane->openers[lane->opener_count], "cairn-open", opener_run, lane);
@@ -131,6 +134,7 @@ static int enter(struct cairn_lane *lane, struct opening *opening)
 
 static void leave_queue_locked(struct cairn_lane *lane, struct opening *opening)
 {
+    check_held(&lane->lock);
     struct opening **link = &lane->openings;
     while (*link != opening)
         link = &(*link)->next;

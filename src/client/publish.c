@@ -132,6 +132,7 @@ static int write_segments(struct cairn_save *save)
 
 static bool is_ready_locked(const struct cairn_save *save)
 {
+    check_held(&save->lane->lock);
     bool ready = save->state == SAVE_OPEN && save->is_committed && save->unread == 0 && save->in_flight == 0 && !save->before;
     for (size_t i = 0; i < save->after_count && ready; i++)
         ready = !save->after[i];
@@ -172,6 +173,7 @@ static int give_name(struct cairn_save *save)
 
 static void leave_list_locked(struct cairn_save *save)
 {
+    check_held(&save->lane->lock);
     struct cairn_lane *lane = save->lane;
     struct cairn_save **link = &lane->saves;
     while (*link != save)
@@ -191,6 +193,7 @@ static int failure_level(const struct cairn_lane *lane, bool is_told)
 /* Takes the lock off while it works. */
 static void publish_locked(struct cairn_save *save)
 {
+    check_held(&save->lane->lock);
     struct cairn_lane *lane = save->lane;
     save->is_publishing = true;
     mutex_unlock(&lane->lock);
@@ -219,6 +222,7 @@ static void publish_locked(struct cairn_save *save)
 
 static void discard_locked(struct cairn_save *save)
 {
+    check_held(&save->lane->lock);
     struct cairn_lane *lane = save->lane;
     bool is_told = save->is_told; /* aborted by the caller, say */
     mutex_unlock(&lane->lock);
@@ -246,6 +250,7 @@ int save_publish_stream(struct cairn_save *save)
 /* One that failed and that no thread works on, or one that is ready. */
 static struct cairn_save *next_locked(struct cairn_lane *lane)
 {
+    check_held(&lane->lock);
     for (struct cairn_save *save = lane->saves; save; save = save->next) {
         if (save->state == SAVE_FAILED && save->in_flight == 0 && !save->is_publishing)
             return save;

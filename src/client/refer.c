@@ -25,6 +25,7 @@ static void version_free(struct refer_version *version)
 
 static void version_unref_locked(struct refer_version *version)
 {
+    check_rank_held(LOCK_LANE);
     if (version && --version->refs == 0)
         version_free(version);
 }
@@ -125,6 +126,7 @@ void refer_close(struct cairn_save *save)
 
 void refer_end_locked(struct cairn_save *save)
 {
+    check_held(&save->lane->lock);
     version_unref_locked(save->older);
     save->older = NULL;
 }
@@ -320,6 +322,7 @@ static struct refer_version *version_of(struct cairn_save *save)
 
 static void put_first_locked(struct refer *refer, struct refer_version *version)
 {
+    check_rank_held(LOCK_LANE);
     size_t i = 0;
     while (i < REFER_VERSIONS_MAX - 1 && refer->versions[i] && strcmp(refer->versions[i]->pattern, version->pattern) != 0)
         i++;

@@ -64,6 +64,7 @@ static void register_region(struct cairn_lane *lane, struct ring_region *region)
 
 static void add_region_locked(struct cairn_lane *lane, const struct ring_region *region)
 {
+    check_held(&lane->lock);
     struct ring *ring = &lane->ring;
     ring->regions[ring->region_count++] = *region;
     ring->bytes += region->bytes;

@@ -13,6 +13,7 @@ int64_t deadline_of(int64_t timeout_ms)
 
 bool wait_locked(struct cairn_lane *lane, pthread_cond_t *cond, int64_t deadline)
 {
+    check_held(&lane->lock);
     int64_t left = deadline < 0 ? -1 : deadline - clock_monotonic_ns();
     if (deadline >= 0 && left <= 0)
         return false;
@@ -22,6 +23,7 @@ bool wait_locked(struct cairn_lane *lane, pthread_cond_t *cond, int64_t deadline
 
 bool wait_changed_locked(struct cairn_lane *lane, int64_t deadline)
 {
+    check_held(&lane->lock);
     return wait_locked(lane, &lane->changed, deadline);
 }
 
@@ -42,6 +44,7 @@ void batch_free(struct batch *batch)
 
 void save_unref_locked(struct cairn_save *save)
 {
+    check_held(&save->lane->lock);
     if (--save->refs > 0)
         return;
     for (struct batch *next; save->batches; save->batches = next) {
@@ -59,6 +62,7 @@ void save_unref_locked(struct cairn_save *save)
 
 static void drop_predecessors_locked(struct cairn_save *save)
 {
+    check_held(&save->lane->lock);
     if (save->before)
         save_unref_locked(save->before);
     save->before = NULL;
@@ -72,6 +76,7 @@ static void drop_predecessors_locked(struct cairn_save *save)
 
 static void drop_jobs_locked(struct queue *queue, struct cairn_save *save)
 {
+    check_held(&save->lane->lock);
     struct job **link = &queue->first;
     while (*link) {
         struct job *job = *link;
@@ -93,6 +98,7 @@ static void drop_jobs_locked(struct queue *queue, struct cairn_save *save)
 /* Kept until somebody is told. Of more than fit the newest are counted only. */
 static void note_untold_locked(struct cairn_save *save)
 {
+    check_held(&save->lane->lock);
     struct cairn_lane *lane = save->lane;
     if (save->is_told)
         return;
@@ -106,6 +112,7 @@ static void note_untold_locked(struct cairn_save *save)
 
 static void fail_one_locked(struct cairn_save *save, int error, const char *cause)
 {
+    check_held(&save->lane->lock);
     struct cairn_lane *lane = save->lane;
     if (save->state != SAVE_OPEN)
         return;
@@ -124,6 +131,7 @@ static void fail_one_locked(struct cairn_save *save, int error, const char *caus
 
 static struct cairn_save *failed_predecessor_locked(const struct cairn_save *save)
 {
+    check_held(&save->lane->lock);
     for (size_t i = 0; i < save->after_count; i++)
         if (save->after[i] && save->after[i]->state == SAVE_FAILED)
             return save->after[i];
@@ -132,6 +140,7 @@ static struct cairn_save *failed_predecessor_locked(const struct cairn_save *sav
 
 static void drop_ended_locked(struct cairn_save *save)
 {
+    check_held(&save->lane->lock);
     if (save->before && save->before->state != SAVE_OPEN) {
         save_unref_locked(save->before);
         save->before = NULL;
@@ -147,6 +156,7 @@ static void drop_ended_locked(struct cairn_save *save)
 /* Predecessors were begun earlier, so they stand before their successors in the list: one pass reaches all. */
 void saves_settle_locked(struct cairn_lane *lane)
 {
+    check_held(&lane->lock);
     char cause[CAUSE_MAX];
     for (struct cairn_save *save = lane->saves; save; save = save->next) {
         const struct cairn_save *failed = save->state == SAVE_OPEN ? failed_predecessor_locked(save) : NULL;
@@ -163,12 +173,14 @@ void saves_settle_locked(struct cairn_lane *lane)
 
 void save_fail_locked(struct cairn_save *save, int error, const char *cause)
 {
+    check_held(&save->lane->lock);
     fail_one_locked(save, error, cause);
     saves_settle_locked(save->lane);
 }
 
 void save_published_locked(struct cairn_save *save)
 {
+    check_held(&save->lane->lock);
     check(save->state == SAVE_OPEN && save->unread == 0 && save->in_flight == 0);
     save->state = SAVE_PUBLISHED;
     save->lane->stats.saves_published++;
@@ -178,6 +190,7 @@ void save_published_locked(struct cairn_save *save)
 
 static void forget_untold_locked(struct cairn_save *save)
 {
+    check_held(&save->lane->lock);
     struct cairn_lane *lane = save->lane;
     size_t kept = 0, dropped = 0;
     for (size_t i = 0; i < lane->untold_count; i++) {
@@ -193,6 +206,7 @@ static void forget_untold_locked(struct cairn_save *save)
 
 int save_told_locked(struct cairn_save *save)
 {
+    check_held(&save->lane->lock);
     if (save->state != SAVE_FAILED)
         return 0;
     save->is_told = true;
@@ -209,6 +223,7 @@ bool save_has_failed(struct cairn_save *save)
 
 bool save_is_quiet_locked(const struct cairn_save *save)
 {
+    check_held(&save->lane->lock);
     uint64_t on_devices = 0;
     for (int i = 0; i < save->lane->device_count; i++)
         on_devices += save->on_device[i].waiting + save->on_device[i].flying + save->on_device[i].looking;
@@ -219,6 +234,7 @@ bool save_is_quiet_locked(const struct cairn_save *save)
 
 static bool has_level_locked(const struct cairn_save *save, enum cairn_level level)
 {
+    check_held(&save->lane->lock);
     if (level == CAIRN_COPIED)
         return save->unread == 0;
     return save->state == SAVE_PUBLISHED && (level == CAIRN_PUBLISHED || save->level >= (int)level);

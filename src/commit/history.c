@@ -30,6 +30,7 @@ void history_done(struct store *store)
 
 static void unlist_op_locked(struct store *store, struct op *op)
 {
+    check_held(&store->history.lock);
     TAILQ_REMOVE(&store->history.ops, op, link);
     store->history.op_count--;
     store->history.op_bytes -= op->len;
@@ -41,6 +42,7 @@ static void unlist_op_locked(struct store *store, struct op *op)
  * file, nor what a cut has chosen or somebody looks at. Returns when it happened, 0: there is none. */
 static int64_t supersede_locked(struct store *store, const struct record *rec)
 {
+    check_held(&store->history.lock);
     struct op *last = TAILQ_LAST(&store->history.ops, op_list);
     if (!last || rec->type != REC_SEAL || last->type != REC_SEAL || (rec->flags | last->flags) & RECORD_BIRTH)
         return 0;
@@ -53,6 +55,7 @@ static int64_t supersede_locked(struct store *store, const struct record *rec)
 
 static void list_op_locked(struct store *store, const struct record *rec, int64_t happened)
 {
+    check_held(&store->history.lock);
     uint32_t len = (uint32_t)record_encoded_len(rec);
     struct op *op = xmalloc(sizeof *op + len);
     *op = (struct op){.seq = rec->seq,
@@ -105,6 +108,7 @@ static void dump_packs(struct store *store, struct dump *dump)
 
 static int compact_locked(struct store *store, bool with_nameless)
 {
+    check_held(&store->history.lock);
     struct dump dump = {0};
     struct op *op;
     TAILQ_FOREACH(op, &store->history.ops, link) {
@@ -123,6 +127,7 @@ static int compact_locked(struct store *store, bool with_nameless)
 /* What has no name is needed by a successor that adopts the mount, and by nobody else: it stands back where the log is too small. */
 int history_compact_locked(struct store *store)
 {
+    check_held(&store->history.lock);
     int r = compact_locked(store, true);
     return r == -EAGAIN ? compact_locked(store, false) : r;
 }
@@ -136,6 +141,7 @@ int history_compact(struct store *store)
 /* Before each change. */
 static int make_log_room_locked(struct store *store)
 {
+    check_held(&store->history.lock);
     int r = store_takes_changes(store);
     if (r < 0)
         return r;
@@ -150,6 +156,7 @@ static int make_log_room_locked(struct store *store)
 
 int history_draft_room_locked(struct store *store)
 {
+    check_held(&store->history.lock);
     int r = make_log_room_locked(store);
     if (r < 0 || stage_log_takes_draft(store->stage))
         return r;
@@ -178,6 +185,7 @@ bool history_is_crowded(struct store *store)
 
 int history_change_room_locked(struct store *store, uint64_t ino)
 {
+    check_held(&store->history.lock);
     struct stage_file_state state;
     bool has_draft = stage_file_state(store->stage, ino, &state) && state.has_draft;
     return has_draft ? make_log_room_locked(store) : history_draft_room_locked(store);
@@ -189,6 +197,7 @@ int history_change_room_locked(struct store *store, uint64_t ino)
  * when that happened: it is not followed for ever. Order is what sequence numbers say. */
 void history_stamp_locked(struct store *store, struct record *rec)
 {
+    check_held(&store->history.lock);
     int64_t now = clock_realtime_ns();
     if (now <= store->history.last_time && store->history.last_time - now <= CLOCK_BACK_MAX_NS)
         now = store->history.last_time + 1;
@@ -201,6 +210,7 @@ void history_stamp_locked(struct store *store, struct record *rec)
 /* The second cookie of an exchange first: no number that an operation gives out comes after its own, which may be the cut of a head. */
 void history_stamp_with_cookies_locked(struct store *store, struct record *rec)
 {
+    check_held(&store->history.lock);
     bool names = rec->type == REC_MAKE || rec->type == REC_LINK || rec->type == REC_RENAME || rec->type == REC_NASCENT;
     if (rec->flags & RECORD_EXCHANGE && rec->cookie2 == 0)
         rec->cookie2 = stage_next_seq(store->stage);
@@ -254,6 +264,7 @@ static void drop_content(struct store *store, const struct record *rec)
  * is sealed now. */
 static int bound_group_locked(struct store *store, const struct record *rec, struct standing *standing)
 {
+    check_held(&store->history.lock);
     struct dump xattrs = {0};
     if (rec->type != REC_SETXATTR || !standing->nascent)
         return 0;
@@ -281,6 +292,7 @@ static int check_removable(struct store *store, const struct record *rec)
 /* What frees room waits for none as long as it fits. */
 static int make_room_locked(struct store *store, const struct record *rec, bool is_lost)
 {
+    check_held(&store->history.lock);
     if (is_lost)
         return store_takes_changes(store);
     int r = rec->type == REC_NASCENT ? history_draft_room_locked(store) : make_log_room_locked(store);
@@ -291,6 +303,7 @@ static int make_room_locked(struct store *store, const struct record *rec, bool 
 /* What has no name and no version is for a successor to know: where there is no room, it is left out. */
 static int log_locked(struct store *store, const struct record *rec, bool may_be_left_out)
 {
+    check_held(&store->history.lock);
     if (may_be_left_out && make_log_room_locked(store) < 0)
         return 0;
     return stage_log_append(store->stage, rec);
@@ -298,6 +311,7 @@ static int log_locked(struct store *store, const struct record *rec, bool may_be
 
 static int commit_locked(struct store *store, struct record *rec)
 {
+    check_held(&store->history.lock);
     struct standing standing = {0};
     /* A new file is not history yet, and the end of what has no name shows nowhere. */
     int r = rec->type == REC_NASCENT || rec->type == REC_REAP ? 0 : history_seal_due_locked(store);
@@ -343,6 +357,7 @@ int history_leave(struct store *store, int r)
 
 int history_group_room_locked(struct store *store, size_t len)
 {
+    check_held(&store->history.lock);
     int r = make_log_room_locked(store);
     if (r < 0 || stage_log_room(store->stage) > len + STAGE_LOG_MARGIN / 2)
         return r;
@@ -353,6 +368,7 @@ int history_group_room_locked(struct store *store, size_t len)
 /* Operations that are one: a recovery finds all of them or none, and no cut lies between. There is room. */
 void history_enter_group_locked(struct store *store, const struct dump *group)
 {
+    check_held(&store->history.lock);
     int r = stage_log_append_encoded(store->stage, group->bytes, group->len);
     check(r == 0); /* only the history appends within the margin */
     size_t len;
@@ -368,6 +384,7 @@ void history_enter_group_locked(struct store *store, const struct dump *group)
 
 static int commit_both_locked(struct store *store, struct record *rec, struct record *rec2)
 {
+    check_held(&store->history.lock);
     struct standing standing = {0};
     int r = history_seal_due_locked(store);
     if (r == 0)
@@ -454,6 +471,7 @@ void history_readd(struct store *store, const struct record *rec)
 
 static struct op **list_up_to_locked(struct store *store, uint64_t seq, size_t *ret_count)
 {
+    check_held(&store->history.lock);
     struct op **ops = xcalloc(store->history.op_count, sizeof(struct op *));
     size_t count = 0;
     struct op *op;

@@ -31,11 +31,13 @@ void horizon_done(struct store *store)
 
 bool horizon_is_awaited_locked(struct store *store)
 {
+    check_held(&store->horizon.lock);
     return !TAILQ_EMPTY(&store->horizon.waiters) || store->horizon.urge_until > clock_monotonic_ns();
 }
 
 bool horizon_is_urgent_locked(struct store *store)
 {
+    check_held(&store->horizon.lock);
     return horizon_is_awaited_locked(store) || store->horizon.waiting_writers > 0;
 }
 
@@ -69,6 +71,7 @@ uint64_t store_horizon(struct store *store)
 /* Takes out who has waited long enough; their functions are called without the lock. */
 static void take_served_locked(struct store *store, struct waiter_list *served)
 {
+    check_held(&store->horizon.lock);
     struct waiter *waiter, *next;
     for (waiter = TAILQ_FIRST(&store->horizon.waiters); waiter; waiter = next) {
         next = TAILQ_NEXT(waiter, link);

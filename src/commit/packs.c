@@ -69,6 +69,7 @@ void packs_done(struct store *store)
 
 static struct pack_pin *pin_of_locked(struct store *store, uint64_t pack, bool create)
 {
+    check_held(&store->packs.lock);
     struct pack_pin *pin = NULL;
     HASH_FIND(hh, store->packs.pins, &pack, sizeof pack, pin);
     if (!pin && create) {
@@ -81,6 +82,7 @@ static struct pack_pin *pin_of_locked(struct store *store, uint64_t pack, bool c
 
 static void pin_settle_locked(struct store *store, struct pack_pin *pin)
 {
+    check_held(&store->packs.lock);
     if (pin->pins == 0 && !pin->dropping) {
         HASH_DEL(store->packs.pins, pin);
         free(pin);
@@ -90,6 +92,7 @@ static void pin_settle_locked(struct store *store, struct pack_pin *pin)
 /* False: the pack is about to go. */
 static bool pin_locked(struct store *store, uint64_t pack)
 {
+    check_held(&store->packs.lock);
     struct pack_pin *pin = pin_of_locked(store, pack, true);
     if (pin->dropping)
         return false;
@@ -153,6 +156,7 @@ void packs_end_drop(struct store *store, uint64_t pack)
 
 static struct fresh *fresh_find_locked(struct store *store, const struct chunk_name *name)
 {
+    check_held(&store->packs.lock);
     struct fresh *fresh = NULL;
     HASH_FIND(hh, store->packs.fresh, name, sizeof *name, fresh);
     return fresh;
@@ -192,6 +196,7 @@ uint64_t store_newest_pack_id(struct store *store)
 /* Its chunks can be read from now on. */
 static void note_durable_locked(struct store *store, const struct new_pack *pack)
 {
+    check_held(&store->packs.lock);
     for (uint32_t i = 0; i < pack->count; i++) {
         struct fresh *fresh = fresh_find_locked(store, &pack->entries[i].name);
         if (fresh && fresh->entry.pack == pack->id)
@@ -235,6 +240,7 @@ static void write_pack(void *arg)
 
 static void hand_over_filling_locked(struct store *store)
 {
+    check_held(&store->packs.lock);
     struct new_pack *pack = store->packs.filling;
     store->packs.filling = NULL;
     pack->state = PACK_WRITING;
@@ -244,6 +250,7 @@ static void hand_over_filling_locked(struct store *store)
 
 static struct new_pack *begin_pack_locked(struct store *store)
 {
+    check_held(&store->packs.lock);
     while (store->packs.buffers_free == 0)
         (void)mutex_wait(&store->packs.lock, &store->packs.changed, -1);
     if (store->packs.filling)
@@ -261,6 +268,7 @@ static struct new_pack *begin_pack_locked(struct store *store)
 /* Copies a stored chunk into the pack that is being filled; *entry gets its place. */
 static void place_locked(struct store *store, struct chunk_entry *entry, const struct iovec *stored, size_t parts)
 {
+    check_held(&store->packs.lock);
     for (;;) {
         struct new_pack *pack = store->packs.filling;
         if (pack && (pack_end_with(pack->data_len, entry) > PACK_DATA_MAX || pack->count == PACK_ENTRIES_MAX)) {
@@ -384,6 +392,7 @@ int packs_keep(struct store *store, const struct chunk_entry *entry, const void 
 /* Up to the last of now: what is fetched meanwhile may make new ones without end. */
 static int wait_written_locked(struct store *store)
 {
+    check_held(&store->packs.lock);
     struct new_pack *pack, *last = TAILQ_LAST(&store->packs.written, new_pack_list);
     int r = 0;
     TAILQ_FOREACH(pack, &store->packs.written, link) {
@@ -416,6 +425,7 @@ int packs_finish(struct store *store)
 
 static void forget_chunks_locked(struct store *store, const struct new_pack *pack)
 {
+    check_held(&store->packs.lock);
     for (uint32_t i = 0; i < pack->count; i++) {
         struct fresh *fresh = fresh_find_locked(store, &pack->entries[i].name);
         if (fresh && fresh->entry.pack == pack->id) {

@@ -24,6 +24,7 @@ static bool may_raise(int nice)
 
 static void set_locked(struct store *store, bool low)
 {
+    check_held(&store->priority.lock);
     if (low == store->priority.low)
         return;
     store->priority.low = low;

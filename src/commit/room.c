@@ -132,6 +132,7 @@ static int reserve(struct store *store, const struct limits *limits, uint64_t ne
 /* Stores the space that the thread found, less what packs took since it looked. True: more bytes may be admitted than before. */
 static bool note_granted_locked(struct store *store, const struct limits *limits, uint64_t held, uint64_t taken, uint64_t need)
 {
+    check_held(&store->room.lock);
     uint64_t since = store->room.taken - taken, before = store->room.left;
     store->room.granted = less(min_u64(held, min_u64(limits->by_cap, limits->by_disk)), since);
     store->room.with_changes = less(limits->with_changes, since);
@@ -183,6 +184,7 @@ static void *room_run(void *arg)
 
 static void ask_locked(struct store *store)
 {
+    check_held(&store->room.lock);
     store->room.wanted = true;
     (void)pthread_cond_broadcast(&store->room.changed);
 }
@@ -218,6 +220,7 @@ void store_waits_since(int64_t ns)
 /* -EAGAIN: it is not granted now. */
 static int admit_locked(struct store *store, uint64_t need)
 {
+    check_held(&store->room.lock);
     if (need + ahead_of(store) / 2 > store->room.granted)
         ask_locked(store);
     return need <= store->room.granted ? 0 : -EAGAIN;
@@ -226,6 +229,7 @@ static int admit_locked(struct store *store, uint64_t need)
 /* Has the request waited, and was a whole search since then in vain? */
 static int refuse_locked(const struct store *store)
 {
+    check_held(&store->room.lock);
     if (!store->room.hopeless || !waits_since || store->room.searched <= waits_since)
         return -EAGAIN;
     cause_note("NVMe is full of data that may not be dropped; remove something, or mount with a larger nvme=SIZE");

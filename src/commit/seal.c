@@ -31,6 +31,7 @@ static void seal_record(const struct ns_inode *inode, const struct stage_draft *
 /* The xattrs of a file that was nascent become history with its first version. */
 static void add_xattrs_locked(struct store *store, const struct dump *xattrs, struct dump *group)
 {
+    check_held(&store->history.lock);
     size_t len;
     for (size_t at = 0; at < xattrs->len; at += len) {
         struct record rec;
@@ -43,6 +44,7 @@ static void add_xattrs_locked(struct store *store, const struct dump *xattrs, st
 
 static void seal_roomy_locked(struct store *store, const struct ns_inode *inode, const struct dump *xattrs)
 {
+    check_held(&store->history.lock);
     struct ns_birth birth;
     bool is_born = ns_birth(store->ns, inode->ino, &birth);
     struct record rec = {.type = REC_SEAL};
@@ -60,6 +62,7 @@ static void seal_roomy_locked(struct store *store, const struct ns_inode *inode,
 
 int history_seal_locked(struct store *store, uint64_t ino)
 {
+    check_held(&store->history.lock);
     struct ns_inode inode;
     int r = ns_inode(store->ns, ino, &inode);
     if (r < 0 || inode.nlink == 0)
@@ -81,6 +84,7 @@ int history_seal_locked(struct store *store, uint64_t ino)
 /* A file's birth moves the times of its folder to when it was made, and not to now. */
 static void touch_parent_locked(struct store *store, const struct record *named)
 {
+    check_held(&store->history.lock);
     struct dump group = {0};
     struct record rec = {.type = REC_SETATTR,
                          .ino = named->parent,
@@ -96,6 +100,7 @@ static void touch_parent_locked(struct store *store, const struct record *named)
  * names the file, for which there is room then. -EAGAIN: there is not, and all is as before. */
 static int relink_locked(struct store *store, uint64_t ino, size_t xattrs_len)
 {
+    check_held(&store->history.lock);
     size_t reserve = xattrs_len + STAGE_LOG_MARGIN / 2;
     int r = stage_relink(store->stage, ino, reserve);
     if (r != -EAGAIN)
@@ -106,6 +111,7 @@ static int relink_locked(struct store *store, uint64_t ino, size_t xattrs_len)
 
 static int name_roomy_locked(struct store *store, struct record *rec, const struct dump *xattrs)
 {
+    check_held(&store->history.lock);
     struct ns_inode inode;
     int r = relink_locked(store, rec->ino, xattrs->len);
     if (r < 0)
@@ -122,6 +128,7 @@ static int name_roomy_locked(struct store *store, struct record *rec, const stru
 
 static int name_locked(struct store *store, struct record *rec)
 {
+    check_held(&store->history.lock);
     struct dump xattrs = {0};
     int r = history_seal_due_locked(store);
     if (r == 0)
@@ -152,6 +159,7 @@ static uint64_t shown_bytes(struct store *store, const struct ns_inode *inode)
 /* *ret_recount: until now a draft over a version that is not durable yet counted in addition to what it replaces there. */
 static int seal_counted_locked(struct store *store, uint64_t ino, bool *ret_recount)
 {
+    check_held(&store->history.lock);
     struct ns_inode inode;
     *ret_recount = false;
     int r = ns_hold(store->ns, ino, &inode);
@@ -171,6 +179,7 @@ static int seal_counted_locked(struct store *store, uint64_t ino, bool *ret_reco
 
 bool history_is_due_locked(struct store *store, uint64_t ino)
 {
+    check_held(&store->history.lock);
     for (unsigned i = 0; i < store->history.due_count; i++)
         if (store->history.due[i] == ino)
             return true;
@@ -181,6 +190,7 @@ bool history_is_due_locked(struct store *store, uint64_t ino)
  * has been idle. */
 int history_seal_due_locked(struct store *store)
 {
+    check_held(&store->history.lock);
     unsigned done = 0;
     int r = 0;
     for (; done < store->history.due_count; done++) {

@@ -56,6 +56,7 @@ static struct stage_sealed *list_sealed(struct store *store, size_t *ret_count)
 /* With the history's lock held, so that no version is sealed or dropped meanwhile. */
 static void choose_locked(struct store *store, struct target *target)
 {
+    check_held(&store->history.lock);
     uint64_t floor = stage_floor(store->stage), missing = 0;
     target->sealed = list_sealed(store, &target->count);
     target->cut = store->history.newest;

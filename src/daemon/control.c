@@ -264,6 +264,7 @@ static void close_connection(struct connection *c)
 /* The place that a new connection gets: a free one, or that of the one that has waited for longest. */
 static unsigned choose_place_locked(const struct control *control)
 {
+    check_held(&control->locked.lock);
     unsigned oldest = CONNECTIONS_MAX;
     for (unsigned i = 0; i < CONNECTIONS_MAX; i++) {
         const struct connection *c = control->locked.places[i];

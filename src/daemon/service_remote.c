@@ -171,6 +171,7 @@ static void on_wait_ended(int result, void *arg)
 /* While the store has a waiter for the remote it lifts the limits; ours stands for those outside. */
 static void begin_wait_locked(struct service *service)
 {
+    check_held(&service->remote.locked.lock);
     struct remote_side *side = &service->remote;
     if (side->locked.waits && !atomic_load(&side->wait_ended))
         return;
@@ -181,6 +182,7 @@ static void begin_wait_locked(struct service *service)
 
 static void end_wait_locked(struct service *service)
 {
+    check_held(&service->remote.locked.lock);
     struct remote_side *side = &service->remote;
     if (!side->locked.waits)
         return;

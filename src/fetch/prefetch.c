@@ -30,6 +30,7 @@ static bool continues(const struct pull_stream *s, uint64_t ino, uint64_t offset
 /* The stream that the read continues, or a new one in place of the one that was used least recently. */
 static struct pull_stream *stream_locked(struct pull *pull, uint64_t ino, uint64_t offset)
 {
+    check_held(&pull->locked.lock);
     struct pull_stream *oldest = &pull->locked.streams[0];
     for (size_t i = 0; i < PULL_STREAMS; i++) {
         struct pull_stream *s = &pull->locked.streams[i];
@@ -129,6 +130,7 @@ static void keep_missing(struct pull *pull, struct listing *l)
 
 static void add_groups_locked(struct pull *pull, struct pull_plan *plan, struct pull_group_list *groups)
 {
+    check_held(&pull->locked.lock);
     struct pull_group *group;
     while ((group = TAILQ_FIRST(groups))) {
         TAILQ_REMOVE(groups, group, link);
@@ -140,6 +142,7 @@ static void add_groups_locked(struct pull *pull, struct pull_plan *plan, struct 
 /* Plans one span, the lock let go meanwhile. */
 static void plan_span_locked(struct pull *pull, struct pull_stream *s)
 {
+    check_held(&pull->locked.lock);
     uint64_t ino = s->ino, from = max_u64(s->planned, s->next);
     struct listing l = {.end = from};
     struct pull_group_list groups;
@@ -162,6 +165,7 @@ static void plan_span_locked(struct pull *pull, struct pull_stream *s)
 
 static struct pull_stream *stream_to_plan_locked(struct pull *pull)
 {
+    check_held(&pull->locked.lock);
     int64_t now = clock_monotonic_ns();
     for (unsigned i = 0; i < PULL_STREAMS; i++)
         if (wants_plan(pull, &pull->locked.streams[i], now))
@@ -174,6 +178,7 @@ static struct pull_stream *stream_to_plan_locked(struct pull *pull)
 /* The streams take turns. */
 static struct pull_group *take_locked(struct pull *pull, struct pull_stream **ret_stream)
 {
+    check_held(&pull->locked.lock);
     for (unsigned i = 0; i < PULL_STREAMS; i++) {
         struct pull_stream *s = &pull->locked.streams[(pull->locked.turn + i) % PULL_STREAMS];
         struct pull_group *group = TAILQ_FIRST(&s->plan.groups);
@@ -188,6 +193,7 @@ static struct pull_group *take_locked(struct pull *pull, struct pull_stream **re
 
 static void calm_locked(struct pull *pull, struct pull_stream *s, uint64_t ino)
 {
+    check_held(&pull->locked.lock);
     if (s->ino != ino)
         return;
     s->quiet_until = clock_monotonic_ns() + QUIET_NS;
@@ -198,6 +204,7 @@ static void calm_locked(struct pull *pull, struct pull_stream *s, uint64_t ino)
 /* One thing that is to be done. False: there is nothing. */
 static bool work_locked(struct pull *pull)
 {
+    check_held(&pull->locked.lock);
     struct pull_stream *s = NULL;
     struct warm_job *job = NULL;
     uint64_t not_kept = 0;

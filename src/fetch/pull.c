@@ -29,6 +29,7 @@ static uint64_t buffer_cost(uint64_t length)
 
 static void drop_spares_locked(struct pull *pull, uint64_t max_bytes)
 {
+    check_held(&pull->locked.lock);
     while (pull->locked.spares > 0 && (uint64_t)pull->locked.spares * PULL_GROUP_BYTES > max_bytes)
         free(pull->locked.spare[--pull->locked.spares]);
 }
@@ -49,6 +50,7 @@ static struct pull_buffer *buffer_new(struct pull *pull, uint64_t length)
 
 static void buffer_put_locked(struct pull *pull, struct pull_buffer *buffer)
 {
+    check_held(&pull->locked.lock);
     if (--buffer->refs > 0)
         return;
     pull->locked.held -= buffer->cost;
@@ -66,6 +68,7 @@ static void buffer_put_locked(struct pull *pull, struct pull_buffer *buffer)
 
 struct pull_chunk *pull_find_locked(struct pull *pull, const struct chunk_name *name)
 {
+    check_held(&pull->locked.lock);
     struct pull_chunk *chunk = NULL;
     HASH_FIND(hh, pull->locked.chunks, name, sizeof *name, chunk);
     return chunk;
@@ -73,6 +76,7 @@ struct pull_chunk *pull_find_locked(struct pull *pull, const struct chunk_name *
 
 static void chunk_free_locked(struct pull *pull, struct pull_chunk *chunk)
 {
+    check_held(&pull->locked.lock);
     check(chunk->pins == 0);
     check(STAILQ_EMPTY(&chunk->waiters));
     if (chunk->buffer)
@@ -84,6 +88,7 @@ static void chunk_free_locked(struct pull *pull, struct pull_chunk *chunk)
 /* Nobody finds it any more; who holds it lets go of it. */
 static void forget_locked(struct pull *pull, struct pull_chunk *chunk)
 {
+    check_held(&pull->locked.lock);
     if (chunk->state == PULL_READY)
         TAILQ_REMOVE(&pull->locked.ready, chunk, link);
     HASH_DEL(pull->locked.chunks, chunk);
@@ -105,6 +110,7 @@ static bool is_used_up(const struct pull_chunk *chunk)
 
 void pull_unpin_locked(struct pull *pull, struct pull_chunk *chunk)
 {
+    check_held(&pull->locked.lock);
     if (--chunk->pins > 0)
         return;
     if (chunk->forgotten)
@@ -116,6 +122,7 @@ void pull_unpin_locked(struct pull *pull, struct pull_chunk *chunk)
 /* Frees what was not used since; false: nothing. */
 static bool reclaim_one_locked(struct pull *pull, int64_t unused_ns)
 {
+    check_held(&pull->locked.lock);
     int64_t now = clock_monotonic_ns();
     struct pull_chunk *chunk;
     TAILQ_FOREACH(chunk, &pull->locked.ready, link) {
@@ -131,6 +138,7 @@ static bool reclaim_one_locked(struct pull *pull, int64_t unused_ns)
 
 void pull_trim_locked(struct pull *pull)
 {
+    check_held(&pull->locked.lock);
     while (reclaim_one_locked(pull, IDLE_NS))
         ;
     if (pull->locked.held == 0)
@@ -225,6 +233,7 @@ void pull_make_groups(struct pull_wanted *wanted, size_t count, bool for_reader,
 /* Takes out what is on its way or in memory already. */
 static void add_chunks_locked(struct pull *pull, struct pull_group *group)
 {
+    check_held(&pull->locked.lock);
     uint32_t kept = 0;
     for (uint32_t i = 0; i < group->count; i++) {
         if (pull_find_locked(pull, &group->entries[i].name))
@@ -244,6 +253,7 @@ static void add_chunks_locked(struct pull *pull, struct pull_group *group)
 
 void pull_plan_locked(struct pull *pull, struct pull_plan *plan, struct pull_group *group)
 {
+    check_held(&pull->locked.lock);
     add_chunks_locked(pull, group);
     if (group->count == 0) {
         pull_group_free(group);
@@ -257,6 +267,7 @@ void pull_plan_locked(struct pull *pull, struct pull_plan *plan, struct pull_gro
 
 void pull_unplan_locked(struct pull *pull, struct pull_plan *plan)
 {
+    check_held(&pull->locked.lock);
     struct pull_group *group;
     while ((group = TAILQ_FIRST(&plan->groups))) {
         TAILQ_REMOVE(&plan->groups, group, link);
@@ -274,6 +285,7 @@ void pull_unplan_locked(struct pull *pull, struct pull_plan *plan)
 
 bool pull_take_locked(struct pull *pull, struct pull_group *group, bool force)
 {
+    check_held(&pull->locked.lock);
     while (pull->locked.held + group->cost > pull->window && reclaim_one_locked(pull, force ? 0 : STALE_NS))
         ;
     if (pull->locked.held > 0 && pull->locked.held + group->cost > pull->window)
@@ -421,6 +433,7 @@ static uint64_t keep_fetched(struct pull *pull, const struct pull_fetched *fetch
 
 static void fetched_done_locked(struct pull *pull, struct pull_fetched *fetched)
 {
+    check_held(&pull->locked.lock);
     for (uint32_t i = 0; i < fetched->group->count; i++) {
         struct pull_chunk *chunk = pull_find_locked(pull, &fetched->group->entries[i].name);
         if (!chunk || !chunk->keeping)
@@ -460,6 +473,7 @@ void pull_run_for_reader(struct pull *pull, struct pull_group *group)
 
 bool pull_keep_one_locked(struct pull *pull, int64_t wait_ns)
 {
+    check_held(&pull->locked.lock);
     if (pull->locked.unkept_count == 0)
         return false;
     struct pull_fetched fetched = pull->locked.unkept[--pull->locked.unkept_count];

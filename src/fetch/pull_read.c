@@ -12,6 +12,7 @@
 
 static void read_locked(struct pull *pull, struct pull_chunk *chunk, uint64_t length)
 {
+    check_held(&pull->locked.lock);
     chunk->read += length;
     chunk->used = clock_monotonic_ns();
     if (!chunk->forgotten) {
@@ -78,6 +79,7 @@ static int plan_alone(struct pull *pull, const struct chunk_name *name)
 /* Fetches the group of a planned chunk, if there is room in the window; or waits. */
 static void advance_locked(struct pull *pull, struct pull_chunk *chunk)
 {
+    check_held(&pull->locked.lock);
     struct pull_group *group = chunk->group;
     if (chunk->state == PULL_LOADING) {
         (void)mutex_wait(&pull->locked.lock, &chunk->arrived, -1);
@@ -149,6 +151,7 @@ struct lending {
 /* -EAGAIN: it is not in memory; -EINPROGRESS: it will be, and the waiter is told. */
 static int lend_locked(struct lending *l, const struct extent *e)
 {
+    check_held(&l->pull->locked.lock);
     struct store_loan *loan = l->loan;
     struct pull_chunk *chunk = pull_find_locked(l->pull, &e->chunk);
     if (!chunk || chunk->state == PULL_PLANNED || chunk->state == PULL_FAILED || loan->count == STORE_LOANS)

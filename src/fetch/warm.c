@@ -272,6 +272,7 @@ static void *job_run(void *arg)
 
 struct pull_group *warm_take_locked(struct pull *pull, struct warm_job **ret_job)
 {
+    check_held(&pull->locked.lock);
     for (unsigned i = 0; i < PULL_JOBS; i++) {
         struct warm_job *job = pull->locked.jobs[i];
         struct pull_group *group = job ? TAILQ_FIRST(&job->plan.groups) : NULL;
@@ -286,6 +287,7 @@ struct pull_group *warm_take_locked(struct pull *pull, struct warm_job **ret_job
 
 void warm_group_done_locked(struct pull *pull, struct warm_job *job, uint64_t bytes, int error, uint64_t not_kept)
 {
+    check_held(&pull->locked.lock);
     job->under_way--;
     job->status.done_bytes += bytes;
     if (error < 0)
@@ -306,6 +308,7 @@ static void warm_free(struct warm_job *job)
 /* A place for a job; one that ended gives way. */
 static int free_slot_locked(struct pull *pull, struct warm_job **ret_old)
 {
+    check_held(&pull->locked.lock);
     int found = -EBUSY;
     *ret_old = NULL;
     for (int i = 0; i < (int)PULL_JOBS && found < 0; i++)

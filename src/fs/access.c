@@ -22,6 +22,7 @@ void fs_keep_atime(struct fs *fs, bool keep)
 
 static struct accessed *find_locked(struct fs *fs, uint64_t ino)
 {
+    check_held(&fs->access.lock);
     struct accessed *found = NULL;
     HASH_FIND(hh, fs->access.accessed, &ino, sizeof ino, found);
     return found;

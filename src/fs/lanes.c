@@ -79,6 +79,7 @@ static bool is_same_process(const struct process *a, const struct process *b)
 
 static struct fs_lane *find_locked(struct lanes *lanes, const struct process *process)
 {
+    check_held(&lanes->lock);
     for (unsigned i = 0; i < lanes->count; i++)
         if (is_same_process(&lanes->list[i].process, process))
             return &lanes->list[i];
@@ -87,6 +88,7 @@ static struct fs_lane *find_locked(struct lanes *lanes, const struct process *pr
 
 static void remove_locked(struct lanes *lanes, struct fs_lane *lane)
 {
+    check_held(&lanes->lock);
     *lane = lanes->list[--lanes->count];
 }
 
@@ -111,6 +113,7 @@ static void forget_ended(struct lanes *lanes)
 
 static unsigned count_of_user_locked(const struct lanes *lanes, uid_t uid)
 {
+    check_held(&lanes->lock);
     unsigned count = 0;
     for (unsigned i = 0; i < lanes->count; i++)
         count += lanes->list[i].uid == uid;
@@ -120,6 +123,7 @@ static unsigned count_of_user_locked(const struct lanes *lanes, uid_t uid)
 /* Of the user who has most, what was heard of longest ago. `newcomer` has one more than are listed. */
 static void make_room_locked(struct lanes *lanes, uid_t newcomer)
 {
+    check_held(&lanes->lock);
     struct fs_lane *least = NULL;
     unsigned most = 0;
     for (unsigned i = 0; i < lanes->count; i++) {

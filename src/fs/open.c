@@ -38,6 +38,7 @@ void fs_free(struct fs *fs)
 
 static struct live_inode *find_live_locked(struct fs *fs, uint64_t ino)
 {
+    check_held(&fs->locked.lock);
     struct live_inode *live = NULL;
     HASH_FIND(hh, fs->locked.live, &ino, sizeof ino, live);
     return live;
@@ -45,6 +46,7 @@ static struct live_inode *find_live_locked(struct fs *fs, uint64_t ino)
 
 static struct live_inode *get_live_locked(struct fs *fs, uint64_t ino)
 {
+    check_held(&fs->locked.lock);
     struct live_inode *live = find_live_locked(fs, ino);
     if (!live) {
         live = xcalloc(1, sizeof *live);
@@ -78,6 +80,7 @@ static void count_open(struct fs *fs, uint64_t ino, uint32_t flags)
  * it sees to it if that fails. */
 struct live_inode *live_note_nameless_locked(struct fs *fs, uint64_t ino)
 {
+    check_held(&fs->locked.lock);
     struct live_inode *live = get_live_locked(fs, ino);
     live->is_nameless = true;
     return live;
@@ -85,6 +88,7 @@ struct live_inode *live_note_nameless_locked(struct fs *fs, uint64_t ino)
 
 struct live_inode *live_nameless_locked(struct fs *fs, uint64_t ino)
 {
+    check_held(&fs->locked.lock);
     struct live_inode *live = find_live_locked(fs, ino);
     return live && live->is_nameless ? live : NULL;
 }
@@ -112,6 +116,7 @@ static int reap(struct fs *fs, uint64_t ino)
  * there is no room to say so, and it lives still. */
 static int end_locked(struct fs *fs, struct live_inode *live, bool may_wait)
 {
+    check_held(&fs->locked.lock);
     if (live->opens > 0 || (live->is_nameless && !live->is_forgotten))
         return 0;
     int r = live->is_nameless ? reap(fs, live->ino) : 0;
@@ -127,6 +132,7 @@ static int end_locked(struct fs *fs, struct live_inode *live, bool may_wait)
 
 void live_note_named_locked(struct fs *fs, struct live_inode *live)
 {
+    check_held(&fs->locked.lock);
     live->is_nameless = live->may_get_name = false;
     int r = end_locked(fs, live, false);
     check(r == 0);

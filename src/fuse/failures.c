@@ -71,6 +71,7 @@ void failures_done(struct failures *failures)
 /* The same again goes to the end: the list is in order of the last time. False: it is new. */
 static bool repeat_locked(struct failures *failures, const struct front_failure *wanted)
 {
+    check_held(&failures->lock);
     for (unsigned i = 0; i < failures->count; i++) {
         struct front_failure f = failures->list[i];
         if (f.ino != wanted->ino || f.error != wanted->error || strcmp(f.call, wanted->call) != 0 ||
@@ -87,6 +88,7 @@ static bool repeat_locked(struct failures *failures, const struct front_failure 
 
 static void add_locked(struct failures *failures, const struct front_failure *failure)
 {
+    check_held(&failures->lock);
     if (failures->count == FAILURES_MAX) {
         clear(&failures->list[0]);
         failures->forgotten++;

@@ -45,6 +45,7 @@ void kept_done(struct front *front)
 
 static struct kept *find_locked(struct kept_set *set, uint64_t ino)
 {
+    check_held(&set->lock);
     for (unsigned i = 0; i < KEPT_WAYS; i++)
         if (set->kept[i].ino == ino)
             return &set->kept[i];
@@ -55,6 +56,7 @@ static struct kept *find_locked(struct kept_set *set, uint64_t ino)
  * know the inode, so that it could not be told. */
 static struct kept *free_locked(struct kept_set *set, int64_t now)
 {
+    check_held(&set->lock);
     struct kept *oldest = &set->kept[0];
     for (unsigned i = 0; i < KEPT_WAYS; i++) {
         if (set->kept[i].ino == 0)
@@ -69,6 +71,7 @@ static struct kept *free_locked(struct kept_set *set, int64_t now)
  * found a place for what this one is for. */
 static bool evict_locked(struct front *front, struct kept_set *set, struct kept *place, uint64_t successor)
 {
+    check_held(&set->lock);
     const struct kept before = {.ino = place->ino, .taken = clock_monotonic_ns()};
     place->taken = before.taken;
     mutex_unlock(&set->lock);

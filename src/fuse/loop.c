@@ -210,6 +210,7 @@ static void reply_interrupted(struct front *front, uint64_t unique)
 
 static void take_killed_locked(struct parked_list *list, struct parked_list *killed)
 {
+    check_rank_held(LOCK_CONTROL);
     struct parked *parked, *next;
     for (parked = TAILQ_FIRST(list); parked; parked = next) {
         next = TAILQ_NEXT(parked, link);

@@ -4,6 +4,7 @@
 
 static struct node *held_locked(struct ns *ns, uint64_t ino)
 {
+    check_held(&ns->locked.lock);
     struct node *node = node_find_locked(ns, ino);
     check(node != NULL);
     return node;
@@ -17,12 +18,14 @@ static bool is_dir(const struct node *node)
 /* A name in `dir` changed at `time`. */
 static void touch_dir_locked(struct ns *ns, struct node *dir, int64_t time, uint64_t seq)
 {
+    check_held(&ns->locked.lock);
     dir->inode.attrs.mtime = dir->inode.attrs.ctime = time;
     node_touch_locked(ns, dir, seq);
 }
 
 static struct node *make_node_locked(struct ns *ns, const struct record *rec, bool nascent)
 {
+    check_held(&ns->locked.lock);
     struct node *node = node_find_locked(ns, rec->ino);
     check(!node);
     node = node_new_locked(ns, rec->ino);
@@ -37,6 +40,7 @@ static struct node *make_node_locked(struct ns *ns, const struct record *rec, bo
  * `now`, and so by a clock that was ahead. */
 static void note_birth_locked(struct node *dir, int64_t btime, int64_t now)
 {
+    check_rank_held(LOCK_NAMESPACE);
     int64_t ctime = dir->inode.attrs.ctime;
     if (btime > ctime || ctime > now)
         dir->inode.attrs.mtime = dir->inode.attrs.ctime = btime;
@@ -45,6 +49,7 @@ static void note_birth_locked(struct node *dir, int64_t btime, int64_t now)
 /* Without a name at first, if it is an orphan; then with one. */
 static void apply_nascent_at_locked(struct ns *ns, const struct record *rec, int64_t now)
 {
+    check_held(&ns->locked.lock);
     struct node *dir = held_locked(ns, rec->parent);
     struct node *node = node_find_locked(ns, rec->ino);
     if (!node)
@@ -63,11 +68,13 @@ static void apply_nascent_at_locked(struct ns *ns, const struct record *rec, int
 
 static void apply_nascent_locked(struct ns *ns, const struct record *rec)
 {
+    check_held(&ns->locked.lock);
     apply_nascent_at_locked(ns, rec, rec->time);
 }
 
 static void apply_birth_locked(struct ns *ns, const struct record *rec)
 {
+    check_held(&ns->locked.lock);
     struct node *node = node_find_locked(ns, rec->ino);
     struct node *dir = held_locked(ns, rec->parent);
     if (!node) {
@@ -88,6 +95,7 @@ static void apply_birth_locked(struct ns *ns, const struct record *rec)
 
 static void apply_seal_locked(struct ns *ns, const struct record *rec)
 {
+    check_held(&ns->locked.lock);
     if (rec->flags & RECORD_BIRTH)
         apply_birth_locked(ns, rec);
     struct node *node = held_locked(ns, rec->ino);
@@ -102,6 +110,7 @@ static void apply_seal_locked(struct ns *ns, const struct record *rec)
 
 static void apply_make_locked(struct ns *ns, const struct record *rec)
 {
+    check_held(&ns->locked.lock);
     struct node *dir = held_locked(ns, rec->parent);
     struct node *node = make_node_locked(ns, rec, false);
     if (S_ISLNK(rec->attrs.mode)) {
@@ -121,6 +130,7 @@ static void apply_make_locked(struct ns *ns, const struct record *rec)
 
 static void apply_link_locked(struct ns *ns, const struct record *rec)
 {
+    check_held(&ns->locked.lock);
     struct node *dir = held_locked(ns, rec->parent), *node = held_locked(ns, rec->ino);
     (void)entry_set_locked(ns, dir, rec->name, rec->name_len, rec->ino, rec->cookie, node->inode.attrs.mode & S_IFMT,
                            rec->seq);
@@ -135,6 +145,7 @@ static void apply_link_locked(struct ns *ns, const struct record *rec)
 /* One name of `node`, in `dir`, is gone. */
 static void lose_name_locked(struct ns *ns, struct node *node, const struct node *dir, const struct record *rec)
 {
+    check_held(&ns->locked.lock);
     if (node->inode.nlink > 1 && node->inode.parent == dir->inode.ino && !is_dir(node))
         node->inode.parent = 0;
     node->inode.nlink = is_dir(node) ? 0 : node->inode.nlink - 1;
@@ -149,6 +160,7 @@ static void lose_name_locked(struct ns *ns, struct node *node, const struct node
 /* A nascent file loses its only name: the entry becomes what it covered. */
 static void unlink_nascent_locked(struct ns *ns, struct node *node)
 {
+    check_held(&ns->locked.lock);
     struct entry *entry = node->birth_entry;
     node->birth_entry = NULL;
     if (!entry)
@@ -164,6 +176,7 @@ static void unlink_nascent_locked(struct ns *ns, struct node *node)
 
 static void apply_unlink_locked(struct ns *ns, const struct record *rec)
 {
+    check_held(&ns->locked.lock);
     struct node *dir = held_locked(ns, rec->parent), *node = held_locked(ns, rec->ino);
     if (node->inode.nascent) {
         unlink_nascent_locked(ns, node);
@@ -180,6 +193,7 @@ static void apply_unlink_locked(struct ns *ns, const struct record *rec)
 /* `node` now lies in `to` and no longer in `from`. */
 static void move_locked(struct ns *ns, struct node *node, struct node *from, struct node *to, const struct record *rec)
 {
+    check_held(&ns->locked.lock);
     if (is_dir(node) && from != to) {
         from->inode.nlink--;
         to->inode.nlink++;
@@ -191,6 +205,7 @@ static void move_locked(struct ns *ns, struct node *node, struct node *from, str
 
 static void replace_locked(struct ns *ns, struct node *dir, const struct record *rec)
 {
+    check_held(&ns->locked.lock);
     struct node *old = held_locked(ns, rec->ino2);
     if (is_dir(old))
         dir->inode.nlink--;
@@ -201,6 +216,7 @@ static void replace_locked(struct ns *ns, struct node *dir, const struct record 
 
 static void apply_rename_locked(struct ns *ns, const struct record *rec)
 {
+    check_held(&ns->locked.lock);
     struct node *from = held_locked(ns, rec->parent), *to = held_locked(ns, rec->parent2);
     struct node *node = held_locked(ns, rec->ino);
     bool exchange = rec->flags & RECORD_EXCHANGE;
@@ -223,6 +239,7 @@ static void apply_rename_locked(struct ns *ns, const struct record *rec)
 
 static void apply_setattr_locked(struct ns *ns, const struct record *rec)
 {
+    check_held(&ns->locked.lock);
     struct node *node = held_locked(ns, rec->ino);
     record_set_attrs(rec, &node->inode.attrs);
     node_touch_locked(ns, node, rec->seq);
@@ -230,6 +247,7 @@ static void apply_setattr_locked(struct ns *ns, const struct record *rec)
 
 static void apply_xattr_locked(struct ns *ns, const struct record *rec)
 {
+    check_held(&ns->locked.lock);
     struct node *node = held_locked(ns, rec->ino);
     xattr_set_locked(node, rec, node->inode.nascent ? SEQ_NASCENT : rec->seq);
     node->inode.may_have_xattrs = true;
@@ -239,6 +257,7 @@ static void apply_xattr_locked(struct ns *ns, const struct record *rec)
 
 static void apply_reap_locked(struct ns *ns, const struct record *rec)
 {
+    check_held(&ns->locked.lock);
     struct node *node = held_locked(ns, rec->ino);
     node->gone = true;
     node_touch_locked(ns, node, rec->seq);

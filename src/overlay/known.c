@@ -16,12 +16,14 @@ size_t entry_bytes(const struct entry *entry)
 
 static bool takes_more_locked(const struct ns *ns, const struct node *dir)
 {
+    check_held(&ns->locked.lock);
     return dir->clean_bytes < ns->locked.clean_max / 2;
 }
 
 /* A known directory keeps its node, too. */
 static void charge_node_locked(struct ns *ns, struct node *dir, int sign)
 {
+    check_held(&ns->locked.lock);
     size_t bytes = sizeof *dir + sizeof(UT_hash_bucket) + MALLOC_BYTES;
     dir->clean_bytes += sign < 0 ? -bytes : bytes;
     ns->locked.clean_bytes += sign < 0 ? -bytes : bytes;
@@ -29,6 +31,7 @@ static void charge_node_locked(struct ns *ns, struct node *dir, int sign)
 
 void known_set_locked(struct ns *ns, struct node *dir, uint64_t known_to)
 {
+    check_held(&ns->locked.lock);
     if (dir->known_to) {
         TAILQ_REMOVE(&ns->locked.known, dir, known);
         charge_node_locked(ns, dir, -1);
@@ -43,6 +46,7 @@ void known_set_locked(struct ns *ns, struct node *dir, uint64_t known_to)
 /* Forgets the last clean entries; what lies before them stays known. May free the node. */
 static void trim_locked(struct ns *ns, struct node *dir)
 {
+    check_held(&ns->locked.lock);
     uint64_t known_to = dir->known_to;
     struct entry *entry = entry_last_locked(dir, known_to), *before;
     for (unsigned count = 0; entry && count < TRIM_ENTRIES; entry = before) {
@@ -63,6 +67,7 @@ static void trim_locked(struct ns *ns, struct node *dir)
 
 static void bound_all_locked(struct ns *ns)
 {
+    check_held(&ns->locked.lock);
     while (ns->locked.clean_bytes > ns->locked.clean_max)
         trim_locked(ns, TAILQ_FIRST(&ns->locked.known));
 }
@@ -70,6 +75,7 @@ static void bound_all_locked(struct ns *ns)
 /* `listed` follows what is known, as the view (nothing was retired since it was read) and the trees say. */
 void known_extend_locked(struct ns *ns, struct node *dir, const struct listed *listed, size_t count, bool is_end)
 {
+    check_held(&ns->locked.lock);
     uint64_t known_to = dir->known_to;
     size_t i;
     for (i = 0; i < count && takes_more_locked(ns, dir); i++) {
@@ -84,6 +90,7 @@ void known_extend_locked(struct ns *ns, struct node *dir, const struct listed *l
 /* The view now says what the entry says, or has no such name either. */
 void known_retire_locked(struct ns *ns, struct entry *entry)
 {
+    check_held(&ns->locked.lock);
     struct node *dir = entry->dir;
     if (entry->ino == 0 || entry->cookie > dir->known_to) {
         entry_free_locked(ns, entry);

@@ -34,6 +34,7 @@ struct ns *ns_new(struct view *view)
 
 struct node *node_find_locked(struct ns *ns, uint64_t ino)
 {
+    check_held(&ns->locked.lock);
     struct node *node = NULL;
     HASH_FIND(hh, ns->locked.nodes, &ino, sizeof ino, node);
     return node;
@@ -41,6 +42,7 @@ struct node *node_find_locked(struct ns *ns, uint64_t ino)
 
 struct node *node_new_locked(struct ns *ns, uint64_t ino)
 {
+    check_held(&ns->locked.lock);
     struct node *node = xcalloc(1, sizeof *node);
     node->inode.ino = ino;
     RB_INIT(&node->names);
@@ -61,6 +63,7 @@ static void xattr_free(struct node *node, struct xattr *xattr)
 
 static void node_free_locked(struct ns *ns, struct node *node)
 {
+    check_held(&ns->locked.lock);
     struct xattr *xattr;
     while ((xattr = TAILQ_FIRST(&node->xattrs)))
         xattr_free(node, xattr);
@@ -76,6 +79,7 @@ static void node_free_locked(struct ns *ns, struct node *node)
 /* Forgets a node that says nothing more than the view, and that nobody holds. */
 void node_settle_locked(struct ns *ns, struct node *node)
 {
+    check_held(&ns->locked.lock);
     bool lives_unseen = node->inode.nascent && !node->gone;
     if (node->holds == 0 && node->inode.dirty_seq == 0 && !lives_unseen && RB_EMPTY(&node->names))
         node_free_locked(ns, node);
@@ -83,6 +87,7 @@ void node_settle_locked(struct ns *ns, struct node *node)
 
 void node_touch_locked(struct ns *ns, struct node *node, uint64_t seq)
 {
+    check_held(&ns->locked.lock);
     if (node->inode.nascent || seq == SEQ_NASCENT)
         return;
     if (node->inode.dirty_seq)
@@ -93,6 +98,7 @@ void node_touch_locked(struct ns *ns, struct node *node, uint64_t seq)
 
 struct entry *entry_find_locked(struct node *dir, const char *name, size_t name_len)
 {
+    check_rank_held(LOCK_NAMESPACE);
     _Alignas(struct entry) char room[sizeof(struct entry) + NAME_LEN_MAX];
     struct entry *probe = (struct entry *)(void *)room;
     if (!dir || name_len > NAME_LEN_MAX)
@@ -104,6 +110,7 @@ struct entry *entry_find_locked(struct node *dir, const char *name, size_t name_
 
 static struct entry *entry_new_locked(struct node *dir, const char *name, size_t name_len)
 {
+    check_rank_held(LOCK_NAMESPACE);
     struct entry *entry = xcalloc(1, sizeof *entry + name_len);
     entry->dir = dir;
     entry->name_len = (uint16_t)name_len;
@@ -115,6 +122,7 @@ static struct entry *entry_new_locked(struct node *dir, const char *name, size_t
 /* Into what depends on its cookie and seq. */
 static void entry_enlist_locked(struct ns *ns, struct entry *entry)
 {
+    check_held(&ns->locked.lock);
     if (entry->ino)
         check(RB_INSERT(cookie_tree, &entry->dir->cookies, entry) == NULL);
     if (entry->seq == 0) {
@@ -131,6 +139,7 @@ static void entry_enlist_locked(struct ns *ns, struct entry *entry)
 
 static void entry_unlist_locked(struct ns *ns, struct entry *entry)
 {
+    check_held(&ns->locked.lock);
     if (entry->ino)
         RB_REMOVE(cookie_tree, &entry->dir->cookies, entry);
     if (entry->seq == 0) {
@@ -149,6 +158,7 @@ static void entry_unlist_locked(struct ns *ns, struct entry *entry)
 struct entry *entry_set_locked(struct ns *ns, struct node *dir, const char *name, size_t name_len, uint64_t ino,
                                uint64_t cookie, uint32_t type, uint64_t seq)
 {
+    check_held(&ns->locked.lock);
     struct entry *entry = entry_find_locked(dir, name, name_len);
     uint64_t below = 0;
     if (entry) {
@@ -169,6 +179,7 @@ struct entry *entry_set_locked(struct ns *ns, struct node *dir, const char *name
 /* What the view says of a name that the overlay says nothing of. */
 void entry_add_clean_locked(struct ns *ns, struct node *dir, const struct listed *listed)
 {
+    check_held(&ns->locked.lock);
     if (entry_find_locked(dir, listed->name, listed->name_len))
         return;
     struct entry *entry = entry_new_locked(dir, listed->name, listed->name_len);
@@ -181,6 +192,7 @@ void entry_add_clean_locked(struct ns *ns, struct node *dir, const struct listed
 /* The view says now what the entry does. */
 void entry_clean_locked(struct ns *ns, struct entry *entry)
 {
+    check_held(&ns->locked.lock);
     entry_unlist_locked(ns, entry);
     entry->seq = entry->below = 0;
     entry_enlist_locked(ns, entry);
@@ -188,6 +200,7 @@ void entry_clean_locked(struct ns *ns, struct entry *entry)
 
 void entry_free_locked(struct ns *ns, struct entry *entry)
 {
+    check_held(&ns->locked.lock);
     entry_unlist_locked(ns, entry);
     RB_REMOVE(name_tree, &entry->dir->names, entry);
     free(entry);
@@ -195,29 +208,34 @@ void entry_free_locked(struct ns *ns, struct entry *entry)
 
 struct entry *entry_after_locked(struct node *dir, uint64_t cookie)
 {
+    check_rank_held(LOCK_NAMESPACE);
     struct entry probe = {.cookie = cookie + 1};
     return RB_NFIND(cookie_tree, &dir->cookies, &probe);
 }
 
 struct entry *entry_next_locked(struct entry *entry)
 {
+    check_rank_held(LOCK_NAMESPACE);
     return RB_NEXT(cookie_tree, NULL, entry);
 }
 
 /* With the largest cookie up to this. */
 struct entry *entry_last_locked(struct node *dir, uint64_t cookie)
 {
+    check_rank_held(LOCK_NAMESPACE);
     struct entry *after = cookie < UINT64_MAX ? entry_after_locked(dir, cookie) : NULL;
     return after ? entry_before_locked(after) : RB_MAX(cookie_tree, &dir->cookies);
 }
 
 struct entry *entry_before_locked(struct entry *entry)
 {
+    check_rank_held(LOCK_NAMESPACE);
     return RB_PREV(cookie_tree, NULL, entry);
 }
 
 struct xattr *xattr_find_locked(struct node *node, const char *name, size_t name_len)
 {
+    check_rank_held(LOCK_NAMESPACE);
     struct xattr *xattr;
     TAILQ_FOREACH(xattr, &node->xattrs, link)
         if (xattr->name_len == name_len && memcmp(xattr->name, name, name_len) == 0)
@@ -227,6 +245,7 @@ struct xattr *xattr_find_locked(struct node *node, const char *name, size_t name
 
 void xattr_set_locked(struct node *node, const struct record *rec, uint64_t seq)
 {
+    check_rank_held(LOCK_NAMESPACE);
     struct xattr *old = xattr_find_locked(node, rec->name, rec->name_len);
     if (old)
         xattr_free(node, old);
@@ -332,6 +351,7 @@ void ns_drop(struct ns *ns, uint64_t ino)
 
 static void retire_node_locked(struct ns *ns, struct node *node, uint64_t seq)
 {
+    check_held(&ns->locked.lock);
     struct xattr *xattr, *next;
     for (xattr = TAILQ_FIRST(&node->xattrs); xattr; xattr = next) {
         next = TAILQ_NEXT(xattr, link);
@@ -347,6 +367,7 @@ static void retire_node_locked(struct ns *ns, struct node *node, uint64_t seq)
 
 static void retire_locked(struct ns *ns, uint64_t seq)
 {
+    check_held(&ns->locked.lock);
     ns->locked.retired++;
     struct entry *entry;
     while ((entry = TAILQ_FIRST(&ns->locked.dirty_entries)) && entry->seq <= seq)
@@ -387,6 +408,7 @@ void ns_free(struct ns *ns)
     if (!ns)
         return;
     struct node *node, *next;
+    mutex_lock(&ns->locked.lock);
     HASH_ITER(hh, ns->locked.nodes, node, next) {
         struct entry *entry;
         while ((entry = RB_ROOT(&node->names)))
@@ -394,6 +416,7 @@ void ns_free(struct ns *ns)
     }
     HASH_ITER(hh, ns->locked.nodes, node, next)
         node_free_locked(ns, node);
+    mutex_unlock(&ns->locked.lock);
     mutex_done(&ns->locked.lock);
     free(ns);
 }

@@ -331,6 +331,7 @@ bool ns_has_times_of_nascent(struct ns *ns, uint64_t ino, int64_t *ret_time)
 
 static int dump_xattrs_locked(struct node *node, int (*fn)(const struct record *rec, void *arg), void *arg)
 {
+    check_rank_held(LOCK_NAMESPACE);
     struct xattr *xattr;
     TAILQ_FOREACH(xattr, &node->xattrs, link) {
         struct record rec = {.type = xattr->removed ? REC_REMOVEXATTR : REC_SETXATTR,

@@ -123,6 +123,7 @@ static void give_back(struct remote *remote)
 /* Who waits for the remote waits for NVMe first. */
 static void urge_near_locked(struct remote *remote)
 {
+    check_held(&remote->shared.lock);
     if (TAILQ_EMPTY(&remote->shared.waiters) || remote->shared.stopping)
         return;
     mutex_unlock(&remote->shared.lock);

@@ -116,6 +116,7 @@ static void serve(struct waiter_list *served, int result)
 
 static void take_waiters_locked(struct remote *remote, uint64_t seq, struct waiter_list *served)
 {
+    check_held(&remote->shared.lock);
     struct waiter *waiter, *next;
     for (waiter = TAILQ_FIRST(&remote->shared.waiters); waiter; waiter = next) {
         next = TAILQ_NEXT(waiter, link);

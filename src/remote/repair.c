@@ -45,6 +45,7 @@ void far_care_free(struct far_care *care)
 /* With the lock held; NULL: it is not there. */
 static struct far_bad *find_bad_locked(struct far_care *care, uint64_t pack)
 {
+    check_held(&care->lock);
     for (size_t i = 0; i < care->bad_count; i++)
         if (care->bad[i].pack == pack)
             return &care->bad[i];

@@ -7,6 +7,7 @@
 /* The draft of a file, opened if there is none. Its record in the log is implied by the first write or cut. */
 static struct layer *draft_locked(struct stage *stage, uint64_t ino, uint64_t below_size, uint64_t version)
 {
+    check_held(&stage->locked.lock);
     struct stage_file *file = file_get_locked(stage, ino, true);
     struct layer *draft = file->layers[LAYER_DRAFT];
     if (!draft) {
@@ -19,6 +20,7 @@ static struct layer *draft_locked(struct stage *stage, uint64_t ino, uint64_t be
 
 static bool has_draft_locked(struct stage *stage, uint64_t ino)
 {
+    check_held(&stage->locked.lock);
     const struct stage_file *file = file_get_locked(stage, ino, false);
     return file && file->layers[LAYER_DRAFT];
 }
@@ -32,6 +34,7 @@ void stage_open_draft(struct stage *stage, uint64_t ino)
 /* Takes back a draft that was opened for a change that did not happen. */
 static void unopen_draft_locked(struct stage *stage, struct layer *draft)
 {
+    check_held(&stage->locked.lock);
     struct stage_file *file = draft->file;
     layer_free_locked(stage, draft, false);
     file_settle_locked(stage, file);
@@ -39,6 +42,7 @@ static void unopen_draft_locked(struct stage *stage, struct layer *draft)
 
 static void note_change_locked(struct stage *stage, struct layer *draft, uint64_t offset, uint64_t length)
 {
+    check_held(&stage->locked.lock);
     struct stage_scattered *gathering = &stage->locked.gathering;
     bool is_before = length <= UINT64_MAX - offset && offset + length <= gathering->offset;
     if (draft->file->ino == gathering->ino && !is_before && offset < gathering->offset + gathering->length)
@@ -49,6 +53,7 @@ static void note_change_locked(struct stage *stage, struct layer *draft, uint64_
 /* Ranges are bounded by the memory formula. Durable ones are given up before a writer waits. */
 static bool ranges_have_room_locked(struct stage *stage)
 {
+    check_held(&stage->locked.lock);
     while (stage->locked.range_count + RANGES_PER_CHANGE > stage->ranges_max)
         if (!slab_evict_locked(stage))
             return false;
@@ -59,6 +64,7 @@ static bool ranges_have_room_locked(struct stage *stage)
  * pieces or gathered, and fails when that frees nothing. */
 static int check_nameless_locked(struct stage *stage, uint64_t ino)
 {
+    check_held(&stage->locked.lock);
     if (stage->locked.orphan_ranges < stage->ranges_max / 2) {
         stage->locked.orphans_stuck_until = 0;
         return 0;
@@ -90,6 +96,7 @@ static struct slab_record record_of(const struct stage_write *w, uint64_t versio
 /* The slab becomes part of what a recovery reads. */
 static void publish_new_locked(struct stage *stage, uint32_t slab, uint32_t generation, enum slab_shared_state state)
 {
+    check_held(&stage->locked.lock);
     atomic_store_explicit(&stage->slab_table[slab].generation, generation, memory_order_release);
     slab_publish_locked(stage, slab, state);
 }
@@ -106,6 +113,7 @@ static uint32_t shared_need(uint32_t length)
 
 static bool shared_fits_locked(const struct stage *stage, uint32_t need)
 {
+    check_held(&stage->locked.lock);
     uint32_t slab = stage->locked.shared;
     return slab != SLAB_NONE && stage->locked.slabs[slab].fill + need <= SLAB_STRIDE;
 }
@@ -113,6 +121,7 @@ static bool shared_fits_locked(const struct stage *stage, uint32_t need)
 /* Makes the shared slab have room for `need` bytes. May drop the lock while it takes a new one. */
 static bool ensure_shared_locked(struct stage *stage, uint32_t need)
 {
+    check_held(&stage->locked.lock);
     while (!shared_fits_locked(stage, need)) {
         if (!slabs_bear_write_locked(stage, false))
             return false;
@@ -133,6 +142,7 @@ static bool ensure_shared_locked(struct stage *stage, uint32_t need)
 static void copy_payload_locked(struct stage *stage, const struct stage_write *w, uint64_t version,
                                 struct range *range)
 {
+    check_held(&stage->locked.lock);
     uint32_t slab = stage->locked.shared;
     uint32_t at = stage->locked.slabs[slab].fill;
     range->slab = slab;
@@ -156,6 +166,7 @@ static bool begins_write(struct stage_file *file, const struct stage_write *w)
 /* The payload becomes part of the draft, and of what a recovery reads. */
 void draft_put_locked(struct stage *stage, struct layer *draft, const struct stage_write *w, bool starts_write)
 {
+    check_held(&stage->locked.lock);
     struct range range = {.offset = w->offset,
                           .length = w->length,
                           .kind = RANGE_MEMORY,
@@ -331,6 +342,7 @@ int stage_set_mtime(struct stage *stage, uint64_t ino, int64_t mtime)
 
 static void raise_floor_locked(struct stage *stage, uint64_t seq)
 {
+    check_held(&stage->locked.lock);
     if (seq > atomic_load_explicit(&stage->header->floor_seq, memory_order_relaxed))
         atomic_store_explicit(&stage->header->floor_seq, seq, memory_order_release);
 }
@@ -348,6 +360,7 @@ uint64_t stage_floor(struct stage *stage)
 
 static void seal_locked(struct stage *stage, struct stage_file *file, uint64_t seq)
 {
+    check_held(&stage->locked.lock);
     struct layer *draft = file->layers[LAYER_DRAFT], *sealed = file->layers[LAYER_SEALED];
     draft->seal_seq = seq;
     if (!sealed) {
@@ -387,6 +400,7 @@ bool stage_seal(struct stage *stage, uint64_t ino, uint64_t version, uint64_t se
  * may come to the view without content. That is not in the log yet, for a successor. */
 static int orphan_locked(struct stage *stage, struct stage_file *file)
 {
+    check_held(&stage->locked.lock);
     struct layer *sealed = file->layers[LAYER_SEALED], *draft = file->layers[LAYER_DRAFT];
     for (size_t l = 0; l < LAYER_CLEAN && !file->orphan; l++)
         stage->locked.orphan_ranges += file->layers[l] ? file->layers[l]->range_count : 0;

@@ -20,6 +20,7 @@ static bool is_dirty(const struct layer *layer)
 
 static void use_pack_locked(struct stage *stage, uint64_t pack, int change)
 {
+    check_held(&stage->locked.lock);
     struct pack_use *use = NULL;
     HASH_FIND(hh, stage->locked.packs, &pack, sizeof pack, use);
     if (!use) {
@@ -38,6 +39,7 @@ static void use_pack_locked(struct stage *stage, uint64_t pack, int change)
 /* Adds (or with -1 takes away) a range's weight to its slab, its layer and the stage's accounts. */
 static void account_locked(struct stage *stage, struct range *range, int sign)
 {
+    check_held(&stage->locked.lock);
     struct layer *layer = range->layer;
     uint64_t bytes = sign > 0 ? range->length : (uint64_t)-(int64_t)range->length;
     if (range->kind == RANGE_CHUNK) {
@@ -60,6 +62,7 @@ static void account_locked(struct stage *stage, struct range *range, int sign)
 
 static void range_attach_locked(struct stage *stage, struct layer *layer, struct range *range)
 {
+    check_held(&stage->locked.lock);
     range->layer = layer;
     check(RB_INSERT(range_tree, &layer->ranges, range) == NULL);
     layer->range_count++;
@@ -73,6 +76,7 @@ static void range_attach_locked(struct stage *stage, struct layer *layer, struct
 /* The caller settles the slab, once what remains of the range is attached again. */
 static void range_detach_locked(struct stage *stage, struct range *range)
 {
+    check_held(&stage->locked.lock);
     struct layer *layer = range->layer;
     account_locked(stage, range, -1);
     RB_REMOVE(range_tree, &layer->ranges, range);
@@ -96,6 +100,7 @@ static void range_advance(struct range *range, uint64_t skip)
 /* First range that ends after `offset`. */
 struct range *layer_first_locked(const struct layer *layer, uint64_t offset)
 {
+    check_rank_held(LOCK_STAGE);
     struct range *found = NULL;
     struct range *at = RB_ROOT((struct range_tree *)(uintptr_t)&layer->ranges);
     while (at) {
@@ -111,17 +116,20 @@ struct range *layer_first_locked(const struct layer *layer, uint64_t offset)
 
 struct range *layer_next_locked(struct range *range)
 {
+    check_rank_held(LOCK_STAGE);
     return RB_NEXT(range_tree, NULL, range);
 }
 
 static void count_dropped_locked(struct stage *stage, const struct range *range, uint64_t bytes, bool dropped)
 {
+    check_held(&stage->locked.lock);
     if (dropped && range->kind == RANGE_MEMORY && is_dirty(range->layer))
         stage->locked.dropped_bytes += bytes;
 }
 
 void layer_cut_locked(struct stage *stage, struct layer *layer, uint64_t offset, uint64_t length, bool dropped)
 {
+    check_held(&stage->locked.lock);
     uint64_t end = length > UINT64_MAX - offset ? UINT64_MAX : offset + length;
     struct range *range = layer_first_locked(layer, offset);
     while (range && range->offset < end) {
@@ -164,6 +172,7 @@ static bool goes_on(const struct range *before, const struct range *what)
 
 void layer_put_locked(struct stage *stage, struct layer *layer, const struct range *what)
 {
+    check_held(&stage->locked.lock);
     layer_cut_locked(stage, layer, what->offset, what->length, true);
     struct range *before = what->offset > 0 ? layer_first_locked(layer, what->offset - 1) : NULL;
     if (goes_on(before, what)) {
@@ -178,6 +187,7 @@ void layer_put_locked(struct stage *stage, struct layer *layer, const struct ran
 
 static void layer_link_locked(struct stage *stage, struct layer *layer)
 {
+    check_held(&stage->locked.lock);
     layer->file->layers[layer->state] = layer;
     if (layer->state == LAYER_DRAFT) {
         TAILQ_INSERT_TAIL(&stage->locked.drafts, layer, link);
@@ -189,6 +199,7 @@ static void layer_link_locked(struct stage *stage, struct layer *layer)
 
 static void layer_unlink_locked(struct stage *stage, struct layer *layer)
 {
+    check_held(&stage->locked.lock);
     if (layer->state == LAYER_DRAFT) {
         TAILQ_REMOVE(&stage->locked.drafts, layer, link);
         stage->locked.draft_count -= !layer->file->orphan;
@@ -200,6 +211,7 @@ static void layer_unlink_locked(struct stage *stage, struct layer *layer)
 
 struct layer *layer_new_locked(struct stage *stage, struct stage_file *file, enum layer_state state)
 {
+    check_held(&stage->locked.lock);
     check(file->layers[state] == NULL);
     struct layer *layer = xcalloc(1, sizeof *layer);
     layer->file = file;
@@ -213,6 +225,7 @@ struct layer *layer_new_locked(struct stage *stage, struct stage_file *file, enu
 
 void layer_free_locked(struct stage *stage, struct layer *layer, bool dropped)
 {
+    check_held(&stage->locked.lock);
     if (!layer)
         return;
     layer_cut_locked(stage, layer, 0, UINT64_MAX, dropped);
@@ -236,6 +249,7 @@ void layer_abandon(struct layer *layer)
 /* A layer keeps its ranges but counts differently from now on. */
 void layer_set_state_locked(struct stage *stage, struct layer *layer, enum layer_state state)
 {
+    check_held(&stage->locked.lock);
     check(layer->file->layers[state] == NULL);
     struct range *range;
     RB_FOREACH(range, range_tree, &layer->ranges)
@@ -256,6 +270,7 @@ void layer_set_state_locked(struct stage *stage, struct layer *layer, enum layer
  * the view by then. The cost is proportional to `above`. */
 void layer_merge_locked(struct stage *stage, struct layer *below, struct layer *above)
 {
+    check_held(&stage->locked.lock);
     bool to_clean = below->state == LAYER_CLEAN;
     if (above->keep < UINT64_MAX)
         layer_cut_locked(stage, below, above->keep, UINT64_MAX, true);
@@ -281,6 +296,7 @@ void layer_merge_locked(struct stage *stage, struct layer *below, struct layer *
 
 struct stage_file *file_get_locked(struct stage *stage, uint64_t ino, bool create)
 {
+    check_held(&stage->locked.lock);
     struct stage_file *file = NULL;
     HASH_FIND(hh, stage->locked.files, &ino, sizeof ino, file);
     if (!file && create) {
@@ -294,6 +310,7 @@ struct stage_file *file_get_locked(struct stage *stage, uint64_t ino, bool creat
 /* Forgets a file of which nothing is left. */
 void file_settle_locked(struct stage *stage, struct stage_file *file)
 {
+    check_held(&stage->locked.lock);
     struct layer *clean = file->layers[LAYER_CLEAN];
     if (clean && clean->range_count == 0)
         layer_free_locked(stage, clean, false);

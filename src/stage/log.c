@@ -37,6 +37,7 @@ uint64_t stage_log_room(struct stage *stage)
 
 int log_append_own_locked(struct stage *stage, const struct record *rec)
 {
+    check_held(&stage->locked.lock);
     if (stage_log_room(stage) < record_encoded_len(rec) + STAGE_LOG_MARGIN)
         return -EAGAIN;
     return append_to(stage, active_half(stage), rec);
@@ -81,6 +82,7 @@ bool stage_log_wants_compaction(struct stage *stage)
 /* Besides the SEALs of all drafts. */
 static bool has_room_besides_seals_locked(struct stage *stage, uint64_t room)
 {
+    check_held(&stage->locked.lock);
     return stage_log_room(stage) > room + (stage->locked.draft_count + 1) * SEAL_LEN_MAX;
 }
 
@@ -125,6 +127,7 @@ static struct record range_record(const struct layer *layer, const struct range 
 
 static int dump_layer_locked(struct stage *stage, uint32_t half, struct layer *layer)
 {
+    check_held(&stage->locked.lock);
     struct record head = {.type = REC_LAYER,
                           .flags = layer->state == LAYER_DRAFT ? 0 : RECORD_SEALED,
                           .seq = ++stage->locked.seq,
@@ -143,6 +146,7 @@ static int dump_layer_locked(struct stage *stage, uint32_t half, struct layer *l
 
 int log_enter_layer_locked(struct stage *stage, struct layer *layer, size_t reserve)
 {
+    check_held(&stage->locked.lock);
     uint32_t half = active_half(stage);
     uint64_t tail = tail_of(stage, half);
     int r = dump_layer_locked(stage, half, layer);
@@ -157,6 +161,7 @@ int log_enter_layer_locked(struct stage *stage, struct layer *layer, size_t rese
  * where a range names them. */
 static int dump_layers_locked(struct stage *stage, uint32_t half, bool with_orphans)
 {
+    check_held(&stage->locked.lock);
     struct record marker = {.type = REC_LAYER, .seq = ++stage->locked.seq};
     int marked = append_to(stage, half, &marker);
     if (marked < 0)

@@ -10,6 +10,7 @@
  * when drafts take more than half of all, those with at least as many as most have are sealed. 0: not now. */
 static uint32_t crowd_share_locked(const struct stage *stage)
 {
+    check_held(&stage->locked.lock);
     uint32_t drafts = 0, ranges = 0;
     const struct layer *draft;
     TAILQ_FOREACH(draft, &stage->locked.drafts, link) {
@@ -57,6 +58,7 @@ bool stage_largest_draft(struct stage *stage, uint64_t min_bytes, uint64_t *ret_
 /* Where the first `min_bytes` of consecutive memory from `range` on begin; NULL: nowhere. */
 static struct range *first_long_run_locked(struct range *range, uint64_t min_bytes)
 {
+    check_rank_held(LOCK_STAGE);
     struct range *begin = NULL;
     uint64_t bytes = 0, end = 0;
     for (; range; range = layer_next_locked(range)) {
@@ -105,6 +107,7 @@ size_t stage_draft_run(struct stage *stage, uint64_t ino, uint64_t min_bytes, ui
 static bool exchange_locked(struct stage *stage, struct range *range, const struct stage_part *part,
                             const struct stage_chunk_range *chunk)
 {
+    check_held(&stage->locked.lock);
     uint64_t from = max_u64(max_u64(range->offset, part->offset), chunk->offset);
     uint64_t to = min_u64(min_u64(range->offset + range->length, part->offset + part->length),
                           chunk->offset + chunk->length);
@@ -140,6 +143,7 @@ static bool exchange_locked(struct stage *stage, struct range *range, const stru
 static bool exchange_in_layer_locked(struct stage *stage, struct layer *layer, const struct stage_part *part,
                                      const struct stage_chunk_range *chunk)
 {
+    check_held(&stage->locked.lock);
     uint64_t at = max_u64(part->offset, chunk->offset);
     uint64_t end = min_u64(part->offset + part->length, chunk->offset + chunk->length);
     struct range *range;

@@ -118,7 +118,7 @@ void stage_leave_folder(const char *folder)
 
 /* --- what a file says ------------------------------------------------------------------------------------------------ */
 
-static bool is_locked(int fd)
+static bool is_in_use(int fd)
 {
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     return fcntl(fd, F_OFD_GETLK, &whole) == 0 && whole.l_type != F_UNLCK;
@@ -163,7 +163,7 @@ int stage_look(const char *dir, const uint8_t name[16], struct stage_look *ret)
     if (pread(fd, (void *)h, sizeof *h, 0) != (ssize_t)sizeof *h || h->magic != STAGE_MAGIC)
         return -EUCLEAN;
     memcpy(ret->store, h->store, sizeof ret->store);
-    ret->in_use = is_locked(fd);
+    ret->in_use = is_in_use(fd);
     if (h->version != STAGE_VERSION)
         return 0;
     ret->pid = (pid_t)h->pid;

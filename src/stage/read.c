@@ -42,6 +42,7 @@ static struct stage_part part_of(const struct stage *stage, const struct range *
 /* Emits [offset, end) as the layers from `layers` down see it; false when the room for parts is used up. */
 static bool resolve_locked(struct resolver *r, struct layer *const *layers, size_t depth, uint64_t offset, uint64_t end)
 {
+    check_rank_held(LOCK_STAGE);
     while (depth < LAYER_STATES && !layers[depth])
         depth++;
     if (depth == LAYER_STATES)

@@ -170,6 +170,7 @@ static int compare_items(const void *pa, const void *pb)
 /* Pinned until all items are applied: an item may supersede all that a slab holds before a later one names it again. */
 static void claim_slab_locked(struct rebuild *rb, uint32_t slab)
 {
+    check_held(&rb->stage->locked.lock);
     if (rb->stage->locked.slabs[slab].state != SLAB_UNREADY)
         return;
     slab_claim_recovered_locked(rb->stage, slab);
@@ -178,6 +179,7 @@ static void claim_slab_locked(struct rebuild *rb, uint32_t slab)
 
 static void put_item_locked(struct rebuild *rb, struct layer *draft, const struct item *item)
 {
+    check_held(&rb->stage->locked.lock);
     struct range range = {.offset = item->offset,
                           .length = item->length,
                           .kind = RANGE_MEMORY,
@@ -200,6 +202,7 @@ static void put_item_locked(struct rebuild *rb, struct layer *draft, const struc
 
 static void cut_item_locked(struct rebuild *rb, struct layer *draft, const struct item *item)
 {
+    check_held(&rb->stage->locked.lock);
     uint64_t end = item->length > UINT64_MAX - item->offset ? UINT64_MAX : item->offset + item->length;
     layer_cut_locked(rb->stage, draft, item->offset, item->length, false);
     if (end >= draft->keep) {
@@ -214,6 +217,7 @@ static void cut_item_locked(struct rebuild *rb, struct layer *draft, const struc
 
 static void apply_item_locked(struct rebuild *rb, struct layer *draft, const struct item *item)
 {
+    check_held(&rb->stage->locked.lock);
     switch (item->kind) {
     case ITEM_LAYER:
         layer_cut_locked(rb->stage, draft, 0, UINT64_MAX, false);
@@ -245,6 +249,7 @@ static void apply_item_locked(struct rebuild *rb, struct layer *draft, const str
 
 static void seal_item_locked(struct rebuild *rb, struct layer *draft, const struct item *item)
 {
+    check_held(&rb->stage->locked.lock);
     struct stage *stage = rb->stage;
     uint64_t ino = draft->file->ino;
     struct stage_draft sealed;
@@ -258,6 +263,7 @@ static void seal_item_locked(struct rebuild *rb, struct layer *draft, const stru
 /* All items of one version: [first, end). *size: of the version below, then of this one. */
 static void rebuild_version_locked(struct rebuild *rb, size_t first, size_t end, uint64_t *size)
 {
+    check_held(&rb->stage->locked.lock);
     struct stage_file *file = file_get_locked(rb->stage, rb->items.at[first].ino, true);
     struct layer *draft = file->layers[LAYER_DRAFT];
     if (!draft) {
@@ -315,6 +321,7 @@ static int compare_seals(const void *pa, const void *pb)
 /* Files were rebuilt by inode, but versions wait for writeback in the order in which they were sealed. */
 static void order_sealed_locked(struct stage *stage)
 {
+    check_held(&stage->locked.lock);
     size_t count = 0;
     struct layer *layer;
     TAILQ_FOREACH(layer, &stage->locked.sealed, link)
@@ -334,6 +341,7 @@ static void order_sealed_locked(struct stage *stage)
 
 static void release_slabs_locked(struct stage *stage)
 {
+    check_held(&stage->locked.lock);
     for (uint32_t i = 0; i < stage->slab_count; i++) {
         if (stage->locked.slabs[i].state != SLAB_USED)
             continue;
@@ -345,6 +353,7 @@ static void release_slabs_locked(struct stage *stage)
 /* Is there content whose chunk lies in no pack? */
 static int check_packs_locked(struct stage *stage)
 {
+    check_held(&stage->locked.lock);
     const uint64_t none = 0;
     struct pack_use *use = NULL;
     HASH_FIND(hh, stage->locked.packs, &none, sizeof none, use);

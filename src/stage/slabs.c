@@ -40,6 +40,7 @@ void slabs_init(struct stage *stage)
 
 static void make_free_locked(struct stage *stage, struct slab *slab)
 {
+    check_held(&stage->locked.lock);
     uint32_t i = index_of(stage, slab);
     stage->locked.used_count -= slab->state == SLAB_USED;
     atomic_store_explicit(&stage->slab_table[i].use, slab_use(SLAB_SHARED_FREE, 0), memory_order_release);
@@ -55,6 +56,7 @@ static void make_free_locked(struct stage *stage, struct slab *slab)
 /* Puts a used slab where its ranges and pins say that it belongs. */
 void slab_settle_locked(struct stage *stage, uint32_t i)
 {
+    check_held(&stage->locked.lock);
     struct slab *slab = &stage->locked.slabs[i];
     if (slab->state != SLAB_USED)
         return;
@@ -80,12 +82,14 @@ void slab_settle_locked(struct stage *stage, uint32_t i)
 /* Room for writers: the reserve stays for receivers, so that requests are always read. */
 bool slabs_have_room_locked(const struct stage *stage, uint32_t slabs)
 {
+    check_held(&stage->locked.lock);
     uint32_t unready = stage->locked.grow_failed ? 0 : stage->locked.unready_count;
     return stage->locked.free_count + stage->locked.clean_count + unready >= stage->slab_reserve + slabs;
 }
 
 static uint32_t usable_locked(const struct stage *stage)
 {
+    check_held(&stage->locked.lock);
     return stage->slab_count - (stage->locked.grow_failed ? stage->locked.unready_count : 0);
 }
 
@@ -93,6 +97,7 @@ static uint32_t usable_locked(const struct stage *stage)
  * would become free by waiting. A write that `brings` its slab takes no other. */
 bool slabs_bear_write_locked(const struct stage *stage, bool brings)
 {
+    check_held(&stage->locked.lock);
     if (slabs_have_room_locked(stage, 1))
         return true;
     bool any = stage->locked.free_count + stage->locked.clean_count > 0;
@@ -108,6 +113,7 @@ uint32_t stage_slabs_for_waiting(struct stage *stage)
 /* Gives up the durable content of the slab that has been clean for longest. False: there is none. */
 bool slab_evict_locked(struct stage *stage)
 {
+    check_held(&stage->locked.lock);
     struct slab *slab = TAILQ_FIRST(&stage->locked.clean);
     if (!slab)
         return false;
@@ -145,6 +151,7 @@ static int populate(struct stage *stage, uint32_t i)
 /* Takes an unready slab and readies it with the lock dropped. SLAB_NONE: there is no memory for it. */
 static uint32_t ready_one_locked(struct stage *stage)
 {
+    check_held(&stage->locked.lock);
     struct slab *slab = TAILQ_FIRST(&stage->locked.unready);
     bool again = stage->locked.grow_failed;
     if (!slab || (again && clock_monotonic_ns() < stage->locked.grow_again_at))
@@ -179,6 +186,7 @@ static uint32_t ready_one_locked(struct stage *stage)
 /* It is the caller's, or pinned. May drop the lock for a moment. */
 static void map_locked(struct stage *stage, uint32_t i)
 {
+    check_held(&stage->locked.lock);
     if (!stage->locked.slabs[i].is_unmapped)
         return;
     mutex_unlock(&stage->locked.lock);
@@ -198,6 +206,7 @@ void stage_map_parts(struct stage *stage, const struct stage_part *parts, size_t
 /* May drop the lock for a moment. */
 static uint32_t take_free_locked(struct stage *stage)
 {
+    check_held(&stage->locked.lock);
     struct slab *slab = TAILQ_FIRST(&stage->locked.free);
     if (!slab)
         return SLAB_NONE;
@@ -212,6 +221,7 @@ static uint32_t take_free_locked(struct stage *stage)
  * the last ones that are ready go only where no other can be made ready. */
 uint32_t slab_take_locked(struct stage *stage)
 {
+    check_held(&stage->locked.lock);
     uint32_t last = stage->slab_reserve < READY_AHEAD / 2 ? stage->slab_reserve : READY_AHEAD / 2;
     do {
         uint32_t slab = stage->locked.free_count > last ? take_free_locked(stage) : ready_one_locked(stage);
@@ -263,6 +273,7 @@ void *stage_slab_memory(struct stage *stage, uint32_t slab)
 /* From now on a recovery looks into it. The generation is new, so that records of its last use do not count. */
 void slab_publish_locked(struct stage *stage, uint32_t i, enum slab_shared_state state)
 {
+    check_held(&stage->locked.lock);
     struct slab *slab = &stage->locked.slabs[i];
     check(slab->state == SLAB_HELD);
     slab->state = SLAB_USED;
@@ -278,6 +289,7 @@ void slab_publish_locked(struct stage *stage, uint32_t i, enum slab_shared_state
 /* The shared slab has one more record, which counts from this moment. */
 void slab_fill_locked(struct stage *stage, uint32_t i, uint32_t fill)
 {
+    check_held(&stage->locked.lock);
     stage->locked.slabs[i].fill = fill;
     atomic_store_explicit(&stage->slab_table[i].use, slab_use(SLAB_SHARED_USED, fill), memory_order_release);
 }
@@ -285,6 +297,7 @@ void slab_fill_locked(struct stage *stage, uint32_t i, uint32_t fill)
 /* A slab that a recovery found in use. Nobody adds to it. */
 void slab_claim_recovered_locked(struct stage *stage, uint32_t i)
 {
+    check_held(&stage->locked.lock);
     struct slab *slab = &stage->locked.slabs[i];
     check(slab->state == SLAB_UNREADY);
     TAILQ_REMOVE(&stage->locked.unready, slab, link);
@@ -307,6 +320,7 @@ void room_changed(struct stage *stage)
 
 static bool wants_more_ready_locked(const struct stage *stage)
 {
+    check_held(&stage->locked.lock);
     if (stage->locked.unready_count == 0 || stage->read_only)
         return false;
     if (stage->locked.grow_failed)
@@ -318,6 +332,7 @@ static bool wants_more_ready_locked(const struct stage *stage)
 /* One at a time: while it is being made ready it is nobody's, and writers must not lack more than that. */
 static void fill_one_locked(struct stage *stage)
 {
+    check_held(&stage->locked.lock);
     uint32_t i = ready_one_locked(stage);
     if (i != SLAB_NONE) {
         /* To the tail: what was used lately is warmer. */
@@ -334,6 +349,7 @@ static void fill_one_locked(struct stage *stage)
 /* Returns the memory of free slabs after a long time without writes. */
 static void give_back_locked(struct stage *stage)
 {
+    check_held(&stage->locked.lock);
     while (stage->slab_count - stage->locked.unready_count > READY_AT_START) {
         struct slab *slab = TAILQ_LAST(&stage->locked.free, slab_list);
         if (!slab)

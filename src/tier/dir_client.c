@@ -103,6 +103,7 @@ static bool is_released(int socket)
 
 static void sweep_stuck_locked(struct dir_client *c)
 {
+    check_held(&c->locked.lock);
     for (unsigned i = c->locked.stuck_count; i-- > 0;) {
         if (!is_released(c->locked.stuck[i]))
             continue;

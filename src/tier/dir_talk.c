@@ -60,12 +60,14 @@ static int64_t usual_limit(const struct dir_call *call)
 
 static int64_t slow_locked(const struct dir_client *client)
 {
+    check_held(&client->locked.lock);
     return client->locked.slow_at + SLOW_MAX_NS > clock_monotonic_ns() ? client->locked.slow_ns : 0;
 }
 
 /* Sets the time limit of a call. A call that is under way may get a longer limit, never a shorter one. */
 static void set_limit_locked(struct talk *t)
 {
+    check_held(&t->client->locked.lock);
     int64_t slow = has_fsync(t->call) ? slow_locked(t->client) : 0;
     if (t->limit == 0)
         t->limit = usual_limit(t->call);
@@ -87,6 +89,7 @@ static int64_t deadline_of(struct talk *t)
 /* A call took so long, or longer. True: the next may take longer than was so until now. */
 static bool note_slow_locked(struct dir_client *c, int64_t took)
 {
+    check_held(&c->locked.lock);
     int64_t before = slow_locked(c), after = took < SLOW_MAX_NS / 2 ? 2 * took : SLOW_MAX_NS;
     c->locked.slow_ns = after > before ? after : before;
     c->locked.slow_at = clock_monotonic_ns();

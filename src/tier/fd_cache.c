@@ -52,6 +52,7 @@ void fd_cache_free(struct fd_cache *cache)
 
 static struct fd_entry *find_locked(struct fd_cache *cache, const char *object)
 {
+    check_held(&cache->locked.lock);
     for (struct fd_entry *e = cache->locked.entries; e; e = e->next)
         if (strcmp(e->object, object) == 0)
             return e;
@@ -60,6 +61,7 @@ static struct fd_entry *find_locked(struct fd_cache *cache, const char *object)
 
 static void unlink_locked(struct fd_cache *cache, struct fd_entry *entry)
 {
+    check_held(&cache->locked.lock);
     struct fd_entry **at = &cache->locked.entries;
     while (*at != entry)
         at = &(*at)->next;
@@ -70,6 +72,7 @@ static void unlink_locked(struct fd_cache *cache, struct fd_entry *entry)
 /* Takes the longest unused entry out, for the caller to free. A failed one stays: it bears the mark. */
 static struct fd_entry *take_oldest_locked(struct fd_cache *cache)
 {
+    check_held(&cache->locked.lock);
     struct fd_entry *oldest = NULL;
     for (struct fd_entry *e = cache->locked.entries; e; e = e->next)
         if (e->users == 0 && !e->failed && (!oldest || e->used < oldest->used))
@@ -81,6 +84,7 @@ static struct fd_entry *take_oldest_locked(struct fd_cache *cache)
 
 static int use_locked(struct fd_cache *cache, struct fd_entry *entry, struct fd_entry **ret_entry)
 {
+    check_held(&cache->locked.lock);
     if (entry->failed)
         return -EIO;
     entry->users++;

@@ -37,6 +37,7 @@ bool retry_gate_is_interrupted(struct retry_gate *gate)
 
 static void fill_locked(struct retry_gate *gate, double tokens)
 {
+    check_held(&gate->locked.lock);
     gate->locked.tokens += tokens;
     if (gate->locked.tokens > RETRY_TOKENS)
         gate->locked.tokens = RETRY_TOKENS;
@@ -44,6 +45,7 @@ static void fill_locked(struct retry_gate *gate, double tokens)
 
 static void fill_by_time_locked(struct retry_gate *gate)
 {
+    check_held(&gate->locked.lock);
     int64_t now = clock_monotonic_ns();
     fill_locked(gate, (double)(now - gate->locked.filled_ns) / (double)SECOND_NS);
     gate->locked.filled_ns = now;
@@ -79,6 +81,7 @@ static int64_t next_delay(struct retry *retry)
 /* Sleeps until `until_ns`. */
 static int sleep_locked(struct retry_gate *gate, int64_t until_ns)
 {
+    check_held(&gate->locked.lock);
     for (;;) {
         if (gate->locked.interrupted)
             return -ECANCELED;
@@ -92,11 +95,13 @@ static int sleep_locked(struct retry_gate *gate, int64_t until_ns)
 /* When the budget has a token again, if nothing succeeds until then. */
 static int64_t token_at_locked(struct retry_gate *gate)
 {
+    check_held(&gate->locked.lock);
     return gate->locked.filled_ns + (int64_t)((1.0 - gate->locked.tokens) * (double)SECOND_NS) + 1;
 }
 
 static int take_token_locked(struct retry *retry)
 {
+    check_held(&retry->gate->locked.lock);
     struct retry_gate *gate = retry->gate;
     for (;;) {
         fill_by_time_locked(gate);

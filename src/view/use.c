@@ -45,6 +45,7 @@ void view_note_applied(struct view *view, uint64_t seq)
 
 static bool is_behind_locked(const struct view *view)
 {
+    check_held(&view->uses.lock);
     return !changing && view->uses.applied < view->uses.needed;
 }
 

@@ -54,6 +54,15 @@ Test(lock, who_holds_the_lock_may_change)
     change_locked();
 }
 
+Test(lock, a_rank_is_held_by_who_holds_a_lock_of_it)
+{
+    mutex_init(&wanted, LOCK_STAGE);
+    cr_expect(!lock_rank_is_held(LOCK_STAGE));
+    LOCK_SCOPE(&wanted);
+    cr_expect(lock_rank_is_held(LOCK_STAGE));
+    cr_expect(!lock_rank_is_held(LOCK_LEAF));
+}
+
 Test(lock, who_holds_none_dies, .signal = SIGABRT)
 {
     mutex_init(&wanted, LOCK_LEAF);
