@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/io.h"
 
+#include <ftw.h>
+
 #include <fcntl.h>
 #include <libgen.h>
 #include <stdio.h>
@@ -101,4 +103,17 @@ int io_write_file_durable(const char *path, const void *data, size_t len)
     }
     _cleanup_free_ char *folder = xstrdup(path);
     return io_fsync_dir(dirname(folder));
+}
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+    (void)st;
+    (void)type;
+    (void)ftw;
+    return remove(path);
+}
+
+int io_remove_tree(const char *path)
+{
+    return nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS) < 0 && errno != ENOENT ? -errno : 0;
 }

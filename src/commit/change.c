@@ -38,3 +38,11 @@ void change_tell(struct store *store, const uint64_t *inos, size_t count, bool h
     store->change.calls--;
     (void)pthread_cond_broadcast(&store->change.changed);
 }
+
+uint64_t store_turn(struct store *store)
+{
+    uint64_t now;
+    while ((now = atomic_load(&store->turn)) & 1)
+        (void)nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+    return now;
+}

@@ -39,28 +39,6 @@ void content_done(struct store *store, struct content *content)
     *content = (struct content){0};
 }
 
-/* --- rate limit ----------------------------------------------------------------------------------------------------------- */
-
-void limit_wait(struct store *store, uint64_t bytes)
-{
-    uint64_t rate = store->options.writeback_limit;
-    if (rate == 0 || atomic_load(&store->is_lifted))
-        return;
-    int64_t cost = (int64_t)(bytes * 1000000000ull / rate);
-    mutex_lock(&store->limit.lock);
-    int64_t now = clock_monotonic_ns();
-    int64_t at = (int64_t)store->limit.allowance_at;
-    if (at < now)
-        at = now;
-    store->limit.allowance_at = (uint64_t)(at + cost);
-    mutex_unlock(&store->limit.lock);
-    /* In steps, since the limit may be lifted meanwhile. */
-    while ((now = clock_monotonic_ns()) < at && !atomic_load(&store->is_lifted)) {
-        int64_t step = at - now < 20000000 ? at - now : 20000000;
-        (void)nanosleep(&(struct timespec){.tv_nsec = step}, NULL);
-    }
-}
-
 /* --- chunks --------------------------------------------------------------------------------------------------------------- */
 
 struct chunk_job {

@@ -102,7 +102,7 @@ int gc_move_chunk(const struct chunk_entry *entry, void *arg)
     if (r == -ENOENT || (r == 0 && (now.pack != moving->pack || refs == 0)))
         return 0;
     if (r == 0)
-        r = fetch_chunk(store, &entry->name, moving->raw, &len);
+        r = local_read_chunk(store, &entry->name, moving->raw, &len);
     if (r < 0)
         return r;
     pack_object_name(now.pack, object);

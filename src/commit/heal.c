@@ -67,27 +67,11 @@ bool heal_add(struct store *store)
     return count > 0;
 }
 
-/* It is no damage any more. */
-static void forget_damage(struct store *store, const struct chunk_name *name)
-{
-    LOCK_SCOPE(&store->cache.lock);
-    for (unsigned i = 0; i < store->cache.damage_count;) {
-        struct damage *damage = &store->cache.damage[i];
-        if (!chunk_name_equal(&damage->chunk, name)) {
-            i++;
-            continue;
-        }
-        free(damage->path);
-        free(damage->what);
-        *damage = store->cache.damage[--store->cache.damage_count];
-    }
-}
-
 void heal_settle(struct store *store)
 {
     struct heal *heal = store->heal;
     for (size_t i = 0; i < heal->added; i++)
-        forget_damage(store, &heal->chunks[i].entry.name);
+        damage_forget(store, &heal->chunks[i].entry.name);
     LOCK_SCOPE(&heal->lock);
     for (size_t i = 0; i < heal->added; i++)
         free(heal->chunks[i].stored);

@@ -526,3 +526,16 @@ bool history_oldest(struct store *store, uint64_t *ret_seq, int64_t *ret_happene
     }
     return op != NULL;
 }
+
+bool store_follows(const struct store *store)
+{
+    return store->remote && store->options.remote.read_only;
+}
+
+int store_takes_changes(const struct store *store)
+{
+    if (!store_follows(store))
+        return 0;
+    cause_note("this mount follows another writer, and changes nothing");
+    return -EROFS;
+}

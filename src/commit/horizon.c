@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "remote/internal.h"
+#include "commit/internal.h"
 
 #define SAME_ERROR_QUIET_NS (10ll * 1000000000) /* a failing disk must not fill the log */
 
@@ -19,12 +19,7 @@ void horizon_init(struct store *store)
 
 void horizon_done(struct store *store)
 {
-    struct waiter *waiter;
-    while ((waiter = TAILQ_FIRST(&store->horizon.waiters))) {
-        TAILQ_REMOVE(&store->horizon.waiters, waiter, link);
-        waiter->fn(-ESHUTDOWN, waiter->arg);
-        free(waiter);
-    }
+    waiters_call(&store->horizon.waiters, -ESHUTDOWN);
     mutex_done(&store->horizon.lock);
     (void)pthread_cond_destroy(&store->horizon.changed);
 }
@@ -68,46 +63,25 @@ uint64_t store_horizon(struct store *store)
     return store->horizon.horizon;
 }
 
-/* Takes out who has waited long enough; their functions are called without the lock. */
-static void take_served_locked(struct store *store, struct waiter_list *served)
-{
-    check_held(&store->horizon.lock);
-    struct waiter *waiter, *next;
-    for (waiter = TAILQ_FIRST(&store->horizon.waiters); waiter; waiter = next) {
-        next = TAILQ_NEXT(waiter, link);
-        if (waiter->seq > store->horizon.horizon)
-            continue;
-        TAILQ_REMOVE(&store->horizon.waiters, waiter, link);
-        TAILQ_INSERT_TAIL(served, waiter, link);
-    }
-}
-
 void horizon_advance(struct store *store, uint64_t seq)
 {
-    struct waiter_list served = TAILQ_HEAD_INITIALIZER(served);
+    struct waiters served = WAITERS_EMPTY(served);
     mutex_lock(&store->horizon.lock);
     check(seq >= store->horizon.horizon);
     store->horizon.horizon = seq;
-    take_served_locked(store, &served);
+    waiters_take(&store->horizon.waiters, seq, &served);
     mutex_unlock(&store->horizon.lock);
-    struct waiter *waiter;
-    while ((waiter = TAILQ_FIRST(&served))) {
-        TAILQ_REMOVE(&served, waiter, link);
-        waiter->fn(0, waiter->arg);
-        free(waiter);
-    }
+    waiters_call(&served, 0);
 }
 
-void store_wait(struct store *store, uint64_t seq, void (*fn)(int result, void *arg), void *arg, uint64_t *ret_ticket)
+void store_wait(struct store *store, uint64_t seq, waiter_fn *fn, void *arg, uint64_t *ret_ticket)
 {
     mutex_lock(&store->horizon.lock);
     *ret_ticket = store->horizon.next_ticket++;
     bool reached = seq <= store->horizon.horizon;
     if (!reached) {
-        struct waiter *waiter = xmalloc(sizeof *waiter);
-        *waiter = (struct waiter){.seq = seq, .ticket = *ret_ticket, .fn = fn, .arg = arg};
-        TAILQ_INSERT_TAIL(&store->horizon.waiters, waiter, link);
-        atomic_store(&store->is_lifted, true);
+        waiters_add(&store->horizon.waiters, seq, *ret_ticket, fn, arg);
+        rate_limit_lift(&store->limit, true);
         (void)pthread_cond_signal(&store->horizon.changed);
     }
     mutex_unlock(&store->horizon.lock);
@@ -117,30 +91,23 @@ void store_wait(struct store *store, uint64_t seq, void (*fn)(int result, void *
         priority_raise(store);
 }
 
-static bool unwait_near(struct store *store, uint64_t ticket)
+uint64_t horizon_new_ticket(struct store *store)
 {
     LOCK_SCOPE(&store->horizon.lock);
-    struct waiter *waiter;
-    TAILQ_FOREACH(waiter, &store->horizon.waiters, link) {
-        if (waiter->ticket != ticket)
-            continue;
-        TAILQ_REMOVE(&store->horizon.waiters, waiter, link);
-        free(waiter);
-        return true;
-    }
-    return false;
+    return store->horizon.next_ticket++;
 }
 
-bool store_unwait(struct store *store, uint64_t ticket)
+bool horizon_unwait(struct store *store, uint64_t ticket)
 {
-    return unwait_near(store, ticket) || (store->remote && remote_unwait(store->remote, ticket));
+    LOCK_SCOPE(&store->horizon.lock);
+    return waiters_remove(&store->horizon.waiters, ticket);
 }
 
 void store_urge(struct store *store, int64_t until_ns)
 {
     mutex_lock(&store->horizon.lock);
     store->horizon.urge_until = until_ns;
-    atomic_store(&store->is_lifted, true);
+    rate_limit_lift(&store->limit, true);
     (void)pthread_cond_signal(&store->horizon.changed);
     mutex_unlock(&store->horizon.lock);
     priority_raise(store);
@@ -176,6 +143,11 @@ void horizon_error(struct store *store, const char *fmt, ...)
     mutex_unlock(&store->horizon.lock);
     if (!repeated)
         log_error("%s", text);
+}
+
+uint64_t store_remote_horizon(struct store *store)
+{
+    return atomic_load(&store->published_seq);
 }
 
 /* --- ages ---------------------------------------------------------------------------------------------------------------- */

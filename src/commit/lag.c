@@ -15,15 +15,10 @@
  * that can never help, because the view itself is damaged, new_view.c has a start make it anew. */
 #include "base/clock.h"
 #include "base/log.h"
-#include "commit/new_view.h"
+#include "commit/internal.h"
 
 #define WAIT_MIN_NS 10000000ll
 #define WAIT_MAX_NS 1000000000ll
-
-uint64_t lag_ops(struct store *store)
-{
-    return atomic_load(&store->lag.ops);
-}
 
 void lag_done(struct store *store)
 {

@@ -8,7 +8,8 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/log.h"
-#include "remote/internal.h"
+#include "commit/internal.h"
+#include "commit/run_file.h"
 
 #define MARKER "view.anew"
 #define EXAMINE_EVERY_NS (300ll * 1000000000)
@@ -52,7 +53,7 @@ static bool runs_are_whole(struct store *store)
     struct head *head = xmalloc(sizeof *head);
     int r = local_head_read(store, head);
     if (r == 0)
-        r = runs_fetch(store, NULL, head); /* looks at each */
+        r = runs_verify(store, head);
     free(head);
     return r == 0;
 }
@@ -132,4 +133,17 @@ int new_view_settled(const struct store *store)
     if (unlink(path) < 0)
         return errno == ENOENT ? 0 : -errno;
     return io_fsync_dir(store->path);
+}
+
+/* Under its name it is whole at any moment: RocksDB takes a folder without some of its files for a failing disk. */
+int remove_view(struct store *store)
+{
+    _cleanup_free_ char *path = xasprintf("%s/view", store->path);
+    _cleanup_free_ char *old = xasprintf("%s/view.old", store->path);
+    int r = io_remove_tree(old);
+    if (r == 0 && rename(path, old) < 0)
+        return errno == ENOENT ? 0 : -errno;
+    if (r == 0)
+        r = io_fsync_dir(store->path);
+    return r < 0 ? r : io_remove_tree(old);
 }

@@ -3,7 +3,17 @@
  * anchor have all that it said. Only a start makes it anew: with `STORE/view.anew` the next one does, whatever it finds in the view. */
 #pragma once
 
-#include "commit/internal.h"
+#include <stdatomic.h>
+
+#include "base/base.h"
+
+struct store;
+
+struct lost_view {
+    _Atomic bool is_lost;
+    const char *_Atomic stays; /* why it cannot be made anew, static; NULL: it can */
+    int64_t examine_at;        /* monotonic ns; the writeback thread's */
+};
 
 /* The writeback thread: what the last try to bring the view up to the journal came to. */
 void new_view_note(struct store *store, int error);
@@ -12,3 +22,6 @@ void new_view_note(struct store *store, int error);
 bool new_view_is_asked(const struct store *store);
 /* The view is new, and durable: nothing asks any more. */
 CAIRN_MUST_CHECK int new_view_settled(const struct store *store);
+
+/* Removes STORE/view, which need not be there. */
+CAIRN_MUST_CHECK int remove_view(struct store *store);

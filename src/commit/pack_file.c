@@ -5,8 +5,8 @@
  * Users choose what chunks hold. So a frame has a tag under the store's key: what looks like one inside of content is none. */
 #include "base/crc.h"
 #include "base/log.h"
-#include "format/le.h"
 #include "commit/internal.h"
+#include "format/le.h"
 
 #define READ_TRIES 3 /* of an index that looks damaged: the damage may be of the way here */
 #define WINDOW MIB
@@ -23,6 +23,11 @@ static void frame_tag(const struct store *store, const struct chunk_entry *entry
     struct chunk_name name = hash_chunk(&store->sb.key, iov, 3);
     _Static_assert(sizeof name.bytes == PACK_TAG_LEN, "a tag is as long as a name");
     memcpy(ret_tag, name.bytes, PACK_TAG_LEN);
+}
+
+void pack_object_name(uint64_t pack, char buf[32])
+{
+    object_name("packs", pack, buf);
 }
 
 /* --- making one ----------------------------------------------------------------------------------------------------------- */

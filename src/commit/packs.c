@@ -9,12 +9,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "codec/encode.h"
-#include "fetch/internal.h"
-
-void pack_object_name(uint64_t pack, char buf[32])
-{
-    object_name("packs", pack, buf);
-}
+#include "commit/internal.h"
 
 void packs_init(struct store *store)
 {
@@ -234,7 +229,7 @@ static void write_pack(void *arg)
     }
     (void)pthread_cond_broadcast(&store->packs.changed);
     mutex_unlock(&store->packs.lock);
-    evict_touch(store, id);
+    pack_touch(store, id);
     atomic_fetch_add(&store->written_total, len);
 }
 
@@ -288,7 +283,7 @@ bool packs_pin_stored(struct store *store, const struct chunk_name *name, uint64
 {
     struct chunk_entry entry;
     uint64_t refs;
-    if (is_damaged(store, name) || view_chunk(store->view, name, &entry, &refs) < 0 || entry.pack == 0)
+    if (damage_is_known(store, name) || view_chunk(store->view, name, &entry, &refs) < 0 || entry.pack == 0)
         return false;
     mutex_lock(&store->packs.lock);
     bool pinned = pin_locked(store, entry.pack);
@@ -353,7 +348,7 @@ int packs_add(struct store *store, const struct iovec *iov, size_t iov_count, si
     struct chunk_entry entry = {.name = name, .raw_len = (uint32_t)raw_len};
     uint8_t *encoded = (uint8_t *)scratch + CHUNK_SCRATCH_LEN;
     encode(store, iov, iov_count, scratch, encoded, &entry);
-    limit_wait(store, entry.stored_len);
+    rate_limit_wait(&store->limit, entry.stored_len);
     if (entry.encoding == ENCODING_RAW)
         place_fresh(store, &entry, iov, iov_count);
     else

@@ -7,7 +7,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "fetch/internal.h"
+#include "commit/internal.h"
 
 #define LOW_STEPS 10 /* of nice: about a tenth of what a thread of normal priority gets */
 
@@ -65,7 +65,7 @@ void priority_raise(struct store *store)
 /* The lock is held while it is looked whether somebody waits: who begins to wait after that raises what was lowered here. */
 void priority_settle(struct store *store)
 {
-    bool is_busy = keep_is_busy(store);
+    bool is_busy = room_kept(store) > 0;
     LOCK_SCOPE(&store->priority.lock);
     set_locked(store, !is_busy && !horizon_is_urgent(store));
 }

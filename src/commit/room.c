@@ -10,16 +10,15 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-#include "base/clock.h"
 #include "base/cause.h"
+#include "base/clock.h"
 #include "base/log.h"
-#include "fetch/internal.h"
+#include "commit/internal.h"
 
 #define AHEAD_MAX (512 * MIB)
 #define AHEAD_SHARE 8u              /* of the cap, at most */
 #define OVERHEAD_SHARE 28u          /* frames, index, trailer and padding for what is staged, in chunks of 4 KiB and more */
 #define SLACK (2 * MIB)
-#define NO_EVICT_NS (2ll * 1000000000)
 #define VIEW_MIN (24 * MIB)         /* what the view may write before the next look: its log grows in steps */
 #define JOURNAL_STEP (16 * MIB)     /* a segment */
 /* Of the room of a compaction, for names and attributes when content has all else: they need little, and wait for nobody's content. */
@@ -88,19 +87,14 @@ static uint64_t holdable(struct store *store)
     return min_u64(limits.by_cap, limits.by_disk);
 }
 
-static uint64_t available_with(struct store *store, uint64_t more)
+uint64_t room_available_with(struct store *store, uint64_t more)
 {
     return less(align_down(holdable(store) + more, MIB), staged_need(store));
 }
 
 uint64_t room_available(struct store *store)
 {
-    return available_with(store, 0);
-}
-
-uint64_t room_with_eviction(struct store *store)
-{
-    return available_with(store, evict_possible(store));
+    return room_available_with(store, 0);
 }
 
 static uint64_t ahead_of(const struct store *store)
@@ -285,11 +279,6 @@ void room_keep_done(struct store *store, uint64_t bytes)
     check(atomic_fetch_sub(&store->kept_bytes, bytes) >= bytes);
 }
 
-bool room_is_hopeless(struct store *store)
-{
-    return clock_monotonic_ns() < atomic_load(&store->no_evict_until);
-}
-
 /* Bytes of the files in a folder of the store. */
 static uint64_t folder_bytes(struct store *store, const char *name)
 {
@@ -364,13 +353,6 @@ int room_for_view(struct store *store)
     return r < 0 ? r : space.free_bytes >= VIEW_MIN ? 0 : -ENOSPC;
 }
 
-/* Has eviction not yet failed for long enough? */
-static bool may_evict(struct store *store)
-{
-    int64_t since = atomic_load(&store->no_evict_since);
-    return store->remote && (!since || clock_monotonic_ns() - since < NO_EVICT_NS);
-}
-
 /* Is all that happened before durable, and known to the view? */
 static bool is_carried(struct store *store, int64_t before)
 {
@@ -383,7 +365,7 @@ void room_settle(struct store *store, int64_t began, bool found)
 {
     if (found || !is_waited_for(store) || !is_carried(store, began))
         return;
-    if (!adjust_now(store) || !room_is_short(store) || remote_will_relieve(store->remote) || may_evict(store))
+    if (!adjust_now(store) || !room_is_short(store) || store->upkeep->may_free(store))
         return;
     mutex_lock(&store->room.lock);
     bool hopeless = store->room.scarce, tell = hopeless && !store->room.hopeless;

@@ -5,8 +5,9 @@
 #pragma once
 
 #include "codec/hash.h"
-#include "format/run.h"
 #include "commit/internal.h"
+#include "format/run.h"
+#include "view/remote.h"
 
 #define RUN_FETCH_WINDOW (16 * MIB) /* memory of what is being fetched */
 
@@ -55,3 +56,24 @@ void run_input_done(struct run_input *input);
 CAIRN_MUST_CHECK int run_input_bytes(uint64_t offset, void *buf, size_t len, void *arg);
 /* All of it is read: -EBADMSG where it does not hash to its name in the head. */
 CAIRN_MUST_CHECK int run_input_verify(struct run_input *input, const uint8_t hash[HASH_LEN]);
+
+/* --- all of a head (runs.c) ------------------------------------------------------------------------------------------------ */
+
+/* The whole rows of a cut as a run in STORE/runs; *info has its id, history and cut, and gets the rest. -ECANCELED: the store stops. */
+CAIRN_MUST_CHECK int runs_write_snapshot(struct store *store, struct view_cut *cut, struct run_info *info);
+/* Is it in STORE/runs, whole and verified? -ENOENT: it has to be fetched. Anything else: the disk cannot read it; another copy of it can be
+ * written elsewhere. */
+CAIRN_MUST_CHECK int run_look(const struct store *store, const struct run_info *info);
+/* The same of all runs of a head; the first error. */
+CAIRN_MUST_CHECK int runs_verify(const struct store *store, const struct head *head);
+/* The rows of runs in STORE/runs, merged, in key order. `drop_removed`: not those without a value. */
+CAIRN_MUST_CHECK int runs_merge(const struct store *store, const struct run_info *runs, size_t count, bool drop_removed,
+                                int (*fn)(const struct run_row *row, void *arg), void *arg);
+/* Those of a head. */
+CAIRN_MUST_CHECK int runs_read(struct store *store, const struct head *head,
+                               int (*fn)(const struct run_row *row, void *arg), void *arg);
+/* Those of its runs from number `first` on; with `first` above 0, rows without a value are given too. */
+CAIRN_MUST_CHECK int runs_read_from(struct store *store, const struct head *head, uint32_t first,
+                                    int (*fn)(const struct run_row *row, void *arg), void *arg);
+/* Removes files of runs that the head does not name, if it is STORE/head. */
+void runs_tidy(struct store *store, const struct head *head);

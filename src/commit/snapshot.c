@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "remote/internal.h"
+#include "commit/run_file.h"
 
 #define GROWTH_MIN (48 * MIB) /* of the journal since the last: three segments */
 #define SHARE 4u              /* of the last run's length: a quarter of what is written is snapshots at most */

@@ -12,7 +12,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "fetch/internal.h"
+#include "commit/internal.h"
 
 #define TICK_MS 250
 #define DRAFT_IDLE_NS (5ll * 1000000000)
@@ -33,7 +33,6 @@ struct writeback {
     bool has_gathered;                /* in the last round */
     uint64_t piece_ino, piece_next; /* where the cut state goes on */
     struct cut_state piece_state;
-    struct upkeep upkeep;
 };
 
 /* --- a target ----------------------------------------------------------------------------------------------------------- */
@@ -358,10 +357,9 @@ static int gather(struct store *store, const struct stage_scattered *scattered)
     uint32_t slab = r == 0 ? stage_slab_try_take(store->stage) : SLAB_NONE;
     if (slab == SLAB_NONE)
         return r < 0 ? r : -ENOBUFS;
-    size_t good;
     stage_gather_begin(store->stage, scattered);
     uint8_t *content = (uint8_t *)stage_slab_memory(store->stage, slab) + SLAB_PAYLOAD_OFFSET;
-    r = store_read(store, scattered->ino, scattered->offset, content, scattered->length, STORE_REACH_NEAR, &good);
+    r = local_read(store, scattered->ino, scattered->offset, content, scattered->length);
     if (r == 0 && !stage_gather(store->stage, scattered, slab))
         r = -ECANCELED;
     if (r < 0)
@@ -417,7 +415,7 @@ static struct pressure read_pressure(struct store *store)
 {
     LOCK_SCOPE(&store->horizon.lock);
     store->horizon.kicked = false;
-    atomic_store(&store->is_lifted, horizon_is_awaited_locked(store));
+    rate_limit_lift(&store->limit, horizon_is_awaited_locked(store));
     return (struct pressure){.urgent = horizon_is_urgent_locked(store),
                              .stopping = store->horizon.stopping,
                              .waiting = store->horizon.waiting_writers};
@@ -528,7 +526,7 @@ static void *writeback_run(void *arg)
 {
     struct writeback wb = {.store = arg};
     struct store *store = arg;
-    upkeep_begin(&wb.upkeep);
+    upkeep_begin(store);
     for (;;) {
         int64_t began = clock_monotonic_ns();
         struct pressure pressure = read_pressure(store);
@@ -536,14 +534,11 @@ static void *writeback_run(void *arg)
         if (pressure.stopping)
             break;
         lag_tick(store);
-        if (!lag_exists(store))
-            follow_serve(store);
         seal_ripe(store);
         bool carried = carry_once(store, &pressure), found = relieve(&wb, &pressure);
         if (is_stopping(store)) /* what a target that was given up holds is not to be taken into another cut */
             break;
-        /* What is dropped, moved or trimmed is chosen by what the view says: not while that is old. */
-        found = (!lag_exists(store) && upkeep_rounds(store, &wb.upkeep)) || found;
+        found = (!lag_exists(store) && upkeep_rounds(store)) || found;
         room_settle(store, began, found);
         if (carried || found)
             continue;

@@ -2,34 +2,22 @@
 /* Eviction: a pack leaves NVMe when the published remote has every chunk that lives in it. A batch says so first (DROP with
  * EVICTED: the chunks keep their references), then the file goes.
  *
- * Which: the least recently used. When a pack was used is kept in memory only, in a table of fixed size: packs that share a place in
- * it count as used together, and after a mount the oldest go first. What belongs to a file with the xattr user.cairn.pin, or in a
+ * Which: the least recently used (commit/pack_clocks.c); after a mount the oldest go first. What belongs to a file with the xattr user.cairn.pin, or in a
  * directory with it, stays. */
 #include <sys/stat.h>
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "remote/care.h"
 #include "fetch/internal.h"
+#include "remote/care.h"
 
 #define CANDIDATES 256u
+#define EVERY_NS (100ll * 1000000)
+#define REST_NS (2ll * 1000000000) /* when nothing was found */
+#define NONE_NS (2ll * 1000000000) /* nothing was found for so long: nothing will be */
 #define PINS_EVERY_NS (30ll * 1000000000) /* all xattrs are looked at for them */
 #define MOVE_BYTES_MAX (20 * MIB) /* that leave packs of others in one round: less than a pack */
 #define PIN_NAME "user.cairn.pin"
-
-/* --- when packs were used ------------------------------------------------------------------------------------------------ */
-
-static _Atomic uint32_t *clock_of(struct store *store, uint64_t pack)
-{
-    return &store->used_at[(pack * 0x9e3779b97f4a7c15ull) >> 48];
-}
-
-void evict_touch(struct store *store, uint64_t pack)
-{
-    uint32_t now = (uint32_t)((clock_monotonic_ns() - store->started_at) / 100000000) + 1;
-    if (atomic_load_explicit(clock_of(store, pack), memory_order_relaxed) != now)
-        atomic_store_explicit(clock_of(store, pack), now, memory_order_relaxed);
-}
 
 /* --- what is pinned -------------------------------------------------------------------------------------------------------- */
 
@@ -189,35 +177,38 @@ static int add_pinned_pack(const struct view_pack *pack, void *arg)
 }
 
 /* A pin holds at once, and is gone when the view knows it: pins that changed are counted twice. */
-static bool is_account_due(struct store *store, struct upkeep *up)
+static bool is_account_due(struct store *store)
 {
-    uint64_t changed = atomic_load(&store->pins_changed);
+    struct evict *evict = &store->fetch->evict;
+    uint64_t changed = atomic_load(&store->fetch->evict.pins_changed);
     bool is_final = view_state(store->view).applied_seq >= changed;
-    bool is_new = up->pins_counted != changed || (is_final && !up->pins_final);
-    if (!store->remote || !(is_new || (clock_monotonic_ns() >= up->pins_at && atomic_exchange(&store->pins_asked, false))))
+    bool is_new = evict->pins_counted != changed || (is_final && !evict->pins_final);
+    if (!store->remote || !(is_new || (clock_monotonic_ns() >= evict->pins_at && atomic_exchange(&store->fetch->evict.pins_asked, false))))
         return false;
-    up->pins_counted = changed;
-    up->pins_final = is_final;
-    up->pins_at = clock_monotonic_ns() + PINS_EVERY_NS;
+    evict->pins_counted = changed;
+    evict->pins_final = is_final;
+    evict->pins_at = clock_monotonic_ns() + PINS_EVERY_NS;
     return true;
 }
 
-void evict_account(struct store *store, struct upkeep *up)
+bool evict_pins_round(struct store *store, bool now)
 {
+    (void)now;
     struct pinned pinned;
-    if (!is_account_due(store, up) || pinned_find(store, true, &pinned) < 0)
-        return;
+    if (!is_account_due(store) || pinned_find(store, true, &pinned) < 0)
+        return false;
     if (pinned.pack_count)
         qsort(pinned.packs, pinned.pack_count, sizeof *pinned.packs, compare_values);
     int r = pinned.pack_count ? view_packs(store->view, add_pinned_pack, &pinned) : 0;
-    atomic_store(&store->pinned_bytes, r < 0 ? UINT64_MAX : pinned.pack_bytes);
+    atomic_store(&store->fetch->evict.pinned_bytes, r < 0 ? UINT64_MAX : pinned.pack_bytes);
     pinned_done(&pinned);
+    return false;
 }
 
 uint64_t evict_possible(struct store *store)
 {
-    atomic_store(&store->pins_asked, true);
-    uint64_t pinned = atomic_load(&store->pinned_bytes), packs = view_state(store->view).pack_bytes;
+    atomic_store(&store->fetch->evict.pins_asked, true);
+    uint64_t pinned = atomic_load(&store->fetch->evict.pinned_bytes), packs = view_state(store->view).pack_bytes;
     struct view_remote far = view_remote(store->view);
     if (!remote_has_ours(store->remote) || !far.tracks || far.is_whole || pinned >= packs)
         return 0;
@@ -228,7 +219,7 @@ uint64_t evict_possible(struct store *store)
 
 void store_pins_changed(struct store *store)
 {
-    atomic_store(&store->pins_changed, store_newest(store));
+    atomic_store(&store->fetch->evict.pins_changed, store_newest(store));
     horizon_kick(store);
 }
 
@@ -310,7 +301,7 @@ static bool is_before(const struct candidate *a, const struct candidate *b)
 static int add_candidate(const struct view_pack *pack, void *arg)
 {
     struct candidates *all = arg;
-    struct candidate c = {pack->pack, pack->length, atomic_load(clock_of(all->store, pack->pack))};
+    struct candidate c = {pack->pack, pack->length, pack_used_at(all->store, pack->pack)};
     if (pack->live_count == 0 || (all->after.pack && !is_before(&all->after, &c)))
         return 0;
     if (all->count == CANDIDATES) {
@@ -325,7 +316,8 @@ static int add_candidate(const struct view_pack *pack, void *arg)
     return 0;
 }
 
-size_t evict_choose(struct store *store, uint64_t bytes, uint64_t *ids, size_t max)
+/* Packs, marked as dropping, that the remote has all that lives in: the least recently used, of `bytes` together or a little more, at most `max`. */
+static size_t choose(struct store *store, uint64_t bytes, uint64_t *ids, size_t max)
 {
     struct pinned pinned;
     struct candidates *all = xcalloc(1, sizeof *all);
@@ -352,7 +344,7 @@ size_t evict_choose(struct store *store, uint64_t bytes, uint64_t *ids, size_t m
     }
     free(all);
     pinned_done(&pinned);
-    atomic_fetch_add(&store->evicted_total, freed);
+    atomic_fetch_add(&store->fetch->evict.evicted_total, freed);
     if (count)
         log_debug("nvme: %zu packs of %llu MiB go: the remote has what they hold", count, (unsigned long long)(freed / MIB));
     return count;
@@ -475,58 +467,118 @@ static size_t serve(struct store *store, struct evict_request *request, uint64_t
     return count;
 }
 
-size_t evict_requested(struct store *store, uint64_t *ids, size_t max)
+/* The same for who asked for it (evict_now()); what must stay of their packs is added to a new one, as by a compaction. */
+static size_t choose_requested(struct store *store, uint64_t *ids, size_t max)
 {
-    mutex_lock(&store->evict.lock);
-    struct evict_request *request = store->evict.request;
-    store->evict.serving = request != NULL;
-    mutex_unlock(&store->evict.lock);
+    mutex_lock(&store->fetch->evict.lock);
+    struct evict_request *request = store->fetch->evict.request;
+    store->fetch->evict.serving = request != NULL;
+    mutex_unlock(&store->fetch->evict.lock);
     if (!request)
         return 0;
     bool all;
     size_t count = serve(store, request, ids, max, &all);
-    LOCK_SCOPE(&store->evict.lock);
+    LOCK_SCOPE(&store->fetch->evict.lock);
     request->is_last_round = all;
     return count;
 }
 
-void evict_served(struct store *store, bool dropped)
+/* After each choose_requested(), when its packs are gone, or could not be dropped: who waits is told. */
+static void end_requested(struct store *store, bool dropped)
 {
-    LOCK_SCOPE(&store->evict.lock);
-    struct evict_request *request = store->evict.request;
-    if (!store->evict.serving)
+    LOCK_SCOPE(&store->fetch->evict.lock);
+    struct evict_request *request = store->fetch->evict.request;
+    if (!store->fetch->evict.serving)
         return;
     *(dropped ? &request->dropped_bytes : &request->busy_bytes) += request->going_bytes;
     request->going_bytes = 0;
     request->done = request->is_last_round || !dropped;
     if (request->done)
-        store->evict.request = NULL;
-    store->evict.serving = false;
-    (void)pthread_cond_broadcast(&store->evict.changed);
+        store->fetch->evict.request = NULL;
+    store->fetch->evict.serving = false;
+    (void)pthread_cond_broadcast(&store->fetch->evict.changed);
 }
 
 int evict_now(struct store *store, struct evict_request *request)
 {
     if (request->count > 1)
         qsort(request->names, request->count, sizeof *request->names, compare_names);
-    mutex_lock(&store->evict.lock);
-    while (store->evict.request && !store->evict.stopping)
-        (void)mutex_wait(&store->evict.lock, &store->evict.changed, 1000);
-    if (!store->evict.stopping)
-        store->evict.request = request;
-    mutex_unlock(&store->evict.lock);
+    mutex_lock(&store->fetch->evict.lock);
+    while (store->fetch->evict.request && !store->fetch->evict.stopping)
+        (void)mutex_wait(&store->fetch->evict.lock, &store->fetch->evict.changed, 1000);
+    if (!store->fetch->evict.stopping)
+        store->fetch->evict.request = request;
+    mutex_unlock(&store->fetch->evict.lock);
     horizon_kick(store);
-    LOCK_SCOPE(&store->evict.lock);
-    while (!request->done && !(store->evict.stopping && !store->evict.serving))
-        (void)mutex_wait(&store->evict.lock, &store->evict.changed, 1000);
-    if (store->evict.request == request)
-        store->evict.request = NULL;
+    LOCK_SCOPE(&store->fetch->evict.lock);
+    while (!request->done && !(store->fetch->evict.stopping && !store->fetch->evict.serving))
+        (void)mutex_wait(&store->fetch->evict.lock, &store->fetch->evict.changed, 1000);
+    if (store->fetch->evict.request == request)
+        store->fetch->evict.request = NULL;
     return request->done ? 0 : -ESHUTDOWN;
 }
 
 void evict_stop(struct store *store)
 {
-    LOCK_SCOPE(&store->evict.lock);
-    store->evict.stopping = true;
-    (void)pthread_cond_broadcast(&store->evict.changed);
+    LOCK_SCOPE(&store->fetch->evict.lock);
+    store->fetch->evict.stopping = true;
+    (void)pthread_cond_broadcast(&store->fetch->evict.changed);
+}
+
+/* --- the writeback thread's round ---------------------------------------------------------------------------------------------- */
+
+/* Nothing was found that could go. It may be that packs are in use for a moment, or were published this instant: only when that
+ * lasts is NVMe full. */
+static void note_none(struct store *store)
+{
+    struct evict *evict = &store->fetch->evict;
+    int64_t now = clock_monotonic_ns();
+    uint64_t published = store_remote_horizon(store);
+    if (!atomic_load(&evict->none_since) || published != evict->none_published)
+        atomic_store(&evict->none_since, now);
+    evict->none_published = published;
+    atomic_store(&evict->none_until, now + REST_NS);
+}
+
+/* What is to go because room is short, or will be: before writers have to wait, so that they need not. */
+static size_t choose_for_room(struct store *store, bool now, uint64_t *ids, size_t max)
+{
+    struct evict *evict = &store->fetch->evict;
+    int64_t time = clock_monotonic_ns();
+    if (!store->remote || time < evict->next_at || (!now && time < atomic_load(&evict->none_until)))
+        return 0;
+    evict->next_at = time + EVERY_NS;
+    uint64_t missing = room_missing(store);
+    size_t count = missing ? choose(store, missing, ids, max) : 0;
+    if (missing && count == 0)
+        note_none(store);
+    return count;
+}
+
+bool evict_round(struct store *store, bool now)
+{
+    struct evict *evict = &store->fetch->evict;
+    uint64_t ids[DROPS_MAX];
+    size_t count = choose_requested(store, ids, DROPS_MAX);
+    if (count == 0)
+        count = choose_for_room(store, now, ids, DROPS_MAX);
+    bool dropped = count > 0 && upkeep_drop(store, ids, count, RECORD_EVICTED);
+    end_requested(store, dropped);
+    if (!dropped)
+        return false;
+    evict->next_at = 0;
+    atomic_store(&evict->none_since, 0);
+    atomic_store(&evict->none_until, 0);
+    return true;
+}
+
+bool evict_is_hopeless(struct store *store)
+{
+    return clock_monotonic_ns() < atomic_load(&store->fetch->evict.none_until);
+}
+
+bool evict_may_free(struct store *store)
+{
+    int64_t since = atomic_load(&store->fetch->evict.none_since);
+    return remote_will_relieve(store->remote) || (store->remote && (!since || clock_monotonic_ns() - since < NONE_NS));
 }

@@ -10,13 +10,15 @@
 
 #define REST_NS (1000ll * 1000000) /* after the last chunk, before a pack that is not full is written */
 #define STEP_MS 20
+#define PATIENCE_NS (1ll * 1000000000) /* beyond the delay of writeback */
+#define BYTES_MAX (256 * MIB)
 #define FLUSH_MS 10000
 
 /* Room comes free when something is evicted, which takes a moment. */
 static bool take_room(struct store *store, uint64_t bytes, int64_t until)
 {
     while (!room_keep(store, bytes)) {
-        if (clock_monotonic_ns() >= until || room_is_hopeless(store) || remote_is_stopping(store->remote))
+        if (clock_monotonic_ns() >= until || evict_is_hopeless(store) || remote_is_stopping(store->remote))
             return false;
         (void)nanosleep(&(struct timespec){.tv_nsec = STEP_MS * 1000000}, NULL);
     }
@@ -34,34 +36,44 @@ bool keep_chunk(struct store *store, const struct chunk_entry *entry, const void
         room_keep_done(store, entry->stored_len);
         return r == -EEXIST;
     }
-    cure(store, &entry->name);
+    damage_cured(store, &entry->name);
     bool was_full = room_kept(store) >= PACK_DATA_MAX;
-    atomic_store(&store->kept_at, clock_monotonic_ns());
+    atomic_store(&store->fetch->kept_at, clock_monotonic_ns());
     if (was_full)
         horizon_kick(store);
     return true;
 }
 
-bool keep_is_busy(struct store *store)
-{
-    return room_kept(store) > 0;
-}
-
-bool keep_is_due(struct store *store)
+static bool is_due(struct store *store)
 {
     uint64_t bytes = room_kept(store);
     if (bytes == 0)
         return false;
-    return bytes >= PACK_DATA_MAX || atomic_load(&store->keep_flush) ||
-           clock_monotonic_ns() - atomic_load(&store->kept_at) >= REST_NS;
+    return bytes >= PACK_DATA_MAX || atomic_load(&store->fetch->keep_flush) ||
+           clock_monotonic_ns() - atomic_load(&store->fetch->kept_at) >= REST_NS;
+}
+
+/* What was fetched becomes part of the journal. Operations that wait for writeback take it along, unless they wait for long. */
+bool keep_round(struct store *store, bool now)
+{
+    (void)now;
+    uint64_t seq;
+    int64_t happened;
+    if (!is_due(store))
+        return false;
+    if (history_oldest(store, &seq, &happened) &&
+        clock_monotonic_ns() - happened < store->options.writeback_delay_ns + PATIENCE_NS &&
+        room_kept(store) < BYTES_MAX && !atomic_load(&store->fetch->keep_flush))
+        return false;
+    return writeback_own_cut(store, &(struct drops){0});
 }
 
 void keep_flush(struct store *store)
 {
-    atomic_store(&store->keep_flush, true);
+    atomic_store(&store->fetch->keep_flush, true);
     for (int waited = 0; room_kept(store) > 0 && waited < FLUSH_MS; waited += STEP_MS) {
         horizon_kick(store);
         (void)nanosleep(&(struct timespec){.tv_nsec = STEP_MS * 1000000}, NULL);
     }
-    atomic_store(&store->keep_flush, false);
+    atomic_store(&store->fetch->keep_flush, false);
 }

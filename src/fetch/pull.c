@@ -486,12 +486,13 @@ bool pull_keep_one_locked(struct pull *pull, int64_t wait_ns)
 
 /* --- life ---------------------------------------------------------------------------------------------------------------- */
 
-int pull_start(struct remote *remote)
+int pull_start(struct store *store)
 {
+    struct remote *remote = store->remote;
     struct pull *pull = xcalloc(1, sizeof *pull);
     unsigned threads = remote->options.fetch_threads ? remote->options.fetch_threads : PULL_THREADS_USUAL;
     pull->remote = remote;
-    pull->store = remote->store;
+    pull->store = store;
     pull->window = pull_window(threads);
     pull->threads = xcalloc(threads, sizeof *pull->threads);
     mutex_init(&pull->locked.lock, LOCK_LEAF);
@@ -500,7 +501,7 @@ int pull_start(struct remote *remote)
     TAILQ_INIT(&pull->locked.solo.groups);
     for (size_t i = 0; i < PULL_STREAMS; i++)
         TAILQ_INIT(&pull->locked.streams[i].plan.groups);
-    remote->pull = pull;
+    store->fetch->pull = pull;
     int r = pool_new("cairn-far", PULL_READERS, 1024, NULL, NULL, &pull->readers);
     for (; r == 0 && pull->thread_count < threads; pull->thread_count += r == 0)
         r = thread_start(&pull->threads[pull->thread_count], "cairn-fetch", prefetch_run, pull);

@@ -57,7 +57,7 @@ bool pull_is_near(struct store *store, const struct chunk_name *name)
 {
     struct chunk_entry entry;
     uint64_t refs;
-    if (is_damaged(store, name))
+    if (damage_is_known(store, name))
         return packs_has_fresh(store, name);
     return packs_has_fresh(store, name) || (view_chunk(store->view, name, &entry, &refs) == 0 && entry.pack != 0);
 }

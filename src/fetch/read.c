@@ -1,109 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Reading what is durable: chunks are read whole, decoded, and verified against their names before a byte of them is
- * given to anybody. A small cache of decoded chunks serves requests that are smaller than a chunk. NVMe is asked first, then the
- * remote, which also gives what is damaged on NVMe. */
-#include <stdio.h>
-
+/* Reading what is durable, from where it is nearest: a small cache of decoded chunks, which serves requests that are smaller than a chunk, memory
+ * that was fetched into, NVMe, then the remote, which also gives what is damaged on NVMe. */
 #include "base/cause.h"
-#include "base/hex.h"
 #include "base/log.h"
-#include "codec/encode.h"
 #include "fetch/internal.h"
 
-#define READ_TRIES 3 /* a pack may be compacted away between looking up a chunk and reading it */
+/* --- life ------------------------------------------------------------------------------------------------------------- */
 
-void fetch_init(struct store *store)
+struct fetch *fetch_new(void)
 {
-    mutex_init(&store->cache.lock, LOCK_LEAF);
+    struct fetch *fetch = xcalloc(1, sizeof *fetch);
+    mutex_init(&fetch->cache.lock, LOCK_LEAF);
+    mutex_init(&fetch->evict.lock, LOCK_LEAF);
+    cond_init(&fetch->evict.changed);
+    fetch->evict.pinned_bytes = UINT64_MAX;
+    fetch->evict.pins_asked = true;
+    return fetch;
 }
 
-void fetch_done(struct store *store)
+void fetch_free(struct fetch *fetch)
 {
+    if (fetch->readers)
+        pool_free(fetch->readers);
+    pull_free(fetch->pull);
     for (size_t i = 0; i < CHUNK_CACHE_ENTRIES; i++)
-        free(store->cache.entries[i].bytes);
-    for (unsigned i = 0; i < store->cache.damage_count; i++) {
-        free(store->cache.damage[i].path);
-        free(store->cache.damage[i].what);
-    }
-    mutex_done(&store->cache.lock);
+        free(fetch->cache.entries[i].bytes);
+    mutex_done(&fetch->cache.lock);
+    mutex_done(&fetch->evict.lock);
+    (void)pthread_cond_destroy(&fetch->evict.changed);
+    free(fetch);
 }
 
-/* --- damage ----------------------------------------------------------------------------------------------------------- */
-
-static const char *describe_damage(int error)
+int fetch_start(struct store *store)
 {
-    switch (error) {
-    case -EBADMSG:
-    case -EUCLEAN:
-        return "damaged";
-    case -ENODATA:
-        return "its pack is missing";
-    case -ENOTCONN:
-        return "it lies in the remote only, and this mount has none: mount with --remote";
-    default:
-        return strerror(-error);
-    }
-}
-
-void note_damage(struct store *store, uint64_t ino, const struct chunk_name *name, int error)
-{
-    _cleanup_free_ char *path = ns_path(store->ns, ino);
-    char hex[17];
-    hex_print(hex, name->bytes, 8);
-    _cleanup_free_ char *what = xasprintf("chunk %s: %s", hex, describe_damage(error));
-    bool known = false;
-    mutex_lock(&store->cache.lock);
-    for (unsigned i = 0; i < store->cache.damage_count; i++)
-        known = known || (strcmp(store->cache.damage[i].path, path) == 0 &&
-                          strcmp(store->cache.damage[i].what, what) == 0);
-    if (!known && store->cache.damage_count < DAMAGE_MAX)
-        store->cache.damage[store->cache.damage_count++] = (struct damage){xstrdup(path), xstrdup(what), *name};
-    mutex_unlock(&store->cache.lock);
-    cause_note("%s; 'cairn scrub' heals what another tier has, else restore the file", what);
-    if (!known)
-        log_error("%s: %s; these bytes read as EIO", path, what);
-}
-
-/* What is known to be damaged is stored anew by whoever has it; it is not relied on until then. */
-static void note_sick(struct store *store, const struct chunk_name *name)
-{
-    LOCK_SCOPE(&store->cache.lock);
-    for (unsigned i = 0; i < store->cache.sick_count; i++)
-        if (chunk_name_equal(&store->cache.sick[i], name))
-            return;
-    if (store->cache.sick_count < SICK_MAX)
-        store->cache.sick[store->cache.sick_count++] = *name;
-}
-
-void cure(struct store *store, const struct chunk_name *name)
-{
-    LOCK_SCOPE(&store->cache.lock);
-    for (unsigned i = 0; i < store->cache.sick_count; i++) {
-        if (!chunk_name_equal(&store->cache.sick[i], name))
-            continue;
-        store->cache.sick[i] = store->cache.sick[--store->cache.sick_count];
-        atomic_fetch_add(&store->healed_total, 1);
-        return;
-    }
-}
-
-bool is_damaged(struct store *store, const struct chunk_name *name)
-{
-    LOCK_SCOPE(&store->cache.lock);
-    for (unsigned i = 0; i < store->cache.sick_count; i++)
-        if (chunk_name_equal(&store->cache.sick[i], name))
-            return true;
-    for (unsigned i = 0; i < store->cache.damage_count; i++)
-        if (chunk_name_equal(&store->cache.damage[i].chunk, name))
-            return true;
-    return false;
-}
-
-void store_damage(struct store *store, void (*fn)(const char *path, const char *what, void *arg), void *arg)
-{
-    LOCK_SCOPE(&store->cache.lock);
-    for (unsigned i = 0; i < store->cache.damage_count; i++)
-        fn(store->cache.damage[i].path, store->cache.damage[i].what, arg);
+    int r = pool_new("cairn-read", READ_THREADS, 1024, NULL, NULL, &store->fetch->readers);
+    return r == 0 && store->remote ? pull_start(store) : r;
 }
 
 /* --- chunks ----------------------------------------------------------------------------------------------------------- */
@@ -111,12 +42,12 @@ void store_damage(struct store *store, void (*fn)(const char *path, const char *
 static bool cache_read(struct store *store, const struct chunk_name *name, uint64_t offset, void *buf, size_t length,
                        int *ret)
 {
-    LOCK_SCOPE(&store->cache.lock);
+    LOCK_SCOPE(&store->fetch->cache.lock);
     for (size_t i = 0; i < CHUNK_CACHE_ENTRIES; i++) {
-        struct cached_chunk *cached = &store->cache.entries[i];
+        struct cached_chunk *cached = &store->fetch->cache.entries[i];
         if (cached->len == 0 || !chunk_name_equal(&cached->name, name))
             continue;
-        cached->used = ++store->cache.clock;
+        cached->used = ++store->fetch->cache.clock;
         *ret = offset + length <= cached->len ? 0 : -EUCLEAN;
         if (*ret == 0)
             memcpy(buf, cached->bytes + offset, length);
@@ -127,60 +58,17 @@ static bool cache_read(struct store *store, const struct chunk_name *name, uint6
 
 static void cache_put(struct store *store, const struct chunk_name *name, const void *bytes, uint32_t len)
 {
-    LOCK_SCOPE(&store->cache.lock);
-    struct cached_chunk *oldest = &store->cache.entries[0];
+    LOCK_SCOPE(&store->fetch->cache.lock);
+    struct cached_chunk *oldest = &store->fetch->cache.entries[0];
     for (size_t i = 1; i < CHUNK_CACHE_ENTRIES; i++)
-        if (store->cache.entries[i].used < oldest->used)
-            oldest = &store->cache.entries[i];
+        if (store->fetch->cache.entries[i].used < oldest->used)
+            oldest = &store->fetch->cache.entries[i];
     if (!oldest->bytes)
         oldest->bytes = xmalloc(CHUNK_SIZE_MAX);
     oldest->name = *name;
     oldest->len = len;
-    oldest->used = ++store->cache.clock;
+    oldest->used = ++store->fetch->cache.clock;
     memcpy(oldest->bytes, bytes, len);
-}
-
-static int find_chunk(struct store *store, const struct chunk_name *name, struct chunk_entry *ret)
-{
-    uint64_t refs;
-    if (packs_find_fresh(store, name, ret) != 0)
-        return 0;
-    int r = view_chunk(store->view, name, ret, &refs);
-    return r == 0 && ret->pack == 0 ? -ENOENT : r;
-}
-
-static int read_near(struct store *store, const struct chunk_entry *entry, void *buf)
-{
-    char object[32];
-    if (entry->raw_len == 0 || entry->raw_len > CHUNK_SIZE_MAX || entry->stored_len > CHUNK_SIZE_MAX)
-        return -EUCLEAN;
-    pack_object_name(entry->pack, object);
-    uint8_t *stored = xmalloc(entry->stored_len);
-    int r = store->tier->ops->get_range(store->tier, object, entry->offset, stored, entry->stored_len);
-    if (r == 0)
-        r = chunk_decode(entry->encoding, stored, entry->stored_len, buf, entry->raw_len);
-    free(stored);
-    if (r < 0)
-        return r;
-    evict_touch(store, entry->pack);
-    struct iovec iov = {buf, entry->raw_len};
-    struct chunk_name actual = hash_chunk(&store->sb.key, &iov, 1);
-    return chunk_name_equal(&actual, &entry->name) ? 0 : -EBADMSG;
-}
-
-int fetch_chunk(struct store *store, const struct chunk_name *name, void *buf, uint32_t *ret_len)
-{
-    for (int try = 0; try < READ_TRIES; try++) {
-        struct chunk_entry entry;
-        int r = find_chunk(store, name, &entry);
-        if (r < 0)
-            return r;
-        *ret_len = entry.raw_len;
-        r = read_near(store, &entry, buf);
-        if (r != -ENOENT) /* it may have left the pack since we asked */
-            return r;
-    }
-    return -ENODATA;
 }
 
 /* Not on NVMe, or damaged there. */
@@ -196,10 +84,10 @@ static int read_far_part(struct store *store, const struct chunk_name *name, uin
     if (reach == STORE_REACH_NEAR)
         return -EREMOTE;
     if (near != -ENOENT)
-        note_sick(store, name);
+        damage_note_local(store, name);
     int r = pull_read(pull, name, offset, buf, length);
     if (r == 0 && near != -ENOENT)
-        log_warn("a chunk is damaged on NVMe (%s): read from %s instead, and stored anew", describe_damage(near),
+        log_warn("a chunk is damaged on NVMe (%s): read from %s instead, and stored anew", damage_describe(near),
                  store->remote->name);
     return r < 0 && r != -EHOSTDOWN && near != -ENOENT ? near : r;
 }
@@ -215,7 +103,7 @@ static int read_chunk_part(struct store *store, const struct chunk_name *name, u
         return r;
     uint8_t *raw = thread_buffer(THREAD_BUFFER_FETCH, CHUNK_SIZE_MAX);
     uint32_t len = 0;
-    r = fetch_chunk(store, name, raw, &len);
+    r = local_read_chunk(store, name, raw, &len);
     if (r < 0)
         return read_far_part(store, name, offset, buf, length, reach, r);
     if (offset + length > len)
@@ -244,7 +132,7 @@ static int report(struct store *store, uint64_t ino, const struct chunk_name *na
     if (error != -EHOSTDOWN && is_of_old_state(store, turn, reach))
         return -ESTALE;
     if (error != -EHOSTDOWN) {
-        note_damage(store, ino, name, error);
+        damage_note(store, ino, name, error);
         return -EIO;
     }
     struct remote_status remote;
@@ -264,106 +152,51 @@ int store_read_chunk(struct store *store, uint64_t ino, const struct chunk_name 
 /* --- files ------------------------------------------------------------------------------------------------------------ */
 
 struct reading {
-    struct store *store;
     enum store_reach reach;
-    uint64_t ino, offset;
-    uint8_t *buf;
-    size_t good;
-    struct chunk_name bad_chunk;
+    struct chunk_name bad_chunk; /* that was read last */
 };
 
-static int read_part(const struct view_extent *part, void *arg)
+static int read_chunk_below(struct store *store, uint64_t ino, const struct chunk_name *name, uint64_t offset, void *buf, size_t length, void *arg)
 {
+    (void)ino;
     struct reading *rd = arg;
-    const struct extent *e = &part->extent;
-    uint8_t *to = rd->buf + (e->offset - rd->offset);
-    int r = 0;
-    if (e->kind == EXTENT_HOLE) {
-        memset(to, 0, e->length);
-    } else if (e->kind == EXTENT_INLINE) {
-        memcpy(to, part->bytes, e->length);
-    } else if (e->kind == EXTENT_CHUNK) {
-        rd->bad_chunk = e->chunk;
-        r = read_chunk_part(rd->store, &e->chunk, e->chunk_offset, to, e->length, rd->reach);
-        if (r == -ENOENT)
-            r = -EAGAIN; /* moved or superseded meanwhile: look again */
-    }
-    if (r == 0)
-        rd->good = e->offset + e->length - rd->offset;
-    return r;
+    rd->bad_chunk = *name;
+    return read_chunk_part(store, name, offset, buf, length, rd->reach);
 }
 
-int store_read_below(struct store *store, uint64_t ino, uint64_t offset, void *buf, size_t length,
-                     enum store_reach reach, size_t *ret_good)
+int store_read_below(struct store *store, uint64_t ino, uint64_t offset, void *buf, size_t length, enum store_reach reach, size_t *ret_good)
 {
-    struct reading rd = {.store = store, .reach = reach, .ino = ino, .offset = offset, .buf = buf};
+    struct reading rd = {.reach = reach};
     struct pull *pull = pull_of(store);
     uint64_t turn = atomic_load(&store->turn);
-    int r = -EAGAIN;
     if (pull)
         prefetch_note_read(pull, ino, offset, length);
-    for (int try = 0; try < READ_TRIES && r == -EAGAIN; try++) {
-        rd.good = 0;
-        r = view_extents(store->view, ino, 0, offset, length, read_part, &rd);
-    }
-    *ret_good = rd.good;
-    if (r == 0) /* past the end of the file */
-        memset((uint8_t *)buf + rd.good, 0, length - rd.good);
-    if (r == -ENOENT) {
-        /* The file was made after the view: all of it is in the stage, and this is a hole. */
-        memset(buf, 0, length);
-        *ret_good = length;
-        return 0;
-    }
+    int r = content_read_below(store, ino, offset, buf, length, read_chunk_below, &rd, ret_good);
     if (r == -EREMOTE && pull)
         prefetch_note_miss(pull, ino);
-    if (r < 0)
-        return report(store, ino, &rd.bad_chunk, r == -EAGAIN ? -ENOENT : r, turn, reach);
-    *ret_good = length;
-    return 0;
+    return r < 0 ? report(store, ino, &rd.bad_chunk, r, turn, reach) : 0;
 }
 
-static int read_stage_part(struct store *store, uint64_t ino, const struct stage_part *part, uint8_t *buf, enum store_reach reach,
-                           size_t *ret_good)
+static int read_staged_chunk(struct store *store, uint64_t ino, const struct chunk_name *name, uint64_t offset, void *buf, size_t length, void *arg)
 {
-    *ret_good = 0;
-    switch (part->kind) {
-    case PART_MEMORY:
-        memcpy(buf, part->memory, part->length);
-        return 0;
-    case PART_HOLE:
-        memset(buf, 0, part->length);
-        return 0;
-    case PART_CHUNK:
-        return store_read_chunk(store, ino, &part->name, part->chunk_offset, buf, part->length, reach);
-    case PART_BELOW:
-        return store_read_below(store, ino, part->offset, buf, part->length, reach, ret_good);
-    }
-    return -EIO;
+    return store_read_chunk(store, ino, name, offset, buf, length, *(enum store_reach *)arg);
+}
+
+static int read_below(struct store *store, uint64_t ino, uint64_t offset, void *buf, size_t length, void *arg, size_t *ret_good)
+{
+    return store_read_below(store, ino, offset, buf, length, *(enum store_reach *)arg, ret_good);
 }
 
 int store_read(struct store *store, uint64_t ino, uint64_t offset, void *buf, size_t length, enum store_reach reach, size_t *ret_good)
 {
-    struct stage_part parts[64];
-    size_t done = 0;
-    int r = 0;
-    while (r == 0 && done < length) {
-        size_t count = stage_read(store->stage, ino, offset + done, length - done, parts, ARRAY_LEN(parts));
-        for (size_t i = 0; i < count && r == 0; i++) {
-            size_t good;
-            r = read_stage_part(store, ino, &parts[i], (uint8_t *)buf + done, reach, &good);
-            done += r == 0 ? parts[i].length : good;
-        }
-        stage_unpin_parts(store->stage, parts, count);
-    }
-    *ret_good = done;
-    return r;
+    const struct content_reader reader = {.chunk = read_staged_chunk, .below = read_below, .arg = &reach};
+    return content_read(store, ino, offset, buf, length, &reader, ret_good);
 }
 
 void store_submit_read(struct store *store, enum store_reach reach, void (*job)(void *arg), void *arg)
 {
     struct pull *pull = pull_of(store);
-    pool_submit(reach == STORE_REACH_FAR && pull ? pull->readers : store->readers, job, arg);
+    pool_submit(reach == STORE_REACH_FAR && pull ? pull->readers : store->fetch->readers, job, arg);
 }
 
 void store_end_reads(struct store *store)
@@ -372,8 +205,8 @@ void store_end_reads(struct store *store)
     /* A read moves on from one to the next, and not back. */
     if (pull)
         pull_await_waiters(pull);
-    if (store->readers)
-        pool_drain(store->readers);
+    if (store->fetch->readers)
+        pool_drain(store->fetch->readers);
     if (pull && pull->readers)
         pool_drain(pull->readers);
 }
@@ -392,7 +225,7 @@ static int add_summary(const struct view_extent *part, void *arg)
 {
     struct summary *sum = arg;
     struct chunk_entry entry;
-    if (part->extent.kind == EXTENT_CHUNK && (find_chunk(sum->store, &part->extent.chunk, &entry) == 0 ||
+    if (part->extent.kind == EXTENT_CHUNK && (local_find_chunk(sum->store, &part->extent.chunk, &entry) == 0 ||
                                               pull_place(sum->store, &part->extent.chunk, &entry) == 0))
         sum->stored += entry.stored_len;
     if (part->extent.kind == EXTENT_INLINE)

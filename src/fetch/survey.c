@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Looking at what files consist of, a portion at a time: nothing is held or remembered between portions, so it costs nobody
  * anything that somebody looks. */
-#include "remote/internal.h"
+#include "fetch/internal.h"
 
 struct survey {
     struct store *store;
@@ -72,13 +72,6 @@ static int look_at(const struct view_extent *extent, void *arg)
     if (r == 0)
         survey->fn(&part, survey->arg);
     return r;
-}
-
-bool store_has_settled(struct store *store)
-{
-    uint64_t oldest;
-    int64_t happened;
-    return !history_oldest(store, &oldest, &happened) || oldest > store_horizon(store);
 }
 
 int store_survey(struct store *store, uint64_t ino, uint64_t *at, size_t max,

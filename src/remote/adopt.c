@@ -6,8 +6,8 @@
 
 #include "base/io.h"
 #include "base/log.h"
-#include "remote/internal.h"
 #include "commit/session.h"
+#include "remote/internal.h"
 
 /* --- the view of a head --------------------------------------------------------------------------------------------------- */
 

@@ -9,7 +9,6 @@
 #include <fcntl.h>
 #include <stdio.h>
 
-#include "base/cause.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "remote/internal.h"
@@ -154,22 +153,24 @@ static int perform(struct store *store, struct follow_step *step)
     return 0;
 }
 
-void follow_serve(struct store *store)
+bool follow_round(struct store *store, bool now)
 {
+    (void)now;
     struct remote *remote = store->remote;
     if (!remote)
-        return;
+        return false;
     mutex_lock(&remote->shared.lock);
     struct follow_step *step = remote->shared.follow;
     remote->shared.follow = NULL;
     mutex_unlock(&remote->shared.lock);
     if (!step)
-        return;
+        return false;
     int r = perform(store, step);
     LOCK_SCOPE(&remote->shared.lock);
     step->result = r;
     step->done = true;
     (void)pthread_cond_broadcast(&remote->shared.changed);
+    return false;
 }
 
 /* --- the remote's thread ------------------------------------------------------------------------------------------------ */
@@ -357,27 +358,4 @@ void *follow_run(void *arg)
     look_is_done(remote, true);
     free(known);
     return NULL;
-}
-
-/* --- who reads meanwhile -------------------------------------------------------------------------------------------------- */
-
-bool store_follows(const struct store *store)
-{
-    return store->remote && store->remote->options.read_only;
-}
-
-int store_takes_changes(const struct store *store)
-{
-    if (!store_follows(store))
-        return 0;
-    cause_note("this mount follows another writer, and changes nothing");
-    return -EROFS;
-}
-
-uint64_t store_turn(struct store *store)
-{
-    uint64_t now;
-    while ((now = atomic_load(&store->turn)) & 1)
-        (void)nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
-    return now;
 }

@@ -196,34 +196,6 @@ void remote_head_published(struct remote *remote, const struct head *head)
     remote->shared.logical_bytes = head->logical_bytes;
 }
 
-char *local_head_path(const struct store *store)
-{
-    return xasprintf("%s/head", store->path);
-}
-
-int local_head_read(const struct store *store, struct head *ret_head)
-{
-    _cleanup_free_ char *path = local_head_path(store);
-    _cleanup_free_ char *bytes = NULL;
-    size_t len;
-    int r = io_read_file(path, HEAD_LEN_MAX, &bytes, &len);
-    return r < 0 ? r : head_decode(bytes, len, ret_head);
-}
-
-int local_head_write(const struct store *store, const struct head *head)
-{
-    _cleanup_free_ char *path = local_head_path(store);
-    _cleanup_free_ uint8_t *bytes = xmalloc(HEAD_LEN_MAX);
-    return io_write_file_durable(path, bytes, head_encode(head, bytes));
-}
-
-/* Its nonce is 0: no head in any remote has such a one. */
-bool local_head_is_lost(const struct head *head)
-{
-    static const uint8_t none[sizeof head->nonce];
-    return memcmp(head->nonce, none, sizeof none) == 0;
-}
-
 int remote_note_head(struct remote *remote)
 {
     struct view *view = remote->store->view;
@@ -481,33 +453,17 @@ static int forget_lost(struct remote *remote, char **ret_text)
     if (r < 0)
         return r;
     log_warn("%s is empty, and this store had published before: all of it is stored again", remote->name);
-    mutex_lock(&remote->shared.lock);
-    remote->shared.horizon = 0;
-    mutex_unlock(&remote->shared.lock);
+    atomic_store(&store->published_seq, 0);
     return view_forget_remote(store->view);
-}
-
-/* Which remote STORE/head is about. */
-static char *local_name_path(const struct store *store)
-{
-    return xasprintf("%s/remote", store->path);
-}
-
-char *local_remote_name(const struct store *store)
-{
-    _cleanup_free_ char *path = local_name_path(store);
-    char *name = NULL;
-    return io_read_file(path, 4096, &name, NULL) < 0 ? NULL : name;
 }
 
 static int remember_name(struct remote *remote)
 {
     _cleanup_free_ char *known = local_remote_name(remote->store);
-    _cleanup_free_ char *path = local_name_path(remote->store);
     int r = place_remember(remote);
     if (r < 0 || (known && strcmp(known, remote->name) == 0))
         return r;
-    return io_write_file_durable(path, remote->name, strlen(remote->name));
+    return local_remote_name_write(remote->store, remote->name);
 }
 
 int remote_prepare(struct remote *remote, char **ret_text)

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Inside the store: the remote tier.
  *
- *   remote.c   its threads, who waits for it, what is told of it
+ *   remote.c   its threads, from the opening of the store to its end
+ *   state.c    errors, who waits for it, whether it is to stop
+ *   status.c   what is told of it
  *   heads.c    what a prefix is, heads, meeting them at mount
  *   lease.c    the lease
  *   upload.c   one thread that chooses cuts and carries them: packs, then the run, then the head
- *   runs.c     runs: written to STORE/runs, put, fetched, merged
+ *   runs.c     runs: made of a cut, merged, put, fetched
  *   adopt.c    the view from a head's runs
  *   follow.c   the thread of a mount that only reads, instead of the uploader's
  *
@@ -13,8 +15,11 @@
  * does not need them was published long ago. */
 #pragma once
 
+#include "base/rate_limit.h"
 #include "commit/internal.h"
+#include "commit/run_file.h"
 #include "format/head.h"
+#include "remote/remote.h"
 #include "view/remote.h"
 
 struct remote {
@@ -38,8 +43,7 @@ struct remote {
     struct {
         struct cairn_mutex lock;  /* LOCK_WAITERS */
         pthread_cond_t changed;
-        struct waiter_list waiters;
-        uint64_t horizon;         /* newest cut that is published, or whose state is */
+        struct waiters waiters;
         uint64_t head_number, files, logical_bytes; /* of the newest head */
         enum remote_state state;
         bool stopping, drain, kicked, fenced, renewer_done;
@@ -58,15 +62,11 @@ struct remote {
     struct pool *senders; /* one pack each */
     struct pool *tellers; /* read_only: one thread that tells the kernel what changed */
     struct far_care *care; /* far_care.h */
-    struct pull *pull;     /* pull.h; from remote_start() on */
     struct {
         uint64_t uploaded, horizon;
         int64_t at; /* when these changed last */
     } relief;              /* the writeback thread's alone */
-    struct {
-        struct cairn_mutex lock;
-        int64_t allowance_at;
-    } limit;
+    struct rate_limit limit;
     struct {
         struct cairn_mutex lock; /* a leaf */
         pthread_cond_t ended;
@@ -121,6 +121,8 @@ void remote_give_up(struct remote *remote); /* nothing more is published from th
 void remote_error(struct remote *remote, int error, const char *fmt, ...) CAIRN_PRINTF(3, 4);
 void remote_works(struct remote *remote); /* it answered */
 void remote_advance(struct remote *remote, uint64_t cut);
+/* Who waits for it gets -ESHUTDOWN. */
+void remote_release_waiters(struct remote *remote);
 bool remote_unwait(struct remote *remote, uint64_t ticket);
 static inline struct remote *remote_of(struct store *store)
 {
@@ -132,6 +134,10 @@ bool remote_has_ours(struct remote *remote);
 /* Is it getting data now, that may leave NVMe when they are there? NULL is fine. */
 bool remote_will_relieve(struct remote *remote);
 bool remote_is_urged(struct remote *remote);
+/* Waits until `bytes` more may go to the remote by `upload_limit`. False: the upload is to stop. */
+CAIRN_MUST_CHECK bool remote_limit_wait(struct remote *remote, uint64_t bytes);
+/* With the lock of `shared`, when something of that changed: the limit is off while somebody waits, or it drains or stops. */
+void remote_settle_limit_locked(struct remote *remote);
 /* Sleeps until something changes; false when the store stops. */
 bool remote_pause(struct remote *remote, int64_t ms);
 /* A mount that can do without the remote does not wait for it long. */
@@ -142,14 +148,6 @@ CAIRN_MUST_CHECK int remote_start(struct remote *remote);
 void remote_stop(struct remote *remote);
 /* How other stores must see this one's numbers continue. */
 uint64_t remote_epoch(const struct remote *remote);
-char *local_head_path(const struct store *store);
-/* Name of the remote where this store published; NULL: none. Caller frees. */
-char *local_remote_name(const struct store *store);
-/* The newest head that this store knows to be published; -ENOENT. */
-CAIRN_MUST_CHECK int local_head_read(const struct store *store, struct head *ret_head);
-CAIRN_MUST_CHECK int local_head_write(const struct store *store, const struct head *head);
-/* STORE/head of a remote that holds nothing any more: it only says where the journal begins. */
-bool local_head_is_lost(const struct head *head);
 /* The view, which is of the newest head's state, learns its number. */
 CAIRN_MUST_CHECK int remote_note_head(struct remote *remote);
 
@@ -167,8 +165,6 @@ void *lease_run(void *remote);
 /* --- upload.c --------------------------------------------------------------------------------------------------------- */
 
 void *upload_run(void *remote);
-/* Waits until `bytes` more may go to the remote by `upload_limit`. False: the upload is to stop. */
-CAIRN_MUST_CHECK bool upload_limit_wait(struct remote *remote, uint64_t bytes);
 
 /* --- upload_read.c ---------------------------------------------------------------------------------------------------- */
 
@@ -186,19 +182,8 @@ void run_object_name(uint64_t id, char buf[32]);
 /* The rows of the cut as a run: a file in STORE/runs, and in the remote. It may be merged with runs of `head` that are no larger:
  * head->runs becomes the new list. */
 CAIRN_MUST_CHECK int runs_publish(struct remote *remote, struct view_cut *cut, struct head *head, uint64_t *ret_missing);
-/* The whole rows of a cut as a run in STORE/runs; *info has its id, history and cut, and gets the rest. -ECANCELED: the store stops. */
-CAIRN_MUST_CHECK int runs_write_snapshot(struct store *store, struct view_cut *cut, struct run_info *info);
 /* Makes sure that STORE/runs has all runs of the head, whole and verified. `remote` NULL: from the disk alone. */
 CAIRN_MUST_CHECK int runs_fetch(struct store *store, struct remote *remote, const struct head *head);
-/* The rows of the head's runs, merged, in key order. All runs are in STORE/runs. */
-CAIRN_MUST_CHECK int runs_read(struct store *store, const struct head *head,
-                               int (*fn)(const struct run_row *row, void *arg), void *arg);
-/* Those of its runs from number `first` on; with `first` above 0, rows without a value are given too. */
-CAIRN_MUST_CHECK int runs_read_from(struct store *store, const struct head *head, uint32_t first,
-                                    int (*fn)(const struct run_row *row, void *arg), void *arg);
-/* Removes files of runs that the head does not name, if it is STORE/head. */
-void runs_tidy(struct store *store, const struct head *head);
-
 /* --- adopt.c ---------------------------------------------------------------------------------------------------------- */
 
 /* Fills the new, empty view with the state of a head whose runs are in STORE/runs, and with the places of the packs that lie on
@@ -226,5 +211,5 @@ CAIRN_MUST_CHECK int adopt_is_consistent(struct remote *remote, char **ret_text)
 void *follow_run(void *remote);
 /* Looks for a newer head now, and shows it: it is shown on return, or there is none that can be. Not in the remote's thread. */
 void follow_look_now(struct store *store);
-/* The writeback thread, between its rounds: makes the change that follow_run() asks for. */
-void follow_serve(struct store *store);
+/* A round of the writeback thread: makes the change that follow_run() asks for. */
+bool follow_round(struct store *store, bool now);

@@ -356,7 +356,7 @@ static int note_user(uint64_t ino, uint64_t offset, void *arg)
 {
     struct user *user = arg;
     (void)offset;
-    note_damage(user->store, ino, user->name, -EBADMSG);
+    damage_note(user->store, ino, user->name, -EBADMSG);
     return 0;
 }
 

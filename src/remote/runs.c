@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Runs of the namespace: made from a cut, merged so that they stay few, kept in STORE/runs, put into the remote and fetched from
- * there. */
-#include <dirent.h>
+/* Runs of the remote: made from a cut, merged so that they stay few, put there, and fetched from there into STORE/runs. */
 #include <fcntl.h>
 #include <stdio.h>
 
 #include "base/io.h"
 #include "base/log.h"
-#include "remote/care.h"
 #include "commit/run_file.h"
+#include "remote/care.h"
 
 #define FETCH_THREADS 8u
 #define FETCH_PIECE (RUN_FETCH_WINDOW / FETCH_THREADS)
@@ -21,62 +19,6 @@
 void run_object_name(uint64_t id, char buf[32])
 {
     object_name("runs", id, buf);
-}
-
-/* --- made from a cut ----------------------------------------------------------------------------------------------------- */
-
-static int add_snapshot_row(const struct run_row *row, void *arg)
-{
-    struct run_file *file = arg;
-    return atomic_load(&file->store->snapshot.stopping) ? -ECANCELED : run_file_add(row, file);
-}
-
-int runs_write_snapshot(struct store *store, struct view_cut *cut, struct run_info *info)
-{
-    struct run_file file;
-    uint64_t missing;
-    int r = run_file_begin(&file, store, info);
-    if (r == 0)
-        r = view_cut_rows(cut, 0, add_snapshot_row, &file, &missing);
-    if (r == 0)
-        r = run_file_finish(&file, info);
-    run_file_done(&file);
-    if (r < 0)
-        run_file_abandon(store, info->id);
-    return r;
-}
-
-/* --- read ----------------------------------------------------------------------------------------------------------------- */
-
-static int merge_runs(const struct store *store, const struct run_info *runs, size_t count, bool drop_removed,
-                      int (*fn)(const struct run_row *row, void *arg), void *arg)
-{
-    struct run_input inputs[HEAD_RUNS_MAX + 1];
-    struct run_reader *readers[HEAD_RUNS_MAX + 1] = {0};
-    size_t begun = 0;
-    int r = 0;
-    check(count <= ARRAY_LEN(inputs));
-    while (begun < count && r == 0) {
-        r = run_input_begin(store, &runs[begun], &inputs[begun]);
-        readers[begun] = inputs[begun].reader;
-        begun++;
-    }
-    if (r == 0)
-        r = run_merge(readers, count, drop_removed, fn, arg);
-    for (size_t i = 0; i < begun; i++)
-        run_input_done(&inputs[i]);
-    return r;
-}
-
-int runs_read(struct store *store, const struct head *head, int (*fn)(const struct run_row *row, void *arg), void *arg)
-{
-    return runs_read_from(store, head, 0, fn, arg);
-}
-
-int runs_read_from(struct store *store, const struct head *head, uint32_t first,
-                   int (*fn)(const struct run_row *row, void *arg), void *arg)
-{
-    return merge_runs(store, head->runs + first, head->run_count - first, first == 0, fn, arg);
 }
 
 /* --- publishing --------------------------------------------------------------------------------------------------------- */
@@ -94,7 +36,7 @@ static int put_run(struct remote *remote, const struct run_info *info)
     run_object_name(info->id, object);
     int r = run_input_open(remote->store, info, &input);
     /* A small one must not keep a state waiting that is there already. */
-    if (r == 0 && info->length > RUN_LIMITED && !upload_limit_wait(remote, info->length))
+    if (r == 0 && info->length > RUN_LIMITED && !remote_limit_wait(remote, info->length))
         r = -ECANCELED;
     while (r == 0) {
         struct tier_source source = {.len = info->length, .read = run_input_bytes, .arg = &input};
@@ -138,7 +80,7 @@ static int merge_from(struct remote *remote, struct run_info *runs, size_t *coun
     memcpy(info.history, remote->store->sb.history, sizeof info.history);
     int r = run_file_begin(&file, remote->store, &info);
     if (r == 0)
-        r = merge_runs(remote->store, runs + first, merged, first == 0, run_file_add, &file);
+        r = runs_merge(remote->store, runs + first, merged, first == 0, run_file_add, &file);
     if (r == 0)
         r = run_file_finish(&file, &info);
     run_file_done(&file);
@@ -218,39 +160,6 @@ int runs_publish(struct remote *remote, struct view_cut *cut, struct head *head,
     return 0;
 }
 
-static bool is_local_head(const struct store *store, const struct head *head)
-{
-    struct head *known = xmalloc(sizeof *known);
-    bool is = local_head_read(store, known) == 0 && memcmp(known->nonce, head->nonce, sizeof known->nonce) == 0;
-    free(known);
-    return is;
-}
-
-/* What a crash left of one that was being written. What has another name is not ours to remove. */
-static bool is_unfinished(const char *name)
-{
-    return strlen(name) == 20 && strspn(name, "0123456789abcdef") == 16 && strcmp(name + 16, ".new") == 0;
-}
-
-void runs_tidy(struct store *store, const struct head *head)
-{
-    _cleanup_free_ char *folder = xasprintf("%s/runs", store->path);
-    DIR *dir = is_local_head(store, head) ? opendir(folder) : NULL;
-    if (!dir)
-        return;
-    struct dirent *entry;
-    while ((entry = readdir(dir))) {
-        uint64_t id;
-        bool needed = false, is_run = object_digits(entry->d_name, &id);
-        for (uint32_t i = 0; i < head->run_count && is_run; i++)
-            needed = needed || head->runs[i].id == id;
-        if (!needed && (is_run || is_unfinished(entry->d_name)))
-            (void)unlinkat(dirfd(dir), entry->d_name, 0);
-    }
-    (void)closedir(dir);
-    room_account_runs(store);
-}
-
 /* --- fetching ------------------------------------------------------------------------------------------------------------- */
 
 /* A run that is being fetched. */
@@ -322,17 +231,6 @@ static int settle_fetched(const struct store *store, const struct run_info *info
     return r;
 }
 
-/* -ENOENT: it has to be fetched. Anything else: the disk cannot read it; another copy of it can be written elsewhere. */
-static int look_for_run(const struct store *store, const struct run_info *info)
-{
-    struct run_input input;
-    int r = run_input_open(store, info, &input);
-    if (r == 0)
-        r = run_input_verify(&input, info->hash);
-    run_input_done(&input);
-    return r == -EUCLEAN || r == -EBADMSG ? -ENOENT : r;
-}
-
 static void fetch_run(struct remote *remote, struct pool *pool, const struct run_info *info, const struct new_run *run,
                       _Atomic int *error)
 {
@@ -350,12 +248,9 @@ static int fetch_once(struct store *store, struct remote *remote, const struct h
     struct pool *pool = NULL;
     int r = run_folder_make(store);
     for (uint32_t i = 0; i < head->run_count && r == 0; i++) {
-        int found = look_for_run(store, &head->runs[i]);
-        if (found == 0)
+        if (run_look(store, &head->runs[i]) == 0)
             continue;
-        if (!remote)
-            r = found;
-        if (r == 0 && !pool)
+        if (!pool)
             r = pool_new("cairn-fetch", FETCH_THREADS, 64, NULL, NULL, &pool);
         if (r == 0)
             r = open_new(store, &head->runs[i], &runs[i]);
@@ -383,10 +278,15 @@ static int fetch_once(struct store *store, struct remote *remote, const struct h
 int runs_fetch(struct store *store, struct remote *remote, const struct head *head)
 {
     int r = 0;
+    if (!remote) {
+        r = runs_verify(store, head);
+        room_account_runs(store);
+        return r;
+    }
     for (int i = 0; i < FETCH_TRIES; i++) {
         r = fetch_once(store, remote, head);
         bool looks_damaged = r == -EUCLEAN || r == -EBADMSG;
-        if (!remote || !looks_damaged || !remote_pause(remote, RETRY_MS / 4))
+        if (!looks_damaged || !remote_pause(remote, RETRY_MS / 4))
             break;
     }
     return r;

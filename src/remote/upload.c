@@ -134,24 +134,6 @@ struct sending {
     uint32_t count;
 };
 
-bool upload_limit_wait(struct remote *remote, uint64_t bytes)
-{
-    uint64_t rate = remote->options.upload_limit;
-    if (rate == 0 || remote_is_urged(remote))
-        return true;
-    mutex_lock(&remote->limit.lock);
-    int64_t now = clock_monotonic_ns();
-    int64_t at = remote->limit.allowance_at > now ? remote->limit.allowance_at : now;
-    remote->limit.allowance_at = at + (int64_t)((double)bytes * 1e9 / (double)rate);
-    mutex_unlock(&remote->limit.lock);
-    /* In steps, since the limit may be lifted meanwhile. */
-    while ((now = clock_monotonic_ns()) < at && !remote_is_urged(remote) && !remote_is_stopping(remote)) {
-        int64_t step = at - now < 20000000 ? at - now : 20000000;
-        (void)nanosleep(&(struct timespec){.tv_nsec = step}, NULL);
-    }
-    return !remote_is_stopping(remote);
-}
-
 static int put_until_done(struct remote *remote, const char *object, const void *buf, size_t len)
 {
     for (;;) {
@@ -189,7 +171,7 @@ static int send_pack(struct sending *s)
         return 0;
     uint64_t len = pack_finish(store->sb.history, s->id, s->buffer, s->data_len, s->entries, s->count);
     pack_object_name(s->id, object);
-    if (!upload_limit_wait(remote, len))
+    if (!remote_limit_wait(remote, len))
         return -ECANCELED;
     int r;
     r = put_until_done(remote, object, s->buffer, len);

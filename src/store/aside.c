@@ -7,7 +7,7 @@
 
 #include "base/io.h"
 #include "base/log.h"
-#include "commit/internal.h"
+#include "store/internal.h"
 
 #define NAMES_MAX 10000u /* of one thing that was set aside again and again */
 

@@ -3,8 +3,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
-#include "commit/internal.h"
-#include "commit/session.h"
+#include "store/internal.h"
 #include "view/remote.h"
 
 struct check_run {
@@ -56,7 +55,7 @@ static int check_chunk(const struct chunk_entry *entry, uint64_t refs, void *arg
     }
     run->chunks++;
     run->bytes += entry->stored_len;
-    int r = fetch_chunk(run->store, &entry->name, run->buf, &len);
+    int r = local_read_chunk(run->store, &entry->name, run->buf, &len);
     if (r == 0)
         return 0;
     char what[96];

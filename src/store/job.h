@@ -5,7 +5,7 @@
  *   scrub.c   reading and verifying everything */
 #pragma once
 
-#include "commit/internal.h"
+#include "store/internal.h"
 
 struct job *job_new(void);
 void job_free(struct job *job);

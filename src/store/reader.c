@@ -4,8 +4,7 @@
 #include <stdio.h>
 
 #include "codec/encode.h"
-#include "remote/internal.h"
-#include "commit/session.h"
+#include "store/internal.h"
 
 #define GROUP_BYTES (8u * 1024 * 1024) /* most that is read at once */
 #define GROUP_GAP (128u * 1024)        /* that is read for nothing rather than by another read */

@@ -15,8 +15,7 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/log.h"
-#include "remote/internal.h"
-#include "commit/session.h"
+#include "store/internal.h"
 
 /* --- the stage ------------------------------------------------------------------------------------------------------------ */
 
@@ -256,25 +255,6 @@ static int add_nascent(const struct record *rec, void *arg)
     return 0;
 }
 
-static int seal_all_but(struct store *store, const struct inos *but)
-{
-    struct inos inos = {0};
-    size_t drafts = stage_drafts(store->stage, NULL, 0);
-    inos.list = xcalloc(drafts + 1, sizeof *inos.list);
-    inos.max = drafts + 1;
-    inos.count = min_u64(stage_drafts(store->stage, inos.list, drafts), drafts); /* others may open more meanwhile */
-    int r = ns_dump_nascent(store->ns, false, add_nascent, &inos);
-    for (size_t i = 0; i < inos.count && r == 0; i++)
-        r = inos_have(but, inos.list[i]) ? 0 : store_seal(store, inos.list[i]);
-    free(inos.list);
-    return r;
-}
-
-int store_seal_all(struct store *store)
-{
-    return seal_all_but(store, &(struct inos){0});
-}
-
 /* --- what was open ---------------------------------------------------------------------------------------------------------- */
 
 /* Files that are open to be written, in order. */
@@ -329,7 +309,7 @@ size_t store_nameless(const struct store *store, const uint64_t **ret_inos)
 static int seal_left_drafts(struct store *store, const struct inos *open)
 {
     uint64_t before = store_newest(store);
-    int r = seal_all_but(store, open);
+    int r = history_seal_all_but(store, open->list, open->count);
     if (store_newest(store) != before)
         stage_raise_floor(store->stage, store_newest(store));
     return r;

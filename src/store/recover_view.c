@@ -8,106 +8,7 @@
 #include "base/log.h"
 #include "commit/journal_damage.h"
 #include "commit/new_view.h"
-#include "remote/internal.h"
-
-/* Of what this daemon wrote memory knows it: what a read gets of it now says nothing of what is named. */
-static int give_written(const struct new_pack *pack, int (*fn)(const struct chunk_entry *entry, void *fn_arg), void *fn_arg)
-{
-    int r = 0;
-    for (uint32_t i = 0; i < pack->count && r >= 0; i++)
-        r = fn(&pack->entries[i], fn_arg);
-    return r < 0 ? r : 0;
-}
-
-int view_pack_index(uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *fn_arg), void *fn_arg, void *arg)
-{
-    struct store *store = arg;
-    const struct new_pack *written = packs_find_written(store, pack);
-    if (written)
-        return give_written(written, fn, fn_arg);
-    int r = packs_recover_index(store, pack, fn, fn_arg);
-    if (r == -EBADMSG || r == -EUCLEAN || r == -EIO) {
-        log_error("pack %016llx: neither its index nor its chunks can be told apart; it is kept; 'cairn scrub' brings what the remote has",
-                  (unsigned long long)pack);
-        return -ENOENT;
-    }
-    return r;
-}
-
-struct catching_up {
-    struct store *store;
-    struct view_state state;
-    bool matched; /* the journal knows the view's cut */
-    const struct journal *until; /* a live journal ends there, whatever the disk has behind it; NULL: it is read to its end */
-    bool is_over;
-};
-
-static int catch_up(const struct journal_batch *batch, void *arg)
-{
-    struct catching_up *cu = arg;
-    uint64_t cut = batch->header.cut_seq;
-    if (cu->is_over || cut < cu->state.applied_seq)
-        return 0;
-    cu->is_over = cu->until && memcmp(batch->chain, cu->until->chain, CHAIN_LEN) == 0;
-    if (cut == cu->state.applied_seq) {
-        cu->matched = memcmp(batch->chain, cu->state.chain, CHAIN_LEN) == 0;
-        return cu->matched ? 0 : -ESTALE;
-    }
-    /* Where the journal begins right there, what led to the view's state is gone. */
-    if (!cu->matched && batch->header.base_seq == cu->state.applied_seq)
-        cu->matched = memcmp(batch->header.prev, cu->state.chain, CHAIN_LEN) == 0;
-    if (!cu->matched)
-        return -ESTALE;
-    struct view_batch vb = {.records = batch->records,
-                            .records_len = batch->header.payload_len,
-                            .cut_seq = cut,
-                            .pack_index = view_pack_index,
-                            .arg = cu->store};
-    memcpy(vb.chain, batch->chain, sizeof vb.chain);
-    return view_apply(cu->store->view, &vb);
-}
-
-/* `from`: as for journal_read(); `until`: see struct catching_up. */
-static int follow_journal(struct store *store, uint64_t from, const struct journal *until)
-{
-    struct catching_up cu = {.store = store, .state = view_state(store->view), .until = until};
-    cu.matched = cu.state.applied_seq == 0 && !store->anchor.exists;
-    int r = journal_read(store, from, catch_up, &cu);
-    if (r == 0 && !cu.matched && store->anchor.exists && cu.state.applied_seq < store->journal.cut_seq)
-        return -ESTALE; /* the view is older than the journal's beginning */
-    /* No batch was read: the journal ends where the anchor or the view is. */
-    if (r == 0 && cu.state.applied_seq == store->journal.cut_seq && memcmp(cu.state.chain, store->journal.chain, CHAIN_LEN) != 0)
-        return -ESTALE;
-    if (r == 0 && cu.state.applied_seq == store->journal.cut_seq)
-        cu.matched = true;
-    return r == 0 && !cu.matched ? -ENODATA : r;
-}
-
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
-{
-    (void)st;
-    (void)type;
-    (void)ftw;
-    return remove(path);
-}
-
-int remove_folder(const char *path)
-{
-    return nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS) < 0 && errno != ENOENT ? -errno : 0;
-}
-
-/* Under its name it is whole at any moment: RocksDB takes a folder without some of its files for a failing disk. */
-int remove_view(struct store *store)
-{
-    _cleanup_free_ char *path = xasprintf("%s/view", store->path);
-    _cleanup_free_ char *old = xasprintf("%s/view.old", store->path);
-    int r = remove_folder(old);
-    if (r == 0 && rename(path, old) < 0)
-        return errno == ENOENT ? 0 : -errno;
-    if (r == 0)
-        r = io_fsync_dir(store->path);
-    return r < 0 ? r : remove_folder(old);
-}
+#include "store/internal.h"
 
 /* A view that is damaged, or of no state that the journal had, may know what the journal has lost. */
 static int set_view_aside(struct store *store)
@@ -155,7 +56,7 @@ static int replace_view(struct store *store, const struct head *head, bool keep_
     _cleanup_free_ char *made = xasprintf("%s/view.new", store->path);
     _cleanup_free_ char *path = xasprintf("%s/view", store->path);
     close_view(store);
-    int r = remove_folder(made);
+    int r = io_remove_tree(made);
     if (r == 0)
         r = keep_old ? set_view_aside(store) : remove_view(store);
     if (r == 0)
@@ -190,28 +91,7 @@ static int rebuild_view(struct store *store, bool is_behind)
     if (r == 0)
         r = replace_view(store, head, view_is_old && !is_behind);
     free(head);
-    return r < 0 ? r : follow_journal(store, 0, NULL);
-}
-
-/* A crash came between the head's publication and the view's note of it, or took that note. Two heads may have one cut: what
- * lies where in the remote changes without an operation. */
-static bool forgot_head(struct store *store)
-{
-    struct view_remote remote = view_remote(store->view);
-    return store->anchor.number && (remote.cut < store->anchor.cut || remote.head < store->anchor.number);
-}
-
-int view_catch_up(struct store *store)
-{
-    const struct journal now = store->journal;
-    if (forgot_head(store))
-        return -ESTALE;
-    int r = follow_journal(store, view_state(store->view).applied_seq, &now);
-    store->journal = now;
-    struct view_state state = view_state(store->view);
-    if (r == 0 && memcmp(state.chain, now.chain, CHAIN_LEN) != 0)
-        return -EIO; /* it could not be read to its end */
-    return r;
+    return r < 0 ? r : view_follow_journal(store, 0);
 }
 
 /* Which of them said so is in the log; where the journal did, what it is. */
@@ -244,11 +124,11 @@ static int open_and_follow(struct store *store, bool *ret_is_behind)
     if (r < 0)
         return r;
     uint64_t applied = view_state(store->view).applied_seq;
-    *ret_is_behind = forgot_head(store);
+    *ret_is_behind = view_forgot_head(store);
     if (*ret_is_behind)
         return -ESTALE;
     *ret_is_behind = applied < store->anchor.cut; /* a power loss took what RocksDB had not written yet */
-    return follow_journal(store, store->whole_journal ? 0 : applied, NULL);
+    return view_follow_journal(store, store->whole_journal ? 0 : applied);
 }
 
 int recover_view(struct store *store, char **ret_text)

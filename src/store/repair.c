@@ -11,7 +11,7 @@
 
 #include "base/io.h"
 #include "commit/journal_damage.h"
-#include "remote/internal.h"
+#include "store/internal.h"
 
 #define COPY_STEP MIB
 

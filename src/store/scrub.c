@@ -165,7 +165,7 @@ static int tell_user(uint64_t ino, uint64_t offset, void *arg)
     struct store *store = user->s->store;
     _cleanup_free_ char *path = ns_path(store->ns, ino);
     job_say(user->s->job, "%s: bytes from %llu on are damaged and nowhere else", path, (unsigned long long)offset);
-    note_damage(store, ino, &user->entry->name, -EBADMSG);
+    damage_note(store, ino, &user->entry->name, -EBADMSG);
     return 0;
 }
 

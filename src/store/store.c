@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Opening and closing a store, and what can be told of it. */
-#include "store/store.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -12,9 +11,6 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "store/job.h"
-#include "fetch/internal.h"
-#include "commit/run_file.h"
-#include "commit/session.h"
 
 /* --- superblock ---------------------------------------------------------------------------------------------------------- */
 
@@ -37,27 +33,12 @@ static int make_superblock(const struct remote *remote, struct superblock *sb)
     return 0;
 }
 
-static int write_superblock(const char *path, const struct superblock *sb)
-{
-    uint8_t bytes[SUPERBLOCK_LEN];
-    superblock_encode(sb, bytes);
-    return io_write_file_durable(path, bytes, sizeof bytes);
-}
-
-static int read_superblock(const char *path, struct superblock *ret)
-{
-    _cleanup_free_ char *bytes = NULL;
-    size_t len;
-    int r = io_read_file(path, 16 * SUPERBLOCK_LEN, &bytes, &len);
-    return r < 0 ? r : superblock_decode(bytes, len, ret);
-}
-
 uint64_t store_left_stage_bytes(const char *path, const char *stage_dir)
 {
     _cleanup_free_ char *superblock = xasprintf("%s/superblock", path);
     struct superblock sb;
     struct session left;
-    if (read_superblock(superblock, &sb) < 0 || session_read(path, sb.store, &left) < 0)
+    if (superblock_read(superblock, &sb) < 0 || session_read(path, sb.store, &left) < 0)
         return 0;
     bool is_there = left.exists && !left.is_of_other_boot && strncmp(left.dir, stage_dir, strlen(stage_dir)) == 0;
     uint64_t bytes = is_there ? stage_files_bytes(left.dir, left.name) : 0;
@@ -68,11 +49,11 @@ uint64_t store_left_stage_bytes(const char *path, const char *stage_dir)
 static int load_superblock(struct store *store, bool create, char **ret_text)
 {
     _cleanup_free_ char *path = xasprintf("%s/superblock", store->path);
-    int r = read_superblock(path, &store->sb);
+    int r = superblock_read(path, &store->sb);
     if (r == -ENOENT && create) {
         r = make_superblock(store->remote, &store->sb);
         if (r == 0)
-            r = write_superblock(path, &store->sb);
+            r = superblock_write(path, &store->sb);
         if (r < 0)
             *ret_text = xasprintf("%s: cannot make a store there: %s", store->path, strerror(-r));
         return r;
@@ -84,21 +65,6 @@ static int load_superblock(struct store *store, bool create, char **ret_text)
     else if (r < 0)
         *ret_text = xasprintf("%s/superblock cannot be used: %s; restore it from a backup of the store", store->path,
                               r == -EBADMSG || r == -EUCLEAN ? "it is damaged" : strerror(-r));
-    return r;
-}
-
-int store_allow_encodings(struct store *store, uint64_t incompat)
-{
-    uint64_t missing = incompat & SUPERBLOCK_INCOMPAT_ENCODINGS & ~store->sb.incompat;
-    if (missing == 0)
-        return 0;
-    _cleanup_free_ char *path = xasprintf("%s/superblock", store->path);
-    struct superblock sb = store->sb;
-    sb.incompat |= missing;
-    int r = write_superblock(path, &sb);
-    explicit_bzero(&sb.key, sizeof sb.key);
-    if (r == 0)
-        store->sb.incompat = sb.incompat;
     return r;
 }
 
@@ -135,7 +101,7 @@ int store_new_id(const char *path, char ret_id[33], char **ret_text)
     if (getrandom(store.sb.store, sizeof store.sb.store, 0) != (ssize_t)sizeof store.sb.store)
         return -EIO;
     hex_print(ret_id, store.sb.store, 16);
-    r = write_superblock(superblock, &store.sb);
+    r = superblock_write(superblock, &store.sb);
     explicit_bzero(&store.sb.key, sizeof store.sb.key);
     if (r < 0)
         *ret_text = xasprintf("%s cannot be written: %s", superblock, strerror(-r));
@@ -144,26 +110,35 @@ int store_new_id(const char *path, char ret_id[33], char **ret_text)
 
 /* --- life ------------------------------------------------------------------------------------------------------------------ */
 
+static const struct upkeep_round upkeep_list[] = {
+    {follow_round, false},     /* remote/: the view becomes that of a newer head */
+    {evict_pins_round, false}, /* fetch/: what is pinned is counted */
+    {heal_round, false},       /* commit/: damaged chunks get another place */
+    {keep_round, false},       /* fetch/: what was fetched becomes part of the journal */
+    {gc_round, true},          /* commit/: packs that nothing needs go */
+    {evict_round, true},       /* fetch/: packs leave that the remote has */
+    {compact_round, true},     /* commit/: mostly dead packs are made anew */
+};
+static const struct upkeep upkeep = {.rounds = upkeep_list, .count = ARRAY_LEN(upkeep_list), .may_free = evict_may_free};
+
 static struct store *store_new(const struct store_options *options)
 {
     struct store *store = xcalloc(1, sizeof *store);
     store->options = *options;
-    store->pinned_bytes = UINT64_MAX;
-    store->pins_asked = true;
+    store->upkeep = &upkeep;
     store->path = xstrdup(options->path);
-    mutex_init(&store->limit.lock, LOCK_LEAF);
+    rate_limit_init(&store->limit, options->writeback_limit);
     mutex_init(&store->room.lock, LOCK_LEAF);
     cond_init(&store->room.changed);
-    mutex_init(&store->evict.lock, LOCK_LEAF);
-    cond_init(&store->evict.changed);
     store->started_at = clock_monotonic_ns();
     history_init(store);
     horizon_init(store);
     priority_init(store);
-    fetch_init(store);
+    damage_init(store);
     change_init(store);
     packs_init(store);
     store->heal = heal_new();
+    store->fetch = fetch_new();
     store->job = job_new();
     store->remote = remote_new(store);
     return store;
@@ -208,8 +183,7 @@ static int open_medium(struct store *store, bool create, char **ret_text)
 
 static void store_free(struct store *store, bool stage_is_empty)
 {
-    if (store->readers)
-        pool_free(store->readers);
+    fetch_free(store->fetch);
     stage_close(store->stage, stage_is_empty);
     if (stage_is_empty && store->stage_dir)
         stage_leave_folder(store->stage_dir);
@@ -217,7 +191,7 @@ static void store_free(struct store *store, bool stage_is_empty)
     priority_done(store);
     history_done(store);
     lag_done(store);
-    fetch_done(store);
+    damage_done(store);
     change_done(store);
     packs_done(store);
     ns_free(store->ns);
@@ -228,11 +202,9 @@ static void store_free(struct store *store, bool stage_is_empty)
     remote_free(store->remote);
     heal_free(store->heal);
     job_free(store->job);
-    mutex_done(&store->limit.lock);
+    rate_limit_done(&store->limit);
     mutex_done(&store->room.lock);
     (void)pthread_cond_destroy(&store->room.changed);
-    mutex_done(&store->evict.lock);
-    (void)pthread_cond_destroy(&store->evict.changed);
     explicit_bzero(&store->sb.key, sizeof store->sb.key);
     free(store->nameless);
     free(store->path);
@@ -369,15 +341,13 @@ int store_start(struct store *store, void (*room)(void *arg), void *arg)
     store->on_room = room;
     store->on_room_arg = arg;
     stage_on_room(store->stage, room, arg);
-    int r = pool_new("cairn-read", READ_THREADS, 1024, NULL, NULL, &store->readers);
-    if (r == 0)
-        r = writeback_start(store);
+    int r = writeback_start(store);
     if (r == 0) {
         room_account(store);
         r = room_start(store);
     }
-    if (r == 0 && store->remote)
-        r = pull_start(store->remote);
+    if (r == 0)
+        r = fetch_start(store);
     if (r == 0 && store->remote)
         r = remote_start(store->remote);
     return r;
@@ -414,6 +384,12 @@ void store_close(struct store *store)
             log_warn("%s/session could not be removed; the next mount finds no stage", store->path);
     }
     store_free(store, durable);
+}
+
+/* Both horizons take their tickets from one counter. */
+bool store_unwait(struct store *store, uint64_t ticket)
+{
+    return horizon_unwait(store, ticket) || (store->remote && remote_unwait(store->remote, ticket));
 }
 
 struct ns *store_ns(struct store *store)
@@ -466,7 +442,7 @@ static void status_room(struct store *store, struct store_status *ret)
     ret->reserved_bytes = ret->behind_bytes + ret->behind_bytes / 28;
     ret->available_bytes = room_available(store);
     ret->cap_bytes = ret->used_bytes + ret->reserved_bytes + ret->available_bytes;
-    uint64_t most = room_with_eviction(store);
+    uint64_t most = room_available_with(store, evict_possible(store));
     ret->evictable_bytes = most > ret->available_bytes ? most - ret->available_bytes : 0;
     LOCK_SCOPE(&store->room.lock);
     ret->is_full = store->room.scarce && store->room.hopeless;
@@ -488,7 +464,7 @@ void store_status(struct store *store, struct store_status *ret)
         ret->encoded[i] = (struct encoded_bytes){atomic_load(&store->encoded.raw_bytes[i]), atomic_load(&store->encoded.stored_bytes[i])};
     ret->encode_cpu_s = (double)atomic_load(&store->encoded.cpu_ns) / 1e9;
     ret->encoded_wrongly = atomic_load(&store->encoded.wrong);
-    ret->evicted_bytes_total = atomic_load(&store->evicted_total);
+    ret->evicted_bytes_total = atomic_load(&store->fetch->evict.evicted_total);
     ret->healed_chunks_total = atomic_load(&store->healed_total);
     LOCK_SCOPE(&store->horizon.lock);
     ret->horizon_seq = store->horizon.horizon;
@@ -526,4 +502,11 @@ bool store_is_durable(struct store *store, uint64_t ino)
     if (r == 0 && S_ISDIR(inode.attrs.mode) && history_has_draft_below(store, ino))
         return false;
     return ns_last_change(store->ns, ino) <= store_horizon(store);
+}
+
+bool store_has_settled(struct store *store)
+{
+    uint64_t oldest;
+    int64_t happened;
+    return !history_oldest(store, &oldest, &happened) || oldest > store_horizon(store);
 }

@@ -8,7 +8,6 @@ import pytest
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 SRC, PUBLIC = os.path.join(ROOT, "src"), os.path.join(ROOT, "include")
 ROOMS = ["base", "format", "codec", "tier", "view", "overlay", "stage", "commit", "remote", "fetch", "store", "fs", "fuse", "daemon", "cli", "client"]
-TOGETHER = ("commit", "remote", "fetch", "store")  # these include each other until the calls that go up are cut
 MAY_USE = {"client": ("base", "format")}  # a library in others' processes: nothing of the daemon is in it
 ONLY_IN = [
     (r"lz4\w*\.h|zstd\w*\.h|blake3\w*\.h", "codec"),
@@ -64,8 +63,7 @@ def include_problems(src):
             for pattern, owner in ONLY_IN:
                 if quote == '"' and other is None and re.fullmatch(pattern, name) and room != owner:
                     yield f"{where}: only {owner}/ may include it"
-            together = room in TOGETHER and other in TOGETHER
-            if other and ROOMS.index(other) > ROOMS.index(room) and not together:
+            if other and ROOMS.index(other) > ROOMS.index(room):
                 yield f"{where}: {room}/ is below {other}/"
             if room in MAY_USE and other and other != room and other not in MAY_USE[room]:
                 yield f"{where}: {room}/ may use only {' and '.join(MAY_USE[room])}"

@@ -155,7 +155,7 @@ Test(pull, sequential_reader_is_ahead_of)
     move_node();
     uint64_t ino = shop_lookup(&shop, "big");
     for (uint64_t at = 0; at < 96 * MIB; at += MIB) {
-        prefetch_note_miss(shop.store->remote->pull, ino);
+        prefetch_note_miss(shop.store->fetch->pull, ino);
         shop_expect_fill(&shop, ino, at, 1, MIB);
     }
     cr_assert_lt(atomic_load(&gets), 60u, "%u requests", atomic_load(&gets));

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What a store remembers of the head with which its journal begins: STORE/head, and STORE/remote, which names the remote that head is of. */
+#include "base/io.h"
+#include "commit/internal.h"
+
+static char *local_head_path(const struct store *store)
+{
+    return xasprintf("%s/head", store->path);
+}
+
+int local_head_read(const struct store *store, struct head *ret_head)
+{
+    _cleanup_free_ char *path = local_head_path(store);
+    _cleanup_free_ char *bytes = NULL;
+    size_t len;
+    int r = io_read_file(path, HEAD_LEN_MAX, &bytes, &len);
+    return r < 0 ? r : head_decode(bytes, len, ret_head);
+}
+
+int local_head_write(const struct store *store, const struct head *head)
+{
+    _cleanup_free_ char *path = local_head_path(store);
+    _cleanup_free_ uint8_t *bytes = xmalloc(HEAD_LEN_MAX);
+    return io_write_file_durable(path, bytes, head_encode(head, bytes));
+}
+
+/* Its nonce is 0: no head in any remote has such a one. */
+bool local_head_is_lost(const struct head *head)
+{
+    static const uint8_t none[sizeof head->nonce];
+    return memcmp(head->nonce, none, sizeof none) == 0;
+}
+
+/* Which remote STORE/head is about. */
+static char *local_name_path(const struct store *store)
+{
+    return xasprintf("%s/remote", store->path);
+}
+
+char *local_remote_name(const struct store *store)
+{
+    _cleanup_free_ char *path = local_name_path(store);
+    char *name = NULL;
+    return io_read_file(path, 4096, &name, NULL) < 0 ? NULL : name;
+}
+
+int local_remote_name_write(const struct store *store, const char *name)
+{
+    _cleanup_free_ char *path = local_name_path(store);
+    return io_write_file_durable(path, name, strlen(name));
+}

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The view catches up with the journal: from the batch that it has to the journal's end. */
+#include "base/log.h"
+#include "commit/internal.h"
+#include "view/remote.h"
+
+/* Of what this daemon wrote memory knows it: what a read gets of it now says nothing of what is named. */
+static int give_written(const struct new_pack *pack, int (*fn)(const struct chunk_entry *entry, void *fn_arg), void *fn_arg)
+{
+    int r = 0;
+    for (uint32_t i = 0; i < pack->count && r >= 0; i++)
+        r = fn(&pack->entries[i], fn_arg);
+    return r < 0 ? r : 0;
+}
+
+int view_pack_index(uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *fn_arg), void *fn_arg, void *arg)
+{
+    struct store *store = arg;
+    const struct new_pack *written = packs_find_written(store, pack);
+    if (written)
+        return give_written(written, fn, fn_arg);
+    int r = packs_recover_index(store, pack, fn, fn_arg);
+    if (r == -EBADMSG || r == -EUCLEAN || r == -EIO) {
+        log_error("pack %016llx: neither its index nor its chunks can be told apart; it is kept; 'cairn scrub' brings what the remote has",
+                  (unsigned long long)pack);
+        return -ENOENT;
+    }
+    return r;
+}
+
+struct catching_up {
+    struct store *store;
+    struct view_state state;
+    bool matched; /* the journal knows the view's cut */
+    const struct journal *until; /* a live journal ends there, whatever the disk has behind it; NULL: it is read to its end */
+    bool is_over;
+};
+
+static int catch_up(const struct journal_batch *batch, void *arg)
+{
+    struct catching_up *cu = arg;
+    uint64_t cut = batch->header.cut_seq;
+    if (cu->is_over || cut < cu->state.applied_seq)
+        return 0;
+    cu->is_over = cu->until && memcmp(batch->chain, cu->until->chain, CHAIN_LEN) == 0;
+    if (cut == cu->state.applied_seq) {
+        cu->matched = memcmp(batch->chain, cu->state.chain, CHAIN_LEN) == 0;
+        return cu->matched ? 0 : -ESTALE;
+    }
+    /* Where the journal begins right there, what led to the view's state is gone. */
+    if (!cu->matched && batch->header.base_seq == cu->state.applied_seq)
+        cu->matched = memcmp(batch->header.prev, cu->state.chain, CHAIN_LEN) == 0;
+    if (!cu->matched)
+        return -ESTALE;
+    struct view_batch vb = {.records = batch->records,
+                            .records_len = batch->header.payload_len,
+                            .cut_seq = cut,
+                            .pack_index = view_pack_index,
+                            .arg = cu->store};
+    memcpy(vb.chain, batch->chain, sizeof vb.chain);
+    return view_apply(cu->store->view, &vb);
+}
+
+static int apply_journal(struct store *store, uint64_t from, const struct journal *until)
+{
+    struct catching_up cu = {.store = store, .state = view_state(store->view), .until = until};
+    cu.matched = cu.state.applied_seq == 0 && !store->anchor.exists;
+    int r = journal_read(store, from, catch_up, &cu);
+    if (r == 0 && !cu.matched && store->anchor.exists && cu.state.applied_seq < store->journal.cut_seq)
+        return -ESTALE; /* the view is older than the journal's beginning */
+    /* No batch was read: the journal ends where the anchor or the view is. */
+    if (r == 0 && cu.state.applied_seq == store->journal.cut_seq && memcmp(cu.state.chain, store->journal.chain, CHAIN_LEN) != 0)
+        return -ESTALE;
+    if (r == 0 && cu.state.applied_seq == store->journal.cut_seq)
+        cu.matched = true;
+    return r == 0 && !cu.matched ? -ENODATA : r;
+}
+
+/* A crash came between the head's publication and the view's note of it, or took that note. Two heads may have one cut: what
+ * lies where in the remote changes without an operation. */
+bool view_forgot_head(struct store *store)
+{
+    struct view_remote remote = view_remote(store->view);
+    return store->anchor.number && (remote.cut < store->anchor.cut || remote.head < store->anchor.number);
+}
+
+int view_follow_journal(struct store *store, uint64_t from)
+{
+    return apply_journal(store, from, NULL);
+}
+
+int view_catch_up(struct store *store)
+{
+    const struct journal now = store->journal;
+    if (view_forgot_head(store))
+        return -ESTALE;
+    int r = apply_journal(store, view_state(store->view).applied_seq, &now);
+    store->journal = now;
+    struct view_state state = view_state(store->view);
+    if (r == 0 && memcmp(state.chain, now.chain, CHAIN_LEN) != 0)
+        return -EIO; /* it could not be read to its end */
+    return r;
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+/* How far the history is durable, who waits for it (horizon.c), and the priority of those who work for that (priority.c). */
+#pragma once
+
+#include <pthread.h>
+#include <sys/types.h>
+
+#include "base/lock.h"
+#include "base/waiters.h"
+#include "commit/options.h"
+
+#define AGES_MAX 512u
+#define PACK_WRITERS 2u
+
+struct store;
+
+struct horizon {
+    struct cairn_mutex lock;
+    pthread_cond_t changed; /* the writeback thread waits on it */
+    struct waiters waiters;
+    uint64_t next_ticket;
+    uint64_t horizon;
+    int64_t urge_until;
+    unsigned waiting_writers;
+    bool stopping, kicked;
+    uint64_t errors;
+    char last_error[256];
+    int64_t last_error_ns;
+    uint64_t target_bytes; /* of the target that is being written, still to go */
+    struct {
+        uint64_t cut;
+        int64_t happened; /* monotonic ns: the oldest operation that came with it */
+    } ages[AGES_MAX]; /* ascending; of cuts that a remote may lack */
+    unsigned age_count;
+};
+
+/* Of the threads that only writeback uses; its lock comes before that of the horizon. */
+struct priority {
+    struct cairn_mutex lock;
+    pid_t threads[STORE_WRITEBACK_THREADS_MAX + PACK_WRITERS];
+    unsigned thread_count;
+    int normal; /* nice value */
+    bool low;
+};
+
+/* --- horizon.c ----------------------------------------------------------------------------------------------------- */
+
+void horizon_init(struct store *store);
+void horizon_done(struct store *store);
+void horizon_advance(struct store *store, uint64_t seq);
+void horizon_error(struct store *store, const char *fmt, ...) CAIRN_PRINTF(2, 3);
+void horizon_kick(struct store *store);
+uint64_t horizon_new_ticket(struct store *store);
+bool horizon_unwait(struct store *store, uint64_t ticket); /* see store_unwait() */
+/* There is an operation more. Writeback wakes up for it only if somebody waits: small operations come by the ten thousand. */
+void horizon_note(struct store *store);
+/* Does somebody wait for the horizon (awaited), or for room (urgent)? */
+bool horizon_is_awaited_locked(struct store *store);
+bool horizon_is_urgent_locked(struct store *store);
+bool horizon_is_urgent(struct store *store);
+/* When a cut became durable, how old its oldest operation is; what the remote has is forgotten. */
+void ages_note(struct store *store, uint64_t cut, int64_t happened);
+/* Age of the oldest durable or pending operation after `seq`; 0: there is none. Monotonic ns. */
+int64_t ages_oldest_after(struct store *store, uint64_t seq);
+
+/* --- priority.c ---------------------------------------------------------------------------------------------------- */
+
+void priority_init(struct store *store);
+void priority_done(struct store *store);
+void priority_join(void *store); /* the calling thread is one of them from now on */
+void priority_raise(struct store *store);  /* somebody waits; with no lock held */
+void priority_settle(struct store *store); /* low, unless somebody waits */

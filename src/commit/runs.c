@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The runs in STORE/runs: written whole, read, merged, verified, and removed when no head names them. */
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+
+#include "base/log.h"
+#include "commit/run_file.h"
+
+static int add_snapshot_row(const struct run_row *row, void *arg)
+{
+    struct run_file *file = arg;
+    return atomic_load(&file->store->snapshot.stopping) ? -ECANCELED : run_file_add(row, file);
+}
+
+int runs_write_snapshot(struct store *store, struct view_cut *cut, struct run_info *info)
+{
+    struct run_file file;
+    uint64_t missing;
+    int r = run_file_begin(&file, store, info);
+    if (r == 0)
+        r = view_cut_rows(cut, 0, add_snapshot_row, &file, &missing);
+    if (r == 0)
+        r = run_file_finish(&file, info);
+    run_file_done(&file);
+    if (r < 0)
+        run_file_abandon(store, info->id);
+    return r;
+}
+
+int runs_merge(const struct store *store, const struct run_info *runs, size_t count, bool drop_removed,
+                      int (*fn)(const struct run_row *row, void *arg), void *arg)
+{
+    struct run_input inputs[HEAD_RUNS_MAX + 1];
+    struct run_reader *readers[HEAD_RUNS_MAX + 1] = {0};
+    size_t begun = 0;
+    int r = 0;
+    check(count <= ARRAY_LEN(inputs));
+    while (begun < count && r == 0) {
+        r = run_input_begin(store, &runs[begun], &inputs[begun]);
+        readers[begun] = inputs[begun].reader;
+        begun++;
+    }
+    if (r == 0)
+        r = run_merge(readers, count, drop_removed, fn, arg);
+    for (size_t i = 0; i < begun; i++)
+        run_input_done(&inputs[i]);
+    return r;
+}
+
+int runs_read(struct store *store, const struct head *head, int (*fn)(const struct run_row *row, void *arg), void *arg)
+{
+    return runs_read_from(store, head, 0, fn, arg);
+}
+
+int runs_read_from(struct store *store, const struct head *head, uint32_t first,
+                   int (*fn)(const struct run_row *row, void *arg), void *arg)
+{
+    return runs_merge(store, head->runs + first, head->run_count - first, first == 0, fn, arg);
+}
+
+static bool is_local_head(const struct store *store, const struct head *head)
+{
+    struct head *known = xmalloc(sizeof *known);
+    bool is = local_head_read(store, known) == 0 && memcmp(known->nonce, head->nonce, sizeof known->nonce) == 0;
+    free(known);
+    return is;
+}
+
+/* What a crash left of one that was being written. What has another name is not ours to remove. */
+static bool is_unfinished(const char *name)
+{
+    return strlen(name) == 20 && strspn(name, "0123456789abcdef") == 16 && strcmp(name + 16, ".new") == 0;
+}
+
+void runs_tidy(struct store *store, const struct head *head)
+{
+    _cleanup_free_ char *folder = xasprintf("%s/runs", store->path);
+    DIR *dir = is_local_head(store, head) ? opendir(folder) : NULL;
+    if (!dir)
+        return;
+    struct dirent *entry;
+    while ((entry = readdir(dir))) {
+        uint64_t id;
+        bool needed = false, is_run = object_digits(entry->d_name, &id);
+        for (uint32_t i = 0; i < head->run_count && is_run; i++)
+            needed = needed || head->runs[i].id == id;
+        if (!needed && (is_run || is_unfinished(entry->d_name)))
+            (void)unlinkat(dirfd(dir), entry->d_name, 0);
+    }
+    (void)closedir(dir);
+    room_account_runs(store);
+}
+
+int run_look(const struct store *store, const struct run_info *info)
+{
+    struct run_input input;
+    int r = run_input_open(store, info, &input);
+    if (r == 0)
+        r = run_input_verify(&input, info->hash);
+    run_input_done(&input);
+    return r == -EUCLEAN || r == -EBADMSG ? -ENOENT : r;
+}
+
+int runs_verify(const struct store *store, const struct head *head)
+{
+    int r = 0;
+    for (uint32_t i = 0; i < head->run_count && r == 0; i++)
+        r = run_look(store, &head->runs[i]);
+    return r;
+}

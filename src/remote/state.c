@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+/* How the remote is, and what is shared of that between threads: errors, who waits for its horizon, whether it is to stop. */
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "remote/internal.h"
+
+#define SAME_ERROR_QUIET_NS (10ll * 1000000000)
+#define BRIEF_PATIENCE_NS 5000000000ull
+#define RELIEF_NS (60ll * 1000000000) /* an upload that got nowhere for so long is not waited for */
+
+void remote_error(struct remote *remote, int error, const char *fmt, ...)
+{
+    char text[256], cause[256] = "", whole[sizeof remote->shared.error];
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    if (error < 0)
+        remote->tier->ops->last_error(remote->tier, cause, sizeof cause);
+    int len = snprintf(whole, sizeof whole, "%s", text);
+    if (*cause && len >= 0 && (size_t)len < sizeof whole)
+        (void)snprintf(whole + len, sizeof whole - (size_t)len, ": %.200s", cause);
+    mutex_lock(&remote->shared.lock);
+    int64_t now = clock_monotonic_ns();
+    bool repeated = strcmp(whole, remote->shared.error) == 0 &&
+                    now - remote->shared.error_ns < SAME_ERROR_QUIET_NS;
+    remote->shared.errors++;
+    if (!repeated) {
+        memcpy(remote->shared.error, whole, sizeof whole);
+        remote->shared.error_ns = now;
+    }
+    if (error < 0 && remote->shared.state != REMOTE_FENCED) {
+        remote->shared.state = REMOTE_UNREACHABLE;
+        if (!remote->shared.unreachable_ns)
+            remote->shared.unreachable_ns = now;
+    }
+    mutex_unlock(&remote->shared.lock);
+    if (!repeated)
+        log_warn("remote: %s", whole);
+}
+
+void remote_works(struct remote *remote)
+{
+    LOCK_SCOPE(&remote->shared.lock);
+    if (remote->shared.unreachable_ns)
+        log_info("remote: %s answers again", remote->name);
+    remote->shared.unreachable_ns = 0;
+    if (remote->shared.state == REMOTE_UNREACHABLE || remote->shared.state == REMOTE_CONNECTING)
+        remote->shared.state = remote->options.read_only ? REMOTE_FOLLOWING : REMOTE_IDLE;
+}
+
+void remote_advance(struct remote *remote, uint64_t cut)
+{
+    struct waiters served = WAITERS_EMPTY(served);
+    mutex_lock(&remote->shared.lock);
+    uint64_t published = max_u64(store_remote_horizon(remote->store), cut);
+    atomic_store(&remote->store->published_seq, published);
+    waiters_take(&remote->shared.waiters, published, &served);
+    remote_settle_limit_locked(remote);
+    (void)pthread_cond_broadcast(&remote->shared.changed);
+    mutex_unlock(&remote->shared.lock);
+    waiters_call(&served, 0);
+}
+
+void remote_release_waiters(struct remote *remote)
+{
+    struct waiters served = WAITERS_EMPTY(served);
+    mutex_lock(&remote->shared.lock);
+    waiters_take(&remote->shared.waiters, UINT64_MAX, &served);
+    remote_settle_limit_locked(remote);
+    mutex_unlock(&remote->shared.lock);
+    waiters_call(&served, -ESHUTDOWN);
+}
+
+void remote_fence(struct remote *remote, const struct head *theirs)
+{
+    remote_error(remote, 0,
+                 "%s was taken over by %s (head %llu): nothing more is published from here; what is not there stays "
+                 "readable on this mount: copy it, or mount the store with an empty prefix of its own",
+                 remote->name, theirs->holder, (unsigned long long)theirs->number);
+    remote_give_up(remote);
+}
+
+void remote_give_up(struct remote *remote)
+{
+    mutex_lock(&remote->shared.lock);
+    remote->shared.fenced = true;
+    remote->shared.state = REMOTE_FENCED;
+    mutex_unlock(&remote->shared.lock);
+    remote_release_waiters(remote);
+}
+
+void store_wait_remote(struct store *store, uint64_t seq, waiter_fn *fn, void *arg, uint64_t *ret_ticket)
+{
+    struct remote *remote = store->remote;
+    *ret_ticket = 0;
+    if (!remote) {
+        fn(-ESHUTDOWN, arg);
+        return;
+    }
+    uint64_t ticket = horizon_new_ticket(store);
+    store_urge(store, clock_monotonic_ns() + 1000000000);
+    mutex_lock(&remote->shared.lock);
+    *ret_ticket = ticket; /* it may be gone when its function was called */
+    bool never = remote->shared.fenced || remote->shared.stopping, reached = seq <= store_remote_horizon(store);
+    if (!never && !reached) {
+        waiters_add(&remote->shared.waiters, seq, ticket, fn, arg);
+        remote_settle_limit_locked(remote);
+        (void)pthread_cond_broadcast(&remote->shared.changed);
+    }
+    mutex_unlock(&remote->shared.lock);
+    if (reached || never)
+        fn(reached ? 0 : -ESHUTDOWN, arg);
+}
+
+bool remote_unwait(struct remote *remote, uint64_t ticket)
+{
+    LOCK_SCOPE(&remote->shared.lock);
+    bool removed = waiters_remove(&remote->shared.waiters, ticket);
+    remote_settle_limit_locked(remote);
+    return removed;
+}
+
+bool remote_is_stopping(struct remote *remote)
+{
+    LOCK_SCOPE(&remote->shared.lock);
+    return remote->shared.stopping;
+}
+
+bool remote_is_urged(struct remote *remote)
+{
+    LOCK_SCOPE(&remote->shared.lock);
+    return !TAILQ_EMPTY(&remote->shared.waiters) || remote->shared.drain;
+}
+
+void remote_settle_limit_locked(struct remote *remote)
+{
+    check_held(&remote->shared.lock);
+    rate_limit_lift(&remote->limit, !TAILQ_EMPTY(&remote->shared.waiters) || remote->shared.drain || remote->shared.stopping);
+}
+
+bool remote_limit_wait(struct remote *remote, uint64_t bytes)
+{
+    rate_limit_wait(&remote->limit, bytes);
+    return !remote_is_stopping(remote);
+}
+
+bool remote_pause(struct remote *remote, int64_t ms)
+{
+    LOCK_SCOPE(&remote->shared.lock);
+    if (!remote->shared.stopping && !remote->shared.kicked)
+        (void)mutex_wait(&remote->shared.lock, &remote->shared.changed, ms);
+    remote->shared.kicked = false;
+    return !remote->shared.stopping;
+}
+
+bool remote_has_ours(struct remote *remote)
+{
+    if (!remote || !(remote->is_attached || remote->was_here))
+        return false;
+    LOCK_SCOPE(&remote->shared.lock);
+    return !remote->shared.fenced; /* who took it over may delete what only we need */
+}
+
+bool remote_will_relieve(struct remote *remote)
+{
+    if (!remote || !remote->is_attached || remote->options.read_only)
+        return false;
+    int64_t now = clock_monotonic_ns();
+    uint64_t applied = view_state(remote->store->view).applied_seq, uploaded = atomic_load(&remote->uploaded_total);
+    uint64_t published = store_remote_horizon(remote->store);
+    LOCK_SCOPE(&remote->shared.lock);
+    if (!remote->relief.at || uploaded != remote->relief.uploaded || published != remote->relief.horizon) {
+        remote->relief.uploaded = uploaded;
+        remote->relief.horizon = published;
+        remote->relief.at = now;
+    }
+    bool fails = remote->shared.fenced || remote->shared.unreachable_ns || remote->shared.error_ns > remote->relief.at;
+    return !fails && published < applied && now - remote->relief.at < RELIEF_NS;
+}
+
+void remote_be_brief(struct remote *remote, bool brief)
+{
+    remote->tier->patience_ns =
+        brief ? (int64_t)min_u64((uint64_t)remote->patience_ns, BRIEF_PATIENCE_NS) : remote->patience_ns;
+}

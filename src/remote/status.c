@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What is told of the remote. */
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include "base/clock.h"
+#include "remote/internal.h"
+
+#define UNPUBLISHED_MAX 65536u /* changes that a status looks at */
+
+int store_remote_needs(struct store *store, uint64_t ino, uint64_t *ret_seq)
+{
+    struct view_inode inode;
+    *ret_seq = ns_last_change(store->ns, ino);
+    if (!store->remote)
+        return -EOPNOTSUPP;
+    if (store->remote->options.read_only && *ret_seq == 0)
+        return 0; /* it came from there */
+    if (*ret_seq > store_horizon(store))
+        return 0;
+    int r = view_inode(store->view, ino, &inode);
+    if (r < 0)
+        return r == -ENOENT ? 0 : r;
+    if (S_ISDIR(inode.attrs.mode)) {
+        /* Anything below it may have changed: all that is durable is asked for. */
+        uint64_t now = view_state(store->view).applied_seq;
+        *ret_seq = now > store_remote_horizon(store) ? now : 0;
+        return 0;
+    }
+    r = view_unpublished(store->view, ino, ret_seq);
+    if (*ret_seq <= store_remote_horizon(store))
+        *ret_seq = 0;
+    return r;
+}
+
+void store_drain_remote(struct store *store)
+{
+    struct remote *remote = store->remote;
+    if (!remote)
+        return;
+    LOCK_SCOPE(&remote->shared.lock);
+    remote->shared.drain = remote->shared.kicked = true;
+    remote_settle_limit_locked(remote);
+    (void)pthread_cond_broadcast(&remote->shared.changed);
+}
+
+static void status_shared(struct remote *remote, struct remote_status *ret)
+{
+    int64_t now = clock_monotonic_ns();
+    LOCK_SCOPE(&remote->shared.lock);
+    ret->state = remote->shared.state;
+    ret->head = remote->shared.head_number;
+    ret->horizon_seq = store_remote_horizon(remote->store);
+    ret->target_bytes = remote->shared.target_bytes;
+    ret->files = remote->shared.files;
+    ret->logical_bytes = remote->shared.logical_bytes;
+    ret->errors = remote->shared.errors;
+    memcpy(ret->error, remote->shared.error, sizeof ret->error);
+    ret->error_age_s = remote->shared.error_ns ? (double)(now - remote->shared.error_ns) / 1e9 : -1;
+    ret->unreachable_s = remote->shared.unreachable_ns ? (double)(now - remote->shared.unreachable_ns) / 1e9 : -1;
+}
+
+void store_remote_status(struct store *store, struct remote_status *ret)
+{
+    struct remote *remote = store->remote;
+    *ret = (struct remote_status){.state = REMOTE_NONE, .error_age_s = -1, .unreachable_s = -1};
+    if (!remote)
+        return;
+    struct view_remote view = view_remote(store->view);
+    struct tier_traffic traffic;
+    (void)snprintf(ret->name, sizeof ret->name, "%s", remote->name);
+    status_shared(remote, ret);
+    remote->tier->ops->traffic(remote->tier, &traffic);
+    ret->behind_bytes = view.wanted_bytes;
+    ret->behind_chunks = view.wanted;
+    ret->packs = view.packs;
+    ret->pack_bytes = view.pack_bytes;
+    ret->requests_total = traffic.requests;
+    ret->retries_total = traffic.retries;
+    ret->uploaded_bytes_total = atomic_load(&remote->uploaded_total);
+    ret->fetched_bytes_total = atomic_load(&remote->fetched_total);
+    int64_t since = store_follows(store) ? 0 : ages_oldest_after(store, ret->horizon_seq);
+    ret->seconds_behind = since ? (double)(clock_monotonic_ns() - since) / 1e9 : 0;
+}
+
+int store_unpublished(struct store *store, struct store_unpublished *ret)
+{
+    struct view_unpublished_total total;
+    int r = view_unpublished_total(store->view, UNPUBLISHED_MAX, &total);
+    *ret = (struct store_unpublished){total.inodes, total.files, total.bytes, total.has_more};
+    return r;
+}
+
+int store_peek_remote(const char *path, struct remote_status *ret)
+{
+    struct store store = {.path = xstrdup(path)};
+    struct head *head = xmalloc(sizeof *head);
+    _cleanup_free_ char *name = local_remote_name(&store);
+    *ret = (struct remote_status){.state = REMOTE_NONE, .error_age_s = -1, .unreachable_s = -1};
+    int r = name ? local_head_read(&store, head) : 0;
+    if (name)
+        (void)snprintf(ret->name, sizeof ret->name, "%s", name);
+    if (name && r == 0) {
+        ret->state = REMOTE_IDLE;
+        ret->head = head->number;
+        ret->horizon_seq = head->cut;
+        ret->packs = head->packs;
+        ret->pack_bytes = head->pack_bytes;
+        ret->files = head->files;
+        ret->logical_bytes = head->logical_bytes;
+    }
+    free(head);
+    free(store.path);
+    return r == -ENOENT ? 0 : r;
+}
