@@ -188,6 +188,23 @@ Test(fx, truncated_and_longer)
     }
 }
 
+/* A mask that says of more or fewer values that they escape than are there shifts all behind it: it is refused, whoever decodes. */
+Test(fx, masks_and_counts_agree)
+{
+    _cleanup_exact_ struct exact stored = sample(NUMBERS_BF16, 8, 4096, 0);
+    const uint8_t *code = stored.bytes + 4;
+    size_t ranks = 0, levels = code[0], elements = 4096 / 2;
+    for (size_t i = 1; i <= levels; i++)
+        ranks += (1u << code[i]) - 1;
+    cr_assert_eq(code[1], 1, "the first level has one bit, so each bit is an escape");
+    size_t masks = 4 + 1 + levels + ranks + elements + 2 * levels;
+    for (size_t i = 0; i < elements; i++) {
+        _cleanup_exact_ struct exact bad = exact_of(stored.bytes, stored.len), again = {0};
+        bad.bytes[masks + i / 8] ^= (uint8_t)(1u << i % 8);
+        cr_assert_eq(decode(bad.bytes, bad.len, &again, 4096), -EBADMSG, "value %zu", i);
+    }
+}
+
 Test(fx, flipped_bits_reach_nothing_outside, .timeout = 300)
 {
     struct seeded s = {7};
