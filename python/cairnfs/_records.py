@@ -2,30 +2,23 @@
 """What torch.save would write, record by record, without the bytes of the tensors being copied.
 
 torch's own code (torch.serialization._save) pickles and names the records; only the writer that it writes to is ours. So names, order, location
-tags and exceptions are those of the torch that runs. What torch adds when it closes the archive is learnt from a small archive that it makes.
+tags and exceptions are those of the torch that runs. A state of plain tensors alone is pickled by _pickler, where this torch was seen to write the
+same. What torch adds when it closes the archive is learnt from a small archive that it makes.
 """
-import collections
 import functools
 import io
 import os
 import pickle
 import random
-import types
 import zipfile
 
 import torch
 
-from . import _log
+from . import _log, _pickler
 from ._save import saved
 
 plain_save = torch.serialization.save  # before anything is patched
-
-
-# The types that nearly all objects of a state have. torch gives an id to storages alone.
-NO_STORAGES = frozenset({
-    type(None), bool, int, float, str, bytes, tuple, list, dict, set, collections.OrderedDict, type, types.FunctionType,
-    types.BuiltinFunctionType, type(torch.FloatStorage), torch.Tensor, torch.nn.Parameter, torch.Size, torch.dtype, torch.device,
-})  # fmt: skip
+_all_plain = True  # no state had what _pickler leaves to torch
 
 
 class NotCovered(Exception):
@@ -91,7 +84,7 @@ def recording_module(pickle_module, records):
                 inner = cls.persistent_id
 
                 def persistent_id(self, obj):
-                    if type(obj) in NO_STORAGES:
+                    if type(obj) in _pickler.NO_STORAGES:
                         return None
                     found = inner(self, obj)
                     if found is not None:
@@ -110,6 +103,14 @@ def pickled(obj, pickle_module=pickle, pickle_protocol=2, disable_byteorder_reco
     check_dill = getattr(torch.serialization, "_check_dill_version", None)
     if check_dill:
         check_dill(pickle_module)
+    if pickle_module is pickle:
+        found = pickled_here(obj, pickle_protocol, disable_byteorder_record)
+        if found is not None:
+            return found
+    return pickled_by_torch(obj, pickle_module, pickle_protocol, disable_byteorder_record)
+
+
+def pickled_by_torch(obj, pickle_module, pickle_protocol, disable_byteorder_record):
     records = Records()
     module = recording_module(pickle_module, records)
     try:
@@ -117,6 +118,41 @@ def pickled(obj, pickle_module=pickle, pickle_protocol=2, disable_byteorder_reco
     finally:
         records.close()
     return records.items
+
+
+def pickled_here(obj, pickle_protocol, disable_byteorder_record):
+    """The same, if all tensors are plain ones; None: torch is to be asked. A program that has others now will have them again: it is not tried twice."""
+    global _all_plain
+    if not _all_plain:
+        return None
+    between = records_between(pickle_protocol, disable_byteorder_record, alignment())
+    if between is None:
+        return None
+    try:
+        data, storages = _pickler.pickled(obj, pickle_protocol)
+    except _pickler.NotPlain:
+        _all_plain = False
+        return None
+    return [("data.pkl", data), *between, *((f"data/{number}", storage) for number, storage in enumerate(storages))]
+
+
+@functools.cache
+def records_between(pickle_protocol, disable_byteorder_record, _alignment):
+    """Those that torch writes between the pickle and the storages; None: this torch pickles tensors otherwise than _pickler does."""
+    try:
+        probe = _pickler.probe()
+        theirs = pickled_by_torch(probe, pickle, pickle_protocol, disable_byteorder_record)
+        data, storages = _pickler.pickled(probe, pickle_protocol)
+    except Exception:  # what this torch does not have, or a mode that tensors are made in now
+        return None
+    between = [item for item in theirs[1:] if not item[0].startswith("data/")]
+    ours = [("data.pkl", data), *between, *((f"data/{number}", storage) for number, storage in enumerate(storages))]
+    same = [name for name, _ in ours] == [name for name, _ in theirs] and all(is_same(*pair) for pair in zip(ours, theirs))
+    return between if same else None
+
+
+def is_same(ours, theirs):
+    return ours[1] == theirs[1] if isinstance(ours[1], bytes) else ours[1]._cdata == getattr(theirs[1], "_cdata", None)
 
 
 @functools.cache
