@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <getopt.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
 #include "base/text.h"
-#include "cli/cli.h"
+#include "cli/command.h"
 #include "daemon/store_folder.h"
 #include "store/store.h"
 
@@ -39,31 +38,42 @@ static int adopt_store(const char *store)
     return code;
 }
 
-int verb_adopt(const struct verb *verb, int argc, char **argv)
+struct adopt_request {
+    bool new_id;
+};
+
+static int run_adopt(const struct command *command, int argc, char **argv)
 {
-    static const struct option flags[] = {{"new-id", no_argument, NULL, 'n'}, {0}};
-    bool new_id = false;
-    int found;
-    opterr = 0;
-    optind = 1;
-    while ((found = getopt_long(argc, argv, ":", flags, NULL)) != -1) {
-        if (found != 'n')
-            return complain_option(verb, found, argv);
-        new_id = true;
-    }
-    if (argc - optind != 1)
-        return complain_usage(verb, "one STORE is needed; run: cairn adopt %s", verb->synopsis);
-    if (!new_id)
-        return complain_usage(verb, "say how, with --new-id; see 'cairn help adopt'");
-    _cleanup_free_ char *superblock = xasprintf("%s/superblock", argv[optind]);
+    struct adopt_request request = {0};
+    char **operands;
+    int code = flags_parse(command, argc, argv, &request, &operands);
+    if (code != CLI_OK)
+        return code;
+    _cleanup_free_ char *superblock = xasprintf("%s/superblock", *operands);
     _cleanup_free_ char *store = NULL;
     struct stat st;
     if (lstat(superblock, &st) < 0 && (errno == ENOENT || errno == ENOTDIR))
-        return complain_usage(verb, "%s is no store; give the folder that 'cairn mount' was given", argv[optind]);
-    int r = store_resolve(argv[optind], &store);
+        return complain_usage(command, "%s is not a store; give the directory that 'cairn mount' was given", *operands);
+    int r = store_resolve(*operands, &store);
     if (r < 0) {
-        complain("adopt", "%s: %s", argv[optind], strerror(-r));
+        complain("adopt", "%s: %s", *operands, strerror(-r));
         return CLI_FAILED;
     }
     return adopt_store(store);
 }
+
+const struct command adopt_command = {
+    .name = "adopt",
+    .summary = "turn the copy of a store into a store of its own",
+    .description = "A copy has the id of its original and is refused, or warned about, beside it. Journal, packs and history stay as they\n"
+                   "are; a remote sees another writer from then on. The store must not be mounted.",
+    .flags = (const struct flag[]){{.name = "new-id",
+                                    .help = "give the store a new id",
+                                    .offset = offsetof(struct adopt_request, new_id),
+                                    .is_required = true},
+                                   {0}},
+    .operands = (const struct operand[]){{.name = "STORE", .offers = OFFER_DIRECTORIES}, {0}},
+    .exits = (const struct exit_status[]){{CLI_OK, "done"}, {CLI_FAILED, "failed"}, {CLI_USAGE, "wrong usage"}, {0}},
+    .usage_exit = CLI_USAGE,
+    .run = run_adopt,
+};

@@ -1,39 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
-/* cairn completion: for each shell a script whose fixed part is below, and whose tables are made from what the verbs take. */
-#include <ctype.h>
+/* cairn completion: prints the script for a shell (completion/cairn.SHELL.in). Each @NAME@ in it is a part that is filled in here, from
+ * the tables of the commands and of the mount options. */
+#include "cli/completion.h"
+
 #include <stdio.h>
 
-#include "cli/cli.h"
+#include "cli/command.h"
 #include "cli/mounts.h"
-#include "cli/usage.h"
 #include "daemon/options.h"
 
-/* What completes an operand or a value. */
-enum source_kind { FROM_NOTHING, FROM_WORDS, FROM_VERBS, FROM_MOUNTPOINTS, FROM_FOLDERS, FROM_FILES, FROM_OPTIONS };
+/* How a shell offers each source; a bit of OFFER_ is the index. */
+enum { SOURCES = 6 };
 
-static enum source_kind operand_kind(const struct verb *verb, const char *operand)
+struct part {
+    const char *name;
+    void (*print)(void);
+};
+
+/* What completes the argument of a flag; 0: nothing does. */
+static unsigned flag_offers(const struct flag *flag)
 {
-    if (islower((unsigned char)*operand))
-        return FROM_WORDS;
-    if (strcmp(operand, "VERB") == 0)
-        return FROM_VERBS;
-    /* Where `cairn mount` mounts, nothing is mounted yet. */
-    if (strcmp(operand, "MOUNTPOINT") == 0)
-        return strcmp(verb->name, "mount") == 0 ? FROM_FOLDERS : FROM_MOUNTPOINTS;
-    return strcmp(operand, "STORE") == 0 ? FROM_FOLDERS : FROM_FILES;
+    if (flag->kind == FLAG_WORD)
+        return OFFER_WORDS;
+    if (flag->kind == FLAG_OPTIONS)
+        return OFFER_OPTIONS;
+    return strcmp(flag->argument, "PATH") == 0 ? OFFER_FILES : 0;
 }
 
-static enum source_kind value_kind(const char *value)
+/* What completes the operands of a command: shells offer the same for each of them. */
+static unsigned command_offers(const struct command *command)
 {
-    static const char *const files[] = {"PATH", "FILE"};
-    if (usage_is_words(value))
-        return FROM_WORDS;
-    if (strcmp(value, "LIST") == 0)
-        return FROM_OPTIONS;
-    for (size_t i = 0; i < ARRAY_LEN(files); i++)
-        if (strcmp(value, files[i]) == 0)
-            return FROM_FILES;
-    return FROM_NOTHING;
+    unsigned offers = 0;
+    for (const struct operand *operand = command->operands; operand && operand->name; operand++)
+        offers |= operand->offers;
+    return offers;
+}
+
+/* The words of an operand, or NULL. */
+static const char *command_words(const struct command *command)
+{
+    const struct operand *operand = command->operands;
+    return operand && operand->offers == OFFER_WORDS ? operand->name : NULL;
 }
 
 /* "a|b" as "a b" */
@@ -43,14 +50,13 @@ static void print_words(const char *words)
         (void)putchar(*words == '|' ? ' ' : *words);
 }
 
-/* All verbs, each with `end` behind it. */
-static void print_verbs(const char *end)
+static void print_command_names(void)
 {
-    for (const struct verb *verb = verb_table; verb->name; verb++)
-        (void)printf("%s%s", verb->name, end);
+    for (const struct command *const *c = command_table; *c; c++)
+        (void)printf("%s%s", (*c)->name, c[1] ? " " : "");
 }
 
-/* For inside of single quotes. Brackets mean something to zsh there. */
+/* Prints text inside single quotes, where zsh gives brackets a meaning. */
 static void print_text(const char *text)
 {
     for (; *text; text++) {
@@ -61,432 +67,329 @@ static void print_text(const char *text)
     }
 }
 
-/* The operands of a verb, each kind once; words all of them. */
-static bool is_repeated(const struct verb *verb, const struct usage *usage, size_t i)
+static void print_option_names(void)
 {
-    enum source_kind kind = operand_kind(verb, usage->operands[i]);
-    for (size_t j = 0; j < i && kind != FROM_WORDS; j++)
-        if (operand_kind(verb, usage->operands[j]) == kind)
-            return true;
-    return false;
+    for (const struct option_spec *spec = option_table; spec->name; spec++)
+        if (spec->help)
+            (void)printf("%s%s ", spec->name, option_value_kind(spec) ? "=" : "");
+}
+
+static void print_option_values(void)
+{
+    for (const struct option_spec *spec = option_table; spec->name; spec++)
+        for (size_t i = 0; spec->help && spec->words && spec->words[i]; i++)
+            (void)printf("%s=%s ", spec->name, spec->words[i]);
+}
+
+static void print_fstype(void)
+{
+    (void)printf("%s", CAIRN_FSTYPE);
+}
+
+static void for_commands(void (*fn)(const struct command *command))
+{
+    for (const struct command *const *c = command_table; *c; c++) {
+        fn(*c);
+        (void)printf("%s", c[1] ? "\n" : "");
+    }
 }
 
 /* --- bash ------------------------------------------------------------------------------------------------------------------- */
 
-/* $cur is what is to be completed, without backslashes; $kept the part of it that bash takes for words before (up to the last of
- * '=' and ':'), so what it gets must begin behind that. */
-static const char bash_head[] =
-    "# bash completion of cairn, as `cairn completion bash` prints it\n"
-    "\n"
-    "_cairn_offer() { # WORD...: those that $cur begins\n"
-    "    local word\n"
-    "    for word; do\n"
-    "        [[ $word == \"$cur\"* ]] && COMPREPLY+=(\"${word#\"$kept\"}\")\n"
-    "    done\n"
-    "    return 0\n"
-    "}\n"
-    "\n"
-    "_cairn_files() { # -d (folders) or -f\n"
-    "    local found\n"
-    "    while IFS= read -r found; do\n"
-    "        COMPREPLY+=(\"$found\")\n"
-    "    done < <(compgen \"$1\" -- \"${cur#\"$kept\"}\")\n"
-    "    compopt -o filenames 2>/dev/null\n"
-    "    return 0\n"
-    "}\n"
-    "\n"
-    "_cairn_mountpoints() {\n"
-    "    local line fields\n"
-    "    while IFS= read -r line; do\n"
-    "        [[ $line == *' - " CAIRN_FSTYPE " '* ]] || continue\n"
-    "        read -r -a fields <<<\"$line\"\n"
-    "        _cairn_offer \"$(printf '%b' \"${fields[4]//\\\\/\\\\0}\")\"\n"
-    "    done < <(cat /proc/self/mountinfo)\n"
-    "    compopt -o filenames 2>/dev/null\n"
-    "    return 0\n"
-    "}\n"
-    "\n"
-    "_cairn_options() { # the last of a list: its name, or its value\n"
-    "    local item=${cur##*,} words word\n"
-    "    local before=${cur%\"$item\"}\n"
-    "    words=$_cairn_option_names\n"
-    "    [[ $item == *=* ]] && words=$_cairn_option_values\n"
-    "    for word in $words; do\n"
-    "        [[ $word == \"$item\"* ]] && _cairn_offer \"$before$word\"\n"
-    "    done\n"
-    "    compopt -o nospace 2>/dev/null\n"
-    "    return 0\n"
-    "}\n"
-    "\n";
-
-static const char bash_tail[] =
-    "\n"
-    "_cairn() {\n"
-    "    local line=${COMP_LINE:0:COMP_POINT} words cur='' kept verb prev\n"
-    "    COMPREPLY=()\n"
-    "    read -a words <<<\"$line\"\n"
-    "    if [[ $line != *[[:space:]] ]]; then\n"
-    "        cur=${words[${#words[@]} - 1]}\n"
-    "        unset \"words[${#words[@]} - 1]\"\n"
-    "    fi\n"
-    "    kept=${cur%\"${cur##*[=:]}\"}\n"
-    "    if ((${#words[@]} < 2)); then\n"
-    "        _cairn_offer $_cairn_verbs\n"
-    "        return\n"
-    "    fi\n"
-    "    verb=${words[1]} prev=${words[${#words[@]} - 1]}\n"
-    "    if [[ $cur == --*=* ]]; then\n"
-    "        prev=${cur%%=*} cur=${cur#*=}\n"
-    "        kept=${cur%\"${cur##*[=:]}\"}\n"
-    "    fi\n"
-    "    _cairn_value \"$verb\" \"${prev//_/-}\" && return\n"
-    "    if [[ $cur == -* ]]; then\n"
-    "        _cairn_flags \"$verb\"\n"
-    "    else\n"
-    "        _cairn_operands \"$verb\"\n"
-    "    fi\n"
-    "}\n"
-    "\n"
-    "complete -F _cairn cairn\n";
-
-static void bash_source(enum source_kind kind, const char *words)
+static void bash_offer(unsigned offers, const char *words)
 {
-    static const char *const calls[] = {[FROM_NOTHING] = ":",
-                                        [FROM_WORDS] = "_cairn_offer ",
-                                        [FROM_VERBS] = "_cairn_offer $_cairn_verbs",
-                                        [FROM_MOUNTPOINTS] = "_cairn_mountpoints",
-                                        [FROM_FOLDERS] = "_cairn_files -d",
-                                        [FROM_FILES] = "_cairn_files -f",
-                                        [FROM_OPTIONS] = "_cairn_options"};
-    (void)printf("%s", calls[kind]);
-    if (kind == FROM_WORDS)
-        print_words(words);
-}
-
-static void bash_values(const struct verb *verb, const struct usage *usage)
-{
-    for (size_t i = 0; i < usage->flag_count; i++) {
-        const struct usage_flag *flag = &usage->flags[i];
-        if (!flag->value)
+    static const char *const calls[SOURCES] = {"_cairn_offer ", "_cairn_offer $_cairn_commands", "_cairn_mountpoints",
+                                               "_cairn_files -d", "_cairn_files -f", "_cairn_options"};
+    for (unsigned i = 0; i < SOURCES; i++) {
+        if (!(offers & 1u << i))
             continue;
-        (void)printf("    ");
-        if (flag->letter)
-            (void)printf("%s/-%c%s", verb->name, flag->letter, flag->name ? " | " : "");
-        if (flag->name)
-            (void)printf("%s/--%s", verb->name, flag->name);
-        (void)printf(") ");
-        bash_source(value_kind(flag->value), flag->value);
-        (void)printf(" ;;\n");
-    }
-}
-
-static void bash_flags(const struct verb *verb, const struct usage *usage)
-{
-    (void)printf("    %s) _cairn_offer --help", verb->name);
-    for (size_t i = 0; i < usage->flag_count; i++) {
-        if (usage->flags[i].letter)
-            (void)printf(" -%c", usage->flags[i].letter);
-        if (usage->flags[i].name)
-            (void)printf(" --%s", usage->flags[i].name);
-    }
-    (void)printf(" ;;\n");
-}
-
-static void bash_operands(const struct verb *verb, const struct usage *usage)
-{
-    (void)printf("    %s)", verb->name);
-    for (size_t i = 0; i < usage->operand_count; i++) {
-        if (is_repeated(verb, usage, i))
-            continue;
-        (void)printf(" ");
-        bash_source(operand_kind(verb, usage->operands[i]), usage->operands[i]);
+        (void)printf(" %s", calls[i]);
+        if (1u << i == OFFER_WORDS)
+            print_words(words);
         (void)printf(" ;");
     }
-    (void)printf("%s\n", usage->operand_count ? ";" : " ;;");
+    (void)printf("%s", offers ? ";" : " : ;;");
 }
 
-/* A function of VERB that has a case for each; `others` (NULL: none) if it is one of VERB FLAG and fails for what it does not know. */
-static void bash_table(const char *name, void (*print)(const struct verb *verb, const struct usage *usage), const char *others)
+static void bash_value(const struct flag *flag, void *arg)
 {
-    (void)printf("\n%s() {\n    case %s in\n", name, others ? "$1/$2" : "$1");
-    for (const struct verb *verb = verb_table; verb->name; verb++) {
-        struct usage usage;
-        usage_read(verb, &usage);
-        print(verb, &usage);
-        usage_done(&usage);
-    }
-    (void)printf("%s    esac\n}\n", others ? others : "");
+    const struct command *command = arg;
+    if (!flag->argument)
+        return;
+    (void)printf("    ");
+    if (flag->letter)
+        (void)printf("%s/-%c%s", command->name, flag->letter, flag->name ? " | " : "");
+    if (flag->name)
+        (void)printf("%s/--%s", command->name, flag->name);
+    (void)printf(")");
+    bash_offer(flag_offers(flag), flag->argument);
+    (void)printf("\n");
 }
 
-/* Names of options as -o takes them, or names with each of their words. */
-static void print_option_words(bool values)
+static void bash_values(void)
 {
-    for (const struct option_spec *spec = option_table; spec->name; spec++) {
-        if (!spec->help)
-            continue;
-        if (!values)
-            (void)printf("%s%s ", spec->name, option_value_kind(spec) ? "=" : "");
-        for (size_t i = 0; values && spec->words && spec->words[i]; i++)
-            (void)printf("%s=%s ", spec->name, spec->words[i]);
-    }
+    for (const struct command *const *c = command_table; *c; c++)
+        command_each_flag(*c, bash_value, (void *)*c);
 }
 
-static void print_bash(void)
+static void bash_flag(const struct flag *flag, void *arg)
 {
-    (void)fputs(bash_head, stdout);
-    (void)printf("_cairn_verbs='");
-    print_verbs(" ");
-    (void)printf("'\n_cairn_option_names='");
-    print_option_words(false);
-    (void)printf("'\n_cairn_option_values='");
-    print_option_words(true);
-    (void)printf("'\n");
-    bash_table("_cairn_value", bash_values, "    *) return 1 ;;\n");
-    bash_table("_cairn_flags", bash_flags, NULL);
-    bash_table("_cairn_operands", bash_operands, NULL);
-    (void)fputs(bash_tail, stdout);
+    (void)arg;
+    if (flag->letter)
+        (void)printf(" -%c", flag->letter);
+    if (flag->name)
+        (void)printf(" --%s", flag->name);
 }
+
+static void bash_command_flags(const struct command *command)
+{
+    (void)printf("    %s) _cairn_offer --help", command->name);
+    command_each_flag(command, bash_flag, NULL);
+    (void)printf(" ;;");
+}
+
+static void bash_flags(void)
+{
+    for_commands(bash_command_flags);
+}
+
+static void bash_command_operands(const struct command *command)
+{
+    (void)printf("    %s)", command->name);
+    bash_offer(command_offers(command), command_words(command));
+}
+
+static void bash_operands(void)
+{
+    for_commands(bash_command_operands);
+}
+
+static const struct part bash_parts[] = {{"FSTYPE", print_fstype},
+                                         {"COMMANDS", print_command_names},
+                                         {"OPTION_NAMES", print_option_names},
+                                         {"OPTION_VALUES", print_option_values},
+                                         {"VALUES", bash_values},
+                                         {"FLAGS", bash_flags},
+                                         {"OPERANDS", bash_operands},
+                                         {0}};
 
 /* --- zsh -------------------------------------------------------------------------------------------------------------------- */
 
-static const char zsh_head[] =
-    "#compdef cairn\n"
-    "# zsh completion of cairn, as `cairn completion zsh` prints it\n"
-    "\n"
-    "_cairn_mountpoints() {\n"
-    "    local line\n"
-    "    local -a fields found\n"
-    "    while IFS= read -r line; do\n"
-    "        [[ $line == *' - " CAIRN_FSTYPE " '* ]] || continue\n"
-    "        fields=(${=line})\n"
-    "        found+=(\"$(printf '%b' \"${fields[5]//\\\\/\\\\0}\")\")\n"
-    "    done < <(cat /proc/self/mountinfo)\n"
-    "    compadd -f -a found\n"
-    "}\n"
-    "\n";
+static const char *const zsh_actions[SOURCES] = {"", "_cairn_commands", "_cairn_mountpoints", "_files -/", "_files", "_cairn_options"};
 
-static const char zsh_middle[] =
-    "\n"
-    "_cairn() {\n"
-    "    local curcontext=$curcontext state line\n"
-    "    _arguments -C ':verb:_cairn_verbs' '*:: :->rest' && return\n"
-    "    [[ $state == rest ]] || return\n"
-    "    case $words[1] in\n";
-
-static const char zsh_tail[] =
-    "    esac\n"
-    "}\n"
-    "\n"
-    "if [[ $funcstack[1] == _cairn ]]; then _cairn \"$@\"; else compdef _cairn cairn; fi\n";
-
-static void zsh_source(enum source_kind kind, const char *words)
+static void zsh_action(unsigned offers, const char *words)
 {
-    static const char *const actions[] = {[FROM_NOTHING] = " ",
-                                          [FROM_WORDS] = "(",
-                                          [FROM_VERBS] = "_cairn_verbs",
-                                          [FROM_MOUNTPOINTS] = "_cairn_mountpoints",
-                                          [FROM_FOLDERS] = "_files -/",
-                                          [FROM_FILES] = "_files",
-                                          [FROM_OPTIONS] = "_cairn_options"};
-    (void)printf("%s", actions[kind]);
-    if (kind == FROM_WORDS) {
+    if (offers == OFFER_WORDS) {
+        (void)printf("(");
         print_words(words);
         (void)printf(")");
     }
+    for (unsigned i = 1; i < SOURCES; i++)
+        if (offers == 1u << i)
+            (void)printf("%s", zsh_actions[i]);
+    if (offers == 0)
+        (void)printf(" ");
 }
 
-/* One spelling of a flag: "-l+" and "--level=" take their value behind them or as the next word. */
-static void zsh_flag(const struct usage_flag *flag, const char *dashes, const char *name, char glue)
+/* One spelling of a flag: "-l+" and "--level=" take their argument behind them or as the next word. */
+static void zsh_spelling(const struct flag *flag, const char *dashes, const char *name, char glue)
 {
     (void)printf(" \\\n            '%s%s", dashes, name);
-    if (flag->value)
+    if (flag->argument)
         (void)printf("%c", glue);
     (void)printf("[");
     print_text(flag->help);
     (void)printf("]");
-    if (flag->value) {
-        (void)printf(":%s:", usage_is_words(flag->value) ? "word" : flag->value);
-        zsh_source(value_kind(flag->value), flag->value);
+    if (flag->argument) {
+        (void)printf(":%s:", flag->kind == FLAG_WORD ? "word" : flag->argument);
+        zsh_action(flag_offers(flag), flag->argument);
     }
     (void)printf("'");
 }
 
-/* Of several operands the completion is the same at each place. */
-static void zsh_operands(const struct verb *verb, const struct usage *usage)
+static void zsh_flag(const struct flag *flag, void *arg)
 {
-    size_t words = 0, kinds = 0;
-    for (size_t i = 0; i < usage->operand_count; i++) {
-        bool is_word = operand_kind(verb, usage->operands[i]) == FROM_WORDS;
-        words += is_word;
-        kinds += !is_word && !is_repeated(verb, usage, i);
-    }
-    if (words + kinds == 0)
+    const char letter[] = {flag->letter, '\0'};
+    (void)arg;
+    if (flag->letter)
+        zsh_spelling(flag, "-", letter, '+');
+    if (flag->name)
+        zsh_spelling(flag, "--", flag->name, '=');
+}
+
+static void zsh_operands(const struct command *command)
+{
+    unsigned offers = command_offers(command);
+    if (offers == 0)
         return;
-    (void)printf(" \\\n            '*:%s:", verb->name);
-    if (words) {
-        (void)printf("(");
-        for (size_t i = 0; i < usage->operand_count; i++)
-            (void)printf("%s%s", i ? " " : "", usage->operands[i]);
-        (void)printf(")");
-    } else if (kinds == 1) {
-        zsh_source(operand_kind(verb, usage->operands[0]), NULL);
+    (void)printf(" \\\n            '*:%s:", command->name);
+    if ((offers & (offers - 1)) == 0) {
+        zsh_action(offers, command_words(command));
     } else {
         (void)printf("_alternative");
-        for (size_t i = 0; i < usage->operand_count; i++) {
-            if (is_repeated(verb, usage, i))
-                continue;
-            (void)printf(" \"%s\\:%s\\:", verb->name, verb->name);
-            zsh_source(operand_kind(verb, usage->operands[i]), NULL);
-            (void)printf("\"");
-        }
+        for (unsigned i = 1; i < SOURCES; i++)
+            if (offers & 1u << i)
+                (void)printf(" \"%s\\:%s\\:%s\"", command->name, command->name, zsh_actions[i]);
     }
     (void)printf("'");
 }
 
-static void zsh_verb(const struct verb *verb)
+static void zsh_command_arguments(const struct command *command)
 {
-    struct usage usage;
-    usage_read(verb, &usage);
-    (void)printf("    %s)\n        _arguments '--help[explain it]'", verb->name);
-    for (size_t i = 0; i < usage.flag_count; i++) {
-        const struct usage_flag *flag = &usage.flags[i];
-        const char letter[] = {flag->letter, '\0'};
-        if (flag->letter)
-            zsh_flag(flag, "-", letter, '+');
-        if (flag->name)
-            zsh_flag(flag, "--", flag->name, '=');
-    }
-    zsh_operands(verb, &usage);
-    (void)printf(" ;;\n");
-    usage_done(&usage);
+    (void)printf("    %s)\n        _arguments '--help[explain the command]'", command->name);
+    command_each_flag(command, zsh_flag, NULL);
+    zsh_operands(command);
+    (void)printf(" ;;");
+}
+
+static void zsh_arguments(void)
+{
+    for_commands(zsh_command_arguments);
+}
+
+static void zsh_command(const struct command *command)
+{
+    (void)printf("        '%s:", command->name);
+    print_text(command->summary);
+    (void)printf("'");
+}
+
+static void zsh_commands(void)
+{
+    for_commands(zsh_command);
 }
 
 static void zsh_options(void)
 {
-    (void)printf("\n_cairn_options() {\n    _values -s , option");
+    const char *before = "";
     for (const struct option_spec *spec = option_table; spec->name; spec++) {
         const char *kind = option_value_kind(spec);
         if (!spec->help)
             continue;
-        (void)printf(" \\\n        '%s[", spec->name);
+        (void)printf("%s        '%s[", before, spec->name);
         print_text(spec->help);
         (void)printf("]%s%s", kind ? ":" : "", kind ? kind : "");
         for (size_t i = 0; spec->words && spec->words[i]; i++)
             (void)printf("%s%s%s", i ? " " : ":(", spec->words[i], spec->words[i + 1] ? "" : ")");
         (void)printf("'");
+        before = " \\\n";
     }
-    (void)printf("\n}\n");
 }
 
-static void print_zsh(void)
-{
-    (void)fputs(zsh_head, stdout);
-    (void)printf("_cairn_verbs() {\n    local -a verbs\n    verbs=(\n");
-    for (const struct verb *verb = verb_table; verb->name; verb++) {
-        (void)printf("        '%s:", verb->name);
-        print_text(verb->summary);
-        (void)printf("'\n");
-    }
-    (void)printf("    )\n    _describe -t verbs verb verbs\n}\n");
-    zsh_options();
-    (void)fputs(zsh_middle, stdout);
-    for (const struct verb *verb = verb_table; verb->name; verb++)
-        zsh_verb(verb);
-    (void)fputs(zsh_tail, stdout);
-}
+static const struct part zsh_parts[] = {
+    {"FSTYPE", print_fstype}, {"COMMANDS", zsh_commands}, {"OPTIONS", zsh_options}, {"ARGUMENTS", zsh_arguments}, {0}};
 
 /* --- fish ------------------------------------------------------------------------------------------------------------------- */
 
-static const char fish_head[] =
-    "# fish completion of cairn, as `cairn completion fish` prints it\n"
-    "\n"
-    "function __cairn_is_verb # none yet, or this one\n"
-    "    set -l words (commandline -opc)\n"
-    "    if test (count $argv) -eq 0\n"
-    "        test (count $words) -eq 1\n"
-    "    else\n"
-    "        test (count $words) -gt 1; and test \"$words[2]\" = $argv[1]\n"
-    "    end\n"
-    "end\n"
-    "\n"
-    "function __cairn_mountpoints\n"
-    "    string match -e ' - " CAIRN_FSTYPE " ' </proc/self/mountinfo | while read -l -a fields\n"
-    "        printf '%b\\n' (string replace -a '\\\\' '\\\\0' -- $fields[5])\n"
-    "    end\n"
-    "end\n"
-    "\n"
-    "complete -c cairn -f\n";
-
-static void fish_source(enum source_kind kind, const char *words)
+static void fish_action(unsigned source, const char *words)
 {
-    static const char *const arguments[] = {[FROM_NOTHING] = " -x",
-                                            [FROM_WORDS] = " -x -a '",
-                                            [FROM_VERBS] = " -x -a '",
-                                            [FROM_MOUNTPOINTS] = " -x -a '(__cairn_mountpoints)'",
-                                            [FROM_FOLDERS] = " -x -a '(__fish_complete_directories)'",
-                                            [FROM_FILES] = " -r -F",
-                                            [FROM_OPTIONS] = " -x -a '(__fish_complete_list , __cairn_options)'"};
-    (void)printf("%s", arguments[kind]);
-    if (kind == FROM_WORDS)
+    static const char *const arguments[SOURCES] = {" -x -a '",
+                                                   " -x -a '",
+                                                   " -x -a '(__cairn_mountpoints)'",
+                                                   " -x -a '(__fish_complete_directories)'",
+                                                   " -r -F",
+                                                   " -x -a '(__fish_complete_list , __cairn_options)'"};
+    for (unsigned i = 0; i < SOURCES; i++)
+        if (source == 1u << i)
+            (void)printf("%s", arguments[i]);
+    if (source == OFFER_WORDS)
         print_words(words);
-    if (kind == FROM_VERBS)
-        print_verbs(" ");
-    if (kind == FROM_WORDS || kind == FROM_VERBS)
+    if (source == OFFER_COMMANDS)
+        print_command_names();
+    if (source == OFFER_WORDS || source == OFFER_COMMANDS)
         (void)printf("'");
+    if (source == 0)
+        (void)printf(" -x");
 }
 
-static void fish_verb(const struct verb *verb)
+static void fish_begin(const struct command *command)
 {
-    struct usage usage;
-    usage_read(verb, &usage);
-    (void)printf("complete -c cairn -n __cairn_is_verb -a %s -d '", verb->name);
-    print_text(verb->summary);
+    (void)printf("complete -c cairn -n '__cairn_is_command %s'", command->name);
+}
+
+static void fish_flag(const struct flag *flag, void *arg)
+{
+    fish_begin(arg);
+    if (flag->letter)
+        (void)printf(" -s %c", flag->letter);
+    if (flag->name)
+        (void)printf(" -l %s", flag->name);
+    if (flag->argument)
+        fish_action(flag_offers(flag), flag->argument);
+    (void)printf(" -d '");
+    print_text(flag->help);
     (void)printf("'\n");
-    for (size_t i = 0; i < usage.flag_count; i++) {
-        const struct usage_flag *flag = &usage.flags[i];
-        (void)printf("complete -c cairn -n '__cairn_is_verb %s'", verb->name);
-        if (flag->letter)
-            (void)printf(" -s %c", flag->letter);
-        if (flag->name)
-            (void)printf(" -l %s", flag->name);
-        if (flag->value)
-            fish_source(value_kind(flag->value), flag->value);
-        (void)printf(" -d '");
-        print_text(flag->help);
+}
+
+static void fish_completions(void)
+{
+    for (const struct command *const *c = command_table; *c; c++) {
+        (void)printf("complete -c cairn -n __cairn_is_command -a %s -d '", (*c)->name);
+        print_text((*c)->summary);
         (void)printf("'\n");
+        command_each_flag(*c, fish_flag, (void *)*c);
+        for (unsigned i = 0, offers = command_offers(*c); i < SOURCES; i++) {
+            if (!(offers & 1u << i))
+                continue;
+            fish_begin(*c);
+            fish_action(1u << i, command_words(*c));
+            (void)printf("\n");
+        }
     }
-    for (size_t i = 0; i < usage.operand_count; i++) {
-        if (is_repeated(verb, &usage, i))
-            continue;
-        (void)printf("complete -c cairn -n '__cairn_is_verb %s'", verb->name);
-        fish_source(operand_kind(verb, usage.operands[i]), usage.operands[i]);
-        (void)printf("\n");
-    }
-    usage_done(&usage);
 }
 
-static void print_fish(void)
+static const struct part fish_parts[] = {{"FSTYPE", print_fstype},
+                                         {"OPTION_NAMES", print_option_names},
+                                         {"OPTION_VALUES", print_option_values},
+                                         {"COMPLETIONS", fish_completions},
+                                         {0}};
+
+/* --- the command ------------------------------------------------------------------------------------------------------------ */
+
+/* The part whose name stands at `at`, a '@'; NULL: none does. */
+static const struct part *part_at(const struct part *parts, const char *at)
 {
-    (void)fputs(fish_head, stdout);
-    (void)printf("\nfunction __cairn_options\n    string split ' ' -- '");
-    print_option_words(false);
-    print_option_words(true);
-    (void)printf("'\nend\n\n");
-    for (const struct verb *verb = verb_table; verb->name; verb++)
-        fish_verb(verb);
+    for (; parts->name; parts++) {
+        size_t len = strlen(parts->name);
+        if (strncmp(at + 1, parts->name, len) == 0 && at[1 + len] == '@')
+            return parts;
+    }
+    return NULL;
 }
 
-int verb_completion(const struct verb *verb, int argc, char **argv)
+static void print_script(const char *script, const struct part *parts)
 {
-    static const struct {
-        const char *shell;
-        void (*print)(void);
-    } shells[] = {{"bash", print_bash}, {"zsh", print_zsh}, {"fish", print_fish}};
-    for (size_t i = 0; argc == 2 && i < ARRAY_LEN(shells); i++) {
-        if (strcmp(shells[i].shell, argv[1]) != 0)
-            continue;
-        shells[i].print();
-        return CLI_OK;
+    while (*script) {
+        const struct part *part = *script == '@' ? part_at(parts, script) : NULL;
+        if (part)
+            part->print();
+        else
+            (void)putchar(*script);
+        script += part ? strlen(part->name) + 2 : 1;
     }
-    return complain_usage(verb, "the name of a shell is needed; run: cairn completion %s", verb->synopsis);
 }
+
+static int run_completion(const struct command *command, int argc, char **argv)
+{
+    const struct {
+        const char *shell, *script;
+        const struct part *parts;
+    } shells[] = {{"bash", completion_bash, bash_parts}, {"zsh", completion_zsh, zsh_parts}, {"fish", completion_fish, fish_parts}};
+    char **shell;
+    int code = flags_parse(command, argc, argv, NULL, &shell);
+    for (size_t i = 0; code == CLI_OK && i < ARRAY_LEN(shells); i++)
+        if (strcmp(shells[i].shell, *shell) == 0)
+            print_script(shells[i].script, shells[i].parts);
+    return code;
+}
+
+const struct command completion_command = {
+    .name = "completion",
+    .summary = "print the completion script of a shell",
+    .description = "It completes commands, options and mountpoints. For this session: source <(cairn completion bash).\n"
+                   "An installation puts the scripts where the shells look for them.",
+    .operands = (const struct operand[]){{.name = "bash|zsh|fish", .offers = OFFER_WORDS}, {0}},
+    .exits = (const struct exit_status[]){{CLI_OK, "printed"}, {CLI_USAGE, "wrong usage"}, {0}},
+    .usage_exit = CLI_USAGE,
+    .run = run_completion,
+};

@@ -12,6 +12,8 @@
 #include "base/io.h"
 #include "base/pool.h"
 #include "base/vector.h"
+#include "cli/command.h"
+#include "cli/human.h"
 
 #define QUEUE_MAX 64u
 #define TICK_MS 200
@@ -24,7 +26,7 @@ struct folder {
 };
 
 struct copy {
-    const char *verb;
+    const char *command;
     struct store *store;
     struct pool *pool;
     pthread_t watcher;
@@ -72,7 +74,7 @@ static void draw(struct copy *copy)
     double seconds = (double)(clock_monotonic_ns() - copy->began) / 1e9;
     struct human done = human_bytes(bytes), all = human_bytes(copy->total.bytes);
     struct human rate = human_bytes(seconds > 0.1 ? (uint64_t)((double)bytes / seconds) : 0);
-    (void)fprintf(stderr, "\r\033[Kcairn %s: %s of %s, %llu of %llu files, %s/s", copy->verb, done.text, all.text,
+    (void)fprintf(stderr, "\r\033[Kcairn %s: %s of %s, %llu of %llu files, %s/s", copy->command, done.text, all.text,
                   (unsigned long long)atomic_load(&copy->files), (unsigned long long)copy->total.files, rate.text);
 }
 
@@ -95,12 +97,12 @@ static void *watch(void *arg)
     return NULL;
 }
 
-int copy_begin(const char *verb, struct store *store, unsigned threads, struct copy **ret)
+int copy_begin(const char *command, struct store *store, unsigned threads, struct copy **ret)
 {
     /* A second interrupt ends it at once. */
     struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND};
     struct copy *copy = xcalloc(1, sizeof *copy);
-    *copy = (struct copy){.verb = verb, .store = store, .began = clock_monotonic_ns(), .is_tty = isatty(STDERR_FILENO)};
+    *copy = (struct copy){.command = command, .store = store, .began = clock_monotonic_ns(), .is_tty = isatty(STDERR_FILENO)};
     (void)sigaction(SIGINT, &action, NULL);
     (void)sigaction(SIGTERM, &action, NULL);
     int r = pool_new("cairn-copy", threads, QUEUE_MAX, NULL, NULL, &copy->pool);
@@ -124,7 +126,7 @@ void copy_failed(struct copy *copy, const char *shown, const char *why)
 {
     atomic_store(&copy->failed, true);
     if (!copy_is_interrupted())
-        complain(copy->verb, "%s%s: %s", copy->is_tty ? "\r\033[K" : "", shown, why);
+        complain(copy->command, "%s%s: %s", copy->is_tty ? "\r\033[K" : "", shown, why);
 }
 
 /* --- a file ----------------------------------------------------------------------------------------------------------------- */
@@ -153,7 +155,7 @@ static int finish_file(const struct file_copy *file)
 
 static const char *why_not(int r)
 {
-    return r == -ENOENT ? "its bytes are gone from the remote, or are only there; copy it again, or from the remote"
+    return r == -ENOENT ? "its data is no longer in the remote, or only there; copy it again, or from the remote"
                         : source_trouble(r);
 }
 
@@ -303,7 +305,7 @@ int copy_end(struct copy *copy)
     (void)pthread_join(copy->watcher, NULL);
     int code = atomic_load(&copy->failed) ? CLI_FAILED : CLI_OK;
     if (copy_is_interrupted()) {
-        complain(copy->verb, "interrupted; files that were not whole are not there");
+        complain(copy->command, "interrupted; incomplete files were removed");
         code = CLI_INTERRUPTED;
     }
     free(copy);

@@ -12,7 +12,7 @@ struct copy_counts {
 };
 
 /* `threads` reads at once. */
-CAIRN_MUST_CHECK int copy_begin(const char *verb, struct store *store, unsigned threads, struct copy **ret);
+CAIRN_MUST_CHECK int copy_begin(const char *command, struct store *store, unsigned threads, struct copy **ret);
 /* For the progress line, if standard error is a terminal. */
 void copy_expect(struct copy *copy, const struct copy_counts *total);
 

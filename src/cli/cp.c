@@ -4,6 +4,7 @@
 #include <libgen.h>
 #include <stdio.h>
 
+#include "cli/command.h"
 #include "cli/copy.h"
 
 #define DEPTH_MAX 1024u
@@ -11,7 +12,7 @@
 #define THREADS_REMOTE 16u
 
 struct copying {
-    const struct verb *verb;
+    const struct command *command;
     struct mount_options options;
     struct source source;
     struct copy *copy;
@@ -113,7 +114,7 @@ static void copy_node(struct copying *c, const struct ns_inode *inode, int dir_f
     else if (S_ISLNK(inode->attrs.mode))
         copy_symlink(c, inode, dir_fd, name, path);
     else
-        copy_failed(c->copy, path, "neither a file nor a folder nor a symbolic link: not copied");
+        copy_failed(c->copy, path, "not a file, directory or symbolic link; skipped");
 }
 
 /* --- arguments -------------------------------------------------------------------------------------------------------------- */
@@ -125,7 +126,7 @@ static int find_target(const struct copying *c, const char *local, const char *n
     *ret = (struct target){.dir_fd = -1};
     if (!into && *name == '\0' && is_folder) { /* all of a folder: LOCAL becomes it */
         if (mkdir(local, 0777) < 0) {
-            complain(c->verb->name, "cannot make %s: %s", local, strerror(errno));
+            complain(c->command->name, "cannot create %s: %s", local, strerror(errno));
             return CLI_FAILED;
         }
         into = true;
@@ -137,7 +138,7 @@ static int find_target(const struct copying *c, const char *local, const char *n
     ret->dir_fd = open(ret->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (ret->dir_fd >= 0)
         return CLI_OK;
-    complain(c->verb->name, "%s: %s", ret->folder, strerror(errno));
+    complain(c->command->name, "%s: %s", ret->folder, strerror(errno));
     return CLI_FAILED;
 }
 
@@ -145,10 +146,10 @@ static int begin(struct copying *c)
 {
     bool is_remote = c->source.name && (strncmp(c->source.name, "s3://", 5) == 0 || strncmp(c->source.name, "dir:", 4) == 0);
     unsigned threads = is_remote ? (unsigned)min_u64(THREADS_REMOTE, c->options.connections) : THREADS_LOCAL;
-    int r = copy_begin(c->verb->name, c->source.store, threads, &c->copy);
+    int r = copy_begin(c->command->name, c->source.store, threads, &c->copy);
     if (r == 0)
         return CLI_OK;
-    complain(c->verb->name, "cannot start threads: %s", strerror(-r));
+    complain(c->command->name, "cannot start threads: %s", strerror(-r));
     return CLI_FAILED;
 }
 
@@ -158,7 +159,7 @@ static int copy_found(struct copying *c, const struct source_node *node, const c
     struct copy_counts counts = {0};
     bool is_folder = S_ISDIR(node->inode.attrs.mode);
     if (is_folder && !c->is_recursive) {
-        complain(c->verb->name, "%s is a folder; copy it with -r", text);
+        complain(c->command->name, "%s is a directory; use -r to copy it", text);
         return CLI_FAILED;
     }
     int code = find_target(c, local, node->name, is_folder, &target);
@@ -181,49 +182,68 @@ static int copy_found(struct copying *c, const struct source_node *node, const c
 static int copy_one(struct copying *c, const char *text, const char *local)
 {
     struct source_node node;
-    int code = source_open(c->verb, &c->options, text, &c->source, &node);
+    int code = source_open(c->command, &c->options, text, &c->source, &node);
     if (code == CLI_OK)
         code = copy_found(c, &node, text, local);
     source_node_done(&node);
     return code;
 }
 
-static int parse(struct copying *c, int argc, char **argv)
+static int check_local(const struct command *command, char **operands, size_t count)
 {
-    struct source_flags flags;
     struct stat st;
-    int found, code = 0;
-    source_flags_make(&flags);
-    opterr = 0;
-    optind = 1;
-    while (code == 0 && (found = getopt_long(argc, argv, ":rR", flags.flags, NULL)) != -1) {
-        if (found == 'r' || found == 'R')
-            c->is_recursive = true;
-        else if (found >= SOURCE_FLAG)
-            code = source_flag_set(c->verb, &c->options, found);
-        else
-            code = complain_option(c->verb, found, argv);
-    }
-    source_flags_done(&flags);
-    if (code == 0 && argc - optind < 2)
-        code = complain_usage(c->verb, "SOURCE:PATH and LOCAL are needed; run: cairn cp %s", c->verb->synopsis);
-    if (code == 0 && argc - optind > 2 && (stat(argv[argc - 1], &st) < 0 || !S_ISDIR(st.st_mode)))
-        code = complain_usage(c->verb, "%s must be a folder, for several sources go there", argv[argc - 1]);
-    return code;
+    if (count <= 2 || (stat(operands[count - 1], &st) == 0 && S_ISDIR(st.st_mode)))
+        return CLI_OK;
+    return complain_usage(command, "%s is not a directory; several sources can only be copied into one", operands[count - 1]);
 }
 
-int verb_cp(const struct verb *verb, int argc, char **argv)
+static int run_cp(const struct command *command, int argc, char **argv)
 {
-    struct copying c = {.verb = verb};
+    struct copying c = {.command = command};
     bool failed = false;
+    char **operands;
+    size_t count = 0;
     options_init(&c.options);
-    int code = parse(&c, argc, argv);
-    for (int i = optind; code == 0 && i < argc - 1; i++) {
-        int one = copy_one(&c, argv[i], argv[argc - 1]);
+    int code = flags_parse(command, argc, argv, &c, &operands);
+    while (operands[count])
+        count++;
+    if (code == CLI_OK)
+        code = check_local(command, operands, count);
+    for (size_t i = 0; code == CLI_OK && i + 1 < count; i++) {
+        int one = copy_one(&c, operands[i], operands[count - 1]);
         failed = failed || one == CLI_FAILED;
-        code = one == CLI_FAILED ? 0 : one;
+        code = one == CLI_FAILED ? CLI_OK : one;
     }
     source_close(&c.source);
     options_done(&c.options);
     return code ? code : failed ? CLI_FAILED : CLI_OK;
 }
+
+#define FIELD(f) offsetof(struct copying, f)
+static const struct flag flags[] = {
+    {.letter = 'r', .help = "copy directories with their content; a PATH ending in '/', and the root, give their content only",
+     .offset = FIELD(is_recursive)},
+    {.letter = 'R', .offset = FIELD(is_recursive)},
+    {0},
+};
+
+const struct command cp_command = {
+    .name = "cp",
+    .summary = "copy files from a remote, or from a store that is not mounted",
+    .description = "All data is verified; a file gets its name only once it is complete. Modes, times, holes and symbolic links are kept,\n"
+                   "owners are not.",
+    .flags = flags,
+    .operands = (const struct operand[]){{.name = "SOURCE:PATH", .offers = OFFER_FILES, .is_repeated = true},
+                                         {.name = "LOCAL", .offers = OFFER_FILES},
+                                         {0}},
+    .exits = (const struct exit_status[]){{CLI_OK, "copied"},
+                                          {CLI_FAILED, "failed for some or all files"},
+                                          {CLI_USAGE, "wrong usage"},
+                                          {CLI_INTERRUPTED, "interrupted"},
+                                          {0}},
+    .usage_exit = CLI_USAGE,
+    .takes_option = source_takes_option,
+    .options_offset = FIELD(options),
+    .more_help = source_more_help,
+    .run = run_cp,
+};

@@ -2,6 +2,8 @@
 #include <stdio.h>
 
 #include "base/text.h"
+#include "cli/command.h"
+#include "cli/human.h"
 #include "cli/json.h"
 #include "cli/survey.h"
 #include "daemon/control.h"
@@ -39,15 +41,15 @@ static void print_row(const char *logical, const char *unique, const char *store
 }
 
 /* One row, or into `all`. */
-static int du_path(const struct verb *verb, const char *path, bool *headed, cJSON *all)
+static int du_path(const struct command *command, const char *path, bool *headed, cJSON *all)
 {
     struct target target;
     struct survey_sum sum;
     cJSON *root;
-    int code = survey_look(verb, path, &target, &root);
+    int code = survey_look(command, path, &target, &root);
     if (code != CLI_OK)
         return code;
-    code = survey_run(verb, target.store, root, &sum);
+    code = survey_run(command, target.store, root, &sum);
     if (code == CLI_OK && all) {
         (void)cJSON_AddItemToArray(all, as_json(path, &sum));
     } else if (code == CLI_OK) {
@@ -62,17 +64,21 @@ static int du_path(const struct verb *verb, const char *path, bool *headed, cJSO
     return code;
 }
 
-int verb_du(const struct verb *verb, int argc, char **argv)
+struct du_request {
+    bool json;
+};
+
+static int run_du(const struct command *command, int argc, char **argv)
 {
-    bool headed = false, json = false;
-    int code = take_json(verb, argc, argv, &json);
+    struct du_request request = {0};
+    bool headed = false;
+    char **path;
+    int code = flags_parse(command, argc, argv, &request, &path);
     if (code != CLI_OK)
         return code;
-    if (argc == optind)
-        return complain_usage(verb, "a PATH is needed; run: cairn du %s", verb->synopsis);
-    cJSON *all = json ? cJSON_CreateArray() : NULL;
-    for (char **path = argv + optind; *path && code != CLI_INTERRUPTED; path++) {
-        int one = du_path(verb, *path, &headed, all);
+    cJSON *all = request.json ? cJSON_CreateArray() : NULL;
+    for (; *path && code != CLI_INTERRUPTED; path++) {
+        int one = du_path(command, *path, &headed, all);
         code = one != CLI_OK ? one : code;
     }
     if (all)
@@ -80,3 +86,18 @@ int verb_du(const struct verb *verb, int argc, char **argv)
     cJSON_Delete(all);
     return code;
 }
+
+const struct command du_command = {
+    .name = "du",
+    .summary = "show how much space files or directories take",
+    .description = "logical: their sizes. unique: their different content. stored: that content as it is stored. in the stage: not on NVMe yet.",
+    .flags = (const struct flag[]){{.letter = 'j', .name = "json", .help = "print JSON", .offset = offsetof(struct du_request, json)}, {0}},
+    .operands = (const struct operand[]){{.name = "PATH", .offers = OFFER_FILES, .is_repeated = true}, {0}},
+    .exits = (const struct exit_status[]){{CLI_OK, "printed"},
+                                          {CLI_FAILED, "failed"},
+                                          {CLI_USAGE, "wrong usage"},
+                                          {CLI_INTERRUPTED, "interrupted"},
+                                          {0}},
+    .usage_exit = CLI_USAGE,
+    .run = run_du,
+};

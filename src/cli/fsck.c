@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <getopt.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
 #include "base/text.h"
-#include "cli/cli.h"
+#include "cli/command.h"
 #include "daemon/service.h"
 #include "daemon/store_folder.h"
 
 /* fsck(8)'s */
-enum fsck_exit { FSCK_CLEAN = 0, FSCK_REPAIRED = 1, FSCK_PROBLEMS = 4, FSCK_OPERATIONAL = 8 };
+enum fsck_exit { FSCK_CLEAN = 0, FSCK_REPAIRED = 1, FSCK_PROBLEMS = 4, FSCK_OPERATIONAL = 8, FSCK_USAGE = 16 };
 
 static void print_finding(const char *line, bool is_problem, void *arg)
 {
@@ -42,7 +41,7 @@ static int repair_store(const char *store)
         return FSCK_OPERATIONAL;
     }
     if (r == 0)
-        text_print(stdout, "%s: nothing is to be cut", store);
+        text_print(stdout, "%s: the journal is whole; nothing was truncated", store);
     int code = check_store(store);
     return code == FSCK_CLEAN && r > 0 ? FSCK_REPAIRED : code;
 }
@@ -67,24 +66,38 @@ static int check_taken(const char *store, bool repair)
     return code;
 }
 
-int verb_fsck(const struct verb *verb, int argc, char **argv)
+struct fsck_request {
+    bool repair;
+};
+
+static int run_fsck(const struct command *command, int argc, char **argv)
 {
-    static const struct option flags[] = {{"repair", no_argument, NULL, 'r'}, {0}};
-    bool repair = false;
-    int found;
-    opterr = 0;
-    optind = 1;
-    while ((found = getopt_long(argc, argv, ":", flags, NULL)) != -1) {
-        if (found != 'r')
-            return complain_option(verb, found, argv);
-        repair = true;
-    }
-    if (argc - optind != 1)
-        return complain_usage(verb, "one STORE is needed; run: cairn fsck STORE");
-    const char *store = argv[optind];
-    _cleanup_free_ char *superblock = xasprintf("%s/superblock", store);
+    struct fsck_request request = {0};
+    char **operands;
+    int code = flags_parse(command, argc, argv, &request, &operands);
+    if (code != CLI_OK)
+        return code;
+    _cleanup_free_ char *superblock = xasprintf("%s/superblock", *operands);
     struct stat st;
     if (lstat(superblock, &st) < 0 && (errno == ENOENT || errno == ENOTDIR))
-        return complain_usage(verb, "%s is no store; give the folder that 'cairn mount' was given", store);
-    return check_taken(store, repair);
+        return complain_usage(command, "%s is not a store; give the directory that 'cairn mount' was given", *operands);
+    return check_taken(*operands, request.repair);
 }
+
+const struct command fsck_command = {
+    .name = "fsck",
+    .summary = "check a store that is not mounted: every reference, every chunk",
+    .flags = (const struct flag[]){{.name = "repair",
+                                    .help = "truncate a damaged journal before the damage; the part cut off moves to STORE/lost+found",
+                                    .offset = offsetof(struct fsck_request, repair)},
+                                   {0}},
+    .operands = (const struct operand[]){{.name = "STORE", .offers = OFFER_DIRECTORIES}, {0}},
+    .exits = (const struct exit_status[]){{FSCK_CLEAN, "clean"},
+                                          {FSCK_REPAIRED, "the journal was truncated, and the store is clean now"},
+                                          {FSCK_PROBLEMS, "problems found"},
+                                          {FSCK_OPERATIONAL, "the check could not run"},
+                                          {FSCK_USAGE, "wrong usage"},
+                                          {0}},
+    .usage_exit = FSCK_USAGE,
+    .run = run_fsck,
+};

@@ -9,7 +9,8 @@
 #include <stdio.h>
 #include <sys/mount.h>
 
-#include "cli/cli.h"
+#include "cli/command.h"
+#include "cli/helper.h"
 #include "cli/mount.h"
 #include "cli/mounts.h"
 #include "daemon/lifecycle.h"
@@ -27,7 +28,7 @@ static void add_list(struct helper_request *request, const char *list)
     request->list = both;
 }
 
-static int parse_arguments(const struct verb *verb, const char *flags, int operands, struct helper_request *request, int argc,
+static int parse_arguments(const struct command *command, const char *flags, int operands, struct helper_request *request, int argc,
                            char **argv)
 {
     int found;
@@ -35,7 +36,7 @@ static int parse_arguments(const struct verb *verb, const char *flags, int opera
     optind = 1;
     while ((found = getopt(argc, argv, flags)) != -1) {
         if (found == '?' || found == ':')
-            return complain_option(verb, found, argv);
+            return flags_complain(command, found, argv);
         if (found == 'o')
             add_list(request, optarg);
         if (found == 'N')
@@ -46,13 +47,13 @@ static int parse_arguments(const struct verb *verb, const char *flags, int opera
         request->lazy = request->lazy || found == 'l';
     }
     if (argc - optind != operands)
-        return complain_usage(verb, "%s; run: %s %s", operands == 2 ? "STORE and MOUNTPOINT are needed" : "one MOUNTPOINT is needed",
+        return complain_usage(command, "wrong number of arguments; usage: %s %s",
                               argv[0], operands == 2 ? "STORE MOUNTPOINT [-o OPTIONS]" : "MOUNTPOINT");
     return 0;
 }
 
 /* mount(8) leaves it to us to go where -N says: a process, or a file that stands for a mount namespace. */
-static int enter_namespace(const struct verb *verb, const char *namespace)
+static int enter_namespace(const struct command *command, const char *namespace)
 {
     if (!namespace)
         return 0;
@@ -62,7 +63,7 @@ static int enter_namespace(const struct verb *verb, const char *namespace)
     if (fd >= 0 && setns(fd, CLONE_NEWNS) == 0)
         return 0;
     int e = errno;
-    complain(verb->name, "cannot enter the mount namespace %s: %s; as root give the number of a process in it", namespace,
+    complain(command->name, "cannot enter the mount namespace %s: %s; as root, give the pid of a process in it", namespace,
              strerror(e));
     return e == EPERM || e == EACCES ? MOUNT_USAGE : MOUNT_SYSTEM;
 }
@@ -84,7 +85,7 @@ static int remount(const struct mount_options *o, const char *mountpoint)
                           (o->noexec ? MS_NOEXEC : 0) | (o->noatime ? MS_NOATIME : 0);
     struct mount_list mounts;
     if (mounts_read("/proc/self/mountinfo", &mounts) < 0 || !mounts_find(&mounts, mountpoint)) {
-        complain("mount", "%s is no mountpoint of CairnFS; 'cairn status' lists them", mountpoint);
+        complain("mount", "%s is not a CairnFS mountpoint; 'cairn status' lists them", mountpoint);
         return MOUNT_USAGE;
     }
     mounts_done(&mounts);
@@ -96,7 +97,7 @@ static int remount(const struct mount_options *o, const char *mountpoint)
     return e == EPERM ? MOUNT_USAGE : MOUNT_FAILED;
 }
 
-static int mount_as_asked(const struct verb *verb, const struct helper_request *request, const char *store,
+static int mount_as_asked(const struct command *command, const struct helper_request *request, const char *store,
                           const char *mountpoint)
 {
     struct mount_options options;
@@ -107,7 +108,7 @@ static int mount_as_asked(const struct verb *verb, const struct helper_request *
     int r = request->list ? options_set_list(&options, request->list, sloppy, &error) : 0;
     if (r == 0 && !options.remount)
         r = options_finish(&options, &error);
-    int code = r < 0 ? complain_usage(verb, "%s", error) : enter_namespace(verb, request->namespace);
+    int code = r < 0 ? complain_usage(command, "%s", error) : enter_namespace(command, request->namespace);
     if (code == 0)
         code = options.remount ? remount(&options, mountpoint) : mount_store(&options, request->fake, store, mountpoint);
     free(error);
@@ -115,12 +116,13 @@ static int mount_as_asked(const struct verb *verb, const struct helper_request *
     return code;
 }
 
-int mount_helper(const struct verb *verb, int argc, char **argv)
+int mount_helper(int argc, char **argv)
 {
+    const struct command *command = command_find("mount");
     struct helper_request request = {0};
-    int code = parse_arguments(verb, ":o:sfnvN:t:", 2, &request, argc, argv);
+    int code = parse_arguments(command, ":o:sfnvN:t:", 2, &request, argc, argv);
     if (code == 0)
-        code = mount_as_asked(verb, &request, argv[optind], argv[optind + 1]);
+        code = mount_as_asked(command, &request, argv[optind], argv[optind + 1]);
     free(request.list);
     return code;
 }
@@ -135,17 +137,18 @@ static int detach(const struct helper_request *request, const char *mountpoint)
     return CLI_FAILED;
 }
 
-int umount_helper(const struct verb *verb, int argc, char **argv)
+int umount_helper(int argc, char **argv)
 {
+    const struct command *command = command_find("umount");
     struct helper_request request = {0};
-    int code = parse_arguments(verb, ":flnrvN:t:", 1, &request, argc, argv);
+    int code = parse_arguments(command, ":flnrvN:t:", 1, &request, argc, argv);
     if (code == 0)
-        code = enter_namespace(verb, request.namespace);
+        code = enter_namespace(command, request.namespace);
     if (code != 0)
         return code;
     if (request.lazy || request.force)
         return detach(&request, argv[optind]);
     char name[] = "umount";
     char *arguments[] = {name, argv[optind], NULL};
-    return verb->run(verb, 2, arguments);
+    return command->run(command, 2, arguments);
 }

@@ -5,7 +5,9 @@
 #include <stdio.h>
 
 #include "base/clock.h"
-#include "cli/cli.h"
+#include "cli/ask.h"
+#include "cli/command.h"
+#include "cli/human.h"
 #include "daemon/control.h"
 
 #define POLL_FIRST_MS 5
@@ -75,96 +77,96 @@ static void end_drawing(struct progress *p)
 }
 
 /* Says an error of writeback once, not at each poll: it is retried there. */
-static void show_error(struct progress *p, const char *verb, const char *place, const cJSON *error)
+static void show_error(struct progress *p, const char *command, const char *place, const cJSON *error)
 {
     if (!cJSON_IsString(error) || (p->last_error && strcmp(p->last_error, error->valuestring) == 0))
         return;
     end_drawing(p);
-    complain(verb, "writing to %s is in trouble and goes on trying: %s", place, error->valuestring);
+    complain(command, "writes to %s are failing; retrying: %s", place, error->valuestring);
     free(p->last_error);
     p->last_error = xstrdup(error->valuestring);
 }
 
 /* A remote that another writer has taken over will never have it. */
-static bool is_lost(struct progress *p, const char *verb, const struct horizon_goal *goal, const cJSON *reply)
+static bool is_lost(struct progress *p, const char *command, const struct horizon_goal *goal, const cJSON *reply)
 {
     const char *state = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(reply, "remote_state"));
     const char *error = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(reply, "remote_error"));
     if (!goal->is_remote || !state || strcmp(state, "fenced") != 0)
         return false;
     end_drawing(p);
-    complain(verb, "store %s: another writer has the remote, which gets nothing more from here: %s", goal->store,
+    complain(command, "store %s: another writer has taken over the remote; nothing more is uploaded from this mount: %s", goal->store,
              error ? error : "see 'cairn status'");
     return true;
 }
 
 /* What the reply to "horizon" says of a goal: as poll_goal(). */
-static int judge(struct progress *p, const char *verb, const struct horizon_goal *goal, const cJSON *reply,
+static int judge(struct progress *p, const char *command, const struct horizon_goal *goal, const cJSON *reply,
                  uint64_t *ret_left)
 {
     uint64_t reached = 0, missing = 0;
     if (!control_get_u64(reply, goal->is_remote ? "remote" : "nvme", &reached)) {
         end_drawing(p);
-        complain(verb, "store %s: %s", goal->store, daemon_trouble(-EBADMSG));
+        complain(command, "store %s: %s", goal->store, daemon_trouble(-EBADMSG));
         return -EBADMSG;
     }
     if (reached >= goal->seq)
         return 1;
-    if (is_lost(p, verb, goal, reply))
+    if (is_lost(p, command, goal, reply))
         return -EREMOTEIO;
     (void)control_get_u64(reply, goal->is_remote ? "remote_missing_bytes" : "missing_bytes", &missing);
     *ret_left = goal->bytes > 0 ? min_u64(goal->bytes, missing) : missing;
     const cJSON *error = cJSON_GetObjectItemCaseSensitive(reply, "error");
     const cJSON *remote_error = cJSON_GetObjectItemCaseSensitive(reply, "remote_error");
     if (goal->is_remote && remote_error)
-        show_error(p, verb, "the remote", remote_error);
+        show_error(p, command, "the remote", remote_error);
     else
-        show_error(p, verb, "NVMe", error);
+        show_error(p, command, "NVMe", error);
     return 0;
 }
 
-static int ask(const char *verb, const struct horizon_goal *goal, const char *name, cJSON *request, cJSON **ret_reply)
+static int ask(const char *command, const struct horizon_goal *goal, const char *name, cJSON *request, cJSON **ret_reply)
 {
-    return goal->may_end ? ask_daemon_or_end(verb, goal->store, name, request, ret_reply)
-                         : ask_daemon(verb, goal->store, name, request, ret_reply);
+    return goal->may_end ? ask_daemon_or_end(command, goal->store, name, request, ret_reply)
+                         : ask_daemon(command, goal->store, name, request, ret_reply);
 }
 
 /* 1: reached; 0: not yet, *ret_left bytes are missing; negative: said why. */
-static int poll_goal(struct progress *p, const char *verb, const struct horizon_goal *goal,
+static int poll_goal(struct progress *p, const char *command, const struct horizon_goal *goal,
                      uint64_t *ret_left)
 {
     cJSON *reply = NULL;
-    int r = ask(verb, goal, "horizon", NULL, &reply);
+    int r = ask(command, goal, "horizon", NULL, &reply);
     if (r < 0)
         return r;
-    r = judge(p, verb, goal, reply, ret_left);
+    r = judge(p, command, goal, reply, ret_left);
     cJSON_Delete(reply);
     return r;
 }
 
 /* Asked anew at each poll: the daemon drops it soon after a waiter that was killed. */
-static int ask_urgent(const char *verb, const struct horizon_goal *goal, bool on)
+static int ask_urgent(const char *command, const struct horizon_goal *goal, bool on)
 {
     cJSON *request = cJSON_CreateObject();
     cJSON *reply = NULL;
     (void)cJSON_AddBoolToObject(request, "on", on);
     (void)cJSON_AddStringToObject(request, "level", goal->is_remote ? "remote" : "nvme");
-    int r = ask(verb, goal, "urgent", request, &reply);
+    int r = ask(command, goal, "urgent", request, &reply);
     if (r == 0)
         cJSON_Delete(reply);
     return r;
 }
 
-static int poll_all(struct progress *p, const char *verb, const struct horizon_goal *goals, size_t count,
+static int poll_all(struct progress *p, const char *command, const struct horizon_goal *goals, size_t count,
                     uint64_t *ret_left)
 {
     int all_reached = 1;
     *ret_left = 0;
     for (size_t i = 0; i < count; i++) {
         uint64_t left = 0;
-        int r = poll_goal(p, verb, &goals[i], &left);
+        int r = poll_goal(p, command, &goals[i], &left);
         if (r == 0)
-            r = ask_urgent(verb, &goals[i], true);
+            r = ask_urgent(command, &goals[i], true);
         else if (r > 0)
             continue;
         if (r < 0)
@@ -175,7 +177,7 @@ static int poll_all(struct progress *p, const char *verb, const struct horizon_g
     return all_reached;
 }
 
-int horizon_wait(const char *verb, const struct horizon_goal *goals, size_t count, int64_t deadline,
+int horizon_wait(const char *command, const struct horizon_goal *goals, size_t count, int64_t deadline,
                  uint64_t *ret_left)
 {
     struct progress p = {.shown = isatty(STDERR_FILENO), .began = clock_monotonic_ns()};
@@ -183,7 +185,7 @@ int horizon_wait(const char *verb, const struct horizon_goal *goals, size_t coun
     bool waited = false;
     int r, code = CLI_OK;
     *ret_left = 0;
-    while ((r = poll_all(&p, verb, goals, count, ret_left)) == 0) {
+    while ((r = poll_all(&p, command, goals, count, ret_left)) == 0) {
         draw(&p, *ret_left);
         waited = true;
         int64_t left_ms = deadline == INT64_MAX ? POLL_MAX_MS : (deadline - clock_monotonic_ns()) / 1000000;
@@ -201,7 +203,7 @@ int horizon_wait(const char *verb, const struct horizon_goal *goals, size_t coun
         draw(&p, 0);
     end_drawing(&p);
     for (size_t i = 0; waited && r >= 0 && i < count; i++) {
-        int off = ask_urgent(verb, &goals[i], false);
+        int off = ask_urgent(command, &goals[i], false);
         r = off < 0 && off != -ESHUTDOWN ? off : r;
     }
     free(p.last_error);

@@ -23,7 +23,7 @@ int64_t horizon_deadline(int64_t timeout_ns);
 /* Polls the daemons until every goal is reached; lifts their limits meanwhile. Returns CLI_OK, CLI_FAILED
  * (said why), CLI_NOT_MET at the deadline (*ret_left: bytes still missing), CLI_INTERRUPTED or HORIZON_ENDED. Progress
  * goes to standard error if that is a terminal. */
-int horizon_wait(const char *verb, const struct horizon_goal *goals, size_t count, int64_t deadline,
+int horizon_wait(const char *command, const struct horizon_goal *goals, size_t count, int64_t deadline,
                  uint64_t *ret_left);
 
 /* Sleeps that an interrupt ends. False when interrupted. */

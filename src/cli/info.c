@@ -3,6 +3,8 @@
 #include <stdio.h>
 
 #include "base/text.h"
+#include "cli/command.h"
+#include "cli/human.h"
 #include "cli/json.h"
 #include "cli/survey.h"
 #include "daemon/control.h"
@@ -94,28 +96,46 @@ static void print_info(const char *path, const cJSON *root, const struct survey_
         human_bytes(s->freed_remote_bytes).text);
 }
 
-int verb_info(const struct verb *verb, int argc, char **argv)
+struct info_request {
+    bool json;
+};
+
+static int run_info(const struct command *command, int argc, char **argv)
 {
+    struct info_request request = {0};
     struct target target;
     struct survey_sum sum;
     cJSON *root;
-    bool json = false;
-    int code = take_json(verb, argc, argv, &json);
+    char **operands;
+    int code = flags_parse(command, argc, argv, &request, &operands);
+    if (code == CLI_OK)
+        code = survey_look(command, *operands, &target, &root);
     if (code != CLI_OK)
         return code;
-    if (argc - optind != 1)
-        return complain_usage(verb, "one PATH is needed; run: cairn info %s", verb->synopsis);
-    code = survey_look(verb, argv[optind], &target, &root);
-    if (code != CLI_OK)
-        return code;
-    code = survey_run(verb, target.store, root, &sum);
-    if (code == CLI_OK && json) {
+    code = survey_run(command, target.store, root, &sum);
+    if (code == CLI_OK && request.json) {
         add_sum(root, &sum);
         json_print(root);
     } else if (code == CLI_OK) {
-        print_info(argv[optind], root, &sum);
+        print_info(*operands, root, &sum);
     }
     cJSON_Delete(root);
     target_done(&target);
     return code;
 }
+
+const struct command info_command = {
+    .name = "info",
+    .summary = "show what a file or directory consists of, and where it is stored",
+    .description = "Version, chunks, level, stored bytes, deduplication and compression, and the bytes that deleting it would free.\n"
+                   "Data that is only in the stage is counted separately.",
+    .flags = (const struct flag[]){{.letter = 'j', .name = "json", .help = "print JSON", .offset = offsetof(struct info_request, json)}, {0}},
+    .operands = (const struct operand[]){{.name = "PATH", .offers = OFFER_FILES}, {0}},
+    .exits = (const struct exit_status[]){{CLI_OK, "printed"},
+                                          {CLI_FAILED, "failed"},
+                                          {CLI_USAGE, "wrong usage"},
+                                          {CLI_INTERRUPTED, "interrupted"},
+                                          {0}},
+    .usage_exit = CLI_USAGE,
+    .run = run_info,
+};

@@ -5,15 +5,18 @@
 
 #include "base/clock.h"
 #include "base/text.h"
+#include "cli/ask.h"
+#include "cli/command.h"
 #include "cli/horizon.h"
-#include "cli/mounts.h"
+#include "cli/human.h"
+#include "cli/target.h"
 #include "daemon/control.h"
 
 #define POLL_FIRST_MS 10
 #define POLL_MAX_MS 250
 
 struct watch {
-    const struct verb *verb;
+    const struct command *command;
     const char *store;
     uint64_t number, lines; /* printed */
     int64_t began;
@@ -70,7 +73,7 @@ static int look(struct watch *w, struct job_report *report)
 {
     cJSON *ask = cJSON_CreateObject(), *reply = NULL;
     control_add_u64(ask, "from", w->lines);
-    int r = ask_daemon(w->verb->name, w->store, "job", ask, &reply);
+    int r = ask_daemon(w->command->name, w->store, "job", ask, &reply);
     if (r < 0)
         return r;
     uint64_t number = 0;
@@ -84,7 +87,7 @@ static int look(struct watch *w, struct job_report *report)
     const char *failed = cJSON_GetStringValue(cJSON_GetObjectItem(reply, "failed"));
     if (failed && !running) {
         end_drawing(w);
-        complain(w->verb->name, "it could not do all of it: %s", failed);
+        complain(w->command->name, "incomplete: %s", failed);
         report->failed = true;
     }
     cJSON_Delete(reply);
@@ -94,7 +97,7 @@ static int look(struct watch *w, struct job_report *report)
 static void cancel(struct watch *w)
 {
     cJSON *reply = NULL;
-    if (ask_daemon(w->verb->name, w->store, "job_cancel", NULL, &reply) == 0)
+    if (ask_daemon(w->command->name, w->store, "job_cancel", NULL, &reply) == 0)
         cJSON_Delete(reply);
 }
 
@@ -115,40 +118,32 @@ static int watch(struct watch *w, struct job_report *report)
     return r < 0 ? CLI_FAILED : CLI_OK;
 }
 
-static int start_and_watch(const struct verb *verb, const char *store, cJSON *request, struct job_report *ret)
+static int start_and_watch(const struct command *command, const char *store, cJSON *request, struct job_report *ret)
 {
-    struct watch w = {.verb = verb, .store = store, .began = clock_monotonic_ns()};
+    struct watch w = {.command = command, .store = store, .began = clock_monotonic_ns()};
     cJSON *reply = NULL;
-    if (ask_daemon(verb->name, store, "job_start", request, &reply) < 0)
+    if (ask_daemon(command->name, store, "job_start", request, &reply) < 0)
         return CLI_FAILED;
     bool known = control_get_u64(reply, "number", &w.number);
     cJSON_Delete(reply);
     if (!known) {
-        complain(verb->name, "store %s: %s", store, daemon_trouble(-EBADMSG));
+        complain(command->name, "store %s: %s", store, daemon_trouble(-EBADMSG));
         return CLI_FAILED;
     }
     return watch(&w, ret);
 }
 
-int job_run(const struct verb *verb, const char *mountpoint, cJSON *request, struct job_report *ret)
+int job_run(const struct command *command, const char *mountpoint, cJSON *request, struct job_report *ret)
 {
-    struct mount_list mounts;
+    struct target target;
     *ret = (struct job_report){0};
-    int r = mounts_read("/proc/self/mountinfo", &mounts);
-    if (r < 0) {
-        complain(verb->name, "cannot read /proc/self/mountinfo: %s; is /proc mounted?", strerror(-r));
+    int code = target_of_mount(command, mountpoint, &target);
+    if (code != CLI_OK) {
         cJSON_Delete(request);
-        return CLI_FAILED;
+        return code;
     }
-    const struct mount_entry *mount = mounts_find(&mounts, mountpoint);
-    int code;
     horizon_catch_interrupts();
-    if (mount) {
-        code = start_and_watch(verb, mount->store, request, ret);
-    } else {
-        cJSON_Delete(request);
-        code = complain_usage(verb, "%s is not a mount of CairnFS; 'cairn status' lists them", mountpoint);
-    }
-    mounts_done(&mounts);
+    code = start_and_watch(command, target.store, request, ret);
+    target_done(&target);
     return code;
 }

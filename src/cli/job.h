@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Work that the daemon does for a verb: begun, watched, cancelled by an interrupt. One thread. */
+/* Work that the daemon does for a command: begun, watched, cancelled by an interrupt. One thread. */
 #pragma once
 
-#include "cli/cli.h"
+#include <cjson/cJSON.h>
+
+#include "cli/command.h"
 
 struct job_report {
     uint64_t bytes, bytes_total, packs, chunks;
@@ -13,4 +15,4 @@ struct job_report {
 
 /* Starts what `request` (freed) asks for in the daemon of the mount at `mountpoint`, prints its lines, and draws how far it is if
  * standard error is a terminal. CLI_OK: it has ended, see *ret; else the exit code. */
-CAIRN_MUST_CHECK int job_run(const struct verb *verb, const char *mountpoint, cJSON *request, struct job_report *ret);
+CAIRN_MUST_CHECK int job_run(const struct command *command, const char *mountpoint, cJSON *request, struct job_report *ret);

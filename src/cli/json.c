@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/text.h"
+#include "cli/human.h"
 #include "daemon/control.h"
 
 #define TIME_SECONDS_MAX 1e11 /* of the year 5138 */

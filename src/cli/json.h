@@ -2,7 +2,10 @@
 /* Reading what a daemon answered, and writing the same for machines. Of what is not there: NULL, 0, false. */
 #pragma once
 
-#include "cli/cli.h"
+#include <cjson/cJSON.h>
+#include <time.h>
+
+#include "cli/human.h"
 
 const cJSON *json_part(const cJSON *object, const char *name);
 const char *json_text(const cJSON *object, const char *name);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /* cairn log: the file in which a daemon writes what happened, the part before included, filtered, followed. */
 #include <fcntl.h>
-#include <getopt.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
 #include "base/log.h"
+#include "cli/ask.h"
+#include "cli/command.h"
 #include "cli/horizon.h"
 #include "cli/json.h"
 #include "cli/target.h"
@@ -16,7 +17,7 @@
 #define PING_TIMEOUT_MS 2000
 
 struct log_request {
-    int level;      /* enum log_level: no lines above it */
+    unsigned level; /* enum log_level: no lines above it */
     uint64_t lines; /* the last so many; UINT64_MAX: all */
     bool follow, json;
 };
@@ -61,7 +62,7 @@ static void show_line(const struct log_request *request, char *line)
 {
     escape_controls(line);
     struct log_text t = parse_line(line);
-    if (t.level > request->level)
+    if (t.level > (int)request->level)
         return;
     if (!request->json) {
         (void)printf("%s\n", line);
@@ -78,7 +79,7 @@ static void show_line(const struct log_request *request, char *line)
 
 static bool is_shown(const struct log_request *request, const char *line)
 {
-    return parse_line(line).level <= request->level;
+    return parse_line(line).level <= (int)request->level;
 }
 
 /* Calls `fn` for the whole lines from here on; what has no end yet is read again later. */
@@ -141,7 +142,7 @@ static bool was_replaced(FILE *f, const char *path)
            (open_st.st_ino != named.st_ino || named.st_size < ftell(f));
 }
 
-static int follow(const struct verb *verb, struct showing *showing, FILE **f, const char *path)
+static int follow(const struct command *command, struct showing *showing, FILE **f, const char *path)
 {
     while (horizon_sleep_ms(FOLLOW_MS)) {
         bool replaced = was_replaced(*f, path);
@@ -152,21 +153,21 @@ static int follow(const struct verb *verb, struct showing *showing, FILE **f, co
         (void)fclose(*f);
         *f = open_log(path);
         if (!*f) {
-            complain(verb->name, "cannot read %s: %s", path, strerror(errno));
+            complain(command->name, "cannot read %s: %s", path, strerror(errno));
             return CLI_FAILED;
         }
     }
     return CLI_INTERRUPTED;
 }
 
-static int show_log(const struct verb *verb, const struct log_request *request, const char *path)
+static int show_log(const struct command *command, const struct log_request *request, const char *path)
 {
     _cleanup_free_ char *old_path = xasprintf("%s.1", path);
     FILE *f = open_log(path), *old = open_log(old_path);
     struct counting counting = {.request = request};
     int code = CLI_OK;
     if (!f) {
-        complain(verb->name, "cannot read the log %s: %s", path, strerror(errno));
+        complain(command->name, "cannot read the log %s: %s", path, strerror(errno));
         code = CLI_FAILED;
     }
     for (int i = 0; f && request->lines != UINT64_MAX && i < 2; i++) {
@@ -183,7 +184,7 @@ static int show_log(const struct verb *verb, const struct log_request *request, 
         for_lines(f, show, &showing);
     (void)fflush(stdout);
     if (f && request->follow)
-        code = follow(verb, &showing, &f, path);
+        code = follow(command, &showing, &f, path);
     if (f)
         (void)fclose(f);
     if (old)
@@ -204,60 +205,42 @@ static char *path_of_log(const char *store)
     return path;
 }
 
-static int parse_lines(const char *text, uint64_t *ret)
+static int run_log(const struct command *command, int argc, char **argv)
 {
-    size_t len = strlen(text);
-    if (len == 0 || len > 9 || strspn(text, "0123456789") != len)
-        return -EINVAL;
-    *ret = strtoull(text, NULL, 10);
-    return 0;
-}
-
-static int parse_flag(const struct verb *verb, struct log_request *request, int found, char **argv)
-{
-    switch (found) {
-    case 'f':
-        request->follow = true;
-        return CLI_OK;
-    case 'j':
-        request->json = true;
-        return CLI_OK;
-    case 'l':
-        request->level = level_of(optarg);
-        if (request->level >= 0)
-            return CLI_OK;
-        return complain_usage(verb, "--level '%s' is not known; use error, warning, info or debug", optarg);
-    case 'n':
-        if (parse_lines(optarg, &request->lines) == 0)
-            return CLI_OK;
-        return complain_usage(verb, "--lines '%s' is no number of lines", optarg);
-    default:
-        return complain_option(verb, found, argv);
-    }
-}
-
-int verb_log(const struct verb *verb, int argc, char **argv)
-{
-    static const struct option flags[] = {{"follow", no_argument, NULL, 'f'},
-                                          {"level", required_argument, NULL, 'l'},
-                                          {"lines", required_argument, NULL, 'n'},
-                                          {"json", no_argument, NULL, 'j'},
-                                          {0}};
     struct log_request request = {.level = LOG_LEVEL_DEBUG, .lines = UINT64_MAX};
     struct target target;
-    int found, code;
-    opterr = 0;
-    optind = 1;
-    while ((found = getopt_long(argc, argv, ":fl:n:j", flags, NULL)) != -1)
-        if ((code = parse_flag(verb, &request, found, argv)) != CLI_OK)
-            return code;
-    if (argc - optind > 1)
-        return complain_usage(verb, "one STORE or MOUNTPOINT is enough; run: cairn log %s", verb->synopsis);
-    code = target_of_any(verb, argv[optind], &target);
+    char **operands;
+    int code = flags_parse(command, argc, argv, &request, &operands);
+    if (code == CLI_OK)
+        code = target_of_any(command, *operands, &target);
     if (code != CLI_OK)
         return code;
     _cleanup_free_ char *path = path_of_log(target.store);
     target_done(&target);
     horizon_catch_interrupts();
-    return show_log(verb, &request, path);
+    return show_log(command, &request, path);
 }
+
+#define FIELD(f) offsetof(struct log_request, f)
+static const struct flag flags[] = {
+    {.letter = 'f', .name = "follow", .help = "print new lines as they are written", .offset = FIELD(follow)},
+    {.letter = 'l', .name = "level", .argument = "error|warning|info|debug", .help = "leave out lines of a lower level (default debug)",
+     .kind = FLAG_WORD, .offset = FIELD(level)},
+    {.letter = 'n', .name = "lines", .argument = "N", .help = "print only the last N lines", .kind = FLAG_COUNT, .offset = FIELD(lines)},
+    {.letter = 'j', .name = "json", .help = "print each line as a JSON object", .offset = FIELD(json)},
+    {0},
+};
+
+const struct command log_command = {
+    .name = "log",
+    .summary = "print the log of a daemon; without an argument, of the only mount",
+    .flags = flags,
+    .operands = (const struct operand[]){{.name = "MOUNTPOINT|STORE", .offers = OFFER_MOUNTPOINTS | OFFER_DIRECTORIES, .is_optional = true}, {0}},
+    .exits = (const struct exit_status[]){{CLI_OK, "printed"},
+                                          {CLI_FAILED, "failed"},
+                                          {CLI_USAGE, "wrong usage"},
+                                          {CLI_INTERRUPTED, "interrupted"},
+                                          {0}},
+    .usage_exit = CLI_USAGE,
+    .run = run_log,
+};

@@ -6,12 +6,13 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "cli/command.h"
 #include "cli/source.h"
 
 #define DEPTH_MAX 1024u
 
 struct listing {
-    const struct verb *verb;
+    const struct command *command;
     struct mount_options options;
     struct source source;
     bool is_long, is_recursive, is_tty;
@@ -92,7 +93,7 @@ static void list_folder(struct listing *l, const char *path, uint64_t ino, unsig
     struct source_list list;
     int r = depth > DEPTH_MAX ? -ELOOP : source_list(&l->source, ino, &list);
     if (r < 0) {
-        complain(l->verb->name, "%s:%s: %s", l->source.name, path, source_trouble(r));
+        complain(l->command->name, "%s:%s: %s", l->source.name, path, source_trouble(r));
         l->failed = true;
         return;
     }
@@ -117,7 +118,7 @@ static void list_folder(struct listing *l, const char *path, uint64_t ino, unsig
 static int list_one(struct listing *l, const char *text)
 {
     struct source_node node;
-    int code = source_open(l->verb, &l->options, text, &l->source, &node);
+    int code = source_open(l->command, &l->options, text, &l->source, &node);
     if (code == CLI_OK && S_ISDIR(node.inode.attrs.mode)) {
         list_folder(l, node.path, node.ino, 0);
     } else if (code == CLI_OK) {
@@ -128,41 +129,40 @@ static int list_one(struct listing *l, const char *text)
     return code;
 }
 
-static int parse(struct listing *l, int argc, char **argv)
+static int run_ls(const struct command *command, int argc, char **argv)
 {
-    struct source_flags flags;
-    int found, code = 0;
-    source_flags_make(&flags);
-    opterr = 0;
-    optind = 1;
-    while (code == 0 && (found = getopt_long(argc, argv, ":lR", flags.flags, NULL)) != -1) {
-        if (found == 'l')
-            l->is_long = true;
-        else if (found == 'R')
-            l->is_recursive = true;
-        else if (found >= SOURCE_FLAG)
-            code = source_flag_set(l->verb, &l->options, found);
-        else
-            code = complain_option(l->verb, found, argv);
-    }
-    source_flags_done(&flags);
-    if (code == 0 && optind == argc)
-        code = complain_usage(l->verb, "a SOURCE:PATH is needed; run: cairn ls SOURCE:PATH");
-    return code;
-}
-
-int verb_ls(const struct verb *verb, int argc, char **argv)
-{
-    struct listing l = {.verb = verb, .is_tty = isatty(STDOUT_FILENO)};
+    struct listing l = {.command = command, .is_tty = isatty(STDOUT_FILENO)};
+    char **source;
     options_init(&l.options);
-    int code = parse(&l, argc, argv);
-    l.headed = l.is_recursive || argc - optind > 1;
-    for (int i = optind; code == 0 && i < argc; i++) {
-        int one = list_one(&l, argv[i]);
+    int code = flags_parse(command, argc, argv, &l, &source);
+    l.headed = code == CLI_OK && (l.is_recursive || source[1]);
+    for (; code == CLI_OK && *source; source++) {
+        int one = list_one(&l, *source);
         l.failed = l.failed || one == CLI_FAILED;
-        code = one == CLI_FAILED ? 0 : one;
+        code = one == CLI_FAILED ? CLI_OK : one;
     }
     source_close(&l.source);
     options_done(&l.options);
     return code ? code : l.failed ? CLI_FAILED : CLI_OK;
 }
+
+#define FIELD(f) offsetof(struct listing, f)
+static const struct flag flags[] = {
+    {.letter = 'l', .help = "long format, as ls -l: mode, links, owner, size, time", .offset = FIELD(is_long)},
+    {.letter = 'R', .help = "list subdirectories, too", .offset = FIELD(is_recursive)},
+    {0},
+};
+
+const struct command ls_command = {
+    .name = "ls",
+    .summary = "list files in a remote, or in a store that is not mounted",
+    .description = "In a remote, the newest published state is listed.",
+    .flags = flags,
+    .operands = (const struct operand[]){{.name = "SOURCE:PATH", .offers = OFFER_FILES, .is_repeated = true}, {0}},
+    .exits = (const struct exit_status[]){{CLI_OK, "printed"}, {CLI_FAILED, "failed"}, {CLI_USAGE, "wrong usage"}, {0}},
+    .usage_exit = CLI_USAGE,
+    .takes_option = source_takes_option,
+    .options_offset = FIELD(options),
+    .more_help = source_more_help,
+    .run = run_ls,
+};

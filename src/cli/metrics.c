@@ -1,35 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <getopt.h>
 #include <stdio.h>
 
+#include "cli/ask.h"
+#include "cli/command.h"
 #include "cli/json.h"
 #include "cli/target.h"
 #include "daemon/control.h"
 
-int verb_metrics(const struct verb *verb, int argc, char **argv)
+static int run_metrics(const struct command *command, int argc, char **argv)
 {
-    static const struct option flags[] = {{0}};
     struct target target;
     cJSON *reply = NULL;
-    int found;
-    opterr = 0;
-    optind = 1;
-    while ((found = getopt_long(argc, argv, ":", flags, NULL)) != -1)
-        return complain_option(verb, found, argv);
-    if (argc - optind != 1)
-        return complain_usage(verb, "one MOUNTPOINT is needed; run: cairn metrics %s", verb->synopsis);
-    int code = target_of_mount(verb, argv[optind], &target);
+    char **operands;
+    int code = flags_parse(command, argc, argv, NULL, &operands);
+    if (code == CLI_OK)
+        code = target_of_mount(command, *operands, &target);
     if (code != CLI_OK)
         return code;
-    if (ask_daemon(verb->name, target.store, "metrics", NULL, &reply) < 0) {
+    if (ask_daemon(command->name, target.store, "metrics", NULL, &reply) < 0) {
         code = CLI_FAILED;
     } else if (json_text(reply, "text")) {
         (void)fputs(json_text(reply, "text"), stdout);
     } else {
-        complain(verb->name, "store %s: %s", target.store, daemon_trouble(-EBADMSG));
+        complain(command->name, "store %s: %s", target.store, daemon_trouble(-EBADMSG));
         code = CLI_FAILED;
     }
     cJSON_Delete(reply);
     target_done(&target);
     return code;
 }
+
+const struct command metrics_command = {
+    .name = "metrics",
+    .summary = "print the metrics of a mount in the text format of Prometheus",
+    .description = "-o metrics=ADDRESS:PORT serves the same over HTTP, and /healthz.",
+    .operands = (const struct operand[]){{.name = "MOUNTPOINT", .offers = OFFER_MOUNTPOINTS}, {0}},
+    .exits = (const struct exit_status[]){{CLI_OK, "printed"}, {CLI_FAILED, "failed"}, {CLI_USAGE, "wrong usage"}, {0}},
+    .usage_exit = CLI_USAGE,
+    .run = run_metrics,
+};

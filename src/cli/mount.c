@@ -1,19 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fcntl.h>
-#include <getopt.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/wait.h>
 
-#include "cli/cli.h"
+#include "cli/command.h"
 #include "cli/mount.h"
 #include "cli/mounts.h"
 #include "daemon/holder.h"
 #include "daemon/lifecycle.h"
 #include "daemon/store_folder.h"
-
-#define TABLE_FLAG 1000 /* getopt's value for option_table[0] */
-#define FLAGS_MAX 128
 
 static volatile pid_t waited_child;
 
@@ -32,10 +28,10 @@ static int tell_child_died(pid_t child)
     while (waitpid(child, &status, 0) < 0 && errno == EINTR)
         ;
     if (WIFSIGNALED(status))
-        complain("mount", "the daemon died of signal %d while starting; look at STORE/log, then mount again",
+        complain("mount", "the daemon was killed by signal %d while starting; see STORE/log, then mount again",
                  WTERMSIG(status));
     else
-        complain("mount", "the daemon ended while starting; look at STORE/log, then mount again");
+        complain("mount", "the daemon exited while starting; see STORE/log, then mount again");
     return MOUNT_SYSTEM;
 }
 
@@ -126,10 +122,10 @@ static int run_in_background(const char *store, const char *mountpoint, const st
 static int complain_resolve(const char *store, int r)
 {
     if (r == -ENOENT)
-        complain("mount", "the folder that is to hold the store %s does not exist; make it with mkdir -p",
+        complain("mount", "the parent directory of the store %s does not exist; create it with mkdir -p",
                  store);
     else
-        complain("mount", "cannot look at the store %s: %s; give another folder", store, strerror(-r));
+        complain("mount", "cannot access the store %s: %s; give another directory", store, strerror(-r));
     return r == -EACCES ? MOUNT_USAGE : MOUNT_FAILED;
 }
 
@@ -157,107 +153,67 @@ int mount_store(const struct mount_options *options, bool fake, const char *stor
     return run_in_background(store, mountpoint, options);
 }
 
-/* One long flag for each name in the table, and one more where '-' can stand for '_'. `dashed` gets the names
- * to free. */
-static void make_flags(struct option *flags, char **dashed)
-{
-    size_t used = 0;
-    for (size_t i = 0; option_table[i].name; i++) {
-        const struct option_spec *spec = &option_table[i];
-        int has_value =
-            spec->kind == OPTION_SET || spec->kind == OPTION_CLEAR ? no_argument : required_argument;
-        dashed[i] = xstrdup(spec->name);
-        for (char *c = dashed[i]; *c; c++)
-            *c = *c == '_' ? '-' : *c;
-        check(used + 3 < FLAGS_MAX);
-        flags[used++] = (struct option){spec->name, has_value, NULL, TABLE_FLAG + (int)i};
-        if (strcmp(dashed[i], spec->name) != 0)
-            flags[used++] = (struct option){dashed[i], has_value, NULL, TABLE_FLAG + (int)i};
-    }
-    flags[used] = (struct option){0};
-}
-
-static int set_one(const struct verb *verb, struct mount_options *options, int found, char **argv)
-{
-    char *error = NULL;
-    int r = 0;
-    if (found == 'o')
-        r = options_set_list(options, optarg, false, &error);
-    else if (found >= TABLE_FLAG)
-        r = options_set(options, option_table[found - TABLE_FLAG].name, optarg, &error);
-    else if (found == 'f')
-        options->foreground = true;
-    else
-        return complain_option(verb, found, argv);
-    if (r < 0)
-        complain("mount", "%s", error);
-    free(error);
-    return r < 0 ? verb->usage_exit : 0;
-}
-
-static int parse_arguments(const struct verb *verb, struct mount_options *options, int argc, char **argv)
-{
-    struct option flags[FLAGS_MAX];
-    char *dashed[FLAGS_MAX] = {0};
-    int found, code = 0;
-    make_flags(flags, dashed);
-    opterr = 0;
-    optind = 1;
-    while (code == 0 && (found = getopt_long(argc, argv, ":o:f", flags, NULL)) != -1)
-        code = set_one(verb, options, found, argv);
-    for (size_t i = 0; i < FLAGS_MAX; i++)
-        free(dashed[i]);
-    if (code == 0 && argc - optind != 2)
-        code = complain_usage(verb, "%s; run: cairn mount %s",
-                              argc - optind < 2 ? "STORE and MOUNTPOINT are needed"
-                                                : "there are too many arguments",
-                              verb->synopsis);
-    char *error = NULL;
-    if (code == 0 && options_finish(options, &error) < 0)
-        code = complain_usage(verb, "%s", error);
-    free(error);
-    return code;
-}
-
-int verb_mount(const struct verb *verb, int argc, char **argv)
+static int run_mount(const struct command *command, int argc, char **argv)
 {
     struct mount_options options;
+    char *error = NULL, **operands;
     options_init(&options);
-    int code = parse_arguments(verb, &options, argc, argv);
-    if (code == 0)
-        code = mount_store(&options, false, argv[optind], argv[optind + 1]);
+    int code = flags_parse(command, argc, argv, &options, &operands);
+    if (code == MOUNT_OK && options_finish(&options, &error) < 0)
+        code = complain_usage(command, "%s", error);
+    if (code == MOUNT_OK)
+        code = mount_store(&options, false, operands[0], operands[1]);
+    free(error);
     options_done(&options);
     return code;
 }
 
 static void print_option(const struct option_spec *spec)
 {
-    const char *kind = option_value_kind(spec);
+    const char *kind = option_value_kind(spec), *fallback = option_shown_default(spec);
     char name[48];
     (void)snprintf(name, sizeof name, "%s%s%s", spec->name, kind ? "=" : "", kind ? kind : "");
-    (void)printf("  %-24s %s", name, spec->help);
-    if (spec->fallback && strcmp(spec->fallback, "0") != 0)
-        (void)printf(" (default %s)", spec->fallback);
-    (void)printf("\n");
+    (void)printf("  %-24s %s%s%s%s\n", name, spec->help, fallback ? " (default " : "", fallback ? fallback : "", fallback ? ")" : "");
 }
 
-bool mount_takes(const struct option_spec *spec)
+static void print_options(void)
 {
-    (void)spec;
-    return true;
-}
-
-void mount_options_help(void)
-{
-    static const char *const titles[GROUP_COUNT] = {[GROUP_TIERS] = "Stage and NVMe",
-                                                    [GROUP_REMOTE] = "Remote",
-                                                    [GROUP_ACCESS] = "Files, users, kernel",
-                                                    [GROUP_DAEMON] = "The daemon"};
-    (void)printf("\nOptions (sizes: 512M 4G 1T; times: 250ms 10s 5m 1h)\n");
+    (void)printf("\nMount options (sizes: 512M 4G 1T; times: 250ms 10s 5m 1h)\n");
     for (unsigned group = 0; group < GROUP_COUNT; group++) {
-        (void)printf("\n%s:\n", titles[group]);
+        (void)printf("\n%s:\n", option_group_titles[group]);
         for (const struct option_spec *spec = option_table; spec->name; spec++)
             if (spec->help && spec->group == group)
                 print_option(spec);
     }
 }
+
+static bool takes_every_option(const struct option_spec *spec)
+{
+    (void)spec;
+    return true;
+}
+
+static const struct flag flags[] = {
+    {.letter = 'o', .argument = "LIST", .help = "mount options, as in fstab: NAME[=VALUE],...; a comma in a value is written \\,", .kind = FLAG_OPTIONS},
+    {.letter = 'f', .help = "run in the foreground; SIGINT and SIGTERM write everything to NVMe, unmount and exit",
+     .offset = offsetof(struct mount_options, foreground)},
+    {0},
+};
+
+const struct command mount_command = {
+    .name = "mount",
+    .summary = "mount a store; a new or empty directory becomes one",
+    .description = "Returns when the mount is usable. Each mount option is also a flag: --stage 4G, --fsync=stage, --ro.",
+    .flags = flags,
+    .operands = (const struct operand[]){{.name = "STORE", .offers = OFFER_DIRECTORIES}, {.name = "MOUNTPOINT", .offers = OFFER_DIRECTORIES}, {0}},
+    .exits = (const struct exit_status[]){{MOUNT_OK, "mounted"},
+                                          {MOUNT_USAGE, "wrong usage, or permission denied"},
+                                          {MOUNT_SYSTEM, "system error"},
+                                          {MOUNT_INTERRUPTED, "interrupted"},
+                                          {MOUNT_FAILED, "mount failed"},
+                                          {0}},
+    .usage_exit = MOUNT_USAGE,
+    .takes_option = takes_every_option,
+    .more_help = print_options,
+    .run = run_mount,
+};

@@ -186,7 +186,7 @@ int mount_remove(const char *mountpoint, bool lazy)
     /* The reason is in its words only. */
     if (strstr(said, strerror(EBUSY)))
         return -EBUSY;
-    cause_note("%s", *said ? said : "fusermount3 did not say why");
+    cause_note("%s", *said ? said : "fusermount3 gave no reason");
     return -EPERM;
 }
 
@@ -265,14 +265,12 @@ static int check_ordinary_user(const char *mountpoint, const struct stat *st, st
         return 0;
     if (!is_in_path("fusermount3"))
         return service_fail(error, MOUNT_SYSTEM, -ENOENT,
-                            "fusermount3, which mounts for users other than root, is not there; install the package fuse3, "
-                            "or run as root");
+                            "fusermount3 is not installed, and only root can mount without it; install the package fuse3, or run as root");
     bool may_write = access(mountpoint, W_OK) == 0;
     if (may_write && (!(st->st_mode & S_ISVTX) || st->st_uid == geteuid()))
         return 0;
     return service_fail(error, MOUNT_USAGE, -EACCES,
-                        "the mountpoint %s is not yours to write in, so only root may mount there; give a folder of your "
-                        "own",
+                        "the mountpoint %s is not writable, so only root may mount there; give a directory of your own",
                         mountpoint);
 }
 
@@ -287,9 +285,9 @@ static int check_mountpoint(int e, const char *mountpoint, const struct stat *st
                             mountpoint);
     if (e != 0)
         return service_fail(error, e == EACCES ? MOUNT_USAGE : MOUNT_FAILED, -e,
-                            "cannot look at the mountpoint %s: %s; give another", mountpoint, strerror(e));
+                            "cannot access the mountpoint %s: %s; give another", mountpoint, strerror(e));
     if (!S_ISDIR(st->st_mode))
-        return service_fail(error, MOUNT_FAILED, -ENOTDIR, "the mountpoint %s is not a folder; give one",
+        return service_fail(error, MOUNT_FAILED, -ENOTDIR, "the mountpoint %s is not a directory; give one",
                             mountpoint);
     if (is_mount_root(mountpoint))
         return service_fail(error, MOUNT_FAILED, -EBUSY,
@@ -317,7 +315,7 @@ int mountpoint_take(const char *mountpoint, const char *store, char **ret_path, 
     _cleanup_free_ char *path = realpath(mountpoint, NULL);
     if (!path)
         return service_fail(ret_error, MOUNT_FAILED, -errno,
-                            "cannot look at the mountpoint %s: %s; give another", mountpoint,
+                            "cannot access the mountpoint %s: %s; give another", mountpoint,
                             strerror(errno));
     if (is_inside(path, store) || is_inside(store, path))
         return service_fail(
@@ -379,7 +377,7 @@ static bool holds_mapping(const char *pid, const char *mountpoint)
 
 static const char *how_held(const char *pid, const char *mountpoint)
 {
-    static const char *const links[][2] = {{"cwd", "has its working folder there"},
+    static const char *const links[][2] = {{"cwd", "has its working directory there"},
                                            {"root", "has its root there"},
                                            {"exe", "runs a program from there"}};
     for (size_t i = 0; i < ARRAY_LEN(links); i++) {

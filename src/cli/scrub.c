@@ -1,24 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <getopt.h>
 #include <stdio.h>
 
-#include "cli/cli.h"
+#include "cli/command.h"
+#include "cli/human.h"
 #include "cli/job.h"
 #include "daemon/control.h"
-#include "daemon/options.h"
-
-static int parse_rate(const struct verb *verb, const char *text, uint64_t *ret)
-{
-    char *number = xstrdup(text);
-    size_t len = strlen(number);
-    if (len > 2 && strcmp(number + len - 2, "/s") == 0)
-        number[len - 2] = '\0';
-    int r = parse_size(number, ret);
-    free(number);
-    if (r < 0 || *ret == 0)
-        return complain_usage(verb, "--rate '%s' is no rate; give bytes in a second, such as 100M", text);
-    return 0;
-}
 
 static int print_result(const struct job_report *r)
 {
@@ -32,33 +18,47 @@ static int print_result(const struct job_report *r)
     return r->unhealed || r->cancelled || r->failed ? CLI_FAILED : CLI_OK;
 }
 
-int verb_scrub(const struct verb *verb, int argc, char **argv)
+struct scrub_request {
+    uint64_t rate; /* bytes per second; 0: no limit */
+    bool remote, local;
+};
+
+static int run_scrub(const struct command *command, int argc, char **argv)
 {
-    static const struct option flags[] = {{"rate", required_argument, NULL, 'r'},
-                                          {"remote", no_argument, NULL, 'R'},
-                                          {"local", no_argument, NULL, 'L'},
-                                          {0}};
-    uint64_t rate = 0;
-    bool remote = false, local = false;
-    int found;
-    opterr = 0;
-    optind = 1;
-    while ((found = getopt_long(argc, argv, ":r:", flags, NULL)) != -1) {
-        if (found != 'r' && found != 'R' && found != 'L')
-            return complain_option(verb, found, argv);
-        remote = remote || found == 'R';
-        local = local || found == 'L';
-        if (found == 'r' && parse_rate(verb, optarg, &rate) != 0)
-            return CLI_USAGE;
-    }
-    if (argc - optind != 1)
-        return complain_usage(verb, "one MOUNTPOINT is needed; run: cairn scrub %s", verb->synopsis);
+    struct scrub_request options = {0};
+    char **operands;
+    int code = flags_parse(command, argc, argv, &options, &operands);
+    if (code != CLI_OK)
+        return code;
     cJSON *request = cJSON_CreateObject();
     struct job_report report;
     (void)cJSON_AddStringToObject(request, "kind", "scrub");
-    (void)cJSON_AddBoolToObject(request, "local", local || !remote);
-    (void)cJSON_AddBoolToObject(request, "remote", remote || !local);
-    control_add_u64(request, "rate", rate);
-    int code = job_run(verb, argv[optind], request, &report);
+    (void)cJSON_AddBoolToObject(request, "local", options.local || !options.remote);
+    (void)cJSON_AddBoolToObject(request, "remote", options.remote || !options.local);
+    control_add_u64(request, "rate", options.rate);
+    code = job_run(command, *operands, request, &report);
     return code == CLI_OK ? print_result(&report) : code;
 }
+
+#define FIELD(f) offsetof(struct scrub_request, f)
+static const struct flag flags[] = {
+    {.letter = 'r', .name = "rate", .argument = "RATE", .help = "read at most RATE bytes per second (100M)", .kind = FLAG_RATE, .offset = FIELD(rate)},
+    {.name = "remote", .help = "verify only the remote", .offset = FIELD(remote)},
+    {.name = "local", .help = "verify only NVMe", .offset = FIELD(local)},
+    {0},
+};
+
+const struct command scrub_command = {
+    .name = "scrub",
+    .summary = "verify all stored data, and repair damage from another tier",
+    .description = "An interrupt cancels it.",
+    .flags = flags,
+    .operands = (const struct operand[]){{.name = "MOUNTPOINT", .offers = OFFER_MOUNTPOINTS}, {0}},
+    .exits = (const struct exit_status[]){{CLI_OK, "clean, or all damage is repaired"},
+                                          {CLI_FAILED, "failed, or some damage is left"},
+                                          {CLI_USAGE, "wrong usage"},
+                                          {CLI_INTERRUPTED, "interrupted"},
+                                          {0}},
+    .usage_exit = CLI_USAGE,
+    .run = run_scrub,
+};

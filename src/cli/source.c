@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "base/log.h"
+#include "cli/command.h"
 #include "cli/mounts.h"
 
 #define LINKS_MAX 40
@@ -16,45 +17,7 @@
 static const char *const flag_names[] = {"endpoint_url", "region",    "profile",     "no_sign_request",
                                          "addressing",   "ca_bundle", "connections", "remote_timeout"};
 
-static const struct option_spec *spec_of(const char *name)
-{
-    const struct option_spec *spec = option_table;
-    while (strcmp(spec->name, name) != 0)
-        spec++;
-    return spec;
-}
-
-void source_flags_make(struct source_flags *flags)
-{
-    size_t used = 0;
-    *flags = (struct source_flags){0};
-    for (size_t i = 0; i < ARRAY_LEN(flag_names); i++) {
-        int has_value = spec_of(flag_names[i])->kind == OPTION_SET ? no_argument : required_argument;
-        flags->names[i] = xstrdup(flag_names[i]);
-        for (char *c = flags->names[i]; *c; c++)
-            *c = *c == '_' ? '-' : *c;
-        flags->flags[used++] = (struct option){flag_names[i], has_value, NULL, SOURCE_FLAG + (int)i};
-        if (strcmp(flags->names[i], flag_names[i]) != 0)
-            flags->flags[used++] = (struct option){flags->names[i], has_value, NULL, SOURCE_FLAG + (int)i};
-    }
-}
-
-void source_flags_done(struct source_flags *flags)
-{
-    for (size_t i = 0; i < ARRAY_LEN(flags->names); i++)
-        free(flags->names[i]);
-}
-
-int source_flag_set(const struct verb *verb, struct mount_options *options, int found)
-{
-    char *error = NULL;
-    int r = options_set(options, flag_names[found - SOURCE_FLAG], optarg, &error);
-    int code = r < 0 ? complain_usage(verb, "%s", error) : 0;
-    free(error);
-    return code;
-}
-
-bool source_takes(const struct option_spec *spec)
+bool source_takes_option(const struct option_spec *spec)
 {
     for (size_t i = 0; i < ARRAY_LEN(flag_names); i++)
         if (strcmp(spec->name, flag_names[i]) == 0)
@@ -62,15 +25,19 @@ bool source_takes(const struct option_spec *spec)
     return false;
 }
 
-void source_flags_help(void)
+static void print_name(const struct flag *flag, void *arg)
 {
-    (void)printf("\nSOURCE is s3://BUCKET/PREFIX, dir:/PATH, or the folder of a store that is not mounted; PATH follows the first ':' after\n"
-                 "that, so a PATH may have colons. How a remote is reached (see 'cairn help mount'):\n ");
-    for (size_t i = 0; i < ARRAY_LEN(flag_names); i++) {
-        (void)printf(" --");
-        for (const char *c = flag_names[i]; *c; c++)
-            (void)putchar(*c == '_' ? '-' : *c);
-    }
+    (void)arg;
+    if (flag->name)
+        (void)printf(" --%s", flag->name);
+}
+
+void source_more_help(void)
+{
+    static const struct command options_only = {.takes_option = source_takes_option};
+    (void)printf("\nSOURCE is s3://BUCKET/PREFIX, dir:/PATH, or the directory of a store that is not mounted. PATH follows the first ':' after\n"
+                 "that, so a PATH may contain colons. These mount options (see 'cairn help mount') select how a remote is reached:\n ");
+    command_each_flag(&options_only, print_name, NULL);
     (void)printf("\n");
 }
 
@@ -80,23 +47,23 @@ const char *source_trouble(int r)
 {
     switch (r) {
     case -ENOENT:
-        return "no such file or folder";
+        return "no such file or directory";
     case -ENOTDIR:
-        return "not a folder";
+        return "not a directory";
     case -EBADMSG:
     case -EUCLEAN:
         return "damaged";
     case -ELOOP:
         return "too many symbolic links";
     case -EXDEV:
-        return "a symbolic link leads out of it";
+        return "a symbolic link leads outside";
     default:
         return strerror(-r);
     }
 }
 
 /* A daemon has it: there is a better way. */
-static int complain_busy(const struct verb *verb, const char *source, pid_t holder)
+static int complain_busy(const struct command *command, const char *source, pid_t holder)
 {
     struct mount_list mounts = {0};
     _cleanup_free_ char *real = realpath(source, NULL);
@@ -106,9 +73,9 @@ static int complain_busy(const struct verb *verb, const char *source, pid_t hold
         if (strcmp(mounts.at[i].store, real) == 0)
             at = mounts.at[i].mountpoint;
     if (at)
-        complain(verb->name, "%s is mounted at %s; use the files there", source, at);
+        complain(command->name, "%s is mounted at %s; use the files there", source, at);
     else
-        complain(verb->name, "%s is in use by pid %d; if that is its daemon, use the mountpoint", source, (int)holder);
+        complain(command->name, "%s is in use by pid %d; if that is its daemon, use the mountpoint", source, (int)holder);
     if (r == 0)
         mounts_done(&mounts);
     return CLI_FAILED;
@@ -136,7 +103,7 @@ static int open_patiently(const char *name, const struct mount_options *options,
     }
 }
 
-static int open_named(const struct verb *verb, const struct mount_options *options, const char *name,
+static int open_named(const struct command *command, const struct mount_options *options, const char *name,
                       struct source *source)
 {
     pid_t holder;
@@ -144,18 +111,18 @@ static int open_named(const struct verb *verb, const struct mount_options *optio
     log_set_level(LOG_LEVEL_ERROR);
     int r = open_patiently(name, options, &source->offline, &holder, &text);
     if (r == -EBUSY)
-        return complain_busy(verb, name, holder);
+        return complain_busy(command, name, holder);
     if (r < 0) {
-        complain(verb->name, "%s", text);
+        complain(command->name, "%s", text);
         free(text);
-        return r == -EINVAL ? verb->usage_exit : CLI_FAILED;
+        return r == -EINVAL ? command->usage_exit : CLI_FAILED;
     }
     free(text);
     source->name = xstrdup(name);
     source->store = offline_store(source->offline);
     source->ns = store_ns(source->store);
     if (offline_warning(source->offline))
-        complain(verb->name, "%s", offline_warning(source->offline));
+        complain(command->name, "%s", offline_warning(source->offline));
     return CLI_OK;
 }
 
@@ -236,7 +203,7 @@ static char *last_part(const char *path)
     return xstrdup(strcmp(name, ".") == 0 || strcmp(name, "..") == 0 ? "" : name);
 }
 
-int source_open(const struct verb *verb, const struct mount_options *options, const char *text, struct source *source,
+int source_open(const struct command *command, const struct mount_options *options, const char *text, struct source *source,
                 struct source_node *ret)
 {
     _cleanup_free_ char *name = NULL;
@@ -246,7 +213,7 @@ int source_open(const struct verb *verb, const struct mount_options *options, co
     ret->name = last_part(ret->path);
     if (!source->name || strcmp(source->name, name) != 0) {
         source_close(source);
-        code = open_named(verb, options, name, source);
+        code = open_named(command, options, name, source);
     }
     if (code != CLI_OK)
         return code;
@@ -259,7 +226,7 @@ int source_open(const struct verb *verb, const struct mount_options *options, co
     if (r == 0 && wants_folder && !S_ISDIR(walk.at.attrs.mode))
         r = -ENOTDIR;
     if (r < 0) {
-        complain(verb->name, "%s:%s: %s", name, ret->path, source_trouble(r));
+        complain(command->name, "%s:%s: %s", name, ret->path, source_trouble(r));
         return CLI_FAILED;
     }
     ret->inode = walk.at;

@@ -2,23 +2,16 @@
 /* SOURCE:PATH of `cairn ls` and `cairn cp`: where it is opened, and what is there. One thread. */
 #pragma once
 
-#include <getopt.h>
 #include <sys/stat.h>
 
 #include "base/vector.h"
-#include "cli/cli.h"
+#include "cli/command.h"
 #include "daemon/offline.h"
 
-/* Flags of a verb that reads a remote: those of a mount that say how it is reached. */
-struct source_flags {
-    struct option flags[32]; /* for getopt_long() */
-    char *names[16];         /* to be freed */
-};
-#define SOURCE_FLAG 1000 /* what getopt_long() returns for them, and above */
-void source_flags_make(struct source_flags *flags);
-void source_flags_done(struct source_flags *flags);
-/* Takes one that was found; an exit code, 0 to go on. */
-int source_flag_set(const struct verb *verb, struct mount_options *options, int found);
+/* Whether a mount option says how a remote is reached, and so is a flag of a command that reads one. */
+bool source_takes_option(const struct option_spec *spec);
+/* The end of the help text of such a command. */
+void source_more_help(void);
 
 struct source {
     char *name;
@@ -36,8 +29,8 @@ struct source_node {
 };
 
 /* Opens the source that `text` names, if it is not the one that is open in *source, and finds its PATH. Says what went wrong:
- * CLI_OK, CLI_FAILED or the verb's usage exit. */
-int source_open(const struct verb *verb, const struct mount_options *options, const char *text, struct source *source,
+ * CLI_OK, CLI_FAILED or the command's usage exit. */
+int source_open(const struct command *command, const struct mount_options *options, const char *text, struct source *source,
                 struct source_node *ret);
 void source_close(struct source *source);
 void source_node_done(struct source_node *node);

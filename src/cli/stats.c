@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /* cairn stats: what a mount does, a line for each interval, from two answers of its daemon. */
-#include <getopt.h>
 #include <math.h>
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "cli/ask.h"
+#include "cli/command.h"
 #include "cli/horizon.h"
+#include "cli/human.h"
 #include "cli/json.h"
 #include "cli/target.h"
 #include "daemon/options.h"
@@ -115,18 +117,18 @@ static bool sleep_until(int64_t at)
     return horizon_sleep_ms(0);
 }
 
-static int run(const struct verb *verb, const struct stats_request *request, const char *store)
+static int run(const struct command *command, const struct stats_request *request, const char *store)
 {
     cJSON *before = NULL;
     int64_t began = clock_monotonic_ns(), asked = began;
-    int code = ask_daemon(verb->name, store, "status", NULL, &before) < 0 ? CLI_FAILED : CLI_OK;
+    int code = ask_daemon(command->name, store, "status", NULL, &before) < 0 ? CLI_FAILED : CLI_OK;
     for (uint64_t lines = 0; code == CLI_OK && (request->count == 0 || lines < request->count); lines++) {
         cJSON *now = NULL;
         if (!sleep_until(began + (int64_t)(lines + 1) * request->interval_ns)) {
             code = CLI_INTERRUPTED;
             break;
         }
-        if (ask_daemon(verb->name, store, "status", NULL, &now) < 0) {
+        if (ask_daemon(command->name, store, "status", NULL, &now) < 0) {
             code = CLI_FAILED;
             break;
         }
@@ -142,54 +144,41 @@ static int run(const struct verb *verb, const struct stats_request *request, con
     return code;
 }
 
-static int parse_count(const char *text, uint64_t *ret)
+static int run_stats(const struct command *command, int argc, char **argv)
 {
-    size_t len = strlen(text);
-    if (len == 0 || len > 9 || strspn(text, "0123456789") != len || (*ret = strtoull(text, NULL, 10)) == 0)
-        return -EINVAL;
-    return 0;
-}
-
-static int parse_flag(const struct verb *verb, struct stats_request *request, int found, char **argv)
-{
-    switch (found) {
-    case 'j':
-        request->json = true;
-        return CLI_OK;
-    case 'i':
-        if (parse_duration(optarg, &request->interval_ns) == 0 && request->interval_ns >= SECOND_NS / 10)
-            return CLI_OK;
-        return complain_usage(verb, "--interval '%s' is no time of 100ms or more; give one such as 1s or 1m", optarg);
-    case 'n':
-        if (parse_count(optarg, &request->count) == 0)
-            return CLI_OK;
-        return complain_usage(verb, "--count '%s' is no number of lines; give one from 1 on", optarg);
-    default:
-        return complain_option(verb, found, argv);
-    }
-}
-
-int verb_stats(const struct verb *verb, int argc, char **argv)
-{
-    static const struct option flags[] = {{"interval", required_argument, NULL, 'i'},
-                                          {"count", required_argument, NULL, 'n'},
-                                          {"json", no_argument, NULL, 'j'},
-                                          {0}};
     struct stats_request request = {.interval_ns = SECOND_NS};
     struct target target;
-    int found, code;
-    opterr = 0;
-    optind = 1;
-    while ((found = getopt_long(argc, argv, ":i:n:j", flags, NULL)) != -1)
-        if ((code = parse_flag(verb, &request, found, argv)) != CLI_OK)
-            return code;
-    if (argc - optind != 1)
-        return complain_usage(verb, "one MOUNTPOINT is needed; run: cairn stats %s", verb->synopsis);
-    code = target_of_mount(verb, argv[optind], &target);
+    char **operands;
+    int code = flags_parse(command, argc, argv, &request, &operands);
+    if (code == CLI_OK)
+        code = target_of_mount(command, *operands, &target);
     if (code != CLI_OK)
         return code;
     horizon_catch_interrupts();
-    code = run(verb, &request, target.store);
+    code = run(command, &request, target.store);
     target_done(&target);
     return code;
 }
+
+#define FIELD(f) offsetof(struct stats_request, f)
+static const struct flag flags[] = {
+    {.letter = 'i', .name = "interval", .argument = "TIME", .help = "print a line every TIME instead of every second", .kind = FLAG_TIME,
+     .offset = FIELD(interval_ns), .min = SECOND_NS / 10},
+    {.letter = 'n', .name = "count", .argument = "N", .help = "exit after N lines", .kind = FLAG_COUNT, .offset = FIELD(count), .min = 1},
+    {.letter = 'j', .name = "json", .help = "print each line as a JSON object", .offset = FIELD(json)},
+    {0},
+};
+
+const struct command stats_command = {
+    .name = "stats",
+    .summary = "print a line of activity of a mount every second",
+    .flags = flags,
+    .operands = (const struct operand[]){{.name = "MOUNTPOINT", .offers = OFFER_MOUNTPOINTS}, {0}},
+    .exits = (const struct exit_status[]){{CLI_OK, "N lines were printed"},
+                                          {CLI_FAILED, "the daemon does not answer"},
+                                          {CLI_USAGE, "wrong usage"},
+                                          {CLI_INTERRUPTED, "interrupted"},
+                                          {0}},
+    .usage_exit = CLI_USAGE,
+    .run = run_stats,
+};

@@ -4,6 +4,9 @@
 #include <time.h>
 
 #include "base/text.h"
+#include "cli/ask.h"
+#include "cli/command.h"
+#include "cli/human.h"
 #include "cli/json.h"
 #include "cli/mounts.h"
 #include "cli/target.h"
@@ -30,10 +33,10 @@ static void print_successor(const cJSON *successor)
 {
     const char *death = json_text(successor, "last_death");
     if (cJSON_IsTrue(json_part(successor, "wanted")) && !cJSON_IsTrue(json_part(successor, "kept")))
-        row("  successor", "none: the process that keeps the mount has died, and if the daemon does, so does the mount");
+        row("  successor", "none: the holder process has died; if the daemon dies too, the mount ends");
     if (json_number(successor, "deaths") > 0)
-        row("  deaths", "%.0f daemons died, the last of %s; calls waited %s for the next, and %.0f failed", json_number(successor, "deaths"),
-            death ? death : "what is not known", human_seconds(json_number(successor, "pause_seconds")).text, json_number(successor, "calls_lost"));
+        row("  deaths", "%.0f daemons died, the last by %s; calls waited %s for the successor, and %.0f failed", json_number(successor, "deaths"),
+            death ? death : "an unknown cause", human_seconds(json_number(successor, "pause_seconds")).text, json_number(successor, "calls_lost"));
 }
 
 static void print_stage(const cJSON *stage)
@@ -43,19 +46,19 @@ static void print_stage(const cJSON *stage)
     else if (json_part(stage, "total_bytes"))
         row("stage", "%s", json_bytes(stage, "total_bytes").text);
     if (json_number(stage, "files_removed") > 0)
-        row("  removed", "its files were removed: what has not come to NVMe ends with the daemon; unmount and mount again");
+        row("  removed", "its files were removed: data not yet on NVMe is lost if the daemon dies; unmount and mount again");
     if (json_text(stage, "left_in"))
-        row("stage", "up to %s that were written are in %s and not in the store yet: the next mount brings them in", json_bytes(stage, "left_bytes").text,
+        row("stage", "up to %s of written data is in %s and not in the store yet; the next mount recovers it", json_bytes(stage, "left_bytes").text,
             json_text(stage, "left_in"));
     if (json_part(stage, "dirty_bytes"))
-        row("  in it", "%s not on NVMe yet, %s kept for reading, %s free",
+        row("  content", "%s not on NVMe yet, %s kept for reading, %s free",
             json_bytes(stage, "dirty_bytes").text, json_bytes(stage, "clean_bytes").text,
             json_bytes(stage, "free_bytes").text);
     if (json_part(stage, "drafts"))
         row("  being written", "%.0f files, %s", json_number(stage, "drafts"),
             json_bytes(stage, "draft_bytes").text);
     if (json_part(stage, "waiting_writers"))
-        row("  waits for room", "%.0f writers now, %.0f waits since the mount, %s in all",
+        row("  waits for space", "%.0f writers now, %.0f waits since the mount, %s in total",
             json_number(stage, "waiting_writers"), json_number(stage, "wait_count"),
             human_seconds(json_number(stage, "wait_ms_total") / 1000).text);
 }
@@ -65,7 +68,7 @@ static void print_nvme_room(const cJSON *nvme)
     if (!json_part(nvme, "used_bytes"))
         return;
     uint64_t cap = json_count(nvme, "cap_bytes");
-    (void)printf("  %-*s%s used", LABEL_WIDTH, "  room", json_bytes(nvme, "used_bytes").text);
+    (void)printf("  %-*s%s used", LABEL_WIDTH, "  space", json_bytes(nvme, "used_bytes").text);
     if (cap > 0)
         (void)printf(" of %s", human_bytes(cap).text);
     if (json_part(nvme, "reserved_bytes"))
@@ -82,7 +85,7 @@ static void print_behind(const cJSON *nvme)
     if (!json_part(nvme, "behind_bytes"))
         return;
     if (json_count(nvme, "behind_bytes") == 0 && json_number(nvme, "behind_files") == 0)
-        row("  behind", "nothing: all is on NVMe");
+        row("  behind", "nothing: all data is on NVMe");
     else
         row("  behind", "%s in %.0f files, %s", json_bytes(nvme, "behind_bytes").text,
             json_number(nvme, "behind_files"), human_seconds(json_number(nvme, "seconds_behind")).text);
@@ -92,8 +95,8 @@ static void print_view(const cJSON *view)
 {
     const char *stays = json_text(view, "not_made_anew");
     if (cJSON_IsTrue(json_part(view, "damaged")))
-        row("  view", "damaged: names may fail to be read, and writers wait in the end; %s%s",
-            stays ? "it is not made anew now: " : "it is about to be made anew", stays ? stays : "");
+        row("  view", "damaged: lookups may fail, and writers will block; %s%s",
+            stays ? "it is not rebuilt now: " : "it is about to be rebuilt", stays ? stays : "");
 }
 
 /* What new chunks became, since the mount. */
@@ -131,7 +134,7 @@ static void print_nvme(const cJSON *nvme)
             (unsigned long long)json_count(nvme, "newest_seq"));
     if (json_part(nvme, "written_bytes_total"))
         row("  since the mount",
-            "%s written, %s found stored already, %s deleted before they had to be written",
+            "%s written, %s deduplicated, %s deleted before they were written",
             json_bytes(nvme, "written_bytes_total").text, json_bytes(nvme, "dedup_bytes_total").text,
             json_bytes(nvme, "dropped_bytes_total").text);
     print_reduction(json_part(nvme, "reduction"));
@@ -147,7 +150,7 @@ static void print_trouble(const cJSON *remote)
     if (strcmp(state, "unreachable") == 0)
         row("  unreachable", "for %s: %s", human_seconds(json_number(remote, "unreachable_s")).text, error ? error : "unknown");
     else if (strcmp(state, "fenced") == 0)
-        row("  fenced", "%s", error ? error : "another writer has it");
+        row("  fenced", "%s", error ? error : "another writer has taken over");
     else if (json_number(remote, "errors") > 0)
         row("  errors", "%.0f, the last %s ago: %s", json_number(remote, "errors"),
             human_seconds(json_number(remote, "error_age_s")).text, error ? error : "unknown");
@@ -160,9 +163,9 @@ static void print_unpublished(const cJSON *remote)
     if (!json_part(remote, "unpublished_changes"))
         return;
     if (json_count(remote, "unpublished_changes") == 0)
-        row("  only here", "nothing: all of it was published before");
+        row("  only here", "nothing: everything was published");
     else
-        row("  only here", "%s%.0f files, %s, of %.0f changes in the last %s: never published from this mount", more,
+        row("  only here", "%s%.0f files, %s, of %.0f changes in the last %s: not published by this mount", more,
             json_number(remote, "unpublished_files"), json_bytes(remote, "unpublished_bytes").text,
             json_number(remote, "unpublished_changes"), human_seconds(json_number(remote, "seconds_behind")).text);
 }
@@ -171,11 +174,11 @@ static void print_remote_behind(const cJSON *remote)
 {
     bool bytes = json_count(remote, "behind_bytes") > 0;
     if (!bytes && json_number(remote, "seconds_behind") <= 0)
-        row("  behind", "nothing: all is in the remote");
+        row("  behind", "nothing: all data is in the remote");
     else if (!bytes)
         row("  behind", "names and small files, %s", human_seconds(json_number(remote, "seconds_behind")).text);
     else
-        row("  behind", "%s in %.0f chunks, %s; %s to go of the cut under way", json_bytes(remote, "behind_bytes").text,
+        row("  behind", "%s in %.0f chunks, %s; %s left of the current upload", json_bytes(remote, "behind_bytes").text,
             json_number(remote, "behind_chunks"), human_seconds(json_number(remote, "seconds_behind")).text,
             json_bytes(remote, "target_bytes").text);
 }
@@ -196,7 +199,7 @@ static void print_remote(const cJSON *remote)
         print_unpublished(remote);
     else
         print_remote_behind(remote);
-    row("  since the mount", "%s uploaded, %s fetched, %.0f requests, %.0f tried again",
+    row("  since the mount", "%s uploaded, %s fetched, %.0f requests, %.0f retries",
         json_bytes(remote, "uploaded_bytes_total").text, json_bytes(remote, "fetched_bytes_total").text,
         json_number(remote, "requests_total"), json_number(remote, "retries_total"));
 }
@@ -241,12 +244,12 @@ static void print_errors(const cJSON *status)
     if (!cJSON_IsArray(errors))
         return;
     if (cJSON_GetArraySize(errors) == 0) {
-        row("errors", "no program got one since the mount");
+        row("errors", "none since the mount");
         return;
     }
-    row("errors", "programs got %llu since the mount:", (unsigned long long)json_count(status, "errors_total"));
+    row("errors", "%llu failed calls of programs since the mount:", (unsigned long long)json_count(status, "errors_total"));
     if (json_count(status, "errors_forgotten"))
-        (void)printf("    (%llu older ones are left out)\n", (unsigned long long)json_count(status, "errors_forgotten"));
+        (void)printf("    (%llu older ones omitted)\n", (unsigned long long)json_count(status, "errors_forgotten"));
     cJSON_ArrayForEach(item, errors)
     {
         char first[32] = "";
@@ -272,7 +275,7 @@ static void print_lane(const cJSON *client)
         (void)snprintf(failed, sizeof failed, ", %llu failed", (unsigned long long)json_count(client, "failed"));
     if (waits && json_number(client, "seen_s_ago") >= LANE_SILENT_S)
         (void)snprintf(seen, sizeof seen, ", silent for %s", human_seconds(json_number(client, "seen_s_ago")).text);
-    (void)printf("    pid %.0f, %s: %s, %llu saved%s, kept waiting for %s%s%s%s\n", json_number(client, "pid"), program ? program : "?", left,
+    (void)printf("    pid %.0f, %s: %s, %llu saved%s, blocked for %s%s%s%s\n", json_number(client, "pid"), program ? program : "?", left,
                  (unsigned long long)json_count(client, "published"), failed,
                  human_seconds(json_number(client, "blocked_seconds")).text, seen, error ? "; last error: " : "", error ? error : "");
 }
@@ -285,7 +288,7 @@ static void print_lanes(const cJSON *lanes)
         return;
     row("lazy saves", "%d programs, %s to copy:", cJSON_GetArraySize(clients), json_bytes(lanes, "pending_bytes").text);
     if (json_count(lanes, "forgotten") > 0)
-        (void)printf("    (%llu more were left out)\n", (unsigned long long)json_count(lanes, "forgotten"));
+        (void)printf("    (%llu more omitted)\n", (unsigned long long)json_count(lanes, "forgotten"));
     cJSON_ArrayForEach(client, clients)
     {
         print_lane(client);
@@ -324,7 +327,7 @@ static int offline_status(const char *store, cJSON **ret_status)
     int r = store_lock_patiently(store, NULL, &lock_fd, &holder);
     if (r == -EBUSY) {
         complain("status",
-                 "store %s: pid %d holds it but does not answer (starting or ending?); try again in a moment",
+                 "store %s is in use by pid %d, which does not answer (starting or stopping?); try again in a moment",
                  store, (int)holder);
         return r;
     }
@@ -350,7 +353,7 @@ static cJSON *status_of(const char *store, const char *mountpoint, bool *ret_dea
     if (r == -ENOENT || r == -ECONNREFUSED) {
         *ret_dead = mountpoint && store_lock_holder(store, &holder) == 0;
         if (*ret_dead)
-            complain("status", "the daemon of %s is dead; 'cairn mount %s %s' goes on where it was",
+            complain("status", "the daemon of %s is dead; run 'cairn mount %s %s' to recover",
                      mountpoint, store, mountpoint);
         return offline_status(store, &status) < 0 ? NULL : status;
     }
@@ -359,18 +362,18 @@ static cJSON *status_of(const char *store, const char *mountpoint, bool *ret_dea
     return r < 0 ? NULL : status;
 }
 
-static int status_of_all(const struct verb *verb, bool json)
+static int status_of_all(const struct command *command, bool json)
 {
     struct mount_list list;
     int r = mounts_read("/proc/self/mountinfo", &list);
     if (r < 0) {
-        complain(verb->name, "cannot read /proc/self/mountinfo: %s; is /proc mounted?", strerror(-r));
+        complain(command->name, "cannot read /proc/self/mountinfo: %s; is /proc mounted?", strerror(-r));
         return CLI_FAILED;
     }
     cJSON *all = cJSON_CreateArray();
     int code = CLI_OK;
     if (list.count == 0 && !json)
-        (void)printf("no CairnFS is mounted here\n");
+        (void)printf("no CairnFS is mounted\n");
     for (size_t i = 0; i < list.count; i++) {
         const struct mount_entry *mount = &list.at[i];
         bool dead;
@@ -404,21 +407,37 @@ static int status_of_one(const char *store, const char *mountpoint, bool json)
     return shown && !dead ? CLI_OK : CLI_FAILED;
 }
 
-int verb_status(const struct verb *verb, int argc, char **argv)
+struct status_request {
+    bool json;
+};
+
+static int run_status(const struct command *command, int argc, char **argv)
 {
-    bool json = false;
-    int code = take_json(verb, argc, argv, &json);
-    if (code != CLI_OK)
-        return code;
-    if (argc - optind > 1)
-        return complain_usage(verb, "one MOUNTPOINT or STORE is enough; run: cairn status %s", verb->synopsis);
-    if (argc == optind)
-        return status_of_all(verb, json);
+    struct status_request request = {0};
     struct target target;
-    code = target_of_any(verb, argv[optind], &target);
+    char **operands;
+    int code = flags_parse(command, argc, argv, &request, &operands);
     if (code != CLI_OK)
         return code;
-    code = status_of_one(target.store, target.mountpoint, json);
+    if (!*operands)
+        return status_of_all(command, request.json);
+    code = target_of_any(command, *operands, &target);
+    if (code != CLI_OK)
+        return code;
+    code = status_of_one(target.store, target.mountpoint, request.json);
     target_done(&target);
     return code;
 }
+
+const struct command status_command = {
+    .name = "status",
+    .summary = "show the state of a mount or store; without an argument, of all mounts",
+    .flags = (const struct flag[]){{.letter = 'j', .name = "json", .help = "print JSON", .offset = offsetof(struct status_request, json)}, {0}},
+    .operands = (const struct operand[]){{.name = "MOUNTPOINT|STORE", .offers = OFFER_MOUNTPOINTS | OFFER_DIRECTORIES, .is_optional = true}, {0}},
+    .exits = (const struct exit_status[]){{CLI_OK, "printed"},
+                                          {CLI_FAILED, "a daemon is dead or does not answer"},
+                                          {CLI_USAGE, "wrong usage"},
+                                          {0}},
+    .usage_exit = CLI_USAGE,
+    .run = run_status,
+};

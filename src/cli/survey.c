@@ -7,7 +7,10 @@
 
 #include "base/clock.h"
 #include "base/vector.h"
+#include "cli/ask.h"
+#include "cli/command.h"
 #include "cli/horizon.h"
+#include "cli/human.h"
 #include "cli/json.h"
 #include "codec/encode.h"
 #include "daemon/control.h"
@@ -39,7 +42,7 @@ struct item {
 };
 
 struct walk {
-    const struct verb *verb;
+    const struct command *command;
     const char *store;
     struct survey_sum sum;
     VECTOR(struct item) todo; /* the last is the next: depth first, so the list stays short */
@@ -235,12 +238,12 @@ static int ask_portion(struct walk *w)
     cJSON *todo = cJSON_AddArrayToObject(request, "todo");
     for (size_t i = 0; i < asked; i++)
         (void)cJSON_AddItemToArray(todo, cJSON_CreateString(w->todo.at[w->todo.count - 1 - i].text));
-    if (ask_daemon(w->verb->name, w->store, "survey", request, &reply) < 0)
+    if (ask_daemon(w->command->name, w->store, "survey", request, &reply) < 0)
         return CLI_FAILED;
     bool is_good = take_portion(w, reply, asked);
     cJSON_Delete(reply);
     if (!is_good)
-        complain(w->verb->name, "store %s: %s", w->store, daemon_trouble(-EBADMSG));
+        complain(w->command->name, "store %s: %s", w->store, daemon_trouble(-EBADMSG));
     return is_good ? CLI_OK : CLI_FAILED;
 }
 
@@ -263,9 +266,9 @@ static void settle(struct walk *w)
         (void)fprintf(stderr, "\r\033[K");
 }
 
-int survey_run(const struct verb *verb, const char *store, const cJSON *root, struct survey_sum *ret)
+int survey_run(const struct command *command, const char *store, const cJSON *root, struct survey_sum *ret)
 {
-    struct walk w = {.verb = verb, .store = store, .drawn_at = clock_monotonic_ns()};
+    struct walk w = {.command = command, .store = store, .drawn_at = clock_monotonic_ns()};
     const char *type = json_text(root, "type");
     char kind = type && strcmp(type, "folder") == 0 ? 'd' : type && strcmp(type, "file") == 0 ? 'f' : 'o';
     int code = CLI_OK;
@@ -298,15 +301,15 @@ void survey_add_encodings(cJSON *object, const struct survey_sum *sum)
     }
 }
 
-int survey_look(const struct verb *verb, const char *path, struct target *ret_target, cJSON **ret_root)
+int survey_look(const struct command *command, const char *path, struct target *ret_target, cJSON **ret_root)
 {
     uint64_t ino;
-    int code = target_of_path(verb, path, ret_target, &ino);
+    int code = target_of_path(command, path, ret_target, &ino);
     if (code != CLI_OK)
         return code;
     cJSON *request = cJSON_CreateObject();
     control_add_u64(request, "ino", ino);
-    if (ask_daemon(verb->name, ret_target->store, "look", request, ret_root) == 0)
+    if (ask_daemon(command->name, ret_target->store, "look", request, ret_root) == 0)
         return CLI_OK;
     target_done(ret_target);
     return CLI_FAILED;

@@ -3,6 +3,8 @@
  * remembers. What changes meanwhile may be counted as it was or as it is. One thread. */
 #pragma once
 
+#include <cjson/cJSON.h>
+
 #include "cli/target.h"
 #include "format/chunk.h"
 
@@ -22,7 +24,7 @@ struct survey_sum {
 
 /* `root`: the answer to "look" for the file or folder. Progress goes to standard error if that is a terminal. CLI_OK, or the exit
  * code, and it was said why. */
-CAIRN_MUST_CHECK int survey_run(const struct verb *verb, const char *store, const cJSON *root, struct survey_sum *ret);
+CAIRN_MUST_CHECK int survey_run(const struct command *command, const char *store, const cJSON *root, struct survey_sum *ret);
 
 /* Of enum chunk_encoding, or "unknown". */
 const char *survey_encoding_name(unsigned encoding);
@@ -31,4 +33,4 @@ const char *survey_encoding_name(unsigned encoding);
 void survey_add_encodings(cJSON *object, const struct survey_sum *sum);
 
 /* Asks what is at the path, for survey_run(); caller frees *ret_root and *ret_target. */
-CAIRN_MUST_CHECK int survey_look(const struct verb *verb, const char *path, struct target *ret_target, cJSON **ret_root);
+CAIRN_MUST_CHECK int survey_look(const struct command *command, const char *path, struct target *ret_target, cJSON **ret_root);

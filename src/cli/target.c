@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-#include "cli/mounts.h"
+#include "cli/command.h"
 
 void target_done(struct target *target)
 {
@@ -13,12 +13,17 @@ void target_done(struct target *target)
     *target = (struct target){0};
 }
 
-static int read_mounts(const struct verb *verb, struct mount_list *ret)
+int target_mounts(const struct command *command, struct mount_list *ret)
 {
     int r = mounts_read("/proc/self/mountinfo", ret);
     if (r < 0)
-        complain(verb->name, "cannot read /proc/self/mountinfo: %s; is /proc mounted?", strerror(-r));
+        complain(command->name, "cannot read /proc/self/mountinfo: %s; is /proc mounted?", strerror(-r));
     return r < 0 ? CLI_FAILED : CLI_OK;
+}
+
+int target_no_mount(const struct command *command, const char *argument)
+{
+    return complain_usage(command, "%s is not a CairnFS mountpoint; 'cairn status' lists them", argument);
 }
 
 static int take_mount(const struct mount_entry *mount, struct target *ret)
@@ -27,20 +32,19 @@ static int take_mount(const struct mount_entry *mount, struct target *ret)
     return CLI_OK;
 }
 
-int target_of_mount(const struct verb *verb, const char *argument, struct target *ret)
+int target_of_mount(const struct command *command, const char *argument, struct target *ret)
 {
     struct mount_list list;
-    int code = read_mounts(verb, &list);
+    int code = target_mounts(command, &list);
     if (code != CLI_OK)
         return code;
     const struct mount_entry *mount = mounts_find(&list, argument);
-    code = mount ? take_mount(mount, ret)
-                 : complain_usage(verb, "%s is not a mount of CairnFS; 'cairn status' lists them", argument);
+    code = mount ? take_mount(mount, ret) : target_no_mount(command, argument);
     mounts_done(&list);
     return code;
 }
 
-static int take_store(const struct verb *verb, const char *argument, struct target *ret)
+static int take_store(const struct command *command, const char *argument, struct target *ret)
 {
     _cleanup_free_ char *superblock = xasprintf("%s/superblock", argument);
     struct stat st;
@@ -49,51 +53,60 @@ static int take_store(const struct verb *verb, const char *argument, struct targ
         return CLI_OK;
     }
     if (errno == EACCES) {
-        complain(verb->name, "cannot look into %s: %s; run as its owner", argument, strerror(EACCES));
+        complain(command->name, "cannot access %s: %s; run as its owner", argument, strerror(EACCES));
         return CLI_FAILED;
     }
-    return complain_usage(verb, "%s is neither a mountpoint of CairnFS nor a store; 'cairn status' lists the mounts",
+    return complain_usage(command, "%s is neither a CairnFS mountpoint nor a store; 'cairn status' lists the mounts",
                           argument);
 }
 
-static int take_only(const struct verb *verb, const struct mount_list *list, struct target *ret)
+static int take_only(const struct command *command, const struct mount_list *list, struct target *ret)
 {
     if (list->count == 1)
         return take_mount(&list->at[0], ret);
-    return complain_usage(verb, "%s CairnFS is mounted here; say which: cairn %s %s",
-                          list->count == 0 ? "no" : "more than one", verb->name, verb->synopsis);
+    _cleanup_free_ char *usage = command_usage(command);
+    return complain_usage(command, "%s CairnFS is mounted; name the one to show; usage: %s", list->count == 0 ? "no" : "more than one", usage);
 }
 
-int target_of_any(const struct verb *verb, const char *argument, struct target *ret)
+int target_of_any(const struct command *command, const char *argument, struct target *ret)
 {
     struct mount_list list;
-    int code = read_mounts(verb, &list);
+    int code = target_mounts(command, &list);
     if (code != CLI_OK)
         return code;
     const struct mount_entry *mount = argument ? mounts_find(&list, argument) : NULL;
     if (mount)
         code = take_mount(mount, ret);
     else
-        code = argument ? take_store(verb, argument, ret) : take_only(verb, &list, ret);
+        code = argument ? take_store(command, argument, ret) : take_only(command, &list, ret);
     mounts_done(&list);
     return code;
 }
 
-int target_of_path(const struct verb *verb, const char *path, struct target *ret, uint64_t *ret_ino)
+int target_find(const struct command *command, const struct mount_list *mounts, const char *path, const struct mount_entry **ret,
+                uint64_t *ret_ino)
 {
-    struct mount_list list;
     struct stat st;
     if (stat(path, &st) < 0) {
-        complain(verb->name, "cannot look at %s: %s; give a file or folder on a mount of CairnFS", path, strerror(errno));
-        return errno == ENOENT || errno == ENOTDIR ? CLI_USAGE : CLI_FAILED;
+        int e = errno;
+        complain(command->name, "cannot access %s: %s; give a file or directory on a CairnFS mount", path, strerror(e));
+        return e == ENOENT || e == ENOTDIR ? CLI_USAGE : CLI_FAILED;
     }
-    int code = read_mounts(verb, &list);
+    *ret = mounts_find_device(mounts, st.st_dev);
+    *ret_ino = st.st_ino;
+    return *ret ? CLI_OK : complain_usage(command, "%s is not on a CairnFS mount; 'cairn status' lists the mounts", path);
+}
+
+int target_of_path(const struct command *command, const char *path, struct target *ret, uint64_t *ret_ino)
+{
+    struct mount_list list;
+    const struct mount_entry *mount;
+    int code = target_mounts(command, &list);
     if (code != CLI_OK)
         return code;
-    const struct mount_entry *mount = mounts_find_device(&list, st.st_dev);
-    *ret_ino = st.st_ino;
-    code = mount ? take_mount(mount, ret)
-                 : complain_usage(verb, "%s is not on a mount of CairnFS; 'cairn status' lists them", path);
+    code = target_find(command, &list, path, &mount, ret_ino);
+    if (code == CLI_OK)
+        code = take_mount(mount, ret);
     mounts_done(&list);
     return code;
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What an argument of a verb names: a mount, a store, or something on a mount. One thread. */
+/* What an argument of a command names: a mount, a store, or something on a mount. One thread. */
 #pragma once
 
-#include "cli/cli.h"
+#include "cli/command.h"
+#include "cli/mounts.h"
 
 struct target {
     char *store;      /* owned */
@@ -10,11 +11,20 @@ struct target {
 };
 void target_done(struct target *target);
 
-/* Each returns CLI_OK with *ret to be freed, or the exit code; then it was said what is wrong. */
+/* Each returns CLI_OK with *ret to be freed, or the exit status after a message. */
+
+CAIRN_MUST_CHECK int target_mounts(const struct command *command, struct mount_list *ret);
 
 /* A mountpoint. */
-CAIRN_MUST_CHECK int target_of_mount(const struct verb *verb, const char *argument, struct target *ret);
+CAIRN_MUST_CHECK int target_of_mount(const struct command *command, const char *argument, struct target *ret);
 /* A mountpoint or a store; NULL: the one mount that there is. */
-CAIRN_MUST_CHECK int target_of_any(const struct verb *verb, const char *argument, struct target *ret);
-/* A file or folder on a mount; *ret_ino is its inode number. A symbolic link is followed. */
-CAIRN_MUST_CHECK int target_of_path(const struct verb *verb, const char *path, struct target *ret, uint64_t *ret_ino);
+CAIRN_MUST_CHECK int target_of_any(const struct command *command, const char *argument, struct target *ret);
+/* A file or directory on a mount; *ret_ino is its inode number. A symbolic link is followed. */
+CAIRN_MUST_CHECK int target_of_path(const struct command *command, const char *path, struct target *ret, uint64_t *ret_ino);
+
+/* The same among `mounts`; *ret points into it. */
+CAIRN_MUST_CHECK int target_find(const struct command *command, const struct mount_list *mounts, const char *path,
+                                 const struct mount_entry **ret, uint64_t *ret_ino);
+
+/* The message for an argument that is not a mountpoint; returns the exit status. */
+int target_no_mount(const struct command *command, const char *argument);

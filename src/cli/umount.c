@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <getopt.h>
 #include <stdio.h>
 
 #include "base/cause.h"
 #include "base/clock.h"
-#include "cli/cli.h"
+#include "cli/ask.h"
+#include "cli/command.h"
 #include "cli/horizon.h"
-#include "cli/mounts.h"
+#include "cli/human.h"
 #include "cli/namespaces.h"
+#include "cli/target.h"
 #include "daemon/control.h"
 #include "daemon/lifecycle.h"
 #include "daemon/store_folder.h"
@@ -19,9 +20,11 @@
 #define END_TIMEOUT_MS 30000          /* of an answer; an ending daemon closes the connection */
 #define END_PATIENCE_NS 10000000000ll /* what was written last is little: worth waiting for beyond --timeout */
 
+enum drain_level { DRAIN_NVME, DRAIN_REMOTE }; /* in the order of the flag's words */
+
 struct umount_request {
     int64_t timeout_ns; /* negative: none */
-    bool remote;        /* all is to be in the remote first, not on NVMe only */
+    unsigned drain;     /* enum drain_level */
     bool keep_others;   /* no end where another mount namespace still has the mount */
 };
 
@@ -61,7 +64,7 @@ static int remove_dead(const struct mount_entry *mount)
     }
     complain(
         "umount",
-        "the daemon of %s was dead already; mount store %s again to recover what it had not carried to NVMe",
+        "the daemon of %s had died; mount store %s again to recover data that is not on NVMe yet",
         mount->mountpoint, mount->store);
     return CLI_OK;
 }
@@ -93,7 +96,7 @@ static int drain(const struct mount_entry *mount, bool remote, int64_t deadline)
     if (code == CLI_NOT_MET)
         complain(
             "umount",
-            "the time is up and %s are not %s yet; %s stays mounted: try again with a longer --timeout",
+            "timed out: %s not yet %s; %s stays mounted; try again with a longer --timeout",
             human_bytes(left).text, remote ? "in the remote" : "on NVMe", mount->mountpoint);
     return code;
 }
@@ -113,11 +116,11 @@ static int set_drain_at_end(const struct mount_entry *mount, bool on)
 
 static int fail_busy(const struct mount_entry *mount)
 {
-    complain("umount", "%s is in use; end what uses it, then try again (all is on NVMe)", mount->mountpoint);
+    complain("umount", "%s is in use; end these processes, then try again (all data is on NVMe)", mount->mountpoint);
     unsigned holders = print_holders(mount->mountpoint, stderr);
     if (holders == 0)
-        (void)fprintf(stderr, "  no process that %s holds it\n",
-                      geteuid() == 0 ? "is visible here" : "you may look at (root may see more)");
+        (void)fprintf(stderr, "  no process %s uses it\n",
+                      geteuid() == 0 ? "visible here" : "visible to this user (root may see more)");
     return CLI_FAILED;
 }
 
@@ -165,7 +168,7 @@ static bool end_copies(const struct mount_entry *mount)
     if (serves) {
         for (size_t i = 0; i < copies.count; i++)
             copies.at[i].stays = true; /* the copy did stay */
-        complain("umount", "%s is unmounted, and all is on NVMe, but other mount namespaces or mounts have it too: it ends there as well",
+        complain("umount", "%s is unmounted and all data is on NVMe; other mount namespaces or mounts have it too, and it ends there as well",
                  mount->mountpoint);
         copies_print(&copies, stderr);
     }
@@ -178,11 +181,11 @@ static void end_unseen(const struct mount_entry *mount)
 {
     bool serves;
     if (!end_everywhere(mount, &serves))
-        complain("umount", "%s is unmounted, and all is on NVMe; waiting for the daemon of store %s to end", mount->mountpoint,
+        complain("umount", "%s is unmounted and all data is on NVMe; waiting for the daemon of store %s to exit", mount->mountpoint,
                  mount->store);
     else if (serves)
         complain("umount",
-                 "%s is unmounted, and all is on NVMe, but something that no process shows here still has it: it ends there as well",
+                 "%s is unmounted and all data is on NVMe; a mount namespace that is not visible here has it too, and it ends there as well",
                  mount->mountpoint);
 }
 
@@ -213,7 +216,7 @@ static bool go_on_waiting(struct ending *e, const struct umount_request *request
     int64_t now = clock_monotonic_ns();
     if (now < e->deadline)
         return true;
-    if (request->remote && !e->remote_left) {
+    if (request->drain == DRAIN_REMOTE && !e->remote_left) {
         e->remote_left = true;
         e->deadline = now + END_PATIENCE_NS;
         (void)set_drain_at_end(e->mount, false);
@@ -221,8 +224,7 @@ static bool go_on_waiting(struct ending *e, const struct umount_request *request
     }
     if (now < e->began + END_PATIENCE_NS)
         return true;
-    complain("umount", "%s is unmounted; the daemon (pid %d) carries what was written last to NVMe and ends by itself: until then "
-                       "store %s is in use",
+    complain("umount", "%s is unmounted; the daemon (pid %d) writes the last data to NVMe and then exits; until then store %s is in use",
              e->mount->mountpoint, (int)pid, e->mount->store);
     return false;
 }
@@ -230,8 +232,7 @@ static bool go_on_waiting(struct ending *e, const struct umount_request *request
 static int code_of_end(const struct ending *e)
 {
     if (e->remote_left)
-        complain("umount", "%s is unmounted, but the time was up before the remote had what was written last: the next mount of store "
-                           "%s goes on with it",
+        complain("umount", "timed out: %s is unmounted, but the last writes are not yet in the remote; the next mount of store %s uploads them",
                  e->mount->mountpoint, e->mount->store);
     return e->remote_left ? CLI_FAILED : CLI_OK;
 }
@@ -249,7 +250,7 @@ static int await_end(const struct mount_entry *mount, const struct umount_reques
         help_end(&e);
     }
     if (held < 0) {
-        complain("umount", "unmounted, but cannot see whether the daemon has ended: %s", strerror(-held));
+        complain("umount", "unmounted, but cannot tell whether the daemon has exited: %s", strerror(-held));
         return CLI_FAILED;
     }
     return code_of_end(&e);
@@ -276,12 +277,11 @@ static int go_on_without_daemon(const struct mount_entry *mount, const struct um
         complain("umount", "store %s: %s", mount->store, daemon_trouble(-ENOENT));
         return CLI_FAILED;
     }
-    if (request->remote)
-        complain("umount", "somebody else has unmounted %s; it is not known whether the remote has all of it: the next mount of store %s goes "
-                           "on with that",
+    if (request->drain == DRAIN_REMOTE)
+        complain("umount", "another process has unmounted %s; the remote may lack some data, which the next mount of store %s uploads",
                  mount->mountpoint, mount->store);
     int code = await_end(mount, request, deadline);
-    return request->remote && code == CLI_OK ? CLI_FAILED : code;
+    return request->drain == DRAIN_REMOTE && code == CLI_OK ? CLI_FAILED : code;
 }
 
 static int umount_one(const struct mount_entry *mount, const struct umount_request *request)
@@ -298,10 +298,10 @@ static int umount_one(const struct mount_entry *mount, const struct umount_reque
         return remove_dead(mount);
     int code = request->keep_others ? refuse_for_others(mount) : CLI_OK;
     if (code == CLI_OK)
-        code = drain(mount, request->remote, deadline);
-    if (code == CLI_OK && request->remote)
+        code = drain(mount, request->drain == DRAIN_REMOTE, deadline);
+    if (code == CLI_OK && request->drain == DRAIN_REMOTE)
         code = set_drain_at_end(mount, true);
-    if (code == CLI_OK && (code = unmount(mount)) != CLI_OK && request->remote)
+    if (code == CLI_OK && (code = unmount(mount)) != CLI_OK && request->drain == DRAIN_REMOTE)
         (void)set_drain_at_end(mount, false);
     if (code == HORIZON_ENDED)
         code = go_on_without_daemon(mount, request, deadline);
@@ -310,56 +310,45 @@ static int umount_one(const struct mount_entry *mount, const struct umount_reque
     return code;
 }
 
-static int set_drain(const struct verb *verb, const char *level, struct umount_request *request)
-{
-    request->remote = strcmp(level, "remote") == 0;
-    if (!request->remote && strcmp(level, "nvme") != 0)
-        return complain_usage(verb, "--drain '%s' is not known; use nvme or remote", level);
-    return 0;
-}
-
-static int parse_arguments(const struct verb *verb, int argc, char **argv, struct umount_request *request)
-{
-    static const struct option flags[] = {
-        {"timeout", required_argument, NULL, 't'}, {"drain", required_argument, NULL, 'd'},
-        {"keep-others", no_argument, NULL, 'k'}, {0}};
-    int found;
-    opterr = 0;
-    optind = 1;
-    while ((found = getopt_long(argc, argv, ":t:d:k", flags, NULL)) != -1) {
-        int code = found == 'd' ? set_drain(verb, optarg, request) : 0;
-        if (code != 0)
-            return code;
-        if (found != 't' && found != 'd' && found != 'k')
-            return complain_option(verb, found, argv);
-        request->keep_others |= found == 'k';
-        if (found == 't' && parse_duration(optarg, &request->timeout_ns) < 0)
-            return complain_usage(verb, "--timeout '%s' is no time; give one such as 10s or 5m", optarg);
-    }
-    if (argc - optind != 1)
-        return complain_usage(verb, "one MOUNTPOINT is needed; run: cairn umount %s", verb->synopsis);
-    return 0;
-}
-
-int verb_umount(const struct verb *verb, int argc, char **argv)
+static int run_umount(const struct command *command, int argc, char **argv)
 {
     struct umount_request request = {.timeout_ns = -1};
-    int code = parse_arguments(verb, argc, argv, &request);
-    if (code != 0)
-        return code;
     struct mount_list list;
-    int r = mounts_read("/proc/self/mountinfo", &list);
-    if (r < 0) {
-        complain(verb->name, "cannot read /proc/self/mountinfo: %s; is /proc mounted?", strerror(-r));
-        return CLI_FAILED;
-    }
-    const struct mount_entry *mount = mounts_find(&list, argv[optind]);
+    char **operands;
+    int code = flags_parse(command, argc, argv, &request, &operands);
+    if (code == CLI_OK)
+        code = target_mounts(command, &list);
+    if (code != CLI_OK)
+        return code;
+    const struct mount_entry *mount = mounts_find(&list, *operands);
     horizon_catch_interrupts();
-    if (mount)
-        code = umount_one(mount, &request);
-    else
-        code =
-            complain_usage(verb, "%s is no mountpoint of CairnFS; 'cairn status' lists them", argv[optind]);
+    code = mount ? umount_one(mount, &request) : target_no_mount(command, *operands);
     mounts_done(&list);
     return code;
 }
+
+#define FIELD(f) offsetof(struct umount_request, f)
+static const struct flag flags[] = {
+    {.letter = 'd', .name = "drain", .argument = "nvme|remote",
+     .help = "remote: upload everything first; nvme (default): the next mount uploads the rest", .kind = FLAG_WORD, .offset = FIELD(drain)},
+    {.letter = 't', .name = "timeout", .argument = "TIME", .help = "give up after TIME (10s, 5m); the mount then stays as it is", .kind = FLAG_TIME,
+     .offset = FIELD(timeout_ns)},
+    {.letter = 'k', .name = "keep-others", .help = "fail if another mount namespace has the mount too, instead of ending it there as well",
+     .offset = FIELD(keep_others)},
+    {0},
+};
+
+const struct command umount_command = {
+    .name = "umount",
+    .summary = "write everything to NVMe, unmount, and wait for the daemon to exit",
+    .flags = flags,
+    .operands = (const struct operand[]){{.name = "MOUNTPOINT", .offers = OFFER_MOUNTPOINTS}, {0}},
+    .exits = (const struct exit_status[]){{CLI_OK, "unmounted"},
+                                          {CLI_FAILED, "failed; if the mount is in use, its users are listed"},
+                                          {CLI_USAGE, "wrong usage"},
+                                          {CLI_NOT_MET, "timed out, and still mounted"},
+                                          {CLI_INTERRUPTED, "interrupted"},
+                                          {0}},
+    .usage_exit = CLI_USAGE,
+    .run = run_umount,
+};

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <getopt.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
 #include "base/clock.h"
 #include "base/text.h"
-#include "cli/cli.h"
+#include "cli/ask.h"
+#include "cli/command.h"
 #include "cli/horizon.h"
-#include "cli/mounts.h"
+#include "cli/human.h"
+#include "cli/target.h"
 #include "daemon/control.h"
 #include "daemon/store_folder.h"
 
@@ -15,7 +16,7 @@
 #define POLL_MS 20
 
 struct upgrade {
-    const struct verb *verb;
+    const struct command *command;
     const char *store, *mountpoint, *binary;
     int64_t deadline;
 };
@@ -66,9 +67,9 @@ static int ask(const struct upgrade *u)
     if (r == -ECONNRESET || r == -EPIPE)
         r = 0;
     else if (r < 0)
-        complain(u->verb->name, "store %s: %s", u->store, daemon_trouble(r));
+        complain(u->command->name, "store %s: %s", u->store, daemon_trouble(r));
     else if (cJSON_IsString(error))
-        complain(u->verb->name, "%s stays as it is: %s", u->mountpoint, error->valuestring);
+        complain(u->command->name, "%s is unchanged: %s", u->mountpoint, error->valuestring);
     r = r == 0 && error ? -EREMOTEIO : r;
     cJSON_Delete(reply);
     return r;
@@ -77,7 +78,7 @@ static int ask(const struct upgrade *u)
 static int show(const struct upgrade *u, const struct seen *before, const struct seen *now)
 {
     if (*now->error) {
-        complain(u->verb->name, "%s is served by version %s as before: %s", u->mountpoint, now->version, now->error);
+        complain(u->command->name, "%s is still served by version %s: %s", u->mountpoint, now->version, now->error);
         return CLI_FAILED;
     }
     text_print(stdout, "%s: version %s handed over to version %s; calls waited for %s", u->mountpoint, before->version, now->version,
@@ -96,9 +97,9 @@ static int judge(const struct upgrade *u, const struct seen *before, int *code)
         return 1;
     }
     if (r == 0 && !now.upgrading)
-        complain(u->verb->name, "the daemon of %s died before it had handed over; try again", u->mountpoint);
+        complain(u->command->name, "the daemon of %s died before the handover; try again", u->mountpoint);
     else if (r < 0 && store_lock_holder(u->store, &holder) == 0)
-        complain(u->verb->name, "the mount of %s has ended", u->mountpoint);
+        complain(u->command->name, "the mount of %s has ended", u->mountpoint);
     else
         return 0;
     *code = CLI_FAILED;
@@ -110,7 +111,7 @@ static int await(const struct upgrade *u, const struct seen *before)
     int code;
     while (!judge(u, before, &code)) {
         if (clock_monotonic_ns() >= u->deadline) {
-            complain(u->verb->name, "the time is up, and the upgrade of %s goes on; 'cairn status %s' tells what became of it", u->mountpoint,
+            complain(u->command->name, "timed out: the upgrade of %s is still in progress; see 'cairn status %s'", u->mountpoint,
                      u->mountpoint);
             return CLI_NOT_MET;
         }
@@ -125,10 +126,10 @@ static int upgrade(const struct upgrade *u)
     struct seen before;
     int r = look(u, &before);
     if (r == -EOPNOTSUPP)
-        complain(u->verb->name, "the daemon of %s is of a version that cannot hand over; unmount it, and mount it with the other version",
+        complain(u->command->name, "the daemon of %s is too old to hand over; unmount, then mount with the other version",
                  u->mountpoint);
     else if (r < 0)
-        complain(u->verb->name, "store %s: %s", u->store, daemon_trouble(r));
+        complain(u->command->name, "store %s: %s", u->store, daemon_trouble(r));
     if (r < 0 || ask(u) < 0)
         return CLI_FAILED;
     return await(u, &before);
@@ -144,7 +145,7 @@ static char *find_binary(const char *given)
     if (!path)
         complain("upgrade", "%s: %s", given ? given : "the program that runs this", errno == ENOENT && !given ? "it was removed; give --binary" : strerror(errno));
     else if (stat(path, &st) < 0 || !S_ISREG(st.st_mode))
-        complain("upgrade", "%s is no program; give another with --binary", path);
+        complain("upgrade", "%s is not a program; give another with --binary", path);
     else if (access(path, X_OK) < 0)
         complain("upgrade", "%s: %s; give another with --binary", path, strerror(errno));
     else
@@ -153,45 +154,51 @@ static char *find_binary(const char *given)
     return NULL;
 }
 
-static int upgrade_at(const struct verb *verb, const char *mountpoint, const char *binary, int64_t timeout_ns)
+struct upgrade_request {
+    const char *binary; /* NULL: this program */
+    int64_t timeout_ns; /* negative: none */
+};
+
+static int run_upgrade(const struct command *command, int argc, char **argv)
 {
-    struct mount_list mounts;
-    int r = mounts_read("/proc/self/mountinfo", &mounts);
-    if (r < 0) {
-        complain(verb->name, "cannot read /proc/self/mountinfo: %s; is /proc mounted?", strerror(-r));
-        return CLI_FAILED;
-    }
-    const struct mount_entry *mount = mounts_find(&mounts, mountpoint);
-    int code;
+    struct upgrade_request request = {.timeout_ns = -1};
+    struct target target;
+    char **operands;
+    int code = flags_parse(command, argc, argv, &request, &operands);
+    if (code == CLI_OK)
+        code = target_of_mount(command, *operands, &target);
+    if (code != CLI_OK)
+        return code;
     horizon_catch_interrupts();
-    if (mount) {
-        _cleanup_free_ char *path = find_binary(binary);
-        struct upgrade u = {verb, mount->store, mount->mountpoint, path, horizon_deadline(timeout_ns)};
-        code = path ? upgrade(&u) : CLI_FAILED;
-    } else {
-        code = complain_usage(verb, "%s is not a mount of CairnFS; 'cairn status' lists them", mountpoint);
-    }
-    mounts_done(&mounts);
+    _cleanup_free_ char *path = find_binary(request.binary);
+    struct upgrade u = {command, target.store, target.mountpoint, path, horizon_deadline(request.timeout_ns)};
+    code = path ? upgrade(&u) : CLI_FAILED;
+    target_done(&target);
     return code;
 }
 
-int verb_upgrade(const struct verb *verb, int argc, char **argv)
-{
-    static const struct option flags[] = {{"binary", required_argument, NULL, 'b'}, {"timeout", required_argument, NULL, 't'}, {0}};
-    const char *binary = NULL;
-    int64_t timeout_ns = -1;
-    int found;
-    opterr = 0;
-    optind = 1;
-    while ((found = getopt_long(argc, argv, ":b:t:", flags, NULL)) != -1) {
-        if (found != 'b' && found != 't')
-            return complain_option(verb, found, argv);
-        if (found == 'b')
-            binary = optarg;
-        else if (parse_duration(optarg, &timeout_ns) < 0)
-            return complain_usage(verb, "--timeout '%s' is no time; give one such as 10s or 5m", optarg);
-    }
-    if (argc - optind != 1)
-        return complain_usage(verb, "one MOUNTPOINT is needed; run: cairn upgrade %s", verb->synopsis);
-    return upgrade_at(verb, argv[optind], binary, timeout_ns);
-}
+#define FIELD(f) offsetof(struct upgrade_request, f)
+static const struct flag flags[] = {
+    {.letter = 'b', .name = "binary", .argument = "PATH", .help = "hand over to this program (default: the cairn that runs this command)",
+     .kind = FLAG_TEXT, .offset = FIELD(binary)},
+    {.letter = 't', .name = "timeout", .argument = "TIME", .help = "wait at most TIME (10s, 5m); the upgrade continues after that",
+     .kind = FLAG_TIME, .offset = FIELD(timeout_ns)},
+    {0},
+};
+
+const struct command upgrade_command = {
+    .name = "upgrade",
+    .summary = "replace the daemon of a mount by another version, under running programs",
+    .description = "Nothing is unmounted: open files, maps and locks stay, and calls wait. If the other version cannot take the mount over,\n"
+                   "this one continues.",
+    .flags = flags,
+    .operands = (const struct operand[]){{.name = "MOUNTPOINT", .offers = OFFER_MOUNTPOINTS}, {0}},
+    .exits = (const struct exit_status[]){{CLI_OK, "done"},
+                                          {CLI_FAILED, "failed"},
+                                          {CLI_USAGE, "wrong usage"},
+                                          {CLI_NOT_MET, "timed out"},
+                                          {CLI_INTERRUPTED, "interrupted"},
+                                          {0}},
+    .usage_exit = CLI_USAGE,
+    .run = run_upgrade,
+};

@@ -1,26 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <getopt.h>
 #include <stdio.h>
-#include <sys/stat.h>
 
 #include "base/vector.h"
-#include "cli/cli.h"
+#include "cli/ask.h"
+#include "cli/command.h"
 #include "cli/horizon.h"
-#include "cli/mounts.h"
+#include "cli/human.h"
+#include "cli/target.h"
 #include "daemon/control.h"
-#include "daemon/options.h"
+
+enum wait_level { WAIT_STAGE, WAIT_NVME, WAIT_REMOTE }; /* in the order of the flag's words */
 
 struct wait_request {
-    const char *level;
+    unsigned level; /* enum wait_level */
     int64_t timeout_ns;
     struct mount_list mounts;
     VECTOR(struct horizon_goal) goals; /* one a store, as much as the paths of that store need together */
 };
-
-static bool is_remote(const struct wait_request *request)
-{
-    return strcmp(request->level, "remote") == 0;
-}
 
 static struct horizon_goal *goal_of(struct wait_request *request, char *store)
 {
@@ -28,7 +24,7 @@ static struct horizon_goal *goal_of(struct wait_request *request, char *store)
         if (strcmp(request->goals.at[i].store, store) == 0)
             return &request->goals.at[i];
     struct horizon_goal *goal = vector_next(&request->goals);
-    *goal = (struct horizon_goal){.store = store, .is_remote = is_remote(request)};
+    *goal = (struct horizon_goal){.store = store, .is_remote = request->level == WAIT_REMOTE};
     return goal;
 }
 
@@ -39,7 +35,7 @@ static int add_need(struct wait_request *request, const struct mount_entry *moun
     cJSON *reply = NULL;
     uint64_t seq = 0, bytes = 0;
     control_add_u64(ask, "ino", ino);
-    (void)cJSON_AddStringToObject(ask, "level", request->level);
+    (void)cJSON_AddStringToObject(ask, "level", request->level == WAIT_REMOTE ? "remote" : "nvme");
     if (ask_daemon("wait", mount->store, "need", ask, &reply) < 0)
         return CLI_FAILED;
     bool known = control_get_u64(reply, "seq", &seq);
@@ -55,79 +51,69 @@ static int add_need(struct wait_request *request, const struct mount_entry *moun
     return CLI_OK;
 }
 
-static int add_path(const struct verb *verb, struct wait_request *request, const char *path)
+static int add_path(const struct command *command, struct wait_request *request, const char *path)
 {
-    struct stat st;
-    if (stat(path, &st) < 0) {
-        complain(verb->name, "cannot look at %s: %s; give a file or folder on a mount of CairnFS", path,
-                 strerror(errno));
-        return errno == ENOENT || errno == ENOTDIR ? CLI_USAGE : CLI_FAILED;
-    }
-    const struct mount_entry *mount = mounts_find_device(&request->mounts, st.st_dev);
-    if (!mount)
-        return complain_usage(verb, "%s is not on a mount of CairnFS; 'cairn status' lists them", path);
-    if (strcmp(request->level, "stage") == 0)
-        return CLI_OK; /* what can be seen is in the stage, or further */
-    return add_need(request, mount, st.st_ino);
+    uint64_t ino;
+    const struct mount_entry *mount;
+    int code = target_find(command, &request->mounts, path, &mount, &ino);
+    if (code != CLI_OK)
+        return code;
+    if (request->level == WAIT_STAGE)
+        return CLI_OK; /* the stage has every file that can be seen, or a lower tier has it */
+    return add_need(request, mount, ino);
 }
 
-static int check_level(const struct verb *verb, const char *level)
-{
-    if (strcmp(level, "nvme") != 0 && strcmp(level, "stage") != 0 && strcmp(level, "remote") != 0)
-        return complain_usage(verb, "--level '%s' is not known; use stage, nvme or remote", level);
-    return 0;
-}
-
-static int parse_arguments(const struct verb *verb, struct wait_request *request, int argc, char **argv)
-{
-    static const struct option flags[] = {
-        {"level", required_argument, NULL, 'l'}, {"timeout", required_argument, NULL, 't'}, {0}};
-    int found;
-    opterr = 0;
-    optind = 1;
-    while ((found = getopt_long(argc, argv, ":l:t:", flags, NULL)) != -1) {
-        if (found == 'l')
-            request->level = optarg;
-        else if (found != 't')
-            return complain_option(verb, found, argv);
-        else if (parse_duration(optarg, &request->timeout_ns) < 0)
-            return complain_usage(verb, "--timeout '%s' is no time; give one such as 10s or 5m", optarg);
-    }
-    if (argc == optind)
-        return complain_usage(verb, "a PATH is needed; run: cairn wait %s", verb->synopsis);
-    return check_level(verb, request->level);
-}
-
-static int wait_for_paths(const struct verb *verb, struct wait_request *request, char **paths)
+static int wait_for_paths(const struct command *command, struct wait_request *request, char **paths)
 {
     int64_t deadline = horizon_deadline(request->timeout_ns);
     uint64_t left = 0;
     for (; *paths; paths++) {
-        int code = add_path(verb, request, *paths);
+        int code = add_path(command, request, *paths);
         if (code != CLI_OK)
             return code;
     }
-    int code = horizon_wait(verb->name, request->goals.at, request->goals.count, deadline, &left);
+    int code = horizon_wait(command->name, request->goals.at, request->goals.count, deadline, &left);
     if (code == CLI_NOT_MET)
-        complain(verb->name, "the time is up and %s are not %s yet; wait longer or see 'cairn status'",
-                 human_bytes(left).text, is_remote(request) ? "in the remote" : "on NVMe");
+        complain(command->name, "timed out: %s not yet %s; wait longer, or see 'cairn status'", human_bytes(left).text,
+                 request->level == WAIT_REMOTE ? "in the remote" : "on NVMe");
     return code;
 }
 
-int verb_wait(const struct verb *verb, int argc, char **argv)
+static int run_wait(const struct command *command, int argc, char **argv)
 {
-    struct wait_request request = {.level = "nvme", .timeout_ns = -1};
-    int code = parse_arguments(verb, &request, argc, argv);
-    if (code != 0)
+    struct wait_request request = {.level = WAIT_NVME, .timeout_ns = -1};
+    char **paths;
+    int code = flags_parse(command, argc, argv, &request, &paths);
+    if (code == CLI_OK)
+        code = target_mounts(command, &request.mounts);
+    if (code != CLI_OK)
         return code;
-    int r = mounts_read("/proc/self/mountinfo", &request.mounts);
-    if (r < 0) {
-        complain(verb->name, "cannot read /proc/self/mountinfo: %s; is /proc mounted?", strerror(-r));
-        return CLI_FAILED;
-    }
     horizon_catch_interrupts();
-    code = wait_for_paths(verb, &request, argv + optind);
+    code = wait_for_paths(command, &request, paths);
     vector_free(&request.goals);
     mounts_done(&request.mounts);
     return code;
 }
+
+#define FIELD(f) offsetof(struct wait_request, f)
+static const struct flag flags[] = {
+    {.letter = 'l', .name = "level", .argument = "stage|nvme|remote", .help = "the tier to wait for (default nvme)", .kind = FLAG_WORD,
+     .offset = FIELD(level)},
+    {.letter = 't', .name = "timeout", .argument = "TIME", .help = "give up after TIME (10s, 5m)", .kind = FLAG_TIME, .offset = FIELD(timeout_ns)},
+    {0},
+};
+
+const struct command wait_command = {
+    .name = "wait",
+    .summary = "wait until files or directories are on NVMe or in the remote",
+    .flags = flags,
+    .operands = (const struct operand[]){{.name = "PATH", .offers = OFFER_FILES, .is_repeated = true}, {0}},
+    .exits = (const struct exit_status[]){{CLI_OK, "the tier has all of it"},
+                                          {CLI_FAILED, "failed"},
+                                          {CLI_USAGE, "wrong usage"},
+                                          {CLI_NOT_MET, "timed out"},
+                                          {CLI_INTERRUPTED, "interrupted"},
+                                          {0}},
+    .usage_exit = CLI_USAGE,
+    .run = run_wait,
+};

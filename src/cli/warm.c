@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 /* cairn warmup, cairn evict: one path after the other, each by a job of its daemon. */
-#include <getopt.h>
 #include <stdio.h>
-#include <sys/stat.h>
 
 #include "base/clock.h"
 #include "base/text.h"
-#include "cli/cli.h"
+#include "cli/ask.h"
+#include "cli/command.h"
 #include "cli/horizon.h"
-#include "cli/mounts.h"
+#include "cli/human.h"
+#include "cli/target.h"
 #include "daemon/control.h"
-#include "daemon/options.h"
 
 #define POLL_MS 100
 
 struct warm {
-    const struct verb *verb;
+    const struct command *command;
     bool evicts;
     int64_t deadline;
     struct mount_list mounts;
@@ -52,7 +51,7 @@ static void say_stays(const struct warm *w, const char *path, const cJSON *reply
 {
     uint64_t bytes = number(reply, name);
     if (bytes)
-        complain(w->verb->name, "%s: %s stay on NVMe: %s", path, human_bytes(bytes).text, why);
+        complain(w->command->name, "%s: %s stay on NVMe: %s", path, human_bytes(bytes).text, why);
 }
 
 /* What became of it; the exit code. */
@@ -61,15 +60,15 @@ static int conclude(const struct warm *w, const char *path, const cJSON *reply)
     const char *failed = cJSON_GetStringValue(cJSON_GetObjectItem(reply, "failed"));
     const char *cause = cJSON_GetStringValue(cJSON_GetObjectItem(reply, "remote_error"));
     if (failed)
-        complain(w->verb->name, "%s: %s", path, failed);
+        complain(w->command->name, "%s: %s", path, failed);
     if (number(reply, "failed_bytes"))
-        complain(w->verb->name, "%s: %s could not be fetched: %s", path, human_bytes(number(reply, "failed_bytes")).text,
+        complain(w->command->name, "%s: %s could not be fetched: %s", path, human_bytes(number(reply, "failed_bytes")).text,
                  cause && *cause ? cause : "see 'cairn status'");
     if (number(reply, "not_kept_bytes"))
-        complain(w->verb->name, "%s: NVMe has no room for %s of it; give more with -o nvme=SIZE, or evict something", path,
+        complain(w->command->name, "%s: NVMe has no space for %s of it; raise -o nvme=SIZE, or evict other files", path,
                  human_bytes(number(reply, "not_kept_bytes")).text);
     say_stays(w, path, reply, "unpublished_bytes", "the remote does not have them yet; see 'cairn wait --level remote'");
-    say_stays(w, path, reply, "pinned_bytes", "pinned by user.cairn.pin, of these files or others with the same content");
+    say_stays(w, path, reply, "pinned_bytes", "pinned by user.cairn.pin on these files, or on others with the same content");
     say_stays(w, path, reply, "busy_bytes", "in use at the moment; try again");
     bool whole = !failed && number(reply, "failed_bytes") + number(reply, "not_kept_bytes") +
                                     number(reply, "unpublished_bytes") + number(reply, "pinned_bytes") +
@@ -83,7 +82,7 @@ static int ask_job(const struct warm *w, const char *store, uint64_t job, bool c
     cJSON *ask = cJSON_CreateObject();
     control_add_u64(ask, "job", job);
     (void)cJSON_AddBoolToObject(ask, "cancel", cancel);
-    return ask_daemon(w->verb->name, store, "warm_status", ask, ret_reply);
+    return ask_daemon(w->command->name, store, "warm_status", ask, ret_reply);
 }
 
 static int cancel(const struct warm *w, const char *store, uint64_t job, int code)
@@ -111,7 +110,7 @@ static int follow_job(struct warm *w, const char *path, const char *store, uint6
             return code;
         if (clock_monotonic_ns() >= w->deadline) {
             end_drawing(w);
-            complain(w->verb->name, "the time is up, and %s is not done; what was done stays so", path);
+            complain(w->command->name, "timed out: %s is incomplete; the part that is done stays", path);
             return cancel(w, store, job, CLI_NOT_MET);
         }
         if (!horizon_sleep_ms(POLL_MS)) {
@@ -123,56 +122,39 @@ static int follow_job(struct warm *w, const char *path, const char *store, uint6
 
 static int warm_path(struct warm *w, const char *path)
 {
-    struct stat st;
+    const struct mount_entry *mount;
     cJSON *reply = NULL;
-    if (stat(path, &st) < 0) {
-        complain(w->verb->name, "cannot look at %s: %s; give a file or folder on a mount of CairnFS", path, strerror(errno));
-        return errno == ENOENT || errno == ENOTDIR ? CLI_USAGE : CLI_FAILED;
-    }
-    const struct mount_entry *mount = mounts_find_device(&w->mounts, st.st_dev);
-    if (!mount)
-        return complain_usage(w->verb, "%s is not on a mount of CairnFS; 'cairn status' lists them", path);
+    uint64_t ino;
+    int code = target_find(w->command, &w->mounts, path, &mount, &ino);
+    if (code != CLI_OK)
+        return code;
     cJSON *ask = cJSON_CreateObject();
-    control_add_u64(ask, "ino", st.st_ino);
+    control_add_u64(ask, "ino", ino);
     (void)cJSON_AddBoolToObject(ask, "evict", w->evicts);
-    if (ask_daemon(w->verb->name, mount->store, "warm", ask, &reply) < 0)
+    if (ask_daemon(w->command->name, mount->store, "warm", ask, &reply) < 0)
         return CLI_FAILED;
     uint64_t job = number(reply, "job");
     cJSON_Delete(reply);
     return follow_job(w, path, mount->store, job);
 }
 
-static int parse_arguments(const struct verb *verb, int64_t *timeout_ns, int argc, char **argv)
-{
-    static const struct option flags[] = {{"timeout", required_argument, NULL, 't'}, {0}};
-    int found;
-    opterr = 0;
-    optind = 1;
-    while ((found = getopt_long(argc, argv, ":t:", flags, NULL)) != -1) {
-        if (found != 't')
-            return complain_option(verb, found, argv);
-        if (parse_duration(optarg, timeout_ns) < 0)
-            return complain_usage(verb, "--timeout '%s' is no time; give one such as 10s or 5m", optarg);
-    }
-    if (argc == optind)
-        return complain_usage(verb, "a PATH is needed; run: cairn %s %s", verb->name, verb->synopsis);
-    return 0;
-}
+struct warm_request {
+    int64_t timeout_ns; /* negative: none */
+};
 
-static int run(const struct verb *verb, bool evicts, int argc, char **argv)
+static int run(const struct command *command, bool evicts, int argc, char **argv)
 {
-    int64_t timeout_ns = -1;
-    int code = parse_arguments(verb, &timeout_ns, argc, argv);
-    if (code != 0)
+    struct warm_request request = {.timeout_ns = -1};
+    struct warm w = {.command = command, .evicts = evicts};
+    char **path;
+    int code = flags_parse(command, argc, argv, &request, &path);
+    if (code == CLI_OK)
+        code = target_mounts(command, &w.mounts);
+    if (code != CLI_OK)
         return code;
-    struct warm w = {.verb = verb, .evicts = evicts, .deadline = horizon_deadline(timeout_ns)};
-    int r = mounts_read("/proc/self/mountinfo", &w.mounts);
-    if (r < 0) {
-        complain(verb->name, "cannot read /proc/self/mountinfo: %s; is /proc mounted?", strerror(-r));
-        return CLI_FAILED;
-    }
+    w.deadline = horizon_deadline(request.timeout_ns);
     horizon_catch_interrupts();
-    for (char **path = argv + optind; *path; path++) {
+    for (; *path; path++) {
         int one = warm_path(&w, *path);
         if (one != CLI_OK)
             code = one;
@@ -183,12 +165,57 @@ static int run(const struct verb *verb, bool evicts, int argc, char **argv)
     return code;
 }
 
-int verb_warmup(const struct verb *verb, int argc, char **argv)
+static int run_warmup(const struct command *command, int argc, char **argv)
 {
-    return run(verb, false, argc, argv);
+    return run(command, false, argc, argv);
 }
 
-int verb_evict(const struct verb *verb, int argc, char **argv)
+static int run_evict(const struct command *command, int argc, char **argv)
 {
-    return run(verb, true, argc, argv);
+    return run(command, true, argc, argv);
 }
+
+static const struct flag warmup_flags[] = {
+    {.letter = 't', .name = "timeout", .argument = "TIME", .help = "give up after TIME (10s, 5m); fetched data stays", .kind = FLAG_TIME,
+     .offset = offsetof(struct warm_request, timeout_ns)},
+    {0},
+};
+
+static const struct flag evict_flags[] = {
+    {.letter = 't', .name = "timeout", .argument = "TIME", .help = "give up after TIME (10s, 5m)", .kind = FLAG_TIME,
+     .offset = offsetof(struct warm_request, timeout_ns)},
+    {0},
+};
+
+static const struct operand operands[] = {{.name = "PATH", .offers = OFFER_FILES, .is_repeated = true}, {0}};
+
+const struct command warmup_command = {
+    .name = "warmup",
+    .summary = "fetch files or directories from the remote to NVMe",
+    .flags = warmup_flags,
+    .operands = operands,
+    .exits = (const struct exit_status[]){{CLI_OK, "NVMe has all of it"},
+                                          {CLI_FAILED, "failed, or NVMe has too little space"},
+                                          {CLI_USAGE, "wrong usage"},
+                                          {CLI_NOT_MET, "timed out"},
+                                          {CLI_INTERRUPTED, "interrupted"},
+                                          {0}},
+    .usage_exit = CLI_USAGE,
+    .run = run_warmup,
+};
+
+const struct command evict_command = {
+    .name = "evict",
+    .summary = "remove local NVMe copies of files already in the remote",
+    .description = "Data that the remote does not have yet stays, and so do pinned files (setfattr -n user.cairn.pin -v 1).",
+    .flags = evict_flags,
+    .operands = operands,
+    .exits = (const struct exit_status[]){{CLI_OK, "no copy is left on NVMe"},
+                                          {CLI_FAILED, "failed, or some data had to stay"},
+                                          {CLI_USAGE, "wrong usage"},
+                                          {CLI_NOT_MET, "timed out"},
+                                          {CLI_INTERRUPTED, "interrupted"},
+                                          {0}},
+    .usage_exit = CLI_USAGE,
+    .run = run_evict,
+};

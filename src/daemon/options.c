@@ -23,25 +23,25 @@ static const char *const checksum_words[] = {"auto", "crc32", "md5", "none", NUL
 /* clang-format off */
 const struct option_spec option_table[] = {
     {"stage_dir", GROUP_TIERS, OPTION_PATH, FIELD(stage_dir), 1, 4000, "/dev/shm", NULL, NULL,
-     "folder of the stage: a tmpfs that outlives the daemon"},
+     "directory of the stage: a tmpfs that outlives the daemon"},
     {"stage", GROUP_TIERS, OPTION_SIZE, FIELD(stage_bytes), STAGE_SIZE_MIN, 1ull << 46, "0", NULL, NULL,
-     "DRAM for data that is not on NVMe yet; 0: a quarter of the RAM that machine and cgroup grant"},
+     "size of the stage, the memory for data not yet on NVMe; 0: a quarter of what machine and cgroup allow"},
     {"nvme", GROUP_TIERS, OPTION_SIZE, FIELD(nvme_bytes), 64 * MIB, 1ull << 56, "0", NULL, NULL,
-     "most that the store may take on its disk; 0: as much as the disk has"},
+     "maximum size of the store on its disk; 0: the size of the disk"},
     {"cache_size", GROUP_TIERS, OPTION_SIZE, FIELD(nvme_bytes), 64 * MIB, 1ull << 56, NULL, NULL, "nvme",
      "the same as nvme"},
     {"fsync", GROUP_TIERS, OPTION_ENUM, FIELD(fsync), 0, 0, "nvme", fsync_words, NULL,
-     "what fsync waits for: nvme, remote, or stage (power loss may take what was fsynced last)"},
+     "the tier that fsync waits for; with stage, power loss may lose data that was fsynced"},
     {"writeback_threads", GROUP_TIERS, OPTION_COUNT, FIELD(writeback_threads), 1, STORE_WRITEBACK_THREADS_MAX, "2", NULL, NULL,
-     "threads that carry data from the stage to NVMe"},
+     "number of threads that write data from the stage to NVMe"},
     {"writeback_limit", GROUP_TIERS, OPTION_SIZE, FIELD(writeback_limit), 4 * KIB, 1ull << 46, "0", NULL, NULL,
-     "bytes a second that these may write; lifted while an fsync, wait or umount waits; 0: no limit"},
+     "bytes per second that these may write; lifted while an fsync, wait or umount waits; 0: no limit"},
     {"writeback_delay", GROUP_TIERS, OPTION_DURATION, FIELD(writeback_delay_ns), 0, HOUR_NS, "1s", NULL, NULL,
-     "how long data may rest before it is carried; what is removed sooner never is"},
+     "time that data may stay in the stage before it is written; data deleted sooner is never written"},
     {"reduce", GROUP_TIERS, OPTION_ENUM, FIELD(reduce), 0, 0, "fast", reduce_words, NULL,
-     "how chunks are made smaller: fast (tensors and text, each chunk for itself) or off (stored as they are)"},
+     "reduction of chunks: fast (tensors and text, each chunk by itself), or off (stored as they are)"},
     {"remote", GROUP_REMOTE, OPTION_STRING, FIELD(remote), 1, 1000, NULL, NULL, NULL,
-     "where all of it goes on to: s3://BUCKET/PREFIX, or dir:/PATH on a shared filesystem"},
+     "remote that everything is uploaded to: s3://BUCKET/PREFIX, or dir:/PATH on a shared filesystem"},
     {"endpoint_url", GROUP_REMOTE, OPTION_STRING, FIELD(endpoint_url), 1, 1000, NULL, NULL, NULL,
      "address of an S3 that is not AWS (else AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, the profile)"},
     {"region", GROUP_REMOTE, OPTION_STRING, FIELD(region), 1, 100, NULL, NULL, NULL,
@@ -49,11 +49,11 @@ const struct option_spec option_table[] = {
     {"profile", GROUP_REMOTE, OPTION_STRING, FIELD(profile), 1, 200, NULL, NULL, NULL,
      "section of ~/.aws/config and ~/.aws/credentials (else AWS_PROFILE, default)"},
     {"no_sign_request", GROUP_REMOTE, OPTION_SET, FIELD(no_sign_request), 0, 0, NULL, NULL, NULL,
-     "use no credentials: public buckets, with ro"},
+     "use no credentials (public buckets, with ro)"},
     {"addressing", GROUP_REMOTE, OPTION_ENUM, FIELD(addressing), 0, 0, "auto", addressing_words, NULL,
-     "where the bucket's name goes: auto, path, or virtual (in the name of the host)"},
+     "place of the bucket name in a URL: the path, or the host name (virtual)"},
     {"checksum", GROUP_REMOTE, OPTION_ENUM, FIELD(checksum), 0, 0, "auto", checksum_words, NULL,
-     "what the server is to verify uploads with: auto, crc32, md5 or none"},
+     "checksum that the server verifies uploads with"},
     {"storage_class", GROUP_REMOTE, OPTION_STRING, FIELD(storage_class), 1, 100, NULL, NULL, NULL,
      "storage class of the objects"},
     {"sse", GROUP_REMOTE, OPTION_STRING, FIELD(sse), 1, 100, NULL, NULL, NULL,
@@ -61,61 +61,61 @@ const struct option_spec option_table[] = {
     {"sse_kms_key_id", GROUP_REMOTE, OPTION_STRING, FIELD(sse_kms_key_id), 1, 1000, NULL, NULL, NULL,
      "key of sse=aws:kms"},
     {"ca_bundle", GROUP_REMOTE, OPTION_PATH, FIELD(ca_bundle), 1, 4000, NULL, NULL, NULL,
-     "certificates to trust (else AWS_CA_BUNDLE, the system's)"},
+     "file with the certificates to trust (else AWS_CA_BUNDLE, the system's)"},
     {"connections", GROUP_REMOTE, OPTION_COUNT, FIELD(connections), 1, 512, "32", NULL, NULL,
-     "most connections at once"},
+     "maximum number of connections"},
     {"remote_timeout", GROUP_REMOTE, OPTION_DURATION, FIELD(remote_timeout_ns), SECOND_NS, 24 * HOUR_NS, "60s", NULL,
-     NULL, "how long one call goes on trying; uploads are tried again without end"},
+     NULL, "time that one call keeps retrying; uploads are retried for ever"},
     {"upload_threads", GROUP_REMOTE, OPTION_COUNT, FIELD(upload_threads), 1, 64, "4", NULL, NULL,
-     "packs that are uploaded at once"},
+     "number of packs uploaded in parallel"},
     {"fetch_threads", GROUP_REMOTE, OPTION_COUNT, FIELD(fetch_threads), 1, 64, "16", NULL, NULL,
-     "ranges of up to 8 MiB that are fetched at once, ahead of readers"},
+     "number of ranges of up to 8 MiB fetched in parallel, ahead of readers"},
     {"upload_limit", GROUP_REMOTE, OPTION_SIZE, FIELD(upload_limit), 4 * KIB, 1ull << 46, "0", NULL, NULL,
-     "bytes a second that may be uploaded; lifted while something waits for the remote; 0: no limit"},
+     "bytes per second that may be uploaded; lifted while a call waits for the remote; 0: no limit"},
     {"lease", GROUP_REMOTE, OPTION_DURATION, FIELD(lease_ns), SECOND_NS, 24 * HOUR_NS, "60s", NULL, NULL,
-     "a writer that renewed nothing for so long may be replaced by another mount"},
+     "time after which a writer that did not renew its lease may be replaced by another mount"},
     {"takeover", GROUP_REMOTE, OPTION_SET, FIELD(takeover), 0, 0, NULL, NULL, NULL,
-     "replace the writer that holds the remote, though it lives: what it has not published stays there; a second node that writes "
-     "needs a prefix of its own instead"},
+     "replace the writer that holds the remote, even if it is alive; its unpublished data stays on its node. A second node that "
+     "writes needs a prefix of its own instead"},
     {"unfenced", GROUP_REMOTE, OPTION_SET, FIELD(unfenced), 0, 0, NULL, NULL, NULL,
-     "use a bucket that cannot tell two writers apart: you see to it that there is one"},
+     "use a bucket that cannot detect a second writer; you have to ensure that there is only one"},
     {"gc_grace", GROUP_REMOTE, OPTION_DURATION, FIELD(gc_grace_ns), 0, 8760 * HOUR_NS, "1h", NULL, NULL,
-     "how long objects that are needed no more are kept, for readers that lag"},
+     "time that unreferenced objects are kept, for readers that lag behind"},
     {"follow", GROUP_REMOTE, OPTION_DURATION, FIELD(follow_ns), 0, 24 * HOUR_NS, "10s", NULL, NULL,
-     "with ro: how often to look for what another writer published; 0: never"},
+     "with ro: interval of looking for newly published states; 0: never"},
     {"entry_timeout", GROUP_ACCESS, OPTION_DURATION, FIELD(entry_timeout_ns), 0, 24 * HOUR_NS, "1h", NULL, NULL,
-     "how long the kernel may keep names without asking again"},
+     "time that the kernel may cache names"},
     {"attr_timeout", GROUP_ACCESS, OPTION_DURATION, FIELD(attr_timeout_ns), 0, 24 * HOUR_NS, "1h", NULL, NULL,
-     "how long the kernel may keep attributes without asking again"},
+     "time that the kernel may cache attributes"},
     {"threads", GROUP_ACCESS, OPTION_COUNT, FIELD(threads), 1, 256, "0", NULL, NULL,
-     "threads that receive requests; 0: chosen from the number of cores"},
+     "number of threads that receive requests; 0: chosen by the number of cores"},
     {"log", GROUP_DAEMON, OPTION_PATH, FIELD(log_path), 1, 4000, NULL, NULL, NULL,
-     "log file instead of STORE/log; with -f lines go to standard error too"},
+     "log file (else STORE/log); with -f, lines go to standard error, too"},
     {"log_level", GROUP_DAEMON, OPTION_ENUM, FIELD(log_level), 0, 0, "info", log_level_words, NULL,
-     "error, warning, info or debug"},
+     "lowest level that is logged"},
     {"metrics", GROUP_DAEMON, OPTION_STRING, FIELD(metrics), 1, 100, NULL, NULL, NULL,
-     "ADDRESS:PORT, such as 127.0.0.1:9464 or [::1]:9464: serves /metrics and /healthz there over HTTP"},
+     "ADDRESS:PORT that serves /metrics and /healthz over HTTP, such as 127.0.0.1:9464 or [::1]:9464"},
     {"successor", GROUP_DAEMON, OPTION_ENUM, FIELD(successor), 0, 0, "auto", successor_words, NULL,
-     "whether another daemon goes on with the mount when this one dies: on, off or auto (on in the background)"},
+     "whether a successor takes over the mount when the daemon dies; auto: on in the background"},
     {"crash_window", GROUP_DAEMON, OPTION_DURATION, FIELD(crash_window_ns), 0, HOUR_NS, "10s", NULL, NULL,
-     "a daemon that dies sooner has died quickly: when six in a row did, the mount is given up; 0: never"},
+     "a daemon that dies sooner has died quickly; after six in a row the mount is given up; 0: never"},
     {"no_resend", GROUP_DAEMON, OPTION_SET, FIELD(no_resend), 0, 0, NULL, NULL, NULL, NULL},
-    {"foreground", GROUP_DAEMON, OPTION_SET, FIELD(foreground), 0, 0, NULL, NULL, NULL, "stay in the foreground (also -f)"},
+    {"foreground", GROUP_DAEMON, OPTION_SET, FIELD(foreground), 0, 0, NULL, NULL, NULL, "run in the foreground (also -f)"},
     {"allow_other", GROUP_ACCESS, OPTION_SET, FIELD(allow_other), 0, 0, NULL, NULL, NULL,
-     "let other users in, as permissions say (default for root)"},
+     "let other users in, as permissions allow (default for root)"},
     {"noallow_other", GROUP_ACCESS, OPTION_CLEAR, FIELD(allow_other), 0, 0, NULL, NULL, NULL,
-     "only for the user who mounts (default for others)"},
-    {"ro", GROUP_ACCESS, OPTION_SET, FIELD(read_only), 0, 0, NULL, NULL, NULL, "read only"},
-    {"rw", GROUP_ACCESS, OPTION_CLEAR, FIELD(read_only), 0, 0, NULL, NULL, NULL, "writable (default)"},
+     "let in only the user who mounts (default for others)"},
+    {"ro", GROUP_ACCESS, OPTION_SET, FIELD(read_only), 0, 0, NULL, NULL, NULL, "mount read-only"},
+    {"rw", GROUP_ACCESS, OPTION_CLEAR, FIELD(read_only), 0, 0, NULL, NULL, NULL, "mount writable (default)"},
     {"suid", GROUP_ACCESS, OPTION_CLEAR, FIELD(nosuid), 0, 0, NULL, NULL, NULL, "honour set-user-ID bits (root only)"},
     {"nosuid", GROUP_ACCESS, OPTION_SET, FIELD(nosuid), 0, 0, NULL, NULL, NULL, "ignore set-user-ID bits (default)"},
     {"dev", GROUP_ACCESS, OPTION_CLEAR, FIELD(nodev), 0, 0, NULL, NULL, NULL, "honour device files (root only)"},
     {"nodev", GROUP_ACCESS, OPTION_SET, FIELD(nodev), 0, 0, NULL, NULL, NULL, "ignore device files (default)"},
-    {"exec", GROUP_ACCESS, OPTION_CLEAR, FIELD(noexec), 0, 0, NULL, NULL, NULL, "let programs be executed (default)"},
-    {"noexec", GROUP_ACCESS, OPTION_SET, FIELD(noexec), 0, 0, NULL, NULL, NULL, "no execution of programs"},
-    {"noatime", GROUP_ACCESS, OPTION_SET, FIELD(noatime), 0, 0, NULL, NULL, NULL, "leave access times alone"},
+    {"exec", GROUP_ACCESS, OPTION_CLEAR, FIELD(noexec), 0, 0, NULL, NULL, NULL, "allow execution of programs (default)"},
+    {"noexec", GROUP_ACCESS, OPTION_SET, FIELD(noexec), 0, 0, NULL, NULL, NULL, "forbid execution of programs"},
+    {"noatime", GROUP_ACCESS, OPTION_SET, FIELD(noatime), 0, 0, NULL, NULL, NULL, "do not update access times"},
     {"relatime", GROUP_ACCESS, OPTION_CLEAR, FIELD(noatime), 0, 0, NULL, NULL, NULL,
-     "keep access times as Linux does (default)"},
+     "update access times as Linux does (default)"},
     {"atime", GROUP_ACCESS, OPTION_CLEAR, FIELD(noatime), 0, 0, NULL, NULL, NULL, NULL},
     {"remount", GROUP_ACCESS, OPTION_SET, FIELD(remount), 0, 0, NULL, NULL, NULL, NULL},
     {"default_permissions", GROUP_ACCESS, OPTION_SET, FIELD(default_permissions), 0, 0, NULL, NULL, NULL, NULL},
@@ -124,6 +124,16 @@ const struct option_spec option_table[] = {
     {0},
 };
 /* clang-format on */
+
+const char *const option_group_titles[GROUP_COUNT] = {[GROUP_TIERS] = "Stage and NVMe",
+                                                      [GROUP_REMOTE] = "Remote",
+                                                      [GROUP_ACCESS] = "Files, users, kernel",
+                                                      [GROUP_DAEMON] = "The daemon"};
+
+const char *option_shown_default(const struct option_spec *spec)
+{
+    return spec->fallback && strcmp(spec->fallback, "0") != 0 ? spec->fallback : NULL;
+}
 
 const char *option_value_kind(const struct option_spec *spec)
 {
@@ -236,11 +246,11 @@ static const char *expected(enum option_kind kind)
     case OPTION_SIZE:
         return "a size such as 512M, 4G or 1T";
     case OPTION_DURATION:
-        return "a duration such as 250ms, 10s, 5m or 1h";
+        return "a time such as 250ms, 10s, 5m or 1h";
     case OPTION_COUNT:
         return "a number";
     case OPTION_ENUM:
-        return "one of its words";
+        return "a word";
     case OPTION_PATH:
         return "a path";
     default:
@@ -259,7 +269,7 @@ static int set_enum(uint64_t *field, const struct option_spec *spec, const char 
         size_t used = strlen(words);
         (void)snprintf(words + used, sizeof words - used, "%s%s", i > 0 ? ", " : "", spec->words[i]);
     }
-    *ret_error = xasprintf("option %s=%s is not known; use one of: %s", spec->name, value, words);
+    *ret_error = xasprintf("invalid value '%s' for option %s; use one of: %s", value, spec->name, words);
     return -EINVAL;
 }
 
@@ -319,7 +329,7 @@ static int set_amount(void *field, const struct option_spec *spec, const char *v
     uint64_t amount;
     if (parse_amount(spec, value, &amount) < 0) {
         *ret_error =
-            xasprintf("option %s=%s is not understood; give %s", spec->name, value, expected(spec->kind));
+            xasprintf("invalid value '%s' for option %s; give %s", value, spec->name, expected(spec->kind));
         return -EINVAL;
     }
     const char *fallback = spec->alias_of ? find_option(spec->alias_of)->fallback : spec->fallback;
@@ -360,7 +370,7 @@ int options_set(struct mount_options *o, const char *name, const char *value, ch
         return 0;
     const struct option_spec *spec = find_option(name);
     if (!spec) {
-        *ret_error = xasprintf("option '%s' is unknown; 'cairn help mount' lists the options", name);
+        *ret_error = xasprintf("unknown option '%s'; 'cairn help mount' lists all", name);
         return -EINVAL;
     }
     bool is_flag = spec->kind == OPTION_SET || spec->kind == OPTION_CLEAR;
@@ -461,12 +471,12 @@ static int check_remote(struct mount_options *o, char **ret_error)
     address.text = NULL;
     remote_address_done(&address);
     if (o->endpoint_url && strchr(o->endpoint_url, '@')) {
-        *ret_error = xstrdup("option endpoint_url: credentials do not belong into an address; see 'A remote' in "
-                             "docs/operations.md for where they are looked for");
+        *ret_error = xstrdup("option endpoint_url: credentials are not allowed in an address; see 'A remote' in "
+                             "docs/operations.md for where to put them");
         return -EINVAL;
     }
     if (o->read_only && o->takeover) {
-        *ret_error = xstrdup("options ro and takeover: who only reads takes nothing over; leave one out");
+        *ret_error = xstrdup("options ro and takeover exclude each other; leave one out");
         return -EINVAL;
     }
     return 0;
@@ -495,8 +505,8 @@ int options_finish(struct mount_options *o, char **ret_error)
 {
     struct metrics_address address;
     if (o->metrics && metrics_address_parse(o->metrics, &address) < 0) {
-        *ret_error = xasprintf("option metrics=%s is not understood; give an address and a port, such as 127.0.0.1:9464 or "
-                               "[::1]:9464 (0.0.0.0:9464: whoever reaches this machine)",
+        *ret_error = xasprintf("invalid value '%s' for option metrics; give an address and a port, such as 127.0.0.1:9464 or "
+                               "[::1]:9464 (0.0.0.0:9464 serves all networks)",
                                o->metrics);
         return -EINVAL;
     }
@@ -506,15 +516,15 @@ int options_finish(struct mount_options *o, char **ret_error)
     }
     if (o->stage_dir[0] != '/') {
         *ret_error =
-            xasprintf("option stage_dir=%s is no absolute path; give one that begins with /", o->stage_dir);
+            xasprintf("option stage_dir=%s is not an absolute path; give one that begins with /", o->stage_dir);
         return -EINVAL;
     }
     if (strchr(o->stage_dir, '\n')) { /* STORE/session names it in a line */
-        *ret_error = xstrdup("option stage_dir: the path has a line end; give one without");
+        *ret_error = xstrdup("option stage_dir: the path contains a line end; give one without");
         return -EINVAL;
     }
     if (make_absolute(&o->ca_bundle) < 0 || make_absolute(&o->log_path) < 0) {
-        *ret_error = xstrdup("options ca_bundle and log: the working folder is gone; give absolute paths");
+        *ret_error = xstrdup("options ca_bundle and log: the working directory no longer exists; give absolute paths");
         return -EINVAL;
     }
     int r = o->remote ? check_remote(o, ret_error) : check_no_remote(o, ret_error);

@@ -76,6 +76,11 @@ struct option_spec {
 /* Ends with an entry without a name. */
 extern const struct option_spec option_table[];
 
+extern const char *const option_group_titles[GROUP_COUNT];
+
+/* The default as help shows it; NULL: none worth showing. */
+const char *option_shown_default(const struct option_spec *spec);
+
 /* What stands for its value in help texts: "SIZE", "TIME", ...; NULL where it takes none. */
 const char *option_value_kind(const struct option_spec *spec);
 

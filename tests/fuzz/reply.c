@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Answers of a daemon that is none, at every verb that asks one. The first byte chooses the verb; each line after it is the answer to
+/* Answers of a daemon that is none, for every command that asks one. The first byte chooses the command; each line after it is the answer to
  * one request, and when none is left the daemon is gone. */
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -9,7 +9,7 @@
 
 #include "base/lock.h"
 #include "base/pool.h"
-#include "cli/cli.h"
+#include "cli/command.h"
 #include "cli/mounts.h"
 #include "fuzz.h"
 
@@ -23,36 +23,33 @@ static struct {
     struct input left;
 } answers;
 
-/* PATH, where a verb wants one, is the folder of the store: the mount that is told of lies there. */
-static const struct {
-    int (*run)(const struct verb *verb, int argc, char **argv);
-    const char *words[ARGUMENTS_MAX];
-} calls[] = {
-    {verb_status, {"status"}},
-    {verb_status, {"status", "--json"}},
-    {verb_stats, {"stats", "--count", "3"}},
-    {verb_stats, {"stats", "--count", "3", "--json"}},
-    {verb_metrics, {"metrics"}},
-    {verb_info, {"info"}},
-    {verb_info, {"info", "--json"}},
-    {verb_du, {"du"}},
-    {verb_wait, {"wait"}},
-    {verb_wait, {"wait", "--level=remote", "--timeout=1s"}},
-    {verb_umount, {"umount"}},
-    {verb_umount, {"umount", "--drain=remote", "--timeout=1s"}},
-    {verb_scrub, {"scrub"}},
-    {verb_gc, {"gc"}},
-    {verb_warmup, {"warmup"}},
-    {verb_evict, {"evict", "--timeout=1s"}},
+/* PATH, if a command takes one, is the directory of the store: the mount in the list lies there. */
+static const char *const calls[][ARGUMENTS_MAX] = {
+    {"status"},
+    {"status", "--json"},
+    {"stats", "--count", "3"},
+    {"stats", "--count", "3", "--json"},
+    {"metrics"},
+    {"info"},
+    {"info", "--json"},
+    {"du"},
+    {"wait"},
+    {"wait", "--level=remote", "--timeout=1s"},
+    {"umount"},
+    {"umount", "--drain=remote", "--timeout=1s"},
+    {"scrub"},
+    {"gc"},
+    {"warmup"},
+    {"evict", "--timeout=1s"},
 };
 
-/* A verb's pauses move its clock instead of passing; not without end, since the fuzzer may look at it within a verb. */
+/* A command's pauses move its clock instead of passing; bounded, since the fuzzer may read it within a command. */
 #define AHEAD_MAX_NS 10000000000ll
 
 static _Thread_local struct {
-    bool in_verb;
+    bool in_command;
     int64_t ahead_ns;
-} verb_clock;
+} command_clock;
 
 /* In the place of the real ones (--wrap, tests/fuzz/meson.build). */
 int __real_mounts_read(const char *path, struct mount_list *ret);
@@ -71,7 +68,7 @@ int __wrap_mounts_read(const char *path, struct mount_list *ret)
 int __wrap_clock_gettime(clockid_t clock, struct timespec *ret)
 {
     int r = __real_clock_gettime(clock, ret);
-    int64_t ns = r == 0 && verb_clock.in_verb ? ret->tv_nsec + verb_clock.ahead_ns : 0;
+    int64_t ns = r == 0 && command_clock.in_command ? ret->tv_nsec + command_clock.ahead_ns : 0;
     if (ns) {
         ret->tv_sec += ns / 1000000000;
         ret->tv_nsec = ns % 1000000000;
@@ -81,10 +78,10 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *ret)
 
 int __wrap_nanosleep(const struct timespec *time, struct timespec *rest)
 {
-    if (!verb_clock.in_verb)
+    if (!command_clock.in_command)
         return __real_nanosleep(time, rest);
-    int64_t ahead_ns = verb_clock.ahead_ns + (int64_t)time->tv_sec * 1000000000 + time->tv_nsec;
-    verb_clock.ahead_ns = ahead_ns < AHEAD_MAX_NS ? ahead_ns : AHEAD_MAX_NS;
+    int64_t ahead_ns = command_clock.ahead_ns + (int64_t)time->tv_sec * 1000000000 + time->tv_nsec;
+    command_clock.ahead_ns = ahead_ns < AHEAD_MAX_NS ? ahead_ns : AHEAD_MAX_NS;
     return 0;
 }
 
@@ -171,17 +168,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct input in = {data, size};
     size_t choice = input_u8(&in) % ARRAY_LEN(calls);
-    struct verb verb = {.name = calls[choice].words[0], .synopsis = "", .usage_exit = CLI_USAGE};
+    const struct command *command = command_find(calls[choice][0]);
     char *argv[ARGUMENTS_MAX + 2] = {NULL};
     int argc = 0;
-    for (; calls[choice].words[argc]; argc++)
-        argv[argc] = xstrdup(calls[choice].words[argc]);
+    for (; calls[choice][argc]; argc++)
+        argv[argc] = xstrdup(calls[choice][argc]);
     argv[argc] = xstrdup(store);
     set_answers(in);
-    verb_clock.ahead_ns = 0;
-    verb_clock.in_verb = true;
-    int code = calls[choice].run(&verb, argc + 1, argv);
-    verb_clock.in_verb = false;
+    command_clock.ahead_ns = 0;
+    command_clock.in_command = true;
+    int code = command->run(command, argc + 1, argv);
+    command_clock.in_command = false;
     check(code == CLI_OK || code == CLI_FAILED || code == CLI_NOT_MET);
     set_answers((struct input){0}); /* the server may still look at the input */
     for (char **word = argv; *word; word++) /* getopt may have changed their order */

@@ -4,7 +4,7 @@ import os
 import re
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
-FOLDERS = ["src", "include", "python", "tests", "docs/examples", "mount-scripts", "contrib", ".ci", ".github", "debian"]
+FOLDERS = ["src", "include", "python", "tests", "docs/examples", "docs/man", "completion", "mount-scripts", "contrib", ".ci", ".github", "debian"]
 LINE = re.compile(r"^(//|#|/\*) SPDX-License-Identifier: Apache-2\.0( \*/)?$", re.MULTILINE)
 SOURCE = re.compile(r"\.(c|h|cu|py|sh|py\.in)$")
 DATA = {"corpus", "golden", "kept", "__pycache__"}

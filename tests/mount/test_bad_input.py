@@ -120,13 +120,13 @@ def test_help_and_version(binary):
 
 def test_store_is_a_file(place):
     rig.write_file(place.store, b"I am a file")
-    place.refuses(code=USAGE, says=[place.store, "is not a folder", "give a new or empty folder"])
+    place.refuses(code=USAGE, says=[place.store, "is not a directory", "give a new or empty directory"])
 
 
 def test_store_is_not_empty_and_no_store(place):
     os.mkdir(place.store)
     rig.write_file(place.store + "/thesis.tex", b"important")
-    place.refuses(code=USAGE, says=[place.store, "not empty", "thesis.tex", "give a new or empty folder"])
+    place.refuses(code=USAGE, says=[place.store, "not empty", "thesis.tex", "give a new or empty directory"])
 
 
 def test_store_in_a_missing_folder(place):
@@ -161,7 +161,7 @@ def test_damaged_superblock(real_store, size):
 def test_superblock_is_missing(real_store):
     """Nothing tells such a folder from one that was never a store: it is left as it is."""
     os.unlink(os.path.join(real_store.store, "superblock"))
-    real_store.refuses(code=USAGE, says=[real_store.store, "no store", "give a new or empty folder"])
+    real_store.refuses(code=USAGE, says=[real_store.store, "not a store", "give a new or empty directory"])
 
 
 def test_store_of_another_user(place):
@@ -195,7 +195,7 @@ def test_full_disk(place, disk):
 
 def test_read_only_disk(place, disk):
     rig.run("mount", "-o", "remount,ro", disk)
-    place.refuses(disk + "/store", place.mnt, says=[disk, "read-only", "give a folder on a writable disk"])
+    place.refuses(disk + "/store", place.mnt, says=[disk, "read-only", "give a directory on a writable disk"])
 
 
 def test_mountpoint_missing(place):
@@ -204,7 +204,7 @@ def test_mountpoint_missing(place):
 
 def test_mountpoint_is_a_file(place):
     rig.write_file(place.root + "/plain", b"x")
-    place.refuses(place.store, place.root + "/plain", says=[place.root + "/plain is not a folder", "give one"])
+    place.refuses(place.store, place.root + "/plain", says=[place.root + "/plain is not a directory", "give one"])
 
 
 def test_mountpoint_inside_the_store(place):
@@ -226,7 +226,7 @@ def test_mountpoint_in_use(place, cairn):
 def loses_output(cairn, *line, code=1):
     for to in (">/dev/full", ">&-"):
         done = subprocess.run(["bash", "-c", f'exec "$@" {to}', "bash", cairn.binary, *line], stderr=subprocess.PIPE, text=True, timeout=60)
-        assert done.returncode == code and done.stderr.startswith(f"cairn {line[0]}: writing failed: "), (line, to, done)
+        assert done.returncode == code and done.stderr.startswith(f"cairn {line[0]}: cannot write to standard output: "), (line, to, done)
         assert len(done.stderr.splitlines()) == 1, (line, to, done)
 
 
@@ -445,13 +445,13 @@ def test_no_permission_to_open_fuse(open_place, folder):
 def test_no_permission_to_mount_there(open_place, folder):
     os.chown(open_place.mnt, 0, 0)
     prefix = in_namespace(with_fuse(folder, 0o666), f'exec {AS_NOBODY} "$@"')
-    open_place.refuses(prefix=prefix, code=USAGE, says=[open_place.mnt, "not yours to write in", "give a folder of your own"])
+    open_place.refuses(prefix=prefix, code=USAGE, says=[open_place.mnt, "is not writable", "give a directory of your own"])
 
 
 def test_no_permission_to_make_the_store(open_place, folder):
     prefix = in_namespace(with_fuse(folder, 0o666), f'exec {AS_NOBODY} "$@"')
     store = open_place.root + "/store"
-    open_place.refuses(store, open_place.mnt, prefix=prefix, code=USAGE, says=[store, "permission denied", "run as the user that owns the place"])
+    open_place.refuses(store, open_place.mnt, prefix=prefix, code=USAGE, says=[store, "permission denied", "run as the owner of the directory"])
 
 
 @pytest.mark.skipif(not shutil.which("prlimit"), reason="skipped: needs prlimit")

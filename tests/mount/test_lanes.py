@@ -80,7 +80,7 @@ def test_programs_are_named(cairn):
             assert "last_error" not in seen[one] and seen[two]["last_error"] == "No space left on device: run/step-40"
             shown = show(cairn).decode()
             assert re.search(rf"^  lazy saves +2 programs, 3\S* GiB to copy:$", shown, re.M), shown
-            assert re.search(rf"^    pid {one}, trainer: 3\S* GiB left of 2 saves, 7 saved, kept waiting for 1.5 s", shown, re.M), shown
+            assert re.search(rf"^    pid {one}, trainer: 3\S* GiB left of 2 saves, 7 saved, blocked for 1.5 s", shown, re.M), shown
             assert re.search(rf"^    pid {two}, other: nothing left, 40 saved, 1 failed, .*last error: No space left", shown, re.M), shown
             metrics = cairn.cairn("metrics", cairn.mnt).stdout
             assert "cairnfs_lane_clients 2\n" in metrics

@@ -122,7 +122,7 @@ def test_no_errors_for_what_is_wrong_of_programs(cairn):
         with pytest.raises(OSError):
             call(cairn.mnt + args[0], *args[1:])
     assert errors_of(cairn) == [] and cairn.status()["errors_total"] == 0
-    assert "no program got one" in cairn.cairn("status", cairn.mnt).stdout
+    assert "none since the mount" in cairn.cairn("status", cairn.mnt).stdout
 
 
 def test_errors_tell_file_call_and_cause(filled):  # noqa: F811

@@ -24,45 +24,45 @@ USAGE = 2
 # Arguments, and a word of the line that says what is wrong. {mnt} is a mount, {store} its store, {plain} a folder that is neither,
 # {file} a file on the mount, {loose} one that is not on it. All end with the usage code of the verb.
 WRONG = {
-    "mount": [("", "STORE"), ("{plain}/s", "MOUNTPOINT"), ("a b c", "too many"), ("{plain}/s {plain} --bogus", "--bogus"),
-              ("{plain}/s {plain} -o stge=1G", "stge"), ("{plain}/s {plain} --stage", "--stage needs a value"),
-              ("{plain}/s {plain} --ro=1", "--ro takes no value"), ("{plain}/s {plain} --stage 1X", "1X"),
+    "mount": [("", "STORE"), ("{plain}/s", "MOUNTPOINT"), ("a b c", "unexpected argument 'c'"), ("{plain}/s {plain} --bogus", "--bogus"),
+              ("{plain}/s {plain} -o stge=1G", "stge"), ("{plain}/s {plain} --stage", "--stage requires an argument"),
+              ("{plain}/s {plain} --ro=1", "--ro takes no argument"), ("{plain}/s {plain} --stage 1X", "1X"),
               ("{plain}/s {plain} -o log_level=loud", "loud"), ("{plain}/s {plain} -o metrics=:9464", "127.0.0.1:9464"),
               ("{plain}/s {plain} -o metrics=localhost", "ADDRESS"), ("{plain}/s {plain} -o metrics=127.0.0.1:0", "metrics"),
               ("{plain}/s {plain} -o metrics=127.0.0.1:99999", "metrics"), ("{plain}/s {plain} -o metrics=[::1:80", "metrics"),
               ("{plain}/s {plain} --remote ftp://x", "s3://")],
-    "umount": [("", "MOUNTPOINT"), ("{mnt} {mnt}", "one MOUNTPOINT"), ("{mnt} --drain tape", "tape"), ("{mnt} -t soon", "soon"),
-               ("{mnt} -t", "-t needs a value"), ("{mnt} --bogus", "--bogus"), ("{plain}", "no mountpoint")],
-    "status": [("{plain}", "neither"), ("{mnt} {mnt}", "one"), ("--bogus", "--bogus"), ("-xj", "-x is no option"),
-               ("--json=yes", "--json takes no value"), ("{loose}", "neither"), ("nowhere", "neither")],
-    "info": [("", "PATH"), ("{mnt} {mnt}", "one PATH"), ("{plain}", "not on a mount"), ("nowhere", "nowhere"), ("{mnt} -x", "-x"),
+    "umount": [("", "MOUNTPOINT"), ("{mnt} {mnt}", "unexpected argument"), ("{mnt} --drain tape", "tape"), ("{mnt} -t soon", "soon"),
+               ("{mnt} -t", "-t requires an argument"), ("{mnt} --bogus", "--bogus"), ("{plain}", "not a CairnFS mountpoint")],
+    "status": [("{plain}", "neither"), ("{mnt} {mnt}", "unexpected argument"), ("--bogus", "--bogus"), ("-xj", "unknown option -x"),
+               ("--json=yes", "--json takes no argument"), ("{loose}", "neither"), ("nowhere", "neither")],
+    "info": [("", "PATH"), ("{mnt} {mnt}", "unexpected argument"), ("{plain}", "not on a CairnFS mount"), ("nowhere", "nowhere"), ("{mnt} -x", "-x"),
              ("{loose}/below", "Not a directory")],
-    "du": [("", "PATH"), ("{plain}", "not on a mount"), ("nowhere", "nowhere"), ("--bogus {mnt}", "--bogus"),
+    "du": [("", "PATH"), ("{plain}", "not on a CairnFS mount"), ("nowhere", "nowhere"), ("--bogus {mnt}", "--bogus"),
            ("--json", "PATH")],
-    "stats": [("", "MOUNTPOINT"), ("{plain}", "not a mount"), ("{file}", "not a mount"), ("{mnt} -i soon", "soon"),
-              ("{mnt} --interval 1ms", "100ms"), ("{mnt} -n 0", "number of lines"), ("{mnt} -n x", "'x'"), ("{mnt} -n", "-n"),
-              ("{mnt} {mnt}", "one MOUNTPOINT"), ("{mnt} --bogus", "--bogus")],
-    "metrics": [("", "MOUNTPOINT"), ("{plain}", "not a mount"), ("{mnt} {mnt}", "one"), ("{mnt} --json", "--json"),
-                ("{store}", "not a mount")],
-    "log": [("{plain}", "neither"), ("{mnt} {mnt}", "one"), ("{mnt} --level loud", "loud"), ("{mnt} -n many", "many"),
-            ("{mnt} --bogus", "--bogus"), ("{mnt} -l", "-l needs a value")],
-    "wait": [("", "PATH"), ("{mnt} --level moon", "moon"), ("{mnt} --timeout", "--timeout needs"), ("{mnt} -t x", "'x'"),
-             ("{plain}", "not on a mount"), ("nowhere", "nowhere")],
-    "warmup": [("", "PATH"), ("{plain}", "not on a mount"), ("nowhere", "nowhere"), ("{mnt} -t x", "'x'"), ("{mnt} --all", "--all")],
-    "evict": [("", "PATH"), ("{plain}", "not on a mount"), ("nowhere", "nowhere"), ("{mnt} -t x", "'x'"), ("{mnt} --all", "--all")],
-    "scrub": [("", "MOUNTPOINT"), ("{mnt} {mnt}", "one"), ("{plain}", "not a mount"), ("--rate fast {mnt}", "fast"),
-              ("--rate 0 {mnt}", "no rate"), ("{mnt} --rate", "--rate"), ("{mnt} --bogus", "--bogus")],
-    "gc": [("", "MOUNTPOINT"), ("{mnt} {mnt}", "one"), ("{plain}", "not a mount"), ("{mnt} --force", "--force")],
-    "upgrade": [("", "MOUNTPOINT"), ("{mnt} {mnt}", "one"), ("{plain}", "not a mount"), ("{mnt} -t soon", "soon"), ("{mnt} -b", "-b needs a value"),
+    "stats": [("", "MOUNTPOINT"), ("{plain}", "not a CairnFS mountpoint"), ("{file}", "not a CairnFS mountpoint"), ("{mnt} -i soon", "soon"),
+              ("{mnt} --interval 1ms", "100 ms"), ("{mnt} -n 0", "a number from 1 on"), ("{mnt} -n x", "'x'"), ("{mnt} -n", "-n"),
+              ("{mnt} {mnt}", "unexpected argument"), ("{mnt} --bogus", "--bogus")],
+    "metrics": [("", "MOUNTPOINT"), ("{plain}", "not a CairnFS mountpoint"), ("{mnt} {mnt}", "unexpected argument"), ("{mnt} --json", "--json"),
+                ("{store}", "not a CairnFS mountpoint")],
+    "log": [("{plain}", "neither"), ("{mnt} {mnt}", "unexpected argument"), ("{mnt} --level loud", "loud"), ("{mnt} -n many", "many"),
+            ("{mnt} --bogus", "--bogus"), ("{mnt} -l", "-l requires an argument")],
+    "wait": [("", "PATH"), ("{mnt} --level moon", "moon"), ("{mnt} --timeout", "--timeout requires"), ("{mnt} -t x", "'x'"),
+             ("{plain}", "not on a CairnFS mount"), ("nowhere", "nowhere")],
+    "warmup": [("", "PATH"), ("{plain}", "not on a CairnFS mount"), ("nowhere", "nowhere"), ("{mnt} -t x", "'x'"), ("{mnt} --all", "--all")],
+    "evict": [("", "PATH"), ("{plain}", "not on a CairnFS mount"), ("nowhere", "nowhere"), ("{mnt} -t x", "'x'"), ("{mnt} --all", "--all")],
+    "scrub": [("", "MOUNTPOINT"), ("{mnt} {mnt}", "unexpected argument"), ("{plain}", "not a CairnFS mountpoint"), ("--rate fast {mnt}", "fast"),
+              ("--rate 0 {mnt}", "bytes per second"), ("{mnt} --rate", "--rate"), ("{mnt} --bogus", "--bogus")],
+    "gc": [("", "MOUNTPOINT"), ("{mnt} {mnt}", "unexpected argument"), ("{plain}", "not a CairnFS mountpoint"), ("{mnt} --force", "--force")],
+    "upgrade": [("", "MOUNTPOINT"), ("{mnt} {mnt}", "unexpected argument"), ("{plain}", "not a CairnFS mountpoint"), ("{mnt} -t soon", "soon"), ("{mnt} -b", "-b requires an argument"),
                 ("{mnt} --force", "--force")],
-    "ls": [("", "SOURCE:PATH"), ("{loose}", "no store"), ("--bogus dir:{plain}:/", "--bogus"), ("-x dir:{plain}:/", "-x"),
+    "ls": [("", "SOURCE:PATH"), ("{loose}", "not a store"), ("--bogus dir:{plain}:/", "--bogus"), ("-x dir:{plain}:/", "-x"),
            ("ftp://host/path:/", "s3://")],
-    "cp": [("", "LOCAL"), ("dir:{plain}:/", "LOCAL"), ("{loose} {plain}", "no store"), ("--bogus dir:{plain}:/ x", "--bogus")],
-    "fsck": [("", "STORE"), ("{store} {store}", "one STORE"), ("{plain}", "no store"), ("-x {store}", "-x"), ("nowhere", "no store")],
-    "adopt": [("", "STORE"), ("{plain}", "--new-id"), ("--new-id", "one STORE"), ("--new-id {plain}", "no store"), ("--new-id -x {plain}", "-x"),
-              ("--new-id {plain} {plain}", "one STORE")],
+    "cp": [("", "LOCAL"), ("dir:{plain}:/", "LOCAL"), ("{loose} {plain}", "not a store"), ("--bogus dir:{plain}:/ x", "--bogus")],
+    "fsck": [("", "STORE"), ("{store} {store}", "unexpected argument"), ("{plain}", "not a store"), ("-x {store}", "-x"), ("nowhere", "not a store")],
+    "adopt": [("", "STORE"), ("{plain}", "--new-id"), ("--new-id", "missing argument STORE"), ("--new-id {plain}", "not a store"), ("--new-id -x {plain}", "-x"),
+              ("--new-id {plain} {plain}", "unexpected argument")],
     "version": [("now", "now")],
-    "completion": [("", "bash|zsh|fish"), ("tcsh", "bash|zsh|fish"), ("bash zsh", "bash|zsh|fish"), ("--bogus", "bash|zsh|fish")],
+    "completion": [("", "bash|zsh|fish"), ("tcsh", "bash|zsh|fish"), ("bash zsh", "bash|zsh|fish"), ("--bogus", "unknown option --bogus")],
     "help": [("nothing", "nothing"), ("mount umount", "umount"), ("--bogus", "--bogus")],
 }
 
@@ -97,10 +97,10 @@ def test_every_wrong_argument(cairn, folder):
 
 
 def test_each_verb_explains_itself(binary):
-    """`cairn help VERB` and `cairn VERB --help` say the same, with the exit codes."""
+    """`cairn help VERB` and `cairn VERB --help` say the same, with the exit statuses."""
     for verb in verbs_of(binary):
         shown = [subprocess.run([binary, *args], capture_output=True, text=True, timeout=300) for args in (("help", verb), (verb, "--help"))]
-        assert shown[0].stdout == shown[1].stdout and "Exit codes: 0" in shown[0].stdout, verb
+        assert shown[0].stdout == shown[1].stdout and "\nExit status:\n  0 " in shown[0].stdout, verb
         assert shown[0].returncode == shown[1].returncode == 0 and not shown[0].stderr
 
 
@@ -517,7 +517,7 @@ def test_healthz_while_writing_to_nvme_fails(request, cairn, rng):
     rig.run("mount", "-t", "tmpfs", "-o", "ro", "tmpfs", packs)
     rig.write_file(cairn.mnt + "/file", data)
     rig.poll(lambda: get(port, "/healthz")[0] == 503, 30, "the trouble")
-    assert re.fullmatch("writing to NVMe fails and is tried again: .* pack packs/.*\n", get(port, "/healthz")[2])
+    assert re.fullmatch("writes to NVMe are failing; retrying: .* pack packs/.*\n", get(port, "/healthz")[2])
     rig.file_systems_unmount(packs)
     rig.poll(lambda: get(port, "/healthz")[0] == 200, 30, "the end of the trouble")
     cairn.wait()
@@ -644,5 +644,5 @@ def test_umounts_at_once(cairn, folder, drain):
         said = [(verb.communicate(timeout=300)[1], verb.returncode) for verb in verbs]
         assert 0 in [code for _, code in said] and cairn.reap() == 0 and not rig.mounted_at(cairn.mnt)
         for text, code in said:
-            assert code == 0 or (code == 2 and "is no mountpoint" in text) or (
-                drain == "remote" and code == 1 and "it is not known whether the remote has all of it" in text), said
+            assert code == 0 or (code == 2 and "is not a CairnFS mountpoint" in text) or (
+                drain == "remote" and code == 1 and "the remote may lack some data" in text), said

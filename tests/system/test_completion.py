@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What shells complete: bash and zsh at a terminal, fish asked; and that each verb takes the flags that its help shows."""
+"""What shells complete: bash and zsh at a terminal, fish asked; and that each command takes the flags that its help shows."""
 import os
 import pty
 import re
@@ -21,21 +21,21 @@ def ask(binary, *args):
     return done.stdout
 
 
-def verbs(binary):
+def commands(binary):
     return re.findall(r"^  cairn (\S+)", ask(binary, "help"), re.M)
 
 
-def flags(binary, verb):
-    """(spelling, has a value) of each flag that the help of a verb shows."""
+def flags(binary, command):
+    """(spelling, has a value) of each flag that the help of a command shows."""
     found = []
-    for letter, name, value in HELP_FLAG.findall(ask(binary, "help", verb)):
+    for letter, name, value in HELP_FLAG.findall(ask(binary, "help", command).split("\nExit status", 1)[0]):
         found += [(spelling, bool(value)) for spelling in (letter, name) if spelling]
     return found
 
 
 def options(binary):
     """(name, has a value) of each option of a mount."""
-    text = ask(binary, "help", "mount").split("\nOptions", 1)[1]
+    text = ask(binary, "help", "mount").split("\nMount options", 1)[1]
     return [(name, bool(value)) for name, value in re.findall(r"^  (\w+)(=\w+)? ", text, re.M)]
 
 
@@ -79,13 +79,13 @@ SHOW = "cairn() { printf 'called:'; printf '<%s>' \"$@\"; echo; }\n"
 
 
 def test_bash_offers_what_help_shows(binary, folder):
-    """Every verb, every flag of each, every option and word of -o."""
+    """Every command, every flag of each, every option and word of -o."""
     path = script(binary, "bash", folder)
-    assert sorted(bash_candidates(path, "cairn ")) == sorted(verbs(binary))
-    for verb in verbs(binary):
-        shown = {spelling for spelling, _ in flags(binary, verb)}
-        offered = set(bash_candidates(path, f"cairn {verb} -"))
-        assert shown <= offered and "--help" in offered, (verb, shown - offered)
+    assert sorted(bash_candidates(path, "cairn ")) == sorted(commands(binary))
+    for command in commands(binary):
+        shown = {spelling for spelling, _ in flags(binary, command)}
+        offered = set(bash_candidates(path, f"cairn {command} -"))
+        assert shown <= offered and "--help" in offered, (command, shown - offered)
     for name, has_value in options(binary):
         assert f"ro,{name}" + ("=" if has_value else "") in bash_candidates(path, f"cairn mount s m -o ro,{name[:-1]}")
         assert "--" + name.replace("_", "-") in bash_candidates(path, "cairn mount --"), name
@@ -126,7 +126,7 @@ def test_bash_mountpoints(binary, cairn, folder):
 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
 def test_at_a_terminal(binary, cairn, folder, shell):
-    """Tab keys give whole words: verb, flag, word, and a mountpoint whose name has a blank."""
+    """Tab keys give whole words: command, flag, word, and a mountpoint whose name has a blank."""
     if not shutil.which(shell):
         pytest.skip(f"skipped: {shell} is not installed")
     cairn.mnt = os.path.join(folder, "a mount")
@@ -154,23 +154,23 @@ def test_fish(binary, cairn, folder):
         assert done.returncode == 0 and done.stderr == "", done
         return {row.split("\t")[0] for row in done.stdout.splitlines()}
 
-    assert offered("cairn ") == set(verbs(binary))
-    for verb in verbs(binary):
-        shown = {spelling for spelling, _ in flags(binary, verb) if spelling.startswith("--")}
-        assert shown <= offered(f"cairn {verb} --"), verb
+    assert offered("cairn ") == set(commands(binary))
+    for command in commands(binary):
+        shown = {spelling for spelling, _ in flags(binary, command) if spelling.startswith("--")}
+        assert shown <= offered(f"cairn {command} --"), command
     assert offered("cairn wait x --level ") == {"stage", "nvme", "remote"}
     assert "ro,fsync=" in offered("cairn mount a b -o ro,fsy")
     assert cairn.mnt in offered("cairn umount ")
 
 
-def test_verbs_take_the_flags_of_their_help(binary):
-    """No flag is told that the verb refuses; what is not told is refused, so nothing here is done."""
-    for verb in verbs(binary):
-        for spelling, has_value in flags(binary, verb):
+def test_commands_take_the_flags_of_their_help(binary):
+    """No flag is shown that the command refuses; an unknown one is refused, so nothing here is done."""
+    for command in commands(binary):
+        for spelling, has_value in flags(binary, command):
             given = [spelling, "?"] if has_value else [spelling]
-            done = subprocess.run([binary, verb, *given, "--nonsense"], capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
-            wrong = "'?'" if has_value and "--nonsense" not in done.stderr else "--nonsense is no option here"
-            assert done.returncode != 0 and wrong in done.stderr, (verb, spelling, done)
+            done = subprocess.run([binary, command, *given, "--nonsense"], capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+            wrong = "'?'" if has_value and "--nonsense" not in done.stderr else "unknown option --nonsense"
+            assert done.returncode != 0 and wrong in done.stderr, (command, spelling, done)
 
 
 @pytest.mark.parametrize("args", [[], ["tcsh"], ["bash", "zsh"]])

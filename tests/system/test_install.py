@@ -17,7 +17,7 @@ ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 # In the order of the folders' names of meson.
 INSTALLED = {
     "bindir": ["cairn"],
-    "mandir": ["man1/cairn.1", "man3/libcairn.3", "man5/cairn-format.5", "man8/mount.cairnfs.8"],
+    "mandir": [f"man{name.split('.')[-1]}/{name}" for name in (name.removesuffix(".in") for name in os.listdir(ROOT + "/docs/man")) if name[-1].isdigit()],
     "mounthelperdir": ["mount.cairnfs", "mount.fuse.cairnfs", "umount.cairnfs", "umount.fuse.cairnfs"],
     "systemdunitdir": ["cairnfs@.service"],
     "includedir": ["cairn/cairn.h"],

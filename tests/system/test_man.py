@@ -12,8 +12,9 @@ import pytest
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 MAN = os.path.join(ROOT, "docs", "man")
 GOLDEN = os.path.join(ROOT, "tests", "unit", "format", "golden")
-PAGES = ["cairn.1", "mount.cairnfs.8", "cairn-format.5", "libcairn.3"]
-FLAG = re.compile(r"(?<![\w/-])--?[a-zA-Z][a-zA-Z-]*")
+SOURCES = sorted(os.path.basename(path) for path in glob.glob(MAN + "/*.[1358]*"))
+PAGES = [name.removesuffix(".in") for name in SOURCES]
+FLAG = re.compile(r"(?<![\w/=-])--?[a-zA-Z][a-zA-Z-]*")
 # Where each structure of cairn-format(5) lies in a golden file, and from which end of it.
 PLACES = {
     "superblock": ("superblock.bin", 0),
@@ -29,8 +30,15 @@ PLACES = {
 }
 
 
-def page(name):
-    with open(os.path.join(MAN, name)) as file:
+@pytest.fixture
+def pages(request):
+    """The path of each page: as it is in the sources, or as the build made it."""
+    built = os.path.join(request.config.getoption("--build"), "docs")
+    return {name: os.path.join(MAN if name in SOURCES else built, name) for name in PAGES}
+
+
+def read(path):
+    with open(path) as file:
         return file.read()
 
 
@@ -39,10 +47,10 @@ def need(program):
         pytest.skip(f"skipped: {program} is not installed")
 
 
-def rendered(name):
+def rendered(path):
     """The page as text, in lines so long that nothing is broken."""
     need("mandoc")
-    done = subprocess.run(["mandoc", "-Tascii", "-Owidth=900", os.path.join(MAN, name)], capture_output=True, text=True, timeout=300)
+    done = subprocess.run(["mandoc", "-Tascii", "-Owidth=900", path], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done
     return re.sub(".\x08", "", done.stdout)
 
@@ -59,41 +67,96 @@ def parts(text, indent):
     return dict(zip(pieces[1::2], pieces[2::2]))
 
 
+@pytest.mark.needs_mount
 @pytest.mark.parametrize("name", PAGES)
-def test_clean(name):
-    """Neither mandoc nor groff has anything to say."""
+def test_clean(pages, name):
+    """Neither mandoc nor groff has anything to say, and no part was left to be filled in."""
+    assert not re.search(r"^@", read(pages[name]), re.M)
     need("mandoc")
-    done = subprocess.run(["mandoc", "-Tlint", "-Wstyle", os.path.join(MAN, name)], capture_output=True, text=True, timeout=300)
+    done = subprocess.run(["mandoc", "-Tlint", "-Wstyle", pages[name]], capture_output=True, text=True, timeout=300)
     # What else is installed here is not the page's business.
     assert [line for line in done.stdout.splitlines() if "referenced manual not found" not in line] == []
     need("man")
     done = subprocess.run(
-        ["man", "--warnings", "-l", os.path.join(MAN, name)], capture_output=True, text=True, timeout=60, env={**os.environ, "LC_ALL": "C", "MANPAGER": "cat"}
+        ["man", "--warnings", "-l", pages[name]], capture_output=True, text=True, timeout=60, env={**os.environ, "LC_ALL": "C", "MANPAGER": "cat"}
     )
     assert done.returncode == 0 and done.stderr == "" and len(done.stdout) > 500, done.stderr
 
 
 @pytest.mark.needs_mount
-def test_verbs_and_flags(binary):
-    """Each verb in its place, with the flags that its help shows and no other, and the words of its synopsis and exit codes."""
-    told = parts(rendered("cairn.1").split("\nVERBS", 1)[1].split("\nENVIRONMENT", 1)[0], 3)
-    listed = re.findall(r"^  cairn (\S+)", help_of(binary), re.M)
-    assert list(told) == listed
-    for verb in listed:
-        text = help_of(binary, verb).split("\nOptions", 1)[0]
-        assert set(FLAG.findall(told[verb])) == set(FLAG.findall(text)), verb
-        synopsis = re.findall(r"[A-Z]{3,}", text.split("\n", 1)[0])
-        assert all(word in told[verb] for word in synopsis), (verb, synopsis)
-        codes = re.findall(r"Exit codes: (.*)\.", text)[-1]
-        assert re.findall(r"\d+", re.findall(r"Exit codes: (.*)\.", told[verb])[-1]) == re.findall(r"\d+", codes), verb
+def test_every_command_has_a_page(binary, pages):
+    """cairn(1) lists the commands as help does, and each of them has a page; other pages are not referred to."""
+    listed = re.findall(r"^  cairn (\S+) +(.*)$", help_of(binary), re.M)
+    assert {f"cairn-{name}.1" for name, _ in listed} == {name for name in PAGES if name.startswith("cairn-") and name.endswith(".1")}
+    told = items(sections(rendered(pages["cairn.1"]))["COMMANDS"])
+    assert list(told) == [f"cairn-{name}(1)" for name, _ in listed]
+    assert all(same(told[f"cairn-{name}(1)"], text) for name, text in listed), told
+    for name in PAGES:
+        for other, section in re.findall(r"^\.Xr (cairn[\w-]*|mount\.cairnfs|libcairn) (\d)", read(pages[name]), re.M):
+            assert f"{other}.{section}" in PAGES, (name, other)
+
+
+def sections(text):
+    return parts(text, 0)
+
+
+def items(section):
+    """{left side: text} of a list, whose text is on the same line, behind two blanks, or below."""
+    found = {}
+    for block in re.split(r"^ {5}(?=\S)", section, flags=re.M)[1:]:
+        first, _, rest = block.partition("\n")
+        left, *same_line = re.split(r" {2,}", first, maxsplit=1)
+        found[left] = " ".join(" ".join([*same_line, rest]).split())
+    return found
+
+
+def same(text, other):
+    return text.rstrip(".").lower() == other.rstrip(".").lower()
 
 
 @pytest.mark.needs_mount
-def test_options(binary):
+def test_the_page_of_a_command_says_what_its_help_says(binary, pages):
+    """Flags with their arguments and texts, operands, and exit statuses."""
+    for name, _ in re.findall(r"^  cairn (\S+) +(.*)$", help_of(binary), re.M):
+        text = help_of(binary, name).split("\nMount options", 1)[0]
+        told = sections(rendered(pages[f"cairn-{name}.1"]))
+        assert {"NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "EXIT STATUS", "EXAMPLES", "SEE ALSO"} <= set(told), name
+        usage = re.search(r"^usage: (.*)$", text, re.M)[1]
+        plain = re.sub(r" *([|\[\]]) *", r"\1", " ".join(told["SYNOPSIS"].split()))
+        assert plain == re.sub(r" *([|\[\]]) *", r"\1", usage.replace("...", " ...")), name
+        shown = re.findall(r"^  ((?:-\w)?(?:, )?(?:--[\w-]+)?(?: \S+)?)   +(\S.*)$", text.split("\nExit status", 1)[0], re.M)
+        listed = items(re.sub(r" *\| *", "|", told["OPTIONS"].split("These options of", 1)[0]))
+        assert list(listed) == [left for left, _ in shown] + ["--help"], name
+        assert all(same(listed[left], text) for left, text in shown), (name, listed)
+        # Those of mount options, which help lists at its end, are in the page as well; no other flag is.
+        after = text.split("\nOptions:" if shown else "\nExit status:", 1)[1]
+        assert set(FLAG.findall(told["OPTIONS"])) == set(FLAG.findall(after)) | {"--help"}, name
+        codes = re.findall(r"^  (\d+) +(.*)$", text.split("\nExit status:", 1)[1], re.M)
+        listed = items(told["EXIT STATUS"])
+        assert list(listed) == [code for code, _ in codes] and all(same(listed[code], meaning) for code, meaning in codes), (name, listed)
+
+
+@pytest.mark.needs_mount
+def test_examples_use_what_there_is(binary, pages):
+    """Each page of a command has an example of it; each example names commands and flags that exist."""
+    commands = re.findall(r"^  cairn (\S+) ", help_of(binary), re.M)
+    known = {name: set(FLAG.findall(help_of(binary, name))) | {"--help"} for name in commands}
+    known["mount"] |= {"--" + name.replace("_", "-") for name in re.findall(r"^  (\w+)(?:=\w+)? ", help_of(binary, "mount").split("\nMount options", 1)[1], re.M)}
+    for page in PAGES:
+        lines = re.findall(r"^\$ .*$", read(pages[page]), re.M)
+        used = [call for line in lines for call in re.findall(r"\bcairn ([a-z]+)([^|>)]*)", line)]
+        if page.startswith("cairn-") and page.endswith(".1"):
+            assert page[len("cairn-") : -2] in [name for name, _ in used], page
+        for name, rest in used:
+            assert name in known and set(FLAG.findall(rest)) <= known[name], (page, name, rest)
+
+
+@pytest.mark.needs_mount
+def test_options(binary, pages):
     """The options of a mount: kinds of values, words, and the text with its default."""
     entry = re.compile(r"^\.It Cm (\w+)(?: Ns = Ns (?:Ar (\w+)|Cm (.*)))?\n((?:[^.].*\n)+)", re.M)
-    told = {name: (kind, words, text) for name, kind, words, text in entry.findall(page("mount.cairnfs.8"))}
-    shown = re.findall(r"^  (\w+)(?:=(\w+))? +(.*)$", help_of(binary, "mount").split("\nOptions", 1)[1], re.M)
+    told = {name: (kind, words, text) for name, kind, words, text in entry.findall(read(pages["mount.cairnfs.8"]))}
+    shown = re.findall(r"^  (\w+)(?:=(\w+))? +(.*)$", help_of(binary, "mount").split("\nMount options", 1)[1], re.M)
     assert list(told) == [name for name, _, _ in shown]
     completion = subprocess.run([binary, "completion", "bash"], capture_output=True, text=True, timeout=300).stdout
     for name, kind, text in shown:
@@ -102,13 +165,14 @@ def test_options(binary):
             assert words and set(told[name][1].split(" | ")) == words, name
         else:
             assert told[name][0] == kind, name
-        assert " ".join(told[name][2].split()).rstrip(".").lower() == text.strip().rstrip(".").lower(), name
+        plain = re.sub(r"\\f[IR]", "", " ".join(told[name][2].split()))
+        assert plain.rstrip(".").lower() == text.strip().rstrip(".").lower(), name
 
 
 @pytest.mark.needs_mount
-def test_options_of_every_filesystem(binary, folder):
+def test_options_of_every_filesystem(binary, pages, folder):
     """What the page says is taken is, in the list that mount(8) hands over; what it says is refused is."""
-    text = page("mount.cairnfs.8").split(".Ss Of every filesystem", 1)[1].split("Anything else", 1)
+    text = read(pages["mount.cairnfs.8"]).split(".Ss Of every filesystem", 1)[1].split("Anything else", 1)
     helper = os.path.join(folder, "mount.cairnfs")
     os.symlink(binary, helper)
 
@@ -119,14 +183,14 @@ def test_options_of_every_filesystem(binary, folder):
     taken = re.findall(r"\.Cm (\w+)", text[0])
     assert len(taken) > 20
     for name in taken:
-        assert "is unknown" not in complaint(name), name
+        assert "unknown option" not in complaint(name), name
     refused = re.findall(r"\.Cm (\w+)", text[1].split(".Sh", 1)[0])
-    assert refused == ["sync", "dirsync"] and all("is unknown" in complaint(name) for name in refused)
+    assert refused == ["sync", "dirsync"] and all("unknown option" in complaint(name) for name in refused)
 
 
 def structures():
     row = re.compile(r"^\.It ([a-z ]+) Ta (\w+) Ta (\d+) Ta (\d+) Ta (.*)$", re.M)
-    return row.findall(page("cairn-format.5"))
+    return row.findall(read(os.path.join(MAN, "cairn-format.5")))
 
 
 def test_structures_are_those_of_the_golden_files():
@@ -158,12 +222,8 @@ def test_structures_are_those_of_the_format():
         assert last + sum(length for offset, length in rows if not offset) == int(size), (name, rows)
     magics = set(re.findall(r"^\| 0 \| [48] \| `([A-Z]+)`", text, re.M))
     assert magics == {magic for _, magic, *_ in structures()} | {"CHNK"}  # a part, without a version of its own
-    named = [name for names in re.findall(r"^\.Pq Em (.*?)(?: [:;,.])?$", page("cairn-format.5"), re.M) for name in names.split(" , ")]
+    named = [name for names in re.findall(r"^\.Pq Em (.*?)(?: [:;,.])?$", read(os.path.join(MAN, "cairn-format.5")), re.M) for name in names.split(" , ")]
     assert len(named) > 6 and set(named) <= set(sections), named
-
-
-def test_all_pages_are_here():
-    assert sorted(os.path.basename(path) for path in glob.glob(MAN + "/*")) == sorted(PAGES)
 
 
 def test_the_page_of_the_library_names_each_call():
@@ -171,6 +231,6 @@ def test_the_page_of_the_library_names_each_call():
         header = file.read()
     calls = set(re.findall(r"^CAIRN_API [^(;]*?\b(cairn_\w+)\(", header, re.M))
     constants = set(re.findall(r"\bCAIRN_(?:SAVE|SOURCE)_[A-Z_]+\b", header))
-    text = page("libcairn.3")
+    text = read(os.path.join(MAN, "libcairn.3"))
     assert len(calls) > 15 and sorted(calls - set(re.findall(r"\bcairn_\w+", text))) == []
     assert sorted(constants - set(re.findall(r"\bCAIRN_\w+", text))) == []

@@ -108,7 +108,7 @@ def test_remount(helped):
     helped.run("touch", helped.mnt + "/other")
     assert helped.mounts()[helped.mnt] == "rw,nosuid,nodev,relatime"
     helped.run("umount", helped.mnt)
-    assert "no mountpoint of CairnFS" in helped.run("/sbin/mount.cairnfs", "x", helped.mnt, "-o", "remount,ro", code=1).stderr
+    assert "not a CairnFS mountpoint" in helped.run("/sbin/mount.cairnfs", "x", helped.mnt, "-o", "remount,ro", code=1).stderr
 
 
 def test_remount_passes_over_the_rest(helped):
@@ -132,7 +132,7 @@ def test_remount_passes_over_the_rest(helped):
     assert now() == before and "ro" in helped.mounts()[helped.mnt].split(",")
     helped.run("mount", "-o", "remount,rw", helped.mnt)
     done = helped.run("mount", "-o", "remount,stage=much", helped.mnt, code=1)
-    assert "stage=much" in done.stderr, done
+    assert "'much' for option stage" in done.stderr, done
     done = helped.run("cairn-under-test", "mount", helped.store, helped.mnt, "-o", "remount,ro", code=1)
     assert "mount -o remount" in done.stderr and done.stderr.count("\n") == 1, done
     assert now() == before and helped.mounts()[helped.mnt] == flags
@@ -164,13 +164,13 @@ def test_flags(helped):
     helped.run("mount", "-f", "-n", "-v", "-t", "cairnfs", helped.store, helped.mnt, "-o", helped.options)
     assert helped.mounts() == {} and not os.path.exists(helped.path(helped.store))
     for wrong, word in [
-        (["-o", "nosuch=1"], "'nosuch' is unknown"),
-        (["-o", helped.options + ",sync"], "'sync' is unknown"),
-        (["-o", "stage=x"], "stage=x"),
-        (["-s", "-o", "stage=x"], "stage=x"),
-        (["-x"], "-x is no option here"),
-        (["-o"], "needs a value"),
-        (["more"], "STORE and MOUNTPOINT are needed"),
+        (["-o", "nosuch=1"], "unknown option 'nosuch'"),
+        (["-o", helped.options + ",sync"], "unknown option 'sync'"),
+        (["-o", "stage=x"], "'x' for option stage"),
+        (["-s", "-o", "stage=x"], "'x' for option stage"),
+        (["-x"], "unknown option -x"),
+        (["-o"], "requires an argument"),
+        (["more"], "wrong number of arguments"),
         (["-N", "nonsense"], "cannot enter the mount namespace nonsense"),
     ]:
         done = helped.run(*helper, *wrong, code=None)

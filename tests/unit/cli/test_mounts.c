@@ -95,6 +95,6 @@ Test(holders, of_this_process)
     (void)fclose(out);
     _cleanup_free_ char *me = xasprintf("process %d ", (int)getpid());
     cr_assert_not_null(strstr(text, me), "%s", text);
-    cr_assert_not_null(strstr(text, "working folder"));
+    cr_assert_not_null(strstr(text, "working directory"));
     (void)rmdir(folder);
 }

@@ -72,13 +72,13 @@ Test(verbs, usage)
     expect(0, "$cairn help", "umount");
     expect(0, "$cairn --help", "umount");
     expect(0, "$cairn help mount", "stage=SIZE");
-    expect(0, "$cairn wait --help", "Exit codes");
+    expect(0, "$cairn wait --help", "Exit status");
     expect_line(2, "$cairn help nothing", "nothing");
     expect(0, "$cairn version", "cairn ");
     expect_line(2, "$cairn version now", "now");
     expect_line(1, "$cairn mount", "STORE");
     expect_line(1, "$cairn mount store", "MOUNTPOINT");
-    expect_line(1, "$cairn mount store mnt more", "too many");
+    expect_line(1, "$cairn mount store mnt more", "unexpected argument 'more'");
     expect_line(1, "$cairn mount store mnt -o stge=1G", "stge");
     expect_line(1, "$cairn mount store mnt --stage", "--stage");
     expect_line(1, "$cairn mount store mnt --stage 1X", "1X");
@@ -95,10 +95,10 @@ Test(verbs, usage)
     expect_line(2, "$cairn wait", "PATH");
     expect_line(2, "$cairn wait mnt --level moon", "moon");
     expect_line(2, "$cairn wait mnt --timeout", "--timeout");
-    expect_line(2, "$cairn wait mnt", "not on a mount");
+    expect_line(2, "$cairn wait mnt", "not on a CairnFS mount");
     expect_line(2, "$cairn wait nothing", "nothing");
     expect_line(2, "$cairn status mnt", "neither");
-    expect_line(2, "$cairn status mnt mnt", "one");
+    expect_line(2, "$cairn status mnt mnt", "unexpected argument 'mnt'");
     expect_line(2, "$cairn status --bogus", "--bogus");
     expect_line(16, "$cairn fsck", "STORE");
     expect_line(16, "$cairn fsck mnt", "mnt");
@@ -111,15 +111,15 @@ Test(verbs, bad_mounts_leave_nothing)
     need_fuse();
     expect_line(32, "$cairn mount no/store mnt", "mkdir -p");
     expect_line(32, "$cairn mount store nothing", "mkdir -p");
-    expect_line(32, "touch file; $cairn mount store file", "not a folder");
-    expect_line(1, "$cairn mount file mnt", "not a folder");
+    expect_line(32, "touch file; $cairn mount store file", "not a directory");
+    expect_line(1, "$cairn mount file mnt", "not a directory");
     expect_line(1, "mkdir -m 700 full; touch full/x; $cairn mount full mnt", "not empty");
     expect_line(1, "$cairn mount mnt mnt", "inside");
     expect_line(1, "$cairn mount mnt/store mnt", "inside");
     expect_line(1, "mkdir -p s/m; $cairn mount s s/m", "inside");
     expect_line(32, "$cairn mount store /proc", "already");
     expect_line(32, "FAKE_FAIL='it is broken' $cairn mount store mnt", "it is broken");
-    expect_line(2, "FAKE_DIE=1 $cairn mount store mnt", "ended while starting");
+    expect_line(2, "FAKE_DIE=1 $cairn mount store mnt", "exited while starting");
     expect(0, "rm -r store", "");
     expect_line(32, "FAKE_FAIL='it is broken' $cairn mount store mnt -f", "it is broken");
     expect_line(2, "$cairn mount store mnt -o log=/nonexistent/log", "log=FILE");
@@ -166,7 +166,7 @@ Test(verbs, umount_names_holders_then_works)
     need_fuse();
     expect(0, "$cairn mount store mnt", "is mounted at");
     expect(1, "(cd mnt && touch ../in && exec sleep 600) & while ! test -e in; do sleep 0.05; done; "
-              "$cairn umount mnt; code=$?; kill $!; wait; exit $code", "working folder");
+              "$cairn umount mnt; code=$?; kill $!; wait; exit $code", "working directory");
     expect(0, "$cairn umount mnt --timeout 60s", "");
     expect(1, "test -e store/control", "");
     expect(0, "$cairn status store", "not mounted");
@@ -179,7 +179,7 @@ Test(verbs, time_runs_out)
 {
     need_fuse();
     expect(0, "FAKE_STUCK=1 $cairn mount store mnt", "is mounted at");
-    expect(3, "$cairn wait mnt -t 300ms", "the time is up");
+    expect(3, "$cairn wait mnt -t 300ms", "timed out");
     cr_assert_not_null(strstr(output, "the disk is slow"), "%s", output);
     expect(3, "$cairn umount mnt -t 300ms", "stays mounted");
     expect(0, "$cairn status mnt", "version fake");
@@ -219,7 +219,7 @@ Test(verbs, a_dead_daemon_is_cleared_away)
     expect(1, "$cairn status mnt", "is dead");
     expect(0, "$cairn mount -o successor=off store mnt", "cleared the mount of a dead daemon");
     expect(0, "kill -9 $(cat store/lock); sleep 0.2", "");
-    expect_line(0, "$cairn umount mnt", "dead already");
+    expect_line(0, "$cairn umount mnt", "had died");
     expect(0, "$cairn mount -o successor=off store mnt", "is mounted at");
 }
 

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The commands of `cairn`. Each one's file has its table: flags, operands and exit statuses. The table gives parsing (flags.c), help
+ * and synopsis (help.c), the lists in the man pages (docs/man/pages.py, from `cairn help --json`) and shell completion
+ * (completion.c). One thread. */
+#pragma once
+
+#include <stdio.h>
+
+#include "base/base.h"
+#include "daemon/options.h"
+
+/* Exit statuses of the commands other than mount (mount(8)'s) and fsck (fsck(8)'s). */
+enum cli_exit { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_NOT_MET = 3, CLI_INTERRUPTED = 130 };
+
+/* The type of a flag's field in the request of its command. */
+enum flag_kind {
+    FLAG_SET,     /* takes no argument; bool */
+    FLAG_TEXT,    /* const char *, in argv */
+    FLAG_WORD,    /* one of the words in `argument`; unsigned, the index of the word */
+    FLAG_TIME,    /* int64_t, nanoseconds */
+    FLAG_COUNT,   /* uint64_t */
+    FLAG_RATE,    /* uint64_t, bytes per second */
+    FLAG_OPTIONS, /* struct mount_options, set from a list */
+};
+
+struct flag {
+    char letter;          /* '\0': none */
+    const char *name;     /* without dashes; NULL: none */
+    const char *argument; /* "TIME"; of FLAG_WORD the words, "nvme|remote"; NULL: takes none */
+    const char *help;     /* one line; NULL: accepted, but not shown */
+    enum flag_kind kind;
+    size_t offset;    /* of the field in the request */
+    uint64_t min;     /* least value of FLAG_TIME and FLAG_COUNT */
+    bool is_required; /* a FLAG_SET without which the command is refused */
+};
+
+/* What shells offer for an operand. */
+enum {
+    OFFER_WORDS = 1 << 0, /* of the operand's name */
+    OFFER_COMMANDS = 1 << 1,
+    OFFER_MOUNTPOINTS = 1 << 2,
+    OFFER_DIRECTORIES = 1 << 3,
+    OFFER_FILES = 1 << 4,
+    OFFER_OPTIONS = 1 << 5,
+};
+
+struct operand {
+    const char *name; /* "MOUNTPOINT"; with OFFER_WORDS the words, "bash|zsh|fish" */
+    unsigned offers;
+    bool is_optional, is_repeated;
+};
+
+struct exit_status {
+    int code;
+    const char *meaning;
+};
+
+/* The arrays end with an entry of zeros; NULL: none. */
+struct command {
+    const char *name;
+    const char *summary;            /* one line */
+    const char *description;        /* lines below the summary; NULL: none */
+    const struct flag *flags;
+    const struct operand *operands; /* the optional ones come last */
+    const struct exit_status *exits;
+    int usage_exit;
+    bool (*takes_option)(const struct option_spec *spec); /* the mount options that are flags of it, too; NULL: none */
+    size_t options_offset;                                /* of the struct mount_options in the request */
+    void (*more_help)(void);                              /* prints the end of the help text; NULL: none */
+    int (*run)(const struct command *command, int argc, char **argv); /* argv[0] is the name */
+};
+
+/* All commands in the order of the help text; ends with NULL. */
+extern const struct command *const command_table[];
+const struct command *command_find(const char *name);
+
+/* Takes all flags into `request`, the struct that the table's offsets are of, and checks how many operands there are. CLI_OK with
+ * *ret_operands, in argv and ended by NULL; otherwise the exit status to end with, and the message is printed. */
+CAIRN_MUST_CHECK int flags_parse(const struct command *command, int argc, char **argv, void *request, char ***ret_operands);
+
+/* The error of getopt() or getopt_long() (`found` is '?' or ':') as a message; returns the exit status to end with. */
+int flags_complain(const struct command *command, int found, char **argv);
+
+/* Calls `fn` for each flag that is shown, those of mount options included. Their names have '-' for '_'; `flag` is valid until `fn`
+ * returns. */
+void command_each_flag(const struct command *command, void (*fn)(const struct flag *flag, void *arg), void *arg);
+
+/* "cairn wait [--level stage|nvme|remote] PATH..."; caller frees. */
+char *command_usage(const struct command *command);
+
+/* The help text of one command, and the list of all. */
+void help_print(const struct command *command);
+void help_print_overview(FILE *out);
+
+/* Prints one line to standard error: "cairn NAME: ...". */
+void complain(const char *name, const char *fmt, ...) CAIRN_PRINTF(2, 3);
+
+/* The same for a wrong argument; returns the exit status to end with. */
+int complain_usage(const struct command *command, const char *fmt, ...) CAIRN_PRINTF(2, 3);
