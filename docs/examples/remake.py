@@ -81,7 +81,7 @@ class Examples:
         self.save("/mnt/ckpt/step2000", 6)
         self.do("cairn wait /mnt/ckpt --level remote")
         self.show("status", "cairn status /mnt/ckpt")
-        self.show("waits for room", "cairn status /mnt/ckpt | grep 'waits for room'")
+        self.show("waits for space", "cairn status /mnt/ckpt | grep 'waits for space'")
         program = self.saver("/mnt/ckpt/step3000", 7)
         threading.Timer(1.5, program.communicate, ["\n"]).start()
         self.show("stats", "cairn stats /mnt/ckpt --count 6")

@@ -175,7 +175,7 @@ static int get_options(const cJSON *state, struct mount_options *o, char **ret_t
     if (r == 0)
         r = options_finish(o, &error);
     if (r < 0)
-        *ret_text = xasprintf("an option of the mount is not understood: %s", error ? error : "there is no list of them");
+        *ret_text = xasprintf("invalid mount options: %s", error ? error : "they are missing");
     free(error);
     return r < 0 ? -EPROTO : 0;
 }
@@ -184,18 +184,18 @@ static int get_all(const cJSON *state, struct handover *ret, char **ret_text)
 {
     uint64_t format = 0, stage_version = 0, child = 0, served_at = 0;
     if (!control_get_u64(state, "format", &format) || format == 0 || format > HANDOVER_FORMAT) {
-        *ret_text = xasprintf("the mount is handed over in format %llu, and version %s knows those up to %u only", (unsigned long long)format,
+        *ret_text = xasprintf("the handover has format %llu; version %s supports formats up to %u", (unsigned long long)format,
                               CAIRN_VERSION, HANDOVER_FORMAT);
         return -EPROTO;
     }
     if (!control_get_u64(state, "stage_version", &stage_version) || stage_version > stage_format_version()) {
-        *ret_text = xasprintf("the mount's stage has version %llu, and version %s of cairn knows those up to %u only",
+        *ret_text = xasprintf("the stage has version %llu; version %s of cairn supports versions up to %u",
                               (unsigned long long)stage_version, CAIRN_VERSION, stage_format_version());
         return -EPROTO;
     }
     if (!get_text(state, "store", &ret->store) || !get_text(state, "mountpoint", &ret->mountpoint) || !get_keeper(state, &ret->keeper) ||
         !control_get_u64(state, "child", &child) || !control_get_u64(state, "served_at", &served_at)) {
-        *ret_text = xstrdup("what is handed over is not complete");
+        *ret_text = xstrdup("the handover is incomplete");
         return -EPROTO;
     }
     ret->child = (pid_t)child;
@@ -217,7 +217,7 @@ int handover_read(int fd, struct handover *ret, char **ret_text)
     if (cJSON_IsObject(state))
         r = get_all(state, ret, ret_text);
     else
-        *ret_text = xstrdup("nothing is handed over there");
+        *ret_text = xstrdup("no handover was found");
     cJSON_Delete(state);
     if (r < 0)
         handover_done(ret);

@@ -233,7 +233,7 @@ static void become_other(struct holder *h)
     struct handover_source from = to_hand_over(h);
     int r = upgrade_execute(h->binary, "keep", &from);
     if (begin_log(h))
-        log_error("cannot run %s: %s; its daemon serves, but if that dies, one of version %s goes on", h->binary, strerror(-r),
+        log_error("cannot run %s: %s; its daemon serves, but its successor will be of version %s", h->binary, strerror(-r),
                   CAIRN_VERSION);
     end_log();
     end_trial(h);
@@ -312,21 +312,21 @@ static bool is_death(struct holder *h, int status, int *ret_code)
         if (h->is_foreign && !h->was_told_end)
             (void)snprintf(h->keeper.last_death, sizeof h->keeper.last_death, "a signal");
         else
-            (void)snprintf(h->keeper.last_death, sizeof h->keeper.last_death, for_view ? "signal %d, for a new view" : "signal %d", WTERMSIG(status));
+            (void)snprintf(h->keeper.last_death, sizeof h->keeper.last_death, for_view ? "signal %d, to rebuild the view" : "signal %d", WTERMSIG(status));
         return true;
     }
     *ret_code = WEXITSTATUS(status);
-    (void)snprintf(h->keeper.last_death, sizeof h->keeper.last_death, "exit code %d while starting", *ret_code);
+    (void)snprintf(h->keeper.last_death, sizeof h->keeper.last_death, "exit status %d while starting", *ret_code);
     return *ret_code != MOUNT_OK && !h->served_at && !h->stops;
 }
 
 static void tell_giving_up(const struct holder *h)
 {
     _cleanup_close_ int notify_fd = h->options->foreground ? notify_connect() : -1;
-    notify_send(notify_fd, "STATUS=failed: %u daemons in a row died soon (the last: %s)", h->quick_deaths, h->keeper.last_death);
+    notify_send(notify_fd, "STATUS=failed: %u daemons in a row died soon after they started (the last: %s)", h->quick_deaths, h->keeper.last_death);
     if (!begin_log(h))
         return;
-    log_error("%u daemons in a row died soon (the last: %s): the mount of %s is given up; what was acknowledged is in the stage: "
+    log_error("%u daemons in a row died soon after they started (the last: %s); giving up the mount of %s: acknowledged data is in the stage, "
               "mount again to recover it",
               h->quick_deaths, h->keeper.last_death, h->store);
     end_log();
@@ -382,13 +382,13 @@ static int start_own(struct holder *h, int status)
     char *why = h->keeper.upgrade_error;
     size_t room = sizeof h->keeper.upgrade_error;
     if (WIFSIGNALED(status) && h->hello_by)
-        (void)snprintf(why, room, "%s: signal %d before it had begun", h->binary, WTERMSIG(status));
+        (void)snprintf(why, room, "%s was killed by signal %d before it started", h->binary, WTERMSIG(status));
     else if (WIFSIGNALED(status))
-        (void)snprintf(why, room, "%s: its daemon died of signal %d while starting", h->binary, WTERMSIG(status));
+        (void)snprintf(why, room, "the daemon of %s was killed by signal %d while starting", h->binary, WTERMSIG(status));
     else if (WEXITSTATUS(status) == CANNOT_EXECUTE)
-        (void)snprintf(why, room, "%s could not be run", h->binary);
+        (void)snprintf(why, room, "cannot run %s", h->binary);
     else
-        (void)snprintf(why, room, "%s: its daemon ended while starting, with exit code %d (its log may say why: cairn log)", h->binary,
+        (void)snprintf(why, room, "the daemon of %s exited while starting, with status %d; see 'cairn log'", h->binary,
                        WEXITSTATUS(status));
     h->keeper.upgrades--;
     end_trial(h);
@@ -474,7 +474,7 @@ static void prepare(struct holder *h)
     sigset_t set;
     _cleanup_close_ int score = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
     if (score >= 0 && write(score, "-1000", 5) < 0)
-        log_debug("only root may spare a process from the OOM killer");
+        log_debug("cannot protect the process from the OOM killer: only root may");
     (void)setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
     (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
     (void)prctl(PR_SET_NAME, "cairn-holder");

@@ -187,7 +187,7 @@ static void tell_progress(const char *line, void *arg)
 static void tell_ending(uint64_t bytes_left, bool remote, void *arg)
 {
     struct mount_process *p = arg;
-    notify_send(p->notify_fd, "STOPPING=1\nSTATUS=stopping: %llu MiB to carry to %s", (unsigned long long)(bytes_left / MIB),
+    notify_send(p->notify_fd, "STOPPING=1\nSTATUS=stopping: %llu MiB left to write to %s", (unsigned long long)(bytes_left / MIB),
                 remote ? "the remote" : "NVMe");
     if (bytes_left < p->bytes_left)
         notify_send(p->notify_fd, "EXTEND_TIMEOUT_USEC=%d", STOP_EXTENSION_US);
@@ -210,7 +210,7 @@ static void hand_over(struct mount_process *p)
     service_passport(p->service, &passport, &fuse_fd);
     int r = holder_tell(p->keeper->link_fd, &passport, fuse_fd, p->folder.lock_fd);
     if (r < 0)
-        log_warn("the process that should keep the mount does not answer (%s): if the daemon dies, so does the mount", strerror(-r));
+        log_warn("the holder process does not answer (%s): if the daemon dies, the mount ends", strerror(-r));
 }
 
 /* Whoever kept the mount has died: from here on the daemon's death would be the mount's. Another holder is started from the program that
@@ -249,19 +249,19 @@ static void replace_holder(void *arg)
     p->holder_tried = now;
     int r = start_holder(p, now);
     if (r < 0)
-        log_error("the process that keeps the mount has died, and no other can be started (%s): if the daemon dies, so does the mount",
+        log_error("the holder process has died, and no other can be started (%s): if the daemon dies, the mount ends",
                   strerror(-r));
     else
-        log_warn("the process that kept the mount has died; another one (pid %d) keeps it", (int)p->holder);
+        log_warn("the holder process has died; another one (pid %d) replaces it", (int)p->holder);
 }
 
 static void tell_adopting(const struct mount_process *p)
 {
     const struct lifecycle_keeper *keeper = p->keeper;
     if (keeper->is_upgrade)
-        notify_send(p->notify_fd, "STATUS=starting: version %s goes on with the mount", CAIRN_VERSION);
+        notify_send(p->notify_fd, "STATUS=starting: version %s takes over the mount", CAIRN_VERSION);
     else
-        notify_send(p->notify_fd, "STATUS=starting: the daemon died (%s), and another one goes on with the mount", keeper->last_death);
+        notify_send(p->notify_fd, "STATUS=starting: the daemon died (%s); its successor takes over the mount", keeper->last_death);
 }
 
 static int start(struct mount_process *p, const char *store, struct service_error *error)
@@ -350,7 +350,7 @@ static void tell_usable(struct mount_process *p)
     check(out != NULL);
     bool interrupted = atomic_load(&stop_signals) > 0;
     if (interrupted)
-        (void)fprintf(out, "cairn mount: interrupted; the mount ends again, nothing is lost\n");
+        (void)fprintf(out, "cairn mount: interrupted; unmounting, nothing is lost\n");
     add_log_warnings(p, out);
     if (!interrupted)
         add_summary(p, out);
@@ -372,9 +372,9 @@ static int code_of_failure(const struct service_error *error)
 static void tell_failed(struct mount_process *p, const struct service_error *error, int exit_code)
 {
     _cleanup_free_ char *line =
-        message(error->text ? error->text : "the mount failed; the log says why");
+        message(error->text ? error->text : "the mount failed; see the log");
     tell(p, exit_code, line, strlen(line));
-    notify_send(p->notify_fd, "STATUS=failed: %s", error->text ? error->text : "the log says why");
+    notify_send(p->notify_fd, "STATUS=failed: %s", error->text ? error->text : "see the log");
 }
 
 /* From here on nothing may go to the user's terminal, nor hold a folder busy. */
@@ -383,13 +383,13 @@ static void leave_terminal(void)
     log_take_stderr();
     _cleanup_close_ int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (null_fd < 0)
-        log_warn("cannot open /dev/null: %s; what would go there comes here", strerror(errno));
+        log_warn("cannot open /dev/null: %s; standard output and error stay as they are", strerror(errno));
     /* Who started us may wait for the end of a pipe that we were given: it goes in any case. */
     int instead = null_fd >= 0 ? null_fd : STDERR_FILENO;
     (void)dup2(instead, STDIN_FILENO);
     (void)dup2(instead, STDOUT_FILENO);
     if (chdir("/") < 0)
-        log_warn("cannot leave the working folder: %s", strerror(errno));
+        log_warn("cannot leave the working directory: %s", strerror(errno));
 }
 
 static int serve(struct mount_process *p)
@@ -433,7 +433,7 @@ int lifecycle_run(const char *store, const char *mountpoint, const struct mount_
     }
     /* Without a log, or in the foreground, it is on the terminal in a moment. */
     if (!started && p.has_log && !options->foreground)
-        log_error("the mount failed: %s", error.text ? error.text : "no reason is known");
+        log_error("the mount failed: %s", error.text ? error.text : "unknown reason");
     log_tick();
     log_set_fd(STDERR_FILENO);
     free(p.log_path);

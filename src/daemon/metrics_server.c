@@ -85,7 +85,7 @@ static enum MHD_Result answer(void *arg, struct MHD_Connection *connection, cons
                     : reply(connection, MHD_HTTP_SERVICE_UNAVAILABLE, plain, xstrdup("the mount is starting\n"));
     }
     if (strcmp(url, "/healthz") != 0)
-        return reply(connection, MHD_HTTP_NOT_FOUND, plain, xstrdup("there are /metrics and /healthz\n"));
+        return reply(connection, MHD_HTTP_NOT_FOUND, plain, xstrdup("not found; use /metrics or /healthz\n"));
     char *trouble = server->source.trouble(server->source.arg);
     return reply(connection, trouble ? MHD_HTTP_SERVICE_UNAVAILABLE : MHD_HTTP_OK, plain, trouble ? trouble : xstrdup("ok\n"));
 }

@@ -35,7 +35,7 @@ int notify_connect(void)
     const char *address = getenv("NOTIFY_SOCKET");
     int fd = address ? connect_to(address) : -1;
     if (address && fd < 0)
-        log_warn("cannot tell the service manager at %s: %s", address, strerror(-fd));
+        log_warn("cannot notify the service manager at %s: %s", address, strerror(-fd));
     return fd < 0 ? -1 : fd;
 }
 
@@ -58,6 +58,6 @@ void notify_send(int fd, const char *fmt, ...)
     if (len < 0)
         return;
     if (send(fd, text, (size_t)len, MSG_NOSIGNAL) < 0)
-        log_warn("cannot tell the service manager: %s", strerror(errno));
+        log_warn("cannot notify the service manager: %s", strerror(errno));
     free(text);
 }

@@ -44,7 +44,7 @@ static int make_folder(struct offline *o, char **ret_text)
     if (mkdtemp(o->folder))
         return 0;
     int r = -errno;
-    *ret_text = xasprintf("a temporary folder cannot be made in %s: %s; set TMPDIR to a place with some room",
+    *ret_text = xasprintf("cannot create a temporary directory in %s: %s; set TMPDIR to one with free space",
                           base && *base ? base : "/tmp", strerror(-r));
     free(o->folder);
     o->folder = NULL;
@@ -83,7 +83,7 @@ static int open_store(struct offline *o, const char *source, pid_t *ret_holder, 
     struct store_options how = {0};
     struct stat st;
     if (lstat(superblock, &st) < 0) {
-        *ret_text = xasprintf("%s is no store (%s); give the folder that 'cairn mount' was given, or s3://BUCKET/PREFIX, or "
+        *ret_text = xasprintf("%s is not a store (%s); give the directory that 'cairn mount' was given, or s3://BUCKET/PREFIX, or "
                               "dir:/PATH",
                               source, strerror(errno));
         return -EINVAL;
@@ -101,7 +101,7 @@ static int open_store(struct offline *o, const char *source, pid_t *ret_holder, 
     r = reader_open(&how, &o->store, ret_text);
     _cleanup_free_ char *stage = r == 0 ? reader_left_stage(o->store) : NULL;
     if (stage)
-        o->warning = xasprintf("the last daemon of %s left its stage in %s, and what is only there is not shown; 'cairn "
+        o->warning = xasprintf("the last daemon of %s left its stage in %s; data that is only there is not shown: 'cairn "
                                "mount' recovers it",
                                source, stage);
     return r;
@@ -117,7 +117,7 @@ int offline_open(const char *source, const struct mount_options *options, struct
     int r = is_remote(source) ? open_remote(o, source, options, ret_text) : open_store(o, source, ret_holder, ret_text);
     if (r < 0) {
         if (r != -EBUSY && !*ret_text)
-            *ret_text = xasprintf("%s cannot be opened: %s", source, strerror(-r));
+            *ret_text = xasprintf("cannot open %s: %s", source, strerror(-r));
         offline_close(o);
         return r;
     }

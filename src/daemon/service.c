@@ -138,7 +138,7 @@ static int open_store(struct service *service, struct service_error *error)
     free(text);
     store_on_change(service->store, on_change, service);
     r = store_start(service->store, on_room, service);
-    return r < 0 ? fail(error, MOUNT_SYSTEM, xasprintf("starting threads failed: %s", strerror(-r))) : 0;
+    return r < 0 ? fail(error, MOUNT_SYSTEM, xasprintf("cannot start threads: %s", strerror(-r))) : 0;
 }
 
 static char *kernel_options(const struct mount_options *o)
@@ -205,7 +205,7 @@ static int open_front(struct service *service, struct service_error *error)
     char *text = NULL;
     int r = front_start(&options, service->fs, service->store, &service->front, &text);
     if (r < 0)
-        return fail(error, MOUNT_FAILED, text ? text : xasprintf("mounting failed: %s", strerror(-r)));
+        return fail(error, MOUNT_FAILED, text ? text : xasprintf("mount failed: %s", strerror(-r)));
     free(text);
     return 0;
 }
@@ -219,7 +219,7 @@ static void tell_mounted(struct service *service)
     if (service->plan.keeper->is_upgrade)
         service_upgrade_tell(service);
     else
-        log_warn("went on with the mount after the daemon before had died (%s), %.2f s later", service->plan.keeper->last_death,
+        log_warn("took over the mount after the previous daemon died (%s), %.2f s later", service->plan.keeper->last_death,
              (double)service->pause_ns / 1e9);
 }
 
@@ -274,7 +274,7 @@ static void drain(struct service *service)
     while ((r = store_seal_all(service->store)) == -EAGAIN)
         (void)nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
     if (r < 0)
-        log_error("files that are still being written could not be sealed: %s; they stay in the stage, mount again", strerror(-r));
+        log_error("cannot seal files that are being written: %s; they stay in the stage: mount again", strerror(-r));
     uint64_t seq = store_newest(service->store);
     int64_t told = clock_monotonic_ns(), told_ending = 0;
     while (store_horizon(service->store) < seq) {
@@ -284,7 +284,7 @@ static void drain(struct service *service)
         (void)nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
         if (clock_monotonic_ns() - told > 5000000000) {
             told = clock_monotonic_ns();
-            log_info("draining: %llu MiB to go",
+            log_info("draining: %llu MiB left",
                      (unsigned long long)(store_missing_bytes(service->store, seq) / MIB));
         }
     }
@@ -312,14 +312,14 @@ int service_run(struct service *service)
     while (!front_is_over(service->front) && service_upgrade_try(service));
     atomic_store(&service->life, SERVICE_ENDS);
     if (!front_is_over(service->front)) {
-        log_info("stopping: what is in the stage goes to NVMe first");
+        log_info("stopping: writing the stage to NVMe first");
         drain(service);
     }
     stop_front(service);
     fs_settle(service->fs);
     drain(service);
     remote_side_end(service);
-    log_info("%s is unmounted; all of it is on NVMe", service->store_path);
+    log_info("%s is unmounted; all data is on NVMe", service->store_path);
     return 0;
 }
 

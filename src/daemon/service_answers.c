@@ -245,7 +245,7 @@ static cJSON *handle_need(struct service *service, const cJSON *request)
         return control_error(EINVAL, "need: ino or level is missing");
     bool remote = strcmp(level, "remote") == 0;
     if (!remote && strcmp(level, "nvme") != 0 && strcmp(level, "stage") != 0)
-        return control_error(EINVAL, "no such level; there are stage, nvme and remote");
+        return control_error(EINVAL, "unknown level; use stage, nvme or remote");
     if (remote && !remote_side_is_usable(service))
         return remote_side_refusal(service);
     int r = strcmp(level, "stage") == 0 ? 0 : need_nvme(service, ino, &seq);
@@ -312,7 +312,7 @@ static cJSON *handle_end(struct service *service, const cJSON *request)
     (void)request;
     cJSON *reply = cJSON_CreateObject();
     (void)cJSON_AddBoolToObject(reply, "serves", !front_is_over(service->front));
-    log_info("asked to end: what is still mounted elsewhere ends, too");
+    log_info("asked to end: unmounting everywhere else, too");
     service_stop(service);
     return reply;
 }

@@ -21,12 +21,12 @@ cJSON *handle_job_start(struct service *service, const cJSON *request)
     uint64_t number;
     (void)control_get_u64(request, "rate", &options.rate);
     if (options.kind == JOB_NONE || (!options.local && !options.remote))
-        return control_error(EINVAL, "no such work; there are scrub and gc, of local, remote or both");
+        return control_error(EINVAL, "unknown job; use scrub or gc, of local, remote or both");
     if (options.remote && !options.local && !service->options->remote)
         return control_error(ENOTCONN, "no remote is configured");
     int r = store_job_start(service->store, &options, &number);
     if (r < 0)
-        return control_error(-r, r == -EBUSY ? "another scrub or gc is under way; wait until it has ended" : strerror(-r));
+        return control_error(-r, r == -EBUSY ? "another scrub or gc is running; wait until it has ended" : strerror(-r));
     cJSON *reply = cJSON_CreateObject();
     control_add_u64(reply, "number", number);
     return reply;

@@ -50,7 +50,7 @@ static int check_place(int r, const char *real, void *arg)
     const char *const taken[] = {opening->service->store_path, opening->service->mountpoint};
     const char *path = opening->address->path;
     if (r < 0)
-        return service_fail(opening->error, MOUNT_FAILED, r, "cannot look at the remote dir:%s: %s; is its filesystem mounted?",
+        return service_fail(opening->error, MOUNT_FAILED, r, "cannot access the remote dir:%s: %s; is its filesystem mounted?",
                             path, strerror(-r));
     for (size_t i = 0; i < ARRAY_LEN(taken); i++) {
         size_t n = strlen(taken[i]), m = strlen(real);
@@ -58,7 +58,7 @@ static int check_place(int r, const char *real, void *arg)
         bool nested = strncmp(real, taken[i], common) == 0 && (n == m || (n > m ? taken[i][m] : real[n]) == '/');
         if (nested)
             return service_fail(opening->error, MOUNT_USAGE, -EINVAL,
-                                "the remote dir:%s and %s must not be the same, nor one inside the other; give another folder",
+                                "the remote dir:%s and %s must not be the same, nor one inside the other; give another directory",
                                 path, taken[i]);
     }
     return 0;
@@ -97,7 +97,7 @@ static int open_tier(const struct service *service, const struct remote_address 
     if (r < 0 && text)
         r = service_fail(error, is_theirs ? MOUNT_USAGE : MOUNT_FAILED, r, "%s%s", text,
                          r == -ENOENT && waiter.must_exist
-                             ? "; this store published there: mount its filesystem first, or make the folder to begin anew there"
+                             ? "; this store published there: mount its filesystem first, or create the directory to start over there"
                              : "");
     free(text);
     return r;
@@ -148,7 +148,7 @@ void remote_side_end(struct service *service)
 {
     if (!atomic_load(&service->remote.drain_at_end) || !remote_side_is_usable(service))
         return;
-    log_info("stopping: what is on NVMe goes to %s first", service->remote.name);
+    log_info("stopping: uploading to %s first", service->remote.name);
     store_drain_remote(service->store);
     int64_t told = 0;
     while (atomic_load(&service->remote.drain_at_end) && remote_side_is_usable(service) &&
@@ -230,7 +230,7 @@ cJSON *remote_side_refusal(struct service *service)
     struct remote_status s = status_of(service);
     if (s.state == REMOTE_NONE)
         return control_error(ENOTCONN, "no remote is configured; use level nvme, or mount with -o remote=...");
-    _cleanup_free_ char *text = xasprintf("another writer has %s, which gets nothing more from this mount: %s", s.name, s.error);
+    _cleanup_free_ char *text = xasprintf("another writer has taken over %s; nothing more is uploaded from this mount: %s", s.name, s.error);
     return control_error(ESHUTDOWN, text);
 }
 

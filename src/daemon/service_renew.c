@@ -23,19 +23,19 @@ static const char *why_not(struct service *service, const char *stays)
     if (stays)
         return stays;
     if (!service_is_kept(service))
-        return "no successor stands by: unmount, and mount again";
+        return "there is no successor; unmount and mount again";
     if (keeper->view_deaths >= VIEWS_MAX)
-        return "it was made anew as often as a mount may: look after the disk, unmount, and mount again";
+        return "it was rebuilt too often during this mount; check the disk, unmount and mount again";
     int64_t rest = REST_NS > service->options->crash_window_ns ? REST_NS : service->options->crash_window_ns;
     if (keeper->view_deaths > 0 && clock_monotonic_ns() - service->started < rest)
-        return "it was made anew a moment ago: look after the disk";
+        return "it was rebuilt a moment ago; check the disk";
     return NULL;
 }
 
 static void tell_stays(struct service *service, const char *reason)
 {
     if (atomic_exchange(&service->renewal.stays, reason) != reason && reason)
-        log_error("the view is not made anew now: %s", reason);
+        log_error("the view is not rebuilt now: %s", reason);
 }
 
 /* Operations up to the damage are in the journal, or waiting for them has no sense. */
@@ -66,16 +66,16 @@ static void hand_over(struct service *service)
 {
     if (front_hold(service->front) < 0) {
         service->renewal.again_at = clock_monotonic_ns() + BUSY_REST_NS;
-        tell_stays(service, "calls are under way that take long, and would fail with EIO: this kernel cannot send them again");
+        tell_stays(service, "long calls are in progress and would fail with EIO: this kernel cannot resend them");
         return;
     }
     if (store_ask_for_new_view(service->store) < 0) {
         front_release(service->front);
         service->renewal.again_at = clock_monotonic_ns() + BUSY_REST_NS;
-        tell_stays(service, "STORE cannot be written");
+        tell_stays(service, "the store is not writable");
         return;
     }
-    log_warn("the view is damaged: this daemon ends, and its successor makes the view anew");
+    log_warn("the view is damaged: this daemon exits, and its successor rebuilds the view");
     log_tick();
     end(service);
 }

@@ -195,7 +195,7 @@ cJSON *handle_survey(struct service *service, const cJSON *request)
     }
     if (r < 0) {
         cJSON_Delete(reply);
-        return control_error(-r, r == -EINVAL ? "survey: what is to do is not understood" : strerror(-r));
+        return control_error(-r, r == -EINVAL ? "survey: invalid request" : strerror(-r));
     }
     control_add_u64(reply, "done", done);
     if (*rest)

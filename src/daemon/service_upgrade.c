@@ -34,11 +34,11 @@ cJSON *handle_upgrade(struct service *service, const cJSON *request)
     if (!binary || *binary != '/' || strlen(binary) >= HOLDER_PATH_MAX)
         return control_error(EINVAL, "upgrade: the absolute path of a program is missing");
     if (!service_is_kept(service))
-        return control_error(EOPNOTSUPP, "the mount has no process that keeps it while its daemon is exchanged (-o successor=off, or -f without "
-                                         "successor=on); unmount it, and mount it with the other version");
+        return control_error(EOPNOTSUPP, "the mount has no holder process (-o successor=off, or -f without successor=on); unmount, then mount with the "
+                                         "other version");
     enum upgrade_state none = UPGRADE_NONE;
     if (!atomic_compare_exchange_strong(&service->upgrade.state, &none, UPGRADE_CHECKS))
-        return control_error(EBUSY, "another upgrade of the mount is under way");
+        return control_error(EBUSY, "another upgrade of the mount is in progress");
     int r = check_binary(service, binary, &text);
     if (r < 0) {
         atomic_store(&service->upgrade.state, UPGRADE_NONE);
@@ -53,7 +53,7 @@ cJSON *handle_upgrade(struct service *service, const cJSON *request)
 
 static void give_up(struct service *service, const char *reason)
 {
-    log_warn("the upgrade is given up: %s", reason);
+    log_warn("upgrade aborted: %s", reason);
     atomic_store(&service->upgrade.reason, reason);
     free(service->upgrade.binary);
     service->upgrade.binary = NULL;
@@ -71,17 +71,17 @@ bool service_upgrade_try(struct service *service)
         return false; /* the mount ends: the next daemon has nothing to go on with */
     int r = front_hold(service->front);
     if (r < 0) {
-        give_up(service, "calls are under way that take long (writers that wait for room, or fsyncs for the remote), and would fail with EIO: "
-                         "this kernel cannot send them again (Linux 6.9 can); try again later");
+        give_up(service, "long calls are in progress (writers waiting for space, or fsyncs for the remote) and would fail with EIO: "
+                         "this kernel cannot resend them (Linux 6.9 can); try again later");
         return true;
     }
     r = holder_upgrade(service->plan.keeper->link_fd, service->upgrade.binary);
     if (r < 0) {
         front_release(service->front);
-        give_up(service, "the process that keeps the mount does not answer");
+        give_up(service, "the holder process does not answer");
         return true;
     }
-    log_info("nothing is under way: the mount is handed over");
+    log_info("no call is in progress: handing the mount over");
     log_tick();
     _exit(MOUNT_OK); /* the stage has all of it, as after a death */
 }
@@ -91,9 +91,9 @@ void service_upgrade_tell(const struct service *service)
     const struct lifecycle_keeper *keeper = service->plan.keeper;
     double pause = (double)service->pause_ns / 1e9;
     if (*keeper->upgrade_error)
-        log_warn("the upgrade failed: %s; version %s went on with the mount, %.2f s later", keeper->upgrade_error, CAIRN_VERSION, pause);
+        log_warn("upgrade failed: %s; version %s took the mount back, %.2f s later", keeper->upgrade_error, CAIRN_VERSION, pause);
     else
-        log_info("went on with the mount, which version %s handed over, %.2f s later", keeper->version_before, pause);
+        log_info("took over the mount from version %s, %.2f s later", keeper->version_before, pause);
 }
 
 void service_upgrade_add_status(const struct service *service, cJSON *successor)

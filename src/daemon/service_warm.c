@@ -11,9 +11,9 @@ cJSON *handle_warm(struct service *service, const cJSON *request)
         return control_error(EINVAL, "warm: ino is missing");
     int r = store_warm_start(service->store, ino, evicts, &job);
     if (r == -ENOTCONN)
-        return control_error(ENOTCONN, "no remote is configured: all that there is lies on NVMe; mount with --remote");
+        return control_error(ENOTCONN, "no remote is configured: all data is on NVMe; mount with --remote");
     if (r == -EBUSY)
-        return control_error(EBUSY, "as many as can be done at once are under way; try again when one has ended");
+        return control_error(EBUSY, "too many of these jobs are running; try again when one has ended");
     if (r < 0)
         return control_error(-r, strerror(-r));
     cJSON *reply = cJSON_CreateObject();
@@ -30,7 +30,7 @@ cJSON *handle_warm_status(struct service *service, const cJSON *request)
         return control_error(EINVAL, "warm_status: job is missing");
     bool cancel = cJSON_IsTrue(cJSON_GetObjectItem(request, "cancel"));
     if (store_warm_status(service->store, job, cancel, &s) < 0)
-        return control_error(ENOENT, "it ended, and its result is known no longer");
+        return control_error(ENOENT, "it has ended, and its result is no longer known");
     store_remote_status(service->store, &remote);
     cJSON *reply = cJSON_CreateObject();
     const struct {

@@ -65,7 +65,7 @@ int store_lock(const char *store, int *ret_fd, pid_t *ret_holder)
 
 static void tell_waiting(const char *store, pid_t holder, const struct store_waiter *waiter)
 {
-    _cleanup_free_ char *line = xasprintf("waiting for pid %d, which holds the store %s and is no daemon that answers", (int)holder, store);
+    _cleanup_free_ char *line = xasprintf("waiting for pid %d, which holds the store %s but does not answer", (int)holder, store);
     if (waiter && waiter->tell)
         waiter->tell(line, waiter->arg);
 }
@@ -167,15 +167,15 @@ static const char *remedy(int error)
 {
     switch (error) {
     case EROFS:
-        return "give a folder on a writable disk";
+        return "give a directory on a writable disk";
     case ENOSPC:
     case EDQUOT:
-        return "free some space there or give another folder";
+        return "free some space there or give another directory";
     case EACCES:
     case EPERM:
-        return "run as the user that owns the place or give another folder";
+        return "run as the owner of the directory or give another";
     default:
-        return "give another folder";
+        return "give another directory";
     }
 }
 
@@ -191,22 +191,22 @@ static int make_folder(struct store_folder *folder, struct service_error *error)
     if (e == EEXIST)
         return 0;
     return service_fail(error, e == EACCES || e == EPERM ? MOUNT_USAGE : MOUNT_FAILED, -e,
-                        "cannot make the store %s: %s; %s", folder->path, strerror(e), remedy(e));
+                        "cannot create the store %s: %s; %s", folder->path, strerror(e), remedy(e));
 }
 
 static int check_owner(const struct store_folder *folder, struct service_error *error)
 {
     struct stat st;
     if (stat(folder->path, &st) < 0)
-        return service_fail(error, MOUNT_FAILED, -errno, "cannot look at the store %s: %s; %s", folder->path,
+        return service_fail(error, MOUNT_FAILED, -errno, "cannot access the store %s: %s; %s", folder->path,
                             strerror(errno), remedy(errno));
     if (!S_ISDIR(st.st_mode))
         return service_fail(error, MOUNT_USAGE, -ENOTDIR,
-                            "%s is not a folder; a store is one: give a new or empty folder", folder->path);
+                            "%s is not a directory; give a new or empty directory", folder->path);
     if (st.st_uid != geteuid())
         return service_fail(
             error, MOUNT_USAGE, -EPERM,
-            "the store %s belongs to user %u, not to you (%u); mount as that user or give another folder",
+            "the store %s belongs to user %u, not to you (%u); mount as that user or give another directory",
             folder->path, st.st_uid, geteuid());
     return 0;
 }
@@ -216,7 +216,7 @@ static int check_mode(struct store_folder *folder, struct service_error *error)
 {
     struct stat st;
     if (stat(folder->path, &st) < 0)
-        return service_fail(error, MOUNT_FAILED, -errno, "cannot look at the store %s: %s", folder->path,
+        return service_fail(error, MOUNT_FAILED, -errno, "cannot access the store %s: %s", folder->path,
                             strerror(errno));
     if ((st.st_mode & 077) == 0)
         return 0;
@@ -252,10 +252,10 @@ static int check_content(struct store_folder *folder, struct service_error *erro
         return fail_in_use(folder, holder, error); /* being made by another mount at this moment */
     if (r == -ENOTEMPTY)
         return service_fail(error, MOUNT_USAGE, r,
-                            "%s is not empty (%s) and no store; give a new or empty folder", folder->path,
+                            "%s is not empty (%s) and not a store; give a new or empty directory", folder->path,
                             found);
     if (r < 0)
-        return service_fail(error, MOUNT_FAILED, r, "cannot look into the store %s: %s; %s", folder->path,
+        return service_fail(error, MOUNT_FAILED, r, "cannot read the store %s: %s; %s", folder->path,
                             strerror(-r), remedy(-r));
     return 0;
 }

@@ -84,11 +84,11 @@ static int judge(const char *binary, int status, char *said, char **ret_text)
         return 0;
     }
     if (WIFSIGNALED(status))
-        *ret_text = xasprintf("%s cannot take the mount over: it died of signal %d when it was asked", binary, WTERMSIG(status));
+        *ret_text = xasprintf("%s cannot take the mount over: it was killed by signal %d", binary, WTERMSIG(status));
     else if (*said)
         *ret_text = xasprintf("%s cannot take the mount over: %s", binary, said);
     else
-        *ret_text = xasprintf("%s cannot take the mount over: it is no cairn that knows of upgrades (exit code %d, and not a word)", binary,
+        *ret_text = xasprintf("%s cannot take the mount over: it does not support upgrades (exit status %d without a message)", binary,
                               WEXITSTATUS(status));
     return -EPROTO;
 }
@@ -129,7 +129,7 @@ int upgrade_check(const char *binary, const struct handover_source *from, char *
     if (r == 0)
         r = ask(binary, high_fd, ret_text);
     if (r < 0 && !*ret_text)
-        *ret_text = xasprintf("%s cannot be run: %s", binary, strerror(-r));
+        *ret_text = xasprintf("cannot run %s: %s", binary, strerror(-r));
     return r;
 }
 
@@ -200,7 +200,7 @@ static int check_superblock(const char *store, char **ret_text)
     explicit_bzero(block, sizeof block);
     explicit_bzero(&sb, sizeof sb);
     if (r == -EPROTONOSUPPORT)
-        *ret_text = xasprintf("the store %s has features that version %s does not know", store, CAIRN_VERSION);
+        *ret_text = xasprintf("the store %s has features that version %s does not support", store, CAIRN_VERSION);
     else if (r < 0)
         *ret_text = xasprintf("%s: %s", path, strerror(-r));
     return r;

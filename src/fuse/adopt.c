@@ -116,7 +116,7 @@ static int replay_init(struct front *front, char **ret_text)
     atomic_store(&front->mmap_shared, before.mmap_shared && atomic_load(&front->mmap_offered));
     if (atomic_load(&front->init_done) && !atomic_load(&front->adoption.answer_differs))
         return 0;
-    *ret_text = xasprintf("the mount at %s was made by a version that agreed on other things with the kernel; unmount it, and mount again",
+    *ret_text = xasprintf("the mount at %s was made by a version that negotiated other FUSE features; unmount and mount again",
                           front->options.mountpoint);
     return -EPROTO;
 }
@@ -157,7 +157,7 @@ static void forget_unknown(struct front *front)
     for (size_t i = 0; i < count; i++)
         if (!stage_request_left_made(front->stage, nameless[i]) &&
             fuse_lowlevel_notify_inval_inode(front->se, nameless[i], -1, 0) == -ENOENT && fs_forget(front->fs, nameless[i]) < 0)
-            log_debug("inode %llu, without a name, lives until the next mount", (unsigned long long)nameless[i]);
+            log_debug("unlinked inode %llu is kept until the next mount", (unsigned long long)nameless[i]);
 }
 
 void adopt_begin(struct front *front)

@@ -112,7 +112,7 @@ static char *path_of(struct front *front, uint64_t ino, const char *name)
 static void note(struct front *front, uint64_t ino, const char *call, const char *name, int error)
 {
     struct failures *failures = &front->failures;
-    const char *cause = *cause_text() ? cause_text() : "the log may say why";
+    const char *cause = *cause_text() ? cause_text() : "see the log";
     int64_t now = clock_realtime_ns();
     struct front_failure failure = {.ino = ino, .call = call, .error = error, .count = 1, .first = now, .last = now};
     failure.cause = xstrdup(cause);

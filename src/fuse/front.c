@@ -43,7 +43,7 @@ static int make_session(struct front *front)
 static int mount_session(struct front *front, char **ret_text)
 {
     if (fuse_session_mount(front->se, front->options.mountpoint) != 0) {
-        *ret_text = xasprintf("mounting on %s failed: %s; see the message above, and that you may use FUSE",
+        *ret_text = xasprintf("cannot mount on %s: %s; see the message above, and check that you may use FUSE",
                               front->options.mountpoint, strerror(errno ? errno : EPERM));
         return -EIO;
     }
@@ -176,7 +176,7 @@ static void end_syncing(struct front *front)
             TAILQ_REMOVE(&front->locked.syncing, syncing, link);
         mutex_unlock(&front->locked.lock);
         if (taken) {
-            cause_note("the mount ends, and the remote does not have it yet");
+            cause_note("the mount ends before the remote has the data");
             (void)fuse_reply_err(syncing->req, front_failed(front, syncing->ino, "fsync", -EIO));
             free(syncing);
         } else if (syncing) {

@@ -140,7 +140,7 @@ void left_settle(struct front *front)
         settle(front, &left);
     unsigned failed = atomic_load(&front->adoption.failed);
     if (failed)
-        log_warn("%u calls that were under way when the daemon died fail with EIO: this kernel cannot send them again (Linux 6.9 can)",
+        log_warn("%u calls in progress when the daemon died fail with EIO: this kernel cannot resend them (Linux 6.9 can)",
                  failed);
     atomic_store(&front->adoption.is_settled, true);
 }

@@ -17,7 +17,7 @@ void lost_pages_note(struct front *front, uint64_t ino)
         if (lost->inos[i] == ino)
             return;
     if (lost->count == LOST_PAGES_MAX) {
-        log_warn("inode %llu: what the kernel has of it is not what it holds, until it is read anew", (unsigned long long)ino);
+        log_warn("inode %llu: its pages in the kernel are stale until they are read again", (unsigned long long)ino);
         return;
     }
     lost->inos[lost->count++] = ino;

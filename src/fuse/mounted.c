@@ -48,7 +48,7 @@ void mounted_let_go(struct front *front)
 {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) < 0) {
-        log_warn("no descriptor is left: what is mounted at %s is left alone", front->options.mountpoint);
+        log_warn("out of file descriptors: the mount at %s is left as it is", front->options.mountpoint);
         return;
     }
     (void)close(ends[0]);

@@ -89,7 +89,7 @@ void front_op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t
         return;
     /* The caller was interrupted: the kernel does not know it, so no request will come that ends it. */
     if (is_nameless && fs_forget(front->fs, st.st_ino) < 0)
-        log_debug("inode %llu, without a name, lives until the next mount", (unsigned long long)st.st_ino);
+        log_debug("unlinked inode %llu is kept until the next mount", (unsigned long long)st.st_ino);
     (void)fs_release(front->fs, opened.handle, false);
 }
 
@@ -120,7 +120,7 @@ static void sync_done(int result, void *arg)
     TAILQ_REMOVE(&front->locked.syncing, syncing, link);
     mutex_unlock(&front->locked.lock);
     if (result < 0) {
-        cause_note("what it waits for will not come: the mount ends, or its remote is another writer's");
+        cause_note("the wait cannot succeed: the mount ends, or another writer has taken over its remote");
         (void)fuse_reply_err(syncing->req, front_failed(front, syncing->ino, "fsync", -EIO));
     } else {
         reply_synced(syncing->req, syncing->written);

@@ -55,7 +55,7 @@ void dir_client_free(struct dir_client *c)
         (void)close(c->locked.stuck[i]);
     pid_t pid = c->locked.process.pid;
     if (pid > 0 && !dir_process_end(&c->locked.process))
-        log_warn("remote: process %d hangs in %s and is left there; it holds nothing of the store", (int)pid, c->path);
+        log_warn("remote: process %d hangs in %s and is left there; it has no file of the store open", (int)pid, c->path);
     if (c->stop_fd >= 0)
         (void)close(c->stop_fd);
     mutex_done(&c->locked.lock);
@@ -156,7 +156,7 @@ static int start_helper(struct dir_client *c)
         return r;
     r = dir_process_start(c->path, &process);
     if (r < 0)
-        log_warn("remote: no process can be started that works in %s: %s", c->path, strerror(-r));
+        log_warn("remote: cannot start a process for %s: %s", c->path, strerror(-r));
     LOCK_SCOPE(&c->locked.lock);
     c->locked.starting = false;
     if (r == 0)
@@ -181,7 +181,7 @@ static void see_end(struct dir_client *c)
     mutex_unlock(&c->locked.lock);
     close_idle(idle);
     if (over)
-        log_warn("remote: the process that works in %s has died; another is started", c->path);
+        log_warn("remote: the process for %s has died; starting another", c->path);
 }
 
 static struct channel *pop_idle(struct dir_client *c)

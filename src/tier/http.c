@@ -381,7 +381,7 @@ static void begin_waiting(struct http *http)
         http->active = x;
         http->active_count++;
         if (curl_multi_add_handle(http->multi, x->easy) != CURLM_OK)
-            end_active(http, x, -EIO, "libcurl does not take the request");
+            end_active(http, x, -EIO, "libcurl rejected the request");
     }
 }
 
@@ -410,9 +410,9 @@ static int64_t end_late(struct http *http, bool all)
         if (all)
             end_active(http, x, -ECANCELED, "interrupted");
         else if (now >= stalled)
-            end_active(http, x, -ETIMEDOUT, "no byte came or went for too long");
+            end_active(http, x, -ETIMEDOUT, "no data was transferred for too long");
         else if (x->deadline_ns && now >= x->deadline_ns)
-            end_active(http, x, -ETIMEDOUT, "not done in time");
+            end_active(http, x, -ETIMEDOUT, "timed out");
         else
             next = (int64_t)min_u64(min_u64((uint64_t)next, (uint64_t)stalled),
                                     x->deadline_ns ? (uint64_t)x->deadline_ns : UINT64_MAX);

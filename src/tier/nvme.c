@@ -317,7 +317,7 @@ static int renew(const char *folder, char *const *objects, size_t count, void *a
     (void)count;
     int r = strcmp(folder, ".") == 0 ? -EIO : renew_folder(n->root_fd, folder);
     if (r == 0)
-        log_warn("nvme: the fsync of %s/ failed: another folder, with all of its names, took its place", folder);
+        log_warn("nvme: fsync of %s/ failed; a new directory with the same entries replaced it", folder);
     return r;
 }
 

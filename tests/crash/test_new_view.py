@@ -120,7 +120,7 @@ def test_a_successor_makes_the_view_anew(request, kept, folder, sanitized):
     rig.poll(lambda: kept.successor()["views_made_anew"] == 1, 60, "a new view")
     disk.disarm()
     check_open(want, *held)
-    assert kept.successor()["deaths"] == 1 and "new view" in kept.successor()["last_death"]
+    assert kept.successor()["deaths"] == 1 and "to rebuild the view" in kept.successor()["last_death"]
     rig.poll(lambda: "folder/new-59" in want, 60, "more writes")
     writer.finish()
     assert writer.error is None, writer.error
@@ -183,7 +183,7 @@ def test_without_a_successor_it_is_told(request, cairn, folder, sanitized):
     for file in damage(cairn, disk, want, 7)[1]:
         file.close()
     reason = rig.poll(lambda: cairn.status()["view"].get("not_made_anew"), 20, "the reason")
-    assert "no successor stands by" in reason
+    assert "there is no successor" in reason
     code, text = health(port)
     assert code == 503 and "view is damaged" in text and "mount again" in text
     assert "damaged" in cairn.cairn("status", cairn.mnt).stdout

@@ -101,7 +101,7 @@ def test_a_folder_whose_fsync_fails(cairn, disk, times):
     with disk.fault("folder", "fsync", errno.EIO, times=times):
         in_time(lambda: rig.write_synced(os.path.join(cairn.mnt, "file-1"), files["file-1"]))
         assert disk.fired() == times
-    assert "took its place" in cairn.log() and not os.path.exists(packs + ".anew")
+    assert "a new directory with the same entries replaced it" in cairn.log() and not os.path.exists(packs + ".anew")
     for name in ("file-2", "file-3"):
         rig.write_synced(os.path.join(cairn.mnt, name), files[name])
     assert rig.read_file(os.path.join(packs, "of-others")) == b"left alone"

@@ -221,7 +221,7 @@ def use_hostile_places(mount):
     mount.umount()
     assert len(expect_shown(mount, "fsck", mount.store).splitlines()) == 2
     for flags in ((), ("--json",)):
-        assert b"all of it is on NVMe" in expect_shown(mount, "log", *flags, mount.store)
+        assert b"all data is on NVMe" in expect_shown(mount, "log", *flags, mount.store)
     done = cairn_bytes(mount, "status", "--json", mount.store)
     assert json.loads(done.stdout)["nvme"]["files"] == 1
     mount.mount()

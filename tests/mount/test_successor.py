@@ -312,7 +312,7 @@ def test_without_resend_what_fails_was_not_done(kept, folder, shm_folder, rng, s
         deaths.disarm()
         assert found in (expected, before), name
         lost += found == before
-    assert kept.log().count("1 calls that were under way when the daemon died fail with EIO") == lost > 0
+    assert kept.log().count("1 calls in progress when the daemon died fail with EIO") == lost > 0
     kept.umount()
     assert kept.fsck().returncode == 0
 

@@ -518,7 +518,7 @@ def test_user_is_told_what_to_do(namespace):
         assert (done.returncode, "cannot open /dev/fuse" in one_line(done), "chmod 666" in one_line(done)) == (1, True, True), done.stderr
     let_in(namespace)
     done = user_mount(namespace, mountpoint="/mnt")
-    assert done.returncode == 1 and "not yours to write in" in one_line(done), done.stderr
+    assert done.returncode == 1 and "is not writable" in one_line(done), done.stderr
     done = user_mount(namespace, "allow_other")
     assert done.returncode == 32 and "user_allow_other" in done.stderr, done.stderr
     done = namespace.run("env", "PATH=/nowhere", namespace.binary, "mount", "store", "mnt", "-o", f"stage_dir={namespace.stage}")

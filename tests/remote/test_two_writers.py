@@ -262,7 +262,7 @@ def test_fenced_mount_says_what_is_only_there(on_remote, remote):
     assert status["unpublished_changes"] >= 4 and status["unpublished_more"] is False and status["seconds_behind"] > 0
     assert "behind_bytes" not in status
     text = first.cairn("status", first.mnt).stdout.partition("remote ")[2]
-    assert "only here" in text and "never published from this mount" in text and "behind" not in text.partition("memory")[0], text
+    assert "only here" in text and "not published by this mount" in text and "behind" not in text.partition("memory")[0], text
     metrics = first.cairn("metrics", first.mnt).stdout
     assert f"cairnfs_remote_unpublished_bytes {status['unpublished_bytes']}\n" in metrics and "remote_behind_bytes" not in metrics
     for name in ("small", "large", "later"):

@@ -89,7 +89,7 @@ def test_a_death_and_what_goes_on(request, mount_factory, folder):
         manager.told.clear()
         kept.kill_daemon()
         told = manager.hear("READY=1")
-        assert told[0] == "STATUS=starting: the daemon died (signal 9), and another one goes on with the mount", told
+        assert told[0] == "STATUS=starting: the daemon died (signal 9); its successor takes over the mount", told
         assert f"STATUS={kept.store} is mounted at {kept.mnt}" in told
     kept.umount()
 
@@ -128,7 +128,7 @@ def test_nobody_there(cairn, folder):
     for address in (f"{folder}/gone", "nonsense", "/" + "x" * 200):
         cairn.env = {**os.environ, "NOTIFY_SOCKET": address}
         cairn.mount()
-        assert "cannot tell the service manager" in cairn.log()
+        assert "cannot notify the service manager" in cairn.log()
         cairn.umount()
 
 

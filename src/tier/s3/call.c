@@ -209,7 +209,7 @@ static int attempt(struct call *c, int *ret_result)
     s3_address_make(&c->s3->place, c->region, c->request->object, c->request->query, &address);
     r = make_headers(c, &h);
     if (r == 0 && c->s3->credentials && (r = sign(c, &address, &h, &signature)) == -EINVAL)
-        tell(c, "cannot be signed", "the access key, its secret or its token hold blanks or are no plain text");
+        tell(c, "cannot be signed", "the access key, its secret or its token contains blanks or is not plain text");
     if (r == 0)
         *ret_result = exchange(c, &address, &h, &signature);
     s3_signed_done(&signature);
@@ -246,7 +246,7 @@ static enum verdict no_answer(struct call *c, int error, int *ret_error)
     if (error == -ECANCELED)
         return FAILED;
     if (error == -EUCLEAN && !cut && c->response->status == 200 && c->request->into)
-        tell(c, "more came than was asked for", "the server does not know ranges");
+        tell(c, "the response is longer than requested", "the server ignores ranges");
     else
         tell(c, c->response->cause, s3_advice_of_errno(error));
     return tier_error_is_transient(*ret_error) ? AGAIN : FAILED;

@@ -55,7 +55,7 @@ static int set_endpoint(struct s3_place *place, const struct s3_options *options
 {
     struct s3_url parts;
     if (strpbrk(url, "@?# ") || !strstr(url, "://") || s3_url_parse(url, &parts) < 0)
-        return s3_source_fail(ret_error, -EINVAL, "endpoint \"%s\" is no URL such as https://s3.example.com",
+        return s3_source_fail(ret_error, -EINVAL, "endpoint \"%s\" is not a URL such as https://s3.example.com",
                               strchr(url, '@') ? "(one with a password in it)" : url);
     int r = 0;
     if (strcmp(parts.scheme, "http") != 0 && strcmp(parts.scheme, "https") != 0)
@@ -76,7 +76,7 @@ static int set_endpoint(struct s3_place *place, const struct s3_options *options
 static int set_place(struct s3_place *place, const struct s3_options *options, const char *endpoint, char **ret_error)
 {
     if (!options->bucket || !is_bucket_name(options->bucket))
-        return s3_source_fail(ret_error, -EINVAL, "\"%s\" cannot be the name of a bucket",
+        return s3_source_fail(ret_error, -EINVAL, "\"%s\" is not a bucket name",
                               options->bucket ? options->bucket : "");
     const char *prefix = options->prefix ? options->prefix : "";
     if (*prefix && !is_prefix(prefix))
@@ -133,7 +133,7 @@ int s3_configure(struct s3 *s3, const struct s3_options *options, char **ret_ca_
         return r;
     s3->locked.region = xstrdup(first_of(options->region, settings.region, "us-east-1"));
     if (!s3_secret_is_plain(s3->locked.region))
-        r = s3_source_fail(ret_error, -EINVAL, "\"%s\" cannot be a region", s3->locked.region);
+        r = s3_source_fail(ret_error, -EINVAL, "\"%s\" is not a region name", s3->locked.region);
     if (r == 0)
         r = set_place(&s3->place, options, first_of(options->endpoint_url, settings.endpoint_url, NULL), ret_error);
     if (r == 0)

@@ -68,7 +68,7 @@ int s3_source_environment(const struct s3_lookup *lookup, struct s3_credentials 
     const char *key_id = s3_env("AWS_ACCESS_KEY_ID"), *secret = s3_env("AWS_SECRET_ACCESS_KEY");
     if (lookup->profile_chosen || (!key_id && !secret))
         return s3_source_fail(ret_error, -ENOKEY, "no environment (AWS_ACCESS_KEY_ID is %s)",
-                              lookup->profile_chosen ? "not asked where a profile is chosen" : "not set");
+                              lookup->profile_chosen ? "ignored because a profile is chosen" : "not set");
     return s3_credentials_make(key_id, secret, s3_env("AWS_SESSION_TOKEN"), NULL,
                                "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY", ret_credentials, ret_error);
 }
@@ -210,7 +210,7 @@ int s3_credentials_get(struct s3_credential_source *source, const struct s3_cred
         *ret_error = xstrdup(source->locked.error);
     mutex_unlock(&source->locked.lock);
     if (kept_because)
-        log_warn("S3 credentials could not be renewed, the old ones are used until they expire: %s",
+        log_warn("cannot renew S3 credentials; the old ones are used until they expire: %s",
                  kept_because);
     return r;
 }

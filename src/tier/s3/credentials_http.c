@@ -78,7 +78,7 @@ static int container_authorization(const char *what, char **ret_header, char **r
         return 0;
     for (const char *c = token; *c; c++)
         if (*c < ' ' || *c > '~')
-            return s3_source_fail(ret_error, -EINVAL, "%s: the authorization token is no plain text", what);
+            return s3_source_fail(ret_error, -EINVAL, "%s: the authorization token is not plain text", what);
     *ret_header = s3_secret_join("Authorization: ", token);
     return 0;
 }
@@ -149,7 +149,7 @@ static int metadata_token(const struct s3_lookup *lookup, const char *base, cons
     if (response.status != 200)
         r = s3_source_refused(&response, what, NULL, ret_error);
     else if (!s3_secret_is_plain(response.text))
-        r = s3_source_fail(ret_error, -EINVAL, "%s: answered with no token", what);
+        r = s3_source_fail(ret_error, -EINVAL, "%s: the answer has no token", what);
     else
         *ret_header = s3_secret_join("X-aws-ec2-metadata-token: ", response.text);
     s3_response_wipe(&response);
@@ -188,7 +188,7 @@ static int metadata_role(const struct s3_lookup *lookup, const char *base, const
         xasprintf("%.*s", (int)min_u64(len, ROLE_MAX + 1), response.text ? response.text : "");
     s3_response_wipe(&response);
     if (len > ROLE_MAX || !s3_secret_is_plain(name) || strpbrk(name, "/?#%"))
-        return s3_source_fail(ret_error, -EINVAL, "%s: answered with no name of a role", what);
+        return s3_source_fail(ret_error, -EINVAL, "%s: the answer has no role name", what);
     *ret_role = xstrdup(name);
     return 0;
 }

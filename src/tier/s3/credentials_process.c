@@ -141,7 +141,7 @@ static void process_done(struct process *p)
 static int process_failed(struct process *p, const char *what, char **ret_error)
 {
     char how[40];
-    (void)snprintf(how, sizeof how, WIFEXITED(p->status) ? "ended with status %d" : "was ended by signal %d",
+    (void)snprintf(how, sizeof how, WIFEXITED(p->status) ? "exited with status %d" : "was killed by signal %d",
                    WIFEXITED(p->status) ? WEXITSTATUS(p->status) : WTERMSIG(p->status));
     p->errors[p->errors_len] = '\0';
     p->errors[strcspn(p->errors, "\r\n")] = '\0';
@@ -158,11 +158,11 @@ int s3_source_process(const char *profile, const char *command, struct s3_creden
         r = process_wait(&p);
     if (r < 0)
         (void)s3_source_fail(ret_error, r, "%s: %s", what,
-                             r == -ETIMEDOUT ? "did not end within 60 s" : strerror(-r));
+                             r == -ETIMEDOUT ? "did not exit within 60 s" : strerror(-r));
     else if (p.status != 0)
         r = process_failed(&p, what, ret_error);
     else if (p.output_len > OUTPUT_MAX)
-        r = s3_source_fail(ret_error, -EINVAL, "%s: answered with more than 64 KiB", what);
+        r = s3_source_fail(ret_error, -EINVAL, "%s: the answer has more than 64 KiB", what);
     else
         r = s3_credentials_parse(p.output, p.output_len, "SessionToken", what, ret_credentials, ret_error);
     process_done(&p);

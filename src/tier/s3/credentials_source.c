@@ -189,15 +189,15 @@ int s3_credentials_make(const char *key_id, const char *secret, const char *toke
     int64_t expires_ns = 0;
     token = token && *token ? token : NULL;
     if (!s3_secret_is_plain(key_id))
-        return s3_source_fail(ret_error, -EINVAL, "%s: the access key id is missing or is no plain text",
+        return s3_source_fail(ret_error, -EINVAL, "%s: the access key id is missing or not plain text",
                               what);
     if (!s3_secret_is_plain(secret))
-        return s3_source_fail(ret_error, -EINVAL, "%s: the secret access key is missing or is no plain text",
+        return s3_source_fail(ret_error, -EINVAL, "%s: the secret access key is missing or not plain text",
                               what);
     if (token && !s3_secret_is_plain(token))
-        return s3_source_fail(ret_error, -EINVAL, "%s: the session token is no plain text", what);
+        return s3_source_fail(ret_error, -EINVAL, "%s: the session token is not plain text", what);
     if (expires && s3_time_parse(expires, &expires_ns) < 0)
-        return s3_source_fail(ret_error, -EINVAL, "%s: the time of expiry is not understood", what);
+        return s3_source_fail(ret_error, -EINVAL, "%s: invalid expiry time", what);
     *ret_credentials = (struct s3_credentials){.key_id = xstrdup(key_id),
                                                .secret = xstrdup(secret),
                                                .token = token ? xstrdup(token) : NULL,
@@ -233,7 +233,7 @@ static int from_json(const cJSON *object, const char *token_name, const char *wh
     const cJSON *version = cJSON_GetObjectItemCaseSensitive(object, "Version");
     const char *code = member(object, "Code"), *message = member(object, "Message");
     if (version && !(cJSON_IsNumber(version) && version->valueint == 1))
-        return s3_source_fail(ret_error, -EINVAL, "%s: answered with a Version other than 1", what);
+        return s3_source_fail(ret_error, -EINVAL, "%s: the answer has a Version other than 1", what);
     if (code && strcmp(code, "Success") != 0) {
         char line[EXCERPT_MAX + 1];
         excerpt(message ? message : code, line);
@@ -250,7 +250,7 @@ int s3_credentials_parse(const char *text, size_t len, const char *token_name, c
     cJSON *object = text ? cJSON_ParseWithLength(text, len) : NULL;
     if (!cJSON_IsObject(object)) {
         cJSON_Delete(object);
-        return s3_source_fail(ret_error, -EINVAL, "%s: what was answered is no JSON object", what);
+        return s3_source_fail(ret_error, -EINVAL, "%s: the answer is not a JSON object", what);
     }
     int r = from_json(object, token_name, what, ret_credentials, ret_error);
     cJSON *item;

@@ -171,7 +171,7 @@ static int sts_place(const struct s3_lookup *lookup, char **ret_url, char **ret_
     char *url = s3_setting_endpoint(lookup->profiles, lookup->profile, "sts");
     if (region && region[strspn(region, "abcdefghijklmnopqrstuvwxyz0123456789-")] != '\0') {
         free(url);
-        return s3_source_fail(ret_error, -EINVAL, "STS: \"%s\" is no name of a region", region);
+        return s3_source_fail(ret_error, -EINVAL, "STS: \"%s\" is not a region name", region);
     }
     if (!url)
         url = region ? xasprintf("https://sts.%s.%s", region, region_domain(region))
@@ -212,7 +212,7 @@ static int ask_sts(const struct s3_lookup *lookup, const struct s3_role *role, c
     struct s3_signed s = {0};
     int r = role_form(role, &form, ret_error);
     if (r == 0 && role->by && (r = sign_form(role, &url, region, form, &s)) < 0)
-        (void)s3_source_fail(ret_error, r, "%s: the request cannot be signed: %s", what, strerror(-r));
+        (void)s3_source_fail(ret_error, r, "%s: cannot sign the request: %s", what, strerror(-r));
     s3_url_done(&url);
     if (r == 0) {
         const char *headers[S3_SIGNED_HEADERS_MAX + 2] = {FORM_TYPE};
@@ -256,7 +256,7 @@ int s3_source_environment_identity(const struct s3_lookup *lookup, struct s3_cre
     };
     if (lookup->profile_chosen || !role.token_file)
         return s3_source_fail(ret_error, -ENOKEY, "no web identity (AWS_WEB_IDENTITY_TOKEN_FILE is %s)",
-                              lookup->profile_chosen ? "not asked where a profile is chosen" : "not set");
+                              lookup->profile_chosen ? "ignored because a profile is chosen" : "not set");
     if (!role.arn)
         return s3_source_fail(ret_error, -EINVAL,
                               "AWS_WEB_IDENTITY_TOKEN_FILE is set, but AWS_ROLE_ARN is not");

@@ -7,15 +7,15 @@
 
 #define ADVICE_REGION "the bucket is in another region: set the region"
 #define ADVICE_TOKEN "the credentials have expired: renew them"
-#define ADVICE_BUCKET "there is no such bucket: make it, or correct its name or the endpoint"
-#define ADVICE_DENIED "the key is not allowed to do this: its policy must let it get, put, delete and list objects here"
-#define ADVICE_KEY "the access key is not known there: check AWS_ACCESS_KEY_ID or the profile"
-#define ADVICE_SECRET "the secret does not fit the access key: check AWS_SECRET_ACCESS_KEY or the profile"
+#define ADVICE_BUCKET "no such bucket: create it, or correct its name or the endpoint"
+#define ADVICE_DENIED "access denied: the policy of the key must allow it to get, put, delete and list objects here"
+#define ADVICE_KEY "unknown access key: check AWS_ACCESS_KEY_ID or the profile"
+#define ADVICE_SECRET "the secret does not match the access key: check AWS_SECRET_ACCESS_KEY or the profile"
 #define ADVICE_CLOCK "this machine's clock is wrong: set it"
 #define ADVICE_KMS "the key for encryption cannot be used: check sse_kms_key_id and its policy"
-#define ADVICE_FULL "the quota is used up: raise it or delete what is not needed"
+#define ADVICE_FULL "the quota is exceeded: raise it or delete unneeded objects"
 #define ADVICE_ARCHIVE "the object is in an archive: restore it to another storage class first"
-#define ADVICE_LACKS "the server does not support what was asked"
+#define ADVICE_LACKS "the server does not support the request"
 
 /* Codes of AWS, Ceph, MinIO, Google, Aliyun. */
 static const struct s3_rule by_code[] = {
@@ -32,8 +32,8 @@ static const struct s3_rule by_code[] = {
     {"KeyTooLongError", S3_FAIL, -ENAMETOOLONG, "shorten the prefix"},
     {"AccessDenied", S3_FAIL, -EACCES, ADVICE_DENIED},
     {"AllAccessDisabled", S3_FAIL, -EACCES, ADVICE_DENIED},
-    {"AccountProblem", S3_FAIL, -EACCES, "the account is not in order: ask the provider"},
-    {"UserSuspended", S3_FAIL, -EACCES, "the account is not in order: ask the provider"},
+    {"AccountProblem", S3_FAIL, -EACCES, "the account has a problem: ask the provider"},
+    {"UserSuspended", S3_FAIL, -EACCES, "the account has a problem: ask the provider"},
     {"SignatureDoesNotMatch", S3_FAIL, -EACCES, ADVICE_SECRET},
     {"InvalidAccessKeyId", S3_CREDENTIALS, -EACCES, ADVICE_KEY},
     {"InvalidObjectState", S3_FAIL, -EACCES, ADVICE_ARCHIVE},
@@ -84,7 +84,7 @@ static const struct {
     {403, {"", S3_FAIL, -EACCES, ADVICE_DENIED}},
     {404, {"", S3_FAIL, -ENOENT, NULL}},
     {405, {"", S3_FAIL, -EOPNOTSUPP, ADVICE_LACKS}},
-    {407, {"", S3_FAIL, -EACCES, "the proxy wants to know who asks"}},
+    {407, {"", S3_FAIL, -EACCES, "the proxy requires authentication"}},
     {408, {"", S3_AGAIN, -ETIMEDOUT, NULL}},
     {409, {"", S3_AGAIN, -EBUSY, NULL}},
     {412, {"", S3_FAIL, -EEXIST, NULL}},
@@ -119,11 +119,11 @@ const char *s3_advice_of_errno(int error)
     case -EKEYREJECTED:
         return "the server's certificate is not trusted: set AWS_CA_BUNDLE to the authority's";
     case -EPROTO:
-        return "what answers there is no S3: check the endpoint";
+        return "the server there is not S3: check the endpoint";
     case -EHOSTUNREACH:
         return "check the endpoint's name and the network";
     case -ECONNREFUSED:
-        return "nobody listens there: check the endpoint";
+        return "no server listens there: check the endpoint";
     default:
         return NULL;
     }

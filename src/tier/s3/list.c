@@ -145,7 +145,7 @@ static int fetch_page(struct walk *w, const char *token, struct page *page)
         r = response.text_len ? xml_read(response.text, response.text_len, on_element, page) : -EPROTO;
         if (r < 0 || !page->is_list) {
             r = -EPROTO;
-            s3_set_error(w->s3, "GET", w->folder, "the answer is no list of objects; %s", s3_advice_of_errno(r));
+            s3_set_error(w->s3, "GET", w->folder, "the response is not a list of objects; %s", s3_advice_of_errno(r));
         }
     }
     http_response_done(&response);
@@ -157,7 +157,7 @@ static int give(struct walk *w, struct found *found, bool is_encoded)
 {
     int r = is_encoded ? decode(found->key) : 0;
     if (r < 0 || strncmp(found->key, w->key_prefix, strlen(w->key_prefix)) != 0) {
-        s3_set_error(w->s3, "GET", w->folder, "the list holds a name that was not asked for");
+        s3_set_error(w->s3, "GET", w->folder, "the list contains a name that was not requested");
         return -EPROTO;
     }
     struct tier_object object = {found->key + w->own_len, found->len, found->modified_ns};

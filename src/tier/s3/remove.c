@@ -127,7 +127,7 @@ static int settle_refusals(struct s3 *s3, const char *const *objects, size_t cou
     free(f.key);
     free(f.code);
     if (r < 0 || !f.is_result) {
-        s3_set_error(s3, "POST", "?delete", "the answer does not say what was deleted");
+        s3_set_error(s3, "POST", "?delete", "the response does not say what was deleted");
         return -EPROTO;
     }
     r = remove_singly(s3, f.again, f.again_count);

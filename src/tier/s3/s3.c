@@ -60,7 +60,7 @@ static int s3_stat(struct tier *tier, const char *object, uint64_t *ret_len)
     if (r < 0 && r != -ERANGE)
         return r;
     if (len == UINT64_MAX) {
-        s3_set_error(s3_of(tier), "HEAD", object, "the answer does not say how long the object is");
+        s3_set_error(s3_of(tier), "HEAD", object, "the response does not give the length of the object");
         return -EPROTO;
     }
     *ret_len = len;
@@ -82,7 +82,7 @@ static int verify_range(struct s3 *s3, const char *object, uint64_t offset, size
     bool is_whole = r->status == 200 && offset == 0 && (r->content_length < 0 || (uint64_t)r->content_length == len);
     if ((is_range || is_whole) && r->into_len == len)
         return 0;
-    s3_set_error(s3, "GET", object, "bytes %llu to %llu were asked for, answered %ld with %llu to %llu, %zu bytes",
+    s3_set_error(s3, "GET", object, "requested bytes %llu to %llu, got status %ld with %llu to %llu, %zu bytes",
                  (unsigned long long)offset, (unsigned long long)(offset + len), r->status,
                  (unsigned long long)r->range_start, (unsigned long long)r->range_end, r->into_len);
     return -EUCLEAN;
@@ -215,7 +215,7 @@ int s3_tier_open(const struct s3_options *options, struct tier **ret_tier, char 
     if (r == 0) {
         r = open_http(s3, options, ca_bundle);
         if (r < 0)
-            *ret_error = xasprintf("HTTP cannot be set up: %s", strerror(-r));
+            *ret_error = xasprintf("cannot initialize HTTP: %s", strerror(-r));
     }
     if (r < 0) {
         s3_close(&s3->tier);

@@ -138,9 +138,9 @@ static cJSON *number(uint64_t value)
 
 Test(handover, of_a_newer_format_is_refused_by_name)
 {
-    _cleanup_free_ char *mine = xasprintf("handed over in format %u, and version %s knows those up to %u only", HANDOVER_FORMAT + 1, CAIRN_VERSION,
+    _cleanup_free_ char *mine = xasprintf("the handover has format %u; version %s supports formats up to %u", HANDOVER_FORMAT + 1, CAIRN_VERSION,
                                           HANDOVER_FORMAT);
-    _cleanup_free_ char *stage = xasprintf("stage has version %u, and version %s of cairn", stage_format_version() + 1, CAIRN_VERSION);
+    _cleanup_free_ char *stage = xasprintf("stage has version %u; version %s of cairn", stage_format_version() + 1, CAIRN_VERSION);
     expect_refusal("format", number(HANDOVER_FORMAT + 1), mine);
     expect_refusal("format", NULL, "format 0");
     expect_refusal("stage_version", number(stage_format_version() + 1), stage);
@@ -151,12 +151,12 @@ Test(handover, that_is_not_whole_is_refused)
 {
     static const char *const members[] = {"store", "mountpoint", "child", "served_at", "passport", "deaths", "died_at", "last_death", "upgrades", "upgrade_tries", "version"};
     for (size_t i = 0; i < ARRAY_LEN(members); i++)
-        expect_refusal(members[i], NULL, "not complete");
-    expect_refusal("options", NULL, "no list");
+        expect_refusal(members[i], NULL, "incomplete");
+    expect_refusal("options", NULL, "missing");
     _cleanup_close_ int none = from_text("{");
     struct handover h;
     char *error = NULL;
     cr_assert_eq(handover_read(none, &h, &error), -EPROTO);
-    cr_assert_str_eq(error, "nothing is handed over there");
+    cr_assert_str_eq(error, "no handover was found");
     free(error);
 }

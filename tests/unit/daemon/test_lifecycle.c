@@ -113,7 +113,7 @@ Test(store, packs_without_superblock_are_refused)
 Test(store, a_file_is_refused)
 {
     run("touch %s", store);
-    expect_refused(MOUNT_USAGE, "not a folder");
+    expect_refused(MOUNT_USAGE, "not a directory");
 }
 
 Test(store, open_modes_are_refused)

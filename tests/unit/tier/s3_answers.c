@@ -334,7 +334,7 @@ Test(s3_answers, a_refused_head_is_explained)
     BAD_TIER({EMPTY("403")}, {ERROR("403", "SignatureDoesNotMatch")});
     EXPECT(tier->ops->stat(tier, "packs/1", &len), -EACCES, 2);
     cr_assert(bad_request_has(1, "GET /bucket/pre/packs/1 ") && bad_request_has(1, "Range: bytes=0-0\r\n"));
-    expect_told("the secret does not fit");
+    expect_told("the secret does not match");
     bad_end();
     BAD_TIER({EMPTY("404")}, {ERROR("404", "NoSuchBucket")});
     EXPECT(tier->ops->stat(tier, "packs/1", &len), -ENODEV, 2);
@@ -357,7 +357,7 @@ Test(s3_answers, something_else_answers)
     uint64_t len;
     BAD_TIER({page});
     EXPECT(try_put(), -EPROTO, 1);
-    expect_told("what answers there is no S3");
+    expect_told("the server there is not S3");
     EXPECT(tier->ops->stat(tier, "packs/1", &len), -EPROTO, 2);
     EXPECT(try_list(), -EPROTO, 3);
     bad_end();
@@ -397,11 +397,11 @@ static void refused(const struct s3_options options, const char *why)
 
 Test(s3_answers, options_that_are_wrong)
 {
-    refused((struct s3_options){0}, "name of a bucket");
-    refused((struct s3_options){.bucket = "a/b"}, "name of a bucket");
+    refused((struct s3_options){0}, "is not a bucket name");
+    refused((struct s3_options){.bucket = "a/b"}, "is not a bucket name");
     refused((struct s3_options){.bucket = "bucket", .prefix = "/a"}, "prefix");
     refused((struct s3_options){.bucket = "bucket", .prefix = "a/../b"}, "prefix");
-    refused((struct s3_options){.bucket = "bucket", .endpoint_url = "localhost:9000"}, "no URL");
+    refused((struct s3_options){.bucket = "bucket", .endpoint_url = "localhost:9000"}, "not a URL");
     refused((struct s3_options){.bucket = "bucket", .endpoint_url = "ftp://host"}, "neither http nor https");
     refused((struct s3_options){.bucket = "bucket", .endpoint_url = "http://user:word@host"}, "(one with a password in it)");
     refused((struct s3_options){.bucket = "bucket", .region = "a\r\nb"}, "region");

@@ -41,9 +41,9 @@ Test(s3_retry, none_that_is_not)
         int error;
         const char *told;
     } cases[] = {
-        {ERROR("403", "AccessDenied"), -EACCES, "its policy must let it"},
-        {ERROR("403", "SignatureDoesNotMatch"), -EACCES, "the secret does not fit the access key"},
-        {ERROR("404", "NoSuchBucket"), -ENODEV, "there is no such bucket"},
+        {ERROR("403", "AccessDenied"), -EACCES, "must allow it"},
+        {ERROR("403", "SignatureDoesNotMatch"), -EACCES, "the secret does not match the access key"},
+        {ERROR("404", "NoSuchBucket"), -ENODEV, "no such bucket"},
         {ERROR("404", "NoSuchKey"), -ENOENT, NULL},
         {ERROR("400", "InvalidArgument"), -EINVAL, "400 InvalidArgument"},
         {ERROR("412", "PreconditionFailed"), -EEXIST, NULL},
@@ -130,7 +130,7 @@ Test(s3_retry, silence_for_ever)
     bad_options.patience_ns = 500000000;
     BAD_TIER({NULL, BAD_HOLD});
     cr_assert_eq(try_put(), -ETIMEDOUT);
-    expect_told("no byte came or went for too long");
+    expect_told("no data was transferred for too long");
 }
 
 Test(s3_retry, ranges_that_are_not_what_was_asked)

@@ -100,7 +100,7 @@ Test(s3_tls, a_certificate_that_is_given)
     bad_options.ca_bundle = certificate;
     bad_tier(url);
     cr_assert_eq(try_get(), -EUCLEAN);
-    expect_told("the server does not know ranges");
+    expect_told("the server ignores ranges");
 }
 
 Test(s3_tls, a_certificate_for_another_name)

@@ -98,7 +98,7 @@ Test(s3_credentials, half_a_pair_and_what_is_no_text_are_errors)
     setenv("AWS_ACCESS_KEY_ID", "AKenv", 1);
     expect_error(NULL, -EINVAL, "secret access key is missing");
     setenv("AWS_SECRET_ACCESS_KEY", "SK\r\nX-Evil: 1", 1);
-    expect_error(NULL, -EINVAL, "no plain text");
+    expect_error(NULL, -EINVAL, "not plain text");
     cr_assert_null(strstr(error, "Evil"), "a secret is in the message");
     aws_write(".aws/credentials", "[a]\naws_access_key_id = AK\n");
     expect_error("a", -EINVAL, "profile \"a\": the secret access key is missing");
@@ -143,18 +143,18 @@ Test(s3_credentials, process_answers)
 Test(s3_credentials, process_that_fails_says_why)
 {
     write_script("echo 'log in first' >&2; exit 7");
-    expect_error("p", -EACCES, "ended with status 7: log in first");
+    expect_error("p", -EACCES, "exited with status 7: log in first");
     aws_write(".aws/config", "[profile p]\ncredential_process = kill -9 $$\n");
-    expect_error("p", -EACCES, "was ended by signal 9");
+    expect_error("p", -EACCES, "was killed by signal 9");
     write_script("echo '{\"Version\": 2}'");
     expect_error("p", -EINVAL, "Version");
     write_script("echo '{\"Version\": 1, \"AccessKeyId\": \"AK\"}'");
     expect_error("p", -EINVAL, "secret access key is missing");
     write_script("echo '{\"Version\": 1, \"AccessKeyId\": \"AK\", \"SecretAccessKey\": \"SK\", "
                  "\"Expiration\": \"soon\"}'");
-    expect_error("p", -EINVAL, "time of expiry");
+    expect_error("p", -EINVAL, "expiry time");
     write_script("echo 'SECRET and no JSON'");
-    expect_error("p", -EINVAL, "no JSON");
+    expect_error("p", -EINVAL, "not a JSON");
     cr_assert_null(strstr(error, "SECRET"), "output is in the message");
     write_script("head -c 100000 /dev/zero");
     expect_error("p", -EINVAL, "more than 64 KiB");
@@ -255,7 +255,7 @@ Test(s3_credentials, container_that_refuses_is_not_passed_over)
     expect_error(NULL, -EACCES, "answered 403: no such token");
     cr_assert_eq(web_count(), 1, "a refusal is no reason to ask again");
     setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN", "Bearer x\r\nX-Evil: 1", 1);
-    expect_error(NULL, -EINVAL, "no plain text");
+    expect_error(NULL, -EINVAL, "not plain text");
     web_close();
     unsetenv("AWS_CONTAINER_AUTHORIZATION_TOKEN");
     expect_error(NULL, -ECONNREFUSED, "AWS_CONTAINER_CREDENTIALS_FULL_URI");
@@ -356,7 +356,7 @@ Test(s3_credentials, metadata_without_a_role_or_with_a_bad_one)
     role_name = "broken";
     expect_error(NULL, -ENOKEY, "not trusted");
     role_name = "../../secrets";
-    expect_error(NULL, -ENOKEY, "no name of a role");
+    expect_error(NULL, -ENOKEY, "no role name");
 }
 
 static void serve_slowly(const struct web_request *request, struct web_answer *answer)

@@ -130,7 +130,7 @@ Test(s3_refresh, a_failure_keeps_what_still_holds)
     wait_ms(3200);
     status = 403;
     cr_assert_eq(get(NULL), 1);
-    cr_assert(is_logged("could not be renewed"));
+    cr_assert(is_logged("cannot renew"));
     cr_assert_eq(web_count(), 2);
     cr_assert_eq(get(NULL), 1, "nobody asks again at once");
     cr_assert_eq(web_count(), 2);

@@ -309,7 +309,7 @@ Test(s3_roles, settings_of_sts_are_checked)
 {
     use_role();
     setenv("AWS_REGION", "evil.example/?", 1);
-    expect_error("r", -EINVAL, "no name of a region");
+    expect_error("r", -EINVAL, "not a region name");
     unsetenv("AWS_REGION");
     setenv("AWS_ENDPOINT_URL_STS", "not a url", 1);
     expect_error("r", -EINVAL, "not a URL");
