@@ -101,6 +101,7 @@ def marker(path, data, after=None, *, replace=True, mode=0o666, on_error="warn",
             raise OSError(errno.ECANCELED, f"{broken.path} was not saved: {broken.error.strerror}", path)
         array = (ctypes.c_void_p * len(handles))(*handles)
         flags, limit = 0 if replace else lib.SAVE_EXCLUSIVE, milliseconds(max_block)
+        flags |= lib.SAVE_CLEAN if process.is_first_marker_in(os.path.dirname(result.place)) else 0
         options = lib.SaveOptions(mode=mode, flags=flags, after=array, after_count=len(handles), max_block_ms=limit)
         code = lib.library().cairn_save_marker(process.open(), os.fsencode(path), data, len(data), options, ctypes.byref(result.slot))
         lib.check(code, path)

@@ -35,6 +35,7 @@ class Process:
         self.failed = collections.deque(maxlen=REMEMBERED)  # saves, for the markers that come
         self.saved = collections.OrderedDict()  # paths that got their name, newest last
         self.todo = collections.deque()  # (function, save): callbacks
+        self.marked = collections.OrderedDict()  # folders that markers went to, newest last
         self.thread = None
         self.wakeup = threading.Condition(_lock)
         self.captured = False  # a CUDA graph has captured an update: what it replays calls no hook
@@ -134,6 +135,15 @@ class Process:
                 warnings.warn(f"{save.path} was not saved: {save.error.strerror}", SaveWarning, stacklevel=caller_level())
         if raised is not None:
             raise raised
+
+    def is_first_marker_in(self, folder):
+        """Then it takes away what a process left there that was killed while it replaced an older one."""
+        with _lock:
+            first = folder not in self.marked
+            self.marked[folder] = None
+            if len(self.marked) > REMEMBERED:
+                self.marked.popitem(last=False)
+            return first
 
     def before_marker(self, path):
         """What a marker speaks of: saves under way, and those that failed below its folder and have failed no marker of this path."""

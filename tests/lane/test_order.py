@@ -13,14 +13,18 @@ from training import Training, check_loaded
 
 
 def test_marker_after_its_saves(stall, lane):
-    """Not there while the save is under way; there when it has its name."""
+    """Not there while the save is under way; there when it has its name. What a process that was killed left of its marker is gone then."""
     training, mnt = Training(), stall.mount.mnt
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    rig.write_file(os.path.join(mnt, f".latest.cairn-{dead.pid}-8"), b"0.pt")
     save = stall.save(lane, training.state(), os.path.join(mnt, "1.pt"))
     stall.go()
     mark = lane.marker(os.path.join(mnt, "latest"), "1.pt")
     while not mark.done():
         assert not os.path.exists(os.path.join(mnt, "latest")) or save.published() or os.path.exists(os.path.join(mnt, "1.pt"))
     assert mark.result() and rig.read_file(os.path.join(mnt, "latest")) == b"1.pt" and save.published()
+    assert sorted(os.listdir(mnt)) == ["1.pt", "latest"]
     with pytest.raises(FileExistsError):
         lane.marker(os.path.join(mnt, "latest"), "2.pt", replace=False).result()
 
