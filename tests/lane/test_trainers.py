@@ -282,9 +282,12 @@ def test_kills(cairn, program, framework, rng, full):
             start = max(framework.whole(path), default=0)
             print(f"killed behind {what} {step} of {how}: {start} is the newest checkpoint")
             assert told.start <= start and start >= step - 3 * EVERY, "a checkpoint was lost"
-        told = program.run(path, rng.choice(("adapter", "run")), resume=True)
-        assert told.start == start and set(told.left) >= set(framework.left)
-        check_end(framework, told, plain)
+        if start == STEPS:  # the last kill came too late: transformers would go on for another step
+            assert_same(*(framework.contents(framework.name(folder, STEPS)) for folder in (plain.folder, path)))
+        else:
+            told = program.run(path, rng.choice(("adapter", "run")), resume=True)
+            assert told.start == start and set(told.left) >= set(framework.left)
+            check_end(framework, told, plain)
         shutil.rmtree(path)
     cairn.umount()
     assert cairn.fsck().returncode == 0
