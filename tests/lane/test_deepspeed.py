@@ -1,11 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """DeepSpeed on two ranks with ZeRO: it saves lazily, is killed, and goes on; `latest` names a checkpoint when the files of both ranks are there."""
 import contextlib
-import importlib.util
 import json
 import os
-import subprocess
-import sys
 import threading
 import time
 
@@ -13,6 +10,8 @@ import pytest
 import torch
 
 import rig
+from preloaded import Preloaded
+from training import needs
 
 RANKS, STEPS, EVERY = 2, 12, 2
 PROGRAM = """
@@ -111,31 +110,35 @@ torch.save(state, folder + "-state")
 """
 
 
+@pytest.fixture(scope="module")
+def preloaded(programs):
+    needs("deepspeed")
+    imports = 'import torch\nout, sys.stdout = sys.stdout, sys.stderr\nwarnings.filterwarnings("ignore", category=FutureWarning)\nimport deepspeed\nsys.stdout = out'
+    found = Preloaded(imports, {**programs, "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"})
+    yield found
+    found.close()
+
+
 @pytest.fixture
-def ranks(request, programs, lane, folder):
+def ranks(preloaded, lane, folder):
     """ranks(program, ...): starts a program on all ranks. The test is the launcher: it keeps the store by which they meet, as torchrun does."""
-    if importlib.util.find_spec("deepspeed") is None:
-        pytest.skip("skipped: no deepspeed for this Python")
     with contextlib.ExitStack() as stack:
-        yield lambda *arguments, **options: stack.enter_context(Ranks(programs, folder, *arguments, **options))
+        yield lambda *arguments, **options: stack.enter_context(Ranks(preloaded, folder, *arguments, **options))
 
 
 class Ranks:
     """The processes of all ranks, which have ended when the context has."""
 
-    def __init__(self, programs, root, program, folder, report, mode="lazy", count=RANKS):
+    def __init__(self, preloaded, root, program, folder, report, mode="lazy", count=RANKS):
         self.store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         self.errors, self.processes = [], []
         for rank in range(count):
             errors = open(os.path.join(root, f"errors-{rank}"), "w+")
-            own = {"RANK": f"{rank}", "LOCAL_RANK": f"{rank}", "WORLD_SIZE": f"{count}", "MASTER_ADDR": "127.0.0.1", "DS_ACCELERATOR": "cpu"}
-            own |= {"MASTER_PORT": f"{self.store.port}", "TORCHELASTIC_USE_AGENT_STORE": "True", "OMP_NUM_THREADS": "1"}
-            command = [sys.executable, "-c", program, f"{rank}", folder, report if count == 1 else f"{report}-{rank}", mode, f"{STEPS}", f"{EVERY}"]
-            process = subprocess.Popen(
-                command, env={**programs, **own}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, bufsize=1
-            )
+            own = {"RANK": f"{rank}", "LOCAL_RANK": f"{rank}", "WORLD_SIZE": f"{count}", "MASTER_ADDR": "127.0.0.1"}
+            own |= {"MASTER_PORT": f"{self.store.port}", "TORCHELASTIC_USE_AGENT_STORE": "True"}
+            arguments = [f"{rank}", folder, report if count == 1 else f"{report}-{rank}", mode, f"{STEPS}", f"{EVERY}"]
             self.errors.append(errors)
-            self.processes.append(process)
+            self.processes.append(preloaded.start(program, arguments, own, errors))
         self.lines = [iter(process.stdout.readline, "") for process in self.processes]
 
     def __enter__(self):
@@ -143,7 +146,7 @@ class Ranks:
 
     def __exit__(self, *_):
         self.kill()
-        for file in self.errors:
+        for file in (*self.errors, *self.processes):
             file.close()
 
     def kill(self):

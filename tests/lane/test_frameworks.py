@@ -2,11 +2,13 @@
 """torch.distributed.checkpoint on two ranks: it trains, saves lazily, and goes on from what it saved, with the losses of a run without us."""
 import json
 import os
-import subprocess
-import sys
+import tempfile
 
 import pytest
 
+from preloaded import Preloaded
+
+RANKS = 2
 COMMON = """
 import json, os, sys, warnings
 warnings.simplefilter("ignore")
@@ -60,36 +62,44 @@ dist.destroy_process_group()
 """
 
 
-def run(programs, program, folder, mode, *extra, ranks=1):
+@pytest.fixture(scope="module")
+def preloaded(programs):
+    imports = "import torch, torch.distributed.checkpoint, torch.distributed.fsdp, torch.distributed.checkpoint.state_dict, cairnfs.dcp"
+    found = Preloaded(imports, {**programs, "OMP_NUM_THREADS": "1"})
+    yield found
+    found.close()
+
+
+def run(preloaded, program, folder, mode):
     """What the program prints, of its first rank; None if it was killed."""
-    command = [sys.executable, "-c", program, folder, mode, *extra]
-    environment = {**programs, "OMP_NUM_THREADS": "1"}
-    processes = [
-        subprocess.Popen([*command, *([str(rank)] if ranks > 1 else [])], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        for rank in range(ranks)
-    ]
-    outputs = [process.communicate() for process in processes]
-    for process, (_, err) in zip(processes, outputs):
-        assert process.returncode == (9 if mode == "kill" else 0), err[-3000:]
-    return None if mode == "kill" else json.loads(outputs[0][0].splitlines()[-1])
+    errors = [tempfile.TemporaryFile("w+") for _ in range(RANKS)]
+    processes = [preloaded.start(program, [folder, mode, str(rank)], stderr=file) for rank, file in enumerate(errors)]
+    outputs = [process.stdout.read() for process in processes]
+    for process, file in zip(processes, errors):
+        code = process.wait()
+        process.close()
+        file.seek(0)
+        assert code == (9 if mode == "kill" else 0), file.read()[-3000:]
+        file.close()
+    return None if mode == "kill" else json.loads(outputs[0].splitlines()[-1])
 
 
-def check_resumes(programs, program, mount, root, *extra, ranks=1, at):
+def check_resumes(preloaded, program, mount, root, at):
     """Killed and resumed, its losses are those of a run that saves nothing, bit for bit."""
     folder = os.path.join(mount.mnt, "run")
     os.mkdir(folder)
-    reference = run(programs, program, os.path.join(root, "plain"), "plain", *extra, ranks=ranks)
-    run(programs, program, folder, "kill", *extra, ranks=ranks)
-    resumed = run(programs, program, folder, "resume", *extra, ranks=ranks)
+    reference = run(preloaded, program, os.path.join(root, "plain"), "plain")
+    run(preloaded, program, folder, "kill")
+    resumed = run(preloaded, program, folder, "resume")
     assert resumed == {step: loss for step, loss in reference.items() if int(step) > at}
     return folder
 
 
 @pytest.mark.timeout(240)
-def test_dcp_on_two_ranks(cairn, folder, programs, lane):
+def test_dcp_on_two_ranks(cairn, folder, preloaded, lane):
     """Two ranks of FSDP: `.metadata` is there when both files are; torch's own reader loads them."""
     cairn.mount()
-    path = check_resumes(programs, DCP, cairn, folder, ranks=2, at=4)
+    path = check_resumes(preloaded, DCP, cairn, folder, at=4)
     assert sorted(os.listdir(path)) == ["2", "4", "6"]
     for step in os.listdir(path):
         assert sorted(name[:4] for name in os.listdir(os.path.join(path, step))) == [".met", "__0_", "__1_"]
@@ -121,11 +131,11 @@ dist.destroy_process_group()
 
 
 @pytest.mark.timeout(120)
-def test_dcp_where_a_rank_fails(cairn, folder, programs, lane):
+def test_dcp_where_a_rank_fails(cairn, preloaded, lane):
     """The coordinator is told, long before it would give up, and writes no `.metadata`."""
     cairn.mount()
     path = os.path.join(cairn.mnt, "step")
     os.mkdir(path)
-    told = run(programs, FAILS, path, "save", ranks=2)
+    told = run(preloaded, FAILS, path, "save")
     assert "of rank 1 was not saved: no room" in told, told
     assert [name[:4] for name in os.listdir(path)] == ["__0_"]
