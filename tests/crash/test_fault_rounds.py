@@ -19,7 +19,7 @@ import history
 import judge
 import rig
 
-ROUNDS, FULL_ROUNDS, GROUP = {False: 150, True: 40}, {False: 9000, True: 1000}, 30  # by whether the disk lies
+ROUNDS, FULL_ROUNDS, GROUP = {False: 90, True: 30}, {False: 9000, True: 1000}, 30  # by whether the disk lies
 FILES = 10
 SIZES = (100, 3000, 17_000, 120_000, 400_000)
 AT_PUBLICATION = ("head", "runs", "remote")

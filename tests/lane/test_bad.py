@@ -256,3 +256,76 @@ def test_a_path_of_bytes_is_refused_as_torch_refuses_it(lane, folder):
     with pytest.raises(type(theirs.value)) as ours:
         lane.save({"x": 1}, path)
     assert str(ours.value) == str(theirs.value) and os.listdir(folder) == []
+
+
+INTERRUPTED = """
+import os, signal, sys, torch, cairnfs
+from cairnfs import _library, _start
+path, when = sys.argv[1:]
+model = torch.nn.Linear(1500, 1500)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model(torch.ones(1, 1500)).sum().backward()
+optimizer.step()
+library = _library.library()
+original = library.cairn_save_zip
+def interrupted(*given):  # right behind the call, as a Ctrl-C that came in it
+    code = original(*given)
+    os.kill(os.getpid(), signal.SIGINT)
+    return code
+class Library:
+    def __getattr__(self, name):
+        return interrupted if name == "cairn_save_zip" else getattr(library, name)
+_library._loaded = Library()
+try:
+    cairnfs.save(model.state_dict(), path, lazy=when == "lazy")
+    sys.exit("no KeyboardInterrupt")
+except KeyboardInterrupt:
+    pass
+_library._loaded = library
+optimizer.step()
+assert cairnfs.stats()["pending_saves"] == 0 and not os.path.exists(path), cairnfs.stats()
+cairnfs.save(model.state_dict(), path).result()
+assert torch.equal(torch.load(path)["weight"], model.weight)
+"""
+
+
+@pytest.mark.parametrize("when", ["lazy", "eager"])
+def test_an_interrupt_ends_the_save(lane, folder, programs, when):
+    """A Ctrl-C in save(): no thread goes on reading memory that nobody keeps, and no file of it appears."""
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED, os.path.join(folder, "x.pt"), when], env=programs, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+NO_ROOM = """
+import os, resource, sys, threading, torch, cairnfs
+folder, what = sys.argv[1:]
+cairnfs.save({"x": 1}, folder + "/0.pt").result()
+if what == "threads":
+    def refuse(*given):
+        raise RuntimeError("can't start new thread")
+    cairnfs._process.close(cairnfs._process.current(), 0)
+    cairnfs._process.after_fork()
+    threading.Thread.start = refuse
+    cairnfs.save({"x": torch.ones(100_000)}, folder + "/1.pt").result()
+    assert torch.load(folder + "/1.pt")["x"].sum() == 100_000
+    sys.exit()
+before = resource.getrlimit(resource.RLIMIT_NOFILE)
+used = len(os.listdir("/proc/self/fd"))
+for room in range(6):  # so that each open of a save fails once
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used + room - 1, before[1]))
+    error = cairnfs.save({"x": torch.ones(100_000)}, folder + "/1.pt").exception()
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert error is None or error.errno == 24, error
+    assert os.path.exists(folder + "/1.pt") == (error is None)
+    if error is None:
+        os.unlink(folder + "/1.pt")
+assert error is None and sorted(os.listdir(folder)) == ["0.pt"], os.listdir(folder)
+"""
+
+
+@pytest.mark.parametrize("what", ["descriptors", "threads"])
+def test_no_room_for(lane, cairn, programs, what):
+    """Descriptors run out: the save fails and leaves nothing. Python can start no thread: saves get their names all the same."""
+    cairn.mount()
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", NO_ROOM, cairn.mnt, what], env=programs, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]

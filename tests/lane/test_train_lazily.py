@@ -66,7 +66,7 @@ def test_kills_of_trainer_and_daemon(cairn, rng, folder, reference, full, turn):
         pytest.skip("skipped: only with --full")
     cairn.mount(writeback_delay="100ms")
     path, report, start = cairn.mnt + "/run", folder + "/report.json", 0
-    for _ in range(10 if full else 3):
+    for _ in range(10 if full else 2):
         daemon_too = rng.random() < 0.6
         step = start + rng.randrange(2, 5)
         job.run_until(step, path, report, cairn.kill9 if daemon_too else lambda: None, job.in_step(rng.random()), ["--resume", *LAZY])

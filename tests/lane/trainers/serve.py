@@ -4,6 +4,7 @@ import importlib
 import json
 import os
 import sys
+import time
 import warnings
 
 warnings.simplefilter("ignore")
@@ -21,7 +22,7 @@ def say(**what):
 def serve(train):
     """train(folder, how, resume, names) for each line on standard input, which has these and "ranks" and "fail". how: "plain": with nothing of
     ours; "adapter": with what a program writes that knows of us; "run": as python -m cairnfs.run left it, lazy; "eager": as it is without
-    CAIRN_LAZY. fail: [adapter, part of a path]: that save fails."""
+    CAIRN_LAZY. fail: [adapter, part of a path]: that save fails; ["late", ""]: of transformers, what ranks but the first write comes late."""
     for line in sys.stdin:
         order = json.loads(line)
         children = fork(order["ranks"])
@@ -62,6 +63,9 @@ def fork(ranks):
 
 
 def fail(adapter, part):
+    if adapter == "late":
+        come_late()
+        return
     module = importlib.import_module(f"cairnfs.{adapter}")
     original = module.save
 
@@ -72,6 +76,18 @@ def fail(adapter, part):
         return one
 
     module.save = save
+
+
+def come_late():
+    from transformers import Trainer
+
+    original = Trainer._save_rng_state
+
+    def save(*arguments):
+        time.sleep(0.5 if os.environ.get("RANK", "0") != "0" else 0)  # rank 0 has its files and its marker long before
+        original(*arguments)
+
+    Trainer._save_rng_state = save
 
 
 def under_way():
