@@ -45,7 +45,7 @@ struct file_copy {
     char *name, *temporary, *shown;
     struct attrs attrs;
     _Atomic int error;
-    _Atomic unsigned reads; /* that are not done, and one for who starts them */
+    _Atomic unsigned reads; /* reads in flight, and one for the thread that starts them */
 };
 
 struct read_job {
@@ -68,7 +68,7 @@ bool copy_is_interrupted(void)
 
 /* --- progress --------------------------------------------------------------------------------------------------------------- */
 
-static void draw(struct copy *copy)
+static void copy_draw(struct copy *copy)
 {
     uint64_t bytes = atomic_load(&copy->bytes);
     double seconds = (double)(clock_monotonic_ns() - copy->began) / 1e9;
@@ -78,8 +78,8 @@ static void draw(struct copy *copy)
                   (unsigned long long)atomic_load(&copy->files), (unsigned long long)copy->total.files, rate.text);
 }
 
-/* Draws, and hands an interrupt on to what is being read. */
-static void *watch(void *arg)
+/* Draws the progress, and passes an interrupt on to the reads. */
+static void *copy_watch(void *arg)
 {
     struct copy *copy = arg;
     bool told = false;
@@ -89,7 +89,7 @@ static void *watch(void *arg)
             told = true;
         }
         if (copy->is_tty)
-            draw(copy);
+            copy_draw(copy);
         (void)nanosleep(&(struct timespec){.tv_nsec = TICK_MS * 1000000}, NULL);
     }
     if (copy->is_tty)
@@ -107,7 +107,7 @@ int copy_begin(const char *command, struct store *store, unsigned threads, struc
     (void)sigaction(SIGTERM, &action, NULL);
     int r = pool_new("cairn-copy", threads, QUEUE_MAX, NULL, NULL, &copy->pool);
     if (r == 0)
-        r = thread_start(&copy->watcher, "cairn-progress", watch, copy);
+        r = thread_start(&copy->watcher, "cairn-progress", copy_watch, copy);
     if (r < 0) {
         pool_free(copy->pool);
         free(copy);
@@ -144,7 +144,7 @@ static char *temporary_name(const char *name)
     return xasprintf(".%.200s.cairn-%d-%u", name, (int)getpid(), atomic_fetch_add(&count, 1));
 }
 
-static int finish_file(const struct file_copy *file)
+static int file_finish(const struct file_copy *file)
 {
     const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, timespec_of(file->attrs.mtime)};
     if (ftruncate(file->fd, (off_t)file->attrs.size) < 0 || fchmod(file->fd, file->attrs.mode & MODE_KEPT) < 0 ||
@@ -153,7 +153,7 @@ static int finish_file(const struct file_copy *file)
     return 0;
 }
 
-static const char *why_not(int r)
+static const char *copy_trouble(int r)
 {
     return r == -ENOENT ? "its data is no longer in the remote, or only there; copy it again, or from the remote"
                         : source_trouble(r);
@@ -165,9 +165,9 @@ static void file_put(struct file_copy *file)
         return;
     int r = atomic_load(&file->error);
     if (r == 0)
-        r = finish_file(file);
+        r = file_finish(file);
     if (r < 0) {
-        copy_failed(file->copy, file->shown, why_not(r));
+        copy_failed(file->copy, file->shown, copy_trouble(r));
         (void)unlinkat(file->dir_fd, file->temporary, 0);
     } else {
         atomic_fetch_add(&file->copy->files, 1);
@@ -180,7 +180,7 @@ static void file_put(struct file_copy *file)
     free(file);
 }
 
-static int write_part(uint64_t offset, const void *bytes, size_t length, void *arg)
+static int file_write_part(uint64_t offset, const void *bytes, size_t length, void *arg)
 {
     struct file_copy *file = arg;
     int r = io_pwrite_full(file->fd, bytes, length, offset);
@@ -189,13 +189,13 @@ static int write_part(uint64_t offset, const void *bytes, size_t length, void *a
     return r;
 }
 
-static void read_group(void *arg)
+static void file_read_group(void *arg)
 {
     struct read_job *job = arg;
     struct file_copy *file = job->file;
     int r = atomic_load(&file->error);
     if (r == 0)
-        r = copy_is_interrupted() ? -EINTR : reader_fetch(file->copy->store, job->group, write_part, file);
+        r = copy_is_interrupted() ? -EINTR : reader_fetch(file->copy->store, job->group, file_write_part, file);
     if (r < 0)
         atomic_store(&file->error, r);
     reader_group_free(job->group);
@@ -203,13 +203,13 @@ static void read_group(void *arg)
     file_put(file);
 }
 
-static int start_read(struct reader_group *group, void *arg)
+static int file_start_read(struct reader_group *group, void *arg)
 {
     struct file_copy *file = arg;
     struct read_job *job = xmalloc(sizeof *job);
     *job = (struct read_job){file, group};
     atomic_fetch_add(&file->reads, 1);
-    pool_submit(file->copy->pool, read_group, job);
+    pool_submit(file->copy->pool, file_read_group, job);
     return atomic_load(&file->error);
 }
 
@@ -224,7 +224,7 @@ void copy_file(struct copy *copy, const struct ns_inode *inode, int dir_fd, cons
                                .reads = 1};
     file->dir_fd = fcntl(dir_fd, F_DUPFD_CLOEXEC, 0);
     file->fd = openat(dir_fd, file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-    int r = file->fd < 0 || file->dir_fd < 0 ? -errno : reader_plan(copy->store, inode->ino, start_read, file);
+    int r = file->fd < 0 || file->dir_fd < 0 ? -errno : reader_plan(copy->store, inode->ino, file_start_read, file);
     if (r < 0)
         atomic_store(&file->error, r);
     file_put(file);
@@ -282,7 +282,7 @@ static int open_folder(const char *path)
 }
 
 /* The innermost first: a folder that its owner may not write is closed last. */
-static void settle_folders(struct copy *copy)
+static void copy_finish_folders(struct copy *copy)
 {
     for (size_t i = copy->folders.count; i-- > 0;) {
         const struct folder *folder = &copy->folders.at[i];
@@ -300,7 +300,7 @@ static void settle_folders(struct copy *copy)
 int copy_end(struct copy *copy)
 {
     pool_free(copy->pool);
-    settle_folders(copy);
+    copy_finish_folders(copy);
     atomic_store(&copy->ended, true);
     (void)pthread_join(copy->watcher, NULL);
     int code = atomic_load(&copy->failed) ? CLI_FAILED : CLI_OK;

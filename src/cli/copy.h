@@ -21,7 +21,7 @@ void copy_expect(struct copy *copy, const struct copy_counts *total);
 void copy_file(struct copy *copy, const struct ns_inode *inode, int dir_fd, const char *name, const char *shown);
 void copy_link(struct copy *copy, const struct ns_inode *inode, const char *target, int dir_fd, const char *name,
                const char *shown);
-/* A folder's mode and time are set at the end: what is copied into it changes them. `path` is local. */
+/* Mode and time of a directory are set at the end: copying into it changes them. `path` is local. */
 void copy_folder_later(struct copy *copy, const struct ns_inode *inode, const char *path);
 /* Something that cannot be copied. */
 void copy_failed(struct copy *copy, const char *shown, const char *why);

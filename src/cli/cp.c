@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Files and trees of a store or remote that nobody need have mounted, to local ones. */
+/* cairn cp: copies files and trees from a store or remote that need not be mounted. */
 #include <fcntl.h>
 #include <libgen.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@ struct copying {
     bool is_recursive;
 };
 
-/* Where something goes. */
+/* The place that something is copied to. */
 struct target {
     int dir_fd;
     char *folder; /* its path */
@@ -34,7 +34,7 @@ static void target_done(struct target *target)
     free(target->name);
 }
 
-static char *join(const char *folder, const char *name)
+static char *path_join(const char *folder, const char *name)
 {
     size_t len = strlen(folder);
     return xasprintf("%s%s%s", folder, len && folder[len - 1] == '/' ? "" : "/", name);
@@ -71,7 +71,7 @@ static void copy_entries(struct copying *c, uint64_t ino, int dir_fd, const char
         return;
     }
     for (size_t i = 0; i < list.count && !copy_is_interrupted(); i++) {
-        _cleanup_free_ char *below = join(path, list.at[i].name);
+        _cleanup_free_ char *below = path_join(path, list.at[i].name);
         copy_node(c, &list.at[i].inode, dir_fd, list.at[i].name, below, depth + 1);
     }
     source_list_done(&list);
@@ -142,7 +142,7 @@ static int find_target(const struct copying *c, const char *local, const char *n
     return CLI_FAILED;
 }
 
-static int begin(struct copying *c)
+static int copy_start(struct copying *c)
 {
     bool is_remote = c->source.name && (strncmp(c->source.name, "s3://", 5) == 0 || strncmp(c->source.name, "dir:", 4) == 0);
     unsigned threads = is_remote ? (unsigned)min_u64(THREADS_REMOTE, c->options.connections) : THREADS_LOCAL;
@@ -164,9 +164,9 @@ static int copy_found(struct copying *c, const struct source_node *node, const c
     }
     int code = find_target(c, local, node->name, is_folder, &target);
     if (code == CLI_OK)
-        code = begin(c);
+        code = copy_start(c);
     if (code == CLI_OK) {
-        _cleanup_free_ char *path = join(target.folder, target.name);
+        _cleanup_free_ char *path = path_join(target.folder, target.name);
         count_tree(c, &node->inode, &counts, 0);
         copy_expect(c->copy, &counts);
         if (*target.name)

@@ -77,8 +77,8 @@ static bool has_item(const char *list, const char *name)
     return false;
 }
 
-/* What the kernel can change of a mount that is there; the daemon need not know, and one that follows another writer refuses
- * changes by itself. All else that an fstab line may have is as it was when the store was mounted. */
+/* Changes the flags of a mount that the kernel keeps; the daemon need not know them, and one that follows another writer refuses
+ * changes by itself. Other options of an fstab line keep the value that they had when the store was mounted. */
 static int remount(const struct mount_options *o, const char *mountpoint)
 {
     unsigned long flags = MS_REMOUNT | (o->read_only ? MS_RDONLY : 0) | (o->nosuid ? MS_NOSUID : 0) | (o->nodev ? MS_NODEV : 0) |

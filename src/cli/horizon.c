@@ -51,7 +51,7 @@ bool horizon_sleep_ms(unsigned ms)
     return !interrupted;
 }
 
-static void draw(struct progress *p, uint64_t left)
+static void progress_draw(struct progress *p, uint64_t left)
 {
     p->most = max_u64(p->most, left);
     if (!p->shown || p->most == 0)
@@ -69,104 +69,104 @@ static void draw(struct progress *p, uint64_t left)
     p->drawn = true;
 }
 
-static void end_drawing(struct progress *p)
+static void progress_end(struct progress *p)
 {
     if (p->drawn)
         (void)fprintf(stderr, "\n");
     p->drawn = false;
 }
 
-/* Says an error of writeback once, not at each poll: it is retried there. */
-static void show_error(struct progress *p, const char *command, const char *place, const cJSON *error)
+/* Prints an error of writeback once, not at each poll: the daemon retries. */
+static void progress_show_error(struct progress *p, const char *command, const char *place, const cJSON *error)
 {
     if (!cJSON_IsString(error) || (p->last_error && strcmp(p->last_error, error->valuestring) == 0))
         return;
-    end_drawing(p);
+    progress_end(p);
     complain(command, "writes to %s are failing; retrying: %s", place, error->valuestring);
     free(p->last_error);
     p->last_error = xstrdup(error->valuestring);
 }
 
-/* A remote that another writer has taken over will never have it. */
-static bool is_lost(struct progress *p, const char *command, const struct horizon_goal *goal, const cJSON *reply)
+/* Returns true if the remote will never have the data: another writer has taken it over. */
+static bool goal_is_lost(struct progress *p, const char *command, const struct horizon_goal *goal, const cJSON *reply)
 {
     const char *state = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(reply, "remote_state"));
     const char *error = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(reply, "remote_error"));
     if (!goal->is_remote || !state || strcmp(state, "fenced") != 0)
         return false;
-    end_drawing(p);
+    progress_end(p);
     complain(command, "store %s: another writer has taken over the remote; nothing more is uploaded from this mount: %s", goal->store,
              error ? error : "see 'cairn status'");
     return true;
 }
 
-/* What the reply to "horizon" says of a goal: as poll_goal(). */
-static int judge(struct progress *p, const char *command, const struct horizon_goal *goal, const cJSON *reply,
+/* Evaluates the reply to "horizon" for one goal; returns as goal_poll(). */
+static int goal_evaluate(struct progress *p, const char *command, const struct horizon_goal *goal, const cJSON *reply,
                  uint64_t *ret_left)
 {
     uint64_t reached = 0, missing = 0;
     if (!control_get_u64(reply, goal->is_remote ? "remote" : "nvme", &reached)) {
-        end_drawing(p);
+        progress_end(p);
         complain(command, "store %s: %s", goal->store, daemon_trouble(-EBADMSG));
         return -EBADMSG;
     }
     if (reached >= goal->seq)
         return 1;
-    if (is_lost(p, command, goal, reply))
+    if (goal_is_lost(p, command, goal, reply))
         return -EREMOTEIO;
     (void)control_get_u64(reply, goal->is_remote ? "remote_missing_bytes" : "missing_bytes", &missing);
     *ret_left = goal->bytes > 0 ? min_u64(goal->bytes, missing) : missing;
     const cJSON *error = cJSON_GetObjectItemCaseSensitive(reply, "error");
     const cJSON *remote_error = cJSON_GetObjectItemCaseSensitive(reply, "remote_error");
     if (goal->is_remote && remote_error)
-        show_error(p, command, "the remote", remote_error);
+        progress_show_error(p, command, "the remote", remote_error);
     else
-        show_error(p, command, "NVMe", error);
+        progress_show_error(p, command, "NVMe", error);
     return 0;
 }
 
-static int ask(const char *command, const struct horizon_goal *goal, const char *name, cJSON *request, cJSON **ret_reply)
+static int goal_ask(const char *command, const struct horizon_goal *goal, const char *name, cJSON *request, cJSON **ret_reply)
 {
     return goal->may_end ? ask_daemon_or_end(command, goal->store, name, request, ret_reply)
                          : ask_daemon(command, goal->store, name, request, ret_reply);
 }
 
 /* 1: reached; 0: not yet, *ret_left bytes are missing; negative: said why. */
-static int poll_goal(struct progress *p, const char *command, const struct horizon_goal *goal,
+static int goal_poll(struct progress *p, const char *command, const struct horizon_goal *goal,
                      uint64_t *ret_left)
 {
     cJSON *reply = NULL;
-    int r = ask(command, goal, "horizon", NULL, &reply);
+    int r = goal_ask(command, goal, "horizon", NULL, &reply);
     if (r < 0)
         return r;
-    r = judge(p, command, goal, reply, ret_left);
+    r = goal_evaluate(p, command, goal, reply, ret_left);
     cJSON_Delete(reply);
     return r;
 }
 
-/* Asked anew at each poll: the daemon drops it soon after a waiter that was killed. */
-static int ask_urgent(const char *command, const struct horizon_goal *goal, bool on)
+/* Lifts the limits, again at each poll: after the last request the daemon restores them, so a waiter may be killed. */
+static int goal_ask_urgent(const char *command, const struct horizon_goal *goal, bool on)
 {
     cJSON *request = cJSON_CreateObject();
     cJSON *reply = NULL;
     (void)cJSON_AddBoolToObject(request, "on", on);
     (void)cJSON_AddStringToObject(request, "level", goal->is_remote ? "remote" : "nvme");
-    int r = ask(command, goal, "urgent", request, &reply);
+    int r = goal_ask(command, goal, "urgent", request, &reply);
     if (r == 0)
         cJSON_Delete(reply);
     return r;
 }
 
-static int poll_all(struct progress *p, const char *command, const struct horizon_goal *goals, size_t count,
+static int goals_poll(struct progress *p, const char *command, const struct horizon_goal *goals, size_t count,
                     uint64_t *ret_left)
 {
     int all_reached = 1;
     *ret_left = 0;
     for (size_t i = 0; i < count; i++) {
         uint64_t left = 0;
-        int r = poll_goal(p, command, &goals[i], &left);
+        int r = goal_poll(p, command, &goals[i], &left);
         if (r == 0)
-            r = ask_urgent(command, &goals[i], true);
+            r = goal_ask_urgent(command, &goals[i], true);
         else if (r > 0)
             continue;
         if (r < 0)
@@ -185,8 +185,8 @@ int horizon_wait(const char *command, const struct horizon_goal *goals, size_t c
     bool waited = false;
     int r, code = CLI_OK;
     *ret_left = 0;
-    while ((r = poll_all(&p, command, goals, count, ret_left)) == 0) {
-        draw(&p, *ret_left);
+    while ((r = goals_poll(&p, command, goals, count, ret_left)) == 0) {
+        progress_draw(&p, *ret_left);
         waited = true;
         int64_t left_ms = deadline == INT64_MAX ? POLL_MAX_MS : (deadline - clock_monotonic_ns()) / 1000000;
         if (left_ms <= 0) {
@@ -200,10 +200,10 @@ int horizon_wait(const char *command, const struct horizon_goal *goals, size_t c
         pause_ms = pause_ms * 2 < POLL_MAX_MS ? pause_ms * 2 : POLL_MAX_MS;
     }
     if (r > 0 && p.drawn)
-        draw(&p, 0);
-    end_drawing(&p);
+        progress_draw(&p, 0);
+    progress_end(&p);
     for (size_t i = 0; waited && r >= 0 && i < count; i++) {
-        int off = ask_urgent(command, &goals[i], false);
+        int off = goal_ask_urgent(command, &goals[i], false);
         r = off < 0 && off != -ESHUTDOWN ? off : r;
     }
     free(p.last_error);

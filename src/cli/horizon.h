@@ -12,7 +12,7 @@ struct horizon_goal {
     bool may_end;   /* the daemon may end meanwhile */
 };
 
-/* From here on SIGINT and SIGTERM end a wait instead of the process. */
+/* Makes SIGINT and SIGTERM end a wait instead of the process, from now on. */
 void horizon_catch_interrupts(void);
 
 /* Nanoseconds on the monotonic clock for "in `timeout_ns`"; INT64_MAX for none (negative). */

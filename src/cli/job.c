@@ -23,14 +23,14 @@ struct watch {
     bool drawn;
 };
 
-static void end_drawing(struct watch *w)
+static void watch_end_drawing(struct watch *w)
 {
     if (w->drawn)
         (void)fprintf(stderr, "\r\033[K");
     w->drawn = false;
 }
 
-static void draw(struct watch *w, const struct job_report *report)
+static void watch_draw(struct watch *w, const struct job_report *report)
 {
     if (!isatty(STDERR_FILENO) || report->bytes_total == 0)
         return;
@@ -43,12 +43,12 @@ static void draw(struct watch *w, const struct job_report *report)
     w->drawn = true;
 }
 
-static void print_lines(struct watch *w, const cJSON *reply)
+static void watch_print_lines(struct watch *w, const cJSON *reply)
 {
     const cJSON *line;
     cJSON_ArrayForEach(line, cJSON_GetObjectItem(reply, "lines"))
     {
-        end_drawing(w);
+        watch_end_drawing(w);
         text_print(stdout, "%s", cJSON_GetStringValue(line) ? cJSON_GetStringValue(line) : "");
         w->lines++;
     }
@@ -69,7 +69,7 @@ static void read_report(const cJSON *reply, struct job_report *r)
 }
 
 /* 1: it has ended; 0: not yet; negative: said why. */
-static int look(struct watch *w, struct job_report *report)
+static int watch_poll(struct watch *w, struct job_report *report)
 {
     cJSON *ask = cJSON_CreateObject(), *reply = NULL;
     control_add_u64(ask, "from", w->lines);
@@ -80,13 +80,13 @@ static int look(struct watch *w, struct job_report *report)
     bool running = cJSON_IsTrue(cJSON_GetObjectItem(reply, "running"));
     if (control_get_u64(reply, "number", &number) && number != w->number) {
         cJSON_Delete(reply);
-        return 1; /* it ended, and somebody began another */
+        return 1; /* it has ended, and another job was started */
     }
-    print_lines(w, reply);
+    watch_print_lines(w, reply);
     read_report(reply, report);
     const char *failed = cJSON_GetStringValue(cJSON_GetObjectItem(reply, "failed"));
     if (failed && !running) {
-        end_drawing(w);
+        watch_end_drawing(w);
         complain(w->command->name, "incomplete: %s", failed);
         report->failed = true;
     }
@@ -94,27 +94,27 @@ static int look(struct watch *w, struct job_report *report)
     return running ? 0 : 1;
 }
 
-static void cancel(struct watch *w)
+static void watch_cancel(struct watch *w)
 {
     cJSON *reply = NULL;
     if (ask_daemon(w->command->name, w->store, "job_cancel", NULL, &reply) == 0)
         cJSON_Delete(reply);
 }
 
-static int watch(struct watch *w, struct job_report *report)
+static int watch_run(struct watch *w, struct job_report *report)
 {
     unsigned pause_ms = POLL_FIRST_MS;
     int r;
-    while ((r = look(w, report)) == 0) {
-        draw(w, report);
+    while ((r = watch_poll(w, report)) == 0) {
+        watch_draw(w, report);
         if (!horizon_sleep_ms(pause_ms)) {
-            end_drawing(w);
-            cancel(w);
+            watch_end_drawing(w);
+            watch_cancel(w);
             return CLI_INTERRUPTED;
         }
         pause_ms = pause_ms * 2 < POLL_MAX_MS ? pause_ms * 2 : POLL_MAX_MS;
     }
-    end_drawing(w);
+    watch_end_drawing(w);
     return r < 0 ? CLI_FAILED : CLI_OK;
 }
 
@@ -130,7 +130,7 @@ static int start_and_watch(const struct command *command, const char *store, cJS
         complain(command->name, "store %s: %s", store, daemon_trouble(-EBADMSG));
         return CLI_FAILED;
     }
-    return watch(&w, ret);
+    return watch_run(&w, ret);
 }
 
 int job_run(const struct command *command, const char *mountpoint, cJSON *request, struct job_report *ret)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Reading what a daemon answered, and writing the same for machines. Of what is not there: NULL, 0, false. */
+/* Reads answers of a daemon, and prints JSON for programs. A missing field gives NULL, 0 or false. */
 #pragma once
 
 #include <cjson/cJSON.h>
@@ -15,7 +15,7 @@ uint64_t json_count(const cJSON *object, const char *name);
 /* A count of bytes, in words. */
 struct human json_bytes(const cJSON *object, const char *name);
 
-/* Control bytes in texts become '?': what a file is called must not move a terminal's cursor, or forge a line. */
+/* Control bytes in texts become '?': a file name must not move a terminal's cursor or forge a line. */
 void json_make_printable(cJSON *json);
 
 /* On standard output: with line ends, or in one line. */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* cairn log: the file in which a daemon writes what happened, the part before included, filtered, followed. */
+/* cairn log: prints the log file of a daemon and the file it was rotated to, filtered, and follows it. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -37,7 +37,7 @@ static int level_of(const char *word)
     return -1;
 }
 
-/* What a library wrote has another form: it speaks when something is wrong. */
+/* Lines of a library have another form; they are warnings: a library prints only when something is wrong. */
 static struct log_text parse_line(const char *line)
 {
     struct log_text t = {.level = LOG_LEVEL_WARN, .text = line};
@@ -142,7 +142,7 @@ static bool was_replaced(FILE *f, const char *path)
            (open_st.st_ino != named.st_ino || named.st_size < ftell(f));
 }
 
-static int follow(const struct command *command, struct showing *showing, FILE **f, const char *path)
+static int log_follow(const struct command *command, struct showing *showing, FILE **f, const char *path)
 {
     while (horizon_sleep_ms(FOLLOW_MS)) {
         bool replaced = was_replaced(*f, path);
@@ -184,7 +184,7 @@ static int show_log(const struct command *command, const struct log_request *req
         for_lines(f, show, &showing);
     (void)fflush(stdout);
     if (f && request->follow)
-        code = follow(command, &showing, &f, path);
+        code = log_follow(command, &showing, &f, path);
     if (f)
         (void)fclose(f);
     if (old)
@@ -192,7 +192,7 @@ static int show_log(const struct command *command, const struct log_request *req
     return code;
 }
 
-/* Where the daemon says that it is; else in the store. */
+/* Returns the path that the daemon gives; else the one in the store. Caller frees. */
 static char *path_of_log(const char *store)
 {
     cJSON *request = cJSON_CreateObject(), *reply = NULL;

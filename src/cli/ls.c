@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Names, or what `ls -l` says, of a store or remote that nobody need have mounted. */
+/* cairn ls: lists files of a store or remote that need not be mounted. */
 #include <ctype.h>
 #include <grp.h>
 #include <pwd.h>
@@ -23,7 +23,7 @@ struct listing {
 
 /* --- one line --------------------------------------------------------------------------------------------------------------- */
 
-/* On a terminal a name must not do anything. */
+/* Replaces control characters on a terminal, which would act on them. */
 static void print_name(const struct listing *l, const char *name)
 {
     for (; *name; name++)

@@ -21,8 +21,8 @@ static void on_parent_signal(int signo)
     errno = saved;
 }
 
-/* Why a child ended that told nothing. */
-static int tell_child_died(pid_t child)
+/* Prints the reason why a child ended without a report. */
+static int print_child_died(pid_t child)
 {
     int status = 0;
     while (waitpid(child, &status, 0) < 0 && errno == EINTR)
@@ -35,14 +35,14 @@ static int tell_child_died(pid_t child)
     return MOUNT_SYSTEM;
 }
 
-/* What a child has told so far. */
+/* The part of a child's report that has arrived. */
 struct ready {
     bool marked, has_code;
     int exit_code;
 };
 
-/* Shows the lines and takes the exit code out from among them. */
-static void take_told(struct ready *ready, char *buf, size_t len)
+/* Prints the lines, and takes the exit status out of them. */
+static void take_report(struct ready *ready, char *buf, size_t len)
 {
     size_t shown = 0;
     for (size_t i = 0; i < len; i++) {
@@ -58,7 +58,7 @@ static void take_told(struct ready *ready, char *buf, size_t len)
     (void)fwrite(buf, 1, shown, stderr);
 }
 
-/* Waits for what the child tells; passes on an interrupt. */
+/* Waits for the child's report; passes an interrupt on to it. */
 static int await_child(pid_t child, int ready_fd)
 {
     struct sigaction forward = {.sa_handler = on_parent_signal};
@@ -73,9 +73,9 @@ static int await_child(pid_t child, int ready_fd)
             continue;
         if (n <= 0)
             break;
-        take_told(&ready, buf, (size_t)n);
+        take_report(&ready, buf, (size_t)n);
     }
-    return ready.has_code ? ready.exit_code : tell_child_died(child);
+    return ready.has_code ? ready.exit_code : print_child_died(child);
 }
 
 /* In this process, or in a child of it that may be replaced. */

@@ -106,8 +106,8 @@ static bool goes_up(const char *path)
     return false;
 }
 
-/* First without asking any filesystem: one whose daemon hangs must not make us hang. But what is above a symbolic link only the
- * kernel knows. */
+/* Tries first without asking any filesystem: one whose daemon hangs must not block the caller. Only the kernel knows the parent of
+ * a symbolic link's target, though. */
 const struct mount_entry *mounts_find(const struct mount_list *list, const char *path)
 {
     _cleanup_free_ char *above = goes_up(path) ? realpath(path, NULL) : NULL;
@@ -129,7 +129,7 @@ const struct mount_entry *mounts_find_device(const struct mount_list *list, dev_
     return NULL;
 }
 
-/* The first line of what comes; all of it is read, so that nobody is stopped from saying more. */
+/* Returns the first line; reads everything, so that the writer is not blocked. */
 static char *read_line(int fd)
 {
     char text[512], rest[512];
@@ -146,7 +146,7 @@ static char *read_line(int fd)
     return xstrdup(text);
 }
 
-/* Its exit status, or -errno where it cannot be run. *ret_said: what it complained of; caller frees. */
+/* Returns its exit status, or -errno if it cannot be run. *ret_said is the first line of its errors; caller frees. */
 static int run_fusermount(bool lazy, const char *mountpoint, char **ret_said)
 {
     char program[] = "fusermount3", flags[] = "-uz", end_of_flags[] = "--";
@@ -183,7 +183,7 @@ int mount_remove(const char *mountpoint, bool lazy)
     int r = run_fusermount(lazy, mountpoint, &said);
     if (r <= 0)
         return r;
-    /* The reason is in its words only. */
+    /* The reason is only in its message. */
     if (strstr(said, strerror(EBUSY)))
         return -EBUSY;
     cause_note("%s", *said ? said : "fusermount3 gave no reason");
@@ -197,7 +197,7 @@ static bool is_dead_mount(int error)
 
 /* 0 or the errno that looking at the mountpoint gives. Asks the filesystem there (statfs: attributes may
  * still be in the kernel's cache when its daemon is dead). */
-static int probe(const char *mountpoint, struct stat *ret_st)
+static int mountpoint_probe(const char *mountpoint, struct stat *ret_st)
 {
     struct statfs fs;
     if (stat(mountpoint, ret_st) < 0 || statfs(mountpoint, &fs) < 0)
@@ -208,7 +208,7 @@ static int probe(const char *mountpoint, struct stat *ret_st)
 bool mount_is_dead(const char *mountpoint)
 {
     struct stat st;
-    return is_dead_mount(probe(mountpoint, &st));
+    return is_dead_mount(mountpoint_probe(mountpoint, &st));
 }
 
 static bool is_inside(const char *path, const char *folder)
@@ -300,14 +300,14 @@ int mountpoint_take(const char *mountpoint, const char *store, char **ret_path, 
                     struct service_error *ret_error)
 {
     struct stat st;
-    int e = probe(mountpoint, &st);
+    int e = mountpoint_probe(mountpoint, &st);
     *ret_cleared = false;
     for (int i = 0; is_dead_mount(e) && i < STALE_MOUNTS_MAX; i++) {
         _cleanup_free_ char *absolute = path_absolute(mountpoint);
         if (!absolute || mount_remove(absolute, true) < 0)
             break;
         *ret_cleared = true;
-        e = probe(mountpoint, &st);
+        e = mountpoint_probe(mountpoint, &st);
     }
     int r = check_mountpoint(e, mountpoint, &st, ret_error);
     if (r < 0)
@@ -332,7 +332,7 @@ int mountpoint_take(const char *mountpoint, const char *store, char **ret_path, 
     return 0;
 }
 
-/* Whether the link /proc/PID/NAME points to `mountpoint` or below. Does not touch the filesystem there. */
+/* Returns true if the link /proc/PID/NAME points to `mountpoint` or below. Does not touch the filesystem there. */
 static bool link_is_inside(const char *link, const char *mountpoint)
 {
     char target[PATH_MAX];

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Mounts of CairnFS as the kernel lists them, and what is done with a mountpoint. None of it waits for a
- * daemon, except where said. */
+/* Mounts of CairnFS as the kernel lists them, and actions on a mountpoint. No function waits for a daemon unless its comment says so. */
 #pragma once
 
 #include <stdio.h>
@@ -39,14 +38,14 @@ char *path_absolute(const char *path);
 CAIRN_MUST_CHECK int mountpoint_take(const char *mountpoint, const char *store, char **ret_path,
                                      bool *ret_cleared, struct service_error *ret_error);
 
-/* Whether the daemon of the mount there is dead. Asks the filesystem. */
+/* Returns true if the daemon of the mount there is dead. Asks the filesystem. */
 bool mount_is_dead(const char *mountpoint);
 
 /* Unmounts: as root directly, else through fusermount3. `lazy`: even while in use. -EBUSY, -EINVAL, -EPERM; then cause_text() has
  * what fusermount3 said, if it was asked. */
 CAIRN_MUST_CHECK int mount_remove(const char *mountpoint, bool lazy);
 
-/* Prints who keeps `mountpoint` busy, as far as we may look; returns how many. */
+/* Prints the processes that keep `mountpoint` busy, as far as the user may see them; returns their number. */
 unsigned print_holders(const char *mountpoint, FILE *out);
 
 /* The name of a process in /proc; "?": the process has ended. */

@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "base/vector.h"
 
-/* A mount that something is mounted in. What is unmounted in it goes in its peers and slaves too, where it has the same place. */
+/* A mount with another mount in it. Unmounting that unmounts it in peers and slaves, too, where it has the same path. */
 struct groups {
     unsigned id; /* of the mount; 0: not known */
     unsigned shared, master;
@@ -54,7 +54,7 @@ static bool note_groups(const struct mountinfo *mount, void *arg)
     return true;
 }
 
-/* Where something at `mountpoint` lies on the filesystem of the mount that it is in. NULL: not known. Caller frees. */
+/* Returns the path of `mountpoint` on the filesystem of the mount that it is in; NULL: unknown. Caller frees. */
 static char *place_in(const struct groups *in, const char *mountpoint)
 {
     if (in->id == 0)

@@ -62,7 +62,7 @@ const char *source_trouble(int r)
     }
 }
 
-/* A daemon has it: there is a better way. */
+/* Names the better way where a daemon holds the store. */
 static int complain_busy(const struct command *command, const char *source, pid_t holder)
 {
     struct mount_list mounts = {0};
@@ -81,7 +81,7 @@ static int complain_busy(const struct command *command, const char *source, pid_
     return CLI_FAILED;
 }
 
-/* Another `cairn ls` has a store for a moment only. */
+/* Waits for another `cairn ls`, which holds a store only for a moment. */
 static int open_patiently(const char *name, const struct mount_options *options, struct offline **ret, pid_t *holder,
                           char **text)
 {
@@ -242,7 +242,7 @@ void source_node_done(struct source_node *node)
 
 /* --- folders ---------------------------------------------------------------------------------------------------------------- */
 
-/* What a remote says is not believed: a name must not lead elsewhere. */
+/* Refuses names of a hostile remote that lead elsewhere. */
 static bool is_name(const char *name, size_t len)
 {
     bool dots = (len == 1 && *name == '.') || (len == 2 && memcmp(name, "..", 2) == 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* SOURCE:PATH of `cairn ls` and `cairn cp`: where it is opened, and what is there. One thread. */
+/* SOURCE:PATH of `cairn ls` and `cairn cp`: opens sources and finds files in them. One thread. */
 #pragma once
 
 #include <sys/stat.h>
@@ -8,7 +8,7 @@
 #include "cli/command.h"
 #include "daemon/offline.h"
 
-/* Whether a mount option says how a remote is reached, and so is a flag of a command that reads one. */
+/* Returns true for a mount option that selects how a remote is reached: it is a flag of commands that read one. */
 bool source_takes_option(const struct option_spec *spec);
 /* The end of the help text of such a command. */
 void source_more_help(void);
@@ -20,7 +20,7 @@ struct source {
     struct ns *ns;
 };
 
-/* What a PATH names. */
+/* The file that a PATH names. */
 struct source_node {
     uint64_t ino;
     struct ns_inode inode;
@@ -41,12 +41,12 @@ struct source_entry {
     struct ns_inode inode;
 };
 DEFINE_VECTOR(source_list, struct source_entry);
-/* Of a folder, by name. -EUCLEAN: names that no folder can have. */
+/* Lists a directory, sorted by name. -EUCLEAN: it has names that no directory can have. */
 CAIRN_MUST_CHECK int source_list(struct source *source, uint64_t ino, struct source_list *ret);
 void source_list_done(struct source_list *list);
 
 /* Target of a symbolic link, caller frees. */
 CAIRN_MUST_CHECK int source_readlink(struct source *source, uint64_t ino, char **ret);
 
-/* In words. */
+/* The message for an error of these functions. */
 const char *source_trouble(int r);

@@ -20,7 +20,7 @@ struct stats_request {
     bool json;
 };
 
-/* What a line shows; rates and growth are told from counters. */
+/* The columns of a line; rates and growth are computed from counters. */
 static const struct column {
     const char *title, *group, *field, *json;
     enum { RATE, BYTES, SECONDS, SECONDS_GROWTH, NUMBER, PERCENT, GROWTH } kind;
@@ -117,7 +117,7 @@ static bool sleep_until(int64_t at)
     return horizon_sleep_ms(0);
 }
 
-static int run(const struct command *command, const struct stats_request *request, const char *store)
+static int stats_run(const struct command *command, const struct stats_request *request, const char *store)
 {
     cJSON *before = NULL;
     int64_t began = clock_monotonic_ns(), asked = began;
@@ -155,7 +155,7 @@ static int run_stats(const struct command *command, int argc, char **argv)
     if (code != CLI_OK)
         return code;
     horizon_catch_interrupts();
-    code = run(command, &request, target.store);
+    code = stats_run(command, &request, target.store);
     target_done(&target);
     return code;
 }

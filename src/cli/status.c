@@ -319,7 +319,7 @@ static void print_status(cJSON *status, const char *store)
     print_errors(status);
 }
 
-/* Of a store that nobody has mounted. */
+/* Reads the status of a store that is not mounted. */
 static int offline_status(const char *store, cJSON **ret_status)
 {
     int lock_fd = -1;
@@ -340,7 +340,7 @@ static int offline_status(const char *store, cJSON **ret_status)
     return r;
 }
 
-/* NULL where it was said why there is none. *ret_dead: it has a mount, but no daemon. */
+/* Returns NULL after a message. *ret_dead: there is a mount, but no daemon. */
 static cJSON *status_of(const char *store, const char *mountpoint, bool *ret_dead)
 {
     cJSON *status = NULL;

@@ -27,7 +27,7 @@ struct shared {
     int where;
 };
 
-/* What has several names. */
+/* An inode with several names. */
 struct linked {
     UT_hash_handle hh;
     uint64_t ino, links, seen;
@@ -121,7 +121,7 @@ static void add_freed(struct survey_sum *sum, uint32_t stored, int where)
     sum->freed_remote_bytes += where & 2 ? stored : 0;
 }
 
-/* What a row says of a part of a file. */
+/* A row about a part of a file. */
 struct part {
     char name[33];
     uint64_t refs, length;
@@ -155,7 +155,7 @@ static void see_chunk(struct walk *w, const struct part *part)
     bool goes = w->phase != LINKED_OUTSIDE;
     w->sum.uses++;
     w->sum.used_bytes += part->length;
-    if (part->refs <= part->uses) { /* nobody else: it will not be seen again */
+    if (part->refs <= part->uses) { /* no other file refers to it */
         add_unique(&w->sum, part);
         if (goes)
             add_freed(&w->sum, part->stored, part->where);
@@ -218,7 +218,7 @@ static bool take_portion(struct walk *w, const cJSON *reply, size_t asked)
     return true;
 }
 
-static void draw(struct walk *w)
+static void walk_draw(struct walk *w)
 {
     int64_t now = clock_monotonic_ns();
     if (!isatty(STDERR_FILENO) || now - w->drawn_at < DRAW_NS)
@@ -277,7 +277,7 @@ int survey_run(const struct command *command, const char *store, const cJSON *ro
               json_count(root, "staged_bytes"));
     while (code == CLI_OK && (w.todo.count > 0 || begin_next_phase(&w))) {
         code = horizon_sleep_ms(0) ? ask_portion(&w) : CLI_INTERRUPTED;
-        draw(&w);
+        walk_draw(&w);
     }
     settle(&w);
     *ret = w.sum;

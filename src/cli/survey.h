@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Adding up what files, and all below folders, consist of: asks their daemon portion by portion, so that it neither waits nor
- * remembers. What changes meanwhile may be counted as it was or as it is. One thread. */
+/* Adds up the chunks of files and trees: asks their daemon for one portion after the other, so that the daemon neither waits nor
+ * keeps state. Changes made meanwhile may or may not be counted. One thread. */
 #pragma once
 
 #include <cjson/cJSON.h>
@@ -32,5 +32,5 @@ const char *survey_encoding_name(unsigned encoding);
 /* An object with the raw and stored bytes by encoding. */
 void survey_add_encodings(cJSON *object, const struct survey_sum *sum);
 
-/* Asks what is at the path, for survey_run(); caller frees *ret_root and *ret_target. */
+/* Asks the daemon about the path, for survey_run(); caller frees *ret_root and *ret_target. */
 CAIRN_MUST_CHECK int survey_look(const struct command *command, const char *path, struct target *ret_target, cJSON **ret_root);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What an argument of a command names: a mount, a store, or something on a mount. One thread. */
+/* The mount, the store, or the file on a mount that an argument of a command names. One thread. */
 #pragma once
 
 #include "cli/command.h"

@@ -16,7 +16,7 @@
 #define UNMOUNT_TRIES 10 /* a process that ends, or a reader of /proc, may hold a mount for some ms */
 #define UNMOUNT_PAUSE_MS 100
 #define COPIES_GRACE_NS 500000000ll   /* the daemon of a mount that is gone everywhere has mostly ended by then */
-#define UNSEEN_GRACE_NS 10000000000ll /* for what nobody shows us: a namespace without a process, a slow machine */
+#define UNSEEN_GRACE_NS 10000000000ll /* for copies that /proc does not show: a namespace without a process, a slow machine */
 #define END_TIMEOUT_MS 30000          /* of an answer; an ending daemon closes the connection */
 #define END_PATIENCE_NS 10000000000ll /* what was written last is little: worth waiting for beyond --timeout */
 
@@ -53,7 +53,7 @@ static bool is_gone(const struct mount_entry *mount)
     return !found;
 }
 
-/* The daemon is dead: what it had not carried is in the stage, and the next mount finds it. */
+/* Clears the mount of a dead daemon; data not on NVMe yet is in the stage, and the next mount recovers it. */
 static int remove_dead(const struct mount_entry *mount)
 {
     int r = mount_remove(mount->mountpoint, true);
@@ -78,7 +78,7 @@ static cJSON *drain_request(bool remote)
     return request;
 }
 
-static int drain(const struct mount_entry *mount, bool remote, int64_t deadline)
+static int umount_drain(const struct mount_entry *mount, bool remote, int64_t deadline)
 {
     struct horizon_goal goal = {.store = mount->store, .is_remote = remote, .may_end = true};
     cJSON *reply = NULL;
@@ -101,7 +101,7 @@ static int drain(const struct mount_entry *mount, bool remote, int64_t deadline)
     return code;
 }
 
-/* What is written between our drain and the unmount is to reach the remote, too. */
+/* Has the daemon upload data that is written between drain and unmount, too. */
 static int set_drain_at_end(const struct mount_entry *mount, bool on)
 {
     cJSON *request = drain_request(true);
@@ -144,9 +144,9 @@ static int unmount(const struct mount_entry *mount)
 
 /* --- the end of the daemon ------------------------------------------------------------------------------------------------ */
 
-/* What is unmounted here is still mounted elsewhere, where it would go on for as long as that lives, with the store in use. All that
- * was written is on NVMe: it ends there too, and who uses it there gets ENOTCONN. *ret_serves: it was so, until now. False: no daemon
- * answers, most often because it is just ending. */
+/* Ends the mount in other namespaces, too: it would keep the store in use for as long as they live. All data is on NVMe; programs
+ * there get ENOTCONN. *ret_serves: the daemon was still serving. Returns false if no daemon answers, most often because it is
+ * exiting. */
 static bool end_everywhere(const struct mount_entry *mount, bool *ret_serves)
 {
     cJSON *request = cJSON_CreateObject(), *reply = NULL;
@@ -198,7 +198,7 @@ struct ending {
     bool remote_left;   /* the time was up before the remote had what was written last */
 };
 
-static void help_end(struct ending *e)
+static void ending_help(struct ending *e)
 {
     int64_t waited = clock_monotonic_ns() - e->began;
     if (!e->looked && waited > COPIES_GRACE_NS) {
@@ -211,7 +211,7 @@ static void help_end(struct ending *e)
 }
 
 /* The mount is gone, and the rest needs no caller that waits: the end of the time is no failure. Returns false where it is over. */
-static bool go_on_waiting(struct ending *e, const struct umount_request *request, pid_t pid)
+static bool ending_continues(struct ending *e, const struct umount_request *request, pid_t pid)
 {
     int64_t now = clock_monotonic_ns();
     if (now < e->deadline)
@@ -229,7 +229,7 @@ static bool go_on_waiting(struct ending *e, const struct umount_request *request
     return false;
 }
 
-static int code_of_end(const struct ending *e)
+static int ending_status(const struct ending *e)
 {
     if (e->remote_left)
         complain("umount", "timed out: %s is unmounted, but the last writes are not yet in the remote; the next mount of store %s uploads them",
@@ -243,17 +243,17 @@ static int await_end(const struct mount_entry *mount, const struct umount_reques
     pid_t pid = 0;
     int held;
     while ((held = store_lock_holder(mount->store, &pid)) == 1) {
-        if (!go_on_waiting(&e, request, pid))
-            return code_of_end(&e);
+        if (!ending_continues(&e, request, pid))
+            return ending_status(&e);
         if (!horizon_sleep_ms(20))
             return CLI_INTERRUPTED;
-        help_end(&e);
+        ending_help(&e);
     }
     if (held < 0) {
         complain("umount", "unmounted, but cannot tell whether the daemon has exited: %s", strerror(-held));
         return CLI_FAILED;
     }
-    return code_of_end(&e);
+    return ending_status(&e);
 }
 
 static int refuse_for_others(const struct mount_entry *mount)
@@ -270,8 +270,8 @@ static int refuse_for_others(const struct mount_entry *mount)
     return others ? CLI_FAILED : CLI_OK;
 }
 
-/* No daemon answers any more: mostly another umount was first. */
-static int go_on_without_daemon(const struct mount_entry *mount, const struct umount_request *request, int64_t deadline)
+/* Continues when no daemon answers any more: mostly another umount was first. */
+static int umount_without_daemon(const struct mount_entry *mount, const struct umount_request *request, int64_t deadline)
 {
     if (!is_gone(mount)) {
         complain("umount", "store %s: %s", mount->store, daemon_trouble(-ENOENT));
@@ -298,13 +298,13 @@ static int umount_one(const struct mount_entry *mount, const struct umount_reque
         return remove_dead(mount);
     int code = request->keep_others ? refuse_for_others(mount) : CLI_OK;
     if (code == CLI_OK)
-        code = drain(mount, request->drain == DRAIN_REMOTE, deadline);
+        code = umount_drain(mount, request->drain == DRAIN_REMOTE, deadline);
     if (code == CLI_OK && request->drain == DRAIN_REMOTE)
         code = set_drain_at_end(mount, true);
     if (code == CLI_OK && (code = unmount(mount)) != CLI_OK && request->drain == DRAIN_REMOTE)
         (void)set_drain_at_end(mount, false);
     if (code == HORIZON_ENDED)
-        code = go_on_without_daemon(mount, request, deadline);
+        code = umount_without_daemon(mount, request, deadline);
     else if (code == CLI_OK)
         code = await_end(mount, request, deadline);
     return code;

@@ -29,13 +29,13 @@ struct seen {
     double pause;
 };
 
-static void copy(char *to, size_t room, const cJSON *text)
+static void copy_text(char *to, size_t room, const cJSON *text)
 {
     (void)snprintf(to, room, "%s", cJSON_IsString(text) ? text->valuestring : "");
 }
 
 /* An error is not printed: that no daemon serves for a moment is no fault. */
-static int look(const struct upgrade *u, struct seen *ret)
+static int upgrade_look(const struct upgrade *u, struct seen *ret)
 {
     cJSON *request = cJSON_CreateObject(), *reply = NULL;
     (void)cJSON_AddStringToObject(request, "verb", "status");
@@ -46,8 +46,8 @@ static int look(const struct upgrade *u, struct seen *ret)
     const cJSON *successor = cJSON_GetObjectItem(cJSON_GetObjectItem(reply, "mount"), "successor");
     const cJSON *pause = cJSON_GetObjectItem(successor, "pause_seconds");
     *ret = (struct seen){.pause = cJSON_IsNumber(pause) ? pause->valuedouble : 0};
-    copy(ret->version, sizeof ret->version, cJSON_GetObjectItem(reply, "version"));
-    copy(ret->error, sizeof ret->error, cJSON_GetObjectItem(successor, "upgrade_error"));
+    copy_text(ret->version, sizeof ret->version, cJSON_GetObjectItem(reply, "version"));
+    copy_text(ret->error, sizeof ret->error, cJSON_GetObjectItem(successor, "upgrade_error"));
     ret->upgrading = cJSON_IsTrue(cJSON_GetObjectItem(successor, "upgrading"));
     bool known = control_get_u64(successor, "upgrade_tries", &ret->tries) &&
                  control_get_u64(successor, "upgrades_given_up", &ret->given_up);
@@ -75,7 +75,7 @@ static int ask(const struct upgrade *u)
     return r;
 }
 
-static int show(const struct upgrade *u, const struct seen *before, const struct seen *now)
+static int upgrade_show(const struct upgrade *u, const struct seen *before, const struct seen *now)
 {
     if (*now->error) {
         complain(u->command->name, "%s is still served by version %s: %s", u->mountpoint, now->version, now->error);
@@ -87,13 +87,13 @@ static int show(const struct upgrade *u, const struct seen *before, const struct
 }
 
 /* Returns 0 while nothing is known, and 1 with *code when the upgrade is decided. */
-static int judge(const struct upgrade *u, const struct seen *before, int *code)
+static int upgrade_evaluate(const struct upgrade *u, const struct seen *before, int *code)
 {
     struct seen now;
     pid_t holder;
-    int r = look(u, &now);
+    int r = upgrade_look(u, &now);
     if (r == 0 && (now.tries != before->tries || now.given_up > before->given_up)) {
-        *code = show(u, before, &now);
+        *code = upgrade_show(u, before, &now);
         return 1;
     }
     if (r == 0 && !now.upgrading)
@@ -106,10 +106,10 @@ static int judge(const struct upgrade *u, const struct seen *before, int *code)
     return 1;
 }
 
-static int await(const struct upgrade *u, const struct seen *before)
+static int upgrade_await(const struct upgrade *u, const struct seen *before)
 {
     int code;
-    while (!judge(u, before, &code)) {
+    while (!upgrade_evaluate(u, before, &code)) {
         if (clock_monotonic_ns() >= u->deadline) {
             complain(u->command->name, "timed out: the upgrade of %s is still in progress; see 'cairn status %s'", u->mountpoint,
                      u->mountpoint);
@@ -124,7 +124,7 @@ static int await(const struct upgrade *u, const struct seen *before)
 static int upgrade(const struct upgrade *u)
 {
     struct seen before;
-    int r = look(u, &before);
+    int r = upgrade_look(u, &before);
     if (r == -EOPNOTSUPP)
         complain(u->command->name, "the daemon of %s is too old to hand over; unmount, then mount with the other version",
                  u->mountpoint);
@@ -132,7 +132,7 @@ static int upgrade(const struct upgrade *u)
         complain(u->command->name, "store %s: %s", u->store, daemon_trouble(r));
     if (r < 0 || ask(u) < 0)
         return CLI_FAILED;
-    return await(u, &before);
+    return upgrade_await(u, &before);
 }
 
 /* --- arguments -------------------------------------------------------------------------------------------------------------------- */

@@ -28,7 +28,7 @@ static uint64_t number(const cJSON *reply, const char *name)
     return value;
 }
 
-static void draw(struct warm *w, const char *path, const cJSON *reply)
+static void warm_draw(struct warm *w, const char *path, const cJSON *reply)
 {
     uint64_t total = number(reply, "total_bytes"), done = number(reply, "done_bytes");
     if (!isatty(STDERR_FILENO))
@@ -40,22 +40,22 @@ static void draw(struct warm *w, const char *path, const cJSON *reply)
     w->drawn = true;
 }
 
-static void end_drawing(struct warm *w)
+static void warm_end_drawing(struct warm *w)
 {
     if (w->drawn)
         (void)fprintf(stderr, "\n");
     w->drawn = false;
 }
 
-static void say_stays(const struct warm *w, const char *path, const cJSON *reply, const char *name, const char *why)
+static void warm_print_kept(const struct warm *w, const char *path, const cJSON *reply, const char *name, const char *why)
 {
     uint64_t bytes = number(reply, name);
     if (bytes)
         complain(w->command->name, "%s: %s stay on NVMe: %s", path, human_bytes(bytes).text, why);
 }
 
-/* What became of it; the exit code. */
-static int conclude(const struct warm *w, const char *path, const cJSON *reply)
+/* Prints the result of the job; returns the exit status. */
+static int warm_conclude(const struct warm *w, const char *path, const cJSON *reply)
 {
     const char *failed = cJSON_GetStringValue(cJSON_GetObjectItem(reply, "failed"));
     const char *cause = cJSON_GetStringValue(cJSON_GetObjectItem(reply, "remote_error"));
@@ -67,9 +67,9 @@ static int conclude(const struct warm *w, const char *path, const cJSON *reply)
     if (number(reply, "not_kept_bytes"))
         complain(w->command->name, "%s: NVMe has no space for %s of it; raise -o nvme=SIZE, or evict other files", path,
                  human_bytes(number(reply, "not_kept_bytes")).text);
-    say_stays(w, path, reply, "unpublished_bytes", "the remote does not have them yet; see 'cairn wait --level remote'");
-    say_stays(w, path, reply, "pinned_bytes", "pinned by user.cairn.pin on these files, or on others with the same content");
-    say_stays(w, path, reply, "busy_bytes", "in use at the moment; try again");
+    warm_print_kept(w, path, reply, "unpublished_bytes", "the remote does not have them yet; see 'cairn wait --level remote'");
+    warm_print_kept(w, path, reply, "pinned_bytes", "pinned by user.cairn.pin on these files, or on others with the same content");
+    warm_print_kept(w, path, reply, "busy_bytes", "in use at the moment; try again");
     bool whole = !failed && number(reply, "failed_bytes") + number(reply, "not_kept_bytes") +
                                     number(reply, "unpublished_bytes") + number(reply, "pinned_bytes") +
                                     number(reply, "busy_bytes") ==
@@ -85,7 +85,7 @@ static int ask_job(const struct warm *w, const char *store, uint64_t job, bool c
     return ask_daemon(w->command->name, store, "warm_status", ask, ret_reply);
 }
 
-static int cancel(const struct warm *w, const char *store, uint64_t job, int code)
+static int warm_cancel(const struct warm *w, const char *store, uint64_t job, int code)
 {
     cJSON *reply = NULL;
     if (ask_job(w, store, job, true, &reply) == 0)
@@ -99,23 +99,23 @@ static int follow_job(struct warm *w, const char *path, const char *store, uint6
         cJSON *reply = NULL;
         if (ask_job(w, store, job, false, &reply) < 0)
             return CLI_FAILED;
-        draw(w, path, reply);
+        warm_draw(w, path, reply);
         int code = -1;
         if (cJSON_IsTrue(cJSON_GetObjectItem(reply, "ended"))) {
-            end_drawing(w);
-            code = conclude(w, path, reply);
+            warm_end_drawing(w);
+            code = warm_conclude(w, path, reply);
         }
         cJSON_Delete(reply);
         if (code >= 0)
             return code;
         if (clock_monotonic_ns() >= w->deadline) {
-            end_drawing(w);
+            warm_end_drawing(w);
             complain(w->command->name, "timed out: %s is incomplete; the part that is done stays", path);
-            return cancel(w, store, job, CLI_NOT_MET);
+            return warm_cancel(w, store, job, CLI_NOT_MET);
         }
         if (!horizon_sleep_ms(POLL_MS)) {
-            end_drawing(w);
-            return cancel(w, store, job, CLI_INTERRUPTED);
+            warm_end_drawing(w);
+            return warm_cancel(w, store, job, CLI_INTERRUPTED);
         }
     }
 }
@@ -142,7 +142,7 @@ struct warm_request {
     int64_t timeout_ns; /* negative: none */
 };
 
-static int run(const struct command *command, bool evicts, int argc, char **argv)
+static int warm_run(const struct command *command, bool evicts, int argc, char **argv)
 {
     struct warm_request request = {.timeout_ns = -1};
     struct warm w = {.command = command, .evicts = evicts};
@@ -167,12 +167,12 @@ static int run(const struct command *command, bool evicts, int argc, char **argv
 
 static int run_warmup(const struct command *command, int argc, char **argv)
 {
-    return run(command, false, argc, argv);
+    return warm_run(command, false, argc, argv);
 }
 
 static int run_evict(const struct command *command, int argc, char **argv)
 {
-    return run(command, true, argc, argv);
+    return warm_run(command, true, argc, argv);
 }
 
 static const struct flag warmup_flags[] = {

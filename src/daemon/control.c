@@ -35,7 +35,7 @@ struct connection {
     int fd;
     struct reader reader;
     int64_t since;  /* monotonic, ns: when it came, or was answered last */
-    uint64_t event; /* tells its events from those of whoever had the place before */
+    uint64_t event; /* tells its events from those of the connection that had the slot before */
     bool busy;      /* a thread looks after it */
 };
 
@@ -43,8 +43,8 @@ struct connection {
 #define EVENT_LISTEN 1
 #define EVENT_FIRST 64 /* of connections: place + a multiple of CONNECTIONS_MAX */
 
-/* Threads wait for events, not for clients: a connection holds one only while a whole request of it is answered. So whoever says
- * nothing, half of something, or reads no answer costs a place, and the place goes to others when they come. */
+/* Threads wait for events, not for clients: a connection holds a thread only while a complete request is answered. A client that
+ * sends nothing, sends half a request, or reads no answer costs only a slot, which new clients may take. */
 struct control {
     cJSON *(*handle)(const cJSON *request, void *arg);
     void *arg;
@@ -205,7 +205,7 @@ static int reply_error(struct control *control, int fd, int error, const char *t
     return r;
 }
 
-static int answer(struct control *control, int fd, const char *text, size_t len)
+static int connection_answer(struct control *control, int fd, const char *text, size_t len)
 {
     cJSON *request = parse_object(text, len);
     if (!request)
@@ -219,7 +219,7 @@ static int answer(struct control *control, int fd, const char *text, size_t len)
 }
 
 /* No more comes from it, and what was there last may have been wrong. */
-static void say_why(struct control *control, const struct connection *c, int error)
+static void reply_refusal(struct control *control, const struct connection *c, int error)
 {
     if (error == -EMSGSIZE)
         (void)reply_error(control, c->fd, EMSGSIZE, "request of more than 64 KiB");
@@ -233,22 +233,22 @@ static bool is_writable(int fd)
     return poll(&p, 1, 0) > 0 && (p.revents & POLLOUT);
 }
 
-/* Answers one request, if a whole one is there. Returns the event to wait for: others get their turn before the next request, and
- * who reads no answers gets none. Negative: the connection is to be closed. */
-static int serve(struct control *control, struct connection *c)
+/* Answers one request if it is complete. Returns the event to wait for: other connections are served before its next request, and a
+ * client that reads no answers gets none. Negative: close the connection. */
+static int control_serve(struct control *control, struct connection *c)
 {
     size_t len;
     while (!find_line(&c->reader, 0, &len)) {
         int r = receive_some(c->fd, &c->reader, CONTROL_REQUEST_MAX);
         if (r == -EAGAIN)
             return EPOLLIN;
-        say_why(control, c, r);
+        reply_refusal(control, c, r);
         if (r < 0)
             return r;
     }
     if (!is_writable(c->fd))
         return EPOLLOUT;
-    int r = answer(control, c->fd, c->reader.buf, len);
+    int r = connection_answer(control, c->fd, c->reader.buf, len);
     drop_line(&c->reader, len);
     c->since = clock_monotonic_ns();
     return r < 0 ? r : find_line(&c->reader, 0, &len) ? EPOLLOUT : EPOLLIN;
@@ -277,7 +277,7 @@ static unsigned choose_place_locked(const struct control *control)
     return oldest;
 }
 
-static int watch(struct control *control, int how, int fd, unsigned events, uint64_t event)
+static int connection_watch(struct control *control, int how, int fd, unsigned events, uint64_t event)
 {
     struct epoll_event e = {.events = events, .data.u64 = event};
     return epoll_ctl(control->epoll_fd, how, fd, &e) < 0 ? -errno : 0;
@@ -293,7 +293,7 @@ static void add_connection(struct control *control, int fd)
         close_connection(control->locked.places[place]);
     control->locked.places[place] = c;
     c->event = EVENT_FIRST + ++control->locked.generation * CONNECTIONS_MAX + place;
-    if (watch(control, EPOLL_CTL_ADD, fd, EPOLLIN | EPOLLONESHOT, c->event) < 0) {
+    if (connection_watch(control, EPOLL_CTL_ADD, fd, EPOLLIN | EPOLLONESHOT, c->event) < 0) {
         control->locked.places[place] = NULL;
         close_connection(c);
     }
@@ -331,7 +331,7 @@ static void give_connection(struct control *control, struct connection *c, int w
 {
     LOCK_SCOPE(&control->locked.lock);
     c->busy = false;
-    if (wanted >= 0 && watch(control, EPOLL_CTL_MOD, c->fd, (unsigned)wanted | EPOLLONESHOT, c->event) == 0)
+    if (wanted >= 0 && connection_watch(control, EPOLL_CTL_MOD, c->fd, (unsigned)wanted | EPOLLONESHOT, c->event) == 0)
         return;
     control->locked.places[c->event % CONNECTIONS_MAX] = NULL;
     close_connection(c);
@@ -366,12 +366,12 @@ static void *control_run(void *arg)
         else if (e.data.u64 == EVENT_LISTEN)
             accept_one(control);
         else if ((c = take_connection(control, e.data.u64)))
-            give_connection(control, c, serve(control, c));
+            give_connection(control, c, control_serve(control, c));
     }
 }
 
-/* Binds and listens, and has its name only then: who finds it is answered. It is for its owner only from the first moment on, since
- * the store is. */
+/* Binds, listens, and only then takes its name: every client that finds it is answered. Only its owner can reach it from the first
+ * moment on, since the store is private. */
 static int open_listener(struct control *control)
 {
     struct sockaddr_un address = socket_address(control->folder_fd, "control.new");
@@ -393,8 +393,8 @@ static int open_events(struct control *control)
     control->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (control->stop_fd < 0 || control->epoll_fd < 0)
         return -errno;
-    int r = watch(control, EPOLL_CTL_ADD, control->stop_fd, EPOLLIN, EVENT_STOP);
-    return r < 0 ? r : watch(control, EPOLL_CTL_ADD, control->listen_fd, EPOLLIN, EVENT_LISTEN);
+    int r = connection_watch(control, EPOLL_CTL_ADD, control->stop_fd, EPOLLIN, EVENT_STOP);
+    return r < 0 ? r : connection_watch(control, EPOLL_CTL_ADD, control->listen_fd, EPOLLIN, EVENT_LISTEN);
 }
 
 int control_start(const char *store, cJSON *(*handle)(const cJSON *request, void *arg), void *arg,

@@ -20,13 +20,12 @@ CAIRN_MUST_CHECK int control_start(const char *store, cJSON *(*handle)(const cJS
 /* Ends serving; no call of the handler is running any more on return. NULL is fine. */
 void control_stop(struct control *control);
 
-/* Sends one request and waits for its reply, at most `timeout_ms` (-1: no limit). -ENOENT or -ECONNREFUSED:
- * nobody listens; -EACCES; -ETIMEDOUT; -ECONNRESET: the other side ended; -EBADMSG: no JSON object came.
- * Caller frees with cJSON_Delete(). */
+/* Sends one request and waits for its reply, at most `timeout_ms` (-1: no limit). -ENOENT or -ECONNREFUSED: no daemon listens;
+ * -EACCES; -ETIMEDOUT; -ECONNRESET: the daemon exited; -EBADMSG: the reply is not a JSON object. Caller frees with cJSON_Delete(). */
 CAIRN_MUST_CHECK int control_request(const char *store, const cJSON *request, int timeout_ms,
                                      cJSON **ret_reply);
 
-/* Whether a daemon listens there: it lives, though it may not answer. Does not block. */
+/* Returns true if a daemon listens there: it is alive, though it may not answer. Does not block. */
 bool control_listens(const char *store);
 
 /* The text of `json`, valid whatever bytes its strings hold: those that are no UTF-8 appear as "\\xNN". Caller frees. */

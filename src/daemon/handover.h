@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the processes of a mount hand to those of another version of cairn: a JSON object in a memfd. Nothing of it gets to a disk, but two
- * versions have to agree on it: what changes here, or in what the holder and its daemon say to each other (holder.h), needs a new
- * HANDOVER_FORMAT, and the newer version has to understand the older format. One thread. */
+/* The handover of a mount to another version of cairn: a JSON object in a memfd. It never reaches a disk, but two versions have to
+ * agree on it: a change here, or in the messages between the holder and its daemon (holder.h), needs a new HANDOVER_FORMAT, and the
+ * newer version has to read the older format. One thread. */
 #pragma once
 
 #include <sys/types.h>
@@ -21,7 +21,7 @@ struct handover {
     bool stops;        /* it was told to end */
 };
 
-/* What is to be handed over, borrowed. *ret_fd is a memfd, close-on-exec. */
+/* Writes the handover; its parts are borrowed. *ret_fd is a memfd, close-on-exec. */
 struct handover_source {
     const char *store, *mountpoint;
     const struct mount_options *options;

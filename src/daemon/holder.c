@@ -28,7 +28,7 @@
 struct holder {
     const char *store, *mountpoint;
     const struct mount_options *options;
-    int ready_fd;  /* of who waits for the first daemon; -1: nobody, or it is told */
+    int ready_fd;  /* of the process that waits for the first daemon; -1: none, or it has the result */
     int signal_fd;
     int link_fd;   /* to the daemon that runs; -1: none does */
     pid_t child;   /* 0: none */
@@ -48,8 +48,8 @@ struct holder {
 #define END_MARK 'e'
 #define DEATH_MARK 'd'
 
-/* What a daemon tells, beside a passport: the program that is to go on; a byte, that it knows what to do; or a mark and how it ends, an
- * exit code or a signal. */
+/* Messages of a daemon beside its passport: the program of its successor; a byte, that it has its state; or a mark with the way it
+ * ends, an exit status or a signal. */
 union link_message {
     struct front_passport passport;
     char binary[HOLDER_PATH_MAX];
@@ -72,7 +72,7 @@ static int send_acknowledged(int link_fd, const struct msghdr *message)
     return n < 0 ? -errno : n == 0 ? -EPIPE : 0;
 }
 
-static void tell_end(int link_fd, char mark, int how)
+static void holder_report_end(int link_fd, char mark, int how)
 {
     const uint8_t end[2] = {(uint8_t)mark, (uint8_t)how};
     (void)!send(link_fd, end, sizeof end, MSG_NOSIGNAL | MSG_DONTWAIT); /* a parent sees it anyway */
@@ -80,12 +80,12 @@ static void tell_end(int link_fd, char mark, int how)
 
 void holder_end(int link_fd, int exit_code)
 {
-    tell_end(link_fd, END_MARK, exit_code);
+    holder_report_end(link_fd, END_MARK, exit_code);
 }
 
 void holder_die(int link_fd, int signo)
 {
-    tell_end(link_fd, DEATH_MARK, signo);
+    holder_report_end(link_fd, DEATH_MARK, signo);
 }
 
 int holder_upgrade(int link_fd, const char *binary)
@@ -139,16 +139,16 @@ static void close_fd(int *fd)
     *fd = -1;
 }
 
-static void become_other(struct holder *h);
+static void holder_become_other(struct holder *h);
 
-static void acknowledge(struct holder *h)
+static void holder_acknowledge(struct holder *h)
 {
     char ack = 1;
     if (send(h->link_fd, &ack, sizeof ack, MSG_NOSIGNAL) < 0)
         return; /* the daemon has died meanwhile */
 }
 
-static void keep(struct holder *h, const struct front_passport *passport, const int fds[2])
+static void holder_keep(struct holder *h, const struct front_passport *passport, const int fds[2])
 {
     close_fd(&h->keeper.adopted.fd);
     close_fd(&h->keeper.lock_fd);
@@ -159,9 +159,9 @@ static void keep(struct holder *h, const struct front_passport *passport, const 
     if (!h->is_kept)
         leave_terminal(h);
     h->is_kept = true;
-    acknowledge(h);
+    holder_acknowledge(h);
     if (h->is_trial)
-        become_other(h);
+        holder_become_other(h);
 }
 
 static void take_binary(struct holder *h, char *binary)
@@ -169,10 +169,10 @@ static void take_binary(struct holder *h, char *binary)
     binary[HOLDER_PATH_MAX - 1] = '\0';
     free(h->binary);
     h->binary = xstrdup(binary);
-    acknowledge(h);
+    holder_acknowledge(h);
 }
 
-static void receive(struct holder *h)
+static void holder_receive(struct holder *h)
 {
     union fds_message fds;
     union link_message received;
@@ -197,7 +197,7 @@ static void receive(struct holder *h)
         return;
     int taken[2];
     memcpy(taken, CMSG_DATA(header), sizeof taken);
-    keep(h, &received.passport, taken);
+    holder_keep(h, &received.passport, taken);
 }
 
 /* --- another program ------------------------------------------------------------------------------------------------------------------ */
@@ -227,7 +227,7 @@ static void end_log(void)
 }
 
 /* The other program's daemon serves: the holder becomes that program. Returns only where that cannot be run. */
-static void become_other(struct holder *h)
+static void holder_become_other(struct holder *h)
 {
     h->keeper.link_fd = h->link_fd;
     struct handover_source from = to_hand_over(h);
@@ -333,7 +333,7 @@ static void tell_giving_up(const struct holder *h)
 }
 
 /* Starts the next daemon. Returns false where the mount is given up. */
-static bool replace(struct holder *h)
+static bool holder_replace(struct holder *h)
 {
     int64_t now = clock_monotonic_ns();
     bool quick = h->served_at == 0 || now - h->served_at < h->options->crash_window_ns;
@@ -376,7 +376,7 @@ static int start_trial(struct holder *h)
     return start_child(h);
 }
 
-/* The other program's daemon has failed, and no daemon serves: one of this program goes on. */
+/* The daemon of the other program has failed, and no daemon serves: one of this program takes over. */
 static int start_own(struct holder *h, int status)
 {
     char *why = h->keeper.upgrade_error;
@@ -425,14 +425,14 @@ static bool has_ended(struct holder *h, int *ret_status)
 }
 
 /* Returns true where the mount is over, with *ret_code. */
-static bool reap(struct holder *h, int *ret_code)
+static bool holder_reap(struct holder *h, int *ret_code)
 {
     int status;
     if (!h->child || !has_ended(h, &status))
         return false;
     h->child = 0;
     if (h->link_fd >= 0)
-        receive(h); /* what the daemon told last */
+        holder_receive(h); /* what the daemon told last */
     if (!h->is_kept) {
         *ret_code = end_as(status);
         return true;
@@ -442,17 +442,17 @@ static bool reap(struct holder *h, int *ret_code)
         return over;
     if (!is_death(h, status, ret_code))
         return true;
-    if (replace(h))
+    if (holder_replace(h))
         return false;
     *ret_code = MOUNT_FAILED;
     tell_giving_up(h);
     return true;
 }
 
-static int watch(struct holder *h)
+static int holder_watch(struct holder *h)
 {
     int code = MOUNT_SYSTEM;
-    while (!reap(h, &code)) {
+    while (!holder_reap(h, &code)) {
         struct pollfd fds[2] = {{.fd = h->signal_fd, .events = POLLIN}, {.fd = h->link_fd, .events = POLLIN}};
         watch_trial(h);
         if (poll(fds, 2, 1000) < 0)
@@ -460,16 +460,16 @@ static int watch(struct holder *h)
         if (fds[0].revents)
             pass_on_signals(h);
         if (fds[1].revents && h->link_fd >= 0)
-            receive(h);
+            holder_receive(h);
     }
     return code;
 }
 
 /* --- itself -------------------------------------------------------------------------------------------------------------------------- */
 
-/* The holder needs next to nothing, and what it keeps is worth more than any process that needs memory. Its environment is that of the
- * user who mounts, which the daemon needs: nobody else may read it. */
-static void prepare(struct holder *h)
+/* Protects the holder from the OOM killer: it needs next to no memory, and the mount depends on it. Its environment is that of the
+ * mounting user, and the daemon needs it: no other user may read it. */
+static void holder_prepare(struct holder *h)
 {
     sigset_t set;
     _cleanup_close_ int score = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
@@ -487,9 +487,9 @@ static void prepare(struct holder *h)
     h->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-static int hold(struct holder *h)
+static int holder_hold(struct holder *h)
 {
-    int code = watch(h);
+    int code = holder_watch(h);
     close_fd(&h->keeper.adopted.fd);
     close_fd(&h->keeper.lock_fd);
     close_fd(&h->link_fd);
@@ -505,10 +505,10 @@ int holder_run(const char *store, const char *mountpoint, const struct mount_opt
                        .ready_fd = ready_fd,
                        .link_fd = -1,
                        .keeper = {.lock_fd = -1, .adopted = {.fd = -1}}};
-    prepare(&h);
+    holder_prepare(&h);
     if (h.signal_fd < 0 || start_child(&h) < 0)
         return lifecycle_run(store, mountpoint, options, h.ready_fd, NULL); /* a mount without a successor is better than none */
-    return hold(&h);
+    return holder_hold(&h);
 }
 
 int holder_go_on(const struct handover *handover)
@@ -523,6 +523,6 @@ int holder_go_on(const struct handover *handover)
                        .keeper = handover->keeper,
                        .served_at = handover->served_at,
                        .stops = handover->stops};
-    prepare(&h);
-    return h.signal_fd < 0 ? MOUNT_SYSTEM : hold(&h);
+    holder_prepare(&h);
+    return h.signal_fd < 0 ? MOUNT_SYSTEM : holder_hold(&h);
 }

@@ -54,7 +54,7 @@ struct mount_process {
     struct control *control;
 };
 
-/* What the signal handlers know. */
+/* State for the signal handlers. */
 static struct service *_Atomic stop_target;
 static atomic_int stop_signals;
 static volatile int stop_link = -1; /* to the holder; set before the signals are caught */
@@ -108,8 +108,8 @@ static void raise_limit(int resource, rlim_t wanted)
     (void)setrlimit(resource, &limit);
 }
 
-/* The chunk key and users' data are in memory: no core, no reading by others. The score first: who is not
- * dumpable may not write it. */
+/* The chunk key and users' data are in memory: forbids core files and reading by other processes. Sets the OOM score first: a
+ * process that is not dumpable may not write it. */
 static void harden_process(void)
 {
     struct rlimit none = {0, 0};
@@ -156,13 +156,13 @@ static void write_ready(struct mount_process *p, const char *text, size_t len)
     for (size_t done = 0; done < len;) {
         ssize_t n = write(p->ready_fd, text + done, len - done);
         if (n < 0 && errno != EINTR)
-            return; /* the parent was killed; nobody to tell */
+            return; /* the parent was killed: no process reads it */
         done += n > 0 ? (size_t)n : 0;
     }
 }
 
 /* A line for the terminal, caller frees. */
-static char *message(const char *line)
+static char *lifecycle_message(const char *line)
 {
     char *text = xasprintf("cairn mount: %s", line);
     text_hide_controls(text);
@@ -171,11 +171,11 @@ static char *message(const char *line)
     return whole;
 }
 
-/* What the start waits for; who waits has said it in the log. */
-static void tell_progress(const char *line, void *arg)
+/* Reports the reason why the start waits; the log has it already. */
+static void report_progress(const char *line, void *arg)
 {
     struct mount_process *p = arg;
-    _cleanup_free_ char *text = message(line);
+    _cleanup_free_ char *text = lifecycle_message(line);
     if (p->ready_fd >= 0)
         write_ready(p, text, strlen(text));
     else
@@ -183,8 +183,8 @@ static void tell_progress(const char *line, void *arg)
     notify_send(p->notify_fd, "STATUS=starting: %s", line);
 }
 
-/* As long as less and less is left, the service manager shall wait. */
-static void tell_ending(uint64_t bytes_left, bool remote, void *arg)
+/* Extends the service manager's timeout while the remaining amount shrinks. */
+static void report_ending(uint64_t bytes_left, bool remote, void *arg)
 {
     struct mount_process *p = arg;
     notify_send(p->notify_fd, "STOPPING=1\nSTATUS=stopping: %llu MiB left to write to %s", (unsigned long long)(bytes_left / MIB),
@@ -200,7 +200,7 @@ static bool is_cancelled(void *arg)
     return atomic_load(&stop_signals) > 0;
 }
 
-/* From here on the mount outlives us. */
+/* Gives the mount to the holder: from now on it outlives the daemon. */
 static void hand_over(struct mount_process *p)
 {
     struct front_passport passport;
@@ -213,8 +213,8 @@ static void hand_over(struct mount_process *p)
         log_warn("the holder process does not answer (%s): if the daemon dies, the mount ends", strerror(-r));
 }
 
-/* Whoever kept the mount has died: from here on the daemon's death would be the mount's. Another holder is started from the program that
- * runs, also where its file is gone. */
+/* Replaces a dead holder, without which the mount would end with the daemon. The new one is started from the running program, even
+ * if its file is gone. */
 static int start_holder(struct mount_process *p, int64_t now)
 {
     struct lifecycle_keeper keeper = *p->keeper;
@@ -255,7 +255,7 @@ static void replace_holder(void *arg)
         log_warn("the holder process has died; another one (pid %d) replaces it", (int)p->holder);
 }
 
-static void tell_adopting(const struct mount_process *p)
+static void report_adopting(const struct mount_process *p)
 {
     const struct lifecycle_keeper *keeper = p->keeper;
     if (keeper->is_upgrade)
@@ -264,22 +264,22 @@ static void tell_adopting(const struct mount_process *p)
         notify_send(p->notify_fd, "STATUS=starting: the daemon died (%s); its successor takes over the mount", keeper->last_death);
 }
 
-static int start(struct mount_process *p, const char *store, struct service_error *error)
+static int lifecycle_start(struct mount_process *p, const char *store, struct service_error *error)
 {
     struct service_plan plan = {.mountpoint = p->mountpoint,
                                 .options = p->options,
-                                .progress = tell_progress,
+                                .progress = report_progress,
                                 .cancelled = is_cancelled,
-                                .ending = tell_ending,
+                                .ending = report_ending,
                                 .unkept = replace_holder,
                                 .progress_arg = p,
                                 .keeper = p->keeper};
     int r = 0;
     if (p->keeper && p->keeper->is_adopting) {
-        tell_adopting(p);
+        report_adopting(p);
         store_folder_adopt(store, p->keeper->lock_fd, &p->folder);
     } else {
-        struct store_waiter waiter = {.tell = tell_progress, .cancelled = is_cancelled, .arg = p};
+        struct store_waiter waiter = {.tell = report_progress, .cancelled = is_cancelled, .arg = p};
         r = store_folder_take(store, &waiter, &p->folder, error);
     }
     if (r == 0)
@@ -329,7 +329,7 @@ static void add_summary(const struct mount_process *p, FILE *out)
 }
 
 /* Tells the parent, or the terminal in the foreground: an exit code and the lines to show. */
-static void tell(struct mount_process *p, int exit_code, const char *text, size_t len)
+static void lifecycle_report(struct mount_process *p, int exit_code, const char *text, size_t len)
 {
     if (p->ready_fd < 0) {
         (void)fwrite(text, 1, len, stderr);
@@ -342,7 +342,7 @@ static void tell(struct mount_process *p, int exit_code, const char *text, size_
     p->ready_fd = -1;
 }
 
-static void tell_usable(struct mount_process *p)
+static void report_usable(struct mount_process *p)
 {
     char *text = NULL;
     size_t len = 0;
@@ -355,13 +355,13 @@ static void tell_usable(struct mount_process *p)
     if (!interrupted)
         add_summary(p, out);
     (void)fclose(out);
-    tell(p, interrupted ? MOUNT_INTERRUPTED : MOUNT_OK, text, len);
+    lifecycle_report(p, interrupted ? MOUNT_INTERRUPTED : MOUNT_OK, text, len);
     if (!interrupted)
         notify_send(p->notify_fd, "READY=1\nSTATUS=%s is mounted at %s", p->folder.path, p->mountpoint);
     free(text);
 }
 
-/* Whoever interrupts a start is told that, whatever it failed at then. */
+/* After an interrupt the message is about that, whatever the start failed at. */
 static int code_of_failure(const struct service_error *error)
 {
     if (atomic_load(&stop_signals) > 0)
@@ -369,22 +369,22 @@ static int code_of_failure(const struct service_error *error)
     return error->exit_code ? error->exit_code : MOUNT_FAILED;
 }
 
-static void tell_failed(struct mount_process *p, const struct service_error *error, int exit_code)
+static void report_failed(struct mount_process *p, const struct service_error *error, int exit_code)
 {
     _cleanup_free_ char *line =
-        message(error->text ? error->text : "the mount failed; see the log");
-    tell(p, exit_code, line, strlen(line));
+        lifecycle_message(error->text ? error->text : "the mount failed; see the log");
+    lifecycle_report(p, exit_code, line, strlen(line));
     notify_send(p->notify_fd, "STATUS=failed: %s", error->text ? error->text : "see the log");
 }
 
-/* From here on nothing may go to the user's terminal, nor hold a folder busy. */
+/* Detaches from the user's terminal and working directory. */
 static void leave_terminal(void)
 {
     log_take_stderr();
     _cleanup_close_ int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (null_fd < 0)
         log_warn("cannot open /dev/null: %s; standard output and error stay as they are", strerror(errno));
-    /* Who started us may wait for the end of a pipe that we were given: it goes in any case. */
+    /* The caller may wait for the end of a pipe that stands there: it is closed in any case. */
     int instead = null_fd >= 0 ? null_fd : STDERR_FILENO;
     (void)dup2(instead, STDIN_FILENO);
     (void)dup2(instead, STDOUT_FILENO);
@@ -392,7 +392,7 @@ static void leave_terminal(void)
         log_warn("cannot leave the working directory: %s", strerror(errno));
 }
 
-static int serve(struct mount_process *p)
+static int lifecycle_serve(struct mount_process *p)
 {
     atomic_store(&stop_target, p->service);
     if (atomic_load(&stop_signals) > 0)
@@ -422,12 +422,12 @@ int lifecycle_run(const char *store, const char *mountpoint, const struct mount_
     stop_link = keeper ? keeper->link_fd : -1;
     catch_signals(options->foreground);
     log_set_level((enum log_level)options->log_level);
-    bool started = start(&p, store, &error) == 0;
+    bool started = lifecycle_start(&p, store, &error) == 0;
     if (started) {
-        tell_usable(&p);
+        report_usable(&p);
         if (!options->foreground)
             leave_terminal();
-        exit_code = serve(&p);
+        exit_code = lifecycle_serve(&p);
     } else {
         exit_code = code_of_failure(&error);
     }
@@ -439,9 +439,9 @@ int lifecycle_run(const char *store, const char *mountpoint, const struct mount_
     free(p.log_path);
     if (p.folder.lock_fd >= 0)
         store_folder_release(&p.folder, !started);
-    /* Last, so that who is told finds the folder as it was. */
+    /* Comes last, so that the caller finds the directory as it was. */
     if (!started)
-        tell_failed(&p, &error, exit_code);
+        report_failed(&p, &error, exit_code);
     free(error.text);
     if (keeper && keeper->link_fd >= 0)
         holder_end(keeper->link_fd, exit_code);

@@ -52,7 +52,7 @@ int metrics_address_parse(const char *text, struct metrics_address *ret)
     return inet_pton(AF_INET, host, &ret->socket.v4.sin_addr) == 1 ? 0 : -EINVAL;
 }
 
-static enum MHD_Result reply(struct MHD_Connection *connection, unsigned code, const char *type, char *text)
+static enum MHD_Result metrics_reply(struct MHD_Connection *connection, unsigned code, const char *type, char *text)
 {
     struct MHD_Response *response = MHD_create_response_from_buffer(strlen(text), text, MHD_RESPMEM_MUST_FREE);
     if (!response) {
@@ -68,7 +68,7 @@ static enum MHD_Result reply(struct MHD_Connection *connection, unsigned code, c
     return result;
 }
 
-static enum MHD_Result answer(void *arg, struct MHD_Connection *connection, const char *url, const char *method,
+static enum MHD_Result metrics_answer(void *arg, struct MHD_Connection *connection, const char *url, const char *method,
                               const char *version, const char *body, size_t *body_len, void **state)
 {
     static const char plain[] = "text/plain; charset=utf-8";
@@ -78,16 +78,16 @@ static enum MHD_Result answer(void *arg, struct MHD_Connection *connection, cons
     (void)body_len;
     (void)state;
     if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0)
-        return reply(connection, MHD_HTTP_METHOD_NOT_ALLOWED, plain, xstrdup("only GET and HEAD\n"));
+        return metrics_reply(connection, MHD_HTTP_METHOD_NOT_ALLOWED, plain, xstrdup("only GET and HEAD\n"));
     if (strcmp(url, "/metrics") == 0) {
         char *text = server->source.metrics(server->source.arg);
-        return text ? reply(connection, MHD_HTTP_OK, "text/plain; version=0.0.4; charset=utf-8", text)
-                    : reply(connection, MHD_HTTP_SERVICE_UNAVAILABLE, plain, xstrdup("the mount is starting\n"));
+        return text ? metrics_reply(connection, MHD_HTTP_OK, "text/plain; version=0.0.4; charset=utf-8", text)
+                    : metrics_reply(connection, MHD_HTTP_SERVICE_UNAVAILABLE, plain, xstrdup("the mount is starting\n"));
     }
     if (strcmp(url, "/healthz") != 0)
-        return reply(connection, MHD_HTTP_NOT_FOUND, plain, xstrdup("not found; use /metrics or /healthz\n"));
+        return metrics_reply(connection, MHD_HTTP_NOT_FOUND, plain, xstrdup("not found; use /metrics or /healthz\n"));
     char *trouble = server->source.trouble(server->source.arg);
-    return reply(connection, trouble ? MHD_HTTP_SERVICE_UNAVAILABLE : MHD_HTTP_OK, plain, trouble ? trouble : xstrdup("ok\n"));
+    return metrics_reply(connection, trouble ? MHD_HTTP_SERVICE_UNAVAILABLE : MHD_HTTP_OK, plain, trouble ? trouble : xstrdup("ok\n"));
 }
 
 static void note_connection(void *arg, struct MHD_Connection *connection, void **state, enum MHD_ConnectionNotificationCode what)
@@ -108,7 +108,7 @@ static void note_connection(void *arg, struct MHD_Connection *connection, void *
 
 static void log_trouble(void *arg, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
 
-/* What a client does wrong is its own business. */
+/* Drops messages about errors of clients. */
 static void log_trouble(void *arg, const char *fmt, va_list ap)
 {
     char text[256];
@@ -130,7 +130,7 @@ int metrics_server_start(const char *address, const struct metrics_source *sourc
     bool is_v6 = parsed.socket.any.sa_family == AF_INET6;
     errno = 0;
     server->daemon = MHD_start_daemon(
-        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_ERROR_LOG | (is_v6 ? (unsigned)MHD_USE_IPv6 : 0), 0, NULL, NULL, answer, server,
+        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_ERROR_LOG | (is_v6 ? (unsigned)MHD_USE_IPv6 : 0), 0, NULL, NULL, metrics_answer, server,
         MHD_OPTION_EXTERNAL_LOGGER, log_trouble, NULL, MHD_OPTION_SOCK_ADDR, &parsed.socket.any, MHD_OPTION_CONNECTION_LIMIT,
         CONNECTIONS_MAX, MHD_OPTION_PER_IP_CONNECTION_LIMIT, CONNECTIONS_PER_ADDRESS, MHD_OPTION_CONNECTION_TIMEOUT, IDLE_S,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY, MHD_OPTION_NOTIFY_CONNECTION, note_connection, server,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* HTTP for those who watch: GET /metrics (text format of Prometheus) and GET /healthz (200, or 503 with the reason). One thread;
- * connections are few, short and of bounded memory, so a client that is slow, silent or hostile keeps nobody but itself waiting. */
+/* HTTP for monitoring: GET /metrics (text format of Prometheus) and GET /healthz (200, or 503 with the reason). One thread;
+ * connections are few, short and of bounded memory, so a slow, silent or hostile client delays only itself. */
 #pragma once
 
 #include <netinet/in.h>
@@ -15,12 +15,12 @@ struct metrics_address {
     } socket;
 };
 
-/* "127.0.0.1:9464", "[::1]:9464": both parts are needed, so that nothing is open to others that nobody meant. -EINVAL. */
+/* Parses "127.0.0.1:9464" or "[::1]:9464": both parts are required, so that no port is open by accident. -EINVAL. */
 CAIRN_MUST_CHECK int metrics_address_parse(const char *text, struct metrics_address *ret);
 
 struct metrics_source {
     char *(*metrics)(void *arg); /* a new text; NULL: there is nothing to tell yet */
-    char *(*trouble)(void *arg); /* what is wrong, in a new line; NULL: nothing */
+    char *(*trouble)(void *arg); /* the reason why the service is unhealthy, a new line; NULL: it is healthy */
     void *arg;
 };
 

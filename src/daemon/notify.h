@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a service manager wants to know: systemd's notification protocol, datagrams of NAME=VALUE lines. Any thread. */
+/* Notifications for a service manager: systemd's protocol, datagrams of NAME=VALUE lines. Any thread. */
 #pragma once
 
 #include "base/base.h"
 
-/* Connects to $NOTIFY_SOCKET, and leaves it to the processes that are started later. -1: nobody wants to know. One thread. */
+/* Connects to $NOTIFY_SOCKET; processes that are started later inherit it. -1: no manager listens. One thread. */
 int notify_connect(void);
 
 /* The same, and takes it out of the environment, so that no child speaks for us. */

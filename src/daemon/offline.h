@@ -20,5 +20,5 @@ CAIRN_MUST_CHECK int offline_open(const char *source, const struct mount_options
 void offline_close(struct offline *offline);
 
 struct store *offline_store(struct offline *offline);
-/* Something to say to who reads it: newer data may lie elsewhere. NULL: nothing. */
+/* A warning for the reader: newer data may be elsewhere. NULL: none. */
 const char *offline_warning(const struct offline *offline);

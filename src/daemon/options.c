@@ -142,8 +142,8 @@ const char *option_value_kind(const struct option_spec *spec)
     return kinds[spec->kind];
 }
 
-/* What fstab lines carry for mount(8), systemd and people, and what is so anyway. `sync` and `dirsync` are not among them: who
- * asks for them would not get them. */
+/* Options of fstab lines for mount(8), systemd and people, and defaults. `sync` and `dirsync` are not among them: they would have
+ * no effect. */
 static const char *const ignored_names[] = {"_netdev", "nofail",  "auto",    "noauto",   "user",       "nouser",   "users",
                                             "nousers", "owner",   "noowner", "group",    "nogroup",    "defaults", "comment",
                                             "async",   "silent",  "loud",    "diratime", "nodiratime", "nomand",
@@ -440,7 +440,7 @@ void options_done(struct mount_options *o)
     }
 }
 
-/* What only a remote has a use for, given without one, is a mistake that must not pass for a remote. */
+/* Refuses options of a remote without a remote: the user believes that there is one. */
 static int check_no_remote(const struct mount_options *o, char **ret_error)
 {
     if (o->fsync == FSYNC_REMOTE) {

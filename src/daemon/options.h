@@ -81,19 +81,19 @@ extern const char *const option_group_titles[GROUP_COUNT];
 /* The default as help shows it; NULL: none worth showing. */
 const char *option_shown_default(const struct option_spec *spec);
 
-/* What stands for its value in help texts: "SIZE", "TIME", ...; NULL where it takes none. */
+/* The name of its value in help texts: "SIZE", "TIME", ...; NULL if it takes none. */
 const char *option_value_kind(const struct option_spec *spec);
 
 void options_init(struct mount_options *o);
 void options_done(struct mount_options *o);
 
-/* Sets one option. `value` is NULL where none was given. -EINVAL with *ret_error, one line to be freed, that
- * names the option, says what is wrong and what would be right. */
+/* Sets one option. `value` is NULL if none was given. -EINVAL with *ret_error, one line to be freed, that names the option, the
+ * error and the remedy. */
 CAIRN_MUST_CHECK int options_set(struct mount_options *o, const char *name, const char *value,
                                  char **ret_error);
 
-/* Sets all of a list as -o takes it: name[=value],... ; "\," is a comma in a value, "\\" a backslash. With `sloppy` (mount(8)'s
- * -s) what is unknown is left out. */
+/* Sets all options of a list as -o takes it: name[=value],... ; "\," is a comma in a value, "\\" a backslash. With `sloppy` (-s of
+ * mount(8)) unknown options are ignored. */
 CAIRN_MUST_CHECK int options_set_list(struct mount_options *o, const char *list, bool sloppy, char **ret_error);
 
 /* Checks what concerns several options and chooses what depends on the machine. */
@@ -103,7 +103,7 @@ CAIRN_MUST_CHECK int options_finish(struct mount_options *o, char **ret_error);
  * it depends on the working folder, nor on how much memory the machine had. */
 char *options_print(const struct mount_options *o);
 
-/* Where the log of a mount of `store` is; caller frees. */
+/* The path of the log of a mount of `store`; caller frees. */
 char *options_log_path(const struct mount_options *o, const char *store);
 
 /* Sizes and durations as everywhere in `cairn`. -EINVAL for anything else. */

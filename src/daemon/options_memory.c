@@ -49,7 +49,7 @@ static uint64_t least_limit(const char *hierarchy, const char *path, const char 
     }
 }
 
-/* Whether `controllers` of a line of /proc/self/cgroup ("" in v2) includes memory. */
+/* Returns true if `controllers` of a line of /proc/self/cgroup ("" in v2) includes memory. */
 static bool has_memory(const char *controllers)
 {
     for (const char *at = controllers; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
@@ -58,8 +58,8 @@ static bool has_memory(const char *controllers)
     return false;
 }
 
-/* In a container without a cgroup namespace, the path that /proc/self/cgroup tells is the host's, and what is
- * mounted is its group alone: root of that mount, then. */
+/* In a container without a cgroup namespace, /proc/self/cgroup shows the path of the host, while only the container's group is
+ * mounted: the root of that mount is used then. */
 static uint64_t group_limit(const char *hierarchy, const char *path, const char *const *names)
 {
     _cleanup_free_ char *folder = xasprintf("%s%s", hierarchy, path);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What `remote=` names, as text and taken apart. Pure: nothing is opened. */
+/* The value of `remote=`, as text and parsed. Pure: opens nothing. */
 #pragma once
 
 #include "base/base.h"

@@ -6,7 +6,7 @@
 #include "daemon/remote_address.h"
 #include "tier/tier.h"
 
-/* Who waits for a directory to be opened: as in struct dir_options. */
+/* The caller that waits for a directory to be opened: as in struct dir_options. */
 struct remote_waiter {
     bool (*given_up)(void *arg);
     int (*judge)(int error, const char *real, void *arg);

@@ -88,7 +88,7 @@ static void on_change(const uint64_t *inos, size_t count, bool has_content, void
         front_changed(service->front, inos, count, has_content);
 }
 
-/* It stays in memory: the control socket goes on to tell of it. */
+/* The service stays in memory: the control socket still reports its state. */
 static void stop_front(struct service *service)
 {
     if (service->store)
@@ -97,7 +97,7 @@ static void stop_front(struct service *service)
 }
 
 /* To be called about once in TICK_MS. */
-static void tick(struct service *service)
+static void service_tick(struct service *service)
 {
     remote_side_tick(service);
     metrics_server_tick(service->metrics);
@@ -210,7 +210,7 @@ static int open_front(struct service *service, struct service_error *error)
     return 0;
 }
 
-static void tell_mounted(struct service *service)
+static void report_mounted(struct service *service)
 {
     log_info("%s is mounted at %s, version %s, pid %d", service->store_path, service->mountpoint, CAIRN_VERSION, (int)getpid());
     if (!adopted_of(service))
@@ -253,7 +253,7 @@ int service_start(const struct service_plan *plan, struct service **ret, struct 
         return r;
     }
     atomic_store(&service->life, SERVICE_SERVES);
-    tell_mounted(service);
+    report_mounted(service);
     *ret = service;
     return 0;
 }
@@ -268,7 +268,7 @@ void service_tell_ending(struct service *service, uint64_t bytes_left, bool remo
 }
 
 /* Everything that was acknowledged becomes durable; errors are retried as long as it takes. */
-static void drain(struct service *service)
+static void service_drain(struct service *service)
 {
     int r;
     while ((r = store_seal_all(service->store)) == -EAGAIN)
@@ -279,7 +279,7 @@ static void drain(struct service *service)
     int64_t told = clock_monotonic_ns(), told_ending = 0;
     while (store_horizon(service->store) < seq) {
         service_tell_ending(service, store_missing_bytes(service->store, seq), false, &told_ending);
-        tick(service);
+        service_tick(service);
         store_urge(service->store, clock_monotonic_ns() + URGENT_LEASE_NS);
         (void)nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
         if (clock_monotonic_ns() - told > 5000000000) {
@@ -298,7 +298,7 @@ static void await_stop(struct service *service)
                             {.fd = mounts_fd, .events = POLLPRI}};
     heed_mount_flags(service);
     while (fds[0].revents == 0 && fds[1].revents == 0) {
-        tick(service);
+        service_tick(service);
         service_renew_tick(service);
         if (poll(fds, ARRAY_LEN(fds), TICK_MS) > 0 && fds[2].revents)
             heed_mount_flags(service);
@@ -313,11 +313,11 @@ int service_run(struct service *service)
     atomic_store(&service->life, SERVICE_ENDS);
     if (!front_is_over(service->front)) {
         log_info("stopping: writing the stage to NVMe first");
-        drain(service);
+        service_drain(service);
     }
     stop_front(service);
     fs_settle(service->fs);
-    drain(service);
+    service_drain(service);
     remote_side_end(service);
     log_info("%s is unmounted; all data is on NVMe", service->store_path);
     return 0;

@@ -15,21 +15,21 @@ struct lifecycle_keeper;
 
 struct service_error {
     int exit_code; /* of `cairn mount`: 1 usage or permission, 2 system, 32 mount failure */
-    char *text;    /* one line: what is wrong and what to do; the caller frees it */
+    char *text;    /* one line: the error and its remedy; the caller frees it */
 };
 
-/* What to serve, and where. Strings are absolute and without symbolic links; all must outlive the service. */
+/* The store to serve, and the mountpoint. Paths are absolute and without symbolic links; all strings must outlive the service. */
 struct service_plan {
     const char *store, *mountpoint;
     const struct mount_options *options;
-    void (*progress)(const char *line, void *arg); /* tells whoever waits for the start what it waits for; NULL: nobody */
+    void (*progress)(const char *line, void *arg); /* reports the reason why the start waits; NULL: not needed */
     bool (*cancelled)(void *arg); /* a start that waits for others gives up; NULL: never */
-    /* Told about once a second while the end carries what is not on NVMe, or (`remote`) not in the remote; NULL: nobody */
+    /* Called about once a second while the end writes data that is not on NVMe, or (`remote`) not in the remote; NULL: not needed */
     void (*ending)(uint64_t bytes_left, bool remote, void *arg);
-    /* The holder has died; called by service_run() about once a second until there is one again. NULL: nobody does anything about it */
+    /* Called by service_run() about once a second while there is no holder; NULL: not needed */
     void (*unkept)(void *arg);
     void *progress_arg;           /* of all of them */
-    const struct lifecycle_keeper *keeper; /* NULL: nobody keeps the mount */
+    const struct lifecycle_keeper *keeper; /* NULL: there is no holder */
 };
 
 /* Opens the store (makes its superblock if the folder holds none), recovers, mounts. On success the mount is
@@ -45,7 +45,7 @@ CAIRN_MUST_CHECK int service_run(struct service *service);
  * once is fine. */
 void service_stop(struct service *service);
 
-/* What a successor needs: see front_passport(). */
+/* The state for a successor: see front_passport(). */
 struct front_passport;
 void service_passport(struct service *service, struct front_passport *ret, int *ret_fd);
 
@@ -84,8 +84,7 @@ void service_free(struct service *service);
  * An error is {"error":"text","errno":N}. */
 cJSON *service_handle(const cJSON *request, void *service);
 
-/* Recounts and verifies a store that nobody has mounted. `report` is called for each line to show. Returns
- * the number of problems or -errno. */
+/* Recounts and verifies a store that is not mounted. `report` is called for each line to show. Returns the number of problems or -errno. */
 CAIRN_MUST_CHECK int service_fsck(const char *store,
                                   void (*report)(const char *line, bool is_problem, void *arg), void *arg);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the control socket may ask, and what can be told of a store without a mount. */
+/* Answers to the requests of the control socket, and the status of a store that is not mounted. */
 #include <stdio.h>
 
 #include "base/clock.h"
@@ -39,7 +39,7 @@ static void add_stage(const struct service *service, bool is_lost, cJSON *status
     control_add_u64(stage, "wait_ms_total", front.wait_ms_total);
 }
 
-/* What became of the mount's daemons, and of the calls that were under way when the last one died. */
+/* Adds the deaths of the mount's daemons, and the fate of calls in progress at the last one. */
 static void add_successor(const struct service *service, const struct front_status *front, cJSON *mount)
 {
     const struct lifecycle_keeper *keeper = service->plan.keeper;
@@ -180,7 +180,7 @@ static void add_failure(const struct front_failure *failure, void *arg)
     (void)cJSON_AddItemToArray(arg, item);
 }
 
-/* What clients got errors for. */
+/* Adds the calls that failed. */
 static void add_failures(const struct service *service, cJSON *status)
 {
     uint64_t total = 0, forgotten = 0;

@@ -21,7 +21,7 @@ struct upload_sample {
     uint64_t bytes;
 };
 
-/* What a service keeps for its remote, beside what the store does. */
+/* The state of a service for its remote, beside that of the store. */
 struct remote_side {
     char *name, *holder;       /* lent to the store */
     _Atomic bool drain_at_end; /* the end waits for the remote */
@@ -29,7 +29,7 @@ struct remote_side {
     struct {
         struct cairn_mutex lock;
         struct upload_sample older, newer; /* the rate of the upload is told from the older one on */
-        bool waits;                        /* `ticket` was given out for somebody outside who waits */
+        bool waits;                        /* `ticket` belongs to a waiter outside the service */
         uint64_t ticket;
         int64_t urge_until; /* monotonic, ns */
     } locked;
@@ -53,7 +53,7 @@ struct service {
     _Atomic bool is_stopped;        /* service_stop() was called */
     struct {
         _Atomic enum upgrade_state state;
-        char *binary; /* set by whoever has UPGRADE_CHECKS; read with UPGRADE_ASKED by the thread of service_run() */
+        char *binary; /* set by the thread that has UPGRADE_CHECKS; read with UPGRADE_ASKED by the thread of service_run() */
         _Atomic unsigned given_up;   /* tries that ended before anything changed, */
         const char *_Atomic reason;  /* why the last one did; static */
     } upgrade;
@@ -67,7 +67,7 @@ struct service {
 };
 
 /* service.c */
-/* Tells who watches the end, at most once a second: *told is when it was last, 0 at first. */
+/* Reports the progress of the end, at most once a second: *told is the time of the last report, 0 at first. */
 void service_tell_ending(struct service *service, uint64_t bytes_left, bool remote, int64_t *told);
 
 /* service_remote.c */
@@ -81,9 +81,9 @@ void remote_side_end(struct service *service);
 /* After the store is closed. */
 void remote_side_done(struct service *service);
 
-/* Will the remote get what is written here? */
+/* Returns true if the remote will get the data written here. */
 bool remote_side_is_usable(struct service *service);
-/* The answer to who asks for what will not come: why. */
+/* The answer to a wait that cannot succeed, with the reason. */
 cJSON *remote_side_refusal(struct service *service);
 /* Raises *seq to what the remote's horizon must reach for all on `ino` to be in it. */
 CAIRN_MUST_CHECK int remote_side_need(struct service *service, uint64_t ino, uint64_t *seq);
@@ -99,11 +99,11 @@ cJSON *handle_warm_status(struct service *service, const cJSON *request);
 
 /* service_upgrade.c */
 cJSON *handle_upgrade(struct service *service, const cJSON *request);
-/* Hands the mount over if that was asked for, and does not return then. True: it was asked, but the service goes on. */
+/* Hands the mount over if that was requested, and does not return then. True: it was requested, but the service continues. */
 bool service_upgrade_try(struct service *service);
 /* Is there a holder? */
 bool service_is_kept(const struct service *service);
-/* What became of the last one, to the log, and for the status. */
+/* Reports the result of the last upgrade in the log and in the status. */
 void service_upgrade_tell(const struct service *service);
 void service_upgrade_add_status(const struct service *service, cJSON *successor);
 

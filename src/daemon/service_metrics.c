@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What can be watched of a service: its status in the text format of Prometheus, and whether it is well. */
+/* Monitoring of a service: its status in the text format of Prometheus, and its health. */
 #include <stdio.h>
 
 #include "base/clock.h"
@@ -176,7 +176,7 @@ static void put_lanes(FILE *out, const cJSON *clients)
     }
 }
 
-/* What a fenced mount has is not behind, and only such a mount has what is never published. */
+/* Data of a fenced mount is not behind; only such a mount has data that is never published. */
 static bool is_told(const char *state, const char *field)
 {
     bool fenced = strcmp(state, "fenced") == 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A service's remote: its tier, who waits for it, what is told of it. */
+/* The remote of a service: its tier, the waits for it, its status. */
 #include <stdio.h>
 
 #include "base/clock.h"
@@ -186,7 +186,7 @@ static void end_wait_locked(struct service *service)
     struct remote_side *side = &service->remote;
     if (!side->locked.waits)
         return;
-    /* What could not be taken back is about to call, or has called, on_wait_ended(): `waits` stays until that is seen. */
+    /* A ticket that could not be taken back calls on_wait_ended(), or has done so: `waits` stays until then. */
     if (store_unwait(service->store, side->locked.ticket) || atomic_load(&side->wait_ended))
         side->locked.waits = false;
 }
@@ -249,7 +249,7 @@ static const char *const state_words[] = {[REMOTE_NONE] = "none",           [REM
                                           [REMOTE_UNREACHABLE] = "unreachable", [REMOTE_FENCED] = "fenced",
                                           [REMOTE_FOLLOWING] = "following"};
 
-/* What NVMe still lacks must go all the way. */
+/* Data that is not on NVMe yet has to reach the remote, too. */
 uint64_t remote_side_missing_bytes(struct service *service, uint64_t seq)
 {
     return status_of(service).behind_bytes + store_missing_bytes(service->store, seq);

@@ -17,7 +17,7 @@
 #define DURABLE_PATIENCE_NS (10ll * 1000000000)
 #define BUSY_REST_NS (60ll * 1000000000)
 
-static const char *why_not(struct service *service, const char *stays)
+static const char *renew_obstacle(struct service *service, const char *stays)
 {
     const struct lifecycle_keeper *keeper = service->plan.keeper;
     if (stays)
@@ -32,14 +32,14 @@ static const char *why_not(struct service *service, const char *stays)
     return NULL;
 }
 
-static void tell_stays(struct service *service, const char *reason)
+static void renew_report_refused(struct service *service, const char *reason)
 {
     if (atomic_exchange(&service->renewal.stays, reason) != reason && reason)
         log_error("the view is not rebuilt now: %s", reason);
 }
 
 /* Operations up to the damage are in the journal, or waiting for them has no sense. */
-static bool is_settled(struct service *service)
+static bool renew_is_settled(struct service *service)
 {
     int64_t now = clock_monotonic_ns();
     if (!service->renewal.since) {
@@ -50,7 +50,7 @@ static bool is_settled(struct service *service)
     return store_horizon(service->store) >= service->renewal.seq || now - service->renewal.since > DURABLE_PATIENCE_NS;
 }
 
-static void end(const struct service *service)
+static void renew_end(const struct service *service)
 {
     sigset_t set;
     (void)signal(HOLDER_NEW_VIEW_SIGNAL, SIG_DFL);
@@ -62,22 +62,22 @@ static void end(const struct service *service)
     _exit(MOUNT_SYSTEM); /* not reached */
 }
 
-static void hand_over(struct service *service)
+static void renew_hand_over(struct service *service)
 {
     if (front_hold(service->front) < 0) {
         service->renewal.again_at = clock_monotonic_ns() + BUSY_REST_NS;
-        tell_stays(service, "long calls are in progress and would fail with EIO: this kernel cannot resend them");
+        renew_report_refused(service, "long calls are in progress and would fail with EIO: this kernel cannot resend them");
         return;
     }
     if (store_ask_for_new_view(service->store) < 0) {
         front_release(service->front);
         service->renewal.again_at = clock_monotonic_ns() + BUSY_REST_NS;
-        tell_stays(service, "the store is not writable");
+        renew_report_refused(service, "the store is not writable");
         return;
     }
     log_warn("the view is damaged: this daemon exits, and its successor rebuilds the view");
     log_tick();
-    end(service);
+    renew_end(service);
 }
 
 void service_renew_tick(struct service *service)
@@ -85,14 +85,14 @@ void service_renew_tick(struct service *service)
     const char *stays = NULL;
     if (!store_view_is_lost(service->store, &stays)) {
         service->renewal.since = 0;
-        tell_stays(service, NULL);
+        renew_report_refused(service, NULL);
         return;
     }
     if (atomic_load(&service->is_stopped) || atomic_load(&service->upgrade.state) != UPGRADE_NONE ||
         clock_monotonic_ns() < service->renewal.again_at)
         return;
-    stays = why_not(service, stays);
-    tell_stays(service, stays);
-    if (!stays && is_settled(service))
-        hand_over(service);
+    stays = renew_obstacle(service, stays);
+    renew_report_refused(service, stays);
+    if (!stays && renew_is_settled(service))
+        renew_hand_over(service);
 }

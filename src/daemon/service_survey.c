@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What files and trees consist of, asked over the control socket. The tree is walked by who asks, with a list of what is still to do:
- * a request gets a portion that is bounded in rows and time, and the daemon keeps nothing. */
+/* The chunks of files and trees, for the control socket. The client walks the tree and keeps the list of items to do: a request
+ * returns a portion that is bounded in rows and time, and the daemon keeps no state. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -18,7 +18,7 @@ static const char *type_word(mode_t mode)
     return S_ISREG(mode) ? "file" : S_ISDIR(mode) ? "folder" : S_ISLNK(mode) ? "link" : "special";
 }
 
-/* Who waited for the horizon is to find in the view what it was waiting for. */
+/* A client that waited for the horizon has to find its data in the view. */
 static void await_view(struct store *store)
 {
     int64_t until = clock_monotonic_ns() + VIEW_WAIT_NS;
@@ -125,7 +125,7 @@ static void add_found(struct portion *p, uint64_t ino)
     add_row(p, p->found, text);
 }
 
-/* 1: the folder goes on at p->offset. */
+/* Returns 1 if the directory continues at p->offset. */
 static int survey_folder(struct portion *p, uint64_t ino, uint64_t *at)
 {
     struct listing listing = {.max = ROWS_MAX - p->rows};
@@ -157,7 +157,7 @@ static bool parse_item(const char *item, char *kind, uint64_t *ino, uint64_t *at
     return rest && parse_digits(rest, '\0', at) && *at <= INT64_MAX;
 }
 
-/* One thing to do: "dINO:OFFSET", a folder, or "fINO:OFFSET", a file. 1: it goes on, see *ret_rest. */
+/* Does one item: "dINO:OFFSET", a directory, or "fINO:OFFSET", a file. Returns 1 if it continues, see *ret_rest. */
 static int survey_item(struct portion *p, const char *item, char ret_rest[64])
 {
     uint64_t ino, at;

@@ -51,7 +51,7 @@ cJSON *handle_upgrade(struct service *service, const cJSON *request)
     return cJSON_CreateObject();
 }
 
-static void give_up(struct service *service, const char *reason)
+static void upgrade_give_up(struct service *service, const char *reason)
 {
     log_warn("upgrade aborted: %s", reason);
     atomic_store(&service->upgrade.reason, reason);
@@ -71,14 +71,14 @@ bool service_upgrade_try(struct service *service)
         return false; /* the mount ends: the next daemon has nothing to go on with */
     int r = front_hold(service->front);
     if (r < 0) {
-        give_up(service, "long calls are in progress (writers waiting for space, or fsyncs for the remote) and would fail with EIO: "
+        upgrade_give_up(service, "long calls are in progress (writers waiting for space, or fsyncs for the remote) and would fail with EIO: "
                          "this kernel cannot resend them (Linux 6.9 can); try again later");
         return true;
     }
     r = holder_upgrade(service->plan.keeper->link_fd, service->upgrade.binary);
     if (r < 0) {
         front_release(service->front);
-        give_up(service, "the holder process does not answer");
+        upgrade_give_up(service, "the holder process does not answer");
         return true;
     }
     log_info("no call is in progress: handing the mount over");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Files that are fetched onto NVMe, or evicted, because somebody asked for it over the control socket. */
+/* Jobs of the control socket that fetch files to NVMe or evict them. */
 #include "daemon/control.h"
 #include "daemon/service_internal.h"
 

@@ -63,7 +63,7 @@ int store_lock(const char *store, int *ret_fd, pid_t *ret_holder)
     return r;
 }
 
-static void tell_waiting(const char *store, pid_t holder, const struct store_waiter *waiter)
+static void report_waiting(const char *store, pid_t holder, const struct store_waiter *waiter)
 {
     _cleanup_free_ char *line = xasprintf("waiting for pid %d, which holds the store %s but does not answer", (int)holder, store);
     if (waiter && waiter->tell)
@@ -79,7 +79,7 @@ int store_lock_patiently(const char *store, const struct store_waiter *waiter, i
         if (waiter && waiter->cancelled && waiter->cancelled(waiter->arg))
             break;
         if (waited >= TELL_NS && !told)
-            tell_waiting(store, *ret_holder, waiter);
+            report_waiting(store, *ret_holder, waiter);
         told = waited >= TELL_NS;
         (void)nanosleep(&(struct timespec){.tv_nsec = LOOK_STEP_MS * 1000000l}, NULL);
         waited = clock_monotonic_ns() - began;
@@ -120,8 +120,8 @@ static bool is_one_of(const char *name, const char *const *names)
     return *names != NULL;
 }
 
-/* What a start that was killed before it had made the superblock may leave, and what mkfs makes. A pack
- * without a superblock is somebody's damaged store and never taken for a fresh one. */
+/* Returns true for a file that a start leaves when it is killed before the superblock is there, and for those of mkfs. A pack
+ * without a superblock is a damaged store and never taken for a fresh one. */
 static bool is_leftover(int parent_fd, const char *name)
 {
     static const char *const files[] = {".", "..", "lock", "log", "log.1", "control", "control.new", "superblock.new", NULL};
@@ -247,7 +247,7 @@ static int check_content(struct store_folder *folder, struct service_error *erro
     pid_t holder = 0;
     int r = inspect_folder(folder->path, &folder->fresh, &found);
     if (r < 0)
-        folder->fresh = false; /* what is in there is not ours to remove */
+        folder->fresh = false; /* its content may belong to the user */
     if (r == -ENOTEMPTY && folder->lock_fd < 0 && store_lock_holder(folder->path, &holder) == 1)
         return fail_in_use(folder, holder, error); /* being made by another mount at this moment */
     if (r == -ENOTEMPTY)

@@ -13,16 +13,16 @@
 CAIRN_MUST_CHECK int store_lock(const char *store, int *ret_fd, pid_t *ret_holder);
 
 struct store_waiter {
-    void (*tell)(const char *line, void *arg); /* what is waited for, once; NULL: nobody is told */
+    void (*tell)(const char *line, void *arg); /* reports, once, what it waits for; NULL: not needed */
     bool (*cancelled)(void *arg);              /* asked now and then; NULL: never */
     void *arg;
 };
 
-/* The same, and waits for up to 30 s while no daemon listens: who only looks at a store (`cairn status`, `ls` or `fsck` after the daemon's
- * death) has it for a moment, longer where the machine is busy; so has a daemon that ends. `waiter` may be NULL. */
+/* The same, and waits for up to 30 s while no daemon listens: a command that reads a store (`cairn status`, `ls` or `fsck` after
+ * the daemon's death) holds it for a moment, longer on a busy machine; so does a daemon that exits. `waiter` may be NULL. */
 CAIRN_MUST_CHECK int store_lock_patiently(const char *store, const struct store_waiter *waiter, int *ret_fd, pid_t *ret_holder);
 
-/* Whether somebody holds STORE/lock: 1 (then *ret_holder as above), 0 or -errno. Takes nothing. */
+/* Returns 1 if a process holds STORE/lock (then *ret_holder as above), 0 or -errno. Takes no lock. */
 CAIRN_MUST_CHECK int store_lock_holder(const char *store, pid_t *ret_holder);
 
 /* The path of a store, absolute and without symbolic links; the store need not be there, its parent must.

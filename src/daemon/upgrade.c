@@ -25,7 +25,7 @@ extern char **environ;
 /* --- the program that hands over ------------------------------------------------------------------------------------------------------- */
 
 /* Collects what the program says until it ends. Returns false where the time is up. */
-static bool hear(int fd, char *said)
+static bool binary_hear(int fd, char *said)
 {
     int64_t deadline = clock_monotonic_ns() + CHECK_TIMEOUT_NS;
     char more[SAID_MAX];
@@ -72,7 +72,7 @@ static int spawn_check(const char *binary, int state_fd, int out_fd, pid_t *ret)
     return -r;
 }
 
-static int judge(const char *binary, int status, char *said, char **ret_text)
+static int binary_evaluate(const char *binary, int status, char *said, char **ret_text)
 {
     char *end = strchr(said, '\n');
     if (end)
@@ -93,7 +93,7 @@ static int judge(const char *binary, int status, char *said, char **ret_text)
     return -EPROTO;
 }
 
-static int ask(const char *binary, int state_fd, char **ret_text)
+static int binary_ask(const char *binary, int state_fd, char **ret_text)
 {
     int out[2], status = 0;
     char said[SAID_MAX] = "";
@@ -106,7 +106,7 @@ static int ask(const char *binary, int state_fd, char **ret_text)
         (void)close(out[0]);
         return r;
     }
-    bool in_time = hear(out[0], said);
+    bool in_time = binary_hear(out[0], said);
     (void)close(out[0]);
     if (!in_time)
         (void)kill(child, SIGKILL);
@@ -116,7 +116,7 @@ static int ask(const char *binary, int state_fd, char **ret_text)
         *ret_text = xasprintf("%s cannot take the mount over: it does not answer", binary);
         return -ETIMEDOUT;
     }
-    return judge(binary, status, said, ret_text);
+    return binary_evaluate(binary, status, said, ret_text);
 }
 
 int upgrade_check(const char *binary, const struct handover_source *from, char **ret_text)
@@ -127,7 +127,7 @@ int upgrade_check(const char *binary, const struct handover_source *from, char *
     if (r == 0 && (high_fd = fcntl(state_fd, F_DUPFD_CLOEXEC, CHECK_FD + 1)) < 0)
         r = -errno;
     if (r == 0)
-        r = ask(binary, high_fd, ret_text);
+        r = binary_ask(binary, high_fd, ret_text);
     if (r < 0 && !*ret_text)
         *ret_text = xasprintf("cannot run %s: %s", binary, strerror(-r));
     return r;
@@ -206,7 +206,7 @@ static int check_superblock(const char *store, char **ret_text)
     return r;
 }
 
-static int say_whether(struct handover *h, int r, char *text)
+static int print_answer(struct handover *h, int r, char *text)
 {
     if (r == 0)
         r = check_superblock(h->store, &text);
@@ -218,7 +218,7 @@ static int say_whether(struct handover *h, int r, char *text)
     return fflush(stdout) == 0 && r == 0 ? 0 : 1;
 }
 
-static int serve(struct handover *h)
+static int serve_other(struct handover *h)
 {
     char hello = 0;
     if (send(h->keeper.link_fd, &hello, sizeof hello, MSG_NOSIGNAL) < 0)
@@ -236,12 +236,12 @@ int upgrade_main(int argc, char **argv)
     const char *how = argc > 1 ? argv[1] : "";
     int code = MOUNT_SYSTEM;
     if (strcmp(how, "check") == 0) {
-        code = say_whether(&h, r, text);
+        code = print_answer(&h, r, text);
         text = NULL;
     } else if (r == 0) {
         handover_keep_fds(&h.keeper, -1, false);
         (void)close(fd);
-        code = strcmp(how, "daemon") == 0 ? serve(&h) : strcmp(how, "keep") == 0 ? holder_go_on(&h) : MOUNT_USAGE;
+        code = strcmp(how, "daemon") == 0 ? serve_other(&h) : strcmp(how, "keep") == 0 ? holder_go_on(&h) : MOUNT_USAGE;
     } else {
         (void)fprintf(stderr, "cairn holder: %s\n", text);
     }

@@ -23,5 +23,5 @@ int upgrade_execute(const char *binary, const char *how, const struct handover_s
 /* Starts `binary` with `how` as a child of this process, in a session of its own. Any thread. */
 CAIRN_MUST_CHECK int upgrade_spawn(const char *binary, const char *how, const struct handover_source *from, pid_t *ret);
 
-/* As the other program: argv[0] is "holder". Returns the exit code. */
+/* Runs as the other program: argv[0] is "holder". Returns the exit status. */
 int upgrade_main(int argc, char **argv);

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A mount outlives its daemon: the holder kept /dev/fuse, and this session goes on with it.
- *
- * The kernel sends INIT once, so the one that the first daemon got is processed again, and its answer kept from the kernel. Then the
- * kernel is asked to send again what had been received and not been answered (FUSE_NOTIFY_RESEND, from Linux 6.9 on). Such requests come
- * before all others, with a mark in their number. What the dead daemon has done of them is in the stage (stage/requests.h): these are
- * answered, and the others done. Where the kernel cannot: left.c.
- *
- * What the dead daemon told the kernel to keep is not known here (kept.c): of each inode, the first change is told. */
+/* Adopts the mount of a dead daemon: the holder kept /dev/fuse, and this session continues with it. The kernel sends INIT once, so
+ * the INIT of the first daemon is processed again, and its answer is not sent. Then the kernel is asked to resend the requests that
+ * were received and not answered (FUSE_NOTIFY_RESEND, from Linux 6.9 on). They come before all others, with a mark in their number.
+ * The stage records which of them the dead daemon has done (stage/requests.h): those are answered, the others are done. left.c
+ * handles kernels that cannot resend. The attributes that the kernel caches are unknown here (kept.c): the first change of each
+ * inode is notified. */
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
@@ -20,7 +18,7 @@
 
 extern char **environ;
 
-/* What decides each request: stage/requests.h. */
+/* Decides each resent request by its record: stage/requests.h. */
 static const struct {
     uint8_t kind;
     uint64_t records;
@@ -46,7 +44,7 @@ static const struct {
     [WIRE_COPY_FILE_RANGE] = {REQUEST_MAY_BE_APPLIED, 0},
 };
 
-/* What is known of the request that the thread has received, if it comes again. */
+/* The record of the request that the thread has received, if it is a resent one. */
 static _Thread_local struct stage_request returned;
 
 static bool is_answered(uint32_t opcode)
@@ -80,8 +78,8 @@ void adopt_enter(struct front *front, bool is_resumed)
                         known ? kinds[opcode].records : 0);
 }
 
-/* All that was in flight has come again before this: what is left has no caller any more. */
-static void settle(struct front *front)
+/* All requests in flight were resent before this one: a record that is left has no caller any more. */
+static void adopt_settle(struct front *front)
 {
     struct stage_request left;
     atomic_store(&front->adoption.is_settled, true);
@@ -98,7 +96,7 @@ void adopt_see(struct front *front, const struct wire_in_header *header)
         if (!stage_request_return(front->stage, header->unique & ~WIRE_RESENT, &returned))
             returned.unique = 0;
     } else if (!atomic_load_explicit(&front->adoption.is_settled, memory_order_relaxed) && is_answered(header->opcode)) {
-        settle(front);
+        adopt_settle(front);
     }
 }
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Who asks. The kernel tells user and group; what it does not tell is in /proc. */
+/* The caller of a request. The kernel gives user and group; the rest is in /proc. */
 #include <limits.h>
 #include <linux/capability.h>
 #include <stdio.h>
 
 #include "fuse/internal.h"
 
-/* Of who is gone, no group is known. */
+/* Groups of a process that has exited are unknown. */
 static bool is_member(gid_t gid, void *arg)
 {
     _cleanup_free_ gid_t *groups = xcalloc(NGROUPS_MAX, sizeof *groups);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What clients were refused, with the cause: once in the log, and in a bounded list for `cairn status`. An ordinary no (no such file,
- * no permission) is no failure. */
+/* Failed calls with their causes: each once in the log, and in a bounded list for `cairn status`. Ordinary errors (no such file, no
+ * permission) are not failures. */
 #include <stdio.h>
 
 #include "base/cause.h"
@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "fuse/internal.h"
 
-/* What the kernel asks for, and how far behind the header of the request the name lies that it is about. */
+/* The requests of the kernel, each with the offset of its file name behind the header. */
 static const struct call {
     uint32_t opcode;
     const char *name;
@@ -30,7 +30,7 @@ static const struct call *call_of(uint32_t opcode)
     return &unknown_call;
 }
 
-/* What is said inside as another errno is EIO for a client. */
+/* Maps internal errno values to EIO. */
 static int client_errno(int r)
 {
     static const int internal[] = {EUCLEAN, EBADMSG, EPROTONOSUPPORT, ESHUTDOWN, EHOSTDOWN, EREMOTE, ENOTCONN, ETIMEDOUT};
@@ -54,7 +54,7 @@ void failures_init(struct failures *failures)
     mutex_init(&failures->lock, LOCK_LEAF);
 }
 
-static void clear(struct front_failure *failure)
+static void failures_clear(struct front_failure *failure)
 {
     free(failure->path);
     free(failure->cause);
@@ -64,7 +64,7 @@ static void clear(struct front_failure *failure)
 void failures_done(struct failures *failures)
 {
     for (unsigned i = 0; i < failures->count; i++)
-        clear(&failures->list[i]);
+        failures_clear(&failures->list[i]);
     mutex_done(&failures->lock);
 }
 
@@ -90,7 +90,7 @@ static void add_locked(struct failures *failures, const struct front_failure *fa
 {
     check_held(&failures->lock);
     if (failures->count == FAILURES_MAX) {
-        clear(&failures->list[0]);
+        failures_clear(&failures->list[0]);
         failures->forgotten++;
         memmove(&failures->list[0], &failures->list[1], (FAILURES_MAX - 1) * sizeof failures->list[0]);
         failures->count--;
@@ -109,7 +109,7 @@ static char *path_of(struct front *front, uint64_t ino, const char *name)
     return whole;
 }
 
-static void note(struct front *front, uint64_t ino, const char *call, const char *name, int error)
+static void failures_note(struct front *front, uint64_t ino, const char *call, const char *name, int error)
 {
     struct failures *failures = &front->failures;
     const char *cause = *cause_text() ? cause_text() : "see the log";
@@ -134,7 +134,7 @@ int front_failed(struct front *front, uint64_t ino, const char *call, int r)
 {
     int error = client_errno(r);
     if (is_failure(error))
-        note(front, ino, call, NULL, error);
+        failures_note(front, ino, call, NULL, error);
     return error;
 }
 
@@ -147,7 +147,7 @@ int front_failed_now(struct front *front, int r)
         return error;
     const char *body = (const char *)header + WIRE_IN_HEADER_LEN;
     bool has_name = call->name_at >= 0 && header->len > WIRE_IN_HEADER_LEN + (uint32_t)call->name_at;
-    note(front, header->nodeid, call->name, has_name ? body + call->name_at : NULL, error);
+    failures_note(front, header->nodeid, call->name, has_name ? body + call->name_at : NULL, error);
     return error;
 }
 

@@ -11,7 +11,7 @@
 
 struct front;
 
-/* What a successor needs to go on with a mount, beside its descriptor. */
+/* The state that a successor needs to adopt a mount, beside its descriptor. */
 #define FRONT_INIT_MAX 256u
 #define FRONT_ANSWER_LEN 64u
 struct front_passport {
@@ -37,7 +37,7 @@ struct front_options {
     unsigned threads;
     double entry_timeout, attr_timeout; /* s: how long the kernel keeps what it is told */
     bool no_resend; /* act as if the kernel could not send again what was in flight */
-    const struct front_adopted *adopted; /* NULL: mount; else the mount is there, and goes on. Read by front_start() only */
+    const struct front_adopted *adopted; /* NULL: mount; else adopt the existing mount. Read by front_start() only */
 };
 
 /* Mounts and answers. `fs` and `store` outlive the front. On failure *ret_text says why (caller frees). */
@@ -47,15 +47,16 @@ CAIRN_MUST_CHECK int front_start(const struct front_options *options, struct fs 
 /* The store's room callback: parked requests may go on. Any thread, any locks but leaves. */
 void front_room(struct front *front);
 
-/* What these inodes are has changed without a request of the kernel's: it forgets their attributes, and with `has_content` their
- * pages. Any thread; with `has_content` none that answers requests and none that holds a lock: it may wait for such a thread. */
+/* Invalidates inodes that changed without a request of the kernel: it drops their attributes, and with `has_content` their pages.
+ * Any thread; with `has_content` none that answers requests and none that holds a lock: it may wait for such a thread. */
 void front_changed(struct front *front, const uint64_t *inos, size_t count, bool has_content);
 
 /* For a successor. *ret_fd is the front's. */
 void front_passport(struct front *front, struct front_passport *ret, int *ret_fd);
 
-/* Receives nothing more, and waits until what was received is answered, or waits for room or durability and is sent again to a successor.
- * -EBUSY: that took too long, and it goes on to receive. 20 s at most; the thread that calls front_stop(). */
+/* Stops receiving, and waits until all received requests are answered, or wait for space or durability and will be resent to a
+ * successor. -EBUSY: that took too long, and it receives again. Blocks for 20 s at most; only in the thread that calls
+ * front_stop(). */
 CAIRN_MUST_CHECK int front_hold(struct front *front);
 /* After front_hold(): receives again. */
 void front_release(struct front *front);
@@ -67,7 +68,7 @@ int front_event_fd(struct front *front);
 
 /* Unmounts (lazily, if files are open), ends the threads. What happened can still be asked for. NULL is fine, and once more. */
 void front_stop(struct front *front);
-/* After front_stop(), and when nobody asks any more. NULL is fine. */
+/* To be called after front_stop(), when no thread uses it any more. NULL is allowed. */
 void front_free(struct front *front);
 
 /* Something that a client got an error for which it is not to blame. */

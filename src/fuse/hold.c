@@ -44,7 +44,7 @@ static bool is_answered(struct front *front, bool resends)
     return atomic_load(&front->working) == 0 && stage_requests_open(front->stage) <= waiting;
 }
 
-static bool step(int64_t deadline)
+static bool hold_step(int64_t deadline)
 {
     (void)nanosleep(&(struct timespec){.tv_nsec = STEP_NS}, NULL);
     return clock_monotonic_ns() < deadline;
@@ -55,7 +55,7 @@ static bool take_turn(struct front *front, int64_t deadline)
     while (!turn_try(&front->turns)) {
         for (unsigned i = 0; i < front->thread_count; i++)
             (void)pthread_kill(front->threads[i], SIGUSR1);
-        if (!step(deadline))
+        if (!hold_step(deadline))
             return false;
     }
     return true;
@@ -76,7 +76,7 @@ int front_hold(struct front *front)
         atomic_store(&front->holding, false);
         return -EBUSY;
     }
-    while (!(answered = is_answered(front, resends)) && step(deadline))
+    while (!(answered = is_answered(front, resends)) && hold_step(deadline))
         ;
     if (answered || resends)
         return 0;

@@ -101,7 +101,7 @@ struct failures {
 struct turns {
     struct cairn_mutex lock;
     pthread_cond_t changed;
-    _Atomic bool is_receiving;  /* somebody waits for the kernel, or is about to */
+    _Atomic bool is_receiving;  /* a thread waits for the kernel, or is about to */
     _Atomic unsigned resting;   /* threads that wait for their turn */
     unsigned wanted;            /* of them shall come */
     bool is_watched, ended;
@@ -109,7 +109,7 @@ struct turns {
 };
 void turns_init(struct turns *turns);
 void turns_done(struct turns *turns);
-void turns_end(struct turns *turns); /* who rests comes back without a turn */
+void turns_end(struct turns *turns); /* resting threads return without a turn */
 /* Waits for the turn to receive. False: it is over. */
 bool turn_take(struct turns *turns);
 /* The same without waiting. False: another has it. */
@@ -203,13 +203,13 @@ struct front {
     struct {
         struct cairn_mutex lock;
         struct parked_list content; /* in the order in which they came, in which they go on */
-        struct parked_list changes; /* each goes on when it can: none waits for somebody's content */
+        struct parked_list changes; /* each resumes when it can: none waits for the content of another */
         struct syncing_list syncing;
         uint64_t wait_count, wait_ns;
     } locked;
 };
 
-/* What the thread is working on. */
+/* The request that the thread is working on. */
 struct current {
     uint32_t slab;
     const struct wire_in_header *header;
@@ -261,11 +261,11 @@ void reply_error(fuse_req_t req, int r);
 /* Replies when all that happened before is durable. `written`: bytes of the write that asks for it, 0: an fsync. */
 void front_sync(fuse_req_t req, fuse_ino_t ino, size_t written);
 
-/* What a lookup answers. */
+/* The attributes that a lookup answers. */
 struct fuse_entry_param front_entry(struct front *front, const struct stat *st);
 
 /* ops_open.c */
-/* What a daemon that died opened, and did not tell of: 0, or it has to be opened. */
+/* Finds a handle that a dead daemon opened and did not answer: 0, or it has to be opened. */
 int front_open_again(struct front *front, struct fs_opened *ret);
 void front_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 void front_op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, struct fuse_file_info *fi);
@@ -297,9 +297,9 @@ void adopt_enter(struct front *front, bool is_resumed);
 void adopt_see(struct front *front, const struct wire_in_header *header);
 /* The session over a descriptor that is mounted already. */
 CAIRN_MUST_CHECK int adopt_session(struct front *front, char **ret_text);
-/* What the dead daemon left behind, before anything is received; then the kernel sends again what it was at. */
+/* Settles the state that the dead daemon left, before requests are received; then the kernel resends those in flight. */
 void adopt_begin(struct front *front);
-/* As it is mounted, for an adopted mount. */
+/* Reads the flags of an adopted mount from the kernel. */
 void adopt_unmount(struct front *front);
 /* True once for each inode: the kernel may keep something of it that the dead daemon told it. */
 bool adopt_must_tell(struct front *front, uint64_t ino);
@@ -321,7 +321,7 @@ CAIRN_MUST_CHECK int lost_pages_start(struct front *front);
 void lost_pages_stop(struct front *front);
 /* After the answer to what could not be written: soon the kernel has no pages of the inode any more. Does not wait. */
 void lost_pages_note(struct front *front, uint64_t ino);
-/* The mount ends: what is written from the page cache and finds no room does not wait for it, as the notice does for that. */
+/* The mount ends: writes from the page cache that find no space fail instead of waiting, since the notice waits for them. */
 bool lost_pages_are_final(struct front *front);
 
 /* self_test.c */

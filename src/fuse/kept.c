@@ -67,8 +67,8 @@ static struct kept *free_locked(struct kept_set *set, int64_t now)
     return now - oldest->taken >= SETTLED_NS ? oldest : NULL;
 }
 
-/* It stays findable until the kernel was told; the lock is left meanwhile. False: it was asked for again, or has changed, or somebody
- * found a place for what this one is for. */
+/* Evicts an entry; it stays findable until the kernel was notified, and the lock is released meanwhile. False: it was requested
+ * again, or has changed, or another thread found a slot. */
 static bool evict_locked(struct front *front, struct kept_set *set, struct kept *place, uint64_t successor)
 {
     check_held(&set->lock);
@@ -81,7 +81,7 @@ static bool evict_locked(struct front *front, struct kept_set *set, struct kept 
 }
 
 /* False: all places are taken. */
-static bool take_place(struct front *front, uint64_t ino, pid_t asker)
+static bool kept_take_slot(struct front *front, uint64_t ino, pid_t asker)
 {
     struct kept_set *set = set_of(front, ino);
     int64_t now = clock_monotonic_ns();
@@ -93,8 +93,8 @@ static bool take_place(struct front *front, uint64_t ino, pid_t asker)
     return true;
 }
 
-/* Of what was answered for to others than `sparing`. */
-static void tell(struct front *front, uint64_t ino, pid_t sparing)
+/* Returns true if attributes were answered to threads other than `sparing`. */
+static void kept_notify(struct front *front, uint64_t ino, pid_t sparing)
 {
     struct kept_set *set = set_of(front, ino);
     mutex_lock(&set->lock);
@@ -109,12 +109,12 @@ static void tell(struct front *front, uint64_t ino, pid_t sparing)
 
 void kept_changed(struct front *front, uint64_t ino)
 {
-    tell(front, ino, BY_MANY);
+    kept_notify(front, ino, BY_MANY);
 }
 
 void kept_entries_changed(struct front *front, uint64_t dir, int r)
 {
-    tell(front, dir, r == 0 ? (pid_t)current.header->pid : BY_MANY);
+    kept_notify(front, dir, r == 0 ? (pid_t)current.header->pid : BY_MANY);
 }
 
 void kept_marked(struct front *front, uint64_t ino)
@@ -133,7 +133,7 @@ double kept_for(struct front *front, struct stat *st)
     if (most <= 0 || fs_follows(front->fs) || !must_be_told(front, st))
         return most;
     struct stat again;
-    if (!take_place(front, st->st_ino, (pid_t)current.header->pid) || fs_getattr(front->fs, st->st_ino, &again) < 0)
+    if (!kept_take_slot(front, st->st_ino, (pid_t)current.header->pid) || fs_getattr(front->fs, st->st_ino, &again) < 0)
         return 0;
     *st = again;
     return most;

@@ -68,7 +68,7 @@ static void put_u32(uint8_t *args, uint32_t value)
     memcpy(args, &value, sizeof value);
 }
 
-/* Names are none, nor other arguments than these: what is applied already asks for none. */
+/* Only these requests have arguments here: requests that are already applied need no others. */
 static void fill_args(struct front *front, const struct stage_request *left, uint8_t *args)
 {
     size_t names = left->opcode == WIRE_SYMLINK ? 0 : left->opcode == WIRE_MKDIR || left->opcode == WIRE_LINK ? 8 : 16;
@@ -112,7 +112,7 @@ static bool answer_itself(struct front *front, const struct stage_request *left,
     return writev(fuse_session_fd(front->se), iov, with_length ? 2 : 1) >= 0; /* else it had been answered */
 }
 
-static void fail(struct front *front, const struct stage_request *left)
+static void left_fail(struct front *front, const struct stage_request *left)
 {
     if (!answer_itself(front, left, -EIO))
         return;
@@ -127,7 +127,7 @@ static void settle(struct front *front, const struct stage_request *left)
     if (is_done && can_be_handled(front, left))
         handle_again(front, left);
     else if (!is_done || !(needs_no_content(left->opcode) || needs_length(left->opcode)) || !answer_itself(front, left, 0)) {
-        fail(front, left);
+        left_fail(front, left);
         return;
     }
     atomic_fetch_add(&front->adoption.answered_from_memory, 1);

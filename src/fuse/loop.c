@@ -24,7 +24,7 @@ void front_park(struct front *front, fuse_req_t req)
     current.park = true;
 }
 
-/* First come, first served: who comes while others wait, waits behind them. */
+/* First come, first served: a new request waits behind those that wait. */
 bool front_must_queue(struct front *front)
 {
     return !current.is_resumed && atomic_load(&front->parked_content) > 0;
@@ -53,7 +53,7 @@ static struct parked *make_parked(struct front *front, const struct fuse_buf *bu
 }
 
 /* `since`: when it began to wait, monotonic ns; 0: it comes just now. */
-static void process(struct front *front, uint32_t slab, struct fuse_buf *buf, int64_t since)
+static void loop_process(struct front *front, uint32_t slab, struct fuse_buf *buf, int64_t since)
 {
     current = (struct current){.slab = slab, .header = buf->mem, .is_resumed = since != 0};
     cause_clear();
@@ -63,7 +63,7 @@ static void process(struct front *front, uint32_t slab, struct fuse_buf *buf, in
     stage_request_leave();
 }
 
-static void enqueue(struct front *front, struct parked *parked)
+static void loop_enqueue(struct front *front, struct parked *parked)
 {
     mutex_lock(&front->locked.lock);
     TAILQ_INSERT_TAIL(parked->is_content ? &front->locked.content : &front->locked.changes, parked, link);
@@ -82,16 +82,16 @@ void front_wake(struct front *front)
     (void)pthread_cond_signal(&front->wake.changed);
 }
 
-static void handle(struct front *front, uint32_t *slab, struct fuse_buf *buf)
+static void loop_handle(struct front *front, uint32_t *slab, struct fuse_buf *buf)
 {
     const struct wire_in_header *header = buf->mem;
     front_see_request(front, buf->mem, buf->size);
     if (header->opcode == WIRE_INTERRUPT)
         front_wake(front); /* it looks which callers have a fatal signal; others go on waiting */
     atomic_fetch_add_explicit(&front->requests, 1, memory_order_relaxed);
-    process(front, *slab, buf, 0);
+    loop_process(front, *slab, buf, 0);
     if (current.park)
-        enqueue(front, make_parked(front, buf));
+        loop_enqueue(front, make_parked(front, buf));
     if (current.stolen)
         *slab = SLAB_NONE;
 }
@@ -112,7 +112,7 @@ static void accept_wake_signal(void)
     (void)pthread_sigmask(SIG_UNBLOCK, &set, NULL);
 }
 
-/* What waits for room must not hold all of it: then nothing more is read until some of it went on. */
+/* Waiting requests must not hold all buffers: reading stops until some of them have resumed. */
 static void hold_back(struct front *front)
 {
     while (atomic_load(&front->parked_slabs) > PARKED_SLABS_FREE &&
@@ -154,7 +154,7 @@ void *front_receive(void *arg)
         /* The slab may be the stage's own afterwards, and another's: nothing of the request is looked at then. */
         uint32_t opcode = ((const struct wire_in_header *)buf.mem)->opcode;
         int64_t begun = turn_begin(&front->turns, opcode);
-        handle(front, &slab, &buf);
+        loop_handle(front, &slab, &buf);
         turn_end(&front->turns, opcode, begun, fuse_session_fd(front->se), &backlog);
         atomic_fetch_sub(&front->working, 1);
     }
@@ -256,7 +256,7 @@ static void drop_killed_syncing(struct front *front)
     }
 }
 
-static struct parked *pop(struct front *front, struct parked_list *list)
+static struct parked *loop_pop(struct front *front, struct parked_list *list)
 {
     LOCK_SCOPE(&front->locked.lock);
     struct parked *parked = TAILQ_FIRST(list);
@@ -266,10 +266,10 @@ static struct parked *pop(struct front *front, struct parked_list *list)
 }
 
 /* False: it must go on waiting, and is the caller's still. */
-static bool repeat(struct front *front, struct parked *parked)
+static bool loop_repeat(struct front *front, struct parked *parked)
 {
     struct fuse_buf buf = {.mem = parked->mem, .size = parked->size};
-    process(front, parked->slab, &buf, parked->since);
+    loop_process(front, parked->slab, &buf, parked->since);
     if (current.park)
         return false;
     mutex_lock(&front->locked.lock);
@@ -289,8 +289,8 @@ static void resume_changes(struct front *front)
 {
     struct parked_list waiting = TAILQ_HEAD_INITIALIZER(waiting);
     struct parked *parked;
-    while (!atomic_load(&front->stopping) && (parked = pop(front, &front->locked.changes)))
-        if (!repeat(front, parked))
+    while (!atomic_load(&front->stopping) && (parked = loop_pop(front, &front->locked.changes)))
+        if (!loop_repeat(front, parked))
             TAILQ_INSERT_TAIL(&waiting, parked, link);
     LOCK_SCOPE(&front->locked.lock);
     TAILQ_CONCAT(&waiting, &front->locked.changes, link);
@@ -301,8 +301,8 @@ static void resume_changes(struct front *front)
 static void resume_content(struct front *front)
 {
     struct parked *parked;
-    while (!atomic_load(&front->stopping) && (parked = pop(front, &front->locked.content))) {
-        if (repeat(front, parked))
+    while (!atomic_load(&front->stopping) && (parked = loop_pop(front, &front->locked.content))) {
+        if (loop_repeat(front, parked))
             continue;
         LOCK_SCOPE(&front->locked.lock);
         TAILQ_INSERT_HEAD(&front->locked.content, parked, link);

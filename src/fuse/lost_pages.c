@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Stores through maps that could not be taken (ENOSPC) are lost, and whoever asks for them to be kept is told so. The kernel goes on with
- * the pages as they were stored, though: who reads through the page cache would see what who reads directly does not, until the pages
- * leave it. So they are dropped, and all see what the file holds.
- *
- * In a thread of its own: the kernel makes who tells it wait for what of these pages is being written, and for what of the inode is dirty
- * still, which it writes first. */
+/* Drops lost pages. Stores through maps that fail (ENOSPC) are lost, and msync and fsync report that. The kernel keeps the pages,
+ * though: reads through the page cache would return other data than direct reads until the pages are evicted. Dropping them makes
+ * all readers see the content of the file. A thread of its own does it: the kernel makes the notifying thread wait for pages under
+ * writeback, and writes dirty pages of the inode first. */
 #include "base/log.h"
 #include "base/pool.h"
 #include "fuse/internal.h"
@@ -43,7 +41,7 @@ static uint64_t take(struct lost_pages *lost)
     return ino;
 }
 
-static void *drop(void *arg)
+static void *lost_pages_drop(void *arg)
 {
     struct front *front = arg;
     uint64_t ino;
@@ -54,7 +52,7 @@ static void *drop(void *arg)
 
 int lost_pages_start(struct front *front)
 {
-    int r = thread_start(&front->lost_pages.thread, "cairn-drop", drop, front);
+    int r = thread_start(&front->lost_pages.thread, "cairn-drop", lost_pages_drop, front);
     front->lost_pages.is_started = r == 0;
     return r;
 }

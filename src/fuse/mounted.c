@@ -11,7 +11,7 @@
 struct look {
     const struct front *front;
     dev_t device; /* of the newest mount there */
-    bool is_here; /* ours is among what is mounted there */
+    bool is_here; /* the mount is among those at the path */
 };
 
 static bool see_mount(const struct mountinfo *mount, void *arg)
@@ -24,7 +24,7 @@ static bool see_mount(const struct mountinfo *mount, void *arg)
     return true;
 }
 
-static struct look look_there(const struct front *front)
+static struct look mounted_look(const struct front *front)
 {
     struct look look = {.front = front};
     if (mountinfo_read("/proc/self/mountinfo", see_mount, &look) < 0)
@@ -34,16 +34,16 @@ static struct look look_there(const struct front *front)
 
 void mounted_note(struct front *front)
 {
-    front->device = look_there(front).device;
+    front->device = mounted_look(front).device;
 }
 
 bool mounted_is_here(const struct front *front)
 {
-    return front->device == 0 || look_there(front).is_here;
+    return front->device == 0 || mounted_look(front).is_here;
 }
 
-/* The kernel aborts the connection with its last descriptor. libfuse, which would unmount by the path, leaves that alone where its
- * descriptor polls as that of an ended connection does: a pipe that nobody reads does so. */
+/* The kernel aborts the connection with its last descriptor. libfuse would unmount by the path, but does not if its descriptor
+ * polls like that of an ended connection: a pipe without a reader does so. */
 void mounted_let_go(struct front *front)
 {
     int ends[2];

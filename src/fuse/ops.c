@@ -34,7 +34,7 @@ struct fuse_entry_param front_entry(struct front *front, const struct stat *st)
     return entry;
 }
 
-/* Of a request that may have changed the entries of `parent`. */
+/* Replies to a request that may have changed the entries of `parent`. */
 static void reply_changed(fuse_req_t req, uint64_t parent, int r)
 {
     kept_entries_changed(front_of(req), parent, r);
@@ -115,7 +115,7 @@ static bool knows(struct front *front, uint64_t ino)
     return fuse_lowlevel_notify_inval_inode(front->se, ino, -1, 0) != -ENOENT;
 }
 
-/* Inodes are found by number at any time: what is forgotten matters only for those without a name. */
+/* Inodes are found by number at any time: FORGET matters only for unlinked ones. */
 static void op_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forgets)
 {
     struct front *front = front_of(req);
@@ -189,7 +189,7 @@ static uint64_t ino_of(struct front *front, uint64_t parent, const char *name)
     return fs_lookup(front->fs, parent, name, &st) == 0 ? st.st_ino : 0;
 }
 
-/* Of what loses its name so, or in a rename, kernels before about 6.16 only mark that it is old, or not even that. */
+/* Notifies the kernel about an inode that loses a name: kernels before about 6.16 only mark its attributes as stale, or not even that. */
 static void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
     struct front *front = front_of(req);
@@ -236,7 +236,7 @@ static void op_readlink(fuse_req_t req, fuse_ino_t ino)
 
 /* --- directories -------------------------------------------------------------------------------------------------------------- */
 
-/* What an entry with a name of usual length takes in an answer. */
+/* Bytes that an entry with a name of usual length takes in an answer. */
 #define ENTRY_LEN 40u
 #define PLUS_ENTRY_LEN 168u
 /* The first entries come with attributes, because the kernel cannot know yet whether anybody wants them. Few, because they cost it

@@ -76,7 +76,7 @@ struct slow_read {
     enum store_reach reach;
 };
 
-/* First as far as NVMe has it; what needs the remote goes on where it does not keep others waiting. */
+/* Reads from NVMe first; a read that needs the remote continues in a thread where it does not block others. */
 static void read_slowly(void *arg)
 {
     struct slow_read *read = arg;
@@ -98,7 +98,7 @@ static void read_slowly(void *arg)
     free(read);
 }
 
-/* What the remote sent just now is answered from where it was received; what is on its way, by the thread that receives it. */
+/* Data that the remote has just sent is answered from the buffer that received it; data in transfer, by the thread that receives it. */
 static void read_lent(void *arg)
 {
     struct slow_read *read = arg;
@@ -141,7 +141,7 @@ void front_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, st
         return;
     }
     struct slow_read *slow = xmalloc(sizeof *slow);
-    /* The page cache would take a short answer for the end of the file; direct readers get what is good. */
+    /* The page cache would take a short answer for the end of the file; direct readers get the good part. */
     bool direct = (fs_handle_flags(front->fs, fi->fh) & O_ACCMODE) != O_RDONLY && atomic_load(&front->mmap_shared);
     *slow = (struct slow_read){front, req, ino, (uint64_t)offset, size, direct, STORE_REACH_NEAR};
     read_lent(slow);

@@ -9,7 +9,7 @@
 
 #define CHANGE_SETTLES_NS (5ll * 1000000000)
 
-/* What a daemon that died opened, and did not tell of: 0, or it has to be opened. */
+/* Finds a handle that a dead daemon opened and did not answer: 0, or it has to be opened. */
 int front_open_again(struct front *front, struct fs_opened *ret)
 {
     if (!current.is_applied || !current.before.has_handle)
@@ -27,8 +27,8 @@ static bool changed_lately(struct front *front)
     return at && clock_monotonic_ns() - at < CHANGE_SETTLES_NS;
 }
 
-/* Who writes bypasses the page cache: one copy, from the caller into the stage. Who reads a sealed version has it
- * cached; while somebody changes the file, readers look at the draft itself. */
+/* Writers bypass the page cache: one copy, from the caller into the stage. Readers of a sealed version use the page cache; while a
+ * writer changes the file, they read the draft itself. */
 static void set_open_flags(struct front *front, const struct fs_opened *opened, struct fuse_file_info *fi)
 {
     int access = fi->flags & O_ACCMODE;

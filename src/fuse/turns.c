@@ -36,14 +36,14 @@ void turns_end(struct turns *turns)
     (void)pthread_cond_broadcast(&turns->changed);
 }
 
-static bool claim(struct turns *turns)
+static bool turn_claim(struct turns *turns)
 {
     bool free = false;
     return atomic_compare_exchange_strong(&turns->is_receiving, &free, true);
 }
 
-/* Until woken. One of those who rest looks now and then whether anybody receives. */
-static void rest(struct turns *turns)
+/* Rests until woken. One of the resting threads checks now and then that some thread receives. */
+static void turn_rest(struct turns *turns)
 {
     LOCK_SCOPE(&turns->lock);
     bool watches = false;
@@ -65,13 +65,13 @@ static void rest(struct turns *turns)
 
 bool turn_try(struct turns *turns)
 {
-    return claim(turns);
+    return turn_claim(turns);
 }
 
 bool turn_take(struct turns *turns)
 {
-    while (!claim(turns)) {
-        rest(turns);
+    while (!turn_claim(turns)) {
+        turn_rest(turns);
         LOCK_SCOPE(&turns->lock);
         if (turns->ended)
             return false;
@@ -84,7 +84,7 @@ void turn_leave(struct turns *turns)
     atomic_store(&turns->is_receiving, false);
 }
 
-static void wake_one(struct turns *turns)
+static void turn_wake_one(struct turns *turns)
 {
     if (atomic_load(&turns->resting) == 0 || atomic_load(&turns->is_receiving))
         return;
@@ -94,27 +94,27 @@ static void wake_one(struct turns *turns)
 }
 
 /* Kinds that the kernel has not thought of yet share a place. */
-static _Atomic bool *kind(struct turns *turns, uint32_t opcode)
+static _Atomic bool *turn_kind(struct turns *turns, uint32_t opcode)
 {
     return &turns->is_long[opcode < TURN_KINDS ? opcode : 0];
 }
 
 int64_t turn_begin(struct turns *turns, uint32_t opcode)
 {
-    if (atomic_load_explicit(kind(turns, opcode), memory_order_relaxed))
-        wake_one(turns);
+    if (atomic_load_explicit(turn_kind(turns, opcode), memory_order_relaxed))
+        turn_wake_one(turns);
     return clock_monotonic_ns();
 }
 
 void turn_end(struct turns *turns, uint32_t opcode, int64_t begun, int fd, unsigned *backlog)
 {
     bool took_long = clock_monotonic_ns() - begun > LONG_NS;
-    if (atomic_load_explicit(kind(turns, opcode), memory_order_relaxed) != took_long)
-        atomic_store_explicit(kind(turns, opcode), took_long, memory_order_relaxed);
+    if (atomic_load_explicit(turn_kind(turns, opcode), memory_order_relaxed) != took_long)
+        atomic_store_explicit(turn_kind(turns, opcode), took_long, memory_order_relaxed);
     if (atomic_load(&turns->resting) == 0)
         return;
     struct pollfd waiting = {.fd = fd, .events = POLLIN};
     *backlog = poll(&waiting, 1, 0) > 0 ? *backlog + 1 : 0;
     if (*backlog >= BACKLOG)
-        wake_one(turns);
+        turn_wake_one(turns);
 }
