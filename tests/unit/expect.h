@@ -93,6 +93,6 @@ static inline int equal_str(const char *a, const char *b)
 static inline struct expect_text text_of_str(const char *value)
 {
     struct expect_text text;
-    (void)snprintf(text.of, sizeof text.of, value ? "\"%s\"" : "NULL", value);
+    (void)snprintf(text.of, sizeof text.of, value ? "\"%.480s\"" : "NULL", value);
     return text;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Fingerprints of the host: against a second implementation, and what they must tell apart. Those of the kernel: test_device. */
-#include <criterion/criterion.h>
 
+#include "../../unit/expect.h"
 #include "base/base.h"
 #include "client/fingerprint.h"
 
@@ -83,9 +83,9 @@ static void check_reference(const uint8_t *bytes, size_t length)
     for (unsigned level = 1; count > 1; level++)
         count = reference_level(key->words[level], sums, count * 32, sums);
     struct fingerprint ours;
-    cr_assert_eq(fingerprint_of(key, bytes, length, &ours), 0);
-    cr_assert_eq(ours.length, length);
-    cr_assert_eq(memcmp(ours.sum.word, sums, 32), 0, "%zu bytes", length);
+    assert_i64(fingerprint_of(key, bytes, length, &ours), 0);
+    assert_u64(ours.length, length);
+    assert_i64(memcmp(ours.sum.word, sums, 32), 0, "%zu bytes", length);
     free(sums);
 }
 
@@ -105,9 +105,9 @@ Test(fingerprint, has_three_levels_above_128_MiB)
     struct fingerprint before, after;
     memcpy(zeros + length - 4, "tail", 4);
     check_reference(zeros, length);
-    cr_assert_eq(fingerprint_of(key, zeros, length, &before), 0);
+    assert_i64(fingerprint_of(key, zeros, length, &before), 0);
     zeros[length - 1] ^= 1;
-    cr_assert_eq(fingerprint_of(key, zeros, length, &after), 0);
+    assert_i64(fingerprint_of(key, zeros, length, &after), 0);
     cr_assert_neq(memcmp(&before, &after, sizeof before), 0);
     free(zeros);
 }
@@ -116,10 +116,10 @@ Test(fingerprint, tells_every_bit)
 {
     size_t length = 1000;
     struct fingerprint whole, other;
-    cr_assert_eq(fingerprint_of(key, data, length, &whole), 0);
+    assert_i64(fingerprint_of(key, data, length, &whole), 0);
     for (size_t bit = 0; bit < length * 8; bit++) {
         data[bit / 8] ^= (uint8_t)(1 << bit % 8);
-        cr_assert_eq(fingerprint_of(key, data, length, &other), 0);
+        assert_i64(fingerprint_of(key, data, length, &other), 0);
         data[bit / 8] ^= (uint8_t)(1 << bit % 8);
         cr_assert(memcmp(whole.sum.word, other.sum.word, 16) != 0, "the first half does not see bit %zu", bit);
         cr_assert(memcmp(whole.sum.word + 2, other.sum.word + 2, 16) != 0, "the second half does not see bit %zu", bit);
@@ -130,13 +130,13 @@ Test(fingerprint, tells_order_and_length)
 {
     static uint8_t zeros[200000], swapped[131072];
     struct fingerprint a, b;
-    cr_assert_eq(fingerprint_of(key, zeros, 100000, &a), 0);
-    cr_assert_eq(fingerprint_of(key, zeros, 100001, &b), 0);
+    assert_i64(fingerprint_of(key, zeros, 100000, &a), 0);
+    assert_i64(fingerprint_of(key, zeros, 100001, &b), 0);
     cr_assert_neq(memcmp(&a, &b, sizeof a), 0);
     memcpy(swapped, data + 65536, 65536);
     memcpy(swapped + 65536, data, 65536);
-    cr_assert_eq(fingerprint_of(key, data, sizeof swapped, &a), 0);
-    cr_assert_eq(fingerprint_of(key, swapped, sizeof swapped, &b), 0);
+    assert_i64(fingerprint_of(key, data, sizeof swapped, &a), 0);
+    assert_i64(fingerprint_of(key, swapped, sizeof swapped, &b), 0);
     cr_assert_neq(memcmp(&a, &b, sizeof a), 0);
 }
 
@@ -145,12 +145,12 @@ Test(fingerprint, parts_and_keys)
     size_t length = 5 * 65536 + 77;
     struct fingerprint whole, other;
     struct fingerprint_sum sums[6];
-    cr_assert_eq(fingerprint_of(key, data, length, &whole), 0);
+    assert_i64(fingerprint_of(key, data, length, &whole), 0);
     fingerprint_blocks(key, data + 131072, length - 131072, sums + 2); /* another thread, say */
     fingerprint_blocks(key, data, 131072, sums);
     other = fingerprint_combine(key, sums, length);
-    cr_assert_eq(memcmp(&whole, &other, sizeof whole), 0);
-    cr_assert_eq(fingerprint_key_make(key), 0);
-    cr_assert_eq(fingerprint_of(key, data, length, &other), 0);
+    assert_i64(memcmp(&whole, &other, sizeof whole), 0);
+    assert_i64(fingerprint_key_make(key), 0);
+    assert_i64(fingerprint_of(key, data, length, &other), 0);
     cr_assert_neq(memcmp(&whole, &other, sizeof whole), 0);
 }

@@ -3,9 +3,9 @@
  * meant, CAIRN_WRITE_GOLDEN=1 writes them anew. */
 #pragma once
 
-#include <criterion/criterion.h>
 #include <fcntl.h>
 
+#include "../expect.h"
 #include "base/io.h"
 
 static inline char *golden_path(const char *name)
@@ -20,7 +20,7 @@ static inline char *golden_read(const char *name, size_t *ret_len)
 {
     _cleanup_free_ char *path = golden_path(name);
     char *data = NULL;
-    cr_assert_eq(io_read_file(path, 1 << 20, &data, ret_len), 0, "%s", path);
+    assert_i64(io_read_file(path, 1 << 20, &data, ret_len), 0, "%s", path);
     return data;
 }
 
@@ -29,7 +29,7 @@ static inline void golden_write(const char *name, const void *data, size_t len)
     _cleanup_free_ char *path = golden_path(name);
     _cleanup_close_ int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     cr_assert_geq(fd, 0);
-    cr_assert_eq(io_pwrite_full(fd, data, len, 0), 0);
+    assert_i64(io_pwrite_full(fd, data, len, 0), 0);
 }
 
 static inline void golden_compare(const char *name, const void *data, size_t len)
@@ -38,6 +38,6 @@ static inline void golden_compare(const char *name, const void *data, size_t len
         golden_write(name, data, len);
     size_t golden_len;
     _cleanup_free_ char *golden = golden_read(name, &golden_len);
-    cr_assert_eq(golden_len, len, "%s", name);
+    assert_u64(golden_len, len, "%s", name);
     cr_assert_arr_eq(golden, data, len, "%s", name);
 }

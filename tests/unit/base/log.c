@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <criterion/criterion.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
+#include "../expect.h"
 #include "base/cause.h"
 #include "base/io.h"
 #include "base/log.h"
@@ -24,7 +24,7 @@ static void end(void)
 {
     _cleanup_free_ char *command = xasprintf("rm -r %s", folder);
     log_set_fd(STDERR_FILENO);
-    cr_assert_eq(system(command), 0);
+    assert_i64(system(command), 0);
     free(path);
     free(old_path);
 }
@@ -42,7 +42,7 @@ static unsigned count_in(const char *name, const char *word)
     char *text = NULL;
     size_t len;
     unsigned count = 0;
-    cr_assert_eq(io_read_file(name, 16 * MIB, &text, &len), 0);
+    assert_i64(io_read_file(name, 16 * MIB, &text, &len), 0);
     for (const char *p = text; (p = strstr(p, word)); p++)
         count++;
     free(text);
@@ -53,21 +53,21 @@ Test(log, is_kept_private_and_goes_on_where_it_was)
 {
     uint64_t end_of;
     struct stat st;
-    cr_assert_eq(log_open(path, false, &end_of), 0);
-    cr_assert_eq(end_of, 0);
+    assert_i64(log_open(path, false, &end_of), 0);
+    assert_u64(end_of, 0);
     log_info("first");
     uint64_t len = length_of(path);
     log_set_fd(STDERR_FILENO);
-    cr_assert_eq(log_open(path, false, &end_of), 0);
-    cr_assert_eq(end_of, len);
+    assert_i64(log_open(path, false, &end_of), 0);
+    assert_u64(end_of, len);
     log_info("second");
-    cr_assert_eq(count_in(path, "cairn info: first\n"), 1);
-    cr_assert_eq(count_in(path, "cairn info: second\n"), 1);
-    cr_assert_eq(stat(path, &st), 0);
-    cr_assert_eq(st.st_mode & 0777, 0600);
-    cr_assert_eq(log_open("/nonexistent/log", false, &end_of), -ENOENT);
-    cr_assert_eq(symlink("log", old_path), 0);
-    cr_assert_eq(log_open(old_path, false, &end_of), -ELOOP);
+    assert_u64(count_in(path, "cairn info: first\n"), 1);
+    assert_u64(count_in(path, "cairn info: second\n"), 1);
+    assert_i64(stat(path, &st), 0);
+    assert_u64(st.st_mode & 0777, 0600);
+    assert_i64(log_open("/nonexistent/log", false, &end_of), -ENOENT);
+    assert_i64(symlink("log", old_path), 0);
+    assert_i64(log_open(old_path, false, &end_of), -ELOOP);
 }
 
 #define WRITERS 4u
@@ -89,29 +89,29 @@ Test(log, is_moved_when_it_is_full)
     unsigned numbers[WRITERS];
     uint64_t end_of;
     log_set_level(LOG_LEVEL_DEBUG);
-    cr_assert_eq(log_open(path, false, &end_of), 0);
+    assert_i64(log_open(path, false, &end_of), 0);
     for (unsigned i = 0; i < WRITERS; i++) {
         numbers[i] = i;
-        cr_assert_eq(thread_start(&threads[i], "writer", write_lines, &numbers[i]), 0);
+        assert_i64(thread_start(&threads[i], "writer", write_lines, &numbers[i]), 0);
     }
     for (unsigned i = 0; i < WRITERS; i++)
-        cr_assert_eq(pthread_join(threads[i], NULL), 0);
+        assert_i64(pthread_join(threads[i], NULL), 0);
     /* 27 MB were written; one line of each writer may be under way while the file is moved. */
     cr_assert_leq(length_of(path), LOG_FILE_MAX);
     cr_assert(length_of(old_path) > LOG_FILE_MAX - 64 * KIB && length_of(old_path) < LOG_FILE_MAX + 64 * KIB, "%llu",
               (unsigned long long)length_of(old_path));
     log_info("the last");
     log_tick();
-    cr_assert_eq(count_in(path, "the last\n"), 1);
-    cr_assert_eq(count_in(path, " cairn "), count_in(path, "\n"), "lines are whole");
+    assert_u64(count_in(path, "the last\n"), 1);
+    assert_u64(count_in(path, " cairn "), count_in(path, "\n"), "lines are whole");
 }
 
 Test(log, that_cannot_be_moved_begins_anew)
 {
     uint64_t end_of;
     log_set_level(LOG_LEVEL_DEBUG);
-    cr_assert_eq(mkdir(old_path, 0700), 0);
-    cr_assert_eq(log_open(path, false, &end_of), 0);
+    assert_i64(mkdir(old_path, 0700), 0);
+    assert_i64(log_open(path, false, &end_of), 0);
     (void)write_lines(&(unsigned){1});
     cr_assert_lt(length_of(path), LOG_FILE_MAX);
     cr_assert_gt(length_of(path), 0);
@@ -121,24 +121,24 @@ Test(log, takes_what_libraries_say)
 {
     uint64_t end_of;
     int saved = dup(STDERR_FILENO);
-    cr_assert_eq(log_open(path, false, &end_of), 0);
+    assert_i64(log_open(path, false, &end_of), 0);
     log_take_stderr();
     (void)fprintf(stderr, "a library\n");
     log_info("ours");
-    cr_assert_eq(dup2(saved, STDERR_FILENO), STDERR_FILENO);
-    cr_assert_eq(count_in(path, "a library\n"), 1);
-    cr_assert_eq(count_in(path, "ours\n"), 1);
+    assert_i64(dup2(saved, STDERR_FILENO), STDERR_FILENO);
+    assert_u64(count_in(path, "a library\n"), 1);
+    assert_u64(count_in(path, "ours\n"), 1);
 }
 
 Test(log, the_same_line_comes_a_few_times)
 {
     uint64_t end_of;
-    cr_assert_eq(log_open(path, false, &end_of), 0);
+    assert_i64(log_open(path, false, &end_of), 0);
     for (unsigned i = 0; i < 1000; i++)
         log_warn("the disk is %s", "slow");
-    cr_assert_eq(count_in(path, "the disk is slow"), LOG_SAME_TEXT);
+    assert_u64(count_in(path, "the disk is slow"), LOG_SAME_TEXT);
     log_warn("the disk is %s", "fast");
-    cr_assert_eq(count_in(path, "the disk is fast"), 1);
+    assert_u64(count_in(path, "the disk is fast"), 1);
 }
 
 Test(limit, of_the_same_text)
@@ -147,12 +147,12 @@ Test(limit, of_the_same_text)
     unsigned admitted = 0;
     for (int64_t i = 0; i < 1000; i++)
         admitted += log_limit_admits("%s", LOG_LEVEL_ERROR, "same", 1 + i, &left);
-    cr_assert_eq(admitted, LOG_SAME_TEXT);
+    assert_u64(admitted, LOG_SAME_TEXT);
     cr_assert_not(log_limit_take(LOG_WINDOW_NS, &left));
     cr_assert(log_limit_admits("%s", LOG_LEVEL_ERROR, "same", 1 + LOG_WINDOW_NS, &left));
-    cr_assert_eq(left.count, 1000 - LOG_SAME_TEXT);
-    cr_assert_eq(left.level, LOG_LEVEL_ERROR);
-    cr_assert_str_eq(left.sample, "same");
+    assert_u64(left.count, 1000 - LOG_SAME_TEXT);
+    assert_u64(left.level, LOG_LEVEL_ERROR);
+    assert_str(left.sample, "same");
 }
 
 Test(limit, of_the_same_kind)
@@ -165,21 +165,21 @@ Test(limit, of_the_same_kind)
         (void)snprintf(text, sizeof text, "file %u", i);
         admitted += log_limit_admits(kind, LOG_LEVEL_WARN, text, 1, &left);
     }
-    cr_assert_eq(admitted, LOG_SAME_KIND);
+    assert_u64(admitted, LOG_SAME_KIND);
     cr_assert(log_limit_admits(other, LOG_LEVEL_WARN, "other 1", 1, &left));
     unsigned told = 0;
     while (log_limit_take(1 + LOG_WINDOW_NS, &left))
         told += left.count;
-    cr_assert_eq(told, 1000 - LOG_SAME_KIND, "%u", told);
+    assert_u64(told, 1000 - LOG_SAME_KIND, "%u", told);
     cr_assert_not(log_limit_take(1 + LOG_WINDOW_NS, &left), "once");
 }
 
 Test(cause, is_that_of_the_thread)
 {
     cause_clear();
-    cr_assert_str_eq(cause_text(), "");
+    assert_str(cause_text(), "");
     cause_note("no room for %d", 5);
-    cr_assert_str_eq(cause_text(), "no room for 5");
+    assert_str(cause_text(), "no room for 5");
     cause_clear();
-    cr_assert_str_eq(cause_text(), "");
+    assert_str(cause_text(), "");
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/pool.h"
 
-#include <criterion/criterion.h>
 #include <stdatomic.h>
 
+#include "../expect.h"
 #include "base/lock.h"
 
 struct gate {
@@ -43,16 +43,16 @@ Test(pool, runs_all_jobs)
 {
     atomic_int done = 0, prepared = 0;
     struct pool *pool;
-    cr_assert_eq(pool_new("test", 3, 4, add_one, &prepared, &pool), 0);
+    assert_i64(pool_new("test", 3, 4, add_one, &prepared, &pool), 0);
     for (int i = 0; i < 1000; i++)
         pool_submit(pool, add_one, &done);
     pool_drain(pool);
-    cr_assert_eq(done, 1000);
+    assert_i64(done, 1000);
     for (int i = 0; i < 4; i++)
         pool_submit(pool, add_one, &done);
     pool_free(pool);
-    cr_assert_eq(done, 1004, "free waits for what is queued");
-    cr_assert_eq(prepared, 3);
+    assert_i64(done, 1004, "free waits for what is queued");
+    assert_i64(prepared, 3);
     pool_free(NULL);
 }
 
@@ -66,12 +66,12 @@ static void note(void *arg)
 Test(pool, starts_in_order)
 {
     struct pool *pool;
-    cr_assert_eq(pool_new("test", 1, 8, NULL, NULL, &pool), 0);
+    assert_i64(pool_new("test", 1, 8, NULL, NULL, &pool), 0);
     for (intptr_t i = 0; i < 100; i++)
         pool_submit(pool, note, (void *)i);
     pool_free(pool);
     for (int i = 0; i < 100; i++)
-        cr_assert_eq(order[i], i);
+        assert_i64(order[i], i);
 }
 
 Test(pool, try_submit_says_when_it_is_full)
@@ -80,7 +80,7 @@ Test(pool, try_submit_says_when_it_is_full)
     gate_init(&gate);
     atomic_int done = 0;
     struct pool *pool;
-    cr_assert_eq(pool_new("test", 1, 2, NULL, NULL, &pool), 0);
+    assert_i64(pool_new("test", 1, 2, NULL, NULL, &pool), 0);
     pool_submit(pool, wait_at_gate, &gate);
     int taken = 0;
     while (pool_try_submit(pool, add_one, &done))
@@ -88,7 +88,7 @@ Test(pool, try_submit_says_when_it_is_full)
     cr_assert(taken == 1 || taken == 2, "the first job may still be in the queue");
     open_gate(&gate);
     pool_drain(pool);
-    cr_assert_eq(done, taken);
+    assert_i64(done, taken);
     cr_assert(pool_try_submit(pool, add_one, &done));
     pool_free(pool);
 }
@@ -104,8 +104,8 @@ Test(pool, threads)
     bool ran = false;
     pthread_t thread;
     void *result;
-    cr_assert_eq(thread_start(&thread, "test", set_flag, &ran), 0);
-    cr_assert_eq(pthread_join(thread, &result), 0);
+    assert_i64(thread_start(&thread, "test", set_flag, &ran), 0);
+    assert_i64(pthread_join(thread, &result), 0);
     cr_assert(ran);
-    cr_assert_eq(result, &ran);
+    assert_ptr(result, &ran);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "../expect.h"
 #include "base/rate_limit.h"
+#include "../expect.h"
 
 
 #include "base/clock.h"

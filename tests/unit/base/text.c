@@ -12,12 +12,12 @@
 
 Test(base, numbers)
 {
-    cr_assert_eq(align_up(0, 4096), 0);
-    cr_assert_eq(align_up(1, 4096), 4096);
-    cr_assert_eq(align_up(4096, 4096), 4096);
-    cr_assert_eq(align_down(8191, 4096), 4096);
-    cr_assert_eq(min_u64(1, 2), 1);
-    cr_assert_eq(max_u64(1, 2), 2);
+    assert_u64(align_up(0, 4096), 0);
+    assert_u64(align_up(1, 4096), 4096);
+    assert_u64(align_up(4096, 4096), 4096);
+    assert_u64(align_down(8191, 4096), 4096);
+    assert_u64(min_u64(1, 2), 1);
+    assert_u64(max_u64(1, 2), 2);
 }
 
 Test(base, check_ends_the_process, .signal = SIGABRT)
@@ -27,14 +27,14 @@ Test(base, check_ends_the_process, .signal = SIGABRT)
 
 Test(base, crc_is_that_of_zlib)
 {
-    cr_assert_eq(crc32_of(0, "123456789", 9), 0xcbf43926);
-    cr_assert_eq(crc32_of(crc32_of(0, "1234", 4), "56789", 5), 0xcbf43926);
+    assert_u64(crc32_of(0, "123456789", 9), 0xcbf43926);
+    assert_u64(crc32_of(crc32_of(0, "1234", 4), "56789", 5), 0xcbf43926);
 }
 
 Test(base, log_lines_cannot_be_forged)
 {
     int fds[2];
-    cr_assert_eq(pipe(fds), 0);
+    assert_i64(pipe(fds), 0);
     log_set_fd(fds[1]);
     log_set_level(LOG_LEVEL_WARN);
     log_info("not to be seen");
@@ -49,7 +49,7 @@ Test(base, log_lines_cannot_be_forged)
 Test(base, long_log_lines_are_cut)
 {
     int fds[2];
-    cr_assert_eq(pipe(fds), 0);
+    assert_i64(pipe(fds), 0);
     log_set_fd(fds[1]);
     _cleanup_free_ char *text = xcalloc(1, 5000);
     memset(text, 'x', 4999);
@@ -57,14 +57,14 @@ Test(base, long_log_lines_are_cut)
     char line[8192];
     ssize_t n = read(fds[0], line, sizeof line);
     cr_assert(n > 1000 && n < 1200);
-    cr_assert_eq(line[n - 1], '\n');
+    assert_i64(line[n - 1], '\n');
 }
 
 Test(base, control_characters_are_hidden)
 {
     char text[] = "a\n\x1b[2J\x7f\xc2\x9b" "b \xc3\xa4\xff\xc2";
     text_hide_controls(text);
-    cr_assert_str_eq(text, "a??[2J??b \xc3\xa4\xff\xc2");
+    assert_str(text, "a??[2J??b \xc3\xa4\xff\xc2");
 }
 
 Test(base, utf8)
@@ -76,7 +76,7 @@ Test(base, utf8)
                  {"\x80", 0}, {"\xff", 0}, {"\xc3", 0}, {"\xc3(", 0}, {"\xc0\x80", 0}, {"\xe0\x9f\xbf", 0},
                  {"\xed\xa0\x80", 0}, {"\xf4\x90\x80\x80", 0}, {"\xf0\x9f\x98", 0}, {"\xf8\x88\x80\x80\x80", 0}};
     for (size_t i = 0; i < ARRAY_LEN(cases); i++)
-        cr_expect_eq(text_utf8_len(cases[i].text), cases[i].len, "%zu", i);
+        expect_u64(text_utf8_len(cases[i].text), cases[i].len, "%zu", i);
 }
 
 Test(base, hex)

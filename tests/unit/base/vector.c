@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "../expect.h"
 #include "base/vector.h"
+#include "../expect.h"
 
 #include <signal.h>
 

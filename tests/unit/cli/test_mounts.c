@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <criterion/criterion.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
+#include "../expect.h"
 #include "cli/mounts.h"
 
 static struct mount_list read_text(const char *text)
 {
     char path[] = "/tmp/cairn-mounts-XXXXXX";
     int fd = mkstemp(path);
-    cr_assert_eq(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+    assert_i64(write(fd, text, strlen(text)), (ssize_t)strlen(text));
     (void)close(fd);
     struct mount_list list;
-    cr_assert_eq(mounts_read(path, &list), 0);
+    assert_i64(mounts_read(path, &list), 0);
     (void)unlink(path);
     return list;
 }
@@ -26,13 +26,13 @@ Test(mountinfo, ours_are_found)
                                        "37 22 0:52 / /mnt/other rw - fuse.sshfs host:/x rw\n"
                                        "38 22 0:53 / /mnt/two rw - fuse.cairnfs /data/two rw\n"
                                        "39 22 0:54 / /mnt/two rw - fuse.cairnfs /data/three rw\n");
-    cr_assert_eq(list.count, 3);
+    assert_u64(list.count, 3);
     const struct mount_entry *found = mounts_find(&list, "/mnt/my ck\\pt");
     cr_assert_not_null(found);
-    cr_assert_str_eq(found->store, "/data/a\tb c");
-    cr_assert_eq(found->device, makedev(0, 51));
-    cr_assert_eq(mounts_find_device(&list, makedev(0, 53)), &list.at[1]);
-    cr_assert_str_eq(mounts_find(&list, "/mnt/.//x/../two/")->store, "/data/three");
+    assert_str(found->store, "/data/a\tb c");
+    assert_u64(found->device, makedev(0, 51));
+    assert_ptr(mounts_find_device(&list, makedev(0, 53)), &list.at[1]);
+    assert_str(mounts_find(&list, "/mnt/.//x/../two/")->store, "/data/three");
     cr_assert_null(mounts_find(&list, "/mnt/other"));
     cr_assert_null(mounts_find_device(&list, makedev(0, 52)));
     mounts_done(&list);
@@ -45,8 +45,8 @@ Test(mountinfo, what_lies_over_one_is_told)
                                        "38 36 0:53 / /a rw - ext4 /dev/x rw\n"
                                        "39 22 0:54 / /b rw - fuse.cairnfs /t rw\n"
                                        "40 41 0:55 / /b rw - tmpfs tmpfs rw\n");
-    cr_assert_eq(list.count, 2);
-    cr_assert_str_eq(list.at[0].cover, "ext4");
+    assert_u64(list.count, 2);
+    assert_str(list.at[0].cover, "ext4");
     cr_assert_null(list.at[1].cover);
     mounts_done(&list);
 }
@@ -57,18 +57,18 @@ Test(mountinfo, broken_lines_are_left_out)
         read_text("\n-\n - \n - fuse.cairnfs\n - fuse.cairnfs /s rw\n1 2 - fuse.cairnfs /s rw\n"
                   "1 2 x:y / /m rw - fuse.cairnfs /s rw\n1 2 0:1 / - fuse.cairnfs /s\n"
                   "1 2 0:7 / /ok\\9\\04 rw - fuse.cairnfs /s\\\n");
-    cr_assert_eq(list.count, 1);
-    cr_assert_str_eq(list.at[0].mountpoint, "/ok\\9\\04");
-    cr_assert_str_eq(list.at[0].store, "/s\\");
+    assert_u64(list.count, 1);
+    assert_str(list.at[0].mountpoint, "/ok\\9\\04");
+    assert_str(list.at[0].store, "/s\\");
     mounts_done(&list);
 }
 
 Test(mountinfo, of_this_process_is_read)
 {
     struct mount_list list;
-    cr_assert_eq(mounts_read("/proc/self/mountinfo", &list), 0);
+    assert_i64(mounts_read("/proc/self/mountinfo", &list), 0);
     mounts_done(&list);
-    cr_assert_eq(mounts_read("/nonexistent", &list), -ENOENT);
+    assert_i64(mounts_read("/nonexistent", &list), -ENOENT);
 }
 
 Test(paths, are_made_absolute)
@@ -77,11 +77,11 @@ Test(paths, are_made_absolute)
                                            {"/../..", "/"}, {"/a/..", "/"},      {"/a b/...", "/a b/..."}};
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         _cleanup_free_ char *path = path_absolute(cases[i][0]);
-        cr_assert_str_eq(path, cases[i][1]);
+        assert_str(path, cases[i][1]);
     }
-    cr_assert_eq(chdir("/tmp"), 0);
+    assert_i64(chdir("/tmp"), 0);
     _cleanup_free_ char *path = path_absolute("x");
-    cr_assert_str_eq(path, "/tmp/x");
+    assert_str(path, "/tmp/x");
 }
 
 Test(holders, of_this_process)
@@ -89,9 +89,9 @@ Test(holders, of_this_process)
     char folder[] = "/tmp/cairn-holders-XXXXXX", text[4096] = "";
     cr_assert_not_null(mkdtemp(folder));
     FILE *out = fmemopen(text, sizeof text, "w");
-    cr_assert_eq(print_holders(folder, out), 0);
-    cr_assert_eq(chdir(folder), 0);
-    cr_assert_eq(print_holders(folder, out), 1);
+    assert_u64(print_holders(folder, out), 0);
+    assert_i64(chdir(folder), 0);
+    assert_u64(print_holders(folder, out), 1);
     (void)fclose(out);
     _cleanup_free_ char *me = xasprintf("process %d ", (int)getpid());
     cr_assert_not_null(strstr(text, me), "%s", text);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The verbs as a user runs them, around a service that is faked (fake_service.c) on a real FUSE mount. */
-#include <criterion/criterion.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include "../expect.h"
 #include "base/base.h"
 
 static char base[] = "/tmp/cairn-verbs-XXXXXX";
@@ -26,7 +26,7 @@ static int run(const char *command)
 static void expect(int code, const char *command, const char *word)
 {
     int got = run(command);
-    cr_assert_eq(got, code, "%s: exit code %d, not %d: %s", command, got, code, output);
+    assert_i64(got, code, "%s: exit code %d, not %d: %s", command, got, code, output);
     cr_assert_not_null(strstr(output, word), "%s: '%s' does not say '%s'", command, output, word);
 }
 
@@ -34,9 +34,9 @@ static void expect(int code, const char *command, const char *word)
 static void expect_line(int code, const char *command, const char *word)
 {
     expect(code, command, word);
-    cr_assert_eq(strncmp(output, "cairn", 5), 0, "%s: %s", command, output);
-    cr_assert_eq(strchr(output, '\n'), output + strlen(output) - 1, "%s: more than a line: %s", command,
-                 output);
+    assert_i64(strncmp(output, "cairn", 5), 0, "%s: %s", command, output);
+    assert_ptr(strchr(output, '\n'), output + strlen(output) - 1, "%s: more than a line: %s", command,
+               output);
 }
 
 static void begin(void)
@@ -44,7 +44,7 @@ static void begin(void)
     if (!getenv("CAIRN_FAKE"))
         cr_skip_test("needs CAIRN_FAKE");
     cr_assert_not_null(mkdtemp(base));
-    cr_assert_eq(run("mkdir mnt"), 0);
+    assert_i64(run("mkdir mnt"), 0);
 }
 
 static void end(void)
@@ -52,7 +52,7 @@ static void end(void)
     if (!getenv("CAIRN_FAKE"))
         return;
     (void)run("kill $(cat store/lock); sleep 0.3; umount -l mnt");
-    cr_assert_eq(run("cd / && rm -rf --one-file-system $OLDPWD"), 0, "%s", output);
+    assert_i64(run("cd / && rm -rf --one-file-system $OLDPWD"), 0, "%s", output);
 }
 
 TestSuite(verbs, .init = begin, .fini = end, .timeout = 600);
@@ -157,7 +157,7 @@ Test(verbs, umount_takes_no_other_mount_for_a_copy)
                    "code=$?; $cairn umount other; umount mnt; cat said; test $same = 0 || exit 77; exit $code");
     if (code == 77)
         cr_skip_test("something else took the number of the device");
-    cr_assert_eq(code, 0, "%d: %s", code, output);
+    assert_i64(code, 0, "%d: %s", code, output);
     cr_assert_null(strstr(output, "other mount namespaces"), "%s", output);
 }
 

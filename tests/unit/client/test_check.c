@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What a bug of the library tells the user of a training program, who mounts nothing. */
 #include <cairn/cairn.h>
-#include <criterion/criterion.h>
 #include <signal.h>
 #include <sys/wait.h>
 
+#include "../expect.h"
 #include "base/base.h"
 
 Test(check, tells_what_it_means_to_the_program)
 {
     char text[1000] = "";
     int pipes[2], status;
-    cr_assert_eq(pipe(pipes), 0);
+    assert_i64(pipe(pipes), 0);
     pid_t child = fork();
     if (child == 0) {
         cairn_lane *lane;
@@ -24,7 +24,7 @@ Test(check, tells_what_it_means_to_the_program)
     (void)close(pipes[1]);
     for (ssize_t n = 1, have = 0; n > 0 && have < (ssize_t)sizeof text - 1; have += n)
         n = read(pipes[0], text + have, sizeof text - 1 - (size_t)have);
-    cr_assert_eq(waitpid(child, &status, 0), child);
+    assert_i64(waitpid(child, &status, 0), child);
     cr_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
     cr_assert(strstr(text, "bug: check failed: 1 == 2 (client/save.c:7)"), "%s", text);
     cr_assert(strstr(text, "of libcairn") && strstr(text, "saves under way are not there"), "%s", text);

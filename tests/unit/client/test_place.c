@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* src/client/place.c: where paths lead, as open(2) with O_CREAT finds it. */
 #include "client/place.h"
+#include "../expect.h"
 
-#include <criterion/criterion.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -11,7 +11,7 @@ static void enter_new_folder(void)
 {
     char folder[] = "/tmp/cairn-place-XXXXXX";
     cr_assert_not_null(mkdtemp(folder));
-    cr_assert_eq(chdir(folder), 0);
+    assert_i64(chdir(folder), 0);
 }
 
 /* The folder goes with what is in it. */
@@ -19,8 +19,8 @@ static void leave_folder(void)
 {
     _cleanup_free_ char *here = getcwd(NULL, 0);
     _cleanup_free_ char *command = xasprintf("rm -rf '%s'", here);
-    cr_assert_eq(chdir("/"), 0);
-    cr_assert_eq(system(command), 0);
+    assert_i64(chdir("/"), 0);
+    assert_i64(system(command), 0);
 }
 
 TestSuite(place, .init = enter_new_folder, .fini = leave_folder);
@@ -28,15 +28,15 @@ TestSuite(place, .init = enter_new_folder, .fini = leave_folder);
 static void expect_same(const char *path, const char *wanted)
 {
     struct place place;
-    cr_assert_eq(place_find(path, &place), 0, "%s", path);
+    assert_i64(place_find(path, &place), 0, "%s", path);
     int fd = open(place.folder, O_RDONLY | O_DIRECTORY);
     cr_assert_geq(fd, 0, "%s", place.folder);
     struct stat made, st;
     int file = openat(fd, place.name, O_WRONLY | O_CREAT, 0600);
     cr_assert_geq(file, 0);
-    cr_assert_eq(fstat(file, &made), 0);
-    cr_assert_eq(stat(wanted, &st), 0, "%s leads elsewhere than to %s", path, wanted);
-    cr_assert_eq(st.st_ino, made.st_ino);
+    assert_i64(fstat(file, &made), 0);
+    assert_i64(stat(wanted, &st), 0, "%s leads elsewhere than to %s", path, wanted);
+    assert_u64(st.st_ino, made.st_ino);
     (void)close(file);
     (void)close(fd);
     place_done(&place);
@@ -44,11 +44,11 @@ static void expect_same(const char *path, const char *wanted)
 
 Test(place, follows_links_as_open_does)
 {
-    cr_assert_eq(mkdir("d", 0700), 0);
-    cr_assert_eq(symlink("d/target", "dangling"), 0);
-    cr_assert_eq(symlink("dangling", "second"), 0);
-    cr_assert_eq(symlink("../up", "d/back"), 0);
-    cr_assert_eq(symlink("d", "folder"), 0);
+    assert_i64(mkdir("d", 0700), 0);
+    assert_i64(symlink("d/target", "dangling"), 0);
+    assert_i64(symlink("dangling", "second"), 0);
+    assert_i64(symlink("../up", "d/back"), 0);
+    assert_i64(symlink("d", "folder"), 0);
     expect_same("plain", "plain");
     expect_same("./d/../other", "other");
     expect_same("second", "d/target");
@@ -57,7 +57,7 @@ Test(place, follows_links_as_open_does)
     _cleanup_free_ char *here = getcwd(NULL, 0);
     _cleanup_free_ char *absolute = xasprintf("%s/absolute", here);
     expect_same(absolute, "absolute");
-    cr_assert_eq(symlink(absolute, "to-absolute"), 0);
+    assert_i64(symlink(absolute, "to-absolute"), 0);
     expect_same("to-absolute", "absolute");
 }
 
@@ -66,16 +66,16 @@ Test(place, errors_are_those_of_open)
 {
     static char name[300];
     memset(name, 'n', sizeof name - 1);
-    cr_assert_eq(mkdir("d", 0700), 0);
-    cr_assert_eq(close(open("file", O_WRONLY | O_CREAT, 0600)), 0);
-    cr_assert_eq(symlink("loop", "loop"), 0);
-    cr_assert_eq(symlink("gone/x", "to-nothing"), 0);
+    assert_i64(mkdir("d", 0700), 0);
+    assert_i64(close(open("file", O_WRONLY | O_CREAT, 0600)), 0);
+    assert_i64(symlink("loop", "loop"), 0);
+    assert_i64(symlink("gone/x", "to-nothing"), 0);
     const char *const paths[] = {"", "d", "d/", "d/.", ".", "..", "/", "file/x", "file/", "loop", "loop/x", name, "new/"};
     for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
         struct place place;
         int fd = open(paths[i], O_WRONLY | O_CREAT, 0600), wanted = fd < 0 ? -errno : 0;
         int r = place_find(paths[i], &place);
-        cr_assert_eq(r, wanted, "%.20s: %s, open says %s", paths[i], strerror(-r), strerror(-wanted));
+        assert_i64(r, wanted, "%.20s: %s, open says %s", paths[i], strerror(-r), strerror(-wanted));
         if (r == 0)
             place_done(&place);
     }
@@ -86,16 +86,16 @@ Test(place, what_is_no_file_stays_as_it_is)
     struct place place;
     char path[64];
     int pipes[2];
-    cr_assert_eq(pipe(pipes), 0);
+    assert_i64(pipe(pipes), 0);
     (void)snprintf(path, sizeof path, "/proc/self/fd/%d", pipes[1]);
-    cr_assert_eq(place_find(path, &place), 0);
+    assert_i64(place_find(path, &place), 0);
     cr_assert(place.exists && S_ISFIFO(place.st.st_mode));
-    cr_assert_str_eq(place.path, path);
+    assert_str(place.path, path);
     place_done(&place);
     int fd = open(".", O_TMPFILE | O_RDWR, 0600);
     cr_assert_geq(fd, 0);
     (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    cr_assert_eq(place_find(path, &place), 0);
+    assert_i64(place_find(path, &place), 0);
     cr_assert(place.exists && !S_ISREG(place.st.st_mode), "a file without a name has to be opened as it is");
     place_done(&place);
 }

@@ -2,6 +2,7 @@
 /* src/client/zip.c against what torch.save wrote once (golden/, make_golden.py), and what it refuses; src/client/crc.c. */
 #include "client/zip.h"
 
+#include "../expect.h"
 #include "base/cause.h"
 #include "client/crc.h"
 
@@ -43,7 +44,7 @@ static struct zip planned(const struct record *records, size_t count)
         zip.entries[i] = (struct zip_entry){.name = record->name, .size = record->text ? strlen(record->text) : record->zeros};
         zip.entries[i].crc = record->text ? crc_of(0, record->text, strlen(record->text)) : crc_of_zeros(record->zeros);
     }
-    cr_assert_eq(zip_plan(&zip), 0);
+    assert_i64(zip_plan(&zip), 0);
     return zip;
 }
 
@@ -54,15 +55,15 @@ static void compare(const char *golden, const struct record *records, size_t cou
     uint64_t at = 0;
     for (size_t i = 0; i < count; i++) {
         struct zip_entry *entry = &zip.entries[i];
-        cr_assert_eq(entry->start, at);
-        cr_assert_eq(entry->data % ZIP_ALIGNMENT, 0);
+        assert_u64(entry->start, at);
+        assert_u64(entry->data % ZIP_ALIGNMENT, 0);
         zip_header(&zip, entry, p);
         p += entry->data - entry->start;
         size_t length = zip_descriptor(entry, p);
         p += length;
         at = entry->data + entry->size + length;
     }
-    cr_assert_eq(zip.directory, at);
+    assert_u64(zip.directory, at);
     zip_end(&zip, p);
     p += zip.file_size - zip.directory;
     golden_compare(golden, around, (size_t)(p - around));
@@ -86,7 +87,7 @@ static int plan_one(const char *name, uint64_t size, uint32_t alignment)
     struct zip zip = {.archive = "a", .archive_length = 1, .alignment = alignment, .entries = &entry, .count = 1};
     cause_clear();
     int r = zip_plan(&zip);
-    cr_assert_eq(r < 0, cause_text()[0] != '\0');
+    assert_i64(r < 0, cause_text()[0] != '\0');
     return r;
 }
 
@@ -95,13 +96,13 @@ Test(zip, refuses_what_does_not_fit)
     _cleanup_free_ char *name = xmalloc(70000);
     memset(name, 'n', 69999);
     name[69999] = '\0';
-    cr_assert_eq(plan_one("x", 1, 64), 0);
-    cr_assert_eq(plan_one(name, 1, 64), -EINVAL);
-    cr_assert_eq(plan_one("", 1, 64), -EINVAL);
-    cr_assert_eq(plan_one("x", 1, 0), -EINVAL);
-    cr_assert_eq(plan_one("x", 1, 48), -EINVAL);
-    cr_assert_eq(plan_one("x", 1, 65536), -EINVAL);
-    cr_assert_eq(plan_one("x", UINT64_MAX, 64), -EFBIG);
+    assert_i64(plan_one("x", 1, 64), 0);
+    assert_i64(plan_one(name, 1, 64), -EINVAL);
+    assert_i64(plan_one("", 1, 64), -EINVAL);
+    assert_i64(plan_one("x", 1, 0), -EINVAL);
+    assert_i64(plan_one("x", 1, 48), -EINVAL);
+    assert_i64(plan_one("x", 1, 65536), -EINVAL);
+    assert_i64(plan_one("x", UINT64_MAX, 64), -EFBIG);
 }
 
 static void expect_archive(const char *path, const char *wanted)
@@ -127,7 +128,7 @@ Test(crc, pieces_join_to_the_whole)
         bytes[i] = (uint8_t)(i * 31 + i / 7);
     uint32_t whole = crc_of(0, bytes, sizeof bytes);
     for (size_t cut = 0; cut <= sizeof bytes; cut += 271)
-        cr_assert_eq(crc_joined(crc_of(0, bytes, cut), crc_of(0, bytes + cut, sizeof bytes - cut), sizeof bytes - cut), whole);
-    cr_assert_eq(crc_of(crc_of(0, bytes, 100), bytes + 100, sizeof bytes - 100), whole);
-    cr_assert_eq(crc_of(0, "123456789", 9), 0xcbf43926u);
+        assert_u64(crc_joined(crc_of(0, bytes, cut), crc_of(0, bytes + cut, sizeof bytes - cut), sizeof bytes - cut), whole);
+    assert_u64(crc_of(crc_of(0, bytes, 100), bytes + 100, sizeof bytes - 100), whole);
+    assert_u64(crc_of(0, "123456789", 9), 0xcbf43926u);
 }

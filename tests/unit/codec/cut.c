@@ -2,8 +2,8 @@
 /* The cutter on content made by hand: rules, and the same borders however the content is split. */
 #include "codec/cut.h"
 
-#include <criterion/criterion.h>
 
+#include "../expect.h"
 #include "../base/seeded.h"
 #include "files.h"
 #include "format/chunk.h"
@@ -167,8 +167,8 @@ Test(cut, unknown_beginning_is_plain)
     struct iovec iov = {f.data, f.len};
     struct cut_input in = {.iov = &iov, .iov_count = 1, .offset = 777, .is_last = true};
     uint64_t at[100];
-    cr_assert_eq(cut_chunks(&state, &in, at, 100), 1);
-    cr_assert_eq(at[0], 777 + f.len);
+    assert_u64(cut_chunks(&state, &in, at, 100), 1);
+    assert_u64(at[0], 777 + f.len);
     file_done(&f);
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codec/encode.h"
 
-#include <criterion/criterion.h>
 #include <stdio.h>
 
+#include "../expect.h"
 #include "codec/fx.h"
 #include "numbers.h"
 
@@ -42,11 +42,11 @@ static uint8_t round_trip(size_t len, size_t parts, size_t *ret_stored)
     }
     struct chunk_encoded encoded = chunk_encode(REDUCE_FAST, iov, parts, len, scratch, stored);
     cr_assert_leq(encoded.len, len);
-    cr_assert_eq(encoded.was_wrong, fx_is_broken);
+    assert_u64(encoded.was_wrong, fx_is_broken);
     if (encoded.encoding == ENCODING_RAW)
         memcpy(stored, raw, len);
     memset(decoded, 0xee, len);
-    cr_assert_eq(chunk_decode(encoded.encoding, stored, encoded.len, decoded, len), 0);
+    assert_i64(chunk_decode(encoded.encoding, stored, encoded.len, decoded, len), 0);
     cr_assert_arr_eq(decoded, raw, len);
     *ret_stored = encoded.len;
     return encoded.encoding;
@@ -57,11 +57,11 @@ Test(encode, text_is_compressed)
     size_t n;
     fill_text(sizeof raw);
     for (size_t parts = 1; parts <= 64; parts = parts * 3 + 1) {
-        cr_assert_eq(round_trip(sizeof raw, parts, &n), ENCODING_LZ4);
+        assert_u64(round_trip(sizeof raw, parts, &n), ENCODING_LZ4);
         cr_assert_lt(n, sizeof raw / 2);
     }
-    cr_assert_eq(round_trip(20000, 3, &n), ENCODING_LZ4);
-    cr_assert_eq(round_trip(1000, 1, &n), ENCODING_LZ4);
+    assert_u64(round_trip(20000, 3, &n), ENCODING_LZ4);
+    assert_u64(round_trip(1000, 1, &n), ENCODING_LZ4);
 }
 
 Test(encode, noise_is_stored_raw)
@@ -71,10 +71,10 @@ Test(encode, noise_is_stored_raw)
     size_t n;
     for (size_t len = 1; len <= sizeof raw; len = len * 3 + 1)
         for (size_t parts = 1; parts <= 3; parts++) {
-            cr_assert_eq(round_trip(len, parts, &n), ENCODING_RAW);
-            cr_assert_eq(n, len);
+            assert_u64(round_trip(len, parts, &n), ENCODING_RAW);
+            assert_u64(n, len);
         }
-    cr_assert_eq(round_trip(sizeof raw, 64, &n), ENCODING_RAW);
+    assert_u64(round_trip(sizeof raw, 64, &n), ENCODING_RAW);
 }
 
 Test(encode, a_sample_that_misleads_costs_no_room)
@@ -84,8 +84,8 @@ Test(encode, a_sample_that_misleads_costs_no_room)
     size_t step = (sizeof raw - 4096) / 3, n;
     for (size_t i = 0; i < 4; i++)
         memset(raw + i * step, 0, 4096);
-    cr_assert_eq(round_trip(sizeof raw, 1, &n), ENCODING_RAW);
-    cr_assert_eq(round_trip(sizeof raw, 5, &n), ENCODING_RAW);
+    assert_u64(round_trip(sizeof raw, 1, &n), ENCODING_RAW);
+    assert_u64(round_trip(sizeof raw, 5, &n), ENCODING_RAW);
 }
 
 Test(encode, tensors_are_coded_by_planes)
@@ -94,14 +94,14 @@ Test(encode, tensors_are_coded_by_planes)
     size_t n;
     for (size_t parts = 1; parts <= 64; parts = parts * 3 + 1) {
         numbers_fill(NUMBERS_F32, &seeded, raw, sizeof raw, parts);
-        cr_assert_eq(round_trip(sizeof raw, parts, &n), ENCODING_FX);
+        assert_u64(round_trip(sizeof raw, parts, &n), ENCODING_FX);
         cr_assert_lt(n, sizeof raw * 83 / 100);
         numbers_fill(NUMBERS_BF16, &seeded, raw, sizeof raw, parts);
-        cr_assert_eq(round_trip(70001, parts, &n), ENCODING_FX);
+        assert_u64(round_trip(70001, parts, &n), ENCODING_FX);
         cr_assert_lt(n, 70001 * 65 / 100);
     }
     numbers_fill(NUMBERS_F32, &seeded, raw, 4095, 0);
-    cr_assert_eq(round_trip(4095, 1, &n), ENCODING_RAW);
+    assert_u64(round_trip(4095, 1, &n), ENCODING_RAW);
 }
 
 /* Rows that were never used are zeros in the moments: long repetitions are lz4's. */
@@ -109,7 +109,7 @@ Test(encode, zeros_are_for_lz4)
 {
     size_t n;
     memset(raw, 0, sizeof raw);
-    cr_assert_eq(round_trip(sizeof raw, 2, &n), ENCODING_LZ4);
+    assert_u64(round_trip(sizeof raw, 2, &n), ENCODING_LZ4);
     cr_assert_lt(n, sizeof raw / 100);
 }
 
@@ -119,10 +119,10 @@ Test(encode, what_does_not_decode_to_the_same_is_stored_raw)
     size_t n;
     numbers_fill(NUMBERS_BF16, &seeded, raw, sizeof raw, 0);
     fx_is_broken = true;
-    cr_assert_eq(round_trip(sizeof raw, 1, &n), ENCODING_RAW);
-    cr_assert_eq(round_trip(sizeof raw, 7, &n), ENCODING_RAW);
+    assert_u64(round_trip(sizeof raw, 1, &n), ENCODING_RAW);
+    assert_u64(round_trip(sizeof raw, 7, &n), ENCODING_RAW);
     fx_is_broken = false;
-    cr_assert_eq(round_trip(sizeof raw, 7, &n), ENCODING_FX);
+    assert_u64(round_trip(sizeof raw, 7, &n), ENCODING_FX);
 }
 
 Test(encode, without_reduction_all_is_raw)
@@ -130,23 +130,23 @@ Test(encode, without_reduction_all_is_raw)
     fill_text(5000);
     struct iovec iov[2] = {{raw, 2000}, {raw + 2000, 3000}};
     struct chunk_encoded encoded = chunk_encode(REDUCE_OFF, iov, 2, 5000, scratch, stored);
-    cr_assert_eq(encoded.encoding, ENCODING_RAW);
-    cr_assert_eq(encoded.len, 5000);
+    assert_u64(encoded.encoding, ENCODING_RAW);
+    assert_u64(encoded.len, 5000);
 }
 
 Test(encode, wrong_lengths_and_encodings)
 {
     fill_text(5000);
     size_t n;
-    cr_assert_eq(round_trip(5000, 1, &n), ENCODING_LZ4);
-    cr_assert_eq(chunk_decode(ENCODING_LZ4, stored, n, decoded, 5001), -EBADMSG);
-    cr_assert_eq(chunk_decode(ENCODING_LZ4, stored, n, decoded, 4999), -EBADMSG);
-    cr_assert_eq(chunk_decode(ENCODING_LZ4, stored, n - 1, decoded, 5000), -EBADMSG);
-    cr_assert_eq(chunk_decode(ENCODING_LZ4, stored, 0, decoded, 5000), -EBADMSG);
-    cr_assert_eq(chunk_decode(ENCODING_LZ4, stored, n, decoded, CHUNK_SIZE_MAX + 1), -EBADMSG);
-    cr_assert_eq(chunk_decode(ENCODING_RAW, stored, n, decoded, 5000), -EBADMSG);
-    cr_assert_eq(chunk_decode(ENCODING_RAW, stored, n, decoded, n), 0);
-    cr_assert_eq(chunk_decode(77, stored, n, decoded, 5000), -EPROTONOSUPPORT);
+    assert_u64(round_trip(5000, 1, &n), ENCODING_LZ4);
+    assert_i64(chunk_decode(ENCODING_LZ4, stored, n, decoded, 5001), -EBADMSG);
+    assert_i64(chunk_decode(ENCODING_LZ4, stored, n, decoded, 4999), -EBADMSG);
+    assert_i64(chunk_decode(ENCODING_LZ4, stored, n - 1, decoded, 5000), -EBADMSG);
+    assert_i64(chunk_decode(ENCODING_LZ4, stored, 0, decoded, 5000), -EBADMSG);
+    assert_i64(chunk_decode(ENCODING_LZ4, stored, n, decoded, CHUNK_SIZE_MAX + 1), -EBADMSG);
+    assert_i64(chunk_decode(ENCODING_RAW, stored, n, decoded, 5000), -EBADMSG);
+    assert_i64(chunk_decode(ENCODING_RAW, stored, n, decoded, n), 0);
+    assert_i64(chunk_decode(77, stored, n, decoded, 5000), -EPROTONOSUPPORT);
 }
 
 Test(encode, hostile_bytes_never_reach_outside)
@@ -154,7 +154,7 @@ Test(encode, hostile_bytes_never_reach_outside)
     struct seeded seeded = {3};
     fill_text(5000);
     size_t n;
-    cr_assert_eq(round_trip(5000, 1, &n), ENCODING_LZ4);
+    assert_u64(round_trip(5000, 1, &n), ENCODING_LZ4);
     for (int round = 0; round < 30000; round++) {
         size_t cut = seeded_below(&seeded, 4) ? n : 1 + seeded_below(&seeded, n);
         _cleanup_free_ uint8_t *src = xmalloc(cut);

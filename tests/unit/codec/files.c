@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "files.h"
+#include "../expect.h"
 
-#include <criterion/criterion.h>
 
 #include "../base/seeded.h"
 #include "codec/cut.h"
@@ -149,7 +149,7 @@ struct borders cut_whole(const struct file *f)
         cr_assert(b.at[i] > last && b.at[i] - last <= CHUNK_SIZE_MAX);
         last = b.at[i];
     }
-    cr_assert_eq(last, f->len);
+    assert_u64(last, f->len);
     return b;
 }
 
@@ -239,8 +239,8 @@ struct borders cut_in_two(const struct file *f, uint64_t end)
 void expect_same(const struct borders *a, const struct borders *b)
 {
     for (size_t i = 0; i < a->count && i < b->count; i++)
-        cr_assert_eq(a->at[i], b->at[i], "border %zu: %lu and %lu", i, a->at[i], b->at[i]);
-    cr_assert_eq(a->count, b->count, "%zu and %zu borders", a->count, b->count);
+        assert_u64(a->at[i], b->at[i], "border %zu: %lu and %lu", i, a->at[i], b->at[i]);
+    assert_u64(a->count, b->count, "%zu and %zu borders", a->count, b->count);
 }
 
 void expect_borders(const struct file *f, const uint64_t *at, size_t count)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codec/fx.h"
 
-#include <criterion/criterion.h>
 
+#include "../expect.h"
 #include "../base/golden.h"
 #include "format/chunk.h"
 #include "numbers.h"
@@ -39,7 +39,7 @@ static struct exact encode(const struct fx_guess *guess, size_t raw_len, size_t 
     for (enum cpu_level level = CPU_AVX2; level <= cpu_level_of_machine(); level++) {
         _cleanup_free_ uint8_t *other = xmalloc(limit ? limit : 1);
         size_t len = fx_encode(fx_kernels_of(level), guess, src.bytes, raw_len, other, limit);
-        cr_assert_eq(len, first.len, "%s: %zu, scalar: %zu", cpu_level_name(level), len, first.len);
+        assert_u64(len, first.len, "%s: %zu, scalar: %zu", cpu_level_name(level), len, first.len);
         cr_assert_arr_eq(other, first.bytes, len, "%s", cpu_level_name(level));
     }
     return first;
@@ -54,7 +54,7 @@ static int decode(const uint8_t *bytes, size_t len, struct exact *ret, size_t ra
     cr_assert(r == 0 || r == -EBADMSG);
     for (enum cpu_level level = CPU_AVX2; level <= cpu_level_of_machine(); level++) {
         _cleanup_free_ uint8_t *other = xmalloc(raw_len ? raw_len : 1);
-        cr_assert_eq(fx_decode(fx_kernels_of(level), src.bytes, len, other, raw_len), r, "%s", cpu_level_name(level));
+        assert_i64(fx_decode(fx_kernels_of(level), src.bytes, len, other, raw_len), r, "%s", cpu_level_name(level));
         if (r == 0)
             cr_assert_arr_eq(other, ret->bytes, raw_len, "%s", cpu_level_name(level));
     }
@@ -68,12 +68,12 @@ static size_t round_trip(const struct fx_guess *guess, size_t raw_len)
     if (stored.len == 0)
         return 1000;
     _cleanup_exact_ struct exact again = {0};
-    cr_assert_eq(decode(stored.bytes, stored.len, &again, raw_len), 0);
+    assert_i64(decode(stored.bytes, stored.len, &again, raw_len), 0);
     cr_assert_arr_eq(again.bytes, raw, raw_len);
     _cleanup_exact_ struct exact tight = encode(guess, raw_len, stored.len);
-    cr_assert_eq(tight.len, stored.len);
+    assert_u64(tight.len, stored.len);
     _cleanup_exact_ struct exact too_tight = encode(guess, raw_len, stored.len - 1);
-    cr_assert_eq(too_tight.len, 0);
+    assert_u64(too_tight.len, 0);
     return stored.len * 1000 / raw_len;
 }
 
@@ -120,7 +120,7 @@ Test(fx, a_sample_that_misleads_costs_no_bytes_past_the_limit)
                 raw[i + 3] = (uint8_t)seeded_u64(&s);
         (void)round_trip(&guess, len);
         _cleanup_exact_ struct exact stored = encode(&guess, len, len * 97 / 100);
-        cr_assert_eq(stored.len, 0);
+        assert_u64(stored.len, 0);
     }
 }
 
@@ -130,9 +130,9 @@ static void expect_guess(enum numbers kind, size_t shift, unsigned width, unsign
     struct fx_guess guess;
     numbers_fill(kind, &s, raw, sizeof raw, shift);
     fx_look(raw, sizeof raw, &guess);
-    cr_assert_eq(guess.width, width, "kind %d, shift %zu: width %u", kind, shift, guess.width);
+    assert_u64(guess.width, width, "kind %d, shift %zu: width %u", kind, shift, guess.width);
     if (kind != NUMBERS_I64)
-        cr_assert_eq(guess.phase, (width - shift % width) % width, "kind %d, shift %zu: phase %u", kind, shift, guess.phase);
+        assert_u64(guess.phase, (width - shift % width) % width, "kind %d, shift %zu: phase %u", kind, shift, guess.phase);
     size_t permille = round_trip(&guess, sizeof raw);
     cr_assert_leq(permille, permille_max, "kind %d, shift %zu: %zu", kind, shift, permille);
     cr_assert_leq(permille, guess.permille + 20, "kind %d: %zu, guessed %u", kind, permille, guess.permille);
@@ -179,12 +179,12 @@ Test(fx, truncated_and_longer)
         cr_assert_gt(stored.len, 0);
         for (size_t len = 0; len < stored.len; len++) {
             _cleanup_exact_ struct exact again = {0};
-            cr_assert_eq(decode(stored.bytes, len, &again, 6001), -EBADMSG, "%zu of %zu", len, stored.len);
+            assert_i64(decode(stored.bytes, len, &again, 6001), -EBADMSG, "%zu of %zu", len, stored.len);
         }
         _cleanup_exact_ struct exact shorter = {0}, longer = {0}, none = {0};
-        cr_assert_eq(decode(stored.bytes, stored.len, &shorter, 6000), -EBADMSG);
-        cr_assert_eq(decode(stored.bytes, stored.len, &longer, 6002), -EBADMSG);
-        cr_assert_eq(decode(stored.bytes, stored.len, &none, 1), -EBADMSG);
+        assert_i64(decode(stored.bytes, stored.len, &shorter, 6000), -EBADMSG);
+        assert_i64(decode(stored.bytes, stored.len, &longer, 6002), -EBADMSG);
+        assert_i64(decode(stored.bytes, stored.len, &none, 1), -EBADMSG);
     }
 }
 
@@ -196,12 +196,12 @@ Test(fx, masks_and_counts_agree)
     size_t ranks = 0, levels = code[0], elements = 4096 / 2;
     for (size_t i = 1; i <= levels; i++)
         ranks += (1u << code[i]) - 1;
-    cr_assert_eq(code[1], 1, "the first level has one bit, so each bit is an escape");
+    assert_u64(code[1], 1, "the first level has one bit, so each bit is an escape");
     size_t masks = 4 + 1 + levels + ranks + elements + 2 * levels;
     for (size_t i = 0; i < elements; i++) {
         _cleanup_exact_ struct exact bad = exact_of(stored.bytes, stored.len), again = {0};
         bad.bytes[masks + i / 8] ^= (uint8_t)(1u << i % 8);
-        cr_assert_eq(decode(bad.bytes, bad.len, &again, 4096), -EBADMSG, "value %zu", i);
+        assert_i64(decode(bad.bytes, bad.len, &again, 4096), -EBADMSG, "value %zu", i);
     }
 }
 
@@ -230,7 +230,7 @@ static void expect_golden(const char *name, enum numbers kind, uint64_t seed, si
     golden_compare(name, stored.bytes, stored.len);
     size_t golden_len;
     _cleanup_free_ char *golden = golden_read(name, &golden_len);
-    cr_assert_eq(decode((const uint8_t *)golden, golden_len, &again, len), 0);
+    assert_i64(decode((const uint8_t *)golden, golden_len, &again, len), 0);
     cr_assert_arr_eq(again.bytes, raw, len);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codec/hash.h"
+#include "../expect.h"
 
-#include <criterion/criterion.h>
 #include <stdio.h>
 
 /* From the official test vectors: input 0, 1, ... 250, 0, 1, ... */
@@ -44,7 +44,7 @@ static void expect_hex(const uint8_t *hash, size_t len, const char *hex)
     char text[65];
     for (size_t i = 0; i < len; i++)
         (void)snprintf(text + 2 * i, 3, "%02x", hash[i]);
-    cr_assert_str_eq(text, hex);
+    assert_str(text, hex);
 }
 
 Test(hash, official_vectors)

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
+#include "../expect.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "commit/internal.h"
@@ -47,7 +48,7 @@ TestSuite(commit_faults, .init = setup, .fini = teardown, .timeout = 600);
 static void open_with_faults(void)
 {
     log_set_level(LOG_LEVEL_ERROR);
-    cr_assert_eq(shop_open_only(&shop), 0);
+    assert_i64(shop_open_only(&shop), 0);
     shop.store->tier = fault_tier_new(shop.store->tier, fail, NULL);
     shop_start(&shop);
 }
@@ -81,7 +82,7 @@ static void put_one_by_one(unsigned first, unsigned count, size_t length)
 static void expect_after_reopen(unsigned count, size_t length)
 {
     shop_close(&shop);
-    cr_assert_eq(shop_fsck(&shop), 0);
+    assert_i64(shop_fsck(&shop), 0);
     for (unsigned round = 0; round < 2; round++) {
         shop_open(&shop);
         for (unsigned i = 0; i < count; i++)
@@ -100,8 +101,8 @@ Test(commit_faults, a_failed_append_goes_to_the_next_segment)
     put_one_by_one(0, 2, 1000);
     set_plan("log_append", "journal", 0, 1);
     put_one_by_one(2, 3, 1000);
-    cr_expect_eq(atomic_load(&plan.failed), 1);
-    cr_expect_eq(shop.store->journal.segment, 2);
+    expect_i64(atomic_load(&plan.failed), 1);
+    expect_u64(shop.store->journal.segment, 2);
     expect_after_reopen(5, 1000);
 }
 
@@ -111,7 +112,7 @@ Test(commit_faults, a_segment_that_cannot_be_begun_is_made_anew)
     put_one_by_one(0, 1, 1000);
     set_plan("log_append", "journal", 0, 3);
     put_one_by_one(1, 2, 1000);
-    cr_expect_eq(atomic_load(&plan.failed), 3);
+    expect_i64(atomic_load(&plan.failed), 3);
     expect_after_reopen(3, 1000);
 }
 
@@ -141,9 +142,9 @@ static void damage_segment(unsigned number, uint64_t offset)
     uint8_t byte;
     int fd = open(path, O_RDWR | O_CLOEXEC);
     cr_assert_geq(fd, 0);
-    cr_assert_eq(io_pread_full(fd, &byte, 1, offset), 0);
+    assert_i64(io_pread_full(fd, &byte, 1, offset), 0);
     byte ^= 1;
-    cr_assert_eq(io_pwrite_full(fd, &byte, 1, offset), 0);
+    assert_i64(io_pwrite_full(fd, &byte, 1, offset), 0);
     close(fd);
     free(path);
 }
@@ -160,9 +161,9 @@ Test(commit_faults, a_torn_tail_does_not_count)
         /* First a record, then the header. The view never saw what a power loss tore. */
         damage_segment(1, end + (i == 0 ? BATCH_HEADER_LEN + 40 : 8));
         shop_delete(&shop, "view");
-        cr_assert_eq(shop_fsck(&shop), 0);
+        assert_i64(shop_fsck(&shop), 0);
         shop_open(&shop);
-        cr_expect_eq(shop_lookup(&shop, "torn"), 0);
+        expect_u64(shop_lookup(&shop, "torn"), 0);
         for (unsigned f = 0; f < 3; f++)
             shop_expect(&shop, name_of(f), f, 1000);
         shop_close(&shop);
@@ -184,7 +185,7 @@ Test(commit_faults, a_journal_that_ends_before_the_view_is_damage_and_is_left_al
     damage_segment(1, end + 8);
     cr_assert_neq(shop_fsck(&shop), 0);
     damage_segment(1, end + 8);
-    cr_assert_eq(shop_fsck(&shop), 0, "nothing was changed");
+    assert_i64(shop_fsck(&shop), 0, "nothing was changed");
     shop_open(&shop);
     shop_expect(&shop, "last", 9, 100000);
     shop_close(&shop);
@@ -237,9 +238,9 @@ Test(commit_faults, segments_before_and_after_one_that_cannot_be_read_go)
     damage_segment(2, 8);
     shop_open(&shop);
     journal_trim(shop.store, shop.store->journal.cut_seq);
-    cr_expect_eq(segment_len(1), 0);
-    cr_expect_eq(segment_len(2), 0);
-    cr_expect_eq(segment_len(3), 0);
+    expect_u64(segment_len(1), 0);
+    expect_u64(segment_len(2), 0);
+    expect_u64(segment_len(3), 0);
     cr_expect_gt(segment_len(4), 0);
     shop_close(&shop);
 }
@@ -250,7 +251,7 @@ Test(commit_faults, a_segment_missing_before_the_last_batches_is_an_error)
     shop_delete(&shop, "journal/0000000000000002");
     cr_expect_lt(shop_open_only(&shop), 0, "the view has what the journal lost: nothing is touched");
     _cleanup_free_ char *current = xasprintf("%s/view/CURRENT", shop.path);
-    cr_expect_eq(access(current, F_OK), 0);
+    expect_i64(access(current, F_OK), 0);
 }
 
 /* --- packs ---------------------------------------------------------------------------------------------------------- */
@@ -260,7 +261,7 @@ Test(commit_faults, a_failed_pack_is_written_anew)
     open_with_faults();
     set_plan("put", "packs", 0, 2);
     put_one_by_one(0, 2, 3 * MIB);
-    cr_expect_eq(atomic_load(&plan.failed), 2);
+    expect_i64(atomic_load(&plan.failed), 2);
     struct store_status status;
     store_status(shop.store, &status);
     cr_expect_geq(status.errors, 2);
@@ -291,13 +292,13 @@ static void die_with_logged_packs(struct shop *s)
     shop_put(s, "kept", 3, 300000);
     uint64_t ino = shop_create(s, name_of(0));
     shop_fill(s, ino, 0, 0, 150 * MIB);
-    cr_assert_eq(history_compact(s->store), 0);
+    assert_i64(history_compact(s->store), 0);
 }
 
 Test(commit_faults, packs_of_a_dead_daemon_are_taken_over_once)
 {
     shop_die_after(&shop, die_with_logged_packs);
-    cr_assert_eq(shop_open_only(&shop), 0);
+    assert_i64(shop_open_only(&shop), 0);
     struct new_pack *a, *b;
     TAILQ_FOREACH(a, &shop.store->packs.written, link)
         for (b = TAILQ_NEXT(a, link); b; b = TAILQ_NEXT(b, link))
@@ -315,7 +316,7 @@ static void die_with_a_pack_logged_twice(struct shop *s)
     struct new_pack *pack = TAILQ_FIRST(&s->store->packs.written);
     cr_assert_not_null(pack);
     struct record rec = {.type = REC_PACK, .pack = pack->id, .length = pack->length, .count = pack->count};
-    cr_assert_eq(stage_log_append(store_stage(s->store), &rec), 0);
+    assert_i64(stage_log_append(store_stage(s->store), &rec), 0);
 }
 
 Test(commit_faults, a_pack_that_the_log_names_twice_is_taken_over_once)
@@ -329,7 +330,7 @@ Test(commit_faults, a_pack_that_the_log_names_twice_is_taken_over_once)
 
 Test(commit_faults, pins_keep_a_pack_from_being_dropped)
 {
-    cr_assert_eq(shop_open_only(&shop), 0);
+    assert_i64(shop_open_only(&shop), 0);
     shop_start(&shop);
     shop_put(&shop, "a", 1, MIB);
     shop_wait(&shop);
@@ -383,7 +384,7 @@ Test(commit_faults, a_pack_that_was_to_take_what_moves_fails)
     shop_wait(&shop);
     set_plan("put", "packs", 0, 1);
     compact_now();
-    cr_expect_eq(atomic_load(&plan.failed), 1, "something had to move");
+    expect_i64(atomic_load(&plan.failed), 1, "something had to move");
     shop_expect(&shop, name_of(0), 0, MIB);
     put_one_by_one(1, 1, MIB);
     compact_now();
@@ -420,18 +421,18 @@ Test(commit_faults, what_was_born_and_died_between_leaves_nothing)
     }
     size_t count;
     struct op **ops = history_up_to(shop.store, UINT64_MAX, &count);
-    cr_expect_eq(count, 40);
+    expect_u64(count, 40);
     cr_expect(batch_is_void(shop.store, ops, count));
     free(ops);
     shop_put(&shop, name_of(0), 0, 1000);
     shop_wait(&shop);
     struct store_status status;
     store_status(shop.store, &status);
-    cr_expect_eq(status.written_bytes_total, 0);
+    expect_u64(status.written_bytes_total, 0);
     expect_after_reopen(1, 1000);
     store_status(shop.store, &status);
-    cr_expect_eq(status.view.files, 1);
-    cr_expect_eq(status.view.packs, 0);
+    expect_u64(status.view.files, 1);
+    expect_u64(status.view.packs, 0);
 }
 
 Test(commit_faults, more_extents_than_a_record_holds, .timeout = 600)
@@ -445,7 +446,7 @@ Test(commit_faults, more_extents_than_a_record_holds, .timeout = 600)
     shop_drop(&shop, ino);
     shop_wait(&shop);
     shop_close(&shop);
-    cr_assert_eq(shop_fsck(&shop), 0);
+    assert_i64(shop_fsck(&shop), 0);
     shop_delete(&shop, "view");
     shop_open(&shop);
     ino = shop_lookup(&shop, "holes");
@@ -455,6 +456,6 @@ Test(commit_faults, more_extents_than_a_record_holds, .timeout = 600)
         if (i + 1 == count)
             break;
         shop_read(&shop, ino, (uint64_t)i * 100 + 40, gap, sizeof gap);
-        cr_assert_eq(memcmp(gap, zeros, sizeof gap), 0);
+        assert_i64(memcmp(gap, zeros, sizeof gap), 0);
     }
 }

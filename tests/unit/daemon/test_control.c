@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <criterion/criterion.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <stdatomic.h>
@@ -9,6 +8,7 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 
+#include "../expect.h"
 #include "base/clock.h"
 #include "base/pool.h"
 #include "daemon/control.h"
@@ -41,16 +41,16 @@ static void begin(void)
     part[100] = '\0';
     cr_assert_not_null(mkdtemp(base));
     store = xasprintf("%s/%s", base, part);
-    cr_assert_eq(mkdir(store, 0700), 0);
+    assert_i64(mkdir(store, 0700), 0);
     atomic_store(&handled, 0);
-    cr_assert_eq(control_start(store, echo, &handled, &control), 0);
+    assert_i64(control_start(store, echo, &handled, &control), 0);
 }
 
 static void end(void)
 {
     control_stop(control);
     _cleanup_free_ char *command = xasprintf("rm -rf %s", base);
-    cr_assert_eq(system(command), 0);
+    assert_i64(system(command), 0);
     free(store);
 }
 
@@ -62,7 +62,7 @@ static int connect_raw(void)
     int folder = open(store, O_PATH | O_DIRECTORY);
     int fd = socket(AF_UNIX, SOCK_STREAM, 0);
     (void)snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/control", folder);
-    cr_assert_eq(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
+    assert_i64(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
     (void)close(folder);
     return fd;
 }
@@ -92,9 +92,9 @@ static void expect_alive(void)
     cJSON *reply = NULL;
     uint64_t value = 0;
     control_add_u64(request, "n", UINT64_MAX);
-    cr_assert_eq(control_request(store, request, 20000, &reply), 0);
+    assert_i64(control_request(store, request, 20000, &reply), 0);
     cr_assert(control_get_u64(reply, "n", &value));
-    cr_assert_eq(value, UINT64_MAX);
+    assert_u64(value, UINT64_MAX);
     cJSON_Delete(request);
     cJSON_Delete(reply);
 }
@@ -103,14 +103,14 @@ Test(control, answers)
 {
     struct stat st;
     _cleanup_free_ char *path = xasprintf("%s/control", store);
-    cr_assert_eq(stat(path, &st), 0);
-    cr_assert_eq(st.st_mode & 0777, 0600);
+    assert_i64(stat(path, &st), 0);
+    assert_u64(st.st_mode & 0777, 0600);
     expect_alive();
     cJSON *request = cJSON_CreateObject();
     cJSON *reply = NULL;
     (void)cJSON_AddBoolToObject(request, "large", true);
-    cr_assert_eq(control_request(store, request, 5000, &reply), 0);
-    cr_assert_eq(strlen(cJSON_GetStringValue(cJSON_GetObjectItem(reply, "text"))), MIB);
+    assert_i64(control_request(store, request, 5000, &reply), 0);
+    assert_u64(strlen(cJSON_GetStringValue(cJSON_GetObjectItem(reply, "text"))), MIB);
     cJSON_Delete(request);
     cJSON_Delete(reply);
 }
@@ -120,7 +120,7 @@ Test(control, several_requests_on_a_connection)
     static const char lines[] = "{\"a\":1}\n{\"b\":2} \r\n";
     char reply[4096];
     exchange(lines, sizeof lines - 1, reply);
-    cr_assert_str_eq(reply, "{\"a\":1}\n{\"b\":2}\n");
+    assert_str(reply, "{\"a\":1}\n{\"b\":2}\n");
 }
 
 Test(control, bad_requests_get_an_error_each)
@@ -136,7 +136,7 @@ Test(control, bad_requests_get_an_error_each)
     cr_assert_not_null(strstr(reply, "\"error\""));
     exchange("{\"verb\"", 7, reply);
     cr_assert_not_null(strstr(reply, "end of line"));
-    cr_assert_eq(atomic_load(&handled), 0);
+    assert_i64(atomic_load(&handled), 0);
     expect_alive();
 }
 
@@ -152,7 +152,7 @@ Test(control, oversized_requests_are_refused)
     bytes[60000] = '\n';
     exchange(bytes, 60001, reply);
     cr_assert_not_null(strstr(reply, "\"error\""));
-    cr_assert_eq(atomic_load(&handled), 0);
+    assert_i64(atomic_load(&handled), 0);
     expect_alive();
 }
 
@@ -175,7 +175,7 @@ Test(control, slow_clients_do_not_hang_it)
     int fds[8];
     for (size_t i = 0; i < ARRAY_LEN(fds); i++) {
         fds[i] = connect_raw();
-        cr_assert_eq(send(fds[i], "{", 1, 0), 1);
+        assert_i64(send(fds[i], "{", 1, 0), 1);
     }
     int64_t began = clock_monotonic_ns();
     expect_alive();
@@ -194,7 +194,7 @@ Test(control, stops_with_clients_connected)
     cr_assert_lt(clock_monotonic_ns() - began, 1000000000);
     cJSON *request = cJSON_CreateObject();
     cJSON *reply = NULL;
-    cr_assert_eq(control_request(store, request, 1000, &reply), -ENOENT);
+    assert_i64(control_request(store, request, 1000, &reply), -ENOENT);
     cJSON_Delete(request);
     (void)close(fd);
 }
@@ -211,10 +211,10 @@ Test(control, concurrent_clients)
 {
     pthread_t threads[12];
     for (size_t i = 0; i < ARRAY_LEN(threads); i++)
-        cr_assert_eq(thread_start(&threads[i], "client", ask_many, NULL), 0);
+        assert_i64(thread_start(&threads[i], "client", ask_many, NULL), 0);
     for (size_t i = 0; i < ARRAY_LEN(threads); i++)
         (void)pthread_join(threads[i], NULL);
-    cr_assert_eq(atomic_load(&handled), 600);
+    assert_i64(atomic_load(&handled), 600);
 }
 
 Test(control, client_gives_up)
@@ -222,7 +222,7 @@ Test(control, client_gives_up)
     cJSON *request = cJSON_CreateObject();
     cJSON *reply = NULL;
     (void)cJSON_AddBoolToObject(request, "slow", true);
-    cr_assert_eq(control_request(store, request, 50, &reply), -ETIMEDOUT);
+    assert_i64(control_request(store, request, 50, &reply), -ETIMEDOUT);
     cJSON_Delete(request);
 }
 
@@ -232,7 +232,7 @@ Test(control, foreign_users_are_refused)
     if (geteuid() != 0)
         cr_skip_test("needs root");
     _cleanup_free_ char *path = xasprintf("%s/control", store);
-    cr_assert_eq(chmod(base, 0755) | chmod(store, 0755) | chmod(path, 0666), 0);
+    assert_i64(chmod(base, 0755) | chmod(store, 0755) | chmod(path, 0666), 0);
     pid_t child = fork();
     if (child == 0) {
         cJSON *request = cJSON_CreateObject();
@@ -242,26 +242,26 @@ Test(control, foreign_users_are_refused)
         _exit(cJSON_GetObjectItem(reply, "errno")->valueint == EPERM ? 0 : 2);
     }
     int status = 0;
-    cr_assert_eq(waitpid(child, &status, 0), child);
-    cr_assert_eq(status, 0);
-    cr_assert_eq(atomic_load(&handled), 0);
+    assert_i64(waitpid(child, &status, 0), child);
+    assert_i64(status, 0);
+    assert_i64(atomic_load(&handled), 0);
 }
 
 Test(control, nobody_listens)
 {
     cJSON *request = cJSON_CreateObject();
     cJSON *reply = NULL;
-    cr_assert_eq(control_request("/nonexistent", request, 1000, &reply), -ENOENT);
+    assert_i64(control_request("/nonexistent", request, 1000, &reply), -ENOENT);
     /* A socket file of a daemon that was killed. */
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     (void)snprintf(address.sun_path, sizeof address.sun_path, "%s/control", base);
     int fd = socket(AF_UNIX, SOCK_STREAM, 0);
-    cr_assert_eq(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
+    assert_i64(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
     (void)close(fd);
-    cr_assert_eq(control_request(base, request, 1000, &reply), -ECONNREFUSED);
+    assert_i64(control_request(base, request, 1000, &reply), -ECONNREFUSED);
     struct control *second = NULL;
-    cr_assert_eq(control_start(base, echo, &handled, &second), 0);
-    cr_assert_eq(control_request(base, request, 1000, &reply), 0);
+    assert_i64(control_start(base, echo, &handled, &second), 0);
+    assert_i64(control_request(base, request, 1000, &reply), 0);
     control_stop(second);
     cJSON_Delete(reply);
     cJSON_Delete(request);
@@ -273,7 +273,7 @@ Test(names, are_valid_json)
     cJSON *object = cJSON_CreateObject();
     (void)cJSON_AddStringToObject(object, "n", "a\n\xff\"\xc3\xa4\xc3");
     _cleanup_free_ char *text = control_print(object, false);
-    cr_assert_str_eq(text, "{\"n\":\"a\\n\\\\xff\\\"\xc3\xa4\\\\xc3\"}");
+    assert_str(text, "{\"n\":\"a\\n\\\\xff\\\"\xc3\xa4\\\\xc3\"}");
     cJSON_Delete(object);
 }
 
@@ -307,7 +307,7 @@ Test(numbers, whole_range)
         _cleanup_free_ char *text = cJSON_PrintUnformatted(object);
         cJSON *again = cJSON_Parse(text);
         cr_assert(control_get_u64(again, "n", &value));
-        cr_assert_eq(value, values[i]);
+        assert_u64(value, values[i]);
         cJSON_Delete(object);
         cJSON_Delete(again);
     }

@@ -5,6 +5,7 @@
 #include <cjson/cJSON.h>
 #include <sys/mman.h>
 
+#include "../expect.h"
 #include "daemon/control.h"
 #include "daemon/handover.h"
 #include "stage/stage.h"
@@ -15,8 +16,8 @@ static void begin(void)
 {
     char *error = NULL;
     options_init(&options);
-    cr_assert_eq(options_set_list(&options, "stage=64M,attr_timeout=1500ms,noatime,log=/a\\,log,remote=dir:/r", false, &error), 0);
-    cr_assert_eq(options_finish(&options, &error), 0);
+    assert_i64(options_set_list(&options, "stage=64M,attr_timeout=1500ms,noatime,log=/a\\,log,remote=dir:/r", false, &error), 0);
+    assert_i64(options_finish(&options, &error), 0);
 }
 
 static void end(void)
@@ -55,9 +56,9 @@ static char *written(void)
     struct lifecycle_keeper keeper = a_keeper();
     struct handover_source from = {.store = "/nvme/store", .mountpoint = "/mnt/ckpt", .options = &options, .keeper = &keeper, .child = 77, .served_at = 99};
     int fd;
-    cr_assert_eq(handover_write(&from, &fd), 0);
+    assert_i64(handover_write(&from, &fd), 0);
     cJSON *state = read_json(fd);
-    cr_assert_str_eq(cJSON_GetStringValue(cJSON_GetObjectItem(state, "version")), CAIRN_VERSION);
+    assert_str(cJSON_GetStringValue(cJSON_GetObjectItem(state, "version")), CAIRN_VERSION);
     cJSON_ReplaceItemInObject(state, "version", cJSON_CreateString("1.0"));
     cJSON_DeleteItemFromObject(state, "stage_version");
     control_add_u64(state, "stage_version", 1);
@@ -70,7 +71,7 @@ static char *written(void)
 static int from_text(const char *text)
 {
     int fd = memfd_create("handover", MFD_CLOEXEC);
-    cr_assert_eq(io_pwrite_full(fd, text, strlen(text), 0), 0);
+    assert_i64(io_pwrite_full(fd, text, strlen(text), 0), 0);
     return fd;
 }
 
@@ -93,17 +94,17 @@ Test(handover, of_an_older_version_is_read)
     struct handover h;
     struct lifecycle_keeper keeper = a_keeper();
     char *error = NULL;
-    cr_assert_eq(handover_read(fd, &h, &error), 0, "%s", error);
-    cr_assert_str_eq(h.store, "/nvme/store");
-    cr_assert_str_eq(h.mountpoint, "/mnt/ckpt");
+    assert_i64(handover_read(fd, &h, &error), 0, "%s", error);
+    assert_str(h.store, "/nvme/store");
+    assert_str(h.mountpoint, "/mnt/ckpt");
     cr_assert(h.child == 77 && h.served_at == 99 && !h.stops);
     cr_assert(h.keeper.is_adopting && h.keeper.is_upgrade && h.keeper.link_fd == 7 && h.keeper.lock_fd == 6 && h.keeper.adopted.fd == 5);
     cr_assert(h.keeper.deaths == 2 && h.keeper.died_at == 123456789 && h.keeper.upgrades == 1 && h.keeper.upgrade_tries == 3);
-    cr_assert_str_eq(h.keeper.last_death, "signal 6");
-    cr_assert_str_eq(h.keeper.version_before, "1.0");
+    assert_str(h.keeper.last_death, "signal 6");
+    assert_str(h.keeper.version_before, "1.0");
     cr_assert_arr_eq(&h.keeper.adopted.passport, &keeper.adopted.passport, sizeof keeper.adopted.passport);
     _cleanup_free_ char *before = options_print(&options), *after = options_print(&h.options);
-    cr_assert_str_eq(before, after);
+    assert_str(before, after);
     handover_done(&h);
 }
 
@@ -120,7 +121,7 @@ static void expect_refusal(const char *member, cJSON *value, const char *word)
     _cleanup_close_ int fd = from_text(changed);
     struct handover h;
     char *error = NULL;
-    cr_assert_eq(handover_read(fd, &h, &error), -EPROTO, "%s", member);
+    assert_i64(handover_read(fd, &h, &error), -EPROTO, "%s", member);
     cr_assert_not_null(error);
     cr_assert_not_null(strstr(error, word), "%s: '%s' does not say '%s'", member, error, word);
     cr_assert_null(strchr(error, '\n'));
@@ -156,7 +157,7 @@ Test(handover, that_is_not_whole_is_refused)
     _cleanup_close_ int none = from_text("{");
     struct handover h;
     char *error = NULL;
-    cr_assert_eq(handover_read(none, &h, &error), -EPROTO);
-    cr_assert_str_eq(error, "no handover was found");
+    assert_i64(handover_read(none, &h, &error), -EPROTO);
+    assert_str(error, "no handover was found");
     free(error);
 }

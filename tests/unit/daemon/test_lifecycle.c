@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <criterion/criterion.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include "../expect.h"
 #include "daemon/lifecycle.h"
 #include "daemon/store_folder.h"
 
@@ -17,7 +17,7 @@ static struct service_error error;
 static void run(const char *fmt, const char *path)
 {
     _cleanup_free_ char *command = xasprintf(fmt, path);
-    cr_assert_eq(system(command), 0, "%s", command);
+    assert_i64(system(command), 0, "%s", command);
 }
 
 static void begin(void)
@@ -38,14 +38,14 @@ TestSuite(store, .init = begin, .fini = end);
 static void expect_refused(int exit_code, const char *word)
 {
     cr_assert_lt(store_folder_take(store, NULL, &folder, &error), 0);
-    cr_assert_eq(error.exit_code, exit_code, "%s", error.text);
+    assert_i64(error.exit_code, exit_code, "%s", error.text);
     cr_assert_not_null(strstr(error.text, word), "'%s' does not say '%s'", error.text, word);
 }
 
 static void expect_taken(bool fresh)
 {
-    cr_assert_eq(store_folder_take(store, NULL, &folder, &error), 0, "%s", error.text);
-    cr_assert_eq(folder.fresh, fresh);
+    assert_i64(store_folder_take(store, NULL, &folder, &error), 0, "%s", error.text);
+    assert_u64(folder.fresh, fresh);
 }
 
 Test(store, is_made_and_undone)
@@ -53,13 +53,13 @@ Test(store, is_made_and_undone)
     struct stat st;
     expect_taken(true);
     cr_assert(folder.made);
-    cr_assert_eq(stat(store, &st), 0);
-    cr_assert_eq(st.st_mode & 07777, 0700);
+    assert_i64(stat(store, &st), 0);
+    assert_u64(st.st_mode & 07777, 0700);
     run("mkdir -p %s/packs/00", store);
     run("touch %s/packs/00/a", store);
     run("touch %s/superblock", store);
     store_folder_release(&folder, true);
-    cr_assert_eq(stat(store, &st), -1);
+    assert_i64(stat(store, &st), -1);
 }
 
 Test(store, an_empty_folder_is_taken_and_emptied_again)
@@ -72,7 +72,7 @@ Test(store, an_empty_folder_is_taken_and_emptied_again)
     run("touch %s/superblock", store);
     store_folder_release(&folder, true);
     run("test \"$(ls -A %s)\" = lost+found", store);
-    cr_assert_eq(stat(store, &st), 0);
+    assert_i64(stat(store, &st), 0);
 }
 
 Test(store, a_store_is_never_undone)
@@ -128,11 +128,11 @@ Test(store, an_empty_open_folder_becomes_private_until_it_is_given_up)
     struct stat st;
     run("mkdir -m 755 %s", store);
     expect_taken(true);
-    cr_assert_eq(stat(store, &st), 0);
-    cr_assert_eq(st.st_mode & 07777, 0700);
+    assert_i64(stat(store, &st), 0);
+    assert_u64(st.st_mode & 07777, 0700);
     store_folder_release(&folder, true);
-    cr_assert_eq(stat(store, &st), 0);
-    cr_assert_eq(st.st_mode & 07777, 0755);
+    assert_i64(stat(store, &st), 0);
+    assert_u64(st.st_mode & 07777, 0755);
 }
 
 Test(store, of_another_user_is_refused)
@@ -148,16 +148,16 @@ Test(store, without_a_parent_is_refused)
 {
     char *path = NULL;
     _cleanup_free_ char *deep = xasprintf("%s/a/b", base);
-    cr_assert_eq(store_resolve(deep, &path), -ENOENT);
-    cr_assert_eq(store_resolve("/proc/self/status/x", &path), -ENOTDIR);
+    assert_i64(store_resolve(deep, &path), -ENOENT);
+    assert_i64(store_resolve("/proc/self/status/x", &path), -ENOTDIR);
 }
 
 Test(store, paths_are_resolved)
 {
     char *path = NULL;
     _cleanup_free_ char *twisted = xasprintf("%s/./../%s/store/", base, strrchr(base, '/') + 1);
-    cr_assert_eq(store_resolve(twisted, &path), 0);
-    cr_assert_str_eq(path, store);
+    assert_i64(store_resolve(twisted, &path), 0);
+    assert_str(path, store);
     free(path);
 }
 
@@ -175,16 +175,16 @@ Test(store, in_use_is_refused_by_name_of_the_process)
     struct store_folder other;
     struct service_error refused = {0};
     _cleanup_free_ char *pid = xasprintf("pid %d", (int)getpid());
-    cr_assert_eq(store_folder_take(store, &waiter, &other, &refused), -EBUSY);
-    cr_assert_eq(asked, 1);
-    cr_assert_eq(refused.exit_code, MOUNT_FAILED);
+    assert_i64(store_folder_take(store, &waiter, &other, &refused), -EBUSY);
+    assert_u64(asked, 1);
+    assert_i64(refused.exit_code, MOUNT_FAILED);
     cr_assert_not_null(strstr(refused.text, pid), "%s", refused.text);
     free(refused.text);
     pid_t holder = 0;
-    cr_assert_eq(store_lock_holder(store, &holder), 1);
-    cr_assert_eq(holder, getpid());
+    assert_i64(store_lock_holder(store, &holder), 1);
+    assert_i64(holder, getpid());
     store_folder_release(&folder, false);
-    cr_assert_eq(store_lock_holder(store, &holder), 0);
+    assert_i64(store_lock_holder(store, &holder), 0);
 }
 
 Test(store, lock_dies_with_its_process)
@@ -192,7 +192,7 @@ Test(store, lock_dies_with_its_process)
     int ready[2], fd;
     pid_t holder = 0;
     run("mkdir -m 700 %s", store);
-    cr_assert_eq(pipe(ready), 0);
+    assert_i64(pipe(ready), 0);
     pid_t child = fork();
     if (child == 0) {
         if (store_lock(store, &fd, &holder) < 0 || write(ready[1], "x", 1) != 1)
@@ -201,11 +201,11 @@ Test(store, lock_dies_with_its_process)
             (void)pause();
     }
     char byte;
-    cr_assert_eq(read(ready[0], &byte, 1), 1);
-    cr_assert_eq(store_lock(store, &fd, &holder), -EBUSY);
-    cr_assert_eq(holder, child);
-    cr_assert_eq(kill(child, SIGKILL), 0);
-    cr_assert_eq(waitpid(child, NULL, 0), child);
-    cr_assert_eq(store_lock(store, &fd, &holder), 0);
+    assert_i64(read(ready[0], &byte, 1), 1);
+    assert_i64(store_lock(store, &fd, &holder), -EBUSY);
+    assert_i64(holder, child);
+    assert_i64(kill(child, SIGKILL), 0);
+    assert_i64(waitpid(child, NULL, 0), child);
+    assert_i64(store_lock(store, &fd, &holder), 0);
     (void)close(fd);
 }

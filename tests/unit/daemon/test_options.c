@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <criterion/criterion.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
+#include "../expect.h"
 #include "base/io.h"
 #include "daemon/options.h"
 #include "daemon/remote_address.h"
@@ -25,14 +25,14 @@ TestSuite(options, .init = begin, .fini = end);
 static void expect_ok(const char *list)
 {
     char *error = NULL;
-    cr_assert_eq(options_set_list(&o, list, false, &error), 0, "%s: %s", list, error);
+    assert_i64(options_set_list(&o, list, false, &error), 0, "%s: %s", list, error);
 }
 
 /* The error names `word`. */
 static void expect_error(const char *list, const char *word)
 {
     char *error = NULL;
-    cr_assert_eq(options_set_list(&o, list, false, &error), -EINVAL, "%s", list);
+    assert_i64(options_set_list(&o, list, false, &error), -EINVAL, "%s", list);
     cr_assert_not_null(strstr(error, word), "%s: '%s' does not say '%s'", list, error, word);
     cr_assert_null(strchr(error, '\n'));
     free(error);
@@ -44,14 +44,14 @@ static void expect_again(void)
     struct mount_options again;
     char *error = NULL, *list = options_print(&o);
     options_init(&again);
-    cr_assert_eq(options_set_list(&again, list, false, &error), 0, "%s: %s", list, error);
+    assert_i64(options_set_list(&again, list, false, &error), 0, "%s: %s", list, error);
     for (const struct option_spec *spec = option_table; spec->name; spec++) {
         const void *a = (char *)&o + spec->offset, *b = (char *)&again + spec->offset;
         bool is_flag = spec->kind == OPTION_SET || spec->kind == OPTION_CLEAR;
         if (spec->kind != OPTION_STRING && spec->kind != OPTION_PATH)
-            cr_assert_eq(memcmp(a, b, is_flag ? sizeof(bool) : sizeof(uint64_t)), 0, "%s in %s", spec->name, list);
+            assert_i64(memcmp(a, b, is_flag ? sizeof(bool) : sizeof(uint64_t)), 0, "%s in %s", spec->name, list);
         else if (*(char *const *)a)
-            cr_assert_str_eq(*(char *const *)a, *(char *const *)b);
+            assert_str(*(char *const *)a, *(char *const *)b);
         else
             cr_assert_null(*(char *const *)b);
     }
@@ -65,7 +65,7 @@ Test(options, printed_and_read_again)
     expect_ok("stage=1536M,nvme=9007199254740993,fsync=stage,writeback_delay=250ms,entry_timeout=0,attr_timeout=1.5,threads=7,noallow_other,ro,suid,dev,"
               "noexec,noatime,successor=on,crash_window=0,no_resend,log_level=debug,writeback_limit=1G");
     expect_ok("remote=s3://bucket/a\\,b,profile=back\\\\slash,log=/a\\,\\\\b,takeover,unfenced,checksum=md5,connections=9,lease=90s,gc_grace=0,metrics=[::1]:9464");
-    cr_assert_str_eq(o.log_path, "/a,\\b");
+    assert_str(o.log_path, "/a,\\b");
     expect_again();
 }
 
@@ -86,11 +86,11 @@ Test(options, sizes)
                                       "nan", "inf", "99999999999P", "4Gi",  "18446744073709551616"};
     uint64_t bytes;
     for (size_t i = 0; i < ARRAY_LEN(good); i++) {
-        cr_assert_eq(parse_size(good[i].text, &bytes), 0, "%s", good[i].text);
-        cr_assert_eq(bytes, good[i].bytes, "%s", good[i].text);
+        assert_i64(parse_size(good[i].text, &bytes), 0, "%s", good[i].text);
+        assert_u64(bytes, good[i].bytes, "%s", good[i].text);
     }
     for (size_t i = 0; i < ARRAY_LEN(bad); i++)
-        cr_assert_eq(parse_size(bad[i], &bytes), -EINVAL, "%s", bad[i]);
+        assert_i64(parse_size(bad[i], &bytes), -EINVAL, "%s", bad[i]);
 }
 
 Test(options, durations)
@@ -110,24 +110,24 @@ Test(options, durations)
                                       "1ms2"};
     int64_t ns;
     for (size_t i = 0; i < ARRAY_LEN(good); i++) {
-        cr_assert_eq(parse_duration(good[i].text, &ns), 0, "%s", good[i].text);
-        cr_assert_eq(ns, good[i].ns, "%s", good[i].text);
+        assert_i64(parse_duration(good[i].text, &ns), 0, "%s", good[i].text);
+        assert_i64(ns, good[i].ns, "%s", good[i].text);
     }
     for (size_t i = 0; i < ARRAY_LEN(bad); i++)
-        cr_assert_eq(parse_duration(bad[i], &ns), -EINVAL, "%s", bad[i]);
+        assert_i64(parse_duration(bad[i], &ns), -EINVAL, "%s", bad[i]);
 }
 
 Test(options, defaults)
 {
-    cr_assert_str_eq(o.stage_dir, "/dev/shm");
-    cr_assert_eq(o.fsync, FSYNC_NVME);
-    cr_assert_eq(o.writeback_threads, 2);
-    cr_assert_eq(o.writeback_delay_ns, 1000000000);
-    cr_assert_eq(o.log_level, LOG_LEVEL_INFO);
-    cr_assert_eq(o.allow_other, geteuid() == 0);
+    assert_str(o.stage_dir, "/dev/shm");
+    assert_u64(o.fsync, FSYNC_NVME);
+    assert_u64(o.writeback_threads, 2);
+    assert_i64(o.writeback_delay_ns, 1000000000);
+    assert_u64(o.log_level, LOG_LEVEL_INFO);
+    assert_u64(o.allow_other, geteuid() == 0);
     cr_assert(o.default_permissions && o.nosuid && o.nodev && !o.noexec && !o.read_only && !o.foreground);
     char *error = NULL;
-    cr_assert_eq(options_finish(&o, &error), 0);
+    assert_i64(options_finish(&o, &error), 0);
     cr_assert_geq(o.stage_bytes, 16 * MIB);
     cr_assert_leq(o.stage_bytes, max_u64(o.memory_granted / 4, 16 * MIB));
 }
@@ -138,17 +138,17 @@ Test(options, every_kind)
     expect_ok(
         "entry-timeout=0.5,attr_timeout=2s,threads=8,log=/tmp/l,log_level=debug,foreground,ro,noallow_other");
     expect_ok("noatime,noexec,suid,dev,default_permissions,fsname=x,subtype=y");
-    cr_assert_eq(o.stage_bytes, 2 * GIB);
-    cr_assert_eq(o.nvme_bytes, 10 * GIB);
-    cr_assert_eq(o.fsync, FSYNC_STAGE);
-    cr_assert_eq(o.writeback_threads, 4);
-    cr_assert_eq(o.writeback_limit, 100 * MIB);
-    cr_assert_eq(o.writeback_delay_ns, 250000000);
-    cr_assert_eq(o.entry_timeout_ns, 500000000);
-    cr_assert_eq(o.attr_timeout_ns, 2000000000);
-    cr_assert_eq(o.threads, 8);
-    cr_assert_str_eq(o.log_path, "/tmp/l");
-    cr_assert_eq(o.log_level, LOG_LEVEL_DEBUG);
+    assert_u64(o.stage_bytes, 2 * GIB);
+    assert_u64(o.nvme_bytes, 10 * GIB);
+    assert_u64(o.fsync, FSYNC_STAGE);
+    assert_u64(o.writeback_threads, 4);
+    assert_u64(o.writeback_limit, 100 * MIB);
+    assert_i64(o.writeback_delay_ns, 250000000);
+    assert_i64(o.entry_timeout_ns, 500000000);
+    assert_i64(o.attr_timeout_ns, 2000000000);
+    assert_u64(o.threads, 8);
+    assert_str(o.log_path, "/tmp/l");
+    assert_u64(o.log_level, LOG_LEVEL_DEBUG);
     cr_assert(o.foreground && o.read_only && !o.allow_other && o.noatime && o.noexec && !o.nosuid &&
               !o.nodev);
 }
@@ -157,22 +157,22 @@ Test(options, later_wins_and_alias)
 {
     expect_ok("ro,rw,stage=1G,stage=2G,cache-size=3G,allow_other,noallow_other");
     cr_assert_not(o.read_only);
-    cr_assert_eq(o.stage_bytes, 2 * GIB);
-    cr_assert_eq(o.nvme_bytes, 3 * GIB);
+    assert_u64(o.stage_bytes, 2 * GIB);
+    assert_u64(o.nvme_bytes, 3 * GIB);
     cr_assert_not(o.allow_other);
     expect_ok("stage=0,nvme=0,cache_size=0,writeback_limit=0,threads=0");
-    cr_assert_eq(o.stage_bytes, 0);
+    assert_u64(o.stage_bytes, 0);
 }
 
 Test(options, escapes)
 {
     expect_ok("stage_dir=/a\\,b\\\\c=d\\x,ro");
-    cr_assert_str_eq(o.stage_dir, "/a,b\\c=d\\x");
+    assert_str(o.stage_dir, "/a,b\\c=d\\x");
     cr_assert(o.read_only);
     expect_ok(",,rw,");
     cr_assert_not(o.read_only);
     expect_ok("log=/ends\\");
-    cr_assert_str_eq(o.log_path, "/ends\\");
+    assert_str(o.log_path, "/ends\\");
 }
 
 Test(options, ignored)
@@ -208,7 +208,7 @@ static void expect_unfinished(const char *list, const char *word)
 {
     char *error = NULL;
     expect_ok(list);
-    cr_assert_eq(options_finish(&o, &error), -EINVAL, "%s", list);
+    assert_i64(options_finish(&o, &error), -EINVAL, "%s", list);
     cr_assert_not_null(strstr(error, word), "%s: '%s' does not say '%s'", list, error, word);
     cr_assert_null(strchr(error, '\n'));
     cr_assert_null(strstr(error, "hunter2"), "a secret is repeated: %s", error);
@@ -221,7 +221,7 @@ static void expect_finished(const char *list)
 {
     char *error = NULL;
     expect_ok(list);
-    cr_assert_eq(options_finish(&o, &error), 0, "%s: %s", list, error);
+    assert_i64(options_finish(&o, &error), 0, "%s: %s", list, error);
 }
 
 Test(options, relative_stage_is_refused)
@@ -233,16 +233,16 @@ Test(options, defaults_of_a_remote)
 {
     cr_assert_null(o.remote);
     cr_assert_null(o.endpoint_url);
-    cr_assert_eq(o.addressing, 0);
-    cr_assert_eq(o.checksum, 0);
-    cr_assert_eq(o.connections, 32);
-    cr_assert_eq(o.upload_threads, 4);
-    cr_assert_eq(o.fetch_threads, 16);
-    cr_assert_eq(o.upload_limit, 0);
-    cr_assert_eq(o.remote_timeout_ns, 60000000000);
-    cr_assert_eq(o.lease_ns, 60000000000);
-    cr_assert_eq(o.gc_grace_ns, 3600000000000);
-    cr_assert_eq(o.follow_ns, 10000000000);
+    assert_u64(o.addressing, 0);
+    assert_u64(o.checksum, 0);
+    assert_u64(o.connections, 32);
+    assert_u64(o.upload_threads, 4);
+    assert_u64(o.fetch_threads, 16);
+    assert_u64(o.upload_limit, 0);
+    assert_i64(o.remote_timeout_ns, 60000000000);
+    assert_i64(o.lease_ns, 60000000000);
+    assert_i64(o.gc_grace_ns, 3600000000000);
+    assert_i64(o.follow_ns, 10000000000);
     cr_assert(!o.takeover && !o.unfenced && !o.no_sign_request);
 }
 
@@ -252,35 +252,35 @@ Test(options, of_a_remote)
                     "checksum=md5,storage_class=COLD,sse=aws:kms,sse-kms-key-id=k,ca_bundle=/c,connections=8,"
                     "remote_timeout=5s,upload_threads=2,upload_limit=10M,lease=1s,gc_grace=5m,follow=250ms,unfenced,"
                     "no-sign-request,fsync=remote");
-    cr_assert_str_eq(o.remote, "s3://bucket/a/b");
-    cr_assert_str_eq(o.endpoint_url, "http://127.0.0.1:8000");
-    cr_assert_str_eq(o.region, "moon-1");
-    cr_assert_str_eq(o.profile, "p");
-    cr_assert_str_eq(o.storage_class, "COLD");
-    cr_assert_str_eq(o.sse, "aws:kms");
-    cr_assert_str_eq(o.sse_kms_key_id, "k");
-    cr_assert_str_eq(o.ca_bundle, "/c");
-    cr_assert_eq(o.addressing, S3_ADDRESSING_PATH);
-    cr_assert_eq(o.checksum, S3_CHECKSUM_MD5);
-    cr_assert_eq(o.connections, 8);
-    cr_assert_eq(o.remote_timeout_ns, 5000000000);
-    cr_assert_eq(o.upload_threads, 2);
-    cr_assert_eq(o.upload_limit, 10 * MIB);
-    cr_assert_eq(o.lease_ns, 1000000000);
-    cr_assert_eq(o.gc_grace_ns, 300000000000);
-    cr_assert_eq(o.follow_ns, 250000000);
-    cr_assert_eq(o.fsync, FSYNC_REMOTE);
+    assert_str(o.remote, "s3://bucket/a/b");
+    assert_str(o.endpoint_url, "http://127.0.0.1:8000");
+    assert_str(o.region, "moon-1");
+    assert_str(o.profile, "p");
+    assert_str(o.storage_class, "COLD");
+    assert_str(o.sse, "aws:kms");
+    assert_str(o.sse_kms_key_id, "k");
+    assert_str(o.ca_bundle, "/c");
+    assert_u64(o.addressing, S3_ADDRESSING_PATH);
+    assert_u64(o.checksum, S3_CHECKSUM_MD5);
+    assert_u64(o.connections, 8);
+    assert_i64(o.remote_timeout_ns, 5000000000);
+    assert_u64(o.upload_threads, 2);
+    assert_u64(o.upload_limit, 10 * MIB);
+    assert_i64(o.lease_ns, 1000000000);
+    assert_i64(o.gc_grace_ns, 300000000000);
+    assert_i64(o.follow_ns, 250000000);
+    assert_u64(o.fsync, FSYNC_REMOTE);
     cr_assert(o.unfenced && o.no_sign_request && !o.takeover);
 }
 
 Test(options, words_of_a_remote_are_those_of_its_tier)
 {
     expect_ok("addressing=virtual,checksum=none");
-    cr_assert_eq(o.addressing, S3_ADDRESSING_VIRTUAL);
-    cr_assert_eq(o.checksum, S3_CHECKSUM_NONE);
+    assert_u64(o.addressing, S3_ADDRESSING_VIRTUAL);
+    assert_u64(o.checksum, S3_CHECKSUM_NONE);
     expect_ok("addressing=auto,checksum=crc32");
-    cr_assert_eq(o.addressing, S3_ADDRESSING_AUTO);
-    cr_assert_eq(o.checksum, S3_CHECKSUM_CRC32);
+    assert_u64(o.addressing, S3_ADDRESSING_AUTO);
+    assert_u64(o.checksum, S3_CHECKSUM_CRC32);
 }
 
 Test(options, wrong_values_of_a_remote)
@@ -329,34 +329,34 @@ Test(options, remotes_are_shown_alike)
     for (size_t i = 0; i < ARRAY_LEN(pairs); i++) {
         _cleanup_free_ char *list = xasprintf("remote=%s", pairs[i][0]);
         expect_finished(list);
-        cr_assert_str_eq(o.remote, pairs[i][1]);
+        assert_str(o.remote, pairs[i][1]);
     }
 }
 
 Test(options, paths_become_absolute)
 {
-    cr_assert_eq(chdir("/usr"), 0);
+    assert_i64(chdir("/usr"), 0);
     expect_finished("remote=dir:lib/x,ca_bundle=share/c");
-    cr_assert_str_eq(o.remote, "dir:/usr/lib/x");
-    cr_assert_str_eq(o.ca_bundle, "/usr/share/c");
+    assert_str(o.remote, "dir:/usr/lib/x");
+    assert_str(o.ca_bundle, "/usr/share/c");
 }
 
 Test(options, addresses_are_taken_apart)
 {
     struct remote_address a;
     char *error = NULL;
-    cr_assert_eq(remote_address_parse("s3://bucket/a/b", &a, &error), 0);
-    cr_assert_eq(a.kind, REMOTE_KIND_S3);
-    cr_assert_str_eq(a.bucket, "bucket");
-    cr_assert_str_eq(a.prefix, "a/b");
+    assert_i64(remote_address_parse("s3://bucket/a/b", &a, &error), 0);
+    assert_u64(a.kind, REMOTE_KIND_S3);
+    assert_str(a.bucket, "bucket");
+    assert_str(a.prefix, "a/b");
     cr_assert_null(a.path);
     remote_address_done(&a);
-    cr_assert_eq(remote_address_parse("s3://bucket", &a, &error), 0);
-    cr_assert_str_eq(a.prefix, "");
+    assert_i64(remote_address_parse("s3://bucket", &a, &error), 0);
+    assert_str(a.prefix, "");
     remote_address_done(&a);
-    cr_assert_eq(remote_address_parse("dir:/x", &a, &error), 0);
-    cr_assert_eq(a.kind, REMOTE_KIND_DIR);
-    cr_assert_str_eq(a.path, "/x");
+    assert_i64(remote_address_parse("dir:/x", &a, &error), 0);
+    assert_u64(a.kind, REMOTE_KIND_DIR);
+    assert_str(a.path, "/x");
     remote_address_done(&a);
 }
 
@@ -380,7 +380,7 @@ static void put(const char *path, const char *text)
         (void)mkdir(whole, 0700);
         *slash = '/';
     }
-    cr_assert_eq(io_write_file_durable(whole, text, strlen(text)), 0);
+    assert_i64(io_write_file_durable(whole, text, strlen(text)), 0);
 }
 
 static void make_machine(void)
@@ -392,17 +392,17 @@ static void make_machine(void)
 static void drop_machine(void)
 {
     _cleanup_free_ char *command = xasprintf("rm -rf %s", root);
-    cr_assert_eq(system(command), 0);
+    assert_i64(system(command), 0);
 }
 
 TestSuite(memory, .init = make_machine, .fini = drop_machine);
 
 Test(memory, of_the_machine)
 {
-    cr_assert_eq(options_memory_granted_below(root), 8 * GIB);
+    assert_u64(options_memory_granted_below(root), 8 * GIB);
     put("/proc/self/cgroup", "0::/\n");
     put("/sys/fs/cgroup/memory.max", "max\n");
-    cr_assert_eq(options_memory_granted_below(root), 8 * GIB);
+    assert_u64(options_memory_granted_below(root), 8 * GIB);
 }
 
 Test(memory, of_cgroup_v2_and_its_parents)
@@ -410,9 +410,9 @@ Test(memory, of_cgroup_v2_and_its_parents)
     put("/proc/self/cgroup", "0::/a.slice/b.scope\n");
     put("/sys/fs/cgroup/a.slice/memory.max", "2147483648\n");
     put("/sys/fs/cgroup/a.slice/b.scope/memory.max", "max\n");
-    cr_assert_eq(options_memory_granted_below(root), 2 * GIB);
+    assert_u64(options_memory_granted_below(root), 2 * GIB);
     put("/sys/fs/cgroup/a.slice/b.scope/memory.high", "1073741824\n");
-    cr_assert_eq(options_memory_granted_below(root), GIB);
+    assert_u64(options_memory_granted_below(root), GIB);
 }
 
 Test(memory, of_cgroup_v1)
@@ -420,19 +420,19 @@ Test(memory, of_cgroup_v1)
     put("/proc/self/cgroup", "9:name=systemd:/x\n4:cpu,memory:/job\n0::/\n");
     put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
     put("/sys/fs/cgroup/memory/job/memory.limit_in_bytes", "1073741824\n");
-    cr_assert_eq(options_memory_granted_below(root), GIB);
+    assert_u64(options_memory_granted_below(root), GIB);
 }
 
 Test(memory, of_a_container_that_sees_its_host_s_path)
 {
     put("/proc/self/cgroup", "4:memory:/docker/0123\n");
     put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "536870912\n");
-    cr_assert_eq(options_memory_granted_below(root), 512 * MIB);
+    assert_u64(options_memory_granted_below(root), 512 * MIB);
 }
 
 Test(memory, of_garbage)
 {
     put("/proc/self/cgroup", "memory\n::\n4:memory\nx:memory:y\n\n");
     put("/proc/meminfo", "nothing\n");
-    cr_assert_eq(options_memory_granted_below(root), GIB);
+    assert_u64(options_memory_granted_below(root), GIB);
 }

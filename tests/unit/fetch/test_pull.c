@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
+#include "../expect.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "commit/internal.h"
@@ -51,7 +52,7 @@ static void use_remote(bool wanted)
         return;
     struct tier *tier = NULL;
     char *text = NULL;
-    cr_assert_eq(dir_tier_open(&(struct dir_options){.path = place.path}, &tier, &text), 0, "%s", text ? text : "");
+    assert_i64(dir_tier_open(&(struct dir_options){.path = place.path}, &tier, &text), 0, "%s", text ? text : "");
     shop.options.remote = (struct remote_options){.name = place.name,
                                                   .tier = fault_tier_new(tier, count_gets, NULL),
                                                   .holder = "test",
@@ -98,7 +99,7 @@ static void move_node(void)
 {
     shop_close(&shop);
     shop_delete(&shop, "");
-    cr_assert_eq(mkdir(shop.path, 0700), 0);
+    assert_i64(mkdir(shop.path, 0700), 0);
     shop_lose_power(&shop);
     atomic_store(&gets, 0);
     open_shop();
@@ -132,7 +133,7 @@ Test(pull, fresh_node_reads_what_was_published)
     shop_put(&shop, "small", 2, 100000);
     wait_remote();
     move_node();
-    cr_assert_eq(view_now().packs, 0);
+    assert_u64(view_now().packs, 0);
     shop_expect(&shop, "small", 2, 100000);
     shop_expect(&shop, "big", 1, 20 * MIB + 777);
 }
@@ -174,7 +175,7 @@ Test(pull, kept_without_the_remote)
     shop_open(&shop);
     shop_expect(&shop, "big", 1, 10 * MIB);
     shop_close(&shop);
-    cr_assert_eq(shop_fsck(&shop), 0);
+    assert_i64(shop_fsck(&shop), 0);
 }
 
 Test(pull, clean_end_keeps_what_was_fetched)
@@ -206,7 +207,7 @@ Test(pull, without_the_remote_it_says_where_it_is)
     uint8_t buf[4096];
     char what[200] = "";
     size_t good;
-    cr_assert_eq(store_read_below(shop.store, shop_lookup(&shop, "big"), 0, buf, sizeof buf, STORE_REACH_FAR, &good), -EIO);
+    assert_i64(store_read_below(shop.store, shop_lookup(&shop, "big"), 0, buf, sizeof buf, STORE_REACH_FAR, &good), -EIO);
     store_damage(shop.store, note, what);
     cr_assert_not_null(strstr(what, "in the remote only"), "%s", what);
 }
@@ -222,9 +223,9 @@ Test(pull, error_of_the_remote_is_no_damage)
     struct remote_status s;
     atomic_store(&get_error, -ETIMEDOUT);
     uint64_t ino = shop_lookup(&shop, "big");
-    cr_assert_eq(store_read_below(shop.store, ino, 0, buf, sizeof buf, STORE_REACH_FAR, &good), -EIO);
+    assert_i64(store_read_below(shop.store, ino, 0, buf, sizeof buf, STORE_REACH_FAR, &good), -EIO);
     store_damage(shop.store, note, what);
-    cr_assert_eq(what[0], 0, "%s", what);
+    assert_i64(what[0], 0, "%s", what);
     store_remote_status(shop.store, &s);
     cr_assert_neq(s.error[0], 0);
     atomic_store(&get_error, 0);
@@ -239,7 +240,7 @@ Test(pull, near_read_says_that_it_is_far)
     uint8_t buf[4096];
     size_t good;
     uint64_t ino = shop_lookup(&shop, "big");
-    cr_assert_eq(store_read_below(shop.store, ino, 0, buf, sizeof buf, STORE_REACH_NEAR, &good), -EREMOTE);
+    assert_i64(store_read_below(shop.store, ino, 0, buf, sizeof buf, STORE_REACH_NEAR, &good), -EREMOTE);
 }
 
 /* --- loans ---------------------------------------------------------------------------------------------------------------- */
@@ -274,19 +275,19 @@ static void borrow_on_the_way(struct borrower *b, int error)
     void *read;
     atomic_store(&gets_wait, true);
     atomic_store(&get_error, error);
-    cr_assert_eq(store_lend(shop.store, b->ino, 5000, 3000, on_arrival, b, &loan), -EAGAIN, "nobody fetches it");
-    cr_assert_eq(pthread_create(&reader, NULL, read_far, b), 0);
+    assert_i64(store_lend(shop.store, b->ino, 5000, 3000, on_arrival, b, &loan), -EAGAIN, "nobody fetches it");
+    assert_i64(pthread_create(&reader, NULL, read_far, b), 0);
     while (atomic_load(&gets) == 0)
         (void)usleep(1000);
-    cr_assert_eq(store_lend(shop.store, b->ino, 5000, 3000, on_arrival, b, &loan), -EINPROGRESS);
-    cr_assert_eq(loan.count, 0);
+    assert_i64(store_lend(shop.store, b->ino, 5000, 3000, on_arrival, b, &loan), -EINPROGRESS);
+    assert_u64(loan.count, 0);
     (void)usleep(20000);
-    cr_assert_eq(atomic_load(&b->calls), 0);
+    assert_i64(atomic_load(&b->calls), 0);
     atomic_store(&gets_wait, false);
     (void)pthread_join(reader, &read);
-    cr_assert_eq((int)(intptr_t)read, error ? -EIO : 0);
+    assert_i64((int)(intptr_t)read, error ? -EIO : 0);
     store_end_reads(shop.store);
-    cr_assert_eq(atomic_load(&b->calls), 1, "it is waited for");
+    assert_i64(atomic_load(&b->calls), 1, "it is waited for");
 }
 
 Test(pull, what_is_on_its_way_is_lent)
@@ -298,10 +299,10 @@ Test(pull, what_is_on_its_way_is_lent)
     move_node();
     struct borrower b = {.ino = shop_lookup(&shop, "big")};
     borrow_on_the_way(&b, 0);
-    cr_assert_eq(atomic_load(&b.result), 0);
-    cr_assert_eq(b.loan.count, 1);
-    cr_assert_eq(b.loan.iov[0].iov_len, 3000);
-    cr_assert_eq(memcmp(b.loan.iov[0].iov_base, bytes + 5000, 3000), 0);
+    assert_i64(atomic_load(&b.result), 0);
+    assert_u64(b.loan.count, 1);
+    assert_u64(b.loan.iov[0].iov_len, 3000);
+    assert_i64(memcmp(b.loan.iov[0].iov_base, bytes + 5000, 3000), 0);
     store_loan_done(shop.store, &b.loan);
 }
 
@@ -312,7 +313,7 @@ Test(pull, what_does_not_arrive_is_not_lent)
     move_node();
     struct borrower b = {.ino = shop_lookup(&shop, "big")};
     borrow_on_the_way(&b, -EACCES);
-    cr_assert_eq(atomic_load(&b.result), -EAGAIN);
+    assert_i64(atomic_load(&b.result), -EAGAIN);
     atomic_store(&get_error, 0);
     shop_expect(&shop, "big", 1, 3 * MIB);
 }
@@ -330,7 +331,7 @@ static int spoil_one(const char *path, const struct stat *st, int type, struct F
     size_t length = (size_t)st->st_size - 4096 - 16384;
     char *bytes = xmalloc(length);
     memset(bytes, 0x5a, length);
-    cr_assert_eq(pwrite(fd, bytes, length, 4096), (ssize_t)length);
+    assert_i64(pwrite(fd, bytes, length, 4096), (ssize_t)length);
     free(bytes);
     return close(fd);
 }
@@ -338,7 +339,7 @@ static int spoil_one(const char *path, const struct stat *st, int type, struct F
 static void spoil(const char *root)
 {
     char *path = xasprintf("%s/packs", root);
-    cr_assert_eq(nftw(path, spoil_one, 16, FTW_PHYS), 0);
+    assert_i64(nftw(path, spoil_one, 16, FTW_PHYS), 0);
     free(path);
 }
 
@@ -360,7 +361,7 @@ Test(pull, damaged_on_nvme_is_healed_from_the_remote)
     while (heal_is_pending(shop.store)) /* what is not stored anew by the end of the mount is so at the next read of it */
         (void)usleep(1000);
     store_damage(shop.store, note, what);
-    cr_assert_eq(what[0], 0, "%s", what);
+    assert_i64(what[0], 0, "%s", what);
     shop_close(&shop);
     use_remote(false);
     shop_open(&shop);
@@ -376,7 +377,7 @@ Test(pull, damaged_in_the_remote_is_never_given)
     uint8_t buf[4096];
     size_t good;
     uint64_t ino = shop_lookup(&shop, "big");
-    cr_assert_eq(store_read_below(shop.store, ino, 0, buf, sizeof buf, STORE_REACH_FAR, &good), -EIO);
+    assert_i64(store_read_below(shop.store, ino, 0, buf, sizeof buf, STORE_REACH_FAR, &good), -EIO);
 }
 
 /* --- eviction -------------------------------------------------------------------------------------------------------------- */
@@ -385,12 +386,12 @@ static struct warm_status run_job(const char *name, bool evicts)
 {
     uint64_t job;
     struct warm_status s;
-    cr_assert_eq(store_warm_start(shop.store, name ? shop_lookup(&shop, name) : ROOT_INO, evicts, &job), 0);
+    assert_i64(store_warm_start(shop.store, name ? shop_lookup(&shop, name) : ROOT_INO, evicts, &job), 0);
     do {
         (void)usleep(5000);
-        cr_assert_eq(store_warm_status(shop.store, job, false, &s), 0);
+        assert_i64(store_warm_status(shop.store, job, false, &s), 0);
     } while (!s.ended);
-    cr_assert_eq(s.error, 0, "%s", strerror(-s.error));
+    assert_i64(s.error, 0, "%s", strerror(-s.error));
     return s;
 }
 
@@ -403,13 +404,13 @@ Test(pull, evict_and_warm_up)
     cr_assert_geq(s.dropped_bytes, 10 * MIB, "%llu dropped, %llu pinned, %llu unpublished, %llu busy",
                   (unsigned long long)s.dropped_bytes, (unsigned long long)s.pinned_bytes,
                   (unsigned long long)s.unpublished_bytes, (unsigned long long)s.busy_bytes);
-    cr_assert_eq(s.unpublished_bytes + s.pinned_bytes + s.busy_bytes, 0);
+    assert_u64(s.unpublished_bytes + s.pinned_bytes + s.busy_bytes, 0);
     shop_close(&shop);
     open_shop();
     shop_expect(&shop, "b", 2, 10 * MIB);
-    cr_assert_eq(fetched(), 0, "what was not asked for stays");
+    assert_u64(fetched(), 0, "what was not asked for stays");
     s = run_job("a", false);
-    cr_assert_eq(s.failed_bytes + s.not_kept_bytes, 0);
+    assert_u64(s.failed_bytes + s.not_kept_bytes, 0);
     cr_assert_geq(s.done_bytes, 10 * MIB);
     shop_close(&shop);
     use_remote(false);
@@ -417,7 +418,7 @@ Test(pull, evict_and_warm_up)
     shop_expect(&shop, "a", 1, 10 * MIB);
     shop_expect(&shop, "b", 2, 10 * MIB);
     shop_close(&shop);
-    cr_assert_eq(shop_fsck(&shop), 0);
+    assert_i64(shop_fsck(&shop), 0);
 }
 
 static void set_xattr(const char *file, const char *name, const char *value)
@@ -463,7 +464,7 @@ Test(pull, room_is_made_by_eviction)
         shop_expect(&shop, name, i + 1, 40 * MIB);
     }
     shop_close(&shop);
-    cr_assert_eq(shop_fsck(&shop), 0);
+    assert_i64(shop_fsck(&shop), 0);
     /* The view can be made anew without the packs that left. */
     shop_delete(&shop, "view");
     open_shop();

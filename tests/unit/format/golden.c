@@ -2,6 +2,7 @@
 /* The bytes on disk must not change unseen. */
 #include <ctype.h>
 
+#include "../expect.h"
 #include "../base/golden.h"
 #include "base/crc.h"
 #include "run_files.h"
@@ -13,7 +14,7 @@ Test(golden, superblock)
     struct superblock sb = sample_superblock();
     superblock_encode(&sb, buf);
     golden_compare("superblock", buf, sizeof buf);
-    cr_assert_eq(superblock_decode(buf, sizeof buf, &sb), 0);
+    assert_i64(superblock_decode(buf, sizeof buf, &sb), 0);
 }
 
 Test(golden, superblock_with_former_ids)
@@ -22,7 +23,7 @@ Test(golden, superblock_with_former_ids)
     struct superblock sb = sample_renamed_superblock();
     superblock_encode(&sb, buf);
     golden_compare("superblock-former", buf, sizeof buf);
-    cr_assert_eq(superblock_decode(buf, sizeof buf, &sb), 0);
+    assert_i64(superblock_decode(buf, sizeof buf, &sb), 0);
 }
 
 Test(golden, superblock_with_history)
@@ -31,7 +32,7 @@ Test(golden, superblock_with_history)
     struct superblock sb = sample_adopted_superblock();
     superblock_encode(&sb, buf);
     golden_compare("superblock-history", buf, sizeof buf);
-    cr_assert_eq(superblock_decode(buf, sizeof buf, &sb), 0);
+    assert_i64(superblock_decode(buf, sizeof buf, &sb), 0);
 }
 
 Test(golden, run)
@@ -46,8 +47,8 @@ Test(golden, run)
     struct run_file file = run_file_of(&info, rows, ARRAY_LEN(rows));
     golden_compare("run", file.data, file.len);
     uint64_t count = 0;
-    cr_assert_eq(run_file_read(&file, &count), 0);
-    cr_assert_eq(count, ARRAY_LEN(rows));
+    assert_i64(run_file_read(&file, &count), 0);
+    assert_u64(count, ARRAY_LEN(rows));
     run_file_done(&file);
 }
 
@@ -57,7 +58,7 @@ Test(golden, head)
     struct head head = sample_head(3);
     size_t len = head_encode(&head, buf);
     golden_compare("head", buf, len);
-    cr_assert_eq(head_decode(buf, len, &head), 0);
+    assert_i64(head_decode(buf, len, &head), 0);
 }
 
 Test(golden, prefix_info)
@@ -66,7 +67,7 @@ Test(golden, prefix_info)
     struct prefix_info info = sample_prefix_info();
     prefix_info_encode(&info, buf);
     golden_compare("prefix-info", buf, sizeof buf);
-    cr_assert_eq(prefix_info_decode(buf, sizeof buf, &info), 0);
+    assert_i64(prefix_info_decode(buf, sizeof buf, &info), 0);
 }
 
 Test(golden, lease)
@@ -75,12 +76,12 @@ Test(golden, lease)
     struct lease lease = sample_lease();
     lease_encode(&lease, buf);
     golden_compare("lease", buf, sizeof buf);
-    cr_assert_eq(lease_decode(buf, sizeof buf, &lease), 0);
+    assert_i64(lease_decode(buf, sizeof buf, &lease), 0);
 }
 
 static int count_entry(const struct chunk_entry *entry, void *arg)
 {
-    cr_assert_eq(entry->pack, 9);
+    assert_u64(entry->pack, 9);
     ++*(uint32_t *)arg;
     return 0;
 }
@@ -90,11 +91,11 @@ static void decode_pack(const uint8_t *buf, size_t size, uint32_t version)
     struct pack_header header;
     struct pack_trailer t;
     uint32_t count = 0;
-    cr_assert_eq(pack_decode_header(buf, size, &header), 0);
-    cr_assert_eq(header.version, version);
-    cr_assert_eq(pack_decode_trailer(buf + size - PACK_TRAILER_LEN, PACK_TRAILER_LEN, &t), 0);
-    cr_assert_eq(pack_decode_index(&t, buf + t.index_offset, t.index_len, count_entry, &count), 0);
-    cr_assert_eq(count, 3);
+    assert_i64(pack_decode_header(buf, size, &header), 0);
+    assert_u64(header.version, version);
+    assert_i64(pack_decode_trailer(buf + size - PACK_TRAILER_LEN, PACK_TRAILER_LEN, &t), 0);
+    assert_i64(pack_decode_index(&t, buf + t.index_offset, t.index_len, count_entry, &count), 0);
+    assert_u64(count, 3);
 }
 
 static void finish_pack(struct pack_trailer *t, uint8_t *buf, size_t size, struct chunk_entry *entries)
@@ -138,7 +139,7 @@ Test(golden, pack)
         e->offset = at + pack_frame_len(e);
         (void)pack_encode_frame(e, tag, buf + at);
         memset(buf + e->offset, 'a' + (int)i, e->stored_len);
-        cr_assert_eq(pack_decode_frame(t.pack, sizeof buf, at, buf + at, sizeof buf - at, &found, tag), 0);
+        assert_i64(pack_decode_frame(t.pack, sizeof buf, at, buf + at, sizeof buf - at, &found, tag), 0);
         at = align_up(e->offset + e->stored_len, PACK_FRAME_ALIGN);
     }
     t.index_offset = at;
@@ -168,11 +169,11 @@ static void make_segment(uint32_t version, uint8_t *buf, size_t size)
     }
     b.payload_crc = crc32_of(0, payload, b.payload_len);
     batch_encode_header(&b, buf + SEGMENT_HEADER_LEN);
-    cr_assert_eq(segment_decode_header(buf, size, &s), 0);
-    cr_assert_eq(s.version, version);
-    cr_assert_eq(batch_decode_header(buf + SEGMENT_HEADER_LEN, size - SEGMENT_HEADER_LEN, &b), 0);
-    cr_assert_eq(b.version, version);
-    cr_assert_eq(batch_decode_header(payload + b.payload_len, BATCH_HEADER_LEN, &b), -ENODATA);
+    assert_i64(segment_decode_header(buf, size, &s), 0);
+    assert_u64(s.version, version);
+    assert_i64(batch_decode_header(buf + SEGMENT_HEADER_LEN, size - SEGMENT_HEADER_LEN, &b), 0);
+    assert_u64(b.version, version);
+    assert_i64(batch_decode_header(payload + b.payload_len, BATCH_HEADER_LEN, &b), -ENODATA);
 }
 
 Test(golden, segment)
@@ -201,7 +202,7 @@ Test(golden, records)
         for (char *c = name; *c; c++)
             *c = (char)tolower(*c);
         golden_compare(name, buf, len);
-        cr_assert_eq(record_decode(buf, len, &out, &decoded_len), 0);
-        cr_assert_eq(out.type, rec.type);
+        assert_i64(record_decode(buf, len, &out, &decoded_len), 0);
+        assert_u64(out.type, rec.type);
     }
 }

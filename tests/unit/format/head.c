@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "format/head.h"
 
-#include <criterion/criterion.h>
 #include <signal.h>
 
+#include "../expect.h"
 #include "../base/seeded.h"
 #include "base/crc.h"
 #include "format/le.h"
@@ -20,37 +20,37 @@ static void fix_crc(uint8_t *buf, size_t len)
 
 static void expect_same_run(const struct run_info *a, const struct run_info *b)
 {
-    cr_assert_eq(a->id, b->id);
+    assert_u64(a->id, b->id);
     cr_assert_arr_eq(a->history, b->history, sizeof a->history);
-    cr_assert_eq(a->base_cut, b->base_cut);
-    cr_assert_eq(a->cut, b->cut);
-    cr_assert_eq(a->rows, b->rows);
-    cr_assert_eq(a->length, b->length);
+    assert_u64(a->base_cut, b->base_cut);
+    assert_u64(a->cut, b->cut);
+    assert_u64(a->rows, b->rows);
+    assert_u64(a->length, b->length);
     cr_assert_arr_eq(a->hash, b->hash, sizeof a->hash);
 }
 
 static void expect_same_head(const struct head *a, const struct head *b)
 {
-    cr_assert_eq(a->number, b->number);
+    assert_u64(a->number, b->number);
     cr_assert_arr_eq(a->history, b->history, sizeof a->history);
     cr_assert_arr_eq(a->store, b->store, sizeof a->store);
-    cr_assert_eq(a->writer, b->writer);
-    cr_assert_eq(a->epoch, b->epoch);
+    assert_u64(a->writer, b->writer);
+    assert_u64(a->epoch, b->epoch);
     cr_assert_arr_eq(a->nonce, b->nonce, sizeof a->nonce);
-    cr_assert_str_eq(a->holder, b->holder);
-    cr_assert_eq(a->time, b->time);
-    cr_assert_eq(a->published, b->published);
-    cr_assert_eq(a->cut, b->cut);
+    assert_str(a->holder, b->holder);
+    assert_i64(a->time, b->time);
+    assert_i64(a->published, b->published);
+    assert_u64(a->cut, b->cut);
     cr_assert_arr_eq(a->chain, b->chain, sizeof a->chain);
-    cr_assert_eq(a->max_ino, b->max_ino);
-    cr_assert_eq(a->max_id, b->max_id);
-    cr_assert_eq(a->files, b->files);
-    cr_assert_eq(a->logical_bytes, b->logical_bytes);
-    cr_assert_eq(a->chunks, b->chunks);
-    cr_assert_eq(a->stored_bytes, b->stored_bytes);
-    cr_assert_eq(a->packs, b->packs);
-    cr_assert_eq(a->pack_bytes, b->pack_bytes);
-    cr_assert_eq(a->run_count, b->run_count);
+    assert_u64(a->max_ino, b->max_ino);
+    assert_u64(a->max_id, b->max_id);
+    assert_u64(a->files, b->files);
+    assert_u64(a->logical_bytes, b->logical_bytes);
+    assert_u64(a->chunks, b->chunks);
+    assert_u64(a->stored_bytes, b->stored_bytes);
+    assert_u64(a->packs, b->packs);
+    assert_u64(a->pack_bytes, b->pack_bytes);
+    assert_u64(a->run_count, b->run_count);
     for (uint32_t i = 0; i < a->run_count; i++)
         expect_same_run(&a->runs[i], &b->runs[i]);
 }
@@ -63,9 +63,9 @@ Test(head, round_trips)
         memset(buf, 0xee, sizeof buf);
         memset(&out, 0xee, sizeof out);
         size_t len = head_encode(&in, buf);
-        cr_assert_eq(len, (size_t)FIXED + RUN * runs + TAIL);
-        cr_assert_eq(len % 8, 0);
-        cr_assert_eq(head_decode(buf, len, &out), 0);
+        assert_u64(len, (size_t)FIXED + RUN * runs + TAIL);
+        assert_u64(len % 8, 0);
+        assert_i64(head_decode(buf, len, &out), 0);
         expect_same_head(&in, &out);
     }
 }
@@ -76,13 +76,13 @@ Test(head, what_follows_the_holder_stays_out)
     struct head in = sample_head(1);
     size_t len = head_encode(&in, buf);
     memset(in.holder + strlen(in.holder) + 1, 'x', 20);
-    cr_assert_eq(head_encode(&in, again), len);
+    assert_u64(head_encode(&in, again), len);
     cr_assert_arr_eq(buf, again, len);
     memset(in.holder, 'h', HEAD_HOLDER_MAX - 1);
     in.holder[HEAD_HOLDER_MAX - 1] = 0;
     struct head out;
-    cr_assert_eq(head_decode(buf, head_encode(&in, buf), &out), 0);
-    cr_assert_str_eq(out.holder, in.holder);
+    assert_i64(head_decode(buf, head_encode(&in, buf), &out), 0);
+    assert_str(out.holder, in.holder);
 }
 
 Test(head, damage)
@@ -92,7 +92,7 @@ Test(head, damage)
     size_t len = head_encode(&in, buf);
     for (size_t i = 0; i < len; i++) {
         buf[i] ^= 0x40;
-        cr_assert_eq(head_decode(buf, len, &out), i < 8 ? -EUCLEAN : -EBADMSG);
+        assert_i64(head_decode(buf, len, &out), i < 8 ? -EUCLEAN : -EBADMSG);
         buf[i] ^= 0x40;
     }
     for (size_t i = 0; i < len; i++) {
@@ -101,7 +101,7 @@ Test(head, damage)
         int r = head_decode(cut, i, &out);
         cr_assert(r == -EUCLEAN || r == -EBADMSG, "cut to %zu: %d", i, r);
         if (i < 8 || i % 8)
-            cr_assert_eq(r, -EUCLEAN);
+            assert_i64(r, -EUCLEAN);
     }
 }
 
@@ -119,35 +119,35 @@ static int decode_changed_head(size_t at, uint64_t value, size_t field_len)
 
 Test(head, fields_are_checked)
 {
-    cr_assert_eq(decode_changed_head(8, HEAD_VERSION, 4), 0);
-    cr_assert_eq(decode_changed_head(8, HEAD_VERSION + 1, 4), -EPROTONOSUPPORT);
-    cr_assert_eq(decode_changed_head(8, 0, 4), -EUCLEAN);
-    cr_assert_eq(decode_changed_head(16, 0, 8), -EUCLEAN, "head 0");
-    cr_assert_eq(decode_changed_head(16, UINT64_MAX, 8), 0);
-    cr_assert_eq(decode_changed_head(72, 1 << 24, 8), -EUCLEAN, "epochs have 24 bits");
-    cr_assert_eq(decode_changed_head(82, 0, 2), 0);
-    cr_assert_eq(decode_changed_head(82, 1, 2), -EUCLEAN);
-    cr_assert_eq(decode_changed_head(84, 1, 4), -EUCLEAN);
-    cr_assert_eq(decode_changed_head(144, (1ull << 48) - 1, 8), 0);
-    cr_assert_eq(decode_changed_head(144, 1ull << 48, 8), -EUCLEAN, "with a writer slot");
-    cr_assert_eq(decode_changed_head(FIXED + 3 * RUN, 1, 4), -EUCLEAN);
-    cr_assert_eq(decode_changed_head(208, 0, 8), -EUCLEAN, "a holder that goes on after its end");
-    cr_assert_eq(decode_changed_head(335, 'x', 1), -EUCLEAN);
+    assert_i64(decode_changed_head(8, HEAD_VERSION, 4), 0);
+    assert_i64(decode_changed_head(8, HEAD_VERSION + 1, 4), -EPROTONOSUPPORT);
+    assert_i64(decode_changed_head(8, 0, 4), -EUCLEAN);
+    assert_i64(decode_changed_head(16, 0, 8), -EUCLEAN, "head 0");
+    assert_i64(decode_changed_head(16, UINT64_MAX, 8), 0);
+    assert_i64(decode_changed_head(72, 1 << 24, 8), -EUCLEAN, "epochs have 24 bits");
+    assert_i64(decode_changed_head(82, 0, 2), 0);
+    assert_i64(decode_changed_head(82, 1, 2), -EUCLEAN);
+    assert_i64(decode_changed_head(84, 1, 4), -EUCLEAN);
+    assert_i64(decode_changed_head(144, (1ull << 48) - 1, 8), 0);
+    assert_i64(decode_changed_head(144, 1ull << 48, 8), -EUCLEAN, "with a writer slot");
+    assert_i64(decode_changed_head(FIXED + 3 * RUN, 1, 4), -EUCLEAN);
+    assert_i64(decode_changed_head(208, 0, 8), -EUCLEAN, "a holder that goes on after its end");
+    assert_i64(decode_changed_head(335, 'x', 1), -EUCLEAN);
 }
 
 Test(head, number_of_runs_is_checked)
 {
     for (uint32_t count = 0; count <= HEAD_RUNS_MAX + 1; count++)
-        cr_assert_eq(decode_changed_head(12, count, 4), count == 3 ? 0 : -EUCLEAN);
-    cr_assert_eq(decode_changed_head(12, UINT32_MAX, 4), -EUCLEAN);
+        assert_i64(decode_changed_head(12, count, 4), count == 3 ? 0 : -EUCLEAN);
+    assert_i64(decode_changed_head(12, UINT32_MAX, 4), -EUCLEAN);
     /* Length and number agree, and there are too many. */
     uint8_t buf[HEAD_LEN_MAX] = {0};
     struct head head = sample_head(HEAD_RUNS_MAX);
     size_t len = head_encode(&head, buf) + RUN;
     put_le32(buf + 12, HEAD_RUNS_MAX + 1);
     fix_crc(buf, len);
-    cr_assert_eq(head_decode(buf, len, &head), -EUCLEAN);
-    cr_assert_eq(head_decode(buf, HEAD_LEN_MAX + 8, &head), -EUCLEAN);
+    assert_i64(head_decode(buf, len, &head), -EUCLEAN);
+    assert_i64(head_decode(buf, HEAD_LEN_MAX + 8, &head), -EUCLEAN);
 }
 
 Test(head, holder_must_end)
@@ -157,23 +157,23 @@ Test(head, holder_must_end)
     size_t len = head_encode(&head, buf);
     memset(buf + 208, 'h', HEAD_HOLDER_MAX);
     fix_crc(buf, len);
-    cr_assert_eq(head_decode(buf, len, &head), -EUCLEAN);
+    assert_i64(head_decode(buf, len, &head), -EUCLEAN);
 }
 
 Test(head, runs_follow_each_other)
 {
     const size_t second = FIXED + RUN;
     struct head head = sample_head(3);
-    cr_assert_eq(decode_changed_head(FIXED, 0, 8), -EUCLEAN, "run 0");
-    cr_assert_eq(decode_changed_head(second, head.runs[0].id, 8), -EUCLEAN, "the same run twice");
-    cr_assert_eq(decode_changed_head(FIXED + 8, 1, 8), -EUCLEAN, "the first begins at 0");
-    cr_assert_eq(decode_changed_head(second + 8, head.runs[1].base_cut + 1, 8), -EUCLEAN, "a gap");
-    cr_assert_eq(decode_changed_head(second + 8, head.runs[1].base_cut - 1, 8), -EUCLEAN, "twice");
-    cr_assert_eq(decode_changed_head(second + 16, head.runs[1].base_cut - 1, 8), -EUCLEAN, "backwards");
-    cr_assert_eq(decode_changed_head(104, head.cut + 1, 8), -EUCLEAN, "the last ends at the cut");
-    cr_assert_eq(decode_changed_head(second + 32, RUN_HEADER_LEN + RUN_TRAILER_LEN, 8), 0);
-    cr_assert_eq(decode_changed_head(second + 32, RUN_HEADER_LEN + RUN_TRAILER_LEN - 1, 8), -EUCLEAN);
-    cr_assert_eq(decode_changed_head(second + 32, 1ull << 63, 8), -EUCLEAN);
+    assert_i64(decode_changed_head(FIXED, 0, 8), -EUCLEAN, "run 0");
+    assert_i64(decode_changed_head(second, head.runs[0].id, 8), -EUCLEAN, "the same run twice");
+    assert_i64(decode_changed_head(FIXED + 8, 1, 8), -EUCLEAN, "the first begins at 0");
+    assert_i64(decode_changed_head(second + 8, head.runs[1].base_cut + 1, 8), -EUCLEAN, "a gap");
+    assert_i64(decode_changed_head(second + 8, head.runs[1].base_cut - 1, 8), -EUCLEAN, "twice");
+    assert_i64(decode_changed_head(second + 16, head.runs[1].base_cut - 1, 8), -EUCLEAN, "backwards");
+    assert_i64(decode_changed_head(104, head.cut + 1, 8), -EUCLEAN, "the last ends at the cut");
+    assert_i64(decode_changed_head(second + 32, RUN_HEADER_LEN + RUN_TRAILER_LEN, 8), 0);
+    assert_i64(decode_changed_head(second + 32, RUN_HEADER_LEN + RUN_TRAILER_LEN - 1, 8), -EUCLEAN);
+    assert_i64(decode_changed_head(second + 32, 1ull << 63, 8), -EUCLEAN);
 }
 
 /* Two runs that join up, but where they join is before the first of them begins. */
@@ -185,18 +185,18 @@ Test(head, no_run_goes_back)
     put_le64(buf + FIXED + RUN + 16, head.runs[1].base_cut - 1);
     put_le64(buf + FIXED + 2 * RUN + 8, head.runs[1].base_cut - 1);
     fix_crc(buf, len);
-    cr_assert_eq(head_decode(buf, len, &head), -EUCLEAN);
+    assert_i64(head_decode(buf, len, &head), -EUCLEAN);
 }
 
 Test(head, without_runs_nothing_is_there)
 {
     uint8_t buf[HEAD_LEN_MAX];
     struct head head = sample_head(0);
-    cr_assert_eq(head.cut, 0);
+    assert_u64(head.cut, 0);
     size_t len = head_encode(&head, buf);
     put_le64(buf + 104, 5);
     fix_crc(buf, len);
-    cr_assert_eq(head_decode(buf, len, &head), -EUCLEAN);
+    assert_i64(head_decode(buf, len, &head), -EUCLEAN);
 }
 
 Test(head, encoder_takes_no_gap, .signal = SIGABRT)
@@ -233,13 +233,13 @@ Test(prefix_info, round_trips)
     in.ro_compat = 2;
     memset(buf, 0xee, sizeof buf);
     prefix_info_encode(&in, buf);
-    cr_assert_eq(prefix_info_decode(buf, sizeof buf, &out), 0);
-    cr_assert_eq(out.version, in.version);
-    cr_assert_eq(out.incompat, 0);
-    cr_assert_eq(out.ro_compat, in.ro_compat);
-    cr_assert_eq(out.compat, in.compat);
+    assert_i64(prefix_info_decode(buf, sizeof buf, &out), 0);
+    assert_u64(out.version, in.version);
+    assert_u64(out.incompat, 0);
+    assert_u64(out.ro_compat, in.ro_compat);
+    assert_u64(out.compat, in.compat);
     cr_assert_arr_eq(out.history, in.history, sizeof in.history);
-    cr_assert_eq(out.created, in.created);
+    assert_i64(out.created, in.created);
     cr_assert_arr_eq(out.key_id, in.key_id, sizeof in.key_id);
     cr_assert_arr_eq(out.key.bytes, in.key.bytes, sizeof in.key.bytes);
 }
@@ -250,9 +250,9 @@ Test(prefix_info, damage)
     struct prefix_info in = sample_prefix_info(), out;
     prefix_info_encode(&in, buf);
     for (size_t i = 0; i < sizeof buf; i++) {
-        cr_assert_eq(prefix_info_decode(buf, i, &out), -EUCLEAN);
+        assert_i64(prefix_info_decode(buf, i, &out), -EUCLEAN);
         buf[i] ^= 0x40;
-        cr_assert_eq(prefix_info_decode(buf, sizeof buf, &out), i < 8 ? -EUCLEAN : -EBADMSG);
+        assert_i64(prefix_info_decode(buf, sizeof buf, &out), i < 8 ? -EUCLEAN : -EBADMSG);
         buf[i] ^= 0x40;
     }
 }
@@ -271,18 +271,18 @@ static int decode_changed_prefix(uint64_t compat, size_t at, uint64_t value, siz
 
 Test(prefix_info, versions_and_features)
 {
-    cr_assert_eq(decode_changed_prefix(0, 8, PREFIX_INFO_VERSION, 4), 0);
-    cr_assert_eq(decode_changed_prefix(0, 8, PREFIX_INFO_VERSION + 1, 4), -EPROTONOSUPPORT);
-    cr_assert_eq(decode_changed_prefix(0, 8, 0, 4), -EUCLEAN);
-    cr_assert_eq(decode_changed_prefix(0, 12, 1, 4), -EUCLEAN);
+    assert_i64(decode_changed_prefix(0, 8, PREFIX_INFO_VERSION, 4), 0);
+    assert_i64(decode_changed_prefix(0, 8, PREFIX_INFO_VERSION + 1, 4), -EPROTONOSUPPORT);
+    assert_i64(decode_changed_prefix(0, 8, 0, 4), -EUCLEAN);
+    assert_i64(decode_changed_prefix(0, 12, 1, 4), -EUCLEAN);
     for (unsigned bit = 0; bit < 64; bit++) {
-        cr_assert_eq(decode_changed_prefix(0, 16, 1ull << bit, 8), bit == 2 ? 0 : -EPROTONOSUPPORT, "fx is known");
-        cr_assert_eq(decode_changed_prefix(0, 24, 1ull << bit, 8), 0);
-        cr_assert_eq(decode_changed_prefix(0, 32, 1ull << bit, 8), 0);
+        assert_i64(decode_changed_prefix(0, 16, 1ull << bit, 8), bit == 2 ? 0 : -EPROTONOSUPPORT, "fx is known");
+        assert_i64(decode_changed_prefix(0, 24, 1ull << bit, 8), 0);
+        assert_i64(decode_changed_prefix(0, 32, 1ull << bit, 8), 0);
     }
-    cr_assert_eq(decode_changed_prefix(0, 104, 1, 1), -EUCLEAN);
-    cr_assert_eq(decode_changed_prefix(0, 251, 1, 1), -EUCLEAN);
-    cr_assert_eq(decode_changed_prefix(1, 251, 1, 1), 0, "a field of a feature that nobody must know");
+    assert_i64(decode_changed_prefix(0, 104, 1, 1), -EUCLEAN);
+    assert_i64(decode_changed_prefix(0, 251, 1, 1), -EUCLEAN);
+    assert_i64(decode_changed_prefix(1, 251, 1, 1), 0, "a field of a feature that nobody must know");
 }
 
 /* --- lease --------------------------------------------------------------------------------------------------------- */
@@ -293,11 +293,11 @@ Test(lease, round_trips)
     struct lease in = sample_lease(), out;
     memset(buf, 0xee, sizeof buf);
     lease_encode(&in, buf);
-    cr_assert_eq(lease_decode(buf, sizeof buf, &out), 0);
+    assert_i64(lease_decode(buf, sizeof buf, &out), 0);
     cr_assert_arr_eq(out.history, in.history, sizeof in.history);
     cr_assert_arr_eq(out.store, in.store, sizeof in.store);
-    cr_assert_eq(out.epoch, in.epoch);
-    cr_assert_str_eq(out.holder, in.holder);
+    assert_u64(out.epoch, in.epoch);
+    assert_str(out.holder, in.holder);
 }
 
 Test(lease, damage)
@@ -306,9 +306,9 @@ Test(lease, damage)
     struct lease in = sample_lease(), out;
     lease_encode(&in, buf);
     for (size_t i = 0; i < sizeof buf; i++) {
-        cr_assert_eq(lease_decode(buf, i, &out), -EUCLEAN);
+        assert_i64(lease_decode(buf, i, &out), -EUCLEAN);
         buf[i] ^= 0x40;
-        cr_assert_eq(lease_decode(buf, sizeof buf, &out), i < 8 ? -EUCLEAN : -EBADMSG);
+        assert_i64(lease_decode(buf, sizeof buf, &out), i < 8 ? -EUCLEAN : -EBADMSG);
         buf[i] ^= 0x40;
     }
 }
@@ -326,16 +326,16 @@ static int decode_changed_lease(size_t at, uint64_t value, size_t len)
 
 Test(lease, fields_are_checked)
 {
-    cr_assert_eq(decode_changed_lease(8, LEASE_VERSION, 4), 0);
-    cr_assert_eq(decode_changed_lease(8, LEASE_VERSION + 1, 4), -EPROTONOSUPPORT);
-    cr_assert_eq(decode_changed_lease(8, 0, 4), -EUCLEAN);
-    cr_assert_eq(decode_changed_lease(12, 1, 4), -EUCLEAN);
-    cr_assert_eq(decode_changed_lease(48, (1 << 24) - 1, 8), 0);
-    cr_assert_eq(decode_changed_lease(48, 1 << 24, 8), -EUCLEAN, "epochs have 24 bits");
-    cr_assert_eq(decode_changed_lease(56, 0, 1), -EUCLEAN, "a holder that goes on after its end");
-    cr_assert_eq(decode_changed_lease(183, 'x', 1), -EUCLEAN);
-    cr_assert_eq(decode_changed_lease(184, 1, 1), -EUCLEAN);
-    cr_assert_eq(decode_changed_lease(251, 1, 1), -EUCLEAN);
+    assert_i64(decode_changed_lease(8, LEASE_VERSION, 4), 0);
+    assert_i64(decode_changed_lease(8, LEASE_VERSION + 1, 4), -EPROTONOSUPPORT);
+    assert_i64(decode_changed_lease(8, 0, 4), -EUCLEAN);
+    assert_i64(decode_changed_lease(12, 1, 4), -EUCLEAN);
+    assert_i64(decode_changed_lease(48, (1 << 24) - 1, 8), 0);
+    assert_i64(decode_changed_lease(48, 1 << 24, 8), -EUCLEAN, "epochs have 24 bits");
+    assert_i64(decode_changed_lease(56, 0, 1), -EUCLEAN, "a holder that goes on after its end");
+    assert_i64(decode_changed_lease(183, 'x', 1), -EUCLEAN);
+    assert_i64(decode_changed_lease(184, 1, 1), -EUCLEAN);
+    assert_i64(decode_changed_lease(251, 1, 1), -EUCLEAN);
 }
 
 /* --- random damage ------------------------------------------------------------------------------------------------- */

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Names of objects: what is taken for a number is exactly what that number is called. */
 #include "format/object.h"
+#include "../expect.h"
 
-#include <criterion/criterion.h>
 
 Test(object, number_of_a_name)
 {
@@ -12,7 +12,7 @@ Test(object, number_of_a_name)
         uint64_t number = 7;
         object_name("packs", numbers[i], name);
         cr_assert(object_number(name, "packs", &number), "%s", name);
-        cr_assert_eq(number, numbers[i]);
+        assert_u64(number, numbers[i]);
         cr_assert_not(object_number(name, "heads", &number));
         cr_assert_not(object_number(name, "pack", &number));
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "format/pack.h"
 
-#include <criterion/criterion.h>
 
+#include "../expect.h"
 #include "../base/seeded.h"
 #include "base/crc.h"
 #include "format/le.h"
@@ -14,14 +14,14 @@ Test(pack, header_round_trips)
     struct pack_header in = sample_pack_header(), out;
     memset(buf, 0xee, sizeof buf);
     pack_encode_header(&in, buf);
-    cr_assert_eq(pack_decode_header(buf, sizeof buf, &out), 0);
-    cr_assert_eq(out.pack, in.pack);
-    cr_assert_eq(out.version, PACK_VERSION);
+    assert_i64(pack_decode_header(buf, sizeof buf, &out), 0);
+    assert_u64(out.pack, in.pack);
+    assert_u64(out.version, PACK_VERSION);
     cr_assert_arr_eq(out.store, in.store, 16);
-    cr_assert_eq(pack_decode_header(buf, sizeof buf - 1, &out), -EUCLEAN);
+    assert_i64(pack_decode_header(buf, sizeof buf - 1, &out), -EUCLEAN);
     for (size_t i = 0; i < sizeof buf; i++) {
         buf[i] ^= 0x40;
-        cr_assert_eq(pack_decode_header(buf, sizeof buf, &out), i < 8 ? -EUCLEAN : -EBADMSG);
+        assert_i64(pack_decode_header(buf, sizeof buf, &out), i < 8 ? -EUCLEAN : -EBADMSG);
         buf[i] ^= 0x40;
     }
 }
@@ -38,13 +38,13 @@ static int decode_changed_header(size_t at, uint32_t value)
 
 Test(pack, header_versions_and_reserved_bytes)
 {
-    cr_assert_eq(decode_changed_header(8, PACK_VERSION), 0);
-    cr_assert_eq(decode_changed_header(8, 1), 0);
-    cr_assert_eq(decode_changed_header(8, PACK_VERSION + 1), -EPROTONOSUPPORT);
-    cr_assert_eq(decode_changed_header(8, 0), -EUCLEAN);
-    cr_assert_eq(decode_changed_header(12, 1), -EUCLEAN);
-    cr_assert_eq(decode_changed_header(16, 0), -EUCLEAN, "pack 0");
-    cr_assert_eq(decode_changed_header(56, 1), -EUCLEAN);
+    assert_i64(decode_changed_header(8, PACK_VERSION), 0);
+    assert_i64(decode_changed_header(8, 1), 0);
+    assert_i64(decode_changed_header(8, PACK_VERSION + 1), -EPROTONOSUPPORT);
+    assert_i64(decode_changed_header(8, 0), -EUCLEAN);
+    assert_i64(decode_changed_header(12, 1), -EUCLEAN);
+    assert_i64(decode_changed_header(16, 0), -EUCLEAN, "pack 0");
+    assert_i64(decode_changed_header(56, 1), -EUCLEAN);
 }
 
 Test(pack, trailer_round_trips)
@@ -52,12 +52,12 @@ Test(pack, trailer_round_trips)
     uint8_t buf[PACK_TRAILER_LEN];
     struct pack_trailer in = sample_trailer(), out;
     pack_encode_trailer(&in, buf);
-    cr_assert_eq(pack_decode_trailer(buf, sizeof buf, &out), 0);
-    cr_assert_eq(memcmp(&in, &out, sizeof in), 0);
-    cr_assert_eq(pack_decode_trailer(buf, sizeof buf - 1, &out), -EUCLEAN);
+    assert_i64(pack_decode_trailer(buf, sizeof buf, &out), 0);
+    assert_i64(memcmp(&in, &out, sizeof in), 0);
+    assert_i64(pack_decode_trailer(buf, sizeof buf - 1, &out), -EUCLEAN);
     for (size_t i = 0; i < sizeof buf; i++) {
         buf[i] ^= 0x40;
-        cr_assert_eq(pack_decode_trailer(buf, sizeof buf, &out), i < 4 ? -EUCLEAN : -EBADMSG);
+        assert_i64(pack_decode_trailer(buf, sizeof buf, &out), i < 4 ? -EUCLEAN : -EBADMSG);
         buf[i] ^= 0x40;
     }
 }
@@ -76,21 +76,21 @@ static int decode_changed_trailer(size_t at, uint64_t value, size_t len)
 
 Test(pack, trailer_lengths_are_checked)
 {
-    cr_assert_eq(decode_changed_trailer(4, PACK_VERSION + 1, 4), -EPROTONOSUPPORT);
-    cr_assert_eq(decode_changed_trailer(4, 0, 4), -EUCLEAN);
-    cr_assert_eq(decode_changed_trailer(8, 0, 8), -EUCLEAN, "pack 0");
-    cr_assert_eq(decode_changed_trailer(16, PACK_HEADER_LEN - 1, 8), -EUCLEAN, "index in the header");
-    cr_assert_eq(decode_changed_trailer(16, 4096 - PACK_TRAILER_LEN - 48, 8), 0);
-    cr_assert_eq(decode_changed_trailer(16, 4096 - PACK_TRAILER_LEN - 47, 8), -EUCLEAN,
-                 "index in the trailer");
-    cr_assert_eq(decode_changed_trailer(16, UINT64_MAX, 8), -EUCLEAN);
-    cr_assert_eq(decode_changed_trailer(24, 0, 8), -EUCLEAN);
-    cr_assert_eq(decode_changed_trailer(24, 4097, 8), -EUCLEAN);
-    cr_assert_eq(decode_changed_trailer(24, 1ull << 63, 8), -EUCLEAN);
-    cr_assert_eq(decode_changed_trailer(48, 47, 4), -EUCLEAN, "index too short for its count");
-    cr_assert_eq(decode_changed_trailer(48, PACK_ENTRY_LEN_MAX + 1, 4), -EUCLEAN);
-    cr_assert_eq(decode_changed_trailer(52, PACK_CHUNKS_MAX + 1, 4), -EUCLEAN);
-    cr_assert_eq(decode_changed_trailer(52, UINT32_MAX, 4), -EUCLEAN);
+    assert_i64(decode_changed_trailer(4, PACK_VERSION + 1, 4), -EPROTONOSUPPORT);
+    assert_i64(decode_changed_trailer(4, 0, 4), -EUCLEAN);
+    assert_i64(decode_changed_trailer(8, 0, 8), -EUCLEAN, "pack 0");
+    assert_i64(decode_changed_trailer(16, PACK_HEADER_LEN - 1, 8), -EUCLEAN, "index in the header");
+    assert_i64(decode_changed_trailer(16, 4096 - PACK_TRAILER_LEN - 48, 8), 0);
+    assert_i64(decode_changed_trailer(16, 4096 - PACK_TRAILER_LEN - 47, 8), -EUCLEAN,
+               "index in the trailer");
+    assert_i64(decode_changed_trailer(16, UINT64_MAX, 8), -EUCLEAN);
+    assert_i64(decode_changed_trailer(24, 0, 8), -EUCLEAN);
+    assert_i64(decode_changed_trailer(24, 4097, 8), -EUCLEAN);
+    assert_i64(decode_changed_trailer(24, 1ull << 63, 8), -EUCLEAN);
+    assert_i64(decode_changed_trailer(48, 47, 4), -EUCLEAN, "index too short for its count");
+    assert_i64(decode_changed_trailer(48, PACK_ENTRY_LEN_MAX + 1, 4), -EUCLEAN);
+    assert_i64(decode_changed_trailer(52, PACK_CHUNKS_MAX + 1, 4), -EUCLEAN);
+    assert_i64(decode_changed_trailer(52, UINT32_MAX, 4), -EUCLEAN);
 }
 
 struct seen {
@@ -124,27 +124,27 @@ Test(pack, index_round_trips)
     for (uint8_t refs = 0; refs <= CHUNK_REFS_MAX; refs++) {
         struct chunk_entry e = sample_entry(refs);
         size_t n = pack_encode_entry(&e, buf + len);
-        cr_assert_eq(n, 48u + 32u * refs);
+        assert_u64(n, 48u + 32u * refs);
         len += n;
     }
     struct pack_trailer t = trailer_for(len, 5);
     struct seen seen = {.count = 0};
-    cr_assert_eq(pack_decode_index(&t, buf, len, see, &seen), 0);
-    cr_assert_eq(seen.count, 5);
+    assert_i64(pack_decode_index(&t, buf, len, see, &seen), 0);
+    assert_u64(seen.count, 5);
     for (uint8_t refs = 0; refs <= CHUNK_REFS_MAX; refs++) {
         struct chunk_entry e = sample_entry(refs);
-        cr_assert_eq(memcmp(&seen.entries[refs], &e, sizeof e), 0);
+        assert_i64(memcmp(&seen.entries[refs], &e, sizeof e), 0);
     }
     seen = (struct seen){.result = -ECANCELED};
-    cr_assert_eq(pack_decode_index(&t, buf, len, see, &seen), -ECANCELED);
-    cr_assert_eq(seen.count, 1);
-    cr_assert_eq(pack_decode_index(&t, buf, len - 1, see, &seen), -EUCLEAN,
-                 "not the length that the trailer says");
+    assert_i64(pack_decode_index(&t, buf, len, see, &seen), -ECANCELED);
+    assert_u64(seen.count, 1);
+    assert_i64(pack_decode_index(&t, buf, len - 1, see, &seen), -EUCLEAN,
+               "not the length that the trailer says");
     t.count = 4;
     seen.result = 0;
-    cr_assert_eq(pack_decode_index(&t, buf, len, see, &seen), -EUCLEAN, "bytes after the last entry");
+    assert_i64(pack_decode_index(&t, buf, len, see, &seen), -EUCLEAN, "bytes after the last entry");
     t.count = 6;
-    cr_assert_eq(pack_decode_index(&t, buf, len, see, &seen), -EUCLEAN);
+    assert_i64(pack_decode_index(&t, buf, len, see, &seen), -EUCLEAN);
 }
 
 static int decode_changed_entry(size_t at, uint64_t value, size_t len)
@@ -156,29 +156,29 @@ static int decode_changed_entry(size_t at, uint64_t value, size_t len)
     memcpy(buf + at, field, len);
     struct seen seen = {.count = 0};
     int r = pack_decode_index(&t, buf, t.index_len, see, &seen);
-    cr_assert_eq(seen.count, r == 0);
+    assert_u64(seen.count, r == 0);
     return r;
 }
 
 Test(pack, entries_are_checked)
 {
-    cr_assert_eq(decode_changed_entry(24, PACK_HEADER_LEN, 8), 0);
-    cr_assert_eq(decode_changed_entry(24, PACK_HEADER_LEN - 1, 8), -EUCLEAN);
-    cr_assert_eq(decode_changed_entry(24, PACK_HEADER_LEN + 1, 8), -EUCLEAN, "runs into the index");
-    cr_assert_eq(decode_changed_entry(24, UINT64_MAX, 8), -EUCLEAN);
-    cr_assert_eq(decode_changed_entry(32, 0, 4), -EUCLEAN);
-    cr_assert_eq(decode_changed_entry(32, UINT32_MAX, 4), -EUCLEAN);
-    cr_assert_eq(decode_changed_entry(36, 0, 4), -EUCLEAN);
-    cr_assert_eq(decode_changed_entry(36, CHUNK_SIZE_MAX, 4), 0);
-    cr_assert_eq(decode_changed_entry(36, CHUNK_SIZE_MAX + 1, 4), -EUCLEAN);
-    cr_assert_eq(decode_changed_entry(40, ENCODING_RAW, 1), -EUCLEAN, "raw and not of its raw length");
-    cr_assert_eq(decode_changed_entry(40, 200, 1), 0, "an unknown encoding is for the reader to report");
-    cr_assert_eq(decode_changed_entry(41, 0, 1), -EUCLEAN, "references and no depth");
-    cr_assert_eq(decode_changed_entry(42, CHUNK_REFS_MAX + 1, 1), -EUCLEAN);
-    cr_assert_eq(decode_changed_entry(43, 1, 1), -EUCLEAN);
-    cr_assert_eq(decode_changed_entry(72, CHUNK_SIZE_MAX, 4), -EUCLEAN, "reference past the chunk");
-    cr_assert_eq(decode_changed_entry(76, 0, 4), -EUCLEAN);
-    cr_assert_eq(decode_changed_entry(76, UINT32_MAX, 4), -EUCLEAN);
+    assert_i64(decode_changed_entry(24, PACK_HEADER_LEN, 8), 0);
+    assert_i64(decode_changed_entry(24, PACK_HEADER_LEN - 1, 8), -EUCLEAN);
+    assert_i64(decode_changed_entry(24, PACK_HEADER_LEN + 1, 8), -EUCLEAN, "runs into the index");
+    assert_i64(decode_changed_entry(24, UINT64_MAX, 8), -EUCLEAN);
+    assert_i64(decode_changed_entry(32, 0, 4), -EUCLEAN);
+    assert_i64(decode_changed_entry(32, UINT32_MAX, 4), -EUCLEAN);
+    assert_i64(decode_changed_entry(36, 0, 4), -EUCLEAN);
+    assert_i64(decode_changed_entry(36, CHUNK_SIZE_MAX, 4), 0);
+    assert_i64(decode_changed_entry(36, CHUNK_SIZE_MAX + 1, 4), -EUCLEAN);
+    assert_i64(decode_changed_entry(40, ENCODING_RAW, 1), -EUCLEAN, "raw and not of its raw length");
+    assert_i64(decode_changed_entry(40, 200, 1), 0, "an unknown encoding is for the reader to report");
+    assert_i64(decode_changed_entry(41, 0, 1), -EUCLEAN, "references and no depth");
+    assert_i64(decode_changed_entry(42, CHUNK_REFS_MAX + 1, 1), -EUCLEAN);
+    assert_i64(decode_changed_entry(43, 1, 1), -EUCLEAN);
+    assert_i64(decode_changed_entry(72, CHUNK_SIZE_MAX, 4), -EUCLEAN, "reference past the chunk");
+    assert_i64(decode_changed_entry(76, 0, 4), -EUCLEAN);
+    assert_i64(decode_changed_entry(76, UINT32_MAX, 4), -EUCLEAN);
 }
 
 Test(pack, hostile_index_never_reaches_outside)
@@ -212,14 +212,14 @@ Test(pack, frames_round_trip)
         const uint8_t *made = (const uint8_t *)"a tag of 24 bytes, made.";
         size_t len = pack_frame_len(&in);
         in.offset = 64 + len;
-        cr_assert_eq(pack_encode_frame(&in, made, buf), len);
-        cr_assert_eq(pack_decode_frame(9, 1 << 20, 64, buf, len, &out, tag), 0);
+        assert_u64(pack_encode_frame(&in, made, buf), len);
+        assert_i64(pack_decode_frame(9, 1 << 20, 64, buf, len, &out, tag), 0);
         cr_assert_arr_eq(tag, made, sizeof tag);
         cr_assert(chunk_name_equal(&in.name, &out.name) && out.offset == in.offset && out.pack == 9 && out.ref_count == refs);
-        cr_assert_eq(pack_decode_frame(9, 1 << 20, 72, buf, len, &out, tag), -EUCLEAN, "not where it says");
-        cr_assert_eq(pack_decode_frame(9, 1 << 20, 64, buf, len - 1, &out, tag), -EUCLEAN);
-        cr_assert_eq(pack_decode_frame(9, in.offset + in.stored_len - 1, 64, buf, len, &out, tag), -EUCLEAN, "beyond the file");
+        assert_i64(pack_decode_frame(9, 1 << 20, 72, buf, len, &out, tag), -EUCLEAN, "not where it says");
+        assert_i64(pack_decode_frame(9, 1 << 20, 64, buf, len - 1, &out, tag), -EUCLEAN);
+        assert_i64(pack_decode_frame(9, in.offset + in.stored_len - 1, 64, buf, len, &out, tag), -EUCLEAN, "beyond the file");
         buf[0] ^= 1;
-        cr_assert_eq(pack_decode_frame(9, 1 << 20, 64, buf, len, &out, tag), -EUCLEAN);
+        assert_i64(pack_decode_frame(9, 1 << 20, 64, buf, len, &out, tag), -EUCLEAN);
     }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "format/record.h"
 
-#include <criterion/criterion.h>
 
+#include "../expect.h"
 #include "../base/seeded.h"
 #include "base/crc.h"
 #include "format/le.h"
@@ -28,17 +28,17 @@ Test(record, every_type_round_trips)
         struct record in = sample_record(sample_types[i]), out;
         size_t len, decoded_len;
         _cleanup_free_ uint8_t *buf = encode(&in, &len);
-        cr_assert_eq(len % 8, 0);
-        cr_assert_eq(record_decode(buf, len, &out, &decoded_len), 0, "%s", record_type_name(in.type));
-        cr_assert_eq(decoded_len, len);
-        cr_assert_eq(out.type, in.type);
-        cr_assert_eq(out.writer, in.writer);
-        cr_assert_eq(out.flags, in.flags);
-        cr_assert_eq(out.seq, in.seq);
-        cr_assert_eq(out.time, in.time);
+        assert_u64(len % 8, 0);
+        assert_i64(record_decode(buf, len, &out, &decoded_len), 0, "%s", record_type_name(in.type));
+        assert_u64(decoded_len, len);
+        assert_u64(out.type, in.type);
+        assert_u64(out.writer, in.writer);
+        assert_u64(out.flags, in.flags);
+        assert_u64(out.seq, in.seq);
+        assert_i64(out.time, in.time);
         size_t again_len;
         _cleanup_free_ uint8_t *again = encode(&out, &again_len);
-        cr_assert_eq(again_len, len);
+        assert_u64(again_len, len);
         cr_assert_arr_eq(again, buf, len, "%s", record_type_name(in.type));
     }
 }
@@ -53,19 +53,19 @@ Test(record, what_no_encoder_writes_is_refused)
     cr_assert_lt(fields_end, len, "the sample is padded");
     const size_t zeros[] = {len - 1, fields_end - 48 + 21, fields_end - 1, fields_end - 3 * 48 + 47};
     for (size_t i = 0; i < ARRAY_LEN(zeros); i++) {
-        cr_assert_eq(buf[zeros[i]], 0);
+        assert_u64(buf[zeros[i]], 0);
         buf[zeros[i]] = 1;
         fix_crc(buf, len);
-        cr_expect_eq(record_decode(buf, len, &out, &decoded_len), -EUCLEAN, "byte %zu", zeros[i]);
+        expect_i64(record_decode(buf, len, &out, &decoded_len), -EUCLEAN, "byte %zu", zeros[i]);
         buf[zeros[i]] = 0;
     }
     _cleanup_free_ uint8_t *longer = xcalloc(1, len + 8);
     memcpy(longer, buf, len);
     put_le32(longer + 4, (uint32_t)len + 8);
     fix_crc(longer, len + 8);
-    cr_expect_eq(record_decode(longer, len + 8, &out, &decoded_len), -EUCLEAN);
+    expect_i64(record_decode(longer, len + 8, &out, &decoded_len), -EUCLEAN);
     fix_crc(buf, len);
-    cr_expect_eq(record_decode(buf, len, &out, &decoded_len), 0);
+    expect_i64(record_decode(buf, len, &out, &decoded_len), 0);
 }
 
 Test(record, fields_of_a_seal)
@@ -73,25 +73,25 @@ Test(record, fields_of_a_seal)
     struct record in = sample_record(REC_SEAL), out;
     size_t len, decoded_len;
     _cleanup_free_ uint8_t *buf = encode(&in, &len);
-    cr_assert_eq(record_decode(buf, len, &out, &decoded_len), 0);
-    cr_assert_eq(out.ino, in.ino);
-    cr_assert_eq(out.version, in.version);
-    cr_assert_eq(out.parent, in.parent);
-    cr_assert_eq(out.cookie, in.cookie);
-    cr_assert_eq(out.keep, in.keep);
-    cr_assert_eq(out.pack, 0);
-    cr_assert_eq(memcmp(&out.attrs, &in.attrs, sizeof in.attrs), 0);
-    cr_assert_eq(out.name_len, in.name_len);
+    assert_i64(record_decode(buf, len, &out, &decoded_len), 0);
+    assert_u64(out.ino, in.ino);
+    assert_u64(out.version, in.version);
+    assert_u64(out.parent, in.parent);
+    assert_u64(out.cookie, in.cookie);
+    assert_u64(out.keep, in.keep);
+    assert_u64(out.pack, 0);
+    assert_i64(memcmp(&out.attrs, &in.attrs, sizeof in.attrs), 0);
+    assert_u64(out.name_len, in.name_len);
     cr_assert_arr_eq(out.name, in.name, in.name_len);
-    cr_assert_eq(out.value_len, in.value_len);
+    assert_u64(out.value_len, in.value_len);
     cr_assert_arr_eq(out.value, in.value, in.value_len);
-    cr_assert_eq(out.extent_count, in.extent_count);
+    assert_u64(out.extent_count, in.extent_count);
     for (uint32_t i = 0; i < in.extent_count; i++) {
         struct extent e = record_extent(&out, i);
-        cr_assert_eq(e.offset, in.extents[i].offset);
-        cr_assert_eq(e.length, in.extents[i].length);
-        cr_assert_eq(e.kind, in.extents[i].kind);
-        cr_assert_eq(e.chunk_offset, in.extents[i].chunk_offset);
+        assert_u64(e.offset, in.extents[i].offset);
+        assert_u64(e.length, in.extents[i].length);
+        assert_u64(e.kind, in.extents[i].kind);
+        assert_u64(e.chunk_offset, in.extents[i].chunk_offset);
         cr_assert(chunk_name_equal(&e.chunk, &in.extents[i].chunk));
     }
 }
@@ -102,9 +102,9 @@ Test(record, flags_stay)
     in.flags = RECORD_EVICTED;
     size_t len, decoded_len;
     _cleanup_free_ uint8_t *buf = encode(&in, &len);
-    cr_assert_eq(record_decode(buf, len, &out, &decoded_len), 0);
-    cr_assert_eq(out.flags, RECORD_EVICTED);
-    cr_assert_eq(out.pack, in.pack);
+    assert_i64(record_decode(buf, len, &out, &decoded_len), 0);
+    assert_u64(out.flags, RECORD_EVICTED);
+    assert_u64(out.pack, in.pack);
 }
 
 Test(record, structure_is_checked)
@@ -113,15 +113,15 @@ Test(record, structure_is_checked)
     size_t len, n;
     _cleanup_free_ uint8_t *buf = encode(&in, &len);
     for (size_t i = 0; i < len; i++)
-        cr_assert_eq(record_decode(buf, i, &out, &n), -EUCLEAN, "cut to %zu", i);
+        assert_i64(record_decode(buf, i, &out, &n), -EUCLEAN, "cut to %zu", i);
     buf[20] ^= 1;
-    cr_assert_eq(record_decode(buf, len, &out, &n), -EBADMSG);
+    assert_i64(record_decode(buf, len, &out, &n), -EBADMSG);
     buf[20] ^= 1;
     put_le16(buf + 8, 999);
     fix_crc(buf, len);
-    cr_assert_eq(record_decode(buf, len, &out, &n), -EPROTONOSUPPORT);
-    cr_assert_str_eq(record_type_name(999), "unknown");
-    cr_assert_str_eq(record_type_name(REC_SEAL), "SEAL");
+    assert_i64(record_decode(buf, len, &out, &n), -EPROTONOSUPPORT);
+    assert_str(record_type_name(999), "unknown");
+    assert_str(record_type_name(REC_SEAL), "SEAL");
 }
 
 static int decode_link_named(const char *name, uint16_t name_len)
@@ -138,14 +138,14 @@ Test(record, names_are_checked)
 {
     char longest[NAME_LEN_MAX];
     memset(longest, 'n', sizeof longest);
-    cr_assert_eq(decode_link_named(longest, sizeof longest), 0);
-    cr_assert_eq(decode_link_named("...", 3), 0);
-    cr_assert_eq(decode_link_named("\xff\x01\n", 3), 0, "any bytes but these");
-    cr_assert_eq(decode_link_named("a/b", 3), -EUCLEAN);
-    cr_assert_eq(decode_link_named("a\0b", 3), -EUCLEAN);
-    cr_assert_eq(decode_link_named("", 0), -EUCLEAN);
-    cr_assert_eq(decode_link_named(".", 1), -EUCLEAN);
-    cr_assert_eq(decode_link_named("..", 2), -EUCLEAN);
+    assert_i64(decode_link_named(longest, sizeof longest), 0);
+    assert_i64(decode_link_named("...", 3), 0);
+    assert_i64(decode_link_named("\xff\x01\n", 3), 0, "any bytes but these");
+    assert_i64(decode_link_named("a/b", 3), -EUCLEAN);
+    assert_i64(decode_link_named("a\0b", 3), -EUCLEAN);
+    assert_i64(decode_link_named("", 0), -EUCLEAN);
+    assert_i64(decode_link_named(".", 1), -EUCLEAN);
+    assert_i64(decode_link_named("..", 2), -EUCLEAN);
 }
 
 static int decode_extent(struct extent e)
@@ -160,22 +160,22 @@ static int decode_extent(struct extent e)
 
 Test(record, extents_are_checked)
 {
-    cr_assert_eq(decode_extent((struct extent){.offset = 0, .length = INT64_MAX}), 0);
-    cr_assert_eq(decode_extent((struct extent){.offset = 1, .length = INT64_MAX}), -EUCLEAN);
-    cr_assert_eq(decode_extent((struct extent){.offset = UINT64_MAX, .length = 1}), -EUCLEAN);
-    cr_assert_eq(decode_extent((struct extent){.offset = 0, .length = 0}), -EUCLEAN);
-    cr_assert_eq(decode_extent((struct extent){.length = 1, .kind = (enum extent_kind)3}), -EUCLEAN);
-    cr_assert_eq(
-        decode_extent((struct extent){.length = 1, .kind = EXTENT_CHUNK, .chunk_offset = CHUNK_SIZE_MAX - 1}),
-        0);
-    cr_assert_eq(
-        decode_extent((struct extent){.length = 2, .kind = EXTENT_CHUNK, .chunk_offset = CHUNK_SIZE_MAX - 1}),
-        -EUCLEAN);
-    cr_assert_eq(decode_extent((struct extent){.length = CHUNK_SIZE_MAX + 1, .kind = EXTENT_CHUNK}),
-                 -EUCLEAN);
-    cr_assert_eq(decode_extent((struct extent){.length = 6, .kind = EXTENT_INLINE}), 0);
-    cr_assert_eq(decode_extent((struct extent){.length = 7, .kind = EXTENT_INLINE}), -EUCLEAN,
-                 "more than the value has");
+    assert_i64(decode_extent((struct extent){.offset = 0, .length = INT64_MAX}), 0);
+    assert_i64(decode_extent((struct extent){.offset = 1, .length = INT64_MAX}), -EUCLEAN);
+    assert_i64(decode_extent((struct extent){.offset = UINT64_MAX, .length = 1}), -EUCLEAN);
+    assert_i64(decode_extent((struct extent){.offset = 0, .length = 0}), -EUCLEAN);
+    assert_i64(decode_extent((struct extent){.length = 1, .kind = (enum extent_kind)3}), -EUCLEAN);
+    assert_i64(
+      decode_extent((struct extent){.length = 1, .kind = EXTENT_CHUNK, .chunk_offset = CHUNK_SIZE_MAX - 1}),
+      0);
+    assert_i64(
+      decode_extent((struct extent){.length = 2, .kind = EXTENT_CHUNK, .chunk_offset = CHUNK_SIZE_MAX - 1}),
+      -EUCLEAN);
+    assert_i64(decode_extent((struct extent){.length = CHUNK_SIZE_MAX + 1, .kind = EXTENT_CHUNK}),
+               -EUCLEAN);
+    assert_i64(decode_extent((struct extent){.length = 6, .kind = EXTENT_INLINE}), 0);
+    assert_i64(decode_extent((struct extent){.length = 7, .kind = EXTENT_INLINE}), -EUCLEAN,
+               "more than the value has");
 }
 
 /* Reads all of what decoding handed out, for the sanitizers to see. */
@@ -226,14 +226,14 @@ Test(record, what_a_setattr_changes)
     struct record rec = {.type = REC_SETATTR, .attrs = all};
     struct attrs attrs = {.mode = 0100600, .size = 9};
     record_set_attrs(&rec, &attrs);
-    cr_expect_eq(attrs.mode, 0100600);
-    cr_expect_eq(attrs.ctime, 0);
+    expect_u64(attrs.mode, 0100600);
+    expect_i64(attrs.ctime, 0);
     rec.mask = ATTR_UID | ATTR_ATIME;
     record_set_attrs(&rec, &attrs);
     cr_expect(attrs.uid == 1 && attrs.atime == 5 && attrs.gid == 0 && attrs.mtime == 0 && attrs.mode == 0100600);
     rec.mask = ATTR_MODE | ATTR_GID | ATTR_MTIME | ATTR_CTIME;
     record_set_attrs(&rec, &attrs);
-    cr_expect_eq(attrs.mode, 0107777, "it stays a file");
+    expect_u64(attrs.mode, 0107777, "it stays a file");
     cr_expect(attrs.gid == 2 && attrs.mtime == 6 && attrs.ctime == 7);
     cr_expect(attrs.size == 9 && attrs.rdev == 0 && attrs.btime == 0, "what no mask names");
 }

@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "format/run.h"
 
-#include <criterion/criterion.h>
 #include <signal.h>
 #include <stdio.h>
 
+#include "../expect.h"
 #include "format/le.h"
 #include "run_files.h"
 
 static void expect_row(struct run_reader *reader, const struct run_row *expected)
 {
     struct run_row row;
-    cr_assert_eq(run_reader_next(reader, &row), 0);
-    cr_assert_eq(row.key_len, expected->key_len);
-    cr_assert_eq(memcmp(row.key, expected->key, row.key_len), 0);
-    cr_assert_eq(row.value == NULL, expected->value == NULL);
-    cr_assert_eq(row.value_len, expected->value_len);
+    assert_i64(run_reader_next(reader, &row), 0);
+    assert_u64(row.key_len, expected->key_len);
+    assert_i64(memcmp(row.key, expected->key, row.key_len), 0);
+    assert_i64(row.value == NULL, expected->value == NULL);
+    assert_u64(row.value_len, expected->value_len);
     if (row.value_len)
-        cr_assert_eq(memcmp(row.value, expected->value, row.value_len), 0);
+        assert_i64(memcmp(row.value, expected->value, row.value_len), 0);
 }
 
 static void expect_end(struct run_reader *reader)
 {
     struct run_row row;
-    cr_assert_eq(run_reader_next(reader, &row), -ENODATA);
-    cr_assert_eq(run_reader_next(reader, &row), -ENODATA);
+    assert_i64(run_reader_next(reader, &row), -ENODATA);
+    assert_i64(run_reader_next(reader, &row), -ENODATA);
     run_reader_free(reader);
 }
 
@@ -50,12 +50,12 @@ Test(run, round_trips)
     struct run_file file = run_file_of(&in, rows, ARRAY_LEN(rows));
     struct run_reader *reader = run_file_open(&file);
     const struct run_info *out = run_reader_info(reader);
-    cr_assert_eq(out->id, in.id);
+    assert_u64(out->id, in.id);
     cr_assert_arr_eq(out->history, in.history, sizeof in.history);
-    cr_assert_eq(out->base_cut, in.base_cut);
-    cr_assert_eq(out->cut, in.cut);
-    cr_assert_eq(out->rows, ARRAY_LEN(rows));
-    cr_assert_eq(out->length, file.len);
+    assert_u64(out->base_cut, in.base_cut);
+    assert_u64(out->cut, in.cut);
+    assert_u64(out->rows, ARRAY_LEN(rows));
+    assert_u64(out->length, file.len);
     for (size_t i = 0; i < ARRAY_LEN(rows); i++)
         expect_row(reader, &rows[i]);
     expect_end(reader);
@@ -102,8 +102,8 @@ Test(run, block_ends_with_the_row_that_fills_it)
         const struct run_row rows[] = {{"a", 1, value, RUN_BLOCK_ROOM - 9 - less}, {"b", 1, value, 10}};
         struct run_info info = sample_run_info();
         struct run_file file = run_file_of(&info, rows, ARRAY_LEN(rows));
-        cr_assert_eq(run_block_count(&file), less ? 1 : 2);
-        cr_assert_eq(run_file_read(&file, NULL), 0);
+        assert_u64(run_block_count(&file), less ? 1 : 2);
+        assert_i64(run_file_read(&file, NULL), 0);
         run_file_done(&file);
     }
 }
@@ -113,7 +113,7 @@ Test(run, without_rows)
     struct run_info info = sample_run_info();
     info.base_cut = info.cut;
     struct run_file file = run_file_of(&info, NULL, 0);
-    cr_assert_eq(file.len, RUN_HEADER_LEN + RUN_TRAILER_LEN);
+    assert_u64(file.len, RUN_HEADER_LEN + RUN_TRAILER_LEN);
     expect_end(run_file_open(&file));
     run_file_done(&file);
 }
@@ -134,9 +134,9 @@ static void write_until_error(size_t fail_from)
         cr_assert(added == r || (r == 0 && added == -ENOSPC));
         r = added;
     }
-    cr_assert_eq(run_writer_finish(writer, &done), -ENOSPC);
+    assert_i64(run_writer_finish(writer, &done), -ENOSPC);
     cr_assert_leq(file.len, fail_from);
-    cr_assert_eq(done.length, info.length, "only a run that was written has a length");
+    assert_u64(done.length, info.length, "only a run that was written has a length");
     run_writer_free(writer);
     run_file_done(&file);
 }
@@ -159,7 +159,7 @@ static void add_keys(const char *first, const char *second)
     struct run_file file = {.len = 0};
     struct run_info info = sample_run_info();
     struct run_writer *writer = run_writer_new(&info, run_file_put, &file);
-    cr_assert_eq(run_writer_add(writer, &(struct run_row){first, strlen(first), "", 0}), 0);
+    assert_i64(run_writer_add(writer, &(struct run_row){first, strlen(first), "", 0}), 0);
     (void)!run_writer_add(writer, &(struct run_row){second, strlen(second), "", 0});
 }
 
@@ -184,7 +184,7 @@ static int open_only(struct run_file *file, size_t length)
 {
     struct run_reader *reader = NULL;
     int r = run_reader_new(length, run_file_get, file, &reader);
-    cr_assert_eq(reader == NULL, r < 0);
+    assert_i64(reader == NULL, r < 0);
     run_reader_free(reader);
     return r;
 }
@@ -196,15 +196,15 @@ Test(run, every_byte_of_header_and_trailer_counts)
     size_t trailer = file.len - RUN_TRAILER_LEN;
     for (size_t i = 0; i < RUN_HEADER_LEN; i++) {
         file.data[i] ^= 0x40;
-        cr_assert_eq(open_only(&file, file.len), i < 8 ? -EUCLEAN : -EBADMSG);
+        assert_i64(open_only(&file, file.len), i < 8 ? -EUCLEAN : -EBADMSG);
         file.data[i] ^= 0x40;
     }
     for (size_t i = 0; i < RUN_TRAILER_LEN; i++) {
         file.data[trailer + i] ^= 0x40;
-        cr_assert_eq(open_only(&file, file.len), i < 4 ? -EUCLEAN : -EBADMSG);
+        assert_i64(open_only(&file, file.len), i < 4 ? -EUCLEAN : -EBADMSG);
         file.data[trailer + i] ^= 0x40;
     }
-    cr_assert_eq(open_only(&file, file.len), 0);
+    assert_i64(open_only(&file, file.len), 0);
     run_file_done(&file);
 }
 
@@ -226,31 +226,31 @@ static int open_changed(bool in_trailer, size_t at, uint64_t value, size_t len)
 
 Test(run, fields_of_the_header_are_checked)
 {
-    cr_assert_eq(open_changed(false, 8, RUN_VERSION, 4), 0);
-    cr_assert_eq(open_changed(false, 8, RUN_VERSION + 1, 4), -EPROTONOSUPPORT);
-    cr_assert_eq(open_changed(false, 8, 0, 4), -EUCLEAN);
-    cr_assert_eq(open_changed(false, 12, 1, 4), -EUCLEAN);
-    cr_assert_eq(open_changed(false, 16, 0, 8), -EUCLEAN, "run 0");
-    cr_assert_eq(open_changed(false, 16, 5, 8), -EUCLEAN, "not the id of the trailer");
-    cr_assert_eq(open_changed(false, 24, 5, 8), 0, "any history");
-    cr_assert_eq(open_changed(false, 40, 99, 8), 0);
-    cr_assert_eq(open_changed(false, 40, 100, 8), -EUCLEAN, "a base after the cut");
-    cr_assert_eq(open_changed(false, 56, 1, 1), -EUCLEAN);
-    cr_assert_eq(open_changed(false, 123, 1, 1), -EUCLEAN);
+    assert_i64(open_changed(false, 8, RUN_VERSION, 4), 0);
+    assert_i64(open_changed(false, 8, RUN_VERSION + 1, 4), -EPROTONOSUPPORT);
+    assert_i64(open_changed(false, 8, 0, 4), -EUCLEAN);
+    assert_i64(open_changed(false, 12, 1, 4), -EUCLEAN);
+    assert_i64(open_changed(false, 16, 0, 8), -EUCLEAN, "run 0");
+    assert_i64(open_changed(false, 16, 5, 8), -EUCLEAN, "not the id of the trailer");
+    assert_i64(open_changed(false, 24, 5, 8), 0, "any history");
+    assert_i64(open_changed(false, 40, 99, 8), 0);
+    assert_i64(open_changed(false, 40, 100, 8), -EUCLEAN, "a base after the cut");
+    assert_i64(open_changed(false, 56, 1, 1), -EUCLEAN);
+    assert_i64(open_changed(false, 123, 1, 1), -EUCLEAN);
 }
 
 Test(run, fields_of_the_trailer_are_checked)
 {
-    cr_assert_eq(open_changed(true, 4, RUN_VERSION, 4), 0);
-    cr_assert_eq(open_changed(true, 4, RUN_VERSION + 1, 4), -EPROTONOSUPPORT);
-    cr_assert_eq(open_changed(true, 4, 0, 4), -EUCLEAN);
-    cr_assert_eq(open_changed(true, 8, 5, 8), -EUCLEAN, "another id");
-    cr_assert_eq(open_changed(true, 16, UINT64_MAX, 8), -EUCLEAN, "more rows than bytes");
-    cr_assert_eq(open_changed(true, 24, 0, 8), -EUCLEAN);
-    cr_assert_eq(open_changed(true, 24, UINT64_MAX, 8), -EUCLEAN);
-    cr_assert_eq(open_changed(true, 32, 5, 4), -EUCLEAN, "of another header");
-    cr_assert_eq(open_changed(true, 36, 1, 1), -EUCLEAN);
-    cr_assert_eq(open_changed(true, 59, 1, 1), -EUCLEAN);
+    assert_i64(open_changed(true, 4, RUN_VERSION, 4), 0);
+    assert_i64(open_changed(true, 4, RUN_VERSION + 1, 4), -EPROTONOSUPPORT);
+    assert_i64(open_changed(true, 4, 0, 4), -EUCLEAN);
+    assert_i64(open_changed(true, 8, 5, 8), -EUCLEAN, "another id");
+    assert_i64(open_changed(true, 16, UINT64_MAX, 8), -EUCLEAN, "more rows than bytes");
+    assert_i64(open_changed(true, 24, 0, 8), -EUCLEAN);
+    assert_i64(open_changed(true, 24, UINT64_MAX, 8), -EUCLEAN);
+    assert_i64(open_changed(true, 32, 5, 4), -EUCLEAN, "of another header");
+    assert_i64(open_changed(true, 36, 1, 1), -EUCLEAN);
+    assert_i64(open_changed(true, 59, 1, 1), -EUCLEAN);
 }
 
 Test(run, trailer_of_another_run)
@@ -258,9 +258,9 @@ Test(run, trailer_of_another_run)
     struct run_info info = sample_run_info(), other = info;
     other.history[3] ^= 1;
     struct run_file a = run_file_numbered(&info, 10), b = run_file_numbered(&other, 10);
-    cr_assert_eq(a.len, b.len);
+    assert_u64(a.len, b.len);
     memcpy(a.data + a.len - RUN_TRAILER_LEN, b.data + b.len - RUN_TRAILER_LEN, RUN_TRAILER_LEN);
-    cr_assert_eq(open_only(&a, a.len), -EUCLEAN, "same id and length, another history");
+    assert_i64(open_only(&a, a.len), -EUCLEAN, "same id and length, another history");
     run_file_done(&a);
     run_file_done(&b);
 }
@@ -272,7 +272,7 @@ Test(run, wrong_number_of_rows)
         struct run_file file = run_file_numbered(&info, 10);
         put_le64(file.data + file.len - RUN_TRAILER_LEN + 16, rows);
         run_fix_trailer(&file);
-        cr_assert_eq(run_file_read(&file, NULL), rows == 10 ? 0 : -EUCLEAN);
+        assert_i64(run_file_read(&file, NULL), rows == 10 ? 0 : -EUCLEAN);
         run_file_done(&file);
     }
 }
@@ -282,8 +282,8 @@ Test(run, lengths_that_no_run_has)
     struct run_info info = sample_run_info();
     struct run_file file = run_file_of(&info, NULL, 0);
     for (size_t len = 0; len < file.len; len++)
-        cr_assert_eq(open_only(&file, len), -EUCLEAN);
-    cr_assert_eq(open_only(&file, SIZE_MAX), -EUCLEAN);
+        assert_i64(open_only(&file, len), -EUCLEAN);
+    assert_i64(open_only(&file, SIZE_MAX), -EUCLEAN);
     run_file_done(&file);
 }
 
@@ -292,26 +292,26 @@ Test(run, error_of_get_is_handed_on)
     struct run_info info = sample_run_info();
     struct run_file file = run_file_numbered(&info, 1000);
     file.fail_with = -EIO;
-    cr_assert_eq(run_file_read(&file, NULL), -EIO);
+    assert_i64(run_file_read(&file, NULL), -EIO);
     file.fail_from = RUN_HEADER_LEN;
-    cr_assert_eq(run_file_read(&file, NULL), -EIO, "the trailer");
+    assert_i64(run_file_read(&file, NULL), -EIO, "the trailer");
     file.fail_with = 0;
     struct run_reader *reader = run_file_open(&file);
     struct run_row row;
     file.fail_with = -EIO;
-    cr_assert_eq(run_reader_next(reader, &row), -EIO);
+    assert_i64(run_reader_next(reader, &row), -EIO);
     file.fail_with = 0;
-    cr_assert_eq(run_reader_next(reader, &row), -EIO, "stays");
+    assert_i64(run_reader_next(reader, &row), -EIO, "stays");
     run_reader_free(reader);
     reader = run_file_open(&file);
     file.fail_with = -ETIMEDOUT;
     file.fail_from = RUN_HEADER_LEN + BLOCK_HEADER;
-    cr_assert_eq(run_reader_next(reader, &row), -ETIMEDOUT, "the rows of a block");
+    assert_i64(run_reader_next(reader, &row), -ETIMEDOUT, "the rows of a block");
     run_reader_free(reader);
     file.fail_with = 0;
     reader = run_file_open(&file);
     file.fail_with = -ENODATA;
-    cr_assert_eq(run_reader_next(reader, &row), -EIO, "that is not the end");
+    assert_i64(run_reader_next(reader, &row), -EIO, "that is not the end");
     run_reader_free(reader);
     run_file_done(&file);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Runs that are not what a writer made: blocks and rows that somebody forged, flipped bits, files cut short. */
-#include <criterion/criterion.h>
 
+#include "../expect.h"
 #include "../base/seeded.h"
 #include "format/le.h"
 #include "format/run.h"
@@ -18,7 +18,7 @@ static struct run_file two_equal_blocks(uint64_t id)
     const struct run_row rows[] = {
         {"a", 1, value, sizeof value}, {"b", 1, value, sizeof value}, {"c", 1, value, sizeof value}};
     struct run_file file = run_file_of(&info, rows, ARRAY_LEN(rows));
-    cr_assert_eq(run_block_count(&file), 3);
+    assert_u64(run_block_count(&file), 3);
     return file;
 }
 
@@ -37,12 +37,12 @@ Test(run, swapped_blocks)
     for (size_t i = 0; i < 3; i++) {
         struct run_file file = two_equal_blocks(1);
         swap_blocks(&file, i, (i + 1) % 3);
-        cr_assert_eq(run_file_read(&file, NULL), -EUCLEAN, "a block tells where it lies");
+        assert_i64(run_file_read(&file, NULL), -EUCLEAN, "a block tells where it lies");
         for (size_t n = 0; n < 3; n++) {
             put_le64(file.data + run_block_at(&file, n) + 8, run_block_at(&file, n));
             run_fix_block(&file, run_block_at(&file, n));
         }
-        cr_assert_eq(run_file_read(&file, NULL), -EUCLEAN, "keys ascend over blocks too");
+        assert_i64(run_file_read(&file, NULL), -EUCLEAN, "keys ascend over blocks too");
         run_file_done(&file);
     }
 }
@@ -54,7 +54,7 @@ Test(run, repeated_block)
     memcpy(file.data + second, file.data + first, second - first);
     put_le64(file.data + second + 8, second);
     run_fix_block(&file, second);
-    cr_assert_eq(run_file_read(&file, NULL), -EUCLEAN);
+    assert_i64(run_file_read(&file, NULL), -EUCLEAN);
     run_file_done(&file);
 }
 
@@ -63,7 +63,7 @@ Test(run, block_of_another_run)
     struct run_file a = two_equal_blocks(1), b = two_equal_blocks(2);
     size_t second = run_block_at(&a, 1), third = run_block_at(&a, 2);
     memcpy(a.data + second, b.data + second, third - second);
-    cr_assert_eq(run_file_read(&a, NULL), -EBADMSG);
+    assert_i64(run_file_read(&a, NULL), -EBADMSG);
     run_file_done(&a);
     run_file_done(&b);
 }
@@ -85,25 +85,25 @@ static int read_changed_block(size_t at, uint64_t value, size_t len)
 
 Test(run, fields_of_a_block_are_checked)
 {
-    cr_assert_eq(read_changed_block(4, 10, 4), 0);
-    cr_assert_eq(read_changed_block(0, 0, 4), -EUCLEAN);
-    cr_assert_eq(read_changed_block(0, UINT32_MAX, 4), -EUCLEAN);
-    cr_assert_eq(read_changed_block(0, 1 << 20, 4), -EUCLEAN);
-    cr_assert_eq(read_changed_block(0, 20, 4), -EUCLEAN);
-    cr_assert_eq(read_changed_block(4, 0, 4), -EUCLEAN);
-    cr_assert_eq(read_changed_block(4, 9, 4), -EUCLEAN, "bytes after the last row");
-    cr_assert_eq(read_changed_block(4, 11, 4), -EUCLEAN);
-    cr_assert_eq(read_changed_block(4, UINT32_MAX, 4), -EUCLEAN);
-    cr_assert_eq(read_changed_block(8, 0, 8), -EUCLEAN);
-    cr_assert_eq(read_changed_block(8, UINT64_MAX, 8), -EUCLEAN);
+    assert_i64(read_changed_block(4, 10, 4), 0);
+    assert_i64(read_changed_block(0, 0, 4), -EUCLEAN);
+    assert_i64(read_changed_block(0, UINT32_MAX, 4), -EUCLEAN);
+    assert_i64(read_changed_block(0, 1 << 20, 4), -EUCLEAN);
+    assert_i64(read_changed_block(0, 20, 4), -EUCLEAN);
+    assert_i64(read_changed_block(4, 0, 4), -EUCLEAN);
+    assert_i64(read_changed_block(4, 9, 4), -EUCLEAN, "bytes after the last row");
+    assert_i64(read_changed_block(4, 11, 4), -EUCLEAN);
+    assert_i64(read_changed_block(4, UINT32_MAX, 4), -EUCLEAN);
+    assert_i64(read_changed_block(8, 0, 8), -EUCLEAN);
+    assert_i64(read_changed_block(8, UINT64_MAX, 8), -EUCLEAN);
 }
 
 Test(run, block_without_rows)
 {
     struct run_file file = run_file_crafted("\0\0\1\0\1\0\0\0kv", 10, 0);
     uint64_t rows;
-    cr_assert_eq(run_file_read(&file, &rows), -EUCLEAN);
-    cr_assert_eq(rows, 0);
+    assert_i64(run_file_read(&file, &rows), -EUCLEAN);
+    assert_u64(rows, 0);
     run_file_done(&file);
 }
 
@@ -114,7 +114,7 @@ Test(run, block_that_runs_into_the_trailer)
         struct run_info info = sample_run_info();
         struct run_file file = run_file_numbered(&info, 10);
         put_le32(file.data + RUN_HEADER_LEN, get_le32(file.data + RUN_HEADER_LEN) + more);
-        cr_assert_eq(run_file_read(&file, NULL), -EUCLEAN);
+        assert_i64(run_file_read(&file, NULL), -EUCLEAN);
         run_file_done(&file);
     }
 }
@@ -124,7 +124,7 @@ Test(run, block_longer_than_any_writer_makes)
     size_t len = RUN_BLOCK_ROOM + RUN_VALUE_MAX + RUN_KEY_MAX + 8;
     uint8_t *rows = xcalloc(1, len);
     struct run_file file = run_file_crafted(rows, len, 1);
-    cr_assert_eq(run_file_read(&file, NULL), -EUCLEAN);
+    assert_i64(run_file_read(&file, NULL), -EUCLEAN);
     cr_assert_leq(file.largest_get, RUN_HEADER_LEN);
     run_file_done(&file);
     free(rows);
@@ -139,10 +139,10 @@ Test(run, bytes_that_are_no_block)
         memcpy(trailer, file.data + RUN_HEADER_LEN, sizeof trailer);
         file.len = RUN_HEADER_LEN;
         put_le64(trailer + 24, file.len + extra + sizeof trailer);
-        cr_assert_eq(run_file_put(zeros, extra, &file), 0);
-        cr_assert_eq(run_file_put(trailer, sizeof trailer, &file), 0);
+        assert_i64(run_file_put(zeros, extra, &file), 0);
+        assert_i64(run_file_put(trailer, sizeof trailer, &file), 0);
         run_fix_trailer(&file);
-        cr_assert_eq(run_file_read(&file, NULL), -EUCLEAN);
+        assert_i64(run_file_read(&file, NULL), -EUCLEAN);
         run_file_done(&file);
     }
 }
@@ -165,31 +165,31 @@ static int read_two_rows(uint16_t shared, const char *rest, uint32_t value_len)
 
 Test(run, rows_are_checked)
 {
-    cr_assert_eq(read_two_rows(0, "n", 0), 0);
-    cr_assert_eq(read_two_rows(3, "a", 9), 0);
-    cr_assert_eq(read_two_rows(2, "n", UINT32_MAX), 0);
-    cr_assert_eq(read_two_rows(2, "mm", 0), 0, "less shared than could be");
-    cr_assert_eq(read_two_rows(0, "mmm", 0), -EUCLEAN, "the same key");
-    cr_assert_eq(read_two_rows(0, "mm", 0), -EUCLEAN, "a shorter one");
-    cr_assert_eq(read_two_rows(2, "l", 0), -EUCLEAN, "a smaller one");
-    cr_assert_eq(read_two_rows(3, "", 0), -EUCLEAN);
-    cr_assert_eq(read_two_rows(0, "", 0), -EUCLEAN);
-    cr_assert_eq(read_two_rows(4, "a", 0), -EUCLEAN, "more shared than there is");
-    cr_assert_eq(read_two_rows(UINT16_MAX, "a", 0), -EUCLEAN);
-    cr_assert_eq(read_two_rows(3, "a", 101), -EUCLEAN, "a value past the block");
-    cr_assert_eq(read_two_rows(3, "a", RUN_VALUE_MAX + 1), -EUCLEAN);
-    cr_assert_eq(read_two_rows(3, "a", UINT32_MAX - 1), -EUCLEAN);
+    assert_i64(read_two_rows(0, "n", 0), 0);
+    assert_i64(read_two_rows(3, "a", 9), 0);
+    assert_i64(read_two_rows(2, "n", UINT32_MAX), 0);
+    assert_i64(read_two_rows(2, "mm", 0), 0, "less shared than could be");
+    assert_i64(read_two_rows(0, "mmm", 0), -EUCLEAN, "the same key");
+    assert_i64(read_two_rows(0, "mm", 0), -EUCLEAN, "a shorter one");
+    assert_i64(read_two_rows(2, "l", 0), -EUCLEAN, "a smaller one");
+    assert_i64(read_two_rows(3, "", 0), -EUCLEAN);
+    assert_i64(read_two_rows(0, "", 0), -EUCLEAN);
+    assert_i64(read_two_rows(4, "a", 0), -EUCLEAN, "more shared than there is");
+    assert_i64(read_two_rows(UINT16_MAX, "a", 0), -EUCLEAN);
+    assert_i64(read_two_rows(3, "a", 101), -EUCLEAN, "a value past the block");
+    assert_i64(read_two_rows(3, "a", RUN_VALUE_MAX + 1), -EUCLEAN);
+    assert_i64(read_two_rows(3, "a", UINT32_MAX - 1), -EUCLEAN);
 }
 
 Test(run, bytes_after_the_last_row)
 {
     struct run_file file = run_file_crafted("\0\0\1\0\1\0\0\0kv", 10, 1);
     uint64_t rows;
-    cr_assert_eq(run_file_read(&file, &rows), 0);
-    cr_assert_eq(rows, 1);
+    assert_i64(run_file_read(&file, &rows), 0);
+    assert_u64(rows, 1);
     run_file_done(&file);
     file = run_file_crafted("\0\0\1\0\1\0\0\0kv+", 11, 1);
-    cr_assert_eq(run_file_read(&file, NULL), -EUCLEAN);
+    assert_i64(run_file_read(&file, NULL), -EUCLEAN);
     run_file_done(&file);
 }
 
@@ -200,11 +200,11 @@ Test(run, value_longer_than_any)
     put_le16(rows + 2, 1);
     put_le32(rows + 4, RUN_VALUE_MAX + 1);
     struct run_file file = run_file_crafted(rows, len, 1);
-    cr_assert_eq(run_file_read(&file, NULL), -EUCLEAN);
+    assert_i64(run_file_read(&file, NULL), -EUCLEAN);
     run_file_done(&file);
     put_le32(rows + 4, RUN_VALUE_MAX);
     file = run_file_crafted(rows, len - 1, 1);
-    cr_assert_eq(run_file_read(&file, NULL), 0);
+    assert_i64(run_file_read(&file, NULL), 0);
     run_file_done(&file);
     free(rows);
 }
@@ -215,20 +215,20 @@ Test(run, first_key_of_a_block_stands_alone)
     size_t second = run_block_at(&file, 1);
     put_le16(file.data + second + BLOCK_HEADER, 1); /* "ab": in order, but not by itself */
     run_fix_block(&file, second);
-    cr_assert_eq(run_file_read(&file, NULL), -EUCLEAN);
+    assert_i64(run_file_read(&file, NULL), -EUCLEAN);
     run_file_done(&file);
 }
 
 Test(run, keys_are_checked)
 {
     struct run_file file = run_file_crafted("\1\0\1\0\0\0\0\0k", 9, 1);
-    cr_assert_eq(run_file_read(&file, NULL), -EUCLEAN, "the first key of all shares nothing");
+    assert_i64(run_file_read(&file, NULL), -EUCLEAN, "the first key of all shares nothing");
     run_file_done(&file);
     file = run_file_crafted("\0\0\0\0\1\0\0\0k", 9, 1);
-    cr_assert_eq(run_file_read(&file, NULL), -EUCLEAN, "an empty key");
+    assert_i64(run_file_read(&file, NULL), -EUCLEAN, "an empty key");
     run_file_done(&file);
     file = run_file_crafted("\0\0\xff\xff\0\0\0\0k", 9, 1);
-    cr_assert_eq(run_file_read(&file, NULL), -EUCLEAN, "a key past the block");
+    assert_i64(run_file_read(&file, NULL), -EUCLEAN, "a key past the block");
     run_file_done(&file);
 }
 
@@ -238,7 +238,7 @@ Test(run, longest_key)
         uint8_t rows[8 + RUN_KEY_MAX + 1] = {0};
         put_le16(rows + 2, (uint16_t)(RUN_KEY_MAX + extra));
         struct run_file file = run_file_crafted(rows, 8 + RUN_KEY_MAX + extra, 1);
-        cr_assert_eq(run_file_read(&file, NULL), extra ? -EUCLEAN : 0);
+        assert_i64(run_file_read(&file, NULL), extra ? -EUCLEAN : 0);
         run_file_done(&file);
     }
 }
@@ -251,7 +251,7 @@ Test(run, flipped_bits_are_found)
     struct run_info info = sample_run_info();
     struct run_file file = run_file_numbered(&info, 1200);
     cr_assert_gt(run_block_count(&file), 2);
-    cr_assert_eq(run_file_read(&file, NULL), 0);
+    assert_i64(run_file_read(&file, NULL), 0);
     for (int round = 0; round < 3000; round++) {
         size_t at = seeded_below(&seeded, file.len);
         if (round % 3 == 0) /* what frames the rows is short: it gets its share */

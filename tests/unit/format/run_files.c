@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run_files.h"
+#include "../expect.h"
 
-#include <criterion/criterion.h>
 #include <stdio.h>
 
 #include "base/crc.h"
@@ -60,11 +60,11 @@ struct run_file run_file_of(const struct run_info *info, const struct run_row *r
     struct run_info done = *info;
     struct run_writer *writer = run_writer_new(info, run_file_put, &file);
     for (size_t i = 0; i < count; i++)
-        cr_assert_eq(run_writer_add(writer, &rows[i]), 0);
-    cr_assert_eq(run_writer_finish(writer, &done), 0);
+        assert_i64(run_writer_add(writer, &rows[i]), 0);
+    assert_i64(run_writer_finish(writer, &done), 0);
     run_writer_free(writer);
-    cr_assert_eq(done.rows, count);
-    cr_assert_eq(done.length, file.len);
+    assert_u64(done.rows, count);
+    assert_u64(done.length, file.len);
     return file;
 }
 
@@ -90,13 +90,13 @@ struct run_file run_file_crafted(const void *rows, size_t rows_len, uint32_t row
     put_le32(head, (uint32_t)rows_len);
     put_le32(head + 4, row_count);
     put_le64(head + 8, RUN_HEADER_LEN);
-    cr_assert_eq(run_file_put(head, sizeof head, &file), 0);
-    cr_assert_eq(run_file_put(rows, rows_len, &file), 0);
-    cr_assert_eq(run_file_put(crc, sizeof crc, &file), 0);
+    assert_i64(run_file_put(head, sizeof head, &file), 0);
+    assert_i64(run_file_put(rows, rows_len, &file), 0);
+    assert_i64(run_file_put(crc, sizeof crc, &file), 0);
     run_fix_block(&file, RUN_HEADER_LEN);
     put_le64(trailer + 16, row_count);
     put_le64(trailer + 24, file.len + sizeof trailer);
-    cr_assert_eq(run_file_put(trailer, sizeof trailer, &file), 0);
+    assert_i64(run_file_put(trailer, sizeof trailer, &file), 0);
     run_fix_trailer(&file);
     return file;
 }
@@ -140,7 +140,7 @@ void run_fix_trailer(struct run_file *file)
 struct run_reader *run_file_open(struct run_file *file)
 {
     struct run_reader *reader = NULL;
-    cr_assert_eq(run_reader_new(file->len, run_file_get, file, &reader), 0);
+    assert_i64(run_reader_new(file->len, run_file_get, file, &reader), 0);
     return reader;
 }
 
@@ -156,7 +156,7 @@ int run_file_read(struct run_file *file, uint64_t *ret_rows)
         return r;
     while ((r = run_reader_next(reader, &row)) == 0)
         ++*rows;
-    cr_assert_eq(run_reader_next(reader, &row), r, "an error, and the end, stay");
+    assert_i64(run_reader_next(reader, &row), r, "an error, and the end, stay");
     run_reader_free(reader);
     return r == -ENODATA ? 0 : r;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <criterion/criterion.h>
 
+#include "../expect.h"
 #include "../base/seeded.h"
 #include "format/run.h"
 #include "run_files.h"
@@ -107,7 +107,7 @@ static int expect_given(const struct run_row *row, void *arg)
     cr_assert_lt(k, (size_t)KEYS, "a row too many");
     const struct key *key = &given->model->keys[k];
     cr_assert(row->key_len == key->len && memcmp(row->key, key->bytes, key->len) == 0);
-    cr_assert_eq(row->value == NULL, newest[k] == REMOVED);
+    assert_i64(row->value == NULL, newest[k] == REMOVED);
     if (row->value)
         cr_assert(row->value_len == 1 && *(const uint8_t *)row->value == newest[k]);
     given->next = k + 1;
@@ -129,8 +129,8 @@ Test(run_merge, like_the_model)
         size_t runs = round < 10 ? round : round < 15 ? RUN_MERGE_MAX : seeded_below(&seeded, RUN_MERGE_MAX + 1);
         struct model *m = model_new(&seeded, runs);
         struct given given = {.model = m, .drop_removed = round % 2};
-        cr_assert_eq(run_merge(m->readers, m->count, given.drop_removed, expect_given, &given), 0);
-        cr_assert_eq(given.rows, expected_rows(m, given.drop_removed));
+        assert_i64(run_merge(m->readers, m->count, given.drop_removed, expect_given, &given), 0);
+        assert_u64(given.rows, expected_rows(m, given.drop_removed));
         model_free(m);
     }
 }
@@ -145,8 +145,8 @@ Test(run_merge, everything_removed)
     struct given given = {.model = &m, .drop_removed = true};
     for (size_t k = 1; k < KEYS; k++)
         m.newest[k] = ABSENT;
-    cr_assert_eq(run_merge(readers, 2, true, expect_given, &given), 0);
-    cr_assert_eq(given.rows, 0);
+    assert_i64(run_merge(readers, 2, true, expect_given, &given), 0);
+    assert_u64(given.rows, 0);
     for (size_t i = 0; i < 2; i++) {
         run_reader_free(readers[i]);
         run_file_done(&files[i]);
@@ -158,8 +158,8 @@ Test(run_merge, ends_where_it_is_told)
     struct seeded seeded = {5};
     struct model *m = model_new(&seeded, 9);
     struct given given = {.model = m, .stop_at = 100};
-    cr_assert_eq(run_merge(m->readers, m->count, false, expect_given, &given), -ECANCELED);
-    cr_assert_eq(given.rows, 100);
+    assert_i64(run_merge(m->readers, m->count, false, expect_given, &given), -ECANCELED);
+    assert_u64(given.rows, 100);
     model_free(m);
 }
 
@@ -171,8 +171,8 @@ Test(run_merge, error_of_a_reader_ends_it)
         struct run_file *file = &m->files[damaged];
         file->data[file->len - RUN_TRAILER_LEN - 5] ^= 1;
         struct given given = {.model = m};
-        cr_assert_eq(run_merge(m->readers, m->count, false, expect_given, &given), -EBADMSG);
-        cr_assert_eq(given.rows, 0);
+        assert_i64(run_merge(m->readers, m->count, false, expect_given, &given), -EBADMSG);
+        assert_u64(given.rows, 0);
         model_free(m);
     }
 }
@@ -192,7 +192,7 @@ Test(run_merge, error_in_a_later_block_ends_it)
     damaged.data[second + 100] ^= 1;
     struct run_reader *readers[] = {run_file_open(&damaged), run_file_open(&whole)};
     uint64_t rows = 0;
-    cr_assert_eq(run_merge(readers, 2, false, count_row, &rows), -EBADMSG);
+    assert_i64(run_merge(readers, 2, false, count_row, &rows), -EBADMSG);
     cr_assert(rows > 0 && rows < 1500);
     for (size_t i = 0; i < 2; i++)
         run_reader_free(readers[i]);
@@ -207,10 +207,10 @@ Test(run_merge, goes_on_where_readers_are)
     struct run_reader *readers[] = {run_file_open(&files[0]), run_file_open(&files[1])};
     struct run_row row;
     for (int i = 0; i < 1000; i++)
-        cr_assert_eq(run_reader_next(readers[0], &row), 0);
+        assert_i64(run_reader_next(readers[0], &row), 0);
     uint64_t rows = 0;
-    cr_assert_eq(run_merge(readers, 2, false, count_row, &rows), 0);
-    cr_assert_eq(rows, 800 + 500);
+    assert_i64(run_merge(readers, 2, false, count_row, &rows), 0);
+    assert_u64(rows, 800 + 500);
     for (size_t i = 0; i < 2; i++) {
         run_reader_free(readers[i]);
         run_file_done(&files[i]);

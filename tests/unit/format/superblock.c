@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "format/superblock.h"
 
-#include <criterion/criterion.h>
 
+#include "../expect.h"
 #include "../base/seeded.h"
 #include "base/crc.h"
 #include "format/le.h"
@@ -24,13 +24,13 @@ Test(superblock, round_trips)
     in.ro_compat = 2;
     memset(buf, 0xee, sizeof buf);
     superblock_encode(&in, buf);
-    cr_assert_eq(superblock_decode(buf, sizeof buf, &out), 0);
-    cr_assert_eq(out.version, in.version);
-    cr_assert_eq(out.compat, in.compat);
-    cr_assert_eq(out.ro_compat, in.ro_compat);
-    cr_assert_eq(out.incompat, 0);
-    cr_assert_eq(out.writer, in.writer);
-    cr_assert_eq(out.created, in.created);
+    assert_i64(superblock_decode(buf, sizeof buf, &out), 0);
+    assert_u64(out.version, in.version);
+    assert_u64(out.compat, in.compat);
+    assert_u64(out.ro_compat, in.ro_compat);
+    assert_u64(out.incompat, 0);
+    assert_u64(out.writer, in.writer);
+    assert_i64(out.created, in.created);
     cr_assert_arr_eq(out.store, in.store, sizeof in.store);
     cr_assert_arr_eq(out.key_id, in.key_id, sizeof in.key_id);
     cr_assert_arr_eq(out.key.bytes, in.key.bytes, sizeof in.key.bytes);
@@ -39,12 +39,12 @@ Test(superblock, round_trips)
 Test(superblock, versions_and_features)
 {
     struct superblock sb = sample_superblock();
-    cr_assert_eq(decode_of(sb), 0);
+    assert_i64(decode_of(sb), 0);
     sb.version = SUPERBLOCK_VERSION + 1;
-    cr_assert_eq(decode_of(sb), -EPROTONOSUPPORT);
+    assert_i64(decode_of(sb), -EPROTONOSUPPORT);
     sb = sample_superblock();
     sb.incompat = 1ull << 63;
-    cr_assert_eq(decode_of(sb), -EPROTONOSUPPORT);
+    assert_i64(decode_of(sb), -EPROTONOSUPPORT);
 }
 
 /* What chunks may be encoded as is the caller's to say, and stays through what else changes. */
@@ -54,10 +54,10 @@ Test(superblock, encodings)
     struct superblock in = sample_adopted_superblock(), out;
     in.incompat = SUPERBLOCK_INCOMPAT_FX;
     superblock_encode(&in, buf);
-    cr_assert_eq(get_le64(buf + 16), 1 | 4, "history, fx");
-    cr_assert_eq(superblock_decode(buf, sizeof buf, &out), 0);
+    assert_u64(get_le64(buf + 16), 1 | 4, "history, fx");
+    assert_i64(superblock_decode(buf, sizeof buf, &out), 0);
     superblock_encode(&out, buf);
-    cr_assert_eq(get_le64(buf + 16), 1 | 4);
+    assert_u64(get_le64(buf + 16), 1 | 4);
 }
 
 /* The feature bit is the encoder's: what the caller says of it does not count. */
@@ -66,15 +66,15 @@ Test(superblock, history_of_another_store)
     uint8_t buf[SUPERBLOCK_LEN];
     struct superblock in = sample_adopted_superblock(), out;
     superblock_encode(&in, buf);
-    cr_assert_eq(get_le64(buf + 16), SUPERBLOCK_INCOMPAT_HISTORY);
+    assert_u64(get_le64(buf + 16), SUPERBLOCK_INCOMPAT_HISTORY);
     cr_assert_arr_eq(buf + 104, in.history, sizeof in.history);
-    cr_assert_eq(superblock_decode(buf, sizeof buf, &out), 0);
-    cr_assert_eq(out.incompat, SUPERBLOCK_INCOMPAT_HISTORY);
+    assert_i64(superblock_decode(buf, sizeof buf, &out), 0);
+    assert_u64(out.incompat, SUPERBLOCK_INCOMPAT_HISTORY);
     cr_assert_arr_eq(out.history, in.history, sizeof in.history);
     cr_assert_arr_eq(out.store, in.store, sizeof in.store);
     memcpy(out.history, out.store, sizeof out.history);
     superblock_encode(&out, buf);
-    cr_assert_eq(get_le64(buf + 16), 0, "its own again");
+    assert_u64(get_le64(buf + 16), 0, "its own again");
     cr_assert(bytes_are_zero(buf + 104, 16));
 }
 
@@ -87,8 +87,8 @@ Test(superblock, history_of_its_own)
     in.incompat = SUPERBLOCK_INCOMPAT_HISTORY;
     superblock_encode(&in, own);
     cr_assert_arr_eq(zeros, own, sizeof own, "no history named is its own");
-    cr_assert_eq(superblock_decode(own, sizeof own, &out), 0);
-    cr_assert_eq(out.incompat, 0);
+    assert_i64(superblock_decode(own, sizeof own, &out), 0);
+    assert_u64(out.incompat, 0);
     cr_assert_arr_eq(out.history, in.store, sizeof in.store);
 }
 
@@ -109,13 +109,13 @@ Test(superblock, history_and_its_bit_go_together)
     static const uint8_t zeros[16];
     struct superblock own = sample_superblock(), other = sample_adopted_superblock();
     for (uint64_t compat = 0; compat < 2; compat++) {
-        cr_assert_eq(decode_with_history(0, compat, zeros), 0);
-        cr_assert_eq(decode_with_history(1, compat, other.history), 0);
-        cr_assert_eq(decode_with_history(0, compat, other.history), -EUCLEAN);
-        cr_assert_eq(decode_with_history(0, compat, own.store), -EUCLEAN);
-        cr_assert_eq(decode_with_history(1, compat, zeros), -EUCLEAN);
-        cr_assert_eq(decode_with_history(1, compat, own.store), -EUCLEAN);
-        cr_assert_eq(decode_with_history(1 | 8, compat, other.history), -EPROTONOSUPPORT);
+        assert_i64(decode_with_history(0, compat, zeros), 0);
+        assert_i64(decode_with_history(1, compat, other.history), 0);
+        assert_i64(decode_with_history(0, compat, other.history), -EUCLEAN);
+        assert_i64(decode_with_history(0, compat, own.store), -EUCLEAN);
+        assert_i64(decode_with_history(1, compat, zeros), -EUCLEAN);
+        assert_i64(decode_with_history(1, compat, own.store), -EUCLEAN);
+        assert_i64(decode_with_history(1 | 8, compat, other.history), -EPROTONOSUPPORT);
     }
 }
 
@@ -124,11 +124,11 @@ Test(superblock, damage)
     uint8_t buf[SUPERBLOCK_LEN];
     struct superblock in = sample_superblock(), out;
     superblock_encode(&in, buf);
-    cr_assert_eq(superblock_decode(buf, sizeof buf - 1, &out), -EUCLEAN);
-    cr_assert_eq(superblock_decode(buf, 0, &out), -EUCLEAN);
+    assert_i64(superblock_decode(buf, sizeof buf - 1, &out), -EUCLEAN);
+    assert_i64(superblock_decode(buf, 0, &out), -EUCLEAN);
     for (size_t i = 0; i < sizeof buf; i++) {
         buf[i] ^= 0x40;
-        cr_assert_eq(superblock_decode(buf, sizeof buf, &out), i < 8 ? -EUCLEAN : -EBADMSG);
+        assert_i64(superblock_decode(buf, sizeof buf, &out), i < 8 ? -EUCLEAN : -EBADMSG);
         buf[i] ^= 0x40;
     }
 }
@@ -140,15 +140,15 @@ Test(superblock, reserved_bytes)
     superblock_encode(&in, buf);
     buf[2000] = 1;
     put_le32(buf + 4092, crc32_of(0, buf, 4092));
-    cr_assert_eq(superblock_decode(buf, sizeof buf, &out), -EUCLEAN);
+    assert_i64(superblock_decode(buf, sizeof buf, &out), -EUCLEAN);
     in.compat = 1;
     superblock_encode(&in, buf);
     buf[2000] = 1;
     put_le32(buf + 4092, crc32_of(0, buf, 4092));
-    cr_assert_eq(superblock_decode(buf, sizeof buf, &out), 0, "fields of a feature that nobody must know");
+    assert_i64(superblock_decode(buf, sizeof buf, &out), 0, "fields of a feature that nobody must know");
     put_le32(buf + 8, 0);
     put_le32(buf + 4092, crc32_of(0, buf, 4092));
-    cr_assert_eq(superblock_decode(buf, sizeof buf, &out), -EUCLEAN, "version 0");
+    assert_i64(superblock_decode(buf, sizeof buf, &out), -EUCLEAN, "version 0");
 }
 
 Test(superblock, hostile_bytes)
@@ -174,9 +174,9 @@ Test(superblock, former_ids)
     uint8_t buf[SUPERBLOCK_LEN];
     struct superblock in = sample_renamed_superblock(), out;
     superblock_encode(&in, buf);
-    cr_assert_eq(superblock_decode(buf, sizeof buf, &out), 0);
-    cr_assert_eq(out.incompat, SUPERBLOCK_INCOMPAT_HISTORY | SUPERBLOCK_INCOMPAT_FORMER);
-    cr_assert_eq(out.former_count, 2);
+    assert_i64(superblock_decode(buf, sizeof buf, &out), 0);
+    assert_u64(out.incompat, SUPERBLOCK_INCOMPAT_HISTORY | SUPERBLOCK_INCOMPAT_FORMER);
+    assert_u64(out.former_count, 2);
     cr_assert_arr_eq(out.former, in.former, sizeof in.former);
     cr_expect(superblock_has_id(&out, in.store) && superblock_has_id(&out, in.former[0]) && superblock_has_id(&out, in.former[1]));
     cr_expect_not(superblock_has_id(&out, in.history));
@@ -184,6 +184,6 @@ Test(superblock, former_ids)
         put_le16(buf + 120, (uint16_t)count);
         put_le32(buf + SUPERBLOCK_LEN - 4, crc32_of(0, buf, SUPERBLOCK_LEN - 4));
         bool fits = count >= 2 && count <= SUPERBLOCK_FORMER_MAX;
-        cr_expect_eq(superblock_decode(buf, sizeof buf, &out), fits ? 0 : -EUCLEAN, "%u", count);
+        expect_i64(superblock_decode(buf, sizeof buf, &out), fits ? 0 : -EUCLEAN, "%u", count);
     }
 }

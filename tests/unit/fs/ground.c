@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ground.h"
+#include "../expect.h"
 
 #include <fcntl.h>
 
@@ -29,7 +30,7 @@ static void stop(void)
 void ground_teardown(void)
 {
     stop();
-    cr_expect_eq(shop_fsck(&shop), 0);
+    expect_i64(shop_fsck(&shop), 0);
     shop_remove(&shop);
 }
 
@@ -43,18 +44,18 @@ struct file create(const char *name)
 {
     struct stat st;
     struct fs_opened opened;
-    cr_assert_eq(fs_create(fs, ROOT_INO, name, 0644, O_RDWR, &root, &st, &opened), 0);
+    assert_i64(fs_create(fs, ROOT_INO, name, 0644, O_RDWR, &root, &st, &opened), 0);
     return (struct file){st.st_ino, opened.handle};
 }
 
 void put_text(struct file file, uint64_t offset, const char *text)
 {
-    cr_assert_eq(fs_write(fs, file.ino, offset, (uint32_t)strlen(text), SLAB_NONE, text, &root), 0);
+    assert_i64(fs_write(fs, file.ino, offset, (uint32_t)strlen(text), SLAB_NONE, text, &root), 0);
 }
 
 void close_file(struct file file)
 {
-    cr_assert_eq(fs_flush(fs, file.ino, file.handle), 0);
+    assert_i64(fs_flush(fs, file.ino, file.handle), 0);
     (void)fs_release(fs, file.handle, false);
 }
 
@@ -77,7 +78,7 @@ uint64_t ino_of(const char *name)
 uint64_t make_dir(const char *name)
 {
     struct stat st;
-    cr_assert_eq(fs_mkdir(fs, ROOT_INO, name, 0755, &root, &st), 0);
+    assert_i64(fs_mkdir(fs, ROOT_INO, name, 0755, &root, &st), 0);
     return st.st_ino;
 }
 
@@ -86,16 +87,16 @@ void expect_text(uint64_t ino, const char *text)
 {
     char is[256] = "";
     ssize_t n = fs_read_slow(fs, ino, 0, is, sizeof is - 1, STORE_REACH_FAR, false);
-    cr_assert_eq(n, (ssize_t)strlen(text), "is %zd", n);
+    assert_i64(n, (ssize_t)strlen(text), "is %zd", n);
     for (ssize_t i = 0; i < n; i++)
         is[i] = is[i] ? is[i] : '.';
     is[n] = '\0';
-    cr_expect_str_eq(is, text, "is \"%s\", expected \"%s\"", is, text);
+    expect_str(is, text, "is \"%s\", expected \"%s\"", is, text);
 }
 
 struct stat stat_of(uint64_t ino)
 {
     struct stat st;
-    cr_assert_eq(fs_getattr(fs, ino, &st), 0);
+    assert_i64(fs_getattr(fs, ino, &st), 0);
     return st;
 }

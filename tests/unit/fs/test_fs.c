@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
+#include "../expect.h"
 #include "ground.h"
 
 TestSuite(fs, .init = ground_setup, .fini = ground_teardown, .timeout = 600);
@@ -16,9 +17,9 @@ Test(fs, a_rename_replaces)
 {
     uint64_t a = make_file("a", "aaa");
     (void)make_file("b", "bbb");
-    cr_assert_eq(fs_rename(fs, ROOT_INO, "a", ROOT_INO, "b", 0, &root), 0);
-    cr_expect_eq(ino_of("a"), 0);
-    cr_expect_eq(ino_of("b"), a);
+    assert_i64(fs_rename(fs, ROOT_INO, "a", ROOT_INO, "b", 0, &root), 0);
+    expect_u64(ino_of("a"), 0);
+    expect_u64(ino_of("b"), a);
     expect_text(a, "aaa");
     ground_restart();
     expect_text(ino_of("b"), "aaa");
@@ -31,29 +32,29 @@ Test(fs, rules_of_rename)
     uint64_t d = make_dir("d");
     (void)make_dir("e");
     struct stat st;
-    cr_assert_eq(fs_mkdir(fs, d, "in", 0755, &root, &st), 0);
-    cr_expect_eq(fs_rename(fs, ROOT_INO, "none", ROOT_INO, "b", 0, &root), -ENOENT);
-    cr_expect_eq(fs_rename(fs, ROOT_INO, "a", ROOT_INO, "b", RENAME_NOREPLACE, &root), -EEXIST);
-    cr_expect_eq(fs_rename(fs, ROOT_INO, "a", ROOT_INO, "none", RENAME_EXCHANGE, &root), -ENOENT);
-    cr_expect_eq(fs_rename(fs, ROOT_INO, "a", ROOT_INO, "d", 0, &root), -EISDIR);
-    cr_expect_eq(fs_rename(fs, ROOT_INO, "d", ROOT_INO, "a", 0, &root), -ENOTDIR);
-    cr_expect_eq(fs_rename(fs, ROOT_INO, "e", ROOT_INO, "d", 0, &root), -ENOTEMPTY);
-    cr_expect_eq(fs_rename(fs, ROOT_INO, "a", ROOT_INO, "b", 1u << 10, &root), -EINVAL);
-    cr_expect_eq(fs_rename(fs, ROOT_INO, "a", ROOT_INO, "a", 0, &root), 0);
-    cr_assert_eq(fs_rename(fs, ROOT_INO, "d", ROOT_INO, "e", 0, &root), 0, "over an empty folder");
-    cr_expect_eq(ino_of("e"), d);
-    cr_expect_eq(stat_of(ROOT_INO).st_nlink, 3);
+    assert_i64(fs_mkdir(fs, d, "in", 0755, &root, &st), 0);
+    expect_i64(fs_rename(fs, ROOT_INO, "none", ROOT_INO, "b", 0, &root), -ENOENT);
+    expect_i64(fs_rename(fs, ROOT_INO, "a", ROOT_INO, "b", RENAME_NOREPLACE, &root), -EEXIST);
+    expect_i64(fs_rename(fs, ROOT_INO, "a", ROOT_INO, "none", RENAME_EXCHANGE, &root), -ENOENT);
+    expect_i64(fs_rename(fs, ROOT_INO, "a", ROOT_INO, "d", 0, &root), -EISDIR);
+    expect_i64(fs_rename(fs, ROOT_INO, "d", ROOT_INO, "a", 0, &root), -ENOTDIR);
+    expect_i64(fs_rename(fs, ROOT_INO, "e", ROOT_INO, "d", 0, &root), -ENOTEMPTY);
+    expect_i64(fs_rename(fs, ROOT_INO, "a", ROOT_INO, "b", 1u << 10, &root), -EINVAL);
+    expect_i64(fs_rename(fs, ROOT_INO, "a", ROOT_INO, "a", 0, &root), 0);
+    assert_i64(fs_rename(fs, ROOT_INO, "d", ROOT_INO, "e", 0, &root), 0, "over an empty folder");
+    expect_u64(ino_of("e"), d);
+    expect_u64(stat_of(ROOT_INO).st_nlink, 3);
     uint64_t a = ino_of("a");
-    cr_assert_eq(fs_rename(fs, ROOT_INO, "a", ROOT_INO, "e", RENAME_EXCHANGE, &root), 0);
-    cr_expect_eq(ino_of("e"), a);
-    cr_expect_eq(ino_of("a"), d);
+    assert_i64(fs_rename(fs, ROOT_INO, "a", ROOT_INO, "e", RENAME_EXCHANGE, &root), 0);
+    expect_u64(ino_of("e"), a);
+    expect_u64(ino_of("a"), d);
 }
 
 Test(fs, a_rename_of_a_draft_seals_it_first)
 {
     struct file file = create("tmp");
     put_text(file, 0, "content");
-    cr_assert_eq(fs_rename(fs, ROOT_INO, "tmp", ROOT_INO, "model", 0, &root), 0);
+    assert_i64(fs_rename(fs, ROOT_INO, "tmp", ROOT_INO, "model", 0, &root), 0);
     struct stage_file_state state;
     (void)stage_file_state(store_stage(shop.store), file.ino, &state);
     cr_expect_not(state.has_draft);
@@ -67,14 +68,14 @@ Test(fs, a_rename_over_a_file_that_is_new_and_open)
     struct file target = create("b");
     put_text(target, 0, "old");
     (void)make_file("a", "new");
-    cr_assert_eq(fs_rename(fs, ROOT_INO, "a", ROOT_INO, "b", 0, &root), 0);
+    assert_i64(fs_rename(fs, ROOT_INO, "a", ROOT_INO, "b", 0, &root), 0);
     expect_text(target.ino, "old");
     put_text(target, 3, "er");
     expect_text(target.ino, "older");
     close_file(target);
-    cr_assert_eq(fs_forget(fs, target.ino), 0);
+    assert_i64(fs_forget(fs, target.ino), 0);
     struct stat st;
-    cr_expect_eq(fs_getattr(fs, target.ino, &st), -ENOENT);
+    expect_i64(fs_getattr(fs, target.ino, &st), -ENOENT);
     expect_text(ino_of("b"), "new");
 }
 
@@ -82,16 +83,16 @@ Test(fs, hard_links)
 {
     struct stat st;
     uint64_t a = make_file("a", "text"), d = make_dir("d");
-    cr_assert_eq(fs_link(fs, a, d, "b", &st), 0);
-    cr_expect_eq(st.st_nlink, 2);
-    cr_expect_eq(fs_link(fs, a, d, "b", &st), -EEXIST);
-    cr_expect_eq(fs_link(fs, d, ROOT_INO, "dd", &st), -EPERM);
-    cr_expect_eq(fs_rmdir(fs, ROOT_INO, "d"), -ENOTEMPTY);
-    cr_expect_eq(fs_rmdir(fs, ROOT_INO, "a"), -ENOTDIR);
-    cr_expect_eq(fs_unlink(fs, ROOT_INO, "d"), -EISDIR);
-    cr_assert_eq(fs_unlink(fs, ROOT_INO, "a"), 0);
-    cr_assert_eq(fs_lookup(fs, d, "b", &st), 0);
-    cr_expect_eq(st.st_nlink, 1);
+    assert_i64(fs_link(fs, a, d, "b", &st), 0);
+    expect_u64(st.st_nlink, 2);
+    expect_i64(fs_link(fs, a, d, "b", &st), -EEXIST);
+    expect_i64(fs_link(fs, d, ROOT_INO, "dd", &st), -EPERM);
+    expect_i64(fs_rmdir(fs, ROOT_INO, "d"), -ENOTEMPTY);
+    expect_i64(fs_rmdir(fs, ROOT_INO, "a"), -ENOTDIR);
+    expect_i64(fs_unlink(fs, ROOT_INO, "d"), -EISDIR);
+    assert_i64(fs_unlink(fs, ROOT_INO, "a"), 0);
+    assert_i64(fs_lookup(fs, d, "b", &st), 0);
+    expect_u64(st.st_nlink, 1);
     expect_text(st.st_ino, "text");
 }
 
@@ -101,12 +102,12 @@ Test(fs, long_names)
     struct stat st;
     memset(name, 'n', sizeof name);
     name[256] = '\0';
-    cr_expect_eq(fs_mkdir(fs, ROOT_INO, name, 0755, &root, &st), -ENAMETOOLONG);
-    cr_expect_eq(fs_lookup(fs, ROOT_INO, name, &st), -ENAMETOOLONG);
-    cr_expect_eq(fs_rename(fs, ROOT_INO, "a", ROOT_INO, name, 0, &root), -ENAMETOOLONG);
+    expect_i64(fs_mkdir(fs, ROOT_INO, name, 0755, &root, &st), -ENAMETOOLONG);
+    expect_i64(fs_lookup(fs, ROOT_INO, name, &st), -ENAMETOOLONG);
+    expect_i64(fs_rename(fs, ROOT_INO, "a", ROOT_INO, name, 0, &root), -ENAMETOOLONG);
     name[255] = '\0';
-    cr_expect_eq(fs_mkdir(fs, ROOT_INO, name, 0755, &root, &st), 0);
-    cr_expect_eq(fs_mkdir(fs, ROOT_INO, name, 0755, &root, &st), -EEXIST);
+    expect_i64(fs_mkdir(fs, ROOT_INO, name, 0755, &root, &st), 0);
+    expect_i64(fs_mkdir(fs, ROOT_INO, name, 0755, &root, &st), -EEXIST);
 }
 
 static int count_name(const struct fs_entry *entry, void *arg)
@@ -121,19 +122,19 @@ Test(fs, special_files_and_listing)
 {
     struct stat st;
     char target[4096];
-    cr_assert_eq(fs_symlink(fs, "to/there", ROOT_INO, "link", &user, &st), 0);
-    cr_expect_eq(st.st_size, 8);
-    cr_expect_eq(st.st_uid, 1000);
-    cr_assert_eq(fs_readlink(fs, st.st_ino, target), 8);
-    cr_assert_eq(fs_mknod(fs, ROOT_INO, "fifo", S_IFIFO | 0600, 0, &root, &st), 0);
-    cr_assert_eq(fs_mknod(fs, ROOT_INO, "plain", S_IFREG | 0600, 0, &root, &st), 0);
+    assert_i64(fs_symlink(fs, "to/there", ROOT_INO, "link", &user, &st), 0);
+    expect_i64(st.st_size, 8);
+    expect_u64(st.st_uid, 1000);
+    assert_i64(fs_readlink(fs, st.st_ino, target), 8);
+    assert_i64(fs_mknod(fs, ROOT_INO, "fifo", S_IFIFO | 0600, 0, &root, &st), 0);
+    assert_i64(fs_mknod(fs, ROOT_INO, "plain", S_IFREG | 0600, 0, &root, &st), 0);
     unsigned count = 0;
-    cr_assert_eq(fs_readdir(fs, ROOT_INO, 0, 64, count_name, &count), 0);
-    cr_expect_eq(count, 5);
+    assert_i64(fs_readdir(fs, ROOT_INO, 0, 64, count_name, &count), 0);
+    expect_u64(count, 5);
     ground_restart();
-    cr_assert_eq(fs_readlink(fs, ino_of("link"), target), 8);
-    cr_expect_eq(stat_of(ino_of("fifo")).st_mode, S_IFIFO | 0600);
-    cr_expect_eq(stat_of(ino_of("plain")).st_size, 0);
+    assert_i64(fs_readlink(fs, ino_of("link"), target), 8);
+    expect_u64(stat_of(ino_of("fifo")).st_mode, S_IFIFO | 0600);
+    expect_i64(stat_of(ino_of("plain")).st_size, 0);
 }
 
 /* --- content ---------------------------------------------------------------------------------------------------------- */
@@ -144,20 +145,20 @@ Test(fs, truncation)
     struct stat st = {.st_size = 3};
     put_text(file, 0, "abcdef");
     shop_wait(&shop);
-    cr_assert_eq(fs_setattr(fs, file.ino, FS_SET_SIZE, &st, &root, &st), 0);
-    cr_expect_eq(st.st_size, 3);
+    assert_i64(fs_setattr(fs, file.ino, FS_SET_SIZE, &st, &root, &st), 0);
+    expect_i64(st.st_size, 3);
     st.st_size = 5;
-    cr_assert_eq(fs_setattr(fs, file.ino, FS_SET_SIZE, &st, &root, &st), 0);
+    assert_i64(fs_setattr(fs, file.ino, FS_SET_SIZE, &st, &root, &st), 0);
     expect_text(file.ino, "abc..");
     close_file(file);
     struct fs_opened opened;
-    cr_assert_eq(fs_open(fs, file.ino, O_WRONLY, &opened), 0);
+    assert_i64(fs_open(fs, file.ino, O_WRONLY, &opened), 0);
     st.st_size = 0;
-    cr_assert_eq(fs_setattr(fs, file.ino, FS_SET_SIZE, &st, &root, &st), 0);
-    cr_expect_eq(stat_of(file.ino).st_size, 0);
+    assert_i64(fs_setattr(fs, file.ino, FS_SET_SIZE, &st, &root, &st), 0);
+    expect_i64(stat_of(file.ino).st_size, 0);
     (void)fs_release(fs, opened.handle, false);
     ground_restart();
-    cr_expect_eq(stat_of(ino_of("a")).st_size, 0);
+    expect_i64(stat_of(ino_of("a")).st_size, 0);
 }
 
 Test(fs, fallocate)
@@ -165,23 +166,23 @@ Test(fs, fallocate)
     struct file file = create("a");
     put_text(file, 0, "abcdefgh");
     const int keep = FALLOC_FL_KEEP_SIZE, punch = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
-    cr_expect_eq(fs_fallocate(fs, file.ino, 0, 0, 10, &root), 0);
+    expect_i64(fs_fallocate(fs, file.ino, 0, 0, 10, &root), 0);
     expect_text(file.ino, "abcdefgh..");
-    cr_expect_eq(fs_fallocate(fs, file.ino, keep, 0, 100, &root), 0);
-    cr_expect_eq(stat_of(file.ino).st_size, 10);
-    cr_expect_eq(fs_fallocate(fs, file.ino, punch, 2, 2, &root), 0);
+    expect_i64(fs_fallocate(fs, file.ino, keep, 0, 100, &root), 0);
+    expect_i64(stat_of(file.ino).st_size, 10);
+    expect_i64(fs_fallocate(fs, file.ino, punch, 2, 2, &root), 0);
     expect_text(file.ino, "ab..efgh..");
-    cr_expect_eq(fs_fallocate(fs, file.ino, punch, 7, 100, &root), 0);
+    expect_i64(fs_fallocate(fs, file.ino, punch, 7, 100, &root), 0);
     expect_text(file.ino, "ab..efg...");
-    cr_expect_eq(fs_fallocate(fs, file.ino, FALLOC_FL_ZERO_RANGE, 6, 6, &root), 0);
+    expect_i64(fs_fallocate(fs, file.ino, FALLOC_FL_ZERO_RANGE, 6, 6, &root), 0);
     expect_text(file.ino, "ab..ef......");
-    cr_expect_eq(fs_fallocate(fs, file.ino, punch, 50, 5, &root), 0);
-    cr_expect_eq(stat_of(file.ino).st_size, 12);
-    cr_expect_eq(fs_fallocate(fs, file.ino, FALLOC_FL_PUNCH_HOLE, 0, 1, &root), -EOPNOTSUPP);
-    cr_expect_eq(fs_fallocate(fs, file.ino, FALLOC_FL_COLLAPSE_RANGE, 0, 1, &root), -EOPNOTSUPP);
-    cr_expect_eq(fs_fallocate(fs, file.ino, 0, 0, 0, &root), -EINVAL);
-    cr_expect_eq(fs_fallocate(fs, file.ino, 0, INT64_MAX, 10, &root), -EFBIG);
-    cr_expect_eq(fs_fallocate(fs, ROOT_INO, 0, 0, 10, &root), -ENODEV);
+    expect_i64(fs_fallocate(fs, file.ino, punch, 50, 5, &root), 0);
+    expect_i64(stat_of(file.ino).st_size, 12);
+    expect_i64(fs_fallocate(fs, file.ino, FALLOC_FL_PUNCH_HOLE, 0, 1, &root), -EOPNOTSUPP);
+    expect_i64(fs_fallocate(fs, file.ino, FALLOC_FL_COLLAPSE_RANGE, 0, 1, &root), -EOPNOTSUPP);
+    expect_i64(fs_fallocate(fs, file.ino, 0, 0, 0, &root), -EINVAL);
+    expect_i64(fs_fallocate(fs, file.ino, 0, INT64_MAX, 10, &root), -EFBIG);
+    expect_i64(fs_fallocate(fs, ROOT_INO, 0, 0, 10, &root), -ENODEV);
     close_file(file);
     ground_restart();
     expect_text(ino_of("a"), "ab..ef......");
@@ -193,20 +194,20 @@ Test(fs, seeking)
     put_text(file, 0, "abc");
     put_text(file, 100, "xyz");
     for (unsigned i = 0; i < 2; i++) {
-        cr_expect_eq(fs_lseek(fs, file.ino, 0, SEEK_DATA), 0);
-        cr_expect_eq(fs_lseek(fs, file.ino, 1, SEEK_HOLE), 3);
-        cr_expect_eq(fs_lseek(fs, file.ino, 3, SEEK_DATA), 100);
-        cr_expect_eq(fs_lseek(fs, file.ino, 50, SEEK_HOLE), 50);
-        cr_expect_eq(fs_lseek(fs, file.ino, 100, SEEK_HOLE), 103);
-        cr_expect_eq(fs_lseek(fs, file.ino, 103, SEEK_DATA), -ENXIO);
-        cr_expect_eq(fs_lseek(fs, file.ino, 103, SEEK_HOLE), -ENXIO);
+        expect_i64(fs_lseek(fs, file.ino, 0, SEEK_DATA), 0);
+        expect_i64(fs_lseek(fs, file.ino, 1, SEEK_HOLE), 3);
+        expect_i64(fs_lseek(fs, file.ino, 3, SEEK_DATA), 100);
+        expect_i64(fs_lseek(fs, file.ino, 50, SEEK_HOLE), 50);
+        expect_i64(fs_lseek(fs, file.ino, 100, SEEK_HOLE), 103);
+        expect_i64(fs_lseek(fs, file.ino, 103, SEEK_DATA), -ENXIO);
+        expect_i64(fs_lseek(fs, file.ino, 103, SEEK_HOLE), -ENXIO);
         if (i)
             break;
         close_file(file);
         ground_restart();
         file.ino = ino_of("a");
     }
-    cr_expect_eq(fs_lseek(fs, file.ino, 0, SEEK_SET), -EINVAL);
+    expect_i64(fs_lseek(fs, file.ino, 0, SEEK_SET), -EINVAL);
 }
 
 static ssize_t copy_whole(uint64_t from, uint64_t to, size_t length)
@@ -228,10 +229,10 @@ Test(fs, copying)
     shop_fill(&shop, from.ino, 4 * MIB, 3, 1000);
     for (unsigned i = 0; i < 2; i++) {
         struct file to = create(i ? "to-1" : "to-0");
-        cr_assert_eq(copy_whole(from.ino, to.ino, 4 * MIB + 1000), (ssize_t)(4 * MIB + 1000));
+        assert_i64(copy_whole(from.ino, to.ino, 4 * MIB + 1000), (ssize_t)(4 * MIB + 1000));
         put_text(to, 5, "x");
         close_file(to);
-        cr_assert_eq(fs_flush(fs, from.ino, from.handle), 0);
+        assert_i64(fs_flush(fs, from.ino, from.handle), 0);
         shop_wait(&shop);
     }
     (void)fs_release(fs, from.handle, false);
@@ -239,13 +240,13 @@ Test(fs, copying)
     for (unsigned i = 0; i < 2; i++) {
         uint64_t to = ino_of(i ? "to-1" : "to-0");
         char byte = 0;
-        cr_assert_eq(stat_of(to).st_size, 4 * MIB + 1000);
+        assert_i64(stat_of(to).st_size, 4 * MIB + 1000);
         shop_expect_fill(&shop, to, 0, 3, 5);
-        cr_assert_eq(fs_read_slow(fs, to, 5, &byte, 1, STORE_REACH_FAR, false), 1);
-        cr_expect_eq(byte, 'x');
+        assert_i64(fs_read_slow(fs, to, 5, &byte, 1, STORE_REACH_FAR, false), 1);
+        expect_i64(byte, 'x');
         shop_expect_fill(&shop, to, 6, 3, 3 * MIB - 6);
-        cr_assert_eq(fs_read_slow(fs, to, 3 * MIB + 5, &byte, 1, STORE_REACH_FAR, false), 1);
-        cr_expect_eq(byte, 0);
+        assert_i64(fs_read_slow(fs, to, 3 * MIB + 5, &byte, 1, STORE_REACH_FAR, false), 1);
+        expect_i64(byte, 0);
         shop_expect_fill(&shop, to, 4 * MIB, 3, 1000);
     }
     struct store_status status;
@@ -277,7 +278,7 @@ Test(fs, copying_while_there_is_little_room)
         for (size_t i = 0; i < sizeof is; i++)
             shop_read(&shop, ino_of("from"), (at + i) % (20 * MIB), &expected[i], i % 512 == 0);
         for (size_t i = 0; i < sizeof is; i += 512)
-            cr_assert_eq(is[i], expected[i], "byte %llu", (unsigned long long)(at + i));
+            assert_u64(is[i], expected[i], "byte %llu", (unsigned long long)(at + i));
     }
 }
 
@@ -286,16 +287,16 @@ Test(fs, copying_what_is_not_durable)
 {
     struct file from = create("from"), to = create("to");
     shop_fill(&shop, from.ino, 0, 4, 12 * MIB + 300);
-    cr_assert_eq(fs_copy(fs, from.ino, 100, to.ino, 7, 12 * MIB + 200, &root), (ssize_t)(12 * MIB + 200));
+    assert_i64(fs_copy(fs, from.ino, 100, to.ino, 7, 12 * MIB + 200, &root), (ssize_t)(12 * MIB + 200));
     static struct fs_read got;
-    cr_assert_eq(fs_read_fast(fs, to.ino, 0, 12 * MIB, &got), 0);
+    assert_i64(fs_read_fast(fs, to.ino, 0, 12 * MIB, &got), 0);
     cr_expect_lt(got.part_count, 30, "is %zu", got.part_count);
     fs_read_done(fs, &got);
     static uint8_t is[4096], expected[4096];
     for (uint64_t at = 0; at < 12 * MIB; at += 999999) {
         shop_read(&shop, from.ino, 100 + at, expected, sizeof expected);
         shop_read(&shop, to.ino, 7 + at, is, sizeof is);
-        cr_assert_eq(memcmp(is, expected, sizeof is), 0);
+        assert_i64(memcmp(is, expected, sizeof is), 0);
     }
     close_file(from);
     close_file(to);
@@ -308,17 +309,17 @@ Test(fs, reading_from_memory)
     static struct fs_read got;
     put_text(file, 0, "abc");
     put_text(file, 5, "d");
-    cr_assert_eq(fs_read_fast(fs, file.ino, 1, 100, &got), 0);
-    cr_expect_eq(got.length, 5);
-    cr_expect_eq(got.iov_count, 3);
-    cr_expect_eq(memcmp(got.iov[0].iov_base, "bc", 2), 0);
+    assert_i64(fs_read_fast(fs, file.ino, 1, 100, &got), 0);
+    expect_u64(got.length, 5);
+    expect_u64(got.iov_count, 3);
+    expect_i64(memcmp(got.iov[0].iov_base, "bc", 2), 0);
     fs_read_done(fs, &got);
-    cr_assert_eq(fs_read_fast(fs, file.ino, 6, 100, &got), 0);
-    cr_expect_eq(got.length, 0);
+    assert_i64(fs_read_fast(fs, file.ino, 6, 100, &got), 0);
+    expect_u64(got.length, 0);
     close_file(file);
     shop_wait(&shop);
     ground_restart();
-    cr_expect_eq(fs_read_fast(fs, ino_of("a"), 0, 100, &got), 1);
+    expect_i64(fs_read_fast(fs, ino_of("a"), 0, 100, &got), 1);
     expect_text(ino_of("a"), "abc..d");
 }
 
@@ -328,19 +329,19 @@ Test(fs, attributes)
 {
     uint64_t ino = make_file("a", "text");
     struct stat st = {.st_mode = S_IFREG | 04755, .st_uid = 5, .st_mtim = {.tv_sec = 77}};
-    cr_assert_eq(fs_setattr(fs, ino, FS_SET_MODE | FS_SET_MTIME, &st, &root, &st), 0);
-    cr_expect_eq(st.st_mode, S_IFREG | 04755);
+    assert_i64(fs_setattr(fs, ino, FS_SET_MODE | FS_SET_MTIME, &st, &root, &st), 0);
+    expect_u64(st.st_mode, S_IFREG | 04755);
     struct fs_opened opened;
-    cr_assert_eq(fs_open(fs, ino, O_WRONLY, &opened), 0);
-    cr_assert_eq(fs_write(fs, ino, 0, 1, SLAB_NONE, "T", &user), 0);
-    cr_expect_eq(stat_of(ino).st_mode, S_IFREG | 0755, "a write clears the privilege");
+    assert_i64(fs_open(fs, ino, O_WRONLY, &opened), 0);
+    assert_i64(fs_write(fs, ino, 0, 1, SLAB_NONE, "T", &user), 0);
+    expect_u64(stat_of(ino).st_mode, S_IFREG | 0755, "a write clears the privilege");
     st.st_mtim.tv_sec = 77;
-    cr_assert_eq(fs_setattr(fs, ino, FS_SET_MTIME, &st, &user, &st), 0);
-    cr_expect_eq(st.st_mtim.tv_sec, 77);
+    assert_i64(fs_setattr(fs, ino, FS_SET_MTIME, &st, &user, &st), 0);
+    expect_i64(st.st_mtim.tv_sec, 77);
     (void)fs_release(fs, opened.handle, false);
     ground_restart();
-    cr_expect_eq(stat_of(ino_of("a")).st_mtim.tv_sec, 77);
-    cr_expect_eq(stat_of(ino_of("a")).st_blocks, 8, "as on other filesystems: whole blocks");
+    expect_i64(stat_of(ino_of("a")).st_mtim.tv_sec, 77);
+    expect_i64(stat_of(ino_of("a")).st_blocks, 8, "as on other filesystems: whole blocks");
 }
 
 Test(fs, xattrs)
@@ -348,19 +349,19 @@ Test(fs, xattrs)
     struct file file = create("a");
     char value[64], list[64];
     for (unsigned i = 0; i < 2; i++) {
-        cr_expect_eq(fs_setxattr(fs, file.ino, "user.k", "v1", 2, 0), 0);
-        cr_expect_eq(fs_setxattr(fs, file.ino, "user.gone", "v", 1, 0), 0);
-        cr_expect_eq(fs_removexattr(fs, file.ino, "user.gone"), 0);
-        cr_expect_eq(fs_removexattr(fs, file.ino, "user.gone"), -ENODATA);
-        cr_expect_eq(fs_getxattr(fs, file.ino, "user.k", value, sizeof value), 2);
-        cr_expect_eq(fs_getxattr(fs, file.ino, "user.gone", value, sizeof value), -ENODATA);
-        cr_expect_eq(fs_listxattr(fs, file.ino, &root, list, sizeof list), 7);
+        expect_i64(fs_setxattr(fs, file.ino, "user.k", "v1", 2, 0), 0);
+        expect_i64(fs_setxattr(fs, file.ino, "user.gone", "v", 1, 0), 0);
+        expect_i64(fs_removexattr(fs, file.ino, "user.gone"), 0);
+        expect_i64(fs_removexattr(fs, file.ino, "user.gone"), -ENODATA);
+        expect_i64(fs_getxattr(fs, file.ino, "user.k", value, sizeof value), 2);
+        expect_i64(fs_getxattr(fs, file.ino, "user.gone", value, sizeof value), -ENODATA);
+        expect_i64(fs_listxattr(fs, file.ino, &root, list, sizeof list), 7);
         if (i == 0)
             close_file(file);
         shop_wait(&shop);
     }
     ground_restart();
-    cr_expect_eq(fs_getxattr(fs, ino_of("a"), "user.k", value, sizeof value), 2);
+    expect_i64(fs_getxattr(fs, ino_of("a"), "user.k", value, sizeof value), 2);
 }
 
 /* --- handles ---------------------------------------------------------------------------------------------------------- */
@@ -374,17 +375,17 @@ Test(fs, a_file_that_no_handle_is_left_for_is_not_made)
     struct fs_opened opened;
     while (stage_handle_open(stage, 1, 0, &handle) == 0)
         ;
-    cr_expect_eq(fs_create(fs, ROOT_INO, "new", 0644, O_RDWR, &root, &st, &opened), -ENFILE);
-    cr_expect_eq(ino_of("new"), 0);
-    cr_expect_eq(fs_open(fs, ino, O_RDWR, &opened), -ENFILE);
+    expect_i64(fs_create(fs, ROOT_INO, "new", 0644, O_RDWR, &root, &st, &opened), -ENFILE);
+    expect_u64(ino_of("new"), 0);
+    expect_i64(fs_open(fs, ino, O_RDWR, &opened), -ENFILE);
     expect_text(ino, "text");
     (void)stage_handle_close(stage, 7, &flags);
-    cr_expect_eq(fs_create(fs, ROOT_INO, "old", 0644, O_RDWR, &root, &st, &opened), -EEXIST);
-    cr_assert_eq(fs_create(fs, ROOT_INO, "new", 0644, O_RDWR, &root, &st, &opened), 0, "the handle was given back");
-    cr_assert_eq(fs_unlink(fs, ROOT_INO, "new"), 0);
+    expect_i64(fs_create(fs, ROOT_INO, "old", 0644, O_RDWR, &root, &st, &opened), -EEXIST);
+    assert_i64(fs_create(fs, ROOT_INO, "new", 0644, O_RDWR, &root, &st, &opened), 0, "the handle was given back");
+    assert_i64(fs_unlink(fs, ROOT_INO, "new"), 0);
     (void)fs_release(fs, opened.handle, false);
-    cr_assert_eq(fs_forget(fs, st.st_ino), 0);
-    cr_expect_eq(fs_getattr(fs, st.st_ino, &st), -ENOENT);
+    assert_i64(fs_forget(fs, st.st_ino), 0);
+    expect_i64(fs_getattr(fs, st.st_ino, &st), -ENOENT);
 }
 
 /* --- against the background ------------------------------------------------------------------------------------------- */
@@ -402,16 +403,16 @@ Test(fs, size_and_time_while_it_is_sealed)
     struct file file = create("a");
     _Atomic bool stop = false;
     pthread_t thread;
-    cr_assert_eq(pthread_create(&thread, NULL, seal_again_and_again, &stop), 0);
+    assert_i64(pthread_create(&thread, NULL, seal_again_and_again, &stop), 0);
     struct stat before = {0};
     for (unsigned i = 1; i < 30000; i++) {
         int r;
         while ((r = fs_write(fs, file.ino, i - 1, 1, SLAB_NONE, "x", &root)) == -EAGAIN)
             (void)usleep(1000);
-        cr_assert_eq(r, 0);
+        assert_i64(r, 0);
         for (unsigned look = 0; look < 3; look++) {
             struct stat st = stat_of(file.ino);
-            cr_assert_eq(st.st_size, i);
+            assert_i64(st.st_size, i);
             cr_assert_geq(st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec,
                           before.st_mtim.tv_sec * 1000000000 + before.st_mtim.tv_nsec);
             before = st;

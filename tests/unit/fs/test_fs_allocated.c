@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <linux/falloc.h>
 
+#include "../expect.h"
 #include "format/le.h"
 #include "ground.h"
 
@@ -13,7 +14,7 @@ TestSuite(allocated, .init = ground_setup, .fini = ground_teardown, .timeout = 6
 
 static void give(uint64_t ino, int mode, uint64_t offset, uint64_t length)
 {
-    cr_assert_eq(fs_fallocate(fs, ino, mode, offset, length, &root), 0);
+    assert_i64(fs_fallocate(fs, ino, mode, offset, length, &root), 0);
 }
 
 static ssize_t list_of(uint64_t ino, uint8_t *buf, size_t size)
@@ -26,8 +27,8 @@ static void set_list(uint64_t ino, const void *bytes, size_t len)
     struct record rec = {
         .type = REC_SETXATTR, .ino = ino, .name = LIST, .name_len = strlen(LIST), .value = bytes, .value_len = (uint32_t)len};
     struct ns_inode inode;
-    cr_assert_eq(ns_hold(store_ns(shop.store), ino, &inode), 0);
-    cr_assert_eq(store_commit(shop.store, &rec), 0);
+    assert_i64(ns_hold(store_ns(shop.store), ino, &inode), 0);
+    assert_i64(store_commit(shop.store, &rec), 0);
     ns_drop(store_ns(shop.store), ino);
 }
 
@@ -42,15 +43,15 @@ Test(allocated, bytes_of_the_list)
     uint64_t file = make_file("a", "text");
     give(file, KEEP, 65536, 1);
     give(file, KEEP, 4097, 4096);
-    cr_assert_eq(list_of(file, is, sizeof is), (ssize_t)sizeof expected);
+    assert_i64(list_of(file, is, sizeof is), (ssize_t)sizeof expected);
     cr_expect_arr_eq(is, expected, sizeof expected);
-    cr_expect_eq(stat_of(file).st_blocks, 8 + 16 + 8);
+    expect_i64(stat_of(file).st_blocks, 8 + 16 + 8);
     ground_restart();
-    cr_expect_eq(stat_of(file).st_blocks, 8 + 16 + 8);
+    expect_i64(stat_of(file).st_blocks, 8 + 16 + 8);
     struct stat set = {.st_size = 4}, st;
-    cr_assert_eq(fs_setattr(fs, file, FS_SET_SIZE, &set, &root, &st), 0);
-    cr_expect_eq(st.st_blocks, 8, "behind the end all is given back");
-    cr_expect_eq(list_of(file, is, sizeof is), -ENODATA);
+    assert_i64(fs_setattr(fs, file, FS_SET_SIZE, &set, &root, &st), 0);
+    expect_i64(st.st_blocks, 8, "behind the end all is given back");
+    expect_i64(list_of(file, is, sizeof is), -ENODATA);
     expect_text(file, "text");
 }
 
@@ -61,11 +62,11 @@ Test(allocated, many_ranges)
     uint64_t file = make_file("a", "x");
     for (uint64_t i = 1; i <= 200; i++)
         give(file, KEEP, i * 65536, i > 100 ? 8192 : 4096);
-    cr_expect_eq(list_of(file, is, sizeof is), 8 + 128 * 16);
-    cr_expect_eq(stat_of(file).st_blocks, (100 * 8192 + 28 * 4096 + 4096) / 512);
+    expect_i64(list_of(file, is, sizeof is), 8 + 128 * 16);
+    expect_i64(stat_of(file).st_blocks, (100 * 8192 + 28 * 4096 + 4096) / 512);
     give(file, KEEP, 0, 256 * 65536);
-    cr_expect_eq(list_of(file, is, sizeof is), 8 + 16);
-    cr_expect_eq(stat_of(file).st_blocks, 256 * 65536 / 512);
+    expect_i64(list_of(file, is, sizeof is), 8 + 16);
+    expect_i64(stat_of(file).st_blocks, 256 * 65536 / 512);
     expect_text(file, "x");
 }
 
@@ -76,19 +77,19 @@ Test(allocated, counted_once)
     struct file file = create("a");
     struct stat set = {.st_size = 16 * MIB}, st;
     memset(kib64, 'x', sizeof kib64);
-    cr_assert_eq(fs_setattr(fs, file.ino, FS_SET_SIZE, &set, &root, &st), 0);
+    assert_i64(fs_setattr(fs, file.ino, FS_SET_SIZE, &set, &root, &st), 0);
     give(file.ino, 0, 1 * MIB, 2 * MIB);  /* less than half of the file: holes in it are looked for */
     for (uint64_t at = 0; at < 4; at++)
-        cr_assert_eq(fs_write(fs, file.ino, at * MIB, sizeof kib64, SLAB_NONE, kib64, &root), 0);
+        assert_i64(fs_write(fs, file.ino, at * MIB, sizeof kib64, SLAB_NONE, kib64, &root), 0);
     for (unsigned i = 0; i < 3; i++) {
-        cr_expect_eq(stat_of(file.ino).st_blocks, (2 * MIB + 2 * 65536) / 512);
-        cr_assert_eq(fs_flush(fs, file.ino, file.handle), 0);
+        expect_i64(stat_of(file.ino).st_blocks, (2 * MIB + 2 * 65536) / 512);
+        assert_i64(fs_flush(fs, file.ino, file.handle), 0);
         shop_wait(&shop);
     }
     give(file.ino, 0, 1 * MIB, 14 * MIB); /* more than half: content outside is */
-    cr_expect_eq(stat_of(file.ino).st_blocks, (14 * MIB + 65536) / 512);
+    expect_i64(stat_of(file.ino).st_blocks, (14 * MIB + 65536) / 512);
     give(file.ino, 0, 0, 16 * MIB);
-    cr_expect_eq(stat_of(file.ino).st_blocks, 16 * MIB / 512);
+    expect_i64(stat_of(file.ino).st_blocks, 16 * MIB / 512);
     close_file(file);
 }
 
@@ -107,19 +108,19 @@ Test(allocated, hostile_lists)
         put_le64(list + 24, wrong[i].from2);
         put_le64(list + 32, wrong[i].length2);
         set_list(file, list, sizeof list);
-        cr_expect_eq(stat_of(file).st_blocks, 8, "list %zu", i);
+        expect_i64(stat_of(file).st_blocks, 8, "list %zu", i);
     }
     for (size_t len = 0; len < sizeof list; len++) {
         set_list(file, list, len);
-        cr_expect_eq(stat_of(file).st_blocks, 8);
+        expect_i64(stat_of(file).st_blocks, 8);
     }
     list[0] = 2;
     set_list(file, list, sizeof list);
-    cr_expect_eq(stat_of(file).st_blocks, 8);
+    expect_i64(stat_of(file).st_blocks, 8);
     static uint8_t long_list[65536];
     set_list(file, long_list, sizeof long_list);
-    cr_expect_eq(stat_of(file).st_blocks, 8);
+    expect_i64(stat_of(file).st_blocks, 8);
     give(file, KEEP, 4096, 4096);
-    cr_expect_eq(stat_of(file).st_blocks, 16);
+    expect_i64(stat_of(file).st_blocks, 16);
     expect_text(file, "text");
 }

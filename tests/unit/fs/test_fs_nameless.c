@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 
+#include "../expect.h"
 #include "ground.h"
 
 TestSuite(nameless, .init = ground_setup, .fini = ground_teardown, .timeout = 600);
@@ -12,17 +13,17 @@ static void expect_end(struct file file, bool forgotten_first)
 {
     struct stat st;
     if (forgotten_first)
-        cr_assert_eq(fs_forget(fs, file.ino), 0);
+        assert_i64(fs_forget(fs, file.ino), 0);
     else
         close_file(file);
     expect_text(file.ino, "abcdef");
     if (forgotten_first)
         close_file(file);
     else
-        cr_assert_eq(fs_forget(fs, file.ino), 0);
-    cr_expect_eq(fs_getattr(fs, file.ino, &st), -ENOENT);
+        assert_i64(fs_forget(fs, file.ino), 0);
+    expect_i64(fs_getattr(fs, file.ino, &st), -ENOENT);
     shop_wait(&shop);
-    cr_expect_eq(stage_usage(store_stage(shop.store)).dirty_bytes, 0);
+    expect_u64(stage_usage(store_stage(shop.store)).dirty_bytes, 0);
 }
 
 Test(nameless, unlinked_while_open)
@@ -31,18 +32,18 @@ Test(nameless, unlinked_while_open)
         struct file file = create("a");
         put_text(file, 0, "abc");
         if (i & 1) {
-            cr_assert_eq(fs_flush(fs, file.ino, file.handle), 0);
+            assert_i64(fs_flush(fs, file.ino, file.handle), 0);
             shop_wait(&shop);
         }
-        cr_assert_eq(fs_unlink(fs, ROOT_INO, "a"), 0);
-        cr_expect_eq(ino_of("a"), 0);
-        cr_expect_eq(stat_of(file.ino).st_nlink, 0);
+        assert_i64(fs_unlink(fs, ROOT_INO, "a"), 0);
+        expect_u64(ino_of("a"), 0);
+        expect_u64(stat_of(file.ino).st_nlink, 0);
         put_text(file, 3, "def");
         expect_text(file.ino, "abcdef");
         shop_wait(&shop);
         expect_text(file.ino, "abcdef");
         struct stat st;
-        cr_expect_eq(fs_link(fs, file.ino, ROOT_INO, "b", &st), -ENOENT);
+        expect_i64(fs_link(fs, file.ino, ROOT_INO, "b", &st), -ENOENT);
         expect_end(file, i & 2);
     }
 }
@@ -53,26 +54,26 @@ Test(nameless, known_without_a_name)
     struct stat st, set = {.st_size = 2};
     uint64_t file = make_file("a", "text"), dir = make_dir("d"), other = make_file("b", "other");
     shop_wait(&shop);
-    cr_assert_eq(fs_unlink(fs, ROOT_INO, "a"), 0);
-    cr_assert_eq(fs_rmdir(fs, ROOT_INO, "d"), 0);
-    cr_assert_eq(fs_forget(fs, other), 0, "it has a name");
+    assert_i64(fs_unlink(fs, ROOT_INO, "a"), 0);
+    assert_i64(fs_rmdir(fs, ROOT_INO, "d"), 0);
+    assert_i64(fs_forget(fs, other), 0, "it has a name");
     expect_text(other, "other");
     shop_wait(&shop);
     for (unsigned i = 0; i < 2; i++) { /* again and again */
-        cr_assert_eq(fs_open(fs, file, O_RDWR, &opened), 0);
+        assert_i64(fs_open(fs, file, O_RDWR, &opened), 0);
         expect_text(file, i ? "te" : "text");
-        cr_assert_eq(fs_setattr(fs, file, FS_SET_SIZE, &set, &root, &st), 0);
-        cr_expect_eq(fs_release(fs, opened.handle, false), 0);
+        assert_i64(fs_setattr(fs, file, FS_SET_SIZE, &set, &root, &st), 0);
+        expect_i64(fs_release(fs, opened.handle, false), 0);
     }
-    cr_assert_eq(fs_setxattr(fs, dir, "user.x", "1", 1, 0), 0);
-    cr_expect_eq(fs_mkdir(fs, dir, "below", 0755, &root, &st), -ENOENT);
-    cr_assert_eq(fs_forget(fs, file), 0);
-    cr_assert_eq(fs_forget(fs, dir), 0);
-    cr_expect_eq(fs_getattr(fs, file, &st), -ENOENT);
-    cr_expect_eq(fs_getattr(fs, dir, &st), -ENOENT);
-    cr_assert_eq(fs_forget(fs, file), 0, "twice");
+    assert_i64(fs_setxattr(fs, dir, "user.x", "1", 1, 0), 0);
+    expect_i64(fs_mkdir(fs, dir, "below", 0755, &root, &st), -ENOENT);
+    assert_i64(fs_forget(fs, file), 0);
+    assert_i64(fs_forget(fs, dir), 0);
+    expect_i64(fs_getattr(fs, file, &st), -ENOENT);
+    expect_i64(fs_getattr(fs, dir, &st), -ENOENT);
+    assert_i64(fs_forget(fs, file), 0, "twice");
     shop_wait(&shop);
-    cr_expect_eq(stage_usage(store_stage(shop.store)).dirty_bytes, 0);
+    expect_u64(stage_usage(store_stage(shop.store)).dirty_bytes, 0);
 }
 
 Test(nameless, made_without_a_name)
@@ -81,21 +82,21 @@ Test(nameless, made_without_a_name)
     struct stat st;
     uint64_t dir = make_dir("d");
     for (unsigned i = 0; i < 3; i++) { /* forgotten, named, named and removed */
-        cr_assert_eq(fs_create(fs, dir, NULL, 0640, O_RDWR, &root, &st, &opened), 0);
+        assert_i64(fs_create(fs, dir, NULL, 0640, O_RDWR, &root, &st, &opened), 0);
         struct file file = {.ino = st.st_ino, .handle = opened.handle};
-        cr_expect_eq(st.st_nlink, 0);
+        expect_u64(st.st_nlink, 0);
         put_text(file, 0, "abcdef");
-        cr_assert_eq(fs_setxattr(fs, file.ino, "user.x", "1", 1, 0), 0);
+        assert_i64(fs_setxattr(fs, file.ino, "user.x", "1", 1, 0), 0);
         shop_wait(&shop);
-        cr_assert_eq(fs_rmdir(fs, ROOT_INO, "d"), 0, "nothing is in it");
+        assert_i64(fs_rmdir(fs, ROOT_INO, "d"), 0, "nothing is in it");
         dir = make_dir("d");
         if (i > 0) {
-            cr_assert_eq(fs_link(fs, file.ino, dir, "name", &st), 0);
-            cr_expect_eq(st.st_nlink, 1);
-            cr_expect_eq(fs_link(fs, file.ino, dir, "name", &st), -EEXIST);
-            cr_assert_eq(fs_lookup(fs, dir, "name", &st), 0);
-            cr_expect_eq(st.st_ino, file.ino);
-            cr_assert_eq(fs_forget(fs, file.ino), 0, "it has a name");
+            assert_i64(fs_link(fs, file.ino, dir, "name", &st), 0);
+            expect_u64(st.st_nlink, 1);
+            expect_i64(fs_link(fs, file.ino, dir, "name", &st), -EEXIST);
+            assert_i64(fs_lookup(fs, dir, "name", &st), 0);
+            expect_u64(st.st_ino, file.ino);
+            assert_i64(fs_forget(fs, file.ino), 0, "it has a name");
             shop_wait(&shop);
             expect_text(file.ino, "abcdef");
         }
@@ -105,10 +106,10 @@ Test(nameless, made_without_a_name)
         }
         cr_assert(i == 0 || fs_unlink(fs, dir, "name") == 0);
         if (i == 1)
-            cr_assert_eq(fs_forget(fs, file.ino), 0);
+            assert_i64(fs_forget(fs, file.ino), 0);
         else
             expect_end(file, i & 2);
-        cr_expect_eq(fs_getattr(fs, file.ino, &st), -ENOENT);
+        expect_i64(fs_getattr(fs, file.ino, &st), -ENOENT);
     }
 }
 
@@ -117,15 +118,15 @@ Test(nameless, named_after_it_was_closed)
 {
     struct fs_opened opened;
     struct stat st, after;
-    cr_assert_eq(fs_create(fs, ROOT_INO, NULL, 0640, O_RDWR, &root, &st, &opened), 0);
+    assert_i64(fs_create(fs, ROOT_INO, NULL, 0640, O_RDWR, &root, &st, &opened), 0);
     struct file file = {.ino = st.st_ino, .handle = opened.handle};
     put_text(file, 0, "text");
     close_file(file);
     struct stat before = stat_of(ROOT_INO);
-    cr_assert_eq(fs_link(fs, file.ino, ROOT_INO, "a", &st), 0);
+    assert_i64(fs_link(fs, file.ino, ROOT_INO, "a", &st), 0);
     after = stat_of(ROOT_INO);
     cr_expect(after.st_mtim.tv_sec > before.st_mtim.tv_sec || after.st_mtim.tv_nsec > before.st_mtim.tv_nsec);
-    cr_assert_eq(fs_forget(fs, file.ino), 0);
+    assert_i64(fs_forget(fs, file.ino), 0);
     expect_text(file.ino, "text");
     cr_assert_not(fs_is_nameless(fs, file.ino));
 }
@@ -137,17 +138,17 @@ Test(nameless, xattrs_without_a_name_are_bounded)
     struct stat st;
     char name[32];
     int r = 0;
-    cr_assert_eq(fs_create(fs, ROOT_INO, NULL, 0640, O_RDWR, &root, &st, &opened), 0);
+    assert_i64(fs_create(fs, ROOT_INO, NULL, 0640, O_RDWR, &root, &st, &opened), 0);
     unsigned count = 0;
     for (; count < 100 && r == 0; count++) {
         (void)snprintf(name, sizeof name, "user.%u", count);
         r = fs_setxattr(fs, st.st_ino, name, value, sizeof value, 0);
     }
-    cr_expect_eq(r, -ENOSPC);
-    cr_assert_eq(fs_link(fs, st.st_ino, ROOT_INO, "a", &st), 0, "with all that it took");
-    cr_expect_eq(fs_getxattr(fs, st.st_ino, "user.0", NULL, 0), sizeof value);
-    cr_expect_eq(fs_setxattr(fs, st.st_ino, name, value, sizeof value, 0), 0);
-    cr_expect_eq(fs_release(fs, opened.handle, false), 0);
+    expect_i64(r, -ENOSPC);
+    assert_i64(fs_link(fs, st.st_ino, ROOT_INO, "a", &st), 0, "with all that it took");
+    expect_i64(fs_getxattr(fs, st.st_ino, "user.0", NULL, 0), sizeof value);
+    expect_i64(fs_setxattr(fs, st.st_ino, name, value, sizeof value, 0), 0);
+    expect_i64(fs_release(fs, opened.handle, false), 0);
 }
 
 Test(nameless, nothing_without_a_name_is_left_at_the_end)
@@ -156,14 +157,14 @@ Test(nameless, nothing_without_a_name_is_left_at_the_end)
     struct stat st;
     struct file open = create("open");
     uint64_t known = make_file("known", "text"), dir = make_dir("d");
-    cr_assert_eq(fs_create(fs, ROOT_INO, NULL, 0640, O_RDWR, &root, &st, &opened), 0);
-    cr_assert_eq(fs_unlink(fs, ROOT_INO, "open"), 0);
-    cr_assert_eq(fs_unlink(fs, ROOT_INO, "known"), 0);
-    cr_assert_eq(fs_rmdir(fs, ROOT_INO, "d"), 0);
+    assert_i64(fs_create(fs, ROOT_INO, NULL, 0640, O_RDWR, &root, &st, &opened), 0);
+    assert_i64(fs_unlink(fs, ROOT_INO, "open"), 0);
+    assert_i64(fs_unlink(fs, ROOT_INO, "known"), 0);
+    assert_i64(fs_rmdir(fs, ROOT_INO, "d"), 0);
     fs_settle(fs);
     const uint64_t inos[] = {open.ino, known, dir, st.st_ino};
     for (unsigned i = 0; i < 4; i++)
-        cr_expect_eq(fs_getattr(fs, inos[i], &st), -ENOENT);
+        expect_i64(fs_getattr(fs, inos[i], &st), -ENOENT);
     shop_wait(&shop);
-    cr_expect_eq(stage_usage(store_stage(shop.store)).dirty_bytes, 0);
+    expect_u64(stage_usage(store_stage(shop.store)).dirty_bytes, 0);
 }

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 
+#include "../expect.h"
 #include "ground.h"
 #include "commit/internal.h"
 
@@ -21,7 +22,7 @@ TestSuite(fs_seals, .init = setup, .fini = ground_teardown, .timeout = 600);
 static struct file open_again(uint64_t ino)
 {
     struct fs_opened opened;
-    cr_assert_eq(fs_open(fs, ino, O_RDWR, &opened), 0);
+    assert_i64(fs_open(fs, ino, O_RDWR, &opened), 0);
     return (struct file){ino, opened.handle};
 }
 
@@ -35,7 +36,7 @@ static bool is_draft(uint64_t ino)
 static uint64_t version_of(uint64_t ino)
 {
     struct ns_inode inode;
-    cr_assert_eq(ns_inode(store_ns(shop.store), ino, &inode), 0);
+    assert_i64(ns_inode(store_ns(shop.store), ino, &inode), 0);
     return inode.version;
 }
 
@@ -53,10 +54,10 @@ Test(fs_seals, closes_beside_a_writer_make_one_version)
     for (unsigned i = 0; i < 100; i++)
         write_and_close(header.ino, i, "t");
     cr_expect(is_draft(header.ino));
-    cr_expect_eq(version_of(header.ino), 0);
+    expect_u64(version_of(header.ino), 0);
     close_file(header);
     cr_expect_not(is_draft(header.ino));
-    cr_expect_eq(version_of(header.ino), 1);
+    expect_u64(version_of(header.ino), 1);
 }
 
 Test(fs_seals, closes_in_a_row_are_two_operations)
@@ -66,14 +67,14 @@ Test(fs_seals, closes_in_a_row_are_two_operations)
         write_and_close(ino, 6 + i, "t");
         cr_assert_not(is_draft(ino), "nobody else writes it");
     }
-    cr_expect_eq(shop.store->history.op_count, 2, "its birth and the newest seal, not %llu", (unsigned long long)shop.store->history.op_count);
+    expect_u64(shop.store->history.op_count, 2, "its birth and the newest seal, not %llu", (unsigned long long)shop.store->history.op_count);
     (void)make_dir("between");
     write_and_close(ino, 0, "H");
     write_and_close(ino, 1, "E");
-    cr_expect_eq(shop.store->history.op_count, 4, "what has something in between stays");
+    expect_u64(shop.store->history.op_count, 4, "what has something in between stays");
     shop_wait(&shop);
     ground_restart();
-    cr_expect_eq(stat_of(ino).st_size, 106);
+    expect_i64(stat_of(ino).st_size, 106);
 }
 
 struct entry_of_history {
@@ -95,38 +96,38 @@ static void by_new_file(struct file file)
 
 static void by_xattr(struct file file)
 {
-    cr_assert_eq(fs_setxattr(fs, file.ino, "user.complete", "1", 1, 0), 0);
+    assert_i64(fs_setxattr(fs, file.ino, "user.complete", "1", 1, 0), 0);
 }
 
 static void by_mode(struct file file)
 {
     struct stat set = {.st_mode = S_IFREG | 0400}, st;
-    cr_assert_eq(fs_setattr(fs, file.ino, FS_SET_MODE, &set, &root, &st), 0);
+    assert_i64(fs_setattr(fs, file.ino, FS_SET_MODE, &set, &root, &st), 0);
 }
 
 static void by_rename(struct file file)
 {
     (void)file;
-    cr_assert_eq(fs_rename(fs, ROOT_INO, "other", ROOT_INO, "latest", 0, &root), 0);
+    assert_i64(fs_rename(fs, ROOT_INO, "other", ROOT_INO, "latest", 0, &root), 0);
 }
 
 static void by_whiteout(struct file file)
 {
     (void)file;
-    cr_assert_eq(fs_rename(fs, ROOT_INO, "other", ROOT_INO, "latest", RENAME_WHITEOUT, &root), 0);
+    assert_i64(fs_rename(fs, ROOT_INO, "other", ROOT_INO, "latest", RENAME_WHITEOUT, &root), 0);
 }
 
 static void by_link(struct file file)
 {
     struct stat st;
     (void)file;
-    cr_assert_eq(fs_link(fs, ino_of("other"), ROOT_INO, "latest", &st), 0);
+    assert_i64(fs_link(fs, ino_of("other"), ROOT_INO, "latest", &st), 0);
 }
 
 static void by_unlink(struct file file)
 {
     (void)file;
-    cr_assert_eq(fs_unlink(fs, ROOT_INO, "other"), 0);
+    assert_i64(fs_unlink(fs, ROOT_INO, "other"), 0);
 }
 
 static void by_nameless(struct file file)
@@ -134,8 +135,8 @@ static void by_nameless(struct file file)
     struct stat st;
     struct fs_opened opened;
     (void)file;
-    cr_assert_eq(fs_create(fs, ROOT_INO, NULL, 0600, O_RDWR, &root, &st, &opened), 0);
-    cr_assert_eq(fs_link(fs, st.st_ino, ROOT_INO, "latest", &st), 0);
+    assert_i64(fs_create(fs, ROOT_INO, NULL, 0600, O_RDWR, &root, &st, &opened), 0);
+    assert_i64(fs_link(fs, st.st_ino, ROOT_INO, "latest", &st), 0);
     (void)fs_release(fs, opened.handle, false);
 }
 
@@ -143,25 +144,25 @@ static void by_fsync_of_a_folder(struct file file)
 {
     struct fs_barrier barrier;
     (void)file;
-    cr_assert_eq(fs_fsync(fs, ROOT_INO, &barrier), 0);
+    assert_i64(fs_fsync(fs, ROOT_INO, &barrier), 0);
 }
 
 static void by_fsync_of_another(struct file file)
 {
     struct fs_barrier barrier;
     (void)file;
-    cr_assert_eq(fs_fsync(fs, ino_of("other"), &barrier), 0);
+    assert_i64(fs_fsync(fs, ino_of("other"), &barrier), 0);
 }
 
 static void by_truncation(struct file file)
 {
     struct stat set = {.st_size = 0}, st;
-    cr_assert_eq(fs_setattr(fs, file.ino, FS_SET_SIZE, &set, &root, &st), 0);
+    assert_i64(fs_setattr(fs, file.ino, FS_SET_SIZE, &set, &root, &st), 0);
 }
 
 static void by_hole(struct file file)
 {
-    cr_assert_eq(fs_fallocate(fs, file.ino, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 2, &root), 0);
+    assert_i64(fs_fallocate(fs, file.ino, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 2, &root), 0);
 }
 
 static const struct entry_of_history entries[] = {
@@ -199,7 +200,7 @@ ParameterizedTest(size_t *number, fs_seals, a_seal_that_waits_enters_before_anyt
     (void)make_file("other", "other");
     struct file file = create("file");
     write_and_close(file.ino, 0, "closed");
-    cr_assert_eq(version_of(file.ino), 0, "%s", entry->what);
+    assert_u64(version_of(file.ino), 0, "%s", entry->what);
     uint64_t before = store_newest(shop.store);
     entry->enter(file);
     const struct op *op = first_after(before);
@@ -211,10 +212,10 @@ Test(fs_seals, what_is_closed_twice_counts_once)
 {
     struct file header = create("file"), tensor = open_again(header.ino);
     put_text(tensor, 0, "t");
-    cr_assert_eq(fs_flush(fs, tensor.ino, tensor.handle), 0); /* of a duplicate */
-    cr_assert_eq(fs_flush(fs, tensor.ino, tensor.handle), 0);
+    assert_i64(fs_flush(fs, tensor.ino, tensor.handle), 0); /* of a duplicate */
+    assert_i64(fs_flush(fs, tensor.ino, tensor.handle), 0);
     cr_expect(is_draft(header.ino), "the header is still being written");
-    cr_assert_eq(fs_flush(fs, header.ino, header.handle), 0);
+    assert_i64(fs_flush(fs, header.ino, header.handle), 0);
     cr_expect_not(is_draft(header.ino), "nobody writes it any more that has not closed something");
     (void)fs_release(fs, tensor.handle, false);
     (void)fs_release(fs, header.handle, false);
@@ -247,11 +248,11 @@ Test(fs_seals, a_seal_that_waits_for_what_is_removed)
 {
     struct file header = create("file");
     write_and_close(header.ino, 0, "closed");
-    cr_assert_eq(fs_unlink(fs, ROOT_INO, "file"), 0);
+    assert_i64(fs_unlink(fs, ROOT_INO, "file"), 0);
     write_and_close(header.ino, 6, " and again");
     (void)make_dir("marker");
     expect_text(header.ino, "closed and again");
     close_file(header);
-    cr_assert_eq(fs_forget(fs, header.ino), 0);
-    cr_expect_eq(shop.store->history.due_count, 0);
+    assert_i64(fs_forget(fs, header.ino), 0);
+    expect_u64(shop.store->history.due_count, 0);
 }

@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
+#include "../expect.h"
 #include "../view/helpers.h"
 #include "overlay/ns.h"
 
@@ -15,7 +16,7 @@ static void setup(void)
     struct ns_inode inode;
     fixture_open(&f);
     ns = ns_new(f.view);
-    cr_assert_eq(ns_hold(ns, ROOT_INO, &inode), 0);
+    assert_i64(ns_hold(ns, ROOT_INO, &inode), 0);
 }
 
 static void teardown(void)
@@ -68,7 +69,7 @@ static void seal(uint64_t ino, uint64_t version)
 static void hold(uint64_t ino)
 {
     struct ns_inode inode;
-    cr_assert_eq(ns_hold(ns, ino, &inode), 0);
+    assert_i64(ns_hold(ns, ino, &inode), 0);
 }
 
 static void remove_name(uint64_t ino, const char *name, bool history)
@@ -96,19 +97,19 @@ Test(ns, a_nascent_file_is_here_and_not_in_the_history)
 {
     make_file(10, "a");
     struct ns_inode inode;
-    cr_assert_eq(ns_inode(ns, 10, &inode), 0);
+    assert_i64(ns_inode(ns, 10, &inode), 0);
     cr_expect(inode.nascent);
-    cr_expect_eq(inode.dirty_seq, 0);
-    cr_expect_eq(ino_of("a"), 10);
-    cr_expect_eq(lookup(&f, ROOT_INO, "a"), 0);
+    expect_u64(inode.dirty_seq, 0);
+    expect_u64(ino_of("a"), 10);
+    expect_u64(lookup(&f, ROOT_INO, "a"), 0);
     follow();
-    cr_expect_eq(ino_of("a"), 10, "what is not history is not retired");
+    expect_u64(ino_of("a"), 10, "what is not history is not retired");
     seal(10, 1);
-    cr_assert_eq(ns_inode(ns, 10, &inode), 0);
+    assert_i64(ns_inode(ns, 10, &inode), 0);
     cr_expect_not(inode.nascent);
     follow();
-    cr_expect_eq(ino_of("a"), 10);
-    cr_expect_eq(lookup(&f, ROOT_INO, "a"), 10);
+    expect_u64(ino_of("a"), 10);
+    expect_u64(lookup(&f, ROOT_INO, "a"), 10);
 }
 
 Test(ns, a_nascent_file_over_a_removed_name)
@@ -118,16 +119,16 @@ Test(ns, a_nascent_file_over_a_removed_name)
     follow();
     remove_name(10, "a", true);
     make_file(11, "a");
-    cr_expect_eq(ino_of("a"), 11);
+    expect_u64(ino_of("a"), 11);
     remove_name(11, "a", false);
-    cr_expect_eq(ino_of("a"), 0, "the removal below is still not in the view");
+    expect_u64(ino_of("a"), 0, "the removal below is still not in the view");
     make_file(12, "a");
     follow();
-    cr_expect_eq(ino_of("a"), 12);
+    expect_u64(ino_of("a"), 12);
     remove_name(12, "a", false);
-    cr_expect_eq(ino_of("a"), 0);
+    expect_u64(ino_of("a"), 0);
     follow();
-    cr_expect_eq(ino_of("a"), 0);
+    expect_u64(ino_of("a"), 0);
 }
 
 Test(ns, retired_names_leave_the_overlay)
@@ -138,10 +139,10 @@ Test(ns, retired_names_leave_the_overlay)
     }
     cr_expect_gt(ns_overlay_size(ns), 6);
     follow();
-    cr_expect_eq(ns_overlay_size(ns), 1, "the root is held");
+    expect_u64(ns_overlay_size(ns), 1, "the root is held");
     remove_name(11, "b", true);
     follow();
-    cr_expect_eq(ns_overlay_size(ns), 1);
+    expect_u64(ns_overlay_size(ns), 1);
 }
 
 static void seal_with_content(uint64_t ino)
@@ -169,8 +170,8 @@ static void expect_blocks(uint64_t ino, uint64_t bytes)
 {
     struct ns_inode inode;
     ns_stored(ns, ino);
-    cr_assert_eq(ns_inode(ns, ino, &inode), 0);
-    cr_expect_eq(inode.blocks_bytes, bytes);
+    assert_i64(ns_inode(ns, ino, &inode), 0);
+    expect_u64(inode.blocks_bytes, bytes);
 }
 
 Test(ns, an_open_file_counts_its_blocks_after_it_became_durable)
@@ -197,7 +198,7 @@ Test(ns, a_file_changed_since_counts_its_blocks_after_its_content_became_durable
     expect_blocks(10, 5);
     follow();
     expect_blocks(10, 5);
-    cr_expect_eq(ns_overlay_size(ns), 1, "the root is held");
+    expect_u64(ns_overlay_size(ns), 1, "the root is held");
 }
 
 static int note_record(const struct record *rec, void *arg)
@@ -215,11 +216,11 @@ Test(ns, what_a_nascent_file_lost_again_is_not_history)
     (void)perform(rec, false);
     rec = (struct record){.type = REC_REMOVEXATTR, .ino = 10, .name = "user.k", .name_len = 6};
     (void)perform(rec, false);
-    cr_expect_eq(ns_getxattr(ns, 10, "user.k", 6, NULL, 0), -ENODATA);
+    expect_i64(ns_getxattr(ns, 10, "user.k", 6, NULL, 0), -ENODATA);
     seal(10, 1);
     char dumped[8] = "";
-    cr_assert_eq(ns_dump_xattrs(ns, 10, note_record, dumped), 0);
-    cr_expect_str_eq(dumped, "");
+    assert_i64(ns_dump_xattrs(ns, 10, note_record, dumped), 0);
+    expect_str(dumped, "");
     ns_drop(ns, 10);
 }
 
@@ -231,19 +232,19 @@ Test(ns, a_dump_brings_nascent_files_back)
     struct record xattr = {.type = REC_SETXATTR, .ino = 11, .name = "user.k", .name_len = 6, .value = "v", .value_len = 1};
     (void)perform(xattr, false);
     char dumped[8] = "";
-    cr_assert_eq(ns_dump_nascent(ns, false, note_record, dumped), 0);
+    assert_i64(ns_dump_nascent(ns, false, note_record, dumped), 0);
     cr_expect(strcmp(dumped, "NNx") == 0 || strcmp(dumped, "NxN") == 0, "is %s", dumped);
     struct record gone = named(REC_UNLINK, 11, "b");
     gone.flags = RECORD_ORPHAN;
     (void)perform(gone, false);
     dumped[0] = '\0';
-    cr_assert_eq(ns_dump_nascent(ns, false, note_record, dumped), 0);
-    cr_expect_str_eq(dumped, "N");
+    assert_i64(ns_dump_nascent(ns, false, note_record, dumped), 0);
+    expect_str(dumped, "N");
     struct record reap = {.type = REC_REAP, .ino = 11};
     (void)perform(reap, false);
     ns_drop(ns, 11);
     struct ns_inode inode;
-    cr_expect_eq(ns_inode(ns, 11, &inode), -ENOENT);
+    expect_i64(ns_inode(ns, 11, &inode), -ENOENT);
 }
 
 static struct record nascent_of_then(uint64_t ino, const char *name, int64_t time)
@@ -257,9 +258,9 @@ static struct record nascent_of_then(uint64_t ino, const char *name, int64_t tim
 static void expect_times(int64_t mtime, int64_t ctime)
 {
     struct ns_inode inode;
-    cr_assert_eq(ns_inode(ns, ROOT_INO, &inode), 0);
-    cr_expect_eq(inode.attrs.mtime, mtime, "mtime is %lld", (long long)inode.attrs.mtime);
-    cr_expect_eq(inode.attrs.ctime, ctime, "ctime is %lld", (long long)inode.attrs.ctime);
+    assert_i64(ns_inode(ns, ROOT_INO, &inode), 0);
+    expect_i64(inode.attrs.mtime, mtime, "mtime is %lld", (long long)inode.attrs.mtime);
+    expect_i64(inode.attrs.ctime, ctime, "ctime is %lld", (long long)inode.attrs.ctime);
 }
 
 /* The view, or records that a compacted log has before it, have more than there was when the file was made. */
@@ -302,7 +303,7 @@ Test(ns, times_of_a_nascent_file_are_told_from_others)
     rec.seq = f.seq;
     ns_apply(ns, &rec);
     cr_expect(ns_has_times_of_nascent(ns, ROOT_INO, &time));
-    cr_expect_eq(time, rec.time);
+    expect_i64(time, rec.time);
     struct record set = {.type = REC_SETATTR, .ino = ROOT_INO, .mask = ATTR_CTIME, .attrs = {.ctime = time + 1}};
     (void)perform(set, true);
     cr_expect_not(ns_has_times_of_nascent(ns, ROOT_INO, &time), "its own are gone");
@@ -348,8 +349,8 @@ Test(ns, a_large_folder_is_listed_whole)
     }
     for (unsigned round = 0; round < 3; round++) {
         memset(at, 0, sizeof at);
-        cr_assert_eq(ns_readdir(ns, ROOT_INO, 0, SIZE_MAX, count_entry, at), 0);
-        cr_expect_eq(at[1], 1800);
+        assert_i64(ns_readdir(ns, ROOT_INO, 0, SIZE_MAX, count_entry, at), 0);
+        expect_u64(at[1], 1800);
         follow();
     }
 }
@@ -357,8 +358,8 @@ Test(ns, a_large_folder_is_listed_whole)
 static void list_root(uint64_t expected)
 {
     uint64_t at[2] = {0};
-    cr_assert_eq(ns_readdir(ns, ROOT_INO, 0, SIZE_MAX, count_entry, at), 0);
-    cr_expect_eq(at[1], expected);
+    assert_i64(ns_readdir(ns, ROOT_INO, 0, SIZE_MAX, count_entry, at), 0);
+    expect_u64(at[1], expected);
 }
 
 Test(ns, a_listed_folder_is_kept_up_to_a_bound)
@@ -370,11 +371,11 @@ Test(ns, a_listed_folder_is_kept_up_to_a_bound)
         seal(1000 + i, 1);
     }
     follow();
-    cr_expect_eq(ns_clean_bytes(ns), 0);
+    expect_u64(ns_clean_bytes(ns), 0);
     list_root(2000);
     size_t whole = ns_clean_bytes(ns);
     cr_expect_gt(whole, 2000 * sizeof(struct view_entry));
-    cr_expect_eq(ns_overlay_size(ns), 1, "clean entries are not counted as changes");
+    expect_u64(ns_overlay_size(ns), 1, "clean entries are not counted as changes");
 
     make_file(5000, "later");
     seal(5000, 1);
@@ -383,16 +384,16 @@ Test(ns, a_listed_folder_is_kept_up_to_a_bound)
     list_root(2001);
     remove_name(5000, "later", true);
     follow();
-    cr_expect_eq(ns_clean_bytes(ns), whole);
+    expect_u64(ns_clean_bytes(ns), whole);
 
     ns_set_clean_max(ns, whole);
-    cr_expect_eq(ns_clean_bytes(ns), whole);
+    expect_u64(ns_clean_bytes(ns), whole);
     ns_set_clean_max(ns, whole - 1);
     cr_expect_lt(ns_clean_bytes(ns), whole, "its end is forgotten");
     cr_expect_gt(ns_clean_bytes(ns), whole / 2);
     list_root(2000);
     ns_set_clean_max(ns, 0);
-    cr_expect_eq(ns_clean_bytes(ns), 0);
+    expect_u64(ns_clean_bytes(ns), 0);
     ns_set_clean_max(ns, whole - 1);
     list_root(2000);
     cr_expect_lt(ns_clean_bytes(ns), whole / 2 + 1000, "one folder has a half at most");
@@ -402,7 +403,7 @@ Test(ns, a_listed_folder_is_kept_up_to_a_bound)
     list_root(1999);
     ns_set_clean_max(ns, 0);
     list_root(1999);
-    cr_expect_eq(ns_clean_bytes(ns), 0);
+    expect_u64(ns_clean_bytes(ns), 0);
 }
 
 /* A directory that was made here is known from the beginning: nothing of it has to be read from the view. */
@@ -427,10 +428,10 @@ Test(ns, a_new_folder_is_known)
     for (unsigned round = 0; round < 2; round++) {
         uint64_t at[2] = {0};
         struct view_entry entry;
-        cr_assert_eq(ns_readdir(ns, 10, 0, SIZE_MAX, count_entry, at), 0);
-        cr_expect_eq(at[1], 300);
-        cr_expect_eq(ns_lookup(ns, 10, "file299", 7, &entry), 0);
-        cr_expect_eq(ns_lookup(ns, 10, "file300", 7, &entry), -ENOENT);
+        assert_i64(ns_readdir(ns, 10, 0, SIZE_MAX, count_entry, at), 0);
+        expect_u64(at[1], 300);
+        expect_i64(ns_lookup(ns, 10, "file299", 7, &entry), 0);
+        expect_i64(ns_lookup(ns, 10, "file300", 7, &entry), -ENOENT);
         ns_set_clean_max(ns, 0); /* then the view says it */
     }
     ns_drop(ns, 10);
@@ -474,7 +475,7 @@ Test(ns, names_come_and_go_while_a_folder_is_listed)
     follow();
     atomic_store(&is_over, false);
     for (size_t i = 0; i < ARRAY_LEN(threads); i++)
-        cr_assert_eq(pthread_create(&threads[i], NULL, list_and_forget, &failed), 0);
+        assert_i64(pthread_create(&threads[i], NULL, list_and_forget, &failed), 0);
     for (uint64_t i = 0; i < 10000; i++) {
         bool history = i % 2;
         (void)snprintf(name, sizeof name, "goes%u", (unsigned)i);
@@ -486,7 +487,7 @@ Test(ns, names_come_and_go_while_a_folder_is_listed)
         for (uint64_t before = i < 8 ? 0 : i - 8; before < i; before++) {
             char gone[16];
             (void)snprintf(gone, sizeof gone, "goes%u", (unsigned)before);
-            cr_assert_eq(ino_of(gone), 0, "%s", gone);
+            assert_u64(ino_of(gone), 0, "%s", gone);
         }
         remove_name(5000 + i, name, history);
         if (i % 5 == 0)
@@ -494,7 +495,7 @@ Test(ns, names_come_and_go_while_a_folder_is_listed)
     }
     atomic_store(&is_over, true);
     for (size_t i = 0; i < ARRAY_LEN(threads); i++) {
-        cr_assert_eq(pthread_join(threads[i], &failed), 0);
+        assert_i64(pthread_join(threads[i], &failed), 0);
         cr_expect_null(failed, "a listing lacked what was there all the time");
     }
     list_root(STAYING);
@@ -529,7 +530,7 @@ Test(ns, xattrs_that_become_durable_while_they_are_listed)
     (void)perform(xattr_of(10, "user.1 "), true);
     follow();
     (void)perform(xattr_of(10, "user.2 "), true);
-    cr_assert_eq(ns_listxattr(ns, 10, note_and_follow, names), 0);
+    assert_i64(ns_listxattr(ns, 10, note_and_follow, names), 0);
     ns_drop(ns, 10);
-    cr_expect_str_eq(names, "user.1 user.2 ");
+    expect_str(names, "user.1 user.2 ");
 }

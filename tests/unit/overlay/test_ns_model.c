@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "test_ns_model.h"
+#include "../expect.h"
 
 #include <stdio.h>
 
@@ -90,9 +91,9 @@ static int check_entry(const struct view_entry *entry, const char *name, size_t 
     text[name_len] = '\0';
     const struct model_entry *e = find_entry(l->dir, text);
     cr_assert_not_null(e, "%s is listed", text);
-    cr_assert_eq(entry->ino, e->node->ino);
-    cr_assert_eq(entry->cookie, e->cookie);
-    cr_assert_eq(entry->type, e->node->mode & S_IFMT);
+    assert_u64(entry->ino, e->node->ino);
+    assert_u64(entry->cookie, e->cookie);
+    assert_u64(entry->type, e->node->mode & S_IFMT);
     cr_assert_gt(entry->cookie, l->last);
     l->last = entry->cookie;
     return ++l->count == l->stop_at;
@@ -104,30 +105,30 @@ static void check_dir(const struct model_node *dir)
     for (unsigned i = 0; i < ENTRIES; i++)
         expected += entries[i].node && entries[i].dir == dir;
     struct listing l = {.dir = dir};
-    cr_assert_eq(ns_readdir(ns, dir->ino, 0, SIZE_MAX, check_entry, &l), 0);
-    cr_assert_eq(l.count, expected);
+    assert_i64(ns_readdir(ns, dir->ino, 0, SIZE_MAX, check_entry, &l), 0);
+    assert_u64(l.count, expected);
     if (expected > 1) {
         struct listing first = {.dir = dir, .stop_at = 1 + (unsigned)rnd(expected - 1)};
-        cr_assert_eq(ns_readdir(ns, dir->ino, 0, 3, check_entry, &first), 0);
-        cr_assert_eq(first.count, first.stop_at);
+        assert_i64(ns_readdir(ns, dir->ino, 0, 3, check_entry, &first), 0);
+        assert_u64(first.count, first.stop_at);
         struct listing rest = {.dir = dir, .last = first.last};
-        cr_assert_eq(ns_readdir(ns, dir->ino, first.last, 1, check_entry, &rest), 0);
-        cr_assert_eq(first.count + rest.count, expected);
+        assert_i64(ns_readdir(ns, dir->ino, first.last, 1, check_entry, &rest), 0);
+        assert_u64(first.count + rest.count, expected);
     }
-    cr_assert_eq(ns_check_empty(ns, dir->ino), expected ? -ENOTEMPTY : 0);
+    assert_i64(ns_check_empty(ns, dir->ino), expected ? -ENOTEMPTY : 0);
     for (unsigned i = 0; i < NAMES; i++) {
         char name[4];
         struct view_entry entry;
         (void)snprintf(name, sizeof name, "n%u", i);
         const struct model_entry *e = find_entry(dir, name);
-        cr_assert_eq(ns_lookup(ns, dir->ino, name, strlen(name), &entry), e ? 0 : -ENOENT);
-        cr_assert_eq(e ? entry.ino : 0, e ? e->node->ino : 0);
+        assert_i64(ns_lookup(ns, dir->ino, name, strlen(name), &entry), e ? 0 : -ENOENT);
+        assert_u64(e ? entry.ino : 0, e ? e->node->ino : 0);
     }
 }
 
 static int note_xattr(const char *name, size_t name_len, void *arg)
 {
-    cr_assert_eq(name_len, 2);
+    assert_u64(name_len, 2);
     ((unsigned *)arg)[name[1] - '0']++;
     return 0;
 }
@@ -135,16 +136,16 @@ static int note_xattr(const char *name, size_t name_len, void *arg)
 static void check_xattrs(const struct model_node *n)
 {
     unsigned listed[XATTRS] = {0};
-    cr_assert_eq(ns_listxattr(ns, n->ino, note_xattr, listed), 0);
+    assert_i64(ns_listxattr(ns, n->ino, note_xattr, listed), 0);
     for (unsigned i = 0; i < XATTRS; i++) {
         char name[] = {'x', (char)('0' + i)};
         uint8_t value[256];
-        cr_assert_eq(listed[i], n->xattrs[i] > 0);
-        cr_assert_eq(ns_getxattr(ns, n->ino, name, 2, NULL, 0), n->xattrs[i] ? n->xattrs[i] : -ENODATA);
+        assert_u64(listed[i], n->xattrs[i] > 0);
+        assert_i64(ns_getxattr(ns, n->ino, name, 2, NULL, 0), n->xattrs[i] ? n->xattrs[i] : -ENODATA);
         ssize_t len = ns_getxattr(ns, n->ino, name, 2, value, sizeof value);
-        cr_assert_eq(len < 0 ? n->xattrs[i] : value[0], n->xattrs[i]);
+        assert_i64(len < 0 ? n->xattrs[i] : value[0], n->xattrs[i]);
         if (n->xattrs[i] > 1)
-            cr_assert_eq(ns_getxattr(ns, n->ino, name, 2, value, 1), -ERANGE);
+            assert_i64(ns_getxattr(ns, n->ino, name, 2, value, 1), -ERANGE);
     }
 }
 
@@ -171,19 +172,19 @@ static uint64_t last_change(const struct model_node *n)
 static void check_node(const struct model_node *n)
 {
     struct ns_inode inode;
-    cr_assert_eq(ns_inode(ns, n->ino, &inode), 0);
-    cr_assert_eq(inode.nlink, links_of(n), "inode %llu: %u links", (unsigned long long)n->ino, inode.nlink);
-    cr_assert_eq(inode.attrs.mode, n->mode);
-    cr_assert_eq(inode.nascent, n->nascent);
-    cr_assert_eq(inode.version, n->version);
-    cr_assert_eq(inode.orphan, n != &nodes[0] && n->names == 0);
+    assert_i64(ns_inode(ns, n->ino, &inode), 0);
+    assert_u64(inode.nlink, links_of(n), "inode %llu: %u links", (unsigned long long)n->ino, inode.nlink);
+    assert_u64(inode.attrs.mode, n->mode);
+    assert_u64(inode.nascent, n->nascent);
+    assert_u64(inode.version, n->version);
+    assert_u64(inode.orphan, n != &nodes[0] && n->names == 0);
     if (S_ISREG(n->mode))
-        cr_assert_eq(inode.attrs.size, n->size);
+        assert_u64(inode.attrs.size, n->size);
     char target[16];
     if (S_ISLNK(n->mode)) {
-        cr_assert_eq(ns_readlink(ns, n->ino, target, sizeof target), (ssize_t)strlen(n->target));
-        cr_assert_eq(memcmp(target, n->target, strlen(n->target)), 0);
-        cr_assert_eq(ns_readlink(ns, n->ino, target, 1), -ERANGE);
+        assert_i64(ns_readlink(ns, n->ino, target, sizeof target), (ssize_t)strlen(n->target));
+        assert_i64(memcmp(target, n->target, strlen(n->target)), 0);
+        assert_i64(ns_readlink(ns, n->ino, target, 1), -ERANGE);
     }
     check_xattrs(n);
     if (is_dir(n))
@@ -197,10 +198,10 @@ void check_all(void)
             check_node(&nodes[i]);
     const struct model_node *a = random_node(fits_any), *dir = random_node(fits_dir);
     bool answer = ns_may_be_below(ns, a->ino, dir->ino);
-    cr_assert_eq(answer, may_be_below(a, dir));
+    assert_u64(answer, may_be_below(a, dir));
     cr_assert(answer || !is_below(a, dir));
-    cr_assert_eq(ns_last_change(ns, dir->ino), last_change(dir));
+    assert_u64(ns_last_change(ns, dir->ino), last_change(dir));
     if (a->names == 1)
-        cr_assert_eq(ns_last_change(ns, a->ino), last_change(a), "is %llu, expected %llu",
-                     (unsigned long long)ns_last_change(ns, a->ino), (unsigned long long)last_change(a));
+        assert_u64(ns_last_change(ns, a->ino), last_change(a), "is %llu, expected %llu",
+                   (unsigned long long)ns_last_change(ns, a->ino), (unsigned long long)last_change(a));
 }

@@ -3,6 +3,7 @@
  * in memory. */
 #include <stdio.h>
 
+#include "../expect.h"
 #include "test_ns_model.h"
 
 static struct fixture f;
@@ -45,7 +46,7 @@ static void hold(struct model_node *n)
 {
     struct ns_inode inode;
     if (n)
-        cr_assert_eq(ns_hold(ns, n->ino, &inode), 0);
+        assert_i64(ns_hold(ns, n->ino, &inode), 0);
 }
 
 static void drop(struct model_node *n)
@@ -132,7 +133,7 @@ static void make(uint32_t type)
 static int collect_xattr(const struct record *rec, void *arg)
 {
     unsigned *count = arg;
-    cr_assert_eq(rec->type, REC_SETXATTR);
+    assert_u64(rec->type, REC_SETXATTR);
     (*count)++;
     return 0;
 }
@@ -160,7 +161,7 @@ static void seal(struct model_node *n)
 {
     struct ns_birth birth = {0};
     bool is_born = ns_birth(ns, n->ino, &birth);
-    cr_assert_eq(is_born, n->nascent);
+    assert_u64(is_born, n->nascent);
     struct record rec = {.type = REC_SEAL, .ino = n->ino, .version = ++n->version, .keep = n->size};
     n->size = rnd(100000);
     rec.attrs = (struct attrs){.mode = n->mode, .size = n->size};
@@ -184,13 +185,13 @@ static void seal(struct model_node *n)
         touch(n->parent, seq);
         drop(n->parent);
         unsigned dumped = 0, expected = 0;
-        cr_assert_eq(ns_dump_xattrs(ns, n->ino, collect_xattr, &dumped), 0);
+        assert_i64(ns_dump_xattrs(ns, n->ino, collect_xattr, &dumped), 0);
         for (unsigned i = 0; i < XATTRS; i++) {
             expected += n->xattrs[i] > 0;
             if (n->xattrs[i])
                 set_xattr(n, i, n->xattrs[i]);
         }
-        cr_assert_eq(dumped, expected);
+        assert_u64(dumped, expected);
     }
     drop(n);
 }

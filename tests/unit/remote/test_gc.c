@@ -2,6 +2,7 @@
 /* What is done to a remote between uploads: gc, repair, scrub; on a directory. */
 #include <stdio.h>
 
+#include "../expect.h"
 #include "base/clock.h"
 #include "remote/care.h"
 #include "../fixtures/shop.h"
@@ -22,7 +23,7 @@ static void open_on(struct place *place, int64_t grace_ns)
                                                    .upload_threads = 2,
                                                    .lease_ns = 10000000000ll,
                                                    .gc_grace_ns = grace_ns};
-    cr_assert_eq(dir_tier_open(&(struct dir_options){.path = place->path}, &shop->options.remote.tier, &text), 0, "%s", text ? text : "");
+    assert_i64(dir_tier_open(&(struct dir_options){.path = place->path}, &shop->options.remote.tier, &text), 0, "%s", text ? text : "");
     shop_open(shop);
     shop->store->remote->care->gc_at = INT64_MAX; /* only when asked */
 }
@@ -39,7 +40,7 @@ static void done(struct place *place)
     char command[128];
     shop_remove(&place->shop);
     (void)snprintf(command, sizeof command, "rm -rf %s", place->path);
-    cr_assert_eq(system(command), 0);
+    assert_i64(system(command), 0);
 }
 
 static void pause_ms(unsigned ms)
@@ -72,7 +73,7 @@ static void put(struct place *place, const char *object)
 {
     static _Alignas(4096) uint8_t bytes[4096] = "x";
     struct tier *tier = place->shop.store->remote->tier;
-    cr_assert_eq(tier->ops->put(tier, object, bytes, sizeof bytes), 0);
+    assert_i64(tier->ops->put(tier, object, bytes, sizeof bytes), 0);
 }
 
 static int count_pack(const struct tier_object *object, void *arg)
@@ -86,7 +87,7 @@ static unsigned pack_count(struct place *place)
 {
     unsigned count = 0;
     struct tier *tier = place->shop.store->remote->tier;
-    cr_assert_eq(tier->ops->list(tier, "packs", NULL, count_pack, &count), 0);
+    assert_i64(tier->ops->list(tier, "packs", NULL, count_pack, &count), 0);
     return count;
 }
 
@@ -121,12 +122,12 @@ static struct job_status run_job(struct place *place, struct job_options options
     struct said said = {0};
     struct job_status status;
     uint64_t number;
-    cr_assert_eq(store_job_start(place->shop.store, &options, &number), 0);
+    assert_i64(store_job_start(place->shop.store, &options, &number), 0);
     do {
         pause_ms(5);
         store_job_status(place->shop.store, 0, say, &said, &status);
     } while (status.running);
-    cr_assert_eq(status.number, number);
+    assert_u64(status.number, number);
     return status;
 }
 
@@ -139,7 +140,7 @@ static int take_first(const struct view_far_pack *pack, void *arg)
 static uint64_t first_pack(struct place *place)
 {
     uint64_t pack = 0;
-    cr_assert_eq(view_far_packs(place->shop.store->view, take_first, &pack), 0);
+    assert_i64(view_far_packs(place->shop.store->view, take_first, &pack), 0);
     return pack;
 }
 
@@ -153,20 +154,20 @@ Test(far, superseded_goes_after_the_grace)
     shop_unlink(&place.shop, "a", 0);
     shop_put(&place.shop, "b", 2, MIB);
     wait_published(&place);
-    cr_assert_eq(gc(&place, false, &lines), 0);
-    cr_expect_eq(lines, 0, "within the grace");
+    assert_i64(gc(&place, false, &lines), 0);
+    expect_u64(lines, 0, "within the grace");
     cr_expect(is_there(&place, "heads/0000000000000001"));
     shop_close(&place.shop);
     open_on(&place, GRACE_NS);
     pause_ms(300);
-    cr_assert_eq(gc(&place, true, &lines), 0);
+    assert_i64(gc(&place, true, &lines), 0);
     cr_expect_gt(lines, 0);
-    cr_expect_eq(pack_count(&place), 2, "only told");
-    cr_assert_eq(gc(&place, false, &lines), 0);
-    cr_expect_eq(pack_count(&place), 1);
+    expect_u64(pack_count(&place), 2, "only told");
+    assert_i64(gc(&place, false, &lines), 0);
+    expect_u64(pack_count(&place), 1);
     cr_expect_not(is_there(&place, "heads/0000000000000001"));
-    cr_assert_eq(gc(&place, false, &lines), 0);
-    cr_expect_eq(lines, 0, "nothing is left to do");
+    assert_i64(gc(&place, false, &lines), 0);
+    expect_u64(lines, 0, "nothing is left to do");
     shop_expect(&place.shop, "b", 2, MIB);
     done(&place);
 }
@@ -182,10 +183,10 @@ Test(far, leftovers_go_and_strangers_stay)
     put(&place, "runs/0000000000abcdef");
     put(&place, "probe/0000000000abcdef");
     put(&place, "packs/readme.txt");
-    cr_assert_eq(gc(&place, false, &lines), 0);
+    assert_i64(gc(&place, false, &lines), 0);
     cr_expect(is_there(&place, "packs/0000000000abcdef"), "it is young");
     pause_ms(300);
-    cr_assert_eq(gc(&place, false, &lines), 0);
+    assert_i64(gc(&place, false, &lines), 0);
     cr_expect_not(is_there(&place, "packs/0000000000abcdef"));
     cr_expect_not(is_there(&place, "runs/0000000000abcdef"));
     cr_expect_not(is_there(&place, "probe/0000000000abcdef"));
@@ -204,18 +205,18 @@ Test(far, another_writers_head_stops_it)
     pause_ms(300);
     struct remote *remote = place.shop.store->remote;
     struct head *theirs = xmalloc(sizeof *theirs);
-    cr_assert_eq(local_head_read(place.shop.store, theirs), 0);
+    assert_i64(local_head_read(place.shop.store, theirs), 0);
     theirs->number++;
     theirs->epoch++;
     theirs->store[0] ^= 1;
-    cr_assert_eq(remote_put_head(remote, theirs), 0);
-    cr_assert_eq(gc(&place, false, &lines), -ESTALE);
-    cr_expect_eq(lines, 0);
+    assert_i64(remote_put_head(remote, theirs), 0);
+    assert_i64(gc(&place, false, &lines), -ESTALE);
+    expect_u64(lines, 0);
     cr_expect(is_there(&place, "packs/0000000000abcdef"));
     struct remote_status status;
     store_remote_status(place.shop.store, &status);
-    cr_expect_eq(status.state, REMOTE_FENCED);
-    cr_assert_eq(gc(&place, false, &lines), -ESHUTDOWN);
+    expect_u64(status.state, REMOTE_FENCED);
+    assert_i64(gc(&place, false, &lines), -ESHUTDOWN);
     free(theirs);
     done(&place);
 }
@@ -261,7 +262,7 @@ static void expect_idle(struct place *place)
 {
     for (int i = 0; i < 12000 && state_of(place) != REMOTE_IDLE; i++)
         pause_ms(5);
-    cr_expect_eq(state_of(place), REMOTE_IDLE);
+    expect_u64(state_of(place), REMOTE_IDLE);
 }
 
 /* Its own head under its number is no reason to believe that it was replaced. */
@@ -281,7 +282,7 @@ Test(far, a_head_that_is_there_although_it_failed)
         pause_ms(5);
     pause_ms(100); /* it was looked for, and is not there */
     cr_assert_gt(liar.len, 0);
-    cr_assert_eq(liar.real->put_new(place.shop.store->remote->tier, liar.object, liar.bytes, liar.len), 0);
+    assert_i64(liar.real->put_new(place.shop.store->remote->tier, liar.object, liar.bytes, liar.len), 0);
     liar.lies = false;
     store_drain_remote(place.shop.store); /* does not wait until it is time to try again */
     shop_put(&place.shop, "c", 3, MIB);
@@ -299,12 +300,12 @@ Test(far, a_claim_that_comes_late)
     wait_published(&place);
     shop_close(&place.shop);
     char *text = NULL;
-    cr_assert_eq(dir_tier_open(&(struct dir_options){.path = place.path}, &place.shop.options.remote.tier, &text), 0);
+    assert_i64(dir_tier_open(&(struct dir_options){.path = place.path}, &place.shop.options.remote.tier, &text), 0);
     make_liar(place.shop.options.remote.tier);
     liar.lies = liar.is_late = true;
     shop_open(&place.shop);
-    cr_assert_eq(state_of(&place), REMOTE_UNREACHABLE);
-    cr_assert_eq(liar.real->put_new(place.shop.store->remote->tier, liar.object, liar.bytes, liar.len), 0);
+    assert_u64(state_of(&place), REMOTE_UNREACHABLE);
+    assert_i64(liar.real->put_new(place.shop.store->remote->tier, liar.object, liar.bytes, liar.len), 0);
     liar.lies = false;
     shop_put(&place.shop, "b", 2, MIB);
     wait_published(&place);
@@ -326,8 +327,8 @@ Test(far, many_small_packs_become_few, .timeout = 600)
     cr_expect_leq(packs, 18, "%llu", (unsigned long long)packs);
     cr_expect_leq(atomic_load(&place.shop.store->remote->uploaded_total), 8 * MIB);
     struct job_status status = run_job(&place, (struct job_options){.kind = JOB_SCRUB, .local = true, .remote = true});
-    cr_expect_eq(status.counts.found, 0);
-    cr_expect_eq(status.error, 0);
+    expect_u64(status.counts.found, 0);
+    expect_i64(status.error, 0);
     done(&place);
 }
 
@@ -340,13 +341,13 @@ Test(far, scrub_heals_a_lost_pack)
     wait_published(&place);
     struct tier *tier = place.shop.store->remote->tier;
     pack_object_name(first_pack(&place), object);
-    cr_assert_eq(tier->ops->remove(tier, object), 0);
+    assert_i64(tier->ops->remove(tier, object), 0);
     struct job_status status = run_job(&place, (struct job_options){.kind = JOB_SCRUB, .remote = true});
     cr_expect_gt(status.counts.found, 0);
-    cr_expect_eq(status.counts.unhealed, 0);
-    cr_expect_eq(status.counts.found, status.counts.healed);
+    expect_u64(status.counts.unhealed, 0);
+    expect_u64(status.counts.found, status.counts.healed);
     status = run_job(&place, (struct job_options){.kind = JOB_SCRUB, .local = true, .remote = true});
-    cr_expect_eq(status.counts.found, 0);
+    expect_u64(status.counts.found, 0);
     shop_expect(&place.shop, "a", 1, 3 * MIB);
     done(&place);
 }
@@ -359,8 +360,8 @@ Test(far, one_job_at_a_time_and_cancelled_at_the_end)
     make(&place, GRACE_NS);
     shop_put(&place.shop, "a", 1, 20 * MIB);
     wait_published(&place);
-    cr_assert_eq(store_job_start(place.shop.store, &slow, &number), 0);
-    cr_expect_eq(store_job_start(place.shop.store, &slow, &number), -EBUSY);
+    assert_i64(store_job_start(place.shop.store, &slow, &number), 0);
+    expect_i64(store_job_start(place.shop.store, &slow, &number), -EBUSY);
     int64_t began = clock_monotonic_ns();
     shop_close(&place.shop);
     cr_expect_lt(clock_monotonic_ns() - began, 10000000000ll);

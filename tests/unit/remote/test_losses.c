@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
+#include "../expect.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "remote/care.h"
@@ -25,7 +26,7 @@ static void choose(struct place *place, const char *path)
                                        .upload_threads = 2,
                                        .lease_ns = 10000000000ll,
                                        .gc_grace_ns = GRACE_NS};
-    cr_assert_eq(dir_tier_open(&(struct dir_options){.path = path}, &options->tier, &text), 0, "%s", text ? text : "");
+    assert_i64(dir_tier_open(&(struct dir_options){.path = path}, &options->tier, &text), 0, "%s", text ? text : "");
 }
 
 static void open_on(struct place *place, const char *path)
@@ -56,7 +57,7 @@ static void run(const char *format, const char *a, const char *b)
 {
     char command[256];
     (void)snprintf(command, sizeof command, format, a, b);
-    cr_assert_eq(system(command), 0, "%s", command);
+    assert_i64(system(command), 0, "%s", command);
 }
 
 static void done(struct place *place)
@@ -103,7 +104,7 @@ static struct job_status scrub_remote(struct place *place)
     struct job_options options = {.kind = JOB_SCRUB, .remote = true};
     struct job_status status;
     uint64_t number;
-    cr_assert_eq(store_job_start(place->shop.store, &options, &number), 0);
+    assert_i64(store_job_start(place->shop.store, &options, &number), 0);
     do {
         (void)usleep(5000);
         store_job_status(place->shop.store, 0, nothing_said, NULL, &status);
@@ -140,10 +141,10 @@ static uint64_t evict_all(struct place *place)
 {
     struct warm_status status;
     uint64_t job;
-    cr_assert_eq(store_warm_start(place->shop.store, ROOT_INO, true, &job), 0);
+    assert_i64(store_warm_start(place->shop.store, ROOT_INO, true, &job), 0);
     do {
         (void)usleep(5000);
-        cr_assert_eq(store_warm_status(place->shop.store, job, false, &status), 0);
+        assert_i64(store_warm_status(place->shop.store, job, false, &status), 0);
     } while (!status.ended);
     return status.dropped_bytes;
 }
@@ -158,9 +159,9 @@ static void lose_a_pack(struct place *place)
     uint64_t pack = 0;
     char object[32];
     struct store *store = place->shop.store;
-    cr_assert_eq(view_far_packs(store->view, take_first, &pack), 0);
+    assert_i64(view_far_packs(store->view, take_first, &pack), 0);
     pack_object_name(pack, object);
-    cr_assert_eq(store->remote->tier->ops->remove(store->remote->tier, object), 0);
+    assert_i64(store->remote->tier->ops->remove(store->remote->tier, object), 0);
 }
 
 
@@ -182,8 +183,8 @@ Test(losses, a_head_with_the_same_cut_is_not_forgotten)
     restore_view(&place);
     open_on(&place, place.path);
     (void)usleep(400000);
-    cr_assert_eq(gc(&place), 0);
-    cr_expect_eq(scrub_remote(&place).counts.found, 0, "what the newest head names is there");
+    assert_i64(gc(&place), 0);
+    expect_u64(scrub_remote(&place).counts.found, 0, "what the newest head names is there");
     shop_close(&place.shop);
     shop_delete(&place.shop, "view");
     shop_delete(&place.shop, "packs");
@@ -206,9 +207,9 @@ Test(losses, the_first_head_is_not_forgotten)
     shop_close(&place.shop);
     restore_view(&place);
     choose(&place, place.path);
-    cr_assert_eq(shop_open_only(&place.shop), 0, "%s", place.shop.text);
+    assert_i64(shop_open_only(&place.shop), 0, "%s", place.shop.text);
     cr_expect_not(view_remote(place.shop.store->view).is_whole);
-    cr_expect_eq(view_remote(place.shop.store->view).packs, packs);
+    expect_u64(view_remote(place.shop.store->view).packs, packs);
     shop_start(&place.shop);
     shop_expect(&place.shop, "a", 1, MIB);
     done(&place);
@@ -255,7 +256,7 @@ Test(losses, the_journal_keeps_its_beginning)
     shop_close(&place.shop);
     /* Another remote, and the end before anything was published there. */
     choose(&place, place.other);
-    cr_assert_eq(shop_open_only(&place.shop), 0, "%s", place.shop.text);
+    assert_i64(shop_open_only(&place.shop), 0, "%s", place.shop.text);
     shop_start(&place.shop);
     place.shop.store->remote->shared.stopping = true;
     shop_close(&place.shop);
@@ -338,14 +339,14 @@ Test(losses, what_lies_only_there_is_not_forgotten)
     cr_assert_gt(evict_all(&place), 0);
     shop_close(&place.shop);
     choose(&place, place.other); /* or the same, where what should be mounted is not */
-    cr_assert_eq(shop_open_only(&place.shop), -ESTALE);
+    assert_i64(shop_open_only(&place.shop), -ESTALE);
     cr_expect_not_null(strstr(place.shop.text, "takeover"), "%s", place.shop.text);
     open_on(&place, place.path);
     shop_expect(&place.shop, "a", 1, MIB);
     shop_close(&place.shop);
     choose(&place, place.other);
     place.shop.options.remote.takeover = true;
-    cr_assert_eq(shop_open_only(&place.shop), 0, "%s", place.shop.text);
+    assert_i64(shop_open_only(&place.shop), 0, "%s", place.shop.text);
     shop_start(&place.shop);
     done(&place);
 }
@@ -360,14 +361,14 @@ Test(losses, the_last_copy_stays)
     wait_published(&place);
     struct remote *remote = place.shop.store->remote;
     uint64_t pack = 0;
-    cr_assert_eq(view_far_packs(place.shop.store->view, take_first, &pack), 0);
+    assert_i64(view_far_packs(place.shop.store->view, take_first, &pack), 0);
     remote->care->repair_at = INT64_MAX;
     far_note_bad(remote, pack, "it is damaged");
-    cr_expect_eq(evict_all(&place), 0, "the remote's copy is known to be bad");
+    expect_u64(evict_all(&place), 0, "the remote's copy is known to be bad");
     remote->care->repair_at = 0;
     wait_published(&place);
     remote_give_up(remote);
-    cr_expect_eq(evict_all(&place), 0, "another writer may delete it there");
+    expect_u64(evict_all(&place), 0, "another writer may delete it there");
     done(&place);
 }
 
@@ -380,12 +381,12 @@ Test(losses, a_pack_that_is_being_emptied_is_waited_for)
     shop_wait(&place.shop);
     shop_close(&place.shop);
     choose(&place, place.path);
-    cr_assert_eq(shop_open_only(&place.shop), 0, "%s", place.shop.text);
-    cr_assert_eq(view_packs(place.shop.store->view, take_near, &pack), 0);
+    assert_i64(shop_open_only(&place.shop), 0, "%s", place.shop.text);
+    assert_i64(view_packs(place.shop.store->view, take_near, &pack), 0);
     cr_assert(packs_begin_drop(place.shop.store, pack));
     shop_start(&place.shop);
     (void)usleep(1500000);
-    cr_expect_eq(store_remote_horizon(place.shop.store), 0);
+    expect_u64(store_remote_horizon(place.shop.store), 0);
     packs_end_drop(place.shop.store, pack);
     wait_published(&place);
     done(&place);
@@ -405,7 +406,7 @@ Test(losses, heads_that_were_deleted_are_not_made_again, .timeout = 600)
     struct remote *remote = place.shop.store->remote;
     /* Its successor published, and deleted the heads that were old. */
     struct head *theirs = xmalloc(sizeof *theirs);
-    cr_assert_eq(local_head_read(place.shop.store, theirs), 0);
+    assert_i64(local_head_read(place.shop.store, theirs), 0);
     uint64_t ours = theirs->number;
     theirs->number += 5;
     theirs->epoch++;
@@ -414,19 +415,19 @@ Test(losses, heads_that_were_deleted_are_not_made_again, .timeout = 600)
     memset(bytes, 0, 4 * 4096);
     size_t len = head_encode(theirs, bytes);
     (void)snprintf(object, sizeof object, "heads/%016llx", (unsigned long long)theirs->number);
-    cr_assert_eq(remote->tier->ops->put_new(remote->tier, object, bytes, len), 0);
+    assert_i64(remote->tier->ops->put_new(remote->tier, object, bytes, len), 0);
     for (uint64_t i = 1; i <= ours; i++) {
         (void)snprintf(object, sizeof object, "heads/%016llx", (unsigned long long)i);
-        cr_assert_eq(remote->tier->ops->remove(remote->tier, object), 0);
+        assert_i64(remote->tier->ops->remove(remote->tier, object), 0);
     }
     shop_put(&place.shop, "b", 2, 40000);
     store_wait_remote(place.shop.store, store_newest(place.shop.store), note_result, &result, &ticket);
     for (int i = 0; i < 24000 && atomic_load(&result) == 1; i++)
         (void)usleep(5000);
-    cr_expect_eq(atomic_load(&result), -ESHUTDOWN, "it was replaced");
+    expect_i64(atomic_load(&result), -ESHUTDOWN, "it was replaced");
     struct remote_status status;
     store_remote_status(place.shop.store, &status);
-    cr_expect_eq(status.state, REMOTE_FENCED);
+    expect_u64(status.state, REMOTE_FENCED);
     free(bytes);
     free(theirs);
     done(&place);
@@ -466,11 +467,11 @@ Test(losses, nobody_waits_for_a_remote_that_is_refused, .timeout = 600)
     prefix_info_encode(&info, bytes);
     char file[128];
     (void)snprintf(file, sizeof file, "%s/cairn", place.path);
-    cr_assert_eq(io_write_file_durable(file, bytes, sizeof bytes), 0);
+    assert_i64(io_write_file_durable(file, bytes, sizeof bytes), 0);
     atomic_store(&reach, 0);
     for (int i = 0; i < 24000 && atomic_load(&result) == 1; i++)
         (void)usleep(5000);
-    cr_expect_eq(atomic_load(&result), -ESHUTDOWN);
+    expect_i64(atomic_load(&result), -ESHUTDOWN);
     shop_expect(&place.shop, "b", 2, 40000);
     done(&place);
 }

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include "../expect.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "remote/internal.h"
@@ -61,7 +62,7 @@ static void choose(struct node *node, bool hooked)
     struct remote_options *options = &node->shop.options.remote;
     *options = (struct remote_options){
         .name = prefix, .holder = "test", .upload_threads = 2, .lease_ns = 10000000000ll, .gc_grace_ns = 3600000000000ll};
-    cr_assert_eq(dir_tier_open(&(struct dir_options){.path = prefix}, &options->tier, &text), 0, "%s", text ? text : "");
+    assert_i64(dir_tier_open(&(struct dir_options){.path = prefix}, &options->tier, &text), 0, "%s", text ? text : "");
     if (!hooked)
         return;
     node_of = node;
@@ -97,7 +98,7 @@ static void run(const char *format, const char *a, const char *b)
 {
     char command[256];
     (void)snprintf(command, sizeof command, format, a, b);
-    cr_assert_eq(system(command), 0, "%s", command);
+    assert_i64(system(command), 0, "%s", command);
 }
 
 static void done(struct node *a, struct node *b)
@@ -138,7 +139,7 @@ static void wait_fenced(struct node *node)
 {
     for (int i = 0; i < 6000 && state_of(node) != REMOTE_FENCED; i++)
         (void)usleep(5000);
-    cr_assert_eq(state_of(node), REMOTE_FENCED);
+    assert_u64(state_of(node), REMOTE_FENCED);
 }
 
 /* Both have the first file; b claimed the prefix last. */
@@ -165,7 +166,7 @@ static void expect_only_as(struct node *a, struct node *b)
     make(&fresh);
     shop_expect(&fresh.shop, "both", 1, MIB);
     shop_expect(&fresh.shop, "newer", 2, MIB);
-    cr_expect_eq(shop_lookup(&fresh.shop, "stray"), 0);
+    expect_u64(shop_lookup(&fresh.shop, "stray"), 0);
     shop_close(&fresh.shop);
     shop_remove(&fresh.shop);
     done(a, b);
@@ -187,11 +188,11 @@ Test(takeover, whose_answer_was_lost_is_of_the_others_state, .timeout = 600)
 {
     struct node a, b;
     lose_the_answer(&a, &b);
-    cr_expect_eq(b.puts, 1);
-    cr_expect_eq(shop_lookup(&b.shop, "newer"), 0, "it goes on with what it has");
+    expect_i64(b.puts, 1);
+    expect_u64(shop_lookup(&b.shop, "newer"), 0, "it goes on with what it has");
     shop_put(&b.shop, "stray", 3, MIB);
     wait_fenced(&b);
-    cr_expect_eq(b.puts, 1, "nothing is claimed with a state that is not ours");
+    expect_i64(b.puts, 1, "nothing is claimed with a state that is not ours");
     shop_expect(&b.shop, "stray", 3, MIB);
     shop_close(&b.shop);
     expect_only_as(&a, &b);
@@ -265,10 +266,10 @@ Test(takeover, that_is_not_claimed_yet_has_a_holder, .timeout = 600)
     shop_close(&a.shop);
     choose(&b, true);
     b.put_fails = 2;
-    cr_assert_eq(shop_open_only(&b.shop), 0, "%s", b.shop.text);
+    assert_i64(shop_open_only(&b.shop), 0, "%s", b.shop.text);
     choose(&a, false);
     a.shop.options.remote.cancelled = at_once; /* does not wait until the lease is over */
-    cr_expect_eq(shop_open_only(&a.shop), -ECANCELED);
+    expect_i64(shop_open_only(&a.shop), -ECANCELED);
     shop_start(&b.shop);
     publish(&b, "newer", 2);
     shop_close(&b.shop);
@@ -299,8 +300,8 @@ static void die_before_the_claim(struct node *a, struct node *b, bool had_answer
         _exit(1);
     }
     int status;
-    cr_assert_eq(waitpid(pid, &status, 0), pid);
-    cr_assert_eq(status, 0, "it was to die");
+    assert_i64(waitpid(pid, &status, 0), pid);
+    assert_i64(status, 0, "it was to die");
 }
 
 static void expect_to_go_on(bool had_answer)
@@ -357,7 +358,7 @@ Test(takeover, that_a_dead_one_did_not_claim_is_taken_over, .timeout = 600)
     struct node a, b;
     be_taken_over(&a, &b, true);
     choose(&b, false);
-    cr_expect_eq(shop_open_only(&b.shop), -ESTALE);
+    expect_i64(shop_open_only(&b.shop), -ESTALE);
     cr_expect_not_null(strstr(b.shop.text, "stage"), "%s", b.shop.text);
     b.shop.options.remote = (struct remote_options){0};
     shop_open(&b.shop);
@@ -419,7 +420,7 @@ Test(takeover, does_not_cost_what_is_staged, .timeout = 600)
     run("cp -a %s %1$s-new && rm -rf %1$s/journal %1$s/head %1$s/view", a.shop.path, "");
     run("cp -a %s-old/journal %1$s-old/head %1$s/", a.shop.path, "");
     choose(&a, false);
-    cr_expect_eq(shop_open_only(&a.shop), -EUCLEAN);
+    expect_i64(shop_open_only(&a.shop), -EUCLEAN);
     /* In the same folder: another one would be a copy, to which the stage does not belong. */
     run("rm -rf %s/* %1$s-old && cp -a %1$s-new/. %1$s && rm -rf %1$s-new", a.shop.path, "");
     open_on(&a);

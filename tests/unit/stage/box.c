@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "box.h"
+#include "../expect.h"
 
 #include <stdio.h>
 
@@ -29,7 +30,7 @@ void box_create(struct box *box, uint64_t size_bytes)
     memset(box->config.name, 0xab, sizeof box->config.name);
     for (unsigned i = 1; i < BOX_FILES; i++)
         box->below[i].exists = true;
-    cr_assert_eq(stage_create(&box->config, &box->stage), 0);
+    assert_i64(stage_create(&box->config, &box->stage), 0);
     wait_ready(box->stage);
 }
 
@@ -37,7 +38,7 @@ void box_remove(struct box *box)
 {
     stage_close(box->stage, true);
     stage_remove_files(box->dir, box->config.name);
-    cr_assert_eq(rmdir(box->dir), 0);
+    assert_i64(rmdir(box->dir), 0);
     for (unsigned i = 0; i < BOX_FILES; i++) {
         free(box->below[i].bytes);
         free(pinned[i].content.bytes);
@@ -105,15 +106,15 @@ int box_reopen(struct box *box)
 
 void box_adopt(struct box *box)
 {
-    cr_assert_eq(stage_adopt(box->stage, box->epoch, false), 0);
-    cr_assert_eq(box_compact(box), 0);
-    cr_assert_eq(stage_commit_epoch(box->stage, box->epoch), 0);
+    assert_i64(stage_adopt(box->stage, box->epoch, false), 0);
+    assert_i64(box_compact(box), 0);
+    assert_i64(stage_commit_epoch(box->stage, box->epoch), 0);
     wait_ready(box->stage);
 }
 
 void box_recover(struct box *box)
 {
-    cr_assert_eq(box_reopen(box), 0);
+    assert_i64(box_reopen(box), 0);
     box_adopt(box);
 }
 
@@ -156,7 +157,7 @@ int box_try_write(struct box *box, uint64_t ino, uint64_t offset, const void *da
 
 void box_write_ok(struct box *box, uint64_t ino, uint64_t offset, const void *data, uint32_t length)
 {
-    cr_assert_eq(box_write(box, ino, offset, data, length), 0);
+    assert_i64(box_write(box, ino, offset, data, length), 0);
 }
 
 void box_fill(struct box *box, uint64_t ino, uint64_t offset, char byte, uint32_t length)
@@ -169,7 +170,7 @@ void box_fill(struct box *box, uint64_t ino, uint64_t offset, char byte, uint32_
 
 void box_cut(struct box *box, uint64_t ino, uint64_t offset, uint64_t length, uint64_t new_size)
 {
-    cr_assert_eq(stage_cut(box->stage, ino, offset, length, new_size, box_size(box, ino), versions[ino], 77), 0);
+    assert_i64(stage_cut(box->stage, ino, offset, length, new_size, box_size(box, ino), versions[ino], 77), 0);
 }
 
 /* Sizes of sealed versions that are not durable. */
@@ -209,7 +210,7 @@ static void retire_pending(struct box *box, uint64_t ino, uint64_t version)
     for (size_t at = 0; at < box->pending_len;) {
         struct record rec;
         size_t len;
-        cr_assert_eq(record_decode(box->pending + at, box->pending_len - at, &rec, &len), 0);
+        assert_i64(record_decode(box->pending + at, box->pending_len - at, &rec, &len), 0);
         if (rec.ino != ino || rec.version > version) {
             memmove(box->pending + kept, box->pending + at, len);
             kept += len;
@@ -231,7 +232,7 @@ bool box_seal(struct box *box, uint64_t ino)
                          .version = ++versions[ino],
                          .keep = draft.keep,
                          .attrs = {.size = draft.size, .mtime = draft.mtime}};
-    cr_assert_eq(stage_log_append(box->stage, &rec), 0);
+    assert_i64(stage_log_append(box->stage, &rec), 0);
     add_pending(box, &rec);
     return true;
 }
@@ -250,7 +251,7 @@ uint8_t *box_layer_content(struct box *box, const struct stage_sealed *sealed)
         memcpy(content, below->bytes, min_u64(min_u64(sealed->keep, below->size), sealed->size));
     struct stage_part *parts = xcalloc(sealed->ranges, sizeof *parts);
     size_t count = stage_layer_parts(box->stage, sealed->layer, 0, parts, sealed->ranges);
-    cr_assert_eq(count, sealed->ranges);
+    assert_u64(count, sealed->ranges);
     for (size_t i = 0; i < count; i++) {
         const struct stage_part *part = &parts[i];
         cr_assert_leq(part->offset + part->length, sealed->size);
@@ -341,13 +342,13 @@ void box_read(struct box *box, uint64_t ino, uint64_t offset, void *buf, size_t 
         size_t count = stage_read(box->stage, ino, offset + done, length - done, parts, ARRAY_LEN(parts));
         cr_assert_gt(count, 0);
         for (size_t i = 0; i < count; i++) {
-            cr_assert_eq(parts[i].offset, offset + done);
+            assert_u64(parts[i].offset, offset + done);
             read_part(box, ino, &parts[i], (uint8_t *)buf + done);
             done += parts[i].length;
         }
         stage_unpin_parts(box->stage, parts, count);
     }
-    cr_assert_eq(done, length);
+    assert_u64(done, length);
 }
 
 void box_expect(struct box *box, uint64_t ino, uint64_t offset, const char *text)
@@ -357,7 +358,7 @@ void box_expect(struct box *box, uint64_t ino, uint64_t offset, const char *text
     box_read(box, ino, offset, is, len);
     for (size_t i = 0; i < len; i++)
         is[i] = is[i] ? is[i] : '.';
-    cr_expect_str_eq(is, text, "is \"%s\", expected \"%s\"", is, text);
+    expect_str(is, text, "is \"%s\", expected \"%s\"", is, text);
     free(is);
 }
 
@@ -374,13 +375,13 @@ void box_expect_drains(struct box *box)
         }
     }
     struct stage_usage usage = stage_usage(box->stage);
-    cr_expect_eq(usage.dirty_bytes, 0);
-    cr_expect_eq(usage.draft_bytes, 0);
-    cr_expect_eq(usage.drafts, 0);
+    expect_u64(usage.dirty_bytes, 0);
+    expect_u64(usage.draft_bytes, 0);
+    expect_u64(usage.drafts, 0);
     for (uint64_t ino = 1; ino < BOX_FILES; ino++)
-        cr_assert_eq(stage_unlink(box->stage, ino, stage_next_seq(box->stage), false), 0);
+        assert_i64(stage_unlink(box->stage, ino, stage_next_seq(box->stage), false), 0);
     usage = stage_usage(box->stage);
-    cr_expect_eq(usage.clean_bytes, 0);
+    expect_u64(usage.clean_bytes, 0);
     /* The slab that small writes go to stays taken. */
     cr_expect_geq(usage.free_bytes + SLAB_STRIDE, usage.total_bytes);
 }

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include "../expect.h"
 #include "box.h"
 
 static struct box box;
@@ -51,11 +52,11 @@ Test(stage_crash, drafts_and_versions_come_back)
     crash();
     box_expect(&box, 1, 0, "aabbcaa.");
     box_expect(&box, 2, 0, "...d");
-    cr_expect_eq(box_size(&box, 1), 7);
+    expect_u64(box_size(&box, 1), 7);
     struct stage_file_state state;
     cr_assert(stage_file_state(box.stage, 1, &state));
     cr_expect(state.has_draft && state.has_sealed);
-    cr_expect_eq(usage().dirty_bytes, 10, "is %llu", (unsigned long long)usage().dirty_bytes);
+    expect_u64(usage().dirty_bytes, 10, "is %llu", (unsigned long long)usage().dirty_bytes);
 }
 
 Test(stage_crash, twice_in_a_row_and_between_any_two_steps)
@@ -65,11 +66,11 @@ Test(stage_crash, twice_in_a_row_and_between_any_two_steps)
     put(1, 2, "bb");
     for (unsigned i = 0; i < 3; i++) {
         box_die(&box);
-        cr_assert_eq(box_reopen(&box), 0);
+        assert_i64(box_reopen(&box), 0);
         box_expect(&box, 1, 0, "aabb");
         box_die(&box);
-        cr_assert_eq(box_reopen(&box), 0);
-        cr_assert_eq(stage_adopt(box.stage, box.epoch, false), 0);
+        assert_i64(box_reopen(&box), 0);
+        assert_i64(stage_adopt(box.stage, box.epoch, false), 0);
         box_expect(&box, 1, 0, "aabb");
         crash();
         box_expect(&box, 1, 0, "aabb");
@@ -83,7 +84,7 @@ Test(stage_crash, what_a_slab_holds_twice_stays_taken)
     put(1, 0, "aaaa");
     put(1, 0, "bbbb");
     crash();
-    cr_expect_eq(usage().dirty_bytes, 4);
+    expect_u64(usage().dirty_bytes, 4);
     /* New content in every slab that counts as free. */
     for (uint64_t i = 0; i < 20; i++)
         box_fill(&box, 2, i * SLAB_PAYLOAD, 'x', SLAB_PAYLOAD);
@@ -102,10 +103,10 @@ Test(stage_crash, versions_wait_in_the_order_in_which_they_were_sealed)
     box_seal(&box, 3);
     crash();
     struct stage_sealed sealed[3];
-    cr_assert_eq(stage_sealed_list(box.stage, sealed, 3), 3);
+    assert_u64(stage_sealed_list(box.stage, sealed, 3), 3);
     const uint64_t order[] = {1, 2, 3};
     for (size_t i = 0; i < 3; i++)
-        cr_expect_eq(sealed[i].ino, order[i]);
+        expect_u64(sealed[i].ino, order[i]);
     cr_expect_lt(sealed[0].seal_seq, sealed[1].seal_seq);
     cr_expect_lt(sealed[1].seal_seq, sealed[2].seal_seq);
 }
@@ -118,11 +119,11 @@ Test(stage_crash, numbers_go_on_above_all_that_were_used)
     uint64_t last = stage_last_seq(box.stage);
     crash();
     cr_expect_gt(stage_last_seq(box.stage), last);
-    cr_expect_eq(stage_last_seq(box.stage) >> SEQ_EPOCH_SHIFT, 2);
+    expect_u64(stage_last_seq(box.stage) >> SEQ_EPOCH_SHIFT, 2);
     uint64_t epoch, next;
     stage_epochs(box.stage, &epoch, &next);
-    cr_expect_eq(epoch, 2);
-    cr_expect_eq(next, 2);
+    expect_u64(epoch, 2);
+    expect_u64(next, 2);
 }
 
 Test(stage_crash, between_a_seal_and_its_record)
@@ -132,7 +133,7 @@ Test(stage_crash, between_a_seal_and_its_record)
     put(1, 2, "bbbb");
     box_seal_unlogged(&box, 1);
     box_die(&box);
-    cr_assert_eq(box_reopen(&box), 0);
+    assert_i64(box_reopen(&box), 0);
     box_adopt(&box);
     box_expect(&box, 1, 0, "aabbbb");
     struct stage_file_state state;
@@ -151,24 +152,24 @@ Test(stage_crash, what_is_durable_is_not_taken_back)
     put(1, 2, "c");
     crash();
     box_expect(&box, 1, 0, "abca");
-    cr_expect_eq(usage().dirty_bytes, 2);
+    expect_u64(usage().dirty_bytes, 2);
     /* Durable, and the daemon died before the stage knew. */
     box.below[1].version = 3;
     memcpy(box.below[1].bytes, "abca", 4);
     crash();
-    cr_expect_eq(usage().dirty_bytes, 0);
+    expect_u64(usage().dirty_bytes, 0);
     box_expect(&box, 1, 0, "abca");
 }
 
 Test(stage_crash, of_a_removed_file_nothing_comes_back)
 {
     put(1, 0, "aaaa");
-    cr_assert_eq(stage_unlink(box.stage, 1, stage_next_seq(box.stage), true), 0);
+    assert_i64(stage_unlink(box.stage, 1, stage_next_seq(box.stage), true), 0);
     put(1, 2, "bb");
     box.below[1].exists = false;
     crash();
-    cr_expect_eq(usage().dirty_bytes, 0);
-    cr_expect_eq(usage().free_bytes, usage().total_bytes);
+    expect_u64(usage().dirty_bytes, 0);
+    expect_u64(usage().free_bytes, usage().total_bytes);
 }
 
 Test(stage_crash, after_a_compaction_only_what_it_named_counts)
@@ -177,14 +178,14 @@ Test(stage_crash, after_a_compaction_only_what_it_named_counts)
     box_cut(&box, 1, 2, 2, 6);
     put(2, 0, "xx");
     box_seal(&box, 2);
-    cr_assert_eq(box_compact(&box), 0);
+    assert_i64(box_compact(&box), 0);
     put(1, 5, "b");
     box_cut(&box, 1, 0, 1, 6);
     crash();
     box_expect(&box, 1, 0, ".a..ab");
     box_expect(&box, 2, 0, "xx");
-    cr_assert_eq(box_compact(&box), 0);
-    cr_assert_eq(box_compact(&box), 0);
+    assert_i64(box_compact(&box), 0);
+    assert_i64(box_compact(&box), 0);
     crash();
     box_expect(&box, 1, 0, ".a..ab");
     box_expect(&box, 2, 0, "xx");
@@ -193,13 +194,13 @@ Test(stage_crash, after_a_compaction_only_what_it_named_counts)
 Test(stage_crash, a_compacted_range_whose_slab_serves_another_file)
 {
     box_fill(&box, 1, 0, 'a', SLAB_PAYLOAD);
-    cr_assert_eq(box_compact(&box), 0);
+    assert_i64(box_compact(&box), 0);
     box_cut(&box, 1, 0, UINT64_MAX, 0);
     for (uint64_t i = 0; i < 20; i++)
         box_fill(&box, 2, i * SLAB_PAYLOAD, 'x', SLAB_PAYLOAD);
     crash();
     box_expect(&box, 1, 0, "....");
-    cr_expect_eq(box_size(&box, 1), 0);
+    expect_u64(box_size(&box, 1), 0);
     box_expect(&box, 2, 19 * SLAB_PAYLOAD, "xxx");
 }
 
@@ -207,32 +208,32 @@ Test(stage_crash, pieces_come_back)
 {
     box_fill(&box, 1, 0, 'a', 300000);
     box_fill(&box, 1, 300000, 'b', 1000);
-    cr_assert_eq(box_piece(&box, 1, MIB), 301000);
+    assert_u64(box_piece(&box, 1, MIB), 301000);
     put(1, 10, "x");
     crash();
     cr_expect(stage_uses_pack(box.stage, 100));
     box_expect(&box, 1, 9, "axa");
     box_expect(&box, 1, 299999, "ab");
-    cr_expect_eq(usage().dirty_bytes, 1);
-    cr_expect_eq(box_piece(&box, 1, MIB), 1);
+    expect_u64(usage().dirty_bytes, 1);
+    expect_u64(box_piece(&box, 1, MIB), 1);
     crash();
     box_expect(&box, 1, 9, "axa");
-    cr_expect_eq(usage().dirty_bytes, 0);
+    expect_u64(usage().dirty_bytes, 0);
 }
 
 Test(stage_crash, a_lost_piece_matters_only_if_it_is_content)
 {
     box_fill(&box, 1, 0, 'a', 1000);
-    cr_assert_eq(box_piece(&box, 1, MIB), 1000);
+    assert_u64(box_piece(&box, 1, MIB), 1000);
     box_fill(&box, 1, 0, 'b', 1000);
     box.chunks[0].pack = 0; /* nothing named it, so it was dropped */
     crash();
     box_expect(&box, 1, 0, "bbb");
     box_fill(&box, 2, 0, 'c', 1000);
-    cr_assert_eq(box_piece(&box, 2, MIB), 1000);
+    assert_u64(box_piece(&box, 2, MIB), 1000);
     box.chunks[1].pack = 0;
     box_die(&box);
-    cr_expect_eq(box_reopen(&box), -EUCLEAN);
+    expect_i64(box_reopen(&box), -EUCLEAN);
     box.chunks[1].pack = 101;
     crash();
     box_expect(&box, 2, 0, "ccc");
@@ -242,16 +243,16 @@ Test(stage_crash, a_file_that_gets_a_name_enters_the_log_whole_or_not_at_all)
 {
     uint64_t inos[2];
     put(1, 0, "aaaa");
-    cr_assert_eq(stage_unlink(box.stage, 1, 0, true), 0);
+    assert_i64(stage_unlink(box.stage, 1, 0, true), 0);
     put(1, 2, "b");
-    cr_assert_eq(box_compact(&box), 0); /* from here on what was written till now counts only if it is named */
+    assert_i64(box_compact(&box), 0); /* from here on what was written till now counts only if it is named */
     put(1, 3, "c");
     uint64_t room = stage_log_room(box.stage);
-    cr_expect_eq(stage_relink(box.stage, 1, room), -EAGAIN);
-    cr_expect_eq(stage_log_room(box.stage), room);
-    cr_expect_eq(stage_drafts(box.stage, inos, 2), 0);
-    cr_expect_eq(stage_relink(box.stage, 1, room / 2), 0);
-    cr_expect_eq(stage_drafts(box.stage, inos, 2), 1);
+    expect_i64(stage_relink(box.stage, 1, room), -EAGAIN);
+    expect_u64(stage_log_room(box.stage), room);
+    expect_u64(stage_drafts(box.stage, inos, 2), 0);
+    expect_i64(stage_relink(box.stage, 1, room / 2), 0);
+    expect_u64(stage_drafts(box.stage, inos, 2), 1);
     put(1, 4, "d");
     crash();
     box_expect(&box, 1, 0, "aabcd");
@@ -284,7 +285,7 @@ Test(stage_crash, another_process_goes_on)
     for (int round = 0; round < 3; round++) {
         stage_close(box.stage, true);
         box.config.epoch = ++box.epoch;
-        cr_assert_eq(stage_create(&box.config, &box.stage), 0);
+        assert_i64(stage_create(&box.config, &box.stage), 0);
         box_die(&box);
         pid_t pid = fork();
         cr_assert_geq(pid, 0);
@@ -294,8 +295,8 @@ Test(stage_crash, another_process_goes_on)
             child_works(60 + round);
         }
         int status;
-        cr_assert_eq(waitpid(pid, &status, 0), pid);
-        cr_assert_eq(status, 0);
+        assert_i64(waitpid(pid, &status, 0), pid);
+        assert_i64(status, 0);
         box.epoch++;
         box_recover(&box);
         for (int i = 50; i < 59 + round; i++) {
@@ -313,14 +314,14 @@ Test(stage_crash, a_foreign_stage_is_refused)
     struct stage *stage;
     struct stage_config config = box.config;
     config.name[0] ^= 1;
-    cr_expect_eq(stage_open(&config, &stage), -ENOENT);
+    expect_i64(stage_open(&config, &stage), -ENOENT);
     config = box.config;
     config.store[0] ^= 1;
-    cr_expect_eq(stage_open(&config, &stage), -ESTALE);
+    expect_i64(stage_open(&config, &stage), -ESTALE);
     config = box.config;
     config.dir = "/dev/shm/no-such-folder";
-    cr_expect_eq(stage_open(&config, &stage), -ENOENT);
-    cr_expect_eq(stage_create(&box.config, &stage), -EEXIST);
+    expect_i64(stage_open(&config, &stage), -ENOENT);
+    expect_i64(stage_create(&box.config, &stage), -EEXIST);
     box_recover(&box);
 }
 
@@ -329,13 +330,13 @@ Test(stage_crash, a_stage_in_use_is_refused_and_says_whose_it_is)
     struct stage *stage;
     struct stage_look look;
     stage_own(box.stage, "/store/of/it");
-    cr_expect_eq(stage_open(&box.config, &stage), -EBUSY);
-    cr_assert_eq(stage_look(box.dir, box.config.name, &look), 0);
+    expect_i64(stage_open(&box.config, &stage), -EBUSY);
+    assert_i64(stage_look(box.dir, box.config.name, &look), 0);
     cr_expect(look.in_use && look.pid == getpid() && look.uid == geteuid());
-    cr_expect_str_eq(look.owner, "/store/of/it");
+    expect_str(look.owner, "/store/of/it");
     stage_look_done(&look);
     box_die(&box);
-    cr_assert_eq(stage_look(box.dir, box.config.name, &look), 0);
+    assert_i64(stage_look(box.dir, box.config.name, &look), 0);
     cr_expect_not(look.in_use);
     stage_look_done(&look);
     box_recover(&box);
@@ -354,25 +355,25 @@ Test(stage_crash, a_folder_of_its_own)
 {
     char *folder = NULL, *again = NULL;
     struct stat st;
-    cr_assert_eq(stage_make_folder(box.dir, &folder), 0);
-    cr_expect_str_eq(folder, box.dir, "nobody else writes there");
+    assert_i64(stage_make_folder(box.dir, &folder), 0);
+    expect_str(folder, box.dir, "nobody else writes there");
     free(folder);
-    cr_assert_eq(chmod(box.dir, 01777), 0);
-    cr_assert_eq(stage_make_folder(box.dir, &folder), 0);
-    cr_assert_eq(stat(folder, &st), 0);
-    cr_expect_eq(st.st_mode & 07777, 0700);
-    cr_assert_eq(chmod(folder, 0777), 0);
-    cr_assert_eq(stage_make_folder(box.dir, &again), 0);
-    cr_expect_str_eq(again, folder);
-    cr_assert_eq(stat(folder, &st), 0);
-    cr_expect_eq(st.st_mode & 07777, 0700, "it is closed to others again");
+    assert_i64(chmod(box.dir, 01777), 0);
+    assert_i64(stage_make_folder(box.dir, &folder), 0);
+    assert_i64(stat(folder, &st), 0);
+    expect_u64(st.st_mode & 07777, 0700);
+    assert_i64(chmod(folder, 0777), 0);
+    assert_i64(stage_make_folder(box.dir, &again), 0);
+    expect_str(again, folder);
+    assert_i64(stat(folder, &st), 0);
+    expect_u64(st.st_mode & 07777, 0700, "it is closed to others again");
     free(again);
     stage_leave_folder(folder);
-    cr_assert_eq(symlink("/", folder), 0);
-    cr_assert_eq(stage_make_folder(box.dir, &again), 0);
+    assert_i64(symlink("/", folder), 0);
+    assert_i64(stage_make_folder(box.dir, &again), 0);
     cr_expect_str_neq(again, folder, "a link is no folder");
-    cr_expect_eq(unlink(folder), 0);
-    cr_expect_eq(rmdir(again), 0);
+    expect_i64(unlink(folder), 0);
+    expect_i64(rmdir(again), 0);
     free(again);
     free(folder);
 }
@@ -382,11 +383,11 @@ Test(stage_crash, a_link_in_the_place_of_a_stage_is_refused)
     box_die(&box);
     char *ctl = xasprintf("%s/cairn-%s.ctl", box.dir, "abababababababababababababababab");
     char *moved = xasprintf("%s/moved", box.dir);
-    cr_assert_eq(rename(ctl, moved), 0);
-    cr_assert_eq(symlink(moved, ctl), 0);
+    assert_i64(rename(ctl, moved), 0);
+    assert_i64(symlink(moved, ctl), 0);
     struct stage *stage;
-    cr_expect_eq(stage_open(&box.config, &stage), -ELOOP);
-    cr_assert_eq(rename(moved, ctl), 0);
+    expect_i64(stage_open(&box.config, &stage), -ELOOP);
+    assert_i64(rename(moved, ctl), 0);
     free(ctl);
     free(moved);
     box_recover(&box);
@@ -401,7 +402,7 @@ static size_t count_mapped(const void *memory, size_t len)
     for (size_t i = 0; i < pages; i++) {
         uint64_t entry;
         off_t at = (off_t)(((uintptr_t)memory / 4096 + i) * sizeof entry);
-        cr_assert_eq(pread(fd, &entry, sizeof entry, at), (ssize_t)sizeof entry);
+        assert_i64(pread(fd, &entry, sizeof entry, at), (ssize_t)sizeof entry);
         count += entry >> 63;
     }
     close(fd);
@@ -416,17 +417,17 @@ Test(stage_crash, memory_of_a_daemon_before_is_mapped_before_the_kernel_copies)
     box_fill(&box, 2, 0, 'b', SLAB_PAYLOAD);
     box_die(&box);
     box_recover(&box);
-    cr_assert_eq(stage_read(box.stage, 1, 0, SLAB_PAYLOAD, &part, 1), 1);
-    cr_assert_eq(part.kind, PART_MEMORY);
-    cr_assert_eq(part.length, SLAB_PAYLOAD);
+    assert_u64(stage_read(box.stage, 1, 0, SLAB_PAYLOAD, &part, 1), 1);
+    assert_u64(part.kind, PART_MEMORY);
+    assert_u64(part.length, SLAB_PAYLOAD);
     stage_map_parts(box.stage, &part, 1);
-    cr_expect_eq(count_mapped(part.memory, SLAB_PAYLOAD), SLAB_PAYLOAD / 4096);
+    expect_u64(count_mapped(part.memory, SLAB_PAYLOAD), SLAB_PAYLOAD / 4096);
     stage_unpin_parts(box.stage, &part, 1);
-    cr_assert_eq(stage_read(box.stage, 2, 0, SLAB_PAYLOAD, &part, 1), 1);
+    assert_u64(stage_read(box.stage, 2, 0, SLAB_PAYLOAD, &part, 1), 1);
     stage_unpin_parts(box.stage, &part, 1);
     box_cut(&box, 2, 0, SLAB_PAYLOAD, 0); /* the most recent free slab is taken first */
     uint32_t slab = stage_slab_take(box.stage, NULL);
-    cr_expect_eq((const uint8_t *)stage_slab_memory(box.stage, slab) + SLAB_PAYLOAD_OFFSET, (const uint8_t *)part.memory);
-    cr_expect_eq(count_mapped(stage_slab_memory(box.stage, slab), SLAB_STRIDE), SLAB_STRIDE / 4096);
+    expect_ptr((const uint8_t *)stage_slab_memory(box.stage, slab) + SLAB_PAYLOAD_OFFSET, (const uint8_t *)part.memory);
+    expect_u64(count_mapped(stage_slab_memory(box.stage, slab), SLAB_STRIDE), SLAB_STRIDE / 4096);
     stage_slab_give(box.stage, slab);
 }

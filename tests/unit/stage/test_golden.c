@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
+#include "../expect.h"
 #include "../base/golden.h"
 #include "base/crc.h"
 #include "box.h"
@@ -57,9 +58,9 @@ static void open_handles(void)
 {
     uint64_t handles[3];
     for (uint32_t i = 0; i < ARRAY_LEN(handles); i++)
-        cr_assert_eq(stage_handle_open(box.stage, i + 1, i, &handles[i]), 0);
+        assert_i64(stage_handle_open(box.stage, i + 1, i, &handles[i]), 0);
     uint32_t flags;
-    cr_assert_eq(stage_handle_close(box.stage, handles[1], &flags), 2);
+    assert_u64(stage_handle_close(box.stage, handles[1], &flags), 2);
 }
 
 /* Something of each kind: before a compaction, whose dump is in the log's second half, and after it. */
@@ -70,12 +71,12 @@ static void work(void)
     box_fill(&box, 1, 0, 'a', 500); /* in the slab that came free: its generation is 2 */
     box_fill(&box, 1, 300, 'b', 100);
     open_handles();
-    cr_assert_eq(box_compact(&box), 0);
+    assert_i64(box_compact(&box), 0);
     box_fill(&box, 1, 10, 'd', 20);
     box_cut(&box, 1, 100, 50, 500);
     cr_assert(box_seal(&box, 1));
     box_fill(&box, 3, 0, 'e', 70);
-    cr_assert_eq(box_piece(&box, 3, MIB), 70);
+    assert_u64(box_piece(&box, 3, MIB), 70);
     box_fill(&box, 3, 35, 'f', 70);
 }
 
@@ -92,7 +93,7 @@ static void expect_content(void)
     box_expect(&box, 3, 103, "ff");
     cr_assert(stage_file_state(box.stage, 1, &state));
     cr_expect(state.has_sealed && !state.has_draft && state.sealed_version == 1 && state.sealed_size == 500);
-    cr_expect_eq(state.sealed_mtime, 77);
+    expect_i64(state.sealed_mtime, 77);
     cr_assert(stage_file_state(box.stage, 3, &state));
     cr_expect(state.has_draft && !state.has_sealed && state.draft_size == 105 && state.draft_mtime == 1035);
 }
@@ -109,14 +110,14 @@ static void read_at(const char *path, uint64_t at, void *buf, size_t len)
 {
     _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
     cr_assert_geq(fd, 0);
-    cr_assert_eq(io_pread_full(fd, buf, len, at), 0);
+    assert_i64(io_pread_full(fd, buf, len, at), 0);
 }
 
 static void write_at(const char *path, uint64_t at, const void *buf, size_t len)
 {
     _cleanup_close_ int fd = open(path, O_WRONLY | O_CLOEXEC);
     cr_assert_geq(fd, 0);
-    cr_assert_eq(io_pwrite_full(fd, buf, len, at), 0);
+    assert_i64(io_pwrite_full(fd, buf, len, at), 0);
 }
 
 static void compare_part(const char *name, const char *path, uint64_t at, size_t len)
@@ -129,7 +130,7 @@ static void compare_part(const char *name, const char *path, uint64_t at, size_t
 static uint64_t size_of(const char *path)
 {
     struct stat st;
-    cr_assert_eq(stat(path, &st), 0);
+    assert_i64(stat(path, &st), 0);
     return (uint64_t)st.st_size;
 }
 
@@ -150,8 +151,8 @@ Test(stage_golden, is_written)
     compare_part("log", ctl, SECOND_LOG_AT, tail);
     compare_part("slab-shared", slabs, 0, SHARED_LEN);
     compare_part("slab-received", slabs, SLAB, 64);
-    cr_expect_eq(size_of(ctl), CTL_LEN);
-    cr_expect_eq(size_of(slabs), SLABS_LEN);
+    expect_u64(size_of(ctl), CTL_LEN);
+    expect_u64(size_of(slabs), SLABS_LEN);
 }
 
 static void put_golden(const char *name, const char *path, uint64_t at)
@@ -166,7 +167,7 @@ static void put_golden_header(uint32_t of, uint32_t version)
 {
     size_t len;
     _cleanup_free_ char *data = golden_read(of == 1 ? "unkeyed-header" : "header", &len);
-    cr_assert_eq(len, of == 1 ? UNKEYED_HEADER_LEN : HEADER_LEN);
+    assert_u64(len, of == 1 ? UNKEYED_HEADER_LEN : HEADER_LEN);
     read_at("/proc/sys/kernel/random/boot_id", 0, data + BOOT_ID_AT, BOOT_ID_LEN);
     memcpy(data + VERSION_AT, &version, sizeof version);
     set_crc((uint8_t *)data, of);
@@ -175,8 +176,8 @@ static void put_golden_header(uint32_t of, uint32_t version)
 
 static void empty(const char *path, uint64_t len)
 {
-    cr_assert_eq(truncate(path, 0), 0);
-    cr_assert_eq(truncate(path, (off_t)len), 0);
+    assert_i64(truncate(path, 0), 0);
+    assert_i64(truncate(path, (off_t)len), 0);
 }
 
 /* Of what this code wrote nothing is left but the names of the files. */
@@ -201,9 +202,9 @@ static void expect_read(uint32_t version)
     work();
     box_die(&box);
     assemble(version);
-    cr_assert_eq(box_reopen(&box), 0);
+    assert_i64(box_reopen(&box), 0);
     expect_content();
-    cr_expect_eq(stage_usage(box.stage).handles, 0, "they died with their daemon");
+    expect_u64(stage_usage(box.stage).handles, 0, "they died with their daemon");
     box_adopt(&box);
     expect_content();
 }
@@ -223,7 +224,7 @@ Test(stage_golden, version_1_is_read_and_becomes_2)
     box_fill(&box, 2, 0, 'y', STAGE_STEAL_MIN);
     box_die(&box);
     read_at(ctl, VERSION_AT, &version, sizeof version);
-    cr_expect_eq(version, 2);
+    expect_u64(version, 2);
     box_recover(&box);
     box_expect(&box, 1, 18, "ddxxxd");
     box_expect(&box, 2, 0, "y");
@@ -237,9 +238,9 @@ Test(stage_golden, version_1_is_read_twice)
     work();
     box_die(&box);
     assemble(1);
-    cr_assert_eq(box_reopen(&box), 0);
-    cr_assert_eq(stage_adopt(box.stage, box.epoch, false), 0);
-    cr_assert_eq(box_compact(&box), 0);
+    assert_i64(box_reopen(&box), 0);
+    assert_i64(stage_adopt(box.stage, box.epoch, false), 0);
+    assert_i64(box_compact(&box), 0);
     box_die(&box);
     box_recover(&box);
     expect_content();
@@ -252,9 +253,9 @@ Test(stage_golden, another_version_is_refused)
     box_die(&box);
     assemble(2);
     put_golden_header(2, 3);
-    cr_expect_eq(stage_open(&box.config, &stage), -EPROTONOSUPPORT);
+    expect_i64(stage_open(&box.config, &stage), -EPROTONOSUPPORT);
     put_golden_header(2, 1);
-    cr_expect_eq(stage_open(&box.config, &stage), -EBADMSG, "a changed version is damage");
+    expect_i64(stage_open(&box.config, &stage), -EBADMSG, "a changed version is damage");
     put_golden_header(2, 2);
-    cr_assert_eq(stage_open(&box.config, &box.stage), 0);
+    assert_i64(stage_open(&box.config, &box.stage), 0);
 }

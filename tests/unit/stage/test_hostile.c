@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
+#include "../expect.h"
 #include "../base/seeded.h"
 #include "base/io.h"
 #include "base/log.h"
@@ -35,7 +36,7 @@ static void work(void)
         box_cut(&box, ino, 100, 50, box_size(&box, ino));
         cr_assert_gt(box_piece(&box, ino, 2000), 0);
         if (ino == 2)
-            cr_assert_eq(box_compact(&box), 0);
+            assert_i64(box_compact(&box), 0);
         cr_assert(box_seal(&box, ino));
         box_fill(&box, ino, 10, 'c', 20);
     }
@@ -46,9 +47,9 @@ static void flip(const char *path, uint64_t offset)
     int fd = open(path, O_RDWR | O_CLOEXEC);
     uint8_t byte;
     cr_assert_geq(fd, 0);
-    cr_assert_eq(io_pread_full(fd, &byte, 1, offset), 0);
+    assert_i64(io_pread_full(fd, &byte, 1, offset), 0);
     byte ^= (uint8_t)(1u << rnd(8));
-    cr_assert_eq(io_pwrite_full(fd, &byte, 1, offset), 0);
+    assert_i64(io_pwrite_full(fd, &byte, 1, offset), 0);
     close(fd);
 }
 
@@ -84,7 +85,7 @@ static void end(void)
     if (box.stage)
         box_die(&box);
     stage_remove_files(box.dir, box.config.name);
-    cr_assert_eq(rmdir(box.dir), 0);
+    assert_i64(rmdir(box.dir), 0);
     box.stage = NULL;
     for (unsigned i = 0; i < box.chunk_count; i++)
         free(box.chunks[i].bytes);
@@ -128,7 +129,7 @@ Test(stage_hostile, slab_table)
 
 Test(stage_hostile, handles)
 {
-    cr_expect_eq(damage("ctl", 5, CTL_FIXED, HANDLES_LEN), 5);
+    expect_u64(damage("ctl", 5, CTL_FIXED, HANDLES_LEN), 5);
 }
 
 Test(stage_hostile, log)
@@ -136,17 +137,17 @@ Test(stage_hostile, log)
     /* The compaction made the second half the active one. */
     struct stat st;
     work();
-    cr_assert_eq(stat(ctl, &st), 0);
+    assert_i64(stat(ctl, &st), 0);
     uint64_t half = ((uint64_t)st.st_size - CTL_FIXED - HANDLES_LEN) / 2;
     end();
     unsigned usable = damage("ctl", 40, CTL_FIXED + HANDLES_LEN + half, 1000);
-    cr_expect_eq(usable, 0, "a damaged record is an error");
+    expect_u64(usable, 0, "a damaged record is an error");
 }
 
 Test(stage_hostile, slabs)
 {
-    cr_expect_eq(damage("slabs", 40, 0, 64), 0, "a damaged record is an error");
-    cr_expect_eq(damage("slabs", 20, SLAB_STRIDE + SLAB_PAYLOAD_OFFSET, MIB), 20, "a payload is not looked at");
+    expect_u64(damage("slabs", 40, 0, 64), 0, "a damaged record is an error");
+    expect_u64(damage("slabs", 20, SLAB_STRIDE + SLAB_PAYLOAD_OFFSET, MIB), 20, "a payload is not looked at");
     (void)damage("slabs", 20, 0, 20 * MIB);
 }
 
@@ -192,7 +193,7 @@ static void attack(uint64_t seq, uint32_t generation, bool keyed, bool small)
     else
         box_fill(&box, 2, 0, 'u', STAGE_STEAL_MIN + 64 * 5);
     box_die(&box);
-    cr_assert_eq(box_reopen(&box), 0);
+    assert_i64(box_reopen(&box), 0);
     box_adopt(&box);
     box_expect(&box, 1, 0, "ssssssssssssssss");
     cr_expect_leq(stage_last_seq(box.stage), 3ull << 40, "numbers go on where they were");
@@ -217,7 +218,7 @@ Test(stage_hostile, a_record_that_was_moved)
     uint8_t *slab = stage_slab_memory(box.stage, 0);
     memcpy(slab + 128, slab, 128);
     box_die(&box);
-    cr_expect_eq(box_reopen(&box), -EBADMSG);
+    expect_i64(box_reopen(&box), -EBADMSG);
     box_die(&box);
     box_remove(&box);
 }
@@ -234,9 +235,9 @@ Test(stage_hostile, records_behind_the_log)
     box_die(&box);
     box_recover(&box);
     box_expect(&box, 1, 190, "ssssssssss");
-    cr_assert_eq(stage_log_append(box.stage, &rec), 0);
+    assert_i64(stage_log_append(box.stage, &rec), 0);
     box_die(&box);
-    cr_expect_eq(box_reopen(&box), -EUCLEAN, "a number of an epoch that never was");
+    expect_i64(box_reopen(&box), -EUCLEAN, "a number of an epoch that never was");
     box_die(&box);
     box_remove(&box);
 }
@@ -246,12 +247,12 @@ Test(stage_hostile, files_of_another_length)
     work();
     box_die(&box);
     struct stage *stage;
-    cr_assert_eq(truncate(slabs, 5 * MIB), 0);
-    cr_expect_eq(stage_open(&box.config, &stage), -EUCLEAN);
-    cr_assert_eq(truncate(ctl, 4096), 0);
-    cr_expect_eq(stage_open(&box.config, &stage), -EUCLEAN);
-    cr_assert_eq(truncate(ctl, 100), 0);
-    cr_expect_eq(stage_open(&box.config, &stage), -EUCLEAN);
+    assert_i64(truncate(slabs, 5 * MIB), 0);
+    expect_i64(stage_open(&box.config, &stage), -EUCLEAN);
+    assert_i64(truncate(ctl, 4096), 0);
+    expect_i64(stage_open(&box.config, &stage), -EUCLEAN);
+    assert_i64(truncate(ctl, 100), 0);
+    expect_i64(stage_open(&box.config, &stage), -EUCLEAN);
     end();
 }
 
@@ -284,7 +285,7 @@ Test(stage_hostile, records_that_make_no_sense)
         work();
         for (uint64_t count = 1 + rnd(6); count > 0; count--) {
             struct record rec = nonsense();
-            cr_assert_eq(stage_log_append(box.stage, &rec), 0);
+            assert_i64(stage_log_append(box.stage, &rec), 0);
         }
         box_die(&box);
         (void)recover_and_use();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Content as layers: what lies over what, and what a cut leaves. */
+#include "../expect.h"
 #include "box.h"
 
 static struct box box;
@@ -67,7 +68,7 @@ Test(stage_layers, truncation_hides_what_lay_below_for_good)
     box_pin(&box, 1);
     box_done(&box, 1);
     box_cut(&box, 1, 3, UINT64_MAX, 3);
-    cr_expect_eq(box_size(&box, 1), 3);
+    expect_u64(box_size(&box, 1), 3);
     box_cut(&box, 1, 6, UINT64_MAX, 6);
     box_expect(&box, 1, 0, "abc...");
     put(1, 7, "z");
@@ -100,16 +101,16 @@ Test(stage_layers, versions_that_wait_become_one_and_raise_the_floor)
 {
     put(1, 0, "aaaa");
     box_seal(&box, 1);
-    cr_expect_eq(stage_floor(box.stage), 0);
+    expect_u64(stage_floor(box.stage), 0);
     put(1, 2, "bbbb");
     box_seal(&box, 1);
-    cr_expect_eq(stage_floor(box.stage), stage_last_seq(box.stage));
+    expect_u64(stage_floor(box.stage), stage_last_seq(box.stage));
     struct stage_sealed sealed[2];
-    cr_assert_eq(stage_sealed_list(box.stage, sealed, 2), 1);
-    cr_expect_eq(sealed[0].version, 2);
-    cr_expect_eq(sealed[0].seal_seq, stage_last_seq(box.stage));
-    cr_expect_eq(sealed[0].size, 6);
-    cr_expect_eq(sealed[0].bytes, 6);
+    assert_u64(stage_sealed_list(box.stage, sealed, 2), 1);
+    expect_u64(sealed[0].version, 2);
+    expect_u64(sealed[0].seal_seq, stage_last_seq(box.stage));
+    expect_u64(sealed[0].size, 6);
+    expect_u64(sealed[0].bytes, 6);
     box_expect(&box, 1, 0, "aabbbb");
 }
 
@@ -120,11 +121,11 @@ Test(stage_layers, a_pinned_version_is_not_merged)
     box_pin(&box, 1);
     box_cut(&box, 1, 2, UINT64_MAX, 2);
     box_seal(&box, 1);
-    cr_expect_eq(stage_floor(box.stage), 0);
+    expect_u64(stage_floor(box.stage), 0);
     struct stage_sealed sealed[2];
-    cr_assert_eq(stage_sealed_list(box.stage, sealed, 2), 1);
-    cr_expect_eq(sealed[0].keep, 2);
-    cr_expect_eq(sealed[0].version, 2);
+    assert_u64(stage_sealed_list(box.stage, sealed, 2), 1);
+    expect_u64(sealed[0].keep, 2);
+    expect_u64(sealed[0].version, 2);
     box_expect(&box, 1, 0, "aa..");
 }
 
@@ -142,15 +143,15 @@ Test(stage_layers, two_versions_that_are_pinned_one_after_the_other_are_one)
     put(1, 8, "cc");
     box_seal(&box, 1);
     struct stage_sealed sealed[1];
-    cr_assert_eq(stage_sealed_list(box.stage, sealed, 1), 1);
+    assert_u64(stage_sealed_list(box.stage, sealed, 1), 1);
     uint64_t seal_seq = sealed[0].seal_seq;
     put(1, 3, "d");
     box_expect(&box, 1, 0, "aabdaa..cc");
     stage_pin(box.stage, &sealed[0]);
-    cr_expect_eq(stage_sealed_list(box.stage, NULL, 0), 0);
-    cr_expect_eq(sealed[0].seal_seq, seal_seq);
-    cr_expect_eq(sealed[0].version, 3);
-    cr_expect_eq(sealed[0].keep, 6);
+    expect_u64(stage_sealed_list(box.stage, NULL, 0), 0);
+    expect_u64(sealed[0].seal_seq, seal_seq);
+    expect_u64(sealed[0].version, 3);
+    expect_u64(sealed[0].keep, 6);
     uint8_t *content = box_layer_content(&box, &sealed[0]);
     cr_expect_arr_eq(content, "aabbaa\0\0cc", 10);
     free(content);
@@ -162,26 +163,26 @@ Test(stage_layers, nothing_changed_is_not_sealed)
     cr_expect_not(box_seal(&box, 1));
     struct stage_draft draft;
     cr_expect(stage_seal(box.stage, 2, 1, stage_next_seq(box.stage), true, &draft));
-    cr_expect_eq(draft.size, 0);
-    cr_expect_eq(draft.bytes, 0);
-    cr_assert_eq(stage_unlink(box.stage, 2, stage_next_seq(box.stage), false), 0);
+    expect_u64(draft.size, 0);
+    expect_u64(draft.bytes, 0);
+    assert_i64(stage_unlink(box.stage, 2, stage_next_seq(box.stage), false), 0);
 }
 
 Test(stage_layers, only_a_write_that_may_opens_a_draft)
 {
     struct stage_write w = {.ino = 1, .length = 1, .slab = SLAB_NONE, .data = "a", .time = 5};
-    cr_expect_eq(stage_write(box.stage, &w), -ESTALE);
+    expect_i64(stage_write(box.stage, &w), -ESTALE);
     w.may_open = true;
-    cr_expect_eq(stage_write(box.stage, &w), 0);
+    expect_i64(stage_write(box.stage, &w), 0);
     w.may_open = false;
-    cr_expect_eq(stage_write(box.stage, &w), 0);
+    expect_i64(stage_write(box.stage, &w), 0);
     struct stage_file_state state;
     cr_assert(stage_file_state(box.stage, 1, &state));
     cr_expect(state.has_draft && !state.has_sealed);
-    cr_expect_eq(state.draft_mtime, 5);
-    cr_assert_eq(stage_set_mtime(box.stage, 1, 9), 0);
+    expect_i64(state.draft_mtime, 5);
+    assert_i64(stage_set_mtime(box.stage, 1, 9), 0);
     cr_assert(stage_file_state(box.stage, 1, &state));
-    cr_expect_eq(state.draft_mtime, 9);
+    expect_i64(state.draft_mtime, 9);
 }
 
 Test(stage_layers, an_unlinked_file_is_dropped)
@@ -189,11 +190,11 @@ Test(stage_layers, an_unlinked_file_is_dropped)
     put(1, 0, "aaaa");
     box_seal(&box, 1);
     put(1, 0, "b");
-    cr_assert_eq(stage_unlink(box.stage, 1, 4711, false), 0);
-    cr_expect_eq(stage_floor(box.stage), 4711);
+    assert_i64(stage_unlink(box.stage, 1, 4711, false), 0);
+    expect_u64(stage_floor(box.stage), 4711);
     struct stage_file_state state;
     cr_expect_not(stage_file_state(box.stage, 1, &state));
-    cr_expect_eq(stage_usage(box.stage).dropped_bytes_total, 5);
+    expect_u64(stage_usage(box.stage).dropped_bytes_total, 5);
     box_expect(&box, 1, 0, "....");
 }
 
@@ -202,12 +203,12 @@ Test(stage_layers, an_orphan_is_read_and_written_until_it_is_forgotten)
     put(1, 0, "aaaa");
     box_seal(&box, 1);
     put(1, 2, "b");
-    cr_assert_eq(stage_unlink(box.stage, 1, stage_next_seq(box.stage), true), 0);
+    assert_i64(stage_unlink(box.stage, 1, stage_next_seq(box.stage), true), 0);
     put(1, 3, "c");
     box_expect(&box, 1, 0, "aabc");
     uint64_t inos[4];
-    cr_expect_eq(stage_drafts(box.stage, inos, 4), 0, "an orphan's draft is never sealed");
-    cr_expect_eq(stage_ripe_drafts(box.stage, INT64_MAX, 0, 0, UINT64_MAX, inos, 4), 0);
+    expect_u64(stage_drafts(box.stage, inos, 4), 0, "an orphan's draft is never sealed");
+    expect_u64(stage_ripe_drafts(box.stage, INT64_MAX, 0, 0, UINT64_MAX, inos, 4), 0);
     stage_forget(box.stage, 1);
     struct stage_file_state state;
     cr_expect_not(stage_file_state(box.stage, 1, &state));
@@ -218,16 +219,16 @@ Test(stage_layers, an_orphan_stays_one_while_nothing_of_it_is_staged)
     put(1, 0, "aaaa");
     box_seal(&box, 1);
     box_pin(&box, 1);
-    cr_assert_eq(stage_unlink(box.stage, 1, stage_next_seq(box.stage), true), 0);
+    assert_i64(stage_unlink(box.stage, 1, stage_next_seq(box.stage), true), 0);
     box_done(&box, 1);
-    cr_assert_eq(stage_unlink(box.stage, 2, stage_next_seq(box.stage), true), 0);
+    assert_i64(stage_unlink(box.stage, 2, stage_next_seq(box.stage), true), 0);
     /* Another file takes all the room, so that what is clean goes. */
     for (uint64_t i = 0; i < 20; i++)
         box_fill(&box, 3, i * SLAB_PAYLOAD, 'x', SLAB_PAYLOAD);
     put(1, 0, "b");
     put(2, 0, "b");
     uint64_t inos[4];
-    cr_expect_eq(stage_drafts(box.stage, inos, 4), 1);
+    expect_u64(stage_drafts(box.stage, inos, 4), 1);
     stage_forget(box.stage, 1);
     stage_forget(box.stage, 2);
 }
@@ -237,11 +238,11 @@ Test(stage_layers, a_pinned_version_of_a_dead_file_lasts_until_it_is_done)
     put(1, 0, "aaaa");
     box_seal(&box, 1);
     box_pin(&box, 1);
-    cr_assert_eq(stage_unlink(box.stage, 1, stage_next_seq(box.stage), false), 0);
+    assert_i64(stage_unlink(box.stage, 1, stage_next_seq(box.stage), false), 0);
     box.below[1].exists = false;
-    cr_expect_eq(stage_usage(box.stage).dirty_bytes, 4);
+    expect_u64(stage_usage(box.stage).dirty_bytes, 4);
     box_done(&box, 1);
-    cr_expect_eq(stage_usage(box.stage).dirty_bytes, 0);
+    expect_u64(stage_usage(box.stage).dirty_bytes, 0);
     box.below[1].exists = true;
 }
 
@@ -254,10 +255,10 @@ Test(stage_layers, requests_that_continue_each_other_are_one_write)
     box_write_ok(&box, 1, 2 * SLAB_PAYLOAD - 3900, data, 100);
     struct stage_part parts[8];
     size_t count = stage_read(box.stage, 1, 0, 2 * SLAB_PAYLOAD - 3800, parts, ARRAY_LEN(parts));
-    cr_assert_eq(count, 4);
+    assert_u64(count, 4);
     const bool starts[] = {true, false, false, true};
     for (size_t i = 0; i < count; i++)
-        cr_expect_eq(parts[i].starts_write, starts[i], "part %zu", i);
+        expect_u64(parts[i].starts_write, starts[i], "part %zu", i);
     stage_unpin_parts(box.stage, parts, count);
     free(data);
 }
@@ -267,7 +268,7 @@ Test(stage_layers, a_chunk_may_be_content)
     box.chunks[0] = (struct box_chunk){.pack = 7, .bytes = (uint8_t *)xstrdup("0123456789"), .len = 10};
     box.chunk_count = 1;
     struct stage_chunk_range range = {.offset = 2, .length = 5, .chunk_offset = 3, .pack = 7};
-    cr_assert_eq(stage_put_chunk(box.stage, 1, &range, 0, 0, 5), 0);
+    assert_i64(stage_put_chunk(box.stage, 1, &range, 0, 0, 5), 0);
     cr_expect(stage_uses_pack(box.stage, 7));
     box_expect(&box, 1, 0, "..34567");
     put(1, 4, "x");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Random work against a model: what every file reads, what is durable of it, and what a crash at any moment leaves. */
+#include "../expect.h"
 #include "../base/seeded.h"
 #include "box.h"
 
@@ -42,7 +43,7 @@ static void make_durable(uint64_t ino)
 static void seal(uint64_t ino)
 {
     struct model_file *file = &files[ino];
-    cr_assert_eq(box_seal(&box, ino), file->has_draft);
+    assert_u64(box_seal(&box, ino), file->has_draft);
     if (!file->has_draft)
         return;
     file->has_draft = false;
@@ -74,7 +75,7 @@ static void write_some(uint64_t ino)
         drain();
         r = box_write(&box, ino, offset, data, length);
     }
-    cr_assert_eq(r, 0);
+    assert_i64(r, 0);
     if (offset > file->now.size)
         memset(file->now.bytes + file->now.size, 0, offset - file->now.size);
     memcpy(file->now.bytes + offset, data, length);
@@ -105,23 +106,23 @@ static void cut_some(uint64_t ino)
 static void expect_same(const char *what, uint64_t ino, const uint8_t *is, const struct state *expected)
 {
     for (uint64_t i = 0; i < expected->size; i++)
-        cr_assert_eq(is[i], expected->bytes[i], "%s: inode %llu, byte %llu of %llu", what, (unsigned long long)ino,
-                     (unsigned long long)i, (unsigned long long)expected->size);
+        assert_u64(is[i], expected->bytes[i], "%s: inode %llu, byte %llu of %llu", what, (unsigned long long)ino,
+                   (unsigned long long)i, (unsigned long long)expected->size);
 }
 
 static void check_file(uint64_t ino)
 {
     const struct state *now = &files[ino].now;
     uint8_t *is = xmalloc(SIZE_MAX_MODEL);
-    cr_assert_eq(box_size(&box, ino), now->size, "inode %llu: %llu, expected %llu", (unsigned long long)ino,
-                 (unsigned long long)box_size(&box, ino), (unsigned long long)now->size);
+    assert_u64(box_size(&box, ino), now->size, "inode %llu: %llu, expected %llu", (unsigned long long)ino,
+               (unsigned long long)box_size(&box, ino), (unsigned long long)now->size);
     box_read(&box, ino, 0, is, now->size);
     expect_same("now", ino, is, now);
     free(is);
     struct stage_file_state state;
     (void)stage_file_state(box.stage, ino, &state);
-    cr_assert_eq(state.has_draft, files[ino].has_draft);
-    cr_assert_eq(state.has_sealed, files[ino].has_sealed || files[ino].is_pinned);
+    assert_u64(state.has_draft, files[ino].has_draft);
+    assert_u64(state.has_sealed, files[ino].has_sealed || files[ino].is_pinned);
 }
 
 static void check_sealed(void)
@@ -132,7 +133,7 @@ static void check_sealed(void)
     for (size_t i = 0; i < count; i++) {
         const struct model_file *file = &files[list[i].ino];
         cr_assert(file->has_sealed);
-        cr_assert_eq(list[i].size, file->sealed.size);
+        assert_u64(list[i].size, file->sealed.size);
         cr_assert(i == 0 || list[i - 1].seal_seq < list[i].seal_seq);
         if (file->is_pinned)
             continue;
@@ -157,9 +158,9 @@ static void crash(void)
         box_seal_unlogged(&box, unlogged);
     box_die(&box);
     for (uint64_t tries = rnd(3); tries > 0; tries--) {
-        cr_assert_eq(box_reopen(&box), 0);
+        assert_i64(box_reopen(&box), 0);
         if (rnd(2))
-            cr_assert_eq(stage_adopt(box.stage, box.epoch, false), 0);
+            assert_i64(stage_adopt(box.stage, box.epoch, false), 0);
         box_die(&box);
     }
     box_recover(&box);
@@ -192,7 +193,7 @@ static void step(void)
     } else if (what < 93) {
         (void)box_piece(&box, ino, 1 + rnd(400000));
     } else if (what < 96) {
-        cr_assert_eq(box_compact(&box), 0);
+        assert_i64(box_compact(&box), 0);
     } else if (what < 98) {
         check_file(ino);
     } else {

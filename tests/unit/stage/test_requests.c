@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <criterion/criterion.h>
 
+#include "../expect.h"
 #include "box.h"
 #include "stage/internal.h"
 #include "stage/requests.h"
@@ -23,15 +23,15 @@ TestSuite(stage_requests, .init = begin, .fini = end);
 static void die_and_adopt(void)
 {
     box_die(&box);
-    cr_assert_eq(box_reopen(&box), 0);
-    cr_assert_eq(stage_adopt(box.stage, box.epoch, true), 0);
-    cr_assert_eq(box_compact(&box), 0);
+    assert_i64(box_reopen(&box), 0);
+    assert_i64(stage_adopt(box.stage, box.epoch, true), 0);
+    assert_i64(box_compact(&box), 0);
 }
 
 static void append_unlink(uint64_t ino)
 {
     struct record rec = {.type = REC_UNLINK, .ino = ino, .parent = 1, .name = "a", .name_len = 1, .seq = stage_next_seq(box.stage)};
-    cr_assert_eq(stage_log_append(box.stage, &rec), 0);
+    assert_i64(stage_log_append(box.stage, &rec), 0);
 }
 
 Test(stage_requests, what_was_recorded_was_applied)
@@ -99,17 +99,17 @@ Test(stage_requests, handles_stay_but_those_of_what_was_not_made)
     uint64_t kept, opened, made, closed, handle, ino, cursor = 0;
     uint32_t flags;
     struct stage_request left;
-    cr_assert_eq(stage_handle_open(box.stage, 5, 1, &kept), 0);
-    cr_assert_eq(stage_handle_open(box.stage, 6, 1, &closed), 0);
+    assert_i64(stage_handle_open(box.stage, 5, 1, &kept), 0);
+    assert_i64(stage_handle_open(box.stage, 6, 1, &closed), 0);
     stage_request_enter(box.stage, 10, 14, REQUEST_OPENS, 0);
-    cr_assert_eq(stage_handle_open(box.stage, 7, 1, &opened), 0);
+    assert_i64(stage_handle_open(box.stage, 7, 1, &opened), 0);
     stage_request_enter(box.stage, 12, 35, REQUEST_RECORDS, 1ull << REC_NASCENT);
-    cr_assert_eq(stage_handle_open(box.stage, 8, 1, &made), 0);
+    assert_i64(stage_handle_open(box.stage, 8, 1, &made), 0);
     stage_request_enter(box.stage, 14, 18, REQUEST_CLOSES, 0);
     (void)stage_handle_close(box.stage, closed, &flags);
     stage_request_leave();
     die_and_adopt();
-    cr_expect_eq(stage_usage(box.stage).handles, 2);
+    expect_u64(stage_usage(box.stage).handles, 2);
     cr_assert(stage_handle_next(box.stage, &cursor, &handle, &ino, &flags));
     cr_expect(handle == kept && ino == 5 && flags == 1);
     cr_assert(stage_handle_next(box.stage, &cursor, &handle, &ino, &flags));
@@ -122,7 +122,7 @@ Test(stage_requests, handles_stay_but_those_of_what_was_not_made)
     cr_assert(stage_request_return(box.stage, 14, &left));
     cr_expect(left.is_applied && !left.has_handle, "the handle may be another's by now");
     uint64_t again;
-    cr_assert_eq(stage_handle_open(box.stage, 9, 1, &again), 0);
+    assert_i64(stage_handle_open(box.stage, 9, 1, &again), 0);
     cr_expect(again == closed || again == made);
 }
 
@@ -131,7 +131,7 @@ Test(stage_requests, written_bytes_decide)
     struct stage_request left;
     struct stage_write w = {.ino = 1, .length = 3, .slab = SLAB_NONE, .data = "abc", .may_open = true, .time = 5};
     stage_request_enter(box.stage, 10, 16, REQUEST_WRITES, 0);
-    cr_assert_eq(stage_write(box.stage, &w), 0);
+    assert_i64(stage_write(box.stage, &w), 0);
     stage_request_leave();
     die_and_adopt();
     cr_assert(stage_request_return(box.stage, 10, &left));

@@ -9,6 +9,7 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 
+#include "../expect.h"
 #include "box.h"
 
 static struct box box;
@@ -51,8 +52,8 @@ static uint64_t files_bytes(const char *folder)
 /* A tmpfs that is too small for the stage asked for: what fits is the stage with all of its files, and nearly all of the room. */
 Test(stage_room, size_within_counts_every_file)
 {
-    cr_expect_eq(stage_size_within(0), 0);
-    cr_expect_eq(stage_size_within(33 * MIB), 0);
+    expect_u64(stage_size_within(0), 0);
+    expect_u64(stage_size_within(33 * MIB), 0);
     for (uint64_t bytes = 36 * MIB; bytes < 800 * MIB; bytes = bytes * 5 / 4) {
         uint64_t size = stage_size_within(bytes);
         cr_assert_geq(size, STAGE_SIZE_MIN);
@@ -61,7 +62,7 @@ Test(stage_room, size_within_counts_every_file)
         config.name[0] = 1;
         uint64_t before = files_bytes(box.dir);
         struct stage *stage;
-        cr_assert_eq(stage_create(&config, &stage), 0);
+        assert_i64(stage_create(&config, &stage), 0);
         uint64_t taken = files_bytes(box.dir) - before;
         cr_expect_leq(taken, bytes);
         cr_expect_geq(taken + 4 * MIB + bytes / 64, bytes);
@@ -93,18 +94,18 @@ Test(stage_room, accounts_follow_the_bytes)
     box_fill(&box, 1, 0, 'a', 1000);
     box_fill(&box, 1, 500, 'b', 1000);
     struct stage_usage usage = stage_usage(box.stage);
-    cr_expect_eq(usage.dirty_bytes, 1500);
-    cr_expect_eq(usage.draft_bytes, 1500);
-    cr_expect_eq(usage.drafts, 1);
+    expect_u64(usage.dirty_bytes, 1500);
+    expect_u64(usage.draft_bytes, 1500);
+    expect_u64(usage.drafts, 1);
     box_seal(&box, 1);
     usage = stage_usage(box.stage);
-    cr_expect_eq(usage.dirty_bytes, 1500);
-    cr_expect_eq(usage.draft_bytes, 0);
+    expect_u64(usage.dirty_bytes, 1500);
+    expect_u64(usage.draft_bytes, 0);
     box_pin(&box, 1);
     box_cut(&box, 1, 0, UINT64_MAX, 0);
-    cr_expect_eq(stage_usage(box.stage).dirty_bytes, 1500, "what is pinned stays");
+    expect_u64(stage_usage(box.stage).dirty_bytes, 1500, "what is pinned stays");
     box_done(&box, 1);
-    cr_expect_eq(stage_usage(box.stage).dirty_bytes, 0);
+    expect_u64(stage_usage(box.stage).dirty_bytes, 0);
 }
 
 Test(stage_room, a_full_stage_says_so_and_tells_when_there_is_room)
@@ -112,7 +113,7 @@ Test(stage_room, a_full_stage_says_so_and_tells_when_there_is_room)
     uint64_t count = fill(1);
     cr_expect_gt(count, 16);
     uint8_t *data = xcalloc(1, SLAB_PAYLOAD);
-    cr_expect_eq(box_write(&box, 2, 0, data, SLAB_PAYLOAD), -EAGAIN);
+    expect_i64(box_write(&box, 2, 0, data, SLAB_PAYLOAD), -EAGAIN);
     free(data);
     struct stage_file_state state;
     cr_expect_not(stage_file_state(box.stage, 2, &state), "nothing happened");
@@ -120,7 +121,7 @@ Test(stage_room, a_full_stage_says_so_and_tells_when_there_is_room)
     make_durable(1);
     cr_expect_gt(atomic_load(&rooms), before);
     cr_expect_gt(stage_usage(box.stage).clean_bytes, count * MIB);
-    cr_expect_eq(box_write(&box, 2, 0, "a", 1), 0);
+    expect_i64(box_write(&box, 2, 0, "a", 1), 0);
 }
 
 Test(stage_room, what_is_durable_goes_oldest_first)
@@ -130,10 +131,10 @@ Test(stage_room, what_is_durable_goes_oldest_first)
     for (uint64_t i = 0; i < 12; i++)
         box_fill(&box, 2, i * SLAB_PAYLOAD, 'n', SLAB_PAYLOAD);
     struct stage_part part;
-    cr_assert_eq(stage_read(box.stage, 1, 0, 10, &part, 1), 1);
-    cr_expect_eq(part.kind, PART_BELOW);
-    cr_assert_eq(stage_read(box.stage, 1, (count - 1) * SLAB_PAYLOAD, 10, &part, 1), 1);
-    cr_expect_eq(part.kind, PART_MEMORY);
+    assert_u64(stage_read(box.stage, 1, 0, 10, &part, 1), 1);
+    expect_u64(part.kind, PART_BELOW);
+    assert_u64(stage_read(box.stage, 1, (count - 1) * SLAB_PAYLOAD, 10, &part, 1), 1);
+    expect_u64(part.kind, PART_MEMORY);
     stage_unpin_parts(box.stage, &part, 1);
     box_expect(&box, 1, 0, "ffffff");
 }
@@ -142,12 +143,12 @@ Test(stage_room, what_a_reader_holds_does_not_go)
 {
     uint64_t count = fill(1);
     struct stage_part part;
-    cr_assert_eq(stage_read(box.stage, 1, 0, 10, &part, 1), 1);
+    assert_u64(stage_read(box.stage, 1, 0, 10, &part, 1), 1);
     make_durable(1);
-    cr_assert_eq(stage_unlink(box.stage, 1, stage_next_seq(box.stage), false), 0);
+    assert_i64(stage_unlink(box.stage, 1, stage_next_seq(box.stage), false), 0);
     for (uint64_t i = 0; i + 1 < count; i++)
         box_fill(&box, 2, i * SLAB_PAYLOAD, 'n', SLAB_PAYLOAD);
-    cr_expect_eq(memcmp(part.memory, "ffffffffff", 10), 0);
+    expect_i64(memcmp(part.memory, "ffffffffff", 10), 0);
     stage_unpin_parts(box.stage, &part, 1);
 }
 
@@ -166,7 +167,7 @@ Test(stage_room, many_small_ranges_that_are_not_durable_wait)
     while (count < 30000 && box_write(&box, 1, (uint64_t)count * 7, "x", 1) == 0)
         count++;
     cr_expect_lt(count, 30000);
-    cr_expect_eq(stage_cut(box.stage, 2, 0, 1, 10, 10, 0, 5), -EAGAIN);
+    expect_i64(stage_cut(box.stage, 2, 0, 1, 10, 10, 0, 5), -EAGAIN);
     make_durable(1);
     box_write_ok(&box, 2, 0, "x", 1);
 }
@@ -182,7 +183,7 @@ static void mount_small(const char *dir, uint64_t bytes)
         cr_skip_test("mounting needs root");
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     cr_assert_geq(fd, 0);
-    cr_assert_eq(fallocate(fd, 0, 0, (off_t)bytes), 0);
+    assert_i64(fallocate(fd, 0, 0, (off_t)bytes), 0);
     (void)close(fd);
 }
 
@@ -194,14 +195,14 @@ Test(stage_room, memory_that_was_scarce_once_is_asked_for_again)
     strcpy(small.dir, box.dir);
     small.config = box.config;
     mount_small(small.dir, 33 * MIB);
-    cr_assert_eq(stage_create(&small.config, &small.stage), 0);
+    assert_i64(stage_create(&small.config, &small.stage), 0);
     uint8_t *data = xcalloc(1, SLAB_PAYLOAD);
     uint64_t count = 0, before;
     while (box_try_write(&small, 1, count * SLAB_PAYLOAD, data, SLAB_PAYLOAD) == 0)
         count++;
     cr_assert_lt(count, 16, "the tmpfs is full before the stage is");
     (void)snprintf(path, sizeof path, "%s/other", small.dir);
-    cr_assert_eq(unlink(path), 0);
+    assert_i64(unlink(path), 0);
     for (unsigned tries = 0; tries < 500 && count < 20; tries++) {
         before = count;
         while (box_try_write(&small, 1, count * SLAB_PAYLOAD, data, SLAB_PAYLOAD) == 0)
@@ -212,7 +213,7 @@ Test(stage_room, memory_that_was_scarce_once_is_asked_for_again)
     cr_expect_geq(count, 20);
     free(data);
     stage_close(small.stage, true);
-    cr_assert_eq(umount(small.dir), 0);
+    assert_i64(umount(small.dir), 0);
 }
 
 static void *take_slab(void *arg)
@@ -229,9 +230,9 @@ Test(stage_room, receivers_get_the_reserve_and_then_wait)
         slabs[count++] = stage_slab_take(box.stage, NULL);
     cr_expect_geq(count, 8);
     pthread_t thread;
-    cr_assert_eq(pthread_create(&thread, NULL, take_slab, &last), 0);
+    assert_i64(pthread_create(&thread, NULL, take_slab, &last), 0);
     stage_slab_give(box.stage, slabs[--count]);
-    cr_assert_eq(pthread_join(thread, NULL), 0);
+    assert_i64(pthread_join(thread, NULL), 0);
     slabs[count++] = last;
     while (count)
         stage_slab_give(box.stage, slabs[--count]);
@@ -247,20 +248,20 @@ Test(stage_room, a_refused_change_opens_no_draft)
                              .name_len = 1,
                              .value = box.dir,
                              .value_len = sizeof box.dir};
-        cr_assert_eq(stage_log_append(box.stage, &rec), 0);
+        assert_i64(stage_log_append(box.stage, &rec), 0);
     }
     while (stage_cut(box.stage, 1, 0, UINT64_MAX, 1, 0, 0, 5) == 0)
         ;
     cr_expect(stage_log_wants_compaction(box.stage));
-    cr_expect_eq(stage_cut(box.stage, 2, 0, UINT64_MAX, 1, 0, 0, 5), -EAGAIN);
+    expect_i64(stage_cut(box.stage, 2, 0, UINT64_MAX, 1, 0, 0, 5), -EAGAIN);
     struct stage_chunk_range range = {.length = 5, .pack = 7};
-    cr_expect_eq(stage_put_chunk(box.stage, 2, &range, 0, 0, 5), -EAGAIN);
+    expect_i64(stage_put_chunk(box.stage, 2, &range, 0, 0, 5), -EAGAIN);
     struct stage_file_state state;
     cr_expect_not(stage_file_state(box.stage, 2, &state));
     cr_expect(stage_file_state(box.stage, 1, &state));
-    cr_expect_eq(box_compact(&box), 0);
+    expect_i64(box_compact(&box), 0);
     cr_expect_not(stage_log_wants_compaction(box.stage));
-    cr_expect_eq(stage_cut(box.stage, 2, 0, UINT64_MAX, 1, 0, 0, 5), 0);
+    expect_i64(stage_cut(box.stage, 2, 0, UINT64_MAX, 1, 0, 0, 5), 0);
 }
 
 /* --- pieces ---------------------------------------------------------------------------------------------------------- */
@@ -271,16 +272,16 @@ Test(stage_room, a_piece_of_a_draft_frees_its_room)
         box_fill(&box, 1, i * SLAB_PAYLOAD, (char)('a' + (int)i), SLAB_PAYLOAD);
     uint64_t ino;
     cr_assert(stage_largest_draft(box.stage, MIB, &ino));
-    cr_expect_eq(ino, 1);
+    expect_u64(ino, 1);
     cr_expect_not(stage_largest_draft(box.stage, 5 * MIB, &ino));
-    cr_expect_eq(box_piece(&box, 1, 2 * MIB), 2 * MIB);
-    cr_expect_eq(stage_usage(box.stage).dirty_bytes, 2 * MIB);
+    expect_u64(box_piece(&box, 1, 2 * MIB), 2 * MIB);
+    expect_u64(stage_usage(box.stage).dirty_bytes, 2 * MIB);
     cr_expect(stage_uses_pack(box.stage, 100));
     box_expect(&box, 1, 0, "aaa");
     box_expect(&box, 1, 2 * MIB - 2, "bbcc");
     box_fill(&box, 1, 10, 'x', 2);
     box_expect(&box, 1, 8, "aaxxaa");
-    cr_expect_eq(box_piece(&box, 1, 2 * MIB), 2, "what was written over it comes first");
+    expect_u64(box_piece(&box, 1, 2 * MIB), 2, "what was written over it comes first");
 }
 
 Test(stage_room, what_changed_while_a_piece_was_written_is_kept)
@@ -290,7 +291,7 @@ Test(stage_room, what_changed_while_a_piece_was_written_is_kept)
     struct stage_part parts[8];
     bool more;
     size_t count = stage_draft_run(box.stage, 1, 1, MIB, parts, ARRAY_LEN(parts), &more);
-    cr_assert_eq(count, 2);
+    assert_u64(count, 2);
     cr_expect(more, "the end of the draft may still grow");
     box_fill(&box, 1, 100, 'x', 50);
     box_seal(&box, 1);
@@ -302,7 +303,7 @@ Test(stage_room, what_changed_while_a_piece_was_written_is_kept)
     box.chunk_count = 1;
     stage_piece_done(box.stage, 1, parts, count, &range);
     stage_unpin_parts(box.stage, parts, count);
-    cr_expect_eq(stage_usage(box.stage).dirty_bytes, 100);
+    expect_u64(stage_usage(box.stage).dirty_bytes, 100);
     box_expect(&box, 1, 98, "aaxx");
     box_expect(&box, 1, 198, "aayy");
     box_expect(&box, 1, 299998, "aabb");
@@ -314,12 +315,12 @@ Test(stage_room, a_piece_of_what_is_gone_changes_nothing)
     struct stage_part parts[8];
     bool more;
     size_t count = stage_draft_run(box.stage, 1, 1, MIB, parts, ARRAY_LEN(parts), &more);
-    cr_assert_eq(stage_unlink(box.stage, 1, stage_next_seq(box.stage), false), 0);
+    assert_i64(stage_unlink(box.stage, 1, stage_next_seq(box.stage), false), 0);
     struct stage_chunk_range range = {.length = 1000, .pack = 100};
     stage_piece_done(box.stage, 1, parts, count, &range);
     stage_unpin_parts(box.stage, parts, count);
     cr_expect_not(stage_uses_pack(box.stage, 100));
-    cr_expect_eq(stage_draft_run(box.stage, 1, 1, MIB, parts, ARRAY_LEN(parts), &more), 0);
+    expect_u64(stage_draft_run(box.stage, 1, 1, MIB, parts, ARRAY_LEN(parts), &more), 0);
 }
 
 Test(stage_room, the_first_run_that_is_long_enough)
@@ -336,7 +337,7 @@ Test(stage_room, the_first_run_that_is_long_enough)
     } wanted[] = {{1, 0, 1}, {1000, 0, 1}, {1001, 5000, 2}, {5000, 5000, 2}, {5001, 20000, 1}, {9001, 0, 0}};
     for (size_t i = 0; i < ARRAY_LEN(wanted); i++) {
         size_t count = stage_draft_run(box.stage, 1, wanted[i].least, MIB, parts, ARRAY_LEN(parts), &more);
-        cr_expect_eq(count, wanted[i].count, "of %llu bytes", (unsigned long long)wanted[i].least);
+        expect_u64(count, wanted[i].count, "of %llu bytes", (unsigned long long)wanted[i].least);
         cr_expect(count == 0 || parts[0].offset == wanted[i].offset);
         stage_unpin_parts(box.stage, parts, count);
     }
@@ -412,23 +413,23 @@ Test(stage_room, scattered_writes_to_a_file_without_a_name_are_gathered)
     uint8_t *before = xmalloc(2 * SLAB_PAYLOAD), *after = xmalloc(2 * SLAB_PAYLOAD);
     scatter(1);
     scatter(2);
-    cr_expect_eq(find(found), 0, "what has a name is sealed");
-    cr_assert_eq(stage_unlink(box.stage, 1, stage_next_seq(box.stage), true), 0);
-    cr_assert_eq(find(found), 1);
-    cr_expect_eq(found[0].ino, 1);
-    cr_expect_eq(found[0].offset, 0);
-    cr_expect_eq(found[0].length, SLAB_PAYLOAD);
+    expect_u64(find(found), 0, "what has a name is sealed");
+    assert_i64(stage_unlink(box.stage, 1, stage_next_seq(box.stage), true), 0);
+    assert_u64(find(found), 1);
+    expect_u64(found[0].ino, 1);
+    expect_u64(found[0].offset, 0);
+    expect_u64(found[0].length, SLAB_PAYLOAD);
     cr_expect_not(gather(&found[0], first_byte_is_written));
     cr_expect_not(gather(&found[0], last_byte_is_written));
     box_read(&box, 1, 0, before, 2 * SLAB_PAYLOAD);
     uint64_t dropped = stage_usage(box.stage).dropped_bytes_total;
     cr_expect(gather(&found[0], nothing));
-    cr_expect_eq(stage_usage(box.stage).dropped_bytes_total, dropped, "nothing of it was deleted");
+    expect_u64(stage_usage(box.stage).dropped_bytes_total, dropped, "nothing of it was deleted");
     box_read(&box, 1, 0, after, 2 * SLAB_PAYLOAD);
     cr_expect_arr_eq(before, after, 2 * SLAB_PAYLOAD);
-    cr_expect_eq(find(found), 0);
+    expect_u64(find(found), 0);
     scatter(1);
-    cr_assert_eq(find(found), 1);
+    assert_u64(find(found), 1);
     cr_expect(gather(&found[0], others_are_written), "what lies elsewhere changes nothing");
     stage_forget(box.stage, 1);
     free(before);
@@ -439,14 +440,14 @@ Test(stage_room, what_is_gathered_ends_with_the_file)
 {
     struct stage_scattered found[8];
     scatter(1);
-    cr_assert_eq(stage_unlink(box.stage, 1, stage_next_seq(box.stage), true), 0);
+    assert_i64(stage_unlink(box.stage, 1, stage_next_seq(box.stage), true), 0);
     box_fill(&box, 1, SLAB_PAYLOAD + 3 * 8192, 'z', 100);
-    cr_assert_eq(find(found), 2);
-    cr_expect_eq(found[1].offset, SLAB_PAYLOAD);
-    cr_expect_eq(found[1].length, 3 * 8192 + 100);
+    assert_u64(find(found), 2);
+    expect_u64(found[1].offset, SLAB_PAYLOAD);
+    expect_u64(found[1].length, 3 * 8192 + 100);
     cr_expect_not(gather(&found[1], it_is_cut));
     cr_expect_not(gather(&found[0], it_is_forgotten));
-    cr_expect_eq(find(found), 0);
+    expect_u64(find(found), 0);
 }
 
 Test(stage_room, durable_ranges_of_a_file_without_a_name_do_not_count)
@@ -455,7 +456,7 @@ Test(stage_room, durable_ranges_of_a_file_without_a_name_do_not_count)
     for (uint64_t i = 0; i < 9000; i++)
         box_fill(&box, 1, 2 * i, 'x', 1);
     make_durable(1);
-    cr_assert_eq(stage_unlink(box.stage, 1, stage_next_seq(box.stage), true), 0);
+    assert_i64(stage_unlink(box.stage, 1, stage_next_seq(box.stage), true), 0);
     cr_expect_not(stage_is_crowded(box.stage, &crowding));
     for (uint64_t i = 0; i < 8000; i++)
         box_fill(&box, 1, 2 * i + 1, 'y', 1);
@@ -468,11 +469,11 @@ Test(stage_room, drafts_become_ripe)
     box_fill(&box, 1, 0, 'a', 1000);
     box_fill(&box, 2, 0, 'a', 3000);
     uint64_t inos[4];
-    cr_expect_eq(stage_ripe_drafts(box.stage, 0, 1, 1, UINT64_MAX, inos, 4), 0);
-    cr_expect_eq(stage_ripe_drafts(box.stage, INT64_MAX, INT64_MAX, 1, 2000, inos, 4), 1);
-    cr_expect_eq(inos[0], 1);
-    cr_expect_eq(stage_ripe_drafts(box.stage, INT64_MAX, 1, INT64_MAX, 2000, inos, 4), 2);
-    cr_expect_eq(stage_ripe_drafts(box.stage, INT64_MAX, 1, INT64_MAX, 2000, inos, 1), 1);
+    expect_u64(stage_ripe_drafts(box.stage, 0, 1, 1, UINT64_MAX, inos, 4), 0);
+    expect_u64(stage_ripe_drafts(box.stage, INT64_MAX, INT64_MAX, 1, 2000, inos, 4), 1);
+    expect_u64(inos[0], 1);
+    expect_u64(stage_ripe_drafts(box.stage, INT64_MAX, 1, INT64_MAX, 2000, inos, 4), 2);
+    expect_u64(stage_ripe_drafts(box.stage, INT64_MAX, 1, INT64_MAX, 2000, inos, 1), 1);
 }
 
 /* --- handles --------------------------------------------------------------------------------------------------------- */
@@ -481,17 +482,17 @@ Test(stage_room, handles_are_numbers_in_a_table)
 {
     uint64_t a, b, c;
     uint32_t flags;
-    cr_assert_eq(stage_handle_open(box.stage, 5, 1, &a), 0);
-    cr_assert_eq(stage_handle_open(box.stage, 6, 2, &b), 0);
+    assert_i64(stage_handle_open(box.stage, 5, 1, &a), 0);
+    assert_i64(stage_handle_open(box.stage, 6, 2, &b), 0);
     cr_expect_neq(a, b);
-    cr_expect_eq(stage_handle_flags(box.stage, b), 2);
-    cr_expect_eq(stage_handle_close(box.stage, a, &flags), 5);
-    cr_expect_eq(flags, 1);
-    cr_assert_eq(stage_handle_open(box.stage, 7, 3, &c), 0);
-    cr_expect_eq(c, a);
+    expect_u64(stage_handle_flags(box.stage, b), 2);
+    expect_u64(stage_handle_close(box.stage, a, &flags), 5);
+    expect_u64(flags, 1);
+    assert_i64(stage_handle_open(box.stage, 7, 3, &c), 0);
+    expect_u64(c, a);
     uint64_t more = 0;
     while (stage_handle_open(box.stage, 8, 0, &a) == 0)
         more++;
-    cr_expect_eq(more, 122878);
-    cr_expect_eq(stage_handle_open(box.stage, 8, 0, &a), -ENFILE);
+    expect_u64(more, 122878);
+    expect_i64(stage_handle_open(box.stage, 8, 0, &a), -ENFILE);
 }

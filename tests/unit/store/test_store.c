@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
+#include "../expect.h"
 #include "commit/internal.h"
 #include "../fixtures/shop.h"
 
@@ -46,7 +47,7 @@ static void cycle(struct shop *s)
 {
     shop_wait(s);
     shop_close(s);
-    cr_assert_eq(shop_fsck(s), 0);
+    assert_i64(shop_fsck(s), 0);
     shop_open(s);
 }
 
@@ -59,9 +60,9 @@ Test(store, content_after_a_clean_end)
     expect_all(&shop);
     struct store_status status;
     store_status(shop.store, &status);
-    cr_expect_eq(status.behind_bytes, 0);
-    cr_expect_eq(status.errors, 0);
-    cr_expect_eq(status.epoch, 2);
+    expect_u64(status.behind_bytes, 0);
+    expect_u64(status.errors, 0);
+    expect_u64(status.epoch, 2);
     cycle(&shop);
     expect_all(&shop);
 }
@@ -124,7 +125,7 @@ static void die_with_closed_and_open(struct shop *s)
 {
     uint64_t marker = shop_create(s, "marker"), data = shop_create(s, "data");
     shop_fill(s, data, 0, 1, 400000);
-    cr_assert_eq(store_seal_later(s->store, data), 0);
+    assert_i64(store_seal_later(s->store, data), 0);
     shop_fill(s, marker, 0, 2, 100);
 }
 
@@ -132,9 +133,9 @@ Test(store, what_a_death_leaves_unsealed_is_one_cut)
 {
     shop.options.writeback_delay_ns = INT64_MAX / 2;
     shop_die_after(&shop, die_with_closed_and_open);
-    cr_assert_eq(shop_open_only(&shop), 0);
-    cr_expect_eq(stage_drafts(store_stage(shop.store), NULL, 0), 0);
-    cr_expect_eq(stage_floor(store_stage(shop.store)), store_newest(shop.store), "no cut can be chosen before the last of them");
+    assert_i64(shop_open_only(&shop), 0);
+    expect_u64(stage_drafts(store_stage(shop.store), NULL, 0), 0);
+    expect_u64(stage_floor(store_stage(shop.store)), store_newest(shop.store), "no cut can be chosen before the last of them");
     shop_close(&shop);
     shop_open(&shop);
     shop_expect(&shop, "data", 1, 400000);
@@ -197,7 +198,7 @@ Test(store, after_a_power_loss_there_is_a_prefix)
 {
     shop_die_after(&shop, write_a_series);
     shop_lose_power(&shop);
-    cr_assert_eq(shop_fsck(&shop), 0);
+    assert_i64(shop_fsck(&shop), 0);
     shop_open(&shop);
     unsigned count = 0;
     while (count < 40 && shop_lookup(&shop, name_of(count)))
@@ -207,7 +208,7 @@ Test(store, after_a_power_loss_there_is_a_prefix)
         if (i < count)
             shop_expect(&shop, name_of(i), i, i % 3 ? 200000 : 500);
         else
-            cr_expect_eq(shop_lookup(&shop, name_of(i)), 0);
+            expect_u64(shop_lookup(&shop, name_of(i)), 0);
     }
     cycle(&shop);
 }
@@ -221,12 +222,12 @@ Test(store, the_view_is_rebuilt)
     shop_wait(&shop);
     shop_close(&shop);
     shop_delete(&shop, "view");
-    cr_assert_eq(shop_fsck(&shop), 0);
+    assert_i64(shop_fsck(&shop), 0);
     shop_open(&shop);
     for (unsigned i = 0; i < ARRAY_LEN(lengths); i++)
         if (i != 5)
             shop_expect(&shop, name_of(i), i, lengths[i]);
-    cr_expect_eq(shop_lookup(&shop, name_of(5)), 0);
+    expect_u64(shop_lookup(&shop, name_of(5)), 0);
     shop_close(&shop);
     shop_delete(&shop, "view/CURRENT");
     shop_open(&shop);
@@ -267,7 +268,7 @@ Test(store, what_nothing_needs_is_dropped)
             break;
         (void)usleep(50000);
     }
-    cr_expect_eq(status.view.pack_bytes, 0);
+    expect_u64(status.view.pack_bytes, 0);
     shop_put(&shop, "b", 1, 8 * MIB);
     cycle(&shop);
     shop_expect(&shop, "b", 1, 8 * MIB);
@@ -290,7 +291,7 @@ Test(store, a_draft_larger_than_the_stage_survives_a_death)
     shop_open(&shop);
     for (unsigned i = 0; i < 2; i++) {
         uint64_t ino = shop_lookup(&shop, "large");
-        cr_assert_eq(shop_size(&shop, ino), 150 * MIB);
+        assert_u64(shop_size(&shop, ino), 150 * MIB);
         shop_expect_fill(&shop, ino, 0, 9, 3 * MIB);
         shop_expect_fill(&shop, ino, 3 * MIB, 10, 2 * MIB);
         shop_expect_fill(&shop, ino, 5 * MIB, 9, 145 * MIB);
@@ -306,7 +307,7 @@ static void die_after_a_temporary_file(struct shop *s)
     uint64_t ino = shop_create(s, "tmp");
     shop_fill(s, ino, 0, 1, 1000);
     shop_unlink(s, "tmp", RECORD_ORPHAN);
-    cr_assert_eq(history_compact(s->store), 0);
+    assert_i64(history_compact(s->store), 0);
     struct record attrs = {.type = REC_SETATTR, .ino = ino, .mask = ATTR_MODE, .attrs = {.mode = 0644}};
     shop_commit(s, attrs);
     struct record reap = {.type = REC_REAP, .ino = ino};
@@ -320,7 +321,7 @@ Test(store, a_temporary_file_does_not_stop_a_recovery)
     shop_die_after(&shop, die_after_a_temporary_file);
     shop_open(&shop);
     shop_expect(&shop, "after", 2, 1000);
-    cr_expect_eq(shop_lookup(&shop, "tmp"), 0);
+    expect_u64(shop_lookup(&shop, "tmp"), 0);
     cycle(&shop);
 }
 
@@ -347,7 +348,7 @@ static void die_after_a_temporary_folder(struct shop *s)
                           .name_len = 1,
                           .attrs = {.mode = S_IFREG | 0600}};
     shop_commit(s, make);
-    cr_assert_eq(ns_hold(store_ns(s->store), ino, &inode), 0);
+    assert_i64(ns_hold(store_ns(s->store), ino, &inode), 0);
     struct record unlink = {
         .type = REC_UNLINK, .flags = RECORD_ORPHAN, .ino = ino, .parent = dir, .name = "f", .name_len = 1};
     shop_commit(s, unlink);
@@ -387,7 +388,7 @@ static void fill_log(uint64_t ino, uint64_t room)
     struct stage *stage = store_stage(shop.store);
     while (stage_log_room(stage) > room) {
         size_t length = (size_t)min_u64(stage_log_room(stage) - room, 50000);
-        cr_assert_eq(set_xattr(ino, "user.filler", length), 0);
+        assert_i64(set_xattr(ino, "user.filler", length), 0);
     }
 }
 
@@ -399,7 +400,7 @@ static uint64_t create_with_xattrs(const char *name)
     for (unsigned i = 0; i < MANY; i++) {
         char xattr[16];
         (void)snprintf(xattr, sizeof xattr, "user.%u", i);
-        cr_assert_eq(set_xattr(ino, xattr, 40000), 0);
+        assert_i64(set_xattr(ino, xattr, 40000), 0);
     }
     return ino;
 }
@@ -409,19 +410,19 @@ static void expect_xattrs(uint64_t ino, unsigned count)
     for (unsigned i = 0; i < count; i++) {
         char name[16];
         (void)snprintf(name, sizeof name, "user.%u", i);
-        cr_expect_eq(ns_getxattr(store_ns(shop.store), ino, name, strlen(name), NULL, 0), 40000, "%s", name);
+        expect_i64(ns_getxattr(store_ns(shop.store), ino, name, strlen(name), NULL, 0), 40000, "%s", name);
     }
 }
 
 Test(store, a_first_seal_and_its_xattrs_enter_the_log_together)
 {
-    cr_assert_eq(shop_open_only(&shop), 0);
+    assert_i64(shop_open_only(&shop), 0);
     uint64_t other = shop_create(&shop, "other"), ino = create_with_xattrs("file");
-    cr_assert_eq(store_seal(shop.store, other), 0);
+    assert_i64(store_seal(shop.store, other), 0);
     fill_log(other, STAGE_LOG_MARGIN / 2 + 100000);
-    cr_expect_eq(store_seal(shop.store, ino), -EAGAIN, "there is room for the seal and not for all xattrs");
+    expect_i64(store_seal(shop.store, ino), -EAGAIN, "there is room for the seal and not for all xattrs");
     struct ns_inode inode;
-    cr_assert_eq(ns_inode(store_ns(shop.store), ino, &inode), 0);
+    assert_i64(ns_inode(store_ns(shop.store), ino, &inode), 0);
     cr_expect(inode.nascent);
     shop_start(&shop);
     shop_seal(&shop, ino);
@@ -440,8 +441,8 @@ Test(store, more_xattrs_than_enter_the_log_together)
     do {
         char name[16];
         (void)snprintf(name, sizeof name, "user.%u", count);
-        cr_assert_eq(set_xattr(ino, name, 40000), 0);
-        cr_assert_eq(ns_inode(store_ns(shop.store), ino, &inode), 0);
+        assert_i64(set_xattr(ino, name, 40000), 0);
+        assert_i64(ns_inode(store_ns(shop.store), ino, &inode), 0);
         count++;
     } while (inode.nascent && count < 100);
     cr_expect_lt(count, 30, "it has become part of the history");
@@ -470,9 +471,9 @@ static void fill_log_with_new_files(size_t name_len)
 {
     enum { MOST = 200000 };
     uint64_t *inos = xcalloc(MOST, sizeof *inos);
-    cr_assert_eq(shop_open_only(&shop), 0);
+    assert_i64(shop_open_only(&shop), 0);
     struct ns_inode root;
-    cr_assert_eq(ns_hold(store_ns(shop.store), ROOT_INO, &root), 0);
+    assert_i64(ns_hold(store_ns(shop.store), ROOT_INO, &root), 0);
     unsigned count = 0;
     while (count < MOST && try_create(count, name_len, &inos[count]) == 0)
         count++;
@@ -481,14 +482,14 @@ static void fill_log_with_new_files(size_t name_len)
     for (unsigned i = 0; i < count && i < 5000; i++) { /* the table of ranges has 16,384 */
         uint8_t byte = 1;
         struct stage_write w = {.ino = inos[i], .length = 1, .slab = SLAB_NONE, .data = &byte};
-        cr_assert_eq(store_write(shop.store, &w), 0, "write to %u of %u", i, count);
+        assert_i64(store_write(shop.store, &w), 0, "write to %u of %u", i, count);
     }
     for (unsigned i = 0; i < count; i++)
-        cr_assert_eq(store_seal(shop.store, inos[i]), 0, "seal %u of %u", i, count);
+        assert_i64(store_seal(shop.store, inos[i]), 0, "seal %u of %u", i, count);
     shop_drop(&shop, ROOT_INO);
     shop_start(&shop);
     cycle(&shop);
-    cr_expect_eq(view_state(shop.store->view).files, count);
+    expect_u64(view_state(shop.store->view).files, count);
     free(inos);
 }
 
@@ -509,11 +510,11 @@ Test(store, what_is_gone_does_not_change)
     shop_put(&shop, "file", 1, 1000);
     uint64_t ino = shop_lookup(&shop, "file");
     struct ns_inode inode;
-    cr_assert_eq(ns_hold(store_ns(shop.store), ino, &inode), 0);
+    assert_i64(ns_hold(store_ns(shop.store), ino, &inode), 0);
     shop_unlink(&shop, "file", 0);
     struct record rec = {.type = REC_SETATTR, .ino = ino, .mask = ATTR_MODE, .attrs = {.mode = S_IFREG | 0644}};
-    cr_expect_eq(store_commit(shop.store, &rec), -ENOENT);
-    cr_expect_eq(set_xattr(ino, "user.k", 3), -ENOENT);
+    expect_i64(store_commit(shop.store, &rec), -ENOENT);
+    expect_i64(set_xattr(ino, "user.k", 3), -ENOENT);
     shop_drop(&shop, ino);
     cycle(&shop);
 }

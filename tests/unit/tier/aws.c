@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "aws.h"
+#include "../expect.h"
 
-#include <criterion/criterion.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -16,7 +16,7 @@ static void forget_environment(void)
         name[strcspn(name, "=")] = '\0';
         bool ours = strncmp(name, "AWS_", 4) == 0 || strcasestr(name, "_proxy");
         if (ours)
-            cr_assert_eq(unsetenv(name), 0);
+            assert_i64(unsetenv(name), 0);
         /* unsetenv() moves the rest up. */
         at = ours ? environ : at + 1;
         free(name);
@@ -27,17 +27,17 @@ void aws_begin(void)
 {
     cr_assert_not_null(mkdtemp(home));
     _cleanup_free_ char *folder = aws_path(".aws");
-    cr_assert_eq(mkdir(folder, 0700), 0);
+    assert_i64(mkdir(folder, 0700), 0);
     forget_environment();
-    cr_assert_eq(setenv("HOME", home, 1), 0);
+    assert_i64(setenv("HOME", home, 1), 0);
     /* No test may ask the metadata service of the machine that it runs on. */
-    cr_assert_eq(setenv("AWS_EC2_METADATA_DISABLED", "true", 1), 0);
+    assert_i64(setenv("AWS_EC2_METADATA_DISABLED", "true", 1), 0);
 }
 
 void aws_end(void)
 {
     _cleanup_free_ char *command = xasprintf("rm -rf %s", home);
-    cr_assert_eq(system(command), 0);
+    assert_i64(system(command), 0);
 }
 
 char *aws_path(const char *name)
@@ -54,5 +54,5 @@ void aws_write(const char *name, const char *fmt, ...)
     va_start(ap, fmt);
     cr_assert_geq(vfprintf(file, fmt, ap), 0);
     va_end(ap);
-    cr_assert_eq(fclose(file), 0);
+    assert_i64(fclose(file), 0);
 }

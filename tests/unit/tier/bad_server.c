@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bad_server.h"
+#include "../expect.h"
 
 #include <arpa/inet.h>
-#include <criterion/criterion.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -83,9 +83,9 @@ const char *bad_open(const struct bad_step *steps, size_t count)
     socklen_t len = sizeof at;
     int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     cr_assert_geq(listener, 0);
-    cr_assert_eq(bind(listener, (struct sockaddr *)&at, sizeof at), 0);
-    cr_assert_eq(listen(listener, 64), 0);
-    cr_assert_eq(getsockname(listener, (struct sockaddr *)&at, &len), 0);
+    assert_i64(bind(listener, (struct sockaddr *)&at, sizeof at), 0);
+    assert_i64(listen(listener, 64), 0);
+    assert_i64(getsockname(listener, (struct sockaddr *)&at, &len), 0);
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     cr_assert_neq(shared, MAP_FAILED);
     pid_t parent = getpid();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bad_tier.h"
+#include "../expect.h"
 
 struct s3_options bad_options;
 
@@ -8,12 +9,12 @@ void bad_begin(void)
     static const char *const away[] = {"AWS_SESSION_TOKEN", "AWS_PROFILE",  "AWS_ENDPOINT_URL", "AWS_REGION",
                                        "http_proxy",        "https_proxy", "all_proxy",        "AWS_CA_BUNDLE"};
     for (size_t i = 0; i < ARRAY_LEN(away); i++)
-        cr_assert_eq(unsetenv(away[i]), 0);
-    cr_assert_eq(setenv("AWS_ACCESS_KEY_ID", "AKtest", 1), 0);
-    cr_assert_eq(setenv("AWS_SECRET_ACCESS_KEY", "not-a-secret", 1), 0);
-    cr_assert_eq(setenv("AWS_CONFIG_FILE", "/dev/null", 1), 0);
-    cr_assert_eq(setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null", 1), 0);
-    cr_assert_eq(setenv("AWS_EC2_METADATA_DISABLED", "true", 1), 0);
+        assert_i64(unsetenv(away[i]), 0);
+    assert_i64(setenv("AWS_ACCESS_KEY_ID", "AKtest", 1), 0);
+    assert_i64(setenv("AWS_SECRET_ACCESS_KEY", "not-a-secret", 1), 0);
+    assert_i64(setenv("AWS_CONFIG_FILE", "/dev/null", 1), 0);
+    assert_i64(setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null", 1), 0);
+    assert_i64(setenv("AWS_EC2_METADATA_DISABLED", "true", 1), 0);
     bad_options = (struct s3_options){.bucket = "bucket",
                                       .prefix = "pre",
                                       .region = "us-east-1",
@@ -25,7 +26,7 @@ void bad_tier(const char *endpoint)
 {
     char *error = NULL;
     bad_options.endpoint_url = endpoint;
-    cr_assert_eq(s3_tier_open(&bad_options, &tier, &error), 0, "%s", error);
+    assert_i64(s3_tier_open(&bad_options, &tier, &error), 0, "%s", error);
 }
 
 void bad_end(void)

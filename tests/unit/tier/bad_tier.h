@@ -2,8 +2,7 @@
 /* An S3 tier whose server is the one of bad_server.h. */
 #pragma once
 
-#include <criterion/criterion.h>
-
+#include "../expect.h"
 #include "bad_server.h"
 #include "store.h"
 
@@ -39,9 +38,9 @@ int try_get(void); /* the ten bytes; checks them */
         int expect_r = (call);                                                                               \
         char expect_error[512];                                                                              \
         tier->ops->last_error(tier, expect_error, sizeof expect_error);                                      \
-        cr_assert_eq(expect_r, (result), "%s, not %s: %s", strerror(-expect_r), strerror(-(result)),         \
+        assert_i64(expect_r, (result), "%s, not %s: %s", strerror(-expect_r), strerror(-(result)),         \
                      expect_error);                                                                          \
-        cr_assert_eq(bad_count(), (requests), "%u requests: %s", bad_count(), expect_error);                 \
+        assert_u64(bad_count(), (requests), "%u requests: %s", bad_count(), expect_error);                 \
     } while (0)
 
 void expect_told(const char *text);

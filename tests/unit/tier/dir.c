@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What only a remote in a directory does: temporary files, leftovers, who may only read. */
-#include <criterion/criterion.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
@@ -10,6 +9,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include "../expect.h"
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/pool.h"
@@ -27,8 +27,8 @@ static void make_file(const char *name, time_t age_s)
 {
     _cleanup_free_ char *path = path_of(name);
     struct timespec times[2] = {{.tv_sec = time(NULL) - age_s}, {.tv_sec = time(NULL) - age_s}};
-    cr_assert_eq(io_write_file_durable(path, "x", 1), 0);
-    cr_assert_eq(utimensat(AT_FDCWD, path, times, 0), 0);
+    assert_i64(io_write_file_durable(path, "x", 1), 0);
+    assert_i64(utimensat(AT_FDCWD, path, times, 0), 0);
 }
 
 static bool is_there(const char *name)
@@ -49,7 +49,7 @@ static struct tier *open_readonly(void)
     struct tier *reader;
     char *error;
     _cleanup_free_ char *path = xasprintf("%s/remote", store);
-    cr_assert_eq(dir_tier_open(&(struct dir_options){.path = path, .read_only = true}, &reader, &error), 0);
+    assert_i64(dir_tier_open(&(struct dir_options){.path = path, .read_only = true}, &reader, &error), 0);
     return reader;
 }
 
@@ -59,12 +59,12 @@ Test(dir, put_replaces_and_leaves_nothing_behind)
     put_ok("packs/1", 6000, 2);
     expect_content("packs/1", 6000, 2);
     _cleanup_free_ void *buf = content_new(10, 3);
-    cr_assert_eq(tier->ops->put_new(tier, "packs/1", buf, 10), -EEXIST);
-    cr_assert_eq(tier->ops->put_new(tier, "packs/2", buf, 10), 0);
-    cr_assert_eq(tier->ops->sync(tier), 0);
+    assert_i64(tier->ops->put_new(tier, "packs/1", buf, 10), -EEXIST);
+    assert_i64(tier->ops->put_new(tier, "packs/2", buf, 10), 0);
+    assert_i64(tier->ops->sync(tier), 0);
     _cleanup_free_ char *command =
         xasprintf("test $(find %s/remote -type f | wc -l) = 2 && test $(stat -c %%a %s/remote/packs/2) = 600", store, store);
-    cr_assert_eq(system(command), 0);
+    assert_i64(system(command), 0);
 }
 
 Test(dir, old_leftovers_go_when_listed)
@@ -74,11 +74,11 @@ Test(dir, old_leftovers_go_when_listed)
     make_file("packs/00/.put-0123456789abcde0", 23 * 3600);
     unsigned count = 0;
     struct tier *reader = open_readonly();
-    cr_assert_eq(reader->ops->list(reader, "packs", NULL, count_one, &count), 0);
+    assert_i64(reader->ops->list(reader, "packs", NULL, count_one, &count), 0);
     reader->ops->close(reader);
     cr_assert(is_there("packs/00/.put-0123456789abcdef"), "who only reads removes nothing");
-    cr_assert_eq(tier->ops->list(tier, "packs", NULL, count_one, &count), 0);
-    cr_assert_eq(count, 2);
+    assert_i64(tier->ops->list(tier, "packs", NULL, count_one, &count), 0);
+    assert_u64(count, 2);
     cr_assert_not(is_there("packs/00/.put-0123456789abcdef"));
     cr_assert(is_there("packs/00/.put-0123456789abcde0"), "somebody may still be writing it");
 }
@@ -89,17 +89,17 @@ Test(dir, readers_write_nothing)
     struct tier *reader = open_readonly();
     char buf[10] = {0};
     int64_t now;
-    cr_assert_eq(reader->ops->put(reader, "packs/2", buf, 10), -EROFS);
-    cr_assert_eq(reader->ops->put_new(reader, "packs/2", buf, 10), -EROFS);
-    cr_assert_eq(reader->ops->remove(reader, "packs/1"), -EROFS);
-    cr_assert_eq(reader->ops->get_range(reader, "packs/1", 0, buf, 10), 0);
-    cr_assert_eq(reader->ops->now(reader, &now), 0);
+    assert_i64(reader->ops->put(reader, "packs/2", buf, 10), -EROFS);
+    assert_i64(reader->ops->put_new(reader, "packs/2", buf, 10), -EROFS);
+    assert_i64(reader->ops->remove(reader, "packs/1"), -EROFS);
+    assert_i64(reader->ops->get_range(reader, "packs/1", 0, buf, 10), 0);
+    assert_i64(reader->ops->now(reader, &now), 0);
     cr_assert_lt(llabs(now - clock_realtime_ns()), 1000000000);
     cr_assert_not(is_there(".clock"));
     make_file("packs/9", -3600);
     unsigned count = 0;
-    cr_assert_eq(reader->ops->list(reader, "packs", NULL, count_one, &count), 0);
-    cr_assert_eq(reader->ops->now(reader, &now), 0);
+    assert_i64(reader->ops->list(reader, "packs", NULL, count_one, &count), 0);
+    assert_i64(reader->ops->now(reader, &now), 0);
     cr_assert_gt(now, clock_realtime_ns() + 3500000000000, "it is not earlier than what was written");
     reader->ops->close(reader);
 }
@@ -108,16 +108,16 @@ Test(dir, open_says_why_not)
 {
     struct tier *other;
     char *error = NULL;
-    cr_assert_eq(dir_tier_open(&(struct dir_options){.path = "/nowhere/at/all"}, &other, &error), -ENOENT);
-    cr_assert_str_eq(error, "directory /nowhere/at/all: No such file or directory");
+    assert_i64(dir_tier_open(&(struct dir_options){.path = "/nowhere/at/all"}, &other, &error), -ENOENT);
+    assert_str(error, "directory /nowhere/at/all: No such file or directory");
     free(error);
     make_file("file", 0);
     _cleanup_free_ char *path = path_of("file"), *missing = path_of("missing");
-    cr_assert_eq(dir_tier_open(&(struct dir_options){.path = path}, &other, &error), -ENOTDIR);
+    assert_i64(dir_tier_open(&(struct dir_options){.path = path}, &other, &error), -ENOTDIR);
     free(error);
-    cr_assert_eq(dir_tier_open(&(struct dir_options){.path = missing, .read_only = true}, &other, &error), -ENOENT, "who only reads makes nothing");
+    assert_i64(dir_tier_open(&(struct dir_options){.path = missing, .read_only = true}, &other, &error), -ENOENT, "who only reads makes nothing");
     free(error);
-    cr_assert_eq(dir_tier_open(&(struct dir_options){.path = missing}, &other, &error), 0);
+    assert_i64(dir_tier_open(&(struct dir_options){.path = missing}, &other, &error), 0);
     other->ops->close(other);
 }
 
@@ -125,14 +125,14 @@ Test(dir, symbolic_links_are_not_followed)
 {
     _cleanup_free_ char *path = path_of("packs/link");
     put_ok("packs/1", 1, 1);
-    cr_assert_eq(symlink("/etc/passwd", path), 0);
+    assert_i64(symlink("/etc/passwd", path), 0);
     char byte;
     uint64_t len;
     unsigned count = 0;
-    cr_assert_eq(tier->ops->get_range(tier, "packs/link", 0, &byte, 1), -ELOOP);
-    cr_assert_eq(tier->ops->stat(tier, "packs/link", &len), -ENOENT);
-    cr_assert_eq(tier->ops->list(tier, "packs", NULL, count_one, &count), 0);
-    cr_assert_eq(count, 1);
+    assert_i64(tier->ops->get_range(tier, "packs/link", 0, &byte, 1), -ELOOP);
+    assert_i64(tier->ops->stat(tier, "packs/link", &len), -ENOENT);
+    assert_i64(tier->ops->list(tier, "packs", NULL, count_one, &count), 0);
+    assert_u64(count, 1);
 }
 
 Test(dir, a_link_in_the_place_of_a_folder_leads_nowhere)
@@ -144,13 +144,13 @@ Test(dir, a_link_in_the_place_of_a_folder_leads_nowhere)
     _cleanup_free_ void *buf = content_new(20000, 1);
     uint64_t len;
     put_ok("packs/1", 20000, 1);
-    cr_assert_eq(system(command), 0);
-    cr_expect_eq(tier->ops->put(tier, "packs/2", buf, 10), -ELOOP);
-    cr_expect_eq(tier->ops->put_new(tier, "packs/3", buf, 20000), -ELOOP);
-    cr_expect_eq(tier->ops->get_range(tier, "packs/1", 0, buf, 10), -ELOOP);
-    cr_expect_eq(tier->ops->stat(tier, "packs/1", &len), -ELOOP);
-    cr_expect_eq(tier->ops->remove(tier, "packs/1"), -ELOOP);
-    cr_expect_eq(system(compare), 0);
+    assert_i64(system(command), 0);
+    expect_i64(tier->ops->put(tier, "packs/2", buf, 10), -ELOOP);
+    expect_i64(tier->ops->put_new(tier, "packs/3", buf, 20000), -ELOOP);
+    expect_i64(tier->ops->get_range(tier, "packs/1", 0, buf, 10), -ELOOP);
+    expect_i64(tier->ops->stat(tier, "packs/1", &len), -ELOOP);
+    expect_i64(tier->ops->remove(tier, "packs/1"), -ELOOP);
+    expect_i64(system(compare), 0);
 }
 
 Test(dir, a_failure_is_told)
@@ -158,13 +158,13 @@ Test(dir, a_failure_is_told)
     char error[200];
     put_ok("packs/1", 1, 1);
     _cleanup_free_ void *buf = content_new(10, 1);
-    cr_assert_eq(tier->ops->put(tier, "packs/1/below", buf, 10), -ENOTDIR);
+    assert_i64(tier->ops->put(tier, "packs/1/below", buf, 10), -ENOTDIR);
     tier->ops->last_error(tier, error, sizeof error);
     cr_assert_not_null(strstr(error, "put /var/tmp/cairn-tier-"));
     cr_assert_not_null(strstr(error, "remote/packs/1/below: Not a directory"));
     struct tier_traffic t;
     tier->ops->traffic(tier, &t);
-    cr_assert_eq(t.failures, 1, "%llu", (unsigned long long)t.failures);
+    assert_u64(t.failures, 1, "%llu", (unsigned long long)t.failures);
 }
 
 /* A file whose reads fail with EIO lies over the object. False: that takes root. */
@@ -184,13 +184,13 @@ Test(dir, what_stays_unreadable_is_damage)
         cr_skip_test("mounting takes root");
     struct tier *reader = open_readonly(); /* sees what is mounted */
     int64_t began = clock_monotonic_ns();
-    cr_expect_eq(reader->ops->get_range(reader, "packs/1", 0, buf, sizeof buf), -EUCLEAN);
+    expect_i64(reader->ops->get_range(reader, "packs/1", 0, buf, sizeof buf), -EUCLEAN);
     cr_expect_lt(clock_monotonic_ns() - began, 10000000000, "patience is 60 s");
     reader->ops->last_error(reader, error, sizeof error);
     cr_expect_not_null(strstr(error, "Input/output error"));
-    cr_expect_eq(reader->ops->get_range(reader, "packs/2", 0, buf, sizeof buf), 0);
-    cr_assert_eq(umount(path), 0);
-    cr_expect_eq(reader->ops->get_range(reader, "packs/1", 0, buf, sizeof buf), 0);
+    expect_i64(reader->ops->get_range(reader, "packs/2", 0, buf, sizeof buf), 0);
+    assert_i64(umount(path), 0);
+    expect_i64(reader->ops->get_range(reader, "packs/1", 0, buf, sizeof buf), 0);
     reader->ops->close(reader);
 }
 
@@ -202,7 +202,7 @@ static pid_t helper_pid(void)
     FILE *f = fopen(path, "re");
     int pid = 0;
     cr_assert_not_null(f);
-    cr_assert_eq(fscanf(f, "%d", &pid), 1);
+    assert_i64(fscanf(f, "%d", &pid), 1);
     (void)fclose(f);
     return pid;
 }
@@ -211,20 +211,20 @@ static pid_t helper_pid(void)
 static void stop(pid_t pid)
 {
     _cleanup_free_ char *command = xasprintf("while grep -q '^State:.[^T]' /proc/%d/task/*/status; do sleep 0.01; done", (int)pid);
-    cr_assert_eq(kill(pid, SIGSTOP), 0);
-    cr_assert_eq(system(command), 0);
+    assert_i64(kill(pid, SIGSTOP), 0);
+    assert_i64(system(command), 0);
 }
 
 Test(dir, a_helper_that_dies_is_replaced)
 {
     char buf[10];
     put_ok("packs/1", 5 * MIB, 1);
-    cr_assert_eq(kill(helper_pid(), SIGKILL), 0);
+    assert_i64(kill(helper_pid(), SIGKILL), 0);
     expect_content("packs/1", 5 * MIB, 1);
     put_ok("packs/00/2", 5000, 2);
-    cr_assert_eq(kill(helper_pid(), SIGKILL), 0);
-    cr_assert_eq(tier->ops->sync(tier), 0);
-    cr_assert_eq(tier->ops->get_range(tier, "packs/00/2", 5000, buf, 1), -EUCLEAN);
+    assert_i64(kill(helper_pid(), SIGKILL), 0);
+    assert_i64(tier->ops->sync(tier), 0);
+    assert_i64(tier->ops->get_range(tier, "packs/00/2", 5000, buf, 1), -EUCLEAN);
     expect_content("packs/00/2", 5000, 2);
 }
 
@@ -237,15 +237,15 @@ Test(dir, a_helper_that_cannot_be_started_says_nothing_of_objects)
         cr_skip_test("mounting takes root");
     pid_t pid = helper_pid();
     siginfo_t end;
-    cr_assert_eq(kill(pid, SIGKILL), 0);
-    cr_assert_eq(waitid(P_PID, (id_t)pid, &end, WEXITED | WNOWAIT), 0);
-    cr_assert_eq(mount("none", "/proc", "tmpfs", 0, NULL), 0);
+    assert_i64(kill(pid, SIGKILL), 0);
+    assert_i64(waitid(P_PID, (id_t)pid, &end, WEXITED | WNOWAIT), 0);
+    assert_i64(mount("none", "/proc", "tmpfs", 0, NULL), 0);
     tier->patience_ns = 300000000;
-    cr_expect_eq(tier->ops->stat(tier, "packs/1", &len), -ECONNRESET);
-    cr_expect_eq(tier->ops->get_range(tier, "packs/1", 0, &len, 1), -ECONNRESET);
-    cr_assert_eq(umount("/proc"), 0);
+    expect_i64(tier->ops->stat(tier, "packs/1", &len), -ECONNRESET);
+    expect_i64(tier->ops->get_range(tier, "packs/1", 0, &len, 1), -ECONNRESET);
+    assert_i64(umount("/proc"), 0);
     tier->patience_ns = 60000000000;
-    cr_expect_eq(tier->ops->stat(tier, "packs/1", &len), 0);
+    expect_i64(tier->ops->stat(tier, "packs/1", &len), 0);
 }
 
 Test(dir, a_helper_that_has_nothing_open_asks_for_it)
@@ -256,7 +256,7 @@ Test(dir, a_helper_that_has_nothing_open_asks_for_it)
     for (enum dir_verb verb = DIR_PUT; verb <= DIR_SPACE; verb++) {
         struct dir_request request = {.verb = verb, .name_len = 2};
         dir_calls_do(&talk, &request, "x\0", 0, &answer, NULL);
-        cr_expect_eq(answer.result, -ESTALE, "verb %d: %d", verb, answer.result);
+        expect_i64(answer.result, -ESTALE, "verb %d: %d", verb, answer.result);
     }
 }
 
@@ -267,11 +267,11 @@ Test(dir, a_fifo_in_the_place_of_an_object_holds_nobody)
     int64_t now;
     put_ok("packs/1", 1, 1);
     (void)unlink(clock);
-    cr_assert_eq(mkfifo(path, 0600), 0);
-    cr_assert_eq(mkfifo(clock, 0600), 0);
+    assert_i64(mkfifo(path, 0600), 0);
+    assert_i64(mkfifo(clock, 0600), 0);
     tier->patience_ns = 2000000000;
-    cr_expect_eq(tier->ops->get_range(tier, "packs/fifo", 0, &byte, 1), -ENOENT);
-    cr_expect_eq(tier->ops->now(tier, &now), -ENXIO);
+    expect_i64(tier->ops->get_range(tier, "packs/fifo", 0, &byte, 1), -ENOENT);
+    expect_i64(tier->ops->now(tier, &now), -ENXIO);
 }
 
 Test(dir, another_directory_in_its_place_is_not_used)
@@ -279,17 +279,17 @@ Test(dir, another_directory_in_its_place_is_not_used)
     _cleanup_free_ char *path = path_of(""), *away = xasprintf("%s/away", store);
     put_ok("packs/1", 10, 1);
     path[strlen(path) - 1] = '\0';
-    cr_assert_eq(rename(path, away), 0);
-    cr_assert_eq(mkdir(path, 0700), 0);
+    assert_i64(rename(path, away), 0);
+    assert_i64(mkdir(path, 0700), 0);
     put_ok("packs/2", 10, 1); /* by the descriptor: it goes to the one that was opened */
-    cr_assert_eq(kill(helper_pid(), SIGKILL), 0);
+    assert_i64(kill(helper_pid(), SIGKILL), 0);
     char buf[10], error[200];
     tier->patience_ns = 300000000;
-    cr_assert_eq(tier->ops->get_range(tier, "packs/1", 0, buf, sizeof buf), -EREMOTEIO);
+    assert_i64(tier->ops->get_range(tier, "packs/1", 0, buf, sizeof buf), -EREMOTEIO);
     tier->ops->last_error(tier, error, sizeof error);
     cr_assert_not_null(strstr(error, "Stale file handle"), "%s", error);
-    cr_assert_eq(rmdir(path), 0);
-    cr_assert_eq(rename(away, path), 0);
+    assert_i64(rmdir(path), 0);
+    assert_i64(rename(away, path), 0);
     expect_content("packs/1", 10, 1);
     expect_content("packs/2", 10, 1);
 }
@@ -310,17 +310,17 @@ Test(dir, silence_is_given_up)
     pid_t pid = helper_pid();
     stop(pid);
     tier->patience_ns = 300000000;
-    cr_expect_eq(tier->ops->stat(tier, "packs/1", &len), -ETIMEDOUT);
+    expect_i64(tier->ops->stat(tier, "packs/1", &len), -ETIMEDOUT);
     for (size_t i = 0; i < ARRAY_LEN(threads); i++)
-        cr_assert_eq(thread_start(&threads[i], "list", list_it, &results[i]), 0);
+        assert_i64(thread_start(&threads[i], "list", list_it, &results[i]), 0);
     for (size_t i = 0; i < ARRAY_LEN(threads); i++) {
-        cr_assert_eq(pthread_join(threads[i], NULL), 0);
-        cr_expect_eq(results[i], -ETIMEDOUT);
+        assert_i64(pthread_join(threads[i], NULL), 0);
+        expect_i64(results[i], -ETIMEDOUT);
     }
-    cr_expect_eq(tier->ops->stat(tier, "packs/1", &len), -ETIMEDOUT);
-    cr_assert_eq(kill(pid, SIGCONT), 0);
+    expect_i64(tier->ops->stat(tier, "packs/1", &len), -ETIMEDOUT);
+    assert_i64(kill(pid, SIGCONT), 0);
     tier->patience_ns = 60000000000;
-    cr_expect_eq(tier->ops->stat(tier, "packs/1", &len), 0);
+    expect_i64(tier->ops->stat(tier, "packs/1", &len), 0);
 }
 
 struct putting {
@@ -344,12 +344,12 @@ Test(dir, what_was_given_up_never_gets_its_name)
     put_ok("packs/1", 10, 1);
     pid_t pid = helper_pid();
     stop(pid);
-    cr_assert_eq(thread_start(&thread, "put", put_it, &putting), 0);
+    assert_i64(thread_start(&thread, "put", put_it, &putting), 0);
     (void)usleep(200000); /* its pages are in the pipe */
     tier->ops->interrupt(tier);
-    cr_assert_eq(pthread_join(thread, NULL), 0);
-    cr_assert_eq(putting.result, -ECANCELED);
-    cr_assert_eq(kill(pid, SIGCONT), 0);
+    assert_i64(pthread_join(thread, NULL), 0);
+    assert_i64(putting.result, -ECANCELED);
+    assert_i64(kill(pid, SIGCONT), 0);
     (void)usleep(500000);
     cr_assert_not(is_there("packs/given-up"));
     free((void *)(uintptr_t)putting.buf);

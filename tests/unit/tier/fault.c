@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <criterion/criterion.h>
 
+#include "../expect.h"
 #include "store.h"
 
 struct plan {
@@ -48,14 +48,14 @@ Test(fault, every_call_fails_once)
     do {                                                                                                     \
         plan.op = name;                                                                                      \
         plan.error = -EIO;                                                                                   \
-        cr_assert_eq(call, -EIO);                                                                            \
-        cr_assert_eq(call, 0);                                                                               \
+        assert_i64(call, -EIO);                                                                             \
+        assert_i64(call, 0);                                                                                \
     } while (0)
     FAILS_ONCE("put", tier->ops->put(tier, "packs/1", buf, 5000));
     FAILS_ONCE("put_new", tier->ops->put_new(tier, "packs/2", buf, 5000));
-    cr_assert_str_eq(plan.object, "packs/2");
+    assert_str(plan.object, "packs/2");
     FAILS_ONCE("stat", tier->ops->stat(tier, "packs/1", &n));
-    cr_assert_eq(n, 5000);
+    assert_u64(n, 5000);
     FAILS_ONCE("get_range", tier->ops->get_range(tier, "packs/1", 0, &byte, 1));
     FAILS_ONCE("list", tier->ops->list(tier, "packs", NULL, list_none, NULL));
     FAILS_ONCE("sync", tier->ops->sync(tier));
@@ -64,7 +64,7 @@ Test(fault, every_call_fails_once)
     FAILS_ONCE("reserve", tier->ops->reserve(tier, 0, &n));
     FAILS_ONCE("space", tier->ops->space(tier, &space));
     FAILS_ONCE("remove", tier->ops->remove(tier, "packs/1"));
-    cr_assert_eq(plan.calls, 22);
+    assert_u64(plan.calls, 22);
 }
 
 Test(fault, a_tier_without_logs_stays_one)
@@ -87,19 +87,19 @@ Test(fault, over_a_remote)
     struct tier_traffic traffic;
     _cleanup_free_ char *path = xasprintf("%s/remote", store);
     struct tier *remote;
-    cr_assert_eq(dir_tier_open(&(struct dir_options){.path = path}, &remote, &error), 0);
+    assert_i64(dir_tier_open(&(struct dir_options){.path = path}, &remote, &error), 0);
     struct tier *over = fault_tier_new(remote, decide, &plan);
     cr_assert(over->ops->is_sorted);
     cr_assert_null(over->ops->reserve);
     cr_assert_null(over->ops->remove_many);
     plan.op = "now";
     plan.error = -ETIMEDOUT;
-    cr_assert_eq(over->ops->now(over, &now), -ETIMEDOUT);
-    cr_assert_eq(over->ops->now(over, &now), 0);
-    cr_assert_eq(over->ops->put(over, "packs/1", "x", 1), 0);
+    assert_i64(over->ops->now(over, &now), -ETIMEDOUT);
+    assert_i64(over->ops->now(over, &now), 0);
+    assert_i64(over->ops->put(over, "packs/1", "x", 1), 0);
     over->ops->traffic(over, &traffic);
-    cr_assert_eq(traffic.sent_bytes, 1);
+    assert_u64(traffic.sent_bytes, 1);
     over->ops->interrupt(over);
-    cr_assert_eq(over->ops->now(over, &now), -ECANCELED);
+    assert_i64(over->ops->now(over, &now), -ECANCELED);
     over->ops->close(over);
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What only the local tier does: spare files, a full medium, leftovers. */
-#include <criterion/criterion.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include "../expect.h"
 #include "base/io.h"
 #include "store.h"
 #include "tier/room.h"
@@ -15,33 +15,33 @@ Test(nvme, nothing_is_overwritten)
 {
     put_ok("packs/1", 5000, 1);
     _cleanup_free_ void *other = content_new(6000, 2);
-    cr_assert_eq(tier->ops->put(tier, "packs/1", other, 6000), -EEXIST);
-    cr_assert_eq(tier->ops->log_create(tier, "packs/1", 4096), -EEXIST);
+    assert_i64(tier->ops->put(tier, "packs/1", other, 6000), -EEXIST);
+    assert_i64(tier->ops->log_create(tier, "packs/1", 4096), -EEXIST);
     expect_content("packs/1", 5000, 1);
 }
 
 static uint64_t reserve_ok(uint64_t bytes)
 {
     uint64_t held = 0;
-    cr_assert_eq(tier->ops->reserve(tier, bytes, &held), 0);
+    assert_i64(tier->ops->reserve(tier, bytes, &held), 0);
     cr_assert_geq(held, bytes);
     return held;
 }
 
 Test(nvme, spare_files_become_objects)
 {
-    cr_assert_eq(reserve_ok(100 * MIB), 100 * MIB);
-    cr_assert_eq(files_in("room"), 4);
+    assert_u64(reserve_ok(100 * MIB), 100 * MIB);
+    assert_u64(files_in("room"), 4);
     put_ok("packs/1", 20 * MIB + 5, 1);
-    cr_assert_eq(files_in("room"), 3, "taken over");
+    assert_u64(files_in("room"), 3, "taken over");
     put_ok("packs/2", 5000, 2);
-    cr_assert_eq(files_in("room"), 3, "small objects leave the room alone");
+    assert_u64(files_in("room"), 3, "small objects leave the room alone");
     expect_content("packs/1", 20 * MIB + 5, 1);
     expect_content("packs/2", 5000, 2);
     struct stat st;
     _cleanup_free_ char *path = xasprintf("%s/packs/1", store);
-    cr_assert_eq(stat(path, &st), 0);
-    cr_assert_eq(st.st_mode & 07777, 0600);
+    assert_i64(stat(path, &st), 0);
+    assert_u64(st.st_mode & 07777, 0600);
     cr_assert_leq((uint64_t)st.st_blocks * 512, 21 * MIB, "what the object does not need is free again");
 }
 
@@ -49,18 +49,18 @@ Test(nvme, objects_longer_than_a_spare_file)
 {
     (void)reserve_ok(ROOM_SPARE_LEN);
     put_ok("packs/1", ROOM_SPARE_LEN + 4097, 1);
-    cr_assert_eq(files_in("room"), 0);
+    assert_u64(files_in("room"), 0);
     expect_content("packs/1", ROOM_SPARE_LEN + 4097, 1);
 }
 
 Test(nvme, room_grows_and_shrinks)
 {
-    cr_assert_eq(reserve_ok(ROOM_SPARE_LEN + 1), ROOM_SPARE_LEN + MIB);
-    cr_assert_eq(reserve_ok(ROOM_SPARE_LEN), ROOM_SPARE_LEN);
-    cr_assert_eq(reserve_ok(ROOM_SPARE_LEN - 1), ROOM_SPARE_LEN);
-    cr_assert_eq(files_in("room"), 1);
-    cr_assert_eq(reserve_ok(0), 0);
-    cr_assert_eq(files_in("room"), 0);
+    assert_u64(reserve_ok(ROOM_SPARE_LEN + 1), ROOM_SPARE_LEN + MIB);
+    assert_u64(reserve_ok(ROOM_SPARE_LEN), ROOM_SPARE_LEN);
+    assert_u64(reserve_ok(ROOM_SPARE_LEN - 1), ROOM_SPARE_LEN);
+    assert_u64(files_in("room"), 1);
+    assert_u64(reserve_ok(0), 0);
+    assert_u64(files_in("room"), 0);
 }
 
 static uint64_t disk_usage_of_room(void)
@@ -78,12 +78,12 @@ static uint64_t disk_usage_of_room(void)
 /* A cap is kept to the MiB: what is held takes no more of the disk than it says. */
 Test(nvme, room_is_as_large_as_asked)
 {
-    cr_assert_eq(reserve_ok(2 * ROOM_SPARE_LEN), 2 * ROOM_SPARE_LEN);
+    assert_u64(reserve_ok(2 * ROOM_SPARE_LEN), 2 * ROOM_SPARE_LEN);
     for (uint64_t bytes = 50 * MIB; bytes > 0; bytes -= 10 * MIB) {
-        cr_assert_eq(reserve_ok(bytes), bytes);
+        assert_u64(reserve_ok(bytes), bytes);
         cr_assert_leq(disk_usage_of_room(), bytes + 64 * KIB);
     }
-    cr_assert_eq(reserve_ok(20 * MIB), 20 * MIB);
+    assert_u64(reserve_ok(20 * MIB), 20 * MIB);
     put_ok("packs/1", 15 * MIB, 1);
     put_ok("packs/2", 15 * MIB, 2);
     expect_content("packs/1", 15 * MIB, 1);
@@ -95,9 +95,9 @@ Test(nvme, leftovers_are_removed)
     (void)reserve_ok(1);
     put_ok("packs/1", 5000, 1);
     tier->ops->close(tier);
-    cr_assert_eq(files_in("room"), 1);
-    cr_assert_eq(nvme_tier_open(store, &tier), 0);
-    cr_assert_eq(files_in("room"), 0);
+    assert_u64(files_in("room"), 1);
+    assert_i64(nvme_tier_open(store, &tier), 0);
+    assert_u64(files_in("room"), 0);
     expect_content("packs/1", 5000, 1);
 }
 
@@ -107,36 +107,36 @@ Test(nvme, folders)
     static const char *const folders[] = {"packs", "journal", "room"};
     for (size_t i = 0; i < ARRAY_LEN(folders); i++) {
         _cleanup_free_ char *path = xasprintf("%s/%s", store, folders[i]);
-        cr_assert_eq(stat(path, &st), 0);
-        cr_assert_eq(st.st_mode & 07777, 0700);
+        assert_i64(stat(path, &st), 0);
+        assert_u64(st.st_mode & 07777, 0700);
     }
     struct tier *other;
-    cr_assert_eq(nvme_tier_open("/nowhere/at/all", &other), -ENOENT);
+    assert_i64(nvme_tier_open("/nowhere/at/all", &other), -ENOENT);
     _cleanup_free_ char *path = xasprintf("%s/file", store);
-    cr_assert_eq(io_write_file_durable(path, "x", 1), 0);
-    cr_assert_eq(nvme_tier_open(path, &other), -ENOTDIR);
+    assert_i64(io_write_file_durable(path, "x", 1), 0);
+    assert_i64(nvme_tier_open(path, &other), -ENOTDIR);
 }
 
 Test(nvme, symbolic_links_are_not_followed)
 {
     _cleanup_free_ char *path = xasprintf("%s/packs/link", store);
-    cr_assert_eq(symlink("/etc/passwd", path), 0);
+    assert_i64(symlink("/etc/passwd", path), 0);
     char byte;
     uint64_t len;
-    cr_assert_eq(tier->ops->get_range(tier, "packs/link", 0, &byte, 1), -ELOOP);
-    cr_assert_eq(tier->ops->stat(tier, "packs/link", &len), -ENOENT);
+    assert_i64(tier->ops->get_range(tier, "packs/link", 0, &byte, 1), -ELOOP);
+    assert_i64(tier->ops->stat(tier, "packs/link", &len), -ENOENT);
     _cleanup_free_ void *buf = content_new(100, 1);
-    cr_assert_eq(tier->ops->put(tier, "packs/link", buf, 100), -EEXIST);
+    assert_i64(tier->ops->put(tier, "packs/link", buf, 100), -EEXIST);
 }
 
 Test(nvme, a_failed_log_stays_failed)
 {
-    cr_assert_eq(tier->ops->log_create(tier, "journal/1", 4096), 0);
-    cr_assert_eq(tier->ops->log_append(tier, "journal/1", 0, "x", 1), 0);
+    assert_i64(tier->ops->log_create(tier, "journal/1", 4096), 0);
+    assert_i64(tier->ops->log_append(tier, "journal/1", 0, "x", 1), 0);
     cr_assert_lt(tier->ops->log_append(tier, "journal/1", 1ull << 63, "x", 1), 0);
-    cr_assert_eq(tier->ops->log_append(tier, "journal/1", 1, "y", 1), -EIO);
+    assert_i64(tier->ops->log_append(tier, "journal/1", 1, "y", 1), -EIO);
     char byte;
-    cr_assert_eq(tier->ops->get_range(tier, "journal/1", 0, &byte, 1), 0);
+    assert_i64(tier->ops->get_range(tier, "journal/1", 0, &byte, 1), 0);
 }
 
 Test(nvme_full, put_fails_cleanly)
@@ -144,18 +144,18 @@ Test(nvme_full, put_fails_cleanly)
     if (!store_open_small(16))
         return;
     _cleanup_free_ void *buf = content_new(20 * MIB, 1);
-    cr_assert_eq(tier->ops->put(tier, "packs/1", buf, 20 * MIB), -ENOSPC);
-    cr_assert_eq(files_in("room"), 0);
-    cr_assert_eq(files_in("packs"), 0);
-    cr_assert_eq(tier->ops->put(tier, "packs/1", buf, 10 * MIB), 0);
+    assert_i64(tier->ops->put(tier, "packs/1", buf, 20 * MIB), -ENOSPC);
+    assert_u64(files_in("room"), 0);
+    assert_u64(files_in("packs"), 0);
+    assert_i64(tier->ops->put(tier, "packs/1", buf, 10 * MIB), 0);
     expect_content("packs/1", 10 * MIB, 1);
-    cr_assert_eq(tier->ops->log_create(tier, "journal/1", 10 * MIB), -ENOSPC);
+    assert_i64(tier->ops->log_create(tier, "journal/1", 10 * MIB), -ENOSPC);
     struct tier_space space;
-    cr_assert_eq(tier->ops->space(tier, &space), 0);
-    cr_assert_eq(space.total_bytes, 16 * MIB);
+    assert_i64(tier->ops->space(tier, &space), 0);
+    assert_u64(space.total_bytes, 16 * MIB);
     cr_assert_leq(space.free_bytes, 6 * MIB);
-    cr_assert_eq(tier->ops->remove(tier, "packs/1"), 0);
-    cr_assert_eq(tier->ops->space(tier, &space), 0);
+    assert_i64(tier->ops->remove(tier, "packs/1"), 0);
+    assert_i64(tier->ops->space(tier, &space), 0);
     cr_assert_geq(space.free_bytes, 15 * MIB, "free at once, cached descriptors or not");
 }
 
@@ -164,17 +164,17 @@ Test(nvme_full, what_was_reserved_is_there)
     if (!store_open_small(32))
         return;
     uint64_t held;
-    cr_assert_eq(tier->ops->reserve(tier, 100 * MIB, &held), -ENOSPC);
+    assert_i64(tier->ops->reserve(tier, 100 * MIB, &held), -ENOSPC);
     cr_assert_geq(held, 28 * MIB, "what can be had is kept");
     struct tier_space space;
-    cr_assert_eq(tier->ops->space(tier, &space), 0);
+    assert_i64(tier->ops->space(tier, &space), 0);
     cr_assert_lt(space.free_bytes, 3 * MIB);
     put_ok("packs/1", 3 * MIB, 1);
     put_ok("packs/2", 20 * MIB, 2);
-    cr_assert_eq(tier->ops->log_create(tier, "journal/1", MIB), 0);
+    assert_i64(tier->ops->log_create(tier, "journal/1", MIB), 0);
     expect_content("packs/1", 3 * MIB, 1);
     expect_content("packs/2", 20 * MIB, 2);
     char byte;
-    cr_assert_eq(tier->ops->get_range(tier, "journal/1", MIB - 1, &byte, 1), 0);
-    cr_assert_eq(byte, 0);
+    assert_i64(tier->ops->get_range(tier, "journal/1", MIB - 1, &byte, 1), 0);
+    assert_i64(byte, 0);
 }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "../expect.h"
 #include "bad_tier.h"
 #include "base/clock.h"
 #include "base/io.h"
@@ -51,7 +52,7 @@ Test(s3_answers, another_region_told_to_a_head)
              {WITH_BODY("200", "ETag: \"e\"\r\nContent-Length: 77\r\n", "")});
     uint64_t len;
     EXPECT(tier->ops->stat(tier, "packs/1", &len), 0, 2);
-    cr_assert_eq(len, 77);
+    assert_u64(len, 77);
 }
 
 Test(s3_answers, regions_in_a_circle)
@@ -92,7 +93,7 @@ static void write_keys(const char *path, const char *key_id)
 {
     _cleanup_free_ char *text =
         xasprintf("[default]\naws_access_key_id=%s\naws_secret_access_key=not-a-secret\n", key_id);
-    cr_assert_eq(io_write_file_durable(path, text, strlen(text)), 0);
+    assert_i64(io_write_file_durable(path, text, strlen(text)), 0);
 }
 
 Test(s3_answers, expired_credentials)
@@ -103,7 +104,7 @@ Test(s3_answers, expired_credentials)
     (void)close(fd);
     (void)unsetenv("AWS_ACCESS_KEY_ID");
     (void)unsetenv("AWS_SECRET_ACCESS_KEY");
-    cr_assert_eq(setenv("AWS_SHARED_CREDENTIALS_FILE", path, 1), 0);
+    assert_i64(setenv("AWS_SHARED_CREDENTIALS_FILE", path, 1), 0);
     write_keys(path, "AKfirst");
     BAD_TIER({STORED}, {ERROR("400", "ExpiredToken")}, {STORED}, {ERROR("400", "ExpiredToken")});
     EXPECT(try_put(), 0, 1);
@@ -188,7 +189,7 @@ static void expect_same_header(const char *name)
 {
     const char *a = strstr(bad_request(0), name), *b = strstr(bad_request(1), name);
     cr_assert(a && b, "%s", name);
-    cr_assert_eq(strncmp(a, b, strcspn(a, "\r")), 0, "%s", name);
+    assert_i64(strncmp(a, b, strcspn(a, "\r")), 0, "%s", name);
 }
 
 /* What is not in memory has the same checksums, and is signed alike. */
@@ -220,11 +221,11 @@ Test(s3_answers, what_is_elsewhere_cannot_be_read_to_its_end)
     bad_options.checksum = S3_CHECKSUM_NONE;
     bad_options.unsigned_requests = true;
     BAD_TIER({STORED});
-    cr_assert_eq(tier_put_from(tier, "packs/1", &source), -EIO);
-    cr_assert_eq(source.error, -EIO);
+    assert_i64(tier_put_from(tier, "packs/1", &source), -EIO);
+    assert_i64(source.error, -EIO);
     struct tier_traffic t;
     tier->ops->traffic(tier, &t);
-    cr_assert_eq(t.requests, 1);
+    assert_u64(t.requests, 1);
 }
 
 static const char *const three[] = {"packs/1", "packs/2", "packs/3"};
@@ -266,8 +267,8 @@ static char listed[256];
 static int note(const struct tier_object *object, void *arg)
 {
     (void)arg;
-    cr_assert_eq(object->len, 5);
-    cr_assert_eq(object->modified_ns, 1767323045000000000, "whole seconds");
+    assert_u64(object->len, 5);
+    assert_i64(object->modified_ns, 1767323045000000000, "whole seconds");
     strcat(strcat(listed, object->name), " ");
     return 0;
 }
@@ -284,7 +285,7 @@ Test(s3_answers, lists_in_pages)
                    "<NextContinuationToken>a+b/=</NextContinuationToken>" KEY("pre/packs/%31"))},
              {EMPTY("500")}, {LIST("<IsTruncated>false</IsTruncated>" KEY("pre/packs/2") KEY("pre/packs/3/"))});
     EXPECT(try_list(), 0, 3);
-    cr_assert_str_eq(listed, "packs/1 packs/2 ");
+    assert_str(listed, "packs/1 packs/2 ");
     cr_assert(bad_request_has(0, "GET /bucket?list-type=2&encoding-type=url&max-keys=1000&prefix=pre%2Fpacks%2F "));
     cr_assert(bad_request_has(2, "&continuation-token=a%2Bb%2F%3D "));
 }
@@ -293,7 +294,7 @@ Test(s3_answers, lists_without_a_token)
 {
     BAD_TIER({LIST("<IsTruncated>true</IsTruncated>" KEY("pre/packs/1"))}, {LIST(KEY("pre/packs/2"))});
     EXPECT(try_list(), 0, 2);
-    cr_assert_str_eq(listed, "packs/1 packs/2 ");
+    assert_str(listed, "packs/1 packs/2 ");
     cr_assert(bad_request_has(1, "&start-after=pre%2Fpacks%2F1 "));
 }
 
@@ -345,7 +346,7 @@ Test(s3_answers, a_refused_head_is_explained)
     bad_end();
     BAD_TIER({EMPTY("400")}, {WITH_BODY("206", "Content-Range: bytes 0-0/4242\r\nContent-Length: 1\r\n", "<")});
     EXPECT(tier->ops->stat(tier, "packs/1", &len), 0, 2);
-    cr_assert_eq(len, 4242);
+    assert_u64(len, 4242);
 }
 
 /* --- no S3 ---------------------------------------------------------------------------------------------------------------- */
@@ -390,7 +391,7 @@ Test(s3_answers, too_large_for_one_put)
 static void refused(const struct s3_options options, const char *why)
 {
     char *error = NULL;
-    cr_assert_eq(s3_tier_open(&options, &tier, &error), -EINVAL);
+    assert_i64(s3_tier_open(&options, &tier, &error), -EINVAL);
     cr_assert_not_null(strstr(error, why), "%s", error);
     free(error);
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Which address a request goes to. */
-#include <criterion/criterion.h>
 
 #include "tier/s3/internal.h"
 
+#include "../expect.h"
 #include "bad_tier.h"
 
 TestSuite(s3_place, .init = bad_begin, .fini = bad_end);
@@ -13,11 +13,11 @@ static void goes_to(const struct s3_options options, const char *region, const c
 {
     struct s3_address a;
     char *error = NULL;
-    cr_assert_eq(s3_tier_open(&options, &tier, &error), 0, "%s", error);
+    assert_i64(s3_tier_open(&options, &tier, &error), 0, "%s", error);
     s3_address_make(&s3_of(tier)->place, region, object, object ? NULL : "a=b", &a);
-    cr_assert_str_eq(a.url, url);
-    cr_assert_str_eq(a.host, host);
-    cr_assert_str_eq(a.path, path);
+    assert_str(a.url, url);
+    assert_str(a.host, host);
+    assert_str(a.path, path);
     s3_address_done(&a);
     tier->ops->close(tier);
     tier = NULL;
@@ -51,6 +51,6 @@ Test(s3_place, of_an_endpoint)
             "r", "x", "https://bucket.host/x", "bucket.host", "/x");
     goes_to((struct s3_options){.bucket = "bucket", .endpoint_url = "http://10.0.0.1", .addressing = S3_ADDRESSING_VIRTUAL},
             "r", "x", "http://10.0.0.1/bucket/x", "10.0.0.1", "/bucket/x");
-    cr_assert_eq(setenv("AWS_ENDPOINT_URL_S3", "http://other", 1), 0);
+    assert_i64(setenv("AWS_ENDPOINT_URL_S3", "http://other", 1), 0);
     goes_to((struct s3_options){.bucket = "bucket"}, "r", "x", "http://other/bucket/x", "other", "/bucket/x");
 }

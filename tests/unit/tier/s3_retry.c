@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "../expect.h"
 #include "bad_tier.h"
 #include "base/clock.h"
 #include "base/pool.h"
@@ -18,10 +19,10 @@ Test(s3_retry, faults_that_pass)
     EXPECT(try_put(), 0, 4);
     struct tier_traffic t;
     tier->ops->traffic(tier, &t);
-    cr_assert_eq(t.requests, 4);
-    cr_assert_eq(t.retries, 2);
-    cr_assert_eq(t.failures, 0);
-    cr_assert_eq(t.sent_bytes, 10000);
+    assert_u64(t.requests, 4);
+    assert_u64(t.retries, 2);
+    assert_u64(t.failures, 0);
+    assert_u64(t.sent_bytes, 10000);
     expect_told("PUT http://127.0.0.1:");
     expect_told("/bucket/pre/packs/1: answered 500 InternalError (no), request tx1");
 }
@@ -66,14 +67,14 @@ Test(s3_retry, patience_ends)
     bad_options.patience_ns = 700000000;
     BAD_TIER({EMPTY("503")});
     int64_t begin = clock_monotonic_ns();
-    cr_assert_eq(try_put(), -EBUSY);
+    assert_i64(try_put(), -EBUSY);
     cr_assert_lt(clock_monotonic_ns() - begin, 1500000000);
     cr_assert_gt(bad_count(), 2);
     cr_assert(tier_error_is_transient(-EBUSY));
     struct tier_traffic t;
     tier->ops->traffic(tier, &t);
-    cr_assert_eq(t.failures, 1);
-    cr_assert_eq(t.requests, bad_count());
+    assert_u64(t.failures, 1);
+    assert_u64(t.requests, bad_count());
 }
 
 Test(s3_retry, waits_as_long_as_told)
@@ -106,7 +107,7 @@ Test(s3_retry, bodies_that_end_early)
     bad_end();
     bad_options.patience_ns = 500000000;
     BAD_TIER({SHORT});
-    cr_assert_eq(try_get(), -ECONNRESET);
+    assert_i64(try_get(), -ECONNRESET);
     cr_assert_gt(bad_count(), 1);
     cr_assert(tier_error_is_transient(-ECONNRESET));
 }
@@ -129,7 +130,7 @@ Test(s3_retry, silence_for_ever)
 {
     bad_options.patience_ns = 500000000;
     BAD_TIER({NULL, BAD_HOLD});
-    cr_assert_eq(try_put(), -ETIMEDOUT);
+    assert_i64(try_put(), -ETIMEDOUT);
     expect_told("no data was transferred for too long");
 }
 
@@ -172,7 +173,7 @@ Test(s3_retry, a_kept_connection_that_is_gone)
     EXPECT(try_put(), 0, 2);
     struct tier_traffic t;
     tier->ops->traffic(tier, &t);
-    cr_assert_eq(t.retries, 0);
+    assert_u64(t.retries, 0);
 }
 
 Test(s3_retry, nobody_there)
@@ -180,11 +181,11 @@ Test(s3_retry, nobody_there)
     bad_options.patience_ns = 300000000;
     BAD_TIER({STORED});
     bad_close();
-    cr_assert_eq(try_put(), -ECONNREFUSED);
+    assert_i64(try_put(), -ECONNREFUSED);
     expect_told("check the endpoint");
     tier->ops->close(tier);
     bad_tier("http://nowhere.invalid");
-    cr_assert_eq(try_put(), -EHOSTUNREACH);
+    assert_i64(try_put(), -EHOSTUNREACH);
 }
 
 static void *interrupt_soon(void *arg)
@@ -201,11 +202,11 @@ static void interrupted_within(const struct bad_step step)
     bad_options.stall_ns = 20000000000;
     bad_options.patience_ns = 20000000000;
     bad_tier(bad_open(&step, 1));
-    cr_assert_eq(thread_start(&thread, "test", interrupt_soon, NULL), 0);
+    assert_i64(thread_start(&thread, "test", interrupt_soon, NULL), 0);
     int64_t begin = clock_monotonic_ns();
-    cr_assert_eq(try_put(), -ECANCELED);
+    assert_i64(try_put(), -ECANCELED);
     cr_assert_lt(clock_monotonic_ns() - begin, 1000000000);
-    cr_assert_eq(pthread_join(thread, NULL), 0);
+    assert_i64(pthread_join(thread, NULL), 0);
     bad_end();
 }
 
@@ -238,7 +239,7 @@ Test(s3_retry, no_storm)
     retry_gate_init(&gate);
     for (unsigned i = 0; i < 3 * RETRY_SHARE; i++)
         retry_gate_success(&gate); /* the budget is full already */
-    cr_assert_eq(pool_new("test", 32, 32, NULL, NULL, &pool), 0);
+    assert_i64(pool_new("test", 32, 32, NULL, NULL, &pool), 0);
     for (unsigned i = 0; i < 32; i++)
         pool_submit(pool, try_often, NULL);
     pool_drain(pool);

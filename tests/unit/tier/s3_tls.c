@@ -5,6 +5,7 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
+#include "../expect.h"
 #include "bad_tier.h"
 
 static char folder[] = "/var/tmp/cairn-tls-XXXXXX";
@@ -16,7 +17,7 @@ static unsigned free_port(void)
 {
     struct bad_step step = {.raw = NULL};
     unsigned port;
-    cr_assert_eq(sscanf(bad_open(&step, 1), "http://127.0.0.1:%u", &port), 1);
+    assert_i64(sscanf(bad_open(&step, 1), "http://127.0.0.1:%u", &port), 1);
     bad_close();
     return port;
 }
@@ -27,7 +28,7 @@ static void make_certificate(void)
         "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=DNS:localhost "
         "-keyout %s -out %s 2>/dev/null",
         key, certificate);
-    cr_assert_eq(system(command), 0);
+    assert_i64(system(command), 0);
 }
 
 static void start(const char *option)
@@ -88,7 +89,7 @@ Test(s3_tls, an_unknown_certificate)
     NEEDS_OPENSSL();
     start("-quiet");
     bad_tier(url);
-    cr_assert_eq(try_put(), -EKEYREJECTED);
+    assert_i64(try_put(), -EKEYREJECTED);
     expect_told("set AWS_CA_BUNDLE");
 }
 
@@ -99,7 +100,7 @@ Test(s3_tls, a_certificate_that_is_given)
     start("-quiet");
     bad_options.ca_bundle = certificate;
     bad_tier(url);
-    cr_assert_eq(try_get(), -EUCLEAN);
+    assert_i64(try_get(), -EUCLEAN);
     expect_told("the server ignores ranges");
 }
 
@@ -110,7 +111,7 @@ Test(s3_tls, a_certificate_for_another_name)
     bad_options.ca_bundle = certificate;
     _cleanup_free_ char *by_address = xasprintf("https://127.0.0.1:%s", strrchr(url, ':') + 1);
     bad_tier(by_address);
-    cr_assert_eq(try_get(), -EKEYREJECTED);
+    assert_i64(try_get(), -EKEYREJECTED);
 }
 
 Test(s3_tls, an_old_protocol)
@@ -119,5 +120,5 @@ Test(s3_tls, an_old_protocol)
     start("-tls1_1");
     bad_options.ca_bundle = certificate;
     bad_tier(url);
-    cr_assert_eq(try_get(), -EPROTO);
+    assert_i64(try_get(), -EPROTO);
 }

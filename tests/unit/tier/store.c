@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store.h"
+#include "../expect.h"
 
-#include <criterion/criterion.h>
 #include <dirent.h>
 #include <stdio.h>
 #include <sys/mount.h>
@@ -20,7 +20,7 @@ void store_open(void)
 {
     strcpy(store, "/var/tmp/cairn-tier-XXXXXX");
     cr_assert_not_null(mkdtemp(store));
-    cr_assert_eq(nvme_tier_open(store, &tier), 0);
+    assert_i64(nvme_tier_open(store, &tier), 0);
 }
 
 bool store_open_small(unsigned mib)
@@ -34,7 +34,7 @@ bool store_open_small(unsigned mib)
         return false;
     }
     mounted = true;
-    cr_assert_eq(nvme_tier_open(store, &tier), 0);
+    assert_i64(nvme_tier_open(store, &tier), 0);
     return true;
 }
 
@@ -44,7 +44,7 @@ void store_open_dir(void)
     strcpy(store, "/var/tmp/cairn-tier-XXXXXX");
     cr_assert_not_null(mkdtemp(store));
     _cleanup_free_ char *path = xasprintf("%s/remote", store);
-    cr_assert_eq(dir_tier_open(&(struct dir_options){.path = path}, &tier, &error), 0, "%s", error);
+    assert_i64(dir_tier_open(&(struct dir_options){.path = path}, &tier, &error), 0, "%s", error);
 }
 
 void s3_make_bucket(const char *endpoint, const char *bucket)
@@ -64,11 +64,11 @@ void s3_make_bucket(const char *endpoint, const char *bucket)
     struct s3_signed signature;
     struct http *http;
     struct http_response response;
-    cr_assert_eq(s3_sign(&sign, &keys, &signature), 0);
-    cr_assert_eq(http_open(&options, &http), 0);
+    assert_i64(s3_sign(&sign, &keys, &signature), 0);
+    assert_i64(http_open(&options, &http), 0);
     struct http_request request = {
         .method = "PUT", .url = url, .headers = (const char *const *)signature.headers};
-    cr_assert_eq(http_perform(http, &request, &response), 0, "%s: %s", url, response.cause);
+    assert_i64(http_perform(http, &request, &response), 0, "%s: %s", url, response.cause);
     cr_assert(response.status == 200 || response.status == 409, "%ld %s", response.status, response.text);
     http_response_done(&response);
     http_close(http);
@@ -80,9 +80,9 @@ bool s3_test_options(const char *prefix, struct s3_options *ret_options)
     const char *endpoint = getenv("CAIRN_TEST_S3_ENDPOINT");
     if (!endpoint || !*endpoint)
         return false;
-    cr_assert_eq(setenv("AWS_ACCESS_KEY_ID", "cairntest", 1), 0);
-    cr_assert_eq(setenv("AWS_SECRET_ACCESS_KEY", "cairnsecret", 1), 0);
-    cr_assert_eq(unsetenv("AWS_SESSION_TOKEN"), 0);
+    assert_i64(setenv("AWS_ACCESS_KEY_ID", "cairntest", 1), 0);
+    assert_i64(setenv("AWS_SECRET_ACCESS_KEY", "cairnsecret", 1), 0);
+    assert_i64(unsetenv("AWS_SESSION_TOKEN"), 0);
     s3_make_bucket(endpoint, BUCKET);
     *ret_options = (struct s3_options){
         .bucket = BUCKET, .prefix = prefix, .endpoint_url = endpoint, .region = "us-east-1", .connections = 5};
@@ -97,7 +97,7 @@ void store_open_s3(void)
         xasprintf("unit & <tests>/%d-%lld", getpid(), (long long)clock_realtime_ns());
     if (!s3_test_options(prefix, &options))
         return;
-    cr_assert_eq(s3_tier_open(&options, &tier, &error), 0, "%s", error);
+    assert_i64(s3_tier_open(&options, &tier, &error), 0, "%s", error);
 }
 
 static int remove_one(const struct tier_object *object, void *arg)
@@ -124,10 +124,10 @@ void store_close(void)
     if (!*store)
         return;
     if (mounted)
-        cr_assert_eq(umount(store), 0);
+        assert_i64(umount(store), 0);
     mounted = false;
     _cleanup_free_ char *command = xasprintf("rm -rf %s", store);
-    cr_assert_eq(system(command), 0);
+    assert_i64(system(command), 0);
 }
 
 void *content_new(size_t len, uint64_t seed)
@@ -145,7 +145,7 @@ void *content_new(size_t len, uint64_t seed)
 void put_ok(const char *object, size_t len, uint64_t seed)
 {
     _cleanup_free_ void *buf = content_new(len, seed);
-    cr_assert_eq(tier->ops->put(tier, object, buf, len), 0);
+    assert_i64(tier->ops->put(tier, object, buf, len), 0);
 }
 
 void expect_content(const char *object, size_t len, uint64_t seed)
@@ -153,14 +153,14 @@ void expect_content(const char *object, size_t len, uint64_t seed)
     _cleanup_free_ uint8_t *expected = content_new(len, seed);
     _cleanup_free_ uint8_t *got = xcalloc(1, len + 1);
     uint64_t object_len = 0;
-    cr_assert_eq(tier->ops->stat(tier, object, &object_len), 0);
-    cr_assert_eq(object_len, len);
-    cr_assert_eq(tier->ops->get_range(tier, object, 0, got, len), 0);
-    cr_assert_eq(memcmp(got, expected, len), 0);
-    cr_assert_eq(tier->ops->get_range(tier, object, 0, got, len + 1), -EUCLEAN, "the object ends before");
+    assert_i64(tier->ops->stat(tier, object, &object_len), 0);
+    assert_u64(object_len, len);
+    assert_i64(tier->ops->get_range(tier, object, 0, got, len), 0);
+    assert_i64(memcmp(got, expected, len), 0);
+    assert_i64(tier->ops->get_range(tier, object, 0, got, len + 1), -EUCLEAN, "the object ends before");
     if (len > 10) {
-        cr_assert_eq(tier->ops->get_range(tier, object, len / 2, got, 5), 0);
-        cr_assert_eq(memcmp(got, expected + len / 2, 5), 0);
+        assert_i64(tier->ops->get_range(tier, object, len / 2, got, 5), 0);
+        assert_i64(memcmp(got, expected + len / 2, 5), 0);
     }
 }
 

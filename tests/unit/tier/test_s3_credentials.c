@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Where credentials come from, each source against a real process or a real server. */
-#include <criterion/criterion.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "../expect.h"
 #include "aws.h"
 #include "base/clock.h"
 #include "tier/s3/credentials.h"
@@ -21,7 +21,7 @@ static void begin(void)
 {
     aws_begin();
     struct http_options options = {.connections = 8, .stall_ns = 5000000000, .user_agent = "cairn-test"};
-    cr_assert_eq(http_open(&options, &http), 0);
+    assert_i64(http_open(&options, &http), 0);
 }
 
 static void end(void)
@@ -48,16 +48,16 @@ static int get(const char *profile)
 
 static void expect(const char *profile, const char *key_id, const char *secret, const char *token)
 {
-    cr_assert_eq(get(profile), 0, "%s", error);
-    cr_assert_str_eq(found.key_id, key_id);
-    cr_assert_str_eq(found.secret, secret);
-    cr_assert_str_eq(found.token ? found.token : "(none)", token ? token : "(none)");
+    assert_i64(get(profile), 0, "%s", error);
+    assert_str(found.key_id, key_id);
+    assert_str(found.secret, secret);
+    assert_str(found.token ? found.token : "(none)", token ? token : "(none)");
 }
 
 static void expect_error(const char *profile, int expected, const char *words)
 {
     int r = get(profile);
-    cr_assert_eq(r, expected, "%d instead of %d: %s", r, expected, error ? error : "");
+    assert_i64(r, expected, "%d instead of %d: %s", r, expected, error ? error : "");
     cr_assert_not_null(error);
     cr_assert_not_null(strstr(error, words), "'%s' does not say '%s'", error, words);
 }
@@ -90,7 +90,7 @@ Test(s3_credentials, environment_comes_first_and_a_chosen_profile_before_it)
     setenv("AWS_SESSION_TOKEN", "Tenv", 1);
     expect(NULL, "AKenv", "SKenv", "Tenv");
     expect("default", "AK1", "SK1", NULL);
-    cr_assert_eq(found.expires_ns, 0);
+    assert_i64(found.expires_ns, 0);
 }
 
 Test(s3_credentials, half_a_pair_and_what_is_no_text_are_errors)
@@ -127,7 +127,7 @@ static void write_script(const char *text)
 {
     aws_write("script", "#!/bin/sh\n%s\n", text);
     _cleanup_free_ char *path = aws_path("script");
-    cr_assert_eq(chmod(path, 0700), 0);
+    assert_i64(chmod(path, 0700), 0);
     aws_write(".aws/config", "[profile p]\ncredential_process = %s 'two words'\n", path);
 }
 
@@ -137,7 +137,7 @@ Test(s3_credentials, process_answers)
                  "cat <<.\n{\"Version\": 1, \"AccessKeyId\": \"AKp\", \"SecretAccessKey\": \"SKp\",\n"
                  "\"SessionToken\": \"Tp\", \"Expiration\": \"2100-01-01T00:00:00Z\"}\n.");
     expect("p", "AKp", "SKp", "Tp");
-    cr_assert_eq(found.expires_ns, 4102444800ll * 1000000000);
+    assert_i64(found.expires_ns, 4102444800ll * 1000000000);
 }
 
 Test(s3_credentials, process_that_fails_says_why)
@@ -220,7 +220,7 @@ Test(s3_credentials, container_answers)
     server = web_open(serve_container);
     set_container("/role");
     expect(NULL, "AKnone", "SKnone", "Tnone");
-    cr_assert_eq(found.expires_ns, 4102444800ll * 1000000000);
+    assert_i64(found.expires_ns, 4102444800ll * 1000000000);
     setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN", "Bearer plain", 1);
     expect(NULL, "AKplain", "SKplain", "Tplain");
 }
@@ -237,13 +237,13 @@ Test(s3_credentials, container_token_file_is_read_every_time)
     struct s3_credentials old = found;
     found = (struct s3_credentials){0};
     aws_write("token", "Bearer two\n");
-    cr_assert_eq(s3_credentials_get(source, NULL, &found, &error), 0);
-    cr_assert_str_eq(found.key_id, "AKone", "they hold for long and must not be asked for again");
+    assert_i64(s3_credentials_get(source, NULL, &found, &error), 0);
+    assert_str(found.key_id, "AKone", "they hold for long and must not be asked for again");
     s3_credentials_done(&found);
-    cr_assert_eq(s3_credentials_get(source, &old, &found, &error), 0);
-    cr_assert_str_eq(found.key_id, "AKtwo", "the token file was not read again");
+    assert_i64(s3_credentials_get(source, &old, &found, &error), 0);
+    assert_str(found.key_id, "AKtwo", "the token file was not read again");
     s3_credentials_done(&old);
-    cr_assert_eq(unlink(path), 0);
+    assert_i64(unlink(path), 0);
     expect_error(NULL, -EINVAL, "token file");
 }
 
@@ -253,7 +253,7 @@ Test(s3_credentials, container_that_refuses_is_not_passed_over)
     set_container("/role");
     setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN", "Bearer bad", 1);
     expect_error(NULL, -EACCES, "answered 403: no such token");
-    cr_assert_eq(web_count(), 1, "a refusal is no reason to ask again");
+    assert_u64(web_count(), 1, "a refusal is no reason to ask again");
     setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN", "Bearer x\r\nX-Evil: 1", 1);
     expect_error(NULL, -EINVAL, "not plain text");
     web_close();
@@ -274,7 +274,7 @@ Test(s3_credentials, container_in_trouble_is_asked_again)
     server = web_open(serve_trouble_first);
     set_container("/role");
     expect(NULL, "AKnone", "SKnone", "Tnone");
-    cr_assert_eq(web_count(), 3);
+    assert_u64(web_count(), 3);
 }
 
 Test(s3_credentials, clear_text_goes_to_this_machine_and_container_agents_only)
@@ -343,10 +343,10 @@ Test(s3_credentials, metadata_answer)
 {
     serve_instance("trainer\n");
     expect(NULL, "AKi", "SKi", "Ti");
-    cr_assert_eq(web_count(), 3);
+    assert_u64(web_count(), 3);
     setenv("AWS_EC2_METADATA_DISABLED", "TRUE", 1);
     expect_error(NULL, -ENOKEY, "switched off");
-    cr_assert_eq(web_count(), 3, "asked though it is switched off");
+    assert_u64(web_count(), 3, "asked though it is switched off");
 }
 
 Test(s3_credentials, metadata_without_a_role_or_with_a_bad_one)

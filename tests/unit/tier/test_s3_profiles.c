@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <criterion/criterion.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
+#include "../expect.h"
 #include "aws.h"
 #include "tier/s3/credentials_source.h"
 #include "tier/s3/profiles.h"
@@ -25,14 +25,14 @@ TestSuite(s3_settings, .init = aws_begin, .fini = end);
 
 static void read_ok(void)
 {
-    cr_assert_eq(s3_profiles_read(&profiles, &error), 0, "%s", error);
+    assert_i64(s3_profiles_read(&profiles, &error), 0, "%s", error);
 }
 
 /* As printed; NULL is "(none)". */
 static void expect(const char *profile, const char *key, const char *value)
 {
     const char *got = s3_profiles_get(profiles, profile, key);
-    cr_assert_str_eq(got ? got : "(none)", value ? value : "(none)", "%s of %s", key, profile);
+    assert_str(got ? got : "(none)", value ? value : "(none)", "%s of %s", key, profile);
 }
 
 Test(s3_profiles, no_files_are_no_profiles)
@@ -114,8 +114,8 @@ Test(s3_profiles, nested_settings_have_the_name_of_their_parent)
     expect("default", "s3.region", "nested");
     expect("default", "addressing_style", NULL);
     expect("default", "endpoint_url", "http://a");
-    cr_assert_str_eq(s3_profiles_get_service(profiles, "local", "s3.endpoint_url"), "http://b");
-    cr_assert_str_eq(s3_profiles_get_service(profiles, "local", "sts.endpoint_url"), "http://c");
+    assert_str(s3_profiles_get_service(profiles, "local", "s3.endpoint_url"), "http://b");
+    assert_str(s3_profiles_get_service(profiles, "local", "sts.endpoint_url"), "http://c");
     cr_assert_null(s3_profiles_get_service(profiles, "other", "s3.endpoint_url"));
     cr_assert_not(s3_profiles_has(profiles, "local"));
 }
@@ -123,11 +123,11 @@ Test(s3_profiles, nested_settings_have_the_name_of_their_parent)
 static void expect_refused(const char *text, unsigned line, const char *words)
 {
     aws_write(".aws/config", "%s", text);
-    cr_assert_eq(s3_profiles_read(&profiles, &error), -EINVAL, "'%s' was taken", text);
+    assert_i64(s3_profiles_read(&profiles, &error), -EINVAL, "'%s' was taken", text);
     profiles = NULL;
     _cleanup_free_ char *path = aws_path(".aws/config");
     _cleanup_free_ char *begin = xasprintf("%s:%u: ", path, line);
-    cr_assert_eq(strncmp(error, begin, strlen(begin)), 0, "'%s' does not begin with '%s'", error, begin);
+    assert_i64(strncmp(error, begin, strlen(begin)), 0, "'%s' does not begin with '%s'", error, begin);
     cr_assert_not_null(strstr(error, words), "'%s' does not say '%s'", error, words);
     free(error);
     error = NULL;
@@ -148,7 +148,7 @@ Test(s3_profiles, what_is_wrong_is_told_with_file_and_line)
 Test(s3_profiles, secrets_are_not_in_the_message)
 {
     aws_write(".aws/credentials", "[default]\naws_secret_access_key SECRET\n");
-    cr_assert_eq(s3_profiles_read(&profiles, &error), -EINVAL);
+    assert_i64(s3_profiles_read(&profiles, &error), -EINVAL);
     profiles = NULL;
     cr_assert_null(strstr(error, "SECRET"));
 }
@@ -159,7 +159,7 @@ Test(s3_profiles, a_zero_byte_is_refused)
     FILE *file = fopen(path, "w");
     (void)fwrite("[default]\nregion=\0x\n", 1, 20, file);
     (void)fclose(file);
-    cr_assert_eq(s3_profiles_read(&profiles, &error), -EINVAL);
+    assert_i64(s3_profiles_read(&profiles, &error), -EINVAL);
     profiles = NULL;
     cr_assert_not_null(strstr(error, "config:2: "), "%s", error);
 }
@@ -168,13 +168,13 @@ Test(s3_profiles, a_file_that_is_too_long_or_a_folder_is_refused)
 {
     _cleanup_free_ char *path = aws_path(".aws/config");
     aws_write(".aws/config", "[default]\n");
-    cr_assert_eq(truncate(path, 2 * 1024 * 1024), 0);
-    cr_assert_eq(s3_profiles_read(&profiles, &error), -EINVAL);
+    assert_i64(truncate(path, 2 * 1024 * 1024), 0);
+    assert_i64(s3_profiles_read(&profiles, &error), -EINVAL);
     cr_assert_not_null(strstr(error, "cannot be read"), "%s", error);
     free(error);
-    cr_assert_eq(unlink(path), 0);
-    cr_assert_eq(mkdir(path, 0700), 0);
-    cr_assert_eq(s3_profiles_read(&profiles, &error), -EINVAL);
+    assert_i64(unlink(path), 0);
+    assert_i64(mkdir(path, 0700), 0);
+    assert_i64(s3_profiles_read(&profiles, &error), -EINVAL);
     profiles = NULL;
 }
 
@@ -194,7 +194,7 @@ Test(s3_profiles, files_may_be_elsewhere_and_links)
 {
     _cleanup_free_ char *link = aws_path("link"), *target = aws_path("target");
     aws_write("target", "[default]\nregion=here\n");
-    cr_assert_eq(symlink(target, link), 0);
+    assert_i64(symlink(target, link), 0);
     setenv("AWS_CONFIG_FILE", link, 1);
     setenv("AWS_SHARED_CREDENTIALS_FILE", "~/nothing", 1);
     read_ok();
@@ -212,16 +212,16 @@ Test(s3_profiles, without_home_the_user_database_is_asked)
         cr_skip_test("the user's own ~/.aws/config cannot be read");
     struct passwd *user = getpwuid(geteuid());
     _cleanup_free_ char *expected = xasprintf("%s/.aws/config or /dev/null", user->pw_dir);
-    cr_assert_str_eq(s3_profiles_where(profiles), expected);
+    assert_str(s3_profiles_where(profiles), expected);
 }
 
 static void expect_settings(const char *profile, const char *region, const char *endpoint,
                             const char *ca_bundle)
 {
-    cr_assert_eq(s3_settings_read(profile, &settings, &error), 0, "%s", error);
-    cr_assert_str_eq(settings.region ? settings.region : "(none)", region);
-    cr_assert_str_eq(settings.endpoint_url ? settings.endpoint_url : "(none)", endpoint);
-    cr_assert_str_eq(settings.ca_bundle ? settings.ca_bundle : "(none)", ca_bundle);
+    assert_i64(s3_settings_read(profile, &settings, &error), 0, "%s", error);
+    assert_str(settings.region ? settings.region : "(none)", region);
+    assert_str(settings.endpoint_url ? settings.endpoint_url : "(none)", endpoint);
+    assert_str(settings.ca_bundle ? settings.ca_bundle : "(none)", ca_bundle);
     s3_settings_done(&settings);
 }
 
@@ -266,11 +266,11 @@ Test(s3_settings, configured_endpoints_can_be_ignored)
 
 Test(s3_settings, a_profile_that_is_not_there_is_an_error)
 {
-    cr_assert_eq(s3_settings_read("ghost", &settings, &error), -EINVAL);
+    assert_i64(s3_settings_read("ghost", &settings, &error), -EINVAL);
     cr_assert_not_null(strstr(error, "\"ghost\""));
     free(error);
     setenv("AWS_PROFILE", "ghost", 1);
-    cr_assert_eq(s3_settings_read(NULL, &settings, &error), -EINVAL);
+    assert_i64(s3_settings_read(NULL, &settings, &error), -EINVAL);
 }
 
 Test(s3_settings, times)
@@ -295,8 +295,8 @@ Test(s3_settings, times)
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         int64_t ns = -1;
-        cr_assert_eq(s3_time_parse(cases[i].text, &ns), cases[i].seconds < 0 ? -EINVAL : 0, "%s",
-                     cases[i].text);
-        cr_assert_eq(ns, cases[i].seconds < 0 ? -1 : cases[i].seconds * 1000000000, "%s", cases[i].text);
+        assert_i64(s3_time_parse(cases[i].text, &ns), cases[i].seconds < 0 ? -EINVAL : 0, "%s",
+                   cases[i].text);
+        assert_i64(ns, cases[i].seconds < 0 ? -1 : cases[i].seconds * 1000000000, "%s", cases[i].text);
     }
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /* When credentials are asked for anew, by whom, and what happens where that fails. */
-#include <criterion/criterion.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <time.h>
 
+#include "../expect.h"
 #include "aws.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -43,7 +43,7 @@ static void begin(void)
     log_file = tmpfile();
     log_set_fd(fileno(log_file));
     struct http_options options = {.connections = 8, .stall_ns = 5000000000, .user_agent = "cairn-test"};
-    cr_assert_eq(http_open(&options, &http), 0);
+    assert_i64(http_open(&options, &http), 0);
     lifetime_s = 3600;
     status = 200;
     _cleanup_free_ char *url = xasprintf("%s/role", web_open(serve));
@@ -95,47 +95,47 @@ static bool is_logged(const char *words)
 
 Test(s3_refresh, what_holds_for_long_is_kept)
 {
-    cr_assert_eq(get(NULL), 1);
-    cr_assert_eq(get(NULL), 1);
-    cr_assert_eq(web_count(), 1);
+    assert_i64(get(NULL), 1);
+    assert_i64(get(NULL), 1);
+    assert_u64(web_count(), 1);
 }
 
 Test(s3_refresh, asks_anew_5_minutes_before_the_end)
 {
     lifetime_s = 302;
-    cr_assert_eq(get(NULL), 1);
-    cr_assert_eq(get(NULL), 1, "not 5 minutes before the end yet");
-    cr_assert_eq(web_count(), 1);
+    assert_i64(get(NULL), 1);
+    assert_i64(get(NULL), 1, "not 5 minutes before the end yet");
+    assert_u64(web_count(), 1);
     wait_ms(3200);
-    cr_assert_eq(get(NULL), 2);
-    cr_assert_eq(web_count(), 2);
+    assert_i64(get(NULL), 2);
+    assert_u64(web_count(), 2);
 }
 
 /* New ones that live for 4 s only are left alone for 2 s. */
 Test(s3_refresh, short_lived_ones_are_not_asked_for_all_the_time)
 {
     lifetime_s = 4;
-    cr_assert_eq(get(NULL), 1);
-    cr_assert_eq(get(NULL), 1);
+    assert_i64(get(NULL), 1);
+    assert_i64(get(NULL), 1);
     wait_ms(2200);
     lifetime_s = 3600;
-    cr_assert_eq(get(NULL), 2);
-    cr_assert_eq(get(NULL), 2);
+    assert_i64(get(NULL), 2);
+    assert_i64(get(NULL), 2);
 }
 
 Test(s3_refresh, a_failure_keeps_what_still_holds)
 {
     lifetime_s = 6;
-    cr_assert_eq(get(NULL), 1);
+    assert_i64(get(NULL), 1);
     wait_ms(3200);
     status = 403;
-    cr_assert_eq(get(NULL), 1);
+    assert_i64(get(NULL), 1);
     cr_assert(is_logged("cannot renew"));
-    cr_assert_eq(web_count(), 2);
-    cr_assert_eq(get(NULL), 1, "nobody asks again at once");
-    cr_assert_eq(web_count(), 2);
+    assert_u64(web_count(), 2);
+    assert_i64(get(NULL), 1, "nobody asks again at once");
+    assert_u64(web_count(), 2);
     wait_ms(3200);
-    cr_assert_eq(get(NULL), -EACCES, "they hold no more");
+    assert_i64(get(NULL), -EACCES, "they hold no more");
     status = 200;
     lifetime_s = 3600;
     cr_assert_geq(get(NULL), 3);
@@ -143,13 +143,13 @@ Test(s3_refresh, a_failure_keeps_what_still_holds)
 
 Test(s3_refresh, what_is_refused_is_asked_for_anew_once)
 {
-    cr_assert_eq(get(NULL), 1);
-    cr_assert_eq(get("AK1"), 2);
-    cr_assert_eq(get("AK1"), 2, "somebody asked since");
-    cr_assert_eq(web_count(), 2);
+    assert_i64(get(NULL), 1);
+    assert_i64(get("AK1"), 2);
+    assert_i64(get("AK1"), 2, "somebody asked since");
+    assert_u64(web_count(), 2);
     status = 403;
-    cr_assert_eq(get("AK2"), -EACCES, "what was refused does not hold");
-    cr_assert_eq(get(NULL), 2);
+    assert_i64(get("AK2"), -EACCES, "what was refused does not hold");
+    assert_i64(get(NULL), 2);
 }
 
 /* The same ones come back: the caller has to give up, not to wait for ever. */
@@ -158,27 +158,27 @@ Test(s3_refresh, keys_that_never_change_come_back)
     setenv("AWS_ACCESS_KEY_ID", "AK77", 1);
     setenv("AWS_SECRET_ACCESS_KEY", "SECRET", 1);
     setenv("AWS_SESSION_TOKEN", "TOKEN", 1);
-    cr_assert_eq(get(NULL), 77);
-    cr_assert_eq(get("AK77"), 77);
+    assert_i64(get(NULL), 77);
+    assert_i64(get("AK77"), 77);
 }
 
 /* Our clock may be wrong; only the other side knows whether they hold. */
 Test(s3_refresh, what_has_expired_by_our_clock_is_used_all_the_same)
 {
     lifetime_s = -3600;
-    cr_assert_eq(get(NULL), 1);
-    cr_assert_eq(get(NULL), 1);
-    cr_assert_eq(web_count(), 1);
-    cr_assert_eq(get("AK1"), 2);
+    assert_i64(get(NULL), 1);
+    assert_i64(get(NULL), 1);
+    assert_u64(web_count(), 1);
+    assert_i64(get("AK1"), 2);
 }
 
 Test(s3_refresh, none_after_there_were_some_may_pass)
 {
     lifetime_s = 1;
-    cr_assert_eq(get(NULL), 1);
+    assert_i64(get(NULL), 1);
     unsetenv("AWS_CONTAINER_CREDENTIALS_FULL_URI");
     wait_ms(1100);
-    cr_assert_eq(get(NULL), -EAGAIN);
+    assert_i64(get(NULL), -EAGAIN);
 }
 
 static void *get_in_thread(void *arg)
@@ -190,15 +190,15 @@ static void *get_in_thread(void *arg)
 static void get_by_all(pthread_t *threads)
 {
     for (unsigned i = 0; i < THREADS; i++)
-        cr_assert_eq(pthread_create(&threads[i], NULL, get_in_thread, NULL), 0);
+        assert_i64(pthread_create(&threads[i], NULL, get_in_thread, NULL), 0);
 }
 
 static void expect_all(pthread_t *threads, int result)
 {
     for (unsigned i = 0; i < THREADS; i++) {
         void *got;
-        cr_assert_eq(pthread_join(threads[i], &got), 0);
-        cr_assert_eq((int)(intptr_t)got, result);
+        assert_i64(pthread_join(threads[i], &got), 0);
+        assert_i64((int)(intptr_t)got, result);
     }
 }
 
@@ -208,7 +208,7 @@ Test(s3_refresh, the_first_are_asked_for_by_one)
     delay_ms = 300;
     get_by_all(threads);
     expect_all(threads, 1);
-    cr_assert_eq(web_count(), 1);
+    assert_u64(web_count(), 1);
 }
 
 Test(s3_refresh, a_failure_is_shared_too)
@@ -218,7 +218,7 @@ Test(s3_refresh, a_failure_is_shared_too)
     status = 403;
     get_by_all(threads);
     expect_all(threads, -EACCES);
-    cr_assert_eq(web_count(), 1);
+    assert_u64(web_count(), 1);
 }
 
 Test(s3_refresh, others_go_on_with_the_old_ones_meanwhile)
@@ -226,17 +226,17 @@ Test(s3_refresh, others_go_on_with_the_old_ones_meanwhile)
     pthread_t asker;
     void *got;
     lifetime_s = 6;
-    cr_assert_eq(get(NULL), 1);
+    assert_i64(get(NULL), 1);
     wait_ms(3200);
     delay_ms = 1000;
     lifetime_s = 3600;
-    cr_assert_eq(pthread_create(&asker, NULL, get_in_thread, NULL), 0);
+    assert_i64(pthread_create(&asker, NULL, get_in_thread, NULL), 0);
     wait_ms(300);
     int64_t start = clock_monotonic_ns();
-    cr_assert_eq(get(NULL), 1);
+    assert_i64(get(NULL), 1);
     cr_assert_lt(clock_monotonic_ns() - start, 200000000, "waited for the one who asks");
-    cr_assert_eq(pthread_join(asker, &got), 0);
-    cr_assert_eq((int)(intptr_t)got, 2);
-    cr_assert_eq(get(NULL), 2);
-    cr_assert_eq(web_count(), 2);
+    assert_i64(pthread_join(asker, &got), 0);
+    assert_i64((int)(intptr_t)got, 2);
+    assert_i64(get(NULL), 2);
+    assert_u64(web_count(), 2);
 }

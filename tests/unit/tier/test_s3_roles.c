@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Roles: STS against a real server that checks what it is asked, with the signature computed anew. */
-#include <criterion/criterion.h>
 #include <stdio.h>
 #include <time.h>
 
+#include "../expect.h"
 #include "aws.h"
 #include "tier/s3/credentials.h"
 #include "tier/s3/sign.h"
@@ -45,7 +45,7 @@ static void begin(void)
 {
     aws_begin();
     struct http_options options = {.connections = 8, .stall_ns = 5000000000, .user_agent = "cairn-test"};
-    cr_assert_eq(http_open(&options, &http), 0);
+    assert_i64(http_open(&options, &http), 0);
     answer_status = 200;
     answer_text = NULL;
     server = web_open(serve_sts);
@@ -76,17 +76,17 @@ static int get(const char *profile)
 
 static void expect_role(const char *profile)
 {
-    cr_assert_eq(get(profile), 0, "%s", error);
-    cr_assert_eq(strncmp(found.key_id, "AKsts", 5), 0);
-    cr_assert_str_eq(found.secret, "S&K");
-    cr_assert_str_eq(found.token, "Tsts");
-    cr_assert_eq(found.expires_ns, 4102444800ll * 1000000000);
+    assert_i64(get(profile), 0, "%s", error);
+    assert_i64(strncmp(found.key_id, "AKsts", 5), 0);
+    assert_str(found.secret, "S&K");
+    assert_str(found.token, "Tsts");
+    assert_i64(found.expires_ns, 4102444800ll * 1000000000);
 }
 
 static void expect_error(const char *profile, int expected, const char *words)
 {
     int r = get(profile);
-    cr_assert_eq(r, expected, "%d instead of %d: %s", r, expected, error ? error : "");
+    assert_i64(r, expected, "%d instead of %d: %s", r, expected, error ? error : "");
     cr_assert_not_null(strstr(error, words), "'%s' does not say '%s'", error, words);
 }
 
@@ -115,12 +115,12 @@ static void expect_signed_by(const char *key_id, const char *secret, const char 
                                       .service = "sts",
                                       .time_ns = timegm(&tm) * 1000000000};
     struct s3_signed s;
-    cr_assert_eq(s3_sign(&request, &c, &s), 0);
+    assert_i64(s3_sign(&request, &c, &s), 0);
     char **last = s.headers;
     while (last[1])
         last++;
     const char *got = web_header(&seen, "Authorization");
-    cr_assert_str_eq(got ? got : "(none)", *last + strlen("Authorization: "));
+    assert_str(got ? got : "(none)", *last + strlen("Authorization: "));
     s3_signed_done(&s);
 }
 
@@ -132,7 +132,7 @@ Test(s3_roles, web_identity_of_the_environment)
     setenv("AWS_WEB_IDENTITY_TOKEN_FILE", path, 1);
     setenv("AWS_ROLE_ARN", ARN, 1);
     expect_role(NULL);
-    cr_assert_str_eq(seen.method, "POST");
+    assert_str(seen.method, "POST");
     cr_assert_null(web_header(&seen, "Authorization"));
     expect_form("Action=AssumeRoleWithWebIdentity&Version=2011-06-15&RoleArn=" ARN_ENCODED
                 "&RoleSessionName=cairn-");
@@ -154,7 +154,7 @@ Test(s3_roles, web_identity_that_lacks_something_is_an_error)
     expect_error(NULL, -EINVAL, "holds no token");
     aws_write("token", "to\x01ken");
     expect_error(NULL, -EINVAL, "holds no token");
-    cr_assert_eq(web_count(), 0);
+    assert_u64(web_count(), 0);
 }
 
 Test(s3_roles, web_identity_of_a_profile)
@@ -186,9 +186,9 @@ Test(s3_roles, roles_can_be_chained)
                              "[profile r1]\nrole_arn=" ARN "1\nsource_profile=base\n");
     aws_write(".aws/credentials", "[base]\naws_access_key_id=AKbase\naws_secret_access_key=SKbase\n");
     expect_role("r2");
-    cr_assert_eq(web_count(), 2);
+    assert_u64(web_count(), 2);
     expect_form(ARN_ENCODED "2&");
-    cr_assert_str_eq(web_header(&seen, "x-amz-security-token"), "Tsts");
+    assert_str(web_header(&seen, "x-amz-security-token"), "Tsts");
     expect_signed_by("AKsts1", "S&K", "Tsts", "us-east-1");
 }
 
@@ -214,7 +214,7 @@ Test(s3_roles, circles_end)
               "[profile 6]\nrole_arn=x\nsource_profile=7\n[profile 7]\nrole_arn=x\nsource_profile=8\n"
               "[profile 8]\nrole_arn=x\nsource_profile=9\n[profile 9]\naws_access_key_id=A\n");
     expect_error("0", -EINVAL, "circle");
-    cr_assert_eq(web_count(), 0);
+    assert_u64(web_count(), 0);
 }
 
 Test(s3_roles, credential_source_environment)
@@ -245,7 +245,7 @@ Test(s3_roles, profiles_that_lack_something_are_errors)
     expect_error("both", -EINVAL, "wants one of source_profile");
     expect_error("gone", -EINVAL, "\"ghost\" is not in");
     expect_error("mfa", -EINVAL, "mfa_serial");
-    cr_assert_eq(web_count(), 0);
+    assert_u64(web_count(), 0);
 }
 
 /* --- Answers.
@@ -267,7 +267,7 @@ Test(s3_roles, refusals_say_why)
     answer_status = 403;
     answer_text = REFUSAL("AccessDenied", "not allowed to assume");
     expect_error("r", -EACCES, "answered 403: AccessDenied: not allowed to assume");
-    cr_assert_eq(web_count(), 1);
+    assert_u64(web_count(), 1);
     cr_assert_not_null(strstr(error, ARN));
     answer_text = "<html>a proxy's page";
     expect_error("r", -EACCES, "answered 403: <html>a proxy's page");
@@ -278,7 +278,7 @@ Test(s3_roles, refusals_say_why)
     answer_text = REFUSAL("InternalFailure", "");
     unsigned before = web_count();
     expect_error("r", -EAGAIN, "InternalFailure");
-    cr_assert_eq(web_count() - before, 3, "a fault of the server is tried again");
+    assert_u64(web_count() - before, 3, "a fault of the server is tried again");
 }
 
 Test(s3_roles, answers_that_are_none_are_errors)
@@ -301,7 +301,7 @@ Test(s3_roles, answers_that_are_none_are_errors)
     use_role();
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
         answer_text = bad[i];
-        cr_assert_eq(get("r"), -EINVAL, "'%s' was taken", bad[i]);
+        assert_i64(get("r"), -EINVAL, "'%s' was taken", bad[i]);
     }
 }
 
@@ -313,5 +313,5 @@ Test(s3_roles, settings_of_sts_are_checked)
     unsetenv("AWS_REGION");
     setenv("AWS_ENDPOINT_URL_STS", "not a url", 1);
     expect_error("r", -EINVAL, "not a URL");
-    cr_assert_eq(web_count(), 0);
+    assert_u64(web_count(), 0);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <criterion/criterion.h>
 #include <stdio.h>
 
+#include "../expect.h"
 #include "tier/s3/secret.h"
 #include "tier/s3/sign.h"
 
@@ -357,13 +357,13 @@ Test(s3_sign, the_published_suite)
             xasprintf("AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20150830/us-east-1/service/aws4_request, "
                       "SignedHeaders=%s, Signature=%s",
                       v->names, v->signature);
-        cr_assert_eq(s3_sign(&request, &c, &made), 0);
-        cr_assert_str_eq(made_header("Authorization"), expected, "%s: signed was:\n%s", v->name,
-                         made.canonical_request);
-        cr_assert_str_eq(made_header("x-amz-date"), "20150830T123600Z");
+        assert_i64(s3_sign(&request, &c, &made), 0);
+        assert_str(made_header("Authorization"), expected, "%s: signed was:\n%s", v->name,
+                   made.canonical_request);
+        assert_str(made_header("x-amz-date"), "20150830T123600Z");
         cr_assert_null(made_header("x-amz-content-sha256"));
         if (v->token)
-            cr_assert_str_eq(made_header("x-amz-security-token"), v->token);
+            assert_str(made_header("x-amz-security-token"), v->token);
         s3_signed_done(&made);
     }
 }
@@ -394,8 +394,8 @@ static void expect_doc(const struct s3_sign_request *request, const char *names,
         xasprintf("AWS4-HMAC-SHA256 Credential=AKIAIOSFODNN7EXAMPLE/20130524/us-east-1/s3/aws4_request, "
                   "SignedHeaders=%s, Signature=%s",
                   names, signature);
-    cr_assert_eq(doc_sign(request), 0);
-    cr_assert_str_eq(made_header("Authorization"), expected, "%s", made.canonical_request);
+    assert_i64(doc_sign(request), 0);
+    assert_str(made_header("Authorization"), expected, "%s", made.canonical_request);
 }
 
 /* The four below: "Examples: Signature Calculations", Amazon S3 API Reference, sig-v4-header-based-auth. */
@@ -405,10 +405,10 @@ Test(s3_sign, s3_get_object_with_range)
     request.headers = (const char *const[]){"Range: bytes=0-9", NULL};
     expect_doc(&request, "host;range;x-amz-content-sha256;x-amz-date",
                "f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41");
-    cr_assert_str_eq(made_header("x-amz-content-sha256"), EMPTY_HASH);
-    cr_assert_str_eq(made.string_to_sign,
-                     "AWS4-HMAC-SHA256\n20130524T000000Z\n20130524/us-east-1/s3/aws4_request\n"
-                     "7344ae5b7ee6c3e7e6b0fe0640412a37625d1fbfff95c48bbb2dc43964946972");
+    assert_str(made_header("x-amz-content-sha256"), EMPTY_HASH);
+    assert_str(made.string_to_sign,
+               "AWS4-HMAC-SHA256\n20130524T000000Z\n20130524/us-east-1/s3/aws4_request\n"
+               "7344ae5b7ee6c3e7e6b0fe0640412a37625d1fbfff95c48bbb2dc43964946972");
 }
 
 Test(s3_sign, s3_put_object)
@@ -421,8 +421,8 @@ Test(s3_sign, s3_put_object)
     request.body_len = 21;
     expect_doc(&request, "date;host;x-amz-content-sha256;x-amz-date;x-amz-storage-class",
                "98ad721746da40c64f1a55b78f14c238d841ea1380cd77a1b5971af0ece108bd");
-    cr_assert_str_eq(made_header("x-amz-content-sha256"),
-                     "44ce7dd67c959e0d3524ffac1771dfbba87d2b6b4b4e99e42034a8b803f8b072");
+    assert_str(made_header("x-amz-content-sha256"),
+               "44ce7dd67c959e0d3524ffac1771dfbba87d2b6b4b4e99e42034a8b803f8b072");
 }
 
 Test(s3_sign, s3_get_bucket_lifecycle)
@@ -442,15 +442,15 @@ Test(s3_sign, s3_list_objects)
 Test(s3_sign, s3_path_is_used_as_it_is)
 {
     struct s3_sign_request request = doc_request("GET", "/a//b/../c%20d/", "");
-    cr_assert_eq(doc_sign(&request), 0);
-    cr_assert_eq(strncmp(made.canonical_request, "GET\n/a//b/../c%20d/\n\n", 21), 0, "%s",
-                 made.canonical_request);
+    assert_i64(doc_sign(&request), 0);
+    assert_i64(strncmp(made.canonical_request, "GET\n/a//b/../c%20d/\n\n", 21), 0, "%s",
+               made.canonical_request);
 }
 
 Test(s3_sign, query_is_sorted_by_key_before_value)
 {
     struct s3_sign_request request = doc_request("GET", "/", "&a-=1&a=2&b&a=1&&");
-    cr_assert_eq(doc_sign(&request), 0);
+    assert_i64(doc_sign(&request), 0);
     cr_assert_not_null(strstr(made.canonical_request, "\na=1&a=2&a-=1&b=\n"), "%s", made.canonical_request);
 }
 
@@ -460,20 +460,20 @@ Test(s3_sign, unsigned_payload_leaves_the_body_out)
     request.unsigned_payload = true;
     request.body = "one";
     request.body_len = 3;
-    cr_assert_eq(doc_sign(&request), 0);
-    cr_assert_str_eq(made_header("x-amz-content-sha256"), "UNSIGNED-PAYLOAD");
+    assert_i64(doc_sign(&request), 0);
+    assert_str(made_header("x-amz-content-sha256"), "UNSIGNED-PAYLOAD");
     _cleanup_free_ char *first = xstrdup(made_header("Authorization"));
     s3_signed_done(&made);
     request.body = "two";
-    cr_assert_eq(doc_sign(&request), 0);
-    cr_assert_str_eq(made_header("Authorization"), first);
+    assert_i64(doc_sign(&request), 0);
+    assert_str(made_header("Authorization"), first);
 }
 
 Test(s3_sign, port_is_part_of_host)
 {
     struct s3_sign_request request = doc_request("GET", "/", "");
     request.host = "127.0.0.1:9000";
-    cr_assert_eq(doc_sign(&request), 0);
+    assert_i64(doc_sign(&request), 0);
     cr_assert_not_null(strstr(made.canonical_request, "\nhost:127.0.0.1:9000\n"));
 }
 
@@ -484,21 +484,21 @@ Test(s3_sign, what_would_break_a_header_is_refused)
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
         struct s3_credentials key = keys(bad[i], "secret", NULL), secret = keys("key", bad[i], NULL),
                               token = keys("key", "secret", bad[i]);
-        cr_assert_eq(s3_sign(&request, &key, &made), -EINVAL);
-        cr_assert_eq(s3_sign(&request, &secret, &made), -EINVAL);
-        cr_assert_eq(s3_sign(&request, &token, &made), -EINVAL);
+        assert_i64(s3_sign(&request, &key, &made), -EINVAL);
+        assert_i64(s3_sign(&request, &secret, &made), -EINVAL);
+        assert_i64(s3_sign(&request, &token, &made), -EINVAL);
         request.region = bad[i];
-        cr_assert_eq(doc_sign(&request), -EINVAL);
+        assert_i64(doc_sign(&request), -EINVAL);
         request.region = "us-east-1";
     }
     request.time_ns = -1;
-    cr_assert_eq(doc_sign(&request), -EINVAL);
+    assert_i64(doc_sign(&request), -EINVAL);
 }
 
 Test(s3_sign, no_secret_in_what_is_kept)
 {
     struct s3_sign_request request = doc_request("GET", "/", "");
-    cr_assert_eq(doc_sign(&request), 0);
+    assert_i64(doc_sign(&request), 0);
     cr_assert_null(strstr(made.canonical_request, DOC_SECRET));
     cr_assert_null(strstr(made.string_to_sign, DOC_SECRET));
 }
@@ -520,6 +520,6 @@ Test(s3_sign, uri_encoding)
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         _cleanup_free_ char *encoded = s3_uri_encode(cases[i].text, cases[i].keep_slash);
-        cr_assert_str_eq(encoded, cases[i].encoded);
+        assert_str(encoded, cases[i].encoded);
     }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "web.h"
+#include "../expect.h"
 
 #include <arpa/inet.h>
-#include <criterion/criterion.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -110,10 +110,10 @@ const char *web_open(web_fn *fn)
     atomic_store(&stopping, false);
     listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     cr_assert_geq(listener, 0);
-    cr_assert_eq(bind(listener, (struct sockaddr *)&at, sizeof at), 0);
-    cr_assert_eq(listen(listener, 64), 0);
-    cr_assert_eq(getsockname(listener, (struct sockaddr *)&at, &len), 0);
-    cr_assert_eq(pthread_create(&thread, NULL, run, NULL), 0);
+    assert_i64(bind(listener, (struct sockaddr *)&at, sizeof at), 0);
+    assert_i64(listen(listener, 64), 0);
+    assert_i64(getsockname(listener, (struct sockaddr *)&at, &len), 0);
+    assert_i64(pthread_create(&thread, NULL, run, NULL), 0);
     (void)snprintf(address, sizeof address, "http://127.0.0.1:%u", ntohs(at.sin_port));
     return address;
 }

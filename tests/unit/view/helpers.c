@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "helpers.h"
+#include "../expect.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -26,7 +27,7 @@ void remove_tree(const char *path)
 void open_view_at(const char *path, struct view **ret_view)
 {
     struct view_options options = {.cache_bytes = 48 * MIB, .create = true};
-    cr_assert_eq(view_open(path, &options, T0, ret_view), 0);
+    assert_i64(view_open(path, &options, T0, ret_view), 0);
 }
 
 void fixture_open(struct fixture *f)
@@ -137,15 +138,15 @@ int apply(struct fixture *f)
 
 void apply_ok(struct fixture *f)
 {
-    cr_assert_eq(apply(f), 0);
+    assert_i64(apply(f), 0);
 }
 
 void apply_bad(struct fixture *f)
 {
     char *before = dump(f->view);
-    cr_expect_eq(apply(f), -EUCLEAN);
+    expect_i64(apply(f), -EUCLEAN);
     char *after = dump(f->view);
-    cr_expect_str_eq(before, after);
+    expect_str(before, after);
     free(before);
     free(after);
 }
@@ -293,7 +294,7 @@ void add_drop(struct fixture *f, uint64_t pack)
 struct view_inode inode_of(struct fixture *f, uint64_t ino)
 {
     struct view_inode inode = {0};
-    cr_assert_eq(view_inode(f->view, ino, &inode), 0, "inode %" PRIu64, ino);
+    assert_i64(view_inode(f->view, ino, &inode), 0, "inode %" PRIu64, ino);
     return inode;
 }
 
@@ -336,7 +337,7 @@ static char *range_in(struct view *view, uint64_t ino, uint64_t offset, uint64_t
     char *text = NULL;
     size_t len;
     FILE *out = open_memstream(&text, &len);
-    cr_assert_eq(view_extents(view, ino, 0, offset, length, print_extent, out), 0);
+    assert_i64(view_extents(view, ino, 0, offset, length, print_extent, out), 0);
     fclose(out);
     return text;
 }
@@ -359,7 +360,7 @@ void expect_content(struct fixture *f, uint64_t ino, const char *expected)
 void expect_range(struct fixture *f, uint64_t ino, uint64_t offset, uint64_t length, const char *expected)
 {
     char *text = range_in(f->view, ino, offset, length);
-    cr_expect_str_eq(text, expected, "is \"%s\", expected \"%s\"", text, expected);
+    expect_str(text, expected, "is \"%s\", expected \"%s\"", text, expected);
     free(text);
 }
 
@@ -371,7 +372,7 @@ static void print_line(const char *line, void *arg)
 
 void expect_check_ok(struct view *view)
 {
-    cr_assert_eq(view_check(view, print_line, NULL), 0);
+    assert_i64(view_check(view, print_line, NULL), 0);
 }
 
 int check_count(struct view *view)
@@ -399,7 +400,7 @@ static int dump_xattr(const char *name, size_t len, void *arg)
 static void dump_inode(struct dumper *d, uint64_t ino)
 {
     struct view_inode i;
-    cr_assert_eq(view_inode(d->view, ino, &i), 0);
+    assert_i64(view_inode(d->view, ino, &i), 0);
     const struct attrs *a = &i.attrs;
     fprintf(d->out, "  inode %" PRIu64 " mode %o uid %u gid %u rdev %u size %" PRIu64, ino, a->mode, a->uid,
             a->gid, a->rdev, a->size);
@@ -408,7 +409,7 @@ static void dump_inode(struct dumper *d, uint64_t ino)
     fprintf(d->out, " nlink %u version %" PRIu64 " parent %" PRIu64 " blocks %" PRIu64 "\n", i.nlink,
             i.version, i.parent, i.blocks_bytes);
     d->ino = ino;
-    cr_assert_eq(view_listxattr(d->view, ino, dump_xattr, d), 0);
+    assert_i64(view_listxattr(d->view, ino, dump_xattr, d), 0);
     char target[300];
     ssize_t n = S_ISLNK(a->mode) ? view_readlink(d->view, ino, target, sizeof target) : 0;
     cr_assert_geq(n, 0);
@@ -427,7 +428,7 @@ static int dump_entry(const struct view_entry *entry, const char *name, size_t l
     dump_inode(d, entry->ino);
     if (S_ISDIR(entry->type)) {
         fprintf(d->out, "{\n");
-        cr_assert_eq(view_readdir(d->view, entry->ino, 0, dump_entry, d), 0);
+        assert_i64(view_readdir(d->view, entry->ino, 0, dump_entry, d), 0);
         fprintf(d->out, "}\n");
     }
     return 0;
@@ -471,11 +472,11 @@ static char *dump_as(struct view *view, bool shared)
     if (!shared)
         fprintf(d.out, " stored %" PRIu64 " packs %" PRIu64 " %" PRIu64 "\n", s.stored_bytes, s.packs, s.pack_bytes);
     dump_inode(&d, ROOT_INO);
-    cr_assert_eq(view_readdir(view, ROOT_INO, 0, dump_entry, &d), 0);
-    cr_assert_eq(view_orphans(view, dump_orphan, &d), 0);
-    cr_assert_eq(view_chunks(view, dump_chunk, &d), 0);
+    assert_i64(view_readdir(view, ROOT_INO, 0, dump_entry, &d), 0);
+    assert_i64(view_orphans(view, dump_orphan, &d), 0);
+    assert_i64(view_chunks(view, dump_chunk, &d), 0);
     if (!shared)
-        cr_assert_eq(view_packs(view, dump_pack, &d), 0);
+        assert_i64(view_packs(view, dump_pack, &d), 0);
     fclose(d.out);
     return text;
 }
@@ -493,7 +494,7 @@ char *dump_shared(struct view *view)
 void apply_bytes(struct fixture *f, struct view *view, const void *records, size_t len, uint64_t cut_seq)
 {
     struct view_batch batch = batch_of(f, records, len, cut_seq);
-    cr_assert_eq(view_apply(view, &batch), 0);
+    assert_i64(view_apply(view, &batch), 0);
 }
 
 void apply_again(struct fixture *f, struct view *view, size_t i)
@@ -509,11 +510,11 @@ void expect_replay_same(struct fixture *f)
     for (size_t i = 0; i < f->batch_count; i++) {
         struct view_batch batch =
             batch_of(f, f->batches[i].records, f->batches[i].len, f->batches[i].cut_seq);
-        cr_assert_eq(view_apply(again, &batch), 0);
+        assert_i64(view_apply(again, &batch), 0);
     }
     expect_check_ok(again);
     char *first = dump(f->view), *second = dump(again);
-    cr_expect_str_eq(first, second);
+    expect_str(first, second);
     free(first);
     free(second);
     view_close(again);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The view and the remote of remote_fixture.h. */
 #include "remote_fixture.h"
+#include "../expect.h"
 
 struct fixture f;
 struct test_remote remote;
@@ -44,7 +45,7 @@ static void place_as(uint8_t encoding, uint64_t pack, const uint32_t *ids, uint3
         entries[i] = far_entry(pack, ids[i], 64 + 2000ull * i);
         entries[i].encoding = encoding;
     }
-    cr_assert_eq(view_far_placed(f.view, pack, 64 + 2000ull * count, entries, count), 0);
+    assert_i64(view_far_placed(f.view, pack, 64 + 2000ull * count, entries, count), 0);
 }
 
 void place(uint64_t pack, const uint32_t *ids, uint32_t count)
@@ -65,14 +66,14 @@ uint64_t far_of(struct view *view, uint32_t id)
 struct view_far_pack far_pack(uint64_t id)
 {
     struct view_far_pack pack;
-    cr_assert_eq(view_far_pack(f.view, id, &pack), 0);
+    assert_i64(view_far_pack(f.view, id, &pack), 0);
     return pack;
 }
 
 struct view_cut *cut_now(void)
 {
     struct view_cut *cut;
-    cr_assert_eq(view_cut_open(f.view, &cut), 0);
+    assert_i64(view_cut_open(f.view, &cut), 0);
     return cut;
 }
 
@@ -100,7 +101,7 @@ void expect_adopted(void (*look)(struct view *view))
 static void look_same(struct view *view)
 {
     char *is = dump_shared(view), *expected = dump_shared(f.view);
-    cr_assert_str_eq(is, expected);
+    assert_str(is, expected);
     free(is);
     free(expected);
 }
@@ -116,7 +117,7 @@ void begin_full_remote(void)
     for (uint32_t i = 0; i < 6; i++)
         e[i] = chunk_extent(i * MIB, MIB, 1 + i, 0);
     begin_remote();
-    cr_assert_eq(view_track(f.view), 0);
+    assert_i64(view_track(f.view), 0);
     add_pack(&f, 10, (const uint32_t[]){1, 2, 3, 4, 5, 6, 7}, 7);
     add_dir(&f, 2, ROOT_INO, "dir");
     add_file(&f, 3, 2, "file", 0);

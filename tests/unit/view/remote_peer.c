@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "remote_peer.h"
+#include "../expect.h"
 
 struct peer peers[PEERS];
 struct view *reference;
@@ -32,19 +33,19 @@ static void check_pack_account(struct peer *p, const struct far_pack *pack)
     uint64_t bytes = 0;
     uint32_t count = 0;
     int r = view_far_pack(p->view, pack->id, &is);
-    cr_assert_eq(r, 0);
+    assert_i64(r, 0);
     for (uint32_t id = 0; id < m.next_chunk; id++)
         if (p->places[id].pack == pack->id && refs_in(p->view, id)) {
             count++;
             bytes += 1000 + id;
         }
-    cr_assert_eq(is.live_count, count);
-    cr_assert_eq(is.live_bytes, bytes);
-    cr_assert_eq(is.count, pack->count);
-    cr_assert_eq(is.length, pack->length);
-    cr_assert_eq(is.doomed != 0, pack->doomed);
-    cr_assert_eq(is.head != 0, pack->published);
-    cr_assert_eq(is.gone, pack->gone || pack->lost);
+    assert_u64(is.live_count, count);
+    assert_u64(is.live_bytes, bytes);
+    assert_u64(is.count, pack->count);
+    assert_u64(is.length, pack->length);
+    assert_i64(is.doomed != 0, pack->doomed);
+    assert_i64(is.head != 0, pack->published);
+    assert_u64(is.gone, pack->gone || pack->lost);
 }
 
 void check_peer(struct peer *p)
@@ -56,7 +57,7 @@ void check_peer(struct peer *p)
         struct chunk_entry entry;
         bool published;
         int r = view_far_chunk(p->view, &name, &entry, &published);
-        cr_assert_eq(r, p->places[id].pack ? 0 : -ENOENT, "chunk %u: %d", id, r);
+        assert_i64(r, p->places[id].pack ? 0 : -ENOENT, "chunk %u: %d", id, r);
         if (r == 0)
             cr_assert(entry.pack == p->places[id].pack && entry.offset == p->places[id].offset);
         wanted += r < 0 && refs_in(p->view, id) > 0;
@@ -68,9 +69,9 @@ void check_peer(struct peer *p)
         bytes += pack->doomed || pack->lost ? 0 : pack->length;
     }
     struct view_remote remote = view_remote(p->view);
-    cr_assert_eq(remote.wanted, remote.tracks ? wanted : 0, "%lu, %lu", (unsigned long)remote.wanted, (unsigned long)wanted);
-    cr_assert_eq(remote.packs, packs);
-    cr_assert_eq(remote.pack_bytes, bytes);
+    assert_u64(remote.wanted, remote.tracks ? wanted : 0, "%lu, %lu", (unsigned long)remote.wanted, (unsigned long)wanted);
+    assert_u64(remote.packs, packs);
+    assert_u64(remote.pack_bytes, bytes);
 }
 
 /* --- packs of the remote ------------------------------------------------------------------------------------------------ */
@@ -91,7 +92,7 @@ static void store_pack(struct peer *p, const uint32_t *ids, uint32_t count)
     }
     cr_assert_lt(p->pack_count, FAR_PACKS);
     p->packs[p->pack_count++] = (struct far_pack){.id = id, .length = offset, .count = count, .is_new = p->cut != NULL};
-    cr_assert_eq(view_far_placed(p->view, id, offset, entries, count), 0);
+    assert_i64(view_far_placed(p->view, id, offset, entries, count), 0);
     free(entries);
 }
 
@@ -120,7 +121,7 @@ void place_wanted(struct peer *p, bool all)
     do {
         list.count = 0;
         list.limit = 1 + (uint32_t)rnd(60);
-        cr_assert_eq(view_cut_wanted(p->cut, first ? NULL : &after, list_wanted, &list), 0);
+        assert_i64(view_cut_wanted(p->cut, first ? NULL : &after, list_wanted, &list), 0);
         if (list.count == 0)
             return;
         first = false;
@@ -128,7 +129,7 @@ void place_wanted(struct peer *p, bool all)
         uint32_t kept = 0, full = list.count == list.limit;
         for (uint32_t i = 0; i < list.count; i++) {
             cr_assert_gt(p->refs_then[list.ids[i]], 0);
-            cr_assert_eq(p->places_then[list.ids[i]].pack, 0);
+            assert_u64(p->places_then[list.ids[i]].pack, 0);
             if (p->places[list.ids[i]].pack == 0 && (all || rnd(2)))
                 list.ids[kept++] = list.ids[i];
         }
@@ -153,7 +154,7 @@ static int list_chunk(const struct chunk_entry *entry, uint64_t refs, void *arg)
 {
     struct list *list = arg;
     uint32_t id = chunk_id(&entry->name);
-    cr_assert_eq(refs, refs_in(peers[list->limit].view, id));
+    assert_u64(refs, refs_in(peers[list->limit].view, id));
     list->ids[list->count++] = id;
     return 0;
 }
@@ -167,10 +168,10 @@ void relocate(struct peer *p)
         return;
     list.count = 0;
     list.limit = (uint32_t)(p - peers);
-    cr_assert_eq(view_far_pack_chunks(p->view, pack->id, list_chunk, &list), 0);
+    assert_i64(view_far_pack_chunks(p->view, pack->id, list_chunk, &list), 0);
     uint32_t kept = 0, one_of = 1 + (uint32_t)rnd(3);
     for (uint32_t i = 0; i < list.count; i++) {
-        cr_assert_eq(p->places[list.ids[i]].pack, pack->id);
+        assert_u64(p->places[list.ids[i]].pack, pack->id);
         if (rnd(one_of) == 0)
             list.ids[kept++] = list.ids[i];
     }
@@ -183,7 +184,7 @@ void lose(struct peer *p)
     struct far_pack *pack = random_pack(p);
     if (!pack)
         return;
-    cr_assert_eq(view_far_lost(p->view, pack->id), 0);
+    assert_i64(view_far_lost(p->view, pack->id), 0);
     pack->lost = true;
     pack->lost_since_cut = p->cut != NULL;
     for (uint32_t id = 0; id < m.next_chunk; id++)
@@ -195,7 +196,7 @@ void delete_doomed(struct peer *p)
 {
     for (size_t i = 0; i < p->pack_count; i++)
         if (p->packs[i].doomed && !p->packs[i].gone && rnd(2)) {
-            cr_assert_eq(view_far_gone(p->view, p->packs[i].id), 0);
+            assert_i64(view_far_gone(p->view, p->packs[i].id), 0);
             p->packs[i].gone = true;
         }
 }
@@ -211,12 +212,12 @@ static int note_local(const struct view_pack *pack, void *arg)
 
 void open_cut(struct peer *p)
 {
-    cr_assert_eq(view_track(p->view), 0);
-    cr_assert_eq(view_cut_open(p->view, &p->cut), 0);
+    assert_i64(view_track(p->view), 0);
+    assert_i64(view_cut_open(p->view, &p->cut), 0);
     p->expected = dump_shared(reference);
     p->cut_batch = m.f.batch_count;
     p->local_count = 0;
-    cr_assert_eq(view_packs(reference, note_local, p), 0);
+    assert_i64(view_packs(reference, note_local, p), 0);
     memcpy(p->places_then, p->places, sizeof p->places);
     for (uint32_t id = 0; id < CHUNKS; id++)
         p->refs_then[id] = id < m.next_chunk ? refs_in(reference, id) : 0;
@@ -243,7 +244,7 @@ static bool is_live_then(const struct peer *p, uint64_t pack)
 static void forget_pack(struct peer *p, size_t i)
 {
     struct view_far_pack is;
-    cr_assert_eq(view_far_pack(p->view, p->packs[i].id, &is), -ENOENT);
+    assert_i64(view_far_pack(p->view, p->packs[i].id, &is), -ENOENT);
     memmove(&p->packs[i], &p->packs[i + 1], (p->pack_count - i - 1) * sizeof *p->packs);
     p->pack_count--;
 }

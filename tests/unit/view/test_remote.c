@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "test_remote.h"
+#include "../expect.h"
 
 static int put(const void *buf, size_t len, void *arg)
 {
@@ -56,8 +57,8 @@ uint64_t remote_make(struct test_remote *remote, struct view_cut *cut, int64_t n
                                               .cut = view_cut_state(cut).applied_seq}};
     remote->made_whole = whole;
     writer = run_writer_new(&remote->made.info, put, &remote->made);
-    cr_assert_eq(view_cut_rows(cut, now, add_row, writer, &missing), 0);
-    cr_assert_eq(run_writer_finish(writer, &remote->made.info), 0);
+    assert_i64(view_cut_rows(cut, now, add_row, writer, &missing), 0);
+    assert_i64(run_writer_finish(writer, &remote->made.info), 0);
     run_writer_free(writer);
     return missing;
 }
@@ -74,7 +75,7 @@ void remote_publish(struct test_remote *remote, struct view *view, struct view_c
     remote->runs[remote->count++] = remote->made;
     remote->made = (struct test_run){0};
     remote->state = view_cut_state(cut);
-    cr_assert_eq(view_published(view, cut, ++remote->head), 0);
+    assert_i64(view_published(view, cut, ++remote->head), 0);
 }
 
 static int merge(const struct test_run *runs, size_t count, bool drop_removed,
@@ -82,7 +83,7 @@ static int merge(const struct test_run *runs, size_t count, bool drop_removed,
 {
     struct run_reader *readers[TEST_RUNS_MAX] = {0};
     for (size_t i = 0; i < count; i++)
-        cr_assert_eq(run_reader_new(runs[i].len, get, (void *)&runs[i], &readers[i]), 0);
+        assert_i64(run_reader_new(runs[i].len, get, (void *)&runs[i], &readers[i]), 0);
     int r = run_merge(readers, count, drop_removed, fn, arg);
     for (size_t i = 0; i < count; i++)
         run_reader_free(readers[i]);
@@ -97,8 +98,8 @@ void remote_merge(struct test_remote *remote, size_t count)
                                     .base_cut = old[0].info.base_cut,
                                     .cut = old[count - 1].info.cut}};
     struct run_writer *writer = run_writer_new(&run.info, put, &run);
-    cr_assert_eq(merge(old, count, first == 0, add_row, writer), 0);
-    cr_assert_eq(run_writer_finish(writer, &run.info), 0);
+    assert_i64(merge(old, count, first == 0, add_row, writer), 0);
+    assert_i64(run_writer_finish(writer, &run.info), 0);
     run_writer_free(writer);
     for (size_t i = first; i < remote->count; i++)
         free(remote->runs[i].data);
@@ -132,7 +133,7 @@ int remote_adopt(const struct test_remote *remote, struct view *view)
 void open_adopted(const struct test_remote *remote, const char *path, struct view **ret_view)
 {
     open_view_at(path, ret_view);
-    cr_assert_eq(remote_adopt(remote, *ret_view), 0);
+    assert_i64(remote_adopt(remote, *ret_view), 0);
 }
 
 struct looking {
@@ -156,6 +157,6 @@ static int look(const struct run_row *row, void *arg)
 ssize_t remote_row(const struct test_remote *remote, const void *key, size_t key_len, uint8_t value[256])
 {
     struct looking looking = {.key = key, .key_len = key_len, .value = value, .len = -1};
-    cr_assert_eq(remote_rows(remote, look, &looking), 0);
+    assert_i64(remote_rows(remote, look, &looking), 0);
     return looking.len;
 }

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "../expect.h"
 #include "helpers.h"
 
 static struct fixture f;
@@ -23,7 +24,7 @@ TestSuite(chunks, .init = setup, .fini = teardown);
 static struct view_pack pack_of(uint64_t pack)
 {
     struct view_pack p = {0};
-    cr_assert_eq(view_pack(f.view, pack, &p), 0);
+    assert_i64(view_pack(f.view, pack, &p), 0);
     return p;
 }
 
@@ -39,26 +40,26 @@ Test(chunks, accounts_through_create_dedup_overwrite_unlink)
     show(10, 2, 1);
     show(11, 2, 1);
     apply_ok(&f);
-    cr_expect_eq(refs_of(&f, 1), 2);
-    cr_expect_eq(refs_of(&f, 2), 0);
-    cr_expect_eq(pack_of(1).live_bytes, 1001);
-    cr_expect_eq(pack_of(1).live_count, 1);
-    cr_expect_eq(pack_of(1).count, 3);
-    cr_expect_eq(view_state(f.view).chunks, 1);
-    cr_expect_eq(view_state(f.view).stored_bytes, 1001);
-    cr_expect_eq(view_state(f.view).packs, 1);
-    cr_expect_eq(view_state(f.view).pack_bytes, pack_of(1).length);
+    expect_u64(refs_of(&f, 1), 2);
+    expect_u64(refs_of(&f, 2), 0);
+    expect_u64(pack_of(1).live_bytes, 1001);
+    expect_u64(pack_of(1).live_count, 1);
+    expect_u64(pack_of(1).count, 3);
+    expect_u64(view_state(f.view).chunks, 1);
+    expect_u64(view_state(f.view).stored_bytes, 1001);
+    expect_u64(view_state(f.view).packs, 1);
+    expect_u64(view_state(f.view).pack_bytes, pack_of(1).length);
     show(10, 3, 2);
     apply_ok(&f);
-    cr_expect_eq(pack_of(1).live_bytes, 2003);
+    expect_u64(pack_of(1).live_bytes, 2003);
     add_unlink(&f, 11, ROOT_INO, "b", 0);
     apply_ok(&f);
-    cr_expect_eq(refs_of(&f, 1), 0);
-    cr_expect_eq(pack_of(1).live_bytes, 1002);
+    expect_u64(refs_of(&f, 1), 0);
+    expect_u64(pack_of(1).live_bytes, 1002);
     show(10, 4, 1); /* comes back */
     apply_ok(&f);
-    cr_expect_eq(refs_of(&f, 1), 1);
-    cr_expect_eq(pack_of(1).live_bytes, 1001);
+    expect_u64(refs_of(&f, 1), 1);
+    expect_u64(pack_of(1).live_bytes, 1001);
 }
 
 Test(chunks, orphans_keep_their_references)
@@ -67,10 +68,10 @@ Test(chunks, orphans_keep_their_references)
     show(10, 2, 1);
     add_unlink(&f, 10, ROOT_INO, "a", RECORD_ORPHAN);
     apply_ok(&f);
-    cr_expect_eq(refs_of(&f, 1), 1);
+    expect_u64(refs_of(&f, 1), 1);
     add(&f, (struct record){.type = REC_REAP, .ino = 10});
     apply_ok(&f);
-    cr_expect_eq(refs_of(&f, 1), 0);
+    expect_u64(refs_of(&f, 1), 0);
 }
 
 Test(chunks, references_before_the_pack)
@@ -80,16 +81,16 @@ Test(chunks, references_before_the_pack)
     struct chunk_name name = chunk_of(1);
     struct chunk_entry entry;
     uint64_t refs;
-    cr_expect_eq(view_chunk(f.view, &name, &entry, &refs), 0);
-    cr_expect_eq(entry.pack, 0);
-    cr_expect_eq(view_state(f.view).stored_bytes, 0);
+    expect_i64(view_chunk(f.view, &name, &entry, &refs), 0);
+    expect_u64(entry.pack, 0);
+    expect_u64(view_state(f.view).stored_bytes, 0);
     add_pack(&f, 5, (uint32_t[]){1}, 1);
     apply_ok(&f);
-    cr_expect_eq(view_chunk(f.view, &name, &entry, &refs), 0);
-    cr_expect_eq(entry.pack, 5);
-    cr_expect_eq(entry.encoding, ENCODING_LZ4);
-    cr_expect_eq(refs, 1);
-    cr_expect_eq(view_state(f.view).stored_bytes, 1001);
+    expect_i64(view_chunk(f.view, &name, &entry, &refs), 0);
+    expect_u64(entry.pack, 5);
+    expect_u64(entry.encoding, ENCODING_LZ4);
+    expect_u64(refs, 1);
+    expect_u64(view_state(f.view).stored_bytes, 1001);
 }
 
 Test(chunks, compaction_and_drop)
@@ -104,25 +105,25 @@ Test(chunks, compaction_and_drop)
     add_drop(&f, 1);
     f.packs[0].gone = true;
     apply_ok(&f);
-    cr_expect_eq(refs_of(&f, 1), UINT64_MAX);
-    cr_expect_eq(refs_of(&f, 3), UINT64_MAX);
-    cr_expect_eq(refs_of(&f, 2), 1);
-    cr_expect_eq(refs_of(&f, 4), 0);
-    cr_expect_eq(pack_of(3).live_bytes, 1002);
+    expect_u64(refs_of(&f, 1), UINT64_MAX);
+    expect_u64(refs_of(&f, 3), UINT64_MAX);
+    expect_u64(refs_of(&f, 2), 1);
+    expect_u64(refs_of(&f, 4), 0);
+    expect_u64(pack_of(3).live_bytes, 1002);
     struct view_pack gone;
-    cr_expect_eq(view_pack(f.view, 1, &gone), -ENOENT);
+    expect_i64(view_pack(f.view, 1, &gone), -ENOENT);
     add_drop(&f, 2); /* its chunk moved */
     f.packs[1].gone = true;
     apply_ok(&f);
-    cr_expect_eq(refs_of(&f, 4), 0);
-    cr_expect_eq(view_state(f.view).packs, 1);
+    expect_u64(refs_of(&f, 4), 0);
+    expect_u64(view_state(f.view).packs, 1);
     show(10, 3, 9);
     apply_ok(&f);
     add_drop(&f, 3);
     f.packs[2].gone = true;
     apply_ok(&f);
-    cr_expect_eq(refs_of(&f, 2), UINT64_MAX);
-    cr_expect_eq(view_state(f.view).pack_bytes, 0);
+    expect_u64(refs_of(&f, 2), UINT64_MAX);
+    expect_u64(view_state(f.view).pack_bytes, 0);
 }
 
 Test(chunks, a_pack_made_and_dropped_in_one_batch)
@@ -133,7 +134,7 @@ Test(chunks, a_pack_made_and_dropped_in_one_batch)
     add_pack(&f, 1, ids, 500);
     add_drop(&f, 1);
     apply_ok(&f);
-    cr_expect_eq(refs_of(&f, 7), UINT64_MAX);
+    expect_u64(refs_of(&f, 7), UINT64_MAX);
 }
 
 Test(chunks, a_pack_whose_file_is_gone_is_only_noted)
@@ -142,12 +143,12 @@ Test(chunks, a_pack_whose_file_is_gone_is_only_noted)
     f.packs[0].gone = true;
     show(10, 2, 1);
     apply_ok(&f);
-    cr_expect_eq(pack_of(1).live_count, 0);
-    cr_expect_eq(pack_of(1).count, 0, "what it holds is not known");
+    expect_u64(pack_of(1).live_count, 0);
+    expect_u64(pack_of(1).count, 0, "what it holds is not known");
     show(10, 3, 2);
     add_drop(&f, 1);
     apply_ok(&f);
-    cr_expect_eq(refs_of(&f, 1), UINT64_MAX);
+    expect_u64(refs_of(&f, 1), UINT64_MAX);
 }
 
 static int count_users(uint64_t ino, uint64_t offset, void *arg)
@@ -172,10 +173,10 @@ Test(chunks, users)
     apply_ok(&f);
     struct chunk_name name = chunk_of(2);
     uint64_t found = 0, refs = 0;
-    cr_expect_eq(view_chunk_users(f.view, &name, count_users, &found), 0);
-    cr_expect_eq(found, 1010011000ull);
-    cr_expect_eq(view_chunks(f.view, count_chunks, &refs), 0);
-    cr_expect_eq(refs, 4);
+    expect_i64(view_chunk_users(f.view, &name, count_users, &found), 0);
+    expect_u64(found, 1010011000ull);
+    expect_i64(view_chunks(f.view, count_chunks, &refs), 0);
+    expect_u64(refs, 4);
 }
 
 Test(chunks, refused)

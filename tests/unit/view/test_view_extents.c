@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "../expect.h"
 #include "helpers.h"
 
 static struct fixture f;
@@ -30,8 +31,8 @@ Test(extents, empty_file_and_hole)
     expect_content(&f, 10, "");
     seal(2, 0, 100, NULL, 0);
     expect_content(&f, 10, ".@0:100");
-    cr_expect_eq(inode_of(&f, 10).version, 2);
-    cr_expect_eq(inode_of(&f, 10).blocks_bytes, 0);
+    expect_u64(inode_of(&f, 10).version, 2);
+    expect_u64(inode_of(&f, 10).blocks_bytes, 0);
 }
 
 Test(extents, seal_keeps_btime_and_nlink)
@@ -45,12 +46,12 @@ Test(extents, seal_keeps_btime_and_nlink)
     add(&f, (struct record){.type = REC_SEAL, .ino = 10, .version = 2, .attrs = attrs});
     apply_ok(&f);
     struct view_inode i = inode_of(&f, 10);
-    cr_expect_eq(i.attrs.btime, 14);
-    cr_expect_eq(i.attrs.rdev, 0);
-    cr_expect_eq(i.attrs.mode, (uint32_t)(S_IFREG | 0600));
-    cr_expect_eq(i.attrs.mtime, 77);
-    cr_expect_eq(i.attrs.size, 5);
-    cr_expect_eq(i.nlink, 2);
+    expect_i64(i.attrs.btime, 14);
+    expect_u64(i.attrs.rdev, 0);
+    expect_u64(i.attrs.mode, (uint32_t)(S_IFREG | 0600));
+    expect_i64(i.attrs.mtime, 77);
+    expect_u64(i.attrs.size, 5);
+    expect_u64(i.nlink, 2);
 }
 
 Test(extents, overlay_splits_what_it_covers_in_part)
@@ -59,12 +60,12 @@ Test(extents, overlay_splits_what_it_covers_in_part)
     expect_content(&f, 10, "C1+0@0:1000 C2+500@1000:2000");
     seal(3, 3000, 3000, (struct extent[]){chunk_extent(400, 100, 3, 7), chunk_extent(900, 300, 4, 0)}, 2);
     expect_content(&f, 10, "C1+0@0:400 C3+7@400:100 C1+500@500:400 C4+0@900:300 C2+700@1200:1800");
-    cr_expect_eq(refs_of(&f, 1), 2);
-    cr_expect_eq(refs_of(&f, 2), 1);
+    expect_u64(refs_of(&f, 1), 2);
+    expect_u64(refs_of(&f, 2), 1);
     seal(4, 3000, 3000, (struct extent[]){chunk_extent(0, 3000, 5, 0)}, 1);
     expect_content(&f, 10, "C5+0@0:3000");
-    cr_expect_eq(refs_of(&f, 1), UINT64_MAX);
-    cr_expect_eq(inode_of(&f, 10).blocks_bytes, 3000);
+    expect_u64(refs_of(&f, 1), UINT64_MAX);
+    expect_u64(inode_of(&f, 10).blocks_bytes, 3000);
 }
 
 Test(extents, keep_and_truncate)
@@ -78,7 +79,7 @@ Test(extents, keep_and_truncate)
     expect_content(&f, 10, "C1+0@0:250 .@250:150");
     seal(6, 0, 0, NULL, 0);
     expect_content(&f, 10, "");
-    cr_expect_eq(refs_of(&f, 1), UINT64_MAX);
+    expect_u64(refs_of(&f, 1), UINT64_MAX);
 }
 
 Test(extents, holes_punch)
@@ -86,7 +87,7 @@ Test(extents, holes_punch)
     seal(2, 0, 1000, (struct extent[]){chunk_extent(0, 1000, 1, 0)}, 1);
     seal(3, 1000, 1000, (struct extent[]){hole_extent(100, 50), hole_extent(900, 500)}, 2);
     expect_content(&f, 10, "C1+0@0:100 .@100:50 C1+150@150:750 .@900:100");
-    cr_expect_eq(inode_of(&f, 10).blocks_bytes, 850);
+    expect_u64(inode_of(&f, 10).blocks_bytes, 850);
     seal(4, 1000, 1000, (struct extent[]){hole_extent(0, 1000)}, 1);
     expect_content(&f, 10, ".@0:1000");
 }
@@ -98,13 +99,13 @@ Test(extents, later_extents_lie_over_earlier_ones)
     seal(2, 0, 1005, e, 5);
     expect_content(
         &f, 10, "C2+0@0:200 .@200:100 C2+300@300:250 C3+0@550:10 C2+560@560:40 C1+100@600:390 C4+0@990:15");
-    cr_expect_eq(refs_of(&f, 2), 3);
+    expect_u64(refs_of(&f, 2), 3);
 }
 
 Test(extents, what_lies_past_the_size_is_dropped)
 {
     seal(2, 0, 15, (struct extent[]){chunk_extent(0, 10, 1, 0), chunk_extent(10, 10, 2, 0)}, 2);
-    cr_expect_eq(inode_of(&f, 10).blocks_bytes, 15);
+    expect_u64(inode_of(&f, 10).blocks_bytes, 15);
     add_seal_inline(&f, 10, 3, 15, 17, 15, "abcdef");
     seal(4, 100, 100, NULL, 0);
     expect_content(&f, 10, "C1+0@0:10 C2+0@10:5 I@15:2=ab .@17:83");
@@ -129,14 +130,14 @@ Test(extents, split_at_page_borders)
 {
     seal(2, 0, TEST_PAGE + 100, (struct extent[]){chunk_extent(TEST_PAGE - 100, 200, 1, 10)}, 1);
     expect_content(&f, 10, ".@0:16777116 C1+10@16777116:200");
-    cr_expect_eq(refs_of(&f, 1), 2);
+    expect_u64(refs_of(&f, 1), 2);
     add_seal_inline(&f, 10, 3, UINT64_MAX, TEST_PAGE + 100, TEST_PAGE - 3, "abcdef");
     apply_ok(&f);
     expect_content(&f, 10,
                    ".@0:16777116 C1+10@16777116:97 I@16777213:3=abc I@16777216:3=def C1+113@16777219:97");
     seal(4, TEST_PAGE - 1, TEST_PAGE + 100, NULL, 0);
     expect_content(&f, 10, ".@0:16777116 C1+10@16777116:97 I@16777213:2=ab .@16777215:101");
-    cr_expect_eq(refs_of(&f, 1), 1);
+    expect_u64(refs_of(&f, 1), 1);
 }
 
 Test(extents, inline_content)
@@ -183,7 +184,7 @@ Test(extents, many_small_appends_stay_few_pieces)
     char *text = content_of(&f, 10);
     cr_expect_lt(strlen(text), 11000);
     free(text);
-    cr_expect_eq(inode_of(&f, 10).blocks_bytes, 10000);
+    expect_u64(inode_of(&f, 10).blocks_bytes, 10000);
 }
 
 Test(extents, extents_records_of_several_versions_at_once)
@@ -230,10 +231,10 @@ Test(extents, sparse_files_cost_what_they_hold)
          (struct extent[]){chunk_extent(0, 10, 1, 0), chunk_extent(8 * tib, 10, 2, 0),
                            chunk_extent(16 * tib - 10, 10, 3, 0)},
          3);
-    cr_expect_eq(inode_of(&f, 10).blocks_bytes, 30);
+    expect_u64(inode_of(&f, 10).blocks_bytes, 30);
     seal(3, UINT64_MAX, 16 * tib, (struct extent[]){hole_extent(5, 16 * tib - 10)}, 1);
-    cr_expect_eq(refs_of(&f, 2), UINT64_MAX);
-    cr_expect_eq(inode_of(&f, 10).blocks_bytes, 10);
+    expect_u64(refs_of(&f, 2), UINT64_MAX);
+    expect_u64(inode_of(&f, 10).blocks_bytes, 10);
     seal(4, 5, 8 * tib, NULL, 0);
     expect_content(&f, 10, "C1+0@0:5 .@5:8796093022203");
     add_unlink(&f, 10, ROOT_INO, "a", 0);
@@ -267,17 +268,17 @@ Test(extents, ranges_stops_and_versions)
     seal(2, 0, 500, e, 3);
     int parts = 0;
     uint64_t sum = 0;
-    cr_expect_eq(view_extents(f.view, 10, 0, 0, 500, count_parts, &parts), 0);
-    cr_expect_eq(parts, 2);
-    cr_expect_eq(view_extents(f.view, 10, 2, 50, 300, sum_parts, &sum), 0);
-    cr_expect_eq(sum, 300);
-    cr_expect_eq(view_extents(f.view, 10, 0, 450, UINT64_MAX, sum_parts, &sum), 0);
-    cr_expect_eq(sum, 350);
-    cr_expect_eq(view_extents(f.view, 10, 0, 500, 1, sum_parts, &sum), 0);
-    cr_expect_eq(sum, 350);
-    cr_expect_eq(view_extents(f.view, 10, 0, 0, 10, fail_part, NULL), -EINTR);
-    cr_expect_eq(view_extents(f.view, 10, 1, 0, 10, sum_parts, &sum), -ENOENT);
-    cr_expect_eq(view_extents(f.view, 99, 0, 0, 10, sum_parts, &sum), -ENOENT);
+    expect_i64(view_extents(f.view, 10, 0, 0, 500, count_parts, &parts), 0);
+    expect_i64(parts, 2);
+    expect_i64(view_extents(f.view, 10, 2, 50, 300, sum_parts, &sum), 0);
+    expect_u64(sum, 300);
+    expect_i64(view_extents(f.view, 10, 0, 450, UINT64_MAX, sum_parts, &sum), 0);
+    expect_u64(sum, 350);
+    expect_i64(view_extents(f.view, 10, 0, 500, 1, sum_parts, &sum), 0);
+    expect_u64(sum, 350);
+    expect_i64(view_extents(f.view, 10, 0, 0, 10, fail_part, NULL), -EINTR);
+    expect_i64(view_extents(f.view, 10, 1, 0, 10, sum_parts, &sum), -ENOENT);
+    expect_i64(view_extents(f.view, 99, 0, 0, 10, sum_parts, &sum), -ENOENT);
 }
 
 Test(extents, a_chunk_split_at_a_border_is_read_as_one)

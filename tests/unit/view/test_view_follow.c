@@ -3,6 +3,7 @@
  * between, by the rows that changed or by all of them. */
 #include <stdio.h>
 
+#include "../expect.h"
 #include "helpers.h"
 #include "view/db.h"
 #include "view/remote.h"
@@ -175,7 +176,7 @@ static void upload(struct view_cut *cut)
 {
     static struct wanted w;
     w.count = 0;
-    cr_assert_eq(view_cut_wanted(cut, NULL, note_wanted, &w), 0);
+    assert_i64(view_cut_wanted(cut, NULL, note_wanted, &w), 0);
     for (uint32_t at = 0; at < w.count;) {
         uint32_t count = (uint32_t)min_u64(1 + rnd(40), w.count - at), kept = 0;
         struct chunk_entry entries[40];
@@ -189,7 +190,7 @@ static void upload(struct view_cut *cut)
             kept++;
         }
         if (kept)
-            cr_assert_eq(view_far_placed(f.view, next_far++, 1 << 20, entries, kept), 0);
+            assert_i64(view_far_placed(f.view, next_far++, 1 << 20, entries, kept), 0);
         at += count;
     }
 }
@@ -198,7 +199,7 @@ static int mark_gone(const struct view_far_pack *pack, void *arg)
 {
     (void)arg;
     if (pack->doomed && !pack->gone && rnd(2))
-        cr_assert_eq(view_far_gone(f.view, pack->pack), 0);
+        assert_i64(view_far_gone(f.view, pack->pack), 0);
     return 0;
 }
 
@@ -207,16 +208,16 @@ static void publish(void)
     struct view_cut *cut = NULL;
     struct head *head = &heads[head_count];
     uint64_t missing;
-    cr_assert_eq(view_track(f.view), 0);
-    cr_assert_eq(view_cut_open(f.view, &cut), 0);
+    assert_i64(view_track(f.view), 0);
+    assert_i64(view_cut_open(f.view, &cut), 0);
     upload(cut);
     *head = (struct head){.state = view_cut_state(cut)};
-    cr_assert_eq(view_cut_rows(cut, (int64_t)head_count + 5, add_row, &head->delta, &missing), 0);
-    cr_assert_eq(view_published(f.view, cut, ++head_count), 0);
+    assert_i64(view_cut_rows(cut, (int64_t)head_count + 5, add_row, &head->delta, &missing), 0);
+    assert_i64(view_published(f.view, cut, ++head_count), 0);
     view_cut_close(cut);
     static const struct rows nothing;
     head->whole = merge(head_count > 1 ? &heads[head_count - 2].whole : &nothing, &head->delta, true);
-    cr_assert_eq(view_far_packs(f.view, mark_gone, NULL), 0);
+    assert_i64(view_far_packs(f.view, mark_gone, NULL), 0);
 }
 
 static void make_history(uint64_t seed)
@@ -258,12 +259,12 @@ static void follower_adopt(struct follower *w, size_t n)
     strcpy(w->path, "/tmp/cairn-view-XXXXXX");
     cr_assert_not_null(mkdtemp(w->path));
     open_view_at(w->path, &w->view);
-    cr_assert_eq(view_adopt_begin(w->view, &adoption), 0);
+    assert_i64(view_adopt_begin(w->view, &adoption), 0);
     for (size_t i = 0; i < heads[n].whole.count; i++) {
         struct run_row row = as_run_row(&heads[n].whole.at[i]);
-        cr_assert_eq(view_adopt_row(adoption, &row), 0);
+        assert_i64(view_adopt_row(adoption, &row), 0);
     }
-    cr_assert_eq(view_adopt_end(adoption, &heads[n].state, n + 1, UINT64_MAX), 0);
+    assert_i64(view_adopt_end(adoption, &heads[n].state, n + 1, UINT64_MAX), 0);
     view_adopt_done(adoption);
 }
 
@@ -304,7 +305,7 @@ static void follower_go(struct follower *w, size_t from, size_t to, bool is_whol
         rows_done(&rows);
         rows = merged;
     }
-    cr_assert_eq(follow_rows(w->view, is_whole ? &heads[to].whole : &rows, is_whole, &heads[to].state, to + 1, &changed), 0);
+    assert_i64(follow_rows(w->view, is_whole ? &heads[to].whole : &rows, is_whole, &heads[to].state, to + 1, &changed), 0);
     cr_assert(changed > 0 || from == to);
     rows_done(&rows);
 }
@@ -329,7 +330,7 @@ static size_t same_rows(struct view *a, struct view *b, const char *types)
             scan_next(&y);
             count++;
         }
-        cr_assert_eq(scan_valid(&x) || scan_valid(&y), false, "type %c: other numbers of rows", *types);
+        assert_i64(scan_valid(&x) || scan_valid(&y), false, "type %c: other numbers of rows", *types);
         scan_close(&x);
         scan_close(&y);
     }
@@ -347,14 +348,14 @@ static void expect_same(struct view *a, struct view *b, const char *types, bool 
         ra.wanted_bytes = rb.wanted_bytes = 0;
     }
     cr_assert_arr_eq(&sa, &sb, sizeof sa);
-    cr_assert_eq(ra.tracks, rb.tracks);
-    cr_assert_eq(ra.is_whole, rb.is_whole);
-    cr_assert_eq(ra.head, rb.head);
-    cr_assert_eq(ra.cut, rb.cut);
-    cr_assert_eq(ra.packs, rb.packs);
-    cr_assert_eq(ra.pack_bytes, rb.pack_bytes);
-    cr_assert_eq(ra.wanted, rb.wanted);
-    cr_assert_eq(ra.wanted_bytes, rb.wanted_bytes);
+    assert_u64(ra.tracks, rb.tracks);
+    assert_u64(ra.is_whole, rb.is_whole);
+    assert_u64(ra.head, rb.head);
+    assert_u64(ra.cut, rb.cut);
+    assert_u64(ra.packs, rb.packs);
+    assert_u64(ra.pack_bytes, rb.pack_bytes);
+    assert_u64(ra.wanted, rb.wanted);
+    assert_u64(ra.wanted_bytes, rb.wanted_bytes);
     cr_assert_gt(same_rows(a, b, types), 10);
     expect_check_ok(a);
 }
@@ -399,7 +400,7 @@ static void add_local_pack(struct follower *w, uint32_t first)
     f.view = w->view;
     f.seq = view_state(w->view).applied_seq;
     add_pack(&f, next_near++, ids, ARRAY_LEN(ids));
-    cr_assert_eq(apply(&f), 0);
+    assert_i64(apply(&f), 0);
     f.view = writer;
 }
 
@@ -414,7 +415,7 @@ Test(follow, local_packs_stay)
                 add_local_pack(&w, (uint32_t)(1 + at * 50));
             uint64_t packs = view_state(w.view).packs;
             follower_go(&w, at, at + 1, at % 2);
-            cr_assert_eq(view_state(w.view).packs, packs);
+            assert_u64(view_state(w.view).packs, packs);
             follower_adopt(&other, at + 1);
             expect_same(w.view, other.view, "CDEILNOQRSTX", true);
             follower_done(&other);
@@ -430,10 +431,10 @@ Test(follow, back_to_an_older_head_is_only_another_state)
     struct follower w, other;
     follower_adopt(&w, HEADS - 1);
     uint64_t changed = 0;
-    cr_assert_eq(follow_rows(w.view, &heads[2].whole, true, &heads[2].state, 3, &changed), 0);
+    assert_i64(follow_rows(w.view, &heads[2].whole, true, &heads[2].state, 3, &changed), 0);
     follower_adopt(&other, 2);
     struct view_state a = view_state(w.view), b = view_state(other.view);
-    cr_assert_eq(a.files, b.files);
+    assert_u64(a.files, b.files);
     cr_assert_gt(same_rows(w.view, other.view, "CDEHIKLNOPQRSTUX"), 10);
     follower_done(&other);
     follower_done(&w);
@@ -463,7 +464,7 @@ Test(follow, damaged_rows_change_nothing)
             follower_adopt(&w, 3);
             continue;
         }
-        cr_assert_eq(r, -EUCLEAN, "%s", strerror(-r));
+        assert_i64(r, -EUCLEAN, "%s", strerror(-r));
         refused++;
         cr_assert_gt(same_rows(w.view, other.view, "CDEHIKLNOPQRSTUX"), 10);
     }
@@ -487,8 +488,8 @@ Test(follow, root_stays)
     follower_adopt(&other, 3);
     key_u64(&key, KEY_INODE, ROOT_INO);
     (void)add_row(&(struct run_row){.key = key.bytes, .key_len = key.len}, &rows);
-    cr_assert_eq(follow_rows(w.view, &nothing, true, &empty, 4, &changed), -EUCLEAN);
-    cr_assert_eq(follow_rows(w.view, &rows, false, &heads[3].state, 4, &changed), -EUCLEAN);
+    assert_i64(follow_rows(w.view, &nothing, true, &empty, 4, &changed), -EUCLEAN);
+    assert_i64(follow_rows(w.view, &rows, false, &heads[3].state, 4, &changed), -EUCLEAN);
     expect_same(w.view, other.view, "CDEHIKLNOPQRSTUX", true);
     rows_done(&rows);
     follower_done(&other);
@@ -502,15 +503,15 @@ Test(follow, own_changes_are_told)
     make_history(51);
     struct follower w;
     follower_adopt(&w, 5);
-    cr_assert_eq(view_has_own_changes(w.view, &own), 0);
-    cr_assert_eq(own, false);
+    assert_i64(view_has_own_changes(w.view, &own), 0);
+    assert_u64(own, false);
     struct view *writer = f.view;
     f.view = w.view;
     f.seq = view_state(w.view).applied_seq;
     add_file(&f, 90000, ROOT_INO, "of-its-own", 0);
     apply_ok(&f);
-    cr_assert_eq(view_has_own_changes(w.view, &own), 0);
-    cr_assert_eq(own, true);
+    assert_i64(view_has_own_changes(w.view, &own), 0);
+    assert_u64(own, true);
     f.view = writer;
     follower_done(&w);
     forget_history();

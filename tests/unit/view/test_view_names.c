@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "../expect.h"
 #include "helpers.h"
 
 #include <stdio.h>
@@ -22,12 +23,12 @@ TestSuite(names, .init = setup, .fini = teardown);
 Test(names, root_of_a_new_view)
 {
     struct view_inode root = inode_of(&f, ROOT_INO);
-    cr_expect_eq(root.attrs.mode, (uint32_t)(S_IFDIR | 0755));
-    cr_expect_eq(root.attrs.uid, geteuid());
-    cr_expect_eq(root.attrs.mtime, T0);
-    cr_expect_eq(root.nlink, 2);
-    cr_expect_eq(view_state(f.view).applied_seq, 0);
-    cr_expect_eq(view_state(f.view).chain[0], 0);
+    expect_u64(root.attrs.mode, (uint32_t)(S_IFDIR | 0755));
+    expect_u64(root.attrs.uid, geteuid());
+    expect_i64(root.attrs.mtime, T0);
+    expect_u64(root.nlink, 2);
+    expect_u64(view_state(f.view).applied_seq, 0);
+    expect_u64(view_state(f.view).chain[0], 0);
 }
 
 Test(names, directories_count_subdirectories)
@@ -36,42 +37,42 @@ Test(names, directories_count_subdirectories)
     add_dir(&f, 3, 2, "e");
     add_file(&f, 4, 2, "f", 0);
     apply_ok(&f);
-    cr_expect_eq(inode_of(&f, ROOT_INO).nlink, 3);
-    cr_expect_eq(inode_of(&f, 2).nlink, 3);
-    cr_expect_eq(inode_of(&f, 3).nlink, 2);
-    cr_expect_eq(inode_of(&f, 3).parent, 2);
-    cr_expect_eq(lookup(&f, 2, "f"), 4);
-    cr_expect_eq(lookup(&f, 2, "g"), 0);
+    expect_u64(inode_of(&f, ROOT_INO).nlink, 3);
+    expect_u64(inode_of(&f, 2).nlink, 3);
+    expect_u64(inode_of(&f, 3).nlink, 2);
+    expect_u64(inode_of(&f, 3).parent, 2);
+    expect_u64(lookup(&f, 2, "f"), 4);
+    expect_u64(lookup(&f, 2, "g"), 0);
     add_unlink(&f, 3, 2, "e", 0);
     apply_ok(&f);
-    cr_expect_eq(inode_of(&f, 2).nlink, 2);
+    expect_u64(inode_of(&f, 2).nlink, 2);
     struct view_inode gone;
-    cr_expect_eq(view_inode(f.view, 3, &gone), -ENOENT);
-    cr_expect_eq(view_state(f.view).max_ino, 4);
+    expect_i64(view_inode(f.view, 3, &gone), -ENOENT);
+    expect_u64(view_state(f.view).max_ino, 4);
 }
 
 Test(names, times_of_directories)
 {
     add_dir(&f, 2, ROOT_INO, "d");
     apply_ok(&f);
-    cr_expect_eq(inode_of(&f, ROOT_INO).attrs.mtime, time_of(f.seq));
-    cr_expect_eq(inode_of(&f, ROOT_INO).attrs.ctime, time_of(f.seq));
+    expect_i64(inode_of(&f, ROOT_INO).attrs.mtime, time_of(f.seq));
+    expect_i64(inode_of(&f, ROOT_INO).attrs.ctime, time_of(f.seq));
     add_file(&f, 3, 2, "f", 0); /* btime 14 is later than the directory's mtime 5 */
     apply_ok(&f);
-    cr_expect_eq(inode_of(&f, 2).attrs.mtime, 14);
+    expect_i64(inode_of(&f, 2).attrs.mtime, 14);
     add_file(&f, 4, ROOT_INO, "g", 0); /* not later */
     uint64_t before = f.seq;
     apply_ok(&f);
     cr_expect_lt(inode_of(&f, ROOT_INO).attrs.mtime, time_of(before));
     add_unlink(&f, 4, ROOT_INO, "g", 0);
     apply_ok(&f);
-    cr_expect_eq(inode_of(&f, ROOT_INO).attrs.mtime, time_of(f.seq));
+    expect_i64(inode_of(&f, ROOT_INO).attrs.mtime, time_of(f.seq));
     add_rename(&f, 3, 2, "f", ROOT_INO, "f", 0, 0);
     apply_ok(&f);
-    cr_expect_eq(inode_of(&f, 2).attrs.ctime, time_of(f.seq));
-    cr_expect_eq(inode_of(&f, ROOT_INO).attrs.ctime, time_of(f.seq));
-    cr_expect_eq(inode_of(&f, 3).attrs.ctime, time_of(f.seq));
-    cr_expect_eq(inode_of(&f, 3).attrs.mtime, 12);
+    expect_i64(inode_of(&f, 2).attrs.ctime, time_of(f.seq));
+    expect_i64(inode_of(&f, ROOT_INO).attrs.ctime, time_of(f.seq));
+    expect_i64(inode_of(&f, 3).attrs.ctime, time_of(f.seq));
+    expect_i64(inode_of(&f, 3).attrs.mtime, 12);
 }
 
 Test(names, hard_links)
@@ -79,17 +80,17 @@ Test(names, hard_links)
     add_file(&f, 4, ROOT_INO, "a", 9);
     add_link(&f, 4, ROOT_INO, "b");
     apply_ok(&f);
-    cr_expect_eq(inode_of(&f, 4).nlink, 2);
-    cr_expect_eq(inode_of(&f, 4).attrs.ctime, time_of(f.seq));
+    expect_u64(inode_of(&f, 4).nlink, 2);
+    expect_i64(inode_of(&f, 4).attrs.ctime, time_of(f.seq));
     add_unlink(&f, 4, ROOT_INO, "a", 0);
     apply_ok(&f);
-    cr_expect_eq(inode_of(&f, 4).nlink, 1);
-    cr_expect_eq(view_state(f.view).files, 1);
-    cr_expect_eq(view_state(f.view).logical_bytes, 9);
+    expect_u64(inode_of(&f, 4).nlink, 1);
+    expect_u64(view_state(f.view).files, 1);
+    expect_u64(view_state(f.view).logical_bytes, 9);
     add_unlink(&f, 4, ROOT_INO, "b", 0);
     apply_ok(&f);
-    cr_expect_eq(view_state(f.view).files, 0);
-    cr_expect_eq(view_state(f.view).logical_bytes, 0);
+    expect_u64(view_state(f.view).files, 0);
+    expect_u64(view_state(f.view).logical_bytes, 0);
 }
 
 static int collect(uint64_t ino, void *arg)
@@ -107,14 +108,14 @@ Test(names, orphans_live_until_they_are_reaped)
     add_unlink(&f, 6, ROOT_INO, "d", RECORD_ORPHAN);
     apply_ok(&f);
     uint64_t found = 0;
-    cr_expect_eq(view_orphans(f.view, collect, &found), 0);
-    cr_expect_eq(found, 4006);
-    cr_expect_eq(inode_of(&f, 4).nlink, 0);
-    cr_expect_eq(inode_of(&f, 6).nlink, 0);
-    cr_expect_eq(view_state(f.view).files, 1);
+    expect_i64(view_orphans(f.view, collect, &found), 0);
+    expect_u64(found, 4006);
+    expect_u64(inode_of(&f, 4).nlink, 0);
+    expect_u64(inode_of(&f, 6).nlink, 0);
+    expect_u64(view_state(f.view).files, 1);
     add_seal(&f, 4, 2, 0, 100, NULL, 0);
     apply_ok(&f);
-    cr_expect_eq(view_state(f.view).logical_bytes, 9);
+    expect_u64(view_state(f.view).logical_bytes, 9);
     expect_check_ok(f.view);
     add_link(&f, 4, ROOT_INO, "again");
     apply_bad(&f);
@@ -124,8 +125,8 @@ Test(names, orphans_live_until_they_are_reaped)
     add(&f, (struct record){.type = REC_REAP, .ino = 6});
     apply_ok(&f);
     found = 0;
-    cr_expect_eq(view_orphans(f.view, collect, &found), 0);
-    cr_expect_eq(found, 0);
+    expect_i64(view_orphans(f.view, collect, &found), 0);
+    expect_u64(found, 0);
     add(&f, (struct record){.type = REC_REAP, .ino = 4});
     apply_bad(&f);
     add(&f, (struct record){.type = REC_REAP, .ino = 5});
@@ -141,16 +142,16 @@ Test(names, rename_over)
     add_rename(&f, 4, ROOT_INO, "a", 6, "x", 0, 0);
     add_rename(&f, 4, 6, "x", ROOT_INO, "b", 5, RECORD_ORPHAN);
     apply_ok(&f);
-    cr_expect_eq(lookup(&f, ROOT_INO, "b"), 4);
-    cr_expect_eq(lookup(&f, ROOT_INO, "a"), 0);
-    cr_expect_eq(inode_of(&f, 5).nlink, 0);
-    cr_expect_eq(inode_of(&f, 4).parent, ROOT_INO);
+    expect_u64(lookup(&f, ROOT_INO, "b"), 4);
+    expect_u64(lookup(&f, ROOT_INO, "a"), 0);
+    expect_u64(inode_of(&f, 5).nlink, 0);
+    expect_u64(inode_of(&f, 4).parent, ROOT_INO);
     add_file(&f, 7, ROOT_INO, "c", 1);
     add_rename(&f, 7, ROOT_INO, "c", ROOT_INO, "b", 4, 0);
     apply_ok(&f);
     struct view_inode gone;
-    cr_expect_eq(view_inode(f.view, 4, &gone), -ENOENT);
-    cr_expect_eq(view_state(f.view).files, 1);
+    expect_i64(view_inode(f.view, 4, &gone), -ENOENT);
+    expect_u64(view_state(f.view).files, 1);
 }
 
 Test(names, directories_move)
@@ -162,11 +163,11 @@ Test(names, directories_move)
     apply_ok(&f);
     add_rename(&f, 3, 2, "b", ROOT_INO, "empty", 5, 0);
     apply_ok(&f);
-    cr_expect_eq(inode_of(&f, ROOT_INO).nlink, 4);
-    cr_expect_eq(inode_of(&f, 2).nlink, 2);
-    cr_expect_eq(inode_of(&f, 3).parent, ROOT_INO);
+    expect_u64(inode_of(&f, ROOT_INO).nlink, 4);
+    expect_u64(inode_of(&f, 2).nlink, 2);
+    expect_u64(inode_of(&f, 3).parent, ROOT_INO);
     char *path = view_path(f.view, 4);
-    cr_expect_str_eq(path, "/empty/c");
+    expect_str(path, "/empty/c");
     free(path);
     add_rename(&f, 3, ROOT_INO, "empty", 4, "x", 0, 0); /* below itself */
     apply_bad(&f);
@@ -187,15 +188,15 @@ Test(names, exchange)
     apply_ok(&f);
     add_rename(&f, 3, 2, "sub", ROOT_INO, "f", 4, RECORD_EXCHANGE);
     apply_ok(&f);
-    cr_expect_eq(lookup(&f, ROOT_INO, "f"), 3);
-    cr_expect_eq(lookup(&f, 2, "sub"), 4);
-    cr_expect_eq(inode_of(&f, 2).nlink, 2);
-    cr_expect_eq(inode_of(&f, ROOT_INO).nlink, 4);
-    cr_expect_eq(inode_of(&f, 3).parent, ROOT_INO);
+    expect_u64(lookup(&f, ROOT_INO, "f"), 3);
+    expect_u64(lookup(&f, 2, "sub"), 4);
+    expect_u64(inode_of(&f, 2).nlink, 2);
+    expect_u64(inode_of(&f, ROOT_INO).nlink, 4);
+    expect_u64(inode_of(&f, 3).parent, ROOT_INO);
     add_rename(&f, 2, ROOT_INO, "a", ROOT_INO, "f", 3, RECORD_EXCHANGE);
     apply_ok(&f);
-    cr_expect_eq(lookup(&f, ROOT_INO, "f"), 2);
-    cr_expect_eq(inode_of(&f, ROOT_INO).nlink, 4);
+    expect_u64(lookup(&f, ROOT_INO, "f"), 2);
+    expect_u64(inode_of(&f, ROOT_INO).nlink, 4);
     add_rename(&f, 5, 3, "deep", ROOT_INO, "a", 3, RECORD_EXCHANGE); /* "a" would lie below itself */
     apply_bad(&f);
 }
@@ -231,23 +232,23 @@ Test(names, links_special_files_and_xattrs)
                             .value_len = 2});
     apply_ok(&f);
     char buf[10];
-    cr_expect_eq(view_readlink(f.view, 2, buf, 10), 6);
-    cr_expect_eq(memcmp(buf, "target", 6), 0);
-    cr_expect_eq(view_readlink(f.view, 2, buf, 5), -ERANGE);
-    cr_expect_eq(view_readlink(f.view, 3, buf, 5), -ENOENT);
-    cr_expect_eq(inode_of(&f, 3).attrs.rdev, 3);
-    cr_expect_eq(view_getxattr(f.view, 2, "user.a/b", 8, buf, 10), 2);
-    cr_expect_eq(view_getxattr(f.view, 2, "user.a/b", 8, NULL, 0), 2);
-    cr_expect_eq(view_getxattr(f.view, 2, "user.a/b", 8, buf, 1), -ERANGE);
-    cr_expect_eq(view_getxattr(f.view, 3, "user.x", 6, buf, 10), 0);
-    cr_expect_eq(view_getxattr(f.view, 3, "user.y", 6, buf, 10), -ENODATA);
-    cr_expect_eq(view_getxattr(f.view, 9, "user.y", 6, buf, 10), -ENOENT);
+    expect_i64(view_readlink(f.view, 2, buf, 10), 6);
+    expect_i64(memcmp(buf, "target", 6), 0);
+    expect_i64(view_readlink(f.view, 2, buf, 5), -ERANGE);
+    expect_i64(view_readlink(f.view, 3, buf, 5), -ENOENT);
+    expect_u64(inode_of(&f, 3).attrs.rdev, 3);
+    expect_i64(view_getxattr(f.view, 2, "user.a/b", 8, buf, 10), 2);
+    expect_i64(view_getxattr(f.view, 2, "user.a/b", 8, NULL, 0), 2);
+    expect_i64(view_getxattr(f.view, 2, "user.a/b", 8, buf, 1), -ERANGE);
+    expect_i64(view_getxattr(f.view, 3, "user.x", 6, buf, 10), 0);
+    expect_i64(view_getxattr(f.view, 3, "user.y", 6, buf, 10), -ENODATA);
+    expect_i64(view_getxattr(f.view, 9, "user.y", 6, buf, 10), -ENOENT);
     expect_check_ok(f.view);
     add(&f, (struct record){.type = REC_REMOVEXATTR, .ino = 3, .name = "user.x", .name_len = 6});
     add_unlink(&f, 2, ROOT_INO, "l", 0);
     apply_ok(&f);
-    cr_expect_eq(inode_of(&f, 3).attrs.ctime, time_of(f.seq - 1));
-    cr_expect_eq(view_readlink(f.view, 2, buf, 10), -ENOENT);
+    expect_i64(inode_of(&f, 3).attrs.ctime, time_of(f.seq - 1));
+    expect_i64(view_readlink(f.view, 2, buf, 10), -ENOENT);
     add(&f, (struct record){.type = REC_REMOVEXATTR, .ino = 3, .name = "user.x", .name_len = 6});
     apply_bad(&f);
 }
@@ -261,7 +262,7 @@ Test(names, setattr_applies_its_mask)
                 .type = REC_SETATTR, .ino = 4, .attrs = attrs, .mask = ATTR_MODE | ATTR_GID | ATTR_CTIME});
     apply_ok(&f);
     struct attrs a = inode_of(&f, 4).attrs;
-    cr_expect_eq(a.mode, (uint32_t)(S_IFREG | 0600));
+    expect_u64(a.mode, (uint32_t)(S_IFREG | 0600));
     cr_expect(a.uid == 7 && a.gid == 80 && a.size == 5 && a.atime == 11 && a.mtime == 12 && a.ctime == 3);
     add(&f, (struct record){
                 .type = REC_SETATTR, .ino = 4, .attrs = attrs, .mask = ATTR_UID | ATTR_ATIME | ATTR_MTIME});
@@ -353,16 +354,16 @@ Test(names, readdir_sees_one_state)
     add_unlink(&f, 6, ROOT_INO, "c", 0);
     apply_ok(&f);
     struct listing walk = {.f = &f};
-    cr_expect_eq(view_readdir(f.view, ROOT_INO, 0, list_entry, &walk), 0);
-    cr_expect_str_eq(walk.text, "b:4 a:5 ");
+    expect_i64(view_readdir(f.view, ROOT_INO, 0, list_entry, &walk), 0);
+    expect_str(walk.text, "b:4 a:5 ");
     struct view_entry entry;
-    cr_expect_eq(view_lookup(f.view, ROOT_INO, "b", 1, &entry), 0);
+    expect_i64(view_lookup(f.view, ROOT_INO, "b", 1, &entry), 0);
     struct listing rest = {.stop_after = 2};
-    cr_expect_eq(view_readdir(f.view, ROOT_INO, entry.cookie, list_entry, &rest), 0);
-    cr_expect_str_eq(rest.text, "a:5 y:1004 ");
-    cr_expect_eq(view_readdir(f.view, 4, 0, list_entry, &rest), -ENOTDIR);
-    cr_expect_eq(view_readdir(f.view, 99, 0, list_entry, &rest), -ENOENT);
-    cr_expect_eq(view_readdir(f.view, ROOT_INO, UINT64_MAX, list_entry, &rest), 0);
+    expect_i64(view_readdir(f.view, ROOT_INO, entry.cookie, list_entry, &rest), 0);
+    expect_str(rest.text, "a:5 y:1004 ");
+    expect_i64(view_readdir(f.view, 4, 0, list_entry, &rest), -ENOTDIR);
+    expect_i64(view_readdir(f.view, 99, 0, list_entry, &rest), -ENOENT);
+    expect_i64(view_readdir(f.view, ROOT_INO, UINT64_MAX, list_entry, &rest), 0);
 }
 
 Test(names, paths)
@@ -378,7 +379,7 @@ Test(names, paths)
     } cases[] = {{ROOT_INO, "/"}, {2, "/run7"}, {4, "/run7/step1.pt"}, {5, "?"}, {99, "?"}};
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         char *path = view_path(f.view, cases[i].ino);
-        cr_expect_str_eq(path, cases[i].path);
+        expect_str(path, cases[i].path);
         free(path);
     }
 }

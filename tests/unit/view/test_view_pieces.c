@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "../expect.h"
 #include "helpers.h"
 
 #include <stdio.h>
@@ -29,7 +30,7 @@ static void expect_list(const struct piece_list *list, const char *expected)
         sprintf(text + strlen(text), "%s%c+%u@%u:%u", i ? " " : "", p->chunk.bytes[0], p->within,
                 (unsigned)p->offset, (unsigned)p->length);
     }
-    cr_expect_str_eq(text, expected);
+    expect_str(text, expected);
 }
 
 static void expect_overlay(const char *older, const char *newer, const char *expected)

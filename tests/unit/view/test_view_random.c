@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Random histories against a model in memory. */
+#include "../expect.h"
 #include "view_model.h"
 
 #include <stdio.h>
@@ -13,12 +14,12 @@ static int compare_part(const struct view_extent *part, void *arg)
 {
     struct content_walk *w = arg;
     const struct extent *e = &part->extent;
-    cr_assert_eq(e->offset, w->at);
+    assert_u64(e->offset, w->at);
     cr_assert_gt(e->length, 0);
     w->at += e->length;
     for (uint64_t at = e->offset; at < w->at; at += m.unit) {
         if (at < m.base) {
-            cr_assert_eq(e->kind, EXTENT_HOLE);
+            assert_u64(e->kind, EXTENT_HOLE);
             at = min_u64(m.base, w->at) - m.unit;
             continue;
         }
@@ -27,7 +28,7 @@ static int compare_part(const struct view_extent *part, void *arg)
             is = ((uint64_t)(chunk_id(&e->chunk) + 1) << 32) | ((e->chunk_offset + skip) / m.unit);
         else if (e->kind == EXTENT_INLINE)
             is = INLINE_UNIT | ((const uint8_t *)part->bytes)[skip];
-        cr_assert_eq(is, w->node->units[(at - m.base) / m.unit], "unit %lu", (unsigned long)((at - m.base) / m.unit));
+        assert_u64(is, w->node->units[(at - m.base) / m.unit], "unit %lu", (unsigned long)((at - m.base) / m.unit));
     }
     return 0;
 }
@@ -64,23 +65,23 @@ static void compare_node(const struct node *n)
     struct view_inode inode = inode_of(&m.f, n->ino);
     if (n->type == S_IFREG) {
         struct content_walk w = {.node = n};
-        cr_assert_eq(inode.attrs.size, to_bytes(n->size));
-        cr_assert_eq(view_extents(m.f.view, n->ino, 0, 0, INT64_MAX, compare_part, &w), 0);
-        cr_assert_eq(w.at, to_bytes(n->size));
-        cr_assert_eq(inode.nlink, n->nlink);
+        assert_u64(inode.attrs.size, to_bytes(n->size));
+        assert_i64(view_extents(m.f.view, n->ino, 0, 0, INT64_MAX, compare_part, &w), 0);
+        assert_u64(w.at, to_bytes(n->size));
+        assert_u64(inode.nlink, n->nlink);
         return;
     }
     if (n->type == S_IFLNK) {
-        cr_assert_eq(inode.nlink, n->nlink);
+        assert_u64(inode.nlink, n->nlink);
         return;
     }
     struct readdir_count rc = {.dir = n};
     int expected = 0;
     for (int i = 0; i < ENTRIES; i++)
         expected += m.entries[i].node && m.entries[i].parent == n;
-    cr_assert_eq(view_readdir(m.f.view, n->ino, 0, compare_entry, &rc), 0);
-    cr_assert_eq(rc.count, expected);
-    cr_assert_eq(inode.nlink, n->orphan ? 0 : 2 + subdirs_of(n));
+    assert_i64(view_readdir(m.f.view, n->ino, 0, compare_entry, &rc), 0);
+    assert_i64(rc.count, expected);
+    assert_u64(inode.nlink, n->orphan ? 0 : 2 + subdirs_of(n));
 }
 
 /* Chunks that have references are those that some file shows. */
@@ -94,11 +95,11 @@ static void compare_chunks(void)
     uint64_t count = 0;
     for (uint32_t i = 0; i < m.next_chunk; i++) {
         uint64_t refs = refs_of(&m.f, i);
-        cr_assert_eq(shown[i], refs != 0 && refs != UINT64_MAX);
+        assert_u64(shown[i], refs != 0 && refs != UINT64_MAX);
         cr_assert(m.placed[i] ? refs != UINT64_MAX : refs != 0);
         count += shown[i];
     }
-    cr_assert_eq(view_state(m.f.view).chunks, count);
+    assert_u64(view_state(m.f.view).chunks, count);
 }
 
 static void compare_all(void)
@@ -109,7 +110,7 @@ static void compare_all(void)
             compare_node(&m.nodes[i]);
         files += m.nodes[i].ino && m.nodes[i].type == S_IFREG && !m.nodes[i].orphan;
     }
-    cr_assert_eq(view_state(m.f.view).files, files);
+    assert_u64(view_state(m.f.view).files, files);
     compare_chunks();
     expect_check_ok(m.f.view);
 }

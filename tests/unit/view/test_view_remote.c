@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What view_remote.h promises of tracking and of places in the remote, each by itself. */
+#include "../expect.h"
 #include "remote_fixture.h"
 
 #include <stdio.h>
@@ -17,15 +18,15 @@ Test(view_remote, tracking_begins_with_everything_wanted)
     struct view_remote r = view_remote(f.view);
     struct view_cut *c;
     cr_assert_not(r.tracks);
-    cr_assert_eq(view_cut_open(f.view, &c), -EINVAL);
-    cr_assert_eq(view_track(f.view), 0);
+    assert_i64(view_cut_open(f.view, &c), -EINVAL);
+    assert_i64(view_track(f.view), 0);
     r = view_remote(f.view);
     cr_assert(r.tracks && r.is_whole && r.head == 0 && r.packs == 0);
-    cr_assert_eq(r.wanted, 2);
-    cr_assert_eq(r.wanted_bytes, 1001, "chunk 2 has no place here, chunk 3 no references");
+    assert_u64(r.wanted, 2);
+    assert_u64(r.wanted_bytes, 1001, "chunk 2 has no place here, chunk 3 no references");
     expect_check_ok(f.view);
-    cr_assert_eq(view_track(f.view), 0);
-    cr_assert_eq(view_remote(f.view).wanted, 2, "nothing the second time");
+    assert_i64(view_track(f.view), 0);
+    assert_u64(view_remote(f.view).wanted, 2, "nothing the second time");
     fixture_reopen(&f);
     r = view_remote(f.view);
     cr_assert(r.tracks && r.is_whole && r.wanted == 2 && r.wanted_bytes == 1001);
@@ -59,9 +60,9 @@ Test(view_remote, tracking_that_was_cut_short_begins_again)
     cr_assert_not(view_remote(f.view).tracks);
     FILE_OF(3, "b", 5);
     apply_ok(&f);
-    cr_assert_eq(view_track(f.view), 0);
-    cr_assert_eq(view_remote(f.view).wanted, 3);
-    cr_assert_eq(view_remote(f.view).wanted_bytes, 2003);
+    assert_i64(view_track(f.view), 0);
+    assert_u64(view_remote(f.view).wanted, 3);
+    assert_u64(view_remote(f.view).wanted_bytes, 2003);
     end_remote();
 }
 
@@ -80,62 +81,62 @@ Test(view_remote, many_are_wanted_in_steps)
         if (i % 100 == 99 || i + 1 == FILES)
             apply_ok(&f);
     }
-    cr_assert_eq(view_track(f.view), 0);
-    cr_assert_eq(view_remote(f.view).wanted, FILES * EACH);
+    assert_i64(view_track(f.view), 0);
+    assert_u64(view_remote(f.view).wanted, FILES * EACH);
     expect_check_ok(f.view);
-    cr_assert_eq(view_forget_remote(f.view), 0);
-    cr_assert_eq(view_remote(f.view).wanted, FILES * EACH);
+    assert_i64(view_forget_remote(f.view), 0);
+    assert_u64(view_remote(f.view).wanted, FILES * EACH);
     fixture_reopen(&f);
-    cr_assert_eq(view_remote(f.view).wanted, FILES * EACH);
+    assert_u64(view_remote(f.view).wanted, FILES * EACH);
     end_remote();
 }
 
 Test(view_remote, wanted_follows_references_and_local_places)
 {
     begin_remote();
-    cr_assert_eq(view_track(f.view), 0);
+    assert_i64(view_track(f.view), 0);
     FILE_OF(2, "a", 1, 2);
     apply_ok(&f);
-    cr_assert_eq(view_remote(f.view).wanted, 2);
-    cr_assert_eq(view_remote(f.view).wanted_bytes, 0);
+    assert_u64(view_remote(f.view).wanted, 2);
+    assert_u64(view_remote(f.view).wanted_bytes, 0);
     PACK_OF(10, 1, 2, 3);
     apply_ok(&f);
-    cr_assert_eq(view_remote(f.view).wanted_bytes, 2003);
+    assert_u64(view_remote(f.view).wanted_bytes, 2003);
     FILE_OF(3, "b", 2);
     apply_ok(&f);
-    cr_assert_eq(view_remote(f.view).wanted, 2);
+    assert_u64(view_remote(f.view).wanted, 2);
     add(&f, (struct record){.type = REC_DROP, .flags = RECORD_EVICTED, .pack = 10});
     apply_ok(&f);
     expect_check_ok(f.view);
-    cr_assert_eq(view_remote(f.view).wanted_bytes, 0);
+    assert_u64(view_remote(f.view).wanted_bytes, 0);
     add_unlink(&f, 2, ROOT_INO, "a", 0);
     apply_ok(&f);
-    cr_assert_eq(view_remote(f.view).wanted, 1);
+    assert_u64(view_remote(f.view).wanted, 1);
     end_remote();
 }
 
 Test(view_remote, forgetting_the_remote_wants_everything_again)
 {
     begin_remote();
-    cr_assert_eq(view_track(f.view), 0);
+    assert_i64(view_track(f.view), 0);
     PACK_OF(10, 1, 2);
     FILE_OF(2, "a", 1, 2);
     apply_ok(&f);
     struct view_cut *c = cut_now();
     PLACE(100, 1, 2);
-    cr_assert_eq(publish(c, 5), 0);
-    cr_assert_eq(view_remote(f.view).wanted, 0);
-    cr_assert_eq(view_forget_remote(f.view), 0);
+    assert_u64(publish(c, 5), 0);
+    assert_u64(view_remote(f.view).wanted, 0);
+    assert_i64(view_forget_remote(f.view), 0);
     struct view_remote r = view_remote(f.view);
     cr_assert(r.tracks && r.is_whole && r.head == 0 && r.cut == 0 && r.packs == 0 && r.pack_bytes == 0);
     cr_assert(r.wanted == 2 && r.wanted_bytes == 2003);
-    cr_assert_eq(far_of(f.view, 1), 0);
+    assert_u64(far_of(f.view, 1), 0);
     expect_check_ok(f.view);
     c = cut_now();
     cr_assert(view_cut_is_whole(c));
     PLACE(101, 1, 2);
-    cr_assert_eq(publish(c, 6), 0);
-    cr_assert_eq(remote.count, 1);
+    assert_u64(publish(c, 6), 0);
+    assert_u64(remote.count, 1);
     expect_same_adopted();
     end_remote();
 }
@@ -145,7 +146,7 @@ Test(view_remote, forgetting_the_remote_wants_everything_again)
 static void expect_pack_forgotten(uint64_t id)
 {
     struct view_far_pack pack;
-    cr_assert_eq(view_far_pack(f.view, id, &pack), -ENOENT);
+    assert_i64(view_far_pack(f.view, id, &pack), -ENOENT);
 }
 
 Test(view_remote, placed_chunks_have_their_place_there)
@@ -154,24 +155,24 @@ Test(view_remote, placed_chunks_have_their_place_there)
     PACK_OF(10, 1, 2);
     FILE_OF(2, "a", 1, 2);
     apply_ok(&f);
-    cr_assert_eq(view_track(f.view), 0);
-    cr_assert_eq(far_of(f.view, 1), 0);
+    assert_i64(view_track(f.view), 0);
+    assert_u64(far_of(f.view, 1), 0);
     PLACE(100, 1, 7); /* 7 is dead, or was never here */
     struct view_far_pack p = far_pack(100);
     cr_assert(p.length == 64 + 4000 && p.count == 2 && p.live_count == 1 && p.live_bytes == 1001);
     cr_assert(p.head == 0 && p.doomed == 0 && p.gone == false);
     cr_assert(far_of(f.view, 1) == 100 && far_of(f.view, 7) == 100 && far_of(f.view, 2) == 0);
-    cr_assert_eq(view_remote(f.view).wanted, 1);
-    cr_assert_eq(view_remote(f.view).pack_bytes, p.length);
+    assert_u64(view_remote(f.view).wanted, 1);
+    assert_u64(view_remote(f.view).pack_bytes, p.length);
     PLACE(101, 1, 2); /* also those that had another */
     cr_assert(far_of(f.view, 1) == 101 && far_pack(100).live_count == 0 && far_pack(101).live_bytes == 2003);
     struct chunk_entry e = far_entry(101, 3, 64);
-    cr_assert_eq(view_far_placed(f.view, 101, 100, &e, 1), -EUCLEAN, "known already");
-    cr_assert_eq(view_remote(f.view).packs, 2);
+    assert_i64(view_far_placed(f.view, 101, 100, &e, 1), -EUCLEAN, "known already");
+    assert_u64(view_remote(f.view).packs, 2);
     FILE_OF(3, "b", 7);
     apply_ok(&f);
-    cr_assert_eq(far_pack(100).live_count, 1, "it lies in the remote already");
-    cr_assert_eq(view_remote(f.view).wanted, 0);
+    assert_u64(far_pack(100).live_count, 1, "it lies in the remote already");
+    assert_u64(view_remote(f.view).wanted, 0);
     end_remote();
 }
 
@@ -194,24 +195,24 @@ Test(view_remote, packs_and_their_chunks_are_listed)
     begin_remote();
     uint64_t sum = 0;
     struct view_far_pack pack;
-    cr_assert_eq(view_track(f.view), 0);
+    assert_i64(view_track(f.view), 0);
     FILE_OF(2, "a", 1, 2, 2);
     apply_ok(&f);
     PLACE(100, 1, 9);
     PLACE(101, 2);
     PLACE(102, 5);
-    cr_assert_eq(view_far_packs(f.view, count_pack, &sum), 0);
-    cr_assert_eq(sum, 100101, "ended by 1");
+    assert_i64(view_far_packs(f.view, count_pack, &sum), 0);
+    assert_u64(sum, 100101, "ended by 1");
     sum = 0;
-    cr_assert_eq(view_far_pack_chunks(f.view, 100, count_chunk, &sum), 0);
-    cr_assert_eq(sum, 101 + 900);
+    assert_i64(view_far_pack_chunks(f.view, 100, count_chunk, &sum), 0);
+    assert_u64(sum, 101 + 900);
     sum = 0;
-    cr_assert_eq(view_far_pack_chunks(f.view, 101, count_chunk, &sum), 0);
-    cr_assert_eq(sum, 202);
+    assert_i64(view_far_pack_chunks(f.view, 101, count_chunk, &sum), 0);
+    assert_u64(sum, 202);
     sum = 0;
-    cr_assert_eq(view_far_pack_chunks(f.view, 103, count_chunk, &sum), 0);
-    cr_assert_eq(sum, 0);
-    cr_assert_eq(view_far_pack(f.view, 103, &pack), -ENOENT);
+    assert_i64(view_far_pack_chunks(f.view, 103, count_chunk, &sum), 0);
+    assert_u64(sum, 0);
+    assert_i64(view_far_pack(f.view, 103, &pack), -ENOENT);
     end_remote();
 }
 
@@ -221,21 +222,21 @@ Test(view_remote, lost_chunks_are_wanted_again)
     PACK_OF(10, 1, 2);
     FILE_OF(2, "a", 1);
     apply_ok(&f);
-    cr_assert_eq(view_track(f.view), 0);
+    assert_i64(view_track(f.view), 0);
     struct view_cut *c = cut_now();
     PLACE(100, 1, 2);
     (void)publish(c, 5);
-    cr_assert_eq(view_far_lost(f.view, 99), -ENOENT);
-    cr_assert_eq(view_far_lost(f.view, 100), 0);
+    assert_i64(view_far_lost(f.view, 99), -ENOENT);
+    assert_i64(view_far_lost(f.view, 100), 0);
     cr_assert(far_of(f.view, 1) == 0 && far_of(f.view, 2) == 0 && far_pack(100).gone);
     struct view_remote r = view_remote(f.view);
     cr_assert(r.wanted == 1 && r.wanted_bytes == 1001 && r.packs == 0 && r.pack_bytes == 0);
     expect_check_ok(f.view);
-    cr_assert_eq(view_far_lost(f.view, 100), 0, "twice");
-    cr_assert_eq(view_remote(f.view).packs, 0);
+    assert_i64(view_far_lost(f.view, 100), 0, "twice");
+    assert_u64(view_remote(f.view).packs, 0);
     c = cut_now();
     PLACE(101, 1);
-    cr_assert_eq(publish(c, 6), 0);
+    assert_u64(publish(c, 6), 0);
     expect_pack_forgotten(100);
     expect_same_adopted();
     end_remote();
@@ -243,7 +244,7 @@ Test(view_remote, lost_chunks_are_wanted_again)
 
 static void look_lost_after(struct view *view)
 {
-    cr_assert_eq(far_of(view, 1), 100, "the cut was taken before");
+    assert_u64(far_of(view, 1), 100, "the cut was taken before");
 }
 
 Test(view_remote, a_pack_lost_after_the_cut_is_removed_by_the_next)
@@ -252,19 +253,19 @@ Test(view_remote, a_pack_lost_after_the_cut_is_removed_by_the_next)
     PACK_OF(10, 1);
     FILE_OF(2, "a", 1);
     apply_ok(&f);
-    cr_assert_eq(view_track(f.view), 0);
+    assert_i64(view_track(f.view), 0);
     struct view_cut *c = cut_now();
     PLACE(100, 1);
     (void)publish(c, 5);
     add_dir(&f, 3, ROOT_INO, "d");
     apply_ok(&f);
     c = cut_now();
-    cr_assert_eq(view_far_lost(f.view, 100), 0);
-    cr_assert_eq(publish(c, 6), 0);
+    assert_i64(view_far_lost(f.view, 100), 0);
+    assert_u64(publish(c, 6), 0);
     expect_adopted(look_lost_after);
     c = cut_now();
     PLACE(101, 1);
-    cr_assert_eq(publish(c, 7), 0);
+    assert_u64(publish(c, 7), 0);
     expect_same_adopted();
     expect_pack_forgotten(100);
     end_remote();
@@ -276,27 +277,27 @@ Test(view_remote, gone_is_for_doomed_packs)
     PACK_OF(10, 1);
     FILE_OF(2, "a", 1);
     apply_ok(&f);
-    cr_assert_eq(view_track(f.view), 0);
+    assert_i64(view_track(f.view), 0);
     struct view_cut *c = cut_now();
     PLACE(100, 1);
     (void)publish(c, 5);
-    cr_assert_eq(view_far_gone(f.view, 100), -EINVAL);
-    cr_assert_eq(view_far_gone(f.view, 99), -ENOENT);
+    assert_i64(view_far_gone(f.view, 100), -EINVAL);
+    assert_i64(view_far_gone(f.view, 99), -ENOENT);
     add_unlink(&f, 2, ROOT_INO, "a", 0);
     apply_ok(&f);
     (void)publish(cut_now(), 6);
-    cr_assert_eq(far_pack(100).doomed, 6);
-    cr_assert_eq(view_remote(f.view).packs, 0);
-    cr_assert_eq(view_far_gone(f.view, 100), 0);
+    assert_i64(far_pack(100).doomed, 6);
+    assert_u64(view_remote(f.view).packs, 0);
+    assert_i64(view_far_gone(f.view, 100), 0);
     cr_assert(far_pack(100).gone);
     struct key key;
     uint8_t value[256];
     key_u64(&key, KEY_FAR_PACK, 100);
-    cr_assert_eq(remote_row(&remote, key.bytes, key.len, value), (ssize_t)FAR_RUN_VALUE_LEN);
+    assert_i64(remote_row(&remote, key.bytes, key.len, value), (ssize_t)FAR_RUN_VALUE_LEN);
     add_dir(&f, 3, ROOT_INO, "d");
     apply_ok(&f);
     (void)publish(cut_now(), 7);
-    cr_assert_eq(remote_row(&remote, key.bytes, key.len, value), -1);
+    assert_i64(remote_row(&remote, key.bytes, key.len, value), -1);
     expect_same_adopted();
     end_remote();
 }

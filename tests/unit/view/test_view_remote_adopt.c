@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Rows that no view wrote, crashes while a view is filled, and marks that are many. */
+#include "../expect.h"
 #include "remote_fixture.h"
 
 #include <stdio.h>
@@ -30,8 +31,8 @@ static int keep_row(const struct run_row *row, void *arg)
 static void keep_rows(void)
 {
     row_count = 0;
-    cr_assert_eq(remote_rows(&remote, keep_row, NULL), 0);
-    cr_assert_eq(row_count, 29);
+    assert_i64(remote_rows(&remote, keep_row, NULL), 0);
+    assert_u64(row_count, 29);
 }
 
 static struct row *row_of(char type, size_t number)
@@ -66,7 +67,7 @@ static int adopt_rows(const struct view_state *state, void (*use)(struct view *v
     struct view_adoption *adoption;
     int r = 0;
     open_view_at(path, &view);
-    cr_assert_eq(view_adopt_begin(view, &adoption), 0);
+    assert_i64(view_adopt_begin(view, &adoption), 0);
     for (size_t i = 0; i < row_count && r == 0; i++)
         r = give(adoption, &rows[i]);
     if (r == 0)
@@ -89,7 +90,7 @@ static void expect_bad(struct row *row, size_t at, uint8_t byte)
 {
     uint8_t was = row->value[at];
     row->value[at] = byte;
-    cr_expect_eq(adopt_now(), -EUCLEAN, "type %c, byte %zu", row->key[0], at);
+    expect_i64(adopt_now(), -EUCLEAN, "type %c, byte %zu", row->key[0], at);
     row->value[at] = was;
 }
 
@@ -99,7 +100,7 @@ Test(view_adopt, rows_as_they_are)
 {
     begin_full_remote();
     keep_rows();
-    cr_assert_eq(adopt_rows(&remote.state, expect_check_ok), 0);
+    assert_i64(adopt_rows(&remote.state, expect_check_ok), 0);
     end_remote();
 }
 
@@ -111,7 +112,7 @@ Test(view_adopt, impossible_rows)
         expect_bad(&rows[i], 0, VIEW_VALUE_VERSION + 1);
         rows[i].key_len++;
         if (strchr("DX", rows[i].key[0]) == NULL) /* a longer name is a name */
-            cr_expect_eq(adopt_now(), -EUCLEAN, "a longer key of type %c", rows[i].key[0]);
+            expect_i64(adopt_now(), -EUCLEAN, "a longer key of type %c", rows[i].key[0]);
         rows[i].key_len--;
         if (strchr("LNX", rows[i].key[0]) == NULL) { /* and so is a longer value */
             rows[i].value_len++;
@@ -143,10 +144,10 @@ Test(view_adopt, rows_in_another_order)
     for (size_t i = 1; i < row_count; i++) {
         rows[i] = kept[i - 1];
         rows[i - 1] = kept[i];
-        cr_assert_eq(adopt_now(), -EUCLEAN);
+        assert_i64(adopt_now(), -EUCLEAN);
         memcpy(rows, kept, sizeof kept);
         rows[i] = kept[i - 1];
-        cr_assert_eq(adopt_now(), -EUCLEAN, "twice");
+        assert_i64(adopt_now(), -EUCLEAN, "twice");
         memcpy(rows, kept, sizeof kept);
     }
     end_remote();
@@ -158,12 +159,12 @@ Test(view_adopt, rows_of_another_state)
     keep_rows();
     struct view_state state = remote.state;
     state.files++;
-    cr_assert_eq(adopt_rows(&state, NULL), -EUCLEAN);
+    assert_i64(adopt_rows(&state, NULL), -EUCLEAN);
     state = remote.state;
     state.logical_bytes--;
-    cr_assert_eq(adopt_rows(&state, NULL), -EUCLEAN);
+    assert_i64(adopt_rows(&state, NULL), -EUCLEAN);
     row_of('I', 0)->key[8] = 200; /* no root */
-    cr_assert_eq(adopt_now(), -EUCLEAN);
+    assert_i64(adopt_now(), -EUCLEAN);
     end_remote();
 }
 
@@ -174,10 +175,10 @@ Test(view_adopt, numbers_after_the_heads)
     struct view_state old_inode = remote.state, old_entry = remote.state;
     old_inode.max_ino = 1;
     old_entry.applied_seq = 0;
-    cr_expect_eq(adopt_rows(&old_inode, NULL), -EUCLEAN);
-    cr_expect_eq(adopt_rows(&old_entry, NULL), -EUCLEAN);
+    expect_i64(adopt_rows(&old_inode, NULL), -EUCLEAN);
+    expect_i64(adopt_rows(&old_entry, NULL), -EUCLEAN);
     max_id = 99;
-    cr_expect_eq(adopt_now(), -EUCLEAN, "pack");
+    expect_i64(adopt_now(), -EUCLEAN, "pack");
     end_remote();
 }
 
@@ -192,11 +193,11 @@ Test(view_adopt, keys_of_other_types)
         char *path = xasprintf("%s.type", f.path);
         struct view *view;
         open_view_at(path, &view);
-        cr_assert_eq(view_adopt_begin(view, &adoption), 0);
+        assert_i64(view_adopt_begin(view, &adoption), 0);
         rows[0].key[0] = (uint8_t)type;
-        cr_assert_eq(give(adoption, &rows[0]), -EUCLEAN);
-        cr_assert_eq(view_adopt_row(adoption, &(struct run_row){.key = "I", .key_len = 1}), -EUCLEAN, "removed");
-        cr_assert_eq(view_adopt_row(adoption, &(struct run_row){.key = "", .value = "", .value_len = 0}), -EUCLEAN);
+        assert_i64(give(adoption, &rows[0]), -EUCLEAN);
+        assert_i64(view_adopt_row(adoption, &(struct run_row){.key = "I", .key_len = 1}), -EUCLEAN, "removed");
+        assert_i64(view_adopt_row(adoption, &(struct run_row){.key = "", .value = "", .value_len = 0}), -EUCLEAN);
         view_adopt_done(adoption);
         view_close(view);
         remove_tree(path);
@@ -332,14 +333,14 @@ Test(view_adopt, random_rows)
     char *path = xasprintf("%s.random", f.path);
     open_view_at(path, &view);
     for (int round = 0; round < 2000; round++) {
-        cr_assert_eq(view_adopt_begin(view, &adoption), 0);
+        assert_i64(view_adopt_begin(view, &adoption), 0);
         int r = 0;
         for (int i = 0; i < 20 && r == 0; i++) {
             random_row(&s, &rows[0]);
             r = give(adoption, &rows[0]);
         }
         cr_assert(r == 0 || r == -EUCLEAN);
-        cr_assert_eq(view_adopt_end(adoption, &remote.state, 1, UINT64_MAX), -EUCLEAN);
+        assert_i64(view_adopt_end(adoption, &remote.state, 1, UINT64_MAX), -EUCLEAN);
         view_adopt_done(adoption);
     }
     view_close(view);
@@ -360,12 +361,12 @@ Test(view_adopt, a_view_that_is_not_whole_cannot_be_opened)
         struct view *view;
         struct view_adoption *adoption;
         open_view_at(path, &view);
-        cr_assert_eq(view_adopt_begin(view, &adoption), 0);
+        assert_i64(view_adopt_begin(view, &adoption), 0);
         for (size_t i = 0; i < count; i++)
-            cr_assert_eq(give(adoption, &rows[i]), 0);
+            assert_i64(give(adoption, &rows[i]), 0);
         view_adopt_done(adoption);
         view_close(view);
-        cr_assert_eq(view_open(path, &options, T0, &view), -EUCLEAN);
+        assert_i64(view_open(path, &options, T0, &view), -EUCLEAN);
         remove_tree(path);
         free(path);
     }
@@ -389,8 +390,8 @@ Test(view_remote, many_marks_are_forgotten_in_parts)
     apply_ok(&f);
     (void)publish(cut, 6);
     for (uint64_t ino = 100; ino < 15100; ino++) {
-        cr_assert_eq(view_unpublished(f.view, ino, &cut_seq), 0);
-        cr_assert_eq(cut_seq, ino == 5000 ? f.seq : 0);
+        assert_i64(view_unpublished(f.view, ino, &cut_seq), 0);
+        assert_u64(cut_seq, ino == 5000 ? f.seq : 0);
     }
     expect_check_ok(f.view);
     end_remote();

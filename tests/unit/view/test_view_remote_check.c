@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Tables of the remote that do not agree: view_check() reports each broken row. */
+#include "../expect.h"
 #include "remote_fixture.h"
 
 #include "view/db.h"
@@ -44,7 +45,7 @@ static void expect_report(const struct key *key, const char *what)
     else
         raw_delete(key);
     value_done(&saved);
-    cr_assert_eq(check_count(f.view), 0);
+    assert_i64(check_count(f.view), 0);
 }
 
 static void expect_deletion(const struct key *key, const char *what)
@@ -135,7 +136,7 @@ static void break_packs_and_counters(void)
 Test(view_remote_check, each_broken_row_is_reported)
 {
     begin_full_remote();
-    cr_assert_eq(check_count(f.view), 0);
+    assert_i64(check_count(f.view), 0);
     break_chunks();
     break_packs_and_counters();
     end_remote();

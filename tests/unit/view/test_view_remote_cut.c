@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What view_remote.h promises of cuts and of the runs made of them, each by itself. */
+#include "../expect.h"
 #include "remote_fixture.h"
 
 #include <stdio.h>
@@ -15,7 +16,7 @@ static bool is_published(uint32_t id)
 static uint64_t unpublished(uint64_t ino)
 {
     uint64_t cut_seq = 77;
-    cr_assert_eq(view_unpublished(f.view, ino, &cut_seq), 0);
+    assert_i64(view_unpublished(f.view, ino, &cut_seq), 0);
     return cut_seq;
 }
 
@@ -39,7 +40,7 @@ Test(view_remote_cut, wanted_at_the_cut_whatever_comes_after)
 {
     begin_remote();
     struct names names = {.stop = 3}, rest = {0}, error = {0};
-    cr_assert_eq(view_track(f.view), 0);
+    assert_i64(view_track(f.view), 0);
     PACK_OF(10, 1, 2, 3, 4);
     FILE_OF(2, "a", 1, 2, 3, 4, 5);
     apply_ok(&f);
@@ -49,16 +50,16 @@ Test(view_remote_cut, wanted_at_the_cut_whatever_comes_after)
     FILE_OF(3, "b", 6);
     apply_ok(&f);
     PLACE(100, 1, 2, 3, 4, 5, 6);
-    cr_assert_eq(view_cut_wanted(c, NULL, note_name, &names), 0);
-    cr_assert_eq(names.count, 3);
-    cr_assert_eq(view_cut_wanted(c, &names.at[2], note_name, &rest), 0);
-    cr_assert_eq(rest.count, 2);
+    assert_i64(view_cut_wanted(c, NULL, note_name, &names), 0);
+    assert_u64(names.count, 3);
+    assert_i64(view_cut_wanted(c, &names.at[2], note_name, &rest), 0);
+    assert_u64(rest.count, 2);
     cr_assert_lt(memcmp(&names.at[2], &rest.at[0], sizeof rest.at[0]), 0);
-    cr_assert_eq(names.packs + rest.packs, 40, "where they lay; 5 lay nowhere");
-    cr_assert_eq(view_cut_wanted(c, &rest.at[1], note_name, &error), 0);
-    cr_assert_eq(error.count, 0);
-    cr_assert_eq(view_cut_state(c).chunks, 5);
-    cr_assert_eq(publish(c, 5), 0);
+    assert_u64(names.packs + rest.packs, 40, "where they lay; 5 lay nowhere");
+    assert_i64(view_cut_wanted(c, &rest.at[1], note_name, &error), 0);
+    assert_u64(error.count, 0);
+    assert_u64(view_cut_state(c).chunks, 5);
+    assert_u64(publish(c, 5), 0);
     end_remote();
 }
 
@@ -75,19 +76,19 @@ Test(view_remote_cut, a_run_has_what_changed)
     begin_remote();
     char text[200] = "";
     uint64_t missing;
-    cr_assert_eq(view_track(f.view), 0);
+    assert_i64(view_track(f.view), 0);
     PACK_OF(10, 1, 2);
     FILE_OF(2, "a", 1);
     apply_ok(&f);
     struct view_cut *c = cut_now();
     PLACE(100, 1);
-    cr_assert_eq(view_cut_rows(c, 5, note_row, text, &missing), 0);
-    cr_assert_str_eq(text, "CDEHIIQ");
+    assert_i64(view_cut_rows(c, 5, note_row, text, &missing), 0);
+    assert_str(text, "CDEHIIQ");
     (void)publish(c, 5);
     c = cut_now();
     text[0] = 0;
-    cr_assert_eq(view_cut_rows(c, 6, note_row, text, &missing), 0);
-    cr_assert_str_eq(text, "", "nothing changed");
+    assert_i64(view_cut_rows(c, 6, note_row, text, &missing), 0);
+    assert_str(text, "", "nothing changed");
     view_cut_close(c);
     add(&f, (struct record){.type = REC_SETXATTR, .ino = 2, .name = "user.x", .name_len = 6, .value = "v", .value_len = 1});
     apply_ok(&f);
@@ -95,13 +96,13 @@ Test(view_remote_cut, a_run_has_what_changed)
     add_unlink(&f, 2, ROOT_INO, "a", 0); /* comes too late */
     apply_ok(&f);
     text[0] = 0;
-    cr_assert_eq(view_cut_rows(c, 7, note_row, text, &missing), 0);
-    cr_assert_str_eq(text, "IX");
+    assert_i64(view_cut_rows(c, 7, note_row, text, &missing), 0);
+    assert_str(text, "IX");
     (void)publish(c, 7);
     c = cut_now();
     text[0] = 0;
-    cr_assert_eq(view_cut_rows(c, 8, note_row, text, &missing), 0);
-    cr_assert_str_eq(text, "C-D-E-H-II-QX-");
+    assert_i64(view_cut_rows(c, 8, note_row, text, &missing), 0);
+    assert_str(text, "C-D-E-H-II-QX-");
     (void)publish(c, 8);
     expect_same_adopted();
     end_remote();
@@ -118,19 +119,19 @@ Test(view_remote_cut, an_abandoned_cut_changes_nothing)
     begin_remote();
     int rows = 3;
     uint64_t missing;
-    cr_assert_eq(view_track(f.view), 0);
+    assert_i64(view_track(f.view), 0);
     PACK_OF(10, 1);
     FILE_OF(2, "a", 1);
     apply_ok(&f);
     struct view_cut *c = cut_now();
     PLACE(100, 1);
-    cr_assert_eq(view_cut_rows(c, 5, fail_row, &rows, &missing), -EDQUOT);
+    assert_i64(view_cut_rows(c, 5, fail_row, &rows, &missing), -EDQUOT);
     view_cut_close(c);
     view_cut_close(NULL);
     cr_assert(view_remote(f.view).is_whole && far_pack(100).head == 0);
     (void)publish(cut_now(), 6);
     cr_assert(far_pack(100).head == 1 && !view_remote(f.view).is_whole);
-    cr_assert_eq(view_remote(f.view).cut, f.seq);
+    assert_u64(view_remote(f.view).cut, f.seq);
     expect_same_adopted();
     end_remote();
 }
@@ -149,18 +150,18 @@ static void look_found(struct view *view)
 Test(view_remote_cut, missing_chunks_are_told_until_they_have_a_place)
 {
     begin_remote();
-    cr_assert_eq(view_track(f.view), 0);
+    assert_i64(view_track(f.view), 0);
     PACK_OF(10, 1);
     FILE_OF(2, "a", 1, 2);
     apply_ok(&f);
     struct view_cut *c = cut_now();
     PLACE(100, 1);
-    cr_assert_eq(publish(c, 5), 1);
+    assert_u64(publish(c, 5), 1);
     expect_adopted(look_missing);
-    cr_assert_eq(publish(cut_now(), 6), 1);
+    assert_u64(publish(cut_now(), 6), 1);
     c = cut_now();
     PLACE(101, 2);
-    cr_assert_eq(publish(c, 7), 0);
+    assert_u64(publish(c, 7), 0);
     expect_adopted(look_found);
     expect_same_adopted();
     end_remote();
@@ -169,7 +170,7 @@ Test(view_remote_cut, missing_chunks_are_told_until_they_have_a_place)
 Test(view_remote_cut, dead_packs_are_doomed_and_what_comes_to_life_is_wanted)
 {
     begin_remote();
-    cr_assert_eq(view_track(f.view), 0);
+    assert_i64(view_track(f.view), 0);
     PACK_OF(10, 1, 2);
     FILE_OF(2, "a", 1);
     FILE_OF(3, "b", 2);
@@ -184,13 +185,13 @@ Test(view_remote_cut, dead_packs_are_doomed_and_what_comes_to_life_is_wanted)
     c = cut_now();
     FILE_OF(4, "c", 1);
     apply_ok(&f);
-    cr_assert_eq(far_of(f.view, 1), 100);
+    assert_u64(far_of(f.view, 1), 100);
     cr_assert_not(is_published(1), "the open cut may doom its pack");
     cr_assert(is_published(2));
     (void)publish(c, 6);
     cr_assert(far_pack(100).doomed == 6 && far_pack(101).doomed == 0 && far_of(f.view, 1) == 0);
-    cr_assert_eq(view_remote(f.view).wanted, 1);
-    cr_assert_eq(view_remote(f.view).packs, 1);
+    assert_u64(view_remote(f.view).wanted, 1);
+    assert_u64(view_remote(f.view).packs, 1);
     c = cut_now();
     PLACE(102, 1);
     (void)publish(c, 7);
@@ -202,7 +203,7 @@ Test(view_remote_cut, dead_packs_are_doomed_and_what_comes_to_life_is_wanted)
 Test(view_remote_cut, a_chunk_that_moves_is_told_by_the_next_run)
 {
     begin_remote();
-    cr_assert_eq(view_track(f.view), 0);
+    assert_i64(view_track(f.view), 0);
     PACK_OF(10, 1, 2);
     FILE_OF(2, "a", 1, 2);
     apply_ok(&f);
@@ -213,10 +214,10 @@ Test(view_remote_cut, a_chunk_that_moves_is_told_by_the_next_run)
     PLACE(101, 1, 2);
     cr_assert_not(is_published(1));
     (void)publish(c, 6);
-    cr_assert_eq(far_pack(100).doomed, 0, "the head still says that they lie there");
+    assert_i64(far_pack(100).doomed, 0, "the head still says that they lie there");
     expect_same_adopted();
     (void)publish(cut_now(), 7);
-    cr_assert_eq(far_pack(100).doomed, 7);
+    assert_i64(far_pack(100).doomed, 7);
     cr_assert(is_published(1));
     expect_same_adopted();
     end_remote();
@@ -229,16 +230,16 @@ Test(view_remote_cut, unpublished_changes_of_an_inode)
     add_dir(&f, 3, 2, "e");
     apply_ok(&f);
     uint64_t before = f.seq;
-    cr_assert_eq(unpublished(2), before, "nothing is published");
-    cr_assert_eq(view_track(f.view), 0);
-    cr_assert_eq(unpublished(2), before);
-    cr_assert_eq(unpublished(99), 0);
+    assert_u64(unpublished(2), before, "nothing is published");
+    assert_i64(view_track(f.view), 0);
+    assert_u64(unpublished(2), before);
+    assert_u64(unpublished(99), 0);
     struct view_cut *c = cut_now();
     add_file(&f, 4, 2, "x", 0);
     apply_ok(&f);
-    cr_assert_eq(unpublished(2), f.seq);
+    assert_u64(unpublished(2), f.seq);
     (void)publish(c, 5);
-    cr_assert_eq(unpublished(3), 0);
+    assert_u64(unpublished(3), 0);
     cr_assert(unpublished(2) == f.seq && unpublished(4) == f.seq);
     (void)publish(cut_now(), 6);
     cr_assert(unpublished(2) == 0 && unpublished(4) == 0);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Random histories that are published and taken over: views that track, cuts that stay open while batches go on, runs that are
  * merged, and views made from them, which must be what the first one was at the cut and go on like it. */
+#include "../expect.h"
 #include "remote_peer.h"
 
 #include <stdio.h>
@@ -20,25 +21,25 @@ static void check_adopted_chunk(struct peer *from, struct peer *p, const struct 
     struct view_far_pack pack;
     bool published;
     int r = view_far_chunk(p->view, &name, &entry, &published);
-    cr_assert_eq(refs_in(p->view, id), from->refs_then[id]);
+    assert_u64(refs_in(p->view, id), from->refs_then[id]);
     if (from->refs_then[id] == 0) {
-        cr_assert_eq(r, -ENOENT);
+        assert_i64(r, -ENOENT);
         return;
     }
     if (r == -ENOENT) {
-        cr_assert_eq(at_rows[id].pack, 0);
+        assert_u64(at_rows[id].pack, 0);
         ++*missing;
         return;
     }
     const struct place *then = &from->places_then[id];
-    cr_assert_eq(r, 0);
+    assert_i64(r, 0);
     cr_assert(published);
     bool is_now = entry.pack == at_rows[id].pack && entry.offset == at_rows[id].offset;
     bool is_then = entry.pack == then->pack && entry.offset == then->offset;
     cr_assert(is_now || is_then, "chunk %u", id);
     cr_assert(entry.stored_len == 1000 + id && entry.raw_len == CHUNK_SIZE_MAX && entry.encoding == ENCODING_LZ4);
-    cr_assert_eq(view_far_pack(p->view, entry.pack, &pack), 0);
-    cr_assert_eq(pack.doomed, 0);
+    assert_i64(view_far_pack(p->view, entry.pack, &pack), 0);
+    assert_i64(pack.doomed, 0);
     for (size_t i = 0; i < from->pack_count; i++)
         if (from->packs[i].id == entry.pack)
             cr_assert_not(from->packs[i].lost && !from->packs[i].lost_since_cut);
@@ -64,11 +65,11 @@ static void check_adopted_packs(struct peer *from, struct peer *p)
         cr_assert(is->length == known->length && is->count == known->count);
         cr_assert_not(known->gone || (known->lost && !known->lost_since_cut));
         if (!known->lost)
-            cr_assert_eq(is->doomed, known->doomed);
+            assert_u64(is->doomed, known->doomed);
     }
     for (size_t i = 0; i < from->pack_count; i++)
         if (from->packs[i].published && !from->packs[i].lost)
-            cr_assert_eq(pack_of(p, from->packs[i].id)->length, from->packs[i].length);
+            assert_u64(pack_of(p, from->packs[i].id)->length, from->packs[i].length);
 }
 
 static void adopt(struct peer *from, struct peer *p, const struct place *at_rows)
@@ -82,16 +83,16 @@ static void adopt(struct peer *from, struct peer *p, const struct place *at_rows
         open_view_at(p->path, &p->view);
     }
     char *is = dump_shared(p->view);
-    cr_assert_str_eq(is, from->expected);
+    assert_str(is, from->expected);
     free(is);
     for (uint32_t id = 0; id < m.next_chunk; id++)
         check_adopted_chunk(from, p, at_rows, id, &missing);
-    cr_assert_eq(view_far_packs(p->view, adopt_model_pack, p), 0);
+    assert_i64(view_far_packs(p->view, adopt_model_pack, p), 0);
     check_adopted_packs(from, p);
     struct view_remote remote = view_remote(p->view);
     cr_assert(remote.tracks && !remote.is_whole && remote.head == from->remote.head);
-    cr_assert_eq(remote.cut, from->remote.state.applied_seq);
-    cr_assert_eq(remote.wanted, missing);
+    assert_u64(remote.cut, from->remote.state.applied_seq);
+    assert_u64(remote.wanted, missing);
     check_peer(p);
 }
 
@@ -147,7 +148,7 @@ static bool catch_up(struct peer *from, struct peer *p)
     register_packs(from, p);
     follow(p->view, &p->applied);
     char *is = dump(p->view), *expected = dump(reference);
-    cr_assert_str_eq(is, expected);
+    assert_str(is, expected);
     free(is);
     free(expected);
     check_peer(p);
@@ -188,7 +189,7 @@ static void publish(struct peer *p)
 
 static void forget_remote(struct peer *p)
 {
-    cr_assert_eq(view_forget_remote(p->view), 0);
+    assert_i64(view_forget_remote(p->view), 0);
     memset(p->places, 0, sizeof p->places);
     p->pack_count = 0;
 }
@@ -224,7 +225,7 @@ static void evict(void)
 {
     uint64_t id = 0;
     struct test_pack *pack = NULL;
-    cr_assert_eq(view_packs(m.f.view, pick, &id), 0);
+    assert_i64(view_packs(m.f.view, pick, &id), 0);
     for (size_t i = 0; i < m.f.pack_count; i++)
         if (m.f.packs[i].pack == id)
             pack = &m.f.packs[i];
@@ -283,7 +284,7 @@ static void run(uint64_t seed, uint64_t unit, uint64_t units_max, uint64_t base,
     peers[0] = (struct peer){.view = m.f.view};
     for (int i = 0; i < batches; i++) {
         if (i == track_at)
-            cr_assert_eq(view_track(m.f.view), 0);
+            assert_i64(view_track(m.f.view), 0);
         for (uint64_t n = rnd(20); n > 0; n--)
             random_op();
         apply_ok(&m.f);
@@ -311,7 +312,7 @@ static void run(uint64_t seed, uint64_t unit, uint64_t units_max, uint64_t base,
             close_peer(&peers[1]);
     }
     char *is = dump(m.f.view), *expected = dump(reference);
-    cr_assert_str_eq(is, expected);
+    assert_str(is, expected);
     free(is);
     free(expected);
     if (peers[1].view)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The database itself: opening, closing, being killed, damage. */
+#include "../expect.h"
 #include "helpers.h"
 
 #include <dirent.h>
@@ -46,12 +47,12 @@ Test(store, reopen_after_close_and_flush)
     char *before = dump(f.view);
     fixture_reopen(&f);
     char *after = dump(f.view);
-    cr_expect_str_eq(before, after);
-    cr_assert_eq(view_flush(f.view), 0);
+    expect_str(before, after);
+    assert_i64(view_flush(f.view), 0);
     fixture_reopen(&f);
     free(after);
     after = dump(f.view);
-    cr_expect_str_eq(before, after);
+    expect_str(before, after);
     expect_check_ok(f.view);
     free(before);
     free(after);
@@ -73,12 +74,12 @@ Test(store, reopen_after_being_killed)
         _exit(0);
     }
     int status;
-    cr_assert_eq(waitpid(child, &status, 0), child);
-    cr_assert_eq(status, 0);
+    assert_i64(waitpid(child, &status, 0), child);
+    assert_i64(status, 0);
     struct view *view;
     open_view_at(path, &view);
     char *expected = dump(f.view), *is = dump(view);
-    cr_expect_str_eq(expected, is);
+    expect_str(expected, is);
     expect_check_ok(view);
     free(expected);
     free(is);
@@ -90,10 +91,10 @@ Test(store, open_fails_cleanly)
 {
     struct view *view;
     struct view_options options = {.cache_bytes = 0};
-    cr_expect_eq(view_open("/nonexistent/view", &options, 0, &view), -ENOENT);
+    expect_i64(view_open("/nonexistent/view", &options, 0, &view), -ENOENT);
     options.create = true;
-    cr_expect_eq(view_open("/dev/null/view", &options, 0, &view), -EIO);
-    cr_expect_eq(view_open(f.path, &options, 0, &view), -EIO); /* in use */
+    expect_i64(view_open("/dev/null/view", &options, 0, &view), -EIO);
+    expect_i64(view_open(f.path, &options, 0, &view), -EIO); /* in use */
     view_close(NULL);
 }
 
@@ -114,12 +115,12 @@ static void short_session(uint64_t ino, bool dies)
     struct view_options options = {.cache_bytes = 0, .create = true, .begins_quietly = true};
     char name[24];
     view_close(f.view);
-    cr_assert_eq(view_open(f.path, &options, T0, &f.view), 0);
+    assert_i64(view_open(f.path, &options, T0, &f.view), 0);
     (void)snprintf(name, sizeof name, "f%llu", (unsigned long long)ino);
     add_file(&f, ino, ROOT_INO, name, 0);
     apply_ok(&f);
     if (!dies) {
-        cr_assert_eq(view_flush(f.view), 0);
+        assert_i64(view_flush(f.view), 0);
         view_compact_leftovers(f.view);
     }
 }
@@ -177,18 +178,18 @@ static void overwrite(const char *path, const char *suffix)
 {
     char command[200];
     sprintf(command, "for x in %s/*%s; do printf garbage-garbage-garbage > $x; done", path, suffix);
-    cr_assert_eq(system(command), 0);
+    assert_i64(system(command), 0);
 }
 
 Test(store, damaged_files_are_found)
 {
     fill();
-    cr_assert_eq(view_flush(f.view), 0);
+    assert_i64(view_flush(f.view), 0);
     view_close(f.view);
     overwrite(f.path, ".sst");
     struct view_options options = {.cache_bytes = 0, .create = true};
     int r = view_open(f.path, &options, 0, &f.view);
-    cr_expect_eq(r, -EUCLEAN, "%d", r);
+    expect_i64(r, -EUCLEAN, "%d", r);
     f.view = NULL;
 }
 
@@ -210,7 +211,7 @@ static void plant(const struct key *key, const void *value, size_t len)
     rocksdb_writeoptions_destroy(write);
     rocksdb_options_destroy(options);
     struct view_options view_options = {.cache_bytes = 0, .create = true};
-    cr_assert_eq(view_open(f.path, &view_options, 0, &f.view), 0);
+    assert_i64(view_open(f.path, &view_options, 0, &f.view), 0);
 }
 
 static void plant_byte(const struct key *key, size_t at, uint8_t by, const char *what)
@@ -228,7 +229,7 @@ static void plant_byte(const struct key *key, size_t at, uint8_t by, const char 
     rocksdb_readoptions_destroy(read);
     rocksdb_options_destroy(options);
     struct view_options view_options = {.cache_bytes = 0, .create = true};
-    cr_assert_eq(view_open(f.path, &view_options, 0, &f.view), 0);
+    assert_i64(view_open(f.path, &view_options, 0, &f.view), 0);
     expect_check_ok(f.view);
     value[at] = (char)(value[at] + by);
     plant(key, value, len);
@@ -330,10 +331,10 @@ Test(store, check_finds_missing_keys)
     struct chunk_name one = chunk_of(1), two = chunk_of(2);
     key_blob(&key, 4, 2, 0);
     plant(&key, NULL, 0);
-    cr_expect_eq(check_count(f.view), 1);
+    expect_i64(check_count(f.view), 1);
     key_placed(&key, 1, &one);
     plant(&key, NULL, 0);
-    cr_expect_eq(check_count(f.view), 3);
+    expect_i64(check_count(f.view), 3);
     key_chunk(&key, &one);
     plant(&key, NULL, 0);
     cr_expect_gt(check_count(f.view), 4);
@@ -342,7 +343,7 @@ Test(store, check_finds_missing_keys)
     plant(&key, NULL, 0);
     int unknown = 0;
     cr_expect_gt(view_check(f.view, count_unknown, &unknown), differences);
-    cr_expect_eq(unknown, 2);
+    expect_i64(unknown, 2);
     key_u64(&key, KEY_INODE, 3);
     plant(&key, NULL, 0);
     cr_expect_gt(check_count(f.view), differences + 2);
@@ -357,7 +358,7 @@ Test(store, check_finds_missing_keys)
     rocksdb_writeoptions_destroy(write);
     rocksdb_options_destroy(options);
     struct view_options view_options = {.cache_bytes = 0, .create = true};
-    cr_expect_eq(view_open(f.path, &view_options, 0, &f.view), -EUCLEAN);
+    expect_i64(view_open(f.path, &view_options, 0, &f.view), -EUCLEAN);
     f.view = NULL;
 }
 
@@ -402,10 +403,10 @@ static void *read_all_the_time(void *arg)
     while (!__atomic_load_n(&reader->stop, __ATOMIC_RELAXED)) {
         uint64_t covered = 0;
         int entries = 0;
-        cr_assert_eq(view_extents(f.view, 3, 0, 0, INT64_MAX, add_length, &covered), 0);
-        cr_assert_eq(covered % 1000, 0);
-        cr_assert_eq(view_readdir(f.view, ROOT_INO, 0, count_entry, &entries), 0);
-        cr_assert_eq(entries, 3);
+        assert_i64(view_extents(f.view, 3, 0, 0, INT64_MAX, add_length, &covered), 0);
+        assert_u64(covered % 1000, 0);
+        assert_i64(view_readdir(f.view, ROOT_INO, 0, count_entry, &entries), 0);
+        assert_i64(entries, 3);
         (void)view_state(f.view);
     }
     return NULL;
@@ -417,7 +418,7 @@ Test(store, reads_during_applies_see_whole_states)
     add_file(&f, 30, ROOT_INO, "t0", 0);
     apply_ok(&f);
     struct reader reader = {0};
-    cr_assert_eq(pthread_create(&reader.thread, NULL, read_all_the_time, &reader), 0);
+    assert_i64(pthread_create(&reader.thread, NULL, read_all_the_time, &reader), 0);
     for (uint32_t i = 0; i < 500; i++) {
         char name[16], next[16];
         struct extent e[] = {chunk_extent(0, 1000, i + 10, 0),

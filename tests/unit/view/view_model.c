@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "view_model.h"
+#include "../expect.h"
 
 #include <stdio.h>
 
@@ -362,7 +363,7 @@ static int pick_pack(const struct view_pack *pack, void *arg)
 void compact(void)
 {
     uint64_t pack = 0;
-    cr_assert_eq(view_packs(m.f.view, pick_pack, &pack), 0);
+    assert_i64(view_packs(m.f.view, pick_pack, &pack), 0);
     struct test_pack *p = NULL;
     for (size_t i = 0; i < m.f.pack_count; i++)
         if (m.f.packs[i].pack == pack)
