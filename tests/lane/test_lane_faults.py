@@ -7,10 +7,12 @@ import signal
 import threading
 import time
 
+import pytest
+
 import library
 import rig
 from checks import data_of, expect_error, read
-from library import COPIED, NVME, REMOTE, URGENT, LaneError
+from library import CLEAN, COPIED, NVME, REMOTE, URGENT, LaneError
 from rig import MIB
 
 OLD = b"the version of before"
@@ -27,6 +29,42 @@ def test_more_than_the_stage_takes(cairn, build):
     expect_error(errno.ENODATA, saves[-1].wait, REMOTE)
     assert read(os.path.join(cairn.mnt, "f1")) == data
     lane.close()
+
+
+@pytest.mark.timeout(300)
+def test_a_file_too_large_for_a_nameless_one(cairn, build, full):
+    """Above 4 GiB and 8 stages it has a hidden name until it is whole. A process that dies leaves that; the next save takes it away."""
+    if not full:
+        pytest.skip("skipped: only with --full (4.1 GiB)")
+    cairn.mount(stage="64M", nvme="8G")
+    path, size = os.path.join(cairn.mnt, "f"), 66 * 64 * MIB
+    rig.write_file(path, OLD)
+    with rig.child(lambda: begin_and_die(build, path, size)) as pid:
+        os.waitpid(pid, 0)
+    (left,) = set(os.listdir(cairn.mnt)) - {"f"}
+    assert left.startswith(".f.cairn-") and read(path) == OLD
+    lane = library.Lane(build)
+    block = library.ctypes.create_string_buffer(data_of(2, 64 * MIB), 64 * MIB)
+    save = lane.begin(path, size, flags=CLEAN)
+    for at in range(0, size, 64 * MIB):
+        save.put(at, block)
+    hidden = set(os.listdir(cairn.mnt)) - {"f", left}
+    assert len(hidden) == 1 and read(path) == OLD
+    save.commit()
+    save.wait()
+    assert os.listdir(cairn.mnt) == ["f"] and os.path.getsize(path) == size
+    with open(path, "rb") as file:
+        for _ in range(0, size, 64 * MIB):
+            assert file.read(64 * MIB) == block.raw
+    lane.close()
+
+
+def begin_and_die(build, path, size):
+    lane = library.Lane(build)
+    save = lane.begin(path, size)
+    save.put(0, data_of(1, 8 * MIB))
+    save.wait(COPIED)
+    os._exit(9)
 
 
 def test_a_full_disk_fails_the_save(cairn, build):
