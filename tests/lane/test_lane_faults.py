@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import signal
+import subprocess
 import threading
 import time
 
@@ -184,6 +185,33 @@ def test_a_stopped_daemon_holds_up_no_call(cairn, build, folder):
     lane.raw(path, b"later").wait()
     assert read(path) == b"later" and os.listdir(cairn.mnt) == ["f"]
     expect_error(errno.ENOENT, lane.begin, os.path.join(cairn.mnt, "gone", "f"), 1)
+    lane.close()
+
+
+@pytest.mark.parametrize("how", ("asked", "lazy", "forced"))
+def test_an_unmount_in_the_middle(cairn, build, how):
+    """Refused while a save is under way; a lazy one leaves it the mount until its end, a forced one fails it. The lane goes on with the mount that follows."""
+    cairn.mount()
+    lane = library.Lane(build)
+    path, data = os.path.join(cairn.mnt, "f"), data_of(1, 2 * MIB)
+    lane.raw(path, OLD).wait()
+    save = lane.begin(path, len(data))
+    save.put(0, data[:MIB])
+    save.wait(COPIED)
+    command = {"asked": [cairn.binary, "umount", cairn.mnt], "lazy": ["umount", "-l", cairn.mnt], "forced": ["umount", "-f", "-l", cairn.mnt]}[how]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode == 0) == (how != "asked"), done.stderr
+    with contextlib.suppress(LaneError):
+        save.put(MIB, data[MIB:])
+        save.commit()
+    number, text = save.error()
+    assert (number in rig.DEAD_MOUNT and path in text) if how == "forced" else number == 0, text
+    if how != "asked":
+        cairn.reap()
+        cairn.mount()
+    assert read(path) == (OLD if how == "forced" else data) and os.listdir(cairn.mnt) == ["f"]
+    lane.raw(path, b"later").wait()
+    assert read(path) == b"later"
     lane.close()
 
 
