@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <sys/wait.h>
 
 #include "base/base.h"
 #include "base/clock.h"
@@ -135,9 +136,22 @@ static void wait_for_disk(struct worker *w)
     expect(r == -ENODATA || (r == -ETIMEDOUT && timeout >= 0), "%d: a remote", r);
 }
 
+/* A child finds the lane as it was between two changes, whatever the other threads were in. */
+static void fork_child(struct worker *w)
+{
+    int status = 0;
+    pid_t child = fork();
+    if (child == 0) {
+        bool told = cairn_lane_fence(w->lane, NULL, 0, -1) == -ECHILD;
+        cairn_save_free(w->last);
+        _exit(told && cairn_lane_close(w->lane) == 0 ? 0 : 1);
+    }
+    expect(child > 0 && waitpid(child, &status, 0) == child && status == 0, "a child: %d", status);
+}
+
 static void save_somehow(struct worker *w)
 {
-    switch (next_random(w) % 9) {
+    switch (next_random(w) % 10) {
     case 0:
     case 1:
         keep(w, save_raw(w, w->words, true));
@@ -161,6 +175,9 @@ static void save_somehow(struct worker *w)
         break;
     case 7:
         wait_for_disk(w);
+        break;
+    case 8:
+        fork_child(w);
         break;
     default:
         if (w->last)
