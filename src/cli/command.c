@@ -6,25 +6,6 @@
 
 #include "base/text.h"
 
-extern const struct command mount_command, umount_command, status_command, info_command, du_command, stats_command, metrics_command,
-    log_command, wait_command, warmup_command, evict_command, scrub_command, gc_command, upgrade_command, ls_command, cp_command,
-    fsck_command, adopt_command, version_command, help_command, completion_command;
-
-const struct command *const command_table[] = {
-    &mount_command,   &umount_command,  &status_command,  &info_command, &du_command,         &stats_command,
-    &metrics_command, &log_command,     &wait_command,    &warmup_command, &evict_command,    &scrub_command,
-    &gc_command,      &upgrade_command, &ls_command,      &cp_command,   &fsck_command,       &adopt_command,
-    &version_command, &help_command,    &completion_command, NULL,
-};
-
-const struct command *command_find(const char *name)
-{
-    for (const struct command *const *c = command_table; *c; c++)
-        if (strcmp((*c)->name, name) == 0)
-            return *c;
-    return NULL;
-}
-
 /* "a|b"; caller frees. */
 static char *join_words(const char *const *words)
 {

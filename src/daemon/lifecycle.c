@@ -15,7 +15,7 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "daemon/control.h"
-#include "daemon/holder.h"
+#include "daemon/holder_link.h"
 #include "daemon/notify.h"
 #include "daemon/store_folder.h"
 #include "daemon/upgrade.h"
@@ -24,17 +24,6 @@
 #define NOFILE_WANTED 65536
 #define STOP_EXTENSION_US 60000000
 #define HOLDER_RETRY_NS (60ll * 1000000000)
-
-int service_fail(struct service_error *error, int exit_code, int r, const char *fmt, ...)
-{
-    va_list ap;
-    va_start(ap, fmt);
-    if (vasprintf(&error->text, fmt, ap) < 0)
-        error->text = NULL;
-    va_end(ap);
-    error->exit_code = exit_code;
-    return r;
-}
 
 /* Everything that a mount process holds. */
 struct mount_process {

@@ -17,9 +17,6 @@ enum mount_exit {
     MOUNT_FAILED = 32,
 };
 
-/* Sets what the user gets to read, one line; returns `r`. */
-int service_fail(struct service_error *error, int exit_code, int r, const char *fmt, ...) CAIRN_PRINTF(4, 5);
-
 /* lifecycle_run() writes lines for the terminal to `ready_fd`, and once, between them, this byte and the exit status. */
 #define READY_MARK '\0'
 

@@ -16,7 +16,6 @@
 #include "daemon/service_internal.h"
 
 #define FOLLOW_TIMEOUT_NS 1000000000
-#define ENDING_STEP_NS 1000000000
 
 static int fail(struct service_error *error, int code, char *text)
 {
@@ -258,15 +257,6 @@ int service_start(const struct service_plan *plan, struct service **ret, struct 
     return 0;
 }
 
-void service_tell_ending(struct service *service, uint64_t bytes_left, bool remote, int64_t *told)
-{
-    int64_t now = clock_monotonic_ns();
-    if (!service->plan.ending || (*told && now - *told < ENDING_STEP_NS))
-        return;
-    *told = now;
-    service->plan.ending(bytes_left, remote, service->plan.progress_arg);
-}
-
 /* Everything that was acknowledged becomes durable; errors are retried as long as it takes. */
 static void service_drain(struct service *service)
 {
@@ -321,14 +311,6 @@ int service_run(struct service *service)
     remote_side_end(service);
     log_info("%s is unmounted; all data is on NVMe", service->store_path);
     return 0;
-}
-
-void service_stop(struct service *service)
-{
-    uint64_t one = 1;
-    atomic_store(&service->is_stopped, true);
-    if (write(service->stop_fd, &one, sizeof one) < 0)
-        return; /* the counter is full: it was asked before */
 }
 
 void service_free(struct service *service)

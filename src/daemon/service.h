@@ -18,6 +18,9 @@ struct service_error {
     char *text;    /* one line: the error and its remedy; the caller frees it */
 };
 
+/* Sets what the user gets to read, one line; returns `r`. */
+int service_fail(struct service_error *error, int exit_code, int r, const char *fmt, ...) CAIRN_PRINTF(4, 5);
+
 /* The store to serve, and the mountpoint. Paths are absolute and without symbolic links; all strings must outlive the service. */
 struct service_plan {
     const char *store, *mountpoint;

@@ -237,7 +237,7 @@ static int need_nvme(struct service *service, uint64_t ino, uint64_t *ret_seq)
     return r;
 }
 
-static cJSON *handle_need(struct service *service, const cJSON *request)
+cJSON *handle_need(struct service *service, const cJSON *request)
 {
     uint64_t ino, seq = 0;
     const char *level = cJSON_GetStringValue(cJSON_GetObjectItem(request, "level"));
@@ -259,7 +259,7 @@ static cJSON *handle_need(struct service *service, const cJSON *request)
     return reply;
 }
 
-static cJSON *handle_horizon(struct service *service, const cJSON *request)
+cJSON *handle_horizon(struct service *service, const cJSON *request)
 {
     (void)request;
     struct store_status s;
@@ -280,7 +280,7 @@ static bool is_at_remote(const cJSON *request)
     return level && strcmp(level, "remote") == 0;
 }
 
-static cJSON *handle_urgent(struct service *service, const cJSON *request)
+cJSON *handle_urgent(struct service *service, const cJSON *request)
 {
     bool on = cJSON_IsTrue(cJSON_GetObjectItem(request, "on"));
     int64_t until = on ? clock_monotonic_ns() + URGENT_LEASE_NS : 0;
@@ -290,7 +290,7 @@ static cJSON *handle_urgent(struct service *service, const cJSON *request)
     return cJSON_CreateObject();
 }
 
-static cJSON *handle_drain(struct service *service, const cJSON *request)
+cJSON *handle_drain(struct service *service, const cJSON *request)
 {
     const cJSON *at_end = cJSON_GetObjectItem(request, "at_end");
     bool remote = is_at_remote(request);
@@ -307,7 +307,7 @@ static cJSON *handle_drain(struct service *service, const cJSON *request)
 }
 
 /* The mount is gone where it was mounted, and is to end wherever else it is; what was written goes to NVMe first. */
-static cJSON *handle_end(struct service *service, const cJSON *request)
+cJSON *handle_end(struct service *service, const cJSON *request)
 {
     (void)request;
     cJSON *reply = cJSON_CreateObject();
@@ -317,7 +317,7 @@ static cJSON *handle_end(struct service *service, const cJSON *request)
     return reply;
 }
 
-static cJSON *handle_ping(struct service *service, const cJSON *request)
+cJSON *handle_ping(struct service *service, const cJSON *request)
 {
     (void)request;
     cJSON *reply = cJSON_CreateObject();
@@ -325,25 +325,6 @@ static cJSON *handle_ping(struct service *service, const cJSON *request)
     if (service->options->log_path)
         (void)cJSON_AddStringToObject(reply, "log", service->options->log_path);
     return reply;
-}
-
-cJSON *service_handle(const cJSON *request, void *arg)
-{
-    static const struct {
-        const char *verb;
-        cJSON *(*handle)(struct service *service, const cJSON *request);
-    } verbs[] = {{"status", handle_status}, {"need", handle_need},   {"horizon", handle_horizon},
-                 {"urgent", handle_urgent}, {"drain", handle_drain}, {"ping", handle_ping},
-                 {"end", handle_end},       {"upgrade", handle_upgrade},
-                 {"warm", handle_warm},     {"warm_status", handle_warm_status},
-                 {"look", handle_look},     {"survey", handle_survey},
-                 {"metrics", handle_metrics},
-                 {"job", handle_job},       {"job_start", handle_job_start}, {"job_cancel", handle_job_cancel}};
-    const char *verb = cJSON_GetStringValue(cJSON_GetObjectItem(request, "verb"));
-    for (size_t i = 0; verb && i < ARRAY_LEN(verbs); i++)
-        if (strcmp(verb, verbs[i].verb) == 0)
-            return verbs[i].handle(arg, request);
-    return control_error(EINVAL, "unknown verb");
 }
 
 /* --- offline --------------------------------------------------------------------------------------------------------------------- */

@@ -113,6 +113,12 @@ void service_renew_tick(struct service *service);
 
 /* service_answers.c */
 cJSON *handle_status(struct service *service, const cJSON *request);
+cJSON *handle_need(struct service *service, const cJSON *request);
+cJSON *handle_horizon(struct service *service, const cJSON *request);
+cJSON *handle_urgent(struct service *service, const cJSON *request);
+cJSON *handle_drain(struct service *service, const cJSON *request);
+cJSON *handle_ping(struct service *service, const cJSON *request);
+cJSON *handle_end(struct service *service, const cJSON *request);
 
 /* service_lanes.c */
 void service_add_lanes(const struct service *service, cJSON *status);

@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "daemon/holder.h"
+#include "daemon/holder_link.h"
 #include "daemon/service_internal.h"
 
 #define VIEWS_MAX 3u

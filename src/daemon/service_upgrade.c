@@ -6,7 +6,7 @@
 
 #include "base/log.h"
 #include "daemon/control.h"
-#include "daemon/holder.h"
+#include "daemon/holder_link.h"
 #include "daemon/service_internal.h"
 #include "daemon/upgrade.h"
 

@@ -6,23 +6,16 @@
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 
 #include "base/clock.h"
 #include "base/text.h"
-#include "daemon/holder.h"
-#include "format/superblock.h"
 
 #define CHECK_TIMEOUT_NS (10ll * 1000000000)
-#define CHECK_PREFIX "cairn holder 1 "
 #define CHECK_FD 3
 #define SAID_MAX 1024
 
 extern char **environ;
-
-/* --- the program that hands over ------------------------------------------------------------------------------------------------------- */
 
 /* Collects what the program says until it ends. Returns false where the time is up. */
 static bool binary_hear(int fd, char *said)
@@ -77,10 +70,10 @@ static int binary_evaluate(const char *binary, int status, char *said, char **re
     char *end = strchr(said, '\n');
     if (end)
         *end = '\0';
-    bool is_ours = strncmp(said, CHECK_PREFIX, strlen(CHECK_PREFIX)) == 0;
+    bool is_ours = strncmp(said, UPGRADE_CHECK_PREFIX, strlen(UPGRADE_CHECK_PREFIX)) == 0;
     text_hide_controls(said);
     if (is_ours && WIFEXITED(status) && WEXITSTATUS(status) == 0) {
-        *ret_text = xstrdup(said + strlen(CHECK_PREFIX));
+        *ret_text = xstrdup(said + strlen(UPGRADE_CHECK_PREFIX));
         return 0;
     }
     if (WIFSIGNALED(status))
@@ -183,70 +176,4 @@ int upgrade_spawn(const char *binary, const char *how, const struct handover_sou
     (void)posix_spawn_file_actions_destroy(&actions);
     (void)posix_spawnattr_destroy(&attributes);
     return -r;
-}
-
-/* --- the program that takes over ---------------------------------------------------------------------------------------------------------- */
-
-static int check_superblock(const char *store, char **ret_text)
-{
-    _cleanup_free_ char *path = xasprintf("%s/superblock", store);
-    _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
-    uint8_t block[SUPERBLOCK_LEN];
-    struct superblock sb;
-    ssize_t n = fd < 0 ? -1 : pread(fd, block, sizeof block, 0);
-    int r = n < 0 ? -errno : superblock_decode(block, (size_t)n, &sb);
-    if (r == 0 && sb.ro_compat != 0)
-        r = -EPROTONOSUPPORT;
-    explicit_bzero(block, sizeof block);
-    explicit_bzero(&sb, sizeof sb);
-    if (r == -EPROTONOSUPPORT)
-        *ret_text = xasprintf("the store %s has features that version %s does not support", store, CAIRN_VERSION);
-    else if (r < 0)
-        *ret_text = xasprintf("%s: %s", path, strerror(-r));
-    return r;
-}
-
-static int print_answer(struct handover *h, int r, char *text)
-{
-    if (r == 0)
-        r = check_superblock(h->store, &text);
-    if (r == 0)
-        (void)printf(CHECK_PREFIX "%s\n", CAIRN_VERSION);
-    else
-        (void)printf("%s\n", text);
-    free(text);
-    return fflush(stdout) == 0 && r == 0 ? 0 : 1;
-}
-
-static int serve_other(struct handover *h)
-{
-    char hello = 0;
-    if (send(h->keeper.link_fd, &hello, sizeof hello, MSG_NOSIGNAL) < 0)
-        return MOUNT_SYSTEM;
-    (void)prctl(PR_SET_NAME, "cairn");
-    return lifecycle_run(h->store, h->mountpoint, &h->options, -1, &h->keeper);
-}
-
-int upgrade_main(int argc, char **argv)
-{
-    struct handover h;
-    char *text = NULL;
-    int fd = argc > 2 && strlen(argv[2]) < 8 && strspn(argv[2], "0123456789") == strlen(argv[2]) ? (int)strtol(argv[2], NULL, 10) : -1;
-    int r = handover_read(fd, &h, &text);
-    const char *how = argc > 1 ? argv[1] : "";
-    int code = MOUNT_SYSTEM;
-    if (strcmp(how, "check") == 0) {
-        code = print_answer(&h, r, text);
-        text = NULL;
-    } else if (r == 0) {
-        handover_keep_fds(&h.keeper, -1, false);
-        (void)close(fd);
-        code = strcmp(how, "daemon") == 0 ? serve_other(&h) : strcmp(how, "keep") == 0 ? holder_go_on(&h) : MOUNT_USAGE;
-    } else {
-        (void)fprintf(stderr, "cairn holder: %s\n", text);
-    }
-    free(text);
-    if (r == 0)
-        handover_done(&h);
-    return code;
 }

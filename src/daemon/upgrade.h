@@ -13,6 +13,8 @@
 #include "base/base.h"
 #include "daemon/handover.h"
 
+#define UPGRADE_CHECK_PREFIX "cairn holder 1 "
+
 /* Can `binary` go on with that mount? *ret_text: its version, else one line that says why not (-errno); the caller frees. Takes 10 s at
  * most. Any thread. */
 CAIRN_MUST_CHECK int upgrade_check(const char *binary, const struct handover_source *from, char **ret_text);

@@ -190,7 +190,7 @@ def test_what_is_only_staged_is_told(cairn, rng):
     told = re.search(r"up to (\d+) bytes that were written, .* are staged in (\S+) and not in the store yet", done.stdout)
     assert told and told[2] == control and 3 * rig.MIB + 5000 <= int(told[1]) <= 4 * rig.MIB, done.stdout
     said = cairn.cairn("status", cairn.store)
-    assert said.returncode == 0 and f"are in {control} and not in the store yet" in said.stdout, said
+    assert said.returncode == 0 and f"is in {control} and not in the store yet" in said.stdout, said
     cairn.mount()
     assert read(cairn, "small") == b"x" * 5000
     cairn.umount()

@@ -267,7 +267,7 @@ def test_in_the_background_with_its_options(cairn, folder, other):
         after = cairn.status()
         assert after["version"] == OTHER and after["stage"]["total_bytes"] == before["stage"]["total_bytes"]
         assert after["remote"]["name"] == before["remote"]["name"] if "name" in before["remote"] else after["remote"]
-        assert "handed over" in rig.read_file(folder + "/a,log").decode()
+        assert "took over the mount from version" in rig.read_file(folder + "/a,log").decode()
         with open(f"/proc/{after['pid']}/status") as file:
             holder = int(next(line.split()[1] for line in file if line.startswith("PPid:")))
         for pid in (after["pid"], holder):
