@@ -5,16 +5,20 @@
 
 #define EACH_BYTE 0x0101010101010101ull
 
-static inline __attribute__((always_inline)) void split_by(const uint8_t *src, size_t count, const unsigned width, bool rotate,
+/* Restricted pointers of its own: a byte that is written might else be a part of the pointers, which would be read again for each. */
+static inline __attribute__((always_inline)) void split_by(const uint8_t *restrict src, size_t count, const unsigned width, bool rotate,
                                                            uint8_t *const planes[8])
 {
     const unsigned shift = rotate ? 1 : 0, top = 8 * width - shift;
+    uint8_t *restrict own[8];
+    for (unsigned p = 0; p < width; p++)
+        own[p] = planes[p];
     for (size_t i = 0; i < count; i++) {
         uint64_t x = width == 8 ? get_le64(src + 8 * i) : width == 4 ? get_le32(src + 4 * i) : get_le16(src + 2 * i);
         if (rotate)
             x = x << shift | x >> top;
         for (unsigned p = 0; p < width; p++)
-            planes[p][i] = (uint8_t)(x >> (8 * p));
+            own[p][i] = (uint8_t)(x >> (8 * p));
     }
 }
 
@@ -36,13 +40,16 @@ static void split(const uint8_t *src, size_t count, unsigned width, bool rotate,
 }
 
 static inline __attribute__((always_inline)) void join_by(const uint8_t *const planes[8], size_t count, const unsigned width,
-                                                          bool rotate, uint8_t *dst)
+                                                          bool rotate, uint8_t *restrict dst)
 {
     const unsigned shift = rotate ? 1 : 0, top = 8 * width - shift;
+    const uint8_t *restrict own[8];
+    for (unsigned p = 0; p < width; p++)
+        own[p] = planes[p];
     for (size_t i = 0; i < count; i++) {
         uint64_t x = 0;
         for (unsigned p = 0; p < width; p++)
-            x |= (uint64_t)planes[p][i] << (8 * p);
+            x |= (uint64_t)own[p][i] << (8 * p);
         if (rotate)
             x = x >> shift | x << top;
         if (width == 8)

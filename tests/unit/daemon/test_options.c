@@ -4,6 +4,7 @@
 
 #include "../expect.h"
 #include "base/io.h"
+#include "codec/encode.h"
 #include "daemon/options.h"
 #include "daemon/remote_address.h"
 #include "tier/tier.h"
@@ -123,6 +124,7 @@ Test(options, defaults)
     assert_u64(o.fsync, FSYNC_NVME);
     assert_u64(o.writeback_threads, 2);
     assert_i64(o.writeback_delay_ns, 1000000000);
+    assert_u64(o.reduce, REDUCE_FAST);
     assert_u64(o.log_level, LOG_LEVEL_INFO);
     assert_u64(o.allow_other, geteuid() == 0);
     cr_assert(o.default_permissions && o.nosuid && o.nodev && !o.noexec && !o.read_only && !o.foreground);
@@ -134,7 +136,7 @@ Test(options, defaults)
 
 Test(options, every_kind)
 {
-    expect_ok("stage=2G,nvme=10G,fsync=stage,writeback-threads=4,writeback_limit=100M,writeback_delay=250ms");
+    expect_ok("stage=2G,nvme=10G,fsync=stage,writeback-threads=4,writeback_limit=100M,writeback_delay=250ms,reduce=off");
     expect_ok(
         "entry-timeout=0.5,attr_timeout=2s,threads=8,log=/tmp/l,log_level=debug,foreground,ro,noallow_other");
     expect_ok("noatime,noexec,suid,dev,default_permissions,fsname=x,subtype=y");
@@ -144,6 +146,7 @@ Test(options, every_kind)
     assert_u64(o.writeback_threads, 4);
     assert_u64(o.writeback_limit, 100 * MIB);
     assert_i64(o.writeback_delay_ns, 250000000);
+    assert_u64(o.reduce, REDUCE_OFF);
     assert_i64(o.entry_timeout_ns, 500000000);
     assert_i64(o.attr_timeout_ns, 2000000000);
     assert_u64(o.threads, 8);
@@ -198,6 +201,7 @@ Test(options, errors_name_the_option)
     expect_error("entry_timeout=soon", "soon");
     expect_error("fsync=never", "nvme, stage");
     expect_error("log_level=loud", "debug");
+    expect_error("reduce=dense", "off, fast");
     expect_error("ro=1", "no value");
     expect_error("stage_dir=", "stage_dir");
     expect_error("rw,bogus,ro", "bogus");
