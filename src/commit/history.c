@@ -53,13 +53,13 @@ static int64_t supersede_locked(struct store *store, const struct record *rec)
     return happened;
 }
 
-static void list_op_locked(struct store *store, const struct record *rec, int64_t happened)
+/* The operation with its bytes, encoded here and nowhere else: the stage's log and the journal get copies of these. The caller's until it is
+ * listed. */
+static struct op *op_new(const struct record *rec)
 {
-    check_held(&store->history.lock);
     uint32_t len = (uint32_t)record_encoded_len(rec);
     struct op *op = xmalloc(sizeof *op + len);
     *op = (struct op){.seq = rec->seq,
-                      .happened = happened ? happened : clock_monotonic_ns(),
                       .type = rec->type,
                       .flags = rec->flags,
                       .ino = rec->ino,
@@ -67,10 +67,18 @@ static void list_op_locked(struct store *store, const struct record *rec, int64_
                       .version = rec->version,
                       .len = len};
     record_encode(rec, op->bytes);
+    return op;
+}
+
+/* `happened`: monotonic ns; 0: now. */
+static void list_op_locked(struct store *store, struct op *op, int64_t happened)
+{
+    check_held(&store->history.lock);
+    op->happened = happened ? happened : clock_monotonic_ns();
     TAILQ_INSERT_TAIL(&store->history.ops, op, link);
     store->history.op_count++;
-    store->history.op_bytes += len;
-    store->history.newest = rec->seq;
+    store->history.op_bytes += op->len;
+    store->history.newest = op->seq;
 }
 
 /* --- log ------------------------------------------------------------------------------------------------------------- */
@@ -300,13 +308,15 @@ static int make_room_locked(struct store *store, const struct record *rec, bool 
     return r == -EAGAIN && fits ? 0 : r;
 }
 
-/* What has no name and no version is for a successor to know: where there is no room, it is left out. */
-static int log_locked(struct store *store, const struct record *rec, bool may_be_left_out)
+/* What has no name and no version is for a successor to know: where there is no room, it is left out. `op`: NULL, if it is not history. */
+static int log_locked(struct store *store, const struct record *rec, struct op *op, bool may_be_left_out)
 {
     check_held(&store->history.lock);
     if (may_be_left_out && make_log_room_locked(store) < 0)
         return 0;
-    return stage_log_append(store->stage, rec);
+    if (!op)
+        return stage_log_append(store->stage, rec);
+    return stage_log_append_group(store->stage, rec, &(struct iovec){op->bytes, op->len}, 1);
 }
 
 static int commit_locked(struct store *store, struct record *rec)
@@ -330,16 +340,19 @@ static int commit_locked(struct store *store, struct record *rec)
     history_stamp_with_cookies_locked(store, rec);
     if (rec->type == REC_NASCENT) /* it changes its folder in the order of operations */
         rec->attrs.btime = rec->time;
-    r = log_locked(store, rec, standing.lost || nameless);
-    if (r < 0)
+    struct op *op = history ? op_new(rec) : NULL;
+    r = log_locked(store, rec, op, standing.lost || nameless);
+    if (r < 0) {
+        free(op);
         return r;
+    }
     ns_apply(store->ns, rec);
     if (rec->type == REC_NASCENT)
         stage_open_draft(store->stage, rec->ino);
     if (nameless)
         drop_content_of(store, rec->ino, rec->seq, true);
-    if (history)
-        list_op_locked(store, rec, 0);
+    if (op)
+        list_op_locked(store, op, 0);
     drop_content(store, rec);
     return 0;
 }
@@ -366,20 +379,24 @@ int history_group_room_locked(struct store *store, size_t len)
 }
 
 /* Operations that are one: a recovery finds all of them or none, and no cut lies between. There is room. */
-void history_enter_group_locked(struct store *store, const struct dump *group)
+void history_enter_group_locked(struct store *store, const struct record *recs, size_t count)
 {
     check_held(&store->history.lock);
-    int r = stage_log_append_encoded(store->stage, group->bytes, group->len);
-    check(r == 0); /* only the history appends within the margin */
-    size_t len;
-    for (size_t at = 0; at < group->len; at += len) {
-        struct record rec;
-        r = record_decode(group->bytes + at, group->len - at, &rec, &len);
-        check(r == 0);
-        ns_apply(store->ns, &rec);
-        int64_t happened = supersede_locked(store, &rec);
-        list_op_locked(store, &rec, happened ? happened : store->history.due_since);
+    struct op **ops = xcalloc(count, sizeof(struct op *));
+    struct iovec *encoded = xcalloc(count, sizeof *encoded);
+    for (size_t i = 0; i < count; i++) {
+        ops[i] = op_new(&recs[i]);
+        encoded[i] = (struct iovec){ops[i]->bytes, ops[i]->len};
     }
+    int r = stage_log_append_group(store->stage, recs, encoded, count);
+    check(r == 0); /* only the history appends within the margin */
+    for (size_t i = 0; i < count; i++) {
+        ns_apply(store->ns, &recs[i]);
+        int64_t happened = supersede_locked(store, &recs[i]);
+        list_op_locked(store, ops[i], happened ? happened : store->history.due_since);
+    }
+    free(encoded);
+    free(ops);
 }
 
 static int commit_both_locked(struct store *store, struct record *rec, struct record *rec2)
@@ -396,13 +413,9 @@ static int commit_both_locked(struct store *store, struct record *rec, struct re
     if (r < 0)
         return r;
     check(!standing.nascent);
-    struct dump group = {0};
     history_stamp_with_cookies_locked(store, rec);
-    (void)dump_record(rec, &group);
     history_stamp_with_cookies_locked(store, rec2);
-    (void)dump_record(rec2, &group);
-    history_enter_group_locked(store, &group);
-    free(group.bytes);
+    history_enter_group_locked(store, (const struct record[]){*rec, *rec2}, 2);
     drop_content(store, rec);
     drop_content(store, rec2);
     return 0;
@@ -466,7 +479,7 @@ void history_readd(struct store *store, const struct record *rec)
 {
     LOCK_SCOPE(&store->history.lock);
     store->history.last_time = rec->time;
-    list_op_locked(store, rec, 0);
+    list_op_locked(store, op_new(rec), 0);
 }
 
 static struct op **list_up_to_locked(struct store *store, uint64_t seq, size_t *ret_count)

@@ -74,7 +74,7 @@ CAIRN_MUST_CHECK int history_group_room_locked(struct store *store, size_t len);
 /* Gives an operation its number and time; to what makes names, cookies too. */
 void history_stamp_locked(struct store *store, struct record *rec);
 void history_stamp_with_cookies_locked(struct store *store, struct record *rec);
-void history_enter_group_locked(struct store *store, const struct dump *group);
+void history_enter_group_locked(struct store *store, const struct record *recs, size_t count);
 /* As store_seal_due(), before anything else enters; and store_seal(), after these. */
 CAIRN_MUST_CHECK int history_seal_due_locked(struct store *store);
 CAIRN_MUST_CHECK int history_seal_locked(struct store *store, uint64_t ino);

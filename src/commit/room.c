@@ -30,7 +30,7 @@
 /* What was fetched, and no batch names yet, needs room as what is staged does. */
 static uint64_t staged_bytes(struct store *store)
 {
-    uint64_t dirty = stage_usage(store->stage).dirty_bytes + room_kept(store);
+    uint64_t dirty = stage_dirty_bytes(store->stage) + room_kept(store);
     return dirty + dirty / OVERHEAD_SHARE;
 }
 

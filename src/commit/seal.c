@@ -28,18 +28,18 @@ static void seal_record(const struct ns_inode *inode, const struct stage_draft *
     }
 }
 
-/* The xattrs of a file that was nascent become history with its first version. */
-static void add_xattrs_locked(struct store *store, const struct dump *xattrs, struct dump *group)
+/* The xattrs of a file that was nascent become history with its first version. Returns how many there are; their names and values stay in
+ * `xattrs`. */
+static size_t take_xattrs_locked(struct store *store, const struct dump *xattrs, struct record *recs)
 {
     check_held(&store->history.lock);
-    size_t len;
+    size_t len, count = 0;
     for (size_t at = 0; at < xattrs->len; at += len) {
-        struct record rec;
-        int r = record_decode(xattrs->bytes + at, xattrs->len - at, &rec, &len);
+        int r = record_decode(xattrs->bytes + at, xattrs->len - at, &recs[count], &len);
         check(r == 0);
-        history_stamp_locked(store, &rec);
-        (void)dump_record(&rec, group);
+        history_stamp_locked(store, &recs[count++]);
     }
+    return count;
 }
 
 static void seal_roomy_locked(struct store *store, const struct ns_inode *inode, const struct dump *xattrs)
@@ -47,53 +47,56 @@ static void seal_roomy_locked(struct store *store, const struct ns_inode *inode,
     check_held(&store->history.lock);
     struct ns_birth birth;
     bool is_born = ns_birth(store->ns, inode->ino, &birth);
-    struct record rec = {.type = REC_SEAL};
+    _cleanup_free_ struct record *recs = xcalloc(1 + xattrs->len / RECORD_HEADER_LEN, sizeof *recs);
     struct stage_draft draft;
-    struct dump group = {0};
-    history_stamp_locked(store, &rec);
-    if (!stage_seal(store->stage, inode->ino, inode->version + 1, rec.seq, is_born, &draft))
+    recs->type = REC_SEAL;
+    history_stamp_locked(store, recs);
+    if (!stage_seal(store->stage, inode->ino, inode->version + 1, recs->seq, is_born, &draft))
         return;
-    seal_record(inode, &draft, is_born ? &birth : NULL, &rec);
-    (void)dump_record(&rec, &group);
-    add_xattrs_locked(store, xattrs, &group);
-    history_enter_group_locked(store, &group);
-    free(group.bytes);
+    seal_record(inode, &draft, is_born ? &birth : NULL, recs);
+    history_enter_group_locked(store, recs, 1 + take_xattrs_locked(store, xattrs, recs + 1));
+}
+
+static bool must_be_sealed(const struct ns_inode *inode, const struct stage_file_state *state)
+{
+    return inode->nlink > 0 && (inode->nascent || state->has_draft);
+}
+
+static int seal_locked(struct store *store, const struct ns_inode *inode)
+{
+    check_held(&store->history.lock);
+    struct dump xattrs = {0};
+    int r = inode->nascent ? ns_dump_xattrs(store->ns, inode->ino, dump_record, &xattrs) : 0;
+    if (r == 0)
+        r = history_group_room_locked(store, xattrs.len);
+    if (r == 0)
+        seal_roomy_locked(store, inode, &xattrs);
+    free(xattrs.bytes);
+    return r;
 }
 
 int history_seal_locked(struct store *store, uint64_t ino)
 {
     check_held(&store->history.lock);
     struct ns_inode inode;
-    int r = ns_inode(store->ns, ino, &inode);
-    if (r < 0 || inode.nlink == 0)
-        return r == -ENOENT ? 0 : r;
     struct stage_file_state state;
+    int r = ns_inode(store->ns, ino, &inode);
+    if (r < 0)
+        return r == -ENOENT ? 0 : r;
     (void)stage_file_state(store->stage, ino, &state);
-    if (!inode.nascent && !state.has_draft)
-        return 0;
-    struct dump xattrs = {0};
-    r = inode.nascent ? ns_dump_xattrs(store->ns, ino, dump_record, &xattrs) : 0;
-    if (r == 0)
-        r = history_group_room_locked(store, xattrs.len);
-    if (r == 0)
-        seal_roomy_locked(store, &inode, &xattrs);
-    free(xattrs.bytes);
-    return r;
+    return must_be_sealed(&inode, &state) ? seal_locked(store, &inode) : 0;
 }
 
 /* A file's birth moves the times of its folder to when it was made, and not to now. */
 static void touch_parent_locked(struct store *store, const struct record *named)
 {
     check_held(&store->history.lock);
-    struct dump group = {0};
     struct record rec = {.type = REC_SETATTR,
                          .ino = named->parent,
                          .mask = ATTR_MTIME | ATTR_CTIME,
                          .attrs = {.mtime = named->time, .ctime = named->time}};
     history_stamp_locked(store, &rec);
-    (void)dump_record(&rec, &group);
-    history_enter_group_locked(store, &group);
-    free(group.bytes);
+    history_enter_group_locked(store, &rec, 1);
 }
 
 /* What is staged of a file that was made without a name, and so is not in the log, enters it; there it means nothing until the SEAL
@@ -148,26 +151,30 @@ int store_name(struct store *store, struct record *rec)
 }
 
 /* As st_blocks shows it: never more than the size. */
-static uint64_t shown_bytes(struct store *store, const struct ns_inode *inode)
+static uint64_t shown_bytes(const struct ns_inode *inode, const struct stage_file_state *state)
 {
-    struct stage_file_state state;
-    (void)stage_file_state(store->stage, inode->ino, &state);
-    uint64_t size = state.has_draft ? state.draft_size : state.has_sealed ? state.sealed_size : inode->attrs.size;
-    return min_u64(inode->blocks_bytes + state.dirty_bytes + state.chunk_bytes, size);
+    uint64_t size = state->has_draft ? state->draft_size : state->has_sealed ? state->sealed_size : inode->attrs.size;
+    return min_u64(inode->blocks_bytes + state->dirty_bytes + state->chunk_bytes, size);
 }
 
-/* *ret_recount: until now a draft over a version that is not durable yet counted in addition to what it replaces there. */
+/* *ret_recount: until now a draft over a version that is not durable yet counted in addition to what it replaces there. One that lies over
+ * no such version counts as before. */
 static int seal_counted_locked(struct store *store, uint64_t ino, bool *ret_recount)
 {
     check_held(&store->history.lock);
     struct ns_inode inode;
+    struct stage_file_state before, after;
     *ret_recount = false;
     int r = ns_hold(store->ns, ino, &inode);
     if (r < 0)
         return r == -ENOENT ? 0 : r;
-    uint64_t before = shown_bytes(store, &inode);
-    r = history_seal_locked(store, ino);
-    *ret_recount = shown_bytes(store, &inode) != before;
+    (void)stage_file_state(store->stage, ino, &before);
+    if (must_be_sealed(&inode, &before))
+        r = seal_locked(store, &inode);
+    if (before.has_draft && before.has_sealed) {
+        (void)stage_file_state(store->stage, ino, &after);
+        *ret_recount = shown_bytes(&inode, &after) != shown_bytes(&inode, &before);
+    }
     ns_drop(store->ns, ino);
     return r;
 }

@@ -228,6 +228,7 @@ struct stage {
     _Atomic bool request_is_left[REQUESTS_MAX]; /* by a daemon that died, and not come again yet */
     uint8_t *log[2];
     _Atomic uint64_t log_kept; /* bytes that the last compaction kept */
+    _Atomic uint64_t dirty_bytes; /* changed with the lock */
     uint8_t *slab_memory;
     void (*on_room)(void *arg);
     void *on_room_arg;
@@ -256,7 +257,7 @@ struct stage {
         uint32_t orphan_ranges; /* of files without a name, clean ones not counted: no seal frees them */
         int64_t orphans_stuck_until; /* monotonic ns; writing them in pieces and gathering them did not help either */
         struct stage_scattered gathering; /* what is being read to be gathered; length 0: nothing, or it changed since */
-        uint64_t dirty_bytes, draft_bytes, dropped_bytes;
+        uint64_t draft_bytes, dropped_bytes;
         uint32_t handle_free, handle_count;
     } locked;
 };

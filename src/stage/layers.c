@@ -51,7 +51,7 @@ static void account_locked(struct stage *stage, struct range *range, int sign)
     struct slab *slab = &stage->locked.slabs[range->slab];
     layer->memory_bytes += bytes;
     if (is_dirty(layer)) {
-        stage->locked.dirty_bytes += bytes;
+        atomic_fetch_add_explicit(&stage->dirty_bytes, bytes, memory_order_relaxed);
         slab->dirty_ranges += (uint32_t)sign;
     } else {
         slab->clean_ranges += (uint32_t)sign;

@@ -49,24 +49,19 @@ int stage_log_append(struct stage *stage, const struct record *rec)
     return append_to(stage, active_half(stage), rec);
 }
 
-/* What a group is about is its first record. */
-static bool group_decides(const void *records, size_t len)
-{
-    struct record rec;
-    size_t first;
-    return record_decode(records, len, &rec, &first) == 0 && request_begin_record(&rec);
-}
-
-int stage_log_append_encoded(struct stage *stage, const void *records, size_t len)
+int stage_log_append_group(struct stage *stage, const struct record *first, const struct iovec *encoded, size_t count)
 {
     LOCK_SCOPE(&stage->locked.lock);
     uint32_t half = active_half(stage);
-    uint64_t tail = tail_of(stage, half);
-    if (len > stage->header->log_half_len - tail)
-        return -EAGAIN;
-    memcpy(stage->log[half] + tail, records, len);
-    bool decides = group_decides(records, len);
-    atomic_store_explicit(&stage->header->log_tail[half], tail + len, memory_order_release);
+    uint64_t tail = tail_of(stage, half), end = tail;
+    for (size_t i = 0; i < count; i++) {
+        if (encoded[i].iov_len > stage->header->log_half_len - end)
+            return -EAGAIN;
+        memcpy(stage->log[half] + end, encoded[i].iov_base, encoded[i].iov_len);
+        end += encoded[i].iov_len;
+    }
+    bool decides = request_begin_record(first); /* what a group is about is its first record */
+    atomic_store_explicit(&stage->header->log_tail[half], end, memory_order_release);
     request_end(decides, 0);
     return 0;
 }

@@ -230,6 +230,11 @@ void stage_on_room(struct stage *stage, void (*room)(void *arg), void *arg)
     stage->on_room = room;
 }
 
+uint64_t stage_dirty_bytes(struct stage *stage)
+{
+    return atomic_load_explicit(&stage->dirty_bytes, memory_order_relaxed);
+}
+
 struct stage_usage stage_usage(struct stage *stage)
 {
     LOCK_SCOPE(&stage->locked.lock);
@@ -242,7 +247,7 @@ struct stage_usage stage_usage(struct stage *stage)
         free_slabs += stage->locked.unready_count + stage->locked.readying_count;
     return (struct stage_usage){
         .total_bytes = (uint64_t)stage->slab_count * SLAB_STRIDE,
-        .dirty_bytes = stage->locked.dirty_bytes,
+        .dirty_bytes = stage_dirty_bytes(stage),
         .clean_bytes = (uint64_t)stage->locked.clean_count * SLAB_STRIDE,
         .free_bytes = free_slabs * SLAB_STRIDE,
         .draft_bytes = stage->locked.draft_bytes,

@@ -331,8 +331,8 @@ size_t stage_drafts(struct stage *stage, uint64_t *inos, size_t max);
  * STAGE_LOG_MARGIN free, so that records of the history still fit. */
 #define STAGE_LOG_MARGIN (512u * 1024)
 CAIRN_MUST_CHECK int stage_log_append(struct stage *stage, const struct record *rec);
-/* Encoded records, of which a recovery finds all or none. -EAGAIN as above. */
-CAIRN_MUST_CHECK int stage_log_append_encoded(struct stage *stage, const void *records, size_t len);
+/* Encoded records, of which a recovery finds all or none; `first` is the first of them. -EAGAIN as above. */
+CAIRN_MUST_CHECK int stage_log_append_group(struct stage *stage, const struct record *first, const struct iovec *encoded, size_t count);
 /* Bytes that still fit. */
 uint64_t stage_log_room(struct stage *stage);
 /* True when the log should be compacted soon. */
@@ -406,6 +406,8 @@ struct stage_usage {
     uint64_t dropped_bytes_total; /* written, and dead before any cut needed it */
 };
 struct stage_usage stage_usage(struct stage *stage);
+/* Its dirty_bytes alone, without a lock: of a moment ago, where others write. */
+uint64_t stage_dirty_bytes(struct stage *stage);
 
 /* `room` is called when room that a writer may wait for came free: from any thread, perhaps under the caller's locks (not
  * the stage's), so it may take leaf locks only. Set once, before use. */

@@ -415,7 +415,7 @@ static void status_behind(struct store *store, struct store_status *ret)
     int64_t happened;
     if (history_oldest(store, &seq, &happened))
         ret->seconds_behind = (double)(clock_monotonic_ns() - happened) / 1e9;
-    ret->behind_bytes = stage_usage(store->stage).dirty_bytes;
+    ret->behind_bytes = stage_dirty_bytes(store->stage);
     ret->behind_files = stage_sealed_list(store->stage, NULL, 0) + stage_drafts(store->stage, NULL, 0);
 }
 
