@@ -41,8 +41,18 @@ void change_tell(struct store *store, const uint64_t *inos, size_t count, bool h
 
 uint64_t store_turn(struct store *store)
 {
-    uint64_t now;
+    uint64_t now = atomic_load(&store->turn);
+    if (!(now & 1))
+        return now;
+    LOCK_SCOPE(&store->change.lock);
     while ((now = atomic_load(&store->turn)) & 1)
-        (void)nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+        (void)mutex_wait(&store->change.lock, &store->change.changed, -1);
     return now;
+}
+
+void change_turn(struct store *store)
+{
+    LOCK_SCOPE(&store->change.lock);
+    atomic_fetch_add(&store->turn, 1);
+    (void)pthread_cond_broadcast(&store->change.changed);
 }

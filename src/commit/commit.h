@@ -83,6 +83,16 @@ CAIRN_MUST_CHECK int store_put_chunk(struct store *store, uint64_t ino, uint64_t
 CAIRN_MUST_CHECK int store_extents_below(struct store *store, uint64_t ino, uint64_t offset, uint64_t length,
                                          int (*fn)(const struct view_extent *part, void *arg), void *arg);
 
+/* A file as it is now: what is staged of it included. */
+struct store_now {
+    struct ns_inode inode;
+    struct stage_file_state staged;
+    uint64_t size;
+    int64_t mtime;
+};
+/* -ENOENT. May read the view. */
+CAIRN_MUST_CHECK int store_look(struct store *store, uint64_t ino, struct store_now *ret);
+
 /* Marks that requests wait for room, which makes writeback hurry. */
 void store_note_waiting(struct store *store, unsigned waiting);
 

@@ -3,6 +3,31 @@
 #include "base/clock.h"
 #include "commit/internal.h"
 
+void store_now_settle(struct store_now *now)
+{
+    const struct stage_file_state *staged = &now->staged;
+    now->size = now->inode.attrs.size;
+    now->mtime = now->inode.attrs.mtime;
+    if (staged->has_draft) {
+        now->size = staged->draft_size;
+        now->mtime = staged->draft_mtime ? staged->draft_mtime : now->mtime;
+    } else if (staged->has_sealed && staged->sealed_version > now->inode.version) {
+        now->size = staged->sealed_size;
+        now->mtime = staged->sealed_mtime ? staged->sealed_mtime : now->mtime;
+    }
+}
+
+/* A seal takes the draft from the stage first and then tells the namespace, without a lock that we could share. So the
+ * stage is asked first: what the namespace does not know yet is then still there. */
+int store_look(struct store *store, uint64_t ino, struct store_now *ret)
+{
+    (void)stage_file_state(store->stage, ino, &ret->staged);
+    int r = ns_inode(store->ns, ino, &ret->inode);
+    if (r == 0)
+        store_now_settle(ret);
+    return r;
+}
+
 int store_write(struct store *store, struct stage_write *w)
 {
     w->may_open = false;

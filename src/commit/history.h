@@ -104,9 +104,16 @@ int64_t history_last_time(struct store *store); /* when the last operation happe
 /* Seals every draft and every nascent file but these, ascending. */
 CAIRN_MUST_CHECK int history_seal_all_but(struct store *store, const uint64_t *but, size_t but_count);
 
+/* --- draft.c ------------------------------------------------------------------------------------------------------- */
+
+/* Size and time, of an inode and what is staged of it, which was asked for first. */
+void store_now_settle(struct store_now *now);
+
 /* --- change.c ------------------------------------------------------------------------------------------------------ */
 
 void change_init(struct store *store);
 void change_done(struct store *store);
+/* The view begins to be exchanged, or has been: store_turn(). */
+void change_turn(struct store *store);
 /* Calls the function of store_on_change(). Without locks. */
 void change_tell(struct store *store, const uint64_t *inos, size_t count, bool has_content);

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Reading content: from the stage, from the view, and chunks on NVMe. A chunk is read whole, decoded, and verified against its name before a byte
- * of it is given to anybody. Who knows of other places for chunks gives a function that asks there, too (fetch/read.c). */
+/* Chunks on NVMe: each is read whole, decoded, and verified against its name before a byte of it is given to anybody. And what writeback reads of
+ * a file itself, from the stage and NVMe; fetch/plan.c reads for everybody else. */
 #include "codec/encode.h"
 #include "commit/internal.h"
-
-#define READ_TRIES 3 /* a pack may be compacted away between looking up a chunk and reading it */
 
 int local_find_chunk(struct store *store, const struct chunk_name *name, struct chunk_entry *ret)
 {
@@ -15,7 +13,7 @@ int local_find_chunk(struct store *store, const struct chunk_name *name, struct 
     return r == 0 && ret->pack == 0 ? -ENOENT : r;
 }
 
-static int read_entry(struct store *store, const struct chunk_entry *entry, void *buf)
+int local_read_at(struct store *store, const struct chunk_entry *entry, void *buf)
 {
     char object[32];
     if (entry->raw_len == 0 || entry->raw_len > CHUNK_SIZE_MAX || entry->stored_len > CHUNK_SIZE_MAX)
@@ -36,13 +34,13 @@ static int read_entry(struct store *store, const struct chunk_entry *entry, void
 
 int local_read_chunk(struct store *store, const struct chunk_name *name, void *buf, uint32_t *ret_len)
 {
-    for (int try = 0; try < READ_TRIES; try++) {
+    for (int try = 0; try < CHUNK_TRIES; try++) {
         struct chunk_entry entry;
         int r = local_find_chunk(store, name, &entry);
         if (r < 0)
             return r;
         *ret_len = entry.raw_len;
-        r = read_entry(store, &entry, buf);
+        r = local_read_at(store, &entry, buf);
         if (r != -ENOENT) /* it may have left the pack since we asked */
             return r;
     }
@@ -51,96 +49,8 @@ int local_read_chunk(struct store *store, const struct chunk_name *name, void *b
 
 /* --- files ------------------------------------------------------------------------------------------------------------ */
 
-struct reading {
-    struct store *store;
-    chunk_read_fn *chunk;
-    void *arg;
-    uint64_t ino, offset;
-    uint8_t *buf;
-    size_t good;
-};
-
-static int read_part(const struct view_extent *part, void *arg)
+static int read_chunk_part(struct store *store, const struct chunk_name *name, uint64_t offset, void *buf, size_t length)
 {
-    struct reading *rd = arg;
-    const struct extent *e = &part->extent;
-    uint8_t *to = rd->buf + (e->offset - rd->offset);
-    int r = 0;
-    if (e->kind == EXTENT_HOLE) {
-        memset(to, 0, e->length);
-    } else if (e->kind == EXTENT_INLINE) {
-        memcpy(to, part->bytes, e->length);
-    } else if (e->kind == EXTENT_CHUNK) {
-        r = rd->chunk(rd->store, rd->ino, &e->chunk, e->chunk_offset, to, e->length, rd->arg);
-        if (r == -ENOENT)
-            r = -EAGAIN; /* moved or superseded meanwhile: look again */
-    }
-    if (r == 0)
-        rd->good = e->offset + e->length - rd->offset;
-    return r;
-}
-
-int content_read_below(struct store *store, uint64_t ino, uint64_t offset, void *buf, size_t length, chunk_read_fn *chunk, void *arg,
-                       size_t *ret_good)
-{
-    struct reading rd = {.store = store, .chunk = chunk, .arg = arg, .ino = ino, .offset = offset, .buf = buf};
-    int r = -EAGAIN;
-    for (int try = 0; try < READ_TRIES && r == -EAGAIN; try++) {
-        rd.good = 0;
-        r = view_extents(store->view, ino, 0, offset, length, read_part, &rd);
-    }
-    *ret_good = rd.good;
-    if (r == -ENOENT) /* the file was made after the view: all of it is in the stage, and this is a hole */
-        rd.good = 0;
-    if (r == 0 || r == -ENOENT) { /* past the end of the file */
-        memset((uint8_t *)buf + rd.good, 0, length - rd.good);
-        *ret_good = length;
-        return 0;
-    }
-    return r == -EAGAIN ? -ENOENT : r;
-}
-
-static int read_stage_part(struct store *store, uint64_t ino, const struct stage_part *part, uint8_t *buf, const struct content_reader *reader,
-                           size_t *ret_good)
-{
-    *ret_good = 0;
-    switch (part->kind) {
-    case PART_MEMORY:
-        memcpy(buf, part->memory, part->length);
-        return 0;
-    case PART_HOLE:
-        memset(buf, 0, part->length);
-        return 0;
-    case PART_CHUNK:
-        return reader->chunk(store, ino, &part->name, part->chunk_offset, buf, part->length, reader->arg);
-    case PART_BELOW:
-        return reader->below(store, ino, part->offset, buf, part->length, reader->arg, ret_good);
-    }
-    return -EIO;
-}
-
-int content_read(struct store *store, uint64_t ino, uint64_t offset, void *buf, size_t length, const struct content_reader *reader, size_t *ret_good)
-{
-    struct stage_part parts[64];
-    size_t done = 0;
-    int r = 0;
-    while (r == 0 && done < length) {
-        size_t count = stage_read(store->stage, ino, offset + done, length - done, parts, ARRAY_LEN(parts));
-        for (size_t i = 0; i < count && r == 0; i++) {
-            size_t good;
-            r = read_stage_part(store, ino, &parts[i], (uint8_t *)buf + done, reader, &good);
-            done += r == 0 ? parts[i].length : good;
-        }
-        stage_unpin_parts(store->stage, parts, count);
-    }
-    *ret_good = done;
-    return r;
-}
-
-static int read_local_part(struct store *store, uint64_t ino, const struct chunk_name *name, uint64_t offset, void *buf, size_t length, void *arg)
-{
-    (void)ino;
-    (void)arg;
     uint8_t *raw = thread_buffer(THREAD_BUFFER_FETCH, CHUNK_SIZE_MAX);
     uint32_t len = 0;
     int r = local_read_chunk(store, name, raw, &len);
@@ -151,14 +61,75 @@ static int read_local_part(struct store *store, uint64_t ino, const struct chunk
     return r;
 }
 
-static int read_local_below(struct store *store, uint64_t ino, uint64_t offset, void *buf, size_t length, void *arg, size_t *ret_good)
+struct reading {
+    struct store *store;
+    uint64_t offset;
+    uint8_t *buf;
+    size_t done;
+};
+
+static int read_extent(const struct view_extent *part, void *arg)
 {
-    return content_read_below(store, ino, offset, buf, length, read_local_part, arg, ret_good);
+    struct reading *rd = arg;
+    const struct extent *e = &part->extent;
+    uint8_t *to = rd->buf + (e->offset - rd->offset);
+    int r = 0;
+    if (e->kind == EXTENT_HOLE)
+        memset(to, 0, e->length);
+    else if (e->kind == EXTENT_INLINE)
+        memcpy(to, part->bytes, e->length);
+    else
+        r = read_chunk_part(rd->store, &e->chunk, e->chunk_offset, to, e->length);
+    rd->done = e->offset + e->length - rd->offset;
+    return r == -ENOENT ? -EAGAIN : r; /* moved or superseded meanwhile: it is looked up again */
+}
+
+static int read_below(struct store *store, uint64_t ino, uint64_t offset, void *buf, size_t length)
+{
+    struct reading rd = {.store = store, .offset = offset, .buf = buf};
+    int r = -EAGAIN;
+    for (int try = 0; try < CHUNK_TRIES && r == -EAGAIN; try++) {
+        rd.done = 0;
+        r = view_extents(store->view, ino, 0, offset, length, read_extent, &rd);
+    }
+    if (r == -ENOENT) { /* the file was made after the view: all of it is in the stage, and this is a hole */
+        rd.done = 0;
+        r = 0;
+    }
+    if (r == 0) /* past the end of the file */
+        memset((uint8_t *)buf + rd.done, 0, length - rd.done);
+    return r == -EAGAIN ? -ENOENT : r;
+}
+
+static int read_part(struct store *store, uint64_t ino, const struct stage_part *part, uint8_t *buf)
+{
+    switch (part->kind) {
+    case PART_MEMORY:
+        memcpy(buf, part->memory, part->length);
+        return 0;
+    case PART_HOLE:
+        memset(buf, 0, part->length);
+        return 0;
+    case PART_CHUNK:
+        return read_chunk_part(store, &part->name, part->chunk_offset, buf, part->length);
+    case PART_BELOW:
+        return read_below(store, ino, part->offset, buf, part->length);
+    }
+    return -EIO;
 }
 
 int local_read(struct store *store, uint64_t ino, uint64_t offset, void *buf, size_t length)
 {
-    static const struct content_reader reader = {.chunk = read_local_part, .below = read_local_below};
-    size_t good;
-    return content_read(store, ino, offset, buf, length, &reader, &good);
+    struct stage_part parts[64];
+    size_t done = 0;
+    int r = 0;
+    while (r == 0 && done < length) {
+        size_t count = stage_read(store->stage, ino, offset + done, length - done, parts, ARRAY_LEN(parts));
+        for (size_t i = 0; i < count && r == 0; i++) {
+            r = read_part(store, ino, &parts[i], (uint8_t *)buf + done);
+            done += parts[i].length;
+        }
+        stage_unpin_parts(store->stage, parts, count);
+    }
+    return r;
 }

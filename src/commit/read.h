@@ -12,29 +12,15 @@ struct store;
 
 /* --- read.c -------------------------------------------------------------------------------------------------------- */
 
-/* From NVMe, `buf` of CHUNK_SIZE_MAX. -ENOENT: it has no place there; -ENODATA: its pack is missing; -EBADMSG, -EUCLEAN: it is damaged. */
-CAIRN_MUST_CHECK int local_read_chunk(struct store *store, const struct chunk_name *name, void *buf, uint32_t *ret_len);
+#define CHUNK_TRIES 3 /* a pack may be compacted away between looking up a chunk and reading it */
+
 /* Its place on NVMe. -ENOENT. */
 CAIRN_MUST_CHECK int local_find_chunk(struct store *store, const struct chunk_name *name, struct chunk_entry *ret);
-
-/* Reads part of a chunk. -ENOENT: it has no place where it was looked for. */
-typedef int chunk_read_fn(struct store *store, uint64_t ino, const struct chunk_name *name, uint64_t offset, void *buf, size_t length, void *arg);
-/* Reads what is durable of a file: exactly `length` bytes; *ret_good of them are good, if the result is an error. */
-typedef int below_read_fn(struct store *store, uint64_t ino, uint64_t offset, void *buf, size_t length, void *arg, size_t *ret_good);
-
-/* Durable content of the newest version, its chunks by `chunk`: zeros past the end or in holes. -ENOENT: a chunk has no place, also when it was
- * looked up again. */
-CAIRN_MUST_CHECK int content_read_below(struct store *store, uint64_t ino, uint64_t offset, void *buf, size_t length, chunk_read_fn *chunk, void *arg,
-                                        size_t *ret_good);
-/* Content as it is now, staged or durable: what does not lie in memory by these. */
-struct content_reader {
-    chunk_read_fn *chunk; /* of chunks to which the stage refers */
-    below_read_fn *below;
-    void *arg;
-};
-CAIRN_MUST_CHECK int content_read(struct store *store, uint64_t ino, uint64_t offset, void *buf, size_t length, const struct content_reader *reader,
-                                  size_t *ret_good);
-/* The same, from the stage and NVMe alone. */
+/* A chunk that lies there, decoded into `buf` (raw_len bytes) and verified. -ENOENT: the pack is gone; -EBADMSG, -EUCLEAN: it is damaged. */
+CAIRN_MUST_CHECK int local_read_at(struct store *store, const struct chunk_entry *place, void *buf);
+/* Both, and again where it has moved meanwhile; `buf` of CHUNK_SIZE_MAX. -ENOENT: it has no place there; -ENODATA: its pack is missing. */
+CAIRN_MUST_CHECK int local_read_chunk(struct store *store, const struct chunk_name *name, void *buf, uint32_t *ret_len);
+/* Content as it is now, from the stage and NVMe alone: exactly `length` bytes, zeros past the end. -ENOENT: a chunk is not on NVMe. */
 CAIRN_MUST_CHECK int local_read(struct store *store, uint64_t ino, uint64_t offset, void *buf, size_t length);
 
 /* --- damage.c ------------------------------------------------------------------------------------------------------ */

@@ -11,38 +11,36 @@ enum store_reach {
     STORE_REACH_FAR,  /* and the remote: may take as long as that is patient */
 };
 
-/* Reads durable content of the newest version into `buf`: exactly `length` bytes (zeros past the end or in holes).
- * *ret_good: bytes that are good from the start, if the result is an error. -EIO: damage, or the remote did not give it. -ESTALE:
- * another state is shown by now (store_turn()). Blocks. */
-CAIRN_MUST_CHECK int store_read_below(struct store *store, uint64_t ino, uint64_t offset, void *buf, size_t length,
-                                      enum store_reach reach, size_t *ret_good);
-/* Part of a chunk that is known by name. The same. */
-CAIRN_MUST_CHECK int store_read_chunk(struct store *store, uint64_t ino, const struct chunk_name *name, uint64_t offset,
-                                      void *buf, size_t length, enum store_reach reach);
+/* What a read is answered with: an error, or its content, in memory that is valid until the reply function returns. */
+struct store_answer {
+    uint64_t ino;
+    int error; /* -ENOENT: there is no such file; -EIO: damage, or the remote did not give it; -ESTALE: another state is shown by now */
+    size_t length;
+    const struct iovec *iov;
+    size_t iov_count; /* at most 512 */
+};
 
-/* Content as it is now, staged or durable. The same. */
+struct store_read_request {
+    uint64_t ino, offset;
+    size_t length;
+    bool may_be_short; /* what comes before damage is given, instead of -EIO */
+    /* NULL, or called first, with what the file is now; in the calling thread, and without locks. */
+    void (*looked)(const struct store_now *now, void *arg);
+    void *looked_arg;
+    void (*reply)(const struct store_answer *answer, void *arg);
+    void *arg;
+};
+/* Reads what there is of [offset, offset + length) of the file as it is now, staged or durable, and calls `reply` once: before it returns, if all
+ * is in memory; else in a thread that may wait for NVMe or the remote, possibly before it returns. Does no I/O itself but RocksDB's. */
+void store_start_read(struct store *store, const struct store_read_request *request);
+/* The same into `buf`, in this thread: exactly `length` bytes, with zeros past the end. *ret_good: bytes that are good from the start, if the
+ * result is an error; -EREMOTE: it would go further than `reach`. Blocks. */
 CAIRN_MUST_CHECK int store_read(struct store *store, uint64_t ino, uint64_t offset, void *buf, size_t length, enum store_reach reach,
                                 size_t *ret_good);
-
-/* Memory of the store that holds what was asked for, until store_loan_done(). */
-#define STORE_LOANS 4u
-struct pull_chunk;
-struct store_loan {
-    size_t count;
-    struct iovec iov[STORE_LOANS];
-    struct pull_chunk *chunk[STORE_LOANS];
-};
-/* Durable content that came from the remote just now, without a copy: 0, and *ret is the caller's. -EAGAIN: not all of it lies in
- * memory; -EINPROGRESS: what is missing is on its way, and `job` is called when it has come or failed, by a thread that may block,
- * possibly before this returns. Does no I/O but RocksDB's. */
-CAIRN_MUST_CHECK int store_lend(struct store *store, uint64_t ino, uint64_t offset, size_t length, void (*job)(void *arg),
-                                void *arg, struct store_loan *ret);
-void store_loan_done(struct store *store, struct store_loan *loan);
-
-/* Runs `job` on a thread that may block on NVMe, or one that may block on the remote. */
-void store_submit_read(struct store *store, enum store_reach reach, void (*job)(void *arg), void *arg);
-/* Returns when none of them, nor of those of store_lend(), runs or waits any more. Nobody submits new ones. */
+/* Returns when no read is under way. Nobody starts new ones. */
 void store_end_reads(struct store *store);
+/* The zeros with which holes are answered: into the page tables, as stage_map_parts(). */
+void store_map_zeros(void);
 
 /* --- what is on NVMe, because somebody said so -------------------------------------------------------------------------- */
 

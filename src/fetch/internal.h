@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Inside the store: reading what any tier has, and what of it is on NVMe.
  *
- *   read.c                       reading, from where it is nearest
+ *   plan.c                       one read, from the request to the answer: the table of its states
+ *   plan_resolve.c, plan_fill.c  what a range consists of, and how that comes into a buffer: plan.h
+ *   read.c                       the cache of decoded chunks, and what files consist of
  *   pull.c, prefetch.c, warm.c   what is brought from the remote: pull.h
  *   keep.c                       what was fetched goes to NVMe
  *   evict.c                      packs that leave NVMe because the remote has what they hold */
@@ -62,6 +64,10 @@ struct fetch *fetch_new(void);
 void fetch_free(struct fetch *fetch);
 /* The threads. Where it fails, fetch_free() ends them. */
 CAIRN_MUST_CHECK int fetch_start(struct store *store);
+
+/* Part of a chunk that was decoded lately. False: it is not there. *ret: -EUCLEAN: the chunk is shorter. */
+bool chunk_cache_read(struct store *store, const struct chunk_name *name, uint64_t offset, void *buf, size_t length, int *ret);
+void chunk_cache_put(struct store *store, const struct chunk_name *name, const void *bytes, uint32_t len);
 
 static inline struct pull *pull_of(struct store *store)
 {

@@ -179,16 +179,21 @@ bool pull_keep_one_locked(struct pull *pull, int64_t wait_ns);
 /* Part of a chunk that waits in memory. False: it does not. */
 bool pull_read_ready(struct pull *pull, const struct chunk_name *name, uint64_t offset, void *buf, size_t length,
                      int *ret);
-/* Part of a chunk from the remote, fetched now unless it is on its way. -ENOENT: it has no place there; -EHOSTDOWN: the remote
- * did not give it (the status says why); -EBADMSG, -EUCLEAN: it is damaged there. Blocks. */
-CAIRN_MUST_CHECK int pull_read(struct pull *pull, const struct chunk_name *name, uint64_t offset, void *buf, size_t length);
+/* Part of a chunk that lies in the remote at `place`, fetched now unless it is on its way; where it has moved, from there. -ENOENT: it has no
+ * place there any more; -ENODATA: its pack is missing; -EHOSTDOWN: the remote did not give it (the status says why); -EBADMSG, -EUCLEAN: it is
+ * damaged there. Blocks. */
+CAIRN_MUST_CHECK int pull_read(struct pull *pull, const struct chunk_entry *place, uint64_t offset, void *buf, size_t length);
+/* A reader took so much of it. */
+void pull_note_read_locked(struct pull *pull, struct pull_chunk *chunk, uint64_t length);
+/* The waiter, which is the chunk's until then, is called when the chunk, which is on its way, has come or failed. */
+void pull_wait_locked(struct pull *pull, struct pull_chunk *chunk, struct pull_waiter *waiter);
 
 /* Place of a chunk in the remote, fit to be read. */
 CAIRN_MUST_CHECK int pull_place(struct store *store, const struct chunk_name *name, struct chunk_entry *ret);
 /* Has NVMe a place for it, now or when a pack that is being written is whole? */
 bool pull_is_near(struct store *store, const struct chunk_name *name);
 
-/* Calls them, and frees the list. They may block. */
+/* Calls them, and empties the list. They may block. */
 void pull_run_waiters(struct pull *pull, struct pull_waiter_list *waiters);
 /* Returns when nobody will be called any more. */
 void pull_await_waiters(struct pull *pull);

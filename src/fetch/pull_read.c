@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Who reads chunks that come from the remote: he copies them, waiting where he must; or what lies in memory is lent to him, and if it is
- * on its way, he is called when it has come. */
+/* Reading chunks that come from the remote: a copy, for a thread that may wait; or a call when the chunk has come. */
 #include "fetch/internal.h"
 
 #include "base/clock.h"
@@ -10,7 +9,7 @@
 
 /* --- copies -------------------------------------------------------------------------------------------------------------- */
 
-static void read_locked(struct pull *pull, struct pull_chunk *chunk, uint64_t length)
+void pull_note_read_locked(struct pull *pull, struct pull_chunk *chunk, uint64_t length)
 {
     check_held(&pull->locked.lock);
     chunk->read += length;
@@ -28,7 +27,7 @@ static void copy_out(struct pull *pull, struct pull_chunk *chunk, uint64_t offse
         memcpy(buf, chunk->bytes + offset, length);
     *ret = fits ? 0 : -EUCLEAN;
     LOCK_SCOPE(&pull->locked.lock);
-    read_locked(pull, chunk, length);
+    pull_note_read_locked(pull, chunk, length);
     pull_unpin_locked(pull, chunk);
 }
 
@@ -63,17 +62,14 @@ bool pull_is_near(struct store *store, const struct chunk_name *name)
 }
 
 /* One reader needs one chunk of which nothing is known here. */
-static int plan_alone(struct pull *pull, const struct chunk_name *name)
+static int plan_alone(struct pull *pull, const struct chunk_entry *place)
 {
-    struct pull_wanted wanted = {0};
-    int r = pull_place(pull->store, name, &wanted.entry);
-    if (r < 0)
-        return r;
+    struct pull_wanted wanted = {.entry = *place};
     LOCK_SCOPE(&pull->locked.lock);
     if (pull->locked.stopping)
         return -EHOSTDOWN;
     pull_plan_locked(pull, &pull->locked.solo, pull_group_new(&wanted, 1, true));
-    return 0;
+    return -EAGAIN;
 }
 
 /* Fetches the group of a planned chunk, if there is room in the window; or waits. */
@@ -107,14 +103,13 @@ static struct pull_chunk *await_chunk(struct pull *pull, const struct chunk_name
     return chunk;
 }
 
-static int read_once(struct pull *pull, const struct chunk_name *name, uint64_t offset, void *buf, size_t length)
+/* -EAGAIN: nothing was known of it here, and now it is planned. */
+static int read_once(struct pull *pull, const struct chunk_entry *place, uint64_t offset, void *buf, size_t length)
 {
-    struct pull_chunk *chunk = await_chunk(pull, name);
+    struct pull_chunk *chunk = await_chunk(pull, &place->name);
     int r = 0;
-    if (!chunk) {
-        r = plan_alone(pull, name);
-        return r < 0 ? r : -EAGAIN;
-    }
+    if (!chunk)
+        return plan_alone(pull, place);
     if (chunk->state == PULL_READY) {
         copy_out(pull, chunk, offset, buf, length, &r);
         return r;
@@ -125,106 +120,32 @@ static int read_once(struct pull *pull, const struct chunk_name *name, uint64_t 
     return r;
 }
 
-int pull_read(struct pull *pull, const struct chunk_name *name, uint64_t offset, void *buf, size_t length)
+int pull_read(struct pull *pull, const struct chunk_entry *known, uint64_t offset, void *buf, size_t length)
 {
+    struct chunk_entry place = *known;
     int r = -EAGAIN;
-    for (int try = 0; try < TRIES && r != 0 && r != -EHOSTDOWN;) {
-        r = read_once(pull, name, offset, buf, length);
-        if (r != -EAGAIN)
-            try++;
+    for (int tries = 0; tries < TRIES && r != 0 && r != -EHOSTDOWN;) {
+        r = read_once(pull, &place, offset, buf, length);
+        if (r == 0 || r == -EAGAIN || r == -EHOSTDOWN)
+            continue;
+        tries++;
+        if (pull_place(pull->store, &known->name, &place) < 0)
+            return -ENOENT;
     }
-    struct chunk_entry entry;
-    if (r != 0 && r != -EHOSTDOWN && pull_place(pull->store, name, &entry) == 0)
-        far_note_bad(pull->remote, entry.pack, r == -ENOENT ? "missing" : "damaged");
-    return r;
+    if (r == 0 || r == -EHOSTDOWN)
+        return r;
+    far_note_bad(pull->remote, place.pack, r == -ENOENT ? "missing" : "damaged");
+    return r == -ENOENT ? -ENODATA : r;
 }
 
-/* --- loans --------------------------------------------------------------------------------------------------------------- */
+/* --- readers who wait ----------------------------------------------------------------------------------------------------- */
 
-struct lending {
-    struct pull *pull;
-    struct store_loan *loan;
-    struct pull_waiter *waiter; /* of the reader, until a chunk has it */
-    uint64_t next;              /* in the file: all before it is lent */
-};
-
-/* -EAGAIN: it is not in memory; -EINPROGRESS: it will be, and the waiter is told. */
-static int lend_locked(struct lending *l, const struct extent *e)
+void pull_wait_locked(struct pull *pull, struct pull_chunk *chunk, struct pull_waiter *waiter)
 {
-    check_held(&l->pull->locked.lock);
-    struct store_loan *loan = l->loan;
-    struct pull_chunk *chunk = pull_find_locked(l->pull, &e->chunk);
-    if (!chunk || chunk->state == PULL_PLANNED || chunk->state == PULL_FAILED || loan->count == STORE_LOANS)
-        return -EAGAIN;
-    if (chunk->state == PULL_LOADING) {
-        STAILQ_INSERT_TAIL(&chunk->waiters, l->waiter, link);
-        l->pull->locked.waiting++;
-        l->waiter = NULL;
-        return -EINPROGRESS;
-    }
-    if (e->chunk_offset + e->length > chunk->len)
-        return -EAGAIN;
-    chunk->pins++;
-    loan->chunk[loan->count] = chunk;
-    loan->iov[loan->count++] = (struct iovec){(void *)(uintptr_t)(chunk->bytes + e->chunk_offset), e->length};
-    return 0;
-}
-
-static int lend_part(const struct view_extent *part, void *arg)
-{
-    struct lending *l = arg;
-    const struct extent *e = &part->extent;
-    if (e->kind != EXTENT_CHUNK || e->offset != l->next)
-        return -EAGAIN;
-    l->next += e->length;
-    LOCK_SCOPE(&l->pull->locked.lock);
-    return lend_locked(l, e);
-}
-
-static void give_back(struct pull *pull, struct store_loan *loan, bool was_read)
-{
-    LOCK_SCOPE(&pull->locked.lock);
-    for (size_t i = 0; i < loan->count; i++) {
-        if (was_read)
-            read_locked(pull, loan->chunk[i], loan->iov[i].iov_len);
-        pull_unpin_locked(pull, loan->chunk[i]);
-    }
-    loan->count = 0;
-}
-
-/* Nothing is looked up while nothing is on its way. */
-static bool has_chunks(struct pull *pull)
-{
-    LOCK_SCOPE(&pull->locked.lock);
-    return pull->locked.chunks && !pull->locked.stopping;
-}
-
-int store_lend(struct store *store, uint64_t ino, uint64_t offset, size_t length, void (*job)(void *arg), void *arg,
-               struct store_loan *ret)
-{
-    struct pull *pull = pull_of(store);
-    ret->count = 0;
-    if (!pull || !has_chunks(pull))
-        return -EAGAIN;
-    struct pull_waiter *waiter = xmalloc(sizeof *waiter);
-    struct lending l = {.pull = pull, .loan = ret, .waiter = waiter, .next = offset};
-    *waiter = (struct pull_waiter){.job = job, .arg = arg};
-    prefetch_note_read(pull, ino, offset, length);
-    int r = view_extents(store->view, ino, 0, offset, length, lend_part, &l);
-    if (r == 0 && l.next != offset + length)
-        r = -EAGAIN;
-    free(l.waiter);
-    if (r != 0)
-        give_back(pull, ret, false);
-    if (r == 0 || r == -EINPROGRESS)
-        prefetch_note_miss(pull, ino);
-    return r == 0 || r == -EINPROGRESS ? r : -EAGAIN;
-}
-
-void store_loan_done(struct store *store, struct store_loan *loan)
-{
-    if (loan->count)
-        give_back(pull_of(store), loan, true);
+    check_held(&pull->locked.lock);
+    check(chunk->state == PULL_LOADING);
+    STAILQ_INSERT_TAIL(&chunk->waiters, waiter, link);
+    pull->locked.waiting++;
 }
 
 void pull_run_waiters(struct pull *pull, struct pull_waiter_list *waiters)
@@ -232,8 +153,7 @@ void pull_run_waiters(struct pull *pull, struct pull_waiter_list *waiters)
     struct pull_waiter *waiter;
     while ((waiter = STAILQ_FIRST(waiters))) {
         STAILQ_REMOVE_HEAD(waiters, link);
-        waiter->job(waiter->arg);
-        free(waiter);
+        waiter->job(waiter->arg); /* the waiter is part of what it frees */
         LOCK_SCOPE(&pull->locked.lock);
         if (--pull->locked.waiting == 0)
             (void)pthread_cond_broadcast(&pull->changed);

@@ -98,22 +98,34 @@ static void set_access(struct fs *fs, uint64_t ino, int64_t atime)
     found->atime = atime;
 }
 
+bool access_is_due(struct fs *fs, const struct store_now *now, int64_t time)
+{
+    if (!atomic_load(&fs->keeps_atime))
+        return false;
+    int64_t atime = access_time(fs, &now->inode);
+    return atime <= now->mtime || atime <= now->inode.attrs.ctime || time - atime >= DAY_NS;
+}
+
 bool access_due(struct fs *fs, uint64_t ino, int64_t time)
 {
-    struct now now;
-    if (!atomic_load(&fs->keeps_atime) || look_now(fs, ino, &now) < 0)
-        return false;
-    int64_t atime = access_time(fs, &now.inode);
-    return atime <= now.mtime || atime <= now.inode.attrs.ctime || time - atime >= DAY_NS;
+    struct store_now now;
+    return atomic_load(&fs->keeps_atime) && store_look(fs->store, ino, &now) == 0 && access_is_due(fs, &now, time);
+}
+
+void access_note(struct fs *fs, const struct store_now *now)
+{
+    int64_t time = clock_realtime_ns();
+    if (!access_is_due(fs, now, time))
+        return;
+    set_access(fs, now->inode.ino, time);
+    struct accessed crowded_out;
+    if (take_oldest(fs, ACCESSED_MAX, &crowded_out))
+        commit_access(fs, &crowded_out);
 }
 
 void fs_accessed(struct fs *fs, uint64_t ino)
 {
-    int64_t time = clock_realtime_ns();
-    if (!access_due(fs, ino, time))
-        return;
-    set_access(fs, ino, time);
-    struct accessed crowded_out;
-    if (take_oldest(fs, ACCESSED_MAX, &crowded_out))
-        commit_access(fs, &crowded_out);
+    struct store_now now;
+    if (atomic_load(&fs->keeps_atime) && store_look(fs->store, ino, &now) == 0)
+        access_note(fs, &now);
 }

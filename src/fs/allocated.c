@@ -218,7 +218,7 @@ static uint64_t holes_inside(struct fs *fs, uint64_t ino, const struct ranges *r
     return bytes;
 }
 
-uint64_t allocated_bytes(struct fs *fs, const struct now *now, uint64_t content)
+uint64_t allocated_bytes(struct fs *fs, const struct store_now *now, uint64_t content)
 {
     struct ranges ranges;
     uint64_t all = 0, inside = 0, end = align_up(now->size, BLOCK), ino = now->inode.ino;

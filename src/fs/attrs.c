@@ -21,27 +21,7 @@ static int64_t to_ns(struct timespec t)
     return ns;
 }
 
-/* A seal takes the draft from the stage first and then tells the namespace, without a lock that we could share. So the
- * stage is asked first: what the namespace does not know yet is then still there. */
-int look_now(struct fs *fs, uint64_t ino, struct now *ret)
-{
-    (void)stage_file_state(fs->stage, ino, &ret->staged);
-    int r = ns_inode(fs->ns, ino, &ret->inode);
-    if (r < 0)
-        return r;
-    ret->size = ret->inode.attrs.size;
-    ret->mtime = ret->inode.attrs.mtime;
-    if (ret->staged.has_draft) {
-        ret->size = ret->staged.draft_size;
-        ret->mtime = ret->staged.draft_mtime ? ret->staged.draft_mtime : ret->mtime;
-    } else if (ret->staged.has_sealed && ret->staged.sealed_version > ret->inode.version) {
-        ret->size = ret->staged.sealed_size;
-        ret->mtime = ret->staged.sealed_mtime ? ret->staged.sealed_mtime : ret->mtime;
-    }
-    return 0;
-}
-
-uint64_t blocks_now(struct fs *fs, const struct now *now)
+uint64_t blocks_now(struct fs *fs, const struct store_now *now)
 {
     uint64_t bytes = now->inode.blocks_bytes + now->staged.dirty_bytes + now->staged.chunk_bytes;
     if (!S_ISREG(now->inode.attrs.mode))
@@ -51,7 +31,7 @@ uint64_t blocks_now(struct fs *fs, const struct now *now)
     return allocated_bytes(fs, now, bytes);
 }
 
-static void fill_stat(struct fs *fs, const struct now *now, struct stat *ret)
+static void fill_stat(struct fs *fs, const struct store_now *now, struct stat *ret)
 {
     const struct attrs *a = &now->inode.attrs;
     *ret = (struct stat){.st_ino = now->inode.ino,
@@ -72,8 +52,8 @@ static void fill_stat(struct fs *fs, const struct now *now, struct stat *ret)
 
 int fs_getattr(struct fs *fs, uint64_t ino, struct stat *ret)
 {
-    struct now now;
-    int r = look_now(fs, ino, &now);
+    struct store_now now;
+    int r = store_look(fs->store, ino, &now);
     if (r == 0)
         fill_stat(fs, &now, ret);
     return r;
@@ -155,14 +135,14 @@ static uint32_t collect_attrs(unsigned set, const struct stat *st, const struct 
 
 static int set_size(struct fs *fs, const struct ns_inode *inode, uint64_t size, const struct fs_caller *caller)
 {
-    struct now now;
+    struct store_now now;
     if (S_ISDIR(inode->attrs.mode))
         return -EISDIR;
     if (size > FILE_SIZE_MAX)
         return -EFBIG;
     int r = kill_privileges(fs, inode, caller);
     if (r == 0)
-        r = look_now(fs, inode->ino, &now);
+        r = store_look(fs->store, inode->ino, &now);
     if (r < 0)
         return r;
     r = size == now.size ? touch(fs, inode->ino) : cut(fs, inode->ino, size, UINT64_MAX, size);

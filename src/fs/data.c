@@ -8,13 +8,6 @@
 #include "base/cause.h"
 #include "fs/internal.h"
 
-static _Alignas(4096) const uint8_t zeros[64 * 1024];
-
-void map_zeros(void)
-{
-    (void)madvise((void *)(uintptr_t)zeros, sizeof zeros, MADV_POPULATE_READ);
-}
-
 static bool ends_too_late(uint64_t offset, uint64_t length)
 {
     return length > FILE_SIZE_MAX || offset > FILE_SIZE_MAX - length;
@@ -46,124 +39,25 @@ int fs_write(struct fs *fs, uint64_t ino, uint64_t offset, uint32_t length, uint
 
 /* --- reading ------------------------------------------------------------------------------------------------------------ */
 
-/* How much of [offset, offset + length) lies within the file. */
-static int clamp(struct fs *fs, uint64_t ino, uint64_t offset, size_t *length)
+static void note_access(const struct store_now *now, void *fs)
 {
-    struct now now;
-    int r = look_now(fs, ino, &now);
-    if (r == 0)
-        *length = offset >= now.size ? 0 : (size_t)min_u64(*length, now.size - offset);
-    return r;
+    access_note(fs, now);
 }
 
-static bool add_zeros(struct fs_read *read, uint64_t length)
+void fs_read(struct fs *fs, const struct store_read_request *request, bool leaves_atime)
 {
-    while (length > 0) {
-        if (read->iov_count == FS_READ_PARTS)
-            return false;
-        size_t n = (size_t)min_u64(length, sizeof zeros);
-        read->iov[read->iov_count++] = (struct iovec){(void *)(uintptr_t)zeros, n};
-        length -= n;
+    struct store_read_request looking = *request;
+    if (!leaves_atime && atomic_load(&fs->keeps_atime)) {
+        looking.looked = note_access;
+        looking.looked_arg = fs;
     }
-    return true;
-}
-
-/* True if all parts are in memory, and fit the answer. */
-static bool answer_from_memory(struct fs_read *read)
-{
-    uint64_t covered = 0;
-    for (size_t i = 0; i < read->part_count; i++) {
-        const struct stage_part *part = &read->parts[i];
-        covered += part->length;
-        if (part->kind == PART_HOLE && !add_zeros(read, part->length))
-            return false;
-        if (part->kind == PART_HOLE)
-            continue;
-        if (part->kind != PART_MEMORY || read->iov_count == FS_READ_PARTS)
-            return false;
-        read->iov[read->iov_count++] = (struct iovec){(void *)(uintptr_t)part->memory, part->length};
-    }
-    return covered == read->length;
-}
-
-int fs_read_fast(struct fs *fs, uint64_t ino, uint64_t offset, size_t length, struct fs_read *ret)
-{
-    int r = clamp(fs, ino, offset, &length);
-    ret->length = length;
-    ret->iov_count = ret->part_count = 0;
-    if (r < 0 || length == 0)
-        return r;
-    ret->part_count = stage_read(fs->stage, ino, offset, length, ret->parts, FS_READ_PARTS);
-    if (answer_from_memory(ret)) {
-        stage_map_parts(fs->stage, ret->parts, ret->part_count);
-        return 0;
-    }
-    fs_read_done(fs, ret);
-    return 1;
-}
-
-void fs_read_done(struct fs *fs, struct fs_read *read)
-{
-    stage_unpin_parts(fs->stage, read->parts, read->part_count);
-    read->part_count = 0;
-}
-
-/* All of it below the stage, and within the file. */
-static int is_below(struct fs *fs, uint64_t ino, uint64_t offset, size_t *length)
-{
-    struct stage_part part;
-    int r = clamp(fs, ino, offset, length);
-    if (r < 0 || *length == 0)
-        return r < 0 ? r : -EAGAIN;
-    size_t count = stage_read(fs->stage, ino, offset, *length, &part, 1);
-    bool is = count == 1 && part.kind == PART_BELOW && part.length == *length;
-    stage_unpin_parts(fs->stage, &part, count);
-    return is ? 0 : -EAGAIN;
-}
-
-int fs_lend(struct fs *fs, uint64_t ino, uint64_t offset, size_t length, void (*job)(void *arg), void *arg,
-            struct store_loan *ret)
-{
-    uint64_t turn = store_turn(fs->store);
-    int r = is_below(fs, ino, offset, &length);
-    if (r == 0)
-        r = store_lend(fs->store, ino, offset, length, job, arg, ret);
-    if (r == 0 && store_turn(fs->store) != turn) { /* size and content may be of two states */
-        store_loan_done(fs->store, ret);
-        r = -EAGAIN;
-    }
-    return r;
-}
-
-static ssize_t read_clamped(struct fs *fs, uint64_t ino, uint64_t offset, void *buf, size_t length, enum store_reach reach,
-                          bool may_be_short)
-{
-    int r = clamp(fs, ino, offset, &length);
-    size_t good = 0;
-    if (r == 0)
-        r = store_read(fs->store, ino, offset, buf, length, reach, &good);
-    if (r < 0 && (r == -EREMOTE || !(may_be_short && good > 0)))
-        return r;
-    return (ssize_t)good;
-}
-
-/* Size and content are asked for one after the other. */
-ssize_t fs_read_slow(struct fs *fs, uint64_t ino, uint64_t offset, void *buf, size_t length, enum store_reach reach,
-                     bool may_be_short)
-{
-    uint64_t turn;
-    ssize_t n;
-    do {
-        turn = store_turn(fs->store);
-        n = read_clamped(fs, ino, offset, buf, length, reach, may_be_short);
-    } while (store_turn(fs->store) != turn);
-    return n;
+    store_start_read(fs->store, &looking);
 }
 
 /* --- fallocate ------------------------------------------------------------------------------------------------------------ */
 
 /* Room is given when bytes come, and may come free until then; but not more than there can ever be. */
-static int check_room_for(struct fs *fs, const struct now *now, uint64_t length)
+static int check_room_for(struct fs *fs, const struct store_now *now, uint64_t length)
 {
     struct statvfs room;
     uint64_t had = min_u64(blocks_now(fs, now), length);
@@ -192,8 +86,8 @@ static int zero(struct fs *fs, uint64_t ino, uint64_t size, uint64_t offset, uin
 
 static int fallocate_held(struct fs *fs, const struct ns_inode *inode, int mode, uint64_t offset, uint64_t length)
 {
-    struct now now;
-    int r = look_now(fs, inode->ino, &now);
+    struct store_now now;
+    int r = store_look(fs->store, inode->ino, &now);
     if (r < 0)
         return r;
     uint64_t size = now.size, end = offset + length;
@@ -272,8 +166,8 @@ static int seek_part(struct fs *fs, uint64_t ino, const struct stage_part *part,
 
 int64_t fs_lseek(struct fs *fs, uint64_t ino, uint64_t offset, int whence)
 {
-    struct now now;
-    int r = look_now(fs, ino, &now);
+    struct store_now now;
+    int r = store_look(fs->store, ino, &now);
     if (r < 0)
         return r;
     if (whence != SEEK_DATA && whence != SEEK_HOLE)
@@ -312,34 +206,24 @@ static uint64_t target_offset(const struct copying *copy, uint64_t from)
     return copy->to_offset + (from - copy->from_offset);
 }
 
-/* Where a piece comes from: memory, a chunk of the stage, or the durable content. */
-struct source {
-    const uint8_t *bytes;
-    const struct stage_part *chunk;
-};
-
-static int read_source(const struct copying *copy, const struct source *source, uint64_t from, void *buf, size_t length)
+/* `bytes`: where they are in memory; NULL: they are read. */
+static int read_source(const struct copying *copy, const uint8_t *bytes, uint64_t from, void *buf, size_t length)
 {
     size_t good;
-    if (source->bytes) {
-        memcpy(buf, source->bytes, length);
-        return 0;
-    }
-    const struct stage_part *chunk = source->chunk;
-    if (chunk)
-        return store_read_chunk(copy->fs->store, copy->from, &chunk->name,
-                                chunk->chunk_offset + (from - chunk->offset), buf, length, STORE_REACH_NEAR);
-    return store_read_below(copy->fs->store, copy->from, from, buf, length, STORE_REACH_NEAR, &good);
+    if (!bytes)
+        return store_read(copy->fs->store, copy->from, from, buf, length, STORE_REACH_NEAR, &good);
+    memcpy(buf, bytes, length);
+    return 0;
 }
 
 /* What is large comes into a slab of its own, without a lock, as if it had been received into it. */
-static int copy_large(struct copying *copy, const struct source *source, uint64_t from, uint32_t length)
+static int copy_large(struct copying *copy, const uint8_t *bytes, uint64_t from, uint32_t length)
 {
     struct stage *stage = copy->fs->stage;
     uint32_t slab = stage_slab_try_take(stage);
     if (slab == SLAB_NONE)
         return -EAGAIN;
-    int r = read_source(copy, source, from, (uint8_t *)stage_slab_memory(stage, slab) + SLAB_PAYLOAD_OFFSET, length);
+    int r = read_source(copy, bytes, from, (uint8_t *)stage_slab_memory(stage, slab) + SLAB_PAYLOAD_OFFSET, length);
     if (r == 0)
         r = fs_write(copy->fs, copy->to, target_offset(copy, from), length, slab, NULL, copy->caller);
     if (r < 0)
@@ -347,24 +231,25 @@ static int copy_large(struct copying *copy, const struct source *source, uint64_
     return r;
 }
 
-static int copy_small(struct copying *copy, const struct source *source, uint64_t from, uint32_t length)
+static int copy_small(struct copying *copy, const uint8_t *bytes, uint64_t from, uint32_t length)
 {
     _cleanup_free_ uint8_t *buf = xmalloc(length);
-    int r = read_source(copy, source, from, buf, length);
+    int r = read_source(copy, bytes, from, buf, length);
     return r < 0 ? r : fs_write(copy->fs, copy->to, target_offset(copy, from), length, SLAB_NONE, buf, copy->caller);
 }
 
-static int copy_bytes(struct copying *copy, struct source source, uint64_t from, uint64_t length)
+/* NULL: what the file has there is read, and verified. */
+static int copy_bytes(struct copying *copy, const uint8_t *bytes, uint64_t from, uint64_t length)
 {
     while (length > 0) {
         uint32_t n = (uint32_t)min_u64(length, SLAB_PAYLOAD);
-        int r = n >= STAGE_STEAL_MIN ? copy_large(copy, &source, from, n) : copy_small(copy, &source, from, n);
+        int r = n >= STAGE_STEAL_MIN ? copy_large(copy, bytes, from, n) : copy_small(copy, bytes, from, n);
         if (r < 0)
             return r;
         copy->done += n;
         from += n;
-        if (source.bytes)
-            source.bytes += n;
+        if (bytes)
+            bytes += n;
         length -= n;
     }
     return 0;
@@ -372,9 +257,9 @@ static int copy_bytes(struct copying *copy, struct source source, uint64_t from,
 
 static int copy_hole(struct copying *copy, uint64_t from, uint64_t length)
 {
-    struct now now;
+    struct store_now now;
     uint64_t at = target_offset(copy, from);
-    int r = look_now(copy->fs, copy->to, &now);
+    int r = store_look(copy->fs->store, copy->to, &now);
     if (r < 0)
         return r;
     r = cut(copy->fs, copy->to, at, at + length >= now.size ? UINT64_MAX : length, max_u64(now.size, at + length));
@@ -400,9 +285,9 @@ static int copy_extent(const struct view_extent *part, void *arg)
     if (e->kind == EXTENT_HOLE)
         return copy_hole(copy, e->offset, e->length);
     if (e->kind == EXTENT_INLINE)
-        return copy_bytes(copy, (struct source){.bytes = part->bytes}, e->offset, e->length);
+        return copy_bytes(copy, part->bytes, e->offset, e->length);
     int r = refer_to_chunk(copy, e->offset, e->length, &e->chunk, e->chunk_offset);
-    return r == -ENOENT ? copy_bytes(copy, (struct source){0}, e->offset, e->length) : r;
+    return r == -ENOENT ? copy_bytes(copy, NULL, e->offset, e->length) : r;
 }
 
 static int copy_part(struct copying *copy, const struct stage_part *part)
@@ -410,10 +295,10 @@ static int copy_part(struct copying *copy, const struct stage_part *part)
     int r;
     switch (part->kind) {
     case PART_MEMORY:
-        return copy_bytes(copy, (struct source){.bytes = part->memory}, part->offset, part->length);
+        return copy_bytes(copy, part->memory, part->offset, part->length);
     case PART_CHUNK:
         r = refer_to_chunk(copy, part->offset, part->length, &part->name, part->chunk_offset);
-        return r == -ENOENT ? copy_bytes(copy, (struct source){.chunk = part}, part->offset, part->length) : r;
+        return r == -ENOENT ? copy_bytes(copy, NULL, part->offset, part->length) : r;
     case PART_HOLE:
         return copy_hole(copy, part->offset, part->length);
     case PART_BELOW:
@@ -454,6 +339,16 @@ static int kill_privileges_of(struct fs *fs, uint64_t ino, const struct fs_calle
         return r;
     r = kill_privileges(fs, &inode, caller);
     ns_drop(fs->ns, ino);
+    return r;
+}
+
+/* How much of [offset, offset + length) lies within the file. */
+static int clamp(struct fs *fs, uint64_t ino, uint64_t offset, size_t *length)
+{
+    struct store_now now;
+    int r = store_look(fs->store, ino, &now);
+    if (r == 0)
+        *length = offset >= now.size ? 0 : (size_t)min_u64(*length, now.size - offset);
     return r;
 }
 

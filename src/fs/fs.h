@@ -163,28 +163,8 @@ void fs_await(struct fs *fs, const struct fs_barrier *barrier, void (*fn)(int re
 CAIRN_MUST_CHECK int fs_write(struct fs *fs, uint64_t ino, uint64_t offset, uint32_t length, uint32_t slab,
                               const void *data, const struct fs_caller *caller);
 
-#define FS_READ_PARTS 512u
-
-/* A read that needs no I/O: memory that stays valid until fs_read_done(), zeros for holes. */
-struct fs_read {
-    size_t length; /* of the answer */
-    size_t iov_count;
-    struct iovec iov[FS_READ_PARTS];
-    size_t part_count;
-    struct stage_part parts[FS_READ_PARTS];
-};
-/* 0: answered from memory; 1: fs_read_slow() is needed; or an error. */
-CAIRN_MUST_CHECK int fs_read_fast(struct fs *fs, uint64_t ino, uint64_t offset, size_t length, struct fs_read *ret);
-void fs_read_done(struct fs *fs, struct fs_read *read);
-
-/* As store_lend(), of a file of which the stage has nothing there. */
-CAIRN_MUST_CHECK int fs_lend(struct fs *fs, uint64_t ino, uint64_t offset, size_t length, void (*job)(void *arg), void *arg,
-                             struct store_loan *ret);
-
-/* Blocks on NVMe, or on the remote; -EREMOTE: it would have to, and may not. Reads into `buf`; returns the length.
- * `may_be_short`: bytes before damage are given, else -EIO. */
-CAIRN_MUST_CHECK ssize_t fs_read_slow(struct fs *fs, uint64_t ino, uint64_t offset, void *buf, size_t length,
-                                      enum store_reach reach, bool may_be_short);
+/* As store_start_read(). `leaves_atime`: the time of access stays as it is (O_NOATIME). */
+void fs_read(struct fs *fs, const struct store_read_request *request, bool leaves_atime);
 
 /* As fallocate(2); collapsing and inserting are -EOPNOTSUPP. */
 CAIRN_MUST_CHECK int fs_fallocate(struct fs *fs, uint64_t ino, int mode, uint64_t offset, uint64_t length,

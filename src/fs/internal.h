@@ -72,32 +72,26 @@ CAIRN_MUST_CHECK int drop_capabilities(struct fs *fs, const struct ns_inode *ino
 CAIRN_MUST_CHECK int touch(struct fs *fs, uint64_t ino);
 /* Content discarded and size set, by truncation or punching. */
 CAIRN_MUST_CHECK int cut(struct fs *fs, uint64_t ino, uint64_t offset, uint64_t length, uint64_t new_size);
-/* The zeros of which holes are answered: into the page tables, as stage_map_parts(). */
-void map_zeros(void);
-/* An inode as it is now: what is staged of it included. */
-struct now {
-    struct ns_inode inode;
-    struct stage_file_state staged;
-    uint64_t size;
-    int64_t mtime;
-};
-CAIRN_MUST_CHECK int look_now(struct fs *fs, uint64_t ino, struct now *ret);
 /* Bytes that st_blocks counts. May read the view. */
-uint64_t blocks_now(struct fs *fs, const struct now *now);
+uint64_t blocks_now(struct fs *fs, const struct store_now *now);
 
 /* allocated.c: ranges that fallocate gave, in whole blocks; the inode is held. -EAGAIN, -ENOSPC: nothing happened. */
 CAIRN_MUST_CHECK int allocated_add(struct fs *fs, const struct ns_inode *inode, uint64_t from, uint64_t to);
 /* The whole blocks within [from, to) are given back. -EAGAIN. */
 CAIRN_MUST_CHECK int allocated_remove(struct fs *fs, const struct ns_inode *inode, uint64_t from, uint64_t to);
 /* Of a file: what of it is content, or was given. `content`: what is content. May read the view. */
-uint64_t allocated_bytes(struct fs *fs, const struct now *now, uint64_t content);
+uint64_t allocated_bytes(struct fs *fs, const struct store_now *now, uint64_t content);
 /* Is it the extended attribute that they are kept in? It is no program's. */
 bool allocated_is_name(const char *name, size_t name_len);
 
 /* access.c */
 int64_t access_time(struct fs *fs, const struct ns_inode *inode);
-/* Would a read at `time` move it? May read the view. */
+/* Would a read at `time` move it? */
+bool access_is_due(struct fs *fs, const struct store_now *now, int64_t time);
+/* The same of an inode that is looked at. May read the view. */
 bool access_due(struct fs *fs, uint64_t ino, int64_t time);
+/* It is read: moves it if it is due. May become history what is older. */
+void access_note(struct fs *fs, const struct store_now *now);
 /* Another time was set. */
 void access_forget(struct fs *fs, uint64_t ino);
 void access_free(struct fs *fs);

@@ -16,7 +16,7 @@ struct fs *fs_new(struct store *store, enum fs_fsync fsync_level)
     mutex_init(&fs->locked.lock, LOCK_FS);
     mutex_init(&fs->access.lock, LOCK_LEAF);
     lanes_init(&fs->lanes);
-    map_zeros();
+    store_map_zeros();
     return fs;
 }
 

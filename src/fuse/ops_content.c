@@ -3,7 +3,6 @@
 #include <fcntl.h>
 
 #include "base/cause.h"
-#include "base/pool.h"
 #include "fuse/internal.h"
 
 /* The kernel's count of a payload that lies where the stage wants it: then the slab itself is kept. */
@@ -62,89 +61,34 @@ static void reply_read_error(fuse_req_t req, uint64_t ino, int r)
     (void)fuse_reply_err(req, front_failed(front_of(req), ino, "read", r == -ENOENT ? -ESTALE : r));
 }
 
-static void count_read(struct front *front, size_t bytes)
+/* Of any thread. */
+static void reply_read(const struct store_answer *answer, void *req)
 {
-    atomic_fetch_add_explicit(&front->read_bytes, bytes, memory_order_relaxed);
-}
-
-struct slow_read {
-    struct front *front;
-    fuse_req_t req;
-    uint64_t ino, offset;
-    size_t size;
-    bool may_be_short;
-    enum store_reach reach;
-};
-
-/* Reads from NVMe first; a read that needs the remote continues in a thread where it does not block others. */
-static void read_slowly(void *arg)
-{
-    struct slow_read *read = arg;
-    uint8_t *buf = thread_buffer(THREAD_BUFFER_REPLY, MAX_WRITE);
-    cause_clear();
-    ssize_t n =
-        fs_read_slow(read->front->fs, read->ino, read->offset, buf, read->size, read->reach, read->may_be_short);
-    if (n == -EREMOTE && read->reach == STORE_REACH_NEAR) {
-        read->reach = STORE_REACH_FAR;
-        store_submit_read(read->front->store, STORE_REACH_FAR, read_slowly, read);
+    if (answer->error < 0) {
+        reply_read_error(req, answer->ino, answer->error);
         return;
     }
-    if (n < 0) {
-        reply_read_error(read->req, read->ino, (int)n);
-    } else {
-        count_read(read->front, (size_t)n);
-        (void)fuse_reply_buf(read->req, (const char *)buf, (size_t)n);
-    }
-    free(read);
-}
-
-/* Data that the remote has just sent is answered from the buffer that received it; data in transfer, by the thread that receives it. */
-static void read_lent(void *arg)
-{
-    struct slow_read *read = arg;
-    struct front *front = read->front;
-    struct store_loan loan;
-    int r = fs_lend(front->fs, read->ino, read->offset, read->size, read_lent, read, &loan);
-    if (r == -EINPROGRESS)
-        return;
-    if (r < 0) {
-        store_submit_read(front->store, STORE_REACH_NEAR, read_slowly, read);
-        return;
-    }
-    for (size_t i = 0; i < loan.count; i++)
-        count_read(front, loan.iov[i].iov_len);
-    (void)fuse_reply_iov(read->req, loan.iov, (int)loan.count);
-    store_loan_done(front->store, &loan);
-    free(read);
+    atomic_fetch_add_explicit(&front_of(req)->read_bytes, answer->length, memory_order_relaxed);
+    (void)fuse_reply_iov(req, answer->iov, (int)answer->iov_count);
 }
 
 void front_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi)
 {
-    static _Thread_local struct fs_read fast;
     struct front *front = front_of(req);
     size = (size_t)min_u64(size, MAX_WRITE);
     if (ino == SELF_TEST_INO) {
         self_test_read(req, size, offset);
         return;
     }
-    if (!(fi->flags & O_NOATIME))
-        fs_accessed(front->fs, ino);
-    int r = fs_read_fast(front->fs, ino, (uint64_t)offset, size, &fast);
-    if (r < 0) {
-        reply_read_error(req, ino, r);
-        return;
-    }
-    if (r == 0) {
-        count_read(front, fast.length);
-        (void)fuse_reply_iov(req, fast.iov, (int)fast.iov_count);
-        fs_read_done(front->fs, &fast);
-        return;
-    }
-    struct slow_read *slow = xmalloc(sizeof *slow);
-    /* The page cache would take a short answer for the end of the file; direct readers get the good part. */
-    bool direct = (fs_handle_flags(front->fs, fi->fh) & O_ACCMODE) != O_RDONLY && atomic_load(&front->mmap_shared);
-    *slow = (struct slow_read){front, req, ino, (uint64_t)offset, size, direct, STORE_REACH_NEAR};
-    read_lent(slow);
+    /* The page cache would take a short answer for the end of the file; direct readers get what is good. */
+    bool is_direct = (fi->flags & O_ACCMODE) != O_RDONLY && atomic_load(&front->mmap_shared);
+    struct store_read_request request = {.ino = ino,
+                                         .offset = (uint64_t)offset,
+                                         .length = size,
+                                         .may_be_short = is_direct,
+                                         .reply = reply_read,
+                                         .arg = req};
+    fs_read(front->fs, &request, fi->flags & O_NOATIME);
 }
 
 void front_op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length, struct fuse_file_info *fi)

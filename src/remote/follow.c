@@ -57,12 +57,6 @@ static uint32_t common_runs(const struct head *known, const struct head *head)
     return known->cut <= head->cut ? n : 0;
 }
 
-/* Readers that take more than one look begin again if the turn is another at their end. */
-static void turn(struct store *store)
-{
-    atomic_fetch_add(&store->turn, 1);
-}
-
 static int change_view(struct store *store, struct follow_step *step, uint32_t first)
 {
     const struct head *head = step->head;
@@ -77,9 +71,9 @@ static int change_view(struct store *store, struct follow_step *step, uint32_t f
     if (r == 0)
         r = runs_read_from(store, head, first, follow_row, follow);
     if (r == 0) {
-        turn(store);
+        change_turn(store);
         r = view_follow_end(follow, &state, head->number, head->max_id);
-        turn(store);
+        change_turn(store);
     }
     view_follow_done(follow);
     return r;

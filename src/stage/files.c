@@ -289,31 +289,37 @@ int stage_put_chunk(struct stage *stage, uint64_t ino, const struct stage_chunk_
     return 0;
 }
 
-bool stage_file_state(struct stage *stage, uint64_t ino, struct stage_file_state *ret)
+struct stage_file_state file_state_locked(const struct stage_file *file)
 {
-    LOCK_SCOPE(&stage->locked.lock);
-    *ret = (struct stage_file_state){0};
-    struct stage_file *file = file_get_locked(stage, ino, false);
+    check_rank_held(LOCK_STAGE);
+    struct stage_file_state state = {0};
     if (!file)
-        return false;
+        return state;
     const struct layer *draft = file->layers[LAYER_DRAFT];
     if (draft) {
-        ret->has_draft = true;
-        ret->draft_size = draft->size;
-        ret->draft_mtime = draft->mtime;
+        state.has_draft = true;
+        state.draft_size = draft->size;
+        state.draft_mtime = draft->mtime;
     }
     const struct layer *sealed = file->layers[LAYER_SEALED] ? file->layers[LAYER_SEALED] : file->layers[LAYER_PINNED];
     if (sealed) {
-        ret->has_sealed = true;
-        ret->sealed_version = sealed->version;
-        ret->sealed_size = sealed->size;
-        ret->sealed_mtime = sealed->mtime;
+        state.has_sealed = true;
+        state.sealed_version = sealed->version;
+        state.sealed_size = sealed->size;
+        state.sealed_mtime = sealed->mtime;
     }
     for (size_t i = 0; i < LAYER_CLEAN; i++)
         if (file->layers[i]) {
-            ret->dirty_bytes += file->layers[i]->memory_bytes;
-            ret->chunk_bytes += file->layers[i]->chunk_bytes;
+            state.dirty_bytes += file->layers[i]->memory_bytes;
+            state.chunk_bytes += file->layers[i]->chunk_bytes;
         }
+    return state;
+}
+
+bool stage_file_state(struct stage *stage, uint64_t ino, struct stage_file_state *ret)
+{
+    LOCK_SCOPE(&stage->locked.lock);
+    *ret = file_state_locked(file_get_locked(stage, ino, false));
     return ret->has_draft || ret->has_sealed;
 }
 

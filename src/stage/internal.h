@@ -276,6 +276,8 @@ struct stage_file *file_get_locked(struct stage *stage, uint64_t ino, bool creat
 void file_settle_locked(struct stage *stage, struct stage_file *file);
 
 /* files.c */
+/* NULL: nothing of it is staged. */
+struct stage_file_state file_state_locked(const struct stage_file *file);
 void draft_put_locked(struct stage *stage, struct layer *draft, const struct stage_write *w, bool starts_write);
 
 /* slabs.c */

@@ -74,30 +74,41 @@ static bool resolve_locked(struct resolver *r, struct layer *const *layers, size
     return true;
 }
 
-size_t stage_read(struct stage *stage, uint64_t ino, uint64_t offset, uint64_t length, struct stage_part *parts,
-                  size_t max)
+size_t stage_resolve(struct stage *stage, uint64_t ino, uint64_t offset, uint64_t length, struct stage_part *parts, size_t max,
+                     struct stage_file_state *ret_state)
 {
     static struct layer *const nothing[LAYER_STATES];
     LOCK_SCOPE(&stage->locked.lock);
     struct stage_file *file = file_get_locked(stage, ino, false);
     struct resolver r = {.stage = stage, .parts = parts, .max = max};
     (void)resolve_locked(&r, file ? file->layers : nothing, 0, offset, offset + length);
+    *ret_state = file_state_locked(file);
     return r.count;
+}
+
+size_t stage_read(struct stage *stage, uint64_t ino, uint64_t offset, uint64_t length, struct stage_part *parts,
+                  size_t max)
+{
+    struct stage_file_state state;
+    return stage_resolve(stage, ino, offset, length, parts, max, &state);
 }
 
 void stage_unpin_parts(struct stage *stage, const struct stage_part *parts, size_t count)
 {
     bool pinned = false;
+    for (size_t i = 0; i < count && !pinned; i++)
+        pinned = parts[i].kind == PART_MEMORY;
+    if (!pinned)
+        return;
     mutex_lock(&stage->locked.lock);
     for (size_t i = 0; i < count; i++) {
         if (parts[i].kind != PART_MEMORY)
             continue;
-        pinned = true;
         check(stage->locked.slabs[parts[i].slab].pins > 0);
         stage->locked.slabs[parts[i].slab].pins--;
         slab_settle_locked(stage, parts[i].slab);
     }
-    bool wanted = pinned && stage->locked.room_wanted;
+    bool wanted = stage->locked.room_wanted;
     mutex_unlock(&stage->locked.lock);
     if (wanted)
         room_changed(stage);

@@ -222,6 +222,9 @@ struct stage_part {
  * the end may not be reached; PART_BELOW is what only the view knows. Memory parts are pinned. Returns the count. */
 size_t stage_read(struct stage *stage, uint64_t ino, uint64_t offset, uint64_t length, struct stage_part *parts,
                   size_t max);
+/* The same, and stage_file_state() of the same moment. */
+size_t stage_resolve(struct stage *stage, uint64_t ino, uint64_t offset, uint64_t length, struct stage_part *parts, size_t max,
+                     struct stage_file_state *ret_state);
 void stage_unpin_parts(struct stage *stage, const struct stage_part *parts, size_t count);
 /* Before the kernel copies an answer from memory parts, which are pinned: a copy that needs a page fault would fail with EIO if this process
  * were killed meanwhile. At most 0.1 ms for each slab of a daemon before, once. */

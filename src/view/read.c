@@ -312,6 +312,42 @@ static int walk_pages(struct extents_walk *w, uint64_t version)
     return r ? r : scan_error(&scan);
 }
 
+static int walk_content(struct view *view, const struct snap *snap, const struct inode_row *row, uint64_t offset, uint64_t length,
+                        int (*fn)(const struct view_extent *part, void *arg), void *arg)
+{
+    uint64_t ino = row->pub.ino, size = row->pub.attrs.size;
+    if (!S_ISREG(row->pub.attrs.mode) || offset >= size)
+        return 0;
+    struct extents_walk walk = {.view = view,
+                                .snap = snap,
+                                .ino = ino,
+                                .at = offset,
+                                .end = offset + min_u64(length, size - offset),
+                                .fn = fn,
+                                .arg = arg};
+    int r = row->pages ? walk_pages(&walk, row->pub.version) : 0;
+    if (r == 0)
+        r = walk_hole(&walk, walk.end);
+    if (r == 0)
+        r = walk_flush(&walk);
+    if (r == -EUCLEAN)
+        log_error("view: the content of inode %llu is damaged", (unsigned long long)ino);
+    return r > 0 ? 0 : r;
+}
+
+int view_content(struct view *view, uint64_t ino, uint64_t offset, uint64_t length, uint64_t *ret_version,
+                 int (*fn)(const struct view_extent *part, void *arg), void *arg)
+{
+    _cleanup_snap_ struct snap snap;
+    snap_begin(&snap, view);
+    struct inode_row row;
+    int r = db_get_inode(view, &snap, ino, &row);
+    if (r < 0)
+        return r;
+    *ret_version = row.pub.version;
+    return walk_content(view, &snap, &row, offset, length, fn, arg);
+}
+
 int view_extents(struct view *view, uint64_t ino, uint64_t version, uint64_t offset, uint64_t length,
                  int (*fn)(const struct view_extent *part, void *arg), void *arg)
 {
@@ -323,24 +359,7 @@ int view_extents(struct view *view, uint64_t ino, uint64_t version, uint64_t off
         return r;
     if (version != 0 && version != row.pub.version)
         return -ENOENT; /* superseded versions are not retained */
-    uint64_t size = row.pub.attrs.size;
-    if (!S_ISREG(row.pub.attrs.mode) || offset >= size)
-        return 0;
-    struct extents_walk walk = {.view = view,
-                                .snap = &snap,
-                                .ino = ino,
-                                .at = offset,
-                                .end = offset + min_u64(length, size - offset),
-                                .fn = fn,
-                                .arg = arg};
-    r = row.pages ? walk_pages(&walk, row.pub.version) : 0;
-    if (r == 0)
-        r = walk_hole(&walk, walk.end);
-    if (r == 0)
-        r = walk_flush(&walk);
-    if (r == -EUCLEAN)
-        log_error("view: the content of inode %llu is damaged", (unsigned long long)ino);
-    return r > 0 ? 0 : r;
+    return walk_content(view, &snap, &row, offset, length, fn, arg);
 }
 
 struct users_walk {

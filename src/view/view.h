@@ -109,6 +109,9 @@ struct view_extent {
  * that follow each other are given as one. */
 CAIRN_MUST_CHECK int view_extents(struct view *view, uint64_t ino, uint64_t version, uint64_t offset, uint64_t length,
                                   int (*fn)(const struct view_extent *part, void *arg), void *arg);
+/* The same of the newest version; *ret_version: which that is. */
+CAIRN_MUST_CHECK int view_content(struct view *view, uint64_t ino, uint64_t offset, uint64_t length, uint64_t *ret_version,
+                                  int (*fn)(const struct view_extent *part, void *arg), void *arg);
 
 /* Place of a chunk and how many extents refer to it (0: only lies in a pack). -ENOENT unknown. */
 CAIRN_MUST_CHECK int view_chunk(struct view *view, const struct chunk_name *name, struct chunk_entry *ret_entry,

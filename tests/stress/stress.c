@@ -26,22 +26,25 @@ static const struct {
     {"list", private_list, 4},
 };
 
+static void take_answer(const struct store_answer *answer, void *arg)
+{
+    struct worker *w = arg;
+    size_t done = 0;
+    for (size_t i = 0; i < answer->iov_count; i++) {
+        memcpy(w->buf + done, answer->iov[i].iov_base, answer->iov[i].iov_len);
+        done += answer->iov[i].iov_len;
+    }
+    w->got = answer->error < 0 ? answer->error : (ssize_t)done;
+    expect(w->world, done == answer->length, "a read of %zu bytes has %zu", answer->length, done);
+    (void)sem_post(&w->answered);
+}
+
 ssize_t worker_read(struct worker *w, uint64_t ino, uint64_t offset, size_t length)
 {
-    struct fs *fs = w->world->fs;
-    int r = fs_read_fast(fs, ino, offset, length, &w->read);
-    if (r < 0)
-        return r;
-    if (r > 0)
-        return fs_read_slow(fs, ino, offset, w->buf, length, STORE_REACH_FAR, false);
-    size_t done = 0;
-    for (size_t i = 0; i < w->read.iov_count; i++) {
-        memcpy(w->buf + done, w->read.iov[i].iov_base, w->read.iov[i].iov_len);
-        done += w->read.iov[i].iov_len;
-    }
-    expect(w->world, done == w->read.length, "a read of %zu bytes has %zu", w->read.length, done);
-    fs_read_done(fs, &w->read);
-    return (ssize_t)done;
+    struct store_read_request request = {.ino = ino, .offset = offset, .length = length, .reply = take_answer, .arg = w};
+    fs_read(w->world->fs, &request, false);
+    (void)sem_wait(&w->answered);
+    return w->got;
 }
 
 /* Large payloads come in a slab, as if they had been received into it. */
@@ -130,6 +133,7 @@ static void workers_make(struct world *world, struct worker *workers)
         workers[i].rng = world->seed * WORKERS + i;
         workers[i].caller = (struct fs_caller){.uid = i % 2 ? 1000 : 0};
         workers[i].buf = xmalloc(FILE_MAX);
+        expect(world, sem_init(&workers[i].answered, 0, 0) == 0, "no semaphore");
     }
 }
 
@@ -139,6 +143,7 @@ static void workers_free(struct worker *workers)
         for (unsigned j = 0; j < FILES; j++)
             free(workers[i].files[j].bytes);
         free(workers[i].buf);
+        (void)sem_destroy(&workers[i].answered);
     }
     free(workers);
 }

@@ -2,6 +2,8 @@
 /* What the workers of the stress share. */
 #pragma once
 
+#include <semaphore.h>
+
 #include "world.h"
 
 #define FILES 4u /* of each worker */
@@ -25,7 +27,8 @@ struct worker {
     unsigned names; /* given out */
     struct fs_caller caller;
     struct file files[FILES];
-    struct fs_read read;
+    sem_t answered;
+    ssize_t got; /* by the last read */
     uint8_t *buf; /* FILE_MAX */
     const char *doing;
 };

@@ -8,123 +8,15 @@
 #include "../expect.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "commit/internal.h"
-#include "fetch/internal.h"
-#include "../fixtures/shop.h"
+#include "fixture.h"
 
-struct place {
-    char path[64];
-    char name[80];
-    int (*fault)(const char *op, const char *object, void *arg);
-};
-
-static struct place place;
-static struct shop shop;
-static _Atomic unsigned gets;
-static _Atomic int get_error, put_error;
-static _Atomic bool gets_wait;
-
-static int count_gets(const char *op, const char *object, void *arg)
-{
-    (void)arg;
-    if (strcmp(op, "put") == 0)
-        return atomic_load(&put_error);
-    if (strcmp(op, "get_range") != 0 || strncmp(object, "packs/", 6) != 0)
-        return 0;
-    atomic_fetch_add(&gets, 1);
-    while (atomic_load(&gets_wait))
-        (void)usleep(1000);
-    return atomic_load(&get_error);
-}
-
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
-{
-    (void)st;
-    (void)type;
-    (void)ftw;
-    return remove(path);
-}
-
-static void use_remote(bool wanted)
-{
-    shop.options.remote = (struct remote_options){0};
-    if (!wanted)
-        return;
-    struct tier *tier = NULL;
-    char *text = NULL;
-    assert_i64(dir_tier_open(&(struct dir_options){.path = place.path}, &tier, &text), 0, "%s", text ? text : "");
-    shop.options.remote = (struct remote_options){.name = place.name,
-                                                  .tier = fault_tier_new(tier, count_gets, NULL),
-                                                  .holder = "test",
-                                                  .upload_threads = 2,
-                                                  .fetch_threads = 4,
-                                                  .lease_ns = 1000000000,
-                                                  .gc_grace_ns = 3600ll * 1000000000};
-}
-
-static void open_shop(void)
-{
-    use_remote(true);
-    shop_open(&shop);
-}
-
-static void set_up(void)
-{
-    shop_make(&shop);
-    strcpy(place.path, "/tmp/cairn-remote-XXXXXX");
-    cr_assert_not_null(mkdtemp(place.path));
-    (void)snprintf(place.name, sizeof place.name, "dir:%s", place.path);
-    open_shop();
-}
-
-static void tear_down(void)
-{
-    shop_remove(&shop);
-    (void)nftw(place.path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-}
-
-TestSuite(pull, .init = set_up, .fini = tear_down, .timeout = 600);
-
-static void wait_remote(void)
-{
-    shop_wait(&shop);
-    for (int i = 0; store_remote_horizon(shop.store) < store_newest(shop.store); i++) {
-        cr_assert_lt(i, 12000, "the remote gets it");
-        (void)usleep(10000);
-    }
-}
-
-/* Another node: nothing is left here but the remote. */
-static void move_node(void)
-{
-    shop_close(&shop);
-    shop_delete(&shop, "");
-    assert_i64(mkdir(shop.path, 0700), 0);
-    shop_lose_power(&shop);
-    atomic_store(&gets, 0);
-    open_shop();
-}
+TestSuite(pull, .init = fetch_setup, .fini = fetch_teardown, .timeout = 600);
 
 static uint64_t fetched(void)
 {
     struct remote_status s;
     store_remote_status(shop.store, &s);
     return s.fetched_bytes_total;
-}
-
-static struct view_state view_now(void)
-{
-    struct store_status s;
-    store_status(shop.store, &s);
-    return s.view;
-}
-
-static void await_kept(uint64_t bytes)
-{
-    for (int i = 0; view_now().pack_bytes < bytes; i++) {
-        cr_assert_lt(i, 12000, "%llu bytes are kept", (unsigned long long)view_now().pack_bytes);
-        (void)usleep(10000);
-    }
 }
 
 Test(pull, fresh_node_reads_what_was_published)
@@ -207,7 +99,7 @@ Test(pull, without_the_remote_it_says_where_it_is)
     uint8_t buf[4096];
     char what[200] = "";
     size_t good;
-    assert_i64(store_read_below(shop.store, shop_lookup(&shop, "big"), 0, buf, sizeof buf, STORE_REACH_FAR, &good), -EIO);
+    assert_u64(store_read(shop.store, shop_lookup(&shop, "big"), 0, buf, sizeof buf, STORE_REACH_FAR, &good), -EIO);
     store_damage(shop.store, note, what);
     cr_assert_not_null(strstr(what, "in the remote only"), "%s", what);
 }
@@ -223,7 +115,7 @@ Test(pull, error_of_the_remote_is_no_damage)
     struct remote_status s;
     atomic_store(&get_error, -ETIMEDOUT);
     uint64_t ino = shop_lookup(&shop, "big");
-    assert_i64(store_read_below(shop.store, ino, 0, buf, sizeof buf, STORE_REACH_FAR, &good), -EIO);
+    assert_u64(store_read(shop.store, ino, 0, buf, sizeof buf, STORE_REACH_FAR, &good), -EIO);
     store_damage(shop.store, note, what);
     assert_i64(what[0], 0, "%s", what);
     store_remote_status(shop.store, &s);
@@ -240,80 +132,93 @@ Test(pull, near_read_says_that_it_is_far)
     uint8_t buf[4096];
     size_t good;
     uint64_t ino = shop_lookup(&shop, "big");
-    assert_i64(store_read_below(shop.store, ino, 0, buf, sizeof buf, STORE_REACH_NEAR, &good), -EREMOTE);
+    assert_u64(store_read(shop.store, ino, 0, buf, sizeof buf, STORE_REACH_NEAR, &good), -EREMOTE);
 }
 
-/* --- loans ---------------------------------------------------------------------------------------------------------------- */
+/* --- readers who wait ------------------------------------------------------------------------------------------------------- */
 
-struct borrower {
+struct waiting {
     uint64_t ino;
-    _Atomic int calls, result;
-    struct store_loan loan;
+    _Atomic int replies, error;
+    size_t iov_count, length;
+    uint8_t bytes[3000];
 };
 
-/* Once what it needs is there it has to be lent, or never. */
-static void on_arrival(void *arg)
+static void take_answer(const struct store_answer *answer, void *arg)
 {
-    struct borrower *b = arg;
-    atomic_store(&b->result, store_lend(shop.store, b->ino, 5000, 3000, on_arrival, b, &b->loan));
-    atomic_fetch_add(&b->calls, 1);
+    struct waiting *w = arg;
+    w->iov_count = answer->iov_count;
+    w->length = answer->length;
+    if (answer->error == 0 && answer->iov_count == 1)
+        memcpy(w->bytes, answer->iov[0].iov_base, min_u64(answer->iov[0].iov_len, sizeof w->bytes));
+    atomic_store(&w->error, answer->error);
+    atomic_fetch_add(&w->replies, 1);
 }
 
 static void *read_far(void *arg)
 {
-    const struct borrower *b = arg;
+    const struct waiting *w = arg;
     uint8_t buf[4096];
     size_t good;
-    return (void *)(intptr_t)store_read_below(shop.store, b->ino, 0, buf, sizeof buf, STORE_REACH_FAR, &good);
+    return (void *)(intptr_t)store_read(shop.store, w->ino, 0, buf, sizeof buf, STORE_REACH_FAR, &good);
 }
 
-/* Asks for what another reader's GET is bringing; `error`: what becomes of that. */
-static void borrow_on_the_way(struct borrower *b, int error)
+static unsigned waiting_readers(void)
+{
+    struct pull *pull = shop.store->fetch->pull;
+    LOCK_SCOPE(&pull->locked.lock);
+    return pull->locked.waiting;
+}
+
+/* Asks for what another reader's GET is bringing; `error`: what becomes of that GET, and of those after it. */
+static void read_on_the_way(struct waiting *w, int error)
 {
     pthread_t reader;
-    struct store_loan loan;
     void *read;
+    struct store_read_request request = {.ino = w->ino, .offset = 5000, .length = 3000, .reply = take_answer, .arg = w};
     atomic_store(&gets_wait, true);
     atomic_store(&get_error, error);
-    assert_i64(store_lend(shop.store, b->ino, 5000, 3000, on_arrival, b, &loan), -EAGAIN, "nobody fetches it");
-    assert_i64(pthread_create(&reader, NULL, read_far, b), 0);
+    assert_i64(pthread_create(&reader, NULL, read_far, w), 0);
     while (atomic_load(&gets) == 0)
         (void)usleep(1000);
-    assert_i64(store_lend(shop.store, b->ino, 5000, 3000, on_arrival, b, &loan), -EINPROGRESS);
-    assert_u64(loan.count, 0);
+    store_start_read(shop.store, &request);
+    assert_u64(waiting_readers(), 1, "it waits with the chunk, and in no thread");
     (void)usleep(20000);
-    assert_i64(atomic_load(&b->calls), 0);
+    assert_i64(atomic_load(&w->replies), 0);
     atomic_store(&gets_wait, false);
     (void)pthread_join(reader, &read);
     assert_i64((int)(intptr_t)read, error ? -EIO : 0);
     store_end_reads(shop.store);
-    assert_i64(atomic_load(&b->calls), 1, "it is waited for");
+    assert_i64(atomic_load(&w->replies), 1, "it is waited for");
+    assert_u64(waiting_readers(), 0);
 }
 
-Test(pull, what_is_on_its_way_is_lent)
+Test(pull, what_is_on_its_way_is_waited_for)
 {
     uint8_t bytes[8000];
+    static struct waiting w;
     shop_put(&shop, "big", 1, 3 * MIB);
     wait_remote();
     shop_read(&shop, shop_lookup(&shop, "big"), 0, bytes, sizeof bytes);
     move_node();
-    struct borrower b = {.ino = shop_lookup(&shop, "big")};
-    borrow_on_the_way(&b, 0);
-    assert_i64(atomic_load(&b.result), 0);
-    assert_u64(b.loan.count, 1);
-    assert_u64(b.loan.iov[0].iov_len, 3000);
-    assert_i64(memcmp(b.loan.iov[0].iov_base, bytes + 5000, 3000), 0);
-    store_loan_done(shop.store, &b.loan);
+    w.ino = shop_lookup(&shop, "big");
+    read_on_the_way(&w, 0);
+    assert_i64(w.error, 0);
+    assert_u64(w.iov_count, 1);
+    assert_u64(w.length, 3000);
+    assert_i64(memcmp(w.bytes, bytes + 5000, 3000), 0);
+    assert_u64(atomic_load(&gets), 1, "one GET for both");
 }
 
-Test(pull, what_does_not_arrive_is_not_lent)
+Test(pull, what_does_not_arrive_is_an_error)
 {
+    static struct waiting w;
     shop_put(&shop, "big", 1, 3 * MIB);
     wait_remote();
     move_node();
-    struct borrower b = {.ino = shop_lookup(&shop, "big")};
-    borrow_on_the_way(&b, -EACCES);
-    assert_i64(atomic_load(&b.result), -EAGAIN);
+    w.ino = shop_lookup(&shop, "big");
+    read_on_the_way(&w, -EACCES);
+    assert_i64(w.error, -EIO);
     atomic_store(&get_error, 0);
     shop_expect(&shop, "big", 1, 3 * MIB);
 }
@@ -373,27 +278,14 @@ Test(pull, damaged_in_the_remote_is_never_given)
     shop_put(&shop, "big", 1, 4 * MIB);
     wait_remote();
     move_node();
-    spoil(place.path);
+    spoil(remote_path);
     uint8_t buf[4096];
     size_t good;
     uint64_t ino = shop_lookup(&shop, "big");
-    assert_i64(store_read_below(shop.store, ino, 0, buf, sizeof buf, STORE_REACH_FAR, &good), -EIO);
+    assert_u64(store_read(shop.store, ino, 0, buf, sizeof buf, STORE_REACH_FAR, &good), -EIO);
 }
 
 /* --- eviction -------------------------------------------------------------------------------------------------------------- */
-
-static struct warm_status run_job(const char *name, bool evicts)
-{
-    uint64_t job;
-    struct warm_status s;
-    assert_i64(store_warm_start(shop.store, name ? shop_lookup(&shop, name) : ROOT_INO, evicts, &job), 0);
-    do {
-        (void)usleep(5000);
-        assert_i64(store_warm_status(shop.store, job, false, &s), 0);
-    } while (!s.ended);
-    assert_i64(s.error, 0, "%s", strerror(-s.error));
-    return s;
-}
 
 Test(pull, evict_and_warm_up)
 {

@@ -26,6 +26,14 @@ void close_file(struct file file);
 uint64_t make_file(const char *name, const char *text);
 uint64_t make_dir(const char *name);
 uint64_t ino_of(const char *name); /* 0: not there */
+/* How a read was answered. */
+struct got {
+    int error;
+    size_t length, iov_count;
+    bool at_once; /* before the call returned */
+};
+/* Reads into `buf`, and waits for the answer: its length, or an error. `ret` may be NULL. */
+ssize_t read_file(uint64_t ino, uint64_t offset, void *buf, size_t length, struct got *ret);
 /* '.' for each zero byte. */
 void expect_text(uint64_t ino, const char *text);
 struct stat stat_of(uint64_t ino);

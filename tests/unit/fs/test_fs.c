@@ -242,10 +242,10 @@ Test(fs, copying)
         char byte = 0;
         assert_i64(stat_of(to).st_size, 4 * MIB + 1000);
         shop_expect_fill(&shop, to, 0, 3, 5);
-        assert_i64(fs_read_slow(fs, to, 5, &byte, 1, STORE_REACH_FAR, false), 1);
+        assert_i64(read_file(to, 5, &byte, 1, NULL), 1);
         expect_i64(byte, 'x');
         shop_expect_fill(&shop, to, 6, 3, 3 * MIB - 6);
-        assert_i64(fs_read_slow(fs, to, 3 * MIB + 5, &byte, 1, STORE_REACH_FAR, false), 1);
+        assert_i64(read_file(to, 3 * MIB + 5, &byte, 1, NULL), 1);
         expect_i64(byte, 0);
         shop_expect_fill(&shop, to, 4 * MIB, 3, 1000);
     }
@@ -288,15 +288,15 @@ Test(fs, copying_what_is_not_durable)
     struct file from = create("from"), to = create("to");
     shop_fill(&shop, from.ino, 0, 4, 12 * MIB + 300);
     assert_i64(fs_copy(fs, from.ino, 100, to.ino, 7, 12 * MIB + 200, &root), (ssize_t)(12 * MIB + 200));
-    static struct fs_read got;
-    assert_i64(fs_read_fast(fs, to.ino, 0, 12 * MIB, &got), 0);
-    cr_expect_lt(got.part_count, 30, "is %zu", got.part_count);
-    fs_read_done(fs, &got);
-    static uint8_t is[4096], expected[4096];
+    static uint8_t is[12 * MIB], expected[4096];
+    struct got got;
+    assert_i64(read_file(to.ino, 0, is, sizeof is, &got), (ssize_t)sizeof is);
+    cr_expect(got.at_once);
+    cr_expect_lt(got.iov_count, 30, "is %zu", got.iov_count);
     for (uint64_t at = 0; at < 12 * MIB; at += 999999) {
         shop_read(&shop, from.ino, 100 + at, expected, sizeof expected);
-        shop_read(&shop, to.ino, 7 + at, is, sizeof is);
-        assert_i64(memcmp(is, expected, sizeof is), 0);
+        shop_read(&shop, to.ino, 7 + at, is, sizeof expected);
+        assert_i64(memcmp(is, expected, sizeof expected), 0);
     }
     close_file(from);
     close_file(to);
@@ -306,20 +306,19 @@ Test(fs, copying_what_is_not_durable)
 Test(fs, reading_from_memory)
 {
     struct file file = create("a");
-    static struct fs_read got;
+    struct got got;
+    char is[100];
     put_text(file, 0, "abc");
     put_text(file, 5, "d");
-    assert_i64(fs_read_fast(fs, file.ino, 1, 100, &got), 0);
-    expect_u64(got.length, 5);
-    expect_u64(got.iov_count, 3);
-    expect_i64(memcmp(got.iov[0].iov_base, "bc", 2), 0);
-    fs_read_done(fs, &got);
-    assert_i64(fs_read_fast(fs, file.ino, 6, 100, &got), 0);
-    expect_u64(got.length, 0);
+    assert_u64(read_file(file.ino, 1, is, sizeof is, &got), 5);
+    cr_expect(got.at_once);
+    expect_u64(got.iov_count, 3, "nothing is copied");
+    expect_i64(memcmp(is, "bc\0\0d", 5), 0);
+    assert_u64(read_file(file.ino, 6, is, sizeof is, &got), 0);
+    cr_expect(got.at_once);
     close_file(file);
     shop_wait(&shop);
     ground_restart();
-    expect_i64(fs_read_fast(fs, ino_of("a"), 0, 100, &got), 1);
     expect_text(ino_of("a"), "abc..d");
 }
 

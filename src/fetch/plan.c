@@ -1,0 +1,449 @@
+// SPDX-License-Identifier: Apache-2.0
+/* One read, from the request to the answer.
+ *
+ * A plan resolves its range once: the stage says what of it lies in memory, and one snapshot of the view says which chunks the rest consists
+ * of. From then on all content has names, so compaction, eviction and fetching change where a chunk is read and never what is read.
+ *
+ *   state    needs a thread that     what the plan does there                          where it goes on
+ *            may wait for
+ *   -------  ----------------------  ------------------------------------------------  ----------------------------------------------
+ *   LOOK     nothing                 size and parts of the range, as the stage has     ANSWER  all of it is in memory
+ *                                    them; store_start_read() alone                    RESOLVE
+ *   RESOLVE  nothing, if what is     parts: memory, holes, chunks, of one generation   LEND    the thread may not wait
+ *            not staged may lie in   of the view                                       FILL    it may, and has a buffer
+ *            memory; else NVMe                                                         RESOLVE the view was exchanged, or overtook it
+ *   LEND     nothing                 an answer without a copy, from the window into    ANSWER  all parts are there
+ *                                    which the remote's bytes are received             WAIT    a chunk is on its way
+ *                                                                                      FILL    else
+ *   WAIT     (no thread has it)      a chunk has the plan, until it has come or        LEND    called by whoever fetched the chunk
+ *                                    failed
+ *   FILL     NVMe                    copies what is in memory, finds a place for       ANSWER
+ *                                    every other chunk, reads it from NVMe             FILL    one is in the remote: a thread that may
+ *                                                                                              wait for that goes on
+ *                                                                                      RESOLVE there are more parts than a plan has;
+ *                                                                                              or a chunk is gone
+ *            the remote              the same, and reads from the remote               ANSWER, RESOLVE
+ *   ANSWER                           the reply function is called, once
+ *
+ * What holds:
+ *
+ *   1. Sizes and parts are of one generation (store_turn()) and of one version of the content, or the plan resolves again.
+ *   2. Nobody is answered a byte of a chunk that was not verified against its name.
+ *   3. A plan that waits, in a queue or with a chunk, pins no memory of the stage: a remote that hangs must not take the room of writers.
+ *      So a range that is partly in memory is resolved by the thread that copies it.
+ *   4. A plan moves from NVMe's threads to the remote's, and not back. A range that lies on NVMe never waits for the remote.
+ *   5. PLAN_TRIES bounds how often a plan resolves. Then the missing chunk is damage, and the cause of the error names it.
+ *
+ * Threads: one at a time has a plan; its fields need no lock. */
+#include <sys/mman.h>
+
+#include "base/cause.h"
+#include "fetch/plan.h"
+
+#define LOOK_PARTS 512u /* of an answer from the stage */
+
+static _Alignas(4096) const uint8_t zeros[ZEROS_LEN];
+
+void store_map_zeros(void)
+{
+    (void)madvise((void *)(uintptr_t)zeros, sizeof zeros, MADV_POPULATE_READ);
+}
+
+/* Adds `length` zeros. False: there is no room for them. */
+static bool add_zeros(struct iovec *iov, size_t max, size_t *count, size_t length)
+{
+    while (length > 0) {
+        if (*count == max)
+            return false;
+        size_t n = min_u64(length, sizeof zeros);
+        iov[(*count)++] = (struct iovec){(void *)(uintptr_t)zeros, n};
+        length -= n;
+    }
+    return true;
+}
+
+/* --- errors ------------------------------------------------------------------------------------------------------------- */
+
+void plan_restart(struct plan *plan)
+{
+    plan->tries++;
+    plan->at = 0;
+    plan->is_looked = false;
+    plan->state = PLAN_RESOLVE;
+    plan->needs = plan->needs > WAIT_NVME ? plan->needs : WAIT_NVME;
+}
+
+void plan_fail(struct plan *plan, int error, size_t good)
+{
+    bool is_short = plan->want.may_be_short && good > 0;
+    plan->error = is_short ? 0 : error;
+    plan->length = good;
+    plan->iov[0] = (struct iovec){plan->buffer, good};
+    plan->iov_count = is_short;
+    plan->state = PLAN_ANSWER;
+}
+
+/* What an old head names may be deleted: whoever follows, and lags, has to look before it is called damage. */
+static bool plan_is_outdated(const struct plan *plan)
+{
+    struct store *store = plan->store;
+    if (plan->generation == atomic_load(&store->turn) && plan->may == WAIT_REMOTE)
+        follow_look_now(store);
+    return plan->generation != atomic_load(&store->turn);
+}
+
+/* What went wrong with the remote may pass: it is told in the status, and is no damage. */
+void plan_note_error(struct plan *plan, const struct chunk_name *name, int error, size_t good)
+{
+    struct store *store = plan->store;
+    if (error == -ENOENT && plan->tries < PLAN_TRIES) { /* superseded meanwhile */
+        plan_restart(plan);
+        return;
+    }
+    if (error == -EHOSTDOWN) {
+        struct remote_status remote;
+        store_remote_status(store, &remote);
+        cause_note("it is not on NVMe, and the remote did not give it: %s", remote.error);
+        plan_fail(plan, -EIO, good);
+        return;
+    }
+    bool is_outdated = plan_is_outdated(plan);
+    if (is_outdated && plan->tries < PLAN_TRIES) {
+        plan_restart(plan);
+        return;
+    }
+    if (!is_outdated)
+        damage_note(store, plan->want.ino, name ? name : &(struct chunk_name){0}, error);
+    plan_fail(plan, is_outdated ? -ESTALE : -EIO, good);
+}
+
+/* --- lend --------------------------------------------------------------------------------------------------------------- */
+
+/* The first chunk that is not there decides: -EAGAIN: it is not in memory; -EINPROGRESS: it will be, and has the plan until then. */
+static int plan_lend_locked(struct plan *plan, struct pull *pull)
+{
+    check_held(&pull->locked.lock);
+    for (size_t i = 0; i < plan->part_count; i++) {
+        struct plan_part *part = &plan->parts[i];
+        if (part->kind != KIND_CHUNK)
+            continue;
+        struct pull_chunk *chunk = pull_find_locked(pull, &part->name);
+        if (!chunk || pull->locked.stopping || chunk->state == PULL_PLANNED || chunk->state == PULL_FAILED)
+            return -EAGAIN;
+        if (chunk->state == PULL_LOADING) {
+            plan->state = PLAN_WAIT;
+            pull_wait_locked(pull, chunk, &plan->waiter);
+            return -EINPROGRESS;
+        }
+        if (part->within + part->length > chunk->len)
+            return -EAGAIN;
+        part->lent = chunk;
+    }
+    for (size_t i = 0; i < plan->part_count; i++)
+        if (plan->parts[i].kind == KIND_CHUNK)
+            plan->parts[i].lent->pins++;
+    plan->is_lent = true;
+    return 0;
+}
+
+/* Do the parts cover the read, and fit an answer? */
+static bool plan_is_lendable(const struct plan *plan, bool *ret_has_chunks)
+{
+    size_t iovs = 0;
+    *ret_has_chunks = false;
+    for (size_t i = 0; i < plan->part_count; i++) {
+        const struct plan_part *part = &plan->parts[i];
+        *ret_has_chunks = *ret_has_chunks || part->kind == KIND_CHUNK;
+        iovs += part->kind == KIND_HOLE ? align_up(part->length, ZEROS_LEN) / ZEROS_LEN : 1;
+    }
+    return plan->end == plan->length && iovs <= PLAN_IOVS;
+}
+
+static int plan_borrow(struct plan *plan)
+{
+    struct pull *pull = pull_of(plan->store);
+    uint64_t ino = plan->want.ino; /* a chunk that has the plan may be gone with it by then */
+    bool has_chunks;
+    if (!plan_is_lendable(plan, &has_chunks))
+        return -EAGAIN;
+    if (!has_chunks)
+        return 0;
+    if (!pull)
+        return -EAGAIN;
+    mutex_lock(&pull->locked.lock);
+    int r = plan_lend_locked(plan, pull);
+    mutex_unlock(&pull->locked.lock);
+    if (r != -EAGAIN)
+        prefetch_note_miss(pull, ino);
+    return r;
+}
+
+/* Makes the answer of memory as it lies. */
+static void plan_point(struct plan *plan)
+{
+    for (size_t i = 0; i < plan->part_count; i++) {
+        const struct plan_part *part = &plan->parts[i];
+        if (part->kind == KIND_HOLE) {
+            check(add_zeros(plan->iov, PLAN_IOVS, &plan->iov_count, part->length));
+            continue;
+        }
+        const uint8_t *bytes = part->kind == KIND_INLINE ? plan->bytes : part->lent->bytes;
+        check(plan->iov_count < PLAN_IOVS);
+        plan->iov[plan->iov_count++] = (struct iovec){(void *)(uintptr_t)(bytes + part->within), part->length};
+    }
+}
+
+static void plan_give_back(struct plan *plan)
+{
+    struct pull *pull = pull_of(plan->store);
+    if (!plan->is_lent)
+        return;
+    LOCK_SCOPE(&pull->locked.lock);
+    for (size_t i = 0; i < plan->part_count; i++) {
+        struct plan_part *part = &plan->parts[i];
+        if (part->kind != KIND_CHUNK)
+            continue;
+        pull_note_read_locked(pull, part->lent, part->length);
+        pull_unpin_locked(pull, part->lent);
+    }
+}
+
+/* False: a chunk has the plan. */
+static bool plan_lend(struct plan *plan)
+{
+    int r = plan_borrow(plan);
+    if (r == -EINPROGRESS)
+        return false;
+    if (r == 0)
+        plan_point(plan);
+    plan->state = r == 0 ? PLAN_ANSWER : PLAN_FILL;
+    plan->needs = r == 0 ? WAIT_NOTHING : WAIT_NVME;
+    return true;
+}
+
+/* --- from state to state --------------------------------------------------------------------------------------------------- */
+
+enum plan_result {
+    PLAN_IS_ANSWERED, /* there is an answer */
+    PLAN_MUST_MOVE,   /* to a thread that may wait for what it needs */
+    PLAN_IS_AWAY,     /* a chunk has it */
+};
+
+static enum plan_result plan_step(struct plan *plan)
+{
+    while (plan->state != PLAN_ANSWER) {
+        if (plan->needs > plan->may)
+            return PLAN_MUST_MOVE;
+        if (plan->state == PLAN_RESOLVE)
+            plan_resolve(plan);
+        else if (plan->state == PLAN_FILL)
+            plan_fill(plan);
+        else if (!plan_lend(plan))
+            return PLAN_IS_AWAY;
+    }
+    return PLAN_IS_ANSWERED;
+}
+
+static void plan_done(struct plan *plan)
+{
+    free(plan->bytes);
+    free(plan);
+}
+
+static void plan_answer(struct plan *plan)
+{
+    struct store_answer answer = {.ino = plan->want.ino, .error = plan->error};
+    if (answer.error == 0) {
+        answer.length = plan->length;
+        answer.iov = plan->iov;
+        answer.iov_count = plan->iov_count;
+    }
+    plan->want.reply(&answer, plan->want.arg);
+    plan_give_back(plan);
+    plan_done(plan);
+}
+
+static void plan_queue(struct plan *plan);
+
+static void plan_run(struct plan *plan, enum plan_wait may)
+{
+    plan->may = may;
+    plan->buffer = may == WAIT_NOTHING ? NULL : thread_buffer(THREAD_BUFFER_REPLY, plan->want.length);
+    enum plan_result result = plan_step(plan);
+    if (result == PLAN_IS_ANSWERED)
+        plan_answer(plan);
+    else if (result == PLAN_MUST_MOVE)
+        plan_queue(plan);
+}
+
+static void plan_on_nvme(void *plan)
+{
+    cause_clear();
+    plan_run(plan, WAIT_NVME);
+}
+
+static void plan_on_remote(void *plan)
+{
+    cause_clear();
+    plan_run(plan, WAIT_REMOTE);
+}
+
+static void plan_on_arrival(void *arg)
+{
+    struct plan *plan = arg;
+    plan->state = PLAN_LEND;
+    plan_run(plan, WAIT_NOTHING);
+}
+
+static void plan_queue(struct plan *plan)
+{
+    struct store *store = plan->store;
+    if (plan->needs == WAIT_REMOTE)
+        pool_submit(pull_of(store)->readers, plan_on_remote, plan);
+    else
+        pool_submit(store->fetch->readers, plan_on_nvme, plan);
+}
+
+static struct plan *plan_new(struct store *store, const struct store_read_request *want)
+{
+    struct plan *plan = xmalloc(sizeof *plan);
+    memset(plan, 0, offsetof(struct plan, parts));
+    plan->store = store;
+    plan->want = *want;
+    plan->state = PLAN_RESOLVE;
+    plan->needs = WAIT_NVME;
+    plan->waiter = (struct pull_waiter){.job = plan_on_arrival, .arg = plan};
+    return plan;
+}
+
+/* --- look --------------------------------------------------------------------------------------------------------------- */
+
+/* Of the calling thread. */
+struct look {
+    uint64_t generation;
+    struct store_now now;
+    size_t length;
+    size_t part_count, iov_count;
+    struct stage_part parts[LOOK_PARTS];
+    struct iovec iov[LOOK_PARTS];
+};
+
+static int look_at(struct store *store, const struct store_read_request *want, struct look *look)
+{
+    look->iov_count = 0;
+    look->generation = store_turn(store);
+    look->part_count =
+        stage_resolve(store->stage, want->ino, want->offset, want->length, look->parts, LOOK_PARTS, &look->now.staged);
+    int r = ns_inode(store->ns, want->ino, &look->now.inode);
+    if (r < 0)
+        return r;
+    store_now_settle(&look->now);
+    look->length = look->now.size > want->offset ? min_u64(want->length, look->now.size - want->offset) : 0;
+    return 0;
+}
+
+/* True: all of it is in memory, and fits an answer. */
+static bool look_answers(struct look *look)
+{
+    size_t covered = 0;
+    for (size_t i = 0; i < look->part_count && covered < look->length; i++) {
+        const struct stage_part *part = &look->parts[i];
+        size_t length = min_u64(part->length, look->length - covered);
+        covered += length;
+        if (part->kind == PART_HOLE && add_zeros(look->iov, LOOK_PARTS, &look->iov_count, length))
+            continue;
+        if (part->kind != PART_MEMORY || look->iov_count == LOOK_PARTS)
+            return false;
+        look->iov[look->iov_count++] = (struct iovec){(void *)(uintptr_t)part->memory, length};
+    }
+    return covered == look->length;
+}
+
+static void look_done(struct store *store, struct look *look)
+{
+    if (look->part_count)
+        stage_unpin_parts(store->stage, look->parts, look->part_count);
+    look->part_count = 0;
+}
+
+/* Nothing of the range is staged. */
+static bool look_is_below(const struct look *look)
+{
+    return look->part_count > 0 && look->parts[0].kind == PART_BELOW && look->parts[0].length >= look->length;
+}
+
+/* May the rest be answered without waiting? A file that is small enough lies in the view; a chunk that was fetched, in the window. Else
+ * whoever receives requests does not even ask the view. */
+static bool look_may_suffice(struct store *store, const struct look *look)
+{
+    struct pull *pull = pull_of(store);
+    if (look->now.size <= INLINE_MAX)
+        return true;
+    if (!pull)
+        return false;
+    LOCK_SCOPE(&pull->locked.lock);
+    return pull->locked.chunks != NULL;
+}
+
+static void start_plan(struct store *store, const struct store_read_request *want, struct look *look)
+{
+    struct plan *plan = plan_new(store, want);
+    if (look_is_below(look)) {
+        plan->is_looked = true;
+        plan->needs = look_may_suffice(store, look) ? WAIT_NOTHING : WAIT_NVME;
+        plan->generation = look->generation;
+        plan->version = look->now.inode.version;
+        plan->length = look->length;
+    }
+    look_done(store, look);
+    plan_run(plan, WAIT_NOTHING);
+}
+
+void store_start_read(struct store *store, const struct store_read_request *want)
+{
+    static _Thread_local struct look look;
+    int r = look_at(store, want, &look);
+    if (r == 0 && want->looked)
+        want->looked(&look.now, want->looked_arg);
+    if (r == 0 && !look_answers(&look)) {
+        start_plan(store, want, &look);
+        return;
+    }
+    struct store_answer answer = {.ino = want->ino, .error = r};
+    if (r == 0) {
+        stage_map_parts(store->stage, look.parts, look.part_count);
+        answer.length = look.length;
+        answer.iov = look.iov;
+        answer.iov_count = look.iov_count;
+    }
+    want->reply(&answer, want->arg);
+    look_done(store, &look);
+}
+
+int store_read(struct store *store, uint64_t ino, uint64_t offset, void *buf, size_t length, enum store_reach reach, size_t *ret_good)
+{
+    struct store_read_request want = {.ino = ino, .offset = offset, .length = length};
+    struct plan *plan = plan_new(store, &want);
+    plan->may = reach == STORE_REACH_FAR ? WAIT_REMOTE : WAIT_NVME;
+    plan->buffer = buf;
+    int r = plan_step(plan) == PLAN_IS_ANSWERED ? plan->error : -EREMOTE;
+    *ret_good = r == -EREMOTE ? plan->at : plan->length;
+    if (r == 0) { /* past the end of the file */
+        memset((uint8_t *)buf + plan->length, 0, length - plan->length);
+        *ret_good = length;
+    }
+    plan_done(plan);
+    return r;
+}
+
+void store_end_reads(struct store *store)
+{
+    struct pull *pull = pull_of(store);
+    /* A read moves on from one to the next, and not back. */
+    if (pull)
+        pull_await_waiters(pull);
+    if (store->fetch->readers)
+        pool_drain(store->fetch->readers);
+    if (pull && pull->readers)
+        pool_drain(pull->readers);
+}

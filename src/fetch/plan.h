@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A read under way: see plan.c, which has the table of its states. Nobody outside fetch/ includes this. */
+#pragma once
+
+#include "fetch/internal.h"
+
+#define PLAN_PARTS 64u
+#define PLAN_TRIES 8u
+#define ZEROS_LEN (64u * 1024)
+#define PLAN_IOVS (PLAN_PARTS + SLAB_PAYLOAD / ZEROS_LEN)
+
+enum plan_state { PLAN_RESOLVE, PLAN_LEND, PLAN_WAIT, PLAN_FILL, PLAN_ANSWER };
+
+/* For what the thread of a plan may wait, from less to more. */
+enum plan_wait { WAIT_NOTHING, WAIT_NVME, WAIT_REMOTE };
+
+enum plan_kind {
+    KIND_STAGED, /* was in the stage, and is in the buffer */
+    KIND_HOLE,
+    KIND_INLINE, /* in plan->bytes */
+    KIND_CHUNK,  /* nobody has looked for its place yet */
+    KIND_LOCAL,  /* on NVMe, at `place` */
+    KIND_REMOTE, /* in the remote, at `place` */
+};
+
+struct plan_part {
+    enum plan_kind kind;
+    bool is_filled;          /* it is in the buffer */
+    size_t offset, length;   /* within the read */
+    size_t within;           /* where in the chunk, or in plan->bytes, it begins */
+    struct chunk_name name;  /* of a chunk */
+    struct chunk_entry place;
+    int local_error;         /* KIND_REMOTE: why NVMe does not give it; -ENOENT: it has no place there */
+    int error;               /* there is no place to read it from */
+    struct pull_chunk *lent; /* PLAN_LEND */
+};
+
+struct plan {
+    struct store *store;
+    struct store_read_request want;
+    enum plan_state state;
+    enum plan_wait needs, may; /* what the next step may wait for, and what the thread may */
+    unsigned tries;
+    uint64_t generation; /* of the view: store_turn() */
+    uint64_t version;    /* of the content */
+    size_t length;       /* of the read, within the file */
+    size_t at, end;      /* the parts are those of [at, end) of it: what lies before `at` is in the buffer */
+    bool is_looked;      /* the stage has nothing of the range: only the view is to be asked */
+    bool is_overtaken;   /* the view has a later version than the stage and the namespace had */
+    bool is_lent;        /* chunks of the parts are pinned */
+    uint8_t *buffer;     /* for all of the read, the thread's; NULL: it may not wait */
+    uint8_t *bytes;      /* inline content, owned */
+    size_t bytes_len;
+    int error;
+    struct pull_waiter waiter; /* PLAN_WAIT */
+    size_t part_count, iov_count;
+    struct plan_part parts[PLAN_PARTS];
+    struct iovec iov[PLAN_IOVS];
+};
+
+/* Resolves again from the beginning, in a thread that has a buffer. */
+void plan_restart(struct plan *plan);
+/* The plan ends. `good`: bytes from the beginning that are in the buffer, and verified. */
+void plan_fail(struct plan *plan, int error, size_t good);
+/* Content cannot be read: resolves again, or fails. `name`: of the chunk; NULL: the view does not say which it is. */
+void plan_note_error(struct plan *plan, const struct chunk_name *name, int error, size_t good);
+
+/* plan_resolve.c */
+void plan_resolve(struct plan *plan);
+
+/* plan_fill.c */
+void plan_fill(struct plan *plan);

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What the tests of fetch/ stand on: a store with a remote in a folder, whose GETs can be counted, held up and made to fail. */
+#pragma once
+
+#include "../fixtures/shop.h"
+#include "commit/internal.h"
+#include "fetch/internal.h"
+
+extern struct shop shop;
+extern char remote_path[64];
+extern _Atomic unsigned gets;               /* of packs */
+extern _Atomic int get_error, put_error;    /* what they return; 0: what the folder says */
+extern _Atomic bool gets_wait;
+
+void fetch_setup(void);
+void fetch_teardown(void);
+void open_shop(void);
+/* Of the next open. */
+void use_remote(bool wanted);
+/* Until the remote has all that happened. */
+void wait_remote(void);
+/* Another node: nothing is left here but the remote. */
+void move_node(void);
+struct view_state view_now(void);
+/* Until so much lies in packs on NVMe. */
+void await_kept(uint64_t bytes);
+/* Evicts a file (NULL: everything) from NVMe, or fetches it. */
+struct warm_status run_job(const char *name, bool evicts);
