@@ -114,7 +114,7 @@ static void put_extents(struct batch *batch, const struct record *seal, const st
                          .time = seal->time,
                          .ino = seal->ino,
                          .version = seal->version,
-                         .extents = content->extents + first,
+                         .extents = content->extents.at + first,
                          .extent_count = (uint32_t)count};
     put_record(batch, &rec);
 }
@@ -123,14 +123,14 @@ static void put_seal(struct batch *batch, const struct record *seal, const struc
 {
     size_t first = 0;
     /* Inline extents stay with their bytes, in the SEAL; they are few. */
-    while (content->count - first > RECORD_EXTENTS_MAX) {
+    while (content->extents.count - first > RECORD_EXTENTS_MAX) {
         put_extents(batch, seal, content, first, RECORD_EXTENTS_MAX);
         first += RECORD_EXTENTS_MAX;
     }
     struct record rec = *seal;
     rec.extents_encoded = NULL;
-    rec.extents = content->extents + first;
-    rec.extent_count = (uint32_t)(content->count - first);
+    rec.extents = content->extents.at + first;
+    rec.extent_count = (uint32_t)(content->extents.count - first);
     rec.value = content->inline_bytes;
     rec.value_len = content->inline_len;
     put_record(batch, &rec);

@@ -12,29 +12,17 @@
 
 static struct extent *add_extent(struct content *content, struct extent extent)
 {
-    if (content->count == content->max) {
-        content->max = content->max ? 2 * content->max : 64;
-        content->extents = xrealloc(content->extents, content->max * sizeof *content->extents);
-    }
-    content->extents[content->count] = extent;
-    return &content->extents[content->count++];
-}
-
-static void note_pinned(struct content *content, uint64_t pack)
-{
-    if (content->pinned_count == content->pinned_max) {
-        content->pinned_max = content->pinned_max ? 2 * content->pinned_max : 64;
-        content->pinned = xrealloc(content->pinned, content->pinned_max * sizeof *content->pinned);
-    }
-    content->pinned[content->pinned_count++] = pack;
+    struct extent *added = vector_next(&content->extents);
+    *added = extent;
+    return added;
 }
 
 void content_done(struct store *store, struct content *content)
 {
-    for (size_t i = 0; i < content->pinned_count; i++)
-        packs_unpin(store, content->pinned[i]);
-    free(content->pinned);
-    free(content->extents);
+    for (size_t i = 0; i < content->pinned.count; i++)
+        packs_unpin(store, content->pinned.at[i]);
+    vector_free(&content->pinned);
+    vector_free(&content->extents);
     free(content->inline_bytes);
     *content = (struct content){0};
 }
@@ -133,7 +121,7 @@ static int write_chunks(struct store *store, const struct run *run, uint64_t sta
                                                   .kind = EXTENT_CHUNK,
                                                   .chunk = jobs[i].name});
         if (jobs[i].pinned)
-            note_pinned(content, jobs[i].pinned);
+            vector_add(&content->pinned, jobs[i].pinned);
         if (jobs[i].result < 0)
             r = jobs[i].result;
         free(jobs[i].iov);

@@ -10,6 +10,7 @@
 
 #include "base/crc.h"
 #include "base/log.h"
+#include "base/vector.h"
 #include "commit/journal_damage.h"
 
 #define SEGMENT_ROOM (16 * MIB)
@@ -30,8 +31,7 @@ static void chain_over(const void *header, const void *payload, size_t len, uint
 /* --- reading ------------------------------------------------------------------------------------------------------------ */
 
 struct numbers {
-    uint64_t *list;
-    size_t count, max;
+    VECTOR(uint64_t) of;
     uint64_t bytes;
 };
 
@@ -41,19 +41,9 @@ static int add_number(const struct tier_object *object, void *arg)
     uint64_t number;
     if (!object_number(object->name, "journal", &number))
         return 0;
-    if (numbers->count == numbers->max) {
-        numbers->max = numbers->max ? numbers->max * 2 : 64;
-        numbers->list = xrealloc(numbers->list, numbers->max * sizeof *numbers->list);
-    }
-    numbers->list[numbers->count++] = number;
+    vector_add(&numbers->of, number);
     numbers->bytes += object->len;
     return 0;
-}
-
-static int compare_numbers(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return x < y ? -1 : x > y;
 }
 
 struct reader {
@@ -251,8 +241,8 @@ static uint64_t base_of_segment(struct store *store, uint64_t number)
 /* The last segment that begins at or before `from`; the first if there is none. */
 static size_t first_to_read(struct store *store, const struct numbers *numbers, uint64_t from)
 {
-    size_t i = numbers->count ? numbers->count - 1 : 0;
-    while (i > 0 && base_of_segment(store, numbers->list[i]) > from)
+    size_t i = numbers->of.count ? numbers->of.count - 1 : 0;
+    while (i > 0 && base_of_segment(store, numbers->of.at[i]) > from)
         i--;
     return i;
 }
@@ -265,20 +255,20 @@ int journal_read(struct store *store, uint64_t from, int (*fn)(const struct jour
     store->journal = (struct journal){.cut_seq = store->anchor.cut, .time = store->anchor.time};
     memcpy(store->journal.chain, store->anchor.chain, CHAIN_LEN);
     int r = store->tier->ops->list(store->tier, "journal", NULL, add_number, &numbers);
-    if (r == 0 && numbers.count)
-        qsort(numbers.list, numbers.count, sizeof *numbers.list, compare_numbers);
+    if (r == 0)
+        vector_sort(&numbers.of, compare_u64);
     size_t begin = from > 0 ? first_to_read(store, &numbers, from) : 0;
-    for (size_t i = begin; i < numbers.count && r >= 0; i++) {
-        struct segment seg = {.number = numbers.list[i]};
+    for (size_t i = begin; i < numbers.of.count && r >= 0; i++) {
+        struct segment seg = {.number = numbers.of.at[i]};
         segment_name(seg.number, seg.object);
-        rd.stop_seq = i + 1 == numbers.count ? UINT64_MAX : base_of_segment(store, numbers.list[i + 1]);
+        rd.stop_seq = i + 1 == numbers.of.count ? UINT64_MAX : base_of_segment(store, numbers.of.at[i + 1]);
         seg.is_last = rd.stop_seq == UINT64_MAX;
         r = read_segment(&rd, &seg);
         if (r == 1)
-            store->journal.spare = numbers.list[i];
+            store->journal.spare = numbers.of.at[i];
     }
     store->journal.bytes = numbers.bytes;
-    free(numbers.list);
+    vector_free(&numbers.of);
     return r < 0 ? r : 0;
 }
 
@@ -426,12 +416,12 @@ int journal_remove_all(struct store *store)
 {
     struct numbers numbers = {0};
     int r = store->tier->ops->list(store->tier, "journal", NULL, add_number, &numbers);
-    for (size_t i = 0; i < numbers.count && r == 0; i++) {
+    for (size_t i = 0; i < numbers.of.count && r == 0; i++) {
         char object[32];
-        segment_name(numbers.list[i], object);
+        segment_name(numbers.of.at[i], object);
         r = store->tier->ops->remove(store->tier, object);
     }
-    free(numbers.list);
+    vector_free(&numbers.of);
     return r < 0 ? r : store->tier->ops->sync(store->tier);
 }
 
@@ -440,13 +430,13 @@ void journal_trim(struct store *store, uint64_t cut)
 {
     struct numbers numbers = {0};
     int r = store->tier->ops->list(store->tier, "journal", NULL, add_number, &numbers);
-    if (r == 0 && numbers.count)
-        qsort(numbers.list, numbers.count, sizeof *numbers.list, compare_numbers);
+    if (r == 0)
+        vector_sort(&numbers.of, compare_u64);
     size_t end = first_to_read(store, &numbers, cut);
-    for (size_t i = 0; i < end && r == 0 && numbers.list[i] < store->journal.segment; i++) {
+    for (size_t i = 0; i < end && r == 0 && numbers.of.at[i] < store->journal.segment; i++) {
         char object[32];
         uint64_t len = 0;
-        segment_name(numbers.list[i], object);
+        segment_name(numbers.of.at[i], object);
         r = store->tier->ops->stat(store->tier, object, &len);
         if (r == 0)
             r = store->tier->ops->remove(store->tier, object);
@@ -457,5 +447,5 @@ void journal_trim(struct store *store, uint64_t cut)
     }
     if (r < 0)
         log_warn("journal: segments that are no longer needed could not be removed: %s", strerror(-r));
-    free(numbers.list);
+    vector_free(&numbers.of);
 }

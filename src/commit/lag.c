@@ -15,6 +15,7 @@
  * that can never help, because the view itself is damaged, new_view.c has a start make it anew. */
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/vector.h"
 #include "commit/internal.h"
 
 #define WAIT_MIN_NS 10000000ll
@@ -59,18 +60,12 @@ void lag_add(struct store *store, uint64_t cut, const struct batch *batch, const
         add(&lag->drops, &lag->drop_count, &lag->drop_max, drops->ids[i]);
 }
 
-static int compare_numbers(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return x < y ? -1 : x > y;
-}
-
 /* Each once: the list is no longer than there are files with something in the stage, or pending operations. */
 static void make_unique(struct lag *lag)
 {
     size_t kept = 0;
     if (lag->ino_count)
-        qsort(lag->inos, lag->ino_count, sizeof *lag->inos, compare_numbers);
+        qsort(lag->inos, lag->ino_count, sizeof *lag->inos, compare_u64);
     for (size_t i = 0; i < lag->ino_count; i++)
         if (kept == 0 || lag->inos[kept - 1] != lag->inos[i])
             lag->inos[kept++] = lag->inos[i];

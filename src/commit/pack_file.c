@@ -5,6 +5,7 @@
  * Users choose what chunks hold. So a frame has a tag under the store's key: what looks like one inside of content is none. */
 #include "base/crc.h"
 #include "base/log.h"
+#include "base/vector.h"
 #include "commit/internal.h"
 #include "format/le.h"
 
@@ -94,19 +95,12 @@ uint64_t pack_finish(const uint8_t owner[16], uint64_t id, uint8_t *buffer, uint
 
 /* --- reading its index ---------------------------------------------------------------------------------------------------- */
 
-struct entries {
-    struct chunk_entry *list;
-    size_t count, max;
-};
+DEFINE_VECTOR(entries, struct chunk_entry);
 
 static int add_entry(const struct chunk_entry *entry, void *arg)
 {
     struct entries *all = arg;
-    if (all->count == all->max) {
-        all->max = all->max ? all->max * 2 : 256;
-        all->list = xrealloc(all->list, all->max * sizeof *all->list);
-    }
-    all->list[all->count++] = *entry;
+    vector_add(all, *entry);
     return 0;
 }
 
@@ -114,7 +108,7 @@ static int give(const struct entries *all, int (*fn)(const struct chunk_entry *e
 {
     int r = 0;
     for (size_t i = 0; i < all->count && r >= 0; i++)
-        r = fn(&all->list[i], arg);
+        r = fn(&all->at[i], arg);
     return r < 0 ? r : 0;
 }
 
@@ -171,7 +165,7 @@ int pack_read_index(struct tier *tier, const uint8_t owner[16], uint64_t pack,
     }
     if (r == 0)
         r = give(&all, fn, arg);
-    free(all.list);
+    vector_free(&all);
     return r;
 }
 
@@ -281,7 +275,7 @@ int packs_recover_index(struct store *store, uint64_t pack, int (*fn)(const stru
     }
     if (r == 0)
         r = give(&all, fn, arg);
-    free(all.list);
+    vector_free(&all);
     return r < 0 ? r : is_damaged;
 }
 

@@ -2,6 +2,7 @@
 /* Seals: a draft becomes a version, a nascent file part of history, a file that was made without a name gets one. */
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/vector.h"
 #include "commit/internal.h"
 #include "stage/requests.h"
 
@@ -322,41 +323,28 @@ bool history_has_draft_below(struct store *store, uint64_t dir)
 
 /* --- all of them ------------------------------------------------------------------------------------------------------- */
 
-struct ino_list {
-    uint64_t *list;
-    size_t count, max;
-};
+DEFINE_VECTOR(ino_list, uint64_t);
 
 static int add_nascent(const struct record *rec, void *arg)
 {
     struct ino_list *inos = arg;
-    if (rec->type != REC_NASCENT)
-        return 0;
-    if (inos->count == inos->max) {
-        inos->max *= 2;
-        inos->list = xrealloc(inos->list, inos->max * sizeof *inos->list);
-    }
-    inos->list[inos->count++] = rec->ino;
+    if (rec->type == REC_NASCENT)
+        vector_add(inos, rec->ino);
     return 0;
-}
-
-static int compare_inos(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return x < y ? -1 : x > y;
 }
 
 int history_seal_all_but(struct store *store, const uint64_t *but, size_t but_count)
 {
     size_t drafts = stage_drafts(store->stage, NULL, 0);
-    struct ino_list inos = {.list = xcalloc(drafts + 1, sizeof *inos.list), .max = drafts + 1};
-    inos.count = min_u64(stage_drafts(store->stage, inos.list, drafts), drafts); /* others may open more meanwhile */
+    struct ino_list inos = {0};
+    vector_reserve(&inos, drafts);
+    inos.count = min_u64(stage_drafts(store->stage, inos.at, drafts), drafts); /* others may open more meanwhile */
     int r = ns_dump_nascent(store->ns, false, add_nascent, &inos);
     for (size_t i = 0; i < inos.count && r == 0; i++) {
-        bool stays = but_count && bsearch(&inos.list[i], but, but_count, sizeof *but, compare_inos);
-        r = stays ? 0 : store_seal(store, inos.list[i]);
+        bool stays = but_count && bsearch(&inos.at[i], but, but_count, sizeof *but, compare_u64);
+        r = stays ? 0 : store_seal(store, inos.at[i]);
     }
-    free(inos.list);
+    vector_free(&inos);
     return r;
 }
 

@@ -144,9 +144,9 @@ static bool is_dense(struct store *store, const struct version_content *version)
     struct stage_file_state staged;
     struct ns_inode inode;
     uint64_t bytes = 0;
-    for (size_t i = 0; i < version->content.count; i++)
-        if (version->content.extents[i].kind != EXTENT_HOLE)
-            bytes += version->content.extents[i].length;
+    for (size_t i = 0; i < version->content.extents.count; i++)
+        if (version->content.extents.at[i].kind != EXTENT_HOLE)
+            bytes += version->content.extents.at[i].length;
     (void)stage_file_state(store->stage, version->ino, &staged);
     return !staged.has_draft && staged.has_sealed && ns_inode(store->ns, version->ino, &inode) == 0 &&
            inode.blocks_bytes + staged.dirty_bytes + staged.chunk_bytes >= staged.sealed_size && bytes >= staged.sealed_size;
@@ -162,7 +162,7 @@ static bool is_empty(struct store *store, uint64_t ino)
 static void note_dense(struct store *store, struct version_content *versions, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        versions[i].is_dense = versions[i].content.count > 0 ? is_dense(store, &versions[i]) : is_empty(store, versions[i].ino);
+        versions[i].is_dense = versions[i].content.extents.count > 0 ? is_dense(store, &versions[i]) : is_empty(store, versions[i].ino);
 }
 
 /* Until now what is staged counted in addition to what it replaces: where there are holes, st_blocks is another now. */
@@ -173,7 +173,7 @@ static void tell_stored(struct store *store, const struct version_content *versi
     for (size_t i = 0; i < count; i++) {
         struct stage_file_state staged;
         bool same = versions[i].is_dense && !stage_file_state(store->stage, versions[i].ino, &staged);
-        if (!same && (versions[i].content.count > 0 || !versions[i].is_dense))
+        if (!same && (versions[i].content.extents.count > 0 || !versions[i].is_dense))
             inos[changed++] = versions[i].ino;
     }
     if (changed)
@@ -282,8 +282,8 @@ static int log_new_packs(struct store *store)
 static void exchange_pieces(struct store *store, uint64_t ino, const struct stage_part *parts, size_t count,
                             const struct content *content)
 {
-    for (size_t i = 0; i < content->count; i++) {
-        const struct extent *extent = &content->extents[i];
+    for (size_t i = 0; i < content->extents.count; i++) {
+        const struct extent *extent = &content->extents.at[i];
         struct chunk_entry entry;
         uint64_t refs;
         struct stage_chunk_range chunk = {.offset = extent->offset, .length = extent->length, .name = extent->chunk};
@@ -298,7 +298,7 @@ static void exchange_pieces(struct store *store, uint64_t ino, const struct stag
 /* The cut state is behind the last chunk that is stored: the next piece goes on there. */
 static void note_cut(struct writeback *wb, uint64_t ino, const struct content *content)
 {
-    const struct extent *last = &content->extents[content->count - 1];
+    const struct extent *last = &content->extents.at[content->extents.count - 1];
     wb->piece_ino = ino;
     wb->piece_next = last->offset + last->length;
 }
@@ -337,7 +337,7 @@ static bool write_piece(struct writeback *wb, uint64_t ino, uint64_t min_bytes)
             exchange_pieces(store, ino, parts, count, &content);
         else
             packs_abandon(store);
-        wrote = r == 0 && content.count > 0;
+        wrote = r == 0 && content.extents.count > 0;
         if (wrote)
             note_cut(wb, ino, &content);
         else

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/vector.h"
 #include "codec/cut.h"
 #include "commit/history.h"
 #include "format/pack.h"
@@ -19,12 +20,10 @@
 
 /* The chunks of a pinned version or of a piece of a draft. */
 struct content {
-    struct extent *extents;
-    size_t count, max;
+    VECTOR(struct extent) extents;
     uint8_t *inline_bytes;
     uint32_t inline_len;
-    uint64_t *pinned; /* packs pinned by deduplication */
-    size_t pinned_count, pinned_max;
+    VECTOR(uint64_t) pinned; /* packs pinned by deduplication */
 };
 CAIRN_MUST_CHECK int content_write_layer(struct store *store, const struct stage_sealed *version, struct content *ret);
 /* One run of parts; cut state in and out. Borders are in `extents`; the rest of the run was held back if `more`. */

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/vector.h"
 #include "fetch/internal.h"
 #include "remote/care.h"
 
@@ -132,12 +133,6 @@ static void pin_pending(struct pinned *pinned)
     history_looked(store, ops);
 }
 
-static int compare_values(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return x < y ? -1 : x > y;
-}
-
 static void pinned_done(struct pinned *pinned)
 {
     free(pinned->list);
@@ -156,7 +151,7 @@ static int pinned_find(struct store *store, bool looks_up, struct pinned *ret)
     if (r == 0)
         r = ret->error;
     if (ret->count)
-        qsort(ret->list, ret->count, sizeof *ret->list, compare_values);
+        qsort(ret->list, ret->count, sizeof *ret->list, compare_u64);
     if (r < 0)
         pinned_done(ret);
     return r;
@@ -165,13 +160,13 @@ static int pinned_find(struct store *store, bool looks_up, struct pinned *ret)
 static bool is_pinned(const struct pinned *pinned, const struct chunk_name *name)
 {
     uint64_t value = short_name(name);
-    return pinned->count && bsearch(&value, pinned->list, pinned->count, sizeof value, compare_values);
+    return pinned->count && bsearch(&value, pinned->list, pinned->count, sizeof value, compare_u64);
 }
 
 static int add_pinned_pack(const struct view_pack *pack, void *arg)
 {
     struct pinned *pinned = arg;
-    if (bsearch(&pack->pack, pinned->packs, pinned->pack_count, sizeof pack->pack, compare_values))
+    if (bsearch(&pack->pack, pinned->packs, pinned->pack_count, sizeof pack->pack, compare_u64))
         pinned->pack_bytes += pack->length;
     return 0;
 }
@@ -198,7 +193,7 @@ bool evict_pins_round(struct store *store, bool now)
     if (!is_account_due(store) || pinned_find(store, true, &pinned) < 0)
         return false;
     if (pinned.pack_count)
-        qsort(pinned.packs, pinned.pack_count, sizeof *pinned.packs, compare_values);
+        qsort(pinned.packs, pinned.pack_count, sizeof *pinned.packs, compare_u64);
     int r = pinned.pack_count ? view_packs(store->view, add_pinned_pack, &pinned) : 0;
     atomic_store(&store->fetch->evict.pinned_bytes, r < 0 ? UINT64_MAX : pinned.pack_bytes);
     pinned_done(&pinned);
@@ -432,7 +427,7 @@ static uint64_t *packs_of(struct store *store, const struct evict_request *reque
             push(&packs, &count, &max, entry.pack);
     }
     if (count)
-        qsort(packs, count, sizeof *packs, compare_values);
+        qsort(packs, count, sizeof *packs, compare_u64);
     for (size_t i = 0; i < count; i++)
         if (kept == 0 || packs[kept - 1] != packs[i])
             packs[kept++] = packs[i];

@@ -6,6 +6,7 @@
 
 #include "base/io.h"
 #include "base/log.h"
+#include "base/vector.h"
 #include "commit/session.h"
 #include "remote/internal.h"
 
@@ -135,19 +136,13 @@ static int note_object(const struct tier_object *object, void *arg)
     return 0;
 }
 
-static int compare_packs(const void *a, const void *b)
-{
-    const struct whole_pack *x = a, *y = b;
-    return x->id < y->id ? -1 : x->id > y->id;
-}
-
 /* Content is named by its hash: a pack that is whole serves this state too, whatever it was written for. The newest last: a chunk
  * that lies in several was stored anew, because it was damaged or its pack was to go. */
 static int register_packs(struct registering *reg)
 {
     int r = 0;
     if (reg->count)
-        qsort(reg->packs, reg->count, sizeof *reg->packs, compare_packs);
+        qsort(reg->packs, reg->count, sizeof *reg->packs, compare_u64);
     for (size_t i = 0; i < reg->count && r == 0; i++) {
         uint32_t count = 0;
         if (!packs_is_ours(reg->store, reg->packs[i].id)) /* set aside as a leftover */

@@ -11,16 +11,14 @@
 
 #include "base/io.h"
 #include "base/log.h"
+#include "base/vector.h"
 #include "remote/internal.h"
 
 #define TRIES 5         /* runs may be deleted while we fetch them: then there is a newer head */
 #define RETRY_MS 1000
 #define IDLE_MS 60000   /* nothing is looked for */
 
-struct inos {
-    uint64_t *list;
-    size_t count, max;
-};
+DEFINE_VECTOR(inos, uint64_t);
 
 /* A change that the remote's thread asks of the writeback thread. */
 struct follow_step {
@@ -35,11 +33,7 @@ struct follow_step {
 static void note_changed(uint64_t ino, void *arg)
 {
     struct inos *inos = arg;
-    if (inos->count == inos->max) {
-        inos->max = inos->max ? 2 * inos->max : 64;
-        inos->list = xrealloc(inos->list, inos->max * sizeof *inos->list);
-    }
-    inos->list[inos->count++] = ino;
+    vector_add(inos, ino);
 }
 
 static int follow_row(const struct run_row *row, void *arg)
@@ -195,8 +189,8 @@ struct telling {
 static void tell_changed(void *arg)
 {
     struct telling *telling = arg;
-    change_tell(telling->store, telling->changed.list, telling->changed.count, true);
-    free(telling->changed.list);
+    change_tell(telling->store, telling->changed.at, telling->changed.count, true);
+    vector_free(&telling->changed);
     free(telling);
 }
 
@@ -253,7 +247,7 @@ static int follow_head(struct remote *remote, const struct head *known, const st
         r = have_performed(remote, &step);
     if (r == 0)
         settle(remote, &step);
-    free(step.changed.list);
+    vector_free(&step.changed);
     if (r < 0 && r != -ENOENT)
         explain_failure(remote, head, r);
     return r;

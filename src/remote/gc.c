@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/vector.h"
 
 #define INTERVAL_MAX_NS (600ll * 1000000000)
 #define INTERVAL_MIN_NS (1ll * 1000000000)
@@ -28,10 +29,7 @@ struct item {
     uint64_t length;
 };
 
-struct found {
-    struct item *at;
-    size_t count, max;
-};
+DEFINE_VECTOR(found, struct item);
 
 struct pass {
     struct remote *remote;
@@ -39,18 +37,8 @@ struct pass {
     int64_t now, old;               /* by the medium's clock; before `old` is past the grace */
     struct found heads;             /* all */
     struct found runs, packs, doomed, probes; /* what may go */
-    uint64_t *listed;               /* packs that are known and there */
-    size_t listed_count, listed_max;
+    VECTOR(uint64_t) listed;        /* packs that are known and there */
 };
-
-static void add(struct found *found, uint64_t id, int64_t modified, uint64_t length)
-{
-    if (found->count == found->max) {
-        found->max = found->max ? 2 * found->max : 64;
-        found->at = xrealloc(found->at, found->max * sizeof *found->at);
-    }
-    found->at[found->count++] = (struct item){id, modified, length};
-}
 
 /* --- listing ----------------------------------------------------------------------------------------------------------- */
 
@@ -64,7 +52,7 @@ static int note_head(const struct tier_object *object, void *arg)
     struct pass *pass = arg;
     uint64_t id;
     if (object_number(object->name, "heads", &id))
-        add(&pass->heads, id, object->modified_ns, object->len);
+        vector_add(&pass->heads, (struct item){id, object->modified_ns, object->len});
     return 0;
 }
 
@@ -82,7 +70,7 @@ static int note_run(const struct tier_object *object, void *arg)
     uint64_t id;
     if (object_number(object->name, "runs", &id) && is_old(pass, object->modified_ns) && pass->runs.count < FOUND_MAX &&
         !names_run(&pass->remote->head, id))
-        add(&pass->runs, id, object->modified_ns, object->len);
+        vector_add(&pass->runs, (struct item){id, object->modified_ns, object->len});
     return 0;
 }
 
@@ -91,17 +79,8 @@ static int note_probe(const struct tier_object *object, void *arg)
     struct pass *pass = arg;
     uint64_t id;
     if (object_number(object->name, "probe", &id) && is_old(pass, object->modified_ns) && pass->probes.count < FOUND_MAX)
-        add(&pass->probes, id, object->modified_ns, object->len);
+        vector_add(&pass->probes, (struct item){id, object->modified_ns, object->len});
     return 0;
-}
-
-static void note_listed(struct pass *pass, uint64_t id)
-{
-    if (pass->listed_count == pass->listed_max) {
-        pass->listed_max = pass->listed_max ? 2 * pass->listed_max : 256;
-        pass->listed = xrealloc(pass->listed, pass->listed_max * sizeof *pass->listed);
-    }
-    pass->listed[pass->listed_count++] = id;
 }
 
 /* A pack that the view does not know was never named by a head: its writer crashed or was fenced before. */
@@ -116,9 +95,9 @@ static int note_pack(const struct tier_object *object, void *arg)
     if (r == 0 && object->len != known.length && !known.doomed && !known.gone)
         far_note_bad(pass->remote, id, "it has another length than it had");
     if (r == 0)
-        note_listed(pass, id);
+        vector_add(&pass->listed, id);
     if (r == -ENOENT && is_old(pass, object->modified_ns) && pass->packs.count < FOUND_MAX)
-        add(&pass->packs, id, object->modified_ns, object->len);
+        vector_add(&pass->packs, (struct item){id, object->modified_ns, object->len});
     return r == -ENOENT ? 0 : r;
 }
 
@@ -126,7 +105,7 @@ static int note_doomed(const struct view_far_pack *pack, void *arg)
 {
     struct pass *pass = arg;
     if (pack->doomed && !pack->gone && pack->doomed < pass->old && pass->doomed.count < FOUND_MAX)
-        add(&pass->doomed, pack->pack, pack->doomed, pack->length);
+        vector_add(&pass->doomed, (struct item){pack->pack, pack->doomed, pack->length});
     return 0;
 }
 
@@ -134,12 +113,6 @@ static int compare_items(const void *a, const void *b)
 {
     const struct item *x = a, *y = b;
     return x->id < y->id ? -1 : x->id > y->id;
-}
-
-static int compare_ids(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return x < y ? -1 : x > y;
 }
 
 static int look(struct pass *pass)
@@ -158,10 +131,8 @@ static int look(struct pass *pass)
         r = tier->ops->list(tier, "probe", NULL, note_probe, pass);
     if (r == 0)
         r = view_far_packs(remote->store->view, note_doomed, pass);
-    if (pass->heads.count)
-        qsort(pass->heads.at, pass->heads.count, sizeof *pass->heads.at, compare_items);
-    if (pass->listed_count)
-        qsort(pass->listed, pass->listed_count, sizeof *pass->listed, compare_ids);
+    vector_sort(&pass->heads, compare_items);
+    vector_sort(&pass->listed, compare_u64);
     return r;
 }
 
@@ -299,8 +270,7 @@ static int find_missing(const struct view_far_pack *pack, void *arg)
     uint64_t len;
     char object[32];
     /* The list may be empty, and then it is NULL, which bsearch() must not be given. */
-    bool listed = pass->listed_count &&
-                  bsearch(&pack->pack, pass->listed, pass->listed_count, sizeof *pass->listed, compare_ids);
+    bool listed = vector_search(&pass->listed, &pack->pack, compare_u64);
     if (pack->doomed || pack->gone || pack->live_count == 0 || listed)
         return 0;
     pack_object_name(pack->pack, object);
@@ -340,12 +310,12 @@ static int run_pass(struct remote *remote, struct far_gc_request *request)
         r = clean(&pass);
     if (r == 0)
         r = view_far_packs(remote->store->view, find_missing, &pass);
-    free(pass.heads.at);
-    free(pass.runs.at);
-    free(pass.packs.at);
-    free(pass.doomed.at);
-    free(pass.probes.at);
-    free(pass.listed);
+    vector_free(&pass.heads);
+    vector_free(&pass.runs);
+    vector_free(&pass.packs);
+    vector_free(&pass.doomed);
+    vector_free(&pass.probes);
+    vector_free(&pass.listed);
     return r;
 }
 

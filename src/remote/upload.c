@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/crc.h"
 #include "base/log.h"
+#include "base/vector.h"
 #include "remote/care.h"
 
 #define PASS_CHUNKS 32768u /* listed at once */
@@ -34,8 +35,7 @@ struct upload {
     size_t pack_count;
     _Atomic size_t next; /* pack that nobody has taken */
     _Atomic int error;
-    uint64_t *pins; /* packs on NVMe, ascending */
-    size_t pin_count, pin_max;
+    VECTOR(uint64_t) pins; /* packs on NVMe, ascending */
     sem_t turns;             /* of senders that fill a pack */
     bool is_relocating;      /* the list is a far_plan's */
     _Atomic unsigned rescues; /* that were tried in this round */
@@ -44,37 +44,27 @@ struct upload {
 
 /* --- pins --------------------------------------------------------------------------------------------------------------- */
 
-static int compare_ids(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return x < y ? -1 : x > y;
-}
-
 /* Names come in no order of packs: each pack once. */
 static void make_pins_unique(struct upload *up)
 {
     size_t kept = 0;
-    if (up->pin_count)
-        qsort(up->pins, up->pin_count, sizeof *up->pins, compare_ids);
-    for (size_t i = 0; i < up->pin_count; i++)
-        if (kept == 0 || up->pins[kept - 1] != up->pins[i])
-            up->pins[kept++] = up->pins[i];
-    up->pin_count = kept;
+    vector_sort(&up->pins, compare_u64);
+    for (size_t i = 0; i < up->pins.count; i++)
+        if (kept == 0 || up->pins.at[kept - 1] != up->pins.at[i])
+            up->pins.at[kept++] = up->pins.at[i];
+    up->pins.count = kept;
 }
 
 static int note_pin(const struct chunk_entry *entry, void *arg)
 {
     struct upload *up = arg;
-    if (entry->pack == 0 || (up->pin_count && up->pins[up->pin_count - 1] == entry->pack))
+    if (entry->pack == 0 || (up->pins.count && up->pins.at[up->pins.count - 1] == entry->pack))
         return 0;
-    bool is_full = up->pin_count == up->pin_max;
-    if (is_full)
+    if (up->pins.count == up->pins.capacity) {
         make_pins_unique(up);
-    if (is_full && up->pin_count >= up->pin_max / 2) {
-        up->pin_max = up->pin_max ? 2 * up->pin_max : 64;
-        up->pins = xrealloc(up->pins, up->pin_max * sizeof *up->pins);
+        vector_reserve(&up->pins, up->pins.count + 1);
     }
-    up->pins[up->pin_count++] = entry->pack;
+    vector_add(&up->pins, entry->pack);
     return 0;
 }
 
@@ -95,19 +85,19 @@ static int open_cut(struct upload *up)
         r = view_cut_wanted(up->cut, NULL, note_pin, up);
     size_t kept = 0;
     make_pins_unique(up);
-    for (size_t i = 0; i < up->pin_count; i++)
-        if (packs_pin(store, up->pins[i]))
-            up->pins[kept++] = up->pins[i];
-    up->pin_count = kept;
+    for (size_t i = 0; i < up->pins.count; i++)
+        if (packs_pin(store, up->pins.at[i]))
+            up->pins.at[kept++] = up->pins.at[i];
+    up->pins.count = kept;
     packs_hold_drops(store, false);
     return r;
 }
 
 static void close_cut(struct upload *up)
 {
-    for (size_t i = 0; i < up->pin_count; i++)
-        packs_unpin(up->remote->store, up->pins[i]);
-    free(up->pins);
+    for (size_t i = 0; i < up->pins.count; i++)
+        packs_unpin(up->remote->store, up->pins.at[i]);
+    vector_free(&up->pins);
     view_cut_close(up->cut);
     free(up->list);
 }

@@ -15,33 +15,16 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/vector.h"
 #include "store/internal.h"
 
 /* --- the stage ------------------------------------------------------------------------------------------------------------ */
 
-struct inos {
-    uint64_t *list;
-    size_t count, max;
-};
-
-static void inos_add(struct inos *inos, uint64_t ino)
-{
-    if (inos->count == inos->max) {
-        inos->max = inos->max ? inos->max * 2 : 256;
-        inos->list = xrealloc(inos->list, inos->max * sizeof *inos->list);
-    }
-    inos->list[inos->count++] = ino;
-}
-
-static int compare_inos(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return x < y ? -1 : x > y;
-}
+DEFINE_VECTOR(inos, uint64_t);
 
 static bool inos_have(const struct inos *inos, uint64_t ino)
 {
-    return inos->count && bsearch(&ino, inos->list, inos->count, sizeof ino, compare_inos);
+    return vector_search(inos, &ino, compare_u64);
 }
 
 struct replay {
@@ -58,7 +41,7 @@ static int note_durable_birth(const struct record *rec, void *arg)
 {
     struct replay *rp = arg;
     if (rec->type == REC_SEAL && rec->flags & RECORD_BIRTH && rec->seq <= rp->cut)
-        inos_add(&rp->durable_births, rec->ino);
+        vector_add(&rp->durable_births, rec->ino);
     return 0;
 }
 
@@ -68,7 +51,7 @@ static bool hold(struct replay *rp, uint64_t ino)
     struct ns_inode inode;
     if (ns_hold(rp->store->ns, ino, &inode) < 0)
         return false;
-    inos_add(&rp->held, ino);
+    vector_add(&rp->held, ino);
     return true;
 }
 
@@ -105,7 +88,7 @@ static int restore_pack(struct store *store, const struct record *rec);
 static bool is_skipped(const struct replay *rp, uint64_t ino)
 {
     for (size_t i = 0; i < rp->skipped.count; i++)
-        if (rp->skipped.list[i] == ino)
+        if (rp->skipped.at[i] == ino)
             return true;
     return false;
 }
@@ -115,7 +98,7 @@ static int replay_homeless(struct replay *rp, const struct record *rec)
 {
     struct record nameless = *rec;
     if (!rp->store->options.adopting) {
-        inos_add(&rp->skipped, rec->ino);
+        vector_add(&rp->skipped, rec->ino);
         return 0;
     }
     nameless.flags |= RECORD_ORPHAN;
@@ -123,7 +106,7 @@ static int replay_homeless(struct replay *rp, const struct record *rec)
     if (!hold(rp, ROOT_INO))
         return -EUCLEAN;
     ns_apply(rp->store->ns, &nameless);
-    inos_add(&rp->orphans, rec->ino);
+    vector_add(&rp->orphans, rec->ino);
     return 0;
 }
 
@@ -166,23 +149,16 @@ static int replay_record(const struct record *rec, void *arg)
     if (!nascent)
         history_readd(store, rec);
     if (rec->flags & RECORD_ORPHAN)
-        inos_add(&rp->orphans, rec->type == REC_RENAME ? rec->ino2 : rec->ino);
+        vector_add(&rp->orphans, rec->type == REC_RENAME ? rec->ino2 : rec->ino);
     return 0;
 }
 
-struct pack_entries {
-    struct chunk_entry *list;
-    uint32_t count, max;
-};
+DEFINE_VECTOR(pack_entries, struct chunk_entry);
 
 static int add_pack_entry(const struct chunk_entry *entry, void *arg)
 {
     struct pack_entries *all = arg;
-    if (all->count == all->max) {
-        all->max = all->max ? all->max * 2 : 256;
-        all->list = xrealloc(all->list, all->max * sizeof *all->list);
-    }
-    all->list[all->count++] = *entry;
+    vector_add(all, *entry);
     return 0;
 }
 
@@ -196,8 +172,8 @@ static int restore_pack(struct store *store, const struct record *rec)
     struct pack_entries all = {0};
     r = packs_recover_index(store, rec->pack, add_pack_entry, &all);
     if (r >= 0)
-        packs_readd(store, rec->pack, rec->length, all.list, all.count);
-    free(all.list);
+        packs_readd(store, rec->pack, rec->length, all.at, (uint32_t)all.count);
+    vector_free(&all);
     /* Dropped again since: then nothing refers to it. */
     return r == -ENOENT || r == 1 ? 0 : r;
 }
@@ -228,7 +204,7 @@ static uint64_t pack_of_chunk(const struct chunk_name *name, void *arg)
 
 static int add_orphan(uint64_t ino, void *arg)
 {
-    inos_add(arg, ino);
+    vector_add((struct inos *)arg, ino);
     return 0;
 }
 
@@ -238,12 +214,12 @@ static int reap_orphans(struct store *store, struct inos *orphans)
     int r = 0;
     for (size_t i = 0; i < orphans->count && r == 0; i++) {
         struct ns_inode inode;
-        if (ns_hold(store->ns, orphans->list[i], &inode) < 0)
+        if (ns_hold(store->ns, orphans->at[i], &inode) < 0)
             continue;
-        struct record rec = {.type = REC_REAP, .ino = orphans->list[i]};
+        struct record rec = {.type = REC_REAP, .ino = orphans->at[i]};
         if (inode.nlink == 0)
             r = store_commit(store, &rec);
-        ns_drop(store->ns, orphans->list[i]);
+        ns_drop(store->ns, orphans->at[i]);
     }
     return r;
 }
@@ -251,7 +227,7 @@ static int reap_orphans(struct store *store, struct inos *orphans)
 static int add_nascent(const struct record *rec, void *arg)
 {
     if (rec->type == REC_NASCENT)
-        inos_add(arg, rec->ino);
+        vector_add((struct inos *)arg, rec->ino);
     return 0;
 }
 
@@ -264,9 +240,8 @@ static void find_open(struct store *store, struct inos *open)
     uint32_t flags;
     while (stage_handle_next(store->stage, &cursor, &handle, &ino, &flags))
         if (((flags & O_ACCMODE) != O_RDONLY || flags & O_CREAT) && !stage_is_due(store->stage, ino))
-            inos_add(open, ino);
-    if (open->count)
-        qsort(open->list, open->count, sizeof *open->list, compare_inos);
+            vector_add(open, ino);
+    vector_sort(open, compare_u64);
 }
 
 /* Files without a version are drafts, also where nothing was written; what has no name is no part of history. */
@@ -275,13 +250,13 @@ static int restore_drafts(struct store *store, struct replay *rp)
     struct inos nascent = {0};
     int r = ns_dump_nascent(store->ns, true, add_nascent, &nascent);
     for (size_t i = 0; i < nascent.count; i++)
-        stage_open_draft(store->stage, nascent.list[i]);
-    free(nascent.list);
+        stage_open_draft(store->stage, nascent.at[i]);
+    vector_free(&nascent);
     if (r == 0)
         r = view_orphans(store->view, add_orphan, &rp->orphans);
     for (size_t i = 0; i < rp->orphans.count && r == 0; i++) {
         struct ns_inode inode;
-        if (ns_inode(store->ns, rp->orphans.list[i], &inode) == 0 && inode.nlink == 0 &&
+        if (ns_inode(store->ns, rp->orphans.at[i], &inode) == 0 && inode.nlink == 0 &&
             stage_unlink(store->stage, inode.ino, 0, true) == -EAGAIN)
             log_debug("stage: the log is written anew in a moment");
     }
@@ -294,7 +269,7 @@ static void keep_orphans(struct store *store, const struct inos *orphans)
     store->nameless = xcalloc(orphans->count + 1, sizeof *store->nameless);
     for (size_t i = 0; i < orphans->count; i++) {
         struct ns_inode inode;
-        if (ns_inode(store->ns, orphans->list[i], &inode) == 0 && inode.nlink == 0)
+        if (ns_inode(store->ns, orphans->at[i], &inode) == 0 && inode.nlink == 0)
             store->nameless[store->nameless_count++] = inode.ino;
     }
 }
@@ -309,7 +284,7 @@ size_t store_nameless(const struct store *store, const uint64_t **ret_inos)
 static int seal_left_drafts(struct store *store, const struct inos *open)
 {
     uint64_t before = store_newest(store);
-    int r = history_seal_all_but(store, open->list, open->count);
+    int r = history_seal_all_but(store, open->at, open->count);
     if (store_newest(store) != before)
         stage_raise_floor(store->stage, store_newest(store));
     return r;
@@ -330,7 +305,7 @@ static int end_open(struct store *store, struct inos *orphans)
         r = seal_left_drafts(store, &open);
     if (r == 0)
         stage_set_due(store->stage, NULL, 0);
-    free(open.list);
+    vector_free(&open);
     return r;
 }
 
@@ -338,8 +313,7 @@ static int end_open(struct store *store, struct inos *orphans)
 static int replay_stage(struct store *store, struct replay *rp)
 {
     int r = stage_replay_log(store->stage, note_durable_birth, rp);
-    if (rp->durable_births.count)
-        qsort(rp->durable_births.list, rp->durable_births.count, sizeof(uint64_t), compare_inos);
+    vector_sort(&rp->durable_births, compare_u64);
     if (r == 0)
         r = stage_replay_log(store->stage, replay_record, rp);
     struct stage_rebuild how = {.durable = durable_version, .pack_of = pack_of_chunk, .arg = rp};
@@ -541,11 +515,11 @@ int recover(struct store *store, char **ret_text)
         r = 0;
     }
     for (size_t i = 0; i < rp.held.count; i++)
-        ns_drop(store->ns, rp.held.list[i]);
-    free(rp.held.list);
-    free(rp.orphans.list);
-    free(rp.skipped.list);
-    free(rp.durable_births.list);
+        ns_drop(store->ns, rp.held.at[i]);
+    vector_free(&rp.held);
+    vector_free(&rp.orphans);
+    vector_free(&rp.skipped);
+    vector_free(&rp.durable_births);
     if (r < 0 && !*ret_text)
         *ret_text = xasprintf("%s: recovery failed: %s", store->path, strerror(-r));
     return r;
