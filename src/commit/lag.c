@@ -24,21 +24,10 @@
 void lag_done(struct store *store)
 {
     struct lag *lag = &store->lag;
-    free(lag->inos);
-    free(lag->drops);
-    lag->inos = lag->drops = NULL;
-    lag->ino_count = lag->ino_max = lag->drop_count = lag->drop_max = 0;
+    vector_free(&lag->inos);
+    vector_free(&lag->drops);
     lag->exists = false;
     atomic_store(&lag->ops, 0);
-}
-
-static void add(uint64_t **list, size_t *count, size_t *max, uint64_t value)
-{
-    if (*count == *max) {
-        *max = *max ? 2 * *max : 64;
-        *list = xrealloc(*list, *max * sizeof **list);
-    }
-    (*list)[(*count)++] = value;
 }
 
 static void tell_error(struct store *store, int error)
@@ -57,27 +46,26 @@ void lag_add(struct store *store, uint64_t cut, const struct batch *batch, const
     packs_note_named(store, batch->packs, batch->pack_count);
     atomic_fetch_add(&lag->ops, history_retire(store, cut));
     for (size_t i = 0; i < drops->count; i++)
-        add(&lag->drops, &lag->drop_count, &lag->drop_max, drops->ids[i]);
+        vector_add(&lag->drops, drops->ids[i]);
 }
 
 /* Each once: the list is no longer than there are files with something in the stage, or pending operations. */
 static void make_unique(struct lag *lag)
 {
     size_t kept = 0;
-    if (lag->ino_count)
-        qsort(lag->inos, lag->ino_count, sizeof *lag->inos, compare_u64);
-    for (size_t i = 0; i < lag->ino_count; i++)
-        if (kept == 0 || lag->inos[kept - 1] != lag->inos[i])
-            lag->inos[kept++] = lag->inos[i];
-    lag->ino_count = kept;
+    vector_sort(&lag->inos, compare_u64);
+    for (size_t i = 0; i < lag->inos.count; i++)
+        if (kept == 0 || lag->inos.at[kept - 1] != lag->inos.at[i])
+            lag->inos.at[kept++] = lag->inos.at[i];
+    lag->inos.count = kept;
 }
 
 void lag_add_version(struct store *store, uint64_t ino)
 {
     struct lag *lag = &store->lag;
-    if (lag->ino_count == lag->ino_max)
+    if (lag->inos.count == lag->inos.capacity)
         make_unique(lag);
-    add(&lag->inos, &lag->ino_count, &lag->ino_max, ino);
+    vector_add(&lag->inos, ino);
 }
 
 /* As writeback does it for one target. */
@@ -88,14 +76,14 @@ static void let_go(struct store *store)
     mutex_lock(&store->history.lock);
     ns_retire(store->ns, lag->cut);
     mutex_unlock(&store->history.lock);
-    for (size_t i = 0; i < lag->ino_count; i++) {
-        ns_stored(store->ns, lag->inos[i]);
-        stage_layer_done(store->stage, lag->inos[i]);
+    for (size_t i = 0; i < lag->inos.count; i++) {
+        ns_stored(store->ns, lag->inos.at[i]);
+        stage_layer_done(store->stage, lag->inos.at[i]);
     }
     packs_retire_named(store);
-    if (lag->ino_count)
-        change_tell(store, lag->inos, lag->ino_count, false);
-    gc_remove(store, lag->drops, lag->drop_count);
+    if (lag->inos.count)
+        change_tell(store, lag->inos.at, lag->inos.count, false);
+    gc_remove(store, lag->drops.at, lag->drops.count);
     log_info("the view follows the journal again");
     lag_done(store);
     room_account(store);

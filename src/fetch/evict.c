@@ -25,24 +25,13 @@
 /* Chunks that stay, by the beginning of their names: a false one stays too, which does no harm. */
 struct pinned {
     struct store *store;
-    uint64_t *list, *dirs;
-    size_t count, max, dir_count, dir_max;
+    VECTOR(uint64_t) list, dirs;
     bool any; /* somebody pins something */
     int error;
     bool looks_up; /* packs that hold it on NVMe are wanted, too */
-    uint64_t *packs;
-    size_t pack_count, pack_max;
+    VECTOR(uint64_t) packs;
     uint64_t pack_bytes; /* of these */
 };
-
-static void push(uint64_t **list, size_t *count, size_t *max, uint64_t value)
-{
-    if (*count == *max) {
-        *max = *max ? 2 * *max : 64;
-        *list = xrealloc(*list, *max * sizeof **list);
-    }
-    (*list)[(*count)++] = value;
-}
 
 static uint64_t short_name(const struct chunk_name *name)
 {
@@ -56,9 +45,9 @@ static int pin_pack(struct pinned *pinned, const struct chunk_name *name)
     struct chunk_entry entry;
     uint64_t refs;
     int r = view_chunk(pinned->store->view, name, &entry, &refs);
-    bool is_new = r == 0 && entry.pack && (pinned->pack_count == 0 || pinned->packs[pinned->pack_count - 1] != entry.pack);
+    bool is_new = r == 0 && entry.pack && (pinned->packs.count == 0 || pinned->packs.at[pinned->packs.count - 1] != entry.pack);
     if (is_new)
-        push(&pinned->packs, &pinned->pack_count, &pinned->pack_max, entry.pack);
+        vector_add(&pinned->packs, entry.pack);
     return r == -ENOENT ? 0 : r;
 }
 
@@ -67,7 +56,7 @@ static int pin_chunk(const struct view_extent *part, void *arg)
     struct pinned *pinned = arg;
     if (part->extent.kind != EXTENT_CHUNK)
         return 0;
-    push(&pinned->list, &pinned->count, &pinned->max, short_name(&part->extent.chunk));
+    vector_add(&pinned->list, short_name(&part->extent.chunk));
     return pinned->looks_up ? pin_pack(pinned, &part->extent.chunk) : 0;
 }
 
@@ -75,7 +64,7 @@ static void pin_inode(struct pinned *pinned, uint64_t ino, mode_t type)
 {
     int r = 0;
     if (S_ISDIR(type))
-        push(&pinned->dirs, &pinned->dir_count, &pinned->dir_max, ino);
+        vector_add(&pinned->dirs, ino);
     else if (S_ISREG(type))
         r = view_extents(pinned->store->view, ino, 0, 0, INT64_MAX, pin_chunk, pinned);
     if (r < 0 && r != -ENOENT)
@@ -135,9 +124,9 @@ static void pin_pending(struct pinned *pinned)
 
 static void pinned_done(struct pinned *pinned)
 {
-    free(pinned->list);
-    free(pinned->dirs);
-    free(pinned->packs);
+    vector_free(&pinned->list);
+    vector_free(&pinned->dirs);
+    vector_free(&pinned->packs);
 }
 
 /* All of it, or an error: then nothing may be evicted. The writeback thread's alone, as pending operations are. */
@@ -146,12 +135,11 @@ static int pinned_find(struct store *store, bool looks_up, struct pinned *ret)
     *ret = (struct pinned){.store = store, .looks_up = looks_up};
     int r = view_xattr_holders(store->view, PIN_NAME, pin_holder, ret);
     pin_pending(ret);
-    while (r == 0 && ret->error == 0 && ret->dir_count > 0)
-        r = view_readdir(store->view, ret->dirs[--ret->dir_count], 0, pin_entry, ret);
+    while (r == 0 && ret->error == 0 && ret->dirs.count > 0)
+        r = view_readdir(store->view, ret->dirs.at[--ret->dirs.count], 0, pin_entry, ret);
     if (r == 0)
         r = ret->error;
-    if (ret->count)
-        qsort(ret->list, ret->count, sizeof *ret->list, compare_u64);
+    vector_sort(&ret->list, compare_u64);
     if (r < 0)
         pinned_done(ret);
     return r;
@@ -160,13 +148,13 @@ static int pinned_find(struct store *store, bool looks_up, struct pinned *ret)
 static bool is_pinned(const struct pinned *pinned, const struct chunk_name *name)
 {
     uint64_t value = short_name(name);
-    return pinned->count && bsearch(&value, pinned->list, pinned->count, sizeof value, compare_u64);
+    return vector_search(&pinned->list, &value, compare_u64);
 }
 
 static int add_pinned_pack(const struct view_pack *pack, void *arg)
 {
     struct pinned *pinned = arg;
-    if (bsearch(&pack->pack, pinned->packs, pinned->pack_count, sizeof pack->pack, compare_u64))
+    if (vector_search(&pinned->packs, &pack->pack, compare_u64))
         pinned->pack_bytes += pack->length;
     return 0;
 }
@@ -192,9 +180,8 @@ bool evict_pins_round(struct store *store, bool now)
     struct pinned pinned;
     if (!is_account_due(store) || pinned_find(store, true, &pinned) < 0)
         return false;
-    if (pinned.pack_count)
-        qsort(pinned.packs, pinned.pack_count, sizeof *pinned.packs, compare_u64);
-    int r = pinned.pack_count ? view_packs(store->view, add_pinned_pack, &pinned) : 0;
+    vector_sort(&pinned.packs, compare_u64);
+    int r = pinned.packs.count ? view_packs(store->view, add_pinned_pack, &pinned) : 0;
     atomic_store(&store->fetch->evict.pinned_bytes, r < 0 ? UINT64_MAX : pinned.pack_bytes);
     pinned_done(&pinned);
     return false;
@@ -415,49 +402,49 @@ static bool empty_pack(struct moving_out *out, uint64_t *moved)
     return false;
 }
 
+DEFINE_VECTOR(pack_ids, uint64_t);
+
 /* Packs on NVMe in which chunks of the request lie, each once. */
-static uint64_t *packs_of(struct store *store, const struct evict_request *request, size_t *ret_count)
+static struct pack_ids packs_of(struct store *store, const struct evict_request *request)
 {
-    uint64_t *packs = NULL;
-    size_t count = 0, max = 0, kept = 0;
+    struct pack_ids packs = {0};
+    size_t kept = 0;
     for (size_t i = 0; i < request->count; i++) {
         struct chunk_entry entry;
         uint64_t refs;
         if (view_chunk(store->view, &request->names[i], &entry, &refs) == 0 && entry.pack)
-            push(&packs, &count, &max, entry.pack);
+            vector_add(&packs, entry.pack);
     }
-    if (count)
-        qsort(packs, count, sizeof *packs, compare_u64);
-    for (size_t i = 0; i < count; i++)
-        if (kept == 0 || packs[kept - 1] != packs[i])
-            packs[kept++] = packs[i];
-    *ret_count = kept;
+    vector_sort(&packs, compare_u64);
+    for (size_t i = 0; i < packs.count; i++)
+        if (kept == 0 || packs.at[kept - 1] != packs.at[i])
+            packs.at[kept++] = packs.at[i];
+    packs.count = kept;
     return packs;
 }
 
 static size_t serve(struct store *store, struct evict_request *request, uint64_t *ids, size_t max, bool *ret_all)
 {
     struct pinned pinned;
-    size_t count = 0, pack_count, i = 0;
+    size_t count = 0, i = 0;
     uint64_t moved = 0;
     *ret_all = true;
     if (pinned_find(store, false, &pinned) < 0)
         return 0;
     struct moving_out out = {.moving = {.store = store}, .request = request, .pinned = &pinned};
-    uint64_t *packs = packs_of(store, request, &pack_count);
+    _cleanup_vector_ struct pack_ids packs = packs_of(store, request);
     out.moving.raw = xmalloc(CHUNK_SIZE_MAX);
     out.moving.stored = xmalloc(CHUNK_SIZE_MAX);
     request->pinned_bytes = request->unpublished_bytes = request->busy_bytes = request->going_bytes = 0;
-    for (; i < pack_count && count < max && moved < MOVE_BYTES_MAX; i++) {
-        out.moving.pack = packs[i];
+    for (; i < packs.count && count < max && moved < MOVE_BYTES_MAX; i++) {
+        out.moving.pack = packs.at[i];
         if (empty_pack(&out, &moved))
-            ids[count++] = packs[i];
+            ids[count++] = packs.at[i];
     }
     /* What was looked at and stays is looked at again in the next round, with what is left. */
-    *ret_all = i == pack_count || count == 0;
+    *ret_all = i == packs.count || count == 0;
     free(out.moving.raw);
     free(out.moving.stored);
-    free(packs);
     pinned_done(&pinned);
     return count;
 }

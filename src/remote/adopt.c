@@ -36,16 +36,8 @@ static int adopt_rows(struct store *store, const struct head *head)
 
 struct later {
     uint64_t after;
-    uint64_t *made, *dropped;
-    size_t made_count, dropped_count;
+    VECTOR(uint64_t) made, dropped;
 };
-
-static void add_id(uint64_t **list, size_t *count, uint64_t id)
-{
-    if ((*count & (*count - 1)) == 0)
-        *list = xrealloc(*list, (*count ? 2 * *count : 1) * sizeof **list);
-    (*list)[(*count)++] = id;
-}
 
 static bool has_id(const uint64_t *list, size_t count, uint64_t id)
 {
@@ -68,21 +60,22 @@ static int note_later(const struct journal_batch *batch, void *arg)
         if (r < 0)
             return r;
         if (rec.type == REC_PACK)
-            add_id(&later->made, &later->made_count, rec.pack);
+            vector_add(&later->made, rec.pack);
         if (rec.type == REC_DROP)
-            add_id(&later->dropped, &later->dropped_count, rec.pack);
+            vector_add(&later->dropped, rec.pack);
     }
     return 0;
 }
+
+struct whole_pack {
+    uint64_t id, length;
+};
 
 struct registering {
     struct store *store;
     const struct later *later;
     const struct head *head;
-    struct whole_pack {
-        uint64_t id, length;
-    } *packs;
-    size_t count;
+    VECTOR(struct whole_pack) packs;
 };
 
 static int count_entry(const struct chunk_entry *entry, void *arg)
@@ -127,12 +120,10 @@ static int note_object(const struct tier_object *object, void *arg)
     if (!object_number(object->name, "packs", &id))
         return 0;
     /* One that is dropped later need not be known with what it holds: it may lie in another pack, which counts then. */
-    if (has_id(reg->later->made, reg->later->made_count, id) ||
-        has_id(reg->later->dropped, reg->later->dropped_count, id))
+    if (has_id(reg->later->made.at, reg->later->made.count, id) ||
+        has_id(reg->later->dropped.at, reg->later->dropped.count, id))
         return 0;
-    if ((reg->count & (reg->count - 1)) == 0)
-        reg->packs = xrealloc(reg->packs, (reg->count ? 2 * reg->count : 1) * sizeof *reg->packs);
-    reg->packs[reg->count++] = (struct whole_pack){id, object->len};
+    vector_add(&reg->packs, (struct whole_pack){id, object->len});
     return 0;
 }
 
@@ -141,19 +132,18 @@ static int note_object(const struct tier_object *object, void *arg)
 static int register_packs(struct registering *reg)
 {
     int r = 0;
-    if (reg->count)
-        qsort(reg->packs, reg->count, sizeof *reg->packs, compare_u64);
-    for (size_t i = 0; i < reg->count && r == 0; i++) {
+    vector_sort(&reg->packs, compare_u64);
+    for (size_t i = 0; i < reg->packs.count && r == 0; i++) {
         uint32_t count = 0;
-        if (!packs_is_ours(reg->store, reg->packs[i].id)) /* set aside as a leftover */
+        if (!packs_is_ours(reg->store, reg->packs.at[i].id)) /* set aside as a leftover */
             continue;
-        r = packs_recover_index(reg->store, reg->packs[i].id, count_entry, &count);
+        r = packs_recover_index(reg->store, reg->packs.at[i].id, count_entry, &count);
         /* It is kept, whatever it holds: runs may refer to it. */
         bool is_lost = r == -EUCLEAN || r == -EBADMSG || r == -EIO;
         if (r == -ENOENT)
             r = 0;
         else if (r >= 0 || is_lost)
-            r = register_pack(reg, &reg->packs[i], count, view_pack_index);
+            r = register_pack(reg, &reg->packs.at[i], count, view_pack_index);
     }
     return r;
 }
@@ -162,10 +152,10 @@ static int register_packs(struct registering *reg)
 static int register_dropped(struct registering *reg)
 {
     int r = 0;
-    for (size_t i = 0; i < reg->later->dropped_count && r == 0; i++) {
+    for (size_t i = 0; i < reg->later->dropped.count && r == 0; i++) {
         struct view_pack known;
-        struct whole_pack pack = {.id = reg->later->dropped[i]};
-        if (!has_id(reg->later->made, reg->later->made_count, pack.id) &&
+        struct whole_pack pack = {.id = reg->later->dropped.at[i]};
+        if (!has_id(reg->later->made.at, reg->later->made.count, pack.id) &&
             view_pack(reg->store->view, pack.id, &known) == -ENOENT)
             r = register_pack(reg, &pack, 0, index_of_dropped);
     }
@@ -185,9 +175,9 @@ int adopt_view(struct store *store, const struct head *head)
         r = register_packs(&reg);
     if (r == 0)
         r = register_dropped(&reg);
-    free(reg.packs);
-    free(later.made);
-    free(later.dropped);
+    vector_free(&reg.packs);
+    vector_free(&later.made);
+    vector_free(&later.dropped);
     return r;
 }
 
