@@ -34,7 +34,7 @@ struct flag {
     bool is_required; /* a FLAG_SET without which the command is refused */
 };
 
-/* What shells offer for an operand. */
+/* Sources of the words that shells offer for an operand. */
 enum {
     OFFER_WORDS = 1 << 0, /* of the operand's name */
     OFFER_COMMANDS = 1 << 1,

@@ -17,7 +17,7 @@ struct part {
     void (*print)(void);
 };
 
-/* What completes the argument of a flag; 0: nothing does. */
+/* Returns the sources that complete the argument of a flag; 0: none. */
 static unsigned flag_offers(const struct flag *flag)
 {
     if (flag->kind == FLAG_WORD)
@@ -27,7 +27,7 @@ static unsigned flag_offers(const struct flag *flag)
     return strcmp(flag->argument, "PATH") == 0 ? OFFER_FILES : 0;
 }
 
-/* What completes the operands of a command: shells offer the same for each of them. */
+/* Returns the sources that complete the operands of a command: shells offer the same for each of them. */
 static unsigned command_offers(const struct command *command)
 {
     unsigned offers = 0;

@@ -362,9 +362,9 @@ static bool holds_mapping(const char *pid, const char *mountpoint)
     _cleanup_free_ char *path = xasprintf("/proc/%s/maps", pid);
     FILE *f = fopen(path, "re");
     _cleanup_free_ char *line = NULL;
-    size_t room = 0;
+    size_t capacity = 0;
     bool found = false;
-    while (f && !found && getline(&line, &room, f) > 0) {
+    while (f && !found && getline(&line, &capacity, f) > 0) {
         char *name = strchr(line, '/');
         if (name)
             name[strcspn(name, "\n")] = '\0';

@@ -99,7 +99,7 @@ static void print_view(const cJSON *view)
             stays ? "it is not rebuilt now: " : "it is about to be rebuilt", stays ? stays : "");
 }
 
-/* What new chunks became, since the mount. */
+/* Prints the encodings of new chunks since the mount. */
 static void print_reduction(const cJSON *reduction)
 {
     const cJSON *one;

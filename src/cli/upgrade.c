@@ -29,9 +29,9 @@ struct seen {
     double pause;
 };
 
-static void copy_text(char *to, size_t room, const cJSON *text)
+static void copy_text(char *to, size_t capacity, const cJSON *text)
 {
-    (void)snprintf(to, room, "%s", cJSON_IsString(text) ? text->valuestring : "");
+    (void)snprintf(to, capacity, "%s", cJSON_IsString(text) ? text->valuestring : "");
 }
 
 /* An error is not printed: that no daemon serves for a moment is no fault. */

@@ -28,7 +28,7 @@
 /* Received bytes that were not handed out yet. */
 struct reader {
     char *buf;
-    size_t room, len;
+    size_t capacity, len;
 };
 
 struct connection {
@@ -118,12 +118,12 @@ static int receive_some(int fd, struct reader *reader, size_t max)
 {
     if (reader->len == max)
         return -EMSGSIZE;
-    if (reader->room - reader->len < 2) {
-        reader->room = min_u64(max_u64(reader->room * 2, 4096), max + 1);
-        reader->buf = xrealloc(reader->buf, reader->room);
+    if (reader->capacity - reader->len < 2) {
+        reader->capacity = min_u64(max_u64(reader->capacity * 2, 4096), max + 1);
+        reader->buf = xrealloc(reader->buf, reader->capacity);
     }
     for (;;) {
-        ssize_t n = recv(fd, reader->buf + reader->len, reader->room - reader->len - 1, MSG_DONTWAIT);
+        ssize_t n = recv(fd, reader->buf + reader->len, reader->capacity - reader->len - 1, MSG_DONTWAIT);
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)

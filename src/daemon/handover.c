@@ -107,10 +107,10 @@ static bool get_text(const cJSON *object, const char *name, char **ret)
     return text != NULL;
 }
 
-static bool copy_text(const cJSON *object, const char *name, char *to, size_t room)
+static bool copy_text(const cJSON *object, const char *name, char *to, size_t capacity)
 {
     const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, name));
-    (void)snprintf(to, room, "%s", text ? text : "");
+    (void)snprintf(to, capacity, "%s", text ? text : "");
     return text != NULL;
 }
 

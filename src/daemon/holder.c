@@ -318,15 +318,15 @@ static int start_trial(struct holder *h)
 static int start_own(struct holder *h, int status)
 {
     char *why = h->keeper.upgrade_error;
-    size_t room = sizeof h->keeper.upgrade_error;
+    size_t capacity = sizeof h->keeper.upgrade_error;
     if (WIFSIGNALED(status) && h->hello_by)
-        (void)snprintf(why, room, "%s was killed by signal %d before it started", h->binary, WTERMSIG(status));
+        (void)snprintf(why, capacity, "%s was killed by signal %d before it started", h->binary, WTERMSIG(status));
     else if (WIFSIGNALED(status))
-        (void)snprintf(why, room, "the daemon of %s was killed by signal %d while starting", h->binary, WTERMSIG(status));
+        (void)snprintf(why, capacity, "the daemon of %s was killed by signal %d while starting", h->binary, WTERMSIG(status));
     else if (WEXITSTATUS(status) == CANNOT_EXECUTE)
-        (void)snprintf(why, room, "cannot run %s", h->binary);
+        (void)snprintf(why, capacity, "cannot run %s", h->binary);
     else
-        (void)snprintf(why, room, "the daemon of %s exited while starting, with status %d; see 'cairn log'", h->binary,
+        (void)snprintf(why, capacity, "the daemon of %s exited while starting, with status %d; see 'cairn log'", h->binary,
                        WEXITSTATUS(status));
     h->keeper.upgrades--;
     end_trial(h);

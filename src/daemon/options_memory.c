@@ -79,8 +79,8 @@ static uint64_t cgroup_limit(const char *root)
     if (!f)
         return limit;
     _cleanup_free_ char *line = NULL;
-    size_t room = 0;
-    while (getline(&line, &room, f) > 0) {
+    size_t capacity = 0;
+    while (getline(&line, &capacity, f) > 0) {
         line[strcspn(line, "\n")] = '\0';
         char *controllers = strchr(line, ':');
         char *group = controllers ? strchr(controllers + 1, ':') : NULL;

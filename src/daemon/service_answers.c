@@ -92,7 +92,7 @@ static uint64_t reduced_bytes(const struct store_status *s)
     return saved;
 }
 
-/* What was encoded since the mount. */
+/* Adds the encodings since the mount. */
 static void add_reduction(const struct store_status *s, cJSON *nvme)
 {
     cJSON *reduction = add_object(nvme, "reduction"), *encodings = cJSON_AddArrayToObject(reduction, "encodings");

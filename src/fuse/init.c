@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What this libfuse has no name for in the kernel's protocol: TMPFILE, and two things that are asked for in the reply to INIT.
+/* Parts of the kernel's protocol that this libfuse has no name for: TMPFILE, and two things that are asked for in the reply to INIT.
  *
  *   DIRECT_IO_ALLOW_MMAP  files that bypass the page cache can still be mapped shared (loaders map what they read); tried before
  *                         anybody relies on it (self_test.c)
