@@ -179,13 +179,13 @@ static int put_op(struct batch *batch, const struct op *op, const struct version
 
 static void put_packs(struct store *store, struct batch *batch, uint64_t cut)
 {
-    LOCK_SCOPE(&store->packs.lock);
+    LOCK_SCOPE(&store->commit->packs.lock);
     struct new_pack *pack;
     size_t count = 0;
-    TAILQ_FOREACH(pack, &store->packs.written, link)
+    TAILQ_FOREACH(pack, &store->commit->packs.written, link)
         count++;
     batch->packs = xcalloc(count, sizeof *batch->packs);
-    TAILQ_FOREACH(pack, &store->packs.written, link) {
+    TAILQ_FOREACH(pack, &store->commit->packs.written, link) {
         /* What the cut needs was waited for; others hold what is fetched meanwhile. */
         if (pack->state != PACK_DURABLE || pack->is_named)
             continue;

@@ -64,14 +64,15 @@ static int catch_up(const struct journal_batch *batch, void *arg)
 static int apply_journal(struct store *store, uint64_t from, const struct journal *until)
 {
     struct catching_up cu = {.store = store, .state = view_state(store->view), .until = until};
-    cu.matched = cu.state.applied_seq == 0 && !store->anchor.exists;
+    cu.matched = cu.state.applied_seq == 0 && !store->commit->anchor.exists;
     int r = journal_read(store, from, catch_up, &cu);
-    if (r == 0 && !cu.matched && store->anchor.exists && cu.state.applied_seq < store->journal.cut_seq)
+    if (r == 0 && !cu.matched && store->commit->anchor.exists && cu.state.applied_seq < store->commit->journal.cut_seq)
         return -ESTALE; /* the view is older than the journal's beginning */
     /* No batch was read: the journal ends where the anchor or the view is. */
-    if (r == 0 && cu.state.applied_seq == store->journal.cut_seq && memcmp(cu.state.chain, store->journal.chain, CHAIN_LEN) != 0)
+    if (r == 0 && cu.state.applied_seq == store->commit->journal.cut_seq &&
+        memcmp(cu.state.chain, store->commit->journal.chain, CHAIN_LEN) != 0)
         return -ESTALE;
-    if (r == 0 && cu.state.applied_seq == store->journal.cut_seq)
+    if (r == 0 && cu.state.applied_seq == store->commit->journal.cut_seq)
         cu.matched = true;
     return r == 0 && !cu.matched ? -ENODATA : r;
 }
@@ -81,7 +82,7 @@ static int apply_journal(struct store *store, uint64_t from, const struct journa
 bool view_forgot_head(struct store *store)
 {
     struct view_remote remote = view_remote(store->view);
-    return store->anchor.number && (remote.cut < store->anchor.cut || remote.head < store->anchor.number);
+    return store->commit->anchor.number && (remote.cut < store->commit->anchor.cut || remote.head < store->commit->anchor.number);
 }
 
 int view_follow_journal(struct store *store, uint64_t from)
@@ -91,11 +92,11 @@ int view_follow_journal(struct store *store, uint64_t from)
 
 int view_catch_up(struct store *store)
 {
-    const struct journal now = store->journal;
+    const struct journal now = store->commit->journal;
     if (view_forgot_head(store))
         return -ESTALE;
     int r = apply_journal(store, view_state(store->view).applied_seq, &now);
-    store->journal = now;
+    store->commit->journal = now;
     struct view_state state = view_state(store->view);
     if (r == 0 && memcmp(state.chain, now.chain, CHAIN_LEN) != 0)
         return -EIO; /* it could not be read to its end */

@@ -4,39 +4,39 @@
 
 void change_init(struct store *store)
 {
-    mutex_init(&store->change.lock, LOCK_LEAF);
-    cond_init(&store->change.changed);
+    mutex_init(&store->commit->change.lock, LOCK_LEAF);
+    cond_init(&store->commit->change.changed);
 }
 
 void change_done(struct store *store)
 {
-    mutex_done(&store->change.lock);
-    (void)pthread_cond_destroy(&store->change.changed);
+    mutex_done(&store->commit->change.lock);
+    (void)pthread_cond_destroy(&store->commit->change.changed);
 }
 
 void store_on_change(struct store *store, store_change_fn *fn, void *arg)
 {
-    LOCK_SCOPE(&store->change.lock);
-    store->change.fn = NULL;
-    while (store->change.calls > 0)
-        (void)mutex_wait(&store->change.lock, &store->change.changed, -1);
-    store->change.fn = fn;
-    store->change.arg = arg;
+    LOCK_SCOPE(&store->commit->change.lock);
+    store->commit->change.fn = NULL;
+    while (store->commit->change.calls > 0)
+        (void)mutex_wait(&store->commit->change.lock, &store->commit->change.changed, -1);
+    store->commit->change.fn = fn;
+    store->commit->change.arg = arg;
 }
 
 void change_tell(struct store *store, const uint64_t *inos, size_t count, bool has_content)
 {
-    mutex_lock(&store->change.lock);
-    store_change_fn *fn = store->change.fn;
-    void *arg = store->change.arg;
-    store->change.calls += fn != NULL;
-    mutex_unlock(&store->change.lock);
+    mutex_lock(&store->commit->change.lock);
+    store_change_fn *fn = store->commit->change.fn;
+    void *arg = store->commit->change.arg;
+    store->commit->change.calls += fn != NULL;
+    mutex_unlock(&store->commit->change.lock);
     if (!fn)
         return;
     fn(inos, count, has_content, arg);
-    LOCK_SCOPE(&store->change.lock);
-    store->change.calls--;
-    (void)pthread_cond_broadcast(&store->change.changed);
+    LOCK_SCOPE(&store->commit->change.lock);
+    store->commit->change.calls--;
+    (void)pthread_cond_broadcast(&store->commit->change.changed);
 }
 
 uint64_t store_turn(struct store *store)
@@ -44,15 +44,15 @@ uint64_t store_turn(struct store *store)
     uint64_t now = atomic_load(&store->turn);
     if (!(now & 1))
         return now;
-    LOCK_SCOPE(&store->change.lock);
+    LOCK_SCOPE(&store->commit->change.lock);
     while ((now = atomic_load(&store->turn)) & 1)
-        (void)mutex_wait(&store->change.lock, &store->change.changed, -1);
+        (void)mutex_wait(&store->commit->change.lock, &store->commit->change.changed, -1);
     return now;
 }
 
 void change_turn(struct store *store)
 {
-    LOCK_SCOPE(&store->change.lock);
+    LOCK_SCOPE(&store->commit->change.lock);
     atomic_fetch_add(&store->turn, 1);
-    (void)pthread_cond_broadcast(&store->change.changed);
+    (void)pthread_cond_broadcast(&store->commit->change.changed);
 }

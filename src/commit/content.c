@@ -111,9 +111,9 @@ static int write_chunks(struct store *store, const struct run *run, uint64_t sta
         if (border_count == 1 && job->length <= ALONE_MAX)
             run_chunk_job(job);
         else
-            pool_submit(store->workers, run_chunk_job, job);
+            pool_submit(store->commit->workers, run_chunk_job, job);
     }
-    pool_drain(store->workers);
+    pool_drain(store->commit->workers);
     int r = 0;
     for (size_t i = 0; i < border_count; i++) {
         (void)add_extent(content, (struct extent){.offset = jobs[i].offset,

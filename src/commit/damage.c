@@ -8,16 +8,16 @@
 
 void damage_init(struct store *store)
 {
-    mutex_init(&store->damage.lock, LOCK_LEAF);
+    mutex_init(&store->commit->damage.lock, LOCK_LEAF);
 }
 
 void damage_done(struct store *store)
 {
-    for (unsigned i = 0; i < store->damage.known_count; i++) {
-        free(store->damage.known[i].path);
-        free(store->damage.known[i].what);
+    for (unsigned i = 0; i < store->commit->damage.known_count; i++) {
+        free(store->commit->damage.known[i].path);
+        free(store->commit->damage.known[i].what);
     }
-    mutex_done(&store->damage.lock);
+    mutex_done(&store->commit->damage.lock);
 }
 
 const char *damage_describe(int error)
@@ -42,13 +42,13 @@ void damage_note(struct store *store, uint64_t ino, const struct chunk_name *nam
     hex_print(hex, name->bytes, 8);
     _cleanup_free_ char *what = xasprintf("chunk %s: %s", hex, damage_describe(error));
     bool known = false;
-    mutex_lock(&store->damage.lock);
-    for (unsigned i = 0; i < store->damage.known_count; i++)
-        known = known || (strcmp(store->damage.known[i].path, path) == 0 &&
-                          strcmp(store->damage.known[i].what, what) == 0);
-    if (!known && store->damage.known_count < DAMAGE_MAX)
-        store->damage.known[store->damage.known_count++] = (struct damage){xstrdup(path), xstrdup(what), *name};
-    mutex_unlock(&store->damage.lock);
+    mutex_lock(&store->commit->damage.lock);
+    for (unsigned i = 0; i < store->commit->damage.known_count; i++)
+        known = known || (strcmp(store->commit->damage.known[i].path, path) == 0 &&
+                          strcmp(store->commit->damage.known[i].what, what) == 0);
+    if (!known && store->commit->damage.known_count < DAMAGE_MAX)
+        store->commit->damage.known[store->commit->damage.known_count++] = (struct damage){xstrdup(path), xstrdup(what), *name};
+    mutex_unlock(&store->commit->damage.lock);
     cause_note("%s; 'cairn scrub' heals what another tier has, else restore the file", what);
     if (!known)
         log_error("%s: %s; these bytes read as EIO", path, what);
@@ -57,57 +57,57 @@ void damage_note(struct store *store, uint64_t ino, const struct chunk_name *nam
 /* What is known to be damaged is stored anew by whoever has it; it is not relied on until then. */
 void damage_note_local(struct store *store, const struct chunk_name *name)
 {
-    LOCK_SCOPE(&store->damage.lock);
-    for (unsigned i = 0; i < store->damage.local_count; i++)
-        if (chunk_name_equal(&store->damage.local[i], name))
+    LOCK_SCOPE(&store->commit->damage.lock);
+    for (unsigned i = 0; i < store->commit->damage.local_count; i++)
+        if (chunk_name_equal(&store->commit->damage.local[i], name))
             return;
-    if (store->damage.local_count < DAMAGE_LOCAL_MAX)
-        store->damage.local[store->damage.local_count++] = *name;
+    if (store->commit->damage.local_count < DAMAGE_LOCAL_MAX)
+        store->commit->damage.local[store->commit->damage.local_count++] = *name;
 }
 
 void damage_cured(struct store *store, const struct chunk_name *name)
 {
-    LOCK_SCOPE(&store->damage.lock);
-    for (unsigned i = 0; i < store->damage.local_count; i++) {
-        if (!chunk_name_equal(&store->damage.local[i], name))
+    LOCK_SCOPE(&store->commit->damage.lock);
+    for (unsigned i = 0; i < store->commit->damage.local_count; i++) {
+        if (!chunk_name_equal(&store->commit->damage.local[i], name))
             continue;
-        store->damage.local[i] = store->damage.local[--store->damage.local_count];
-        atomic_fetch_add(&store->healed_total, 1);
+        store->commit->damage.local[i] = store->commit->damage.local[--store->commit->damage.local_count];
+        atomic_fetch_add(&store->commit->healed_total, 1);
         return;
     }
 }
 
 bool damage_is_known(struct store *store, const struct chunk_name *name)
 {
-    LOCK_SCOPE(&store->damage.lock);
-    for (unsigned i = 0; i < store->damage.local_count; i++)
-        if (chunk_name_equal(&store->damage.local[i], name))
+    LOCK_SCOPE(&store->commit->damage.lock);
+    for (unsigned i = 0; i < store->commit->damage.local_count; i++)
+        if (chunk_name_equal(&store->commit->damage.local[i], name))
             return true;
-    for (unsigned i = 0; i < store->damage.known_count; i++)
-        if (chunk_name_equal(&store->damage.known[i].chunk, name))
+    for (unsigned i = 0; i < store->commit->damage.known_count; i++)
+        if (chunk_name_equal(&store->commit->damage.known[i].chunk, name))
             return true;
     return false;
 }
 
 void store_damage(struct store *store, void (*fn)(const char *path, const char *what, void *arg), void *arg)
 {
-    LOCK_SCOPE(&store->damage.lock);
-    for (unsigned i = 0; i < store->damage.known_count; i++)
-        fn(store->damage.known[i].path, store->damage.known[i].what, arg);
+    LOCK_SCOPE(&store->commit->damage.lock);
+    for (unsigned i = 0; i < store->commit->damage.known_count; i++)
+        fn(store->commit->damage.known[i].path, store->commit->damage.known[i].what, arg);
 }
 
 /* It is no damage any more. */
 void damage_forget(struct store *store, const struct chunk_name *name)
 {
-    LOCK_SCOPE(&store->damage.lock);
-    for (unsigned i = 0; i < store->damage.known_count;) {
-        struct damage *damage = &store->damage.known[i];
+    LOCK_SCOPE(&store->commit->damage.lock);
+    for (unsigned i = 0; i < store->commit->damage.known_count;) {
+        struct damage *damage = &store->commit->damage.known[i];
         if (!chunk_name_equal(&damage->chunk, name)) {
             i++;
             continue;
         }
         free(damage->path);
         free(damage->what);
-        *damage = store->damage.known[--store->damage.known_count];
+        *damage = store->commit->damage.known[--store->commit->damage.known_count];
     }
 }

@@ -36,7 +36,7 @@ int store_write(struct store *store, struct stage_write *w)
     if (r != -ESTALE)
         return r;
     /* It opens a draft: with the history's lock, so that no seal comes between the look and the write. */
-    LOCK_SCOPE(&store->history.lock);
+    LOCK_SCOPE(&store->commit->history.lock);
     struct ns_inode inode;
     r = history_change_room_locked(store, w->ino);
     if (r == 0)
@@ -52,7 +52,7 @@ int store_write(struct store *store, struct stage_write *w)
 int store_cut(struct store *store, uint64_t ino, uint64_t offset, uint64_t length, uint64_t new_size)
 {
     struct ns_inode inode;
-    mutex_lock(&store->history.lock);
+    mutex_lock(&store->commit->history.lock);
     /* What was closed as it was becomes a version before some of it goes. */
     int r = history_is_due_locked(store, ino) ? history_seal_due_locked(store) : 0;
     if (r == 0)
@@ -73,13 +73,13 @@ int store_put_chunk(struct store *store, uint64_t ino, uint64_t offset, uint64_t
     struct stage_chunk_range chunk = {
         .offset = offset, .length = length, .name = *name, .chunk_offset = chunk_offset, .pack = pack};
     struct ns_inode inode;
-    mutex_lock(&store->history.lock);
+    mutex_lock(&store->commit->history.lock);
     int r = ns_inode(store->ns, ino, &inode);
     if (r == 0)
         r = history_change_room_locked(store, ino);
     if (r == 0)
         r = stage_put_chunk(store->stage, ino, &chunk, inode.attrs.size, inode.version, clock_realtime_ns());
-    mutex_unlock(&store->history.lock);
+    mutex_unlock(&store->commit->history.lock);
     packs_unpin(store, pack);
     return r;
 }

@@ -34,7 +34,7 @@ void heal_free(struct heal *heal)
 
 bool heal_give(struct store *store, const struct chunk_entry *entry, const void *stored)
 {
-    struct heal *heal = store->heal;
+    struct heal *heal = store->commit->heal;
     LOCK_SCOPE(&heal->lock);
     for (size_t i = 0; i < heal->count; i++)
         if (chunk_name_equal(&heal->chunks[i].entry.name, &entry->name))
@@ -49,13 +49,13 @@ bool heal_give(struct store *store, const struct chunk_entry *entry, const void 
 
 bool heal_is_pending(struct store *store)
 {
-    LOCK_SCOPE(&store->heal->lock);
-    return store->heal->count > 0;
+    LOCK_SCOPE(&store->commit->heal->lock);
+    return store->commit->heal->count > 0;
 }
 
 bool heal_add(struct store *store)
 {
-    struct heal *heal = store->heal;
+    struct heal *heal = store->commit->heal;
     mutex_lock(&heal->lock);
     size_t count = heal->count;
     mutex_unlock(&heal->lock);
@@ -69,7 +69,7 @@ bool heal_add(struct store *store)
 
 void heal_settle(struct store *store)
 {
-    struct heal *heal = store->heal;
+    struct heal *heal = store->commit->heal;
     for (size_t i = 0; i < heal->added; i++)
         damage_forget(store, &heal->chunks[i].entry.name);
     LOCK_SCOPE(&heal->lock);

@@ -14,26 +14,26 @@
 
 void history_init(struct store *store)
 {
-    mutex_init(&store->history.lock, LOCK_HISTORY);
-    TAILQ_INIT(&store->history.ops);
+    mutex_init(&store->commit->history.lock, LOCK_HISTORY);
+    TAILQ_INIT(&store->commit->history.ops);
 }
 
 void history_done(struct store *store)
 {
     struct op *op;
-    while ((op = TAILQ_FIRST(&store->history.ops))) {
-        TAILQ_REMOVE(&store->history.ops, op, link);
+    while ((op = TAILQ_FIRST(&store->commit->history.ops))) {
+        TAILQ_REMOVE(&store->commit->history.ops, op, link);
         free(op);
     }
-    mutex_done(&store->history.lock);
+    mutex_done(&store->commit->history.lock);
 }
 
 static void unlist_op_locked(struct store *store, struct op *op)
 {
-    check_held(&store->history.lock);
-    TAILQ_REMOVE(&store->history.ops, op, link);
-    store->history.op_count--;
-    store->history.op_bytes -= op->len;
+    check_held(&store->commit->history.lock);
+    TAILQ_REMOVE(&store->commit->history.ops, op, link);
+    store->commit->history.op_count--;
+    store->commit->history.op_bytes -= op->len;
     free(op);
 }
 
@@ -42,11 +42,11 @@ static void unlist_op_locked(struct store *store, struct op *op)
  * file, nor what a cut has chosen or somebody looks at. Returns when it happened, 0: there is none. */
 static int64_t supersede_locked(struct store *store, const struct record *rec)
 {
-    check_held(&store->history.lock);
-    struct op *last = TAILQ_LAST(&store->history.ops, op_list);
+    check_held(&store->commit->history.lock);
+    struct op *last = TAILQ_LAST(&store->commit->history.ops, op_list);
     if (!last || rec->type != REC_SEAL || last->type != REC_SEAL || (rec->flags | last->flags) & RECORD_BIRTH)
         return 0;
-    if (last->ino != rec->ino || last->seq <= store->history.chosen || store->history.lookers > 0)
+    if (last->ino != rec->ino || last->seq <= store->commit->history.chosen || store->commit->history.lookers > 0)
         return 0;
     int64_t happened = last->happened;
     unlist_op_locked(store, last);
@@ -73,12 +73,12 @@ static struct op *op_new(const struct record *rec)
 /* `happened`: monotonic ns; 0: now. */
 static void list_op_locked(struct store *store, struct op *op, int64_t happened)
 {
-    check_held(&store->history.lock);
+    check_held(&store->commit->history.lock);
     op->happened = happened ? happened : clock_monotonic_ns();
-    TAILQ_INSERT_TAIL(&store->history.ops, op, link);
-    store->history.op_count++;
-    store->history.op_bytes += op->len;
-    store->history.newest = op->seq;
+    TAILQ_INSERT_TAIL(&store->commit->history.ops, op, link);
+    store->commit->history.op_count++;
+    store->commit->history.op_bytes += op->len;
+    store->commit->history.newest = op->seq;
 }
 
 /* --- log ------------------------------------------------------------------------------------------------------------- */
@@ -104,9 +104,9 @@ int dump_record(const struct record *rec, void *arg)
 /* Packs that no batch names yet: a recovery must not take them for leftovers. */
 static void dump_packs(struct store *store, struct dump *dump)
 {
-    LOCK_SCOPE(&store->packs.lock);
+    LOCK_SCOPE(&store->commit->packs.lock);
     struct new_pack *pack;
-    TAILQ_FOREACH(pack, &store->packs.written, link) {
+    TAILQ_FOREACH(pack, &store->commit->packs.written, link) {
         if (pack->state != PACK_DURABLE)
             continue;
         struct record rec = {.type = REC_PACK, .pack = pack->id, .length = pack->length, .count = pack->count};
@@ -116,10 +116,10 @@ static void dump_packs(struct store *store, struct dump *dump)
 
 static int compact_locked(struct store *store, bool with_nameless)
 {
-    check_held(&store->history.lock);
+    check_held(&store->commit->history.lock);
     struct dump dump = {0};
     struct op *op;
-    TAILQ_FOREACH(op, &store->history.ops, link) {
+    TAILQ_FOREACH(op, &store->commit->history.ops, link) {
         dump_room(&dump, op->len);
         memcpy(dump.bytes + dump.len, op->bytes, op->len);
         dump.len += op->len;
@@ -135,25 +135,25 @@ static int compact_locked(struct store *store, bool with_nameless)
 /* What has no name is needed by a successor that adopts the mount, and by nobody else: it stands back where the log is too small. */
 int history_compact_locked(struct store *store)
 {
-    check_held(&store->history.lock);
+    check_held(&store->commit->history.lock);
     int r = compact_locked(store, true);
     return r == -EAGAIN ? compact_locked(store, false) : r;
 }
 
 int history_compact(struct store *store)
 {
-    LOCK_SCOPE(&store->history.lock);
+    LOCK_SCOPE(&store->commit->history.lock);
     return history_compact_locked(store);
 }
 
 /* Before each change. */
 static int make_log_room_locked(struct store *store)
 {
-    check_held(&store->history.lock);
+    check_held(&store->commit->history.lock);
     int r = store_takes_changes(store);
     if (r < 0)
         return r;
-    if (store->history.op_count + lag_ops(store) >= PENDING_OPS_MAX)
+    if (store->commit->history.op_count + lag_ops(store) >= PENDING_OPS_MAX)
         return -EAGAIN;
     if (!stage_log_wants_compaction(store->stage) && stage_log_room(store->stage) > STAGE_LOG_MARGIN / 2)
         return 0;
@@ -164,14 +164,14 @@ static int make_log_room_locked(struct store *store)
 
 int history_draft_room_locked(struct store *store)
 {
-    check_held(&store->history.lock);
+    check_held(&store->commit->history.lock);
     int r = make_log_room_locked(store);
     if (r < 0 || stage_log_takes_draft(store->stage))
         return r;
     int64_t now = clock_monotonic_ns();
-    if (now - store->history.compacted < COMPACT_EVERY_NS)
+    if (now - store->commit->history.compacted < COMPACT_EVERY_NS)
         return -EAGAIN;
-    store->history.compacted = now;
+    store->commit->history.compacted = now;
     if (history_compact_locked(store) < 0)
         log_debug("stage: the log could not be compacted");
     return stage_log_takes_draft(store->stage) ? 0 : -EAGAIN;
@@ -181,10 +181,10 @@ bool history_is_crowded(struct store *store)
 {
     if (!stage_log_is_crowded(store->stage))
         return false;
-    LOCK_SCOPE(&store->history.lock);
+    LOCK_SCOPE(&store->commit->history.lock);
     int64_t now = clock_monotonic_ns();
-    if (now - store->history.compacted >= LOOK_EVERY_NS) {
-        store->history.compacted = now;
+    if (now - store->commit->history.compacted >= LOOK_EVERY_NS) {
+        store->commit->history.compacted = now;
         if (history_compact_locked(store) < 0)
             log_debug("stage: the log could not be compacted");
     }
@@ -193,7 +193,7 @@ bool history_is_crowded(struct store *store)
 
 int history_change_room_locked(struct store *store, uint64_t ino)
 {
-    check_held(&store->history.lock);
+    check_held(&store->commit->history.lock);
     struct stage_file_state state;
     bool has_draft = stage_file_state(store->stage, ino, &state) && state.has_draft;
     return has_draft ? make_log_room_locked(store) : history_draft_room_locked(store);
@@ -205,11 +205,11 @@ int history_change_room_locked(struct store *store, uint64_t ino)
  * when that happened: it is not followed for ever. Order is what sequence numbers say. */
 void history_stamp_locked(struct store *store, struct record *rec)
 {
-    check_held(&store->history.lock);
+    check_held(&store->commit->history.lock);
     int64_t now = clock_realtime_ns();
-    if (now <= store->history.last_time && store->history.last_time - now <= CLOCK_BACK_MAX_NS)
-        now = store->history.last_time + 1;
-    store->history.last_time = now;
+    if (now <= store->commit->history.last_time && store->commit->history.last_time - now <= CLOCK_BACK_MAX_NS)
+        now = store->commit->history.last_time + 1;
+    store->commit->history.last_time = now;
     rec->time = now;
     rec->writer = store->sb.writer;
     rec->seq = stage_next_seq(store->stage);
@@ -218,7 +218,7 @@ void history_stamp_locked(struct store *store, struct record *rec)
 /* The second cookie of an exchange first: no number that an operation gives out comes after its own, which may be the cut of a head. */
 void history_stamp_with_cookies_locked(struct store *store, struct record *rec)
 {
-    check_held(&store->history.lock);
+    check_held(&store->commit->history.lock);
     bool names = rec->type == REC_MAKE || rec->type == REC_LINK || rec->type == REC_RENAME || rec->type == REC_NASCENT;
     if (rec->flags & RECORD_EXCHANGE && rec->cookie2 == 0)
         rec->cookie2 = stage_next_seq(store->stage);
@@ -272,7 +272,7 @@ static void drop_content(struct store *store, const struct record *rec)
  * is sealed now. */
 static int bound_group_locked(struct store *store, const struct record *rec, struct standing *standing)
 {
-    check_held(&store->history.lock);
+    check_held(&store->commit->history.lock);
     struct dump xattrs = {0};
     if (rec->type != REC_SETXATTR || !standing->nascent)
         return 0;
@@ -300,7 +300,7 @@ static int check_removable(struct store *store, const struct record *rec)
 /* What frees room waits for none as long as it fits. */
 static int make_room_locked(struct store *store, const struct record *rec, bool is_lost)
 {
-    check_held(&store->history.lock);
+    check_held(&store->commit->history.lock);
     if (is_lost)
         return store_takes_changes(store);
     int r = rec->type == REC_NASCENT ? history_draft_room_locked(store) : make_log_room_locked(store);
@@ -311,7 +311,7 @@ static int make_room_locked(struct store *store, const struct record *rec, bool 
 /* What has no name and no version is for a successor to know: where there is no room, it is left out. `op`: NULL, if it is not history. */
 static int log_locked(struct store *store, const struct record *rec, struct op *op, bool may_be_left_out)
 {
-    check_held(&store->history.lock);
+    check_held(&store->commit->history.lock);
     if (may_be_left_out && make_log_room_locked(store) < 0)
         return 0;
     if (!op)
@@ -321,7 +321,7 @@ static int log_locked(struct store *store, const struct record *rec, struct op *
 
 static int commit_locked(struct store *store, struct record *rec)
 {
-    check_held(&store->history.lock);
+    check_held(&store->commit->history.lock);
     struct standing standing = {0};
     /* A new file is not history yet, and the end of what has no name shows nowhere. */
     int r = rec->type == REC_NASCENT || rec->type == REC_REAP ? 0 : history_seal_due_locked(store);
@@ -359,8 +359,8 @@ static int commit_locked(struct store *store, struct record *rec)
 
 int history_leave(struct store *store, int r)
 {
-    bool must_tell = store->history.recount_count > 0;
-    mutex_unlock(&store->history.lock);
+    bool must_tell = store->commit->history.recount_count > 0;
+    mutex_unlock(&store->commit->history.lock);
     if (r == 0)
         horizon_note(store);
     if (must_tell) /* who calls may hold locks: the writeback thread tells */
@@ -370,7 +370,7 @@ int history_leave(struct store *store, int r)
 
 int history_group_room_locked(struct store *store, size_t len)
 {
-    check_held(&store->history.lock);
+    check_held(&store->commit->history.lock);
     int r = make_log_room_locked(store);
     if (r < 0 || stage_log_room(store->stage) > len + STAGE_LOG_MARGIN / 2)
         return r;
@@ -381,7 +381,7 @@ int history_group_room_locked(struct store *store, size_t len)
 /* Operations that are one: a recovery finds all of them or none, and no cut lies between. There is room. */
 void history_enter_group_locked(struct store *store, const struct record *recs, size_t count)
 {
-    check_held(&store->history.lock);
+    check_held(&store->commit->history.lock);
     struct op **ops = xcalloc(count, sizeof(struct op *));
     struct iovec *encoded = xcalloc(count, sizeof *encoded);
     for (size_t i = 0; i < count; i++) {
@@ -393,7 +393,7 @@ void history_enter_group_locked(struct store *store, const struct record *recs, 
     for (size_t i = 0; i < count; i++) {
         ns_apply(store->ns, &recs[i]);
         int64_t happened = supersede_locked(store, &recs[i]);
-        list_op_locked(store, ops[i], happened ? happened : store->history.due_since);
+        list_op_locked(store, ops[i], happened ? happened : store->commit->history.due_since);
     }
     free(encoded);
     free(ops);
@@ -401,7 +401,7 @@ void history_enter_group_locked(struct store *store, const struct record *recs, 
 
 static int commit_both_locked(struct store *store, struct record *rec, struct record *rec2)
 {
-    check_held(&store->history.lock);
+    check_held(&store->commit->history.lock);
     struct standing standing = {0};
     int r = history_seal_due_locked(store);
     if (r == 0)
@@ -443,52 +443,52 @@ static bool keep_times(struct store *store, struct record *rec, struct record *r
 int store_commit(struct store *store, struct record *rec)
 {
     struct record times;
-    mutex_lock(&store->history.lock);
+    mutex_lock(&store->commit->history.lock);
     bool is_both = keep_times(store, rec, &times);
     return history_leave(store, is_both ? commit_both_locked(store, rec, &times) : commit_locked(store, rec));
 }
 
 int store_commit_both(struct store *store, struct record *rec, struct record *rec2)
 {
-    mutex_lock(&store->history.lock);
+    mutex_lock(&store->commit->history.lock);
     return history_leave(store, commit_both_locked(store, rec, rec2));
 }
 
 uint64_t store_newest(struct store *store)
 {
-    LOCK_SCOPE(&store->history.lock);
-    return store->history.newest;
+    LOCK_SCOPE(&store->commit->history.lock);
+    return store->commit->history.newest;
 }
 
 int64_t history_last_time(struct store *store)
 {
-    LOCK_SCOPE(&store->history.lock);
-    return store->history.last_time;
+    LOCK_SCOPE(&store->commit->history.lock);
+    return store->commit->history.last_time;
 }
 
 /* --- the list ------------------------------------------------------------------------------------------------------------ */
 
 void history_resume(struct store *store, int64_t last_time)
 {
-    LOCK_SCOPE(&store->history.lock);
-    store->history.last_time = last_time;
+    LOCK_SCOPE(&store->commit->history.lock);
+    store->commit->history.last_time = last_time;
 }
 
 /* The last one counts, and not the latest: that may be of a clock that was ahead. */
 void history_readd(struct store *store, const struct record *rec)
 {
-    LOCK_SCOPE(&store->history.lock);
-    store->history.last_time = rec->time;
+    LOCK_SCOPE(&store->commit->history.lock);
+    store->commit->history.last_time = rec->time;
     list_op_locked(store, op_new(rec), 0);
 }
 
 static struct op **list_up_to_locked(struct store *store, uint64_t seq, size_t *ret_count)
 {
-    check_held(&store->history.lock);
-    struct op **ops = xcalloc(store->history.op_count, sizeof(struct op *));
+    check_held(&store->commit->history.lock);
+    struct op **ops = xcalloc(store->commit->history.op_count, sizeof(struct op *));
     size_t count = 0;
     struct op *op;
-    TAILQ_FOREACH(op, &store->history.ops, link) {
+    TAILQ_FOREACH(op, &store->commit->history.ops, link) {
         if (op->seq > seq)
             break;
         ops[count++] = op;
@@ -499,30 +499,30 @@ static struct op **list_up_to_locked(struct store *store, uint64_t seq, size_t *
 
 struct op **history_up_to(struct store *store, uint64_t cut, size_t *ret_count)
 {
-    LOCK_SCOPE(&store->history.lock);
+    LOCK_SCOPE(&store->commit->history.lock);
     return list_up_to_locked(store, cut, ret_count);
 }
 
 struct op **history_look(struct store *store, size_t *ret_count)
 {
-    LOCK_SCOPE(&store->history.lock);
-    store->history.lookers++;
+    LOCK_SCOPE(&store->commit->history.lock);
+    store->commit->history.lookers++;
     return list_up_to_locked(store, UINT64_MAX, ret_count);
 }
 
 void history_looked(struct store *store, struct op **ops)
 {
-    LOCK_SCOPE(&store->history.lock);
-    store->history.lookers--;
+    LOCK_SCOPE(&store->commit->history.lock);
+    store->commit->history.lookers--;
     free(ops);
 }
 
 size_t history_retire(struct store *store, uint64_t seq)
 {
-    LOCK_SCOPE(&store->history.lock);
+    LOCK_SCOPE(&store->commit->history.lock);
     struct op *op;
     size_t count = 0;
-    while ((op = TAILQ_FIRST(&store->history.ops)) && op->seq <= seq) {
+    while ((op = TAILQ_FIRST(&store->commit->history.ops)) && op->seq <= seq) {
         unlist_op_locked(store, op);
         count++;
     }
@@ -531,8 +531,8 @@ size_t history_retire(struct store *store, uint64_t seq)
 
 bool history_oldest(struct store *store, uint64_t *ret_seq, int64_t *ret_happened)
 {
-    LOCK_SCOPE(&store->history.lock);
-    const struct op *op = TAILQ_FIRST(&store->history.ops);
+    LOCK_SCOPE(&store->commit->history.lock);
+    const struct op *op = TAILQ_FIRST(&store->commit->history.ops);
     if (op) {
         *ret_seq = op->seq;
         *ret_happened = op->happened;

@@ -11,80 +11,80 @@
 
 void horizon_init(struct store *store)
 {
-    mutex_init(&store->horizon.lock, LOCK_WAITERS);
-    cond_init(&store->horizon.changed);
-    TAILQ_INIT(&store->horizon.waiters);
-    store->horizon.next_ticket = 1;
+    mutex_init(&store->commit->horizon.lock, LOCK_WAITERS);
+    cond_init(&store->commit->horizon.changed);
+    TAILQ_INIT(&store->commit->horizon.waiters);
+    store->commit->horizon.next_ticket = 1;
 }
 
 void horizon_done(struct store *store)
 {
-    waiters_call(&store->horizon.waiters, -ESHUTDOWN);
-    mutex_done(&store->horizon.lock);
-    (void)pthread_cond_destroy(&store->horizon.changed);
+    waiters_call(&store->commit->horizon.waiters, -ESHUTDOWN);
+    mutex_done(&store->commit->horizon.lock);
+    (void)pthread_cond_destroy(&store->commit->horizon.changed);
 }
 
 bool horizon_is_awaited_locked(struct store *store)
 {
-    check_held(&store->horizon.lock);
-    return !TAILQ_EMPTY(&store->horizon.waiters) || store->horizon.urge_until > clock_monotonic_ns();
+    check_held(&store->commit->horizon.lock);
+    return !TAILQ_EMPTY(&store->commit->horizon.waiters) || store->commit->horizon.urge_until > clock_monotonic_ns();
 }
 
 bool horizon_is_urgent_locked(struct store *store)
 {
-    check_held(&store->horizon.lock);
-    return horizon_is_awaited_locked(store) || store->horizon.waiting_writers > 0;
+    check_held(&store->commit->horizon.lock);
+    return horizon_is_awaited_locked(store) || store->commit->horizon.waiting_writers > 0;
 }
 
 bool horizon_is_urgent(struct store *store)
 {
-    LOCK_SCOPE(&store->horizon.lock);
+    LOCK_SCOPE(&store->commit->horizon.lock);
     return horizon_is_urgent_locked(store);
 }
 
 void horizon_kick(struct store *store)
 {
-    LOCK_SCOPE(&store->horizon.lock);
-    store->horizon.kicked = true;
-    (void)pthread_cond_signal(&store->horizon.changed);
+    LOCK_SCOPE(&store->commit->horizon.lock);
+    store->commit->horizon.kicked = true;
+    (void)pthread_cond_signal(&store->commit->horizon.changed);
 }
 
 void horizon_note(struct store *store)
 {
-    LOCK_SCOPE(&store->horizon.lock);
-    store->horizon.kicked = true;
+    LOCK_SCOPE(&store->commit->horizon.lock);
+    store->commit->horizon.kicked = true;
     if (horizon_is_urgent_locked(store))
-        (void)pthread_cond_signal(&store->horizon.changed);
+        (void)pthread_cond_signal(&store->commit->horizon.changed);
 }
 
 uint64_t store_horizon(struct store *store)
 {
-    LOCK_SCOPE(&store->horizon.lock);
-    return store->horizon.horizon;
+    LOCK_SCOPE(&store->commit->horizon.lock);
+    return store->commit->horizon.horizon;
 }
 
 void horizon_advance(struct store *store, uint64_t seq)
 {
     struct waiters served = WAITERS_EMPTY(served);
-    mutex_lock(&store->horizon.lock);
-    check(seq >= store->horizon.horizon);
-    store->horizon.horizon = seq;
-    waiters_take(&store->horizon.waiters, seq, &served);
-    mutex_unlock(&store->horizon.lock);
+    mutex_lock(&store->commit->horizon.lock);
+    check(seq >= store->commit->horizon.horizon);
+    store->commit->horizon.horizon = seq;
+    waiters_take(&store->commit->horizon.waiters, seq, &served);
+    mutex_unlock(&store->commit->horizon.lock);
     waiters_call(&served, 0);
 }
 
 void store_wait(struct store *store, uint64_t seq, waiter_fn *fn, void *arg, uint64_t *ret_ticket)
 {
-    mutex_lock(&store->horizon.lock);
-    *ret_ticket = store->horizon.next_ticket++;
-    bool reached = seq <= store->horizon.horizon;
+    mutex_lock(&store->commit->horizon.lock);
+    *ret_ticket = store->commit->horizon.next_ticket++;
+    bool reached = seq <= store->commit->horizon.horizon;
     if (!reached) {
-        waiters_add(&store->horizon.waiters, seq, *ret_ticket, fn, arg);
-        rate_limit_lift(&store->limit, true);
-        (void)pthread_cond_signal(&store->horizon.changed);
+        waiters_add(&store->commit->horizon.waiters, seq, *ret_ticket, fn, arg);
+        rate_limit_lift(&store->commit->limit, true);
+        (void)pthread_cond_signal(&store->commit->horizon.changed);
     }
-    mutex_unlock(&store->horizon.lock);
+    mutex_unlock(&store->commit->horizon.lock);
     if (reached)
         fn(0, arg);
     else
@@ -93,33 +93,33 @@ void store_wait(struct store *store, uint64_t seq, waiter_fn *fn, void *arg, uin
 
 uint64_t horizon_new_ticket(struct store *store)
 {
-    LOCK_SCOPE(&store->horizon.lock);
-    return store->horizon.next_ticket++;
+    LOCK_SCOPE(&store->commit->horizon.lock);
+    return store->commit->horizon.next_ticket++;
 }
 
 bool horizon_unwait(struct store *store, uint64_t ticket)
 {
-    LOCK_SCOPE(&store->horizon.lock);
-    return waiters_remove(&store->horizon.waiters, ticket);
+    LOCK_SCOPE(&store->commit->horizon.lock);
+    return waiters_remove(&store->commit->horizon.waiters, ticket);
 }
 
 void store_urge(struct store *store, int64_t until_ns)
 {
-    mutex_lock(&store->horizon.lock);
-    store->horizon.urge_until = until_ns;
-    rate_limit_lift(&store->limit, true);
-    (void)pthread_cond_signal(&store->horizon.changed);
-    mutex_unlock(&store->horizon.lock);
+    mutex_lock(&store->commit->horizon.lock);
+    store->commit->horizon.urge_until = until_ns;
+    rate_limit_lift(&store->commit->limit, true);
+    (void)pthread_cond_signal(&store->commit->horizon.changed);
+    mutex_unlock(&store->commit->horizon.lock);
     priority_raise(store);
 }
 
 void store_note_waiting(struct store *store, unsigned waiting)
 {
-    mutex_lock(&store->horizon.lock);
-    store->horizon.waiting_writers = waiting;
+    mutex_lock(&store->commit->horizon.lock);
+    store->commit->horizon.waiting_writers = waiting;
     if (waiting)
-        (void)pthread_cond_signal(&store->horizon.changed);
-    mutex_unlock(&store->horizon.lock);
+        (void)pthread_cond_signal(&store->commit->horizon.changed);
+    mutex_unlock(&store->commit->horizon.lock);
     if (waiting)
         priority_raise(store);
 }
@@ -131,16 +131,16 @@ void horizon_error(struct store *store, const char *fmt, ...)
     va_start(ap, fmt);
     (void)vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    mutex_lock(&store->horizon.lock);
+    mutex_lock(&store->commit->horizon.lock);
     int64_t now = clock_monotonic_ns();
-    bool repeated = strcmp(text, store->horizon.last_error) == 0 &&
-                    now - store->horizon.last_error_ns < SAME_ERROR_QUIET_NS;
-    store->horizon.errors++;
+    bool repeated = strcmp(text, store->commit->horizon.last_error) == 0 &&
+                    now - store->commit->horizon.last_error_ns < SAME_ERROR_QUIET_NS;
+    store->commit->horizon.errors++;
     if (!repeated) {
-        (void)snprintf(store->horizon.last_error, sizeof store->horizon.last_error, "%s", text);
-        store->horizon.last_error_ns = now;
+        (void)snprintf(store->commit->horizon.last_error, sizeof store->commit->horizon.last_error, "%s", text);
+        store->commit->horizon.last_error_ns = now;
     }
-    mutex_unlock(&store->horizon.lock);
+    mutex_unlock(&store->commit->horizon.lock);
     if (!repeated)
         log_error("%s", text);
 }
@@ -155,33 +155,33 @@ uint64_t store_remote_horizon(struct store *store)
 void ages_note(struct store *store, uint64_t cut, int64_t happened)
 {
     uint64_t there = store_remote_horizon(store);
-    LOCK_SCOPE(&store->horizon.lock);
-    unsigned kept = 0, count = store->horizon.age_count;
+    LOCK_SCOPE(&store->commit->horizon.lock);
+    unsigned kept = 0, count = store->commit->horizon.age_count;
     for (unsigned i = 0; i < count; i++)
-        if (store->horizon.ages[i].cut > there)
-            store->horizon.ages[kept++] = store->horizon.ages[i];
+        if (store->commit->horizon.ages[i].cut > there)
+            store->commit->horizon.ages[kept++] = store->commit->horizon.ages[i];
     if (kept == AGES_MAX) {
         /* Cuts that follow each other count as one, as old as the older. */
         for (unsigned i = 0; i < AGES_MAX / 2; i++) {
-            store->horizon.ages[i].cut = store->horizon.ages[2 * i + 1].cut;
-            store->horizon.ages[i].happened = store->horizon.ages[2 * i].happened;
+            store->commit->horizon.ages[i].cut = store->commit->horizon.ages[2 * i + 1].cut;
+            store->commit->horizon.ages[i].happened = store->commit->horizon.ages[2 * i].happened;
         }
         kept = AGES_MAX / 2;
     }
-    store->horizon.ages[kept].cut = cut;
-    store->horizon.ages[kept].happened = happened;
-    store->horizon.age_count = kept + 1;
+    store->commit->horizon.ages[kept].cut = cut;
+    store->commit->horizon.ages[kept].happened = happened;
+    store->commit->horizon.age_count = kept + 1;
 }
 
 int64_t ages_oldest_after(struct store *store, uint64_t seq)
 {
     uint64_t oldest;
     int64_t happened = 0;
-    mutex_lock(&store->horizon.lock);
-    for (unsigned i = 0; i < store->horizon.age_count && !happened; i++)
-        if (store->horizon.ages[i].cut > seq)
-            happened = store->horizon.ages[i].happened;
-    mutex_unlock(&store->horizon.lock);
+    mutex_lock(&store->commit->horizon.lock);
+    for (unsigned i = 0; i < store->commit->horizon.age_count && !happened; i++)
+        if (store->commit->horizon.ages[i].cut > seq)
+            happened = store->commit->horizon.ages[i].happened;
+    mutex_unlock(&store->commit->horizon.lock);
     if (!happened && !history_oldest(store, &oldest, &happened))
         happened = 0;
     return happened;

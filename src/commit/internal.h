@@ -39,73 +39,84 @@ struct encode_totals {
     _Atomic uint64_t wrong; /* did not decode to the same, and are stored raw */
 };
 
-struct store {
-    struct store_options options;
-    struct remote *remote; /* NULL: none */
-    struct fetch *fetch;
-    struct heal *heal;
-    struct job *job;
-    _Atomic uint64_t gc_asked, gc_done; /* rounds of the local gc that somebody waits for, by number */
-    _Atomic bool gc_soon;               /* there are packs to be dropped that need not wait for their turn */
-    struct anchor anchor;
-    bool met_damage; /* by this start: what nothing names is set aside, not removed */
-    bool whole_journal; /* the recovery verifies it from its beginning, not only from where the view is */
-    struct snapshot snapshot;
-    _Atomic uint64_t published_seq; /* newest cut that the remote has, or whose state it has; 0: none */
-    _Atomic uint64_t turn; /* odd: the view is being exchanged for that of a newer head */
-    struct change change;
-    char *path;
-    char *stage_dir; /* the folder that the stage is in */
-    uint8_t stage_name[16];
-    _Atomic bool stage_is_lost; /* its files were removed */
-    struct superblock sb;
-    struct tier *tier;
-    struct view *view;
-    struct lost_view lost_view;
-    struct ns *ns;
-    struct stage *stage;
-    uint64_t *nameless; /* inodes without a name that a recovery left alive; not changed after it */
-    size_t nameless_count;
-    uint64_t epoch;
-    _Atomic uint64_t next_ino;
-    _Atomic uint64_t next_pack;
-    void (*on_room)(void *arg);
-    void *on_room_arg;
+/* What commit/ has for itself. */
+struct commit {
     struct history history;
+    struct change change;
     struct packs packs;
     struct horizon horizon;
+    struct priority priority;
     struct journal journal; /* writeback thread only, after recovery */
-    struct lag lag;         /* writeback thread only, but `ops` */
+    struct anchor anchor;
+    struct lag lag; /* writeback thread only, but `ops` */
+    struct lost_view lost_view;
+    struct damages damage;
+    struct heal *heal;
+    struct room room;
+    struct snapshot snapshot; /* the writeback thread's, but while its own thread is under way */
 
-    pthread_t thread;
+    const struct upkeep *upkeep; /* static */
+    struct upkeep_state rounds;
+    _Atomic uint64_t gc_asked, gc_done; /* rounds of the local gc that somebody waits for, by number */
+    _Atomic bool gc_soon;               /* there are packs to be dropped that need not wait for their turn */
+    _Atomic bool seal_rest;             /* a recovery left drafts or new files that are no versions yet */
+
+    pthread_t thread; /* writeback */
     bool thread_started;
     struct pool *workers;      /* hash and encode */
     struct pool *pack_writers; /* one put each */
-    struct rate_limit limit; /* of writeback; lifted with the horizon's lock */
-    _Atomic uint64_t written_total, dedup_total;
+    struct rate_limit limit;   /* of writeback; lifted with the horizon's lock */
+
+    void (*on_room)(void *arg); /* see store_start() */
+    void *on_room_arg;
+    _Atomic uint64_t next_pack;
+    _Atomic uint64_t written_total, dedup_total, healed_total;
     struct encode_totals encoded;
-    _Atomic uint64_t kept_bytes; /* fetched, not yet named by a batch */
-    _Atomic uint64_t healed_total;
+    _Atomic uint64_t kept_bytes;           /* fetched, not yet named by a batch */
     _Atomic uint32_t used_at[PACK_CLOCKS]; /* when packs were used, by a hash of their ids: seconds since the start */
     int64_t started_at;
-    _Atomic bool seal_rest; /* a recovery left drafts or new files that are no versions yet */
-
-    struct priority priority;
-    struct damages damage;
-    struct room room;
-    const struct upkeep *upkeep; /* static */
-    struct upkeep_state rounds;
 };
+
+/* What all rooms share, and what each of them has for itself. */
+struct store {
+    struct store_options options;
+    char *path;
+    struct superblock sb;
+    uint64_t epoch;
+    struct tier *tier; /* NVMe */
+    struct view *view;
+    struct ns *ns;
+    struct stage *stage;
+    char *stage_dir; /* the folder that the stage is in */
+    uint8_t stage_name[16];
+    _Atomic bool stage_is_lost; /* its files were removed */
+    _Atomic uint64_t next_ino;
+    _Atomic uint64_t published_seq; /* newest cut that the remote has, or whose state it has; 0: none */
+    _Atomic uint64_t turn;          /* odd: the view is being exchanged for that of a newer head */
+    bool met_damage;    /* by this start: what nothing names is set aside, not removed */
+    bool whole_journal; /* the recovery verifies it from its beginning, not only from where the view is */
+    uint64_t *nameless; /* inodes without a name that a recovery left alive; not changed after it */
+    size_t nameless_count;
+
+    struct commit *commit;
+    struct remote *remote; /* NULL: none */
+    struct fetch *fetch;
+    struct job *job;
+};
+
+/* commit.c: sets store->commit. The rounds are store/'s. */
+void commit_new(struct store *store, const struct upkeep *upkeep);
+void commit_free(struct store *store);
 
 static inline bool lag_exists(const struct store *store)
 {
-    return store->lag.exists;
+    return store->commit->lag.exists;
 }
 
 /* Operations that are durable, and that the overlay has to keep. Any thread. */
 static inline uint64_t lag_ops(const struct store *store)
 {
-    return atomic_load(&store->lag.ops);
+    return atomic_load(&store->commit->lag.ops);
 }
 
 /* superblock.c */

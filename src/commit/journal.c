@@ -250,10 +250,10 @@ static size_t first_to_read(struct store *store, const struct numbers *numbers, 
 int journal_read(struct store *store, uint64_t from, int (*fn)(const struct journal_batch *batch, void *arg), void *arg)
 {
     struct numbers numbers = {0};
-    struct reader rd = {.store = store, .journal = &store->journal, .fn = fn, .arg = arg, .is_first = true};
-    rd.from = max_u64(from, store->anchor.exists ? store->anchor.cut : 0);
-    store->journal = (struct journal){.cut_seq = store->anchor.cut, .time = store->anchor.time};
-    memcpy(store->journal.chain, store->anchor.chain, CHAIN_LEN);
+    struct reader rd = {.store = store, .journal = &store->commit->journal, .fn = fn, .arg = arg, .is_first = true};
+    rd.from = max_u64(from, store->commit->anchor.exists ? store->commit->anchor.cut : 0);
+    store->commit->journal = (struct journal){.cut_seq = store->commit->anchor.cut, .time = store->commit->anchor.time};
+    memcpy(store->commit->journal.chain, store->commit->anchor.chain, CHAIN_LEN);
     int r = store->tier->ops->list(store->tier, "journal", NULL, add_number, &numbers);
     if (r == 0)
         vector_sort(&numbers.of, compare_u64);
@@ -265,9 +265,9 @@ int journal_read(struct store *store, uint64_t from, int (*fn)(const struct jour
         seg.is_last = rd.stop_seq == UINT64_MAX;
         r = read_segment(&rd, &seg);
         if (r == 1)
-            store->journal.spare = numbers.of.at[i];
+            store->commit->journal.spare = numbers.of.at[i];
     }
-    store->journal.bytes = numbers.bytes;
+    store->commit->journal.bytes = numbers.bytes;
     vector_free(&numbers.of);
     return r < 0 ? r : 0;
 }
@@ -277,7 +277,7 @@ int journal_read(struct store *store, uint64_t from, int (*fn)(const struct jour
 /* A segment file with room for `need` bytes of batches; the one that was allocated ahead if it is large enough. */
 static int make_segment_file(struct store *store, uint64_t number, uint64_t need, uint64_t least)
 {
-    struct journal *journal = &store->journal;
+    struct journal *journal = &store->commit->journal;
     char object[32];
     segment_name(number, object);
     uint64_t room = max_u64(least, align_up(SEGMENT_HEADER_LEN + need, 4096));
@@ -307,7 +307,7 @@ static int make_segment_file(struct store *store, uint64_t number, uint64_t need
 /* Room for the next segment, so that deletions can always be recorded. */
 static void allocate_ahead(struct store *store)
 {
-    struct journal *journal = &store->journal;
+    struct journal *journal = &store->commit->journal;
     char object[32];
     if (journal->spare)
         return;
@@ -321,7 +321,7 @@ static void allocate_ahead(struct store *store)
 
 static int begin_segment(struct store *store, uint64_t need, uint64_t least)
 {
-    struct journal *journal = &store->journal;
+    struct journal *journal = &store->commit->journal;
     uint64_t number = journal->segment + 1;
     int r = make_segment_file(store, number, need, least);
     if (r < 0)
@@ -352,14 +352,14 @@ static int begin_segment(struct store *store, uint64_t need, uint64_t least)
 int journal_begin(struct store *store)
 {
     /* What was allocated ahead holds nothing: it was looked at. */
-    if (store->journal.spare) {
+    if (store->commit->journal.spare) {
         char object[32];
-        segment_name(store->journal.spare, object);
+        segment_name(store->commit->journal.spare, object);
         int r = store->tier->ops->remove(store->tier, object);
         if (r < 0)
             return r;
-        store->journal.bytes -= min_u64(SEGMENT_ROOM, store->journal.bytes);
-        store->journal.spare = 0;
+        store->commit->journal.bytes -= min_u64(SEGMENT_ROOM, store->commit->journal.bytes);
+        store->commit->journal.spare = 0;
     }
     return begin_segment(store, 0, FIRST_ROOM);
 }
@@ -371,12 +371,12 @@ static uint8_t *encode_batch(struct store *store, uint64_t cut, const void *reco
     struct batch_header header = {.payload_len = len,
                                   .payload_crc = crc32_of(0, records, len),
                                   .count = count,
-                                  .base_seq = store->journal.cut_seq,
+                                  .base_seq = store->commit->journal.cut_seq,
                                   .cut_seq = cut,
                                   .epoch = store->epoch,
                                   .writer = store->sb.writer,
                                   .time = history_last_time(store)};
-    memcpy(header.prev, store->journal.chain, CHAIN_LEN);
+    memcpy(header.prev, store->commit->journal.chain, CHAIN_LEN);
     *ret_len = BATCH_HEADER_LEN + align_up(len, 8);
     uint8_t *bytes = xcalloc(1, *ret_len);
     batch_encode_header(&header, bytes);
@@ -389,7 +389,7 @@ static uint8_t *encode_batch(struct store *store, uint64_t cut, const void *reco
 
 int journal_append(struct store *store, uint64_t cut, const void *records, size_t len, uint32_t count)
 {
-    struct journal *journal = &store->journal;
+    struct journal *journal = &store->commit->journal;
     size_t batch_len;
     _cleanup_free_ uint8_t *bytes = encode_batch(store, cut, records, len, count, &batch_len);
     int r = 0;
@@ -433,7 +433,7 @@ void journal_trim(struct store *store, uint64_t cut)
     if (r == 0)
         vector_sort(&numbers.of, compare_u64);
     size_t end = first_to_read(store, &numbers, cut);
-    for (size_t i = 0; i < end && r == 0 && numbers.of.at[i] < store->journal.segment; i++) {
+    for (size_t i = 0; i < end && r == 0 && numbers.of.at[i] < store->commit->journal.segment; i++) {
         char object[32];
         uint64_t len = 0;
         segment_name(numbers.of.at[i], object);
@@ -443,7 +443,7 @@ void journal_trim(struct store *store, uint64_t cut)
         if (r == 0)
             r = store->tier->ops->sync(store->tier);
         if (r == 0)
-            store->journal.bytes -= min_u64(len, store->journal.bytes);
+            store->commit->journal.bytes -= min_u64(len, store->commit->journal.bytes);
     }
     if (r < 0)
         log_warn("journal: segments that are no longer needed could not be removed: %s", strerror(-r));

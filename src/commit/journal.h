@@ -47,7 +47,7 @@ struct anchor {
 void journal_trim(struct store *store, uint64_t cut);
 /* Removes all of it. */
 CAIRN_MUST_CHECK int journal_remove_all(struct store *store);
-/* Reads the segments, from the anchor on if there is one, and calls `fn` for each batch in order; sets store->journal. With `from`
+/* Reads the segments, from the anchor on if there is one, and calls `fn` for each batch in order; sets store->commit->journal. With `from`
  * (0: all), segments that end before that number are left out, and what they hold is not verified; damage before it is passed over.
  * -EUCLEAN with journal.damage: something is damaged, and it is not the end. */
 struct journal_batch {

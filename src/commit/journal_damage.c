@@ -94,7 +94,7 @@ int journal_look_behind(struct store *store, const struct segment_header *segmen
                         uint64_t resume_at, struct behind *ret)
 {
     struct search s = {.store = store, .segment = segment, .object = object, .len = len, .resume_at = resume_at, .ret = ret};
-    s.least = segment ? store->journal.cut_seq : 0;
+    s.least = segment ? store->commit->journal.cut_seq : 0;
     *ret = (struct behind){0};
     _cleanup_free_ uint8_t *bytes = xmalloc(WINDOW + BATCH_HEADER_LEN);
     int r = 0;
@@ -109,7 +109,7 @@ int journal_look_behind(struct store *store, const struct segment_header *segmen
 
 char *journal_explain_damage(const struct store *store)
 {
-    const struct journal_damage *damage = &store->journal.damage;
+    const struct journal_damage *damage = &store->commit->journal.damage;
     if (!damage->found)
         return NULL;
     _cleanup_free_ char *behind = damage->behind ? xasprintf(", and %llu whole batches behind it", (unsigned long long)damage->behind)

@@ -23,7 +23,7 @@
 
 void lag_done(struct store *store)
 {
-    struct lag *lag = &store->lag;
+    struct lag *lag = &store->commit->lag;
     vector_free(&lag->inos);
     vector_free(&lag->drops);
     lag->exists = false;
@@ -38,7 +38,7 @@ static void tell_error(struct store *store, int error)
 
 void lag_add(struct store *store, uint64_t cut, const struct batch *batch, const struct drops *drops, int error)
 {
-    struct lag *lag = &store->lag;
+    struct lag *lag = &store->commit->lag;
     if (!lag->exists)
         tell_error(store, error);
     lag->exists = true;
@@ -62,7 +62,7 @@ static void make_unique(struct lag *lag)
 
 void lag_add_version(struct store *store, uint64_t ino)
 {
-    struct lag *lag = &store->lag;
+    struct lag *lag = &store->commit->lag;
     if (lag->inos.count == lag->inos.capacity)
         make_unique(lag);
     vector_add(&lag->inos, ino);
@@ -71,11 +71,11 @@ void lag_add_version(struct store *store, uint64_t ino)
 /* As writeback does it for one target. */
 static void let_go(struct store *store)
 {
-    struct lag *lag = &store->lag;
+    struct lag *lag = &store->commit->lag;
     make_unique(lag);
-    mutex_lock(&store->history.lock);
+    mutex_lock(&store->commit->history.lock);
     ns_retire(store->ns, lag->cut);
-    mutex_unlock(&store->history.lock);
+    mutex_unlock(&store->commit->history.lock);
     for (size_t i = 0; i < lag->inos.count; i++) {
         ns_stored(store->ns, lag->inos.at[i]);
         stage_layer_done(store->stage, lag->inos.at[i]);
@@ -99,7 +99,7 @@ static int mend(struct store *store)
 /* After a try: a pause before the next, where it failed. */
 static int settle(struct store *store, int r)
 {
-    struct lag *lag = &store->lag;
+    struct lag *lag = &store->commit->lag;
     lag->wait_ns = r == 0 ? 0 : lag->wait_ns == 0 ? WAIT_MIN_NS : lag->wait_ns < WAIT_MAX_NS / 2 ? 2 * lag->wait_ns : WAIT_MAX_NS;
     lag->again_at = clock_monotonic_ns() + lag->wait_ns;
     if (r < 0)
@@ -110,7 +110,7 @@ static int settle(struct store *store, int r)
 
 void lag_catch_up(struct store *store)
 {
-    if (clock_monotonic_ns() < store->lag.again_at)
+    if (clock_monotonic_ns() < store->commit->lag.again_at)
         return;
     int r = mend(store);
     if (r == 0)
@@ -121,7 +121,7 @@ void lag_catch_up(struct store *store)
 
 void lag_tick(struct store *store)
 {
-    struct lag *lag = &store->lag;
+    struct lag *lag = &store->commit->lag;
     if (lag->exists) {
         lag_catch_up(store);
         return;
@@ -130,5 +130,5 @@ void lag_tick(struct store *store)
         new_view_note(store, 0);
     if (!view_has_failed(store->view) || clock_monotonic_ns() < lag->again_at || settle(store, mend(store)) < 0)
         return;
-    lag->exists = memcmp(view_state(store->view).chain, store->journal.chain, CHAIN_LEN) != 0; /* the journal has what it lost */
+    lag->exists = memcmp(view_state(store->view).chain, store->commit->journal.chain, CHAIN_LEN) != 0; /* the journal has what it lost */
 }

@@ -37,18 +37,18 @@ static int note_batch(const struct journal_batch *batch, void *arg)
 /* From the anchor to the last batch: with less, the start would refuse the mount. */
 static bool journal_is_whole(struct store *store)
 {
-    const struct journal now = store->journal;
-    bool ends_at_anchor = store->anchor.exists && memcmp(store->anchor.chain, now.chain, CHAIN_LEN) == 0;
+    const struct journal now = store->commit->journal;
+    bool ends_at_anchor = store->commit->anchor.exists && memcmp(store->commit->anchor.chain, now.chain, CHAIN_LEN) == 0;
     struct reaching reaching = {.chain = now.chain, .found = ends_at_anchor};
     int r = journal_read(store, 0, note_batch, &reaching);
-    bool is_damaged = store->journal.damage.found;
-    store->journal = now;
+    bool is_damaged = store->commit->journal.damage.found;
+    store->commit->journal = now;
     return r == 0 && reaching.found && !is_damaged;
 }
 
 static bool runs_are_whole(struct store *store)
 {
-    if (!store->anchor.exists)
+    if (!store->commit->anchor.exists)
         return true;
     struct head *head = xmalloc(sizeof *head);
     int r = local_head_read(store, head);
@@ -93,23 +93,23 @@ static const char *why_it_stays(struct store *store)
 void new_view_note(struct store *store, int error)
 {
     bool is_lost = error == -ESTALE || error == -EUCLEAN || view_is_damaged(store->view);
-    bool was_lost = atomic_load(&store->lost_view.is_lost);
+    bool was_lost = atomic_load(&store->commit->lost_view.is_lost);
     int64_t now = clock_monotonic_ns();
-    if (is_lost && (!was_lost || now >= store->lost_view.examine_at)) {
-        atomic_store(&store->lost_view.stays, why_it_stays(store));
-        store->lost_view.examine_at = now + EXAMINE_EVERY_NS;
+    if (is_lost && (!was_lost || now >= store->commit->lost_view.examine_at)) {
+        atomic_store(&store->commit->lost_view.stays, why_it_stays(store));
+        store->commit->lost_view.examine_at = now + EXAMINE_EVERY_NS;
     }
     if (is_lost && !was_lost)
         log_error("the view is damaged, and no opening mends it: what is read of names and attributes may fail; a start of the store makes "
                   "it anew");
-    atomic_store(&store->lost_view.is_lost, is_lost);
+    atomic_store(&store->commit->lost_view.is_lost, is_lost);
 }
 
 bool store_view_is_lost(struct store *store, const char **ret_stays)
 {
-    if (!atomic_load(&store->lost_view.is_lost))
+    if (!atomic_load(&store->commit->lost_view.is_lost))
         return false;
-    *ret_stays = atomic_load(&store->lost_view.stays);
+    *ret_stays = atomic_load(&store->commit->lost_view.stays);
     return true;
 }
 

@@ -13,12 +13,12 @@
 
 void packs_init(struct store *store)
 {
-    mutex_init(&store->packs.lock, LOCK_PACKS);
-    cond_init(&store->packs.changed);
-    TAILQ_INIT(&store->packs.written);
+    mutex_init(&store->commit->packs.lock, LOCK_PACKS);
+    cond_init(&store->commit->packs.changed);
+    TAILQ_INIT(&store->commit->packs.written);
     for (unsigned i = 0; i < PACK_BUFFERS; i++)
-        store->packs.buffers[i] = xmalloc_large(PACK_BUFFER_LEN);
-    store->packs.buffers_free = PACK_BUFFERS;
+        store->commit->packs.buffers[i] = xmalloc_large(PACK_BUFFER_LEN);
+    store->commit->packs.buffers_free = PACK_BUFFERS;
 }
 
 static void new_pack_free(struct new_pack *pack)
@@ -32,8 +32,8 @@ static void new_pack_free(struct new_pack *pack)
 static void fresh_clear(struct store *store)
 {
     struct fresh *fresh, *next;
-    HASH_ITER(hh, store->packs.fresh, fresh, next) {
-        HASH_DEL(store->packs.fresh, fresh);
+    HASH_ITER(hh, store->commit->packs.fresh, fresh, next) {
+        HASH_DEL(store->commit->packs.fresh, fresh);
         free(fresh);
     }
 }
@@ -41,45 +41,45 @@ static void fresh_clear(struct store *store)
 void packs_done(struct store *store)
 {
     struct new_pack *pack;
-    while ((pack = TAILQ_FIRST(&store->packs.written))) {
-        TAILQ_REMOVE(&store->packs.written, pack, link);
+    while ((pack = TAILQ_FIRST(&store->commit->packs.written))) {
+        TAILQ_REMOVE(&store->commit->packs.written, pack, link);
         new_pack_free(pack);
     }
-    if (store->packs.filling)
-        free(store->packs.filling->buffer);
-    new_pack_free(store->packs.filling);
+    if (store->commit->packs.filling)
+        free(store->commit->packs.filling->buffer);
+    new_pack_free(store->commit->packs.filling);
     fresh_clear(store);
     struct pack_pin *pin, *next;
-    HASH_ITER(hh, store->packs.pins, pin, next) {
-        HASH_DEL(store->packs.pins, pin);
+    HASH_ITER(hh, store->commit->packs.pins, pin, next) {
+        HASH_DEL(store->commit->packs.pins, pin);
         free(pin);
     }
-    for (unsigned i = 0; i < store->packs.buffers_free; i++)
-        free(store->packs.buffers[i]);
-    mutex_done(&store->packs.lock);
-    (void)pthread_cond_destroy(&store->packs.changed);
+    for (unsigned i = 0; i < store->commit->packs.buffers_free; i++)
+        free(store->commit->packs.buffers[i]);
+    mutex_done(&store->commit->packs.lock);
+    (void)pthread_cond_destroy(&store->commit->packs.changed);
 }
 
 /* --- pins ------------------------------------------------------------------------------------------------------------ */
 
 static struct pack_pin *pin_of_locked(struct store *store, uint64_t pack, bool create)
 {
-    check_held(&store->packs.lock);
+    check_held(&store->commit->packs.lock);
     struct pack_pin *pin = NULL;
-    HASH_FIND(hh, store->packs.pins, &pack, sizeof pack, pin);
+    HASH_FIND(hh, store->commit->packs.pins, &pack, sizeof pack, pin);
     if (!pin && create) {
         pin = xcalloc(1, sizeof *pin);
         pin->pack = pack;
-        HASH_ADD(hh, store->packs.pins, pack, sizeof pin->pack, pin);
+        HASH_ADD(hh, store->commit->packs.pins, pack, sizeof pin->pack, pin);
     }
     return pin;
 }
 
 static void pin_settle_locked(struct store *store, struct pack_pin *pin)
 {
-    check_held(&store->packs.lock);
+    check_held(&store->commit->packs.lock);
     if (pin->pins == 0 && !pin->dropping) {
-        HASH_DEL(store->packs.pins, pin);
+        HASH_DEL(store->commit->packs.pins, pin);
         free(pin);
     }
 }
@@ -87,7 +87,7 @@ static void pin_settle_locked(struct store *store, struct pack_pin *pin)
 /* False: the pack is about to go. */
 static bool pin_locked(struct store *store, uint64_t pack)
 {
-    check_held(&store->packs.lock);
+    check_held(&store->commit->packs.lock);
     struct pack_pin *pin = pin_of_locked(store, pack, true);
     if (pin->dropping)
         return false;
@@ -97,29 +97,29 @@ static bool pin_locked(struct store *store, uint64_t pack)
 
 bool packs_pin(struct store *store, uint64_t pack)
 {
-    LOCK_SCOPE(&store->packs.lock);
+    LOCK_SCOPE(&store->commit->packs.lock);
     return pin_locked(store, pack);
 }
 
 void packs_hold_drops(struct store *store, bool hold)
 {
-    LOCK_SCOPE(&store->packs.lock);
-    store->packs.drop_holds += hold ? 1 : -1u;
+    LOCK_SCOPE(&store->commit->packs.lock);
+    store->commit->packs.drop_holds += hold ? 1 : -1u;
 }
 
 bool packs_are_dropping(struct store *store)
 {
     struct pack_pin *pin, *next;
     bool any = false;
-    LOCK_SCOPE(&store->packs.lock);
-    HASH_ITER(hh, store->packs.pins, pin, next)
+    LOCK_SCOPE(&store->commit->packs.lock);
+    HASH_ITER(hh, store->commit->packs.pins, pin, next)
         any = any || pin->dropping;
     return any;
 }
 
 void packs_unpin(struct store *store, uint64_t pack)
 {
-    LOCK_SCOPE(&store->packs.lock);
+    LOCK_SCOPE(&store->commit->packs.lock);
     struct pack_pin *pin = pin_of_locked(store, pack, false);
     check(pin && pin->pins > 0);
     pin->pins--;
@@ -128,9 +128,9 @@ void packs_unpin(struct store *store, uint64_t pack)
 
 bool packs_begin_drop(struct store *store, uint64_t pack)
 {
-    LOCK_SCOPE(&store->packs.lock);
+    LOCK_SCOPE(&store->commit->packs.lock);
     struct pack_pin *pin = pin_of_locked(store, pack, true);
-    if (pin->pins > 0 || pin->dropping || store->packs.drop_holds > 0) {
+    if (pin->pins > 0 || pin->dropping || store->commit->packs.drop_holds > 0) {
         pin_settle_locked(store, pin);
         return false;
     }
@@ -140,7 +140,7 @@ bool packs_begin_drop(struct store *store, uint64_t pack)
 
 void packs_end_drop(struct store *store, uint64_t pack)
 {
-    LOCK_SCOPE(&store->packs.lock);
+    LOCK_SCOPE(&store->commit->packs.lock);
     struct pack_pin *pin = pin_of_locked(store, pack, false);
     check(pin && pin->dropping);
     pin->dropping = false;
@@ -151,15 +151,15 @@ void packs_end_drop(struct store *store, uint64_t pack)
 
 static struct fresh *fresh_find_locked(struct store *store, const struct chunk_name *name)
 {
-    check_held(&store->packs.lock);
+    check_held(&store->commit->packs.lock);
     struct fresh *fresh = NULL;
-    HASH_FIND(hh, store->packs.fresh, name, sizeof *name, fresh);
+    HASH_FIND(hh, store->commit->packs.fresh, name, sizeof *name, fresh);
     return fresh;
 }
 
 uint64_t packs_find_fresh(struct store *store, const struct chunk_name *name, struct chunk_entry *ret)
 {
-    LOCK_SCOPE(&store->packs.lock);
+    LOCK_SCOPE(&store->commit->packs.lock);
     const struct fresh *fresh = fresh_find_locked(store, name);
     if (!fresh || !fresh->durable)
         return 0;
@@ -169,7 +169,7 @@ uint64_t packs_find_fresh(struct store *store, const struct chunk_name *name, st
 
 bool packs_has_fresh(struct store *store, const struct chunk_name *name)
 {
-    LOCK_SCOPE(&store->packs.lock);
+    LOCK_SCOPE(&store->commit->packs.lock);
     return fresh_find_locked(store, name) != NULL;
 }
 
@@ -180,18 +180,18 @@ static uint64_t pack_id(const struct store *store, uint64_t number)
 
 uint64_t store_new_pack_id(struct store *store)
 {
-    return pack_id(store, atomic_fetch_add(&store->next_pack, 1));
+    return pack_id(store, atomic_fetch_add(&store->commit->next_pack, 1));
 }
 
 uint64_t store_newest_pack_id(struct store *store)
 {
-    return pack_id(store, atomic_load(&store->next_pack) - 1);
+    return pack_id(store, atomic_load(&store->commit->next_pack) - 1);
 }
 
 /* Its chunks can be read from now on. */
 static void note_durable_locked(struct store *store, const struct new_pack *pack)
 {
-    check_held(&store->packs.lock);
+    check_held(&store->commit->packs.lock);
     for (uint32_t i = 0; i < pack->count; i++) {
         struct fresh *fresh = fresh_find_locked(store, &pack->entries[i].name);
         if (fresh && fresh->entry.pack == pack->id)
@@ -208,64 +208,64 @@ static void write_pack(void *arg)
     pack_object_name(id, object);
     uint64_t len =
         pack_finish(store->sb.store, pack->id, pack->buffer, pack->data_len, pack->entries, pack->count);
-    mutex_lock(&store->packs.lock);
-    store->packs.writing_bytes += len;
-    mutex_unlock(&store->packs.lock);
+    mutex_lock(&store->commit->packs.lock);
+    store->commit->packs.writing_bytes += len;
+    mutex_unlock(&store->commit->packs.lock);
     room_spend(store, len);
     int r = store->tier->ops->put(store->tier, object, pack->buffer, len);
     if (r < 0)
         horizon_error(store, "nvme: writing pack %s of %llu bytes failed: %s; trying again elsewhere", object,
                       (unsigned long long)len, strerror(-r));
-    mutex_lock(&store->packs.lock);
-    store->packs.buffers[store->packs.buffers_free++] = pack->buffer;
+    mutex_lock(&store->commit->packs.lock);
+    store->commit->packs.buffers[store->commit->packs.buffers_free++] = pack->buffer;
     pack->buffer = NULL;
     pack->length = len;
     pack->error = r;
     pack->state = r < 0 ? PACK_FAILED : PACK_DURABLE;
-    store->packs.writing_bytes -= len;
+    store->commit->packs.writing_bytes -= len;
     if (r == 0) {
-        store->packs.new_bytes += len;
+        store->commit->packs.new_bytes += len;
         note_durable_locked(store, pack);
     }
-    (void)pthread_cond_broadcast(&store->packs.changed);
-    mutex_unlock(&store->packs.lock);
+    (void)pthread_cond_broadcast(&store->commit->packs.changed);
+    mutex_unlock(&store->commit->packs.lock);
     pack_touch(store, id);
-    atomic_fetch_add(&store->written_total, len);
+    atomic_fetch_add(&store->commit->written_total, len);
 }
 
 static void hand_over_filling_locked(struct store *store)
 {
-    check_held(&store->packs.lock);
-    struct new_pack *pack = store->packs.filling;
-    store->packs.filling = NULL;
+    check_held(&store->commit->packs.lock);
+    struct new_pack *pack = store->commit->packs.filling;
+    store->commit->packs.filling = NULL;
     pack->state = PACK_WRITING;
-    TAILQ_INSERT_TAIL(&store->packs.written, pack, link);
-    pool_submit(store->pack_writers, write_pack, pack);
+    TAILQ_INSERT_TAIL(&store->commit->packs.written, pack, link);
+    pool_submit(store->commit->pack_writers, write_pack, pack);
 }
 
 static struct new_pack *begin_pack_locked(struct store *store)
 {
-    check_held(&store->packs.lock);
-    while (store->packs.buffers_free == 0)
-        (void)mutex_wait(&store->packs.lock, &store->packs.changed, -1);
-    if (store->packs.filling)
-        return store->packs.filling;
+    check_held(&store->commit->packs.lock);
+    while (store->commit->packs.buffers_free == 0)
+        (void)mutex_wait(&store->commit->packs.lock, &store->commit->packs.changed, -1);
+    if (store->commit->packs.filling)
+        return store->commit->packs.filling;
     struct new_pack *pack = xcalloc(1, sizeof *pack);
     pack->store = store;
     pack->id = store_new_pack_id(store);
-    pack->buffer = store->packs.buffers[--store->packs.buffers_free];
+    pack->buffer = store->commit->packs.buffers[--store->commit->packs.buffers_free];
     pack->entries = xcalloc(PACK_ENTRIES_MAX, sizeof *pack->entries);
     pack->data_len = pack_begin(store->sb.store, pack->id, pack->buffer);
-    store->packs.filling = pack;
+    store->commit->packs.filling = pack;
     return pack;
 }
 
 /* Copies a stored chunk into the pack that is being filled; *entry gets its place. */
 static void place_locked(struct store *store, struct chunk_entry *entry, const struct iovec *stored, size_t parts)
 {
-    check_held(&store->packs.lock);
+    check_held(&store->commit->packs.lock);
     for (;;) {
-        struct new_pack *pack = store->packs.filling;
+        struct new_pack *pack = store->commit->packs.filling;
         if (pack && (pack_end_with(pack->data_len, entry) > PACK_DATA_MAX || pack->count == PACK_ENTRIES_MAX)) {
             hand_over_filling_locked(store);
             continue;
@@ -274,7 +274,7 @@ static void place_locked(struct store *store, struct chunk_entry *entry, const s
             break;
         (void)begin_pack_locked(store);
     }
-    struct new_pack *pack = store->packs.filling;
+    struct new_pack *pack = store->commit->packs.filling;
     pack->data_len = pack_place(store, pack->id, pack->buffer, pack->data_len, entry, stored, parts);
     pack->entries[pack->count++] = *entry;
 }
@@ -285,9 +285,9 @@ bool packs_pin_stored(struct store *store, const struct chunk_name *name, uint64
     uint64_t refs;
     if (damage_is_known(store, name) || view_chunk(store->view, name, &entry, &refs) < 0 || entry.pack == 0)
         return false;
-    mutex_lock(&store->packs.lock);
+    mutex_lock(&store->commit->packs.lock);
     bool pinned = pin_locked(store, entry.pack);
-    mutex_unlock(&store->packs.lock);
+    mutex_unlock(&store->commit->packs.lock);
     if (!pinned)
         return false;
     /* It may have been dropped, or the chunk moved, before the pin. */
@@ -302,18 +302,18 @@ bool packs_pin_stored(struct store *store, const struct chunk_name *name, uint64
 /* Claims the name for the caller, who will place it; false: somebody else has. */
 static bool claim_fresh(struct store *store, const struct chunk_name *name)
 {
-    LOCK_SCOPE(&store->packs.lock);
+    LOCK_SCOPE(&store->commit->packs.lock);
     if (fresh_find_locked(store, name))
         return false;
     struct fresh *fresh = xcalloc(1, sizeof *fresh);
     fresh->entry.name = *name;
-    HASH_ADD(hh, store->packs.fresh, entry.name, sizeof fresh->entry.name, fresh);
+    HASH_ADD(hh, store->commit->packs.fresh, entry.name, sizeof fresh->entry.name, fresh);
     return true;
 }
 
 static void place_fresh(struct store *store, struct chunk_entry *entry, const struct iovec *stored, size_t parts)
 {
-    LOCK_SCOPE(&store->packs.lock);
+    LOCK_SCOPE(&store->commit->packs.lock);
     place_locked(store, entry, stored, parts);
     struct fresh *fresh = fresh_find_locked(store, &entry->name);
     if (fresh)
@@ -322,7 +322,7 @@ static void place_fresh(struct store *store, struct chunk_entry *entry, const st
 
 static void encode(struct store *store, const struct iovec *iov, size_t iov_count, void *scratch, void *dst, struct chunk_entry *entry)
 {
-    struct encode_totals *totals = &store->encoded;
+    struct encode_totals *totals = &store->commit->encoded;
     int64_t began = clock_ns(CLOCK_THREAD_CPUTIME_ID);
     struct chunk_encoded e = chunk_encode(store->options.reduce, iov, iov_count, entry->raw_len, scratch, dst);
     atomic_fetch_add(&totals->cpu_ns, (uint64_t)(clock_ns(CLOCK_THREAD_CPUTIME_ID) - began));
@@ -342,13 +342,13 @@ int packs_add(struct store *store, const struct iovec *iov, size_t iov_count, si
     *ret_name = name;
     *ret_pinned = 0;
     if (packs_pin_stored(store, &name, ret_pinned) || !claim_fresh(store, &name)) {
-        atomic_fetch_add(&store->dedup_total, raw_len);
+        atomic_fetch_add(&store->commit->dedup_total, raw_len);
         return 0;
     }
     struct chunk_entry entry = {.name = name, .raw_len = (uint32_t)raw_len};
     uint8_t *encoded = (uint8_t *)scratch + CHUNK_SCRATCH_LEN;
     encode(store, iov, iov_count, scratch, encoded, &entry);
-    rate_limit_wait(&store->limit, entry.stored_len);
+    rate_limit_wait(&store->commit->limit, entry.stored_len);
     if (entry.encoding == ENCODING_RAW)
         place_fresh(store, &entry, iov, iov_count);
     else
@@ -368,17 +368,17 @@ int packs_add_stored(struct store *store, const struct chunk_entry *entry, const
 /* It is known only once it lies in a pack: whoever finds it, and relies on it, has it with the next packs_finish(). */
 int packs_keep(struct store *store, const struct chunk_entry *entry, const void *stored)
 {
-    LOCK_SCOPE(&store->packs.lock);
+    LOCK_SCOPE(&store->commit->packs.lock);
     if (fresh_find_locked(store, &entry->name))
         return -EEXIST;
     struct chunk_entry moved = *entry;
     place_locked(store, &moved, &(struct iovec){(void *)(uintptr_t)stored, entry->stored_len}, 1);
-    store->packs.filling->kept += entry->stored_len;
+    store->commit->packs.filling->kept += entry->stored_len;
     if (fresh_find_locked(store, &entry->name)) /* while we waited: then it lies in two packs, which does no harm */
         return 0;
     struct fresh *fresh = xcalloc(1, sizeof *fresh);
     fresh->entry = moved;
-    HASH_ADD(hh, store->packs.fresh, entry.name, sizeof fresh->entry.name, fresh);
+    HASH_ADD(hh, store->commit->packs.fresh, entry.name, sizeof fresh->entry.name, fresh);
     return 0;
 }
 
@@ -387,12 +387,12 @@ int packs_keep(struct store *store, const struct chunk_entry *entry, const void 
 /* Up to the last of now: what is fetched meanwhile may make new ones without end. */
 static int wait_written_locked(struct store *store)
 {
-    check_held(&store->packs.lock);
-    struct new_pack *pack, *last = TAILQ_LAST(&store->packs.written, new_pack_list);
+    check_held(&store->commit->packs.lock);
+    struct new_pack *pack, *last = TAILQ_LAST(&store->commit->packs.written, new_pack_list);
     int r = 0;
-    TAILQ_FOREACH(pack, &store->packs.written, link) {
+    TAILQ_FOREACH(pack, &store->commit->packs.written, link) {
         while (pack->state == PACK_WRITING)
-            (void)mutex_wait(&store->packs.lock, &store->packs.changed, -1);
+            (void)mutex_wait(&store->commit->packs.lock, &store->commit->packs.changed, -1);
         if (pack->state == PACK_FAILED)
             r = pack->error;
         if (pack == last)
@@ -403,11 +403,11 @@ static int wait_written_locked(struct store *store)
 
 int packs_finish(struct store *store)
 {
-    mutex_lock(&store->packs.lock);
-    if (store->packs.filling)
+    mutex_lock(&store->commit->packs.lock);
+    if (store->commit->packs.filling)
         hand_over_filling_locked(store);
     int r = wait_written_locked(store);
-    mutex_unlock(&store->packs.lock);
+    mutex_unlock(&store->commit->packs.lock);
     if (r < 0)
         return r;
     /* Also where nothing is new: what was kept may be named by a batch already, and be relied on. */
@@ -420,11 +420,11 @@ int packs_finish(struct store *store)
 
 static void forget_chunks_locked(struct store *store, const struct new_pack *pack)
 {
-    check_held(&store->packs.lock);
+    check_held(&store->commit->packs.lock);
     for (uint32_t i = 0; i < pack->count; i++) {
         struct fresh *fresh = fresh_find_locked(store, &pack->entries[i].name);
         if (fresh && fresh->entry.pack == pack->id) {
-            HASH_DEL(store->packs.fresh, fresh);
+            HASH_DEL(store->commit->packs.fresh, fresh);
             free(fresh);
         }
     }
@@ -432,13 +432,13 @@ static void forget_chunks_locked(struct store *store, const struct new_pack *pac
 
 void packs_abandon(struct store *store)
 {
-    LOCK_SCOPE(&store->packs.lock);
+    LOCK_SCOPE(&store->commit->packs.lock);
     struct new_pack *pack, *next;
-    for (pack = TAILQ_FIRST(&store->packs.written); pack; pack = next) {
+    for (pack = TAILQ_FIRST(&store->commit->packs.written); pack; pack = next) {
         next = TAILQ_NEXT(pack, link);
         if (pack->state != PACK_FAILED)
             continue;
-        TAILQ_REMOVE(&store->packs.written, pack, link);
+        TAILQ_REMOVE(&store->commit->packs.written, pack, link);
         forget_chunks_locked(store, pack);
         room_keep_done(store, pack->kept);
         new_pack_free(pack);
@@ -447,24 +447,24 @@ void packs_abandon(struct store *store)
 
 void packs_note_named(struct store *store, const uint64_t *ids, size_t count)
 {
-    LOCK_SCOPE(&store->packs.lock);
+    LOCK_SCOPE(&store->commit->packs.lock);
     struct new_pack *pack;
-    TAILQ_FOREACH(pack, &store->packs.written, link)
+    TAILQ_FOREACH(pack, &store->commit->packs.written, link)
         for (size_t i = 0; i < count; i++)
             pack->is_named = pack->is_named || ids[i] == pack->id;
 }
 
 void packs_retire_named(struct store *store)
 {
-    LOCK_SCOPE(&store->packs.lock);
+    LOCK_SCOPE(&store->commit->packs.lock);
     struct new_pack *pack, *next;
-    for (pack = TAILQ_FIRST(&store->packs.written); pack; pack = next) {
+    for (pack = TAILQ_FIRST(&store->commit->packs.written); pack; pack = next) {
         next = TAILQ_NEXT(pack, link);
         if (!pack->is_named)
             continue;
-        TAILQ_REMOVE(&store->packs.written, pack, link);
+        TAILQ_REMOVE(&store->commit->packs.written, pack, link);
         forget_chunks_locked(store, pack);
-        store->packs.new_bytes -= pack->length;
+        store->commit->packs.new_bytes -= pack->length;
         room_keep_done(store, pack->kept);
         new_pack_free(pack);
     }
@@ -473,9 +473,9 @@ void packs_retire_named(struct store *store)
 /* The writeback thread retires packs, and recovery is alone: what is found stays while it is looked at. */
 const struct new_pack *packs_find_written(struct store *store, uint64_t id)
 {
-    LOCK_SCOPE(&store->packs.lock);
+    LOCK_SCOPE(&store->commit->packs.lock);
     struct new_pack *pack;
-    TAILQ_FOREACH(pack, &store->packs.written, link)
+    TAILQ_FOREACH(pack, &store->commit->packs.written, link)
         if (pack->id == id && pack->state == PACK_DURABLE)
             return pack;
     return NULL;
@@ -485,14 +485,14 @@ bool packs_have_leftovers(struct store *store)
 {
     size_t count = 0, max = 0;
     struct new_pack *pack;
-    mutex_lock(&store->packs.lock);
-    TAILQ_FOREACH(pack, &store->packs.written, link)
+    mutex_lock(&store->commit->packs.lock);
+    TAILQ_FOREACH(pack, &store->commit->packs.written, link)
         max++;
     uint64_t *ids = xcalloc(max, sizeof *ids);
-    TAILQ_FOREACH(pack, &store->packs.written, link)
+    TAILQ_FOREACH(pack, &store->commit->packs.written, link)
         if (pack->state == PACK_DURABLE && pack->kept == 0)
             ids[count++] = pack->id;
-    mutex_unlock(&store->packs.lock);
+    mutex_unlock(&store->commit->packs.lock);
     bool found = false;
     for (size_t i = 0; i < count && !found; i++)
         found = !stage_uses_pack(store->stage, ids[i]);
@@ -503,10 +503,10 @@ bool packs_have_leftovers(struct store *store)
 /* A pack that a dead daemon finished and that no batch names. */
 void packs_readd(struct store *store, uint64_t id, uint64_t length, const struct chunk_entry *entries, uint32_t count)
 {
-    LOCK_SCOPE(&store->packs.lock);
+    LOCK_SCOPE(&store->commit->packs.lock);
     struct new_pack *pack;
     /* A log may name a pack twice: a compaction did, while its record was on the way. */
-    TAILQ_FOREACH(pack, &store->packs.written, link)
+    TAILQ_FOREACH(pack, &store->commit->packs.written, link)
         if (pack->id == id)
             return;
     pack = xcalloc(1, sizeof *pack);
@@ -519,8 +519,8 @@ void packs_readd(struct store *store, uint64_t id, uint64_t length, const struct
         struct fresh *fresh = xcalloc(1, sizeof *fresh);
         fresh->entry = entries[i];
         fresh->durable = true;
-        HASH_ADD(hh, store->packs.fresh, entry.name, sizeof fresh->entry.name, fresh);
+        HASH_ADD(hh, store->commit->packs.fresh, entry.name, sizeof fresh->entry.name, fresh);
     }
-    TAILQ_INSERT_TAIL(&store->packs.written, pack, link);
-    store->packs.new_bytes += length;
+    TAILQ_INSERT_TAIL(&store->commit->packs.written, pack, link);
+    store->commit->packs.new_bytes += length;
 }

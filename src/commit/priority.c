@@ -24,41 +24,41 @@ static bool may_raise(int nice)
 
 static void set_locked(struct store *store, bool low)
 {
-    check_held(&store->priority.lock);
-    if (low == store->priority.low)
+    check_held(&store->commit->priority.lock);
+    if (low == store->commit->priority.low)
         return;
-    store->priority.low = low;
-    for (unsigned i = 0; i < store->priority.thread_count; i++)
-        set_nice(store->priority.threads[i], store->priority.normal + (low ? LOW_STEPS : 0));
+    store->commit->priority.low = low;
+    for (unsigned i = 0; i < store->commit->priority.thread_count; i++)
+        set_nice(store->commit->priority.threads[i], store->commit->priority.normal + (low ? LOW_STEPS : 0));
 }
 
 void priority_init(struct store *store)
 {
-    mutex_init(&store->priority.lock, LOCK_PRIORITY);
-    store->priority.normal = getpriority(PRIO_PROCESS, 0);
-    store->priority.low = true;
+    mutex_init(&store->commit->priority.lock, LOCK_PRIORITY);
+    store->commit->priority.normal = getpriority(PRIO_PROCESS, 0);
+    store->commit->priority.low = true;
 }
 
 void priority_done(struct store *store)
 {
-    mutex_done(&store->priority.lock);
+    mutex_done(&store->commit->priority.lock);
 }
 
 void priority_join(void *arg)
 {
     struct store *store = arg;
-    LOCK_SCOPE(&store->priority.lock);
-    check(store->priority.thread_count < ARRAY_LEN(store->priority.threads));
-    if (!may_raise(store->priority.normal))
+    LOCK_SCOPE(&store->commit->priority.lock);
+    check(store->commit->priority.thread_count < ARRAY_LEN(store->commit->priority.threads));
+    if (!may_raise(store->commit->priority.normal))
         return;
-    store->priority.threads[store->priority.thread_count++] = gettid();
-    if (store->priority.low)
-        set_nice(gettid(), store->priority.normal + LOW_STEPS);
+    store->commit->priority.threads[store->commit->priority.thread_count++] = gettid();
+    if (store->commit->priority.low)
+        set_nice(gettid(), store->commit->priority.normal + LOW_STEPS);
 }
 
 void priority_raise(struct store *store)
 {
-    LOCK_SCOPE(&store->priority.lock);
+    LOCK_SCOPE(&store->commit->priority.lock);
     set_locked(store, false);
 }
 
@@ -66,6 +66,6 @@ void priority_raise(struct store *store)
 void priority_settle(struct store *store)
 {
     bool is_busy = room_kept(store) > 0;
-    LOCK_SCOPE(&store->priority.lock);
+    LOCK_SCOPE(&store->commit->priority.lock);
     set_locked(store, !is_busy && !horizon_is_urgent(store));
 }

@@ -42,12 +42,12 @@ static uint64_t staged_need(struct store *store)
 uint64_t room_used(struct store *store)
 {
     /* New packs are counted before the view's: a pack that moves to the view in between then counts twice, never not at all. */
-    mutex_lock(&store->packs.lock);
-    uint64_t packs = store->packs.new_bytes + store->packs.writing_bytes;
-    mutex_unlock(&store->packs.lock);
+    mutex_lock(&store->commit->packs.lock);
+    uint64_t packs = store->commit->packs.new_bytes + store->commit->packs.writing_bytes;
+    mutex_unlock(&store->commit->packs.lock);
     packs += view_state(store->view).pack_bytes;
-    LOCK_SCOPE(&store->room.lock);
-    return packs + store->room.journal_bytes + store->room.view_bytes + store->room.runs_bytes;
+    LOCK_SCOPE(&store->commit->room.lock);
+    return packs + store->commit->room.journal_bytes + store->commit->room.view_bytes + store->commit->room.runs_bytes;
 }
 
 /* How much may be held for content at most. */
@@ -70,8 +70,8 @@ static struct limits find_limits(struct store *store)
     struct limits limits = {.by_cap = less(cap, used), .with_changes = less(cap + CHANGES_SHARE, used)};
     struct tier_space space;
     if (store->tier->ops->space(store->tier, &space) < 0) {
-        LOCK_SCOPE(&store->room.lock);
-        limits.by_disk = limits.held = store->room.granted;
+        LOCK_SCOPE(&store->commit->room.lock);
+        limits.by_disk = limits.held = store->commit->room.granted;
         return limits;
     }
     limits.held = space.held_bytes;
@@ -126,80 +126,80 @@ static int reserve(struct store *store, const struct limits *limits, uint64_t ne
 /* Stores the space that the thread found, less what packs took since it looked. True: more bytes may be admitted than before. */
 static bool note_granted_locked(struct store *store, const struct limits *limits, uint64_t held, uint64_t taken, uint64_t need)
 {
-    check_held(&store->room.lock);
-    uint64_t since = store->room.taken - taken, before = store->room.left;
-    store->room.granted = less(min_u64(held, min_u64(limits->by_cap, limits->by_disk)), since);
-    store->room.with_changes = less(limits->with_changes, since);
-    store->room.left = less(store->room.granted, need);
-    store->room.scarce = store->room.granted < need + ahead_of(store);
-    return store->room.left > before;
+    check_held(&store->commit->room.lock);
+    uint64_t since = store->commit->room.taken - taken, before = store->commit->room.left;
+    store->commit->room.granted = less(min_u64(held, min_u64(limits->by_cap, limits->by_disk)), since);
+    store->commit->room.with_changes = less(limits->with_changes, since);
+    store->commit->room.left = less(store->commit->room.granted, need);
+    store->commit->room.scarce = store->commit->room.granted < need + ahead_of(store);
+    return store->commit->room.left > before;
 }
 
 /* One round of the thread. Who waits is told only of what it may be waiting for: it asks again, which asks for a round. */
 static void adjust(struct store *store)
 {
-    mutex_lock(&store->room.lock);
-    uint64_t taken = store->room.taken;
-    mutex_unlock(&store->room.lock);
+    mutex_lock(&store->commit->room.lock);
+    uint64_t taken = store->commit->room.taken;
+    mutex_unlock(&store->commit->room.lock);
     struct limits limits = find_limits(store);
     uint64_t need = staged_need(store), held = 0;
     (void)reserve(store, &limits, need, &held);
-    mutex_lock(&store->room.lock);
+    mutex_lock(&store->commit->room.lock);
     bool tell = note_granted_locked(store, &limits, held, taken, need);
-    if (tell || !store->room.scarce)
-        store->room.hopeless = false;
-    mutex_unlock(&store->room.lock);
-    if (tell && store->on_room)
-        store->on_room(store->on_room_arg);
+    if (tell || !store->commit->room.scarce)
+        store->commit->room.hopeless = false;
+    mutex_unlock(&store->commit->room.lock);
+    if (tell && store->commit->on_room)
+        store->commit->on_room(store->commit->on_room_arg);
 }
 
 static void *room_run(void *arg)
 {
     struct store *store = arg;
-    mutex_lock(&store->room.lock);
-    while (!store->room.stopping) {
-        bool wanted = store->room.wanted;
-        uint64_t round = store->room.rounds_begun += wanted;
-        store->room.wanted = false;
-        mutex_unlock(&store->room.lock);
+    mutex_lock(&store->commit->room.lock);
+    while (!store->commit->room.stopping) {
+        bool wanted = store->commit->room.wanted;
+        uint64_t round = store->commit->room.rounds_begun += wanted;
+        store->commit->room.wanted = false;
+        mutex_unlock(&store->commit->room.lock);
         if (wanted)
             adjust(store);
-        mutex_lock(&store->room.lock);
-        store->room.rounds_done = round;
-        (void)pthread_cond_broadcast(&store->room.changed);
-        if (!store->room.wanted && !store->room.stopping)
-            (void)mutex_wait(&store->room.lock, &store->room.changed, 1000);
+        mutex_lock(&store->commit->room.lock);
+        store->commit->room.rounds_done = round;
+        (void)pthread_cond_broadcast(&store->commit->room.changed);
+        if (!store->commit->room.wanted && !store->commit->room.stopping)
+            (void)mutex_wait(&store->commit->room.lock, &store->commit->room.changed, 1000);
         /* Once a second even unasked: the disk is not only ours. */
-        store->room.wanted = true;
+        store->commit->room.wanted = true;
     }
-    mutex_unlock(&store->room.lock);
+    mutex_unlock(&store->commit->room.lock);
     return NULL;
 }
 
 static void ask_locked(struct store *store)
 {
-    check_held(&store->room.lock);
-    store->room.wanted = true;
-    (void)pthread_cond_broadcast(&store->room.changed);
+    check_held(&store->commit->room.lock);
+    store->commit->room.wanted = true;
+    (void)pthread_cond_broadcast(&store->commit->room.changed);
 }
 
 /* A whole round, from now on. False: the thread ends. */
 static bool adjust_now(struct store *store)
 {
-    LOCK_SCOPE(&store->room.lock);
+    LOCK_SCOPE(&store->commit->room.lock);
     ask_locked(store);
-    uint64_t round = store->room.rounds_begun + 1;
-    while (store->room.rounds_done < round && !store->room.stopping)
-        (void)mutex_wait(&store->room.lock, &store->room.changed, -1);
-    return !store->room.stopping;
+    uint64_t round = store->commit->room.rounds_begun + 1;
+    while (store->commit->room.rounds_done < round && !store->commit->room.stopping)
+        (void)mutex_wait(&store->commit->room.lock, &store->commit->room.changed, -1);
+    return !store->commit->room.stopping;
 }
 
 void room_spend(struct store *store, uint64_t bytes)
 {
-    LOCK_SCOPE(&store->room.lock);
-    store->room.taken += bytes;
-    store->room.granted = less(store->room.granted, bytes);
-    store->room.with_changes = less(store->room.with_changes, bytes);
+    LOCK_SCOPE(&store->commit->room.lock);
+    store->commit->room.taken += bytes;
+    store->commit->room.granted = less(store->commit->room.granted, bytes);
+    store->commit->room.with_changes = less(store->commit->room.with_changes, bytes);
     ask_locked(store);
 }
 
@@ -214,17 +214,17 @@ void store_waits_since(int64_t ns)
 /* -EAGAIN: it is not granted now. */
 static int admit_locked(struct store *store, uint64_t need)
 {
-    check_held(&store->room.lock);
-    if (need + ahead_of(store) / 2 > store->room.granted)
+    check_held(&store->commit->room.lock);
+    if (need + ahead_of(store) / 2 > store->commit->room.granted)
         ask_locked(store);
-    return need <= store->room.granted ? 0 : -EAGAIN;
+    return need <= store->commit->room.granted ? 0 : -EAGAIN;
 }
 
 /* Has the request waited, and was a whole search since then in vain? */
 static int refuse_locked(const struct store *store)
 {
-    check_held(&store->room.lock);
-    if (!store->room.hopeless || !waits_since || store->room.searched <= waits_since)
+    check_held(&store->commit->room.lock);
+    if (!store->commit->room.hopeless || !waits_since || store->commit->room.searched <= waits_since)
         return -EAGAIN;
     cause_note("NVMe is full of data that may not be dropped; remove something, or mount with a larger nvme=SIZE");
     return -ENOSPC;
@@ -233,7 +233,7 @@ static int refuse_locked(const struct store *store)
 int store_admit(struct store *store, uint64_t bytes)
 {
     uint64_t need = staged_need(store) + bytes;
-    LOCK_SCOPE(&store->room.lock);
+    LOCK_SCOPE(&store->commit->room.lock);
     int r = admit_locked(store, need);
     return r < 0 ? refuse_locked(store) : 0;
 }
@@ -241,8 +241,8 @@ int store_admit(struct store *store, uint64_t bytes)
 int store_admit_change(struct store *store, uint64_t bytes)
 {
     uint64_t need = staged_bytes(store) + bytes;
-    LOCK_SCOPE(&store->room.lock);
-    if (need <= store->room.with_changes)
+    LOCK_SCOPE(&store->commit->room.lock);
+    if (need <= store->commit->room.with_changes)
         return 0;
     ask_locked(store);
     return refuse_locked(store);
@@ -251,32 +251,32 @@ int store_admit_change(struct store *store, uint64_t bytes)
 int room_admit(struct store *store, uint64_t bytes)
 {
     uint64_t need = staged_need(store) + bytes;
-    LOCK_SCOPE(&store->room.lock);
+    LOCK_SCOPE(&store->commit->room.lock);
     int r = admit_locked(store, need);
-    return r < 0 && store->room.hopeless ? -ENOSPC : r;
+    return r < 0 && store->commit->room.hopeless ? -ENOSPC : r;
 }
 
 /* --- what is fetched: it may have room that nobody else needs now --------------------------------------------------------- */
 
 uint64_t room_kept(struct store *store)
 {
-    return atomic_load(&store->kept_bytes);
+    return atomic_load(&store->commit->kept_bytes);
 }
 
 bool room_keep(struct store *store, uint64_t bytes)
 {
     uint64_t need = staged_need(store) + bytes;
-    LOCK_SCOPE(&store->room.lock);
+    LOCK_SCOPE(&store->commit->room.lock);
     /* Writers come first: half of what is held ahead for them stays theirs. */
     if (admit_locked(store, need + min_u64(ahead_of(store) / 2, TIER_RESERVE_UNIT)) < 0)
         return false;
-    atomic_fetch_add(&store->kept_bytes, bytes);
+    atomic_fetch_add(&store->commit->kept_bytes, bytes);
     return true;
 }
 
 void room_keep_done(struct store *store, uint64_t bytes)
 {
-    check(atomic_fetch_sub(&store->kept_bytes, bytes) >= bytes);
+    check(atomic_fetch_sub(&store->commit->kept_bytes, bytes) >= bytes);
 }
 
 /* Bytes of the files in a folder of the store. */
@@ -299,34 +299,34 @@ static uint64_t folder_bytes(struct store *store, const char *name)
 void room_account_runs(struct store *store)
 {
     uint64_t runs = folder_bytes(store, "runs");
-    LOCK_SCOPE(&store->room.lock);
-    store->room.runs_bytes = runs;
+    LOCK_SCOPE(&store->commit->room.lock);
+    store->commit->room.runs_bytes = runs;
     ask_locked(store);
 }
 
 /* What is used changed: sizes that are not kept current elsewhere are read again. */
 void room_account(struct store *store)
 {
-    uint64_t journal = store->journal.bytes;
+    uint64_t journal = store->commit->journal.bytes;
     uint64_t view = folder_bytes(store, "view");
-    LOCK_SCOPE(&store->room.lock);
-    store->room.journal_bytes = journal;
-    store->room.view_bytes = view;
+    LOCK_SCOPE(&store->commit->room.lock);
+    store->commit->room.journal_bytes = journal;
+    store->commit->room.view_bytes = view;
     ask_locked(store);
 }
 
 static bool is_waited_for(struct store *store)
 {
-    LOCK_SCOPE(&store->horizon.lock);
-    return store->horizon.waiting_writers > 0;
+    LOCK_SCOPE(&store->commit->horizon.lock);
+    return store->commit->horizon.waiting_writers > 0;
 }
 
 bool room_is_short(struct store *store)
 {
     if (!is_waited_for(store))
         return false;
-    LOCK_SCOPE(&store->room.lock);
-    return store->room.scarce;
+    LOCK_SCOPE(&store->commit->room.lock);
+    return store->commit->room.scarce;
 }
 
 bool room_for_moving(struct store *store)
@@ -345,9 +345,9 @@ int room_for_view(struct store *store)
     /* Others filled the disk: what we hold gives way, for what it is held for is being written now. */
     uint64_t held = 0;
     r = store->tier->ops->reserve(store->tier, space.held_bytes > 2 * VIEW_MIN ? space.held_bytes - 2 * VIEW_MIN : 0, &held);
-    mutex_lock(&store->room.lock);
-    store->room.granted = min_u64(held, store->room.granted);
-    mutex_unlock(&store->room.lock);
+    mutex_lock(&store->commit->room.lock);
+    store->commit->room.granted = min_u64(held, store->commit->room.granted);
+    mutex_unlock(&store->commit->room.lock);
     if (r == 0)
         r = store->tier->ops->space(store->tier, &space);
     return r < 0 ? r : space.free_bytes >= VIEW_MIN ? 0 : -ENOSPC;
@@ -365,35 +365,35 @@ void room_settle(struct store *store, int64_t began, bool found)
 {
     if (found || !is_waited_for(store) || !is_carried(store, began))
         return;
-    if (!adjust_now(store) || !room_is_short(store) || store->upkeep->may_free(store))
+    if (!adjust_now(store) || !room_is_short(store) || store->commit->upkeep->may_free(store))
         return;
-    mutex_lock(&store->room.lock);
-    bool hopeless = store->room.scarce, tell = hopeless && !store->room.hopeless;
-    store->room.hopeless = hopeless;
-    store->room.searched = began;
-    mutex_unlock(&store->room.lock);
+    mutex_lock(&store->commit->room.lock);
+    bool hopeless = store->commit->room.scarce, tell = hopeless && !store->commit->room.hopeless;
+    store->commit->room.hopeless = hopeless;
+    store->commit->room.searched = began;
+    mutex_unlock(&store->commit->room.lock);
     if (tell)
         log_warn("nvme: the store is full of data that may not be dropped; writers get ENOSPC until something is removed");
-    if (hopeless && store->on_room)
-        store->on_room(store->on_room_arg);
+    if (hopeless && store->commit->on_room)
+        store->commit->on_room(store->commit->on_room_arg);
 }
 
 int room_start(struct store *store)
 {
-    store->room.wanted = true;
+    store->commit->room.wanted = true;
     adjust(store);
-    int r = thread_start(&store->room.thread, "cairn-room", room_run, store);
-    store->room.started = r == 0;
+    int r = thread_start(&store->commit->room.thread, "cairn-room", room_run, store);
+    store->commit->room.started = r == 0;
     return r;
 }
 
 void room_stop(struct store *store)
 {
-    mutex_lock(&store->room.lock);
-    store->room.stopping = true;
-    (void)pthread_cond_broadcast(&store->room.changed);
-    mutex_unlock(&store->room.lock);
-    if (store->room.started)
-        (void)pthread_join(store->room.thread, NULL);
-    store->room.started = false;
+    mutex_lock(&store->commit->room.lock);
+    store->commit->room.stopping = true;
+    (void)pthread_cond_broadcast(&store->commit->room.changed);
+    mutex_unlock(&store->commit->room.lock);
+    if (store->commit->room.started)
+        (void)pthread_join(store->commit->room.thread, NULL);
+    store->commit->room.started = false;
 }

@@ -10,7 +10,7 @@
 static int add_snapshot_row(const struct run_row *row, void *arg)
 {
     struct run_file *file = arg;
-    return atomic_load(&file->store->snapshot.stopping) ? -ECANCELED : run_file_add(row, file);
+    return atomic_load(&file->store->commit->snapshot.stopping) ? -ECANCELED : run_file_add(row, file);
 }
 
 int runs_write_snapshot(struct store *store, struct view_cut *cut, struct run_info *info)

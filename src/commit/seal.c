@@ -33,7 +33,7 @@ static void seal_record(const struct ns_inode *inode, const struct stage_draft *
  * `xattrs`. */
 static size_t take_xattrs_locked(struct store *store, const struct dump *xattrs, struct record *recs)
 {
-    check_held(&store->history.lock);
+    check_held(&store->commit->history.lock);
     size_t len, count = 0;
     for (size_t at = 0; at < xattrs->len; at += len) {
         int r = record_decode(xattrs->bytes + at, xattrs->len - at, &recs[count], &len);
@@ -45,7 +45,7 @@ static size_t take_xattrs_locked(struct store *store, const struct dump *xattrs,
 
 static void seal_roomy_locked(struct store *store, const struct ns_inode *inode, const struct dump *xattrs)
 {
-    check_held(&store->history.lock);
+    check_held(&store->commit->history.lock);
     struct ns_birth birth;
     bool is_born = ns_birth(store->ns, inode->ino, &birth);
     _cleanup_free_ struct record *recs = xcalloc(1 + xattrs->len / RECORD_HEADER_LEN, sizeof *recs);
@@ -65,7 +65,7 @@ static bool must_be_sealed(const struct ns_inode *inode, const struct stage_file
 
 static int seal_locked(struct store *store, const struct ns_inode *inode)
 {
-    check_held(&store->history.lock);
+    check_held(&store->commit->history.lock);
     struct dump xattrs = {0};
     int r = inode->nascent ? ns_dump_xattrs(store->ns, inode->ino, dump_record, &xattrs) : 0;
     if (r == 0)
@@ -78,7 +78,7 @@ static int seal_locked(struct store *store, const struct ns_inode *inode)
 
 int history_seal_locked(struct store *store, uint64_t ino)
 {
-    check_held(&store->history.lock);
+    check_held(&store->commit->history.lock);
     struct ns_inode inode;
     struct stage_file_state state;
     int r = ns_inode(store->ns, ino, &inode);
@@ -91,7 +91,7 @@ int history_seal_locked(struct store *store, uint64_t ino)
 /* A file's birth moves the times of its folder to when it was made, and not to now. */
 static void touch_parent_locked(struct store *store, const struct record *named)
 {
-    check_held(&store->history.lock);
+    check_held(&store->commit->history.lock);
     struct record rec = {.type = REC_SETATTR,
                          .ino = named->parent,
                          .mask = ATTR_MTIME | ATTR_CTIME,
@@ -104,7 +104,7 @@ static void touch_parent_locked(struct store *store, const struct record *named)
  * names the file, for which there is room then. -EAGAIN: there is not, and all is as before. */
 static int relink_locked(struct store *store, uint64_t ino, size_t xattrs_len)
 {
-    check_held(&store->history.lock);
+    check_held(&store->commit->history.lock);
     size_t reserve = xattrs_len + STAGE_LOG_MARGIN / 2;
     int r = stage_relink(store->stage, ino, reserve);
     if (r != -EAGAIN)
@@ -115,7 +115,7 @@ static int relink_locked(struct store *store, uint64_t ino, size_t xattrs_len)
 
 static int name_roomy_locked(struct store *store, struct record *rec, const struct dump *xattrs)
 {
-    check_held(&store->history.lock);
+    check_held(&store->commit->history.lock);
     struct ns_inode inode;
     int r = relink_locked(store, rec->ino, xattrs->len);
     if (r < 0)
@@ -132,7 +132,7 @@ static int name_roomy_locked(struct store *store, struct record *rec, const stru
 
 static int name_locked(struct store *store, struct record *rec)
 {
-    check_held(&store->history.lock);
+    check_held(&store->commit->history.lock);
     struct dump xattrs = {0};
     int r = history_seal_due_locked(store);
     if (r == 0)
@@ -147,7 +147,7 @@ static int name_locked(struct store *store, struct record *rec)
 
 int store_name(struct store *store, struct record *rec)
 {
-    mutex_lock(&store->history.lock);
+    mutex_lock(&store->commit->history.lock);
     return history_leave(store, name_locked(store, rec));
 }
 
@@ -162,7 +162,7 @@ static uint64_t shown_bytes(const struct ns_inode *inode, const struct stage_fil
  * no such version counts as before. */
 static int seal_counted_locked(struct store *store, uint64_t ino, bool *ret_recount)
 {
-    check_held(&store->history.lock);
+    check_held(&store->commit->history.lock);
     struct ns_inode inode;
     struct stage_file_state before, after;
     *ret_recount = false;
@@ -187,9 +187,9 @@ static int seal_counted_locked(struct store *store, uint64_t ino, bool *ret_reco
 
 bool history_is_due_locked(struct store *store, uint64_t ino)
 {
-    check_held(&store->history.lock);
-    for (unsigned i = 0; i < store->history.due_count; i++)
-        if (store->history.due[i] == ino)
+    check_held(&store->commit->history.lock);
+    for (unsigned i = 0; i < store->commit->history.due_count; i++)
+        if (store->commit->history.due[i] == ino)
             return true;
     return false;
 }
@@ -198,11 +198,11 @@ bool history_is_due_locked(struct store *store, uint64_t ino)
  * has been idle. */
 int history_seal_due_locked(struct store *store)
 {
-    check_held(&store->history.lock);
+    check_held(&store->commit->history.lock);
     unsigned done = 0;
     int r = 0;
-    for (; done < store->history.due_count; done++) {
-        uint64_t ino = store->history.due[done];
+    for (; done < store->commit->history.due_count; done++) {
+        uint64_t ino = store->commit->history.due[done];
         bool recount;
         r = seal_counted_locked(store, ino, &recount);
         if (r == -EAGAIN)
@@ -210,35 +210,36 @@ int history_seal_due_locked(struct store *store)
         if (r < 0)
             log_warn("inode %llu was closed and cannot be sealed: %s; trying again", (unsigned long long)ino, strerror(-r));
         if (recount)
-            store->history.recount[store->history.recount_count++] = ino;
+            store->commit->history.recount[store->commit->history.recount_count++] = ino;
     }
-    store->history.due_count -= done;
-    memmove(store->history.due, store->history.due + done, store->history.due_count * sizeof *store->history.due);
+    store->commit->history.due_count -= done;
+    memmove(store->commit->history.due, store->commit->history.due + done,
+            store->commit->history.due_count * sizeof *store->commit->history.due);
     if (done)
-        stage_set_due(store->stage, store->history.due, store->history.due_count);
-    if (store->history.due_count > 0)
+        stage_set_due(store->stage, store->commit->history.due, store->commit->history.due_count);
+    if (store->commit->history.due_count > 0)
         return -EAGAIN;
-    store->history.due_since = 0;
+    store->commit->history.due_since = 0;
     return 0;
 }
 
 static void tell_recounts(struct store *store)
 {
     uint64_t inos[DUE_MAX];
-    mutex_lock(&store->history.lock);
-    unsigned count = store->history.recount_count;
-    memcpy(inos, store->history.recount, count * sizeof *inos);
-    store->history.recount_count = 0;
-    mutex_unlock(&store->history.lock);
+    mutex_lock(&store->commit->history.lock);
+    unsigned count = store->commit->history.recount_count;
+    memcpy(inos, store->commit->history.recount, count * sizeof *inos);
+    store->commit->history.recount_count = 0;
+    mutex_unlock(&store->commit->history.lock);
     if (count)
         change_tell(store, inos, count, false);
 }
 
 int store_seal_due(struct store *store)
 {
-    mutex_lock(&store->history.lock);
+    mutex_lock(&store->commit->history.lock);
     int r = history_seal_due_locked(store);
-    mutex_unlock(&store->history.lock);
+    mutex_unlock(&store->commit->history.lock);
     horizon_note(store);
     tell_recounts(store);
     return r;
@@ -247,11 +248,11 @@ int store_seal_due(struct store *store)
 int store_seal(struct store *store, uint64_t ino)
 {
     bool recount = false;
-    mutex_lock(&store->history.lock);
+    mutex_lock(&store->commit->history.lock);
     int r = history_seal_due_locked(store);
     if (r == 0)
         r = seal_counted_locked(store, ino, &recount);
-    mutex_unlock(&store->history.lock);
+    mutex_unlock(&store->commit->history.lock);
     horizon_note(store);
     tell_recounts(store);
     if (recount)
@@ -262,26 +263,26 @@ int store_seal(struct store *store, uint64_t ino)
 int store_seal_later(struct store *store, uint64_t ino)
 {
     struct stage_file_state state;
-    mutex_lock(&store->history.lock);
+    mutex_lock(&store->commit->history.lock);
     (void)stage_file_state(store->stage, ino, &state);
     bool is_new = state.has_draft && !history_is_due_locked(store, ino);
-    bool fits = store->history.due_count + store->history.recount_count < DUE_MAX;
+    bool fits = store->commit->history.due_count + store->commit->history.recount_count < DUE_MAX;
     if (is_new && fits) {
-        if (store->history.due_count == 0)
-            store->history.due_since = clock_monotonic_ns();
-        store->history.due[store->history.due_count++] = ino;
-        stage_set_due(store->stage, store->history.due, store->history.due_count);
+        if (store->commit->history.due_count == 0)
+            store->commit->history.due_since = clock_monotonic_ns();
+        store->commit->history.due[store->commit->history.due_count++] = ino;
+        stage_set_due(store->stage, store->commit->history.due, store->commit->history.due_count);
     }
-    mutex_unlock(&store->history.lock);
+    mutex_unlock(&store->commit->history.lock);
     return is_new && !fits ? store_seal(store, ino) : 0;
 }
 
 void history_seal_ripe(struct store *store, int64_t ns)
 {
-    mutex_lock(&store->history.lock);
-    int64_t since = store->history.due_since;
+    mutex_lock(&store->commit->history.lock);
+    int64_t since = store->commit->history.due_since;
     bool is_ripe = since && clock_monotonic_ns() - since >= ns;
-    mutex_unlock(&store->history.lock);
+    mutex_unlock(&store->commit->history.lock);
     if (is_ripe && store_seal_due(store) < 0)
         log_debug("files that were closed stay drafts for now");
     tell_recounts(store);
@@ -317,7 +318,7 @@ bool history_has_draft_below(struct store *store, uint64_t dir)
 {
     if (for_drafts_below(store, dir, found_one) > 0)
         return true;
-    LOCK_SCOPE(&store->history.lock); /* what is being sealed is in the namespace after this */
+    LOCK_SCOPE(&store->commit->history.lock); /* what is being sealed is in the namespace after this */
     return false;
 }
 

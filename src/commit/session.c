@@ -245,7 +245,7 @@ static bool continues_journal(const struct store *store)
 {
     uint64_t epoch, next;
     stage_epochs(store->stage, &epoch, &next);
-    return epoch <= store->journal.epoch && store->journal.epoch <= max_u64(epoch, next);
+    return epoch <= store->commit->journal.epoch && store->commit->journal.epoch <= max_u64(epoch, next);
 }
 
 /* The stage is open. Is it the one that goes on from this journal? */
@@ -262,7 +262,7 @@ static int judge_stage(struct store *store, const struct session *session, const
         log_warn("the stage in %s is not of this session of the store: going on from the NVMe horizon; the stage stays there", session->dir);
         return 0;
     }
-    if (store->journal.cut_seq < stage_durable_seq(store->stage)) {
+    if (store->commit->journal.cut_seq < stage_durable_seq(store->stage)) {
         *ret_text = xasprintf("the journal of %s ends before what its stage in %s knows to be on NVMe: the store is an older copy, or the end of "
                               "its journal is damaged (cairn fsck says which); nothing was changed; to go on without the stage, remove %s/session",
                               store->path, session->dir, store->path);

@@ -35,7 +35,7 @@ static void describe(struct store *store, const struct view_state *state, struct
     memcpy(head->store, store->sb.store, sizeof head->store);
     memcpy(head->chain, state->chain, sizeof head->chain);
     (void)snprintf(head->holder, sizeof head->holder, "no remote");
-    uint64_t number = ++store->snapshot.count;
+    uint64_t number = ++store->commit->snapshot.count;
     head->runs[0] = (struct run_info){
         .id = (uint64_t)store->sb.writer << 48 | store->epoch << 24 | number, .cut = state->applied_seq};
     memcpy(head->runs[0].history, store->sb.history, sizeof head->runs[0].history);
@@ -54,8 +54,8 @@ static int take(struct store *store)
     if (r == 0)
         r = local_head_write(store, head);
     if (r == 0) {
-        store->snapshot.cut = head->cut;
-        store->snapshot.length = head->runs[0].length;
+        store->commit->snapshot.cut = head->cut;
+        store->commit->snapshot.length = head->runs[0].length;
         runs_tidy(store, head);
     }
     view_cut_close(cut);
@@ -66,8 +66,8 @@ static int take(struct store *store)
 static void *snapshot_run(void *arg)
 {
     struct store *store = arg;
-    store->snapshot.result = take(store);
-    atomic_store(&store->snapshot.done, true);
+    store->commit->snapshot.result = take(store);
+    atomic_store(&store->commit->snapshot.done, true);
     return NULL;
 }
 
@@ -78,7 +78,7 @@ static bool may_begin(struct store *store)
     struct head *known = xmalloc(sizeof *known);
     int r = store->remote ? -EBUSY : local_head_read(store, known);
     if (r == 0 && known->run_count == 1)
-        store->snapshot.length = known->runs[0].length;
+        store->commit->snapshot.length = known->runs[0].length;
     _cleanup_free_ char *remote = local_remote_name(store);
     bool is_damaged = !remote && (r == -EUCLEAN || r == -EBADMSG);
     bool may = r == -ENOENT || is_damaged || (r == 0 && local_head_is_lost(known));
@@ -88,42 +88,42 @@ static bool may_begin(struct store *store)
 
 static void finish(struct store *store)
 {
-    (void)pthread_join(store->snapshot.thread, NULL);
-    store->snapshot.started = false;
-    store->snapshot.again_at = clock_monotonic_ns() + AGAIN_NS;
-    int r = store->snapshot.result;
+    (void)pthread_join(store->commit->snapshot.thread, NULL);
+    store->commit->snapshot.started = false;
+    store->commit->snapshot.again_at = clock_monotonic_ns() + AGAIN_NS;
+    int r = store->commit->snapshot.result;
     if (r == 0) {
-        journal_trim(store, store->snapshot.cut);
-        store->journal.was_skipped = false;
+        journal_trim(store, store->commit->snapshot.cut);
+        store->commit->journal.was_skipped = false;
     } else if (r != -ECANCELED)
         horizon_error(store, "nvme: a snapshot for the journal cannot be written: %s", strerror(-r));
-    store->snapshot.left = store->journal.bytes;
+    store->commit->snapshot.left = store->commit->journal.bytes;
     room_account(store);
     log_debug("journal: the run of a snapshot has %llu KiB, %llu KiB of segments are left",
-              (unsigned long long)(store->snapshot.length / KIB), (unsigned long long)(store->journal.bytes / KIB));
+              (unsigned long long)(store->commit->snapshot.length / KIB), (unsigned long long)(store->commit->journal.bytes / KIB));
 }
 
 void snapshot_tick(struct store *store, bool at_ease)
 {
-    uint64_t bytes = at_ease ? store->journal.bytes : store->journal.bytes / OVERDUE;
-    if (store->snapshot.started) {
-        if (atomic_load(&store->snapshot.done))
+    uint64_t bytes = at_ease ? store->commit->journal.bytes : store->commit->journal.bytes / OVERDUE;
+    if (store->commit->snapshot.started) {
+        if (atomic_load(&store->commit->snapshot.done))
             finish(store);
         return;
     }
     /* What is damaged in the journal is made unnecessary, too, while the view still has it. */
-    bool is_needed = at_ease && store->journal.was_skipped;
-    bool is_long = bytes >= store->snapshot.left + GROWTH_MIN && bytes >= SHARE * store->snapshot.length;
-    bool is_time = store->snapshot.result == 0 || clock_monotonic_ns() >= store->snapshot.again_at;
-    if ((!is_long && !is_needed) || !is_time || !may_begin(store) || (bytes < SHARE * store->snapshot.length && !is_needed))
+    bool is_needed = at_ease && store->commit->journal.was_skipped;
+    bool is_long = bytes >= store->commit->snapshot.left + GROWTH_MIN && bytes >= SHARE * store->commit->snapshot.length;
+    bool is_time = store->commit->snapshot.result == 0 || clock_monotonic_ns() >= store->commit->snapshot.again_at;
+    if ((!is_long && !is_needed) || !is_time || !may_begin(store) || (bytes < SHARE * store->commit->snapshot.length && !is_needed))
         return;
-    atomic_store(&store->snapshot.done, false);
-    store->snapshot.started = thread_start(&store->snapshot.thread, "cairn-snapshot", snapshot_run, store) == 0;
+    atomic_store(&store->commit->snapshot.done, false);
+    store->commit->snapshot.started = thread_start(&store->commit->snapshot.thread, "cairn-snapshot", snapshot_run, store) == 0;
 }
 
 void snapshot_stop(struct store *store)
 {
-    atomic_store(&store->snapshot.stopping, true);
-    if (store->snapshot.started)
+    atomic_store(&store->commit->snapshot.stopping, true);
+    if (store->commit->snapshot.started)
         finish(store);
 }

@@ -46,9 +46,9 @@ static void trim_journal(struct store *store)
 {
     struct head *head = xmalloc(sizeof *head);
     uint64_t cut = store->remote ? store_remote_horizon(store) : 0;
-    if (cut > store->rounds.trimmed && local_head_read(store, head) == 0) {
+    if (cut > store->commit->rounds.trimmed && local_head_read(store, head) == 0) {
         journal_trim(store, head->cut);
-        store->rounds.trimmed = cut;
+        store->commit->rounds.trimmed = cut;
     }
     free(head);
 }
@@ -60,16 +60,16 @@ static bool adopt_leftovers(struct store *store, bool now)
     if (!packs_have_leftovers(store) || !(now || writeback_has_nothing(store)))
         return false;
     bool carried = writeback_own_cut(store, &(struct drops){0});
-    atomic_store(&store->gc_soon, carried);
+    atomic_store(&store->commit->gc_soon, carried);
     return carried;
 }
 
 bool gc_round(struct store *store, bool now)
 {
     uint64_t ids[DROPS_MAX];
-    if (!atomic_exchange(&store->gc_soon, false) && !now && clock_monotonic_ns() < store->rounds.gc_at)
+    if (!atomic_exchange(&store->commit->gc_soon, false) && !now && clock_monotonic_ns() < store->commit->rounds.gc_at)
         return false;
-    store->rounds.gc_at = clock_monotonic_ns() + GC_EVERY_NS;
+    store->commit->rounds.gc_at = clock_monotonic_ns() + GC_EVERY_NS;
     trim_journal(store);
     size_t count = gc_dead_packs(store, ids, DROPS_MAX);
     if (count == 0 && adopt_leftovers(store, now))
@@ -88,28 +88,28 @@ bool compact_round(struct store *store, bool now)
 
 void upkeep_begin(struct store *store)
 {
-    store->rounds.tidy_at = clock_monotonic_ns() + TIDY_AFTER_NS;
+    store->commit->rounds.tidy_at = clock_monotonic_ns() + TIDY_AFTER_NS;
 }
 
 /* What a session leaves due, compactions of the view and a snapshot for the journal, would compete with the next one's mount and with the
  * restore that most often follows. */
 static void tidy(struct store *store)
 {
-    if (store->rounds.tidy_at && clock_monotonic_ns() >= store->rounds.tidy_at) {
+    if (store->commit->rounds.tidy_at && clock_monotonic_ns() >= store->commit->rounds.tidy_at) {
         view_begin_compactions(store->view);
-        store->rounds.tidy_at = 0;
+        store->commit->rounds.tidy_at = 0;
     }
-    snapshot_tick(store, !store->rounds.tidy_at);
+    snapshot_tick(store, !store->commit->rounds.tidy_at);
 }
 
 bool upkeep_rounds(struct store *store)
 {
     bool did = false, freed = false;
-    uint64_t asked = atomic_load(&store->gc_asked);
-    bool now = room_is_short(store) || asked > atomic_load(&store->gc_done);
+    uint64_t asked = atomic_load(&store->commit->gc_asked);
+    bool now = room_is_short(store) || asked > atomic_load(&store->commit->gc_done);
     tidy(store);
-    for (size_t i = 0; i < store->upkeep->count; i++) {
-        const struct upkeep_round *round = &store->upkeep->rounds[i];
+    for (size_t i = 0; i < store->commit->upkeep->count; i++) {
+        const struct upkeep_round *round = &store->commit->upkeep->rounds[i];
         if (lag_exists(store)) /* what is dropped, moved or trimmed is chosen by what the view says: not while that is old */
             return did;
         if (round->frees && freed)
@@ -119,6 +119,6 @@ bool upkeep_rounds(struct store *store)
         freed = freed || (round->frees && done);
     }
     if (!freed)
-        atomic_store(&store->gc_done, asked);
+        atomic_store(&store->commit->gc_done, asked);
     return did;
 }

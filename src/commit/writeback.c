@@ -55,10 +55,10 @@ static struct stage_sealed *list_sealed(struct store *store, size_t *ret_count)
 /* With the history's lock held, so that no version is sealed or dropped meanwhile. */
 static void choose_locked(struct store *store, struct target *target)
 {
-    check_held(&store->history.lock);
+    check_held(&store->commit->history.lock);
     uint64_t floor = stage_floor(store->stage), missing = 0;
     target->sealed = list_sealed(store, &target->count);
-    target->cut = store->history.newest;
+    target->cut = store->commit->history.newest;
     for (size_t i = 0; i < target->count; i++) {
         missing += target->sealed[i].bytes;
         if (i > 0 && missing > TARGET_BYTES_MAX && target->sealed[i].seal_seq > floor) {
@@ -69,20 +69,20 @@ static void choose_locked(struct store *store, struct target *target)
     }
     for (size_t i = 0; i < target->count; i++)
         stage_pin(store->stage, &target->sealed[i]);
-    store->history.chosen = target->cut;
+    store->commit->history.chosen = target->cut;
 }
 
 static void choose(struct store *store, struct target *target)
 {
     uint64_t missing = 0;
-    mutex_lock(&store->history.lock);
+    mutex_lock(&store->commit->history.lock);
     choose_locked(store, target);
-    mutex_unlock(&store->history.lock);
+    mutex_unlock(&store->commit->history.lock);
     for (size_t i = 0; i < target->count; i++)
         missing += target->sealed[i].bytes;
-    mutex_lock(&store->horizon.lock);
-    store->horizon.target_bytes = missing;
-    mutex_unlock(&store->horizon.lock);
+    mutex_lock(&store->commit->horizon.lock);
+    store->commit->horizon.target_bytes = missing;
+    mutex_unlock(&store->commit->horizon.lock);
 }
 
 static int write_versions(struct store *store, const struct target *target, struct version_content *versions)
@@ -94,9 +94,9 @@ static int write_versions(struct store *store, const struct target *target, stru
         int r = content_write_layer(store, sealed, &versions[i].content);
         if (r < 0)
             return r;
-        mutex_lock(&store->horizon.lock);
-        store->horizon.target_bytes -= min_u64(store->horizon.target_bytes, sealed->bytes);
-        mutex_unlock(&store->horizon.lock);
+        mutex_lock(&store->commit->horizon.lock);
+        store->commit->horizon.target_bytes -= min_u64(store->commit->horizon.target_bytes, sealed->bytes);
+        mutex_unlock(&store->commit->horizon.lock);
     }
     return packs_finish(store);
 }
@@ -113,10 +113,10 @@ static int follow(struct store *store, const struct batch *batch)
 {
     struct view_batch vb = {.records = batch->bytes,
                             .records_len = batch->len,
-                            .cut_seq = store->journal.cut_seq,
+                            .cut_seq = store->commit->journal.cut_seq,
                             .pack_index = view_pack_index,
                             .arg = store};
-    memcpy(vb.chain, store->journal.chain, sizeof vb.chain);
+    memcpy(vb.chain, store->commit->journal.chain, sizeof vb.chain);
     int r = room_for_view(store);
     return r < 0 ? r : view_apply(store->view, &vb);
 }
@@ -125,9 +125,9 @@ static void let_go(struct store *store, const struct target *target, const struc
 {
     stage_note_durable(store->stage, target->cut);
     /* Under the history's lock, so that no operation builds on what leaves the overlay. */
-    mutex_lock(&store->history.lock);
+    mutex_lock(&store->commit->history.lock);
     ns_retire(store->ns, target->cut);
-    mutex_unlock(&store->history.lock);
+    mutex_unlock(&store->commit->history.lock);
     for (size_t i = 0; i < target->count; i++) {
         ns_stored(store->ns, target->sealed[i].ino); /* before the stage lets go: at no moment does it count nowhere */
         stage_layer_done(store->stage, target->sealed[i].ino);
@@ -183,8 +183,8 @@ static void tell_stored(struct store *store, const struct version_content *versi
 
 static bool is_stopping(struct store *store)
 {
-    LOCK_SCOPE(&store->horizon.lock);
-    return store->horizon.stopping;
+    LOCK_SCOPE(&store->commit->horizon.lock);
+    return store->commit->horizon.stopping;
 }
 
 /* Appends, applies, lets go. Who waits for the horizon is told when whoever looks finds it there, and the kernel knows what it takes; but
@@ -261,16 +261,16 @@ static int log_new_packs(struct store *store)
 {
     struct record recs[PACK_BUFFERS * 64];
     size_t count = 0;
-    mutex_lock(&store->packs.lock);
+    mutex_lock(&store->commit->packs.lock);
     struct new_pack *pack;
-    TAILQ_FOREACH(pack, &store->packs.written, link)
+    TAILQ_FOREACH(pack, &store->commit->packs.written, link)
         if (!pack->logged && pack->state == PACK_DURABLE && count < ARRAY_LEN(recs)) {
             recs[count++] = (struct record){
                 .type = REC_PACK, .pack = pack->id, .length = pack->length, .count = pack->count};
             pack->logged = true;
         }
-    mutex_unlock(&store->packs.lock);
-    LOCK_SCOPE(&store->history.lock);
+    mutex_unlock(&store->commit->packs.lock);
+    LOCK_SCOPE(&store->commit->history.lock);
     for (size_t i = 0; i < count; i++) {
         int r = stage_log_append(store->stage, &recs[i]);
         if (r < 0)
@@ -413,12 +413,12 @@ struct pressure {
 
 static struct pressure read_pressure(struct store *store)
 {
-    LOCK_SCOPE(&store->horizon.lock);
-    store->horizon.kicked = false;
-    rate_limit_lift(&store->limit, horizon_is_awaited_locked(store));
+    LOCK_SCOPE(&store->commit->horizon.lock);
+    store->commit->horizon.kicked = false;
+    rate_limit_lift(&store->commit->limit, horizon_is_awaited_locked(store));
     return (struct pressure){.urgent = horizon_is_urgent_locked(store),
-                             .stopping = store->horizon.stopping,
-                             .waiting = store->horizon.waiting_writers};
+                             .stopping = store->commit->horizon.stopping,
+                             .waiting = store->commit->horizon.waiting_writers};
 }
 
 /* Not sooner: drafts that fit are better left alone until they are sealed. */
@@ -431,11 +431,11 @@ static bool is_filling_up(struct store *store)
 static void seal_ripe(struct store *store)
 {
     /* What is open and new has no other place than the log, and leaves it when it is durable. */
-    bool all = atomic_load(&store->seal_rest) || history_is_crowded(store);
+    bool all = atomic_load(&store->commit->seal_rest) || history_is_crowded(store);
     if (all && !store_follows(store)) {
         if (store_seal_all(store) < 0)
             return;
-        atomic_store(&store->seal_rest, false);
+        atomic_store(&store->commit->seal_rest, false);
     }
     history_seal_ripe(store, store->options.writeback_delay_ns);
     uint64_t inos[RIPE_MAX];
@@ -470,11 +470,11 @@ static bool wants_round(struct store *store, const struct pressure *pressure)
 bool writeback_own_cut(struct store *store, const struct drops *drops)
 {
     struct target target = {0};
-    mutex_lock(&store->history.lock);
+    mutex_lock(&store->commit->history.lock);
     choose_locked(store, &target);
-    if (store->history.op_count == 0)
-        target.cut = store->history.newest = max_u64(stage_next_seq(store->stage), store->history.newest + 1);
-    mutex_unlock(&store->history.lock);
+    if (store->commit->history.op_count == 0)
+        target.cut = store->commit->history.newest = max_u64(stage_next_seq(store->stage), store->commit->history.newest + 1);
+    mutex_unlock(&store->commit->history.lock);
     bool carried = carry_target(store, &target, drops);
     free(target.sealed);
     return carried;
@@ -542,10 +542,10 @@ static void *writeback_run(void *arg)
         room_settle(store, began, found);
         if (carried || found)
             continue;
-        mutex_lock(&store->horizon.lock);
-        if (!store->horizon.stopping && !(store->horizon.kicked && pressure.urgent))
-            (void)mutex_wait(&store->horizon.lock, &store->horizon.changed, TICK_MS);
-        mutex_unlock(&store->horizon.lock);
+        mutex_lock(&store->commit->horizon.lock);
+        if (!store->commit->horizon.stopping && !(store->commit->horizon.kicked && pressure.urgent))
+            (void)mutex_wait(&store->commit->horizon.lock, &store->commit->horizon.changed, TICK_MS);
+        mutex_unlock(&store->commit->horizon.lock);
     }
     cut_state_done(&wb.piece_state);
     return NULL;
@@ -554,26 +554,26 @@ static void *writeback_run(void *arg)
 int writeback_start(struct store *store)
 {
     unsigned threads = store->options.writeback_threads;
-    int r = pool_new("cairn-chunk", threads, 256, priority_join, store, &store->workers);
+    int r = pool_new("cairn-chunk", threads, 256, priority_join, store, &store->commit->workers);
     if (r == 0)
-        r = pool_new("cairn-pack", PACK_WRITERS, PACK_BUFFERS + 1, priority_join, store, &store->pack_writers);
+        r = pool_new("cairn-pack", PACK_WRITERS, PACK_BUFFERS + 1, priority_join, store, &store->commit->pack_writers);
     if (r == 0)
-        r = thread_start(&store->thread, "cairn-writeback", writeback_run, store);
-    store->thread_started = r == 0;
+        r = thread_start(&store->commit->thread, "cairn-writeback", writeback_run, store);
+    store->commit->thread_started = r == 0;
     return r;
 }
 
 void writeback_stop(struct store *store)
 {
-    mutex_lock(&store->horizon.lock);
-    store->horizon.stopping = true;
-    (void)pthread_cond_signal(&store->horizon.changed);
-    mutex_unlock(&store->horizon.lock);
-    if (store->thread_started)
-        (void)pthread_join(store->thread, NULL);
-    store->thread_started = false;
+    mutex_lock(&store->commit->horizon.lock);
+    store->commit->horizon.stopping = true;
+    (void)pthread_cond_signal(&store->commit->horizon.changed);
+    mutex_unlock(&store->commit->horizon.lock);
+    if (store->commit->thread_started)
+        (void)pthread_join(store->commit->thread, NULL);
+    store->commit->thread_started = false;
     snapshot_stop(store);
-    pool_free(store->workers);
-    pool_free(store->pack_writers);
-    store->workers = store->pack_writers = NULL;
+    pool_free(store->commit->workers);
+    pool_free(store->commit->pack_writers);
+    store->commit->workers = store->commit->pack_writers = NULL;
 }

@@ -185,9 +185,9 @@ int adopt_view(struct store *store, const struct head *head)
 
 static void set_anchor(struct store *store, const struct head *head)
 {
-    store->anchor = (struct anchor){
+    store->commit->anchor = (struct anchor){
         .exists = true, .number = local_head_is_lost(head) ? 0 : head->number, .epoch = head->epoch, .cut = head->cut, .time = head->time};
-    memcpy(store->anchor.chain, head->chain, CHAIN_LEN);
+    memcpy(store->commit->anchor.chain, head->chain, CHAIN_LEN);
 }
 
 struct looking {
@@ -361,7 +361,7 @@ static bool view_may_be_ahead(struct store *store, uint64_t published)
     }
     uint64_t applied = view_state(view).applied_seq;
     view_close(view);
-    return applied > max_u64(store->journal.cut_seq, published);
+    return applied > max_u64(store->commit->journal.cut_seq, published);
 }
 
 static char *explain_damage(const struct store *store)
@@ -382,18 +382,18 @@ static enum verdict judge(struct store *store, const struct head *known, const s
         return DAMAGED;
     if (view_may_be_ahead(store, is_ours ? head->cut : 0))
         return DAMAGED;
-    if (look.batches == 0 && !known && store->journal.segment == 0)
+    if (look.batches == 0 && !known && store->commit->journal.segment == 0)
         return BEGIN;
     bool has_news = look.has_news || session_left_stage(store->path, store->sb.store);
-    bool ends_there = store->journal.cut_seq == head->cut && memcmp(store->journal.chain, head->chain, CHAIN_LEN) == 0;
-    if ((look.found || ends_there) && (is_ours || !has_news || store->journal.cut_seq == head->cut))
+    bool ends_there = store->commit->journal.cut_seq == head->cut && memcmp(store->commit->journal.chain, head->chain, CHAIN_LEN) == 0;
+    if ((look.found || ends_there) && (is_ours || !has_news || store->commit->journal.cut_seq == head->cut))
         return GO_ON;
     /* What is staged goes on from what the journal has lost. */
-    if (is_ours && store->journal.cut_seq < head->cut)
+    if (is_ours && store->commit->journal.cut_seq < head->cut)
         return session_left_stage(store->path, store->sb.store) ? DAMAGED : BEGIN;
     /* An older state than the one that we published there: the remote lost heads. */
     bool is_own = was_here && memcmp(known->store, store->sb.store, sizeof known->store) == 0;
-    bool goes_on = was_here && (head->cut >= known->cut || !is_own) && store->journal.cut_seq >= known->cut;
+    bool goes_on = was_here && (head->cut >= known->cut || !is_own) && store->commit->journal.cut_seq >= known->cut;
     return !has_news && goes_on ? BEGIN : REFUSE;
 }
 
@@ -442,7 +442,7 @@ bool adopt_is_blank(struct store *store)
     struct head *known = xmalloc(sizeof *known);
     bool has_known = read_known(store, known);
     free(known);
-    return !has_known && journal_read(store, 0, note_batch, NULL) == 0 && store->journal.segment == 0;
+    return !has_known && journal_read(store, 0, note_batch, NULL) == 0 && store->commit->journal.segment == 0;
 }
 
 int adopt_decide(struct store *store, char **ret_text)

@@ -77,14 +77,14 @@ static int change_view(struct store *store, struct follow_step *step, uint32_t f
  * kept their number, the next recovery would take the new journal for one that lost its end. If this fails, the next batch begins a segment. */
 static int begin_journal_anew(struct store *store, const struct head *head)
 {
-    struct journal *journal = &store->journal;
+    struct journal *journal = &store->commit->journal;
     int r = journal_remove_all(store);
     journal->offset = journal->room = journal->bytes = journal->spare = 0;
     journal->cut_seq = head->cut;
     memcpy(journal->chain, head->chain, sizeof journal->chain);
-    store->anchor = (struct anchor){
+    store->commit->anchor = (struct anchor){
         .exists = true, .number = head->number, .epoch = head->epoch, .cut = head->cut, .time = head->time};
-    memcpy(store->anchor.chain, head->chain, sizeof store->anchor.chain);
+    memcpy(store->commit->anchor.chain, head->chain, sizeof store->commit->anchor.chain);
     stage_note_durable(store->stage, head->cut);
     return r < 0 ? r : journal_begin(store);
 }
@@ -92,9 +92,9 @@ static int begin_journal_anew(struct store *store, const struct head *head)
 /* For those who wait, numbers only grow: ours may be larger than the writer's. */
 static void raise_numbers(struct store *store, uint64_t cut)
 {
-    mutex_lock(&store->history.lock);
-    uint64_t newest = store->history.newest = max_u64(store->history.newest, cut);
-    mutex_unlock(&store->history.lock);
+    mutex_lock(&store->commit->history.lock);
+    uint64_t newest = store->commit->history.newest = max_u64(store->commit->history.newest, cut);
+    mutex_unlock(&store->commit->history.lock);
     horizon_advance(store, newest);
 }
 

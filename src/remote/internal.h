@@ -22,6 +22,39 @@
 #include "remote/remote.h"
 #include "view/remote.h"
 
+/* What several threads know of it. */
+struct remote_shared {
+    struct cairn_mutex lock;  /* LOCK_WAITERS */
+    pthread_cond_t changed;
+    struct waiters waiters;
+    uint64_t head_number, files, logical_bytes; /* of the newest head */
+    enum remote_state state;
+    bool stopping, drain, kicked, fenced, renewer_done;
+    struct follow_step *follow; /* for the writeback thread */
+    uint64_t looks_begun, looks_done; /* for a newer head */
+    bool looks_ended;
+    int64_t urge_until;
+    uint64_t target_bytes;
+    uint64_t errors;
+    char error[256];
+    int64_t error_ns, unreachable_ns; /* monotonic; 0: none */
+};
+
+/* A start that may be given up: watch.c. */
+struct remote_watch {
+    struct cairn_mutex lock; /* a leaf */
+    pthread_cond_t ended;
+    bool over;
+    bool started; /* the opening thread's alone, as is the next */
+    pthread_t thread;
+};
+
+/* Whether the upload gets on: the writeback thread's alone. */
+struct remote_relief {
+    uint64_t uploaded, horizon;
+    int64_t at; /* when these changed last */
+};
+
 struct remote {
     struct store *store;
     struct remote_options options;
@@ -40,40 +73,16 @@ struct remote {
         uint8_t nonce[16];
     } tried;                    /* head that was last tried to be created; as above */
 
-    struct {
-        struct cairn_mutex lock;  /* LOCK_WAITERS */
-        pthread_cond_t changed;
-        struct waiters waiters;
-        uint64_t head_number, files, logical_bytes; /* of the newest head */
-        enum remote_state state;
-        bool stopping, drain, kicked, fenced, renewer_done;
-        struct follow_step *follow; /* for the writeback thread */
-        uint64_t looks_begun, looks_done; /* for a newer head */
-        bool looks_ended;
-        int64_t urge_until;
-        uint64_t target_bytes;
-        uint64_t errors;
-        char error[256];
-        int64_t error_ns, unreachable_ns; /* monotonic; 0: none */
-    } shared;
+    struct remote_shared shared;
 
     pthread_t uploader, renewer;
     bool uploader_started, renewer_started;
     struct pool *senders; /* one pack each */
     struct pool *tellers; /* read_only: one thread that tells the kernel what changed */
-    struct far_care *care; /* far_care.h */
-    struct {
-        uint64_t uploaded, horizon;
-        int64_t at; /* when these changed last */
-    } relief;              /* the writeback thread's alone */
+    struct far_care *care; /* care.h */
+    struct remote_relief relief; /* the writeback thread's alone */
     struct rate_limit limit;
-    struct {
-        struct cairn_mutex lock; /* a leaf */
-        pthread_cond_t ended;
-        bool over;
-        bool started; /* the opening thread's alone, as is the next */
-        pthread_t thread;
-    } watch;
+    struct remote_watch watch;
     int64_t patience_ns; /* of the tier, when nobody is in a hurry */
     _Atomic uint64_t next_run, uploaded_total, fetched_total;
 };

@@ -52,7 +52,7 @@ void remote_resume(struct remote *remote)
 {
     struct store *store = remote->store;
     struct view_remote view = view_remote(store->view);
-    ages_note(store, store->journal.cut_seq, clock_monotonic_ns());
+    ages_note(store, store->commit->journal.cut_seq, clock_monotonic_ns());
     _cleanup_free_ char *known = local_remote_name(store);
     remote->was_here = known && strcmp(known, remote->name) == 0;
     if (remote->is_attached || remote->was_here)

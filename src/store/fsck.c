@@ -135,7 +135,7 @@ static int check_opened(struct check_run *run, char **ret_text)
 {
     run->store->whole_journal = true;
     int r = recover_view(run->store, ret_text);
-    if (r < 0 && run->store->journal.damage.found) { /* there is nothing to check the rest by */
+    if (r < 0 && run->store->commit->journal.damage.found) { /* there is nothing to check the rest by */
         problem(run, *ret_text);
         free(*ret_text);
         *ret_text = NULL;
@@ -179,8 +179,8 @@ int store_peek(const char *path, struct store_status *ret)
         memcpy(ret->store_id, store->sb.store, sizeof ret->store_id);
         ret->view = view_state(store->view);
         ret->staged_in = session_staged(store->path, store->sb.store, &ret->staged_bytes);
-        ret->horizon_seq = ret->newest_seq = store->journal.cut_seq;
-        ret->used_bytes = ret->view.pack_bytes + store->journal.bytes;
+        ret->horizon_seq = ret->newest_seq = store->commit->journal.cut_seq;
+        ret->used_bytes = ret->view.pack_bytes + store->commit->journal.bytes;
         store_discard(store);
     }
     if (text)

@@ -112,9 +112,9 @@ static int gc_local(struct store *store)
     if (job->options.dry_run)
         return view_packs(store->view, say_dead, job);
     struct view_state before = view_state(store->view);
-    uint64_t asked = atomic_fetch_add(&store->gc_asked, 1) + 1;
+    uint64_t asked = atomic_fetch_add(&store->commit->gc_asked, 1) + 1;
     horizon_kick(store);
-    while (atomic_load(&store->gc_done) < asked)
+    while (atomic_load(&store->commit->gc_done) < asked)
         if (!job_sleep_ms(job, POLL_MS))
             return -ECANCELED;
     struct view_state after = view_state(store->view);

@@ -331,8 +331,8 @@ static int begin_epoch(struct store *store)
     struct view_state view = view_state(store->view);
     if (store->stage)
         stage_epochs(store->stage, &epoch, &next);
-    uint64_t last = max_u64(max_u64(store->journal.epoch, remote_epoch(store->remote)), max_u64(epoch, next));
-    last = max_u64(max_u64(last, store->anchor.epoch), view.max_ino >> 24);
+    uint64_t last = max_u64(max_u64(store->commit->journal.epoch, remote_epoch(store->remote)), max_u64(epoch, next));
+    last = max_u64(max_u64(last, store->commit->anchor.epoch), view.max_ino >> 24);
     last = max_u64(last, view.applied_seq >> SEQ_EPOCH_SHIFT);
     if (last >= EPOCH_LAST)
         return -EOVERFLOW;
@@ -369,7 +369,7 @@ static int remove_leftover(const struct tier_object *object, void *arg)
     if (r != -ENOENT)
         return r;
     struct new_pack *pack;
-    TAILQ_FOREACH(pack, &left->store->packs.written, link)
+    TAILQ_FOREACH(pack, &left->store->commit->packs.written, link)
         if (pack->id == id)
             return 0;
     char name[32];
@@ -450,10 +450,10 @@ static void settle_numbers(struct store *store, const struct replay *rp)
     struct view_state view = view_state(store->view);
     uint64_t ino = max_u64(max_u64(view.max_ino, rp->max_ino) + 1, store->epoch << 24);
     atomic_store(&store->next_ino, ino);
-    atomic_store(&store->next_pack, 1);
-    store->horizon.horizon = store->journal.cut_seq;
-    if (store->history.newest < store->journal.cut_seq)
-        store->history.newest = store->journal.cut_seq;
+    atomic_store(&store->commit->next_pack, 1);
+    store->commit->horizon.horizon = store->commit->journal.cut_seq;
+    if (store->commit->history.newest < store->commit->journal.cut_seq)
+        store->commit->history.newest = store->commit->journal.cut_seq;
 }
 
 /* The stage of the last session, if there is one. */
@@ -490,8 +490,8 @@ int recover(struct store *store, char **ret_text)
         return r;
     }
     bool is_reader = store->remote && store->remote->options.read_only && (!store->stage || left.is_reader);
-    struct replay rp = {.store = store, .cut = store->journal.cut_seq};
-    history_resume(store, store->journal.time);
+    struct replay rp = {.store = store, .cut = store->commit->journal.cut_seq};
+    history_resume(store, store->commit->journal.time);
     if (store->stage) {
         log_info("recovering what the last session left in %s", store->stage_dir);
         r = take_over(store, &rp, ret_text);
@@ -511,7 +511,7 @@ int recover(struct store *store, char **ret_text)
     if (r == 0)
         r = end_open(store, &rp.orphans);
     if (r == -EAGAIN) {
-        atomic_store(&store->seal_rest, true); /* the log has no room for all of them at once: writeback goes on */
+        atomic_store(&store->commit->seal_rest, true); /* the log has no room for all of them at once: writeback goes on */
         r = 0;
     }
     for (size_t i = 0; i < rp.held.count; i++)

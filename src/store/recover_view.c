@@ -39,9 +39,9 @@ static void close_view(struct store *store)
 static int make_view(struct store *store, const struct head *head)
 {
     int r = open_view(store, "view.new", false);
-    if (r == 0 && store->anchor.exists)
+    if (r == 0 && store->commit->anchor.exists)
         r = adopt_view(store, head);
-    if (r == 0 && store->anchor.exists && local_head_is_lost(head))
+    if (r == 0 && store->commit->anchor.exists && local_head_is_lost(head))
         r = view_forget_remote(store->view);
     if (r == 0)
         r = view_flush(store->view);
@@ -84,9 +84,9 @@ static int rebuild_view(struct store *store, bool is_behind)
         log_warn("the view is missing, damaged or not of this journal: rebuilding it");
     /* Nothing goes before there is something to make it from. */
     int r = journal_read(store, 0, ignore_batch, NULL);
-    if (r == 0 && store->anchor.exists)
+    if (r == 0 && store->commit->anchor.exists)
         r = local_head_read(store, head);
-    if (r == 0 && store->anchor.exists)
+    if (r == 0 && store->commit->anchor.exists)
         r = runs_fetch(store, store->remote && store->remote->is_attached ? store->remote : NULL, head);
     if (r == 0)
         r = replace_view(store, head, view_is_old && !is_behind);
@@ -98,7 +98,7 @@ static int rebuild_view(struct store *store, bool is_behind)
 static void explain(struct store *store, int r, char **ret_text)
 {
     _cleanup_free_ char *damage = journal_explain_damage(store);
-    if (damage && !store->anchor.number)
+    if (damage && !store->commit->anchor.number)
         *ret_text = xasprintf("%s: the journal is damaged: %s; nothing was changed; 'cairn fsck --repair %s' cuts it there and keeps in "
                               "lost+found what comes behind",
                               store->path, damage, store->path);
@@ -110,9 +110,9 @@ static void explain(struct store *store, int r, char **ret_text)
         *ret_text = xasprintf("%s: the journal is damaged, or the snapshot that it begins with; nothing was changed; a mount goes on as "
                               "long as the view has what is damaged: then copy the files elsewhere",
                               store->path);
-    else if (r == -EUCLEAN && store->anchor.number)
+    else if (r == -EUCLEAN && store->commit->anchor.number)
         *ret_text = xasprintf("%s: what head %llu of its remote names is damaged, or no state that a store wrote; see the log",
-                              store->path, (unsigned long long)store->anchor.number);
+                              store->path, (unsigned long long)store->commit->anchor.number);
     else
         *ret_text = xasprintf("%s: the journal or the view cannot be read: %s; see `cairn fsck`, and the log", store->path,
                               strerror(-r));
@@ -127,7 +127,7 @@ static int open_and_follow(struct store *store, bool *ret_is_behind)
     *ret_is_behind = view_forgot_head(store);
     if (*ret_is_behind)
         return -ESTALE;
-    *ret_is_behind = applied < store->anchor.cut; /* a power loss took what RocksDB had not written yet */
+    *ret_is_behind = applied < store->commit->anchor.cut; /* a power loss took what RocksDB had not written yet */
     return view_follow_journal(store, store->whole_journal ? 0 : applied);
 }
 
@@ -149,16 +149,16 @@ int recover_view(struct store *store, char **ret_text)
                               store->path);
         return -EUCLEAN;
     }
-    if ((r == 0 || r == -EIO) && !store->journal.damage.found && new_view_is_asked(store))
+    if ((r == 0 || r == -EIO) && !store->commit->journal.damage.found && new_view_is_asked(store))
         r = -EUCLEAN;
-    bool rebuilds = r == -ESTALE || (r == -EUCLEAN && !store->journal.damage.found);
+    bool rebuilds = r == -ESTALE || (r == -EUCLEAN && !store->commit->journal.damage.found);
     if (rebuilds)
         r = rebuild_view(store, is_behind);
     if (rebuilds && r == 0)
         r = new_view_settled(store);
     /* Nobody knows any more what it knew: what nothing names is kept. */
-    store->met_damage = store->met_damage || (rebuilds && !is_behind) || (!had_view && store->journal.cut_seq > 0) ||
-                        store->journal.was_skipped || repair_was_made(store);
+    store->met_damage = store->met_damage || (rebuilds && !is_behind) || (!had_view && store->commit->journal.cut_seq > 0) ||
+                        store->commit->journal.was_skipped || repair_was_made(store);
     if (r < 0)
         explain(store, r, ret_text);
     return r;

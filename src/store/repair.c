@@ -174,9 +174,9 @@ static int cut(struct repair *rep)
 static int repair_journal(struct repair *rep, char **ret_text)
 {
     int r = recover_view(rep->store, ret_text);
-    if (r == 0 || !rep->store->journal.damage.found)
+    if (r == 0 || !rep->store->commit->journal.damage.found)
         return r;
-    rep->damage = rep->store->journal.damage;
+    rep->damage = rep->store->commit->journal.damage;
     free(*ret_text);
     *ret_text = NULL;
     r = cut(rep);

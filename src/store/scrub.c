@@ -276,7 +276,7 @@ static int await_drop(struct scrub *s, uint64_t pack)
         int r = view_pack(s->store->view, pack, &known);
         if (r < 0 || known.live_count > 0)
             return r == -ENOENT ? 0 : r;
-        atomic_store(&s->store->gc_soon, true);
+        atomic_store(&s->store->commit->gc_soon, true);
         if (!job_sleep_ms(s->job, POLL_MS))
             return -ECANCELED;
     }

@@ -125,19 +125,8 @@ static struct store *store_new(const struct store_options *options)
 {
     struct store *store = xcalloc(1, sizeof *store);
     store->options = *options;
-    store->upkeep = &upkeep;
     store->path = xstrdup(options->path);
-    rate_limit_init(&store->limit, options->writeback_limit);
-    mutex_init(&store->room.lock, LOCK_LEAF);
-    cond_init(&store->room.changed);
-    store->started_at = clock_monotonic_ns();
-    history_init(store);
-    horizon_init(store);
-    priority_init(store);
-    damage_init(store);
-    change_init(store);
-    packs_init(store);
-    store->heal = heal_new();
+    commit_new(store, &upkeep);
     store->fetch = fetch_new();
     store->job = job_new();
     store->remote = remote_new(store);
@@ -187,24 +176,14 @@ static void store_free(struct store *store, bool stage_is_empty)
     stage_close(store->stage, stage_is_empty);
     if (stage_is_empty && store->stage_dir)
         stage_leave_folder(store->stage_dir);
-    horizon_done(store);
-    priority_done(store);
-    history_done(store);
-    lag_done(store);
-    damage_done(store);
-    change_done(store);
-    packs_done(store);
+    commit_free(store);
     ns_free(store->ns);
     if (store->view)
         view_close(store->view);
     if (store->tier)
         store->tier->ops->close(store->tier);
     remote_free(store->remote);
-    heal_free(store->heal);
     job_free(store->job);
-    rate_limit_done(&store->limit);
-    mutex_done(&store->room.lock);
-    (void)pthread_cond_destroy(&store->room.changed);
     explicit_bzero(&store->sb.key, sizeof store->sb.key);
     free(store->nameless);
     free(store->path);
@@ -338,8 +317,8 @@ void store_discard(struct store *store)
 
 int store_start(struct store *store, void (*room)(void *arg), void *arg)
 {
-    store->on_room = room;
-    store->on_room_arg = arg;
+    store->commit->on_room = room;
+    store->commit->on_room_arg = arg;
     stage_on_room(store->stage, room, arg);
     int r = writeback_start(store);
     if (r == 0) {
@@ -444,8 +423,8 @@ static void status_room(struct store *store, struct store_status *ret)
     ret->cap_bytes = ret->used_bytes + ret->reserved_bytes + ret->available_bytes;
     uint64_t most = room_available_with(store, evict_possible(store));
     ret->evictable_bytes = most > ret->available_bytes ? most - ret->available_bytes : 0;
-    LOCK_SCOPE(&store->room.lock);
-    ret->is_full = store->room.scarce && store->room.hopeless;
+    LOCK_SCOPE(&store->commit->room.lock);
+    ret->is_full = store->commit->room.scarce && store->commit->room.hopeless;
 }
 
 void store_status(struct store *store, struct store_status *ret)
@@ -453,31 +432,32 @@ void store_status(struct store *store, struct store_status *ret)
     *ret = (struct store_status){.epoch = store->epoch, .newest_seq = store_newest(store)};
     memcpy(ret->store_id, store->sb.store, sizeof ret->store_id);
     ret->stage_is_lost = atomic_load(&store->stage_is_lost);
-    ret->view_is_lost = atomic_load(&store->lost_view.is_lost);
+    ret->view_is_lost = atomic_load(&store->commit->lost_view.is_lost);
     ret->view = view_state(store->view);
     status_behind(store, ret);
     status_room(store, ret);
     status_memory(store, ret);
-    ret->written_bytes_total = atomic_load(&store->written_total);
-    ret->dedup_bytes_total = atomic_load(&store->dedup_total);
+    ret->written_bytes_total = atomic_load(&store->commit->written_total);
+    ret->dedup_bytes_total = atomic_load(&store->commit->dedup_total);
     for (unsigned i = 0; i < CHUNK_ENCODINGS; i++)
-        ret->encoded[i] = (struct encoded_bytes){atomic_load(&store->encoded.raw_bytes[i]), atomic_load(&store->encoded.stored_bytes[i])};
-    ret->encode_cpu_s = (double)atomic_load(&store->encoded.cpu_ns) / 1e9;
-    ret->encoded_wrongly = atomic_load(&store->encoded.wrong);
+        ret->encoded[i] =
+            (struct encoded_bytes){atomic_load(&store->commit->encoded.raw_bytes[i]), atomic_load(&store->commit->encoded.stored_bytes[i])};
+    ret->encode_cpu_s = (double)atomic_load(&store->commit->encoded.cpu_ns) / 1e9;
+    ret->encoded_wrongly = atomic_load(&store->commit->encoded.wrong);
     ret->evicted_bytes_total = atomic_load(&store->fetch->evict.evicted_total);
-    ret->healed_chunks_total = atomic_load(&store->healed_total);
-    LOCK_SCOPE(&store->horizon.lock);
-    ret->horizon_seq = store->horizon.horizon;
-    ret->errors = store->horizon.errors;
-    memcpy(ret->last_error, store->horizon.last_error, sizeof ret->last_error);
-    ret->last_error_ns = store->horizon.last_error_ns;
+    ret->healed_chunks_total = atomic_load(&store->commit->healed_total);
+    LOCK_SCOPE(&store->commit->horizon.lock);
+    ret->horizon_seq = store->commit->horizon.horizon;
+    ret->errors = store->commit->horizon.errors;
+    memcpy(ret->last_error, store->commit->horizon.last_error, sizeof ret->last_error);
+    ret->last_error_ns = store->commit->horizon.last_error_ns;
 }
 
 uint64_t store_missing_bytes(struct store *store, uint64_t seq)
 {
-    mutex_lock(&store->horizon.lock);
-    uint64_t bytes = store->horizon.target_bytes;
-    mutex_unlock(&store->horizon.lock);
+    mutex_lock(&store->commit->horizon.lock);
+    uint64_t bytes = store->commit->horizon.target_bytes;
+    mutex_unlock(&store->commit->horizon.lock);
     size_t max = stage_sealed_list(store->stage, NULL, 0);
     struct stage_sealed *list = xcalloc(max, sizeof *list);
     size_t count = stage_sealed_list(store->stage, list, max);

@@ -102,7 +102,7 @@ Test(commit_faults, a_failed_append_goes_to_the_next_segment)
     set_plan("log_append", "journal", 0, 1);
     put_one_by_one(2, 3, 1000);
     expect_i64(atomic_load(&plan.failed), 1);
-    expect_u64(shop.store->journal.segment, 2);
+    expect_u64(shop.store->commit->journal.segment, 2);
     expect_after_reopen(5, 1000);
 }
 
@@ -153,7 +153,7 @@ Test(commit_faults, a_torn_tail_does_not_count)
 {
     open_with_faults();
     put_one_by_one(0, 3, 1000);
-    uint64_t end = shop.store->journal.offset;
+    uint64_t end = shop.store->commit->journal.offset;
     shop_put(&shop, "torn", 9, 1000);
     shop_wait(&shop);
     shop_close(&shop);
@@ -178,7 +178,7 @@ Test(commit_faults, a_journal_that_ends_before_the_view_is_damage_and_is_left_al
 {
     open_with_faults();
     put_one_by_one(0, 2, 100000);
-    uint64_t end = shop.store->journal.offset;
+    uint64_t end = shop.store->commit->journal.offset;
     shop_put(&shop, "last", 9, 100000);
     shop_wait(&shop);
     shop_close(&shop);
@@ -237,7 +237,7 @@ Test(commit_faults, segments_before_and_after_one_that_cannot_be_read_go)
     shop_close(&shop);
     damage_segment(2, 8);
     shop_open(&shop);
-    journal_trim(shop.store, shop.store->journal.cut_seq);
+    journal_trim(shop.store, shop.store->commit->journal.cut_seq);
     expect_u64(segment_len(1), 0);
     expect_u64(segment_len(2), 0);
     expect_u64(segment_len(3), 0);
@@ -300,7 +300,7 @@ Test(commit_faults, packs_of_a_dead_daemon_are_taken_over_once)
     shop_die_after(&shop, die_with_logged_packs);
     assert_i64(shop_open_only(&shop), 0);
     struct new_pack *a, *b;
-    TAILQ_FOREACH(a, &shop.store->packs.written, link)
+    TAILQ_FOREACH(a, &shop.store->commit->packs.written, link)
         for (b = TAILQ_NEXT(a, link); b; b = TAILQ_NEXT(b, link))
             cr_assert_neq(a->id, b->id);
     shop_start(&shop);
@@ -313,7 +313,7 @@ static void die_with_a_pack_logged_twice(struct shop *s)
 {
     uint64_t ino = shop_create(s, name_of(0));
     shop_fill(s, ino, 0, 0, 150 * MIB);
-    struct new_pack *pack = TAILQ_FIRST(&s->store->packs.written);
+    struct new_pack *pack = TAILQ_FIRST(&s->store->commit->packs.written);
     cr_assert_not_null(pack);
     struct record rec = {.type = REC_PACK, .pack = pack->id, .length = pack->length, .count = pack->count};
     assert_i64(stage_log_append(store_stage(s->store), &rec), 0);
@@ -366,10 +366,10 @@ static void hold_back(void)
 /* Looks again and again, since what gc did is asserted, and nobody is told. */
 static void compact_now(void)
 {
-    uint64_t asked = atomic_fetch_add(&shop.store->gc_asked, 1) + 1;
-    for (unsigned i = 0; i < 12000 && atomic_load(&shop.store->gc_done) < asked; i++)
+    uint64_t asked = atomic_fetch_add(&shop.store->commit->gc_asked, 1) + 1;
+    for (unsigned i = 0; i < 12000 && atomic_load(&shop.store->commit->gc_done) < asked; i++)
         (void)usleep(10000);
-    cr_assert_geq(atomic_load(&shop.store->gc_done), asked);
+    cr_assert_geq(atomic_load(&shop.store->commit->gc_done), asked);
 }
 
 /* What was to move stays where it is until it has moved. */

@@ -67,11 +67,11 @@ Test(fs_seals, closes_in_a_row_are_two_operations)
         write_and_close(ino, 6 + i, "t");
         cr_assert_not(is_draft(ino), "nobody else writes it");
     }
-    expect_u64(shop.store->history.op_count, 2, "its birth and the newest seal, not %llu", (unsigned long long)shop.store->history.op_count);
+    expect_u64(shop.store->commit->history.op_count, 2, "its birth and the newest seal, not %llu", (unsigned long long)shop.store->commit->history.op_count);
     (void)make_dir("between");
     write_and_close(ino, 0, "H");
     write_and_close(ino, 1, "E");
-    expect_u64(shop.store->history.op_count, 4, "what has something in between stays");
+    expect_u64(shop.store->commit->history.op_count, 4, "what has something in between stays");
     shop_wait(&shop);
     ground_restart();
     expect_i64(stat_of(ino).st_size, 106);
@@ -187,7 +187,7 @@ ParameterizedTestParameters(fs_seals, a_seal_that_waits_enters_before_anything_e
 static const struct op *first_after(uint64_t seq)
 {
     const struct op *op;
-    TAILQ_FOREACH(op, &shop.store->history.ops, link)
+    TAILQ_FOREACH(op, &shop.store->commit->history.ops, link)
         if (op->seq > seq)
             return op;
     return NULL;
@@ -235,7 +235,7 @@ Test(fs_seals, more_than_can_wait)
     }
     for (size_t i = 0; i < ARRAY_LEN(files); i++)
         write_and_close(files[i].ino, 0, "t");
-    cr_expect_leq(shop.store->history.due_count, DUE_MAX);
+    cr_expect_leq(shop.store->commit->history.due_count, DUE_MAX);
     (void)make_dir("marker");
     for (size_t i = 0; i < ARRAY_LEN(files); i++) {
         cr_expect_not(is_draft(files[i].ino));
@@ -254,5 +254,5 @@ Test(fs_seals, a_seal_that_waits_for_what_is_removed)
     expect_text(header.ino, "closed and again");
     close_file(header);
     assert_i64(fs_forget(fs, header.ino), 0);
-    expect_u64(shop.store->history.due_count, 0);
+    expect_u64(shop.store->commit->history.due_count, 0);
 }
