@@ -41,7 +41,8 @@ def outcome(function, *arguments):
     try:
         function(*arguments)
     except Exception as error:
-        return type(error), str(error).split("\n")[0].split(" at 0x")[0].split("(Raised at")[0]
+        # which call it was that found no room on the stack depends on how deep the caller is
+        return type(error), str(error).split("\n")[0].split(" at 0x")[0].split("(Raised at")[0].split(" while pickling")[0]
     return None
 
 
