@@ -99,7 +99,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         (void)shutdown(fds[0], SHUT_WR);
         int wanted;
         do {
-            wanted = serve(&control, c);
+            wanted = control_serve(&control, c);
             look_at(fds[0]);
         } while (wanted >= 0);
     }

@@ -7,9 +7,9 @@
 static void look_at(const struct walk *w)
 {
     const struct survey_sum *sum = &w->sum;
-    check(w->count <= w->max && sum->chunks <= sum->uses);
-    for (size_t i = 0; i < w->count; i++)
-        check(memchr(w->todo[i], '\0', sizeof w->todo[i]));
+    check(sum->chunks <= sum->uses);
+    for (size_t i = 0; i < w->todo.count; i++)
+        check(memchr(w->todo.at[i].text, '\0', sizeof w->todo.at[i].text));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -23,11 +23,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         push_ino(&w, 'd', i);
     /* The next portions meet what the first left behind, and the linked files that it named. */
     for (unsigned i = 0; reply && i < 3; i++) {
-        size_t now = w.count < asked ? w.count : asked;
+        size_t now = w.todo.count < asked ? w.todo.count : asked;
         if (!take_portion(&w, reply, now))
             break;
         look_at(&w);
-        if (w.count == 0 && !begin_next_phase(&w))
+        if (w.todo.count == 0 && !begin_next_phase(&w))
             break;
     }
     settle(&w);
