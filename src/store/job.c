@@ -4,8 +4,8 @@
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "remote/care.h"
 
@@ -22,12 +22,14 @@ struct job {
     char *lines[LINES_MAX];
     size_t line_count;
     _Atomic bool cancelled;
+    pthread_cond_t was_cancelled;
 };
 
 struct job *job_new(void)
 {
     struct job *job = xcalloc(1, sizeof *job);
     mutex_init(&job->lock, LOCK_LEAF);
+    cond_init(&job->was_cancelled);
     return job;
 }
 
@@ -44,6 +46,7 @@ void job_free(struct job *job)
         return;
     forget_lines(job);
     mutex_done(&job->lock);
+    (void)pthread_cond_destroy(&job->was_cancelled);
     free(job);
 }
 
@@ -56,10 +59,10 @@ bool job_is_cancelled(struct job *job)
 
 bool job_sleep_ms(struct job *job, unsigned ms)
 {
-    for (unsigned slept = 0; slept < ms && !job_is_cancelled(job); slept += POLL_MS) {
-        unsigned step = ms - slept < POLL_MS ? ms - slept : POLL_MS;
-        (void)nanosleep(&(struct timespec){.tv_nsec = (long)step * 1000000}, NULL);
-    }
+    int64_t until = clock_monotonic_ns() + ms * MS_NS;
+    LOCK_SCOPE(&job->lock);
+    while (!job_is_cancelled(job) && clock_monotonic_ns() < until)
+        (void)mutex_wait_until(&job->lock, &job->was_cancelled, until);
     return !job_is_cancelled(job);
 }
 
@@ -186,7 +189,9 @@ static void *job_thread(void *arg)
 
 void job_cancel(struct store *store)
 {
+    LOCK_SCOPE(&store->job->lock);
     atomic_store(&store->job->cancelled, true);
+    (void)pthread_cond_broadcast(&store->job->was_cancelled);
 }
 
 void job_join(struct store *store)
