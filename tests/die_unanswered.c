@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Preloaded into a daemon: it dies right before it answers a request of the kernel, so that this one was done and is not answered.
+/* Preloaded into a daemon: it dies right before it answers a request of the kernel, so that this
+ * one was done and is not answered.
  *
- * The file that DIE_UNANSWERED names is there while that is wanted, and holds how many requests are to be answered first, and whether
- * only those count that change something (1), those that change names or content (2), or all (0). */
+ * The file that DIE_UNANSWERED names is there while that is wanted, and holds how many requests are
+ * to be answered first, and whether only those count that change something (1), those that change
+ * names or content (2), or all (0). */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -40,8 +42,10 @@ static _Atomic uint32_t *opcode_of(uint64_t unique)
 
 static int changes_something(uint32_t opcode, int changes)
 {
-    static const uint8_t content[] = {4, 6, 8, 9, 10, 11, 12, 13, 16, 21, 24, 35, 43, 45, 47, 51}, others[] = {14, 18, 20, 25, 27, 29};
-    return memchr(content, (int)opcode, sizeof content) || (changes == 1 && memchr(others, (int)opcode, sizeof others));
+    static const uint8_t content[] = {4, 6, 8, 9, 10, 11, 12, 13, 16, 21, 24, 35, 43, 45, 47, 51},
+                         others[] = {14, 18, 20, 25, 27, 29};
+    return memchr(content, (int)opcode, sizeof content) ||
+           (changes == 1 && memchr(others, (int)opcode, sizeof others));
 }
 
 /* One request fewer is to be answered; dies with the last. */
@@ -59,7 +63,8 @@ static void count_down(uint32_t opcode)
             left++;
         if (left == 0 && unlink(path) == 0)
             kill(getpid(), SIGKILL);
-        int len = snprintf(text, sizeof text, "%8d %d\n", left - 1, changes); /* of one length: others read it meanwhile */
+        int len = snprintf(text, sizeof text, "%8d %d\n", left - 1,
+                           changes); /* of one length: others read it meanwhile */
         if (pwrite(fd, text, (size_t)len, 0) < 0)
             abort();
     }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Preloaded into a daemon: one of its own checks fails in the middle of a call, so that it aborts.
  *
- * The file that FAIL_CHECK names is there while that is wanted, and holds how many locks the thread that got a call that changes something
- * may take first. The lock that it takes then gives an error, which base/lock.c does not believe in. */
+ * The file that FAIL_CHECK names is there while that is wanted, and holds how many locks the thread
+ * that got a call that changes something may take first. The lock that it takes then gives an
+ * error, which base/lock.c does not believe in. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -59,7 +60,8 @@ ssize_t read(int fd, void *buf, size_t size)
 static int is_of_program(void *caller)
 {
     Dl_info of_caller, of_program;
-    return dladdr(caller, &of_caller) && dladdr((void *)getauxval(AT_ENTRY), &of_program) && of_caller.dli_fbase == of_program.dli_fbase;
+    return dladdr(caller, &of_caller) && dladdr((void *)getauxval(AT_ENTRY), &of_program) &&
+           of_caller.dli_fbase == of_program.dli_fbase;
 }
 
 int pthread_mutex_lock(pthread_mutex_t *mutex)
@@ -67,7 +69,8 @@ int pthread_mutex_lock(pthread_mutex_t *mutex)
     static int (*next)(pthread_mutex_t *);
     if (!next)
         next = (int (*)(pthread_mutex_t *))dlsym(RTLD_NEXT, "pthread_mutex_lock");
-    if (left > 0 && is_of_program(__builtin_return_address(0)) && --left == 0 && unlink(getenv("FAIL_CHECK")) == 0)
+    if (left > 0 && is_of_program(__builtin_return_address(0)) && --left == 0 &&
+        unlink(getenv("FAIL_CHECK")) == 0)
         return EINVAL;
     return next(mutex);
 }

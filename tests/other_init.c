@@ -14,10 +14,13 @@ static void init(void *userdata, struct fuse_conn_info *conn)
     conn->max_write /= 2;
 }
 
-struct fuse_session *fuse_session_new(struct fuse_args *args, const struct fuse_lowlevel_ops *ops, size_t size, void *userdata)
+struct fuse_session *fuse_session_new(struct fuse_args *args, const struct fuse_lowlevel_ops *ops,
+                                      size_t size, void *userdata)
 {
-    struct fuse_session *(*next)(struct fuse_args *, const struct fuse_lowlevel_ops *, size_t, void *) =
-        (struct fuse_session * (*)(struct fuse_args *, const struct fuse_lowlevel_ops *, size_t, void *)) dlsym(RTLD_NEXT, "fuse_session_new");
+    struct fuse_session *(*next)(struct fuse_args *, const struct fuse_lowlevel_ops *, size_t,
+                                 void *) =
+        (struct fuse_session * (*)(struct fuse_args *, const struct fuse_lowlevel_ops *, size_t,
+                                   void *)) dlsym(RTLD_NEXT, "fuse_session_new");
     struct fuse_lowlevel_ops changed;
     memcpy(&given, ops, size);
     changed = given;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Saves two arrays while the next step is computed: cc save.c $(pkg-config --cflags --libs cairn), ./a.out FOLDER [STEPS]
+/* Saves two arrays while the next step is computed: cc save.c $(pkg-config --cflags --libs cairn),
+ * ./a.out FOLDER [STEPS]
  *
- * One file a step, as torch.save lays it out (zip), and "latest", which names the newest that is there. */
+ * One file a step, as torch.save lays it out (zip), and "latest", which names the newest that is
+ * there. */
 #include <cairn/cairn.h>
 
 #include <stdio.h>
@@ -29,7 +31,10 @@ static int save_step(cairn_lane *lane, const char *folder, int step)
 {
     char path[4096], latest[4096], name[32];
     struct cairn_zip_record records[] = {
-        {.name = "step", .source = {.length = sizeof step, .host = &step, .flags = CAIRN_SOURCE_NOW}}, /* a local variable */
+        {.name = "step",
+         .source = {.length = sizeof step,
+                    .host = &step,
+                    .flags = CAIRN_SOURCE_NOW}}, /* a local variable */
         {.name = "weights", .source = {.length = sizeof weights, .host = weights}},
         {.name = "moments", .source = {.length = sizeof moments, .host = moments}},
     };
@@ -63,7 +68,8 @@ int main(int argc, char **argv)
     }
     for (int step = 1; step <= steps && r == 0; step++) {
         compute_gradients();
-        r = cairn_lane_fence(lane, NULL, 0, -1); /* before the update: the last save has what it needs */
+        r = cairn_lane_fence(lane, NULL, 0,
+                             -1); /* before the update: the last save has what it needs */
         if (r < 0)
             break;
         update(step);

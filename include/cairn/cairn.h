@@ -1,18 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* libcairn: saves that return at once, while the copy goes on beside the training step.
  *
- * A lane (`cairn_lane`) owns threads, a ring of host memory and a list of saves under way. A save (`cairn_save`) is one file: its size
- * and layout are known before a byte is copied. Sources (tensors, in host or device memory) are copied by the threads of the lane, after
- * the call that named them has returned; a fence waits for these copies before the sources change. The name appears only when the whole
- * file is there: an older file of that name is untouched until then, and whatever ends the process in the middle leaves it so.
+ * A lane (`cairn_lane`) owns threads, a ring of host memory and a list of saves under way. A save
+ * (`cairn_save`) is one file: its size and layout are known before a byte is copied. Sources
+ * (tensors, in host or device memory) are copied by the threads of the lane, after the call that
+ * named them has returned; a fence waits for these copies before the sources change. The name
+ * appears only when the whole file is there: an older file of that name is untouched until then,
+ * and whatever ends the process in the middle leaves it so.
  *
- * Works in any directory; on a CairnFS mount a file without a name (O_TMPFILE) takes the bytes, elsewhere a hidden one, ".NAME.cairn-PID-N".
+ * Works in any directory; on a CairnFS mount a file without a name (O_TMPFILE) takes the bytes,
+ * elsewhere a hidden one, ".NAME.cairn-PID-N".
  *
- * Errors: 0 or a negative errno, and the cause as text (cairn_save_error(), cairn_error()). Nothing here exits, aborts or raises a signal.
- * Threads: each call may be made by several threads at once, but for close and free, which end what they are given.
- * fork: in the child each call on a lane of the parent returns -ECHILD, and cairn_lane_close() frees only memory.
- * Units: bytes; milliseconds where a name ends in _ms, nanoseconds in _ns. A timeout below 0 means no end; 0 asks and does not wait.
- * Structs that a caller fills begin with `size`, its sizeof: members that a newer header adds are 0 for an older caller. */
+ * Errors: 0 or a negative errno, and the cause as text (cairn_save_error(), cairn_error()). Nothing
+ * here exits, aborts or raises a signal. Threads: each call may be made by several threads at once,
+ * but for close and free, which end what they are given. fork: in the child each call on a lane of
+ * the parent returns -ECHILD, and cairn_lane_close() frees only memory. Units: bytes; milliseconds
+ * where a name ends in _ms, nanoseconds in _ns. A timeout below 0 means no end; 0 asks and does not
+ * wait. Structs that a caller fills begin with `size`, its sizeof: members that a newer header adds
+ * are 0 for an older caller. */
 #ifndef CAIRN_CAIRN_H
 #define CAIRN_CAIRN_H
 
@@ -35,35 +40,42 @@ extern "C" {
 typedef struct cairn_lane cairn_lane;
 typedef struct cairn_save cairn_save;
 
-/* --- the lane --------------------------------------------------------------------------------------------------------- */
+/* --- the lane --------------------------------------------------------------------------------- */
 
 enum cairn_log_level { CAIRN_LOG_ERROR, CAIRN_LOG_WARNING, CAIRN_LOG_INFO, CAIRN_LOG_DEBUG };
 
 enum cairn_lane_flags {
-    CAIRN_LANE_TELLS = 1, /* the caller tells its user of saves that fail: the log has them as information, not as warnings */
+    CAIRN_LANE_TELLS = 1, /* the caller tells its user of saves that fail: the log has them as
+                             information, not as warnings */
 };
 
 struct cairn_lane_options {
     size_t size;
-    uint64_t ring_bytes;   /* host memory that device sources pass through; 0: chosen when the first device source comes */
+    uint64_t ring_bytes;   /* host memory that device sources pass through; 0: chosen when the first
+                              device source comes */
     uint32_t copy_threads; /* 0: one for each 4 cores, 1 to 4 */
     int32_t nice;          /* of these threads: 0 to 19; they compete with the training for cores */
-    int32_t max_block_ms;  /* how long a call or a fence may wait for a save before that fails with -ETIMEDOUT; 0: 10 minutes; below 0: no end */
+    int32_t max_block_ms;  /* how long a call or a fence may wait for a save before that fails with
+                              -ETIMEDOUT; 0: 10 minutes; below 0: no end */
     uint32_t flags;        /* enum cairn_lane_flags */
-    /* Called by any thread, with no lock held; NULL: standard error, from the level of $CAIRN_LOG (warning). */
+    /* Called by any thread, with no lock held; NULL: standard error, from the level of $CAIRN_LOG
+     * (warning). */
     void (*log)(int level, const char *text, void *arg);
     void *log_arg;
 };
 
-/* `options` may be NULL. Blocks for less than a millisecond: memory is taken by cairn_lane_prepare() or the first save that needs it. */
+/* `options` may be NULL. Blocks for less than a millisecond: memory is taken by
+ * cairn_lane_prepare() or the first save that needs it. */
 CAIRN_API int cairn_lane_open(const struct cairn_lane_options *options, cairn_lane **ret);
 
-/* Takes, faults in and registers with the CUDA driver (where a context exists) a ring of `bytes`, in pieces, so that no save has to.
- * Blocks for some 0.1 s a GB. Called again it grows the ring, if no save is under way: else -EBUSY. */
+/* Takes, faults in and registers with the CUDA driver (where a context exists) a ring of `bytes`,
+ * in pieces, so that no save has to. Blocks for some 0.1 s a GB. Called again it grows the ring, if
+ * no save is under way: else -EBUSY. */
 CAIRN_API int cairn_lane_prepare(cairn_lane *lane, uint64_t bytes);
 
-/* Waits until every save has its name, or has failed, and for an fsync that cairn_save_wait() asked for; then ends the threads and frees the lane. -EIO: a save failed whose error nobody
- * asked for. Saves that were not freed stay valid until cairn_save_free(). NULL: 0. */
+/* Waits until every save has its name, or has failed, and for an fsync that cairn_save_wait() asked
+ * for; then ends the threads and frees the lane. -EIO: a save failed whose error nobody asked for.
+ * Saves that were not freed stay valid until cairn_save_free(). NULL: 0. */
 CAIRN_API int cairn_lane_close(cairn_lane *lane);
 
 struct cairn_stream {
@@ -71,14 +83,18 @@ struct cairn_stream {
     uint64_t stream; /* CUstream; 0: the default stream */
 };
 
-/* Before sources change: returns 0 when no lazy save reads its sources any more, or when the work of `streams` that comes after this call
- * is ordered behind the copies from that device (the host does not wait for these). Devices without an entry in `streams` are waited for by the
- * host, and host sources always. A save that is not that far after max_block_ms fails, and the fence goes on: 0. -ETIMEDOUT: `timeout_ms` has
- * passed first, sources are still read. -EBUSY: a stream captures a graph. With nothing under way this is one load of a flag. */
-CAIRN_API int cairn_lane_fence(cairn_lane *lane, const struct cairn_stream *streams, size_t count, int timeout_ms);
+/* Before sources change: returns 0 when no lazy save reads its sources any more, or when the work
+ * of `streams` that comes after this call is ordered behind the copies from that device (the host
+ * does not wait for these). Devices without an entry in `streams` are waited for by the host, and
+ * host sources always. A save that is not that far after max_block_ms fails, and the fence goes on:
+ * 0. -ETIMEDOUT: `timeout_ms` has passed first, sources are still read. -EBUSY: a stream captures a
+ * graph. With nothing under way this is one load of a flag. */
+CAIRN_API int cairn_lane_fence(cairn_lane *lane, const struct cairn_stream *streams, size_t count,
+                               int timeout_ms);
 
-/* The oldest save that failed and that nobody was told of (by this, cairn_save_wait(), cairn_save_error(), cairn_save_commit()): its error and, in
- * `text` (may be NULL), its path and cause. 0: none. One a call: ask until it is 0. Who aborts a save knows. */
+/* The oldest save that failed and that nobody was told of (by this, cairn_save_wait(),
+ * cairn_save_error(), cairn_save_commit()): its error and, in `text` (may be NULL), its path and
+ * cause. 0: none. One a call: ask until it is 0. Who aborts a save knows. */
 CAIRN_API int cairn_lane_take_error(cairn_lane *lane, char *text, size_t text_size);
 
 struct cairn_lane_stats {
@@ -94,15 +110,16 @@ struct cairn_lane_stats {
 };
 CAIRN_API int cairn_lane_stats(cairn_lane *lane, struct cairn_lane_stats *ret);
 
-/* --- a save ----------------------------------------------------------------------------------------------------------- */
+/* --- a save ----------------------------------------------------------------------------------- */
 
 enum cairn_source_flags {
     CAIRN_SOURCE_NOW = 1, /* copied before the call that names it returns: it may change at once */
 };
 
-/* A range of the file and where its bytes come from: exactly one of `host` and `device_address` is set, or length is 0. The memory stays
- * allocated until cairn_save_wait() has returned something else than -ETIMEDOUT, or cairn_save_abort() or cairn_save_fail() has returned: of a save
- * that fails by itself, too, sources may be read for a moment still. */
+/* A range of the file and where its bytes come from: exactly one of `host` and `device_address` is
+ * set, or length is 0. The memory stays allocated until cairn_save_wait() has returned something
+ * else than -ETIMEDOUT, or cairn_save_abort() or cairn_save_fail() has returned: of a save that
+ * fails by itself, too, sources may be read for a moment still. */
 struct cairn_source {
     uint64_t offset, length; /* in the file, or of the record (cairn_save_zip(): offset is 0) */
     const void *host;
@@ -110,51 +127,65 @@ struct cairn_source {
     int32_t device;          /* ordinal */
     uint32_t flags;
     uint64_t producer; /* CUstream whose work so far makes the bytes; the copy waits for it */
-    /* Names the same tensor in each version of the file ("layer.0.weight"), for CAIRN_SAVE_REFER; NULL: always copied. The call copies the text. */
+    /* Names the same tensor in each version of the file ("layer.0.weight"), for CAIRN_SAVE_REFER;
+     * NULL: always copied. The call copies the text. */
     const char *key;
 };
 
 enum cairn_save_flags {
     CAIRN_SAVE_EXCLUSIVE = 1, /* -EEXIST where the name is there when the file is to get it */
-    /* Sources that have the fingerprint that they had in the last save of the same pattern of path (digits are one) are taken from that file
-     * by reference (copy_file_range), and are neither copied from their device nor written again. */
+    /* Sources that have the fingerprint that they had in the last save of the same pattern of path
+     * (digits are one) are taken from that file by reference (copy_file_range), and are neither
+     * copied from their device nor written again. */
     CAIRN_SAVE_REFER = 2,
     CAIRN_SAVE_NO_CRC = 4, /* zip: records carry CRC 0, as torch writes them with crc off */
-    CAIRN_SAVE_CLEAN = 8,  /* takes away hidden files that processes left in this directory which are gone */
-    /* zip, safetensors: the call does not commit. The caller does, with cairn_save_commit(), once it has seen that its sources did not
-     * change while they were copied; until then the save reaches CAIRN_COPIED and no further. */
+    CAIRN_SAVE_CLEAN =
+        8, /* takes away hidden files that processes left in this directory which are gone */
+    /* zip, safetensors: the call does not commit. The caller does, with cairn_save_commit(), once
+     * it has seen that its sources did not change while they were copied; until then the save
+     * reaches CAIRN_COPIED and no further. */
     CAIRN_SAVE_HOLD = 16,
-    /* The caller waits for the file: its sources are copied before those of other saves, and by one thread more, in the place of the caller's. */
+    /* The caller waits for the file: its sources are copied before those of other saves, and by one
+       thread more, in the place of the caller's. */
     CAIRN_SAVE_URGENT = 32,
-    CAIRN_SAVE_REGULAR = 64, /* -ENOTSUP where the path leads to something that is no regular file */
+    CAIRN_SAVE_REGULAR =
+        64, /* -ENOTSUP where the path leads to something that is no regular file */
 };
 
 struct cairn_save_options {
     size_t size;
-    mode_t mode;               /* less the umask; 0: 0666 */
+    mode_t mode; /* less the umask; 0: 0666 */
     uint32_t flags;
-    cairn_save *const *after;  /* of this lane: gets its name after these have theirs; fails with -ECANCELED if one of them fails */
+    cairn_save *const *after; /* of this lane: gets its name after these have theirs; fails with
+                                 -ECANCELED if one of them fails */
     size_t after_count;
     int32_t max_block_ms; /* of this save, in place of the lane's; 0: the lane's */
 };
 
-/* Each of these names the whole file or begins it; the name that `path` is gets the file when all is copied and commit was called.
- * `options` may be NULL. Two saves to one path get the name in the order in which they were begun.
- * Errors of the call itself: those of open(2) for writing `path`, -ETIMEDOUT where the filesystem has not answered for max_block_ms, -ENOMEM, -EINVAL,
- * -ECHILD, -ENODEV and -EBUSY of a device; *ret is NULL then. What fails later is an error of the save: the call returns 0.
- * A thread of the lane opens the file: with the credentials, the folder and the umask of the process, if the calling thread has others of its own.
- * Symbolic links are followed, as by open(2). A file that was there keeps its bytes until the name changes over; mode, owner and other names of it do
- * not pass to the new one. A device that takes writes at offsets (/dev/null) gets the bytes as they are copied. For a fifo, a terminal, a socket they wait
- * in memory: the call that commits writes them, in order, before it returns (-EPIPE, and no signal, if nobody reads); max_block_ms is no limit there. */
+/* Each of these names the whole file or begins it; the name that `path` is gets the file when all
+ * is copied and commit was called. `options` may be NULL. Two saves to one path get the name in the
+ * order in which they were begun. Errors of the call itself: those of open(2) for writing `path`,
+ * -ETIMEDOUT where the filesystem has not answered for max_block_ms, -ENOMEM, -EINVAL, -ECHILD,
+ * -ENODEV and -EBUSY of a device; *ret is NULL then. What fails later is an error of the save: the
+ * call returns 0. A thread of the lane opens the file: with the credentials, the folder and the
+ * umask of the process, if the calling thread has others of its own. Symbolic links are followed,
+ * as by open(2). A file that was there keeps its bytes until the name changes over; mode, owner and
+ * other names of it do not pass to the new one. A device that takes writes at offsets (/dev/null)
+ * gets the bytes as they are copied. For a fifo, a terminal, a socket they wait in memory: the call
+ * that commits writes them, in order, before it returns (-EPIPE, and no signal, if nobody reads);
+ * max_block_ms is no limit there. */
 
-/* A file of `bytes`: sources by cairn_save_put(), in any order, without overlaps; what none covers reads as zeros. */
-CAIRN_API int cairn_save_begin(cairn_lane *lane, const char *path, uint64_t bytes, const struct cairn_save_options *options, cairn_save **ret);
+/* A file of `bytes`: sources by cairn_save_put(), in any order, without overlaps; what none covers
+ * reads as zeros. */
+CAIRN_API int cairn_save_begin(cairn_lane *lane, const char *path, uint64_t bytes,
+                               const struct cairn_save_options *options, cairn_save **ret);
 /* -EINVAL: a range outside the file, or after commit. Sources are read from now on. */
 CAIRN_API int cairn_save_put(cairn_save *save, const struct cairn_source *sources, size_t count);
 /* No more puts. */
 CAIRN_API int cairn_save_commit(cairn_save *save);
 
-/* A zip archive as torch.save writes it: records stored, aligned, with CRC-32, named ARCHIVE/NAME. Committed by the call. */
+/* A zip archive as torch.save writes it: records stored, aligned, with CRC-32, named ARCHIVE/NAME.
+ * Committed by the call. */
 struct cairn_zip_record {
     const char *name; /* "data.pkl", "data/0" */
     struct cairn_source source;
@@ -164,30 +195,38 @@ struct cairn_zip_options {
     const char *archive; /* NULL: the file's name without its suffix */
     uint32_t alignment;  /* 0: 64 */
 };
-CAIRN_API int cairn_save_zip(cairn_lane *lane, const char *path, const struct cairn_zip_record *records, size_t count,
-                             const struct cairn_zip_options *zip, const struct cairn_save_options *options, cairn_save **ret);
+CAIRN_API int cairn_save_zip(cairn_lane *lane, const char *path,
+                             const struct cairn_zip_record *records, size_t count,
+                             const struct cairn_zip_options *zip,
+                             const struct cairn_save_options *options, cairn_save **ret);
 
-/* A safetensors file: `header` is the JSON text, whose data_offsets the sources' offsets are (relative to the end of the header); padded
- * with blanks to 8 bytes here. Committed by the call. */
-CAIRN_API int cairn_save_safetensors(cairn_lane *lane, const char *path, const char *header, size_t header_length,
-                                     const struct cairn_source *sources, size_t count, const struct cairn_save_options *options, cairn_save **ret);
+/* A safetensors file: `header` is the JSON text, whose data_offsets the sources' offsets are
+ * (relative to the end of the header); padded with blanks to 8 bytes here. Committed
+ * by the call. */
+CAIRN_API int cairn_save_safetensors(cairn_lane *lane, const char *path, const char *header,
+                                     size_t header_length, const struct cairn_source *sources,
+                                     size_t count, const struct cairn_save_options *options,
+                                     cairn_save **ret);
 
-/* A small file of `length` bytes that are copied by the call: "latest" after the saves that it speaks of (options->after). */
+/* A small file of `length` bytes that are copied by the call: "latest" after the saves that it
+ * speaks of (options->after). */
 CAIRN_API int cairn_save_marker(cairn_lane *lane, const char *path, const void *data, size_t length,
                                 const struct cairn_save_options *options, cairn_save **ret);
 
-/* --- where a save is -------------------------------------------------------------------------------------------------- */
+/* --- where a save is -------------------------------------------------------------------------- */
 
 enum cairn_level {
     CAIRN_COPIED,    /* no source is read any more */
     CAIRN_PUBLISHED, /* the name is there, with every byte */
-    CAIRN_NVME,      /* power loss does not take it; elsewhere than on CairnFS: fsync of file and directory */
+    CAIRN_NVME,      /* power loss does not take it; elsewhere than on CairnFS: fsync of file and
+                        directory */
     CAIRN_REMOTE,    /* in the object store; -ENODATA where there is none */
 };
 
-/* 0; -ETIMEDOUT; or the save's own error, each time that this is asked, once none of its sources is read any more. A wait for NVME or REMOTE makes the filesystem begin with that at once (fsync,
- * by a thread of the lane, which goes on after a timeout). -ESTALE: another file has the name now; -EACCES: `path` was relative, and the folders
- * above may not be searched by their names. */
+/* 0; -ETIMEDOUT; or the save's own error, each time that this is asked, once none of its sources is
+ * read any more. A wait for NVME or REMOTE makes the filesystem begin with that at once (fsync, by
+ * a thread of the lane, which goes on after a timeout). -ESTALE: another file has the name now;
+ * -EACCES: `path` was relative, and the folders above may not be searched by their names. */
 CAIRN_API int cairn_save_wait(cairn_save *save, enum cairn_level level, int timeout_ms);
 struct cairn_save_progress {
     size_t size;
@@ -196,17 +235,21 @@ struct cairn_save_progress {
     int32_t error;                                  /* 0, or what it failed with */
 };
 CAIRN_API int cairn_save_progress(cairn_save *save, struct cairn_save_progress *ret);
-/* Fails the save with -ECANCELED unless it has its name already (-EALREADY). Blocks until no source is read any more, but
- * by a write that is under way: what it reads goes nowhere, and may be freed. */
+/* Fails the save with -ECANCELED unless it has its name already (-EALREADY). Blocks until no source
+ * is read any more, but by a write that is under way: what it reads goes nowhere, and
+ * may be freed. */
 CAIRN_API int cairn_save_abort(cairn_save *save);
-/* Fails the save with `error` (a negative errno) and a cause: a source that changed during its copy, say. As cairn_save_abort() otherwise. */
+/* Fails the save with `error` (a negative errno) and a cause: a source that changed during its
+ * copy, say. As cairn_save_abort() otherwise. */
 CAIRN_API int cairn_save_fail(cairn_save *save, int error, const char *cause);
-/* Returns the error of a failed save; 0: it has not failed. The text belongs to the save. cairn_lane_take_error() does not report this save again. */
+/* Returns the error of a failed save; 0: it has not failed. The text belongs to the save.
+ * cairn_lane_take_error() does not report this save again. */
 CAIRN_API int cairn_save_error(cairn_save *save, const char **ret_text);
 /* The save goes on by itself. NULL: nothing. */
 CAIRN_API void cairn_save_free(cairn_save *save);
 
-/* Absolute, where that could be told: the name that the file gets, symbolic links followed. The text belongs to the save. */
+/* Absolute, where that could be told: the name that the file gets, symbolic links followed. The
+ * text belongs to the save. */
 CAIRN_API const char *cairn_save_path(const cairn_save *save);
 
 /* The cause of the last error that a call returned to this thread; "" if none. */

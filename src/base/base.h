@@ -6,8 +6,8 @@
  *   -EUCLEAN         a structure is invalid
  *   -EPROTONOSUPPORT written by a newer version, or with a feature that this one lacks
  *   -ENOSPC          no room, now or later, for what is asked
- *   -ESHUTDOWN       the part is stopping
- */
+ *   -ESHUTDOWN       the part
+ * is stopping */
 #pragma once
 
 #include <errno.h>
@@ -47,21 +47,24 @@ static inline uint64_t align_down(uint64_t n, uint64_t to)
     return n / to * to;
 }
 
-/* Our own bugs only, never what comes from disk, network, config or a client. On in release builds. */
-#define check(expr)                                                                                          \
-    do {                                                                                                     \
-        if (__builtin_expect(!(expr), 0))                                                                    \
-            check_failed(#expr, __FILE__, __LINE__);                                                         \
+/* Our own bugs only, never what comes from disk, network, config or a client. On in
+ * release builds. */
+#define check(expr)                                                                                \
+    do {                                                                                           \
+        if (__builtin_expect(!(expr), 0))                                                          \
+            check_failed(#expr, __FILE__, __LINE__);                                               \
     } while (0)
 _Noreturn void check_failed(const char *expr, const char *file, int line);
-/* Sets the sentence that check_failed() prints behind its message: what the failure means for the user. Default: that of the daemon. `text` is
- * borrowed. */
+/* Sets the sentence that check_failed() prints behind its message: what the failure means for the
+ * user. Default: that of the daemon. `text` is borrowed. */
 void check_means(const char *text);
 
-/* Allocation of control structures: small, bounded by the memory formula, never on behalf of an unverified
- * size. Out of memory there is not survivable and ends the daemon, which loses nothing (the stage outlives it). */
+/* Allocation of control structures: small, bounded by the memory formula, never on behalf of an
+ * unverified size. Out of memory there is not survivable and ends the daemon, which loses nothing
+ * (the stage outlives it). */
 void *xmalloc(size_t size);
-void *xmalloc_large(size_t size); /* for many MiB: on a page border, in huge pages where there are some */
+void *
+xmalloc_large(size_t size); /* for many MiB: on a page border, in huge pages where there are some */
 void *xcalloc(size_t count, size_t size);
 void *xrealloc(void *ptr, size_t size);
 char *xstrdup(const char *s);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Why a call failed, in words, beside its errno: noted where that is decided, read where a client is answered. A text of the calling
- * thread, as errno is: who answers clears it before the work begins, so that it never is another call's. */
+/* Why a call failed, in words, beside its errno: noted where that is decided, read where a client
+ * is answered. A text of the calling thread, as errno is: who answers clears it before the work
+ * begins, so that it never is another call's. */
 #pragma once
 
 #include "base/base.h"

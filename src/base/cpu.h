@@ -12,7 +12,8 @@ enum cpu_level {
 /* What this processor and its kernel can do. */
 enum cpu_level cpu_level_of_machine(void);
 
-/* The same, or less where the environment's CAIRN_CPU says so: scalar, avx2 or avx512. Looked at once. */
+/* The same, or less where the environment's CAIRN_CPU says so: scalar, avx2 or avx512. Looked at
+ * once. */
 enum cpu_level cpu_level(void);
 
 const char *cpu_level_name(enum cpu_level level);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* CRC-32 (zlib's) of records, indexes and headers: finds torn and flipped bytes; never an identity. Pure. */
+/* CRC-32 (zlib's) of records, indexes and headers: finds torn and flipped bytes; never an identity.
+ * Pure. */
 #pragma once
 
 #include "base/base.h"

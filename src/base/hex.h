@@ -17,7 +17,10 @@ static inline void hex_print(char *to, const void *bytes, size_t len)
 /* Of either case; -1: it is none. */
 static inline int hex_digit(char c)
 {
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
 }
 
 /* Reads `len` bytes from twice as many digits. False: one of these is none. */

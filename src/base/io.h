@@ -13,11 +13,12 @@ CAIRN_MUST_CHECK int io_pwrite_full(int fd, const void *buf, size_t len, uint64_
 CAIRN_MUST_CHECK int io_write_full(int fd, const void *buf, size_t len);
 CAIRN_MUST_CHECK int io_fsync_dir(const char *path);
 
-/* Reads a whole small file (at most `max` bytes, else -EFBIG) into a new buffer with a NUL after it; caller frees. */
+/* Reads a whole small file (at most `max` bytes, else -EFBIG) into a new buffer with a NUL after
+ * it; caller frees. */
 CAIRN_MUST_CHECK int io_read_file(const char *path, size_t max, char **ret_data, size_t *ret_len);
 
-/* Writes `path` so that after a crash it holds the old content or the new one: temporary file, fsync, rename,
- * fsync of the folder. Mode 0600. */
+/* Writes `path` so that after a crash it holds the old content or the new one: temporary file,
+ * fsync, rename, fsync of the folder. Mode 0600. */
 CAIRN_MUST_CHECK int io_write_file_durable(const char *path, const void *data, size_t len);
 
 /* Removes a folder with all that is in it, symbolic links not followed; 0 where there is none. */

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Mutexes with a rank. A thread takes locks in ascending rank only; the lock order of the whole program is the
- * enum below, in one place. Checked in every build: the check costs a thread-local increment. */
+/* Mutexes with a rank. A thread takes locks in ascending rank only; the lock order of the whole
+ * program is the enum below, in one place. Checked in every build: the check costs a thread-local
+ * increment. */
 #pragma once
 
 #include <pthread.h>
@@ -10,17 +11,18 @@
 enum lock_rank {
     LOCK_CONTROL = 1, /* daemon/: control socket state */
     LOCK_FS,          /* fs/: handles */
-    LOCK_HISTORY,     /* commit/: order of operations, pending list; held while the overlay changes */
-    LOCK_NAMESPACE,   /* overlay/: overlay of inodes and dentries */
-    LOCK_STAGE,       /* stage/: slabs, layers, log */
-    LOCK_VIEW,        /* view/: changes of the view, one after the other; held over RocksDB's writes, by no reader */
-    LOCK_PACKS,       /* commit/: pack table, chunks not yet in the view */
-    LOCK_PRIORITY,    /* commit/: whether writeback has low priority */
-    LOCK_WAITERS,     /* commit/: horizon waiters */
-    LOCK_LANES,       /* client/: the lanes of the process, for fork */
-    LOCK_LANE,        /* client/: a lane and its saves */
-    LOCK_QUEUE,       /* base/: queues and pools */
-    LOCK_LEAF,        /* anything that takes no other lock */
+    LOCK_HISTORY,   /* commit/: order of operations, pending list; held while the overlay changes */
+    LOCK_NAMESPACE, /* overlay/: overlay of inodes and dentries */
+    LOCK_STAGE,     /* stage/: slabs, layers, log */
+    LOCK_VIEW, /* view/: changes of the view, one after the other; held over RocksDB's writes, by no
+                  reader */
+    LOCK_PACKS,    /* commit/: pack table, chunks not yet in the view */
+    LOCK_PRIORITY, /* commit/: whether writeback has low priority */
+    LOCK_WAITERS,  /* commit/: horizon waiters */
+    LOCK_LANES,    /* client/: the lanes of the process, for fork */
+    LOCK_LANE,     /* client/: a lane and its saves */
+    LOCK_QUEUE,    /* base/: queues and pools */
+    LOCK_LEAF,     /* anything that takes no other lock */
 };
 
 struct cairn_mutex {
@@ -38,12 +40,14 @@ CAIRN_MUST_CHECK bool mutex_is_held(const struct cairn_mutex *m);
 /* Or any lock of that rank? */
 CAIRN_MUST_CHECK bool lock_rank_is_held(enum lock_rank rank);
 
-/* The first line of each function whose name ends in _locked; the second form where the lock itself is out of reach. */
+/* The first line of each function whose name ends in _locked; the second form where the lock itself
+ * is out of reach. */
 #define check_held(m) check(mutex_is_held(m))
 #define check_rank_held(rank) check(lock_rank_is_held(rank))
 
-/* Waits on `cond` with `m` held; wakes at a signal, spuriously (once a second at least), or at `timeout_ms` from now (-1: no limit).
- * Returns false at the time limit. The caller loops on its predicate. */
+/* Waits on `cond` with `m` held; wakes at a signal, spuriously (once a second at least), or at
+ * `timeout_ms` from now (-1: no limit). Returns false at the time limit. The caller loops on its
+ * predicate. */
 bool mutex_wait(struct cairn_mutex *m, pthread_cond_t *cond, int64_t timeout_ms);
 
 /* The same, with the limit as a time: monotonic nanoseconds. */
@@ -67,6 +71,6 @@ static inline void mutex_unlock_scope(struct cairn_mutex **m)
 /* Holds the lock until the enclosing block ends. */
 #define LOCK_SCOPE_NAME2(line) lock_scope_##line
 #define LOCK_SCOPE_NAME(line) LOCK_SCOPE_NAME2(line)
-#define LOCK_SCOPE(m)                                                                                        \
-    __attribute__((cleanup(mutex_unlock_scope), unused)) struct cairn_mutex *LOCK_SCOPE_NAME(__LINE__) =     \
-        mutex_lock_scope(m)
+#define LOCK_SCOPE(m)                                                                              \
+    __attribute__((cleanup(mutex_unlock_scope), unused)) struct cairn_mutex *LOCK_SCOPE_NAME(      \
+        __LINE__) = mutex_lock_scope(m)

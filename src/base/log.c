@@ -13,7 +13,8 @@
 
 const char *const log_level_words[LOG_LEVELS + 1] = {"error", "warning", "info", "debug", NULL};
 
-/* Where lines go. The number of the descriptor stays while what it stands for is exchanged, so who writes needs no lock. */
+/* Where lines go. The number of the descriptor stays while what it stands for is exchanged, so who
+ * writes needs no lock. */
 static struct {
     enum log_level level;
     int fd;
@@ -91,8 +92,8 @@ static void move_file(void)
     (void)close(fd);
 }
 
-/* Room in the file for a line; where there is none it is moved. False: another thread is at that, and a file that is written faster
- * than it can be moved must not grow without bound. */
+/* Room in the file for a line; where there is none it is moved. False: another thread is at that,
+ * and a file that is written faster than it can be moved must not grow without bound. */
 static bool make_room(size_t len)
 {
     if (!sink.path || atomic_fetch_add(&sink.size, len) + len <= LOG_FILE_MAX)
@@ -108,7 +109,8 @@ static bool make_room(size_t len)
     return true;
 }
 
-/* Each line is one write, so that lines of several threads do not mix. A log that cannot be written must not stop the filesystem. */
+/* Each line is one write, so that lines of several threads do not mix. A log that cannot be written
+ * must not stop the filesystem. */
 static void write_line(const char *line, size_t len)
 {
     if (!make_room(len) || write(sink.fd, line, len) < 0)
@@ -124,16 +126,17 @@ static void write_text(enum log_level level, const char *text)
     char line[1200];
     (void)clock_gettime(CLOCK_REALTIME, &now);
     (void)localtime_r(&now.tv_sec, &tm);
-    int n = snprintf(line, sizeof line, "%04d-%02d-%02d %02d:%02d:%02d.%03ld cairn %s: %s\n", tm.tm_year + 1900,
-                     tm.tm_mon + 1, tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec, now.tv_nsec / 1000000,
-                     log_level_words[level], text);
+    int n = snprintf(line, sizeof line, "%04d-%02d-%02d %02d:%02d:%02d.%03ld cairn %s: %s\n",
+                     tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec,
+                     now.tv_nsec / 1000000, log_level_words[level], text);
     write_line(line, (size_t)n);
 }
 
 static void write_left(const struct log_left *left)
 {
     char text[200];
-    (void)snprintf(text, sizeof text, "%u more lines like this were left out in a minute: %s", left->count, left->sample);
+    (void)snprintf(text, sizeof text, "%u more lines like this were left out in a minute: %s",
+                   left->count, left->sample);
     write_text(left->level, text);
 }
 
@@ -161,7 +164,8 @@ void log_line(enum log_level level, const char *fmt, ...)
     va_end(ap);
     text_hide_controls(text);
     /* Who asks for debug lines wants them all. */
-    bool admitted = level == LOG_LEVEL_DEBUG || log_limit_admits(fmt, level, text, clock_monotonic_ns(), &left);
+    bool admitted =
+        level == LOG_LEVEL_DEBUG || log_limit_admits(fmt, level, text, clock_monotonic_ns(), &left);
     if (left.count)
         write_left(&left);
     if (admitted)

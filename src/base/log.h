@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Log lines for the operator: one line each, control bytes escaped, to standard error or to a file of bounded size.
- * Any thread. A lower layer returns its error; the edge logs it, once.
+/* Log lines for the operator: one line each, control bytes escaped, to standard error or to a file
+ * of bounded size. Any thread. A lower layer returns its error; the edge logs it, once.
  *
- * A line is "YYYY-MM-DD HH:MM:SS.mmm cairn LEVEL: TEXT". Of lines that come again and again (log_limit.h) a few are written, and how
- * many were left out. */
+ * A line is "YYYY-MM-DD HH:MM:SS.mmm cairn LEVEL: TEXT". Of lines that come again and again
+ * (log_limit.h) a few are written, and how many were left out. */
 #pragma once
 
 #include "base/base.h"
@@ -11,7 +11,9 @@
 enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARN, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
 #define LOG_LEVELS 4
 
-#define LOG_FILE_MAX (4 * MIB) /* then the file is moved to PATH.1, in the place of the one before, and begun anew */
+#define LOG_FILE_MAX                                                                               \
+    (4 * MIB) /* then the file is moved to PATH.1, in the place of the one before, and begun anew  \
+               * \ */
 
 /* "error", "warning", "info", "debug": as they stand in lines and options. Ends with NULL. */
 extern const char *const log_level_words[LOG_LEVELS + 1];
@@ -22,8 +24,9 @@ void log_set_level(enum log_level level);
 /* Lines go to `fd` from now on (borrowed, must stay open). Ends what log_open() began. */
 void log_set_fd(int fd);
 
-/* Lines go to the file at `path`, which is made (0600) unless it is there, and, if `echo`, to standard error too. A file that is no
- * regular one is never moved. Call at start, while there is one thread. *ret_end: its length until now. */
+/* Lines go to the file at `path`, which is made (0600) unless it is there, and, if `echo`, to
+ * standard error too. A file that is no regular one is never moved. Call at start, while there is
+ * one thread. *ret_end: its length until now. */
 CAIRN_MUST_CHECK int log_open(const char *path, bool echo, uint64_t *ret_end);
 
 /* What others write to standard error goes to the file of log_open() too, from now on. */

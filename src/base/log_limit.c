@@ -15,9 +15,11 @@ struct entry {
     struct log_left left;
 };
 
-/* No mutex of base/lock.h: lines are written under locks of any rank, and this one is inside all of them. */
+/* No mutex of base/lock.h: lines are written under locks of any rank, and this one is inside all of
+ * them. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-/* Kinds are as many as places that write; texts may be without number, and must not push them out. */
+/* Kinds are as many as places that write; texts may be without number, and must not
+ * push them out. */
 static struct entry kinds[SETS][WAYS], texts[SETS][WAYS];
 
 static uint64_t hash_text(const char *text)
@@ -55,7 +57,8 @@ static void take_locked(struct entry *e, struct log_left *ret)
 }
 
 /* The entry for a line at `now`; what an older one left out is told. */
-static struct entry *current_locked(struct entry table[SETS][WAYS], uint64_t key, int64_t now, struct log_left *ret_left)
+static struct entry *current_locked(struct entry table[SETS][WAYS], uint64_t key, int64_t now,
+                                    struct log_left *ret_left)
 {
     struct entry *e = entry_of_locked(table, key);
     if (e->key != key || is_over(e, now))
@@ -73,7 +76,8 @@ static void leave_out_locked(struct entry *e, enum log_level level, const char *
     e->left.count++;
 }
 
-bool log_limit_admits(const char *kind, enum log_level level, const char *text, int64_t now, struct log_left *ret_left)
+bool log_limit_admits(const char *kind, enum log_level level, const char *text, int64_t now,
+                      struct log_left *ret_left)
 {
     ret_left->count = 0;
     (void)pthread_mutex_lock(&lock);

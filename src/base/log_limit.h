@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Which log lines are written: of the same text a few a minute, of the same kind (the same format) some more. The rest is
- * counted. Any thread; takes no other lock, does no I/O. Memory: a fixed table. */
+/* Which log lines are written: of the same text a few a minute, of the same kind (the same format)
+ * some more. The rest is counted. Any thread; takes no other lock, does no I/O. Memory: a fixed
+ * table. */
 #pragma once
 
 #include "base/log.h"
@@ -16,8 +17,10 @@ struct log_left {
     char sample[100]; /* one of them, or its beginning */
 };
 
-/* May the line be written, at `now` (monotonic ns)? *ret_left: lines like it that were not, in a time that is over. */
-bool log_limit_admits(const char *kind, enum log_level level, const char *text, int64_t now, struct log_left *ret_left);
+/* May the line be written, at `now` (monotonic ns)? *ret_left: lines like it that were not, in a
+ * time that is over. */
+bool log_limit_admits(const char *kind, enum log_level level, const char *text, int64_t now,
+                      struct log_left *ret_left);
 
 /* Takes the next count whose time is over at `now`. False: there is none. */
 bool log_limit_take(int64_t now, struct log_left *ret_left);

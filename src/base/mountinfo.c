@@ -51,7 +51,8 @@ static bool parse_line(char *line, struct mountinfo *ret)
     return true;
 }
 
-int mountinfo_read(const char *path, bool (*fn)(const struct mountinfo *mount, void *arg), void *arg)
+int mountinfo_read(const char *path, bool (*fn)(const struct mountinfo *mount, void *arg),
+                   void *arg)
 {
     FILE *f = fopen(path, "re");
     if (!f)

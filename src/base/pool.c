@@ -66,8 +66,8 @@ static void *pool_run(void *arg)
     return NULL;
 }
 
-int pool_new(const char *name, unsigned threads, unsigned queue_max, void (*prepare)(void *arg), void *prepare_arg,
-             struct pool **ret_pool)
+int pool_new(const char *name, unsigned threads, unsigned queue_max, void (*prepare)(void *arg),
+             void *prepare_arg, struct pool **ret_pool)
 {
     struct pool *pool = xcalloc(1, sizeof *pool);
     pool->prepare = prepare;

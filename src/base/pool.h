@@ -7,13 +7,16 @@
 #include "base/base.h"
 
 /* Starts a joinable thread called `name` (at most 15 characters); all signals are blocked in it. */
-CAIRN_MUST_CHECK int thread_start(pthread_t *ret_thread, const char *name, void *(*run)(void *), void *arg);
+CAIRN_MUST_CHECK int thread_start(pthread_t *ret_thread, const char *name, void *(*run)(void *),
+                                  void *arg);
 
 struct pool;
 
-/* `threads` threads named `name`, a queue of at most `queue_max` jobs. `prepare` (may be NULL) runs first in each. */
-CAIRN_MUST_CHECK int pool_new(const char *name, unsigned threads, unsigned queue_max, void (*prepare)(void *arg),
-                              void *prepare_arg, struct pool **ret_pool);
+/* `threads` threads named `name`, a queue of at most `queue_max` jobs. `prepare` (may be NULL) runs
+ * first in each. */
+CAIRN_MUST_CHECK int pool_new(const char *name, unsigned threads, unsigned queue_max,
+                              void (*prepare)(void *arg), void *prepare_arg,
+                              struct pool **ret_pool);
 
 /* Waits for all jobs, joins the threads. NULL is fine. */
 void pool_free(struct pool *pool);
@@ -27,8 +30,8 @@ CAIRN_MUST_CHECK bool pool_try_submit(struct pool *pool, void (*job)(void *arg),
 /* Waits until no job is queued or running. */
 void pool_drain(struct pool *pool);
 
-/* A buffer of the calling thread, at least `size` bytes, freed when the thread ends. Each use has its own slot; the content
- * does not survive a call with a larger size. */
+/* A buffer of the calling thread, at least `size` bytes, freed when the thread ends. Each use has
+ * its own slot; the content does not survive a call with a larger size. */
 enum thread_buffer_slot {
     THREAD_BUFFER_ENCODE,
     THREAD_BUFFER_FETCH,

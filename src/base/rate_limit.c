@@ -25,7 +25,8 @@ void rate_limit_wait(struct rate_limit *limit, uint64_t bytes)
         return;
     int64_t now = clock_monotonic_ns();
     int64_t at = limit->locked.allowance_at > now ? limit->locked.allowance_at : now;
-    limit->locked.allowance_at = at + (int64_t)((double)bytes * (double)SECOND_NS / (double)limit->bytes_per_s);
+    limit->locked.allowance_at =
+        at + (int64_t)((double)bytes * (double)SECOND_NS / (double)limit->bytes_per_s);
     while (!limit->locked.lifted && clock_monotonic_ns() < at)
         (void)mutex_wait_until(&limit->locked.lock, &limit->changed, at);
 }

@@ -17,7 +17,8 @@ struct rate_limit {
 void rate_limit_init(struct rate_limit *limit, uint64_t bytes_per_s);
 void rate_limit_done(struct rate_limit *limit);
 
-/* Waits until what went before is paid for, or the limit is lifted; `bytes` go then. Returns at once where there is none. */
+/* Waits until what went before is paid for, or the limit is lifted; `bytes` go then. Returns at
+ * once where there is none. */
 void rate_limit_wait(struct rate_limit *limit, uint64_t bytes);
 
 /* While it is lifted nobody waits, and nothing is counted. */

@@ -7,8 +7,8 @@
 
 #include "base/base.h"
 
-/* Control characters become '?', in place: a file's name may hold newlines and escapes, which must not forge lines or drive a
- * terminal. Other bytes stay, also those that are no UTF-8. */
+/* Control characters become '?', in place: a file's name may hold newlines and escapes, which must
+ * not forge lines or drive a terminal. Other bytes stay, also those that are no UTF-8. */
 void text_hide_controls(char *text);
 
 /* Prints one line, its control characters hidden. */

@@ -11,13 +11,15 @@ void *vector_grow(void *at, size_t *capacity, size_t size, size_t count, size_t 
     return xrealloc(at, *capacity * size);
 }
 
-void vector_sort_bytes(void *at, size_t count, size_t size, int (*compare)(const void *, const void *))
+void vector_sort_bytes(void *at, size_t count, size_t size,
+                       int (*compare)(const void *, const void *))
 {
     if (count > 1)
         qsort(at, count, size, compare);
 }
 
-void *vector_search_bytes(const void *key, const void *at, size_t count, size_t size, int (*compare)(const void *, const void *))
+void *vector_search_bytes(const void *key, const void *at, size_t count, size_t size,
+                          int (*compare)(const void *, const void *))
 {
     return count ? bsearch(key, at, count, size, compare) : NULL;
 }

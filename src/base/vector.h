@@ -9,62 +9,65 @@
  *         use(packs.at[i]);
  *     vector_free(&packs);                        or declared _cleanup_vector_
  *
- * {0} is an empty one, and has no memory. `at` moves when it grows: a pointer to an element holds until the next is added.
- * The macros evaluate `v` several times. The owner's lock guards it. Only for control structures, as xmalloc(). */
+ * {0} is an empty one, and has no memory. `at` moves when it grows: a pointer to an element holds
+ * until the next is added. The macros evaluate `v` several times. The owner's lock guards it. Only
+ * for control structures, as xmalloc(). */
 #pragma once
 
 #include "base/base.h"
 
-#define VECTOR(type)                                                                                         \
-    struct {                                                                                                 \
-        type *at;                                                                                            \
-        size_t count, capacity;                                                                              \
+#define VECTOR(type)                                                                               \
+    struct {                                                                                       \
+        type *at;                                                                                  \
+        size_t count, capacity;                                                                    \
     }
-#define DEFINE_VECTOR(name, type)                                                                            \
-    struct name {                                                                                            \
-        type *at;                                                                                            \
-        size_t count, capacity;                                                                              \
+#define DEFINE_VECTOR(name, type)                                                                  \
+    struct name {                                                                                  \
+        type *at;                                                                                  \
+        size_t count, capacity;                                                                    \
     }
 
 /* Makes room for `more` elements behind the last. */
-#define vector_reserve(v, more)                                                                              \
-    ((v)->capacity - (v)->count < (size_t)(more)                                                             \
-         ? (void)((v)->at = vector_grow((v)->at, &(v)->capacity, sizeof *(v)->at, (v)->count, (more)))       \
+#define vector_reserve(v, more)                                                                    \
+    ((v)->capacity - (v)->count < (size_t)(more)                                                   \
+         ? (void)((v)->at =                                                                        \
+                      vector_grow((v)->at, &(v)->capacity, sizeof *(v)->at, (v)->count, (more)))   \
          : (void)0)
 
 /* The place of one more element, whose content is undefined. */
 #define vector_next(v) (vector_reserve((v), 1), &(v)->at[(v)->count++])
 
-#define vector_add(v, ...)                                                                                   \
-    do {                                                                                                     \
-        __typeof__(*(v)->at) vector_added = (__VA_ARGS__);                                                   \
-        *vector_next(v) = vector_added;                                                                      \
+#define vector_add(v, ...)                                                                         \
+    do {                                                                                           \
+        __typeof__(*(v)->at) vector_added = (__VA_ARGS__);                                         \
+        *vector_next(v) = vector_added;                                                            \
     } while (0)
 
 /* Adds `n` elements from `items`, which lie elsewhere. */
-#define vector_add_all(v, items, n)                                                                          \
-    do {                                                                                                     \
-        const __typeof__(*(v)->at) *vector_items = (items);                                                  \
-        size_t vector_more = (n);                                                                            \
-        vector_reserve((v), vector_more);                                                                    \
-        if (vector_more)                                                                                     \
-            memcpy((v)->at + (v)->count, vector_items, vector_more * sizeof *(v)->at);                       \
-        (v)->count += vector_more;                                                                           \
+#define vector_add_all(v, items, n)                                                                \
+    do {                                                                                           \
+        const __typeof__(*(v)->at) *vector_items = (items);                                        \
+        size_t vector_more = (n);                                                                  \
+        vector_reserve((v), vector_more);                                                          \
+        if (vector_more)                                                                           \
+            memcpy((v)->at + (v)->count, vector_items, vector_more * sizeof *(v)->at);             \
+        (v)->count += vector_more;                                                                 \
     } while (0)
 
 /* `compare` as for qsort() and bsearch(). An empty vector is fine. */
 #define vector_sort(v, compare) vector_sort_bytes((v)->at, (v)->count, sizeof *(v)->at, (compare))
 
 /* An element of a sorted one that equals *key; NULL: there is none. */
-#define vector_search(v, key, compare)                                                                       \
-    ((__typeof__((v)->at))vector_search_bytes((key), (v)->at, (v)->count, sizeof *(v)->at, (compare)))
+#define vector_search(v, key, compare)                                                             \
+    ((__typeof__((v)->at))vector_search_bytes((key), (v)->at, (v)->count, sizeof *(v)->at,         \
+                                              (compare)))
 
 /* Leaves it empty, without memory. */
-#define vector_free(v)                                                                                       \
-    do {                                                                                                     \
-        free((v)->at);                                                                                       \
-        (v)->at = NULL;                                                                                      \
-        (v)->count = (v)->capacity = 0;                                                                      \
+#define vector_free(v)                                                                             \
+    do {                                                                                           \
+        free((v)->at);                                                                             \
+        (v)->at = NULL;                                                                            \
+        (v)->count = (v)->capacity = 0;                                                            \
     } while (0)
 
 /* `at` is the first member of each. */
@@ -72,8 +75,10 @@
 
 /* For the macros. */
 void *vector_grow(void *at, size_t *capacity, size_t size, size_t count, size_t more);
-void vector_sort_bytes(void *at, size_t count, size_t size, int (*compare)(const void *, const void *));
-void *vector_search_bytes(const void *key, const void *at, size_t count, size_t size, int (*compare)(const void *, const void *));
+void vector_sort_bytes(void *at, size_t count, size_t size,
+                       int (*compare)(const void *, const void *));
+void *vector_search_bytes(const void *key, const void *at, size_t count, size_t size,
+                          int (*compare)(const void *, const void *));
 
 /* Orders uint64_t, and structs that begin with one, ascending. */
 int compare_u64(const void *a, const void *b);

@@ -18,7 +18,8 @@ void waiters_add(struct waiters *waiters, uint64_t seq, uint64_t ticket, waiter_
 bool waiters_remove(struct waiters *waiters, uint64_t ticket)
 {
     struct waiter *waiter;
-    TAILQ_FOREACH(waiter, waiters, link) {
+    TAILQ_FOREACH(waiter, waiters, link)
+    {
         if (waiter->ticket != ticket)
             continue;
         TAILQ_REMOVE(waiters, waiter, link);

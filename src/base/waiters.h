@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Who waits until a number is reached: one call for each, and no more. The owner keeps the number, and its lock guards both;
- * calls happen without it:
+/* Who waits until a number is reached: one call for each, and no more. The owner keeps the number,
+ * and its lock guards both; calls happen without it:
  *
  *     mutex_lock(&lock);
  *     horizon = seq;

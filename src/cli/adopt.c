@@ -26,11 +26,13 @@ static int adopt_store(const char *store)
     pid_t holder = 0;
     int r = store_lock_patiently(store, NULL, &lock_fd, &holder);
     if (r == -EBUSY) {
-        complain("adopt", "store %s is in use by pid %d; unmount it first with 'cairn umount'", store, (int)holder);
+        complain("adopt", "store %s is in use by pid %d; unmount it first with 'cairn umount'",
+                 store, (int)holder);
         return CLI_FAILED;
     }
     if (r < 0) {
-        complain("adopt", "cannot lock store %s: %s; run as its owner, on a writable disk", store, strerror(-r));
+        complain("adopt", "cannot lock store %s: %s; run as its owner, on a writable disk", store,
+                 strerror(-r));
         return CLI_FAILED;
     }
     int code = give_new_id(store);
@@ -53,7 +55,9 @@ static int run_adopt(const struct command *command, int argc, char **argv)
     _cleanup_free_ char *store = NULL;
     struct stat st;
     if (lstat(superblock, &st) < 0 && (errno == ENOENT || errno == ENOTDIR))
-        return complain_usage(command, "%s is not a store; give the directory that 'cairn mount' was given", *operands);
+        return complain_usage(command,
+                              "%s is not a store; give the directory that 'cairn mount' was given",
+                              *operands);
     int r = store_resolve(*operands, &store);
     if (r < 0) {
         complain("adopt", "%s: %s", *operands, strerror(-r));
@@ -65,7 +69,8 @@ static int run_adopt(const struct command *command, int argc, char **argv)
 const struct command adopt_command = {
     .name = "adopt",
     .summary = "turn the copy of a store into a store of its own",
-    .description = "A copy has the id of its original and is refused, or warned about, beside it. Journal, packs and history stay as they\n"
+    .description = "A copy has the id of its original and is refused, or warned about, beside it. "
+                   "Journal, packs and history stay as they\n"
                    "are; a remote sees another writer from then on. The store must not be mounted.",
     .flags = (const struct flag[]){{.name = "new-id",
                                     .help = "give the store a new id",
@@ -73,7 +78,9 @@ const struct command adopt_command = {
                                     .is_required = true},
                                    {0}},
     .operands = (const struct operand[]){{.name = "STORE", .offers = OFFER_DIRECTORIES}, {0}},
-    .exits = (const struct exit_status[]){{CLI_OK, "done"}, {CLI_FAILED, "failed"}, {CLI_USAGE, "wrong usage"}, {0}},
+    .exits =
+        (const struct exit_status[]){
+            {CLI_OK, "done"}, {CLI_FAILED, "failed"}, {CLI_USAGE, "wrong usage"}, {0}},
     .usage_exit = CLI_USAGE,
     .run = run_adopt,
 };

@@ -49,7 +49,8 @@ int request_patiently(const char *store, const cJSON *request, int timeout_ms, c
     }
 }
 
-static int ask(const char *command, const char *store, const char *name, cJSON *request, bool may_end, cJSON **ret_reply)
+static int ask(const char *command, const char *store, const char *name, cJSON *request,
+               bool may_end, cJSON **ret_reply)
 {
     if (!request)
         request = cJSON_CreateObject();
@@ -64,7 +65,8 @@ static int ask(const char *command, const char *store, const char *name, cJSON *
         return r;
     }
     const cJSON *error = cJSON_GetObjectItemCaseSensitive(reply, "error");
-    /* The reply to "horizon" has an "error" of its own, the last one of writeback, which is no answer to the request. */
+    /* The reply to "horizon" has an "error" of its own, the last one of writeback, which is no
+     * answer to the request. */
     if (cJSON_IsString(error) && cJSON_HasObjectItem(reply, "errno")) {
         complain(command, "store %s: %s", store, error->valuestring);
         cJSON_Delete(reply);
@@ -74,12 +76,14 @@ static int ask(const char *command, const char *store, const char *name, cJSON *
     return 0;
 }
 
-int ask_daemon(const char *command, const char *store, const char *name, cJSON *request, cJSON **ret_reply)
+int ask_daemon(const char *command, const char *store, const char *name, cJSON *request,
+               cJSON **ret_reply)
 {
     return ask(command, store, name, request, false, ret_reply);
 }
 
-int ask_daemon_or_end(const char *command, const char *store, const char *name, cJSON *request, cJSON **ret_reply)
+int ask_daemon_or_end(const char *command, const char *store, const char *name, cJSON *request,
+                      cJSON **ret_reply)
 {
     return ask(command, store, name, request, true, ret_reply);
 }

@@ -6,15 +6,20 @@
 
 #include "base/base.h"
 
-/* As control_request(), but waits for a daemon that is only starting: it holds the store already. */
-CAIRN_MUST_CHECK int request_patiently(const char *store, const cJSON *request, int timeout_ms, cJSON **ret_reply);
+/* As control_request(), but waits for a daemon that is only starting: it holds the
+ * store already. */
+CAIRN_MUST_CHECK int request_patiently(const char *store, const cJSON *request, int timeout_ms,
+                                       cJSON **ret_reply);
 
-/* Sends {"verb":name, ...} to the daemon of `store`; `request` (may be NULL) holds the other fields and is freed. On failure returns
- * -errno, and the message is printed as one of the command `command`. An "error" in the reply is a failure. */
-CAIRN_MUST_CHECK int ask_daemon(const char *command, const char *store, const char *name, cJSON *request, cJSON **ret_reply);
+/* Sends {"verb":name, ...} to the daemon of `store`; `request` (may be NULL) holds the other fields
+ * and is freed. On failure returns -errno, and the message is printed as one of the command
+ * `command`. An "error" in the reply is a failure. */
+CAIRN_MUST_CHECK int ask_daemon(const char *command, const char *store, const char *name,
+                                cJSON *request, cJSON **ret_reply);
 
 /* The same where the daemon may exit meanwhile: that is -ESHUTDOWN, without a message. */
-CAIRN_MUST_CHECK int ask_daemon_or_end(const char *command, const char *store, const char *name, cJSON *request, cJSON **ret_reply);
+CAIRN_MUST_CHECK int ask_daemon_or_end(const char *command, const char *store, const char *name,
+                                       cJSON *request, cJSON **ret_reply);
 
 /* The error of control_request() as a message to a user. */
 const char *daemon_trouble(int r);

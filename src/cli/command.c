@@ -18,7 +18,8 @@ static char *join_words(const char *const *words)
     return all;
 }
 
-static void call_with_option(const struct option_spec *spec, void (*fn)(const struct flag *flag, void *arg), void *arg)
+static void call_with_option(const struct option_spec *spec,
+                             void (*fn)(const struct flag *flag, void *arg), void *arg)
 {
     _cleanup_free_ char *name = xstrdup(spec->name);
     _cleanup_free_ char *words = spec->words ? join_words(spec->words) : NULL;
@@ -28,11 +29,14 @@ static void call_with_option(const struct option_spec *spec, void (*fn)(const st
     struct flag flag = {.name = name,
                         .argument = argument,
                         .help = spec->help,
-                        .kind = words ? FLAG_WORD : argument ? FLAG_TEXT : FLAG_SET};
+                        .kind = words      ? FLAG_WORD
+                                : argument ? FLAG_TEXT
+                                           : FLAG_SET};
     fn(&flag, arg);
 }
 
-void command_each_flag(const struct command *command, void (*fn)(const struct flag *flag, void *arg), void *arg)
+void command_each_flag(const struct command *command,
+                       void (*fn)(const struct flag *flag, void *arg), void *arg)
 {
     for (const struct flag *flag = command->flags; flag && (flag->letter || flag->name); flag++)
         if (flag->help)
@@ -45,8 +49,10 @@ void command_each_flag(const struct command *command, void (*fn)(const struct fl
 static void print_flag(FILE *out, const struct flag *flag)
 {
     char letter[] = {'-', flag->letter, '\0'};
-    (void)fprintf(out, " %s%s%s", flag->is_required ? "" : "[", flag->name ? "--" : letter, flag->name ? flag->name : "");
-    (void)fprintf(out, "%s%s%s", flag->argument ? " " : "", flag->argument ? flag->argument : "", flag->is_required ? "" : "]");
+    (void)fprintf(out, " %s%s%s", flag->is_required ? "" : "[", flag->name ? "--" : letter,
+                  flag->name ? flag->name : "");
+    (void)fprintf(out, "%s%s%s", flag->argument ? " " : "", flag->argument ? flag->argument : "",
+                  flag->is_required ? "" : "]");
 }
 
 char *command_usage(const struct command *command)
@@ -60,7 +66,8 @@ char *command_usage(const struct command *command)
         if (flag->help)
             print_flag(out, flag);
     for (const struct operand *o = command->operands; o && o->name; o++)
-        (void)fprintf(out, " %s%s%s%s", o->is_optional ? "[" : "", o->name, o->is_repeated ? "..." : "", o->is_optional ? "]" : "");
+        (void)fprintf(out, " %s%s%s%s", o->is_optional ? "[" : "", o->name,
+                      o->is_repeated ? "..." : "", o->is_optional ? "]" : "");
     check(fclose(out) == 0);
     return text;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The commands of `cairn`. Each one's file has its table: flags, operands and exit statuses. The table gives parsing (flags.c), help
- * and synopsis (help.c), the lists in the man pages (docs/man/pages.py, from `cairn help --json`) and shell completion
- * (completion.c). One thread. */
+/* The commands of `cairn`. Each one's file has its table: flags, operands and exit statuses. The
+ * table gives parsing (flags.c), help and synopsis (help.c), the lists in the man pages
+ * (docs/man/pages.py, from `cairn help --json`) and shell completion (completion.c). One thread. */
 #pragma once
 
 #include <stdio.h>
@@ -58,15 +58,16 @@ struct exit_status {
 /* The arrays end with an entry of zeros; NULL: none. */
 struct command {
     const char *name;
-    const char *summary;            /* one line */
-    const char *description;        /* lines below the summary; NULL: none */
+    const char *summary;     /* one line */
+    const char *description; /* lines below the summary; NULL: none */
     const struct flag *flags;
     const struct operand *operands; /* the optional ones come last */
     const struct exit_status *exits;
     int usage_exit;
-    bool (*takes_option)(const struct option_spec *spec); /* the mount options that are flags of it, too; NULL: none */
-    size_t options_offset;                                /* of the struct mount_options in the request */
-    void (*more_help)(void);                              /* prints the end of the help text; NULL: none */
+    bool (*takes_option)(const struct option_spec
+                             *spec); /* the mount options that are flags of it, too; NULL: none */
+    size_t options_offset;           /* of the struct mount_options in the request */
+    void (*more_help)(void);         /* prints the end of the help text; NULL: none */
     int (*run)(const struct command *command, int argc, char **argv); /* argv[0] is the name */
 };
 
@@ -74,16 +75,20 @@ struct command {
 extern const struct command *const command_table[];
 const struct command *command_find(const char *name);
 
-/* Takes all flags into `request`, the struct that the table's offsets are of, and checks how many operands there are. CLI_OK with
- * *ret_operands, in argv and ended by NULL; otherwise the exit status to end with, and the message is printed. */
-CAIRN_MUST_CHECK int flags_parse(const struct command *command, int argc, char **argv, void *request, char ***ret_operands);
+/* Takes all flags into `request`, the struct that the table's offsets are of, and checks how many
+ * operands there are. CLI_OK with *ret_operands, in argv and ended by NULL; otherwise the exit
+ * status to end with, and the message is printed. */
+CAIRN_MUST_CHECK int flags_parse(const struct command *command, int argc, char **argv,
+                                 void *request, char ***ret_operands);
 
-/* The error of getopt() or getopt_long() (`found` is '?' or ':') as a message; returns the exit status to end with. */
+/* The error of getopt() or getopt_long() (`found` is '?' or ':') as a message; returns the exit
+ * status to end with. */
 int flags_complain(const struct command *command, int found, char **argv);
 
-/* Calls `fn` for each flag that is shown, those of mount options included. Their names have '-' for '_'; `flag` is valid until `fn`
- * returns. */
-void command_each_flag(const struct command *command, void (*fn)(const struct flag *flag, void *arg), void *arg);
+/* Calls `fn` for each flag that is shown, those of mount options included. Their names have '-' for
+ * '_'; `flag` is valid until `fn` returns. */
+void command_each_flag(const struct command *command,
+                       void (*fn)(const struct flag *flag, void *arg), void *arg);
 
 /* "cairn wait [--level stage|nvme|remote] PATH..."; caller frees. */
 char *command_usage(const struct command *command);

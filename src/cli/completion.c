@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* cairn completion: prints the script for a shell (completion/cairn.SHELL.in). Each @NAME@ in it is a part that is filled in here, from
- * the tables of the commands and of the mount options. */
+/* cairn completion: prints the script for a shell (completion/cairn.SHELL.in). Each @NAME@ in it is
+ * a part that is filled in here, from the tables of the commands and of the mount options. */
 #include "cli/completion.h"
 
 #include <stdio.h>
@@ -27,7 +27,8 @@ static unsigned flag_offers(const struct flag *flag)
     return strcmp(flag->argument, "PATH") == 0 ? OFFER_FILES : 0;
 }
 
-/* Returns the sources that complete the operands of a command: shells offer the same for each of them. */
+/* Returns the sources that complete the operands of a command: shells offer the same for each of
+ * them. */
 static unsigned command_offers(const struct command *command)
 {
     unsigned offers = 0;
@@ -94,12 +95,14 @@ static void for_commands(void (*fn)(const struct command *command))
     }
 }
 
-/* --- bash ------------------------------------------------------------------------------------------------------------------- */
+/* --- bash ------------------------------------------------------------------------------------- */
 
 static void bash_offer(unsigned offers, const char *words)
 {
-    static const char *const calls[SOURCES] = {"_cairn_offer ", "_cairn_offer $_cairn_commands", "_cairn_mountpoints",
-                                               "_cairn_files -d", "_cairn_files -f", "_cairn_options"};
+    static const char *const calls[SOURCES] = {
+        "_cairn_offer ",      "_cairn_offer $_cairn_commands",
+        "_cairn_mountpoints", "_cairn_files -d",
+        "_cairn_files -f",    "_cairn_options"};
     for (unsigned i = 0; i < SOURCES; i++) {
         if (!(offers & 1u << i))
             continue;
@@ -173,9 +176,10 @@ static const struct part bash_parts[] = {{"FSTYPE", print_fstype},
                                          {"OPERANDS", bash_operands},
                                          {0}};
 
-/* --- zsh -------------------------------------------------------------------------------------------------------------------- */
+/* --- zsh -------------------------------------------------------------------------------------- */
 
-static const char *const zsh_actions[SOURCES] = {"", "_cairn_commands", "_cairn_mountpoints", "_files -/", "_files", "_cairn_options"};
+static const char *const zsh_actions[SOURCES] = {
+    "", "_cairn_commands", "_cairn_mountpoints", "_files -/", "_files", "_cairn_options"};
 
 static void zsh_action(unsigned offers, const char *words)
 {
@@ -191,7 +195,8 @@ static void zsh_action(unsigned offers, const char *words)
         (void)printf(" ");
 }
 
-/* One spelling of a flag: "-l+" and "--level=" take their argument behind them or as the next word. */
+/* One spelling of a flag: "-l+" and "--level=" take their argument behind them or as the
+ * next word. */
 static void zsh_spelling(const struct flag *flag, const char *dashes, const char *name, char glue)
 {
     (void)printf(" \\\n            '%s%s", dashes, name);
@@ -276,19 +281,23 @@ static void zsh_options(void)
     }
 }
 
-static const struct part zsh_parts[] = {
-    {"FSTYPE", print_fstype}, {"COMMANDS", zsh_commands}, {"OPTIONS", zsh_options}, {"ARGUMENTS", zsh_arguments}, {0}};
+static const struct part zsh_parts[] = {{"FSTYPE", print_fstype},
+                                        {"COMMANDS", zsh_commands},
+                                        {"OPTIONS", zsh_options},
+                                        {"ARGUMENTS", zsh_arguments},
+                                        {0}};
 
-/* --- fish ------------------------------------------------------------------------------------------------------------------- */
+/* --- fish ------------------------------------------------------------------------------------- */
 
 static void fish_action(unsigned source, const char *words)
 {
-    static const char *const arguments[SOURCES] = {" -x -a '",
-                                                   " -x -a '",
-                                                   " -x -a '(__cairn_mountpoints)'",
-                                                   " -x -a '(__fish_complete_directories)'",
-                                                   " -r -F",
-                                                   " -x -a '(__fish_complete_list , __cairn_options)'"};
+    static const char *const arguments[SOURCES] = {
+        " -x -a '",
+        " -x -a '",
+        " -x -a '(__cairn_mountpoints)'",
+        " -x -a '(__fish_complete_directories)'",
+        " -r -F",
+        " -x -a '(__fish_complete_list , __cairn_options)'"};
     for (unsigned i = 0; i < SOURCES; i++)
         if (source == 1u << i)
             (void)printf("%s", arguments[i]);
@@ -344,7 +353,7 @@ static const struct part fish_parts[] = {{"FSTYPE", print_fstype},
                                          {"COMPLETIONS", fish_completions},
                                          {0}};
 
-/* --- the command ------------------------------------------------------------------------------------------------------------ */
+/* --- the command ------------------------------------------------------------------------------ */
 
 /* The part whose name stands at `at`, a '@'; NULL: none does. */
 static const struct part *part_at(const struct part *parts, const char *at)
@@ -374,7 +383,9 @@ static int run_completion(const struct command *command, int argc, char **argv)
     const struct {
         const char *shell, *script;
         const struct part *parts;
-    } shells[] = {{"bash", completion_bash, bash_parts}, {"zsh", completion_zsh, zsh_parts}, {"fish", completion_fish, fish_parts}};
+    } shells[] = {{"bash", completion_bash, bash_parts},
+                  {"zsh", completion_zsh, zsh_parts},
+                  {"fish", completion_fish, fish_parts}};
     char **shell;
     int code = flags_parse(command, argc, argv, NULL, &shell);
     for (size_t i = 0; code == CLI_OK && i < ARRAY_LEN(shells); i++)
@@ -386,7 +397,8 @@ static int run_completion(const struct command *command, int argc, char **argv)
 const struct command completion_command = {
     .name = "completion",
     .summary = "print the completion script of a shell",
-    .description = "It completes commands, options and mountpoints. For this session: source <(cairn completion bash).\n"
+    .description = "It completes commands, options and mountpoints. For this session: source "
+                   "<(cairn completion bash).\n"
                    "An installation puts the scripts where the shells look for them.",
     .operands = (const struct operand[]){{.name = "bash|zsh|fish", .offers = OFFER_WORDS}, {0}},
     .exits = (const struct exit_status[]){{CLI_OK, "printed"}, {CLI_USAGE, "wrong usage"}, {0}},

@@ -66,7 +66,7 @@ bool copy_is_interrupted(void)
     return interrupted != 0;
 }
 
-/* --- progress --------------------------------------------------------------------------------------------------------------- */
+/* --- progress --------------------------------------------------------------------------------- */
 
 static void copy_draw(struct copy *copy)
 {
@@ -74,8 +74,9 @@ static void copy_draw(struct copy *copy)
     double seconds = (double)(clock_monotonic_ns() - copy->began) / 1e9;
     struct human done = human_bytes(bytes), all = human_bytes(copy->total.bytes);
     struct human rate = human_bytes(seconds > 0.1 ? (uint64_t)((double)bytes / seconds) : 0);
-    (void)fprintf(stderr, "\r\033[Kcairn %s: %s of %s, %llu of %llu files, %s/s", copy->command, done.text, all.text,
-                  (unsigned long long)atomic_load(&copy->files), (unsigned long long)copy->total.files, rate.text);
+    (void)fprintf(stderr, "\r\033[Kcairn %s: %s of %s, %llu of %llu files, %s/s", copy->command,
+                  done.text, all.text, (unsigned long long)atomic_load(&copy->files),
+                  (unsigned long long)copy->total.files, rate.text);
 }
 
 /* Draws the progress, and passes an interrupt on to the reads. */
@@ -102,7 +103,10 @@ int copy_begin(const char *command, struct store *store, unsigned threads, struc
     /* A second interrupt ends it at once. */
     struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND};
     struct copy *copy = xcalloc(1, sizeof *copy);
-    *copy = (struct copy){.command = command, .store = store, .began = clock_monotonic_ns(), .is_tty = isatty(STDERR_FILENO)};
+    *copy = (struct copy){.command = command,
+                          .store = store,
+                          .began = clock_monotonic_ns(),
+                          .is_tty = isatty(STDERR_FILENO)};
     (void)sigaction(SIGINT, &action, NULL);
     (void)sigaction(SIGTERM, &action, NULL);
     int r = pool_new("cairn-copy", threads, QUEUE_MAX, NULL, NULL, &copy->pool);
@@ -129,7 +133,7 @@ void copy_failed(struct copy *copy, const char *shown, const char *why)
         complain(copy->command, "%s%s: %s", copy->is_tty ? "\r\033[K" : "", shown, why);
 }
 
-/* --- a file ----------------------------------------------------------------------------------------------------------------- */
+/* --- a file ----------------------------------------------------------------------------------- */
 
 static struct timespec timespec_of(int64_t ns)
 {
@@ -147,15 +151,17 @@ static char *temporary_name(const char *name)
 static int file_finish(const struct file_copy *file)
 {
     const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, timespec_of(file->attrs.mtime)};
-    if (ftruncate(file->fd, (off_t)file->attrs.size) < 0 || fchmod(file->fd, file->attrs.mode & MODE_KEPT) < 0 ||
-        futimens(file->fd, times) < 0 || renameat(file->dir_fd, file->temporary, file->dir_fd, file->name) < 0)
+    if (ftruncate(file->fd, (off_t)file->attrs.size) < 0 ||
+        fchmod(file->fd, file->attrs.mode & MODE_KEPT) < 0 || futimens(file->fd, times) < 0 ||
+        renameat(file->dir_fd, file->temporary, file->dir_fd, file->name) < 0)
         return -errno;
     return 0;
 }
 
 static const char *copy_trouble(int r)
 {
-    return r == -ENOENT ? "its data is no longer in the remote, or only there; copy it again, or from the remote"
+    return r == -ENOENT ? "its data is no longer in the remote, or only there; copy it again, or "
+                          "from the remote"
                         : source_trouble(r);
 }
 
@@ -195,7 +201,9 @@ static void file_read_group(void *arg)
     struct file_copy *file = job->file;
     int r = atomic_load(&file->error);
     if (r == 0)
-        r = copy_is_interrupted() ? -EINTR : reader_fetch(file->copy->store, job->group, file_write_part, file);
+        r = copy_is_interrupted()
+                ? -EINTR
+                : reader_fetch(file->copy->store, job->group, file_write_part, file);
     if (r < 0)
         atomic_store(&file->error, r);
     reader_group_free(job->group);
@@ -213,7 +221,8 @@ static int file_start_read(struct reader_group *group, void *arg)
     return atomic_load(&file->error);
 }
 
-void copy_file(struct copy *copy, const struct ns_inode *inode, int dir_fd, const char *name, const char *shown)
+void copy_file(struct copy *copy, const struct ns_inode *inode, int dir_fd, const char *name,
+               const char *shown)
 {
     struct file_copy *file = xcalloc(1, sizeof *file);
     *file = (struct file_copy){.copy = copy,
@@ -223,15 +232,18 @@ void copy_file(struct copy *copy, const struct ns_inode *inode, int dir_fd, cons
                                .shown = xstrdup(shown),
                                .reads = 1};
     file->dir_fd = fcntl(dir_fd, F_DUPFD_CLOEXEC, 0);
-    file->fd = openat(dir_fd, file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-    int r = file->fd < 0 || file->dir_fd < 0 ? -errno : reader_plan(copy->store, inode->ino, file_start_read, file);
+    file->fd =
+        openat(dir_fd, file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    int r = file->fd < 0 || file->dir_fd < 0
+                ? -errno
+                : reader_plan(copy->store, inode->ino, file_start_read, file);
     if (r < 0)
         atomic_store(&file->error, r);
     file_put(file);
 }
 
-void copy_link(struct copy *copy, const struct ns_inode *inode, const char *target, int dir_fd, const char *name,
-               const char *shown)
+void copy_link(struct copy *copy, const struct ns_inode *inode, const char *target, int dir_fd,
+               const char *name, const char *shown)
 {
     const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, timespec_of(inode->attrs.mtime)};
     _cleanup_free_ char *temporary = temporary_name(name);
@@ -247,14 +259,17 @@ void copy_link(struct copy *copy, const struct ns_inode *inode, const char *targ
         atomic_fetch_add(&copy->files, 1);
 }
 
-/* --- the end ---------------------------------------------------------------------------------------------------------------- */
+/* --- the end ---------------------------------------------------------------------------------- */
 
 void copy_folder_later(struct copy *copy, const struct ns_inode *inode, const char *path)
 {
-    vector_add(&copy->folders, (struct folder){.path = xstrdup(path), .mode = inode->attrs.mode & MODE_KEPT, .mtime = inode->attrs.mtime});
+    vector_add(&copy->folders, (struct folder){.path = xstrdup(path),
+                                               .mode = inode->attrs.mode & MODE_KEPT,
+                                               .mtime = inode->attrs.mtime});
 }
 
-/* Paths of what was copied may be longer than the kernel takes at once: then they are walked in parts. */
+/* Paths of what was copied may be longer than the kernel takes at once: then they are walked in
+ * parts. */
 static int open_folder(const char *path)
 {
     int dir = AT_FDCWD;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Files of a source become local files: each under a temporary name that gives way to its own when it is whole. Reads go on in
- * many threads; one thread starts them. */
+/* Files of a source become local files: each under a temporary name that gives way to its own when
+ * it is whole. Reads go on in many threads; one thread starts them. */
 #pragma once
 
 #include "cli/source.h"
@@ -12,16 +12,19 @@ struct copy_counts {
 };
 
 /* `threads` reads at once. */
-CAIRN_MUST_CHECK int copy_begin(const char *command, struct store *store, unsigned threads, struct copy **ret);
+CAIRN_MUST_CHECK int copy_begin(const char *command, struct store *store, unsigned threads,
+                                struct copy **ret);
 /* For the progress line, if standard error is a terminal. */
 void copy_expect(struct copy *copy, const struct copy_counts *total);
 
-/* Starts copying a regular file to `name` in the open folder `dir_fd`; `shown` names it in messages. What goes wrong is said, now
- * or later, and remembered. */
-void copy_file(struct copy *copy, const struct ns_inode *inode, int dir_fd, const char *name, const char *shown);
-void copy_link(struct copy *copy, const struct ns_inode *inode, const char *target, int dir_fd, const char *name,
+/* Starts copying a regular file to `name` in the open folder `dir_fd`; `shown` names it in
+ * messages. What goes wrong is said, now or later, and remembered. */
+void copy_file(struct copy *copy, const struct ns_inode *inode, int dir_fd, const char *name,
                const char *shown);
-/* Mode and time of a directory are set at the end: copying into it changes them. `path` is local. */
+void copy_link(struct copy *copy, const struct ns_inode *inode, const char *target, int dir_fd,
+               const char *name, const char *shown);
+/* Mode and time of a directory are set at the end: copying into it changes them.
+ * `path` is local. */
 void copy_folder_later(struct copy *copy, const struct ns_inode *inode, const char *path);
 /* Something that cannot be copied. */
 void copy_failed(struct copy *copy, const char *shown, const char *why);

@@ -40,9 +40,10 @@ static char *path_join(const char *folder, const char *name)
     return xasprintf("%s%s%s", folder, len && folder[len - 1] == '/' ? "" : "/", name);
 }
 
-/* --- what there is to do ---------------------------------------------------------------------------------------------------- */
+/* --- what there is to do ---------------------------------------------------------------------- */
 
-static void count_tree(struct copying *c, const struct ns_inode *inode, struct copy_counts *counts, unsigned depth)
+static void count_tree(struct copying *c, const struct ns_inode *inode, struct copy_counts *counts,
+                       unsigned depth)
 {
     struct source_list list;
     if (!S_ISDIR(inode->attrs.mode)) {
@@ -50,19 +51,21 @@ static void count_tree(struct copying *c, const struct ns_inode *inode, struct c
         counts->bytes += S_ISREG(inode->attrs.mode) ? inode->blocks_bytes : 0;
         return;
     }
-    if (depth > DEPTH_MAX || copy_is_interrupted() || source_list(&c->source, inode->ino, &list) < 0)
+    if (depth > DEPTH_MAX || copy_is_interrupted() ||
+        source_list(&c->source, inode->ino, &list) < 0)
         return;
     for (size_t i = 0; i < list.count; i++)
         count_tree(c, &list.at[i].inode, counts, depth + 1);
     source_list_done(&list);
 }
 
-/* --- copying ---------------------------------------------------------------------------------------------------------------- */
+/* --- copying ---------------------------------------------------------------------------------- */
 
-static void copy_node(struct copying *c, const struct ns_inode *inode, int dir_fd, const char *name, const char *path,
-                      unsigned depth);
+static void copy_node(struct copying *c, const struct ns_inode *inode, int dir_fd, const char *name,
+                      const char *path, unsigned depth);
 
-static void copy_entries(struct copying *c, uint64_t ino, int dir_fd, const char *path, unsigned depth)
+static void copy_entries(struct copying *c, uint64_t ino, int dir_fd, const char *path,
+                         unsigned depth)
 {
     struct source_list list;
     int r = depth > DEPTH_MAX ? -ELOOP : source_list(&c->source, ino, &list);
@@ -77,8 +80,8 @@ static void copy_entries(struct copying *c, uint64_t ino, int dir_fd, const char
     source_list_done(&list);
 }
 
-static void copy_folder(struct copying *c, const struct ns_inode *inode, int dir_fd, const char *name, const char *path,
-                        unsigned depth)
+static void copy_folder(struct copying *c, const struct ns_inode *inode, int dir_fd,
+                        const char *name, const char *path, unsigned depth)
 {
     _cleanup_close_ int fd = -1;
     int r = mkdirat(dir_fd, name, 0700) < 0 && errno != EEXIST ? -errno : 0;
@@ -94,7 +97,8 @@ static void copy_folder(struct copying *c, const struct ns_inode *inode, int dir
     copy_entries(c, inode->ino, fd, path, depth);
 }
 
-static void copy_symlink(struct copying *c, const struct ns_inode *inode, int dir_fd, const char *name, const char *path)
+static void copy_symlink(struct copying *c, const struct ns_inode *inode, int dir_fd,
+                         const char *name, const char *path)
 {
     _cleanup_free_ char *target = NULL;
     int r = source_readlink(&c->source, inode->ino, &target);
@@ -104,8 +108,8 @@ static void copy_symlink(struct copying *c, const struct ns_inode *inode, int di
         copy_link(c->copy, inode, target, dir_fd, name, path);
 }
 
-static void copy_node(struct copying *c, const struct ns_inode *inode, int dir_fd, const char *name, const char *path,
-                      unsigned depth)
+static void copy_node(struct copying *c, const struct ns_inode *inode, int dir_fd, const char *name,
+                      const char *path, unsigned depth)
 {
     if (S_ISREG(inode->attrs.mode))
         copy_file(c->copy, inode, dir_fd, name, path);
@@ -117,9 +121,10 @@ static void copy_node(struct copying *c, const struct ns_inode *inode, int dir_f
         copy_failed(c->copy, path, "not a file, directory or symbolic link; skipped");
 }
 
-/* --- arguments -------------------------------------------------------------------------------------------------------------- */
+/* --- arguments -------------------------------------------------------------------------------- */
 
-static int find_target(const struct copying *c, const char *local, const char *name, bool is_folder, struct target *ret)
+static int find_target(const struct copying *c, const char *local, const char *name, bool is_folder,
+                       struct target *ret)
 {
     struct stat st;
     bool exists = stat(local, &st) == 0, into = exists && S_ISDIR(st.st_mode);
@@ -144,8 +149,10 @@ static int find_target(const struct copying *c, const char *local, const char *n
 
 static int copy_start(struct copying *c)
 {
-    bool is_remote = c->source.name && (strncmp(c->source.name, "s3://", 5) == 0 || strncmp(c->source.name, "dir:", 4) == 0);
-    unsigned threads = is_remote ? (unsigned)min_u64(THREADS_REMOTE, c->options.connections) : THREADS_LOCAL;
+    bool is_remote = c->source.name && (strncmp(c->source.name, "s3://", 5) == 0 ||
+                                        strncmp(c->source.name, "dir:", 4) == 0);
+    unsigned threads =
+        is_remote ? (unsigned)min_u64(THREADS_REMOTE, c->options.connections) : THREADS_LOCAL;
     int r = copy_begin(c->command->name, c->source.store, threads, &c->copy);
     if (r == 0)
         return CLI_OK;
@@ -153,7 +160,8 @@ static int copy_start(struct copying *c)
     return CLI_FAILED;
 }
 
-static int copy_found(struct copying *c, const struct source_node *node, const char *text, const char *local)
+static int copy_found(struct copying *c, const struct source_node *node, const char *text,
+                      const char *local)
 {
     struct target target;
     struct copy_counts counts = {0};
@@ -194,7 +202,9 @@ static int check_local(const struct command *command, char **operands, size_t co
     struct stat st;
     if (count <= 2 || (stat(operands[count - 1], &st) == 0 && S_ISDIR(st.st_mode)))
         return CLI_OK;
-    return complain_usage(command, "%s is not a directory; several sources can only be copied into one", operands[count - 1]);
+    return complain_usage(command,
+                          "%s is not a directory; several sources can only be copied into one",
+                          operands[count - 1]);
 }
 
 static int run_cp(const struct command *command, int argc, char **argv)
@@ -221,7 +231,9 @@ static int run_cp(const struct command *command, int argc, char **argv)
 
 #define FIELD(f) offsetof(struct copying, f)
 static const struct flag flags[] = {
-    {.letter = 'r', .help = "copy directories with their content; a PATH ending in '/', and the root, give their content only",
+    {.letter = 'r',
+     .help = "copy directories with their content; a PATH ending in '/', and the root, give their "
+             "content only",
      .offset = FIELD(is_recursive)},
     {.letter = 'R', .offset = FIELD(is_recursive)},
     {0},
@@ -230,12 +242,15 @@ static const struct flag flags[] = {
 const struct command cp_command = {
     .name = "cp",
     .summary = "copy files from a remote, or from a store that is not mounted",
-    .description = "All data is verified; a file gets its name only once it is complete. Modes, times, holes and symbolic links are kept,\n"
+    .description = "All data is verified; a file gets its name only once it is complete. Modes, "
+                   "times, holes and symbolic links are kept,\n"
                    "owners are not.",
     .flags = flags,
-    .operands = (const struct operand[]){{.name = "SOURCE:PATH", .offers = OFFER_FILES, .is_repeated = true},
-                                         {.name = "LOCAL", .offers = OFFER_FILES},
-                                         {0}},
+    .operands =
+        (const struct operand[]){
+            {.name = "SOURCE:PATH", .offers = OFFER_FILES, .is_repeated = true},
+            {.name = "LOCAL", .offers = OFFER_FILES},
+            {0}},
     .exits = (const struct exit_status[]){{CLI_OK, "copied"},
                                           {CLI_FAILED, "failed for some or all files"},
                                           {CLI_USAGE, "wrong usage"},

@@ -29,14 +29,17 @@ static struct human encodings_of(const struct survey_sum *sum)
     size_t len = 0;
     for (unsigned i = 0; i <= CHUNK_ENCODINGS && len < sizeof h.text; i++)
         if (sum->encoded[i].raw > 0)
-            len += (size_t)snprintf(h.text + len, sizeof h.text - len, "%s%s %.2f", len ? " " : "", survey_encoding_name(i),
+            len += (size_t)snprintf(h.text + len, sizeof h.text - len, "%s%s %.2f", len ? " " : "",
+                                    survey_encoding_name(i),
                                     (double)sum->encoded[i].stored / (double)sum->encoded[i].raw);
     return h;
 }
 
-static void print_row(const char *logical, const char *unique, const char *stored, const char *staged, const char *encodings, const char *path)
+static void print_row(const char *logical, const char *unique, const char *stored,
+                      const char *staged, const char *encodings, const char *path)
 {
-    text_print(stdout, "%12s %12s %12s %12s  %-26s  %s", logical, unique, stored, staged, encodings, path);
+    text_print(stdout, "%12s %12s %12s %12s  %-26s  %s", logical, unique, stored, staged, encodings,
+               path);
     (void)fflush(stdout);
 }
 
@@ -56,8 +59,9 @@ static int du_path(const struct command *command, const char *path, bool *headed
         if (!*headed)
             print_row("logical", "unique", "stored", "in the stage", "encoded", "path");
         *headed = true;
-        print_row(human_bytes(sum.logical_bytes).text, human_bytes(sum.unique_bytes).text, human_bytes(sum.stored_bytes).text,
-                  human_bytes(sum.staged_bytes).text, encodings_of(&sum).text, path);
+        print_row(human_bytes(sum.logical_bytes).text, human_bytes(sum.unique_bytes).text,
+                  human_bytes(sum.stored_bytes).text, human_bytes(sum.staged_bytes).text,
+                  encodings_of(&sum).text, path);
     }
     cJSON_Delete(root);
     target_done(&target);
@@ -90,9 +94,15 @@ static int run_du(const struct command *command, int argc, char **argv)
 const struct command du_command = {
     .name = "du",
     .summary = "show how much space files or directories take",
-    .description = "logical: their sizes. unique: their different content. stored: that content as it is stored. in the stage: not on NVMe yet.",
-    .flags = (const struct flag[]){{.letter = 'j', .name = "json", .help = "print JSON", .offset = offsetof(struct du_request, json)}, {0}},
-    .operands = (const struct operand[]){{.name = "PATH", .offers = OFFER_FILES, .is_repeated = true}, {0}},
+    .description = "logical: their sizes. unique: their different content. stored: that content as "
+                   "it is stored. in the stage: not on NVMe yet.",
+    .flags = (const struct flag[]){{.letter = 'j',
+                                    .name = "json",
+                                    .help = "print JSON",
+                                    .offset = offsetof(struct du_request, json)},
+                                   {0}},
+    .operands =
+        (const struct operand[]){{.name = "PATH", .offers = OFFER_FILES, .is_repeated = true}, {0}},
     .exits = (const struct exit_status[]){{CLI_OK, "printed"},
                                           {CLI_FAILED, "failed"},
                                           {CLI_USAGE, "wrong usage"},

@@ -33,7 +33,8 @@ static bool flag_is_end(const struct flag *flag)
 static void tables_add(struct getopt_tables *t, const char *name, bool has_argument, int value)
 {
     check(t->used < LONG_MAX_COUNT);
-    t->longs[t->used++] = (struct option){name, has_argument ? required_argument : no_argument, NULL, value};
+    t->longs[t->used++] =
+        (struct option){name, has_argument ? required_argument : no_argument, NULL, value};
 }
 
 static void tables_add_flags(struct getopt_tables *t, const struct flag *flags)
@@ -53,7 +54,8 @@ static void tables_add_flags(struct getopt_tables *t, const struct flag *flags)
 }
 
 /* Adds each option by its name, and once more with '-' where it has '_'. */
-static void tables_add_options(struct getopt_tables *t, bool (*takes)(const struct option_spec *spec))
+static void tables_add_options(struct getopt_tables *t,
+                               bool (*takes)(const struct option_spec *spec))
 {
     for (int i = 0; takes && option_table[i].name; i++) {
         const struct option_spec *spec = &option_table[i];
@@ -99,7 +101,11 @@ static char *words_list(const char *words)
     char *list = xstrdup("");
     for (const char *at = words; at; at = strchr(at, '|') ? strchr(at, '|') + 1 : NULL) {
         bool is_last = !strchr(at, '|');
-        char *longer = xasprintf("%s%s%.*s", list, *list == '\0' ? "" : is_last ? " or " : ", ", (int)strcspn(at, "|"), at);
+        char *longer = xasprintf("%s%s%.*s", list,
+                                 *list == '\0' ? ""
+                                 : is_last     ? " or "
+                                               : ", ",
+                                 (int)strcspn(at, "|"), at);
         free(list);
         list = longer;
     }
@@ -144,7 +150,8 @@ static char *expected(const struct flag *flag)
     case FLAG_WORD:
         return words_list(flag->argument);
     case FLAG_TIME:
-        return flag->min ? xasprintf("a time of %llu ms or more, such as 1s", (unsigned long long)flag->min / 1000000)
+        return flag->min ? xasprintf("a time of %llu ms or more, such as 1s",
+                                     (unsigned long long)flag->min / 1000000)
                          : xstrdup("a time such as 10s or 5m");
     case FLAG_COUNT:
         return xasprintf("a number from %llu on", (unsigned long long)flag->min);
@@ -190,7 +197,8 @@ static int take_argument(struct parsing *p, const struct flag *flag, const char 
 
 static int take_option(struct parsing *p, const struct option_spec *spec, const char *text)
 {
-    struct mount_options *options = (struct mount_options *)((char *)p->request + p->command->options_offset);
+    struct mount_options *options =
+        (struct mount_options *)((char *)p->request + p->command->options_offset);
     return options_set(options, spec->name, text, &p->error);
 }
 
@@ -214,9 +222,11 @@ int flags_complain(const struct command *command, int found, char **argv)
     char letter[] = {'-', (char)optopt, '\0'};
     const char *option = optopt == 0 || is_long ? last : letter;
     if (found == ':')
-        return complain_usage(command, "option %s requires an argument; see 'cairn help %s'", option, command->name);
+        return complain_usage(command, "option %s requires an argument; see 'cairn help %s'",
+                              option, command->name);
     if (is_long && optopt && strchr(last, '='))
-        return complain_usage(command, "option %.*s takes no argument; see 'cairn help %s'", (int)strcspn(last, "="), last, command->name);
+        return complain_usage(command, "option %.*s takes no argument; see 'cairn help %s'",
+                              (int)strcspn(last, "="), last, command->name);
     return complain_usage(command, "unknown option %s; see 'cairn help %s'", option, command->name);
 }
 
@@ -224,7 +234,8 @@ static int check_required(const struct command *command, const void *request)
 {
     for (const struct flag *flag = command->flags; flag && !flag_is_end(flag); flag++)
         if (flag->is_required && !*(const bool *)((const char *)request + flag->offset))
-            return complain_usage(command, "missing option --%s; see 'cairn help %s'", flag->name, command->name);
+            return complain_usage(command, "missing option --%s; see 'cairn help %s'", flag->name,
+                                  command->name);
     return CLI_OK;
 }
 
@@ -242,15 +253,18 @@ static int check_operands(const struct command *command, char **given)
     if (count >= least && count <= most) {
         for (size_t i = 0; i < count && o && o[i].name && o[i].offers == OFFER_WORDS; i++)
             if (word_index(o[i].name, given[i], &word) < 0)
-                return complain_usage(command, "unexpected argument '%s'; use %s", given[i], o[i].name);
+                return complain_usage(command, "unexpected argument '%s'; use %s", given[i],
+                                      o[i].name);
         return CLI_OK;
     }
     _cleanup_free_ char *usage = command_usage(command);
-    return count < least ? complain_usage(command, "missing argument %s; usage: %s", o[count].name, usage)
-                         : complain_usage(command, "unexpected argument '%s'; usage: %s", given[most], usage);
+    return count < least
+               ? complain_usage(command, "missing argument %s; usage: %s", o[count].name, usage)
+               : complain_usage(command, "unexpected argument '%s'; usage: %s", given[most], usage);
 }
 
-int flags_parse(const struct command *command, int argc, char **argv, void *request, char ***ret_operands)
+int flags_parse(const struct command *command, int argc, char **argv, void *request,
+                char ***ret_operands)
 {
     struct getopt_tables tables;
     struct parsing parsing = {command, request, NULL};
@@ -258,7 +272,8 @@ int flags_parse(const struct command *command, int argc, char **argv, void *requ
     tables_make(&tables, command);
     opterr = 0;
     optind = 1;
-    while (code == CLI_OK && (found = getopt_long(argc, argv, tables.letters, tables.longs, NULL)) != -1)
+    while (code == CLI_OK &&
+           (found = getopt_long(argc, argv, tables.letters, tables.longs, NULL)) != -1)
         code = take(&parsing, found, argv);
     tables_done(&tables);
     *ret_operands = argv + optind;

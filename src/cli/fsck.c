@@ -8,7 +8,13 @@
 #include "daemon/store_folder.h"
 
 /* fsck(8)'s */
-enum fsck_exit { FSCK_CLEAN = 0, FSCK_REPAIRED = 1, FSCK_PROBLEMS = 4, FSCK_OPERATIONAL = 8, FSCK_USAGE = 16 };
+enum fsck_exit {
+    FSCK_CLEAN = 0,
+    FSCK_REPAIRED = 1,
+    FSCK_PROBLEMS = 4,
+    FSCK_OPERATIONAL = 8,
+    FSCK_USAGE = 16
+};
 
 static void print_finding(const char *line, bool is_problem, void *arg)
 {
@@ -52,8 +58,8 @@ static int check_taken(const char *store, bool repair)
     pid_t holder = 0;
     int r = store_lock_patiently(store, NULL, &lock_fd, &holder);
     if (r == -EBUSY) {
-        complain("fsck", "store %s is in use by pid %d; unmount it first with 'cairn umount'", store,
-                 (int)holder);
+        complain("fsck", "store %s is in use by pid %d; unmount it first with 'cairn umount'",
+                 store, (int)holder);
         return FSCK_OPERATIONAL;
     }
     if (r < 0) {
@@ -80,7 +86,9 @@ static int run_fsck(const struct command *command, int argc, char **argv)
     _cleanup_free_ char *superblock = xasprintf("%s/superblock", *operands);
     struct stat st;
     if (lstat(superblock, &st) < 0 && (errno == ENOENT || errno == ENOTDIR))
-        return complain_usage(command, "%s is not a store; give the directory that 'cairn mount' was given", *operands);
+        return complain_usage(command,
+                              "%s is not a store; give the directory that 'cairn mount' was given",
+                              *operands);
     return check_taken(*operands, request.repair);
 }
 
@@ -88,12 +96,14 @@ const struct command fsck_command = {
     .name = "fsck",
     .summary = "check a store that is not mounted: every reference, every chunk",
     .flags = (const struct flag[]){{.name = "repair",
-                                    .help = "truncate a damaged journal before the damage; the part cut off moves to STORE/lost+found",
+                                    .help = "truncate a damaged journal before the damage; the "
+                                            "part cut off moves to STORE/lost+found",
                                     .offset = offsetof(struct fsck_request, repair)},
                                    {0}},
     .operands = (const struct operand[]){{.name = "STORE", .offers = OFFER_DIRECTORIES}, {0}},
     .exits = (const struct exit_status[]){{FSCK_CLEAN, "clean"},
-                                          {FSCK_REPAIRED, "the journal was truncated, and the store is clean now"},
+                                          {FSCK_REPAIRED,
+                                           "the journal was truncated, and the store is clean now"},
                                           {FSCK_PROBLEMS, "problems found"},
                                           {FSCK_OPERATIONAL, "the check could not run"},
                                           {FSCK_USAGE, "wrong usage"},

@@ -25,8 +25,11 @@ static int run_gc(const struct command *command, int argc, char **argv)
     code = job_run(command, *operands, request, &report);
     if (code != CLI_OK)
         return code;
-    (void)printf("%llu objects, %s%s\n", (unsigned long long)report.objects, human_bytes(report.removed_bytes).text,
-                 options.dry_run ? " would be deleted" : report.cancelled ? " deleted (cancelled)" : " deleted");
+    (void)printf("%llu objects, %s%s\n", (unsigned long long)report.objects,
+                 human_bytes(report.removed_bytes).text,
+                 options.dry_run    ? " would be deleted"
+                 : report.cancelled ? " deleted (cancelled)"
+                                    : " deleted");
     return report.failed || report.cancelled ? CLI_FAILED : CLI_OK;
 }
 
@@ -34,11 +37,12 @@ const struct command gc_command = {
     .name = "gc",
     .summary = "delete unreferenced data now, on NVMe and in the remote",
     .description = "Both happen without it: on NVMe at once, in the remote after -o gc_grace.",
-    .flags = (const struct flag[]){{.letter = 'n',
-                                    .name = "dry-run",
-                                    .help = "print each object that would be deleted, and the reason",
-                                    .offset = offsetof(struct gc_request, dry_run)},
-                                   {0}},
+    .flags =
+        (const struct flag[]){{.letter = 'n',
+                               .name = "dry-run",
+                               .help = "print each object that would be deleted, and the reason",
+                               .offset = offsetof(struct gc_request, dry_run)},
+                              {0}},
     .operands = (const struct operand[]){{.name = "MOUNTPOINT", .offers = OFFER_MOUNTPOINTS}, {0}},
     .exits = (const struct exit_status[]){{CLI_OK, "done"},
                                           {CLI_FAILED, "failed"},

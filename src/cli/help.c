@@ -5,12 +5,13 @@
 #include "cli/command.h"
 #include "cli/json.h"
 
-/* --- for people ------------------------------------------------------------------------------------------------------------------- */
+/* --- for people ------------------------------------------------------------------------------- */
 
 void help_print_overview(FILE *out)
 {
     (void)fprintf(out, "usage: cairn COMMAND [ARGUMENT...]\n\n"
-                       "CairnFS keeps checkpoints in memory and writes them to NVMe and to a remote, in order.\n\n");
+                       "CairnFS keeps checkpoints in memory and writes them to NVMe and to a "
+                       "remote, in order.\n\n");
     for (const struct command *const *c = command_table; *c; c++)
         (void)fprintf(out, "  cairn %-10s %s\n", (*c)->name, (*c)->summary);
     (void)fprintf(out, "\n'cairn help COMMAND' explains one command.\n");
@@ -25,8 +26,10 @@ static struct flag_text flag_text(const struct flag *flag)
 {
     struct flag_text t;
     char letter[] = {'-', flag->letter, '\0'};
-    (void)snprintf(t.text, sizeof t.text, "%s%s%s%s%s%s", flag->letter ? letter : "", flag->letter && flag->name ? ", " : "",
-                   flag->name ? "--" : "", flag->name ? flag->name : "", flag->argument ? " " : "", flag->argument ? flag->argument : "");
+    (void)snprintf(t.text, sizeof t.text, "%s%s%s%s%s%s", flag->letter ? letter : "",
+                   flag->letter && flag->name ? ", " : "", flag->name ? "--" : "",
+                   flag->name ? flag->name : "", flag->argument ? " " : "",
+                   flag->argument ? flag->argument : "");
     return t;
 }
 
@@ -57,7 +60,7 @@ void help_print(const struct command *command)
         command->more_help();
 }
 
-/* --- as JSON ---------------------------------------------------------------------------------------------------------------------- */
+/* --- as JSON ---------------------------------------------------------------------------------- */
 
 static void add_text(cJSON *object, const char *name, const char *text)
 {
@@ -146,7 +149,7 @@ static void print_json(void)
     cJSON_Delete(all);
 }
 
-/* --- the commands ----------------------------------------------------------------------------------------------------------------- */
+/* --- the commands ----------------------------------------------------------------------------- */
 
 static const struct exit_status exits[] = {{CLI_OK, "printed"}, {CLI_USAGE, "wrong usage"}, {0}};
 
@@ -162,7 +165,8 @@ static int run_help(const struct command *command, int argc, char **argv)
     if (code != CLI_OK)
         return code;
     if (*operands && request.json)
-        return complain_usage(command, "unexpected argument '%s'; --json prints all commands", *operands);
+        return complain_usage(command, "unexpected argument '%s'; --json prints all commands",
+                              *operands);
     const struct command *about = *operands ? command_find(*operands) : NULL;
     if (*operands && !about)
         return complain_usage(command, "unknown command '%s'; 'cairn help' lists all", *operands);
@@ -178,8 +182,9 @@ static int run_help(const struct command *command, int argc, char **argv)
 const struct command help_command = {
     .name = "help",
     .summary = "explain cairn, or one command",
-    .flags = (const struct flag[]){{'j', "json", NULL, "print the tables of all commands and mount options as JSON", FLAG_SET,
-                                    offsetof(struct help_request, json), 0, false},
+    .flags = (const struct flag[]){{'j', "json", NULL,
+                                    "print the tables of all commands and mount options as JSON",
+                                    FLAG_SET, offsetof(struct help_request, json), 0, false},
                                    {0}},
     .operands = (const struct operand[]){{"COMMAND", OFFER_COMMANDS, true, false}, {0}},
     .exits = exits,

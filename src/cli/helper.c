@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The programs that mount(8) and umount(8) run for the types cairnfs and fuse.cairnfs: links to cairn, known by their names.
+/* The programs that mount(8) and umount(8) run for the types cairnfs and fuse.cairnfs: links to
+ * cairn, known by their names.
  *
  *   mount.cairnfs STORE MOUNTPOINT [-sfnv] [-N NAMESPACE] [-o OPTIONS] [-t TYPE]
  *   umount.cairnfs MOUNTPOINT [-flnrv] [-N NAMESPACE] [-t TYPE] */
@@ -28,8 +29,8 @@ static void add_list(struct helper_request *request, const char *list)
     request->list = both;
 }
 
-static int parse_arguments(const struct command *command, const char *flags, int operands, struct helper_request *request, int argc,
-                           char **argv)
+static int parse_arguments(const struct command *command, const char *flags, int operands,
+                           struct helper_request *request, int argc, char **argv)
 {
     int found;
     opterr = 0;
@@ -47,24 +48,27 @@ static int parse_arguments(const struct command *command, const char *flags, int
         request->lazy = request->lazy || found == 'l';
     }
     if (argc - optind != operands)
-        return complain_usage(command, "wrong number of arguments; usage: %s %s",
-                              argv[0], operands == 2 ? "STORE MOUNTPOINT [-o OPTIONS]" : "MOUNTPOINT");
+        return complain_usage(command, "wrong number of arguments; usage: %s %s", argv[0],
+                              operands == 2 ? "STORE MOUNTPOINT [-o OPTIONS]" : "MOUNTPOINT");
     return 0;
 }
 
-/* mount(8) leaves it to us to go where -N says: a process, or a file that stands for a mount namespace. */
+/* mount(8) leaves it to us to go where -N says: a process, or a file that stands for a mount
+ * namespace. */
 static int enter_namespace(const struct command *command, const char *namespace)
 {
     if (!namespace)
         return 0;
     bool is_process = namespace[strspn(namespace, "0123456789")] == '\0';
-    _cleanup_free_ char *path = is_process ? xasprintf("/proc/%s/ns/mnt", namespace) : xstrdup(namespace);
+    _cleanup_free_ char *path =
+        is_process ? xasprintf("/proc/%s/ns/mnt", namespace) : xstrdup(namespace);
     _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd >= 0 && setns(fd, CLONE_NEWNS) == 0)
         return 0;
     int e = errno;
-    complain(command->name, "cannot enter the mount namespace %s: %s; as root, give the pid of a process in it", namespace,
-             strerror(e));
+    complain(command->name,
+             "cannot enter the mount namespace %s: %s; as root, give the pid of a process in it",
+             namespace, strerror(e));
     return e == EPERM || e == EACCES ? MOUNT_USAGE : MOUNT_SYSTEM;
 }
 
@@ -77,11 +81,13 @@ static bool has_item(const char *list, const char *name)
     return false;
 }
 
-/* Changes the flags of a mount that the kernel keeps; the daemon need not know them, and one that follows another writer refuses
- * changes by itself. Other options of an fstab line keep the value that they had when the store was mounted. */
+/* Changes the flags of a mount that the kernel keeps; the daemon need not know them, and one that
+ * follows another writer refuses changes by itself. Other options of an fstab line keep the value
+ * that they had when the store was mounted. */
 static int remount(const struct mount_options *o, const char *mountpoint)
 {
-    unsigned long flags = MS_REMOUNT | (o->read_only ? MS_RDONLY : 0) | (o->nosuid ? MS_NOSUID : 0) | (o->nodev ? MS_NODEV : 0) |
+    unsigned long flags = MS_REMOUNT | (o->read_only ? MS_RDONLY : 0) |
+                          (o->nosuid ? MS_NOSUID : 0) | (o->nodev ? MS_NODEV : 0) |
                           (o->noexec ? MS_NOEXEC : 0) | (o->noatime ? MS_NOATIME : 0);
     struct mount_list mounts;
     if (mounts_read("/proc/self/mountinfo", &mounts) < 0 || !mounts_find(&mounts, mountpoint)) {
@@ -93,12 +99,14 @@ static int remount(const struct mount_options *o, const char *mountpoint)
         return MOUNT_OK;
     int e = errno;
     complain("mount", "cannot change the mount at %s: %s%s", mountpoint, strerror(e),
-             e == EBUSY ? "; a file is open for writing there" : e == EPERM ? "; try as root" : "");
+             e == EBUSY   ? "; a file is open for writing there"
+             : e == EPERM ? "; try as root"
+                          : "");
     return e == EPERM ? MOUNT_USAGE : MOUNT_FAILED;
 }
 
-static int mount_as_asked(const struct command *command, const struct helper_request *request, const char *store,
-                          const char *mountpoint)
+static int mount_as_asked(const struct command *command, const struct helper_request *request,
+                          const char *store, const char *mountpoint)
 {
     struct mount_options options;
     char *error = NULL;
@@ -108,9 +116,11 @@ static int mount_as_asked(const struct command *command, const struct helper_req
     int r = request->list ? options_set_list(&options, request->list, sloppy, &error) : 0;
     if (r == 0 && !options.remount)
         r = options_finish(&options, &error);
-    int code = r < 0 ? complain_usage(command, "%s", error) : enter_namespace(command, request->namespace);
+    int code =
+        r < 0 ? complain_usage(command, "%s", error) : enter_namespace(command, request->namespace);
     if (code == 0)
-        code = options.remount ? remount(&options, mountpoint) : mount_store(&options, request->fake, store, mountpoint);
+        code = options.remount ? remount(&options, mountpoint)
+                               : mount_store(&options, request->fake, store, mountpoint);
     free(error);
     options_done(&options);
     return code;
@@ -127,10 +137,12 @@ int mount_helper(int argc, char **argv)
     return code;
 }
 
-/* Detached or forced, nothing is carried first: the daemon does it when the kernel has let go of the mount. */
+/* Detached or forced, nothing is carried first: the daemon does it when the kernel has let go of
+ * the mount. */
 static int detach(const struct helper_request *request, const char *mountpoint)
 {
-    int flags = UMOUNT_NOFOLLOW | (request->lazy ? MNT_DETACH : 0) | (request->force ? MNT_FORCE : 0);
+    int flags =
+        UMOUNT_NOFOLLOW | (request->lazy ? MNT_DETACH : 0) | (request->force ? MNT_FORCE : 0);
     if (umount2(mountpoint, flags) == 0)
         return CLI_OK;
     complain("umount", "cannot unmount %s: %s", mountpoint, strerror(errno));

@@ -63,8 +63,9 @@ static void progress_draw(struct progress *p, uint64_t left)
     memset(bar, '=', (size_t)(done * BAR_WIDTH));
     bar[BAR_WIDTH] = '\0';
     double rate = seconds > 0 ? (double)(p->most - left) / seconds : 0;
-    (void)fprintf(stderr, "\r[%s] %3.0f%%  %s left, %s/s, %s \033[K", bar, done * 100, human_bytes(left).text,
-                  human_bytes((uint64_t)rate).text, human_seconds(seconds).text);
+    (void)fprintf(stderr, "\r[%s] %3.0f%%  %s left, %s/s, %s \033[K", bar, done * 100,
+                  human_bytes(left).text, human_bytes((uint64_t)rate).text,
+                  human_seconds(seconds).text);
     (void)fflush(stderr);
     p->drawn = true;
 }
@@ -77,7 +78,8 @@ static void progress_end(struct progress *p)
 }
 
 /* Prints an error of writeback once, not at each poll: the daemon retries. */
-static void progress_show_error(struct progress *p, const char *command, const char *place, const cJSON *error)
+static void progress_show_error(struct progress *p, const char *command, const char *place,
+                                const cJSON *error)
 {
     if (!cJSON_IsString(error) || (p->last_error && strcmp(p->last_error, error->valuestring) == 0))
         return;
@@ -88,21 +90,26 @@ static void progress_show_error(struct progress *p, const char *command, const c
 }
 
 /* Returns true if the remote will never have the data: another writer has taken it over. */
-static bool goal_is_lost(struct progress *p, const char *command, const struct horizon_goal *goal, const cJSON *reply)
+static bool goal_is_lost(struct progress *p, const char *command, const struct horizon_goal *goal,
+                         const cJSON *reply)
 {
-    const char *state = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(reply, "remote_state"));
-    const char *error = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(reply, "remote_error"));
+    const char *state =
+        cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(reply, "remote_state"));
+    const char *error =
+        cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(reply, "remote_error"));
     if (!goal->is_remote || !state || strcmp(state, "fenced") != 0)
         return false;
     progress_end(p);
-    complain(command, "store %s: another writer has taken over the remote; nothing more is uploaded from this mount: %s", goal->store,
-             error ? error : "see 'cairn status'");
+    complain(command,
+             "store %s: another writer has taken over the remote; nothing more is uploaded from "
+             "this mount: %s",
+             goal->store, error ? error : "see 'cairn status'");
     return true;
 }
 
 /* Evaluates the reply to "horizon" for one goal; returns as goal_poll(). */
-static int goal_evaluate(struct progress *p, const char *command, const struct horizon_goal *goal, const cJSON *reply,
-                 uint64_t *ret_left)
+static int goal_evaluate(struct progress *p, const char *command, const struct horizon_goal *goal,
+                         const cJSON *reply, uint64_t *ret_left)
 {
     uint64_t reached = 0, missing = 0;
     if (!control_get_u64(reply, goal->is_remote ? "remote" : "nvme", &reached)) {
@@ -114,7 +121,8 @@ static int goal_evaluate(struct progress *p, const char *command, const struct h
         return 1;
     if (goal_is_lost(p, command, goal, reply))
         return -EREMOTEIO;
-    (void)control_get_u64(reply, goal->is_remote ? "remote_missing_bytes" : "missing_bytes", &missing);
+    (void)control_get_u64(reply, goal->is_remote ? "remote_missing_bytes" : "missing_bytes",
+                          &missing);
     *ret_left = goal->bytes > 0 ? min_u64(goal->bytes, missing) : missing;
     const cJSON *error = cJSON_GetObjectItemCaseSensitive(reply, "error");
     const cJSON *remote_error = cJSON_GetObjectItemCaseSensitive(reply, "remote_error");
@@ -125,7 +133,8 @@ static int goal_evaluate(struct progress *p, const char *command, const struct h
     return 0;
 }
 
-static int goal_ask(const char *command, const struct horizon_goal *goal, const char *name, cJSON *request, cJSON **ret_reply)
+static int goal_ask(const char *command, const struct horizon_goal *goal, const char *name,
+                    cJSON *request, cJSON **ret_reply)
 {
     return goal->may_end ? ask_daemon_or_end(command, goal->store, name, request, ret_reply)
                          : ask_daemon(command, goal->store, name, request, ret_reply);
@@ -144,7 +153,8 @@ static int goal_poll(struct progress *p, const char *command, const struct horiz
     return r;
 }
 
-/* Lifts the limits, again at each poll: after the last request the daemon restores them, so a waiter may be killed. */
+/* Lifts the limits, again at each poll: after the last request the daemon restores them, so a
+ * waiter may be killed. */
 static int goal_ask_urgent(const char *command, const struct horizon_goal *goal, bool on)
 {
     cJSON *request = cJSON_CreateObject();
@@ -157,8 +167,8 @@ static int goal_ask_urgent(const char *command, const struct horizon_goal *goal,
     return r;
 }
 
-static int goals_poll(struct progress *p, const char *command, const struct horizon_goal *goals, size_t count,
-                    uint64_t *ret_left)
+static int goals_poll(struct progress *p, const char *command, const struct horizon_goal *goals,
+                      size_t count, uint64_t *ret_left)
 {
     int all_reached = 1;
     *ret_left = 0;
@@ -177,8 +187,8 @@ static int goals_poll(struct progress *p, const char *command, const struct hori
     return all_reached;
 }
 
-int horizon_wait(const char *command, const struct horizon_goal *goals, size_t count, int64_t deadline,
-                 uint64_t *ret_left)
+int horizon_wait(const char *command, const struct horizon_goal *goals, size_t count,
+                 int64_t deadline, uint64_t *ret_left)
 {
     struct progress p = {.shown = isatty(STDERR_FILENO), .began = clock_monotonic_ns()};
     unsigned pause_ms = POLL_FIRST_MS;
@@ -188,7 +198,8 @@ int horizon_wait(const char *command, const struct horizon_goal *goals, size_t c
     while ((r = goals_poll(&p, command, goals, count, ret_left)) == 0) {
         progress_draw(&p, *ret_left);
         waited = true;
-        int64_t left_ms = deadline == INT64_MAX ? POLL_MAX_MS : (deadline - clock_monotonic_ns()) / 1000000;
+        int64_t left_ms =
+            deadline == INT64_MAX ? POLL_MAX_MS : (deadline - clock_monotonic_ns()) / 1000000;
         if (left_ms <= 0) {
             code = CLI_NOT_MET;
             break;

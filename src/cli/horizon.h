@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Waiting, with progress, until the horizon of stores, of NVMe or of the remote, includes what was asked for. One thread. */
+/* Waiting, with progress, until the horizon of stores, of NVMe or of the remote, includes what was
+ * asked for. One thread. */
 #pragma once
 
 #include "base/base.h"
@@ -18,13 +19,15 @@ void horizon_catch_interrupts(void);
 /* Nanoseconds on the monotonic clock for "in `timeout_ns`"; INT64_MAX for none (negative). */
 int64_t horizon_deadline(int64_t timeout_ns);
 
-#define HORIZON_ENDED (-1) /* no exit code: a daemon that may end has ended, and nothing is said */
+#define HORIZON_ENDED                                                                              \
+    (-1) /* no exit code: a daemon that may end has ended, and nothing is said                     \
+          * \ */
 
-/* Polls the daemons until every goal is reached; lifts their limits meanwhile. Returns CLI_OK, CLI_FAILED
- * (said why), CLI_NOT_MET at the deadline (*ret_left: bytes still missing), CLI_INTERRUPTED or HORIZON_ENDED. Progress
- * goes to standard error if that is a terminal. */
-int horizon_wait(const char *command, const struct horizon_goal *goals, size_t count, int64_t deadline,
-                 uint64_t *ret_left);
+/* Polls the daemons until every goal is reached; lifts their limits meanwhile. Returns CLI_OK,
+ * CLI_FAILED (said why), CLI_NOT_MET at the deadline (*ret_left: bytes still missing),
+ * CLI_INTERRUPTED or HORIZON_ENDED. Progress goes to standard error if that is a terminal. */
+int horizon_wait(const char *command, const struct horizon_goal *goals, size_t count,
+                 int64_t deadline, uint64_t *ret_left);
 
 /* Sleeps that an interrupt ends. False when interrupted. */
 bool horizon_sleep_ms(unsigned ms);

@@ -16,7 +16,8 @@ struct human human_bytes(uint64_t bytes)
         value /= 1024;
         unit++;
     }
-    (void)snprintf(h.text, sizeof h.text, unit == 0 || value >= 100 ? "%.0f %s" : "%.1f %s", value, units[unit]);
+    (void)snprintf(h.text, sizeof h.text, unit == 0 || value >= 100 ? "%.0f %s" : "%.1f %s", value,
+                   units[unit]);
     return h;
 }
 

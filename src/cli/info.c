@@ -50,17 +50,20 @@ static void add_sum(cJSON *info, const struct survey_sum *s)
     control_add_u64(info, "staged_bytes", s->staged_bytes);
     survey_add_encodings(info, s);
     (void)cJSON_AddNumberToObject(info, "dedup_ratio", ratio(s->used_bytes, s->unique_bytes));
-    (void)cJSON_AddNumberToObject(info, "compression_ratio", ratio(s->unique_bytes, s->stored_bytes));
+    (void)cJSON_AddNumberToObject(info, "compression_ratio",
+                                  ratio(s->unique_bytes, s->stored_bytes));
 }
 
 static void print_versions(const cJSON *root)
 {
-    bool draft = cJSON_IsTrue(json_part(root, "being_written")), newer = cJSON_IsTrue(json_part(root, "newer_version_staged"));
+    bool draft = cJSON_IsTrue(json_part(root, "being_written")),
+         newer = cJSON_IsTrue(json_part(root, "newer_version_staged"));
     uint64_t version = json_count(root, "version");
-    const char *more = draft && newer ? "; the newest waits in the stage, and the next is being written"
-                       : draft        ? "; the next is being written"
-                       : newer        ? "; it waits in the stage"
-                                      : "";
+    const char *more = draft && newer
+                           ? "; the newest waits in the stage, and the next is being written"
+                       : draft ? "; the next is being written"
+                       : newer ? "; it waits in the stage"
+                               : "";
     if (version == 0)
         row("versions", "none yet%s", draft ? ": the first is being written" : "");
     else
@@ -72,11 +75,11 @@ static void print_info(const char *path, const cJSON *root, const struct survey_
     const char *type = json_text(root, "type"), *level = json_text(root, "level");
     bool is_folder = type && strcmp(type, "folder") == 0;
     text_print(stdout, "%s", path);
-    row("what", "%s, %llu links, inode %llu", type ? type : "unknown", (unsigned long long)json_count(root, "links"),
-        (unsigned long long)json_count(root, "ino"));
+    row("what", "%s, %llu links, inode %llu", type ? type : "unknown",
+        (unsigned long long)json_count(root, "links"), (unsigned long long)json_count(root, "ino"));
     if (is_folder)
-        row("content", "%llu files in %llu folders, %s", (unsigned long long)s->files, (unsigned long long)s->folders,
-            human_bytes(s->logical_bytes).text);
+        row("content", "%llu files in %llu folders, %s", (unsigned long long)s->files,
+            (unsigned long long)s->folders, human_bytes(s->logical_bytes).text);
     else
         row("content", "%s", human_bytes(s->logical_bytes).text);
     if (type && strcmp(type, "file") == 0)
@@ -85,13 +88,15 @@ static void print_info(const char *path, const cJSON *root, const struct survey_
     row("  stage", "%s not on NVMe yet", human_bytes(s->staged_bytes).text);
     row("  nvme", "%s", human_bytes(s->nvme_bytes).text);
     row("  remote", "%s", human_bytes(s->remote_bytes).text);
-    row("chunks", "%llu, used %llu times", (unsigned long long)s->chunks, (unsigned long long)s->uses);
+    row("chunks", "%llu, used %llu times", (unsigned long long)s->chunks,
+        (unsigned long long)s->uses);
     row("stored", "%s: deduplication %.2f x, compression %.2f x", human_bytes(s->stored_bytes).text,
         ratio(s->used_bytes, s->unique_bytes), ratio(s->unique_bytes, s->stored_bytes));
     for (unsigned i = 0; i <= CHUNK_ENCODINGS; i++)
         if (s->encoded[i].raw > 0)
-            row("  encoding", "%s: %s stored in %s (%.3f)", survey_encoding_name(i), human_bytes(s->encoded[i].raw).text,
-                human_bytes(s->encoded[i].stored).text, (double)s->encoded[i].stored / (double)s->encoded[i].raw);
+            row("  encoding", "%s: %s stored in %s (%.3f)", survey_encoding_name(i),
+                human_bytes(s->encoded[i].raw).text, human_bytes(s->encoded[i].stored).text,
+                (double)s->encoded[i].stored / (double)s->encoded[i].raw);
     row("deleting it", "frees %s on NVMe, %s in the remote", human_bytes(s->freed_nvme_bytes).text,
         human_bytes(s->freed_remote_bytes).text);
 }
@@ -127,9 +132,14 @@ static int run_info(const struct command *command, int argc, char **argv)
 const struct command info_command = {
     .name = "info",
     .summary = "show what a file or directory consists of, and where it is stored",
-    .description = "Version, chunks, level, stored bytes, deduplication and compression, and the bytes that deleting it would free.\n"
+    .description = "Version, chunks, level, stored bytes, deduplication and compression, and the "
+                   "bytes that deleting it would free.\n"
                    "Data that is only in the stage is counted separately.",
-    .flags = (const struct flag[]){{.letter = 'j', .name = "json", .help = "print JSON", .offset = offsetof(struct info_request, json)}, {0}},
+    .flags = (const struct flag[]){{.letter = 'j',
+                                    .name = "json",
+                                    .help = "print JSON",
+                                    .offset = offsetof(struct info_request, json)},
+                                   {0}},
     .operands = (const struct operand[]){{.name = "PATH", .offers = OFFER_FILES}, {0}},
     .exits = (const struct exit_status[]){{CLI_OK, "printed"},
                                           {CLI_FAILED, "failed"},

@@ -36,9 +36,10 @@ static void watch_draw(struct watch *w, const struct job_report *report)
         return;
     double seconds = (double)(clock_monotonic_ns() - w->began) / 1e9;
     double rate = seconds > 0 ? (double)report->bytes / seconds : 0;
-    (void)fprintf(stderr, "\r%s of %s read, %s/s, %llu damaged, %s \033[K", human_bytes(report->bytes).text,
-                  human_bytes(report->bytes_total).text, human_bytes((uint64_t)rate).text,
-                  (unsigned long long)report->found, human_seconds(seconds).text);
+    (void)fprintf(stderr, "\r%s of %s read, %s/s, %llu damaged, %s \033[K",
+                  human_bytes(report->bytes).text, human_bytes(report->bytes_total).text,
+                  human_bytes((uint64_t)rate).text, (unsigned long long)report->found,
+                  human_seconds(seconds).text);
     (void)fflush(stderr);
     w->drawn = true;
 }
@@ -60,9 +61,15 @@ static void read_report(const cJSON *reply, struct job_report *r)
     const struct {
         const char *name;
         uint64_t *value;
-    } numbers[] = {{"bytes", &r->bytes},   {"bytes_total", &r->bytes_total}, {"packs", &r->packs},
-                   {"chunks", &r->chunks}, {"found", &r->found},             {"healed", &r->healed},
-                   {"unhealed", &r->unhealed}, {"objects", &r->objects},     {"removed_bytes", &r->removed_bytes}};
+    } numbers[] = {{"bytes", &r->bytes},
+                   {"bytes_total", &r->bytes_total},
+                   {"packs", &r->packs},
+                   {"chunks", &r->chunks},
+                   {"found", &r->found},
+                   {"healed", &r->healed},
+                   {"unhealed", &r->unhealed},
+                   {"objects", &r->objects},
+                   {"removed_bytes", &r->removed_bytes}};
     for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
         (void)control_get_u64(reply, numbers[i].name, numbers[i].value);
     r->cancelled = cJSON_IsTrue(cJSON_GetObjectItem(reply, "cancelled"));
@@ -118,7 +125,8 @@ static int watch_run(struct watch *w, struct job_report *report)
     return r < 0 ? CLI_FAILED : CLI_OK;
 }
 
-static int start_and_watch(const struct command *command, const char *store, cJSON *request, struct job_report *ret)
+static int start_and_watch(const struct command *command, const char *store, cJSON *request,
+                           struct job_report *ret)
 {
     struct watch w = {.command = command, .store = store, .began = clock_monotonic_ns()};
     cJSON *reply = NULL;
@@ -133,7 +141,8 @@ static int start_and_watch(const struct command *command, const char *store, cJS
     return watch_run(&w, ret);
 }
 
-int job_run(const struct command *command, const char *mountpoint, cJSON *request, struct job_report *ret)
+int job_run(const struct command *command, const char *mountpoint, cJSON *request,
+            struct job_report *ret)
 {
     struct target target;
     *ret = (struct job_report){0};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Work that the daemon does for a command: begun, watched, cancelled by an interrupt. One thread. */
+/* Work that the daemon does for a command: begun, watched, cancelled by an interrupt.
+ * One thread. */
 #pragma once
 
 #include <cjson/cJSON.h>
@@ -13,6 +14,8 @@ struct job_report {
     bool cancelled, failed; /* failed: it was said why */
 };
 
-/* Starts what `request` (freed) asks for in the daemon of the mount at `mountpoint`, prints its lines, and draws how far it is if
- * standard error is a terminal. CLI_OK: it has ended, see *ret; else the exit code. */
-CAIRN_MUST_CHECK int job_run(const struct command *command, const char *mountpoint, cJSON *request, struct job_report *ret);
+/* Starts what `request` (freed) asks for in the daemon of the mount at `mountpoint`, prints its
+ * lines, and draws how far it is if standard error is a terminal. CLI_OK: it has ended, see *ret;
+ * else the exit code. */
+CAIRN_MUST_CHECK int job_run(const struct command *command, const char *mountpoint, cJSON *request,
+                             struct job_report *ret);

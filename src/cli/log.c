@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* cairn log: prints the log file of a daemon and the file it was rotated to, filtered, and follows it. */
+/* cairn log: prints the log file of a daemon and the file it was rotated to, filtered, and follows
+ * it. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -37,13 +38,15 @@ static int level_of(const char *word)
     return -1;
 }
 
-/* Lines of a library have another form; they are warnings: a library prints only when something is wrong. */
+/* Lines of a library have another form; they are warnings: a library prints only when something is
+ * wrong. */
 static struct log_text parse_line(const char *line)
 {
     struct log_text t = {.level = LOG_LEVEL_WARN, .text = line};
     char day[11], clock[13], word[8];
     int at = 0;
-    if (sscanf(line, "%10[0-9-] %12[0-9:.] cairn %7[a-z]: %n", day, clock, word, &at) != 3 || at == 0 || level_of(word) < 0)
+    if (sscanf(line, "%10[0-9-] %12[0-9:.] cairn %7[a-z]: %n", day, clock, word, &at) != 3 ||
+        at == 0 || level_of(word) < 0)
         return t;
     (void)snprintf(t.time, sizeof t.time, "%s %s", day, clock);
     t.level = level_of(word);
@@ -142,7 +145,8 @@ static bool was_replaced(FILE *f, const char *path)
            (open_st.st_ino != named.st_ino || named.st_size < ftell(f));
 }
 
-static int log_follow(const struct command *command, struct showing *showing, FILE **f, const char *path)
+static int log_follow(const struct command *command, struct showing *showing, FILE **f,
+                      const char *path)
 {
     while (horizon_sleep_ms(FOLLOW_MS)) {
         bool replaced = was_replaced(*f, path);
@@ -160,7 +164,8 @@ static int log_follow(const struct command *command, struct showing *showing, FI
     return CLI_INTERRUPTED;
 }
 
-static int show_log(const struct command *command, const struct log_request *request, const char *path)
+static int show_log(const struct command *command, const struct log_request *request,
+                    const char *path)
 {
     _cleanup_free_ char *old_path = xasprintf("%s.1", path);
     FILE *f = open_log(path), *old = open_log(old_path);
@@ -177,7 +182,9 @@ static int show_log(const struct command *command, const struct log_request *req
             rewind(one);
         }
     }
-    struct showing showing = {.request = request, .skip = counting.lines > request->lines ? counting.lines - request->lines : 0};
+    struct showing showing = {
+        .request = request,
+        .skip = counting.lines > request->lines ? counting.lines - request->lines : 0};
     if (f && old)
         for_lines(old, show, &showing);
     if (f)
@@ -223,11 +230,26 @@ static int run_log(const struct command *command, int argc, char **argv)
 
 #define FIELD(f) offsetof(struct log_request, f)
 static const struct flag flags[] = {
-    {.letter = 'f', .name = "follow", .help = "print new lines as they are written", .offset = FIELD(follow)},
-    {.letter = 'l', .name = "level", .argument = "error|warning|info|debug", .help = "leave out lines of a lower level (default debug)",
-     .kind = FLAG_WORD, .offset = FIELD(level)},
-    {.letter = 'n', .name = "lines", .argument = "N", .help = "print only the last N lines", .kind = FLAG_COUNT, .offset = FIELD(lines)},
-    {.letter = 'j', .name = "json", .help = "print each line as a JSON object", .offset = FIELD(json)},
+    {.letter = 'f',
+     .name = "follow",
+     .help = "print new lines as they are written",
+     .offset = FIELD(follow)},
+    {.letter = 'l',
+     .name = "level",
+     .argument = "error|warning|info|debug",
+     .help = "leave out lines of a lower level (default debug)",
+     .kind = FLAG_WORD,
+     .offset = FIELD(level)},
+    {.letter = 'n',
+     .name = "lines",
+     .argument = "N",
+     .help = "print only the last N lines",
+     .kind = FLAG_COUNT,
+     .offset = FIELD(lines)},
+    {.letter = 'j',
+     .name = "json",
+     .help = "print each line as a JSON object",
+     .offset = FIELD(json)},
     {0},
 };
 
@@ -235,7 +257,10 @@ const struct command log_command = {
     .name = "log",
     .summary = "print the log of a daemon; without an argument, of the only mount",
     .flags = flags,
-    .operands = (const struct operand[]){{.name = "MOUNTPOINT|STORE", .offers = OFFER_MOUNTPOINTS | OFFER_DIRECTORIES, .is_optional = true}, {0}},
+    .operands = (const struct operand[]){{.name = "MOUNTPOINT|STORE",
+                                          .offers = OFFER_MOUNTPOINTS | OFFER_DIRECTORIES,
+                                          .is_optional = true},
+                                         {0}},
     .exits = (const struct exit_status[]){{CLI_OK, "printed"},
                                           {CLI_FAILED, "failed"},
                                           {CLI_USAGE, "wrong usage"},

@@ -21,7 +21,7 @@ struct listing {
     bool failed;
 };
 
-/* --- one line --------------------------------------------------------------------------------------------------------------- */
+/* --- one line --------------------------------------------------------------------------------- */
 
 /* Replaces control characters on a terminal, which would act on them. */
 static void print_name(const struct listing *l, const char *name)
@@ -35,7 +35,8 @@ static void mode_text(uint32_t mode, char text[11])
     static const struct {
         uint32_t type;
         char letter;
-    } types[] = {{S_IFDIR, 'd'}, {S_IFLNK, 'l'}, {S_IFCHR, 'c'}, {S_IFBLK, 'b'}, {S_IFIFO, 'p'}, {S_IFSOCK, 's'}};
+    } types[] = {{S_IFDIR, 'd'}, {S_IFLNK, 'l'}, {S_IFCHR, 'c'},
+                 {S_IFBLK, 'b'}, {S_IFIFO, 'p'}, {S_IFSOCK, 's'}};
     (void)snprintf(text, 11, "-rwxrwxrwx");
     for (size_t i = 0; i < ARRAY_LEN(types); i++)
         if ((mode & S_IFMT) == types[i].type)
@@ -70,7 +71,8 @@ static void print_attrs(const struct ns_inode *inode)
     owner_text(inode->attrs.uid, inode->attrs.gid, owner, sizeof owner);
     if (localtime_r(&seconds, &tm))
         (void)strftime(when, sizeof when, "%Y-%m-%d %H:%M", &tm);
-    (void)printf("%s %3u %s %14llu %s ", mode, inode->nlink, owner, (unsigned long long)inode->attrs.size, when);
+    (void)printf("%s %3u %s %14llu %s ", mode, inode->nlink, owner,
+                 (unsigned long long)inode->attrs.size, when);
 }
 
 static void print_line(struct listing *l, const char *name, const struct ns_inode *inode)
@@ -79,14 +81,15 @@ static void print_line(struct listing *l, const char *name, const struct ns_inod
     if (l->is_long)
         print_attrs(inode);
     print_name(l, name);
-    if (l->is_long && S_ISLNK(inode->attrs.mode) && source_readlink(&l->source, inode->ino, &target) == 0) {
+    if (l->is_long && S_ISLNK(inode->attrs.mode) &&
+        source_readlink(&l->source, inode->ino, &target) == 0) {
         (void)printf(" -> ");
         print_name(l, target);
     }
     (void)putchar('\n');
 }
 
-/* --- folders ---------------------------------------------------------------------------------------------------------------- */
+/* --- folders ---------------------------------------------------------------------------------- */
 
 static void list_folder(struct listing *l, const char *path, uint64_t ino, unsigned depth)
 {
@@ -148,7 +151,9 @@ static int run_ls(const struct command *command, int argc, char **argv)
 
 #define FIELD(f) offsetof(struct listing, f)
 static const struct flag flags[] = {
-    {.letter = 'l', .help = "long format, as ls -l: mode, links, owner, size, time", .offset = FIELD(is_long)},
+    {.letter = 'l',
+     .help = "long format, as ls -l: mode, links, owner, size, time",
+     .offset = FIELD(is_long)},
     {.letter = 'R', .help = "list subdirectories, too", .offset = FIELD(is_recursive)},
     {0},
 };
@@ -158,8 +163,12 @@ const struct command ls_command = {
     .summary = "list files in a remote, or in a store that is not mounted",
     .description = "In a remote, the newest published state is listed.",
     .flags = flags,
-    .operands = (const struct operand[]){{.name = "SOURCE:PATH", .offers = OFFER_FILES, .is_repeated = true}, {0}},
-    .exits = (const struct exit_status[]){{CLI_OK, "printed"}, {CLI_FAILED, "failed"}, {CLI_USAGE, "wrong usage"}, {0}},
+    .operands =
+        (const struct operand[]){
+            {.name = "SOURCE:PATH", .offers = OFFER_FILES, .is_repeated = true}, {0}},
+    .exits =
+        (const struct exit_status[]){
+            {CLI_OK, "printed"}, {CLI_FAILED, "failed"}, {CLI_USAGE, "wrong usage"}, {0}},
     .usage_exit = CLI_USAGE,
     .takes_option = source_takes_option,
     .options_offset = FIELD(options),

@@ -24,8 +24,9 @@ static bool is_called(char *argv0, const char *name)
     return strncmp(basename(argv0), name, strlen(name)) == 0;
 }
 
-/* Below 3 nothing of the store may be opened: messages of a library would go into it, and the daemon puts other files there when it
- * leaves the terminal. Reads and writes of the file put there instead fail with EBADF, as on a closed descriptor. */
+/* Below 3 nothing of the store may be opened: messages of a library would go into it, and the
+ * daemon puts other files there when it leaves the terminal. Reads and writes of the file put there
+ * instead fail with EBADF, as on a closed descriptor. */
 static int fill_closed_standard_files(void)
 {
     int fd;
@@ -45,7 +46,8 @@ static int end_output(const struct command *command, int code)
     bool lost = ferror(stdout) != 0;
     if (fflush(stdout) == 0 && !lost)
         return code;
-    complain(command->name, "cannot write to standard output: %s", errno ? strerror(errno) : "it was cut short");
+    complain(command->name, "cannot write to standard output: %s",
+             errno ? strerror(errno) : "it was cut short");
     return code ? code : CLI_FAILED;
 }
 
@@ -59,7 +61,9 @@ static int run_command(const struct command *command, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    (void)signal(SIGCHLD, SIG_DFL); /* where it is ignored, as it may be inherited, no child can be waited for */
+    (void)signal(
+        SIGCHLD,
+        SIG_DFL); /* where it is ignored, as it may be inherited, no child can be waited for */
     int r = fill_closed_standard_files();
     if (r < 0) {
         text_print(stderr, "cairn: cannot open /: %s", strerror(-r));

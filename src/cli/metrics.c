@@ -35,7 +35,9 @@ const struct command metrics_command = {
     .summary = "print the metrics of a mount in the text format of Prometheus",
     .description = "-o metrics=ADDRESS:PORT serves the same over HTTP, and /healthz.",
     .operands = (const struct operand[]){{.name = "MOUNTPOINT", .offers = OFFER_MOUNTPOINTS}, {0}},
-    .exits = (const struct exit_status[]){{CLI_OK, "printed"}, {CLI_FAILED, "failed"}, {CLI_USAGE, "wrong usage"}, {0}},
+    .exits =
+        (const struct exit_status[]){
+            {CLI_OK, "printed"}, {CLI_FAILED, "failed"}, {CLI_USAGE, "wrong usage"}, {0}},
     .usage_exit = CLI_USAGE,
     .run = run_metrics,
 };

@@ -28,8 +28,10 @@ static int print_child_died(pid_t child)
     while (waitpid(child, &status, 0) < 0 && errno == EINTR)
         ;
     if (WIFSIGNALED(status))
-        complain("mount", "the daemon was killed by signal %d while starting; see STORE/log, then mount again",
-                 WTERMSIG(status));
+        complain(
+            "mount",
+            "the daemon was killed by signal %d while starting; see STORE/log, then mount again",
+            WTERMSIG(status));
     else
         complain("mount", "the daemon exited while starting; see STORE/log, then mount again");
     return MOUNT_SYSTEM;
@@ -79,14 +81,17 @@ static int await_child(pid_t child, int ready_fd)
 }
 
 /* In this process, or in a child of it that may be replaced. */
-static int run_daemon(const char *store, const char *mountpoint, const struct mount_options *options, int ready_fd)
+static int run_daemon(const char *store, const char *mountpoint,
+                      const struct mount_options *options, int ready_fd)
 {
-    bool keep = options->successor == SUCCESSOR_ON || (options->successor == SUCCESSOR_AUTO && !options->foreground);
-    return keep ? holder_run(store, mountpoint, options, ready_fd) : lifecycle_run(store, mountpoint, options, ready_fd, NULL);
+    bool keep = options->successor == SUCCESSOR_ON ||
+                (options->successor == SUCCESSOR_AUTO && !options->foreground);
+    return keep ? holder_run(store, mountpoint, options, ready_fd)
+                : lifecycle_run(store, mountpoint, options, ready_fd, NULL);
 }
 
-/* Closes inherited descriptors: the parent may wait for the end of a pipe or a lock that the daemon would keep open. The one descriptor that the
- * daemon needs, `ours`, gets another number. */
+/* Closes inherited descriptors: the parent may wait for the end of a pipe or a lock that the daemon
+ * would keep open. The one descriptor that the daemon needs, `ours`, gets another number. */
 static int leave_inherited(int ours)
 {
     int fd = STDERR_FILENO + 1;
@@ -96,7 +101,8 @@ static int leave_inherited(int ours)
     return fd;
 }
 
-static int run_in_background(const char *store, const char *mountpoint, const struct mount_options *options)
+static int run_in_background(const char *store, const char *mountpoint,
+                             const struct mount_options *options)
 {
     int ready[2];
     pid_t child = -1;
@@ -122,14 +128,17 @@ static int run_in_background(const char *store, const char *mountpoint, const st
 static int complain_resolve(const char *store, int r)
 {
     if (r == -ENOENT)
-        complain("mount", "the parent directory of the store %s does not exist; create it with mkdir -p",
+        complain("mount",
+                 "the parent directory of the store %s does not exist; create it with mkdir -p",
                  store);
     else
-        complain("mount", "cannot access the store %s: %s; give another directory", store, strerror(-r));
+        complain("mount", "cannot access the store %s: %s; give another directory", store,
+                 strerror(-r));
     return r == -EACCES ? MOUNT_USAGE : MOUNT_FAILED;
 }
 
-int mount_store(const struct mount_options *options, bool fake, const char *store_given, const char *mountpoint_given)
+int mount_store(const struct mount_options *options, bool fake, const char *store_given,
+                const char *mountpoint_given)
 {
     _cleanup_free_ char *store = NULL;
     _cleanup_free_ char *mountpoint = NULL;
@@ -173,7 +182,8 @@ static void print_option(const struct option_spec *spec)
     const char *kind = option_value_kind(spec), *fallback = option_shown_default(spec);
     char name[48];
     (void)snprintf(name, sizeof name, "%s%s%s", spec->name, kind ? "=" : "", kind ? kind : "");
-    (void)printf("  %-24s %s%s%s%s\n", name, spec->help, fallback ? " (default " : "", fallback ? fallback : "", fallback ? ")" : "");
+    (void)printf("  %-24s %s%s%s%s\n", name, spec->help, fallback ? " (default " : "",
+                 fallback ? fallback : "", fallback ? ")" : "");
 }
 
 static void print_options(void)
@@ -194,8 +204,12 @@ static bool takes_every_option(const struct option_spec *spec)
 }
 
 static const struct flag flags[] = {
-    {.letter = 'o', .argument = "LIST", .help = "mount options, as in fstab: NAME[=VALUE],...; a comma in a value is written \\,", .kind = FLAG_OPTIONS},
-    {.letter = 'f', .help = "run in the foreground; SIGINT and SIGTERM write everything to NVMe, unmount and exit",
+    {.letter = 'o',
+     .argument = "LIST",
+     .help = "mount options, as in fstab: NAME[=VALUE],...; a comma in a value is written \\,",
+     .kind = FLAG_OPTIONS},
+    {.letter = 'f',
+     .help = "run in the foreground; SIGINT and SIGTERM write everything to NVMe, unmount and exit",
      .offset = offsetof(struct mount_options, foreground)},
     {0},
 };
@@ -203,9 +217,12 @@ static const struct flag flags[] = {
 const struct command mount_command = {
     .name = "mount",
     .summary = "mount a store; a new or empty directory becomes one",
-    .description = "Returns when the mount is usable. Each mount option is also a flag: --stage 4G, --fsync=stage, --ro.",
+    .description = "Returns when the mount is usable. Each mount option is also a flag: --stage "
+                   "4G, --fsync=stage, --ro.",
     .flags = flags,
-    .operands = (const struct operand[]){{.name = "STORE", .offers = OFFER_DIRECTORIES}, {.name = "MOUNTPOINT", .offers = OFFER_DIRECTORIES}, {0}},
+    .operands = (const struct operand[]){{.name = "STORE", .offers = OFFER_DIRECTORIES},
+                                         {.name = "MOUNTPOINT", .offers = OFFER_DIRECTORIES},
+                                         {0}},
     .exits = (const struct exit_status[]){{MOUNT_OK, "mounted"},
                                           {MOUNT_USAGE, "wrong usage, or permission denied"},
                                           {MOUNT_SYSTEM, "system error"},

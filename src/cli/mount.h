@@ -4,6 +4,7 @@
 
 #include "cli/command.h"
 
-/* Mounts in the background or in the foreground; with `fake` it only checks the arguments. Prints errors, and returns an exit
- * status of mount(8). `options` went through options_finish(). */
-CAIRN_MUST_CHECK int mount_store(const struct mount_options *options, bool fake, const char *store, const char *mountpoint);
+/* Mounts in the background or in the foreground; with `fake` it only checks the arguments. Prints
+ * errors, and returns an exit status of mount(8). `options` went through options_finish(). */
+CAIRN_MUST_CHECK int mount_store(const struct mount_options *options, bool fake, const char *store,
+                                 const char *mountpoint);

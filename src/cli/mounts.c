@@ -33,7 +33,8 @@ static void note_cover(struct mount_list *list, const struct mountinfo *mount)
 {
     for (size_t i = 0; i < list->count; i++) {
         struct mount_entry *entry = &list->at[i];
-        if (entry->id == mount->parent && !entry->cover && strcmp(entry->mountpoint, mount->mountpoint) == 0)
+        if (entry->id == mount->parent && !entry->cover &&
+            strcmp(entry->mountpoint, mount->mountpoint) == 0)
             entry->cover = xstrdup(mount->type);
     }
 }
@@ -106,8 +107,8 @@ static bool goes_up(const char *path)
     return false;
 }
 
-/* Tries first without asking any filesystem: one whose daemon hangs must not block the caller. Only the kernel knows the parent of
- * a symbolic link's target, though. */
+/* Tries first without asking any filesystem: one whose daemon hangs must not block the caller. Only
+ * the kernel knows the parent of a symbolic link's target, though. */
 const struct mount_entry *mounts_find(const struct mount_list *list, const char *path)
 {
     _cleanup_free_ char *above = goes_up(path) ? realpath(path, NULL) : NULL;
@@ -135,7 +136,8 @@ static char *read_line(int fd)
     char text[512], rest[512];
     size_t len = 0;
     ssize_t n;
-    while ((n = read(fd, len < sizeof text - 1 ? text + len : rest, len < sizeof text - 1 ? sizeof text - 1 - len : sizeof rest)) != 0) {
+    while ((n = read(fd, len < sizeof text - 1 ? text + len : rest,
+                     len < sizeof text - 1 ? sizeof text - 1 - len : sizeof rest)) != 0) {
         if (n < 0 && errno != EINTR)
             break;
         if (n > 0 && len < sizeof text - 1)
@@ -146,7 +148,8 @@ static char *read_line(int fd)
     return xstrdup(text);
 }
 
-/* Returns its exit status, or -errno if it cannot be run. *ret_said is the first line of its errors; caller frees. */
+/* Returns its exit status, or -errno if it cannot be run. *ret_said is the first line of its
+ * errors; caller frees. */
 static int run_fusermount(bool lazy, const char *mountpoint, char **ret_said)
 {
     char program[] = "fusermount3", flags[] = "-uz", end_of_flags[] = "--";
@@ -195,8 +198,8 @@ static bool is_dead_mount(int error)
     return error == ENOTCONN || error == ECONNABORTED;
 }
 
-/* 0 or the errno that looking at the mountpoint gives. Asks the filesystem there (statfs: attributes may
- * still be in the kernel's cache when its daemon is dead). */
+/* 0 or the errno that looking at the mountpoint gives. Asks the filesystem there (statfs:
+ * attributes may still be in the kernel's cache when its daemon is dead). */
 static int mountpoint_probe(const char *mountpoint, struct stat *ret_st)
 {
     struct statfs fs;
@@ -234,15 +237,15 @@ static int check_fuse(struct service_error *error)
         return 0;
     int e = errno;
     if (e == ENOENT || e == ENODEV || e == ENXIO)
-        return service_fail(
-            error, MOUNT_SYSTEM, -e,
-            "this machine has no /dev/fuse; run: modprobe fuse (for a container: start it with --device "
-            "/dev/fuse --cap-add SYS_ADMIN)");
-    return service_fail(
-        error, e == EACCES || e == EPERM ? MOUNT_USAGE : MOUNT_SYSTEM, -e,
-        "cannot open /dev/fuse: %s; run as root, or let this user in: chmod 666 /dev/fuse as root (in a container: the "
-        "device cgroup too)",
-        strerror(e));
+        return service_fail(error, MOUNT_SYSTEM, -e,
+                            "this machine has no /dev/fuse; run: modprobe fuse (for a container: "
+                            "start it with --device "
+                            "/dev/fuse --cap-add SYS_ADMIN)");
+    return service_fail(error, e == EACCES || e == EPERM ? MOUNT_USAGE : MOUNT_SYSTEM, -e,
+                        "cannot open /dev/fuse: %s; run as root, or let this user in: chmod 666 "
+                        "/dev/fuse as root (in a container: the "
+                        "device cgroup too)",
+                        strerror(e));
 }
 
 static bool is_in_path(const char *program)
@@ -259,40 +262,47 @@ static bool is_in_path(const char *program)
 }
 
 /* Others than root mount through fusermount3, which has conditions of its own. */
-static int check_ordinary_user(const char *mountpoint, const struct stat *st, struct service_error *error)
+static int check_ordinary_user(const char *mountpoint, const struct stat *st,
+                               struct service_error *error)
 {
     if (geteuid() == 0)
         return 0;
     if (!is_in_path("fusermount3"))
         return service_fail(error, MOUNT_SYSTEM, -ENOENT,
-                            "fusermount3 is not installed, and only root can mount without it; install the package fuse3, or run as root");
+                            "fusermount3 is not installed, and only root can mount without it; "
+                            "install the package fuse3, or run as root");
     bool may_write = access(mountpoint, W_OK) == 0;
     if (may_write && (!(st->st_mode & S_ISVTX) || st->st_uid == geteuid()))
         return 0;
     return service_fail(error, MOUNT_USAGE, -EACCES,
-                        "the mountpoint %s is not writable, so only root may mount there; give a directory of your own",
+                        "the mountpoint %s is not writable, so only root may mount there; give a "
+                        "directory of your own",
                         mountpoint);
 }
 
-static int check_mountpoint(int e, const char *mountpoint, const struct stat *st, struct service_error *error)
+static int check_mountpoint(int e, const char *mountpoint, const struct stat *st,
+                            struct service_error *error)
 {
     if (e == ENOENT)
-        return service_fail(error, MOUNT_FAILED, -e, "the mountpoint %s does not exist; run: mkdir -p %s",
-                            mountpoint, mountpoint);
+        return service_fail(error, MOUNT_FAILED, -e,
+                            "the mountpoint %s does not exist; run: mkdir -p %s", mountpoint,
+                            mountpoint);
     if (is_dead_mount(e))
         return service_fail(error, MOUNT_FAILED, -e,
-                            "a dead mount at %s cannot be cleared; as root run: umount -l %s", mountpoint,
-                            mountpoint);
+                            "a dead mount at %s cannot be cleared; as root run: umount -l %s",
+                            mountpoint, mountpoint);
     if (e != 0)
         return service_fail(error, e == EACCES ? MOUNT_USAGE : MOUNT_FAILED, -e,
-                            "cannot access the mountpoint %s: %s; give another", mountpoint, strerror(e));
+                            "cannot access the mountpoint %s: %s; give another", mountpoint,
+                            strerror(e));
     if (!S_ISDIR(st->st_mode))
-        return service_fail(error, MOUNT_FAILED, -ENOTDIR, "the mountpoint %s is not a directory; give one",
-                            mountpoint);
+        return service_fail(error, MOUNT_FAILED, -ENOTDIR,
+                            "the mountpoint %s is not a directory; give one", mountpoint);
     if (is_mount_root(mountpoint))
-        return service_fail(error, MOUNT_FAILED, -EBUSY,
-                            "something is mounted at %s already; unmount it or give another mountpoint",
-                            mountpoint);
+        return service_fail(
+            error, MOUNT_FAILED, -EBUSY,
+            "something is mounted at %s already; unmount it or give another mountpoint",
+            mountpoint);
     return 0;
 }
 
@@ -318,10 +328,10 @@ int mountpoint_take(const char *mountpoint, const char *store, char **ret_path, 
                             "cannot access the mountpoint %s: %s; give another", mountpoint,
                             strerror(errno));
     if (is_inside(path, store) || is_inside(store, path))
-        return service_fail(
-            ret_error, MOUNT_USAGE, -EINVAL,
-            "store %s and mountpoint %s must not be the same, nor one inside the other; give another", store,
-            path);
+        return service_fail(ret_error, MOUNT_USAGE, -EINVAL,
+                            "store %s and mountpoint %s must not be the same, nor one inside the "
+                            "other; give another",
+                            store, path);
     r = check_fuse(ret_error);
     if (r == 0)
         r = check_ordinary_user(path, &st, ret_error);
@@ -332,7 +342,8 @@ int mountpoint_take(const char *mountpoint, const char *store, char **ret_path, 
     return 0;
 }
 
-/* Returns true if the link /proc/PID/NAME points to `mountpoint` or below. Does not touch the filesystem there. */
+/* Returns true if the link /proc/PID/NAME points to `mountpoint` or below. Does not touch the
+ * filesystem there. */
 static bool link_is_inside(const char *link, const char *mountpoint)
 {
     char target[PATH_MAX];

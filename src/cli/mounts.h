@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Mounts of CairnFS as the kernel lists them, and actions on a mountpoint. No function waits for a daemon unless its comment says so. */
+/* Mounts of CairnFS as the kernel lists them, and actions on a mountpoint. No function waits for a
+ * daemon unless its comment says so. */
 #pragma once
 
 #include <stdio.h>
@@ -25,27 +26,30 @@ DEFINE_VECTOR(mount_list, struct mount_entry);
 CAIRN_MUST_CHECK int mounts_read(const char *path, struct mount_list *ret);
 void mounts_done(struct mount_list *list);
 
-/* The mount at `path`, or NULL. The path may be relative; a mountpoint of a dead daemon is found, too. */
+/* The mount at `path`, or NULL. The path may be relative; a mountpoint of a dead daemon is found,
+ * too. */
 const struct mount_entry *mounts_find(const struct mount_list *list, const char *path);
 const struct mount_entry *mounts_find_device(const struct mount_list *list, dev_t device);
 
-/* Absolute, without "." and ".." and double slashes; symbolic links stay. Caller frees; NULL without a
- * working folder. */
+/* Absolute, without "." and ".." and double slashes; symbolic links stay. Caller frees; NULL
+ * without a working folder. */
 char *path_absolute(const char *path);
 
-/* Checks that `mountpoint` and /dev/fuse can be used, and clears a dead daemon's mount (*ret_cleared).
- * `store` is resolved. *ret_path is absolute and without symbolic links; caller frees. */
+/* Checks that `mountpoint` and /dev/fuse can be used, and clears a dead daemon's mount
+ * (*ret_cleared). `store` is resolved. *ret_path is absolute and without symbolic links; caller
+ * frees. */
 CAIRN_MUST_CHECK int mountpoint_take(const char *mountpoint, const char *store, char **ret_path,
                                      bool *ret_cleared, struct service_error *ret_error);
 
 /* Returns true if the daemon of the mount there is dead. Asks the filesystem. */
 bool mount_is_dead(const char *mountpoint);
 
-/* Unmounts: as root directly, else through fusermount3. `lazy`: even while in use. -EBUSY, -EINVAL, -EPERM; then cause_text() has
- * what fusermount3 said, if it was asked. */
+/* Unmounts: as root directly, else through fusermount3. `lazy`: even while in use. -EBUSY, -EINVAL,
+ * -EPERM; then cause_text() has what fusermount3 said, if it was asked. */
 CAIRN_MUST_CHECK int mount_remove(const char *mountpoint, bool lazy);
 
-/* Prints the processes that keep `mountpoint` busy, as far as the user may see them; returns their number. */
+/* Prints the processes that keep `mountpoint` busy, as far as the user may see them; returns their
+ * number. */
 unsigned print_holders(const char *mountpoint, FILE *out);
 
 /* The name of a process in /proc; "?": the process has ended. */

@@ -9,7 +9,8 @@
 #include "base/text.h"
 #include "base/vector.h"
 
-/* A mount with another mount in it. Unmounting that unmounts it in peers and slaves, too, where it has the same path. */
+/* A mount with another mount in it. Unmounting that unmounts it in peers and slaves, too, where it
+ * has the same path. */
 struct groups {
     unsigned id; /* of the mount; 0: not known */
     unsigned shared, master;
@@ -20,8 +21,8 @@ struct search {
     const struct mount_entry *mount;
     struct copy_list *list;
     VECTOR(struct groups) seen; /* of the namespace that is looked at */
-    unsigned shared; /* of what `mount` is mounted in */
-    char *place;     /* of `mount` on the filesystem that it is mounted in; NULL: not known */
+    unsigned shared;            /* of what `mount` is mounted in */
+    char *place; /* of `mount` on the filesystem that it is mounted in; NULL: not known */
     long pid;
 };
 
@@ -54,7 +55,8 @@ static bool note_groups(const struct mountinfo *mount, void *arg)
     return true;
 }
 
-/* Returns the path of `mountpoint` on the filesystem of the mount that it is in; NULL: unknown. Caller frees. */
+/* Returns the path of `mountpoint` on the filesystem of the mount that it is in; NULL: unknown.
+ * Caller frees. */
 static char *place_in(const struct groups *in, const char *mountpoint)
 {
     if (in->id == 0)
@@ -83,11 +85,12 @@ static struct mount_copy *find_copy(struct copy_list *list, unsigned id)
     return NULL;
 }
 
-/* The kernel gives the number of a device that is gone to the next mount: the store tells that one apart. */
+/* The kernel gives the number of a device that is gone to the next mount: the store tells that one
+ * apart. */
 static bool is_copy(const struct mount_entry *of, const struct mountinfo *mount)
 {
-    return mount->device == of->device && mount->id != of->id && strcmp(mount->type, CAIRN_FSTYPE) == 0 &&
-           strcmp(mount->source, of->store) == 0;
+    return mount->device == of->device && mount->id != of->id &&
+           strcmp(mount->type, CAIRN_FSTYPE) == 0 && strcmp(mount->source, of->store) == 0;
 }
 
 static bool see_mount(const struct mountinfo *mount, void *arg)
@@ -159,7 +162,9 @@ void copies_print(const struct copy_list *list, FILE *out)
         if (!copy->stays)
             continue;
         _cleanup_free_ char *pid = xasprintf("%ld", copy->pid);
-        _cleanup_free_ char *more = copy->processes > 1 ? xasprintf(" and %u more", copy->processes - 1) : xstrdup("");
-        text_print(out, "  process %s (%s)%s: at %s", pid, process_name(pid).text, more, copy->mountpoint);
+        _cleanup_free_ char *more =
+            copy->processes > 1 ? xasprintf(" and %u more", copy->processes - 1) : xstrdup("");
+        text_print(out, "  process %s (%s)%s: at %s", pid, process_name(pid).text, more,
+                   copy->mountpoint);
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The same mount at other places: in other mount namespaces (containers and units that were started while it was there), and bind
- * mounts. Unmounting it here does not end it there. Asks no filesystem. */
+/* The same mount at other places: in other mount namespaces (containers and units that were started
+ * while it was there), and bind mounts. Unmounting it here does not end it there. Asks no
+ * filesystem. */
 #pragma once
 
 #include <stdio.h>
@@ -18,7 +19,8 @@ struct mount_copy {
 
 DEFINE_VECTOR(copy_list, struct mount_copy);
 
-/* All copies that processes show us, `mount` itself not among them. Without root processes of others may be hidden. */
+/* All copies that processes show us, `mount` itself not among them. Without root processes of
+ * others may be hidden. */
 void copies_find(const struct mount_entry *mount, struct copy_list *ret);
 void copies_done(struct copy_list *list);
 

@@ -8,13 +8,14 @@
 
 static int print_result(const struct job_report *r)
 {
-    (void)printf("%llu packs, %llu chunks, %s read: ", (unsigned long long)r->packs, (unsigned long long)r->chunks,
-                 human_bytes(r->bytes).text);
+    (void)printf("%llu packs, %llu chunks, %s read: ", (unsigned long long)r->packs,
+                 (unsigned long long)r->chunks, human_bytes(r->bytes).text);
     if (r->found == 0 && !r->cancelled && !r->failed)
         (void)printf("clean\n");
     else
-        (void)printf("%llu damaged or missing, %llu healed, %llu not healed%s\n", (unsigned long long)r->found,
-                     (unsigned long long)r->healed, (unsigned long long)r->unhealed, r->cancelled ? " (cancelled)" : "");
+        (void)printf("%llu damaged or missing, %llu healed, %llu not healed%s\n",
+                     (unsigned long long)r->found, (unsigned long long)r->healed,
+                     (unsigned long long)r->unhealed, r->cancelled ? " (cancelled)" : "");
     return r->unhealed || r->cancelled || r->failed ? CLI_FAILED : CLI_OK;
 }
 
@@ -42,7 +43,12 @@ static int run_scrub(const struct command *command, int argc, char **argv)
 
 #define FIELD(f) offsetof(struct scrub_request, f)
 static const struct flag flags[] = {
-    {.letter = 'r', .name = "rate", .argument = "RATE", .help = "read at most RATE bytes per second (100M)", .kind = FLAG_RATE, .offset = FIELD(rate)},
+    {.letter = 'r',
+     .name = "rate",
+     .argument = "RATE",
+     .help = "read at most RATE bytes per second (100M)",
+     .kind = FLAG_RATE,
+     .offset = FIELD(rate)},
     {.name = "remote", .help = "verify only the remote", .offset = FIELD(remote)},
     {.name = "local", .help = "verify only NVMe", .offset = FIELD(local)},
     {0},

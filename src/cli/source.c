@@ -12,10 +12,11 @@
 #define PATIENCE_MS 10000
 #define STEP_MS 100
 
-/* --- flags ------------------------------------------------------------------------------------------------------------------ */
+/* --- flags ------------------------------------------------------------------------------------ */
 
-static const char *const flag_names[] = {"endpoint_url", "region",    "profile",     "no_sign_request",
-                                         "addressing",   "ca_bundle", "connections", "remote_timeout"};
+static const char *const flag_names[] = {"endpoint_url",    "region",        "profile",
+                                         "no_sign_request", "addressing",    "ca_bundle",
+                                         "connections",     "remote_timeout"};
 
 bool source_takes_option(const struct option_spec *spec)
 {
@@ -35,13 +36,15 @@ static void print_name(const struct flag *flag, void *arg)
 void source_more_help(void)
 {
     static const struct command options_only = {.takes_option = source_takes_option};
-    (void)printf("\nSOURCE is s3://BUCKET/PREFIX, dir:/PATH, or the directory of a store that is not mounted. PATH follows the first ':' after\n"
-                 "that, so a PATH may contain colons. These mount options (see 'cairn help mount') select how a remote is reached:\n ");
+    (void)printf("\nSOURCE is s3://BUCKET/PREFIX, dir:/PATH, or the directory of a store that is "
+                 "not mounted. PATH follows the first ':' after\n"
+                 "that, so a PATH may contain colons. These mount options (see 'cairn help mount') "
+                 "select how a remote is reached:\n ");
     command_each_flag(&options_only, print_name, NULL);
     (void)printf("\n");
 }
 
-/* --- opening ---------------------------------------------------------------------------------------------------------------- */
+/* --- opening ---------------------------------------------------------------------------------- */
 
 const char *source_trouble(int r)
 {
@@ -75,15 +78,16 @@ static int complain_busy(const struct command *command, const char *source, pid_
     if (at)
         complain(command->name, "%s is mounted at %s; use the files there", source, at);
     else
-        complain(command->name, "%s is in use by pid %d; if that is its daemon, use the mountpoint", source, (int)holder);
+        complain(command->name, "%s is in use by pid %d; if that is its daemon, use the mountpoint",
+                 source, (int)holder);
     if (r == 0)
         mounts_done(&mounts);
     return CLI_FAILED;
 }
 
 /* Waits for another `cairn ls`, which holds a store only for a moment. */
-static int open_patiently(const char *name, const struct mount_options *options, struct offline **ret, pid_t *holder,
-                          char **text)
+static int open_patiently(const char *name, const struct mount_options *options,
+                          struct offline **ret, pid_t *holder, char **text)
 {
     for (int waited = 0;; waited += STEP_MS) {
         int r = offline_open(name, options, ret, holder, text);
@@ -103,8 +107,8 @@ static int open_patiently(const char *name, const struct mount_options *options,
     }
 }
 
-static int open_named(const struct command *command, const struct mount_options *options, const char *name,
-                      struct source *source)
+static int open_named(const struct command *command, const struct mount_options *options,
+                      const char *name, struct source *source)
 {
     pid_t holder;
     char *text = NULL;
@@ -133,7 +137,7 @@ void source_close(struct source *source)
     *source = (struct source){0};
 }
 
-/* --- paths ------------------------------------------------------------------------------------------------------------------ */
+/* --- paths ------------------------------------------------------------------------------------ */
 
 int source_readlink(struct source *source, uint64_t ino, char **ret)
 {
@@ -203,8 +207,8 @@ static char *last_part(const char *path)
     return xstrdup(strcmp(name, ".") == 0 || strcmp(name, "..") == 0 ? "" : name);
 }
 
-int source_open(const struct command *command, const struct mount_options *options, const char *text, struct source *source,
-                struct source_node *ret)
+int source_open(const struct command *command, const struct mount_options *options,
+                const char *text, struct source *source, struct source_node *ret)
 {
     _cleanup_free_ char *name = NULL;
     int code = CLI_OK;
@@ -240,13 +244,14 @@ void source_node_done(struct source_node *node)
     free(node->name);
 }
 
-/* --- folders ---------------------------------------------------------------------------------------------------------------- */
+/* --- folders ---------------------------------------------------------------------------------- */
 
 /* Refuses names of a hostile remote that lead elsewhere. */
 static bool is_name(const char *name, size_t len)
 {
     bool dots = (len == 1 && *name == '.') || (len == 2 && memcmp(name, "..", 2) == 0);
-    return len > 0 && len <= NAME_LEN_MAX && !dots && !memchr(name, '/', len) && !memchr(name, '\0', len);
+    return len > 0 && len <= NAME_LEN_MAX && !dots && !memchr(name, '/', len) &&
+           !memchr(name, '\0', len);
 }
 
 static int add_entry(const struct view_entry *entry, const char *name, size_t name_len, void *arg)
@@ -254,7 +259,8 @@ static int add_entry(const struct view_entry *entry, const char *name, size_t na
     struct source_list *list = arg;
     if (!is_name(name, name_len))
         return -EUCLEAN;
-    vector_add(list, (struct source_entry){.name = xasprintf("%.*s", (int)name_len, name), .ino = entry->ino});
+    vector_add(list, (struct source_entry){.name = xasprintf("%.*s", (int)name_len, name),
+                                           .ino = entry->ino});
     return 0;
 }
 

@@ -8,7 +8,8 @@
 #include "cli/command.h"
 #include "daemon/offline.h"
 
-/* Returns true for a mount option that selects how a remote is reached: it is a flag of commands that read one. */
+/* Returns true for a mount option that selects how a remote is reached: it is a flag of commands
+ * that read one. */
 bool source_takes_option(const struct option_spec *spec);
 /* The end of the help text of such a command. */
 void source_more_help(void);
@@ -28,10 +29,10 @@ struct source_node {
     char *name; /* its last part; "": the root, or PATH ends in '/' */
 };
 
-/* Opens the source that `text` names, if it is not the one that is open in *source, and finds its PATH. Says what went wrong:
- * CLI_OK, CLI_FAILED or the command's usage exit. */
-int source_open(const struct command *command, const struct mount_options *options, const char *text, struct source *source,
-                struct source_node *ret);
+/* Opens the source that `text` names, if it is not the one that is open in *source, and finds its
+ * PATH. Says what went wrong: CLI_OK, CLI_FAILED or the command's usage exit. */
+int source_open(const struct command *command, const struct mount_options *options,
+                const char *text, struct source *source, struct source_node *ret);
 void source_close(struct source *source);
 void source_node_done(struct source_node *node);
 

@@ -41,10 +41,12 @@ static const struct column {
     {"blocked", "lanes", "blocked_seconds", "lane_blocked_seconds", SECONDS_GROWTH},
 };
 
-static double value_of(const struct column *c, const cJSON *before, const cJSON *now, double seconds)
+static double value_of(const struct column *c, const cJSON *before, const cJSON *now,
+                       double seconds)
 {
     const cJSON *group = json_part(now, c->group);
-    uint64_t count = json_count(group, c->field), old = json_count(json_part(before, c->group), c->field);
+    uint64_t count = json_count(group, c->field),
+             old = json_count(json_part(before, c->group), c->field);
     uint64_t total = json_count(group, "total_bytes");
     switch (c->kind) {
     case RATE:
@@ -54,7 +56,8 @@ static double value_of(const struct column *c, const cJSON *before, const cJSON 
     case SECONDS:
         return json_number(group, c->field);
     case SECONDS_GROWTH:
-        return fmax(0, json_number(group, c->field) - json_number(json_part(before, c->group), c->field));
+        return fmax(0, json_number(group, c->field) -
+                           json_number(json_part(before, c->group), c->field));
     case GROWTH:
         return count > old ? (double)(count - old) : 0;
     default:
@@ -85,7 +88,9 @@ static void print_line(const cJSON *before, const cJSON *now, double seconds)
     for (size_t i = 0; i < ARRAY_LEN(columns); i++) {
         const struct column *c = &columns[i];
         double value = value_of(c, before, now, seconds);
-        bool none = strcmp(c->group, "remote") == 0 ? !has_remote(now) : strcmp(c->group, "lanes") == 0 && !has_lanes(now);
+        bool none = strcmp(c->group, "remote") == 0
+                        ? !has_remote(now)
+                        : strcmp(c->group, "lanes") == 0 && !has_lanes(now);
         struct human h = {"-"};
         if (!none && (c->kind == RATE || c->kind == BYTES))
             h = human_bytes((uint64_t)value);
@@ -104,7 +109,9 @@ static void print_json_line(const cJSON *before, const cJSON *now, double second
     cJSON *line = cJSON_CreateObject();
     (void)cJSON_AddNumberToObject(line, "time_s", (double)(clock_realtime_ns() / 1000000) / 1000);
     for (size_t i = 0; i < ARRAY_LEN(columns); i++)
-        (void)cJSON_AddNumberToObject(line, columns[i].json, round(value_of(&columns[i], before, now, seconds) * 1000) / 1000);
+        (void)cJSON_AddNumberToObject(line, columns[i].json,
+                                      round(value_of(&columns[i], before, now, seconds) * 1000) /
+                                          1000);
     json_print_line(line);
     cJSON_Delete(line);
 }
@@ -117,12 +124,14 @@ static bool sleep_until(int64_t at)
     return horizon_sleep_ms(0);
 }
 
-static int stats_run(const struct command *command, const struct stats_request *request, const char *store)
+static int stats_run(const struct command *command, const struct stats_request *request,
+                     const char *store)
 {
     cJSON *before = NULL;
     int64_t began = clock_monotonic_ns(), asked = began;
     int code = ask_daemon(command->name, store, "status", NULL, &before) < 0 ? CLI_FAILED : CLI_OK;
-    for (uint64_t lines = 0; code == CLI_OK && (request->count == 0 || lines < request->count); lines++) {
+    for (uint64_t lines = 0; code == CLI_OK && (request->count == 0 || lines < request->count);
+         lines++) {
         cJSON *now = NULL;
         if (!sleep_until(began + (int64_t)(lines + 1) * request->interval_ns)) {
             code = CLI_INTERRUPTED;
@@ -162,10 +171,24 @@ static int run_stats(const struct command *command, int argc, char **argv)
 
 #define FIELD(f) offsetof(struct stats_request, f)
 static const struct flag flags[] = {
-    {.letter = 'i', .name = "interval", .argument = "TIME", .help = "print a line every TIME instead of every second", .kind = FLAG_TIME,
-     .offset = FIELD(interval_ns), .min = SECOND_NS / 10},
-    {.letter = 'n', .name = "count", .argument = "N", .help = "exit after N lines", .kind = FLAG_COUNT, .offset = FIELD(count), .min = 1},
-    {.letter = 'j', .name = "json", .help = "print each line as a JSON object", .offset = FIELD(json)},
+    {.letter = 'i',
+     .name = "interval",
+     .argument = "TIME",
+     .help = "print a line every TIME instead of every second",
+     .kind = FLAG_TIME,
+     .offset = FIELD(interval_ns),
+     .min = SECOND_NS / 10},
+    {.letter = 'n',
+     .name = "count",
+     .argument = "N",
+     .help = "exit after N lines",
+     .kind = FLAG_COUNT,
+     .offset = FIELD(count),
+     .min = 1},
+    {.letter = 'j',
+     .name = "json",
+     .help = "print each line as a JSON object",
+     .offset = FIELD(json)},
     {0},
 };
 

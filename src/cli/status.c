@@ -33,10 +33,14 @@ static void print_successor(const cJSON *successor)
 {
     const char *death = json_text(successor, "last_death");
     if (cJSON_IsTrue(json_part(successor, "wanted")) && !cJSON_IsTrue(json_part(successor, "kept")))
-        row("  successor", "none: the holder process has died; if the daemon dies too, the mount ends");
+        row("  successor",
+            "none: the holder process has died; if the daemon dies too, the mount ends");
     if (json_number(successor, "deaths") > 0)
-        row("  deaths", "%.0f daemons died, the last by %s; calls waited %s for the successor, and %.0f failed", json_number(successor, "deaths"),
-            death ? death : "an unknown cause", human_seconds(json_number(successor, "pause_seconds")).text, json_number(successor, "calls_lost"));
+        row("  deaths",
+            "%.0f daemons died, the last by %s; calls waited %s for the successor, and %.0f failed",
+            json_number(successor, "deaths"), death ? death : "an unknown cause",
+            human_seconds(json_number(successor, "pause_seconds")).text,
+            json_number(successor, "calls_lost"));
 }
 
 static void print_stage(const cJSON *stage)
@@ -46,10 +50,13 @@ static void print_stage(const cJSON *stage)
     else if (json_part(stage, "total_bytes"))
         row("stage", "%s", json_bytes(stage, "total_bytes").text);
     if (json_number(stage, "files_removed") > 0)
-        row("  removed", "its files were removed: data not yet on NVMe is lost if the daemon dies; unmount and mount again");
+        row("  removed", "its files were removed: data not yet on NVMe is lost if the daemon dies; "
+                         "unmount and mount again");
     if (json_text(stage, "left_in"))
-        row("stage", "up to %s of written data is in %s and not in the store yet; the next mount recovers it", json_bytes(stage, "left_bytes").text,
-            json_text(stage, "left_in"));
+        row("stage",
+            "up to %s of written data is in %s and not in the store yet; the next mount recovers "
+            "it",
+            json_bytes(stage, "left_bytes").text, json_text(stage, "left_in"));
     if (json_part(stage, "dirty_bytes"))
         row("  content", "%s not on NVMe yet, %s kept for reading, %s free",
             json_bytes(stage, "dirty_bytes").text, json_bytes(stage, "clean_bytes").text,
@@ -88,7 +95,8 @@ static void print_behind(const cJSON *nvme)
         row("  behind", "nothing: all data is on NVMe");
     else
         row("  behind", "%s in %.0f files, %s", json_bytes(nvme, "behind_bytes").text,
-            json_number(nvme, "behind_files"), human_seconds(json_number(nvme, "seconds_behind")).text);
+            json_number(nvme, "behind_files"),
+            human_seconds(json_number(nvme, "seconds_behind")).text);
 }
 
 static void print_view(const cJSON *view)
@@ -108,12 +116,16 @@ static void print_reduction(const cJSON *reduction)
         const char *encoding = json_text(one, "encoding");
         uint64_t raw = json_count(one, "raw_bytes"), stored = json_count(one, "stored_bytes");
         if (encoding && raw > 0)
-            row("  new chunks", "%s: %s stored in %s (%.3f)", encoding, human_bytes(raw).text, human_bytes(stored).text, (double)stored / (double)raw);
+            row("  new chunks", "%s: %s stored in %s (%.3f)", encoding, human_bytes(raw).text,
+                human_bytes(stored).text, (double)stored / (double)raw);
     }
     if (json_number(reduction, "cpu_s") > 0)
-        row("  encoding took", "%s of CPU time", human_seconds(json_number(reduction, "cpu_s")).text);
+        row("  encoding took", "%s of CPU time",
+            human_seconds(json_number(reduction, "cpu_s")).text);
     if (json_number(reduction, "wrong_chunks") > 0)
-        row("  encoding fails", "%.0f chunks did not decode to the same bytes, and are stored as they are: this processor or this build has a fault",
+        row("  encoding fails",
+            "%.0f chunks did not decode to the same bytes, and are stored as they are: this "
+            "processor or this build has a fault",
             json_number(reduction, "wrong_chunks"));
 }
 
@@ -130,12 +142,13 @@ static void print_nvme(const cJSON *nvme)
             json_bytes(nvme, "pack_bytes").text, json_number(nvme, "chunks"));
     print_behind(nvme);
     if (json_part(nvme, "horizon_seq"))
-        row("  horizon", "operation number %llu; the newest is %llu", (unsigned long long)json_count(nvme, "horizon_seq"),
+        row("  horizon", "operation number %llu; the newest is %llu",
+            (unsigned long long)json_count(nvme, "horizon_seq"),
             (unsigned long long)json_count(nvme, "newest_seq"));
     if (json_part(nvme, "written_bytes_total"))
-        row("  since the mount",
-            "%s written, %s deduplicated, %s deleted before they were written",
-            json_bytes(nvme, "written_bytes_total").text, json_bytes(nvme, "dedup_bytes_total").text,
+        row("  since the mount", "%s written, %s deduplicated, %s deleted before they were written",
+            json_bytes(nvme, "written_bytes_total").text,
+            json_bytes(nvme, "dedup_bytes_total").text,
             json_bytes(nvme, "dropped_bytes_total").text);
     print_reduction(json_part(nvme, "reduction"));
     if (json_number(nvme, "errors") > 0)
@@ -148,7 +161,8 @@ static void print_trouble(const cJSON *remote)
 {
     const char *state = json_text(remote, "state"), *error = json_text(remote, "error");
     if (strcmp(state, "unreachable") == 0)
-        row("  unreachable", "for %s: %s", human_seconds(json_number(remote, "unreachable_s")).text, error ? error : "unknown");
+        row("  unreachable", "for %s: %s", human_seconds(json_number(remote, "unreachable_s")).text,
+            error ? error : "unknown");
     else if (strcmp(state, "fenced") == 0)
         row("  fenced", "%s", error ? error : "another writer has taken over");
     else if (json_number(remote, "errors") > 0)
@@ -165,9 +179,11 @@ static void print_unpublished(const cJSON *remote)
     if (json_count(remote, "unpublished_changes") == 0)
         row("  only here", "nothing: everything was published");
     else
-        row("  only here", "%s%.0f files, %s, of %.0f changes in the last %s: not published by this mount", more,
+        row("  only here",
+            "%s%.0f files, %s, of %.0f changes in the last %s: not published by this mount", more,
             json_number(remote, "unpublished_files"), json_bytes(remote, "unpublished_bytes").text,
-            json_number(remote, "unpublished_changes"), human_seconds(json_number(remote, "seconds_behind")).text);
+            json_number(remote, "unpublished_changes"),
+            human_seconds(json_number(remote, "seconds_behind")).text);
 }
 
 static void print_remote_behind(const cJSON *remote)
@@ -176,10 +192,12 @@ static void print_remote_behind(const cJSON *remote)
     if (!bytes && json_number(remote, "seconds_behind") <= 0)
         row("  behind", "nothing: all data is in the remote");
     else if (!bytes)
-        row("  behind", "names and small files, %s", human_seconds(json_number(remote, "seconds_behind")).text);
+        row("  behind", "names and small files, %s",
+            human_seconds(json_number(remote, "seconds_behind")).text);
     else
-        row("  behind", "%s in %.0f chunks, %s; %s left of the current upload", json_bytes(remote, "behind_bytes").text,
-            json_number(remote, "behind_chunks"), human_seconds(json_number(remote, "seconds_behind")).text,
+        row("  behind", "%s in %.0f chunks, %s; %s left of the current upload",
+            json_bytes(remote, "behind_bytes").text, json_number(remote, "behind_chunks"),
+            human_seconds(json_number(remote, "seconds_behind")).text,
             json_bytes(remote, "target_bytes").text);
 }
 
@@ -189,19 +207,22 @@ static void print_remote(const cJSON *remote)
     if (!state || strcmp(state, "none") == 0)
         return;
     if (strcmp(state, "uploading") == 0)
-        row("remote", "%s, uploading, %s/s", name ? name : "unknown", json_bytes(remote, "upload_bytes_per_s").text);
+        row("remote", "%s, uploading, %s/s", name ? name : "unknown",
+            json_bytes(remote, "upload_bytes_per_s").text);
     else
         row("remote", "%s, %s", name ? name : "unknown", state);
     print_trouble(remote);
     row("  content", "%.0f files, %s, in %.0f packs of %s", json_number(remote, "files"),
-        json_bytes(remote, "logical_bytes").text, json_number(remote, "packs"), json_bytes(remote, "pack_bytes").text);
+        json_bytes(remote, "logical_bytes").text, json_number(remote, "packs"),
+        json_bytes(remote, "pack_bytes").text);
     if (strcmp(state, "fenced") == 0)
         print_unpublished(remote);
     else
         print_remote_behind(remote);
     row("  since the mount", "%s uploaded, %s fetched, %.0f requests, %.0f retries",
-        json_bytes(remote, "uploaded_bytes_total").text, json_bytes(remote, "fetched_bytes_total").text,
-        json_number(remote, "requests_total"), json_number(remote, "retries_total"));
+        json_bytes(remote, "uploaded_bytes_total").text,
+        json_bytes(remote, "fetched_bytes_total").text, json_number(remote, "requests_total"),
+        json_number(remote, "retries_total"));
 }
 
 static void print_memory(const cJSON *memory)
@@ -247,19 +268,23 @@ static void print_errors(const cJSON *status)
         row("errors", "none since the mount");
         return;
     }
-    row("errors", "%llu failed calls of programs since the mount:", (unsigned long long)json_count(status, "errors_total"));
+    row("errors", "%llu failed calls of programs since the mount:",
+        (unsigned long long)json_count(status, "errors_total"));
     if (json_count(status, "errors_forgotten"))
-        (void)printf("    (%llu older ones omitted)\n", (unsigned long long)json_count(status, "errors_forgotten"));
+        (void)printf("    (%llu older ones omitted)\n",
+                     (unsigned long long)json_count(status, "errors_forgotten"));
     cJSON_ArrayForEach(item, errors)
     {
         char first[32] = "";
         struct tm tm;
         time_t at = json_time(item, "first_s");
         (void)strftime(first, sizeof first, "%Y-%m-%d %H:%M:%S", localtime_r(&at, &tm));
-        (void)printf("    %s: %s: %s: %llu times since %s: %s\n", json_text(item, "path") ? json_text(item, "path") : "?",
+        (void)printf("    %s: %s: %s: %llu times since %s: %s\n",
+                     json_text(item, "path") ? json_text(item, "path") : "?",
                      json_text(item, "call") ? json_text(item, "call") : "?",
-                     json_text(item, "error") ? json_text(item, "error") : "?", (unsigned long long)json_count(item, "count"),
-                     first, json_text(item, "cause") ? json_text(item, "cause") : "unknown");
+                     json_text(item, "error") ? json_text(item, "error") : "?",
+                     (unsigned long long)json_count(item, "count"), first,
+                     json_text(item, "cause") ? json_text(item, "cause") : "unknown");
     }
 }
 
@@ -269,15 +294,20 @@ static void print_lane(const cJSON *client)
     const char *program = json_text(client, "program"), *error = json_text(client, "last_error");
     bool waits = json_count(client, "pending_saves") > 0;
     if (waits)
-        (void)snprintf(left, sizeof left, "%s left of %llu saves", json_bytes(client, "pending_bytes").text,
+        (void)snprintf(left, sizeof left, "%s left of %llu saves",
+                       json_bytes(client, "pending_bytes").text,
                        (unsigned long long)json_count(client, "pending_saves"));
     if (json_count(client, "failed") > 0)
-        (void)snprintf(failed, sizeof failed, ", %llu failed", (unsigned long long)json_count(client, "failed"));
+        (void)snprintf(failed, sizeof failed, ", %llu failed",
+                       (unsigned long long)json_count(client, "failed"));
     if (waits && json_number(client, "seen_s_ago") >= LANE_SILENT_S)
-        (void)snprintf(seen, sizeof seen, ", silent for %s", human_seconds(json_number(client, "seen_s_ago")).text);
-    (void)printf("    pid %.0f, %s: %s, %llu saved%s, blocked for %s%s%s%s\n", json_number(client, "pid"), program ? program : "?", left,
+        (void)snprintf(seen, sizeof seen, ", silent for %s",
+                       human_seconds(json_number(client, "seen_s_ago")).text);
+    (void)printf("    pid %.0f, %s: %s, %llu saved%s, blocked for %s%s%s%s\n",
+                 json_number(client, "pid"), program ? program : "?", left,
                  (unsigned long long)json_count(client, "published"), failed,
-                 human_seconds(json_number(client, "blocked_seconds")).text, seen, error ? "; last error: " : "", error ? error : "");
+                 human_seconds(json_number(client, "blocked_seconds")).text, seen,
+                 error ? "; last error: " : "", error ? error : "");
 }
 
 /* Programs with libcairn. */
@@ -286,9 +316,11 @@ static void print_lanes(const cJSON *lanes)
     const cJSON *client, *clients = json_part(lanes, "clients");
     if (!cJSON_IsArray(clients) || cJSON_GetArraySize(clients) == 0)
         return;
-    row("lazy saves", "%d programs, %s to copy:", cJSON_GetArraySize(clients), json_bytes(lanes, "pending_bytes").text);
+    row("lazy saves", "%d programs, %s to copy:", cJSON_GetArraySize(clients),
+        json_bytes(lanes, "pending_bytes").text);
     if (json_count(lanes, "forgotten") > 0)
-        (void)printf("    (%llu more omitted)\n", (unsigned long long)json_count(lanes, "forgotten"));
+        (void)printf("    (%llu more omitted)\n",
+                     (unsigned long long)json_count(lanes, "forgotten"));
     cJSON_ArrayForEach(client, clients)
     {
         print_lane(client);
@@ -301,8 +333,8 @@ static void print_status(cJSON *status, const char *store)
     const char *mountpoint = json_text(status, "mountpoint");
     const char *id = json_text(status, "store_id");
     text_print(stdout, "%s%s", mountpoint ? mountpoint : store, mountpoint ? "" : " (not mounted)");
-    row("store", "%s%s%s", json_text(status, "store") ? json_text(status, "store") : store, id ? ", id " : "",
-        id ? id : "");
+    row("store", "%s%s%s", json_text(status, "store") ? json_text(status, "store") : store,
+        id ? ", id " : "", id ? id : "");
     if (json_part(status, "pid"))
         row("daemon", "pid %.0f, up %s, version %s", json_number(status, "pid"),
             human_seconds(json_number(status, "uptime_s")).text,
@@ -327,7 +359,8 @@ static int offline_status(const char *store, cJSON **ret_status)
     int r = store_lock_patiently(store, NULL, &lock_fd, &holder);
     if (r == -EBUSY) {
         complain("status",
-                 "store %s is in use by pid %d, which does not answer (starting or stopping?); try again in a moment",
+                 "store %s is in use by pid %d, which does not answer (starting or stopping?); try "
+                 "again in a moment",
                  store, (int)holder);
         return r;
     }
@@ -367,7 +400,8 @@ static int status_of_all(const struct command *command, bool json)
     struct mount_list list;
     int r = mounts_read("/proc/self/mountinfo", &list);
     if (r < 0) {
-        complain(command->name, "cannot read /proc/self/mountinfo: %s; is /proc mounted?", strerror(-r));
+        complain(command->name, "cannot read /proc/self/mountinfo: %s; is /proc mounted?",
+                 strerror(-r));
         return CLI_FAILED;
     }
     cJSON *all = cJSON_CreateArray();
@@ -432,8 +466,15 @@ static int run_status(const struct command *command, int argc, char **argv)
 const struct command status_command = {
     .name = "status",
     .summary = "show the state of a mount or store; without an argument, of all mounts",
-    .flags = (const struct flag[]){{.letter = 'j', .name = "json", .help = "print JSON", .offset = offsetof(struct status_request, json)}, {0}},
-    .operands = (const struct operand[]){{.name = "MOUNTPOINT|STORE", .offers = OFFER_MOUNTPOINTS | OFFER_DIRECTORIES, .is_optional = true}, {0}},
+    .flags = (const struct flag[]){{.letter = 'j',
+                                    .name = "json",
+                                    .help = "print JSON",
+                                    .offset = offsetof(struct status_request, json)},
+                                   {0}},
+    .operands = (const struct operand[]){{.name = "MOUNTPOINT|STORE",
+                                          .offers = OFFER_MOUNTPOINTS | OFFER_DIRECTORIES,
+                                          .is_optional = true},
+                                         {0}},
     .exits = (const struct exit_status[]){{CLI_OK, "printed"},
                                           {CLI_FAILED, "a daemon is dead or does not answer"},
                                           {CLI_USAGE, "wrong usage"},

@@ -18,7 +18,8 @@
 #define TODO_PER_REQUEST 512 /* requests are bounded */
 #define DRAW_NS (200ll * 1000000)
 
-/* A chunk that others may refer to, too: whether all references to it are ours is known at the end. */
+/* A chunk that others may refer to, too: whether all references to it are ours is known
+ * at the end. */
 struct shared {
     UT_hash_handle hh;
     char name[32];
@@ -34,7 +35,8 @@ struct linked {
     bool has_content;
 };
 
-/* Which files a portion tells of: a linked file frees its content only if all its names are seen, which the folders tell first. */
+/* Which files a portion tells of: a linked file frees its content only if all its names are seen,
+ * which the folders tell first. */
 enum phase { IN_FOLDERS, LINKED_WITHIN, LINKED_OUTSIDE };
 
 struct item {
@@ -86,7 +88,8 @@ static bool is_first_sight(struct walk *w, uint64_t ino, uint64_t links, bool ha
     return linked->seen++ == 0;
 }
 
-static void see_entry(struct walk *w, char kind, uint64_t ino, uint64_t size, uint64_t links, uint64_t staged)
+static void see_entry(struct walk *w, char kind, uint64_t ino, uint64_t size, uint64_t links,
+                      uint64_t staged)
 {
     bool has_content = kind == 'f' && size > 0, is_linked = kind != 'd' && links > 1;
     if (is_linked && !is_first_sight(w, ino, links, has_content))
@@ -100,7 +103,8 @@ static void see_entry(struct walk *w, char kind, uint64_t ino, uint64_t size, ui
         push_ino(w, kind, ino);
 }
 
-/* When nothing is left to do: the linked files of the next phase that has some. False: that was the last. */
+/* When nothing is left to do: the linked files of the next phase that has some. False: that was the
+ * last. */
 static bool begin_next_phase(struct walk *w)
 {
     while (w->todo.count == 0 && w->phase < LINKED_OUTSIDE) {
@@ -113,7 +117,6 @@ static bool begin_next_phase(struct walk *w)
     }
     return w->todo.count > 0;
 }
-
 
 static void add_freed(struct survey_sum *sum, uint32_t stored, int where)
 {
@@ -145,8 +148,12 @@ static void add_unique(struct survey_sum *sum, const struct part *part)
 static bool parse_part(const cJSON *item, struct part *ret)
 {
     const char *text = cJSON_GetStringValue(item);
-    return text && sscanf(text, "%32[0-9a-f]:%" SCNu64 ":%" SCNu32 ":%" SCNu64 ":%" SCNu32 ":%" SCNu32 ":%d:%u", ret->name, &ret->refs,
-                          &ret->uses, &ret->length, &ret->raw, &ret->stored, &ret->where, &ret->encoding) == 8 && strlen(ret->name) == 32;
+    return text &&
+           sscanf(text,
+                  "%32[0-9a-f]:%" SCNu64 ":%" SCNu32 ":%" SCNu64 ":%" SCNu32 ":%" SCNu32 ":%d:%u",
+                  ret->name, &ret->refs, &ret->uses, &ret->length, &ret->raw, &ret->stored,
+                  &ret->where, &ret->encoding) == 8 &&
+           strlen(ret->name) == 32;
 }
 
 static void see_chunk(struct walk *w, const struct part *part)
@@ -204,8 +211,9 @@ static bool take_portion(struct walk *w, const cJSON *reply, size_t asked)
     see_inline(w, json_count(reply, "inline_bytes"), json_count(reply, "inline_remote_bytes"));
     cJSON_ArrayForEach(item, json_part(reply, "found"))
     {
-        if (!cJSON_IsString(item) || sscanf(item->valuestring, "%c%" SCNu64 ":%" SCNu64 ":%" SCNu64 ":%" SCNu64, &kind, &ino, &size,
-                                            &links, &staged) != 5)
+        if (!cJSON_IsString(item) ||
+            sscanf(item->valuestring, "%c%" SCNu64 ":%" SCNu64 ":%" SCNu64 ":%" SCNu64, &kind, &ino,
+                   &size, &links, &staged) != 5)
             return false;
         see_entry(w, kind, ino, size, links, staged);
     }
@@ -225,8 +233,8 @@ static void walk_draw(struct walk *w)
         return;
     w->drawn_at = now;
     w->drawn = true;
-    (void)fprintf(stderr, "\r%" PRIu64 " files, %" PRIu64 " folders, %s \033[K", w->sum.files, w->sum.folders,
-                  human_bytes(w->sum.logical_bytes).text);
+    (void)fprintf(stderr, "\r%" PRIu64 " files, %" PRIu64 " folders, %s \033[K", w->sum.files,
+                  w->sum.folders, human_bytes(w->sum.logical_bytes).text);
     (void)fflush(stderr);
 }
 
@@ -237,7 +245,8 @@ static int ask_portion(struct walk *w)
     cJSON *request = cJSON_CreateObject(), *reply = NULL;
     cJSON *todo = cJSON_AddArrayToObject(request, "todo");
     for (size_t i = 0; i < asked; i++)
-        (void)cJSON_AddItemToArray(todo, cJSON_CreateString(w->todo.at[w->todo.count - 1 - i].text));
+        (void)cJSON_AddItemToArray(todo,
+                                   cJSON_CreateString(w->todo.at[w->todo.count - 1 - i].text));
     if (ask_daemon(w->command->name, w->store, "survey", request, &reply) < 0)
         return CLI_FAILED;
     bool is_good = take_portion(w, reply, asked);
@@ -251,13 +260,15 @@ static void settle(struct walk *w)
 {
     struct shared *shared, *next_shared;
     struct linked *linked, *next_linked;
-    HASH_ITER(hh, w->shared, shared, next_shared) {
+    HASH_ITER(hh, w->shared, shared, next_shared)
+    {
         if (shared->uses >= shared->refs)
             add_freed(&w->sum, shared->stored_len, shared->where);
         HASH_DEL(w->shared, shared);
         free(shared);
     }
-    HASH_ITER(hh, w->linked, linked, next_linked) {
+    HASH_ITER(hh, w->linked, linked, next_linked)
+    {
         HASH_DEL(w->linked, linked);
         free(linked);
     }
@@ -266,15 +277,18 @@ static void settle(struct walk *w)
         (void)fprintf(stderr, "\r\033[K");
 }
 
-int survey_run(const struct command *command, const char *store, const cJSON *root, struct survey_sum *ret)
+int survey_run(const struct command *command, const char *store, const cJSON *root,
+               struct survey_sum *ret)
 {
     struct walk w = {.command = command, .store = store, .drawn_at = clock_monotonic_ns()};
     const char *type = json_text(root, "type");
-    char kind = type && strcmp(type, "folder") == 0 ? 'd' : type && strcmp(type, "file") == 0 ? 'f' : 'o';
+    char kind = type && strcmp(type, "folder") == 0 ? 'd'
+                : type && strcmp(type, "file") == 0 ? 'f'
+                                                    : 'o';
     int code = CLI_OK;
     horizon_catch_interrupts();
-    see_entry(&w, kind, json_count(root, "ino"), json_count(root, "size_bytes"), json_count(root, "links"),
-              json_count(root, "staged_bytes"));
+    see_entry(&w, kind, json_count(root, "ino"), json_count(root, "size_bytes"),
+              json_count(root, "links"), json_count(root, "staged_bytes"));
     while (code == CLI_OK && (w.todo.count > 0 || begin_next_phase(&w))) {
         code = horizon_sleep_ms(0) ? ask_portion(&w) : CLI_INTERRUPTED;
         walk_draw(&w);
@@ -301,7 +315,8 @@ void survey_add_encodings(cJSON *object, const struct survey_sum *sum)
     }
 }
 
-int survey_look(const struct command *command, const char *path, struct target *ret_target, cJSON **ret_root)
+int survey_look(const struct command *command, const char *path, struct target *ret_target,
+                cJSON **ret_root)
 {
     uint64_t ino;
     int code = target_of_path(command, path, ret_target, &ino);

@@ -17,13 +17,15 @@ int target_mounts(const struct command *command, struct mount_list *ret)
 {
     int r = mounts_read("/proc/self/mountinfo", ret);
     if (r < 0)
-        complain(command->name, "cannot read /proc/self/mountinfo: %s; is /proc mounted?", strerror(-r));
+        complain(command->name, "cannot read /proc/self/mountinfo: %s; is /proc mounted?",
+                 strerror(-r));
     return r < 0 ? CLI_FAILED : CLI_OK;
 }
 
 int target_no_mount(const struct command *command, const char *argument)
 {
-    return complain_usage(command, "%s is not a CairnFS mountpoint; 'cairn status' lists them", argument);
+    return complain_usage(command, "%s is not a CairnFS mountpoint; 'cairn status' lists them",
+                          argument);
 }
 
 static int take_mount(const struct mount_entry *mount, struct target *ret)
@@ -53,19 +55,23 @@ static int take_store(const struct command *command, const char *argument, struc
         return CLI_OK;
     }
     if (errno == EACCES) {
-        complain(command->name, "cannot access %s: %s; run as its owner", argument, strerror(EACCES));
+        complain(command->name, "cannot access %s: %s; run as its owner", argument,
+                 strerror(EACCES));
         return CLI_FAILED;
     }
-    return complain_usage(command, "%s is neither a CairnFS mountpoint nor a store; 'cairn status' lists the mounts",
-                          argument);
+    return complain_usage(
+        command, "%s is neither a CairnFS mountpoint nor a store; 'cairn status' lists the mounts",
+        argument);
 }
 
-static int take_only(const struct command *command, const struct mount_list *list, struct target *ret)
+static int take_only(const struct command *command, const struct mount_list *list,
+                     struct target *ret)
 {
     if (list->count == 1)
         return take_mount(&list->at[0], ret);
     _cleanup_free_ char *usage = command_usage(command);
-    return complain_usage(command, "%s CairnFS is mounted; name the one to show; usage: %s", list->count == 0 ? "no" : "more than one", usage);
+    return complain_usage(command, "%s CairnFS is mounted; name the one to show; usage: %s",
+                          list->count == 0 ? "no" : "more than one", usage);
 }
 
 int target_of_any(const struct command *command, const char *argument, struct target *ret)
@@ -83,21 +89,26 @@ int target_of_any(const struct command *command, const char *argument, struct ta
     return code;
 }
 
-int target_find(const struct command *command, const struct mount_list *mounts, const char *path, const struct mount_entry **ret,
-                uint64_t *ret_ino)
+int target_find(const struct command *command, const struct mount_list *mounts, const char *path,
+                const struct mount_entry **ret, uint64_t *ret_ino)
 {
     struct stat st;
     if (stat(path, &st) < 0) {
         int e = errno;
-        complain(command->name, "cannot access %s: %s; give a file or directory on a CairnFS mount", path, strerror(e));
+        complain(command->name, "cannot access %s: %s; give a file or directory on a CairnFS mount",
+                 path, strerror(e));
         return e == ENOENT || e == ENOTDIR ? CLI_USAGE : CLI_FAILED;
     }
     *ret = mounts_find_device(mounts, st.st_dev);
     *ret_ino = st.st_ino;
-    return *ret ? CLI_OK : complain_usage(command, "%s is not on a CairnFS mount; 'cairn status' lists the mounts", path);
+    return *ret ? CLI_OK
+                : complain_usage(command,
+                                 "%s is not on a CairnFS mount; 'cairn status' lists the mounts",
+                                 path);
 }
 
-int target_of_path(const struct command *command, const char *path, struct target *ret, uint64_t *ret_ino)
+int target_of_path(const struct command *command, const char *path, struct target *ret,
+                   uint64_t *ret_ino)
 {
     struct mount_list list;
     const struct mount_entry *mount;

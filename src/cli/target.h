@@ -16,15 +16,19 @@ void target_done(struct target *target);
 CAIRN_MUST_CHECK int target_mounts(const struct command *command, struct mount_list *ret);
 
 /* A mountpoint. */
-CAIRN_MUST_CHECK int target_of_mount(const struct command *command, const char *argument, struct target *ret);
+CAIRN_MUST_CHECK int target_of_mount(const struct command *command, const char *argument,
+                                     struct target *ret);
 /* A mountpoint or a store; NULL: the one mount that there is. */
-CAIRN_MUST_CHECK int target_of_any(const struct command *command, const char *argument, struct target *ret);
+CAIRN_MUST_CHECK int target_of_any(const struct command *command, const char *argument,
+                                   struct target *ret);
 /* A file or directory on a mount; *ret_ino is its inode number. A symbolic link is followed. */
-CAIRN_MUST_CHECK int target_of_path(const struct command *command, const char *path, struct target *ret, uint64_t *ret_ino);
+CAIRN_MUST_CHECK int target_of_path(const struct command *command, const char *path,
+                                    struct target *ret, uint64_t *ret_ino);
 
 /* The same among `mounts`; *ret points into it. */
-CAIRN_MUST_CHECK int target_find(const struct command *command, const struct mount_list *mounts, const char *path,
-                                 const struct mount_entry **ret, uint64_t *ret_ino);
+CAIRN_MUST_CHECK int target_find(const struct command *command, const struct mount_list *mounts,
+                                 const char *path, const struct mount_entry **ret,
+                                 uint64_t *ret_ino);
 
 /* The message for an argument that is not a mountpoint; returns the exit status. */
 int target_no_mount(const struct command *command, const char *argument);

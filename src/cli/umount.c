@@ -13,12 +13,17 @@
 #include "daemon/lifecycle.h"
 #include "daemon/store_folder.h"
 
-#define UNMOUNT_TRIES 10 /* a process that ends, or a reader of /proc, may hold a mount for some ms */
+#define UNMOUNT_TRIES                                                                              \
+    10 /* a process that ends, or a reader of /proc, may hold a mount for some ms */
 #define UNMOUNT_PAUSE_MS 100
-#define COPIES_GRACE_NS 500000000ll   /* the daemon of a mount that is gone everywhere has mostly ended by then */
-#define UNSEEN_GRACE_NS 10000000000ll /* for copies that /proc does not show: a namespace without a process, a slow machine */
-#define END_TIMEOUT_MS 30000          /* of an answer; an ending daemon closes the connection */
-#define END_PATIENCE_NS 10000000000ll /* what was written last is little: worth waiting for beyond --timeout */
+#define COPIES_GRACE_NS                                                                            \
+    500000000ll /* the daemon of a mount that is gone everywhere has mostly ended by then */
+#define UNSEEN_GRACE_NS                                                                            \
+    10000000000ll /* for copies that /proc does not show: a namespace without a process, a slow    \
+                     machine */
+#define END_TIMEOUT_MS 30000 /* of an answer; an ending daemon closes the connection */
+#define END_PATIENCE_NS                                                                            \
+    10000000000ll /* what was written last is little: worth waiting for beyond --timeout */
 
 enum drain_level { DRAIN_NVME, DRAIN_REMOTE }; /* in the order of the flag's words */
 
@@ -37,7 +42,8 @@ static const char *removal_trouble(int r)
 /* The kernel gives the numbers of a mount that is gone to the next one. */
 static bool is_same(const struct mount_entry *a, const struct mount_entry *b)
 {
-    return a->id == b->id && a->device == b->device && strcmp(a->mountpoint, b->mountpoint) == 0 && strcmp(a->store, b->store) == 0;
+    return a->id == b->id && a->device == b->device && strcmp(a->mountpoint, b->mountpoint) == 0 &&
+           strcmp(a->store, b->store) == 0;
 }
 
 /* Returns true where another process has unmounted it meanwhile. */
@@ -53,13 +59,14 @@ static bool is_gone(const struct mount_entry *mount)
     return !found;
 }
 
-/* Clears the mount of a dead daemon; data not on NVMe yet is in the stage, and the next mount recovers it. */
+/* Clears the mount of a dead daemon; data not on NVMe yet is in the stage, and the next mount
+ * recovers it. */
 static int remove_dead(const struct mount_entry *mount)
 {
     int r = mount_remove(mount->mountpoint, true);
     if (r < 0 && !is_gone(mount)) {
-        complain("umount", "cannot clear the mount of a dead daemon from %s: %s; try as root", mount->mountpoint,
-                 removal_trouble(r));
+        complain("umount", "cannot clear the mount of a dead daemon from %s: %s; try as root",
+                 mount->mountpoint, removal_trouble(r));
         return CLI_FAILED;
     }
     complain(
@@ -94,10 +101,9 @@ static int umount_drain(const struct mount_entry *mount, bool remote, int64_t de
     }
     int code = horizon_wait("umount", &goal, 1, deadline, &left);
     if (code == CLI_NOT_MET)
-        complain(
-            "umount",
-            "timed out: %s not yet %s; %s stays mounted; try again with a longer --timeout",
-            human_bytes(left).text, remote ? "in the remote" : "on NVMe", mount->mountpoint);
+        complain("umount",
+                 "timed out: %s not yet %s; %s stays mounted; try again with a longer --timeout",
+                 human_bytes(left).text, remote ? "in the remote" : "on NVMe", mount->mountpoint);
     return code;
 }
 
@@ -116,7 +122,8 @@ static int set_drain_at_end(const struct mount_entry *mount, bool on)
 
 static int fail_busy(const struct mount_entry *mount)
 {
-    complain("umount", "%s is in use; end these processes, then try again (all data is on NVMe)", mount->mountpoint);
+    complain("umount", "%s is in use; end these processes, then try again (all data is on NVMe)",
+             mount->mountpoint);
     unsigned holders = print_holders(mount->mountpoint, stderr);
     if (holders == 0)
         (void)fprintf(stderr, "  no process %s uses it\n",
@@ -137,16 +144,16 @@ static int unmount(const struct mount_entry *mount)
     if (r < 0 && is_gone(mount))
         return CLI_OK; /* another process has done it */
     if (r < 0)
-        complain("umount", "cannot unmount %s: %s; try as root or as the user who mounted it", mount->mountpoint,
-                 removal_trouble(r));
+        complain("umount", "cannot unmount %s: %s; try as root or as the user who mounted it",
+                 mount->mountpoint, removal_trouble(r));
     return r < 0 ? CLI_FAILED : CLI_OK;
 }
 
-/* --- the end of the daemon ------------------------------------------------------------------------------------------------ */
+/* --- the end of the daemon -------------------------------------------------------------------- */
 
-/* Ends the mount in other namespaces, too: it would keep the store in use for as long as they live. All data is on NVMe; programs
- * there get ENOTCONN. *ret_serves: the daemon was still serving. Returns false if no daemon answers, most often because it is
- * exiting. */
+/* Ends the mount in other namespaces, too: it would keep the store in use for as long as they live.
+ * All data is on NVMe; programs there get ENOTCONN. *ret_serves: the daemon was still serving.
+ * Returns false if no daemon answers, most often because it is exiting. */
 static bool end_everywhere(const struct mount_entry *mount, bool *ret_serves)
 {
     cJSON *request = cJSON_CreateObject(), *reply = NULL;
@@ -168,7 +175,9 @@ static bool end_copies(const struct mount_entry *mount)
     if (serves) {
         for (size_t i = 0; i < copies.count; i++)
             copies.at[i].stays = true; /* the copy did stay */
-        complain("umount", "%s is unmounted and all data is on NVMe; other mount namespaces or mounts have it too, and it ends there as well",
+        complain("umount",
+                 "%s is unmounted and all data is on NVMe; other mount namespaces or mounts have "
+                 "it too, and it ends there as well",
                  mount->mountpoint);
         copies_print(&copies, stderr);
     }
@@ -176,16 +185,20 @@ static bool end_copies(const struct mount_entry *mount)
     return asked;
 }
 
-/* The daemon also ends for copies that /proc does not show us. To ask a daemon that is ending already does no harm. */
+/* The daemon also ends for copies that /proc does not show us. To ask a daemon that is ending
+ * already does no harm. */
 static void end_unseen(const struct mount_entry *mount)
 {
     bool serves;
     if (!end_everywhere(mount, &serves))
-        complain("umount", "%s is unmounted and all data is on NVMe; waiting for the daemon of store %s to exit", mount->mountpoint,
-                 mount->store);
+        complain(
+            "umount",
+            "%s is unmounted and all data is on NVMe; waiting for the daemon of store %s to exit",
+            mount->mountpoint, mount->store);
     else if (serves)
         complain("umount",
-                 "%s is unmounted and all data is on NVMe; a mount namespace that is not visible here has it too, and it ends there as well",
+                 "%s is unmounted and all data is on NVMe; a mount namespace that is not visible "
+                 "here has it too, and it ends there as well",
                  mount->mountpoint);
 }
 
@@ -210,7 +223,8 @@ static void ending_help(struct ending *e)
     }
 }
 
-/* The mount is gone, and the rest needs no caller that waits: the end of the time is no failure. Returns false where it is over. */
+/* The mount is gone, and the rest needs no caller that waits: the end of the time is no failure.
+ * Returns false where it is over. */
 static bool ending_continues(struct ending *e, const struct umount_request *request, pid_t pid)
 {
     int64_t now = clock_monotonic_ns();
@@ -224,7 +238,9 @@ static bool ending_continues(struct ending *e, const struct umount_request *requ
     }
     if (now < e->began + END_PATIENCE_NS)
         return true;
-    complain("umount", "%s is unmounted; the daemon (pid %d) writes the last data to NVMe and then exits; until then store %s is in use",
+    complain("umount",
+             "%s is unmounted; the daemon (pid %d) writes the last data to NVMe and then exits; "
+             "until then store %s is in use",
              e->mount->mountpoint, (int)pid, e->mount->store);
     return false;
 }
@@ -232,12 +248,15 @@ static bool ending_continues(struct ending *e, const struct umount_request *requ
 static int ending_status(const struct ending *e)
 {
     if (e->remote_left)
-        complain("umount", "timed out: %s is unmounted, but the last writes are not yet in the remote; the next mount of store %s uploads them",
+        complain("umount",
+                 "timed out: %s is unmounted, but the last writes are not yet in the remote; the "
+                 "next mount of store %s uploads them",
                  e->mount->mountpoint, e->mount->store);
     return e->remote_left ? CLI_FAILED : CLI_OK;
 }
 
-static int await_end(const struct mount_entry *mount, const struct umount_request *request, int64_t deadline)
+static int await_end(const struct mount_entry *mount, const struct umount_request *request,
+                     int64_t deadline)
 {
     struct ending e = {.mount = mount, .deadline = deadline, .began = clock_monotonic_ns()};
     pid_t pid = 0;
@@ -250,7 +269,8 @@ static int await_end(const struct mount_entry *mount, const struct umount_reques
         ending_help(&e);
     }
     if (held < 0) {
-        complain("umount", "unmounted, but cannot tell whether the daemon has exited: %s", strerror(-held));
+        complain("umount", "unmounted, but cannot tell whether the daemon has exited: %s",
+                 strerror(-held));
         return CLI_FAILED;
     }
     return ending_status(&e);
@@ -262,8 +282,10 @@ static int refuse_for_others(const struct mount_entry *mount)
     copies_find(mount, &copies);
     bool others = copies_that_stay(&copies) > 0;
     if (others) {
-        complain("umount", "%s stays mounted: other mount namespaces or mounts have it too, and would lose it",
-                 mount->mountpoint);
+        complain(
+            "umount",
+            "%s stays mounted: other mount namespaces or mounts have it too, and would lose it",
+            mount->mountpoint);
         copies_print(&copies, stderr);
     }
     copies_done(&copies);
@@ -271,14 +293,17 @@ static int refuse_for_others(const struct mount_entry *mount)
 }
 
 /* Continues when no daemon answers any more: mostly another umount was first. */
-static int umount_without_daemon(const struct mount_entry *mount, const struct umount_request *request, int64_t deadline)
+static int umount_without_daemon(const struct mount_entry *mount,
+                                 const struct umount_request *request, int64_t deadline)
 {
     if (!is_gone(mount)) {
         complain("umount", "store %s: %s", mount->store, daemon_trouble(-ENOENT));
         return CLI_FAILED;
     }
     if (request->drain == DRAIN_REMOTE)
-        complain("umount", "another process has unmounted %s; the remote may lack some data, which the next mount of store %s uploads",
+        complain("umount",
+                 "another process has unmounted %s; the remote may lack some data, which the next "
+                 "mount of store %s uploads",
                  mount->mountpoint, mount->store);
     int code = await_end(mount, request, deadline);
     return request->drain == DRAIN_REMOTE && code == CLI_OK ? CLI_FAILED : code;
@@ -289,11 +314,12 @@ static int umount_one(const struct mount_entry *mount, const struct umount_reque
     int64_t deadline = horizon_deadline(request->timeout_ns);
     pid_t pid;
     if (mount->cover) {
-        complain("umount", "%s is covered by another mount (%s); unmount that first: umount %s", mount->mountpoint,
-                 mount->cover, mount->mountpoint);
+        complain("umount", "%s is covered by another mount (%s); unmount that first: umount %s",
+                 mount->mountpoint, mount->cover, mount->mountpoint);
         return CLI_FAILED;
     }
-    /* A store that is not to be seen from here has no lock either, though its daemon may be well. */
+    /* A store that is not to be seen from here has no lock either, though its daemon may
+     * be well. */
     if (store_lock_holder(mount->store, &pid) == 0 && mount_is_dead(mount->mountpoint))
         return remove_dead(mount);
     int code = request->keep_others ? refuse_for_others(mount) : CLI_OK;
@@ -329,11 +355,22 @@ static int run_umount(const struct command *command, int argc, char **argv)
 
 #define FIELD(f) offsetof(struct umount_request, f)
 static const struct flag flags[] = {
-    {.letter = 'd', .name = "drain", .argument = "nvme|remote",
-     .help = "remote: upload everything first; nvme (default): the next mount uploads the rest", .kind = FLAG_WORD, .offset = FIELD(drain)},
-    {.letter = 't', .name = "timeout", .argument = "TIME", .help = "give up after TIME (10s, 5m); the mount then stays as it is", .kind = FLAG_TIME,
+    {.letter = 'd',
+     .name = "drain",
+     .argument = "nvme|remote",
+     .help = "remote: upload everything first; nvme (default): the next mount uploads the rest",
+     .kind = FLAG_WORD,
+     .offset = FIELD(drain)},
+    {.letter = 't',
+     .name = "timeout",
+     .argument = "TIME",
+     .help = "give up after TIME (10s, 5m); the mount then stays as it is",
+     .kind = FLAG_TIME,
      .offset = FIELD(timeout_ns)},
-    {.letter = 'k', .name = "keep-others", .help = "fail if another mount namespace has the mount too, instead of ending it there as well",
+    {.letter = 'k',
+     .name = "keep-others",
+     .help =
+         "fail if another mount namespace has the mount too, instead of ending it there as well",
      .offset = FIELD(keep_others)},
     {0},
 };
@@ -344,7 +381,8 @@ const struct command umount_command = {
     .flags = flags,
     .operands = (const struct operand[]){{.name = "MOUNTPOINT", .offers = OFFER_MOUNTPOINTS}, {0}},
     .exits = (const struct exit_status[]){{CLI_OK, "unmounted"},
-                                          {CLI_FAILED, "failed; if the mount is in use, its users are listed"},
+                                          {CLI_FAILED,
+                                           "failed; if the mount is in use, its users are listed"},
                                           {CLI_USAGE, "wrong usage"},
                                           {CLI_NOT_MET, "timed out, and still mounted"},
                                           {CLI_INTERRUPTED, "interrupted"},

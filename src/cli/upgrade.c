@@ -78,11 +78,12 @@ static int ask(const struct upgrade *u)
 static int upgrade_show(const struct upgrade *u, const struct seen *before, const struct seen *now)
 {
     if (*now->error) {
-        complain(u->command->name, "%s is still served by version %s: %s", u->mountpoint, now->version, now->error);
+        complain(u->command->name, "%s is still served by version %s: %s", u->mountpoint,
+                 now->version, now->error);
         return CLI_FAILED;
     }
-    text_print(stdout, "%s: version %s handed over to version %s; calls waited for %s", u->mountpoint, before->version, now->version,
-               human_seconds(now->pause).text);
+    text_print(stdout, "%s: version %s handed over to version %s; calls waited for %s",
+               u->mountpoint, before->version, now->version, human_seconds(now->pause).text);
     return CLI_OK;
 }
 
@@ -97,7 +98,8 @@ static int upgrade_evaluate(const struct upgrade *u, const struct seen *before, 
         return 1;
     }
     if (r == 0 && !now.upgrading)
-        complain(u->command->name, "the daemon of %s died before the handover; try again", u->mountpoint);
+        complain(u->command->name, "the daemon of %s died before the handover; try again",
+                 u->mountpoint);
     else if (r < 0 && store_lock_holder(u->store, &holder) == 0)
         complain(u->command->name, "the mount of %s has ended", u->mountpoint);
     else
@@ -111,8 +113,9 @@ static int upgrade_await(const struct upgrade *u, const struct seen *before)
     int code;
     while (!upgrade_evaluate(u, before, &code)) {
         if (clock_monotonic_ns() >= u->deadline) {
-            complain(u->command->name, "timed out: the upgrade of %s is still in progress; see 'cairn status %s'", u->mountpoint,
-                     u->mountpoint);
+            complain(u->command->name,
+                     "timed out: the upgrade of %s is still in progress; see 'cairn status %s'",
+                     u->mountpoint, u->mountpoint);
             return CLI_NOT_MET;
         }
         if (!horizon_sleep_ms(POLL_MS))
@@ -126,8 +129,10 @@ static int upgrade(const struct upgrade *u)
     struct seen before;
     int r = upgrade_look(u, &before);
     if (r == -EOPNOTSUPP)
-        complain(u->command->name, "the daemon of %s is too old to hand over; unmount, then mount with the other version",
-                 u->mountpoint);
+        complain(
+            u->command->name,
+            "the daemon of %s is too old to hand over; unmount, then mount with the other version",
+            u->mountpoint);
     else if (r < 0)
         complain(u->command->name, "store %s: %s", u->store, daemon_trouble(r));
     if (r < 0 || ask(u) < 0)
@@ -135,7 +140,7 @@ static int upgrade(const struct upgrade *u)
     return upgrade_await(u, &before);
 }
 
-/* --- arguments -------------------------------------------------------------------------------------------------------------------- */
+/* --- arguments -------------------------------------------------------------------------------- */
 
 /* The path must be absolute: the daemon has another working folder. */
 static char *find_binary(const char *given)
@@ -143,7 +148,8 @@ static char *find_binary(const char *given)
     char *path = realpath(given ? given : "/proc/self/exe", NULL);
     struct stat st;
     if (!path)
-        complain("upgrade", "%s: %s", given ? given : "the program that runs this", errno == ENOENT && !given ? "it was removed; give --binary" : strerror(errno));
+        complain("upgrade", "%s: %s", given ? given : "the program that runs this",
+                 errno == ENOENT && !given ? "it was removed; give --binary" : strerror(errno));
     else if (stat(path, &st) < 0 || !S_ISREG(st.st_mode))
         complain("upgrade", "%s is not a program; give another with --binary", path);
     else if (access(path, X_OK) < 0)
@@ -171,7 +177,8 @@ static int run_upgrade(const struct command *command, int argc, char **argv)
         return code;
     horizon_catch_interrupts();
     _cleanup_free_ char *path = find_binary(request.binary);
-    struct upgrade u = {command, target.store, target.mountpoint, path, horizon_deadline(request.timeout_ns)};
+    struct upgrade u = {command, target.store, target.mountpoint, path,
+                        horizon_deadline(request.timeout_ns)};
     code = path ? upgrade(&u) : CLI_FAILED;
     target_done(&target);
     return code;
@@ -179,17 +186,26 @@ static int run_upgrade(const struct command *command, int argc, char **argv)
 
 #define FIELD(f) offsetof(struct upgrade_request, f)
 static const struct flag flags[] = {
-    {.letter = 'b', .name = "binary", .argument = "PATH", .help = "hand over to this program (default: the cairn that runs this command)",
-     .kind = FLAG_TEXT, .offset = FIELD(binary)},
-    {.letter = 't', .name = "timeout", .argument = "TIME", .help = "wait at most TIME (10s, 5m); the upgrade continues after that",
-     .kind = FLAG_TIME, .offset = FIELD(timeout_ns)},
+    {.letter = 'b',
+     .name = "binary",
+     .argument = "PATH",
+     .help = "hand over to this program (default: the cairn that runs this command)",
+     .kind = FLAG_TEXT,
+     .offset = FIELD(binary)},
+    {.letter = 't',
+     .name = "timeout",
+     .argument = "TIME",
+     .help = "wait at most TIME (10s, 5m); the upgrade continues after that",
+     .kind = FLAG_TIME,
+     .offset = FIELD(timeout_ns)},
     {0},
 };
 
 const struct command upgrade_command = {
     .name = "upgrade",
     .summary = "replace the daemon of a mount by another version, under running programs",
-    .description = "Nothing is unmounted: open files, maps and locks stay, and calls wait. If the other version cannot take the mount over,\n"
+    .description = "Nothing is unmounted: open files, maps and locks stay, and calls wait. If the "
+                   "other version cannot take the mount over,\n"
                    "this one continues.",
     .flags = flags,
     .operands = (const struct operand[]){{.name = "MOUNTPOINT", .offers = OFFER_MOUNTPOINTS}, {0}},

@@ -15,7 +15,8 @@ struct wait_request {
     unsigned level; /* enum wait_level */
     int64_t timeout_ns;
     struct mount_list mounts;
-    VECTOR(struct horizon_goal) goals; /* one a store, as much as the paths of that store need together */
+    VECTOR(struct horizon_goal)
+    goals; /* one a store, as much as the paths of that store need together */
 };
 
 static struct horizon_goal *goal_of(struct wait_request *request, char *store)
@@ -72,9 +73,11 @@ static int wait_for_paths(const struct command *command, struct wait_request *re
         if (code != CLI_OK)
             return code;
     }
-    int code = horizon_wait(command->name, request->goals.at, request->goals.count, deadline, &left);
+    int code =
+        horizon_wait(command->name, request->goals.at, request->goals.count, deadline, &left);
     if (code == CLI_NOT_MET)
-        complain(command->name, "timed out: %s not yet %s; wait longer, or see 'cairn status'", human_bytes(left).text,
+        complain(command->name, "timed out: %s not yet %s; wait longer, or see 'cairn status'",
+                 human_bytes(left).text,
                  request->level == WAIT_REMOTE ? "in the remote" : "on NVMe");
     return code;
 }
@@ -97,9 +100,18 @@ static int run_wait(const struct command *command, int argc, char **argv)
 
 #define FIELD(f) offsetof(struct wait_request, f)
 static const struct flag flags[] = {
-    {.letter = 'l', .name = "level", .argument = "stage|nvme|remote", .help = "the tier to wait for (default nvme)", .kind = FLAG_WORD,
+    {.letter = 'l',
+     .name = "level",
+     .argument = "stage|nvme|remote",
+     .help = "the tier to wait for (default nvme)",
+     .kind = FLAG_WORD,
      .offset = FIELD(level)},
-    {.letter = 't', .name = "timeout", .argument = "TIME", .help = "give up after TIME (10s, 5m)", .kind = FLAG_TIME, .offset = FIELD(timeout_ns)},
+    {.letter = 't',
+     .name = "timeout",
+     .argument = "TIME",
+     .help = "give up after TIME (10s, 5m)",
+     .kind = FLAG_TIME,
+     .offset = FIELD(timeout_ns)},
     {0},
 };
 
@@ -107,7 +119,8 @@ const struct command wait_command = {
     .name = "wait",
     .summary = "wait until files or directories are on NVMe or in the remote",
     .flags = flags,
-    .operands = (const struct operand[]){{.name = "PATH", .offers = OFFER_FILES, .is_repeated = true}, {0}},
+    .operands =
+        (const struct operand[]){{.name = "PATH", .offers = OFFER_FILES, .is_repeated = true}, {0}},
     .exits = (const struct exit_status[]){{CLI_OK, "the tier has all of it"},
                                           {CLI_FAILED, "failed"},
                                           {CLI_USAGE, "wrong usage"},

@@ -35,7 +35,8 @@ static void warm_draw(struct warm *w, const char *path, const cJSON *reply)
         return;
     _cleanup_free_ char *shown = xstrdup(path);
     text_hide_controls(shown);
-    (void)fprintf(stderr, "\r%s: %s of %s \033[K", shown, human_bytes(done).text, human_bytes(total).text);
+    (void)fprintf(stderr, "\r%s: %s of %s \033[K", shown, human_bytes(done).text,
+                  human_bytes(total).text);
     (void)fflush(stderr);
     w->drawn = true;
 }
@@ -47,7 +48,8 @@ static void warm_end_drawing(struct warm *w)
     w->drawn = false;
 }
 
-static void warm_print_kept(const struct warm *w, const char *path, const cJSON *reply, const char *name, const char *why)
+static void warm_print_kept(const struct warm *w, const char *path, const cJSON *reply,
+                            const char *name, const char *why)
 {
     uint64_t bytes = number(reply, name);
     if (bytes)
@@ -62,22 +64,27 @@ static int warm_conclude(const struct warm *w, const char *path, const cJSON *re
     if (failed)
         complain(w->command->name, "%s: %s", path, failed);
     if (number(reply, "failed_bytes"))
-        complain(w->command->name, "%s: %s could not be fetched: %s", path, human_bytes(number(reply, "failed_bytes")).text,
+        complain(w->command->name, "%s: %s could not be fetched: %s", path,
+                 human_bytes(number(reply, "failed_bytes")).text,
                  cause && *cause ? cause : "see 'cairn status'");
     if (number(reply, "not_kept_bytes"))
-        complain(w->command->name, "%s: NVMe has no space for %s of it; raise -o nvme=SIZE, or evict other files", path,
-                 human_bytes(number(reply, "not_kept_bytes")).text);
-    warm_print_kept(w, path, reply, "unpublished_bytes", "the remote does not have them yet; see 'cairn wait --level remote'");
-    warm_print_kept(w, path, reply, "pinned_bytes", "pinned by user.cairn.pin on these files, or on others with the same content");
+        complain(w->command->name,
+                 "%s: NVMe has no space for %s of it; raise -o nvme=SIZE, or evict other files",
+                 path, human_bytes(number(reply, "not_kept_bytes")).text);
+    warm_print_kept(w, path, reply, "unpublished_bytes",
+                    "the remote does not have them yet; see 'cairn wait --level remote'");
+    warm_print_kept(w, path, reply, "pinned_bytes",
+                    "pinned by user.cairn.pin on these files, or on others with the same content");
     warm_print_kept(w, path, reply, "busy_bytes", "in use at the moment; try again");
     bool whole = !failed && number(reply, "failed_bytes") + number(reply, "not_kept_bytes") +
-                                    number(reply, "unpublished_bytes") + number(reply, "pinned_bytes") +
-                                    number(reply, "busy_bytes") ==
+                                    number(reply, "unpublished_bytes") +
+                                    number(reply, "pinned_bytes") + number(reply, "busy_bytes") ==
                                 0;
     return whole ? CLI_OK : CLI_FAILED;
 }
 
-static int ask_job(const struct warm *w, const char *store, uint64_t job, bool cancel, cJSON **ret_reply)
+static int ask_job(const struct warm *w, const char *store, uint64_t job, bool cancel,
+                   cJSON **ret_reply)
 {
     cJSON *ask = cJSON_CreateObject();
     control_add_u64(ask, "job", job);
@@ -110,7 +117,8 @@ static int follow_job(struct warm *w, const char *path, const char *store, uint6
             return code;
         if (clock_monotonic_ns() >= w->deadline) {
             warm_end_drawing(w);
-            complain(w->command->name, "timed out: %s is incomplete; the part that is done stays", path);
+            complain(w->command->name, "timed out: %s is incomplete; the part that is done stays",
+                     path);
             return warm_cancel(w, store, job, CLI_NOT_MET);
         }
         if (!horizon_sleep_ms(POLL_MS)) {
@@ -176,18 +184,27 @@ static int run_evict(const struct command *command, int argc, char **argv)
 }
 
 static const struct flag warmup_flags[] = {
-    {.letter = 't', .name = "timeout", .argument = "TIME", .help = "give up after TIME (10s, 5m); fetched data stays", .kind = FLAG_TIME,
+    {.letter = 't',
+     .name = "timeout",
+     .argument = "TIME",
+     .help = "give up after TIME (10s, 5m); fetched data stays",
+     .kind = FLAG_TIME,
      .offset = offsetof(struct warm_request, timeout_ns)},
     {0},
 };
 
 static const struct flag evict_flags[] = {
-    {.letter = 't', .name = "timeout", .argument = "TIME", .help = "give up after TIME (10s, 5m)", .kind = FLAG_TIME,
+    {.letter = 't',
+     .name = "timeout",
+     .argument = "TIME",
+     .help = "give up after TIME (10s, 5m)",
+     .kind = FLAG_TIME,
      .offset = offsetof(struct warm_request, timeout_ns)},
     {0},
 };
 
-static const struct operand operands[] = {{.name = "PATH", .offers = OFFER_FILES, .is_repeated = true}, {0}};
+static const struct operand operands[] = {
+    {.name = "PATH", .offers = OFFER_FILES, .is_repeated = true}, {0}};
 
 const struct command warmup_command = {
     .name = "warmup",
@@ -207,7 +224,8 @@ const struct command warmup_command = {
 const struct command evict_command = {
     .name = "evict",
     .summary = "remove local NVMe copies of files already in the remote",
-    .description = "Data that the remote does not have yet stays, and so do pinned files (setfattr -n user.cairn.pin -v 1).",
+    .description = "Data that the remote does not have yet stays, and so do pinned files (setfattr "
+                   "-n user.cairn.pin -v 1).",
     .flags = evict_flags,
     .operands = operands,
     .exits = (const struct exit_status[]){{CLI_OK, "no copy is left on NVMe"},

@@ -39,7 +39,8 @@ int take_struct(void *ret, size_t size, const void *from)
     for (size_t i = size; i < theirs; i++) {
         if (((const char *)from)[i] == 0)
             continue;
-        cause_note("the options are of a newer version of the library, and use what this one lacks");
+        cause_note(
+            "the options are of a newer version of the library, and use what this one lacks");
         return -E2BIG;
     }
     memcpy(ret, from, theirs < size ? theirs : size);

@@ -7,13 +7,14 @@
 #include "base/clock.h"
 #include "client/crc.h"
 
-/* --- a new save ------------------------------------------------------------------------------------------------------- */
+/* --- a new save ------------------------------------------------------------------------------- */
 
 static bool is_same_name(const struct draft *a, const struct draft *b)
 {
     if (!a->name || !b->name)
         return !a->name && !b->name && strcmp(a->path, b->path) == 0;
-    return a->folder_dev == b->folder_dev && a->folder_ino == b->folder_ino && strcmp(a->name, b->name) == 0;
+    return a->folder_dev == b->folder_dev && a->folder_ino == b->folder_ino &&
+           strcmp(a->name, b->name) == 0;
 }
 
 static void take_after_locked(struct cairn_save *save, const struct cairn_save_options *options)
@@ -46,8 +47,9 @@ static void enter_locked(struct cairn_save *save, const struct cairn_save_option
 
 static int check_options(struct cairn_lane *lane, const struct cairn_save_options *options)
 {
-    const uint32_t known = CAIRN_SAVE_EXCLUSIVE | CAIRN_SAVE_REFER | CAIRN_SAVE_NO_CRC | CAIRN_SAVE_CLEAN | CAIRN_SAVE_HOLD |
-                           CAIRN_SAVE_URGENT | CAIRN_SAVE_REGULAR;
+    const uint32_t known = CAIRN_SAVE_EXCLUSIVE | CAIRN_SAVE_REFER | CAIRN_SAVE_NO_CRC |
+                           CAIRN_SAVE_CLEAN | CAIRN_SAVE_HOLD | CAIRN_SAVE_URGENT |
+                           CAIRN_SAVE_REGULAR;
     if (options->flags & ~known || options->mode & ~(mode_t)07777) {
         cause_note("the options have flags or a mode that are not known");
         return -EINVAL;
@@ -61,7 +63,8 @@ static int check_options(struct cairn_lane *lane, const struct cairn_save_option
     return 0;
 }
 
-static struct cairn_save *allocate(struct cairn_lane *lane, const struct cairn_save_options *options)
+static struct cairn_save *allocate(struct cairn_lane *lane,
+                                   const struct cairn_save_options *options)
 {
     struct cairn_save *save = calloc(1, sizeof *save);
     struct cairn_save **after = calloc(options->after_count + 1, sizeof(struct cairn_save *));
@@ -81,8 +84,8 @@ static struct cairn_save *allocate(struct cairn_lane *lane, const struct cairn_s
     return save;
 }
 
-int save_new(struct cairn_lane *lane, const char *path, uint64_t bytes, const struct cairn_save_options *given, const struct zip *zip,
-             struct cairn_save **ret)
+int save_new(struct cairn_lane *lane, const char *path, uint64_t bytes,
+             const struct cairn_save_options *given, const struct zip *zip, struct cairn_save **ret)
 {
     struct cairn_save_options options;
     int r = take_struct(&options, sizeof options, given);
@@ -107,14 +110,15 @@ int save_new(struct cairn_lane *lane, const char *path, uint64_t bytes, const st
     return 0;
 }
 
-/* --- what it copies --------------------------------------------------------------------------------------------------- */
+/* --- what it copies --------------------------------------------------------------------------- */
 
 static int check_source(const struct cairn_save *save, const struct source_of *of)
 {
     const struct cairn_source *source = of->source;
     if (of->at > save->bytes || source->length > save->bytes - of->at) {
-        cause_note("%s: a source of %llu bytes at %llu is outside the file, which has %llu", save->draft.path,
-                   (unsigned long long)source->length, (unsigned long long)of->at, (unsigned long long)save->bytes);
+        cause_note("%s: a source of %llu bytes at %llu is outside the file, which has %llu",
+                   save->draft.path, (unsigned long long)source->length, (unsigned long long)of->at,
+                   (unsigned long long)save->bytes);
         return -EINVAL;
     }
     if (source->flags & ~(uint32_t)CAIRN_SOURCE_NOW) {
@@ -123,7 +127,8 @@ static int check_source(const struct cairn_save *save, const struct source_of *o
     }
     if (source->length == 0 || !source->host != !source->device_address)
         return 0;
-    cause_note("%s: a source has %s of host memory and device memory", save->draft.path, source->host ? "both" : "none");
+    cause_note("%s: a source has %s of host memory and device memory", save->draft.path,
+               source->host ? "both" : "none");
     return -EINVAL;
 }
 
@@ -148,15 +153,18 @@ static int add_segment(struct cairn_save *save, struct batch *batch, const struc
     memcpy(data, source->host, source->length);
     if (has_crc(save))
         save->zip.entries[of->entry].crc = crc_of(0, data, source->length);
-    batch->segments[batch->segment_count++] = (struct segment){.at = of->at, .length = source->length, .data = data};
+    batch->segments[batch->segment_count++] =
+        (struct segment){.at = of->at, .length = source->length, .data = data};
     save->snapshot_bytes += source->length;
     return 0;
 }
 
 /* Its device; once a call and stream the copies are ordered behind what makes the bytes. */
-static int device_of(struct cairn_lane *lane, struct batch *batch, const struct cairn_source *source, int *ret_slot)
+static int device_of(struct cairn_lane *lane, struct batch *batch,
+                     const struct cairn_source *source, int *ret_slot)
 {
-    if (batch->has_producer && batch->producer == source->producer && batch->ordinal == source->device) {
+    if (batch->has_producer && batch->producer == source->producer &&
+        batch->ordinal == source->device) {
         *ret_slot = batch->slot;
         return 0;
     }
@@ -172,8 +180,14 @@ static int add_job(struct cairn_save *save, struct batch *batch, const struct so
 {
     const struct cairn_source *source = of->source;
     struct job *job = &batch->jobs[batch->job_count];
-    *job = (struct job){.save = save, .at = of->at, .length = source->length, .host = source->host, .slot = ON_HOST, .entry = of->entry,
-                        .address = source->device_address, .is_now = source->flags & CAIRN_SOURCE_NOW};
+    *job = (struct job){.save = save,
+                        .at = of->at,
+                        .length = source->length,
+                        .host = source->host,
+                        .slot = ON_HOST,
+                        .entry = of->entry,
+                        .address = source->device_address,
+                        .is_now = source->flags & CAIRN_SOURCE_NOW};
     if (!source->host) {
         int r = device_of(save->lane, batch, source, &job->slot);
         if (r < 0)
@@ -190,7 +204,8 @@ static int add_job(struct cairn_save *save, struct batch *batch, const struct so
     return 0;
 }
 
-static int fill_batch(struct cairn_save *save, struct batch *batch, const struct source_of *sources, size_t count)
+static int fill_batch(struct cairn_save *save, struct batch *batch, const struct source_of *sources,
+                      size_t count)
 {
     int r = 0;
     batch->jobs = calloc(count + 1, sizeof *batch->jobs);
@@ -209,14 +224,16 @@ static int fill_batch(struct cairn_save *save, struct batch *batch, const struct
     return r;
 }
 
-/* --- handing over ----------------------------------------------------------------------------------------------------- */
+/* --- handing over ----------------------------------------------------------------------------- */
 
 static void enqueue_locked(struct cairn_lane *lane, struct job *job)
 {
     check_held(&lane->lock);
     struct cairn_save *save = job->save;
     bool on_host = job->slot == ON_HOST, is_first = job->is_now || save->flags & CAIRN_SAVE_URGENT;
-    struct queue *queue = on_host ? (is_first ? &lane->now : &lane->lazy) : is_first ? &lane->device_now : &lane->device_lazy;
+    struct queue *queue = on_host    ? (is_first ? &lane->now : &lane->lazy)
+                          : is_first ? &lane->device_now
+                                     : &lane->device_lazy;
     *queue->last = job;
     queue->last = &job->next;
     if (!on_host)
@@ -263,7 +280,8 @@ static void wait_for_now_locked(struct cairn_save *save)
     while (save->now_unread > 0 && !save->error) {
         if (wait_changed_locked(lane, deadline))
             continue;
-        (void)snprintf(cause, sizeof cause, "%.250s: the call has waited for the copy for %d ms", save->draft.path, save->max_block_ms);
+        (void)snprintf(cause, sizeof cause, "%.250s: the call has waited for the copy for %d ms",
+                       save->draft.path, save->max_block_ms);
         save_fail_locked(save, -ETIMEDOUT, cause);
     }
     while (save->error && save->reading > 0)
@@ -297,9 +315,10 @@ int save_close(struct cairn_save *save, bool commits)
     return streams ? save_publish_stream(save) : r;
 }
 
-/* --- calls ------------------------------------------------------------------------------------------------------------ */
+/* --- calls ------------------------------------------------------------------------------------ */
 
-int cairn_save_begin(cairn_lane *lane, const char *path, uint64_t bytes, const struct cairn_save_options *options, cairn_save **ret)
+int cairn_save_begin(cairn_lane *lane, const char *path, uint64_t bytes,
+                     const struct cairn_save_options *options, cairn_save **ret)
 {
     int64_t begun = clock_monotonic_ns();
     *ret = NULL;

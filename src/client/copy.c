@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The threads that copy host sources into drafts, in pieces. The CRC of a piece is computed while its bytes are on their way into the
- * cache anyway; then the kernel copies them into the file from where they are.
+/* The threads that copy host sources into drafts, in pieces. The CRC of a piece is computed while
+ * its bytes are on their way into the cache anyway; then the kernel copies them into the file from
+ * where they are.
  *
- * Once the CRC is there, the piece is read by the kernel alone: memory that goes away under it is an error (-EFAULT) of a save that has failed
- * anyway. So what waits for a failed save waits for CRCs, never for a write that a filesystem holds up. */
+ * Once the CRC is there, the piece is read by the kernel alone: memory that goes away under it is
+ * an error (-EFAULT) of a save that has failed anyway. So what waits for a failed save waits for
+ * CRCs, never for a write that a filesystem holds up. */
 #include "client/client.h"
 
 #include <sys/resource.h>
@@ -25,7 +27,8 @@ struct piece {
 
 static uint64_t first_piece(const struct job *job)
 {
-    return job->slot == ON_HOST ? PIECE_BYTES - (uintptr_t)job->host % PAGE : job->save->lane->ring.piece;
+    return job->slot == ON_HOST ? PIECE_BYTES - (uintptr_t)job->host % PAGE
+                                : job->save->lane->ring.piece;
 }
 
 static uint64_t next_pieces(const struct job *job)
@@ -41,7 +44,9 @@ uint64_t piece_length(const struct job *job, uint64_t given)
 size_t pieces_of(const struct job *job)
 {
     uint64_t first = first_piece(job);
-    return job->length <= first ? 1 : 1 + (size_t)((job->length - first + next_pieces(job) - 1) / next_pieces(job));
+    return job->length <= first
+               ? 1
+               : 1 + (size_t)((job->length - first + next_pieces(job) - 1) / next_pieces(job));
 }
 
 static void take_host_locked(struct queue *queue, struct piece *ret)
@@ -49,7 +54,10 @@ static void take_host_locked(struct queue *queue, struct piece *ret)
     check_rank_held(LOCK_LANE);
     struct job *job = queue->first;
     struct cairn_save *save = job->save;
-    *ret = (struct piece){.job = job, .index = job->piece++, .data = job->host + job->given, .at = job->at + job->given,
+    *ret = (struct piece){.job = job,
+                          .index = job->piece++,
+                          .data = job->host + job->given,
+                          .at = job->at + job->given,
                           .length = piece_length(job, job->given)};
     job->given += ret->length;
     save->in_flight++;
@@ -65,7 +73,11 @@ static void take_filled_locked(struct cairn_lane *lane, struct piece *ret)
 {
     check_held(&lane->lock);
     struct ring_piece *from = lane->filled;
-    *ret = (struct piece){.job = from->job, .index = from->index, .data = (const char *)from->memory, .at = from->at, .length = from->length,
+    *ret = (struct piece){.job = from->job,
+                          .index = from->index,
+                          .data = (const char *)from->memory,
+                          .at = from->at,
+                          .length = from->length,
                           .from = from};
     lane->filled = from->next;
     if (!lane->filled)
@@ -102,7 +114,8 @@ static int copy_host(struct piece *piece)
 {
     struct job *job = piece->job;
     struct fingerprint print;
-    if (job->prints && fingerprint_of(job->save->lane->refer.key, piece->data, piece->length, &print) == 0)
+    if (job->prints &&
+        fingerprint_of(job->save->lane->refer.key, piece->data, piece->length, &print) == 0)
         piece->is_referenced = refer_known(job, piece->index, &print);
     if (job->crcs && !piece->is_referenced)
         job->crcs[piece->index] = crc_of(0, piece->data, piece->length);

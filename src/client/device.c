@@ -15,7 +15,8 @@ static int make_side_stream(struct device *device)
         return r;
     r = DRIVER_TRY(driver, cuCtxGetStreamPriorityRange, &least, &greatest);
     if (r == 0)
-        r = DRIVER_TRY(driver, cuStreamCreateWithPriority, &device->side, DRIVER_STREAM_NON_BLOCKING, least);
+        r = DRIVER_TRY(driver, cuStreamCreateWithPriority, &device->side,
+                       DRIVER_STREAM_NON_BLOCKING, least);
     int left = driver_leave(driver, mode, r);
     if (r == 0 && left < 0)
         (void)driver->calls.cuStreamDestroy(device->side);
@@ -87,7 +88,9 @@ int device_event_take(struct device *device, struct device_event **ret)
         }
     }
     struct device_event *event = calloc(1, sizeof *event);
-    int r = event ? DRIVER_TRY(device->driver, cuEventCreate, &event->event, DRIVER_EVENT_DISABLE_TIMING) : -ENOMEM;
+    int r = event ? DRIVER_TRY(device->driver, cuEventCreate, &event->event,
+                               DRIVER_EVENT_DISABLE_TIMING)
+                  : -ENOMEM;
     if (r == 0) {
         event->device = device;
         event->slot = -1;
@@ -118,8 +121,9 @@ void device_event_free(struct device_event *event)
         device_event_give(event);
 }
 
-/* After an error: nothing is under way on the side stream any more, or the driver is never called again. So memory that a copy was to write
- * may be used again, for nothing else writes there. The cause stays that of the error. */
+/* After an error: nothing is under way on the side stream any more, or the driver is never called
+ * again. So memory that a copy was to write may be used again, for nothing else writes there. The
+ * cause stays that of the error. */
 static void settle(struct device *device)
 {
     struct device_driver *driver = device->driver;
@@ -160,8 +164,8 @@ int device_event_finish(struct device_event *event, int r, struct device_event *
     return r;
 }
 
-/* Orders what `after` is given from now on behind what `before` was given so far. An event may be recorded again as soon as the other
- * stream has been told to wait for it. */
+/* Orders what `after` is given from now on behind what `before` was given so far. An event may be
+ * recorded again as soon as the other stream has been told to wait for it. */
 static int order(struct device *device, CUstream before, CUstream after)
 {
     struct device_event *event;
@@ -175,7 +179,8 @@ static int order(struct device *device, CUstream before, CUstream after)
     return r;
 }
 
-/* A capture records calls and does not run them: an event in it says nothing, and a wait would become a part of the graph. */
+/* A capture records calls and does not run them: an event in it says nothing, and a wait would
+ * become a part of the graph. */
 static int check_not_capturing(struct device *device, CUstream stream)
 {
     CUstreamCaptureStatus status = DRIVER_CAPTURE_STATUS_NONE;
@@ -186,7 +191,8 @@ static int check_not_capturing(struct device *device, CUstream stream)
     return -EBUSY;
 }
 
-/* Orders the side stream behind what `stream` was given so far, or `stream` behind the side stream. */
+/* Orders the side stream behind what `stream` was given so far, or `stream` behind the
+ * side stream. */
 static int order_with(struct device *device, uint64_t stream, bool side_is_behind)
 {
     CUstream other = (CUstream)(uintptr_t)stream;
@@ -196,7 +202,8 @@ static int order_with(struct device *device, uint64_t stream, bool side_is_behin
         return r;
     r = check_not_capturing(device, other);
     if (r == 0)
-        r = side_is_behind ? order(device, other, device->side) : order(device, device->side, other);
+        r = side_is_behind ? order(device, other, device->side)
+                           : order(device, device->side, other);
     return driver_leave(device->driver, mode, r);
 }
 
@@ -210,7 +217,8 @@ int device_order_behind(struct device *device, uint64_t stream)
     return order_with(device, stream, false);
 }
 
-static int enqueue_copy(struct device *device, void *host, uint64_t address, size_t bytes, struct device_event **ret)
+static int enqueue_copy(struct device *device, void *host, uint64_t address, size_t bytes,
+                        struct device_event **ret)
 {
     struct device_event *event;
     int r = device_event_take(device, &event);
@@ -220,8 +228,10 @@ static int enqueue_copy(struct device *device, void *host, uint64_t address, siz
     return device_event_finish(event, r, ret);
 }
 
-/* A copy that was enqueued has its event even if leaving failed: the save fails by the next call then. */
-int device_copy(struct device *device, void *host, uint64_t address, size_t bytes, struct device_event **ret)
+/* A copy that was enqueued has its event even if leaving failed: the save fails by the next call
+ * then. */
+int device_copy(struct device *device, void *host, uint64_t address, size_t bytes,
+                struct device_event **ret)
 {
     CUstreamCaptureMode mode;
     int r = driver_enter(device->driver, device->context, &mode);
@@ -240,7 +250,9 @@ static int ask(struct device_event *event)
     if (r < 0)
         return r;
     CUresult code = driver->calls.cuEventQuery(event->event);
-    r = code == DRIVER_SUCCESS ? 1 : code == DRIVER_NOT_READY ? 0 : driver_result(driver, "cuEventQuery", code);
+    r = code == DRIVER_SUCCESS     ? 1
+        : code == DRIVER_NOT_READY ? 0
+                                   : driver_result(driver, "cuEventQuery", code);
     (void)driver_leave(driver, mode, r < 0 ? r : 0);
     return r;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The thread "cairn-device": enqueues copies from devices into free pieces of the ring, asks for those that are done, and hands these to
- * the threads that write them into files. It alone waits for no device: it asks (device_event_done). */
+/* The thread "cairn-device": enqueues copies from devices into free pieces of the ring, asks for
+ * those that are done, and hands these to the threads that write them into files. It alone waits
+ * for no device: it asks (device_event_done). */
 #include "client/client.h"
 
 #include <stdio.h>
@@ -10,12 +11,12 @@
 #include "base/pool.h"
 #include "client/device.h"
 
-#define ASK_US 50                      /* between two questions while copies are under way */
-#define RING_LEAST (64 * MIB)          /* that is chosen */
-#define RING_PART_OF_MEMORY 4          /* of what is free: a fourth */
+#define ASK_US 50             /* between two questions while copies are under way */
+#define RING_LEAST (64 * MIB) /* that is chosen */
+#define RING_PART_OF_MEMORY 4 /* of what is free: a fourth */
 #define LOOK_MS 1000
 
-/* --- devices of a lane ------------------------------------------------------------------------------------------------ */
+/* --- devices of a lane ------------------------------------------------------------------------ */
 
 int device_slot_locked(const struct cairn_lane *lane, int ordinal)
 {
@@ -89,14 +90,16 @@ void lane_close_devices(struct cairn_lane *lane, bool is_child)
     ring_free(&lane->ring, is_child);
 }
 
-/* --- the ring --------------------------------------------------------------------------------------------------------- */
+/* --- the ring --------------------------------------------------------------------------------- */
 
 static bool begin_growth(struct cairn_lane *lane, bool only_idle)
 {
     LOCK_SCOPE(&lane->lock);
     for (struct cairn_save *save = lane->saves; save && only_idle; save = save->next)
         for (int i = 0; i < lane->device_count; i++)
-            if (save->on_device[i].waiting + save->on_device[i].flying + save->on_device[i].looking > 0)
+            if (save->on_device[i].waiting + save->on_device[i].flying +
+                    save->on_device[i].looking >
+                0)
                 return false;
     if (lane->ring_grows)
         return false;
@@ -132,10 +135,12 @@ static uint64_t waiting_bytes_locked(const struct cairn_lane *lane)
     return bytes;
 }
 
-/* As large as what comes first, so that nothing has to wait for the files; but no more than a part of the memory that is free. */
+/* As large as what comes first, so that nothing has to wait for the files; but no more than a part
+ * of the memory that is free. */
 static uint64_t chosen_bytes(uint64_t waiting)
 {
-    uint64_t available = (uint64_t)sysconf(_SC_AVPHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / RING_PART_OF_MEMORY;
+    uint64_t available =
+        (uint64_t)sysconf(_SC_AVPHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / RING_PART_OF_MEMORY;
     return max_u64(RING_LEAST, min_u64(waiting, available));
 }
 
@@ -148,14 +153,17 @@ static void make_ring(struct cairn_lane *lane)
     if (!begin_growth(lane, false))
         return; /* somebody else makes it */
     cause_clear();
-    int r = ring_grow(lane, lane->options.ring_bytes ? lane->options.ring_bytes : chosen_bytes(waiting));
+    int r = ring_grow(lane,
+                      lane->options.ring_bytes ? lane->options.ring_bytes : chosen_bytes(waiting));
     end_growth(lane);
     LOCK_SCOPE(&lane->lock);
     while (r < 0 && (lane->device_now.first || lane->device_lazy.first))
-        save_fail_locked((lane->device_now.first ? lane->device_now.first : lane->device_lazy.first)->save, r, cause_text());
+        save_fail_locked(
+            (lane->device_now.first ? lane->device_now.first : lane->device_lazy.first)->save, r,
+            cause_text());
 }
 
-/* --- copies ----------------------------------------------------------------------------------------------------------- */
+/* --- copies ----------------------------------------------------------------------------------- */
 
 static void end_flight_locked(struct ring_piece *piece)
 {
@@ -189,7 +197,11 @@ static struct ring_piece *take_locked(struct cairn_lane *lane)
     if (!piece || !look_next_copy_locked(lane, &look))
         return NULL;
     lane->ring.free = piece->next;
-    *piece = (struct ring_piece){.memory = piece->memory, .job = look.job, .index = look.index, .at = look.at, .length = look.length};
+    *piece = (struct ring_piece){.memory = piece->memory,
+                                 .job = look.job,
+                                 .index = look.index,
+                                 .at = look.at,
+                                 .length = look.length};
     return piece;
 }
 
@@ -224,7 +236,8 @@ static bool enqueue(struct cairn_lane *lane)
         return false;
     uint64_t from = piece->job->address + (piece->at - piece->job->at);
     cause_clear();
-    int r = has_failed ? -ECANCELED : device_copy(device, piece->memory, from, piece->length, &piece->event);
+    int r = has_failed ? -ECANCELED
+                       : device_copy(device, piece->memory, from, piece->length, &piece->event);
     LOCK_SCOPE(&lane->lock);
     note_enqueued_locked(lane, piece, r);
     return true;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Fingerprints on a device. The sums of a span of the range are combined as soon as they are there, so that the memory that this takes of
- * the device does not grow with the range: its streams are in order, and so is the use of that memory. */
+/* Fingerprints on a device. The sums of a span of the range are combined as soon as they are there,
+ * so that the memory that this takes of the device does not grow with the range: its streams are in
+ * order, and so is the use of that memory. */
 #include <sys/mman.h>
 
 #include "base/cause.h"
@@ -22,7 +23,9 @@
 #define SECOND_AT (FIRST_AT + SPAN_SUMS * SUM)
 #define RESULTS_AT (SECOND_AT + SUMS_IN_BLOCK * SUM)
 #define MEMORY_SIZE (RESULTS_AT + DEVICE_FINGERPRINTS_MAX * SUM)
-#define LENGTH_MAX (SUMS_IN_BLOCK * SUMS_IN_BLOCK * FINGERPRINT_BLOCK) /* 256 GiB: the third level is one block */
+#define LENGTH_MAX                                                                                 \
+    (SUMS_IN_BLOCK * SUMS_IN_BLOCK * FINGERPRINT_BLOCK) /* 256 GiB: the third level is one block   \
+                                                         * \ */
 
 static int load_kernel(struct device *device)
 {
@@ -30,7 +33,8 @@ static int load_kernel(struct device *device)
     struct device_prints *prints = &device->prints;
     int r = DRIVER_TRY(device->driver, cuModuleLoadData, &prints->module, fingerprint_ptx);
     if (r == 0)
-        r = DRIVER_TRY(device->driver, cuModuleGetFunction, &prints->function, prints->module, "fingerprint_level");
+        r = DRIVER_TRY(device->driver, cuModuleGetFunction, &prints->function, prints->module,
+                       "fingerprint_level");
     return r;
 #else
     (void)device;
@@ -43,8 +47,10 @@ static int load_kernel(struct device *device)
 static int make_results(struct device *device)
 {
     struct device_prints *prints = &device->prints;
-    size_t size = align_up(DEVICE_FINGERPRINTS_MAX * SUM, (size_t)sysconf(_SC_PAGESIZE)), registered = 0;
-    void *page = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    size_t size = align_up(DEVICE_FINGERPRINTS_MAX * SUM, (size_t)sysconf(_SC_PAGESIZE)),
+           registered = 0;
+    void *page =
+        mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     if (page == MAP_FAILED)
         return -errno;
     (void)madvise(page, size, MADV_DONTFORK);
@@ -58,7 +64,8 @@ static int prepare(struct device *device)
 {
     struct device_prints *prints = &device->prints;
     if (prints->tried && !prints->results)
-        cause_note("no fingerprints on CUDA device %d: its kernel could not be loaded", device->ordinal);
+        cause_note("no fingerprints on CUDA device %d: its kernel could not be loaded",
+                   device->ordinal);
     if (prints->tried)
         return prints->results ? 0 : -ENOTSUP;
     prints->tried = true;
@@ -87,7 +94,8 @@ void device_prints_done(struct device *device)
             r = DRIVER_TRY(driver, cuModuleUnload, prints->module);
         (void)driver_leave(driver, mode, r);
     }
-    if (prints->results && (!prints->is_registered || device_unregister(driver, prints->results, size) == 0))
+    if (prints->results &&
+        (!prints->is_registered || device_unregister(driver, prints->results, size) == 0))
         (void)munmap(prints->results, size);
 }
 
@@ -102,25 +110,31 @@ static int take_slot(struct device *device, int *ret)
 }
 
 /* The sums of `length` bytes by the key of `level`. */
-static int launch(struct device *device, unsigned level, CUdeviceptr bytes, uint64_t length, CUdeviceptr sums)
+static int launch(struct device *device, unsigned level, CUdeviceptr bytes, uint64_t length,
+                  CUdeviceptr sums)
 {
-    CUdeviceptr key = device->prints.memory + KEY_AT + level * sizeof(uint64_t) * FINGERPRINT_KEY_WORDS;
+    CUdeviceptr key =
+        device->prints.memory + KEY_AT + level * sizeof(uint64_t) * FINGERPRINT_KEY_WORDS;
     void *arguments[] = {&bytes, &length, &key, &sums};
     unsigned blocks = (unsigned)fingerprint_block_count(length);
-    return DRIVER_TRY(device->driver, cuLaunchKernel, device->prints.function, blocks, 1, 1, THREADS, 1, 1, 0, device->side, arguments, NULL);
+    return DRIVER_TRY(device->driver, cuLaunchKernel, device->prints.function, blocks, 1, 1,
+                      THREADS, 1, 1, 0, device->side, arguments, NULL);
 }
 
 /* The tree of fingerprint.h over `length` > 0 bytes, its root at `result`. */
 static int launch_all(struct device *device, CUdeviceptr bytes, uint64_t length, CUdeviceptr result)
 {
-    CUdeviceptr first = device->prints.memory + FIRST_AT, second = device->prints.memory + SECOND_AT;
-    uint64_t blocks = fingerprint_block_count(length), seconds = fingerprint_block_count(blocks * SUM);
+    CUdeviceptr first = device->prints.memory + FIRST_AT,
+                second = device->prints.memory + SECOND_AT;
+    uint64_t blocks = fingerprint_block_count(length),
+             seconds = fingerprint_block_count(blocks * SUM);
     if (blocks == 1)
         return launch(device, 0, bytes, length, result);
     int r = 0;
     for (uint64_t at = 0; at < length && r == 0; at += SPAN) {
         uint64_t here = min_u64(length - at, SPAN);
-        CUdeviceptr to = seconds == 1 ? result : second + at / FINGERPRINT_BLOCK / SUMS_IN_BLOCK * SUM;
+        CUdeviceptr to =
+            seconds == 1 ? result : second + at / FINGERPRINT_BLOCK / SUMS_IN_BLOCK * SUM;
         r = launch(device, 0, bytes + at, here, first);
         if (r == 0)
             r = launch(device, 1, first, fingerprint_block_count(here) * SUM, to);
@@ -133,7 +147,8 @@ static int enqueue_key(struct device *device, const struct fingerprint_key *key)
     struct device_prints *prints = &device->prints;
     if (prints->key == key)
         return 0;
-    int r = DRIVER_TRY(device->driver, cuMemcpyHtoDAsync, prints->memory + KEY_AT, key, sizeof *key, device->side);
+    int r = DRIVER_TRY(device->driver, cuMemcpyHtoDAsync, prints->memory + KEY_AT, key, sizeof *key,
+                       device->side);
     if (r == 0)
         prints->key = key;
     return r;
@@ -155,8 +170,8 @@ static int enqueue(struct device_event *event, CUdeviceptr bytes, const struct f
     return r;
 }
 
-static int enqueue_fingerprint(struct device *device, uint64_t address, size_t bytes, const struct fingerprint_key *key,
-                               struct device_event **ret)
+static int enqueue_fingerprint(struct device *device, uint64_t address, size_t bytes,
+                               const struct fingerprint_key *key, struct device_event **ret)
 {
     struct device_event *event;
     int slot = -1, r = prepare(device);
@@ -176,7 +191,8 @@ static int enqueue_fingerprint(struct device *device, uint64_t address, size_t b
     return device_event_finish(event, r, ret);
 }
 
-int device_fingerprint(struct device *device, uint64_t address, size_t bytes, const struct fingerprint_key *key, struct device_event **ret)
+int device_fingerprint(struct device *device, uint64_t address, size_t bytes,
+                       const struct fingerprint_key *key, struct device_event **ret)
 {
     CUstreamCaptureMode mode;
     if (bytes > LENGTH_MAX) {
@@ -193,5 +209,6 @@ int device_fingerprint(struct device *device, uint64_t address, size_t bytes, co
 
 struct fingerprint device_event_fingerprint(const struct device_event *event)
 {
-    return (struct fingerprint){.length = event->length, .sum = event->device->prints.results[event->slot]};
+    return (struct fingerprint){.length = event->length,
+                                .sum = event->device->prints.results[event->slot]};
 }

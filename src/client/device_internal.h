@@ -12,14 +12,16 @@ struct device_event {
     uint64_t length;           /* that it is of */
 };
 
-/* Memory and module for fingerprints on the device; the first fingerprint makes them. Used by one thread at a time. */
+/* Memory and module for fingerprints on the device; the first fingerprint makes them. Used by one
+ * thread at a time. */
 struct device_prints {
     bool tried;
     CUmodule module;
     CUfunction function;
     CUdeviceptr memory;                /* one allocation: key, sums, results */
     const struct fingerprint_key *key; /* which was copied there */
-    struct fingerprint_sum *results;   /* host memory, a page; entry i belongs to the event that has slot i */
+    struct fingerprint_sum
+        *results; /* host memory, a page; entry i belongs to the event that has slot i */
     bool is_registered;
 };
 
@@ -41,12 +43,14 @@ struct device {
 CAIRN_MUST_CHECK int device_event_take(struct device *device, struct device_event **ret);
 void device_event_give(struct device_event *event);
 
-/* Records `event` behind what was enqueued; where that fails, waits for it, so that no copy is under way without an event. Gives the event
- * back then. */
+/* Records `event` behind what was enqueued; where that fails, waits for it, so that no copy is
+ * under way without an event. Gives the event back then. */
 CAIRN_MUST_CHECK int device_event_record(struct device_event *event);
-/* Records `event` behind what was enqueued with the result `r`; *ret is the event on 0. Where enqueuing failed, perhaps behind its first half,
- * waits for what is enqueued and gives the event back: nobody else would know that the device reads the source still. */
-CAIRN_MUST_CHECK int device_event_finish(struct device_event *event, int r, struct device_event **ret);
+/* Records `event` behind what was enqueued with the result `r`; *ret is the event on 0. Where
+ * enqueuing failed, perhaps behind its first half, waits for what is enqueued and gives the event
+ * back: nobody else would know that the device reads the source still. */
+CAIRN_MUST_CHECK int device_event_finish(struct device_event *event, int r,
+                                         struct device_event **ret);
 
 /* -ENOTSUP, or another error that stays: no fingerprints on this device. */
 void device_prints_done(struct device *device);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The thread "cairn-device" looks before it copies: a piece of a source that may be referred to is copied only if its fingerprint, taken by the
- * device, is not that of the older version. Pieces whose fingerprints are under way, or that are to be copied now, are so few that they have room. */
+/* The thread "cairn-device" looks before it copies: a piece of a source that may be referred to is
+ * copied only if its fingerprint, taken by the device, is not that of the older version. Pieces
+ * whose fingerprints are under way, or that are to be copied now, are so few that they
+ * have room. */
 #include "client/client.h"
 
 #include "client/device.h"
@@ -34,7 +36,10 @@ static struct look take_piece_locked(struct queue *queue)
 {
     check_rank_held(LOCK_LANE);
     struct job *job = queue->first;
-    struct look look = {.job = job, .index = job->piece++, .at = job->at + job->given, .length = piece_length(job, job->given)};
+    struct look look = {.job = job,
+                        .index = job->piece++,
+                        .at = job->at + job->given,
+                        .length = piece_length(job, job->given)};
     job->given += look.length;
     job->save->in_flight++;
     if (job->given == job->length) {
@@ -76,7 +81,8 @@ static void end_piece_locked(struct cairn_lane *lane, const struct look *look)
         (void)pthread_cond_signal(&lane->publish);
 }
 
-/* A piece that the older version has, or whose save has failed, is done; another is to be copied. */
+/* A piece that the older version has, or whose save has failed, is done; another is to
+ * be copied. */
 static void end_look_locked(struct cairn_lane *lane, const struct look *look, bool is_there)
 {
     check_held(&lane->lock);
@@ -109,7 +115,8 @@ static bool take_look(struct cairn_lane *lane, struct look *ret)
 {
     LOCK_SCOPE(&lane->lock);
     struct queue *queue = queue_locked(lane);
-    bool has_room = lane->looks_under_way + lane->to_copy.count < LOOKS_MAX && lane->ring.region_count > 0;
+    bool has_room =
+        lane->looks_under_way + lane->to_copy.count < LOOKS_MAX && lane->ring.region_count > 0;
     if (!has_room || !queue->first || !must_look(lane, queue->first))
         return false;
     *ret = take_piece_locked(queue);

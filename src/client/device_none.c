@@ -10,7 +10,8 @@ int device_driver_get(struct device_driver **ret)
     return -ENODEV;
 }
 
-int device_register(struct device_driver *driver, void *memory, size_t bytes, size_t piece, size_t *ret_bytes)
+int device_register(struct device_driver *driver, void *memory, size_t bytes, size_t piece,
+                    size_t *ret_bytes)
 {
     (void)driver, (void)memory, (void)bytes, (void)piece;
     *ret_bytes = 0;
@@ -40,13 +41,15 @@ int device_after_producer(struct device *device, uint64_t stream)
     return -ENODEV;
 }
 
-int device_copy(struct device *device, void *host, uint64_t address, size_t bytes, struct device_event **ret)
+int device_copy(struct device *device, void *host, uint64_t address, size_t bytes,
+                struct device_event **ret)
 {
     (void)device, (void)host, (void)address, (void)bytes, (void)ret;
     return -ENODEV;
 }
 
-int device_fingerprint(struct device *device, uint64_t address, size_t bytes, const struct fingerprint_key *key, struct device_event **ret)
+int device_fingerprint(struct device *device, uint64_t address, size_t bytes,
+                       const struct fingerprint_key *key, struct device_event **ret)
 {
     (void)device, (void)address, (void)bytes, (void)key, (void)ret;
     return -ENODEV;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Host memory that the driver copies into. The driver holds a lock of its own during a registration and takes some 0.1 s a GB, so it is done
- * in chunks, with a pause after each. */
+/* Host memory that the driver copies into. The driver holds a lock of its own during a registration
+ * and takes some 0.1 s a GB, so it is done in chunks, with a pause after each. */
 #include <time.h>
 
 #include "base/cause.h"
@@ -64,7 +64,8 @@ static int register_chunk(struct device_driver *driver, char *memory, size_t byt
     return 0;
 }
 
-int device_register(struct device_driver *driver, void *memory, size_t bytes, size_t piece, size_t *ret_bytes)
+int device_register(struct device_driver *driver, void *memory, size_t bytes, size_t piece,
+                    size_t *ret_bytes)
 {
     const struct timespec pause = {.tv_nsec = PAUSE_NS};
     size_t at = 0, chunk = min_u64(bytes, align_down(CHUNK_MAX, piece));
@@ -87,7 +88,8 @@ int device_register(struct device_driver *driver, void *memory, size_t bytes, si
 }
 
 /* Takes a chunk of that range off the list, NULL if none is left. */
-static struct registration *take_chunk(struct device_driver *driver, const char *memory, size_t bytes)
+static struct registration *take_chunk(struct device_driver *driver, const char *memory,
+                                       size_t bytes)
 {
     LOCK_SCOPE(&driver->locked.lock);
     for (struct registration **at = &driver->locked.registrations; *at; at = &(*at)->next) {
@@ -112,7 +114,8 @@ static int unregister_chunk(struct device_driver *driver, const struct registrat
     return r;
 }
 
-/* Forgets memory that the driver does not unregister: it stays mapped until the process ends, so its address does not come back. */
+/* Forgets memory that the driver does not unregister: it stays mapped until the process ends, so
+ * its address does not come back. */
 int device_unregister(struct device_driver *driver, void *memory, size_t bytes)
 {
     int result = driver_alive(driver);

@@ -20,13 +20,16 @@
 #include "client/place.h"
 #include "client/signals.h"
 
-/* Size limit of a nameless file on a mount: half of the table of ranges of its stage, which is 16 times the stage, and 8 GiB for the
- * smallest table (docs/semantics.md); the half of that, for there are other files. */
+/* Size limit of a nameless file on a mount: half of the table of ranges of its stage, which is 16
+ * times the stage, and 8 GiB for the smallest table (docs/semantics.md); the half of that, for
+ * there are other files. */
 #define NAMELESS_STAGES 8
 #define NAMELESS_LEAST (4 * GIB)
 
 #define HIDDEN_TRIES 1000
-#define SIZED_LATER (64 * KIB) /* a file up to here is one write or a few: its size comes with them, and is no request of the call that opens */
+#define SIZED_LATER                                                                                \
+    (64 * KIB) /* a file up to here is one write or a few: its size comes with them, and is no     \
+                  request of the call that opens */
 #define NAME_BYTES 255
 
 enum on_cairn { UNKNOWN, NO, YES };
@@ -38,18 +41,21 @@ static int failed(const char *what, const char *path, int error)
     return error;
 }
 
-/* --- opening ---------------------------------------------------------------------------------------------------------- */
+/* --- opening ---------------------------------------------------------------------------------- */
 
 static int open_folder(const char *path)
 {
-    int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC); /* to search it is enough, and no filesystem is asked to open it */
+    int fd = open(
+        path, O_PATH | O_DIRECTORY |
+                  O_CLOEXEC); /* to search it is enough, and no filesystem is asked to open it */
     return fd < 0 ? -errno : fd;
 }
 
 static ssize_t folder_xattr(int fd, const char *name, char *text, size_t size)
 {
     char path[64];
-    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd); /* an O_PATH descriptor has none of its own */
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d",
+                   fd); /* an O_PATH descriptor has none of its own */
     ssize_t n = getxattr(path, name, text, size - 1);
     text[n < 0 ? 0 : n] = '\0';
     return n;
@@ -75,7 +81,9 @@ static bool may_be_nameless(struct draft *draft, uint64_t bytes)
     char text[256];
     if (bytes <= NAMELESS_LEAST || !draft_on_cairn(draft))
         return true;
-    const char *found = folder_xattr(draft->folder_fd, "user.cairn.lane", text, sizeof text) > 0 ? strstr(text, "stage=") : NULL;
+    const char *found = folder_xattr(draft->folder_fd, "user.cairn.lane", text, sizeof text) > 0
+                            ? strstr(text, "stage=")
+                            : NULL;
     uint64_t stage = found ? strtoull(found + strlen("stage="), NULL, 10) : 0;
     return bytes <= (stage < UINT64_MAX / NAMELESS_STAGES ? stage * NAMELESS_STAGES : UINT64_MAX);
 }
@@ -84,7 +92,8 @@ static int hidden_name(const struct draft *draft, char ret[NAME_BYTES + 1])
 {
     static _Atomic unsigned count;
     char suffix[64];
-    int n = snprintf(suffix, sizeof suffix, ".cairn-%ld-%u", (long)getpid(), atomic_fetch_add(&count, 1) + 1);
+    int n = snprintf(suffix, sizeof suffix, ".cairn-%ld-%u", (long)getpid(),
+                     atomic_fetch_add(&count, 1) + 1);
     size_t kept = strlen(draft->name);
     if (kept > (size_t)(NAME_BYTES - 1 - n))
         kept = (size_t)(NAME_BYTES - 1 - n);
@@ -153,18 +162,22 @@ static int open_regular(struct draft *draft, const struct place *place, uint64_t
     return open_in_folder(draft, bytes, mode);
 }
 
-/* For what opens it later, from another folder perhaps; where no path leads here, relative as it is. The call itself goes by the path as it was
- * given: the folders above need not be searchable. */
+/* For what opens it later, from another folder perhaps; where no path leads here, relative as it
+ * is. The call itself goes by the path as it was given: the folders above need not be
+ * searchable. */
 static char *absolute(const char *path)
 {
     char *whole = NULL;
     _cleanup_free_ char *here = path[0] == '/' ? NULL : getcwd(NULL, 0);
     if (!here || here[0] != '/')
         return strdup(path);
-    return asprintf(&whole, "%s/%s", here, strncmp(path, "./", 2) == 0 ? path + 2 : path) < 0 ? NULL : whole;
+    return asprintf(&whole, "%s/%s", here, strncmp(path, "./", 2) == 0 ? path + 2 : path) < 0
+               ? NULL
+               : whole;
 }
 
-static int open_found(struct draft *draft, const struct place *place, uint64_t bytes, mode_t mode, uint32_t flags)
+static int open_found(struct draft *draft, const struct place *place, uint64_t bytes, mode_t mode,
+                      uint32_t flags)
 {
     draft->path = absolute(place->path);
     if (!draft->path)
@@ -224,7 +237,7 @@ int draft_open_special(struct draft *draft, const char *path, uint64_t bytes)
     return opened(draft, path, r);
 }
 
-/* --- content ---------------------------------------------------------------------------------------------------------- */
+/* --- content ---------------------------------------------------------------------------------- */
 
 int draft_write(const struct draft *draft, const void *data, size_t length, uint64_t at)
 {
@@ -258,7 +271,7 @@ int draft_stream(struct draft *draft, uint64_t bytes)
     return r;
 }
 
-/* --- the name --------------------------------------------------------------------------------------------------------- */
+/* --- the name --------------------------------------------------------------------------------- */
 
 static int link_as(const struct draft *draft, const char *name)
 {
@@ -289,7 +302,8 @@ static int name_nameless(struct draft *draft, bool exclusive)
 
 static int rename_exclusive(const struct draft *draft)
 {
-    if (renameat2(draft->folder_fd, draft->hidden, draft->folder_fd, draft->name, RENAME_NOREPLACE) == 0)
+    if (renameat2(draft->folder_fd, draft->hidden, draft->folder_fd, draft->name,
+                  RENAME_NOREPLACE) == 0)
         return 0;
     if (errno != EINVAL && errno != ENOSYS)
         return -errno;
@@ -299,7 +313,8 @@ static int rename_exclusive(const struct draft *draft)
     return 0;
 }
 
-/* Filesystems that write behind tell at close what they could not write: of a duplicate, for the lock goes with the last one. */
+/* Filesystems that write behind tell at close what they could not write: of a duplicate, for the
+ * lock goes with the last one. */
 static int flush_all(const struct draft *draft)
 {
     int copy = dup(draft->fd);
@@ -335,7 +350,7 @@ int draft_publish(struct draft *draft, bool exclusive)
     return r;
 }
 
-/* --- the end ---------------------------------------------------------------------------------------------------------- */
+/* --- the end ---------------------------------------------------------------------------------- */
 
 static void close_fd(int *fd)
 {
@@ -362,7 +377,7 @@ void draft_discard(struct draft *draft)
     draft->hidden = NULL;
 }
 
-/* --- what others left ------------------------------------------------------------------------------------------------- */
+/* --- what others left ------------------------------------------------------------------------- */
 
 /* The process of ".NAME.cairn-PID-N"; 0: no such name. */
 static pid_t pid_of(const char *name)
@@ -386,7 +401,8 @@ static pid_t pid_of(const char *name)
 static void clean_one(const struct draft *draft, const char *name)
 {
     struct stat st;
-    _cleanup_close_ int fd = openat(draft->folder_fd, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    _cleanup_close_ int fd =
+        openat(draft->folder_fd, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || flock(fd, LOCK_EX | LOCK_NB) < 0)
         return;
     (void)unlinkat(draft->folder_fd, name, 0);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The file that a save writes, from its opening until it has its name. A draft is used by one thread at a time, but for draft_write(), which
- * several may call at once. No call logs; errors are negative errno with a cause. All may block as the filesystem does. */
+/* The file that a save writes, from its opening until it has its name. A draft is used by one
+ * thread at a time, but for draft_write(), which several may call at once. No call logs; errors are
+ * negative errno with a cause. All may block as the filesystem does. */
 #pragma once
 
 #include <stdatomic.h>
@@ -13,7 +14,8 @@ enum draft_kind {
     DRAFT_NAMELESS, /* O_TMPFILE: gone with its last descriptor */
     DRAFT_HIDDEN,   /* has a name of its own until it is published: ".NAME.cairn-PID-N" */
     DRAFT_DIRECT,   /* the path is a device that takes writes at offsets: they go there at once */
-    DRAFT_STREAM,   /* the path is a fifo, a terminal, a socket: the bytes wait in memory, and are written in order in the end */
+    DRAFT_STREAM,   /* the path is a fifo, a terminal, a socket: the bytes wait in memory, and are
+                       written in order in the end */
 };
 
 struct draft {
@@ -23,38 +25,47 @@ struct draft {
     int folder_fd; /* of the name; -1: none (direct, stream) */
     dev_t folder_dev;
     ino_t folder_ino;
-    char *name;   /* in the folder: symbolic links are followed */
-    char *hidden; /* NULL: there is no such name now */
-    char *path;   /* absolute, for messages and for what opens the file later */
+    char *name;           /* in the folder: symbolic links are followed */
+    char *hidden;         /* NULL: there is no such name now */
+    char *path;           /* absolute, for messages and for what opens the file later */
     _Atomic int on_cairn; /* unknown until draft_on_cairn() was asked */
 };
 
 #define DRAFT_NONE ((struct draft){.fd = -1, .stream_fd = -1, .folder_fd = -1})
 
-/* Opens the draft of `path`, of `bytes`; flags: CAIRN_SAVE_EXCLUSIVE, CAIRN_SAVE_REGULAR. Errors: those of open(2) for writing; nothing is left of
- * it then. DRAFT_IS_SPECIAL: nothing is opened yet: draft_open_special() does that, which waits as open(2) does, for the reader of a fifo say. */
-CAIRN_MUST_CHECK int draft_open(struct draft *draft, const char *path, uint64_t bytes, mode_t mode, uint32_t flags);
+/* Opens the draft of `path`, of `bytes`; flags: CAIRN_SAVE_EXCLUSIVE, CAIRN_SAVE_REGULAR. Errors:
+ * those of open(2) for writing; nothing is left of it then. DRAFT_IS_SPECIAL: nothing is opened
+ * yet: draft_open_special() does that, which waits as open(2) does, for the reader of
+ * a fifo say. */
+CAIRN_MUST_CHECK int draft_open(struct draft *draft, const char *path, uint64_t bytes, mode_t mode,
+                                uint32_t flags);
 CAIRN_MUST_CHECK int draft_open_special(struct draft *draft, const char *path, uint64_t bytes);
 #define DRAFT_IS_SPECIAL 1
 
-/* Whether its folder lies on CairnFS. Asked once, when it is first of interest, and never by the call that opens: that is two requests of FUSE. */
+/* Whether its folder lies on CairnFS. Asked once, when it is first of interest, and never by the
+ * call that opens: that is two requests of FUSE. */
 bool draft_on_cairn(struct draft *draft);
 
 /* All is written: the file gets its size, if what was written last does not end it. Fills `ret`. */
 CAIRN_MUST_CHECK int draft_size(const struct draft *draft, uint64_t bytes, struct stat *ret);
 
-CAIRN_MUST_CHECK int draft_write(const struct draft *draft, const void *data, size_t length, uint64_t at);
+CAIRN_MUST_CHECK int draft_write(const struct draft *draft, const void *data, size_t length,
+                                 uint64_t at);
 
-/* Gives it its name, in one step. `exclusive`: -EEXIST if the name is there. The draft is closed, whatever comes of it. */
+/* Gives it its name, in one step. `exclusive`: -EEXIST if the name is there. The draft is closed,
+ * whatever comes of it. */
 CAIRN_MUST_CHECK int draft_publish(struct draft *draft, bool exclusive);
 
-/* DRAFT_STREAM: writes `bytes` to where the path leads, and closes the draft. No signal is raised. */
+/* DRAFT_STREAM: writes `bytes` to where the path leads, and closes the draft. No signal
+ * is raised. */
 CAIRN_MUST_CHECK int draft_stream(struct draft *draft, uint64_t bytes);
 
-/* Takes it away: no file and no descriptor stays. Path, name and kind do: others may read these at any time. */
+/* Takes it away: no file and no descriptor stays. Path, name and kind do: others may read these at
+ * any time. */
 void draft_discard(struct draft *draft);
 
-/* The memory. What is open stays so: in a child after fork a close would be seen by the parent's filesystem. */
+/* The memory. What is open stays so: in a child after fork a close would be seen by the parent's
+ * filesystem. */
 void draft_done(struct draft *draft);
 
 /* Removes hidden files of this form in the folder that processes left which are gone. */

@@ -6,7 +6,8 @@
 
 #include "base/cause.h"
 
-static _Atomic(struct device_driver *) the_driver; /* made once, never freed: fork and exit handlers may come at any time */
+static _Atomic(struct device_driver *)
+    the_driver; /* made once, never freed: fork and exit handlers may come at any time */
 
 static const struct {
     const char *name;
@@ -54,11 +55,11 @@ int driver_alive(struct device_driver *driver)
 
 static int find_calls(void *library, struct driver_calls *ret)
 {
-#define DRIVER_CALL_FIND(name, symbol, parameters)                                                                                         \
-    *(void **)&ret->name = dlsym(library, #symbol);                                                                                        \
-    if (!ret->name) {                                                                                                                      \
-        cause_note("libcuda.so.1 has no %s: the driver is too old", #symbol);                                                              \
-        return -ENODEV;                                                                                                                    \
+#define DRIVER_CALL_FIND(name, symbol, parameters)                                                 \
+    *(void **)&ret->name = dlsym(library, #symbol);                                                \
+    if (!ret->name) {                                                                              \
+        cause_note("libcuda.so.1 has no %s: the driver is too old", #symbol);                      \
+        return -ENODEV;                                                                            \
     }
     DRIVER_CALLS(DRIVER_CALL_FIND)
     return 0;
@@ -74,7 +75,8 @@ static int find_driver(struct device_driver *driver)
     int r = find_calls(library, &driver->calls);
     CUcontext current = NULL;
     if (r == 0)
-        r = DRIVER_TRY(driver, cuCtxGetCurrent, &current); /* CUDA_ERROR_NOT_INITIALIZED until somebody called cuInit */
+        r = DRIVER_TRY(driver, cuCtxGetCurrent,
+                       &current); /* CUDA_ERROR_NOT_INITIALIZED until somebody called cuInit */
     if (r < 0)
         (void)dlclose(library);
     return r;
@@ -128,7 +130,8 @@ int driver_leave(struct device_driver *driver, CUstreamCaptureMode mode, int res
     return result < 0 ? result : exchanged < 0 ? exchanged : popped < 0 ? popped : result;
 }
 
-int driver_retain(struct device_driver *driver, int ordinal, CUdevice *ret_device, CUcontext *ret_context)
+int driver_retain(struct device_driver *driver, int ordinal, CUdevice *ret_device,
+                  CUcontext *ret_context)
 {
     unsigned flags = 0;
     int active = 0;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The CUDA driver below device.h: its functions, what its errors mean, and the context that a thread has during a call. */
+/* The CUDA driver below device.h: its functions, what its errors mean, and the context that a
+ * thread has during a call. */
 #pragma once
 
 #include <pthread.h>
@@ -15,7 +16,8 @@ struct registration;
 struct device_driver {
     struct driver_calls calls;
     pid_t pid;
-    _Atomic int dead; /* the error after which the driver is not called any more; DRIVER_SUCCESS: none */
+    _Atomic int
+        dead; /* the error after which the driver is not called any more; DRIVER_SUCCESS: none */
     struct {
         struct cairn_mutex lock;
         struct registration *registrations;
@@ -25,18 +27,23 @@ struct device_driver {
 /* 0, -ECHILD, or -EIO with the cause: whether the driver may be called. */
 CAIRN_MUST_CHECK int driver_alive(struct device_driver *driver);
 
-/* Converts the result of a call to 0 or a negative errno, and notes the cause. Some errors end all calls. */
+/* Converts the result of a call to 0 or a negative errno, and notes the cause. Some errors end all
+ * calls. */
 int driver_result(struct device_driver *driver, const char *call, CUresult code);
-#define DRIVER_TRY(driver, name, ...) driver_result(driver, #name, (driver)->calls.name(__VA_ARGS__))
+#define DRIVER_TRY(driver, name, ...)                                                              \
+    driver_result(driver, #name, (driver)->calls.name(__VA_ARGS__))
 
 /* Ends all calls: what the driver may still write to is not known. */
 void driver_give_up(struct device_driver *driver);
 
-/* Around calls: `context` is the thread's, and a capture that another thread has begun neither forbids them nor is ended by them. Each
- * enter that returned 0 has its leave, which keeps `result` unless that is 0 and leaving fails. */
-CAIRN_MUST_CHECK int driver_enter(struct device_driver *driver, CUcontext context, CUstreamCaptureMode *ret_mode);
+/* Around calls: `context` is the thread's, and a capture that another thread has begun neither
+ * forbids them nor is ended by them. Each enter that returned 0 has its leave, which keeps `result`
+ * unless that is 0 and leaving fails. */
+CAIRN_MUST_CHECK int driver_enter(struct device_driver *driver, CUcontext context,
+                                  CUstreamCaptureMode *ret_mode);
 int driver_leave(struct device_driver *driver, CUstreamCaptureMode mode, int result);
 
 /* The primary context of a device that has one; keeps it until it is released. */
-CAIRN_MUST_CHECK int driver_retain(struct device_driver *driver, int ordinal, CUdevice *ret_device, CUcontext *ret_context);
+CAIRN_MUST_CHECK int driver_retain(struct device_driver *driver, int ordinal, CUdevice *ret_device,
+                                   CUcontext *ret_context);
 void driver_release(struct device_driver *driver, CUdevice device);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The fence: before sources change, no copy reads them any more, or what changes them is ordered behind the copies. */
+/* The fence: before sources change, no copy reads them any more, or what changes them is ordered
+ * behind the copies. */
 #include "client/client.h"
 
 #include <stdio.h>
@@ -8,11 +9,12 @@
 #include "client/device.h"
 
 struct fence {
-    uint64_t begun;    /* saves up to this number */
+    uint64_t begun; /* saves up to this number */
     int64_t begun_ns;
     const struct cairn_stream *streams;
     size_t count;
-    bool is_covered[DEVICES_MAX]; /* a stream of this device comes after its copies: enqueued is enough */
+    bool is_covered[DEVICES_MAX]; /* a stream of this device comes after its copies: enqueued is
+                                     enough */
     bool is_used[DEVICES_MAX];    /* copies from it are under way */
 };
 
@@ -22,7 +24,8 @@ static uint64_t open_bytes_locked(const struct cairn_save *save, const struct fe
     check_held(&save->lane->lock);
     uint64_t on_devices = 0, open = 0;
     for (int i = 0; i < save->lane->device_count; i++) {
-        uint64_t waiting = save->on_device[i].waiting + save->on_device[i].looking, flying = save->on_device[i].flying;
+        uint64_t waiting = save->on_device[i].waiting + save->on_device[i].looking,
+                 flying = save->on_device[i].flying;
         on_devices += waiting + flying;
         open += fence->is_covered[i] ? waiting : waiting + flying;
     }
@@ -33,7 +36,8 @@ static uint64_t open_bytes_locked(const struct cairn_save *save, const struct fe
 static bool is_open_locked(struct cairn_lane *lane, const struct fence *fence)
 {
     check_held(&lane->lock);
-    for (struct cairn_save *save = lane->saves; save && save->number <= fence->begun; save = save->next)
+    for (struct cairn_save *save = lane->saves; save && save->number <= fence->begun;
+         save = save->next)
         if (open_bytes_locked(save, fence) > 0)
             return true;
     return false;
@@ -50,7 +54,8 @@ static int64_t next_limit_locked(struct cairn_lane *lane, const struct fence *fe
 {
     check_held(&lane->lock);
     int64_t next = -1;
-    for (struct cairn_save *save = lane->saves; save && save->number <= fence->begun; save = save->next) {
+    for (struct cairn_save *save = lane->saves; save && save->number <= fence->begun;
+         save = save->next) {
         if (save->max_block_ms < 0 || !holds_up_locked(save, fence))
             continue;
         int64_t limit = fence->begun_ns + save->max_block_ms * 1000000ll;
@@ -64,11 +69,16 @@ static void fail_slow_locked(struct cairn_lane *lane, const struct fence *fence,
 {
     check_held(&lane->lock);
     char cause[CAUSE_MAX];
-    for (struct cairn_save *save = lane->saves; save && save->number <= fence->begun; save = save->next) {
-        if (save->max_block_ms < 0 || !holds_up_locked(save, fence) || now < fence->begun_ns + save->max_block_ms * 1000000ll)
+    for (struct cairn_save *save = lane->saves; save && save->number <= fence->begun;
+         save = save->next) {
+        if (save->max_block_ms < 0 || !holds_up_locked(save, fence) ||
+            now < fence->begun_ns + save->max_block_ms * 1000000ll)
             continue;
-        (void)snprintf(cause, sizeof cause, "%.250s: a fence has waited for the copy for %d ms; %llu of %llu bytes were copied",
-                       save->draft.path, save->max_block_ms, (unsigned long long)save->copied_bytes, (unsigned long long)save->source_bytes);
+        (void)snprintf(
+            cause, sizeof cause,
+            "%.250s: a fence has waited for the copy for %d ms; %llu of %llu bytes were copied",
+            save->draft.path, save->max_block_ms, (unsigned long long)save->copied_bytes,
+            (unsigned long long)save->source_bytes);
         save_fail_locked(save, -ETIMEDOUT, cause);
     }
 }
@@ -131,7 +141,8 @@ static int order_streams(struct cairn_lane *lane, struct fence *fence)
     return r;
 }
 
-static int fence(struct cairn_lane *lane, const struct cairn_stream *streams, size_t count, int timeout_ms)
+static int fence(struct cairn_lane *lane, const struct cairn_stream *streams, size_t count,
+                 int timeout_ms)
 {
     struct fence fence = {.streams = streams, .count = count};
     int64_t deadline = deadline_of(timeout_ms);
@@ -146,7 +157,8 @@ static int fence(struct cairn_lane *lane, const struct cairn_stream *streams, si
     return wait_for_host(lane, &fence, deadline);
 }
 
-int cairn_lane_fence(cairn_lane *lane, const struct cairn_stream *streams, size_t count, int timeout_ms)
+int cairn_lane_fence(cairn_lane *lane, const struct cairn_stream *streams, size_t count,
+                     int timeout_ms)
 {
     int r = lane_check(lane);
     if (r == 0 && atomic_load(&lane->busy) == 0)

@@ -20,19 +20,24 @@ int fingerprint_key_make(struct fingerprint_key *ret)
     return 0;
 }
 
-/* Sums may take the place of the bytes that they are of: block i is read before sum i is written. */
-static void level_sums(const uint64_t *key, const uint8_t *bytes, uint64_t length, struct fingerprint_sum *sums)
+/* Sums may take the place of the bytes that they are of: block i is read before sum i
+ * is written. */
+static void level_sums(const uint64_t *key, const uint8_t *bytes, uint64_t length,
+                       struct fingerprint_sum *sums)
 {
     for (uint64_t at = 0; at < length; at += FINGERPRINT_BLOCK)
-        sums[at / FINGERPRINT_BLOCK] = fingerprint_part(bytes + at, min_u64(length - at, FINGERPRINT_BLOCK), key, 0, 1);
+        sums[at / FINGERPRINT_BLOCK] =
+            fingerprint_part(bytes + at, min_u64(length - at, FINGERPRINT_BLOCK), key, 0, 1);
 }
 
-void fingerprint_blocks(const struct fingerprint_key *key, const void *bytes, size_t length, struct fingerprint_sum *ret_sums)
+void fingerprint_blocks(const struct fingerprint_key *key, const void *bytes, size_t length,
+                        struct fingerprint_sum *ret_sums)
 {
     level_sums(key->words[0], bytes, length, ret_sums);
 }
 
-struct fingerprint fingerprint_combine(const struct fingerprint_key *key, struct fingerprint_sum *sums, uint64_t length)
+struct fingerprint fingerprint_combine(const struct fingerprint_key *key,
+                                       struct fingerprint_sum *sums, uint64_t length)
 {
     struct fingerprint result = {.length = length};
     uint64_t count = fingerprint_block_count(length);
@@ -45,7 +50,8 @@ struct fingerprint fingerprint_combine(const struct fingerprint_key *key, struct
     return result;
 }
 
-int fingerprint_of(const struct fingerprint_key *key, const void *bytes, size_t length, struct fingerprint *ret)
+int fingerprint_of(const struct fingerprint_key *key, const void *bytes, size_t length,
+                   struct fingerprint *ret)
 {
     struct fingerprint_sum one;
     uint64_t count = fingerprint_block_count(length);

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A fingerprint tells whether two ranges of the same length hold the same bytes: 256 bits by a secret random key, computed alike by the
- * host and by a kernel on the device.
+/* A fingerprint tells whether two ranges of the same length hold the same bytes: 256 bits by a
+ * secret random key, computed alike by the host and by a kernel on the device.
  *
- * NH over pairs of 64-bit words (UMAC's, with products of 128 bits), twice, with keys that are shifted by a pair (Toeplitz). A block of
- * 64 KiB gives 32 bytes; the results of a level, one behind the other, are the bytes of the next level, which has a key of its own, until
- * one block is left. Two different blocks of one length get the same sums with a probability of at most 2^-128, whatever their bytes
- * are, as long as these do not depend on the key; two different ranges the same fingerprint with at most 2^-128 a level, 2^-126 in all.
+ * NH over pairs of 64-bit words (UMAC's, with products of 128 bits), twice, with keys that are
+ * shifted by a pair (Toeplitz). A block of 64 KiB gives 32 bytes; the results of a level, one
+ * behind the other, are the bytes of the next level, which has a key of its own, until one block is
+ * left. Two different blocks of one length get the same sums with a probability of at most 2^-128,
+ * whatever their bytes are, as long as these do not depend on the key; two different ranges the
+ * same fingerprint with at most 2^-128 a level, 2^-126 in all.
  *
- * Compiles as C for the host and as CUDA C++ for the device (kernels/fingerprint.cu). Both are little-endian: they agree about words.
- * Pure. */
+ * Compiles as C for the host and as CUDA C++ for the device (kernels/fingerprint.cu). Both are
+ * little-endian: they agree about words. Pure. */
 #pragma once
 
 #include <stddef.h>
@@ -43,7 +45,8 @@ struct fingerprint {
     struct fingerprint_sum sum;
 };
 
-FINGERPRINT_CODE void fingerprint_add_sum(struct fingerprint_sum *sum, const struct fingerprint_sum *other)
+FINGERPRINT_CODE void fingerprint_add_sum(struct fingerprint_sum *sum,
+                                          const struct fingerprint_sum *other)
 {
     for (unsigned i = 0; i < 4; i += 2) {
         fingerprint_u128 whole = ((fingerprint_u128)sum->word[i + 1] << 64 | sum->word[i]);
@@ -54,7 +57,8 @@ FINGERPRINT_CODE void fingerprint_add_sum(struct fingerprint_sum *sum, const str
 }
 
 /* Pair number `pair` of `bytes`; behind the end there are zeros. */
-FINGERPRINT_CODE void fingerprint_load(const uint8_t *bytes, size_t length, size_t pair, uint64_t ret_words[2])
+FINGERPRINT_CODE void fingerprint_load(const uint8_t *bytes, size_t length, size_t pair,
+                                       uint64_t ret_words[2])
 {
     size_t at = pair * FINGERPRINT_PAIR;
 #ifdef __CUDACC__
@@ -70,7 +74,8 @@ FINGERPRINT_CODE void fingerprint_load(const uint8_t *bytes, size_t length, size
         ret_words[1] |= at + 8 + i < length ? (uint64_t)bytes[at + 8 + i] << (i * 8) : 0;
     }
 #else
-    if (at + FINGERPRINT_PAIR <= length) { /* two loads and no call: the compiler knows the lengths */
+    if (at + FINGERPRINT_PAIR <=
+        length) { /* two loads and no call: the compiler knows the lengths */
         memcpy(&ret_words[0], bytes + at, 8);
         memcpy(&ret_words[1], bytes + at + 8, 8);
         return;
@@ -80,8 +85,10 @@ FINGERPRINT_CODE void fingerprint_load(const uint8_t *bytes, size_t length, size
 #endif
 }
 
-/* The part of a block that thread `thread` of `threads` sums up. `length` is at most FINGERPRINT_BLOCK. */
-FINGERPRINT_CODE struct fingerprint_sum fingerprint_part(const uint8_t *block, size_t length, const uint64_t *key, unsigned thread,
+/* The part of a block that thread `thread` of `threads` sums up. `length` is at most
+ * FINGERPRINT_BLOCK. */
+FINGERPRINT_CODE struct fingerprint_sum fingerprint_part(const uint8_t *block, size_t length,
+                                                         const uint64_t *key, unsigned thread,
                                                          unsigned threads)
 {
     fingerprint_u128 first = 0, second = 0;
@@ -93,7 +100,8 @@ FINGERPRINT_CODE struct fingerprint_sum fingerprint_part(const uint8_t *block, s
         first += (fingerprint_u128)(words[0] + k[0]) * (words[1] + k[1]);
         second += (fingerprint_u128)(words[0] + k[2]) * (words[1] + k[3]);
     }
-    struct fingerprint_sum sum = {{(uint64_t)first, (uint64_t)(first >> 64), (uint64_t)second, (uint64_t)(second >> 64)}};
+    struct fingerprint_sum sum = {
+        {(uint64_t)first, (uint64_t)(first >> 64), (uint64_t)second, (uint64_t)(second >> 64)}};
     return sum;
 }
 
@@ -102,12 +110,16 @@ FINGERPRINT_CODE struct fingerprint_sum fingerprint_part(const uint8_t *block, s
 int fingerprint_key_make(struct fingerprint_key *ret);
 
 /* Of `length` bytes; -ENOMEM: needs 1/2048 of it for sums. */
-int fingerprint_of(const struct fingerprint_key *key, const void *bytes, size_t length, struct fingerprint *ret);
+int fingerprint_of(const struct fingerprint_key *key, const void *bytes, size_t length,
+                   struct fingerprint *ret);
 
-/* The same in parts that threads compute: sums of whole blocks (but for the end of the range), then one fingerprint of all sums in order. */
-void fingerprint_blocks(const struct fingerprint_key *key, const void *bytes, size_t length, struct fingerprint_sum *ret_sums);
+/* The same in parts that threads compute: sums of whole blocks (but for the end of the range), then
+ * one fingerprint of all sums in order. */
+void fingerprint_blocks(const struct fingerprint_key *key, const void *bytes, size_t length,
+                        struct fingerprint_sum *ret_sums);
 /* `sums`, one for each block of `length` bytes, are written over. */
-struct fingerprint fingerprint_combine(const struct fingerprint_key *key, struct fingerprint_sum *sums, uint64_t length);
+struct fingerprint fingerprint_combine(const struct fingerprint_key *key,
+                                       struct fingerprint_sum *sums, uint64_t length);
 static inline uint64_t fingerprint_block_count(uint64_t length)
 {
     return length / FINGERPRINT_BLOCK + (length % FINGERPRINT_BLOCK != 0);

@@ -16,7 +16,8 @@ struct named {
 
 static int named_new(struct named *named, size_t count)
 {
-    *named = (struct named){.of = calloc(count + 1, sizeof *named->of), .sources = calloc(count + 1, sizeof *named->sources)};
+    *named = (struct named){.of = calloc(count + 1, sizeof *named->of),
+                            .sources = calloc(count + 1, sizeof *named->sources)};
     return named->of && named->sources ? 0 : -ENOMEM;
 }
 
@@ -26,8 +27,10 @@ static void named_done(struct named *named)
     free(named->sources);
 }
 
-/* A save that has all that it gets; it takes the zip's entries over, also where it fails. The call fails only where there is no save: what comes later is the error of the save. */
-static int save_whole(struct cairn_lane *lane, const char *path, uint64_t bytes, const struct cairn_save_options *options, const struct zip *zip,
+/* A save that has all that it gets; it takes the zip's entries over, also where it fails. The call
+ * fails only where there is no save: what comes later is the error of the save. */
+static int save_whole(struct cairn_lane *lane, const char *path, uint64_t bytes,
+                      const struct cairn_save_options *options, const struct zip *zip,
                       const struct named *named, struct cairn_save **ret)
 {
     struct cairn_save *save;
@@ -49,9 +52,10 @@ static int save_whole(struct cairn_lane *lane, const char *path, uint64_t bytes,
     return 0;
 }
 
-/* --- zip -------------------------------------------------------------------------------------------------------------- */
+/* --- zip -------------------------------------------------------------------------------------- */
 
-static int take_zip_options(struct zip *zip, const char *path, const struct cairn_zip_options *given)
+static int take_zip_options(struct zip *zip, const char *path,
+                            const struct cairn_zip_options *given)
 {
     struct cairn_zip_options options;
     int r = take_struct(&options, sizeof options, given);
@@ -77,20 +81,23 @@ static int take_entries(struct zip *zip, const struct cairn_zip_record *records,
     zip->archive = memcpy(names, zip->archive, zip->archive_length);
     names += zip->archive_length + 1;
     for (size_t i = 0; i < count; i++) {
-        zip->entries[i] = (struct zip_entry){.name = strcpy(names, records[i].name), .size = records[i].source.length};
+        zip->entries[i] = (struct zip_entry){.name = strcpy(names, records[i].name),
+                                             .size = records[i].source.length};
         names += strlen(names) + 1;
     }
     zip->count = count;
     return 0;
 }
 
-static int name_records(struct named *named, const struct zip *zip, const struct cairn_zip_record *records)
+static int name_records(struct named *named, const struct zip *zip,
+                        const struct cairn_zip_record *records)
 {
     int r = named_new(named, zip->count);
     if (r < 0)
         return r;
     for (size_t i = 0; i < zip->count; i++)
-        named->of[i] = (struct source_of){.source = &records[i].source, .at = zip->entries[i].data, .entry = i};
+        named->of[i] = (struct source_of){
+            .source = &records[i].source, .at = zip->entries[i].data, .entry = i};
     named->count = zip->count;
     return 0;
 }
@@ -100,7 +107,8 @@ static int check_records(const struct cairn_zip_record *records, size_t count)
     for (size_t i = 0; i < count; i++) {
         if (records[i].name && records[i].source.offset == 0)
             continue;
-        cause_note("record %zu has %s", i, records[i].name ? "an offset, which the archive decides" : "no name");
+        cause_note("record %zu has %s", i,
+                   records[i].name ? "an offset, which the archive decides" : "no name");
         return -EINVAL;
     }
     if (count == 0)
@@ -108,8 +116,10 @@ static int check_records(const struct cairn_zip_record *records, size_t count)
     return count == 0 ? -EINVAL : 0;
 }
 
-static int save_zip(struct cairn_lane *lane, const char *path, const struct cairn_zip_record *records, size_t count,
-                    const struct cairn_zip_options *zip_options, const struct cairn_save_options *options, struct cairn_save **ret)
+static int save_zip(struct cairn_lane *lane, const char *path,
+                    const struct cairn_zip_record *records, size_t count,
+                    const struct cairn_zip_options *zip_options,
+                    const struct cairn_save_options *options, struct cairn_save **ret)
 {
     struct zip zip = {0};
     struct named named = {0};
@@ -130,7 +140,8 @@ static int save_zip(struct cairn_lane *lane, const char *path, const struct cair
     return r;
 }
 
-int cairn_save_zip(cairn_lane *lane, const char *path, const struct cairn_zip_record *records, size_t count, const struct cairn_zip_options *zip,
+int cairn_save_zip(cairn_lane *lane, const char *path, const struct cairn_zip_record *records,
+                   size_t count, const struct cairn_zip_options *zip,
                    const struct cairn_save_options *options, cairn_save **ret)
 {
     int64_t begun = clock_monotonic_ns();
@@ -142,7 +153,7 @@ int cairn_save_zip(cairn_lane *lane, const char *path, const struct cairn_zip_re
     return lane_return(lane, begun, r);
 }
 
-/* --- safetensors ------------------------------------------------------------------------------------------------------ */
+/* --- safetensors ------------------------------------------------------------------------------ */
 
 #define LENGTH_BYTES 8u /* before the header */
 #define HEADER_ALIGNMENT 8u
@@ -163,14 +174,15 @@ static uint8_t *header_of(const char *header, size_t length, uint64_t *ret_bytes
 }
 
 /* The file ends where the last source does. */
-static int name_tensors(struct named *named, const uint8_t *header, uint64_t begin, const struct cairn_source *sources, size_t count,
-                        uint64_t *ret_bytes)
+static int name_tensors(struct named *named, const uint8_t *header, uint64_t begin,
+                        const struct cairn_source *sources, size_t count, uint64_t *ret_bytes)
 {
     int r = named_new(named, count + 1);
     if (r < 0)
         return r;
     *ret_bytes = begin;
-    named->sources[0] = (struct cairn_source){.length = begin, .host = header, .flags = CAIRN_SOURCE_NOW};
+    named->sources[0] =
+        (struct cairn_source){.length = begin, .host = header, .flags = CAIRN_SOURCE_NOW};
     named->of[0] = (struct source_of){.source = named->sources};
     named->count = count + 1;
     for (size_t i = 0; i < count; i++) {
@@ -178,20 +190,22 @@ static int name_tensors(struct named *named, const uint8_t *header, uint64_t beg
             cause_note("source %zu ends behind what a file may have", i);
             return -EFBIG;
         }
-        named->of[i + 1] = (struct source_of){.source = &sources[i], .at = begin + sources[i].offset};
+        named->of[i + 1] =
+            (struct source_of){.source = &sources[i], .at = begin + sources[i].offset};
         *ret_bytes = max_u64(*ret_bytes, begin + sources[i].offset + sources[i].length);
     }
     return 0;
 }
 
-static int save_safetensors(struct cairn_lane *lane, const char *path, const char *header, size_t header_length,
-                            const struct cairn_source *sources, size_t count, const struct cairn_save_options *options,
-                            struct cairn_save **ret)
+static int save_safetensors(struct cairn_lane *lane, const char *path, const char *header,
+                            size_t header_length, const struct cairn_source *sources, size_t count,
+                            const struct cairn_save_options *options, struct cairn_save **ret)
 {
     struct named named = {0};
     uint64_t begin, bytes;
     if (header_length < 2 || header_length > HEADER_MAX || header[0] != '{') {
-        cause_note("the header of a safetensors file is a JSON object of at most %llu bytes", HEADER_MAX);
+        cause_note("the header of a safetensors file is a JSON object of at most %llu bytes",
+                   HEADER_MAX);
         return -EINVAL;
     }
     _cleanup_free_ uint8_t *first = header_of(header, header_length, &begin);
@@ -202,8 +216,9 @@ static int save_safetensors(struct cairn_lane *lane, const char *path, const cha
     return r;
 }
 
-int cairn_save_safetensors(cairn_lane *lane, const char *path, const char *header, size_t header_length, const struct cairn_source *sources,
-                           size_t count, const struct cairn_save_options *options, cairn_save **ret)
+int cairn_save_safetensors(cairn_lane *lane, const char *path, const char *header,
+                           size_t header_length, const struct cairn_source *sources, size_t count,
+                           const struct cairn_save_options *options, cairn_save **ret)
 {
     int64_t begun = clock_monotonic_ns();
     *ret = NULL;
@@ -214,10 +229,10 @@ int cairn_save_safetensors(cairn_lane *lane, const char *path, const char *heade
     return lane_return(lane, begun, r);
 }
 
-/* --- marker ----------------------------------------------------------------------------------------------------------- */
+/* --- marker ----------------------------------------------------------------------------------- */
 
-static int save_marker(struct cairn_lane *lane, const char *path, const void *data, size_t length, const struct cairn_save_options *options,
-                       struct cairn_save **ret)
+static int save_marker(struct cairn_lane *lane, const char *path, const void *data, size_t length,
+                       const struct cairn_save_options *options, struct cairn_save **ret)
 {
     struct cairn_source source = {.length = length, .host = data, .flags = CAIRN_SOURCE_NOW};
     struct source_of of = {.source = &source};
@@ -225,8 +240,8 @@ static int save_marker(struct cairn_lane *lane, const char *path, const void *da
     return save_whole(lane, path, length, options, NULL, &named, ret);
 }
 
-int cairn_save_marker(cairn_lane *lane, const char *path, const void *data, size_t length, const struct cairn_save_options *options,
-                      cairn_save **ret)
+int cairn_save_marker(cairn_lane *lane, const char *path, const void *data, size_t length,
+                      const struct cairn_save_options *options, cairn_save **ret)
 {
     int64_t begun = clock_monotonic_ns();
     *ret = NULL;

@@ -11,18 +11,21 @@
 #define MAX_BLOCK_MS (10 * 60 * 1000)
 #define NICE_MAX 19
 
-/* --- fork ------------------------------------------------------------------------------------------------------------- */
+/* --- fork ------------------------------------------------------------------------------------- */
 
-/* All lanes of the process. While it forks, no thread is in the middle of a change of one: a child finds each as it was between two. */
+/* All lanes of the process. While it forks, no thread is in the middle of a change of one: a child
+ * finds each as it was between two. */
 static struct {
     struct cairn_mutex lock;
     struct cairn_lane *first; /* guarded by lock */
-    struct lanes_stats ended; /* of those that are closed, and the last error of all; guarded by lock */
+    struct lanes_stats
+        ended; /* of those that are closed, and the last error of all; guarded by lock */
     _Atomic unsigned generation; /* counts forks that lead to this process */
     pthread_once_t once;
 } lanes = {.once = PTHREAD_ONCE_INIT};
 
-/* The rank of a lane's lock allows one of them at a time; here they are all taken, in the order of the list, below them its own. */
+/* The rank of a lane's lock allows one of them at a time; here they are all taken, in the order of
+ * the list, below them its own. */
 static void before_fork(void)
 {
     (void)pthread_mutex_lock(&lanes.lock.mutex);
@@ -47,8 +50,10 @@ static void after_fork_in_child(void)
 static void lanes_init(void)
 {
     mutex_init(&lanes.lock, LOCK_LANES);
-    check_means("a bug of libcairn ends this program; files that have their names are whole, saves under way are not there");
-    (void)pthread_atfork(before_fork, after_fork, after_fork_in_child); /* no memory: then children are not told */
+    check_means("a bug of libcairn ends this program; files that have their names are whole, saves "
+                "under way are not there");
+    (void)pthread_atfork(before_fork, after_fork,
+                         after_fork_in_child); /* no memory: then children are not told */
 }
 
 int lane_check(const struct cairn_lane *lane)
@@ -78,7 +83,7 @@ static void leave_lanes(struct cairn_lane *lane)
     lanes.ended.blocked_ns += atomic_load(&lane->blocked_ns);
 }
 
-/* --- opening ---------------------------------------------------------------------------------------------------------- */
+/* --- opening ---------------------------------------------------------------------------------- */
 
 static uint32_t copy_threads_by_cores(void)
 {
@@ -94,7 +99,8 @@ static int take_options(struct cairn_lane_options *options, const struct cairn_l
         return r;
     if (options->nice < 0 || options->nice > NICE_MAX || options->copy_threads > COPY_THREADS_MAX ||
         options->flags & ~(uint32_t)CAIRN_LANE_TELLS) {
-        cause_note("nice is 0 to %d, copy_threads 0 to %d, flags 0 or CAIRN_LANE_TELLS", NICE_MAX, COPY_THREADS_MAX);
+        cause_note("nice is 0 to %d, copy_threads 0 to %d, flags 0 or CAIRN_LANE_TELLS", NICE_MAX,
+                   COPY_THREADS_MAX);
         return -EINVAL;
     }
     if (options->copy_threads == 0)
@@ -152,7 +158,8 @@ int lane_start(struct cairn_lane *lane)
     LOCK_SCOPE(&lane->lock);
     int r = 0;
     while (lane->copier_count < lane->options.copy_threads + 1 && r == 0) {
-        r = thread_start(&lane->copiers[lane->copier_count], "cairn-copy", lane->copier_count ? copier_run : copier_now_run, lane);
+        r = thread_start(&lane->copiers[lane->copier_count], "cairn-copy",
+                         lane->copier_count ? copier_run : copier_now_run, lane);
         lane->copier_count += r == 0;
     }
     if (r == 0 && !lane->has_publisher) {
@@ -164,13 +171,16 @@ int lane_start(struct cairn_lane *lane)
     return r;
 }
 
-/* --- the end ---------------------------------------------------------------------------------------------------------- */
+/* --- the end ---------------------------------------------------------------------------------- */
 
 void lane_unlock_last(struct cairn_lane *lane)
 {
     bool is_last = lane->refs == 0;
     mutex_unlock(&lane->lock);
-    if (is_last && lane->generation == atomic_load(&lanes.generation)) { /* in a child the conditions wait for threads that it lacks */
+    if (is_last &&
+        lane->generation ==
+            atomic_load(
+                &lanes.generation)) { /* in a child the conditions wait for threads that it lacks */
         mutex_done(&lane->lock);
         (void)pthread_cond_destroy(&lane->work);
         (void)pthread_cond_destroy(&lane->publish);
@@ -191,7 +201,9 @@ static void fail_uncommitted_locked(struct cairn_lane *lane)
     for (struct cairn_save *save = lane->saves; save; save = save->next) {
         if (save->is_committed || save->state != SAVE_OPEN)
             continue;
-        (void)snprintf(cause, sizeof cause, "%.250s: the lane was closed before the save was committed", save->draft.path);
+        (void)snprintf(cause, sizeof cause,
+                       "%.250s: the lane was closed before the save was committed",
+                       save->draft.path);
         save_fail_locked(save, -ECANCELED, cause);
     }
 }
@@ -257,7 +269,7 @@ int cairn_lane_close(cairn_lane *lane)
     return r;
 }
 
-/* --- what is asked ---------------------------------------------------------------------------------------------------- */
+/* --- what is asked ---------------------------------------------------------------------------- */
 
 int cairn_lane_take_error(cairn_lane *lane, char *text, size_t size)
 {

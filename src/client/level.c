@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* How safe a published file is: CAIRN_NVME and CAIRN_REMOTE. An fsync of file and folder brings it to the disk, on CairnFS at once, too, and not
- * when writeback comes to it; there the mount tells the level (user.cairn.level).
+/* How safe a published file is: CAIRN_NVME and CAIRN_REMOTE. An fsync of file and folder brings it
+ * to the disk, on CairnFS at once, too, and not when writeback comes to it; there the mount tells
+ * the level (user.cairn.level).
  *
- * A filesystem takes as long as it likes for an fsync or an answer, and who waits may have a timeout: the thread "cairn-sync" asks, for one save
- * after the other, as long as somebody waits. */
+ * A filesystem takes as long as it likes for an fsync or an answer, and who waits may have a
+ * timeout: the thread "cairn-sync" asks, for one save after the other, as long as
+ * somebody waits. */
 #include "client/client.h"
 
 #include <fcntl.h>
@@ -26,7 +28,8 @@ static int open_published(const struct cairn_save *save)
         r = -ESTALE;
     if (r == 0)
         return fd;
-    cause_note("%s: %s", save->draft.path, r == -ESTALE ? "another file has the name now" : strerror(-r));
+    cause_note("%s: %s", save->draft.path,
+               r == -ESTALE ? "another file has the name now" : strerror(-r));
     if (fd >= 0)
         (void)close(fd);
     return r;
@@ -54,7 +57,7 @@ static int sync_file(const struct cairn_save *save)
     return r;
 }
 
-/* --- what a mount tells ----------------------------------------------------------------------------------------------- */
+/* --- what a mount tells ----------------------------------------------------------------------- */
 
 static int asked_level(const struct cairn_save *save)
 {
@@ -69,7 +72,9 @@ static int asked_level(const struct cairn_save *save)
         return r;
     }
     text[n] = '\0';
-    return strcmp(text, "remote") == 0 ? CAIRN_REMOTE : strcmp(text, "nvme") == 0 ? CAIRN_NVME : CAIRN_PUBLISHED;
+    return strcmp(text, "remote") == 0 ? CAIRN_REMOTE
+           : strcmp(text, "nvme") == 0 ? CAIRN_NVME
+                                       : CAIRN_PUBLISHED;
 }
 
 /* Reads the mount's own report, "1 stage=BYTES remote=0|1". */
@@ -95,17 +100,19 @@ static int step(struct cairn_save *save, enum cairn_level level, bool is_synced)
     return on_cairn ? asked_level(save) : CAIRN_NVME;
 }
 
-/* --- the thread ------------------------------------------------------------------------------------------------------- */
+/* --- the thread ------------------------------------------------------------------------------- */
 
 /* Whether somebody waits for more than it has. */
 static bool is_wanted_locked(const struct cairn_save *save)
 {
     check_held(&save->lane->lock);
-    return (save->sync.waiters[CAIRN_NVME] && save->level < CAIRN_NVME) || (save->sync.waiters[CAIRN_REMOTE] && save->level < CAIRN_REMOTE);
+    return (save->sync.waiters[CAIRN_NVME] && save->level < CAIRN_NVME) ||
+           (save->sync.waiters[CAIRN_REMOTE] && save->level < CAIRN_REMOTE);
 }
 
 /* Ends the waits for that level, and those above it. */
-static void fail_waits_locked(struct cairn_save *save, enum cairn_level level, int error, const char *cause)
+static void fail_waits_locked(struct cairn_save *save, enum cairn_level level, int error,
+                              const char *cause)
 {
     check_held(&save->lane->lock);
     save->sync.error = error;
@@ -114,7 +121,8 @@ static void fail_waits_locked(struct cairn_save *save, enum cairn_level level, i
         save->sync.failures[i]++;
 }
 
-/* Who waits for the remote is answered first: of that there may be none. False: nothing is to be waited for any more. */
+/* Who waits for the remote is answered first: of that there may be none. False: nothing is to be
+ * waited for any more. */
 static bool step_locked(struct cairn_save *save)
 {
     check_held(&save->lane->lock);
@@ -153,7 +161,8 @@ static void give_up_locked(struct cairn_save *save)
     (void)pthread_cond_broadcast(&save->lane->changed);
 }
 
-/* The next of those that are waited for goes one step, and back into the queue, until nobody waits for it. */
+/* The next of those that are waited for goes one step, and back into the queue, until nobody waits
+ * for it. */
 static void turn_locked(struct cairn_lane *lane)
 {
     check_held(&lane->lock);
@@ -185,7 +194,7 @@ void *syncer_run(void *arg)
     return NULL;
 }
 
-/* --- the call --------------------------------------------------------------------------------------------------------- */
+/* --- the call --------------------------------------------------------------------------------- */
 
 static int ask_locked(struct cairn_save *save)
 {
@@ -224,7 +233,8 @@ static int wait_for_level_locked(struct cairn_save *save, enum cairn_level level
     int r = save->lane->stopping ? 0 : ask_locked(save);
     if (r < 0)
         return r;
-    while (save->level < (int)level && save->sync.failures[level] == failures && wait_for_step_locked(save, deadline)) {
+    while (save->level < (int)level && save->sync.failures[level] == failures &&
+           wait_for_step_locked(save, deadline)) {
     }
     if (save->level >= (int)level)
         return 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* How a call opens its draft: by a thread "cairn-open" of the lane, for a filesystem may hold up an open for as long as it likes, in a way that
- * nothing ends (a daemon that stands still, a server that is gone), and the call may keep its caller only for as long as the save may hold up the
+/* How a call opens its draft: by a thread "cairn-open" of the lane, for a filesystem may hold up an
+ * open for as long as it likes, in a way that nothing ends (a daemon that stands still, a server
+ * that is gone), and the call may keep its caller only for as long as the save may hold up the
  * training. What comes of an open that nobody waits for any more is taken away by that thread. */
 #include "client/client.h"
 
@@ -8,7 +9,8 @@
 
 #include "base/pool.h"
 
-/* A draft that is to be opened. Who calls has it until a thread takes it, and then that thread, once nobody waits any more. */
+/* A draft that is to be opened. Who calls has it until a thread takes it, and then that thread,
+ * once nobody waits any more. */
 struct opening {
     struct opening *next; /* in the lane's queue */
     struct cairn_save *save;
@@ -41,7 +43,7 @@ static void drop(struct cairn_save *save)
     free(save);
 }
 
-/* --- the threads ------------------------------------------------------------------------------------------------------ */
+/* --- the threads ------------------------------------------------------------------------------ */
 
 static struct opening *take_locked(struct cairn_lane *lane)
 {
@@ -61,7 +63,8 @@ static void open_draft(struct opening *opening)
 {
     struct cairn_save *save = opening->save;
     cause_clear();
-    opening->result = draft_open(&save->draft, opening->path, save->bytes, opening->mode, save->flags);
+    opening->result =
+        draft_open(&save->draft, opening->path, save->bytes, opening->mode, save->flags);
     if (opening->result == 0)
         refer_begin(save);
     (void)snprintf(opening->cause, sizeof opening->cause, "%s", cause_text());
@@ -103,7 +106,7 @@ void *opener_run(void *arg)
     return NULL;
 }
 
-/* --- the call --------------------------------------------------------------------------------------------------------- */
+/* --- the call --------------------------------------------------------------------------------- */
 
 /* One more thread where all are at it: some of them may be held up. */
 static int start_opener_locked(struct cairn_lane *lane)
@@ -152,7 +155,8 @@ static bool wait_for(struct cairn_lane *lane, struct opening *opening, int64_t d
     }
     if (opening->is_done)
         return true;
-    cause_note("cannot create %.250s: the filesystem has not answered for %d ms", opening->path, opening->save->max_block_ms);
+    cause_note("cannot create %.250s: the filesystem has not answered for %d ms", opening->path,
+               opening->save->max_block_ms);
     opening->result = -ETIMEDOUT;
     opening->is_given_up = opening->is_taken;
     if (!opening->is_taken)

@@ -17,10 +17,13 @@ static char *joined(const char *folder, const char *name)
     char *path = NULL;
     if (name[0] == '/')
         return strdup(name);
-    return asprintf(&path, "%s%s%s", folder, folder[strlen(folder) - 1] == '/' ? "" : "/", name) < 0 ? NULL : path;
+    return asprintf(&path, "%s%s%s", folder, folder[strlen(folder) - 1] == '/' ? "" : "/", name) < 0
+               ? NULL
+               : path;
 }
 
-/* With a slash, so that it has a folder. What is relative stays so: whoever may not search the folders above may write here all the same. */
+/* With a slash, so that it has a folder. What is relative stays so: whoever may not search the
+ * folders above may write here all the same. */
 static char *with_folder(const char *path)
 {
     return strchr(path, '/') ? strdup(path) : joined(".", path);
@@ -46,7 +49,8 @@ static int follow(char **path)
     return 0;
 }
 
-/* Whether the link is one of procfs, which may lead to what is not the file of the name that it tells. */
+/* Whether the link is one of procfs, which may lead to what is not the file of the name that it
+ * tells. */
 static bool is_of_proc(const char *path)
 {
     struct statfs fs;
@@ -54,8 +58,8 @@ static bool is_of_proc(const char *path)
     return fd >= 0 && fstatfs(fd, &fs) == 0 && fs.f_type == PROC_SUPER_MAGIC;
 }
 
-/* Follows links until there is none, or nothing. A link that is no path (of /proc/PID/fd) leads to what is no regular file, or to one
- * that has lost its name: the caller opens that as it is. */
+/* Follows links until there is none, or nothing. A link that is no path (of /proc/PID/fd) leads to
+ * what is no regular file, or to one that has lost its name: the caller opens that as it is. */
 static int follow_all(char **path, struct place *place, bool *ret_by_proc)
 {
     for (unsigned links = 0;; links++) {
@@ -78,21 +82,26 @@ static int split(struct place *place)
 {
     char *slash = strrchr(place->path, '/');
     place->name = slash + 1;
-    place->folder = slash == place->path ? strdup("/") : strndup(place->path, (size_t)(slash - place->path));
+    place->folder =
+        slash == place->path ? strdup("/") : strndup(place->path, (size_t)(slash - place->path));
     if (!place->folder)
         return -ENOMEM;
     if (strlen(place->name) > NAME_MAX)
         return -ENAMETOOLONG;
-    return place->name[0] == '\0' || strcmp(place->name, ".") == 0 || strcmp(place->name, "..") == 0 ? -EISDIR : 0;
+    return place->name[0] == '\0' || strcmp(place->name, ".") == 0 || strcmp(place->name, "..") == 0
+               ? -EISDIR
+               : 0;
 }
 
-/* `st` is what the path leads to, if it is there: reached by names, or by something that is none (/proc/PID/fd). Elsewhere than in procfs another
- * file than that has taken its name meanwhile: a save of the same name was published, say. */
+/* `st` is what the path leads to, if it is there: reached by names, or by something that is none
+ * (/proc/PID/fd). Elsewhere than in procfs another file than that has taken its name meanwhile: a
+ * save of the same name was published, say. */
 static int follow_names(const char *path, const struct stat *st, struct place *place)
 {
     bool by_proc = false;
     int r = follow_all(&place->path, place, &by_proc);
-    if (r < 0 || !st || !by_proc || (place->exists && place->st.st_ino == st->st_ino && place->st.st_dev == st->st_dev))
+    if (r < 0 || !st || !by_proc ||
+        (place->exists && place->st.st_ino == st->st_ino && place->st.st_dev == st->st_dev))
         return r;
     place->exists = true;
     place->st = *st;
@@ -111,7 +120,8 @@ static int find(const char *path, struct place *place)
     bool found = lstat(place->path, &st) == 0; /* nearly always all that has to be asked */
     if (!found && errno == ENOENT)
         return split(place);
-    bool is_link = found && S_ISLNK(st.st_mode), exists = found && (!is_link || stat(place->path, &st) == 0);
+    bool is_link = found && S_ISLNK(st.st_mode),
+         exists = found && (!is_link || stat(place->path, &st) == 0);
     if (exists && S_ISDIR(st.st_mode))
         return -EISDIR;
     if (!exists || (is_link && S_ISREG(st.st_mode))) {

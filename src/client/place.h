@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Resolves the path of a file that is to be written, as open(2) with O_CREAT does. Any thread; blocks as the filesystem does. */
+/* Resolves the path of a file that is to be written, as open(2) with O_CREAT does. Any thread;
+ * blocks as the filesystem does. */
 #pragma once
 
 #include <sys/stat.h>
@@ -8,8 +9,8 @@
 #include "base/base.h"
 
 struct place {
-    char *path;   /* symbolic links followed; of what is no regular file: as given */
-    char *folder; /* of path */
+    char *path;       /* symbolic links followed; of what is no regular file: as given */
+    char *folder;     /* of path */
     const char *name; /* in path */
     bool exists;
     struct stat st; /* if it exists */

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The thread that writes the last bytes of saves, gives them their names in order, and takes away the drafts of those that failed. */
+/* The thread that writes the last bytes of saves, gives them their names in order, and takes away
+ * the drafts of those that failed. */
 #include "client/client.h"
 
 #include <stdio.h>
@@ -11,7 +12,7 @@
 
 #define GATHER_BYTES MIB /* segments that follow each other go to the file in writes of so much */
 
-/* --- segments --------------------------------------------------------------------------------------------------------- */
+/* --- segments --------------------------------------------------------------------------------- */
 
 struct segments {
     struct segment *of;
@@ -48,7 +49,8 @@ static size_t glue_length(const struct zip *zip)
 static uint8_t *add_glue(struct segments *segments, uint64_t at, uint8_t *glue, size_t length)
 {
     if (length > 0)
-        segments->of[segments->count++] = (struct segment){.at = at, .length = length, .data = glue};
+        segments->of[segments->count++] =
+            (struct segment){.at = at, .length = length, .data = glue};
     return glue + length;
 }
 
@@ -128,18 +130,20 @@ static int write_segments(struct cairn_save *save)
     return r;
 }
 
-/* --- names ------------------------------------------------------------------------------------------------------------ */
+/* --- names ------------------------------------------------------------------------------------ */
 
 static bool is_ready_locked(const struct cairn_save *save)
 {
     check_held(&save->lane->lock);
-    bool ready = save->state == SAVE_OPEN && save->is_committed && save->unread == 0 && save->in_flight == 0 && !save->before;
+    bool ready = save->state == SAVE_OPEN && save->is_committed && save->unread == 0 &&
+                 save->in_flight == 0 && !save->before;
     for (size_t i = 0; i < save->after_count && ready; i++)
         ready = !save->after[i];
     return ready;
 }
 
-/* The last bytes may have waited long for a filesystem that holds them up: meanwhile the save may have been given up. */
+/* The last bytes may have waited long for a filesystem that holds them up: meanwhile the save may
+ * have been given up. */
 static int begin_naming(struct cairn_save *save)
 {
     LOCK_SCOPE(&save->lane->lock);
@@ -207,7 +211,8 @@ static void publish_locked(struct cairn_save *save)
     if (r == 0)
         refer_publish(save);
     if (r < 0)
-        lane_log(lane, failure_level(lane, false), "the save of %s failed: %s", save->draft.path, cause_text()[0] ? cause_text() : strerror(-r));
+        lane_log(lane, failure_level(lane, false), "the save of %s failed: %s", save->draft.path,
+                 cause_text()[0] ? cause_text() : strerror(-r));
     else
         lane_log(lane, CAIRN_LOG_DEBUG, "%s has its name", save->draft.path);
     mutex_lock(&lane->lock);
@@ -226,10 +231,12 @@ static void discard_locked(struct cairn_save *save)
     struct cairn_lane *lane = save->lane;
     bool is_told = save->is_told; /* aborted by the caller, say */
     mutex_unlock(&lane->lock);
-    report_end(&save->draft, draft_on_cairn(&save->draft) ? save->draft.folder_fd : -1, save->error, save->cause, true);
+    report_end(&save->draft, draft_on_cairn(&save->draft) ? save->draft.folder_fd : -1, save->error,
+               save->cause, true);
     draft_discard(&save->draft);
     refer_close(save);
-    lane_log(lane, failure_level(lane, is_told), "the save of %s failed: %s", save->draft.path, save->cause);
+    lane_log(lane, failure_level(lane, is_told), "the save of %s failed: %s", save->draft.path,
+             save->cause);
     mutex_lock(&lane->lock);
     leave_list_locked(save);
     (void)pthread_cond_broadcast(&lane->changed);

@@ -9,7 +9,7 @@
 
 #define COPY_BYTES MIB
 
-/* --- versions --------------------------------------------------------------------------------------------------------- */
+/* --- versions --------------------------------------------------------------------------------- */
 
 static void version_free(struct refer_version *version)
 {
@@ -55,8 +55,8 @@ static bool is_same_time(struct timespec a, struct timespec b)
 static bool is_unchanged(const struct refer_version *version, int fd)
 {
     struct stat st;
-    return fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_ino == version->st.st_ino && st.st_size == version->st.st_size &&
-           is_same_time(st.st_mtim, version->st.st_mtim);
+    return fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_ino == version->st.st_ino &&
+           st.st_size == version->st.st_size && is_same_time(st.st_mtim, version->st.st_mtim);
 }
 
 static int open_version(const char *path)
@@ -140,7 +140,7 @@ void refer_done(struct refer *refer)
     *refer = (struct refer){0};
 }
 
-/* --- pieces ----------------------------------------------------------------------------------------------------------- */
+/* --- pieces ----------------------------------------------------------------------------------- */
 
 static int by_key(const void *a, const void *b)
 {
@@ -151,7 +151,9 @@ static int by_key(const void *a, const void *b)
 static const struct refer_entry *find_entry(const struct refer_version *version, const char *key)
 {
     const struct refer_entry wanted = {.key = (char *)(uintptr_t)key};
-    return version ? bsearch(&wanted, version->entries, version->count, sizeof *version->entries, by_key) : NULL;
+    return version ? bsearch(&wanted, version->entries, version->count, sizeof *version->entries,
+                             by_key)
+                   : NULL;
 }
 
 struct refer_piece *refer_pieces(struct job *job, const char *key)
@@ -189,7 +191,7 @@ bool refer_known(struct job *job, size_t index, const struct fingerprint *print)
     return true;
 }
 
-/* --- bringing them into the draft ------------------------------------------------------------------------------------- */
+/* --- bringing them into the draft ------------------------------------------------------------- */
 
 struct range {
     uint64_t from, to, length;
@@ -201,7 +203,8 @@ static int copy_plainly(const struct cairn_save *save, struct range range)
     if (!data)
         return -ENOMEM;
     while (range.length > 0) {
-        ssize_t n = pread(save->older_fd, data, min_u64(range.length, COPY_BYTES), (off_t)range.from);
+        ssize_t n =
+            pread(save->older_fd, data, min_u64(range.length, COPY_BYTES), (off_t)range.from);
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0) {
@@ -236,7 +239,8 @@ static int refer_range(const struct cairn_save *save, struct range range)
     return 0;
 }
 
-/* Pieces of one source that follow each other in both files are one range: a reference is to whole chunks. */
+/* Pieces of one source that follow each other in both files are one range: a reference is to whole
+ * chunks. */
 static int refer_job(const struct cairn_save *save, const struct job *job)
 {
     struct range range = {0};
@@ -245,7 +249,8 @@ static int refer_job(const struct cairn_save *save, const struct job *job)
         const struct refer_piece *piece = &job->prints[i];
         if (!piece->is_referenced)
             continue;
-        if (range.length > 0 && (piece->at != range.to + range.length || piece->from != range.from + range.length)) {
+        if (range.length > 0 &&
+            (piece->at != range.to + range.length || piece->from != range.from + range.length)) {
             r = refer_range(save, range);
             range.length = 0;
         }
@@ -271,7 +276,7 @@ int refer_apply(struct cairn_save *save)
     return r;
 }
 
-/* --- a new version ---------------------------------------------------------------------------------------------------- */
+/* --- a new version ---------------------------------------------------------------------------- */
 
 static size_t keyed_jobs(const struct cairn_save *save)
 {
@@ -290,7 +295,10 @@ static void take_jobs(struct cairn_save *save, struct refer_version *version)
             if (!job->prints)
                 continue;
             struct refer_entry *entry = &version->entries[version->count++];
-            *entry = (struct refer_entry){.key = job->key, .has_crcs = job->crcs != NULL, .count = pieces_of(job), .pieces = job->prints};
+            *entry = (struct refer_entry){.key = job->key,
+                                          .has_crcs = job->crcs != NULL,
+                                          .count = pieces_of(job),
+                                          .pieces = job->prints};
             for (size_t k = 0; k < entry->count && job->crcs; k++)
                 entry->pieces[k].crc = job->crcs[k];
             job->key = NULL;
@@ -309,7 +317,8 @@ static struct refer_version *version_of(struct cairn_save *save)
     version->entries = calloc(keyed_jobs(save) + 1, sizeof *version->entries);
     version->path = strdup(save->draft.path);
     _cleanup_close_ int fd = open_version(save->draft.path);
-    bool is_ours = fd >= 0 && fstat(fd, &version->st) == 0 && version->st.st_dev == save->dev && version->st.st_ino == save->ino;
+    bool is_ours = fd >= 0 && fstat(fd, &version->st) == 0 && version->st.st_dev == save->dev &&
+                   version->st.st_ino == save->ino;
     if (!version->entries || !version->path || !is_ours) {
         version_free(version);
         return NULL;
@@ -324,7 +333,8 @@ static void put_first_locked(struct refer *refer, struct refer_version *version)
 {
     check_rank_held(LOCK_LANE);
     size_t i = 0;
-    while (i < REFER_VERSIONS_MAX - 1 && refer->versions[i] && strcmp(refer->versions[i]->pattern, version->pattern) != 0)
+    while (i < REFER_VERSIONS_MAX - 1 && refer->versions[i] &&
+           strcmp(refer->versions[i]->pattern, version->pattern) != 0)
         i++;
     version_unref_locked(refer->versions[i]);
     for (; i > 0; i--)

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-/* References to the last version of a file, for content that did not change since (CAIRN_SAVE_REFER).
+/* References to the last version of a file, for content that did not change since
+ * (CAIRN_SAVE_REFER).
  *
- * A lane remembers, for each pattern of path (digits are one), the last file that it published: what stat() told of it, and for each source
- * with a key the fingerprints of its pieces. A piece with the same fingerprint is neither copied from its device nor written; when all pieces are
- * there, runs of such pieces go into the new file by copy_file_range, which a CairnFS mount answers with references; where that is refused, they
- * are copied from the file. A file that was changed, removed or renamed since is not referred to.
+ * A lane remembers, for each pattern of path (digits are one), the last file that it published:
+ * what stat() told of it, and for each source with a key the fingerprints of its pieces. A piece
+ * with the same fingerprint is neither copied from its device nor written; when all pieces are
+ * there, runs of such pieces go into the new file by copy_file_range, which a CairnFS mount answers
+ * with references; where that is refused, they are copied from the file. A file that was changed,
+ * removed or renamed since is not referred to.
  *
- * The older file is open as long as a save refers to it, and not between saves: an idle program keeps no mount in use. */
+ * The older file is open as long as a save refers to it, and not between saves: an idle program
+ * keeps no mount in use. */
 #pragma once
 
 #include <sys/stat.h>
@@ -23,8 +27,8 @@ struct job;
 struct refer_piece {
     uint64_t at; /* in the file */
     uint32_t crc;
-    bool is_known;        /* the fingerprint is there */
-    bool is_referenced;   /* the bytes are those of `from` in the older file */
+    bool is_known;      /* the fingerprint is there */
+    bool is_referenced; /* the bytes are those of `from` in the older file */
     uint64_t from;
     struct fingerprint print;
 };
@@ -58,7 +62,8 @@ void refer_begin(struct cairn_save *save);
 /* Of a source with a key: what its pieces have, NULL without memory. */
 struct refer_piece *refer_pieces(struct job *job, const char *key);
 
-/* The fingerprint of piece `index` of a job is known. True: it is that of the older version, its CRC noted; nothing is to be copied. */
+/* The fingerprint of piece `index` of a job is known. True: it is that of the older version, its
+ * CRC noted; nothing is to be copied. */
 bool refer_known(struct job *job, size_t index, const struct fingerprint *print);
 
 /* When all pieces are there: brings those that are referenced into the draft. */
@@ -67,7 +72,8 @@ CAIRN_MUST_CHECK int refer_apply(struct cairn_save *save);
 /* The save has its name: its successors may refer to it. Not with the lock held. */
 void refer_publish(struct cairn_save *save);
 
-/* The save needs no older version any more: closes the file, not with the lock held; then forgets the version. */
+/* The save needs no older version any more: closes the file, not with the lock held; then forgets
+ * the version. */
 void refer_close(struct cairn_save *save);
 void refer_end_locked(struct cairn_save *save);
 

@@ -15,10 +15,12 @@ static _Atomic int64_t told_ns; /* of the process */
 
 static size_t make_text(const struct lanes_stats *stats, char text[TEXT_MAX])
 {
-    int n = snprintf(text, TEXT_MAX, "1 pending=%llu saves=%llu blocked_ns=%llu published=%llu failed=%llu error=%s",
-                     (unsigned long long)stats->pending_bytes, (unsigned long long)stats->pending_saves,
-                     (unsigned long long)stats->blocked_ns, (unsigned long long)stats->published,
-                     (unsigned long long)stats->failed, stats->error);
+    int n =
+        snprintf(text, TEXT_MAX,
+                 "1 pending=%llu saves=%llu blocked_ns=%llu published=%llu failed=%llu error=%s",
+                 (unsigned long long)stats->pending_bytes, (unsigned long long)stats->pending_saves,
+                 (unsigned long long)stats->blocked_ns, (unsigned long long)stats->published,
+                 (unsigned long long)stats->failed, stats->error);
     return n < TEXT_MAX ? (size_t)n : TEXT_MAX - 1;
 }
 
@@ -26,7 +28,8 @@ void report_progress(struct draft *draft)
 {
     char text[TEXT_MAX];
     struct lanes_stats stats;
-    int64_t now = clock_monotonic_ns(), before = atomic_load_explicit(&told_ns, memory_order_relaxed);
+    int64_t now = clock_monotonic_ns(),
+            before = atomic_load_explicit(&told_ns, memory_order_relaxed);
     if (draft->fd < 0 || (before && now - before < INTERVAL_NS) || !draft_on_cairn(draft) ||
         !atomic_compare_exchange_strong(&told_ns, &before, now))
         return;
@@ -43,12 +46,14 @@ int report_keep(struct draft *draft)
 static void tell(int folder, const char *file, const char *text, size_t length)
 {
     char path[64];
-    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", folder); /* an O_PATH descriptor has no attributes of its own */
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d",
+                   folder); /* an O_PATH descriptor has no attributes of its own */
     if (setxattr(path, NAME, text, length, 0) < 0 && (errno == EPERM || errno == EACCES))
         (void)lsetxattr(file, NAME, text, length, 0);
 }
 
-void report_end(const struct draft *draft, int folder, int error, const char *cause, bool is_counted)
+void report_end(const struct draft *draft, int folder, int error, const char *cause,
+                bool is_counted)
 {
     char text[TEXT_MAX];
     struct lanes_stats stats;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Reports this process's lanes to a CairnFS mount, for `cairn status`: one sum over all lanes, by setting the attribute user.cairn.lane of
- * what is written there. A report that fails fails no save; elsewhere than on CairnFS there is none. Any thread, no lock held; each report is one call of the
- * filesystem. */
+/* Reports this process's lanes to a CairnFS mount, for `cairn status`: one sum over all lanes, by
+ * setting the attribute user.cairn.lane of what is written there. A report that fails fails no
+ * save; elsewhere than on CairnFS there is none. Any thread, no lock held; each report is one call
+ * of the filesystem. */
 #pragma once
 
 #include "client/client.h"
@@ -9,9 +10,12 @@
 /* While the draft is written: at most once a second. */
 void report_progress(struct draft *draft);
 
-/* The draft's save gets its name now, or has failed: told before anybody here is, so that who knows of it may unmount. `folder` as from
- * report_keep(). `is_counted`: the lane's numbers say so already. */
-void report_end(const struct draft *draft, int folder, int error, const char *cause, bool is_counted);
+/* The draft's save gets its name now, or has failed: told before anybody here is, so that who knows
+ * of it may unmount. `folder` as from report_keep(). `is_counted`: the lane's numbers say so
+ * already. */
+void report_end(const struct draft *draft, int folder, int error, const char *cause,
+                bool is_counted);
 
-/* The folder of a draft that is about to be closed; -1: there is none to report to. The caller closes it. */
+/* The folder of a draft that is about to be closed; -1: there is none to report to. The caller
+ * closes it. */
 int report_keep(struct draft *draft);

@@ -21,7 +21,8 @@ size_t ring_piece_for(uint64_t ring_bytes)
     return piece;
 }
 
-/* Before it is registered: the driver's call holds up others of the process for as long as it takes to fault pages in. */
+/* Before it is registered: the driver's call holds up others of the process for as long as it takes
+ * to fault pages in. */
 static void fault_in(uint8_t *memory, size_t bytes)
 {
     if (madvise(memory, bytes, MADV_POPULATE_WRITE) == 0)
@@ -32,7 +33,8 @@ static void fault_in(uint8_t *memory, size_t bytes)
 
 static int map_region(struct ring_region *region, size_t bytes, size_t piece)
 {
-    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) {
         cause_note("no memory for a ring of %zu bytes", bytes);
         return -ENOMEM;
@@ -50,15 +52,18 @@ static int map_region(struct ring_region *region, size_t bytes, size_t piece)
     return 0;
 }
 
-/* Without a driver, or where it refuses, copies into the ring are right, too, but not beside the training. */
+/* Without a driver, or where it refuses, copies into the ring are right, too, but not beside the
+ * training. */
 static void register_region(struct cairn_lane *lane, struct ring_region *region)
 {
     struct device_driver *driver;
     if (device_driver_get(&driver) < 0)
         return;
-    int r = device_register(driver, region->memory, region->bytes, lane->ring.piece, &region->registered);
+    int r = device_register(driver, region->memory, region->bytes, lane->ring.piece,
+                            &region->registered);
     if (r < 0 || region->registered < region->bytes)
-        lane_log(lane, CAIRN_LOG_WARNING, "the driver registers %zu of %zu bytes of the ring: %s", region->registered, region->bytes,
+        lane_log(lane, CAIRN_LOG_WARNING, "the driver registers %zu of %zu bytes of the ring: %s",
+                 region->registered, region->bytes,
                  r < 0 ? cause_text() : "copies into the rest block");
 }
 
@@ -70,7 +75,8 @@ static void add_region_locked(struct cairn_lane *lane, const struct ring_region 
     ring->bytes += region->bytes;
     ring->registered += region->registered;
     for (size_t i = region->bytes / ring->piece; i-- > 0;) {
-        region->pieces[i] = (struct ring_piece){.memory = region->memory + i * ring->piece, .next = ring->free};
+        region->pieces[i] =
+            (struct ring_piece){.memory = region->memory + i * ring->piece, .next = ring->free};
         ring->free = &region->pieces[i];
     }
     lane->stats.ring_bytes = ring->bytes;
@@ -106,7 +112,9 @@ void ring_free(struct ring *ring, bool is_child)
         struct ring_region *region = &ring->regions[i];
         int r = 0;
         if (!is_child && region->registered > 0)
-            r = device_driver_get(&driver) == 0 ? device_unregister(driver, region->memory, region->bytes) : -ENODEV;
+            r = device_driver_get(&driver) == 0
+                    ? device_unregister(driver, region->memory, region->bytes)
+                    : -ENODEV;
         if (r == 0 && !is_child) /* else it belongs to the driver for good */
             (void)munmap(region->memory, region->bytes);
         free(region->pieces);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Host memory that bytes of devices pass through: pieces of one size, taken in faulted pages once and registered with the driver, in regions
- * that are added and never go before the lane does. Guarded by the lane's lock, but for what says so. */
+/* Host memory that bytes of devices pass through: pieces of one size, taken in faulted pages once
+ * and registered with the driver, in regions that are added and never go before the lane does.
+ * Guarded by the lane's lock, but for what says so. */
 #pragma once
 
 #include "base/base.h"
@@ -17,8 +18,8 @@ struct ring_piece {
     struct ring_piece *next;
     uint8_t *memory;
     struct job *job;
-    size_t index;              /* in the job */
-    uint64_t at, length;       /* in the file */
+    size_t index;               /* in the job */
+    uint64_t at, length;        /* in the file */
     struct device_event *event; /* until the bytes are there */
 };
 
@@ -39,8 +40,10 @@ struct ring {
 /* For a ring of so many bytes, 0: not known. */
 size_t ring_piece_for(uint64_t ring_bytes);
 
-/* Makes the ring `bytes` large, at least one piece. Not with the lock held, by one thread at a time: blocks for some 0.1 s a GB. -ENOMEM. */
+/* Makes the ring `bytes` large, at least one piece. Not with the lock held, by one thread at a
+ * time: blocks for some 0.1 s a GB. -ENOMEM. */
 CAIRN_MUST_CHECK int ring_grow(struct cairn_lane *lane, uint64_t bytes);
 
-/* When no thread uses it any more. In a child after fork: only memory, for the pages are not there. */
+/* When no thread uses it any more. In a child after fork: only memory, for the pages are
+ * not there. */
 void ring_free(struct ring *ring, bool is_child);

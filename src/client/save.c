@@ -27,7 +27,7 @@ bool wait_changed_locked(struct cairn_lane *lane, int64_t deadline)
     return wait_locked(lane, &lane->changed, deadline);
 }
 
-/* --- references ------------------------------------------------------------------------------------------------------- */
+/* --- references ------------------------------------------------------------------------------- */
 
 void batch_free(struct batch *batch)
 {
@@ -72,7 +72,7 @@ static void drop_predecessors_locked(struct cairn_save *save)
     save->after_count = 0;
 }
 
-/* --- the end of a save ------------------------------------------------------------------------------------------------ */
+/* --- the end of a save ------------------------------------------------------------------------ */
 
 static void drop_jobs_locked(struct queue *queue, struct cairn_save *save)
 {
@@ -153,15 +153,18 @@ static void drop_ended_locked(struct cairn_save *save)
     }
 }
 
-/* Predecessors were begun earlier, so they stand before their successors in the list: one pass reaches all. */
+/* Predecessors were begun earlier, so they stand before their successors in the list: one pass
+ * reaches all. */
 void saves_settle_locked(struct cairn_lane *lane)
 {
     check_held(&lane->lock);
     char cause[CAUSE_MAX];
     for (struct cairn_save *save = lane->saves; save; save = save->next) {
-        const struct cairn_save *failed = save->state == SAVE_OPEN ? failed_predecessor_locked(save) : NULL;
+        const struct cairn_save *failed =
+            save->state == SAVE_OPEN ? failed_predecessor_locked(save) : NULL;
         if (failed) {
-            (void)snprintf(cause, sizeof cause, "%.150s comes after a save that failed: %.200s", save->draft.path, failed->cause);
+            (void)snprintf(cause, sizeof cause, "%.150s comes after a save that failed: %.200s",
+                           save->draft.path, failed->cause);
             fail_one_locked(save, -ECANCELED, cause);
         } else if (save->state == SAVE_OPEN) {
             drop_ended_locked(save);
@@ -226,11 +229,12 @@ bool save_is_quiet_locked(const struct cairn_save *save)
     check_held(&save->lane->lock);
     uint64_t on_devices = 0;
     for (int i = 0; i < save->lane->device_count; i++)
-        on_devices += save->on_device[i].waiting + save->on_device[i].flying + save->on_device[i].looking;
+        on_devices +=
+            save->on_device[i].waiting + save->on_device[i].flying + save->on_device[i].looking;
     return save->error ? save->reading == 0 && on_devices == 0 : save->unread == 0;
 }
 
-/* --- calls ------------------------------------------------------------------------------------------------------------ */
+/* --- calls ------------------------------------------------------------------------------------ */
 
 static bool has_level_locked(const struct cairn_save *save, enum cairn_level level)
 {
@@ -249,7 +253,8 @@ static int wait_here(struct cairn_save *save, enum cairn_level level, int64_t de
         if (!save->error && has_level_locked(save, level))
             return 0;
         if (!wait_changed_locked(save->lane, deadline)) {
-            cause_note("%s: %llu bytes are not copied yet", save->draft.path, (unsigned long long)save->unread);
+            cause_note("%s: %llu bytes are not copied yet", save->draft.path,
+                       (unsigned long long)save->unread);
             return -ETIMEDOUT;
         }
     }
@@ -276,8 +281,12 @@ int cairn_save_progress(cairn_save *save, struct cairn_save_progress *ret)
     if (r < 0)
         return lane_return(NULL, 0, r);
     LOCK_SCOPE(&save->lane->lock);
-    struct cairn_save_progress progress = {.size = sizeof progress, .bytes = save->source_bytes, .bytes_copied = save->copied_bytes,
-                                           .bytes_referenced = save->referenced_bytes, .level = -1, .error = save->error};
+    struct cairn_save_progress progress = {.size = sizeof progress,
+                                           .bytes = save->source_bytes,
+                                           .bytes_copied = save->copied_bytes,
+                                           .bytes_referenced = save->referenced_bytes,
+                                           .level = -1,
+                                           .error = save->error};
     for (int level = CAIRN_COPIED; level <= CAIRN_REMOTE; level++)
         if (!save->error && has_level_locked(save, level))
             progress.level = level;
@@ -323,7 +332,8 @@ int cairn_save_fail(cairn_save *save, int error, const char *cause)
     }
     if (r < 0)
         return lane_return(NULL, 0, r);
-    (void)snprintf(text, sizeof text, "%.150s: %.200s", save->draft.path, cause && cause[0] ? cause : strerror(-error));
+    (void)snprintf(text, sizeof text, "%.150s: %.200s", save->draft.path,
+                   cause && cause[0] ? cause : strerror(-error));
     return lane_return(NULL, 0, fail_quietly(save, error, text, false));
 }
 

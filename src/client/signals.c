@@ -23,7 +23,8 @@ void signals_release_pipe(const struct signals_held *held)
     sigset_t set;
     pipe_only(&set);
     int error = errno;
-    while (!held->was_pending && sigtimedwait(&set, NULL, &(struct timespec){0}) < 0 && errno == EINTR)
+    while (!held->was_pending && sigtimedwait(&set, NULL, &(struct timespec){0}) < 0 &&
+           errno == EINTR)
         ;
     (void)pthread_sigmask(SIG_SETMASK, &held->before, NULL);
     errno = error;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Writing to what may be a broken pipe, in a thread of the caller's: SIGPIPE must not end the training. */
+/* Writing to what may be a broken pipe, in a thread of the caller's: SIGPIPE must not end the
+ * training. */
 #pragma once
 
 #include <signal.h>

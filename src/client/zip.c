@@ -16,8 +16,8 @@ static size_t name_length(const struct zip *zip, const struct zip_entry *entry)
     return zip->archive_length + 1 + strlen(entry->name);
 }
 
-/* The zip64 field of a local header or of the directory: sizes where they need it, then the place. In a local header torch leaves the second
- * size 0, for the descriptor has it. */
+/* The zip64 field of a local header or of the directory: sizes where they need it, then the place.
+ * In a local header torch leaves the second size 0, for the descriptor has it. */
 static size_t zip64_length(const struct zip_entry *entry)
 {
     size_t fields = 16 * (entry->size >= BIG) + 8 * (entry->start >= BIG);
@@ -36,15 +36,18 @@ static int check_names(const struct zip *zip, const struct zip_entry *entry)
     size_t length = name_length(zip, entry);
     if (entry->name[0] != '\0' && length <= FIELD_16)
         return 0;
-    cause_note(entry->name[0] ? "the name of a record has more than 65535 bytes" : "the name of a record is empty");
+    cause_note(entry->name[0] ? "the name of a record has more than 65535 bytes"
+                              : "the name of a record is empty");
     return -EINVAL;
 }
 
 int zip_plan(struct zip *zip)
 {
     uint64_t at = 0, directory = 0;
-    if (zip->alignment == 0 || zip->alignment > ZIP_ALIGNMENT_MAX || (zip->alignment & (zip->alignment - 1))) {
-        cause_note("alignment %u is no power of two from 1 to %u", zip->alignment, ZIP_ALIGNMENT_MAX);
+    if (zip->alignment == 0 || zip->alignment > ZIP_ALIGNMENT_MAX ||
+        (zip->alignment & (zip->alignment - 1))) {
+        cause_note("alignment %u is no power of two from 1 to %u", zip->alignment,
+                   ZIP_ALIGNMENT_MAX);
         return -EINVAL;
     }
     for (size_t i = 0; i < zip->count; i++) {
@@ -165,7 +168,7 @@ static uint8_t *put_directory(uint8_t *p, const struct zip *zip, const struct zi
 static uint8_t *put_ends(uint8_t *p, const struct zip *zip, uint64_t length)
 {
     p = put32(p, 0x06064b50);
-    p = put64(p, 44); /* bytes that follow */
+    p = put64(p, 44);     /* bytes that follow */
     p = put16(p, 0x031e); /* versions, as miniz says: made by, needed */
     p = put16(p, 0x2d);
     p = put64(p, 0); /* disks */

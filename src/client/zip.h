@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The layout of a zip archive as torch.save writes it: known before a byte of content is, but for the CRCs, which stand behind the
- * content: in data descriptors and in the directory. Pure: no I/O, no locks. docs/man/libcairn.3 tells what of the format is used.
+/* The layout of a zip archive as torch.save writes it: known before a byte of content is, but for
+ * the CRCs, which stand behind the content: in data descriptors and in the directory. Pure: no I/O,
+ * no locks. docs/man/libcairn.3 tells what of the format is used.
  *
- * A file is, for each record: local header with the name and padding up to the alignment; content, stored; unless the content is empty a
- * descriptor (16 bytes, 24 where size or place need zip64). Then the directory and three ends (zip64, its locator, the plain one). */
+ * A file is, for each record: local header with the name and padding up to the alignment; content,
+ * stored; unless the content is empty a descriptor (16 bytes, 24 where size or place need zip64).
+ * Then the directory and three ends (zip64, its locator, the plain one). */
 #pragma once
 
 #include "base/base.h"
 
 #define ZIP_ALIGNMENT 64u
-#define ZIP_ALIGNMENT_MAX 32768u /* the padding stands in an extra field, whose length has 16 bits */
+#define ZIP_ALIGNMENT_MAX                                                                          \
+    32768u /* the padding stands in an extra field, whose length has 16 bits */
 
 struct zip_entry {
     const char *name; /* lent: after the archive's name and a slash */
@@ -23,14 +26,15 @@ struct zip {
     const char *archive;
     size_t archive_length;
     uint32_t alignment;
-    struct zip_entry *entries; /* the caller's; name and size are set by it, start and data by zip_plan() */
+    struct zip_entry
+        *entries; /* the caller's; name and size are set by it, start and data by zip_plan() */
     size_t count;
     uint64_t directory; /* offset; the end of the last record */
     uint64_t file_size;
 };
 
-/* Lays out the entries. -EINVAL, with cause: an alignment that is no power of two in 1 to ZIP_ALIGNMENT_MAX, a name that is empty or too
- * long; -EFBIG: more than 2^62 bytes. */
+/* Lays out the entries. -EINVAL, with cause: an alignment that is no power of two in 1 to
+ * ZIP_ALIGNMENT_MAX, a name that is empty or too long; -EFBIG: more than 2^62 bytes. */
 CAIRN_MUST_CHECK int zip_plan(struct zip *zip);
 
 /* Bytes of the local header with its padding: entry->data - entry->start. */
@@ -43,6 +47,6 @@ size_t zip_descriptor(const struct zip_entry *entry, uint8_t ret[ZIP_DESCRIPTOR_
 /* The directory and the ends: file_size - directory bytes. */
 void zip_end(const struct zip *zip, uint8_t *ret);
 
-/* The name of the archive that torch.save gives to a file of this name: without folder and suffix; "archive" where torch writes
- * through an open file. *ret_length bytes of the result count. */
+/* The name of the archive that torch.save gives to a file of this name: without folder and suffix;
+ * "archive" where torch writes through an open file. *ret_length bytes of the result count. */
 const char *zip_archive_of(const char *file_name, size_t *ret_length);

@@ -49,8 +49,8 @@ size_t content_copy(struct content *c, uint64_t from, void *buf, size_t len)
 static bool marker_at(const uint8_t *p, uint64_t offset, struct marker *ret_marker)
 {
     uint32_t signature = get_le32(p);
-    if (signature == LOCAL_HEADER && get_le16(p + 6) == FLAGS_STREAMED && get_le16(p + 8) == METHOD_STORED &&
-        get_le16(p + 26) < NAME_LEN_LIMIT) {
+    if (signature == LOCAL_HEADER && get_le16(p + 6) == FLAGS_STREAMED &&
+        get_le16(p + 8) == METHOD_STORED && get_le16(p + 26) < NAME_LEN_LIMIT) {
         *ret_marker = (struct marker){offset, offset + 30 + get_le16(p + 26) + get_le16(p + 28)};
         return true;
     }
@@ -62,8 +62,8 @@ static bool marker_at(const uint8_t *p, uint64_t offset, struct marker *ret_mark
     return false;
 }
 
-/* Index of the first "PK" that begins in [i, n), where `p` has one byte more than n; n if there is none. The
- * scan is what every checkpointed byte goes through: 64 bytes a step. */
+/* Index of the first "PK" that begins in [i, n), where `p` has one byte more than n; n if there is
+ * none. The scan is what every checkpointed byte goes through: 64 bytes a step. */
 static size_t find_pk(const uint8_t *p, size_t i, size_t n)
 {
 #ifdef __SSE2__
@@ -96,8 +96,8 @@ static size_t find_pk(const uint8_t *p, size_t i, size_t n)
     return n;
 }
 
-/* First marker that begins in [i, n) of `p`, which has n + MARKER_LEN - 1 bytes; p[0] has file offset
- * `offset`. */
+/* First marker that begins in [i, n) of `p`, which has n + MARKER_LEN - 1 bytes; p[0] has file
+ * offset `offset`. */
 static bool scan(const uint8_t *p, size_t i, size_t n, uint64_t offset, struct marker *ret_marker)
 {
     for (i = find_pk(p, i, n); i < n; i = find_pk(p, i + 1, n))
@@ -106,7 +106,8 @@ static bool scan(const uint8_t *p, size_t i, size_t n, uint64_t offset, struct m
     return false;
 }
 
-bool content_find_marker(struct content *c, uint64_t from, uint64_t limit, struct marker *ret_marker)
+bool content_find_marker(struct content *c, uint64_t from, uint64_t limit,
+                         struct marker *ret_marker)
 {
     from = max_u64(from, c->start);
     limit = min_u64(limit, c->end - c->start >= MARKER_LEN ? c->end - MARKER_LEN + 1 : 0);
@@ -114,8 +115,9 @@ bool content_find_marker(struct content *c, uint64_t from, uint64_t limit, struc
         seek(c, from);
         const uint8_t *p = c->iov[c->at].iov_base;
         size_t skip = (size_t)(from - c->at_offset), len = c->iov[c->at].iov_len;
-        /* Within the buffer where a whole marker fits, then in a copy of where it runs over the buffer's end.
-         */
+        /* Within the buffer where a whole marker fits, then in a copy of where it runs over the
+         * buffer's
+         * end. */
         if (len - skip >= MARKER_LEN) {
             size_t n = (size_t)min_u64(len - MARKER_LEN + 1, limit - c->at_offset);
             if (scan(p, skip, n, c->at_offset, ret_marker))

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A stretch of file content that lies in several buffers, read by file offset; and the scan for zip headers
- * in it. Pure; one thread at a time for one struct content. */
+/* A stretch of file content that lies in several buffers, read by file offset; and the scan for zip
+ * headers in it. Pure; one thread at a time for one struct content. */
 #pragma once
 
 #include <sys/uio.h>
 
 #include "base/base.h"
 
-/* A zip header that torch writes, 30 bytes at least: the local header of an entry ("PK\3\4", streamed,
- * stored), or an entry of the central directory ("PK\1\2", the same flags), which ends the last entry's data.
- */
+/* A zip header that torch writes, 30 bytes at least: the local header of an entry ("PK\3\4",
+ * streamed, stored), or an entry of the central directory ("PK\1\2", the same flags), which ends
+ * the last
+ * entry's data. */
 #define MARKER_LEN 30u
 
 struct content {
@@ -27,10 +28,12 @@ struct marker {
 
 void content_init(struct content *c, const struct iovec *iov, size_t iov_count, uint64_t offset);
 
-/* Copies the bytes from file offset `from` on; fewer than `len` at the end of the content. Returns how many.
- */
+/* Copies the bytes from file offset `from` on; fewer than `len` at the end of the content. Returns
+ * how
+ * many. */
 size_t content_copy(struct content *c, uint64_t from, void *buf, size_t len);
 
-/* First marker that begins in [from, limit). Markers of which less than MARKER_LEN bytes are there are not
- * found. */
-bool content_find_marker(struct content *c, uint64_t from, uint64_t limit, struct marker *ret_marker);
+/* First marker that begins in [from, limit). Markers of which less than MARKER_LEN bytes are there
+ * are not found. */
+bool content_find_marker(struct content *c, uint64_t from, uint64_t limit,
+                         struct marker *ret_marker);

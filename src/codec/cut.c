@@ -12,10 +12,12 @@ enum kind {
     KIND_PLAIN,
     KIND_SAFETENSORS,
     KIND_ZIP_BOOKKEEPING, /* a zip; the last border is not within a tensor */
-    KIND_ZIP_TENSOR, /* a zip; the last border is within the tensor that begins at `anchor`, or begins it */
+    KIND_ZIP_TENSOR,      /* a zip; the last border is within the tensor that begins at `anchor`, or
+                             begins it */
 };
 
-/* What torch writes behind an entry's data: "PK\7\8", crc32, and both sizes in 4 or in 8 bytes each. */
+/* What torch writes behind an entry's data: "PK\7\8", crc32, and both sizes in 4 or in 8 bytes
+ * each. */
 #define DESCRIPTOR 0x08074b50u
 #define DESCRIPTOR_LEN 16u
 #define DESCRIPTOR64_LEN 24u
@@ -46,12 +48,13 @@ void cut_look_ahead(struct cut_state *state, const struct iovec *iov, size_t iov
 
 static void emit(struct cutter *c, uint64_t at)
 {
-    check(at > c->last && at <= c->content.end && at - c->last <= CHUNK_SIZE_MAX && c->count < c->max);
+    check(at > c->last && at <= c->content.end && at - c->last <= CHUNK_SIZE_MAX &&
+          c->count < c->max);
     c->borders[c->count++] = c->last = at;
 }
 
-/* Borders of the grid up to and with `upto`. A chunk that content of an earlier call began is never longer
- * for it. */
+/* Borders of the grid up to and with `upto`. A chunk that content of an earlier call began is never
+ * longer for it. */
 static void grid(struct cutter *c, uint64_t upto)
 {
     for (;;) {
@@ -93,7 +96,8 @@ static bool find_marker(struct cutter *c, uint64_t from, uint64_t limit, struct 
         else
             high = middle;
     }
-    if (low == s->marker_count || s->markers[low].at >= limit || s->markers[low].at + MARKER_LEN > c->content.end)
+    if (low == s->marker_count || s->markers[low].at >= limit ||
+        s->markers[low].at + MARKER_LEN > c->content.end)
         return false;
     *ret_marker = s->markers[low];
     return true;
@@ -103,7 +107,8 @@ static bool descriptor_at(struct cutter *c, uint64_t at, uint64_t data_len, bool
 {
     uint8_t p[DESCRIPTOR64_LEN];
     size_t len = wide ? DESCRIPTOR64_LEN : DESCRIPTOR_LEN;
-    if (at < c->content.start || content_copy(&c->content, at, p, len) != len || get_le32(p) != DESCRIPTOR)
+    if (at < c->content.start || content_copy(&c->content, at, p, len) != len ||
+        get_le32(p) != DESCRIPTOR)
         return false;
     return wide ? get_le64(p + 8) == data_len : get_le32(p + 8) == data_len;
 }
@@ -187,8 +192,10 @@ static void cut_zip(struct cutter *c)
         finish(c);
         return;
     }
-    /* The descriptor of a tensor that ends may lie before a header of which only a part is there. */
-    uint64_t known = scan_end(c), tail = c->state->kind == KIND_ZIP_TENSOR ? DESCRIPTOR64_LEN + 1 : 0;
+    /* The descriptor of a tensor that ends may lie before a header of which only a part is
+     * there. */
+    uint64_t known = scan_end(c),
+             tail = c->state->kind == KIND_ZIP_TENSOR ? DESCRIPTOR64_LEN + 1 : 0;
     grid(c, known > tail ? known - tail : 0);
 }
 
@@ -220,8 +227,9 @@ static enum write judge_write(uint64_t len, uint64_t before, bool whole)
     return may_copy && len == before ? WRITE_COPY : WRITE_LARGE;
 }
 
-/* Goes over the border between the write that began at `previous` and that at write_starts[i]. False: hold.
- */
+/* Goes over the border between the write that began at `previous` and that at write_starts[i].
+ * False:
+ * hold. */
 static bool cut_write(struct cutter *c, uint64_t previous, size_t i)
 {
     const struct cut_input *in = c->in;
@@ -302,9 +310,11 @@ static bool begin(struct cutter *c)
     return true;
 }
 
-size_t cut_chunks(struct cut_state *state, const struct cut_input *in, uint64_t *borders, size_t borders_max)
+size_t cut_chunks(struct cut_state *state, const struct cut_input *in, uint64_t *borders,
+                  size_t borders_max)
 {
-    struct cutter c = {.state = state, .in = in, .last = in->offset, .borders = borders, .max = borders_max};
+    struct cutter c = {
+        .state = state, .in = in, .last = in->offset, .borders = borders, .max = borders_max};
     content_init(&c.content, in->iov, in->iov_count, in->offset);
     check(borders_max >= (c.content.end - c.content.start) / 512 + 16);
     if (state->kind == KIND_UNKNOWN && !begin(&c))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Each field is as hostile as the file: lengths are compared before anything is added to them, and an entry counts only where the local
- * header that it names lies where the entry before ends. */
+/* Each field is as hostile as the file: lengths are compared before anything is added to them, and
+ * an entry counts only where the local header that it names lies where the entry before ends. */
 #include "codec/directory.h"
 
 #include "format/le.h"
@@ -10,9 +10,11 @@
 #define END64_LEN 56u
 #define ENTRY_LEN 46u
 #define EXTRA_MAX 65535u
-#define ENTRIES_MAX 65536u /* what is known of each takes 16 bytes; in more a scan costs less than what else they cost */
-#define BIG 0xffffffffu    /* zip64 has the value */
-#define STREAMED 0x0008u   /* a descriptor follows the data, of 16 bytes or of 24 */
+#define ENTRIES_MAX                                                                                \
+    65536u /* what is known of each takes 16 bytes; in more a scan costs less than what else they  \
+              cost */
+#define BIG 0xffffffffu  /* zip64 has the value */
+#define STREAMED 0x0008u /* a descriptor follows the data, of 16 bytes or of 24 */
 
 enum {
     LOCAL_HEADER = 0x04034b50,
@@ -42,25 +44,31 @@ static bool read_at(struct content *c, uint64_t at, void *buf, size_t len)
 static bool read_end64(struct content *c, uint64_t locator, struct end *end)
 {
     uint8_t p[LOCATOR_LEN + END64_LEN];
-    if (locator < END64_LEN || !read_at(c, locator - END64_LEN, p, sizeof p) || get_le32(p) != END64_RECORD ||
-        get_le32(p + END64_LEN) != LOCATOR || get_le64(p + END64_LEN + 8) != locator - END64_LEN)
+    if (locator < END64_LEN || !read_at(c, locator - END64_LEN, p, sizeof p) ||
+        get_le32(p) != END64_RECORD || get_le32(p + END64_LEN) != LOCATOR ||
+        get_le64(p + END64_LEN + 8) != locator - END64_LEN)
         return false;
-    *end = (struct end){
-        .at = locator - END64_LEN, .count = get_le64(p + 32), .length = get_le64(p + 40), .offset = get_le64(p + 48)};
+    *end = (struct end){.at = locator - END64_LEN,
+                        .count = get_le64(p + 32),
+                        .length = get_le64(p + 40),
+                        .offset = get_le64(p + 48)};
     return true;
 }
 
 static bool read_end(struct content *c, struct end *end)
 {
     uint8_t p[END_LEN];
-    if (c->end < END_LEN || !read_at(c, c->end - END_LEN, p, sizeof p) || get_le32(p) != END_RECORD || get_le16(p + 20) != 0)
+    if (c->end < END_LEN || !read_at(c, c->end - END_LEN, p, sizeof p) ||
+        get_le32(p) != END_RECORD || get_le16(p + 20) != 0)
         return false;
-    *end = (struct end){
-        .at = c->end - END_LEN, .count = get_le16(p + 10), .length = get_le32(p + 12), .offset = get_le32(p + 16)};
+    *end = (struct end){.at = c->end - END_LEN,
+                        .count = get_le16(p + 10),
+                        .length = get_le32(p + 12),
+                        .offset = get_le32(p + 16)};
     if (end->at >= LOCATOR_LEN)
         (void)read_end64(c, end->at - LOCATOR_LEN, end);
-    return end->offset <= end->at && end->at - end->offset == end->length && end->count > 0 && end->count <= ENTRIES_MAX &&
-           end->count <= end->length / ENTRY_LEN;
+    return end->offset <= end->at && end->at - end->offset == end->length && end->count > 0 &&
+           end->count <= ENTRIES_MAX && end->count <= end->length / ENTRY_LEN;
 }
 
 /* A value of which zip64's field has the rest. */
@@ -89,9 +97,12 @@ static bool read_entry(struct content *c, uint64_t at, struct entry *entry)
     uint8_t p[ENTRY_LEN];
     if (!read_at(c, at, p, sizeof p) || get_le32(p) != CENTRAL_HEADER)
         return false;
-    size_t name_len = get_le16(p + 28), extra_len = get_le16(p + 30), comment_len = get_le16(p + 32);
+    size_t name_len = get_le16(p + 28), extra_len = get_le16(p + 30),
+           comment_len = get_le16(p + 32);
     uint32_t size = get_le32(p + 20), raw_size = get_le32(p + 24), header = get_le32(p + 42);
-    *entry = (struct entry){.header = header, .size = size, .is_streamed = get_le16(p + 8) & STREAMED,
+    *entry = (struct entry){.header = header,
+                            .size = size,
+                            .is_streamed = get_le16(p + 8) & STREAMED,
                             .next = at + ENTRY_LEN + name_len + extra_len + comment_len};
     if (size != BIG && raw_size != BIG && header != BIG)
         return true;
@@ -124,8 +135,10 @@ static bool follows(uint64_t end, bool is_streamed, uint64_t next)
     return is_streamed ? next == end + 16 || next == end + 24 : next == end;
 }
 
-/* Goes over the directory and the headers that it names; each has a cursor of its own, for both ascend. */
-static bool walk(struct content *c, const struct end *end, struct marker *markers, size_t *ret_count)
+/* Goes over the directory and the headers that it names; each has a cursor of its own, for both
+ * ascend. */
+static bool walk(struct content *c, const struct end *end, struct marker *markers,
+                 size_t *ret_count)
 {
     struct content headers = *c;
     struct marker central;
@@ -133,10 +146,13 @@ static bool walk(struct content *c, const struct end *end, struct marker *marker
     bool has_central = false, was_streamed = false;
     for (uint64_t i = 0; i < end->count; i++) {
         struct entry entry;
-        if (!read_entry(c, at, &entry) || !follows(data_end, was_streamed, entry.header) || !read_header(&headers, &entry, &data_end))
+        if (!read_entry(c, at, &entry) || !follows(data_end, was_streamed, entry.header) ||
+            !read_header(&headers, &entry, &data_end))
             return false;
-        /* Entries without data are no markers, and neither is what the directory says of them; see content.h. */
-        *ret_count += content_find_marker(&headers, entry.header, entry.header + 1, &markers[*ret_count]);
+        /* Entries without data are no markers, and neither is what the directory says of them; see
+         * content.h. */
+        *ret_count +=
+            content_find_marker(&headers, entry.header, entry.header + 1, &markers[*ret_count]);
         has_central = has_central || content_find_marker(c, at, at + 1, &central);
         was_streamed = entry.is_streamed;
         at = entry.next;

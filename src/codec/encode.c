@@ -5,8 +5,8 @@
 
 #include "codec/fx.h"
 
-/* A chunk longer than all samples together is tried on the samples first: float tensors do not compress, and
- * finding that out on the whole chunk would cost more than hashing it. */
+/* A chunk longer than all samples together is tried on the samples first: float tensors do not
+ * compress, and finding that out on the whole chunk would cost more than hashing it. */
 #define SAMPLE_LEN 4096u
 #define SAMPLES 4u
 #define NEVER 1000u /* permille: as many bytes as before */
@@ -17,7 +17,8 @@
 
 const char *chunk_encoding_name(uint8_t encoding)
 {
-    static const char *const names[] = {[ENCODING_RAW] = "raw", [ENCODING_LZ4] = "lz4", [ENCODING_FX] = "fx"};
+    static const char *const names[] = {
+        [ENCODING_RAW] = "raw", [ENCODING_LZ4] = "lz4", [ENCODING_FX] = "fx"};
     return encoding < ARRAY_LEN(names) ? names[encoding] : "unknown";
 }
 
@@ -31,11 +32,14 @@ static uint32_t guess_lz4(const uint8_t *src, size_t raw_len)
 {
     char out[LZ4_COMPRESSBOUND(SAMPLE_LEN * SAMPLES)];
     if (raw_len <= SAMPLE_LEN * SAMPLES)
-        return (uint32_t)((size_t)LZ4_compress_default((const char *)src, out, (int)raw_len, sizeof out) * 1000 / raw_len);
+        return (uint32_t)((size_t)LZ4_compress_default((const char *)src, out, (int)raw_len,
+                                                       sizeof out) *
+                          1000 / raw_len);
     size_t stored = 0;
     size_t step = (raw_len - SAMPLE_LEN) / (SAMPLES - 1);
     for (size_t i = 0; i < SAMPLES; i++)
-        stored += (size_t)LZ4_compress_default((const char *)src + i * step, out, SAMPLE_LEN, sizeof out);
+        stored +=
+            (size_t)LZ4_compress_default((const char *)src + i * step, out, SAMPLE_LEN, sizeof out);
     return (uint32_t)(stored * 1000 / (SAMPLE_LEN * SAMPLES));
 }
 
@@ -43,7 +47,8 @@ static uint32_t guess_lz4(const uint8_t *src, size_t raw_len)
 static size_t encode_lz4(const uint8_t *src, size_t raw_len, uint8_t *dst)
 {
     size_t room = permille_of(raw_len, LZ4_WORTH);
-    int n = room > 0 ? LZ4_compress_default((const char *)src, (char *)dst, (int)raw_len, (int)room) : 0;
+    int n = room > 0 ? LZ4_compress_default((const char *)src, (char *)dst, (int)raw_len, (int)room)
+                     : 0;
     return n > 0 ? (size_t)n : 0;
 }
 
@@ -58,7 +63,8 @@ static size_t encode_best(const uint8_t *src, size_t raw_len, uint8_t *dst, uint
     uint32_t lz4 = has_noise ? NEVER : guess_lz4(src, raw_len);
     if (coded && fx.permille <= FX_WORTH && fx.permille < lz4) {
         *ret_encoding = ENCODING_FX;
-        return fx_encode(fx_kernels_of(cpu_level()), &fx, src, raw_len, dst, permille_of(raw_len, FX_WORTH));
+        return fx_encode(fx_kernels_of(cpu_level()), &fx, src, raw_len, dst,
+                         permille_of(raw_len, FX_WORTH));
     }
     *ret_encoding = ENCODING_LZ4;
     return lz4 <= LZ4_WORTH ? encode_lz4(src, raw_len, dst) : 0;
@@ -75,7 +81,8 @@ static const uint8_t *gather(const struct iovec *iov, size_t iov_count, uint8_t 
     return dst;
 }
 
-struct chunk_encoded chunk_encode(enum reduce reduce, const struct iovec *iov, size_t iov_count, size_t raw_len, void *scratch, void *dst)
+struct chunk_encoded chunk_encode(enum reduce reduce, const struct iovec *iov, size_t iov_count,
+                                  size_t raw_len, void *scratch, void *dst)
 {
     struct chunk_encoded as_it_is = {.encoding = ENCODING_RAW, .len = raw_len}, ret = as_it_is;
     size_t given = 0;
@@ -89,7 +96,8 @@ struct chunk_encoded chunk_encode(enum reduce reduce, const struct iovec *iov, s
     ret.len = encode_best(raw, raw_len, dst, &ret.encoding);
     if (ret.len == 0)
         return as_it_is;
-    as_it_is.was_wrong = chunk_decode(ret.encoding, dst, ret.len, again, raw_len) < 0 || memcmp(again, raw, raw_len) != 0;
+    as_it_is.was_wrong = chunk_decode(ret.encoding, dst, ret.len, again, raw_len) < 0 ||
+                         memcmp(again, raw, raw_len) != 0;
     return as_it_is.was_wrong ? as_it_is : ret;
 }
 

@@ -4,31 +4,31 @@
  * Header:
  *
  *   OFFSET SIZE
- *        0    1  bits 0 and 1: width of an element, 1 << them; bit 4: elements are rotated left by one bit; others zero
- *        1    1  phase: bytes before the first element, less than the width
- *        2    1  coded: bit p: plane p (byte p of the elements) is coded; not 0
- *        3    1  levelled: bit p: plane p is levelled; only coded ones are
- *        4       the codes of the coded planes, in ascending order
+ *        0    1  bits 0 and 1: width of an element, 1 << them; bit 4: elements are rotated left by
+ * one bit; others zero 1    1  phase: bytes before the first element, less than the width 2    1
+ * coded: bit p: plane p (byte p of the elements) is coded; not 0 3    1  levelled: bit p: plane p
+ * is levelled; only coded ones are 4       the codes of the coded planes, in ascending order
  *
  * Code:
  *
  *   OFFSET SIZE
  *        0    1  number of levels, 1 to 6
  *        1    1  of each level: its bits, 1 to 4
- *                symbols: 2^bits - 1 of each level together, all different; rank 0 is the first of them. The other values have the
- *                ranks behind, in ascending order.
+ *                symbols: 2^bits - 1 of each level together, all different; rank 0 is the first of
+ * them. The other values have the ranks behind, in ascending order.
  *
- * Blocks have 16,384 elements, or 8,192 of width 8; the last one has what is left, a multiple of 64. What is less than 64 elements is the rest.
- * A block has its planes, in ascending order. One that is not coded is stored as it is; of one that is coded:
+ * Blocks have 16,384 elements, or 8,192 of width 8; the last one has what is left, a multiple
+ * of 64. What is less than 64 elements is the rest. A block has its planes, in ascending order. One
+ * that is not coded is stored as it is; of one that is coded:
  *
  *   if it is levelled: of each 64 bytes their mean. The bytes are less by it, and more by 128.
  *   of each level 2 bytes: how many values escape it
- *   of each level its values in groups of 64, zeros behind the last: `bits` masks of 8 bytes, mask b has bit b of each value
- *   what escapes the last level, a byte each
+ *   of each level its values in groups of 64, zeros behind the last: `bits` masks of 8 bytes, mask
+ * b has bit b of each value what escapes the last level, a byte each
  *
- * The values of the first level are the ranks of the plane's bytes. A value of 2^bits - 1 or more escapes: its bits are ones, and what it is more
- * is a value of the next level.
- */
+ * The values of the first level are the ranks of the plane's bytes. A value of 2^bits - 1 or more
+ * escapes: its bits are ones, and what it is more is a value of the
+ * next level. */
 #include "codec/fx.h"
 
 #include "codec/fx_plan.h"
@@ -60,7 +60,7 @@ static size_t masks_len(size_t count, unsigned bits)
     return groups_of(count) * 8 * bits;
 }
 
-/* --- encoding ----------------------------------------------------------------------------------------------------------- */
+/* --- encoding --------------------------------------------------------------------------------- */
 
 struct writer {
     const struct fx_kernels *kernels;
@@ -126,7 +126,8 @@ static bool put_coded(struct writer *w, unsigned p, uint8_t *bytes, size_t count
         uint8_t *masks = take(w, masks_len(count, code->bits[i])), *escaped = work->values[i & 1];
         if (!masks)
             return false;
-        count = w->kernels->pack(values, FX_GROUP * groups_of(count), code->bits[i], masks, escaped);
+        count =
+            w->kernels->pack(values, FX_GROUP * groups_of(count), code->bits[i], masks, escaped);
         put_le16(counts + 2 * (size_t)i, (uint16_t)count);
         memset(escaped + count, 0, FX_GROUP);
         values = escaped;
@@ -139,22 +140,25 @@ static bool put_block(struct writer *w, const uint8_t *src, size_t count, struct
     const struct fx_plan *plan = w->plan;
     uint8_t *planes[8];
     size_t raw = 0;
-    /* Planes that are stored as they are go straight to their place: it is known where no coded plane lies before them, the case of floats. */
+    /* Planes that are stored as they are go straight to their place: it is known where no coded
+     * plane lies before them, the case of floats. */
     bool direct = plan->coded == 1u << (plan->width - 1);
     if (direct && (size_t)(w->end - w->at) < (plan->width - 1) * count)
         return false;
     for (unsigned p = 0; p < plan->width; p++)
-        planes[p] = direct && p < plan->width - 1u ? w->at + raw++ * count : work->planes + p * count;
+        planes[p] =
+            direct && p < plan->width - 1u ? w->at + raw++ * count : work->planes + p * count;
     w->kernels->split(src, count, plan->width, plan->rotated, planes);
     w->at += raw * count;
     for (unsigned p = (unsigned)raw; p < plan->width; p++)
-        if (!(plan->coded & 1u << p ? put_coded(w, p, planes[p], count, work) : put_bytes(w, planes[p], count)))
+        if (!(plan->coded & 1u << p ? put_coded(w, p, planes[p], count, work)
+                                    : put_bytes(w, planes[p], count)))
             return false;
     return true;
 }
 
-size_t fx_encode(const struct fx_kernels *kernels, const struct fx_guess *guess, const void *src, size_t raw_len, void *dst,
-                 size_t limit)
+size_t fx_encode(const struct fx_kernels *kernels, const struct fx_guess *guess, const void *src,
+                 size_t raw_len, void *dst, size_t limit)
 {
     check(raw_len >= FX_RAW_MIN && raw_len <= CHUNK_SIZE_MAX);
     struct fx_plan plan;
@@ -175,7 +179,7 @@ size_t fx_encode(const struct fx_kernels *kernels, const struct fx_guess *guess,
     return put_bytes(&w, at, (size_t)(end - at)) ? (size_t)(w.at - (uint8_t *)dst) : 0;
 }
 
-/* --- decoding ----------------------------------------------------------------------------------------------------------- */
+/* --- decoding --------------------------------------------------------------------------------- */
 
 static bool get_code(struct cursor *c, struct fx_code *code)
 {
@@ -198,10 +202,13 @@ static bool get_header(struct cursor *c, size_t raw_len, struct fx_plan *plan)
     const uint8_t *p = cursor_bytes(c, 4);
     if (!p || (p[0] & ~(ROTATED | WIDTH_BITS)))
         return false;
-    *plan = (struct fx_plan){
-        .width = (uint8_t)(1u << (p[0] & WIDTH_BITS)), .phase = p[1], .rotated = p[0] & ROTATED, .coded = p[2], .levelled = p[3]};
-    if (plan->phase >= plan->width || plan->phase > raw_len || plan->coded == 0 || plan->coded >> plan->width ||
-        (plan->levelled & ~plan->coded))
+    *plan = (struct fx_plan){.width = (uint8_t)(1u << (p[0] & WIDTH_BITS)),
+                             .phase = p[1],
+                             .rotated = p[0] & ROTATED,
+                             .coded = p[2],
+                             .levelled = p[3]};
+    if (plan->phase >= plan->width || plan->phase > raw_len || plan->coded == 0 ||
+        plan->coded >> plan->width || (plan->levelled & ~plan->coded))
         return false;
     for (unsigned i = 0; i < plan->width; i++)
         if ((plan->coded & 1u << i) && !get_code(c, &plan->codes[i]))
@@ -209,13 +216,15 @@ static bool get_header(struct cursor *c, size_t raw_len, struct fx_plan *plan)
     return true;
 }
 
-/* Where the masks of each level are, and how many values each has, that of what escapes the last one behind them. */
+/* Where the masks of each level are, and how many values each has, that of what escapes the last
+ * one behind them. */
 struct levels {
     const uint8_t *masks[FX_LEVELS_MAX];
     size_t counts[FX_LEVELS_MAX + 1];
 };
 
-static bool get_levels(struct cursor *c, const struct fx_code *code, size_t count, struct levels *ret)
+static bool get_levels(struct cursor *c, const struct fx_code *code, size_t count,
+                       struct levels *ret)
 {
     const uint8_t *counts = cursor_bytes(c, 2 * (size_t)code->levels);
     ret->counts[0] = count;
@@ -228,8 +237,9 @@ static bool get_levels(struct cursor *c, const struct fx_code *code, size_t coun
     return counts != NULL;
 }
 
-static bool get_coded(struct cursor *c, const struct fx_kernels *kernels, const struct fx_plan *plan, unsigned p, uint8_t *bytes,
-                      size_t count, struct work *work)
+static bool get_coded(struct cursor *c, const struct fx_kernels *kernels,
+                      const struct fx_plan *plan, unsigned p, uint8_t *bytes, size_t count,
+                      struct work *work)
 {
     const struct fx_code *code = &plan->codes[p];
     const uint8_t *means = plan->levelled & 1u << p ? cursor_bytes(c, count / FX_GROUP) : NULL;
@@ -246,7 +256,8 @@ static bool get_coded(struct cursor *c, const struct fx_kernels *kernels, const 
     for (unsigned i = code->levels; i-- > 0;) {
         uint8_t *values = i ? work->values[i & 1] : bytes;
         size_t whole = FX_GROUP * groups_of(levels.counts[i]);
-        if (kernels->unpack(levels.masks[i], whole, code->bits[i], escaped, values) != levels.counts[i + 1])
+        if (kernels->unpack(levels.masks[i], whole, code->bits[i], escaped, values) !=
+            levels.counts[i + 1])
             return false;
         escaped = values;
     }
@@ -256,8 +267,8 @@ static bool get_coded(struct cursor *c, const struct fx_kernels *kernels, const 
     return true;
 }
 
-static bool get_block(struct cursor *c, const struct fx_kernels *kernels, const struct fx_plan *plan, size_t count, struct work *work,
-                      uint8_t *dst)
+static bool get_block(struct cursor *c, const struct fx_kernels *kernels,
+                      const struct fx_plan *plan, size_t count, struct work *work, uint8_t *dst)
 {
     const uint8_t *planes[8];
     for (unsigned p = 0; p < plan->width; p++) {
@@ -279,7 +290,8 @@ static bool get_bytes(struct cursor *c, uint8_t *dst, size_t len)
     return p != NULL;
 }
 
-int fx_decode(const struct fx_kernels *kernels, const void *src, size_t stored_len, void *dst, size_t raw_len)
+int fx_decode(const struct fx_kernels *kernels, const void *src, size_t stored_len, void *dst,
+              size_t raw_len)
 {
     struct cursor c = {.at = src, .end = (const uint8_t *)src + stored_len};
     struct fx_plan plan;

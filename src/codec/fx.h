@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* fx: a code for tensors. Elements of 1, 2, 4 or 8 bytes are split into planes, one a byte; planes whose bytes are few and uneven (the
- * exponents of floats) get a prefix code that vector instructions can write and read, the others are stored as they are. The layout stands at
- * the top of fx.c. Lossless. Pure; any thread. Calls take up to 128 KiB of stack. */
+/* fx: a code for tensors. Elements of 1, 2, 4 or 8 bytes are split into planes, one a byte; planes
+ * whose bytes are few and uneven (the exponents of floats) get a prefix code that vector
+ * instructions can write and read, the others are stored as they are. The layout stands at the top
+ * of fx.c. Lossless. Pure; any thread. Calls take up to 128 KiB of stack. */
 #pragma once
 
 #include "base/base.h"
@@ -11,10 +12,11 @@
 
 /* What a sample of a chunk says. */
 struct fx_guess {
-    uint8_t width;     /* of an element: 1, 2, 4 or 8 */
-    uint8_t phase;     /* bytes before the first element, less than width */
-    /* Bit p: plane p pays to be coded, of elements as they are [0], or rotated left by one bit [1], so that a float's sign joins its mantissa.
-     * Which of the two is better, encoding decides; 0: that one is not. */
+    uint8_t width; /* of an element: 1, 2, 4 or 8 */
+    uint8_t phase; /* bytes before the first element, less than width */
+    /* Bit p: plane p pays to be coded, of elements as they are [0], or rotated left by one bit [1],
+     * so that a float's sign joins its mantissa. Which of the two is better, encoding decides; 0:
+     * that one is not. */
     uint8_t coded[2];
     uint32_t permille; /* estimated stored bytes for 1,000 raw ones */
 };
@@ -22,11 +24,12 @@ struct fx_guess {
 /* Looks at 4 KiB of the chunk. `raw_len` is at least FX_RAW_MIN. */
 void fx_look(const void *src, size_t raw_len, struct fx_guess *ret);
 
-/* Encodes into `dst`, of which `limit` bytes may be used. Returns the stored length; 0: it would be more than `limit`. Never writes past it. The
- * result is the same with all kernels. */
-size_t fx_encode(const struct fx_kernels *kernels, const struct fx_guess *guess, const void *src, size_t raw_len, void *dst,
-                 size_t limit);
+/* Encodes into `dst`, of which `limit` bytes may be used. Returns the stored length; 0: it would be
+ * more than `limit`. Never writes past it. The result is the same with all kernels. */
+size_t fx_encode(const struct fx_kernels *kernels, const struct fx_guess *guess, const void *src,
+                 size_t raw_len, void *dst, size_t limit);
 
-/* Decodes into exactly `raw_len` bytes; `src` and `dst` have no byte in common. -EBADMSG: `src` is no fx of that length. Reads and writes
- * nothing outside of the two, whatever `src` holds. */
-CAIRN_MUST_CHECK int fx_decode(const struct fx_kernels *kernels, const void *src, size_t stored_len, void *dst, size_t raw_len);
+/* Decodes into exactly `raw_len` bytes; `src` and `dst` have no byte in common. -EBADMSG: `src` is
+ * no fx of that length. Reads and writes nothing outside of the two, whatever `src` holds. */
+CAIRN_MUST_CHECK int fx_decode(const struct fx_kernels *kernels, const void *src, size_t stored_len,
+                               void *dst, size_t raw_len);

@@ -27,7 +27,8 @@ static inline __m256i byte_of_4(const __m256i v[4], int shift)
     __m256i x[4];
     for (int k = 0; k < 4; k++)
         x[k] = _mm256_and_si256(_mm256_srli_epi32(v[k], shift), low);
-    return in_order(_mm256_packus_epi16(_mm256_packus_epi32(x[0], x[1]), _mm256_packus_epi32(x[2], x[3])));
+    return in_order(
+        _mm256_packus_epi16(_mm256_packus_epi32(x[0], x[1]), _mm256_packus_epi32(x[2], x[3])));
 }
 
 static void split_4(const uint8_t *src, size_t count, bool rotate, uint8_t *const planes[8])
@@ -56,14 +57,16 @@ static void split_2(const uint8_t *src, size_t count, bool rotate, uint8_t *cons
             if (rotate)
                 v[k] = _mm256_or_si256(_mm256_slli_epi16(v[k], 1), _mm256_srli_epi16(v[k], 15));
         }
-        __m256i even = _mm256_packus_epi16(_mm256_and_si256(v[0], low), _mm256_and_si256(v[1], low));
+        __m256i even =
+            _mm256_packus_epi16(_mm256_and_si256(v[0], low), _mm256_and_si256(v[1], low));
         __m256i odd = _mm256_packus_epi16(_mm256_srli_epi16(v[0], 8), _mm256_srli_epi16(v[1], 8));
         store(planes[0] + i, _mm256_permute4x64_epi64(even, 0xd8));
         store(planes[1] + i, _mm256_permute4x64_epi64(odd, 0xd8));
     }
 }
 
-static void split(const uint8_t *src, size_t count, unsigned width, bool rotate, uint8_t *const planes[8])
+static void split(const uint8_t *src, size_t count, unsigned width, bool rotate,
+                  uint8_t *const planes[8])
 {
     if (width == 4)
         split_4(src, count, rotate, planes);
@@ -97,8 +100,10 @@ static void join_4(const uint8_t *const planes[8], size_t count, bool rotate, ui
     for (size_t i = 0; i < count; i += 32) {
         __m256i p0 = load_halves(planes[0] + i), p1 = load_halves(planes[1] + i);
         __m256i p2 = load_halves(planes[2] + i), p3 = load_halves(planes[3] + i);
-        join_halves(_mm256_unpacklo_epi8(p0, p1), _mm256_unpacklo_epi8(p2, p3), rotate, dst + 4 * i);
-        join_halves(_mm256_unpackhi_epi8(p0, p1), _mm256_unpackhi_epi8(p2, p3), rotate, dst + 4 * i + 64);
+        join_halves(_mm256_unpacklo_epi8(p0, p1), _mm256_unpacklo_epi8(p2, p3), rotate,
+                    dst + 4 * i);
+        join_halves(_mm256_unpackhi_epi8(p0, p1), _mm256_unpackhi_epi8(p2, p3), rotate,
+                    dst + 4 * i + 64);
     }
 }
 
@@ -116,7 +121,8 @@ static void join_2(const uint8_t *const planes[8], size_t count, bool rotate, ui
     }
 }
 
-static void join(const uint8_t *const planes[8], size_t count, unsigned width, bool rotate, uint8_t *dst)
+static void join(const uint8_t *const planes[8], size_t count, unsigned width, bool rotate,
+                 uint8_t *dst)
 {
     if (width == 4)
         join_4(planes, count, rotate, dst);
@@ -134,7 +140,8 @@ static void level(uint8_t *bytes, size_t count, uint8_t *means)
         __m256i sums = _mm256_add_epi64(_mm256_sad_epu8(a, zero), _mm256_sad_epu8(b, zero));
         uint64_t parts[4];
         store(parts, sums);
-        uint8_t mean = (uint8_t)((parts[0] + parts[1] + parts[2] + parts[3] + FX_GROUP / 2) / FX_GROUP);
+        uint8_t mean =
+            (uint8_t)((parts[0] + parts[1] + parts[2] + parts[3] + FX_GROUP / 2) / FX_GROUP);
         __m256i off = _mm256_set1_epi8((char)(mean - 128));
         means[i / FX_GROUP] = mean;
         store(bytes + i, _mm256_sub_epi8(a, off));
@@ -172,8 +179,8 @@ static inline uint64_t bytes_of(uint64_t bits)
     return _pdep_u64(bits, 0x0101010101010101ull) * 0xff;
 }
 
-static inline __attribute__((always_inline)) size_t pack_by(const uint8_t *values, size_t count, const int bits, uint8_t *masks,
-                                                            uint8_t *escaped)
+static inline __attribute__((always_inline)) size_t
+pack_by(const uint8_t *values, size_t count, const int bits, uint8_t *masks, uint8_t *escaped)
 {
     const __m256i all = _mm256_set1_epi8((char)((1 << bits) - 1));
     size_t used = 0;
@@ -182,7 +189,8 @@ static inline __attribute__((always_inline)) size_t pack_by(const uint8_t *value
         __m256i low_a = _mm256_min_epu8(a, all), low_b = _mm256_min_epu8(b, all);
         uint64_t is_escape = mask_of(_mm256_cmpeq_epi8(low_a, all), _mm256_cmpeq_epi8(low_b, all));
         for (int bit = 0; bit < bits; bit++, masks += 8)
-            put_le64(masks, mask_of(_mm256_slli_epi16(low_a, 7 - bit), _mm256_slli_epi16(low_b, 7 - bit)));
+            put_le64(masks,
+                     mask_of(_mm256_slli_epi16(low_a, 7 - bit), _mm256_slli_epi16(low_b, 7 - bit)));
         uint8_t rest[FX_GROUP];
         store(rest, _mm256_sub_epi8(a, all));
         store(rest + 32, _mm256_sub_epi8(b, all));
@@ -195,7 +203,8 @@ static inline __attribute__((always_inline)) size_t pack_by(const uint8_t *value
     return used;
 }
 
-static size_t pack(const uint8_t *values, size_t count, unsigned bits, uint8_t *masks, uint8_t *escaped)
+static size_t pack(const uint8_t *values, size_t count, unsigned bits, uint8_t *masks,
+                   uint8_t *escaped)
 {
     switch (bits) {
     case 1:
@@ -212,14 +221,17 @@ static size_t pack(const uint8_t *values, size_t count, unsigned bits, uint8_t *
 /* 32 bits as 32 bytes of zeros or ones. */
 static inline __m256i spread(uint32_t bits)
 {
-    const __m256i which = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
+    const __m256i which =
+        _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
     const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201ull);
     __m256i bytes = _mm256_shuffle_epi8(_mm256_set1_epi32((int)bits), which);
     return _mm256_cmpeq_epi8(_mm256_and_si256(bytes, bit), bit);
 }
 
-static inline __attribute__((always_inline)) size_t unpack_by(const uint8_t *masks, size_t count, const int bits,
-                                                              const uint8_t *escaped, uint8_t *values)
+static inline __attribute__((always_inline)) size_t unpack_by(const uint8_t *masks, size_t count,
+                                                              const int bits,
+                                                              const uint8_t *escaped,
+                                                              uint8_t *values)
 {
     const __m256i all = _mm256_set1_epi8((char)((1 << bits) - 1));
     size_t used = 0;
@@ -247,7 +259,8 @@ static inline __attribute__((always_inline)) size_t unpack_by(const uint8_t *mas
     return used;
 }
 
-static size_t unpack(const uint8_t *masks, size_t count, unsigned bits, const uint8_t *escaped, uint8_t *values)
+static size_t unpack(const uint8_t *masks, size_t count, unsigned bits, const uint8_t *escaped,
+                     uint8_t *values)
 {
     switch (bits) {
     case 1:

@@ -15,7 +15,8 @@ static inline void store(void *p, __m512i v)
     _mm512_storeu_si512(p, v);
 }
 
-/* The four quarters of each of four vectors, in the order of the first ones, the second ones... Its own reverse. */
+/* The four quarters of each of four vectors, in the order of the first ones, the second ones... Its
+ * own reverse. */
 static inline void transpose_quarters(__m512i v[4])
 {
     __m512i a = _mm512_shuffle_i32x4(v[0], v[1], 0x44), b = _mm512_shuffle_i32x4(v[2], v[3], 0x44);
@@ -26,21 +27,27 @@ static inline void transpose_quarters(__m512i v[4])
     v[3] = _mm512_shuffle_i32x4(c, d, 0xdd);
 }
 
-/* Which byte of 64 lies where: of elements of `width` bytes the first bytes, then the second ones... */
+/* Which byte of 64 lies where: of elements of `width` bytes the first bytes, then the second
+ * ones... */
 struct order {
     uint8_t at[64];
 };
 
 #define EACH_4(base, step) (base), (base) + (step), (base) + 2 * (step), (base) + 3 * (step)
-#define EACH_16(base, step)                                                                                                      \
-    EACH_4(base, step), EACH_4((base) + 4 * (step), step), EACH_4((base) + 8 * (step), step), EACH_4((base) + 12 * (step), step)
-#define QUARTETS_4(base) EACH_4(base, 16), EACH_4((base) + 1, 16), EACH_4((base) + 2, 16), EACH_4((base) + 3, 16)
-#define PAIRS_4(base) (base), (base) + 32, (base) + 1, (base) + 33, (base) + 2, (base) + 34, (base) + 3, (base) + 35
+#define EACH_16(base, step)                                                                        \
+    EACH_4(base, step), EACH_4((base) + 4 * (step), step), EACH_4((base) + 8 * (step), step),      \
+        EACH_4((base) + 12 * (step), step)
+#define QUARTETS_4(base)                                                                           \
+    EACH_4(base, 16), EACH_4((base) + 1, 16), EACH_4((base) + 2, 16), EACH_4((base) + 3, 16)
+#define PAIRS_4(base)                                                                              \
+    (base), (base) + 32, (base) + 1, (base) + 33, (base) + 2, (base) + 34, (base) + 3, (base) + 35
 #define PAIRS_16(base) PAIRS_4(base), PAIRS_4((base) + 4), PAIRS_4((base) + 8), PAIRS_4((base) + 12)
 
 static const struct order apart_4 = {{EACH_16(0, 4), EACH_16(1, 4), EACH_16(2, 4), EACH_16(3, 4)}};
-static const struct order together_4 = {{QUARTETS_4(0), QUARTETS_4(4), QUARTETS_4(8), QUARTETS_4(12)}};
-static const struct order apart_2 = {{EACH_16(0, 2), EACH_16(32, 2), EACH_16(1, 2), EACH_16(33, 2)}};
+static const struct order together_4 = {
+    {QUARTETS_4(0), QUARTETS_4(4), QUARTETS_4(8), QUARTETS_4(12)}};
+static const struct order apart_2 = {
+    {EACH_16(0, 2), EACH_16(32, 2), EACH_16(1, 2), EACH_16(33, 2)}};
 static const struct order together_2 = {{PAIRS_16(0), PAIRS_16(16)}};
 
 static void split_4(const uint8_t *src, size_t count, bool rotate, uint8_t *const planes[8])
@@ -75,7 +82,8 @@ static void split_2(const uint8_t *src, size_t count, bool rotate, uint8_t *cons
     }
 }
 
-static void split(const uint8_t *src, size_t count, unsigned width, bool rotate, uint8_t *const planes[8])
+static void split(const uint8_t *src, size_t count, unsigned width, bool rotate,
+                  uint8_t *const planes[8])
 {
     if (width == 4)
         split_4(src, count, rotate, planes);
@@ -117,7 +125,8 @@ static void join_2(const uint8_t *const planes[8], size_t count, bool rotate, ui
     }
 }
 
-static void join(const uint8_t *const planes[8], size_t count, unsigned width, bool rotate, uint8_t *dst)
+static void join(const uint8_t *const planes[8], size_t count, unsigned width, bool rotate,
+                 uint8_t *dst)
 {
     if (width == 4)
         join_4(planes, count, rotate, dst);
@@ -131,7 +140,8 @@ static void level(uint8_t *bytes, size_t count, uint8_t *means)
 {
     for (size_t i = 0; i < count; i += FX_GROUP) {
         __m512i v = load(bytes + i);
-        uint64_t sum = (uint64_t)_mm512_reduce_add_epi64(_mm512_sad_epu8(v, _mm512_setzero_si512()));
+        uint64_t sum =
+            (uint64_t)_mm512_reduce_add_epi64(_mm512_sad_epu8(v, _mm512_setzero_si512()));
         uint8_t mean = (uint8_t)((sum + FX_GROUP / 2) / FX_GROUP);
         means[i / FX_GROUP] = mean;
         store(bytes + i, _mm512_sub_epi8(v, _mm512_set1_epi8((char)(mean - 128))));
@@ -141,22 +151,25 @@ static void level(uint8_t *bytes, size_t count, uint8_t *means)
 static void unlevel(uint8_t *bytes, size_t count, const uint8_t *means)
 {
     for (size_t i = 0; i < count; i += FX_GROUP)
-        store(bytes + i, _mm512_add_epi8(load(bytes + i), _mm512_set1_epi8((char)(means[i / FX_GROUP] - 128))));
+        store(bytes + i, _mm512_add_epi8(load(bytes + i),
+                                         _mm512_set1_epi8((char)(means[i / FX_GROUP] - 128))));
 }
 
 static void translate(uint8_t *bytes, size_t count, const uint8_t table[256])
 {
-    const __m512i t0 = load(table), t1 = load(table + 64), t2 = load(table + 128), t3 = load(table + 192);
+    const __m512i t0 = load(table), t1 = load(table + 64), t2 = load(table + 128),
+                  t3 = load(table + 192);
     for (size_t i = 0; i < count; i += FX_GROUP) {
         __m512i v = load(bytes + i);
         __mmask64 upper = _mm512_movepi8_mask(v);
-        __m512i low = _mm512_permutex2var_epi8(t0, v, t1), high = _mm512_permutex2var_epi8(t2, v, t3);
+        __m512i low = _mm512_permutex2var_epi8(t0, v, t1),
+                high = _mm512_permutex2var_epi8(t2, v, t3);
         store(bytes + i, _mm512_mask_mov_epi8(low, upper, high));
     }
 }
 
-static inline __attribute__((always_inline)) size_t pack_by(const uint8_t *values, size_t count, const int bits, uint8_t *masks,
-                                                            uint8_t *escaped)
+static inline __attribute__((always_inline)) size_t
+pack_by(const uint8_t *values, size_t count, const int bits, uint8_t *masks, uint8_t *escaped)
 {
     const __m512i all = _mm512_set1_epi8((char)((1 << bits) - 1));
     size_t used = 0;
@@ -171,7 +184,8 @@ static inline __attribute__((always_inline)) size_t pack_by(const uint8_t *value
     return used;
 }
 
-static size_t pack(const uint8_t *values, size_t count, unsigned bits, uint8_t *masks, uint8_t *escaped)
+static size_t pack(const uint8_t *values, size_t count, unsigned bits, uint8_t *masks,
+                   uint8_t *escaped)
 {
     switch (bits) {
     case 1:
@@ -185,8 +199,10 @@ static size_t pack(const uint8_t *values, size_t count, unsigned bits, uint8_t *
     }
 }
 
-static inline __attribute__((always_inline)) size_t unpack_by(const uint8_t *masks, size_t count, const int bits,
-                                                              const uint8_t *escaped, uint8_t *values)
+static inline __attribute__((always_inline)) size_t unpack_by(const uint8_t *masks, size_t count,
+                                                              const int bits,
+                                                              const uint8_t *escaped,
+                                                              uint8_t *values)
 {
     const __m512i all = _mm512_set1_epi8((char)((1 << bits) - 1));
     size_t used = 0;
@@ -202,7 +218,8 @@ static inline __attribute__((always_inline)) size_t unpack_by(const uint8_t *mas
     return used;
 }
 
-static size_t unpack(const uint8_t *masks, size_t count, unsigned bits, const uint8_t *escaped, uint8_t *values)
+static size_t unpack(const uint8_t *masks, size_t count, unsigned bits, const uint8_t *escaped,
+                     uint8_t *values)
 {
     switch (bits) {
     case 1:

@@ -1,29 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The inner loops of fx, once for each set of instructions; all do the same as the scalar ones. `count` is a multiple of 64 everywhere. Pure;
- * any thread. */
+/* The inner loops of fx, once for each set of instructions; all do the same as the scalar ones.
+ * `count` is a multiple of 64 everywhere. Pure; any thread. */
 #pragma once
 
 #include "base/base.h"
 #include "base/cpu.h"
 
-#define FX_GROUP 64u  /* elements that the loops take at a time */
-#define FX_SLACK 128u /* bytes that must be readable and writable behind a buffer of escaped values */
+#define FX_GROUP 64u /* elements that the loops take at a time */
+#define FX_SLACK                                                                                   \
+    128u /* bytes that must be readable and writable behind a buffer of escaped values */
 
 struct fx_kernels {
-    /* Byte p of each of the `count` elements of `width` bytes at `src` goes to planes[p]; `rotate`: of the element rotated left by one bit. */
-    void (*split)(const uint8_t *src, size_t count, unsigned width, bool rotate, uint8_t *const planes[8]);
+    /* Byte p of each of the `count` elements of `width` bytes at `src` goes to planes[p]; `rotate`:
+     * of the element rotated left by one bit. */
+    void (*split)(const uint8_t *src, size_t count, unsigned width, bool rotate,
+                  uint8_t *const planes[8]);
     /* The reverse. */
-    void (*join)(const uint8_t *const planes[8], size_t count, unsigned width, bool rotate, uint8_t *dst);
-    /* Each group of 64 bytes loses its mean (rounded), which goes to `means`, and gains 128; modulo 256. */
+    void (*join)(const uint8_t *const planes[8], size_t count, unsigned width, bool rotate,
+                 uint8_t *dst);
+    /* Each group of 64 bytes loses its mean (rounded), which goes to `means`, and gains 128; modulo
+     * 256. */
     void (*level)(uint8_t *bytes, size_t count, uint8_t *means);
     void (*unlevel)(uint8_t *bytes, size_t count, const uint8_t *means);
     /* Each byte becomes what the table has for it. */
     void (*translate)(uint8_t *bytes, size_t count, const uint8_t table[256]);
-    /* Of each 64 values, `bits` masks of 64 bits go to `masks`: mask b has bit b of each value, or ones for all values from 2^bits - 1 on.
-     * Of these, what they are more goes to `escaped`. Returns how many these are. */
-    size_t (*pack)(const uint8_t *values, size_t count, unsigned bits, uint8_t *masks, uint8_t *escaped);
-    /* The reverse. `escaped` has at least `count` + FX_SLACK bytes. Returns how many of them were used. */
-    size_t (*unpack)(const uint8_t *masks, size_t count, unsigned bits, const uint8_t *escaped, uint8_t *values);
+    /* Of each 64 values, `bits` masks of 64 bits go to `masks`: mask b has bit b of each value, or
+     * ones for all values from 2^bits - 1 on. Of these, what they are more goes to `escaped`.
+     * Returns how many these are. */
+    size_t (*pack)(const uint8_t *values, size_t count, unsigned bits, uint8_t *masks,
+                   uint8_t *escaped);
+    /* The reverse. `escaped` has at least `count` + FX_SLACK bytes. Returns how many of them were
+     * used. */
+    size_t (*unpack)(const uint8_t *masks, size_t count, unsigned bits, const uint8_t *escaped,
+                     uint8_t *values);
 };
 
 extern const struct fx_kernels fx_scalar;

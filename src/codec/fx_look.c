@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Entropies of a sample, taken modulo 1, 2, 4 and 8 bytes, tell how wide the elements are and where they begin: the exponents of floats are
- * few, and lie in the highest byte of each. Integers only (16 bits behind the point), so every machine sees the same. */
+/* Entropies of a sample, taken modulo 1, 2, 4 and 8 bytes, tell how wide the elements are and where
+ * they begin: the exponents of floats are few, and lie in the highest byte of each. Integers only
+ * (16 bits behind the point), so every machine sees the same. */
 #include <pthread.h>
 
 #include "codec/fx_plan.h"
@@ -10,7 +11,7 @@
 #define SAMPLE_LEN (BLOCKS * BLOCK_LEN)
 #define ONE 65536u
 #define BYTE (8u * ONE)
-#define HUNDREDTHS(n) ((n) * ONE / 100u)
+#define HUNDREDTHS(n) ((n)*ONE / 100u)
 #define CODED_BELOW HUNDREDTHS(760) /* a plane with less is worth a code */
 #define INVERSE_LN2 94548u          /* 1 / ln 2 */
 
@@ -79,7 +80,8 @@ static void fold(const struct histogram *h, unsigned width, struct histogram *re
 }
 
 /* The mean over the residues, and which has the least. */
-static uint32_t mean_entropy(const struct histogram *h, unsigned width, uint32_t n, unsigned *ret_lowest)
+static uint32_t mean_entropy(const struct histogram *h, unsigned width, uint32_t n,
+                             unsigned *ret_lowest)
 {
     uint32_t sum = 0, least = UINT32_MAX;
     for (unsigned r = 0; r < width; r++) {
@@ -94,7 +96,8 @@ static uint32_t mean_entropy(const struct histogram *h, unsigned width, uint32_t
 }
 
 /* The planes of rotated elements. Returns how many elements were looked at. */
-static uint32_t count_rotated(const uint8_t *src, size_t raw_len, const struct fx_guess *guess, struct histogram h[8])
+static uint32_t count_rotated(const uint8_t *src, size_t raw_len, const struct fx_guess *guess,
+                              struct histogram h[8])
 {
     uint32_t n = 0;
     for (size_t i = 0; i < BLOCKS; i++) {
@@ -110,14 +113,17 @@ static uint32_t count_rotated(const uint8_t *src, size_t raw_len, const struct f
     return n;
 }
 
-/* Bits of an element, 16 behind the point. Entropy says cheaply which planes are noise; of the others the code itself says what it takes. */
-static uint32_t planes_cost(const struct histogram *const *planes, unsigned width, uint32_t n, uint8_t *ret_coded)
+/* Bits of an element, 16 behind the point. Entropy says cheaply which planes are noise; of the
+ * others the code itself says what it takes. */
+static uint32_t planes_cost(const struct histogram *const *planes, unsigned width, uint32_t n,
+                            uint8_t *ret_coded)
 {
     uint32_t sum = 0;
     *ret_coded = 0;
     for (unsigned p = 0; p < width; p++) {
         struct fx_code code = {.levels = 0};
-        uint64_t bits = entropy(planes[p], n) < CODED_BELOW ? fx_code_make(planes[p]->counts, n, &code) : 0;
+        uint64_t bits =
+            entropy(planes[p], n) < CODED_BELOW ? fx_code_make(planes[p]->counts, n, &code) : 0;
         sum += code.levels ? (uint32_t)(bits * ONE / n) : BYTE;
         *ret_coded |= (uint8_t)((code.levels > 0) << p);
     }
@@ -135,8 +141,10 @@ static const struct histogram *counts_of(const struct counts *c, unsigned width)
 
 static void find_width(const struct counts *c, struct fx_guess *ret)
 {
-    /* By how much more bytes must differ between residues than within all: wider elements have smaller samples. */
-    static const uint32_t margin[9] = {[2] = HUNDREDTHS(15), [4] = HUNDREDTHS(12), [8] = HUNDREDTHS(25)};
+    /* By how much more bytes must differ between residues than within all: wider elements have
+     * smaller samples. */
+    static const uint32_t margin[9] = {
+        [2] = HUNDREDTHS(15), [4] = HUNDREDTHS(12), [8] = HUNDREDTHS(25)};
     uint32_t best = UINT32_MAX;
     for (unsigned width = 1; width <= 8; width *= 2) {
         unsigned lowest = 0;

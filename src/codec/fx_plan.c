@@ -46,14 +46,16 @@ static void rank_values(const uint16_t counts[256], struct ranking *ret)
     }
 }
 
-/* Least bits of all values from a rank on with some levels left, and the bits of the first of these; 0: none. */
+/* Least bits of all values from a rank on with some levels left, and the bits of the first of
+ * these; 0: none. */
 struct choice {
     uint32_t cost;
     uint8_t bits;
 };
 
 /* `behind`: how many values have a rank or one behind it. */
-static void choose_level(const uint32_t *behind, unsigned distinct, uint32_t each_level, const struct choice *next, struct choice *ret)
+static void choose_level(const uint32_t *behind, unsigned distinct, uint32_t each_level,
+                         const struct choice *next, struct choice *ret)
 {
     for (unsigned s = 0; s < distinct; s++) {
         ret[s] = (struct choice){8 * behind[s], 0};
@@ -78,14 +80,17 @@ uint64_t fx_code_make(const uint16_t counts[256], size_t len, struct fx_code *re
         choices[0][s] = (struct choice){8 * sum, 0};
     }
     for (unsigned l = 1; l <= FX_LEVELS_MAX; l++)
-        choose_level(behind, ranking.distinct, (uint32_t)(len / 512 + 1), choices[l - 1], choices[l]);
+        choose_level(behind, ranking.distinct, (uint32_t)(len / 512 + 1), choices[l - 1],
+                     choices[l]);
     ret->levels = 0;
     size_t ranks = 0;
-    for (unsigned l = FX_LEVELS_MAX; l > 0 && ranks < ranking.distinct && choices[l][ranks].bits; l--) {
+    for (unsigned l = FX_LEVELS_MAX; l > 0 && ranks < ranking.distinct && choices[l][ranks].bits;
+         l--) {
         ret->bits[ret->levels++] = choices[l][ranks].bits;
         ranks += (1u << choices[l][ranks].bits) - 1;
     }
-    /* Levels may cover more than occurs. Behind them the values ascend: so the reader knows them. */
+    /* Levels may cover more than occurs. Behind them the values ascend: so the reader
+     * knows them. */
     check(fx_code_complete(ret, ranking.values, ranking.distinct));
     if (ranks < ranking.distinct)
         check(fx_code_complete(ret, ranking.values, ranks));
@@ -99,8 +104,10 @@ static void count(const uint8_t *bytes, size_t len, uint16_t ret[256])
         ret[bytes[i]]++;
 }
 
-/* Decides how plane p is written, of which `sample` has `len` bytes; these are changed. Returns the bits that they take. */
-static uint64_t plan_plane(const struct fx_kernels *kernels, unsigned p, uint8_t *sample, size_t len, struct fx_plan *plan)
+/* Decides how plane p is written, of which `sample` has `len` bytes; these are changed. Returns the
+ * bits that they take. */
+static uint64_t plan_plane(const struct fx_kernels *kernels, unsigned p, uint8_t *sample,
+                           size_t len, struct fx_plan *plan)
 {
     uint8_t means[SAMPLE_GROUPS];
     uint16_t counts[256];
@@ -120,26 +127,32 @@ static uint64_t plan_plane(const struct fx_kernels *kernels, unsigned p, uint8_t
     return plan->codes[p].levels ? cost : 8 * len;
 }
 
-/* `plan` says which elements, how they are turned and which planes may be coded. Returns the bits that the sample takes. */
-static uint64_t plan_all(const struct fx_kernels *kernels, const uint8_t *src, size_t raw_len, uint8_t *scratch, struct fx_plan *plan)
+/* `plan` says which elements, how they are turned and which planes may be coded. Returns the bits
+ * that the sample takes. */
+static uint64_t plan_all(const struct fx_kernels *kernels, const uint8_t *src, size_t raw_len,
+                         uint8_t *scratch, struct fx_plan *plan)
 {
     const uint8_t *elements = src + plan->phase;
-    size_t groups = fx_elements(plan, raw_len) / FX_GROUP, taken = (size_t)min_u64(groups, SAMPLE_GROUPS), step = groups / taken;
+    size_t groups = fx_elements(plan, raw_len) / FX_GROUP,
+           taken = (size_t)min_u64(groups, SAMPLE_GROUPS), step = groups / taken;
     for (size_t i = 0; i < taken; i++) {
         size_t at = i * step + i * 2654435761u % step; /* not in step with rows */
         uint8_t *planes[8];
         for (unsigned p = 0; p < plan->width; p++)
             planes[p] = scratch + p * SAMPLE_LEN + i * FX_GROUP;
-        kernels->split(elements + at * FX_GROUP * plan->width, FX_GROUP, plan->width, plan->rotated, planes);
+        kernels->split(elements + at * FX_GROUP * plan->width, FX_GROUP, plan->width, plan->rotated,
+                       planes);
     }
     uint64_t cost = 0;
     for (unsigned p = 0; p < plan->width; p++)
-        cost += plan->coded & 1u << p ? plan_plane(kernels, p, scratch + p * SAMPLE_LEN, taken * FX_GROUP, plan) : 8 * taken * FX_GROUP;
+        cost += plan->coded & 1u << p
+                    ? plan_plane(kernels, p, scratch + p * SAMPLE_LEN, taken * FX_GROUP, plan)
+                    : 8 * taken * FX_GROUP;
     return cost;
 }
 
-void fx_plan_make(const struct fx_kernels *kernels, const struct fx_guess *guess, const void *src, size_t raw_len, uint8_t *scratch,
-                  struct fx_plan *ret)
+void fx_plan_make(const struct fx_kernels *kernels, const struct fx_guess *guess, const void *src,
+                  size_t raw_len, uint8_t *scratch, struct fx_plan *ret)
 {
     uint64_t best = UINT64_MAX;
     ret->coded = 0;

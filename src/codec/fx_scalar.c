@@ -5,16 +5,20 @@
 
 #define EACH_BYTE 0x0101010101010101ull
 
-/* Restricted pointers of its own: a byte that is written might else be a part of the pointers, which would be read again for each. */
-static inline __attribute__((always_inline)) void split_by(const uint8_t *restrict src, size_t count, const unsigned width, bool rotate,
-                                                           uint8_t *const planes[8])
+/* Restricted pointers of its own: a byte that is written might else be a part of the pointers,
+ * which would be read again for each. */
+static inline __attribute__((always_inline)) void split_by(const uint8_t *restrict src,
+                                                           size_t count, const unsigned width,
+                                                           bool rotate, uint8_t *const planes[8])
 {
     const unsigned shift = rotate ? 1 : 0, top = 8 * width - shift;
     uint8_t *restrict own[8];
     for (unsigned p = 0; p < width; p++)
         own[p] = planes[p];
     for (size_t i = 0; i < count; i++) {
-        uint64_t x = width == 8 ? get_le64(src + 8 * i) : width == 4 ? get_le32(src + 4 * i) : get_le16(src + 2 * i);
+        uint64_t x = width == 8   ? get_le64(src + 8 * i)
+                     : width == 4 ? get_le32(src + 4 * i)
+                                  : get_le16(src + 2 * i);
         if (rotate)
             x = x << shift | x >> top;
         for (unsigned p = 0; p < width; p++)
@@ -22,7 +26,8 @@ static inline __attribute__((always_inline)) void split_by(const uint8_t *restri
     }
 }
 
-static void split(const uint8_t *src, size_t count, unsigned width, bool rotate, uint8_t *const planes[8])
+static void split(const uint8_t *src, size_t count, unsigned width, bool rotate,
+                  uint8_t *const planes[8])
 {
     switch (width) {
     case 8:
@@ -39,7 +44,8 @@ static void split(const uint8_t *src, size_t count, unsigned width, bool rotate,
     }
 }
 
-static inline __attribute__((always_inline)) void join_by(const uint8_t *const planes[8], size_t count, const unsigned width,
+static inline __attribute__((always_inline)) void join_by(const uint8_t *const planes[8],
+                                                          size_t count, const unsigned width,
                                                           bool rotate, uint8_t *restrict dst)
 {
     const unsigned shift = rotate ? 1 : 0, top = 8 * width - shift;
@@ -61,7 +67,8 @@ static inline __attribute__((always_inline)) void join_by(const uint8_t *const p
     }
 }
 
-static void join(const uint8_t *const planes[8], size_t count, unsigned width, bool rotate, uint8_t *dst)
+static void join(const uint8_t *const planes[8], size_t count, unsigned width, bool rotate,
+                 uint8_t *dst)
 {
     switch (width) {
     case 8:
@@ -119,7 +126,8 @@ static inline uint64_t spread_bits(uint64_t bits)
     return (((x + 0x7f7f7f7f7f7f7f7full) | x) >> 7) & EACH_BYTE;
 }
 
-static size_t pack(const uint8_t *values, size_t count, unsigned bits, uint8_t *masks, uint8_t *escaped)
+static size_t pack(const uint8_t *values, size_t count, unsigned bits, uint8_t *masks,
+                   uint8_t *escaped)
 {
     const uint8_t all = (uint8_t)((1u << bits) - 1);
     size_t used = 0;
@@ -141,7 +149,8 @@ static size_t pack(const uint8_t *values, size_t count, unsigned bits, uint8_t *
     return used;
 }
 
-static size_t unpack(const uint8_t *masks, size_t count, unsigned bits, const uint8_t *escaped, uint8_t *values)
+static size_t unpack(const uint8_t *masks, size_t count, unsigned bits, const uint8_t *escaped,
+                     uint8_t *values)
 {
     const uint8_t all = (uint8_t)((1u << bits) - 1);
     size_t used = 0;

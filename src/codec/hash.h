@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* BLAKE3: chunk names and tags (keyed), and the chain of journal batches (plain). Pure; any thread. */
+/* BLAKE3: chunk names and tags (keyed), and the chain of journal batches (plain). Pure;
+ * any thread. */
 #pragma once
 
 #include <sys/uio.h>
@@ -10,11 +11,13 @@
 #define HASH_LEN 32u
 
 /* Name of the chunk whose raw bytes are those of `iov`, in order. */
-struct chunk_name hash_chunk(const struct chunk_key *key, const struct iovec *iov, size_t iov_count);
+struct chunk_name hash_chunk(const struct chunk_key *key, const struct iovec *iov,
+                             size_t iov_count);
 
 #define HASH_KEY_LEN 32u
 
-/* The first 8 bytes of keyed BLAKE3 over `len` bytes, as a number of the machine's byte order: nobody without the key makes one. */
+/* The first 8 bytes of keyed BLAKE3 over `len` bytes, as a number of the machine's byte order:
+ * nobody without the key makes one. */
 uint64_t hash_tag(const uint8_t key[HASH_KEY_LEN], const void *bytes, size_t len);
 
 /* Plain BLAKE3 over the parts in order. */

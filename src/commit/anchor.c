@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a store remembers of the head with which its journal begins: STORE/head, and STORE/remote, which names the remote that head is of. */
+/* What a store remembers of the head with which its journal begins: STORE/head, and STORE/remote,
+ * which names the remote that head is of. */
 #include "base/io.h"
 #include "commit/internal.h"
 

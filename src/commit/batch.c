@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A batch: the records that take the durable state from one cut to the next.
  *
- * Operations are written as they happened, but for what no chosen cut needs: content of versions that are superseded or
- * dead at the cut, and everything about a file that was born and died in between. */
+ * Operations are written as they happened, but for what no chosen cut needs: content of versions
+ * that are superseded or dead at the cut, and everything about a file that was born and died in
+ * between. */
 #include "commit/internal.h"
 
 static void put_record(struct batch *batch, const struct record *rec)
@@ -24,7 +25,7 @@ void batch_done(struct batch *batch)
     *batch = (struct batch){0};
 }
 
-/* --- files that lived and died within the batch ------------------------------------------------------------------------- */
+/* --- files that lived and died within the batch ----------------------------------------------- */
 
 struct lifetime {
     UT_hash_handle hh;
@@ -80,7 +81,8 @@ static struct lifetime *find_lifetimes(struct op *const *ops, size_t count)
 static void lifetimes_done(struct lifetime *all)
 {
     struct lifetime *life, *next;
-    HASH_ITER(hh, all, life, next) {
+    HASH_ITER(hh, all, life, next)
+    {
         HASH_DEL(all, life);
         free(life);
     }
@@ -103,10 +105,10 @@ bool batch_is_void(struct store *store, struct op *const *ops, size_t op_count)
     return nothing;
 }
 
-/* --- records --------------------------------------------------------------------------------------------------------------- */
+/* --- records ---------------------------------------------------------------------------------- */
 
-static void put_extents(struct batch *batch, const struct record *seal, const struct content *content, size_t first,
-                        size_t count)
+static void put_extents(struct batch *batch, const struct record *seal,
+                        const struct content *content, size_t first, size_t count)
 {
     struct record rec = {.type = REC_EXTENTS,
                          .writer = seal->writer,
@@ -150,7 +152,8 @@ static void put_dir_times(struct batch *batch, const struct record *unlink)
 }
 
 /* `version` is what the cut needs of a SEAL, or NULL. */
-static int put_op(struct batch *batch, const struct op *op, const struct version_content *version, bool is_unneeded)
+static int put_op(struct batch *batch, const struct op *op, const struct version_content *version,
+                  bool is_unneeded)
 {
     struct record rec;
     size_t len;
@@ -183,9 +186,10 @@ static void put_packs(struct store *store, struct batch *batch, uint64_t cut)
     struct new_pack *pack;
     size_t count = 0;
     TAILQ_FOREACH(pack, &store->commit->packs.written, link)
-        count++;
+    count++;
     batch->packs = xcalloc(count, sizeof *batch->packs);
-    TAILQ_FOREACH(pack, &store->commit->packs.written, link) {
+    TAILQ_FOREACH(pack, &store->commit->packs.written, link)
+    {
         /* What the cut needs was waited for; others hold what is fetched meanwhile. */
         if (pack->state != PACK_DURABLE || pack->is_named)
             continue;
@@ -201,8 +205,8 @@ static void put_packs(struct store *store, struct batch *batch, uint64_t cut)
 }
 
 int batch_build(struct store *store, uint64_t cut, struct op *const *ops, size_t op_count,
-                const struct version_content *versions, size_t version_count, const struct drops *drops,
-                struct batch *ret)
+                const struct version_content *versions, size_t version_count,
+                const struct drops *drops, struct batch *ret)
 {
     *ret = (struct batch){0};
     struct lifetime *lives = find_lifetimes(ops, op_count);

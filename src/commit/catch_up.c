@@ -4,8 +4,10 @@
 #include "commit/internal.h"
 #include "view/remote.h"
 
-/* Of what this daemon wrote memory knows it: what a read gets of it now says nothing of what is named. */
-static int give_written(const struct new_pack *pack, int (*fn)(const struct chunk_entry *entry, void *fn_arg), void *fn_arg)
+/* Of what this daemon wrote memory knows it: what a read gets of it now says nothing of what is
+ * named. */
+static int give_written(const struct new_pack *pack,
+                        int (*fn)(const struct chunk_entry *entry, void *fn_arg), void *fn_arg)
 {
     int r = 0;
     for (uint32_t i = 0; i < pack->count && r >= 0; i++)
@@ -13,7 +15,8 @@ static int give_written(const struct new_pack *pack, int (*fn)(const struct chun
     return r < 0 ? r : 0;
 }
 
-int view_pack_index(uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *fn_arg), void *fn_arg, void *arg)
+int view_pack_index(uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *fn_arg),
+                    void *fn_arg, void *arg)
 {
     struct store *store = arg;
     const struct new_pack *written = packs_find_written(store, pack);
@@ -21,7 +24,8 @@ int view_pack_index(uint64_t pack, int (*fn)(const struct chunk_entry *entry, vo
         return give_written(written, fn, fn_arg);
     int r = packs_recover_index(store, pack, fn, fn_arg);
     if (r == -EBADMSG || r == -EUCLEAN || r == -EIO) {
-        log_error("pack %016llx: neither its index nor its chunks can be told apart; it is kept; 'cairn scrub' brings what the remote has",
+        log_error("pack %016llx: neither its index nor its chunks can be told apart; it is kept; "
+                  "'cairn scrub' brings what the remote has",
                   (unsigned long long)pack);
         return -ENOENT;
     }
@@ -31,8 +35,9 @@ int view_pack_index(uint64_t pack, int (*fn)(const struct chunk_entry *entry, vo
 struct catching_up {
     struct store *store;
     struct view_state state;
-    bool matched; /* the journal knows the view's cut */
-    const struct journal *until; /* a live journal ends there, whatever the disk has behind it; NULL: it is read to its end */
+    bool matched;                /* the journal knows the view's cut */
+    const struct journal *until; /* a live journal ends there, whatever the disk has behind it;
+                                    NULL: it is read to its end */
     bool is_over;
 };
 
@@ -66,7 +71,8 @@ static int apply_journal(struct store *store, uint64_t from, const struct journa
     struct catching_up cu = {.store = store, .state = view_state(store->view), .until = until};
     cu.matched = cu.state.applied_seq == 0 && !store->commit->anchor.exists;
     int r = journal_read(store, from, catch_up, &cu);
-    if (r == 0 && !cu.matched && store->commit->anchor.exists && cu.state.applied_seq < store->commit->journal.cut_seq)
+    if (r == 0 && !cu.matched && store->commit->anchor.exists &&
+        cu.state.applied_seq < store->commit->journal.cut_seq)
         return -ESTALE; /* the view is older than the journal's beginning */
     /* No batch was read: the journal ends where the anchor or the view is. */
     if (r == 0 && cu.state.applied_seq == store->commit->journal.cut_seq &&
@@ -77,12 +83,13 @@ static int apply_journal(struct store *store, uint64_t from, const struct journa
     return r == 0 && !cu.matched ? -ENODATA : r;
 }
 
-/* A crash came between the head's publication and the view's note of it, or took that note. Two heads may have one cut: what
- * lies where in the remote changes without an operation. */
+/* A crash came between the head's publication and the view's note of it, or took that note. Two
+ * heads may have one cut: what lies where in the remote changes without an operation. */
 bool view_forgot_head(struct store *store)
 {
     struct view_remote remote = view_remote(store->view);
-    return store->commit->anchor.number && (remote.cut < store->commit->anchor.cut || remote.head < store->commit->anchor.number);
+    return store->commit->anchor.number &&
+           (remote.cut < store->commit->anchor.cut || remote.head < store->commit->anchor.number);
 }
 
 int view_follow_journal(struct store *store, uint64_t from)

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* From the stage to NVMe: the order of operations, the horizon, and what changes content. The part of it for fs/ and above, who include
- * store/store.h.
+/* From the stage to NVMe: the order of operations, the horizon, and what changes content. The part
+ * of it for fs/ and above, who include store/store.h.
  *
- * Threads: any, unless said otherwise. Errors are negative errno; nothing acknowledged is lost by any of them. */
+ * Threads: any, unless said otherwise. Errors are negative errno; nothing acknowledged is lost by
+ * any of them. */
 #pragma once
 
 #include <sys/uio.h>
@@ -14,29 +15,34 @@
 
 struct store;
 
-/* --- history ------------------------------------------------------------------------------------------------------- */
+/* --- history ---------------------------------------------------------------------------------- */
 
-/* Performs `rec` (without seq and time): in the log, in the overlay, in the history. Inodes that it names are held by
- * the caller. cookie 0 becomes its sequence number. On a nascent file it happens but is not history. Content of an
- * inode that loses its last name is dropped, or kept with RECORD_ORPHAN.
- * -EAGAIN: no room in the log now, nothing happened. -ENOSPC: the store is full. -ENOENT: the inode is gone. -ENODATA: the xattr
- * to remove is. */
+/* Performs `rec` (without seq and time): in the log, in the overlay, in the history. Inodes that it
+ * names are held by the caller. cookie 0 becomes its sequence number. On a nascent file it happens
+ * but is not history. Content of an inode that loses its last name is dropped, or kept with
+ * RECORD_ORPHAN. -EAGAIN: no room in the log now, nothing happened. -ENOSPC: the store is full.
+ * -ENOENT: the inode is gone. -ENODATA: the xattr to remove is. */
 CAIRN_MUST_CHECK int store_commit(struct store *store, struct record *rec);
-/* Two that are one: whoever looks, after whatever end, finds both or neither. Neither is of a nascent file. */
-CAIRN_MUST_CHECK int store_commit_both(struct store *store, struct record *rec, struct record *rec2);
+/* Two that are one: whoever looks, after whatever end, finds both or neither. Neither is of a
+ * nascent file. */
+CAIRN_MUST_CHECK int store_commit_both(struct store *store, struct record *rec,
+                                       struct record *rec2);
 
-/* Gives a nascent file that was made without a name (REC_NASCENT with RECORD_ORPHAN) its first: parent, name. It and `parent` are
- * held. -EAGAIN as above; -ENOSPC: it has too many xattrs. */
+/* Gives a nascent file that was made without a name (REC_NASCENT with RECORD_ORPHAN) its first:
+ * parent, name. It and `parent` are held. -EAGAIN as above; -ENOSPC: it has too many xattrs. */
 CAIRN_MUST_CHECK int store_name(struct store *store, struct record *rec);
 
-/* Seals the draft of `ino`, if any, or a nascent file. Does nothing for orphans. -EAGAIN as above. */
+/* Seals the draft of `ino`, if any, or a nascent file. Does nothing for orphans.
+ * -EAGAIN as above. */
 CAIRN_MUST_CHECK int store_seal(struct store *store, uint64_t ino);
 
-/* The same, but it may wait until there is something else to enter, which then comes after it: any operation of the history, or another
- * seal; a change that takes content away (store_cut()); a question for the horizon; or until writeback_delay has passed. For a file that
- * others are still writing: many such seals become one. */
+/* The same, but it may wait until there is something else to enter, which then comes after it: any
+ * operation of the history, or another seal; a change that takes content away (store_cut()); a
+ * question for the horizon; or until writeback_delay has passed. For a file that others are still
+ * writing: many such seals become one. */
 CAIRN_MUST_CHECK int store_seal_later(struct store *store, uint64_t ino);
-/* Enters the seals that wait. -EAGAIN as above. Before store_newest() where that is to include all that was closed. */
+/* Enters the seals that wait. -EAGAIN as above. Before store_newest() where that is to include all
+ * that was closed. */
 CAIRN_MUST_CHECK int store_seal_due(struct store *store);
 
 /* Seals every draft below `dir` (and of `dir` itself if it is a file). */
@@ -48,12 +54,13 @@ CAIRN_MUST_CHECK int store_seal_all(struct store *store);
 /* Sequence number of the last operation of the history. */
 uint64_t store_newest(struct store *store);
 
-/* --- horizon ------------------------------------------------------------------------------------------------------- */
+/* --- horizon ---------------------------------------------------------------------------------- */
 
 uint64_t store_horizon(struct store *store);
 
-/* Calls `fn` once: with 0 when the horizon is at `seq` or later (at once, if it is), with -ESHUTDOWN when the store
- * stops. While somebody waits, limits and low priority are lifted. *ret_ticket names the wait, for store_unwait(). */
+/* Calls `fn` once: with 0 when the horizon is at `seq` or later (at once, if it is), with
+ * -ESHUTDOWN when the store stops. While somebody waits, limits and low priority are lifted.
+ * *ret_ticket names the wait, for store_unwait(). */
 void store_wait(struct store *store, uint64_t seq, waiter_fn *fn, void *arg, uint64_t *ret_ticket);
 
 /* Newest cut that the remote has; 0: none. */
@@ -62,26 +69,34 @@ uint64_t store_remote_horizon(struct store *store);
 /* Somebody outside waits too, until `until_ns` (monotonic). */
 void store_urge(struct store *store, int64_t until_ns);
 
-/* --- content ------------------------------------------------------------------------------------------------------- */
+/* --- content ---------------------------------------------------------------------------------- */
 
-/* May `bytes` more be staged? Room on NVMe is reserved before a byte is acknowledged. -EAGAIN: wait for room;
- * -ENOSPC: there is none, and a search that began after the request began to wait found none that comes free. */
+/* May `bytes` more be staged? Room on NVMe is reserved before a byte is acknowledged. -EAGAIN: wait
+ * for room; -ENOSPC: there is none, and a search that began after the request began to wait found
+ * none that comes free. */
 CAIRN_MUST_CHECK int store_admit(struct store *store, uint64_t bytes);
-/* The same for `bytes` of names and attributes, of which there is room beside content: they wait only when that is used up, too. */
+/* The same for `bytes` of names and attributes, of which there is room beside content: they wait
+ * only when that is used up, too. */
 CAIRN_MUST_CHECK int store_admit_change(struct store *store, uint64_t bytes);
-/* Tells store_admit() since when the request that the calling thread handles has waited, in monotonic ns; 0: it has not waited. */
+/* Tells store_admit() since when the request that the calling thread handles has waited, in
+ * monotonic ns; 0: it has not waited. */
 void store_waits_since(int64_t ns);
 
 /* Stages a write (see stage_write(); what concerns opening a draft is filled in here). -EAGAIN. */
 CAIRN_MUST_CHECK int store_write(struct store *store, struct stage_write *w);
 /* Discards content and sets the size, see stage_cut(). -EAGAIN. */
-CAIRN_MUST_CHECK int store_cut(struct store *store, uint64_t ino, uint64_t offset, uint64_t length, uint64_t new_size);
-/* Refers to `length` bytes of a stored chunk from `offset` of the file on. -EAGAIN; -ENOENT: it is stored no longer. */
-CAIRN_MUST_CHECK int store_put_chunk(struct store *store, uint64_t ino, uint64_t offset, uint64_t length,
-                                     const struct chunk_name *name, uint32_t chunk_offset);
+CAIRN_MUST_CHECK int store_cut(struct store *store, uint64_t ino, uint64_t offset, uint64_t length,
+                               uint64_t new_size);
+/* Refers to `length` bytes of a stored chunk from `offset` of the file on. -EAGAIN; -ENOENT: it is
+ * stored no longer. */
+CAIRN_MUST_CHECK int store_put_chunk(struct store *store, uint64_t ino, uint64_t offset,
+                                     uint64_t length, const struct chunk_name *name,
+                                     uint32_t chunk_offset);
 /* What durable content consists of, in order: see view_extents(). */
-CAIRN_MUST_CHECK int store_extents_below(struct store *store, uint64_t ino, uint64_t offset, uint64_t length,
-                                         int (*fn)(const struct view_extent *part, void *arg), void *arg);
+CAIRN_MUST_CHECK int store_extents_below(struct store *store, uint64_t ino, uint64_t offset,
+                                         uint64_t length,
+                                         int (*fn)(const struct view_extent *part, void *arg),
+                                         void *arg);
 
 /* A file as it is now: what is staged of it included. */
 struct store_now {
@@ -96,37 +111,42 @@ CAIRN_MUST_CHECK int store_look(struct store *store, uint64_t ino, struct store_
 /* Marks that requests wait for room, which makes writeback hurry. */
 void store_note_waiting(struct store *store, unsigned waiting);
 
-/* --- what is shown -------------------------------------------------------------------------------------------------- */
+/* --- what is shown ---------------------------------------------------------------------------- */
 
 /* Does it show what another writer publishes, and has no operations of its own? */
 bool store_follows(const struct store *store);
-/* -EROFS, with its cause, where it follows: it has no changes of its own, also where root made its mount writable. */
+/* -EROFS, with its cause, where it follows: it has no changes of its own, also where root made its
+ * mount writable. */
 CAIRN_MUST_CHECK int store_takes_changes(const struct store *store);
 
-/* `fn` is called after each change of what is shown that who caches it cannot know of, with the inodes that it concerns, in a thread of the
- * store's or of who seals, and without locks. `has_content`: content may differ too (a mount that follows has taken over a newer head);
- * else only attributes do (how much of it is stored, once it is sealed or durable). NULL: no more, and none is under way on
- * return. */
+/* `fn` is called after each change of what is shown that who caches it cannot know of, with the
+ * inodes that it concerns, in a thread of the store's or of who seals, and without locks.
+ * `has_content`: content may differ too (a mount that follows has taken over a newer head); else
+ * only attributes do (how much of it is stored, once it is sealed or durable). NULL: no more, and
+ * none is under way on return. */
 typedef void store_change_fn(const uint64_t *inos, size_t count, bool has_content, void *arg);
 void store_on_change(struct store *store, store_change_fn *fn, void *arg);
 
-/* Another number after each such change; waits while one is being made. Who reads in several steps, and finds another number at
- * the end, may have seen parts of two states. */
+/* Another number after each such change; waits while one is being made. Who reads in several steps,
+ * and finds another number at the end, may have seen parts of two states. */
 uint64_t store_turn(struct store *store);
 
-/* --- its health ------------------------------------------------------------------------------------------------------- */
+/* --- its health ------------------------------------------------------------------------------- */
 
 /* Calls `fn` for each damage seen since mount (bounded). */
-void store_damage(struct store *store, void (*fn)(const char *path, const char *what, void *arg), void *arg);
+void store_damage(struct store *store, void (*fn)(const char *path, const char *what, void *arg),
+                  void *arg);
 
-/* Is the view beyond what the live mount can mend? Then fsync goes on, reads of names may fail, and writers wait in the end. *ret_stays: why
- * a start could not make it anew, either; static; NULL: it can. Any thread. */
+/* Is the view beyond what the live mount can mend? Then fsync goes on, reads of names may fail, and
+ * writers wait in the end. *ret_stays: why a start could not make it anew, either; static; NULL: it
+ * can. Any thread. */
 bool store_view_is_lost(struct store *store, const char **ret_stays);
-/* The next start makes the view anew, whatever it finds: durable on 0. Any thread; blocks for the disk. */
+/* The next start makes the view anew, whatever it finds: durable on 0. Any thread; blocks for the
+ * disk. */
 CAIRN_MUST_CHECK int store_ask_for_new_view(struct store *store);
 
-/* To be called about once a second: what is staged is carried to NVMe at once, as for somebody who waits, when the files of the stage were
- * removed and would not outlive this process. */
+/* To be called about once a second: what is staged is carried to NVMe at once, as for somebody who
+ * waits, when the files of the stage were removed and would not outlive this process. */
 void store_watch_stage(struct store *store);
 /* The folder that the stage is in. */
 const char *store_stage_folder(const struct store *store);

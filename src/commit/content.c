@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The content of a version on its way into packs: cut into chunks, named, deduplicated, encoded, placed; and the
- * extents that say where it went. */
+/* The content of a version on its way into packs: cut into chunks, named, deduplicated, encoded,
+ * placed; and the extents that say where it went. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "commit/internal.h"
@@ -8,7 +8,7 @@
 #define ALONE_MAX (64 * KIB)
 #define WINDOW_BYTES (64 * MIB) /* of a run that is cut and handed to the workers at a time */
 
-/* --- the list of extents ----------------------------------------------------------------------------------------------- */
+/* --- the list of extents ---------------------------------------------------------------------- */
 
 static struct extent *add_extent(struct content *content, struct extent extent)
 {
@@ -27,7 +27,7 @@ void content_done(struct store *store, struct content *content)
     *content = (struct content){0};
 }
 
-/* --- chunks --------------------------------------------------------------------------------------------------------------- */
+/* --- chunks ----------------------------------------------------------------------------------- */
 
 struct chunk_job {
     struct store *store;
@@ -43,7 +43,8 @@ static void run_chunk_job(void *arg)
 {
     struct chunk_job *job = arg;
     void *scratch = thread_buffer(THREAD_BUFFER_ENCODE, PACKS_SCRATCH_LEN);
-    job->result = packs_add(job->store, job->iov, job->iov_count, job->length, scratch, &job->name, &job->pinned);
+    job->result = packs_add(job->store, job->iov, job->iov_count, job->length, scratch, &job->name,
+                            &job->pinned);
 }
 
 /* Memory of consecutive parts as one list, and where application writes begin. */
@@ -76,7 +77,8 @@ static void run_done(struct run *run)
 }
 
 /* The part of `iov` that holds [skip, skip + length) of it, as a new list. */
-static struct iovec *slice(const struct iovec *iov, size_t count, uint64_t skip, uint64_t length, size_t *ret_count)
+static struct iovec *slice(const struct iovec *iov, size_t count, uint64_t skip, uint64_t length,
+                           size_t *ret_count)
 {
     size_t first = 0;
     while (skip >= iov[first].iov_len)
@@ -97,8 +99,8 @@ static struct iovec *slice(const struct iovec *iov, size_t count, uint64_t skip,
 }
 
 /* Names the chunks that end at `borders` (the first begins at `start`) and adds their extents. */
-static int write_chunks(struct store *store, const struct run *run, uint64_t start, const uint64_t *borders,
-                        size_t border_count, struct content *content)
+static int write_chunks(struct store *store, const struct run *run, uint64_t start,
+                        const uint64_t *borders, size_t border_count, struct content *content)
 {
     struct chunk_job *jobs = xcalloc(border_count, sizeof *jobs);
     for (size_t i = 0; i < border_count; i++) {
@@ -106,7 +108,8 @@ static int write_chunks(struct store *store, const struct run *run, uint64_t sta
         job->store = store;
         job->offset = i ? borders[i - 1] : start;
         job->length = borders[i] - job->offset;
-        job->iov = slice(run->iov, run->iov_count, job->offset - run->offset, job->length, &job->iov_count);
+        job->iov = slice(run->iov, run->iov_count, job->offset - run->offset, job->length,
+                         &job->iov_count);
         /* One small chunk is done before another thread would have begun. */
         if (border_count == 1 && job->length <= ALONE_MAX)
             run_chunk_job(job);
@@ -131,8 +134,8 @@ static int write_chunks(struct store *store, const struct run *run, uint64_t sta
 }
 
 /* Cuts one window of a run; returns where the next begins (what was held back comes again). */
-static int write_window(struct store *store, const struct run *run, uint64_t *at, struct cut_state *state, bool more,
-                        struct content *content)
+static int write_window(struct store *store, const struct run *run, uint64_t *at,
+                        struct cut_state *state, bool more, struct content *content)
 {
     uint64_t end = run->offset + run->length;
     uint64_t length = min_u64(end - *at, WINDOW_BYTES);
@@ -163,8 +166,8 @@ static int write_window(struct store *store, const struct run *run, uint64_t *at
     return stuck || next == end ? 1 : 0;
 }
 
-int content_write_run(struct store *store, const struct stage_part *parts, size_t count, struct cut_state *state,
-                      bool more, struct content *content)
+int content_write_run(struct store *store, const struct stage_part *parts, size_t count,
+                      struct cut_state *state, bool more, struct content *content)
 {
     struct run run;
     run_build(&run, parts, count);
@@ -178,7 +181,7 @@ int content_write_run(struct store *store, const struct stage_part *parts, size_
     return r < 0 ? r : 0;
 }
 
-/* --- a version -------------------------------------------------------------------------------------------------------------- */
+/* --- a version -------------------------------------------------------------------------------- */
 
 static void keep_inline(struct content *content, const struct stage_part *part)
 {
@@ -186,13 +189,16 @@ static void keep_inline(struct content *content, const struct stage_part *part)
         content->inline_bytes = xmalloc(INLINE_MAX);
     memcpy(content->inline_bytes + content->inline_len, part->memory, part->length);
     content->inline_len += (uint32_t)part->length;
-    (void)add_extent(content,
-                     (struct extent){.offset = part->offset, .length = part->length, .kind = EXTENT_INLINE});
+    (void)add_extent(
+        content,
+        (struct extent){.offset = part->offset, .length = part->length, .kind = EXTENT_INLINE});
 }
 
-static int write_memory(struct store *store, const struct stage_part *parts, size_t count, struct content *content)
+static int write_memory(struct store *store, const struct stage_part *parts, size_t count,
+                        struct content *content)
 {
-    /* Content that begins in the middle of a file has no header to parse: its grid begins where it does. */
+    /* Content that begins in the middle of a file has no header to parse: its grid begins where it
+     * does. */
     struct cut_state state = {.anchor = parts[0].offset};
     int r = content_write_run(store, parts, count, &state, false, content);
     cut_state_done(&state);
@@ -204,8 +210,8 @@ static bool continues(const struct stage_part *a, const struct stage_part *b)
     return a->kind == PART_MEMORY && b->kind == PART_MEMORY && a->offset + a->length == b->offset;
 }
 
-static int write_parts(struct store *store, const struct stage_part *parts, size_t count, bool is_inline,
-                       struct content *content)
+static int write_parts(struct store *store, const struct stage_part *parts, size_t count,
+                       bool is_inline, struct content *content)
 {
     int r = 0;
     for (size_t i = 0; i < count && r == 0;) {
@@ -217,7 +223,8 @@ static int write_parts(struct store *store, const struct stage_part *parts, size
                 next++;
             r = write_memory(store, parts + i, next - i, content);
         } else {
-            struct extent extent = {.offset = parts[i].offset, .length = parts[i].length, .kind = EXTENT_HOLE};
+            struct extent extent = {
+                .offset = parts[i].offset, .length = parts[i].length, .kind = EXTENT_HOLE};
             if (parts[i].kind == PART_CHUNK) {
                 extent.kind = EXTENT_CHUNK;
                 extent.chunk = parts[i].name;
@@ -230,7 +237,8 @@ static int write_parts(struct store *store, const struct stage_part *parts, size
     return r;
 }
 
-int content_write_layer(struct store *store, const struct stage_sealed *version, struct content *ret)
+int content_write_layer(struct store *store, const struct stage_sealed *version,
+                        struct content *ret)
 {
     *ret = (struct content){0};
     struct stage_part *parts = xcalloc(version->ranges, sizeof *parts);

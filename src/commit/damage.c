@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Chunks that do not verify. What is damaged everywhere is named to people, by the file that was read; what another tier gave is only not relied
- * on, until it is stored anew. */
+/* Chunks that do not verify. What is damaged everywhere is named to people, by the file that was
+ * read; what another tier gave is only not relied on, until it is stored anew. */
 #include "base/cause.h"
 #include "base/hex.h"
 #include "base/log.h"
@@ -47,7 +47,8 @@ void damage_note(struct store *store, uint64_t ino, const struct chunk_name *nam
         known = known || (strcmp(store->commit->damage.known[i].path, path) == 0 &&
                           strcmp(store->commit->damage.known[i].what, what) == 0);
     if (!known && store->commit->damage.known_count < DAMAGE_MAX)
-        store->commit->damage.known[store->commit->damage.known_count++] = (struct damage){xstrdup(path), xstrdup(what), *name};
+        store->commit->damage.known[store->commit->damage.known_count++] =
+            (struct damage){xstrdup(path), xstrdup(what), *name};
     mutex_unlock(&store->commit->damage.lock);
     cause_note("%s; 'cairn scrub' heals what another tier has, else restore the file", what);
     if (!known)
@@ -71,7 +72,8 @@ void damage_cured(struct store *store, const struct chunk_name *name)
     for (unsigned i = 0; i < store->commit->damage.local_count; i++) {
         if (!chunk_name_equal(&store->commit->damage.local[i], name))
             continue;
-        store->commit->damage.local[i] = store->commit->damage.local[--store->commit->damage.local_count];
+        store->commit->damage.local[i] =
+            store->commit->damage.local[--store->commit->damage.local_count];
         atomic_fetch_add(&store->commit->healed_total, 1);
         return;
     }
@@ -89,7 +91,8 @@ bool damage_is_known(struct store *store, const struct chunk_name *name)
     return false;
 }
 
-void store_damage(struct store *store, void (*fn)(const char *path, const char *what, void *arg), void *arg)
+void store_damage(struct store *store, void (*fn)(const char *path, const char *what, void *arg),
+                  void *arg)
 {
     LOCK_SCOPE(&store->commit->damage.lock);
     for (unsigned i = 0; i < store->commit->damage.known_count; i++)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Content of drafts: not part of history until they are sealed, but staged under its lock where they begin. */
+/* Content of drafts: not part of history until they are sealed, but staged under its lock where
+ * they begin. */
 #include "base/clock.h"
 #include "commit/internal.h"
 
@@ -17,8 +18,9 @@ void store_now_settle(struct store_now *now)
     }
 }
 
-/* A seal takes the draft from the stage first and then tells the namespace, without a lock that we could share. So the
- * stage is asked first: what the namespace does not know yet is then still there. */
+/* A seal takes the draft from the stage first and then tells the namespace, without a lock that we
+ * could share. So the stage is asked first: what the namespace does not know yet is then still
+ * there. */
 int store_look(struct store *store, uint64_t ino, struct store_now *ret)
 {
     (void)stage_file_state(store->stage, ino, &ret->staged);
@@ -35,7 +37,8 @@ int store_write(struct store *store, struct stage_write *w)
     int r = stage_write(store->stage, w);
     if (r != -ESTALE)
         return r;
-    /* It opens a draft: with the history's lock, so that no seal comes between the look and the write. */
+    /* It opens a draft: with the history's lock, so that no seal comes between the look and the
+     * write. */
     LOCK_SCOPE(&store->commit->history.lock);
     struct ns_inode inode;
     r = history_change_room_locked(store, w->ino);
@@ -49,7 +52,8 @@ int store_write(struct store *store, struct stage_write *w)
     return stage_write(store->stage, w);
 }
 
-int store_cut(struct store *store, uint64_t ino, uint64_t offset, uint64_t length, uint64_t new_size)
+int store_cut(struct store *store, uint64_t ino, uint64_t offset, uint64_t length,
+              uint64_t new_size)
 {
     struct ns_inode inode;
     mutex_lock(&store->commit->history.lock);
@@ -60,7 +64,8 @@ int store_cut(struct store *store, uint64_t ino, uint64_t offset, uint64_t lengt
     if (r == 0)
         r = history_change_room_locked(store, ino);
     if (r == 0)
-        r = stage_cut(store->stage, ino, offset, length, new_size, inode.attrs.size, inode.version, clock_realtime_ns());
+        r = stage_cut(store->stage, ino, offset, length, new_size, inode.attrs.size, inode.version,
+                      clock_realtime_ns());
     return history_leave(store, r);
 }
 
@@ -70,15 +75,19 @@ int store_put_chunk(struct store *store, uint64_t ino, uint64_t offset, uint64_t
     uint64_t pack;
     if (!packs_pin_stored(store, name, &pack))
         return -ENOENT;
-    struct stage_chunk_range chunk = {
-        .offset = offset, .length = length, .name = *name, .chunk_offset = chunk_offset, .pack = pack};
+    struct stage_chunk_range chunk = {.offset = offset,
+                                      .length = length,
+                                      .name = *name,
+                                      .chunk_offset = chunk_offset,
+                                      .pack = pack};
     struct ns_inode inode;
     mutex_lock(&store->commit->history.lock);
     int r = ns_inode(store->ns, ino, &inode);
     if (r == 0)
         r = history_change_room_locked(store, ino);
     if (r == 0)
-        r = stage_put_chunk(store->stage, ino, &chunk, inode.attrs.size, inode.version, clock_realtime_ns());
+        r = stage_put_chunk(store->stage, ino, &chunk, inode.attrs.size, inode.version,
+                            clock_realtime_ns());
     mutex_unlock(&store->commit->history.lock);
     packs_unpin(store, pack);
     return r;

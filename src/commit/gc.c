@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Packs that nothing needs any more are dropped: first a batch that says so is durable, then the file goes. When room is
- * short, packs that are mostly dead are emptied first. */
+/* Packs that nothing needs any more are dropped: first a batch that says so is durable, then the
+ * file goes. When room is short, packs that are mostly dead are emptied first. */
 #include "base/log.h"
 #include "commit/internal.h"
 
@@ -10,8 +10,8 @@ struct dead {
     size_t count, max;
 };
 
-/* Its index could not be read when the view was made anew: its chunks may be whole, and be the only ones. Who removes the file by hand
- * decides otherwise. */
+/* Its index could not be read when the view was made anew: its chunks may be whole, and be the only
+ * ones. Who removes the file by hand decides otherwise. */
 static bool may_be_needed(struct store *store, const struct view_pack *pack)
 {
     char object[32];
@@ -46,7 +46,7 @@ size_t gc_dead_packs(struct store *store, uint64_t *ids, size_t max)
     return dead.count;
 }
 
-/* --- compaction: chunks that live on move out of packs that are mostly dead ---------------------------------------------- */
+/* --- compaction: chunks that live on move out of packs that are mostly dead ------------------- */
 
 #define COMPACT_PACKS_MAX 64u
 #define COMPACT_BYTES_MAX (20 * MIB) /* that move in one round: less than a pack */
@@ -66,7 +66,8 @@ static bool is_emptier(const struct view_pack *a, const struct view_pack *b)
 static int add_candidate(const struct view_pack *pack, void *arg)
 {
     struct candidates *all = arg;
-    if (pack->live_bytes > pack->length / 100 * (100 - all->worth_percent) || pack->live_bytes > COMPACT_BYTES_MAX)
+    if (pack->live_bytes > pack->length / 100 * (100 - all->worth_percent) ||
+        pack->live_bytes > COMPACT_BYTES_MAX)
         return 0;
     if (all->count == COMPACT_PACKS_MAX && !is_emptier(pack, &all->packs[all->count - 1]))
         return 0;
@@ -77,19 +78,22 @@ static int add_candidate(const struct view_pack *pack, void *arg)
     return 0;
 }
 
-/* Would one pack of all that lives in these be smaller by what makes it worth the work? A small pack is never full to the brim, for
- * its length is rounded: alone it would be made anew, as long as it was, without end. */
+/* Would one pack of all that lives in these be smaller by what makes it worth the work? A small
+ * pack is never full to the brim, for its length is rounded: alone it would be made anew, as long
+ * as it was, without end. */
 static bool is_worth(const struct view_pack *packs, size_t count, unsigned percent)
 {
     uint64_t length = 0, needed = PACK_HEADER_LEN + PACK_TRAILER_LEN;
     for (size_t i = 0; i < count; i++) {
         length += packs[i].length;
-        needed += packs[i].live_bytes + packs[i].live_count * (uint64_t)(PACK_ENTRY_LEN_MAX + PACK_FRAME_LEN_MAX);
+        needed += packs[i].live_bytes +
+                  packs[i].live_count * (uint64_t)(PACK_ENTRY_LEN_MAX + PACK_FRAME_LEN_MAX);
     }
     return align_up(needed, PACK_ALIGN) + length / 100 * percent <= length && count > 0;
 }
 
-/* A chunk that somebody refers to, verified on the way: damage must not be copied as if it were good. */
+/* A chunk that somebody refers to, verified on the way: damage must not be copied as if it were
+ * good. */
 int gc_move_chunk(const struct chunk_entry *entry, void *arg)
 {
     struct moving *moving = arg;
@@ -106,7 +110,8 @@ int gc_move_chunk(const struct chunk_entry *entry, void *arg)
     if (r < 0)
         return r;
     pack_object_name(now.pack, object);
-    r = store->tier->ops->get_range(store->tier, object, now.offset, moving->stored, now.stored_len);
+    r = store->tier->ops->get_range(store->tier, object, now.offset, moving->stored,
+                                    now.stored_len);
     return r < 0 ? r : packs_add_stored(store, &now, moving->stored);
 }
 
@@ -121,7 +126,8 @@ static int move_live_chunks(struct store *store, uint64_t pack)
     return r;
 }
 
-/* Marks as dropping those of them that nobody uses now, as many as move in one round, and forgets the others. */
+/* Marks as dropping those of them that nobody uses now, as many as move in one round, and forgets
+ * the others. */
 static void claim(struct store *store, struct candidates *all, size_t max)
 {
     size_t kept = 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Healing on NVMe: whoever found a damaged chunk and could read it elsewhere hands it over here, and the writeback thread stores it
- * in another pack, whose batch moves its place. The reading is not done by that thread: it must not wait for a remote. */
+/* Healing on NVMe: whoever found a damaged chunk and could read it elsewhere hands it over here,
+ * and the writeback thread stores it in another pack, whose batch moves its place. The reading is
+ * not done by that thread: it must not wait for a remote. */
 #include "base/log.h"
 #include "commit/internal.h"
 
@@ -62,7 +63,8 @@ bool heal_add(struct store *store)
     /* Only this thread takes out: what is counted stays where it is. */
     for (size_t i = 0; i < count; i++)
         if (packs_add_stored(store, &heal->chunks[i].entry, heal->chunks[i].stored) < 0)
-            log_warn("a chunk that is damaged on NVMe cannot be stored anew now; the next read of it, or 'cairn scrub', tries again");
+            log_warn("a chunk that is damaged on NVMe cannot be stored anew now; the next read of "
+                     "it, or 'cairn scrub', tries again");
     heal->added = count;
     return count > 0;
 }
@@ -75,7 +77,8 @@ void heal_settle(struct store *store)
     LOCK_SCOPE(&heal->lock);
     for (size_t i = 0; i < heal->added; i++)
         free(heal->chunks[i].stored);
-    memmove(heal->chunks, heal->chunks + heal->added, (heal->count - heal->added) * sizeof *heal->chunks);
+    memmove(heal->chunks, heal->chunks + heal->added,
+            (heal->count - heal->added) * sizeof *heal->chunks);
     heal->count -= heal->added;
     heal->added = 0;
 }

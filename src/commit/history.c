@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* History: the order of operations, from acknowledgement to the horizon.
  *
- * An operation gets its number, enters the stage's log, the overlay and the list of what is not durable, all under
- * one lock; so these three agree at every moment, and the log repeats after a crash what the overlay was. */
+ * An operation gets its number, enters the stage's log, the overlay and the list of what is not
+ * durable, all under one lock; so these three agree at every moment, and the log repeats after a
+ * crash what the overlay was. */
 #include "commit/internal.h"
 
 #include "base/cause.h"
@@ -37,24 +38,27 @@ static void unlist_op_locked(struct store *store, struct op *op)
     free(op);
 }
 
-/* One seal after the other of the same file: the stage has made one of both versions, and no cut can be chosen between them any more (its
- * floor). So the older leaves the list: a file that is closed for each of its tensors is few operations. Not a birth, which names the
- * file, nor what a cut has chosen or somebody looks at. Returns when it happened, 0: there is none. */
+/* One seal after the other of the same file: the stage has made one of both versions, and no cut
+ * can be chosen between them any more (its floor). So the older leaves the list: a file that is
+ * closed for each of its tensors is few operations. Not a birth, which names the file, nor what a
+ * cut has chosen or somebody looks at. Returns when it happened, 0: there is none. */
 static int64_t supersede_locked(struct store *store, const struct record *rec)
 {
     check_held(&store->commit->history.lock);
     struct op *last = TAILQ_LAST(&store->commit->history.ops, op_list);
-    if (!last || rec->type != REC_SEAL || last->type != REC_SEAL || (rec->flags | last->flags) & RECORD_BIRTH)
+    if (!last || rec->type != REC_SEAL || last->type != REC_SEAL ||
+        (rec->flags | last->flags) & RECORD_BIRTH)
         return 0;
-    if (last->ino != rec->ino || last->seq <= store->commit->history.chosen || store->commit->history.lookers > 0)
+    if (last->ino != rec->ino || last->seq <= store->commit->history.chosen ||
+        store->commit->history.lookers > 0)
         return 0;
     int64_t happened = last->happened;
     unlist_op_locked(store, last);
     return happened;
 }
 
-/* The operation with its bytes, encoded here and nowhere else: the stage's log and the journal get copies of these. The caller's until it is
- * listed. */
+/* The operation with its bytes, encoded here and nowhere else: the stage's log and the journal get
+ * copies of these. The caller's until it is listed. */
 static struct op *op_new(const struct record *rec)
 {
     uint32_t len = (uint32_t)record_encoded_len(rec);
@@ -81,7 +85,7 @@ static void list_op_locked(struct store *store, struct op *op, int64_t happened)
     store->commit->history.newest = op->seq;
 }
 
-/* --- log ------------------------------------------------------------------------------------------------------------- */
+/* --- log -------------------------------------------------------------------------------------- */
 
 static void dump_room(struct dump *dump, size_t len)
 {
@@ -106,10 +110,12 @@ static void dump_packs(struct store *store, struct dump *dump)
 {
     LOCK_SCOPE(&store->commit->packs.lock);
     struct new_pack *pack;
-    TAILQ_FOREACH(pack, &store->commit->packs.written, link) {
+    TAILQ_FOREACH(pack, &store->commit->packs.written, link)
+    {
         if (pack->state != PACK_DURABLE)
             continue;
-        struct record rec = {.type = REC_PACK, .pack = pack->id, .length = pack->length, .count = pack->count};
+        struct record rec = {
+            .type = REC_PACK, .pack = pack->id, .length = pack->length, .count = pack->count};
         (void)dump_record(&rec, dump);
     }
 }
@@ -119,7 +125,8 @@ static int compact_locked(struct store *store, bool with_nameless)
     check_held(&store->commit->history.lock);
     struct dump dump = {0};
     struct op *op;
-    TAILQ_FOREACH(op, &store->commit->history.ops, link) {
+    TAILQ_FOREACH(op, &store->commit->history.ops, link)
+    {
         dump_room(&dump, op->len);
         memcpy(dump.bytes + dump.len, op->bytes, op->len);
         dump.len += op->len;
@@ -132,7 +139,8 @@ static int compact_locked(struct store *store, bool with_nameless)
     return r;
 }
 
-/* What has no name is needed by a successor that adopts the mount, and by nobody else: it stands back where the log is too small. */
+/* What has no name is needed by a successor that adopts the mount, and by nobody else: it stands
+ * back where the log is too small. */
 int history_compact_locked(struct store *store)
 {
     check_held(&store->commit->history.lock);
@@ -155,7 +163,8 @@ static int make_log_room_locked(struct store *store)
         return r;
     if (store->commit->history.op_count + lag_ops(store) >= PENDING_OPS_MAX)
         return -EAGAIN;
-    if (!stage_log_wants_compaction(store->stage) && stage_log_room(store->stage) > STAGE_LOG_MARGIN / 2)
+    if (!stage_log_wants_compaction(store->stage) &&
+        stage_log_room(store->stage) > STAGE_LOG_MARGIN / 2)
         return 0;
     if (history_compact_locked(store) < 0)
         log_debug("stage: the log could not be compacted");
@@ -199,15 +208,17 @@ int history_change_room_locked(struct store *store, uint64_t ino)
     return has_draft ? make_log_room_locked(store) : history_draft_room_locked(store);
 }
 
-/* --- operations -------------------------------------------------------------------------------------------------------- */
+/* --- operations ------------------------------------------------------------------------------- */
 
-/* Times ascend with the order of operations while the clock is only set by a little. One that is far behind the last operation was ahead
- * when that happened: it is not followed for ever. Order is what sequence numbers say. */
+/* Times ascend with the order of operations while the clock is only set by a little. One that is
+ * far behind the last operation was ahead when that happened: it is not followed for ever. Order is
+ * what sequence numbers say. */
 void history_stamp_locked(struct store *store, struct record *rec)
 {
     check_held(&store->commit->history.lock);
     int64_t now = clock_realtime_ns();
-    if (now <= store->commit->history.last_time && store->commit->history.last_time - now <= CLOCK_BACK_MAX_NS)
+    if (now <= store->commit->history.last_time &&
+        store->commit->history.last_time - now <= CLOCK_BACK_MAX_NS)
         now = store->commit->history.last_time + 1;
     store->commit->history.last_time = now;
     rec->time = now;
@@ -215,11 +226,13 @@ void history_stamp_locked(struct store *store, struct record *rec)
     rec->seq = stage_next_seq(store->stage);
 }
 
-/* The second cookie of an exchange first: no number that an operation gives out comes after its own, which may be the cut of a head. */
+/* The second cookie of an exchange first: no number that an operation gives out comes after its
+ * own, which may be the cut of a head. */
 void history_stamp_with_cookies_locked(struct store *store, struct record *rec)
 {
     check_held(&store->commit->history.lock);
-    bool names = rec->type == REC_MAKE || rec->type == REC_LINK || rec->type == REC_RENAME || rec->type == REC_NASCENT;
+    bool names = rec->type == REC_MAKE || rec->type == REC_LINK || rec->type == REC_RENAME ||
+                 rec->type == REC_NASCENT;
     if (rec->flags & RECORD_EXCHANGE && rec->cookie2 == 0)
         rec->cookie2 = stage_next_seq(store->stage);
     history_stamp_locked(store, rec);
@@ -227,13 +240,14 @@ void history_stamp_with_cookies_locked(struct store *store, struct record *rec)
         rec->cookie = rec->seq;
 }
 
-/* What an operation on an inode is to the history: a nascent file is not part of it, and of one that has lost its only
- * name nothing is to come back, unless a successor adopts the mount. */
+/* What an operation on an inode is to the history: a nascent file is not part of it, and of one
+ * that has lost its only name nothing is to come back, unless a successor adopts the mount. */
 struct standing {
     bool nascent, lost;
 };
 
-/* -ENOENT: it is gone. Who asked before, without the history's lock, may have been overtaken by its removal. */
+/* -ENOENT: it is gone. Who asked before, without the history's lock, may have been overtaken by its
+ * removal. */
 static int standing_of(struct store *store, const struct record *rec, struct standing *ret)
 {
     struct ns_inode inode;
@@ -242,22 +256,27 @@ static int standing_of(struct store *store, const struct record *rec, struct sta
         return 0;
     int r = ns_inode(store->ns, rec->ino, &inode);
     if (r == 0)
-        *ret = (struct standing){.nascent = inode.nascent, .lost = inode.nascent && inode.nlink == 0};
+        *ret =
+            (struct standing){.nascent = inode.nascent, .lost = inode.nascent && inode.nlink == 0};
     return r;
 }
 
-static void drop_content_of(struct store *store, uint64_t ino, uint64_t seq, bool orphan)
+static void drop_content_of_locked(struct store *store, uint64_t ino, uint64_t seq, bool orphan)
 {
-    if (stage_unlink(store->stage, ino, seq, orphan) == -EAGAIN && history_compact_locked(store) < 0)
-        log_debug("inode %llu, without a name, would not outlive this daemon", (unsigned long long)ino);
+    check_held(&store->commit->history.lock);
+    if (stage_unlink(store->stage, ino, seq, orphan) == -EAGAIN &&
+        history_compact_locked(store) < 0)
+        log_debug("inode %llu, without a name, would not outlive this daemon",
+                  (unsigned long long)ino);
 }
 
 /* Content of what lost its last name. */
-static void drop_content(struct store *store, const struct record *rec)
+static void drop_content_locked(struct store *store, const struct record *rec)
 {
-    uint64_t lost = rec->type == REC_UNLINK                                        ? rec->ino
+    check_held(&store->commit->history.lock);
+    uint64_t lost = rec->type == REC_UNLINK                                      ? rec->ino
                     : rec->type == REC_RENAME && !(rec->flags & RECORD_EXCHANGE) ? rec->ino2
-                                                                                   : 0;
+                                                                                 : 0;
     struct ns_inode inode;
     if (rec->type == REC_REAP)
         stage_forget(store->stage, rec->ino);
@@ -265,12 +284,13 @@ static void drop_content(struct store *store, const struct record *rec)
         return;
     int r = ns_inode(store->ns, lost, &inode);
     if (r == -ENOENT || inode.nlink == 0)
-        drop_content_of(store, lost, rec->seq, r == 0);
+        drop_content_of_locked(store, lost, rec->seq, r == 0);
 }
 
-/* What a first seal enters at once must fit the log: a file that gets more xattrs than that, or when the log has little room,
- * is sealed now. */
-static int bound_group_locked(struct store *store, const struct record *rec, struct standing *standing)
+/* What a first seal enters at once must fit the log: a file that gets more xattrs than that, or
+ * when the log has little room, is sealed now. */
+static int bound_group_locked(struct store *store, const struct record *rec,
+                              struct standing *standing)
 {
     check_held(&store->commit->history.lock);
     struct dump xattrs = {0};
@@ -303,13 +323,16 @@ static int make_room_locked(struct store *store, const struct record *rec, bool 
     check_held(&store->commit->history.lock);
     if (is_lost)
         return store_takes_changes(store);
-    int r = rec->type == REC_NASCENT ? history_draft_room_locked(store) : make_log_room_locked(store);
+    int r =
+        rec->type == REC_NASCENT ? history_draft_room_locked(store) : make_log_room_locked(store);
     bool fits = rec->type == REC_REAP && stage_log_room(store->stage) > STAGE_LOG_MARGIN / 4;
     return r == -EAGAIN && fits ? 0 : r;
 }
 
-/* What has no name and no version is for a successor to know: where there is no room, it is left out. `op`: NULL, if it is not history. */
-static int log_locked(struct store *store, const struct record *rec, struct op *op, bool may_be_left_out)
+/* What has no name and no version is for a successor to know: where there is no room, it is left
+ * out. `op`: NULL, if it is not history. */
+static int log_locked(struct store *store, const struct record *rec, struct op *op,
+                      bool may_be_left_out)
 {
     check_held(&store->commit->history.lock);
     if (may_be_left_out && make_log_room_locked(store) < 0)
@@ -350,10 +373,10 @@ static int commit_locked(struct store *store, struct record *rec)
     if (rec->type == REC_NASCENT)
         stage_open_draft(store->stage, rec->ino);
     if (nameless)
-        drop_content_of(store, rec->ino, rec->seq, true);
+        drop_content_of_locked(store, rec->ino, rec->seq, true);
     if (op)
         list_op_locked(store, op, 0);
-    drop_content(store, rec);
+    drop_content_locked(store, rec);
     return 0;
 }
 
@@ -378,7 +401,8 @@ int history_group_room_locked(struct store *store, size_t len)
     return r == 0 && stage_log_room(store->stage) > len + STAGE_LOG_MARGIN / 2 ? 0 : -EAGAIN;
 }
 
-/* Operations that are one: a recovery finds all of them or none, and no cut lies between. There is room. */
+/* Operations that are one: a recovery finds all of them or none, and no cut lies between. There is
+ * room. */
 void history_enter_group_locked(struct store *store, const struct record *recs, size_t count)
 {
     check_held(&store->commit->history.lock);
@@ -416,13 +440,14 @@ static int commit_both_locked(struct store *store, struct record *rec, struct re
     history_stamp_with_cookies_locked(store, rec);
     history_stamp_with_cookies_locked(store, rec2);
     history_enter_group_locked(store, (const struct record[]){*rec, *rec2}, 2);
-    drop_content(store, rec);
-    drop_content(store, rec2);
+    drop_content_locked(store, rec);
+    drop_content_locked(store, rec2);
     return 0;
 }
 
-/* A new file changes its folder's times, and is history only later: then its folder's ctime is compared. What moves ctime alone would hide what the file
- * did to mtime: so that becomes history with it. True: by `*ret`, a second operation. */
+/* A new file changes its folder's times, and is history only later: then its folder's ctime is
+ * compared. What moves ctime alone would hide what the file did to mtime: so that becomes history
+ * with it. True: by `*ret`, a second operation. */
 static bool keep_times(struct store *store, struct record *rec, struct record *ret)
 {
     int64_t time;
@@ -436,7 +461,8 @@ static bool keep_times(struct store *store, struct record *rec, struct record *r
         rec->attrs.mtime = time;
         return false;
     }
-    *ret = (struct record){.type = REC_SETATTR, .ino = rec->ino, .mask = ATTR_MTIME, .attrs = {.mtime = time}};
+    *ret = (struct record){
+        .type = REC_SETATTR, .ino = rec->ino, .mask = ATTR_MTIME, .attrs = {.mtime = time}};
     return true;
 }
 
@@ -445,7 +471,8 @@ int store_commit(struct store *store, struct record *rec)
     struct record times;
     mutex_lock(&store->commit->history.lock);
     bool is_both = keep_times(store, rec, &times);
-    return history_leave(store, is_both ? commit_both_locked(store, rec, &times) : commit_locked(store, rec));
+    return history_leave(store, is_both ? commit_both_locked(store, rec, &times)
+                                        : commit_locked(store, rec));
 }
 
 int store_commit_both(struct store *store, struct record *rec, struct record *rec2)
@@ -466,7 +493,7 @@ int64_t history_last_time(struct store *store)
     return store->commit->history.last_time;
 }
 
-/* --- the list ------------------------------------------------------------------------------------------------------------ */
+/* --- the list --------------------------------------------------------------------------------- */
 
 void history_resume(struct store *store, int64_t last_time)
 {
@@ -488,7 +515,8 @@ static struct op **list_up_to_locked(struct store *store, uint64_t seq, size_t *
     struct op **ops = xcalloc(store->commit->history.op_count, sizeof(struct op *));
     size_t count = 0;
     struct op *op;
-    TAILQ_FOREACH(op, &store->commit->history.ops, link) {
+    TAILQ_FOREACH(op, &store->commit->history.ops, link)
+    {
         if (op->seq > seq)
             break;
         ops[count++] = op;

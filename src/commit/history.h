@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The order of operations (history.c), seals (seal.c), and who is told of what changed (change.c). */
+/* The order of operations (history.c), seals (seal.c), and who is told of what changed
+ * (change.c). */
 #pragma once
 
 #include <stdatomic.h>
@@ -25,17 +26,19 @@ struct op {
 TAILQ_HEAD(op_list, op);
 
 struct history {
-    struct cairn_mutex lock; /* LOCK_HISTORY; held while an operation enters log, overlay and list: their order is one */
+    struct cairn_mutex lock; /* LOCK_HISTORY; held while an operation enters log, overlay and list:
+                                their order is one */
     struct op_list ops;
     uint64_t op_count, op_bytes;
     uint64_t newest;
     int64_t last_time;
-    int64_t compacted; /* when the log was, for room for a draft: monotonic ns */
-    unsigned lookers;  /* at the list, without the lock: what is in it stays */
-    uint64_t chosen;   /* the newest cut that writeback chose */
+    int64_t compacted;     /* when the log was, for room for a draft: monotonic ns */
+    unsigned lookers;      /* at the list, without the lock: what is in it stays */
+    uint64_t chosen;       /* the newest cut that writeback chose */
     uint64_t due[DUE_MAX]; /* inodes whose seals wait, in the order in which they came */
     unsigned due_count;
-    int64_t due_since;     /* monotonic ns: the first of these; an operation that enters now happened then */
+    int64_t due_since; /* monotonic ns: the first of these; an operation that enters now happened
+                          then */
     uint64_t recount[DUE_MAX]; /* that entered, and whose st_blocks changed by that */
     unsigned recount_count;    /* with due_count at most DUE_MAX */
 };
@@ -49,15 +52,15 @@ struct change {
     unsigned calls; /* of `fn` that are under way */
 };
 
-/* --- history.c ----------------------------------------------------------------------------------------------------- */
+/* --- history.c -------------------------------------------------------------------------------- */
 
 void history_init(struct store *store);
 void history_done(struct store *store);
 CAIRN_MUST_CHECK int history_compact(struct store *store);
 
 /* Between history.c and seal.c, with the history's lock. -EAGAIN: no room in the log. */
-/* Encoded xattrs of a nascent file. The stage appends on its own as long as it leaves the whole margin: what was found to fit beside half
- * of the margin fits yet when it is entered. */
+/* Encoded xattrs of a nascent file. The stage appends on its own as long as it leaves the whole
+ * margin: what was found to fit beside half of the margin fits yet when it is entered. */
 #define GROUP_MAX (STAGE_LOG_MARGIN / 2)
 /* Encoded records, one behind the other. */
 struct dump {
@@ -66,11 +69,14 @@ struct dump {
 };
 int dump_record(const struct record *rec, void *dump); /* appends it; 0 */
 CAIRN_MUST_CHECK int history_compact_locked(struct store *store);
-/* Before what opens a draft, or makes one longer in the log: stricter than for all else, so that seals find room. */
+/* Before what opens a draft, or makes one longer in the log: stricter than for all else, so that
+ * seals find room. */
 CAIRN_MUST_CHECK int history_draft_room_locked(struct store *store);
 /* For `len` bytes that belong together and what else an operation needs. */
 CAIRN_MUST_CHECK int history_group_room_locked(struct store *store, size_t len);
-#define CLOCK_BACK_MAX_NS (10ll * 1000000000) /* by which a clock is set back, at most, without having been wrong before */
+#define CLOCK_BACK_MAX_NS                                                                          \
+    (10ll *                                                                                        \
+     1000000000) /* by which a clock is set back, at most, without having been wrong before */
 /* Gives an operation its number and time; to what makes names, cookies too. */
 void history_stamp_locked(struct store *store, struct record *rec);
 void history_stamp_with_cookies_locked(struct store *store, struct record *rec);
@@ -81,16 +87,22 @@ CAIRN_MUST_CHECK int history_seal_locked(struct store *store, uint64_t ino);
 bool history_is_due_locked(struct store *store, uint64_t ino);
 /* Leaves the lock; an operation happened, or did not: returns r. */
 int history_leave(struct store *store, int r);
-/* Enters what has waited for `ns`, and tells what is to be told of what entered; with no lock held. */
+/* Enters what has waited for `ns`, and tells what is to be told of what entered; with no
+ * lock held. */
 void history_seal_ripe(struct store *store, int64_t ns);
-/* With the history's lock: before a change of content, which opens a draft if there is none. -EAGAIN: no room in the log. */
+/* With the history's lock: before a change of content, which opens a draft if there is none.
+ * -EAGAIN: no room in the log. */
 CAIRN_MUST_CHECK int history_change_room_locked(struct store *store, uint64_t ino);
-/* Is the log crowded by what is alive in it? What is not is thrown out first, once a second at most. */
+/* Is the log crowded by what is alive in it? What is not is thrown out first, once a second at
+ * most. */
 bool history_is_crowded(struct store *store);
 bool history_has_draft_below(struct store *store, uint64_t dir);
-void history_resume(struct store *store, int64_t last_time); /* recovery: when the last durable operation happened */
-void history_readd(struct store *store, const struct record *rec); /* recovery: a pending operation of the log */
-/* The operations up to a cut that was chosen, in order; they stay until they are retired. The caller frees the array. */
+void history_resume(struct store *store,
+                    int64_t last_time); /* recovery: when the last durable operation happened */
+void history_readd(struct store *store,
+                   const struct record *rec); /* recovery: a pending operation of the log */
+/* The operations up to a cut that was chosen, in order; they stay until they are retired. The
+ * caller frees the array. */
 struct op **history_up_to(struct store *store, uint64_t cut, size_t *ret_count);
 /* All; they stay until history_looked(), or are retired. */
 struct op **history_look(struct store *store, size_t *ret_count);
@@ -99,17 +111,18 @@ size_t history_retire(struct store *store, uint64_t seq); /* how many there were
 bool history_oldest(struct store *store, uint64_t *ret_seq, int64_t *ret_happened);
 int64_t history_last_time(struct store *store); /* when the last operation happened */
 
-/* --- seal.c -------------------------------------------------------------------------------------------------------- */
+/* --- seal.c ----------------------------------------------------------------------------------- */
 
 /* Seals every draft and every nascent file but these, ascending. */
-CAIRN_MUST_CHECK int history_seal_all_but(struct store *store, const uint64_t *but, size_t but_count);
+CAIRN_MUST_CHECK int history_seal_all_but(struct store *store, const uint64_t *but,
+                                          size_t but_count);
 
-/* --- draft.c ------------------------------------------------------------------------------------------------------- */
+/* --- draft.c ---------------------------------------------------------------------------------- */
 
 /* Size and time, of an inode and what is staged of it, which was asked for first. */
 void store_now_settle(struct store_now *now);
 
-/* --- change.c ------------------------------------------------------------------------------------------------------ */
+/* --- change.c --------------------------------------------------------------------------------- */
 
 void change_init(struct store *store);
 void change_done(struct store *store);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The horizon: how far the history is durable, who waits for it, and what hurries the background. */
+/* The horizon: how far the history is durable, who waits for it, and what hurries the
+ * background. */
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -27,7 +28,8 @@ void horizon_done(struct store *store)
 bool horizon_is_awaited_locked(struct store *store)
 {
     check_held(&store->commit->horizon.lock);
-    return !TAILQ_EMPTY(&store->commit->horizon.waiters) || store->commit->horizon.urge_until > clock_monotonic_ns();
+    return !TAILQ_EMPTY(&store->commit->horizon.waiters) ||
+           store->commit->horizon.urge_until > clock_monotonic_ns();
 }
 
 bool horizon_is_urgent_locked(struct store *store)
@@ -137,7 +139,8 @@ void horizon_error(struct store *store, const char *fmt, ...)
                     now - store->commit->horizon.last_error_ns < SAME_ERROR_QUIET_NS;
     store->commit->horizon.errors++;
     if (!repeated) {
-        (void)snprintf(store->commit->horizon.last_error, sizeof store->commit->horizon.last_error, "%s", text);
+        (void)snprintf(store->commit->horizon.last_error, sizeof store->commit->horizon.last_error,
+                       "%s", text);
         store->commit->horizon.last_error_ns = now;
     }
     mutex_unlock(&store->commit->horizon.lock);
@@ -150,7 +153,7 @@ uint64_t store_remote_horizon(struct store *store)
     return atomic_load(&store->published_seq);
 }
 
-/* --- ages ---------------------------------------------------------------------------------------------------------------- */
+/* --- ages ------------------------------------------------------------------------------------- */
 
 void ages_note(struct store *store, uint64_t cut, int64_t happened)
 {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* How far the history is durable, who waits for it (horizon.c), and the priority of those who work for that (priority.c). */
+/* How far the history is durable, who waits for it (horizon.c), and the priority of those who work
+ * for that (priority.c). */
 #pragma once
 
 #include <pthread.h>
@@ -30,7 +31,7 @@ struct horizon {
     struct {
         uint64_t cut;
         int64_t happened; /* monotonic ns: the oldest operation that came with it */
-    } ages[AGES_MAX]; /* ascending; of cuts that a remote may lack */
+    } ages[AGES_MAX];     /* ascending; of cuts that a remote may lack */
     unsigned age_count;
 };
 
@@ -43,7 +44,7 @@ struct priority {
     bool low;
 };
 
-/* --- horizon.c ----------------------------------------------------------------------------------------------------- */
+/* --- horizon.c -------------------------------------------------------------------------------- */
 
 void horizon_init(struct store *store);
 void horizon_done(struct store *store);
@@ -52,7 +53,8 @@ void horizon_error(struct store *store, const char *fmt, ...) CAIRN_PRINTF(2, 3)
 void horizon_kick(struct store *store);
 uint64_t horizon_new_ticket(struct store *store);
 bool horizon_unwait(struct store *store, uint64_t ticket); /* see store_unwait() */
-/* There is an operation more. Writeback wakes up for it only if somebody waits: small operations come by the ten thousand. */
+/* There is an operation more. Writeback wakes up for it only if somebody waits: small operations
+ * come by the ten thousand. */
 void horizon_note(struct store *store);
 /* Does somebody wait for the horizon (awaited), or for room (urgent)? */
 bool horizon_is_awaited_locked(struct store *store);
@@ -63,10 +65,10 @@ void ages_note(struct store *store, uint64_t cut, int64_t happened);
 /* Age of the oldest durable or pending operation after `seq`; 0: there is none. Monotonic ns. */
 int64_t ages_oldest_after(struct store *store, uint64_t seq);
 
-/* --- priority.c ---------------------------------------------------------------------------------------------------- */
+/* --- priority.c ------------------------------------------------------------------------------- */
 
 void priority_init(struct store *store);
 void priority_done(struct store *store);
-void priority_join(void *store); /* the calling thread is one of them from now on */
+void priority_join(void *store);           /* the calling thread is one of them from now on */
 void priority_raise(struct store *store);  /* somebody waits; with no lock held */
 void priority_settle(struct store *store); /* low, unless somebody waits */

@@ -25,7 +25,7 @@
 
 #define VIEW_CACHE_BYTES (48u * 1024 * 1024)
 #define EPOCH_LAST ((1ull << (64 - SEQ_EPOCH_SHIFT)) - 1024) /* no store gets there */
-#define ID_EPOCH(id) ((id) >> 24 & 0xffffff)                 /* of an inode's, a pack's or a run's number */
+#define ID_EPOCH(id) ((id) >> 24 & 0xffffff) /* of an inode's, a pack's or a run's number */
 
 /* Of the rooms above. */
 struct remote;
@@ -57,9 +57,10 @@ struct commit {
 
     const struct upkeep *upkeep; /* static */
     struct upkeep_state rounds;
-    _Atomic uint64_t gc_asked, gc_done; /* rounds of the local gc that somebody waits for, by number */
-    _Atomic bool gc_soon;               /* there are packs to be dropped that need not wait for their turn */
-    _Atomic bool seal_rest;             /* a recovery left drafts or new files that are no versions yet */
+    _Atomic uint64_t gc_asked,
+        gc_done;            /* rounds of the local gc that somebody waits for, by number */
+    _Atomic bool gc_soon;   /* there are packs to be dropped that need not wait for their turn */
+    _Atomic bool seal_rest; /* a recovery left drafts or new files that are no versions yet */
 
     pthread_t thread; /* writeback */
     bool thread_started;
@@ -73,7 +74,8 @@ struct commit {
     _Atomic uint64_t written_total, dedup_total, healed_total;
     struct encode_totals encoded;
     _Atomic uint64_t kept_bytes;           /* fetched, not yet named by a batch */
-    _Atomic uint32_t used_at[PACK_CLOCKS]; /* when packs were used, by a hash of their ids: seconds since the start */
+    _Atomic uint32_t used_at[PACK_CLOCKS]; /* when packs were used, by a hash of their ids: seconds
+                                              since the start */
     int64_t started_at;
 };
 
@@ -91,10 +93,12 @@ struct store {
     uint8_t stage_name[16];
     _Atomic bool stage_is_lost; /* its files were removed */
     _Atomic uint64_t next_ino;
-    _Atomic uint64_t published_seq; /* newest cut that the remote has, or whose state it has; 0: none */
-    _Atomic uint64_t turn;          /* odd: the view is being exchanged for that of a newer head */
-    bool met_damage;    /* by this start: what nothing names is set aside, not removed */
-    bool whole_journal; /* the recovery verifies it from its beginning, not only from where the view is */
+    _Atomic uint64_t
+        published_seq;     /* newest cut that the remote has, or whose state it has; 0: none */
+    _Atomic uint64_t turn; /* odd: the view is being exchanged for that of a newer head */
+    bool met_damage;       /* by this start: what nothing names is set aside, not removed */
+    bool whole_journal; /* the recovery verifies it from its beginning, not only from where the view
+                           is */
     uint64_t *nameless; /* inodes without a name that a recovery left alive; not changed after it */
     size_t nameless_count;
 
@@ -122,6 +126,7 @@ static inline uint64_t lag_ops(const struct store *store)
 /* superblock.c */
 CAIRN_MUST_CHECK int superblock_write(const char *path, const struct superblock *sb);
 CAIRN_MUST_CHECK int superblock_read(const char *path, struct superblock *ret);
-/* Notes in the superblock, durably, that chunks may be in these encodings: SUPERBLOCK_INCOMPAT_ENCODINGS of `incompat`, others are left out.
- * Comes before the first such chunk. */
+/* Notes in the superblock, durably, that chunks may be in these encodings:
+ * SUPERBLOCK_INCOMPAT_ENCODINGS of `incompat`, others are left out. Comes before the first such
+ * chunk. */
 CAIRN_MUST_CHECK int store_allow_encodings(struct store *store, uint64_t incompat);

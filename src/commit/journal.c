@@ -2,8 +2,9 @@
 /* The journal: segments of batches, each batch one step of the horizon. Invariants:
  *
  *   1. A batch is appended only after every chunk that it names is durable.
- *   2. It counts when all of it is there and its `prev` continues the chain. What follows the last that counts is what a crash tore, or
- *      else damage (journal_damage.c): then nothing is read on, and nothing touched.
+ *   2. It counts when all of it is there and its `prev` continues the chain. What follows the last
+ * that counts is what a crash tore, or else damage (journal_damage.c): then nothing is read on, and
+ * nothing touched.
  *   3. Every session begins a segment of its own, so that what a crash tore is never written over.
  *   4. After a failed append the segment is left, and the batch is written anew in the next one. */
 #include <stdio.h>
@@ -15,7 +16,8 @@
 
 #define SEGMENT_ROOM (16 * MIB)
 #define READ_TRIES 3
-#define FIRST_ROOM (256 * KIB) /* of a session's first segment: a session may be short, and its segments stay */
+#define FIRST_ROOM                                                                                 \
+    (256 * KIB) /* of a session's first segment: a session may be short, and its segments stay */
 
 static void segment_name(uint64_t number, char buf[32])
 {
@@ -24,11 +26,12 @@ static void segment_name(uint64_t number, char buf[32])
 
 static void chain_over(const void *header, const void *payload, size_t len, uint8_t ret[CHAIN_LEN])
 {
-    struct iovec iov[2] = {{(void *)(uintptr_t)header, BATCH_HEADER_LEN}, {(void *)(uintptr_t)payload, len}};
+    struct iovec iov[2] = {{(void *)(uintptr_t)header, BATCH_HEADER_LEN},
+                           {(void *)(uintptr_t)payload, len}};
     hash_parts(iov, 2, ret);
 }
 
-/* --- reading ------------------------------------------------------------------------------------------------------------ */
+/* --- reading ---------------------------------------------------------------------------------- */
 
 struct numbers {
     VECTOR(uint64_t) of;
@@ -53,7 +56,8 @@ struct reader {
     void *arg;
     uint64_t from; /* what is before this need not be read */
     bool is_first;
-    uint64_t stop_seq; /* where the next segment begins: what this one has after it does not count (rule 4) */
+    uint64_t stop_seq; /* where the next segment begins: what this one has after it does not count
+                          (rule 4) */
 };
 
 /* A segment that is being read. */
@@ -66,12 +70,15 @@ struct segment {
 
 static bool continues(const struct reader *rd, const struct batch_header *batch)
 {
-    return memcmp(batch->prev, rd->journal->chain, CHAIN_LEN) == 0 && batch->base_seq == rd->journal->cut_seq;
+    return memcmp(batch->prev, rd->journal->chain, CHAIN_LEN) == 0 &&
+           batch->base_seq == rd->journal->cut_seq;
 }
 
-/* One look at the batch at `offset`. 1: it counts; 0: it does not; its header and records are the caller's. */
-static int try_batch(struct reader *rd, const struct segment *seg, uint64_t offset, uint8_t header[BATCH_HEADER_LEN],
-                     struct journal_batch *ret, uint8_t **ret_payload)
+/* One look at the batch at `offset`. 1: it counts; 0: it does not; its header and records are the
+ * caller's. */
+static int try_batch(struct reader *rd, const struct segment *seg, uint64_t offset,
+                     uint8_t header[BATCH_HEADER_LEN], struct journal_batch *ret,
+                     uint8_t **ret_payload)
 {
     const struct tier_ops *ops = rd->store->tier->ops;
     int r = ops->get_range(rd->store->tier, seg->object, offset, header, BATCH_HEADER_LEN);
@@ -80,10 +87,12 @@ static int try_batch(struct reader *rd, const struct segment *seg, uint64_t offs
     r = batch_decode_header(header, BATCH_HEADER_LEN, &ret->header);
     if (r == -EPROTONOSUPPORT)
         return r;
-    if (r < 0 || ret->header.payload_len > seg->len - offset - BATCH_HEADER_LEN || !continues(rd, &ret->header))
+    if (r < 0 || ret->header.payload_len > seg->len - offset - BATCH_HEADER_LEN ||
+        !continues(rd, &ret->header))
         return 0;
     _cleanup_free_ uint8_t *payload = xmalloc(ret->header.payload_len);
-    r = ops->get_range(rd->store->tier, seg->object, offset + BATCH_HEADER_LEN, payload, ret->header.payload_len);
+    r = ops->get_range(rd->store->tier, seg->object, offset + BATCH_HEADER_LEN, payload,
+                       ret->header.payload_len);
     if (r < 0)
         return r;
     if (crc32_of(0, payload, ret->header.payload_len) != ret->header.payload_crc)
@@ -93,7 +102,8 @@ static int try_batch(struct reader *rd, const struct segment *seg, uint64_t offs
     return 1;
 }
 
-/* One batch at `offset`. 1: there was one; 0: none that counts. What was read wrongly once must not be taken for the end. */
+/* One batch at `offset`. 1: there was one; 0: none that counts. What was read wrongly once must not
+ * be taken for the end. */
 static int read_batch(struct reader *rd, const struct segment *seg, uint64_t *offset)
 {
     uint8_t header[BATCH_HEADER_LEN];
@@ -118,26 +128,31 @@ static int read_batch(struct reader *rd, const struct segment *seg, uint64_t *of
     return 1;
 }
 
-static int note_damage_at(struct reader *rd, uint64_t segment, uint64_t offset, uint64_t behind, const char *what)
+static int note_damage_at(struct reader *rd, uint64_t segment, uint64_t offset, uint64_t behind,
+                          const char *what)
 {
-    rd->journal->damage =
-        (struct journal_damage){.found = true, .segment = segment, .offset = offset, .behind = behind, .what = what};
+    rd->journal->damage = (struct journal_damage){
+        .found = true, .segment = segment, .offset = offset, .behind = behind, .what = what};
     _cleanup_free_ char *text = journal_explain_damage(rd->store);
     log_error("journal: %s", text);
     return -EUCLEAN;
 }
 
-/* No batch that counts lies at `offset`. 0: the segment ends there; 1: it is damaged there, and reading goes on behind. */
+/* No batch that counts lies at `offset`. 0: the segment ends there; 1: it is damaged there, and
+ * reading goes on behind. */
 static int judge_end(struct reader *rd, const struct segment *seg, uint64_t *offset)
 {
     struct behind behind;
     uint64_t next = *offset + BATCH_HEADER_LEN; /* the next batch begins no sooner */
-    int r = journal_look_behind(rd->store, &seg->header, seg->object, seg->len, next, rd->from, &behind);
+    int r = journal_look_behind(rd->store, &seg->header, seg->object, seg->len, next, rd->from,
+                                &behind);
     if (r < 0)
         return r;
     if (behind.resume_offset > 0 && rd->from > rd->journal->cut_seq) {
-        log_warn("journal: segment %s is damaged from byte %llu on; the view has what it said up to byte %llu, where reading goes on",
-                 seg->object, (unsigned long long)*offset, (unsigned long long)behind.resume_offset);
+        log_warn("journal: segment %s is damaged from byte %llu on; the view has what it said up "
+                 "to byte %llu, where reading goes on",
+                 seg->object, (unsigned long long)*offset,
+                 (unsigned long long)behind.resume_offset);
         rd->journal->was_skipped = true;
         rd->journal->cut_seq = behind.resume.base_seq;
         memcpy(rd->journal->chain, behind.resume.prev, CHAIN_LEN);
@@ -161,12 +176,14 @@ static int read_batches(struct reader *rd, const struct segment *seg)
             r = judge_end(rd, seg, &offset);
     }
     if (r == -EPROTONOSUPPORT)
-        log_error("journal: segment %s has batches of a newer version of CairnFS at byte %llu; use that version", seg->object,
-                  (unsigned long long)offset);
+        log_error("journal: segment %s has batches of a newer version of CairnFS at byte %llu; use "
+                  "that version",
+                  seg->object, (unsigned long long)offset);
     return r < 0 ? r : 0;
 }
 
-/* 1: nothing was ever written to it: it was allocated ahead. A header is written before any batch, and in one sector. */
+/* 1: nothing was ever written to it: it was allocated ahead. A header is written before any batch,
+ * and in one sector. */
 static int judge_without_header(struct reader *rd, const struct segment *seg)
 {
     struct behind behind;
@@ -174,7 +191,9 @@ static int judge_without_header(struct reader *rd, const struct segment *seg)
     if (r < 0)
         return r;
     bool is_blank = seg->len >= SEGMENT_HEADER_LEN && !behind.has_content;
-    return is_blank && seg->is_last ? 1 : note_damage_at(rd, seg->number, 0, behind.count, "its header does not verify");
+    return is_blank && seg->is_last
+               ? 1
+               : note_damage_at(rd, seg->number, 0, behind.count, "its header does not verify");
 }
 
 static int read_header(struct reader *rd, struct segment *seg)
@@ -185,7 +204,9 @@ static int read_header(struct reader *rd, struct segment *seg)
     if (r < 0)
         return r;
     r = -EUCLEAN;
-    for (int i = 0; i < READ_TRIES && seg->len >= SEGMENT_HEADER_LEN && (r == -EUCLEAN || r == -EBADMSG); i++) {
+    for (int i = 0;
+         i < READ_TRIES && seg->len >= SEGMENT_HEADER_LEN && (r == -EUCLEAN || r == -EBADMSG);
+         i++) {
         r = ops->get_range(rd->store->tier, seg->object, 0, bytes, sizeof bytes);
         if (r < 0)
             return r;
@@ -193,7 +214,8 @@ static int read_header(struct reader *rd, struct segment *seg)
     }
     if (r == -EUCLEAN || r == -EBADMSG)
         return judge_without_header(rd, seg);
-    if (r == 0 && (!superblock_has_id(&rd->store->sb, seg->header.store) || seg->header.number != seg->number))
+    if (r == 0 && (!superblock_has_id(&rd->store->sb, seg->header.store) ||
+                   seg->header.number != seg->number))
         return note_damage_at(rd, seg->number, 0, 0, "it is of another store, or another segment");
     return r;
 }
@@ -206,13 +228,16 @@ static int read_segment(struct reader *rd, struct segment *seg)
         return r;
     const struct segment_header *header = &seg->header;
     if (rd->is_first && rd->from > 0 && header->base_seq <= rd->from) {
-        /* What came before is in the snapshot that the anchor names, or in the view, and is compared there. */
+        /* What came before is in the snapshot that the anchor names, or in the view, and is
+         * compared there. */
         rd->journal->cut_seq = header->base_seq;
         memcpy(rd->journal->chain, header->prev, CHAIN_LEN);
     }
     rd->is_first = false;
-    if (header->base_seq != rd->journal->cut_seq || memcmp(header->prev, rd->journal->chain, CHAIN_LEN) != 0) {
-        log_error("journal: segment %s does not continue the one before it: batches are missing; with a remote, mount an empty "
+    if (header->base_seq != rd->journal->cut_seq ||
+        memcmp(header->prev, rd->journal->chain, CHAIN_LEN) != 0) {
+        log_error("journal: segment %s does not continue the one before it: batches are missing; "
+                  "with a remote, mount an empty "
                   "store on it",
                   seg->object);
         return note_damage_at(rd, seg->number, 0, 0, "it does not continue what comes before it");
@@ -247,12 +272,15 @@ static size_t first_to_read(struct store *store, const struct numbers *numbers, 
     return i;
 }
 
-int journal_read(struct store *store, uint64_t from, int (*fn)(const struct journal_batch *batch, void *arg), void *arg)
+int journal_read(struct store *store, uint64_t from,
+                 int (*fn)(const struct journal_batch *batch, void *arg), void *arg)
 {
     struct numbers numbers = {0};
-    struct reader rd = {.store = store, .journal = &store->commit->journal, .fn = fn, .arg = arg, .is_first = true};
+    struct reader rd = {
+        .store = store, .journal = &store->commit->journal, .fn = fn, .arg = arg, .is_first = true};
     rd.from = max_u64(from, store->commit->anchor.exists ? store->commit->anchor.cut : 0);
-    store->commit->journal = (struct journal){.cut_seq = store->commit->anchor.cut, .time = store->commit->anchor.time};
+    store->commit->journal =
+        (struct journal){.cut_seq = store->commit->anchor.cut, .time = store->commit->anchor.time};
     memcpy(store->commit->journal.chain, store->commit->anchor.chain, CHAIN_LEN);
     int r = store->tier->ops->list(store->tier, "journal", NULL, add_number, &numbers);
     if (r == 0)
@@ -261,7 +289,8 @@ int journal_read(struct store *store, uint64_t from, int (*fn)(const struct jour
     for (size_t i = begin; i < numbers.of.count && r >= 0; i++) {
         struct segment seg = {.number = numbers.of.at[i]};
         segment_name(seg.number, seg.object);
-        rd.stop_seq = i + 1 == numbers.of.count ? UINT64_MAX : base_of_segment(store, numbers.of.at[i + 1]);
+        rd.stop_seq =
+            i + 1 == numbers.of.count ? UINT64_MAX : base_of_segment(store, numbers.of.at[i + 1]);
         seg.is_last = rd.stop_seq == UINT64_MAX;
         r = read_segment(&rd, &seg);
         if (r == 1)
@@ -272,9 +301,10 @@ int journal_read(struct store *store, uint64_t from, int (*fn)(const struct jour
     return r < 0 ? r : 0;
 }
 
-/* --- writing ------------------------------------------------------------------------------------------------------------ */
+/* --- writing ---------------------------------------------------------------------------------- */
 
-/* A segment file with room for `need` bytes of batches; the one that was allocated ahead if it is large enough. */
+/* A segment file with room for `need` bytes of batches; the one that was allocated ahead if it is
+ * large enough. */
 static int make_segment_file(struct store *store, uint64_t number, uint64_t need, uint64_t least)
 {
     struct journal *journal = &store->commit->journal;
@@ -365,8 +395,8 @@ int journal_begin(struct store *store)
 }
 
 /* Header and records as one buffer, so that they are one write. */
-static uint8_t *encode_batch(struct store *store, uint64_t cut, const void *records, size_t len, uint32_t count,
-                             size_t *ret_len)
+static uint8_t *encode_batch(struct store *store, uint64_t cut, const void *records, size_t len,
+                             uint32_t count, size_t *ret_len)
 {
     struct batch_header header = {.payload_len = len,
                                   .payload_crc = crc32_of(0, records, len),
@@ -387,7 +417,8 @@ static uint8_t *encode_batch(struct store *store, uint64_t cut, const void *reco
     return bytes;
 }
 
-int journal_append(struct store *store, uint64_t cut, const void *records, size_t len, uint32_t count)
+int journal_append(struct store *store, uint64_t cut, const void *records, size_t len,
+                   uint32_t count)
 {
     struct journal *journal = &store->commit->journal;
     size_t batch_len;
@@ -410,7 +441,7 @@ int journal_append(struct store *store, uint64_t cut, const void *records, size_
     return 0;
 }
 
-/* --- removing ------------------------------------------------------------------------------------------------------------ */
+/* --- removing --------------------------------------------------------------------------------- */
 
 int journal_remove_all(struct store *store)
 {
@@ -425,7 +456,8 @@ int journal_remove_all(struct store *store)
     return r < 0 ? r : store->tier->ops->sync(store->tier);
 }
 
-/* A segment may go when the one after it begins at or before the cut. From the oldest on, so that a crash leaves no gap. */
+/* A segment may go when the one after it begins at or before the cut. From the oldest on, so that a
+ * crash leaves no gap. */
 void journal_trim(struct store *store, uint64_t cut)
 {
     struct numbers numbers = {0};
@@ -433,7 +465,8 @@ void journal_trim(struct store *store, uint64_t cut)
     if (r == 0)
         vector_sort(&numbers.of, compare_u64);
     size_t end = first_to_read(store, &numbers, cut);
-    for (size_t i = 0; i < end && r == 0 && numbers.of.at[i] < store->commit->journal.segment; i++) {
+    for (size_t i = 0; i < end && r == 0 && numbers.of.at[i] < store->commit->journal.segment;
+         i++) {
         char object[32];
         uint64_t len = 0;
         segment_name(numbers.of.at[i], object);
@@ -446,6 +479,7 @@ void journal_trim(struct store *store, uint64_t cut)
             store->commit->journal.bytes -= min_u64(len, store->commit->journal.bytes);
     }
     if (r < 0)
-        log_warn("journal: segments that are no longer needed could not be removed: %s", strerror(-r));
+        log_warn("journal: segments that are no longer needed could not be removed: %s",
+                 strerror(-r));
     vector_free(&numbers.of);
 }

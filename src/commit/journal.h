@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The journal (journal.c), the head with which it begins (anchor.c), and the view that follows it (catch_up.c). */
+/* The journal (journal.c), the head with which it begins (anchor.c), and the view that follows it
+ * (catch_up.c). */
 #pragma once
 
 #include "base/base.h"
@@ -18,14 +19,14 @@ struct journal_damage {
 };
 
 struct journal {
-    uint64_t segment;    /* running number of the current one; 0: none yet */
-    uint64_t offset;     /* where the next batch goes */
-    uint64_t room;       /* length of the current segment's file */
-    uint64_t cut_seq;    /* of the last batch */
-    int64_t time;        /* of its last operation, as it was read; 0: not known */
-    uint64_t epoch;      /* newest epoch of any segment */
-    uint64_t bytes;      /* of all segment files */
-    uint64_t spare;      /* number of the segment that is allocated ahead; 0: none */
+    uint64_t segment; /* running number of the current one; 0: none yet */
+    uint64_t offset;  /* where the next batch goes */
+    uint64_t room;    /* length of the current segment's file */
+    uint64_t cut_seq; /* of the last batch */
+    int64_t time;     /* of its last operation, as it was read; 0: not known */
+    uint64_t epoch;   /* newest epoch of any segment */
+    uint64_t bytes;   /* of all segment files */
+    uint64_t spare;   /* number of the segment that is allocated ahead; 0: none */
     uint8_t chain[CHAIN_LEN];
     struct journal_damage damage;
     bool was_skipped; /* some of it is damaged, and the view has what it said */
@@ -41,26 +42,30 @@ struct anchor {
     uint8_t chain[CHAIN_LEN];
 };
 
-/* --- journal.c ----------------------------------------------------------------------------------------------------- */
+/* --- journal.c -------------------------------------------------------------------------------- */
 
 /* Removes segments whose batches are all at or before `cut`, which a snapshot has. */
 void journal_trim(struct store *store, uint64_t cut);
 /* Removes all of it. */
 CAIRN_MUST_CHECK int journal_remove_all(struct store *store);
-/* Reads the segments, from the anchor on if there is one, and calls `fn` for each batch in order; sets store->commit->journal. With `from`
- * (0: all), segments that end before that number are left out, and what they hold is not verified; damage before it is passed over.
- * -EUCLEAN with journal.damage: something is damaged, and it is not the end. */
+/* Reads the segments, from the anchor on if there is one, and calls `fn` for each batch in order;
+ * sets store->commit->journal. With `from` (0: all), segments that end before that number are left
+ * out, and what they hold is not verified; damage before it is passed over. -EUCLEAN with
+ * journal.damage: something is damaged, and it is not the end. */
 struct journal_batch {
     struct batch_header header;
     uint8_t chain[CHAIN_LEN]; /* with it */
     const void *records;
 };
-CAIRN_MUST_CHECK int journal_read(struct store *store, uint64_t from, int (*fn)(const struct journal_batch *batch, void *arg), void *arg);
+CAIRN_MUST_CHECK int journal_read(struct store *store, uint64_t from,
+                                  int (*fn)(const struct journal_batch *batch, void *arg),
+                                  void *arg);
 /* Begins a segment for the store's epoch: durable on return. */
 CAIRN_MUST_CHECK int journal_begin(struct store *store);
-CAIRN_MUST_CHECK int journal_append(struct store *store, uint64_t cut, const void *records, size_t len, uint32_t count);
+CAIRN_MUST_CHECK int journal_append(struct store *store, uint64_t cut, const void *records,
+                                    size_t len, uint32_t count);
 
-/* --- anchor.c ------------------------------------------------------------------------------------------------------ */
+/* --- anchor.c --------------------------------------------------------------------------------- */
 
 /* The newest head that this store knows to be published; -ENOENT. */
 CAIRN_MUST_CHECK int local_head_read(const struct store *store, struct head *ret_head);
@@ -71,15 +76,17 @@ bool local_head_is_lost(const struct head *head);
 char *local_remote_name(const struct store *store);
 CAIRN_MUST_CHECK int local_remote_name_write(const struct store *store, const char *name);
 
-/* --- catch_up.c ---------------------------------------------------------------------------------------------------- */
+/* --- catch_up.c ------------------------------------------------------------------------------- */
 
-/* The view, which may have a part of it, applies the journal to its end; `from`: as for journal_read(). -ESTALE: it is not the view of this
- * journal. -ENODATA: the journal ends before what the view has. */
+/* The view, which may have a part of it, applies the journal to its end; `from`: as for
+ * journal_read(). -ESTALE: it is not the view of this journal. -ENODATA: the journal ends before
+ * what the view has. */
 CAIRN_MUST_CHECK int view_follow_journal(struct store *store, uint64_t from);
-/* Of a live store, in the writeback thread: the view applies what it lacks of the journal, which is read again. -ESTALE: it is no longer
- * the view of this journal; the next mount makes it anew. */
+/* Of a live store, in the writeback thread: the view applies what it lacks of the journal, which is
+ * read again. -ESTALE: it is no longer the view of this journal; the next mount makes it anew. */
 CAIRN_MUST_CHECK int view_catch_up(struct store *store);
 /* Does it not know of the head with which the journal begins? */
 bool view_forgot_head(struct store *store);
 /* What a pack holds, for view_apply(); `arg`: the store. */
-int view_pack_index(uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *fn_arg), void *fn_arg, void *arg);
+int view_pack_index(uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *fn_arg),
+                    void *fn_arg, void *arg);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Where a batch does not verify: is it the end of the journal, or damage?
  *
- * A batch is durable before the next one is written. So behind one that a crash tore there is no whole batch, and behind one that was
- * damaged later there may be some. What lies behind is searched for batch headers of this store: their tags are made with the store's
- * key, so what users wrote, which lies in records, is never taken for one. */
+ * A batch is durable before the next one is written. So behind one that a crash tore there is no
+ * whole batch, and behind one that was damaged later there may be some. What lies behind is
+ * searched for batch headers of this store: their tags are made with the store's key, so what users
+ * wrote, which lies in records, is never taken for one. */
 #include "base/crc.h"
 #include "commit/journal_damage.h"
 
@@ -14,7 +15,8 @@ static const char tag_label[] = "CairnFS journal batch";
 
 void batch_tag(const struct store *store, const void *header, uint8_t ret_tag[BATCH_TAG_LEN])
 {
-    struct iovec iov[2] = {{(void *)(uintptr_t)tag_label, sizeof tag_label}, {(void *)(uintptr_t)header, BATCH_TAGGED_LEN}};
+    struct iovec iov[2] = {{(void *)(uintptr_t)tag_label, sizeof tag_label},
+                           {(void *)(uintptr_t)header, BATCH_TAGGED_LEN}};
     struct chunk_name name = hash_chunk(&store->sb.key, iov, 2);
     _Static_assert(sizeof name.bytes == BATCH_TAG_LEN, "a tag is as long as a name");
     memcpy(ret_tag, name.bytes, BATCH_TAG_LEN);
@@ -24,27 +26,32 @@ struct search {
     struct store *store;
     const struct segment_header *segment;
     const char *object;
-    uint64_t len;      /* of the segment's file */
-    uint64_t least;    /* batches of before do not count */
+    uint64_t len;   /* of the segment's file */
+    uint64_t least; /* batches of before do not count */
     uint64_t resume_at;
     struct behind *ret;
 };
 
-static int payload_verifies(const struct search *s, uint64_t offset, const struct batch_header *batch)
+static int payload_verifies(const struct search *s, uint64_t offset,
+                            const struct batch_header *batch)
 {
     uint64_t room = s->len - offset - BATCH_HEADER_LEN;
     if (batch->payload_len > room)
         return 0;
     _cleanup_free_ uint8_t *payload = xmalloc(batch->payload_len);
-    int r = s->store->tier->ops->get_range(s->store->tier, s->object, offset + BATCH_HEADER_LEN, payload, batch->payload_len);
+    int r = s->store->tier->ops->get_range(s->store->tier, s->object, offset + BATCH_HEADER_LEN,
+                                           payload, batch->payload_len);
     return r < 0 ? r : crc32_of(0, payload, batch->payload_len) == batch->payload_crc;
 }
 
-/* 1: the store wrote this header. Those of version 1 have no tag: there, all else that can be known must fit. */
-static int is_genuine(const struct search *s, const uint8_t *bytes, uint64_t offset, struct batch_header *ret)
+/* 1: the store wrote this header. Those of version 1 have no tag: there, all else that can be known
+ * must fit. */
+static int is_genuine(const struct search *s, const uint8_t *bytes, uint64_t offset,
+                      struct batch_header *ret)
 {
     uint8_t tag[BATCH_TAG_LEN];
-    if (batch_decode_header(bytes, BATCH_HEADER_LEN, ret) < 0 || ret->base_seq < s->least || ret->writer != s->store->sb.writer)
+    if (batch_decode_header(bytes, BATCH_HEADER_LEN, ret) < 0 || ret->base_seq < s->least ||
+        ret->writer != s->store->sb.writer)
         return 0;
     if (s->segment && ret->epoch != s->segment->epoch)
         return 0;
@@ -72,7 +79,8 @@ static bool is_zero(const uint8_t *bytes, size_t len)
 }
 
 /* `bytes`: those from `at` on, of which headers begin in the first `count`. */
-static int search_window(struct search *s, const uint8_t *bytes, size_t len, uint64_t at, size_t count)
+static int search_window(struct search *s, const uint8_t *bytes, size_t len, uint64_t at,
+                         size_t count)
 {
     if (is_zero(bytes, len))
         return 0;
@@ -90,10 +98,16 @@ static int search_window(struct search *s, const uint8_t *bytes, size_t len, uin
     return 0;
 }
 
-int journal_look_behind(struct store *store, const struct segment_header *segment, const char *object, uint64_t len, uint64_t offset,
-                        uint64_t resume_at, struct behind *ret)
+int journal_look_behind(struct store *store, const struct segment_header *segment,
+                        const char *object, uint64_t len, uint64_t offset, uint64_t resume_at,
+                        struct behind *ret)
 {
-    struct search s = {.store = store, .segment = segment, .object = object, .len = len, .resume_at = resume_at, .ret = ret};
+    struct search s = {.store = store,
+                       .segment = segment,
+                       .object = object,
+                       .len = len,
+                       .resume_at = resume_at,
+                       .ret = ret};
     s.least = segment ? store->commit->journal.cut_seq : 0;
     *ret = (struct behind){0};
     _cleanup_free_ uint8_t *bytes = xmalloc(WINDOW + BATCH_HEADER_LEN);
@@ -112,8 +126,10 @@ char *journal_explain_damage(const struct store *store)
     const struct journal_damage *damage = &store->commit->journal.damage;
     if (!damage->found)
         return NULL;
-    _cleanup_free_ char *behind = damage->behind ? xasprintf(", and %llu whole batches behind it", (unsigned long long)damage->behind)
+    _cleanup_free_ char *behind = damage->behind ? xasprintf(", and %llu whole batches behind it",
+                                                             (unsigned long long)damage->behind)
                                                  : xstrdup("");
-    return xasprintf("segment journal/%016llx is damaged at byte %llu (%s)%s", (unsigned long long)damage->segment,
-                     (unsigned long long)damage->offset, damage->what, behind);
+    return xasprintf("segment journal/%016llx is damaged at byte %llu (%s)%s",
+                     (unsigned long long)damage->segment, (unsigned long long)damage->offset,
+                     damage->what, behind);
 }

@@ -1,18 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What the view lacks of the journal, when its database cannot be written.
  *
- * The journal is what makes data durable, so the horizon moves on without the view, and nobody waits for it. Meanwhile:
+ * The journal is what makes data durable, so the horizon moves on without the view, and nobody
+ * waits for it. Meanwhile:
  *
- *   1. the overlay keeps the operations, and the stage the content, of every batch that the view lacks; a newer version of a file lies
- *      over the pinned one, and the next batch has what both changed
+ *   1. the overlay keeps the operations, and the stage the content, of every batch that the view
+ * lacks; a newer version of a file lies over the pinned one, and the next batch has what both
+ * changed
  *   2. new packs stay in the table of those that the view does not know
- *   3. nothing is dropped, moved, trimmed or adopted, for all of that is chosen by what the view says
+ *   3. nothing is dropped, moved, trimmed or adopted, for all of that is chosen by what the view
+ * says
  *
- * Memory is bounded by what bounds it else: the stage, and PENDING_OPS_MAX operations, those that are pending included. When either is
- * full, who writes waits until the view has followed, or the store is mounted again; fsync does not.
+ * Memory is bounded by what bounds it else: the stage, and PENDING_OPS_MAX operations, those that
+ * are pending included. When either is full, who writes waits until the view has followed, or the
+ * store is mounted again; fsync does not.
  *
- * Once a second, and sooner at first, its database is opened anew, if it failed, and applies what the journal has, read from NVMe. Where
- * that can never help, because the view itself is damaged, new_view.c has a start make it anew. */
+ * Once a second, and sooner at first, its database is opened anew, if it failed, and applies what
+ * the journal has, read from NVMe. Where that can never help, because the view itself is damaged,
+ * new_view.c has a start make it anew. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/vector.h"
@@ -32,11 +37,15 @@ void lag_done(struct store *store)
 
 static void tell_error(struct store *store, int error)
 {
-    horizon_error(store, "the view cannot follow the journal: %s; new data is durable, but memory stays taken%s", strerror(-error),
-                  error == -ESTALE || error == -EUCLEAN ? "; mount again: the view is made anew" : "");
+    horizon_error(
+        store,
+        "the view cannot follow the journal: %s; new data is durable, but memory stays taken%s",
+        strerror(-error),
+        error == -ESTALE || error == -EUCLEAN ? "; mount again: the view is made anew" : "");
 }
 
-void lag_add(struct store *store, uint64_t cut, const struct batch *batch, const struct drops *drops, int error)
+void lag_add(struct store *store, uint64_t cut, const struct batch *batch,
+             const struct drops *drops, int error)
 {
     struct lag *lag = &store->commit->lag;
     if (!lag->exists)
@@ -49,7 +58,8 @@ void lag_add(struct store *store, uint64_t cut, const struct batch *batch, const
         vector_add(&lag->drops, drops->ids[i]);
 }
 
-/* Each once: the list is no longer than there are files with something in the stage, or pending operations. */
+/* Each once: the list is no longer than there are files with something in the stage, or pending
+ * operations. */
 static void make_unique(struct lag *lag)
 {
     size_t kept = 0;
@@ -100,7 +110,10 @@ static int mend(struct store *store)
 static int settle(struct store *store, int r)
 {
     struct lag *lag = &store->commit->lag;
-    lag->wait_ns = r == 0 ? 0 : lag->wait_ns == 0 ? WAIT_MIN_NS : lag->wait_ns < WAIT_MAX_NS / 2 ? 2 * lag->wait_ns : WAIT_MAX_NS;
+    lag->wait_ns = r == 0                           ? 0
+                   : lag->wait_ns == 0              ? WAIT_MIN_NS
+                   : lag->wait_ns < WAIT_MAX_NS / 2 ? 2 * lag->wait_ns
+                                                    : WAIT_MAX_NS;
     lag->again_at = clock_monotonic_ns() + lag->wait_ns;
     if (r < 0)
         tell_error(store, r);
@@ -128,7 +141,9 @@ void lag_tick(struct store *store)
     }
     if (view_is_damaged(store->view))
         new_view_note(store, 0);
-    if (!view_has_failed(store->view) || clock_monotonic_ns() < lag->again_at || settle(store, mend(store)) < 0)
+    if (!view_has_failed(store->view) || clock_monotonic_ns() < lag->again_at ||
+        settle(store, mend(store)) < 0)
         return;
-    lag->exists = memcmp(view_state(store->view).chain, store->commit->journal.chain, CHAIN_LEN) != 0; /* the journal has what it lost */
+    lag->exists = memcmp(view_state(store->view).chain, store->commit->journal.chain, CHAIN_LEN) !=
+                  0; /* the journal has what it lost */
 }

@@ -13,14 +13,16 @@
 
 #define MARKER "view.anew"
 #define EXAMINE_EVERY_NS (300ll * 1000000000)
-#define SPARE (64 * MIB) /* beside the room that the view takes now: what recovery writes besides */
+#define SPARE                                                                                      \
+    (64 * MIB) /* beside the room that the view takes now: what recovery writes besides            \
+                * \ */
 
 static char *marker_path(const struct store *store)
 {
     return xasprintf("%s/" MARKER, store->path);
 }
 
-/* --- can it be made anew? ------------------------------------------------------------------------------------------------------------- */
+/* --- can it be made anew? --------------------------------------------------------------------- */
 
 struct reaching {
     const uint8_t *chain; /* of the last batch */
@@ -38,7 +40,8 @@ static int note_batch(const struct journal_batch *batch, void *arg)
 static bool journal_is_whole(struct store *store)
 {
     const struct journal now = store->commit->journal;
-    bool ends_at_anchor = store->commit->anchor.exists && memcmp(store->commit->anchor.chain, now.chain, CHAIN_LEN) == 0;
+    bool ends_at_anchor = store->commit->anchor.exists &&
+                          memcmp(store->commit->anchor.chain, now.chain, CHAIN_LEN) == 0;
     struct reaching reaching = {.chain = now.chain, .found = ends_at_anchor};
     int r = journal_read(store, 0, note_batch, &reaching);
     bool is_damaged = store->commit->journal.damage.found;
@@ -75,8 +78,8 @@ static bool has_room(struct store *store)
     _cleanup_free_ char *path = xasprintf("%s/view", store->path);
     struct tier_space space;
     summed = 0;
-    return nftw(path, add_length, 16, FTW_PHYS) == 0 && store->tier->ops->space(store->tier, &space) == 0 &&
-           space.free_bytes >= summed + SPARE;
+    return nftw(path, add_length, 16, FTW_PHYS) == 0 &&
+           store->tier->ops->space(store->tier, &space) == 0 && space.free_bytes >= summed + SPARE;
 }
 
 static const char *why_it_stays(struct store *store)
@@ -85,10 +88,11 @@ static const char *why_it_stays(struct store *store)
         return "the disk has no room for another one beside it";
     if (!journal_is_whole(store))
         return "the journal, from which it is made, cannot be read in full";
-    return runs_are_whole(store) ? NULL : "the runs with which the journal begins cannot be read in full";
+    return runs_are_whole(store) ? NULL
+                                 : "the runs with which the journal begins cannot be read in full";
 }
 
-/* --- a live mount ----------------------------------------------------------------------------------------------------------------------- */
+/* --- a live mount ----------------------------------------------------------------------------- */
 
 void new_view_note(struct store *store, int error)
 {
@@ -100,7 +104,8 @@ void new_view_note(struct store *store, int error)
         store->commit->lost_view.examine_at = now + EXAMINE_EVERY_NS;
     }
     if (is_lost && !was_lost)
-        log_error("the view is damaged, and no opening mends it: what is read of names and attributes may fail; a start of the store makes "
+        log_error("the view is damaged, and no opening mends it: what is read of names and "
+                  "attributes may fail; a start of the store makes "
                   "it anew");
     atomic_store(&store->commit->lost_view.is_lost, is_lost);
 }
@@ -119,7 +124,7 @@ int store_ask_for_new_view(struct store *store)
     return io_write_file_durable(path, "", 0);
 }
 
-/* --- a start ----------------------------------------------------------------------------------------------------------------------------- */
+/* --- a start ---------------------------------------------------------------------------------- */
 
 bool new_view_is_asked(const struct store *store)
 {
@@ -135,7 +140,8 @@ int new_view_settled(const struct store *store)
     return io_fsync_dir(store->path);
 }
 
-/* Under its name it is whole at any moment: RocksDB takes a folder without some of its files for a failing disk. */
+/* Under its name it is whole at any moment: RocksDB takes a folder without some of its files for a
+ * failing disk. */
 int remove_view(struct store *store)
 {
     _cleanup_free_ char *path = xasprintf("%s/view", store->path);

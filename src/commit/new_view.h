@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A view that a live mount cannot mend. Its database takes no change, or gives damaged rows, whatever is opened anew; the journal and the
- * anchor have all that it said. Only a start makes it anew: with `STORE/view.anew` the next one does, whatever it finds in the view. */
+/* A view that a live mount cannot mend. Its database takes no change, or gives damaged rows,
+ * whatever is opened anew; the journal and the anchor have all that it said. Only a start makes it
+ * anew: with `STORE/view.anew` the next one does, whatever it finds in the view. */
 #pragma once
 
 #include <stdatomic.h>

@@ -8,35 +8,38 @@ struct tier;
 
 /* How a store goes on to a remote. */
 struct remote_options {
-    const char *name;          /* "s3://BUCKET/PREFIX" or "dir:/PATH", for messages; NULL: no remote */
-    struct tier *tier;         /* opened by the caller; owned by the store from store_open() on, failed or not */
-    const char *holder;        /* "host:/path pid 123": how others see us */
-    unsigned upload_threads;   /* packs on their way at once */
-    unsigned fetch_threads;    /* ranges that are fetched at once, ahead of readers; 0: 16 */
-    uint64_t upload_limit;     /* bytes/s, 0: none */
-    int64_t lease_ns;          /* a holder that renewed nothing for this long may be replaced */
-    int64_t gc_grace_ns;       /* objects that no head needs live on for this long */
-    int64_t follow_ns;         /* read_only: how often to look for a newer head; 0: never */
-    bool takeover;             /* replace a holder that lives */
-    bool unfenced;             /* go on where exclusive creation does not work */
-    bool read_only;            /* publish nothing; show what the newest head names */
+    const char *name; /* "s3://BUCKET/PREFIX" or "dir:/PATH", for messages; NULL: no remote */
+    struct tier
+        *tier; /* opened by the caller; owned by the store from store_open() on, failed or not */
+    const char *holder;      /* "host:/path pid 123": how others see us */
+    unsigned upload_threads; /* packs on their way at once */
+    unsigned fetch_threads;  /* ranges that are fetched at once, ahead of readers; 0: 16 */
+    uint64_t upload_limit;   /* bytes/s, 0: none */
+    int64_t lease_ns;        /* a holder that renewed nothing for this long may be replaced */
+    int64_t gc_grace_ns;     /* objects that no head needs live on for this long */
+    int64_t follow_ns;       /* read_only: how often to look for a newer head; 0: never */
+    bool takeover;           /* replace a holder that lives */
+    bool unfenced;           /* go on where exclusive creation does not work */
+    bool read_only;          /* publish nothing; show what the newest head names */
     void (*progress)(const char *line, void *arg); /* what an open waits for; may be NULL */
-    bool (*cancelled)(void *arg);                  /* ends an open that waits with -ECANCELED; may be NULL */
-    void *progress_arg;                            /* of both */
+    bool (*cancelled)(void *arg); /* ends an open that waits with -ECANCELED; may be NULL */
+    void *progress_arg;           /* of both */
 };
 
 #define STORE_WRITEBACK_THREADS_MAX 64u
 
 struct store_options {
     struct remote_options remote;
-    const char *path;          /* the store's folder; exists, empty or a store */
-    const char *stage_dir;     /* a tmpfs; where others write there too, the stage is in a folder of its user's own */
-    bool read_only;            /* nobody will write: a copy of a mounted store may be looked at */
+    const char *path;      /* the store's folder; exists, empty or a store */
+    const char *stage_dir; /* a tmpfs; where others write there too, the stage is in a folder of its
+                              user's own */
+    bool read_only;        /* nobody will write: a copy of a mounted store may be looked at */
     uint64_t stage_bytes;
-    uint64_t cap_bytes;        /* 0: what the disk has */
+    uint64_t cap_bytes;         /* 0: what the disk has */
     unsigned writeback_threads; /* 1 to STORE_WRITEBACK_THREADS_MAX */
-    uint64_t writeback_limit;  /* bytes/s, 0: none */
+    uint64_t writeback_limit;   /* bytes/s, 0: none */
     int64_t writeback_delay_ns;
     enum reduce reduce;
-    bool adopting; /* the mount outlived its daemon: what is open, or known to the kernel, lives on */
+    bool adopting; /* the mount outlived its daemon: what is open, or known to the kernel, lives
+                    * on */
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* When packs were used, in memory only, in a table of fixed size: packs that share a place in it count as used together, and after a mount all
- * are equally old. */
+/* When packs were used, in memory only, in a table of fixed size: packs that share a place in it
+ * count as used together, and after a mount all are equally old. */
 #include "base/clock.h"
 #include "commit/internal.h"
 

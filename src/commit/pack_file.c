@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The file of a pack, of any tier: chunks are placed in a buffer, each behind a frame that says what the index says of it; index and
- * trailer are put behind them. And its index is read, or made again from the frames.
+/* The file of a pack, of any tier: chunks are placed in a buffer, each behind a frame that says
+ * what the index says of it; index and trailer are put behind them. And its index is read, or made
+ * again from the frames.
  *
- * Users choose what chunks hold. So a frame has a tag under the store's key: what looks like one inside of content is none. */
+ * Users choose what chunks hold. So a frame has a tag under the store's key: what looks like one
+ * inside of content is none. */
 #include "base/crc.h"
 #include "base/log.h"
 #include "base/vector.h"
@@ -15,12 +17,14 @@
 
 static const char tag_label[] = "CairnFS pack frame";
 
-static void frame_tag(const struct store *store, const struct chunk_entry *entry, uint8_t ret_tag[PACK_TAG_LEN])
+static void frame_tag(const struct store *store, const struct chunk_entry *entry,
+                      uint8_t ret_tag[PACK_TAG_LEN])
 {
     uint8_t id[8], bytes[PACK_ENTRY_LEN_MAX];
     size_t len = pack_encode_entry(entry, bytes);
     put_le64(id, entry->pack);
-    struct iovec iov[3] = {{(void *)(uintptr_t)tag_label, sizeof tag_label}, {id, sizeof id}, {bytes, len}};
+    struct iovec iov[3] = {
+        {(void *)(uintptr_t)tag_label, sizeof tag_label}, {id, sizeof id}, {bytes, len}};
     struct chunk_name name = hash_chunk(&store->sb.key, iov, 3);
     _Static_assert(sizeof name.bytes == PACK_TAG_LEN, "a tag is as long as a name");
     memcpy(ret_tag, name.bytes, PACK_TAG_LEN);
@@ -31,7 +35,7 @@ void pack_object_name(uint64_t pack, char buf[32])
     object_name("packs", pack, buf);
 }
 
-/* --- making one ----------------------------------------------------------------------------------------------------------- */
+/* --- making one ------------------------------------------------------------------------------- */
 
 uint64_t pack_begin(const uint8_t owner[16], uint64_t id, uint8_t *buffer)
 {
@@ -46,8 +50,8 @@ uint64_t pack_end_with(uint64_t data_len, const struct chunk_entry *entry)
     return align_up(data_len, PACK_FRAME_ALIGN) + pack_frame_len(entry) + entry->stored_len;
 }
 
-uint64_t pack_place(const struct store *store, uint64_t id, uint8_t *buffer, uint64_t data_len, struct chunk_entry *entry,
-                    const struct iovec *stored, size_t parts)
+uint64_t pack_place(const struct store *store, uint64_t id, uint8_t *buffer, uint64_t data_len,
+                    struct chunk_entry *entry, const struct iovec *stored, size_t parts)
 {
     uint8_t tag[PACK_TAG_LEN];
     uint64_t at = align_up(data_len, PACK_FRAME_ALIGN), end = pack_end_with(data_len, entry);
@@ -93,7 +97,7 @@ uint64_t pack_finish(const uint8_t owner[16], uint64_t id, uint8_t *buffer, uint
     return file_len;
 }
 
-/* --- reading its index ---------------------------------------------------------------------------------------------------- */
+/* --- reading its index ------------------------------------------------------------------------ */
 
 DEFINE_VECTOR(entries, struct chunk_entry);
 
@@ -104,7 +108,8 @@ static int add_entry(const struct chunk_entry *entry, void *arg)
     return 0;
 }
 
-static int give(const struct entries *all, int (*fn)(const struct chunk_entry *entry, void *arg), void *arg)
+static int give(const struct entries *all, int (*fn)(const struct chunk_entry *entry, void *arg),
+                void *arg)
 {
     int r = 0;
     for (size_t i = 0; i < all->count && r >= 0; i++)
@@ -112,8 +117,8 @@ static int give(const struct entries *all, int (*fn)(const struct chunk_entry *e
     return r < 0 ? r : 0;
 }
 
-static int read_trailer(struct tier *tier, const uint8_t owner[16], const char *object, uint64_t pack,
-                        struct pack_trailer *ret)
+static int read_trailer(struct tier *tier, const uint8_t owner[16], const char *object,
+                        uint64_t pack, struct pack_trailer *ret)
 {
     uint64_t len;
     uint8_t trailer[PACK_TRAILER_LEN];
@@ -130,7 +135,8 @@ static int read_trailer(struct tier *tier, const uint8_t owner[16], const char *
     return r;
 }
 
-static int read_index_once(struct tier *tier, const uint8_t owner[16], uint64_t pack, struct entries *all, uint64_t *ret_length)
+static int read_index_once(struct tier *tier, const uint8_t owner[16], uint64_t pack,
+                           struct entries *all, uint64_t *ret_length)
 {
     char object[32];
     pack_object_name(pack, object);
@@ -138,7 +144,8 @@ static int read_index_once(struct tier *tier, const uint8_t owner[16], uint64_t 
     int r = read_trailer(tier, owner, object, pack, &trailer);
     if (r < 0)
         return r;
-    if (trailer.index_len > PACK_CHUNKS_MAX * PACK_ENTRY_LEN_MAX || trailer.index_offset > trailer.file_len ||
+    if (trailer.index_len > PACK_CHUNKS_MAX * PACK_ENTRY_LEN_MAX ||
+        trailer.index_offset > trailer.file_len ||
         trailer.index_len > trailer.file_len - trailer.index_offset)
         return -EUCLEAN;
     *ret_length = trailer.file_len;
@@ -155,7 +162,8 @@ static bool looks_damaged(int error)
 }
 
 int pack_read_index(struct tier *tier, const uint8_t owner[16], uint64_t pack,
-                    int (*fn)(const struct chunk_entry *entry, void *arg), void *arg, uint64_t *ret_length)
+                    int (*fn)(const struct chunk_entry *entry, void *arg), void *arg,
+                    uint64_t *ret_length)
 {
     struct entries all = {0};
     int r = -EUCLEAN;
@@ -169,28 +177,30 @@ int pack_read_index(struct tier *tier, const uint8_t owner[16], uint64_t pack,
     return r;
 }
 
-int packs_read_index(struct store *store, uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *arg),
-                     void *arg)
+int packs_read_index(struct store *store, uint64_t pack,
+                     int (*fn)(const struct chunk_entry *entry, void *arg), void *arg)
 {
     uint64_t length;
     int r = pack_read_index(store->tier, store->sb.store, pack, fn, arg, &length);
-    /* Written under an id that the store had before? Of a wrong owner nothing is read but the trailer. */
+    /* Written under an id that the store had before? Of a wrong owner nothing is read but the
+     * trailer. */
     for (uint16_t i = 0; i < store->sb.former_count && r == -EUCLEAN; i++)
         r = pack_read_index(store->tier, store->sb.former[i], pack, fn, arg, &length);
     return r;
 }
 
-/* --- making its index again from the frames -------------------------------------------------------------------------------- */
+/* --- making its index again from the frames --------------------------------------------------- */
 
 struct scan {
     struct store *store;
     uint64_t pack, len;
     char object[32];
-    uint8_t *bytes;    /* WINDOW and more, of `at` on */
+    uint8_t *bytes; /* WINDOW and more, of `at` on */
     uint64_t at, have;
 };
 
-/* Something of the window cannot be read: the sector of `offset` and the next, or that one alone. */
+/* Something of the window cannot be read: the sector of `offset` and the next, or that
+ * one alone. */
 static uint64_t read_sectors(struct scan *s, uint64_t offset)
 {
     uint64_t end = align_up(offset + 1, SECTOR);
@@ -259,7 +269,8 @@ static int rebuild_index(struct store *store, uint64_t pack, struct entries *all
     return all->count ? 0 : -EBADMSG;
 }
 
-int packs_recover_index(struct store *store, uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *arg), void *arg)
+int packs_recover_index(struct store *store, uint64_t pack,
+                        int (*fn)(const struct chunk_entry *entry, void *arg), void *arg)
 {
     struct entries all = {0};
     int r = packs_read_index(store, pack, add_entry, &all);
@@ -269,7 +280,8 @@ int packs_recover_index(struct store *store, uint64_t pack, int (*fn)(const stru
         int why = r;
         r = rebuild_index(store, pack, &all);
         if (r == 0)
-            log_error("pack %016llx: its index cannot be read (%s): it was made again from its %zu chunks; 'cairn scrub' moves them to "
+            log_error("pack %016llx: its index cannot be read (%s): it was made again from its %zu "
+                      "chunks; 'cairn scrub' moves them to "
                       "another pack",
                       (unsigned long long)pack, strerror(-why), all.count);
     }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Packs being made: chunks are named, found again if they are stored already, else encoded into a buffer that becomes
- * a pack. What is here is not in the view yet: `fresh` chunks, and packs `written` until a batch that names them was
- * applied.
+/* Packs being made: chunks are named, found again if they are stored already, else encoded into a
+ * buffer that becomes a pack. What is here is not in the view yet: `fresh` chunks, and packs
+ * `written` until a batch that names them was applied.
  *
- * A pack that holds a chunk which somebody is about to refer to is pinned, so that it is not dropped in between. */
+ * A pack that holds a chunk which somebody is about to refer to is pinned, so that it is not
+ * dropped in between. */
 #include <stdio.h>
 
 #include "base/clock.h"
@@ -32,7 +33,8 @@ static void new_pack_free(struct new_pack *pack)
 static void fresh_clear(struct store *store)
 {
     struct fresh *fresh, *next;
-    HASH_ITER(hh, store->commit->packs.fresh, fresh, next) {
+    HASH_ITER(hh, store->commit->packs.fresh, fresh, next)
+    {
         HASH_DEL(store->commit->packs.fresh, fresh);
         free(fresh);
     }
@@ -50,7 +52,8 @@ void packs_done(struct store *store)
     new_pack_free(store->commit->packs.filling);
     fresh_clear(store);
     struct pack_pin *pin, *next;
-    HASH_ITER(hh, store->commit->packs.pins, pin, next) {
+    HASH_ITER(hh, store->commit->packs.pins, pin, next)
+    {
         HASH_DEL(store->commit->packs.pins, pin);
         free(pin);
     }
@@ -60,7 +63,7 @@ void packs_done(struct store *store)
     (void)pthread_cond_destroy(&store->commit->packs.changed);
 }
 
-/* --- pins ------------------------------------------------------------------------------------------------------------ */
+/* --- pins ------------------------------------------------------------------------------------- */
 
 static struct pack_pin *pin_of_locked(struct store *store, uint64_t pack, bool create)
 {
@@ -113,7 +116,7 @@ bool packs_are_dropping(struct store *store)
     bool any = false;
     LOCK_SCOPE(&store->commit->packs.lock);
     HASH_ITER(hh, store->commit->packs.pins, pin, next)
-        any = any || pin->dropping;
+    any = any || pin->dropping;
     return any;
 }
 
@@ -147,7 +150,7 @@ void packs_end_drop(struct store *store, uint64_t pack)
     pin_settle_locked(store, pin);
 }
 
-/* --- filling ----------------------------------------------------------------------------------------------------------- */
+/* --- filling ---------------------------------------------------------------------------------- */
 
 static struct fresh *fresh_find_locked(struct store *store, const struct chunk_name *name)
 {
@@ -157,7 +160,8 @@ static struct fresh *fresh_find_locked(struct store *store, const struct chunk_n
     return fresh;
 }
 
-uint64_t packs_find_fresh(struct store *store, const struct chunk_name *name, struct chunk_entry *ret)
+uint64_t packs_find_fresh(struct store *store, const struct chunk_name *name,
+                          struct chunk_entry *ret)
 {
     LOCK_SCOPE(&store->commit->packs.lock);
     const struct fresh *fresh = fresh_find_locked(store, name);
@@ -206,16 +210,17 @@ static void write_pack(void *arg)
     uint64_t id = pack->id;
     char object[32];
     pack_object_name(id, object);
-    uint64_t len =
-        pack_finish(store->sb.store, pack->id, pack->buffer, pack->data_len, pack->entries, pack->count);
+    uint64_t len = pack_finish(store->sb.store, pack->id, pack->buffer, pack->data_len,
+                               pack->entries, pack->count);
     mutex_lock(&store->commit->packs.lock);
     store->commit->packs.writing_bytes += len;
     mutex_unlock(&store->commit->packs.lock);
     room_spend(store, len);
     int r = store->tier->ops->put(store->tier, object, pack->buffer, len);
     if (r < 0)
-        horizon_error(store, "nvme: writing pack %s of %llu bytes failed: %s; trying again elsewhere", object,
-                      (unsigned long long)len, strerror(-r));
+        horizon_error(store,
+                      "nvme: writing pack %s of %llu bytes failed: %s; trying again elsewhere",
+                      object, (unsigned long long)len, strerror(-r));
     mutex_lock(&store->commit->packs.lock);
     store->commit->packs.buffers[store->commit->packs.buffers_free++] = pack->buffer;
     pack->buffer = NULL;
@@ -261,12 +266,14 @@ static struct new_pack *begin_pack_locked(struct store *store)
 }
 
 /* Copies a stored chunk into the pack that is being filled; *entry gets its place. */
-static void place_locked(struct store *store, struct chunk_entry *entry, const struct iovec *stored, size_t parts)
+static void place_locked(struct store *store, struct chunk_entry *entry, const struct iovec *stored,
+                         size_t parts)
 {
     check_held(&store->commit->packs.lock);
     for (;;) {
         struct new_pack *pack = store->commit->packs.filling;
-        if (pack && (pack_end_with(pack->data_len, entry) > PACK_DATA_MAX || pack->count == PACK_ENTRIES_MAX)) {
+        if (pack && (pack_end_with(pack->data_len, entry) > PACK_DATA_MAX ||
+                     pack->count == PACK_ENTRIES_MAX)) {
             hand_over_filling_locked(store);
             continue;
         }
@@ -275,7 +282,8 @@ static void place_locked(struct store *store, struct chunk_entry *entry, const s
         (void)begin_pack_locked(store);
     }
     struct new_pack *pack = store->commit->packs.filling;
-    pack->data_len = pack_place(store, pack->id, pack->buffer, pack->data_len, entry, stored, parts);
+    pack->data_len =
+        pack_place(store, pack->id, pack->buffer, pack->data_len, entry, stored, parts);
     pack->entries[pack->count++] = *entry;
 }
 
@@ -283,7 +291,8 @@ bool packs_pin_stored(struct store *store, const struct chunk_name *name, uint64
 {
     struct chunk_entry entry;
     uint64_t refs;
-    if (damage_is_known(store, name) || view_chunk(store->view, name, &entry, &refs) < 0 || entry.pack == 0)
+    if (damage_is_known(store, name) || view_chunk(store->view, name, &entry, &refs) < 0 ||
+        entry.pack == 0)
         return false;
     mutex_lock(&store->commit->packs.lock);
     bool pinned = pin_locked(store, entry.pack);
@@ -311,7 +320,8 @@ static bool claim_fresh(struct store *store, const struct chunk_name *name)
     return true;
 }
 
-static void place_fresh(struct store *store, struct chunk_entry *entry, const struct iovec *stored, size_t parts)
+static void place_fresh(struct store *store, struct chunk_entry *entry, const struct iovec *stored,
+                        size_t parts)
 {
     LOCK_SCOPE(&store->commit->packs.lock);
     place_locked(store, entry, stored, parts);
@@ -320,23 +330,26 @@ static void place_fresh(struct store *store, struct chunk_entry *entry, const st
         fresh->entry = *entry;
 }
 
-static void encode(struct store *store, const struct iovec *iov, size_t iov_count, void *scratch, void *dst, struct chunk_entry *entry)
+static void encode(struct store *store, const struct iovec *iov, size_t iov_count, void *scratch,
+                   void *dst, struct chunk_entry *entry)
 {
     struct encode_totals *totals = &store->commit->encoded;
     int64_t began = clock_ns(CLOCK_THREAD_CPUTIME_ID);
-    struct chunk_encoded e = chunk_encode(store->options.reduce, iov, iov_count, entry->raw_len, scratch, dst);
+    struct chunk_encoded e =
+        chunk_encode(store->options.reduce, iov, iov_count, entry->raw_len, scratch, dst);
     atomic_fetch_add(&totals->cpu_ns, (uint64_t)(clock_ns(CLOCK_THREAD_CPUTIME_ID) - began));
     atomic_fetch_add(&totals->raw_bytes[e.encoding], entry->raw_len);
     atomic_fetch_add(&totals->stored_bytes[e.encoding], e.len);
     if (e.was_wrong && atomic_fetch_add(&totals->wrong, 1) == 0)
-        log_error("a chunk that was encoded did not decode to the same bytes, and is stored as it is: nothing is lost, but this processor or "
+        log_error("a chunk that was encoded did not decode to the same bytes, and is stored as it "
+                  "is: nothing is lost, but this processor or "
                   "this build of CairnFS has a fault; -o reduce=off does without");
     entry->stored_len = (uint32_t)e.len;
     entry->encoding = e.encoding;
 }
 
-int packs_add(struct store *store, const struct iovec *iov, size_t iov_count, size_t raw_len, void *scratch,
-              struct chunk_name *ret_name, uint64_t *ret_pinned)
+int packs_add(struct store *store, const struct iovec *iov, size_t iov_count, size_t raw_len,
+              void *scratch, struct chunk_name *ret_name, uint64_t *ret_pinned)
 {
     struct chunk_name name = hash_chunk(&store->sb.key, iov, iov_count);
     *ret_name = name;
@@ -365,7 +378,8 @@ int packs_add_stored(struct store *store, const struct chunk_entry *entry, const
     return 0;
 }
 
-/* It is known only once it lies in a pack: whoever finds it, and relies on it, has it with the next packs_finish(). */
+/* It is known only once it lies in a pack: whoever finds it, and relies on it, has it with the next
+ * packs_finish(). */
 int packs_keep(struct store *store, const struct chunk_entry *entry, const void *stored)
 {
     LOCK_SCOPE(&store->commit->packs.lock);
@@ -374,7 +388,9 @@ int packs_keep(struct store *store, const struct chunk_entry *entry, const void 
     struct chunk_entry moved = *entry;
     place_locked(store, &moved, &(struct iovec){(void *)(uintptr_t)stored, entry->stored_len}, 1);
     store->commit->packs.filling->kept += entry->stored_len;
-    if (fresh_find_locked(store, &entry->name)) /* while we waited: then it lies in two packs, which does no harm */
+    if (fresh_find_locked(
+            store,
+            &entry->name)) /* while we waited: then it lies in two packs, which does no harm */
         return 0;
     struct fresh *fresh = xcalloc(1, sizeof *fresh);
     fresh->entry = moved;
@@ -382,7 +398,7 @@ int packs_keep(struct store *store, const struct chunk_entry *entry, const void 
     return 0;
 }
 
-/* --- finishing --------------------------------------------------------------------------------------------------------- */
+/* --- finishing -------------------------------------------------------------------------------- */
 
 /* Up to the last of now: what is fetched meanwhile may make new ones without end. */
 static int wait_written_locked(struct store *store)
@@ -390,7 +406,8 @@ static int wait_written_locked(struct store *store)
     check_held(&store->commit->packs.lock);
     struct new_pack *pack, *last = TAILQ_LAST(&store->commit->packs.written, new_pack_list);
     int r = 0;
-    TAILQ_FOREACH(pack, &store->commit->packs.written, link) {
+    TAILQ_FOREACH(pack, &store->commit->packs.written, link)
+    {
         while (pack->state == PACK_WRITING)
             (void)mutex_wait(&store->commit->packs.lock, &store->commit->packs.changed, -1);
         if (pack->state == PACK_FAILED)
@@ -410,11 +427,15 @@ int packs_finish(struct store *store)
     mutex_unlock(&store->commit->packs.lock);
     if (r < 0)
         return r;
-    /* Also where nothing is new: what was kept may be named by a batch already, and be relied on. */
+    /* Also where nothing is new: what was kept may be named by a batch already, and be
+     * relied on. */
     r = store->tier->ops->sync(store->tier);
     if (r < 0)
-        horizon_error(store, "nvme: the names of new packs cannot be made durable: %s; what is not on NVMe stays in the stage; trying "
-                      "again in another folder", strerror(-r));
+        horizon_error(store,
+                      "nvme: the names of new packs cannot be made durable: %s; what is not on "
+                      "NVMe stays in the stage; trying "
+                      "again in another folder",
+                      strerror(-r));
     return r;
 }
 
@@ -450,8 +471,8 @@ void packs_note_named(struct store *store, const uint64_t *ids, size_t count)
     LOCK_SCOPE(&store->commit->packs.lock);
     struct new_pack *pack;
     TAILQ_FOREACH(pack, &store->commit->packs.written, link)
-        for (size_t i = 0; i < count; i++)
-            pack->is_named = pack->is_named || ids[i] == pack->id;
+    for (size_t i = 0; i < count; i++)
+        pack->is_named = pack->is_named || ids[i] == pack->id;
 }
 
 void packs_retire_named(struct store *store)
@@ -470,14 +491,15 @@ void packs_retire_named(struct store *store)
     }
 }
 
-/* The writeback thread retires packs, and recovery is alone: what is found stays while it is looked at. */
+/* The writeback thread retires packs, and recovery is alone: what is found stays while it is looked
+ * at. */
 const struct new_pack *packs_find_written(struct store *store, uint64_t id)
 {
     LOCK_SCOPE(&store->commit->packs.lock);
     struct new_pack *pack;
     TAILQ_FOREACH(pack, &store->commit->packs.written, link)
-        if (pack->id == id && pack->state == PACK_DURABLE)
-            return pack;
+    if (pack->id == id && pack->state == PACK_DURABLE)
+        return pack;
     return NULL;
 }
 
@@ -487,11 +509,11 @@ bool packs_have_leftovers(struct store *store)
     struct new_pack *pack;
     mutex_lock(&store->commit->packs.lock);
     TAILQ_FOREACH(pack, &store->commit->packs.written, link)
-        max++;
+    max++;
     uint64_t *ids = xcalloc(max, sizeof *ids);
     TAILQ_FOREACH(pack, &store->commit->packs.written, link)
-        if (pack->state == PACK_DURABLE && pack->kept == 0)
-            ids[count++] = pack->id;
+    if (pack->state == PACK_DURABLE && pack->kept == 0)
+        ids[count++] = pack->id;
     mutex_unlock(&store->commit->packs.lock);
     bool found = false;
     for (size_t i = 0; i < count && !found; i++)
@@ -501,16 +523,18 @@ bool packs_have_leftovers(struct store *store)
 }
 
 /* A pack that a dead daemon finished and that no batch names. */
-void packs_readd(struct store *store, uint64_t id, uint64_t length, const struct chunk_entry *entries, uint32_t count)
+void packs_readd(struct store *store, uint64_t id, uint64_t length,
+                 const struct chunk_entry *entries, uint32_t count)
 {
     LOCK_SCOPE(&store->commit->packs.lock);
     struct new_pack *pack;
     /* A log may name a pack twice: a compaction did, while its record was on the way. */
     TAILQ_FOREACH(pack, &store->commit->packs.written, link)
-        if (pack->id == id)
-            return;
+    if (pack->id == id)
+        return;
     pack = xcalloc(1, sizeof *pack);
-    *pack = (struct new_pack){.id = id, .length = length, .count = count, .state = PACK_DURABLE, .store = store};
+    *pack = (struct new_pack){
+        .id = id, .length = length, .count = count, .state = PACK_DURABLE, .store = store};
     pack->entries = xcalloc(count, sizeof *pack->entries);
     for (uint32_t i = 0; i < count; i++) {
         pack->entries[i] = entries[i];

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Packs that are being made, pins of packs (packs.c), the file of a pack (pack_file.c), when packs were used (pack_clocks.c). */
+/* Packs that are being made, pins of packs (packs.c), the file of a pack (pack_file.c), when packs
+ * were used (pack_clocks.c). */
 #pragma once
 
 #include <sys/queue.h>
@@ -12,7 +13,7 @@
 #include "format/pack.h"
 #include "tier/tier.h"
 
-#define PACK_DATA_MAX (24u * 1024 * 1024)    /* stored chunks of one pack */
+#define PACK_DATA_MAX (24u * 1024 * 1024)                  /* stored chunks of one pack */
 #define PACK_BUFFER_LEN (PACK_DATA_MAX + 3u * 1024 * 1024) /* with header, index and trailer */
 #define PACK_BUFFERS 3u
 #define PACK_ENTRIES_MAX 12288u
@@ -37,7 +38,7 @@ struct new_pack {
     uint64_t data_len;
     uint32_t count;
     enum pack_state state;
-    bool logged; /* the stage's log names it */
+    bool logged;   /* the stage's log names it */
     bool is_named; /* by a batch of the journal that the view does not have yet */
     uint64_t kept; /* bytes in it that were fetched */
     int error;
@@ -63,24 +64,28 @@ struct packs {
     struct pack_pin *pins;
     uint8_t *buffers[PACK_BUFFERS];
     unsigned buffers_free;
-    uint64_t new_bytes; /* lengths of packs that are not in the view */
+    uint64_t new_bytes;     /* lengths of packs that are not in the view */
     uint64_t writing_bytes; /* of packs that are being written */
-    unsigned drop_holds; /* no drop begins now */
+    unsigned drop_holds;    /* no drop begins now */
 };
 
-/* --- packs.c ------------------------------------------------------------------------------------------------------- */
+/* --- packs.c ---------------------------------------------------------------------------------- */
 
 void packs_init(struct store *store);
 void packs_done(struct store *store);
-/* Names the chunk and makes sure that it lies in some pack: known, or added to one that is being filled. *ret_pinned: the pack
- * of a chunk that was known, pinned for the caller (0: none). `scratch` has PACKS_SCRATCH_LEN bytes. */
+/* Names the chunk and makes sure that it lies in some pack: known, or added to one that is being
+ * filled. *ret_pinned: the pack of a chunk that was known, pinned for the caller (0: none).
+ * `scratch` has PACKS_SCRATCH_LEN bytes. */
 #define PACKS_SCRATCH_LEN (CHUNK_SCRATCH_LEN + CHUNK_SIZE_MAX)
-CAIRN_MUST_CHECK int packs_add(struct store *store, const struct iovec *iov, size_t iov_count, size_t raw_len,
-                               void *scratch, struct chunk_name *ret_name, uint64_t *ret_pinned);
+CAIRN_MUST_CHECK int packs_add(struct store *store, const struct iovec *iov, size_t iov_count,
+                               size_t raw_len, void *scratch, struct chunk_name *ret_name,
+                               uint64_t *ret_pinned);
 /* Adds a chunk as it is stored (compaction). */
-CAIRN_MUST_CHECK int packs_add_stored(struct store *store, const struct chunk_entry *entry, const void *stored);
+CAIRN_MUST_CHECK int packs_add_stored(struct store *store, const struct chunk_entry *entry,
+                                      const void *stored);
 /* The same for one that was fetched, against room_keep(). -EEXIST: it is being stored already. */
-CAIRN_MUST_CHECK int packs_keep(struct store *store, const struct chunk_entry *entry, const void *stored);
+CAIRN_MUST_CHECK int packs_keep(struct store *store, const struct chunk_entry *entry,
+                                const void *stored);
 /* Every chunk added before is durable on return, names of packs too. */
 CAIRN_MUST_CHECK int packs_finish(struct store *store);
 /* Forgets packs that failed and those written since they did; their chunks must be added again. */
@@ -94,45 +99,57 @@ void packs_hold_drops(struct store *store, bool hold);
 bool packs_are_dropping(struct store *store); /* some, marked before */
 uint64_t store_new_pack_id(struct store *store);
 uint64_t store_newest_pack_id(struct store *store);
-void packs_note_named(struct store *store, const uint64_t *ids, size_t count); /* a batch that is durable names them */
+void packs_note_named(struct store *store, const uint64_t *ids,
+                      size_t count);          /* a batch that is durable names them */
 void packs_retire_named(struct store *store); /* the view knows them now */
 /* Its place in a pack that is written, and that the view does not know; 0: none. */
-uint64_t packs_find_fresh(struct store *store, const struct chunk_name *name, struct chunk_entry *ret);
+uint64_t packs_find_fresh(struct store *store, const struct chunk_name *name,
+                          struct chunk_entry *ret);
 /* Of those that no batch names, is there one of which nothing is staged? */
 bool packs_have_leftovers(struct store *store);
-bool packs_has_fresh(struct store *store, const struct chunk_name *name); /* perhaps not yet written */
+bool packs_has_fresh(struct store *store,
+                     const struct chunk_name *name); /* perhaps not yet written */
 bool packs_begin_drop(struct store *store, uint64_t pack);
 void packs_end_drop(struct store *store, uint64_t pack);
-void packs_readd(struct store *store, uint64_t id, uint64_t length, const struct chunk_entry *entries, uint32_t count);
-/* A pack that is written, and that the view does not know: for the writeback thread and recovery; NULL: there is none. */
+void packs_readd(struct store *store, uint64_t id, uint64_t length,
+                 const struct chunk_entry *entries, uint32_t count);
+/* A pack that is written, and that the view does not know: for the writeback thread and recovery;
+ * NULL: there is none. */
 const struct new_pack *packs_find_written(struct store *store, uint64_t id);
 
-/* --- pack_file.c --------------------------------------------------------------------------------------------------- */
+/* --- pack_file.c ------------------------------------------------------------------------------ */
 
 void pack_object_name(uint64_t pack, char buf[32]);
 /* Header of a pack in a buffer of PACK_BUFFER_LEN; where its data ends. */
 uint64_t pack_begin(const uint8_t owner[16], uint64_t id, uint8_t *buffer);
 /* Where the data would end with one chunk more: at most PACK_DATA_MAX. */
 uint64_t pack_end_with(uint64_t data_len, const struct chunk_entry *entry);
-/* Puts a chunk, which is stored in so many parts, behind its frame; *entry gets its place. Returns pack_end_with(). */
-uint64_t pack_place(const struct store *store, uint64_t id, uint8_t *buffer, uint64_t data_len, struct chunk_entry *entry,
-                    const struct iovec *stored, size_t parts);
+/* Puts a chunk, which is stored in so many parts, behind its frame; *entry gets its place. Returns
+ * pack_end_with(). */
+uint64_t pack_place(const struct store *store, uint64_t id, uint8_t *buffer, uint64_t data_len,
+                    struct chunk_entry *entry, const struct iovec *stored, size_t parts);
 /* Index and trailer behind the chunks; the length of the whole. */
 uint64_t pack_finish(const uint8_t owner[16], uint64_t id, uint8_t *buffer, uint64_t data_len,
                      const struct chunk_entry *entries, uint32_t count);
-/* Of any tier's pack, whose trailer names `owner`; the length of its file. What looks damaged is read again; `fn` is called once all of
- * it was read. -EUCLEAN, -EBADMSG, -EIO: it cannot be read. */
+/* Of any tier's pack, whose trailer names `owner`; the length of its file. What looks damaged is
+ * read again; `fn` is called once all of it was read. -EUCLEAN, -EBADMSG, -EIO: it
+ * cannot be read. */
 CAIRN_MUST_CHECK int pack_read_index(struct tier *tier, const uint8_t owner[16], uint64_t pack,
-                                     int (*fn)(const struct chunk_entry *entry, void *arg), void *arg, uint64_t *ret_length);
+                                     int (*fn)(const struct chunk_entry *entry, void *arg),
+                                     void *arg, uint64_t *ret_length);
 /* The same of a pack on NVMe. */
-CAIRN_MUST_CHECK int packs_read_index(struct store *store, uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *arg), void *arg);
-/* The same; 1: it cannot be read, and was made again from the chunks. Reads all of the pack then. */
-CAIRN_MUST_CHECK int packs_recover_index(struct store *store, uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *arg),
+CAIRN_MUST_CHECK int packs_read_index(struct store *store, uint64_t pack,
+                                      int (*fn)(const struct chunk_entry *entry, void *arg),
+                                      void *arg);
+/* The same; 1: it cannot be read, and was made again from the chunks. Reads all of the
+ * pack then. */
+CAIRN_MUST_CHECK int packs_recover_index(struct store *store, uint64_t pack,
+                                         int (*fn)(const struct chunk_entry *entry, void *arg),
                                          void *arg);
 /* Does its header or its trailer say that this store wrote it under this name? */
 bool packs_is_ours(struct store *store, uint64_t pack);
 
-/* --- pack_clocks.c ------------------------------------------------------------------------------------------------- */
+/* --- pack_clocks.c ---------------------------------------------------------------------------- */
 
 /* A pack was used. */
 void pack_touch(struct store *store, uint64_t pack);

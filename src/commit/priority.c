@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Priority of the threads that work for writeback.
  *
- * They have a small share of the CPU, not only what others leave: where every core is busy nothing is left (data loaders do that),
- * and a checkpoint would stay in DRAM for as long. Whoever begins to wait for them raises them at once, also in the middle of a
- * round. Where the daemon may not raise what it has lowered (no CAP_SYS_NICE), they stay as they are. */
+ * They have a small share of the CPU, not only what others leave: where every core is busy nothing
+ * is left (data loaders do that), and a checkpoint would stay in DRAM for as long. Whoever begins
+ * to wait for them raises them at once, also in the middle of a round. Where the daemon may not
+ * raise what it has lowered (no CAP_SYS_NICE), they stay as they are. */
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -16,7 +17,8 @@ static void set_nice(pid_t thread, int nice)
     (void)setpriority(PRIO_PROCESS, (id_t)thread, nice);
 }
 
-/* One step up and down again: tried the other way round, the step down would remain where the answer is no. */
+/* One step up and down again: tried the other way round, the step down would remain where the
+ * answer is no. */
 static bool may_raise(int nice)
 {
     return setpriority(PRIO_PROCESS, 0, nice - 1) == 0 && setpriority(PRIO_PROCESS, 0, nice) == 0;
@@ -29,7 +31,8 @@ static void set_locked(struct store *store, bool low)
         return;
     store->commit->priority.low = low;
     for (unsigned i = 0; i < store->commit->priority.thread_count; i++)
-        set_nice(store->commit->priority.threads[i], store->commit->priority.normal + (low ? LOW_STEPS : 0));
+        set_nice(store->commit->priority.threads[i],
+                 store->commit->priority.normal + (low ? LOW_STEPS : 0));
 }
 
 void priority_init(struct store *store)
@@ -62,7 +65,8 @@ void priority_raise(struct store *store)
     set_locked(store, false);
 }
 
-/* The lock is held while it is looked whether somebody waits: who begins to wait after that raises what was lowered here. */
+/* The lock is held while it is looked whether somebody waits: who begins to wait after that raises
+ * what was lowered here. */
 void priority_settle(struct store *store)
 {
     bool is_busy = room_kept(store) > 0;

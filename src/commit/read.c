@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Chunks on NVMe: each is read whole, decoded, and verified against its name before a byte of it is given to anybody. And what writeback reads of
- * a file itself, from the stage and NVMe; fetch/plan.c reads for everybody else. */
+/* Chunks on NVMe: each is read whole, decoded, and verified against its name before a byte of it is
+ * given to anybody. And what writeback reads of a file itself, from the stage and NVMe;
+ * fetch/plan.c reads for everybody else. */
 #include "codec/encode.h"
 #include "commit/internal.h"
 
@@ -16,11 +17,13 @@ int local_find_chunk(struct store *store, const struct chunk_name *name, struct 
 int local_read_at(struct store *store, const struct chunk_entry *entry, void *buf)
 {
     char object[32];
-    if (entry->raw_len == 0 || entry->raw_len > CHUNK_SIZE_MAX || entry->stored_len > CHUNK_SIZE_MAX)
+    if (entry->raw_len == 0 || entry->raw_len > CHUNK_SIZE_MAX ||
+        entry->stored_len > CHUNK_SIZE_MAX)
         return -EUCLEAN;
     pack_object_name(entry->pack, object);
     uint8_t *stored = xmalloc(entry->stored_len);
-    int r = store->tier->ops->get_range(store->tier, object, entry->offset, stored, entry->stored_len);
+    int r =
+        store->tier->ops->get_range(store->tier, object, entry->offset, stored, entry->stored_len);
     if (r == 0)
         r = chunk_decode(entry->encoding, stored, entry->stored_len, buf, entry->raw_len);
     free(stored);
@@ -32,7 +35,8 @@ int local_read_at(struct store *store, const struct chunk_entry *entry, void *bu
     return chunk_name_equal(&actual, &entry->name) ? 0 : -EBADMSG;
 }
 
-int local_read_chunk(struct store *store, const struct chunk_name *name, void *buf, uint32_t *ret_len)
+int local_read_chunk(struct store *store, const struct chunk_name *name, void *buf,
+                     uint32_t *ret_len)
 {
     for (int try = 0; try < CHUNK_TRIES; try++) {
         struct chunk_entry entry;
@@ -47,9 +51,10 @@ int local_read_chunk(struct store *store, const struct chunk_name *name, void *b
     return -ENODATA;
 }
 
-/* --- files ------------------------------------------------------------------------------------------------------------ */
+/* --- files ------------------------------------------------------------------------------------ */
 
-static int read_chunk_part(struct store *store, const struct chunk_name *name, uint64_t offset, void *buf, size_t length)
+static int read_chunk_part(struct store *store, const struct chunk_name *name, uint64_t offset,
+                           void *buf, size_t length)
 {
     uint8_t *raw = thread_buffer(THREAD_BUFFER_FETCH, CHUNK_SIZE_MAX);
     uint32_t len = 0;
@@ -92,7 +97,8 @@ static int read_below(struct store *store, uint64_t ino, uint64_t offset, void *
         rd.done = 0;
         r = view_extents(store->view, ino, 0, offset, length, read_extent, &rd);
     }
-    if (r == -ENOENT) { /* the file was made after the view: all of it is in the stage, and this is a hole */
+    if (r == -ENOENT) { /* the file was made after the view: all of it is in the stage, and this is
+                           a hole */
         rd.done = 0;
         r = 0;
     }
@@ -124,7 +130,8 @@ int local_read(struct store *store, uint64_t ino, uint64_t offset, void *buf, si
     size_t done = 0;
     int r = 0;
     while (r == 0 && done < length) {
-        size_t count = stage_read(store->stage, ino, offset + done, length - done, parts, ARRAY_LEN(parts));
+        size_t count =
+            stage_read(store->stage, ino, offset + done, length - done, parts, ARRAY_LEN(parts));
         for (size_t i = 0; i < count && r == 0; i++) {
             r = read_part(store, ino, &parts[i], (uint8_t *)buf + done);
             done += parts[i].length;

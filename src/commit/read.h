@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Reading content from the stage and NVMe (read.c), chunks that do not verify (damage.c), and their way to another place (heal.c). */
+/* Reading content from the stage and NVMe (read.c), chunks that do not verify (damage.c), and their
+ * way to another place (heal.c). */
 #pragma once
 
 #include "base/lock.h"
@@ -10,20 +11,26 @@
 
 struct store;
 
-/* --- read.c -------------------------------------------------------------------------------------------------------- */
+/* --- read.c ----------------------------------------------------------------------------------- */
 
 #define CHUNK_TRIES 3 /* a pack may be compacted away between looking up a chunk and reading it */
 
 /* Its place on NVMe. -ENOENT. */
-CAIRN_MUST_CHECK int local_find_chunk(struct store *store, const struct chunk_name *name, struct chunk_entry *ret);
-/* A chunk that lies there, decoded into `buf` (raw_len bytes) and verified. -ENOENT: the pack is gone; -EBADMSG, -EUCLEAN: it is damaged. */
+CAIRN_MUST_CHECK int local_find_chunk(struct store *store, const struct chunk_name *name,
+                                      struct chunk_entry *ret);
+/* A chunk that lies there, decoded into `buf` (raw_len bytes) and verified. -ENOENT: the pack is
+ * gone; -EBADMSG, -EUCLEAN: it is damaged. */
 CAIRN_MUST_CHECK int local_read_at(struct store *store, const struct chunk_entry *place, void *buf);
-/* Both, and again where it has moved meanwhile; `buf` of CHUNK_SIZE_MAX. -ENOENT: it has no place there; -ENODATA: its pack is missing. */
-CAIRN_MUST_CHECK int local_read_chunk(struct store *store, const struct chunk_name *name, void *buf, uint32_t *ret_len);
-/* Content as it is now, from the stage and NVMe alone: exactly `length` bytes, zeros past the end. -ENOENT: a chunk is not on NVMe. */
-CAIRN_MUST_CHECK int local_read(struct store *store, uint64_t ino, uint64_t offset, void *buf, size_t length);
+/* Both, and again where it has moved meanwhile; `buf` of CHUNK_SIZE_MAX. -ENOENT: it has no place
+ * there; -ENODATA: its pack is missing. */
+CAIRN_MUST_CHECK int local_read_chunk(struct store *store, const struct chunk_name *name, void *buf,
+                                      uint32_t *ret_len);
+/* Content as it is now, from the stage and NVMe alone: exactly `length` bytes, zeros past the end.
+ * -ENOENT: a chunk is not on NVMe. */
+CAIRN_MUST_CHECK int local_read(struct store *store, uint64_t ino, uint64_t offset, void *buf,
+                                size_t length);
 
-/* --- damage.c ------------------------------------------------------------------------------------------------------ */
+/* --- damage.c --------------------------------------------------------------------------------- */
 
 struct damage {
     char *path;
@@ -53,14 +60,16 @@ bool damage_is_known(struct store *store, const struct chunk_name *name);
 /* Static. */
 const char *damage_describe(int error);
 
-/* --- heal.c -------------------------------------------------------------------------------------------------------- */
+/* --- heal.c ----------------------------------------------------------------------------------- */
 
-/* Chunks that are damaged on NVMe, read from elsewhere, and on their way to another place there. Bounded. */
+/* Chunks that are damaged on NVMe, read from elsewhere, and on their way to another place there.
+ * Bounded. */
 struct heal *heal_new(void);
 void heal_free(struct heal *heal);
 /* Takes a copy of what is stored of a chunk, verified. False: there is no room now. Any thread. */
 bool heal_give(struct store *store, const struct chunk_entry *entry, const void *stored);
 bool heal_is_pending(struct store *store);
-/* The writeback thread: adds them to a pack; false: there are none. Its next batch names it; then they are forgotten. */
+/* The writeback thread: adds them to a pack; false: there are none. Its next batch names it; then
+ * they are forgotten. */
 bool heal_add(struct store *store);
 void heal_settle(struct store *store);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Room on NVMe: bytes are acknowledged only against room that the medium has already given us.
  *
- * A thread keeps files allocated ahead (the tier's reserve) for everything that the stage holds and is not durable, plus
- * some more; a write is admitted when what is granted covers it: what is held, less what packs took of it since the thread looked. So
- * writing back what was acknowledged cannot meet ENOSPC, and a cap is kept however fast content is written back.
- * When the medium gives no more, a write waits as long as garbage collection, eviction or a deletion may free space. It fails with ENOSPC
- * when a search for space that began after the write did found none. */
+ * A thread keeps files allocated ahead (the tier's reserve) for everything that the stage holds and
+ * is not durable, plus some more; a write is admitted when what is granted covers it: what is held,
+ * less what packs took of it since the thread looked. So writing back what was acknowledged cannot
+ * meet ENOSPC, and a cap is kept however fast content is written back. When the medium gives no
+ * more, a write waits as long as garbage collection, eviction or a deletion may free space. It
+ * fails with ENOSPC when a search for space that began after the write did found none. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -16,15 +17,19 @@
 #include "commit/internal.h"
 
 #define AHEAD_MAX (512 * MIB)
-#define AHEAD_SHARE 8u              /* of the cap, at most */
-#define OVERHEAD_SHARE 28u          /* frames, index, trailer and padding for what is staged, in chunks of 4 KiB and more */
+#define AHEAD_SHARE 8u /* of the cap, at most */
+#define OVERHEAD_SHARE                                                                             \
+    28u /* frames, index, trailer and padding for what is staged, in chunks of 4 KiB and more */
 #define SLACK (2 * MIB)
-#define VIEW_MIN (24 * MIB)         /* what the view may write before the next look: its log grows in steps */
-#define JOURNAL_STEP (16 * MIB)     /* a segment */
-/* Of the room of a compaction, for names and attributes when content has all else: they need little, and wait for nobody's content. */
+#define VIEW_MIN                                                                                   \
+    (24 * MIB) /* what the view may write before the next look: its log grows in steps */
+#define JOURNAL_STEP (16 * MIB) /* a segment */
+/* Of the room of a compaction, for names and attributes when content has all else: they need
+ * little, and wait for nobody's content. */
 #define CHANGES_SHARE (8 * MIB)
-/* Of the disk, never promised to content: what the view and the journal grow by, and the pack that a compaction makes before those go
- * that it makes room of. With less the view could not follow the cut that drops them. */
+/* Of the disk, never promised to content: what the view and the journal grow by, and the pack that
+ * a compaction makes before those go that it makes room of. With less the view could not follow the
+ * cut that drops them. */
 #define DISK_MARGIN (TIER_RESERVE_UNIT + JOURNAL_STEP + 2 * VIEW_MIN)
 
 /* What was fetched, and no batch names yet, needs room as what is staged does. */
@@ -41,20 +46,23 @@ static uint64_t staged_need(struct store *store)
 
 uint64_t room_used(struct store *store)
 {
-    /* New packs are counted before the view's: a pack that moves to the view in between then counts twice, never not at all. */
+    /* New packs are counted before the view's: a pack that moves to the view in between then counts
+     * twice, never not at all. */
     mutex_lock(&store->commit->packs.lock);
     uint64_t packs = store->commit->packs.new_bytes + store->commit->packs.writing_bytes;
     mutex_unlock(&store->commit->packs.lock);
     packs += view_state(store->view).pack_bytes;
     LOCK_SCOPE(&store->commit->room.lock);
-    return packs + store->commit->room.journal_bytes + store->commit->room.view_bytes + store->commit->room.runs_bytes;
+    return packs + store->commit->room.journal_bytes + store->commit->room.view_bytes +
+           store->commit->room.runs_bytes;
 }
 
 /* How much may be held for content at most. */
 struct limits {
     uint64_t by_cap, by_disk;
     uint64_t with_changes; /* for content, and names and attributes besides */
-    uint64_t held; /* now; what was held a while ago may be packs meanwhile: only the tier knows what still is */
+    uint64_t held; /* now; what was held a while ago may be packs meanwhile: only the tier knows
+                      what still is */
 };
 
 static uint64_t less(uint64_t bytes, uint64_t taken)
@@ -67,7 +75,8 @@ static struct limits find_limits(struct store *store)
     /* One pack's worth is never given away: compaction needs room to make room. */
     uint64_t used = room_used(store) + TIER_RESERVE_UNIT;
     uint64_t cap = store->options.cap_bytes ? store->options.cap_bytes : UINT64_MAX / 2;
-    struct limits limits = {.by_cap = less(cap, used), .with_changes = less(cap + CHANGES_SHARE, used)};
+    struct limits limits = {.by_cap = less(cap, used),
+                            .with_changes = less(cap + CHANGES_SHARE, used)};
     struct tier_space space;
     if (store->tier->ops->space(store->tier, &space) < 0) {
         LOCK_SCOPE(&store->commit->room.lock);
@@ -109,12 +118,14 @@ uint64_t room_missing(struct store *store)
 }
 
 /* Holds what is needed and some more: by whole packs, and at a limit all that there is. */
-static int reserve(struct store *store, const struct limits *limits, uint64_t need, uint64_t *ret_held)
+static int reserve(struct store *store, const struct limits *limits, uint64_t need,
+                   uint64_t *ret_held)
 {
     uint64_t wanted = align_up(need + ahead_of(store), TIER_RESERVE_UNIT);
     if (wanted > limits->by_cap)
         wanted = align_down(limits->by_cap, MIB);
-    /* What is held already serves as the margin too: given back, it would be others who fill the disk with it. */
+    /* What is held already serves as the margin too: given back, it would be others who fill the
+     * disk with it. */
     if (wanted > limits->by_disk)
         wanted = max_u64(align_down(limits->by_disk, MIB), min_u64(limits->held, wanted));
     int r = store->tier->ops->reserve(store->tier, wanted, ret_held);
@@ -123,19 +134,23 @@ static int reserve(struct store *store, const struct limits *limits, uint64_t ne
     return r;
 }
 
-/* Stores the space that the thread found, less what packs took since it looked. True: more bytes may be admitted than before. */
-static bool note_granted_locked(struct store *store, const struct limits *limits, uint64_t held, uint64_t taken, uint64_t need)
+/* Stores the space that the thread found, less what packs took since it looked. True: more bytes
+ * may be admitted than before. */
+static bool note_granted_locked(struct store *store, const struct limits *limits, uint64_t held,
+                                uint64_t taken, uint64_t need)
 {
     check_held(&store->commit->room.lock);
     uint64_t since = store->commit->room.taken - taken, before = store->commit->room.left;
-    store->commit->room.granted = less(min_u64(held, min_u64(limits->by_cap, limits->by_disk)), since);
+    store->commit->room.granted =
+        less(min_u64(held, min_u64(limits->by_cap, limits->by_disk)), since);
     store->commit->room.with_changes = less(limits->with_changes, since);
     store->commit->room.left = less(store->commit->room.granted, need);
     store->commit->room.scarce = store->commit->room.granted < need + ahead_of(store);
     return store->commit->room.left > before;
 }
 
-/* One round of the thread. Who waits is told only of what it may be waiting for: it asks again, which asks for a round. */
+/* One round of the thread. Who waits is told only of what it may be waiting for: it asks again,
+ * which asks for a round. */
 static void adjust(struct store *store)
 {
     mutex_lock(&store->commit->room.lock);
@@ -203,7 +218,8 @@ void room_spend(struct store *store, uint64_t bytes)
     ask_locked(store);
 }
 
-/* For the request that the thread works for: when it began to wait, monotonic ns; 0: it did not, or there is none. */
+/* For the request that the thread works for: when it began to wait, monotonic ns; 0: it did not, or
+ * there is none. */
 static _Thread_local int64_t waits_since;
 
 void store_waits_since(int64_t ns)
@@ -224,9 +240,11 @@ static int admit_locked(struct store *store, uint64_t need)
 static int refuse_locked(const struct store *store)
 {
     check_held(&store->commit->room.lock);
-    if (!store->commit->room.hopeless || !waits_since || store->commit->room.searched <= waits_since)
+    if (!store->commit->room.hopeless || !waits_since ||
+        store->commit->room.searched <= waits_since)
         return -EAGAIN;
-    cause_note("NVMe is full of data that may not be dropped; remove something, or mount with a larger nvme=SIZE");
+    cause_note("NVMe is full of data that may not be dropped; remove something, or mount with a "
+               "larger nvme=SIZE");
     return -ENOSPC;
 }
 
@@ -256,7 +274,7 @@ int room_admit(struct store *store, uint64_t bytes)
     return r < 0 && store->commit->room.hopeless ? -ENOSPC : r;
 }
 
-/* --- what is fetched: it may have room that nobody else needs now --------------------------------------------------------- */
+/* --- what is fetched: it may have room that nobody else needs now ----------------------------- */
 
 uint64_t room_kept(struct store *store)
 {
@@ -288,7 +306,8 @@ static uint64_t folder_bytes(struct store *store, const char *name)
     struct dirent *entry;
     while (folder && (entry = readdir(folder))) {
         struct stat st;
-        if (fstatat(dirfd(folder), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode))
+        if (fstatat(dirfd(folder), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+            S_ISREG(st.st_mode))
             bytes += (uint64_t)st.st_blocks * 512;
     }
     if (folder)
@@ -342,9 +361,11 @@ int room_for_view(struct store *store)
     int r = store->tier->ops->space(store->tier, &space);
     if (r < 0 || space.free_bytes >= VIEW_MIN)
         return r;
-    /* Others filled the disk: what we hold gives way, for what it is held for is being written now. */
+    /* Others filled the disk: what we hold gives way, for what it is held for is being
+     * written now. */
     uint64_t held = 0;
-    r = store->tier->ops->reserve(store->tier, space.held_bytes > 2 * VIEW_MIN ? space.held_bytes - 2 * VIEW_MIN : 0, &held);
+    r = store->tier->ops->reserve(
+        store->tier, space.held_bytes > 2 * VIEW_MIN ? space.held_bytes - 2 * VIEW_MIN : 0, &held);
     mutex_lock(&store->commit->room.lock);
     store->commit->room.granted = min_u64(held, store->commit->room.granted);
     mutex_unlock(&store->commit->room.lock);
@@ -373,7 +394,8 @@ void room_settle(struct store *store, int64_t began, bool found)
     store->commit->room.searched = began;
     mutex_unlock(&store->commit->room.lock);
     if (tell)
-        log_warn("nvme: the store is full of data that may not be dropped; writers get ENOSPC until something is removed");
+        log_warn("nvme: the store is full of data that may not be dropped; writers get ENOSPC "
+                 "until something is removed");
     if (hopeless && store->commit->on_room)
         store->commit->on_room(store->commit->on_room_arg);
 }

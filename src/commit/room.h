@@ -14,18 +14,19 @@ struct room {
     pthread_cond_t changed;
     pthread_t thread;
     bool started, stopping, wanted;
-    bool scarce;         /* less than wanted is to be had */
-    bool hopeless;       /* and the last search for more was in vain */
-    int64_t searched;    /* when that began; monotonic ns */
-    uint64_t granted;    /* what may be staged: allocated ahead by the tier, and not taken by packs since that was looked at */
-    uint64_t with_changes; /* what may be staged and changed in names and attributes */
-    uint64_t left;       /* of what is granted, beside what was staged then */
-    uint64_t taken;      /* by packs, ever */
+    bool scarce;      /* less than wanted is to be had */
+    bool hopeless;    /* and the last search for more was in vain */
+    int64_t searched; /* when that began; monotonic ns */
+    uint64_t granted; /* what may be staged: allocated ahead by the tier, and not taken by packs
+                         since that was looked at */
+    uint64_t with_changes;              /* what may be staged and changed in names and attributes */
+    uint64_t left;                      /* of what is granted, beside what was staged then */
+    uint64_t taken;                     /* by packs, ever */
     uint64_t rounds_begun, rounds_done; /* of the thread */
     uint64_t journal_bytes, view_bytes, runs_bytes;
 };
 
-/* --- room.c -------------------------------------------------------------------------------------------------------- */
+/* --- room.c ----------------------------------------------------------------------------------- */
 
 CAIRN_MUST_CHECK int room_start(struct store *store);
 void room_stop(struct store *store);
@@ -42,8 +43,8 @@ bool room_is_short(struct store *store);
 CAIRN_MUST_CHECK int room_for_view(struct store *store);
 /* Could one more pack be made, and be in a cut that the view follows, beside all that is staged? */
 bool room_for_moving(struct store *store);
-/* After a round of the writeback thread that began at `began` (monotonic ns): it found something that came free, or may. If not, and room
- * is short, waiting has no sense for who did so before. */
+/* After a round of the writeback thread that began at `began` (monotonic ns): it found something
+ * that came free, or may. If not, and room is short, waiting has no sense for who did so before. */
 void room_settle(struct store *store, int64_t began, bool found);
 /* A pack of that length takes it of what is held. */
 void room_spend(struct store *store, uint64_t bytes);
@@ -56,12 +57,13 @@ bool room_keep(struct store *store, uint64_t bytes);
 void room_keep_done(struct store *store, uint64_t bytes);
 uint64_t room_kept(struct store *store);
 
-/* --- gc.c ---------------------------------------------------------------------------------------------------------- */
+/* --- gc.c ------------------------------------------------------------------------------------- */
 
 /* Packs that nothing needs, marked as dropping: at most `max`. */
 size_t gc_dead_packs(struct store *store, uint64_t *ids, size_t max);
-/* Adds what is alive in mostly dead packs to a new pack; these, marked as dropping: the next batch moves and drops. Of a pack at
- * least `worth_percent` must be dead, and what all of them take becomes less by as much; else 0: there is nothing to gain. */
+/* Adds what is alive in mostly dead packs to a new pack; these, marked as dropping: the next batch
+ * moves and drops. Of a pack at least `worth_percent` must be dead, and what all of them take
+ * becomes less by as much; else 0: there is nothing to gain. */
 size_t gc_compact(struct store *store, unsigned worth_percent, uint64_t *ids, size_t max);
 /* Adds a chunk that lives in `pack` to a new one, if its place is there. */
 struct moving {

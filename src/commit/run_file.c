@@ -22,7 +22,7 @@ int run_folder_make(const struct store *store)
     return mkdir(path, 0700) < 0 && errno != EEXIST ? -errno : 0;
 }
 
-/* --- a file that is read ------------------------------------------------------------------------------------------------ */
+/* --- a file that is read ---------------------------------------------------------------------- */
 
 int run_input_bytes(uint64_t offset, void *buf, size_t len, void *arg)
 {
@@ -31,7 +31,8 @@ int run_input_bytes(uint64_t offset, void *buf, size_t len, void *arg)
         return -EUCLEAN;
     int r = io_pread_full(input->fd, buf, len, offset);
     if (r < 0)
-        log_warn("runs/%016llx cannot be read at byte %llu: %s", (unsigned long long)input->id, (unsigned long long)offset, strerror(-r));
+        log_warn("runs/%016llx cannot be read at byte %llu: %s", (unsigned long long)input->id,
+                 (unsigned long long)offset, strerror(-r));
     return r;
 }
 
@@ -47,7 +48,9 @@ int run_input_open(const struct store *store, const struct run_info *info, struc
 {
     _cleanup_free_ char *path = run_path(store, info->id, "");
     struct stat st;
-    *ret = (struct run_input){.fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW), .id = info->id, .length = info->length};
+    *ret = (struct run_input){.fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW),
+                              .id = info->id,
+                              .length = info->length};
     if (ret->fd < 0 || fstat(ret->fd, &st) < 0)
         return -errno;
     if ((uint64_t)st.st_size != info->length || st.st_size == 0)
@@ -86,7 +89,7 @@ int run_input_begin(const struct store *store, const struct run_info *info, stru
     return r;
 }
 
-/* --- a file that is written from front to back -------------------------------------------------------------------------- */
+/* --- a file that is written from front to back ------------------------------------------------ */
 
 static int flush_file(struct run_file *file)
 {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The runs in STORE/runs: written whole, read, merged, verified, and removed when no head names them. */
+/* The runs in STORE/runs: written whole, read, merged, verified, and removed when no head names
+ * them. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -10,7 +11,8 @@
 static int add_snapshot_row(const struct run_row *row, void *arg)
 {
     struct run_file *file = arg;
-    return atomic_load(&file->store->commit->snapshot.stopping) ? -ECANCELED : run_file_add(row, file);
+    return atomic_load(&file->store->commit->snapshot.stopping) ? -ECANCELED
+                                                                : run_file_add(row, file);
 }
 
 int runs_write_snapshot(struct store *store, struct view_cut *cut, struct run_info *info)
@@ -28,8 +30,8 @@ int runs_write_snapshot(struct store *store, struct view_cut *cut, struct run_in
     return r;
 }
 
-int runs_merge(const struct store *store, const struct run_info *runs, size_t count, bool drop_removed,
-                      int (*fn)(const struct run_row *row, void *arg), void *arg)
+int runs_merge(const struct store *store, const struct run_info *runs, size_t count,
+               bool drop_removed, int (*fn)(const struct run_row *row, void *arg), void *arg)
 {
     struct run_input inputs[HEAD_RUNS_MAX + 1];
     struct run_reader *readers[HEAD_RUNS_MAX + 1] = {0};
@@ -48,7 +50,8 @@ int runs_merge(const struct store *store, const struct run_info *runs, size_t co
     return r;
 }
 
-int runs_read(struct store *store, const struct head *head, int (*fn)(const struct run_row *row, void *arg), void *arg)
+int runs_read(struct store *store, const struct head *head,
+              int (*fn)(const struct run_row *row, void *arg), void *arg)
 {
     return runs_read_from(store, head, 0, fn, arg);
 }
@@ -62,7 +65,8 @@ int runs_read_from(struct store *store, const struct head *head, uint32_t first,
 static bool is_local_head(const struct store *store, const struct head *head)
 {
     struct head *known = xmalloc(sizeof *known);
-    bool is = local_head_read(store, known) == 0 && memcmp(known->nonce, head->nonce, sizeof known->nonce) == 0;
+    bool is = local_head_read(store, known) == 0 &&
+              memcmp(known->nonce, head->nonce, sizeof known->nonce) == 0;
     free(known);
     return is;
 }
@@ -70,7 +74,8 @@ static bool is_local_head(const struct store *store, const struct head *head)
 /* What a crash left of one that was being written. What has another name is not ours to remove. */
 static bool is_unfinished(const char *name)
 {
-    return strlen(name) == 20 && strspn(name, "0123456789abcdef") == 16 && strcmp(name + 16, ".new") == 0;
+    return strlen(name) == 20 && strspn(name, "0123456789abcdef") == 16 &&
+           strcmp(name + 16, ".new") == 0;
 }
 
 void runs_tidy(struct store *store, const struct head *head)

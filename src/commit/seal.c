@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Seals: a draft becomes a version, a nascent file part of history, a file that was made without a name gets one. */
+/* Seals: a draft becomes a version, a nascent file part of history, a file that was made without a
+ * name gets one. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/vector.h"
 #include "commit/internal.h"
 #include "stage/requests.h"
 
-static void seal_record(const struct ns_inode *inode, const struct stage_draft *draft, const struct ns_birth *birth,
-                        struct record *rec)
+static void seal_record(const struct ns_inode *inode, const struct stage_draft *draft,
+                        const struct ns_birth *birth, struct record *rec)
 {
     rec->ino = inode->ino;
     rec->version = inode->version + 1;
@@ -29,9 +30,10 @@ static void seal_record(const struct ns_inode *inode, const struct stage_draft *
     }
 }
 
-/* The xattrs of a file that was nascent become history with its first version. Returns how many there are; their names and values stay in
- * `xattrs`. */
-static size_t take_xattrs_locked(struct store *store, const struct dump *xattrs, struct record *recs)
+/* The xattrs of a file that was nascent become history with its first version. Returns how many
+ * there are; their names and values stay in `xattrs`. */
+static size_t take_xattrs_locked(struct store *store, const struct dump *xattrs,
+                                 struct record *recs)
 {
     check_held(&store->commit->history.lock);
     size_t len, count = 0;
@@ -43,7 +45,8 @@ static size_t take_xattrs_locked(struct store *store, const struct dump *xattrs,
     return count;
 }
 
-static void seal_roomy_locked(struct store *store, const struct ns_inode *inode, const struct dump *xattrs)
+static void seal_roomy_locked(struct store *store, const struct ns_inode *inode,
+                              const struct dump *xattrs)
 {
     check_held(&store->commit->history.lock);
     struct ns_birth birth;
@@ -100,8 +103,9 @@ static void touch_parent_locked(struct store *store, const struct record *named)
     history_enter_group_locked(store, &rec, 1);
 }
 
-/* What is staged of a file that was made without a name, and so is not in the log, enters it; there it means nothing until the SEAL
- * names the file, for which there is room then. -EAGAIN: there is not, and all is as before. */
+/* What is staged of a file that was made without a name, and so is not in the log, enters it; there
+ * it means nothing until the SEAL names the file, for which there is room then. -EAGAIN: there is
+ * not, and all is as before. */
 static int relink_locked(struct store *store, uint64_t ino, size_t xattrs_len)
 {
     check_held(&store->commit->history.lock);
@@ -154,12 +158,14 @@ int store_name(struct store *store, struct record *rec)
 /* As st_blocks shows it: never more than the size. */
 static uint64_t shown_bytes(const struct ns_inode *inode, const struct stage_file_state *state)
 {
-    uint64_t size = state->has_draft ? state->draft_size : state->has_sealed ? state->sealed_size : inode->attrs.size;
+    uint64_t size = state->has_draft    ? state->draft_size
+                    : state->has_sealed ? state->sealed_size
+                                        : inode->attrs.size;
     return min_u64(inode->blocks_bytes + state->dirty_bytes + state->chunk_bytes, size);
 }
 
-/* *ret_recount: until now a draft over a version that is not durable yet counted in addition to what it replaces there. One that lies over
- * no such version counts as before. */
+/* *ret_recount: until now a draft over a version that is not durable yet counted in addition to
+ * what it replaces there. One that lies over no such version counts as before. */
 static int seal_counted_locked(struct store *store, uint64_t ino, bool *ret_recount)
 {
     check_held(&store->commit->history.lock);
@@ -180,10 +186,11 @@ static int seal_counted_locked(struct store *store, uint64_t ino, bool *ret_reco
     return r;
 }
 
-/* --- seals that wait ----------------------------------------------------------------------------------------------------
+/* --- seals that wait ----------------------------------------------------------------------------
  *
- * They are of drafts, which show, and which a recovery finds and seals as any others. Each enters before whatever else enters the history:
- * so of two things that happened one after the other, no cut has only the later. */
+ * They are of drafts, which show, and which a recovery finds and seals as any others. Each enters
+ * before whatever else enters the history: so of two things that happened one after the other, no
+ * cut has only the later. */
 
 bool history_is_due_locked(struct store *store, uint64_t ino)
 {
@@ -194,8 +201,8 @@ bool history_is_due_locked(struct store *store, uint64_t ino)
     return false;
 }
 
-/* One that fails for another reason than room keeps nobody else's operations from happening: it stays a draft, which is tried again when it
- * has been idle. */
+/* One that fails for another reason than room keeps nobody else's operations from happening: it
+ * stays a draft, which is tried again when it has been idle. */
 int history_seal_due_locked(struct store *store)
 {
     check_held(&store->commit->history.lock);
@@ -208,7 +215,8 @@ int history_seal_due_locked(struct store *store)
         if (r == -EAGAIN)
             break;
         if (r < 0)
-            log_warn("inode %llu was closed and cannot be sealed: %s; trying again", (unsigned long long)ino, strerror(-r));
+            log_warn("inode %llu was closed and cannot be sealed: %s; trying again",
+                     (unsigned long long)ino, strerror(-r));
         if (recount)
             store->commit->history.recount[store->commit->history.recount_count++] = ino;
     }
@@ -289,7 +297,8 @@ void history_seal_ripe(struct store *store, int64_t ns)
 }
 
 /* Calls `fn` for each draft below a directory, until it does not return 0. */
-static int for_drafts_below(struct store *store, uint64_t dir, int (*fn)(struct store *store, uint64_t ino))
+static int for_drafts_below(struct store *store, uint64_t dir,
+                            int (*fn)(struct store *store, uint64_t ino))
 {
     size_t count = stage_drafts(store->stage, NULL, 0);
     uint64_t *inos = xcalloc(count, sizeof *inos);
@@ -318,11 +327,12 @@ bool history_has_draft_below(struct store *store, uint64_t dir)
 {
     if (for_drafts_below(store, dir, found_one) > 0)
         return true;
-    LOCK_SCOPE(&store->commit->history.lock); /* what is being sealed is in the namespace after this */
+    LOCK_SCOPE(
+        &store->commit->history.lock); /* what is being sealed is in the namespace after this */
     return false;
 }
 
-/* --- all of them ------------------------------------------------------------------------------------------------------- */
+/* --- all of them ------------------------------------------------------------------------------ */
 
 DEFINE_VECTOR(ino_list, uint64_t);
 
@@ -339,7 +349,8 @@ int history_seal_all_but(struct store *store, const uint64_t *but, size_t but_co
     size_t drafts = stage_drafts(store->stage, NULL, 0);
     struct ino_list inos = {0};
     vector_reserve(&inos, drafts);
-    inos.count = min_u64(stage_drafts(store->stage, inos.at, drafts), drafts); /* others may open more meanwhile */
+    inos.count = min_u64(stage_drafts(store->stage, inos.at, drafts),
+                         drafts); /* others may open more meanwhile */
     int r = ns_dump_nascent(store->ns, false, add_nascent, &inos);
     for (size_t i = 0; i < inos.count && r == 0; i++) {
         bool stays = but_count && bsearch(&inos.at[i], but, but_count, sizeof *but, compare_u64);

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The session: which stage belongs to the store now, and whether the stage that is there is this store's.
+/* The session: which stage belongs to the store now, and whether the stage that is there is this
+ * store's.
  *
- * STORE/session names the control file of the stage, by a random name of the session that the stage's header has too, and the boot in which
- * it was made. A copy of the store names the same one. So the stage also says whose it is: its daemon has it locked, and it has the path of
- * its store. What belongs to another store that is still there is never touched. */
+ * STORE/session names the control file of the stage, by a random name of the session that the
+ * stage's header has too, and the boot in which it was made. A copy of the store names the same
+ * one. So the stage also says whose it is: its daemon has it locked, and it has the path of its
+ * store. What belongs to another store that is still there is never touched. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/random.h>
@@ -21,7 +23,7 @@
 #define CREATE_TRIES 5
 #define LOST_URGE_NS (3ll * 1000000000)
 
-/* --- STORE/session ------------------------------------------------------------------------------------------------------ */
+/* --- STORE/session ---------------------------------------------------------------------------- */
 
 static char *session_path(const char *store)
 {
@@ -84,7 +86,8 @@ int session_write(struct store *store, bool is_reader)
         return r;
     _cleanup_free_ char *path = session_path(store->path);
     _cleanup_free_ char *ctl = stage_ctl_path(store->stage_dir, store->stage_name);
-    _cleanup_free_ char *text = xasprintf("%s\n" BOOT_WORD "%s\n%s", ctl, boot, is_reader ? READER_LINE : "");
+    _cleanup_free_ char *text =
+        xasprintf("%s\n" BOOT_WORD "%s\n%s", ctl, boot, is_reader ? READER_LINE : "");
     r = io_write_file_durable(path, text, strlen(text));
     if (r == 0)
         stage_note_named(store->stage);
@@ -112,12 +115,13 @@ bool session_left_stage(const char *store, const uint8_t store_id[16])
     return r != -ENOENT;
 }
 
-/* --- whose a stage is ------------------------------------------------------------------------------------------------- */
+/* --- whose a stage is ------------------------------------------------------------------------- */
 
 static bool is_same_folder(const char *a, const char *b)
 {
     struct stat sa, sb;
-    return stat(a, &sa) == 0 && stat(b, &sb) == 0 && sa.st_dev == sb.st_dev && sa.st_ino == sb.st_ino;
+    return stat(a, &sa) == 0 && stat(b, &sb) == 0 && sa.st_dev == sb.st_dev &&
+           sa.st_ino == sb.st_ino;
 }
 
 enum folder { SAME, ANOTHER, UNKNOWN };
@@ -131,7 +135,9 @@ static enum folder compare_folder(const char *store, const struct stage_look *lo
         return UNKNOWN;
     if (ino != look->owner_ino)
         return ANOTHER;
-    return device == look->owner_device ? SAME : UNKNOWN; /* a disk that was unmounted may have another number now */
+    return device == look->owner_device
+               ? SAME
+               : UNKNOWN; /* a disk that was unmounted may have another number now */
 }
 
 static bool is_at_its_path(const char *store, const struct stage_look *look)
@@ -139,10 +145,12 @@ static bool is_at_its_path(const char *store, const struct stage_look *look)
     return strcmp(look->owner, store) == 0 || is_same_folder(look->owner, store);
 }
 
-/* Another folder has taken the path of the one whose the stage is, which may have been moved: a copy of it, with the same session. */
+/* Another folder has taken the path of the one whose the stage is, which may have been moved: a
+ * copy of it, with the same session. */
 static bool is_in_its_place(const char *store, const struct stage_look *look)
 {
-    return look->owner && *look->owner && compare_folder(store, look) == ANOTHER && is_at_its_path(store, look);
+    return look->owner && *look->owner && compare_folder(store, look) == ANOTHER &&
+           is_at_its_path(store, look);
 }
 
 /* Or is said to be nobody's. */
@@ -154,15 +162,18 @@ static bool is_ours(const char *store, const struct stage_look *look)
     return folder == SAME || (folder == UNKNOWN && is_at_its_path(store, look));
 }
 
-/* Is its owner still there, with this session, in another folder than ours? One that was moved elsewhere is not there any more. */
-static bool is_others(const char *store, const uint8_t store_id[16], const struct session *session, const struct stage_look *look)
+/* Is its owner still there, with this session, in another folder than ours? One that was moved
+ * elsewhere is not there any more. */
+static bool is_others(const char *store, const uint8_t store_id[16], const struct session *session,
+                      const struct stage_look *look)
 {
     struct session there;
     if (is_ours(store, look))
         return false;
     if (is_in_its_place(store, look))
         return true;
-    bool same = session_read(look->owner, store_id, &there) == 0 && there.exists && strcmp(there.dir, session->dir) == 0 &&
+    bool same = session_read(look->owner, store_id, &there) == 0 && there.exists &&
+                strcmp(there.dir, session->dir) == 0 &&
                 memcmp(there.name, session->name, sizeof there.name) == 0;
     session_done(&there);
     return same;
@@ -174,8 +185,9 @@ char *session_staged(const char *store, const uint8_t store_id[16], uint64_t *re
     struct stage_look look = {0};
     char *ctl = NULL;
     *ret_bytes = 0;
-    if (session_read(store, store_id, &session) == 0 && session.exists && !session.is_reader && !session.is_of_other_boot &&
-        stage_look(session.dir, session.name, &look) == 0 && !(look.in_use ? !is_ours(store, &look) : is_others(store, store_id, &session, &look))) {
+    if (session_read(store, store_id, &session) == 0 && session.exists && !session.is_reader &&
+        !session.is_of_other_boot && stage_look(session.dir, session.name, &look) == 0 &&
+        !(look.in_use ? !is_ours(store, &look) : is_others(store, store_id, &session, &look))) {
         ctl = stage_ctl_path(session.dir, session.name);
         *ret_bytes = stage_held_bytes(session.dir, session.name);
     }
@@ -189,8 +201,9 @@ int session_forget(const char *store, const uint8_t store_id[16])
 {
     struct session session;
     struct stage_look look = {0};
-    if (session_read(store, store_id, &session) == 0 && session.exists && session.is_reader && !session.is_of_other_boot &&
-        stage_look(session.dir, session.name, &look) == 0 && !look.in_use && !is_others(store, store_id, &session, &look)) {
+    if (session_read(store, store_id, &session) == 0 && session.exists && session.is_reader &&
+        !session.is_of_other_boot && stage_look(session.dir, session.name, &look) == 0 &&
+        !look.in_use && !is_others(store, store_id, &session, &look)) {
         stage_remove_files(session.dir, session.name);
         stage_leave_folder(session.dir);
     }
@@ -199,24 +212,32 @@ int session_forget(const char *store, const uint8_t store_id[16])
     return session_end(store);
 }
 
-static char *explain_copy(const struct store *store, const struct session *session, const struct stage_look *look)
+static char *explain_copy(const struct store *store, const struct session *session,
+                          const struct stage_look *look)
 {
     const char *original = look->owner && *look->owner ? look->owner : "another store";
     if (!look->in_use && is_in_its_place(store->path, look))
-        return xasprintf("%s is a copy of the store that was there when its daemon died and left its stage in %s; where that was moved, mount it "
-                         "there; if it is gone for good, mount this one under another path, and it goes on with the stage; to look at the copy, as "
-                         "it came to NVMe, mount it with -o ro; to make it a store of its own, run: cairn adopt --new-id %s",
+        return xasprintf("%s is a copy of the store that was there when its daemon died and left "
+                         "its stage in %s; where that was moved, mount it "
+                         "there; if it is gone for good, mount this one under another path, and it "
+                         "goes on with the stage; to look at the copy, as "
+                         "it came to NVMe, mount it with -o ro; to make it a store of its own, "
+                         "run: cairn adopt --new-id %s",
                          store->path, session->dir, store->path);
-    _cleanup_free_ char *what =
-        look->in_use ? xasprintf("which pid %d has mounted", (int)look->pid)
-                     : xasprintf("whose stage in %s was left when its daemon died; mount that one to go on with it", session->dir);
-    return xasprintf("%s is a copy of %s, %s; to look at the copy, as it came to NVMe, mount it with -o ro; to make it a store of its "
+    _cleanup_free_ char *what = look->in_use
+                                    ? xasprintf("which pid %d has mounted", (int)look->pid)
+                                    : xasprintf("whose stage in %s was left when its daemon died; "
+                                                "mount that one to go on with it",
+                                                session->dir);
+    return xasprintf("%s is a copy of %s, %s; to look at the copy, as it came to NVMe, mount it "
+                     "with -o ro; to make it a store of its "
                      "own, run: cairn adopt --new-id %s",
                      store->path, original, what, store->path);
 }
 
 /* A copy that is only looked at does without the stage; another mount of it is refused. */
-static int meet_other(struct store *store, const struct session *session, const struct stage_look *look, char **ret_text)
+static int meet_other(struct store *store, const struct session *session,
+                      const struct stage_look *look, char **ret_text)
 {
     *ret_text = explain_copy(store, session, look);
     if (!store->options.read_only)
@@ -227,29 +248,35 @@ static int meet_other(struct store *store, const struct session *session, const 
     return 0;
 }
 
-static char *explain_unusable(const struct store *store, const struct session *session, const struct stage_look *look, int r)
+static char *explain_unusable(const struct store *store, const struct session *session,
+                              const struct stage_look *look, int r)
 {
     _cleanup_free_ char *ctl = stage_ctl_path(session->dir, session->name);
     if (r == -EACCES && look->uid != geteuid())
-        return xasprintf("%s, where the last session had its stage, belongs to user %u, not to you (%u): it is not the stage that was left, or the "
+        return xasprintf("%s, where the last session had its stage, belongs to user %u, not to you "
+                         "(%u): it is not the stage that was left, or the "
                          "store changed hands; to go on from what is on NVMe, remove %s/session",
                          ctl, look->uid, geteuid(), store->path);
-    return xasprintf("the stage that the last session left in %s cannot be opened: %s; it holds what had not come to NVMe; to go on without "
+    return xasprintf("the stage that the last session left in %s cannot be opened: %s; it holds "
+                     "what had not come to NVMe; to go on without "
                      "that, remove %s/session",
                      ctl, r == -EACCES ? "others may read or write it" : strerror(-r), store->path);
 }
 
-/* Each recovery takes a number above both, tells the stage, begins the journal with it and then tells the stage that it did:
- * one that was killed, and one after it, leave the journal anywhere between the two. */
+/* Each recovery takes a number above both, tells the stage, begins the journal with it and then
+ * tells the stage that it did: one that was killed, and one after it, leave the journal anywhere
+ * between the two. */
 static bool continues_journal(const struct store *store)
 {
     uint64_t epoch, next;
     stage_epochs(store->stage, &epoch, &next);
-    return epoch <= store->commit->journal.epoch && store->commit->journal.epoch <= max_u64(epoch, next);
+    return epoch <= store->commit->journal.epoch &&
+           store->commit->journal.epoch <= max_u64(epoch, next);
 }
 
 /* The stage is open. Is it the one that goes on from this journal? */
-static int judge_stage(struct store *store, const struct session *session, const struct stage_look *look, char **ret_text)
+static int judge_stage(struct store *store, const struct session *session,
+                       const struct stage_look *look, char **ret_text)
 {
     if (is_others(store->path, store->sb.store, session, look)) {
         stage_close(store->stage, false);
@@ -259,12 +286,16 @@ static int judge_stage(struct store *store, const struct session *session, const
     if (!continues_journal(store)) {
         stage_close(store->stage, false);
         store->stage = NULL;
-        log_warn("the stage in %s is not of this session of the store: going on from the NVMe horizon; the stage stays there", session->dir);
+        log_warn("the stage in %s is not of this session of the store: going on from the NVMe "
+                 "horizon; the stage stays there",
+                 session->dir);
         return 0;
     }
     if (store->commit->journal.cut_seq < stage_durable_seq(store->stage)) {
-        *ret_text = xasprintf("the journal of %s ends before what its stage in %s knows to be on NVMe: the store is an older copy, or the end of "
-                              "its journal is damaged (cairn fsck says which); nothing was changed; to go on without the stage, remove %s/session",
+        *ret_text = xasprintf("the journal of %s ends before what its stage in %s knows to be on "
+                              "NVMe: the store is an older copy, or the end of "
+                              "its journal is damaged (cairn fsck says which); nothing was "
+                              "changed; to go on without the stage, remove %s/session",
                               store->path, session->dir, store->path);
         return -EUCLEAN;
     }
@@ -282,19 +313,23 @@ int session_open_stage(struct store *store, const struct session *session, char 
         log_debug("stage: the control file in %s tells nothing", session->dir);
     look.in_use = r == -EBUSY; /* else it is we who have it locked */
     if (r == -EBUSY && look.owner && *look.owner && is_ours(store->path, &look))
-        *ret_text = xasprintf("pid %d has the stage of %s in %s still; end it and mount again", (int)look.pid, store->path, session->dir);
+        *ret_text = xasprintf("pid %d has the stage of %s in %s still; end it and mount again",
+                              (int)look.pid, store->path, session->dir);
     else if (r == -EBUSY)
         r = meet_other(store, session, &look, ret_text);
     else if (r == 0)
         r = judge_stage(store, session, &look, ret_text);
     else if (r == -ENOENT && session->tells_boot)
-        log_warn("the last session's stage in %s is gone, though the machine did not boot since: its files were removed there, or %s is a copy of a "
+        log_warn("the last session's stage in %s is gone, though the machine did not boot since: "
+                 "its files were removed there, or %s is a copy of a "
                  "store that was unmounted since; going on from the NVMe horizon",
                  session->dir, store->path);
     else if (r == -ENOENT || r == -ESTALE)
-        log_warn("the last session ended without its stage (power loss or reboot): going on from the NVMe horizon");
+        log_warn("the last session ended without its stage (power loss or reboot): going on from "
+                 "the NVMe horizon");
     else
-        *ret_text = explain_unusable(store, session, &look, r); /* it may hold what was acknowledged and is nowhere else */
+        *ret_text = explain_unusable(store, session, &look,
+                                     r); /* it may hold what was acknowledged and is nowhere else */
     stage_look_done(&look);
     if (r == 0 && store->stage) {
         free(store->stage_dir);
@@ -315,8 +350,10 @@ int session_leave_other(const char *store, const uint8_t store_id[16], char **re
         return r;
     bool may_have_data = session.exists && !session.is_reader && !session.is_of_other_boot;
     int looked = may_have_data ? stage_look(session.dir, session.name, &look) : -ENOENT;
-    /* What is locked may be ours nevertheless: by a daemon that is not quite dead, or by who looks for stages that were left. */
-    bool others = looked == 0 && (look.in_use ? !is_ours(store, &look) : is_others(store, store_id, &session, &look));
+    /* What is locked may be ours nevertheless: by a daemon that is not quite dead, or by who looks
+     * for stages that were left. */
+    bool others = looked == 0 && (look.in_use ? !is_ours(store, &look)
+                                              : is_others(store, store_id, &session, &look));
     if (looked == -ENOENT || others)
         r = session_end(store);
     else
@@ -328,13 +365,14 @@ int session_leave_other(const char *store, const uint8_t store_id[16], char **re
     return r;
 }
 
-/* --- a new one ------------------------------------------------------------------------------------------------------- */
+/* --- a new one -------------------------------------------------------------------------------- */
 
 static int create_once(struct store *store)
 {
     _cleanup_free_ char *folder = NULL;
-    struct stage_config config = {
-        .size_bytes = store->options.stage_bytes, .epoch = store->epoch, .read_only = store->options.remote.read_only};
+    struct stage_config config = {.size_bytes = store->options.stage_bytes,
+                                  .epoch = store->epoch,
+                                  .read_only = store->options.remote.read_only};
     int r = stage_make_folder(store->options.stage_dir, &folder);
     if (r < 0)
         return r;
@@ -378,7 +416,8 @@ void store_watch_stage(struct store *store)
     if (!stage_is_unlinked(store->stage))
         return;
     if (!atomic_exchange(&store->stage_is_lost, true))
-        log_error("the files of the stage in %s were removed: what is written is carried to NVMe at once, and what has not come there when the daemon "
+        log_error("the files of the stage in %s were removed: what is written is carried to NVMe "
+                  "at once, and what has not come there when the daemon "
                   "dies is lost; unmount and mount again for a new stage",
                   store->stage_dir);
     int r = store_seal_all(store);
@@ -392,7 +431,7 @@ const char *store_stage_folder(const struct store *store)
     return store->stage_dir;
 }
 
-/* --- stores with the same id -------------------------------------------------------------------------------------------- */
+/* --- stores with the same id ------------------------------------------------------------------ */
 
 struct twin {
     const struct store *store;
@@ -429,11 +468,15 @@ int session_meet_twin(struct store *store, char **ret_text)
     if (!twin.found)
         return 0;
     bool writes_there = store->remote && !store->options.remote.read_only;
-    _cleanup_free_ char *text =
-        xasprintf("%s has the id of %s, which pid %d has mounted: one is a copy of the other%s; to make it a store of its own, unmount it and run: "
-                  "cairn adopt --new-id %s",
-                  store->path, twin.look.owner && *twin.look.owner ? twin.look.owner : "another store", (int)twin.look.pid,
-                  writes_there ? ", and both would be one writer of the remote" : ", and from now on they differ", store->path);
+    _cleanup_free_ char *text = xasprintf(
+        "%s has the id of %s, which pid %d has mounted: one is a copy of the other%s; to make it a "
+        "store of its own, unmount it and run: "
+        "cairn adopt --new-id %s",
+        store->path, twin.look.owner && *twin.look.owner ? twin.look.owner : "another store",
+        (int)twin.look.pid,
+        writes_there ? ", and both would be one writer of the remote"
+                     : ", and from now on they differ",
+        store->path);
     stage_look_done(&twin.look);
     if (writes_there)
         *ret_text = xstrdup(text);

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The end of the journal of a store without a remote. When it is much longer than the state that it tells, the whole view becomes
- * one run, STORE/head names it, and the segments before it go: as a published head does for a store with a remote.
+/* The end of the journal of a store without a remote. When it is much longer than the state that it
+ * tells, the whole view becomes one run, STORE/head names it, and the segments before it go: as a
+ * published head does for a store with a remote.
  *
- *   run durable in STORE/runs  ->  STORE/head (nonce 0: it is no head of any remote)  ->  older segments and runs go
+ *   run durable in STORE/runs  ->  STORE/head (nonce 0: it is no head of any remote)  ->  older
+ * segments and runs go
  *
- * A thread of its own writes the run from a snapshot of the view; the writeback thread, the journal's only writer, does the rest. */
+ * A thread of its own writes the run from a snapshot of the view; the writeback thread, the
+ * journal's only writer, does the rest. */
 #include <stdio.h>
 
 #include "base/clock.h"
@@ -12,8 +15,10 @@
 #include "commit/run_file.h"
 
 #define GROWTH_MIN (48 * MIB) /* of the journal since the last: three segments */
-#define SHARE 4u              /* of the last run's length: a quarter of what is written is snapshots at most */
-#define OVERDUE 4u            /* so many times what makes one due: it begins at once, because sessions may all be short */
+#define SHARE 4u /* of the last run's length: a quarter of what is written is snapshots at most */
+#define OVERDUE                                                                                    \
+    4u /* so many times what makes one due: it begins at once, because sessions may all be short   \
+        *   \ */
 #define AGAIN_NS (60ll * 1000000000)
 
 static void describe(struct store *store, const struct view_state *state, struct head *head)
@@ -36,8 +41,9 @@ static void describe(struct store *store, const struct view_state *state, struct
     memcpy(head->chain, state->chain, sizeof head->chain);
     (void)snprintf(head->holder, sizeof head->holder, "no remote");
     uint64_t number = ++store->commit->snapshot.count;
-    head->runs[0] = (struct run_info){
-        .id = (uint64_t)store->sb.writer << 48 | store->epoch << 24 | number, .cut = state->applied_seq};
+    head->runs[0] =
+        (struct run_info){.id = (uint64_t)store->sb.writer << 48 | store->epoch << 24 | number,
+                          .cut = state->applied_seq};
     memcpy(head->runs[0].history, store->sb.history, sizeof head->runs[0].history);
 }
 
@@ -71,8 +77,8 @@ static void *snapshot_run(void *arg)
     return NULL;
 }
 
-/* A head that is of a remote says what was published there, and is kept for the next mount with it. One that cannot be read says nothing of
- * a store that never had a remote. */
+/* A head that is of a remote says what was published there, and is kept for the next mount with it.
+ * One that cannot be read says nothing of a store that never had a remote. */
 static bool may_begin(struct store *store)
 {
     struct head *known = xmalloc(sizeof *known);
@@ -96,16 +102,19 @@ static void finish(struct store *store)
         journal_trim(store, store->commit->snapshot.cut);
         store->commit->journal.was_skipped = false;
     } else if (r != -ECANCELED)
-        horizon_error(store, "nvme: a snapshot for the journal cannot be written: %s", strerror(-r));
+        horizon_error(store, "nvme: a snapshot for the journal cannot be written: %s",
+                      strerror(-r));
     store->commit->snapshot.left = store->commit->journal.bytes;
     room_account(store);
     log_debug("journal: the run of a snapshot has %llu KiB, %llu KiB of segments are left",
-              (unsigned long long)(store->commit->snapshot.length / KIB), (unsigned long long)(store->commit->journal.bytes / KIB));
+              (unsigned long long)(store->commit->snapshot.length / KIB),
+              (unsigned long long)(store->commit->journal.bytes / KIB));
 }
 
 void snapshot_tick(struct store *store, bool at_ease)
 {
-    uint64_t bytes = at_ease ? store->commit->journal.bytes : store->commit->journal.bytes / OVERDUE;
+    uint64_t bytes =
+        at_ease ? store->commit->journal.bytes : store->commit->journal.bytes / OVERDUE;
     if (store->commit->snapshot.started) {
         if (atomic_load(&store->commit->snapshot.done))
             finish(store);
@@ -113,12 +122,16 @@ void snapshot_tick(struct store *store, bool at_ease)
     }
     /* What is damaged in the journal is made unnecessary, too, while the view still has it. */
     bool is_needed = at_ease && store->commit->journal.was_skipped;
-    bool is_long = bytes >= store->commit->snapshot.left + GROWTH_MIN && bytes >= SHARE * store->commit->snapshot.length;
-    bool is_time = store->commit->snapshot.result == 0 || clock_monotonic_ns() >= store->commit->snapshot.again_at;
-    if ((!is_long && !is_needed) || !is_time || !may_begin(store) || (bytes < SHARE * store->commit->snapshot.length && !is_needed))
+    bool is_long = bytes >= store->commit->snapshot.left + GROWTH_MIN &&
+                   bytes >= SHARE * store->commit->snapshot.length;
+    bool is_time = store->commit->snapshot.result == 0 ||
+                   clock_monotonic_ns() >= store->commit->snapshot.again_at;
+    if ((!is_long && !is_needed) || !is_time || !may_begin(store) ||
+        (bytes < SHARE * store->commit->snapshot.length && !is_needed))
         return;
     atomic_store(&store->commit->snapshot.done, false);
-    store->commit->snapshot.started = thread_start(&store->commit->snapshot.thread, "cairn-snapshot", snapshot_run, store) == 0;
+    store->commit->snapshot.started =
+        thread_start(&store->commit->snapshot.thread, "cairn-snapshot", snapshot_run, store) == 0;
 }
 
 void snapshot_stop(struct store *store)

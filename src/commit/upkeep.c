@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the writeback thread does between its targets, in rounds; store/ lists them in order, those of the rooms above too. Here: damaged
- * chunks get another place, packs that nothing needs go, those that are mostly dead are made anew.
+/* What the writeback thread does between its targets, in rounds; store/ lists them in order, those
+ * of the rooms above too. Here: damaged chunks get another place, packs that nothing needs go,
+ * those that are mostly dead are made anew.
  *
  * Each of these is a cut of its own: the same state, with other packs. */
 #include "base/clock.h"
@@ -11,7 +12,8 @@
 #define COMPACT_HALF_PERCENT 50u
 #define TIDY_AFTER_NS (2ll * 1000000000)
 
-/* Chunks that get another place must have it before a cut says so: a try of a cut that fails forgets what its packs were to hold. */
+/* Chunks that get another place must have it before a cut says so: a try of a cut that fails
+ * forgets what its packs were to hold. */
 static bool finish_moved(struct store *store)
 {
     int r = packs_finish(store);
@@ -41,7 +43,8 @@ bool upkeep_drop(struct store *store, const uint64_t *ids, size_t count, uint32_
     return writeback_own_cut(store, &drops); /* the files go when the view has it */
 }
 
-/* What the newest published head has need not be repeated by a recovery: that begins with the head's runs. */
+/* What the newest published head has need not be repeated by a recovery: that begins with the
+ * head's runs. */
 static void trim_journal(struct store *store)
 {
     struct head *head = xmalloc(sizeof *head);
@@ -53,8 +56,8 @@ static void trim_journal(struct store *store)
     free(head);
 }
 
-/* What was written of files without a name that are gone: no operation will take those packs into the view, from which they are
- * dropped. `now`: nor wait for one that will. */
+/* What was written of files without a name that are gone: no operation will take those packs into
+ * the view, from which they are dropped. `now`: nor wait for one that will. */
 static bool adopt_leftovers(struct store *store, bool now)
 {
     if (!packs_have_leftovers(store) || !(now || writeback_has_nothing(store)))
@@ -67,7 +70,8 @@ static bool adopt_leftovers(struct store *store, bool now)
 bool gc_round(struct store *store, bool now)
 {
     uint64_t ids[DROPS_MAX];
-    if (!atomic_exchange(&store->commit->gc_soon, false) && !now && clock_monotonic_ns() < store->commit->rounds.gc_at)
+    if (!atomic_exchange(&store->commit->gc_soon, false) && !now &&
+        clock_monotonic_ns() < store->commit->rounds.gc_at)
         return false;
     store->commit->rounds.gc_at = clock_monotonic_ns() + GC_EVERY_NS;
     trim_journal(store);
@@ -91,8 +95,8 @@ void upkeep_begin(struct store *store)
     store->commit->rounds.tidy_at = clock_monotonic_ns() + TIDY_AFTER_NS;
 }
 
-/* What a session leaves due, compactions of the view and a snapshot for the journal, would compete with the next one's mount and with the
- * restore that most often follows. */
+/* What a session leaves due, compactions of the view and a snapshot for the journal, would compete
+ * with the next one's mount and with the restore that most often follows. */
 static void tidy(struct store *store)
 {
     if (store->commit->rounds.tidy_at && clock_monotonic_ns() >= store->commit->rounds.tidy_at) {
@@ -110,7 +114,8 @@ bool upkeep_rounds(struct store *store)
     tidy(store);
     for (size_t i = 0; i < store->commit->upkeep->count; i++) {
         const struct upkeep_round *round = &store->commit->upkeep->rounds[i];
-        if (lag_exists(store)) /* what is dropped, moved or trimmed is chosen by what the view says: not while that is old */
+        if (lag_exists(store)) /* what is dropped, moved or trimmed is chosen by what the view says:
+                                  not while that is old */
             return did;
         if (round->frees && freed)
             continue;

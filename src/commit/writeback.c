@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Writeback: one thread that decides, a few that work.
  *
- * A round chooses a target cut, writes what that cut lacks, appends the journal batch, brings the view up to it, lets go, and
- * moves the horizon. Order within a round, never changed, but that nobody waits for a view that cannot follow (lag.c):
+ * A round chooses a target cut, writes what that cut lacks, appends the journal batch, brings the
+ * view up to it, lets go, and moves the horizon. Order within a round, never changed, but that
+ * nobody waits for a view that cannot follow (lag.c):
  *
- *   chunks durable  ->  batch durable  ->  view  ->  overlay, stage and dropped packs let go  ->  horizon and waiters
+ *   chunks durable  ->  batch durable  ->  view  ->  overlay, stage and dropped packs let go  ->
+ * horizon and waiters
  *
- * Which cut: the newest state, but at most TARGET_BYTES_MAX of missing bytes or one version ahead, and never one below the
- * stage's floor. When the stage runs full of drafts, the largest is written in pieces before it is sealed. */
+ * Which cut: the newest state, but at most TARGET_BYTES_MAX of missing bytes or one version ahead,
+ * and never one below the stage's floor. When the stage runs full of drafts, the largest is written
+ * in pieces before it is sealed. */
 #include <pthread.h>
 
 #include "base/clock.h"
@@ -23,19 +26,19 @@
 #define PIECE_MAX (128 * MIB)
 #define PIECE_CROWDED_MIN (64 * KIB) /* less would free nothing worth the I/O */
 #define PIECE_PARTS_MAX 65536u
-#define GATHER_MAX 32u /* stretches at a time */
-#define RETRY_MS_MIN 10   /* most errors of a disk pass, or do not repeat in another file */
+#define GATHER_MAX 32u  /* stretches at a time */
+#define RETRY_MS_MIN 10 /* most errors of a disk pass, or do not repeat in another file */
 #define RETRY_MS_MAX 1000
 
 struct writeback {
     struct store *store;
     struct stage_scattered gather_at; /* where gathering goes on */
     bool has_gathered;                /* in the last round */
-    uint64_t piece_ino, piece_next; /* where the cut state goes on */
+    uint64_t piece_ino, piece_next;   /* where the cut state goes on */
     struct cut_state piece_state;
 };
 
-/* --- a target ----------------------------------------------------------------------------------------------------------- */
+/* --- a target --------------------------------------------------------------------------------- */
 
 struct target {
     uint64_t cut;
@@ -85,17 +88,21 @@ static void choose(struct store *store, struct target *target)
     mutex_unlock(&store->commit->horizon.lock);
 }
 
-static int write_versions(struct store *store, const struct target *target, struct version_content *versions)
+static int write_versions(struct store *store, const struct target *target,
+                          struct version_content *versions)
 {
     for (size_t i = 0; i < target->count; i++) {
         const struct stage_sealed *sealed = &target->sealed[i];
-        versions[i] = (struct version_content){
-            .ino = sealed->ino, .version = sealed->version, .keep = sealed->keep, .seal_seq = sealed->seal_seq};
+        versions[i] = (struct version_content){.ino = sealed->ino,
+                                               .version = sealed->version,
+                                               .keep = sealed->keep,
+                                               .seal_seq = sealed->seal_seq};
         int r = content_write_layer(store, sealed, &versions[i].content);
         if (r < 0)
             return r;
         mutex_lock(&store->commit->horizon.lock);
-        store->commit->horizon.target_bytes -= min_u64(store->commit->horizon.target_bytes, sealed->bytes);
+        store->commit->horizon.target_bytes -=
+            min_u64(store->commit->horizon.target_bytes, sealed->bytes);
         mutex_unlock(&store->commit->horizon.lock);
     }
     return packs_finish(store);
@@ -129,7 +136,9 @@ static void let_go(struct store *store, const struct target *target, const struc
     ns_retire(store->ns, target->cut);
     mutex_unlock(&store->commit->history.lock);
     for (size_t i = 0; i < target->count; i++) {
-        ns_stored(store->ns, target->sealed[i].ino); /* before the stage lets go: at no moment does it count nowhere */
+        ns_stored(store->ns,
+                  target->sealed[i]
+                      .ino); /* before the stage lets go: at no moment does it count nowhere */
         stage_layer_done(store->stage, target->sealed[i].ino);
     }
     packs_note_named(store, batch->packs, batch->pack_count);
@@ -148,8 +157,10 @@ static bool is_dense(struct store *store, const struct version_content *version)
         if (version->content.extents.at[i].kind != EXTENT_HOLE)
             bytes += version->content.extents.at[i].length;
     (void)stage_file_state(store->stage, version->ino, &staged);
-    return !staged.has_draft && staged.has_sealed && ns_inode(store->ns, version->ino, &inode) == 0 &&
-           inode.blocks_bytes + staged.dirty_bytes + staged.chunk_bytes >= staged.sealed_size && bytes >= staged.sealed_size;
+    return !staged.has_draft && staged.has_sealed &&
+           ns_inode(store->ns, version->ino, &inode) == 0 &&
+           inode.blocks_bytes + staged.dirty_bytes + staged.chunk_bytes >= staged.sealed_size &&
+           bytes >= staged.sealed_size;
 }
 
 /* Nothing is left of its content; was there nothing before? */
@@ -162,17 +173,21 @@ static bool is_empty(struct store *store, uint64_t ino)
 static void note_dense(struct store *store, struct version_content *versions, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        versions[i].is_dense = versions[i].content.extents.count > 0 ? is_dense(store, &versions[i]) : is_empty(store, versions[i].ino);
+        versions[i].is_dense = versions[i].content.extents.count > 0
+                                   ? is_dense(store, &versions[i])
+                                   : is_empty(store, versions[i].ino);
 }
 
-/* Until now what is staged counted in addition to what it replaces: where there are holes, st_blocks is another now. */
+/* Until now what is staged counted in addition to what it replaces: where there are holes,
+ * st_blocks is another now. */
 static void tell_stored(struct store *store, const struct version_content *versions, size_t count)
 {
     uint64_t *inos = xcalloc(count, sizeof *inos);
     size_t changed = 0;
     for (size_t i = 0; i < count; i++) {
         struct stage_file_state staged;
-        bool same = versions[i].is_dense && !stage_file_state(store->stage, versions[i].ino, &staged);
+        bool same =
+            versions[i].is_dense && !stage_file_state(store->stage, versions[i].ino, &staged);
         if (!same && (versions[i].content.extents.count > 0 || !versions[i].is_dense))
             inos[changed++] = versions[i].ino;
     }
@@ -187,10 +202,12 @@ static bool is_stopping(struct store *store)
     return store->commit->horizon.stopping;
 }
 
-/* Appends, applies, lets go. Who waits for the horizon is told when whoever looks finds it there, and the kernel knows what it takes; but
- * where the view cannot follow nobody waits for that: it is durable. */
-static int publish(struct store *store, const struct target *target, const struct version_content *versions,
-                   const struct batch *batch, const struct drops *drops)
+/* Appends, applies, lets go. Who waits for the horizon is told when whoever looks finds it there,
+ * and the kernel knows what it takes; but where the view cannot follow nobody waits for that: it is
+ * durable. */
+static int publish(struct store *store, const struct target *target,
+                   const struct version_content *versions, const struct batch *batch,
+                   const struct drops *drops)
 {
     uint64_t seq;
     int64_t happened;
@@ -198,7 +215,8 @@ static int publish(struct store *store, const struct target *target, const struc
         happened = clock_monotonic_ns();
     int r = journal_append(store, target->cut, batch->bytes, batch->len, batch->count);
     if (r < 0) {
-        horizon_error(store, "nvme: writing the journal failed: %s; trying again elsewhere", strerror(-r));
+        horizon_error(store, "nvme: writing the journal failed: %s; trying again elsewhere",
+                      strerror(-r));
         return r;
     }
     if (store->remote)
@@ -230,7 +248,8 @@ static int write_target(struct store *store, const struct target *target, const 
     if (r == 0) {
         r = batch_build(store, target->cut, ops, op_count, versions, target->count, drops, &batch);
         if (r < 0)
-            horizon_error(store, "the records of a cut cannot be made: %s; trying again", strerror(-r));
+            horizon_error(store, "the records of a cut cannot be made: %s; trying again",
+                          strerror(-r));
     }
     note_dense(store, versions, target->count);
     if (r == 0)
@@ -244,9 +263,11 @@ static int write_target(struct store *store, const struct target *target, const 
 }
 
 /* Until it is durable, or the store stops: then the stage keeps what is missing. */
-static bool carry_target(struct store *store, const struct target *target, const struct drops *drops)
+static bool carry_target(struct store *store, const struct target *target,
+                         const struct drops *drops)
 {
-    for (unsigned ms = RETRY_MS_MIN; write_target(store, target, drops) < 0; ms = ms < RETRY_MS_MAX / 2 ? 2 * ms : RETRY_MS_MAX) {
+    for (unsigned ms = RETRY_MS_MIN; write_target(store, target, drops) < 0;
+         ms = ms < RETRY_MS_MAX / 2 ? 2 * ms : RETRY_MS_MAX) {
         if (is_stopping(store))
             return false;
         (void)usleep(1000 * ms);
@@ -254,7 +275,7 @@ static bool carry_target(struct store *store, const struct target *target, const
     return true;
 }
 
-/* --- pieces of drafts ------------------------------------------------------------------------------------------------------ */
+/* --- pieces of drafts ------------------------------------------------------------------------- */
 
 /* Tells a recovery that these packs are no leftovers. */
 static int log_new_packs(struct store *store)
@@ -264,11 +285,11 @@ static int log_new_packs(struct store *store)
     mutex_lock(&store->commit->packs.lock);
     struct new_pack *pack;
     TAILQ_FOREACH(pack, &store->commit->packs.written, link)
-        if (!pack->logged && pack->state == PACK_DURABLE && count < ARRAY_LEN(recs)) {
-            recs[count++] = (struct record){
-                .type = REC_PACK, .pack = pack->id, .length = pack->length, .count = pack->count};
-            pack->logged = true;
-        }
+    if (!pack->logged && pack->state == PACK_DURABLE && count < ARRAY_LEN(recs)) {
+        recs[count++] = (struct record){
+            .type = REC_PACK, .pack = pack->id, .length = pack->length, .count = pack->count};
+        pack->logged = true;
+    }
     mutex_unlock(&store->commit->packs.lock);
     LOCK_SCOPE(&store->commit->history.lock);
     for (size_t i = 0; i < count; i++) {
@@ -279,14 +300,15 @@ static int log_new_packs(struct store *store)
     return 0;
 }
 
-static void exchange_pieces(struct store *store, uint64_t ino, const struct stage_part *parts, size_t count,
-                            const struct content *content)
+static void exchange_pieces(struct store *store, uint64_t ino, const struct stage_part *parts,
+                            size_t count, const struct content *content)
 {
     for (size_t i = 0; i < content->extents.count; i++) {
         const struct extent *extent = &content->extents.at[i];
         struct chunk_entry entry;
         uint64_t refs;
-        struct stage_chunk_range chunk = {.offset = extent->offset, .length = extent->length, .name = extent->chunk};
+        struct stage_chunk_range chunk = {
+            .offset = extent->offset, .length = extent->length, .name = extent->chunk};
         if (packs_find_fresh(store, &extent->chunk, &entry) != 0 ||
             (view_chunk(store->view, &extent->chunk, &entry, &refs) == 0 && entry.pack != 0)) {
             chunk.pack = entry.pack;
@@ -316,7 +338,8 @@ static bool write_piece(struct writeback *wb, uint64_t ino, uint64_t min_bytes)
     struct store *store = wb->store;
     struct stage_part *parts = xcalloc(PIECE_PARTS_MAX, sizeof *parts);
     bool more;
-    size_t count = stage_draft_run(store->stage, ino, min_bytes, PIECE_MAX, parts, PIECE_PARTS_MAX, &more);
+    size_t count =
+        stage_draft_run(store->stage, ino, min_bytes, PIECE_MAX, parts, PIECE_PARTS_MAX, &more);
     uint64_t bytes = 0;
     for (size_t i = 0; i < count; i++)
         bytes += parts[i].length;
@@ -328,7 +351,8 @@ static bool write_piece(struct writeback *wb, uint64_t ino, uint64_t min_bytes)
             cut_state_done(&wb->piece_state);
             wb->piece_state = fresh;
         }
-        int r = content_write_run(store, parts, count, &wb->piece_state, more && bytes > CHUNK_SIZE_MAX * 4, &content);
+        int r = content_write_run(store, parts, count, &wb->piece_state,
+                                  more && bytes > CHUNK_SIZE_MAX * 4, &content);
         if (r == 0)
             r = packs_finish(store);
         if (r == 0)
@@ -349,11 +373,12 @@ static bool write_piece(struct writeback *wb, uint64_t ino, uint64_t min_bytes)
     return wrote;
 }
 
-/* What lies in SLAB_PAYLOAD of a file without a name, in one range. -ECANCELED: it changed meanwhile. -EAGAIN: it is not known yet whether
- * NVMe has room for it. -ENOBUFS: no slab. */
+/* What lies in SLAB_PAYLOAD of a file without a name, in one range. -ECANCELED: it changed
+ * meanwhile. -EAGAIN: it is not known yet whether NVMe has room for it. -ENOBUFS: no slab. */
 static int gather(struct store *store, const struct stage_scattered *scattered)
 {
-    int r = room_admit(store, scattered->length); /* holes become bytes, which must have a place on NVMe, too */
+    int r = room_admit(
+        store, scattered->length); /* holes become bytes, which must have a place on NVMe, too */
     uint32_t slab = r == 0 ? stage_slab_try_take(store->stage) : SLAB_NONE;
     if (slab == SLAB_NONE)
         return r < 0 ? r : -ENOBUFS;
@@ -369,9 +394,11 @@ static int gather(struct store *store, const struct stage_scattered *scattered)
     return r;
 }
 
-/* How many of these were gathered; one whose content cannot be read is no reason to give up others. -EAGAIN, -ENOBUFS: there is no room now,
- * and *at is where to go on. -ECANCELED: none, and they change. */
-static int gather_these(struct store *store, const struct stage_scattered *found, size_t count, struct stage_scattered *at)
+/* How many of these were gathered; one whose content cannot be read is no reason to give up others.
+ * -EAGAIN, -ENOBUFS: there is no room now, and *at is where to go on. -ECANCELED: none, and they
+ * change. */
+static int gather_these(struct store *store, const struct stage_scattered *found, size_t count,
+                        struct stage_scattered *at)
 {
     int gathered = 0;
     bool changing = false;
@@ -387,14 +414,16 @@ static int gather_these(struct store *store, const struct stage_scattered *found
     return gathered || !changing ? gathered : -ECANCELED;
 }
 
-/* Goes on where it ended, until some are gathered: > 0. 0: nothing can be, in no file. Else as gather_these(). */
+/* Goes on where it ended, until some are gathered: > 0. 0: nothing can be, in no file. Else as
+ * gather_these(). */
 static int gather_scattered(struct writeback *wb)
 {
     struct stage_scattered found[GATHER_MAX];
     unsigned ends = wb->gather_at.ino == 0;
     int all = 0;
     while (ends < 2 && !is_stopping(wb->store)) {
-        size_t count = stage_find_scattered(wb->store->stage, &wb->gather_at, found, ARRAY_LEN(found));
+        size_t count =
+            stage_find_scattered(wb->store->stage, &wb->gather_at, found, ARRAY_LEN(found));
         ends += wb->gather_at.ino == 0;
         int r = gather_these(wb->store, found, count, &wb->gather_at);
         if (r != 0 && r != -ECANCELED)
@@ -404,7 +433,7 @@ static int gather_scattered(struct writeback *wb)
     return all;
 }
 
-/* --- the loop --------------------------------------------------------------------------------------------------------------- */
+/* --- the loop --------------------------------------------------------------------------------- */
 
 struct pressure {
     bool urgent, stopping;
@@ -439,8 +468,8 @@ static void seal_ripe(struct store *store)
     }
     history_seal_ripe(store, store->options.writeback_delay_ns);
     uint64_t inos[RIPE_MAX];
-    size_t count = stage_ripe_drafts(store->stage, clock_monotonic_ns(), DRAFT_IDLE_NS, DRAFT_AGE_NS, DRAFT_SMALL,
-                                     inos, RIPE_MAX);
+    size_t count = stage_ripe_drafts(store->stage, clock_monotonic_ns(), DRAFT_IDLE_NS,
+                                     DRAFT_AGE_NS, DRAFT_SMALL, inos, RIPE_MAX);
     for (size_t i = 0; i < count; i++)
         if (store_seal(store, inos[i]) == -EAGAIN)
             return; /* no room in the log now: they stay ripe */
@@ -464,7 +493,8 @@ static bool wants_round(struct store *store, const struct pressure *pressure)
         return false;
     if (pressure->urgent || pressure->stopping || is_filling_up(store))
         return true;
-    return clock_monotonic_ns() - happened >= store->options.writeback_delay_ns && !writeback_has_nothing(store);
+    return clock_monotonic_ns() - happened >= store->options.writeback_delay_ns &&
+           !writeback_has_nothing(store);
 }
 
 bool writeback_own_cut(struct store *store, const struct drops *drops)
@@ -473,7 +503,8 @@ bool writeback_own_cut(struct store *store, const struct drops *drops)
     mutex_lock(&store->commit->history.lock);
     choose_locked(store, &target);
     if (store->commit->history.op_count == 0)
-        target.cut = store->commit->history.newest = max_u64(stage_next_seq(store->stage), store->commit->history.newest + 1);
+        target.cut = store->commit->history.newest =
+            max_u64(stage_next_seq(store->stage), store->commit->history.newest + 1);
     mutex_unlock(&store->commit->history.lock);
     bool carried = carry_target(store, &target, drops);
     free(target.sealed);
@@ -486,14 +517,17 @@ static bool write_largest(struct writeback *wb, uint64_t least)
     return stage_largest_draft(wb->store->stage, least, &ino) && write_piece(wb, ino, least);
 }
 
-/* Writers wait, or soon will: the largest draft goes to NVMe in pieces. Many small scattered writes fill the table of ranges,
- * and pieces of their size would free nothing worth the I/O: what has most of them is sealed, or gathered where it has no name. */
+/* Writers wait, or soon will: the largest draft goes to NVMe in pieces. Many small scattered writes
+ * fill the table of ranges, and pieces of their size would free nothing worth the I/O: what has
+ * most of them is sealed, or gathered where it has no name. */
 static bool relieve(struct writeback *wb, const struct pressure *pressure)
 {
     struct store *store = wb->store;
     uint64_t crowding = 0, seq;
     int64_t happened;
-    bool waiting = pressure->waiting > 0, crowded = waiting && stage_is_crowded(store->stage, &crowding), just_gathered = wb->has_gathered;
+    bool waiting = pressure->waiting > 0,
+         crowded = waiting && stage_is_crowded(store->stage, &crowding),
+         just_gathered = wb->has_gathered;
     wb->has_gathered = false;
     if (pressure->stopping || !(waiting || is_filling_up(store)))
         return false;
@@ -501,11 +535,13 @@ static bool relieve(struct writeback *wb, const struct pressure *pressure)
     wb->has_gathered = gathered > 0;
     if (gathered > 0 || (just_gathered && !crowded)) /* who waited for that is only waking up */
         return gathered > 0;
-    bool relieved = write_largest(wb, waiting ? CHUNK_SIZE_MAX : PIECE_MIN) || (crowding && store_seal(store, crowding) == 0);
+    bool relieved = write_largest(wb, waiting ? CHUNK_SIZE_MAX : PIECE_MIN) ||
+                    (crowding && store_seal(store, crowding) == 0);
     if (!relieved && waiting && (!crowded || gathered == -ENOBUFS))
         relieved = write_largest(wb, crowded ? PIECE_CROWDED_MIN : 1);
     /* What is carried as versions gives room, too. */
-    bool may_clear = gathered == -ECANCELED || gathered == -EAGAIN || (gathered == -ENOBUFS && history_oldest(store, &seq, &happened));
+    bool may_clear = gathered == -ECANCELED || gathered == -EAGAIN ||
+                     (gathered == -ENOBUFS && history_oldest(store, &seq, &happened));
     stage_set_stuck(store->stage, crowded && !relieved && !may_clear);
     return relieved;
 }
@@ -536,7 +572,8 @@ static void *writeback_run(void *arg)
         lag_tick(store);
         seal_ripe(store);
         bool carried = carry_once(store, &pressure), found = relieve(&wb, &pressure);
-        if (is_stopping(store)) /* what a target that was given up holds is not to be taken into another cut */
+        if (is_stopping(store)) /* what a target that was given up holds is not to be taken into
+                                   another cut */
             break;
         found = (!lag_exists(store) && upkeep_rounds(store)) || found;
         room_settle(store, began, found);
@@ -544,7 +581,8 @@ static void *writeback_run(void *arg)
             continue;
         mutex_lock(&store->commit->horizon.lock);
         if (!store->commit->horizon.stopping && !(store->commit->horizon.kicked && pressure.urgent))
-            (void)mutex_wait(&store->commit->horizon.lock, &store->commit->horizon.changed, TICK_MS);
+            (void)mutex_wait(&store->commit->horizon.lock, &store->commit->horizon.changed,
+                             TICK_MS);
         mutex_unlock(&store->commit->horizon.lock);
     }
     cut_state_done(&wb.piece_state);
@@ -556,7 +594,8 @@ int writeback_start(struct store *store)
     unsigned threads = store->options.writeback_threads;
     int r = pool_new("cairn-chunk", threads, 256, priority_join, store, &store->commit->workers);
     if (r == 0)
-        r = pool_new("cairn-pack", PACK_WRITERS, PACK_BUFFERS + 1, priority_join, store, &store->commit->pack_writers);
+        r = pool_new("cairn-pack", PACK_WRITERS, PACK_BUFFERS + 1, priority_join, store,
+                     &store->commit->pack_writers);
     if (r == 0)
         r = thread_start(&store->commit->thread, "cairn-writeback", writeback_run, store);
     store->commit->thread_started = r == 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the writeback thread does: targets (writeback.c), the content of versions (content.c), records (batch.c), what the view lacks (lag.c), and
- * its work between targets (upkeep.c, snapshot.c). */
+/* What the writeback thread does: targets (writeback.c), the content of versions (content.c),
+ * records (batch.c), what the view lacks (lag.c), and its work between targets (upkeep.c,
+ * snapshot.c). */
 #pragma once
 
 #include <pthread.h>
@@ -13,10 +14,11 @@
 #include "format/record.h"
 #include "stage/stage.h"
 
-#define TARGET_BYTES_MAX (1024ull * 1024 * 1024) /* missing bytes that a target may have, or one version */
-#define DROPS_MAX 256u                           /* packs that go with one batch */
+#define TARGET_BYTES_MAX                                                                           \
+    (1024ull * 1024 * 1024) /* missing bytes that a target may have, or one version */
+#define DROPS_MAX 256u      /* packs that go with one batch */
 
-/* --- content.c ----------------------------------------------------------------------------------------------------- */
+/* --- content.c -------------------------------------------------------------------------------- */
 
 /* The chunks of a pinned version or of a piece of a draft. */
 struct content {
@@ -25,13 +27,16 @@ struct content {
     uint32_t inline_len;
     VECTOR(uint64_t) pinned; /* packs pinned by deduplication */
 };
-CAIRN_MUST_CHECK int content_write_layer(struct store *store, const struct stage_sealed *version, struct content *ret);
-/* One run of parts; cut state in and out. Borders are in `extents`; the rest of the run was held back if `more`. */
-CAIRN_MUST_CHECK int content_write_run(struct store *store, const struct stage_part *parts, size_t count,
-                                       struct cut_state *state, bool more, struct content *content);
+CAIRN_MUST_CHECK int content_write_layer(struct store *store, const struct stage_sealed *version,
+                                         struct content *ret);
+/* One run of parts; cut state in and out. Borders are in `extents`; the rest of the run was held
+ * back if `more`. */
+CAIRN_MUST_CHECK int content_write_run(struct store *store, const struct stage_part *parts,
+                                       size_t count, struct cut_state *state, bool more,
+                                       struct content *content);
 void content_done(struct store *store, struct content *content);
 
-/* --- batch.c ------------------------------------------------------------------------------------------------------- */
+/* --- batch.c ---------------------------------------------------------------------------------- */
 
 struct version_content { /* in order of seal_seq */
     uint64_t ino, version, keep, seal_seq;
@@ -52,38 +57,45 @@ struct drops {
     size_t count;
     uint32_t flags; /* RECORD_EVICTED */
 };
-CAIRN_MUST_CHECK int batch_build(struct store *store, uint64_t cut, struct op *const *ops, size_t op_count,
-                                 const struct version_content *versions, size_t version_count,
-                                 const struct drops *drops, struct batch *ret);
+CAIRN_MUST_CHECK int batch_build(struct store *store, uint64_t cut, struct op *const *ops,
+                                 size_t op_count, const struct version_content *versions,
+                                 size_t version_count, const struct drops *drops,
+                                 struct batch *ret);
 void batch_done(struct batch *batch);
 /* Would a batch of these operations write nothing? */
 bool batch_is_void(struct store *store, struct op *const *ops, size_t op_count);
 
-/* --- writeback.c --------------------------------------------------------------------------------------------------- */
+/* --- writeback.c ------------------------------------------------------------------------------ */
 
 CAIRN_MUST_CHECK int writeback_start(struct store *store);
 void writeback_stop(struct store *store);
-/* The writeback thread: a cut with the same state, without the packs that are to be dropped. False: the store stops. */
+/* The writeback thread: a cut with the same state, without the packs that are to be dropped. False:
+ * the store stops. */
 bool writeback_own_cut(struct store *store, const struct drops *drops);
-/* No operation is pending, but such of files that lived and died since. For the writeback thread. */
+/* No operation is pending, but such of files that lived and died since. For the
+ * writeback thread. */
 bool writeback_has_nothing(struct store *store);
 
-/* --- lag.c --------------------------------------------------------------------------------------------------------- */
+/* --- lag.c ------------------------------------------------------------------------------------ */
 
 /* What the view lacks of the journal (lag.c). */
 struct lag {
     bool exists;
-    uint64_t cut;      /* of the last batch that it lacks */
-    int64_t again_at;  /* when the next try is due; monotonic ns */
-    int64_t wait_ns;   /* after the last, which failed; 0: it did not */
-    VECTOR(uint64_t) inos; /* files whose pinned version is durable; a file may be there several times */
+    uint64_t cut;     /* of the last batch that it lacks */
+    int64_t again_at; /* when the next try is due; monotonic ns */
+    int64_t wait_ns;  /* after the last, which failed; 0: it did not */
+    VECTOR(uint64_t)
+    inos; /* files whose pinned version is durable; a file may be there several times */
     VECTOR(uint64_t) drops; /* packs whose files go when the view has it */
-    _Atomic uint64_t ops; /* operations that the overlay keeps for it */
+    _Atomic uint64_t ops;   /* operations that the overlay keeps for it */
 };
 
-/* The view cannot be written, and lacks batches that are durable. For the writeback thread alone; lag_exists(), and for any thread lag_ops(): internal.h. */
-/* The view did not take this batch (`error`), which is durable. Its operations leave the list of what is pending. */
-void lag_add(struct store *store, uint64_t cut, const struct batch *batch, const struct drops *drops, int error);
+/* The view cannot be written, and lacks batches that are durable. For the writeback thread alone;
+ * lag_exists(), and for any thread lag_ops(): internal.h. */
+/* The view did not take this batch (`error`), which is durable. Its operations leave the list of
+ * what is pending. */
+void lag_add(struct store *store, uint64_t cut, const struct batch *batch,
+             const struct drops *drops, int error);
 /* The pinned version of this file is in that batch. */
 void lag_add_version(struct store *store, uint64_t ino);
 /* One try to bring the view up to the journal's end; then all is let go. */
@@ -92,11 +104,12 @@ void lag_catch_up(struct store *store);
 void lag_tick(struct store *store);
 void lag_done(struct store *store);
 
-/* --- upkeep.c ------------------------------------------------------------------------------------------------------ */
+/* --- upkeep.c --------------------------------------------------------------------------------- */
 
 /* A round of the writeback thread between two targets. */
 struct upkeep_round {
-    /* `now`: room is short, or somebody waits for a gc. True: it did something, and there may be more. */
+    /* `now`: room is short, or somebody waits for a gc. True: it did something, and there may be
+     * more. */
     bool (*run)(struct store *store, bool now);
     bool frees; /* it makes room on NVMe: those of these behind it wait until it finds nothing */
 };
@@ -105,13 +118,14 @@ struct upkeep_round {
 struct upkeep {
     const struct upkeep_round *rounds;
     size_t count;
-    /* May NVMe get room by what the rooms above do? Nobody is refused meanwhile. The writeback thread. */
+    /* May NVMe get room by what the rooms above do? Nobody is refused meanwhile. The writeback
+     * thread. */
     bool (*may_free)(struct store *store);
 };
 
 /* When rounds are due: the writeback thread's alone. */
 struct upkeep_state {
-    int64_t tidy_at;  /* when what was due at the mount begins; monotonic ns, 0: it has begun */
+    int64_t tidy_at; /* when what was due at the mount begins; monotonic ns, 0: it has begun */
     int64_t gc_at;
     uint64_t trimmed; /* horizon of the remote at the last trim of the journal */
 };
@@ -122,10 +136,12 @@ bool upkeep_rounds(struct store *store);
 bool heal_round(struct store *store, bool now);
 bool gc_round(struct store *store, bool now);
 bool compact_round(struct store *store, bool now);
-/* A cut with the same state, without these packs, which are marked as dropping; `flags` of their records. False: they stay. */
-CAIRN_MUST_CHECK bool upkeep_drop(struct store *store, const uint64_t *ids, size_t count, uint32_t flags);
+/* A cut with the same state, without these packs, which are marked as dropping; `flags` of their
+ * records. False: they stay. */
+CAIRN_MUST_CHECK bool upkeep_drop(struct store *store, const uint64_t *ids, size_t count,
+                                  uint32_t flags);
 
-/* --- snapshot.c ---------------------------------------------------------------------------------------------------- */
+/* --- snapshot.c ------------------------------------------------------------------------------- */
 
 struct snapshot {
     pthread_t thread;
@@ -138,6 +154,7 @@ struct snapshot {
 };
 
 /* Both in the writeback thread, or when it has ended. */
-/* Takes one if the journal is much longer than the state; not `at_ease`, right after a mount: only if it is longer by far. */
+/* Takes one if the journal is much longer than the state; not `at_ease`, right after a mount: only
+ * if it is longer by far. */
 void snapshot_tick(struct store *store, bool at_ease);
 void snapshot_stop(struct store *store);

@@ -23,7 +23,9 @@
 #define MESSAGE_TIMEOUT_MS 2000 /* for one message of a client, whichever way it goes */
 #define SWEEP_MS 500
 #define EXACT_DOUBLE_MAX (1ull << 53)
-#define EXACT_PRINT_MAX 999999999999999ull /* cJSON prints 15 digits where that is about the same */
+#define EXACT_PRINT_MAX                                                                            \
+    999999999999999ull /* cJSON prints 15 digits where that is about the same                      \
+                        * \ */
 
 /* Received bytes that were not handed out yet. */
 struct reader {
@@ -43,8 +45,9 @@ struct connection {
 #define EVENT_LISTEN 1
 #define EVENT_FIRST 64 /* of connections: place + a multiple of CONNECTIONS_MAX */
 
-/* Threads wait for events, not for clients: a connection holds a thread only while a complete request is answered. A client that
- * sends nothing, sends half a request, or reads no answer costs only a slot, which new clients may take. */
+/* Threads wait for events, not for clients: a connection holds a thread only while a complete
+ * request is answered. A client that sends nothing, sends half a request, or reads no answer costs
+ * only a slot, which new clients may take. */
 struct control {
     cJSON *(*handle)(const cJSON *request, void *arg);
     void *arg;
@@ -61,11 +64,13 @@ struct control {
     } locked;
 };
 
-/* A socket's path has room for 107 bytes only, a store's path may be longer: go through the open folder. */
+/* A socket's path has room for 107 bytes only, a store's path may be longer: go through the open
+ * folder. */
 static struct sockaddr_un socket_address(int folder_fd, const char *name)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    (void)snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/%s", folder_fd, name);
+    (void)snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/%s", folder_fd,
+                   name);
     return address;
 }
 
@@ -74,12 +79,14 @@ static int64_t deadline_in(int timeout_ms)
     return timeout_ms < 0 ? INT64_MAX : clock_monotonic_ns() + (int64_t)timeout_ms * 1000000;
 }
 
-/* Waits until `fd` is ready for `events`. -ETIMEDOUT; -ESHUTDOWN where `stop_fd` (-1: none) says so. */
+/* Waits until `fd` is ready for `events`. -ETIMEDOUT; -ESHUTDOWN where `stop_fd` (-1: none) says
+ * so. */
 static int wait_ready(int fd, short events, int stop_fd, int64_t deadline)
 {
     for (;;) {
         struct pollfd fds[2] = {{.fd = fd, .events = events}, {.fd = stop_fd, .events = POLLIN}};
-        int64_t left_ms = deadline == INT64_MAX ? -1 : (deadline - clock_monotonic_ns() + 999999) / 1000000;
+        int64_t left_ms =
+            deadline == INT64_MAX ? -1 : (deadline - clock_monotonic_ns() + 999999) / 1000000;
         if (deadline != INT64_MAX && left_ms <= 0)
             return -ETIMEDOUT;
         int n = poll(fds, 2, left_ms > 1000000 ? 1000000 : (int)left_ms);
@@ -112,8 +119,8 @@ static int send_all(int fd, const char *buf, size_t len, int stop_fd, int64_t de
     return 0;
 }
 
-/* Receives what is there, at least one byte, with a NUL after it. -EAGAIN: nothing yet; -ENODATA at the end of the stream,
- * -EMSGSIZE where the buffer may not grow any further. */
+/* Receives what is there, at least one byte, with a NUL after it. -EAGAIN: nothing yet; -ENODATA at
+ * the end of the stream, -EMSGSIZE where the buffer may not grow any further. */
 static int receive_some(int fd, struct reader *reader, size_t max)
 {
     if (reader->len == max)
@@ -123,7 +130,8 @@ static int receive_some(int fd, struct reader *reader, size_t max)
         reader->buf = xrealloc(reader->buf, reader->capacity);
     }
     for (;;) {
-        ssize_t n = recv(fd, reader->buf + reader->len, reader->capacity - reader->len - 1, MSG_DONTWAIT);
+        ssize_t n =
+            recv(fd, reader->buf + reader->len, reader->capacity - reader->len - 1, MSG_DONTWAIT);
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
@@ -137,15 +145,17 @@ static int receive_some(int fd, struct reader *reader, size_t max)
 /* Is there a whole line? Its length without the newline. */
 static bool find_line(const struct reader *reader, size_t from, size_t *ret_len)
 {
-    const char *newline = reader->len > from ? memchr(reader->buf + from, '\n', reader->len - from) : NULL;
+    const char *newline =
+        reader->len > from ? memchr(reader->buf + from, '\n', reader->len - from) : NULL;
     if (newline)
         *ret_len = (size_t)(newline - reader->buf);
     return newline != NULL;
 }
 
-/* Waits for one line of at most `max` bytes; its length without the newline. -ENODATA: the stream ended
- * between lines; -EBADMSG: within one. */
-static int receive_line(int fd, struct reader *reader, size_t max, int64_t deadline, size_t *ret_len)
+/* Waits for one line of at most `max` bytes; its length without the newline. -ENODATA: the stream
+ * ended between lines; -EBADMSG: within one. */
+static int receive_line(int fd, struct reader *reader, size_t max, int64_t deadline,
+                        size_t *ret_len)
 {
     size_t searched = 0;
     while (!find_line(reader, searched, ret_len)) {
@@ -179,7 +189,8 @@ static cJSON *parse_object(const char *text, size_t len)
 {
     const char *end = NULL;
     /* cJSON takes a NUL for a blank. */
-    cJSON *object = memchr(text, '\0', len) ? NULL : cJSON_ParseWithLengthOpts(text, len, &end, false);
+    cJSON *object =
+        memchr(text, '\0', len) ? NULL : cJSON_ParseWithLengthOpts(text, len, &end, false);
     while (object && end < text + len && strchr(" \t\r", *end))
         end++;
     if (cJSON_IsObject(object) && end == text + len)
@@ -233,8 +244,9 @@ static bool is_writable(int fd)
     return poll(&p, 1, 0) > 0 && (p.revents & POLLOUT);
 }
 
-/* Answers one request if it is complete. Returns the event to wait for: other connections are served before its next request, and a
- * client that reads no answers gets none. Negative: close the connection. */
+/* Answers one request if it is complete. Returns the event to wait for: other connections are
+ * served before its next request, and a client that reads no answers gets none. Negative: close the
+ * connection. */
 static int control_serve(struct control *control, struct connection *c)
 {
     size_t len;
@@ -261,7 +273,8 @@ static void close_connection(struct connection *c)
     free(c);
 }
 
-/* The place that a new connection gets: a free one, or that of the one that has waited for longest. */
+/* The place that a new connection gets: a free one, or that of the one that has waited
+ * for longest. */
 static unsigned choose_place_locked(const struct control *control)
 {
     check_held(&control->locked.lock);
@@ -270,14 +283,16 @@ static unsigned choose_place_locked(const struct control *control)
         const struct connection *c = control->locked.places[i];
         if (!c)
             return i;
-        if (!c->busy && (oldest == CONNECTIONS_MAX || c->since < control->locked.places[oldest]->since))
+        if (!c->busy &&
+            (oldest == CONNECTIONS_MAX || c->since < control->locked.places[oldest]->since))
             oldest = i;
     }
     check(oldest < CONNECTIONS_MAX); /* there are fewer threads than places */
     return oldest;
 }
 
-static int connection_watch(struct control *control, int how, int fd, unsigned events, uint64_t event)
+static int connection_watch(struct control *control, int how, int fd, unsigned events,
+                            uint64_t event)
 {
     struct epoll_event e = {.events = events, .data.u64 = event};
     return epoll_ctl(control->epoll_fd, how, fd, &e) < 0 ? -errno : 0;
@@ -331,7 +346,8 @@ static void give_connection(struct control *control, struct connection *c, int w
 {
     LOCK_SCOPE(&control->locked.lock);
     c->busy = false;
-    if (wanted >= 0 && connection_watch(control, EPOLL_CTL_MOD, c->fd, (unsigned)wanted | EPOLLONESHOT, c->event) == 0)
+    if (wanted >= 0 && connection_watch(control, EPOLL_CTL_MOD, c->fd,
+                                        (unsigned)wanted | EPOLLONESHOT, c->event) == 0)
         return;
     control->locked.places[c->event % CONNECTIONS_MAX] = NULL;
     close_connection(c);
@@ -370,8 +386,8 @@ static void *control_run(void *arg)
     }
 }
 
-/* Binds, listens, and only then takes its name: every client that finds it is answered. Only its owner can reach it from the first
- * moment on, since the store is private. */
+/* Binds, listens, and only then takes its name: every client that finds it is answered. Only its
+ * owner can reach it from the first moment on, since the store is private. */
 static int open_listener(struct control *control)
 {
     struct sockaddr_un address = socket_address(control->folder_fd, "control.new");
@@ -384,7 +400,8 @@ static int open_listener(struct control *control)
         return -errno;
     if (chmod(address.sun_path, 0600) < 0 || listen(control->listen_fd, CONTROL_BACKLOG) < 0)
         return -errno;
-    return renameat(control->folder_fd, "control.new", control->folder_fd, "control") < 0 ? -errno : 0;
+    return renameat(control->folder_fd, "control.new", control->folder_fd, "control") < 0 ? -errno
+                                                                                          : 0;
 }
 
 static int open_events(struct control *control)
@@ -394,7 +411,9 @@ static int open_events(struct control *control)
     if (control->stop_fd < 0 || control->epoll_fd < 0)
         return -errno;
     int r = connection_watch(control, EPOLL_CTL_ADD, control->stop_fd, EPOLLIN, EVENT_STOP);
-    return r < 0 ? r : connection_watch(control, EPOLL_CTL_ADD, control->listen_fd, EPOLLIN, EVENT_LISTEN);
+    return r < 0 ? r
+                 : connection_watch(control, EPOLL_CTL_ADD, control->listen_fd, EPOLLIN,
+                                    EVENT_LISTEN);
 }
 
 int control_start(const char *store, cJSON *(*handle)(const cJSON *request, void *arg), void *arg,
@@ -514,7 +533,8 @@ int control_request(const char *store, const cJSON *request, int timeout_ms, cJS
     return 0;
 }
 
-/* Names may be bytes that are no UTF-8, of which JSON is made: those appear as "\\xNN". They occur in strings only. */
+/* Names may be bytes that are no UTF-8, of which JSON is made: those appear as "\\xNN". They occur
+ * in strings only. */
 static char *make_utf8(const char *text)
 {
     char *made = xmalloc(5 * strlen(text) + 1), *to = made;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The control socket of a mounted store: STORE/control, 0600. One JSON object in a line is a request, one in
- * a line the reply; a connection may carry several. Only root and the user that mounted are answered. */
+/* The control socket of a mounted store: STORE/control, 0600. One JSON object in a line is a
+ * request, one in a line the reply; a connection may carry several. Only root and the user that
+ * mounted are answered. */
 #pragma once
 
 #include <cjson/cJSON.h>
@@ -12,29 +13,34 @@
 
 struct control;
 
-/* Serves requests with `handle`, which returns a new object (never NULL) and is called from several threads
- * at once. The caller holds STORE/lock: a socket that is there was left by a dead daemon and is replaced. */
-CAIRN_MUST_CHECK int control_start(const char *store, cJSON *(*handle)(const cJSON *request, void *arg),
-                                   void *arg, struct control **ret);
+/* Serves requests with `handle`, which returns a new object (never NULL) and is called from several
+ * threads at once. The caller holds STORE/lock: a socket that is there was left by a dead daemon
+ * and is replaced. */
+CAIRN_MUST_CHECK int control_start(const char *store,
+                                   cJSON *(*handle)(const cJSON *request, void *arg), void *arg,
+                                   struct control **ret);
 
 /* Ends serving; no call of the handler is running any more on return. NULL is fine. */
 void control_stop(struct control *control);
 
-/* Sends one request and waits for its reply, at most `timeout_ms` (-1: no limit). -ENOENT or -ECONNREFUSED: no daemon listens;
- * -EACCES; -ETIMEDOUT; -ECONNRESET: the daemon exited; -EBADMSG: the reply is not a JSON object. Caller frees with cJSON_Delete(). */
+/* Sends one request and waits for its reply, at most `timeout_ms` (-1: no limit). -ENOENT or
+ * -ECONNREFUSED: no daemon listens; -EACCES; -ETIMEDOUT; -ECONNRESET: the daemon exited; -EBADMSG:
+ * the reply is not a JSON object. Caller frees with cJSON_Delete(). */
 CAIRN_MUST_CHECK int control_request(const char *store, const cJSON *request, int timeout_ms,
                                      cJSON **ret_reply);
 
 /* Returns true if a daemon listens there: it is alive, though it may not answer. Does not block. */
 bool control_listens(const char *store);
 
-/* The text of `json`, valid whatever bytes its strings hold: those that are no UTF-8 appear as "\\xNN". Caller frees. */
+/* The text of `json`, valid whatever bytes its strings hold: those that are no UTF-8 appear as
+ * "\\xNN". Caller frees. */
 char *control_print(const cJSON *json, bool for_people);
 
 /* {"error":text,"errno":error}; `error` is a positive errno. */
 cJSON *control_error(int error, const char *text);
 
-/* Numbers in JSON are doubles for many a reader: one of 16 digits or more travels as a string of digits. */
+/* Numbers in JSON are doubles for many a reader: one of 16 digits or more travels as a string of
+ * digits. */
 void control_add_u64(cJSON *object, const char *name, uint64_t value);
 
 /* Reads what control_add_u64() wrote. False where there is none, or no whole number from 0 on. */

@@ -15,7 +15,7 @@
 
 #define STATE_MAX (256 * KIB)
 
-/* --- writing ---------------------------------------------------------------------------------------------------------------------- */
+/* --- writing ---------------------------------------------------------------------------------- */
 
 static void add_bytes(cJSON *object, const char *name, const uint8_t *bytes, size_t len)
 {
@@ -97,7 +97,7 @@ int handover_write(const struct handover_source *from, int *ret_fd)
     return r;
 }
 
-/* --- reading ---------------------------------------------------------------------------------------------------------------------- */
+/* --- reading ---------------------------------------------------------------------------------- */
 
 static bool get_text(const cJSON *object, const char *name, char **ret)
 {
@@ -114,7 +114,8 @@ static bool copy_text(const cJSON *object, const char *name, char *to, size_t ca
     return text != NULL;
 }
 
-static bool get_bytes(const cJSON *object, const char *name, uint8_t *to, size_t max, size_t *ret_len)
+static bool get_bytes(const cJSON *object, const char *name, uint8_t *to, size_t max,
+                      size_t *ret_len)
 {
     const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, name));
     size_t len = text ? strlen(text) : 0;
@@ -130,8 +131,9 @@ static bool get_passport(const cJSON *state, struct front_passport *ret)
     size_t init_len, answer_len;
     uint64_t mmap_shared;
     if (!get_bytes(object, "init", ret->init, sizeof ret->init, &init_len) ||
-        !get_bytes(object, "answer", ret->answer, sizeof ret->answer, &answer_len) || answer_len != sizeof ret->answer ||
-        !control_get_u64(object, "device", &ret->device) || !control_get_u64(object, "mmap_shared", &mmap_shared))
+        !get_bytes(object, "answer", ret->answer, sizeof ret->answer, &answer_len) ||
+        answer_len != sizeof ret->answer || !control_get_u64(object, "device", &ret->device) ||
+        !control_get_u64(object, "mmap_shared", &mmap_shared))
         return false;
     ret->init_len = (uint32_t)init_len;
     ret->mmap_shared = mmap_shared != 0;
@@ -152,14 +154,17 @@ static bool get_keeper(const cJSON *state, struct lifecycle_keeper *ret)
     ret->adopted.fd = get_fd(state, "fuse_fd");
     ret->lock_fd = get_fd(state, "lock_fd");
     ret->link_fd = get_fd(state, "link_fd");
-    if (!get_passport(state, &ret->adopted.passport) || !control_get_u64(state, "deaths", &deaths) ||
-        !control_get_u64(state, "died_at", &died_at) || !control_get_u64(state, "upgrades", &upgrades) ||
+    if (!get_passport(state, &ret->adopted.passport) ||
+        !control_get_u64(state, "deaths", &deaths) ||
+        !control_get_u64(state, "died_at", &died_at) ||
+        !control_get_u64(state, "upgrades", &upgrades) ||
         !control_get_u64(state, "upgrade_tries", &tries) ||
         !copy_text(state, "last_death", ret->last_death, sizeof ret->last_death) ||
         !copy_text(state, "version", ret->version_before, sizeof ret->version_before))
         return false;
     ret->deaths = (unsigned)deaths;
-    ret->view_deaths = control_get_u64(state, "view_deaths", &view_deaths) ? (unsigned)view_deaths : 0;
+    ret->view_deaths =
+        control_get_u64(state, "view_deaths", &view_deaths) ? (unsigned)view_deaths : 0;
     ret->died_at = (int64_t)died_at;
     ret->upgrades = (unsigned)upgrades;
     ret->upgrade_tries = (unsigned)tries;
@@ -184,17 +189,21 @@ static int get_all(const cJSON *state, struct handover *ret, char **ret_text)
 {
     uint64_t format = 0, stage_version = 0, child = 0, served_at = 0;
     if (!control_get_u64(state, "format", &format) || format == 0 || format > HANDOVER_FORMAT) {
-        *ret_text = xasprintf("the handover has format %llu; version %s supports formats up to %u", (unsigned long long)format,
-                              CAIRN_VERSION, HANDOVER_FORMAT);
+        *ret_text = xasprintf("the handover has format %llu; version %s supports formats up to %u",
+                              (unsigned long long)format, CAIRN_VERSION, HANDOVER_FORMAT);
         return -EPROTO;
     }
-    if (!control_get_u64(state, "stage_version", &stage_version) || stage_version > stage_format_version()) {
-        *ret_text = xasprintf("the stage has version %llu; version %s of cairn supports versions up to %u",
-                              (unsigned long long)stage_version, CAIRN_VERSION, stage_format_version());
+    if (!control_get_u64(state, "stage_version", &stage_version) ||
+        stage_version > stage_format_version()) {
+        *ret_text =
+            xasprintf("the stage has version %llu; version %s of cairn supports versions up to %u",
+                      (unsigned long long)stage_version, CAIRN_VERSION, stage_format_version());
         return -EPROTO;
     }
-    if (!get_text(state, "store", &ret->store) || !get_text(state, "mountpoint", &ret->mountpoint) || !get_keeper(state, &ret->keeper) ||
-        !control_get_u64(state, "child", &child) || !control_get_u64(state, "served_at", &served_at)) {
+    if (!get_text(state, "store", &ret->store) ||
+        !get_text(state, "mountpoint", &ret->mountpoint) || !get_keeper(state, &ret->keeper) ||
+        !control_get_u64(state, "child", &child) ||
+        !control_get_u64(state, "served_at", &served_at)) {
         *ret_text = xstrdup("the handover is incomplete");
         return -EPROTO;
     }

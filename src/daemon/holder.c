@@ -28,21 +28,24 @@
 struct holder {
     const char *store, *mountpoint;
     const struct mount_options *options;
-    int ready_fd;  /* of the process that waits for the first daemon; -1: none, or it has the result */
+    int ready_fd; /* of the process that waits for the first daemon; -1: none, or it has the
+                   * result */
     int signal_fd;
-    int link_fd;   /* to the daemon that runs; -1: none does */
-    pid_t child;   /* 0: none */
-    bool is_kept;  /* a daemon has mounted: */
+    int link_fd;  /* to the daemon that runs; -1: none does */
+    pid_t child;  /* 0: none */
+    bool is_kept; /* a daemon has mounted: */
     struct lifecycle_keeper keeper;
     int64_t served_at; /* the child serves since then; 0: it starts */
     unsigned quick_deaths;
     bool stops;    /* the daemon was told to end */
     char *binary;  /* the next daemon is to be of that program; NULL: of ours */
     bool is_trial; /* the child is of `binary`, and does not serve yet */
-    bool is_foreign; /* the daemon is no child of this process, and its end shows at the link only */
+    bool
+        is_foreign; /* the daemon is no child of this process, and its end shows at the link only */
     bool was_told_end; /* the daemon said that it ends, and how: */
     int end_status;    /* as waitpid() gives it */
-    int64_t hello_by; /* monotonic ns: the child of `binary` is killed where it has said nothing by then; 0: it has */
+    int64_t hello_by;  /* monotonic ns: the child of `binary` is killed where it has said nothing by
+                          then; 0: it has */
 };
 
 /* The holder keeps nothing of the user's terminal, as the daemon does not. */
@@ -51,7 +54,8 @@ static void leave_terminal(const struct holder *h)
     if (h->options->foreground)
         return;
     _cleanup_close_ int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-    /* The caller may wait for the end of a pipe that it gave the holder: the pipe goes in any case. */
+    /* The caller may wait for the end of a pipe that it gave the holder: the pipe goes in
+     * any case. */
     if (null_fd < 0)
         null_fd = memfd_create("null", MFD_CLOEXEC);
     if (null_fd < 0)
@@ -115,11 +119,15 @@ static void holder_receive(struct holder *h)
     union fds_message fds;
     union link_message received;
     struct iovec iov = {&received, sizeof received};
-    struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = fds.bytes, .msg_controllen = sizeof fds.bytes};
+    struct msghdr message = {.msg_iov = &iov,
+                             .msg_iovlen = 1,
+                             .msg_control = fds.bytes,
+                             .msg_controllen = sizeof fds.bytes};
     ssize_t n = recvmsg(h->link_fd, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
     if (n <= 0) {
         if (n == 0 || (errno != EAGAIN && errno != EINTR))
-            close_fd(&h->link_fd); /* the daemon's end comes as SIGCHLD, or is this end of the link */
+            close_fd(
+                &h->link_fd); /* the daemon's end comes as SIGCHLD, or is this end of the link */
         return;
     }
     const struct cmsghdr *header = CMSG_FIRSTHDR(&message);
@@ -129,16 +137,18 @@ static void holder_receive(struct holder *h)
     if (n == 2 && (received.binary[0] == END_MARK || received.binary[0] == DEATH_MARK)) {
         int how = (uint8_t)received.binary[1];
         h->was_told_end = true;
-        h->end_status = received.binary[0] == END_MARK ? W_EXITCODE(how, 0) : W_EXITCODE(0, how & 0x7f);
+        h->end_status =
+            received.binary[0] == END_MARK ? W_EXITCODE(how, 0) : W_EXITCODE(0, how & 0x7f);
     }
-    if (n != (ssize_t)sizeof received.passport || !header || header->cmsg_len != CMSG_LEN(2 * sizeof(int)))
+    if (n != (ssize_t)sizeof received.passport || !header ||
+        header->cmsg_len != CMSG_LEN(2 * sizeof(int)))
         return;
     int taken[2];
     memcpy(taken, CMSG_DATA(header), sizeof taken);
     holder_keep(h, &received.passport, taken);
 }
 
-/* --- another program ------------------------------------------------------------------------------------------------------------------ */
+/* --- another program -------------------------------------------------------------------------- */
 
 static struct handover_source to_hand_over(const struct holder *h)
 {
@@ -164,15 +174,16 @@ static void end_log(void)
     log_set_fd(STDERR_FILENO);
 }
 
-/* The other program's daemon serves: the holder becomes that program. Returns only where that cannot be run. */
+/* The other program's daemon serves: the holder becomes that program. Returns only where that
+ * cannot be run. */
 static void holder_become_other(struct holder *h)
 {
     h->keeper.link_fd = h->link_fd;
     struct handover_source from = to_hand_over(h);
     int r = upgrade_execute(h->binary, "keep", &from);
     if (begin_log(h))
-        log_error("cannot run %s: %s; its daemon serves, but its successor will be of version %s", h->binary, strerror(-r),
-                  CAIRN_VERSION);
+        log_error("cannot run %s: %s; its daemon serves, but its successor will be of version %s",
+                  h->binary, strerror(-r), CAIRN_VERSION);
     end_log();
     end_trial(h);
 }
@@ -188,7 +199,7 @@ static int run_other(struct holder *h, int link_fd)
     return CANNOT_EXECUTE;
 }
 
-/* --- the daemon ------------------------------------------------------------------------------------------------------------------ */
+/* --- the daemon ------------------------------------------------------------------------------- */
 
 static int run_child(struct holder *h, int link_fd)
 {
@@ -239,7 +250,7 @@ static void pass_on_signals(struct holder *h)
     }
 }
 
-/* --- deaths -------------------------------------------------------------------------------------------------------------------------- */
+/* --- deaths ----------------------------------------------------------------------------------- */
 
 /* Returns false where the daemon has ended as it should: the mount is over, with *ret_code. */
 static bool is_death(struct holder *h, int status, int *ret_code)
@@ -250,21 +261,27 @@ static bool is_death(struct holder *h, int status, int *ret_code)
         if (h->is_foreign && !h->was_told_end)
             (void)snprintf(h->keeper.last_death, sizeof h->keeper.last_death, "a signal");
         else
-            (void)snprintf(h->keeper.last_death, sizeof h->keeper.last_death, for_view ? "signal %d, to rebuild the view" : "signal %d", WTERMSIG(status));
+            (void)snprintf(h->keeper.last_death, sizeof h->keeper.last_death,
+                           for_view ? "signal %d, to rebuild the view" : "signal %d",
+                           WTERMSIG(status));
         return true;
     }
     *ret_code = WEXITSTATUS(status);
-    (void)snprintf(h->keeper.last_death, sizeof h->keeper.last_death, "exit status %d while starting", *ret_code);
+    (void)snprintf(h->keeper.last_death, sizeof h->keeper.last_death,
+                   "exit status %d while starting", *ret_code);
     return *ret_code != MOUNT_OK && !h->served_at && !h->stops;
 }
 
 static void tell_giving_up(const struct holder *h)
 {
     _cleanup_close_ int notify_fd = h->options->foreground ? notify_connect() : -1;
-    notify_send(notify_fd, "STATUS=failed: %u daemons in a row died soon after they started (the last: %s)", h->quick_deaths, h->keeper.last_death);
+    notify_send(notify_fd,
+                "STATUS=failed: %u daemons in a row died soon after they started (the last: %s)",
+                h->quick_deaths, h->keeper.last_death);
     if (!begin_log(h))
         return;
-    log_error("%u daemons in a row died soon after they started (the last: %s); giving up the mount of %s: acknowledged data is in the stage, "
+    log_error("%u daemons in a row died soon after they started (the last: %s); giving up the "
+              "mount of %s: acknowledged data is in the stage, "
               "mount again to recover it",
               h->quick_deaths, h->keeper.last_death, h->store);
     end_log();
@@ -282,8 +299,11 @@ static bool holder_replace(struct holder *h)
     h->keeper.is_upgrade = false;
     if (h->quick_deaths > QUICK_DEATHS_MAX && h->options->crash_window_ns > 0)
         return false;
-    int64_t wait = h->quick_deaths > 1 ? FIRST_BACKOFF_NS << min_u64(h->quick_deaths - 2, QUICK_DEATHS_MAX - 1) : 0;
-    (void)nanosleep(&(struct timespec){.tv_sec = wait / 1000000000, .tv_nsec = wait % 1000000000}, NULL);
+    int64_t wait = h->quick_deaths > 1
+                       ? FIRST_BACKOFF_NS << min_u64(h->quick_deaths - 2, QUICK_DEATHS_MAX - 1)
+                       : 0;
+    (void)nanosleep(&(struct timespec){.tv_sec = wait / 1000000000, .tv_nsec = wait % 1000000000},
+                    NULL);
     pass_on_signals(h);
     return start_child(h) == 0;
 }
@@ -314,26 +334,31 @@ static int start_trial(struct holder *h)
     return start_child(h);
 }
 
-/* The daemon of the other program has failed, and no daemon serves: one of this program takes over. */
+/* The daemon of the other program has failed, and no daemon serves: one of this program
+ * takes over. */
 static int start_own(struct holder *h, int status)
 {
     char *why = h->keeper.upgrade_error;
     size_t capacity = sizeof h->keeper.upgrade_error;
     if (WIFSIGNALED(status) && h->hello_by)
-        (void)snprintf(why, capacity, "%s was killed by signal %d before it started", h->binary, WTERMSIG(status));
+        (void)snprintf(why, capacity, "%s was killed by signal %d before it started", h->binary,
+                       WTERMSIG(status));
     else if (WIFSIGNALED(status))
-        (void)snprintf(why, capacity, "the daemon of %s was killed by signal %d while starting", h->binary, WTERMSIG(status));
+        (void)snprintf(why, capacity, "the daemon of %s was killed by signal %d while starting",
+                       h->binary, WTERMSIG(status));
     else if (WEXITSTATUS(status) == CANNOT_EXECUTE)
         (void)snprintf(why, capacity, "cannot run %s", h->binary);
     else
-        (void)snprintf(why, capacity, "the daemon of %s exited while starting, with status %d; see 'cairn log'", h->binary,
-                       WEXITSTATUS(status));
+        (void)snprintf(why, capacity,
+                       "the daemon of %s exited while starting, with status %d; see 'cairn log'",
+                       h->binary, WEXITSTATUS(status));
     h->keeper.upgrades--;
     end_trial(h);
     return start_child(h);
 }
 
-/* Returns true where the end belongs to an exchange of the program; *ret_over where that leads to no further daemon. */
+/* Returns true where the end belongs to an exchange of the program; *ret_over where that leads to
+ * no further daemon. */
 static bool reap_exchanged(struct holder *h, int status, bool *ret_over)
 {
     if (!h->binary)
@@ -349,7 +374,8 @@ static void watch_trial(struct holder *h)
         (void)kill(h->child, SIGKILL);
 }
 
-/* Does what waitpid() does, also for a daemon that is no child of this process: that one has ended when the link is closed. */
+/* Does what waitpid() does, also for a daemon that is no child of this process: that one has ended
+ * when the link is closed. */
 static bool has_ended(struct holder *h, int *ret_status)
 {
     pid_t found = waitpid(h->child, ret_status, WNOHANG);
@@ -358,7 +384,8 @@ static bool has_ended(struct holder *h, int *ret_status)
     h->is_foreign = found < 0 && errno == ECHILD;
     if (!h->is_foreign || h->link_fd >= 0)
         return false;
-    *ret_status = h->was_told_end ? h->end_status : W_EXITCODE(0, SIGKILL); /* the signal is not known */
+    *ret_status =
+        h->was_told_end ? h->end_status : W_EXITCODE(0, SIGKILL); /* the signal is not known */
     return true;
 }
 
@@ -391,7 +418,8 @@ static int holder_watch(struct holder *h)
 {
     int code = MOUNT_SYSTEM;
     while (!holder_reap(h, &code)) {
-        struct pollfd fds[2] = {{.fd = h->signal_fd, .events = POLLIN}, {.fd = h->link_fd, .events = POLLIN}};
+        struct pollfd fds[2] = {{.fd = h->signal_fd, .events = POLLIN},
+                                {.fd = h->link_fd, .events = POLLIN}};
         watch_trial(h);
         if (poll(fds, 2, 1000) < 0)
             continue;
@@ -403,10 +431,11 @@ static int holder_watch(struct holder *h)
     return code;
 }
 
-/* --- itself -------------------------------------------------------------------------------------------------------------------------- */
+/* --- itself ----------------------------------------------------------------------------------- */
 
-/* Protects the holder from the OOM killer: it needs next to no memory, and the mount depends on it. Its environment is that of the
- * mounting user, and the daemon needs it: no other user may read it. */
+/* Protects the holder from the OOM killer: it needs next to no memory, and the mount depends on it.
+ * Its environment is that of the mounting user, and the daemon needs it: no other user
+ * may read it. */
 static void holder_prepare(struct holder *h)
 {
     sigset_t set;
@@ -435,7 +464,8 @@ static int holder_hold(struct holder *h)
     return code;
 }
 
-int holder_run(const char *store, const char *mountpoint, const struct mount_options *options, int ready_fd)
+int holder_run(const char *store, const char *mountpoint, const struct mount_options *options,
+               int ready_fd)
 {
     struct holder h = {.store = store,
                        .mountpoint = mountpoint,
@@ -445,7 +475,8 @@ int holder_run(const char *store, const char *mountpoint, const struct mount_opt
                        .keeper = {.lock_fd = -1, .adopted = {.fd = -1}}};
     holder_prepare(&h);
     if (h.signal_fd < 0 || start_child(&h) < 0)
-        return lifecycle_run(store, mountpoint, options, h.ready_fd, NULL); /* a mount without a successor is better than none */
+        return lifecycle_run(store, mountpoint, options, h.ready_fd,
+                             NULL); /* a mount without a successor is better than none */
     return holder_hold(&h);
 }
 

@@ -11,7 +11,8 @@ static int send_acknowledged(int link_fd, const struct msghdr *message)
 {
     struct timeval timeout = {.tv_sec = ACK_TIMEOUT_S};
     char ack;
-    if (sendmsg(link_fd, message, MSG_NOSIGNAL) < 0 || setsockopt(link_fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout) < 0)
+    if (sendmsg(link_fd, message, MSG_NOSIGNAL) < 0 ||
+        setsockopt(link_fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout) < 0)
         return -errno;
     ssize_t n = recv(link_fd, &ack, sizeof ack, 0);
     return n < 0 ? -errno : n == 0 ? -EPIPE : 0;
@@ -20,7 +21,8 @@ static int send_acknowledged(int link_fd, const struct msghdr *message)
 static void holder_report_end(int link_fd, char mark, int how)
 {
     const uint8_t end[2] = {(uint8_t)mark, (uint8_t)how};
-    (void)!send(link_fd, end, sizeof end, MSG_NOSIGNAL | MSG_DONTWAIT); /* a parent sees it anyway */
+    (void)!send(link_fd, end, sizeof end,
+                MSG_NOSIGNAL | MSG_DONTWAIT); /* a parent sees it anyway */
 }
 
 void holder_end(int link_fd, int exit_code)
@@ -46,8 +48,12 @@ int holder_tell(int link_fd, const struct front_passport *passport, int fuse_fd,
 {
     union fds_message fds = {0};
     struct iovec iov = {(void *)(uintptr_t)passport, sizeof *passport};
-    struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = fds.bytes, .msg_controllen = sizeof fds.bytes};
-    fds.header = (struct cmsghdr){.cmsg_len = CMSG_LEN(2 * sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+    struct msghdr message = {.msg_iov = &iov,
+                             .msg_iovlen = 1,
+                             .msg_control = fds.bytes,
+                             .msg_controllen = sizeof fds.bytes};
+    fds.header = (struct cmsghdr){
+        .cmsg_len = CMSG_LEN(2 * sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
     memcpy(CMSG_DATA(&fds.header), (int[]){fuse_fd, lock_fd}, 2 * sizeof(int));
     return send_acknowledged(link_fd, &message);
 }

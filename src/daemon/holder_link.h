@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The link between a daemon and its holder (holder.h): a socket on which the daemon tells what its successor needs, and how it ends. */
+/* The link between a daemon and its holder (holder.h): a socket on which the daemon tells what its
+ * successor needs, and how it ends. */
 #pragma once
 
 #include <signal.h>
@@ -9,14 +10,15 @@
 #include "fuse/front.h"
 
 #define HOLDER_PATH_MAX 4096u
-/* A daemon that ends by it does so for its successor to make the view anew. To a holder that does not know, it is a death like others. */
+/* A daemon that ends by it does so for its successor to make the view anew. To a holder that does
+ * not know, it is a death like others. */
 #define HOLDER_NEW_VIEW_SIGNAL SIGUSR2
 
 #define END_MARK 'e'
 #define DEATH_MARK 'd'
 
-/* Messages of a daemon beside its passport: the program of its successor; a byte, that it has its state; or a mark with the way it
- * ends, an exit status or a signal. */
+/* Messages of a daemon beside its passport: the program of its successor; a byte, that it has its
+ * state; or a mark with the way it ends, an exit status or a signal. */
 union link_message {
     struct front_passport passport;
     char binary[HOLDER_PATH_MAX];
@@ -27,14 +29,17 @@ union fds_message {
     char bytes[CMSG_SPACE(2 * sizeof(int))];
 };
 
-/* Called by the daemon once it serves: gives the holder what a successor needs. Returns when the holder has it. */
-CAIRN_MUST_CHECK int holder_tell(int link_fd, const struct front_passport *passport, int fuse_fd, int lock_fd);
+/* Called by the daemon once it serves: gives the holder what a successor needs. Returns when the
+ * holder has it. */
+CAIRN_MUST_CHECK int holder_tell(int link_fd, const struct front_passport *passport, int fuse_fd,
+                                 int lock_fd);
 
-/* The daemon's part: it ends now, and a daemon of the program `binary` is to go on. Returns when the holder knows. */
+/* The daemon's part: it ends now, and a daemon of the program `binary` is to go on. Returns when
+ * the holder knows. */
 CAIRN_MUST_CHECK int holder_upgrade(int link_fd, const char *binary);
 
-/* Called by the daemon: it ends normally, with this exit status, and needs no successor. Async-signal-safe. A holder that is not
- * its parent cannot see that otherwise. */
+/* Called by the daemon: it ends normally, with this exit status, and needs no successor.
+ * Async-signal-safe. A holder that is not its parent cannot see that otherwise. */
 void holder_end(int link_fd, int exit_code);
 /* Called by the daemon: it ends by this signal on purpose, and needs a successor. */
 void holder_die(int link_fd, int signo);

@@ -31,12 +31,12 @@ struct mount_process {
     const struct lifecycle_keeper *keeper;
     const char *mountpoint;
     struct store_folder folder;
-    int ready_fd; /* of the waiting parent; -1 in the foreground */
+    int ready_fd;  /* of the waiting parent; -1 in the foreground */
     int notify_fd; /* of the service manager; -1: none */
     char *log_path;
-    bool has_log;        /* it is open */
-    uint64_t log_start;  /* how long it was before */
-    uint64_t bytes_left; /* to carry, when the end last told */
+    bool has_log;         /* it is open */
+    uint64_t log_start;   /* how long it was before */
+    uint64_t bytes_left;  /* to carry, when the end last told */
     pid_t holder;         /* that this process has started; 0: none */
     int64_t holder_tried; /* monotonic ns; 0: never */
     struct service *service;
@@ -70,7 +70,8 @@ static void catch_signals(bool foreground)
     (void)sigaction(SIGINT, &stop, NULL);
     (void)sigaction(SIGHUP, foreground ? &stop : &ignore, NULL);
     (void)sigaction(SIGPIPE, &ignore, NULL);
-    (void)sigaction(SIGXFSZ, &ignore, NULL); /* a file too large for a limit: EFBIG is an error like others */
+    (void)sigaction(SIGXFSZ, &ignore,
+                    NULL); /* a file too large for a limit: EFBIG is an error like others */
     /* A holder has them blocked, so that none comes between its fork and this. */
     sigset_t set;
     (void)sigemptyset(&set);
@@ -97,14 +98,15 @@ static void raise_limit(int resource, rlim_t wanted)
     (void)setrlimit(resource, &limit);
 }
 
-/* The chunk key and users' data are in memory: forbids core files and reading by other processes. Sets the OOM score first: a
- * process that is not dumpable may not write it. */
+/* The chunk key and users' data are in memory: forbids core files and reading by other processes.
+ * Sets the OOM score first: a process that is not dumpable may not write it. */
 static void harden_process(void)
 {
     struct rlimit none = {0, 0};
     write_oom_score("-900");
     raise_limit(RLIMIT_NOFILE, NOFILE_WANTED);
-    raise_limit(RLIMIT_FSIZE, RLIM_INFINITY); /* of the shell that mounts: the stage is one large file */
+    raise_limit(RLIMIT_FSIZE,
+                RLIM_INFINITY); /* of the shell that mounts: the stage is one large file */
     (void)setrlimit(RLIMIT_CORE, &none);
     (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
     (void)umask(077);
@@ -117,8 +119,9 @@ static int open_log(struct mount_process *p, struct service_error *error)
     p->log_path = options_log_path(o, p->folder.path);
     int r = log_open(p->log_path, o->foreground, &p->log_start);
     if (r < 0)
-        return service_fail(error, MOUNT_SYSTEM, r, "cannot open the log %s: %s; give another with -o log=FILE", p->log_path,
-                            strerror(-r));
+        return service_fail(error, MOUNT_SYSTEM, r,
+                            "cannot open the log %s: %s; give another with -o log=FILE",
+                            p->log_path, strerror(-r));
     p->has_log = true;
     return 0;
 }
@@ -136,7 +139,8 @@ static int start_control(struct mount_process *p, struct service_error *error)
     if (service_run(p->service) < 0)
         log_error("the mount that had no control socket did not end cleanly");
     service_free(p->service);
-    return service_fail(error, MOUNT_SYSTEM, r, "cannot open the control socket %s/control: %s; mount again",
+    return service_fail(error, MOUNT_SYSTEM, r,
+                        "cannot open the control socket %s/control: %s; mount again",
                         p->folder.path, strerror(-r));
 }
 
@@ -176,8 +180,8 @@ static void report_progress(const char *line, void *arg)
 static void report_ending(uint64_t bytes_left, bool remote, void *arg)
 {
     struct mount_process *p = arg;
-    notify_send(p->notify_fd, "STOPPING=1\nSTATUS=stopping: %llu MiB left to write to %s", (unsigned long long)(bytes_left / MIB),
-                remote ? "the remote" : "NVMe");
+    notify_send(p->notify_fd, "STOPPING=1\nSTATUS=stopping: %llu MiB left to write to %s",
+                (unsigned long long)(bytes_left / MIB), remote ? "the remote" : "NVMe");
     if (bytes_left < p->bytes_left)
         notify_send(p->notify_fd, "EXTEND_TIMEOUT_USEC=%d", STOP_EXTENSION_US);
     p->bytes_left = bytes_left;
@@ -199,11 +203,12 @@ static void hand_over(struct mount_process *p)
     service_passport(p->service, &passport, &fuse_fd);
     int r = holder_tell(p->keeper->link_fd, &passport, fuse_fd, p->folder.lock_fd);
     if (r < 0)
-        log_warn("the holder process does not answer (%s): if the daemon dies, the mount ends", strerror(-r));
+        log_warn("the holder process does not answer (%s): if the daemon dies, the mount ends",
+                 strerror(-r));
 }
 
-/* Replaces a dead holder, without which the mount would end with the daemon. The new one is started from the running program, even
- * if its file is gone. */
+/* Replaces a dead holder, without which the mount would end with the daemon. The new one is started
+ * from the running program, even if its file is gone. */
 static int start_holder(struct mount_process *p, int64_t now)
 {
     struct lifecycle_keeper keeper = *p->keeper;
@@ -220,7 +225,8 @@ static int start_holder(struct mount_process *p, int64_t now)
     keeper.lock_fd = p->folder.lock_fd;
     service_passport(p->service, &keeper.adopted.passport, &keeper.adopted.fd);
     int r = upgrade_spawn("/proc/self/exe", "keep", &from, &p->holder);
-    if (r == 0 && dup3(link[1], p->keeper->link_fd, O_CLOEXEC) < 0) /* others may look at that one meanwhile */
+    if (r == 0 && dup3(link[1], p->keeper->link_fd, O_CLOEXEC) <
+                      0) /* others may look at that one meanwhile */
         r = -errno;
     (void)close(link[0]);
     (void)close(link[1]);
@@ -238,7 +244,8 @@ static void replace_holder(void *arg)
     p->holder_tried = now;
     int r = start_holder(p, now);
     if (r < 0)
-        log_error("the holder process has died, and no other can be started (%s): if the daemon dies, the mount ends",
+        log_error("the holder process has died, and no other can be started (%s): if the daemon "
+                  "dies, the mount ends",
                   strerror(-r));
     else
         log_warn("the holder process has died; another one (pid %d) replaces it", (int)p->holder);
@@ -248,9 +255,12 @@ static void report_adopting(const struct mount_process *p)
 {
     const struct lifecycle_keeper *keeper = p->keeper;
     if (keeper->is_upgrade)
-        notify_send(p->notify_fd, "STATUS=starting: version %s takes over the mount", CAIRN_VERSION);
+        notify_send(p->notify_fd, "STATUS=starting: version %s takes over the mount",
+                    CAIRN_VERSION);
     else
-        notify_send(p->notify_fd, "STATUS=starting: the daemon died (%s); its successor takes over the mount", keeper->last_death);
+        notify_send(p->notify_fd,
+                    "STATUS=starting: the daemon died (%s); its successor takes over the mount",
+                    keeper->last_death);
 }
 
 static int lifecycle_start(struct mount_process *p, const char *store, struct service_error *error)
@@ -346,7 +356,8 @@ static void report_usable(struct mount_process *p)
     (void)fclose(out);
     lifecycle_report(p, interrupted ? MOUNT_INTERRUPTED : MOUNT_OK, text, len);
     if (!interrupted)
-        notify_send(p->notify_fd, "READY=1\nSTATUS=%s is mounted at %s", p->folder.path, p->mountpoint);
+        notify_send(p->notify_fd, "READY=1\nSTATUS=%s is mounted at %s", p->folder.path,
+                    p->mountpoint);
     free(text);
 }
 
@@ -372,7 +383,8 @@ static void leave_terminal(void)
     log_take_stderr();
     _cleanup_close_ int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (null_fd < 0)
-        log_warn("cannot open /dev/null: %s; standard output and error stay as they are", strerror(errno));
+        log_warn("cannot open /dev/null: %s; standard output and error stay as they are",
+                 strerror(errno));
     /* The caller may wait for the end of a pipe that stands there: it is closed in any case. */
     int instead = null_fd >= 0 ? null_fd : STDERR_FILENO;
     (void)dup2(instead, STDIN_FILENO);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The life of a daemon around its service: locks the store, keeps a log, handles signals and the control socket, reports when the
- * mount is usable, and cleans up after a failed start. */
+/* The life of a daemon around its service: locks the store, keeps a log, handles signals and the
+ * control socket, reports when the mount is usable, and cleans up after a failed start. */
 #pragma once
 
 #include "base/base.h"
@@ -17,14 +17,15 @@ enum mount_exit {
     MOUNT_FAILED = 32,
 };
 
-/* lifecycle_run() writes lines for the terminal to `ready_fd`, and once, between them, this byte and the exit status. */
+/* lifecycle_run() writes lines for the terminal to `ready_fd`, and once, between them, this byte
+ * and the exit status. */
 #define READY_MARK '\0'
 
 /* The link between a daemon and its holder. */
 struct lifecycle_keeper {
-    int link_fd;          /* to the holder; -1: none */
-    bool is_adopting;     /* the mount is there: */
-    int lock_fd;          /* STORE/lock, taken */
+    int link_fd;      /* to the holder; -1: none */
+    bool is_adopting; /* the mount is there: */
+    int lock_fd;      /* STORE/lock, taken */
     struct front_adopted adopted;
     unsigned deaths;      /* of daemons of this mount, so far */
     unsigned view_deaths; /* of these, those that were for a new view */
@@ -36,11 +37,11 @@ struct lifecycle_keeper {
     char version_before[64];          /* is_upgrade: of the daemon that handed over */
 };
 
-/* Mounts `store` at `mountpoint` (both absolute, without symbolic links) and serves it until it ends; returns an enum mount_exit.
- * To be called while the process has one thread; it changes limits, signals and umask of the process. While it starts, it writes to
- * `ready_fd` what it waits for; once usable or failed, the exit status and more lines; then it closes it and leaves the terminal.
- * With `ready_fd` -1 (foreground) the lines go to standard error. `keeper`: NULL without a holder; its descriptors are the
- * process's. */
+/* Mounts `store` at `mountpoint` (both absolute, without symbolic links) and serves it until it
+ * ends; returns an enum mount_exit. To be called while the process has one thread; it changes
+ * limits, signals and umask of the process. While it starts, it writes to `ready_fd` what it waits
+ * for; once usable or failed, the exit status and more lines; then it closes it and leaves the
+ * terminal. With `ready_fd` -1 (foreground) the lines go to standard error. `keeper`: NULL without
+ * a holder; its descriptors are the process's. */
 int lifecycle_run(const char *store, const char *mountpoint, const struct mount_options *options,
                   int ready_fd, const struct lifecycle_keeper *keeper);
-

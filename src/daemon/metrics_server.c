@@ -14,7 +14,8 @@
 #define CONNECTIONS_PER_ADDRESS 8u
 #define CONNECTION_MEMORY (16u * 1024)
 #define IDLE_S 5u
-#define WHOLE_NS (10ll * 1000000000) /* for one connection: bytes that drip in would reset the limit above */
+#define WHOLE_NS                                                                                   \
+    (10ll * 1000000000) /* for one connection: bytes that drip in would reset the limit above */
 
 struct metrics_server {
     struct metrics_source source;
@@ -52,9 +53,11 @@ int metrics_address_parse(const char *text, struct metrics_address *ret)
     return inet_pton(AF_INET, host, &ret->socket.v4.sin_addr) == 1 ? 0 : -EINVAL;
 }
 
-static enum MHD_Result metrics_reply(struct MHD_Connection *connection, unsigned code, const char *type, char *text)
+static enum MHD_Result metrics_reply(struct MHD_Connection *connection, unsigned code,
+                                     const char *type, char *text)
 {
-    struct MHD_Response *response = MHD_create_response_from_buffer(strlen(text), text, MHD_RESPMEM_MUST_FREE);
+    struct MHD_Response *response =
+        MHD_create_response_from_buffer(strlen(text), text, MHD_RESPMEM_MUST_FREE);
     if (!response) {
         free(text);
         return MHD_NO;
@@ -68,8 +71,9 @@ static enum MHD_Result metrics_reply(struct MHD_Connection *connection, unsigned
     return result;
 }
 
-static enum MHD_Result metrics_answer(void *arg, struct MHD_Connection *connection, const char *url, const char *method,
-                              const char *version, const char *body, size_t *body_len, void **state)
+static enum MHD_Result metrics_answer(void *arg, struct MHD_Connection *connection, const char *url,
+                                      const char *method, const char *version, const char *body,
+                                      size_t *body_len, void **state)
 {
     static const char plain[] = "text/plain; charset=utf-8";
     struct metrics_server *server = arg;
@@ -78,23 +82,30 @@ static enum MHD_Result metrics_answer(void *arg, struct MHD_Connection *connecti
     (void)body_len;
     (void)state;
     if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0)
-        return metrics_reply(connection, MHD_HTTP_METHOD_NOT_ALLOWED, plain, xstrdup("only GET and HEAD\n"));
+        return metrics_reply(connection, MHD_HTTP_METHOD_NOT_ALLOWED, plain,
+                             xstrdup("only GET and HEAD\n"));
     if (strcmp(url, "/metrics") == 0) {
         char *text = server->source.metrics(server->source.arg);
-        return text ? metrics_reply(connection, MHD_HTTP_OK, "text/plain; version=0.0.4; charset=utf-8", text)
-                    : metrics_reply(connection, MHD_HTTP_SERVICE_UNAVAILABLE, plain, xstrdup("the mount is starting\n"));
+        return text ? metrics_reply(connection, MHD_HTTP_OK,
+                                    "text/plain; version=0.0.4; charset=utf-8", text)
+                    : metrics_reply(connection, MHD_HTTP_SERVICE_UNAVAILABLE, plain,
+                                    xstrdup("the mount is starting\n"));
     }
     if (strcmp(url, "/healthz") != 0)
-        return metrics_reply(connection, MHD_HTTP_NOT_FOUND, plain, xstrdup("not found; use /metrics or /healthz\n"));
+        return metrics_reply(connection, MHD_HTTP_NOT_FOUND, plain,
+                             xstrdup("not found; use /metrics or /healthz\n"));
     char *trouble = server->source.trouble(server->source.arg);
-    return metrics_reply(connection, trouble ? MHD_HTTP_SERVICE_UNAVAILABLE : MHD_HTTP_OK, plain, trouble ? trouble : xstrdup("ok\n"));
+    return metrics_reply(connection, trouble ? MHD_HTTP_SERVICE_UNAVAILABLE : MHD_HTTP_OK, plain,
+                         trouble ? trouble : xstrdup("ok\n"));
 }
 
-static void note_connection(void *arg, struct MHD_Connection *connection, void **state, enum MHD_ConnectionNotificationCode what)
+static void note_connection(void *arg, struct MHD_Connection *connection, void **state,
+                            enum MHD_ConnectionNotificationCode what)
 {
     struct metrics_server *server = arg;
     (void)state;
-    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
     int fd = info ? info->connect_fd : -1, wanted = what == MHD_CONNECTION_NOTIFY_STARTED ? -1 : fd;
     LOCK_SCOPE(&server->locked.lock);
     for (size_t i = 0; fd >= 0 && i < CONNECTIONS_MAX; i++) {
@@ -106,7 +117,8 @@ static void note_connection(void *arg, struct MHD_Connection *connection, void *
     }
 }
 
-static void log_trouble(void *arg, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
+static void log_trouble(void *arg, const char *fmt, va_list ap)
+    __attribute__((format(printf, 2, 0)));
 
 /* Drops messages about errors of clients. */
 static void log_trouble(void *arg, const char *fmt, va_list ap)
@@ -117,7 +129,8 @@ static void log_trouble(void *arg, const char *fmt, va_list ap)
     log_debug("metrics: %s", text);
 }
 
-int metrics_server_start(const char *address, const struct metrics_source *source, struct metrics_server **ret, char **ret_text)
+int metrics_server_start(const char *address, const struct metrics_source *source,
+                         struct metrics_server **ret, char **ret_text)
 {
     struct metrics_address parsed;
     if (metrics_address_parse(address, &parsed) < 0)
@@ -130,17 +143,20 @@ int metrics_server_start(const char *address, const struct metrics_source *sourc
     bool is_v6 = parsed.socket.any.sa_family == AF_INET6;
     errno = 0;
     server->daemon = MHD_start_daemon(
-        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_ERROR_LOG | (is_v6 ? (unsigned)MHD_USE_IPv6 : 0), 0, NULL, NULL, metrics_answer, server,
-        MHD_OPTION_EXTERNAL_LOGGER, log_trouble, NULL, MHD_OPTION_SOCK_ADDR, &parsed.socket.any, MHD_OPTION_CONNECTION_LIMIT,
-        CONNECTIONS_MAX, MHD_OPTION_PER_IP_CONNECTION_LIMIT, CONNECTIONS_PER_ADDRESS, MHD_OPTION_CONNECTION_TIMEOUT, IDLE_S,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY, MHD_OPTION_NOTIFY_CONNECTION, note_connection, server,
-        MHD_OPTION_END);
+        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_ERROR_LOG | (is_v6 ? (unsigned)MHD_USE_IPv6 : 0), 0,
+        NULL, NULL, metrics_answer, server, MHD_OPTION_EXTERNAL_LOGGER, log_trouble, NULL,
+        MHD_OPTION_SOCK_ADDR, &parsed.socket.any, MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS_MAX,
+        MHD_OPTION_PER_IP_CONNECTION_LIMIT, CONNECTIONS_PER_ADDRESS, MHD_OPTION_CONNECTION_TIMEOUT,
+        IDLE_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY,
+        MHD_OPTION_NOTIFY_CONNECTION, note_connection, server, MHD_OPTION_END);
     if (server->daemon) {
         *ret = server;
         return 0;
     }
     int r = errno ? -errno : -EADDRNOTAVAIL;
-    *ret_text = xasprintf("option metrics=%s: cannot listen there: %s; give another address or port", address, strerror(-r));
+    *ret_text =
+        xasprintf("option metrics=%s: cannot listen there: %s; give another address or port",
+                  address, strerror(-r));
     metrics_server_stop(server);
     return r;
 }
@@ -153,7 +169,8 @@ void metrics_server_tick(struct metrics_server *server)
     int64_t now = clock_monotonic_ns();
     LOCK_SCOPE(&server->locked.lock);
     for (size_t i = 0; i < CONNECTIONS_MAX; i++)
-        if (server->locked.connections[i].fd >= 0 && now - server->locked.connections[i].since > WHOLE_NS)
+        if (server->locked.connections[i].fd >= 0 &&
+            now - server->locked.connections[i].since > WHOLE_NS)
             (void)shutdown(server->locked.connections[i].fd, SHUT_RDWR);
 }
 

@@ -34,7 +34,7 @@ static bool is_remote(const char *source)
     return strncmp(source, "s3://", 5) == 0 || strncmp(source, "dir:", 4) == 0;
 }
 
-/* --- a remote ------------------------------------------------------------------------------------------------------------- */
+/* --- a remote --------------------------------------------------------------------------------- */
 
 /* It gets the key of the chunks: 0700, as mkdtemp makes it. */
 static int make_folder(struct offline *o, char **ret_text)
@@ -44,8 +44,9 @@ static int make_folder(struct offline *o, char **ret_text)
     if (mkdtemp(o->folder))
         return 0;
     int r = -errno;
-    *ret_text = xasprintf("cannot create a temporary directory in %s: %s; set TMPDIR to one with free space",
-                          base && *base ? base : "/tmp", strerror(-r));
+    *ret_text = xasprintf(
+        "cannot create a temporary directory in %s: %s; set TMPDIR to one with free space",
+        base && *base ? base : "/tmp", strerror(-r));
     free(o->folder);
     o->folder = NULL;
     return r;
@@ -59,7 +60,8 @@ static int remove_one(const char *path, const struct stat *st, int type, struct 
     return remove(path);
 }
 
-static int open_remote(struct offline *o, const char *source, const struct mount_options *options, char **ret_text)
+static int open_remote(struct offline *o, const char *source, const struct mount_options *options,
+                       char **ret_text)
 {
     struct store_options how = {0};
     int r = remote_address_parse(source, &o->address, ret_text);
@@ -75,7 +77,7 @@ static int open_remote(struct offline *o, const char *source, const struct mount
     return reader_open(&how, &o->store, ret_text);
 }
 
-/* --- a store ---------------------------------------------------------------------------------------------------------------- */
+/* --- a store ---------------------------------------------------------------------------------- */
 
 static int open_store(struct offline *o, const char *source, pid_t *ret_holder, char **ret_text)
 {
@@ -83,7 +85,8 @@ static int open_store(struct offline *o, const char *source, pid_t *ret_holder, 
     struct store_options how = {0};
     struct stat st;
     if (lstat(superblock, &st) < 0) {
-        *ret_text = xasprintf("%s is not a store (%s); give the directory that 'cairn mount' was given, or s3://BUCKET/PREFIX, or "
+        *ret_text = xasprintf("%s is not a store (%s); give the directory that 'cairn mount' was "
+                              "given, or s3://BUCKET/PREFIX, or "
                               "dir:/PATH",
                               source, strerror(errno));
         return -EINVAL;
@@ -94,27 +97,30 @@ static int open_store(struct offline *o, const char *source, pid_t *ret_holder, 
     if (r == -EBUSY)
         return r;
     if (r < 0) {
-        *ret_text = xasprintf("cannot lock the store %s: %s; run as its owner, on a writable disk", source, strerror(-r));
+        *ret_text = xasprintf("cannot lock the store %s: %s; run as its owner, on a writable disk",
+                              source, strerror(-r));
         return r;
     }
     how.path = o->path;
     r = reader_open(&how, &o->store, ret_text);
     _cleanup_free_ char *stage = r == 0 ? reader_left_stage(o->store) : NULL;
     if (stage)
-        o->warning = xasprintf("the last daemon of %s left its stage in %s; data that is only there is not shown: 'cairn "
+        o->warning = xasprintf("the last daemon of %s left its stage in %s; data that is only "
+                               "there is not shown: 'cairn "
                                "mount' recovers it",
                                source, stage);
     return r;
 }
 
-int offline_open(const char *source, const struct mount_options *options, struct offline **ret, pid_t *ret_holder,
-                 char **ret_text)
+int offline_open(const char *source, const struct mount_options *options, struct offline **ret,
+                 pid_t *ret_holder, char **ret_text)
 {
     struct offline *o = xcalloc(1, sizeof *o);
     o->lock_fd = -1;
     *ret_holder = 0;
     *ret_text = NULL;
-    int r = is_remote(source) ? open_remote(o, source, options, ret_text) : open_store(o, source, ret_holder, ret_text);
+    int r = is_remote(source) ? open_remote(o, source, options, ret_text)
+                              : open_store(o, source, ret_holder, ret_text);
     if (r < 0) {
         if (r != -EBUSY && !*ret_text)
             *ret_text = xasprintf("cannot open %s: %s", source, strerror(-r));

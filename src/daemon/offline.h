@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A store or a remote that is looked into without a mount and without a daemon. One thread opens and closes. */
+/* A store or a remote that is looked into without a mount and without a daemon. One thread opens
+ * and closes. */
 #pragma once
 
 #include "daemon/options.h"
@@ -7,15 +8,17 @@
 
 struct offline;
 
-/* Takes "SOURCE:PATH" apart at the first ':' after what SOURCE begins with: "s3://", "dir:", or nothing (the folder of a store). So a
- * PATH may have colons, a SOURCE none but these. Without a colon the PATH is "/". Caller frees both. */
+/* Takes "SOURCE:PATH" apart at the first ':' after what SOURCE begins with: "s3://", "dir:", or
+ * nothing (the folder of a store). So a PATH may have colons, a SOURCE none but these. Without a
+ * colon the PATH is "/". Caller frees both. */
 void offline_split(const char *text, char **ret_source, char **ret_path);
 
-/* Opens a source: "s3://BUCKET/PREFIX", "dir:/PATH", or a store's folder that no daemon serves. Of a remote the newest head is
- * shown, by a private folder below $TMPDIR, which goes with offline_close(). -EBUSY: *ret_holder has the store (0: not known).
- * -EINVAL: wrong usage. On failure *ret_text is one line (caller frees), NULL with -EBUSY. */
-CAIRN_MUST_CHECK int offline_open(const char *source, const struct mount_options *options, struct offline **ret,
-                                  pid_t *ret_holder, char **ret_text);
+/* Opens a source: "s3://BUCKET/PREFIX", "dir:/PATH", or a store's folder that no daemon serves. Of
+ * a remote the newest head is shown, by a private folder below $TMPDIR, which goes with
+ * offline_close(). -EBUSY: *ret_holder has the store (0: not known). -EINVAL: wrong usage. On
+ * failure *ret_text is one line (caller frees), NULL with -EBUSY. */
+CAIRN_MUST_CHECK int offline_open(const char *source, const struct mount_options *options,
+                                  struct offline **ret, pid_t *ret_holder, char **ret_text);
 /* NULL is fine. */
 void offline_close(struct offline *offline);
 

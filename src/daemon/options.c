@@ -15,33 +15,43 @@
 #define FIELD(f) offsetof(struct mount_options, f)
 
 static const char *const fsync_words[] = {"nvme", "stage", "remote", NULL};
-static const char *const reduce_words[] = {"off", "fast", NULL}; /* enum reduce */
-static const char *const successor_words[] = {"auto", "on", "off", NULL}; /* enum successor_mode */
-static const char *const addressing_words[] = {"auto", "path", "virtual", NULL}; /* as enum s3_addressing */
-static const char *const checksum_words[] = {"auto", "crc32", "md5", "none", NULL}; /* as enum s3_checksum */
+/* In the order of their enums: reduce, successor_mode, s3_addressing, s3_checksum. */
+static const char *const reduce_words[] = {"off", "fast", NULL};
+static const char *const successor_words[] = {"auto", "on", "off", NULL};
+static const char *const addressing_words[] = {"auto", "path", "virtual", NULL};
+static const char *const checksum_words[] = {"auto", "crc32", "md5", "none", NULL};
 
 /* clang-format off */
 const struct option_spec option_table[] = {
     {"stage_dir", GROUP_TIERS, OPTION_PATH, FIELD(stage_dir), 1, 4000, "/dev/shm", NULL, NULL,
      "directory of the stage: a tmpfs that outlives the daemon"},
-    {"stage", GROUP_TIERS, OPTION_SIZE, FIELD(stage_bytes), STAGE_SIZE_MIN, 1ull << 46, "0", NULL, NULL,
-     "size of the stage, the memory for data not yet on NVMe; 0: a quarter of what machine and cgroup allow"},
+    {"stage", GROUP_TIERS, OPTION_SIZE, FIELD(stage_bytes), STAGE_SIZE_MIN, 1ull << 46, "0", NULL,
+     NULL,
+     "size of the stage, the memory for data not yet on NVMe; 0: a quarter of what machine and "
+     "cgroup allow"},
     {"nvme", GROUP_TIERS, OPTION_SIZE, FIELD(nvme_bytes), 64 * MIB, 1ull << 56, "0", NULL, NULL,
      "maximum size of the store on its disk; 0: the size of the disk"},
-    {"cache_size", GROUP_TIERS, OPTION_SIZE, FIELD(nvme_bytes), 64 * MIB, 1ull << 56, NULL, NULL, "nvme",
-     "the same as nvme"},
+    {"cache_size", GROUP_TIERS, OPTION_SIZE, FIELD(nvme_bytes), 64 * MIB, 1ull << 56, NULL, NULL,
+     "nvme", "the same as nvme"},
     {"fsync", GROUP_TIERS, OPTION_ENUM, FIELD(fsync), 0, 0, "nvme", fsync_words, NULL,
      "the tier that fsync waits for; with stage, power loss may lose data that was fsynced"},
-    {"writeback_threads", GROUP_TIERS, OPTION_COUNT, FIELD(writeback_threads), 1, STORE_WRITEBACK_THREADS_MAX, "2", NULL, NULL,
+    {"writeback_threads", GROUP_TIERS, OPTION_COUNT, FIELD(writeback_threads), 1,
+     STORE_WRITEBACK_THREADS_MAX, "2", NULL, NULL,
      "number of threads that write data from the stage to NVMe"},
-    {"writeback_limit", GROUP_TIERS, OPTION_SIZE, FIELD(writeback_limit), 4 * KIB, 1ull << 46, "0", NULL, NULL,
-     "bytes per second that these may write; lifted while an fsync, wait or umount waits; 0: no limit"},
-    {"writeback_delay", GROUP_TIERS, OPTION_DURATION, FIELD(writeback_delay_ns), 0, HOUR_NS, "1s", NULL, NULL,
-     "time that data may stay in the stage before it is written; data deleted sooner is never written"},
+    {"writeback_limit", GROUP_TIERS, OPTION_SIZE, FIELD(writeback_limit), 4 * KIB, 1ull << 46, "0",
+     NULL, NULL,
+     "bytes per second that these may write; lifted while an fsync, wait or umount waits; 0: no "
+     "limit"},
+    {"writeback_delay", GROUP_TIERS, OPTION_DURATION, FIELD(writeback_delay_ns), 0, HOUR_NS, "1s",
+     NULL, NULL,
+     "time that data may stay in the stage before it is written; data deleted sooner is never "
+     "written"},
     {"reduce", GROUP_TIERS, OPTION_ENUM, FIELD(reduce), 0, 0, "fast", reduce_words, NULL,
-     "reduction of chunks: fast (tensors and text, each chunk by itself), or off (stored as they are)"},
+     "reduction of chunks: fast (tensors and text, each chunk by itself), or off (stored as they "
+     "are)"},
     {"remote", GROUP_REMOTE, OPTION_STRING, FIELD(remote), 1, 1000, NULL, NULL, NULL,
-     "remote that everything is uploaded to: s3://BUCKET/PREFIX, or dir:/PATH on a shared filesystem"},
+     "remote that everything is uploaded to: s3://BUCKET/PREFIX, or dir:/PATH on a shared "
+     "filesystem"},
     {"endpoint_url", GROUP_REMOTE, OPTION_STRING, FIELD(endpoint_url), 1, 1000, NULL, NULL, NULL,
      "address of an S3 that is not AWS (else AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, the profile)"},
     {"region", GROUP_REMOTE, OPTION_STRING, FIELD(region), 1, 100, NULL, NULL, NULL,
@@ -50,7 +60,8 @@ const struct option_spec option_table[] = {
      "section of ~/.aws/config and ~/.aws/credentials (else AWS_PROFILE, default)"},
     {"no_sign_request", GROUP_REMOTE, OPTION_SET, FIELD(no_sign_request), 0, 0, NULL, NULL, NULL,
      "use no credentials (public buckets, with ro)"},
-    {"addressing", GROUP_REMOTE, OPTION_ENUM, FIELD(addressing), 0, 0, "auto", addressing_words, NULL,
+    {"addressing", GROUP_REMOTE, OPTION_ENUM, FIELD(addressing), 0, 0, "auto", addressing_words,
+     NULL,
      "place of the bucket name in a URL: the path, or the host name (virtual)"},
     {"checksum", GROUP_REMOTE, OPTION_ENUM, FIELD(checksum), 0, 0, "auto", checksum_words, NULL,
      "checksum that the server verifies uploads with"},
@@ -58,34 +69,42 @@ const struct option_spec option_table[] = {
      "storage class of the objects"},
     {"sse", GROUP_REMOTE, OPTION_STRING, FIELD(sse), 1, 100, NULL, NULL, NULL,
      "encryption by the server: AES256 or aws:kms"},
-    {"sse_kms_key_id", GROUP_REMOTE, OPTION_STRING, FIELD(sse_kms_key_id), 1, 1000, NULL, NULL, NULL,
+    {"sse_kms_key_id", GROUP_REMOTE, OPTION_STRING, FIELD(sse_kms_key_id), 1, 1000, NULL, NULL,
+     NULL,
      "key of sse=aws:kms"},
     {"ca_bundle", GROUP_REMOTE, OPTION_PATH, FIELD(ca_bundle), 1, 4000, NULL, NULL, NULL,
      "file with the certificates to trust (else AWS_CA_BUNDLE, the system's)"},
     {"connections", GROUP_REMOTE, OPTION_COUNT, FIELD(connections), 1, 512, "32", NULL, NULL,
      "maximum number of connections"},
-    {"remote_timeout", GROUP_REMOTE, OPTION_DURATION, FIELD(remote_timeout_ns), SECOND_NS, 24 * HOUR_NS, "60s", NULL,
-     NULL, "time that one call keeps retrying; uploads are retried for ever"},
+    {"remote_timeout", GROUP_REMOTE, OPTION_DURATION, FIELD(remote_timeout_ns), SECOND_NS,
+     24 * HOUR_NS, "60s", NULL, NULL,
+     "time that one call keeps retrying; uploads are retried for ever"},
     {"upload_threads", GROUP_REMOTE, OPTION_COUNT, FIELD(upload_threads), 1, 64, "4", NULL, NULL,
      "number of packs uploaded in parallel"},
     {"fetch_threads", GROUP_REMOTE, OPTION_COUNT, FIELD(fetch_threads), 1, 64, "16", NULL, NULL,
      "number of ranges of up to 8 MiB fetched in parallel, ahead of readers"},
-    {"upload_limit", GROUP_REMOTE, OPTION_SIZE, FIELD(upload_limit), 4 * KIB, 1ull << 46, "0", NULL, NULL,
-     "bytes per second that may be uploaded; lifted while a call waits for the remote; 0: no limit"},
-    {"lease", GROUP_REMOTE, OPTION_DURATION, FIELD(lease_ns), SECOND_NS, 24 * HOUR_NS, "60s", NULL, NULL,
+    {"upload_limit", GROUP_REMOTE, OPTION_SIZE, FIELD(upload_limit), 4 * KIB, 1ull << 46, "0", NULL,
+     NULL,
+     "bytes per second that may be uploaded; lifted while a call waits for the remote; 0: no "
+     "limit"},
+    {"lease", GROUP_REMOTE, OPTION_DURATION, FIELD(lease_ns), SECOND_NS, 24 * HOUR_NS, "60s", NULL,
+     NULL,
      "time after which a writer that did not renew its lease may be replaced by another mount"},
     {"takeover", GROUP_REMOTE, OPTION_SET, FIELD(takeover), 0, 0, NULL, NULL, NULL,
-     "replace the writer that holds the remote, even if it is alive; its unpublished data stays on its node. A second node that "
-     "writes needs a prefix of its own instead"},
+     "replace the writer that holds the remote, even if it is alive; its unpublished data stays "
+     "on its node. A second node that writes needs a prefix of its own instead"},
     {"unfenced", GROUP_REMOTE, OPTION_SET, FIELD(unfenced), 0, 0, NULL, NULL, NULL,
      "use a bucket that cannot detect a second writer; you have to ensure that there is only one"},
-    {"gc_grace", GROUP_REMOTE, OPTION_DURATION, FIELD(gc_grace_ns), 0, 8760 * HOUR_NS, "1h", NULL, NULL,
+    {"gc_grace", GROUP_REMOTE, OPTION_DURATION, FIELD(gc_grace_ns), 0, 8760 * HOUR_NS, "1h", NULL,
+     NULL,
      "time that unreferenced objects are kept, for readers that lag behind"},
     {"follow", GROUP_REMOTE, OPTION_DURATION, FIELD(follow_ns), 0, 24 * HOUR_NS, "10s", NULL, NULL,
      "with ro: interval of looking for newly published states; 0: never"},
-    {"entry_timeout", GROUP_ACCESS, OPTION_DURATION, FIELD(entry_timeout_ns), 0, 24 * HOUR_NS, "1h", NULL, NULL,
+    {"entry_timeout", GROUP_ACCESS, OPTION_DURATION, FIELD(entry_timeout_ns), 0, 24 * HOUR_NS, "1h",
+     NULL, NULL,
      "time that the kernel may cache names"},
-    {"attr_timeout", GROUP_ACCESS, OPTION_DURATION, FIELD(attr_timeout_ns), 0, 24 * HOUR_NS, "1h", NULL, NULL,
+    {"attr_timeout", GROUP_ACCESS, OPTION_DURATION, FIELD(attr_timeout_ns), 0, 24 * HOUR_NS, "1h",
+     NULL, NULL,
      "time that the kernel may cache attributes"},
     {"threads", GROUP_ACCESS, OPTION_COUNT, FIELD(threads), 1, 256, "0", NULL, NULL,
      "number of threads that receive requests; 0: chosen by the number of cores"},
@@ -94,31 +113,44 @@ const struct option_spec option_table[] = {
     {"log_level", GROUP_DAEMON, OPTION_ENUM, FIELD(log_level), 0, 0, "info", log_level_words, NULL,
      "lowest level that is logged"},
     {"metrics", GROUP_DAEMON, OPTION_STRING, FIELD(metrics), 1, 100, NULL, NULL, NULL,
-     "ADDRESS:PORT that serves /metrics and /healthz over HTTP, such as 127.0.0.1:9464 or [::1]:9464"},
+     "ADDRESS:PORT that serves /metrics and /healthz over HTTP, such as 127.0.0.1:9464 or "
+     "[::1]:9464"},
     {"successor", GROUP_DAEMON, OPTION_ENUM, FIELD(successor), 0, 0, "auto", successor_words, NULL,
      "whether a successor takes over the mount when the daemon dies; auto: on in the background"},
-    {"crash_window", GROUP_DAEMON, OPTION_DURATION, FIELD(crash_window_ns), 0, HOUR_NS, "10s", NULL, NULL,
-     "a daemon that dies sooner has died quickly; after six in a row the mount is given up; 0: never"},
+    {"crash_window", GROUP_DAEMON, OPTION_DURATION, FIELD(crash_window_ns), 0, HOUR_NS, "10s", NULL,
+     NULL,
+     "a daemon that dies sooner has died quickly; after six in a row the mount is given up; 0: "
+     "never"},
     {"no_resend", GROUP_DAEMON, OPTION_SET, FIELD(no_resend), 0, 0, NULL, NULL, NULL, NULL},
-    {"foreground", GROUP_DAEMON, OPTION_SET, FIELD(foreground), 0, 0, NULL, NULL, NULL, "run in the foreground (also -f)"},
+    {"foreground", GROUP_DAEMON, OPTION_SET, FIELD(foreground), 0, 0, NULL, NULL, NULL,
+     "run in the foreground (also -f)"},
     {"allow_other", GROUP_ACCESS, OPTION_SET, FIELD(allow_other), 0, 0, NULL, NULL, NULL,
      "let other users in, as permissions allow (default for root)"},
     {"noallow_other", GROUP_ACCESS, OPTION_CLEAR, FIELD(allow_other), 0, 0, NULL, NULL, NULL,
      "let in only the user who mounts (default for others)"},
     {"ro", GROUP_ACCESS, OPTION_SET, FIELD(read_only), 0, 0, NULL, NULL, NULL, "mount read-only"},
-    {"rw", GROUP_ACCESS, OPTION_CLEAR, FIELD(read_only), 0, 0, NULL, NULL, NULL, "mount writable (default)"},
-    {"suid", GROUP_ACCESS, OPTION_CLEAR, FIELD(nosuid), 0, 0, NULL, NULL, NULL, "honour set-user-ID bits (root only)"},
-    {"nosuid", GROUP_ACCESS, OPTION_SET, FIELD(nosuid), 0, 0, NULL, NULL, NULL, "ignore set-user-ID bits (default)"},
-    {"dev", GROUP_ACCESS, OPTION_CLEAR, FIELD(nodev), 0, 0, NULL, NULL, NULL, "honour device files (root only)"},
-    {"nodev", GROUP_ACCESS, OPTION_SET, FIELD(nodev), 0, 0, NULL, NULL, NULL, "ignore device files (default)"},
-    {"exec", GROUP_ACCESS, OPTION_CLEAR, FIELD(noexec), 0, 0, NULL, NULL, NULL, "allow execution of programs (default)"},
-    {"noexec", GROUP_ACCESS, OPTION_SET, FIELD(noexec), 0, 0, NULL, NULL, NULL, "forbid execution of programs"},
-    {"noatime", GROUP_ACCESS, OPTION_SET, FIELD(noatime), 0, 0, NULL, NULL, NULL, "do not update access times"},
+    {"rw", GROUP_ACCESS, OPTION_CLEAR, FIELD(read_only), 0, 0, NULL, NULL, NULL,
+     "mount writable (default)"},
+    {"suid", GROUP_ACCESS, OPTION_CLEAR, FIELD(nosuid), 0, 0, NULL, NULL, NULL,
+     "honour set-user-ID bits (root only)"},
+    {"nosuid", GROUP_ACCESS, OPTION_SET, FIELD(nosuid), 0, 0, NULL, NULL, NULL,
+     "ignore set-user-ID bits (default)"},
+    {"dev", GROUP_ACCESS, OPTION_CLEAR, FIELD(nodev), 0, 0, NULL, NULL, NULL,
+     "honour device files (root only)"},
+    {"nodev", GROUP_ACCESS, OPTION_SET, FIELD(nodev), 0, 0, NULL, NULL, NULL,
+     "ignore device files (default)"},
+    {"exec", GROUP_ACCESS, OPTION_CLEAR, FIELD(noexec), 0, 0, NULL, NULL, NULL,
+     "allow execution of programs (default)"},
+    {"noexec", GROUP_ACCESS, OPTION_SET, FIELD(noexec), 0, 0, NULL, NULL, NULL,
+     "forbid execution of programs"},
+    {"noatime", GROUP_ACCESS, OPTION_SET, FIELD(noatime), 0, 0, NULL, NULL, NULL,
+     "do not update access times"},
     {"relatime", GROUP_ACCESS, OPTION_CLEAR, FIELD(noatime), 0, 0, NULL, NULL, NULL,
      "update access times as Linux does (default)"},
     {"atime", GROUP_ACCESS, OPTION_CLEAR, FIELD(noatime), 0, 0, NULL, NULL, NULL, NULL},
     {"remount", GROUP_ACCESS, OPTION_SET, FIELD(remount), 0, 0, NULL, NULL, NULL, NULL},
-    {"default_permissions", GROUP_ACCESS, OPTION_SET, FIELD(default_permissions), 0, 0, NULL, NULL, NULL, NULL},
+    {"default_permissions", GROUP_ACCESS, OPTION_SET, FIELD(default_permissions), 0, 0, NULL, NULL,
+     NULL, NULL},
     {"fsname", GROUP_ACCESS, OPTION_STRING, FIELD(fsname), 0, 4000, NULL, NULL, NULL, NULL},
     {"subtype", GROUP_ACCESS, OPTION_STRING, FIELD(subtype), 0, 4000, NULL, NULL, NULL, NULL},
     {0},
@@ -137,19 +169,21 @@ const char *option_shown_default(const struct option_spec *spec)
 
 const char *option_value_kind(const struct option_spec *spec)
 {
-    static const char *const kinds[] = {[OPTION_SIZE] = "SIZE",   [OPTION_DURATION] = "TIME", [OPTION_COUNT] = "N",
-                                        [OPTION_STRING] = "TEXT", [OPTION_PATH] = "PATH",     [OPTION_ENUM] = "WORD"};
+    static const char *const kinds[] = {
+        [OPTION_SIZE] = "SIZE",   [OPTION_DURATION] = "TIME", [OPTION_COUNT] = "N",
+        [OPTION_STRING] = "TEXT", [OPTION_PATH] = "PATH",     [OPTION_ENUM] = "WORD"};
     return kinds[spec->kind];
 }
 
-/* Options of fstab lines for mount(8), systemd and people, and defaults. `sync` and `dirsync` are not among them: they would have
- * no effect. */
-static const char *const ignored_names[] = {"_netdev", "nofail",  "auto",    "noauto",   "user",       "nouser",   "users",
-                                            "nousers", "owner",   "noowner", "group",    "nogroup",    "defaults", "comment",
-                                            "async",   "silent",  "loud",    "diratime", "nodiratime", "nomand",
-                                            "nolazytime", "noiversion", "uhelper"};
+/* Options of fstab lines for mount(8), systemd and people, and defaults. `sync` and `dirsync` are
+ * not among them: they would have no effect. */
+static const char *const ignored_names[] = {
+    "_netdev", "nofail",   "auto",       "noauto",  "user",       "nouser",     "users",  "nousers",
+    "owner",   "noowner",  "group",      "nogroup", "defaults",   "comment",    "async",  "silent",
+    "loud",    "diratime", "nodiratime", "nomand",  "nolazytime", "noiversion", "uhelper"};
 
-/* A decimal number, with a fraction or without, at the start of `text`; false where there is none. */
+/* A decimal number, with a fraction or without, at the start of `text`; false where
+ * there is none. */
 static bool parse_number(const char *text, double *ret, const char **ret_rest)
 {
     size_t digits = strspn(text, "0123456789");
@@ -258,7 +292,8 @@ static const char *expected(enum option_kind kind)
     }
 }
 
-static int set_enum(uint64_t *field, const struct option_spec *spec, const char *value, char **ret_error)
+static int set_enum(uint64_t *field, const struct option_spec *spec, const char *value,
+                    char **ret_error)
 {
     char words[128] = "";
     for (uint64_t i = 0; spec->words[i]; i++) {
@@ -267,18 +302,21 @@ static int set_enum(uint64_t *field, const struct option_spec *spec, const char 
             return 0;
         }
         size_t used = strlen(words);
-        (void)snprintf(words + used, sizeof words - used, "%s%s", i > 0 ? ", " : "", spec->words[i]);
+        (void)snprintf(words + used, sizeof words - used, "%s%s", i > 0 ? ", " : "",
+                       spec->words[i]);
     }
-    *ret_error = xasprintf("invalid value '%s' for option %s; use one of: %s", value, spec->name, words);
+    *ret_error =
+        xasprintf("invalid value '%s' for option %s; use one of: %s", value, spec->name, words);
     return -EINVAL;
 }
 
-static int set_string(char **field, const struct option_spec *spec, const char *value, char **ret_error)
+static int set_string(char **field, const struct option_spec *spec, const char *value,
+                      char **ret_error)
 {
     size_t len = strlen(value);
     if (len < spec->min || len > spec->max) {
-        *ret_error = xasprintf("option %s has %s value; give %s", spec->name, len == 0 ? "an empty" : "too long a",
-                               expected(spec->kind));
+        *ret_error = xasprintf("option %s has %s value; give %s", spec->name,
+                               len == 0 ? "an empty" : "too long a", expected(spec->kind));
         return -EINVAL;
     }
     free(*field);
@@ -324,12 +362,13 @@ static int parse_amount(const struct option_spec *spec, const char *value, uint6
     }
 }
 
-static int set_amount(void *field, const struct option_spec *spec, const char *value, char **ret_error)
+static int set_amount(void *field, const struct option_spec *spec, const char *value,
+                      char **ret_error)
 {
     uint64_t amount;
     if (parse_amount(spec, value, &amount) < 0) {
-        *ret_error =
-            xasprintf("invalid value '%s' for option %s; give %s", value, spec->name, expected(spec->kind));
+        *ret_error = xasprintf("invalid value '%s' for option %s; give %s", value, spec->name,
+                               expected(spec->kind));
         return -EINVAL;
     }
     const char *fallback = spec->alias_of ? find_option(spec->alias_of)->fallback : spec->fallback;
@@ -337,7 +376,8 @@ static int set_amount(void *field, const struct option_spec *spec, const char *v
     if ((amount < spec->min && !zero_is_default) || amount > spec->max) {
         _cleanup_free_ char *min = limit_text(spec->kind, spec->min);
         _cleanup_free_ char *max = limit_text(spec->kind, spec->max);
-        *ret_error = xasprintf("option %s=%s is out of range; give %s to %s", spec->name, value, min, max);
+        *ret_error =
+            xasprintf("option %s=%s is out of range; give %s to %s", spec->name, value, min, max);
         return -EINVAL;
     }
     /* uint64_t and int64_t have one representation for what the ranges allow. */
@@ -379,7 +419,8 @@ int options_set(struct mount_options *o, const char *name, const char *value, ch
         return -EINVAL;
     }
     if (!is_flag && !value) {
-        *ret_error = xasprintf("option %s has no value; give %s after '='", spec->name, expected(spec->kind));
+        *ret_error = xasprintf("option %s has no value; give %s after '='", spec->name,
+                               expected(spec->kind));
         return -EINVAL;
     }
     return set_value(o, spec, value, ret_error);
@@ -444,16 +485,19 @@ void options_done(struct mount_options *o)
 static int check_no_remote(const struct mount_options *o, char **ret_error)
 {
     if (o->fsync == FSYNC_REMOTE) {
-        *ret_error = xstrdup("option fsync=remote: no remote is configured; use fsync=nvme, or give a remote too");
+        *ret_error = xstrdup(
+            "option fsync=remote: no remote is configured; use fsync=nvme, or give a remote too");
         return -EINVAL;
     }
     for (const struct option_spec *spec = option_table; spec->name; spec++) {
         const void *field = (const char *)o + spec->offset;
         bool is_text = spec->kind == OPTION_STRING || spec->kind == OPTION_PATH;
-        bool given = is_text ? *(char *const *)field != NULL : spec->kind == OPTION_SET && *(const bool *)field;
+        bool given = is_text ? *(char *const *)field != NULL
+                             : spec->kind == OPTION_SET && *(const bool *)field;
         if (spec->group != GROUP_REMOTE || !given)
             continue;
-        *ret_error = xasprintf("option %s: no remote is configured; give remote=s3://BUCKET/PREFIX or remote=dir:/PATH",
+        *ret_error = xasprintf("option %s: no remote is configured; give remote=s3://BUCKET/PREFIX "
+                               "or remote=dir:/PATH",
                                spec->name);
         return -EINVAL;
     }
@@ -471,8 +515,9 @@ static int check_remote(struct mount_options *o, char **ret_error)
     address.text = NULL;
     remote_address_done(&address);
     if (o->endpoint_url && strchr(o->endpoint_url, '@')) {
-        *ret_error = xstrdup("option endpoint_url: credentials are not allowed in an address; see 'A remote' in "
-                             "docs/operations.md for where to put them");
+        *ret_error = xstrdup(
+            "option endpoint_url: credentials are not allowed in an address; see 'A remote' in "
+            "docs/operations.md for where to put them");
         return -EINVAL;
     }
     if (o->read_only && o->takeover) {
@@ -505,18 +550,21 @@ int options_finish(struct mount_options *o, char **ret_error)
 {
     struct metrics_address address;
     if (o->metrics && metrics_address_parse(o->metrics, &address) < 0) {
-        *ret_error = xasprintf("invalid value '%s' for option metrics; give an address and a port, such as 127.0.0.1:9464 or "
+        *ret_error = xasprintf("invalid value '%s' for option metrics; give an address and a port, "
+                               "such as 127.0.0.1:9464 or "
                                "[::1]:9464 (0.0.0.0:9464 serves all networks)",
                                o->metrics);
         return -EINVAL;
     }
     if (o->remount) {
-        *ret_error = xstrdup("option remount is for mount(8); run: mount -o remount,... MOUNTPOINT");
+        *ret_error =
+            xstrdup("option remount is for mount(8); run: mount -o remount,... MOUNTPOINT");
         return -EINVAL;
     }
     if (o->stage_dir[0] != '/') {
         *ret_error =
-            xasprintf("option stage_dir=%s is not an absolute path; give one that begins with /", o->stage_dir);
+            xasprintf("option stage_dir=%s is not an absolute path; give one that begins with /",
+                      o->stage_dir);
         return -EINVAL;
     }
     if (strchr(o->stage_dir, '\n')) { /* STORE/session names it in a line */
@@ -524,7 +572,8 @@ int options_finish(struct mount_options *o, char **ret_error)
         return -EINVAL;
     }
     if (make_absolute(&o->ca_bundle) < 0 || make_absolute(&o->log_path) < 0) {
-        *ret_error = xstrdup("options ca_bundle and log: the working directory no longer exists; give absolute paths");
+        *ret_error = xstrdup("options ca_bundle and log: the working directory no longer exists; "
+                             "give absolute paths");
         return -EINVAL;
     }
     int r = o->remote ? check_remote(o, ret_error) : check_no_remote(o, ret_error);

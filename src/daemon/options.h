@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Options of a mount: one table serves the flags of `cairn mount`, the lists of -o (and so fstab) and the
- * help text. Not thread-safe: used at start only. */
+/* Options of a mount: one table serves the flags of `cairn mount`, the lists of -o (and so fstab)
+ * and the help text. Not thread-safe: used at start only. */
 #pragma once
 
 #include "base/base.h"
@@ -16,11 +16,11 @@ struct mount_options {
     uint64_t nvme_bytes;      /* cap of the store; 0: as much as the disk has */
     uint64_t writeback_limit; /* bytes a second; 0: none */
     uint64_t writeback_threads;
-    uint64_t threads; /* that receive FUSE requests; 0: chosen by the service */
-    uint64_t fsync;   /* enum fsync_level */
-    uint64_t successor; /* enum successor_mode */
+    uint64_t threads;        /* that receive FUSE requests; 0: chosen by the service */
+    uint64_t fsync;          /* enum fsync_level */
+    uint64_t successor;      /* enum successor_mode */
     int64_t crash_window_ns; /* daemons that serve for less die quickly */
-    bool no_resend;     /* act as with a kernel that cannot send again what was in flight */
+    bool no_resend;          /* act as with a kernel that cannot send again what was in flight */
     uint64_t log_level;
     int64_t writeback_delay_ns;
     uint64_t reduce; /* enum reduce (codec/encode.h) */
@@ -42,8 +42,10 @@ struct mount_options {
     uint64_t upload_limit; /* bytes a second; 0: none */
     int64_t remote_timeout_ns, lease_ns, gc_grace_ns, follow_ns;
     bool takeover, unfenced, no_sign_request;
-    char *fsname, *subtype;  /* accepted for fstab and ignored: the source of a mount is always its store */
-    uint64_t memory_granted; /* what the default of stage_bytes is a quarter of; set by options_finish() */
+    char *fsname,
+        *subtype; /* accepted for fstab and ignored: the source of a mount is always its store */
+    uint64_t memory_granted; /* what the default of stage_bytes is a quarter of; set by
+                                options_finish() */
 };
 
 /* How the help text orders them. */
@@ -64,10 +66,10 @@ struct option_spec {
     const char *name; /* with '_'; '-' is the same */
     enum option_group group;
     enum option_kind kind;
-    size_t offset; /* in struct mount_options */
-    uint64_t min,
-        max; /* inclusive; sizes in bytes, durations in ns. 0 is let through where the default is 0. */
-    const char *fallback;     /* default, as text; NULL: zero, or set by options_finish() */
+    size_t offset;        /* in struct mount_options */
+    uint64_t min, max;    /* inclusive; sizes in bytes, durations in ns. 0 is let through where the
+                             default is 0. */
+    const char *fallback; /* default, as text; NULL: zero, or set by options_finish() */
     const char *const *words; /* OPTION_ENUM: ends with NULL */
     const char *alias_of;     /* this spelling is the same option as that one */
     const char *help;         /* NULL: understood, but not shown */
@@ -87,20 +89,22 @@ const char *option_value_kind(const struct option_spec *spec);
 void options_init(struct mount_options *o);
 void options_done(struct mount_options *o);
 
-/* Sets one option. `value` is NULL if none was given. -EINVAL with *ret_error, one line to be freed, that names the option, the
- * error and the remedy. */
+/* Sets one option. `value` is NULL if none was given. -EINVAL with *ret_error, one line to be
+ * freed, that names the option, the error and the remedy. */
 CAIRN_MUST_CHECK int options_set(struct mount_options *o, const char *name, const char *value,
                                  char **ret_error);
 
-/* Sets all options of a list as -o takes it: name[=value],... ; "\," is a comma in a value, "\\" a backslash. With `sloppy` (-s of
- * mount(8)) unknown options are ignored. */
-CAIRN_MUST_CHECK int options_set_list(struct mount_options *o, const char *list, bool sloppy, char **ret_error);
+/* Sets all options of a list as -o takes it: name[=value],... ; "\," is a comma in a value, "\\" a
+ * backslash. With `sloppy` (-s of mount(8)) unknown options are ignored. */
+CAIRN_MUST_CHECK int options_set_list(struct mount_options *o, const char *list, bool sloppy,
+                                      char **ret_error);
 
 /* Checks what concerns several options and chooses what depends on the machine. */
 CAIRN_MUST_CHECK int options_finish(struct mount_options *o, char **ret_error);
 
-/* The options that are not as options_init() leaves them, as a list for options_set_list(); caller frees. After options_finish() nothing in
- * it depends on the working folder, nor on how much memory the machine had. */
+/* The options that are not as options_init() leaves them, as a list for options_set_list(); caller
+ * frees. After options_finish() nothing in it depends on the working folder, nor on how much memory
+ * the machine had. */
 char *options_print(const struct mount_options *o);
 
 /* The path of the log of a mount of `store`; caller frees. */

@@ -33,8 +33,9 @@ static uint64_t read_limit(const char *folder, const char *name)
     return limit;
 }
 
-/* Least limit from the group `path` up to the root of the mounted hierarchy: a parent's limit binds as well.
- */
+/* Least limit from the group `path` up to the root of the mounted hierarchy: a parent's limit binds
+ * as
+ * well. */
 static uint64_t least_limit(const char *hierarchy, const char *path, const char *const *names)
 {
     _cleanup_free_ char *folder = xasprintf("%s%s", hierarchy, strcmp(path, "/") == 0 ? "" : path);
@@ -58,8 +59,8 @@ static bool has_memory(const char *controllers)
     return false;
 }
 
-/* In a container without a cgroup namespace, /proc/self/cgroup shows the path of the host, while only the container's group is
- * mounted: the root of that mount is used then. */
+/* In a container without a cgroup namespace, /proc/self/cgroup shows the path of the host, while
+ * only the container's group is mounted: the root of that mount is used then. */
 static uint64_t group_limit(const char *hierarchy, const char *path, const char *const *names)
 {
     _cleanup_free_ char *folder = xasprintf("%s%s", hierarchy, path);
@@ -91,8 +92,8 @@ static uint64_t cgroup_limit(const char *root)
         if (has_memory(controllers))
             limit = min_u64(limit, group_limit(v1, group, v1_names));
         else if (*controllers == '\0')
-            limit = min_u64(
-                limit, min_u64(group_limit(v2, group, v2_names), group_limit(v2_mixed, group, v2_names)));
+            limit = min_u64(limit, min_u64(group_limit(v2, group, v2_names),
+                                           group_limit(v2_mixed, group, v2_names)));
     }
     (void)fclose(f);
     return limit;

@@ -19,12 +19,14 @@ static void print_amount(FILE *out, const struct option_spec *spec, uint64_t amo
     if (spec->kind == OPTION_ENUM)
         (void)fprintf(out, ",%s=%s", spec->name, spec->words[amount]);
     else if (spec->kind == OPTION_DURATION)
-        (void)fprintf(out, ",%s=%llu.%09llus", spec->name, (unsigned long long)(amount / second), (unsigned long long)(amount % second));
+        (void)fprintf(out, ",%s=%llu.%09llus", spec->name, (unsigned long long)(amount / second),
+                      (unsigned long long)(amount % second));
     else
         (void)fprintf(out, ",%s=%llu", spec->name, (unsigned long long)amount);
 }
 
-static void print_one(FILE *out, const struct option_spec *spec, const void *field, const void *usual)
+static void print_one(FILE *out, const struct option_spec *spec, const void *field,
+                      const void *usual)
 {
     bool is_text = spec->kind == OPTION_STRING || spec->kind == OPTION_PATH;
     if (spec->kind == OPTION_SET || spec->kind == OPTION_CLEAR) {
@@ -54,7 +56,8 @@ char *options_print(const struct mount_options *o)
     options_init(&usual);
     for (const struct option_spec *spec = option_table; spec->name; spec++)
         if (!spec->alias_of)
-            print_one(out, spec, (const char *)o + spec->offset, (const char *)&usual + spec->offset);
+            print_one(out, spec, (const char *)o + spec->offset,
+                      (const char *)&usual + spec->offset);
     options_done(&usual);
     check(fclose(out) == 0);
     return list;

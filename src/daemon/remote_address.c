@@ -48,14 +48,20 @@ static int parse_s3(const char *rest, struct remote_address *ret, char **ret_err
     ret->bucket = xasprintf("%.*s", (int)len, rest);
     ret->prefix = without_slashes(rest + len);
     if (strpbrk(ret->bucket, "@:"))
-        return address_fail(ret_error, xstrdup("option remote: credentials, host and port are not allowed in s3://BUCKET/PREFIX; credentials "
-                                       "are found as AWS tools do, the host is option endpoint_url"));
+        return address_fail(ret_error,
+                            xstrdup("option remote: credentials, host and port are not allowed in "
+                                    "s3://BUCKET/PREFIX; credentials "
+                                    "are found as AWS tools do, the host is option endpoint_url"));
     if (!is_bucket(ret->bucket))
-        return address_fail(ret_error, xasprintf("option remote: '%s' is not a bucket name; give s3://BUCKET/PREFIX", ret->bucket));
+        return address_fail(
+            ret_error,
+            xasprintf("option remote: '%s' is not a bucket name; give s3://BUCKET/PREFIX",
+                      ret->bucket));
     if (strlen(ret->prefix) > PREFIX_MAX || has_control(ret->prefix) || strstr(ret->prefix, "//"))
-        return address_fail(ret_error, xasprintf("option remote: the prefix in bucket %s is too long, or has // or control characters "
-                                         "in it; give s3://BUCKET/PREFIX",
-                                         ret->bucket));
+        return address_fail(ret_error, xasprintf("option remote: the prefix in bucket %s is too "
+                                                 "long, or has // or control characters "
+                                                 "in it; give s3://BUCKET/PREFIX",
+                                                 ret->bucket));
     ret->text = xasprintf("s3://%s%s%s", ret->bucket, *ret->prefix ? "/" : "", ret->prefix);
     return 0;
 }
@@ -64,13 +70,20 @@ static int parse_dir(const char *path, struct remote_address *ret, char **ret_er
 {
     ret->kind = REMOTE_KIND_DIR;
     if (*path == '\0' || has_control(path))
-        return address_fail(ret_error, xstrdup("option remote: dir: without a path; give dir:/PATH"));
+        return address_fail(ret_error,
+                            xstrdup("option remote: dir: without a path; give dir:/PATH"));
     _cleanup_free_ char *folder = *path == '/' ? xstrdup("") : getcwd(NULL, 0);
     if (!folder)
-        return address_fail(ret_error, xasprintf("option remote=dir:%s: the working directory no longer exists; give dir:/PATH", path));
+        return address_fail(
+            ret_error,
+            xasprintf(
+                "option remote=dir:%s: the working directory no longer exists; give dir:/PATH",
+                path));
     _cleanup_free_ char *inner = without_slashes(path);
     if (*inner == '\0')
-        return address_fail(ret_error, xstrdup("option remote=dir:/: the root directory cannot be a remote; give dir:/PATH"));
+        return address_fail(
+            ret_error,
+            xstrdup("option remote=dir:/: the root directory cannot be a remote; give dir:/PATH"));
     ret->path = xasprintf("%s/%s", folder, inner);
     ret->text = xasprintf("dir:%s", ret->path);
     return 0;
@@ -85,7 +98,9 @@ int remote_address_parse(const char *text, struct remote_address *ret, char **re
     else if (strncmp(text, "dir:", 4) == 0)
         r = parse_dir(text + 4, ret, ret_error);
     else
-        r = address_fail(ret_error, xstrdup("option remote: unknown scheme; give s3://BUCKET/PREFIX or dir:/PATH"));
+        r = address_fail(
+            ret_error,
+            xstrdup("option remote: unknown scheme; give s3://BUCKET/PREFIX or dir:/PATH"));
     if (r < 0)
         remote_address_done(ret);
     return r;

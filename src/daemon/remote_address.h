@@ -13,5 +13,6 @@ struct remote_address {
 };
 
 /* -EINVAL with *ret_error (one line, to be freed), which never repeats what may be a secret. */
-CAIRN_MUST_CHECK int remote_address_parse(const char *text, struct remote_address *ret, char **ret_error);
+CAIRN_MUST_CHECK int remote_address_parse(const char *text, struct remote_address *ret,
+                                          char **ret_error);
 void remote_address_done(struct remote_address *address);

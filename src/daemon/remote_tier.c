@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/remote_tier.h"
 
-static int open_s3(const struct remote_address *address, const struct mount_options *o, struct tier **ret, char **ret_text)
+static int open_s3(const struct remote_address *address, const struct mount_options *o,
+                   struct tier **ret, char **ret_text)
 {
     struct s3_options options = {.bucket = address->bucket,
                                  .prefix = address->prefix,
@@ -20,23 +21,30 @@ static int open_s3(const struct remote_address *address, const struct mount_opti
     return s3_tier_open(&options, ret, ret_text);
 }
 
-static int open_dir(const struct remote_address *address, const struct mount_options *o, bool read_only,
-                    const struct remote_waiter *waiter, struct tier **ret, char **ret_text)
+static int open_dir(const struct remote_address *address, const struct mount_options *o,
+                    bool read_only, const struct remote_waiter *waiter, struct tier **ret,
+                    char **ret_text)
 {
-    struct dir_options options = {
-        .path = address->path, .read_only = read_only, .must_exist = waiter->must_exist, .patience_ns = o->remote_timeout_ns, .given_up = waiter->given_up,
-        .judge = waiter->judge, .arg = waiter->arg};
+    struct dir_options options = {.path = address->path,
+                                  .read_only = read_only,
+                                  .must_exist = waiter->must_exist,
+                                  .patience_ns = o->remote_timeout_ns,
+                                  .given_up = waiter->given_up,
+                                  .judge = waiter->judge,
+                                  .arg = waiter->arg};
     return dir_tier_open(&options, ret, ret_text);
 }
 
-int remote_tier_open(const struct remote_address *address, const struct mount_options *options, bool read_only,
-                     const struct remote_waiter *waiter, struct tier **ret, char **ret_text)
+int remote_tier_open(const struct remote_address *address, const struct mount_options *options,
+                     bool read_only, const struct remote_waiter *waiter, struct tier **ret,
+                     char **ret_text)
 {
     static const struct remote_waiter patient;
     char *text = NULL;
     *ret_text = NULL;
-    int r = address->kind == REMOTE_KIND_DIR ? open_dir(address, options, read_only, waiter ? waiter : &patient, ret, &text)
-                                             : open_s3(address, options, ret, &text);
+    int r = address->kind == REMOTE_KIND_DIR
+                ? open_dir(address, options, read_only, waiter ? waiter : &patient, ret, &text)
+                : open_s3(address, options, ret, &text);
     bool was_judged = r < 0 && !text && waiter && waiter->judge && r != -ECANCELED;
     if (r < 0 && !was_judged)
         *ret_text = xasprintf("remote %s: %s", address->text, text ? text : strerror(-r));

@@ -14,7 +14,9 @@ struct remote_waiter {
     bool must_exist;
 };
 
-/* `waiter` may be NULL. On failure *ret_text is one line (caller frees), or NULL where the judge said why. -EINVAL: the options are wrong. */
-CAIRN_MUST_CHECK int remote_tier_open(const struct remote_address *address, const struct mount_options *options,
-                                      bool read_only, const struct remote_waiter *waiter, struct tier **ret,
+/* `waiter` may be NULL. On failure *ret_text is one line (caller frees), or NULL where the judge
+ * said why. -EINVAL: the options are wrong. */
+CAIRN_MUST_CHECK int remote_tier_open(const struct remote_address *address,
+                                      const struct mount_options *options, bool read_only,
+                                      const struct remote_waiter *waiter, struct tier **ret,
                                       char **ret_text);

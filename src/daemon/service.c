@@ -24,14 +24,18 @@ static int fail(struct service_error *error, int code, char *text)
     return -EINVAL;
 }
 
-/* --- the stage's place ---------------------------------------------------------------------------------------------------- */
+/* --- the stage's place ------------------------------------------------------------------------ */
 
 static void warn_if_it_may_vanish(const char *dir)
 {
     if (strncmp(dir, "/run/user/", 10) == 0)
-        log_warn("stage_dir %s is removed when its user logs out: give a tmpfs that stays, with -o stage_dir=DIR", dir);
-    else if (geteuid() != 0 && strncmp(dir, "/dev/shm", 8) == 0 && access("/run/systemd/system", F_OK) == 0)
-        log_warn("systemd removes files of ordinary users from /dev/shm at logout (RemoveIPC=yes): run `loginctl "
+        log_warn("stage_dir %s is removed when its user logs out: give a tmpfs that stays, with -o "
+                 "stage_dir=DIR",
+                 dir);
+    else if (geteuid() != 0 && strncmp(dir, "/dev/shm", 8) == 0 &&
+             access("/run/systemd/system", F_OK) == 0)
+        log_warn("systemd removes files of ordinary users from /dev/shm at logout (RemoveIPC=yes): "
+                 "run `loginctl "
                  "enable-linger`, or give another tmpfs with -o stage_dir=DIR");
 }
 
@@ -42,10 +46,13 @@ static int check_stage_dir(struct service *service, struct service_error *error)
     struct statfs st;
     if (statfs(dir, &st) < 0)
         return fail(error, MOUNT_USAGE,
-                    xasprintf("stage_dir %s: %s; give a tmpfs with -o stage_dir=DIR", dir, strerror(errno)));
+                    xasprintf("stage_dir %s: %s; give a tmpfs with -o stage_dir=DIR", dir,
+                              strerror(errno)));
     if (st.f_type != TMPFS_MAGIC && st.f_type != RAMFS_MAGIC)
         return fail(error, MOUNT_USAGE,
-                    xasprintf("stage_dir %s is not a tmpfs; give one with -o stage_dir=DIR (mount -t tmpfs tmpfs DIR)", dir));
+                    xasprintf("stage_dir %s is not a tmpfs; give one with -o stage_dir=DIR (mount "
+                              "-t tmpfs tmpfs DIR)",
+                              dir));
     if (access(dir, W_OK | X_OK) < 0)
         return fail(error, MOUNT_USAGE, xasprintf("stage_dir %s: %s", dir, strerror(errno)));
     service->stage_bytes = service->options->stage_bytes;
@@ -57,20 +64,23 @@ static int check_stage_dir(struct service *service, struct service_error *error)
         return 0;
     if (usable == 0)
         return fail(error, MOUNT_SYSTEM,
-                    xasprintf("stage_dir %s has only %llu MiB left; enlarge it (in a container: --shm-size=8g) or give "
+                    xasprintf("stage_dir %s has only %llu MiB left; enlarge it (in a container: "
+                              "--shm-size=8g) or give "
                               "another tmpfs with -o stage_dir=DIR",
                               dir, (unsigned long long)(available / MIB)));
     service->stage_bytes = usable;
-    if (left > 0) /* of this boot, as all there is in memory: it is recovered with the size that it has */
+    if (left >
+        0) /* of this boot, as all there is in memory: it is recovered with the size that it has */
         return 0;
-    log_warn("stage_dir %s has only %llu MiB left: the stage gets %llu MiB of the %llu MiB asked for; enlarge it (in a "
+    log_warn("stage_dir %s has only %llu MiB left: the stage gets %llu MiB of the %llu MiB asked "
+             "for; enlarge it (in a "
              "container: --shm-size=8g) or give another tmpfs with -o stage_dir=DIR",
              dir, (unsigned long long)(available / MIB), (unsigned long long)(usable / MIB),
              (unsigned long long)(service->options->stage_bytes / MIB));
     return 0;
 }
 
-/* --- life -------------------------------------------------------------------------------------------------------------------- */
+/* --- life ------------------------------------------------------------------------------------- */
 
 static void on_room(void *arg)
 {
@@ -137,13 +147,15 @@ static int open_store(struct service *service, struct service_error *error)
     free(text);
     store_on_change(service->store, on_change, service);
     r = store_start(service->store, on_room, service);
-    return r < 0 ? fail(error, MOUNT_SYSTEM, xasprintf("cannot start threads: %s", strerror(-r))) : 0;
+    return r < 0 ? fail(error, MOUNT_SYSTEM, xasprintf("cannot start threads: %s", strerror(-r)))
+                 : 0;
 }
 
 static char *kernel_options(const struct mount_options *o)
 {
-    _cleanup_free_ char *all = xasprintf("%s%s%s%s", o->nosuid ? ",nosuid" : ",suid", o->nodev ? ",nodev" : ",dev",
-                                         o->noexec ? ",noexec" : "", o->noatime ? ",noatime" : "");
+    _cleanup_free_ char *all =
+        xasprintf("%s%s%s%s", o->nosuid ? ",nosuid" : ",suid", o->nodev ? ",nodev" : ",dev",
+                  o->noexec ? ",noexec" : "", o->noatime ? ",noatime" : "");
     return xstrdup(all + 1);
 }
 
@@ -167,7 +179,8 @@ static int64_t changes_within(const struct mount_options *o)
     return follows ? min_ns(o->follow_ns, FOLLOW_TIMEOUT_NS) : INT64_MAX;
 }
 
-/* The kernel does not tell a FUSE daemon of a remount. Of what may change, times of access alone are our task. */
+/* The kernel does not tell a FUSE daemon of a remount. Of what may change, times of access alone
+ * are our task. */
 static void heed_mount_flags(struct service *service)
 {
     FILE *mounts = service->options->read_only ? NULL : setmntent("/proc/self/mounts", "re");
@@ -183,24 +196,26 @@ static void heed_mount_flags(struct service *service)
 static int open_front(struct service *service, struct service_error *error)
 {
     const struct mount_options *o = service->options;
-    static const enum fs_fsync levels[] = {
-        [FSYNC_NVME] = FS_FSYNC_NVME, [FSYNC_STAGE] = FS_FSYNC_STAGE, [FSYNC_REMOTE] = FS_FSYNC_REMOTE};
+    static const enum fs_fsync levels[] = {[FSYNC_NVME] = FS_FSYNC_NVME,
+                                           [FSYNC_STAGE] = FS_FSYNC_STAGE,
+                                           [FSYNC_REMOTE] = FS_FSYNC_REMOTE};
     service->fs = fs_new(service->store, levels[o->fsync]);
     fs_keep_atime(service->fs, !o->noatime && !o->read_only);
     if (adopted_of(service))
         fs_adopt(service->fs);
     _cleanup_free_ char *extra = kernel_options(o);
     int64_t changes = changes_within(o);
-    struct front_options options = {.mountpoint = service->mountpoint,
-                                    .fsname = service->store_path,
-                                    .extra = extra,
-                                    .allow_other = o->allow_other,
-                                    .read_only = o->read_only,
-                                    .threads = thread_count(o),
-                                    .entry_timeout = (double)min_ns(o->entry_timeout_ns, changes) / 1e9,
-                                    .attr_timeout = (double)min_ns(o->attr_timeout_ns, changes) / 1e9,
-                                    .no_resend = o->no_resend,
-                                    .adopted = adopted_of(service)};
+    struct front_options options = {
+        .mountpoint = service->mountpoint,
+        .fsname = service->store_path,
+        .extra = extra,
+        .allow_other = o->allow_other,
+        .read_only = o->read_only,
+        .threads = thread_count(o),
+        .entry_timeout = (double)min_ns(o->entry_timeout_ns, changes) / 1e9,
+        .attr_timeout = (double)min_ns(o->attr_timeout_ns, changes) / 1e9,
+        .no_resend = o->no_resend,
+        .adopted = adopted_of(service)};
     char *text = NULL;
     int r = front_start(&options, service->fs, service->store, &service->front, &text);
     if (r < 0)
@@ -211,15 +226,16 @@ static int open_front(struct service *service, struct service_error *error)
 
 static void report_mounted(struct service *service)
 {
-    log_info("%s is mounted at %s, version %s, pid %d", service->store_path, service->mountpoint, CAIRN_VERSION, (int)getpid());
+    log_info("%s is mounted at %s, version %s, pid %d", service->store_path, service->mountpoint,
+             CAIRN_VERSION, (int)getpid());
     if (!adopted_of(service))
         return;
     service->pause_ns = clock_monotonic_ns() - service->plan.keeper->died_at;
     if (service->plan.keeper->is_upgrade)
         service_upgrade_tell(service);
     else
-        log_warn("took over the mount after the previous daemon died (%s), %.2f s later", service->plan.keeper->last_death,
-             (double)service->pause_ns / 1e9);
+        log_warn("took over the mount after the previous daemon died (%s), %.2f s later",
+                 service->plan.keeper->last_death, (double)service->pause_ns / 1e9);
 }
 
 void service_passport(struct service *service, struct front_passport *ret, int *ret_fd)
@@ -227,7 +243,8 @@ void service_passport(struct service *service, struct front_passport *ret, int *
     front_passport(service->front, ret, ret_fd);
 }
 
-int service_start(const struct service_plan *plan, struct service **ret, struct service_error *ret_error)
+int service_start(const struct service_plan *plan, struct service **ret,
+                  struct service_error *ret_error)
 {
     struct service *service = xcalloc(1, sizeof *service);
     service->options = plan->options;
@@ -238,7 +255,9 @@ int service_start(const struct service_plan *plan, struct service **ret, struct 
     service->started = clock_monotonic_ns();
     service->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     warn_if_it_may_vanish(service->options->stage_dir);
-    int r = service->stop_fd < 0 ? fail(ret_error, MOUNT_SYSTEM, xasprintf("eventfd: %s", strerror(errno))) : 0;
+    int r = service->stop_fd < 0
+                ? fail(ret_error, MOUNT_SYSTEM, xasprintf("eventfd: %s", strerror(errno)))
+                : 0;
     if (r == 0)
         r = check_stage_dir(service, ret_error);
     if (r == 0)
@@ -264,7 +283,9 @@ static void service_drain(struct service *service)
     while ((r = store_seal_all(service->store)) == -EAGAIN)
         (void)nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
     if (r < 0)
-        log_error("cannot seal files that are being written: %s; they stay in the stage: mount again", strerror(-r));
+        log_error(
+            "cannot seal files that are being written: %s; they stay in the stage: mount again",
+            strerror(-r));
     uint64_t seq = store_newest(service->store);
     int64_t told = clock_monotonic_ns(), told_ending = 0;
     while (store_horizon(service->store) < seq) {
@@ -282,7 +303,8 @@ static void service_drain(struct service *service)
 
 static void await_stop(struct service *service)
 {
-    _cleanup_close_ int mounts_fd = open("/proc/self/mounts", O_RDONLY | O_CLOEXEC); /* POLLPRI: something changed */
+    _cleanup_close_ int mounts_fd =
+        open("/proc/self/mounts", O_RDONLY | O_CLOEXEC); /* POLLPRI: something changed */
     struct pollfd fds[3] = {{.fd = service->stop_fd, .events = POLLIN},
                             {.fd = front_event_fd(service->front), .events = POLLIN},
                             {.fd = mounts_fd, .events = POLLPRI}};

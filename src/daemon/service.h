@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The service: one store, mounted and served. Everything inside a mount process that is not its life cycle
- * (locks on the store, signals, the background: lifecycle.h) or its control socket (control.h).
+/* The service: one store, mounted and served. Everything inside a mount process that is not its
+ * life cycle (locks on the store, signals, the background: lifecycle.h) or its control socket
+ * (control.h).
  *
  * The caller of each function below that names a store holds STORE/lock. */
 #pragma once
@@ -19,33 +20,37 @@ struct service_error {
 };
 
 /* Sets what the user gets to read, one line; returns `r`. */
-int service_fail(struct service_error *error, int exit_code, int r, const char *fmt, ...) CAIRN_PRINTF(4, 5);
+int service_fail(struct service_error *error, int exit_code, int r, const char *fmt, ...)
+    CAIRN_PRINTF(4, 5);
 
-/* The store to serve, and the mountpoint. Paths are absolute and without symbolic links; all strings must outlive the service. */
+/* The store to serve, and the mountpoint. Paths are absolute and without symbolic links; all
+ * strings must outlive the service. */
 struct service_plan {
     const char *store, *mountpoint;
     const struct mount_options *options;
-    void (*progress)(const char *line, void *arg); /* reports the reason why the start waits; NULL: not needed */
+    void (*progress)(const char *line,
+                     void *arg);  /* reports the reason why the start waits; NULL: not needed */
     bool (*cancelled)(void *arg); /* a start that waits for others gives up; NULL: never */
-    /* Called about once a second while the end writes data that is not on NVMe, or (`remote`) not in the remote; NULL: not needed */
+    /* Called about once a second while the end writes data that is not on NVMe, or (`remote`) not
+     * in the remote; NULL: not needed */
     void (*ending)(uint64_t bytes_left, bool remote, void *arg);
     /* Called by service_run() about once a second while there is no holder; NULL: not needed */
     void (*unkept)(void *arg);
-    void *progress_arg;           /* of all of them */
+    void *progress_arg;                    /* of all of them */
     const struct lifecycle_keeper *keeper; /* NULL: there is no holder */
 };
 
-/* Opens the store (makes its superblock if the folder holds none), recovers, mounts. On success the mount is
- * recovered, mounted and answering. On failure everything that was opened is closed again, nothing is
- * mounted, and *ret_error is set. */
+/* Opens the store (makes its superblock if the folder holds none), recovers, mounts. On success the
+ * mount is recovered, mounted and answering. On failure everything that was opened is closed again,
+ * nothing is mounted, and *ret_error is set. */
 CAIRN_MUST_CHECK int service_start(const struct service_plan *plan, struct service **ret,
                                    struct service_error *ret_error);
 
 /* Blocks until unmounted from outside or stopped; then drains to NVMe and unmounts. 0 or -errno. */
 CAIRN_MUST_CHECK int service_run(struct service *service);
 
-/* Begins to drain and end: service_run() returns when that is done. Async-signal-safe; any thread; more than
- * once is fine. */
+/* Begins to drain and end: service_run() returns when that is done. Async-signal-safe; any thread;
+ * more than once is fine. */
 void service_stop(struct service *service);
 
 /* The state for a successor: see front_passport(). */
@@ -55,45 +60,58 @@ void service_passport(struct service *service, struct front_passport *ret, int *
 /* NULL is fine. After service_run() has returned. */
 void service_free(struct service *service);
 
-/* Answers one request of the control socket; `service` is a struct service. Several threads at once. Returns
- * a new object, owned by the caller; never NULL. Numbers that may pass 10^15 go through control_add_u64().
+/* Answers one request of the control socket; `service` is a struct service. Several threads at
+ * once. Returns a new object, owned by the caller; never NULL. Numbers that may pass 10^15 go
+ * through control_add_u64().
  *   {"verb":"status"}                        -> the status object (docs/operations.md)
- *   {"verb":"need","ino":N,"level":"nvme"|"remote"} -> {"seq":S,"bytes":B}: all on that path is at the level
- * when its horizon is at S or later
- *   {"verb":"horizon"}                       -> {"nvme":S,"newest":S2,"missing_bytes":B}, and "error" when
- * there is one; of a remote "remote":S, "remote_missing_bytes", "remote_state", and "remote_error" while it is
- * out of reach or lost to us
- *   {"verb":"urgent","on":true|false}        -> {}: lifts limits while somebody waits, with "level":"remote"
- * those of the upload too; asked for again by each poll, so a waiter that dies must not leave it on for more
- * than a few seconds
- *   {"verb":"drain"}                         -> {"seq":S}: seals everything; S is what must be reached. With
- * "level":"remote","at_end":true|false the end of the service waits for the remote, or does not
- *   {"verb":"job_start","kind":"scrub"|"gc","local":B,"remote":B,"rate":BYTES,"dry_run":B} -> {"number":N}: begins work in the
- * background, one at a time
- *   {"verb":"job","from":L}                  -> of the last one "number", "running", "cancelled", "failed", "lines" from line L
- * on, "line_count", and counts
+ *   {"verb":"need","ino":N,"level":"nvme"|"remote"} -> {"seq":S,"bytes":B}: all on that path is at
+ * the level when its horizon is at S or later
+ *   {"verb":"horizon"}                       -> {"nvme":S,"newest":S2,"missing_bytes":B}, and
+ * "error" when there is one; of a remote "remote":S, "remote_missing_bytes", "remote_state", and
+ * "remote_error" while it is out of reach or lost to us
+ *   {"verb":"urgent","on":true|false}        -> {}: lifts limits while somebody waits, with
+ * "level":"remote" those of the upload too; asked for again by each poll, so a waiter that dies
+ * must not leave it on for more than a few seconds
+ *   {"verb":"drain"}                         -> {"seq":S}: seals everything; S is what must be
+ * reached. With "level":"remote","at_end":true|false the end of the service waits for the remote,
+ * or does not
+ *   {"verb":"job_start","kind":"scrub"|"gc","local":B,"remote":B,"rate":BYTES,"dry_run":B} ->
+ * {"number":N}: begins work in the background, one at a time
+ *   {"verb":"job","from":L}                  -> of the last one "number", "running", "cancelled",
+ * "failed", "lines" from line L on, "line_count", and counts
  *   {"verb":"job_cancel"}                    -> {}
- *   {"verb":"upgrade","binary":"path"}       -> {}: the mount goes on with that program, soon. The status then counts one try more, and says
- * if it failed
- *   {"verb":"ping"}                          -> {"pid":N,"log":"path"}, without a log where it is STORE/log (whose path need not be UTF-8)
- *   {"verb":"warm","ino":N,"evict":true|false} -> {"job":J}: fetches all on that path onto NVMe, or drops there what the remote has
- *   {"verb":"warm_status","job":J,"cancel":true|false} -> {"ended":B,"total_bytes":B,"done_bytes":B,...}: see struct warm_status
- *   {"verb":"metrics"}                       -> {"text":"the same in the text format of Prometheus"}
- *   {"verb":"look","ino":N}                  -> "path", "type", "size_bytes", "level"... of one file or folder
- *   {"verb":"survey","todo":["dINO:AT","fINO:AT",...]} -> a portion of what is to do: "done":K items, the last of them to go on as
- * "rest" if that is there; "found":["KINDINO:SIZE:LINKS:STAGED",...] in folders (KIND d, f or o), "chunks":
- * ["NAME:REFERENCES:USES:LENGTH:RAW:STORED:WHERE",...] of files (USES of the references are this part's, of LENGTH bytes; WHERE: 1 NVMe +
- * 2 remote), "inline_bytes":B, of which "inline_remote_bytes":B are in the remote, too
- * An error is {"error":"text","errno":N}. */
+ *   {"verb":"upgrade","binary":"path"}       -> {}: the mount goes on with that program, soon. The
+ * status then counts one try more, and says if it failed
+ *   {"verb":"ping"}                          -> {"pid":N,"log":"path"}, without a log where it is
+ * STORE/log (whose path need not be UTF-8)
+ *   {"verb":"warm","ino":N,"evict":true|false} -> {"job":J}: fetches all on that path onto NVMe, or
+ * drops there what the remote has
+ *   {"verb":"warm_status","job":J,"cancel":true|false} ->
+ * {"ended":B,"total_bytes":B,"done_bytes":B,...}: see struct warm_status
+ *   {"verb":"metrics"}                       -> {"text":"the same in the text format of
+ * Prometheus"}
+ *   {"verb":"look","ino":N}                  -> "path", "type", "size_bytes", "level"... of one
+ * file or folder
+ *   {"verb":"survey","todo":["dINO:AT","fINO:AT",...]} -> a portion of what is to do: "done":K
+ * items, the last of them to go on as "rest" if that is there;
+ * "found":["KINDINO:SIZE:LINKS:STAGED",...] in folders (KIND d, f or o), "chunks":
+ * ["NAME:REFERENCES:USES:LENGTH:RAW:STORED:WHERE",...] of files (USES of the references are this
+ * part's, of LENGTH bytes; WHERE: 1 NVMe + 2 remote), "inline_bytes":B, of which
+ * "inline_remote_bytes":B are in the remote, too An error is {"error":"text","errno":N}. */
 cJSON *service_handle(const cJSON *request, void *service);
 
-/* Recounts and verifies a store that is not mounted. `report` is called for each line to show. Returns the number of problems or -errno. */
+/* Recounts and verifies a store that is not mounted. `report` is called for each line to show.
+ * Returns the number of problems or -errno. */
 CAIRN_MUST_CHECK int service_fsck(const char *store,
-                                  void (*report)(const char *line, bool is_problem, void *arg), void *arg);
+                                  void (*report)(const char *line, bool is_problem, void *arg),
+                                  void *arg);
 
-/* Cuts the journal of such a store where it is damaged, and keeps what it cuts off. 1: it did; 0: there was nothing to cut; or -errno. */
+/* Cuts the journal of such a store where it is damaged, and keeps what it cuts off. 1: it did; 0:
+ * there was nothing to cut; or -errno. */
 CAIRN_MUST_CHECK int service_repair(const char *store,
-                                    void (*report)(const char *line, bool is_problem, void *arg), void *arg);
+                                    void (*report)(const char *line, bool is_problem, void *arg),
+                                    void *arg);
 
-/* The part of the status object that can be told without a mount. Caller frees with cJSON_Delete(). */
+/* The part of the status object that can be told without a mount. Caller frees with
+ * cJSON_Delete(). */
 CAIRN_MUST_CHECK int service_offline_status(const char *store, cJSON **ret_status);

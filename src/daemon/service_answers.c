@@ -40,7 +40,8 @@ static void add_stage(const struct service *service, bool is_lost, cJSON *status
 }
 
 /* Adds the deaths of the mount's daemons, and the fate of calls in progress at the last one. */
-static void add_successor(const struct service *service, const struct front_status *front, cJSON *mount)
+static void add_successor(const struct service *service, const struct front_status *front,
+                          cJSON *mount)
 {
     const struct lifecycle_keeper *keeper = service->plan.keeper;
     cJSON *successor = add_object(mount, "successor");
@@ -95,7 +96,8 @@ static uint64_t reduced_bytes(const struct store_status *s)
 /* Adds the encodings since the mount. */
 static void add_reduction(const struct store_status *s, cJSON *nvme)
 {
-    cJSON *reduction = add_object(nvme, "reduction"), *encodings = cJSON_AddArrayToObject(reduction, "encodings");
+    cJSON *reduction = add_object(nvme, "reduction"),
+          *encodings = cJSON_AddArrayToObject(reduction, "encodings");
     (void)cJSON_AddNumberToObject(reduction, "cpu_s", s->encode_cpu_s);
     control_add_u64(reduction, "wrong_chunks", s->encoded_wrongly);
     for (unsigned i = 0; i < CHUNK_ENCODINGS; i++) {
@@ -141,8 +143,9 @@ static void add_nvme(const char *path, const struct store_status *s, cJSON *stat
     add_reduction(s, nvme);
     if (s->errors) {
         (void)cJSON_AddStringToObject(nvme, "last_error", s->last_error);
-        (void)cJSON_AddNumberToObject(nvme, "last_error_s_ago",
-                                      (double)((clock_monotonic_ns() - s->last_error_ns) / 1000000000));
+        (void)cJSON_AddNumberToObject(
+            nvme, "last_error_s_ago",
+            (double)((clock_monotonic_ns() - s->last_error_ns) / 1000000000));
     }
 }
 
@@ -210,7 +213,8 @@ cJSON *handle_status(struct service *service, const cJSON *request)
     (void)cJSON_AddStringToObject(status, "mountpoint", service->mountpoint);
     control_add_u64(status, "pid", (uint64_t)getpid());
     control_add_u64(status, "epoch", s.epoch);
-    (void)cJSON_AddNumberToObject(status, "uptime_s", (double)((clock_monotonic_ns() - service->started) / 1000000000));
+    (void)cJSON_AddNumberToObject(status, "uptime_s",
+                                  (double)((clock_monotonic_ns() - service->started) / 1000000000));
     add_stage(service, s.stage_is_lost, status);
     add_mount(service, status);
     add_nvme(service->store_path, &s, status);
@@ -255,7 +259,9 @@ cJSON *handle_need(struct service *service, const cJSON *request)
         return control_error(-r, strerror(-r));
     cJSON *reply = cJSON_CreateObject();
     control_add_u64(reply, "seq", seq);
-    control_add_u64(reply, "bytes", remote ? remote_side_missing_bytes(service, seq) : store_missing_bytes(service->store, seq));
+    control_add_u64(reply, "bytes",
+                    remote ? remote_side_missing_bytes(service, seq)
+                           : store_missing_bytes(service->store, seq));
     return reply;
 }
 
@@ -306,7 +312,8 @@ cJSON *handle_drain(struct service *service, const cJSON *request)
     return reply;
 }
 
-/* The mount is gone where it was mounted, and is to end wherever else it is; what was written goes to NVMe first. */
+/* The mount is gone where it was mounted, and is to end wherever else it is; what was written goes
+ * to NVMe first. */
 cJSON *handle_end(struct service *service, const cJSON *request)
 {
     (void)request;
@@ -327,14 +334,16 @@ cJSON *handle_ping(struct service *service, const cJSON *request)
     return reply;
 }
 
-/* --- offline --------------------------------------------------------------------------------------------------------------------- */
+/* --- offline ---------------------------------------------------------------------------------- */
 
-int service_fsck(const char *store, void (*report)(const char *line, bool is_problem, void *arg), void *arg)
+int service_fsck(const char *store, void (*report)(const char *line, bool is_problem, void *arg),
+                 void *arg)
 {
     return store_fsck(store, report, arg);
 }
 
-int service_repair(const char *store, void (*report)(const char *line, bool is_problem, void *arg), void *arg)
+int service_repair(const char *store, void (*report)(const char *line, bool is_problem, void *arg),
+                   void *arg)
 {
     return store_repair(store, report, arg);
 }

@@ -13,7 +13,8 @@
 #include "fuse/front.h"
 #include "store/store.h"
 
-#define URGENT_LEASE_NS (3ll * 1000000000) /* how long limits stay lifted for a waiter that was not heard of again */
+#define URGENT_LEASE_NS                                                                            \
+    (3ll * 1000000000) /* how long limits stay lifted for a waiter that was not heard of again */
 #define TICK_MS 1000
 
 struct upload_sample {
@@ -28,8 +29,9 @@ struct remote_side {
     _Atomic bool wait_ended;   /* the function of `ticket` was called */
     struct {
         struct cairn_mutex lock;
-        struct upload_sample older, newer; /* the rate of the upload is told from the older one on */
-        bool waits;                        /* `ticket` belongs to a waiter outside the service */
+        struct upload_sample older,
+            newer;  /* the rate of the upload is told from the older one on */
+        bool waits; /* `ticket` belongs to a waiter outside the service */
         uint64_t ticket;
         int64_t urge_until; /* monotonic, ns */
     } locked;
@@ -47,33 +49,40 @@ struct service {
     struct front *front;
     int stop_fd;
     int64_t started;
-    int64_t pause_ns; /* between the death of the daemon before and our service; 0: there was none */
+    int64_t
+        pause_ns; /* between the death of the daemon before and our service; 0: there was none */
     uint64_t stage_bytes;
     struct metrics_server *metrics; /* NULL: none */
     _Atomic bool is_stopped;        /* service_stop() was called */
     struct {
         _Atomic enum upgrade_state state;
-        char *binary; /* set by the thread that has UPGRADE_CHECKS; read with UPGRADE_ASKED by the thread of service_run() */
-        _Atomic unsigned given_up;   /* tries that ended before anything changed, */
-        const char *_Atomic reason;  /* why the last one did; static */
+        char *binary; /* set by the thread that has UPGRADE_CHECKS; read with UPGRADE_ASKED by the
+                         thread of service_run() */
+        _Atomic unsigned given_up;  /* tries that ended before anything changed, */
+        const char *_Atomic reason; /* why the last one did; static */
     } upgrade;
     struct {
-        const char *_Atomic stays; /* why a lost view is not made anew, static; NULL: it is none, or it will be */
-        int64_t since, again_at;   /* monotonic ns, of the thread of service_run(): when it was found; the next try */
-        uint64_t seq;              /* the newest operation then */
+        const char *_Atomic
+            stays; /* why a lost view is not made anew, static; NULL: it is none, or it will be */
+        int64_t since, again_at; /* monotonic ns, of the thread of service_run(): when it was found;
+                                    the next try */
+        uint64_t seq;            /* the newest operation then */
     } renewal;
     _Atomic enum service_life life; /* what the metrics server may look at */
     struct remote_side remote;
 };
 
 /* service.c */
-/* Reports the progress of the end, at most once a second: *told is the time of the last report, 0 at first. */
+/* Reports the progress of the end, at most once a second: *told is the time of the last report, 0
+ * at first. */
 void service_tell_ending(struct service *service, uint64_t bytes_left, bool remote, int64_t *told);
 
 /* service_remote.c */
 void remote_side_init(struct service *service);
-/* Fills what the store is to be told of its remote, its tier opened; nothing where there is none. */
-CAIRN_MUST_CHECK int remote_side_open(struct service *service, struct remote_options *ret, struct service_error *ret_error);
+/* Fills what the store is to be told of its remote, its tier opened; nothing where
+ * there is none. */
+CAIRN_MUST_CHECK int remote_side_open(struct service *service, struct remote_options *ret,
+                                      struct service_error *ret_error);
 /* To be called about once in TICK_MS. */
 void remote_side_tick(struct service *service);
 /* NVMe has everything: waits for the remote if that was asked for. */
@@ -99,7 +108,8 @@ cJSON *handle_warm_status(struct service *service, const cJSON *request);
 
 /* service_upgrade.c */
 cJSON *handle_upgrade(struct service *service, const cJSON *request);
-/* Hands the mount over if that was requested, and does not return then. True: it was requested, but the service continues. */
+/* Hands the mount over if that was requested, and does not return then. True: it was requested, but
+ * the service continues. */
 bool service_upgrade_try(struct service *service);
 /* Is there a holder? */
 bool service_is_kept(const struct service *service);
@@ -108,7 +118,8 @@ void service_upgrade_tell(const struct service *service);
 void service_upgrade_add_status(const struct service *service, cJSON *successor);
 
 /* service_renew.c */
-/* To be called about once in TICK_MS, by the thread of service_run(). Does not return where the daemon ends for its successor. */
+/* To be called about once in TICK_MS, by the thread of service_run(). Does not return where the
+ * daemon ends for its successor. */
 void service_renew_tick(struct service *service);
 
 /* service_answers.c */
@@ -125,7 +136,8 @@ void service_add_lanes(const struct service *service, cJSON *status);
 
 /* service_metrics.c */
 cJSON *handle_metrics(struct service *service, const cJSON *request);
-CAIRN_MUST_CHECK int service_metrics_start(struct service *service, struct service_error *ret_error);
+CAIRN_MUST_CHECK int service_metrics_start(struct service *service,
+                                           struct service_error *ret_error);
 
 /* service_survey.c */
 cJSON *handle_look(struct service *service, const cJSON *request);

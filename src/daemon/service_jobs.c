@@ -26,7 +26,9 @@ cJSON *handle_job_start(struct service *service, const cJSON *request)
         return control_error(ENOTCONN, "no remote is configured");
     int r = store_job_start(service->store, &options, &number);
     if (r < 0)
-        return control_error(-r, r == -EBUSY ? "another scrub or gc is running; wait until it has ended" : strerror(-r));
+        return control_error(-r, r == -EBUSY
+                                     ? "another scrub or gc is running; wait until it has ended"
+                                     : strerror(-r));
     cJSON *reply = cJSON_CreateObject();
     control_add_u64(reply, "number", number);
     return reply;
@@ -42,16 +44,23 @@ static void add_counts(cJSON *reply, const struct job_counts *c)
     const struct {
         const char *name;
         uint64_t value;
-    } numbers[] = {{"bytes", c->bytes},     {"bytes_total", c->bytes_total}, {"packs", c->packs},
-                   {"chunks", c->chunks},   {"found", c->found},             {"healed", c->healed},
-                   {"unhealed", c->unhealed}, {"objects", c->objects},       {"removed_bytes", c->removed_bytes}};
+    } numbers[] = {{"bytes", c->bytes},
+                   {"bytes_total", c->bytes_total},
+                   {"packs", c->packs},
+                   {"chunks", c->chunks},
+                   {"found", c->found},
+                   {"healed", c->healed},
+                   {"unhealed", c->unhealed},
+                   {"objects", c->objects},
+                   {"removed_bytes", c->removed_bytes}};
     for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
         control_add_u64(reply, numbers[i].name, numbers[i].value);
 }
 
 cJSON *handle_job(struct service *service, const cJSON *request)
 {
-    static const char *const kinds[] = {[JOB_NONE] = "none", [JOB_SCRUB] = "scrub", [JOB_GC] = "gc"};
+    static const char *const kinds[] = {
+        [JOB_NONE] = "none", [JOB_SCRUB] = "scrub", [JOB_GC] = "gc"};
     struct job_status status;
     uint64_t from = 0;
     cJSON *reply = cJSON_CreateObject();

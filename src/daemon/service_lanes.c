@@ -24,7 +24,8 @@ static void add_lane(const struct fs_lane *lane, void *arg)
     control_add_u64(item, "failed", lane->failed);
     if (*lane->error)
         (void)cJSON_AddStringToObject(item, "last_error", lane->error);
-    (void)cJSON_AddNumberToObject(item, "seen_s_ago", (double)((sums->now - lane->seen) / 1000000) / 1000);
+    (void)cJSON_AddNumberToObject(item, "seen_s_ago",
+                                  (double)((sums->now - lane->seen) / 1000000) / 1000);
     (void)cJSON_AddItemToArray(sums->clients, item);
     /* They are what programs say: a sum may be any number. */
     sums->pending_bytes += lane->pending_bytes;
@@ -37,7 +38,8 @@ static void add_lane(const struct fs_lane *lane, void *arg)
 void service_add_lanes(const struct service *service, cJSON *status)
 {
     cJSON *lanes = cJSON_AddObjectToObject(status, "lanes");
-    struct lane_sums sums = {.clients = cJSON_AddArrayToObject(lanes, "clients"), .now = clock_monotonic_ns()};
+    struct lane_sums sums = {.clients = cJSON_AddArrayToObject(lanes, "clients"),
+                             .now = clock_monotonic_ns()};
     uint64_t forgotten = 0;
     if (service->fs)
         fs_lanes(service->fs, add_lane, &sums, &forgotten);

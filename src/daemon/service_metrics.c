@@ -17,75 +17,111 @@ static const struct metric {
     const char *help;
 } metrics[] = {
     {"requests_total", "counter", "mount", "requests_total", 1, "Answered requests of the kernel."},
-    {"successor_ready", "gauge", "mount", "successor_ready", 1, "1: a successor takes over the mount if the daemon dies."},
-    {"daemon_deaths_total", "counter", "mount", "daemon_deaths", 1, "Daemons of the mount that died."},
-    {"written_bytes_total", "counter", "mount", "written_bytes_total", 1, "Bytes that programs wrote."},
-    {"read_bytes_total", "counter", "mount", "read_bytes_total", 1, "Bytes that programs read, and that were not in the page cache."},
-    {"client_errors_total", "counter", NULL, "errors_total", 1, "Correct calls of programs that failed: EIO, ENOSPC and such."},
-    {"damaged_files", "gauge", NULL, "damage", 1, "Damaged parts of files that were found since the mount; bounded."},
+    {"successor_ready", "gauge", "mount", "successor_ready", 1,
+     "1: a successor takes over the mount if the daemon dies."},
+    {"daemon_deaths_total", "counter", "mount", "daemon_deaths", 1,
+     "Daemons of the mount that died."},
+    {"written_bytes_total", "counter", "mount", "written_bytes_total", 1,
+     "Bytes that programs wrote."},
+    {"read_bytes_total", "counter", "mount", "read_bytes_total", 1,
+     "Bytes that programs read, and that were not in the page cache."},
+    {"client_errors_total", "counter", NULL, "errors_total", 1,
+     "Correct calls of programs that failed: EIO, ENOSPC and such."},
+    {"damaged_files", "gauge", NULL, "damage", 1,
+     "Damaged parts of files that were found since the mount; bounded."},
     {"uptime_seconds", "gauge", NULL, "uptime_s", 1, "Time since the mount."},
     {"stage_size_bytes", "gauge", "stage", "total_bytes", 1, "Size of the stage."},
-    {"stage_dirty_bytes", "gauge", "stage", "dirty_bytes", 1, "Data in the stage that is not on NVMe yet."},
-    {"stage_clean_bytes", "gauge", "stage", "clean_bytes", 1, "Data kept in the stage for reading."},
+    {"stage_dirty_bytes", "gauge", "stage", "dirty_bytes", 1,
+     "Data in the stage that is not on NVMe yet."},
+    {"stage_clean_bytes", "gauge", "stage", "clean_bytes", 1,
+     "Data kept in the stage for reading."},
     {"stage_free_bytes", "gauge", "stage", "free_bytes", 1, "Free space in the stage."},
-    {"stage_files_removed", "gauge", "stage", "files_removed", 1, "1: the files of the stage were removed; it is lost if the daemon dies."},
+    {"stage_files_removed", "gauge", "stage", "files_removed", 1,
+     "1: the files of the stage were removed; it is lost if the daemon dies."},
     {"drafts", "gauge", "stage", "drafts", 1, "Files that are being written."},
     {"draft_bytes", "gauge", "stage", "draft_bytes", 1, "Bytes of these in the stage."},
-    {"waiting_writers", "gauge", "stage", "waiting_writers", 1, "Requests that wait for space now."},
+    {"waiting_writers", "gauge", "stage", "waiting_writers", 1,
+     "Requests that wait for space now."},
     {"waits_total", "counter", "stage", "wait_count", 1, "Requests that had to wait for space."},
-    {"wait_seconds_total", "counter", "stage", "wait_ms_total", 1e-3, "Total time that these waited."},
+    {"wait_seconds_total", "counter", "stage", "wait_ms_total", 1e-3,
+     "Total time that these waited."},
     {"nvme_cap_bytes", "gauge", "nvme", "cap_bytes", 1, "Maximum size of the store on its disk."},
     {"nvme_used_bytes", "gauge", "nvme", "used_bytes", 1, "Size of the store on its disk."},
-    {"nvme_reserved_bytes", "gauge", "nvme", "reserved_bytes", 1, "Space reserved for data in the stage."},
-    {"nvme_available_bytes", "gauge", "nvme", "available_bytes", 1, "Space left before data is evicted."},
-    {"nvme_evictable_bytes", "gauge", "nvme", "evictable_bytes", 1, "Space that eviction would free: the remote has the data."},
+    {"nvme_reserved_bytes", "gauge", "nvme", "reserved_bytes", 1,
+     "Space reserved for data in the stage."},
+    {"nvme_available_bytes", "gauge", "nvme", "available_bytes", 1,
+     "Space left before data is evicted."},
+    {"nvme_evictable_bytes", "gauge", "nvme", "evictable_bytes", 1,
+     "Space that eviction would free: the remote has the data."},
     {"files", "gauge", "nvme", "files", 1, "Regular files."},
     {"logical_bytes", "gauge", "nvme", "logical_bytes", 1, "Sum of their sizes."},
-    {"stored_bytes", "gauge", "nvme", "stored_bytes", 1, "Size of their chunks, each once, as stored."},
+    {"stored_bytes", "gauge", "nvme", "stored_bytes", 1,
+     "Size of their chunks, each once, as stored."},
     {"chunks", "gauge", "nvme", "chunks", 1, "Chunks that files refer to."},
     {"nvme_packs", "gauge", "nvme", "packs", 1, "Packs on NVMe."},
     {"nvme_pack_bytes", "gauge", "nvme", "pack_bytes", 1, "Their size."},
     {"nvme_behind_bytes", "gauge", "nvme", "behind_bytes", 1, "Data that is not on NVMe yet."},
-    {"nvme_behind_files", "gauge", "nvme", "behind_files", 1, "Files with data that is not on NVMe yet."},
-    {"nvme_behind_seconds", "gauge", "nvme", "seconds_behind", 1, "Age of the oldest operation that is not on NVMe."},
-    {"nvme_written_bytes_total", "counter", "nvme", "written_bytes_total", 1, "Bytes that were written to NVMe, as stored."},
-    {"dedup_bytes_total", "counter", "nvme", "dedup_bytes_total", 1, "Bytes that were stored already (deduplicated)."},
-    {"reduced_bytes_total", "counter", "nvme", "reduced_bytes_total", 1, "Bytes saved by the reduction of new chunks."},
-    {"dropped_bytes_total", "counter", "nvme", "dropped_bytes_total", 1, "Bytes deleted before they were written."},
-    {"evicted_bytes_total", "counter", "nvme", "evicted_bytes_total", 1, "Bytes that left NVMe because the remote has them."},
-    {"healed_chunks_total", "counter", "nvme", "healed_chunks_total", 1, "Damaged chunks that were repaired."},
-    {"nvme_errors_total", "counter", "nvme", "errors", 1, "Errors of NVMe; writes are retried for ever."},
-    {"remote_behind_bytes", "gauge", "remote", "behind_bytes", 1, "Data on NVMe that is not in the remote yet."},
+    {"nvme_behind_files", "gauge", "nvme", "behind_files", 1,
+     "Files with data that is not on NVMe yet."},
+    {"nvme_behind_seconds", "gauge", "nvme", "seconds_behind", 1,
+     "Age of the oldest operation that is not on NVMe."},
+    {"nvme_written_bytes_total", "counter", "nvme", "written_bytes_total", 1,
+     "Bytes that were written to NVMe, as stored."},
+    {"dedup_bytes_total", "counter", "nvme", "dedup_bytes_total", 1,
+     "Bytes that were stored already (deduplicated)."},
+    {"reduced_bytes_total", "counter", "nvme", "reduced_bytes_total", 1,
+     "Bytes saved by the reduction of new chunks."},
+    {"dropped_bytes_total", "counter", "nvme", "dropped_bytes_total", 1,
+     "Bytes deleted before they were written."},
+    {"evicted_bytes_total", "counter", "nvme", "evicted_bytes_total", 1,
+     "Bytes that left NVMe because the remote has them."},
+    {"healed_chunks_total", "counter", "nvme", "healed_chunks_total", 1,
+     "Damaged chunks that were repaired."},
+    {"nvme_errors_total", "counter", "nvme", "errors", 1,
+     "Errors of NVMe; writes are retried for ever."},
+    {"remote_behind_bytes", "gauge", "remote", "behind_bytes", 1,
+     "Data on NVMe that is not in the remote yet."},
     {"remote_behind_chunks", "gauge", "remote", "behind_chunks", 1, "Chunks of that data."},
-    {"remote_unpublished_files", "gauge", "remote", "unpublished_files", 1, "Fenced mount: changed files that are not published."},
+    {"remote_unpublished_files", "gauge", "remote", "unpublished_files", 1,
+     "Fenced mount: changed files that are not published."},
     {"remote_unpublished_bytes", "gauge", "remote", "unpublished_bytes", 1, "Their size."},
-    {"remote_behind_seconds", "gauge", "remote", "seconds_behind", 1, "Age of the oldest operation that is not in the remote."},
+    {"remote_behind_seconds", "gauge", "remote", "seconds_behind", 1,
+     "Age of the oldest operation that is not in the remote."},
     {"remote_head", "gauge", "remote", "head", 1, "Number of the newest published state."},
     {"remote_packs", "gauge", "remote", "packs", 1, "Objects with data in the remote."},
     {"remote_pack_bytes", "gauge", "remote", "pack_bytes", 1, "Their size."},
     {"remote_files", "gauge", "remote", "files", 1, "Files of the published state."},
     {"remote_logical_bytes", "gauge", "remote", "logical_bytes", 1, "Sum of their sizes."},
-    {"uploaded_bytes_total", "counter", "remote", "uploaded_bytes_total", 1, "Bytes that were uploaded."},
-    {"fetched_bytes_total", "counter", "remote", "fetched_bytes_total", 1, "Bytes that were fetched from the remote."},
+    {"uploaded_bytes_total", "counter", "remote", "uploaded_bytes_total", 1,
+     "Bytes that were uploaded."},
+    {"fetched_bytes_total", "counter", "remote", "fetched_bytes_total", 1,
+     "Bytes that were fetched from the remote."},
     {"remote_requests_total", "counter", "remote", "requests_total", 1, "Requests to the remote."},
     {"remote_retries_total", "counter", "remote", "retries_total", 1, "Retried requests."},
     {"remote_errors_total", "counter", "remote", "errors", 1, "Errors of the remote."},
-    {"remote_unreachable_seconds", "gauge", "remote", "unreachable_s", 1, "Time for which the remote is unreachable; 0: it is reachable."},
-    {"memory_bound_bytes", "gauge", "memory", "bound_bytes", 1, "Upper bound of the daemon's memory, the stage included."},
+    {"remote_unreachable_seconds", "gauge", "remote", "unreachable_s", 1,
+     "Time for which the remote is unreachable; 0: it is reachable."},
+    {"memory_bound_bytes", "gauge", "memory", "bound_bytes", 1,
+     "Upper bound of the daemon's memory, the stage included."},
     {"memory_resident_bytes", "gauge", "memory", "resident_bytes", 1, "Memory of the daemon now."},
     {"lane_clients", "gauge", "lanes", "clients", 1, "Programs that save lazily."},
 };
 
 /* One number of each program that saves lazily, as it says it. */
 static const struct metric lane_metrics[] = {
-    {"lane_pending_bytes", "gauge", NULL, "pending_bytes", 1, "Bytes that a program still has to copy into its saves."},
-    {"lane_pending_saves", "gauge", NULL, "pending_saves", 1, "Saves of a program that have no name yet."},
-    {"lane_blocked_seconds_total", "counter", NULL, "blocked_seconds", 1, "Time for which calls and fences blocked a program."},
-    {"lane_published_total", "counter", NULL, "published", 1, "Saves of a program that got their names."},
+    {"lane_pending_bytes", "gauge", NULL, "pending_bytes", 1,
+     "Bytes that a program still has to copy into its saves."},
+    {"lane_pending_saves", "gauge", NULL, "pending_saves", 1,
+     "Saves of a program that have no name yet."},
+    {"lane_blocked_seconds_total", "counter", NULL, "blocked_seconds", 1,
+     "Time for which calls and fences blocked a program."},
+    {"lane_published_total", "counter", NULL, "published", 1,
+     "Saves of a program that got their names."},
     {"lane_failed_total", "counter", NULL, "failed", 1, "Saves of a program that failed."},
 };
 
-static const char *const states[] = {"connecting", "idle", "uploading", "unreachable", "fenced", "following"};
+static const char *const states[] = {"connecting",  "idle",   "uploading",
+                                     "unreachable", "fenced", "following"};
 
 static double value_of(const cJSON *item)
 {
@@ -95,7 +131,10 @@ static double value_of(const cJSON *item)
     if (cJSON_IsNumber(item))
         return item->valuedouble;
     /* One of 16 digits or more is a string. */
-    return cJSON_IsString(item) && sscanf(item->valuestring, "%llu", (unsigned long long *)&whole) == 1 ? (double)whole : 0;
+    return cJSON_IsString(item) &&
+                   sscanf(item->valuestring, "%llu", (unsigned long long *)&whole) == 1
+               ? (double)whole
+               : 0;
 }
 
 static void put_head(FILE *out, const char *name, const char *type, const char *help)
@@ -103,7 +142,8 @@ static void put_head(FILE *out, const char *name, const char *type, const char *
     (void)fprintf(out, "# HELP cairnfs_%s %s\n# TYPE cairnfs_%s %s\n", name, help, name, type);
 }
 
-/* A label's value: backslash, quote and line end are escaped, and bytes that are no UTF-8 appear as \\xNN. */
+/* A label's value: backslash, quote and line end are escaped, and bytes that are no UTF-8 appear as
+ * \\xNN. */
 static void put_escaped(FILE *out, const char *text)
 {
     for (size_t len; *text; text += len) {
@@ -137,28 +177,36 @@ static void put_state(FILE *out, const cJSON *remote)
     const char *state = cJSON_GetStringValue(cJSON_GetObjectItem(remote, "state"));
     put_head(out, "remote_state", "gauge", "1 for the state of the remote.");
     for (size_t i = 0; i < ARRAY_LEN(states); i++)
-        (void)fprintf(out, "cairnfs_remote_state{state=\"%s\"} %d\n", states[i], state && strcmp(state, states[i]) == 0);
+        (void)fprintf(out, "cairnfs_remote_state{state=\"%s\"} %d\n", states[i],
+                      state && strcmp(state, states[i]) == 0);
 }
 
 /* New chunks by their encoding, and what encoding costs. */
 static void put_reduction(FILE *out, const cJSON *reduction)
 {
     static const struct metric by_encoding[] = {
-        {"encoded_raw_bytes_total", "counter", NULL, "raw_bytes", 1, "Bytes of new chunks, by their encoding."},
-        {"encoded_stored_bytes_total", "counter", NULL, "stored_bytes", 1, "The same chunks, as they are stored."},
+        {"encoded_raw_bytes_total", "counter", NULL, "raw_bytes", 1,
+         "Bytes of new chunks, by their encoding."},
+        {"encoded_stored_bytes_total", "counter", NULL, "stored_bytes", 1,
+         "The same chunks, as they are stored."},
     };
     const cJSON *one;
     for (size_t i = 0; i < ARRAY_LEN(by_encoding); i++) {
         const struct metric *m = &by_encoding[i];
         put_head(out, m->name, m->type, m->help);
-        cJSON_ArrayForEach(one, cJSON_GetObjectItem(reduction, "encodings"))
-            (void)fprintf(out, "cairnfs_%s{encoding=\"%s\"} %.15g\n", m->name, cJSON_GetStringValue(cJSON_GetObjectItem(one, "encoding")),
-                          value_of(cJSON_GetObjectItem(one, m->field)));
+        cJSON_ArrayForEach(one, cJSON_GetObjectItem(reduction, "encodings"))(void)
+            fprintf(out, "cairnfs_%s{encoding=\"%s\"} %.15g\n", m->name,
+                    cJSON_GetStringValue(cJSON_GetObjectItem(one, "encoding")),
+                    value_of(cJSON_GetObjectItem(one, m->field)));
     }
-    put_head(out, "encode_cpu_seconds_total", "counter", "CPU time that encoding took, with what did not pay and the verification.");
-    (void)fprintf(out, "cairnfs_encode_cpu_seconds_total %.15g\n", value_of(cJSON_GetObjectItem(reduction, "cpu_s")));
-    put_head(out, "encode_wrong_chunks_total", "counter", "Chunks stored raw because an encoding did not decode to the same bytes.");
-    (void)fprintf(out, "cairnfs_encode_wrong_chunks_total %.15g\n", value_of(cJSON_GetObjectItem(reduction, "wrong_chunks")));
+    put_head(out, "encode_cpu_seconds_total", "counter",
+             "CPU time that encoding took, with what did not pay and the verification.");
+    (void)fprintf(out, "cairnfs_encode_cpu_seconds_total %.15g\n",
+                  value_of(cJSON_GetObjectItem(reduction, "cpu_s")));
+    put_head(out, "encode_wrong_chunks_total", "counter",
+             "Chunks stored raw because an encoding did not decode to the same bytes.");
+    (void)fprintf(out, "cairnfs_encode_wrong_chunks_total %.15g\n",
+                  value_of(cJSON_GetObjectItem(reduction, "wrong_chunks")));
 }
 
 static void put_lanes(FILE *out, const cJSON *clients)
@@ -169,7 +217,8 @@ static void put_lanes(FILE *out, const cJSON *clients)
         put_head(out, m->name, m->type, m->help);
         cJSON_ArrayForEach(client, clients)
         {
-            (void)fprintf(out, "cairnfs_%s{pid=\"%.0f\",program=\"", m->name, cJSON_GetNumberValue(cJSON_GetObjectItem(client, "pid")));
+            (void)fprintf(out, "cairnfs_%s{pid=\"%.0f\",program=\"", m->name,
+                          cJSON_GetNumberValue(cJSON_GetObjectItem(client, "pid")));
             put_escaped(out, cJSON_GetStringValue(cJSON_GetObjectItem(client, "program")));
             (void)fprintf(out, "\"} %.15g\n", value_of(cJSON_GetObjectItem(client, m->field)));
         }
@@ -205,7 +254,8 @@ static char *metrics_of(struct service *service)
         if (is_remote && (!has_remote || !is_told(state, m->field)))
             continue;
         put_head(out, m->name, m->type, m->help);
-        (void)fprintf(out, "cairnfs_%s %.15g\n", m->name, value_of(cJSON_GetObjectItem(group, m->field)) * m->unit);
+        (void)fprintf(out, "cairnfs_%s %.15g\n", m->name,
+                      value_of(cJSON_GetObjectItem(group, m->field)) * m->unit);
     }
     put_reduction(out, cJSON_GetObjectItem(cJSON_GetObjectItem(status, "nvme"), "reduction"));
     put_lanes(out, cJSON_GetObjectItem(cJSON_GetObjectItem(status, "lanes"), "clients"));
@@ -223,7 +273,7 @@ cJSON *handle_metrics(struct service *service, const cJSON *request)
     return reply;
 }
 
-/* --- over HTTP --------------------------------------------------------------------------------------------------------------------- */
+/* --- over HTTP -------------------------------------------------------------------------------- */
 
 static char *serve_metrics(void *arg)
 {
@@ -238,21 +288,25 @@ static char *serve_trouble(void *arg)
     struct store_status s;
     struct remote_status remote = {.state = REMOTE_NONE};
     if (atomic_load(&service->life) != SERVICE_SERVES)
-        return xstrdup(atomic_load(&service->life) == SERVICE_STARTS ? "the mount is starting\n" : "the mount is ending\n");
+        return xstrdup(atomic_load(&service->life) == SERVICE_STARTS ? "the mount is starting\n"
+                                                                     : "the mount is ending\n");
     store_status(service->store, &s);
     if (service->options->remote)
         store_remote_status(service->store, &remote);
     if (remote.state == REMOTE_FENCED)
         return xasprintf("another writer has taken over the remote: %s\n", remote.error);
     if (s.stage_is_lost)
-        return xstrdup("the files of the stage were removed: data not yet on NVMe is lost if the daemon dies; unmount and mount again\n");
+        return xstrdup("the files of the stage were removed: data not yet on NVMe is lost if the "
+                       "daemon dies; unmount and mount again\n");
     const char *stays = atomic_load(&service->renewal.stays);
     if (s.view_is_lost)
         return xasprintf("the view is damaged: lookups may fail, and writers will block; %s%s\n",
-                         stays ? "it is not rebuilt now: " : "it is about to be rebuilt", stays ? stays : "");
+                         stays ? "it is not rebuilt now: " : "it is about to be rebuilt",
+                         stays ? stays : "");
     if (s.is_full)
         return xstrdup("NVMe is full and nothing can be evicted: programs get ENOSPC\n");
-    if (s.errors && s.behind_bytes > 0 && clock_monotonic_ns() - s.last_error_ns < RECENT_S * 1000000000ll)
+    if (s.errors && s.behind_bytes > 0 &&
+        clock_monotonic_ns() - s.last_error_ns < RECENT_S * 1000000000ll)
         return xasprintf("writes to NVMe are failing; retrying: %s\n", s.last_error);
     return NULL;
 }
@@ -268,6 +322,8 @@ int service_metrics_start(struct service *service, struct service_error *ret_err
     if (r < 0)
         *ret_error = (struct service_error){MOUNT_SYSTEM, text};
     else
-        log_info("metrics: serving http://%s/metrics and /healthz to everyone who reaches that address", address);
+        log_info(
+            "metrics: serving http://%s/metrics and /healthz to everyone who reaches that address",
+            address);
     return r;
 }

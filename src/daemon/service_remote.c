@@ -21,7 +21,7 @@ static struct remote_status status_of(struct service *service)
     return s;
 }
 
-/* --- life -------------------------------------------------------------------------------------------------------------------- */
+/* --- life ------------------------------------------------------------------------------------- */
 
 void remote_side_init(struct service *service)
 {
@@ -50,15 +50,18 @@ static int check_place(int r, const char *real, void *arg)
     const char *const taken[] = {opening->service->store_path, opening->service->mountpoint};
     const char *path = opening->address->path;
     if (r < 0)
-        return service_fail(opening->error, MOUNT_FAILED, r, "cannot access the remote dir:%s: %s; is its filesystem mounted?",
-                            path, strerror(-r));
+        return service_fail(opening->error, MOUNT_FAILED, r,
+                            "cannot access the remote dir:%s: %s; is its filesystem mounted?", path,
+                            strerror(-r));
     for (size_t i = 0; i < ARRAY_LEN(taken); i++) {
         size_t n = strlen(taken[i]), m = strlen(real);
         size_t common = n < m ? n : m;
-        bool nested = strncmp(real, taken[i], common) == 0 && (n == m || (n > m ? taken[i][m] : real[n]) == '/');
+        bool nested = strncmp(real, taken[i], common) == 0 &&
+                      (n == m || (n > m ? taken[i][m] : real[n]) == '/');
         if (nested)
             return service_fail(opening->error, MOUNT_USAGE, -EINVAL,
-                                "the remote dir:%s and %s must not be the same, nor one inside the other; give another directory",
+                                "the remote dir:%s and %s must not be the same, nor one inside the "
+                                "other; give another directory",
                                 path, taken[i]);
     }
     return 0;
@@ -69,7 +72,8 @@ static bool is_given_up(void *arg)
     struct opening *opening = arg;
     const struct service_plan *plan = &opening->service->plan;
     if (!opening->said && plan->progress && clock_monotonic_ns() - opening->began > SILENCE_NS) {
-        _cleanup_free_ char *line = xasprintf("waiting for the remote %s, which does not answer", opening->address->text);
+        _cleanup_free_ char *line =
+            xasprintf("waiting for the remote %s, which does not answer", opening->address->text);
         log_info("%s", line);
         plan->progress(line, plan->progress_arg);
         opening->said = true;
@@ -77,7 +81,8 @@ static bool is_given_up(void *arg)
     return plan->cancelled && plan->cancelled(plan->progress_arg);
 }
 
-/* Then the directory is there, or its filesystem is not mounted: a new one in its place would only hide that. */
+/* Then the directory is there, or its filesystem is not mounted: a new one in its place would only
+ * hide that. */
 static bool published_there(const struct service *service, const char *remote)
 {
     _cleanup_free_ char *path = xasprintf("%s/remote", service->store_path);
@@ -85,19 +90,22 @@ static bool published_there(const struct service *service, const char *remote)
     return io_read_file(path, REMOTE_NAME_MAX, &known, NULL) == 0 && strcmp(known, remote) == 0;
 }
 
-static int open_tier(const struct service *service, const struct remote_address *address, struct tier **ret,
-                     struct service_error *error)
+static int open_tier(const struct service *service, const struct remote_address *address,
+                     struct tier **ret, struct service_error *error)
 {
-    struct opening opening = {.service = service, .address = address, .error = error, .began = clock_monotonic_ns()};
+    struct opening opening = {
+        .service = service, .address = address, .error = error, .began = clock_monotonic_ns()};
     struct remote_waiter waiter = {.given_up = is_given_up, .judge = check_place, .arg = &opening};
     char *text = NULL;
     waiter.must_exist = !service->options->takeover && published_there(service, address->text);
-    int r = remote_tier_open(address, service->options, service->options->read_only, &waiter, ret, &text);
+    int r = remote_tier_open(address, service->options, service->options->read_only, &waiter, ret,
+                             &text);
     bool is_theirs = r == -EINVAL || r == -EACCES || r == -EPERM;
     if (r < 0 && text)
         r = service_fail(error, is_theirs ? MOUNT_USAGE : MOUNT_FAILED, r, "%s%s", text,
                          r == -ENOENT && waiter.must_exist
-                             ? "; this store published there: mount its filesystem first, or create the directory to start over there"
+                             ? "; this store published there: mount its filesystem first, or "
+                               "create the directory to start over there"
                              : "");
     free(text);
     return r;
@@ -111,7 +119,8 @@ static char *holder_of(const struct service *service)
     return xasprintf("%s:%s pid %d", host, service->store_path, (int)getpid());
 }
 
-int remote_side_open(struct service *service, struct remote_options *ret, struct service_error *ret_error)
+int remote_side_open(struct service *service, struct remote_options *ret,
+                     struct service_error *ret_error)
 {
     const struct mount_options *o = service->options;
     struct remote_address address;
@@ -158,7 +167,7 @@ void remote_side_end(struct service *service)
     }
 }
 
-/* --- who waits ------------------------------------------------------------------------------------------------------------------ */
+/* --- who waits -------------------------------------------------------------------------------- */
 
 /* Called under the store's locks, or ours: it takes none. */
 static void on_wait_ended(int result, void *arg)
@@ -168,7 +177,8 @@ static void on_wait_ended(int result, void *arg)
     atomic_store(&service->remote.wait_ended, true);
 }
 
-/* While the store has a waiter for the remote it lifts the limits; ours stands for those outside. */
+/* While the store has a waiter for the remote it lifts the limits; ours stands for
+ * those outside. */
 static void begin_wait_locked(struct service *service)
 {
     check_held(&service->remote.locked.lock);
@@ -177,7 +187,8 @@ static void begin_wait_locked(struct service *service)
         return;
     side->locked.waits = true;
     atomic_store(&side->wait_ended, false);
-    store_wait_remote(service->store, store_newest(service->store), on_wait_ended, service, &side->locked.ticket);
+    store_wait_remote(service->store, store_newest(service->store), on_wait_ended, service,
+                      &side->locked.ticket);
 }
 
 static void end_wait_locked(struct service *service)
@@ -186,7 +197,8 @@ static void end_wait_locked(struct service *service)
     struct remote_side *side = &service->remote;
     if (!side->locked.waits)
         return;
-    /* A ticket that could not be taken back calls on_wait_ended(), or has done so: `waits` stays until then. */
+    /* A ticket that could not be taken back calls on_wait_ended(), or has done so: `waits` stays
+     * until then. */
     if (store_unwait(service->store, side->locked.ticket) || atomic_load(&side->wait_ended))
         side->locked.waits = false;
 }
@@ -215,7 +227,8 @@ void remote_side_tick(struct service *service)
         end_wait_locked(service);
     if (side->locked.newer.at && now - side->locked.newer.at < SAMPLE_NS)
         return;
-    side->locked.older = side->locked.newer.at ? side->locked.newer : (struct upload_sample){now, uploaded};
+    side->locked.older =
+        side->locked.newer.at ? side->locked.newer : (struct upload_sample){now, uploaded};
     side->locked.newer = (struct upload_sample){now, uploaded};
 }
 
@@ -229,8 +242,11 @@ cJSON *remote_side_refusal(struct service *service)
 {
     struct remote_status s = status_of(service);
     if (s.state == REMOTE_NONE)
-        return control_error(ENOTCONN, "no remote is configured; use level nvme, or mount with -o remote=...");
-    _cleanup_free_ char *text = xasprintf("another writer has taken over %s; nothing more is uploaded from this mount: %s", s.name, s.error);
+        return control_error(
+            ENOTCONN, "no remote is configured; use level nvme, or mount with -o remote=...");
+    _cleanup_free_ char *text =
+        xasprintf("another writer has taken over %s; nothing more is uploaded from this mount: %s",
+                  s.name, s.error);
     return control_error(ESHUTDOWN, text);
 }
 
@@ -242,11 +258,14 @@ int remote_side_need(struct service *service, uint64_t ino, uint64_t *seq)
     return r;
 }
 
-/* --- what is told ------------------------------------------------------------------------------------------------------------------ */
+/* --- what is told ----------------------------------------------------------------------------- */
 
-static const char *const state_words[] = {[REMOTE_NONE] = "none",           [REMOTE_CONNECTING] = "connecting",
-                                          [REMOTE_IDLE] = "idle",           [REMOTE_UPLOADING] = "uploading",
-                                          [REMOTE_UNREACHABLE] = "unreachable", [REMOTE_FENCED] = "fenced",
+static const char *const state_words[] = {[REMOTE_NONE] = "none",
+                                          [REMOTE_CONNECTING] = "connecting",
+                                          [REMOTE_IDLE] = "idle",
+                                          [REMOTE_UPLOADING] = "uploading",
+                                          [REMOTE_UNREACHABLE] = "unreachable",
+                                          [REMOTE_FENCED] = "fenced",
                                           [REMOTE_FOLLOWING] = "following"};
 
 /* Data that is not on NVMe yet has to reach the remote, too. */
@@ -262,7 +281,8 @@ void remote_side_add_horizon(struct service *service, uint64_t newest, cJSON *re
     if (s.state == REMOTE_NONE)
         return;
     control_add_u64(reply, "remote", store_remote_horizon(service->store));
-    control_add_u64(reply, "remote_missing_bytes", s.behind_bytes + store_missing_bytes(service->store, newest));
+    control_add_u64(reply, "remote_missing_bytes",
+                    s.behind_bytes + store_missing_bytes(service->store, newest));
     if (s.state == REMOTE_UNREACHABLE || s.state == REMOTE_FENCED)
         (void)cJSON_AddStringToObject(reply, "remote_error", s.error);
 }
@@ -272,7 +292,9 @@ static double upload_rate(struct service *service, uint64_t uploaded)
     LOCK_SCOPE(&service->remote.locked.lock);
     const struct upload_sample *from = &service->remote.locked.older;
     double seconds = (double)(clock_monotonic_ns() - from->at) / 1e9;
-    return from->at && seconds > 0.1 && uploaded > from->bytes ? (double)(uploaded - from->bytes) / seconds : 0;
+    return from->at && seconds > 0.1 && uploaded > from->bytes
+               ? (double)(uploaded - from->bytes) / seconds
+               : 0;
 }
 
 static void add_errors(const struct remote_status *s, cJSON *remote)
@@ -333,6 +355,7 @@ void remote_side_add_status(struct service *service, cJSON *status)
         add_unpublished(service, remote);
     else
         add_behind(&s, remote);
-    control_add_u64(remote, "upload_bytes_per_s", (uint64_t)upload_rate(service, s.uploaded_bytes_total));
+    control_add_u64(remote, "upload_bytes_per_s",
+                    (uint64_t)upload_rate(service, s.uploaded_bytes_total));
     add_errors(&s, remote);
 }

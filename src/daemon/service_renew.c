@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A view that the mount cannot mend is made anew by the daemon's successor (commit/new_view.c). This daemon ends for it, by a signal that
- * tells the holder why, when what happened so far is in the journal and nothing is under way. It is a death as others are: the stage has
- * the rest, and the kernel what was not answered.
+/* A view that the mount cannot mend is made anew by the daemon's successor (commit/new_view.c).
+ * This daemon ends for it, by a signal that tells the holder why, when what happened so far is in
+ * the journal and nothing is under way. It is a death as others are: the stage has the rest, and
+ * the kernel what was not answered.
  *
- * A disk that damages each view must not make a chain of deaths: VIEWS_MAX in the life of a mount, REST_NS apart, and each only where the
- * successor will find what it needs. Otherwise the mount goes on as it is, and status and /healthz say so. */
+ * A disk that damages each view must not make a chain of deaths: VIEWS_MAX in the life of a mount,
+ * REST_NS apart, and each only where the successor will find what it needs. Otherwise the mount
+ * goes on as it is, and status and /healthz say so. */
 #include <signal.h>
 
 #include "base/clock.h"
@@ -25,8 +27,10 @@ static const char *renew_obstacle(struct service *service, const char *stays)
     if (!service_is_kept(service))
         return "there is no successor; unmount and mount again";
     if (keeper->view_deaths >= VIEWS_MAX)
-        return "it was rebuilt too often during this mount; check the disk, unmount and mount again";
-    int64_t rest = REST_NS > service->options->crash_window_ns ? REST_NS : service->options->crash_window_ns;
+        return "it was rebuilt too often during this mount; check the disk, unmount and mount "
+               "again";
+    int64_t rest =
+        REST_NS > service->options->crash_window_ns ? REST_NS : service->options->crash_window_ns;
     if (keeper->view_deaths > 0 && clock_monotonic_ns() - service->started < rest)
         return "it was rebuilt a moment ago; check the disk";
     return NULL;
@@ -47,7 +51,8 @@ static bool renew_is_settled(struct service *service)
         service->renewal.seq = store_newest(service->store);
     }
     store_urge(service->store, now + URGENT_LEASE_NS);
-    return store_horizon(service->store) >= service->renewal.seq || now - service->renewal.since > DURABLE_PATIENCE_NS;
+    return store_horizon(service->store) >= service->renewal.seq ||
+           now - service->renewal.since > DURABLE_PATIENCE_NS;
 }
 
 static void renew_end(const struct service *service)
@@ -66,7 +71,9 @@ static void renew_hand_over(struct service *service)
 {
     if (front_hold(service->front) < 0) {
         service->renewal.again_at = clock_monotonic_ns() + BUSY_REST_NS;
-        renew_report_refused(service, "long calls are in progress and would fail with EIO: this kernel cannot resend them");
+        renew_report_refused(
+            service,
+            "long calls are in progress and would fail with EIO: this kernel cannot resend them");
         return;
     }
     if (store_ask_for_new_view(service->store) < 0) {

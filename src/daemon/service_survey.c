@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The chunks of files and trees, for the control socket. The client walks the tree and keeps the list of items to do: a request
- * returns a portion that is bounded in rows and time, and the daemon keeps no state. */
+/* The chunks of files and trees, for the control socket. The client walks the tree and keeps the
+ * list of items to do: a request returns a portion that is bounded in rows and time, and the daemon
+ * keeps no state. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -58,7 +59,7 @@ cJSON *handle_look(struct service *service, const cJSON *request)
     return reply;
 }
 
-/* --- a portion ----------------------------------------------------------------------------------------------------------------- */
+/* --- a portion -------------------------------------------------------------------------------- */
 
 struct portion {
     struct service *service;
@@ -84,9 +85,10 @@ static void add_part(const struct survey_part *part, void *arg)
         return;
     }
     hex_print(text, part->name.bytes, 16);
-    (void)snprintf(text + 32, sizeof text - 32, ":%" PRIu64 ":%" PRIu32 ":%" PRIu64 ":%" PRIu32 ":%" PRIu32 ":%d:%u",
-                   part->refs, part->uses, part->length, part->raw_len, part->stored_len, (part->near ? 1 : 0) | (part->far ? 2 : 0),
-                   part->encoding);
+    (void)snprintf(text + 32, sizeof text - 32,
+                   ":%" PRIu64 ":%" PRIu32 ":%" PRIu64 ":%" PRIu32 ":%" PRIu32 ":%d:%u", part->refs,
+                   part->uses, part->length, part->raw_len, part->stored_len,
+                   (part->near ? 1 : 0) | (part->far ? 2 : 0), part->encoding);
     add_row(p, p->chunks, text);
 }
 
@@ -120,8 +122,8 @@ static void add_found(struct portion *p, uint64_t ino)
     if (S_ISREG(st.st_mode))
         (void)stage_file_state(store_stage(p->service->store), ino, &staged);
     char kind = S_ISREG(st.st_mode) ? 'f' : S_ISDIR(st.st_mode) ? 'd' : 'o';
-    (void)snprintf(text, sizeof text, "%c%" PRIu64 ":%" PRIu64 ":%" PRIu64 ":%" PRIu64, kind, ino, (uint64_t)st.st_size,
-                   (uint64_t)st.st_nlink, staged.dirty_bytes);
+    (void)snprintf(text, sizeof text, "%c%" PRIu64 ":%" PRIu64 ":%" PRIu64 ":%" PRIu64, kind, ino,
+                   (uint64_t)st.st_size, (uint64_t)st.st_nlink, staged.dirty_bytes);
     add_row(p, p->found, text);
 }
 
@@ -157,15 +159,17 @@ static bool parse_item(const char *item, char *kind, uint64_t *ino, uint64_t *at
     return rest && parse_digits(rest, '\0', at) && *at <= INT64_MAX;
 }
 
-/* Does one item: "dINO:OFFSET", a directory, or "fINO:OFFSET", a file. Returns 1 if it continues, see *ret_rest. */
+/* Does one item: "dINO:OFFSET", a directory, or "fINO:OFFSET", a file. Returns 1 if it continues,
+ * see *ret_rest. */
 static int survey_item(struct portion *p, const char *item, char ret_rest[64])
 {
     uint64_t ino, at;
     char kind;
     if (!parse_item(item, &kind, &ino, &at))
         return -EINVAL;
-    int r = kind == 'd' ? survey_folder(p, ino, &at)
-                        : store_survey(p->service->store, ino, &at, ROWS_MAX - p->rows, add_part, p);
+    int r = kind == 'd'
+                ? survey_folder(p, ino, &at)
+                : store_survey(p->service->store, ino, &at, ROWS_MAX - p->rows, add_part, p);
     if (r == 1)
         (void)snprintf(ret_rest, 64, "%c%" PRIu64 ":%" PRIu64, kind, ino, at);
     return r;

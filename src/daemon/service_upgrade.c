@@ -20,10 +20,13 @@ bool service_is_kept(const struct service *service)
 static int check_binary(struct service *service, const char *binary, char **ret_text)
 {
     struct lifecycle_keeper keeper = *service->plan.keeper;
-    struct handover_source from = {
-        .store = service->store_path, .mountpoint = service->mountpoint, .options = service->options, .keeper = &keeper};
+    struct handover_source from = {.store = service->store_path,
+                                   .mountpoint = service->mountpoint,
+                                   .options = service->options,
+                                   .keeper = &keeper};
     front_passport(service->front, &keeper.adopted.passport, &keeper.adopted.fd);
-    keeper.link_fd = keeper.lock_fd = keeper.adopted.fd = -1; /* the program that is asked gets none of them */
+    keeper.link_fd = keeper.lock_fd = keeper.adopted.fd =
+        -1; /* the program that is asked gets none of them */
     return upgrade_check(binary, &from, ret_text);
 }
 
@@ -34,7 +37,8 @@ cJSON *handle_upgrade(struct service *service, const cJSON *request)
     if (!binary || *binary != '/' || strlen(binary) >= HOLDER_PATH_MAX)
         return control_error(EINVAL, "upgrade: the absolute path of a program is missing");
     if (!service_is_kept(service))
-        return control_error(EOPNOTSUPP, "the mount has no holder process (-o successor=off, or -f without successor=on); unmount, then mount with the "
+        return control_error(EOPNOTSUPP, "the mount has no holder process (-o successor=off, or -f "
+                                         "without successor=on); unmount, then mount with the "
                                          "other version");
     enum upgrade_state none = UPGRADE_NONE;
     if (!atomic_compare_exchange_strong(&service->upgrade.state, &none, UPGRADE_CHECKS))
@@ -71,8 +75,9 @@ bool service_upgrade_try(struct service *service)
         return false; /* the mount ends: the next daemon has nothing to go on with */
     int r = front_hold(service->front);
     if (r < 0) {
-        upgrade_give_up(service, "long calls are in progress (writers waiting for space, or fsyncs for the remote) and would fail with EIO: "
-                         "this kernel cannot resend them (Linux 6.9 can); try again later");
+        upgrade_give_up(service, "long calls are in progress (writers waiting for space, or fsyncs "
+                                 "for the remote) and would fail with EIO: "
+                                 "this kernel cannot resend them (Linux 6.9 can); try again later");
         return true;
     }
     r = holder_upgrade(service->plan.keeper->link_fd, service->upgrade.binary);
@@ -91,20 +96,25 @@ void service_upgrade_tell(const struct service *service)
     const struct lifecycle_keeper *keeper = service->plan.keeper;
     double pause = (double)service->pause_ns / 1e9;
     if (*keeper->upgrade_error)
-        log_warn("upgrade failed: %s; version %s took the mount back, %.2f s later", keeper->upgrade_error, CAIRN_VERSION, pause);
+        log_warn("upgrade failed: %s; version %s took the mount back, %.2f s later",
+                 keeper->upgrade_error, CAIRN_VERSION, pause);
     else
-        log_info("took over the mount from version %s, %.2f s later", keeper->version_before, pause);
+        log_info("took over the mount from version %s, %.2f s later", keeper->version_before,
+                 pause);
 }
 
 void service_upgrade_add_status(const struct service *service, cJSON *successor)
 {
     const struct lifecycle_keeper *keeper = service->plan.keeper;
     unsigned given_up = atomic_load(&service->upgrade.given_up);
-    const char *reason = given_up ? atomic_load(&service->upgrade.reason) : keeper ? keeper->upgrade_error : "";
+    const char *reason = given_up ? atomic_load(&service->upgrade.reason)
+                         : keeper ? keeper->upgrade_error
+                                  : "";
     control_add_u64(successor, "upgrades", keeper ? keeper->upgrades : 0);
     control_add_u64(successor, "upgrade_tries", keeper ? keeper->upgrade_tries : 0);
     control_add_u64(successor, "upgrades_given_up", given_up);
-    (void)cJSON_AddBoolToObject(successor, "upgrading", atomic_load(&service->upgrade.state) != UPGRADE_NONE);
+    (void)cJSON_AddBoolToObject(successor, "upgrading",
+                                atomic_load(&service->upgrade.state) != UPGRADE_NONE);
     if (*reason)
         (void)cJSON_AddStringToObject(successor, "upgrade_error", reason);
 }

@@ -11,9 +11,11 @@ cJSON *handle_warm(struct service *service, const cJSON *request)
         return control_error(EINVAL, "warm: ino is missing");
     int r = store_warm_start(service->store, ino, evicts, &job);
     if (r == -ENOTCONN)
-        return control_error(ENOTCONN, "no remote is configured: all data is on NVMe; mount with --remote");
+        return control_error(ENOTCONN,
+                             "no remote is configured: all data is on NVMe; mount with --remote");
     if (r == -EBUSY)
-        return control_error(EBUSY, "too many of these jobs are running; try again when one has ended");
+        return control_error(EBUSY,
+                             "too many of these jobs are running; try again when one has ended");
     if (r < 0)
         return control_error(-r, strerror(-r));
     cJSON *reply = cJSON_CreateObject();

@@ -65,12 +65,14 @@ int store_lock(const char *store, int *ret_fd, pid_t *ret_holder)
 
 static void report_waiting(const char *store, pid_t holder, const struct store_waiter *waiter)
 {
-    _cleanup_free_ char *line = xasprintf("waiting for pid %d, which holds the store %s but does not answer", (int)holder, store);
+    _cleanup_free_ char *line = xasprintf(
+        "waiting for pid %d, which holds the store %s but does not answer", (int)holder, store);
     if (waiter && waiter->tell)
         waiter->tell(line, waiter->arg);
 }
 
-int store_lock_patiently(const char *store, const struct store_waiter *waiter, int *ret_fd, pid_t *ret_holder)
+int store_lock_patiently(const char *store, const struct store_waiter *waiter, int *ret_fd,
+                         pid_t *ret_holder)
 {
     int64_t began = clock_monotonic_ns(), waited = 0;
     bool told = false;
@@ -120,11 +122,13 @@ static bool is_one_of(const char *name, const char *const *names)
     return *names != NULL;
 }
 
-/* Returns true for a file that a start leaves when it is killed before the superblock is there, and for those of mkfs. A pack
- * without a superblock is a damaged store and never taken for a fresh one. */
+/* Returns true for a file that a start leaves when it is killed before the superblock is there, and
+ * for those of mkfs. A pack without a superblock is a damaged store and never taken for a fresh
+ * one. */
 static bool is_leftover(int parent_fd, const char *name)
 {
-    static const char *const files[] = {".", "..", "lock", "log", "log.1", "control", "control.new", "superblock.new", NULL};
+    static const char *const files[] = {".",       "..",          "lock",           "log", "log.1",
+                                        "control", "control.new", "superblock.new", NULL};
     static const char *const folders[] = {"lost+found", "packs", "journal", "room", "view", NULL};
     return is_one_of(name, files) || (is_one_of(name, folders) && is_empty_folder(parent_fd, name));
 }
@@ -198,36 +202,37 @@ static int check_owner(const struct store_folder *folder, struct service_error *
 {
     struct stat st;
     if (stat(folder->path, &st) < 0)
-        return service_fail(error, MOUNT_FAILED, -errno, "cannot access the store %s: %s; %s", folder->path,
-                            strerror(errno), remedy(errno));
+        return service_fail(error, MOUNT_FAILED, -errno, "cannot access the store %s: %s; %s",
+                            folder->path, strerror(errno), remedy(errno));
     if (!S_ISDIR(st.st_mode))
         return service_fail(error, MOUNT_USAGE, -ENOTDIR,
                             "%s is not a directory; give a new or empty directory", folder->path);
     if (st.st_uid != geteuid())
-        return service_fail(
-            error, MOUNT_USAGE, -EPERM,
-            "the store %s belongs to user %u, not to you (%u); mount as that user or give another directory",
-            folder->path, st.st_uid, geteuid());
+        return service_fail(error, MOUNT_USAGE, -EPERM,
+                            "the store %s belongs to user %u, not to you (%u); mount as that user "
+                            "or give another directory",
+                            folder->path, st.st_uid, geteuid());
     return 0;
 }
 
-/* A store is its owner's alone. An empty folder becomes so; one that has been a store should have stayed so. */
+/* A store is its owner's alone. An empty folder becomes so; one that has been a store should have
+ * stayed so. */
 static int check_mode(struct store_folder *folder, struct service_error *error)
 {
     struct stat st;
     if (stat(folder->path, &st) < 0)
-        return service_fail(error, MOUNT_FAILED, -errno, "cannot access the store %s: %s", folder->path,
-                            strerror(errno));
+        return service_fail(error, MOUNT_FAILED, -errno, "cannot access the store %s: %s",
+                            folder->path, strerror(errno));
     if ((st.st_mode & 077) == 0)
         return 0;
     if (!folder->fresh)
         return service_fail(error, MOUNT_USAGE, -EPERM,
-                            "the store %s is open to others (mode %03o); run: chmod 700 %s", folder->path,
-                            st.st_mode & 0777, folder->path);
+                            "the store %s is open to others (mode %03o); run: chmod 700 %s",
+                            folder->path, st.st_mode & 0777, folder->path);
     folder->mode_before = st.st_mode & 07777;
     if (chmod(folder->path, 0700) < 0)
-        return service_fail(error, MOUNT_FAILED, -errno, "cannot make the store %s private: %s; %s", folder->path,
-                            strerror(errno), remedy(errno));
+        return service_fail(error, MOUNT_FAILED, -errno, "cannot make the store %s private: %s; %s",
+                            folder->path, strerror(errno), remedy(errno));
     return 0;
 }
 
@@ -235,10 +240,11 @@ static int fail_in_use(const struct store_folder *folder, pid_t holder, struct s
 {
     if (holder > 0)
         return service_fail(error, MOUNT_FAILED, -EBUSY,
-                            "the store %s is in use by pid %d; 'cairn status %s' shows it", folder->path,
-                            (int)holder, folder->path);
+                            "the store %s is in use by pid %d; 'cairn status %s' shows it",
+                            folder->path, (int)holder, folder->path);
     return service_fail(error, MOUNT_FAILED, -EBUSY,
-                        "the store %s is in use by another process; try again in a moment", folder->path);
+                        "the store %s is in use by another process; try again in a moment",
+                        folder->path);
 }
 
 static int check_content(struct store_folder *folder, struct service_error *error)
@@ -252,27 +258,29 @@ static int check_content(struct store_folder *folder, struct service_error *erro
         return fail_in_use(folder, holder, error); /* being made by another mount at this moment */
     if (r == -ENOTEMPTY)
         return service_fail(error, MOUNT_USAGE, r,
-                            "%s is not empty (%s) and not a store; give a new or empty directory", folder->path,
-                            found);
+                            "%s is not empty (%s) and not a store; give a new or empty directory",
+                            folder->path, found);
     if (r < 0)
-        return service_fail(error, MOUNT_FAILED, r, "cannot read the store %s: %s; %s", folder->path,
-                            strerror(-r), remedy(-r));
+        return service_fail(error, MOUNT_FAILED, r, "cannot read the store %s: %s; %s",
+                            folder->path, strerror(-r), remedy(-r));
     return 0;
 }
 
-static int lock_folder(struct store_folder *folder, const struct store_waiter *waiter, struct service_error *error)
+static int lock_folder(struct store_folder *folder, const struct store_waiter *waiter,
+                       struct service_error *error)
 {
     pid_t holder = 0;
     int r = store_lock_patiently(folder->path, waiter, &folder->lock_fd, &holder);
     if (r == -EBUSY)
         return fail_in_use(folder, holder, error);
     if (r < 0)
-        return service_fail(error, MOUNT_FAILED, r, "cannot lock the store %s: %s; %s", folder->path,
-                            strerror(-r), remedy(-r));
+        return service_fail(error, MOUNT_FAILED, r, "cannot lock the store %s: %s; %s",
+                            folder->path, strerror(-r), remedy(-r));
     return 0;
 }
 
-int store_folder_take(const char *path, const struct store_waiter *waiter, struct store_folder *ret, struct service_error *ret_error)
+int store_folder_take(const char *path, const struct store_waiter *waiter, struct store_folder *ret,
+                      struct service_error *ret_error)
 {
     *ret = (struct store_folder){.path = path, .lock_fd = -1};
     int r = make_folder(ret, ret_error);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The folder of a store: found, made, checked, locked, and left as it was if the mount fails. All calls block for as long as the
- * filesystem does; one thread. */
+/* The folder of a store: found, made, checked, locked, and left as it was if the mount fails. All
+ * calls block for as long as the filesystem does; one thread. */
 #pragma once
 
 #include <sys/types.h>
@@ -8,44 +8,48 @@
 #include "base/base.h"
 #include "daemon/service.h"
 
-/* Takes STORE/lock, which is free again when the last copy of *ret_fd is closed, so at the latest when the
- * process dies. -EBUSY: held by process *ret_holder (0 where it cannot be told). */
+/* Takes STORE/lock, which is free again when the last copy of *ret_fd is closed, so at the latest
+ * when the process dies. -EBUSY: held by process *ret_holder (0 where it cannot be told). */
 CAIRN_MUST_CHECK int store_lock(const char *store, int *ret_fd, pid_t *ret_holder);
 
 struct store_waiter {
-    void (*tell)(const char *line, void *arg); /* reports, once, what it waits for; NULL: not needed */
-    bool (*cancelled)(void *arg);              /* asked now and then; NULL: never */
+    void (*tell)(const char *line,
+                 void *arg);      /* reports, once, what it waits for; NULL: not needed */
+    bool (*cancelled)(void *arg); /* asked now and then; NULL: never */
     void *arg;
 };
 
-/* The same, and waits for up to 30 s while no daemon listens: a command that reads a store (`cairn status`, `ls` or `fsck` after
- * the daemon's death) holds it for a moment, longer on a busy machine; so does a daemon that exits. `waiter` may be NULL. */
-CAIRN_MUST_CHECK int store_lock_patiently(const char *store, const struct store_waiter *waiter, int *ret_fd, pid_t *ret_holder);
+/* The same, and waits for up to 30 s while no daemon listens: a command that reads a store (`cairn
+ * status`, `ls` or `fsck` after the daemon's death) holds it for a moment, longer on a busy
+ * machine; so does a daemon that exits. `waiter` may be NULL. */
+CAIRN_MUST_CHECK int store_lock_patiently(const char *store, const struct store_waiter *waiter,
+                                          int *ret_fd, pid_t *ret_holder);
 
-/* Returns 1 if a process holds STORE/lock (then *ret_holder as above), 0 or -errno. Takes no lock. */
+/* Returns 1 if a process holds STORE/lock (then *ret_holder as above), 0 or -errno.
+ * Takes no lock. */
 CAIRN_MUST_CHECK int store_lock_holder(const char *store, pid_t *ret_holder);
 
-/* The path of a store, absolute and without symbolic links; the store need not be there, its parent must.
- * Caller frees. */
+/* The path of a store, absolute and without symbolic links; the store need not be there, its parent
+ * must. Caller frees. */
 CAIRN_MUST_CHECK int store_resolve(const char *store, char **ret_path);
 
 /* A store folder, taken for a mount. */
 struct store_folder {
-    const char *path; /* as resolved; borrowed */
-    bool made;        /* by us, just now */
+    const char *path;   /* as resolved; borrowed */
+    bool made;          /* by us, just now */
     mode_t mode_before; /* of an empty folder that was open to others; 0: unchanged */
-    bool fresh;       /* holds no store yet */
-    int lock_fd;      /* -1: none */
+    bool fresh;         /* holds no store yet */
+    int lock_fd;        /* -1: none */
 };
 
-/* Makes, checks and locks the folder of a store; waits for its lock as store_lock_patiently(). On failure nothing is left behind and
- * *ret_error is set. */
-CAIRN_MUST_CHECK int store_folder_take(const char *path, const struct store_waiter *waiter, struct store_folder *ret,
-                                       struct service_error *ret_error);
+/* Makes, checks and locks the folder of a store; waits for its lock as store_lock_patiently(). On
+ * failure nothing is left behind and *ret_error is set. */
+CAIRN_MUST_CHECK int store_folder_take(const char *path, const struct store_waiter *waiter,
+                                       struct store_folder *ret, struct service_error *ret_error);
 
 /* The same for a successor, which has the lock already: `lock_fd` is the folder's from here on. */
 void store_folder_adopt(const char *path, int lock_fd, struct store_folder *ret);
 
-/* Lets go of it. With `undo`, removes what a failed mount left in a fresh folder, and the folder if we made
- * it. */
+/* Lets go of it. With `undo`, removes what a failed mount left in a fresh folder, and the folder if
+ * we made it. */
 void store_folder_release(struct store_folder *folder, bool undo);

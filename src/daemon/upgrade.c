@@ -77,12 +77,14 @@ static int binary_evaluate(const char *binary, int status, char *said, char **re
         return 0;
     }
     if (WIFSIGNALED(status))
-        *ret_text = xasprintf("%s cannot take the mount over: it was killed by signal %d", binary, WTERMSIG(status));
+        *ret_text = xasprintf("%s cannot take the mount over: it was killed by signal %d", binary,
+                              WTERMSIG(status));
     else if (*said)
         *ret_text = xasprintf("%s cannot take the mount over: %s", binary, said);
     else
-        *ret_text = xasprintf("%s cannot take the mount over: it does not support upgrades (exit status %d without a message)", binary,
-                              WEXITSTATUS(status));
+        *ret_text = xasprintf("%s cannot take the mount over: it does not support upgrades (exit "
+                              "status %d without a message)",
+                              binary, WEXITSTATUS(status));
     return -EPROTO;
 }
 
@@ -135,14 +137,16 @@ int upgrade_execute(const char *binary, const char *how, const struct handover_s
         return r;
     (void)snprintf(number, sizeof number, "%d", state_fd);
     handover_keep_fds(from->keeper, state_fd, true);
-    (void)execl(binary, "cairn", "holder", how, number, from->store, from->mountpoint, (char *)NULL);
+    (void)execl(binary, "cairn", "holder", how, number, from->store, from->mountpoint,
+                (char *)NULL);
     r = -errno;
     handover_keep_fds(from->keeper, state_fd, false);
     return r;
 }
 
 /* A descriptor that is put in its own place is not closed by the exec. */
-static int pass_on(posix_spawn_file_actions_t *actions, const struct lifecycle_keeper *keeper, int state_fd)
+static int pass_on(posix_spawn_file_actions_t *actions, const struct lifecycle_keeper *keeper,
+                   int state_fd)
 {
     const int fds[] = {keeper->adopted.fd, keeper->lock_fd, keeper->link_fd, state_fd};
     int r = 0;
@@ -151,10 +155,12 @@ static int pass_on(posix_spawn_file_actions_t *actions, const struct lifecycle_k
     return r;
 }
 
-int upgrade_spawn(const char *binary, const char *how, const struct handover_source *from, pid_t *ret)
+int upgrade_spawn(const char *binary, const char *how, const struct handover_source *from,
+                  pid_t *ret)
 {
     _cleanup_close_ int state_fd = -1;
-    _cleanup_free_ char *how_copy = xstrdup(how), *store = xstrdup(from->store), *mountpoint = xstrdup(from->mountpoint);
+    _cleanup_free_ char *how_copy = xstrdup(how), *store = xstrdup(from->store),
+                        *mountpoint = xstrdup(from->mountpoint);
     char program[] = "cairn", verb[] = "holder", number[16];
     char *argv[] = {program, verb, how_copy, number, store, mountpoint, NULL};
     posix_spawn_file_actions_t actions;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The other program of an upgrade (upgrade.h): says whether it can take the mount over, serves, or becomes the holder. */
+/* The other program of an upgrade (upgrade.h): says whether it can take the mount over, serves, or
+ * becomes the holder. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/prctl.h>
@@ -22,7 +23,8 @@ static int check_superblock(const char *store, char **ret_text)
     explicit_bzero(block, sizeof block);
     explicit_bzero(&sb, sizeof sb);
     if (r == -EPROTONOSUPPORT)
-        *ret_text = xasprintf("the store %s has features that version %s does not support", store, CAIRN_VERSION);
+        *ret_text = xasprintf("the store %s has features that version %s does not support", store,
+                              CAIRN_VERSION);
     else if (r < 0)
         *ret_text = xasprintf("%s: %s", path, strerror(-r));
     return r;
@@ -53,7 +55,9 @@ int upgrade_main(int argc, char **argv)
 {
     struct handover h;
     char *text = NULL;
-    int fd = argc > 2 && strlen(argv[2]) < 8 && strspn(argv[2], "0123456789") == strlen(argv[2]) ? (int)strtol(argv[2], NULL, 10) : -1;
+    int fd = argc > 2 && strlen(argv[2]) < 8 && strspn(argv[2], "0123456789") == strlen(argv[2])
+                 ? (int)strtol(argv[2], NULL, 10)
+                 : -1;
     int r = handover_read(fd, &h, &text);
     const char *how = argc > 1 ? argv[1] : "";
     int code = MOUNT_SYSTEM;
@@ -63,7 +67,9 @@ int upgrade_main(int argc, char **argv)
     } else if (r == 0) {
         handover_keep_fds(&h.keeper, -1, false);
         (void)close(fd);
-        code = strcmp(how, "daemon") == 0 ? serve_other(&h) : strcmp(how, "keep") == 0 ? holder_go_on(&h) : MOUNT_USAGE;
+        code = strcmp(how, "daemon") == 0 ? serve_other(&h)
+               : strcmp(how, "keep") == 0 ? holder_go_on(&h)
+                                          : MOUNT_USAGE;
     } else {
         (void)fprintf(stderr, "cairn holder: %s\n", text);
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Eviction: a pack leaves NVMe when the published remote has every chunk that lives in it. A batch says so first (DROP with
- * EVICTED: the chunks keep their references), then the file goes.
+/* Eviction: a pack leaves NVMe when the published remote has every chunk that lives in it. A batch
+ * says so first (DROP with EVICTED: the chunks keep their references), then the file goes.
  *
- * Which: the least recently used (commit/pack_clocks.c); after a mount the oldest go first. What belongs to a file with the xattr user.cairn.pin, or in a
- * directory with it, stays. */
+ * Which: the least recently used (commit/pack_clocks.c); after a mount the oldest go first. What
+ * belongs to a file with the xattr user.cairn.pin, or in a directory with it, stays. */
 #include <sys/stat.h>
 
 #include "base/clock.h"
@@ -14,13 +14,13 @@
 
 #define CANDIDATES 256u
 #define EVERY_NS (100ll * 1000000)
-#define REST_NS (2ll * 1000000000) /* when nothing was found */
-#define NONE_NS (2ll * 1000000000) /* nothing was found for so long: nothing will be */
+#define REST_NS (2ll * 1000000000)        /* when nothing was found */
+#define NONE_NS (2ll * 1000000000)        /* nothing was found for so long: nothing will be */
 #define PINS_EVERY_NS (30ll * 1000000000) /* all xattrs are looked at for them */
 #define MOVE_BYTES_MAX (20 * MIB) /* that leave packs of others in one round: less than a pack */
 #define PIN_NAME "user.cairn.pin"
 
-/* --- what is pinned -------------------------------------------------------------------------------------------------------- */
+/* --- what is pinned --------------------------------------------------------------------------- */
 
 /* Chunks that stay, by the beginning of their names: a false one stays too, which does no harm. */
 struct pinned {
@@ -45,7 +45,9 @@ static int pin_pack(struct pinned *pinned, const struct chunk_name *name)
     struct chunk_entry entry;
     uint64_t refs;
     int r = view_chunk(pinned->store->view, name, &entry, &refs);
-    bool is_new = r == 0 && entry.pack && (pinned->packs.count == 0 || pinned->packs.at[pinned->packs.count - 1] != entry.pack);
+    bool is_new =
+        r == 0 && entry.pack &&
+        (pinned->packs.count == 0 || pinned->packs.at[pinned->packs.count - 1] != entry.pack);
     if (is_new)
         vector_add(&pinned->packs, entry.pack);
     return r == -ENOENT ? 0 : r;
@@ -84,7 +86,8 @@ static int pin_holder(uint64_t ino, void *arg)
     struct pinned *pinned = arg;
     struct view_inode inode;
     char value[2];
-    ssize_t len = view_getxattr(pinned->store->view, ino, PIN_NAME, strlen(PIN_NAME), value, sizeof value);
+    ssize_t len =
+        view_getxattr(pinned->store->view, ino, PIN_NAME, strlen(PIN_NAME), value, sizeof value);
     if (len == 1 && value[0] == '0')
         return 0;
     pinned->any = true;
@@ -95,10 +98,12 @@ static int pin_holder(uint64_t ino, void *arg)
 
 static bool is_pin(const struct record *rec)
 {
-    return rec->type == REC_SETXATTR && rec->name_len == strlen(PIN_NAME) && memcmp(rec->name, PIN_NAME, rec->name_len) == 0;
+    return rec->type == REC_SETXATTR && rec->name_len == strlen(PIN_NAME) &&
+           memcmp(rec->name, PIN_NAME, rec->name_len) == 0;
 }
 
-/* What the view does not know yet. Whatever gets another place may come below a folder with a pin: until the view tells, it stays. */
+/* What the view does not know yet. Whatever gets another place may come below a folder with a pin:
+ * until the view tells, it stays. */
 static void pin_pending(struct pinned *pinned)
 {
     struct store *store = pinned->store;
@@ -129,7 +134,8 @@ static void pinned_done(struct pinned *pinned)
     vector_free(&pinned->packs);
 }
 
-/* All of it, or an error: then nothing may be evicted. The writeback thread's alone, as pending operations are. */
+/* All of it, or an error: then nothing may be evicted. The writeback thread's alone, as pending
+ * operations are. */
 static int pinned_find(struct store *store, bool looks_up, struct pinned *ret)
 {
     *ret = (struct pinned){.store = store, .looks_up = looks_up};
@@ -166,7 +172,8 @@ static bool is_account_due(struct store *store)
     uint64_t changed = atomic_load(&store->fetch->evict.pins_changed);
     bool is_final = view_state(store->view).applied_seq >= changed;
     bool is_new = evict->pins_counted != changed || (is_final && !evict->pins_final);
-    if (!store->remote || !(is_new || (clock_monotonic_ns() >= evict->pins_at && atomic_exchange(&store->fetch->evict.pins_asked, false))))
+    if (!store->remote || !(is_new || (clock_monotonic_ns() >= evict->pins_at &&
+                                       atomic_exchange(&store->fetch->evict.pins_asked, false))))
         return false;
     evict->pins_counted = changed;
     evict->pins_final = is_final;
@@ -190,7 +197,8 @@ bool evict_pins_round(struct store *store, bool now)
 uint64_t evict_possible(struct store *store)
 {
     atomic_store(&store->fetch->evict.pins_asked, true);
-    uint64_t pinned = atomic_load(&store->fetch->evict.pinned_bytes), packs = view_state(store->view).pack_bytes;
+    uint64_t pinned = atomic_load(&store->fetch->evict.pinned_bytes),
+             packs = view_state(store->view).pack_bytes;
     struct view_remote far = view_remote(store->view);
     if (!remote_has_ours(store->remote) || !far.tracks || far.is_whole || pinned >= packs)
         return 0;
@@ -205,13 +213,14 @@ void store_pins_changed(struct store *store)
     horizon_kick(store);
 }
 
-/* --- which packs may go ------------------------------------------------------------------------------------------------------ */
+/* --- which packs may go ----------------------------------------------------------------------- */
 
 static bool is_published(struct store *store, const struct chunk_name *name)
 {
     struct chunk_entry far;
     bool published;
-    return remote_has_ours(store->remote) && view_far_chunk(store->view, name, &far, &published) == 0 && published &&
+    return remote_has_ours(store->remote) &&
+           view_far_chunk(store->view, name, &far, &published) == 0 && published &&
            !far_is_bad(store->remote, far.pack);
 }
 
@@ -270,7 +279,7 @@ struct candidates {
     struct store *store;
     struct candidate list[CANDIDATES];
     size_t count;
-    bool goes_on;          /* there may be more after the last */
+    bool goes_on;           /* there may be more after the last */
     struct candidate after; /* pack 0: from the start */
 };
 
@@ -298,7 +307,8 @@ static int add_candidate(const struct view_pack *pack, void *arg)
     return 0;
 }
 
-/* Packs, marked as dropping, that the remote has all that lives in: the least recently used, of `bytes` together or a little more, at most `max`. */
+/* Packs, marked as dropping, that the remote has all that lives in: the least recently used, of
+ * `bytes` together or a little more, at most `max`. */
 static size_t choose(struct store *store, uint64_t bytes, uint64_t *ids, size_t max)
 {
     struct pinned pinned;
@@ -328,11 +338,12 @@ static size_t choose(struct store *store, uint64_t bytes, uint64_t *ids, size_t 
     pinned_done(&pinned);
     atomic_fetch_add(&store->fetch->evict.evicted_total, freed);
     if (count)
-        log_debug("nvme: %zu packs of %llu MiB go: the remote has what they hold", count, (unsigned long long)(freed / MIB));
+        log_debug("nvme: %zu packs of %llu MiB go: the remote has what they hold", count,
+                  (unsigned long long)(freed / MIB));
     return count;
 }
 
-/* --- because somebody said so -------------------------------------------------------------------------------------------------- */
+/* --- because somebody said so ----------------------------------------------------------------- */
 
 struct moving_out {
     struct moving moving;
@@ -349,7 +360,8 @@ static int compare_names(const void *a, const void *b)
 
 static bool is_asked(const struct evict_request *request, const struct chunk_name *name)
 {
-    return request->count && bsearch(name, request->names, request->count, sizeof *name, compare_names);
+    return request->count &&
+           bsearch(name, request->names, request->count, sizeof *name, compare_names);
 }
 
 /* First round: what would go and what must stay; second: what must stay moves. */
@@ -360,7 +372,8 @@ static int sort_out(const struct chunk_entry *entry, void *arg)
     int r = lives_in(store, &entry->name, out->moving.pack);
     if (r <= 0)
         return r;
-    bool asked = is_asked(out->request, &entry->name), pinned = is_pinned(out->pinned, &entry->name);
+    bool asked = is_asked(out->request, &entry->name),
+         pinned = is_pinned(out->pinned, &entry->name);
     bool published = is_published(store, &entry->name);
     if (asked && published && !pinned) {
         out->goes += entry->stored_len;
@@ -423,7 +436,8 @@ static struct pack_ids packs_of(struct store *store, const struct evict_request 
     return packs;
 }
 
-static size_t serve(struct store *store, struct evict_request *request, uint64_t *ids, size_t max, bool *ret_all)
+static size_t serve(struct store *store, struct evict_request *request, uint64_t *ids, size_t max,
+                    bool *ret_all)
 {
     struct pinned pinned;
     size_t count = 0, i = 0;
@@ -435,7 +449,8 @@ static size_t serve(struct store *store, struct evict_request *request, uint64_t
     _cleanup_vector_ struct pack_ids packs = packs_of(store, request);
     out.moving.raw = xmalloc(CHUNK_SIZE_MAX);
     out.moving.stored = xmalloc(CHUNK_SIZE_MAX);
-    request->pinned_bytes = request->unpublished_bytes = request->busy_bytes = request->going_bytes = 0;
+    request->pinned_bytes = request->unpublished_bytes = request->busy_bytes =
+        request->going_bytes = 0;
     for (; i < packs.count && count < max && moved < MOVE_BYTES_MAX; i++) {
         out.moving.pack = packs.at[i];
         if (empty_pack(&out, &moved))
@@ -449,7 +464,8 @@ static size_t serve(struct store *store, struct evict_request *request, uint64_t
     return count;
 }
 
-/* The same for who asked for it (evict_now()); what must stay of their packs is added to a new one, as by a compaction. */
+/* The same for who asked for it (evict_now()); what must stay of their packs is added to a new one,
+ * as by a compaction. */
 static size_t choose_requested(struct store *store, uint64_t *ids, size_t max)
 {
     mutex_lock(&store->fetch->evict.lock);
@@ -465,7 +481,8 @@ static size_t choose_requested(struct store *store, uint64_t *ids, size_t max)
     return count;
 }
 
-/* After each choose_requested(), when its packs are gone, or could not be dropped: who waits is told. */
+/* After each choose_requested(), when its packs are gone, or could not be dropped: who waits is
+ * told. */
 static void end_requested(struct store *store, bool dropped)
 {
     LOCK_SCOPE(&store->fetch->evict.lock);
@@ -507,10 +524,10 @@ void evict_stop(struct store *store)
     (void)pthread_cond_broadcast(&store->fetch->evict.changed);
 }
 
-/* --- the writeback thread's round ---------------------------------------------------------------------------------------------- */
+/* --- the writeback thread's round ------------------------------------------------------------- */
 
-/* Nothing was found that could go. It may be that packs are in use for a moment, or were published this instant: only when that
- * lasts is NVMe full. */
+/* Nothing was found that could go. It may be that packs are in use for a moment, or were published
+ * this instant: only when that lasts is NVMe full. */
 static void note_none(struct store *store)
 {
     struct evict *evict = &store->fetch->evict;
@@ -522,7 +539,8 @@ static void note_none(struct store *store)
     atomic_store(&evict->none_until, now + REST_NS);
 }
 
-/* What is to go because room is short, or will be: before writers have to wait, so that they need not. */
+/* What is to go because room is short, or will be: before writers have to wait, so that they need
+ * not. */
 static size_t choose_for_room(struct store *store, bool now, uint64_t *ids, size_t max)
 {
     struct evict *evict = &store->fetch->evict;
@@ -562,5 +580,6 @@ bool evict_is_hopeless(struct store *store)
 bool evict_may_free(struct store *store)
 {
     int64_t since = atomic_load(&store->fetch->evict.none_since);
-    return remote_will_relieve(store->remote) || (store->remote && (!since || clock_monotonic_ns() - since < NONE_NS));
+    return remote_will_relieve(store->remote) ||
+           (store->remote && (!since || clock_monotonic_ns() - since < NONE_NS));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Content of files, from whatever tier has it, and which of it is on NVMe. The part of it for fs/ and above, who include store/store.h.
- * Threads: any. */
+/* Content of files, from whatever tier has it, and which of it is on NVMe. The part of it for fs/
+ * and above, who include store/store.h. Threads: any. */
 #pragma once
 
 #include "remote/remote.h"
@@ -11,10 +11,12 @@ enum store_reach {
     STORE_REACH_FAR,  /* and the remote: may take as long as that is patient */
 };
 
-/* What a read is answered with: an error, or its content, in memory that is valid until the reply function returns. */
+/* What a read is answered with: an error, or its content, in memory that is valid until the reply
+ * function returns. */
 struct store_answer {
     uint64_t ino;
-    int error; /* -ENOENT: there is no such file; -EIO: damage, or the remote did not give it; -ESTALE: another state is shown by now */
+    int error; /* -ENOENT: there is no such file; -EIO: damage, or the remote did not give it;
+                  -ESTALE: another state is shown by now */
     size_t length;
     const struct iovec *iov;
     size_t iov_count; /* at most 512 */
@@ -24,49 +26,56 @@ struct store_read_request {
     uint64_t ino, offset;
     size_t length;
     bool may_be_short; /* what comes before damage is given, instead of -EIO */
-    /* NULL, or called first, with what the file is now; in the calling thread, and without locks. */
+    /* NULL, or called first, with what the file is now; in the calling thread, and without
+     * locks. */
     void (*looked)(const struct store_now *now, void *arg);
     void *looked_arg;
     void (*reply)(const struct store_answer *answer, void *arg);
     void *arg;
 };
-/* Reads what there is of [offset, offset + length) of the file as it is now, staged or durable, and calls `reply` once: before it returns, if all
- * is in memory; else in a thread that may wait for NVMe or the remote, possibly before it returns. Does no I/O itself but RocksDB's. */
+/* Reads what there is of [offset, offset + length) of the file as it is now, staged or durable, and
+ * calls `reply` once: before it returns, if all is in memory; else in a thread that may wait for
+ * NVMe or the remote, possibly before it returns. Does no I/O itself but RocksDB's. */
 void store_start_read(struct store *store, const struct store_read_request *request);
-/* The same into `buf`, in this thread: exactly `length` bytes, with zeros past the end. *ret_good: bytes that are good from the start, if the
- * result is an error; -EREMOTE: it would go further than `reach`. Blocks. */
-CAIRN_MUST_CHECK int store_read(struct store *store, uint64_t ino, uint64_t offset, void *buf, size_t length, enum store_reach reach,
-                                size_t *ret_good);
+/* The same into `buf`, in this thread: exactly `length` bytes, with zeros past the end. *ret_good:
+ * bytes that are good from the start, if the result is an error; -EREMOTE: it would go further than
+ * `reach`. Blocks. */
+CAIRN_MUST_CHECK int store_read(struct store *store, uint64_t ino, uint64_t offset, void *buf,
+                                size_t length, enum store_reach reach, size_t *ret_good);
 /* Returns when no read is under way. Nobody starts new ones. */
 void store_end_reads(struct store *store);
 /* The zeros with which holes are answered: into the page tables, as stage_map_parts(). */
 void store_map_zeros(void);
 
-/* --- what is on NVMe, because somebody said so -------------------------------------------------------------------------- */
+/* --- what is on NVMe, because somebody said so ------------------------------------------------ */
 
 struct warm_status {
     bool ended;
-    int error;               /* negative: it could not look at everything; -ECANCELED */
-    uint64_t total_bytes;    /* stored; to be fetched, or that could leave */
+    int error;            /* negative: it could not look at everything; -ECANCELED */
+    uint64_t total_bytes; /* stored; to be fetched, or that could leave */
     uint64_t done_bytes;
     uint64_t failed_bytes;   /* the remote did not give them */
     uint64_t not_kept_bytes; /* fetched, but NVMe has no room */
     uint64_t dropped_bytes;  /* evicted */
-    uint64_t pinned_bytes, unpublished_bytes, busy_bytes; /* that stay: pinned; not in the published remote; in use */
+    uint64_t pinned_bytes, unpublished_bytes,
+        busy_bytes; /* that stay: pinned; not in the published remote; in use */
 };
 
-/* Fetches all of a file, or of all below a directory, onto NVMe; or (`evicts`) drops there what the published remote has. At most a
- * few at once: -EBUSY. -ENOTCONN: there is no remote. */
-CAIRN_MUST_CHECK int store_warm_start(struct store *store, uint64_t ino, bool evicts, uint64_t *ret_job);
+/* Fetches all of a file, or of all below a directory, onto NVMe; or (`evicts`) drops there what the
+ * published remote has. At most a few at once: -EBUSY. -ENOTCONN: there is no remote. */
+CAIRN_MUST_CHECK int store_warm_start(struct store *store, uint64_t ino, bool evicts,
+                                      uint64_t *ret_job);
 /* How it goes; known until others need its place. -ENOENT. */
-CAIRN_MUST_CHECK int store_warm_status(struct store *store, uint64_t job, bool cancel, struct warm_status *ret);
+CAIRN_MUST_CHECK int store_warm_status(struct store *store, uint64_t job, bool cancel,
+                                       struct warm_status *ret);
 
 /* Something was pinned, or no longer is. Any thread. */
 void store_pins_changed(struct store *store);
 
-/* --- what files consist of -------------------------------------------------------------------------------------------- */
+/* --- what files consist of -------------------------------------------------------------------- */
 
-/* Root hash over the chunk names of the durable version, and stored bytes of its chunks (each counted once per use). */
+/* Root hash over the chunk names of the durable version, and stored bytes of its chunks (each
+ * counted once per use). */
 CAIRN_MUST_CHECK int store_content_root(struct store *store, uint64_t ino, uint8_t ret_hash[32]);
 CAIRN_MUST_CHECK int store_stored_bytes(struct store *store, uint64_t ino, uint64_t *ret_bytes);
 
@@ -79,9 +88,10 @@ struct survey_part {
     uint64_t refs; /* to the chunk, of all files */
     uint32_t raw_len, stored_len;
     uint8_t encoding; /* enum chunk_encoding */
-    bool near, far; /* it is on NVMe; the published remote has it */
+    bool near, far;   /* it is on NVMe; the published remote has it */
 };
-/* Calls `fn` for parts of the content from *at on, holes left out: at most `max`, holes counted. 1: there is more, from the new *at
- * on; 0: that was the end, or there is no such file in the durable state. */
+/* Calls `fn` for parts of the content from *at on, holes left out: at most `max`, holes counted. 1:
+ * there is more, from the new *at on; 0: that was the end, or there is no such file in the durable
+ * state. */
 CAIRN_MUST_CHECK int store_survey(struct store *store, uint64_t ino, uint64_t *at, size_t max,
                                   void (*fn)(const struct survey_part *part, void *arg), void *arg);

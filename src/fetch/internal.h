@@ -13,7 +13,7 @@
 #include "fetch/pull.h"
 #include "remote/internal.h"
 
-/* --- what is evicted (evict.c) -------------------------------------------------------------------------------------------- */
+/* --- what is evicted (evict.c) ---------------------------------------------------------------- */
 
 struct evict_request;
 
@@ -22,11 +22,13 @@ struct evict {
     pthread_cond_t changed;
     struct evict_request *request;
     bool serving, stopping;
-    _Atomic uint64_t pinned_bytes; /* of packs on NVMe that hold what is pinned; UINT64_MAX: not known */
+    _Atomic uint64_t
+        pinned_bytes; /* of packs on NVMe that hold what is pinned; UINT64_MAX: not known */
     _Atomic uint64_t pins_changed; /* newest operation when a pin was set or removed last */
     _Atomic bool pins_asked;       /* somebody wants to know what is pinned */
     _Atomic uint64_t evicted_total;
-    _Atomic int64_t none_until; /* nothing was found that could be evicted: not looked for again sooner */
+    _Atomic int64_t
+        none_until; /* nothing was found that could be evicted: not looked for again sooner */
     _Atomic int64_t none_since; /* since when; 0: something was */
     /* The writeback thread's alone. */
     int64_t next_at, pins_at; /* monotonic ns: not before */
@@ -35,7 +37,7 @@ struct evict {
     uint64_t none_published;  /* horizon of the remote, when nothing was found */
 };
 
-/* --- all of it (read.c) ------------------------------------------------------------------------------------------------- */
+/* --- all of it (read.c) ----------------------------------------------------------------------- */
 
 #define CHUNK_CACHE_ENTRIES 24u
 #define READ_THREADS 4u
@@ -65,29 +67,33 @@ void fetch_free(struct fetch *fetch);
 /* The threads. Where it fails, fetch_free() ends them. */
 CAIRN_MUST_CHECK int fetch_start(struct store *store);
 
-/* Part of a chunk that was decoded lately. False: it is not there. *ret: -EUCLEAN: the chunk is shorter. */
-bool chunk_cache_read(struct store *store, const struct chunk_name *name, uint64_t offset, void *buf, size_t length, int *ret);
-void chunk_cache_put(struct store *store, const struct chunk_name *name, const void *bytes, uint32_t len);
+/* Part of a chunk that was decoded lately. False: it is not there. *ret: -EUCLEAN: the chunk is
+ * shorter. */
+bool chunk_cache_read(struct store *store, const struct chunk_name *name, uint64_t offset,
+                      void *buf, size_t length, int *ret);
+void chunk_cache_put(struct store *store, const struct chunk_name *name, const void *bytes,
+                     uint32_t len);
 
 static inline struct pull *pull_of(struct store *store)
 {
     return store->fetch->pull;
 }
 
-/* --- keep.c ------------------------------------------------------------------------------------------------------------- */
+/* --- keep.c ----------------------------------------------------------------------------------- */
 
-/* Stores a fetched chunk on NVMe, unless it is there. Waits for room until `until` (monotonic ns), and for a buffer. False: there
- * was no room. */
-bool keep_chunk(struct store *store, const struct chunk_entry *entry, const void *stored, int64_t until);
+/* Stores a fetched chunk on NVMe, unless it is there. Waits for room until `until` (monotonic ns),
+ * and for a buffer. False: there was no room. */
+bool keep_chunk(struct store *store, const struct chunk_entry *entry, const void *stored,
+                int64_t until);
 /* A round of the writeback thread: what was kept becomes part of the journal, when it is due. */
 bool keep_round(struct store *store, bool now);
 /* Returns when all that was kept is durable, or cannot become so soon. */
 void keep_flush(struct store *store);
 
-/* --- evict.c ------------------------------------------------------------------------------------------------------------ */
+/* --- evict.c ---------------------------------------------------------------------------------- */
 
-/* Rounds of the writeback thread: what is pinned is counted anew, when it changed or somebody asked what is free; packs leave, because room is
- * short or somebody said so. */
+/* Rounds of the writeback thread: what is pinned is counted anew, when it changed or somebody asked
+ * what is free; packs leave, because room is short or somebody said so. */
 bool evict_pins_round(struct store *store, bool now);
 bool evict_round(struct store *store, bool now);
 /* May room come free by eviction, or by what is being uploaded? The writeback thread. */

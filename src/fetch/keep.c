@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What was fetched is kept on NVMe, so that it is fetched once.
  *
- * Fetched chunks enter the same packs as those that writeback makes, against room that is reserved as for staged bytes, and become
- * part of the journal with the next batch, or with one of their own soon after. Until then a crash loses them, which costs
- * another fetch. */
+ * Fetched chunks enter the same packs as those that writeback makes, against room that is reserved
+ * as for staged bytes, and become part of the journal with the next batch, or with one of their own
+ * soon after. Until then a crash loses them, which costs another fetch. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "fetch/internal.h"
 
-#define REST_NS (1000ll * 1000000) /* after the last chunk, before a pack that is not full is written */
+#define REST_NS                                                                                    \
+    (1000ll * 1000000) /* after the last chunk, before a pack that is not full is written */
 #define STEP_MS 20
 #define PATIENCE_NS (1ll * 1000000000) /* beyond the delay of writeback */
 #define BYTES_MAX (256 * MIB)
@@ -18,14 +19,16 @@
 static bool take_room(struct store *store, uint64_t bytes, int64_t until)
 {
     while (!room_keep(store, bytes)) {
-        if (clock_monotonic_ns() >= until || evict_is_hopeless(store) || remote_is_stopping(store->remote))
+        if (clock_monotonic_ns() >= until || evict_is_hopeless(store) ||
+            remote_is_stopping(store->remote))
             return false;
         (void)nanosleep(&(struct timespec){.tv_nsec = STEP_MS * 1000000}, NULL);
     }
     return true;
 }
 
-bool keep_chunk(struct store *store, const struct chunk_entry *entry, const void *stored, int64_t until)
+bool keep_chunk(struct store *store, const struct chunk_entry *entry, const void *stored,
+                int64_t until)
 {
     if (pull_is_near(store, &entry->name))
         return true;
@@ -53,7 +56,8 @@ static bool is_due(struct store *store)
            clock_monotonic_ns() - atomic_load(&store->fetch->kept_at) >= REST_NS;
 }
 
-/* What was fetched becomes part of the journal. Operations that wait for writeback take it along, unless they wait for long. */
+/* What was fetched becomes part of the journal. Operations that wait for writeback take it along,
+ * unless they wait for long. */
 bool keep_round(struct store *store, bool now)
 {
     (void)now;

@@ -1,38 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
 /* One read, from the request to the answer.
  *
- * A plan resolves its range once: the stage says what of it lies in memory, and one snapshot of the view says which chunks the rest consists
- * of. From then on all content has names, so compaction, eviction and fetching change where a chunk is read and never what is read.
+ * A plan resolves its range once: the stage says what of it lies in memory, and one snapshot of the
+ * view says which chunks the rest consists of. From then on all content has names, so compaction,
+ * eviction and fetching change where a chunk is read and never what is read.
  *
- *   state    needs a thread that     what the plan does there                          where it goes on
- *            may wait for
- *   -------  ----------------------  ------------------------------------------------  ----------------------------------------------
- *   LOOK     nothing                 size and parts of the range, as the stage has     ANSWER  all of it is in memory
- *                                    them; store_start_read() alone                    RESOLVE
- *   RESOLVE  nothing, if what is     parts: memory, holes, chunks, of one generation   LEND    the thread may not wait
- *            not staged may lie in   of the view                                       FILL    it may, and has a buffer
- *            memory; else NVMe                                                         RESOLVE the view was exchanged, or overtook it
- *   LEND     nothing                 an answer without a copy, from the window into    ANSWER  all parts are there
- *                                    which the remote's bytes are received             WAIT    a chunk is on its way
- *                                                                                      FILL    else
- *   WAIT     (no thread has it)      a chunk has the plan, until it has come or        LEND    called by whoever fetched the chunk
- *                                    failed
- *   FILL     NVMe                    copies what is in memory, finds a place for       ANSWER
- *                                    every other chunk, reads it from NVMe             FILL    one is in the remote: a thread that may
- *                                                                                              wait for that goes on
- *                                                                                      RESOLVE there are more parts than a plan has;
- *                                                                                              or a chunk is gone
- *            the remote              the same, and reads from the remote               ANSWER, RESOLVE
- *   ANSWER                           the reply function is called, once
+ *   state    needs a thread that     what the plan does there                          where it
+ * goes on may wait for
+ *   -------  ----------------------  ------------------------------------------------
+ * ---------------------------------------------- LOOK     nothing                 size and parts of
+ * the range, as the stage has     ANSWER  all of it is in memory them; store_start_read() alone
+ * RESOLVE RESOLVE  nothing, if what is     parts: memory, holes, chunks, of one generation   LEND
+ * the thread may not wait not staged may lie in   of the view FILL    it may, and has a buffer
+ *            memory; else NVMe                                                         RESOLVE the
+ * view was exchanged, or overtook it LEND     nothing                 an answer without a copy,
+ * from the window into    ANSWER  all parts are there which the remote's bytes are received WAIT a
+ * chunk is on its way FILL    else WAIT     (no thread has it)      a chunk has the plan, until it
+ * has come or        LEND    called by whoever fetched the chunk failed FILL     NVMe copies what
+ * is in memory, finds a place for       ANSWER every other chunk, reads it from NVMe FILL    one is
+ * in the remote: a thread that may wait for that goes on RESOLVE there are more parts than a plan
+ * has; or a chunk is gone the remote              the same, and reads from the remote ANSWER,
+ * RESOLVE ANSWER                           the reply function is called, once
  *
  * What holds:
  *
- *   1. Sizes and parts are of one generation (store_turn()) and of one version of the content, or the plan resolves again.
+ *   1. Sizes and parts are of one generation (store_turn()) and of one version of the content, or
+ * the plan resolves again.
  *   2. Nobody is answered a byte of a chunk that was not verified against its name.
- *   3. A plan that waits, in a queue or with a chunk, pins no memory of the stage: a remote that hangs must not take the room of writers.
- *      So a range that is partly in memory is resolved by the thread that copies it.
- *   4. A plan moves from NVMe's threads to the remote's, and not back. A range that lies on NVMe never waits for the remote.
- *   5. PLAN_TRIES bounds how often a plan resolves. Then the missing chunk is damage, and the cause of the error names it.
+ *   3. A plan that waits, in a queue or with a chunk, pins no memory of the stage: a remote that
+ * hangs must not take the room of writers. So a range that is partly in memory is resolved by the
+ * thread that copies it.
+ *   4. A plan moves from NVMe's threads to the remote's, and not back. A range that lies on NVMe
+ * never waits for the remote.
+ *   5. PLAN_TRIES bounds how often a plan resolves. Then the missing chunk is damage, and the cause
+ * of the error names it.
  *
  * Threads: one at a time has a plan; its fields need no lock. */
 #include <sys/mman.h>
@@ -62,7 +63,7 @@ static bool add_zeros(struct iovec *iov, size_t max, size_t *count, size_t lengt
     return true;
 }
 
-/* --- errors ------------------------------------------------------------------------------------------------------------- */
+/* --- errors ----------------------------------------------------------------------------------- */
 
 void plan_restart(struct plan *plan)
 {
@@ -83,7 +84,8 @@ void plan_fail(struct plan *plan, int error, size_t good)
     plan->state = PLAN_ANSWER;
 }
 
-/* What an old head names may be deleted: whoever follows, and lags, has to look before it is called damage. */
+/* What an old head names may be deleted: whoever follows, and lags, has to look before it is called
+ * damage. */
 static bool plan_is_outdated(const struct plan *plan)
 {
     struct store *store = plan->store;
@@ -117,9 +119,10 @@ void plan_note_error(struct plan *plan, const struct chunk_name *name, int error
     plan_fail(plan, is_outdated ? -ESTALE : -EIO, good);
 }
 
-/* --- lend --------------------------------------------------------------------------------------------------------------- */
+/* --- lend ------------------------------------------------------------------------------------- */
 
-/* The first chunk that is not there decides: -EAGAIN: it is not in memory; -EINPROGRESS: it will be, and has the plan until then. */
+/* The first chunk that is not there decides: -EAGAIN: it is not in memory; -EINPROGRESS: it will
+ * be, and has the plan until then. */
 static int plan_lend_locked(struct plan *plan, struct pull *pull)
 {
     check_held(&pull->locked.lock);
@@ -128,7 +131,8 @@ static int plan_lend_locked(struct plan *plan, struct pull *pull)
         if (part->kind != KIND_CHUNK)
             continue;
         struct pull_chunk *chunk = pull_find_locked(pull, &part->name);
-        if (!chunk || pull->locked.stopping || chunk->state == PULL_PLANNED || chunk->state == PULL_FAILED)
+        if (!chunk || pull->locked.stopping || chunk->state == PULL_PLANNED ||
+            chunk->state == PULL_FAILED)
             return -EAGAIN;
         if (chunk->state == PULL_LOADING) {
             plan->state = PLAN_WAIT;
@@ -189,7 +193,8 @@ static void plan_point(struct plan *plan)
         }
         const uint8_t *bytes = part->kind == KIND_INLINE ? plan->bytes : part->lent->bytes;
         check(plan->iov_count < PLAN_IOVS);
-        plan->iov[plan->iov_count++] = (struct iovec){(void *)(uintptr_t)(bytes + part->within), part->length};
+        plan->iov[plan->iov_count++] =
+            (struct iovec){(void *)(uintptr_t)(bytes + part->within), part->length};
     }
 }
 
@@ -221,7 +226,7 @@ static bool plan_lend(struct plan *plan)
     return true;
 }
 
-/* --- from state to state --------------------------------------------------------------------------------------------------- */
+/* --- from state to state ---------------------------------------------------------------------- */
 
 enum plan_result {
     PLAN_IS_ANSWERED, /* there is an answer */
@@ -268,7 +273,8 @@ static void plan_queue(struct plan *plan);
 static void plan_run(struct plan *plan, enum plan_wait may)
 {
     plan->may = may;
-    plan->buffer = may == WAIT_NOTHING ? NULL : thread_buffer(THREAD_BUFFER_REPLY, plan->want.length);
+    plan->buffer =
+        may == WAIT_NOTHING ? NULL : thread_buffer(THREAD_BUFFER_REPLY, plan->want.length);
     enum plan_result result = plan_step(plan);
     if (result == PLAN_IS_ANSWERED)
         plan_answer(plan);
@@ -316,7 +322,7 @@ static struct plan *plan_new(struct store *store, const struct store_read_reques
     return plan;
 }
 
-/* --- look --------------------------------------------------------------------------------------------------------------- */
+/* --- look ------------------------------------------------------------------------------------- */
 
 /* Of the calling thread. */
 struct look {
@@ -332,13 +338,14 @@ static int look_at(struct store *store, const struct store_read_request *want, s
 {
     look->iov_count = 0;
     look->generation = store_turn(store);
-    look->part_count =
-        stage_resolve(store->stage, want->ino, want->offset, want->length, look->parts, LOOK_PARTS, &look->now.staged);
+    look->part_count = stage_resolve(store->stage, want->ino, want->offset, want->length,
+                                     look->parts, LOOK_PARTS, &look->now.staged);
     int r = ns_inode(store->ns, want->ino, &look->now.inode);
     if (r < 0)
         return r;
     store_now_settle(&look->now);
-    look->length = look->now.size > want->offset ? min_u64(want->length, look->now.size - want->offset) : 0;
+    look->length =
+        look->now.size > want->offset ? min_u64(want->length, look->now.size - want->offset) : 0;
     return 0;
 }
 
@@ -369,11 +376,12 @@ static void look_done(struct store *store, struct look *look)
 /* Nothing of the range is staged. */
 static bool look_is_below(const struct look *look)
 {
-    return look->part_count > 0 && look->parts[0].kind == PART_BELOW && look->parts[0].length >= look->length;
+    return look->part_count > 0 && look->parts[0].kind == PART_BELOW &&
+           look->parts[0].length >= look->length;
 }
 
-/* May the rest be answered without waiting? A file that is small enough lies in the view; a chunk that was fetched, in the window. Else
- * whoever receives requests does not even ask the view. */
+/* May the rest be answered without waiting? A file that is small enough lies in the view; a chunk
+ * that was fetched, in the window. Else whoever receives requests does not even ask the view. */
 static bool look_may_suffice(struct store *store, const struct look *look)
 {
     struct pull *pull = pull_of(store);
@@ -385,7 +393,8 @@ static bool look_may_suffice(struct store *store, const struct look *look)
     return pull->locked.chunks != NULL;
 }
 
-static void start_plan(struct store *store, const struct store_read_request *want, struct look *look)
+static void start_plan(struct store *store, const struct store_read_request *want,
+                       struct look *look)
 {
     struct plan *plan = plan_new(store, want);
     if (look_is_below(look)) {
@@ -420,7 +429,8 @@ void store_start_read(struct store *store, const struct store_read_request *want
     look_done(store, &look);
 }
 
-int store_read(struct store *store, uint64_t ino, uint64_t offset, void *buf, size_t length, enum store_reach reach, size_t *ret_good)
+int store_read(struct store *store, uint64_t ino, uint64_t offset, void *buf, size_t length,
+               enum store_reach reach, size_t *ret_good)
 {
     struct store_read_request want = {.ino = ino, .offset = offset, .length = length};
     struct plan *plan = plan_new(store, &want);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A read under way: see plan.c, which has the table of its states. Nobody outside fetch/ includes this. */
+/* A read under way: see plan.c, which has the table of its states. Nobody outside fetch/ includes
+ * this. */
 #pragma once
 
 #include "fetch/internal.h"
@@ -25,13 +26,13 @@ enum plan_kind {
 
 struct plan_part {
     enum plan_kind kind;
-    bool is_filled;          /* it is in the buffer */
-    size_t offset, length;   /* within the read */
-    size_t within;           /* where in the chunk, or in plan->bytes, it begins */
-    struct chunk_name name;  /* of a chunk */
+    bool is_filled;         /* it is in the buffer */
+    size_t offset, length;  /* within the read */
+    size_t within;          /* where in the chunk, or in plan->bytes, it begins */
+    struct chunk_name name; /* of a chunk */
     struct chunk_entry place;
-    int local_error;         /* KIND_REMOTE: why NVMe does not give it; -ENOENT: it has no place there */
-    int error;               /* there is no place to read it from */
+    int local_error; /* KIND_REMOTE: why NVMe does not give it; -ENOENT: it has no place there */
+    int error;       /* there is no place to read it from */
     struct pull_chunk *lent; /* PLAN_LEND */
 };
 
@@ -44,12 +45,13 @@ struct plan {
     uint64_t generation; /* of the view: store_turn() */
     uint64_t version;    /* of the content */
     size_t length;       /* of the read, within the file */
-    size_t at, end;      /* the parts are those of [at, end) of it: what lies before `at` is in the buffer */
-    bool is_looked;      /* the stage has nothing of the range: only the view is to be asked */
-    bool is_overtaken;   /* the view has a later version than the stage and the namespace had */
-    bool is_lent;        /* chunks of the parts are pinned */
-    uint8_t *buffer;     /* for all of the read, the thread's; NULL: it may not wait */
-    uint8_t *bytes;      /* inline content, owned */
+    size_t at,
+        end; /* the parts are those of [at, end) of it: what lies before `at` is in the buffer */
+    bool is_looked;    /* the stage has nothing of the range: only the view is to be asked */
+    bool is_overtaken; /* the view has a later version than the stage and the namespace had */
+    bool is_lent;      /* chunks of the parts are pinned */
+    uint8_t *buffer;   /* for all of the read, the thread's; NULL: it may not wait */
+    uint8_t *bytes;    /* inline content, owned */
     size_t bytes_len;
     int error;
     struct pull_waiter waiter; /* PLAN_WAIT */
@@ -62,7 +64,8 @@ struct plan {
 void plan_restart(struct plan *plan);
 /* The plan ends. `good`: bytes from the beginning that are in the buffer, and verified. */
 void plan_fail(struct plan *plan, int error, size_t good);
-/* Content cannot be read: resolves again, or fails. `name`: of the chunk; NULL: the view does not say which it is. */
+/* Content cannot be read: resolves again, or fails. `name`: of the chunk; NULL: the view does not
+ * say which it is. */
 void plan_note_error(struct plan *plan, const struct chunk_name *name, int error, size_t good);
 
 /* plan_resolve.c */

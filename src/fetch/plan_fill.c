@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Parts come into a buffer: what is in memory first, then chunk after chunk, from where each lies now. */
+/* Parts come into a buffer: what is in memory first, then chunk after chunk, from where each lies
+ * now. */
 #include "base/log.h"
 #include "fetch/plan.h"
 
@@ -44,8 +45,10 @@ static void plan_gather_part(struct plan *plan, struct plan_part *part)
         memset(to, 0, part->length);
     else if (part->kind == KIND_INLINE)
         memcpy(to, plan->bytes + part->within, part->length);
-    else if (!chunk_cache_read(plan->store, &part->name, part->within, to, part->length, &part->error) &&
-             !(pull && pull_read_ready(pull, &part->name, part->within, to, part->length, &part->error))) {
+    else if (!chunk_cache_read(plan->store, &part->name, part->within, to, part->length,
+                               &part->error) &&
+             !(pull &&
+               pull_read_ready(pull, &part->name, part->within, to, part->length, &part->error))) {
         part->is_filled = false;
         part->error = plan_find_place(plan, part);
     }
@@ -67,12 +70,14 @@ static int plan_read_local(struct plan *plan, struct plan_part *part)
             return -EUCLEAN;
         if (r == 0) {
             memcpy(to, raw + part->within, part->length);
-            chunk_cache_put(store, &part->name, raw, len); /* whole chunks are read by streams: these come once */
+            chunk_cache_put(store, &part->name, raw,
+                            len); /* whole chunks are read by streams: these come once */
             return 0;
         }
         if (r != -ENOENT)
             return r;
-        r = local_find_chunk(store, &part->name, &part->place); /* it may have left the pack since we asked */
+        r = local_find_chunk(store, &part->name,
+                             &part->place); /* it may have left the pack since we asked */
         if (r < 0)
             return r;
     }
@@ -83,10 +88,11 @@ static int plan_read_remote(struct plan *plan, struct plan_part *part)
 {
     struct store *store = plan->store;
     int local = part->local_error;
-    int r = pull_read(pull_of(store), &part->place, part->within, plan->buffer + part->offset, part->length);
+    int r = pull_read(pull_of(store), &part->place, part->within, plan->buffer + part->offset,
+                      part->length);
     if (r == 0 && local != -ENOENT)
-        log_warn("a chunk is damaged on NVMe (%s): read from %s instead, and stored anew", damage_describe(local),
-                 store->remote->name);
+        log_warn("a chunk is damaged on NVMe (%s): read from %s instead, and stored anew",
+                 damage_describe(local), store->remote->name);
     return r < 0 && r != -EHOSTDOWN && local != -ENOENT ? local : r;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a range of a file consists of: parts of one generation of the view and of one version of the content. The stage is asked before the
- * view: what leaves it has come to the view before. */
+/* What a range of a file consists of: parts of one generation of the view and of one version of the
+ * content. The stage is asked before the view: what leaves it has come to the view before. */
 #include "fetch/plan.h"
 
 static bool plan_is_full(const struct plan *plan)
@@ -26,7 +26,8 @@ static void plan_add_inline(struct plan *plan, const void *bytes, size_t length)
     plan->bytes_len += length;
 }
 
-static void plan_add_chunk(struct plan *plan, const struct chunk_name *name, size_t within, size_t length)
+static void plan_add_chunk(struct plan *plan, const struct chunk_name *name, size_t within,
+                           size_t length)
 {
     struct plan_part *part = plan_add(plan, KIND_CHUNK, length);
     part->name = *name;
@@ -48,8 +49,8 @@ static int plan_add_extent(const struct view_extent *part, void *arg)
     return 0;
 }
 
-/* The next `length` bytes are the view's. A file that it does not know was made after it: all that it has is staged, so this is a hole, as is
- * what lies past the end of what the view knows. */
+/* The next `length` bytes are the view's. A file that it does not know was made after it: all that
+ * it has is staged, so this is a hole, as is what lies past the end of what the view knows. */
 static int plan_resolve_below(struct plan *plan, size_t length)
 {
     struct pull *pull = pull_of(plan->store);
@@ -57,7 +58,8 @@ static int plan_resolve_below(struct plan *plan, size_t length)
     size_t end = plan->end + length;
     if (pull)
         prefetch_note_read(pull, plan->want.ino, offset, length);
-    int r = view_content(plan->store->view, plan->want.ino, offset, length, &version, plan_add_extent, plan);
+    int r = view_content(plan->store->view, plan->want.ino, offset, length, &version,
+                         plan_add_extent, plan);
     if (r < 0 && r != -ENOENT)
         return r;
     plan->is_overtaken = plan->is_overtaken || version > plan->version;
@@ -94,14 +96,16 @@ static bool plan_differs(const struct plan *plan, const struct store_now *now)
 }
 
 /* -EAGAIN: the plan is to begin anew. */
-static int plan_resolve_parts(struct plan *plan, const struct store_now *now, const struct stage_part *parts, size_t count)
+static int plan_resolve_parts(struct plan *plan, const struct store_now *now,
+                              const struct stage_part *parts, size_t count)
 {
     const struct store_read_request *want = &plan->want;
     if (plan_differs(plan, now))
         return -EAGAIN;
     plan->version = now->inode.version;
     if (plan->at == 0)
-        plan->length = now->size > want->offset ? min_u64(want->length, now->size - want->offset) : 0;
+        plan->length =
+            now->size > want->offset ? min_u64(want->length, now->size - want->offset) : 0;
     int r = 0;
     for (size_t i = 0; i < count && r == 0 && plan->end < plan->length && !plan_is_full(plan); i++)
         r = plan_resolve_part(plan, &parts[i]);
@@ -114,8 +118,8 @@ static int plan_resolve_staged(struct plan *plan)
     struct stage_part parts[PLAN_PARTS];
     struct store *store = plan->store;
     struct store_now now;
-    size_t count = stage_resolve(store->stage, plan->want.ino, plan->want.offset + plan->at, plan->want.length - plan->at, parts,
-                                 PLAN_PARTS, &now.staged);
+    size_t count = stage_resolve(store->stage, plan->want.ino, plan->want.offset + plan->at,
+                                 plan->want.length - plan->at, parts, PLAN_PARTS, &now.staged);
     int r = ns_inode(store->ns, plan->want.ino, &now.inode);
     if (r < 0) {
         plan_fail(plan, r, plan->at);

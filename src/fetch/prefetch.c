@@ -1,33 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Files that are read from front to back: what comes next is asked for before the reader needs it.
  *
- * A stream is a place in a file where somebody went on reading. Once enough was read one after the other, and some of it was
- * not on NVMe, the chunks ahead are looked up, made into groups that lie together in the remote, and fetched by several threads at
- * once. How far ahead is bounded by the window. */
+ * A stream is a place in a file where somebody went on reading. Once enough was read one after the
+ * other, and some of it was not on NVMe, the chunks ahead are looked up, made into groups that lie
+ * together in the remote, and fetched by several threads at once. How far ahead is bounded by the
+ * window. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "fetch/internal.h"
 
-#define RUN_MIN (512 * KIB)      /* read one after the other before anything is asked for ahead */
-#define RUN_SURE (8 * MIB)       /* from then on all of the window is used */
+#define RUN_MIN (512 * KIB) /* read one after the other before anything is asked for ahead */
+#define RUN_SURE (8 * MIB)  /* from then on all of the window is used */
 #define AHEAD_FIRST (64 * MIB)
-#define STRAY_AHEAD (4 * MIB)    /* requests of one reader come out of order by less than this */
+#define STRAY_AHEAD (4 * MIB) /* requests of one reader come out of order by less than this */
 #define STRAY_BEHIND (16 * MIB)
-#define SPAN (32 * MIB)          /* of the file, planned at once: so much that neighbours in the remote are seen as such */
+#define SPAN                                                                                       \
+    (32 * MIB) /* of the file, planned at once: so much that neighbours in the remote are seen as  \
+                  such */
 #define SPAN_CHUNKS 4096u
-#define QUIET_NS (5ll * 1000000000) /* after an error nothing is asked for ahead: readers find out themselves */
+#define QUIET_NS                                                                                   \
+    (5ll * 1000000000) /* after an error nothing is asked for ahead: readers find out themselves   \
+                        * \ */
 #define IDLE_MS 1000
 #define KEEP_WAIT_NS (200ll * 1000000)
 #define WARM_KEEP_WAIT_NS (20ll * 1000000000)
 
-/* --- who reads where ---------------------------------------------------------------------------------------------------- */
+/* --- who reads where -------------------------------------------------------------------------- */
 
 static bool continues(const struct pull_stream *s, uint64_t ino, uint64_t offset)
 {
     return s->ino == ino && offset <= s->next + STRAY_AHEAD && offset + STRAY_BEHIND >= s->next;
 }
 
-/* The stream that the read continues, or a new one in place of the one that was used least recently. */
+/* The stream that the read continues, or a new one in place of the one that was used least
+ * recently. */
 static struct pull_stream *stream_locked(struct pull *pull, uint64_t ino, uint64_t offset)
 {
     check_held(&pull->locked.lock);
@@ -56,8 +62,8 @@ static uint64_t reach(const struct pull *pull, const struct pull_stream *s)
 
 static bool wants_plan(const struct pull *pull, const struct pull_stream *s, int64_t now)
 {
-    return s->ino && s->missed && !s->planning && !s->ended && s->requests > 1 && s->run >= RUN_MIN &&
-           now >= s->quiet_until && s->planned + SPAN <= reach(pull, s);
+    return s->ino && s->missed && !s->planning && !s->ended && s->requests > 1 &&
+           s->run >= RUN_MIN && now >= s->quiet_until && s->planned + SPAN <= reach(pull, s);
 }
 
 void prefetch_note_read(struct pull *pull, uint64_t ino, uint64_t offset, uint64_t length)
@@ -93,7 +99,7 @@ void prefetch_note_miss(struct pull *pull, uint64_t ino)
         (void)pthread_cond_broadcast(&pull->changed);
 }
 
-/* --- what comes next ------------------------------------------------------------------------------------------------------- */
+/* --- what comes next -------------------------------------------------------------------------- */
 
 struct listing {
     struct pull_wanted *list;
@@ -128,7 +134,8 @@ static void keep_missing(struct pull *pull, struct listing *l)
     l->count = kept;
 }
 
-static void add_groups_locked(struct pull *pull, struct pull_plan *plan, struct pull_group_list *groups)
+static void add_groups_locked(struct pull *pull, struct pull_plan *plan,
+                              struct pull_group_list *groups)
 {
     check_held(&pull->locked.lock);
     struct pull_group *group;
@@ -173,7 +180,7 @@ static struct pull_stream *stream_to_plan_locked(struct pull *pull)
     return NULL;
 }
 
-/* --- threads ----------------------------------------------------------------------------------------------------------------- */
+/* --- threads ---------------------------------------------------------------------------------- */
 
 /* The streams take turns. */
 static struct pull_group *take_locked(struct pull *pull, struct pull_stream **ret_stream)

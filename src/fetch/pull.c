@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Chunks that come from the remote.
  *
- * A chunk is planned, then loading, then ready (or failed). Whoever needs one that is planned takes its group and fetches it
- * himself, so no reader depends on a thread that is busy with something else; whoever needs one that is loading waits. A group
- * is taken only against room in the window and never given back unfetched, so those that wait for room wait for work that
- * ends by itself. */
+ * A chunk is planned, then loading, then ready (or failed). Whoever needs one that is planned takes
+ * its group and fetches it himself, so no reader depends on a thread that is busy with something
+ * else; whoever needs one that is loading waits. A group is taken only against room in the window
+ * and never given back unfetched, so those that wait for room wait for work that ends by itself. */
 #include "fetch/internal.h"
 
 #include "base/clock.h"
@@ -12,10 +12,11 @@
 #include "codec/encode.h"
 #include "remote/care.h"
 
-#define STALE_NS (3ll * 1000000000) /* a chunk that nobody read for so long gives way to one that is needed */
+#define STALE_NS                                                                                   \
+    (3ll * 1000000000) /* a chunk that nobody read for so long gives way to one that is needed */
 #define IDLE_NS (10ll * 1000000000) /* and after this to nobody */
 
-/* --- memory ----------------------------------------------------------------------------------------------------------- */
+/* --- memory ----------------------------------------------------------------------------------- */
 
 static bool is_large(uint64_t length)
 {
@@ -64,7 +65,7 @@ static void buffer_put_locked(struct pull *pull, struct pull_buffer *buffer)
     (void)pthread_cond_broadcast(&pull->changed);
 }
 
-/* --- the table --------------------------------------------------------------------------------------------------------- */
+/* --- the table -------------------------------------------------------------------------------- */
 
 struct pull_chunk *pull_find_locked(struct pull *pull, const struct chunk_name *name)
 {
@@ -105,7 +106,8 @@ static void forget_locked(struct pull *pull, struct pull_chunk *chunk)
 /* Until it is on NVMe it stays: whoever needs it once more would fetch it once more. */
 static bool is_used_up(const struct pull_chunk *chunk)
 {
-    return chunk->state == PULL_READY && !chunk->keeping && (!chunk->for_reader || chunk->read >= chunk->len);
+    return chunk->state == PULL_READY && !chunk->keeping &&
+           (!chunk->for_reader || chunk->read >= chunk->len);
 }
 
 void pull_unpin_locked(struct pull *pull, struct pull_chunk *chunk)
@@ -125,7 +127,8 @@ static bool reclaim_one_locked(struct pull *pull, int64_t unused_ns)
     check_held(&pull->locked.lock);
     int64_t now = clock_monotonic_ns();
     struct pull_chunk *chunk;
-    TAILQ_FOREACH(chunk, &pull->locked.ready, link) {
+    TAILQ_FOREACH(chunk, &pull->locked.ready, link)
+    {
         if (now - chunk->used < unused_ns)
             return false;
         if (chunk->pins == 0 && (!chunk->keeping || unused_ns == 0)) {
@@ -145,7 +148,7 @@ void pull_trim_locked(struct pull *pull)
         drop_spares_locked(pull, 0);
 }
 
-/* --- groups ------------------------------------------------------------------------------------------------------------ */
+/* --- groups ----------------------------------------------------------------------------------- */
 
 void pull_group_free(struct pull_group *group)
 {
@@ -171,7 +174,8 @@ static void measure(struct pull_group *group)
 struct pull_group *pull_group_new(const struct pull_wanted *wanted, uint32_t count, bool for_reader)
 {
     struct pull_group *group = xcalloc(1, sizeof *group);
-    *group = (struct pull_group){.count = count, .for_reader = for_reader, .first = wanted[0].first};
+    *group =
+        (struct pull_group){.count = count, .for_reader = for_reader, .first = wanted[0].first};
     group->entries = xcalloc(count, sizeof *group->entries);
     for (uint32_t i = 0; i < count; i++) {
         group->entries[i] = wanted[i].entry;
@@ -192,7 +196,8 @@ static int compare_places(const void *a, const void *b)
 static void insert_by_need(struct pull_group_list *list, struct pull_group *group)
 {
     struct pull_group *at;
-    TAILQ_FOREACH_REVERSE(at, list, pull_group_list, link) {
+    TAILQ_FOREACH_REVERSE(at, list, pull_group_list, link)
+    {
         if (at->first <= group->first) {
             TAILQ_INSERT_AFTER(list, at, group, link);
             return;
@@ -211,14 +216,17 @@ static uint32_t adjacent(const struct pull_wanted *wanted, size_t count)
         const struct chunk_entry *before = &wanted[n - 1].entry, *next = &wanted[n].entry;
         uint64_t end = before->offset + before->stored_len;
         raw += next->raw_len;
-        if (next->pack != first->pack || next->offset < end || next->offset - end > PULL_GROUP_GAP ||
-            next->offset + next->stored_len - first->offset > PULL_GROUP_BYTES || raw > PULL_GROUP_BYTES)
+        if (next->pack != first->pack || next->offset < end ||
+            next->offset - end > PULL_GROUP_GAP ||
+            next->offset + next->stored_len - first->offset > PULL_GROUP_BYTES ||
+            raw > PULL_GROUP_BYTES)
             break;
     }
     return n;
 }
 
-void pull_make_groups(struct pull_wanted *wanted, size_t count, bool for_reader, struct pull_group_list *ret)
+void pull_make_groups(struct pull_wanted *wanted, size_t count, bool for_reader,
+                      struct pull_group_list *ret)
 {
     TAILQ_INIT(ret);
     if (count > 1)
@@ -240,9 +248,9 @@ static void add_chunks_locked(struct pull *pull, struct pull_group *group)
             continue;
         struct pull_chunk *chunk = xcalloc(1, sizeof *chunk);
         *chunk = (struct pull_chunk){.name = group->entries[i].name,
-                                    .state = PULL_PLANNED,
-                                    .group = group,
-                                    .for_reader = group->for_reader};
+                                     .state = PULL_PLANNED,
+                                     .group = group,
+                                     .for_reader = group->for_reader};
         cond_init(&chunk->arrived);
         STAILQ_INIT(&chunk->waiters);
         HASH_ADD(hh, pull->locked.chunks, name, sizeof chunk->name, chunk);
@@ -286,12 +294,14 @@ void pull_unplan_locked(struct pull *pull, struct pull_plan *plan)
 bool pull_take_locked(struct pull *pull, struct pull_group *group, bool force)
 {
     check_held(&pull->locked.lock);
-    while (pull->locked.held + group->cost > pull->window && reclaim_one_locked(pull, force ? 0 : STALE_NS))
+    while (pull->locked.held + group->cost > pull->window &&
+           reclaim_one_locked(pull, force ? 0 : STALE_NS))
         ;
     if (pull->locked.held > 0 && pull->locked.held + group->cost > pull->window)
         return false;
     pull->locked.held += group->cost;
-    drop_spares_locked(pull, pull->window > pull->locked.held ? pull->window - pull->locked.held : 0);
+    drop_spares_locked(pull,
+                       pull->window > pull->locked.held ? pull->window - pull->locked.held : 0);
     TAILQ_REMOVE(&group->plan->groups, group, link);
     group->plan->count--;
     group->plan = NULL;
@@ -304,7 +314,7 @@ bool pull_take_locked(struct pull *pull, struct pull_group *group, bool force)
     return true;
 }
 
-/* --- one GET ------------------------------------------------------------------------------------------------------------ */
+/* --- one GET ---------------------------------------------------------------------------------- */
 
 static int get_group(struct pull *pull, const struct pull_group *group, void *buf)
 {
@@ -325,8 +335,9 @@ static int get_group(struct pull *pull, const struct pull_group *group, void *bu
 }
 
 /* Decodes a chunk beside what was stored, or where that is. */
-static int open_chunk(struct pull *pull, const struct chunk_entry *entry, const uint8_t *stored, struct pull_buffer *from,
-                      struct pull_buffer **ret_buffer, const uint8_t **ret_bytes)
+static int open_chunk(struct pull *pull, const struct chunk_entry *entry, const uint8_t *stored,
+                      struct pull_buffer *from, struct pull_buffer **ret_buffer,
+                      const uint8_t **ret_bytes)
 {
     struct pull_buffer *buffer = from;
     int r = 0;
@@ -347,8 +358,9 @@ static int open_chunk(struct pull *pull, const struct chunk_entry *entry, const 
 }
 
 /* Adds to `waiters` who is to be told when the whole group is there. */
-static void publish(struct pull *pull, const struct chunk_entry *entry, int error, struct pull_buffer *buffer,
-                    const uint8_t *bytes, struct pull_waiter_list *waiters)
+static void publish(struct pull *pull, const struct chunk_entry *entry, int error,
+                    struct pull_buffer *buffer, const uint8_t *bytes,
+                    struct pull_waiter_list *waiters)
 {
     LOCK_SCOPE(&pull->locked.lock);
     struct pull_chunk *chunk = pull_find_locked(pull, &entry->name);
@@ -371,13 +383,14 @@ static void publish(struct pull *pull, const struct chunk_entry *entry, int erro
     (void)pthread_cond_broadcast(&chunk->arrived);
 }
 
-static int bring(struct pull *pull, const struct pull_group *group, struct pull_buffer *stored, uint32_t i,
-                 struct pull_waiter_list *waiters)
+static int bring(struct pull *pull, const struct pull_group *group, struct pull_buffer *stored,
+                 uint32_t i, struct pull_waiter_list *waiters)
 {
     const struct chunk_entry *entry = &group->entries[i];
     const uint8_t *bytes = NULL;
     struct pull_buffer *buffer = NULL;
-    int r = open_chunk(pull, entry, stored->bytes + (entry->offset - group->offset), stored, &buffer, &bytes);
+    int r = open_chunk(pull, entry, stored->bytes + (entry->offset - group->offset), stored,
+                       &buffer, &bytes);
     if (r < 0)
         remote_error(pull->remote, 0, "a chunk in packs/%016llx is damaged in the remote (%s)",
                      (unsigned long long)group->pack, strerror(-r));
@@ -448,7 +461,8 @@ static void fetched_done_locked(struct pull *pull, struct pull_fetched *fetched)
     pull_group_free(fetched->group);
 }
 
-int pull_run_group(struct pull *pull, struct pull_group *group, int64_t wait_ns, uint64_t *ret_not_kept)
+int pull_run_group(struct pull *pull, struct pull_group *group, int64_t wait_ns,
+                   uint64_t *ret_not_kept)
 {
     struct pull_fetched fetched;
     int r = fetch_group(pull, group, &fetched);
@@ -484,13 +498,14 @@ bool pull_keep_one_locked(struct pull *pull, int64_t wait_ns)
     return true;
 }
 
-/* --- life ---------------------------------------------------------------------------------------------------------------- */
+/* --- life ------------------------------------------------------------------------------------- */
 
 int pull_start(struct store *store)
 {
     struct remote *remote = store->remote;
     struct pull *pull = xcalloc(1, sizeof *pull);
-    unsigned threads = remote->options.fetch_threads ? remote->options.fetch_threads : PULL_THREADS_USUAL;
+    unsigned threads =
+        remote->options.fetch_threads ? remote->options.fetch_threads : PULL_THREADS_USUAL;
     pull->remote = remote;
     pull->store = store;
     pull->window = pull_window(threads);
@@ -543,7 +558,7 @@ void pull_free(struct pull *pull)
         fetched_done_locked(pull, &pull->locked.unkept[--pull->locked.unkept_count]);
     struct pull_chunk *chunk, *next;
     HASH_ITER(hh, pull->locked.chunks, chunk, next)
-        forget_locked(pull, chunk);
+    forget_locked(pull, chunk);
     drop_spares_locked(pull, 0);
     mutex_unlock(&pull->locked.lock);
     mutex_done(&pull->locked.lock);

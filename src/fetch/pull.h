@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Inside the store: content that is brought from the remote.
  *
- *   pull.c      chunks on their way, and those that wait in memory for a reader; one GET and what is done with it
- *   pull_read.c who reads them
- *   prefetch.c  files that are read from front to back, and what is asked for ahead of them
- *   warm.c      whole files and folders, fetched or evicted because somebody said so
+ *   pull.c      chunks on their way, and those that wait in memory for a reader; one GET and what
+ * is done with it pull_read.c who reads them prefetch.c  files that are read from front to back,
+ * and what is asked for ahead of them warm.c      whole files and folders, fetched or evicted
+ * because somebody said so
  *
- * A chunk is named by its hash, so it does not matter who asked for it: it is on its way once, and who needs it meanwhile waits
- * for it. All memory of this comes out of one budget, the window. */
+ * A chunk is named by its hash, so it does not matter who asked for it: it is on its way once, and
+ * who needs it meanwhile waits for it. All memory of this comes out of one budget, the window. */
 #pragma once
 
 #include "fetch/fetch.h"
 #include "remote/internal.h"
 
 #define PULL_GROUP_BYTES (8u * 1024 * 1024) /* most that one GET asks for */
-#define PULL_GROUP_GAP (128u * 1024)        /* that is fetched for nothing rather than by another GET */
+#define PULL_GROUP_GAP (128u * 1024) /* that is fetched for nothing rather than by another GET */
 #define PULL_GROUP_CHUNKS 1024u
-#define PULL_WINDOW_SPARE (64 * MIB)        /* of the window, beside one group for each thread */
+#define PULL_WINDOW_SPARE (64 * MIB) /* of the window, beside one group for each thread */
 #define PULL_SPARE_MAX 16u
 #define PULL_READERS 16u
 #define PULL_THREADS_USUAL 16u
@@ -29,10 +29,10 @@ struct pull_group {
     TAILQ_ENTRY(pull_group) link;
     struct pull_plan *plan; /* in which it waits; NULL: it was taken */
     uint64_t pack, offset;
-    uint32_t length;        /* stored, with gaps */
-    uint64_t cost;          /* memory that it takes */
-    uint64_t first;         /* where in the file the first of it is needed */
-    bool for_reader;        /* stays in memory until it was read; else it is fetched to be kept on NVMe */
+    uint32_t length; /* stored, with gaps */
+    uint64_t cost;   /* memory that it takes */
+    uint64_t first;  /* where in the file the first of it is needed */
+    bool for_reader; /* stays in memory until it was read; else it is fetched to be kept on NVMe */
     uint32_t count;
     struct chunk_entry *entries; /* in order of place */
 };
@@ -66,16 +66,16 @@ struct pull_chunk {
     TAILQ_ENTRY(pull_chunk) link; /* READY: by last use */
     struct chunk_name name;
     enum pull_state state;
-    struct pull_group *group; /* PLANNED */
-    unsigned pins;            /* who waits for it, copies from it or has it on loan */
-    pthread_cond_t arrived;   /* or failed, or was given up */
+    struct pull_group *group;        /* PLANNED */
+    unsigned pins;                   /* who waits for it, copies from it or has it on loan */
+    pthread_cond_t arrived;          /* or failed, or was given up */
     struct pull_waiter_list waiters; /* LOADING */
     bool for_reader;
-    bool keeping;             /* READY: not on NVMe yet, but on its way there */
-    bool forgotten;           /* out of the table; freed with the last pin */
+    bool keeping;   /* READY: not on NVMe yet, but on its way there */
+    bool forgotten; /* out of the table; freed with the last pin */
     int error;
     uint32_t len;
-    uint64_t read;            /* bytes of it that readers took */
+    uint64_t read; /* bytes of it that readers took */
     int64_t used;
     const uint8_t *bytes;
     struct pull_buffer *buffer; /* where they lie */
@@ -84,13 +84,13 @@ TAILQ_HEAD(pull_chunk_list, pull_chunk);
 
 /* A file that somebody reads. */
 struct pull_stream {
-    uint64_t ino;      /* 0: free */
-    uint64_t next;     /* where a reader that goes on would go on */
-    uint64_t run;      /* bytes read one after the other until there */
+    uint64_t ino;  /* 0: free */
+    uint64_t next; /* where a reader that goes on would go on */
+    uint64_t run;  /* bytes read one after the other until there */
     unsigned requests;
-    bool missed;       /* something was not on NVMe */
+    bool missed; /* something was not on NVMe */
     bool planning, ended;
-    uint64_t planned;  /* what lies before this was planned */
+    uint64_t planned; /* what lies before this was planned */
     int64_t used, quiet_until;
     struct pull_plan plan;
 };
@@ -109,20 +109,22 @@ struct pull {
     struct store *store;
     unsigned thread_count;
     pthread_t *threads;
-    struct pool *readers; /* reads of files that wait for the remote */
-    uint64_t window;      /* most that may be held */
+    struct pool *readers;   /* reads of files that wait for the remote */
+    uint64_t window;        /* most that may be held */
     pthread_cond_t changed; /* work, or room, or the end of some */
     struct {
         struct cairn_mutex lock; /* a leaf */
         struct pull_chunk *chunks;
         struct pull_chunk_list ready;
         uint64_t held;
-        uint8_t *spare[PULL_SPARE_MAX]; /* of PULL_GROUP_BYTES: memory that was touched before is faster */
+        uint8_t *spare[PULL_SPARE_MAX]; /* of PULL_GROUP_BYTES: memory that was touched before is
+                                           faster */
         unsigned spares;
         struct pull_plan solo; /* chunks that one reader asked for */
         struct pull_stream streams[PULL_STREAMS];
         unsigned turn; /* of the streams */
-        struct pull_fetched unkept[PULL_UNKEPT_MAX]; /* what readers fetched themselves: a thread stores it */
+        struct pull_fetched
+            unkept[PULL_UNKEPT_MAX]; /* what readers fetched themselves: a thread stores it */
         unsigned unkept_count;
         unsigned waiting; /* readers who will be called, or are being */
         bool stopping;
@@ -134,10 +136,11 @@ struct pull {
 /* Most memory that it takes, threads aside. */
 static inline uint64_t pull_window(unsigned threads)
 {
-    return (uint64_t)(threads ? threads : PULL_THREADS_USUAL) * PULL_GROUP_BYTES + PULL_WINDOW_SPARE;
+    return (uint64_t)(threads ? threads : PULL_THREADS_USUAL) * PULL_GROUP_BYTES +
+           PULL_WINDOW_SPARE;
 }
 
-/* --- pull.c ------------------------------------------------------------------------------------------------------------- */
+/* --- pull.c ----------------------------------------------------------------------------------- */
 
 /* Sets store->fetch->pull, also where it fails. */
 CAIRN_MUST_CHECK int pull_start(struct store *store);
@@ -149,47 +152,56 @@ void pull_free(struct pull *pull);
 struct pull_chunk *pull_find_locked(struct pull *pull, const struct chunk_name *name);
 void pull_unpin_locked(struct pull *pull, struct pull_chunk *chunk);
 struct pull_wanted;
-struct pull_group *pull_group_new(const struct pull_wanted *wanted, uint32_t count, bool for_reader);
+struct pull_group *pull_group_new(const struct pull_wanted *wanted, uint32_t count,
+                                  bool for_reader);
 void pull_group_free(struct pull_group *group);
 /* Orders what is wanted by place, and makes groups of what is adjacent there, in order of need. */
 struct pull_wanted {
     struct chunk_entry entry;
     uint64_t first; /* where in the file it is needed */
 };
-void pull_make_groups(struct pull_wanted *wanted, size_t count, bool for_reader, struct pull_group_list *ret);
+void pull_make_groups(struct pull_wanted *wanted, size_t count, bool for_reader,
+                      struct pull_group_list *ret);
 
-/* Puts a group into a plan, less the chunks that are on their way already. Frees it if nothing is left. */
+/* Puts a group into a plan, less the chunks that are on their way already. Frees it if nothing is
+ * left. */
 void pull_plan_locked(struct pull *pull, struct pull_plan *plan, struct pull_group *group);
 void pull_unplan_locked(struct pull *pull, struct pull_plan *plan);
-/* Room in the window for the group, taken from chunks that nobody read for a while (`force`: from any that nobody holds); then
- * it is out of its plan and its chunks are on their way. */
+/* Room in the window for the group, taken from chunks that nobody read for a while (`force`: from
+ * any that nobody holds); then it is out of its plan and its chunks are on their way. */
 bool pull_take_locked(struct pull *pull, struct pull_group *group, bool force);
 /* Gives memory back that nobody used for a while. */
 void pull_trim_locked(struct pull *pull);
-/* Fetches a group that was taken, and frees it. Returns the first error; *ret_not_kept: stored bytes that found no room on NVMe,
- * for which it waited at most `wait_ns`. */
-int pull_run_group(struct pull *pull, struct pull_group *group, int64_t wait_ns, uint64_t *ret_not_kept);
-/* The same for a reader, who need not wait until it is on NVMe: pull_keep_one_locked() sees to that. */
+/* Fetches a group that was taken, and frees it. Returns the first error; *ret_not_kept: stored
+ * bytes that found no room on NVMe, for which it waited at most `wait_ns`. */
+int pull_run_group(struct pull *pull, struct pull_group *group, int64_t wait_ns,
+                   uint64_t *ret_not_kept);
+/* The same for a reader, who need not wait until it is on NVMe: pull_keep_one_locked() sees to
+ * that. */
 void pull_run_for_reader(struct pull *pull, struct pull_group *group);
 /* False: nothing waits for it. Gives the lock away meanwhile. */
 bool pull_keep_one_locked(struct pull *pull, int64_t wait_ns);
 
-/* --- pull_read.c --------------------------------------------------------------------------------------------------------- */
+/* --- pull_read.c ------------------------------------------------------------------------------ */
 
 /* Part of a chunk that waits in memory. False: it does not. */
-bool pull_read_ready(struct pull *pull, const struct chunk_name *name, uint64_t offset, void *buf, size_t length,
-                     int *ret);
-/* Part of a chunk that lies in the remote at `place`, fetched now unless it is on its way; where it has moved, from there. -ENOENT: it has no
- * place there any more; -ENODATA: its pack is missing; -EHOSTDOWN: the remote did not give it (the status says why); -EBADMSG, -EUCLEAN: it is
- * damaged there. Blocks. */
-CAIRN_MUST_CHECK int pull_read(struct pull *pull, const struct chunk_entry *place, uint64_t offset, void *buf, size_t length);
+bool pull_read_ready(struct pull *pull, const struct chunk_name *name, uint64_t offset, void *buf,
+                     size_t length, int *ret);
+/* Part of a chunk that lies in the remote at `place`, fetched now unless it is on its way; where it
+ * has moved, from there. -ENOENT: it has no place there any more; -ENODATA: its pack is missing;
+ * -EHOSTDOWN: the remote did not give it (the status says why); -EBADMSG, -EUCLEAN: it is damaged
+ * there. Blocks. */
+CAIRN_MUST_CHECK int pull_read(struct pull *pull, const struct chunk_entry *place, uint64_t offset,
+                               void *buf, size_t length);
 /* A reader took so much of it. */
 void pull_note_read_locked(struct pull *pull, struct pull_chunk *chunk, uint64_t length);
-/* The waiter, which is the chunk's until then, is called when the chunk, which is on its way, has come or failed. */
+/* The waiter, which is the chunk's until then, is called when the chunk, which is on its way, has
+ * come or failed. */
 void pull_wait_locked(struct pull *pull, struct pull_chunk *chunk, struct pull_waiter *waiter);
 
 /* Place of a chunk in the remote, fit to be read. */
-CAIRN_MUST_CHECK int pull_place(struct store *store, const struct chunk_name *name, struct chunk_entry *ret);
+CAIRN_MUST_CHECK int pull_place(struct store *store, const struct chunk_name *name,
+                                struct chunk_entry *ret);
 /* Has NVMe a place for it, now or when a pack that is being written is whole? */
 bool pull_is_near(struct store *store, const struct chunk_name *name);
 
@@ -198,7 +210,7 @@ void pull_run_waiters(struct pull *pull, struct pull_waiter_list *waiters);
 /* Returns when nobody will be called any more. */
 void pull_await_waiters(struct pull *pull);
 
-/* --- prefetch.c --------------------------------------------------------------------------------------------------------- */
+/* --- prefetch.c ------------------------------------------------------------------------------- */
 
 void *prefetch_run(void *pull);
 /* Somebody reads [offset, offset + length) of the file. */
@@ -206,10 +218,11 @@ void prefetch_note_read(struct pull *pull, uint64_t ino, uint64_t offset, uint64
 /* And something of it was not on NVMe. */
 void prefetch_note_miss(struct pull *pull, uint64_t ino);
 
-/* --- warm.c ------------------------------------------------------------------------------------------------------------- */
+/* --- warm.c ----------------------------------------------------------------------------------- */
 
 /* Takes the next group of a job, and the job with it. NULL: there is none, or no room. */
 struct pull_group *warm_take_locked(struct pull *pull, struct warm_job **ret_job);
-void warm_group_done_locked(struct pull *pull, struct warm_job *job, uint64_t bytes, int error, uint64_t not_kept);
+void warm_group_done_locked(struct pull *pull, struct warm_job *job, uint64_t bytes, int error,
+                            uint64_t not_kept);
 void warm_stop(struct pull *pull); /* asks all jobs to end */
 void warm_end(struct pull *pull);  /* when they have */

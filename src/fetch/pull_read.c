@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Reading chunks that come from the remote: a copy, for a thread that may wait; or a call when the chunk has come. */
+/* Reading chunks that come from the remote: a copy, for a thread that may wait; or a call when the
+ * chunk has come. */
 #include "fetch/internal.h"
 
 #include "base/clock.h"
@@ -7,7 +8,7 @@
 
 #define TRIES 3 /* a chunk may move in the remote between asking where it is and fetching it */
 
-/* --- copies -------------------------------------------------------------------------------------------------------------- */
+/* --- copies ----------------------------------------------------------------------------------- */
 
 void pull_note_read_locked(struct pull *pull, struct pull_chunk *chunk, uint64_t length)
 {
@@ -20,7 +21,8 @@ void pull_note_read_locked(struct pull *pull, struct pull_chunk *chunk, uint64_t
     }
 }
 
-static void copy_out(struct pull *pull, struct pull_chunk *chunk, uint64_t offset, void *buf, size_t length, int *ret)
+static void copy_out(struct pull *pull, struct pull_chunk *chunk, uint64_t offset, void *buf,
+                     size_t length, int *ret)
 {
     bool fits = offset + length <= chunk->len;
     if (fits)
@@ -31,7 +33,8 @@ static void copy_out(struct pull *pull, struct pull_chunk *chunk, uint64_t offse
     pull_unpin_locked(pull, chunk);
 }
 
-bool pull_read_ready(struct pull *pull, const struct chunk_name *name, uint64_t offset, void *buf, size_t length, int *ret)
+bool pull_read_ready(struct pull *pull, const struct chunk_name *name, uint64_t offset, void *buf,
+                     size_t length, int *ret)
 {
     mutex_lock(&pull->locked.lock);
     struct pull_chunk *chunk = pull_find_locked(pull, name);
@@ -47,7 +50,8 @@ bool pull_read_ready(struct pull *pull, const struct chunk_name *name, uint64_t 
 int pull_place(struct store *store, const struct chunk_name *name, struct chunk_entry *ret)
 {
     int r = view_far_place(store->view, name, ret);
-    if (r == 0 && (ret->raw_len == 0 || ret->raw_len > CHUNK_SIZE_MAX || ret->stored_len > CHUNK_SIZE_MAX))
+    if (r == 0 &&
+        (ret->raw_len == 0 || ret->raw_len > CHUNK_SIZE_MAX || ret->stored_len > CHUNK_SIZE_MAX))
         r = -EUCLEAN;
     return r;
 }
@@ -58,7 +62,8 @@ bool pull_is_near(struct store *store, const struct chunk_name *name)
     uint64_t refs;
     if (damage_is_known(store, name))
         return packs_has_fresh(store, name);
-    return packs_has_fresh(store, name) || (view_chunk(store->view, name, &entry, &refs) == 0 && entry.pack != 0);
+    return packs_has_fresh(store, name) ||
+           (view_chunk(store->view, name, &entry, &refs) == 0 && entry.pack != 0);
 }
 
 /* One reader needs one chunk of which nothing is known here. */
@@ -104,7 +109,8 @@ static struct pull_chunk *await_chunk(struct pull *pull, const struct chunk_name
 }
 
 /* -EAGAIN: nothing was known of it here, and now it is planned. */
-static int read_once(struct pull *pull, const struct chunk_entry *place, uint64_t offset, void *buf, size_t length)
+static int read_once(struct pull *pull, const struct chunk_entry *place, uint64_t offset, void *buf,
+                     size_t length)
 {
     struct pull_chunk *chunk = await_chunk(pull, &place->name);
     int r = 0;
@@ -120,7 +126,8 @@ static int read_once(struct pull *pull, const struct chunk_entry *place, uint64_
     return r;
 }
 
-int pull_read(struct pull *pull, const struct chunk_entry *known, uint64_t offset, void *buf, size_t length)
+int pull_read(struct pull *pull, const struct chunk_entry *known, uint64_t offset, void *buf,
+              size_t length)
 {
     struct chunk_entry place = *known;
     int r = -EAGAIN;
@@ -138,7 +145,7 @@ int pull_read(struct pull *pull, const struct chunk_entry *known, uint64_t offse
     return r == -ENOENT ? -ENODATA : r;
 }
 
-/* --- readers who wait ----------------------------------------------------------------------------------------------------- */
+/* --- readers who wait ------------------------------------------------------------------------- */
 
 void pull_wait_locked(struct pull *pull, struct pull_chunk *chunk, struct pull_waiter *waiter)
 {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A small cache of decoded chunks, which serves requests that are smaller than a chunk; and what files consist of. plan.c reads files. */
+/* A small cache of decoded chunks, which serves requests that are smaller than a chunk; and what
+ * files consist of. plan.c reads files. */
 #include "fetch/internal.h"
 
-/* --- life ------------------------------------------------------------------------------------------------------------- */
+/* --- life ------------------------------------------------------------------------------------- */
 
 struct fetch *fetch_new(void)
 {
@@ -34,9 +35,10 @@ int fetch_start(struct store *store)
     return r == 0 && store->remote ? pull_start(store) : r;
 }
 
-/* --- decoded chunks ----------------------------------------------------------------------------------------------------------- */
+/* --- decoded chunks --------------------------------------------------------------------------- */
 
-bool chunk_cache_read(struct store *store, const struct chunk_name *name, uint64_t offset, void *buf, size_t length, int *ret)
+bool chunk_cache_read(struct store *store, const struct chunk_name *name, uint64_t offset,
+                      void *buf, size_t length, int *ret)
 {
     LOCK_SCOPE(&store->fetch->cache.lock);
     for (size_t i = 0; i < CHUNK_CACHE_ENTRIES; i++) {
@@ -52,7 +54,8 @@ bool chunk_cache_read(struct store *store, const struct chunk_name *name, uint64
     return false;
 }
 
-void chunk_cache_put(struct store *store, const struct chunk_name *name, const void *bytes, uint32_t len)
+void chunk_cache_put(struct store *store, const struct chunk_name *name, const void *bytes,
+                     uint32_t len)
 {
     LOCK_SCOPE(&store->fetch->cache.lock);
     struct cached_chunk *oldest = &store->fetch->cache.entries[0];
@@ -67,7 +70,7 @@ void chunk_cache_put(struct store *store, const struct chunk_name *name, const v
     memcpy(oldest->bytes, bytes, len);
 }
 
-/* --- what a file's content is, by name ---------------------------------------------------------------------------------- */
+/* --- what a file's content is, by name -------------------------------------------------------- */
 
 struct summary {
     struct store *store;
@@ -81,8 +84,9 @@ static int add_summary(const struct view_extent *part, void *arg)
 {
     struct summary *sum = arg;
     struct chunk_entry entry;
-    if (part->extent.kind == EXTENT_CHUNK && (local_find_chunk(sum->store, &part->extent.chunk, &entry) == 0 ||
-                                              pull_place(sum->store, &part->extent.chunk, &entry) == 0))
+    if (part->extent.kind == EXTENT_CHUNK &&
+        (local_find_chunk(sum->store, &part->extent.chunk, &entry) == 0 ||
+         pull_place(sum->store, &part->extent.chunk, &entry) == 0))
         sum->stored += entry.stored_len;
     if (part->extent.kind == EXTENT_INLINE)
         sum->stored += part->extent.length;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Looking at what files consist of, a portion at a time: nothing is held or remembered between portions, so it costs nobody
- * anything that somebody looks. */
+/* Looking at what files consist of, a portion at a time: nothing is held or remembered between
+ * portions, so it costs nobody anything that somebody looks. */
 #include "fetch/internal.h"
 
 struct survey {
@@ -12,7 +12,8 @@ struct survey {
     void *arg;
 };
 
-/* References are counted by extent pages: a part that was given as one is as many as the pages that it lies in. */
+/* References are counted by extent pages: a part that was given as one is as many as the pages that
+ * it lies in. */
 static uint32_t uses_of(const struct extent *e)
 {
     return (uint32_t)((e->offset + e->length - 1) / VIEW_PAGE_LEN - e->offset / VIEW_PAGE_LEN + 1);
@@ -60,7 +61,8 @@ static int look_at(const struct view_extent *extent, void *arg)
     survey->at = e->offset + e->length;
     if (e->kind == EXTENT_HOLE)
         return 0;
-    struct survey_part part = {.is_chunk = e->kind == EXTENT_CHUNK, .length = e->length, .uses = uses_of(e)};
+    struct survey_part part = {
+        .is_chunk = e->kind == EXTENT_CHUNK, .length = e->length, .uses = uses_of(e)};
     int r = 0;
     if (part.is_chunk) {
         part.name = e->chunk;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Whole files and folders that somebody wants on NVMe, or off it.
  *
- * A job has a thread of its own that walks what was asked for: first to count, then to feed the fetching threads (or, to evict,
- * the writeback thread) with bounded portions. */
+ * A job has a thread of its own that walks what was asked for: first to count, then to feed the
+ * fetching threads (or, to evict, the writeback thread) with bounded portions. */
 #include <stdio.h>
 #include <sys/stat.h>
 
@@ -10,9 +10,9 @@
 #include "base/log.h"
 #include "fetch/internal.h"
 
-#define PORTION 4096u        /* chunks looked up at once */
+#define PORTION 4096u /* chunks looked up at once */
 #define EVICT_PORTION 65536u
-#define PLAN_MAX 32u         /* groups that wait */
+#define PLAN_MAX 32u /* groups that wait */
 #define BUSY_TRIES 50
 #define BUSY_STEP_NS (100l * 1000000)
 #define VIEW_TRIES 5000
@@ -44,7 +44,7 @@ static bool is_cancelled(struct warm_job *job)
     return job->cancelled || job->pull->locked.stopping;
 }
 
-/* --- walking --------------------------------------------------------------------------------------------------------------- */
+/* --- walking ---------------------------------------------------------------------------------- */
 
 static int flush_wanted(struct warm_job *job)
 {
@@ -76,7 +76,8 @@ static int flush_names(struct warm_job *job)
     struct evict_request request = {.names = job->names, .count = job->count};
     int r = job->count ? evict_now(job->pull->store, &request) : 0;
     /* The uploader, or a reader, lets go of a pack in a moment. */
-    for (int try = 0; r == 0 && request.busy_bytes && try < BUSY_TRIES && !is_cancelled(job); try++) {
+    for (int try = 0; r == 0 && request.busy_bytes && try < BUSY_TRIES && !is_cancelled(job);
+         try++) {
         (void)nanosleep(&(struct timespec){.tv_nsec = BUSY_STEP_NS}, NULL);
         request.done = false;
         r = evict_now(job->pull->store, &request);
@@ -84,7 +85,8 @@ static int flush_names(struct warm_job *job)
     job->count = 0;
     LOCK_SCOPE(&job->pull->locked.lock);
     struct warm_status *s = &job->status;
-    s->done_bytes += request.dropped_bytes + request.pinned_bytes + request.unpublished_bytes + request.busy_bytes;
+    s->done_bytes += request.dropped_bytes + request.pinned_bytes + request.unpublished_bytes +
+                     request.busy_bytes;
     s->dropped_bytes += request.dropped_bytes;
     s->pinned_bytes += request.pinned_bytes;
     s->unpublished_bytes += request.unpublished_bytes;
@@ -125,7 +127,8 @@ static int add_chunk(const struct view_extent *part, void *arg)
     if (job->evicts)
         job->names[job->count++] = *name;
     else
-        job->wanted[job->count++] = (struct pull_wanted){.entry = entry, .first = part->extent.offset};
+        job->wanted[job->count++] =
+            (struct pull_wanted){.entry = entry, .first = part->extent.offset};
     return job->count == (job->evicts ? EVICT_PORTION : PORTION) ? 1 : 0;
 }
 
@@ -151,7 +154,8 @@ static int walk_part(const struct view_extent *part, void *arg)
 static void count_staged(struct warm_job *job, uint64_t ino)
 {
     struct stage_file_state state;
-    if (!job->counting || !stage_file_state(job->pull->store->stage, ino, &state) || state.dirty_bytes == 0)
+    if (!job->counting || !stage_file_state(job->pull->store->stage, ino, &state) ||
+        state.dirty_bytes == 0)
         return;
     LOCK_SCOPE(&job->pull->locked.lock);
     struct warm_status *s = &job->status;
@@ -168,7 +172,8 @@ static int walk_file(struct warm_job *job, uint64_t ino)
     uint64_t from;
     do {
         from = walk.at;
-        int r = view_extents(job->pull->store->view, ino, 0, from, INT64_MAX - from, walk_part, &walk);
+        int r =
+            view_extents(job->pull->store->view, ino, 0, from, INT64_MAX - from, walk_part, &walk);
         if (r < 0)
             return r == -ENOENT ? 0 : r;
         bool is_full = job->count == (job->evicts ? EVICT_PORTION : PORTION);
@@ -206,7 +211,8 @@ static int walk_all(struct warm_job *job)
     struct view *view = job->pull->store->view;
     struct view_inode inode;
     int r = view_inode(view, job->root, &inode);
-    if (r == -ENOENT) { /* it is younger than the view: nothing of it can be in the remote only, or be evicted */
+    if (r == -ENOENT) { /* it is younger than the view: nothing of it can be in the remote only, or
+                           be evicted */
         if (job->evicts)
             count_staged(job, job->root);
         return 0;
@@ -219,7 +225,7 @@ static int walk_all(struct warm_job *job)
     return r;
 }
 
-/* --- the job ----------------------------------------------------------------------------------------------------------------- */
+/* --- the job ---------------------------------------------------------------------------------- */
 
 /* Groups of the job that wait or are under way. */
 static void await_groups(struct warm_job *job)
@@ -239,7 +245,9 @@ static void await_view(struct warm_job *job)
 {
     struct store *store = job->pull->store;
     uint64_t horizon = store_horizon(store);
-    for (int try = 0; try < VIEW_TRIES && view_state(store->view).applied_seq < horizon && !is_cancelled(job); try++)
+    for (int try = 0;
+         try < VIEW_TRIES && view_state(store->view).applied_seq < horizon && !is_cancelled(job);
+         try++)
         (void)nanosleep(&(struct timespec){.tv_nsec = VIEW_STEP_NS}, NULL);
 }
 
@@ -285,7 +293,8 @@ struct pull_group *warm_take_locked(struct pull *pull, struct warm_job **ret_job
     return NULL;
 }
 
-void warm_group_done_locked(struct pull *pull, struct warm_job *job, uint64_t bytes, int error, uint64_t not_kept)
+void warm_group_done_locked(struct pull *pull, struct warm_job *job, uint64_t bytes, int error,
+                            uint64_t not_kept)
 {
     check_held(&pull->locked.lock);
     job->under_way--;
@@ -297,7 +306,7 @@ void warm_group_done_locked(struct pull *pull, struct warm_job *job, uint64_t by
     (void)pthread_cond_broadcast(&pull->changed);
 }
 
-/* --- from outside ------------------------------------------------------------------------------------------------------------- */
+/* --- from outside ----------------------------------------------------------------------------- */
 
 static void warm_free(struct warm_job *job)
 {
@@ -334,7 +343,9 @@ int store_warm_start(struct store *store, uint64_t ino, bool evicts, uint64_t *r
     TAILQ_INIT(&job->plan.groups);
     mutex_lock(&pull->locked.lock);
     int slot = pull->locked.stopping ? -ESHUTDOWN : free_slot_locked(pull, &old);
-    int r = slot < 0 ? slot : thread_start(&job->thread, evicts ? "cairn-evict" : "cairn-warm", job_run, job);
+    int r = slot < 0
+                ? slot
+                : thread_start(&job->thread, evicts ? "cairn-evict" : "cairn-warm", job_run, job);
     if (r == 0) {
         *ret_job = job->id = ++pull->locked.next_job;
         pull->locked.jobs[slot] = job;

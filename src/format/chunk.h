@@ -42,8 +42,8 @@ struct chunk_entry {
     uint64_t offset;     /* of the stored bytes, from the start of the pack */
     uint32_t stored_len; /* bytes in the pack */
     uint32_t raw_len;    /* bytes after decoding, 1 to CHUNK_SIZE_MAX */
-    uint8_t encoding;    /* enum chunk_encoding; unknown values are kept and reported, never guessed */
-    uint8_t depth;       /* longest chain of references below it; 0: none */
+    uint8_t encoding; /* enum chunk_encoding; unknown values are kept and reported, never guessed */
+    uint8_t depth;    /* longest chain of references below it; 0: none */
     uint8_t ref_count;
     struct chunk_ref refs[CHUNK_REFS_MAX];
 };

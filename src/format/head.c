@@ -68,9 +68,9 @@
  *      184   68  zero
  *      252    4  crc32 of everything before it
  *
- * Magic, version, feature words and checksum stay where they are in every later version; the checksum of a head is its
- * last 4 bytes.
- */
+ * Magic, version, feature words and checksum stay where they are in every later version; the
+ * checksum of a head is its
+ * last 4 bytes. */
 #include "format/head.h"
 
 #include "base/crc.h"
@@ -92,10 +92,13 @@ static const uint8_t lease_magic[8] = {'C', 'A', 'I', 'R', 'N', 'L', 'S', 'E'};
 #define EPOCH_MAX ((1ull << (64 - SEQ_EPOCH_SHIFT)) - 1)
 #define INO_MAX ((1ull << 48) - 1)
 
-_Static_assert(HEAD_RUNS_AT + HEAD_RUNS_MAX * HEAD_RUN_LEN + HEAD_TAIL_LEN <= HEAD_LEN_MAX, "a full head fits");
-_Static_assert(RUN_MERGE_MAX >= HEAD_RUNS_MAX + 8, "the runs of a full head can be merged, and new ones with them");
+_Static_assert(HEAD_RUNS_AT + HEAD_RUNS_MAX * HEAD_RUN_LEN + HEAD_TAIL_LEN <= HEAD_LEN_MAX,
+               "a full head fits");
+_Static_assert(RUN_MERGE_MAX >= HEAD_RUNS_MAX + 8,
+               "the runs of a full head can be merged, and new ones with them");
 
-/* What all three begin and end with: magic, version, and a checksum in the last 4 of `len` bytes. */
+/* What all three begin and end with: magic, version, and a checksum in the last 4 of
+ * `len` bytes. */
 static void put_frame(uint8_t *p, size_t len, const uint8_t magic[8], uint32_t version)
 {
     memcpy(p, magic, 8);
@@ -129,7 +132,7 @@ static bool get_holder(const uint8_t *p, char ret_holder[HEAD_HOLDER_MAX])
     return len < HEAD_HOLDER_MAX && bytes_are_zero(p + len, HEAD_HOLDER_MAX - len);
 }
 
-/* --- head ---------------------------------------------------------------------------------------------------------- */
+/* --- head ------------------------------------------------------------------------------------- */
 
 static bool run_id_is_new(const struct head *head, uint32_t i)
 {
@@ -265,7 +268,7 @@ int head_decode(const void *buf, size_t len, struct head *ret_head)
     return 0;
 }
 
-/* --- prefix info --------------------------------------------------------------------------------------------------- */
+/* --- prefix info ------------------------------------------------------------------------------ */
 
 void prefix_info_encode(const struct prefix_info *info, void *buf)
 {
@@ -287,7 +290,8 @@ static bool prefix_reserved_ok(const struct prefix_info *info, const uint8_t *p)
 {
     if (info->compat || info->ro_compat)
         return true;
-    return bytes_are_zero(p + 12, 4) && bytes_are_zero(p + PREFIX_FIELDS_END, PREFIX_CRC_AT - PREFIX_FIELDS_END);
+    return bytes_are_zero(p + 12, 4) &&
+           bytes_are_zero(p + PREFIX_FIELDS_END, PREFIX_CRC_AT - PREFIX_FIELDS_END);
 }
 
 int prefix_info_decode(const void *buf, size_t len, struct prefix_info *ret_info)
@@ -314,7 +318,7 @@ int prefix_info_decode(const void *buf, size_t len, struct prefix_info *ret_info
     return 0;
 }
 
-/* --- lease --------------------------------------------------------------------------------------------------------- */
+/* --- lease ------------------------------------------------------------------------------------ */
 
 void lease_encode(const struct lease *lease, void *buf)
 {
@@ -339,7 +343,8 @@ int lease_decode(const void *buf, size_t len, struct lease *ret_lease)
     struct lease lease = {.epoch = get_le64(p + 48)};
     memcpy(lease.history, p + 16, sizeof lease.history);
     memcpy(lease.store, p + 32, sizeof lease.store);
-    if (!get_holder(p + 56, lease.holder) || lease.epoch > EPOCH_MAX || !bytes_are_zero(p + 12, 4) ||
+    if (!get_holder(p + 56, lease.holder) || lease.epoch > EPOCH_MAX ||
+        !bytes_are_zero(p + 12, 4) ||
         !bytes_are_zero(p + LEASE_FIELDS_END, LEASE_CRC_AT - LEASE_FIELDS_END))
         return -EUCLEAN;
     *ret_lease = lease;

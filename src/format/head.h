@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Heads: small objects "heads/NUMBER" that say what a remote holds. Created exclusively, never overwritten: the highest
- * number is the truth. And the prefix's own superblock, "cairn". Pure functions; any thread. */
+/* Heads: small objects "heads/NUMBER" that say what a remote holds. Created exclusively, never
+ * overwritten: the highest number is the truth. And the prefix's own superblock, "cairn". Pure
+ * functions; any thread. */
 #pragma once
 
 #include "base/base.h"
@@ -21,14 +22,15 @@ struct head {
     uint8_t store[16];   /* who wrote it */
     uint16_t writer;     /* its writer slot */
     uint64_t epoch;      /* its epoch: larger than that of every head of another holder before */
-    uint8_t nonce[16];   /* fresh for each try to create: settles whose a head is when an answer was lost */
+    uint8_t nonce[16];   /* fresh for each try to create: settles whose a head is when an answer was
+                            lost */
     char holder[HEAD_HOLDER_MAX]; /* "host:/path pid 123", for people; NUL-terminated */
-    int64_t time;        /* hybrid time of the cut, ns */
-    int64_t published;   /* wall clock of the writer, ns */
-    uint64_t cut;        /* the state that is there */
+    int64_t time;                 /* hybrid time of the cut, ns */
+    int64_t published;            /* wall clock of the writer, ns */
+    uint64_t cut;                 /* the state that is there */
     uint8_t chain[CHAIN_LEN]; /* of the journal batch of that cut: the journal goes on from here */
-    uint64_t max_ino;    /* low 48 bits: largest inode number given out so far */
-    uint64_t max_id;     /* largest id of a pack given out so far */
+    uint64_t max_ino;         /* low 48 bits: largest inode number given out so far */
+    uint64_t max_id;          /* largest id of a pack given out so far */
     uint64_t files, logical_bytes, chunks, stored_bytes; /* of that state */
     uint64_t packs, pack_bytes;                          /* objects that it needs */
     uint32_t run_count;
@@ -38,8 +40,9 @@ struct head {
 /* Returns the length, at most HEAD_LEN_MAX; `buf` has that much room. */
 size_t head_encode(const struct head *head, void *buf);
 
-/* -EUCLEAN, -EBADMSG, -EPROTONOSUPPORT. Checks what must hold within one head: runs follow each other from cut 0 to `cut`,
- * their ids are not 0 and differ, strings end, numbers fit their bits. head_encode() takes no other head. */
+/* -EUCLEAN, -EBADMSG, -EPROTONOSUPPORT. Checks what must hold within one head: runs follow each
+ * other from cut 0 to `cut`, their ids are not 0 and differ, strings end, numbers fit their bits.
+ * head_encode() takes no other head. */
 CAIRN_MUST_CHECK int head_decode(const void *buf, size_t len, struct head *ret_head);
 
 /* "cairn": what a prefix is; put_new() once by the first store. */
@@ -56,8 +59,8 @@ void prefix_info_encode(const struct prefix_info *info, void *buf);
 /* -EUCLEAN, -EBADMSG, -EPROTONOSUPPORT (newer version or unknown incompat bit). */
 CAIRN_MUST_CHECK int prefix_info_decode(const void *buf, size_t len, struct prefix_info *ret_info);
 
-/* "lease/holder": overwritten by the holder every few seconds, removed when it ends; its age by the medium's clock tells whether
- * the holder lives. */
+/* "lease/holder": overwritten by the holder every few seconds, removed when it ends; its age by the
+ * medium's clock tells whether the holder lives. */
 struct lease {
     uint8_t history[16], store[16];
     uint64_t epoch;

@@ -45,7 +45,8 @@ static inline uint64_t get_le64(const void *p)
     return le64toh(v);
 }
 
-/* Reads fields one after the other. Past the end it yields zeros and `failed` is set: check it once, at the end. */
+/* Reads fields one after the other. Past the end it yields zeros and `failed` is set: check it
+ * once, at the end. */
 struct cursor {
     const uint8_t *at;
     const uint8_t *end;

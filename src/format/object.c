@@ -13,7 +13,8 @@ void object_name(const char *folder, uint64_t number, char buf[OBJECT_NAME_LEN])
     (void)snprintf(buf, OBJECT_NAME_LEN, "%s/%016llx", folder, (unsigned long long)number);
 }
 
-/* Not by scanf: that takes blanks, signs, "0x" and upper case too, and another's object would pass for one of ours. */
+/* Not by scanf: that takes blanks, signs, "0x" and upper case too, and another's object would pass
+ * for one of ours. */
 bool object_digits(const char *text, uint64_t *ret_number)
 {
     if (strlen(text) != DIGITS || strspn(text, "0123456789abcdef") != DIGITS)
@@ -25,5 +26,6 @@ bool object_digits(const char *text, uint64_t *ret_number)
 bool object_number(const char *name, const char *folder, uint64_t *ret_number)
 {
     size_t len = strlen(folder);
-    return strncmp(name, folder, len) == 0 && name[len] == '/' && object_digits(name + len + 1, ret_number);
+    return strncmp(name, folder, len) == 0 && name[len] == '/' &&
+           object_digits(name + len + 1, ret_number);
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Names of the objects of a tier: FOLDER/NUMBER, the number as 16 lower-case hexadecimal digits. Pure functions. */
+/* Names of the objects of a tier: FOLDER/NUMBER, the number as 16 lower-case hexadecimal digits.
+ * Pure functions. */
 #pragma once
 
 #include "base/base.h"
@@ -9,7 +10,8 @@
 /* `folder`: at most 14 bytes. */
 void object_name(const char *folder, uint64_t number, char buf[OBJECT_NAME_LEN]);
 
-/* The number, where `name` is exactly what object_name() makes of it; false: it is nothing of ours. */
+/* The number, where `name` is exactly what object_name() makes of it; false: it is
+ * nothing of ours. */
 CAIRN_MUST_CHECK bool object_number(const char *name, const char *folder, uint64_t *ret_number);
 
 /* As object_number(), of what stands behind the folder. */

@@ -10,7 +10,8 @@
  *       40   20  zero
  *       60    4  crc32 of everything before it
  *
- * Frame, in front of each stored chunk since version 2 of the header; it begins at a multiple of 8, zeros before it:
+ * Frame, in front of each stored chunk since version 2 of the header; it begins at a multiple of 8,
+ * zeros before it:
  *
  *   OFFSET SIZE
  *        0    4  "CHNK"
@@ -45,8 +46,8 @@
  *       43    5  zero
  *       48       references, 32 bytes each: name (24), offset (4), length (4)
  *
- * Magic, version and checksum stay where they are in every later version.
- */
+ * Magic, version and checksum stay where they are in every
+ * later version. */
 #include "format/pack.h"
 
 #include "base/crc.h"
@@ -167,7 +168,8 @@ static bool entry_sane(const struct chunk_entry *e, uint64_t index_offset)
     if (e->raw_len == 0 || e->raw_len > CHUNK_SIZE_MAX || e->stored_len == 0 ||
         e->stored_len > CHUNK_SIZE_MAX)
         return false;
-    if (e->offset < PACK_HEADER_LEN || e->offset > index_offset || e->stored_len > index_offset - e->offset)
+    if (e->offset < PACK_HEADER_LEN || e->offset > index_offset ||
+        e->stored_len > index_offset - e->offset)
         return false;
     if (e->encoding == ENCODING_RAW && e->stored_len != e->raw_len)
         return false;
@@ -223,11 +225,12 @@ int pack_decode_index(const struct pack_trailer *t, const void *buf, size_t len,
     return c.at == c.end ? 0 : -EUCLEAN;
 }
 
-/* --- frames --------------------------------------------------------------------------------------------------------------- */
+/* --- frames ----------------------------------------------------------------------------------- */
 
 #define FRAME_ENTRY_AT 32u
 
-size_t pack_encode_frame(const struct chunk_entry *entry, const uint8_t tag[PACK_TAG_LEN], void *buf)
+size_t pack_encode_frame(const struct chunk_entry *entry, const uint8_t tag[PACK_TAG_LEN],
+                         void *buf)
 {
     uint8_t *p = buf;
     size_t len = FRAME_ENTRY_AT + pack_encode_entry(entry, p + FRAME_ENTRY_AT);
@@ -238,11 +241,12 @@ size_t pack_encode_frame(const struct chunk_entry *entry, const uint8_t tag[PACK
     return len;
 }
 
-int pack_decode_frame(uint64_t pack, uint64_t file_len, uint64_t offset, const void *buf, size_t len, struct chunk_entry *ret_entry,
-                      uint8_t ret_tag[PACK_TAG_LEN])
+int pack_decode_frame(uint64_t pack, uint64_t file_len, uint64_t offset, const void *buf,
+                      size_t len, struct chunk_entry *ret_entry, uint8_t ret_tag[PACK_TAG_LEN])
 {
     const uint8_t *p = buf;
-    if (len < FRAME_ENTRY_AT || memcmp(p, frame_magic, sizeof frame_magic) != 0 || offset % PACK_FRAME_ALIGN != 0)
+    if (len < FRAME_ENTRY_AT || memcmp(p, frame_magic, sizeof frame_magic) != 0 ||
+        offset % PACK_FRAME_ALIGN != 0)
         return -EUCLEAN;
     uint32_t frame_len = get_le32(p + 4);
     if (frame_len > len || frame_len < FRAME_ENTRY_AT)

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Packs: immutable files of encoded chunks.
  *
- *   header (PACK_HEADER_LEN) | frame | stored chunk | frame | stored chunk ... | index | zeros | trailer (PACK_TRAILER_LEN)
+ *   header (PACK_HEADER_LEN) | frame | stored chunk | frame | stored chunk ... | index | zeros |
+ * trailer (PACK_TRAILER_LEN)
  *
- * A frame says of its chunk what the index says, so that a lost index can be made again. Packs of version 1 have none: there, chunks
- * lie one after the other.
- * The whole file is a multiple of PACK_ALIGN long; the trailer is its last bytes. Pure functions; any thread. */
+ * A frame says of its chunk what the index says, so that a lost index can be made again. Packs of
+ * version 1 have none: there, chunks lie one after the other. The whole file is a multiple of
+ * PACK_ALIGN long; the trailer is its last bytes. Pure functions; any thread. */
 #pragma once
 
 #include "base/base.h"
@@ -49,22 +50,28 @@ static inline size_t pack_frame_len(const struct chunk_entry *entry)
     return PACK_FRAME_LEN_MAX - (CHUNK_REFS_MAX - entry->ref_count) * 32u;
 }
 
-/* Returns pack_frame_len(). The tag is made by the caller, of the entry as pack_encode_entry() has it. */
-size_t pack_encode_frame(const struct chunk_entry *entry, const uint8_t tag[PACK_TAG_LEN], void *buf);
+/* Returns pack_frame_len(). The tag is made by the caller, of the entry as pack_encode_entry() has
+ * it. */
+size_t pack_encode_frame(const struct chunk_entry *entry, const uint8_t tag[PACK_TAG_LEN],
+                         void *buf);
 
-/* The frame at `offset` of a pack of `file_len` bytes; `len` of them are in `buf`. -EUCLEAN: it is none. The tag is not checked. */
-CAIRN_MUST_CHECK int pack_decode_frame(uint64_t pack, uint64_t file_len, uint64_t offset, const void *buf, size_t len,
-                                       struct chunk_entry *ret_entry, uint8_t ret_tag[PACK_TAG_LEN]);
+/* The frame at `offset` of a pack of `file_len` bytes; `len` of them are in `buf`. -EUCLEAN: it is
+ * none. The tag is not checked. */
+CAIRN_MUST_CHECK int pack_decode_frame(uint64_t pack, uint64_t file_len, uint64_t offset,
+                                       const void *buf, size_t len, struct chunk_entry *ret_entry,
+                                       uint8_t ret_tag[PACK_TAG_LEN]);
 
 void pack_encode_trailer(const struct pack_trailer *t, void *buf);
 CAIRN_MUST_CHECK int pack_decode_trailer(const void *buf, size_t len, struct pack_trailer *ret_t);
 
-/* Index entries lie one after the other; each is self-delimiting (its ref_count). Returns the bytes written, at most
- * PACK_ENTRY_LEN_MAX. entry.pack is not stored. */
+/* Index entries lie one after the other; each is self-delimiting (its ref_count). Returns the bytes
+ * written, at most PACK_ENTRY_LEN_MAX. entry.pack is not stored. */
 size_t pack_encode_entry(const struct chunk_entry *entry, void *buf);
 
-/* Decodes a whole index whose crc was checked: exactly t->count entries within [header, index_offset), each with sane
- * lengths (offset + stored_len <= index_offset, 0 < raw_len <= CHUNK_SIZE_MAX, ref_count <= CHUNK_REFS_MAX).
- * Calls `fn` for each with entry.pack = t->pack; a negative result of `fn` ends it and is returned. */
+/* Decodes a whole index whose crc was checked: exactly t->count entries within [header,
+ * index_offset), each with sane lengths (offset + stored_len <= index_offset, 0 < raw_len <=
+ * CHUNK_SIZE_MAX, ref_count <= CHUNK_REFS_MAX). Calls `fn` for each with entry.pack = t->pack; a
+ * negative result of `fn` ends it and is returned. */
 CAIRN_MUST_CHECK int pack_decode_index(const struct pack_trailer *t, const void *buf, size_t len,
-                                       int (*fn)(const struct chunk_entry *entry, void *arg), void *arg);
+                                       int (*fn)(const struct chunk_entry *entry, void *arg),
+                                       void *arg);

@@ -9,8 +9,8 @@
  *       12    4  flags
  *       16    8  sequence number
  *       24    8  hybrid time, ns
- *       32       fields, then zeros up to the length
- */
+ *       32       fields, then zeros up to
+ * the length */
 #include "format/record.h"
 
 #include "base/crc.h"
@@ -46,11 +46,13 @@ static const struct {
     const char *name;
     uint32_t fields;
 } types[] = {
-    [REC_SEAL] = {"SEAL", F_INO | F_VERSION | F_PARENT | F_COOKIE | F_KEEP | F_ATTRS | F_NAME | F_VALUE | F_EXTENTS},
+    [REC_SEAL] = {"SEAL", F_INO | F_VERSION | F_PARENT | F_COOKIE | F_KEEP | F_ATTRS | F_NAME |
+                              F_VALUE | F_EXTENTS},
     [REC_MAKE] = {"MAKE", F_INO | F_PARENT | F_COOKIE | F_ATTRS | F_NAME | F_VALUE},
     [REC_LINK] = {"LINK", F_INO | F_PARENT | F_COOKIE | F_NAME},
     [REC_UNLINK] = {"UNLINK", F_INO | F_PARENT | F_NAME},
-    [REC_RENAME] = {"RENAME", F_INO | F_INO2 | F_PARENT | F_PARENT2 | F_COOKIE | F_COOKIE2 | F_NAME | F_NAME2},
+    [REC_RENAME] = {"RENAME", F_INO | F_INO2 | F_PARENT | F_PARENT2 | F_COOKIE | F_COOKIE2 |
+                                  F_NAME | F_NAME2},
     [REC_SETATTR] = {"SETATTR", F_INO | F_MASK | F_ATTRS},
     [REC_SETXATTR] = {"SETXATTR", F_INO | F_NAME | F_VALUE},
     [REC_REMOVEXATTR] = {"REMOVEXATTR", F_INO | F_NAME},
@@ -139,7 +141,8 @@ static struct attrs decode_attrs(struct cursor *c)
     return a;
 }
 
-/*   OFFSET SIZE: 0 8 offset in the file; 8 8 length; 16 4 offset in the chunk; 20 1 kind; 21 3 zero; 24 24 name */
+/*   OFFSET SIZE: 0 8 offset in the file; 8 8 length; 16 4 offset in the chunk; 20 1 kind; 21 3
+ * zero; 24 24 name */
 static void encode_extent(const struct extent *e, uint8_t *p)
 {
     memset(p, 0, EXTENT_LEN);
@@ -271,10 +274,12 @@ static void decode_extents(struct cursor *c, struct record *rec)
     for (uint32_t i = 0; i < rec->extent_count; i++) {
         struct extent e = record_extent(rec, i);
         bool bad = !extent_is_plain(rec->extents_encoded + (size_t)i * EXTENT_LEN);
-        bad = bad || e.length == 0 || e.length > INT64_MAX || e.offset > (uint64_t)INT64_MAX - e.length;
+        bad = bad || e.length == 0 || e.length > INT64_MAX ||
+              e.offset > (uint64_t)INT64_MAX - e.length;
         bad = bad || e.kind > EXTENT_INLINE;
-        bad = bad || (e.kind == EXTENT_CHUNK && (e.length > CHUNK_SIZE_MAX ||
-                                                 e.chunk_offset > CHUNK_SIZE_MAX - (uint32_t)e.length));
+        bad = bad ||
+              (e.kind == EXTENT_CHUNK &&
+               (e.length > CHUNK_SIZE_MAX || e.chunk_offset > CHUNK_SIZE_MAX - (uint32_t)e.length));
         if (bad)
             c->failed = true;
         else if (e.kind == EXTENT_INLINE)
@@ -328,8 +333,9 @@ static bool names_ok(const struct record *rec)
     case REC_SEAL:
         return !(rec->flags & RECORD_BIRTH) || entry_name_ok(rec->name, rec->name_len);
     case REC_NASCENT: /* without a name at first, if it was made so */
-        return rec->flags & RECORD_ORPHAN ? rec->name_len == 0 || entry_name_ok(rec->name, rec->name_len)
-                                          : entry_name_ok(rec->name, rec->name_len);
+        return rec->flags & RECORD_ORPHAN
+                   ? rec->name_len == 0 || entry_name_ok(rec->name, rec->name_len)
+                   : entry_name_ok(rec->name, rec->name_len);
     case REC_MAKE:
     case REC_LINK:
     case REC_UNLINK:
@@ -357,7 +363,8 @@ int record_decode(const void *buf, size_t len, struct record *ret_rec, size_t *r
     if (len < RECORD_HEADER_LEN)
         return -EUCLEAN;
     uint32_t record_len = get_le32(p + 4);
-    if (record_len < RECORD_HEADER_LEN || record_len % 8 != 0 || record_len > len || record_len > RECORD_LEN_MAX)
+    if (record_len < RECORD_HEADER_LEN || record_len % 8 != 0 || record_len > len ||
+        record_len > RECORD_LEN_MAX)
         return -EUCLEAN;
     if (get_le32(p) != crc32_of(0, p + 4, record_len - 4))
         return -EBADMSG;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Journal records: the ordered namespace operations, in memory and as bytes.
  *
- * The same bytes go to the stage's log (as the operation happens) and to the journal's segments (when they become
- * durable). docs/on-disk-format.md describes them field by field.
+ * The same bytes go to the stage's log (as the operation happens) and to the journal's segments
+ * (when they become durable). docs/on-disk-format.md describes them field by field.
  *
- * Sequence numbers: epoch in the upper 24 bits, a counter in the lower 40; strictly ascending, never reused.
- * Pure functions; any thread. */
+ * Sequence numbers: epoch in the upper 24 bits, a counter in the lower 40; strictly ascending,
+ * never reused. Pure functions; any thread. */
 #pragma once
 
 #include "base/base.h"
@@ -14,21 +14,24 @@
 #define SEQ_EPOCH_SHIFT 40
 #define NAME_LEN_MAX 255u
 #define RECORD_HEADER_LEN 32u
-#define RECORD_LEN_MAX (16u * 1024 * 1024) /* larger changes are split over several EXTENTS records */
-#define RECORD_EXTENTS_MAX 4096u           /* extents of one EXTENTS or SEAL record */
-#define INLINE_MAX (16u * 1024)            /* changed bytes of a version that still lie in its record */
+#define RECORD_LEN_MAX                                                                             \
+    (16u * 1024 * 1024)          /* larger changes are split over several EXTENTS records */
+#define RECORD_EXTENTS_MAX 4096u /* extents of one EXTENTS or SEAL record */
+#define INLINE_MAX (16u * 1024)  /* changed bytes of a version that still lie in its record */
 
 enum record_type {
     /* In segments and in the stage's log. */
-    REC_SEAL = 1,        /* a version of a file: ino, version, keep, attrs, extents; with RECORD_BIRTH also its first
-                            name: parent, cookie, name */
-    REC_MAKE = 2,        /* directory, symbolic link or special file: ino, parent, cookie, name, attrs, value (link
-                            target) */
-    REC_LINK = 3,        /* ino, parent, cookie, name */
-    REC_UNLINK = 4,      /* ino, parent, name: unlink, and rmdir of a directory; RECORD_ORPHAN: last name, lives on */
-    REC_RENAME = 5,      /* ino from (parent, name) to (parent2, name2) with cookie; ino2: what was replaced or, with
-                            RECORD_EXCHANGE, what moves to (parent, name) with cookie2; 0: nothing was there.
-                            RECORD_ORPHAN: ino2 lost its last name and lives on */
+    REC_SEAL = 1, /* a version of a file: ino, version, keep, attrs, extents; with RECORD_BIRTH also
+                     its first name: parent, cookie, name */
+    REC_MAKE = 2, /* directory, symbolic link or special file: ino, parent, cookie, name, attrs,
+                     value (link target) */
+    REC_LINK = 3, /* ino, parent, cookie, name */
+    REC_UNLINK = 4,      /* ino, parent, name: unlink, and rmdir of a directory; RECORD_ORPHAN: last
+                            name, lives on */
+    REC_RENAME = 5,      /* ino from (parent, name) to (parent2, name2) with cookie. ino2: what was
+                            replaced or, with RECORD_EXCHANGE, what moves to (parent, name) with
+                            cookie2; 0: nothing was there. RECORD_ORPHAN: ino2 lost its last
+                            name and lives on */
     REC_SETATTR = 6,     /* ino, mask, attrs */
     REC_SETXATTR = 7,    /* ino, name, value */
     REC_REMOVEXATTR = 8, /* ino, name */
@@ -38,24 +41,28 @@ enum record_type {
     REC_DROP = 18,       /* pack: no longer needed, its file is removed after this is durable */
 
     /* In the stage's log only. */
-    REC_NASCENT = 32, /* a file that has no version yet: ino, parent, cookie, name, attrs; RECORD_ORPHAN: it has no name, or lost it */
-    REC_CUT = 33,     /* draft content discarded: ino, version, offset, length (to the end: ~0); attrs.size is the size
-                         after it */
-    REC_LAYER = 34,   /* state of a layer, replaces what is known of it: ino, version, keep, attrs; RECORD_SEALED */
-    REC_RANGE = 35,   /* range of the layer before it: ino, version, offset, length, slab, slab_offset */
-    REC_PIECE = 36,   /* range of a draft or of a sealed version that is now in a chunk: ino, version, extents (one); time: mtime of
-                       * the draft, 0: as it was */
+    REC_NASCENT = 32, /* a file that has no version yet: ino, parent, cookie, name, attrs;
+                         RECORD_ORPHAN: it has no name, or lost it */
+    REC_CUT = 33,     /* draft content discarded: ino, version, offset, length (to the end: ~0);
+                         attrs.size is the size     after it */
+    REC_LAYER = 34,   /* state of a layer, replaces what is known of it: ino, version, keep, attrs;
+                         RECORD_SEALED */
+    REC_RANGE =
+        35, /* range of the layer before it: ino, version, offset, length, slab, slab_offset */
+    REC_PIECE = 36, /* range of a draft or of a sealed version that is now in a chunk: ino, version,
+                     * extents (one); time: mtime of the draft, 0: as it was */
 };
 
 enum record_flags {
-    RECORD_BIRTH = 1 << 0,    /* SEAL: first version, with the name */
-    RECORD_ORPHAN = 1 << 1,   /* UNLINK, RENAME, NASCENT: the inode lives on without a name until REAP */
-    RECORD_EXCHANGE = 1 << 2, /* RENAME: both names stay, what they name is exchanged */
-    RECORD_ELIDED = 1 << 3,   /* SEAL: no content, a later SEAL of the same batch has it */
-    RECORD_SEALED = 1 << 4,   /* LAYER: a sealed version, not a draft */
+    RECORD_BIRTH = 1 << 0, /* SEAL: first version, with the name */
+    RECORD_ORPHAN =
+        1 << 1, /* UNLINK, RENAME, NASCENT: the inode lives on without a name until REAP */
+    RECORD_EXCHANGE = 1 << 2,     /* RENAME: both names stay, what they name is exchanged */
+    RECORD_ELIDED = 1 << 3,       /* SEAL: no content, a later SEAL of the same batch has it */
+    RECORD_SEALED = 1 << 4,       /* LAYER: a sealed version, not a draft */
     RECORD_STARTS_WRITE = 1 << 5, /* RANGE: an application write begins here */
-    RECORD_EVICTED = 1 << 6,  /* DROP: chunks of the pack that are still referred to are in the remote and are fetched
-                                 from there */
+    RECORD_EVICTED = 1 << 6,      /* DROP: chunks of the pack that are still referred to are in the
+                                     remote and are fetched      from there */
 };
 
 enum attr_mask {
@@ -90,20 +97,23 @@ struct extent {
     uint32_t chunk_offset;   /* EXTENT_CHUNK: where in the chunk the range begins */
 };
 
-/* One record. `type` says which fields mean something; the others are zero. After decoding, name, name2, value and
- * the encoded extents point into the buffer that was decoded. */
+/* One record. `type` says which fields mean something; the others are zero. After decoding, name,
+ * name2, value and the encoded extents point into the buffer that was decoded. */
 struct record {
     uint16_t type;
     uint16_t writer;
     uint32_t flags;
     uint64_t seq;
-    int64_t time; /* hybrid time, ns: later than that of the record before, unless the clock was set back by more than 10 s */
+    int64_t time; /* hybrid time, ns: later than that of the record before, unless the clock was set
+                     back by more than 10 s */
 
     uint64_t ino, ino2;
     uint64_t version; /* of the inode: first is 1 */
     uint64_t parent, parent2;
-    uint64_t cookie, cookie2; /* place of the entry in its directory's order: the seq at which the name was made */
-    uint64_t keep;            /* SEAL, LAYER: bytes of the version before that remain before the extents are laid over */
+    uint64_t cookie, cookie2; /* place of the entry in its directory's order: the seq at which the
+                                 name was made */
+    uint64_t keep; /* SEAL, LAYER: bytes of the version before that remain before the extents are
+                      laid over */
     uint64_t offset, length;
     uint64_t pack;
     uint32_t count;
@@ -115,8 +125,8 @@ struct record {
     const void *value;
     uint32_t value_len;
     uint32_t extent_count;
-    const struct extent *extents;     /* to encode */
-    const uint8_t *extents_encoded;   /* after decoding: see record_extent() */
+    const struct extent *extents;   /* to encode */
+    const uint8_t *extents_encoded; /* after decoding: see record_extent() */
 };
 
 /* Bytes that `rec` takes, a multiple of 8. */
@@ -126,8 +136,10 @@ size_t record_encoded_len(const struct record *rec);
 void record_encode(const struct record *rec, void *buf);
 
 /* Decodes the record at the start of `buf`. On success *ret_len is its length in bytes.
- * Errors: -EUCLEAN (structure, limits, a name with '/' or NUL), -EBADMSG (checksum), -EPROTONOSUPPORT (unknown type). */
-CAIRN_MUST_CHECK int record_decode(const void *buf, size_t len, struct record *ret_rec, size_t *ret_len);
+ * Errors: -EUCLEAN (structure, limits, a name with '/' or NUL), -EBADMSG (checksum),
+ * -EPROTONOSUPPORT (unknown type). */
+CAIRN_MUST_CHECK int record_decode(const void *buf, size_t len, struct record *ret_rec,
+                                   size_t *ret_len);
 
 /* Extent `i` of a decoded record (i < extent_count). */
 struct extent record_extent(const struct record *rec, uint32_t i);

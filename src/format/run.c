@@ -19,15 +19,15 @@
  *        4    4  number of rows, at least 1
  *        8    8  offset of the block, from the start of the run
  *       16       rows
- *                4  crc32 of everything before it in the block, continued from the crc32 of the header
+ *                4  crc32 of everything before it in the block, continued from the crc32 of the
+ * header
  *
  * Row:
  *
  *   OFFSET SIZE
- *        0    2  how many bytes of the key before it this key begins with; 0 in the first row of a block
- *        2    2  length of the rest of the key
- *        4    4  length of the value; 0xffffffff: there is none, the key is removed
- *        8       rest of the key, then the value
+ *        0    2  how many bytes of the key before it this key begins with; 0 in the first row of a
+ * block 2    2  length of the rest of the key 4    4  length of the value; 0xffffffff: there is
+ * none, the key is removed 8       rest of the key, then the value
  *
  * Trailer, the last bytes:
  *
@@ -41,9 +41,10 @@
  *       36   24  zero
  *       60    4  crc32 of everything before it
  *
- * Each block tells where it lies, and its checksum whose it is: one that was moved, or that comes from another run, is
- * found. Magic, version and checksum of header and trailer stay where they are in every later version.
- */
+ * Each block tells where it lies, and its checksum whose it is: one that was moved, or that comes
+ * from another run, is found. Magic, version and checksum of header and trailer stay where they are
+ * in every
+ * later version. */
 #include "format/run.h"
 
 #include "base/crc.h"
@@ -76,8 +77,10 @@ static size_t shared_with(const struct last_key *last, const uint8_t *key, size_
     return shared;
 }
 
-/* Whether the key that begins with `shared` bytes of the last one and goes on with `rest` comes after it. */
-static bool comes_after(const struct last_key *last, size_t shared, const void *rest, size_t rest_len)
+/* Whether the key that begins with `shared` bytes of the last one and goes on with `rest` comes
+ * after it. */
+static bool comes_after(const struct last_key *last, size_t shared, const void *rest,
+                        size_t rest_len)
 {
     size_t left = last->len - shared;
     int order = memcmp(rest, last->bytes + shared, rest_len < left ? rest_len : left);
@@ -90,7 +93,7 @@ static void last_key_set(struct last_key *last, size_t shared, const void *rest,
     last->len = shared + rest_len;
 }
 
-/* --- writing ------------------------------------------------------------------------------------------------------- */
+/* --- writing ---------------------------------------------------------------------------------- */
 
 struct run_writer {
     struct run_info info; /* length: what was put so far */
@@ -111,8 +114,8 @@ static bool info_sane(const struct run_info *info)
     return info->id != 0 && info->base_cut <= info->cut;
 }
 
-struct run_writer *run_writer_new(const struct run_info *info, int (*put)(const void *buf, size_t len, void *arg),
-                                  void *arg)
+struct run_writer *run_writer_new(const struct run_info *info,
+                                  int (*put)(const void *buf, size_t len, void *arg), void *arg)
 {
     check(info_sane(info));
     struct run_writer *writer = xcalloc(1, sizeof *writer);
@@ -194,7 +197,8 @@ int run_writer_add(struct run_writer *writer, const struct run_row *row)
     if (writer->error < 0)
         return writer->error;
     size_t shared = shared_with(&writer->last, row->key, row->key_len);
-    check(comes_after(&writer->last, shared, (const uint8_t *)row->key + shared, row->key_len - shared));
+    check(comes_after(&writer->last, shared, (const uint8_t *)row->key + shared,
+                      row->key_len - shared));
     if (writer->row_count == 0)
         shared = 0;
     const uint8_t *rest = (const uint8_t *)row->key + shared;
@@ -236,7 +240,7 @@ int run_writer_finish(struct run_writer *writer, struct run_info *ret_info)
     return 0;
 }
 
-/* --- reading ------------------------------------------------------------------------------------------------------- */
+/* --- reading ---------------------------------------------------------------------------------- */
 
 struct run_reader {
     struct run_info info;
@@ -253,7 +257,8 @@ struct run_reader {
     struct cursor rows;
 };
 
-/* -ENODATA is kept for the end: an error of the medium must not look as if all rows had been read. */
+/* -ENODATA is kept for the end: an error of the medium must not look as if all rows had
+ * been read. */
 static int get_bytes(struct run_reader *reader, uint64_t offset, void *buf, size_t len)
 {
     int r = reader->get(offset, buf, len, reader->arg);
@@ -273,9 +278,11 @@ static int read_header(struct run_reader *reader)
         return -EBADMSG;
     if (get_le32(p + 8) > RUN_VERSION)
         return -EPROTONOSUPPORT;
-    struct run_info info = {.id = get_le64(p + 16), .base_cut = get_le64(p + 40), .cut = get_le64(p + 48)};
+    struct run_info info = {
+        .id = get_le64(p + 16), .base_cut = get_le64(p + 40), .cut = get_le64(p + 48)};
     memcpy(info.history, p + 24, sizeof info.history);
-    if (get_le32(p + 8) == 0 || !info_sane(&info) || !bytes_are_zero(p + 12, 4) || !bytes_are_zero(p + 56, 68))
+    if (get_le32(p + 8) == 0 || !info_sane(&info) || !bytes_are_zero(p + 12, 4) ||
+        !bytes_are_zero(p + 56, 68))
         return -EUCLEAN;
     reader->info = info;
     return 0;
@@ -305,8 +312,8 @@ static int read_trailer(struct run_reader *reader, uint64_t length)
     return 0;
 }
 
-int run_reader_new(uint64_t length, int (*get)(uint64_t offset, void *buf, size_t len, void *arg), void *arg,
-                   struct run_reader **ret_reader)
+int run_reader_new(uint64_t length, int (*get)(uint64_t offset, void *buf, size_t len, void *arg),
+                   void *arg, struct run_reader **ret_reader)
 {
     if (length < RUN_HEADER_LEN + RUN_TRAILER_LEN || length > INT64_MAX)
         return -EUCLEAN;
@@ -338,8 +345,10 @@ const struct run_info *run_reader_info(const struct run_reader *reader)
     return &reader->info;
 }
 
-/* The length is not verified before the block is there, so it is bounded by what a writer makes and by the file. */
-static bool block_sane(const struct run_reader *reader, uint32_t rows_len, uint32_t count, uint64_t offset)
+/* The length is not verified before the block is there, so it is bounded by what a writer makes and
+ * by the file. */
+static bool block_sane(const struct run_reader *reader, uint32_t rows_len, uint32_t count,
+                       uint64_t offset)
 {
     uint64_t room = reader->info.length - RUN_TRAILER_LEN - reader->at;
     if (offset != reader->at || rows_len > BLOCK_ROWS_LEN_MAX)

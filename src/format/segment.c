@@ -34,8 +34,8 @@
  *      120    4  zero
  *      124    4  crc32 of everything before it
  *
- * Magic, version and checksum stay where they are in every later version.
- */
+ * Magic, version and checksum stay where they are in every
+ * later version. */
 #include "format/segment.h"
 
 #include "base/crc.h"
@@ -56,8 +56,8 @@ static uint32_t version_of(uint32_t version)
 
 static bool segment_sane(const struct segment_header *h)
 {
-    return h->number > 0 && h->epoch <= EPOCH_MAX && version_of(h->version) <= SEGMENT_VERSION && h->length <= INT64_MAX &&
-           (h->version != 1 || h->length == 0);
+    return h->number > 0 && h->epoch <= EPOCH_MAX && version_of(h->version) <= SEGMENT_VERSION &&
+           h->length <= INT64_MAX && (h->version != 1 || h->length == 0);
 }
 
 void segment_encode_header(const struct segment_header *h, void *buf)
@@ -94,7 +94,8 @@ int segment_decode_header(const void *buf, size_t len, struct segment_header *re
                                .base_seq = get_le64(p + 48)};
     memcpy(h.store, p + 16, sizeof h.store);
     memcpy(h.prev, p + 56, sizeof h.prev);
-    if (h.version == 0 || !bytes_are_zero(p + 14, 2) || !bytes_are_zero(p + 96, 28) || !segment_sane(&h))
+    if (h.version == 0 || !bytes_are_zero(p + 14, 2) || !bytes_are_zero(p + 96, 28) ||
+        !segment_sane(&h))
         return -EUCLEAN;
     *ret_h = h;
     return 0;
@@ -105,10 +106,11 @@ static bool batch_sane(const struct batch_header *h)
 {
     if (h->payload_len > INT64_MAX || h->payload_len % 8 != 0 || h->epoch > EPOCH_MAX)
         return false;
-    if (version_of(h->version) > SEGMENT_VERSION || (h->version == 1 && !bytes_are_zero(h->tag, sizeof h->tag)))
+    if (version_of(h->version) > SEGMENT_VERSION ||
+        (h->version == 1 && !bytes_are_zero(h->tag, sizeof h->tag)))
         return false;
-    return h->payload_len / RECORD_HEADER_LEN >= h->count && (h->count > 0 || h->payload_len == 0) &&
-           h->cut_seq >= h->base_seq;
+    return h->payload_len / RECORD_HEADER_LEN >= h->count &&
+           (h->count > 0 || h->payload_len == 0) && h->cut_seq >= h->base_seq;
 }
 
 void batch_encode_header(const struct batch_header *h, void *buf)
@@ -153,7 +155,8 @@ int batch_decode_header(const void *buf, size_t len, struct batch_header *ret_h)
                              .writer = get_le16(p + 56)};
     memcpy(h.prev, p + 64, sizeof h.prev);
     memcpy(h.tag, p + BATCH_TAGGED_LEN, sizeof h.tag);
-    if (h.version == 0 || !bytes_are_zero(p + 58, 6) || !bytes_are_zero(p + 120, 4) || !batch_sane(&h))
+    if (h.version == 0 || !bytes_are_zero(p + 58, 6) || !bytes_are_zero(p + 120, 4) ||
+        !batch_sane(&h))
         return -EUCLEAN;
     *ret_h = h;
     return 0;

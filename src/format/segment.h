@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Journal segments: files of batches; each batch is one step of the durable horizon.
  *
- *   segment header (SEGMENT_HEADER_LEN) | batch header (BATCH_HEADER_LEN) | records | batch header | records ...
+ *   segment header (SEGMENT_HEADER_LEN) | batch header (BATCH_HEADER_LEN) | records | batch header
+ * | records ...
  *
- * A segment file is allocated ahead: after the last batch come zeros. A batch counts only whole: both checksums hold
- * and `prev` is the hash of the batch before it (of the segment before, for the first batch of a segment).
- * Pure functions; any thread. */
+ * A segment file is allocated ahead: after the last batch come zeros. A batch counts only whole:
+ * both checksums hold and `prev` is the hash of the batch before it (of the segment before, for the
+ * first batch of a segment). Pure functions; any thread. */
 #pragma once
 
 #include "base/base.h"
@@ -18,14 +19,14 @@
 #define BATCH_TAGGED_LEN 96u /* of an encoded batch header: what its tag is of */
 
 struct segment_header {
-    uint8_t store[16]; /* store id */
-    uint64_t number;   /* running number of the segment: 1, 2, ... */
-    uint64_t epoch;    /* epoch in which it was begun */
-    uint64_t base_seq; /* horizon when it was begun: its batches come after */
-    uint16_t writer;   /* writer slot */
+    uint8_t store[16];       /* store id */
+    uint64_t number;         /* running number of the segment: 1, 2, ... */
+    uint64_t epoch;          /* epoch in which it was begun */
+    uint64_t base_seq;       /* horizon when it was begun: its batches come after */
+    uint16_t writer;         /* writer slot */
     uint8_t prev[CHAIN_LEN]; /* hash of the last batch before it; zeros in a new store */
     uint32_t version;        /* 0: the newest */
-    uint64_t length;         /* of the file, as it was allocated; 0 in version 1, which does not tell */
+    uint64_t length; /* of the file, as it was allocated; 0 in version 1, which does not tell */
 };
 
 struct batch_header {
@@ -39,13 +40,15 @@ struct batch_header {
     int64_t time; /* hybrid time of the cut */
     uint8_t prev[CHAIN_LEN];
     uint32_t version;           /* 0: the newest */
-    uint8_t tag[BATCH_TAG_LEN]; /* under the store's key, of what comes before it: only the store writes such a header. None in version 1 */
+    uint8_t tag[BATCH_TAG_LEN]; /* under the store's key, of what comes before it: only the store
+                                   writes such a header. None in version 1 */
 };
 
 void segment_encode_header(const struct segment_header *h, void *buf);
 
 /* -EUCLEAN, -EBADMSG, -EPROTONOSUPPORT. */
-CAIRN_MUST_CHECK int segment_decode_header(const void *buf, size_t len, struct segment_header *ret_h);
+CAIRN_MUST_CHECK int segment_decode_header(const void *buf, size_t len,
+                                           struct segment_header *ret_h);
 
 void batch_encode_header(const struct batch_header *h, void *buf);
 

@@ -17,8 +17,8 @@
  *      128   16  each of them, oldest first; then zeros
  *     4092    4  crc32 of everything before it
  *
- * Magic, version, feature words and checksum stay where they are in every later version.
- */
+ * Magic, version, feature words and checksum stay where they are in every
+ * later version. */
 #include "format/superblock.h"
 
 #include "base/crc.h"
@@ -30,11 +30,13 @@ static const uint8_t magic[8] = {'C', 'A', 'I', 'R', 'N', 'F', 'S', 0};
 #define FORMER_AT 120u
 #define FORMER_IDS_AT 128u
 #define CRC_AT (SUPERBLOCK_LEN - 4)
-#define INCOMPAT_DERIVED (SUPERBLOCK_INCOMPAT_HISTORY | SUPERBLOCK_INCOMPAT_FORMER) /* from other fields */
+#define INCOMPAT_DERIVED                                                                           \
+    (SUPERBLOCK_INCOMPAT_HISTORY | SUPERBLOCK_INCOMPAT_FORMER) /* from other fields */
 #define INCOMPAT_KNOWN (INCOMPAT_DERIVED | SUPERBLOCK_INCOMPAT_ENCODINGS)
 _Static_assert(FORMER_IDS_AT + 16 * SUPERBLOCK_FORMER_MAX <= CRC_AT, "room for former ids");
 
-/* An older reader would take the history of another store for this store's own: hence the feature bit. */
+/* An older reader would take the history of another store for this store's own: hence the feature
+ * bit. */
 static bool history_is_other(const struct superblock *sb)
 {
     return !bytes_are_zero(sb->history, sizeof sb->history) &&
@@ -108,10 +110,13 @@ static bool decode_history(struct superblock *sb, const uint8_t *p)
 /* A feature that this version need not know may have put fields where zeros are now. */
 static bool reserved_ok(const struct superblock *sb, const uint8_t *p)
 {
-    size_t end = sb->former_count ? FORMER_IDS_AT + sb->former_count * sizeof sb->former[0] : FORMER_AT;
+    size_t end =
+        sb->former_count ? FORMER_IDS_AT + sb->former_count * sizeof sb->former[0] : FORMER_AT;
     if (sb->compat || sb->ro_compat)
         return true;
-    return bytes_are_zero(p + 14, 2) && (!sb->former_count || bytes_are_zero(p + FORMER_AT + 2, FORMER_IDS_AT - FORMER_AT - 2)) &&
+    return bytes_are_zero(p + 14, 2) &&
+           (!sb->former_count ||
+            bytes_are_zero(p + FORMER_AT + 2, FORMER_IDS_AT - FORMER_AT - 2)) &&
            bytes_are_zero(p + end, CRC_AT - end);
 }
 
@@ -131,7 +136,8 @@ int superblock_decode(const void *buf, size_t len, struct superblock *ret_sb)
     if (sb.version > SUPERBLOCK_VERSION || (sb.incompat & ~INCOMPAT_KNOWN))
         return -EPROTONOSUPPORT;
     memcpy(sb.store, p + 40, sizeof sb.store);
-    if (sb.version == 0 || !decode_former(&sb, p) || !reserved_ok(&sb, p) || !decode_history(&sb, p))
+    if (sb.version == 0 || !decode_former(&sb, p) || !reserved_ok(&sb, p) ||
+        !decode_history(&sb, p))
         return -EUCLEAN;
     memcpy(sb.key_id, p + 64, sizeof sb.key_id);
     memcpy(sb.key.bytes, p + 72, sizeof sb.key.bytes);

@@ -7,10 +7,14 @@
 
 #define SUPERBLOCK_LEN 4096u
 #define SUPERBLOCK_VERSION 1u
-#define SUPERBLOCK_INCOMPAT_HISTORY (1ull << 0) /* the store carries the history of another; set by the encoder */
-#define SUPERBLOCK_INCOMPAT_FORMER (1ull << 1)  /* it had other ids before; set by the encoder */
-#define SUPERBLOCK_INCOMPAT_FX (1ull << 2)      /* chunks may be encoded as fx; also of a prefix info */
-#define SUPERBLOCK_INCOMPAT_ENCODINGS SUPERBLOCK_INCOMPAT_FX /* what chunks may be encoded as; set by the caller */
+#define SUPERBLOCK_INCOMPAT_HISTORY                                                                \
+    (1ull << 0) /* the store carries the history of another; set by the encoder */
+#define SUPERBLOCK_INCOMPAT_FORMER (1ull << 1) /* it had other ids before; set by the encoder */
+#define SUPERBLOCK_INCOMPAT_FX                                                                     \
+    (1ull << 2) /* chunks may be encoded as fx; also of a prefix info                              \
+                 * \ */
+#define SUPERBLOCK_INCOMPAT_ENCODINGS                                                              \
+    SUPERBLOCK_INCOMPAT_FX /* what chunks may be encoded as; set by the caller */
 #define SUPERBLOCK_FORMER_MAX 64u
 
 struct superblock {
@@ -19,14 +23,15 @@ struct superblock {
     uint64_t ro_compat;  /* features that a writer must know; none yet */
     uint64_t compat;     /* features that nobody must know; none yet */
     uint8_t store[16];   /* random id */
-    uint8_t history[16]; /* id of the history that the store carries: its own id, unless it adopted another's from a
-                            remote; zeros to the encoder: its own */
+    uint8_t history[16]; /* id of the history that the store carries: its own id, unless it adopted
+                            another's from a remote; zeros to the encoder: its own */
     uint16_t writer;     /* this store's writer slot: upper 16 bits of its inode and pack numbers */
     int64_t created;     /* ns since 1970 */
     uint8_t key_id[8];   /* names the chunk key without giving it away */
     struct chunk_key key;
     uint16_t former_count;
-    uint8_t former[SUPERBLOCK_FORMER_MAX][16]; /* ids that segments and packs of before have; oldest first */
+    uint8_t former[SUPERBLOCK_FORMER_MAX]
+                  [16]; /* ids that segments and packs of before have; oldest first */
 };
 
 /* Is that the store's id, or was it once? */
@@ -34,5 +39,6 @@ bool superblock_has_id(const struct superblock *sb, const uint8_t id[16]);
 
 void superblock_encode(const struct superblock *sb, void *buf);
 
-/* -EUCLEAN (not a superblock), -EBADMSG (damaged), -EPROTONOSUPPORT (newer version or unknown incompat bit). */
+/* -EUCLEAN (not a superblock), -EBADMSG (damaged), -EPROTONOSUPPORT (newer version or unknown
+ * incompat bit). */
 CAIRN_MUST_CHECK int superblock_decode(const void *buf, size_t len, struct superblock *ret_sb);

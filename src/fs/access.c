@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Times of access, as relatime has them: a read moves atime if it is not newer than mtime and ctime, or is a day old.
+/* Times of access, as relatime has them: a read moves atime if it is not newer than mtime and
+ * ctime, or is a day old.
  *
- * They stay in memory, a bounded number of them, and become history when they are crowded out or at the end of the mount. So
- * reading costs no record, does not change the level of what was read, and gives the uploader nothing to publish. */
+ * They stay in memory, a bounded number of them, and become history when they are crowded out or at
+ * the end of the mount. So reading costs no record, does not change the level of what was read, and
+ * gives the uploader nothing to publish. */
 #include "base/clock.h"
 #include "fs/internal.h"
 
@@ -64,8 +66,10 @@ static void commit_access(struct fs *fs, const struct accessed *accessed)
     struct ns_inode inode;
     if (ns_hold(fs->ns, accessed->ino, &inode) < 0)
         return;
-    struct record rec = {
-        .type = REC_SETATTR, .ino = accessed->ino, .mask = ATTR_ATIME, .attrs = {.atime = accessed->atime}};
+    struct record rec = {.type = REC_SETATTR,
+                         .ino = accessed->ino,
+                         .mask = ATTR_ATIME,
+                         .attrs = {.atime = accessed->atime}};
     if (inode.nlink > 0 && store_commit(fs->store, &rec) < 0)
         (void)0; /* only a time of access */
     ns_drop(fs->ns, accessed->ino);
@@ -109,7 +113,8 @@ bool access_is_due(struct fs *fs, const struct store_now *now, int64_t time)
 bool access_due(struct fs *fs, uint64_t ino, int64_t time)
 {
     struct store_now now;
-    return atomic_load(&fs->keeps_atime) && store_look(fs->store, ino, &now) == 0 && access_is_due(fs, &now, time);
+    return atomic_load(&fs->keeps_atime) && store_look(fs->store, ino, &now) == 0 &&
+           access_is_due(fs, &now, time);
 }
 
 void access_note(struct fs *fs, const struct store_now *now)

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What fallocate gave to a file: ranges whose blocks st_blocks counts, whether they were written or not.
+/* What fallocate gave to a file: ranges whose blocks st_blocks counts, whether they were written or
+ * not.
  *
- * No room is taken for them, and what was not written of them stays a hole, to read and to seek. They are there for programs that look
- * at st_blocks to see what fallocate did (rsync --preallocate), as on ext4. They are kept in an extended attribute that no program
- * can name (its prefix is none that fs_setxattr() takes): so they are part of history at once, are published, and survive whatever the
- * file survives. A list that is not there, or not as it should be, is an empty one: only a count depends on it.
+ * No room is taken for them, and what was not written of them stays a hole, to read and to seek.
+ * They are there for programs that look at st_blocks to see what fallocate did (rsync
+ * --preallocate), as on ext4. They are kept in an extended attribute that no program can name (its
+ * prefix is none that fs_setxattr() takes): so they are part of history at once, are published, and
+ * survive whatever the file survives. A list that is not there, or not as it should be, is an empty
+ * one: only a count depends on it.
  *
- * The kernel lets in one change of a file's size or allocation at a time: nothing else changes the list meanwhile. */
+ * The kernel lets in one change of a file's size or allocation at a time: nothing else changes the
+ * list meanwhile. */
 #include "base/log.h"
 #include "format/le.h"
 #include "fs/internal.h"
@@ -28,7 +32,7 @@ struct ranges {
     struct range at[RANGES_MAX + 1]; /* one more while the list is changed */
 };
 
-/* --- the list ------------------------------------------------------------------------------------------------------------- */
+/* --- the list --------------------------------------------------------------------------------- */
 
 /* False: no list. */
 static bool decode(const uint8_t *bytes, size_t len, struct ranges *ret)
@@ -39,9 +43,10 @@ static bool decode(const uint8_t *bytes, size_t len, struct ranges *ret)
     uint64_t end = 0;
     size_t count = (len - HEADER_LEN) / RANGE_LEN;
     for (size_t i = 0; i < count && i < RANGES_MAX; i++) {
-        uint64_t from = get_le64(bytes + HEADER_LEN + i * RANGE_LEN), length = get_le64(bytes + HEADER_LEN + i * RANGE_LEN + 8);
-        bool fits = from % BLOCK == 0 && length % BLOCK == 0 && length > 0 && (i == 0 || from > end) &&
-                    from <= INT64_MAX && length <= INT64_MAX;
+        uint64_t from = get_le64(bytes + HEADER_LEN + i * RANGE_LEN),
+                 length = get_le64(bytes + HEADER_LEN + i * RANGE_LEN + 8);
+        bool fits = from % BLOCK == 0 && length % BLOCK == 0 && length > 0 &&
+                    (i == 0 || from > end) && from <= INT64_MAX && length <= INT64_MAX;
         if (!fits)
             return false;
         ret->at[i] = (struct range){from, end = from + length};
@@ -67,7 +72,8 @@ static int load(struct fs *fs, const struct ns_inode *inode, struct ranges *ret)
     ret->count = 0;
     if (!inode->may_have_xattrs)
         return 0;
-    ssize_t len = ns_getxattr(fs->ns, inode->ino, LIST_NAME, strlen(LIST_NAME), bytes, sizeof bytes);
+    ssize_t len =
+        ns_getxattr(fs->ns, inode->ino, LIST_NAME, strlen(LIST_NAME), bytes, sizeof bytes);
     if (len == -ENODATA || len == -ERANGE)
         return 0;
     if (len < 0)
@@ -80,7 +86,8 @@ static int load(struct fs *fs, const struct ns_inode *inode, struct ranges *ret)
 static int save(struct fs *fs, uint64_t ino, const struct ranges *ranges)
 {
     uint8_t bytes[HEADER_LEN + RANGES_MAX * RANGE_LEN];
-    struct record rec = {.type = REC_REMOVEXATTR, .ino = ino, .name = LIST_NAME, .name_len = strlen(LIST_NAME)};
+    struct record rec = {
+        .type = REC_REMOVEXATTR, .ino = ino, .name = LIST_NAME, .name_len = strlen(LIST_NAME)};
     if (ranges->count > 0) {
         rec.type = REC_SETXATTR;
         rec.value = bytes;
@@ -105,7 +112,8 @@ static void bound(struct ranges *ranges)
         if (ranges->at[i].to - ranges->at[i].from < ranges->at[least].to - ranges->at[least].from)
             least = i;
     ranges->count--;
-    memmove(&ranges->at[least], &ranges->at[least + 1], (ranges->count - least) * sizeof ranges->at[0]);
+    memmove(&ranges->at[least], &ranges->at[least + 1],
+            (ranges->count - least) * sizeof ranges->at[0]);
 }
 
 static void append(struct ranges *ranges, uint64_t from, uint64_t to)
@@ -168,7 +176,7 @@ bool allocated_is_name(const char *name, size_t name_len)
     return name_len == strlen(LIST_NAME) && memcmp(name, LIST_NAME, name_len) == 0;
 }
 
-/* --- counting ------------------------------------------------------------------------------------------------------------- */
+/* --- counting --------------------------------------------------------------------------------- */
 
 static int add_extent(const struct view_extent *part, void *arg)
 {
@@ -187,8 +195,10 @@ static uint64_t count_content(struct fs *fs, uint64_t ino, uint64_t from, uint64
             if (parts[i].kind == PART_MEMORY || parts[i].kind == PART_CHUNK)
                 bytes += parts[i].length;
             if (parts[i].kind == PART_BELOW &&
-                store_extents_below(fs->store, ino, parts[i].offset, parts[i].length, add_extent, &bytes) < 0)
-                log_debug("inode %llu: its blocks cannot be counted exactly", (unsigned long long)ino);
+                store_extents_below(fs->store, ino, parts[i].offset, parts[i].length, add_extent,
+                                    &bytes) < 0)
+                log_debug("inode %llu: its blocks cannot be counted exactly",
+                          (unsigned long long)ino);
         }
         from = parts[count - 1].offset + parts[count - 1].length;
         stage_unpin_parts(fs->stage, parts, count);
@@ -197,7 +207,8 @@ static uint64_t count_content(struct fs *fs, uint64_t ino, uint64_t from, uint64
 }
 
 /* Of [0, end): content outside of the ranges. */
-static uint64_t content_outside(struct fs *fs, uint64_t ino, const struct ranges *ranges, uint64_t end)
+static uint64_t content_outside(struct fs *fs, uint64_t ino, const struct ranges *ranges,
+                                uint64_t end)
 {
     uint64_t bytes = 0, at = 0;
     for (size_t i = 0; i < ranges->count && at < end; i++) {
@@ -228,7 +239,8 @@ uint64_t allocated_bytes(struct fs *fs, const struct store_now *now, uint64_t co
         all += ranges.at[i].to - ranges.at[i].from;
         inside += min_u64(ranges.at[i].to, end) - min_u64(ranges.at[i].from, end);
     }
-    /* Mostly all of the file was given at once, or has no holes: then nothing needs to be looked for. */
+    /* Mostly all of the file was given at once, or has no holes: then nothing needs to be looked
+     * for. */
     if (content == 0 || inside == end)
         return all;
     if (content >= now->size || inside == 0)

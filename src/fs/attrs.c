@@ -9,14 +9,16 @@ static struct timespec to_timespec(int64_t ns)
 {
     int64_t part = ns % 1000000000;
     bool before_1970 = part < 0; /* whose nanoseconds count forwards too */
-    return (struct timespec){.tv_sec = ns / 1000000000 - before_1970, .tv_nsec = part + before_1970 * 1000000000ll};
+    return (struct timespec){.tv_sec = ns / 1000000000 - before_1970,
+                             .tv_nsec = part + before_1970 * 1000000000ll};
 }
 
 /* What lies outside of the years 1677 to 2262 becomes the nearest that can be kept. */
 static int64_t to_ns(struct timespec t)
 {
     int64_t ns;
-    if (__builtin_mul_overflow((int64_t)t.tv_sec, (int64_t)1000000000, &ns) || __builtin_add_overflow(ns, t.tv_nsec, &ns))
+    if (__builtin_mul_overflow((int64_t)t.tv_sec, (int64_t)1000000000, &ns) ||
+        __builtin_add_overflow(ns, t.tv_nsec, &ns))
         return t.tv_sec < 0 ? INT64_MIN : INT64_MAX;
     return ns;
 }
@@ -62,7 +64,8 @@ int fs_getattr(struct fs *fs, uint64_t ino, struct stat *ret)
 /* Without a ctime: now. */
 static int commit_attrs(struct fs *fs, uint64_t ino, uint32_t mask, const struct attrs *attrs)
 {
-    struct record rec = {.type = REC_SETATTR, .ino = ino, .mask = mask | ATTR_CTIME, .attrs = *attrs};
+    struct record rec = {
+        .type = REC_SETATTR, .ino = ino, .mask = mask | ATTR_CTIME, .attrs = *attrs};
     if (rec.attrs.ctime == 0)
         rec.attrs.ctime = clock_realtime_ns();
     return store_commit(fs->store, &rec);
@@ -70,11 +73,13 @@ static int commit_attrs(struct fs *fs, uint64_t ino, uint32_t mask, const struct
 
 static bool is_in_group(const struct fs_caller *caller, gid_t gid)
 {
-    return caller->uid == 0 || caller->gid == gid || (caller->is_member && caller->is_member(gid, caller->arg));
+    return caller->uid == 0 || caller->gid == gid ||
+           (caller->is_member && caller->is_member(gid, caller->arg));
 }
 
-/* Without the bits that a change of content or owner by `caller` takes away: of all but folders, where they mean something else. A
- * set-group-ID bit without group execution is no privilege; only strangers take it away. */
+/* Without the bits that a change of content or owner by `caller` takes away: of all but folders,
+ * where they mean something else. A set-group-ID bit without group execution is no privilege; only
+ * strangers take it away. */
 static uint32_t without_privileges(const struct attrs *attrs, const struct fs_caller *caller)
 {
     uint32_t mode = attrs->mode;
@@ -103,8 +108,8 @@ int touch(struct fs *fs, uint64_t ino)
     return r < 0 ? r : commit_attrs(fs, ino, ATTR_MTIME, &attrs);
 }
 
-static uint32_t collect_attrs(unsigned set, const struct stat *st, const struct ns_inode *inode, const struct fs_caller *caller,
-                              struct attrs *attrs)
+static uint32_t collect_attrs(unsigned set, const struct stat *st, const struct ns_inode *inode,
+                              const struct fs_caller *caller, struct attrs *attrs)
 {
     uint32_t mask = 0, left = without_privileges(&inode->attrs, caller);
     if (set & FS_SET_MODE) {
@@ -133,7 +138,8 @@ static uint32_t collect_attrs(unsigned set, const struct stat *st, const struct 
     return mask;
 }
 
-static int set_size(struct fs *fs, const struct ns_inode *inode, uint64_t size, const struct fs_caller *caller)
+static int set_size(struct fs *fs, const struct ns_inode *inode, uint64_t size,
+                    const struct fs_caller *caller)
 {
     struct store_now now;
     if (S_ISDIR(inode->attrs.mode))
@@ -149,8 +155,8 @@ static int set_size(struct fs *fs, const struct ns_inode *inode, uint64_t size, 
     return r < 0 || size > now.size ? r : allocated_remove(fs, inode, size, FILE_SIZE_MAX);
 }
 
-static int set_held(struct fs *fs, const struct ns_inode *inode, unsigned set, const struct stat *st,
-                    const struct fs_caller *caller)
+static int set_held(struct fs *fs, const struct ns_inode *inode, unsigned set,
+                    const struct stat *st, const struct fs_caller *caller)
 {
     int r = set & FS_SET_SIZE ? set_size(fs, inode, (uint64_t)st->st_size, caller) : 0;
     if (r < 0)
@@ -158,13 +164,15 @@ static int set_held(struct fs *fs, const struct ns_inode *inode, unsigned set, c
     struct attrs attrs = {0};
     uint32_t mask = collect_attrs(set, st, inode, caller, &attrs);
     bool may_clear = caller->uid == 0 || caller->uid == inode->attrs.uid;
-    /* Nothing to set: a chown(-1, -1), which may be refused, or what comes before an fallocate of a file by one who may do that; they
-     * look the same. */
+    /* Nothing to set: a chown(-1, -1), which may be refused, or what comes before an fallocate of a
+     * file by one who may do that; they look the same. */
     if (set == 0 && !may_clear && !S_ISREG(inode->attrs.mode) && mask != 0)
         return -EPERM;
     if (set == 0 ? !may_clear : mask == 0)
         return 0;
-    r = set & (FS_SET_UID | FS_SET_GID) && !S_ISDIR(inode->attrs.mode) ? drop_capabilities(fs, inode) : 0;
+    r = set & (FS_SET_UID | FS_SET_GID) && !S_ISDIR(inode->attrs.mode)
+            ? drop_capabilities(fs, inode)
+            : 0;
     /* The draft first: a seal in between would bring back the time that it has. */
     if (r == 0 && mask & ATTR_MTIME)
         r = stage_set_mtime(fs->stage, inode->ino, attrs.mtime);
@@ -175,8 +183,8 @@ static int set_held(struct fs *fs, const struct ns_inode *inode, unsigned set, c
     return r;
 }
 
-int fs_setattr(struct fs *fs, uint64_t ino, unsigned set, const struct stat *st, const struct fs_caller *caller,
-               struct stat *ret)
+int fs_setattr(struct fs *fs, uint64_t ino, unsigned set, const struct stat *st,
+               const struct fs_caller *caller, struct stat *ret)
 {
     struct ns_inode inode;
     int r = ns_hold(fs->ns, ino, &inode);

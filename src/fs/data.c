@@ -20,8 +20,8 @@ int cut(struct fs *fs, uint64_t ino, uint64_t offset, uint64_t length, uint64_t 
     return store_cut(fs->store, ino, offset, length, new_size);
 }
 
-int fs_write(struct fs *fs, uint64_t ino, uint64_t offset, uint32_t length, uint32_t slab, const void *data,
-             const struct fs_caller *caller)
+int fs_write(struct fs *fs, uint64_t ino, uint64_t offset, uint32_t length, uint32_t slab,
+             const void *data, const struct fs_caller *caller)
 {
     if (ends_too_late(offset, length))
         return -EFBIG;
@@ -33,11 +33,12 @@ int fs_write(struct fs *fs, uint64_t ino, uint64_t offset, uint32_t length, uint
         r = kill_privileges(fs, &inode, caller);
     if (r < 0)
         return r;
-    struct stage_write w = {.ino = ino, .offset = offset, .length = length, .slab = slab, .data = data};
+    struct stage_write w = {
+        .ino = ino, .offset = offset, .length = length, .slab = slab, .data = data};
     return store_write(fs->store, &w);
 }
 
-/* --- reading ------------------------------------------------------------------------------------------------------------ */
+/* --- reading ---------------------------------------------------------------------------------- */
 
 static void note_access(const struct store_now *now, void *fs)
 {
@@ -54,9 +55,10 @@ void fs_read(struct fs *fs, const struct store_read_request *request, bool leave
     store_start_read(fs->store, &looking);
 }
 
-/* --- fallocate ------------------------------------------------------------------------------------------------------------ */
+/* --- fallocate -------------------------------------------------------------------------------- */
 
-/* Room is given when bytes come, and may come free until then; but not more than there can ever be. */
+/* Room is given when bytes come, and may come free until then; but not more than there
+ * can ever be. */
 static int check_room_for(struct fs *fs, const struct store_now *now, uint64_t length)
 {
     struct statvfs room;
@@ -68,23 +70,28 @@ static int check_room_for(struct fs *fs, const struct store_now *now, uint64_t l
     return -ENOSPC;
 }
 
-/* As on ext4: the whole blocks within the hole, the last one of the file among them; what was given behind that stays. */
-static int punch(struct fs *fs, const struct ns_inode *inode, uint64_t size, uint64_t offset, uint64_t end)
+/* As on ext4: the whole blocks within the hole, the last one of the file among them; what was given
+ * behind that stays. */
+static int punch(struct fs *fs, const struct ns_inode *inode, uint64_t size, uint64_t offset,
+                 uint64_t end)
 {
     if (offset >= size)
         return touch(fs, inode->ino);
     int r = cut(fs, inode->ino, offset, end >= size ? UINT64_MAX : end - offset, size);
-    return r < 0 ? r : allocated_remove(fs, inode, offset, end >= size ? align_up(size, 4096) : end);
+    return r < 0 ? r
+                 : allocated_remove(fs, inode, offset, end >= size ? align_up(size, 4096) : end);
 }
 
-static int zero(struct fs *fs, uint64_t ino, uint64_t size, uint64_t offset, uint64_t end, uint64_t new_size)
+static int zero(struct fs *fs, uint64_t ino, uint64_t size, uint64_t offset, uint64_t end,
+                uint64_t new_size)
 {
     if (offset >= size)
         return new_size > size ? cut(fs, ino, size, UINT64_MAX, new_size) : touch(fs, ino);
     return cut(fs, ino, offset, end >= size ? UINT64_MAX : end - offset, new_size);
 }
 
-static int fallocate_held(struct fs *fs, const struct ns_inode *inode, int mode, uint64_t offset, uint64_t length)
+static int fallocate_held(struct fs *fs, const struct ns_inode *inode, int mode, uint64_t offset,
+                          uint64_t length)
 {
     struct store_now now;
     int r = store_look(fs->store, inode->ino, &now);
@@ -103,7 +110,8 @@ static int fallocate_held(struct fs *fs, const struct ns_inode *inode, int mode,
         return r;
     if (mode & FALLOC_FL_ZERO_RANGE)
         return zero(fs, inode->ino, size, offset, end, new_size);
-    return new_size == size ? touch(fs, inode->ino) : cut(fs, inode->ino, new_size, UINT64_MAX, new_size);
+    return new_size == size ? touch(fs, inode->ino)
+                            : cut(fs, inode->ino, new_size, UINT64_MAX, new_size);
 }
 
 int fs_fallocate(struct fs *fs, uint64_t ino, int mode, uint64_t offset, uint64_t length,
@@ -112,7 +120,8 @@ int fs_fallocate(struct fs *fs, uint64_t ino, int mode, uint64_t offset, uint64_
     const int known = FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE;
     if (mode & ~known)
         return -EOPNOTSUPP;
-    if (mode & FALLOC_FL_PUNCH_HOLE && (!(mode & FALLOC_FL_KEEP_SIZE) || mode & FALLOC_FL_ZERO_RANGE))
+    if (mode & FALLOC_FL_PUNCH_HOLE &&
+        (!(mode & FALLOC_FL_KEEP_SIZE) || mode & FALLOC_FL_ZERO_RANGE))
         return -EOPNOTSUPP;
     if (length == 0)
         return -EINVAL;
@@ -131,7 +140,7 @@ int fs_fallocate(struct fs *fs, uint64_t ino, int mode, uint64_t offset, uint64_
     return r;
 }
 
-/* --- seeking ---------------------------------------------------------------------------------------------------------------- */
+/* --- seeking ---------------------------------------------------------------------------------- */
 
 struct seeking {
     bool want_data;
@@ -151,7 +160,8 @@ static int seek_extent(const struct view_extent *part, void *arg)
 }
 
 /* Looks for data or a hole within one part. */
-static int seek_part(struct fs *fs, uint64_t ino, const struct stage_part *part, struct seeking *seek)
+static int seek_part(struct fs *fs, uint64_t ino, const struct stage_part *part,
+                     struct seeking *seek)
 {
     if (part->kind == PART_BELOW) {
         int r = store_extents_below(fs->store, ino, part->offset, part->length, seek_extent, seek);
@@ -192,7 +202,7 @@ int64_t fs_lseek(struct fs *fs, uint64_t ino, uint64_t offset, int whence)
     return seek.want_data ? -ENXIO : (int64_t)size;
 }
 
-/* --- copying ---------------------------------------------------------------------------------------------------------------- */
+/* --- copying ---------------------------------------------------------------------------------- */
 
 struct copying {
     struct fs *fs;
@@ -207,7 +217,8 @@ static uint64_t target_offset(const struct copying *copy, uint64_t from)
 }
 
 /* `bytes`: where they are in memory; NULL: they are read. */
-static int read_source(const struct copying *copy, const uint8_t *bytes, uint64_t from, void *buf, size_t length)
+static int read_source(const struct copying *copy, const uint8_t *bytes, uint64_t from, void *buf,
+                       size_t length)
 {
     size_t good;
     if (!bytes)
@@ -216,16 +227,19 @@ static int read_source(const struct copying *copy, const uint8_t *bytes, uint64_
     return 0;
 }
 
-/* What is large comes into a slab of its own, without a lock, as if it had been received into it. */
+/* What is large comes into a slab of its own, without a lock, as if it had been
+ * received into it. */
 static int copy_large(struct copying *copy, const uint8_t *bytes, uint64_t from, uint32_t length)
 {
     struct stage *stage = copy->fs->stage;
     uint32_t slab = stage_slab_try_take(stage);
     if (slab == SLAB_NONE)
         return -EAGAIN;
-    int r = read_source(copy, bytes, from, (uint8_t *)stage_slab_memory(stage, slab) + SLAB_PAYLOAD_OFFSET, length);
+    int r = read_source(copy, bytes, from,
+                        (uint8_t *)stage_slab_memory(stage, slab) + SLAB_PAYLOAD_OFFSET, length);
     if (r == 0)
-        r = fs_write(copy->fs, copy->to, target_offset(copy, from), length, slab, NULL, copy->caller);
+        r = fs_write(copy->fs, copy->to, target_offset(copy, from), length, slab, NULL,
+                     copy->caller);
     if (r < 0)
         stage_slab_give(stage, slab);
     return r;
@@ -235,7 +249,9 @@ static int copy_small(struct copying *copy, const uint8_t *bytes, uint64_t from,
 {
     _cleanup_free_ uint8_t *buf = xmalloc(length);
     int r = read_source(copy, bytes, from, buf, length);
-    return r < 0 ? r : fs_write(copy->fs, copy->to, target_offset(copy, from), length, SLAB_NONE, buf, copy->caller);
+    return r < 0 ? r
+                 : fs_write(copy->fs, copy->to, target_offset(copy, from), length, SLAB_NONE, buf,
+                            copy->caller);
 }
 
 /* NULL: what the file has there is read, and verified. */
@@ -243,7 +259,8 @@ static int copy_bytes(struct copying *copy, const uint8_t *bytes, uint64_t from,
 {
     while (length > 0) {
         uint32_t n = (uint32_t)min_u64(length, SLAB_PAYLOAD);
-        int r = n >= STAGE_STEAL_MIN ? copy_large(copy, bytes, from, n) : copy_small(copy, bytes, from, n);
+        int r = n >= STAGE_STEAL_MIN ? copy_large(copy, bytes, from, n)
+                                     : copy_small(copy, bytes, from, n);
         if (r < 0)
             return r;
         copy->done += n;
@@ -262,17 +279,19 @@ static int copy_hole(struct copying *copy, uint64_t from, uint64_t length)
     int r = store_look(copy->fs->store, copy->to, &now);
     if (r < 0)
         return r;
-    r = cut(copy->fs, copy->to, at, at + length >= now.size ? UINT64_MAX : length, max_u64(now.size, at + length));
+    r = cut(copy->fs, copy->to, at, at + length >= now.size ? UINT64_MAX : length,
+            max_u64(now.size, at + length));
     if (r == 0)
         copy->done += length;
     return r;
 }
 
 /* By reference; -ENOENT: the view does not know the chunk yet, or it is moving. */
-static int refer_to_chunk(struct copying *copy, uint64_t from, uint64_t length, const struct chunk_name *name,
-                          uint32_t chunk_offset)
+static int refer_to_chunk(struct copying *copy, uint64_t from, uint64_t length,
+                          const struct chunk_name *name, uint32_t chunk_offset)
 {
-    int r = store_put_chunk(copy->fs->store, copy->to, target_offset(copy, from), length, name, chunk_offset);
+    int r = store_put_chunk(copy->fs->store, copy->to, target_offset(copy, from), length, name,
+                            chunk_offset);
     if (r == 0)
         copy->done += length;
     return r;
@@ -321,9 +340,9 @@ static int copy_parts(struct copying *copy, const struct stage_part *parts, size
         for (n = 1; is_in_view(&parts[i]) && i + n < count && is_in_view(&parts[i + n]); n++)
             length += parts[i + n].length;
         uint64_t end = copy->done + length;
-        r = is_in_view(&parts[i])
-                ? store_extents_below(copy->fs->store, copy->from, parts[i].offset, length, copy_extent, copy)
-                : copy_part(copy, &parts[i]);
+        r = is_in_view(&parts[i]) ? store_extents_below(copy->fs->store, copy->from,
+                                                        parts[i].offset, length, copy_extent, copy)
+                                  : copy_part(copy, &parts[i]);
         if (r == 0 && copy->done != end)
             r = -ESTALE; /* it was made shorter meanwhile */
     }
@@ -352,19 +371,24 @@ static int clamp(struct fs *fs, uint64_t ino, uint64_t offset, size_t *length)
     return r;
 }
 
-ssize_t fs_copy(struct fs *fs, uint64_t from, uint64_t from_offset, uint64_t to, uint64_t to_offset, size_t length,
-                const struct fs_caller *caller)
+ssize_t fs_copy(struct fs *fs, uint64_t from, uint64_t from_offset, uint64_t to, uint64_t to_offset,
+                size_t length, const struct fs_caller *caller)
 {
     int r = clamp(fs, from, from_offset, &length);
-    struct copying copy = {
-        .fs = fs, .caller = caller, .from = from, .to = to, .from_offset = from_offset, .to_offset = to_offset};
+    struct copying copy = {.fs = fs,
+                           .caller = caller,
+                           .from = from,
+                           .to = to,
+                           .from_offset = from_offset,
+                           .to_offset = to_offset};
     struct stage_part parts[64];
     if (ends_too_late(to_offset, length))
         return -EFBIG;
     if (r == 0 && length > 0)
         r = kill_privileges_of(fs, to, caller);
     while (r == 0 && copy.done < length) {
-        size_t count = stage_read(fs->stage, from, from_offset + copy.done, length - copy.done, parts, ARRAY_LEN(parts));
+        size_t count = stage_read(fs->stage, from, from_offset + copy.done, length - copy.done,
+                                  parts, ARRAY_LEN(parts));
         r = copy_parts(&copy, parts, count);
         stage_unpin_parts(fs->stage, parts, count);
     }

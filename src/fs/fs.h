@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What files mean: POSIX over a store, without a word of FUSE.
  *
- * Each call is one operation. Errors are negative errno. -EAGAIN from a call that changes something means that there is
- * no room at the moment and nothing happened: the caller repeats it when the room callback was called (fs_new()).
- * Permissions are the kernel's task (default_permissions). Threads: any. Calls may read the view; those that read
- * content from NVMe say so.
+ * Each call is one operation. Errors are negative errno. -EAGAIN from a call that changes something
+ * means that there is no room at the moment and nothing happened: the caller repeats it when the
+ * room callback was called (fs_new()). Permissions are the kernel's task (default_permissions).
+ * Threads: any. Calls may read the view; those that read content from NVMe say so.
  *
  * Locks: LOCK_FS guards the table of open inodes; it is held over a commit, never over I/O. */
 #pragma once
@@ -22,10 +22,11 @@ struct fs;
 enum fs_fsync { FS_FSYNC_NVME, FS_FSYNC_STAGE, FS_FSYNC_REMOTE };
 
 struct fs *fs_new(struct store *store, enum fs_fsync fsync_level);
-/* Reading moves atime (relatime), or not (at first). Any thread, at any time; never for a store that is only read. */
+/* Reading moves atime (relatime), or not (at first). Any thread, at any time; never for a store
+ * that is only read. */
 void fs_keep_atime(struct fs *fs, bool keep);
-/* What is only in memory becomes history, times of access and the end of what has no name: nobody asks any more. Before the last
- * drain. */
+/* What is only in memory becomes history, times of access and the end of what has no name: nobody
+ * asks any more. Before the last drain. */
 void fs_settle(struct fs *fs);
 void fs_free(struct fs *fs);
 
@@ -37,29 +38,31 @@ struct fs_caller {
     void *arg;
 };
 
-/* Takes over what a daemon that died had open, and what has no name; first of all calls, of a store that was opened to adopt. */
+/* Takes over what a daemon that died had open, and what has no name; first of all calls, of a store
+ * that was opened to adopt. */
 void fs_adopt(struct fs *fs);
 
-/* --- names ------------------------------------------------------------------------------------------------------------ */
+/* --- names ------------------------------------------------------------------------------------ */
 
 CAIRN_MUST_CHECK int fs_lookup(struct fs *fs, uint64_t parent, const char *name, struct stat *ret);
 CAIRN_MUST_CHECK int fs_mkdir(struct fs *fs, uint64_t parent, const char *name, mode_t mode,
                               const struct fs_caller *caller, struct stat *ret);
-CAIRN_MUST_CHECK int fs_mknod(struct fs *fs, uint64_t parent, const char *name, mode_t mode, dev_t rdev,
-                              const struct fs_caller *caller, struct stat *ret);
-CAIRN_MUST_CHECK int fs_symlink(struct fs *fs, const char *target, uint64_t parent, const char *name,
-                                const struct fs_caller *caller, struct stat *ret);
-CAIRN_MUST_CHECK int fs_link(struct fs *fs, uint64_t ino, uint64_t parent, const char *name, struct stat *ret);
+CAIRN_MUST_CHECK int fs_mknod(struct fs *fs, uint64_t parent, const char *name, mode_t mode,
+                              dev_t rdev, const struct fs_caller *caller, struct stat *ret);
+CAIRN_MUST_CHECK int fs_symlink(struct fs *fs, const char *target, uint64_t parent,
+                                const char *name, const struct fs_caller *caller, struct stat *ret);
+CAIRN_MUST_CHECK int fs_link(struct fs *fs, uint64_t ino, uint64_t parent, const char *name,
+                             struct stat *ret);
 CAIRN_MUST_CHECK int fs_unlink(struct fs *fs, uint64_t parent, const char *name);
 CAIRN_MUST_CHECK int fs_rmdir(struct fs *fs, uint64_t parent, const char *name);
 /* `flags` as of renameat2(2); drafts that move are sealed first. `caller`: whose a whiteout is. */
-CAIRN_MUST_CHECK int fs_rename(struct fs *fs, uint64_t parent, const char *name, uint64_t parent2, const char *name2,
-                               unsigned flags, const struct fs_caller *caller);
+CAIRN_MUST_CHECK int fs_rename(struct fs *fs, uint64_t parent, const char *name, uint64_t parent2,
+                               const char *name2, unsigned flags, const struct fs_caller *caller);
 /* `buf` has room for 4096 bytes; returns the length. */
 CAIRN_MUST_CHECK ssize_t fs_readlink(struct fs *fs, uint64_t ino, char buf[4096]);
 
-/* Entries after `after` (0: from the start; "." and ".." come first): fn returns 1 to stop, and takes about as many as are
- * expected. Offsets stay valid while entries come and go. */
+/* Entries after `after` (0: from the start; "." and ".." come first): fn returns 1 to stop, and
+ * takes about as many as are expected. Offsets stay valid while entries come and go. */
 struct fs_entry {
     uint64_t ino;
     uint64_t offset; /* to go on after it */
@@ -69,18 +72,27 @@ struct fs_entry {
 CAIRN_MUST_CHECK int fs_readdir(struct fs *fs, uint64_t dir, uint64_t after, size_t expected,
                                 int (*fn)(const struct fs_entry *entry, void *arg), void *arg);
 
-/* --- attributes --------------------------------------------------------------------------------------------------------- */
+/* --- attributes ------------------------------------------------------------------------------- */
 
 CAIRN_MUST_CHECK int fs_getattr(struct fs *fs, uint64_t ino, struct stat *ret);
 bool fs_is_open(struct fs *fs, uint64_t ino);
 bool fs_is_nameless(struct fs *fs, uint64_t ino);
-/* The kernel knows this inode no longer: one without a name ends here, unless it is open. -EAGAIN as above: it lives still. */
+/* The kernel knows this inode no longer: one without a name ends here, unless it is open. -EAGAIN
+ * as above: it lives still. */
 CAIRN_MUST_CHECK int fs_forget(struct fs *fs, uint64_t ino);
 
-enum fs_set { FS_SET_MODE = 1, FS_SET_UID = 2, FS_SET_GID = 4, FS_SET_SIZE = 8, FS_SET_ATIME = 16, FS_SET_MTIME = 32 };
-/* Sets what `set` (enum fs_set) says from `st`; `ret` is the result. Clears setuid and setgid as chown and truncate do; that
- * alone, if `set` is 0: a chown to nobody, by root or the owner, or a change of content that the kernel tells of before the
- * call comes that makes it, which then does this for others. */
+enum fs_set {
+    FS_SET_MODE = 1,
+    FS_SET_UID = 2,
+    FS_SET_GID = 4,
+    FS_SET_SIZE = 8,
+    FS_SET_ATIME = 16,
+    FS_SET_MTIME = 32
+};
+/* Sets what `set` (enum fs_set) says from `st`; `ret` is the result. Clears setuid and setgid as
+ * chown and truncate do; that alone, if `set` is 0: a chown to nobody, by root or the owner, or a
+ * change of content that the kernel tells of before the call comes that makes it, which then does
+ * this for others. */
 CAIRN_MUST_CHECK int fs_setattr(struct fs *fs, uint64_t ino, unsigned set, const struct stat *st,
                                 const struct fs_caller *caller, struct stat *ret);
 CAIRN_MUST_CHECK int fs_statfs(struct fs *fs, struct statvfs *ret);
@@ -89,21 +101,25 @@ bool fs_follows(const struct fs *fs);
 /* Something was read: moves atime if it is due. May read the view. */
 void fs_accessed(struct fs *fs, uint64_t ino);
 
-/* size 0: the length only. user.*, trusted.* and security.* are stored (who may is for the kernel to say); user.cairn.* are answered
- * by the filesystem and never listed, but for user.cairn.pin, which is stored. */
-CAIRN_MUST_CHECK ssize_t fs_getxattr(struct fs *fs, uint64_t ino, const char *name, void *buf, size_t size);
-CAIRN_MUST_CHECK int fs_setxattr(struct fs *fs, uint64_t ino, const char *name, const void *value, size_t size,
-                                 int flags);
+/* size 0: the length only. user.*, trusted.* and security.* are stored (who may is for the kernel
+ * to say); user.cairn.* are answered by the filesystem and never listed, but for user.cairn.pin,
+ * which is stored. */
+CAIRN_MUST_CHECK ssize_t fs_getxattr(struct fs *fs, uint64_t ino, const char *name, void *buf,
+                                     size_t size);
+CAIRN_MUST_CHECK int fs_setxattr(struct fs *fs, uint64_t ino, const char *name, const void *value,
+                                 size_t size, int flags);
 CAIRN_MUST_CHECK int fs_removexattr(struct fs *fs, uint64_t ino, const char *name);
 /* trusted.* are listed for an admin alone. */
-CAIRN_MUST_CHECK ssize_t fs_listxattr(struct fs *fs, uint64_t ino, const struct fs_caller *caller, char *buf, size_t size);
+CAIRN_MUST_CHECK ssize_t fs_listxattr(struct fs *fs, uint64_t ino, const struct fs_caller *caller,
+                                      char *buf, size_t size);
 
-/* --- lane clients --------------------------------------------------------------------------------------------------------- */
+/* --- lane clients ----------------------------------------------------------------------------- */
 
-/* A program that saves lazily (libcairn) reports by setting the attribute user.cairn.lane of anything on the mount. It becomes no attribute,
- * and changes nothing of the inode: neither stored nor listed. The value is the text
- * "1 pending=BYTES saves=N blocked_ns=NS published=N failed=N error=TEXT", 512 bytes at most. Read, the attribute is "1 stage=BYTES remote=0|1": the size
- * of the stage, and whether what is written here goes to a remote. */
+/* A program that saves lazily (libcairn) reports by setting the attribute user.cairn.lane of
+ * anything on the mount. It becomes no attribute, and changes nothing of the inode: neither stored
+ * nor listed. The value is the text "1 pending=BYTES saves=N blocked_ns=NS published=N failed=N
+ * error=TEXT", 512 bytes at most. Read, the attribute is "1 stage=BYTES remote=0|1": the size of
+ * the stage, and whether what is written here goes to a remote. */
 #define FS_LANES_MAX 256u
 struct fs_lane {
     struct process process;
@@ -113,67 +129,76 @@ struct fs_lane {
     char error[256]; /* of the last save that failed; as the program says it, any bytes */
 };
 bool fs_is_lane_report(const char *name);
-/* `tid`: the thread that reports, as the kernel says it. -EINVAL: bad text; -ESRCH: a process that cannot be seen from here. Reads /proc. */
-CAIRN_MUST_CHECK int fs_lane_report(struct fs *fs, pid_t tid, uid_t uid, const void *value, size_t size);
-/* Calls `fn` for each whose process lives, in the order of their numbers. *ret_forgotten: places that others got. Reads /proc. */
-void fs_lanes(struct fs *fs, void (*fn)(const struct fs_lane *lane, void *arg), void *arg, uint64_t *ret_forgotten);
+/* `tid`: the thread that reports, as the kernel says it. -EINVAL: bad text; -ESRCH: a process that
+ * cannot be seen from here. Reads /proc. */
+CAIRN_MUST_CHECK int fs_lane_report(struct fs *fs, pid_t tid, uid_t uid, const void *value,
+                                    size_t size);
+/* Calls `fn` for each whose process lives, in the order of their numbers. *ret_forgotten: places
+ * that others got. Reads /proc. */
+void fs_lanes(struct fs *fs, void (*fn)(const struct fs_lane *lane, void *arg), void *arg,
+              uint64_t *ret_forgotten);
 
-/* --- open files ----------------------------------------------------------------------------------------------------------- */
+/* --- open files ------------------------------------------------------------------------------- */
 
 /* How the kernel should treat an open file. */
 struct fs_opened {
     uint64_t handle;
-    bool has_draft;  /* somebody is changing it: its pages must not be cached */
-    bool atime_due;  /* the next read moves atime: it must come here, not end in the page cache */
+    bool has_draft; /* somebody is changing it: its pages must not be cached */
+    bool atime_due; /* the next read moves atime: it must come here, not end in the page cache */
 };
 
 /* A file, or a directory to be listed. O_TRUNC means nothing here: it comes as fs_setattr(). */
 CAIRN_MUST_CHECK int fs_open(struct fs *fs, uint64_t ino, int flags, struct fs_opened *ret);
 /* A handle that a daemon that died took, and did not tell of. -ENOENT: its inode is gone. */
 CAIRN_MUST_CHECK int fs_opened_again(struct fs *fs, uint64_t handle, struct fs_opened *ret);
-/* A new regular file: part of history with its first seal. `name` NULL: it has none (O_TMPFILE) until fs_link() gives it one, and ends
- * as what has lost its last name does. */
-CAIRN_MUST_CHECK int fs_create(struct fs *fs, uint64_t parent, const char *name, mode_t mode, int flags,
-                               const struct fs_caller *caller, struct stat *ret_stat, struct fs_opened *ret);
-/* 0; only if `may_wait` also -EAGAIN: then it is open still, since there is no room to say that what has no name is closed. */
+/* A new regular file: part of history with its first seal. `name` NULL: it has none (O_TMPFILE)
+ * until fs_link() gives it one, and ends as what has lost its last name does. */
+CAIRN_MUST_CHECK int fs_create(struct fs *fs, uint64_t parent, const char *name, mode_t mode,
+                               int flags, const struct fs_caller *caller, struct stat *ret_stat,
+                               struct fs_opened *ret);
+/* 0; only if `may_wait` also -EAGAIN: then it is open still, since there is no room to say that
+ * what has no name is closed. */
 int fs_release(struct fs *fs, uint64_t handle, bool may_wait);
 int fs_handle_flags(struct fs *fs, uint64_t handle);
 
-/* A descriptor was closed: what was written becomes a version; where others write the file through descriptors of their own, with the next
- * operation of the history (store_seal_later()). */
+/* A descriptor was closed: what was written becomes a version; where others write the file through
+ * descriptors of their own, with the next operation of the history (store_seal_later()). */
 CAIRN_MUST_CHECK int fs_flush(struct fs *fs, uint64_t ino, uint64_t handle);
 
-/* What an fsync waits for: the horizon of `level` at `seq`. At the level of the stage seq is 0: nothing. */
+/* What an fsync waits for: the horizon of `level` at `seq`. At the level of the stage seq is 0:
+ * nothing. */
 struct fs_barrier {
     enum fs_fsync level;
     uint64_t seq;
 };
 
-/* Seals a file and tells what to wait for. A directory has no draft: what happened in it is history already, but for files
- * that are still being written. */
+/* Seals a file and tells what to wait for. A directory has no draft: what happened in it is history
+ * already, but for files that are still being written. */
 CAIRN_MUST_CHECK int fs_fsync(struct fs *fs, uint64_t ino, struct fs_barrier *ret);
 
 /* Calls `fn` once, when the barrier is reached: see store_wait() and store_wait_remote(). */
-void fs_await(struct fs *fs, const struct fs_barrier *barrier, void (*fn)(int result, void *arg), void *arg,
-              uint64_t *ret_ticket);
+void fs_await(struct fs *fs, const struct fs_barrier *barrier, void (*fn)(int result, void *arg),
+              void *arg, uint64_t *ret_ticket);
 
-/* --- content ------------------------------------------------------------------------------------------------------------------ */
+/* --- content ---------------------------------------------------------------------------------- */
 
-/* `slab` as in struct stage_write. `caller`: NULL for what was stored through a map, which takes no privileges away. */
-CAIRN_MUST_CHECK int fs_write(struct fs *fs, uint64_t ino, uint64_t offset, uint32_t length, uint32_t slab,
-                              const void *data, const struct fs_caller *caller);
+/* `slab` as in struct stage_write. `caller`: NULL for what was stored through a map, which takes no
+ * privileges away. */
+CAIRN_MUST_CHECK int fs_write(struct fs *fs, uint64_t ino, uint64_t offset, uint32_t length,
+                              uint32_t slab, const void *data, const struct fs_caller *caller);
 
 /* As store_start_read(). `leaves_atime`: the time of access stays as it is (O_NOATIME). */
 void fs_read(struct fs *fs, const struct store_read_request *request, bool leaves_atime);
 
 /* As fallocate(2); collapsing and inserting are -EOPNOTSUPP. */
-CAIRN_MUST_CHECK int fs_fallocate(struct fs *fs, uint64_t ino, int mode, uint64_t offset, uint64_t length,
-                                  const struct fs_caller *caller);
+CAIRN_MUST_CHECK int fs_fallocate(struct fs *fs, uint64_t ino, int mode, uint64_t offset,
+                                  uint64_t length, const struct fs_caller *caller);
 
 /* SEEK_DATA or SEEK_HOLE; -ENXIO past the end. May read the view. */
 CAIRN_MUST_CHECK int64_t fs_lseek(struct fs *fs, uint64_t ino, uint64_t offset, int whence);
 
-/* Copies within the mount; what is stored already is copied by reference. Returns what was copied, at least something
- * unless at the end. Blocks on NVMe for what cannot be: chunks that the view does not know yet. */
-CAIRN_MUST_CHECK ssize_t fs_copy(struct fs *fs, uint64_t from, uint64_t from_offset, uint64_t to, uint64_t to_offset,
-                                 size_t length, const struct fs_caller *caller);
+/* Copies within the mount; what is stored already is copied by reference. Returns what was copied,
+ * at least something unless at the end. Blocks on NVMe for what cannot be: chunks that the view
+ * does not know yet. */
+CAIRN_MUST_CHECK ssize_t fs_copy(struct fs *fs, uint64_t from, uint64_t from_offset, uint64_t to,
+                                 uint64_t to_offset, size_t length, const struct fs_caller *caller);

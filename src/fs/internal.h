@@ -10,11 +10,13 @@
 
 #define FILE_SIZE_MAX ((uint64_t)INT64_MAX - 4096)
 #define BLOCK_SIZE (1024u * 1024) /* st_blksize: what a request carries */
-/* libc takes it for the buffer of a listing. The kernel asks for attributes too with the first buffer: no more than many need. */
+/* libc takes it for the buffer of a listing. The kernel asks for attributes too with the first
+ * buffer: no more than many need. */
 #define DIR_BLOCK_SIZE 4096u
 
-/* Who is open, or has lost its last name: then it lives until nobody has it open and the kernel has forgotten it. What the kernel
- * knows, though nobody has it open, can be opened again and changed: a working directory, an O_PATH descriptor, a fifo. */
+/* Who is open, or has lost its last name: then it lives until nobody has it open and the kernel has
+ * forgotten it. What the kernel knows, though nobody has it open, can be opened again and changed:
+ * a working directory, an O_PATH descriptor, a fifo. */
 struct live_inode {
     UT_hash_handle hh;
     uint64_t ino;
@@ -22,7 +24,8 @@ struct live_inode {
     uint64_t writers; /* of them: for writing, and none of their descriptors was closed yet */
     bool is_nameless;
     bool may_get_name; /* only of a nameless one: it was made so */
-    bool is_forgotten; /* only of a nameless one: the request for that may come before those that close it */
+    bool is_forgotten; /* only of a nameless one: the request for that may come before those that
+                          close it */
 };
 
 /* Programs that save lazily: lanes.c. */
@@ -42,11 +45,12 @@ struct fs {
     enum fs_fsync fsync_level;
     _Atomic bool keeps_atime;
     struct {
-        struct cairn_mutex lock; /* also held over commits that take a last name, or end what has none */
+        struct cairn_mutex
+            lock; /* also held over commits that take a last name, or end what has none */
         struct live_inode *live;
     } locked;
     struct {
-        struct cairn_mutex lock; /* a leaf */
+        struct cairn_mutex lock;   /* a leaf */
         struct accessed *accessed; /* whose atime is newer than history knows */
     } access;
     struct lanes lanes;
@@ -60,25 +64,32 @@ struct live_inode *live_nameless_locked(struct fs *fs, uint64_t ino);
 void live_note_named_locked(struct fs *fs, struct live_inode *live);
 /* Nobody knows anything any more. */
 void live_end_all(struct fs *fs);
-/* Takes a handle and counts the inode as open before it is looked at, or even made: who removes its last name from then on
- * leaves it to whoever has it open. Then the inode must be held, or the opening undone. -ENFILE. */
+/* Takes a handle and counts the inode as open before it is looked at, or even made: who removes its
+ * last name from then on leaves it to whoever has it open. Then the inode must be held, or the
+ * opening undone. -ENFILE. */
 CAIRN_MUST_CHECK int open_ahead(struct fs *fs, uint64_t ino, int flags, uint64_t *ret_handle);
 void open_undo(struct fs *fs, uint64_t ino, uint64_t handle);
-/* Takes away what a change of content does: capabilities, and, if `caller` is without privilege, setuid and setgid. */
-CAIRN_MUST_CHECK int kill_privileges(struct fs *fs, const struct ns_inode *inode, const struct fs_caller *caller);
+/* Takes away what a change of content does: capabilities, and, if `caller` is without privilege,
+ * setuid and setgid. */
+CAIRN_MUST_CHECK int kill_privileges(struct fs *fs, const struct ns_inode *inode,
+                                     const struct fs_caller *caller);
 /* xattrs.c: the capabilities that whoever runs the file gets. */
 CAIRN_MUST_CHECK int drop_capabilities(struct fs *fs, const struct ns_inode *inode);
 /* mtime and ctime move, though the content stays as it is. */
 CAIRN_MUST_CHECK int touch(struct fs *fs, uint64_t ino);
 /* Content discarded and size set, by truncation or punching. */
-CAIRN_MUST_CHECK int cut(struct fs *fs, uint64_t ino, uint64_t offset, uint64_t length, uint64_t new_size);
+CAIRN_MUST_CHECK int cut(struct fs *fs, uint64_t ino, uint64_t offset, uint64_t length,
+                         uint64_t new_size);
 /* Bytes that st_blocks counts. May read the view. */
 uint64_t blocks_now(struct fs *fs, const struct store_now *now);
 
-/* allocated.c: ranges that fallocate gave, in whole blocks; the inode is held. -EAGAIN, -ENOSPC: nothing happened. */
-CAIRN_MUST_CHECK int allocated_add(struct fs *fs, const struct ns_inode *inode, uint64_t from, uint64_t to);
+/* allocated.c: ranges that fallocate gave, in whole blocks; the inode is held. -EAGAIN, -ENOSPC:
+ * nothing happened. */
+CAIRN_MUST_CHECK int allocated_add(struct fs *fs, const struct ns_inode *inode, uint64_t from,
+                                   uint64_t to);
 /* The whole blocks within [from, to) are given back. -EAGAIN. */
-CAIRN_MUST_CHECK int allocated_remove(struct fs *fs, const struct ns_inode *inode, uint64_t from, uint64_t to);
+CAIRN_MUST_CHECK int allocated_remove(struct fs *fs, const struct ns_inode *inode, uint64_t from,
+                                      uint64_t to);
 /* Of a file: what of it is content, or was given. `content`: what is content. May read the view. */
 uint64_t allocated_bytes(struct fs *fs, const struct store_now *now, uint64_t content);
 /* Is it the extended attribute that they are kept in? It is no program's. */

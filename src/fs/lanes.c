@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Programs that save lazily (libcairn) say now and then how far they are. It is kept in memory, by process, for whoever watches the mount.
+/* Programs that save lazily (libcairn) say now and then how far they are. It is kept in memory, by
+ * process, for whoever watches the mount.
  *
- * Who reports is known from the kernel. The table has a fixed size: when it is full, the user with most places gives one up, so that nobody
- * displaces another user's with more of his own. */
+ * Who reports is known from the kernel. The table has a fixed size: when it is full, the user with
+ * most places gives one up, so that nobody displaces another user's with more of his own. */
 #include "base/clock.h"
 #include "base/text.h"
 #include "fs/internal.h"
@@ -63,10 +64,12 @@ static int parse(const void *value, size_t size, struct fs_lane *ret)
     memcpy(text, value, size);
     text[size] = '\0';
     const char *at = text + strlen(VERSION);
-    if (strncmp(text, VERSION, strlen(VERSION)) != 0 || !take_number(&at, "pending", &ret->pending_bytes) ||
-        !take_number(&at, "saves", &ret->pending_saves) || !take_number(&at, "blocked_ns", &ret->blocked_ns) ||
-        !take_number(&at, "published", &ret->published) || !take_number(&at, "failed", &ret->failed) ||
-        strncmp(at, "error=", strlen("error=")) != 0)
+    if (strncmp(text, VERSION, strlen(VERSION)) != 0 ||
+        !take_number(&at, "pending", &ret->pending_bytes) ||
+        !take_number(&at, "saves", &ret->pending_saves) ||
+        !take_number(&at, "blocked_ns", &ret->blocked_ns) ||
+        !take_number(&at, "published", &ret->published) ||
+        !take_number(&at, "failed", &ret->failed) || strncmp(at, "error=", strlen("error=")) != 0)
         return -EINVAL;
     take_error(at + strlen("error="), ret->error, sizeof ret->error);
     return 0;
@@ -120,7 +123,8 @@ static unsigned count_of_user_locked(const struct lanes *lanes, uid_t uid)
     return count;
 }
 
-/* Of the user who has most, what was heard of longest ago. `newcomer` has one more than are listed. */
+/* Of the user who has most, what was heard of longest ago. `newcomer` has one more than
+ * are listed. */
 static void make_room_locked(struct lanes *lanes, uid_t newcomer)
 {
     check_held(&lanes->lock);
@@ -171,7 +175,8 @@ static int by_pid(const void *a, const void *b)
     return (x->process.pid > y->process.pid) - (x->process.pid < y->process.pid);
 }
 
-void fs_lanes(struct fs *fs, void (*fn)(const struct fs_lane *lane, void *arg), void *arg, uint64_t *ret_forgotten)
+void fs_lanes(struct fs *fs, void (*fn)(const struct fs_lane *lane, void *arg), void *arg,
+              uint64_t *ret_forgotten)
 {
     struct lanes *lanes = &fs->lanes;
     _cleanup_free_ struct fs_lane *copy = NULL;

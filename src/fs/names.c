@@ -14,7 +14,8 @@ static int name_ok(const char *name)
     return strlen(name) > NAME_LEN_MAX ? -ENAMETOOLONG : 0;
 }
 
-/* Asked for by number: for a handle (name_to_handle_at(2), NFS) whose inode the kernel has forgotten. */
+/* Asked for by number: for a handle (name_to_handle_at(2), NFS) whose inode the kernel has
+ * forgotten. */
 static int lookup_dots(struct fs *fs, uint64_t ino, const char *name, struct stat *ret)
 {
     struct ns_inode inode;
@@ -60,7 +61,8 @@ static void held_drop(struct held *held)
 #define _cleanup_held_ __attribute__((cleanup(held_drop)))
 
 /* Holds the directory in which a new name is made; -EEXIST if it is there. */
-static int hold_place(struct held *held, uint64_t parent, const char *name, struct ns_inode *ret_dir)
+static int hold_place(struct held *held, uint64_t parent, const char *name,
+                      struct ns_inode *ret_dir)
 {
     struct view_entry entry;
     int r = name_ok(name);
@@ -74,7 +76,8 @@ static int hold_place(struct held *held, uint64_t parent, const char *name, stru
     return r == 0 ? -EEXIST : r == -ENOENT ? 0 : r;
 }
 
-static struct attrs new_attrs(const struct ns_inode *dir, mode_t mode, const struct fs_caller *caller)
+static struct attrs new_attrs(const struct ns_inode *dir, mode_t mode,
+                              const struct fs_caller *caller)
 {
     int64_t now = clock_realtime_ns();
     struct attrs attrs = {.mode = mode,
@@ -92,8 +95,10 @@ static struct attrs new_attrs(const struct ns_inode *dir, mode_t mode, const str
     return attrs;
 }
 
-/* Makes an inode with a name: `rec` has its type, attrs.mode, and what else its kind needs; its number, if it is given. */
-static int make(struct fs *fs, struct record *rec, uint64_t parent, const char *name, const struct fs_caller *caller)
+/* Makes an inode with a name: `rec` has its type, attrs.mode, and what else its kind needs; its
+ * number, if it is given. */
+static int make(struct fs *fs, struct record *rec, uint64_t parent, const char *name,
+                const struct fs_caller *caller)
 {
     _cleanup_held_ struct held held = {.fs = fs};
     struct ns_inode dir;
@@ -115,32 +120,34 @@ static int make(struct fs *fs, struct record *rec, uint64_t parent, const char *
     return store_commit(fs->store, rec);
 }
 
-int fs_mkdir(struct fs *fs, uint64_t parent, const char *name, mode_t mode, const struct fs_caller *caller,
-             struct stat *ret)
+int fs_mkdir(struct fs *fs, uint64_t parent, const char *name, mode_t mode,
+             const struct fs_caller *caller, struct stat *ret)
 {
     struct record rec = {.type = REC_MAKE, .attrs = {.mode = (uint32_t)(S_IFDIR | (mode & 07777))}};
     int r = make(fs, &rec, parent, name, caller);
     return r < 0 ? r : fs_getattr(fs, rec.ino, ret);
 }
 
-int fs_mknod(struct fs *fs, uint64_t parent, const char *name, mode_t mode, dev_t rdev, const struct fs_caller *caller,
-             struct stat *ret)
+int fs_mknod(struct fs *fs, uint64_t parent, const char *name, mode_t mode, dev_t rdev,
+             const struct fs_caller *caller, struct stat *ret)
 {
     bool regular = S_ISREG(mode) || (mode & S_IFMT) == 0;
-    struct record rec = {.type = REC_MAKE, .attrs = {.mode = (uint32_t)mode, .rdev = (uint32_t)rdev}};
+    struct record rec = {.type = REC_MAKE,
+                         .attrs = {.mode = (uint32_t)mode, .rdev = (uint32_t)rdev}};
     if (regular) {
         rec.type = REC_NASCENT;
         rec.attrs.mode = (uint32_t)(S_IFREG | (mode & 07777));
     }
     int r = make(fs, &rec, parent, name, caller);
-    /* Nobody has it open, so nothing else would seal it soon. It is made already: a repetition would find it there. */
+    /* Nobody has it open, so nothing else would seal it soon. It is made already: a repetition
+     * would find it there. */
     if (r == 0 && regular && store_seal(fs->store, rec.ino) == -EAGAIN)
         log_debug("inode %llu is sealed later, as other drafts are", (unsigned long long)rec.ino);
     return r < 0 ? r : fs_getattr(fs, rec.ino, ret);
 }
 
-int fs_symlink(struct fs *fs, const char *target, uint64_t parent, const char *name, const struct fs_caller *caller,
-               struct stat *ret)
+int fs_symlink(struct fs *fs, const char *target, uint64_t parent, const char *name,
+               const struct fs_caller *caller, struct stat *ret)
 {
     size_t len = strlen(target);
     if (len == 0)
@@ -156,7 +163,8 @@ int fs_symlink(struct fs *fs, const char *target, uint64_t parent, const char *n
 }
 
 /* Makes an inode without a name in a folder that it is not to be found in. */
-static int make_nameless(struct fs *fs, struct record *rec, uint64_t parent, const struct fs_caller *caller)
+static int make_nameless(struct fs *fs, struct record *rec, uint64_t parent,
+                         const struct fs_caller *caller)
 {
     _cleanup_held_ struct held held = {.fs = fs};
     struct ns_inode dir;
@@ -178,8 +186,8 @@ static int make_nameless(struct fs *fs, struct record *rec, uint64_t parent, con
     return r;
 }
 
-int fs_create(struct fs *fs, uint64_t parent, const char *name, mode_t mode, int flags, const struct fs_caller *caller,
-              struct stat *ret_stat, struct fs_opened *ret)
+int fs_create(struct fs *fs, uint64_t parent, const char *name, mode_t mode, int flags,
+              const struct fs_caller *caller, struct stat *ret_stat, struct fs_opened *ret)
 {
     struct record rec = {.type = REC_NASCENT,
                          .ino = store_new_ino(fs->store),
@@ -204,8 +212,12 @@ int fs_create(struct fs *fs, uint64_t parent, const char *name, mode_t mode, int
 /* The first name of a file that was made without one. */
 static int link_nameless(struct fs *fs, uint64_t ino, uint64_t parent, const char *name)
 {
-    struct record rec = {
-        .type = REC_NASCENT, .ino = ino, .attrs = {.mode = S_IFREG}, .parent = parent, .name = name, .name_len = (uint16_t)strlen(name)};
+    struct record rec = {.type = REC_NASCENT,
+                         .ino = ino,
+                         .attrs = {.mode = S_IFREG},
+                         .parent = parent,
+                         .name = name,
+                         .name_len = (uint16_t)strlen(name)};
     LOCK_SCOPE(&fs->locked.lock);
     struct live_inode *live = live_nameless_locked(fs, ino);
     if (!live || !live->may_get_name)
@@ -234,16 +246,20 @@ int fs_link(struct fs *fs, uint64_t ino, uint64_t parent, const char *name, stru
     if (inode.nlink >= LINKS_MAX)
         return -EMLINK;
     r = store_seal(fs->store, ino);
-    struct record rec = {
-        .type = REC_LINK, .ino = ino, .parent = parent, .name = name, .name_len = (uint16_t)strlen(name)};
+    struct record rec = {.type = REC_LINK,
+                         .ino = ino,
+                         .parent = parent,
+                         .name = name,
+                         .name_len = (uint16_t)strlen(name)};
     if (r == 0)
         r = store_commit(fs->store, &rec);
     return r < 0 ? r : fs_getattr(fs, ino, ret);
 }
 
-/* Commits an operation that may take the last name of `lost` (NULL: none), which then lives on until it is forgotten. `also`: what
- * is one with it, or NULL. */
-static int commit_losing(struct fs *fs, struct record *rec, struct record *also, const struct ns_inode *lost)
+/* Commits an operation that may take the last name of `lost` (NULL: none), which then lives on
+ * until it is forgotten. `also`: what is one with it, or NULL. */
+static int commit_losing(struct fs *fs, struct record *rec, struct record *also,
+                         const struct ns_inode *lost)
 {
     LOCK_SCOPE(&fs->locked.lock);
     bool is_last = lost && (lost->nlink == 1 || S_ISDIR(lost->attrs.mode));
@@ -273,7 +289,8 @@ static int remove_name(struct fs *fs, uint64_t parent, const char *name, bool di
         return directory ? -ENOTDIR : -EISDIR;
     if (directory && (r = ns_check_empty(fs->ns, entry.ino)) < 0)
         return r;
-    /* Of a file that history does not know, it does not learn the end: the folder's times are an operation of their own. */
+    /* Of a file that history does not know, it does not learn the end: the folder's times are an
+     * operation of their own. */
     if (inode.nascent && (r = touch(fs, parent)) < 0)
         return r;
     struct record rec = {.type = REC_UNLINK,
@@ -294,7 +311,7 @@ int fs_rmdir(struct fs *fs, uint64_t parent, const char *name)
     return remove_name(fs, parent, name, true);
 }
 
-/* --- rename -------------------------------------------------------------------------------------------------------------- */
+/* --- rename ----------------------------------------------------------------------------------- */
 
 struct renaming {
     struct fs *fs;
@@ -305,7 +322,8 @@ struct renaming {
     const struct fs_caller *caller;
 };
 
-static int rename_find(struct renaming *rn, uint64_t parent, const char *name, uint64_t parent2, const char *name2)
+static int rename_find(struct renaming *rn, uint64_t parent, const char *name, uint64_t parent2,
+                       const char *name2)
 {
     struct view_entry entry;
     int r = name_ok(name2);
@@ -345,7 +363,8 @@ static int rename_check(const struct renaming *rn)
 
 static int seal_moving(struct fs *fs, const struct ns_inode *inode)
 {
-    return S_ISDIR(inode->attrs.mode) ? store_seal_below(fs->store, inode->ino) : store_seal(fs->store, inode->ino);
+    return S_ISDIR(inode->attrs.mode) ? store_seal_below(fs->store, inode->ino)
+                                      : store_seal(fs->store, inode->ino);
 }
 
 /* What moves, and a target that history does not know yet, become versions first. */
@@ -357,7 +376,8 @@ static int rename_seal(const struct renaming *rn)
     return r;
 }
 
-/* What a union of folders takes for "removed here": a device 0:0 under the name that was moved away. */
+/* What a union of folders takes for "removed here": a device 0:0 under the name that was moved
+ * away. */
 static int make_whiteout(const struct renaming *rn, const char *name, struct record *ret)
 {
     *ret = (struct record){.type = REC_MAKE,
@@ -397,8 +417,8 @@ static int rename_held(struct renaming *rn, const char *name, const char *name2)
     return r < 0 ? r : commit_losing(rn->fs, &rec, &whiteout, lost);
 }
 
-int fs_rename(struct fs *fs, uint64_t parent, const char *name, uint64_t parent2, const char *name2, unsigned flags,
-              const struct fs_caller *caller)
+int fs_rename(struct fs *fs, uint64_t parent, const char *name, uint64_t parent2, const char *name2,
+              unsigned flags, const struct fs_caller *caller)
 {
     if (flags & ~(unsigned)(RENAME_NOREPLACE | RENAME_EXCHANGE | RENAME_WHITEOUT))
         return -EINVAL;
@@ -410,7 +430,7 @@ int fs_rename(struct fs *fs, uint64_t parent, const char *name, uint64_t parent2
     return r;
 }
 
-/* --- reading ----------------------------------------------------------------------------------------------------------------- */
+/* --- reading ---------------------------------------------------------------------------------- */
 
 ssize_t fs_readlink(struct fs *fs, uint64_t ino, char buf[4096])
 {
@@ -428,7 +448,8 @@ static int list_entry(const struct view_entry *entry, const char *name, size_t n
     char text[NAME_LEN_MAX + 1];
     memcpy(text, name, name_len);
     text[name_len] = '\0';
-    struct fs_entry e = {.ino = entry->ino, .offset = entry->cookie, .type = entry->type, .name = text};
+    struct fs_entry e = {
+        .ino = entry->ino, .offset = entry->cookie, .type = entry->type, .name = text};
     return l->fn(&e, l->arg);
 }
 
@@ -442,7 +463,8 @@ int fs_readdir(struct fs *fs, uint64_t dir, uint64_t after, size_t expected,
         return r;
     if (inode.nlink == 0) /* removed, and still known */
         return 0;
-    /* Offsets of the two that every directory has; those of others are sequence numbers, which are larger. */
+    /* Offsets of the two that every directory has; those of others are sequence numbers, which are
+     * larger. */
     const struct fs_entry dots[] = {{.ino = dir, .offset = 1, .type = S_IFDIR, .name = "."},
                                     {.ino = dir == ROOT_INO ? ROOT_INO : inode.parent,
                                      .offset = 2,

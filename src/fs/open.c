@@ -25,7 +25,8 @@ void fs_free(struct fs *fs)
     if (!fs)
         return;
     struct live_inode *live, *next;
-    HASH_ITER(hh, fs->locked.live, live, next) {
+    HASH_ITER(hh, fs->locked.live, live, next)
+    {
         HASH_DEL(fs->locked.live, live);
         free(live);
     }
@@ -76,8 +77,8 @@ static void count_open(struct fs *fs, uint64_t ino, uint32_t flags)
     live->writers += is_writer(flags);
 }
 
-/* The kernel knows it: it found the name, or the name's removal would not have been asked for; or it is about to know it, and who made
- * it sees to it if that fails. */
+/* The kernel knows it: it found the name, or the name's removal would not have been asked for; or
+ * it is about to know it, and who made it sees to it if that fails. */
 struct live_inode *live_note_nameless_locked(struct fs *fs, uint64_t ino)
 {
     check_held(&fs->locked.lock);
@@ -93,7 +94,8 @@ struct live_inode *live_nameless_locked(struct fs *fs, uint64_t ino)
     return live && live->is_nameless ? live : NULL;
 }
 
-/* Who may have written, and who made the file: one that was made to be read only is part of history after its close, too. */
+/* Who may have written, and who made the file: one that was made to be read only is part of history
+ * after its close, too. */
 static bool closing_seals(int flags)
 {
     return (flags & O_ACCMODE) != O_RDONLY || flags & O_CREAT;
@@ -112,8 +114,8 @@ static int reap(struct fs *fs, uint64_t ino)
     return r;
 }
 
-/* Nobody has it open any more, or the kernel has forgotten it: both are needed for what has no name. -EAGAIN, only if `may_wait`:
- * there is no room to say so, and it lives still. */
+/* Nobody has it open any more, or the kernel has forgotten it: both are needed for what has no
+ * name. -EAGAIN, only if `may_wait`: there is no room to say so, and it lives still. */
 static int end_locked(struct fs *fs, struct live_inode *live, bool may_wait)
 {
     check_held(&fs->locked.lock);
@@ -123,7 +125,8 @@ static int end_locked(struct fs *fs, struct live_inode *live, bool may_wait)
     if (r == -EAGAIN && may_wait)
         return r;
     if (r < 0)
-        log_warn("inode %llu was deleted and nobody has it any more, but its room comes free only at the next mount: %s",
+        log_warn("inode %llu was deleted and nobody has it any more, but its room comes free only "
+                 "at the next mount: %s",
                  (unsigned long long)live->ino, strerror(-r));
     HASH_DEL(fs->locked.live, live);
     free(live);
@@ -142,7 +145,8 @@ void live_end_all(struct fs *fs)
 {
     LOCK_SCOPE(&fs->locked.lock);
     struct live_inode *live, *next;
-    HASH_ITER(hh, fs->locked.live, live, next) {
+    HASH_ITER(hh, fs->locked.live, live, next)
+    {
         live->opens = live->writers = 0;
         live->is_forgotten = true;
         int r = end_locked(fs, live, false);
@@ -217,7 +221,7 @@ int fs_open(struct fs *fs, uint64_t ino, int flags, struct fs_opened *ret)
     return 0;
 }
 
-/* --- what a daemon that died had open ------------------------------------------------------------------------------------- */
+/* --- what a daemon that died had open --------------------------------------------------------- */
 
 static void adopt_handle(struct fs *fs, uint64_t handle, uint64_t ino, uint32_t flags)
 {
@@ -228,7 +232,8 @@ static void adopt_handle(struct fs *fs, uint64_t handle, uint64_t ino, uint32_t 
         count_open(fs, ino, flags);
         return;
     }
-    log_warn("inode %llu was open and is not there any more: it had no name, and the log of the stage no room for it",
+    log_warn("inode %llu was open and is not there any more: it had no name, and the log of the "
+             "stage no room for it",
              (unsigned long long)ino);
     stage_handle_lose(fs->stage, handle);
 }
@@ -274,9 +279,10 @@ int fs_handle_flags(struct fs *fs, uint64_t handle)
     return (int)(stage_handle_flags(fs->stage, handle) & ~HANDLE_FLUSHED);
 }
 
-/* A descriptor of it is being closed: does somebody else write the file through another, of which none was closed yet? A descriptor that
- * was duplicated, or inherited by a process that ended, counts no more then, though it may still be written through: its file is sealed
- * more often than it need be, and no less. */
+/* A descriptor of it is being closed: does somebody else write the file through another, of which
+ * none was closed yet? A descriptor that was duplicated, or inherited by a process that ended,
+ * counts no more then, though it may still be written through: its file is sealed more often than
+ * it need be, and no less. */
 static bool others_write(struct fs *fs, uint64_t ino, uint64_t handle)
 {
     LOCK_SCOPE(&fs->locked.lock);
@@ -293,7 +299,8 @@ static int seal_at_close(struct fs *fs, uint64_t ino, uint64_t handle)
 {
     if (!closing_seals(fs_handle_flags(fs, handle)))
         return 0;
-    return others_write(fs, ino, handle) ? store_seal_later(fs->store, ino) : store_seal(fs->store, ino);
+    return others_write(fs, ino, handle) ? store_seal_later(fs->store, ino)
+                                         : store_seal(fs->store, ino);
 }
 
 int fs_release(struct fs *fs, uint64_t handle, bool may_wait)
@@ -326,13 +333,14 @@ int fs_fsync(struct fs *fs, uint64_t ino, struct fs_barrier *ret)
     int r = ns_inode(fs->ns, ino, &inode);
     if (r == 0)
         r = S_ISREG(inode.attrs.mode) ? store_seal(fs->store, ino) : store_seal_due(fs->store);
-    *ret = (struct fs_barrier){.level = fs->fsync_level,
-                               .seq = fs->fsync_level == FS_FSYNC_STAGE ? 0 : store_newest(fs->store)};
+    *ret =
+        (struct fs_barrier){.level = fs->fsync_level,
+                            .seq = fs->fsync_level == FS_FSYNC_STAGE ? 0 : store_newest(fs->store)};
     return r;
 }
 
-void fs_await(struct fs *fs, const struct fs_barrier *barrier, void (*fn)(int result, void *arg), void *arg,
-              uint64_t *ret_ticket)
+void fs_await(struct fs *fs, const struct fs_barrier *barrier, void (*fn)(int result, void *arg),
+              void *arg, uint64_t *ret_ticket)
 {
     if (barrier->level == FS_FSYNC_REMOTE)
         store_wait_remote(fs->store, barrier->seq, fn, arg, ret_ticket);

@@ -8,7 +8,9 @@
 
 #define OWN_PREFIX "user.cairn."
 #define TRUSTED_PREFIX "trusted."
-#define PIN_NAME "user.cairn.pin" /* stored as any other, and heeded by eviction: this file, or all below, stays on NVMe */
+#define PIN_NAME                                                                                   \
+    "user.cairn.pin" /* stored as any other, and heeded by eviction: this file, or all below,      \
+                        stays on NVMe */
 
 static bool is_own(const char *name)
 {
@@ -35,7 +37,10 @@ static int text_level(struct fs *fs, uint64_t ino, char *text, size_t size)
     int r = published ? store_remote_needs(fs->store, ino, &missing) : 0;
     if (r < 0)
         return r;
-    (void)snprintf(text, size, "%s", !durable ? "stage" : published && missing == 0 ? "remote" : "nvme");
+    (void)snprintf(text, size, "%s",
+                   !durable                    ? "stage"
+                   : published && missing == 0 ? "remote"
+                                               : "nvme");
     return 0;
 }
 
@@ -61,13 +66,15 @@ static int text_hash(struct fs *fs, uint64_t ino, char *text, size_t size)
     return r;
 }
 
-/* What a program that saves lazily chooses by: a file without a name may take so much of the stage, and whether the remote will have it. */
+/* What a program that saves lazily chooses by: a file without a name may take so much of the stage,
+ * and whether the remote will have it. */
 static int text_lane(struct fs *fs, uint64_t ino, char *text, size_t size)
 {
     (void)ino;
     struct remote_status remote;
     store_remote_status(fs->store, &remote);
-    (void)snprintf(text, size, "1 stage=%llu remote=%d", (unsigned long long)stage_usage(fs->stage).total_bytes,
+    (void)snprintf(text, size, "1 stage=%llu remote=%d",
+                   (unsigned long long)stage_usage(fs->stage).total_bytes,
                    remote.state != REMOTE_NONE && remote.state != REMOTE_FENCED);
     return 0;
 }
@@ -78,7 +85,10 @@ static ssize_t get_own(struct fs *fs, uint64_t ino, const char *name, void *buf,
         const char *name;
         bool files_only;
         int (*text)(struct fs *fs, uint64_t ino, char *text, size_t size);
-    } own[] = {{"level", false, text_level}, {"stored_bytes", true, text_stored_bytes}, {"hash", true, text_hash}, {"lane", false, text_lane}};
+    } own[] = {{"level", false, text_level},
+               {"stored_bytes", true, text_stored_bytes},
+               {"hash", true, text_hash},
+               {"lane", false, text_lane}};
     struct ns_inode inode;
     int r = ns_inode(fs->ns, ino, &inode);
     if (r < 0)
@@ -134,7 +144,8 @@ static int commit_xattr(struct fs *fs, struct record *rec)
     return r;
 }
 
-int fs_setxattr(struct fs *fs, uint64_t ino, const char *name, const void *value, size_t size, int flags)
+int fs_setxattr(struct fs *fs, uint64_t ino, const char *name, const void *value, size_t size,
+                int flags)
 {
     int r = check_name(name);
     if (r < 0)
@@ -166,14 +177,16 @@ int fs_setxattr(struct fs *fs, uint64_t ino, const char *name, const void *value
 
 static int commit_removal(struct fs *fs, uint64_t ino, const char *name)
 {
-    struct record rec = {.type = REC_REMOVEXATTR, .ino = ino, .name = name, .name_len = (uint16_t)strlen(name)};
+    struct record rec = {
+        .type = REC_REMOVEXATTR, .ino = ino, .name = name, .name_len = (uint16_t)strlen(name)};
     return commit_xattr(fs, &rec);
 }
 
 int drop_capabilities(struct fs *fs, const struct ns_inode *inode)
 {
     const char *name = "security.capability";
-    if (!inode->may_have_xattrs || ns_getxattr(fs->ns, inode->ino, name, strlen(name), NULL, 0) == -ENODATA)
+    if (!inode->may_have_xattrs ||
+        ns_getxattr(fs->ns, inode->ino, name, strlen(name), NULL, 0) == -ENODATA)
         return 0;
     int r = commit_removal(fs, inode->ino, name);
     return r == -ENODATA ? 0 : r;
@@ -202,7 +215,8 @@ static bool may_list(const struct fs_caller *caller, const char *name, size_t na
 {
     if (allocated_is_name(name, name_len))
         return false;
-    bool is_trusted = name_len > strlen(TRUSTED_PREFIX) && memcmp(name, TRUSTED_PREFIX, strlen(TRUSTED_PREFIX)) == 0;
+    bool is_trusted = name_len > strlen(TRUSTED_PREFIX) &&
+                      memcmp(name, TRUSTED_PREFIX, strlen(TRUSTED_PREFIX)) == 0;
     return !is_trusted || (caller->is_admin && caller->is_admin(caller->arg));
 }
 
@@ -221,7 +235,8 @@ static int list_name(const char *name, size_t name_len, void *arg)
     return 0;
 }
 
-ssize_t fs_listxattr(struct fs *fs, uint64_t ino, const struct fs_caller *caller, char *buf, size_t size)
+ssize_t fs_listxattr(struct fs *fs, uint64_t ino, const struct fs_caller *caller, char *buf,
+                     size_t size)
 {
     struct name_list list = {.caller = caller, .buf = buf, .size = size};
     int r = ns_listxattr(fs->ns, ino, list_name, &list);

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Adopts the mount of a dead daemon: the holder kept /dev/fuse, and this session continues with it. The kernel sends INIT once, so
- * the INIT of the first daemon is processed again, and its answer is not sent. Then the kernel is asked to resend the requests that
- * were received and not answered (FUSE_NOTIFY_RESEND, from Linux 6.9 on). They come before all others, with a mark in their number.
- * The stage records which of them the dead daemon has done (stage/requests.h): those are answered, the others are done. left.c
- * handles kernels that cannot resend. The attributes that the kernel caches are unknown here (kept.c): the first change of each
- * inode is notified. */
+/* Adopts the mount of a dead daemon: the holder kept /dev/fuse, and this session continues with it.
+ * The kernel sends INIT once, so the INIT of the first daemon is processed again, and its answer is
+ * not sent. Then the kernel is asked to resend the requests that were received and not answered
+ * (FUSE_NOTIFY_RESEND, from Linux 6.9 on). They come before all others, with a mark in their
+ * number. The stage records which of them the dead daemon has done (stage/requests.h): those are
+ * answered, the others are done. left.c handles kernels that cannot resend. The attributes that the
+ * kernel caches are unknown here (kept.c): the first change of each inode is notified. */
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
@@ -49,13 +50,16 @@ static _Thread_local struct stage_request returned;
 
 static bool is_answered(uint32_t opcode)
 {
-    return opcode != WIRE_FORGET && opcode != WIRE_BATCH_FORGET && opcode != WIRE_INTERRUPT && opcode != WIRE_INIT;
+    return opcode != WIRE_FORGET && opcode != WIRE_BATCH_FORGET && opcode != WIRE_INTERRUPT &&
+           opcode != WIRE_INIT;
 }
 
-/* The caller is gone: the kernel does not know what was opened for it, unless the dead daemon has answered. */
+/* The caller is gone: the kernel does not know what was opened for it, unless the dead daemon has
+ * answered. */
 static void undo_opening(struct front *front, const struct stage_request *left)
 {
-    bool opens = left->opcode == WIRE_CREATE || left->opcode == WIRE_OPEN || left->opcode == WIRE_OPENDIR;
+    bool opens =
+        left->opcode == WIRE_CREATE || left->opcode == WIRE_OPEN || left->opcode == WIRE_OPENDIR;
     if (opens && left->has_handle && !left->was_answering)
         (void)fs_release(front->fs, left->handle, false);
 }
@@ -67,18 +71,21 @@ void adopt_enter(struct front *front, bool is_resumed)
     uint32_t opcode = header->opcode;
     if (!is_answered(opcode))
         return;
-    if (header->unique & WIRE_RESENT && !is_resumed && returned.unique == unique && returned.is_applied) {
+    if (header->unique & WIRE_RESENT && !is_resumed && returned.unique == unique &&
+        returned.is_applied) {
         current.is_applied = true;
         current.before = returned;
         atomic_fetch_add(&front->adoption.answered_from_memory, 1);
     }
     returned.unique = 0;
     bool known = opcode < ARRAY_LEN(kinds);
-    stage_request_enter(front->stage, unique, opcode, known ? kinds[opcode].kind : REQUEST_CHANGES_NOTHING,
+    stage_request_enter(front->stage, unique, opcode,
+                        known ? kinds[opcode].kind : REQUEST_CHANGES_NOTHING,
                         known ? kinds[opcode].records : 0);
 }
 
-/* All requests in flight were resent before this one: a record that is left has no caller any more. */
+/* All requests in flight were resent before this one: a record that is left has no
+ * caller any more. */
 static void adopt_settle(struct front *front)
 {
     struct stage_request left;
@@ -95,12 +102,13 @@ void adopt_see(struct front *front, const struct wire_in_header *header)
         atomic_fetch_add(&front->adoption.resent, 1);
         if (!stage_request_return(front->stage, header->unique & ~WIRE_RESENT, &returned))
             returned.unique = 0;
-    } else if (!atomic_load_explicit(&front->adoption.is_settled, memory_order_relaxed) && is_answered(header->opcode)) {
+    } else if (!atomic_load_explicit(&front->adoption.is_settled, memory_order_relaxed) &&
+               is_answered(header->opcode)) {
         adopt_settle(front);
     }
 }
 
-/* --- the session ----------------------------------------------------------------------------------------------------------------- */
+/* --- the session ------------------------------------------------------------------------------ */
 
 static int replay_init(struct front *front, char **ret_text)
 {
@@ -108,13 +116,15 @@ static int replay_init(struct front *front, char **ret_text)
     struct fuse_buf buf = {.mem = before.init, .size = before.init_len};
     atomic_store(&front->adoption.is_replaying, true);
     front_see_request(front, before.init, before.init_len);
-    current = (struct current){.slab = SLAB_NONE, .header = (const struct wire_in_header *)(const void *)before.init};
+    current = (struct current){.slab = SLAB_NONE,
+                               .header = (const struct wire_in_header *)(const void *)before.init};
     fuse_session_process_buf(front->se, &buf);
     atomic_store(&front->adoption.is_replaying, false);
     atomic_store(&front->mmap_shared, before.mmap_shared && atomic_load(&front->mmap_offered));
     if (atomic_load(&front->init_done) && !atomic_load(&front->adoption.answer_differs))
         return 0;
-    *ret_text = xasprintf("the mount at %s was made by a version that negotiated other FUSE features; unmount and mount again",
+    *ret_text = xasprintf("the mount at %s was made by a version that negotiated other FUSE "
+                          "features; unmount and mount again",
                           front->options.mountpoint);
     return -EPROTO;
 }
@@ -154,8 +164,10 @@ static void forget_unknown(struct front *front)
     size_t count = store_nameless(front->store, &nameless);
     for (size_t i = 0; i < count; i++)
         if (!stage_request_left_made(front->stage, nameless[i]) &&
-            fuse_lowlevel_notify_inval_inode(front->se, nameless[i], -1, 0) == -ENOENT && fs_forget(front->fs, nameless[i]) < 0)
-            log_debug("unlinked inode %llu is kept until the next mount", (unsigned long long)nameless[i]);
+            fuse_lowlevel_notify_inval_inode(front->se, nameless[i], -1, 0) == -ENOENT &&
+            fs_forget(front->fs, nameless[i]) < 0)
+            log_debug("unlinked inode %llu is kept until the next mount",
+                      (unsigned long long)nameless[i]);
 }
 
 void adopt_begin(struct front *front)
@@ -166,7 +178,7 @@ void adopt_begin(struct front *front)
         left_settle(front);
 }
 
-/* --- the end ---------------------------------------------------------------------------------------------------------------------- */
+/* --- the end ---------------------------------------------------------------------------------- */
 
 /* Ordinary users mount and unmount through fusermount3. */
 static void run_fusermount(const char *mountpoint)
@@ -189,7 +201,7 @@ void adopt_unmount(struct front *front)
         run_fusermount(front->options.mountpoint);
 }
 
-/* --- what the kernel keeps ---------------------------------------------------------------------------------------------------------- */
+/* --- what the kernel keeps -------------------------------------------------------------------- */
 
 bool adopt_must_tell(struct front *front, uint64_t ino)
 {

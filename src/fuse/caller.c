@@ -24,8 +24,8 @@ static bool is_admin(void *arg)
     pid_t pid = fuse_req_ctx(arg)->pid;
     unsigned long long capabilities = 0;
     (void)snprintf(path, sizeof path, "/proc/%d/ns/user", (int)pid);
-    if (readlink(path, theirs, sizeof theirs - 1) <= 0 || readlink("/proc/self/ns/user", ours, sizeof ours - 1) <= 0 ||
-        strcmp(ours, theirs) != 0)
+    if (readlink(path, theirs, sizeof theirs - 1) <= 0 ||
+        readlink("/proc/self/ns/user", ours, sizeof ours - 1) <= 0 || strcmp(ours, theirs) != 0)
         return false;
     (void)snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
     FILE *f = fopen(path, "re");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Failed calls with their causes: each once in the log, and in a bounded list for `cairn status`. Ordinary errors (no such file, no
- * permission) are not failures. */
+/* Failed calls with their causes: each once in the log, and in a bounded list for `cairn status`.
+ * Ordinary errors (no such file, no permission) are not failures. */
 #include <stdio.h>
 
 #include "base/cause.h"
@@ -13,12 +13,16 @@ static const struct call {
     uint32_t opcode;
     const char *name;
     int name_at; /* -1: it is about the inode alone */
-} calls[] = {{1, "lookup", 0},    {3, "stat", -1},       {4, "setattr", -1},   {5, "readlink", -1},  {6, "symlink", 0},
-             {8, "mknod", 16},    {9, "mkdir", 8},       {10, "unlink", 0},    {11, "rmdir", 0},     {12, "rename", 8},
-             {13, "link", 8},     {14, "open", -1},      {15, "read", -1},     {16, "write", -1},    {17, "statfs", -1},
-             {20, "fsync", -1},   {21, "setxattr", -1},  {22, "getxattr", -1}, {23, "listxattr", -1}, {24, "removexattr", -1},
-             {25, "close", -1},   {27, "opendir", -1},   {28, "readdir", -1},  {30, "fsync", -1},    {35, "create", 16},
-             {43, "fallocate", -1}, {44, "readdir", -1}, {45, "rename", 16},   {46, "lseek", -1},    {47, "copy_file_range", -1}};
+} calls[] = {{1, "lookup", 0},      {3, "stat", -1},         {4, "setattr", -1},
+             {5, "readlink", -1},   {6, "symlink", 0},       {8, "mknod", 16},
+             {9, "mkdir", 8},       {10, "unlink", 0},       {11, "rmdir", 0},
+             {12, "rename", 8},     {13, "link", 8},         {14, "open", -1},
+             {15, "read", -1},      {16, "write", -1},       {17, "statfs", -1},
+             {20, "fsync", -1},     {21, "setxattr", -1},    {22, "getxattr", -1},
+             {23, "listxattr", -1}, {24, "removexattr", -1}, {25, "close", -1},
+             {27, "opendir", -1},   {28, "readdir", -1},     {30, "fsync", -1},
+             {35, "create", 16},    {43, "fallocate", -1},   {44, "readdir", -1},
+             {45, "rename", 16},    {46, "lseek", -1},       {47, "copy_file_range", -1}};
 
 static const struct call unknown_call = {0, "a request", -1};
 
@@ -33,7 +37,8 @@ static const struct call *call_of(uint32_t opcode)
 /* Maps internal errno values to EIO. */
 static int client_errno(int r)
 {
-    static const int internal[] = {EUCLEAN, EBADMSG, EPROTONOSUPPORT, ESHUTDOWN, EHOSTDOWN, EREMOTE, ENOTCONN, ETIMEDOUT};
+    static const int internal[] = {EUCLEAN,   EBADMSG, EPROTONOSUPPORT, ESHUTDOWN,
+                                   EHOSTDOWN, EREMOTE, ENOTCONN,        ETIMEDOUT};
     for (size_t i = 0; i < ARRAY_LEN(internal); i++)
         if (-r == internal[i])
             return EIO;
@@ -92,7 +97,8 @@ static void add_locked(struct failures *failures, const struct front_failure *fa
     if (failures->count == FAILURES_MAX) {
         failures_clear(&failures->list[0]);
         failures->forgotten++;
-        memmove(&failures->list[0], &failures->list[1], (FAILURES_MAX - 1) * sizeof failures->list[0]);
+        memmove(&failures->list[0], &failures->list[1],
+                (FAILURES_MAX - 1) * sizeof failures->list[0]);
         failures->count--;
     }
     failures->list[failures->count++] = *failure;
@@ -109,12 +115,14 @@ static char *path_of(struct front *front, uint64_t ino, const char *name)
     return whole;
 }
 
-static void failures_note(struct front *front, uint64_t ino, const char *call, const char *name, int error)
+static void failures_note(struct front *front, uint64_t ino, const char *call, const char *name,
+                          int error)
 {
     struct failures *failures = &front->failures;
     const char *cause = *cause_text() ? cause_text() : "see the log";
     int64_t now = clock_realtime_ns();
-    struct front_failure failure = {.ino = ino, .call = call, .error = error, .count = 1, .first = now, .last = now};
+    struct front_failure failure = {
+        .ino = ino, .call = call, .error = error, .count = 1, .first = now, .last = now};
     failure.cause = xstrdup(cause);
     mutex_lock(&failures->lock);
     failures->total++;
@@ -146,13 +154,14 @@ int front_failed_now(struct front *front, int r)
     if (!is_failure(error))
         return error;
     const char *body = (const char *)header + WIRE_IN_HEADER_LEN;
-    bool has_name = call->name_at >= 0 && header->len > WIRE_IN_HEADER_LEN + (uint32_t)call->name_at;
+    bool has_name =
+        call->name_at >= 0 && header->len > WIRE_IN_HEADER_LEN + (uint32_t)call->name_at;
     failures_note(front, header->nodeid, call->name, has_name ? body + call->name_at : NULL, error);
     return error;
 }
 
-void front_failures(struct front *front, void (*fn)(const struct front_failure *failure, void *arg), void *arg,
-                    uint64_t *ret_total, uint64_t *ret_forgotten)
+void front_failures(struct front *front, void (*fn)(const struct front_failure *failure, void *arg),
+                    void *arg, uint64_t *ret_total, uint64_t *ret_forgotten)
 {
     LOCK_SCOPE(&front->failures.lock);
     for (unsigned i = 0; i < front->failures.count; i++)

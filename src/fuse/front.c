@@ -30,9 +30,10 @@ static int make_session(struct front *front)
 {
     const struct front_options *o = &front->options;
     _cleanup_free_ char *fsname = escape(o->fsname);
-    _cleanup_free_ char *opts = xasprintf("fsname=%s,subtype=cairnfs,default_permissions%s%s%s%s", fsname,
-                                          o->allow_other ? ",allow_other" : "", o->read_only ? ",ro" : "",
-                                          o->extra ? "," : "", o->extra ? o->extra : "");
+    _cleanup_free_ char *opts =
+        xasprintf("fsname=%s,subtype=cairnfs,default_permissions%s%s%s%s", fsname,
+                  o->allow_other ? ",allow_other" : "", o->read_only ? ",ro" : "",
+                  o->extra ? "," : "", o->extra ? o->extra : "");
     char *argv[] = {(char *)(uintptr_t) "cairn", (char *)(uintptr_t) "-o", opts, NULL};
     struct fuse_args args = FUSE_ARGS_INIT(3, argv);
     front->se = fuse_session_new(&args, &front_ops, sizeof front_ops, front);
@@ -43,8 +44,9 @@ static int make_session(struct front *front)
 static int mount_session(struct front *front, char **ret_text)
 {
     if (fuse_session_mount(front->se, front->options.mountpoint) != 0) {
-        *ret_text = xasprintf("cannot mount on %s: %s; see the message above, and check that you may use FUSE",
-                              front->options.mountpoint, strerror(errno ? errno : EPERM));
+        *ret_text = xasprintf(
+            "cannot mount on %s: %s; see the message above, and check that you may use FUSE",
+            front->options.mountpoint, strerror(errno ? errno : EPERM));
         return -EIO;
     }
     front->is_mounted = true;
@@ -58,7 +60,8 @@ static int start_threads(struct front *front)
     front->resumer_started = r == 0;
     if (r == 0)
         r = lost_pages_start(front);
-    unsigned most = (unsigned)min_u64(THREADS_MAX, max_u64(stage_slabs_for_waiting(front->stage), 1));
+    unsigned most =
+        (unsigned)min_u64(THREADS_MAX, max_u64(stage_slabs_for_waiting(front->stage), 1));
     unsigned wanted = front->options.threads > most ? most : front->options.threads;
     for (; r == 0 && front->thread_count < wanted; front->thread_count++) {
         atomic_fetch_add(&front->live_threads, 1);
@@ -71,8 +74,8 @@ static int start_threads(struct front *front)
     return r;
 }
 
-int front_start(const struct front_options *options, struct fs *fs, struct store *store, struct front **ret,
-                char **ret_text)
+int front_start(const struct front_options *options, struct fs *fs, struct store *store,
+                struct front **ret, char **ret_text)
 {
     struct front *front = xcalloc(1, sizeof *front);
     front->options = *options;
@@ -101,7 +104,8 @@ int front_start(const struct front_options *options, struct fs *fs, struct store
     if (r < 0) {
         if (!*ret_text)
             *ret_text = xasprintf("starting FUSE failed: %s", strerror(-r));
-        front->is_mounted = front->is_mounted && !options->adopted; /* the next one may go on with it */
+        front->is_mounted =
+            front->is_mounted && !options->adopted; /* the next one may go on with it */
         front_stop(front);
         front_free(front);
         return r;
@@ -119,7 +123,8 @@ void front_changed(struct front *front, const uint64_t *inos, size_t count, bool
     if (has_content)
         atomic_store(&front->changed_at, clock_monotonic_ns());
     for (size_t i = 0; i < count && !atomic_load(&front->stopping); i++)
-        (void)fuse_lowlevel_notify_inval_inode(front->se, inos[i], from, 0); /* -ENOENT: the kernel does not know it */
+        (void)fuse_lowlevel_notify_inval_inode(front->se, inos[i], from,
+                                               0); /* -ENOENT: the kernel does not know it */
     if (has_content && count)
         atomic_store(&front->changed_at, clock_monotonic_ns());
 }
@@ -142,7 +147,8 @@ int front_event_fd(struct front *front)
     return front->event_fd;
 }
 
-/* A signal may come just before the read it is meant to interrupt: repeated until all have ended. */
+/* A signal may come just before the read it is meant to interrupt: repeated until all
+ * have ended. */
 static void end_threads(struct front *front)
 {
     turns_end(&front->turns);
@@ -164,7 +170,8 @@ static void drop_waiting(struct front *front, struct parked_list *list)
     }
 }
 
-/* fsyncs that wait for a remote may do so for hours: they fail now, for what they asked for is not so. */
+/* fsyncs that wait for a remote may do so for hours: they fail now, for what they asked for is not
+ * so. */
 static void end_syncing(struct front *front)
 {
     struct syncing *syncing;
@@ -180,7 +187,8 @@ static void end_syncing(struct front *front)
             (void)fuse_reply_err(syncing->req, front_failed(front, syncing->ino, "fsync", -EIO));
             free(syncing);
         } else if (syncing) {
-            (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL); /* its function is being called */
+            (void)nanosleep(&(struct timespec){.tv_nsec = 1000000},
+                            NULL); /* its function is being called */
         }
     } while (syncing);
 }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Before a hand-over the daemon receives nothing more, and answers what it has received. A daemon that dies in the middle of a call leaves it to
- * its successor (adopt.c), but a kernel that cannot send again would have it fail, and one whose bytes are just copied may fail anywhere.
+/* Before a hand-over the daemon receives nothing more, and answers what it has received. A daemon
+ * that dies in the middle of a call leaves it to its successor (adopt.c), but a kernel that cannot
+ * send again would have it fail, and one whose bytes are just copied may fail anywhere.
  *
- * Only the thread that has the turn receives: front_hold() takes the turn from the threads, and keeps it. */
+ * Only the thread that has the turn receives: front_hold() takes the turn from the threads, and
+ * keeps it. */
 #include <pthread.h>
 #include <signal.h>
 #include <time.h>
@@ -29,15 +31,16 @@ static unsigned count_waiting(struct front *front)
     const struct parked *parked;
     const struct syncing *syncing;
     TAILQ_FOREACH(parked, &front->locked.content, link)
-        count++;
+    count++;
     TAILQ_FOREACH(parked, &front->locked.changes, link)
-        count++;
+    count++;
     TAILQ_FOREACH(syncing, &front->locked.syncing, link)
-        count++;
+    count++;
     return count;
 }
 
-/* Requests that wait for room, or for a horizon, may stay unanswered where the kernel sends them again. */
+/* Requests that wait for room, or for a horizon, may stay unanswered where the kernel sends them
+ * again. */
 static bool is_answered(struct front *front, bool resends)
 {
     unsigned waiting = resends ? count_waiting(front) : 0;

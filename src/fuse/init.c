@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Parts of the kernel's protocol that this libfuse has no name for: TMPFILE, and two things that are asked for in the reply to INIT.
+/* Parts of the kernel's protocol that this libfuse has no name for: TMPFILE, and two things that
+ * are asked for in the reply to INIT.
  *
- *   DIRECT_IO_ALLOW_MMAP  files that bypass the page cache can still be mapped shared (loaders map what they read); tried before
- *                         anybody relies on it (self_test.c)
- *   HANDLE_KILLPRIV_V2    we clear setuid bits ourselves, so the kernel need not ask for an xattr before every write */
+ *   DIRECT_IO_ALLOW_MMAP  files that bypass the page cache can still be mapped shared (loaders map
+ * what they read); tried before anybody relies on it (self_test.c) HANDLE_KILLPRIV_V2    we clear
+ * setuid bits ourselves, so the kernel need not ask for an xattr before every write */
 #include <sys/uio.h>
 
 #include "fuse/internal.h"
 
-#define INIT_OUT_FLAGS 12u  /* offsets in its answer */
+#define INIT_OUT_FLAGS 12u /* offsets in its answer */
 #define INIT_OUT_FLAGS2 32u
 #define INIT_OUT_LEN FRONT_ANSWER_LEN
 
-static struct front *mounting; /* libfuse hands no context to these hooks before INIT; one mount a process */
+static struct front
+    *mounting; /* libfuse hands no context to these hooks before INIT; one mount a process */
 static uint32_t offered_flags;
 
 void front_see_request(struct front *front, void *mem, size_t size)
@@ -47,14 +49,16 @@ static void patch_init(uint8_t *answer)
     memcpy(answer + INIT_OUT_FLAGS2, &flags2, sizeof flags2);
 }
 
-/* The kernel has had its answer from the daemon before us, and must get the same as that one promised. */
+/* The kernel has had its answer from the daemon before us, and must get the same as that one
+ * promised. */
 static ssize_t answer_init(struct front *front, int fd, const struct iovec *iov)
 {
     uint8_t answer[INIT_OUT_LEN];
     memcpy(answer, iov[1].iov_base, sizeof answer);
     patch_init(answer);
     if (atomic_load(&front->adoption.is_replaying)) {
-        atomic_store(&front->adoption.answer_differs, memcmp(answer, front->passport.answer, sizeof answer) != 0);
+        atomic_store(&front->adoption.answer_differs,
+                     memcmp(answer, front->passport.answer, sizeof answer) != 0);
         return (ssize_t)(iov[0].iov_len + iov[1].iov_len);
     }
     memcpy(front->passport.answer, answer, sizeof answer);
@@ -67,7 +71,8 @@ static ssize_t write_reply(int fd, struct iovec *iov, int count, void *userdata)
     (void)userdata;
     struct wire_out_header out = {0};
     memcpy(&out, iov[0].iov_base, min_u64(sizeof out, iov[0].iov_len));
-    if (mounting && !atomic_exchange(&mounting->init_done, true) && count == 2 && iov[1].iov_len == INIT_OUT_LEN)
+    if (mounting && !atomic_exchange(&mounting->init_done, true) && count == 2 &&
+        iov[1].iov_len == INIT_OUT_LEN)
         return answer_init(mounting, fd, iov);
     if (!mounting || out.unique == 0) /* a notice */
         return writev(fd, iov, count);

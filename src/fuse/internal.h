@@ -11,8 +11,8 @@
 #include "fuse/front.h"
 #include "stage/requests.h"
 
-/* The kernel's protocol, as far as libfuse 3.14 does not show it: what lies in front of a payload, and two flags of
- * INIT that it does not know. From the kernel's include/uapi/linux/fuse.h. */
+/* The kernel's protocol, as far as libfuse 3.14 does not show it: what lies in front of a payload,
+ * and two flags of INIT that it does not know. From the kernel's include/uapi/linux/fuse.h. */
 struct wire_in_header {
     uint32_t len, opcode;
     uint64_t unique, nodeid;
@@ -55,9 +55,9 @@ struct wire_out_header {
 #define WIRE_INIT_EXT (1u << 30)
 #define WIRE_HANDLE_KILLPRIV_V2 (1u << 28)
 #define WIRE2_DIRECT_IO_ALLOW_MMAP (1u << 4) /* bit 36 of the flags */
-#define INIT_IN_FLAGS 12u   /* offsets in the arguments of INIT */
+#define INIT_IN_FLAGS 12u                    /* offsets in the arguments of INIT */
 #define INIT_IN_FLAGS2 16u
-#define WIRE2_HAS_RESEND (1u << 7)           /* bit 39 */
+#define WIRE2_HAS_RESEND (1u << 7) /* bit 39 */
 
 #define THREADS_MAX 64u
 
@@ -65,8 +65,8 @@ struct wire_out_header {
 struct parked {
     TAILQ_ENTRY(parked) link;
     bool is_content; /* else a change of names or attributes */
-    uint32_t slab; /* with the request in it, or SLAB_NONE */
-    void *mem;     /* the request; heap when slab is SLAB_NONE */
+    uint32_t slab;   /* with the request in it, or SLAB_NONE */
+    void *mem;       /* the request; heap when slab is SLAB_NONE */
     size_t size;
     uint64_t unique;
     pid_t pid;
@@ -101,9 +101,9 @@ struct failures {
 struct turns {
     struct cairn_mutex lock;
     pthread_cond_t changed;
-    _Atomic bool is_receiving;  /* a thread waits for the kernel, or is about to */
-    _Atomic unsigned resting;   /* threads that wait for their turn */
-    unsigned wanted;            /* of them shall come */
+    _Atomic bool is_receiving; /* a thread waits for the kernel, or is about to */
+    _Atomic unsigned resting;  /* threads that wait for their turn */
+    unsigned wanted;           /* of them shall come */
     bool is_watched, ended;
     _Atomic bool is_long[TURN_KINDS]; /* by opcode: the last one took long */
 };
@@ -150,7 +150,8 @@ struct kept_set {
     struct cairn_mutex lock; /* a leaf */
     struct kept {
         uint64_t ino;  /* 0: free */
-        pid_t asker;   /* the only thread that was answered since the kernel was told last; 0: there were several */
+        pid_t asker;   /* the only thread that was answered since the kernel was told last; 0: there
+                          were several */
         int64_t taken; /* monotonic ns: when it was asked for last */
     } kept[KEPT_WAYS];
 };
@@ -160,11 +161,12 @@ struct kept_set {
 /* A mount that outlived its daemon: adopt.c. */
 struct adoption {
     bool is_adopted;
-    _Atomic bool is_replaying;    /* the answer to INIT is for us alone */
-    _Atomic bool answer_differs;  /* from what the kernel was told */
-    _Atomic bool is_settled;      /* what was in flight has come again, or will not */
+    _Atomic bool is_replaying;   /* the answer to INIT is for us alone */
+    _Atomic bool answer_differs; /* from what the kernel was told */
+    _Atomic bool is_settled;     /* what was in flight has come again, or will not */
     _Atomic unsigned resent, answered_from_memory, failed;
-    _Atomic uint64_t *told;       /* TOLD_MAX inodes of which the kernel was told since, by a hash; NULL: not adopted */
+    _Atomic uint64_t *
+        told; /* TOLD_MAX inodes of which the kernel was told since, by a hash; NULL: not adopted */
 };
 
 struct front {
@@ -195,7 +197,7 @@ struct front {
         struct cairn_mutex lock; /* a leaf: room comes free under other locks */
         pthread_cond_t changed;
         bool wanted;
-    } wake; /* of the resumer */
+    } wake;                        /* of the resumer */
     _Atomic unsigned parked_count; /* that wait, the one that is being repeated among them */
     _Atomic unsigned parked_content, parked_slabs;
     _Atomic uint64_t requests, read_bytes, written_bytes; /* statistics: relaxed */
@@ -203,7 +205,8 @@ struct front {
     struct {
         struct cairn_mutex lock;
         struct parked_list content; /* in the order in which they came, in which they go on */
-        struct parked_list changes; /* each resumes when it can: none waits for the content of another */
+        struct parked_list
+            changes; /* each resumes when it can: none waits for the content of another */
         struct syncing_list syncing;
         uint64_t wait_count, wait_ns;
     } locked;
@@ -214,26 +217,29 @@ struct current {
     uint32_t slab;
     const struct wire_in_header *header;
     bool is_resumed;
-    bool is_applied;              /* a daemon that died has done it, and did not answer: */
+    bool is_applied; /* a daemon that died has done it, and did not answer: */
     struct stage_request before;
-    bool park;    /* the handler asks for the request to be parked */
-    bool stolen;  /* the handler took the slab */
+    bool park;   /* the handler asks for the request to be parked */
+    bool stolen; /* the handler took the slab */
 };
 extern _Thread_local struct current current;
 
-/* failures.c: what a client is told for the error `r`, an errno; noted, with cause_text(), if it is a failure of ours. */
+/* failures.c: what a client is told for the error `r`, an errno; noted, with cause_text(), if it is
+ * a failure of ours. */
 void failures_init(struct failures *failures);
 void failures_done(struct failures *failures);
 int front_failed(struct front *front, uint64_t ino, const char *call, int r);
 /* The same for the request that the thread is working on. */
 int front_failed_now(struct front *front, int r);
 
-/* kept.c: how long the kernel may keep these attributes, in seconds. They were just read, and may be read again. */
+/* kept.c: how long the kernel may keep these attributes, in seconds. They were just read, and may
+ * be read again. */
 void kept_init(struct front *front);
 void kept_done(struct front *front);
 double kept_for(struct front *front, struct stat *st);
-/* Before the reply to a request that may have changed an inode's attributes: the content of a file, which the kernel may miss with one
- * that is open or has setuid bits; the entries of a directory, with the result `r`; or in a way that it may miss with any inode. */
+/* Before the reply to a request that may have changed an inode's attributes: the content of a file,
+ * which the kernel may miss with one that is open or has setuid bits; the entries of a directory,
+ * with the result `r`; or in a way that it may miss with any inode. */
 void kept_changed(struct front *front, uint64_t ino);
 void kept_entries_changed(struct front *front, uint64_t dir, int r);
 void kept_marked(struct front *front, uint64_t ino);
@@ -246,9 +252,11 @@ static inline struct front *front_of(fuse_req_t req)
 }
 
 /* mounted.c */
-void mounted_note(struct front *front);                 /* just now */
-bool mounted_is_here(const struct front *front);        /* at its mountpoint, in the daemon's mount namespace */
-void mounted_let_go(struct front *front);               /* ends the connection, and unmounts nothing; no thread uses it any more */
+void mounted_note(struct front *front); /* just now */
+bool mounted_is_here(
+    const struct front *front);           /* at its mountpoint, in the daemon's mount namespace */
+void mounted_let_go(struct front *front); /* ends the connection, and unmounts nothing; no thread
+                                             uses it any more */
 
 /* ops.c */
 struct fs_caller caller_of(fuse_req_t req); /* as long as the request */
@@ -258,7 +266,8 @@ void reply_result(fuse_req_t req, int r);
 /* The same for a call that is never parked. */
 void reply_error(fuse_req_t req, int r);
 
-/* Replies when all that happened before is durable. `written`: bytes of the write that asks for it, 0: an fsync. */
+/* Replies when all that happened before is durable. `written`: bytes of the write that asks for it,
+ * 0: an fsync. */
 void front_sync(fuse_req_t req, fuse_ino_t ino, size_t written);
 
 /* The attributes that a lookup answers. */
@@ -268,18 +277,24 @@ struct fuse_entry_param front_entry(struct front *front, const struct stat *st);
 /* Finds a handle that a dead daemon opened and did not answer: 0, or it has to be opened. */
 int front_open_again(struct front *front, struct fs_opened *ret);
 void front_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
-void front_op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, struct fuse_file_info *fi);
+void front_op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
+                     struct fuse_file_info *fi);
 void front_op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 void front_op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 void front_op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi);
 
 /* ops_content.c */
-void front_op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t offset, struct fuse_file_info *fi);
-void front_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi);
-void front_op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length, struct fuse_file_info *fi);
-void front_op_lseek(fuse_req_t req, fuse_ino_t ino, off_t offset, int whence, struct fuse_file_info *fi);
-void front_op_copy_file_range(fuse_req_t req, fuse_ino_t from, off_t from_offset, struct fuse_file_info *from_fi,
-                              fuse_ino_t to, off_t to_offset, struct fuse_file_info *to_fi, size_t length, int flags);
+void front_op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t offset,
+                    struct fuse_file_info *fi);
+void front_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,
+                   struct fuse_file_info *fi);
+void front_op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length,
+                        struct fuse_file_info *fi);
+void front_op_lseek(fuse_req_t req, fuse_ino_t ino, off_t offset, int whence,
+                    struct fuse_file_info *fi);
+void front_op_copy_file_range(fuse_req_t req, fuse_ino_t from, off_t from_offset,
+                              struct fuse_file_info *from_fi, fuse_ino_t to, off_t to_offset,
+                              struct fuse_file_info *to_fi, size_t length, int flags);
 
 /* loop.c */
 void front_park(struct front *front, fuse_req_t req);
@@ -291,13 +306,15 @@ void front_wake(struct front *front);
 bool has_fatal_signal(pid_t tid);
 
 /* adopt.c */
-/* Begins to work for the request that the thread has received: it has its place in the stage's table. */
+/* Begins to work for the request that the thread has received: it has its place in the stage's
+ * table. */
 void adopt_enter(struct front *front, bool is_resumed);
 /* Within the turn, so in the order of the kernel's queue. */
 void adopt_see(struct front *front, const struct wire_in_header *header);
 /* The session over a descriptor that is mounted already. */
 CAIRN_MUST_CHECK int adopt_session(struct front *front, char **ret_text);
-/* Settles the state that the dead daemon left, before requests are received; then the kernel resends those in flight. */
+/* Settles the state that the dead daemon left, before requests are received; then the kernel
+ * resends those in flight. */
 void adopt_begin(struct front *front);
 /* Reads the flags of an adopted mount from the kernel. */
 void adopt_unmount(struct front *front);
@@ -305,7 +322,8 @@ void adopt_unmount(struct front *front);
 bool adopt_must_tell(struct front *front, uint64_t ino);
 void adopt_done(struct front *front);
 
-/* left.c: answers what was in flight, where the kernel cannot send it again. Before anything is received. */
+/* left.c: answers what was in flight, where the kernel cannot send it again. Before anything is
+ * received. */
 void left_settle(struct front *front);
 
 /* init.c */
@@ -319,9 +337,11 @@ void lost_pages_done(struct front *front);
 CAIRN_MUST_CHECK int lost_pages_start(struct front *front);
 /* While requests are still received: waits for the notice that is under way. */
 void lost_pages_stop(struct front *front);
-/* After the answer to what could not be written: soon the kernel has no pages of the inode any more. Does not wait. */
+/* After the answer to what could not be written: soon the kernel has no pages of the inode any
+ * more. Does not wait. */
 void lost_pages_note(struct front *front, uint64_t ino);
-/* The mount ends: writes from the page cache that find no space fail instead of waiting, since the notice waits for them. */
+/* The mount ends: writes from the page cache that find no space fail instead of waiting, since the
+ * notice waits for them. */
 bool lost_pages_are_final(struct front *front);
 
 /* self_test.c */

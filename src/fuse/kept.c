@@ -1,24 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 /* For how long the kernel may keep attributes.
  *
- * Nearly all changes are its own, and with most of them it counts a version of the inode's attributes: an answer that it asked for
- * before, and takes after, is dropped. Some it only marks as old, and an older answer, taken last, would be kept: a directory whose
- * entries change, ctime after a rename or a change of xattrs, blocks after fallocate, all of these after stores through a map. What is
- * written while its caller goes on (io_submit(2), io_uring) it marks when that begins, and not when it has ended. And it does not look
- * for setuid bits that a write takes away. A notice counts a version, too. So
+ * Nearly all changes are its own, and with most of them it counts a version of the inode's
+ * attributes: an answer that it asked for before, and takes after, is dropped. Some it only marks
+ * as old, and an older answer, taken last, would be kept: a directory whose entries change, ctime
+ * after a rename or a change of xattrs, blocks after fallocate, all of these after stores through a
+ * map. What is written while its caller goes on (io_submit(2), io_uring) it marks when that begins,
+ * and not when it has ended. And it does not look for setuid bits that a write takes away. A notice
+ * counts a version, too. So
  *
- *   - after a rename, a change of xattrs, fallocate, a page of a map: the kernel is told, each time (kept_marked())
- *   - of files that are open, or have such bits, it is told with the first change after they were answered for (kept_changed()); and
- *     when they are opened to be written, since until then they may have been answered for without a place
- *   - so it is of directories, but not where only the thread that makes the change asked since it was told last: that has taken its
- *     answers, and the mark is enough, which comes with success (kept_entries_changed())
+ *   - after a rename, a change of xattrs, fallocate, a page of a map: the kernel is told, each time
+ * (kept_marked())
+ *   - of files that are open, or have such bits, it is told with the first change after they were
+ * answered for (kept_changed()); and when they are opened to be written, since until then they may
+ * have been answered for without a place
+ *   - so it is of directories, but not where only the thread that makes the change asked since it
+ * was told last: that has taken its answers, and the mark is enough, which comes with success
+ * (kept_entries_changed())
  *   - the answer to a setattr or a link is taken without a look at versions: it is not kept
  *
  * An older time of access may show in any case.
  *
- * What was answered for has a place in `kept`, taken before its attributes were read (again). Who changes attributes gives the place
- * up after the change and before the reply, and then tells: each answer that came without the change is told of. Where no place is
- * free, the answer is not kept. */
+ * What was answered for has a place in `kept`, taken before its attributes were read (again). Who
+ * changes attributes gives the place up after the change and before the reply, and then tells: each
+ * answer that came without the change is told of. Where no place is free, the answer
+ * is not kept. */
 #include "base/clock.h"
 #include "fuse/internal.h"
 
@@ -52,8 +58,8 @@ static struct kept *find_locked(struct kept_set *set, uint64_t ino)
     return NULL;
 }
 
-/* One that is free, or the oldest, after a while. Not at once: the kernel may not have got yet what the place was taken for, and not
- * know the inode, so that it could not be told. */
+/* One that is free, or the oldest, after a while. Not at once: the kernel may not have got yet what
+ * the place was taken for, and not know the inode, so that it could not be told. */
 static struct kept *free_locked(struct kept_set *set, int64_t now)
 {
     check_held(&set->lock);
@@ -67,9 +73,10 @@ static struct kept *free_locked(struct kept_set *set, int64_t now)
     return now - oldest->taken >= SETTLED_NS ? oldest : NULL;
 }
 
-/* Evicts an entry; it stays findable until the kernel was notified, and the lock is released meanwhile. False: it was requested
- * again, or has changed, or another thread found a slot. */
-static bool evict_locked(struct front *front, struct kept_set *set, struct kept *place, uint64_t successor)
+/* Evicts an entry; it stays findable until the kernel was notified, and the lock is released
+ * meanwhile. False: it was requested again, or has changed, or another thread found a slot. */
+static bool evict_locked(struct front *front, struct kept_set *set, struct kept *place,
+                         uint64_t successor)
 {
     check_held(&set->lock);
     const struct kept before = {.ino = place->ino, .taken = clock_monotonic_ns()};
@@ -89,7 +96,8 @@ static bool kept_take_slot(struct front *front, uint64_t ino, pid_t asker)
     struct kept *own = find_locked(set, ino), *place = own ? own : free_locked(set, now);
     if (!place || (place->ino != 0 && !own && !evict_locked(front, set, place, ino)))
         return false;
-    *place = (struct kept){.ino = ino, .asker = !own || own->asker == asker ? asker : BY_MANY, .taken = now};
+    *place = (struct kept){
+        .ino = ino, .asker = !own || own->asker == asker ? asker : BY_MANY, .taken = now};
     return true;
 }
 
@@ -124,7 +132,8 @@ void kept_marked(struct front *front, uint64_t ino)
 
 static bool must_be_told(struct front *front, const struct stat *st)
 {
-    return S_ISDIR(st->st_mode) || st->st_mode & (S_ISUID | S_ISGID) || (S_ISREG(st->st_mode) && fs_is_open(front->fs, st->st_ino));
+    return S_ISDIR(st->st_mode) || st->st_mode & (S_ISUID | S_ISGID) ||
+           (S_ISREG(st->st_mode) && fs_is_open(front->fs, st->st_ino));
 }
 
 double kept_for(struct front *front, struct stat *st)
@@ -133,7 +142,8 @@ double kept_for(struct front *front, struct stat *st)
     if (most <= 0 || fs_follows(front->fs) || !must_be_told(front, st))
         return most;
     struct stat again;
-    if (!kept_take_slot(front, st->st_ino, (pid_t)current.header->pid) || fs_getattr(front->fs, st->st_ino, &again) < 0)
+    if (!kept_take_slot(front, st->st_ino, (pid_t)current.header->pid) ||
+        fs_getattr(front->fs, st->st_ino, &again) < 0)
         return 0;
     *st = again;
     return most;

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Answers requests that were in flight when a daemon died, on a kernel that cannot send them again (before Linux 6.9). Its callers wait until each is answered.
+/* Answers requests that were in flight when a daemon died, on a kernel that cannot send them again
+ * (before Linux 6.9). Its callers wait until each is answered.
  *
- * Of each there is what the stage's table says (stage/requests.h), not the request: neither its name nor its arguments. What was done gets
- * the answer that it would have had: from the table alone where that is success, or a length; and for a new name, new attributes, a new
- * file, or what has to be durable first, from the handler of its opcode, which looks at the inode (and handle) that the table names and at
- * nothing else. All else fails with EIO: what changes nothing, what was not done, an open, and what was done in part (a setattr of several
- * things, fallocate, a copy). */
+ * Of each there is what the stage's table says (stage/requests.h), not the request: neither its
+ * name nor its arguments. What was done gets the answer that it would have had: from the table
+ * alone where that is success, or a length; and for a new name, new attributes, a new file, or what
+ * has to be durable first, from the handler of its opcode, which looks at the inode (and handle)
+ * that the table names and at nothing else. All else fails with EIO: what changes nothing, what was
+ * not done, an open, and what was done in part (a setattr of several things, fallocate, a copy). */
 #include <fcntl.h>
 #include <sys/uio.h>
 
@@ -13,7 +15,7 @@
 #include "fuse/internal.h"
 
 #define ROOT_INO 1u
-#define ARGS_MAX 48u /* of the requests below, with two names of one byte */
+#define ARGS_MAX 48u   /* of the requests below, with two names of one byte */
 #define WRITE_SIZE 16u /* offsets in the arguments of WRITE */
 #define WRITE_FLAGS 32u
 
@@ -27,8 +29,9 @@ static bool is_one_of(uint32_t opcode, const uint8_t *opcodes, size_t count)
 
 static bool needs_no_content(uint32_t opcode)
 {
-    static const uint8_t opcodes[] = {WIRE_UNLINK, WIRE_RMDIR, WIRE_RENAME, WIRE_RELEASE, WIRE_SETXATTR,
-                                      WIRE_REMOVEXATTR, WIRE_RELEASEDIR, WIRE_FALLOCATE, WIRE_RENAME2};
+    static const uint8_t opcodes[] = {WIRE_UNLINK,     WIRE_RMDIR,     WIRE_RENAME,
+                                      WIRE_RELEASE,    WIRE_SETXATTR,  WIRE_REMOVEXATTR,
+                                      WIRE_RELEASEDIR, WIRE_FALLOCATE, WIRE_RENAME2};
     return is_one_of(opcode, opcodes, ARRAY_LEN(opcodes));
 }
 
@@ -57,10 +60,12 @@ static bool can_be_handled(struct front *front, const struct stage_request *left
     if (left->opcode == WIRE_SETATTR)
         return left->result > 0 && fs_getattr(front->fs, (uint64_t)left->result, &st) == 0;
     if (left->opcode == WIRE_CREATE)
-        return left->has_handle && fs_opened_again(front->fs, left->handle, &opened) == 0 && fs_getattr(front->fs, left->ino, &st) == 0;
+        return left->has_handle && fs_opened_again(front->fs, left->handle, &opened) == 0 &&
+               fs_getattr(front->fs, left->ino, &st) == 0;
     if (left->opcode == WIRE_WRITE)
         return must_be_durable(front, left->ino) && fs_getattr(front->fs, left->ino, &st) == 0;
-    return is_one_of(left->opcode, makers, ARRAY_LEN(makers)) && fs_getattr(front->fs, left->ino, &st) == 0;
+    return is_one_of(left->opcode, makers, ARRAY_LEN(makers)) &&
+           fs_getattr(front->fs, left->ino, &st) == 0;
 }
 
 static void put_u32(uint8_t *args, uint32_t value)
@@ -71,7 +76,9 @@ static void put_u32(uint8_t *args, uint32_t value)
 /* Only these requests have arguments here: requests that are already applied need no others. */
 static void fill_args(struct front *front, const struct stage_request *left, uint8_t *args)
 {
-    size_t names = left->opcode == WIRE_SYMLINK ? 0 : left->opcode == WIRE_MKDIR || left->opcode == WIRE_LINK ? 8 : 16;
+    size_t names = left->opcode == WIRE_SYMLINK                              ? 0
+                   : left->opcode == WIRE_MKDIR || left->opcode == WIRE_LINK ? 8
+                                                                             : 16;
     memset(args, 0, ARGS_MAX);
     if (left->opcode == WIRE_WRITE) {
         put_u32(args + WRITE_SIZE, (uint32_t)left->result);
@@ -85,19 +92,26 @@ static void fill_args(struct front *front, const struct stage_request *left, uin
 
 static uint64_t node_of(const struct stage_request *left)
 {
-    return left->opcode == WIRE_SETATTR ? (uint64_t)left->result : left->opcode == WIRE_WRITE ? left->ino : ROOT_INO;
+    return left->opcode == WIRE_SETATTR ? (uint64_t)left->result
+           : left->opcode == WIRE_WRITE ? left->ino
+                                        : ROOT_INO;
 }
 
-/* A directory whose entries changed is marked as old by the kernel itself when it gets the answer. */
+/* A directory whose entries changed is marked as old by the kernel itself when it gets
+ * the answer. */
 static void handle_again(struct front *front, const struct stage_request *left)
 {
     struct {
         struct wire_in_header header;
         uint8_t args[ARGS_MAX];
-    } request = {.header = {.len = sizeof request, .opcode = left->opcode, .unique = left->unique, .nodeid = node_of(left)}};
+    } request = {.header = {.len = sizeof request,
+                            .opcode = left->opcode,
+                            .unique = left->unique,
+                            .nodeid = node_of(left)}};
     fill_args(front, left, request.args);
     struct fuse_buf buf = {.mem = &request, .size = sizeof request};
-    current = (struct current){.slab = SLAB_NONE, .header = &request.header, .is_applied = true, .before = *left};
+    current = (struct current){
+        .slab = SLAB_NONE, .header = &request.header, .is_applied = true, .before = *left};
     fuse_session_process_buf(front->se, &buf);
     current = (struct current){.slab = SLAB_NONE};
 }
@@ -109,7 +123,8 @@ static bool answer_itself(struct front *front, const struct stage_request *left,
     size_t len = sizeof(struct wire_out_header) + (with_length ? sizeof length : 0);
     struct wire_out_header out = {.len = (uint32_t)len, .error = error, .unique = left->unique};
     struct iovec iov[2] = {{&out, sizeof out}, {(void *)(uintptr_t)length, sizeof length}};
-    return writev(fuse_session_fd(front->se), iov, with_length ? 2 : 1) >= 0; /* else it had been answered */
+    return writev(fuse_session_fd(front->se), iov, with_length ? 2 : 1) >=
+           0; /* else it had been answered */
 }
 
 static void left_fail(struct front *front, const struct stage_request *left)
@@ -126,7 +141,8 @@ static void settle(struct front *front, const struct stage_request *left)
     bool is_done = left->is_applied;
     if (is_done && can_be_handled(front, left))
         handle_again(front, left);
-    else if (!is_done || !(needs_no_content(left->opcode) || needs_length(left->opcode)) || !answer_itself(front, left, 0)) {
+    else if (!is_done || !(needs_no_content(left->opcode) || needs_length(left->opcode)) ||
+             !answer_itself(front, left, 0)) {
         left_fail(front, left);
         return;
     }
@@ -140,7 +156,8 @@ void left_settle(struct front *front)
         settle(front, &left);
     unsigned failed = atomic_load(&front->adoption.failed);
     if (failed)
-        log_warn("%u calls in progress when the daemon died fail with EIO: this kernel cannot resend them (Linux 6.9 can)",
+        log_warn("%u calls in progress when the daemon died fail with EIO: this kernel cannot "
+                 "resend them (Linux 6.9 can)",
                  failed);
     atomic_store(&front->adoption.is_settled, true);
 }

@@ -10,7 +10,8 @@
 #include "base/log.h"
 #include "fuse/internal.h"
 
-#define POLL_MS 200         /* how often waiting callers are looked at for a fatal signal, and room is tried again */
+#define POLL_MS                                                                                    \
+    200 /* how often waiting callers are looked at for a fatal signal, and room is tried again */
 #define PARKED_SLABS_FREE 3u /* that may be parked without asking */
 #define HOLD_BACK_NS 5000000
 
@@ -35,7 +36,8 @@ static struct parked *make_parked(struct front *front, const struct fuse_buf *bu
     const struct wire_in_header *header = buf->mem;
     struct parked *parked = xcalloc(1, sizeof *parked);
     *parked = (struct parked){.slab = SLAB_NONE,
-                              .is_content = header->opcode == WIRE_WRITE || header->opcode == WIRE_COPY_FILE_RANGE,
+                              .is_content = header->opcode == WIRE_WRITE ||
+                                            header->opcode == WIRE_COPY_FILE_RANGE,
                               .size = buf->size,
                               .unique = header->unique,
                               .pid = (pid_t)header->pid,
@@ -66,7 +68,8 @@ static void loop_process(struct front *front, uint32_t slab, struct fuse_buf *bu
 static void loop_enqueue(struct front *front, struct parked *parked)
 {
     mutex_lock(&front->locked.lock);
-    TAILQ_INSERT_TAIL(parked->is_content ? &front->locked.content : &front->locked.changes, parked, link);
+    TAILQ_INSERT_TAIL(parked->is_content ? &front->locked.content : &front->locked.changes, parked,
+                      link);
     unsigned count = atomic_fetch_add(&front->parked_count, 1) + 1;
     atomic_fetch_add(&front->parked_content, parked->is_content);
     front->locked.wait_count++;
@@ -116,7 +119,8 @@ static void accept_wake_signal(void)
 static void hold_back(struct front *front)
 {
     while (atomic_load(&front->parked_slabs) > PARKED_SLABS_FREE &&
-           atomic_load(&front->parked_slabs) >= stage_slabs_for_waiting(front->stage) && !atomic_load(&front->stopping))
+           atomic_load(&front->parked_slabs) >= stage_slabs_for_waiting(front->stage) &&
+           !atomic_load(&front->stopping))
         (void)nanosleep(&(struct timespec){.tv_nsec = HOLD_BACK_NS}, NULL);
 }
 
@@ -151,7 +155,8 @@ void *front_receive(void *arg)
             continue;
         if (r <= 0)
             break;
-        /* The slab may be the stage's own afterwards, and another's: nothing of the request is looked at then. */
+        /* The slab may be the stage's own afterwards, and another's: nothing of the request is
+         * looked at then. */
         uint32_t opcode = ((const struct wire_in_header *)buf.mem)->opcode;
         int64_t begun = turn_begin(&front->turns, opcode);
         loop_handle(front, &slab, &buf);
@@ -168,7 +173,7 @@ void *front_receive(void *arg)
     return NULL;
 }
 
-/* --- waiting callers ------------------------------------------------------------------------------------------------------ */
+/* --- waiting callers -------------------------------------------------------------------------- */
 
 /* SIGKILL is pending, or what became of another signal that ends the process. */
 bool has_fatal_signal(pid_t tid)
@@ -181,7 +186,8 @@ bool has_fatal_signal(pid_t tid)
     bool fatal = false;
     unsigned long long pending;
     while (fgets(line, sizeof line, f))
-        if (sscanf(line, "SigPnd: %llx", &pending) == 1 || sscanf(line, "ShdPnd: %llx", &pending) == 1)
+        if (sscanf(line, "SigPnd: %llx", &pending) == 1 ||
+            sscanf(line, "ShdPnd: %llx", &pending) == 1)
             fatal = fatal || (pending & (1ull << (SIGKILL - 1)));
     (void)fclose(f);
     return fatal;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Drops lost pages. Stores through maps that fail (ENOSPC) are lost, and msync and fsync report that. The kernel keeps the pages,
- * though: reads through the page cache would return other data than direct reads until the pages are evicted. Dropping them makes
- * all readers see the content of the file. A thread of its own does it: the kernel makes the notifying thread wait for pages under
+/* Drops lost pages. Stores through maps that fail (ENOSPC) are lost, and msync and fsync report
+ * that. The kernel keeps the pages, though: reads through the page cache would return other data
+ * than direct reads until the pages are evicted. Dropping them makes all readers see the content of
+ * the file. A thread of its own does it: the kernel makes the notifying thread wait for pages under
  * writeback, and writes dirty pages of the inode first. */
 #include "base/log.h"
 #include "base/pool.h"
@@ -15,7 +16,8 @@ void lost_pages_note(struct front *front, uint64_t ino)
         if (lost->inos[i] == ino)
             return;
     if (lost->count == LOST_PAGES_MAX) {
-        log_warn("inode %llu: its pages in the kernel are stale until they are read again", (unsigned long long)ino);
+        log_warn("inode %llu: its pages in the kernel are stale until they are read again",
+                 (unsigned long long)ino);
         return;
     }
     lost->inos[lost->count++] = ino;

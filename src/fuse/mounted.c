@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Is the mount still where it was made? It may be gone from there and live on elsewhere, as a copy in another mount namespace. Then
- * its path leads to what was below it, or to what came there since: nothing that is ours to unmount. */
+/* Is the mount still where it was made? It may be gone from there and live on elsewhere, as a copy
+ * in another mount namespace. Then its path leads to what was below it, or to what came there
+ * since: nothing that is ours to unmount. */
 #include <fcntl.h>
 #include <stdio.h>
 
@@ -42,13 +43,15 @@ bool mounted_is_here(const struct front *front)
     return front->device == 0 || mounted_look(front).is_here;
 }
 
-/* The kernel aborts the connection with its last descriptor. libfuse would unmount by the path, but does not if its descriptor
- * polls like that of an ended connection: a pipe without a reader does so. */
+/* The kernel aborts the connection with its last descriptor. libfuse would unmount by the path, but
+ * does not if its descriptor polls like that of an ended connection: a pipe without a reader does
+ * so. */
 void mounted_let_go(struct front *front)
 {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) < 0) {
-        log_warn("out of file descriptors: the mount at %s is left as it is", front->options.mountpoint);
+        log_warn("out of file descriptors: the mount at %s is left as it is",
+                 front->options.mountpoint);
         return;
     }
     (void)close(ends[0]);

@@ -10,7 +10,6 @@
 #include "base/pool.h"
 #include "fuse/internal.h"
 
-
 void reply_result(fuse_req_t req, int r)
 {
     if (r == -EAGAIN)
@@ -51,7 +50,8 @@ static void reply_entry(fuse_req_t req, int r, const struct stat *st)
     (void)fuse_reply_entry(req, &entry);
 }
 
-/* Was it done by a daemon that died before it answered? Then what to answer: *st, unless NULL, as it is now. */
+/* Was it done by a daemon that died before it answered? Then what to answer: *st, unless NULL, as
+ * it is now. */
 static bool was_done(struct front *front, struct stat *st, int *ret)
 {
     if (current.is_applied)
@@ -78,21 +78,24 @@ static void reply_linked(fuse_req_t req, uint64_t parent, int r, const struct st
     (void)fuse_reply_entry(req, &entry);
 }
 
-/* O_TRUNC comes as a setattr after the open: with the open it would come before the kernel has seen whether it may be (a program that
- * runs from the file would lose its code to an open that fails with ETXTBSY). */
+/* O_TRUNC comes as a setattr after the open: with the open it would come before the kernel has seen
+ * whether it may be (a program that runs from the file would lose its code to an open that fails
+ * with ETXTBSY). */
 static void op_init(void *userdata, struct fuse_conn_info *conn)
 {
     (void)userdata;
-    conn->want &= ~(unsigned)(FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE | FUSE_CAP_SPLICE_MOVE | FUSE_CAP_ATOMIC_O_TRUNC);
-    conn->want |= conn->capable & (FUSE_CAP_ASYNC_READ | FUSE_CAP_EXPORT_SUPPORT | FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_ASYNC_DIO |
-                                   FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO);
+    conn->want &= ~(unsigned)(FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE | FUSE_CAP_SPLICE_MOVE |
+                              FUSE_CAP_ATOMIC_O_TRUNC);
+    conn->want |=
+        conn->capable & (FUSE_CAP_ASYNC_READ | FUSE_CAP_EXPORT_SUPPORT | FUSE_CAP_PARALLEL_DIROPS |
+                         FUSE_CAP_ASYNC_DIO | FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO);
     conn->max_write = MAX_WRITE;
     conn->max_background = 64;
     conn->congestion_threshold = 48;
     conn->time_gran = 1;
 }
 
-/* --- names ------------------------------------------------------------------------------------------------------------------ */
+/* --- names ------------------------------------------------------------------------------------ */
 
 static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
@@ -109,7 +112,8 @@ static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
     reply_entry(req, r, &st);
 }
 
-/* The request may come late, or be repeated: the kernel may have found the inode again since. Then another will come. */
+/* The request may come late, or be repeated: the kernel may have found the inode again since. Then
+ * another will come. */
 static bool knows(struct front *front, uint64_t ino)
 {
     return fuse_lowlevel_notify_inval_inode(front->se, ino, -1, 0) != -ENOENT;
@@ -189,7 +193,8 @@ static uint64_t ino_of(struct front *front, uint64_t parent, const char *name)
     return fs_lookup(front->fs, parent, name, &st) == 0 ? st.st_ino : 0;
 }
 
-/* Notifies the kernel about an inode that loses a name: kernels before about 6.16 only mark its attributes as stale, or not even that. */
+/* Notifies the kernel about an inode that loses a name: kernels before about 6.16 only mark its
+ * attributes as stale, or not even that. */
 static void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
     struct front *front = front_of(req);
@@ -202,8 +207,8 @@ static void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
     reply_changed(req, parent, r);
 }
 
-static void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t parent2, const char *name2,
-                      unsigned flags)
+static void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t parent2,
+                      const char *name2, unsigned flags)
 {
     struct front *front = front_of(req);
     struct fs_caller caller = caller_of(req);
@@ -234,13 +239,14 @@ static void op_readlink(fuse_req_t req, fuse_ino_t ino)
     (void)fuse_reply_readlink(req, target);
 }
 
-/* --- directories -------------------------------------------------------------------------------------------------------------- */
+/* --- directories ------------------------------------------------------------------------------ */
 
 /* Bytes that an entry with a name of usual length takes in an answer. */
 #define ENTRY_LEN 40u
 #define PLUS_ENTRY_LEN 168u
-/* The first entries come with attributes, because the kernel cannot know yet whether anybody wants them. Few, because they cost it
- * more than a name does; it asks for those of the rest as soon as one of these is looked at. */
+/* The first entries come with attributes, because the kernel cannot know yet whether anybody wants
+ * them. Few, because they cost it more than a name does; it asks for those of the rest as soon as
+ * one of these is looked at. */
 #define PLUS_FIRST_LEN 4096u
 
 struct dir_reply {
@@ -261,9 +267,11 @@ static int add_entry(const struct fs_entry *entry, void *arg)
         if (fs_getattr(d->front->fs, entry->ino, &st) < 0)
             return 0;
         struct fuse_entry_param e = front_entry(d->front, &st);
-        need = fuse_add_direntry_plus(d->req, d->buf + d->len, left, entry->name, &e, (off_t)entry->offset);
+        need = fuse_add_direntry_plus(d->req, d->buf + d->len, left, entry->name, &e,
+                                      (off_t)entry->offset);
     } else {
-        need = fuse_add_direntry(d->req, d->buf + d->len, left, entry->name, &st, (off_t)entry->offset);
+        need = fuse_add_direntry(d->req, d->buf + d->len, left, entry->name, &st,
+                                 (off_t)entry->offset);
     }
     if (need > left)
         return 1;
@@ -275,7 +283,8 @@ static void list_directory(fuse_req_t req, fuse_ino_t ino, size_t size, off_t of
 {
     struct dir_reply d = {.req = req, .front = front_of(req), .size = size, .plus = plus};
     d.buf = thread_buffer(THREAD_BUFFER_REPLY, size);
-    int r = fs_readdir(d.front->fs, ino, (uint64_t)offset, size / (plus ? PLUS_ENTRY_LEN : ENTRY_LEN), add_entry, &d);
+    int r = fs_readdir(d.front->fs, ino, (uint64_t)offset,
+                       size / (plus ? PLUS_ENTRY_LEN : ENTRY_LEN), add_entry, &d);
     if (r < 0) {
         reply_error(req, r);
     } else {
@@ -298,7 +307,8 @@ static void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
     }
     fi->fh = opened.handle;
     if (fuse_reply_open(req, fi) == -ENOENT)
-        (void)fs_release(front->fs, opened.handle, false); /* the caller was interrupted: no release will come */
+        (void)fs_release(front->fs, opened.handle,
+                         false); /* the caller was interrupted: no release will come */
 }
 
 static void op_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
@@ -307,21 +317,25 @@ static void op_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info 
     reply_result(req, current.is_applied ? 0 : fs_release(front_of(req)->fs, fi->fh, true));
 }
 
-static void op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi)
+static void op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,
+                       struct fuse_file_info *fi)
 {
     (void)fi;
     list_directory(req, ino, size, offset, false);
 }
 
-static void op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi)
+static void op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,
+                           struct fuse_file_info *fi)
 {
     (void)fi;
-    list_directory(req, ino, offset == 0 ? (size_t)min_u64(size, PLUS_FIRST_LEN) : size, offset, true);
+    list_directory(req, ino, offset == 0 ? (size_t)min_u64(size, PLUS_FIRST_LEN) : size, offset,
+                   true);
 }
 
-/* --- attributes ----------------------------------------------------------------------------------------------------------------- */
+/* --- attributes ------------------------------------------------------------------------------- */
 
-/* It is gone, or another writer deleted what the kernel knows, which looks the path up again: no failure to tell of. */
+/* It is gone, or another writer deleted what the kernel knows, which looks the path up again: no
+ * failure to tell of. */
 static bool reply_gone(fuse_req_t req, int r)
 {
     if (r == -ENOENT)
@@ -346,7 +360,8 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 }
 
 /* The kernel would take the answer whatever it was told meanwhile: it is to ask again. */
-static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set, struct fuse_file_info *fi)
+static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set,
+                       struct fuse_file_info *fi)
 {
     (void)fi;
     static const struct {
@@ -420,13 +435,16 @@ static void reply_marked(fuse_req_t req, uint64_t ino, int r)
         reply_result(req, r);
 }
 
-static void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value, size_t size, int flags)
+static void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value,
+                        size_t size, int flags)
 {
     const struct fuse_ctx *caller = fuse_req_ctx(req);
     if (fs_is_lane_report(name))
         reply_result(req, fs_lane_report(front_of(req)->fs, caller->pid, caller->uid, value, size));
     else
-        reply_marked(req, ino, current.is_applied ? 0 : fs_setxattr(front_of(req)->fs, ino, name, value, size, flags));
+        reply_marked(
+            req, ino,
+            current.is_applied ? 0 : fs_setxattr(front_of(req)->fs, ino, name, value, size, flags));
 }
 
 static void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)

@@ -5,11 +5,13 @@
 #include "base/cause.h"
 #include "fuse/internal.h"
 
-/* The kernel's count of a payload that lies where the stage wants it: then the slab itself is kept. */
+/* The kernel's count of a payload that lies where the stage wants it: then the slab
+ * itself is kept. */
 static bool may_steal(const char *buf, size_t size, const struct front *front)
 {
     return size >= STAGE_STEAL_MIN && current.slab != SLAB_NONE &&
-           (const uint8_t *)buf == (uint8_t *)stage_slab_memory(front->stage, current.slab) + SLAB_PAYLOAD_OFFSET;
+           (const uint8_t *)buf ==
+               (uint8_t *)stage_slab_memory(front->stage, current.slab) + SLAB_PAYLOAD_OFFSET;
 }
 
 void front_op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t offset,
@@ -30,11 +32,14 @@ void front_op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size
         return;
     }
     struct fs_caller caller = caller_of(req);
-    /* The kernel leaves O_DSYNC to us where it bypasses the page cache. Such a write may have to be repeated after its bytes
-     * were taken: they stay its own. */
-    bool sync = fi->flags & O_DSYNC, steal = !sync && !current.is_applied && may_steal(buf, size, front);
-    int r = current.is_applied ? 0 : fs_write(front->fs, ino, (uint64_t)offset, (uint32_t)size, steal ? current.slab : SLAB_NONE, buf,
-                     fi->writepage ? NULL : &caller);
+    /* The kernel leaves O_DSYNC to us where it bypasses the page cache. Such a write may have to be
+     * repeated after its bytes were taken: they stay its own. */
+    bool sync = fi->flags & O_DSYNC,
+         steal = !sync && !current.is_applied && may_steal(buf, size, front);
+    int r = current.is_applied
+                ? 0
+                : fs_write(front->fs, ino, (uint64_t)offset, (uint32_t)size,
+                           steal ? current.slab : SLAB_NONE, buf, fi->writepage ? NULL : &caller);
     if (fi->writepage)
         kept_marked(front, ino);
     else
@@ -72,7 +77,8 @@ static void reply_read(const struct store_answer *answer, void *req)
     (void)fuse_reply_iov(req, answer->iov, (int)answer->iov_count);
 }
 
-void front_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi)
+void front_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,
+                   struct fuse_file_info *fi)
 {
     struct front *front = front_of(req);
     size = (size_t)min_u64(size, MAX_WRITE);
@@ -80,7 +86,8 @@ void front_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, st
         self_test_read(req, size, offset);
         return;
     }
-    /* The page cache would take a short answer for the end of the file; direct readers get what is good. */
+    /* The page cache would take a short answer for the end of the file; direct readers get what is
+     * good. */
     bool is_direct = (fi->flags & O_ACCMODE) != O_RDONLY && atomic_load(&front->mmap_shared);
     struct store_read_request request = {.ino = ino,
                                          .offset = (uint64_t)offset,
@@ -91,18 +98,22 @@ void front_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, st
     fs_read(front->fs, &request, fi->flags & O_NOATIME);
 }
 
-void front_op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length, struct fuse_file_info *fi)
+void front_op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length,
+                        struct fuse_file_info *fi)
 {
     (void)fi;
     struct fs_caller caller = caller_of(req);
-    int r = current.is_applied ? 0 : fs_fallocate(front_of(req)->fs, ino, mode, (uint64_t)offset, (uint64_t)length, &caller);
+    int r = current.is_applied ? 0
+                               : fs_fallocate(front_of(req)->fs, ino, mode, (uint64_t)offset,
+                                              (uint64_t)length, &caller);
     if (r == 0)
         stage_request_applied(0);
     kept_marked(front_of(req), ino);
     reply_result(req, r);
 }
 
-void front_op_lseek(fuse_req_t req, fuse_ino_t ino, off_t offset, int whence, struct fuse_file_info *fi)
+void front_op_lseek(fuse_req_t req, fuse_ino_t ino, off_t offset, int whence,
+                    struct fuse_file_info *fi)
 {
     (void)fi;
     int64_t at = fs_lseek(front_of(req)->fs, ino, (uint64_t)offset, whence);
@@ -112,15 +123,17 @@ void front_op_lseek(fuse_req_t req, fuse_ino_t ino, off_t offset, int whence, st
         (void)fuse_reply_lseek(req, at);
 }
 
-void front_op_copy_file_range(fuse_req_t req, fuse_ino_t from, off_t from_offset, struct fuse_file_info *from_fi,
-                              fuse_ino_t to, off_t to_offset, struct fuse_file_info *to_fi, size_t length, int flags)
+void front_op_copy_file_range(fuse_req_t req, fuse_ino_t from, off_t from_offset,
+                              struct fuse_file_info *from_fi, fuse_ino_t to, off_t to_offset,
+                              struct fuse_file_info *to_fi, size_t length, int flags)
 {
     (void)from_fi;
     (void)to_fi;
     (void)flags;
     struct fs_caller caller = caller_of(req);
     ssize_t n = current.is_applied ? (ssize_t)current.before.result
-                                   : fs_copy(front_of(req)->fs, from, (uint64_t)from_offset, to, (uint64_t)to_offset, length, &caller);
+                                   : fs_copy(front_of(req)->fs, from, (uint64_t)from_offset, to,
+                                             (uint64_t)to_offset, length, &caller);
     if (n >= 0)
         stage_request_applied(n);
     kept_changed(front_of(req), to);

@@ -20,16 +20,18 @@ int front_open_again(struct front *front, struct fs_opened *ret)
     return r;
 }
 
-/* A read that was under way during a change may have brought old pages after the kernel was told to forget them. */
+/* A read that was under way during a change may have brought old pages after the kernel was told to
+ * forget them. */
 static bool changed_lately(struct front *front)
 {
     int64_t at = atomic_load(&front->changed_at);
     return at && clock_monotonic_ns() - at < CHANGE_SETTLES_NS;
 }
 
-/* Writers bypass the page cache: one copy, from the caller into the stage. Readers of a sealed version use the page cache; while a
- * writer changes the file, they read the draft itself. */
-static void set_open_flags(struct front *front, const struct fs_opened *opened, struct fuse_file_info *fi)
+/* Writers bypass the page cache: one copy, from the caller into the stage. Readers of a sealed
+ * version use the page cache; while a writer changes the file, they read the draft itself. */
+static void set_open_flags(struct front *front, const struct fs_opened *opened,
+                           struct fuse_file_info *fi)
 {
     int access = fi->flags & O_ACCMODE;
     bool direct_possible = access == O_WRONLY || atomic_load(&front->mmap_shared);
@@ -37,7 +39,8 @@ static void set_open_flags(struct front *front, const struct fs_opened *opened, 
     fi->direct_io = direct_possible && (access != O_RDONLY || opened->has_draft);
     /* The dead daemon may not have told of all that it took over from another writer. */
     bool may_be_old = front->adoption.is_adopted && fs_follows(front->fs);
-    fi->keep_cache = !fi->direct_io && !opened->has_draft && !opened->atime_due && !changed_lately(front) && !may_be_old;
+    fi->keep_cache = !fi->direct_io && !opened->has_draft && !opened->atime_due &&
+                     !changed_lately(front) && !may_be_old;
 }
 
 void front_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
@@ -63,10 +66,12 @@ void front_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
     if ((fi->flags & O_ACCMODE) != O_RDONLY)
         kept_marked(front, ino);
     if (fuse_reply_open(req, fi) == -ENOENT)
-        (void)fs_release(front->fs, opened.handle, false); /* the caller was interrupted: no release will come */
+        (void)fs_release(front->fs, opened.handle,
+                         false); /* the caller was interrupted: no release will come */
 }
 
-void front_op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, struct fuse_file_info *fi)
+void front_op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
+                     struct fuse_file_info *fi)
 {
     struct front *front = front_of(req);
     struct fs_caller caller = caller_of(req);
@@ -77,7 +82,8 @@ void front_op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t
     if (r == 0)
         r = fs_getattr(front->fs, current.before.ino, &st);
     else
-        r = fs_create(front->fs, parent, is_nameless ? NULL : name, mode, fi->flags, &caller, &st, &opened);
+        r = fs_create(front->fs, parent, is_nameless ? NULL : name, mode, fi->flags, &caller, &st,
+                      &opened);
     kept_entries_changed(front, parent, r);
     if (r < 0) {
         reply_result(req, r);
@@ -87,9 +93,11 @@ void front_op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t
     struct fuse_entry_param entry = front_entry(front, &st);
     if (fuse_reply_create(req, &entry, fi) != -ENOENT)
         return;
-    /* The caller was interrupted: the kernel does not know it, so no request will come that ends it. */
+    /* The caller was interrupted: the kernel does not know it, so no request will come that ends
+     * it. */
     if (is_nameless && fs_forget(front->fs, st.st_ino) < 0)
-        log_debug("unlinked inode %llu is kept until the next mount", (unsigned long long)st.st_ino);
+        log_debug("unlinked inode %llu is kept until the next mount",
+                  (unsigned long long)st.st_ino);
     (void)fs_release(front->fs, opened.handle, false);
 }
 
@@ -120,7 +128,8 @@ static void sync_done(int result, void *arg)
     TAILQ_REMOVE(&front->locked.syncing, syncing, link);
     mutex_unlock(&front->locked.lock);
     if (result < 0) {
-        cause_note("the wait cannot succeed: the mount ends, or another writer has taken over its remote");
+        cause_note(
+            "the wait cannot succeed: the mount ends, or another writer has taken over its remote");
         (void)fuse_reply_err(syncing->req, front_failed(front, syncing->ino, "fsync", -EIO));
     } else {
         reply_synced(syncing->req, syncing->written);

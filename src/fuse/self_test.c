@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Do shared maps work with direct I/O here? Tried at mount, on a file of the front's own that is in no folder: the store may be full, or
- * its stage, and neither it nor its root's times are to be changed.
+/* Do shared maps work with direct I/O here? Tried at mount, on a file of the front's own that is in
+ * no folder: the store may be full, or its stage, and neither it nor its root's times are to be
+ * changed.
  *
- * Its name is found, by the user of the daemon alone, while the test runs; its content is kept here. */
+ * Its name is found, by the user of the daemon alone, while the test runs; its content is kept
+ * here. */
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
@@ -20,7 +22,7 @@
 #define TEST_MS 10000
 #define FILE_NAME ".cairn-self-test-%d" /* the daemon's pid */
 
-/* --- its file ------------------------------------------------------------------------------------------------------------- */
+/* --- its file --------------------------------------------------------------------------------- */
 
 static struct stat stat_of_file(struct front *front)
 {
@@ -39,9 +41,11 @@ bool self_test_lookup(fuse_req_t req, const char *name)
     struct front *front = front_of(req);
     char own[sizeof FILE_NAME + 16];
     (void)snprintf(own, sizeof own, FILE_NAME, (int)getpid());
-    if (!atomic_load(&front->self_test.is_running) || strcmp(name, own) != 0 || fuse_req_ctx(req)->uid != geteuid())
+    if (!atomic_load(&front->self_test.is_running) || strcmp(name, own) != 0 ||
+        fuse_req_ctx(req)->uid != geteuid())
         return false;
-    struct fuse_entry_param entry = {.ino = SELF_TEST_INO, .generation = 1, .attr = stat_of_file(front)};
+    struct fuse_entry_param entry = {
+        .ino = SELF_TEST_INO, .generation = 1, .attr = stat_of_file(front)};
     (void)fuse_reply_entry(req, &entry);
     return true;
 }
@@ -63,7 +67,8 @@ void self_test_read(fuse_req_t req, size_t size, off_t offset)
     struct front *front = front_of(req);
     char bytes[SELF_TEST_SIZE];
     mutex_lock(&front->self_test.lock);
-    size_t at = (size_t)min_u64((uint64_t)offset, front->self_test.size), len = min_u64(size, front->self_test.size - at);
+    size_t at = (size_t)min_u64((uint64_t)offset, front->self_test.size),
+           len = min_u64(size, front->self_test.size - at);
     memcpy(bytes, front->self_test.bytes + at, len);
     mutex_unlock(&front->self_test.lock);
     (void)fuse_reply_buf(req, bytes, len);
@@ -83,7 +88,7 @@ void self_test_write(fuse_req_t req, const char *buf, size_t size, off_t offset)
     (void)fuse_reply_write(req, size);
 }
 
-/* --- the test ------------------------------------------------------------------------------------------------------------- */
+/* --- the test --------------------------------------------------------------------------------- */
 
 /* Writes and maps must see each other, both ways. */
 static int try_shared_mapping(int fd)
@@ -111,7 +116,8 @@ static int try_shared_mapping(int fd)
 static void raise_readahead(const struct stat *st)
 {
     char path[96];
-    (void)snprintf(path, sizeof path, "/sys/class/bdi/%u:%u/read_ahead_kb", major(st->st_dev), minor(st->st_dev));
+    (void)snprintf(path, sizeof path, "/sys/class/bdi/%u:%u/read_ahead_kb", major(st->st_dev),
+                   minor(st->st_dev));
     int fd = open(path, O_WRONLY | O_CLOEXEC);
     if (fd >= 0 && write(fd, READAHEAD_KB, strlen(READAHEAD_KB)) < 0)
         (void)0; /* only a wish: as an ordinary user it is not granted */
@@ -146,8 +152,9 @@ static int result_of(pid_t child)
     return -ETIMEDOUT;
 }
 
-/* In a process of its own: a daemon that is killed with a request to itself under way, or with a file on its own mount
- * open, could never end. The child keeps no descriptor of ours, else the mount would outlive us. */
+/* In a process of its own: a daemon that is killed with a request to itself under way, or with a
+ * file on its own mount open, could never end. The child keeps no descriptor of ours, else the
+ * mount would outlive us. */
 void front_self_test(struct front *front)
 {
     char path[4200];
@@ -161,7 +168,8 @@ void front_self_test(struct front *front)
     int r = child < 0 ? -errno : result_of(child);
     atomic_store(&front->self_test.is_running, false);
     if (r < 0 && r != -EOPNOTSUPP)
-        log_info("files that are open for reading and writing use the page cache: shared mappings with direct I/O do not "
+        log_info("files that are open for reading and writing use the page cache: shared mappings "
+                 "with direct I/O do not "
                  "work here (%s)",
                  strerror(-r));
     atomic_store(&front->mmap_shared, r == 0 && atomic_load(&front->mmap_offered));

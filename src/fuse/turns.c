@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Turns to receive. One thread waits for the kernel, and the thread that received a request goes on to wait for the next when it has
- * answered: with requests that come one at a time, as those of one program do, nothing is handed from thread to thread. (All
- * threads waiting at once would be woken in rotation, which costs more than most requests themselves.) Another thread is woken
+/* Turns to receive. One thread waits for the kernel, and the thread that received a request goes on
+ * to wait for the next when it has answered: with requests that come one at a time, as those of one
+ * program do, nothing is handed from thread to thread. (All threads waiting at once would be woken
+ * in rotation, which costs more than most requests themselves.) Another thread is woken
  *
  *   - before a request of a kind that took long last time,
  *   - when requests are found waiting again and again, so that several are answered at once,
  *   - when no thread has received for RESCUE_MS: the one that had the turn is held up.
  *
- * A thread rests only when it has seen that another waits for the kernel, and that one does not rest before it has seen the same. */
+ * A thread rests only when it has seen that another waits for the kernel, and that one does not
+ * rest before it has seen the same. */
 #include <poll.h>
 
 #include "base/clock.h"
@@ -51,7 +53,8 @@ static void turn_rest(struct turns *turns)
     while (!turns->ended && turns->wanted == 0) {
         if (!turns->is_watched)
             turns->is_watched = watches = true;
-        if (!mutex_wait(&turns->lock, &turns->changed, watches ? RESCUE_MS : -1) && !atomic_load(&turns->is_receiving))
+        if (!mutex_wait(&turns->lock, &turns->changed, watches ? RESCUE_MS : -1) &&
+            !atomic_load(&turns->is_receiving))
             break;
     }
     if (turns->wanted > 0)

@@ -36,8 +36,8 @@ static struct node *make_node_locked(struct ns *ns, const struct record *rec, bo
     return node;
 }
 
-/* A new file changed its folder when it was made, which may be long before its birth: what was set since then stays, unless it is later than
- * `now`, and so by a clock that was ahead. */
+/* A new file changed its folder when it was made, which may be long before its birth: what was set
+ * since then stays, unless it is later than `now`, and so by a clock that was ahead. */
 static void note_birth_locked(struct node *dir, int64_t btime, int64_t now)
 {
     check_rank_held(LOCK_NAMESPACE);
@@ -80,15 +80,16 @@ static void apply_birth_locked(struct ns *ns, const struct record *rec)
     if (!node) {
         node = make_node_locked(ns, rec, false);
     }
-    if (node->inode.orphan) { /* a recovery repeats how it was made without a name, and not how it got one */
+    if (node->inode.orphan) { /* a recovery repeats how it was made without a name, and not how it
+                                 got one */
         node->inode.orphan = false;
         node->inode.nlink = 1;
         node->inode.parent = rec->parent;
     }
     node->inode.nascent = false;
     node->birth_entry = NULL;
-    (void)entry_set_locked(ns, dir, rec->name, rec->name_len, rec->ino, rec->cookie, rec->attrs.mode & S_IFMT,
-                           rec->seq);
+    (void)entry_set_locked(ns, dir, rec->name, rec->name_len, rec->ino, rec->cookie,
+                           rec->attrs.mode & S_IFMT, rec->seq);
     note_birth_locked(dir, rec->attrs.btime, rec->time);
     node_touch_locked(ns, dir, rec->seq);
 }
@@ -118,8 +119,8 @@ static void apply_make_locked(struct ns *ns, const struct record *rec)
         memcpy(node->target, rec->value, rec->value_len);
         node->target_len = rec->value_len;
     }
-    (void)entry_set_locked(ns, dir, rec->name, rec->name_len, rec->ino, rec->cookie, rec->attrs.mode & S_IFMT,
-                           rec->seq);
+    (void)entry_set_locked(ns, dir, rec->name, rec->name_len, rec->ino, rec->cookie,
+                           rec->attrs.mode & S_IFMT, rec->seq);
     if (is_dir(node)) {
         dir->inode.nlink++;
         known_set_locked(ns, node, UINT64_MAX); /* the view has nothing in it */
@@ -132,8 +133,8 @@ static void apply_link_locked(struct ns *ns, const struct record *rec)
 {
     check_held(&ns->locked.lock);
     struct node *dir = held_locked(ns, rec->parent), *node = held_locked(ns, rec->ino);
-    (void)entry_set_locked(ns, dir, rec->name, rec->name_len, rec->ino, rec->cookie, node->inode.attrs.mode & S_IFMT,
-                           rec->seq);
+    (void)entry_set_locked(ns, dir, rec->name, rec->name_len, rec->ino, rec->cookie,
+                           node->inode.attrs.mode & S_IFMT, rec->seq);
     if (node->inode.nlink++ == 0 || node->inode.parent == 0)
         node->inode.parent = rec->parent;
     node->inode.orphan = false;
@@ -143,7 +144,8 @@ static void apply_link_locked(struct ns *ns, const struct record *rec)
 }
 
 /* One name of `node`, in `dir`, is gone. */
-static void lose_name_locked(struct ns *ns, struct node *node, const struct node *dir, const struct record *rec)
+static void lose_name_locked(struct ns *ns, struct node *node, const struct node *dir,
+                             const struct record *rec)
 {
     check_held(&ns->locked.lock);
     if (node->inode.nlink > 1 && node->inode.parent == dir->inode.ino && !is_dir(node))
@@ -191,7 +193,8 @@ static void apply_unlink_locked(struct ns *ns, const struct record *rec)
 }
 
 /* `node` now lies in `to` and no longer in `from`. */
-static void move_locked(struct ns *ns, struct node *node, struct node *from, struct node *to, const struct record *rec)
+static void move_locked(struct ns *ns, struct node *node, struct node *from, struct node *to,
+                        const struct record *rec)
 {
     check_held(&ns->locked.lock);
     if (is_dir(node) && from != to) {
@@ -266,11 +269,11 @@ static void apply_reap_locked(struct ns *ns, const struct record *rec)
 void ns_apply(struct ns *ns, const struct record *rec)
 {
     static void (*const apply[])(struct ns *, const struct record *) = {
-        [REC_SEAL] = apply_seal_locked,         [REC_MAKE] = apply_make_locked,
-        [REC_LINK] = apply_link_locked,         [REC_UNLINK] = apply_unlink_locked,
-        [REC_RENAME] = apply_rename_locked,     [REC_SETATTR] = apply_setattr_locked,
-        [REC_SETXATTR] = apply_xattr_locked,    [REC_REMOVEXATTR] = apply_xattr_locked,
-        [REC_REAP] = apply_reap_locked,         [REC_NASCENT] = apply_nascent_locked,
+        [REC_SEAL] = apply_seal_locked,      [REC_MAKE] = apply_make_locked,
+        [REC_LINK] = apply_link_locked,      [REC_UNLINK] = apply_unlink_locked,
+        [REC_RENAME] = apply_rename_locked,  [REC_SETATTR] = apply_setattr_locked,
+        [REC_SETXATTR] = apply_xattr_locked, [REC_REMOVEXATTR] = apply_xattr_locked,
+        [REC_REAP] = apply_reap_locked,      [REC_NASCENT] = apply_nascent_locked,
     };
     check(rec->type < ARRAY_LEN(apply) && apply[rec->type]);
     LOCK_SCOPE(&ns->locked.lock);

@@ -17,12 +17,13 @@
 struct entry {
     RB_ENTRY(entry) by_name;
     RB_ENTRY(entry) by_cookie; /* only while ino != 0 */
-    TAILQ_ENTRY(entry) dirty;  /* only while it is a change of the history: seq is neither 0 nor SEQ_NASCENT */
+    TAILQ_ENTRY(entry)
+    dirty; /* only while it is a change of the history: seq is neither 0 nor SEQ_NASCENT */
     struct node *dir;
     uint64_t ino; /* 0: there is no such name */
     uint64_t cookie;
-    uint64_t seq;      /* of the last change; 0: clean, the view says the same */
-    uint64_t below;    /* nascent: seq of the change that this entry covers; 0: none */
+    uint64_t seq;   /* of the last change; 0: clean, the view says the same */
+    uint64_t below; /* nascent: seq of the change that this entry covers; 0: none */
     uint32_t type;
     uint16_t name_len;
     char name[];
@@ -52,10 +53,12 @@ struct node {
     uint32_t holds;
     struct name_tree names; /* of a directory: entries that differ from the view, and clean ones */
     struct cookie_tree cookies;
-    uint32_t nascent_names;      /* of a directory: entries that are no part of history yet */
-    uint64_t known_to; /* of a directory: every entry with a cookie up to this is in the trees; UINT64_MAX: all are */
+    uint32_t nascent_names; /* of a directory: entries that are no part of history yet */
+    uint64_t known_to;      /* of a directory: every entry with a cookie up to this is in the trees;
+                               UINT64_MAX: all are */
     TAILQ_ENTRY(node) known; /* only while known_to != 0 */
-    size_t clean_bytes;      /* of a directory: taken by its clean entries, and itself while it is known */
+    size_t
+        clean_bytes; /* of a directory: taken by its clean entries, and itself while it is known */
     struct xattr_list xattrs;
     struct entry *birth_entry; /* nascent: its name */
     char *target;              /* symbolic link that the view lacks */
@@ -78,11 +81,11 @@ struct ns {
     struct {
         struct cairn_mutex lock;
         struct node *nodes;
-        struct node_list dirty;         /* in order of dirty_seq */
+        struct node_list dirty;          /* in order of dirty_seq */
         struct entry_list dirty_entries; /* in order of seq */
-        uint64_t retired;               /* counts ns_retire(): what was read from the view before may be old */
+        uint64_t retired; /* counts ns_retire(): what was read from the view before may be old */
         size_t size;
-        struct node_list known;         /* directories with known_to != 0, least recently listed first */
+        struct node_list known; /* directories with known_to != 0, least recently listed first */
         size_t clean_bytes, clean_max;
     } locked;
 };
@@ -93,8 +96,8 @@ struct node *node_new_locked(struct ns *ns, uint64_t ino);
 void node_settle_locked(struct ns *ns, struct node *node);
 void node_touch_locked(struct ns *ns, struct node *node, uint64_t seq);
 struct entry *entry_find_locked(struct node *dir, const char *name, size_t name_len);
-struct entry *entry_set_locked(struct ns *ns, struct node *dir, const char *name, size_t name_len, uint64_t ino,
-                               uint64_t cookie, uint32_t type, uint64_t seq);
+struct entry *entry_set_locked(struct ns *ns, struct node *dir, const char *name, size_t name_len,
+                               uint64_t ino, uint64_t cookie, uint32_t type, uint64_t seq);
 void entry_add_clean_locked(struct ns *ns, struct node *dir, const struct listed *listed);
 void entry_clean_locked(struct ns *ns, struct entry *entry);
 void entry_free_locked(struct ns *ns, struct entry *entry);
@@ -108,5 +111,6 @@ void xattr_set_locked(struct node *node, const struct record *rec, uint64_t seq)
 /* known.c */
 size_t entry_bytes(const struct entry *entry);
 void known_set_locked(struct ns *ns, struct node *dir, uint64_t known_to);
-void known_extend_locked(struct ns *ns, struct node *dir, const struct listed *listed, size_t count, bool is_end);
+void known_extend_locked(struct ns *ns, struct node *dir, const struct listed *listed, size_t count,
+                         bool is_end);
 void known_retire_locked(struct ns *ns, struct entry *entry);

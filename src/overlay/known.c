@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the overlay keeps of directories that were listed, or made in this mount: clean entries, which say what the view says.
+/* What the overlay keeps of directories that were listed, or made in this mount: clean entries,
+ * which say what the view says.
  *
- * Of a directory that is known up to a cookie, the trees alone say what it has up to there. It stays so: what is new comes
- * through the overlay, and what retires stays as a clean entry. What takes too much is forgotten, from the end of the
- * directory that was made or listed least recently; one that would fill a half alone is known up to where that half ends. */
+ * Of a directory that is known up to a cookie, the trees alone say what it has up to there. It
+ * stays so: what is new comes through the overlay, and what retires stays as a clean entry. What
+ * takes too much is forgotten, from the end of the directory that was made or listed least
+ * recently; one that would fill a half alone is known up to where that half ends. */
 #include "overlay/internal.h"
 
-#define MALLOC_BYTES 16u /* about what the heap adds to each block */
+#define MALLOC_BYTES 16u  /* about what the heap adds to each block */
 #define TRIM_ENTRIES 256u /* forgotten at a time, so that the lock is not held for long */
 
 size_t entry_bytes(const struct entry *entry)
@@ -72,8 +74,10 @@ static void bound_all_locked(struct ns *ns)
         trim_locked(ns, TAILQ_FIRST(&ns->locked.known));
 }
 
-/* `listed` follows what is known, as the view (nothing was retired since it was read) and the trees say. */
-void known_extend_locked(struct ns *ns, struct node *dir, const struct listed *listed, size_t count, bool is_end)
+/* `listed` follows what is known, as the view (nothing was retired since it was read) and the trees
+ * say. */
+void known_extend_locked(struct ns *ns, struct node *dir, const struct listed *listed, size_t count,
+                         bool is_end)
 {
     check_held(&ns->locked.lock);
     uint64_t known_to = dir->known_to;

@@ -155,8 +155,8 @@ static void entry_unlist_locked(struct ns *ns, struct entry *entry)
 }
 
 /* What the overlay says of a name from now on. */
-struct entry *entry_set_locked(struct ns *ns, struct node *dir, const char *name, size_t name_len, uint64_t ino,
-                               uint64_t cookie, uint32_t type, uint64_t seq)
+struct entry *entry_set_locked(struct ns *ns, struct node *dir, const char *name, size_t name_len,
+                               uint64_t ino, uint64_t cookie, uint32_t type, uint64_t seq)
 {
     check_held(&ns->locked.lock);
     struct entry *entry = entry_find_locked(dir, name, name_len);
@@ -238,8 +238,8 @@ struct xattr *xattr_find_locked(struct node *node, const char *name, size_t name
     check_rank_held(LOCK_NAMESPACE);
     struct xattr *xattr;
     TAILQ_FOREACH(xattr, &node->xattrs, link)
-        if (xattr->name_len == name_len && memcmp(xattr->name, name, name_len) == 0)
-            return xattr;
+    if (xattr->name_len == name_len && memcmp(xattr->name, name, name_len) == 0)
+        return xattr;
     return NULL;
 }
 
@@ -249,7 +249,8 @@ void xattr_set_locked(struct node *node, const struct record *rec, uint64_t seq)
     struct xattr *old = xattr_find_locked(node, rec->name, rec->name_len);
     if (old)
         xattr_free(node, old);
-    /* Of a nascent file there is nothing below that a removal would have to hide, nor one that history could repeat. */
+    /* Of a nascent file there is nothing below that a removal would have to hide, nor one that
+     * history could repeat. */
     if (seq == SEQ_NASCENT && rec->type == REC_REMOVEXATTR)
         return;
     struct xattr *xattr = xcalloc(1, sizeof *xattr);
@@ -265,7 +266,7 @@ void xattr_set_locked(struct node *node, const struct record *rec, uint64_t seq)
     TAILQ_INSERT_TAIL(&node->xattrs, xattr, link);
 }
 
-/* --- reading inodes ------------------------------------------------------------------------------------------------ */
+/* --- reading inodes --------------------------------------------------------------------------- */
 
 static struct ns_inode inode_of_view(const struct view_inode *v)
 {
@@ -347,7 +348,7 @@ void ns_drop(struct ns *ns, uint64_t ino)
     node_settle_locked(ns, node);
 }
 
-/* --- retiring ------------------------------------------------------------------------------------------------------ */
+/* --- retiring --------------------------------------------------------------------------------- */
 
 static void retire_node_locked(struct ns *ns, struct node *node, uint64_t seq)
 {
@@ -409,13 +410,14 @@ void ns_free(struct ns *ns)
         return;
     struct node *node, *next;
     mutex_lock(&ns->locked.lock);
-    HASH_ITER(hh, ns->locked.nodes, node, next) {
+    HASH_ITER(hh, ns->locked.nodes, node, next)
+    {
         struct entry *entry;
         while ((entry = RB_ROOT(&node->names)))
             entry_free_locked(ns, entry);
     }
     HASH_ITER(hh, ns->locked.nodes, node, next)
-        node_free_locked(ns, node);
+    node_free_locked(ns, node);
     mutex_unlock(&ns->locked.lock);
     mutex_done(&ns->locked.lock);
     free(ns);

@@ -10,7 +10,8 @@
 #define LISTED_MAX 1024u
 #define DEPTH_MAX 4096u /* parents climbed before a loop is assumed */
 
-int ns_lookup(struct ns *ns, uint64_t parent, const char *name, size_t name_len, struct view_entry *ret)
+int ns_lookup(struct ns *ns, uint64_t parent, const char *name, size_t name_len,
+              struct view_entry *ret)
 {
     if (name_len > NAME_LEN_MAX)
         return -ENAMETOOLONG;
@@ -27,7 +28,7 @@ int ns_lookup(struct ns *ns, uint64_t parent, const char *name, size_t name_len,
     return view_lookup(ns->view, parent, name, name_len, ret);
 }
 
-/* --- directories --------------------------------------------------------------------------------------------------- */
+/* --- directories ------------------------------------------------------------------------------ */
 
 struct listing {
     struct ns *ns;
@@ -36,14 +37,14 @@ struct listing {
     bool is_covered;      /* the overlay says something of this directory */
     struct listed *added; /* of the overlay, ascending; `max` */
     size_t added_count, added_next;
-    bool added_all; /* no more in the overlay after these */
+    bool added_all;     /* no more in the overlay after these */
     struct listed *out; /* `max` */
     size_t out_count;
     bool is_cut; /* there may be more than is in `out` */
 };
 
-static void put_listed(struct listed *slot, const struct view_entry *entry, bool of_view, const char *name,
-                       size_t name_len)
+static void put_listed(struct listed *slot, const struct view_entry *entry, bool of_view,
+                       const char *name, size_t name_len)
 {
     slot->entry = *entry;
     slot->of_view = of_view;
@@ -51,7 +52,8 @@ static void put_listed(struct listed *slot, const struct view_entry *entry, bool
     memcpy(slot->name, name, name_len);
 }
 
-/* Clean entries are left to the view: another listing may add them, or they be forgotten, until this one is done. */
+/* Clean entries are left to the view: another listing may add them, or they be forgotten, until
+ * this one is done. */
 static void collect_added(struct listing *l, uint64_t after)
 {
     LOCK_SCOPE(&l->ns->locked.lock);
@@ -81,11 +83,13 @@ static bool merge_added(struct listing *l, uint64_t cookie)
 static bool is_covered(struct listing *l, const char *name, size_t name_len)
 {
     LOCK_SCOPE(&l->ns->locked.lock);
-    const struct entry *entry = entry_find_locked(node_find_locked(l->ns, l->parent), name, name_len);
+    const struct entry *entry =
+        entry_find_locked(node_find_locked(l->ns, l->parent), name, name_len);
     return entry && entry->seq != 0;
 }
 
-static int merge_view_entry(const struct view_entry *entry, const char *name, size_t name_len, void *arg)
+static int merge_view_entry(const struct view_entry *entry, const char *name, size_t name_len,
+                            void *arg)
 {
     struct listing *l = arg;
     /* Past the last entry that was collected, the overlay may have more to put in between. */
@@ -94,7 +98,8 @@ static int merge_view_entry(const struct view_entry *entry, const char *name, si
     if (l->is_cut)
         return 1;
     bool covered = l->is_covered && is_covered(l, name, name_len);
-    bool same_as_added = l->added_next < l->added_count && l->added[l->added_next].entry.cookie == entry->cookie;
+    bool same_as_added =
+        l->added_next < l->added_count && l->added[l->added_next].entry.cookie == entry->cookie;
     if (!covered && !same_as_added)
         put_listed(&l->out[l->out_count++], entry, true, name, name_len);
     return 0;
@@ -106,8 +111,8 @@ static uint64_t retired_count(struct ns *ns)
     return ns->locked.retired;
 }
 
-/* From the overlay alone, as far as the directory is known. True: these are the next entries, or there are none. Else the view
- * must be read, from *after on. */
+/* From the overlay alone, as far as the directory is known. True: these are the next entries, or
+ * there are none. Else the view must be read, from *after on. */
 static bool list_known(struct listing *l, uint64_t *after)
 {
     LOCK_SCOPE(&l->ns->locked.lock);
@@ -117,7 +122,8 @@ static bool list_known(struct listing *l, uint64_t *after)
         return false;
     known_set_locked(l->ns, dir, dir->known_to); /* lately used */
     struct entry *entry = entry_after_locked(dir, *after);
-    for (; entry && entry->cookie <= dir->known_to && l->out_count < l->max; entry = entry_next_locked(entry)) {
+    for (; entry && entry->cookie <= dir->known_to && l->out_count < l->max;
+         entry = entry_next_locked(entry)) {
         struct view_entry e = {.ino = entry->ino, .cookie = entry->cookie, .type = entry->type};
         put_listed(&l->out[l->out_count++], &e, false, entry->name, entry->name_len);
     }
@@ -125,8 +131,8 @@ static bool list_known(struct listing *l, uint64_t *after)
     return l->out_count > 0 || dir->known_to == UINT64_MAX;
 }
 
-/* False: something was retired since, and what was read from the view may be old. An entry that left the overlay may be
- * missing, or one of the view that it covered be back. */
+/* False: something was retired since, and what was read from the view may be old. An entry that
+ * left the overlay may be missing, or one of the view that it covered be back. */
 static bool is_still_so(struct listing *l, uint64_t after, uint64_t retired)
 {
     LOCK_SCOPE(&l->ns->locked.lock);
@@ -160,13 +166,16 @@ static int list_some(struct listing *l, uint64_t after)
 
 /* The directory is held, so that there is a node to remember at. */
 int ns_readdir(struct ns *ns, uint64_t parent, uint64_t after, size_t expected,
-               int (*fn)(const struct view_entry *entry, const char *name, size_t name_len, void *arg), void *arg)
+               int (*fn)(const struct view_entry *entry, const char *name, size_t name_len,
+                         void *arg),
+               void *arg)
 {
     struct ns_inode dir;
     int r = ns_hold(ns, parent, &dir);
     if (r < 0)
         return r == -ENOENT ? 0 : r;
-    struct listing l = {.ns = ns, .parent = parent, .max = min_u64(max_u64(expected, LISTED_MIN), LISTED_MAX)};
+    struct listing l = {
+        .ns = ns, .parent = parent, .max = min_u64(max_u64(expected, LISTED_MIN), LISTED_MAX)};
     l.added = thread_buffer(THREAD_BUFFER_LISTING, 2 * LISTED_MAX * sizeof *l.added);
     l.out = l.added + LISTED_MAX;
     do {
@@ -196,7 +205,7 @@ int ns_check_empty(struct ns *ns, uint64_t ino)
     return r < 0 ? r : any ? -ENOTEMPTY : 0;
 }
 
-/* --- links and attributes -------------------------------------------------------------------------------------------- */
+/* --- links and attributes --------------------------------------------------------------------- */
 
 ssize_t ns_readlink(struct ns *ns, uint64_t ino, char *buf, size_t size)
 {
@@ -213,7 +222,8 @@ ssize_t ns_readlink(struct ns *ns, uint64_t ino, char *buf, size_t size)
     return known ? r : view_readlink(ns->view, ino, buf, size);
 }
 
-ssize_t ns_getxattr(struct ns *ns, uint64_t ino, const char *name, size_t name_len, void *buf, size_t size)
+ssize_t ns_getxattr(struct ns *ns, uint64_t ino, const char *name, size_t name_len, void *buf,
+                    size_t size)
 {
     mutex_lock(&ns->locked.lock);
     struct node *node = node_find_locked(ns, ino);
@@ -245,7 +255,8 @@ static int add_name(const char *name, size_t name_len, void *arg)
     return 0;
 }
 
-static int for_names(const struct name_list *list, int (*fn)(const char *name, size_t name_len, void *arg), void *arg)
+static int for_names(const struct name_list *list,
+                     int (*fn)(const char *name, size_t name_len, void *arg), void *arg)
 {
     int r = 0;
     uint16_t len;
@@ -269,8 +280,8 @@ static int merge_view_xattr(const char *name, size_t name_len, void *arg)
 }
 
 /* The names of view and overlay as one. False: what was read from the view may be old. */
-static bool merge_xattrs(struct ns *ns, uint64_t ino, uint64_t retired, const struct name_list *below,
-                         struct name_list *ret)
+static bool merge_xattrs(struct ns *ns, uint64_t ino, uint64_t retired,
+                         const struct name_list *below, struct name_list *ret)
 {
     LOCK_SCOPE(&ns->locked.lock);
     if (ns->locked.retired != retired)
@@ -280,13 +291,14 @@ static bool merge_xattrs(struct ns *ns, uint64_t ino, uint64_t retired, const st
     (void)for_names(below, merge_view_xattr, &merge);
     if (merge.node)
         TAILQ_FOREACH(xattr, &merge.node->xattrs, link)
-            if (!xattr->removed)
-                (void)add_name(xattr->name, xattr->name_len, &merge.all);
+    if (!xattr->removed)
+        (void)add_name(xattr->name, xattr->name_len, &merge.all);
     *ret = merge.all;
     return true;
 }
 
-int ns_listxattr(struct ns *ns, uint64_t ino, int (*fn)(const char *name, size_t name_len, void *arg), void *arg)
+int ns_listxattr(struct ns *ns, uint64_t ino,
+                 int (*fn)(const char *name, size_t name_len, void *arg), void *arg)
 {
     _cleanup_vector_ struct name_list below = {0}, all = {0};
     uint64_t retired;
@@ -303,7 +315,7 @@ int ns_listxattr(struct ns *ns, uint64_t ino, int (*fn)(const char *name, size_t
     return r < 0 ? r : 0;
 }
 
-/* --- nascent files --------------------------------------------------------------------------------------------------- */
+/* --- nascent files ---------------------------------------------------------------------------- */
 
 bool ns_birth(struct ns *ns, uint64_t ino, struct ns_birth *ret)
 {
@@ -329,11 +341,13 @@ bool ns_has_times_of_nascent(struct ns *ns, uint64_t ino, int64_t *ret_time)
     return true;
 }
 
-static int dump_xattrs_locked(struct node *node, int (*fn)(const struct record *rec, void *arg), void *arg)
+static int dump_xattrs_locked(struct node *node, int (*fn)(const struct record *rec, void *arg),
+                              void *arg)
 {
     check_rank_held(LOCK_NAMESPACE);
     struct xattr *xattr;
-    TAILQ_FOREACH(xattr, &node->xattrs, link) {
+    TAILQ_FOREACH(xattr, &node->xattrs, link)
+    {
         struct record rec = {.type = xattr->removed ? REC_REMOVEXATTR : REC_SETXATTR,
                              .ino = node->inode.ino,
                              .time = node->inode.attrs.ctime,
@@ -366,11 +380,13 @@ static struct record nascent_record(const struct node *node)
     return rec;
 }
 
-int ns_dump_nascent(struct ns *ns, bool with_nameless, int (*fn)(const struct record *rec, void *arg), void *arg)
+int ns_dump_nascent(struct ns *ns, bool with_nameless,
+                    int (*fn)(const struct record *rec, void *arg), void *arg)
 {
     LOCK_SCOPE(&ns->locked.lock);
     struct node *node, *next;
-    HASH_ITER(hh, ns->locked.nodes, node, next) {
+    HASH_ITER(hh, ns->locked.nodes, node, next)
+    {
         if (!node->inode.nascent || node->gone || (!node->birth_entry && !with_nameless))
             continue;
         struct record rec = nascent_record(node);
@@ -383,19 +399,21 @@ int ns_dump_nascent(struct ns *ns, bool with_nameless, int (*fn)(const struct re
     return 0;
 }
 
-int ns_dump_xattrs(struct ns *ns, uint64_t ino, int (*fn)(const struct record *rec, void *arg), void *arg)
+int ns_dump_xattrs(struct ns *ns, uint64_t ino, int (*fn)(const struct record *rec, void *arg),
+                   void *arg)
 {
     LOCK_SCOPE(&ns->locked.lock);
     struct node *node = node_find_locked(ns, ino);
     return node ? dump_xattrs_locked(node, fn, arg) : 0;
 }
 
-/* --- ancestry -------------------------------------------------------------------------------------------------------- */
+/* --- ancestry --------------------------------------------------------------------------------- */
 
 /* No row says where all names of a file are. */
 static bool is_anywhere(const struct ns_inode *inode)
 {
-    return !S_ISDIR(inode->attrs.mode) && (inode->nlink > 1 || (inode->nlink == 1 && inode->parent == 0));
+    return !S_ISDIR(inode->attrs.mode) &&
+           (inode->nlink > 1 || (inode->nlink == 1 && inode->parent == 0));
 }
 
 bool ns_may_be_below(struct ns *ns, uint64_t ino, uint64_t dir)
@@ -429,7 +447,7 @@ static struct changes list_changes(struct ns *ns)
     struct changes changes = {0};
     struct node *node;
     TAILQ_FOREACH(node, &ns->locked.dirty, dirty)
-        vector_add(&changes, (struct change){.ino = node->inode.ino, .seq = node->inode.dirty_seq});
+    vector_add(&changes, (struct change){.ino = node->inode.ino, .seq = node->inode.dirty_seq});
     return changes;
 }
 
@@ -438,7 +456,8 @@ uint64_t ns_last_change(struct ns *ns, uint64_t ino)
     _cleanup_vector_ struct changes changes = list_changes(ns);
     /* Newest first: the first that concerns the path is the answer. */
     for (size_t i = changes.count; i-- > 0;)
-        if (ns_may_be_below(ns, changes.at[i].ino, ino) || ns_may_be_below(ns, ino, changes.at[i].ino))
+        if (ns_may_be_below(ns, changes.at[i].ino, ino) ||
+            ns_may_be_below(ns, ino, changes.at[i].ino))
             return changes.at[i].seq;
     return 0;
 }
@@ -463,7 +482,8 @@ char *ns_path(struct ns *ns, uint64_t ino)
         _cleanup_free_ char *name = known ? changed_name(ns, inode.parent, ino) : NULL;
         if (known && !name)
             name = view_name(ns->view, inode.parent, ino);
-        char *before = name ? xasprintf("/%s%s", name, path) : xasprintf("inode %llu%s", (unsigned long long)ino, path);
+        char *before = name ? xasprintf("/%s%s", name, path)
+                            : xasprintf("inode %llu%s", (unsigned long long)ino, path);
         free(path);
         path = before;
         if (!name)

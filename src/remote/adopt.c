@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A store and the newest head of its remote: which of them goes on from the other, and a view made from a head's runs. */
+/* A store and the newest head of its remote: which of them goes on from the other, and a view made
+ * from a head's runs. */
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,7 +11,7 @@
 #include "commit/session.h"
 #include "remote/internal.h"
 
-/* --- the view of a head --------------------------------------------------------------------------------------------------- */
+/* --- the view of a head ----------------------------------------------------------------------- */
 
 static int adopt_row(const struct run_row *row, void *arg)
 {
@@ -56,7 +57,8 @@ static int note_later(const struct journal_batch *batch, void *arg)
     if (batch->header.cut_seq <= later->after)
         return 0;
     for (; at < batch->header.payload_len; at += len) {
-        int r = record_decode((const char *)batch->records + at, batch->header.payload_len - at, &rec, &len);
+        int r = record_decode((const char *)batch->records + at, batch->header.payload_len - at,
+                              &rec, &len);
         if (r < 0)
             return r;
         if (rec.type == REC_PACK)
@@ -85,10 +87,13 @@ static int count_entry(const struct chunk_entry *entry, void *arg)
     return 0;
 }
 
-typedef int pack_index_fn(uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *fn_arg), void *fn_arg, void *arg);
+typedef int pack_index_fn(uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *fn_arg),
+                          void *fn_arg, void *arg);
 
-/* Its file may be there still: the power may have gone between the batch that drops it and the removal. */
-static int index_of_dropped(uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *fn_arg), void *fn_arg, void *arg)
+/* Its file may be there still: the power may have gone between the batch that drops it and the
+ * removal. */
+static int index_of_dropped(uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *fn_arg),
+                            void *fn_arg, void *arg)
 {
     (void)pack;
     (void)fn;
@@ -97,10 +102,14 @@ static int index_of_dropped(uint64_t pack, int (*fn)(const struct chunk_entry *e
     return -ENOENT;
 }
 
-static int register_pack(struct registering *reg, const struct whole_pack *pack, uint32_t count, pack_index_fn *index)
+static int register_pack(struct registering *reg, const struct whole_pack *pack, uint32_t count,
+                         pack_index_fn *index)
 {
-    struct record rec = {
-        .type = REC_PACK, .seq = reg->head->cut, .pack = pack->id, .length = pack->length, .count = count};
+    struct record rec = {.type = REC_PACK,
+                         .seq = reg->head->cut,
+                         .pack = pack->id,
+                         .length = pack->length,
+                         .count = count};
     size_t len = record_encoded_len(&rec);
     _cleanup_free_ uint8_t *bytes = xcalloc(1, len);
     record_encode(&rec, bytes);
@@ -119,7 +128,8 @@ static int note_object(const struct tier_object *object, void *arg)
     uint64_t id;
     if (!object_number(object->name, "packs", &id))
         return 0;
-    /* One that is dropped later need not be known with what it holds: it may lie in another pack, which counts then. */
+    /* One that is dropped later need not be known with what it holds: it may lie in another pack,
+     * which counts then. */
     if (has_id(reg->later->made.at, reg->later->made.count, id) ||
         has_id(reg->later->dropped.at, reg->later->dropped.count, id))
         return 0;
@@ -127,8 +137,9 @@ static int note_object(const struct tier_object *object, void *arg)
     return 0;
 }
 
-/* Content is named by its hash: a pack that is whole serves this state too, whatever it was written for. The newest last: a chunk
- * that lies in several was stored anew, because it was damaged or its pack was to go. */
+/* Content is named by its hash: a pack that is whole serves this state too, whatever it was written
+ * for. The newest last: a chunk that lies in several was stored anew, because it was damaged or its
+ * pack was to go. */
 static int register_packs(struct registering *reg)
 {
     int r = 0;
@@ -181,12 +192,15 @@ int adopt_view(struct store *store, const struct head *head)
     return r;
 }
 
-/* --- who goes on from whom ------------------------------------------------------------------------------------------------- */
+/* --- who goes on from whom -------------------------------------------------------------------- */
 
 static void set_anchor(struct store *store, const struct head *head)
 {
-    store->commit->anchor = (struct anchor){
-        .exists = true, .number = local_head_is_lost(head) ? 0 : head->number, .epoch = head->epoch, .cut = head->cut, .time = head->time};
+    store->commit->anchor = (struct anchor){.exists = true,
+                                            .number = local_head_is_lost(head) ? 0 : head->number,
+                                            .epoch = head->epoch,
+                                            .cut = head->cut,
+                                            .time = head->time};
     memcpy(store->commit->anchor.chain, head->chain, CHAIN_LEN);
 }
 
@@ -198,7 +212,8 @@ struct looking {
     size_t batches;
 };
 
-/* Where content lies, and when it was read, is no change that another writer's state must not take the place of. */
+/* Where content lies, and when it was read, is no change that another writer's state must not take
+ * the place of. */
 static bool is_news(const struct record *rec)
 {
     bool is_access = rec->type == REC_SETATTR && rec->mask == ATTR_ATIME;
@@ -211,15 +226,18 @@ static int look_at_batch(const struct journal_batch *batch, void *arg)
     size_t at = 0, len;
     struct record rec;
     look->batches++;
-    if (batch->header.cut_seq == look->head->cut && memcmp(batch->chain, look->head->chain, CHAIN_LEN) == 0)
+    if (batch->header.cut_seq == look->head->cut &&
+        memcmp(batch->chain, look->head->chain, CHAIN_LEN) == 0)
         look->found = true;
     /* What came before the first batch may have been removed. */
-    if (batch->header.base_seq == look->head->cut && memcmp(batch->header.prev, look->head->chain, CHAIN_LEN) == 0)
+    if (batch->header.base_seq == look->head->cut &&
+        memcmp(batch->header.prev, look->head->chain, CHAIN_LEN) == 0)
         look->found = true;
     if (batch->header.cut_seq <= look->known_cut)
         return 0;
     for (; at < batch->header.payload_len; at += len) {
-        int r = record_decode((const char *)batch->records + at, batch->header.payload_len - at, &rec, &len);
+        int r = record_decode((const char *)batch->records + at, batch->header.payload_len - at,
+                              &rec, &len);
         if (r < 0)
             return r;
         look->has_news = look->has_news || is_news(&rec);
@@ -227,7 +245,7 @@ static int look_at_batch(const struct journal_batch *batch, void *arg)
     return 0;
 }
 
-/* --- a crash in the middle ---------------------------------------------------------------------------------------------- */
+/* --- a crash in the middle -------------------------------------------------------------------- */
 
 static char *marker_path(const struct store *store)
 {
@@ -263,16 +281,18 @@ int adopt_clean_up(struct store *store, char **ret_text)
     _cleanup_free_ char *marker = marker_path(store);
     if (access(marker, F_OK) < 0)
         return 0;
-    log_info("%s stopped while it took over a state of its remote: the view is made anew", store->path);
+    log_info("%s stopped while it took over a state of its remote: the view is made anew",
+             store->path);
     int r = forget_local(store);
     if (r == 0)
         r = adopt_unmark(store);
     if (r < 0)
-        *ret_text = xasprintf("%s: view and journal of an older state cannot be removed: %s", store->path, strerror(-r));
+        *ret_text = xasprintf("%s: view and journal of an older state cannot be removed: %s",
+                              store->path, strerror(-r));
     return r;
 }
 
-/* --- the verdict -------------------------------------------------------------------------------------------------------- */
+/* --- the verdict ------------------------------------------------------------------------------ */
 
 /* Begins with the head, whatever was here. First the runs, then the name that makes them count. */
 static int begin_with(struct store *store, const struct head *head, char **ret_text)
@@ -289,14 +309,15 @@ static int begin_with(struct store *store, const struct head *head, char **ret_t
     if (r == 0)
         set_anchor(store, head);
     else
-        *ret_text = xasprintf("%s: the state that it holds (head %llu) cannot be taken over: %s", store->remote->name,
-                              (unsigned long long)head->number, strerror(-r));
+        *ret_text = xasprintf("%s: the state that it holds (head %llu) cannot be taken over: %s",
+                              store->remote->name, (unsigned long long)head->number, strerror(-r));
     return r;
 }
 
 static bool same_state(const struct head *a, const struct head *b)
 {
-    if (a->cut != b->cut || a->run_count != b->run_count || memcmp(a->chain, b->chain, CHAIN_LEN) != 0)
+    if (a->cut != b->cut || a->run_count != b->run_count ||
+        memcmp(a->chain, b->chain, CHAIN_LEN) != 0)
         return false;
     for (uint32_t i = 0; i < a->run_count; i++)
         if (a->runs[i].id != b->runs[i].id)
@@ -307,21 +328,29 @@ static bool same_state(const struct head *a, const struct head *b)
 static char *explain_other(struct store *store, const struct head *head)
 {
     if (memcmp(head->store, store->sb.store, sizeof head->store) == 0)
-        return xasprintf("the newest head of %s (%llu) is of another state than this store ever published there, or of an "
-                         "older one, and %s has data that is not in it; mount it without --remote to copy them, and give "
+        return xasprintf("the newest head of %s (%llu) is of another state than this store ever "
+                         "published there, or of an "
+                         "older one, and %s has data that is not in it; mount it without --remote "
+                         "to copy them, and give "
                          "an empty STORE to go on from the remote",
                          store->remote->name, (unsigned long long)head->number, store->path);
     if (!store->stage && session_left_stage(store->path, store->sb.store))
-        return xasprintf("%s went on without this store: %s published head %llu, and the stage that %s left when it died may have "
-                         "data that was never published; mount it without --remote once: what there is can be copied then, and "
+        return xasprintf("%s went on without this store: %s published head %llu, and the stage "
+                         "that %s left when it died may have "
+                         "data that was never published; mount it without --remote once: what "
+                         "there is can be copied then, and "
                          "without any it goes on from the remote the next time",
-                         store->remote->name, head->holder, (unsigned long long)head->number, store->path);
-    return xasprintf("%s went on without this store: %s published head %llu, and %s has data that was never "
-                     "published; mount it without --remote to copy them, and give an empty STORE to go on from the remote",
-                     store->remote->name, head->holder, (unsigned long long)head->number, store->path);
+                         store->remote->name, head->holder, (unsigned long long)head->number,
+                         store->path);
+    return xasprintf(
+        "%s went on without this store: %s published head %llu, and %s has data that was never "
+        "published; mount it without --remote to copy them, and give an empty STORE to go on from "
+        "the remote",
+        store->remote->name, head->holder, (unsigned long long)head->number, store->path);
 }
 
-/* The journal is of this history and goes up to the head's cut or beyond: the view is made from the head, then follows it. */
+/* The journal is of this history and goes up to the head's cut or beyond: the view is made from the
+ * head, then follows it. */
 static int go_on_from(struct store *store, const struct head *head)
 {
     int r = runs_fetch(store, store->remote, head);
@@ -343,8 +372,9 @@ static bool is_of_remote(struct store *store, const struct head *known)
     return known && !local_head_is_lost(known) && (!name || strcmp(name, store->remote->name) == 0);
 }
 
-/* The view follows only what was durable: it may know more than the journal has, which ends where it is damaged, and more than a
- * head of ours with the cut `published` has. One that is no view knows nothing; one that cannot be read now may. */
+/* The view follows only what was durable: it may know more than the journal has, which ends where
+ * it is damaged, and more than a head of ours with the cut `published` has. One that is no view
+ * knows nothing; one that cannot be read now may. */
 static bool view_may_be_ahead(struct store *store, uint64_t published)
 {
     _cleanup_free_ char *path = xasprintf("%s/view", store->path);
@@ -366,13 +396,16 @@ static bool view_may_be_ahead(struct store *store, uint64_t published)
 
 static char *explain_damage(const struct store *store)
 {
-    return xasprintf("%s: the journal is damaged, or it or the view cannot be read (see the log): what is there that %s has not is not "
+    return xasprintf("%s: the journal is damaged, or it or the view cannot be read (see the log): "
+                     "what is there that %s has not is not "
                      "known; nothing was changed; mount it without --remote to copy its files",
                      store->path, store->remote->name);
 }
 
-/* What the store becomes when it goes together with `head`. `is_ours`: we published its state. Changes nothing. */
-static enum verdict judge(struct store *store, const struct head *known, const struct head *head, bool is_ours)
+/* What the store becomes when it goes together with `head`. `is_ours`: we published its state.
+ * Changes nothing. */
+static enum verdict judge(struct store *store, const struct head *known, const struct head *head,
+                          bool is_ours)
 {
     bool was_here = is_of_remote(store, known);
     struct looking look = {.head = head, .known_cut = was_here ? known->cut : 0};
@@ -385,19 +418,23 @@ static enum verdict judge(struct store *store, const struct head *known, const s
     if (look.batches == 0 && !known && store->commit->journal.segment == 0)
         return BEGIN;
     bool has_news = look.has_news || session_left_stage(store->path, store->sb.store);
-    bool ends_there = store->commit->journal.cut_seq == head->cut && memcmp(store->commit->journal.chain, head->chain, CHAIN_LEN) == 0;
-    if ((look.found || ends_there) && (is_ours || !has_news || store->commit->journal.cut_seq == head->cut))
+    bool ends_there = store->commit->journal.cut_seq == head->cut &&
+                      memcmp(store->commit->journal.chain, head->chain, CHAIN_LEN) == 0;
+    if ((look.found || ends_there) &&
+        (is_ours || !has_news || store->commit->journal.cut_seq == head->cut))
         return GO_ON;
     /* What is staged goes on from what the journal has lost. */
     if (is_ours && store->commit->journal.cut_seq < head->cut)
         return session_left_stage(store->path, store->sb.store) ? DAMAGED : BEGIN;
     /* An older state than the one that we published there: the remote lost heads. */
     bool is_own = was_here && memcmp(known->store, store->sb.store, sizeof known->store) == 0;
-    bool goes_on = was_here && (head->cut >= known->cut || !is_own) && store->commit->journal.cut_seq >= known->cut;
+    bool goes_on = was_here && (head->cut >= known->cut || !is_own) &&
+                   store->commit->journal.cut_seq >= known->cut;
     return !has_news && goes_on ? BEGIN : REFUSE;
 }
 
-static int settle(struct store *store, const struct head *known, const struct head *head, char **ret_text)
+static int settle(struct store *store, const struct head *known, const struct head *head,
+                  char **ret_text)
 {
     bool is_ours = !store->remote->was_theirs;
     switch (judge(store, known, head, is_ours)) {
@@ -410,8 +447,8 @@ static int settle(struct store *store, const struct head *known, const struct he
         return go_on_from(store, head);
     case BEGIN:
         if (known)
-            log_info("%s went on since this store published last (head %llu): going on from there", store->remote->name,
-                     (unsigned long long)head->number);
+            log_info("%s went on since this store published last (head %llu): going on from there",
+                     store->remote->name, (unsigned long long)head->number);
         return begin_with(store, head, ret_text);
     default:
         *ret_text = explain_other(store, head);
@@ -442,7 +479,8 @@ bool adopt_is_blank(struct store *store)
     struct head *known = xmalloc(sizeof *known);
     bool has_known = read_known(store, known);
     free(known);
-    return !has_known && journal_read(store, 0, note_batch, NULL) == 0 && store->commit->journal.segment == 0;
+    return !has_known && journal_read(store, 0, note_batch, NULL) == 0 &&
+           store->commit->journal.segment == 0;
 }
 
 int adopt_decide(struct store *store, char **ret_text)
@@ -453,7 +491,8 @@ int adopt_decide(struct store *store, char **ret_text)
     /* A head without a state only says who holds the prefix. */
     bool has_state = remote && remote->is_attached && remote->head.run_count > 0;
     int r = 0;
-    if (has_state && (!has_known || memcmp(known->nonce, remote->head.nonce, sizeof known->nonce) != 0))
+    if (has_state &&
+        (!has_known || memcmp(known->nonce, remote->head.nonce, sizeof known->nonce) != 0))
         r = settle(store, has_known ? known : NULL, &remote->head, ret_text);
     free(known);
     return r;
@@ -464,8 +503,10 @@ int adopt_may(struct remote *remote, char **ret_text)
     struct store *store = remote->store;
     const struct head *head = &remote->head;
     struct head *known = xmalloc(sizeof *known);
-    bool has_known = read_known(store, known), is_ours = memcmp(head->store, store->sb.store, sizeof head->store) == 0;
-    enum verdict verdict = head->run_count > 0 ? judge(store, has_known ? known : NULL, head, is_ours) : KEEP;
+    bool has_known = read_known(store, known),
+         is_ours = memcmp(head->store, store->sb.store, sizeof head->store) == 0;
+    enum verdict verdict =
+        head->run_count > 0 ? judge(store, has_known ? known : NULL, head, is_ours) : KEEP;
     free(known);
     if (verdict == REFUSE)
         *ret_text = explain_other(store, head);
@@ -480,10 +521,12 @@ int adopt_is_consistent(struct remote *remote, char **ret_text)
     const struct head *head = &remote->head;
     struct head *known = xmalloc(sizeof *known);
     bool knows = local_head_read(store, known) == 0 && !local_head_is_lost(known);
-    bool is_known = knows && (memcmp(known->nonce, head->nonce, sizeof known->nonce) == 0 || same_state(known, head));
+    bool is_known = knows && (memcmp(known->nonce, head->nonce, sizeof known->nonce) == 0 ||
+                              same_state(known, head));
     bool is_ours = memcmp(head->store, store->sb.store, sizeof head->store) == 0;
     bool has_other = head->run_count > 0 && !is_known;
-    /* It seemed to fail at mount: a claim has the state that we know, a take-over may have another writer's. */
+    /* It seemed to fail at mount: a claim has the state that we know, a take-over may have another
+     * writer's. */
     bool is_own_try = remote_is_own_try(remote, head);
     if (is_own_try && (is_ours || !has_other)) {
         /* Nothing came between. */
@@ -491,8 +534,9 @@ int adopt_is_consistent(struct remote *remote, char **ret_text)
         *ret_text = explain_other(store, head);
     } else if (has_other || (head->number > 0 && head->epoch >= store->epoch)) {
         /* Somebody else may give out the numbers of our epoch. */
-        *ret_text =
-            xasprintf("%s has a head that this store does not remember: mount again to go on from it", remote->name);
+        *ret_text = xasprintf(
+            "%s has a head that this store does not remember: mount again to go on from it",
+            remote->name);
     }
     free(known);
     return *ret_text ? -ESTALE : 0;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A store that follows another writer's heads: it publishes nothing, has no operations of its own, and shows what the newest head
- * says.
+/* A store that follows another writer's heads: it publishes nothing, has no operations of its own,
+ * and shows what the newest head says.
  *
- * The remote's thread looks for heads and fetches runs. The change itself is made by the writeback thread, which is the only one that
- * writes journal and view: it makes the view what the head says in one write, and begins the journal anew there, since what that
- * had was of the state before. The file STORE/adopting is there meanwhile: after a crash the view is made from the head's runs.
+ * The remote's thread looks for heads and fetches runs. The change itself is made by the writeback
+ * thread, which is the only one that writes journal and view: it makes the view what the head says
+ * in one write, and begins the journal anew there, since what that had was of the state before. The
+ * file STORE/adopting is there meanwhile: after a crash the view is made from the head's runs.
  * Packs on NVMe stay, for content is named by its hash. */
 #include <fcntl.h>
 #include <stdio.h>
@@ -14,9 +15,9 @@
 #include "base/vector.h"
 #include "remote/internal.h"
 
-#define TRIES 5         /* runs may be deleted while we fetch them: then there is a newer head */
+#define TRIES 5 /* runs may be deleted while we fetch them: then there is a newer head */
 #define RETRY_MS 1000
-#define IDLE_MS 60000   /* nothing is looked for */
+#define IDLE_MS 60000 /* nothing is looked for */
 
 DEFINE_VECTOR(inos, uint64_t);
 
@@ -28,7 +29,7 @@ struct follow_step {
     int result;
 };
 
-/* --- the change, in the writeback thread -------------------------------------------------------------------------------- */
+/* --- the change, in the writeback thread ------------------------------------------------------ */
 
 static void note_changed(uint64_t ino, void *arg)
 {
@@ -41,8 +42,8 @@ static int follow_row(const struct run_row *row, void *arg)
     return view_follow_row(arg, row);
 }
 
-/* How many runs the two heads have in common. Runs are only ever added and the newest merged: what comes after these has all that
- * changed, and maybe more. */
+/* How many runs the two heads have in common. Runs are only ever added and the newest merged: what
+ * comes after these has all that changed, and maybe more. */
 static uint32_t common_runs(const struct head *known, const struct head *head)
 {
     uint32_t n = 0;
@@ -73,8 +74,9 @@ static int change_view(struct store *store, struct follow_step *step, uint32_t f
     return r;
 }
 
-/* The journal and the stage's durable number belong to the state before. A follower's own batches have numbers above the head's: if the stage
- * kept their number, the next recovery would take the new journal for one that lost its end. If this fails, the next batch begins a segment. */
+/* The journal and the stage's durable number belong to the state before. A follower's own batches
+ * have numbers above the head's: if the stage kept their number, the next recovery would take the
+ * new journal for one that lost its end. If this fails, the next batch begins a segment. */
 static int begin_journal_anew(struct store *store, const struct head *head)
 {
     struct journal *journal = &store->commit->journal;
@@ -82,8 +84,11 @@ static int begin_journal_anew(struct store *store, const struct head *head)
     journal->offset = journal->room = journal->bytes = journal->spare = 0;
     journal->cut_seq = head->cut;
     memcpy(journal->chain, head->chain, sizeof journal->chain);
-    store->commit->anchor = (struct anchor){
-        .exists = true, .number = head->number, .epoch = head->epoch, .cut = head->cut, .time = head->time};
+    store->commit->anchor = (struct anchor){.exists = true,
+                                            .number = head->number,
+                                            .epoch = head->epoch,
+                                            .cut = head->cut,
+                                            .time = head->time};
     memcpy(store->commit->anchor.chain, head->chain, sizeof store->commit->anchor.chain);
     stage_note_durable(store->stage, head->cut);
     return r < 0 ? r : journal_begin(store);
@@ -161,7 +166,7 @@ bool follow_round(struct store *store, bool now)
     return false;
 }
 
-/* --- the remote's thread ------------------------------------------------------------------------------------------------ */
+/* --- the remote's thread ---------------------------------------------------------------------- */
 
 /* A step that was begun is waited for, whatever happens: it is the caller's. */
 static int have_performed(struct remote *remote, struct follow_step *step)
@@ -194,7 +199,8 @@ static void tell_changed(void *arg)
     free(telling);
 }
 
-/* In a thread of its own: the kernel makes who tells it of a page wait for the read of that page, which may wait for the next look. */
+/* In a thread of its own: the kernel makes who tells it of a page wait for the read of that page,
+ * which may wait for the next look. */
 static void have_told(struct remote *remote, struct follow_step *step)
 {
     struct telling *telling = xmalloc(sizeof *telling);
@@ -209,11 +215,13 @@ static void settle(struct remote *remote, struct follow_step *step)
     remote_head_published(remote, step->head);
     remote_advance(remote, step->head->cut);
     have_told(remote, step);
-    /* Not before the head is STORE/head: else a crash would find a view and a journal that are newer than it. */
+    /* Not before the head is STORE/head: else a crash would find a view and a journal that are
+     * newer than it. */
     struct head *there = xmalloc(sizeof *there);
     if (local_head_read(store, there) == 0 && there->number == step->head->number) {
         if (adopt_unmark(store) < 0)
-            log_warn("%s/adopting cannot be removed: the next start makes the view anew", store->path);
+            log_warn("%s/adopting cannot be removed: the next start makes the view anew",
+                     store->path);
         runs_tidy(store, step->head);
     }
     free(there);
@@ -223,18 +231,23 @@ static void explain_failure(struct remote *remote, const struct head *head, int 
 {
     unsigned long long number = head->number;
     if (r == -ESTALE)
-        remote_error(remote, 0, "head %llu of %s is by %s, and %s has changes of its own: it is not followed", number,
-                     remote->name, head->holder, remote->store->path);
+        remote_error(remote, 0,
+                     "head %llu of %s is by %s, and %s has changes of its own: it is not followed",
+                     number, remote->name, head->holder, remote->store->path);
     else if (r == -EFBIG)
-        remote_error(remote, 0, "head %llu differs by too much to be shown at once: mount again to see it", number);
+        remote_error(remote, 0,
+                     "head %llu differs by too much to be shown at once: mount again to see it",
+                     number);
     else if (r == -EUCLEAN || r == -EBADMSG)
-        remote_error(remote, 0, "head %llu is damaged in the remote: what was there before is shown", number);
+        remote_error(remote, 0,
+                     "head %llu is damaged in the remote: what was there before is shown", number);
     else if (r != -ECANCELED)
-        remote_error(remote, tier_error_is_transient(r) ? r : 0, "head %llu cannot be followed now (%s)", number, strerror(-r));
+        remote_error(remote, tier_error_is_transient(r) ? r : 0,
+                     "head %llu cannot be followed now (%s)", number, strerror(-r));
 }
 
-/* 0: the head is shown now. -ENOENT: its runs are gone, so there must be a newer one. A head without a state only says who holds
- * the prefix: what is shown stays. */
+/* 0: the head is shown now. -ENOENT: its runs are gone, so there must be a newer one. A head
+ * without a state only says who holds the prefix: what is shown stays. */
 static int follow_head(struct remote *remote, const struct head *known, const struct head *head)
 {
     struct follow_step step = {.known = known, .head = head};
@@ -270,14 +283,16 @@ static int look(struct remote *remote, struct head *known)
             r = follow_head(remote, known, head);
         }
         if (r == 0) {
-            log_debug("remote: following %s: head %llu by %s", remote->name, (unsigned long long)head->number, head->holder);
+            log_debug("remote: following %s: head %llu by %s", remote->name,
+                      (unsigned long long)head->number, head->holder);
             *known = *head;
         }
         if (r != -ENOENT)
             break;
     }
     if (r == -ENOENT || r == -ETIMEDOUT || (r < 0 && tier_error_is_transient(r)))
-        remote_error(remote, r, "looking for a newer head in %s failed (%s)", remote->name, strerror(-r));
+        remote_error(remote, r, "looking for a newer head in %s failed (%s)", remote->name,
+                     strerror(-r));
     free(head);
     return r;
 }
@@ -316,7 +331,8 @@ void follow_look_now(struct store *store)
         return;
     LOCK_SCOPE(&remote->shared.lock);
     uint64_t wanted = remote->shared.looks_begun + 1;
-    while (remote->shared.looks_done < wanted && !remote->shared.looks_ended && !remote->shared.stopping) {
+    while (remote->shared.looks_done < wanted && !remote->shared.looks_ended &&
+           !remote->shared.stopping) {
         remote->shared.kicked = true;
         (void)pthread_cond_broadcast(&remote->shared.changed);
         (void)mutex_wait(&remote->shared.lock, &remote->shared.changed, RETRY_MS);

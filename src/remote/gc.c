@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Garbage in the remote. Four kinds: heads that are not the newest, runs that no head names, packs that no head needs, and what
- * writers left that crashed or were fenced.
+/* Garbage in the remote. Four kinds: heads that are not the newest, runs that no head names, packs
+ * that no head needs, and what writers left that crashed or were fenced.
  *
- * Readers elsewhere may lag: what a head named lives on for the grace after a later head was published. So a head goes when
- * the one after it is older than the grace, and what only such heads named goes after them: the order is that of publishing,
- * reversed, and a crash in between leaves things that no head names, never a head that names what is gone.
+ * Readers elsewhere may lag: what a head named lives on for the grace after a later head was
+ * published. So a head goes when the one after it is older than the grace, and what only such heads
+ * named goes after them: the order is that of publishing, reversed, and a crash in between leaves
+ * things that no head names, never a head that names what is gone.
  *
- * A writer that was paused and fenced must not delete what its successor made. It cannot know it; so between listing and
- * deleting it reads the newest head again. Whatever a successor puts, it puts after its first head: if that is not there yet
- * after the listing, nothing of it is in the listing. */
+ * A writer that was paused and fenced must not delete what its successor made. It cannot know it;
+ * so between listing and deleting it reads the newest head again. Whatever a successor puts, it
+ * puts after its first head: if that is not there yet after the listing, nothing of it is in the
+ * listing. */
 #include "remote/care.h"
 
 #include <stdio.h>
@@ -37,10 +39,10 @@ struct pass {
     int64_t now, old;               /* by the medium's clock; before `old` is past the grace */
     struct found heads;             /* all */
     struct found runs, packs, doomed, probes; /* what may go */
-    VECTOR(uint64_t) listed;        /* packs that are known and there */
+    VECTOR(uint64_t) listed;                  /* packs that are known and there */
 };
 
-/* --- listing ----------------------------------------------------------------------------------------------------------- */
+/* --- listing ---------------------------------------------------------------------------------- */
 
 static bool is_old(const struct pass *pass, int64_t modified)
 {
@@ -68,8 +70,8 @@ static int note_run(const struct tier_object *object, void *arg)
 {
     struct pass *pass = arg;
     uint64_t id;
-    if (object_number(object->name, "runs", &id) && is_old(pass, object->modified_ns) && pass->runs.count < FOUND_MAX &&
-        !names_run(&pass->remote->head, id))
+    if (object_number(object->name, "runs", &id) && is_old(pass, object->modified_ns) &&
+        pass->runs.count < FOUND_MAX && !names_run(&pass->remote->head, id))
         vector_add(&pass->runs, (struct item){id, object->modified_ns, object->len});
     return 0;
 }
@@ -78,12 +80,14 @@ static int note_probe(const struct tier_object *object, void *arg)
 {
     struct pass *pass = arg;
     uint64_t id;
-    if (object_number(object->name, "probe", &id) && is_old(pass, object->modified_ns) && pass->probes.count < FOUND_MAX)
+    if (object_number(object->name, "probe", &id) && is_old(pass, object->modified_ns) &&
+        pass->probes.count < FOUND_MAX)
         vector_add(&pass->probes, (struct item){id, object->modified_ns, object->len});
     return 0;
 }
 
-/* A pack that the view does not know was never named by a head: its writer crashed or was fenced before. */
+/* A pack that the view does not know was never named by a head: its writer crashed or was fenced
+ * before. */
 static int note_pack(const struct tier_object *object, void *arg)
 {
     struct pass *pass = arg;
@@ -136,15 +140,17 @@ static int look(struct pass *pass)
     return r;
 }
 
-/* --- is it still ours? --------------------------------------------------------------------------------------------------- */
+/* --- is it still ours? ------------------------------------------------------------------------ */
 
-/* -ESTALE: another writer has the prefix. -EAGAIN: the newest head is none that we know to be published. */
+/* -ESTALE: another writer has the prefix. -EAGAIN: the newest head is none that we know to be
+ * published. */
 static int check_ours(struct remote *remote)
 {
     struct head *newest = xmalloc(sizeof *newest);
     const struct head *ours = &remote->head;
     int r = remote_newest_head(remote, ours->number - 1, newest);
-    if (r == 0 && (newest->number != ours->number || memcmp(newest->nonce, ours->nonce, sizeof ours->nonce) != 0)) {
+    if (r == 0 && (newest->number != ours->number ||
+                   memcmp(newest->nonce, ours->nonce, sizeof ours->nonce) != 0)) {
         bool is_theirs = memcmp(newest->store, remote->store->sb.store, sizeof newest->store) != 0;
         r = is_theirs ? -ESTALE : -EAGAIN;
         if (is_theirs)
@@ -162,7 +168,7 @@ static bool view_is_of_head(struct remote *remote)
            view.cut == remote->head.cut;
 }
 
-/* --- deleting ------------------------------------------------------------------------------------------------------------- */
+/* --- deleting --------------------------------------------------------------------------------- */
 
 static void say(struct pass *pass, const char *object, const struct item *item, const char *why)
 {
@@ -170,13 +176,14 @@ static void say(struct pass *pass, const char *object, const struct item *item, 
         return;
     pass->request->objects++;
     pass->request->bytes += item->length;
-    _cleanup_free_ char *line =
-        xasprintf("%s%s, %llu bytes: %s for %.0f s", pass->request->dry_run ? "would delete " : "deleted ", object,
-                  (unsigned long long)item->length, why, (double)(pass->now - item->modified) / 1e9);
+    _cleanup_free_ char *line = xasprintf(
+        "%s%s, %llu bytes: %s for %.0f s", pass->request->dry_run ? "would delete " : "deleted ",
+        object, (unsigned long long)item->length, why, (double)(pass->now - item->modified) / 1e9);
     pass->request->say(line, pass->request->arg);
 }
 
-static int remove_batch(struct pass *pass, const char *folder, const struct item *items, size_t count, const char *why)
+static int remove_batch(struct pass *pass, const char *folder, const struct item *items,
+                        size_t count, const char *why)
 {
     struct remote *remote = pass->remote;
     char names[BATCH][OBJECT_NAME_LEN];
@@ -197,7 +204,8 @@ static int remove_batch(struct pass *pass, const char *folder, const struct item
     return r;
 }
 
-static int remove_items(struct pass *pass, const char *folder, const struct item *items, size_t count, const char *why)
+static int remove_items(struct pass *pass, const char *folder, const struct item *items,
+                        size_t count, const char *why)
 {
     struct tier *tier = pass->remote->tier;
     int r = count ? tier->ops->sync(tier) : 0; /* what named them is gone for good */
@@ -217,9 +225,9 @@ static int remove_heads(struct pass *pass, size_t *ret_first)
     return remove_items(pass, "heads", heads->at, first, "later heads are there");
 }
 
-/* Runs that no remaining head names. A run is put right before the first head that names it, and later heads name it without a
- * gap. So of those that were put before the oldest remaining head, the ones that it does not name are named by none; those put
- * later wait until that head goes. */
+/* Runs that no remaining head names. A run is put right before the first head that names it, and
+ * later heads name it without a gap. So of those that were put before the oldest remaining head,
+ * the ones that it does not name are named by none; those put later wait until that head goes. */
 static int remove_runs(struct pass *pass, const struct item *oldest)
 {
     struct remote *remote = pass->remote;
@@ -234,13 +242,17 @@ static int remove_runs(struct pass *pass, const struct item *oldest)
     /* Clocks of one medium's servers may differ a little. */
     int64_t before = oldest->modified - remote->options.gc_grace_ns / 4;
     for (size_t i = 0; i < pass->runs.count && r == 0; i++)
-        if (!names_run(head, pass->runs.at[i].id) && (is_newest || pass->runs.at[i].modified < before))
+        if (!names_run(head, pass->runs.at[i].id) &&
+            (is_newest || pass->runs.at[i].modified < before))
             pass->runs.at[kept++] = pass->runs.at[i];
     free(head);
-    return r < 0 ? r : remove_items(pass, "runs", pass->runs.at, kept, "no head names it, and it is there");
+    return r < 0 ? r
+                 : remove_items(pass, "runs", pass->runs.at, kept,
+                                "no head names it, and it is there");
 }
 
-/* A pack is doomed right before the head is published that does not need it: heads from before that may. */
+/* A pack is doomed right before the head is published that does not need it: heads from before that
+ * may. */
 static int remove_doomed(struct pass *pass, const struct item *oldest)
 {
     struct remote *remote = pass->remote;
@@ -262,7 +274,7 @@ static int remove_doomed(struct pass *pass, const struct item *oldest)
     return r;
 }
 
-/* --- packs that should be there ------------------------------------------------------------------------------------------- */
+/* --- packs that should be there --------------------------------------------------------------- */
 
 static int find_missing(const struct view_far_pack *pack, void *arg)
 {
@@ -279,7 +291,7 @@ static int find_missing(const struct view_far_pack *pack, void *arg)
     return 0;
 }
 
-/* --- a pass ----------------------------------------------------------------------------------------------------------------- */
+/* --- a pass ----------------------------------------------------------------------------------- */
 
 static int clean(struct pass *pass)
 {
@@ -296,9 +308,11 @@ static int clean(struct pass *pass)
     if (r == 0)
         r = remove_doomed(pass, oldest);
     if (r == 0)
-        r = remove_items(pass, "packs", pass->packs.at, pass->packs.count, "no head ever named it, and it is there");
+        r = remove_items(pass, "packs", pass->packs.at, pass->packs.count,
+                         "no head ever named it, and it is there");
     if (r == 0)
-        r = remove_items(pass, "probe", pass->probes.at, pass->probes.count, "it is left over, and there");
+        r = remove_items(pass, "probe", pass->probes.at, pass->probes.count,
+                         "it is left over, and there");
     return r;
 }
 
@@ -339,7 +353,9 @@ static void end_request(struct far_care *care, int result)
 static int64_t interval_of(const struct remote *remote)
 {
     int64_t quarter = remote->options.gc_grace_ns / 4;
-    return quarter < INTERVAL_MIN_NS ? INTERVAL_MIN_NS : quarter > INTERVAL_MAX_NS ? INTERVAL_MAX_NS : quarter;
+    return quarter < INTERVAL_MIN_NS   ? INTERVAL_MIN_NS
+           : quarter > INTERVAL_MAX_NS ? INTERVAL_MAX_NS
+                                       : quarter;
 }
 
 int far_gc_tick(struct remote *remote)
@@ -356,12 +372,13 @@ int far_gc_tick(struct remote *remote)
     if (request)
         end_request(care, r);
     if (r < 0 && r != -ESTALE && r != -ECANCELED && r != -EAGAIN)
-        remote_error(remote, tier_error_is_transient(r) ? r : 0, "deleting what nothing needs in %s failed (%s); trying again",
-                     remote->name, strerror(-r));
+        remote_error(remote, tier_error_is_transient(r) ? r : 0,
+                     "deleting what nothing needs in %s failed (%s); trying again", remote->name,
+                     strerror(-r));
     return r == -ESTALE ? r : 0;
 }
 
-/* --- who asks --------------------------------------------------------------------------------------------------------------- */
+/* --- who asks --------------------------------------------------------------------------------- */
 
 /* Why no pass will be made; 0: it will. */
 static int refusal(struct remote *remote)

@@ -10,13 +10,15 @@
 #include "base/log.h"
 
 #define PREFIX_OBJECT "cairn"
-#define NUMBER_MAX (1ull << 62) /* what we may have to count on from: no head of ours gets there */
+#define NUMBER_MAX                                                                                 \
+    (1ull << 62)     /* what we may have to count on from: no head of ours gets there              \
+                      * \ */
 #define READ_TRIES 4 /* of a small object that looks damaged: the damage may be of the way here */
 #define READ_PAUSE_MS 50
 #define HEAD_RETRY_MS 1000
 #define HEAD_REFUSED_MS 10000
 
-/* --- heads ------------------------------------------------------------------------------------------------------------------ */
+/* --- heads ------------------------------------------------------------------------------------ */
 
 static void head_object_name(uint64_t number, char buf[32])
 {
@@ -64,11 +66,12 @@ static int decode_head(const void *buf, size_t len, void *arg)
     return head_decode(buf, len, arg);
 }
 
-/* Numbers of a later epoch than the head's were never given out: whoever goes on from them would give them out again, or have none
- * left. */
+/* Numbers of a later epoch than the head's were never given out: whoever goes on from them would
+ * give them out again, or have none left. */
 static bool numbers_fit(const struct head *head)
 {
-    bool fit = head->number < NUMBER_MAX && head->epoch < EPOCH_LAST && head->cut >> SEQ_EPOCH_SHIFT <= head->epoch &&
+    bool fit = head->number < NUMBER_MAX && head->epoch < EPOCH_LAST &&
+               head->cut >> SEQ_EPOCH_SHIFT <= head->epoch &&
                ID_EPOCH(head->max_ino) < EPOCH_LAST && ID_EPOCH(head->max_id) <= head->epoch;
     for (uint32_t i = 0; i < head->run_count; i++)
         fit = fit && ID_EPOCH(head->runs[i].id) <= head->epoch;
@@ -80,8 +83,9 @@ int remote_read_head(struct remote *remote, uint64_t number, struct head *ret_he
     char object[32];
     head_object_name(number, object);
     int r = remote_read_object(remote, object, HEAD_LEN_MAX, decode_head, ret_head);
-    if (r == 0 && (ret_head->number != number || !numbers_fit(ret_head) ||
-                   memcmp(ret_head->history, remote->store->sb.history, sizeof ret_head->history) != 0))
+    if (r == 0 &&
+        (ret_head->number != number || !numbers_fit(ret_head) ||
+         memcmp(ret_head->history, remote->store->sb.history, sizeof ret_head->history) != 0))
         r = -EUCLEAN;
     if (r < 0)
         *ret_head = (struct head){0};
@@ -93,7 +97,8 @@ int remote_newest_head(struct remote *remote, uint64_t after, struct head *ret_h
     char object[32];
     uint64_t newest = 0;
     head_object_name(after, object);
-    int r = remote->tier->ops->list(remote->tier, "heads", after ? object : NULL, note_number, &newest);
+    int r =
+        remote->tier->ops->list(remote->tier, "heads", after ? object : NULL, note_number, &newest);
     if (r < 0)
         return r;
     r = newest > after ? remote_read_head(remote, newest, ret_head) : -ENOENT;
@@ -103,8 +108,9 @@ int remote_newest_head(struct remote *remote, uint64_t after, struct head *ret_h
     return r;
 }
 
-/* Our head was created. Who was paused for longer than the grace may have been replaced by heads of which the first, with this
- * number, were deleted since; those before it went first. -ESTALE: so it is, and *head is the newest. */
+/* Our head was created. Who was paused for longer than the grace may have been replaced by heads of
+ * which the first, with this number, were deleted since; those before it went first. -ESTALE: so it
+ * is, and *head is the newest. */
 static int check_newest(struct remote *remote, struct head *head)
 {
     char before[32];
@@ -121,7 +127,8 @@ static int check_newest(struct remote *remote, struct head *head)
     return r == 0 ? -ESTALE : r == -ENOENT ? 0 : r;
 }
 
-/* Whose is the head that is there under our number? 0: ours. -ESTALE: somebody else's, and *head is theirs. */
+/* Whose is the head that is there under our number? 0: ours. -ESTALE: somebody else's, and *head is
+ * theirs. */
 static int settle_head(struct remote *remote, struct head *head)
 {
     struct head *there = xmalloc(sizeof *there);
@@ -145,7 +152,8 @@ static int try_head(struct remote *remote, struct head *head, const void *bytes,
         r = remote->tier->ops->put_new(remote->tier, object, bytes, len);
     if (r == -EEXIST)
         r = settle_head(remote, head);
-    else if (r < 0 && r != -ECANCELED && !tier_error_is_transient(r) && settle_head(remote, head) == 0)
+    else if (r < 0 && r != -ECANCELED && !tier_error_is_transient(r) &&
+             settle_head(remote, head) == 0)
         r = 0;
     if (r == 0)
         r = remote->tier->ops->sync(remote->tier);
@@ -154,7 +162,8 @@ static int try_head(struct remote *remote, struct head *head, const void *bytes,
 
 bool remote_is_own_try(const struct remote *remote, const struct head *head)
 {
-    return remote->tried.number == head->number && memcmp(remote->tried.nonce, head->nonce, sizeof head->nonce) == 0;
+    return remote->tried.number == head->number &&
+           memcmp(remote->tried.nonce, head->nonce, sizeof head->nonce) == 0;
 }
 
 int remote_put_head(struct remote *remote, struct head *head)
@@ -172,11 +181,13 @@ int remote_put_head(struct remote *remote, struct head *head)
             remote_works(remote);
         if (r == 0 || r == -ESTALE)
             return r;
-        remote_error(remote, r, "publishing head %llu failed (%s)", (unsigned long long)head->number, strerror(-r));
-        /* It may be there, or come to be there: another head under its number would find it taken and be nobody's. A mount does
-         * not wait for it: the uploader goes on. */
+        remote_error(remote, r, "publishing head %llu failed (%s)",
+                     (unsigned long long)head->number, strerror(-r));
+        /* It may be there, or come to be there: another head under its number would find it taken
+         * and be nobody's. A mount does not wait for it: the uploader goes on. */
         bool goes_on = r != -ECANCELED && remote->uploader_started;
-        if (!goes_on || !remote_pause(remote, tier_error_is_transient(r) ? HEAD_RETRY_MS : HEAD_REFUSED_MS))
+        if (!goes_on ||
+            !remote_pause(remote, tier_error_is_transient(r) ? HEAD_RETRY_MS : HEAD_REFUSED_MS))
             return r;
     }
 }
@@ -184,12 +195,13 @@ int remote_put_head(struct remote *remote, struct head *head)
 void remote_head_published(struct remote *remote, const struct head *head)
 {
     remote->head = *head;
-    /* A head without a state only says who holds the prefix: the journal still begins where it did. */
+    /* A head without a state only says who holds the prefix: the journal still begins where
+     * it did. */
     bool is_anchor = head->run_count > 0 || !remote->store->commit->anchor.exists;
     int r = is_anchor ? local_head_write(remote->store, head) : 0;
     if (r < 0)
-        log_warn("%s/head cannot be written: %s; the next mount reads it from the remote", remote->store->path,
-                 strerror(-r));
+        log_warn("%s/head cannot be written: %s; the next mount reads it from the remote",
+                 remote->store->path, strerror(-r));
     LOCK_SCOPE(&remote->shared.lock);
     remote->shared.head_number = head->number;
     remote->shared.files = head->files;
@@ -202,13 +214,14 @@ int remote_note_head(struct remote *remote)
     struct view_remote known = view_remote(view);
     struct head *head = xmalloc(sizeof *head);
     int r = local_head_read(remote->store, head);
-    if (r == 0 && head->run_count > 0 && !local_head_is_lost(head) && known.cut == head->cut && known.head < head->number)
+    if (r == 0 && head->run_count > 0 && !local_head_is_lost(head) && known.cut == head->cut &&
+        known.head < head->number)
         r = view_note_head(view, head->number);
     free(head);
     return r == -ENOENT ? 0 : r;
 }
 
-/* --- meeting it -------------------------------------------------------------------------------------------------------------- */
+/* --- meeting it ------------------------------------------------------------------------------- */
 
 static int decode_prefix(const void *buf, size_t len, void *arg)
 {
@@ -217,7 +230,8 @@ static int decode_prefix(const void *buf, size_t len, void *arg)
 
 int remote_meet(struct remote *remote)
 {
-    int r = remote_read_object(remote, PREFIX_OBJECT, PREFIX_INFO_LEN, decode_prefix, &remote->prefix);
+    int r =
+        remote_read_object(remote, PREFIX_OBJECT, PREFIX_INFO_LEN, decode_prefix, &remote->prefix);
     remote->has_prefix = r == 0;
     return r;
 }
@@ -228,13 +242,15 @@ static int check_history(struct remote *remote, char **ret_text)
     if (memcmp(remote->prefix.history, sb->history, sizeof sb->history) == 0 &&
         memcmp(&remote->prefix.key, &sb->key, sizeof sb->key) == 0)
         return 0;
-    *ret_text = xasprintf("%s holds the history of another store, and %s has its own; use an empty prefix, or an empty "
+    *ret_text = xasprintf("%s holds the history of another store, and %s has its own; use an empty "
+                          "prefix, or an empty "
                           "STORE to continue what is there",
                           remote->name, remote->store->path);
     return -EINVAL;
 }
 
-/* Exclusive creation is what keeps two writers apart: a bucket that only pretends is found out before it matters. */
+/* Exclusive creation is what keeps two writers apart: a bucket that only pretends is found out
+ * before it matters. */
 static int probe_exclusive(struct remote *remote, char **ret_text)
 {
     char object[OBJECT_NAME_LEN];
@@ -246,7 +262,8 @@ static int probe_exclusive(struct remote *remote, char **ret_text)
         nonce = (uint64_t)clock_realtime_ns();
     object_name("probe", nonce, object);
     int r = remote->tier->ops->put_new(remote->tier, object, bytes, 64);
-    int again = r == 0 || r == -EEXIST ? remote->tier->ops->put_new(remote->tier, object, bytes, 64) : r;
+    int again =
+        r == 0 || r == -EEXIST ? remote->tier->ops->put_new(remote->tier, object, bytes, 64) : r;
     if (remote->tier->ops->remove(remote->tier, object) < 0)
         log_warn("remote: the probe %s could not be removed", object);
     free(bytes);
@@ -254,9 +271,10 @@ static int probe_exclusive(struct remote *remote, char **ret_text)
         return 0;
     if (again < 0)
         return again;
-    *ret_text = xasprintf("%s cannot create objects exclusively (If-None-Match: *), so two writers could not be kept "
-                          "apart; use another bucket, or mount with -o unfenced and see to it yourself",
-                          remote->name);
+    *ret_text = xasprintf(
+        "%s cannot create objects exclusively (If-None-Match: *), so two writers could not be kept "
+        "apart; use another bucket, or mount with -o unfenced and see to it yourself",
+        remote->name);
     return -EOPNOTSUPP;
 }
 
@@ -271,11 +289,14 @@ static void sign_head(struct remote *remote, struct head *head)
     (void)snprintf(head->holder, sizeof head->holder, "%s", remote->holder);
 }
 
-/* Who meets a holder that lives is mostly the second node of a job, or a mount that was forgotten. */
+/* Who meets a holder that lives is mostly the second node of a job, or a mount that was
+ * forgotten. */
 char *remote_explain_holder(const struct remote *remote, const char *what, const char *holder)
 {
-    return xasprintf("%s %s by %s, and has one writer at a time: give each node that writes a prefix of its own, and mount with -o ro to "
-                     "read what is published; to go on from here instead, unmount it there (--takeover does not ask it: what it has not "
+    return xasprintf("%s %s by %s, and has one writer at a time: give each node that writes a "
+                     "prefix of its own, and mount with -o ro to "
+                     "read what is published; to go on from here instead, unmount it there "
+                     "(--takeover does not ask it: what it has not "
                      "published stays there)",
                      remote->name, what, holder);
 }
@@ -283,10 +304,11 @@ char *remote_explain_holder(const struct remote *remote, const char *what, const
 #define TAKEOVER_TRIES 50
 typedef int may_fn(struct remote *remote, char **ret_text);
 
-/* Takes the prefix from another writer by creating the next head, with the state that is there: from then on that is what we
- * begin with, and the other is fenced. A live one may publish in between: then its newer state is taken, if that may be.
- * The state stays the other's, by name, until it is ours (remote_claim()): who dies before must not take it for what it published
- * itself. */
+/* Takes the prefix from another writer by creating the next head, with the state that is there:
+ * from then on that is what we begin with, and the other is fenced. A live one may publish in
+ * between: then its newer state is taken, if that may be. The state stays the other's, by name,
+ * until it is ours (remote_claim()): who dies before must not take it for what it
+ * published itself. */
 static int take_over(struct remote *remote, may_fn *may, char **ret_text)
 {
     struct head *head = xmalloc(sizeof *head);
@@ -315,11 +337,13 @@ static int take_over(struct remote *remote, may_fn *may, char **ret_text)
     return r;
 }
 
-/* A head that we do not know may be of somebody who took the prefix over, also where it has our name: it has that until it is claimed. */
+/* A head that we do not know may be of somebody who took the prefix over, also where it has our
+ * name: it has that until it is claimed. */
 static bool is_as_we_left_it(const struct remote *remote)
 {
     struct head *known = xmalloc(sizeof *known);
-    bool is_known = !remote->was_theirs && remote->head.number > 0 && local_head_read(remote->store, known) == 0 &&
+    bool is_known = !remote->was_theirs && remote->head.number > 0 &&
+                    local_head_read(remote->store, known) == 0 &&
                     memcmp(known->nonce, remote->head.nonce, sizeof known->nonce) == 0;
     free(known);
     return is_known;
@@ -336,7 +360,8 @@ static int attach_online(struct remote *remote, may_fn *may, char **ret_text)
     if (r == 0 && (r = check_history(remote, ret_text)) < 0)
         return r;
     if (r == 0)
-        r = store_allow_encodings(remote->store, remote->prefix.incompat); /* what is fetched is kept */
+        r = store_allow_encodings(remote->store,
+                                  remote->prefix.incompat); /* what is fetched is kept */
     if (r == 0) {
         r = remote_newest_head(remote, 0, &remote->head);
         r = r == -ENOENT ? 0 : r;
@@ -344,7 +369,8 @@ static int attach_online(struct remote *remote, may_fn *may, char **ret_text)
     if (r == 0 && !remote->options.read_only)
         r = may(remote, ret_text);
     const uint8_t *own = remote->store->sb.store;
-    remote->was_theirs = remote->head.number > 0 && memcmp(remote->head.store, own, sizeof remote->head.store) != 0;
+    remote->was_theirs =
+        remote->head.number > 0 && memcmp(remote->head.store, own, sizeof remote->head.store) != 0;
     if (r == 0 && !remote->options.read_only && !is_as_we_left_it(remote))
         r = lease_await(remote, ret_text);
     if (r == 0 && remote->was_theirs && !remote->options.read_only)
@@ -357,7 +383,8 @@ int remote_attach(struct remote *remote, may_fn *may, char **ret_text)
 {
     remote->head = (struct head){0};
     int r = attach_online(remote, may, ret_text);
-    /* For a writer the remote works when the first head was stored: a filesystem may allow reads and refuse writes. */
+    /* For a writer the remote works when the first head was stored: a filesystem may allow reads
+     * and refuse writes. */
     if (r == 0 && remote->options.read_only)
         remote_works(remote);
     if (r == 0)
@@ -368,13 +395,14 @@ int remote_attach(struct remote *remote, may_fn *may, char **ret_text)
         return r;
     const char *what = r == -EPROTONOSUPPORT ? "it was written by a newer version of CairnFS"
                        : r != -EUCLEAN && r != -EBADMSG ? strerror(-r)
-                       : remote->has_prefix             ? "its newest head is damaged"
-                                                        : "its object 'cairn' is damaged, or it is no CairnFS prefix";
+                       : remote->has_prefix
+                           ? "its newest head is damaged"
+                           : "its object 'cairn' is damaged, or it is no CairnFS prefix";
     remote_error(remote, r, "%s cannot be used now (%s)", remote->name, what);
     return 0;
 }
 
-/* --- holding it ---------------------------------------------------------------------------------------------------------------- */
+/* --- holding it ------------------------------------------------------------------------------- */
 
 /* Our chunks may come there: an older version must not take them for damage. */
 static uint64_t encodings_to_tell(const struct remote *remote)
@@ -399,7 +427,10 @@ static int tell_encodings(struct remote *remote)
 static int put_prefix(struct remote *remote)
 {
     const struct superblock *sb = &remote->store->sb;
-    struct prefix_info info = {.version = 1, .incompat = sb->incompat & SUPERBLOCK_INCOMPAT_ENCODINGS, .created = clock_realtime_ns(), .key = sb->key};
+    struct prefix_info info = {.version = 1,
+                               .incompat = sb->incompat & SUPERBLOCK_INCOMPAT_ENCODINGS,
+                               .created = clock_realtime_ns(),
+                               .key = sb->key};
     uint8_t *bytes = aligned_alloc(4096, 4096);
     check(bytes != NULL);
     memset(bytes, 0, 4096);
@@ -419,7 +450,8 @@ static int add_live(const struct view_pack *pack, void *arg)
     return 0;
 }
 
-/* The journal may begin with the head of a remote that is gone: it goes on to, but nothing is published there. */
+/* The journal may begin with the head of a remote that is gone: it goes on to, but nothing is
+ * published there. */
 static int keep_anchor_alone(struct store *store)
 {
     struct head *head = xmalloc(sizeof *head);
@@ -432,8 +464,9 @@ static int keep_anchor_alone(struct store *store)
     return r == -ENOENT ? 0 : r;
 }
 
-/* The prefix holds nothing, but the view believes in what it once held: it was emptied, or is another; or what should be mounted
- * there is not. So nothing is forgotten that lies nowhere else. */
+/* The prefix holds nothing, but the view believes in what it once held: it was emptied, or is
+ * another; or what should be mounted there is not. So nothing is forgotten that lies
+ * nowhere else. */
 static int forget_lost(struct remote *remote, char **ret_text)
 {
     struct store *store = remote->store;
@@ -443,7 +476,8 @@ static int forget_lost(struct remote *remote, char **ret_text)
     int r = view_packs(store->view, add_live, &near);
     uint64_t all = view_state(store->view).chunks;
     if (r == 0 && all > near && !remote->options.takeover) {
-        *ret_text = xasprintf("%s is empty, but %llu chunks of %s lie only in the remote where it published before; mount it "
+        *ret_text = xasprintf("%s is empty, but %llu chunks of %s lie only in the remote where it "
+                              "published before; mount it "
                               "with that, or give them up with --takeover",
                               remote->name, (unsigned long long)(all - near), store->path);
         return -ESTALE;
@@ -452,7 +486,8 @@ static int forget_lost(struct remote *remote, char **ret_text)
         r = keep_anchor_alone(store);
     if (r < 0)
         return r;
-    log_warn("%s is empty, and this store had published before: all of it is stored again", remote->name);
+    log_warn("%s is empty, and this store had published before: all of it is stored again",
+             remote->name);
     atomic_store(&store->published_seq, 0);
     return view_forget_remote(store->view);
 }
@@ -496,8 +531,9 @@ int remote_claim(struct remote *remote, char **ret_text)
         r = remember_name(remote);
     if (r < 0)
         return r;
-    /* Also where the newest head is ours, or there is none: it tells our epoch, which whoever takes over must exceed. Ids of
-     * packs and runs hold the epoch, so no two writers ever use the same. */
+    /* Also where the newest head is ours, or there is none: it tells our epoch, which whoever takes
+     * over must exceed. Ids of packs and runs hold the epoch, so no two writers ever use
+     * the same. */
     struct head *head = xmalloc(sizeof *head);
     *head = remote->head;
     sign_head(remote, head);

@@ -11,8 +11,8 @@
  *   adopt.c    the view from a head's runs
  *   follow.c   the thread of a mount that only reads, instead of the uploader's
  *
- * A head is published only when every pack and run that it names is in the remote; objects are deleted only when a head that
- * does not need them was published long ago. */
+ * A head is published only when every pack and run that it names is in the remote; objects are
+ * deleted only when a head that does not need them was published long ago. */
 #pragma once
 
 #include "base/rate_limit.h"
@@ -24,13 +24,13 @@
 
 /* What several threads know of it. */
 struct remote_shared {
-    struct cairn_mutex lock;  /* LOCK_WAITERS */
+    struct cairn_mutex lock; /* LOCK_WAITERS */
     pthread_cond_t changed;
     struct waiters waiters;
     uint64_t head_number, files, logical_bytes; /* of the newest head */
     enum remote_state state;
     bool stopping, drain, kicked, fenced, renewer_done;
-    struct follow_step *follow; /* for the writeback thread */
+    struct follow_step *follow;       /* for the writeback thread */
     uint64_t looks_begun, looks_done; /* for a newer head */
     bool looks_ended;
     int64_t urge_until;
@@ -61,25 +61,27 @@ struct remote {
     char *name, *holder;
     struct tier *tier;
 
-    bool has_prefix;            /* `prefix` was read */
+    bool has_prefix; /* `prefix` was read */
     struct prefix_info prefix;
-    bool is_prepared;           /* the prefix is there, and creates exclusively */
-    _Atomic bool is_attached;      /* it was met, is ours, and we may publish (or follow) */
-    bool was_here;              /* this store published there before */
-    bool was_theirs;            /* the newest head's state is of another writer, from whom the prefix was taken */
-    struct head head;           /* newest that is known; number 0: none. The opening thread, then the uploader's alone. */
+    bool is_prepared;         /* the prefix is there, and creates exclusively */
+    _Atomic bool is_attached; /* it was met, is ours, and we may publish (or follow) */
+    bool was_here;            /* this store published there before */
+    bool was_theirs;  /* the newest head's state is of another writer, from whom the prefix was
+                       * taken */
+    struct head head; /* newest that is known; number 0: none. The opening thread, then the
+                         uploader's alone. */
     struct {
         uint64_t number;
         uint8_t nonce[16];
-    } tried;                    /* head that was last tried to be created; as above */
+    } tried; /* head that was last tried to be created; as above */
 
     struct remote_shared shared;
 
     pthread_t uploader, renewer;
     bool uploader_started, renewer_started;
-    struct pool *senders; /* one pack each */
-    struct pool *tellers; /* read_only: one thread that tells the kernel what changed */
-    struct far_care *care; /* care.h */
+    struct pool *senders;        /* one pack each */
+    struct pool *tellers;        /* read_only: one thread that tells the kernel what changed */
+    struct far_care *care;       /* care.h */
     struct remote_relief relief; /* the writeback thread's alone */
     struct rate_limit limit;
     struct remote_watch watch;
@@ -87,46 +89,54 @@ struct remote {
     _Atomic uint64_t next_run, uploaded_total, fetched_total;
 };
 
-/* --- remote.c --------------------------------------------------------------------------------------------------------- */
+/* --- remote.c --------------------------------------------------------------------------------- */
 
 /* Takes over options.remote. NULL: none is wanted. */
 struct remote *remote_new(struct store *store);
 void remote_free(struct remote *remote);
 
-/* remote_watch.c: until the end is called, a start that is given up (options.cancelled) interrupts the tier. NULL is fine. */
+/* remote_watch.c: until the end is called, a start that is given up (options.cancelled) interrupts
+ * the tier. NULL is fine. */
 void remote_watch_start(struct remote *remote);
 void remote_watch_end(struct remote *remote);
 
-/* place.c, of a remote without a marker. place_check(): -EBUSY, *ret_text: it is not where this store published before.
- * place_remember(): that is where it is now. */
+/* place.c, of a remote without a marker. place_check(): -EBUSY, *ret_text: it is not where this
+ * store published before. place_remember(): that is where it is now. */
 CAIRN_MUST_CHECK int place_check(struct remote *remote, char **ret_text);
 void place_tell_new(struct remote *remote);
 CAIRN_MUST_CHECK int place_remember(struct remote *remote);
 
 /* Before the superblock: reads what the prefix is. -ENOENT: it is empty. */
 CAIRN_MUST_CHECK int remote_meet(struct remote *remote);
-/* With the superblock: may the store go together with the newest head (`may`), is it ours, who holds it, which head is the newest?
- * Waits for a dead holder's lease. 0 with is_attached false: it cannot be reached now, which is no reason not to mount. -ESTALE,
- * -EBUSY, -EINVAL...: it must not be used; *ret_text says why. */
-CAIRN_MUST_CHECK int remote_attach(struct remote *remote, int (*may)(struct remote *remote, char **ret_text), char **ret_text);
+/* With the superblock: may the store go together with the newest head (`may`), is it ours, who
+ * holds it, which head is the newest? Waits for a dead holder's lease. 0 with is_attached false: it
+ * cannot be reached now, which is no reason not to mount. -ESTALE, -EBUSY, -EINVAL...: it must not
+ * be used; *ret_text says why. */
+CAIRN_MUST_CHECK int remote_attach(struct remote *remote,
+                                   int (*may)(struct remote *remote, char **ret_text),
+                                   char **ret_text);
 /* Makes the prefix if it is empty, and sees that it creates exclusively. May be repeated. */
 CAIRN_MUST_CHECK int remote_prepare(struct remote *remote, char **ret_text);
 /* After recovery: makes the prefix and the head that say that we hold it. May be repeated. */
 CAIRN_MUST_CHECK int remote_claim(struct remote *remote, char **ret_text);
 /* The newest head after number `after`; -ENOENT: there is none. */
-CAIRN_MUST_CHECK int remote_newest_head(struct remote *remote, uint64_t after, struct head *ret_head);
+CAIRN_MUST_CHECK int remote_newest_head(struct remote *remote, uint64_t after,
+                                        struct head *ret_head);
 /* -ENOENT; -EUCLEAN: it is none of this history. *ret_head is cleared then. */
-CAIRN_MUST_CHECK int remote_read_head(struct remote *remote, uint64_t number, struct head *ret_head);
-/* Creates head->number exclusively. -ESTALE: somebody else did; `head` is then theirs. Any other error (only -ECANCELED once the
- * uploader runs): whether it is there, or will be, is not known. */
+CAIRN_MUST_CHECK int remote_read_head(struct remote *remote, uint64_t number,
+                                      struct head *ret_head);
+/* Creates head->number exclusively. -ESTALE: somebody else did; `head` is then theirs. Any other
+ * error (only -ECANCELED once the uploader runs): whether it is there, or will be, is not known. */
 CAIRN_MUST_CHECK int remote_put_head(struct remote *remote, struct head *head);
 /* Did this session create it, whatever it was answered? */
 bool remote_is_own_try(const struct remote *remote, const struct head *head);
-/* Why the prefix is not ours to write to, and what to do: one line. `what`: "is in use". Caller frees. */
+/* Why the prefix is not ours to write to, and what to do: one line. `what`: "is in use". Caller
+ * frees. */
 char *remote_explain_holder(const struct remote *remote, const char *what, const char *holder);
 void remote_head_published(struct remote *remote, const struct head *head);
 void remote_fence(struct remote *remote, const struct head *theirs);
-void remote_give_up(struct remote *remote); /* nothing more is published from this mount; why was said */
+void remote_give_up(
+    struct remote *remote); /* nothing more is published from this mount; why was said */
 void remote_error(struct remote *remote, int error, const char *fmt, ...) CAIRN_PRINTF(3, 4);
 void remote_works(struct remote *remote); /* it answered */
 void remote_advance(struct remote *remote, uint64_t cut);
@@ -145,7 +155,8 @@ bool remote_will_relieve(struct remote *remote);
 bool remote_is_urged(struct remote *remote);
 /* Waits until `bytes` more may go to the remote by `upload_limit`. False: the upload is to stop. */
 CAIRN_MUST_CHECK bool remote_limit_wait(struct remote *remote, uint64_t bytes);
-/* With the lock of `shared`, when something of that changed: the limit is off while somebody waits, or it drains or stops. */
+/* With the lock of `shared`, when something of that changed: the limit is off while somebody waits,
+ * or it drains or stops. */
 void remote_settle_limit_locked(struct remote *remote);
 /* Sleeps until something changes; false when the store stops. */
 bool remote_pause(struct remote *remote, int64_t ms);
@@ -162,63 +173,74 @@ CAIRN_MUST_CHECK int remote_note_head(struct remote *remote);
 
 /* A small object of at most `max` bytes, decoded; what looks damaged is read again a few times. */
 CAIRN_MUST_CHECK int remote_read_object(struct remote *remote, const char *object, size_t max,
-                                        int (*decode)(const void *buf, size_t len, void *arg), void *arg);
+                                        int (*decode)(const void *buf, size_t len, void *arg),
+                                        void *arg);
 
-/* --- lease.c ---------------------------------------------------------------------------------------------------------- */
+/* --- lease.c ---------------------------------------------------------------------------------- */
 
 /* Waits until the holder's lease has run out. -EBUSY with *ret_text: it renews, so it lives. */
 CAIRN_MUST_CHECK int lease_await(struct remote *remote, char **ret_text);
 CAIRN_MUST_CHECK int lease_renew(struct remote *remote);
 void *lease_run(void *remote);
 
-/* --- upload.c --------------------------------------------------------------------------------------------------------- */
+/* --- upload.c --------------------------------------------------------------------------------- */
 
 void *upload_run(void *remote);
 
-/* --- upload_read.c ---------------------------------------------------------------------------------------------------- */
+/* --- upload_read.c ---------------------------------------------------------------------------- */
 
-/* Reads and verifies what is stored of a chunk, from NVMe or else from the remote. `stored` and `raw` hold CHUNK_SIZE_MAX each. */
-CAIRN_MUST_CHECK int upload_read_chunk(struct store *store, struct chunk_entry *entry, uint8_t *stored, uint8_t *raw);
+/* Reads and verifies what is stored of a chunk, from NVMe or else from the remote. `stored` and
+ * `raw` hold CHUNK_SIZE_MAX each. */
+CAIRN_MUST_CHECK int upload_read_chunk(struct store *store, struct chunk_entry *entry,
+                                       uint8_t *stored, uint8_t *raw);
 /* Decodes what is stored of a chunk into `raw` (CHUNK_SIZE_MAX) and compares it with its name. */
-/* rescue.c: finds a chunk, of which name and raw length are known, where nobody keeps it for being found: *entry gets how it is stored. Takes
- * long: for what would be lost else. */
-CAIRN_MUST_CHECK bool rescue_chunk(struct store *store, struct chunk_entry *entry, uint8_t *stored, uint8_t *raw);
-CAIRN_MUST_CHECK int upload_check_chunk(struct store *store, const struct chunk_entry *entry, const uint8_t *stored, uint8_t *raw);
+/* rescue.c: finds a chunk, of which name and raw length are known, where nobody keeps it for being
+ * found: *entry gets how it is stored. Takes long: for what would be lost else. */
+CAIRN_MUST_CHECK bool rescue_chunk(struct store *store, struct chunk_entry *entry, uint8_t *stored,
+                                   uint8_t *raw);
+CAIRN_MUST_CHECK int upload_check_chunk(struct store *store, const struct chunk_entry *entry,
+                                        const uint8_t *stored, uint8_t *raw);
 
-/* --- runs.c ----------------------------------------------------------------------------------------------------------- */
+/* --- runs.c ----------------------------------------------------------------------------------- */
 
 void run_object_name(uint64_t id, char buf[32]);
-/* The rows of the cut as a run: a file in STORE/runs, and in the remote. It may be merged with runs of `head` that are no larger:
- * head->runs becomes the new list. */
-CAIRN_MUST_CHECK int runs_publish(struct remote *remote, struct view_cut *cut, struct head *head, uint64_t *ret_missing);
-/* Makes sure that STORE/runs has all runs of the head, whole and verified. `remote` NULL: from the disk alone. */
-CAIRN_MUST_CHECK int runs_fetch(struct store *store, struct remote *remote, const struct head *head);
-/* --- adopt.c ---------------------------------------------------------------------------------------------------------- */
+/* The rows of the cut as a run: a file in STORE/runs, and in the remote. It may be merged with runs
+ * of `head` that are no larger: head->runs becomes the new list. */
+CAIRN_MUST_CHECK int runs_publish(struct remote *remote, struct view_cut *cut, struct head *head,
+                                  uint64_t *ret_missing);
+/* Makes sure that STORE/runs has all runs of the head, whole and verified. `remote` NULL: from the
+ * disk alone. */
+CAIRN_MUST_CHECK int runs_fetch(struct store *store, struct remote *remote,
+                                const struct head *head);
+/* --- adopt.c ---------------------------------------------------------------------------------- */
 
-/* Fills the new, empty view with the state of a head whose runs are in STORE/runs, and with the places of the packs that lie on
- * NVMe, but for those that batches after the head's cut name. */
+/* Fills the new, empty view with the state of a head whose runs are in STORE/runs, and with the
+ * places of the packs that lie on NVMe, but for those that batches after the head's cut name. */
 CAIRN_MUST_CHECK int adopt_view(struct store *store, const struct head *head);
-/* The first thing at every start, before anybody looks at journal or view: ends what was broken off while adopt_mark() was there. */
+/* The first thing at every start, before anybody looks at journal or view: ends what was broken off
+ * while adopt_mark() was there. */
 CAIRN_MUST_CHECK int adopt_clean_up(struct store *store, char **ret_text);
-/* At mount, with the journal not yet read: how the store and the newest head go together. The store may begin with that head,
- * go on from it, or have nothing to do with it: -ESTALE with *ret_text. */
+/* At mount, with the journal not yet read: how the store and the newest head go together. The store
+ * may begin with that head, go on from it, or have nothing to do with it: -ESTALE with
+ * *ret_text. */
 CAIRN_MUST_CHECK int adopt_decide(struct store *store, char **ret_text);
 /* Has the store no state of its own, so that it cannot do without the remote? */
 bool adopt_is_blank(struct store *store);
-/* From the one to the other, view, journal and STORE/head need not fit each other: the next start removes what they hold, and makes
- * them anew from STORE/head or the remote's. */
+/* From the one to the other, view, journal and STORE/head need not fit each other: the next start
+ * removes what they hold, and makes them anew from STORE/head or the remote's. */
 CAIRN_MUST_CHECK int adopt_mark(const struct store *store);
 CAIRN_MUST_CHECK int adopt_unmark(const struct store *store);
 /* Would adopt_decide() refuse? Changes nothing. */
 CAIRN_MUST_CHECK int adopt_may(struct remote *remote, char **ret_text);
-/* The same question for a remote that was reached after the mount: nothing is changed. -ESTALE with *ret_text: it went on without
- * us. */
+/* The same question for a remote that was reached after the mount: nothing is changed. -ESTALE with
+ * *ret_text: it went on without us. */
 CAIRN_MUST_CHECK int adopt_is_consistent(struct remote *remote, char **ret_text);
 
-/* --- follow.c --------------------------------------------------------------------------------------------------------- */
+/* --- follow.c --------------------------------------------------------------------------------- */
 
 void *follow_run(void *remote);
-/* Looks for a newer head now, and shows it: it is shown on return, or there is none that can be. Not in the remote's thread. */
+/* Looks for a newer head now, and shows it: it is shown on return, or there is none that can be.
+ * Not in the remote's thread. */
 void follow_look_now(struct store *store);
 /* A round of the writeback thread: makes the change that follow_run() asks for. */
 bool follow_round(struct store *store, bool now);

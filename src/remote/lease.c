@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The lease: an object that the holder of a prefix writes again and again. Its age by the medium's clock says whether the holder
- * lives. It keeps nobody from writing: heads do that. */
+/* The lease: an object that the holder of a prefix writes again and again. Its age by the medium's
+ * clock says whether the holder lives. It keeps nobody from writing: heads do that. */
 #include "remote/internal.h"
 
 #include <stdio.h>
@@ -79,9 +79,11 @@ int lease_await(struct remote *remote, char **ret_text)
         }
         if (!said) {
             _cleanup_free_ char *line =
-                xasprintf("%s was in use by %s %.0f s ago: going on from there if that renews nothing for %.0f s, refused if it "
+                xasprintf("%s was in use by %s %.0f s ago: going on from there if that renews "
+                          "nothing for %.0f s, refused if it "
                           "lives",
-                          remote->name, seen.lease.holder, (double)age / 1e9, (double)remote->options.lease_ns / 1e9);
+                          remote->name, seen.lease.holder, (double)age / 1e9,
+                          (double)remote->options.lease_ns / 1e9);
             say(remote, line);
         }
         said = true;
@@ -108,7 +110,8 @@ int lease_renew(struct remote *remote)
     return r;
 }
 
-/* Without a lease the prefix is free for whoever comes. One that another holds by now is not ours to give. */
+/* Without a lease the prefix is free for whoever comes. One that another holds by now is not ours
+ * to give. */
 static void give_back(struct remote *remote)
 {
     const uint8_t *own = remote->store->sb.store;
@@ -117,7 +120,8 @@ static void give_back(struct remote *remote)
     if (r == 0 && seen.exists && memcmp(seen.lease.store, own, sizeof seen.lease.store) == 0)
         r = remote->tier->ops->remove(remote->tier, LEASE_OBJECT);
     if (r < 0)
-        log_info("remote: the lease on %s could not be given back; it runs out by itself", remote->name);
+        log_info("remote: the lease on %s could not be given back; it runs out by itself",
+                 remote->name);
 }
 
 /* Who waits for the remote waits for NVMe first. */
@@ -139,7 +143,8 @@ void *lease_run(void *arg)
         mutex_lock(&remote->shared.lock);
         int64_t until = clock_monotonic_ns() + interval * 1000000;
         while (!remote->shared.stopping && clock_monotonic_ns() < until) {
-            (void)mutex_wait(&remote->shared.lock, &remote->shared.changed, min_u64((uint64_t)interval, URGE_MS));
+            (void)mutex_wait(&remote->shared.lock, &remote->shared.changed,
+                             min_u64((uint64_t)interval, URGE_MS));
             urge_near_locked(remote);
         }
         bool stopping = remote->shared.stopping, fenced = remote->shared.fenced;
@@ -153,7 +158,8 @@ void *lease_run(void *arg)
             continue;
         int r = lease_renew(remote);
         if (r < 0 && r != -ECANCELED)
-            remote_error(remote, r, "renewing the lease on %s failed (%s)", remote->name, strerror(-r));
+            remote_error(remote, r, "renewing the lease on %s failed (%s)", remote->name,
+                         strerror(-r));
         if (r == 0)
             remote_works(remote);
     }

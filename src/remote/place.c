@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A path is no proof of what lies there: where its filesystem is not mounted, it leads to a bare folder of another. The marker of a
- * prefix is its object `cairn` (heads.c); this is for when there is none: STORE/remote.place says on which filesystem it was. */
+/* A path is no proof of what lies there: where its filesystem is not mounted, it leads to a bare
+ * folder of another. The marker of a prefix is its object `cairn` (heads.c); this is for when there
+ * is none: STORE/remote.place says on which filesystem it was. */
 #include "remote/internal.h"
 
 #include "base/crc.h"
@@ -20,8 +21,8 @@ static bool look(struct remote *remote, struct tier_place *ret)
     return remote->tier->ops->place && remote->tier->ops->place(remote->tier, ret) == 0;
 }
 
-/* STORE/remote.place: three lines, the address of the remote, what is to be compared, what is shown; and their checksum, which the first
- * version had not. */
+/* STORE/remote.place: three lines, the address of the remote, what is to be compared, what is
+ * shown; and their checksum, which the first version had not. */
 struct known_place {
     char *text, *name, *identity, *shown;
     bool is_damaged; /* it is there, and says nothing for sure */
@@ -52,7 +53,8 @@ static void read_known(const struct store *store, struct known_place *ret)
     const char *end = ret->text;
     for (int i = 0; i < 3 && end; i++)
         end = (end = strchr(end, '\n')) ? end + 1 : NULL;
-    ret->is_damaged = strlen(ret->text) != len || !end || !is_verified(ret->text, (size_t)(end - ret->text), end);
+    ret->is_damaged =
+        strlen(ret->text) != len || !end || !is_verified(ret->text, (size_t)(end - ret->text), end);
     char *rest = ret->text;
     ret->name = strsep(&rest, "\n");
     ret->identity = strsep(&rest, "\n");
@@ -61,7 +63,8 @@ static void read_known(const struct store *store, struct known_place *ret)
 
 static char *explain_damage(const struct remote *remote)
 {
-    return xasprintf("%s is empty, and %s/remote.place, which says on which filesystem this store published before, is damaged: see that the right "
+    return xasprintf("%s is empty, and %s/remote.place, which says on which filesystem this store "
+                     "published before, is damaged: see that the right "
                      "one is mounted there; then begin anew, with --takeover",
                      remote->name, remote->store->path);
 }
@@ -76,7 +79,8 @@ int place_check(struct remote *remote, char **ret_text)
     if (known.is_damaged && !remote->options.takeover && look(remote, &now))
         *ret_text = explain_damage(remote);
     if (is_elsewhere && !remote->options.takeover) {
-        *ret_text = xasprintf("%s is empty, and not on the filesystem where this store published before (%s), but on another (%s): "
+        *ret_text = xasprintf("%s is empty, and not on the filesystem where this store published "
+                              "before (%s), but on another (%s): "
                               "mount that one first; or begin anew here, with --takeover",
                               remote->name, known.shown, now.shown);
     }
@@ -93,7 +97,8 @@ void place_tell_new(struct remote *remote)
     if (!look(remote, &now))
         return;
     if (now.is_of_root)
-        log_warn("remote: %s is empty: a new remote begins there, on the filesystem of / (%s); if another is to be mounted there, "
+        log_warn("remote: %s is empty: a new remote begins there, on the filesystem of / (%s); if "
+                 "another is to be mounted there, "
                  "unmount, mount that, and remove what began here",
                  remote->name, now.shown);
     else

@@ -16,6 +16,7 @@ struct remote *remote_new(struct store *store)
     remote->store = store;
     remote->options = store->options.remote;
     remote->tier = remote->options.tier;
+    check(remote->tier);
     remote->name = xstrdup(remote->options.name);
     remote->holder = xstrdup(remote->options.holder ? remote->options.holder : "unknown");
     mutex_init(&remote->shared.lock, LOCK_WAITERS);
@@ -68,8 +69,8 @@ void remote_resume(struct remote *remote)
 
 int remote_start(struct remote *remote)
 {
-    int r = pool_new("cairn-upload", remote->options.upload_threads, remote->options.upload_threads, NULL, NULL,
-                     &remote->senders);
+    int r = pool_new("cairn-upload", remote->options.upload_threads, remote->options.upload_threads,
+                     NULL, NULL, &remote->senders);
     if (r == 0 && remote->options.read_only)
         r = pool_new("cairn-tell", 1, TELLINGS_MAX, NULL, NULL, &remote->tellers);
     if (r == 0)
@@ -82,7 +83,8 @@ int remote_start(struct remote *remote)
     return r;
 }
 
-/* What is on its way is given up: the next mount goes on. Giving the lease back may take a moment and no more. */
+/* What is on its way is given up: the next mount goes on. Giving the lease back may take a moment
+ * and no more. */
 void remote_stop(struct remote *remote)
 {
     if (!remote)
@@ -107,4 +109,4 @@ void remote_stop(struct remote *remote)
     remote_release_waiters(remote);
 }
 
-/* --- what is told of it ---------------------------------------------------------------------------------------------------------- */
+/* --- what is told of it ----------------------------------------------------------------------- */

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-/* From NVMe to the remote: how far that is, and how the remote is. The part of it for fs/ and above, who include store/store.h. Threads: any. */
+/* From NVMe to the remote: how far that is, and how the remote is. The part of it for fs/ and
+ * above, who include store/store.h. Threads: any. */
 #pragma once
 
 #include "commit/commit.h"
 
-/* As store_wait(), for the remote's horizon; -ESHUTDOWN too where no remote will ever have it (none, or fenced). Rate limits of
- * both tiers are lifted meanwhile. store_unwait() takes these tickets too. */
-void store_wait_remote(struct store *store, uint64_t seq, waiter_fn *fn, void *arg, uint64_t *ret_ticket);
+/* As store_wait(), for the remote's horizon; -ESHUTDOWN too where no remote will ever have it
+ * (none, or fenced). Rate limits of both tiers are lifted meanwhile. store_unwait() takes these
+ * tickets too. */
+void store_wait_remote(struct store *store, uint64_t seq, waiter_fn *fn, void *arg,
+                       uint64_t *ret_ticket);
 
-/* The sequence that the remote horizon must reach until the last durable change of `ino` is in it; 0: it is. Asks the NVMe
- * level first: what is not durable there is not here. */
+/* The sequence that the remote horizon must reach until the last durable change of `ino` is in it;
+ * 0: it is. Asks the NVMe level first: what is not durable there is not here. */
 CAIRN_MUST_CHECK int store_remote_needs(struct store *store, uint64_t ino, uint64_t *ret_seq);
 
 /* From now on limits are lifted, until the store is closed; returns at once (umount --drain). */
@@ -17,8 +20,8 @@ void store_drain_remote(struct store *store);
 
 enum remote_state {
     REMOTE_NONE,
-    REMOTE_CONNECTING,  /* never reached since mount */
-    REMOTE_IDLE,        /* has everything that NVMe has */
+    REMOTE_CONNECTING, /* never reached since mount */
+    REMOTE_IDLE,       /* has everything that NVMe has */
     REMOTE_UPLOADING,
     REMOTE_UNREACHABLE, /* tries again and again; `error` says why */
     REMOTE_FENCED,      /* another writer took the prefix over; `error` names it */
@@ -29,21 +32,21 @@ struct remote_status {
     enum remote_state state;
     char name[256];
     uint64_t head, horizon_seq;
-    double seconds_behind;       /* age of the oldest operation that is not in the remote */
+    double seconds_behind; /* age of the oldest operation that is not in the remote */
     uint64_t behind_bytes, behind_chunks; /* live, and not in the remote */
-    uint64_t target_bytes;       /* of the cut that is being uploaded, still to go */
+    uint64_t target_bytes;                /* of the cut that is being uploaded, still to go */
     uint64_t packs, pack_bytes;
     uint64_t files, logical_bytes; /* of the published state */
     uint64_t uploaded_bytes_total, fetched_bytes_total, requests_total, retries_total;
     uint64_t errors;
-    char error[256];             /* the last, in words */
+    char error[256];                   /* the last, in words */
     double error_age_s, unreachable_s; /* seconds; negative: none */
 };
 void store_remote_status(struct store *store, struct remote_status *ret);
-/* What is here and not in the remote, of what is durable; of a mount that is fenced it never will be. Looks at a bounded number of
- * changes. Reads the view. */
+/* What is here and not in the remote, of what is durable; of a mount that is fenced it never will
+ * be. Looks at a bounded number of changes. Reads the view. */
 struct store_unpublished {
-    uint64_t inodes; /* made, changed or removed since the newest head of this mount */
+    uint64_t inodes;       /* made, changed or removed since the newest head of this mount */
     uint64_t files, bytes; /* regular files of these, and their sizes */
     bool has_more;
 };

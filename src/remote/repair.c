@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Packs of the remote that are written anew: those that are missing or damaged there, many small ones, and mostly dead ones.
+/* Packs of the remote that are written anew: those that are missing or damaged there, many small
+ * ones, and mostly dead ones.
  *
- * All three are one thing: their live chunks are read, from NVMe or else from the remote, and stored in a new pack, which moves
- * their places. Only then is a bad pack given up: what it still holds can be read from nowhere, and is wanted from then on, so
- * that equal content heals it. No pack is given up on an error that may pass.
+ * All three are one thing: their live chunks are read, from NVMe or else from the remote, and
+ * stored in a new pack, which moves their places. Only then is a bad pack given up: what it still
+ * holds can be read from nowhere, and is wanted from then on, so that equal content heals it. No
+ * pack is given up on an error that may pass.
  *
- * How much: small packs are merged when there are more than SMALL_PACKS_MAX of them, and only so many that the result is not
- * much larger than the largest of them: so each byte is merged a few times on its way to a large pack, not again with each
- * small one. Emptying mostly dead packs may cost a tenth of the traffic, or half of it while most of what lies there is dead.
- * While somebody waits for a head, these two stay out of his way as long as they can. */
+ * How much: small packs are merged when there are more than SMALL_PACKS_MAX of them, and only so
+ * many that the result is not much larger than the largest of them: so each byte is merged a few
+ * times on its way to a large pack, not again with each small one. Emptying mostly dead packs may
+ * cost a tenth of the traffic, or half of it while most of what lies there is dead. While somebody
+ * waits for a head, these two stay out of his way as long as they can. */
 #include "remote/care.h"
 
 #include "base/clock.h"
@@ -18,10 +21,11 @@
 #define SMALL_PACKS_MAX 16u
 #define SMALL_PACKS_URGED_MAX 256u /* while somebody waits */
 #define ROUND_BYTES (256 * MIB)
-#define FREE_BYTES (24 * MIB) /* of mostly dead packs that cost nothing against the share */
+#define FREE_BYTES (24 * MIB)      /* of mostly dead packs that cost nothing against the share */
 #define TIDY_NS (2ll * 1000000000) /* after the last round for which somebody waited */
 #define RETRY_NS (10ll * 1000000000)
-#define DAMAGE_NAMED 16u /* chunks of a lost pack whose files are looked for: it takes a scan each */
+#define DAMAGE_NAMED                                                                               \
+    16u /* chunks of a lost pack whose files are looked for: it takes a scan each */
 
 struct far_care *far_care_new(void)
 {
@@ -40,7 +44,7 @@ void far_care_free(struct far_care *care)
     free(care);
 }
 
-/* --- bad packs ---------------------------------------------------------------------------------------------------------- */
+/* --- bad packs -------------------------------------------------------------------------------- */
 
 /* With the lock held; NULL: it is not there. */
 static struct far_bad *find_bad_locked(struct far_care *care, uint64_t pack)
@@ -65,8 +69,8 @@ void far_note_bad(struct remote *remote, uint64_t pack, const char *why)
 {
     struct view_far_pack known;
     char object[32];
-    if (remote->options.read_only || view_far_pack(remote->store->view, pack, &known) < 0 || known.doomed || known.gone ||
-        !add_bad(remote->care, pack))
+    if (remote->options.read_only || view_far_pack(remote->store->view, pack, &known) < 0 ||
+        known.doomed || known.gone || !add_bad(remote->care, pack))
         return;
     pack_object_name(pack, object);
     remote_error(remote, 0, "%s: %s; what is needed of it is stored there again", object, why);
@@ -94,7 +98,8 @@ bool far_wants_round(struct remote *remote)
     size_t count = care->bad_count;
     mutex_unlock(&care->lock);
     int64_t now = clock_monotonic_ns();
-    return (count > 0 && now >= care->repair_at) || (care->is_deferred && now >= care->tidy_at && !remote_is_urged(remote));
+    return (count > 0 && now >= care->repair_at) ||
+           (care->is_deferred && now >= care->tidy_at && !remote_is_urged(remote));
 }
 
 static void note_rewritten(struct far_care *care, uint64_t pack, uint64_t lost_chunks)
@@ -117,7 +122,7 @@ void far_round_done(struct remote *remote)
     care->bad_count = kept;
 }
 
-/* --- choosing ----------------------------------------------------------------------------------------------------------- */
+/* --- choosing --------------------------------------------------------------------------------- */
 
 struct candidate {
     uint64_t pack;
@@ -171,8 +176,9 @@ static void sort_by_cost(struct candidates *all)
         qsort(all->at, all->count, sizeof *all->at, compare_costs);
 }
 
-/* How many of the smallest become one: as many as there can be with the last of them at most twice the rest together. Among
- * more than SMALL_PACKS_MAX between a block and SMALL_LENGTH there always are some. */
+/* How many of the smallest become one: as many as there can be with the last of them at most twice
+ * the rest together. Among more than SMALL_PACKS_MAX between a block and SMALL_LENGTH there always
+ * are some. */
 static size_t small_to_merge(const struct candidates *small)
 {
     uint64_t before = 0;
@@ -185,7 +191,7 @@ static size_t small_to_merge(const struct candidates *small)
     return merged;
 }
 
-/* --- a plan --------------------------------------------------------------------------------------------------------------- */
+/* --- a plan ----------------------------------------------------------------------------------- */
 
 struct adding {
     struct remote *remote;
@@ -221,7 +227,8 @@ static bool add_pack(struct adding *adding, uint64_t id, int *r)
         *r = 0;
         return true;
     }
-    if (*r < 0 || plan->count + pack.live_count > plan->max || plan->bytes + pack.live_bytes > ROUND_BYTES)
+    if (*r < 0 || plan->count + pack.live_count > plan->max ||
+        plan->bytes + pack.live_bytes > ROUND_BYTES)
         return false;
     *r = view_far_pack_chunks(adding->remote->store->view, id, add_chunk, adding);
     if (*r < 0)
@@ -256,7 +263,8 @@ static int add_bad_packs(struct adding *adding)
     return r;
 }
 
-static int add_candidates(struct adding *adding, const struct candidates *all, size_t count, uint64_t allowance)
+static int add_candidates(struct adding *adding, const struct candidates *all, size_t count,
+                          uint64_t allowance)
 {
     int r = 0;
     for (size_t i = 0; i < count && r == 0; i++) {
@@ -281,7 +289,8 @@ static int plan_merges(struct adding *adding, const struct survey *survey)
     struct remote *remote = adding->remote;
     size_t small = survey->small.count;
     int r = 0;
-    /* What somebody waits for goes first; too many small packs, or mostly dead ones, cannot wait for ever. */
+    /* What somebody waits for goes first; too many small packs, or mostly dead ones, cannot wait
+     * for ever. */
     bool is_urged = remote_is_urged(remote);
     if (is_urged && small > SMALL_PACKS_MAX && small <= SMALL_PACKS_URGED_MAX)
         far_defer(remote);
@@ -291,7 +300,8 @@ static int plan_merges(struct adding *adding, const struct survey *survey)
     if (is_urged && survey->sparse.count && survey->bytes <= 2 * survey->live)
         far_defer(remote);
     else if (r == 0)
-        r = add_candidates(adding, &survey->sparse, survey->sparse.count, sparse_allowance(remote, survey));
+        r = add_candidates(adding, &survey->sparse, survey->sparse.count,
+                           sparse_allowance(remote, survey));
     remote->care->relocated += adding->plan->bytes - before;
     return r;
 }
@@ -329,7 +339,7 @@ void far_plan_failed(struct remote *remote)
     remote->care->repair_at = clock_monotonic_ns() + RETRY_NS;
 }
 
-/* --- carried ---------------------------------------------------------------------------------------------------------------- */
+/* --- carried ---------------------------------------------------------------------------------- */
 
 struct remains {
     struct chunk_name names[DAMAGE_NAMED];
@@ -371,7 +381,8 @@ static int give_up(struct remote *remote, uint64_t pack)
         r = view_chunk_users(store->view, user.name, note_user, &user);
     }
     if (r == 0 && remains.count)
-        r = view_far_lost(store->view, pack); /* else it is dead at the cut, and doomed as any other */
+        r = view_far_lost(store->view,
+                          pack); /* else it is dead at the cut, and doomed as any other */
     if (r == 0)
         note_rewritten(remote->care, pack, remains.count);
     return r;

@@ -4,7 +4,8 @@
  *   the stage: content that became durable stays in memory until the room is needed
  *   the remote: packs that no published head needs any more are still there for the grace
  *
- * Both are looked for by what lies there, which takes a scan of all extents, or of those packs' indexes: only for what would be lost. */
+ * Both are looked for by what lies there, which takes a scan of all extents, or of those packs'
+ * indexes: only for what would be lost. */
 #include "base/log.h"
 #include "remote/internal.h"
 
@@ -25,7 +26,7 @@ static bool is_it(const struct rescue *rs)
     return chunk_name_equal(&name, &rs->entry->name);
 }
 
-/* --- from the stage ------------------------------------------------------------------------------------------------------- */
+/* --- from the stage --------------------------------------------------------------------------- */
 
 static int find_begin(const struct view_extent *part, void *arg)
 {
@@ -45,7 +46,8 @@ static bool gather(const struct rescue *rs, uint64_t ino)
     uint64_t done = 0;
     bool whole = true;
     while (whole && done < rs->entry->raw_len) {
-        size_t count = stage_read(rs->store->stage, ino, rs->begin + done, rs->entry->raw_len - done, parts, ARRAY_LEN(parts));
+        size_t count = stage_read(rs->store->stage, ino, rs->begin + done,
+                                  rs->entry->raw_len - done, parts, ARRAY_LEN(parts));
         for (size_t i = 0; i < count && whole; i++) {
             whole = parts[i].kind == PART_MEMORY || parts[i].kind == PART_HOLE;
             if (parts[i].kind == PART_MEMORY)
@@ -85,7 +87,7 @@ static bool from_stage(struct rescue *rs)
     return true;
 }
 
-/* --- from where it was in the remote --------------------------------------------------------------------------------------- */
+/* --- from where it was in the remote ---------------------------------------------------------- */
 
 struct doomed {
     uint64_t ids[DOOMED_MAX];
@@ -120,7 +122,8 @@ static bool read_former(struct rescue *rs, uint64_t pack)
     int r = pack_read_index(tier, rs->store->sb.history, pack, find_entry, rs, &length);
     pack_object_name(pack, object);
     if (r == 0 && rs->found)
-        r = tier->ops->get_range(tier, object, rs->entry->offset, rs->stored, rs->entry->stored_len);
+        r = tier->ops->get_range(tier, object, rs->entry->offset, rs->stored,
+                                 rs->entry->stored_len);
     if (r == 0 && rs->found)
         r = upload_check_chunk(rs->store, rs->entry, rs->stored, rs->raw);
     if (r == 0 && rs->found)
@@ -144,8 +147,11 @@ static bool from_former_place(struct rescue *rs)
 bool rescue_chunk(struct store *store, struct chunk_entry *entry, uint8_t *stored, uint8_t *raw)
 {
     struct rescue rs = {.store = store, .entry = entry, .stored = stored, .raw = raw};
-    const char *where = from_stage(&rs) ? "the stage" : from_former_place(&rs) ? "a pack of the remote that was given up" : NULL;
+    const char *where = from_stage(&rs)          ? "the stage"
+                        : from_former_place(&rs) ? "a pack of the remote that was given up"
+                                                 : NULL;
     if (where)
-        log_warn("a chunk that NVMe does not give any more was found in %s, and is stored anew", where);
+        log_warn("a chunk that NVMe does not give any more was found in %s, and is stored anew",
+                 where);
     return where != NULL;
 }

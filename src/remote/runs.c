@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Runs of the remote: made from a cut, merged so that they stay few, put there, and fetched from there into STORE/runs. */
+/* Runs of the remote: made from a cut, merged so that they stay few, put there, and fetched from
+ * there into STORE/runs. */
 #include <fcntl.h>
 #include <stdio.h>
 
@@ -11,22 +12,25 @@
 #define FETCH_THREADS 8u
 #define FETCH_PIECE (RUN_FETCH_WINDOW / FETCH_THREADS)
 #define RETRY_MS 1000
-#define FETCH_TRIES 4 /* of runs that do not hash to their names: the damage may be of the way here */
+#define FETCH_TRIES                                                                                \
+    4 /* of runs that do not hash to their names: the damage may be of the way here */
 #define RUN_LIMITED MIB
-#define MERGE_URGED (32 * KIB)                 /* of runs that are merged while somebody waits */
-#define RUNS_DEFER_MAX (HEAD_RUNS_MAX * 3 / 4) /* with more than these, no merge is left for later */
+#define MERGE_URGED (32 * KIB) /* of runs that are merged while somebody waits */
+#define RUNS_DEFER_MAX                                                                             \
+    (HEAD_RUNS_MAX * 3 / 4) /* with more than these, no merge is left for later */
 
 void run_object_name(uint64_t id, char buf[32])
 {
     object_name("runs", id, buf);
 }
 
-/* --- publishing --------------------------------------------------------------------------------------------------------- */
+/* --- publishing ------------------------------------------------------------------------------- */
 
 static uint64_t new_run_id(struct remote *remote)
 {
     const struct store *store = remote->store;
-    return ((uint64_t)store->sb.writer << 48) | (store->epoch << 24) | (atomic_fetch_add(&remote->next_run, 1) + 1);
+    return ((uint64_t)store->sb.writer << 48) | (store->epoch << 24) |
+           (atomic_fetch_add(&remote->next_run, 1) + 1);
 }
 
 static int put_run(struct remote *remote, const struct run_info *info)
@@ -52,8 +56,9 @@ static int put_run(struct remote *remote, const struct run_info *info)
     return r;
 }
 
-/* From which on the runs become one: those that together are at least half as long as the one before them are merged with it. So there
- * are as many as the logarithm of the whole, and each row is written again as seldom. At most `most` bytes, where the head has room. */
+/* From which on the runs become one: those that together are at least half as long as the one
+ * before them are merged with it. So there are as many as the logarithm of the whole, and each row
+ * is written again as seldom. At most `most` bytes, where the head has room. */
 static size_t first_to_merge(const struct run_info *runs, size_t count, uint64_t most)
 {
     uint64_t newer = runs[count - 1].length;
@@ -70,7 +75,8 @@ static size_t first_to_merge(const struct run_info *runs, size_t count, uint64_t
 }
 
 /* The newest becomes part of the merged one, whose cut is `cut`. */
-static int merge_from(struct remote *remote, struct run_info *runs, size_t *count, size_t first, uint64_t cut)
+static int merge_from(struct remote *remote, struct run_info *runs, size_t *count, size_t first,
+                      uint64_t cut)
 {
     size_t merged = *count - first;
     if (merged < 2)
@@ -93,14 +99,16 @@ static int merge_from(struct remote *remote, struct run_info *runs, size_t *coun
     return 0;
 }
 
-/* While somebody waits, what he waits for is published, and merges that would cost more than that are left for later. */
+/* While somebody waits, what he waits for is published, and merges that would cost more than that
+ * are left for later. */
 static uint64_t merge_limit(struct remote *remote, const struct run_info *newest, size_t count)
 {
     bool may_wait = remote_is_urged(remote) && count <= RUNS_DEFER_MAX;
     return may_wait ? max_u64(newest->length, MERGE_URGED) : UINT64_MAX;
 }
 
-static int write_run(struct remote *remote, struct view_cut *cut, struct run_info *info, uint64_t *ret_missing)
+static int write_run(struct remote *remote, struct view_cut *cut, struct run_info *info,
+                     uint64_t *ret_missing)
 {
     struct run_file file;
     int64_t now; /* when packs were doomed: by another clock that may be long ago */
@@ -122,8 +130,8 @@ static int write_run(struct remote *remote, struct view_cut *cut, struct run_inf
 }
 
 /* Adds the cut's own run; 1: it has no rows. */
-static int add_run(struct remote *remote, struct view_cut *cut, uint64_t base_cut, struct run_info *runs, size_t *count,
-                   uint64_t *ret_missing)
+static int add_run(struct remote *remote, struct view_cut *cut, uint64_t base_cut,
+                   struct run_info *runs, size_t *count, uint64_t *ret_missing)
 {
     struct run_info info = {
         .id = new_run_id(remote), .base_cut = base_cut, .cut = view_cut_state(cut).applied_seq};
@@ -133,7 +141,8 @@ static int add_run(struct remote *remote, struct view_cut *cut, uint64_t base_cu
     return r;
 }
 
-int runs_publish(struct remote *remote, struct view_cut *cut, struct head *head, uint64_t *ret_missing)
+int runs_publish(struct remote *remote, struct view_cut *cut, struct head *head,
+                 uint64_t *ret_missing)
 {
     bool whole = view_cut_is_whole(cut) || head->run_count == 0;
     struct run_info runs[HEAD_RUNS_MAX + 1];
@@ -160,7 +169,7 @@ int runs_publish(struct remote *remote, struct view_cut *cut, struct head *head,
     return 0;
 }
 
-/* --- fetching ------------------------------------------------------------------------------------------------------------- */
+/* --- fetching --------------------------------------------------------------------------------- */
 
 /* A run that is being fetched. */
 struct new_run {
@@ -199,7 +208,8 @@ static void fetch_piece(void *arg)
         atomic_store(job->error, r);
     } else {
         atomic_fetch_add(&job->remote->fetched_total, len);
-        /* The disk begins now, beside what still has to come: whoever makes it durable has less to wait for. */
+        /* The disk begins now, beside what still has to come: whoever makes it durable has less to
+         * wait for. */
         (void)sync_file_range(job->run->fd, (off_t)job->offset, (off_t)len, SYNC_FILE_RANGE_WRITE);
     }
     free(job);
@@ -218,7 +228,8 @@ static int open_new(const struct store *store, const struct run_info *info, stru
 }
 
 /* Durable, and what its name says, before it gets that. */
-static int settle_fetched(const struct store *store, const struct run_info *info, const struct new_run *run)
+static int settle_fetched(const struct store *store, const struct run_info *info,
+                          const struct new_run *run)
 {
     struct run_input input = {.fd = run->fd, .id = info->id, .length = info->length};
     _cleanup_free_ char *from = run_path(store, info->id, ".new");
@@ -231,12 +242,13 @@ static int settle_fetched(const struct store *store, const struct run_info *info
     return r;
 }
 
-static void fetch_run(struct remote *remote, struct pool *pool, const struct run_info *info, const struct new_run *run,
-                      _Atomic int *error)
+static void fetch_run(struct remote *remote, struct pool *pool, const struct run_info *info,
+                      const struct new_run *run, _Atomic int *error)
 {
     for (uint64_t at = 0; at < info->length; at += FETCH_PIECE) {
         struct piece_job *job = xmalloc(sizeof *job);
-        *job = (struct piece_job){.remote = remote, .info = info, .run = run, .offset = at, .error = error};
+        *job = (struct piece_job){
+            .remote = remote, .info = info, .run = run, .offset = at, .error = error};
         pool_submit(pool, fetch_piece, job);
     }
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* How the remote is, and what is shared of that between threads: errors, who waits for its horizon, whether it is to stop. */
+/* How the remote is, and what is shared of that between threads: errors, who waits for its horizon,
+ * whether it is to stop. */
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -9,7 +10,9 @@
 
 #define SAME_ERROR_QUIET_NS (10ll * 1000000000)
 #define BRIEF_PATIENCE_NS 5000000000ull
-#define RELIEF_NS (60ll * 1000000000) /* an upload that got nowhere for so long is not waited for */
+#define RELIEF_NS                                                                                  \
+    (60ll * 1000000000) /* an upload that got nowhere for so long is not waited for                \
+                         * \ */
 
 void remote_error(struct remote *remote, int error, const char *fmt, ...)
 {
@@ -77,10 +80,12 @@ void remote_release_waiters(struct remote *remote)
 
 void remote_fence(struct remote *remote, const struct head *theirs)
 {
-    remote_error(remote, 0,
-                 "%s was taken over by %s (head %llu): nothing more is published from here; what is not there stays "
-                 "readable on this mount: copy it, or mount the store with an empty prefix of its own",
-                 remote->name, theirs->holder, (unsigned long long)theirs->number);
+    remote_error(
+        remote, 0,
+        "%s was taken over by %s (head %llu): nothing more is published from here; what is not "
+        "there stays "
+        "readable on this mount: copy it, or mount the store with an empty prefix of its own",
+        remote->name, theirs->holder, (unsigned long long)theirs->number);
     remote_give_up(remote);
 }
 
@@ -93,7 +98,8 @@ void remote_give_up(struct remote *remote)
     remote_release_waiters(remote);
 }
 
-void store_wait_remote(struct store *store, uint64_t seq, waiter_fn *fn, void *arg, uint64_t *ret_ticket)
+void store_wait_remote(struct store *store, uint64_t seq, waiter_fn *fn, void *arg,
+                       uint64_t *ret_ticket)
 {
     struct remote *remote = store->remote;
     *ret_ticket = 0;
@@ -105,7 +111,8 @@ void store_wait_remote(struct store *store, uint64_t seq, waiter_fn *fn, void *a
     store_urge(store, clock_monotonic_ns() + 1000000000);
     mutex_lock(&remote->shared.lock);
     *ret_ticket = ticket; /* it may be gone when its function was called */
-    bool never = remote->shared.fenced || remote->shared.stopping, reached = seq <= store_remote_horizon(store);
+    bool never = remote->shared.fenced || remote->shared.stopping,
+         reached = seq <= store_remote_horizon(store);
     if (!never && !reached) {
         waiters_add(&remote->shared.waiters, seq, ticket, fn, arg);
         remote_settle_limit_locked(remote);
@@ -139,7 +146,8 @@ bool remote_is_urged(struct remote *remote)
 void remote_settle_limit_locked(struct remote *remote)
 {
     check_held(&remote->shared.lock);
-    rate_limit_lift(&remote->limit, !TAILQ_EMPTY(&remote->shared.waiters) || remote->shared.drain || remote->shared.stopping);
+    rate_limit_lift(&remote->limit, !TAILQ_EMPTY(&remote->shared.waiters) || remote->shared.drain ||
+                                        remote->shared.stopping);
 }
 
 bool remote_limit_wait(struct remote *remote, uint64_t bytes)
@@ -170,20 +178,24 @@ bool remote_will_relieve(struct remote *remote)
     if (!remote || !remote->is_attached || remote->options.read_only)
         return false;
     int64_t now = clock_monotonic_ns();
-    uint64_t applied = view_state(remote->store->view).applied_seq, uploaded = atomic_load(&remote->uploaded_total);
+    uint64_t applied = view_state(remote->store->view).applied_seq,
+             uploaded = atomic_load(&remote->uploaded_total);
     uint64_t published = store_remote_horizon(remote->store);
     LOCK_SCOPE(&remote->shared.lock);
-    if (!remote->relief.at || uploaded != remote->relief.uploaded || published != remote->relief.horizon) {
+    if (!remote->relief.at || uploaded != remote->relief.uploaded ||
+        published != remote->relief.horizon) {
         remote->relief.uploaded = uploaded;
         remote->relief.horizon = published;
         remote->relief.at = now;
     }
-    bool fails = remote->shared.fenced || remote->shared.unreachable_ns || remote->shared.error_ns > remote->relief.at;
+    bool fails = remote->shared.fenced || remote->shared.unreachable_ns ||
+                 remote->shared.error_ns > remote->relief.at;
     return !fails && published < applied && now - remote->relief.at < RELIEF_NS;
 }
 
 void remote_be_brief(struct remote *remote, bool brief)
 {
     remote->tier->patience_ns =
-        brief ? (int64_t)min_u64((uint64_t)remote->patience_ns, BRIEF_PATIENCE_NS) : remote->patience_ns;
+        brief ? (int64_t)min_u64((uint64_t)remote->patience_ns, BRIEF_PATIENCE_NS)
+              : remote->patience_ns;
 }

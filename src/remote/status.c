@@ -57,7 +57,8 @@ static void status_shared(struct remote *remote, struct remote_status *ret)
     ret->errors = remote->shared.errors;
     memcpy(ret->error, remote->shared.error, sizeof ret->error);
     ret->error_age_s = remote->shared.error_ns ? (double)(now - remote->shared.error_ns) / 1e9 : -1;
-    ret->unreachable_s = remote->shared.unreachable_ns ? (double)(now - remote->shared.unreachable_ns) / 1e9 : -1;
+    ret->unreachable_s =
+        remote->shared.unreachable_ns ? (double)(now - remote->shared.unreachable_ns) / 1e9 : -1;
 }
 
 void store_remote_status(struct store *store, struct remote_status *ret)

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Upload: one thread that chooses a cut of the view and carries what the remote lacks of it, a few that send packs.
+/* Upload: one thread that chooses a cut of the view and carries what the remote lacks of it, a few
+ * that send packs.
  *
- *   packs durable there  ->  run there  ->  head created  ->  view, waiters, runs and segments that are no longer needed
+ *   packs durable there  ->  run there  ->  head created  ->  view, waiters, runs and segments that
+ * are no longer needed
  *
- * The cut is the newest that NVMe has when a round begins. What is live at it is pinned on NVMe until it was sent, also if it
- * is deleted meanwhile; what is dead at it is never sent. So a remote that is slower than the writer goes from one complete
- * state to a later one. Chunks that were sent are remembered in the view at once: after a crash only the packs that were on
- * their way are sent again. */
+ * The cut is the newest that NVMe has when a round begins. What is live at it is pinned on NVMe
+ * until it was sent, also if it is deleted meanwhile; what is dead at it is never sent. So a remote
+ * that is slower than the writer goes from one complete state to a later one. Chunks that were sent
+ * are remembered in the view at once: after a crash only the packs that were on their way are sent
+ * again. */
 #include <semaphore.h>
 #include <stdio.h>
 
@@ -17,8 +20,8 @@
 #include "remote/care.h"
 
 #define PASS_CHUNKS 32768u /* listed at once */
-#define FILLING_MAX 4u /* senders that read at once */
-#define RESCUES_MAX 1000u /* chunks that are looked for elsewhere, in a round */
+#define FILLING_MAX 4u     /* senders that read at once */
+#define RESCUES_MAX 1000u  /* chunks that are looked for elsewhere, in a round */
 #define TICK_MS 250
 #define URGED_TICK_MS 10 /* while somebody waits: what he waits for comes to NVMe first, soon */
 #define HEAD_INTERVAL_NS (1ll * 1000000000)
@@ -35,14 +38,14 @@ struct upload {
     size_t pack_count;
     _Atomic size_t next; /* pack that nobody has taken */
     _Atomic int error;
-    VECTOR(uint64_t) pins; /* packs on NVMe, ascending */
-    sem_t turns;             /* of senders that fill a pack */
-    bool is_relocating;      /* the list is a far_plan's */
+    VECTOR(uint64_t) pins;    /* packs on NVMe, ascending */
+    sem_t turns;              /* of senders that fill a pack */
+    bool is_relocating;       /* the list is a far_plan's */
     _Atomic unsigned rescues; /* that were tried in this round */
-    _Atomic uint64_t unread; /* chunks of it that can be read from nowhere */
+    _Atomic uint64_t unread;  /* chunks of it that can be read from nowhere */
 };
 
-/* --- pins --------------------------------------------------------------------------------------------------------------- */
+/* --- pins ------------------------------------------------------------------------------------- */
 
 /* Names come in no order of packs: each pack once. */
 static void make_pins_unique(struct upload *up)
@@ -68,8 +71,9 @@ static int note_pin(const struct chunk_entry *entry, void *arg)
     return 0;
 }
 
-/* The cut, and the packs that it needs pinned. No drop begins in between, and those under way are waited for: a pack that is being
- * emptied cannot be pinned, and where its chunks move to neither. */
+/* The cut, and the packs that it needs pinned. No drop begins in between, and those under way are
+ * waited for: a pack that is being emptied cannot be pinned, and where its chunks move
+ * to neither. */
 static int open_cut(struct upload *up)
 {
     struct store *store = up->remote->store;
@@ -102,7 +106,7 @@ static void close_cut(struct upload *up)
     free(up->list);
 }
 
-/* --- packs -------------------------------------------------------------------------------------------------------------- */
+/* --- packs ------------------------------------------------------------------------------------ */
 
 /* Is it certain that no other try will read it? */
 static bool is_final(int error)
@@ -113,7 +117,8 @@ static bool is_final(int error)
 /* Of this machine, or of the way there: no damage, so nothing may be published as if it were. */
 static bool may_pass(int error)
 {
-    return error == -ENOMEM || error == -EMFILE || error == -ENFILE || tier_error_is_transient(error);
+    return error == -ENOMEM || error == -EMFILE || error == -ENFILE ||
+           tier_error_is_transient(error);
 }
 
 struct sending {
@@ -159,7 +164,8 @@ static int send_pack(struct sending *s)
     char object[32];
     if (s->count == 0)
         return 0;
-    uint64_t len = pack_finish(store->sb.history, s->id, s->buffer, s->data_len, s->entries, s->count);
+    uint64_t len =
+        pack_finish(store->sb.history, s->id, s->buffer, s->data_len, s->entries, s->count);
     pack_object_name(s->id, object);
     if (!remote_limit_wait(remote, len))
         return -ECANCELED;
@@ -186,11 +192,14 @@ static void begin_pack(struct sending *s)
     s->data_len = pack_begin(store->sb.history, s->id, s->buffer);
 }
 
-/* Before it is published as missing, who else may have it is asked; not for whole packs of them, since each takes long. */
-static bool rescue_wanted(struct sending *s, const struct chunk_entry *wanted, struct chunk_entry *ret)
+/* Before it is published as missing, who else may have it is asked; not for whole packs of them,
+ * since each takes long. */
+static bool rescue_wanted(struct sending *s, const struct chunk_entry *wanted,
+                          struct chunk_entry *ret)
 {
     *ret = *wanted;
-    return atomic_fetch_add(&s->up->rescues, 1) < RESCUES_MAX && rescue_chunk(s->up->remote->store, ret, s->stored, s->raw);
+    return atomic_fetch_add(&s->up->rescues, 1) < RESCUES_MAX &&
+           rescue_chunk(s->up->remote->store, ret, s->stored, s->raw);
 }
 
 static int send_chunk(struct sending *s, const struct chunk_entry *wanted)
@@ -209,24 +218,30 @@ static int send_chunk(struct sending *s, const struct chunk_entry *wanted)
         return 0;
     }
     if (r < 0) {
-        /* There is nothing to send; the head says how often the chunk is referred to, and its bytes read as EIO there as here. */
-        remote_error(remote_of(store), 0, "a chunk cannot be read from NVMe (%s): its bytes will be missing in the remote",
-                     strerror(-r));
+        /* There is nothing to send; the head says how often the chunk is referred to, and its bytes
+         * read as EIO there as here. */
+        remote_error(
+            remote_of(store), 0,
+            "a chunk cannot be read from NVMe (%s): its bytes will be missing in the remote",
+            strerror(-r));
         return 0;
     }
-    if (s->count && (pack_end_with(s->data_len, &entry) > PACK_DATA_MAX || s->count == PACK_ENTRIES_MAX))
+    if (s->count &&
+        (pack_end_with(s->data_len, &entry) > PACK_DATA_MAX || s->count == PACK_ENTRIES_MAX))
         r = send_pack(s);
     if (r < 0)
         return r;
     if (s->count == 0)
         begin_pack(s);
-    s->data_len = pack_place(store, s->id, s->buffer, s->data_len, &entry, &(struct iovec){s->stored, entry.stored_len}, 1);
+    s->data_len = pack_place(store, s->id, s->buffer, s->data_len, &entry,
+                             &(struct iovec){s->stored, entry.stored_len}, 1);
     s->entries[s->count++] = entry;
     return 0;
 }
 
-/* Few read at a time: if all did, each would have its pack only when all of NVMe's and the processors' time for all of them
- * is spent, and the remote would wait. Chunks from the remote itself are another matter: what they take is its latency. */
+/* Few read at a time: if all did, each would have its pack only when all of NVMe's and the
+ * processors' time for all of them is spent, and the remote would wait. Chunks from the remote
+ * itself are another matter: what they take is its latency. */
 static int fill_pack(struct sending *s, size_t pack)
 {
     struct upload *up = s->up;
@@ -281,22 +296,26 @@ static int compare_places(const void *a, const void *b)
     return x->offset < y->offset ? -1 : x->offset > y->offset;
 }
 
-/* What lies together on NVMe goes into one pack, so that whoever reads it in order has few requests to make, and no sender is left
- * with a small one. A chunk that was encoded anew since may make a pack overflow into a second one. */
+/* What lies together on NVMe goes into one pack, so that whoever reads it in order has few requests
+ * to make, and no sender is left with a small one. A chunk that was encoded anew since may make a
+ * pack overflow into a second one. */
 static void divide_into_packs(struct upload *up)
 {
     uint64_t bytes = PACK_HEADER_LEN;
     size_t first = 0;
+    check(!up->packs);
     up->packs = xcalloc(up->count + 1, sizeof *up->packs);
     up->pack_count = 0;
     for (size_t i = 0; i < up->count; i++) {
-        bool full = pack_end_with(bytes, &up->list[i]) > PACK_DATA_MAX || i - first == PACK_ENTRIES_MAX;
+        bool full =
+            pack_end_with(bytes, &up->list[i]) > PACK_DATA_MAX || i - first == PACK_ENTRIES_MAX;
         if (i == 0 || full) {
             up->packs[up->pack_count++] = first = i;
             bytes = PACK_HEADER_LEN;
         }
         bytes = pack_end_with(bytes, &up->list[i]);
     }
+    check(up->pack_count <= up->count);
     up->packs[up->pack_count] = up->count;
 }
 
@@ -335,7 +354,7 @@ static int send_wanted(struct upload *up)
     return r;
 }
 
-/* --- a round ------------------------------------------------------------------------------------------------------------ */
+/* --- a round ---------------------------------------------------------------------------------- */
 
 static void set_target(struct remote *remote, uint64_t bytes)
 {
@@ -400,8 +419,8 @@ static int publish(struct upload *up)
     return r < 0 ? r : 0;
 }
 
-/* What lies badly in the remote is written anew first, so that this round's head already says where. Trouble with it must not
- * keep new data from being published. */
+/* What lies badly in the remote is written anew first, so that this round's head already says
+ * where. Trouble with it must not keep new data from being published. */
 static int relocate(struct upload *up)
 {
     struct remote *remote = up->remote;
@@ -421,8 +440,8 @@ static int relocate(struct upload *up)
     far_plan_done(&plan);
     if (r == 0 || r == -ECANCELED)
         return r;
-    remote_error(remote, tier_error_is_transient(r) ? r : 0, "writing packs anew failed (%s); trying again later",
-                 strerror(-r));
+    remote_error(remote, tier_error_is_transient(r) ? r : 0,
+                 "writing packs anew failed (%s); trying again later", strerror(-r));
     far_plan_failed(remote);
     return 0;
 }
@@ -451,7 +470,7 @@ static int upload_round(struct remote *remote)
     return r;
 }
 
-/* --- the thread ----------------------------------------------------------------------------------------------------------- */
+/* --- the thread ------------------------------------------------------------------------------- */
 
 /* A remote that could not be reached at mount. False: it must not be used. */
 static bool attach_late(struct remote *remote)

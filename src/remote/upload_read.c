@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A chunk that is to be stored in the remote, read from wherever it still is whole: NVMe, or else the remote itself. */
+/* A chunk that is to be stored in the remote, read from wherever it still is whole: NVMe, or else
+ * the remote itself. */
 #include "base/log.h"
 #include "codec/encode.h"
 #include "remote/care.h"
 
-int upload_check_chunk(struct store *store, const struct chunk_entry *entry, const uint8_t *stored, uint8_t *raw)
+int upload_check_chunk(struct store *store, const struct chunk_entry *entry, const uint8_t *stored,
+                       uint8_t *raw)
 {
     int r = chunk_decode(entry->encoding, stored, entry->stored_len, raw, entry->raw_len);
     if (r < 0)
@@ -14,11 +16,12 @@ int upload_check_chunk(struct store *store, const struct chunk_entry *entry, con
     return chunk_name_equal(&actual, &entry->name) ? 0 : -EBADMSG;
 }
 
-static int read_place(struct store *store, struct tier *tier, const struct chunk_entry *entry, uint8_t *stored,
-                      uint8_t *raw)
+static int read_place(struct store *store, struct tier *tier, const struct chunk_entry *entry,
+                      uint8_t *stored, uint8_t *raw)
 {
     char object[32];
-    if (entry->raw_len == 0 || entry->raw_len > CHUNK_SIZE_MAX || entry->stored_len > CHUNK_SIZE_MAX)
+    if (entry->raw_len == 0 || entry->raw_len > CHUNK_SIZE_MAX ||
+        entry->stored_len > CHUNK_SIZE_MAX)
         return -EUCLEAN;
     pack_object_name(entry->pack, object);
     int r = tier->ops->get_range(tier, object, entry->offset, stored, entry->stored_len);

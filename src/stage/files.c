@@ -4,8 +4,10 @@
 #include "base/clock.h"
 #include "stage/internal.h"
 
-/* The draft of a file, opened if there is none. Its record in the log is implied by the first write or cut. */
-static struct layer *draft_locked(struct stage *stage, uint64_t ino, uint64_t below_size, uint64_t version)
+/* The draft of a file, opened if there is none. Its record in the log is implied by the first write
+ * or cut. */
+static struct layer *draft_locked(struct stage *stage, uint64_t ino, uint64_t below_size,
+                                  uint64_t version)
 {
     check_held(&stage->locked.lock);
     struct stage_file *file = file_get_locked(stage, ino, true);
@@ -40,12 +42,14 @@ static void unopen_draft_locked(struct stage *stage, struct layer *draft)
     file_settle_locked(stage, file);
 }
 
-static void note_change_locked(struct stage *stage, struct layer *draft, uint64_t offset, uint64_t length)
+static void note_change_locked(struct stage *stage, struct layer *draft, uint64_t offset,
+                               uint64_t length)
 {
     check_held(&stage->locked.lock);
     struct stage_scattered *gathering = &stage->locked.gathering;
     bool is_before = length <= UINT64_MAX - offset && offset + length <= gathering->offset;
-    if (draft->file->ino == gathering->ino && !is_before && offset < gathering->offset + gathering->length)
+    if (draft->file->ino == gathering->ino && !is_before &&
+        offset < gathering->offset + gathering->length)
         gathering->length = 0;
     draft->changed = clock_monotonic_ns();
 }
@@ -60,8 +64,8 @@ static bool ranges_have_room_locked(struct stage *stage)
     return true;
 }
 
-/* What no seal can ever move out of the tables must leave room there for others: it waits until some of it was written in
- * pieces or gathered, and fails when that frees nothing. */
+/* What no seal can ever move out of the tables must leave room there for others: it waits until
+ * some of it was written in pieces or gathered, and fails when that frees nothing. */
 static int check_nameless_locked(struct stage *stage, uint64_t ino)
 {
     check_held(&stage->locked.lock);
@@ -75,12 +79,14 @@ static int check_nameless_locked(struct stage *stage, uint64_t ino)
     stage->locked.refused = true;
     if (clock_monotonic_ns() >= stage->locked.orphans_stuck_until)
         return -EAGAIN;
-    cause_note("files without a name have filled the tables of the stage; close those that were deleted, link those that were made so, "
+    cause_note("files without a name have filled the tables of the stage; close those that were "
+               "deleted, link those that were made so, "
                "or mount with a larger stage=SIZE");
     return -ENOSPC;
 }
 
-static struct slab_record record_of(const struct stage_write *w, uint64_t version, uint32_t generation, uint64_t seq, const struct range *range)
+static struct slab_record record_of(const struct stage_write *w, uint64_t version,
+                                    uint32_t generation, uint64_t seq, const struct range *range)
 {
     return (struct slab_record){.generation = generation,
                                 .flags = range->starts_write ? SLAB_RECORD_STARTS_WRITE : 0,
@@ -94,7 +100,8 @@ static struct slab_record record_of(const struct stage_write *w, uint64_t versio
 }
 
 /* The slab becomes part of what a recovery reads. */
-static void publish_new_locked(struct stage *stage, uint32_t slab, uint32_t generation, enum slab_shared_state state)
+static void publish_new_locked(struct stage *stage, uint32_t slab, uint32_t generation,
+                               enum slab_shared_state state)
 {
     check_held(&stage->locked.lock);
     atomic_store_explicit(&stage->slab_table[slab].generation, generation, memory_order_release);
@@ -148,13 +155,14 @@ static void copy_payload_locked(struct stage *stage, const struct stage_write *w
     range->slab = slab;
     range->slab_offset = at + (uint32_t)sizeof(struct slab_record);
     memcpy(slab_at(stage, slab) + range->slab_offset, w->data, w->length);
-    struct slab_record rec = record_of(w, version, next_generation(stage, slab) - 1, ++stage->locked.seq, range);
+    struct slab_record rec =
+        record_of(w, version, next_generation(stage, slab) - 1, ++stage->locked.seq, range);
     slab_record_write(stage, slab, at, &rec);
     slab_fill_locked(stage, slab, at + shared_need(w->length));
 }
 
-/* The kernel cuts an application's write into requests of SLAB_PAYLOAD, up to a page less where its buffer is not
- * aligned: what follows directly on a full one belongs to the same write. */
+/* The kernel cuts an application's write into requests of SLAB_PAYLOAD, up to a page less where its
+ * buffer is not aligned: what follows directly on a full one belongs to the same write. */
 static bool begins_write(struct stage_file *file, const struct stage_write *w)
 {
     bool begins = !(file->write_was_full && file->write_end == w->offset);
@@ -164,7 +172,8 @@ static bool begins_write(struct stage_file *file, const struct stage_write *w)
 }
 
 /* The payload becomes part of the draft, and of what a recovery reads. */
-void draft_put_locked(struct stage *stage, struct layer *draft, const struct stage_write *w, bool starts_write)
+void draft_put_locked(struct stage *stage, struct layer *draft, const struct stage_write *w,
+                      bool starts_write)
 {
     check_held(&stage->locked.lock);
     struct range range = {.offset = w->offset,
@@ -176,7 +185,8 @@ void draft_put_locked(struct stage *stage, struct layer *draft, const struct sta
     bool decides = request_begin_write(stage->locked.seq + 1, w->ino, w->length);
     if (w->slab != SLAB_NONE) {
         uint32_t generation = next_generation(stage, w->slab);
-        struct slab_record rec = record_of(w, draft->version, generation, ++stage->locked.seq, &range);
+        struct slab_record rec =
+            record_of(w, draft->version, generation, ++stage->locked.seq, &range);
         slab_record_write(stage, w->slab, 0, &rec);
         publish_new_locked(stage, w->slab, generation, SLAB_SHARED_RECEIVED);
     } else {
@@ -193,7 +203,8 @@ int stage_write(struct stage *stage, const struct stage_write *w)
     int r = check_nameless_locked(stage, w->ino);
     if (r < 0)
         return r;
-    bool has_room = ranges_have_room_locked(stage) && slabs_bear_write_locked(stage, w->slab != SLAB_NONE) &&
+    bool has_room = ranges_have_room_locked(stage) &&
+                    slabs_bear_write_locked(stage, w->slab != SLAB_NONE) &&
                     (w->slab != SLAB_NONE || ensure_shared_locked(stage, shared_need(w->length)));
     if (!has_room) {
         stage->locked.refused = true;
@@ -211,8 +222,8 @@ int stage_write(struct stage *stage, const struct stage_write *w)
     return 0;
 }
 
-int stage_cut(struct stage *stage, uint64_t ino, uint64_t offset, uint64_t length, uint64_t new_size,
-              uint64_t below_size, uint64_t version, int64_t time)
+int stage_cut(struct stage *stage, uint64_t ino, uint64_t offset, uint64_t length,
+              uint64_t new_size, uint64_t below_size, uint64_t version, int64_t time)
 {
     LOCK_SCOPE(&stage->locked.lock);
     if (!ranges_have_room_locked(stage))
@@ -246,8 +257,8 @@ int stage_cut(struct stage *stage, uint64_t ino, uint64_t offset, uint64_t lengt
     return 0;
 }
 
-int stage_put_chunk(struct stage *stage, uint64_t ino, const struct stage_chunk_range *chunk, uint64_t below_size,
-                    uint64_t version, int64_t time)
+int stage_put_chunk(struct stage *stage, uint64_t ino, const struct stage_chunk_range *chunk,
+                    uint64_t below_size, uint64_t version, int64_t time)
 {
     LOCK_SCOPE(&stage->locked.lock);
     int r = check_nameless_locked(stage, ino);
@@ -301,7 +312,8 @@ struct stage_file_state file_state_locked(const struct stage_file *file)
         state.draft_size = draft->size;
         state.draft_mtime = draft->mtime;
     }
-    const struct layer *sealed = file->layers[LAYER_SEALED] ? file->layers[LAYER_SEALED] : file->layers[LAYER_PINNED];
+    const struct layer *sealed =
+        file->layers[LAYER_SEALED] ? file->layers[LAYER_SEALED] : file->layers[LAYER_PINNED];
     if (sealed) {
         state.has_sealed = true;
         state.sealed_version = sealed->version;
@@ -344,7 +356,7 @@ int stage_set_mtime(struct stage *stage, uint64_t ino, int64_t mtime)
     return r;
 }
 
-/* --- versions ---------------------------------------------------------------------------------------------------- */
+/* --- versions --------------------------------------------------------------------------------- */
 
 static void raise_floor_locked(struct stage *stage, uint64_t seq)
 {
@@ -392,8 +404,10 @@ bool stage_seal(struct stage *stage, uint64_t ino, uint64_t version, uint64_t se
     }
     if (draft) {
         draft->version = version;
-        *ret = (struct stage_draft){
-            .keep = draft->keep, .size = draft->size, .mtime = draft->mtime, .bytes = draft->memory_bytes};
+        *ret = (struct stage_draft){.keep = draft->keep,
+                                    .size = draft->size,
+                                    .mtime = draft->mtime,
+                                    .bytes = draft->memory_bytes};
         seal_locked(stage, file, seq);
     }
     mutex_unlock(&stage->locked.lock);
@@ -402,8 +416,9 @@ bool stage_seal(struct stage *stage, uint64_t ino, uint64_t version, uint64_t se
     return draft != NULL;
 }
 
-/* Sealed content of a file that lost its name is read on, as part of its last draft: of a version of its own, since the one that it was
- * may come to the view without content. That is not in the log yet, for a successor. */
+/* Sealed content of a file that lost its name is read on, as part of its last draft: of a version
+ * of its own, since the one that it was may come to the view without content. That is not in the
+ * log yet, for a successor. */
 static int orphan_locked(struct stage *stage, struct stage_file *file)
 {
     check_held(&stage->locked.lock);
@@ -450,7 +465,8 @@ int stage_relink(struct stage *stage, uint64_t ino, size_t reserve)
 {
     LOCK_SCOPE(&stage->locked.lock);
     struct stage_file *file = file_get_locked(stage, ino, false);
-    check(file && file->orphan && file->layers[LAYER_DRAFT] && !file->layers[LAYER_SEALED] && !file->layers[LAYER_PINNED]);
+    check(file && file->orphan && file->layers[LAYER_DRAFT] && !file->layers[LAYER_SEALED] &&
+          !file->layers[LAYER_PINNED]);
     int r = log_enter_layer_locked(stage, file->layers[LAYER_DRAFT], reserve);
     if (r < 0)
         return r;
@@ -483,7 +499,8 @@ size_t stage_sealed_list(struct stage *stage, struct stage_sealed *list, size_t 
     LOCK_SCOPE(&stage->locked.lock);
     size_t count = 0;
     struct layer *layer;
-    TAILQ_FOREACH(layer, &stage->locked.sealed, link) {
+    TAILQ_FOREACH(layer, &stage->locked.sealed, link)
+    {
         if (count < max)
             list[count] = describe(layer);
         count++;

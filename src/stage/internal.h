@@ -14,11 +14,14 @@
 #include "stage/requests.h"
 #include "stage/stage.h"
 
-/* --- shared memory: native byte order, since it never leaves the machine or outlives its boot ------------------------ */
+/* --- shared memory: native byte order, since it never leaves the machine or outlives
+ * its boot --- */
 
 #define STAGE_MAGIC 0x3145474154534e43ull /* "CNSTAGE1" */
 #define STAGE_VERSION 2u
-#define STAGE_VERSION_UNKEYED 1u /* of an older daemon; it is recovered, and becomes one of today */
+#define STAGE_VERSION_UNKEYED                                                                      \
+    1u /* of an older daemon; it is recovered, and becomes one of today                            \
+        * \ */
 #define BOOT_ID_LEN 36u
 /* Of what was 131,072 handles, the last are the table of requests: as many bytes. */
 #define HANDLES_MAX 122880u
@@ -47,31 +50,34 @@ struct stage_header {
     /* Since version 2. There before the version says 2. */
     uint8_t secret[HASH_KEY_LEN]; /* keys the tags of write records */
     uint8_t name[16];             /* random, of a session: it names the files */
-    uint32_t crc;                 /* of what lies before crc_unkeyed, of the secret and of the name */
+    uint32_t crc; /* of what lies before crc_unkeyed, of the secret and of the name */
     uint32_t reserved3;
     _Atomic uint64_t durable_seq; /* what came up to it may be gone from here: the journal has it */
     _Atomic int32_t pid;          /* of the daemon whose it is, or was */
     _Atomic uint32_t is_named;    /* 1: a session named it, so it may hold what is nowhere else */
-    uint64_t owner_device, owner_ino; /* of the folder of its store, where these stay; counts with owner_crc only */
-    uint32_t owner_crc;               /* of these and the path, by whoever wrote both; 0: not known */
+    uint64_t owner_device,
+        owner_ino; /* of the folder of its store, where these stay; counts with owner_crc only */
+    uint32_t owner_crc; /* of these and the path, by whoever wrote both; 0: not known */
     uint8_t reserved4[20];
-    char owner[3840];             /* path of its store; empty: it is too long */
+    char owner[3840]; /* path of its store; empty: it is too long */
 };
 _Static_assert(sizeof(struct stage_header) == 4096, "a page");
 
-/* place.c. Never 0. A daemon that knows only of the path writes that alone, and the rest does not count any more. */
+/* place.c. Never 0. A daemon that knows only of the path writes that alone, and the rest does not
+ * count any more. */
 uint32_t stage_owner_crc(const struct stage_header *h);
 
 enum slab_shared_state {
     SLAB_SHARED_FREE = 0,
-    SLAB_SHARED_USED = 1,   /* records, each in front of its payload, up to the fill */
+    SLAB_SHARED_USED = 1,     /* records, each in front of its payload, up to the fill */
     SLAB_SHARED_RECEIVED = 2, /* one record; its payload is at SLAB_PAYLOAD_OFFSET */
 };
 
 #define SLAB_RECORD_ALIGN 64u
 
 struct slab_entry {
-    _Atomic uint32_t use; /* enum slab_shared_state, and the fill in SLAB_RECORD_ALIGN << SLAB_FILL_SHIFT: what lies behind is nobody's record */
+    _Atomic uint32_t use; /* enum slab_shared_state, and the fill in SLAB_RECORD_ALIGN <<
+                             SLAB_FILL_SHIFT: what lies behind is nobody's record */
     _Atomic uint32_t generation;
 };
 
@@ -113,7 +119,9 @@ struct request_slot {
     uint64_t reserved[2];
 };
 _Static_assert(sizeof(struct request_slot) == 64, "request slot");
-_Static_assert(HANDLES_MAX * sizeof(struct handle_entry) + REQUESTS_MAX * sizeof(struct request_slot) + STAGE_DUE_MAX * sizeof(uint64_t) ==
+_Static_assert(HANDLES_MAX * sizeof(struct handle_entry) +
+                       REQUESTS_MAX * sizeof(struct request_slot) +
+                       STAGE_DUE_MAX * sizeof(uint64_t) ==
                    131072 * sizeof(struct handle_entry),
                "tables of handles and requests, and what is due");
 
@@ -123,11 +131,12 @@ _Static_assert(HANDLES_MAX * sizeof(struct handle_entry) + REQUESTS_MAX * sizeof
 /* In front of each payload. */
 struct slab_record {
     union {
-        uint64_t tag; /* of the rest, of the slab and of where in it the record lies: slab_record_tag() */
+        uint64_t tag; /* of the rest, of the slab and of where in it the record lies:
+                         slab_record_tag() */
         struct {
             uint32_t magic;
             uint32_t crc; /* of the rest */
-        } unkeyed; /* STAGE_VERSION_UNKEYED */
+        } unkeyed;        /* STAGE_VERSION_UNKEYED */
     };
     uint32_t generation;
     uint32_t flags;
@@ -141,7 +150,7 @@ struct slab_record {
 };
 _Static_assert(sizeof(struct slab_record) == 64, "slab record");
 
-/* --- heap ------------------------------------------------------------------------------------------------------------ */
+/* --- heap ------------------------------------------------------------------------------------- */
 
 enum range_kind { RANGE_MEMORY, RANGE_HOLE, RANGE_CHUNK };
 
@@ -174,7 +183,7 @@ struct layer {
     struct range_tree ranges;
     uint32_t range_count;
     uint64_t memory_bytes, chunk_bytes; /* of its ranges: in slabs; in packs */
-    TAILQ_ENTRY(layer) link; /* drafts, or sealed */
+    TAILQ_ENTRY(layer) link;            /* drafts, or sealed */
 };
 
 TAILQ_HEAD(layer_list, layer);
@@ -182,7 +191,7 @@ TAILQ_HEAD(layer_list, layer);
 struct stage_file {
     uint64_t ino;
     struct layer *layers[LAYER_STATES]; /* newest first */
-    uint64_t write_end;  /* where the last request ended, and whether it was a full one */
+    uint64_t write_end; /* where the last request ended, and whether it was a full one */
     bool write_was_full;
     bool orphan; /* no name, lives on: never sealed */
     bool dead;   /* gone from the namespace; a pinned layer may be left */
@@ -199,7 +208,8 @@ struct slab {
     uint32_t fill; /* shared slabs: where the next record goes */
     enum slab_state state;
     bool in_clean;
-    bool is_unmapped; /* of a daemon before: its memory is not in the page tables of this process yet */
+    bool is_unmapped; /* of a daemon before: its memory is not in the page tables of this process
+                         yet */
 };
 
 TAILQ_HEAD(slab_list, slab);
@@ -217,17 +227,17 @@ struct stage {
     uint8_t name[16];
     size_t ctl_len, slabs_len;
     uint32_t slab_count;
-    uint32_t slab_reserve;  /* slabs that only receivers may take */
+    uint32_t slab_reserve; /* slabs that only receivers may take */
     uint32_t ranges_max;
-    bool read_only;         /* nobody will write */
+    bool read_only;              /* nobody will write */
     struct stage_header *header; /* control file, mapped */
     struct slab_entry *slab_table;
     struct handle_entry *handles;
     struct request_slot *requests;
-    _Atomic uint64_t *due; /* STAGE_DUE_MAX inodes, 0: none */
+    _Atomic uint64_t *due;                      /* STAGE_DUE_MAX inodes, 0: none */
     _Atomic bool request_is_left[REQUESTS_MAX]; /* by a daemon that died, and not come again yet */
     uint8_t *log[2];
-    _Atomic uint64_t log_kept; /* bytes that the last compaction kept */
+    _Atomic uint64_t log_kept;    /* bytes that the last compaction kept */
     _Atomic uint64_t dirty_bytes; /* changed with the lock */
     uint8_t *slab_memory;
     void (*on_room)(void *arg);
@@ -241,32 +251,38 @@ struct stage {
         struct slab *slabs;
         struct slab_list unready, free, clean;
         uint32_t unready_count, free_count, clean_count, used_count; /* used: with the clean ones */
-        uint32_t readying_count; /* neither unready nor free at the moment: memory is being put behind them */
-        uint32_t shared; /* slab that small writes go to, SLAB_NONE */
+        uint32_t readying_count; /* neither unready nor free at the moment: memory is being put
+                                    behind them */
+        uint32_t shared;         /* slab that small writes go to, SLAB_NONE */
         uint32_t peak_used;
         int64_t last_write;
         bool grow_failed;      /* there was no memory for another slab */
         int64_t grow_again_at; /* monotonic ns at which that is tried again */
         bool stopping, room_wanted;
-        bool refused; /* a writer was, since room last came free */
+        bool refused;             /* a writer was, since room last came free */
         struct stage_file *files; /* by ino */
         struct pack_use *packs;
         struct layer_list drafts, sealed;
         uint64_t draft_count; /* of files with a name: they will be sealed */
         uint32_t range_count;
-        uint32_t orphan_ranges; /* of files without a name, clean ones not counted: no seal frees them */
-        int64_t orphans_stuck_until; /* monotonic ns; writing them in pieces and gathering them did not help either */
-        struct stage_scattered gathering; /* what is being read to be gathered; length 0: nothing, or it changed since */
+        uint32_t
+            orphan_ranges; /* of files without a name, clean ones not counted: no seal frees them */
+        int64_t orphans_stuck_until; /* monotonic ns; writing them in pieces and gathering them did
+                                        not help either */
+        struct stage_scattered gathering; /* what is being read to be gathered; length 0: nothing,
+                                             or it changed since */
         uint64_t draft_bytes, dropped_bytes;
         uint32_t handle_free, handle_count;
     } locked;
 };
 
 /* layers.c: all with the lock held */
-struct layer *layer_new_locked(struct stage *stage, struct stage_file *file, enum layer_state state);
+struct layer *layer_new_locked(struct stage *stage, struct stage_file *file,
+                               enum layer_state state);
 void layer_free_locked(struct stage *stage, struct layer *layer, bool dropped);
 void layer_abandon(struct layer *layer);
-void layer_cut_locked(struct stage *stage, struct layer *layer, uint64_t offset, uint64_t length, bool dropped);
+void layer_cut_locked(struct stage *stage, struct layer *layer, uint64_t offset, uint64_t length,
+                      bool dropped);
 struct range *layer_first_locked(const struct layer *layer, uint64_t offset);
 struct range *layer_next_locked(struct range *range);
 void layer_put_locked(struct stage *stage, struct layer *layer, const struct range *what);
@@ -278,7 +294,8 @@ void file_settle_locked(struct stage *stage, struct stage_file *file);
 /* files.c */
 /* NULL: nothing of it is staged. */
 struct stage_file_state file_state_locked(const struct stage_file *file);
-void draft_put_locked(struct stage *stage, struct layer *draft, const struct stage_write *w, bool starts_write);
+void draft_put_locked(struct stage *stage, struct layer *draft, const struct stage_write *w,
+                      bool starts_write);
 
 /* slabs.c */
 void slab_settle_locked(struct stage *stage, uint32_t slab);
@@ -286,7 +303,8 @@ bool slabs_have_room_locked(const struct stage *stage, uint32_t slabs);
 bool slabs_bear_write_locked(const struct stage *stage, bool brings);
 uint32_t slab_take_locked(struct stage *stage);
 bool slab_evict_locked(struct stage *stage);
-/* `state`: SLAB_SHARED_USED, with nothing in it yet, or SLAB_SHARED_RECEIVED, with its record written. */
+/* `state`: SLAB_SHARED_USED, with nothing in it yet, or SLAB_SHARED_RECEIVED, with its record
+ * written. */
 void slab_publish_locked(struct stage *stage, uint32_t slab, enum slab_shared_state state);
 void slabs_init(struct stage *stage);
 CAIRN_MUST_CHECK int slabs_start(struct stage *stage);
@@ -306,17 +324,21 @@ char *stage_path(const char *dir, const uint8_t name[16], const char *suffix);
 
 /* slab_record.c */
 typedef void slab_record_fn(const struct slab_record *rec, uint32_t slab, void *arg);
-uint64_t slab_record_tag(const struct stage *stage, const struct slab_record *rec, uint32_t slab, uint32_t at);
+uint64_t slab_record_tag(const struct stage *stage, const struct slab_record *rec, uint32_t slab,
+                         uint32_t at);
 /* The payload is there; all of *rec but the tag is filled. */
 void slab_record_write(struct stage *stage, uint32_t slab, uint32_t at, struct slab_record *rec);
-/* Calls `fn` for each write record of a slab. -EBADMSG, -EUCLEAN: what the stage says is there is damaged. */
-CAIRN_MUST_CHECK int slab_records_read(const struct stage *stage, uint32_t slab, slab_record_fn *fn, void *arg);
+/* Calls `fn` for each write record of a slab. -EBADMSG, -EUCLEAN: what the stage says is there is
+ * damaged. */
+CAIRN_MUST_CHECK int slab_records_read(const struct stage *stage, uint32_t slab, slab_record_fn *fn,
+                                       void *arg);
 /* Is it a number of an epoch that there was, or that a recovery has begun? */
 bool stage_may_have_seq(const struct stage *stage, uint64_t seq);
 /* Those that are in use stay so. */
 void handles_keep(struct stage *stage);
 
-/* requests.c: what decides the thread's request. Before and after it counts; with the lock that keeps the log as it is. */
+/* requests.c: what decides the thread's request. Before and after it counts; with the lock that
+ * keeps the log as it is. */
 bool request_begin_record(const struct record *rec);
 bool request_begin_write(uint64_t seq, uint64_t ino, uint32_t length);
 void request_end(bool begun, int r);
@@ -324,7 +346,8 @@ void request_note_opening(uint32_t handle);
 void request_note_closing(uint32_t handle);
 void request_note_closed(void);
 void requests_reset(struct stage *stage);
-/* Numbers of which it has to be seen whether they were recorded: at most `max`; returns the count. */
+/* Numbers of which it has to be seen whether they were recorded: at most `max`; returns
+ * the count. */
 size_t requests_begun(const struct stage *stage, uint64_t *seqs, size_t max);
 void requests_found(struct stage *stage, uint64_t seq);
 /* After all were looked for, and before handles_keep(). */
@@ -332,9 +355,11 @@ void requests_adopt(struct stage *stage);
 
 /* log.c */
 CAIRN_MUST_CHECK int log_append_own_locked(struct stage *stage, const struct record *rec);
-/* Enters all of a layer, in place of what the log has of it, and leaves `reserve` bytes; or enters nothing: -EAGAIN. A daemon that dies
- * within may leave a part of it: for files that the log does not name. */
-CAIRN_MUST_CHECK int log_enter_layer_locked(struct stage *stage, struct layer *layer, size_t reserve);
+/* Enters all of a layer, in place of what the log has of it, and leaves `reserve` bytes; or enters
+ * nothing: -EAGAIN. A daemon that dies within may leave a part of it: for files that the log does
+ * not name. */
+CAIRN_MUST_CHECK int log_enter_layer_locked(struct stage *stage, struct layer *layer,
+                                            size_t reserve);
 
 static inline uint8_t *slab_at(const struct stage *stage, uint32_t slab)
 {

@@ -41,7 +41,7 @@ static void account_locked(struct stage *stage, struct range *range, int sign)
 {
     check_held(&stage->locked.lock);
     struct layer *layer = range->layer;
-    uint64_t bytes = sign > 0 ? range->length : (uint64_t)-(int64_t)range->length;
+    uint64_t bytes = sign > 0 ? range->length : (uint64_t) - (int64_t)range->length;
     if (range->kind == RANGE_CHUNK) {
         use_pack_locked(stage, range->pack, sign);
         layer->chunk_bytes += bytes;
@@ -120,14 +120,16 @@ struct range *layer_next_locked(struct range *range)
     return RB_NEXT(range_tree, NULL, range);
 }
 
-static void count_dropped_locked(struct stage *stage, const struct range *range, uint64_t bytes, bool dropped)
+static void count_dropped_locked(struct stage *stage, const struct range *range, uint64_t bytes,
+                                 bool dropped)
 {
     check_held(&stage->locked.lock);
     if (dropped && range->kind == RANGE_MEMORY && is_dirty(range->layer))
         stage->locked.dropped_bytes += bytes;
 }
 
-void layer_cut_locked(struct stage *stage, struct layer *layer, uint64_t offset, uint64_t length, bool dropped)
+void layer_cut_locked(struct stage *stage, struct layer *layer, uint64_t offset, uint64_t length,
+                      bool dropped)
 {
     check_held(&stage->locked.lock);
     uint64_t end = length > UINT64_MAX - offset ? UINT64_MAX : offset + length;
@@ -164,8 +166,8 @@ void layer_cut_locked(struct stage *stage, struct layer *layer, uint64_t offset,
 /* A chunk that took the place of many small writes is one range again. */
 static bool goes_on(const struct range *before, const struct range *what)
 {
-    return before && before->kind == RANGE_CHUNK && what->kind == RANGE_CHUNK && before->pack == what->pack &&
-           before->offset + before->length == what->offset &&
+    return before && before->kind == RANGE_CHUNK && what->kind == RANGE_CHUNK &&
+           before->pack == what->pack && before->offset + before->length == what->offset &&
            before->chunk_offset + before->length == what->chunk_offset &&
            memcmp(&before->name, &what->name, sizeof what->name) == 0;
 }
@@ -239,7 +241,8 @@ void layer_abandon(struct layer *layer)
     if (!layer)
         return;
     struct range *range, *next;
-    RB_FOREACH_SAFE(range, range_tree, &layer->ranges, next) {
+    RB_FOREACH_SAFE(range, range_tree, &layer->ranges, next)
+    {
         RB_REMOVE(range_tree, &layer->ranges, range);
         free(range);
     }
@@ -253,21 +256,21 @@ void layer_set_state_locked(struct stage *stage, struct layer *layer, enum layer
     check(layer->file->layers[state] == NULL);
     struct range *range;
     RB_FOREACH(range, range_tree, &layer->ranges)
-        account_locked(stage, range, -1);
+    account_locked(stage, range, -1);
     stage->locked.orphan_ranges -= layer->file->orphan && is_dirty(layer) ? layer->range_count : 0;
     layer_unlink_locked(stage, layer);
     layer->state = state;
     layer_link_locked(stage, layer);
     stage->locked.orphan_ranges += layer->file->orphan && is_dirty(layer) ? layer->range_count : 0;
     RB_FOREACH(range, range_tree, &layer->ranges)
-        account_locked(stage, range, 1);
+    account_locked(stage, range, 1);
     RB_FOREACH(range, range_tree, &layer->ranges)
-        if (range->kind == RANGE_MEMORY)
-            slab_settle_locked(stage, range->slab);
+    if (range->kind == RANGE_MEMORY)
+        slab_settle_locked(stage, range->slab);
 }
 
-/* Lays `above` over `below`, which takes its ranges; `above` is freed. A clean layer takes only memory: the rest is in
- * the view by then. The cost is proportional to `above`. */
+/* Lays `above` over `below`, which takes its ranges; `above` is freed. A clean layer takes only
+ * memory: the rest is in the view by then. The cost is proportional to `above`. */
 void layer_merge_locked(struct stage *stage, struct layer *below, struct layer *above)
 {
     check_held(&stage->locked.lock);
@@ -282,7 +285,8 @@ void layer_merge_locked(struct stage *stage, struct layer *below, struct layer *
         below->version = above->version;
     }
     struct range *range, *next;
-    RB_FOREACH_SAFE(range, range_tree, &above->ranges, next) {
+    RB_FOREACH_SAFE(range, range_tree, &above->ranges, next)
+    {
         layer_cut_locked(stage, below, range->offset, range->length, true);
         if (to_clean && range->kind != RANGE_MEMORY)
             continue;
@@ -314,7 +318,8 @@ void file_settle_locked(struct stage *stage, struct stage_file *file)
     struct layer *clean = file->layers[LAYER_CLEAN];
     if (clean && clean->range_count == 0)
         layer_free_locked(stage, clean, false);
-    /* While it is open it must be remembered that it is one: a later draft of it is not to be sealed. */
+    /* While it is open it must be remembered that it is one: a later draft of it is not to be
+     * sealed. */
     if (file->orphan && !file->dead)
         return;
     for (size_t i = 0; i < LAYER_STATES; i++)

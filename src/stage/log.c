@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The stage's log: records of everything but written bytes, in two halves of the control file. One half is active;
- * compaction fills the other from what is alive and then makes it the active one with one atomic store. */
+/* The stage's log: records of everything but written bytes, in two halves of the control file. One
+ * half is active; compaction fills the other from what is alive and then makes it the active one
+ * with one atomic store. */
 #include "stage/internal.h"
 
 #define COMPACT_AT_PERCENT 60u
@@ -49,7 +50,8 @@ int stage_log_append(struct stage *stage, const struct record *rec)
     return append_to(stage, active_half(stage), rec);
 }
 
-int stage_log_append_group(struct stage *stage, const struct record *first, const struct iovec *encoded, size_t count)
+int stage_log_append_group(struct stage *stage, const struct record *first,
+                           const struct iovec *encoded, size_t count)
 {
     LOCK_SCOPE(&stage->locked.lock);
     uint32_t half = active_half(stage);
@@ -66,7 +68,8 @@ int stage_log_append_group(struct stage *stage, const struct record *first, cons
     return 0;
 }
 
-/* And when half of what the last one gained is used up: where most of the log is alive, more would gain little each time. */
+/* And when half of what the last one gained is used up: where most of the log is alive, more would
+ * gain little each time. */
 bool stage_log_wants_compaction(struct stage *stage)
 {
     uint64_t half_len = stage->header->log_half_len, tail = tail_of(stage, active_half(stage));
@@ -96,8 +99,8 @@ bool stage_log_takes_draft(struct stage *stage)
     return has_room_besides_seals_locked(stage, stage->header->log_half_len / 4);
 }
 
-static struct record range_record(const struct layer *layer, const struct range *range, uint64_t seq,
-                                  struct extent *extent)
+static struct record range_record(const struct layer *layer, const struct range *range,
+                                  uint64_t seq, struct extent *extent)
 {
     struct record rec = {.ino = layer->file->ino, .version = layer->version, .seq = seq};
     if (range->kind == RANGE_CHUNK) {
@@ -131,7 +134,8 @@ static int dump_layer_locked(struct stage *stage, uint32_t half, struct layer *l
                           .keep = layer->keep,
                           .attrs = {.size = layer->size, .mtime = layer->mtime}};
     int r = append_to(stage, half, &head);
-    for (struct range *range = layer_first_locked(layer, 0); range && r == 0; range = layer_next_locked(range)) {
+    for (struct range *range = layer_first_locked(layer, 0); range && r == 0;
+         range = layer_next_locked(range)) {
         struct extent extent;
         struct record rec = range_record(layer, range, head.seq, &extent);
         r = append_to(stage, half, &rec);
@@ -152,8 +156,8 @@ int log_enter_layer_locked(struct stage *stage, struct layer *layer, size_t rese
     return r;
 }
 
-/* Every layer that a recovery must find again. The marker in front (a layer of no inode) says that earlier records in slabs count only
- * where a range names them. */
+/* Every layer that a recovery must find again. The marker in front (a layer of no inode) says that
+ * earlier records in slabs count only where a range names them. */
 static int dump_layers_locked(struct stage *stage, uint32_t half, bool with_orphans)
 {
     check_held(&stage->locked.lock);
@@ -162,7 +166,8 @@ static int dump_layers_locked(struct stage *stage, uint32_t half, bool with_orph
     if (marked < 0)
         return marked;
     struct stage_file *file, *next;
-    HASH_ITER(hh, stage->locked.files, file, next) {
+    HASH_ITER(hh, stage->locked.files, file, next)
+    {
         if (file->orphan && !with_orphans)
             continue;
         for (size_t i = 0; i < LAYER_CLEAN; i++) {

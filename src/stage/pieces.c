@@ -6,14 +6,16 @@
 
 #define STUCK_NS 1000000000ll /* then it is tried again */
 
-/* Pieces of files that do not lie together each take a place in the tables, and a draft that is written in pieces keeps them. So
- * when drafts take more than half of all, those with at least as many as most have are sealed. 0: not now. */
+/* Pieces of files that do not lie together each take a place in the tables, and a draft that is
+ * written in pieces keeps them. So when drafts take more than half of all, those with at least as
+ * many as most have are sealed. 0: not now. */
 static uint32_t crowd_share_locked(const struct stage *stage)
 {
     check_held(&stage->locked.lock);
     uint32_t drafts = 0, ranges = 0;
     const struct layer *draft;
-    TAILQ_FOREACH(draft, &stage->locked.drafts, link) {
+    TAILQ_FOREACH(draft, &stage->locked.drafts, link)
+    {
         drafts += !draft->file->orphan;
         ranges += draft->file->orphan ? 0 : draft->range_count;
     }
@@ -27,10 +29,11 @@ bool stage_is_crowded(struct stage *stage, uint64_t *ret_ino)
     struct layer *draft;
     *ret_ino = 0;
     if (stage->locked.range_count + RANGES_PER_CHANGE <= stage->ranges_max)
-        return crowd_share_locked(stage) > 0 || stage->locked.orphan_ranges >= stage->ranges_max / 2;
+        return crowd_share_locked(stage) > 0 ||
+               stage->locked.orphan_ranges >= stage->ranges_max / 2;
     TAILQ_FOREACH(draft, &stage->locked.drafts, link)
-        if (!draft->file->orphan && (!most || draft->range_count > most->range_count))
-            most = draft;
+    if (!draft->file->orphan && (!most || draft->range_count > most->range_count))
+        most = draft;
     *ret_ino = most ? most->file->ino : 0;
     return true;
 }
@@ -48,8 +51,9 @@ bool stage_largest_draft(struct stage *stage, uint64_t min_bytes, uint64_t *ret_
     const struct layer *largest = NULL;
     struct layer *draft;
     TAILQ_FOREACH(draft, &stage->locked.drafts, link)
-        if (draft->memory_bytes >= min_bytes && (!largest || draft->memory_bytes > largest->memory_bytes))
-            largest = draft;
+    if (draft->memory_bytes >= min_bytes &&
+        (!largest || draft->memory_bytes > largest->memory_bytes))
+        largest = draft;
     if (largest)
         *ret_ino = largest->file->ino;
     return largest != NULL;
@@ -76,24 +80,26 @@ static struct range *first_long_run_locked(struct range *range, uint64_t min_byt
     return NULL;
 }
 
-size_t stage_draft_run(struct stage *stage, uint64_t ino, uint64_t min_bytes, uint64_t max_bytes, struct stage_part *parts, size_t max,
-                       bool *ret_more)
+size_t stage_draft_run(struct stage *stage, uint64_t ino, uint64_t min_bytes, uint64_t max_bytes,
+                       struct stage_part *parts, size_t max, bool *ret_more)
 {
     LOCK_SCOPE(&stage->locked.lock);
     struct stage_file *file = file_get_locked(stage, ino, false);
     struct layer *draft = file ? file->layers[LAYER_DRAFT] : NULL;
-    struct range *range = draft ? first_long_run_locked(layer_first_locked(draft, 0), min_bytes) : NULL;
+    struct range *range =
+        draft ? first_long_run_locked(layer_first_locked(draft, 0), min_bytes) : NULL;
     size_t count = 0;
     uint64_t bytes = 0, end = range ? range->offset : 0;
     for (; range && count < max && bytes < max_bytes; range = layer_next_locked(range)) {
         if (range->kind != RANGE_MEMORY || range->offset != end)
             break;
-        parts[count++] = (struct stage_part){.kind = PART_MEMORY,
-                                             .offset = range->offset,
-                                             .length = range->length,
-                                             .slab = range->slab,
-                                             .memory = slab_at(stage, range->slab) + range->slab_offset,
-                                             .starts_write = range->starts_write};
+        parts[count++] =
+            (struct stage_part){.kind = PART_MEMORY,
+                                .offset = range->offset,
+                                .length = range->length,
+                                .slab = range->slab,
+                                .memory = slab_at(stage, range->slab) + range->slab_offset,
+                                .starts_write = range->starts_write};
         stage->locked.slabs[range->slab].pins++;
         end += range->length;
         bytes += range->length;
@@ -103,7 +109,8 @@ size_t stage_draft_run(struct stage *stage, uint64_t ino, uint64_t min_bytes, ui
     return count;
 }
 
-/* Exchanges what of `range` lies within the chunk and is still what `part` was. False: the log is full. */
+/* Exchanges what of `range` lies within the chunk and is still what `part` was. False: the log is
+ * full. */
 static bool exchange_locked(struct stage *stage, struct range *range, const struct stage_part *part,
                             const struct stage_chunk_range *chunk)
 {
@@ -111,8 +118,10 @@ static bool exchange_locked(struct stage *stage, struct range *range, const stru
     uint64_t from = max_u64(max_u64(range->offset, part->offset), chunk->offset);
     uint64_t to = min_u64(min_u64(range->offset + range->length, part->offset + part->length),
                           chunk->offset + chunk->length);
-    const uint8_t *memory = slab_at(stage, range->slab) + range->slab_offset + (from - range->offset);
-    if (from >= to || range->slab != part->slab || memory != (const uint8_t *)part->memory + (from - part->offset))
+    const uint8_t *memory =
+        slab_at(stage, range->slab) + range->slab_offset + (from - range->offset);
+    if (from >= to || range->slab != part->slab ||
+        memory != (const uint8_t *)part->memory + (from - part->offset))
         return true;
     struct extent extent = {.offset = from,
                             .length = to - from,
@@ -140,7 +149,8 @@ static bool exchange_locked(struct stage *stage, struct range *range, const stru
     return true;
 }
 
-static bool exchange_in_layer_locked(struct stage *stage, struct layer *layer, const struct stage_part *part,
+static bool exchange_in_layer_locked(struct stage *stage, struct layer *layer,
+                                     const struct stage_part *part,
                                      const struct stage_chunk_range *chunk)
 {
     check_held(&stage->locked.lock);
@@ -156,17 +166,19 @@ static bool exchange_in_layer_locked(struct stage *stage, struct layer *layer, c
     return true;
 }
 
-void stage_piece_done(struct stage *stage, uint64_t ino, const struct stage_part *parts, size_t count,
-                      const struct stage_chunk_range *chunk)
+void stage_piece_done(struct stage *stage, uint64_t ino, const struct stage_part *parts,
+                      size_t count, const struct stage_chunk_range *chunk)
 {
     mutex_lock(&stage->locked.lock);
     struct stage_file *file = file_get_locked(stage, ino, false);
     for (size_t i = 0; file && i < count; i++) {
-        if (parts[i].offset >= chunk->offset + chunk->length || parts[i].offset + parts[i].length <= chunk->offset)
+        if (parts[i].offset >= chunk->offset + chunk->length ||
+            parts[i].offset + parts[i].length <= chunk->offset)
             continue;
         /* A draft may have been sealed meanwhile. What is pinned does not change. */
         for (size_t l = 0; l <= LAYER_SEALED; l++)
-            if (file->layers[l] && !exchange_in_layer_locked(stage, file->layers[l], &parts[i], chunk))
+            if (file->layers[l] &&
+                !exchange_in_layer_locked(stage, file->layers[l], &parts[i], chunk))
                 break;
     }
     mutex_unlock(&stage->locked.lock);
@@ -181,17 +193,19 @@ bool stage_uses_pack(struct stage *stage, uint64_t pack)
     return use != NULL;
 }
 
-size_t stage_ripe_drafts(struct stage *stage, int64_t now, int64_t idle_ns, int64_t age_ns, uint64_t small_bytes,
-                         uint64_t *inos, size_t max)
+size_t stage_ripe_drafts(struct stage *stage, int64_t now, int64_t idle_ns, int64_t age_ns,
+                         uint64_t small_bytes, uint64_t *inos, size_t max)
 {
     LOCK_SCOPE(&stage->locked.lock);
     size_t count = 0;
     uint32_t share = crowd_share_locked(stage);
     struct layer *draft;
-    TAILQ_FOREACH(draft, &stage->locked.drafts, link) {
+    TAILQ_FOREACH(draft, &stage->locked.drafts, link)
+    {
         bool idle = now - draft->changed >= idle_ns;
         bool old = now - draft->opened >= age_ns && draft->memory_bytes <= small_bytes;
-        if ((idle || old || (share && draft->range_count >= share)) && !draft->file->orphan && count < max)
+        if ((idle || old || (share && draft->range_count >= share)) && !draft->file->orphan &&
+            count < max)
             inos[count++] = draft->file->ino;
     }
     return count;
@@ -202,7 +216,8 @@ size_t stage_drafts(struct stage *stage, uint64_t *inos, size_t max)
     LOCK_SCOPE(&stage->locked.lock);
     size_t count = 0;
     struct layer *draft;
-    TAILQ_FOREACH(draft, &stage->locked.drafts, link) {
+    TAILQ_FOREACH(draft, &stage->locked.drafts, link)
+    {
         if (draft->file->orphan)
             continue;
         if (count < max)
@@ -241,7 +256,7 @@ struct stage_usage stage_usage(struct stage *stage)
     uint64_t drafts = 0;
     struct layer *draft;
     TAILQ_FOREACH(draft, &stage->locked.drafts, link)
-        drafts++;
+    drafts++;
     uint64_t free_slabs = stage->locked.free_count;
     if (!stage->locked.grow_failed)
         free_slabs += stage->locked.unready_count + stage->locked.readying_count;
@@ -261,14 +276,15 @@ struct stage_usage stage_usage(struct stage *stage)
     };
 }
 
-/* --- handles ------------------------------------------------------------------------------------------------------- */
+/* --- handles ---------------------------------------------------------------------------------- */
 
 int stage_handle_open(struct stage *stage, uint64_t ino, uint32_t flags, uint64_t *ret_handle)
 {
     LOCK_SCOPE(&stage->locked.lock);
     uint32_t i = stage->locked.handle_free;
     if (i >= HANDLES_MAX) {
-        cause_note("%u handles are open, which is the most that this mount takes; close some", HANDLES_MAX);
+        cause_note("%u handles are open, which is the most that this mount takes; close some",
+                   HANDLES_MAX);
         return -ENFILE;
     }
     struct handle_entry *entry = &stage->handles[i];
@@ -327,7 +343,8 @@ void stage_handle_lose(struct stage *stage, uint64_t handle)
     stage->handles[handle].ino = STAGE_INODE_LOST;
 }
 
-bool stage_handle_next(struct stage *stage, uint64_t *cursor, uint64_t *ret_handle, uint64_t *ret_ino, uint32_t *ret_flags)
+bool stage_handle_next(struct stage *stage, uint64_t *cursor, uint64_t *ret_handle,
+                       uint64_t *ret_ino, uint32_t *ret_flags)
 {
     LOCK_SCOPE(&stage->locked.lock);
     for (; *cursor < HANDLES_MAX; ++*cursor) {

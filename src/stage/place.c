@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Where stages are: the names of their files, the folder that nobody else writes into, and what a file says of the stage that it is. */
+/* Where stages are: the names of their files, the folder that nobody else writes into, and what a
+ * file says of the stage that it is. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -49,7 +50,7 @@ int stage_parse_path(const char *path, char **ret_dir, uint8_t ret_name[16])
     return 0;
 }
 
-/* --- the folder ------------------------------------------------------------------------------------------------------ */
+/* --- the folder ------------------------------------------------------------------------------- */
 
 static bool is_private(const struct stat *st)
 {
@@ -98,7 +99,9 @@ int stage_make_folder(const char *dir, char **ret_folder)
     if (r != -EACCES && r != -ENOTDIR)
         return r;
     if (r == -EACCES)
-        log_warn("stage: %s belongs to user %u, not to you (%u): the stage gets a folder of another name", usual, uid, geteuid());
+        log_warn("stage: %s belongs to user %u, not to you (%u): the stage gets a folder of "
+                 "another name",
+                 usual, uid, geteuid());
     else
         log_warn("stage: %s is no folder: the stage gets one of another name", usual);
     _cleanup_free_ char *other = xasprintf("%s-XXXXXX", usual);
@@ -116,7 +119,7 @@ void stage_leave_folder(const char *folder)
         (void)rmdir(folder); /* not while another stage is in it */
 }
 
-/* --- what a file says ------------------------------------------------------------------------------------------------ */
+/* --- what a file says ------------------------------------------------------------------------- */
 
 static bool is_in_use(int fd)
 {
@@ -195,7 +198,7 @@ void stage_each(const char *dir, void (*fn)(const uint8_t name[16], void *arg), 
     (void)closedir(folder);
 }
 
-/* --- what nobody needs ------------------------------------------------------------------------------------------------ */
+/* --- what nobody needs ------------------------------------------------------------------------ */
 
 struct sweep {
     const char *dir, *owner;
@@ -204,8 +207,10 @@ struct sweep {
 
 static bool is_of(const struct stage_header *h, const struct sweep *sweep)
 {
-    return h->magic == STAGE_MAGIC && h->version == STAGE_VERSION && memcmp(h->store, sweep->store, sizeof h->store) == 0 &&
-           (strncmp(h->owner, sweep->owner, sizeof h->owner) == 0 || (!h->owner[0] && !h->is_named));
+    return h->magic == STAGE_MAGIC && h->version == STAGE_VERSION &&
+           memcmp(h->store, sweep->store, sizeof h->store) == 0 &&
+           (strncmp(h->owner, sweep->owner, sizeof h->owner) == 0 ||
+            (!h->owner[0] && !h->is_named));
 }
 
 static void sweep_one(const uint8_t name[16], void *arg)
@@ -216,16 +221,20 @@ static void sweep_one(const uint8_t name[16], void *arg)
     _cleanup_free_ struct stage_header *h = xcalloc(1, sizeof *h);
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     struct stat st;
-    if (fd < 0 || fstat(fd, &st) < 0 || st.st_uid != geteuid() || !S_ISREG(st.st_mode) || fcntl(fd, F_OFD_SETLK, &whole) < 0)
+    if (fd < 0 || fstat(fd, &st) < 0 || st.st_uid != geteuid() || !S_ISREG(st.st_mode) ||
+        fcntl(fd, F_OFD_SETLK, &whole) < 0)
         return;
     bool is_unmade = pread(fd, (void *)h, sizeof *h, 0) < (ssize_t)sizeof *h || h->magic == 0;
-    if (is_unmade ? st.st_mtim.tv_sec + UNMADE_S < clock_realtime_ns() / 1000000000 : is_of(h, sweep) && !h->is_named) {
+    if (is_unmade ? st.st_mtim.tv_sec + UNMADE_S < clock_realtime_ns() / 1000000000
+                  : is_of(h, sweep) && !h->is_named) {
         log_info("stage: removing %s, which was never in use", path);
         stage_remove_files(sweep->dir, name);
     } else if (!is_unmade && is_of(h, sweep)) {
-        log_warn("stage: %s and its .slabs (%llu MiB) are of an earlier session of %s, and nothing names them any more: remove them if what was not "
+        log_warn("stage: %s and its .slabs (%llu MiB) are of an earlier session of %s, and nothing "
+                 "names them any more: remove them if what was not "
                  "on NVMe then is not needed",
-                 path, (unsigned long long)(stage_files_bytes(sweep->dir, name) / MIB), sweep->owner);
+                 path, (unsigned long long)(stage_files_bytes(sweep->dir, name) / MIB),
+                 sweep->owner);
     }
 }
 
@@ -235,7 +244,7 @@ void stage_sweep(const char *dir, const uint8_t store[16], const char *owner)
     stage_each(dir, sweep_one, &sweep);
 }
 
-/* --- its files ------------------------------------------------------------------------------------------------------- */
+/* --- its files -------------------------------------------------------------------------------- */
 
 void stage_remove_files(const char *dir, const uint8_t name[16])
 {
@@ -258,7 +267,8 @@ uint64_t stage_files_bytes(const char *dir, const uint8_t name[16])
     return file_bytes(ctl) + file_bytes(slabs);
 }
 
-static uint64_t held_in_slab(int slabs_fd, uint32_t slab, const struct stage_header *h, uint32_t use)
+static uint64_t held_in_slab(int slabs_fd, uint32_t slab, const struct stage_header *h,
+                             uint32_t use)
 {
     struct slab_record record;
     uint64_t most = SLAB_PAYLOAD;
@@ -269,7 +279,9 @@ static uint64_t held_in_slab(int slabs_fd, uint32_t slab, const struct stage_hea
     if (slab_use_state(use) == SLAB_SHARED_USED)
         return slab_use_fill(use);
     off_t at = (off_t)slab * (off_t)SLAB_STRIDE;
-    return pread(slabs_fd, &record, sizeof record, at) == (ssize_t)sizeof record ? min_u64(record.length, most) : most;
+    return pread(slabs_fd, &record, sizeof record, at) == (ssize_t)sizeof record
+               ? min_u64(record.length, most)
+               : most;
 }
 
 uint64_t stage_held_bytes(const char *dir, const uint8_t name[16])
@@ -281,7 +293,8 @@ uint64_t stage_held_bytes(const char *dir, const uint8_t name[16])
     _cleanup_free_ struct stage_header *h = xcalloc(1, sizeof *h);
     struct slab_entry entry;
     uint64_t bytes = 0;
-    if (ctl_fd < 0 || slabs_fd < 0 || pread(ctl_fd, (void *)h, sizeof *h, 0) != (ssize_t)sizeof *h || h->magic != STAGE_MAGIC)
+    if (ctl_fd < 0 || slabs_fd < 0 ||
+        pread(ctl_fd, (void *)h, sizeof *h, 0) != (ssize_t)sizeof *h || h->magic != STAGE_MAGIC)
         return 0;
     for (uint32_t slab = 0; slab < h->slab_count; slab++) {
         off_t at = (off_t)sizeof *h + (off_t)slab * (off_t)sizeof entry;
@@ -292,19 +305,23 @@ uint64_t stage_held_bytes(const char *dir, const uint8_t name[16])
     return bytes;
 }
 
-/* Without its .ctl nobody can say what is in it, nor whose it is. What it holds may have been acknowledged: so it stays. */
+/* Without its .ctl nobody can say what is in it, nor whose it is. What it holds may have been
+ * acknowledged: so it stays. */
 static void tell_if_parted(const char *dir, const char *base)
 {
     size_t stem = strlen(PREFIX) + HEX_LEN;
-    if (strncmp(base, PREFIX, strlen(PREFIX)) != 0 || strlen(base) <= stem || strcmp(base + stem, ".slabs") != 0)
+    if (strncmp(base, PREFIX, strlen(PREFIX)) != 0 || strlen(base) <= stem ||
+        strcmp(base + stem, ".slabs") != 0)
         return;
     _cleanup_free_ char *slabs = xasprintf("%s/%s", dir, base);
     _cleanup_free_ char *ctl = xasprintf("%s/%.*s.ctl", dir, (int)stem, base);
     struct stat st;
     if (lstat(ctl, &st) == 0 || errno != ENOENT || lstat(slabs, &st) < 0 || st.st_uid != geteuid())
         return;
-    log_warn("stage: %s (%llu MiB) is of a stage whose .ctl was removed: without that it cannot be read, and it stays; remove it if what was not on "
-             "NVMe then is not needed, and no daemon runs whose status says that the files of its stage were removed",
+    log_warn("stage: %s (%llu MiB) is of a stage whose .ctl was removed: without that it cannot be "
+             "read, and it stays; remove it if what was not on "
+             "NVMe then is not needed, and no daemon runs whose status says that the files of its "
+             "stage were removed",
              slabs, (unsigned long long)st.st_blocks * 512 / MIB);
 }
 
@@ -327,5 +344,6 @@ bool stage_is_left(const char *dir, const uint8_t name[16])
 bool stage_is_unlinked(const struct stage *stage)
 {
     struct stat ctl, slabs;
-    return fstat(stage->ctl_fd, &ctl) == 0 && fstat(stage->slabs_fd, &slabs) == 0 && (ctl.st_nlink == 0 || slabs.st_nlink == 0);
+    return fstat(stage->ctl_fd, &ctl) == 0 && fstat(stage->slabs_fd, &slabs) == 0 &&
+           (ctl.st_nlink == 0 || slabs.st_nlink == 0);
 }

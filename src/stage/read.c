@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the layers of a file show to a reader, from the draft down, and what a pinned one has for writeback. */
+/* What the layers of a file show to a reader, from the draft down, and what a pinned one has for
+ * writeback. */
 #include "stage/internal.h"
 
 struct resolver {
@@ -19,7 +20,8 @@ static bool emit(struct resolver *r, struct stage_part part)
 }
 
 /* The part of `range` within [offset, end). */
-static struct stage_part part_of(const struct stage *stage, const struct range *range, uint64_t offset, uint64_t end)
+static struct stage_part part_of(const struct stage *stage, const struct range *range,
+                                 uint64_t offset, uint64_t end)
 {
     uint64_t skip = offset - range->offset;
     struct stage_part part = {.offset = offset,
@@ -39,14 +41,17 @@ static struct stage_part part_of(const struct stage *stage, const struct range *
     return part;
 }
 
-/* Emits [offset, end) as the layers from `layers` down see it; false when the room for parts is used up. */
-static bool resolve_locked(struct resolver *r, struct layer *const *layers, size_t depth, uint64_t offset, uint64_t end)
+/* Emits [offset, end) as the layers from `layers` down see it; false when the room for parts is
+ * used up. */
+static bool resolve_locked(struct resolver *r, struct layer *const *layers, size_t depth,
+                           uint64_t offset, uint64_t end)
 {
     check_rank_held(LOCK_STAGE);
     while (depth < LAYER_STATES && !layers[depth])
         depth++;
     if (depth == LAYER_STATES)
-        return emit(r, (struct stage_part){.kind = PART_BELOW, .offset = offset, .length = end - offset});
+        return emit(
+            r, (struct stage_part){.kind = PART_BELOW, .offset = offset, .length = end - offset});
     const struct layer *layer = layers[depth];
     struct range *range = layer_first_locked(layer, offset);
     while (offset < end) {
@@ -66,7 +71,8 @@ static bool resolve_locked(struct resolver *r, struct layer *const *layers, size
                 return false;
             offset = below_end;
         } else {
-            if (!emit(r, (struct stage_part){.kind = PART_HOLE, .offset = offset, .length = gap_end - offset}))
+            if (!emit(r, (struct stage_part){
+                             .kind = PART_HOLE, .offset = offset, .length = gap_end - offset}))
                 return false;
             offset = gap_end;
         }
@@ -74,8 +80,8 @@ static bool resolve_locked(struct resolver *r, struct layer *const *layers, size
     return true;
 }
 
-size_t stage_resolve(struct stage *stage, uint64_t ino, uint64_t offset, uint64_t length, struct stage_part *parts, size_t max,
-                     struct stage_file_state *ret_state)
+size_t stage_resolve(struct stage *stage, uint64_t ino, uint64_t offset, uint64_t length,
+                     struct stage_part *parts, size_t max, struct stage_file_state *ret_state)
 {
     static struct layer *const nothing[LAYER_STATES];
     LOCK_SCOPE(&stage->locked.lock);
@@ -86,8 +92,8 @@ size_t stage_resolve(struct stage *stage, uint64_t ino, uint64_t offset, uint64_
     return r.count;
 }
 
-size_t stage_read(struct stage *stage, uint64_t ino, uint64_t offset, uint64_t length, struct stage_part *parts,
-                  size_t max)
+size_t stage_read(struct stage *stage, uint64_t ino, uint64_t offset, uint64_t length,
+                  struct stage_part *parts, size_t max)
 {
     struct stage_file_state state;
     return stage_resolve(stage, ino, offset, length, parts, max, &state);
@@ -114,8 +120,8 @@ void stage_unpin_parts(struct stage *stage, const struct stage_part *parts, size
         room_changed(stage);
 }
 
-size_t stage_layer_parts(struct stage *stage, const struct layer *layer, uint64_t offset, struct stage_part *parts,
-                         size_t max)
+size_t stage_layer_parts(struct stage *stage, const struct layer *layer, uint64_t offset,
+                         struct stage_part *parts, size_t max)
 {
     LOCK_SCOPE(&stage->locked.lock);
     size_t count = 0;

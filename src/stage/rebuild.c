@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Rebuilding the layers of a stage that a dead daemon left.
  *
- * What a layer consisted of is told by items: dumps (LAYER and its RANGEs and PIECEs), CUTs and PIECEs of the log, and
- * write records in slabs. Items of one version are applied in order of their sequence numbers; its SEAL comes last.
- * After a compaction the log begins with a marker: write records older than it count only where a dump names them. */
+ * What a layer consisted of is told by items: dumps (LAYER and its RANGEs and PIECEs), CUTs and
+ * PIECEs of the log, and write records in slabs. Items of one version are applied in order of their
+ * sequence numbers; its SEAL comes last. After a compaction the log begins with a marker: write
+ * records older than it count only where a dump names them. */
 #include "base/log.h"
 #include "base/vector.h"
 #include "stage/internal.h"
@@ -40,16 +41,22 @@ static void note_seq(struct rebuild *rb, uint64_t seq)
             requests_found(rb->stage, seq);
 }
 
-static struct item *add_item(struct rebuild *rb, enum item_kind kind, uint64_t ino, uint64_t version, uint64_t seq)
+static struct item *add_item(struct rebuild *rb, enum item_kind kind, uint64_t ino,
+                             uint64_t version, uint64_t seq)
 {
     struct item *item = vector_next(&rb->items);
-    *item = (struct item){.kind = kind, .ino = ino, .version = version, .seq = seq, .order = (uint32_t)(rb->items.count - 1)};
+    *item = (struct item){.kind = kind,
+                          .ino = ino,
+                          .version = version,
+                          .seq = seq,
+                          .order = (uint32_t)(rb->items.count - 1)};
     return item;
 }
 
 static int range_ok(const struct rebuild *rb, const struct record *rec)
 {
-    if (rec->length == 0 || rec->length > INT64_MAX || rec->offset > (uint64_t)INT64_MAX - rec->length)
+    if (rec->length == 0 || rec->length > INT64_MAX ||
+        rec->offset > (uint64_t)INT64_MAX - rec->length)
         return -EUCLEAN;
     if (rec->slab == SLAB_NONE)
         return 0;
@@ -92,7 +99,8 @@ static int add_piece(struct rebuild *rb, const struct record *rec)
     if (rec->extent_count != 1)
         return -EUCLEAN;
     struct extent extent = record_extent(rec, 0);
-    if (extent.length == 0 || extent.length > CHUNK_SIZE_MAX || extent.offset > (uint64_t)INT64_MAX - extent.length)
+    if (extent.length == 0 || extent.length > CHUNK_SIZE_MAX ||
+        extent.offset > (uint64_t)INT64_MAX - extent.length)
         return -EUCLEAN;
     struct item *item = add_item(rb, ITEM_PIECE, rec->ino, rec->version, rec->seq);
     item->offset = extent.offset;
@@ -132,7 +140,8 @@ static int add_from_log(const struct record *rec, void *arg)
     case REC_SEAL:
         if (rec->attrs.size > INT64_MAX)
             return -EUCLEAN;
-        item = add_item(rb, ITEM_SEAL, rec->ino, rec->version, UINT64_MAX); /* after all that it seals */
+        item = add_item(rb, ITEM_SEAL, rec->ino, rec->version,
+                        UINT64_MAX); /* after all that it seals */
         item->offset = rec->seq;
         item->size = rec->attrs.size;
         item->mtime = rec->attrs.mtime;
@@ -167,7 +176,8 @@ static int compare_items(const void *pa, const void *pb)
     return a->order < b->order ? -1 : a->order > b->order;
 }
 
-/* Pinned until all items are applied: an item may supersede all that a slab holds before a later one names it again. */
+/* Pinned until all items are applied: an item may supersede all that a slab holds before a later
+ * one names it again. */
 static void claim_slab_locked(struct rebuild *rb, uint32_t slab)
 {
     check_held(&rb->stage->locked.lock);
@@ -190,7 +200,8 @@ static void put_item_locked(struct rebuild *rb, struct layer *draft, const struc
         range.kind = RANGE_CHUNK;
         range.name = item->name;
         range.chunk_offset = item->slab_offset;
-        /* 0: of no known pack, which is damage only if nothing supersedes it (its pack may have been dropped since). */
+        /* 0: of no known pack, which is damage only if nothing supersedes it (its pack may have
+         * been dropped since). */
         range.pack = rb->how->pack_of(&item->name, rb->how->arg);
     } else if (item->slab == SLAB_NONE) {
         range.kind = RANGE_HOLE;
@@ -203,7 +214,8 @@ static void put_item_locked(struct rebuild *rb, struct layer *draft, const struc
 static void cut_item_locked(struct rebuild *rb, struct layer *draft, const struct item *item)
 {
     check_held(&rb->stage->locked.lock);
-    uint64_t end = item->length > UINT64_MAX - item->offset ? UINT64_MAX : item->offset + item->length;
+    uint64_t end =
+        item->length > UINT64_MAX - item->offset ? UINT64_MAX : item->offset + item->length;
     layer_cut_locked(rb->stage, draft, item->offset, item->length, false);
     if (end >= draft->keep) {
         draft->keep = min_u64(draft->keep, item->offset);
@@ -270,7 +282,8 @@ static void rebuild_version_locked(struct rebuild *rb, size_t first, size_t end,
         draft = layer_new_locked(rb->stage, file, LAYER_DRAFT);
         draft->keep = draft->size = *size;
     }
-    /* Else the daemon died between a seal and its record: the unsealed version and what came after are one draft. */
+    /* Else the daemon died between a seal and its record: the unsealed version and what came after
+     * are one draft. */
     draft->version = rb->items.at[first].version;
     for (size_t i = first; i < end; i++) {
         const struct item *item = &rb->items.at[i];
@@ -318,14 +331,15 @@ static int compare_seals(const void *pa, const void *pb)
     return a->seal_seq < b->seal_seq ? -1 : a->seal_seq > b->seal_seq;
 }
 
-/* Files were rebuilt by inode, but versions wait for writeback in the order in which they were sealed. */
+/* Files were rebuilt by inode, but versions wait for writeback in the order in which they were
+ * sealed. */
 static void order_sealed_locked(struct stage *stage)
 {
     check_held(&stage->locked.lock);
     size_t count = 0;
     struct layer *layer;
     TAILQ_FOREACH(layer, &stage->locked.sealed, link)
-        count++;
+    count++;
     if (count == 0)
         return;
     struct layer **layers = xcalloc(count, sizeof(struct layer *));
@@ -359,7 +373,8 @@ static int check_packs_locked(struct stage *stage)
     HASH_FIND(hh, stage->locked.packs, &none, sizeof none, use);
     if (!use)
         return 0;
-    log_error("stage: %llu ranges of staged files are in no known pack; keep the stage and this log for a report",
+    log_error("stage: %llu ranges of staged files are in no known pack; keep the stage and this "
+              "log for a report",
               (unsigned long long)use->ranges);
     return -EUCLEAN;
 }
@@ -412,7 +427,8 @@ int stage_adopt(struct stage *stage, uint64_t epoch, bool adopting)
     return slabs_start(stage);
 }
 
-/* What was recovered is named by the log alone, so slabs of a stage without tags are from now on such without records. */
+/* What was recovered is named by the log alone, so slabs of a stage without tags are from now on
+ * such without records. */
 static int key_records(struct stage *stage)
 {
     struct stage_header *h = stage->header;

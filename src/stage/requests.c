@@ -6,7 +6,8 @@
 #define WINDOW 16u /* places in which a request may lie */
 
 static _Thread_local struct {
-    struct request_slot *slot; /* NULL: the thread works for no request, or for one without a place */
+    struct request_slot
+        *slot; /* NULL: the thread works for no request, or for one without a place */
     enum request_kind kind;
     uint64_t records;
 } now;
@@ -49,7 +50,8 @@ static void clear(struct request_slot *slot)
     atomic_store_explicit(&slot->unique, 0, memory_order_release);
 }
 
-void stage_request_enter(struct stage *stage, uint64_t unique, uint32_t opcode, enum request_kind kind, uint64_t records)
+void stage_request_enter(struct stage *stage, uint64_t unique, uint32_t opcode,
+                         enum request_kind kind, uint64_t records)
 {
     struct request_slot *slot = find(stage, unique); /* one that waited for room has its place */
     if (!slot)
@@ -106,7 +108,7 @@ unsigned stage_requests_open(struct stage *stage)
     return count;
 }
 
-/* --- what decides ------------------------------------------------------------------------------------------------------------------- */
+/* --- what decides ----------------------------------------------------------------------------- */
 
 static void begin(uint64_t seq, uint64_t ino)
 {
@@ -135,10 +137,12 @@ bool request_begin_write(uint64_t seq, uint64_t ino, uint32_t length)
 void request_end(bool begun, int r)
 {
     if (begun)
-        atomic_store_explicit(&now.slot->state, r < 0 ? REQUEST_TAKEN : REQUEST_APPLIED, memory_order_release);
+        atomic_store_explicit(&now.slot->state, r < 0 ? REQUEST_TAKEN : REQUEST_APPLIED,
+                              memory_order_release);
 }
 
-/* A handle that is taken before what it is for is made does not decide: a recovery gives it back if that was not. */
+/* A handle that is taken before what it is for is made does not decide: a recovery gives it back if
+ * that was not. */
 void request_note_opening(uint32_t handle)
 {
     if (!now.slot || (now.kind != REQUEST_OPENS && now.kind != REQUEST_RECORDS))
@@ -156,7 +160,8 @@ void request_note_closing(uint32_t handle)
         now.slot->handle = handle + 1;
         atomic_store_explicit(&now.slot->state, REQUEST_CLOSING, memory_order_release);
     } else if (now.slot->handle == handle + 1) {
-        atomic_store_explicit(&now.slot->state, REQUEST_TAKEN, memory_order_release); /* it failed after all */
+        atomic_store_explicit(&now.slot->state, REQUEST_TAKEN,
+                              memory_order_release); /* it failed after all */
         now.slot->handle = 0;
     }
 }
@@ -170,7 +175,7 @@ void request_note_closed(void)
     now.slot->handle = 0;
 }
 
-/* --- closed, and not sealed yet ---------------------------------------------------------------------------------------------------- */
+/* --- closed, and not sealed yet --------------------------------------------------------------- */
 
 void stage_set_due(struct stage *stage, const uint64_t *inos, size_t count)
 {
@@ -187,7 +192,7 @@ bool stage_is_due(struct stage *stage, uint64_t ino)
     return false;
 }
 
-/* --- recovery ------------------------------------------------------------------------------------------------------------------------ */
+/* --- recovery --------------------------------------------------------------------------------- */
 
 void requests_reset(struct stage *stage)
 {
@@ -201,7 +206,8 @@ void requests_reset(struct stage *stage)
 size_t requests_begun(const struct stage *stage, uint64_t *seqs, size_t max)
 {
     size_t count = 0;
-    for (uint32_t i = 0; i < REQUESTS_MAX && atomic_load(&stage->header->requests) == REQUESTS_MAGIC; i++) {
+    for (uint32_t i = 0;
+         i < REQUESTS_MAX && atomic_load(&stage->header->requests) == REQUESTS_MAGIC; i++) {
         const struct request_slot *slot = &stage->requests[i];
         if (atomic_load(&slot->unique) && atomic_load(&slot->state) == REQUEST_BEGUN && count < max)
             seqs[count++] = slot->seq;
@@ -213,7 +219,8 @@ void requests_found(struct stage *stage, uint64_t seq)
 {
     for (uint32_t i = 0; i < REQUESTS_MAX; i++) {
         struct request_slot *slot = &stage->requests[i];
-        if (atomic_load(&slot->unique) && atomic_load(&slot->state) == REQUEST_BEGUN && slot->seq == seq)
+        if (atomic_load(&slot->unique) && atomic_load(&slot->state) == REQUEST_BEGUN &&
+            slot->seq == seq)
             atomic_store(&slot->state, REQUEST_APPLIED);
     }
 }
@@ -222,13 +229,16 @@ static void settle(struct stage *stage, uint32_t i)
 {
     struct request_slot *slot = &stage->requests[i];
     uint32_t state = atomic_load(&slot->state);
-    struct handle_entry *entry = slot->handle && slot->handle <= HANDLES_MAX ? &stage->handles[slot->handle - 1] : NULL;
+    struct handle_entry *entry =
+        slot->handle && slot->handle <= HANDLES_MAX ? &stage->handles[slot->handle - 1] : NULL;
     if (state != REQUEST_APPLIED) {
         if (entry)
             entry->ino = 0; /* it was being closed, or is of what was not made */
         slot->handle = 0;
     }
-    atomic_store(&slot->state, state == REQUEST_APPLIED || state == REQUEST_CLOSING ? REQUEST_APPLIED : REQUEST_TAKEN);
+    atomic_store(&slot->state, state == REQUEST_APPLIED || state == REQUEST_CLOSING
+                                   ? REQUEST_APPLIED
+                                   : REQUEST_TAKEN);
     atomic_store(&stage->request_is_left[i], true);
 }
 

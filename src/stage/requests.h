@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Requests of the kernel that are not answered yet.
  *
- * A table in the stage, which outlives the daemon: a successor that adopts the mount gets these requests again, and must not do twice
- * what was done. A request has its place from when it is received until it is answered. What decides it (the record in the log, or the
- * written bytes) is noted before it counts: number first, then the record. A recovery looks for that number, and finds it if and only if
- * the change happened: the lock under which a record is appended also keeps the log from being compacted in between.
+ * A table in the stage, which outlives the daemon: a successor that adopts the mount gets these
+ * requests again, and must not do twice what was done. A request has its place from when it is
+ * received until it is answered. What decides it (the record in the log, or the written bytes) is
+ * noted before it counts: number first, then the record. A recovery looks for that number, and
+ * finds it if and only if the change happened: the lock under which a record is appended also keeps
+ * the log from being compacted in between.
  *
- * Any thread. Nothing blocks. Where the table is full a request has no place, and is not remembered. */
+ * Any thread. Nothing blocks. Where the table is full a request has no place, and is not
+ * remembered. */
 #pragma once
 
 #include "base/base.h"
@@ -22,8 +25,10 @@ enum request_kind {
     REQUEST_RECORDS,         /* by a record of `records` */
 };
 
-/* What the calling thread does until stage_request_leave() is done for this request. `records`: of REQUEST_RECORDS, the types as bits. */
-void stage_request_enter(struct stage *stage, uint64_t unique, uint32_t opcode, enum request_kind kind, uint64_t records);
+/* What the calling thread does until stage_request_leave() is done for this request. `records`: of
+ * REQUEST_RECORDS, the types as bits. */
+void stage_request_enter(struct stage *stage, uint64_t unique, uint32_t opcode,
+                         enum request_kind kind, uint64_t records);
 /* From here on another record decides. */
 void stage_request_decide(uint64_t records);
 /* All of it happened. `result` is what the answer needs. */
@@ -36,7 +41,7 @@ void stage_request_answered(struct stage *stage, uint64_t unique);
 /* How many have a place now. */
 unsigned stage_requests_open(struct stage *stage);
 
-/* --- what a daemon that died has left ---------------------------------------------------------------------------------------------- */
+/* --- what a daemon that died has left --------------------------------------------------------- */
 
 struct stage_request {
     uint64_t unique;
@@ -49,7 +54,8 @@ struct stage_request {
     uint64_t handle;
 };
 
-/* The request comes again. False: nothing is known of it. Otherwise what is known, and the request is the caller's: it has its place still. */
+/* The request comes again. False: nothing is known of it. Otherwise what is known, and the request
+ * is the caller's: it has its place still. */
 bool stage_request_return(struct stage *stage, uint64_t unique, struct stage_request *ret);
 /* One of those that have not come again; it loses its place. False: there is none. */
 bool stage_request_take_left(struct stage *stage, struct stage_request *ret);

@@ -12,7 +12,7 @@
 #include "stage/internal.h"
 
 #define LOG_HALF_MIN (8 * MIB)
-#define LOG_HALF_SHARE 160u   /* a half is 1/160 of the stage besides */
+#define LOG_HALF_SHARE 160u    /* a half is 1/160 of the stage besides */
 #define RANGE_SHARE (32 * KIB) /* a range for each 32 KiB of the stage, and RANGES_MIN */
 #define RANGES_MIN 16384u
 #define SLABS_MIN 16u
@@ -37,7 +37,8 @@ static size_t table_len(uint32_t slab_count)
 
 static size_t handles_len(void)
 {
-    return align_up(HANDLES_MAX * sizeof(struct handle_entry) + REQUESTS_MAX * sizeof(struct request_slot) +
+    return align_up(HANDLES_MAX * sizeof(struct handle_entry) +
+                        REQUESTS_MAX * sizeof(struct request_slot) +
                         STAGE_DUE_MAX * sizeof(uint64_t),
                     4096);
 }
@@ -59,7 +60,8 @@ unsigned stage_format_version(void)
 
 uint64_t stage_size_within(uint64_t bytes)
 {
-    uint64_t ctl = ctl_len_of((uint32_t)(bytes / SLAB_STRIDE), half_len_of(bytes)); /* a little more than is left needs */
+    uint64_t ctl = ctl_len_of((uint32_t)(bytes / SLAB_STRIDE),
+                              half_len_of(bytes)); /* a little more than is left needs */
     return bytes >= ctl + STAGE_SIZE_MIN ? bytes - ctl : 0;
 }
 
@@ -75,7 +77,8 @@ uint32_t header_crc(const struct stage_header *h)
     const size_t after = offsetof(struct stage_header, version) + sizeof version;
     uint32_t crc = crc32_of(0, h, offsetof(struct stage_header, version));
     crc = crc32_of(crc, &version, sizeof version);
-    crc = crc32_of(crc, (const uint8_t *)h + after, offsetof(struct stage_header, crc_unkeyed) - after);
+    crc = crc32_of(crc, (const uint8_t *)h + after,
+                   offsetof(struct stage_header, crc_unkeyed) - after);
     crc = crc32_of(crc, h->secret, sizeof h->secret);
     return crc32_of(crc, h->name, sizeof h->name);
 }
@@ -105,7 +108,8 @@ static struct stage *stage_new(const struct stage_config *config)
     return stage;
 }
 
-/* Held as long as the description of the file is open: until the daemon's end, whatever ends it. -EBUSY: by another. */
+/* Held as long as the description of the file is open: until the daemon's end, whatever ends it.
+ * -EBUSY: by another. */
 static int lock_ctl(int fd)
 {
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
@@ -140,7 +144,9 @@ static int map_rest(struct stage *stage)
 {
     struct stage_header *h = stage->header;
     stage->slab_count = h->slab_count;
-    stage->slab_reserve = stage->slab_count / RESERVE_SHARE > RESERVE_MIN ? stage->slab_count / RESERVE_SHARE : RESERVE_MIN;
+    stage->slab_reserve = stage->slab_count / RESERVE_SHARE > RESERVE_MIN
+                              ? stage->slab_count / RESERVE_SHARE
+                              : RESERVE_MIN;
     stage->slabs_len = (size_t)stage->slab_count * SLAB_STRIDE;
     uint64_t ranges = stage->slabs_len / RANGE_SHARE;
     stage->ranges_max = (uint32_t)max_u64(ranges, RANGES_MIN);
@@ -153,8 +159,10 @@ static int map_rest(struct stage *stage)
     at += handles_len();
     stage->log[0] = at;
     stage->log[1] = at + h->log_half_len;
-    /* One page more is mapped, never backed: the last slab may be offered to read(2) with a larger count than it has. */
-    void *p = mmap(NULL, stage->slabs_len + 4096, PROT_READ | PROT_WRITE, MAP_SHARED, stage->slabs_fd, 0);
+    /* One page more is mapped, never backed: the last slab may be offered to read(2) with a larger
+     * count than it has. */
+    void *p =
+        mmap(NULL, stage->slabs_len + 4096, PROT_READ | PROT_WRITE, MAP_SHARED, stage->slabs_fd, 0);
     if (p == MAP_FAILED)
         return -errno;
     stage->slab_memory = p;
@@ -202,14 +210,16 @@ static int create_files(struct stage *stage, size_t ctl_len, size_t slabs_len)
     stage->ctl_fd = open(stage->ctl_path, flags, 0600);
     if (stage->ctl_fd < 0)
         return -errno;
-    /* First, so that nobody takes it for one that was left; who looks whether it was has it for a moment. */
+    /* First, so that nobody takes it for one that was left; who looks whether it was has it for a
+     * moment. */
     int r = lock_ctl_patiently(stage->ctl_fd);
     if (r < 0)
         return r;
     stage->slabs_fd = open(stage->slabs_path, flags, 0600);
     if (stage->slabs_fd < 0)
         return -errno;
-    if (fallocate(stage->ctl_fd, 0, 0, (off_t)ctl_len) < 0 || ftruncate(stage->slabs_fd, (off_t)slabs_len) < 0)
+    if (fallocate(stage->ctl_fd, 0, 0, (off_t)ctl_len) < 0 ||
+        ftruncate(stage->slabs_fd, (off_t)slabs_len) < 0)
         return -errno;
     r = check_len(stage->ctl_fd, ctl_len);
     return r < 0 ? r : check_len(stage->slabs_fd, slabs_len);
@@ -269,7 +279,8 @@ void stage_note_named(struct stage *stage)
     atomic_store(&stage->header->is_named, 1);
 }
 
-static int check_header(const struct stage_header *h, uint64_t len, const struct stage_config *config)
+static int check_header(const struct stage_header *h, uint64_t len,
+                        const struct stage_config *config)
 {
     char boot_id[40];
     int r = stage_boot_id(boot_id);
@@ -284,10 +295,11 @@ static int check_header(const struct stage_header *h, uint64_t len, const struct
         return -EBADMSG;
     if (version == STAGE_VERSION && memcmp(h->name, config->name, sizeof h->name) != 0)
         return -EUCLEAN;
-    if (memcmp(h->boot_id, boot_id, sizeof boot_id) != 0 || memcmp(h->store, config->store, 16) != 0)
+    if (memcmp(h->boot_id, boot_id, sizeof boot_id) != 0 ||
+        memcmp(h->store, config->store, 16) != 0)
         return -ESTALE;
-    if (h->slab_count == 0 || h->log_half_len > len || ctl_len_of(h->slab_count, h->log_half_len) != len ||
-        atomic_load(&h->log_active) > 1)
+    if (h->slab_count == 0 || h->log_half_len > len ||
+        ctl_len_of(h->slab_count, h->log_half_len) != len || atomic_load(&h->log_active) > 1)
         return -EUCLEAN;
     return 0;
 }
@@ -338,7 +350,9 @@ void stage_epochs(struct stage *stage, uint64_t *ret_epoch, uint64_t *ret_next_e
 
 uint64_t stage_durable_seq(struct stage *stage)
 {
-    return atomic_load(&stage->header->version) == STAGE_VERSION ? atomic_load(&stage->header->durable_seq) : 0;
+    return atomic_load(&stage->header->version) == STAGE_VERSION
+               ? atomic_load(&stage->header->durable_seq)
+               : 0;
 }
 
 void stage_note_durable(struct stage *stage, uint64_t seq)
@@ -355,14 +369,16 @@ void stage_begin_recovery(struct stage *stage, uint64_t epoch)
 static void free_files(struct stage *stage)
 {
     struct stage_file *file, *next;
-    HASH_ITER(hh, stage->locked.files, file, next) {
+    HASH_ITER(hh, stage->locked.files, file, next)
+    {
         for (size_t i = 0; i < LAYER_STATES; i++)
             layer_abandon(file->layers[i]);
         HASH_DEL(stage->locked.files, file);
         free(file);
     }
     struct pack_use *use, *next_use;
-    HASH_ITER(hh, stage->locked.packs, use, next_use) {
+    HASH_ITER(hh, stage->locked.packs, use, next_use)
+    {
         HASH_DEL(stage->locked.packs, use);
         free(use);
     }

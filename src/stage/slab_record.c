@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Write records in slabs: made, and read by a recovery.
  *
- * Slabs are used again and never cleared, and what lies behind the last record of one is what a user once wrote. So nothing there is read:
- * the slab table says how far a slab is filled, and one that was received has one record. A record also has a tag, keyed with a secret of
- * the stage: bytes that somebody made look like one do not verify, wherever they come to lie. */
+ * Slabs are used again and never cleared, and what lies behind the last record of one is what a
+ * user once wrote. So nothing there is read: the slab table says how far a slab is filled, and one
+ * that was received has one record. A record also has a tag, keyed with a secret of the stage:
+ * bytes that somebody made look like one do not verify, wherever they come to lie. */
 #include "base/crc.h"
 #include "base/log.h"
 #include "stage/internal.h"
@@ -17,7 +18,8 @@ static const uint8_t *tagged_part(const struct slab_record *rec)
 
 #define TAGGED_LEN (sizeof(struct slab_record) - offsetof(struct slab_record, generation))
 
-uint64_t slab_record_tag(const struct stage *stage, const struct slab_record *rec, uint32_t slab, uint32_t at)
+uint64_t slab_record_tag(const struct stage *stage, const struct slab_record *rec, uint32_t slab,
+                         uint32_t at)
 {
     uint8_t bytes[TAGGED_LEN + 2 * sizeof(uint32_t)];
     memcpy(bytes, tagged_part(rec), TAGGED_LEN);
@@ -57,10 +59,12 @@ static bool is_received(const struct slab_record *rec, uint32_t at)
     return at == 0 && rec->payload == SLAB_PAYLOAD_OFFSET;
 }
 
-static bool fields_ok(const struct stage *stage, const struct slab_record *rec, uint32_t slab, uint32_t at)
+static bool fields_ok(const struct stage *stage, const struct slab_record *rec, uint32_t slab,
+                      uint32_t at)
 {
-    return rec->generation == atomic_load(&stage->slab_table[slab].generation) && rec->length > 0 && rec->length <= SLAB_PAYLOAD &&
-           rec->payload <= SLAB_STRIDE - rec->length && rec->offset <= (uint64_t)INT64_MAX - rec->length && seq_ok(stage, rec->seq) &&
+    return rec->generation == atomic_load(&stage->slab_table[slab].generation) && rec->length > 0 &&
+           rec->length <= SLAB_PAYLOAD && rec->payload <= SLAB_STRIDE - rec->length &&
+           rec->offset <= (uint64_t)INT64_MAX - rec->length && seq_ok(stage, rec->seq) &&
            (rec->payload == at + RECORD_LEN || is_received(rec, at));
 }
 
@@ -78,11 +82,14 @@ static struct slab_record record_at(const struct stage *stage, uint32_t slab, ui
 
 static int report_damage(uint32_t slab, uint32_t at)
 {
-    log_error("stage: the write record at byte %u of slab %u is damaged; keep the stage and this log for a report", at, slab);
+    log_error("stage: the write record at byte %u of slab %u is damaged; keep the stage and this "
+              "log for a report",
+              at, slab);
     return -EBADMSG;
 }
 
-static int read_keyed(const struct stage *stage, uint32_t slab, uint32_t use, slab_record_fn *fn, void *arg)
+static int read_keyed(const struct stage *stage, uint32_t slab, uint32_t use, slab_record_fn *fn,
+                      void *arg)
 {
     bool received = slab_use_state(use) == SLAB_SHARED_RECEIVED;
     uint32_t end = received ? 1 : slab_use_fill(use); /* of where records may begin */
@@ -92,8 +99,8 @@ static int read_keyed(const struct stage *stage, uint32_t slab, uint32_t use, sl
         if (at + RECORD_LEN > SLAB_STRIDE)
             return report_damage(slab, at);
         struct slab_record rec = record_at(stage, slab, at);
-        if (rec.tag != slab_record_tag(stage, &rec, slab, at) || !fields_ok(stage, &rec, slab, at) ||
-            received != is_received(&rec, at))
+        if (rec.tag != slab_record_tag(stage, &rec, slab, at) ||
+            !fields_ok(stage, &rec, slab, at) || received != is_received(&rec, at))
             return report_damage(slab, at);
         fn(&rec, slab, arg);
         at = end_of(&rec);
@@ -103,14 +110,17 @@ static int read_keyed(const struct stage *stage, uint32_t slab, uint32_t use, sl
 
 static bool unkeyed_ok(const struct slab_record *rec)
 {
-    return rec->unkeyed.magic == SLAB_RECORD_MAGIC && rec->unkeyed.crc == crc32_of(0, tagged_part(rec), TAGGED_LEN);
+    return rec->unkeyed.magic == SLAB_RECORD_MAGIC &&
+           rec->unkeyed.crc == crc32_of(0, tagged_part(rec), TAGGED_LEN);
 }
 
-/* Nothing says where the records of a shared slab end but the first that does not verify, and what lies there may be what a user wrote when
- * the slab was used before. Only what has the slab's generation of now, a number of the stage's epochs above that of the record before it, and
- * its payload right behind it is taken. A user who foresees these can forge a record still, of any file, whether he may open it or not: it
- * changes content that is not durable, or begins a draft. Nothing that the older daemon kept tells it from one of ours. This ends with the
- * recovery, which makes the stage one of today. */
+/* Nothing says where the records of a shared slab end but the first that does not verify, and what
+ * lies there may be what a user wrote when the slab was used before. Only what has the slab's
+ * generation of now, a number of the stage's epochs above that of the record before it, and its
+ * payload right behind it is taken. A user who foresees these can forge a record still, of any
+ * file, whether he may open it or not: it changes content that is not durable, or begins a draft.
+ * Nothing that the older daemon kept tells it from one of ours. This ends with the recovery, which
+ * makes the stage one of today. */
 static int read_unkeyed(const struct stage *stage, uint32_t slab, slab_record_fn *fn, void *arg)
 {
     uint64_t last = 0;
@@ -135,8 +145,12 @@ int slab_records_read(const struct stage *stage, uint32_t slab, slab_record_fn *
         return 0;
     case SLAB_SHARED_USED:
     case SLAB_SHARED_RECEIVED:
-        return atomic_load(&stage->header->version) == STAGE_VERSION_UNKEYED ? read_unkeyed(stage, slab, fn, arg) : read_keyed(stage, slab, use, fn, arg);
+        return atomic_load(&stage->header->version) == STAGE_VERSION_UNKEYED
+                   ? read_unkeyed(stage, slab, fn, arg)
+                   : read_keyed(stage, slab, use, fn, arg);
     }
-    log_error("stage: the state of slab %u is damaged (%#x); keep the stage and this log for a report", slab, use);
+    log_error(
+        "stage: the state of slab %u is damaged (%#x); keep the stage and this log for a report",
+        slab, use);
     return -EUCLEAN;
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Slabs: taking, publishing, giving up, and faulting them in ahead of need.
  *
- * A slab is unready (never touched, no memory behind it), free (memory behind it), held (someone receives into it) or
- * used. A used slab without dirty ranges and pins is reclaimable: at once when nothing clean is in it, else when room
- * is needed, oldest first. */
+ * A slab is unready (never touched, no memory behind it), free (memory behind it), held (someone
+ * receives into it) or used. A used slab without dirty ranges and pins is reclaimable: at once when
+ * nothing clean is in it, else when room is needed, oldest first. */
 #include <fcntl.h>
 #include <sys/mman.h>
 
@@ -12,8 +12,8 @@
 #include "base/pool.h"
 #include "stage/internal.h"
 
-#define READY_AT_START (1024u)           /* slabs faulted in after mount */
-#define READY_AHEAD (512u)               /* free slabs kept ready beyond what is used */
+#define READY_AT_START (1024u) /* slabs faulted in after mount */
+#define READY_AHEAD (512u)     /* free slabs kept ready beyond what is used */
 #define IDLE_GIVE_BACK_NS (600ll * 1000000000)
 #define GROW_AGAIN_NS (2ll * 1000000000) /* others may have given memory back */
 
@@ -43,7 +43,8 @@ static void make_free_locked(struct stage *stage, struct slab *slab)
     check_held(&stage->locked.lock);
     uint32_t i = index_of(stage, slab);
     stage->locked.used_count -= slab->state == SLAB_USED;
-    atomic_store_explicit(&stage->slab_table[i].use, slab_use(SLAB_SHARED_FREE, 0), memory_order_release);
+    atomic_store_explicit(&stage->slab_table[i].use, slab_use(SLAB_SHARED_FREE, 0),
+                          memory_order_release);
     slab->state = SLAB_FREE;
     slab->fill = 0;
     /* The most recent first: its lines and translations may still be in the CPU's caches. */
@@ -84,7 +85,8 @@ bool slabs_have_room_locked(const struct stage *stage, uint32_t slabs)
 {
     check_held(&stage->locked.lock);
     uint32_t unready = stage->locked.grow_failed ? 0 : stage->locked.unready_count;
-    return stage->locked.free_count + stage->locked.clean_count + unready >= stage->slab_reserve + slabs;
+    return stage->locked.free_count + stage->locked.clean_count + unready >=
+           stage->slab_reserve + slabs;
 }
 
 static uint32_t usable_locked(const struct stage *stage)
@@ -93,15 +95,17 @@ static uint32_t usable_locked(const struct stage *stage)
     return stage->slab_count - (stage->locked.grow_failed ? stage->locked.unready_count : 0);
 }
 
-/* Room for one write. Where receivers and waiting writers hold so much that little is left for content, the reserve gives way: nothing
- * would become free by waiting. A write that `brings` its slab takes no other. */
+/* Room for one write. Where receivers and waiting writers hold so much that little is left for
+ * content, the reserve gives way: nothing would become free by waiting. A write that `brings` its
+ * slab takes no other. */
 bool slabs_bear_write_locked(const struct stage *stage, bool brings)
 {
     check_held(&stage->locked.lock);
     if (slabs_have_room_locked(stage, 1))
         return true;
     bool any = stage->locked.free_count + stage->locked.clean_count > 0;
-    return (brings || any) && stage->locked.used_count - stage->locked.clean_count < usable_locked(stage) / 2;
+    return (brings || any) &&
+           stage->locked.used_count - stage->locked.clean_count < usable_locked(stage) / 2;
 }
 
 uint32_t stage_slabs_for_waiting(struct stage *stage)
@@ -110,7 +114,8 @@ uint32_t stage_slabs_for_waiting(struct stage *stage)
     return usable_locked(stage) / 4;
 }
 
-/* Gives up the durable content of the slab that has been clean for longest. False: there is none. */
+/* Gives up the durable content of the slab that has been clean for longest. False:
+ * there is none. */
 bool slab_evict_locked(struct stage *stage)
 {
     check_held(&stage->locked.lock);
@@ -130,8 +135,9 @@ bool slab_evict_locked(struct stage *stage)
     return true;
 }
 
-/* Into the page tables. Where the kernel copies a request or an answer and needs a page fault for it, the copy fails when this process is killed
- * meanwhile, and the caller gets EIO; where it needs none, it is finished, or made again by the next daemon. A kernel before 5.14 knows no
+/* Into the page tables. Where the kernel copies a request or an answer and needs a page fault for
+ * it, the copy fails when this process is killed meanwhile, and the caller gets EIO; where it needs
+ * none, it is finished, or made again by the next daemon. A kernel before 5.14 knows no
  * MADV_POPULATE_WRITE. */
 static int map_slab(struct stage *stage, uint32_t i)
 {
@@ -148,7 +154,8 @@ static int populate(struct stage *stage, uint32_t i)
     return map_slab(stage, i);
 }
 
-/* Takes an unready slab and readies it with the lock dropped. SLAB_NONE: there is no memory for it. */
+/* Takes an unready slab and readies it with the lock dropped. SLAB_NONE: there is no
+ * memory for it. */
 static uint32_t ready_one_locked(struct stage *stage)
 {
     check_held(&stage->locked.lock);
@@ -176,8 +183,8 @@ static uint32_t ready_one_locked(struct stage *stage)
     TAILQ_INSERT_TAIL(&stage->locked.unready, slab, link);
     stage->locked.unready_count++;
     if (!stage->locked.grow_failed)
-        log_warn("stage: no memory for more than %u MiB (%s); going on with that", stage->slab_count -
-                 stage->locked.unready_count, strerror(-r));
+        log_warn("stage: no memory for more than %u MiB (%s); going on with that",
+                 stage->slab_count - stage->locked.unready_count, strerror(-r));
     stage->locked.grow_failed = true;
     stage->locked.grow_again_at = clock_monotonic_ns() + GROW_AGAIN_NS;
     return SLAB_NONE;
@@ -217,14 +224,16 @@ static uint32_t take_free_locked(struct stage *stage)
     return index_of(stage, slab);
 }
 
-/* A slab of the caller's own, or SLAB_NONE. The reserve must be there when the memory that it counts on turns out not to be: so
- * the last ones that are ready go only where no other can be made ready. */
+/* A slab of the caller's own, or SLAB_NONE. The reserve must be there when the memory that it
+ * counts on turns out not to be: so the last ones that are ready go only where no other can be made
+ * ready. */
 uint32_t slab_take_locked(struct stage *stage)
 {
     check_held(&stage->locked.lock);
     uint32_t last = stage->slab_reserve < READY_AHEAD / 2 ? stage->slab_reserve : READY_AHEAD / 2;
     do {
-        uint32_t slab = stage->locked.free_count > last ? take_free_locked(stage) : ready_one_locked(stage);
+        uint32_t slab =
+            stage->locked.free_count > last ? take_free_locked(stage) : ready_one_locked(stage);
         if (slab == SLAB_NONE)
             slab = take_free_locked(stage);
         if (slab != SLAB_NONE)
@@ -270,7 +279,8 @@ void *stage_slab_memory(struct stage *stage, uint32_t slab)
     return slab_at(stage, slab);
 }
 
-/* From now on a recovery looks into it. The generation is new, so that records of its last use do not count. */
+/* From now on a recovery looks into it. The generation is new, so that records of its last use do
+ * not count. */
 void slab_publish_locked(struct stage *stage, uint32_t i, enum slab_shared_state state)
 {
     check_held(&stage->locked.lock);
@@ -291,7 +301,8 @@ void slab_fill_locked(struct stage *stage, uint32_t i, uint32_t fill)
 {
     check_held(&stage->locked.lock);
     stage->locked.slabs[i].fill = fill;
-    atomic_store_explicit(&stage->slab_table[i].use, slab_use(SLAB_SHARED_USED, fill), memory_order_release);
+    atomic_store_explicit(&stage->slab_table[i].use, slab_use(SLAB_SHARED_USED, fill),
+                          memory_order_release);
 }
 
 /* A slab that a recovery found in use. Nobody adds to it. */
@@ -329,7 +340,8 @@ static bool wants_more_ready_locked(const struct stage *stage)
     return ready < READY_AT_START || stage->locked.free_count < READY_AHEAD;
 }
 
-/* One at a time: while it is being made ready it is nobody's, and writers must not lack more than that. */
+/* One at a time: while it is being made ready it is nobody's, and writers must not lack more than
+ * that. */
 static void fill_one_locked(struct stage *stage)
 {
     check_held(&stage->locked.lock);
@@ -359,7 +371,8 @@ static void give_back_locked(struct stage *stage)
         slab->state = SLAB_HELD;
         mutex_unlock(&stage->locked.lock);
         off_t offset = (off_t)index_of(stage, slab) * SLAB_STRIDE;
-        (void)fallocate(stage->slabs_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, SLAB_STRIDE);
+        (void)fallocate(stage->slabs_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset,
+                        SLAB_STRIDE);
         mutex_lock(&stage->locked.lock);
         slab->state = SLAB_UNREADY;
         TAILQ_INSERT_TAIL(&stage->locked.unready, slab, link);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* STORE/lost+found: what recovery or a repair does not understand, and what nothing names after damage. It is kept there, and nothing
- * reads it again; whoever looks after the store removes it. */
+/* STORE/lost+found: what recovery or a repair does not understand, and what nothing names after
+ * damage. It is kept there, and nothing reads it again; whoever looks after the store
+ * removes it. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>

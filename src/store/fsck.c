@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Checking a store that nobody uses: every reference is counted again, every chunk is read and verified. */
+/* Checking a store that nobody uses: every reference is counted again, every chunk is read and
+ * verified. */
 #include <stdio.h>
 
 #include "base/log.h"
@@ -35,8 +36,8 @@ static int report_user(uint64_t ino, uint64_t offset, void *arg)
 {
     struct user *user = arg;
     _cleanup_free_ char *path = view_path(user->run->store->view, ino);
-    _cleanup_free_ char *line =
-        xasprintf("%s: bytes from %llu on are damaged (%s)", path, (unsigned long long)offset, user->what);
+    _cleanup_free_ char *line = xasprintf("%s: bytes from %llu on are damaged (%s)", path,
+                                          (unsigned long long)offset, user->what);
     problem(user->run, line);
     return 0;
 }
@@ -60,9 +61,9 @@ static int check_chunk(const struct chunk_entry *entry, uint64_t refs, void *arg
         return 0;
     char what[96];
     (void)snprintf(what, sizeof what, "pack %016llx: %s", (unsigned long long)entry->pack,
-                   r == -EBADMSG ? "a chunk does not match its hash"
+                   r == -EBADMSG                   ? "a chunk does not match its hash"
                    : r == -ENOENT || r == -ENODATA ? "a chunk is missing"
-                                  : strerror(-r));
+                                                   : strerror(-r));
     struct user user = {.run = run, .what = what};
     return view_chunk_users(run->store->view, &entry->name, report_user, &user);
 }
@@ -81,9 +82,12 @@ static int check_pack(const struct view_pack *pack, void *arg)
     uint64_t len;
     pack_object_name(pack->pack, object);
     int r = run->store->tier->ops->stat(run->store->tier, object, &len);
-    const char *what = r < 0 ? strerror(-r) : len != pack->length ? "has another length than it had" : NULL;
+    const char *what = r < 0                 ? strerror(-r)
+                       : len != pack->length ? "has another length than it had"
+                                             : NULL;
     if (!what && packs_read_index(run->store, pack->pack, ignore_entry, NULL) < 0)
-        what = "its index is damaged; its chunks are looked at without it; 'cairn scrub' moves them";
+        what =
+            "its index is damaged; its chunks are looked at without it; 'cairn scrub' moves them";
     _cleanup_free_ char *line = xasprintf("%s: %s", object, what ? what : "");
     if (what)
         problem(run, line);
@@ -94,7 +98,8 @@ static int check_pack(const struct view_pack *pack, void *arg)
 static void tell_aside(struct check_run *run)
 {
     _cleanup_free_ char *path = xasprintf("%s/" ASIDE_FOLDER, run->store->path);
-    _cleanup_free_ char *line = xasprintf("%s has what was set aside; nothing reads it: remove it when you need it no more", path);
+    _cleanup_free_ char *line = xasprintf(
+        "%s has what was set aside; nothing reads it: remove it when you need it no more", path);
     if (access(path, F_OK) == 0)
         run->report(line, false, run->arg);
 }
@@ -106,9 +111,11 @@ static void tell_staged(struct check_run *run)
     _cleanup_free_ char *ctl = session_staged(run->store->path, run->store->sb.store, &bytes);
     if (!ctl)
         return;
-    _cleanup_free_ char *line = xasprintf("up to %llu bytes that were written, and changes of names, are staged in %s and not in the store yet: the next "
-                                          "mount brings them in",
-                                          (unsigned long long)bytes, ctl);
+    _cleanup_free_ char *line =
+        xasprintf("up to %llu bytes that were written, and changes of names, are staged in %s and "
+                  "not in the store yet: the next "
+                  "mount brings them in",
+                  (unsigned long long)bytes, ctl);
     run->report(line, false, run->arg);
 }
 
@@ -125,8 +132,9 @@ static int check_store(struct check_run *run)
     struct view_state state = view_state(view);
     _cleanup_free_ char *line =
         xasprintf("%llu files, %llu packs; %llu chunks of %.1f MiB verified; cut %llu",
-                  (unsigned long long)state.files, (unsigned long long)state.packs, (unsigned long long)run->chunks,
-                  (double)run->bytes / MIB, (unsigned long long)state.applied_seq);
+                  (unsigned long long)state.files, (unsigned long long)state.packs,
+                  (unsigned long long)run->chunks, (double)run->bytes / MIB,
+                  (unsigned long long)state.applied_seq);
     run->report(line, false, run->arg);
     return r < 0 ? r : 0;
 }
@@ -135,7 +143,8 @@ static int check_opened(struct check_run *run, char **ret_text)
 {
     run->store->whole_journal = true;
     int r = recover_view(run->store, ret_text);
-    if (r < 0 && run->store->commit->journal.damage.found) { /* there is nothing to check the rest by */
+    if (r < 0 &&
+        run->store->commit->journal.damage.found) { /* there is nothing to check the rest by */
         problem(run, *ret_text);
         free(*ret_text);
         *ret_text = NULL;
@@ -150,7 +159,8 @@ static int check_opened(struct check_run *run, char **ret_text)
     return r;
 }
 
-int store_fsck(const char *path, void (*report)(const char *line, bool is_problem, void *arg), void *arg)
+int store_fsck(const char *path, void (*report)(const char *line, bool is_problem, void *arg),
+               void *arg)
 {
     struct store_options options = {.path = path, .writeback_threads = 1};
     struct check_run run = {.report = report, .arg = arg};

@@ -7,27 +7,32 @@
 #include "remote/internal.h"
 #include "store/store.h"
 
-/* --- store.c ------------------------------------------------------------------------------------------------------------ */
+/* --- store.c ---------------------------------------------------------------------------------- */
 
-/* The durable part alone, the stage left as it is (for checks and readers); `whole_journal`: see struct store. */
-CAIRN_MUST_CHECK int store_open_medium(const struct store_options *options, bool whole_journal, struct store **ret,
-                                       char **ret_text);
+/* The durable part alone, the stage left as it is (for checks and readers); `whole_journal`: see
+ * struct store. */
+CAIRN_MUST_CHECK int store_open_medium(const struct store_options *options, bool whole_journal,
+                                       struct store **ret, char **ret_text);
 /* Without its view. */
-CAIRN_MUST_CHECK int store_open_bare(const struct store_options *options, struct store **ret, char **ret_text);
+CAIRN_MUST_CHECK int store_open_bare(const struct store_options *options, struct store **ret,
+                                     char **ret_text);
 void store_discard(struct store *store);
 /* The newest head of options->remote, in a folder that is empty, for reading alone. */
-CAIRN_MUST_CHECK int store_open_far(const struct store_options *options, struct store **ret, char **ret_text);
+CAIRN_MUST_CHECK int store_open_far(const struct store_options *options, struct store **ret,
+                                    char **ret_text);
 
-/* --- recover.c, recover_view.c ------------------------------------------------------------------------------------------ */
+/* --- recover.c, recover_view.c ---------------------------------------------------------------- */
 
 CAIRN_MUST_CHECK int recover(struct store *store, char **ret_text);
 CAIRN_MUST_CHECK int recover_view(struct store *store, char **ret_text);
 
-/* --- aside.c ------------------------------------------------------------------------------------------------------------ */
+/* --- aside.c ---------------------------------------------------------------------------------- */
 
-/* Nothing of a store is unlinked because it could not be read. What recovery does not understand goes to STORE/lost+found. */
+/* Nothing of a store is unlinked because it could not be read. What recovery does not understand
+ * goes to STORE/lost+found. */
 #define ASIDE_FOLDER "lost+found"
-/* Moves STORE/name there; it may be a folder. Durable with aside_sync(). -ENOENT: it is not there. */
+/* Moves STORE/name there; it may be a folder. Durable with aside_sync(). -ENOENT: it is
+ * not there. */
 CAIRN_MUST_CHECK int set_aside(const struct store *store, const char *name);
 /* Makes the folder, durably. */
 CAIRN_MUST_CHECK int aside_begin(const struct store *store);
@@ -35,8 +40,9 @@ CAIRN_MUST_CHECK int aside_sync(const struct store *store);
 /* The path there of what is called `name` below STORE. Caller frees. */
 char *aside_path(const struct store *store, const char *name);
 
-/* --- repair.c ----------------------------------------------------------------------------------------------------------- */
+/* --- repair.c --------------------------------------------------------------------------------- */
 
-/* A repair cut something since the last mount: what nothing names may be named by that. Until repair_settled(). */
+/* A repair cut something since the last mount: what nothing names may be named by that. Until
+ * repair_settled(). */
 bool repair_was_made(const struct store *store);
 CAIRN_MUST_CHECK int repair_settled(const struct store *store);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* One piece of work at a time that somebody asked for, in a thread of its own; who asked may go away and come back. */
+/* One piece of work at a time that somebody asked for, in a thread of its own; who asked may go
+ * away and come back. */
 #include "store/job.h"
 
 #include <stdarg.h>
@@ -50,7 +51,7 @@ void job_free(struct job *job)
     free(job);
 }
 
-/* --- for the work ---------------------------------------------------------------------------------------------------------- */
+/* --- for the work ----------------------------------------------------------------------------- */
 
 bool job_is_cancelled(struct job *job)
 {
@@ -93,15 +94,15 @@ void job_counts_unlock(struct job *job)
     mutex_unlock(&job->lock);
 }
 
-/* --- gc on request --------------------------------------------------------------------------------------------------------- */
+/* --- gc on request ---------------------------------------------------------------------------- */
 
 static int say_dead(const struct view_pack *pack, void *arg)
 {
     struct job *job = arg;
     if (pack->live_count > 0)
         return 0;
-    job_say(job, "NVMe: would delete packs/%016llx, %llu bytes: no file refers to it", (unsigned long long)pack->pack,
-            (unsigned long long)pack->length);
+    job_say(job, "NVMe: would delete packs/%016llx, %llu bytes: no file refers to it",
+            (unsigned long long)pack->pack, (unsigned long long)pack->length);
     struct job_counts *counts = job_counts_lock(job);
     counts->objects++;
     counts->removed_bytes += pack->length;
@@ -121,10 +122,12 @@ static int gc_local(struct store *store)
         if (!job_sleep_ms(job, POLL_MS))
             return -ECANCELED;
     struct view_state after = view_state(store->view);
-    uint64_t bytes = before.pack_bytes > after.pack_bytes ? before.pack_bytes - after.pack_bytes : 0;
+    uint64_t bytes =
+        before.pack_bytes > after.pack_bytes ? before.pack_bytes - after.pack_bytes : 0;
     uint64_t packs = before.packs > after.packs ? before.packs - after.packs : 0;
     if (bytes)
-        job_say(job, "NVMe: %llu packs fewer, %llu bytes", (unsigned long long)packs, (unsigned long long)bytes);
+        job_say(job, "NVMe: %llu packs fewer, %llu bytes", (unsigned long long)packs,
+                (unsigned long long)bytes);
     struct job_counts *counts = job_counts_lock(job);
     counts->objects += packs;
     counts->removed_bytes += bytes;
@@ -145,8 +148,10 @@ static bool is_job_cancelled(void *arg)
 static int gc_remote(struct store *store)
 {
     struct job *job = store->job;
-    struct far_gc_request request = {
-        .dry_run = job->options.dry_run, .say = say_remote, .is_cancelled = is_job_cancelled, .arg = job};
+    struct far_gc_request request = {.dry_run = job->options.dry_run,
+                                     .say = say_remote,
+                                     .is_cancelled = is_job_cancelled,
+                                     .arg = job};
     int r = far_gc_ask(store->remote, &request);
     struct job_counts *counts = job_counts_lock(job);
     counts->objects += request.objects;
@@ -158,7 +163,7 @@ static int gc_remote(struct store *store)
     }
     if (r < 0 && r != -ECANCELED)
         job_say(job, "remote: %s",
-                r == -ESHUTDOWN  ? "this mount does not hold the prefix, so it deletes nothing there"
+                r == -ESHUTDOWN ? "this mount does not hold the prefix, so it deletes nothing there"
                 : r == -ENOTCONN ? "it cannot be reached now"
                 : r == -ESTALE   ? "another writer has taken it over: nothing was deleted"
                                  : strerror(-r));
@@ -173,13 +178,14 @@ static int gc_run(struct store *store, const struct job_options *options)
     return r;
 }
 
-/* --- life -------------------------------------------------------------------------------------------------------------------- */
+/* --- life ------------------------------------------------------------------------------------- */
 
 static void *job_thread(void *arg)
 {
     struct store *store = arg;
     struct job *job = store->job;
-    int r = job->options.kind == JOB_SCRUB ? scrub_run(store, &job->options) : gc_run(store, &job->options);
+    int r = job->options.kind == JOB_SCRUB ? scrub_run(store, &job->options)
+                                           : gc_run(store, &job->options);
     LOCK_SCOPE(&job->lock);
     job->status.cancelled = job_is_cancelled(job);
     job->status.error = r == -ECANCELED ? 0 : r;
@@ -240,8 +246,8 @@ int store_job_start(struct store *store, const struct job_options *options, uint
     return r;
 }
 
-void store_job_status(struct store *store, uint64_t from, void (*fn)(const char *line, void *arg), void *arg,
-                      struct job_status *ret)
+void store_job_status(struct store *store, uint64_t from, void (*fn)(const char *line, void *arg),
+                      void *arg, struct job_status *ret)
 {
     struct job *job = store->job;
     LOCK_SCOPE(&job->lock);

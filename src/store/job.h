@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Inside the store: work in the background that somebody asked for and looks at now and then. One at a time.
+/* Inside the store: work in the background that somebody asked for and looks at now and then. One
+ * at a time.
  *
  *   job.c     the thread, its lines and counts; gc on request
  *   scrub.c   reading and verifying everything */

@@ -25,11 +25,12 @@ struct reader_group {
     struct part parts[];
 };
 
-/* --- opening ------------------------------------------------------------------------------------------------------------ */
+/* --- opening ---------------------------------------------------------------------------------- */
 
 int reader_open(const struct store_options *options, struct store **ret, char **ret_text)
 {
-    return options->remote.name ? store_open_far(options, ret, ret_text) : store_open_medium(options, false, ret, ret_text);
+    return options->remote.name ? store_open_far(options, ret, ret_text)
+                                : store_open_medium(options, false, ret, ret_text);
 }
 
 void reader_close(struct store *store)
@@ -56,7 +57,7 @@ char *reader_left_stage(const struct store *store)
     return NULL;
 }
 
-/* --- groups ------------------------------------------------------------------------------------------------------------- */
+/* --- groups ----------------------------------------------------------------------------------- */
 
 struct plan {
     struct store *store;
@@ -81,6 +82,7 @@ static int give_group(struct plan *plan)
 
 static struct reader_group *group_new(size_t parts)
 {
+    check(parts > 0);
     return xcalloc(1, sizeof(struct reader_group) + parts * sizeof(struct part));
 }
 
@@ -98,7 +100,8 @@ static int plan_inline(struct plan *plan, const struct view_extent *extent)
 }
 
 /* Its place on NVMe, else in the remote. */
-static int find_place(struct store *store, const struct chunk_name *name, struct chunk_entry *ret, bool *ret_far)
+static int find_place(struct store *store, const struct chunk_name *name, struct chunk_entry *ret,
+                      bool *ret_far)
 {
     uint64_t refs;
     bool published;
@@ -106,7 +109,8 @@ static int find_place(struct store *store, const struct chunk_name *name, struct
     *ret_far = r == 0 && ret->pack == 0;
     if (*ret_far)
         r = store->remote ? view_far_chunk(store->view, name, ret, &published) : -ENOENT;
-    if (r == 0 && (ret->raw_len == 0 || ret->raw_len > CHUNK_SIZE_MAX || ret->stored_len > CHUNK_SIZE_MAX))
+    if (r == 0 &&
+        (ret->raw_len == 0 || ret->raw_len > CHUNK_SIZE_MAX || ret->stored_len > CHUNK_SIZE_MAX))
         r = -EUCLEAN;
     return r;
 }
@@ -115,10 +119,11 @@ static int find_place(struct store *store, const struct chunk_name *name, struct
 static bool fits(const struct reader_group *group, const struct chunk_entry *entry, bool is_far)
 {
     uint64_t end = entry->offset + entry->stored_len;
-    if (!group || group->pack != entry->pack || group->is_far != is_far || group->count == GROUP_PARTS ||
-        entry->offset < group->from)
+    if (!group || group->pack != entry->pack || group->is_far != is_far ||
+        group->count == GROUP_PARTS || entry->offset < group->from)
         return false;
-    return end <= group->to || (entry->offset <= group->to + GROUP_GAP && end - group->from <= GROUP_BYTES);
+    return end <= group->to ||
+           (entry->offset <= group->to + GROUP_GAP && end - group->from <= GROUP_BYTES);
 }
 
 static int plan_chunk(struct plan *plan, const struct extent *extent)
@@ -139,8 +144,10 @@ static int plan_chunk(struct plan *plan, const struct extent *extent)
     }
     struct reader_group *group = plan->group;
     group->to = max_u64(group->to, entry.offset + entry.stored_len);
-    group->parts[group->count++] = (struct part){
-        .offset = extent->offset, .length = extent->length, .within = extent->chunk_offset, .entry = entry};
+    group->parts[group->count++] = (struct part){.offset = extent->offset,
+                                                 .length = extent->length,
+                                                 .within = extent->chunk_offset,
+                                                 .entry = entry};
     return 0;
 }
 
@@ -151,7 +158,8 @@ static int plan_extent(const struct view_extent *extent, void *arg)
     return extent->extent.kind == EXTENT_CHUNK ? plan_chunk(arg, &extent->extent) : 0;
 }
 
-int reader_plan(struct store *store, uint64_t ino, int (*fn)(struct reader_group *group, void *arg), void *arg)
+int reader_plan(struct store *store, uint64_t ino, int (*fn)(struct reader_group *group, void *arg),
+                void *arg)
 {
     struct plan plan = {.store = store, .fn = fn, .arg = arg};
     int r = view_extents(store->view, ino, 0, 0, INT64_MAX, plan_extent, &plan);
@@ -161,9 +169,10 @@ int reader_plan(struct store *store, uint64_t ino, int (*fn)(struct reader_group
     return r;
 }
 
-/* --- reading ------------------------------------------------------------------------------------------------------------ */
+/* --- reading ---------------------------------------------------------------------------------- */
 
-static int decode_part(struct store *store, const struct part *part, const uint8_t *stored, uint8_t *raw)
+static int decode_part(struct store *store, const struct part *part, const uint8_t *stored,
+                       uint8_t *raw)
 {
     const struct chunk_entry *e = &part->entry;
     if (part->within > e->raw_len || part->length > e->raw_len - part->within)

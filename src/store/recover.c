@@ -3,7 +3,8 @@
  *
  *   1. the journal is read, from where the view is to its last whole batch: the horizon
  *   2. the view catches up with it, or is rebuilt from it (recover_view.c)
- *   3. what the stage still has above the horizon is repeated over the view; if the stage is gone, that is a power loss
+ *   3. what the stage still has above the horizon is repeated over the view; if the stage is gone,
+ * that is a power loss
  *   4. a new epoch begins, and packs that nothing names are removed
  *
  * Nothing that a second crash would need is changed before step 4; each step can be repeated. */
@@ -18,7 +19,7 @@
 #include "base/vector.h"
 #include "store/internal.h"
 
-/* --- the stage ------------------------------------------------------------------------------------------------------------ */
+/* --- the stage -------------------------------------------------------------------------------- */
 
 DEFINE_VECTOR(inos, uint64_t);
 
@@ -33,7 +34,8 @@ struct replay {
     struct inos durable_births; /* files whose first seal is below the cut */
     struct inos held;
     struct inos orphans;
-    struct inos skipped; /* nascent files that are not brought back, and so is nothing that happened to them; few */
+    struct inos skipped; /* nascent files that are not brought back, and so is nothing that happened
+                            to them; few */
     uint64_t max_ino;
 };
 
@@ -57,7 +59,8 @@ static bool hold(struct replay *rp, uint64_t ino)
 
 static bool makes_inode(const struct record *rec)
 {
-    return rec->type == REC_MAKE || rec->type == REC_NASCENT || (rec->type == REC_SEAL && rec->flags & RECORD_BIRTH);
+    return rec->type == REC_MAKE || rec->type == REC_NASCENT ||
+           (rec->type == REC_SEAL && rec->flags & RECORD_BIRTH);
 }
 
 static bool hold_all(struct replay *rp, const struct record *rec)
@@ -93,7 +96,8 @@ static bool is_skipped(const struct replay *rp, uint64_t ino)
     return false;
 }
 
-/* Its folder is gone, and so was its name then. Somebody may have it open still, if the mount lives. */
+/* Its folder is gone, and so was its name then. Somebody may have it open still, if the mount
+ * lives. */
 static int replay_homeless(struct replay *rp, const struct record *rec)
 {
     struct record nameless = *rec;
@@ -133,15 +137,18 @@ static int replay_record(const struct record *rec, void *arg)
     bool nascent = rec->type == REC_NASCENT || (!birth && is_nascent_now(store, rec->ino));
     if (rec->seq <= rp->cut && !nascent)
         return 0;
-    if (rec->type == REC_NASCENT && (inos_have(&rp->durable_births, rec->ino) || is_nascent_now(store, rec->ino)))
+    if (rec->type == REC_NASCENT &&
+        (inos_have(&rp->durable_births, rec->ino) || is_nascent_now(store, rec->ino)))
         return 0;
     if (is_skipped(rp, rec->ino))
         return 0;
     if (!hold_all(rp, rec)) {
-        /* A nascent file that lost its name, directory and all, below the cut. Anything else would be damage. */
+        /* A nascent file that lost its name, directory and all, below the cut. Anything else would
+         * be damage. */
         if (nascent)
             return rec->type == REC_NASCENT ? replay_homeless(rp, rec) : 0;
-        log_error("stage: operation %s of inode %llu does not fit the durable state; keep the stage and this log for a report",
+        log_error("stage: operation %s of inode %llu does not fit the durable state; keep the "
+                  "stage and this log for a report",
                   record_type_name(rec->type), (unsigned long long)rec->ino);
         return -EUCLEAN;
     }
@@ -231,7 +238,7 @@ static int add_nascent(const struct record *rec, void *arg)
     return 0;
 }
 
-/* --- what was open ---------------------------------------------------------------------------------------------------------- */
+/* --- what was open ---------------------------------------------------------------------------- */
 
 /* Files that are open to be written, in order. */
 static void find_open(struct store *store, struct inos *open)
@@ -239,12 +246,14 @@ static void find_open(struct store *store, struct inos *open)
     uint64_t cursor = 0, handle, ino;
     uint32_t flags;
     while (stage_handle_next(store->stage, &cursor, &handle, &ino, &flags))
-        if (((flags & O_ACCMODE) != O_RDONLY || flags & O_CREAT) && !stage_is_due(store->stage, ino))
+        if (((flags & O_ACCMODE) != O_RDONLY || flags & O_CREAT) &&
+            !stage_is_due(store->stage, ino))
             vector_add(open, ino);
     vector_sort(open, compare_u64);
 }
 
-/* Files without a version are drafts, also where nothing was written; what has no name is no part of history. */
+/* Files without a version are drafts, also where nothing was written; what has no name is no part
+ * of history. */
 static int restore_drafts(struct store *store, struct replay *rp)
 {
     struct inos nascent = {0};
@@ -280,7 +289,8 @@ size_t store_nameless(const struct store *store, const uint64_t **ret_inos)
     return store->nameless_count;
 }
 
-/* What a daemon left unsealed becomes history in one step: some of it was closed, and its seal waited; so no cut has a part of it. */
+/* What a daemon left unsealed becomes history in one step: some of it was closed, and its seal
+ * waited; so no cut has a part of it. */
 static int seal_left_drafts(struct store *store, const struct inos *open)
 {
     uint64_t before = store_newest(store);
@@ -309,7 +319,6 @@ static int end_open(struct store *store, struct inos *orphans)
     return r;
 }
 
-
 static int replay_stage(struct store *store, struct replay *rp)
 {
     int r = stage_replay_log(store->stage, note_durable_birth, rp);
@@ -322,7 +331,7 @@ static int replay_stage(struct store *store, struct replay *rp)
     return r == 0 && store->options.adopting ? restore_drafts(store, rp) : r;
 }
 
-/* --- sessions --------------------------------------------------------------------------------------------------------------- */
+/* --- sessions --------------------------------------------------------------------------------- */
 
 /* -EOVERFLOW: what the journal, the stage or the remote say leaves no number to go on with. */
 static int begin_epoch(struct store *store)
@@ -331,7 +340,8 @@ static int begin_epoch(struct store *store)
     struct view_state view = view_state(store->view);
     if (store->stage)
         stage_epochs(store->stage, &epoch, &next);
-    uint64_t last = max_u64(max_u64(store->commit->journal.epoch, remote_epoch(store->remote)), max_u64(epoch, next));
+    uint64_t last = max_u64(max_u64(store->commit->journal.epoch, remote_epoch(store->remote)),
+                            max_u64(epoch, next));
     last = max_u64(max_u64(last, store->commit->anchor.epoch), view.max_ino >> 24);
     last = max_u64(last, view.applied_seq >> SEQ_EPOCH_SHIFT);
     if (last >= EPOCH_LAST)
@@ -345,7 +355,8 @@ struct leftovers {
     size_t removed, aside;
 };
 
-/* After damage nobody can say that nothing needs it: what names it may be what was lost. And what is not ours is not ours to remove. */
+/* After damage nobody can say that nothing needs it: what names it may be what was lost. And what
+ * is not ours is not ours to remove. */
 static int clear_leftover(struct leftovers *left, uint64_t id, const char *name)
 {
     struct store *store = left->store;
@@ -370,8 +381,8 @@ static int remove_leftover(const struct tier_object *object, void *arg)
         return r;
     struct new_pack *pack;
     TAILQ_FOREACH(pack, &left->store->commit->packs.written, link)
-        if (pack->id == id)
-            return 0;
+    if (pack->id == id)
+        return 0;
     char name[32];
     pack_object_name(id, name);
     return clear_leftover(left, id, name);
@@ -382,9 +393,11 @@ static int remove_leftovers(struct store *store)
     struct leftovers left = {.store = store};
     int r = store->tier->ops->list(store->tier, "packs", NULL, remove_leftover, &left);
     if (left.removed)
-        log_info("removed %zu packs that were written and never became part of the journal", left.removed);
+        log_info("removed %zu packs that were written and never became part of the journal",
+                 left.removed);
     if (left.aside)
-        log_warn("%zu files of packs/ that nothing names were set aside in %s/" ASIDE_FOLDER "%s", left.aside, store->path,
+        log_warn("%zu files of packs/ that nothing names were set aside in %s/" ASIDE_FOLDER "%s",
+                 left.aside, store->path,
                  store->met_damage ? ", since this start found something damaged or missing" : "");
     if (r == 0 && left.aside)
         r = aside_sync(store);
@@ -396,9 +409,10 @@ static int begin_journal(struct store *store, char **ret_text)
 {
     int r = journal_begin(store);
     if (r < 0)
-        *ret_text = xasprintf("%s: its journal cannot be written: %s; %s", store->path, strerror(-r),
-                              r == -ENOSPC || r == -EDQUOT ? "free some MiB on that disk and mount again"
-                                                           : "look at that disk, and at the kernel's log");
+        *ret_text =
+            xasprintf("%s: its journal cannot be written: %s; %s", store->path, strerror(-r),
+                      r == -ENOSPC || r == -EDQUOT ? "free some MiB on that disk and mount again"
+                                                   : "look at that disk, and at the kernel's log");
     return r;
 }
 
@@ -420,17 +434,21 @@ static int take_over(struct store *store, struct replay *rp, char **ret_text)
 
 static char *explain_stage(const struct store *store, int r)
 {
-    const char *what_to_do = r == -EFBIG ? "the limit of the sizes of files (ulimit -f) is smaller; raise it"
-                                         : "free memory there, or give another tmpfs with -o stage_dir=DIR";
-    return xasprintf("the stage in %s cannot be used: %s; %s", store->options.stage_dir, strerror(-r), what_to_do);
+    const char *what_to_do =
+        r == -EFBIG ? "the limit of the sizes of files (ulimit -f) is smaller; raise it"
+                    : "free memory there, or give another tmpfs with -o stage_dir=DIR";
+    return xasprintf("the stage in %s cannot be used: %s; %s", store->options.stage_dir,
+                     strerror(-r), what_to_do);
 }
 
-/* The old session is over first: a stage that is half made when the daemon dies is not taken for one that it left. */
+/* The old session is over first: a stage that is half made when the daemon dies is not taken for
+ * one that it left. */
 static int start_fresh(struct store *store, bool is_reader, char **ret_text)
 {
     int r = session_end(store->path);
     if (r < 0) {
-        *ret_text = xasprintf("%s/session cannot be removed: %s; look at that disk", store->path, strerror(-r));
+        *ret_text = xasprintf("%s/session cannot be removed: %s; look at that disk", store->path,
+                              strerror(-r));
         return r;
     }
     r = session_new_stage(store);
@@ -461,7 +479,9 @@ static int open_left(struct store *store, struct session *left, char **ret_text)
 {
     int r = session_read(store->path, store->sb.store, left);
     if (r < 0)
-        *ret_text = xasprintf("%s/session cannot be read: %s; it says where the last session left its stage", store->path, strerror(-r));
+        *ret_text = xasprintf(
+            "%s/session cannot be read: %s; it says where the last session left its stage",
+            store->path, strerror(-r));
     if (r == 0 && left->exists)
         r = session_open_stage(store, left, ret_text);
     session_done(left);
@@ -484,19 +504,22 @@ int recover(struct store *store, char **ret_text)
         return r;
     r = begin_epoch(store);
     if (r < 0) {
-        *ret_text = xasprintf("%s: its numbers are at their end, which no use of it can have done: the journal or the remote "
+        *ret_text = xasprintf("%s: its numbers are at their end, which no use of it can have done: "
+                              "the journal or the remote "
                               "is not what a store wrote; nothing was changed",
                               store->path);
         return r;
     }
-    bool is_reader = store->remote && store->remote->options.read_only && (!store->stage || left.is_reader);
+    bool is_reader =
+        store->remote && store->remote->options.read_only && (!store->stage || left.is_reader);
     struct replay rp = {.store = store, .cut = store->commit->journal.cut_seq};
     history_resume(store, store->commit->journal.time);
     if (store->stage) {
         log_info("recovering what the last session left in %s", store->stage_dir);
         r = take_over(store, &rp, ret_text);
         if (r < 0 && !*ret_text)
-            *ret_text = xasprintf("recovering the stage in %s failed: %s; it is left as it is; to go on without what it holds, remove %s/session",
+            *ret_text = xasprintf("recovering the stage in %s failed: %s; it is left as it is; to "
+                                  "go on without what it holds, remove %s/session",
                                   store->stage_dir, strerror(-r), store->path);
         if (r == 0)
             r = session_write(store, is_reader);
@@ -511,7 +534,8 @@ int recover(struct store *store, char **ret_text)
     if (r == 0)
         r = end_open(store, &rp.orphans);
     if (r == -EAGAIN) {
-        atomic_store(&store->commit->seal_rest, true); /* the log has no room for all of them at once: writeback goes on */
+        atomic_store(&store->commit->seal_rest,
+                     true); /* the log has no room for all of them at once: writeback goes on */
         r = 0;
     }
     for (size_t i = 0; i < rp.held.count; i++)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Recovery of the view: it catches up with the journal, or is made anew from what the journal and the anchor say. */
+/* Recovery of the view: it catches up with the journal, or is made anew from what the journal and
+ * the anchor say. */
 #include <ftw.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -10,7 +11,8 @@
 #include "commit/new_view.h"
 #include "store/internal.h"
 
-/* A view that is damaged, or of no state that the journal had, may know what the journal has lost. */
+/* A view that is damaged, or of no state that the journal had, may know what the
+ * journal has lost. */
 static int set_view_aside(struct store *store)
 {
     int r = set_aside(store, "view");
@@ -19,12 +21,13 @@ static int set_view_aside(struct store *store)
     return r == 0 ? aside_sync(store) : r == -ENOENT ? 0 : r;
 }
 
-/* Quietly: without the compactions that are due. They would slow down whoever waits for the mount, and catching up with the
- * journal seldom writes much, but where the view is made anew. */
+/* Quietly: without the compactions that are due. They would slow down whoever waits for the mount,
+ * and catching up with the journal seldom writes much, but where the view is made anew. */
 static int open_view(struct store *store, const char *name, bool quietly)
 {
     _cleanup_free_ char *path = xasprintf("%s/%s", store->path, name);
-    struct view_options options = {.cache_bytes = VIEW_CACHE_BYTES, .create = true, .begins_quietly = quietly};
+    struct view_options options = {
+        .cache_bytes = VIEW_CACHE_BYTES, .create = true, .begins_quietly = quietly};
     return view_open(path, &options, store->sb.created, &store->view);
 }
 
@@ -49,8 +52,8 @@ static int make_view(struct store *store, const struct head *head)
     return r;
 }
 
-/* A view that knows its state and not all of its packs would have the others removed as leftovers: so it gets its name when it is
- * whole and durable. */
+/* A view that knows its state and not all of its packs would have the others removed as leftovers:
+ * so it gets its name when it is whole and durable. */
 static int replace_view(struct store *store, const struct head *head, bool keep_old)
 {
     _cleanup_free_ char *made = xasprintf("%s/view.new", store->path);
@@ -87,7 +90,8 @@ static int rebuild_view(struct store *store, bool is_behind)
     if (r == 0 && store->commit->anchor.exists)
         r = local_head_read(store, head);
     if (r == 0 && store->commit->anchor.exists)
-        r = runs_fetch(store, store->remote && store->remote->is_attached ? store->remote : NULL, head);
+        r = runs_fetch(store, store->remote && store->remote->is_attached ? store->remote : NULL,
+                       head);
     if (r == 0)
         r = replace_view(store, head, view_is_old && !is_behind);
     free(head);
@@ -99,23 +103,29 @@ static void explain(struct store *store, int r, char **ret_text)
 {
     _cleanup_free_ char *damage = journal_explain_damage(store);
     if (damage && !store->commit->anchor.number)
-        *ret_text = xasprintf("%s: the journal is damaged: %s; nothing was changed; 'cairn fsck --repair %s' cuts it there and keeps in "
+        *ret_text = xasprintf("%s: the journal is damaged: %s; nothing was changed; 'cairn fsck "
+                              "--repair %s' cuts it there and keeps in "
                               "lost+found what comes behind",
                               store->path, damage, store->path);
     else if (damage)
-        *ret_text = xasprintf("%s: the journal is damaged: %s; nothing was changed; mount an empty STORE on the remote, which has its "
-                              "published state, or cut the journal there with 'cairn fsck --repair %s'",
-                              store->path, damage, store->path);
+        *ret_text =
+            xasprintf("%s: the journal is damaged: %s; nothing was changed; mount an empty STORE "
+                      "on the remote, which has its "
+                      "published state, or cut the journal there with 'cairn fsck --repair %s'",
+                      store->path, damage, store->path);
     else if (r == -EUCLEAN && store->whole_journal)
-        *ret_text = xasprintf("%s: the journal is damaged, or the snapshot that it begins with; nothing was changed; a mount goes on as "
+        *ret_text = xasprintf("%s: the journal is damaged, or the snapshot that it begins with; "
+                              "nothing was changed; a mount goes on as "
                               "long as the view has what is damaged: then copy the files elsewhere",
                               store->path);
     else if (r == -EUCLEAN && store->commit->anchor.number)
-        *ret_text = xasprintf("%s: what head %llu of its remote names is damaged, or no state that a store wrote; see the log",
+        *ret_text = xasprintf("%s: what head %llu of its remote names is damaged, or no state that "
+                              "a store wrote; see the log",
                               store->path, (unsigned long long)store->commit->anchor.number);
     else
-        *ret_text = xasprintf("%s: the journal or the view cannot be read: %s; see `cairn fsck`, and the log", store->path,
-                              strerror(-r));
+        *ret_text = xasprintf(
+            "%s: the journal or the view cannot be read: %s; see `cairn fsck`, and the log",
+            store->path, strerror(-r));
 }
 
 static int open_and_follow(struct store *store, bool *ret_is_behind)
@@ -127,7 +137,9 @@ static int open_and_follow(struct store *store, bool *ret_is_behind)
     *ret_is_behind = view_forgot_head(store);
     if (*ret_is_behind)
         return -ESTALE;
-    *ret_is_behind = applied < store->commit->anchor.cut; /* a power loss took what RocksDB had not written yet */
+    *ret_is_behind =
+        applied <
+        store->commit->anchor.cut; /* a power loss took what RocksDB had not written yet */
     return view_follow_journal(store, store->whole_journal ? 0 : applied);
 }
 
@@ -137,14 +149,16 @@ int recover_view(struct store *store, char **ret_text)
     bool had_view = access(path, F_OK) == 0, is_behind = false;
     int r = room_for_view(store);
     if (r < 0) {
-        *ret_text = xasprintf("the disk of %s is full; free 32 MiB there and mount again", store->path);
+        *ret_text =
+            xasprintf("the disk of %s is full; free 32 MiB there and mount again", store->path);
         return r;
     }
     r = open_and_follow(store, &is_behind);
     if (r == -ENODATA) {
-        /* The view follows only what was durable: then the journal has lost its end. Going on from what is left would drop
-         * the packs of acknowledged data, so nothing is touched. */
-        *ret_text = xasprintf("%s: the journal is damaged: it ends before what was durable already; nothing was changed; "
+        /* The view follows only what was durable: then the journal has lost its end. Going on from
+         * what is left would drop the packs of acknowledged data, so nothing is touched. */
+        *ret_text = xasprintf("%s: the journal is damaged: it ends before what was durable "
+                              "already; nothing was changed; "
                               "restore the folder journal/ from a copy",
                               store->path);
         return -EUCLEAN;
@@ -157,7 +171,8 @@ int recover_view(struct store *store, char **ret_text)
     if (rebuilds && r == 0)
         r = new_view_settled(store);
     /* Nobody knows any more what it knew: what nothing names is kept. */
-    store->met_damage = store->met_damage || (rebuilds && !is_behind) || (!had_view && store->commit->journal.cut_seq > 0) ||
+    store->met_damage = store->met_damage || (rebuilds && !is_behind) ||
+                        (!had_view && store->commit->journal.cut_seq > 0) ||
                         store->commit->journal.was_skipped || repair_was_made(store);
     if (r < 0)
         explain(store, r, ret_text);

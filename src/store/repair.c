@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* 'cairn fsck --repair': a journal that is damaged, and goes on behind that, is cut where it is damaged, because somebody said so. What
- * is cut off is kept in STORE/lost+found, and so are, by the next mount, packs that only that named.
+/* 'cairn fsck --repair': a journal that is damaged, and goes on behind that, is cut where it is
+ * damaged, because somebody said so. What is cut off is kept in STORE/lost+found, and so are, by
+ * the next mount, packs that only that named.
  *
- *   mark "repaired"  ->  later segments aside, newest first  ->  the damaged one aside, and what is whole of it in its place
+ *   mark "repaired"  ->  later segments aside, newest first  ->  the damaged one aside, and what is
+ * whole of it in its place
  *
- * A crash in between leaves a journal that ends sooner or later, without a gap, and the next repair goes on. */
+ * A crash in between leaves a journal that ends sooner or later, without a gap, and the next repair
+ * goes on. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -102,7 +105,8 @@ static uint64_t whole_length(struct store *store, const char *object, uint64_t l
 }
 
 /* The first `keep` bytes of a segment, and zeros behind them. */
-static int write_head(const struct repair *rep, const char *object, uint64_t keep, uint64_t len, const char *to)
+static int write_head(const struct repair *rep, const char *object, uint64_t keep, uint64_t len,
+                      const char *to)
 {
     const struct tier_ops *ops = rep->store->tier->ops;
     _cleanup_close_ int fd = open(to, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -121,7 +125,8 @@ static int write_head(const struct repair *rep, const char *object, uint64_t kee
     return r;
 }
 
-/* Both names of it at once, then the new one takes the place of the old: at no moment is there no segment. */
+/* Both names of it at once, then the new one takes the place of the old: at no moment is there no
+ * segment. */
 static int replace_segment(struct repair *rep, const char *object, uint64_t len)
 {
     struct store *store = rep->store;
@@ -163,8 +168,10 @@ static int cut(struct repair *rep)
     r = is_whole ? set_aside(store, object) : replace_segment(rep, object, len);
     if (r == 0 && is_whole)
         r = sync_journal(store);
-    _cleanup_free_ char *what = xasprintf("cut at byte %llu; as it was, it is in lost+found, with %llu whole batches behind the damage",
-                                          (unsigned long long)rep->damage.offset, (unsigned long long)rep->damage.behind);
+    _cleanup_free_ char *what =
+        xasprintf("cut at byte %llu; as it was, it is in lost+found, with %llu whole batches "
+                  "behind the damage",
+                  (unsigned long long)rep->damage.offset, (unsigned long long)rep->damage.behind);
     if (r == 0)
         say(rep, what, object);
     return r;
@@ -186,7 +193,8 @@ static int repair_journal(struct repair *rep, char **ret_text)
     return r < 0 ? r : 1;
 }
 
-int store_repair(const char *path, void (*report)(const char *line, bool is_problem, void *arg), void *arg)
+int store_repair(const char *path, void (*report)(const char *line, bool is_problem, void *arg),
+                 void *arg)
 {
     struct store_options options = {.path = path, .writeback_threads = 1};
     struct repair rep = {.report = report, .arg = arg};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Scrub: every pack of NVMe and of the remote is read, its trailer, its index and each chunk that files refer to verified. What
- * is damaged on NVMe is read from the remote and stored anew; what is damaged in the remote is uploaded again. */
+/* Scrub: every pack of NVMe and of the remote is read, its trailer, its index and each chunk that
+ * files refer to verified. What is damaged on NVMe is read from the remote and stored anew; what is
+ * damaged in the remote is uploaded again. */
 #include <stdio.h>
 
 #include "base/clock.h"
@@ -13,7 +14,8 @@
 #define POLL_MS 100
 #define RESCUES_MAX 1000u /* chunks that are looked for elsewhere: each takes a scan, too */
 #define DROP_WAIT_MS 3000
-#define LINES_FOR_FILES 16u /* damaged chunks whose files are looked for: it takes a scan of all extents each */
+#define LINES_FOR_FILES                                                                            \
+    16u /* damaged chunks whose files are looked for: it takes a scan of all extents each */
 
 struct bad_chunk {
     struct chunk_name name;
@@ -37,7 +39,7 @@ struct scrub {
     unsigned files_told, rescues;
 };
 
-/* --- accounts ------------------------------------------------------------------------------------------------------------- */
+/* --- accounts --------------------------------------------------------------------------------- */
 
 static void count_found(struct scrub *s, uint64_t found, uint64_t healed, uint64_t unhealed)
 {
@@ -59,8 +61,8 @@ static void count_read(struct scrub *s, uint64_t bytes, uint64_t chunks, uint64_
 
 static const char *explain(int error)
 {
-    return error == -EBADMSG  ? "does not match its checksum"
-           : error == -ENOENT ? "is missing"
+    return error == -EBADMSG   ? "does not match its checksum"
+           : error == -ENOENT  ? "is missing"
            : error == -EUCLEAN ? "is cut off, or no such thing"
                                : strerror(-error);
 }
@@ -85,7 +87,8 @@ static void keep_rate(struct scrub *s, uint64_t bytes)
 
 static int add_entry(struct scrub *s, const struct chunk_entry *entry)
 {
-    if (entry->raw_len == 0 || entry->raw_len > CHUNK_SIZE_MAX || entry->stored_len > CHUNK_SIZE_MAX)
+    if (entry->raw_len == 0 || entry->raw_len > CHUNK_SIZE_MAX ||
+        entry->stored_len > CHUNK_SIZE_MAX)
         return -EUCLEAN;
     if (s->count == s->max) {
         s->max = s->max ? 2 * s->max : 256;
@@ -95,7 +98,7 @@ static int add_entry(struct scrub *s, const struct chunk_entry *entry)
     return 0;
 }
 
-/* --- reading a pack ---------------------------------------------------------------------------------------------------------- */
+/* --- reading a pack --------------------------------------------------------------------------- */
 
 static int by_offset(const void *a, const void *b)
 {
@@ -119,7 +122,8 @@ static size_t span_of(const struct scrub *s, size_t first, uint64_t *ret_len)
 }
 
 /* A span that cannot be read as a whole is read by chunk, so that one bad place costs one chunk. */
-static int check_one(struct scrub *s, const char *object, const struct chunk_entry *entry, const uint8_t *in_span)
+static int check_one(struct scrub *s, const char *object, const struct chunk_entry *entry,
+                     const uint8_t *in_span)
 {
     int r = 0;
     if (!in_span)
@@ -140,10 +144,12 @@ static int check_entries(struct scrub *s, const char *object,
         keep_rate(s, len);
         if (job_is_cancelled(s->job))
             return -ECANCELED;
-        bool whole = s->tier->ops->get_range(s->tier, object, s->entries[first].offset, s->span, len) == 0;
+        bool whole =
+            s->tier->ops->get_range(s->tier, object, s->entries[first].offset, s->span, len) == 0;
         for (size_t i = first; i < first + count && r == 0; i++) {
             const struct chunk_entry *entry = &s->entries[i];
-            r = check_one(s, object, entry, whole ? s->span + (entry->offset - s->entries[first].offset) : NULL);
+            r = check_one(s, object, entry,
+                          whole ? s->span + (entry->offset - s->entries[first].offset) : NULL);
             if (r < 0 && (is_damage(r) || (r == -EIO && !s->is_remote)))
                 r = bad(s, entry, r);
         }
@@ -152,7 +158,7 @@ static int check_entries(struct scrub *s, const char *object,
     return r;
 }
 
-/* --- NVMe ---------------------------------------------------------------------------------------------------------------------- */
+/* --- NVMe ------------------------------------------------------------------------------------- */
 
 struct user {
     struct scrub *s;
@@ -164,7 +170,8 @@ static int tell_user(uint64_t ino, uint64_t offset, void *arg)
     struct user *user = arg;
     struct store *store = user->s->store;
     _cleanup_free_ char *path = ns_path(store->ns, ino);
-    job_say(user->s->job, "%s: bytes from %llu on are damaged and nowhere else", path, (unsigned long long)offset);
+    job_say(user->s->job, "%s: bytes from %llu on are damaged and nowhere else", path,
+            (unsigned long long)offset);
     damage_note(store, ino, &user->entry->name, -EBADMSG);
     return 0;
 }
@@ -207,8 +214,9 @@ static int heal_chunk(struct scrub *s, const struct chunk_entry *bad)
 
 static int bad_local(struct scrub *s, const struct chunk_entry *entry, int error)
 {
-    job_say(s->job, "NVMe: packs/%016llx: a chunk of %u bytes at %llu %s", (unsigned long long)entry->pack,
-            entry->raw_len, (unsigned long long)entry->offset, explain(error));
+    job_say(s->job, "NVMe: packs/%016llx: a chunk of %u bytes at %llu %s",
+            (unsigned long long)entry->pack, entry->raw_len, (unsigned long long)entry->offset,
+            explain(error));
     return heal_chunk(s, entry);
 }
 
@@ -241,7 +249,9 @@ static int leave_pack(struct scrub *s, const struct view_pack *known, int error)
     uint64_t pack = known->pack;
     struct collecting c = {s, pack};
     job_say(s->job, "NVMe: packs/%016llx: its index %s%s", (unsigned long long)pack, explain(error),
-            known->count ? "" : "; what lies in it is not known, so it is kept: if no file lacks anything, remove it by hand");
+            known->count ? ""
+                         : "; what lies in it is not known, so it is kept: if no file lacks "
+                           "anything, remove it by hand");
     s->count = 0;
     int r = view_chunks(s->store->view, collect_known, &c);
     for (size_t i = 0; i < s->count && r == 0; i++)
@@ -261,14 +271,17 @@ static int scrub_local_pack(struct scrub *s, uint64_t pack)
     if (r == 0) {
         s->count = 0;
         r = packs_read_index(s->store, pack, collect_local, &c);
-        r = is_damage(r) || r == -EIO ? leave_pack(s, &known, r) : r < 0 ? r : check_entries(s, object, bad_local);
+        r = is_damage(r) || r == -EIO ? leave_pack(s, &known, r)
+            : r < 0                   ? r
+                                      : check_entries(s, object, bad_local);
         count_read(s, 0, 0, 1);
     }
     packs_unpin(s->store, pack);
     return r == -ENOENT ? 0 : r;
 }
 
-/* A pack that was left must not stay as a problem that the next check finds. A file that is open may keep it for longer. */
+/* A pack that was left must not stay as a problem that the next check finds. A file that is open
+ * may keep it for longer. */
 static int await_drop(struct scrub *s, uint64_t pack)
 {
     struct view_pack known;
@@ -304,7 +317,7 @@ static int await_local(struct scrub *s)
     return r;
 }
 
-/* --- the remote ------------------------------------------------------------------------------------------------------------------ */
+/* --- the remote ------------------------------------------------------------------------------- */
 
 static int collect_remote(const struct chunk_entry *entry, uint64_t refs, void *arg)
 {
@@ -313,8 +326,9 @@ static int collect_remote(const struct chunk_entry *entry, uint64_t refs, void *
 
 static int bad_remote(struct scrub *s, const struct chunk_entry *entry, int error)
 {
-    job_say(s->job, "remote: packs/%016llx: a chunk of %u bytes at %llu %s", (unsigned long long)entry->pack,
-            entry->raw_len, (unsigned long long)entry->offset, explain(error));
+    job_say(s->job, "remote: packs/%016llx: a chunk of %u bytes at %llu %s",
+            (unsigned long long)entry->pack, entry->raw_len, (unsigned long long)entry->offset,
+            explain(error));
     count_found(s, 1, 0, 0);
     if (s->bad_pack_count && s->bad_packs[s->bad_pack_count - 1] == entry->pack)
         return 0;
@@ -334,14 +348,16 @@ static int check_remote_index(struct scrub *s, const struct view_far_pack *pack)
 {
     uint32_t count = 0;
     uint64_t length = 0;
-    int r = pack_read_index(s->tier, s->store->sb.history, pack->pack, count_entry, &count, &length);
+    int r =
+        pack_read_index(s->tier, s->store->sb.history, pack->pack, count_entry, &count, &length);
     return r < 0 ? r : count == pack->count && length == pack->length ? 0 : -EUCLEAN;
 }
 
 static void bad_remote_index(struct scrub *s, uint64_t pack, int error)
 {
     struct chunk_entry none = {.pack = pack};
-    job_say(s->job, "remote: packs/%016llx: its index %s", (unsigned long long)pack, explain(error));
+    job_say(s->job, "remote: packs/%016llx: its index %s", (unsigned long long)pack,
+            explain(error));
     (void)bad_remote(s, &none, error);
 }
 
@@ -405,11 +421,12 @@ static int await_remote(struct scrub *s, uint64_t found_before, uint64_t lost_be
     counts->healed += found - lost;
     job_counts_unlock(s->job);
     if (found && !healed && r == 0)
-        job_say(s->job, "remote: what is damaged there cannot be uploaded again now; see 'cairn status'");
+        job_say(s->job,
+                "remote: what is damaged there cannot be uploaded again now; see 'cairn status'");
     return r;
 }
 
-/* --- all of it ------------------------------------------------------------------------------------------------------------------- */
+/* --- all of it -------------------------------------------------------------------------------- */
 
 struct ids {
     uint64_t *at;
@@ -441,8 +458,10 @@ static int add_remote_id(const struct view_far_pack *pack, void *arg)
     return 0;
 }
 
-/* A snapshot of the view must not be held for as long as a slow scrub takes: first the numbers, then the packs. */
-static int scrub_tier(struct scrub *s, const struct ids *ids, int (*scrub_pack)(struct scrub *s, uint64_t pack))
+/* A snapshot of the view must not be held for as long as a slow scrub takes: first the numbers,
+ * then the packs. */
+static int scrub_tier(struct scrub *s, const struct ids *ids,
+                      int (*scrub_pack)(struct scrub *s, uint64_t pack))
 {
     int r = 0;
     for (size_t i = 0; i < ids->count && r == 0; i++)

@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "store/job.h"
 
-/* --- superblock ---------------------------------------------------------------------------------------------------------- */
+/* --- superblock ------------------------------------------------------------------------------- */
 
 static int make_superblock(const struct remote *remote, struct superblock *sb)
 {
@@ -40,7 +40,8 @@ uint64_t store_left_stage_bytes(const char *path, const char *stage_dir)
     struct session left;
     if (superblock_read(superblock, &sb) < 0 || session_read(path, sb.store, &left) < 0)
         return 0;
-    bool is_there = left.exists && !left.is_of_other_boot && strncmp(left.dir, stage_dir, strlen(stage_dir)) == 0;
+    bool is_there = left.exists && !left.is_of_other_boot &&
+                    strncmp(left.dir, stage_dir, strlen(stage_dir)) == 0;
     uint64_t bytes = is_there ? stage_files_bytes(left.dir, left.name) : 0;
     session_done(&left);
     return bytes;
@@ -61,10 +62,12 @@ static int load_superblock(struct store *store, bool create, char **ret_text)
     if (r == -ENOENT)
         *ret_text = xasprintf("%s is not a CairnFS store (no superblock)", store->path);
     else if (r == -EPROTONOSUPPORT)
-        *ret_text = xasprintf("%s was made by a newer version of CairnFS; use that version", store->path);
+        *ret_text =
+            xasprintf("%s was made by a newer version of CairnFS; use that version", store->path);
     else if (r < 0)
-        *ret_text = xasprintf("%s/superblock cannot be used: %s; restore it from a backup of the store", store->path,
-                              r == -EBADMSG || r == -EUCLEAN ? "it is damaged" : strerror(-r));
+        *ret_text =
+            xasprintf("%s/superblock cannot be used: %s; restore it from a backup of the store",
+                      store->path, r == -EBADMSG || r == -EUCLEAN ? "it is damaged" : strerror(-r));
     return r;
 }
 
@@ -75,24 +78,29 @@ static int allow_own_encodings(struct store *store, char **ret_text)
         return 0;
     int r = store_allow_encodings(store, SUPERBLOCK_INCOMPAT_FX);
     if (r < 0)
-        *ret_text = xasprintf("%s/superblock cannot be written: %s; -o reduce=off does without", store->path, strerror(-r));
+        *ret_text = xasprintf("%s/superblock cannot be written: %s; -o reduce=off does without",
+                              store->path, strerror(-r));
     return r;
 }
 
 int store_new_id(const char *path, char ret_id[33], char **ret_text)
 {
-    struct store store = {.path = (char *)(uintptr_t)path}; /* what is needed of one that is not opened */
+    struct store store = {
+        .path = (char *)(uintptr_t)path}; /* what is needed of one that is not opened */
     _cleanup_free_ char *superblock = xasprintf("%s/superblock", path), *stage = NULL;
     int r = load_superblock(&store, false, ret_text);
     if (r < 0)
         return r;
     if (store.sb.former_count == SUPERBLOCK_FORMER_MAX) {
-        *ret_text = xasprintf("%s had %u ids already; copy its files to a new store", path, SUPERBLOCK_FORMER_MAX);
+        *ret_text = xasprintf("%s had %u ids already; copy its files to a new store", path,
+                              SUPERBLOCK_FORMER_MAX);
         return -EOVERFLOW;
     }
     r = session_leave_other(path, store.sb.store, &stage);
     if (r == -EBUSY)
-        *ret_text = xasprintf("the last daemon of %s left its stage in %s, with what had not come to NVMe: mount and unmount it first", path, stage);
+        *ret_text = xasprintf("the last daemon of %s left its stage in %s, with what had not come "
+                              "to NVMe: mount and unmount it first",
+                              path, stage);
     else if (r < 0)
         *ret_text = xasprintf("%s/session cannot be removed: %s", path, strerror(-r));
     if (r < 0)
@@ -108,7 +116,7 @@ int store_new_id(const char *path, char ret_id[33], char **ret_text)
     return r;
 }
 
-/* --- life ------------------------------------------------------------------------------------------------------------------ */
+/* --- life ------------------------------------------------------------------------------------- */
 
 static const struct upkeep_round upkeep_list[] = {
     {follow_round, false},     /* remote/: the view becomes that of a newer head */
@@ -119,7 +127,8 @@ static const struct upkeep_round upkeep_list[] = {
     {evict_round, true},       /* fetch/: packs leave that the remote has */
     {compact_round, true},     /* commit/: mostly dead packs are made anew */
 };
-static const struct upkeep upkeep = {.rounds = upkeep_list, .count = ARRAY_LEN(upkeep_list), .may_free = evict_may_free};
+static const struct upkeep upkeep = {
+    .rounds = upkeep_list, .count = ARRAY_LEN(upkeep_list), .may_free = evict_may_free};
 
 static struct store *store_new(const struct store_options *options)
 {
@@ -149,11 +158,12 @@ static int meet_remote(struct store *store, char **ret_text)
         return 0;
     store->remote->tier->ops->last_error(store->remote->tier, cause, sizeof cause);
     *ret_text = xasprintf("%s cannot be used: %s", store->remote->name,
-                          r == -ENOENT                       ? "nothing was ever stored there"
-                          : r == -EUCLEAN || r == -EBADMSG   ? "its object 'cairn' is no CairnFS prefix, or damaged"
-                          : r == -EPROTONOSUPPORT            ? "it was written by a newer version of CairnFS"
-                          : *cause                           ? cause
-                                                             : strerror(-r));
+                          r == -ENOENT ? "nothing was ever stored there"
+                          : r == -EUCLEAN || r == -EBADMSG
+                              ? "its object 'cairn' is no CairnFS prefix, or damaged"
+                          : r == -EPROTONOSUPPORT ? "it was written by a newer version of CairnFS"
+                          : *cause                ? cause
+                                                  : strerror(-r));
     return r;
 }
 
@@ -205,8 +215,8 @@ static int hold_remote(struct store *store, char **ret_text)
     return r;
 }
 
-/* A store without a state of its own cannot do without its remote: an empty filesystem would be shown for what is there, and
- * what is wrong with the remote would be found out later. */
+/* A store without a state of its own cannot do without its remote: an empty filesystem would be
+ * shown for what is there, and what is wrong with the remote would be found out later. */
 static int begin_on_remote(struct remote *remote, char **ret_text)
 {
     int r = remote_prepare(remote, ret_text);
@@ -261,7 +271,8 @@ int store_open_bare(const struct store_options *options, struct store **ret, cha
     return 0;
 }
 
-int store_open_medium(const struct store_options *options, bool whole_journal, struct store **ret, char **ret_text)
+int store_open_medium(const struct store_options *options, bool whole_journal, struct store **ret,
+                      char **ret_text)
 {
     struct store *store;
     int r = store_open_bare(options, &store, ret_text);
@@ -317,6 +328,9 @@ void store_discard(struct store *store)
 
 int store_start(struct store *store, void (*room)(void *arg), void *arg)
 {
+    check(store->tier && store->view && store->stage);
+    check(!store->remote || store->remote->store == store);
+    check(!store->commit->on_room);
     store->commit->on_room = room;
     store->commit->on_room_arg = arg;
     stage_on_room(store->stage, room, arg);
@@ -386,7 +400,7 @@ uint64_t store_new_ino(struct store *store)
     return ((uint64_t)store->sb.writer << 48) | atomic_fetch_add(&store->next_ino, 1);
 }
 
-/* --- status ------------------------------------------------------------------------------------------------------------------ */
+/* --- status ----------------------------------------------------------------------------------- */
 
 static void status_behind(struct store *store, struct store_status *ret)
 {
@@ -395,7 +409,8 @@ static void status_behind(struct store *store, struct store_status *ret)
     if (history_oldest(store, &seq, &happened))
         ret->seconds_behind = (double)(clock_monotonic_ns() - happened) / 1e9;
     ret->behind_bytes = stage_dirty_bytes(store->stage);
-    ret->behind_files = stage_sealed_list(store->stage, NULL, 0) + stage_drafts(store->stage, NULL, 0);
+    ret->behind_files =
+        stage_sealed_list(store->stage, NULL, 0) + stage_drafts(store->stage, NULL, 0);
 }
 
 static void status_memory(struct store *store, struct store_status *ret)
@@ -403,16 +418,20 @@ static void status_memory(struct store *store, struct store_status *ret)
     struct stage_usage usage = stage_usage(store->stage);
     uint64_t stage = usage.total_bytes + usage.control_bytes;
     uint64_t tables = usage.heap_bytes_max + (uint64_t)PENDING_OPS_MAX * 400;
-    uint64_t far = pull_window(store->options.remote.fetch_threads) + RUN_FETCH_WINDOW + (uint64_t)PULL_READERS * 2 * CHUNK_SIZE_MAX;
-    uint64_t buffers = (store->remote ? far : 0) + (uint64_t)PACK_BUFFERS * PACK_BUFFER_LEN + (uint64_t)CHUNK_CACHE_ENTRIES * CHUNK_SIZE_MAX +
-                       (uint64_t)(3 * (store->options.writeback_threads + 1) + READ_THREADS) * CHUNK_SIZE_MAX;
+    uint64_t far = pull_window(store->options.remote.fetch_threads) + RUN_FETCH_WINDOW +
+                   (uint64_t)PULL_READERS * 2 * CHUNK_SIZE_MAX;
+    uint64_t buffers =
+        (store->remote ? far : 0) + (uint64_t)PACK_BUFFERS * PACK_BUFFER_LEN +
+        (uint64_t)CHUNK_CACHE_ENTRIES * CHUNK_SIZE_MAX +
+        (uint64_t)(3 * (store->options.writeback_threads + 1) + READ_THREADS) * CHUNK_SIZE_MAX;
     uint64_t names = VIEW_CACHE_BYTES + NS_CLEAN_BYTES;
     ret->memory_bound_bytes = stage + tables + buffers + names + 32 * MIB;
     (void)snprintf(ret->memory_formula, sizeof ret->memory_formula,
-                   "stage %.0f MiB + its tables %.0f + pack and read buffers %.0f + view and names %.0f + code and threads 32 = at "
+                   "stage %.0f MiB + its tables %.0f + pack and read buffers %.0f + view and names "
+                   "%.0f + code and threads 32 = at "
                    "most %.0f MiB",
-                   (double)stage / MIB, (double)tables / MIB, (double)buffers / MIB, (double)names / MIB,
-                   (double)ret->memory_bound_bytes / MIB);
+                   (double)stage / MIB, (double)tables / MIB, (double)buffers / MIB,
+                   (double)names / MIB, (double)ret->memory_bound_bytes / MIB);
 }
 
 static void status_room(struct store *store, struct store_status *ret)
@@ -441,7 +460,8 @@ void store_status(struct store *store, struct store_status *ret)
     ret->dedup_bytes_total = atomic_load(&store->commit->dedup_total);
     for (unsigned i = 0; i < CHUNK_ENCODINGS; i++)
         ret->encoded[i] =
-            (struct encoded_bytes){atomic_load(&store->commit->encoded.raw_bytes[i]), atomic_load(&store->commit->encoded.stored_bytes[i])};
+            (struct encoded_bytes){atomic_load(&store->commit->encoded.raw_bytes[i]),
+                                   atomic_load(&store->commit->encoded.stored_bytes[i])};
     ret->encode_cpu_s = (double)atomic_load(&store->commit->encoded.cpu_ns) / 1e9;
     ret->encoded_wrongly = atomic_load(&store->commit->encoded.wrong);
     ret->evicted_bytes_total = atomic_load(&store->fetch->evict.evicted_total);

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A store: everything below the file semantics. It keeps the order of operations, carries them down, and brings them
- * back.
+/* A store: everything below the file semantics. It keeps the order of operations, carries them
+ * down, and brings them back.
  *
  *   store_open()     recovers what is durable, and what the stage still has
  *   store_commit()   an operation becomes part of the history (acknowledged, in the stage)
  *   store_seal()     a file's draft becomes a version, part of the history
- *   background       targets are chosen, written to packs and a journal batch; the view follows; the horizon moves
- *   store_wait()     tells when the horizon has reached an operation
+ *   background       targets are chosen, written to packs and a journal batch; the view follows;
+ * the horizon moves store_wait()     tells when the horizon has reached an operation
  *
  * What each room below gives is in its own header: commit/commit.h, remote/remote.h, fetch/fetch.h.
- * Threads: any, unless said otherwise. Errors are negative errno; nothing acknowledged is lost by any of them. */
+ * Threads: any, unless said otherwise. Errors are negative errno; nothing acknowledged is lost by
+ * any of them. */
 #pragma once
 
 #include "commit/commit.h"
@@ -17,40 +18,47 @@
 #include "fetch/fetch.h"
 #include "remote/remote.h"
 
-/* Opens or makes the store and recovers. On failure *ret_text says in one line what is wrong and what to do (caller
- * frees). The caller holds STORE/lock. */
-CAIRN_MUST_CHECK int store_open(const struct store_options *options, struct store **ret, char **ret_text);
+/* Opens or makes the store and recovers. On failure *ret_text says in one line what is wrong and
+ * what to do (caller frees). The caller holds STORE/lock. */
+CAIRN_MUST_CHECK int store_open(const struct store_options *options, struct store **ret,
+                                char **ret_text);
 
-/* Starts the background. `room` is called when a request that got -EAGAIN may succeed: in any thread,
- * perhaps under locks, so it may take leaf locks only. */
+/* Starts the background. `room` is called when a request that got -EAGAIN may succeed: in any
+ * thread, perhaps under locks, so it may take leaf locks only. */
 CAIRN_MUST_CHECK int store_start(struct store *store, void (*room)(void *arg), void *arg);
 
-/* Stops the background and closes. What is not durable stays in the stage; if all is, the stage is removed. */
+/* Stops the background and closes. What is not durable stays in the stage; if all is, the stage is
+ * removed. */
 void store_close(struct store *store);
 
-/* Ends a wait of store_wait() or store_wait_remote(). True: its function will not be called any more. */
+/* Ends a wait of store_wait() or store_wait_remote(). True: its function will not be called any
+ * more. */
 bool store_unwait(struct store *store, uint64_t ticket);
 
-/* Adopting: the inodes without a name that were found. Lent, as long as the store. Returns how many. */
+/* Adopting: the inodes without a name that were found. Lent, as long as the store. Returns how
+ * many. */
 size_t store_nameless(const struct store *store, const uint64_t **ret_inos);
 
 struct ns *store_ns(struct store *store);
 struct stage *store_stage(struct store *store);
 uint64_t store_new_ino(struct store *store);
 
-/* Makes the copy of a store, which the caller has locked and nobody mounted, a store of its own: it gets a new random id, and what it wrote
- * under the old one stays its own. History and chunk key remain, so a remote knows it as another writer of that history. One durable write
- * decides. -EBUSY: its stage has data. *ret_text says what is wrong (caller frees). Blocks. */
+/* Makes the copy of a store, which the caller has locked and nobody mounted, a store of its own: it
+ * gets a new random id, and what it wrote under the old one stays its own. History and chunk key
+ * remain, so a remote knows it as another writer of that history. One durable write decides.
+ * -EBUSY: its stage has data. *ret_text says what is wrong (caller frees). Blocks. */
 CAIRN_MUST_CHECK int store_new_id(const char *path, char ret_id[33], char **ret_text);
 
-/* Memory that an earlier session of the store at `path` left in its stage in `stage_dir`, and the next one takes over. No store: 0. */
+/* Memory that an earlier session of the store at `path` left in its stage in `stage_dir`, and the
+ * next one takes over. No store: 0. */
 uint64_t store_left_stage_bytes(const char *path, const char *stage_dir);
 
-/* --- work that somebody asks for --------------------------------------------------------------------------------------- */
+/* --- work that somebody asks for -------------------------------------------------------------- */
 
 enum job_kind {
     JOB_NONE,
-    JOB_SCRUB, /* reads and verifies everything; what is damaged in one tier is healed from another */
+    JOB_SCRUB, /* reads and verifies everything; what is damaged in one tier is healed from
+                * another */
     JOB_GC,    /* deletes what nothing needs, now */
 };
 
@@ -62,9 +70,10 @@ struct job_options {
 };
 
 struct job_counts {
-    uint64_t bytes, bytes_total;     /* read, and to be read */
-    uint64_t packs, chunks;          /* looked at */
-    uint64_t found, healed, unhealed; /* JOB_SCRUB: chunks that are damaged or missing, in one tier or the other */
+    uint64_t bytes, bytes_total; /* read, and to be read */
+    uint64_t packs, chunks;      /* looked at */
+    uint64_t found, healed,
+        unhealed; /* JOB_SCRUB: chunks that are damaged or missing, in one tier or the other */
     uint64_t objects, removed_bytes; /* JOB_GC: deleted, or that would be */
 };
 
@@ -78,13 +87,14 @@ struct job_status {
 };
 
 /* One at a time: -EBUSY. *ret_number names it. */
-CAIRN_MUST_CHECK int store_job_start(struct store *store, const struct job_options *options, uint64_t *ret_number);
+CAIRN_MUST_CHECK int store_job_start(struct store *store, const struct job_options *options,
+                                     uint64_t *ret_number);
 /* Calls `fn` for the lines from number `from` on. */
-void store_job_status(struct store *store, uint64_t from, void (*fn)(const char *line, void *arg), void *arg,
-                      struct job_status *ret);
+void store_job_status(struct store *store, uint64_t from, void (*fn)(const char *line, void *arg),
+                      void *arg, struct job_status *ret);
 void store_job_cancel(struct store *store);
 
-/* --- looking at it --------------------------------------------------------------------------------------------------- */
+/* --- looking at it ---------------------------------------------------------------------------- */
 
 /* Chunks of one encoding that were stored since the mount: before and after. */
 struct encoded_bytes {
@@ -95,10 +105,13 @@ struct store_status {
     uint8_t store_id[16];
     uint64_t epoch;
     uint64_t cap_bytes, used_bytes, reserved_bytes, available_bytes;
-    uint64_t evictable_bytes; /* of what is used: comes free when more is needed, for the published remote has it */
+    uint64_t evictable_bytes; /* of what is used: comes free when more is needed, for the published
+                                 remote has it */
     uint64_t horizon_seq, newest_seq;
-    bool stage_is_lost;    /* the files of the stage were removed: what is in it does not outlive the daemon */
-    char *staged_in;       /* store_peek(): a stage that was left, its control file; caller frees; NULL: none */
+    bool stage_is_lost; /* the files of the stage were removed: what is in it does not outlive the
+                           daemon */
+    char *staged_in; /* store_peek(): a stage that was left, its control file; caller frees; NULL:
+                        none */
     uint64_t staged_bytes; /* of writes that may be there alone, at most */
     bool view_is_lost;     /* it takes no change, or gives damaged rows, and no opening mends it */
     bool is_full;          /* of data that may not be dropped: writers get -ENOSPC */
@@ -106,8 +119,9 @@ struct store_status {
     double seconds_behind; /* age of the oldest operation that is not durable */
     uint64_t written_bytes_total, dedup_bytes_total;
     struct encoded_bytes encoded[CHUNK_ENCODINGS]; /* by enum chunk_encoding */
-    double encode_cpu_s;       /* CPU time that encoding took, with what does not pay and the verification */
-    uint64_t encoded_wrongly;  /* chunks stored raw because an encoding did not decode to the same */
+    double
+        encode_cpu_s; /* CPU time that encoding took, with what does not pay and the verification */
+    uint64_t encoded_wrongly; /* chunks stored raw because an encoding did not decode to the same */
     uint64_t evicted_bytes_total, healed_chunks_total; /* left NVMe; stored anew from the remote */
     uint64_t errors;
     char last_error[256];
@@ -128,10 +142,13 @@ bool store_is_durable(struct store *store, uint64_t ino);
 bool store_has_settled(struct store *store);
 
 /* Offline: verifies everything. Returns the number of problems or -errno. */
-CAIRN_MUST_CHECK int store_fsck(const char *path, void (*report)(const char *line, bool is_problem, void *arg),
+CAIRN_MUST_CHECK int store_fsck(const char *path,
+                                void (*report)(const char *line, bool is_problem, void *arg),
                                 void *arg);
-/* Offline: cuts the journal where it is damaged, and sets aside in STORE/lost+found what comes behind. 1: it did; 0: nothing is to be
- * cut. Reports what it did. */
-CAIRN_MUST_CHECK int store_repair(const char *path, void (*report)(const char *line, bool is_problem, void *arg), void *arg);
+/* Offline: cuts the journal where it is damaged, and sets aside in STORE/lost+found what comes
+ * behind. 1: it did; 0: nothing is to be cut. Reports what it did. */
+CAIRN_MUST_CHECK int store_repair(const char *path,
+                                  void (*report)(const char *line, bool is_problem, void *arg),
+                                  void *arg);
 /* Offline: what can be told without recovering. */
 CAIRN_MUST_CHECK int store_peek(const char *path, struct store_status *ret);

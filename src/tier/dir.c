@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A remote in a directory that others see too. Another process makes the calls (tier/dir_client.h), since they may hang. Names are
- * durable after sync() (fsync of the folders, which are remembered here).
+/* A remote in a directory that others see too. Another process makes the calls (tier/dir_client.h),
+ * since they may hang. Names are durable after sync() (fsync of the folders, which are remembered
+ * here).
  *
- * Servers go away and come back: ESTALE, EIO and the like are tried again for a while, like those of S3. An EIO that stays while the
- * filesystem answers is of the medium below it, and lasts: what cannot be read is damaged. */
+ * Servers go away and come back: ESTALE, EIO and the like are tried again for a while, like those
+ * of S3. An EIO that stays while the filesystem answers is of the medium below it, and lasts: what
+ * cannot be read is damaged. */
 #include "tier/tier.h"
 
 #include <stdio.h>
@@ -14,7 +16,9 @@
 #include "tier/retry.h"
 
 #define PATIENCE_NS (60ll * 1000000000)
-#define OPEN_WAIT_NS (5ll * 1000000000) /* then the directory is opened by the calls that need it */
+#define OPEN_WAIT_NS                                                                               \
+    (5ll * 1000000000) /* then the directory is opened by the calls that need it                   \
+                        * \ */
 #define SPACE_WAIT_NS (2ll * 1000000000)
 #define CLOCK_FILE ".clock"
 #define EIO_TRIES 5u /* within about a second */
@@ -44,7 +48,7 @@ static void check_name(const char *object)
     check(object[0] != '\0' && object[0] != '/' && object[0] != '.' && !strstr(object, "/."));
 }
 
-/* --- one call, tried again ------------------------------------------------------------------------------------------------ */
+/* --- one call, tried again -------------------------------------------------------------------- */
 
 struct op {
     struct dir *dir;
@@ -62,13 +66,15 @@ static void op_begin(struct op *op, struct dir *d, const char *name, const char 
 static void keep_error(struct op *op, int error)
 {
     struct dir *d = op->dir;
-    const char *advice = error == -EACCES || error == -EPERM ? "; the daemon's user must own the directory"
+    const char *advice = error == -EACCES || error == -EPERM
+                             ? "; the daemon's user must own the directory"
                          : error == -ESTALE || error == -EREMOTEIO || error == -ENODEV
-                             ? "; it was removed, emptied, moved or replaced under the mount: put it back, or unmount and mount again"
+                             ? "; it was removed, emptied, moved or replaced under the mount: put "
+                               "it back, or unmount and mount again"
                              : "";
     LOCK_SCOPE(&d->locked.lock);
-    (void)snprintf(d->locked.error, sizeof d->locked.error, "%s %s/%s: %s%s", op->name, d->path, op->object,
-                   strerror(-error), advice);
+    (void)snprintf(d->locked.error, sizeof d->locked.error, "%s %s/%s: %s%s", op->name, d->path,
+                   op->object, strerror(-error), advice);
 }
 
 static void count(struct dir *d, int r, bool again)
@@ -76,7 +82,8 @@ static void count(struct dir *d, int r, bool again)
     LOCK_SCOPE(&d->locked.lock);
     d->locked.traffic.requests++;
     d->locked.traffic.retries += again;
-    d->locked.traffic.failures += r < 0 && !again && r != -ENOENT && r != -EEXIST && r != -ECANCELED;
+    d->locked.traffic.failures +=
+        r < 0 && !again && r != -ENOENT && r != -EEXIST && r != -ECANCELED;
 }
 
 /* Of a server that is away this is not answered, or with an error. */
@@ -125,7 +132,7 @@ static int readable(struct dir *d)
     return retry_gate_is_interrupted(&d->gate) ? -ECANCELED : 0;
 }
 
-/* --- put ------------------------------------------------------------------------------------------------------------------ */
+/* --- put -------------------------------------------------------------------------------------- */
 
 static int call_by_name(struct dir *d, enum dir_verb verb, const char *name, struct dir_answer *ret)
 {
@@ -147,8 +154,10 @@ static int sync_folder(void *arg, const char *folder, bool *ret_in_doubt)
     return r == -ENOENT ? 0 : r;
 }
 
-/* One whose answer did not come may have been carried out: its name is to be made durable as well. */
-static int put_once(struct dir *d, const char *object, const void *buf, size_t len, struct tier_source *source, bool is_new)
+/* One whose answer did not come may have been carried out: its name is to be made
+ * durable as well. */
+static int put_once(struct dir *d, const char *object, const void *buf, size_t len,
+                    struct tier_source *source, bool is_new)
 {
     struct dir_call call = {.verb = is_new ? DIR_PUT_NEW : DIR_PUT,
                             .name = object,
@@ -167,7 +176,8 @@ static int put_once(struct dir *d, const char *object, const void *buf, size_t l
     return r;
 }
 
-static int put(struct tier *tier, const char *object, const void *buf, size_t len, struct tier_source *source, bool is_new)
+static int put(struct tier *tier, const char *object, const void *buf, size_t len,
+               struct tier_source *source, bool is_new)
 {
     struct dir *d = dir_of(tier);
     struct op op;
@@ -201,8 +211,8 @@ static int dir_put_new(struct tier *tier, const char *object, const void *buf, s
     return put(tier, object, buf, len, NULL, true);
 }
 
-/* Names whose fsync failed: the objects are stored again, so that their names are new ones. A folder does not take another's place here, since
- * others read in it. */
+/* Names whose fsync failed: the objects are stored again, so that their names are new ones. A
+ * folder does not take another's place here, since others read in it. */
 static int renew(const char *folder, char *const *objects, size_t count, void *arg)
 {
     int r = 0;
@@ -212,7 +222,7 @@ static int renew(const char *folder, char *const *objects, size_t count, void *a
     return r;
 }
 
-/* --- get ------------------------------------------------------------------------------------------------------------------ */
+/* --- get -------------------------------------------------------------------------------------- */
 
 static void see_time(struct dir *d, int64_t modified_ns)
 {
@@ -223,12 +233,17 @@ static void see_time(struct dir *d, int64_t modified_ns)
 
 static int get_once(struct dir *d, const char *object, uint64_t offset, void *buf, size_t len)
 {
-    struct dir_call call = {
-        .verb = DIR_GET, .name = object, .into = buf, .offset = offset, .len = len, .patience_ns = d->tier.patience_ns};
+    struct dir_call call = {.verb = DIR_GET,
+                            .name = object,
+                            .into = buf,
+                            .offset = offset,
+                            .len = len,
+                            .patience_ns = d->tier.patience_ns};
     return dir_client_call(d->client, &call, NULL);
 }
 
-static int dir_get_range(struct tier *tier, const char *object, uint64_t offset, void *buf, size_t len)
+static int dir_get_range(struct tier *tier, const char *object, uint64_t offset, void *buf,
+                         size_t len)
 {
     struct dir *d = dir_of(tier);
     struct op op;
@@ -271,7 +286,7 @@ static int dir_stat(struct tier *tier, const char *object, uint64_t *ret_len)
     return 0;
 }
 
-/* --- the rest ------------------------------------------------------------------------------------------------------------- */
+/* --- the rest --------------------------------------------------------------------------------- */
 
 static int dir_remove(struct tier *tier, const char *object)
 {
@@ -461,7 +476,8 @@ static struct dir *dir_new(const struct dir_options *options)
     d->tier.ops = &dir_ops;
     d->tier.patience_ns = options->patience_ns ? options->patience_ns : PATIENCE_NS;
     d->path = xstrdup(options->path);
-    d->client = dir_client_new(options->path, options->read_only, !options->read_only && !options->must_exist);
+    d->client = dir_client_new(options->path, options->read_only,
+                               !options->read_only && !options->must_exist);
     d->read_only = options->read_only;
     d->folders = folders_new_by(&by, renew, d);
     if (!d->read_only)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Order of a put: the content is durable (fsync) under a temporary name, then it gets its own by rename() or, where that must not
- * replace anything, by link(). What failed is done anew from the beginning, in a new file: a failed fsync says nothing about a second
- * one. */
+/* Order of a put: the content is durable (fsync) under a temporary name, then it gets its own by
+ * rename() or, where that must not replace anything, by link(). What failed is done anew from the
+ * beginning, in a new file: a failed fsync says nothing about a second one. */
 #include "tier/dir_calls.h"
 
 #include <fcntl.h>
@@ -32,9 +32,10 @@ static int64_t time_of(const struct stat *st)
     return (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
 }
 
-/* --- the directory itself ------------------------------------------------------------------------------------------------- */
+/* --- the directory itself --------------------------------------------------------------------- */
 
-/* The directory's own name must last, too. A parent that may not be read is not ours, and nothing was made in it. */
+/* The directory's own name must last, too. A parent that may not be read is not ours, and nothing
+ * was made in it. */
 static int sync_parent(const char *path)
 {
     _cleanup_free_ char *parent = xasprintf("%s/..", path);
@@ -61,7 +62,8 @@ static int do_resolve(const char *path, struct dir_answer *answer, char *out)
     _cleanup_free_ char *parent = realpath(dirname(for_parent), NULL);
     if (!parent)
         return -errno;
-    _cleanup_free_ char *whole = xasprintf("%s/%s", strcmp(parent, "/") == 0 ? "" : parent, basename(for_name));
+    _cleanup_free_ char *whole =
+        xasprintf("%s/%s", strcmp(parent, "/") == 0 ? "" : parent, basename(for_name));
     return give_text(answer, out, whole);
 }
 
@@ -98,11 +100,13 @@ static int look_at_place(int fd, struct dir_place *ret)
     return 0;
 }
 
-/* What was emptied, or put there in its place, has no marker: whoever began there would publish beside what is gone. */
+/* What was emptied, or put there in its place, has no marker: whoever began there would publish
+ * beside what is gone. */
 static bool is_same_place(const struct dir_place *known, const struct dir_place *now)
 {
     bool made_then = known->made_ns == 0 || now->made_ns == 0 || known->made_ns == now->made_ns;
-    return known->ino == now->ino && known->fs_type == now->fs_type && made_then && (now->has_marker || !known->has_marker);
+    return known->ino == now->ino && known->fs_type == now->fs_type && made_then &&
+           (now->has_marker || !known->has_marker);
 }
 
 struct search {
@@ -114,12 +118,14 @@ static bool see_mount(const struct mountinfo *mount, void *arg)
 {
     struct search *s = arg;
     if (mount->device == s->device)
-        (void)snprintf(s->place->shown, sizeof s->place->shown, "%s %s", mount->type, mount->source);
+        (void)snprintf(s->place->shown, sizeof s->place->shown, "%s %s", mount->type,
+                       mount->source);
     return true;
 }
 
-/* What a disk holds has a number of its own, which statfs tells, wherever the disk is. Another filesystem, as of a server, has its source;
- * a number of its own it has not, or one that each mount makes anew. */
+/* What a disk holds has a number of its own, which statfs tells, wherever the disk is. Another
+ * filesystem, as of a server, has its source; a number of its own it has not, or one that each
+ * mount makes anew. */
 static int look_at_filesystem(int fd, struct tier_place *ret)
 {
     struct stat st, root;
@@ -136,7 +142,8 @@ static int look_at_filesystem(int fd, struct tier_place *ret)
     memcpy(id, &fs.f_fsid, sizeof id);
     bool on_disk = major(st.st_dev) != 0 || fs.f_type == BTRFS_SUPER_MAGIC;
     if (on_disk && (id[0] || id[1]))
-        (void)snprintf(ret->identity, sizeof ret->identity, "type %lx id %08x%08x", (unsigned long)fs.f_type, id[0], id[1]);
+        (void)snprintf(ret->identity, sizeof ret->identity, "type %lx id %08x%08x",
+                       (unsigned long)fs.f_type, id[0], id[1]);
     else
         (void)snprintf(ret->identity, sizeof ret->identity, "%s", ret->shown);
     text_hide_controls(ret->identity);
@@ -145,11 +152,12 @@ static int look_at_filesystem(int fd, struct tier_place *ret)
 }
 
 /* Where the filesystem was unmounted, the path leads to an empty folder of this machine. */
-static int do_open(struct dir_talk *talk, const struct dir_request *request, const char *path, struct dir_answer *answer,
-                   char *out)
+static int do_open(struct dir_talk *talk, const struct dir_request *request, const char *path,
+                   struct dir_answer *answer, char *out)
 {
     struct tier_place lies;
-    _cleanup_close_ int fd = open_root(path, request->read_only, request->may_make && !request->is_known);
+    _cleanup_close_ int fd =
+        open_root(path, request->read_only, request->may_make && !request->is_known);
     if (fd < 0)
         return fd;
     int r = look_at_place(fd, &answer->place);
@@ -181,15 +189,18 @@ static int root_fd(const struct dir_talk *talk)
 
 static int open_folder(int root, const char *folder)
 {
-    struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC, .resolve = RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH};
+    struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
+                           .resolve = RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH};
     int fd = (int)syscall(SYS_openat2, root, folder, &how, sizeof how);
-    if (fd < 0 && (errno == ENOSYS || errno == EPERM)) /* before Linux 5.6, or in a sandbox of that time */
+    if (fd < 0 &&
+        (errno == ENOSYS || errno == EPERM)) /* before Linux 5.6, or in a sandbox of that time */
         fd = openat(root, folder, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     return fd < 0 ? -errno : fd;
 }
 
-/* Into the folder that the object is in: *name is its name there. Whoever else may write here does not lead us out of the directory by a
- * symbolic link in the place of a folder: we may be root, and content and names are written. *ret_own is to be closed. */
+/* Into the folder that the object is in: *name is its name there. Whoever else may write here does
+ * not lead us out of the directory by a symbolic link in the place of a folder: we may be root, and
+ * content and names are written. *ret_own is to be closed. */
 static int enter(struct dir_talk *talk, const char **name, int *ret_own)
 {
     const char *slash = strrchr(*name, '/');
@@ -205,7 +216,7 @@ static int enter(struct dir_talk *talk, const char **name, int *ret_own)
     return 0;
 }
 
-/* --- put ------------------------------------------------------------------------------------------------------------------ */
+/* --- put -------------------------------------------------------------------------------------- */
 
 /* Beside the object, so that it can be moved to its name; no object begins with a dot. */
 static char *temporary_name(const char *object)
@@ -218,7 +229,8 @@ static char *temporary_name(const char *object)
                      (unsigned long long)number);
 }
 
-/* Over NFS the answer to a link() that was carried out may be lost, and its repetition says that the name is taken: by our file. */
+/* Over NFS the answer to a link() that was carried out may be lost, and its repetition says that
+ * the name is taken: by our file. */
 static bool is_ours(const struct dir_talk *talk, int fd, const char *object)
 {
     struct stat ours, theirs;
@@ -248,7 +260,8 @@ static bool is_given_up(const struct dir_talk *talk)
 }
 
 /* The content is not read again soon, and memory belongs to the trainer. */
-static int write_content(struct dir_talk *talk, int fd, const struct dir_request *request, const char *content, size_t content_len)
+static int write_content(struct dir_talk *talk, int fd, const struct dir_request *request,
+                         const char *content, size_t content_len)
 {
     int r = content_len < request->len ? dir_pump_in(&talk->pump, talk->in, fd, request->len)
                                        : io_pwrite_full(fd, content, content_len, 0);
@@ -260,12 +273,13 @@ static int write_content(struct dir_talk *talk, int fd, const struct dir_request
     return r == 0 && is_given_up(talk) ? -ECANCELED : r;
 }
 
-static int do_put(struct dir_talk *talk, const struct dir_request *request, const char *object, const char *content,
-                  size_t content_len)
+static int do_put(struct dir_talk *talk, const struct dir_request *request, const char *object,
+                  const char *content, size_t content_len)
 {
     int root = talk->at;
     _cleanup_free_ char *temporary = temporary_name(object);
-    _cleanup_close_ int fd = openat(root, temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    _cleanup_close_ int fd =
+        openat(root, temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return -errno;
     int r = write_content(talk, fd, request, content, content_len);
@@ -300,7 +314,8 @@ static int do_store_again(struct dir_talk *talk, const char *object)
     if (from < 0)
         return errno == ENOENT ? 0 : -errno;
     _cleanup_free_ char *temporary = temporary_name(object);
-    _cleanup_close_ int to = openat(root, temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    _cleanup_close_ int to =
+        openat(root, temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     int r = to < 0 ? -errno : copy_content(from, to);
     if (r == 0 && is_given_up(talk))
         r = -ECANCELED;
@@ -311,7 +326,8 @@ static int do_store_again(struct dir_talk *talk, const char *object)
     return r;
 }
 
-/* Its name is durable before anything lies in it. After a failed fsync it goes, to be made anew: another fsync of the same name says nothing. */
+/* Its name is durable before anything lies in it. After a failed fsync it goes, to be made anew:
+ * another fsync of the same name says nothing. */
 static int do_make_folder(int parent, const char *folder)
 {
     if (mkdirat(parent, folder, 0700) < 0)
@@ -323,13 +339,15 @@ static int do_make_folder(int parent, const char *folder)
     return r;
 }
 
-/* --- the rest ------------------------------------------------------------------------------------------------------------- */
+/* --- the rest --------------------------------------------------------------------------------- */
 
-/* Opened anew each time: a descriptor that is kept may be of a file that was replaced. Without waiting: a fifo that somebody put there
- * would hold this thread for ever. */
-static int do_get(struct dir_talk *talk, const struct dir_request *request, const char *object, struct dir_answer *answer, char *out)
+/* Opened anew each time: a descriptor that is kept may be of a file that was replaced. Without
+ * waiting: a fifo that somebody put there would hold this thread for ever. */
+static int do_get(struct dir_talk *talk, const struct dir_request *request, const char *object,
+                  struct dir_answer *answer, char *out)
 {
-    _cleanup_close_ int fd = openat(talk->at, object, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    _cleanup_close_ int fd =
+        openat(talk->at, object, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0)
         return -errno;
     int r;
@@ -352,10 +370,12 @@ static int do_stat(struct dir_talk *talk, const char *object, struct dir_answer 
     return S_ISREG(st.st_mode) ? 0 : -ENOENT;
 }
 
-/* Only a failed fsync says that names may be lost; where the folder could not be opened (no descriptor was left), nothing happened. */
+/* Only a failed fsync says that names may be lost; where the folder could not be opened (no
+ * descriptor was left), nothing happened. */
 static int do_sync_folder(struct dir_talk *talk, const char *folder, struct dir_answer *answer)
 {
-    _cleanup_close_ int fd = openat(talk->at, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    _cleanup_close_ int fd =
+        openat(talk->at, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)
         return -errno;
     if (fsync(fd) == 0)
@@ -364,10 +384,12 @@ static int do_sync_folder(struct dir_talk *talk, const char *folder, struct dir_
     return -errno;
 }
 
-/* The time that the server gives a file which is touched. (Lustre takes the client's: there the nodes' clocks must agree.) */
+/* The time that the server gives a file which is touched. (Lustre takes the client's: there the
+ * nodes' clocks must agree.) */
 static int touch_clock(const struct dir_talk *talk, int64_t *ret_ns)
 {
-    _cleanup_close_ int fd = openat(root_fd(talk), CLOCK_FILE, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+    _cleanup_close_ int fd = openat(root_fd(talk), CLOCK_FILE,
+                                    O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
     struct stat st;
     if (fd < 0 || futimens(fd, NULL) < 0 || fstat(fd, &st) < 0)
         return -errno;
@@ -385,7 +407,7 @@ static int do_space(struct dir_talk *talk, struct dir_answer *answer)
     return 0;
 }
 
-/* --- listing -------------------------------------------------------------------------------------------------------------- */
+/* --- listing ---------------------------------------------------------------------------------- */
 
 struct batch {
     struct dir_talk *talk;
@@ -410,7 +432,8 @@ static int add_entry(const struct tier_object *object, void *arg)
 {
     struct batch *b = arg;
     size_t name_len = strlen(object->name) + 1;
-    struct dir_entry entry = {.len = object->len, .modified_ns = object->modified_ns, .name_len = (uint32_t)name_len};
+    struct dir_entry entry = {
+        .len = object->len, .modified_ns = object->modified_ns, .name_len = (uint32_t)name_len};
     if (name_len > DIR_NAME_MAX)
         return -ENAMETOOLONG;
     int r = b->used + sizeof entry + name_len > sizeof b->bytes ? send_batch(b) : 0;
@@ -435,8 +458,11 @@ static int do_list(struct dir_talk *talk, const char *folder, const char *after)
     struct batch *b = xcalloc(1, sizeof *b);
     b->talk = talk;
     b->head.kind = DIR_ENTRIES;
-    struct dir_listing listing = {
-        .root_fd = root_fd(talk), .after = *after ? after : NULL, .fn = add_entry, .now = clock_for_list, .arg = b};
+    struct dir_listing listing = {.root_fd = root_fd(talk),
+                                  .after = *after ? after : NULL,
+                                  .fn = add_entry,
+                                  .now = clock_for_list,
+                                  .arg = b};
     int r = dir_list_folder(&listing, folder);
     dir_listing_done(&listing);
     int sent = send_batch(b);
@@ -444,7 +470,8 @@ static int do_list(struct dir_talk *talk, const char *folder, const char *after)
     return r < 0 ? r : sent;
 }
 
-/* Somebody removed the folder: nothing can be named in it, and what is missing there says nothing of an object. */
+/* Somebody removed the folder: nothing can be named in it, and what is missing there says nothing
+ * of an object. */
 static bool is_removed(int root)
 {
     struct stat st;
@@ -473,8 +500,8 @@ static bool is_of_an_object(enum dir_verb verb)
     return verb != DIR_RESOLVE && verb != DIR_OPEN && verb != DIR_LIST && verb != DIR_SPACE;
 }
 
-static int carry_out(struct dir_talk *talk, const struct dir_request *request, const char *name, size_t content_len,
-                     struct dir_answer *answer, char *out)
+static int carry_out(struct dir_talk *talk, const struct dir_request *request, const char *name,
+                     size_t content_len, struct dir_answer *answer, char *out)
 {
     /* Who asked believes that it is open, as it was in the process before this one. */
     if (root_fd(talk) < 0 && request->verb != DIR_RESOLVE && request->verb != DIR_OPEN)
@@ -517,8 +544,8 @@ static int carry_out(struct dir_talk *talk, const struct dir_request *request, c
     return -EINVAL;
 }
 
-void dir_calls_do(struct dir_talk *talk, const struct dir_request *request, const char *name, size_t content_len,
-                  struct dir_answer *answer, char *content_out)
+void dir_calls_do(struct dir_talk *talk, const struct dir_request *request, const char *name,
+                  size_t content_len, struct dir_answer *answer, char *content_out)
 {
     *answer = (struct dir_answer){.kind = DIR_ANSWER};
     answer->result = carry_out(talk, request, name, content_len, answer, content_out);

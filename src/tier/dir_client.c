@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The channels to the helper process, and its start. A call that is given up leaves its channel, and with it a thread of the helper, behind: it is
- * *stuck* until the filesystem answers. At most STUCK_MAX channels are; then calls only wait for one of them to come back. */
+/* The channels to the helper process, and its start. A call that is given up leaves its channel,
+ * and with it a thread of the helper, behind: it is *stuck* until the filesystem answers. At most
+ * STUCK_MAX channels are; then calls only wait for one of them to come back. */
 #include "tier/dir_talk.h"
 
 #include <fcntl.h>
@@ -27,7 +28,7 @@ struct dir_client *dir_client_new(const char *path, bool read_only, bool may_mak
     return c;
 }
 
-/* --- channels ------------------------------------------------------------------------------------------------------------- */
+/* --- channels --------------------------------------------------------------------------------- */
 
 static void close_channel(struct channel *channel)
 {
@@ -55,7 +56,9 @@ void dir_client_free(struct dir_client *c)
         (void)close(c->locked.stuck[i]);
     pid_t pid = c->locked.process.pid;
     if (pid > 0 && !dir_process_end(&c->locked.process))
-        log_warn("remote: process %d hangs in %s and is left there; it has no file of the store open", (int)pid, c->path);
+        log_warn(
+            "remote: process %d hangs in %s and is left there; it has no file of the store open",
+            (int)pid, c->path);
     if (c->stop_fd >= 0)
         (void)close(c->stop_fd);
     mutex_done(&c->locked.lock);
@@ -133,7 +136,7 @@ static void give_channel(struct dir_client *c, struct channel *channel)
     c->locked.idle = channel;
 }
 
-/* --- the helper ----------------------------------------------------------------------------------------------------------- */
+/* --- the helper ------------------------------------------------------------------------------- */
 
 static int begin_start(struct dir_client *c, bool *ret_runs)
 {
@@ -162,10 +165,12 @@ static int start_helper(struct dir_client *c)
     if (r == 0)
         c->locked.process = process;
     (void)pthread_cond_broadcast(&c->started);
-    return r < 0 ? -ECONNRESET : 0; /* ENOENT, of a /proc that is not mounted, would say that an object is missing */
+    return r < 0 ? -ECONNRESET : 0; /* ENOENT, of a /proc that is not mounted, would say that an
+                                       object is missing */
 }
 
-/* A channel has ended by itself. If so has the helper, its successor must open the directory first. */
+/* A channel has ended by itself. If so has the helper, its successor must open the
+ * directory first. */
 static void see_end(struct dir_client *c)
 {
     struct channel *idle = NULL;
@@ -209,8 +214,10 @@ static int take_channel(struct dir_client *c, struct channel **ret)
         return r;
     channel = xmalloc(sizeof *channel);
     *channel = (struct channel){.socket = -1, .out = -1, .in = -1};
-    mutex_lock(&c->locked.lock); /* so that the socket is not closed meanwhile; nothing of it blocks */
-    r = c->locked.process.pid > 0 ? dir_process_channel(&c->locked.process, &channel->socket) : -ECONNRESET;
+    mutex_lock(
+        &c->locked.lock); /* so that the socket is not closed meanwhile; nothing of it blocks */
+    r = c->locked.process.pid > 0 ? dir_process_channel(&c->locked.process, &channel->socket)
+                                  : -ECONNRESET;
     mutex_unlock(&c->locked.lock);
     if (r == 0) {
         *ret = channel;
@@ -221,17 +228,22 @@ static int take_channel(struct dir_client *c, struct channel **ret)
     return r == -EPIPE ? -ECONNRESET : r;
 }
 
-/* --- calls ---------------------------------------------------------------------------------------------------------------- */
+/* --- calls ------------------------------------------------------------------------------------ */
 
 /* Which a server is asked, whatever is cached. */
 static bool answers(struct dir_client *c, const struct dir_call *call)
 {
-    struct dir_call space = {.verb = DIR_SPACE, .name = "", .given_up = call->given_up, .arg = call->arg, .patience_ns = ANSWER_WAIT_NS};
+    struct dir_call space = {.verb = DIR_SPACE,
+                             .name = "",
+                             .given_up = call->given_up,
+                             .arg = call->arg,
+                             .patience_ns = ANSWER_WAIT_NS};
     return dir_client_call(c, &space, NULL) == 0;
 }
 
 /* The channel is used up where something may be left in it. *channel is NULL then. */
-static int talk(struct dir_client *c, const struct dir_call *call, struct channel **channel, struct dir_answer *ret)
+static int talk(struct dir_client *c, const struct dir_call *call, struct channel **channel,
+                struct dir_answer *ret)
 {
     struct dir_end end;
     int r = dir_talk(c, call, *channel, &end);
@@ -281,8 +293,11 @@ static bool needs_open(struct dir_client *c, const struct dir_call *call)
 /* What it says of the directory must not be taken for what is said of an object. */
 static int open_first(struct dir_client *c, const struct dir_call *call, struct channel **channel)
 {
-    struct dir_call open = {
-        .verb = DIR_OPEN, .name = c->path, .given_up = call->given_up, .arg = call->arg, .patience_ns = call->patience_ns};
+    struct dir_call open = {.verb = DIR_OPEN,
+                            .name = c->path,
+                            .given_up = call->given_up,
+                            .arg = call->arg,
+                            .patience_ns = call->patience_ns};
     struct dir_answer answer;
     int r = talk(c, &open, channel, &answer);
     return r == -ENOENT || r == -ENOTDIR ? -ENODEV : r == -EEXIST ? -EIO : r;

@@ -18,7 +18,7 @@
 
 extern char **environ;
 
-/* --- in the helper -------------------------------------------------------------------------------------------------------- */
+/* --- in the helper ---------------------------------------------------------------------------- */
 
 /* A message, and the descriptor that came with it (-1: none). Its length, 0 at the end. */
 static ssize_t receive(int socket, void *buf, size_t size, int *ret_fd)
@@ -28,7 +28,10 @@ static ssize_t receive(int socket, void *buf, size_t size, int *ret_fd)
         char bytes[CMSG_SPACE(sizeof(int))];
     } control = {0};
     struct iovec part = {buf, size};
-    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+    struct msghdr message = {.msg_iov = &part,
+                             .msg_iovlen = 1,
+                             .msg_control = &control,
+                             .msg_controllen = sizeof control};
     ssize_t n;
     *ret_fd = -1;
     do
@@ -69,7 +72,8 @@ static int serve_one(struct dir_talk *talk, char *buf, char *content)
     memcpy(&request, buf, sizeof request);
     check((size_t)n >= sizeof request + request.name_len);
     take_pipe(talk, &request, fd);
-    dir_calls_do(talk, &request, buf + sizeof request, (size_t)n - sizeof request - request.name_len, &answer, content);
+    dir_calls_do(talk, &request, buf + sizeof request,
+                 (size_t)n - sizeof request - request.name_len, &answer, content);
     return answer_to(talk->socket, &answer, content);
 }
 
@@ -104,8 +108,9 @@ static void begin_channel(struct dir_root *root, int socket)
     free(talk);
 }
 
-/* This thread never touches the directory, so it sees the end. All signals but SIGKILL are blocked: the end of the daemon, which a
- * service manager tells all of its processes, is not ours to follow, for the daemon still needs us then. */
+/* This thread never touches the directory, so it sees the end. All signals but SIGKILL are blocked:
+ * the end of the daemon, which a service manager tells all of its processes, is not ours to follow,
+ * for the daemon still needs us then. */
 static void helper_run(void)
 {
     static struct dir_root root = {.fd = -1};
@@ -121,7 +126,8 @@ static void helper_run(void)
             begin_channel(&root, fd);
 }
 
-/* Before main(), in whatever program was started as the helper: a daemon, a verb, or a test of this code. */
+/* Before main(), in whatever program was started as the helper: a daemon, a verb, or a test of this
+ * code. */
 __attribute__((constructor)) static void become_helper(int argc, char **argv)
 {
     if (argc < 1 || strcmp(argv[0], DIR_HELPER_NAME) != 0)
@@ -130,7 +136,7 @@ __attribute__((constructor)) static void become_helper(int argc, char **argv)
     _exit(0); /* threads that hang are left to the kernel */
 }
 
-/* --- in the process that uses it ------------------------------------------------------------------------------------------ */
+/* --- in the process that uses it -------------------------------------------------------------- */
 
 static int set_files(posix_spawn_file_actions_t *files, int socket)
 {
@@ -145,7 +151,8 @@ static int set_attributes(posix_spawnattr_t *attributes)
     sigset_t all;
     (void)sigfillset(&all);
     int r = posix_spawnattr_setsigmask(attributes, &all);
-    return r ? r : posix_spawnattr_setflags(attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK);
+    return r ? r
+             : posix_spawnattr_setflags(attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK);
 }
 
 static int spawn(const char *path, int socket, pid_t *ret_pid)
@@ -196,7 +203,10 @@ static int send_end(int socket, int fd)
     } control = {0};
     char byte = 0;
     struct iovec part = {&byte, 1};
-    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+    struct msghdr message = {.msg_iov = &part,
+                             .msg_iovlen = 1,
+                             .msg_control = &control,
+                             .msg_controllen = sizeof control};
     struct cmsghdr *c = CMSG_FIRSTHDR(&message);
     c->cmsg_level = SOL_SOCKET;
     c->cmsg_type = SCM_RIGHTS;

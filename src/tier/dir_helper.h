@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The helper process of a directory tier: it makes the calls into the directory, which may hang for as long as its server is away. A
- * process with a thread in such a call cannot end, and keeps what it holds: so the one with the store's lock and the mount makes
- * none of them. Lives until its socket ends, or it is killed. */
+/* The helper process of a directory tier: it makes the calls into the directory, which may hang for
+ * as long as its server is away. A process with a thread in such a call cannot end, and keeps what
+ * it holds: so the one with the store's lock and the mount makes none of them. Lives until its
+ * socket ends, or it is killed. */
 #pragma once
 
 #include <sys/types.h>

@@ -10,7 +10,8 @@
 #define DEPTH_MAX 16u
 #define LEFTOVER_AGE_NS (24ll * 3600 * 1000000000)
 
-/* Names of one folder; those of folders end in '/', which puts them where what is in them belongs. */
+/* Names of one folder; those of folders end in '/', which puts them where what is in
+ * them belongs. */
 DEFINE_VECTOR(names, char *);
 
 static void names_done(struct names *names)
@@ -30,8 +31,8 @@ static int64_t time_of(const struct stat *st)
     return (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
 }
 
-/* What a put left that never ended; by the server's clock, since others may be at work. Fails silently: the next list
- * comes by again. */
+/* What a put left that never ended; by the server's clock, since others may be at work. Fails
+ * silently: the next list comes by again. */
 static void remove_leftover(struct dir_listing *l, int fd, const char *name)
 {
     struct stat st;
@@ -94,7 +95,8 @@ static int give(struct dir_listing *l, int fd, const char *name, const char *obj
         return errno == ENOENT ? 0 : -errno; /* removed meanwhile */
     if (!S_ISREG(st.st_mode))
         return 0;
-    struct tier_object found = {.name = object, .len = (uint64_t)st.st_size, .modified_ns = time_of(&st)};
+    struct tier_object found = {
+        .name = object, .len = (uint64_t)st.st_size, .modified_ns = time_of(&st)};
     int r = l->fn(&found, l->arg);
     free(l->last);
     l->last = xstrdup(object);
@@ -103,7 +105,8 @@ static int give(struct dir_listing *l, int fd, const char *name, const char *obj
 
 static int walk(struct dir_listing *l, const char *folder, unsigned depth);
 
-static int walk_name(struct dir_listing *l, int fd, const char *folder, const char *name, unsigned depth)
+static int walk_name(struct dir_listing *l, int fd, const char *folder, const char *name,
+                     unsigned depth)
 {
     _cleanup_free_ char *object = xasprintf("%s/%s", folder, name);
     const char *after = begin_after(l);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The objects in a folder of a directory remote, in ascending byte order of their whole names, and the removal of what puts that
- * never ended left behind. */
+/* The objects in a folder of a directory remote, in ascending byte order of their whole names, and
+ * the removal of what puts that never ended left behind. */
 #pragma once
 
 #include "tier/tier.h"

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* One call over one channel: the request, content through pipes, the answer, and how long they may take.
+/* One call over one channel: the request, content through pipes, the answer, and how long they may
+ * take.
  *
- * While the directory answers nothing (`silent_since`), a call waits for LEAST_NS only: its time began with that of the first. One that
- * answers, but makes nothing durable in time, is slow (`slow_ns`): a put that is given up there and begun again would be given up again. So
- * each one that runs out of time doubles the time of the next, up to SLOW_MAX_NS, and when nothing was slow for as long, the usual
- * limit is back. */
+ * While the directory answers nothing (`silent_since`), a call waits for LEAST_NS only: its time
+ * began with that of the first. One that answers, but makes nothing durable in time, is slow
+ * (`slow_ns`): a put that is given up there and begun again would be given up again. So each one
+ * that runs out of time doubles the time of the next, up to SLOW_MAX_NS, and when nothing was slow
+ * for as long, the usual limit is back. */
 #include "tier/dir_talk.h"
 
 #include <fcntl.h>
@@ -15,7 +17,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 
-#define SLOW_NS (15ll * 1000000000)  /* an fsync on a server that is busy may take long, and is no hang */
+#define SLOW_NS                                                                                    \
+    (15ll * 1000000000) /* an fsync on a server that is busy may take long, and is no hang */
 #define SLOW_MAX_NS (600ll * 1000000000)
 #define LEAST_NS (1ll * 1000000000)
 #define TICK_MS 100
@@ -26,13 +29,13 @@ struct talk {
     const struct dir_call *call;
     struct channel *channel;
     struct dir_answer answer;
-    struct tier_place lies; /* DIR_OPEN */
+    struct tier_place lies;  /* DIR_OPEN */
     int64_t began, progress; /* monotonic, ns */
     int64_t limit;           /* ns from the last progress */
     int64_t waited;          /* ns from the last of its content to the answer */
     uint64_t moved;          /* bytes of content that went through the pipe */
     bool answered;
-    char *buf; /* DIR_MESSAGE_MAX */
+    char *buf;  /* DIR_MESSAGE_MAX */
     char *step; /* of a source: TIER_SOURCE_STEP, what was read last */
     uint64_t step_at, step_len;
 };
@@ -49,7 +52,8 @@ static bool goes_through_pipe(const struct dir_call *call)
 
 static bool has_fsync(const struct dir_call *call)
 {
-    return is_put(call) || call->verb == DIR_SYNC_FOLDER || call->verb == DIR_STORE_AGAIN || call->verb == DIR_MAKE_FOLDER;
+    return is_put(call) || call->verb == DIR_SYNC_FOLDER || call->verb == DIR_STORE_AGAIN ||
+           call->verb == DIR_MAKE_FOLDER;
 }
 
 /* Of a directory that is not slow. */
@@ -64,7 +68,8 @@ static int64_t slow_locked(const struct dir_client *client)
     return client->locked.slow_at + SLOW_MAX_NS > clock_monotonic_ns() ? client->locked.slow_ns : 0;
 }
 
-/* Sets the time limit of a call. A call that is under way may get a longer limit, never a shorter one. */
+/* Sets the time limit of a call. A call that is under way may get a longer limit, never a shorter
+ * one. */
 static void set_limit_locked(struct talk *t)
 {
     check_held(&t->client->locked.lock);
@@ -105,11 +110,13 @@ void dir_talk_timed_out(struct dir_client *c, const struct dir_end *end, bool is
         c->locked.silent_since = end->began;
     mutex_unlock(&c->locked.lock);
     if (more)
-        log_warn("remote: %s answers, but a change was not durable there within %lld s; the next may take %lld s", c->path,
-                 (long long)(end->limit_ns / 1000000000), (long long)seconds);
+        log_warn("remote: %s answers, but a change was not durable there within %lld s; the next "
+                 "may take %lld s",
+                 c->path, (long long)(end->limit_ns / 1000000000), (long long)seconds);
 }
 
-/* The end of a pipe that goes with the request; -1: the helper has it already, or none is needed. *ret_theirs is closed after it. */
+/* The end of a pipe that goes with the request; -1: the helper has it already, or none is needed.
+ * *ret_theirs is closed after it. */
 static int pipe_for(struct talk *t, int *ret_theirs)
 {
     bool is_get = t->call->verb == DIR_GET;
@@ -119,7 +126,8 @@ static int pipe_for(struct talk *t, int *ret_theirs)
         return 0;
     if (pipe2(ends, O_CLOEXEC) < 0)
         return -errno;
-    (void)fcntl(ends[0], F_SETPIPE_SZ, DIR_PIPE_BYTES); /* who may not have a large one has a smaller one */
+    (void)fcntl(ends[0], F_SETPIPE_SZ,
+                DIR_PIPE_BYTES); /* who may not have a large one has a smaller one */
     *ours = is_get ? ends[0] : ends[1];
     *ret_theirs = is_get ? ends[1] : ends[0];
     (void)fcntl(*ours, F_SETFL, O_NONBLOCK);
@@ -130,9 +138,12 @@ static int send_request(struct talk *t)
 {
     const struct dir_call *call = t->call;
     const char *after = call->after ? call->after : "";
-    size_t name_len = strlen(call->name) + 1, after_len = call->verb == DIR_LIST ? strlen(after) + 1 : 0;
-    struct dir_request request = {
-        .verb = call->verb, .name_len = (uint32_t)(name_len + after_len), .offset = call->offset, .len = call->len};
+    size_t name_len = strlen(call->name) + 1,
+           after_len = call->verb == DIR_LIST ? strlen(after) + 1 : 0;
+    struct dir_request request = {.verb = call->verb,
+                                  .name_len = (uint32_t)(name_len + after_len),
+                                  .offset = call->offset,
+                                  .len = call->len};
     union {
         struct cmsghdr header;
         char bytes[CMSG_SPACE(sizeof(int))];
@@ -140,7 +151,8 @@ static int send_request(struct talk *t)
     struct iovec parts[] = {{&request, sizeof request},
                             {(void *)(uintptr_t)call->name, name_len},
                             {(void *)(uintptr_t)after, after_len},
-                            {(void *)(uintptr_t)call->content, is_put(call) && !goes_through_pipe(call) ? call->len : 0}};
+                            {(void *)(uintptr_t)call->content,
+                             is_put(call) && !goes_through_pipe(call) ? call->len : 0}};
     struct msghdr message = {.msg_iov = parts, .msg_iovlen = ARRAY_LEN(parts)};
     int fd, r = pipe_for(t, &fd);
     if (r < 0)
@@ -187,7 +199,8 @@ static int next_of_source(struct talk *t, struct iovec *ret)
     return 0;
 }
 
-/* The step is filled again while the pipe may still hold what came from it: so the pipe gets a copy. */
+/* The step is filled again while the pipe may still hold what came from it: so the pipe gets a
+ * copy. */
 static ssize_t push_copy(struct talk *t)
 {
     struct iovec part;
@@ -199,18 +212,22 @@ static ssize_t push_copy(struct talk *t)
     return write(t->channel->out, part.iov_base, part.iov_len);
 }
 
-/* The pages themselves go into the pipe: they are read from there by the helper's write, in one copy. */
+/* The pages themselves go into the pipe: they are read from there by the helper's write, in one
+ * copy. */
 static int push(struct talk *t)
 {
     const struct dir_call *call = t->call;
     struct iovec part = {(char *)(uintptr_t)call->content + t->moved, call->len - t->moved};
-    ssize_t n = call->source ? push_copy(t) : vmsplice(t->channel->out, &part, 1, SPLICE_F_NONBLOCK);
+    ssize_t n =
+        call->source ? push_copy(t) : vmsplice(t->channel->out, &part, 1, SPLICE_F_NONBLOCK);
     if (n < 0 && !call->source && (errno == EINVAL || errno == ENOSYS))
         n = write(t->channel->out, part.iov_base, part.iov_len);
     if (n < 0 && call->source && call->source->error < 0)
         return call->source->error;
     if (n < 0)
-        return errno == EAGAIN || errno == EINTR || errno == EPIPE ? 0 : -errno; /* why it ended comes on the socket */
+        return errno == EAGAIN || errno == EINTR || errno == EPIPE
+                   ? 0
+                   : -errno; /* why it ended comes on the socket */
     t->moved += (uint64_t)n;
     return 0;
 }
@@ -231,9 +248,11 @@ static int take_entries(struct talk *t, const char *at, size_t len)
         if (len < sizeof entry)
             return -EPROTO;
         memcpy(&entry, at, sizeof entry);
-        if (entry.name_len == 0 || len - sizeof entry < entry.name_len || at[sizeof entry + entry.name_len - 1] != '\0')
+        if (entry.name_len == 0 || len - sizeof entry < entry.name_len ||
+            at[sizeof entry + entry.name_len - 1] != '\0')
             return -EPROTO;
-        struct tier_object object = {.name = at + sizeof entry, .len = entry.len, .modified_ns = entry.modified_ns};
+        struct tier_object object = {
+            .name = at + sizeof entry, .len = entry.len, .modified_ns = entry.modified_ns};
         int r = t->call->entry(&object, t->call->arg);
         if (r != 0)
             return r;
@@ -278,7 +297,8 @@ static int take_answer(struct talk *t)
 /* All was said, and all content is here. */
 static bool is_complete(const struct talk *t)
 {
-    bool has_content = t->call->verb != DIR_GET || !goes_through_pipe(t->call) || t->moved == t->call->len;
+    bool has_content =
+        t->call->verb != DIR_GET || !goes_through_pipe(t->call) || t->moved == t->call->len;
     return t->answered && (t->answer.result < 0 || has_content);
 }
 
@@ -289,11 +309,15 @@ static int wait_for_more(struct talk *t)
     bool more = goes_through_pipe(call) && t->moved < call->len, is_get = call->verb == DIR_GET;
     struct pollfd fds[] = {{.fd = t->client->stop_fd, .events = POLLIN},
                            {.fd = t->answered ? -1 : t->channel->socket, .events = POLLIN},
-                           {.fd = !more ? -1 : is_get ? t->channel->in : t->channel->out, .events = is_get ? POLLIN : POLLOUT}};
+                           {.fd = !more    ? -1
+                                  : is_get ? t->channel->in
+                                           : t->channel->out,
+                            .events = is_get ? POLLIN : POLLOUT}};
     int64_t left_ms = (deadline_of(t) - clock_monotonic_ns()) / 1000000 + 1;
     if (left_ms <= 0)
         return -ETIMEDOUT;
-    int n = poll(fds, ARRAY_LEN(fds), (int)min_u64((uint64_t)left_ms, call->given_up ? TICK_MS : 1000));
+    int n =
+        poll(fds, ARRAY_LEN(fds), (int)min_u64((uint64_t)left_ms, call->given_up ? TICK_MS : 1000));
     if (n < 0 && errno != EINTR)
         return -errno;
     if (n > 0 && fds[0].revents)
@@ -303,7 +327,8 @@ static int wait_for_more(struct talk *t)
     if (n <= 0)
         return 0;
     /* A pipe whose other end is closed is ready for ever: the socket says why. */
-    if (fds[2].revents & (POLLERR | POLLHUP) && !(fds[2].revents & POLLIN) && !fds[1].revents && t->answered)
+    if (fds[2].revents & (POLLERR | POLLHUP) && !(fds[2].revents & POLLIN) && !fds[1].revents &&
+        t->answered)
         return -EPROTO;
     return 1;
 }
@@ -337,7 +362,8 @@ static void note_answer(struct talk *t)
     c->locked.silent_since = 0;
     if (has_fsync(t->call) && t->waited > usual_limit(t->call) / 2)
         (void)note_slow_locked(c, t->waited);
-    if (t->answer.result == 0 && (is_put(t->call) || t->call->verb == DIR_GET) && strcmp(t->call->name, DIR_MARKER) == 0)
+    if (t->answer.result == 0 && (is_put(t->call) || t->call->verb == DIR_GET) &&
+        strcmp(t->call->name, DIR_MARKER) == 0)
         c->locked.place.has_marker = true;
     if (t->call->verb != DIR_OPEN || t->answer.result < 0)
         return;
@@ -346,9 +372,11 @@ static void note_answer(struct talk *t)
     c->locked.lies = t->lies;
 }
 
-int dir_talk(struct dir_client *client, const struct dir_call *call, struct channel *channel, struct dir_end *ret)
+int dir_talk(struct dir_client *client, const struct dir_call *call, struct channel *channel,
+             struct dir_end *ret)
 {
-    struct talk t = {.client = client, .call = call, .channel = channel, .buf = xmalloc(DIR_MESSAGE_MAX)};
+    struct talk t = {
+        .client = client, .call = call, .channel = channel, .buf = xmalloc(DIR_MESSAGE_MAX)};
     int r = converse(&t);
     free(t.buf);
     free(t.step);
@@ -356,9 +384,11 @@ int dir_talk(struct dir_client *client, const struct dir_call *call, struct chan
     if (is_whole)
         note_answer(&t);
     *ret = (struct dir_end){.answer = t.answer,
-                            .is_reusable = is_whole && (t.answer.result >= 0 || !goes_through_pipe(call)),
+                            .is_reusable =
+                                is_whole && (t.answer.result >= 0 || !goes_through_pipe(call)),
                             .began = t.began,
                             .limit_ns = t.limit,
-                            .is_late = r == -ETIMEDOUT && has_fsync(call) && clock_monotonic_ns() - t.progress >= t.limit};
+                            .is_late = r == -ETIMEDOUT && has_fsync(call) &&
+                                       clock_monotonic_ns() - t.progress >= t.limit};
     return r;
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Inside of the client of a directory (dir_client.c, dir_talk.c): its state, and one call over one channel. */
+/* Inside of the client of a directory (dir_client.c, dir_talk.c): its state, and one call over one
+ * channel. */
 #pragma once
 
 #include <pthread.h>
@@ -25,29 +26,33 @@ struct dir_client {
         struct cairn_mutex lock;
         struct dir_process process; /* pid -1: none */
         bool starting, interrupted;
-        bool is_open, has_place; /* the helper has opened it; `place` is where it was the first time */
+        bool is_open,
+            has_place; /* the helper has opened it; `place` is where it was the first time */
         struct dir_place place;
         struct tier_place lies;
         struct channel *idle;
         int stuck[STUCK_MAX];
         unsigned stuck_count;
-        int64_t silent_since; /* monotonic, ns; 0: it answers */
-        int64_t slow_ns, slow_at; /* what waits for an fsync may take so long; when that was found (monotonic, ns) */
+        int64_t silent_since;     /* monotonic, ns; 0: it answers */
+        int64_t slow_ns, slow_at; /* what waits for an fsync may take so long; when that was found
+                                     (monotonic, ns) */
     } locked;
 };
 
 /* How a call went. */
 struct dir_end {
     struct dir_answer answer;
-    bool is_reusable;         /* nothing is left in the channel */
-    int64_t began, limit_ns;  /* monotonic; how long it could go without an answer */
-    bool is_late;             /* it waits until something is durable, and had all of this time */
+    bool is_reusable;        /* nothing is left in the channel */
+    int64_t began, limit_ns; /* monotonic; how long it could go without an answer */
+    bool is_late;            /* it waits until something is durable, and had all of this time */
 };
 
-/* Makes the call; blocks until it is answered or given up. Returns 0 where the helper answered, whatever it answered (ret->answer.result), else -ETIMEDOUT,
- * -ECANCELED, -ECONNRESET or another error of the channel. Takes the client's lock. */
-CAIRN_MUST_CHECK int dir_talk(struct dir_client *client, const struct dir_call *call, struct channel *channel, struct dir_end *ret);
+/* Makes the call; blocks until it is answered or given up. Returns 0 where the helper answered,
+ * whatever it answered (ret->answer.result), else -ETIMEDOUT, -ECANCELED, -ECONNRESET or another
+ * error of the channel. Takes the client's lock. */
+CAIRN_MUST_CHECK int dir_talk(struct dir_client *client, const struct dir_call *call,
+                              struct channel *channel, struct dir_end *ret);
 
-/* After -ETIMEDOUT. `is_slow`: the call is late, but the directory answers others, so one like it gets more time from now on. Else the directory
- * is silent. Takes the client's lock. */
+/* After -ETIMEDOUT. `is_slow`: the call is late, but the directory answers others, so one like it
+ * gets more time from now on. Else the directory is silent. Takes the client's lock. */
 void dir_talk_timed_out(struct dir_client *client, const struct dir_end *end, bool is_slow);

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a directory tier and its helper process say to each other. Both are the same program, so plain structs will do.
+/* What a directory tier and its helper process say to each other. Both are the same program, so
+ * plain structs will do.
  *
- * A channel is a pair of sockets (SOCK_SEQPACKET) with one call at a time on it, and one thread of the helper at its end. A call is one
- * struct dir_request, with the name and, where it is small, the content behind it; the answer is one struct dir_answer, before which
- * a listing has its entries. Larger content goes through a pipe, whose other end came with the request that first needed it: pages are
- * moved there, not copied. Who gives a call up shuts the channel down for sending. The helper looks for that before what it has
- * written gets its name: from then on the sender may use the memory for something else. */
+ * A channel is a pair of sockets (SOCK_SEQPACKET) with one call at a time on it, and one thread of
+ * the helper at its end. A call is one struct dir_request, with the name and, where it is small,
+ * the content behind it; the answer is one struct dir_answer, before which a listing has its
+ * entries. Larger content goes through a pipe, whose other end came with the request that first
+ * needed it: pages are moved there, not copied. Who gives a call up shuts the channel down for
+ * sending. The helper looks for that before what it has written gets its name: from then on the
+ * sender may use the memory for something else. */
 #pragma once
 
 #include <limits.h>
@@ -20,9 +23,11 @@
 #define DIR_PIPE_BYTES (1 << 20)
 
 enum dir_verb {
-    DIR_RESOLVE, /* name: a path. Answered with it without symbolic links; its last part need not be there */
-    DIR_OPEN, /* name: the path. The folder of all later calls; where `known` it must still be that one, with its marker, else -ESTALE. So
-               * answer the others, too, when the folder was removed, and those that make names count, when its path leads elsewhere */
+    DIR_RESOLVE, /* name: a path. Answered with it without symbolic links; its last part need not be
+                    there */
+    DIR_OPEN, /* name: the path. The folder of all later calls; where `known` it must still be that
+               * one, with its marker, else -ESTALE. So answer the others, too, when the folder was
+               * removed, and those that make names count, when its path leads elsewhere */
     DIR_PUT,
     DIR_PUT_NEW,
     DIR_GET,
@@ -38,7 +43,8 @@ enum dir_verb {
 
 #define DIR_MARKER "cairn" /* the object that says what a prefix is */
 
-/* Which folder on which filesystem. An inode number comes again when a folder was removed: so when it was made, too. */
+/* Which folder on which filesystem. An inode number comes again when a folder was removed: so when
+ * it was made, too. */
 struct dir_place {
     uint64_t ino;
     int64_t fs_type;
@@ -58,12 +64,13 @@ enum dir_answer_kind { DIR_ANSWER, DIR_ENTRIES };
 
 struct dir_answer {
     enum dir_answer_kind kind;
-    int32_t result;        /* 0 or -errno */
-    bool is_lost;          /* DIR_SYNC_FOLDER failed so that names may be lost */
-    uint32_t count;        /* DIR_ENTRIES: as many struct dir_entry follow; else bytes of content or text do */
-    uint64_t len;          /* DIR_STAT */
-    int64_t modified_ns;   /* DIR_STAT, DIR_NOW */
-    uint64_t total, free;  /* DIR_SPACE: bytes */
+    int32_t result; /* 0 or -errno */
+    bool is_lost;   /* DIR_SYNC_FOLDER failed so that names may be lost */
+    uint32_t
+        count; /* DIR_ENTRIES: as many struct dir_entry follow; else bytes of content or text do */
+    uint64_t len;           /* DIR_STAT */
+    int64_t modified_ns;    /* DIR_STAT, DIR_NOW */
+    uint64_t total, free;   /* DIR_SPACE: bytes */
     struct dir_place place; /* DIR_OPEN; a struct tier_place follows */
 };
 

@@ -49,7 +49,8 @@ static int fault_put_new(struct tier *tier, const char *object, const void *buf,
     return r < 0 ? r : below->ops->put_new(below, object, buf, len);
 }
 
-static int fault_get_range(struct tier *tier, const char *object, uint64_t offset, void *buf, size_t len)
+static int fault_get_range(struct tier *tier, const char *object, uint64_t offset, void *buf,
+                           size_t len)
 {
     int r = ask(tier, "get_range", object);
     struct tier *below = fault_of(tier)->below;
@@ -147,8 +148,8 @@ static int fault_space(struct tier *tier, struct tier_space *ret_space)
     return r < 0 ? r : below->ops->space(below, ret_space);
 }
 
-struct tier *fault_tier_new(struct tier *below, int (*fn)(const char *op, const char *object, void *arg),
-                            void *arg)
+struct tier *fault_tier_new(struct tier *below,
+                            int (*fn)(const char *op, const char *object, void *arg), void *arg)
 {
     struct fault *f = xcalloc(1, sizeof *f);
     const struct tier_ops *has = below->ops;

@@ -69,7 +69,8 @@ static void unlink_locked(struct fd_cache *cache, struct fd_entry *entry)
     cache->locked.count--;
 }
 
-/* Takes the longest unused entry out, for the caller to free. A failed one stays: it bears the mark. */
+/* Takes the longest unused entry out, for the caller to free. A failed one stays: it bears the
+ * mark. */
 static struct fd_entry *take_oldest_locked(struct fd_cache *cache)
 {
     check_held(&cache->locked.lock);
@@ -93,8 +94,8 @@ static int use_locked(struct fd_cache *cache, struct fd_entry *entry, struct fd_
     return 0;
 }
 
-/* Puts `fresh` into the cache, or uses the entry that another thread put there meanwhile. If an object was
- * forgotten since it was opened, `fresh` may be that one: it serves this user only. */
+/* Puts `fresh` into the cache, or uses the entry that another thread put there meanwhile. If an
+ * object was forgotten since it was opened, `fresh` may be that one: it serves this user only. */
 static int insert(struct fd_cache *cache, struct fd_entry *fresh, uint64_t forgotten,
                   struct fd_entry **ret_entry)
 {

@@ -11,7 +11,7 @@
 struct dirty {
     char *folder;
     VECTOR(char *) objects; /* that were touched; of the folder that they lie in */
-    bool in_doubt; /* an fsync of it failed: the next one says nothing of them */
+    bool in_doubt;          /* an fsync of it failed: the next one says nothing of them */
     struct dirty *next;
 };
 
@@ -106,15 +106,17 @@ static void mark_folder(struct folders *folders, const char *folder, size_t len,
     add_dirty(folders, fresh);
 }
 
-/* All folders on the way: another thread may have made one just now and not have marked what is above it yet.
- * Those directly in the tier's folder were made durable when it was opened, or are marked by folders_make(). */
+/* All folders on the way: another thread may have made one just now and not have marked what is
+ * above it yet. Those directly in the tier's folder were made durable when it was opened, or are
+ * marked by folders_make(). */
 void folders_touch(struct folders *folders, const char *object)
 {
     const char *slash = strchr(object, '/');
     if (!slash)
         mark_folder(folders, object, 0, object);
     for (; slash; slash = strchr(slash + 1, '/'))
-        mark_folder(folders, object, (size_t)(slash - object), strchr(slash + 1, '/') ? NULL : object);
+        mark_folder(folders, object, (size_t)(slash - object),
+                    strchr(slash + 1, '/') ? NULL : object);
 }
 
 void folders_mark(struct folders *folders, const char *folder)
@@ -124,8 +126,9 @@ void folders_mark(struct folders *folders, const char *folder)
 
 int folders_make(struct folders *folders, const char *folder)
 {
-    int r = folders->ops.make ? folders->ops.make(folders->arg, folder)
-                              : mkdirat(folders->root_fd, folder, 0700) < 0 ? -errno : 0;
+    int r = folders->ops.make                             ? folders->ops.make(folders->arg, folder)
+            : mkdirat(folders->root_fd, folder, 0700) < 0 ? -errno
+                                                          : 0;
     if (r < 0)
         return r == -EEXIST ? 0 : r;
     const char *slash = strrchr(folder, '/');
@@ -146,12 +149,14 @@ int folders_make_parents(struct folders *folders, const char *object)
     return 0;
 }
 
-/* Only a failed fsync says that names may be lost; where the folder could not be opened (no descriptor was left), nothing happened. */
+/* Only a failed fsync says that names may be lost; where the folder could not be opened (no
+ * descriptor was left), nothing happened. */
 static int sync_folder(struct folders *folders, struct dirty *d)
 {
     if (folders->ops.sync)
         return folders->ops.sync(folders->arg, d->folder, &d->in_doubt);
-    _cleanup_close_ int fd = openat(folders->root_fd, d->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    _cleanup_close_ int fd =
+        openat(folders->root_fd, d->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)
         return -errno;
     d->in_doubt = fsync(fd) < 0;
@@ -171,7 +176,8 @@ static int make_durable(struct folders *folders, struct dirty *d)
     return r;
 }
 
-/* One at a time: a second caller must not return while the first one's fsync of its names is still under way. */
+/* One at a time: a second caller must not return while the first one's fsync of its names is still
+ * under way. */
 static struct dirty *begin_sync(struct folders *folders)
 {
     LOCK_SCOPE(&folders->locked.lock);

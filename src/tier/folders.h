@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Folders of a tier that is a directory: makes them, and makes durable what was named in them. Any thread; no lock is held over
- * I/O. */
+/* Folders of a tier that is a directory: makes them, and makes durable what was named in them. Any
+ * thread; no lock is held over I/O. */
 #pragma once
 
 #include "base/base.h"
 
 struct folders;
 
-/* Makes names of `folder` anew, for whose durability an fsync that failed says nothing, and none that is tried again would: `objects` are
- * those that were touched since the last one that worked. Called until it works; the folder's fsync follows. */
+/* Makes names of `folder` anew, for whose durability an fsync that failed says nothing, and none
+ * that is tried again would: `objects` are those that were touched since the last one that worked.
+ * Called until it works; the folder's fsync follows. */
 typedef int folders_renew_fn(const char *folder, char *const *objects, size_t count, void *arg);
 
 /* `root_fd` is borrowed. */
 struct folders *folders_new(int root_fd, folders_renew_fn *renew, void *arg);
 
-/* How the folders are reached, where not by a descriptor. 0 or -errno; make: -EEXIST is fine. *ret_in_doubt: an fsync failed, or may
- * have. */
+/* How the folders are reached, where not by a descriptor. 0 or -errno; make: -EEXIST is fine.
+ * *ret_in_doubt: an fsync failed, or may have. */
 struct folders_ops {
     int (*make)(void *arg, const char *folder);
     int (*sync)(void *arg, const char *folder, bool *ret_in_doubt);

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A caller makes its exchange ready, hands it to the thread that drives libcurl, and waits until that thread gives it back. In
- * between the exchange belongs to the driver. An exchange lies on the stack of its caller, so the queue is never longer than there
- * are threads that wait.
+/* A caller makes its exchange ready, hands it to the thread that drives libcurl, and waits until
+ * that thread gives it back. In between the exchange belongs to the driver. An exchange lies on the
+ * stack of its caller, so the queue is never longer than there are threads that wait.
  *
- * libcurl's own limit of speed counts in whole seconds and not while a name is looked up or a connection made; one clock of our own
- * covers all of it: no byte in either direction for `stall_ns`. */
+ * libcurl's own limit of speed counts in whole seconds and not while a name is looked up or a
+ * connection made; one clock of our own covers all of it: no byte in either direction for
+ * `stall_ns`. */
 #include "tier/http.h"
 
 #include <curl/curl.h>
@@ -19,7 +20,8 @@
 #include "base/vector.h"
 #include "tier/http_header.h"
 
-/* Each exchange under way has one of these: with 32 connections 24 MiB. Larger ones gained nothing. */
+/* Each exchange under way has one of these: with 32 connections 24 MiB. Larger ones
+ * gained nothing. */
 #define SEND_BUFFER (512l * 1024)
 #define RECEIVE_BUFFER (256l * 1024)
 
@@ -59,7 +61,7 @@ struct http {
     } locked;
 };
 
-/* --- what libcurl calls, in the driver ------------------------------------------------------------------------------------ */
+/* --- what libcurl calls, in the driver -------------------------------------------------------- */
 
 /* Not to be inherited by programs that the daemon starts. */
 static curl_socket_t on_open(void *arg, curlsocktype purpose, struct curl_sockaddr *address)
@@ -84,9 +86,9 @@ static int on_close(void *arg, curl_socket_t fd)
     return close(fd);
 }
 
-/* A server that sends head and body apart and has Nagle's algorithm on (Ceph as it comes) holds a small body back until the head is
- * acknowledged, which the kernel does after 40 ms unless it is told to do so at once, each time. libcurl does not say which
- * socket this is; there are few. */
+/* A server that sends head and body apart and has Nagle's algorithm on (Ceph as it comes) holds a
+ * small body back until the head is acknowledged, which the kernel does after 40 ms unless it is
+ * told to do so at once, each time. libcurl does not say which socket this is; there are few. */
 static void acknowledge(struct http *http)
 {
     int on = 1;
@@ -161,7 +163,7 @@ static int on_seek(void *arg, curl_off_t offset, int origin)
     return CURL_SEEKFUNC_OK;
 }
 
-/* --- an exchange ---------------------------------------------------------------------------------------------------------- */
+/* --- an exchange ------------------------------------------------------------------------------ */
 
 /* The only place where 0 is put for long: its options are variadic. */
 #define SET(easy, option, value) (void)curl_easy_setopt(easy, option, value)
@@ -189,7 +191,8 @@ static void set_transport(struct http *http, CURL *easy)
     SET(easy, CURLOPT_PROTOCOLS, (long)(CURLPROTO_HTTP | CURLPROTO_HTTPS));
 #endif
 #if LIBCURL_VERSION_NUM >= 0x075700
-    /* Else giving up on a name server that does not answer would wait for it, and with it every other transfer. */
+    /* Else giving up on a name server that does not answer would wait for it, and with it every
+     * other transfer. */
     SET(easy, CURLOPT_QUICK_EXIT, 1l);
 #endif
     if (http->ca_bundle)
@@ -271,7 +274,7 @@ static void give_handle(struct http *http, CURL *easy)
         curl_easy_cleanup(easy);
 }
 
-/* --- results -------------------------------------------------------------------------------------------------------------- */
+/* --- results ---------------------------------------------------------------------------------- */
 
 static int errno_of_connection(CURL *easy)
 {
@@ -290,12 +293,14 @@ static int errno_of_connection(CURL *easy)
     }
 }
 
-/* libcurl has one code for all that goes wrong in a handshake before the certificate is looked at. */
+/* libcurl has one code for all that goes wrong in a handshake before the certificate is
+ * looked at. */
 static int errno_of_handshake(const struct exchange *x)
 {
     long os = 0;
     (void)curl_easy_getinfo(x->easy, CURLINFO_OS_ERRNO, &os);
-    bool cut = os == ECONNRESET || os == EPIPE || strstr(x->error, "SYSCALL") || strstr(x->error, "reset");
+    bool cut =
+        os == ECONNRESET || os == EPIPE || strstr(x->error, "SYSCALL") || strstr(x->error, "reset");
     return cut ? -ECONNRESET : -EPROTO;
 }
 
@@ -335,13 +340,14 @@ static int errno_of(const struct exchange *x, CURLcode code)
     }
 }
 
-/* --- the driver ----------------------------------------------------------------------------------------------------------- */
+/* --- the driver ------------------------------------------------------------------------------- */
 
 static void finish(struct http *http, struct exchange *x, int result, const char *cause)
 {
     x->result = result;
     if (result < 0)
-        (void)snprintf(x->response->cause, sizeof x->response->cause, "%.*s", (int)sizeof x->response->cause - 1, cause);
+        (void)snprintf(x->response->cause, sizeof x->response->cause, "%.*s",
+                       (int)sizeof x->response->cause - 1, cause);
     LOCK_SCOPE(&http->locked.lock);
     x->done = true;
     (void)pthread_cond_signal(&x->finished);
@@ -444,7 +450,7 @@ static void *drive(void *arg)
     return NULL;
 }
 
-/* --- calls ---------------------------------------------------------------------------------------------------------------- */
+/* --- calls ------------------------------------------------------------------------------------ */
 
 /* Hands the exchange over and waits for it. */
 static int run_exchange(struct http *http, struct exchange *x)
@@ -465,7 +471,8 @@ static int run_exchange(struct http *http, struct exchange *x)
     return x->result;
 }
 
-int http_perform(struct http *http, const struct http_request *request, struct http_response *ret_response)
+int http_perform(struct http *http, const struct http_request *request,
+                 struct http_response *ret_response)
 {
     struct exchange x = {.http = http,
                          .request = request,
@@ -499,7 +506,7 @@ void http_interrupt(struct http *http)
     (void)curl_multi_wakeup(http->multi);
 }
 
-/* --- life ----------------------------------------------------------------------------------------------------------------- */
+/* --- life ------------------------------------------------------------------------------------- */
 
 static void global_init(void)
 {

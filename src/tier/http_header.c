@@ -7,11 +7,11 @@
 
 #include "base/clock.h"
 
-
 /* Longer ones hold nothing for us. */
 #define VALUE_MAX 256
 
-/* The year 2200: what is told of later times is nonsense, and near the end of what nanoseconds count to. */
+/* The year 2200: what is told of later times is nonsense, and near the end of what nanoseconds
+ * count to. */
 #define LATEST_S 7258118400ll
 
 static int64_t date_of(const char *value)
@@ -60,7 +60,8 @@ static void set_range(struct http_response *r, const char *value)
         r->range_total = total;
     else if (sscanf(value, "bytes */%llu", &total) == 1)
         r->range_total = total;
-    if (sscanf(value, "bytes %llu-%llu/", &first, &last) == 2 && first <= last && last < UINT64_MAX) {
+    if (sscanf(value, "bytes %llu-%llu/", &first, &last) == 2 && first <= last &&
+        last < UINT64_MAX) {
         r->range_start = first;
         r->range_end = last + 1;
     }

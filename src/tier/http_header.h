@@ -4,6 +4,6 @@
 
 #include "tier/http.h"
 
-/* One line of an answer's head as it came, line end included, not NUL-terminated. A status line begins the answer anew:
- * what was before it was an interim one (1xx). */
+/* One line of an answer's head as it came, line end included, not NUL-terminated. A status line
+ * begins the answer anew: what was before it was an interim one (1xx). */
 void http_header_line(struct http_response *response, const char *line, size_t len);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A tier in a local directory. Order of a put: the content is durable (fdatasync), and was read back, before the file gets its
- * name, the name is durable after sync() (fsync of the folder). A failed fdatasync says nothing about later
- * ones, so nothing is ever tried twice on the same file: it is removed, and the caller, who has the bytes,
- * writes them anew. So with a folder: where its fsync fails, another takes its place (renew.c). */
+/* A tier in a local directory. Order of a put: the content is durable (fdatasync), and was read
+ * back, before the file gets its name, the name is durable after sync() (fsync of the folder). A
+ * failed fdatasync says nothing about later ones, so nothing is ever tried twice on the same file:
+ * it is removed, and the caller, who has the bytes, writes them anew. So with a folder: where its
+ * fsync fails, another takes its place (renew.c). */
 #include "tier/tier.h"
 
 #include <dirent.h>
@@ -80,11 +81,13 @@ static int compare_part(int fd, const uint8_t *buf, uint8_t *read, size_t at, si
     return r < 0 ? r : memcmp(read, buf + at, len) == 0 ? 0 : -EBADMSG;
 }
 
-/* What came to lie on the medium, read past the page cache where the filesystem lets us. A write that was lost, or went elsewhere, is so
- * for a whole request: both ends and a page of each MiB find it, for a tenth of what reading all of it takes. */
+/* What came to lie on the medium, read past the page cache where the filesystem lets us. A write
+ * that was lost, or went elsewhere, is so for a whole request: both ends and a page of each MiB
+ * find it, for a tenth of what reading all of it takes. */
 static int verify_content(struct nvme *n, const struct room_file *file, const void *buf, size_t len)
 {
-    _cleanup_close_ int fd = openat(n->root_fd, file->path, O_RDONLY | O_DIRECT | O_CLOEXEC | O_NOFOLLOW);
+    _cleanup_close_ int fd =
+        openat(n->root_fd, file->path, O_RDONLY | O_DIRECT | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0 && errno == EINVAL)
         fd = openat(n->root_fd, file->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)
@@ -121,7 +124,8 @@ static int nvme_put(struct tier *tier, const char *object, const void *buf, size
     return r;
 }
 
-static int nvme_get_range(struct tier *tier, const char *object, uint64_t offset, void *buf, size_t len)
+static int nvme_get_range(struct tier *tier, const char *object, uint64_t offset, void *buf,
+                          size_t len)
 {
     struct nvme *n = nvme_of(tier);
     check_name(object);
@@ -155,7 +159,8 @@ struct listing {
 
 static int list_folder(struct nvme *n, const char *folder, const struct listing *l);
 
-static int list_entry(struct nvme *n, int dir_fd, const char *folder, const char *name, const struct listing *l)
+static int list_entry(struct nvme *n, int dir_fd, const char *folder, const char *name,
+                      const struct listing *l)
 {
     if (name[0] == '.')
         return 0;
@@ -175,7 +180,8 @@ static int list_entry(struct nvme *n, int dir_fd, const char *folder, const char
     return l->fn(&found, l->arg);
 }
 
-/* A folder that is not there holds nothing: folders are not objects. 1: the caller has seen enough. */
+/* A folder that is not there holds nothing: folders are not objects. 1: the caller has
+ * seen enough. */
 static int list_folder(struct nvme *n, const char *folder, const struct listing *l)
 {
     int fd = openat(n->root_fd, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
@@ -277,7 +283,8 @@ static int nvme_space(struct tier *tier, struct tier_space *ret_space)
         return -errno;
     *ret_space = (struct tier_space){.total_bytes = (uint64_t)s.f_blocks * s.f_frsize,
                                      .free_bytes = (uint64_t)s.f_bavail * s.f_frsize};
-    /* In this order: what a put() takes over meanwhile is counted as neither, rather than as both. */
+    /* In this order: what a put() takes over meanwhile is counted as neither, rather than
+     * as both. */
     ret_space->held_bytes = room_held(n->room);
     return 0;
 }
@@ -317,7 +324,8 @@ static int renew(const char *folder, char *const *objects, size_t count, void *a
     (void)count;
     int r = strcmp(folder, ".") == 0 ? -EIO : renew_folder(n->root_fd, folder);
     if (r == 0)
-        log_warn("nvme: fsync of %s/ failed; a new directory with the same entries replaced it", folder);
+        log_warn("nvme: fsync of %s/ failed; a new directory with the same entries replaced it",
+                 folder);
     return r;
 }
 

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The kernel tells of a failed fsync once, and takes what it could not write for clean. So an fsync that is tried again on the same folder
- * says nothing of names from before. In a new folder every name is a new one:
+/* The kernel tells of a failed fsync once, and takes what it could not write for clean. So an fsync
+ * that is tried again on the same folder says nothing of names from before. In a new folder every
+ * name is a new one:
  *
- *   new folder, every file linked there  ->  its fsync  ->  it takes the place of the old one  ->  what came into the old one meanwhile
+ *   new folder, every file linked there  ->  its fsync  ->  it takes the place of the old one  ->
+ * what came into the old one meanwhile
  *   ->  fsync of both  ->  the old one's names go
  *
- * At any moment every file has its name in one of the two, and whoever finds the second folds it back into the first. */
+ * At any moment every file has its name in one of the two, and whoever finds the second folds it
+ * back into the first. */
 #include "tier/renew.h"
 
 #include <dirent.h>
@@ -19,7 +22,8 @@ static int open_folder(int root_fd, const char *folder)
     return fd < 0 ? -errno : fd;
 }
 
-static int each_name(int root_fd, const char *folder, int (*fn)(int from_fd, const char *name, int to_fd), int to_fd)
+static int each_name(int root_fd, const char *folder,
+                     int (*fn)(int from_fd, const char *name, int to_fd), int to_fd)
 {
     int fd = open_folder(root_fd, folder);
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
@@ -49,15 +53,16 @@ static int link_one(int from_fd, const char *name, int to_fd)
     int r = -errno;
     if (fstatat(from_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(st.st_mode))
         return r;
-    return renameat2(from_fd, name, to_fd, name, RENAME_NOREPLACE) < 0 && errno != EEXIST ? -errno : 0;
+    return renameat2(from_fd, name, to_fd, name, RENAME_NOREPLACE) < 0 && errno != EEXIST ? -errno
+                                                                                          : 0;
 }
 
 /* Only what has its name in the other folder, too. */
 static int unlink_one(int from_fd, const char *name, int to_fd)
 {
     struct stat here, there;
-    if (fstatat(from_fd, name, &here, AT_SYMLINK_NOFOLLOW) < 0 || fstatat(to_fd, name, &there, AT_SYMLINK_NOFOLLOW) < 0 ||
-        here.st_ino != there.st_ino)
+    if (fstatat(from_fd, name, &here, AT_SYMLINK_NOFOLLOW) < 0 ||
+        fstatat(to_fd, name, &there, AT_SYMLINK_NOFOLLOW) < 0 || here.st_ino != there.st_ino)
         return -EEXIST;
     return unlinkat(from_fd, name, 0) < 0 ? -errno : 0;
 }
@@ -109,7 +114,8 @@ int renew_folder(int root_fd, const char *folder)
         return r;
     _cleanup_close_ int fd = open_folder(root_fd, second);
     r = fd < 0 ? fd : exchange(root_fd, folder, second, fd);
-    /* `fd` is that of the folder under its name now; what was on its way into the old one is taken along. */
+    /* `fd` is that of the folder under its name now; what was on its way into the old one is taken
+     * along. */
     if (r == 0)
         r = each_name(root_fd, second, link_one, fd);
     if (r == 0 && (fsync(fd) < 0 || fsync(root_fd) < 0))

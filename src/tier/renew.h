@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A folder whose fsync failed: its names are written anew in another one, which takes its place. Not for two threads at once; files may be
- * moved into the folder meanwhile, and are not removed from it. */
+/* A folder whose fsync failed: its names are written anew in another one, which takes its place.
+ * Not for two threads at once; files may be moved into the folder meanwhile, and are not removed
+ * from it. */
 #pragma once
 
 #include "base/base.h"

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Trying again: full-jitter exponential backoff under a budget that all calls of a tier share, so that a remote in trouble is not
- * drowned in repetitions: RETRY_TOKENS at once, then one a second and one for every RETRY_SHARE calls that succeed. Calls that are
- * made for the first time cost nothing. Any thread. */
+/* Trying again: full-jitter exponential backoff under a budget that all calls of a tier share, so
+ * that a remote in trouble is not drowned in repetitions: RETRY_TOKENS at once, then one a second
+ * and one for every RETRY_SHARE calls that succeed. Calls that are made for the first time cost
+ * nothing. Any thread. */
 #pragma once
 
 #include "base/lock.h"
@@ -38,6 +39,6 @@ struct retry {
 
 void retry_begin(struct retry *retry, struct retry_gate *gate, int64_t patience_ns);
 
-/* Waits as long as is right before the next attempt, at least `at_least_ns`. 0: try again; -ETIMEDOUT: patience would be over
- * before; -ECANCELED. */
+/* Waits as long as is right before the next attempt, at least `at_least_ns`. 0: try again;
+ * -ETIMEDOUT: patience would be over before; -ECANCELED. */
 CAIRN_MUST_CHECK int retry_wait(struct retry *retry, int64_t at_least_ns);

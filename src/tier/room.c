@@ -8,8 +8,8 @@
 
 #include "base/lock.h"
 
-/* What is held is a multiple of this: the last spare file may be shorter than a whole one, and so are those for which the medium has no
- * more. */
+/* What is held is a multiple of this: the last spare file may be shorter than a whole one, and so
+ * are those for which the medium has no more. */
 #define SPARE_STEP (1 * MIB)
 
 struct spare {
@@ -140,7 +140,8 @@ static struct spare *take_spare(struct room *room, uint64_t len)
     for (struct spare **at = &room->locked.spares; *at; at = &(*at)->next) {
         bool fits = (*at)->len >= len;
         bool best_fits = best && (*best)->len >= len;
-        if (!best || (fits && !best_fits) || (fits == best_fits && ((*at)->len < (*best)->len) == fits))
+        if (!best || (fits && !best_fits) ||
+            (fits == best_fits && ((*at)->len < (*best)->len) == fits))
             best = at;
     }
     if (!best)
@@ -315,7 +316,8 @@ static int cut_spare(struct room *room, struct spare *s, uint64_t len)
 static int shrink(struct room *room, uint64_t bytes)
 {
     for (;;) {
-        uint64_t held = room_held(room), excess = held > bytes ? align_down(held - bytes, SPARE_STEP) : 0;
+        uint64_t held = room_held(room),
+                 excess = held > bytes ? align_down(held - bytes, SPARE_STEP) : 0;
         struct spare *s = excess ? take_spare(room, 0) : NULL;
         if (!s)
             return 0;

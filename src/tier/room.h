@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Room on the medium that later puts cannot be denied: spare files, allocated ahead, in the folder room/ of a
- * tier. Every object begins as a file there and is moved to its name when its content is durable. Any thread;
- * no lock is held over I/O. */
+/* Room on the medium that later puts cannot be denied: spare files, allocated ahead, in the folder
+ * room/ of a tier. Every object begins as a file there and is moved to its name when its content is
+ * durable. Any thread; no lock is held over I/O. */
 #pragma once
 
 #include "base/base.h"
@@ -31,11 +31,13 @@ CAIRN_MUST_CHECK int room_reserve(struct room *room, uint64_t bytes, uint64_t *r
 
 uint64_t room_held(struct room *room);
 
-/* A file with at least `len` bytes allocated: new, or a spare one. With `direct` it is opened for O_DIRECT
- * where the filesystem has that. */
-CAIRN_MUST_CHECK int room_take(struct room *room, uint64_t len, bool direct, struct room_file *ret_file);
+/* A file with at least `len` bytes allocated: new, or a spare one. With `direct` it is opened for
+ * O_DIRECT where the filesystem has that. */
+CAIRN_MUST_CHECK int room_take(struct room *room, uint64_t len, bool direct,
+                               struct room_file *ret_file);
 
-/* Moves the file to its name; -EEXIST if that is taken. The file is the caller's still if this fails. */
+/* Moves the file to its name; -EEXIST if that is taken. The file is the caller's still if this
+ * fails. */
 CAIRN_MUST_CHECK int room_file_move(struct room *room, struct room_file *file, const char *object);
 
 /* Closes the file, and removes it from room/ if it was not moved. */

@@ -9,7 +9,8 @@ int tier_source_read(struct tier_source *source, uint64_t offset, void *buf, siz
     return r;
 }
 
-int tier_source_each(struct tier_source *source, void (*fn)(const void *bytes, size_t len, void *arg), void *arg)
+int tier_source_each(struct tier_source *source,
+                     void (*fn)(const void *bytes, size_t len, void *arg), void *arg)
 {
     _cleanup_free_ void *step = xmalloc(TIER_SOURCE_STEP);
     for (uint64_t at = 0; at < source->len; at += TIER_SOURCE_STEP) {

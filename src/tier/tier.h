@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A tier: a place where packs and segments live. One table of operations; objects are named by short paths
+/* A tier: a place where packs and segments live. One table of operations; objects are named by
+ * short paths
  * ("packs/00.../ID", "journal/N"). A tier knows nothing of files.
  *
- * Objects are immutable once put, except logs (append). All calls block; any thread; different objects in parallel.
- * Names come from us only: hex digits, letters, '/', '.' and '-'; no part of one begins with '.'.
+ * Objects are immutable once put, except logs (append). All calls block; any thread; different
+ * objects in parallel. Names come from us only: hex digits, letters, '/', '.' and '-'; no part of
+ * one begins with '.'.
  *
- * Errors are -errno of the medium; -ENOENT no such object; -EEXIST (put_new); -EUCLEAN what came back is not what was
- * stored (length, checksum), or can certainly not be read. Of remotes also: -EACCES refused, or no credentials; -EKEYEXPIRED
- * credentials are out of date; -EKEYREJECTED a certificate that is not trusted; -ENODEV no such bucket, or in another region; -EPROTO what
- * answers is no S3; -EOPNOTSUPP the server cannot do it; -EFBIG more than 5 GiB; -ECANCELED interrupted; and those of
- * tier_error_is_transient(), after patience. */
+ * Errors are -errno of the medium; -ENOENT no such object; -EEXIST (put_new); -EUCLEAN what came
+ * back is not what was stored (length, checksum), or can certainly not be read. Of remotes also:
+ * -EACCES refused, or no credentials; -EKEYEXPIRED credentials are out of date; -EKEYREJECTED a
+ * certificate that is not trusted; -ENODEV no such bucket, or in another region; -EPROTO what
+ * answers is no S3; -EOPNOTSUPP the server cannot do it; -EFBIG more than 5 GiB; -ECANCELED
+ * interrupted; and those of tier_error_is_transient(), after patience. */
 #pragma once
 
 #include <stdatomic.h>
@@ -40,7 +43,8 @@ struct tier_traffic {
     uint64_t sent_bytes, received_bytes; /* of objects' content */
 };
 
-/* Where a directory lies: its filesystem, the same as long as that is the same one, whatever is mounted where. */
+/* Where a directory lies: its filesystem, the same as long as that is the same one, whatever is
+ * mounted where. */
 struct tier_place {
     char identity[256]; /* to be compared; no control characters */
     char shown[256];    /* for a person: type and source */
@@ -52,14 +56,16 @@ struct tier_ops {
     bool is_sorted; /* list() */
     void (*close)(struct tier *tier);
 
-    /* Stores an object; the content is durable on return, the name after sync(). `buf` is aligned to 4096 and
-     * readable up to the next multiple of 4096 after len. Where the name is taken: -EEXIST on the local tier; on remotes the
-     * new object takes its place, whole, so that a put may be repeated. */
+    /* Stores an object; the content is durable on return, the name after sync(). `buf` is aligned
+     * to 4096 and readable up to the next multiple of 4096 after len. Where the name is taken:
+     * -EEXIST on the local tier; on remotes the new object takes its place, whole, so that a put
+     * may be repeated. */
     int (*put)(struct tier *tier, const char *object, const void *buf, size_t len);
 
-    /* As put(), but -EEXIST if the name is taken. On a remote that may be by this very call: its first attempt was carried
-     * out, the answer was lost, the second attempt found the object. Who must know reads it and sees whose it is. After
-     * any other error too the object may be there, or come to be there a little later. */
+    /* As put(), but -EEXIST if the name is taken. On a remote that may be by this very call: its
+     * first attempt was carried out, the answer was lost, the second attempt found the object. Who
+     * must know reads it and sees whose it is. After any other error too the object may be there,
+     * or come to be there a little later. */
     int (*put_new)(struct tier *tier, const char *object, const void *buf, size_t len);
 
     /* Exactly len bytes at offset; -EUCLEAN where the object ends before. */
@@ -68,22 +74,25 @@ struct tier_ops {
     /* Length of an object, -ENOENT none. */
     int (*stat)(struct tier *tier, const char *object, uint64_t *ret_len);
 
-    /* Objects of a folder ("packs", "heads"; all below it, whatever the medium calls folders) whose full name is greater
-     * than `after` (NULL: all), in ascending byte order of the name where `is_sorted`, else in any. `fn` returns 0 to go on, 1 to
-     * stop (list returns 0), or a -errno; it may call the tier. A folder that is not there is empty. */
+    /* Objects of a folder ("packs", "heads"; all below it, whatever the medium calls folders) whose
+     * full name is greater than `after` (NULL: all), in ascending byte order of the name where
+     * `is_sorted`, else in any. `fn` returns 0 to go on, 1 to stop (list returns 0), or a -errno;
+     * it may call the tier. A folder that is not there is empty. */
     int (*list)(struct tier *tier, const char *folder, const char *after,
                 int (*fn)(const struct tier_object *object, void *arg), void *arg);
 
-    /* Gone already is no error. The room is free on return; the name's removal is durable after sync(). */
+    /* Gone already is no error. The room is free on return; the name's removal is durable after
+     * sync(). */
     int (*remove)(struct tier *tier, const char *object);
 
     /* Every put and remove that returned before is durable, names too. */
     int (*sync)(struct tier *tier);
 
-    /* Removes many, in as few requests as the medium allows; gone already is no error. NULL: use remove(). */
+    /* Removes many, in as few requests as the medium allows; gone already is no error. NULL: use
+     * remove(). */
     int (*remove_many)(struct tier *tier, const char *const *objects, size_t count);
 
-    /* --- Tiers that others reach too (remotes); NULL where the medium is ours alone. ------------------------------- */
+    /* --- Tiers that others reach too (remotes); NULL where the medium is ours alone. ---------- */
 
     /* As put(), of what is too large for memory: called by tier_put_from(). */
     int (*put_from)(struct tier *tier, const char *object, struct tier_source *source);
@@ -91,33 +100,36 @@ struct tier_ops {
     /* The medium's own clock, ns since 1970: leases are judged by nothing else. */
     int (*now)(struct tier *tier, int64_t *ret_ns);
 
-    /* Every call under way and every later one ends soon with -ECANCELED: the daemon is about to go. */
+    /* Every call under way and every later one ends soon with -ECANCELED: the daemon is about to
+     * go. */
     void (*interrupt)(struct tier *tier);
 
-    /* What went wrong last, for a person: one line with the object, what was answered, and what to do; "" if nothing.
-     * No secret in it. */
+    /* What went wrong last, for a person: one line with the object, what was answered, and what to
+     * do; "" if nothing. No secret in it. */
     void (*last_error)(struct tier *tier, char *buf, size_t size);
 
     /* Which filesystem this is on; NULL where there is none below (s3). -EAGAIN: not known yet. */
     int (*place)(struct tier *tier, struct tier_place *ret);
 
-    /* The next call looks for the directory by its path, whatever was there before. NULL as place(). */
+    /* The next call looks for the directory by its path, whatever was there before. NULL as
+     * place(). */
     void (*look_again)(struct tier *tier);
 
     /* Totals since open. */
     void (*traffic)(struct tier *tier, struct tier_traffic *ret_traffic);
 
-    /* --- What only a medium of ours has; NULL where there is none (dir: all but space; s3: all). ---------------------------- */
+    /* --- Only of our own media; NULL elsewhere (dir: all but space; s3: all) ----------------- */
 
     /* Logs. log_create makes an object of `room` zero bytes, allocated and durable with
-     * its name. log_append writes at `offset` (any) and makes it durable; after an error the log must not be written
-     * again. */
+     * its name. log_append writes at `offset` (any) and makes it durable; after an error the log
+     * must not be written again. */
     int (*log_create)(struct tier *tier, const char *object, uint64_t room);
-    int (*log_append)(struct tier *tier, const char *object, uint64_t offset, const void *buf, size_t len);
+    int (*log_append)(struct tier *tier, const char *object, uint64_t offset, const void *buf,
+                      size_t len);
 
-    /* Keeps at least `bytes` of room allocated ahead for later puts, so that these cannot meet -ENOSPC: files of
-     * zeros that put() takes over. Grows and shrinks to it, to the MiB. -ENOSPC: the medium has less; what could be had is
-     * kept. *ret_held: bytes held now. */
+    /* Keeps at least `bytes` of room allocated ahead for later puts, so that these cannot meet
+     * -ENOSPC: files of zeros that put() takes over. Grows and shrinks to it, to the MiB. -ENOSPC:
+     * the medium has less; what could be had is kept. *ret_held: bytes held now. */
     int (*reserve)(struct tier *tier, uint64_t bytes, uint64_t *ret_held);
 
     int (*space)(struct tier *tier, struct tier_space *ret_space);
@@ -125,69 +137,87 @@ struct tier_ops {
 
 struct tier {
     const struct tier_ops *ops;
-    _Atomic int64_t patience_ns; /* remotes: how long a call goes on trying before it gives a transient error back; may be
-                                    changed at any time, for calls that begin later */
+    _Atomic int64_t
+        patience_ns; /* remotes: how long a call goes on trying before it gives a transient error
+                        back; may be changed at any time, for calls that begin later */
 };
 
-/* As put() of a remote, from a source: at most TIER_SOURCE_STEP of it is in memory. -errno of its `read`, which is then in source->error,
- * too, or of the tier. */
-CAIRN_MUST_CHECK int tier_put_from(struct tier *tier, const char *object, struct tier_source *source);
+/* As put() of a remote, from a source: at most TIER_SOURCE_STEP of it is in memory. -errno of its
+ * `read`, which is then in source->error, too, or of the tier. */
+CAIRN_MUST_CHECK int tier_put_from(struct tier *tier, const char *object,
+                                   struct tier_source *source);
 
-/* A directory on local NVMe (or any POSIX filesystem): O_DIRECT where the filesystem has it. `path` must exist.
- * Subfolders packs/, journal/ and room/ are made. Leftovers in room/ from an earlier run are removed.
- * -EROFS, -EACCES, -ENOSPC and so on as the filesystem says. */
+/* A directory on local NVMe (or any POSIX filesystem): O_DIRECT where the filesystem has it. `path`
+ * must exist. Subfolders packs/, journal/ and room/ are made. Leftovers in room/ from an earlier
+ * run are removed. -EROFS, -EACCES, -ENOSPC and so on as the filesystem says. */
 CAIRN_MUST_CHECK int nvme_tier_open(const char *path, struct tier **ret_tier);
 
-/* A remote in a directory that others see too (NFS, Lustre, any POSIX filesystem). `path` is made if its parent exists.
- * Everything is written under a temporary name in the same folder, made durable, then renamed (put) or linked (put_new).
- * Leftovers of such names that are older than a day are removed by list(). Read-only where `read_only`.
+/* A remote in a directory that others see too (NFS, Lustre, any POSIX filesystem). `path` is made
+ * if its parent exists. Everything is written under a temporary name in the same folder, made
+ * durable, then renamed (put) or linked (put_new). Leftovers of such names that are older than a
+ * day are removed by list(). Read-only where `read_only`.
  *
- * Such a directory may hang for as long as its server is away. So a helper process makes the calls, and what gets no answer within the
- * patience is -ETIMEDOUT (a put or a sync after 15 s at the earliest: an fsync may be slow). Where the directory answers meanwhile, the
- * next put or sync may take twice as long, up to 10 minutes. No thread of this process ever hangs there. */
+ * Such a directory may hang for as long as its server is away. So a helper process makes the calls,
+ * and what gets no answer within the patience is -ETIMEDOUT (a put or a sync after 15 s at the
+ * earliest: an fsync may be slow). Where the directory answers meanwhile, the next put or sync may
+ * take twice as long, up to 10 minutes. No thread of this process ever hangs there. */
 struct dir_options {
     const char *path; /* absolute; copied */
     bool read_only;
-    bool must_exist;             /* it is not made */
-    int64_t patience_ns;         /* 0: 60 s */
-    bool (*given_up)(void *arg); /* asked now and then while the directory is being opened; NULL: never */
-    /* Told, before anything is made there, where the path leads without symbolic links; or the error of looking. A negative result
-     * is that of dir_tier_open(), whose *ret_error stays NULL. Not called where nothing comes back. NULL: no matter. */
+    bool must_exist;     /* it is not made */
+    int64_t patience_ns; /* 0: 60 s */
+    bool (*given_up)(
+        void *arg); /* asked now and then while the directory is being opened; NULL: never */
+    /* Told, before anything is made there, where the path leads without symbolic links; or the
+     * error of looking. A negative result is that of dir_tier_open(), whose *ret_error stays NULL.
+     * Not called where nothing comes back. NULL: no matter. */
     int (*judge)(int error, const char *real, void *arg);
     void *arg; /* of both */
 };
 
-/* Also 0 where nothing came back within 5 s, or the patience: later calls open it, and say -ENODEV where there is no such
- * directory. -ECANCELED: given up. */
-CAIRN_MUST_CHECK int dir_tier_open(const struct dir_options *options, struct tier **ret_tier, char **ret_error);
+/* Also 0 where nothing came back within 5 s, or the patience: later calls open it, and say -ENODEV
+ * where there is no such directory. -ECANCELED: given up. */
+CAIRN_MUST_CHECK int dir_tier_open(const struct dir_options *options, struct tier **ret_tier,
+                                   char **ret_error);
 
 /* A remote in S3; all strings may be NULL where that has a default. Copied. */
 struct s3_options {
     const char *bucket;
     const char *prefix;       /* without '/' at its ends; NULL or "": the whole bucket */
-    const char *endpoint_url; /* NULL: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, profile, else AWS of the region */
+    const char *endpoint_url; /* NULL: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, profile, else AWS of
+                                 the region */
     const char *region;       /* NULL: AWS_REGION, AWS_DEFAULT_REGION, profile, else us-east-1 */
     const char *profile;      /* NULL: AWS_PROFILE, else "default" */
     enum s3_addressing { S3_ADDRESSING_AUTO, S3_ADDRESSING_PATH, S3_ADDRESSING_VIRTUAL } addressing;
-    enum s3_checksum { S3_CHECKSUM_AUTO, S3_CHECKSUM_CRC32, S3_CHECKSUM_MD5, S3_CHECKSUM_NONE } checksum;
+    enum s3_checksum {
+        S3_CHECKSUM_AUTO,
+        S3_CHECKSUM_CRC32,
+        S3_CHECKSUM_MD5,
+        S3_CHECKSUM_NONE
+    } checksum;
     const char *storage_class;
-    const char *sse;            /* AES256, aws:kms */
+    const char *sse; /* AES256, aws:kms */
     const char *sse_kms_key_id;
-    const char *ca_bundle;      /* NULL: AWS_CA_BUNDLE, else the system's */
-    unsigned connections;       /* at most at once; 0: 32 */
-    int64_t patience_ns;        /* how long a call goes on trying before it gives a transient error back; 0: 60 s */
-    int64_t stall_ns;           /* a transfer without a byte for this long is tried again; 0: 15 s */
-    bool unsigned_requests;     /* public buckets: no credentials, no signature */
+    const char *ca_bundle; /* NULL: AWS_CA_BUNDLE, else the system's */
+    unsigned connections;  /* at most at once; 0: 32 */
+    int64_t patience_ns;   /* how long a call goes on trying before it gives a transient error back;
+                              0: 60 s */
+    int64_t stall_ns;      /* a transfer without a byte for this long is tried again; 0: 15 s */
+    bool unsigned_requests; /* public buckets: no credentials, no signature */
 };
 
-/* Opens without a request (mounting must work offline). -EINVAL with *ret_error (one line, to be freed) where options
- * or files of configuration are wrong; lack of credentials is found by the first request. */
-CAIRN_MUST_CHECK int s3_tier_open(const struct s3_options *options, struct tier **ret_tier, char **ret_error);
+/* Opens without a request (mounting must work offline). -EINVAL with *ret_error (one line, to be
+ * freed) where options or files of configuration are wrong; lack of credentials is found by the
+ * first request. */
+CAIRN_MUST_CHECK int s3_tier_open(const struct s3_options *options, struct tier **ret_tier,
+                                  char **ret_error);
 
-/* Is this error of a remote one that may pass by itself (network, overload, server's fault), so that a caller with time should try
- * again later? */
+/* Is this error of a remote one that may pass by itself (network, overload, server's fault), so
+ * that a caller with time should try again later? */
 bool tier_error_is_transient(int error);
 
-/* For tests: passes everything on to `below` (owned), and fails or delays the calls that `fn` says. `fn` gets the name of
- * the operation and the object and returns 0 to go on or a -errno to fail without calling. */
-struct tier *fault_tier_new(struct tier *below, int (*fn)(const char *op, const char *object, void *arg), void *arg);
+/* For tests: passes everything on to `below` (owned), and fails or delays the calls that `fn` says.
+ * `fn` gets the name of the operation and the object and returns 0 to go on or a -errno to fail
+ * without calling. */
+struct tier *fault_tier_new(struct tier *below,
+                            int (*fn)(const char *op, const char *object, void *arg), void *arg);

@@ -78,13 +78,15 @@ static void on_end(void *arg, const XML_Char *name)
 }
 
 /* Nobody who speaks S3 sends one, and entities are defined there. */
-static void on_doctype(void *arg, const XML_Char *name, const XML_Char *system, const XML_Char *public, int internal)
+static void on_doctype(void *arg, const XML_Char *name, const XML_Char *system,
+                       const XML_Char *public, int internal)
 {
     (void)name, (void)system, (void)public, (void)internal;
     stop(arg, -EPROTO);
 }
 
-int xml_read(const char *text, size_t len, int (*fn)(const char *path, const char *value, void *arg), void *arg)
+int xml_read(const char *text, size_t len,
+             int (*fn)(const char *path, const char *value, void *arg), void *arg)
 {
     struct reader rd = {.parser = XML_ParserCreate("UTF-8"), .fn = fn, .arg = arg};
     check(rd.parser); /* out of memory */

@@ -19,7 +19,8 @@ struct tally {
     uint32_t live_count;
 };
 
-/* Rows go to the database in batches of one kind each: the database is much faster with rows that follow each other. */
+/* Rows go to the database in batches of one kind each: the database is much faster with rows that
+ * follow each other. */
 enum kind { ROWS, PLACES, LISTS, KINDS };
 
 struct view_adoption {
@@ -29,16 +30,17 @@ struct view_adoption {
     struct tally *tallies;
     struct tally *tally; /* the last one used */
     struct piece_list pieces;
-    struct key last;     /* key of the last row */
+    struct key last; /* key of the last row */
     struct remote_row remote;
     struct row_numbers numbers;
     uint64_t chunks, files, logical_bytes;
     bool has_root;
 };
 
-/* --- writing ------------------------------------------------------------------------------------------------------------ */
+/* --- writing ---------------------------------------------------------------------------------- */
 
-static int write_batch(struct view_adoption *a, rocksdb_writebatch_t *batch, const rocksdb_writeoptions_t *options)
+static int write_batch(struct view_adoption *a, rocksdb_writebatch_t *batch,
+                       const rocksdb_writeoptions_t *options)
 {
     int r = db_write(a->view, batch, options);
     rocksdb_writebatch_clear(batch);
@@ -64,7 +66,8 @@ static int write_synced(struct view_adoption *a)
     return r;
 }
 
-static int put_into(struct view_adoption *a, enum kind kind, const void *key, size_t key_len, const void *value, size_t len)
+static int put_into(struct view_adoption *a, enum kind kind, const void *key, size_t key_len,
+                    const void *value, size_t len)
 {
     size_t used;
     rocksdb_writebatch_t *batch = a->batches[kind];
@@ -73,7 +76,8 @@ static int put_into(struct view_adoption *a, enum kind kind, const void *key, si
     return used >= ADOPT_BATCH_BYTES ? write_batch(a, batch, a->write) : 0;
 }
 
-static int put(struct view_adoption *a, const void *key, size_t key_len, const void *value, size_t len)
+static int put(struct view_adoption *a, const void *key, size_t key_len, const void *value,
+               size_t len)
 {
     return put_into(a, ROWS, key, key_len, value, len);
 }
@@ -91,8 +95,9 @@ static int put_remote(struct view_adoption *a)
     return put_key(a, &key, value, remote_row_encode(&a->remote, value));
 }
 
-/* Rows come in key order, so tables that are being filled hardly overlap: compacting them meanwhile would write everything a
- * second time and make the mount wait for it. It happens afterwards, in the background. */
+/* Rows come in key order, so tables that are being filled hardly overlap: compacting them meanwhile
+ * would write everything a second time and make the mount wait for it. It happens afterwards, in
+ * the background. */
 static void set_compaction(struct view *view, bool enabled)
 {
     const char *key = "disable_auto_compactions", *value = enabled ? "false" : "true";
@@ -130,7 +135,7 @@ int view_adopt_begin(struct view *view, struct view_adoption **ret)
     return r;
 }
 
-/* --- chunks and packs --------------------------------------------------------------------------------------------------- */
+/* --- chunks and packs ------------------------------------------------------------------------- */
 
 static struct tally *tally_of(struct view_adoption *a, uint64_t pack)
 {
@@ -218,7 +223,7 @@ static int adopt_pack(struct view_adoption *a, const struct run_row *row)
     return put(a, row->key, row->key_len, value, far_row_encode(&far, value));
 }
 
-/* --- the namespace, as it is -------------------------------------------------------------------------------------------- */
+/* --- the namespace, as it is ------------------------------------------------------------------ */
 
 static void note_inode(struct view_adoption *a, const struct inode_row *inode)
 {
@@ -240,7 +245,7 @@ static int adopt_plain(struct view_adoption *a, const struct run_row *row)
     return put(a, row->key, row->key_len, row->value, row->value_len);
 }
 
-/* --- rows and the end --------------------------------------------------------------------------------------------------- */
+/* --- rows and the end ------------------------------------------------------------------------- */
 
 int view_adopt_row(struct view_adoption *a, const struct run_row *row)
 {
@@ -250,7 +255,9 @@ int view_adopt_row(struct view_adoption *a, const struct run_row *row)
         return -EUCLEAN;
     }
     uint8_t type = *(const uint8_t *)row->key;
-    int r = type == KEY_CHUNK ? adopt_chunk(a, row) : type == KEY_FAR_PACK ? adopt_pack(a, row) : adopt_plain(a, row);
+    int r = type == KEY_CHUNK      ? adopt_chunk(a, row)
+            : type == KEY_FAR_PACK ? adopt_pack(a, row)
+                                   : adopt_plain(a, row);
     if (r == -EUCLEAN)
         log_error("view: a row of type 0x%02x from the remote makes no sense", type);
     if (r == 0)
@@ -287,7 +294,8 @@ static int write_state(struct view_adoption *a, const struct view_state *state)
     return r < 0 ? r : view_flush(a->view);
 }
 
-int view_adopt_end(struct view_adoption *a, const struct view_state *state, uint64_t head, uint64_t max_id)
+int view_adopt_end(struct view_adoption *a, const struct view_state *state, uint64_t head,
+                   uint64_t max_id)
 {
     struct view *view = a->view;
     struct view_state now = *state;
@@ -316,7 +324,8 @@ void view_adopt_done(struct view_adoption *a)
     struct tally *t, *next;
     if (!a)
         return;
-    HASH_ITER(hh, a->tallies, t, next) {
+    HASH_ITER(hh, a->tallies, t, next)
+    {
         HASH_DEL(a->tallies, t);
         free(t);
     }

@@ -9,8 +9,8 @@
 /* The inode and the first name of a file. `row` gets what is stored. */
 static int seal_birth(struct txn *txn, const struct record *rec, struct inode_row *row)
 {
-    *row =
-        (struct inode_row){.pub = {.ino = rec->ino, .attrs = rec->attrs, .nlink = 1, .parent = rec->parent}};
+    *row = (struct inode_row){
+        .pub = {.ino = rec->ino, .attrs = rec->attrs, .nlink = 1, .parent = rec->parent}};
     int r = inode_create(txn, row);
     if (r < 0)
         return r;
@@ -18,8 +18,10 @@ static int seal_birth(struct txn *txn, const struct record *rec, struct inode_ro
     r = name_add(txn, rec->parent, rec->name, rec->name_len, &entry);
     if (r < 0)
         return r;
-    return dir_change(txn, rec->parent,
-                      &(struct dir_change){.time = rec->attrs.btime, .now = rec->time, .later_only = true, .entries = 1});
+    return dir_change(
+        txn, rec->parent,
+        &(struct dir_change){
+            .time = rec->attrs.btime, .now = rec->time, .later_only = true, .entries = 1});
 }
 
 /* The inode that the seal is for, made if it is the first. */
@@ -27,7 +29,8 @@ static int seal_inode(struct txn *txn, const struct record *rec, struct inode_ro
 {
     if (!S_ISREG(rec->attrs.mode) || rec->attrs.size > VIEW_OFFSET_MAX)
         return txn_damage(txn, "not a file, or an impossible size");
-    int r = rec->flags & RECORD_BIRTH ? seal_birth(txn, rec, row) : txn_get_inode(txn, rec->ino, row);
+    int r =
+        rec->flags & RECORD_BIRTH ? seal_birth(txn, rec, row) : txn_get_inode(txn, rec->ino, row);
     if (r < 0)
         return r == -ENOENT ? txn_damage(txn, "no such inode") : r;
     if (!S_ISREG(row->pub.attrs.mode))
@@ -144,7 +147,8 @@ static int apply_records(struct txn *txn, const struct view_batch *batch)
     while (at < batch->records_len) {
         struct record rec;
         size_t len;
-        int r = record_decode((const char *)batch->records + at, batch->records_len - at, &rec, &len);
+        int r =
+            record_decode((const char *)batch->records + at, batch->records_len - at, &rec, &len);
         if (r < 0) {
             log_error("view: the record at byte %zu of a batch is damaged: %s", at, strerror(-r));
             return r == -EBADMSG ? -EUCLEAN : r;
@@ -169,7 +173,8 @@ static int apply_all(struct txn *txn, const struct view_batch *batch)
     txn->cut = batch->cut_seq;
     int r = apply_records(txn, batch);
     if (pending_drop(txn) && r == 0) {
-        log_error("view: batch %" PRIu64 " has extents of a version without its seal", batch->cut_seq);
+        log_error("view: batch %" PRIu64 " has extents of a version without its seal",
+                  batch->cut_seq);
         r = -EUCLEAN;
     }
     if (r < 0)

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The parts of an apply. All of them change the transaction only; -EUCLEAN where the record does not fit the
- * state. */
+/* The parts of an apply. All of them change the transaction only; -EUCLEAN where the record does
+ * not fit the state. */
 #pragma once
 
 #include "view/db.h"
 
 /* extents.c */
 
-/* Keeps the extents of an EXTENTS record, or of a SEAL, until pending_take() for the same inode and version.
+/* Keeps the extents of an EXTENTS record, or of a SEAL, until pending_take() for the same inode and
+ * version.
  */
 CAIRN_MUST_CHECK int pending_add(struct txn *txn, const struct record *rec);
 /* What was kept, in order of arrival, now the caller's; empty if nothing was. */
@@ -15,16 +16,17 @@ struct piece_list pending_take(struct txn *txn, const struct record *rec);
 /* Frees all that is kept; returns whether there was any. */
 bool pending_drop(struct txn *txn);
 
-/* Content becomes: the first `keep` bytes of what is there, then `pieces` over it in their order, cut to
- * `size`. Updates blocks_bytes and pages of `row`; the caller stores the row. */
-CAIRN_MUST_CHECK int content_replace(struct txn *txn, struct inode_row *row, uint64_t version, uint64_t keep,
-                                     uint64_t size, struct piece_list *pieces);
+/* Content becomes: the first `keep` bytes of what is there, then `pieces` over it in their order,
+ * cut to `size`. Updates blocks_bytes and pages of `row`; the caller stores the row. */
+CAIRN_MUST_CHECK int content_replace(struct txn *txn, struct inode_row *row, uint64_t version,
+                                     uint64_t keep, uint64_t size, struct piece_list *pieces);
 /* Removes all content and its references. */
 CAIRN_MUST_CHECK int content_clear(struct txn *txn, struct inode_row *row);
 
 /* pieces.c: pure */
 
-/* `newer` over `older`, both ascending and disjoint; holes of both stay in the result, which is so too. */
+/* `newer` over `older`, both ascending and disjoint; holes of both stay in the result, which is so
+ * too. */
 void pieces_overlay(const struct piece_list *older, const struct piece_list *newer,
                     struct piece_list *ret_list);
 /* Makes a list ascending and disjoint; a later piece lies over an earlier one. */
@@ -41,15 +43,17 @@ static inline uint64_t piece_end(const struct piece *piece)
 
 /* The chunk that `piece` names gains (+) or loses (-) references. */
 CAIRN_MUST_CHECK int chunk_refs_change(struct txn *txn, const struct piece *piece, int64_t delta);
-CAIRN_MUST_CHECK int apply_pack(struct txn *txn, const struct record *rec, const struct view_batch *batch);
+CAIRN_MUST_CHECK int apply_pack(struct txn *txn, const struct record *rec,
+                                const struct view_batch *batch);
 CAIRN_MUST_CHECK int apply_drop(struct txn *txn, const struct record *rec);
 /* Writes the pack account that is still held in the transaction. */
 void pack_account_store(struct txn *txn);
 
 /* names.c */
 
-/* A name in `parent` changes: counts of the directory by these, its mtime and ctime to `time`; `later_only`:
- * unless its ctime is later already, though not later than `now`, the time of the operation: it is of a clock that was ahead. */
+/* A name in `parent` changes: counts of the directory by these, its mtime and ctime to `time`;
+ * `later_only`: unless its ctime is later already, though not later than `now`, the time of the
+ * operation: it is of a clock that was ahead. */
 struct dir_change {
     int64_t time, now;
     bool later_only;
@@ -66,7 +70,8 @@ CAIRN_MUST_CHECK int apply_unlink(struct txn *txn, const struct record *rec);
 CAIRN_MUST_CHECK int apply_rename(struct txn *txn, const struct record *rec);
 CAIRN_MUST_CHECK int apply_reap(struct txn *txn, const struct record *rec);
 
-/* An inode that has no names yet comes to be: its row with nlink as `row` says, and the counters. */
+/* An inode that has no names yet comes to be: its row with nlink as `row` says, and
+ * the counters. */
 CAIRN_MUST_CHECK int inode_create(struct txn *txn, const struct inode_row *row);
 /* Adds (+1) a file to the counters or takes it out (-1). Other inodes are not counted. */
 void count_file(struct txn *txn, const struct inode_row *row, int sign);
@@ -75,16 +80,18 @@ void count_file(struct txn *txn, const struct inode_row *row, int sign);
 
 /* The chunk begins (+1) or ceases (-1) to be referred to. */
 CAIRN_MUST_CHECK int far_count_live(struct txn *txn, const struct chunk_row *row, int sign);
-/* The chunk has another local place than before, or none: what the remote lacks is counted by its stored bytes. */
+/* The chunk has another local place than before, or none: what the remote lacks is counted by its
+ * stored bytes. */
 CAIRN_MUST_CHECK int far_moved_near(struct txn *txn, const struct chunk_row *row);
 /* Makes txn->far the account of `pack`; -ENOENT. */
 CAIRN_MUST_CHECK int far_account_load(struct txn *txn, uint64_t pack);
 void far_account_store(struct txn *txn);
 /* The loaded pack is not needed any more: takes it out of the counters, if it still is in them. */
 void far_leave_count(struct txn *txn);
-/* All chunks whose place is in this pack have none there any more; those with references are wanted. */
+/* All chunks whose place is in this pack have none there any more; those with references are
+ * wanted. */
 CAIRN_MUST_CHECK int far_forget_placed(struct txn *txn, uint64_t pack);
 
 /* chunks.c: a row of KEY_CHUNK or KEY_FAR. */
-CAIRN_MUST_CHECK int chunk_row_get(struct txn *txn, enum key_type type, const struct chunk_name *name,
-                                   struct chunk_row *row);
+CAIRN_MUST_CHECK int chunk_row_get(struct txn *txn, enum key_type type,
+                                   const struct chunk_name *name, struct chunk_row *row);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Recounts the namespace. Walks the keys of each type in order and merges sorted tallies: memory is a few
- * words for each name and piece, for the time of the check. */
+/* Recounts the namespace. Walks the keys of each type in order and merges sorted tallies: memory is
+ * a few words for each name and piece, for the time of the check. */
 #include "view/check.h"
 
 #include <stdarg.h>
@@ -38,14 +38,16 @@ void tally_sort(struct tally_list *list)
 uint64_t tally_take(struct checker *c, struct tally_list *list, uint64_t id)
 {
     for (; list->next < list->of.count && list->of.at[list->next].id < id; list->next++)
-        check_differs(c, "%s of %llu, which does not exist", list->what, ID(list->of.at[list->next].id));
+        check_differs(c, "%s of %llu, which does not exist", list->what,
+                      ID(list->of.at[list->next].id));
     uint64_t sum = 0;
     for (; list->next < list->of.count && list->of.at[list->next].id == id; list->next++)
         sum += list->of.at[list->next].amount;
     return sum;
 }
 
-int check_walk(struct checker *c, enum key_type type, int (*step)(struct checker *c, const struct scan *scan))
+int check_walk(struct checker *c, enum key_type type,
+               int (*step)(struct checker *c, const struct scan *scan))
 {
     struct key prefix;
     key_type(&prefix, type);
@@ -62,8 +64,8 @@ int check_walk(struct checker *c, enum key_type type, int (*step)(struct checker
 }
 
 /* The other key of a name says the same. */
-static int check_cookie(struct checker *c, uint64_t parent, const struct view_entry *entry, const char *name,
-                        size_t len)
+static int check_cookie(struct checker *c, uint64_t parent, const struct view_entry *entry,
+                        const char *name, size_t len)
 {
     struct key key;
     _cleanup_value_ struct value value = {0};
@@ -73,9 +75,10 @@ static int check_cookie(struct checker *c, uint64_t parent, const struct view_en
         return r;
     uint8_t expected[COOKIE_VALUE_HEADER_LEN + NAME_LEN_MAX];
     size_t expected_len = cookie_encode(entry, name, len, expected);
-    if (r == -ENOENT || value.len != expected_len || memcmp(value.data, expected, expected_len) != 0)
-        check_differs(c, "directory %llu: name \"%.*s\" is not listed under its cookie", ID(parent), (int)len,
-                      name);
+    if (r == -ENOENT || value.len != expected_len ||
+        memcmp(value.data, expected, expected_len) != 0)
+        check_differs(c, "directory %llu: name \"%.*s\" is not listed under its cookie", ID(parent),
+                      (int)len, name);
     return 0;
 }
 
@@ -99,14 +102,14 @@ static int check_name(struct checker *c, const struct scan *scan)
     if (r < 0)
         return r == -ENOENT ? 0 : r; /* the tally reports it */
     if ((row.pub.attrs.mode & S_IFMT) != entry.type)
-        check_differs(c, "directory %llu: name \"%.*s\" has another type than inode %llu", ID(parent),
-                      (int)len, name, ID(entry.ino));
+        check_differs(c, "directory %llu: name \"%.*s\" has another type than inode %llu",
+                      ID(parent), (int)len, name, ID(entry.ino));
     if (S_ISDIR(entry.type) && row.pub.parent != parent)
         check_differs(c, "directory %llu is in %llu and not in %llu", ID(entry.ino), ID(parent),
                       ID(row.pub.parent));
     if (row.pub.nlink == 1 && row.pub.parent != parent && row.pub.parent != 0)
-        check_differs(c, "inode %llu, with its one name in %llu, is noted in %llu", ID(entry.ino), ID(parent),
-                      ID(row.pub.parent));
+        check_differs(c, "inode %llu, with its one name in %llu, is noted in %llu", ID(entry.ino),
+                      ID(parent), ID(row.pub.parent));
     return 0;
 }
 
@@ -149,11 +152,12 @@ static int tally_orphan(struct checker *c, const struct scan *scan)
     return 0;
 }
 
-static void compare(struct checker *c, const char *owner, uint64_t id, const char *what, uint64_t is,
-                    uint64_t counted)
+static void compare(struct checker *c, const char *owner, uint64_t id, const char *what,
+                    uint64_t is, uint64_t counted)
 {
     if (is != counted)
-        check_differs(c, "%s %llu: %s is %llu, counted %llu", owner, ID(id), what, ID(is), ID(counted));
+        check_differs(c, "%s %llu: %s is %llu, counted %llu", owner, ID(id), what, ID(is),
+                      ID(counted));
 }
 
 static int check_inode(struct checker *c, const struct scan *scan)
@@ -170,13 +174,19 @@ static int check_inode(struct checker *c, const struct scan *scan)
     if (S_ISDIR(mode) && (names > 1 || (ino == ROOT_INO && names)))
         check_differs(c, "directory %llu has %llu names", ID(ino), ID(names));
     bool named = names > 0 || ino == ROOT_INO;
-    compare(c, "inode", ino, "nlink", row.pub.nlink, !named ? 0 : S_ISDIR(mode) ? 2 + subdirs : names);
-    compare(c, "inode", ino, "being an orphan", tally_take(c, &c->orphans, ino), row.pub.nlink == 0);
+    compare(c, "inode", ino, "nlink", row.pub.nlink,
+            !named          ? 0
+            : S_ISDIR(mode) ? 2 + subdirs
+                            : names);
+    compare(c, "inode", ino, "being an orphan", tally_take(c, &c->orphans, ino),
+            row.pub.nlink == 0);
     compare(c, "inode", ino, "number of entries", row.entries, tally_take(c, &c->entries, ino));
     compare(c, "inode", ino, "number of pages", row.pages, tally_take(c, &c->pages, ino));
-    compare(c, "inode", ino, "size of its content", row.pub.blocks_bytes, tally_take(c, &c->blocks, ino));
+    compare(c, "inode", ino, "size of its content", row.pub.blocks_bytes,
+            tally_take(c, &c->blocks, ino));
     compare(c, "inode", ino, "number of xattrs", row.pub.xattrs, tally_take(c, &c->xattrs, ino));
-    compare(c, "inode", ino, "number of link targets", tally_take(c, &c->links, ino), S_ISLNK(mode) ? 1 : 0);
+    compare(c, "inode", ino, "number of link targets", tally_take(c, &c->links, ino),
+            S_ISLNK(mode) ? 1 : 0);
     if (!S_ISDIR(mode) && row.entries)
         check_differs(c, "inode %llu is no directory and has names", ID(ino));
     if (S_ISREG(mode) && row.pub.nlink > 0) {
@@ -220,7 +230,8 @@ static int check_state(struct checker *c)
         check_differs(c, "the largest inode number is %llu, there is %llu", ID(s.max_ino),
                       ID(c->counted.max_ino));
     compare(c, "state at", s.applied_seq, "number of files", s.files, c->counted.files);
-    compare(c, "state at", s.applied_seq, "sum of file sizes", s.logical_bytes, c->counted.logical_bytes);
+    compare(c, "state at", s.applied_seq, "sum of file sizes", s.logical_bytes,
+            c->counted.logical_bytes);
     compare(c, "state at", s.applied_seq, "number of chunks", s.chunks, c->counted.chunks);
     compare(c, "state at", s.applied_seq, "stored bytes", s.stored_bytes, c->counted.stored_bytes);
     compare(c, "state at", s.applied_seq, "number of packs", s.packs, c->counted.packs);
@@ -231,10 +242,10 @@ static int check_state(struct checker *c)
 /* What is left in the tallies has no owner. */
 static void finish_tallies(struct checker *c)
 {
-    struct tally_list *lists[] = {&c->names,      &c->entries,    &c->subdirs, &c->pages,
-                                  &c->blocks,     &c->xattrs,     &c->links,   &c->orphans,
-                                  &c->live_bytes, &c->live_count, &c->placed,  &c->far_live_bytes,
-                                  &c->far_live_count, &c->far_placed};
+    struct tally_list *lists[] = {
+        &c->names,  &c->entries,        &c->subdirs,        &c->pages,      &c->blocks,
+        &c->xattrs, &c->links,          &c->orphans,        &c->live_bytes, &c->live_count,
+        &c->placed, &c->far_live_bytes, &c->far_live_count, &c->far_placed};
     for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
         (void)tally_take(c, lists[i], UINT64_MAX);
         vector_free(&lists[i]->of);

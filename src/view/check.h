@@ -29,7 +29,7 @@ struct checker {
     struct view_state counted;
     struct tally_list names, entries, subdirs, pages, blocks, xattrs, links, orphans; /* by inode */
     struct tally_list live_bytes, live_count, placed;                                 /* by pack */
-    struct tally_list far_live_bytes, far_live_count, far_placed;                     /* by remote pack */
+    struct tally_list far_live_bytes, far_live_count, far_placed; /* by remote pack */
     struct remote_row remote;
     struct view_remote counted_remote;
     VECTOR(struct chunk_name) uses; /* one for each piece that is a chunk */
@@ -37,12 +37,13 @@ struct checker {
 };
 
 void check_differs(struct checker *c, const char *fmt, ...) CAIRN_PRINTF(2, 3);
-void check_chunk_differs(struct checker *c, const struct chunk_name *name, const char *what, uint64_t is,
-                         uint64_t counted);
+void check_chunk_differs(struct checker *c, const struct chunk_name *name, const char *what,
+                         uint64_t is, uint64_t counted);
 
 void tally_add(struct tally_list *list, uint64_t id, uint64_t amount);
 void tally_sort(struct tally_list *list);
-/* Amount of `id`; ids are asked for in ascending order, those passed over have no owner and are reported. */
+/* Amount of `id`; ids are asked for in ascending order, those passed over have no owner and are
+ * reported. */
 uint64_t tally_take(struct checker *c, struct tally_list *list, uint64_t id);
 
 /* Walks all keys of a type; the step returns 0, or a -errno that ends it. */

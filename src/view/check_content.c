@@ -61,8 +61,8 @@ static int check_blob_used(struct checker *c, const struct scan *scan)
     struct blob_use blob = {key_get_u64(scan->key, 1), key_get_u64(scan->key, KEY_U64_LEN),
                             key_get_u64(scan->key, KEY_U64_U64_LEN)};
     if (!vector_search(&c->blobs, &blob, blob_use_compare))
-        check_differs(c, "inode %llu: inline content of version %llu at %llu is not used", ID(blob.ino),
-                      ID(blob.version), ID(blob.offset));
+        check_differs(c, "inode %llu: inline content of version %llu at %llu is not used",
+                      ID(blob.ino), ID(blob.version), ID(blob.offset));
     return 0;
 }
 
@@ -78,15 +78,16 @@ static int use_compare(const void *a, const void *b)
     return memcmp(a, b, sizeof(struct chunk_name));
 }
 
-void check_chunk_differs(struct checker *c, const struct chunk_name *name, const char *what, uint64_t is,
-                         uint64_t counted)
+void check_chunk_differs(struct checker *c, const struct chunk_name *name, const char *what,
+                         uint64_t is, uint64_t counted)
 {
     char hex[2 * sizeof name->bytes + 1];
     hex_print(hex, name->bytes, sizeof name->bytes);
     check_differs(c, "chunk %s: %s is %llu, counted %llu", hex, what, ID(is), ID(counted));
 }
 
-/* Uses of `name`, taken from the front of the sorted uses; those before it are of chunks without an entry. */
+/* Uses of `name`, taken from the front of the sorted uses; those before it are of chunks without an
+ * entry. */
 static uint64_t take_uses(struct checker *c, size_t *at, const struct chunk_name *name)
 {
     uint64_t count = 0;
@@ -162,14 +163,17 @@ static int check_placed(struct checker *c, const struct scan *scan)
     if (r == 0 && row.entry.pack == pack)
         return 0;
     if (r == 0 || r == -ENOENT)
-        check_chunk_differs(c, &name, "place, as its pack's list says,", r == 0 ? row.entry.pack : 0, pack);
+        check_chunk_differs(c, &name, "place, as its pack's list says,",
+                            r == 0 ? row.entry.pack : 0, pack);
     return r == -ENOENT ? 0 : r;
 }
 
-static void compare_pack(struct checker *c, uint64_t pack, const char *what, uint64_t is, uint64_t counted)
+static void compare_pack(struct checker *c, uint64_t pack, const char *what, uint64_t is,
+                         uint64_t counted)
 {
     if (is != counted)
-        check_differs(c, "pack %llu: %s is %llu, counted %llu", ID(pack), what, ID(is), ID(counted));
+        check_differs(c, "pack %llu: %s is %llu, counted %llu", ID(pack), what, ID(is),
+                      ID(counted));
 }
 
 static int check_pack(struct checker *c, const struct scan *scan)

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Recounts what the view knows of the remote: where chunks lie there, which are wanted, the accounts of its packs. */
+/* Recounts what the view knows of the remote: where chunks lie there, which are wanted, the
+ * accounts of its packs. */
 #include "view/check.h"
 
 #define ID(x) ((unsigned long long)(x))
 
-static int get_chunk(struct checker *c, enum key_type type, const struct chunk_name *name, struct chunk_row *row)
+static int get_chunk(struct checker *c, enum key_type type, const struct chunk_name *name,
+                     struct chunk_row *row)
 {
     struct key key;
     _cleanup_value_ struct value value = {0};
@@ -51,7 +53,8 @@ static int check_reached(struct checker *c, const struct scan *scan)
     if (wanted < 0)
         return wanted;
     if (far + wanted != 1)
-        check_chunk_differs(c, &name, "lying in the remote or being wanted there", ID(far + wanted), 1);
+        check_chunk_differs(c, &name, "lying in the remote or being wanted there", ID(far + wanted),
+                            1);
     return 0;
 }
 
@@ -95,14 +98,17 @@ static int check_far_placed(struct checker *c, const struct scan *scan)
     tally_add(&c->far_placed, pack, 1);
     r = get_chunk(c, KEY_FAR, &name, &far);
     if (r == -ENOENT || (r == 0 && far.entry.pack != pack))
-        check_chunk_differs(c, &name, "place, as its remote pack's list says,", r == 0 ? far.entry.pack : 0, pack);
+        check_chunk_differs(c, &name, "place, as its remote pack's list says,",
+                            r == 0 ? far.entry.pack : 0, pack);
     return r == -ENOENT ? 0 : r;
 }
 
-static void compare_far(struct checker *c, uint64_t pack, const char *what, uint64_t is, uint64_t counted)
+static void compare_far(struct checker *c, uint64_t pack, const char *what, uint64_t is,
+                        uint64_t counted)
 {
     if (is != counted)
-        check_differs(c, "remote pack %llu: %s is %llu, counted %llu", ID(pack), what, ID(is), ID(counted));
+        check_differs(c, "remote pack %llu: %s is %llu, counted %llu", ID(pack), what, ID(is),
+                      ID(counted));
 }
 
 static int check_far_pack(struct checker *c, const struct scan *scan)
@@ -115,7 +121,8 @@ static int check_far_pack(struct checker *c, const struct scan *scan)
     if (r < 0)
         return r;
     compare_far(c, pack, "live bytes", row.pub.live_bytes, tally_take(c, &c->far_live_bytes, pack));
-    compare_far(c, pack, "live chunks", row.pub.live_count, tally_take(c, &c->far_live_count, pack));
+    compare_far(c, pack, "live chunks", row.pub.live_count,
+                tally_take(c, &c->far_live_count, pack));
     compare_far(c, pack, "listed chunks", row.placed, tally_take(c, &c->far_placed, pack));
     if (row.pub.doomed || row.pub.gone) {
         compare_far(c, pack, "listed chunks, of a pack that goes,", row.placed, 0);
@@ -126,7 +133,8 @@ static int check_far_pack(struct checker *c, const struct scan *scan)
     return 0;
 }
 
-/* A chunk that is wanted is referred to, lies nowhere in the remote, and the next run will tell its place. */
+/* A chunk that is wanted is referred to, lies nowhere in the remote, and the next run will tell its
+ * place. */
 static int check_wanted(struct checker *c, const struct scan *scan)
 {
     struct chunk_name name;
@@ -164,8 +172,8 @@ static int check_mark(struct checker *c, const struct scan *scan)
     if (r < 0 || (type != KEY_CHUNK && !is_published_type(type)))
         return -EUCLEAN;
     if (row.change > c->remote.changes)
-        check_differs(c, "a row of type %c changed with change %llu, the last one was %llu", type, ID(row.change),
-                      ID(c->remote.changes));
+        check_differs(c, "a row of type %c changed with change %llu, the last one was %llu", type,
+                      ID(row.change), ID(c->remote.changes));
     return 0;
 }
 
@@ -208,7 +216,7 @@ static const struct {
     enum key_type type;
     int (*step)(struct checker *c, const struct scan *scan);
 } walks[] = {
-    {KEY_CHUNK, check_reached},   {KEY_FAR, check_far_chunk},   {KEY_FAR_PLACED, check_far_placed},
+    {KEY_CHUNK, check_reached},     {KEY_FAR, check_far_chunk}, {KEY_FAR_PLACED, check_far_placed},
     {KEY_FAR_PACK, check_far_pack}, {KEY_WANTED, check_wanted}, {KEY_TOUCHED, check_mark},
 };
 
@@ -222,7 +230,9 @@ int check_far(struct checker *c)
         }
         if (tracks)
             r = check_walk(c, walks[i].type, walks[i].step);
-        else if (walks[i].type != KEY_CHUNK && walks[i].type != KEY_WANTED) /* a beginning that was cut short leaves some of these */
+        else if (walks[i].type != KEY_CHUNK &&
+                 walks[i].type !=
+                     KEY_WANTED) /* a beginning that was cut short leaves some of these */
             r = check_walk(c, walks[i].type, report_untracked);
     }
     if (r == 0 && tracks)

@@ -13,8 +13,8 @@ void pack_account_store(struct txn *txn)
     txn->pack_dirty = false;
 }
 
-/* Makes txn->pack the account of `pack`. Chunks of one file mostly lie in one pack: holding the last one
- * saves a read and a write for each. */
+/* Makes txn->pack the account of `pack`. Chunks of one file mostly lie in one pack: holding the
+ * last one saves a read and a write for each. */
 static int pack_account_load(struct txn *txn, uint64_t pack)
 {
     if (txn->pack_loaded && txn->pack.pub.pack == pack)
@@ -52,7 +52,8 @@ static int count_live(struct txn *txn, const struct chunk_entry *e, int sign)
     return 0;
 }
 
-int chunk_row_get(struct txn *txn, enum key_type type, const struct chunk_name *name, struct chunk_row *row)
+int chunk_row_get(struct txn *txn, enum key_type type, const struct chunk_name *name,
+                  struct chunk_row *row)
 {
     struct key key;
     key_of_name(&key, type, name);
@@ -166,7 +167,8 @@ int apply_pack(struct txn *txn, const struct record *rec, const struct view_batc
         return r < 0 ? r : txn_damage(txn, "the pack is known already");
     if (rec->pack == 0)
         return txn_damage(txn, "the pack has no id");
-    txn->pack = (struct pack_row){.pub = {.pack = rec->pack, .length = rec->length, .count = rec->count}};
+    txn->pack =
+        (struct pack_row){.pub = {.pack = rec->pack, .length = rec->length, .count = rec->count}};
     txn->pack_loaded = txn->pack_dirty = true;
     txn->state.packs++;
     txn->state.pack_bytes += rec->length;
@@ -185,8 +187,8 @@ int apply_pack(struct txn *txn, const struct record *rec, const struct view_batc
     return r < 0 ? r : 0;
 }
 
-/* A chunk of a pack that goes. Without references it is forgotten; with references (eviction) it has its place in the
- * remote alone. */
+/* A chunk of a pack that goes. Without references it is forgotten; with references (eviction) it
+ * has its place in the remote alone. */
 static int unplace(struct txn *txn, const struct chunk_name *name)
 {
     struct chunk_row row;
@@ -203,7 +205,8 @@ static int unplace(struct txn *txn, const struct chunk_name *name)
     return far_moved_near(txn, &row);
 }
 
-/* Each seek goes on from the key before: from the start it would step over all that were deleted. */
+/* Each seek goes on from the key before: from the start it would step over all that
+ * were deleted. */
 static int forget_placed(struct txn *txn, uint64_t pack)
 {
     struct key key;

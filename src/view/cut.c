@@ -13,7 +13,7 @@ struct view_cut {
     struct view_state state;
     struct remote_row remote;
     int64_t now;
-    bool is_alone; /* no remote is told of */
+    bool is_alone;                     /* no remote is told of */
     struct ids named, doomed, removed; /* packs: first named, no longer needed, gone */
     VECTOR(struct chunk_name) missing; /* chunks that the rows call missing */
 };
@@ -134,7 +134,7 @@ int view_cut_wanted(struct view_cut *cut, const struct chunk_name *after,
     return r;
 }
 
-/* --- rows --------------------------------------------------------------------------------------------------------------- */
+/* --- rows ------------------------------------------------------------------------------------- */
 
 struct rows {
     struct view_cut *cut;
@@ -143,14 +143,16 @@ struct rows {
     bool packs_given;
 };
 
-static int give(struct rows *rows, const void *key, size_t key_len, const void *value, size_t value_len)
+static int give(struct rows *rows, const void *key, size_t key_len, const void *value,
+                size_t value_len)
 {
     struct run_row row = {.key = key, .key_len = key_len, .value = value, .value_len = value_len};
     return rows->fn(&row, rows->arg);
 }
 
 /* A chunk's row says how often it is referred to at the cut, and where it lies in the remote. */
-static int give_chunk(struct rows *rows, const struct chunk_name *name, const struct chunk_row *at_cut)
+static int give_chunk(struct rows *rows, const struct chunk_name *name,
+                      const struct chunk_row *at_cut)
 {
     struct view_cut *cut = rows->cut;
     struct key key;
@@ -186,9 +188,10 @@ static int pack_at(struct view_cut *cut, uint64_t pack, struct view_far_pack *re
     return r;
 }
 
-/* A pack that was lost after the cut: rows of older runs may say that chunks lie there, and the marks that correct them are
- * not the cut's. The next run says both. */
-static bool may_be_removed(const struct view_cut *cut, const struct view_far_pack *now, const struct view_far_pack *then)
+/* A pack that was lost after the cut: rows of older runs may say that chunks lie there, and the
+ * marks that correct them are not the cut's. The next run says both. */
+static bool may_be_removed(const struct view_cut *cut, const struct view_far_pack *now,
+                           const struct view_far_pack *then)
 {
     return cut->remote.pub.is_whole || now->doomed || then->gone;
 }
@@ -221,7 +224,8 @@ static int give_pack(const struct view_far_pack *known, void *arg)
     return tell ? give(rows, key.bytes, key.len, value, far_run_encode(&pack, value)) : 0;
 }
 
-/* All packs are looked at: they are few (one for 24 MiB), and each may have been named, doomed or deleted. */
+/* All packs are looked at: they are few (one for 24 MiB), and each may have been named, doomed or
+ * deleted. */
 static int give_packs(struct rows *rows)
 {
     rows->packs_given = true;
@@ -301,8 +305,8 @@ static int give_whole(struct rows *rows)
     return r;
 }
 
-int view_cut_rows(struct view_cut *cut, int64_t now, int (*fn)(const struct run_row *row, void *arg), void *arg,
-                  uint64_t *ret_missing)
+int view_cut_rows(struct view_cut *cut, int64_t now,
+                  int (*fn)(const struct run_row *row, void *arg), void *arg, uint64_t *ret_missing)
 {
     struct rows rows = {.cut = cut, .fn = fn, .arg = arg};
     cut->now = now;
@@ -317,7 +321,7 @@ int view_cut_rows(struct view_cut *cut, int64_t now, int (*fn)(const struct run_
     return r;
 }
 
-/* --- published ------------------------------------------------------------------------------------------------------------ */
+/* --- published -------------------------------------------------------------------------------- */
 
 static int note_named(struct txn *txn, const struct ids *ids, uint64_t head)
 {
@@ -386,8 +390,8 @@ static int note_published(struct view_cut *cut, uint64_t head)
     return r;
 }
 
-/* The marks from *at on that are told of, some of them. Nobody may touch a row between the look at its mark and the removal. 1:
- * there may be more, from *at on. */
+/* The marks from *at on that are told of, some of them. Nobody may touch a row between the look at
+ * its mark and the removal. 1: there may be more, from *at on. */
 static int forget_some_marks(struct view *view, uint64_t change, struct key *at)
 {
     struct key prefix;
@@ -418,8 +422,8 @@ static int forget_some_marks(struct view *view, uint64_t change, struct key *at)
     return w < 0 ? w : r;
 }
 
-/* Marks up to the cut's change. One that a crash leaves only makes the next run say again what is said already. In parts, so
- * that no apply waits for long. */
+/* Marks up to the cut's change. One that a crash leaves only makes the next run say again what is
+ * said already. In parts, so that no apply waits for long. */
 static int forget_marks(struct view *view, uint64_t change)
 {
     struct key at;

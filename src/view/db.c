@@ -12,7 +12,8 @@ int db_error(const char *doing, char *message)
 {
     int r = strncmp(message, "Corruption", strlen("Corruption")) == 0 ? -EUCLEAN : -EIO;
     log_error("view: %s: %s", doing, message);
-    cause_note("the view: %s: %s; mount again: it is made anew where it is damaged", doing, message);
+    cause_note("the view: %s: %s; mount again: it is made anew where it is damaged", doing,
+               message);
     rocksdb_free(message);
     return r;
 }
@@ -41,13 +42,16 @@ void snap_end(struct snap *s)
     view_use_end(s->view);
 }
 
-/* RocksDB would wait where too much is to be compacted first, and for as long as it lasts where that is because a disk is full. */
-static int write_stalled(struct view *view, rocksdb_writebatch_t *batch, const rocksdb_writeoptions_t *options, char **ret_message)
+/* RocksDB would wait where too much is to be compacted first, and for as long as it lasts where
+ * that is because a disk is full. */
+static int write_stalled(struct view *view, rocksdb_writebatch_t *batch,
+                         const rocksdb_writeoptions_t *options, char **ret_message)
 {
     for (int tries = 0; tries < STALL_TRIES; tries++) {
         *ret_message = NULL;
         rocksdb_write(view->db, (rocksdb_writeoptions_t *)(uintptr_t)options, batch, ret_message);
-        if (!*ret_message || strncmp(*ret_message, "Result incomplete", strlen("Result incomplete")) != 0)
+        if (!*ret_message ||
+            strncmp(*ret_message, "Result incomplete", strlen("Result incomplete")) != 0)
             return 0;
         rocksdb_free(*ret_message);
         *ret_message = NULL;
@@ -76,18 +80,21 @@ static bool is_corruption(const char *message)
 }
 
 /* What a disk misread once is not damaged: a block that does not verify is read again. */
-static void get(struct view *view, rocksdb_readoptions_t *options, const struct key *key, struct value *ret_value, char **ret_message)
+static void get(struct view *view, rocksdb_readoptions_t *options, const struct key *key,
+                struct value *ret_value, char **ret_message)
 {
     for (int tries = 0; tries < READ_TRIES; tries++) {
         rocksdb_free(*ret_message);
         *ret_message = NULL;
-        ret_value->data = rocksdb_get(view->db, options, (const char *)key->bytes, key->len, &ret_value->len, ret_message);
+        ret_value->data = rocksdb_get(view->db, options, (const char *)key->bytes, key->len,
+                                      &ret_value->len, ret_message);
         if (!*ret_message || !is_corruption(*ret_message))
             return;
     }
 }
 
-int db_get(struct view *view, const struct snap *snap, const struct key *key, struct value *ret_value)
+int db_get(struct view *view, const struct snap *snap, const struct key *key,
+           struct value *ret_value)
 {
     char *message = NULL;
     int r = snap ? snap->error : view_use_begin(view);
@@ -119,12 +126,14 @@ static void prefix_end(struct key *k)
     k->bytes[k->len - 1]++;
 }
 
-void scan_open_at(struct scan *scan, const struct snap *snap, const struct key *prefix, const struct key *from)
+void scan_open_at(struct scan *scan, const struct snap *snap, const struct key *prefix,
+                  const struct key *from)
 {
     *scan = (struct scan){.view = snap->view, .end = *prefix, .read = rocksdb_readoptions_create()};
     prefix_end(&scan->end);
     rocksdb_readoptions_set_snapshot(scan->read, snap->snapshot);
-    rocksdb_readoptions_set_iterate_upper_bound(scan->read, (const char *)scan->end.bytes, scan->end.len);
+    rocksdb_readoptions_set_iterate_upper_bound(scan->read, (const char *)scan->end.bytes,
+                                                scan->end.len);
     scan->error = snap->error;
     if (!scan->error)
         scan->iter = rocksdb_create_iterator(snap->view->db, scan->read);

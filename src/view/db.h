@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The database under the view: reads in a snapshot, scans of a prefix, and the transaction that one apply is.
- * Errors of RocksDB are logged here, once, and become -EUCLEAN (it found corruption) or -EIO. */
+/* The database under the view: reads in a snapshot, scans of a prefix, and the transaction that one
+ * apply is. Errors of RocksDB are logged here, once, and become -EUCLEAN (it found corruption) or
+ * -EIO. */
 #pragma once
 
 #include <rocksdb/c.h>
@@ -10,18 +11,20 @@
 #include "view/use.h"
 
 struct view {
-    rocksdb_t *db; /* NULL: it could not be opened again after an error. Exchanged with `change` held, while nobody uses it. */
+    rocksdb_t *db; /* NULL: it could not be opened again after an error. Exchanged with `change`
+                      held, while nobody uses it. */
     char *path;
     struct view_uses uses;
-    _Atomic bool has_failed;   /* a write did: there is no other until it is opened anew */
-    _Atomic bool is_damaged;   /* RocksDB found corruption in its files */
+    _Atomic bool has_failed; /* a write did: there is no other until it is opened anew */
+    _Atomic bool is_damaged; /* RocksDB found corruption in its files */
     rocksdb_options_t *options;
     rocksdb_cache_t *cache;
     rocksdb_env_t *env;
     rocksdb_readoptions_t *read;
     rocksdb_writeoptions_t *write;
-    _Atomic bool is_quiet; /* compactions have not begun */
-    struct cairn_mutex change; /* LOCK_VIEW: held by whoever changes the database, over the change. No reader takes it. */
+    _Atomic bool is_quiet;     /* compactions have not begun */
+    struct cairn_mutex change; /* LOCK_VIEW: held by whoever changes the database, over the change.
+                                  No reader takes it. */
     struct cairn_mutex lock;   /* LOCK_LEAF: guards `state` and `remote` */
     struct view_state state;   /* of the last whole batch */
     struct remote_row remote;
@@ -46,8 +49,10 @@ CAIRN_MUST_CHECK int db_error(const char *doing, char *message);
 /* Error that made an iterator stop, or 0. */
 CAIRN_MUST_CHECK int iter_error(rocksdb_iterator_t *iter);
 
-/* Writes a batch (`options` NULL: the usual ones). After an error nothing is written any more, until view_reopen(). With `change` held. */
-CAIRN_MUST_CHECK int db_write(struct view *view, rocksdb_writebatch_t *batch, const rocksdb_writeoptions_t *options);
+/* Writes a batch (`options` NULL: the usual ones). After an error nothing is written any more,
+ * until view_reopen(). With `change` held. */
+CAIRN_MUST_CHECK int db_write(struct view *view, rocksdb_writebatch_t *batch,
+                              const rocksdb_writeoptions_t *options);
 /* view.c: view->path, and its state. With `change` held, or before anybody else knows the view. */
 CAIRN_MUST_CHECK int view_open_database(struct view *view, bool create, int64_t root_time);
 /* use.c: the calling thread changes the database, from txn_begin() to txn_end(). */
@@ -59,7 +64,7 @@ void view_note_applied(struct view *view, uint64_t seq);
 struct snap {
     struct view *view;
     LIST_ENTRY(snap) link; /* use.c: while it is held */
-    int error; /* what every read in it gives, or 0 */
+    int error;             /* what every read in it gives, or 0 */
     const rocksdb_snapshot_t *snapshot;
     rocksdb_readoptions_t *read;
 };
@@ -87,7 +92,8 @@ struct scan {
 
 void scan_open(struct scan *scan, const struct snap *snap, const struct key *prefix);
 /* From `from` on, which need not exist; without a look at what was deleted before it. */
-void scan_open_at(struct scan *scan, const struct snap *snap, const struct key *prefix, const struct key *from);
+void scan_open_at(struct scan *scan, const struct snap *snap, const struct key *prefix,
+                  const struct key *from);
 void scan_seek(struct scan *scan, const struct key *key);
 /* Whether there is a current key; key and value are valid until the next step. */
 bool scan_valid(struct scan *scan);
@@ -99,34 +105,35 @@ void scan_close(struct scan *scan);
 
 /* One apply. Reads see its own writes. One thread; nothing is written before txn_commit().
  *
- * Changes lie in a hash table, which is several times faster than RocksDB's indexed batch and keeps only the
- * last value of a key. Keys of a type in which a seek is done move to an indexed batch at the first seek;
- * most applies do none. */
+ * Changes lie in a hash table, which is several times faster than RocksDB's indexed batch and keeps
+ * only the last value of a key. Keys of a type in which a seek is done move to an indexed batch at
+ * the first seek; most applies do none. */
 struct txn {
     struct view *view;
     struct change **slots;   /* hash table, open addressing; NULL: free */
     size_t slot_count, used; /* a power of two; at most half of it */
-    uint64_t seekable;       /* bit (type - 'A'): changes of the type lie in `batch` and not in the table */
-    uint64_t cleared;        /* as a bit: all older keys of the type go */
+    uint64_t
+        seekable; /* bit (type - 'A'): changes of the type lie in `batch` and not in the table */
+    uint64_t cleared;               /* as a bit: all older keys of the type go */
     rocksdb_writebatch_wi_t *batch; /* made at the first seek */
     rocksdb_iterator_t *iter;       /* over database and batch */
     struct view_state state;
     struct remote_row remote;
-    uint64_t cut;         /* of the batch that is applied; else of the last */
-    struct far_row far;   /* as `pack`, of a remote pack */
+    uint64_t cut;       /* of the batch that is applied; else of the last */
+    struct far_row far; /* as `pack`, of a remote pack */
     bool far_loaded, far_dirty;
     struct pack_row pack; /* the pack account in use, written when another is needed */
     bool pack_loaded, pack_dirty;
-    void *pending;   /* tree of struct pending: extents that wait for their SEAL */
-    const char *why; /* what was wrong, for the log */
+    void *pending;         /* tree of struct pending: extents that wait for their SEAL */
+    const char *why;       /* what was wrong, for the log */
     VECTOR(uint8_t) marks; /* keys that are marked as changed, each behind its length */
 };
 
 void txn_begin(struct txn *txn, struct view *view);
 CAIRN_MUST_CHECK int txn_commit(struct txn *txn);
 void txn_end(struct txn *txn);
-/* Writes what was changed so far, without the counters of state and remote, and lets go of it: for rows that mean nothing until the
- * commit. It must not have been seeked in, nor hold an account. */
+/* Writes what was changed so far, without the counters of state and remote, and lets go of it: for
+ * rows that mean nothing until the commit. It must not have been seeked in, nor hold an account. */
 CAIRN_MUST_CHECK int txn_write_ahead(struct txn *txn);
 
 /* Notes why the record cannot be applied. */
@@ -143,11 +150,11 @@ void txn_put(struct txn *txn, const struct key *key, const void *value, size_t l
 /* Version byte, then the bytes. */
 void txn_put_bytes(struct txn *txn, const struct key *key, const void *bytes, size_t len);
 void txn_delete(struct txn *txn, const struct key *key);
-/* Removes all keys of a type that the database has; those that this transaction puts stay. Its reads do not see the removal,
- * and it must not seek. */
+/* Removes all keys of a type that the database has; those that this transaction puts stay. Its
+ * reads do not see the removal, and it must not seek. */
 void txn_clear(struct txn *txn, enum key_type type);
-/* First key >= `key` that begins with the first `prefix_len` bytes of it; -ENOENT. Pointers are valid until
- * the next change or seek. */
+/* First key >= `key` that begins with the first `prefix_len` bytes of it; -ENOENT. Pointers are
+ * valid until the next change or seek. */
 struct found {
     const uint8_t *key, *value;
     size_t key_len, value_len;
@@ -155,8 +162,9 @@ struct found {
 CAIRN_MUST_CHECK int txn_seek(struct txn *txn, const struct key *key, size_t prefix_len,
                               struct found *ret_found);
 
-/* Marks the row of `key` as changed, if the view tracks; best after its change, which then is marked once. txn_put() and
- * txn_delete() do it by themselves for rows that are published as they are. */
+/* Marks the row of `key` as changed, if the view tracks; best after its change, which then is
+ * marked once. txn_put() and txn_delete() do it by themselves for rows that are published as they
+ * are. */
 void txn_touch(struct txn *txn, const struct key *key);
 /* Is a row of this type published as it is? */
 static inline bool is_published_type(uint8_t type)

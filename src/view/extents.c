@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Content of files: extent pages and inline blobs.
  *
- * A page describes 16 MiB of a file. A new version rewrites only the pages in which something changed and
- * shares all others with the version before: the content of version v in a page is the first key with
- * ~version >= ~v. No superseded version is retained now, so the page before is deleted in the same write.
+ * A page describes 16 MiB of a file. A new version rewrites only the pages in which something
+ * changed and shares all others with the version before: the content of version v in a page is the
+ * first key with ~version >= ~v. No superseded version is retained now, so the page before is
+ * deleted in the same write.
  *
- * An inline blob belongs to one page (blobs are split at page borders) and is deleted with its last piece
- * there. */
+ * An inline blob belongs to one page (blobs are split at page borders) and is deleted with its last
+ * piece there. */
 #include <search.h>
 
 #include "view/apply.h"
@@ -123,9 +124,10 @@ static void drop_holes(struct piece_list *list)
     list->count = kept;
 }
 
-/* New inline content becomes a blob under the piece's own offset. That key is free, or holds what is joined
- * here: the version is new, and its pieces are disjoint. */
-static void blob_store(struct txn *txn, uint64_t ino, uint64_t version, struct piece *e, const uint8_t *bytes)
+/* New inline content becomes a blob under the piece's own offset. That key is free, or holds what
+ * is joined here: the version is new, and its pieces are disjoint. */
+static void blob_store(struct txn *txn, uint64_t ino, uint64_t version, struct piece *e,
+                       const uint8_t *bytes)
 {
     struct key key;
     key_blob(&key, ino, version, e->offset);
@@ -167,8 +169,9 @@ static bool can_join(const struct piece *before, const struct piece *e)
            before->length + e->length <= INLINE_MAX;
 }
 
-/* Stores new inline content, joined with inline content right before it: a log that grows by a line with each
- * seal would else become as many pieces as it has lines, and each seal rewrites the page's list. */
+/* Stores new inline content, joined with inline content right before it: a log that grows by a line
+ * with each seal would else become as many pieces as it has lines, and each seal rewrites the
+ * page's list. */
 static int store_blobs(struct txn *txn, uint64_t ino, uint64_t version, struct piece_list *list)
 {
     size_t kept = 0;
@@ -218,8 +221,8 @@ static void delete_blobs(struct txn *txn, uint64_t ino, struct piece_list *gone,
     vector_free(&used);
 }
 
-/* Counts references for the difference between the old and the new pieces only, so that the cost of a small
- * change to a page with many chunks is small. */
+/* Counts references for the difference between the old and the new pieces only, so that the cost of
+ * a small change to a page with many chunks is small. */
 static int count_difference(struct txn *txn, uint64_t ino, const struct page *page)
 {
     int r = 0;
@@ -263,9 +266,10 @@ static bool page_unchanged(const struct page *page)
     return true;
 }
 
-/* Writes the new pieces under the new version. Where a retention policy kept superseded versions, the old key
- * would stay and an empty new page would be written in place of a deletion. */
-static void page_store(struct txn *txn, struct inode_row *row, uint64_t version, const struct page *page)
+/* Writes the new pieces under the new version. Where a retention policy kept superseded versions,
+ * the old key would stay and an empty new page would be written in place of a deletion. */
+static void page_store(struct txn *txn, struct inode_row *row, uint64_t version,
+                       const struct page *page)
 {
     struct key key;
     if (page->found && (page->version != version || page->new.count == 0)) {
@@ -315,9 +319,10 @@ static int page_overlay(struct txn *txn, struct inode_row *row, uint64_t version
     return r;
 }
 
-/* Moves the front of a hole to the first page within it that exists, so that no loop runs over pages that do
- * not. -ENOENT if there is none. */
-static int hole_advance(struct txn *txn, const struct inode_row *row, bool had_pages, struct piece *hole)
+/* Moves the front of a hole to the first page within it that exists, so that no loop runs over
+ * pages that do not. -ENOENT if there is none. */
+static int hole_advance(struct txn *txn, const struct inode_row *row, bool had_pages,
+                        struct piece *hole)
 {
     if (!had_pages || row->pages == 0)
         return -ENOENT;
@@ -354,7 +359,8 @@ static void take_page(struct piece_list *list, size_t *at, struct piece_list *pa
 }
 
 /* Lays a flat list, holes included, over the content, page after page. */
-static int content_overlay(struct txn *txn, struct inode_row *row, uint64_t version, struct piece_list *list)
+static int content_overlay(struct txn *txn, struct inode_row *row, uint64_t version,
+                           struct piece_list *list)
 {
     bool had_pages = row->pages > 0; /* in a new file nothing needs to be looked for */
     struct piece_list parts = {0};
@@ -388,17 +394,19 @@ static void clip(struct piece_list *list, uint64_t size)
     }
 }
 
-int content_replace(struct txn *txn, struct inode_row *row, uint64_t version, uint64_t keep, uint64_t size,
-                    struct piece_list *pieces)
+int content_replace(struct txn *txn, struct inode_row *row, uint64_t version, uint64_t keep,
+                    uint64_t size, struct piece_list *pieces)
 {
     pieces_flatten(pieces);
     clip(pieces, size);
-    /* What is not kept is a hole under the new pieces. It begins at `keep` even where the old size is
-     * smaller: after an elided seal the size says nothing of the content that is there. */
+    /* What is not kept is a hole under the new pieces. It begins at `keep` even where the old size
+     * is smaller: after an elided seal the size says nothing of the content that is there. */
     struct piece_list cut = {0}, all;
     keep = min_u64(keep, size);
     if (keep < VIEW_OFFSET_MAX)
-        vector_add(&cut, (struct piece){.offset = keep, .length = VIEW_OFFSET_MAX - keep, .kind = EXTENT_HOLE});
+        vector_add(
+            &cut,
+            (struct piece){.offset = keep, .length = VIEW_OFFSET_MAX - keep, .kind = EXTENT_HOLE});
     pieces_overlay(&cut, pieces, &all);
     int r = content_overlay(txn, row, version, &all);
     vector_free(&cut);

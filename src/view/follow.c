@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A view that goes from the state of one head to that of a newer one, in one write.
  *
- * Rows of the namespace are taken as they are. Those of chunks and remote packs carry what the view keeps under several keys: the
- * references, the place in the remote, what is wanted there, and the accounts of packs, local ones too. */
+ * Rows of the namespace are taken as they are. Those of chunks and remote packs carry what the view
+ * keeps under several keys: the references, the place in the remote, what is wanted there, and the
+ * accounts of packs, local ones too. */
 #include <sys/stat.h>
 
 #include <uthash.h>
@@ -12,7 +13,7 @@
 #include "view/rows.h"
 
 #define FOLLOW_BYTES_MAX (256 * MIB) /* rows that differ */
-#define CHUNK_MARK 1u                /* the change that a mark of a chunk is of, as in an adoption */
+#define CHUNK_MARK 1u /* the change that a mark of a chunk is of, as in an adoption */
 
 static const char published_types[] = "CDEHILNOQX"; /* ascending, as in a run */
 
@@ -42,14 +43,14 @@ struct view_follow {
     void *arg;
 };
 
-/* --- what the view has, for a comparison with everything ------------------------------------------------------------------ */
+/* --- what the view has, for a comparison with everything -------------------------------------- */
 
 static void scan_type(struct view_follow *f)
 {
     struct key prefix;
     if (*f->type == '\0')
         return;
-    key_type(&prefix, (enum key_type)*f->type);
+    key_type(&prefix, (enum key_type) * f->type);
     scan_open(&f->scan, &f->snap, &prefix);
 }
 
@@ -74,7 +75,7 @@ static int compare_known(const struct view_follow *f, const struct run_row *row)
     return order ? order : (s->key_len > row->key_len) - (s->key_len < row->key_len);
 }
 
-/* --- rows of the namespace ------------------------------------------------------------------------------------------------ */
+/* --- rows of the namespace -------------------------------------------------------------------- */
 
 static void count_inode(struct view_follow *f, const struct inode_row *row, int sign)
 {
@@ -82,8 +83,10 @@ static void count_inode(struct view_follow *f, const struct inode_row *row, int 
         count_file(&f->txn, row, sign);
 }
 
-/* The counters, and who is told of it. `old` and `row` without a value: it did not or does not exist. */
-static int note_inode(struct view_follow *f, const struct run_row *row, const struct value *old, const struct inode_row *now)
+/* The counters, and who is told of it. `old` and `row` without a value: it did not or does not
+ * exist. */
+static int note_inode(struct view_follow *f, const struct run_row *row, const struct value *old,
+                      const struct inode_row *now)
 {
     struct inode_row before;
     uint64_t ino = key_get_u64(row->key, 1);
@@ -136,7 +139,7 @@ static int follow_plain(struct view_follow *f, const struct run_row *row)
     return r;
 }
 
-/* --- chunks --------------------------------------------------------------------------------------------------------------- */
+/* --- chunks ----------------------------------------------------------------------------------- */
 
 static struct pack_change *change_of_pack(struct view_follow *f, uint64_t pack)
 {
@@ -154,7 +157,8 @@ static struct pack_change *change_of_pack(struct view_follow *f, uint64_t pack)
 }
 
 /* A chunk is (+1) or is no more (-1) at a place in the remote, live or not. */
-static void account_far(struct view_follow *f, const struct chunk_entry *far, bool is_live, int sign)
+static void account_far(struct view_follow *f, const struct chunk_entry *far, bool is_live,
+                        int sign)
 {
     struct pack_change *c = change_of_pack(f, far->pack);
     c->placed += sign;
@@ -187,7 +191,8 @@ static void put_far(struct view_follow *f, const struct chunk_entry *entry)
     f->bytes += sizeof value;
 }
 
-/* A chunk that is referred to and lies nowhere in the remote is wanted there, with a mark; any other is not. */
+/* A chunk that is referred to and lies nowhere in the remote is wanted there, with a mark; any
+ * other is not. */
 static int settle_wanted(struct view_follow *f, const struct chunk_row *row, bool is_wanted)
 {
     struct touched_row touched = {.change = CHUNK_MARK};
@@ -220,7 +225,8 @@ static int settle_wanted(struct view_follow *f, const struct chunk_row *row, boo
     return 0;
 }
 
-/* Its references, in the row that also tells the local place; without one it is described as the remote has it. */
+/* Its references, in the row that also tells the local place; without one it is described as the
+ * remote has it. */
 static int set_refs(struct view_follow *f, const struct chunk_row *now, struct chunk_row *row)
 {
     struct piece piece = {.chunk = now->entry.name};
@@ -242,7 +248,8 @@ static bool same_place(const struct chunk_entry *a, const struct chunk_entry *b)
 {
     if (a->pack == 0 || b->pack == 0)
         return a->pack == b->pack;
-    return a->pack == b->pack && a->offset == b->offset && a->stored_len == b->stored_len && a->encoding == b->encoding;
+    return a->pack == b->pack && a->offset == b->offset && a->stored_len == b->stored_len &&
+           a->encoding == b->encoding;
 }
 
 /* `now` with refs 0: nothing refers to it any more. */
@@ -276,7 +283,7 @@ static int follow_chunk_row(struct view_follow *f, const struct run_row *row)
     return r < 0 ? r : follow_chunk(f, &now);
 }
 
-/* --- remote packs --------------------------------------------------------------------------------------------------------- */
+/* --- remote packs ----------------------------------------------------------------------------- */
 
 static int follow_pack_row(struct view_follow *f, const struct run_row *row)
 {
@@ -291,7 +298,8 @@ static int follow_pack_row(struct view_follow *f, const struct run_row *row)
     return 0;
 }
 
-/* Places of chunks that no head refers to: a store that wrote here itself knows some. They go with the pack. */
+/* Places of chunks that no head refers to: a store that wrote here itself knows some. They go with
+ * the pack. */
 static int forget_leftovers(struct view_follow *f, uint64_t pack, int64_t *placed)
 {
     struct key prefix, key;
@@ -329,12 +337,14 @@ static void count_pack(struct view_follow *f, const struct view_far_pack *pack, 
 /* The accounts as they become; -EUCLEAN if what the rows say of chunks and packs does not fit. */
 static int make_account(const struct pack_change *c, const struct far_row *old, struct far_row *ret)
 {
-    int64_t count = (int64_t)old->pub.live_count + c->live_count, bytes = (int64_t)old->pub.live_bytes + c->live_bytes;
+    int64_t count = (int64_t)old->pub.live_count + c->live_count,
+            bytes = (int64_t)old->pub.live_bytes + c->live_bytes;
     int64_t placed = (int64_t)old->placed + c->placed;
     *ret = c->told ? c->row : *old;
     if (c->told)
         ret->pub.head = 1; /* published by some head */
-    if (ret->pub.pack == 0 || count < 0 || bytes < 0 || placed < count || count > ret->pub.count || c->end > ret->pub.length)
+    if (ret->pub.pack == 0 || count < 0 || bytes < 0 || placed < count || count > ret->pub.count ||
+        c->end > ret->pub.length)
         return -EUCLEAN;
     if (count > 0 && (c->removed || ret->pub.doomed))
         return -EUCLEAN;
@@ -382,17 +392,19 @@ static int settle_pack(struct view_follow *f, struct pack_change *c)
 static int settle_packs(struct view_follow *f)
 {
     struct pack_change *c, *next;
-    HASH_ITER(hh, f->packs, c, next) {
+    HASH_ITER(hh, f->packs, c, next)
+    {
         int r = settle_pack(f, c);
         if (r == -EUCLEAN)
-            log_error("view: what the remote says of pack %016llx does not fit its chunks", (unsigned long long)c->pack);
+            log_error("view: what the remote says of pack %016llx does not fit its chunks",
+                      (unsigned long long)c->pack);
         if (r < 0)
             return r;
     }
     return 0;
 }
 
-/* --- rows and the end ----------------------------------------------------------------------------------------------------- */
+/* --- rows and the end ------------------------------------------------------------------------- */
 
 static int take_row(struct view_follow *f, const struct run_row *row)
 {
@@ -416,7 +428,8 @@ static int take_absent(struct view_follow *f)
     return take_row(f, &row);
 }
 
-/* Everything that the view has before the row (NULL: to the end) is absent. 1: the row is there as it is. */
+/* Everything that the view has before the row (NULL: to the end) is absent. 1: the row is there as
+ * it is. */
 static int compare_up_to(struct view_follow *f, const struct run_row *row)
 {
     int r;
@@ -425,7 +438,8 @@ static int compare_up_to(struct view_follow *f, const struct run_row *row)
         if (order > 0)
             return 0;
         if (order == 0) {
-            bool same = f->scan.value_len == row->value_len && memcmp(f->scan.value, row->value, row->value_len) == 0;
+            bool same = f->scan.value_len == row->value_len &&
+                        memcmp(f->scan.value, row->value, row->value_len) == 0;
             bool plain = is_published_type(*(const uint8_t *)row->key);
             scan_next(&f->scan);
             return same && plain;
@@ -441,7 +455,8 @@ static int compare_up_to(struct view_follow *f, const struct run_row *row)
 int view_follow_row(struct view_follow *f, const struct run_row *row)
 {
     int r = 0;
-    if (!row_comes_next(&f->last, row) || (f->is_whole && !row->value) || (row->value && row->value_len == 0))
+    if (!row_comes_next(&f->last, row) || (f->is_whole && !row->value) ||
+        (row->value && row->value_len == 0))
         r = -EUCLEAN;
     else if (f->is_whole)
         r = compare_up_to(f, row);
@@ -450,13 +465,15 @@ int view_follow_row(struct view_follow *f, const struct run_row *row)
     if (r == 0 && row->value)
         row_numbers_note(&f->numbers, row);
     if (r == -EUCLEAN)
-        log_error("view: a row of type 0x%02x from the remote makes no sense", row->key_len ? *(const uint8_t *)row->key : 0);
+        log_error("view: a row of type 0x%02x from the remote makes no sense",
+                  row->key_len ? *(const uint8_t *)row->key : 0);
     if (r >= 0 && f->bytes > FOLLOW_BYTES_MAX)
         r = -EFBIG;
     return r < 0 ? r : 0;
 }
 
-int view_follow_end(struct view_follow *f, const struct view_state *state, uint64_t head, uint64_t max_id)
+int view_follow_end(struct view_follow *f, const struct view_state *state, uint64_t head,
+                    uint64_t max_id)
 {
     struct txn *txn = &f->txn;
     int r = f->is_whole ? compare_up_to(f, NULL) : 0;
@@ -481,8 +498,8 @@ int view_follow_end(struct view_follow *f, const struct view_state *state, uint6
     return txn_commit(txn);
 }
 
-int view_follow_begin(struct view *view, bool is_whole, void (*changed)(uint64_t ino, void *arg), void *arg,
-                      struct view_follow **ret)
+int view_follow_begin(struct view *view, bool is_whole, void (*changed)(uint64_t ino, void *arg),
+                      void *arg, struct view_follow **ret)
 {
     struct view_follow *f = xcalloc(1, sizeof *f);
     f->is_whole = is_whole;
@@ -502,7 +519,8 @@ void view_follow_done(struct view_follow *f)
     struct pack_change *c, *next;
     if (!f)
         return;
-    HASH_ITER(hh, f->packs, c, next) {
+    HASH_ITER(hh, f->packs, c, next)
+    {
         HASH_DEL(f->packs, c);
         free(c);
     }

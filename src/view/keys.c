@@ -129,8 +129,8 @@ size_t cookie_encode(const struct view_entry *entry, const char *name, size_t na
     return (size_t)(w.at - p);
 }
 
-int cookie_decode(uint64_t cookie, const void *p, size_t len, struct view_entry *entry, const char **ret_name,
-                  size_t *ret_name_len)
+int cookie_decode(uint64_t cookie, const void *p, size_t len, struct view_entry *entry,
+                  const char **ret_name, size_t *ret_name_len)
 {
     struct cursor c = value_begin(p, len);
     entry->ino = cursor_le64(&c);
@@ -162,7 +162,8 @@ size_t chunk_row_encode(const struct chunk_row *row, uint8_t *p)
     return (size_t)(w.at - p);
 }
 
-int chunk_row_decode(const struct chunk_name *name, const void *p, size_t len, struct chunk_row *row)
+int chunk_row_decode(const struct chunk_name *name, const void *p, size_t len,
+                     struct chunk_row *row)
 {
     struct cursor c = value_begin(p, len);
     memset(row, 0, sizeof *row);

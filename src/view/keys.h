@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Keys and values of the view's database. docs/on-disk-format.md, "The view", has the same table.
  *
- * A key is one type byte and big-endian numbers, so that the database's byte order is the numeric order. A
- * value is a version byte and little-endian fields. Pure; no database here. */
+ * A key is one type byte and big-endian numbers, so that the database's byte order is the numeric
+ * order. A value is a version byte and little-endian fields. Pure; no database here. */
 #pragma once
 
 #include "base/vector.h"
@@ -74,7 +74,8 @@ static inline void key_u64_u64(struct key *k, enum key_type type, uint64_t a, ui
     key_add_u64(k, b);
 }
 
-static inline void key_named(struct key *k, enum key_type type, uint64_t ino, const char *name, size_t len)
+static inline void key_named(struct key *k, enum key_type type, uint64_t ino, const char *name,
+                             size_t len)
 {
     key_u64(k, type, ino);
     key_add_bytes(k, name, len);
@@ -104,7 +105,8 @@ static inline void key_of_name(struct key *k, enum key_type type, const struct c
     key_add_bytes(k, name->bytes, sizeof name->bytes);
 }
 
-static inline void key_of_placed(struct key *k, enum key_type type, uint64_t pack, const struct chunk_name *name)
+static inline void key_of_placed(struct key *k, enum key_type type, uint64_t pack,
+                                 const struct chunk_name *name)
 {
     key_u64(k, type, pack);
     key_add_bytes(k, name->bytes, sizeof name->bytes);
@@ -138,7 +140,8 @@ static inline uint64_t key_get_u64(const uint8_t *key, size_t at)
 
 struct inode_row {
     struct view_inode pub;
-    uint64_t pages;   /* page keys; lets removal and search stop without running into other inodes' keys */
+    uint64_t
+        pages; /* page keys; lets removal and search stop without running into other inodes' keys */
     uint64_t entries; /* names in a directory */
 };
 
@@ -167,8 +170,9 @@ struct touched_row {
     uint64_t cut;    /* with which that came */
 };
 
-/* A part of a file's content. Within a page value the offset is relative to the page, in memory to the file.
- */
+/* A part of a file's content. Within a page value the offset is relative to the page, in memory to
+ * the
+ * file. */
 struct piece {
     uint64_t offset;
     uint64_t length;
@@ -178,7 +182,8 @@ struct piece {
     uint64_t blob_version;   /* EXTENT_INLINE: key of the blob */
     uint64_t blob_offset;
     const uint8_t *bytes; /* EXTENT_INLINE that is new: its content; it has no blob yet */
-    uint32_t origin;      /* used by the page that is being changed: 1 + index of the old piece; 0: new */
+    uint32_t
+        origin; /* used by the page that is being changed: 1 + index of the old piece; 0: new */
 };
 
 DEFINE_VECTOR(piece_list, struct piece);
@@ -195,7 +200,8 @@ DEFINE_VECTOR(piece_list, struct piece);
 #define TOUCHED_VALUE_LEN 17u
 #define WANTED_VALUE_LEN 9u
 
-/* Encoders return the length; decoders -EUCLEAN on anything that an encoder would not have written. */
+/* Encoders return the length; decoders -EUCLEAN on anything that an encoder would not
+ * have written. */
 size_t inode_encode(const struct inode_row *row, uint8_t *p);
 CAIRN_MUST_CHECK int inode_decode(uint64_t ino, const void *p, size_t len, struct inode_row *row);
 
@@ -204,15 +210,17 @@ CAIRN_MUST_CHECK int name_decode(const void *p, size_t len, struct view_entry *e
 
 /* `p` has room for COOKIE_VALUE_HEADER_LEN + name_len. */
 size_t cookie_encode(const struct view_entry *entry, const char *name, size_t name_len, uint8_t *p);
-CAIRN_MUST_CHECK int cookie_decode(uint64_t cookie, const void *p, size_t len, struct view_entry *entry,
-                                   const char **ret_name, size_t *ret_name_len);
+CAIRN_MUST_CHECK int cookie_decode(uint64_t cookie, const void *p, size_t len,
+                                   struct view_entry *entry, const char **ret_name,
+                                   size_t *ret_name_len);
 
 size_t chunk_row_encode(const struct chunk_row *row, uint8_t *p);
 CAIRN_MUST_CHECK int chunk_row_decode(const struct chunk_name *name, const void *p, size_t len,
                                       struct chunk_row *row);
 
 size_t pack_row_encode(const struct pack_row *row, uint8_t *p);
-CAIRN_MUST_CHECK int pack_row_decode(uint64_t pack, const void *p, size_t len, struct pack_row *row);
+CAIRN_MUST_CHECK int pack_row_decode(uint64_t pack, const void *p, size_t len,
+                                     struct pack_row *row);
 
 size_t state_encode(const struct view_state *state, uint8_t *p);
 CAIRN_MUST_CHECK int state_decode(const void *p, size_t len, struct view_state *state);
@@ -235,8 +243,10 @@ CAIRN_MUST_CHECK int wanted_decode(const void *p, size_t len, uint64_t *ret_stor
 
 /* A page's extents: ascending, disjoint, no holes; offsets in `list` are in the file. Caller frees
  * *ret_value. */
-void page_encode(uint64_t page, const struct piece_list *list, uint8_t **ret_value, size_t *ret_len);
+void page_encode(uint64_t page, const struct piece_list *list, uint8_t **ret_value,
+                 size_t *ret_len);
 CAIRN_MUST_CHECK int page_decode(uint64_t page, const void *p, size_t len, struct piece_list *list);
 
 /* Values that are bytes after the version byte (xattr, link target, inline content). */
-CAIRN_MUST_CHECK int bytes_decode(const void *p, size_t len, const uint8_t **ret_bytes, size_t *ret_len);
+CAIRN_MUST_CHECK int bytes_decode(const void *p, size_t len, const uint8_t **ret_bytes,
+                                  size_t *ret_len);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Names and inodes: MAKE, LINK, UNLINK, RENAME, REAP.
  *
- * No function holds a row of an inode over a call that may change the same inode (a directory may be both
- * parents of a rename): each loads what it changes and stores it again. */
+ * No function holds a row of an inode over a call that may change the same inode (a directory may
+ * be both parents of a rename): each loads what it changes and stores it again. */
 #include <sys/stat.h>
 
 #include "view/apply.h"
@@ -48,8 +48,8 @@ int name_add(struct txn *txn, uint64_t parent, const char *name, size_t name_len
 }
 
 /* Removes the pair of keys; the name must stand for `ino`. */
-static int name_remove(struct txn *txn, uint64_t parent, const char *name, size_t name_len, uint64_t ino,
-                       struct view_entry *ret_entry)
+static int name_remove(struct txn *txn, uint64_t parent, const char *name, size_t name_len,
+                       uint64_t ino, struct view_entry *ret_entry)
 {
     struct key key;
     _cleanup_value_ struct value value = {0};
@@ -90,7 +90,8 @@ int inode_create(struct txn *txn, const struct inode_row *row)
     return 0;
 }
 
-/* Each seek goes on from the key before: from the start it would step over all that were deleted. */
+/* Each seek goes on from the key before: from the start it would step over all that
+ * were deleted. */
 static int remove_xattrs(struct txn *txn, struct inode_row *row)
 {
     struct key key;
@@ -142,7 +143,8 @@ static int inode_unnamed(struct txn *txn, struct inode_row *row, bool orphan)
 }
 
 /* The inode loses a name that was removed from `parent`. */
-static int inode_lose_name(struct txn *txn, uint64_t ino, uint64_t parent, int64_t time, bool orphan)
+static int inode_lose_name(struct txn *txn, uint64_t ino, uint64_t parent, int64_t time,
+                           bool orphan)
 {
     struct inode_row row;
     int r = txn_get_inode(txn, ino, &row);
@@ -150,7 +152,8 @@ static int inode_lose_name(struct txn *txn, uint64_t ino, uint64_t parent, int64
         return r == -ENOENT ? txn_damage(txn, "a name's inode is missing") : r;
     row.pub.attrs.ctime = time;
     if (S_ISDIR(row.pub.attrs.mode))
-        return row.entries ? txn_damage(txn, "the directory is not empty") : inode_unnamed(txn, &row, orphan);
+        return row.entries ? txn_damage(txn, "the directory is not empty")
+                           : inode_unnamed(txn, &row, orphan);
     if (row.pub.nlink == 0)
         return txn_damage(txn, "an inode has more names than it counts");
     if (row.pub.nlink == 1)
@@ -177,7 +180,8 @@ int apply_make(struct txn *txn, const struct record *rec)
         key_u64(&key, KEY_LINK, rec->ino);
         txn_put_bytes(txn, &key, rec->value, rec->value_len);
     }
-    struct view_entry entry = {.ino = rec->ino, .cookie = rec->cookie, .type = rec->attrs.mode & S_IFMT};
+    struct view_entry entry = {
+        .ino = rec->ino, .cookie = rec->cookie, .type = rec->attrs.mode & S_IFMT};
     r = name_add(txn, rec->parent, rec->name, rec->name_len, &entry);
     if (r < 0)
         return r;
@@ -198,7 +202,8 @@ int apply_link(struct txn *txn, const struct record *rec)
         row.pub.parent = rec->parent;
     row.pub.attrs.ctime = rec->time;
     txn_put_inode(txn, &row);
-    struct view_entry entry = {.ino = rec->ino, .cookie = rec->cookie, .type = row.pub.attrs.mode & S_IFMT};
+    struct view_entry entry = {
+        .ino = rec->ino, .cookie = rec->cookie, .type = row.pub.attrs.mode & S_IFMT};
     r = name_add(txn, rec->parent, rec->name, rec->name_len, &entry);
     if (r < 0)
         return r;
@@ -269,20 +274,22 @@ static int inode_move(struct txn *txn, uint64_t ino, uint64_t from, uint64_t par
 }
 
 /* Both directories of a rename, which may be one. */
-static int dirs_change(struct txn *txn, const struct record *rec, int entries, int subdirs, int entries2,
-                       int subdirs2)
+static int dirs_change(struct txn *txn, const struct record *rec, int entries, int subdirs,
+                       int entries2, int subdirs2)
 {
     if (rec->parent == rec->parent2)
         return dir_change(txn, rec->parent,
                           &(struct dir_change){.time = rec->time,
                                                .entries = entries + entries2,
                                                .subdirs = subdirs + subdirs2});
-    int r = dir_change(txn, rec->parent,
-                       &(struct dir_change){.time = rec->time, .entries = entries, .subdirs = subdirs});
+    int r =
+        dir_change(txn, rec->parent,
+                   &(struct dir_change){.time = rec->time, .entries = entries, .subdirs = subdirs});
     if (r < 0)
         return r;
-    return dir_change(txn, rec->parent2,
-                      &(struct dir_change){.time = rec->time, .entries = entries2, .subdirs = subdirs2});
+    return dir_change(
+        txn, rec->parent2,
+        &(struct dir_change){.time = rec->time, .entries = entries2, .subdirs = subdirs2});
 }
 
 /* What the name in parent2 stood for, of type `type`, is replaced by something of type `by`. */
@@ -295,12 +302,14 @@ static int replace(struct txn *txn, const struct record *rec, uint32_t type, uin
     return inode_lose_name(txn, rec->ino2, rec->parent2, rec->time, rec->flags & RECORD_ORPHAN);
 }
 
-/* A replaced directory must be empty while the moved name may still be in it: it is removed first. */
+/* A replaced directory must be empty while the moved name may still be in it: it is
+ * removed first. */
 static int rename_over(struct txn *txn, const struct record *rec)
 {
     struct view_entry entry, old;
     bool replaces = rec->ino2 != 0;
-    int r = replaces ? name_remove(txn, rec->parent2, rec->name2, rec->name2_len, rec->ino2, &old) : 0;
+    int r =
+        replaces ? name_remove(txn, rec->parent2, rec->name2, rec->name2_len, rec->ino2, &old) : 0;
     if (r == 0)
         r = name_remove(txn, rec->parent, rec->name, rec->name_len, rec->ino, &entry);
     if (r == 0 && replaces)

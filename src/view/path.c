@@ -17,7 +17,8 @@ static char *name_in(const struct snap *snap, uint64_t parent, uint64_t ino)
         struct view_entry entry;
         const char *name;
         size_t name_len;
-        if (cookie_decode(0, scan.value, scan.value_len, &entry, &name, &name_len) == 0 && entry.ino == ino)
+        if (cookie_decode(0, scan.value, scan.value_len, &entry, &name, &name_len) == 0 &&
+            entry.ino == ino)
             return xasprintf("%.*s", (int)name_len, name);
     }
     return NULL;

@@ -55,8 +55,8 @@ static bool is_flat(const struct piece_list *list)
     return true;
 }
 
-/* Halves are flattened, then the later one is laid over the earlier: n log n, also for hostile orders. The
- * depth is the logarithm of the count. */
+/* Halves are flattened, then the later one is laid over the earlier: n log n, also for hostile
+ * orders. The depth is the logarithm of the count. */
 void pieces_flatten(struct piece_list *list)
 {
     if (list->count < 2 || is_flat(list))

@@ -42,13 +42,14 @@ static int readdir_step(const struct scan *scan, void *arg)
     size_t name_len;
     if (scan->key_len != KEY_U64_U64_LEN)
         return -EUCLEAN;
-    int r = cookie_decode(key_get_u64(scan->key, KEY_U64_LEN), scan->value, scan->value_len, &entry, &name,
-                          &name_len);
+    int r = cookie_decode(key_get_u64(scan->key, KEY_U64_LEN), scan->value, scan->value_len, &entry,
+                          &name, &name_len);
     return r < 0 ? r : walk->fn(&entry, name, name_len, walk->arg);
 }
 
 int view_readdir(struct view *view, uint64_t parent, uint64_t after,
-                 int (*fn)(const struct view_entry *entry, const char *name, size_t name_len, void *arg),
+                 int (*fn)(const struct view_entry *entry, const char *name, size_t name_len,
+                           void *arg),
                  void *arg)
 {
     _cleanup_snap_ struct snap snap;
@@ -84,8 +85,8 @@ static int listxattr_step(const struct scan *scan, void *arg)
     return walk->fn((const char *)scan->key + KEY_U64_LEN, scan->key_len - KEY_U64_LEN, walk->arg);
 }
 
-int view_listxattr(struct view *view, uint64_t ino, int (*fn)(const char *name, size_t name_len, void *arg),
-                   void *arg)
+int view_listxattr(struct view *view, uint64_t ino,
+                   int (*fn)(const char *name, size_t name_len, void *arg), void *arg)
 {
     struct key key;
     key_u64(&key, KEY_XATTR, ino);
@@ -108,11 +109,13 @@ static int holders_step(const struct scan *scan, void *arg)
     return walk->fn(key_get_u64(scan->key, 1), walk->arg);
 }
 
-int view_xattr_holders(struct view *view, const char *name, int (*fn)(uint64_t ino, void *arg), void *arg)
+int view_xattr_holders(struct view *view, const char *name, int (*fn)(uint64_t ino, void *arg),
+                       void *arg)
 {
     struct key key;
     key_type(&key, KEY_XATTR);
-    return scan_prefix(view, &key, holders_step, &(struct holders_walk){name, strlen(name), fn, arg});
+    return scan_prefix(view, &key, holders_step,
+                       &(struct holders_walk){name, strlen(name), fn, arg});
 }
 
 struct packs_walk {
@@ -174,16 +177,16 @@ static int chunks_step(const struct scan *scan, void *arg)
     return walk->fn(&row.entry, row.refs, walk->arg);
 }
 
-int view_chunks(struct view *view, int (*fn)(const struct chunk_entry *entry, uint64_t refs, void *arg),
-                void *arg)
+int view_chunks(struct view *view,
+                int (*fn)(const struct chunk_entry *entry, uint64_t refs, void *arg), void *arg)
 {
     struct key key;
     key_type(&key, KEY_CHUNK);
     return scan_prefix(view, &key, chunks_step, &(struct chunks_walk){fn, arg});
 }
 
-/* A walk over the content of a range. Pieces of one chunk that follow each other (they were split at a page
- * border) and holes that do are given as one. */
+/* A walk over the content of a range. Pieces of one chunk that follow each other (they were split
+ * at a page border) and holes that do are given as one. */
 struct extents_walk {
     struct view *view;
     const struct snap *snap;
@@ -207,8 +210,8 @@ static bool continues(const struct extent *a, const struct extent *b)
 {
     if (a->length == 0 || a->kind != b->kind)
         return false;
-    return a->kind == EXTENT_HOLE ||
-           (chunk_name_equal(&a->chunk, &b->chunk) && a->chunk_offset + a->length == b->chunk_offset);
+    return a->kind == EXTENT_HOLE || (chunk_name_equal(&a->chunk, &b->chunk) &&
+                                      a->chunk_offset + a->length == b->chunk_offset);
 }
 
 static int walk_hold(struct extents_walk *w, const struct extent *e)
@@ -227,7 +230,8 @@ static int walk_hole(struct extents_walk *w, uint64_t to)
 {
     if (w->at >= to)
         return 0;
-    return walk_hold(w, &(struct extent){.offset = w->at, .length = to - w->at, .kind = EXTENT_HOLE});
+    return walk_hold(w,
+                     &(struct extent){.offset = w->at, .length = to - w->at, .kind = EXTENT_HOLE});
 }
 
 static int walk_inline(struct extents_walk *w, const struct piece *piece)
@@ -256,7 +260,8 @@ static int walk_inline(struct extents_walk *w, const struct piece *piece)
 /* One piece of a page, cut to what is not yet given. */
 static int walk_piece(struct extents_walk *w, const struct piece *piece)
 {
-    uint64_t from = max_u64(piece->offset, w->at), to = min_u64(piece->offset + piece->length, w->end);
+    uint64_t from = max_u64(piece->offset, w->at),
+             to = min_u64(piece->offset + piece->length, w->end);
     if (from >= to)
         return 0;
     int r = walk_hole(w, from);
@@ -312,7 +317,8 @@ static int walk_pages(struct extents_walk *w, uint64_t version)
     return r ? r : scan_error(&scan);
 }
 
-static int walk_content(struct view *view, const struct snap *snap, const struct inode_row *row, uint64_t offset, uint64_t length,
+static int walk_content(struct view *view, const struct snap *snap, const struct inode_row *row,
+                        uint64_t offset, uint64_t length,
                         int (*fn)(const struct view_extent *part, void *arg), void *arg)
 {
     uint64_t ino = row->pub.ino, size = row->pub.attrs.size;
@@ -335,8 +341,9 @@ static int walk_content(struct view *view, const struct snap *snap, const struct
     return r > 0 ? 0 : r;
 }
 
-int view_content(struct view *view, uint64_t ino, uint64_t offset, uint64_t length, uint64_t *ret_version,
-                 int (*fn)(const struct view_extent *part, void *arg), void *arg)
+int view_content(struct view *view, uint64_t ino, uint64_t offset, uint64_t length,
+                 uint64_t *ret_version, int (*fn)(const struct view_extent *part, void *arg),
+                 void *arg)
 {
     _cleanup_snap_ struct snap snap;
     snap_begin(&snap, view);
@@ -348,8 +355,8 @@ int view_content(struct view *view, uint64_t ino, uint64_t offset, uint64_t leng
     return walk_content(view, &snap, &row, offset, length, fn, arg);
 }
 
-int view_extents(struct view *view, uint64_t ino, uint64_t version, uint64_t offset, uint64_t length,
-                 int (*fn)(const struct view_extent *part, void *arg), void *arg)
+int view_extents(struct view *view, uint64_t ino, uint64_t version, uint64_t offset,
+                 uint64_t length, int (*fn)(const struct view_extent *part, void *arg), void *arg)
 {
     _cleanup_snap_ struct snap snap;
     snap_begin(&snap, view);
@@ -394,5 +401,6 @@ int view_chunk_users(struct view *view, const struct chunk_name *name,
 {
     struct key key;
     key_type(&key, KEY_PAGE);
-    return scan_prefix(view, &key, users_step, &(struct users_walk){.chunk = name, .fn = fn, .arg = arg});
+    return scan_prefix(view, &key, users_step,
+                       &(struct users_walk){.chunk = name, .fn = fn, .arg = arg});
 }

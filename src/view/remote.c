@@ -7,7 +7,7 @@
 
 #define WANT_STEP 8192u /* rows of one write while everything becomes wanted */
 
-/* --- accounts of remote packs, the last one held as in chunks.c ------------------------------------------------- */
+/* --- accounts of remote packs, the last one held as in chunks.c ------------------------------- */
 
 void far_account_store(struct txn *txn)
 {
@@ -43,7 +43,7 @@ static int far_account_need(struct txn *txn, uint64_t pack)
     return r == -ENOENT ? txn_damage(txn, "a chunk lies in a remote pack that is unknown") : r;
 }
 
-/* --- wanted chunks ----------------------------------------------------------------------------------------------------- */
+/* --- wanted chunks ---------------------------------------------------------------------------- */
 
 static uint64_t wanted_bytes(const struct chunk_entry *entry)
 {
@@ -131,7 +131,7 @@ int far_count_live(struct txn *txn, const struct chunk_row *row, int sign)
     return r < 0 ? r : count_live(txn, &far.entry, sign);
 }
 
-/* --- places ------------------------------------------------------------------------------------------------------------- */
+/* --- places ----------------------------------------------------------------------------------- */
 
 static int refs_of(struct txn *txn, const struct chunk_name *name, struct chunk_row *row)
 {
@@ -156,7 +156,8 @@ static int far_unplace(struct txn *txn, const struct chunk_entry *entry, bool is
     return is_live ? count_live(txn, entry, -1) : 0;
 }
 
-/* A first place needs no mark: a chunk that was wanted has one, or the next run has everything; of a dead one no run speaks. */
+/* A first place needs no mark: a chunk that was wanted has one, or the next run has everything; of
+ * a dead one no run speaks. */
 static int far_place(struct txn *txn, const struct chunk_entry *entry)
 {
     struct chunk_row row, old, far = {.entry = *entry};
@@ -225,7 +226,7 @@ int far_forget_placed(struct txn *txn, uint64_t pack)
     return 0;
 }
 
-/* --- changes from outside ------------------------------------------------------------------------------------------------ */
+/* --- changes from outside --------------------------------------------------------------------- */
 
 static int commit_far(struct txn *txn, int r)
 {
@@ -251,8 +252,8 @@ static int far_account_new(struct txn *txn, uint64_t pack, uint64_t length, uint
     return 0;
 }
 
-int view_far_placed(struct view *view, uint64_t pack, uint64_t length, const struct chunk_entry *entries,
-                    uint32_t count)
+int view_far_placed(struct view *view, uint64_t pack, uint64_t length,
+                    const struct chunk_entry *entries, uint32_t count)
 {
     struct txn txn;
     check(pack != 0);
@@ -311,9 +312,10 @@ int view_note_head(struct view *view, uint64_t head)
     return commit_far(&txn, 0);
 }
 
-/* --- beginning to track ---------------------------------------------------------------------------------------------------- */
+/* --- beginning to track ----------------------------------------------------------------------- */
 
-/* In steps: all chunks in one write would be held in memory. The snapshot is from before the first. */
+/* In steps: all chunks in one write would be held in memory. The snapshot is from before
+ * the first. */
 static int want_all(struct txn *txn)
 {
     struct key prefix;
@@ -338,7 +340,8 @@ static int want_all(struct txn *txn)
     return r < 0 ? r : scan_error(&scan);
 }
 
-/* A view that does not track looks at nothing that is wanted: what a crash leaves of the steps is cleared by the next try. */
+/* A view that does not track looks at nothing that is wanted: what a crash leaves of the steps is
+ * cleared by the next try. */
 static int begin_tracking(struct view *view)
 {
     struct txn txn;
@@ -355,11 +358,12 @@ int view_track(struct view *view)
     return view_remote(view).tracks ? 0 : begin_tracking(view);
 }
 
-/* First it ceases to track, in one write: so no crash leaves a view that tracks and knows neither where a chunk lies nor that it is
- * wanted. */
+/* First it ceases to track, in one write: so no crash leaves a view that tracks and knows neither
+ * where a chunk lies nor that it is wanted. */
 int view_forget_remote(struct view *view)
 {
-    static const enum key_type types[] = {KEY_FAR, KEY_FAR_PLACED, KEY_FAR_PACK, KEY_WANTED, KEY_TOUCHED, KEY_REMOTE};
+    static const enum key_type types[] = {KEY_FAR,    KEY_FAR_PLACED, KEY_FAR_PACK,
+                                          KEY_WANTED, KEY_TOUCHED,    KEY_REMOTE};
     struct txn txn;
     txn_begin(&txn, view);
     for (size_t i = 0; i < ARRAY_LEN(types); i++)
@@ -369,7 +373,7 @@ int view_forget_remote(struct view *view)
     return r < 0 ? r : begin_tracking(view);
 }
 
-/* --- reading ---------------------------------------------------------------------------------------------------------------- */
+/* --- reading ---------------------------------------------------------------------------------- */
 
 struct view_remote view_remote(struct view *view)
 {
@@ -405,8 +409,9 @@ int view_far_place(struct view *view, const struct chunk_name *name, struct chun
     return r;
 }
 
-/* Without a mark the newest head says of the chunk what is true now: that it is referred to, and where it lies. With one, the
- * pack may be dead at a cut that is being published, although it lives now. */
+/* Without a mark the newest head says of the chunk what is true now: that it is referred to, and
+ * where it lies. With one, the pack may be dead at a cut that is being published, although it lives
+ * now. */
 static int far_is_published(struct view *view, const struct chunk_entry *entry, bool *ret_published)
 {
     struct key key, mark;
@@ -429,7 +434,8 @@ int view_far_chunk(struct view *view, const struct chunk_name *name, struct chun
     return r < 0 ? r : far_is_published(view, ret_entry, ret_published);
 }
 
-int view_far_packs(struct view *view, int (*fn)(const struct view_far_pack *pack, void *arg), void *arg)
+int view_far_packs(struct view *view, int (*fn)(const struct view_far_pack *pack, void *arg),
+                   void *arg)
 {
     struct key prefix;
     _cleanup_snap_ struct snap snap;
@@ -452,7 +458,8 @@ int view_far_packs(struct view *view, int (*fn)(const struct view_far_pack *pack
 }
 
 int view_far_pack_chunks(struct view *view, uint64_t pack,
-                         int (*fn)(const struct chunk_entry *entry, uint64_t refs, void *arg), void *arg)
+                         int (*fn)(const struct chunk_entry *entry, uint64_t refs, void *arg),
+                         void *arg)
 {
     struct key prefix;
     _cleanup_snap_ struct snap snap;
@@ -515,7 +522,8 @@ int view_unpublished(struct view *view, uint64_t ino, uint64_t *ret_cut)
 }
 
 /* A mark of an inode; the inode may be gone. */
-static int add_unpublished(struct view *view, const struct scan *scan, struct view_unpublished_total *total)
+static int add_unpublished(struct view *view, const struct scan *scan,
+                           struct view_unpublished_total *total)
 {
     struct inode_row row;
     if (scan->key_len != 1 + KEY_U64_LEN)
@@ -552,6 +560,7 @@ int view_unpublished_total(struct view *view, uint64_t max, struct view_unpublis
     if (remote.tracks && !remote.is_whole)
         return count_marks(view, max, ret);
     struct view_state state = view_state(view); /* nothing was ever published */
-    *ret = (struct view_unpublished_total){.inodes = state.files, .files = state.files, .bytes = state.logical_bytes};
+    *ret = (struct view_unpublished_total){
+        .inodes = state.files, .files = state.files, .bytes = state.logical_bytes};
     return 0;
 }

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the view knows of the remote tier: which chunks lie there, what a cut has that the newest published head has not, and
- * the rows that a run carries there and back.
+/* What the view knows of the remote tier: which chunks lie there, what a cut has that the newest
+ * published head has not, and the rows that a run carries there and back.
  *
- * While the view tracks (from the first time a store has a remote, for ever), every change of a row that is published
- * leaves a mark with the number of the change. A run for a cut is made from the marks in a snapshot of the view at that
- * cut; publishing it forgets the marks up to there. Chunks that are referred to and have no place in the remote are *wanted*.
+ * While the view tracks (from the first time a store has a remote, for ever), every change of a row
+ * that is published leaves a mark with the number of the change. A run for a cut is made from the
+ * marks in a snapshot of the view at that cut; publishing it forgets the marks up to there. Chunks
+ * that are referred to and have no place in the remote are *wanted*.
  *
- * Threads: reads as in view.h. Everything that changes the view must not run beside view_apply() or another change: the
- * caller serializes them. Errors as in view.h. */
+ * Threads: reads as in view.h. Everything that changes the view must not run beside view_apply() or
+ * another change: the caller serializes them. Errors as in view.h. */
 #pragma once
 
 #include "format/run.h"
@@ -15,61 +16,69 @@
 
 struct view_remote {
     bool tracks;
-    bool is_whole;        /* the next run has to hold everything */
-    uint64_t head;        /* number of the newest head that the view knows to be published; 0: none */
-    uint64_t cut;         /* of that head */
+    bool is_whole; /* the next run has to hold everything */
+    uint64_t head; /* number of the newest head that the view knows to be published; 0: none */
+    uint64_t cut;  /* of that head */
     uint64_t packs, pack_bytes; /* remote packs that are known, published or not, and not doomed */
-    uint64_t wanted;      /* chunks; counts what is there now */
-    uint64_t wanted_bytes; /* stored bytes of these at their local places; a chunk without one counts 0 */
+    uint64_t wanted;            /* chunks; counts what is there now */
+    uint64_t wanted_bytes;      /* stored bytes of these at their local places; a chunk without one
+                                   counts 0 */
 };
 struct view_remote view_remote(struct view *view);
 
 /* Begins to track: everything is wanted, the next run is whole. Nothing if it does already. */
 CAIRN_MUST_CHECK int view_track(struct view *view);
 
-/* The next run is whole, and nothing is known to be in the remote (its state was lost or is not ours). */
+/* The next run is whole, and nothing is known to be in the remote (its state was lost or is not
+ * ours). */
 CAIRN_MUST_CHECK int view_forget_remote(struct view *view);
 
-/* Place of a chunk in the remote. *ret_published: the newest head relies on it, and no head that is being published can doom it:
- * the local copy is not needed. -ENOENT: not there. */
-CAIRN_MUST_CHECK int view_far_chunk(struct view *view, const struct chunk_name *name, struct chunk_entry *ret_entry,
-                                    bool *ret_published);
+/* Place of a chunk in the remote. *ret_published: the newest head relies on it, and no head that is
+ * being published can doom it: the local copy is not needed. -ENOENT: not there. */
+CAIRN_MUST_CHECK int view_far_chunk(struct view *view, const struct chunk_name *name,
+                                    struct chunk_entry *ret_entry, bool *ret_published);
 
 /* The place alone. */
-CAIRN_MUST_CHECK int view_far_place(struct view *view, const struct chunk_name *name, struct chunk_entry *ret_entry);
+CAIRN_MUST_CHECK int view_far_place(struct view *view, const struct chunk_name *name,
+                                    struct chunk_entry *ret_entry);
 
 struct view_far_pack {
     uint64_t pack, length;
     uint32_t count;
     uint64_t live_bytes; /* stored bytes of its chunks that have references now */
     uint32_t live_count;
-    uint64_t head;       /* the first that relied on it; 0: not published */
-    int64_t doomed;      /* medium's time, ns, at which a head was published that does not need it; 0: needed */
-    bool gone;           /* the object was deleted; the next run says so */
+    uint64_t head;  /* the first that relied on it; 0: not published */
+    int64_t doomed; /* medium's time, ns, at which a head was published that does not need it; 0:
+                       needed */
+    bool gone;      /* the object was deleted; the next run says so */
 };
-CAIRN_MUST_CHECK int view_far_packs(struct view *view, int (*fn)(const struct view_far_pack *pack, void *arg),
+CAIRN_MUST_CHECK int view_far_packs(struct view *view,
+                                    int (*fn)(const struct view_far_pack *pack, void *arg),
                                     void *arg);
-CAIRN_MUST_CHECK int view_far_pack(struct view *view, uint64_t pack, struct view_far_pack *ret_pack);
+CAIRN_MUST_CHECK int view_far_pack(struct view *view, uint64_t pack,
+                                   struct view_far_pack *ret_pack);
 
 /* Names of the chunks whose place is in this remote pack. */
 CAIRN_MUST_CHECK int view_far_pack_chunks(struct view *view, uint64_t pack,
-                                          int (*fn)(const struct chunk_entry *entry, uint64_t refs, void *arg),
+                                          int (*fn)(const struct chunk_entry *entry, uint64_t refs,
+                                                    void *arg),
                                           void *arg);
 
-/* A pack was stored in the remote: its chunks have their place there now, also those that had another. -EUCLEAN: it is known
- * already. */
+/* A pack was stored in the remote: its chunks have their place there now, also those that had
+ * another. -EUCLEAN: it is known already. */
 CAIRN_MUST_CHECK int view_far_placed(struct view *view, uint64_t pack, uint64_t length,
                                      const struct chunk_entry *entries, uint32_t count);
 
-/* The remote lost this pack, or it is damaged there: its chunks are wanted again as far as they have references. A cut that is
- * open already may still say that chunks lie there; the next one does not. -ENOENT: unknown. */
+/* The remote lost this pack, or it is damaged there: its chunks are wanted again as far as they
+ * have references. A cut that is open already may still say that chunks lie there; the next one
+ * does not. -ENOENT: unknown. */
 CAIRN_MUST_CHECK int view_far_lost(struct view *view, uint64_t pack);
 
 /* The object of a doomed pack was deleted. -ENOENT: unknown; -EINVAL: not doomed. */
 CAIRN_MUST_CHECK int view_far_gone(struct view *view, uint64_t pack);
 
-/* *ret_cut: the cut with which the newest change of the inode's row came that is not published; 0: none, or no such inode.
- * Where nothing is published yet, the view's own cut. */
+/* *ret_cut: the cut with which the newest change of the inode's row came that is not published; 0:
+ * none, or no such inode. Where nothing is published yet, the view's own cut. */
 CAIRN_MUST_CHECK int view_unpublished(struct view *view, uint64_t ino, uint64_t *ret_cut);
 /* What the newest published head lacks of the view's state. Looks at `max` marks at most. */
 struct view_unpublished_total {
@@ -78,31 +87,35 @@ struct view_unpublished_total {
     uint64_t bytes;  /* their sizes: what of them changed is less, or all */
     bool has_more;   /* there were more marks */
 };
-CAIRN_MUST_CHECK int view_unpublished_total(struct view *view, uint64_t max, struct view_unpublished_total *ret);
+CAIRN_MUST_CHECK int view_unpublished_total(struct view *view, uint64_t max,
+                                            struct view_unpublished_total *ret);
 
-/* --- a cut to publish ------------------------------------------------------------------------------------------------ */
+/* --- a cut to publish ------------------------------------------------------------------------- */
 
 struct view_cut;
 
 /* The view as it is now: a whole cut. -EINVAL: it does not track. One at a time. */
 CAIRN_MUST_CHECK int view_cut_open(struct view *view, struct view_cut **ret_cut);
-/* The same for rows that say all and nothing of a remote, which there need not be: no chunk has a place, and there are no packs.
- * Not to be published; beside others. */
+/* The same for rows that say all and nothing of a remote, which there need not be: no chunk has a
+ * place, and there are no packs. Not to be published; beside others. */
 CAIRN_MUST_CHECK int view_cut_open_alone(struct view *view, struct view_cut **ret_cut);
 void view_cut_close(struct view_cut *cut);
 struct view_state view_cut_state(const struct view_cut *cut);
 bool view_cut_is_whole(const struct view_cut *cut);
 
-/* The chunks wanted at the cut whose names are greater than `after` (NULL: all), in order of name, with their local places at
- * that time (pack 0: none). `fn` returns 0 to go on, 1 to stop. */
+/* The chunks wanted at the cut whose names are greater than `after` (NULL: all), in order of name,
+ * with their local places at that time (pack 0: none). `fn` returns 0 to go on, 1 to stop. */
 CAIRN_MUST_CHECK int view_cut_wanted(struct view_cut *cut, const struct chunk_name *after,
-                                     int (*fn)(const struct chunk_entry *entry, void *arg), void *arg);
+                                     int (*fn)(const struct chunk_entry *entry, void *arg),
+                                     void *arg);
 
-/* The rows of the cut's run, in key order. Everything wanted must have its place now; chunks that have none are told without
- * one and counted in *ret_missing: their bytes cannot be read from the remote, and each run says so until they have one. `now` is
- * the medium's time. Remembers which packs it names first and which it dooms, for view_published(). */
-CAIRN_MUST_CHECK int view_cut_rows(struct view_cut *cut, int64_t now, int (*fn)(const struct run_row *row, void *arg),
-                                   void *arg, uint64_t *ret_missing);
+/* The rows of the cut's run, in key order. Everything wanted must have its place now; chunks that
+ * have none are told without one and counted in *ret_missing: their bytes cannot be read from the
+ * remote, and each run says so until they have one. `now` is the medium's time. Remembers which
+ * packs it names first and which it dooms, for view_published(). */
+CAIRN_MUST_CHECK int view_cut_rows(struct view_cut *cut, int64_t now,
+                                   int (*fn)(const struct run_row *row, void *arg), void *arg,
+                                   uint64_t *ret_missing);
 
 /* A head was published that says what the newest known one does: only its number is new. */
 CAIRN_MUST_CHECK int view_note_head(struct view *view, uint64_t head);
@@ -110,34 +123,40 @@ CAIRN_MUST_CHECK int view_note_head(struct view *view, uint64_t head);
 /* The head with that run was published: one atomic write. */
 CAIRN_MUST_CHECK int view_published(struct view *view, struct view_cut *cut, uint64_t head);
 
-/* --- taking over what a head names -------------------------------------------------------------------------------------- */
+/* --- taking over what a head names ------------------------------------------------------------ */
 
 struct view_adoption;
 
-/* `view` is new: nothing but the root was ever in it. The rows of the head's runs, merged, in key order; then the end with what
- * the head says. Until then a crash leaves a view that cannot be opened, and is made anew. -EUCLEAN: rows that no view wrote, in
- * another order, or of another state than `state`, or that name an inode, an entry or a pack (`max_id`) that comes after it; each
- * row is looked at by itself, view_check() finds the rest. */
+/* `view` is new: nothing but the root was ever in it. The rows of the head's runs, merged, in key
+ * order; then the end with what the head says. Until then a crash leaves a view that cannot be
+ * opened, and is made anew. -EUCLEAN: rows that no view wrote, in another order, or of another
+ * state than `state`, or that name an inode, an entry or a pack (`max_id`) that comes after it;
+ * each row is looked at by itself, view_check() finds the rest. */
 CAIRN_MUST_CHECK int view_adopt_begin(struct view *view, struct view_adoption **ret);
 CAIRN_MUST_CHECK int view_adopt_row(struct view_adoption *adoption, const struct run_row *row);
-CAIRN_MUST_CHECK int view_adopt_end(struct view_adoption *adoption, const struct view_state *state, uint64_t head, uint64_t max_id);
+CAIRN_MUST_CHECK int view_adopt_end(struct view_adoption *adoption, const struct view_state *state,
+                                    uint64_t head, uint64_t max_id);
 void view_adopt_done(struct view_adoption *adoption); /* frees it, ended or not */
 
-/* --- following what heads name ------------------------------------------------------------------------------------------- */
+/* --- following what heads name ---------------------------------------------------------------- */
 
 struct view_follow;
 
-/* `view` is as some head said, by adoption or by following, and has no changes of its own; now it becomes what a newer head
- * says. The rows come in key order: with `is_whole` all rows of that head, else those of the runs that are new, in which a row
- * without a value removes its key. Nothing changes until the end, which changes all in one write: readers see the one state or the
+/* `view` is as some head said, by adoption or by following, and has no changes of its own; now it
+ * becomes what a newer head says. The rows come in key order: with `is_whole` all rows of that
+ * head, else those of the runs that are new, in which a row without a value removes its key.
+ * Nothing changes until the end, which changes all in one write: readers see the one state or the
  * other. Local packs, and what lies in them, stay. `changed` is told each inode whose row differs.
  *
- * From begin to done no other change of the view can be made; one thread. What differs is held in memory: -EFBIG where it is
- * more than 256 MiB. -EUCLEAN as for an adoption: the view is as it was. */
-CAIRN_MUST_CHECK int view_follow_begin(struct view *view, bool is_whole, void (*changed)(uint64_t ino, void *arg), void *arg,
+ * From begin to done no other change of the view can be made; one thread. What differs is held in
+ * memory: -EFBIG where it is more than 256 MiB. -EUCLEAN as for an adoption: the view is
+ * as it was. */
+CAIRN_MUST_CHECK int view_follow_begin(struct view *view, bool is_whole,
+                                       void (*changed)(uint64_t ino, void *arg), void *arg,
                                        struct view_follow **ret);
 CAIRN_MUST_CHECK int view_follow_row(struct view_follow *follow, const struct run_row *row);
-CAIRN_MUST_CHECK int view_follow_end(struct view_follow *follow, const struct view_state *state, uint64_t head, uint64_t max_id);
+CAIRN_MUST_CHECK int view_follow_end(struct view_follow *follow, const struct view_state *state,
+                                     uint64_t head, uint64_t max_id);
 void view_follow_done(struct view_follow *follow); /* frees it, ended or not */
 
 /* Has the view changes of the namespace that no head says? */

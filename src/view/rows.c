@@ -36,7 +36,8 @@ static int check_cookie(const struct run_row *row)
     size_t len;
     if (row->key_len != KEY_U64_U64_LEN)
         return -EUCLEAN;
-    return cookie_decode(key_get_u64(row->key, KEY_U64_LEN), row->value, row->value_len, &entry, &name, &len);
+    return cookie_decode(key_get_u64(row->key, KEY_U64_LEN), row->value, row->value_len, &entry,
+                         &name, &len);
 }
 
 static int check_name(const struct run_row *row)
@@ -52,7 +53,8 @@ static int check_bytes(const struct run_row *row, bool key_fits)
     return key_fits ? bytes_decode(row->value, row->value_len, &bytes, &len) : -EUCLEAN;
 }
 
-int row_check_plain(const struct run_row *row, struct piece_list *scratch, struct inode_row *ret_inode)
+int row_check_plain(const struct run_row *row, struct piece_list *scratch,
+                    struct inode_row *ret_inode)
 {
     bool is_page = row->key_len == PAGE_KEY_LEN, is_number = row->key_len == KEY_U64_LEN;
     switch (*(const uint8_t *)row->key) {
@@ -64,7 +66,9 @@ int row_check_plain(const struct run_row *row, struct piece_list *scratch, struc
         return check_cookie(row);
     case KEY_PAGE:
         scratch->count = 0;
-        return is_page ? page_decode(key_get_u64(row->key, KEY_U64_LEN), row->value, row->value_len, scratch) : -EUCLEAN;
+        return is_page ? page_decode(key_get_u64(row->key, KEY_U64_LEN), row->value, row->value_len,
+                                     scratch)
+                       : -EUCLEAN;
     case KEY_BLOB:
         return check_bytes(row, is_page);
     case KEY_XATTR:
@@ -121,9 +125,11 @@ void row_numbers_note(struct row_numbers *numbers, const struct run_row *row)
         numbers->pack = max_u64(numbers->pack, key_get_u64(key, 1));
 }
 
-int row_numbers_check(const struct row_numbers *numbers, const struct view_state *state, uint64_t max_id)
+int row_numbers_check(const struct row_numbers *numbers, const struct view_state *state,
+                      uint64_t max_id)
 {
-    if (numbers->ino <= state->max_ino && numbers->pack <= max_id && numbers->cookie <= state->applied_seq)
+    if (numbers->ino <= state->max_ino && numbers->pack <= max_id &&
+        numbers->cookie <= state->applied_seq)
         return 0;
     log_error("view: the rows from the remote have numbers that come after the head's");
     return -EUCLEAN;

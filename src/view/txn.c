@@ -78,7 +78,8 @@ static struct change **slot_of(const struct txn *txn, const struct key *key, uin
 {
     for (size_t i = hash & (txn->slot_count - 1);; i = (i + 1) & (txn->slot_count - 1)) {
         struct change *c = txn->slots[i];
-        if (!c || (c->hash == hash && c->key_len == key->len && memcmp(c->key, key->bytes, key->len) == 0))
+        if (!c || (c->hash == hash && c->key_len == key->len &&
+                   memcmp(c->key, key->bytes, key->len) == 0))
             return &txn->slots[i];
     }
 }
@@ -119,8 +120,8 @@ static struct change *change_of(struct txn *txn, const struct key *key)
     return *slot;
 }
 
-/* All marks of a transaction are alike and none is read in it: only their keys are kept. A row that changes again is marked
- * already, if its change is known. */
+/* All marks of a transaction are alike and none is read in it: only their keys are kept. A row that
+ * changes again is marked already, if its change is known. */
 static void mark(struct txn *txn, const struct key *key, struct change *change)
 {
     if (!txn->remote.pub.tracks || (change && change->touched))
@@ -141,13 +142,15 @@ static void add_marks(const struct txn *txn, rocksdb_writebatch_t *batch)
     for (size_t at = 0; at < txn->marks.count; at += sizeof len + len) {
         memcpy(&len, txn->marks.at + at, sizeof len);
         key_touched(&touched, txn->marks.at + at + sizeof len, len);
-        rocksdb_writebatch_put(batch, (const char *)touched.bytes, touched.len, (const char *)value, sizeof value);
+        rocksdb_writebatch_put(batch, (const char *)touched.bytes, touched.len, (const char *)value,
+                               sizeof value);
     }
 }
 
 void txn_touch(struct txn *txn, const struct key *key)
 {
-    mark(txn, key, txn->seekable & seekable_bit(key->bytes) ? NULL : *slot_of(txn, key, hash_of(key)));
+    mark(txn, key,
+         txn->seekable & seekable_bit(key->bytes) ? NULL : *slot_of(txn, key, hash_of(key)));
 }
 
 void txn_put(struct txn *txn, const struct key *key, const void *value, size_t len)
@@ -207,9 +210,9 @@ static int get_seekable(struct txn *txn, const struct key *key, struct value *re
     char *message = NULL;
     if (!txn->view->db)
         return -EIO;
-    ret_value->data = rocksdb_writebatch_wi_get_from_batch_and_db(txn->batch, txn->view->db, txn->view->read,
-                                                                  (const char *)key->bytes, key->len,
-                                                                  &ret_value->len, &message);
+    ret_value->data = rocksdb_writebatch_wi_get_from_batch_and_db(
+        txn->batch, txn->view->db, txn->view->read, (const char *)key->bytes, key->len,
+        &ret_value->len, &message);
     if (message)
         return db_error("cannot read", message);
     return ret_value->data ? 0 : -ENOENT;
@@ -236,8 +239,8 @@ int txn_has(struct txn *txn, const struct key *key)
     return txn_get(txn, key, &value);
 }
 
-/* The changes of this type go where an iterator sees them, those made so far and all that follow. They stay
- * in the table too, where nothing looks at them again. */
+/* The changes of this type go where an iterator sees them, those made so far and all that follow.
+ * They stay in the table too, where nothing looks at them again. */
 static void make_seekable(struct txn *txn, const struct key *key)
 {
     uint64_t bit = seekable_bit(key->bytes);
@@ -252,14 +255,14 @@ static void make_seekable(struct txn *txn, const struct key *key)
         if (c->deleted)
             rocksdb_writebatch_wi_delete(txn->batch, (const char *)c->key, c->key_len);
         else
-            rocksdb_writebatch_wi_put(txn->batch, (const char *)c->key, c->key_len, (const char *)c->value,
-                                      c->value_len);
+            rocksdb_writebatch_wi_put(txn->batch, (const char *)c->key, c->key_len,
+                                      (const char *)c->value, c->value_len);
     }
     txn->seekable |= bit;
 }
 
-/* The database does not change during an apply, and every seek looks at the batch anew: one iterator serves
- * all. */
+/* The database does not change during an apply, and every seek looks at the batch anew: one
+ * iterator serves all. */
 int txn_seek(struct txn *txn, const struct key *key, size_t prefix_len, struct found *ret_found)
 {
     make_seekable(txn, key);

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The database is closed and opened anew when a write failed: RocksDB's file writer asserts (in Debian's build, too) that it is not used
- * after an error, and its own attempts to go on do use it. So a failed write is the last one, and the new database has new writers.
+/* The database is closed and opened anew when a write failed: RocksDB's file writer asserts (in
+ * Debian's build, too) that it is not used after an error, and its own attempts to go on do use it.
+ * So a failed write is the last one, and the new database has new writers.
  *
- * Closing writes nothing through a writer that has failed. What the log had whole is there again. What it had not, the journal has. */
+ * Closing writes nothing through a writer that has failed. What the log had whole is there again.
+ * What it had not, the journal has. */
 #include <fcntl.h>
 #include <stdio.h>
 
@@ -111,21 +113,24 @@ static void end_closing(struct view *view)
 static void void_snapshots(struct view *view)
 {
     struct snap *s;
-    LIST_FOREACH(s, &view->uses.held, link) {
+    LIST_FOREACH(s, &view->uses.held, link)
+    {
         if (s->snapshot)
             rocksdb_release_snapshot(view->db, s->snapshot);
         s->snapshot = NULL;
     }
 }
 
-/* A database that has failed can be read; one that is closed and cannot be opened can not. So the disk first has to do once what opening
- * asks of it: to make a file, write it, make it durable, and name it. */
+/* A database that has failed can be read; one that is closed and cannot be opened can not. So the
+ * disk first has to do once what opening asks of it: to make a file, write it, make it durable, and
+ * name it. */
 static int probe(struct view *view)
 {
     static const char content[PROBE_LEN];
     _cleanup_free_ char *path = xasprintf("%s/probe.dbtmp", view->path);
     _cleanup_free_ char *named = xasprintf("%s/probed.dbtmp", view->path);
-    _cleanup_close_ int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    _cleanup_close_ int fd =
+        open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return -errno;
     int r = io_pwrite_full(fd, content, sizeof content, 0);

@@ -15,27 +15,33 @@
 #define CACHE_BYTES_MIN (8 * MIB)
 #define WAL_BYTES_MAX (64 * MIB)
 #define OPEN_FILES_MAX 256
-/* Nothing, headers included. RocksDB writes its own log through the file writer that asserts that it is not used after an error, and that
- * log does not look: the line that told of a full disk ended the daemon. What it says of errors comes with the calls that they fail. */
+/* Nothing, headers included. RocksDB writes its own log through the file writer that asserts that
+ * it is not used after an error, and that log does not look: the line that told of a full disk
+ * ended the daemon. What it says of errors comes with the calls that they fail. */
 #define INFO_LOG_NOTHING 6
-#define LEVEL0_FILES_MAX 20u /* of sessions that ended before they compacted; each costs every read */
+#define LEVEL0_FILES_MAX                                                                           \
+    20u /* of sessions that ended before they compacted; each costs every read */
 #define LEVEL0_PATIENCE_MS 30000
 
-/* Index and filter blocks lie in the cache too, so that the cache bounds what reading takes. In parts of a few KiB: a whole filter
- * of a large table is larger than a shard of the cache, and each look-up of a chunk would read it again. */
+/* Index and filter blocks lie in the cache too, so that the cache bounds what reading takes. In
+ * parts of a few KiB: a whole filter of a large table is larger than a shard of the cache, and each
+ * look-up of a chunk would read it again. */
 static void set_tables(struct view *view, size_t cache_bytes)
 {
     size_t memtables = MEMTABLES * MEMTABLE_BYTES;
-    size_t cache = cache_bytes > memtables + CACHE_BYTES_MIN ? cache_bytes - memtables : CACHE_BYTES_MIN;
+    size_t cache =
+        cache_bytes > memtables + CACHE_BYTES_MIN ? cache_bytes - memtables : CACHE_BYTES_MIN;
     view->cache = rocksdb_cache_create_lru(cache);
     rocksdb_block_based_table_options_t *table = rocksdb_block_based_options_create();
     rocksdb_block_based_options_set_block_cache(table, view->cache);
     rocksdb_block_based_options_set_cache_index_and_filter_blocks(table, 1);
     rocksdb_block_based_options_set_pin_l0_filter_and_index_blocks_in_cache(table, 1);
-    rocksdb_block_based_options_set_index_type(table, rocksdb_block_based_table_index_type_two_level_index_search);
+    rocksdb_block_based_options_set_index_type(
+        table, rocksdb_block_based_table_index_type_two_level_index_search);
     rocksdb_block_based_options_set_partition_filters(table, 1);
     rocksdb_block_based_options_set_pin_top_level_index_and_filter(table, 1);
-    rocksdb_block_based_options_set_filter_policy(table, rocksdb_filterpolicy_create_bloom_full(10));
+    rocksdb_block_based_options_set_filter_policy(table,
+                                                  rocksdb_filterpolicy_create_bloom_full(10));
     rocksdb_block_based_options_set_format_version(table, 5);
     rocksdb_options_set_block_based_table_factory(view->options, table);
     rocksdb_block_based_options_destroy(table);
@@ -159,7 +165,8 @@ void view_begin_compactions(struct view *view)
     if (!atomic_exchange(&view->is_quiet, false) || !view->db)
         return;
     char *message = NULL;
-    rocksdb_set_options(view->db, 1, (const char *[]){"disable_auto_compactions"}, (const char *[]){"false"}, &message);
+    rocksdb_set_options(view->db, 1, (const char *[]){"disable_auto_compactions"},
+                        (const char *[]){"false"}, &message);
     if (message) {
         log_warn("view: its database was told to compact, and answers: %s", message);
         rocksdb_free(message);
@@ -177,7 +184,8 @@ static unsigned level0_files(struct view *view)
 static bool has_errors(struct view *view)
 {
     uint64_t errors = 0;
-    return !view->db || rocksdb_property_int(view->db, "rocksdb.background-errors", &errors) != 0 || errors > 0;
+    return !view->db || rocksdb_property_int(view->db, "rocksdb.background-errors", &errors) != 0 ||
+           errors > 0;
 }
 
 void view_compact_leftovers(struct view *view)
@@ -186,7 +194,8 @@ void view_compact_leftovers(struct view *view)
         return;
     view_begin_compactions(view);
     int64_t until = clock_monotonic_ns() + LEVEL0_PATIENCE_MS * 1000000ll;
-    while (level0_files(view) >= LEVEL0_FILES_MAX && !has_errors(view) && clock_monotonic_ns() < until)
+    while (level0_files(view) >= LEVEL0_FILES_MAX && !has_errors(view) &&
+           clock_monotonic_ns() < until)
         (void)usleep(1000);
 }
 
@@ -210,7 +219,8 @@ int view_open_database(struct view *view, bool create, int64_t root_time)
     return r;
 }
 
-int view_open(const char *path, const struct view_options *options, int64_t root_time, struct view **ret_view)
+int view_open(const char *path, const struct view_options *options, int64_t root_time,
+              struct view **ret_view)
 {
     if (!options->create && is_missing(path))
         return -ENOENT;
@@ -219,14 +229,17 @@ int view_open(const char *path, const struct view_options *options, int64_t root
     view_uses_init(&view->uses);
     mutex_init(&view->change, LOCK_VIEW);
     mutex_init(&view->lock, LOCK_LEAF);
-    view->is_quiet = options->begins_quietly && !is_missing(path); /* a new one has nothing due, and may be about to take a whole journal */
+    view->is_quiet =
+        options->begins_quietly &&
+        !is_missing(path); /* a new one has nothing due, and may be about to take a whole journal */
     set_options(view, options);
     int r = view_open_database(view, true, root_time);
     if (r < 0) {
         view_close(view);
         return r;
     }
-    if (level0_files(view) > LEVEL0_FILES_MAX) /* of sessions that died: others compacted at their end */
+    if (level0_files(view) >
+        LEVEL0_FILES_MAX) /* of sessions that died: others compacted at their end */
         view_begin_compactions(view);
     *ret_view = view;
     return 0;
@@ -256,7 +269,8 @@ struct view_state view_state(struct view *view)
     return view->state;
 }
 
-/* A flush of the memtables and not of the WAL: recovery from a damaged WAL drops its tail without a word. */
+/* A flush of the memtables and not of the WAL: recovery from a damaged WAL drops its tail without a
+ * word. */
 int view_flush(struct view *view)
 {
     char *message = NULL;
@@ -279,7 +293,8 @@ static int damaged(int r, const char *what, uint64_t id)
     if (r != -EUCLEAN)
         return r;
     log_error("view: %s %llu is damaged", what, (unsigned long long)id);
-    cause_note("in the view, %s %llu is damaged; unmount, delete STORE/view, mount again", what, (unsigned long long)id);
+    cause_note("in the view, %s %llu is damaged; unmount, delete STORE/view, mount again", what,
+               (unsigned long long)id);
     return r;
 }
 
@@ -301,11 +316,14 @@ int view_lookup(struct view *view, uint64_t parent, const char *name, size_t nam
     key_named(&key, KEY_NAME, parent, name, name_len);
     _cleanup_value_ struct value value = {0};
     int r = db_get(view, NULL, &key, &value);
-    return r < 0 ? r : damaged(name_decode(value.data, value.len, ret_entry), "a name in directory", parent);
+    return r < 0 ? r
+                 : damaged(name_decode(value.data, value.len, ret_entry), "a name in directory",
+                           parent);
 }
 
 /* Bytes of a value that hangs on inode `ino` into the caller's buffer. */
-static ssize_t copy_bytes(uint64_t ino, const struct value *value, void *buf, size_t size, bool ask_length)
+static ssize_t copy_bytes(uint64_t ino, const struct value *value, void *buf, size_t size,
+                          bool ask_length)
 {
     const uint8_t *bytes;
     size_t len;
@@ -356,8 +374,8 @@ int view_chunk(struct view *view, const struct chunk_name *name, struct chunk_en
     struct chunk_row row = {0};
     int r = db_get(view, NULL, &key, &value);
     if (r == 0)
-        r = damaged(chunk_row_decode(name, value.data, value.len, &row), "the entry of a chunk of pack",
-                    row.entry.pack);
+        r = damaged(chunk_row_decode(name, value.data, value.len, &row),
+                    "the entry of a chunk of pack", row.entry.pack);
     if (r < 0)
         return r;
     *ret_entry = row.entry;
@@ -373,7 +391,8 @@ int view_pack(struct view *view, uint64_t pack, struct view_pack *ret_pack)
     struct pack_row row;
     int r = db_get(view, NULL, &key, &value);
     if (r == 0)
-        r = damaged(pack_row_decode(pack, value.data, value.len, &row), "the account of pack", pack);
+        r = damaged(pack_row_decode(pack, value.data, value.len, &row), "the account of pack",
+                    pack);
     if (r == 0)
         *ret_pack = row.pub;
     return r;

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The view: what the durable journal says, in RocksDB. Namespace, versions, extents, chunk index, pack accounts.
+/* The view: what the durable journal says, in RocksDB. Namespace, versions, extents, chunk index,
+ * pack accounts.
  *
- * It is only a view: it never runs ahead of the durable journal, may lag behind it, may be deleted and is rebuilt.
- * It applies whole batches (one atomic write each) together with the sequence number of their cut.
+ * It is only a view: it never runs ahead of the durable journal, may lag behind it, may be deleted
+ * and is rebuilt. It applies whole batches (one atomic write each) together with the sequence
+ * number of their cut.
  *
- * Keys (docs/on-disk-format.md): inodes, entries by name, entries by cookie, xattrs, extent pages keyed
- * (inode, page of 16 MiB, version descending), inline content, chunks, packs, orphans, counters.
+ * Keys (docs/on-disk-format.md): inodes, entries by name, entries by cookie, xattrs, extent pages
+ * keyed (inode, page of 16 MiB, version descending), inline content, chunks, packs, orphans,
+ * counters.
  *
- * Reads: any thread, at any time, also during apply; each call sees some whole batch state. Apply: one thread.
- * Errors: -ENOENT; -EIO and -EUCLEAN from the database (message in the log). */
+ * Reads: any thread, at any time, also during apply; each call sees some whole batch state. Apply:
+ * one thread. Errors: -ENOENT; -EIO and -EUCLEAN from the database (message in the log). */
 #pragma once
 
 #include <sys/types.h>
@@ -25,39 +28,45 @@ struct view;
 struct view_options {
     size_t cache_bytes; /* RocksDB block cache, memtables included */
     bool create;
-    bool begins_quietly; /* compactions that are due wait for view_begin_compactions(), but of a new one */
+    bool begins_quietly; /* compactions that are due wait for view_begin_compactions(), but of a new
+                            one */
 };
 
-/* Opens or makes the database in folder `path`. A new one holds the root directory (mode 0755, owner = caller's
- * effective uid and gid, times = `root_time`, nlink 2) and applied sequence 0. -EUCLEAN: damaged, delete the folder and rebuild. */
-CAIRN_MUST_CHECK int view_open(const char *path, const struct view_options *options, int64_t root_time,
-                               struct view **ret_view);
+/* Opens or makes the database in folder `path`. A new one holds the root directory (mode 0755,
+ * owner = caller's effective uid and gid, times = `root_time`, nlink 2) and applied sequence 0.
+ * -EUCLEAN: damaged, delete the folder and rebuild. */
+CAIRN_MUST_CHECK int view_open(const char *path, const struct view_options *options,
+                               int64_t root_time, struct view **ret_view);
 void view_close(struct view *view);
-/* Of a view that was opened quietly: compactions run from now on. Any thread; blocks while the database notes it. */
+/* Of a view that was opened quietly: compactions run from now on. Any thread; blocks while the
+ * database notes it. */
 void view_begin_compactions(struct view *view);
-/* Each session leaves a small file at least. Compacts what many sessions that were all too short for compactions have left; blocks until
- * that is done, for 30 s at most. */
+/* Each session leaves a small file at least. Compacts what many sessions that were all too short
+ * for compactions have left; blocks until that is done, for 30 s at most. */
 void view_compact_leftovers(struct view *view);
 
-/* Did a write fail? Then nothing more is written (-EIO) until it was opened anew; reads go on. Any thread. */
+/* Did a write fail? Then nothing more is written (-EIO) until it was opened anew; reads go on. Any
+ * thread. */
 bool view_has_failed(struct view *view);
-/* Did RocksDB find corruption, in a read that was repeated or in a write, since view_open()? Opening it anew mends nothing then. Any thread. */
+/* Did RocksDB find corruption, in a read that was repeated or in a write, since view_open()?
+ * Opening it anew mends nothing then. Any thread. */
 bool view_is_damaged(struct view *view);
-/* Closes the database and opens it anew, under readers: for one that has failed. It may lack what it had applied last; until that is
- * applied again, reads give -EIO. -EBUSY: some read takes long; try again. Errors of opening: reads give -EIO until a later try. Blocks
- * readers for as long as it takes; one thread, which holds nothing of the view. */
+/* Closes the database and opens it anew, under readers: for one that has failed. It may lack what
+ * it had applied last; until that is applied again, reads give -EIO. -EBUSY: some read takes long;
+ * try again. Errors of opening: reads give -EIO until a later try. Blocks readers for as long as it
+ * takes; one thread, which holds nothing of the view. */
 CAIRN_MUST_CHECK int view_reopen(struct view *view);
 
 struct view_state {
-    uint64_t applied_seq;    /* cut of the last batch */
-    uint8_t chain[32];       /* its chain hash; zeros before the first */
-    uint64_t max_ino;        /* largest inode number ever seen (low 48 bits) */
-    uint64_t files;          /* inodes that are regular files and not orphans */
-    uint64_t logical_bytes;  /* sum of their sizes */
-    uint64_t chunks;         /* with ref_count > 0 */
-    uint64_t stored_bytes;   /* stored bytes of these */
+    uint64_t applied_seq;   /* cut of the last batch */
+    uint8_t chain[32];      /* its chain hash; zeros before the first */
+    uint64_t max_ino;       /* largest inode number ever seen (low 48 bits) */
+    uint64_t files;         /* inodes that are regular files and not orphans */
+    uint64_t logical_bytes; /* sum of their sizes */
+    uint64_t chunks;        /* with ref_count > 0 */
+    uint64_t stored_bytes;  /* stored bytes of these */
     uint64_t packs;
-    uint64_t pack_bytes;     /* file lengths of these */
+    uint64_t pack_bytes; /* file lengths of these */
 };
 struct view_state view_state(struct view *view);
 
@@ -65,8 +74,9 @@ struct view_inode {
     uint64_t ino;
     struct attrs attrs;
     uint32_t nlink;
-    uint64_t version;      /* of the content; 0: never sealed (not a file) */
-    uint64_t parent;       /* directories: the parent; others: a directory that holds a name of it; 0: not known which do */
+    uint64_t version; /* of the content; 0: never sealed (not a file) */
+    uint64_t parent; /* directories: the parent; others: a directory that holds a name of it; 0: not
+                        known which do */
     uint64_t blocks_bytes; /* file bytes that are not holes */
     uint64_t xattrs;       /* how many it has */
 };
@@ -77,26 +87,30 @@ struct view_entry {
     uint64_t cookie;
     uint32_t type; /* mode & S_IFMT */
 };
-CAIRN_MUST_CHECK int view_lookup(struct view *view, uint64_t parent, const char *name, size_t name_len,
-                                 struct view_entry *ret_entry);
+CAIRN_MUST_CHECK int view_lookup(struct view *view, uint64_t parent, const char *name,
+                                 size_t name_len, struct view_entry *ret_entry);
 
-/* Entries of `parent` with cookie > after, ascending by cookie. `fn` returns 0 to go on, 1 to stop, or a -errno. */
+/* Entries of `parent` with cookie > after, ascending by cookie. `fn` returns 0 to go on, 1 to stop,
+ * or a -errno. */
 CAIRN_MUST_CHECK int view_readdir(struct view *view, uint64_t parent, uint64_t after,
-                                  int (*fn)(const struct view_entry *entry, const char *name, size_t name_len, void *arg),
+                                  int (*fn)(const struct view_entry *entry, const char *name,
+                                            size_t name_len, void *arg),
                                   void *arg);
 
 /* Symbolic link target (not NUL-terminated): returns its length, or -ERANGE if larger than size. */
 CAIRN_MUST_CHECK ssize_t view_readlink(struct view *view, uint64_t ino, char *buf, size_t size);
 
-/* Value of an xattr: returns its length; size 0 asks for the length only; -ENODATA none, -ERANGE larger than size. */
-CAIRN_MUST_CHECK ssize_t view_getxattr(struct view *view, uint64_t ino, const char *name, size_t name_len, void *buf,
-                                       size_t size);
+/* Value of an xattr: returns its length; size 0 asks for the length only; -ENODATA none, -ERANGE
+ * larger than size. */
+CAIRN_MUST_CHECK ssize_t view_getxattr(struct view *view, uint64_t ino, const char *name,
+                                       size_t name_len, void *buf, size_t size);
 CAIRN_MUST_CHECK int view_listxattr(struct view *view, uint64_t ino,
-                                    int (*fn)(const char *name, size_t name_len, void *arg), void *arg);
+                                    int (*fn)(const char *name, size_t name_len, void *arg),
+                                    void *arg);
 
 /* Every inode that has this xattr; looks at all xattrs there are. */
-CAIRN_MUST_CHECK int view_xattr_holders(struct view *view, const char *name, int (*fn)(uint64_t ino, void *arg),
-                                        void *arg);
+CAIRN_MUST_CHECK int view_xattr_holders(struct view *view, const char *name,
+                                        int (*fn)(uint64_t ino, void *arg), void *arg);
 
 /* One part of a file's durable content, cut to the range asked for. */
 struct view_extent {
@@ -104,18 +118,20 @@ struct view_extent {
     const void *bytes;    /* EXTENT_INLINE: the content, valid during the callback */
 };
 
-/* The content of [offset, offset + length) in order, without gaps, of the newest version, or of `version` if not 0 (for as
- * long as it is kept; then -ENOENT; now only the newest is). Nothing is given past the end of the file. A chunk's parts
- * that follow each other are given as one. */
-CAIRN_MUST_CHECK int view_extents(struct view *view, uint64_t ino, uint64_t version, uint64_t offset, uint64_t length,
+/* The content of [offset, offset + length) in order, without gaps, of the newest version, or of
+ * `version` if not 0 (for as long as it is kept; then -ENOENT; now only the newest is). Nothing is
+ * given past the end of the file. A chunk's parts that follow each other are given as one. */
+CAIRN_MUST_CHECK int view_extents(struct view *view, uint64_t ino, uint64_t version,
+                                  uint64_t offset, uint64_t length,
                                   int (*fn)(const struct view_extent *part, void *arg), void *arg);
 /* The same of the newest version; *ret_version: which that is. */
-CAIRN_MUST_CHECK int view_content(struct view *view, uint64_t ino, uint64_t offset, uint64_t length, uint64_t *ret_version,
+CAIRN_MUST_CHECK int view_content(struct view *view, uint64_t ino, uint64_t offset, uint64_t length,
+                                  uint64_t *ret_version,
                                   int (*fn)(const struct view_extent *part, void *arg), void *arg);
 
 /* Place of a chunk and how many extents refer to it (0: only lies in a pack). -ENOENT unknown. */
-CAIRN_MUST_CHECK int view_chunk(struct view *view, const struct chunk_name *name, struct chunk_entry *ret_entry,
-                                uint64_t *ret_refs);
+CAIRN_MUST_CHECK int view_chunk(struct view *view, const struct chunk_name *name,
+                                struct chunk_entry *ret_entry, uint64_t *ret_refs);
 
 struct view_pack {
     uint64_t pack;
@@ -124,59 +140,71 @@ struct view_pack {
     uint64_t live_bytes; /* stored bytes of its chunks that extents refer to */
     uint32_t live_count;
 };
-CAIRN_MUST_CHECK int view_packs(struct view *view, int (*fn)(const struct view_pack *pack, void *arg), void *arg);
+CAIRN_MUST_CHECK int view_packs(struct view *view,
+                                int (*fn)(const struct view_pack *pack, void *arg), void *arg);
 CAIRN_MUST_CHECK int view_pack(struct view *view, uint64_t pack, struct view_pack *ret_pack);
 
 /* Orphans: inodes that lost their last name, and are not reaped yet. */
 CAIRN_MUST_CHECK int view_orphans(struct view *view, int (*fn)(uint64_t ino, void *arg), void *arg);
 
-/* One batch to apply. `records` are the encoded records of a durable batch, in order. `pack_index` is asked for the
- * index of each PACK record's pack: it calls `fn` for every chunk entry of the pack, and returns 0, or -ENOENT when the
- * pack's file no longer exists because a later batch drops it (then the PACK record only is noted, its chunks have no
- * place), or 1 when the index was made again from what can be read of the pack: then it may lack some. */
+/* One batch to apply. `records` are the encoded records of a durable batch, in order. `pack_index`
+ * is asked for the index of each PACK record's pack: it calls `fn` for every chunk entry of the
+ * pack, and returns 0, or -ENOENT when the pack's file no longer exists because a later batch drops
+ * it (then the PACK record only is noted, its chunks have no place), or 1 when the index was made
+ * again from what can be read of the pack: then it may lack some. */
 struct view_batch {
     const void *records;
     size_t records_len;
     uint64_t cut_seq;
     uint8_t chain[32];
-    int (*pack_index)(uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *fn_arg), void *fn_arg, void *arg);
+    int (*pack_index)(uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *fn_arg),
+                      void *fn_arg, void *arg);
     void *arg;
 };
 
-/* Applies a batch in one atomic write. Records that do not fit the state (no such inode, EXTENTS without their SEAL...) are
- * damage: -EUCLEAN, nothing is changed. So it is after any error: -EPROTONOSUPPORT (a record type of a newer version),
- * -EIO, or what `pack_index` returned. A batch may have the cut of the one before (only packs), never an older one.
- * Meaning of the records:
- *   SEAL (+ the EXTENTS before it): content becomes: first `keep` bytes of the version before, then the extents over it,
- *     size attrs.size, what is covered by neither is a hole. BIRTH makes the inode and the name first. ELIDED: birth and
- *     attributes only, no content. References of chunks are counted per extent part of a page (extents are split at page
- *     borders); a chunk whose count falls to 0 stays known, with 0, until its pack is dropped.
- *   a directory's mtime and ctime become the record's time whenever a name in it changes (BIRTH: attrs.btime, if
- *     later than its ctime); nlink of directories counts subdirectories.
- *   UNLINK / RENAME without ORPHAN that takes the last name of an inode removes it and its content references;
- *     with ORPHAN keeps it with nlink 0 until REAP.
- *   PACK: chunk entries of the index get their place there (also those that had another place: compaction moves chunks).
- *   DROP: chunks whose place is still in that pack and have no references are forgotten; any that have references
- *     are damage (-EUCLEAN); with RECORD_EVICTED they stay, without a place. */
+/* Applies a batch in one atomic write. Records that do not fit the state (no such inode, EXTENTS
+ * without their SEAL...) are damage: -EUCLEAN, nothing is changed. So it is after any error:
+ * -EPROTONOSUPPORT (a record type of a newer version), -EIO, or what `pack_index` returned. A batch
+ * may have the cut of the one before (only packs), never an older one. Meaning of the records: SEAL
+ * (+ the EXTENTS before it): content becomes: first `keep` bytes of the version before, then the
+ * extents over it, size attrs.size, what is covered by neither is a hole. BIRTH makes the inode and
+ * the name first. ELIDED: birth and attributes only, no content. References of chunks are counted
+ * per extent part of a page (extents are split at page borders); a chunk whose count falls to 0
+ * stays known, with 0, until its pack is dropped. a directory's mtime and ctime become the record's
+ * time whenever a name in it changes (BIRTH: attrs.btime, if later than its ctime); nlink of
+ * directories counts subdirectories. UNLINK / RENAME without ORPHAN that takes the last name of an
+ * inode removes it and its content references; with ORPHAN keeps it with nlink 0 until REAP. PACK:
+ * chunk entries of the index get their place there (also those that had another place: compaction
+ * moves chunks). DROP: chunks whose place is still in that pack and have no references are
+ * forgotten; any that have references are damage (-EUCLEAN); with RECORD_EVICTED they stay, without
+ * a place. */
 CAIRN_MUST_CHECK int view_apply(struct view *view, const struct view_batch *batch);
 
 /* Makes what was applied durable in the database's own files. */
 CAIRN_MUST_CHECK int view_flush(struct view *view);
 
-/* Recounts everything from the extents: every chunk's references, every pack's live bytes, every inode's nlink, every
- * entry's inode, the counters. Calls `report` with one line for each difference; returns the number of them or -errno. */
-CAIRN_MUST_CHECK int view_check(struct view *view, void (*report)(const char *line, void *arg), void *arg);
+/* Recounts everything from the extents: every chunk's references, every pack's live bytes, every
+ * inode's nlink, every entry's inode, the counters. Calls `report` with one line for each
+ * difference; returns the number of them or -errno. */
+CAIRN_MUST_CHECK int view_check(struct view *view, void (*report)(const char *line, void *arg),
+                                void *arg);
 
-/* All chunks with references, in order of pack and offset is not promised: for fsck and rebuild checks. */
-CAIRN_MUST_CHECK int view_chunks(struct view *view,
-                                 int (*fn)(const struct chunk_entry *entry, uint64_t refs, void *arg), void *arg);
+/* All chunks with references, in order of pack and offset is not promised: for fsck and rebuild
+ * checks. */
+CAIRN_MUST_CHECK int
+view_chunks(struct view *view, int (*fn)(const struct chunk_entry *entry, uint64_t refs, void *arg),
+            void *arg);
 
-/* Files (inode and offset of the first use) that refer to a chunk, by scanning all extents: for reports of damage. */
+/* Files (inode and offset of the first use) that refer to a chunk, by scanning all extents: for
+ * reports of damage. */
 CAIRN_MUST_CHECK int view_chunk_users(struct view *view, const struct chunk_name *name,
-                                      int (*fn)(uint64_t ino, uint64_t offset, void *arg), void *arg);
+                                      int (*fn)(uint64_t ino, uint64_t offset, void *arg),
+                                      void *arg);
 
-/* A name of the inode in that directory, for messages, by looking at all that are there; NULL: none. Caller frees. */
+/* A name of the inode in that directory, for messages, by looking at all that are there; NULL:
+ * none. Caller frees. */
 char *view_name(struct view *view, uint64_t parent, uint64_t ino);
 
-/* A path of the inode from the root, for messages ("/run7/step1.pt"); "?" where it has none. Caller frees. */
+/* A path of the inode from the root, for messages ("/run7/step1.pt"); "?" where it has none. Caller
+ * frees. */
 char *view_path(struct view *view, uint64_t ino);

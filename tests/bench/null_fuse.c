@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The least that a FUSE daemon can do with a write: receive it into memory that is there, and say so; and with a first stat: answer
- * what it knows by heart. What this reaches is the limit of every daemon on the machine; bench_write.py and bench_names.py compare
- * with it.
+/* The least that a FUSE daemon can do with a write: receive it into memory that is there, and say
+ * so; and with a first stat: answer what it knows by heart. What this reaches is the limit of every
+ * daemon on the machine; bench_write.py and bench_names.py compare with it.
  *
- *   null_fuse MOUNTPOINT    one file, "file", open for writing with direct_io, and as many "shard-N" as are looked for, each time as
- *                           if it were the first; runs until unmounted */
+ *   null_fuse MOUNTPOINT    one file, "file", open for writing with direct_io, and as many
+ * "shard-N" as are looked for, each time as if it were the first; runs until unmounted */
 #define FUSE_USE_VERSION 314
 #include <errno.h>
 #include <fuse_lowlevel.h>
@@ -55,7 +55,8 @@ static void null_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *
     fuse_reply_attr(req, &st, 60);
 }
 
-static void null_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int set, struct fuse_file_info *fi)
+static void null_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int set,
+                         struct fuse_file_info *fi)
 {
     (void)attr;
     (void)set;

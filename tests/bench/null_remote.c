@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The least that a FUSE daemon can do that brings a file from an S3 server and verifies it: parallel ranged GETs into memory, BLAKE3 of
- * each MiB, the answer straight from there. No names, no places, nothing kept on disk. bench_remote.py compares with it.
+/* The least that a FUSE daemon can do that brings a file from an S3 server and verifies it:
+ * parallel ranged GETs into memory, BLAKE3 of each MiB, the answer straight from there. No names,
+ * no places, nothing kept on disk. bench_remote.py compares with it.
  *
- *   null_remote MOUNTPOINT LIST CONNECTIONS    one file, "file"; runs until unmounted. LIST has a line for each range, in order: its
- *                                              length, its URL and the headers of the request, with tabs between */
+ *   null_remote MOUNTPOINT LIST CONNECTIONS    one file, "file"; runs until unmounted. LIST has a
+ * line for each range, in order: its length, its URL and the headers of the request, with tabs
+ * between */
 #define FUSE_USE_VERSION 314
 #define _GNU_SOURCE
 #include <blake3.h>
@@ -48,7 +50,8 @@ struct waiting {
 
 static struct range ranges[RANGES_MAX];
 static size_t range_count, next_range;
-static struct range *again[RANGES_MAX]; /* given up, and asked for once more: the kernel had let go of what it read ahead */
+static struct range *again[RANGES_MAX]; /* given up, and asked for once more: the kernel had let go
+                                           of what it read ahead */
 static size_t again_count;
 static unsigned connections, under_way, ahead;
 static uint64_t file_size;
@@ -71,7 +74,7 @@ static void fail(const char *what)
     exit(1);
 }
 
-/* --- the list ----------------------------------------------------------------------------------------------------------- */
+/* --- the list --------------------------------------------------------------------------------- */
 
 static void read_list(const char *path)
 {
@@ -95,7 +98,7 @@ static void read_list(const char *path)
     fclose(f);
 }
 
-/* --- reads -------------------------------------------------------------------------------------------------------------- */
+/* --- reads ------------------------------------------------------------------------------------ */
 
 static void give_memory(struct range *range)
 {
@@ -128,7 +131,9 @@ static int answer_locked(fuse_req_t req, uint64_t offset, size_t size)
                 from[--count]->users--;
             return 0;
         }
-        size_t len = range->offset + range->length - at < size - done ? range->offset + range->length - at : size - done;
+        size_t len = range->offset + range->length - at < size - done
+                         ? range->offset + range->length - at
+                         : size - done;
         iov[count] = (struct iovec){range->bytes + (at - range->offset), len};
         range->users++;
         from[count++] = range;
@@ -163,7 +168,8 @@ static void answer_waiting(void)
     pthread_mutex_unlock(&lock);
 }
 
-static void null_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi)
+static void null_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,
+                      struct fuse_file_info *fi)
 {
     (void)ino;
     (void)fi;
@@ -186,7 +192,7 @@ static void null_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,
     pthread_mutex_unlock(&lock);
 }
 
-/* --- verifying ---------------------------------------------------------------------------------------------------------- */
+/* --- verifying -------------------------------------------------------------------------------- */
 
 static void hash_range(const struct range *range)
 {
@@ -195,7 +201,8 @@ static void hash_range(const struct range *range)
     for (size_t at = 0; at < range->length; at += MIB) {
         blake3_hasher h;
         blake3_hasher_init_keyed(&h, key);
-        blake3_hasher_update(&h, range->bytes + at, range->length - at < MIB ? range->length - at : MIB);
+        blake3_hasher_update(&h, range->bytes + at,
+                             range->length - at < MIB ? range->length - at : MIB);
         blake3_hasher_finalize(&h, out, sizeof out);
     }
 }
@@ -218,7 +225,7 @@ static void *verify(void *arg)
     return NULL;
 }
 
-/* --- fetching ----------------------------------------------------------------------------------------------------------- */
+/* --- fetching --------------------------------------------------------------------------------- */
 
 static curl_socket_t on_open(void *arg, curlsocktype purpose, struct curl_sockaddr *address)
 {
@@ -326,7 +333,7 @@ static void *fetch(void *arg)
     return NULL;
 }
 
-/* --- the file ----------------------------------------------------------------------------------------------------------- */
+/* --- the file --------------------------------------------------------------------------------- */
 
 static void attributes(fuse_ino_t ino, struct stat *st)
 {
@@ -393,8 +400,11 @@ static void *serve(void *arg)
 
 int main(int argc, char **argv)
 {
-    static const struct fuse_lowlevel_ops ops = {
-        .init = null_init, .lookup = null_lookup, .getattr = null_getattr, .open = null_open, .read = null_read};
+    static const struct fuse_lowlevel_ops ops = {.init = null_init,
+                                                 .lookup = null_lookup,
+                                                 .getattr = null_getattr,
+                                                 .open = null_open,
+                                                 .read = null_read};
     char *arguments[] = {argv[0], NULL};
     struct fuse_args args = FUSE_ARGS_INIT(1, arguments);
     pthread_t server, thread;
@@ -405,7 +415,8 @@ int main(int argc, char **argv)
     read_list(argv[2]);
     connections = (unsigned)atoi(argv[3]);
     struct fuse_session *session = fuse_session_new(&args, &ops, sizeof ops, NULL);
-    if (!session || connections == 0 || connections > 32 || fuse_session_mount(session, argv[1]) != 0)
+    if (!session || connections == 0 || connections > 32 ||
+        fuse_session_mount(session, argv[1]) != 0)
         fail("cannot mount");
     for (int i = 0; i < THREADS; i++)
         if (pthread_create(&thread, NULL, verify, NULL) != 0)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Speed of the codec over the chunks of files, beside memcpy and BLAKE3 over the same bytes: reduce_bench ROUNDS FILE...
- * A line of JSON for each file: bytes, stored bytes, and seconds of thread CPU time of each round. */
+/* Speed of the codec over the chunks of files, beside memcpy and BLAKE3 over the same bytes:
+ * reduce_bench ROUNDS FILE... A line of JSON for each file: bytes, stored bytes, and seconds of
+ * thread CPU time of each round. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -13,7 +14,7 @@
 
 #define ROUNDS_MAX 99
 
-static uint8_t *raw, *stored;        /* the whole file: read from memory, as what is in the stage is */
+static uint8_t *raw, *stored; /* the whole file: read from memory, as what is in the stage is */
 static size_t *lens, chunks, raw_len;
 static uint8_t out[CHUNK_SIZE_MAX], scratch[CHUNK_SCRATCH_LEN];
 static const struct fx_kernels *kernels;
@@ -43,7 +44,9 @@ static void encode(size_t i)
     struct fx_guess guess;
     fx_look(raw + i * CHUNK_SIZE_MAX, chunk_len(i), &guess);
     bool pays = (guess.coded[0] | guess.coded[1]) && guess.permille <= 970;
-    lens[i] = pays ? fx_encode(kernels, &guess, raw + i * CHUNK_SIZE_MAX, chunk_len(i), stored + i * CHUNK_SIZE_MAX, chunk_len(i)) : 0;
+    lens[i] = pays ? fx_encode(kernels, &guess, raw + i * CHUNK_SIZE_MAX, chunk_len(i),
+                               stored + i * CHUNK_SIZE_MAX, chunk_len(i))
+                   : 0;
 }
 
 static void decode(size_t i)
@@ -69,7 +72,8 @@ static void measure(const char *name, unsigned rounds, void (*step)(size_t i))
         int64_t began = clock_ns(CLOCK_THREAD_CPUTIME_ID);
         for (size_t i = 0; i < chunks; i++)
             step(i);
-        printf("%s%.6f", round ? ", " : "", (double)(clock_ns(CLOCK_THREAD_CPUTIME_ID) - began) / 1e9);
+        printf("%s%.6f", round ? ", " : "",
+               (double)(clock_ns(CLOCK_THREAD_CPUTIME_ID) - began) / 1e9);
     }
     printf("]");
 }

@@ -2,10 +2,12 @@
 /* One timed stream of writes: what a trainer does when it saves.
  *
  *   write_bench write PATH TOTAL BLOCK [rdwr] [inplace]   prints the seconds from open to close
- *   write_bench touch BYTES                               touches memory once, so that the machine has it
+ *   write_bench touch BYTES                               touches memory once, so that the machine
+ * has it
  *
- * The source is four times larger than any cache here; it is touched before the clock starts. With a seed in
- * WRITE_BENCH_SEED every run writes other bytes, so that nothing is found to be stored already. */
+ * The source is four times larger than any cache here; it is touched before the clock starts. With
+ * a seed in WRITE_BENCH_SEED every run writes other bytes, so that nothing is found to be stored
+ * already. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -98,7 +100,8 @@ int main(int argc, char **argv)
         return 0;
     }
     if (argc < 5 || strcmp(argv[1], "write") != 0) {
-        fprintf(stderr, "usage: write_bench write PATH TOTAL BLOCK [rdwr] [inplace] | touch BYTES\n");
+        fprintf(stderr,
+                "usage: write_bench write PATH TOTAL BLOCK [rdwr] [inplace] | touch BYTES\n");
         return 2;
     }
     int flags = O_CREAT | O_WRONLY, truncate = O_TRUNC;
@@ -108,7 +111,8 @@ int main(int argc, char **argv)
         else if (strcmp(argv[i], "inplace") == 0)
             truncate = 0;
     }
-    double seconds = timed_write(argv[2], strtoull(argv[3], NULL, 10), strtoull(argv[4], NULL, 10), flags | truncate);
+    double seconds = timed_write(argv[2], strtoull(argv[3], NULL, 10), strtoull(argv[4], NULL, 10),
+                                 flags | truncate);
     printf("%.6f\n", seconds);
     return 0;
 }

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Many threads on one lane: for races, with the thread sanitizer, and for wrong bytes, with or without one.
+/* Many threads on one lane: for races, with the thread sanitizer, and for wrong bytes, with or
+ * without one.
  *
  *   lane_threads [SECONDS [SEED]]
  *
- * Each worker has a buffer, its sources, which is of one step: all words are the same number. It saves it in one of the ways there are, fences,
- * and makes the next step. Whatever file is there is whole and of one step; a marker names a step whose file is there; no save that was
- * aborted has changed a file. Three sessions: each ends with the close of the lane. */
+ * Each worker has a buffer, its sources, which is of one step: all words are the same number. It
+ * saves it in one of the ways there are, fences, and makes the next step. Whatever file is there is
+ * whole and of one step; a marker names a step whose file is there; no save that was aborted has
+ * changed a file. Three sessions: each ends with the close of the lane. */
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
@@ -22,15 +24,15 @@
 #define SESSIONS 3u
 #define WORDS (640 * 1024u) /* 2.5 MiB: pieces of several sizes */
 
-#define expect(what, ...)                                                                                                                  \
-    do {                                                                                                                                   \
-        if (!(what)) {                                                                                                                     \
-            (void)printf("lane_threads: %s:%d: %s: ", __FILE__, __LINE__, #what);                                                          \
-            (void)printf(__VA_ARGS__);                                                                                                     \
-            (void)printf(" (%s)\n", cairn_error());                                                                                        \
-            (void)fflush(stdout);                                                                                                          \
-            _exit(1);                                                                                                                      \
-        }                                                                                                                                  \
+#define expect(what, ...)                                                                          \
+    do {                                                                                           \
+        if (!(what)) {                                                                             \
+            (void)printf("lane_threads: %s:%d: %s: ", __FILE__, __LINE__, #what);                  \
+            (void)printf(__VA_ARGS__);                                                             \
+            (void)printf(" (%s)\n", cairn_error());                                                \
+            (void)fflush(stdout);                                                                  \
+            _exit(1);                                                                              \
+        }                                                                                          \
     } while (0)
 #define expect_ok(call) expect((call) == 0, "failed")
 
@@ -79,8 +81,9 @@ static cairn_save *save_raw(struct worker *w, const uint32_t *words, bool commit
     char path[PATH_MAX];
     cairn_save *save;
     size_t half = (size_t)(next_random(w) % WORDS);
-    struct cairn_source sources[2] = {{.offset = half * 4, .length = (WORDS - half) * 4, .host = words + half},
-                                      {.length = half * 4, .host = words, .flags = next_random(w) % 2}};
+    struct cairn_source sources[2] = {
+        {.offset = half * 4, .length = (WORDS - half) * 4, .host = words + half},
+        {.length = half * 4, .host = words, .flags = next_random(w) % 2}};
     expect_ok(cairn_save_begin(w->lane, path_of(w, "raw", path), WORDS * 4, NULL, &save));
     expect_ok(cairn_save_put(save, sources, 2));
     if (commits)
@@ -92,13 +95,15 @@ static cairn_save *save_zip(struct worker *w, const uint32_t *words, uint32_t fl
 {
     char path[PATH_MAX];
     cairn_save *save;
-    struct cairn_save_options options = {.size = sizeof options, .flags = flags | (next_random(w) % 4 == 0 ? CAIRN_SAVE_URGENT : 0)};
+    struct cairn_save_options options = {
+        .size = sizeof options, .flags = flags | (next_random(w) % 4 == 0 ? CAIRN_SAVE_URGENT : 0)};
     struct cairn_zip_record records[] = {
         {"step", {.length = 4, .host = words, .flags = CAIRN_SOURCE_NOW}},
         {"data/0", {.length = WORDS * 4, .host = words}},
         {"data/1", {.length = 0}},
     };
-    expect_ok(cairn_save_zip(w->lane, path_of(w, "zip", path), records, ARRAY_LEN(records), NULL, &options, &save));
+    expect_ok(cairn_save_zip(w->lane, path_of(w, "zip", path), records, ARRAY_LEN(records), NULL,
+                             &options, &save));
     return save;
 }
 
@@ -106,26 +111,32 @@ static void mark(struct worker *w)
 {
     char path[PATH_MAX];
     cairn_save *after[] = {w->last}, *save;
-    struct cairn_save_options options = {.size = sizeof options, .after = after, .after_count = w->last != NULL};
-    expect_ok(cairn_save_marker(w->lane, path_of(w, "latest", path), &w->step, sizeof w->step, &options, &save));
+    struct cairn_save_options options = {
+        .size = sizeof options, .after = after, .after_count = w->last != NULL};
+    expect_ok(cairn_save_marker(w->lane, path_of(w, "latest", path), &w->step, sizeof w->step,
+                                &options, &save));
     cairn_save_free(save);
 }
 
-/* One that somebody gives up, before or while it is copied. A write of it may be under way still, and reads what it is given: that
- * never changes, for what goes into a file that gets no name is no race. */
+/* One that somebody gives up, before or while it is copied. A write of it may be under way still,
+ * and reads what it is given: that never changes, for what goes into a file that gets no name is no
+ * race. */
 static void give_up(struct worker *w)
 {
     static const uint32_t words[WORDS];
-    cairn_save *save = next_random(w) % 2 ? save_zip(w, words, CAIRN_SAVE_HOLD) : save_raw(w, words, false);
+    cairn_save *save =
+        next_random(w) % 2 ? save_zip(w, words, CAIRN_SAVE_HOLD) : save_raw(w, words, false);
     const char *text;
-    int r = next_random(w) % 2 ? cairn_save_abort(save) : cairn_save_fail(save, -EUCLEAN, "the source changed");
+    int r = next_random(w) % 2 ? cairn_save_abort(save)
+                               : cairn_save_fail(save, -EUCLEAN, "the source changed");
     expect(r == 0, "%d", r);
     expect(cairn_save_error(save, &text) < 0 && text[0], "no error");
     cairn_save_free(save);
     atomic_fetch_add(&aborted, 1);
 }
 
-/* For as long as it may take, or not: then the thread that asks the filesystem goes on, or nobody waits for what it finds. */
+/* For as long as it may take, or not: then the thread that asks the filesystem goes on, or nobody
+ * waits for what it finds. */
 static void wait_for_disk(struct worker *w)
 {
     int timeouts[] = {0, 1, -1}, timeout = timeouts[next_random(w) % 3];
@@ -192,7 +203,9 @@ static void ask(struct worker *w)
     expect_ok(cairn_lane_stats(w->lane, &stats));
     if (w->last)
         expect_ok(cairn_save_progress(w->last, &progress));
-    expect(stats.saves_published + stats.saves_failed <= stats.saves_begun && progress.bytes_copied <= progress.bytes, "numbers");
+    expect(stats.saves_published + stats.saves_failed <= stats.saves_begun &&
+               progress.bytes_copied <= progress.bytes,
+           "numbers");
 }
 
 /* Whatever is there is of one step. Returns it; 0: no file. */
@@ -204,10 +217,12 @@ static uint32_t step_in(const struct worker *w, const char *what, size_t skip)
     _cleanup_close_ int fd = open(path_of(w, what, path), O_RDONLY);
     if (fd < 0)
         return 0;
-    expect(words && pread(fd, words, WORDS * 4, (off_t)skip) == (ssize_t)WORDS * 4, "%s is short", path);
+    expect(words && pread(fd, words, WORDS * 4, (off_t)skip) == (ssize_t)WORDS * 4, "%s is short",
+           path);
     first = words[0];
     for (size_t i = 0; i < WORDS; i++)
-        expect(words[i] == first, "%s: word %zu is of step %u, the first of %u", path, i, words[i], first);
+        expect(words[i] == first, "%s: word %zu is of step %u, the first of %u", path, i, words[i],
+               first);
     return first;
 }
 
@@ -247,7 +262,8 @@ static void say_nothing(int level, const char *text, void *arg)
 
 static void run_session(struct worker *workers, double seconds, uint32_t copy_threads)
 {
-    struct cairn_lane_options options = {.size = sizeof options, .copy_threads = copy_threads, .log = say_nothing};
+    struct cairn_lane_options options = {
+        .size = sizeof options, .copy_threads = copy_threads, .log = say_nothing};
     pthread_t threads[WORKERS];
     cairn_lane *lane;
     expect_ok(cairn_lane_open(&options, &lane));
@@ -273,14 +289,16 @@ int main(int argc, char **argv)
     (void)printf("lane_threads: %g seconds, seed %llu\n", seconds, (unsigned long long)seed);
     (void)fflush(stdout);
     for (unsigned i = 0; i < WORKERS; i++) {
-        workers[i] = (struct worker){.index = i, .random = seed * WORKERS + i, .words = malloc(WORDS * 4)};
+        workers[i] =
+            (struct worker){.index = i, .random = seed * WORKERS + i, .words = malloc(WORDS * 4)};
         expect(workers[i].words, "no memory");
     }
     for (unsigned i = 0; i < SESSIONS; i++)
         run_session(workers, seconds / SESSIONS, i + 1);
     for (unsigned i = 0; i < WORKERS; i++)
         free(workers[i].words);
-    (void)printf("lane_threads: %llu saves, %llu given up, no problem\n", (unsigned long long)atomic_load(&saves),
+    (void)printf("lane_threads: %llu saves, %llu given up, no problem\n",
+                 (unsigned long long)atomic_load(&saves),
                  (unsigned long long)atomic_load(&aborted));
     (void)snprintf(command, sizeof command, "rm -rf %s", folder);
     return system(command) ? 1 : 0;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A lane with sources on a device (the stand-in): every byte of every file, order with the streams of a trainer, rings that are too small. */
+/* A lane with sources on a device (the stand-in): every byte of every file, order with the streams
+ * of a trainer, rings that are too small. */
 #include "cuda/trial.h"
 
 #include <cairn/cairn.h>
@@ -28,15 +29,17 @@ static void expect_file(const char *name, unsigned value)
     int fd = open(path_of(name), O_RDONLY);
     expect(fd >= 0, "%s is not there", name);
     expect(pread(fd, memory, STATE, 0) == (ssize_t)STATE, "%s is short", name);
-    expect(words_that_differ(memory, STATE, value) == 0, "%zu words of %s are of another step than %u", words_that_differ(memory, STATE, value), name,
-           value);
+    expect(words_that_differ(memory, STATE, value) == 0,
+           "%zu words of %s are of another step than %u", words_that_differ(memory, STATE, value),
+           name, value);
     (void)close(fd);
     expect_ok(munmap(memory, STATE));
 }
 
 static cairn_lane *open_lane(uint64_t ring_bytes, int max_block_ms)
 {
-    struct cairn_lane_options options = {.size = sizeof options, .ring_bytes = ring_bytes, .max_block_ms = max_block_ms};
+    struct cairn_lane_options options = {
+        .size = sizeof options, .ring_bytes = ring_bytes, .max_block_ms = max_block_ms};
     cairn_lane *lane;
     expect_call(cairn_lane_open(&options, &lane));
     return lane;
@@ -44,7 +47,11 @@ static cairn_lane *open_lane(uint64_t ring_bytes, int max_block_ms)
 
 static cairn_save *begin(cairn_lane *lane, const char *name, const struct gpu *gpu, uint32_t flags)
 {
-    struct cairn_source source = {.length = STATE, .device_address = gpu->memory, .device = gpu->ordinal, .producer = (uintptr_t)gpu->stream, .flags = flags};
+    struct cairn_source source = {.length = STATE,
+                                  .device_address = gpu->memory,
+                                  .device = gpu->ordinal,
+                                  .producer = (uintptr_t)gpu->stream,
+                                  .flags = flags};
     cairn_save *save;
     expect_call(cairn_save_begin(lane, path_of(name), STATE, NULL, &save));
     expect_call(cairn_save_put(save, &source, 1));
@@ -76,7 +83,8 @@ static void train(uint64_t ring_bytes, uint64_t seed, bool on_stream)
     }
     struct cairn_lane_stats stats = {.size = sizeof stats};
     expect_call(cairn_lane_stats(lane, &stats));
-    expect(stats.ring_registered_bytes == stats.ring_bytes && stats.ring_bytes >= ring_bytes, "the ring is not registered");
+    expect(stats.ring_registered_bytes == stats.ring_bytes && stats.ring_bytes >= ring_bytes,
+           "the ring is not registered");
     finish(lane, &gpu);
     for (unsigned step = 1; step <= ROUNDS; step++) {
         char name[32];
@@ -135,7 +143,8 @@ static void prepared_once(void)
     expect(calls > 0 && standin_calls("cuMemHostRegister") == calls, "registered again");
     expect_call(cairn_lane_prepare(lane, 12 * MIB));
     expect_call(cairn_lane_stats(lane, &stats));
-    expect(stats.ring_bytes == 12 * MIB && stats.ring_registered_bytes == 12 * MIB, "%llu", (unsigned long long)stats.ring_bytes);
+    expect(stats.ring_bytes == 12 * MIB && stats.ring_registered_bytes == 12 * MIB, "%llu",
+           (unsigned long long)stats.ring_bytes);
     finish(lane, &gpu);
     expect_file("prepared", 3);
 }
@@ -173,7 +182,8 @@ static void *abort_save(void *arg)
     return NULL;
 }
 
-/* The lane has taken a piece and is about to enqueue its copy: who aborts the save would free the memory that the copy then reads. */
+/* The lane has taken a piece and is about to enqueue its copy: who aborts the save would free the
+ * memory that the copy then reads. */
 static void what_begins_is_waited_for(void)
 {
     const struct timespec moment = {.tv_nsec = 100000000};
@@ -211,10 +221,24 @@ static void no_source_of_another_device(void)
 
 int main(int argc, char **argv)
 {
-    static const char *const names[] = {"ring_for_all_and_a_stream", "small_ring_and_a_stream", "ring_for_all_and_the_host", "small_ring_and_the_host",
-                                        "copied_now", "prepared_once", "device_fails", "what_begins_is_waited_for", "no_source_of_another_device"};
-    static void (*const trials[])(void) = {ring_for_all_and_a_stream, small_ring_and_a_stream, ring_for_all_and_the_host, small_ring_and_the_host,
-                                           copied_now, prepared_once, device_fails, what_begins_is_waited_for, no_source_of_another_device};
+    static const char *const names[] = {"ring_for_all_and_a_stream",
+                                        "small_ring_and_a_stream",
+                                        "ring_for_all_and_the_host",
+                                        "small_ring_and_the_host",
+                                        "copied_now",
+                                        "prepared_once",
+                                        "device_fails",
+                                        "what_begins_is_waited_for",
+                                        "no_source_of_another_device"};
+    static void (*const trials[])(void) = {ring_for_all_and_a_stream,
+                                           small_ring_and_a_stream,
+                                           ring_for_all_and_the_host,
+                                           small_ring_and_the_host,
+                                           copied_now,
+                                           prepared_once,
+                                           device_fails,
+                                           what_begins_is_waited_for,
+                                           no_source_of_another_device};
     char command[64];
     expect(mkdtemp(folder), "no folder");
     int r = run_trials(ARRAY_LEN(trials), names, trials, argc > 1 ? argv[1] : NULL);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A name that is replaced while a save begins is a name: the file that took it is never opened to be written. */
+/* A name that is replaced while a save begins is a name: the file that took it is never opened to
+ * be written. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -48,6 +49,7 @@ int main(void)
     atomic_store(&ends, true);
     (void)pthread_join(thread, NULL);
     (void)unlink(other), (void)unlink(by_link), (void)unlink(name), (void)rmdir(folder);
-    (void)printf("%u of 100000 looks found no regular file%s\n", wrong, failed ? "; it could not be replaced" : "");
+    (void)printf("%u of 100000 looks found no regular file%s\n", wrong,
+                 failed ? "; it could not be replaced" : "");
     return wrong > 0 || failed;
 }

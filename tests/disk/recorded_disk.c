@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A disk that records what is done to it, below the power-cut tests (tests/recorded_disk.py).
  *
- *   recorded_disk MOUNTPOINT FOLDER SIZE    one file, MOUNTPOINT/disk, for a loop device with direct I/O; runs until unmounted
+ *   recorded_disk MOUNTPOINT FOLDER SIZE    one file, MOUNTPOINT/disk, for a loop device with
+ * direct I/O; runs until unmounted
  *
- * FOLDER/content is the disk as a reader sees it now. FOLDER/requests has one record for each request that changes it or
- * flushes it, in the order in which they came, FOLDER/data the bytes of the writes. So the disk can be made anew as it was
- * at any request, with any part of what was not flushed then. FOLDER/bad has offset and length (two uint64_t) of sectors that cannot be
- * read: EIO.
+ * FOLDER/content is the disk as a reader sees it now. FOLDER/requests has one record for each
+ * request that changes it or flushes it, in the order in which they came, FOLDER/data the bytes of
+ * the writes. So the disk can be made anew as it was at any request, with any part of what was not
+ * flushed then. FOLDER/bad has offset and length (two uint64_t) of sectors that cannot be read:
+ * EIO.
  *
  * Requests are served one by one: what is recorded before a flush had been acknowledged before it.
  *
- * The kernel may wait for this process while it frees memory. So it is locked in memory, and what it allocates never waits
- * for a disk (PR_SET_IO_FLUSHER). FOLDER has to be in memory, too (/dev/shm). */
+ * The kernel may wait for this process while it frees memory. So it is locked in memory, and what
+ * it allocates never waits for a disk (PR_SET_IO_FLUSHER). FOLDER has to be in memory, too
+ * (/dev/shm). */
 #include <errno.h>
 #include <fcntl.h>
 #include <fuse_lowlevel.h>
@@ -69,9 +72,11 @@ static int write_full(int fd, const void *buf, size_t len, off_t offset)
 }
 
 /* The last step: a request counts when its record is there. */
-static int record(struct disk *disk, enum kind kind, uint64_t offset, uint64_t len, uint64_t data_at, uint64_t time_ns)
+static int record(struct disk *disk, enum kind kind, uint64_t offset, uint64_t len,
+                  uint64_t data_at, uint64_t time_ns)
 {
-    struct request request = {.time_ns = time_ns, .offset = offset, .len = len, .data_at = data_at, .kind = kind};
+    struct request request = {
+        .time_ns = time_ns, .offset = offset, .len = len, .data_at = data_at, .kind = kind};
     ssize_t n = write(disk->requests, &request, sizeof request);
     return n == sizeof request ? 0 : EIO;
 }
@@ -126,10 +131,12 @@ static void disk_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 static bool is_bad(const struct disk *disk, uint64_t offset, uint64_t len)
 {
     uint64_t bad[2];
-    return pread(disk->bad, bad, sizeof bad, 0) == sizeof bad && offset < bad[0] + bad[1] && bad[0] < offset + len;
+    return pread(disk->bad, bad, sizeof bad, 0) == sizeof bad && offset < bad[0] + bad[1] &&
+           bad[0] < offset + len;
 }
 
-static void disk_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi)
+static void disk_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,
+                      struct fuse_file_info *fi)
 {
     static char buffer[READ_MAX];
     (void)ino;
@@ -145,7 +152,8 @@ static void disk_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,
         fuse_reply_buf(req, buffer, (size_t)n);
 }
 
-static void disk_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t offset, struct fuse_file_info *fi)
+static void disk_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t offset,
+                       struct fuse_file_info *fi)
 {
     struct disk *disk = disk_of(req);
     uint64_t time_ns = now_ns(), data_at = disk->data_len;
@@ -167,7 +175,8 @@ static void disk_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t s
 }
 
 /* What a loop device makes of discards and of writes of zeros. */
-static void disk_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t len, struct fuse_file_info *fi)
+static void disk_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t len,
+                           struct fuse_file_info *fi)
 {
     struct disk *disk = disk_of(req);
     uint64_t time_ns = now_ns();
@@ -176,7 +185,8 @@ static void disk_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offse
     int error = mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE) ? 0 : EOPNOTSUPP;
     if (!error && (len < 0 || !is_inside(disk, offset, (uint64_t)len)))
         error = ENOSPC;
-    if (!error && fallocate(disk->content, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, len) < 0)
+    if (!error &&
+        fallocate(disk->content, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, len) < 0)
         error = errno;
     if (!error)
         error = record(disk, ZERO, (uint64_t)offset, (uint64_t)len, 0, time_ns);
@@ -236,7 +246,8 @@ int main(int argc, char **argv)
     if (mlockall(MCL_CURRENT | MCL_FUTURE) < 0)
         perror("recorded_disk: it can be swapped out: mlockall");
     if (prctl(PR_SET_IO_FLUSHER, 1, 0, 0, 0) < 0)
-        perror("recorded_disk: the kernel may wait for it while memory is short: PR_SET_IO_FLUSHER");
+        perror(
+            "recorded_disk: the kernel may wait for it while memory is short: PR_SET_IO_FLUSHER");
     /* It ends when it is unmounted: what it serves must not go while a filesystem lies on it. */
     for (int number = 0; number < 3; number++)
         (void)signal((int[]){SIGINT, SIGHUP, SIGTERM}[number], SIG_IGN);

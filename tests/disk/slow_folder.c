@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A folder whose filesystem answers, but takes its time to make files durable (tests/remote/test_slow.py).
+/* A folder whose filesystem answers, but takes its time to make files durable
+ * (tests/remote/test_slow.py).
  *
  *   slow_folder MOUNTPOINT FOLDER CONTROL    shows FOLDER at MOUNTPOINT; runs until unmounted
  *
- * An fsync of a file of 1 MiB or more takes as many seconds as the first line of the file CONTROL says when it begins; all else is done
- * at once. Each such fsync adds a line to CONTROL ("begun", then "done"). */
+ * An fsync of a file of 1 MiB or more takes as many seconds as the first line of the file CONTROL
+ * says when it begins; all else is done at once. Each such fsync adds a line to CONTROL ("begun",
+ * then "done"). */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -42,7 +44,8 @@ static void *slow_init(struct fuse_conn_info *conn, struct fuse_config *config)
 
 static int slow_getattr(const char *path, struct stat *st, struct fuse_file_info *fi)
 {
-    return result(fi ? fstat((int)fi->fh, st) : fstatat(below, inside(path), st, AT_SYMLINK_NOFOLLOW));
+    return result(fi ? fstat((int)fi->fh, st)
+                     : fstatat(below, inside(path), st, AT_SYMLINK_NOFOLLOW));
 }
 
 static int slow_access(const char *path, int mask)
@@ -50,7 +53,8 @@ static int slow_access(const char *path, int mask)
     return result(faccessat(below, inside(path), mask, 0));
 }
 
-static int slow_readdir(const char *path, void *buf, fuse_fill_dir_t fill, off_t offset, struct fuse_file_info *fi, enum fuse_readdir_flags flags)
+static int slow_readdir(const char *path, void *buf, fuse_fill_dir_t fill, off_t offset,
+                        struct fuse_file_info *fi, enum fuse_readdir_flags flags)
 {
     (void)offset;
     (void)fi;
@@ -92,7 +96,8 @@ static int slow_link(const char *from, const char *to)
 
 static int slow_utimens(const char *path, const struct timespec times[2], struct fuse_file_info *fi)
 {
-    return result(fi ? futimens((int)fi->fh, times) : utimensat(below, inside(path), times, AT_SYMLINK_NOFOLLOW));
+    return result(fi ? futimens((int)fi->fh, times)
+                     : utimensat(below, inside(path), times, AT_SYMLINK_NOFOLLOW));
 }
 
 static int slow_create(const char *path, mode_t mode, struct fuse_file_info *fi)
@@ -107,14 +112,16 @@ static int slow_open(const char *path, struct fuse_file_info *fi)
     return slow_create(path, 0, fi);
 }
 
-static int slow_read(const char *path, char *buf, size_t size, off_t offset, struct fuse_file_info *fi)
+static int slow_read(const char *path, char *buf, size_t size, off_t offset,
+                     struct fuse_file_info *fi)
 {
     (void)path;
     ssize_t n = pread((int)fi->fh, buf, size, offset);
     return n < 0 ? -errno : (int)n;
 }
 
-static int slow_write(const char *path, const char *buf, size_t size, off_t offset, struct fuse_file_info *fi)
+static int slow_write(const char *path, const char *buf, size_t size, off_t offset,
+                      struct fuse_file_info *fi)
 {
     (void)path;
     ssize_t n = pwrite((int)fi->fh, buf, size, offset);
@@ -174,10 +181,24 @@ static int slow_statfs(const char *path, struct statvfs *st)
 
 int main(int argc, char **argv)
 {
-    static const struct fuse_operations ops = {.init = slow_init, .getattr = slow_getattr, .access = slow_access, .readdir = slow_readdir,
-        .mkdir = slow_mkdir, .unlink = slow_unlink, .rmdir = slow_rmdir, .rename = slow_rename, .link = slow_link, .utimens = slow_utimens,
-        .create = slow_create, .open = slow_open, .truncate = slow_truncate, .read = slow_read, .write = slow_write, .fsync = slow_fsync,
-        .release = slow_release, .statfs = slow_statfs};
+    static const struct fuse_operations ops = {.init = slow_init,
+                                               .getattr = slow_getattr,
+                                               .access = slow_access,
+                                               .readdir = slow_readdir,
+                                               .mkdir = slow_mkdir,
+                                               .unlink = slow_unlink,
+                                               .rmdir = slow_rmdir,
+                                               .rename = slow_rename,
+                                               .link = slow_link,
+                                               .utimens = slow_utimens,
+                                               .create = slow_create,
+                                               .open = slow_open,
+                                               .truncate = slow_truncate,
+                                               .read = slow_read,
+                                               .write = slow_write,
+                                               .fsync = slow_fsync,
+                                               .release = slow_release,
+                                               .statfs = slow_statfs};
     char foreground[] = "-f";
     if (argc != 4) {
         fprintf(stderr, "usage: slow_folder MOUNTPOINT FOLDER CONTROL\n");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Preloaded into a daemon: the wall clock is off by as many seconds as the file CLOCK_OFFSET says, which is read at each look. */
+/* Preloaded into a daemon: the wall clock is off by as many seconds as the file CLOCK_OFFSET says,
+ * which is read at each look. */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Encoded chunks. The first byte is the encoding, the next three the raw length, the rest is stored. And as content: what is
- * encoded decodes to the same. */
+/* Encoded chunks. The first byte is the encoding, the next three the raw length, the rest is
+ * stored. And as content: what is encoded decodes to the same. */
 #include "codec/encode.h"
 
 #include "fuzz.h"
@@ -26,10 +26,12 @@ static void encode(const uint8_t *data, size_t size, size_t repeat)
         memcpy(raw + i * size, data, size);
     struct iovec iov[2] = {{raw, half}, {raw + half, raw_len - half}};
     struct chunk_encoded e = chunk_encode(REDUCE_FAST, iov, 2, raw_len, scratch, stored);
-    check(e.len > 0 && e.len <= raw_len && (e.encoding != ENCODING_RAW || e.len == raw_len) && !e.was_wrong);
+    check(e.len > 0 && e.len <= raw_len && (e.encoding != ENCODING_RAW || e.len == raw_len) &&
+          !e.was_wrong);
     if (e.encoding == ENCODING_RAW)
         memcpy(stored, raw, raw_len);
-    check(chunk_decode(e.encoding, stored, e.len, again, raw_len) == 0 && memcmp(again, raw, raw_len) == 0);
+    check(chunk_decode(e.encoding, stored, e.len, again, raw_len) == 0 &&
+          memcmp(again, raw, raw_len) == 0);
     free(raw);
     free(stored);
     free(again);
@@ -39,7 +41,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size < 4)
         return 0;
-    size_t raw_len = data[1] | (size_t)data[2] << 8 | (size_t)(data[3] % 32) << 16; /* up to twice of what is allowed */
+    size_t raw_len = data[1] | (size_t)data[2] << 8 |
+                     (size_t)(data[3] % 32) << 16; /* up to twice of what is allowed */
     decode(data[0], raw_len, data + 4, size - 4);
     encode(data + 4, size - 4, 1 + data[1] % 64);
     return 0;

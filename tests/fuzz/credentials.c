@@ -10,7 +10,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char *text = text_copy(data, size), *error = NULL;
     int64_t ns = 0;
     if (s3_credentials_parse(text, size, "Token", "test", &credentials, &error) == 0) {
-        check(s3_secret_is_plain(credentials.key_id) && s3_secret_is_plain(credentials.secret) && !error);
+        check(s3_secret_is_plain(credentials.key_id) && s3_secret_is_plain(credentials.secret) &&
+              !error);
         check(!credentials.token || s3_secret_is_plain(credentials.token));
         check(credentials.expires_ns >= 0);
     } else {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Cutting of files into chunks, with the scans for tensors in zip and safetensors files: borders ascend, no chunk is too long, and
- * how the content comes (in buffers, in calls) makes no difference. An input is a recipe, so that short ones make long files. */
+/* Cutting of files into chunks, with the scans for tensors in zip and safetensors files: borders
+ * ascend, no chunk is too long, and how the content comes (in buffers, in calls) makes no
+ * difference. An input is a recipe, so that short ones make long files. */
 #include "codec/cut.h"
 
 #include "format/chunk.h"
@@ -96,8 +97,8 @@ static void make(struct input *in, struct made *made)
 }
 
 /* One call with [from, to), in buffers of `buffer` bytes; true if it cut. */
-static size_t call(struct cut_state *state, const struct made *made, uint64_t from, uint64_t to, size_t buffer,
-                   struct borders *b)
+static size_t call(struct cut_state *state, const struct made *made, uint64_t from, uint64_t to,
+                   size_t buffer, struct borders *b)
 {
     size_t iov_count = 0, first = 0, last;
     struct iovec *iov = xcalloc((to - from) / buffer + 2, sizeof *iov);
@@ -165,7 +166,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t step = 1 + input_u8(&in) * (size_t)16384, buffer = 16 + input_u8(&in) * (size_t)512;
     make(&in, &made);
     made.at = exact_copy(made.at, made.len);
-    struct borders whole = cut(&made, made.len ? made.len : 1, made.len ? made.len : 1), ahead = cut_ahead(&made);
+    struct borders whole = cut(&made, made.len ? made.len : 1, made.len ? made.len : 1),
+                   ahead = cut_ahead(&made);
     look_at(&made, &whole);
     look_at(&made, &ahead);
     /* Steps that are small for the content would take for ever. */

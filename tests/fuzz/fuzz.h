@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the fuzz targets share. A target is given bytes: whatever they are, it must neither crash nor read past them, and check()s
- * what must hold of all that decodes. */
+/* What the fuzz targets share. A target is given bytes: whatever they are, it must neither crash
+ * nor read past them, and check()s what must hold of all that decodes. */
 #pragma once
 
 #include <stdio.h>
@@ -19,7 +19,8 @@ static inline uint8_t *exact_copy(const void *data, size_t size)
     return copy;
 }
 
-/* The same as a string; it ends at the first zero byte, as everything that is handed on as a string does. */
+/* The same as a string; it ends at the first zero byte, as everything that is handed on as a string
+ * does. */
 static inline char *text_copy(const void *data, size_t size)
 {
     char *text = xmalloc(size + 1);
@@ -29,11 +30,15 @@ static inline char *text_copy(const void *data, size_t size)
     return text;
 }
 
-/* A new folder, on a disk or in memory. The target removes it at exit; where it crashes, the test that gave TMPDIR and SHMDIR does. */
+/* A new folder, on a disk or in memory. The target removes it at exit; where it crashes, the test
+ * that gave TMPDIR and SHMDIR does. */
 static inline void make_folder(bool in_memory, char path[128])
 {
     const char *base = getenv(in_memory ? "SHMDIR" : "TMPDIR");
-    (void)snprintf(path, 128, "%s/cairn-test-XXXXXX", base ? base : in_memory ? "/dev/shm" : "/tmp");
+    (void)snprintf(path, 128, "%s/cairn-test-XXXXXX",
+                   base        ? base
+                   : in_memory ? "/dev/shm"
+                               : "/tmp");
     check(mkdtemp(path));
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* fx, with the kernels of every set of instructions that the machine has: all must come to what the scalar ones come to. The first four bytes
- * say how; the rest is stored bytes, and then content. */
+/* fx, with the kernels of every set of instructions that the machine has: all must come to what the
+ * scalar ones come to. The first four bytes say how; the rest is stored bytes, and then content. */
 #include "codec/fx.h"
 
 #include "format/chunk.h"
@@ -8,11 +8,13 @@
 
 static void decode(const uint8_t *data, size_t size, size_t raw_len)
 {
-    uint8_t *stored = exact_copy(data, size), *raw = xcalloc(1, raw_len), *other = xcalloc(1, raw_len);
+    uint8_t *stored = exact_copy(data, size), *raw = xcalloc(1, raw_len),
+            *other = xcalloc(1, raw_len);
     int r = fx_decode(&fx_scalar, stored, size, raw, raw_len);
     check(r == 0 || r == -EBADMSG);
     for (enum cpu_level level = CPU_AVX2; level <= cpu_level_of_machine(); level++)
-        check(fx_decode(fx_kernels_of(level), stored, size, other, raw_len) == r && (r < 0 || memcmp(raw, other, raw_len) == 0));
+        check(fx_decode(fx_kernels_of(level), stored, size, other, raw_len) == r &&
+              (r < 0 || memcmp(raw, other, raw_len) == 0));
     free(stored);
     free(raw);
     free(other);
@@ -28,9 +30,11 @@ static void encode(const struct fx_guess *guess, const uint8_t *data, size_t siz
         raw[i] = data[i % size];
     size_t len = fx_encode(&fx_scalar, guess, raw, raw_len, stored, limit);
     for (enum cpu_level level = CPU_AVX2; level <= cpu_level_of_machine(); level++)
-        check(fx_encode(fx_kernels_of(level), guess, raw, raw_len, other, limit) == len && memcmp(stored, other, len) == 0);
+        check(fx_encode(fx_kernels_of(level), guess, raw, raw_len, other, limit) == len &&
+              memcmp(stored, other, len) == 0);
     check(len <= limit);
-    check(len == 0 || (fx_decode(&fx_scalar, stored, len, other, raw_len) == 0 && memcmp(other, raw, raw_len) == 0));
+    check(len == 0 || (fx_decode(&fx_scalar, stored, len, other, raw_len) == 0 &&
+                       memcmp(other, raw, raw_len) == 0));
     free(raw);
     free(stored);
     free(other);

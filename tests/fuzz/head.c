@@ -47,7 +47,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     uint8_t *copy = exact_copy(data, size);
     decode(copy, size);
-    size_t len = size >= 8 && memcmp(copy, "CAIRNHED", 8) != 0 && size > LEASE_LEN ? LEASE_LEN : size;
+    size_t len =
+        size >= 8 && memcmp(copy, "CAIRNHED", 8) != 0 && size > LEASE_LEN ? LEASE_LEN : size;
     mend_frame(copy, len);
     decode(copy, len);
     free(copy);

@@ -16,8 +16,10 @@ static bool is_plain(const char *text, size_t room)
 static void look_at(const struct http_response *r)
 {
     check(is_plain(r->etag, sizeof r->etag) && is_plain(r->region, sizeof r->region));
-    check(is_plain(r->request_id, sizeof r->request_id) && is_plain(r->content_type, sizeof r->content_type));
-    check(r->content_length >= -1 && r->retry_after_ns >= 0 && r->retry_after_ns <= 86400ll * 1000000000);
+    check(is_plain(r->request_id, sizeof r->request_id) &&
+          is_plain(r->content_type, sizeof r->content_type));
+    check(r->content_length >= -1 && r->retry_after_ns >= 0 &&
+          r->retry_after_ns <= 86400ll * 1000000000);
     check(r->date_ns >= 0 && r->modified_ns >= 0);
     check(r->range_end == 0 ? r->range_start == 0 : r->range_start < r->range_end);
 }

@@ -15,10 +15,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (r == 0) {
         /* Written again it says the same. */
         struct fs_lane again = {0};
-        _cleanup_free_ char *text = xasprintf("1 pending=%llu saves=%llu blocked_ns=%llu published=%llu failed=%llu error=%s",
-                                              (unsigned long long)lane.pending_bytes, (unsigned long long)lane.pending_saves,
-                                              (unsigned long long)lane.blocked_ns, (unsigned long long)lane.published,
-                                              (unsigned long long)lane.failed, lane.error);
+        _cleanup_free_ char *text = xasprintf(
+            "1 pending=%llu saves=%llu blocked_ns=%llu published=%llu failed=%llu error=%s",
+            (unsigned long long)lane.pending_bytes, (unsigned long long)lane.pending_saves,
+            (unsigned long long)lane.blocked_ns, (unsigned long long)lane.published,
+            (unsigned long long)lane.failed, lane.error);
         check(parse(text, strlen(text), &again) == 0 && memcmp(&lane, &again, sizeof lane) == 0);
     }
     free(copy);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The log of a daemon, as `cairn log` shows it: its lines may hold whatever names a user gave, and what a library wrote. The first byte
- * is the level, and text or JSON. */
+/* The log of a daemon, as `cairn log` shows it: its lines may hold whatever names a user gave, and
+ * what a library wrote. The first byte is the level, and text or JSON. */
 #include "cli/log.c"
 
 #include <sys/mman.h>
@@ -26,7 +26,8 @@ static void look_at(char *line, void *arg)
     check(len < LINE_MAX_LEN && !memchr(line, '\n', len));
     struct log_text t = parse_line(copy);
     check(t.level >= 0 && t.level < LOG_LEVELS && t.text >= copy && t.text <= copy + len);
-    check(strlen(t.time) < sizeof t.time && (*t.time || (t.text == copy && t.level == LOG_LEVEL_WARN)));
+    check(strlen(t.time) < sizeof t.time &&
+          (*t.time || (t.text == copy && t.level == LOG_LEVEL_WARN)));
     free(copy);
     seen++;
     show_line(arg, line);

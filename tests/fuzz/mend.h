@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Checksums stop a fuzzer: these give damaged structures the checksums (and lengths) that let a decoder look further. */
+/* Checksums stop a fuzzer: these give damaged structures the checksums (and lengths) that let a
+ * decoder look further. */
 #pragma once
 
 #include "base/crc.h"

@@ -16,7 +16,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         fd = memfd_create("mountinfo", MFD_CLOEXEC);
         (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     }
-    check(fd >= 0 && ftruncate(fd, 0) == 0 && (size == 0 || io_pwrite_full(fd, data, size, 0) == 0));
+    check(fd >= 0 && ftruncate(fd, 0) == 0 &&
+          (size == 0 || io_pwrite_full(fd, data, size, 0) == 0));
     check(mounts_read(path, &list) == 0);
     for (size_t i = 0; i < list.count; i++)
         check(list.at[i].mountpoint && list.at[i].store);

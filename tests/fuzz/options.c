@@ -61,9 +61,11 @@ static void address(const char *text)
         free(error);
         return;
     }
-    check(remote_address_parse(a.text, &b, &error) == 0 && a.kind == b.kind && strcmp(a.text, b.text) == 0);
-    check(a.kind == REMOTE_KIND_S3 ? strcmp(a.bucket, b.bucket) == 0 && strcmp(a.prefix, b.prefix) == 0
-                                   : strcmp(a.path, b.path) == 0);
+    check(remote_address_parse(a.text, &b, &error) == 0 && a.kind == b.kind &&
+          strcmp(a.text, b.text) == 0);
+    check(a.kind == REMOTE_KIND_S3
+              ? strcmp(a.bucket, b.bucket) == 0 && strcmp(a.prefix, b.prefix) == 0
+              : strcmp(a.path, b.path) == 0);
     remote_address_done(&a);
     remote_address_done(&b);
 }

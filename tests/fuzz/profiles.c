@@ -33,7 +33,8 @@ static void put(int fd, const uint8_t *data, size_t size)
 static void ask(const struct s3_profiles *profiles)
 {
     static const char *const names[] = {"default", "p", "other", ""};
-    static const char *const keys[] = {"aws_access_key_id", "aws_secret_access_key", "region", "s3.endpoint_url", "role_arn"};
+    static const char *const keys[] = {"aws_access_key_id", "aws_secret_access_key", "region",
+                                       "s3.endpoint_url", "role_arn"};
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
         bool has = s3_profiles_has(profiles, names[i]);
         for (size_t k = 0; k < ARRAY_LEN(keys); k++) {

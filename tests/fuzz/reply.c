@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Answers of a daemon that is none, for every command that asks one. The first byte chooses the command; each line after it is the answer to
- * one request, and when none is left the daemon is gone. */
+/* Answers of a daemon that is none, for every command that asks one. The first byte chooses the
+ * command; each line after it is the answer to one request, and when none is left the daemon is
+ * gone. */
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -43,7 +44,8 @@ static const char *const calls[][ARGUMENTS_MAX] = {
     {"evict", "--timeout=1s"},
 };
 
-/* A command's pauses move its clock instead of passing; bounded, since the fuzzer may read it within a command. */
+/* A command's pauses move its clock instead of passing; bounded, since the fuzzer may read it
+ * within a command. */
 #define AHEAD_MAX_NS 10000000000ll
 
 static _Thread_local struct {
@@ -140,10 +142,12 @@ static void listen_for_requests(void)
 {
     pthread_t thread;
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    check(snprintf(address.sun_path, sizeof address.sun_path, "%s/control", store) < (int)sizeof address.sun_path);
+    check(snprintf(address.sun_path, sizeof address.sun_path, "%s/control", store) <
+          (int)sizeof address.sun_path);
     mutex_init(&answers.lock, LOCK_LEAF);
     listen_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    check(bind(listen_fd, (struct sockaddr *)&address, sizeof address) == 0 && listen(listen_fd, 8) == 0);
+    check(bind(listen_fd, (struct sockaddr *)&address, sizeof address) == 0 &&
+          listen(listen_fd, 8) == 0);
     check(thread_start(&thread, "answers", serve_all, NULL) == 0);
 }
 
@@ -157,7 +161,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     superblock = xasprintf("%s/superblock", store);
     FILE *f = fopen(superblock, "we");
     check(f && fclose(f) == 0 && (f = fopen(mounts_path, "we")));
-    check(fprintf(f, "36 35 %u:%u / %s rw - fuse.cairnfs %s rw\n", major(st.st_dev), minor(st.st_dev), store, store) > 0);
+    check(fprintf(f, "36 35 %u:%u / %s rw - fuse.cairnfs %s rw\n", major(st.st_dev),
+                  minor(st.st_dev), store, store) > 0);
     check(fclose(f) == 0);
     listen_for_requests();
     (void)atexit(leave);
@@ -180,7 +185,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     int code = command->run(command, argc + 1, argv);
     command_clock.in_command = false;
     check(code == CLI_OK || code == CLI_FAILED || code == CLI_NOT_MET);
-    set_answers((struct input){0}); /* the server may still look at the input */
+    set_answers((struct input){0});         /* the server may still look at the input */
     for (char **word = argv; *word; word++) /* getopt may have changed their order */
         free(*word);
     return 0;

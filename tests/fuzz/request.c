@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Requests at the control socket of a real store with a remote: what is answered is a line of JSON for each. */
+/* Requests at the control socket of a real store with a remote: what is answered is a line of JSON
+ * for each. */
 #include "daemon/control.c"
 
 #include <ftw.h>
@@ -36,7 +37,8 @@ static void add_folder(uint64_t parent, const char *name)
 {
     struct ns_inode held;
     check(ns_hold(store_ns(service.store), parent, &held) == 0);
-    struct record rec = {.type = REC_MAKE, .ino = store_new_ino(service.store), .parent = parent, .name = name};
+    struct record rec = {
+        .type = REC_MAKE, .ino = store_new_ino(service.store), .parent = parent, .name = name};
     rec.name_len = (uint16_t)strlen(name);
     rec.attrs.mode = S_IFDIR | 0755;
     check(store_commit(service.store, &rec) == 0);
@@ -57,14 +59,16 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     service.mountpoint = xasprintf("%s/mnt", root);
     check(mkdir(service.store_path, 0700) == 0);
     service.started = clock_monotonic_ns();
-    struct store_options how = {.reduce = REDUCE_FAST, .path = service.store_path,
+    struct store_options how = {.reduce = REDUCE_FAST,
+                                .path = service.store_path,
                                 .stage_dir = shm,
                                 .stage_bytes = 16 * MIB,
                                 .cap_bytes = 64 * MIB,
                                 .writeback_threads = 1};
     remote_side_init(&service);
     check(remote_side_open(&service, &how.remote, &error) == 0);
-    check(store_open(&how, &service.store, &text) == 0 && store_start(service.store, on_room, NULL) == 0);
+    check(store_open(&how, &service.store, &text) == 0 &&
+          store_start(service.store, on_room, NULL) == 0);
     service.fs = fs_new(service.store, FS_FSYNC_NVME);
     add_folder(ROOT_INO, "folder");
     control.stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

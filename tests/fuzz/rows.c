@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Rows of runs, as a remote gives them, and those of the view alone. An input is a length, a key of that length, and a value. */
+/* Rows of runs, as a remote gives them, and those of the view alone. An input is a length, a key of
+ * that length, and a value. */
 #include "fuzz.h"
 #include "view/rows.h"
 
@@ -15,7 +16,8 @@ static void again_chunk(const struct run_row *row, const struct chunk_row *chunk
 static void again_pack(const struct run_row *row, const struct far_row *pack)
 {
     uint8_t again[FAR_RUN_VALUE_LEN];
-    check(far_run_encode(&pack->pub, again) == row->value_len && memcmp(again, row->value, sizeof again) == 0);
+    check(far_run_encode(&pack->pub, again) == row->value_len &&
+          memcmp(again, row->value, sizeof again) == 0);
 }
 
 static void again_page(const struct run_row *row, const struct piece_list *pieces)
@@ -51,12 +53,14 @@ static void again_entry(const struct run_row *row)
     check(len == row->value_len && memcmp(again, row->value, len) == 0);
 }
 
-static void again_plain(const struct run_row *row, const struct piece_list *pieces, const struct inode_row *inode)
+static void again_plain(const struct run_row *row, const struct piece_list *pieces,
+                        const struct inode_row *inode)
 {
     uint8_t again[INODE_VALUE_LEN];
     switch (*(const uint8_t *)row->key) {
     case KEY_INODE:
-        check(inode_encode(inode, again) == row->value_len && memcmp(again, row->value, sizeof again) == 0);
+        check(inode_encode(inode, again) == row->value_len &&
+              memcmp(again, row->value, sizeof again) == 0);
         break;
     case KEY_NAME:
     case KEY_COOKIE:
@@ -70,8 +74,8 @@ static void again_plain(const struct run_row *row, const struct piece_list *piec
     }
 }
 
-/* Whatever its key is, the value is given to each decoder of what only the view has. A flag that is not 0 is read as 1, and what is to
- * be zero is not looked at. */
+/* Whatever its key is, the value is given to each decoder of what only the view has. A flag that is
+ * not 0 is read as 1, and what is to be zero is not looked at. */
 #define FAR_GONE_AT 49u
 #define REMOTE_FLAGS_AT 1u
 
@@ -132,7 +136,8 @@ static void own_place(const uint8_t *value, size_t len)
     uint8_t again[CHUNK_VALUE_LEN_MAX];
     struct chunk_row row;
     int r = chunk_row_decode(&name, value, len, &row);
-    check(row.entry.ref_count <= CHUNK_REFS_MAX && memcmp(&row.entry.name, &name, sizeof name) == 0);
+    check(row.entry.ref_count <= CHUNK_REFS_MAX &&
+          memcmp(&row.entry.name, &name, sizeof name) == 0);
     same(r, value, len, again, chunk_row_encode(&row, again));
 }
 
@@ -162,7 +167,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t key_len = input_u16(&in) % (RUN_KEY_MAX + 1);
     if (key_len == 0 || key_len > in.left)
         return 0;
-    uint8_t *key = exact_copy(input_bytes(&in, key_len), key_len), *value = exact_copy(in.at, in.left);
+    uint8_t *key = exact_copy(input_bytes(&in, key_len), key_len),
+            *value = exact_copy(in.at, in.left);
     struct run_row row = {.key = key, .key_len = key_len, .value = value, .value_len = in.left};
     struct key last = {0};
     struct piece_list scratch = {0};

@@ -32,8 +32,9 @@ static int put(const void *buf, size_t len, void *arg)
 
 static bool same_row(const struct run_row *a, const struct run_row *b)
 {
-    return a->key_len == b->key_len && memcmp(a->key, b->key, a->key_len) == 0 && !a->value == !b->value &&
-           a->value_len == b->value_len && (a->value_len == 0 || memcmp(a->value, b->value, a->value_len) == 0);
+    return a->key_len == b->key_len && memcmp(a->key, b->key, a->key_len) == 0 &&
+           !a->value == !b->value && a->value_len == b->value_len &&
+           (a->value_len == 0 || memcmp(a->value, b->value, a->value_len) == 0);
 }
 
 /* `written` was made of what `file` holds. */

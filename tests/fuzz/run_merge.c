@@ -109,7 +109,8 @@ static int on_row(const struct run_row *row, void *arg)
     check(model->given < model->count);
     const struct row *want = &model->rows[model->given++];
     check(row->key_len == want->key_len && memcmp(row->key, want->key, want->key_len) == 0);
-    check(want->removed ? !row->value : row->value_len == 1 && *(const uint8_t *)row->value == want->value);
+    check(want->removed ? !row->value
+                        : row->value_len == 1 && *(const uint8_t *)row->value == want->value);
     return 0;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What an S3 answers: lists of objects (several pages), what was deleted, errors, and what STS gives. The first byte says which; a
- * zero byte ends an answer. The answers take the place of s3_call(), so what goes over the network is not part of it. */
+/* What an S3 answers: lists of objects (several pages), what was deleted, errors, and what STS
+ * gives. The first byte says which; a zero byte ends an answer. The answers take the place of
+ * s3_call(), so what goes over the network is not part of it. */
 #include "tier/s3/credentials_sts.c"
 
 #include "fuzz.h"
@@ -78,7 +79,8 @@ static void read_sts(struct input *in)
     char *text = text_copy(in->at, in->left), *error = NULL;
     struct http_response response = {.status = 200, .text = text, .text_len = in->left};
     if (read_answer(&response, "test", &credentials, &error) == 0)
-        check(s3_secret_is_plain(credentials.key_id) && s3_secret_is_plain(credentials.secret) && !error);
+        check(s3_secret_is_plain(credentials.key_id) && s3_secret_is_plain(credentials.secret) &&
+              !error);
     else
         check(error && is_plain(error) && !credentials.key_id);
     s3_credentials_done(&credentials);

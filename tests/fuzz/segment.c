@@ -22,7 +22,8 @@ static size_t decode_batch(const uint8_t *p, size_t size)
     uint8_t again[BATCH_HEADER_LEN];
     int r = batch_decode_header(p, size, &h);
     if (r < 0) {
-        check(r != -ENODATA || bytes_are_zero(p, size < BATCH_HEADER_LEN ? size : BATCH_HEADER_LEN));
+        check(r != -ENODATA ||
+              bytes_are_zero(p, size < BATCH_HEADER_LEN ? size : BATCH_HEADER_LEN));
         return 0;
     }
     batch_encode_header(&h, again);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Recovery of a stage from shared memory that somebody changed. An input is the log, then what lies in slabs; it is recovered as the
- * next daemon would, read, written anew by a compaction, and recovered once more. */
+/* Recovery of a stage from shared memory that somebody changed. An input is the log, then what lies
+ * in slabs; it is recovered as the next daemon would, read, written anew by a compaction, and
+ * recovered once more. */
 #include "mend.h"
 #include "stage_dir.h"
 
@@ -37,14 +38,16 @@ static struct stage *open_stage(void)
     return stage;
 }
 
-/* Write records as they lie in a slab, their checksums right but for those that say they are not. */
+/* Write records as they lie in a slab, their checksums right but for those that say
+ * they are not. */
 static void fill_slab(struct stage *stage, uint32_t slab, struct input *in)
 {
     const size_t head = offsetof(struct slab_record, seq);
     uint32_t at = 0;
     uint8_t what = input_u8(in);
     atomic_store(&stage->slab_table[slab].generation, 7);
-    for (unsigned count = what >> 5; count > 0 && in->left >= sizeof(struct slab_record) - head; count--) {
+    for (unsigned count = what >> 5; count > 0 && in->left >= sizeof(struct slab_record) - head;
+         count--) {
         struct slab_record rec = {.generation = 7, .flags = count & 1};
         memcpy((uint8_t *)&rec + head, input_bytes(in, sizeof rec - head), sizeof rec - head);
         if (what & 2)
@@ -56,7 +59,8 @@ static void fill_slab(struct stage *stage, uint32_t slab, struct input *in)
             break;
     }
     enum slab_shared_state state = what & 4 ? SLAB_SHARED_RECEIVED : SLAB_SHARED_USED;
-    atomic_store(&stage->slab_table[slab].use, slab_use(what & 1 ? state : SLAB_SHARED_FREE, at < SLAB_STRIDE ? at : SLAB_STRIDE));
+    atomic_store(&stage->slab_table[slab].use, slab_use(what & 1 ? state : SLAB_SHARED_FREE,
+                                                        at < SLAB_STRIDE ? at : SLAB_STRIDE));
 }
 
 static void fill(struct stage *stage, struct input *in)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The header of a stage that somebody changed, and files of a wrong length. The first byte says whether the header stays this store's
- * (with a right checksum) and whether a file is cut; the rest takes the header's place. What is opened is recovered. */
+/* The header of a stage that somebody changed, and files of a wrong length. The first byte says
+ * whether the header stays this store's (with a right checksum) and whether a file is cut; the rest
+ * takes the header's place. What is opened is recovered. */
 #include <fcntl.h>
 #include <sys/stat.h>
 
@@ -55,7 +56,8 @@ static void put_header(struct input *in, bool mended)
         header.crc = header_crc(&header);
     }
     int fd = open(ctl_path, O_RDWR | O_CLOEXEC);
-    check(fd >= 0 && pwrite(fd, &header, sizeof header, 0) == (ssize_t)sizeof header && close(fd) == 0);
+    check(fd >= 0 && pwrite(fd, &header, sizeof header, 0) == (ssize_t)sizeof header &&
+          close(fd) == 0);
 }
 
 static void look_at(struct stage *stage)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The small files of a store that are text: who holds it (lock) and where the last session had its stage (session). */
+/* The small files of a store that are text: who holds it (lock) and where the last session had its
+ * stage (session). */
 #include "base/io.h"
 #include "daemon/store_folder.h"
 #include "fuzz.h"
@@ -39,7 +40,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     pid_t holder;
     put(path, data, size);
     int r = session_read(root, id, &session);
-    check(size > SESSION_LEN_MAX ? r == -EFBIG && !session.dir : r == 0 && session.dir && strlen(session.dir) <= size && !strchr(session.dir, '\n'));
+    check(size > SESSION_LEN_MAX
+              ? r == -EFBIG && !session.dir
+              : r == 0 && session.dir && strlen(session.dir) <= size && !strchr(session.dir, '\n'));
     check(!session.is_reader || size > strlen(READER_LINE));
     session_done(&session);
     put(lock_path, data, size);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Portions of a survey, as a daemon that is none answers them to `cairn du`. The first byte is how much was asked for. */
+/* Portions of a survey, as a daemon that is none answers them to `cairn du`. The first byte is how
+ * much was asked for. */
 #include "cli/survey.c"
 
 #include "fuzz.h"

@@ -29,7 +29,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct input in = {data, size};
     struct zip_entry entries[ENTRIES_MAX];
-    struct zip zip = {.archive = "a", .archive_length = 1, .alignment = input_u16(&in) + 1u, .entries = entries};
+    struct zip zip = {
+        .archive = "a", .archive_length = 1, .alignment = input_u16(&in) + 1u, .entries = entries};
     char *names[ENTRIES_MAX];
     while (in.left > 0 && zip.count < ENTRIES_MAX) {
         uint64_t length = (uint64_t)input_u16(&in) << input_u8(&in) % 50;

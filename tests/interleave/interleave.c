@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Calls that several threads make to one file through several descriptors: O_TRUNC while others have it open, seals by each close,
- * writeback while it goes on, deaths of the daemon, remounts.
+/* Calls that several threads make to one file through several descriptors: O_TRUNC while others
+ * have it open, seals by each close, writeback while it goes on, deaths of the daemon, remounts.
  *
- *   script   one call at a time, each by the thread that a seeded schedule says: the order is known exactly. Every call is made on the
- *            mount and on another filesystem (ext4), and must give the same there: result, errno, bytes, size.
- *   race     threads that run freely: each owns slots of the file, and others truncate it. What is left must follow from some order that
- *            agrees with when the calls were made and returned.
- *   header   what DataStates-LLM does: one thread hands over tensors and then opens the file with O_TRUNC for header and tail, another
- *            opens, seeks, writes and closes for each tensor. Counts the files that miss a tensor, and those of them that the order of
- *            the calls explains.
+ *   script   one call at a time, each by the thread that a seeded schedule says: the order is known
+ * exactly. Every call is made on the mount and on another filesystem (ext4), and must give the same
+ * there: result, errno, bytes, size. race     threads that run freely: each owns slots of the file,
+ * and others truncate it. What is left must follow from some order that agrees with when the calls
+ * were made and returned. header   what DataStates-LLM does: one thread hands over tensors and then
+ * opens the file with O_TRUNC for header and tail, another opens, seeks, writes and closes for each
+ * tensor. Counts the files that miss a tensor, and those of them that the order of the calls
+ * explains.
  *
- * The caller (test_interleave.py) kills and mounts where the program stops: it writes a word to standard output, and goes on when a
- * line comes on standard input. */
+ * The caller (test_interleave.py) kills and mounts where the program stops: it writes a word to
+ * standard output, and goes on when a line comes on standard input. */
 #include "interleave.h"
 
 #include <fcntl.h>
@@ -85,7 +86,8 @@ static struct {
     char path[4096];
 } urge;
 
-/* An fsync makes writeback write all that is sealed. Errors are those of a daemon that was killed. */
+/* An fsync makes writeback write all that is sealed. Errors are those of a daemon that
+ * was killed. */
 static void *urge_on(void *arg)
 {
     (void)arg;
@@ -124,7 +126,8 @@ int main(int argc, char **argv)
         void (*run)(const struct options *options);
     } modes[] = {{"script", script_run}, {"race", race_run}, {"header", header_run}};
     if (argc != 8 && argc != 7) {
-        (void)fprintf(stderr, "usage: interleave script|race|header SEED FIRST RUNS DELAY_US|urge|rest MOUNT [OTHER]\n");
+        (void)fprintf(stderr, "usage: interleave script|race|header SEED FIRST RUNS "
+                              "DELAY_US|urge|rest MOUNT [OTHER]\n");
         return 2;
     }
     struct options options = {.seed = strtoull(argv[2], NULL, 10),

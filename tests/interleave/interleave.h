@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Calls to a few files from several threads, on the mount and on another filesystem beside it. See interleave.c. */
+/* Calls to a few files from several threads, on the mount and on another filesystem beside it. See
+ * interleave.c. */
 #pragma once
 
 #include <stdarg.h>
@@ -25,7 +26,8 @@ void spin_us(uint64_t us);
 /* Ends the program with what is wrong. */
 void fail(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
 
-/* Says where the program stands, and waits until the caller has done what belongs to it (killed the daemon, mounted again). */
+/* Says where the program stands, and waits until the caller has done what belongs to it (killed the
+ * daemon, mounted again). */
 void stop_at(const char *what);
 
 /* Calls fsync on a file of its own in `folder` until urge_end(). */

@@ -13,14 +13,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define WRITERS 3u   /* threads that open, seek, write and close for each slot */
-#define SLOTS 24u    /* of a file; slot N belongs to writer N % WRITERS, 0 and the last to who writes header and tail */
+#define WRITERS 3u /* threads that open, seek, write and close for each slot */
+#define SLOTS                                                                                      \
+    24u /* of a file; slot N belongs to writer N % WRITERS, 0 and the last to who writes header    \
+           and tail */
 #define SLOT_LEN 20000u
 #define WRITES_MAX 6u /* to one slot */
 #define CUTS_MAX 3u
-#define RACES 30u    /* files between two events */
+#define RACES 30u /* files between two events */
 
-/* A call and when it was made and returned. `returned` 0: it never did, or failed with its daemon. */
+/* A call and when it was made and returned. `returned` 0: it never did, or failed with
+ * its daemon. */
 struct timed {
     int64_t called, returned;
 };
@@ -48,7 +51,8 @@ struct race {
 static bool went_wrong(struct race *race, const char *call)
 {
     if (!atomic_load(&race->is_dying))
-        fail("race %u of seed %llu: %s: %s", race->number, (unsigned long long)race->options->seed, call, strerror(errno));
+        fail("race %u of seed %llu: %s: %s", race->number, (unsigned long long)race->options->seed,
+             call, strerror(errno));
     atomic_fetch_add(&race->died, 1);
     return true;
 }
@@ -63,7 +67,8 @@ static bool write_slot(struct race *race, int fd, unsigned slot, uint64_t *rando
         w->len = SLOT_LEN; /* covers what it writes over */
     fill(content, w->len, w->seed);
     w->when.called = now_ns();
-    if (lseek(fd, (off_t)slot * SLOT_LEN, SEEK_SET) < 0 || write(fd, content, w->len) != (ssize_t)w->len)
+    if (lseek(fd, (off_t)slot * SLOT_LEN, SEEK_SET) < 0 ||
+        write(fd, content, w->len) != (ssize_t)w->len)
         return !went_wrong(race, "write");
     w->when.returned = now_ns();
     return true;
@@ -137,7 +142,7 @@ static void *truncate_it(void *arg)
     return NULL;
 }
 
-/* --- what may be left --------------------------------------------------------------------------------------------------- */
+/* --- what may be left ------------------------------------------------------------------------- */
 
 static int64_t end_of(const struct timed *when)
 {
@@ -170,7 +175,8 @@ static bool has(const uint8_t *bytes, const struct write *w)
 }
 
 /* Does the slot hold what this write, the last that counts, or what was cut after it, leaves? */
-static bool is_left_by(const struct race *race, const struct write *w, const uint8_t *bytes, const char **why)
+static bool is_left_by(const struct race *race, const struct write *w, const uint8_t *bytes,
+                       const char **why)
 {
     bool may, must;
     look_at_cuts(race, &w->when, &may, &must);
@@ -178,17 +184,19 @@ static bool is_left_by(const struct race *race, const struct write *w, const uin
     return (has(bytes, w) && !must) || (is_zero(bytes, SLOT_LEN) && (may || must));
 }
 
-static void check_slot(const struct race *race, unsigned slot, const uint8_t *bytes, const char *folder)
+static void check_slot(const struct race *race, unsigned slot, const uint8_t *bytes,
+                       const char *folder)
 {
     unsigned count = race->counts[slot];
     const struct write *last = count ? &race->writes[slot][count - 1] : NULL;
     const char *why = "nobody wrote it";
     bool good = !last ? is_zero(bytes, SLOT_LEN) : is_left_by(race, last, bytes, &why);
-    if (!good && last && !last->when.returned) /* under way when the daemon died: it need not have happened */
+    if (!good && last &&
+        !last->when.returned) /* under way when the daemon died: it need not have happened */
         good = count == 1 ? is_zero(bytes, SLOT_LEN) : is_left_by(race, last - 1, bytes, &why);
     if (!good)
-        fail("race %u of seed %llu in %s: write %u to slot %u %s", race->number, (unsigned long long)race->options->seed, folder, count,
-             slot, why);
+        fail("race %u of seed %llu in %s: write %u to slot %u %s", race->number,
+             (unsigned long long)race->options->seed, folder, count, slot, why);
 }
 
 /* The end of the last slot that is there; nothing else makes the file longer. */
@@ -214,15 +222,18 @@ static void check_race(const struct race *race)
     for (unsigned slot = 0; slot < SLOTS; slot++)
         check_slot(race, slot, bytes + (size_t)slot * SLOT_LEN, race->path);
     if ((size_t)n != expected_size(race, bytes))
-        fail("race %u of seed %llu in %s: the size is %zd, and the last slot ends at %zu", race->number,
-             (unsigned long long)race->options->seed, race->path, n, expected_size(race, bytes));
+        fail("race %u of seed %llu in %s: the size is %zd, and the last slot ends at %zu",
+             race->number, (unsigned long long)race->options->seed, race->path, n,
+             expected_size(race, bytes));
 }
 
-/* --- many ---------------------------------------------------------------------------------------------------------------- */
+/* --- many ------------------------------------------------------------------------------------- */
 
-static struct race *do_race(const struct options *options, const char *folder, unsigned number, bool is_dying)
+static struct race *do_race(const struct options *options, const char *folder, unsigned number,
+                            bool is_dying)
 {
-    static void *(*const roles[WRITERS + 2])(void *) = {write_tensors, write_tensors, write_tensors, write_header, truncate_it};
+    static void *(*const roles[WRITERS + 2])(void *) = {write_tensors, write_tensors, write_tensors,
+                                                        write_header, truncate_it};
     struct race *race = calloc(1, sizeof *race);
     struct thread threads[WRITERS + 2];
     if (!race)
@@ -245,8 +256,10 @@ static struct race *do_race(const struct options *options, const char *folder, u
     return race;
 }
 
-/* Races until the daemon is killed under one of them, which the caller does as soon as it reads "dying". */
-static void race_to_death(const struct options *options, unsigned first, struct race **races, unsigned count)
+/* Races until the daemon is killed under one of them, which the caller does as soon as it reads
+ * "dying". */
+static void race_to_death(const struct options *options, unsigned first, struct race **races,
+                          unsigned count)
 {
     (void)printf("dying\n");
     (void)fflush(stdout);
@@ -295,11 +308,12 @@ static void do_leg(const struct options *options, unsigned first, unsigned count
 void race_run(const struct options *options)
 {
     for (unsigned done = 0; done < options->runs; done += RACES)
-        do_leg(options, options->first + done, options->runs - done < RACES ? options->runs - done : RACES);
+        do_leg(options, options->first + done,
+               options->runs - done < RACES ? options->runs - done : RACES);
     (void)printf("done\n");
 }
 
-/* --- header: DataStates-LLM ---------------------------------------------------------------------------------------------- */
+/* --- header: DataStates-LLM ------------------------------------------------------------------- */
 
 #define TENSORS 8u
 #define TENSOR_LEN 65536u
@@ -349,14 +363,15 @@ static void save_one(struct save *save, unsigned delay_us)
     save->cut.called = now_ns();
     int fd = open(save->path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
     save->cut.returned = now_ns();
-    if (fd < 0 || pwrite(fd, header, sizeof header, 0) < 0 || pwrite(fd, header, 1000, HEADER_LEN + TENSORS * TENSOR_LEN) < 0)
+    if (fd < 0 || pwrite(fd, header, sizeof header, 0) < 0 ||
+        pwrite(fd, header, 1000, HEADER_LEN + TENSORS * TENSOR_LEN) < 0)
         fail("header: %s", strerror(errno));
     (void)close(fd);
     (void)pthread_join(flusher, NULL);
 }
 
-/* Tensors that are not in the file; each must have been written before the truncation had ended, and those that were written after
- * that are there. */
+/* Tensors that are not in the file; each must have been written before the truncation had ended,
+ * and those that were written after that are there. */
 static unsigned missing(const struct save *save, unsigned *explained)
 {
     uint8_t content[TENSOR_LEN];
@@ -384,7 +399,8 @@ void header_run(const struct options *options)
     if (!save)
         fail("no memory");
     for (unsigned i = 0; i < options->runs; i++) {
-        (void)snprintf(save->path, sizeof save->path, "%s/save-%u", options->mount, options->first + i / 2);
+        (void)snprintf(save->path, sizeof save->path, "%s/save-%u", options->mount,
+                       options->first + i / 2);
         save_one(save, options->delay_us);
         unsigned n = missing(save, &explained);
         wrong += n > 0;
@@ -392,7 +408,9 @@ void header_run(const struct options *options)
         cut_ns += save->cut.returned - save->cut.called;
         write_ns += save->tensors[0].returned - save->cut.called;
     }
-    (void)printf("files %u wrong %u tensors_lost %u explained %u open_us %lld first_write_us %lld\n", options->runs, wrong, lost, explained,
-                 (long long)cut_ns / 1000 / options->runs, (long long)write_ns / 1000 / options->runs);
+    (void)printf(
+        "files %u wrong %u tensors_lost %u explained %u open_us %lld first_write_us %lld\n",
+        options->runs, wrong, lost, explained, (long long)cut_ns / 1000 / options->runs,
+        (long long)write_ns / 1000 / options->runs);
     free(save);
 }

@@ -16,11 +16,11 @@
 
 #define THREADS 4u
 #define SLOTS 5u
-#define CALLS 28u          /* of a run */
+#define CALLS 28u           /* of a run */
 #define FILE_LEN (3u << 20) /* no offset lies behind that */
 #define WRITE_MAX (1200u << 10)
 #define TRACE_LEN 200u
-#define LEG 120u           /* runs before something happens to the daemon */
+#define LEG 120u /* runs before something happens to the daemon */
 
 /* One open file, on both sides. */
 struct pair {
@@ -41,7 +41,8 @@ struct run {
 
 static uint8_t bytes[WRITE_MAX], seen[2][FILE_LEN + WRITE_MAX];
 
-static void note(struct run *run, unsigned thread, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static void note(struct run *run, unsigned thread, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 
 static void note(struct run *run, unsigned thread, const char *fmt, ...)
 {
@@ -82,29 +83,33 @@ static void same_bytes(struct run *run, const char *what, size_t len)
 }
 
 /* Does CALL, an expression of `side`, for both sides. */
-#define BOTH(run, what, call)                                                                                \
-    do {                                                                                                     \
-        long long results_[2];                                                                               \
-        int errors_[2];                                                                                      \
-        for (int side = 0; side < 2; side++) {                                                               \
-            errno = 0;                                                                                       \
-            results_[side] = (long long)(call);                                                              \
-            errors_[side] = errno;                                                                           \
-        }                                                                                                    \
-        same(run, what, results_, errors_);                                                                  \
+#define BOTH(run, what, call)                                                                      \
+    do {                                                                                           \
+        long long results_[2];                                                                     \
+        int errors_[2];                                                                            \
+        for (int side = 0; side < 2; side++) {                                                     \
+            errno = 0;                                                                             \
+            results_[side] = (long long)(call);                                                    \
+            errors_[side] = errno;                                                                 \
+        }                                                                                          \
+        same(run, what, results_, errors_);                                                        \
     } while (0)
 
-/* --- the calls --------------------------------------------------------------------------------------------------------- */
+/* --- the calls -------------------------------------------------------------------------------- */
 
 static void call_open(struct run *run, unsigned thread, struct pair *pair)
 {
     static const int access[] = {O_RDONLY, O_WRONLY, O_RDWR, O_RDWR};
-    pair->flags = access[random_below(&run->random, 4)] | (random_below(&run->random, 4) ? O_CREAT : 0) |
-                  ((random_below(&run->random, 4) == 0) ? O_TRUNC : 0) | (random_below(&run->random, 10) ? 0 : O_APPEND);
+    pair->flags = access[random_below(&run->random, 4)] |
+                  (random_below(&run->random, 4) ? O_CREAT : 0) |
+                  ((random_below(&run->random, 4) == 0) ? O_TRUNC : 0) |
+                  (random_below(&run->random, 10) ? 0 : O_APPEND);
     if ((pair->flags & O_ACCMODE) == O_RDONLY)
         pair->flags &= ~(O_TRUNC | O_CREAT);
     note(run, thread, "open slot %td%s%s%s", pair - run->slots,
-         (pair->flags & O_ACCMODE) == O_RDONLY ? " O_RDONLY" : (pair->flags & O_ACCMODE) == O_WRONLY ? " O_WRONLY" : " O_RDWR",
+         (pair->flags & O_ACCMODE) == O_RDONLY   ? " O_RDONLY"
+         : (pair->flags & O_ACCMODE) == O_WRONLY ? " O_WRONLY"
+                                                 : " O_RDWR",
          pair->flags & O_TRUNC ? " O_TRUNC" : "", pair->flags & O_APPEND ? " O_APPEND" : "");
     BOTH(run, "open", (pair->fds[side] = open(run->paths[side], pair->flags, 0644)) < 0 ? -1 : 0);
     pair->position = 0;
@@ -113,7 +118,8 @@ static void call_open(struct run *run, unsigned thread, struct pair *pair)
 static size_t some_length(struct run *run)
 {
     static const size_t most[] = {100, 5000, 5000, 70000, 70000, 300u << 10, WRITE_MAX};
-    return 1 + random_below(&run->random, most[random_below(&run->random, sizeof most / sizeof *most)]);
+    return 1 +
+           random_below(&run->random, most[random_below(&run->random, sizeof most / sizeof *most)]);
 }
 
 static void call_write(struct run *run, unsigned thread, struct pair *pair)
@@ -124,7 +130,8 @@ static void call_write(struct run *run, unsigned thread, struct pair *pair)
     if (random_below(&run->random, 3) == 0)
         offset &= ~4095;
     fill(bytes, len, next_random(&run->random));
-    note(run, thread, "%s slot %td: %zu bytes at %lld", seeks ? "lseek, write" : "pwrite", pair - run->slots, len, (long long)offset);
+    note(run, thread, "%s slot %td: %zu bytes at %lld", seeks ? "lseek, write" : "pwrite",
+         pair - run->slots, len, (long long)offset);
     if (seeks) {
         BOTH(run, "lseek", lseek(pair->fds[side], offset, SEEK_SET));
         BOTH(run, "write", write(pair->fds[side], bytes, len));
@@ -138,7 +145,8 @@ static void call_read(struct run *run, unsigned thread, struct pair *pair)
 {
     size_t len = some_length(run);
     off_t offset = (off_t)random_below(&run->random, FILE_LEN);
-    note(run, thread, "pread slot %td: %zu bytes at %lld", pair - run->slots, len, (long long)offset);
+    note(run, thread, "pread slot %td: %zu bytes at %lld", pair - run->slots, len,
+         (long long)offset);
     BOTH(run, "pread", pread(pair->fds[side], seen[side], len, offset));
     ssize_t n = pread(pair->fds[1], seen[1], len, offset);
     if (n > 0)
@@ -155,8 +163,10 @@ static void call_truncate(struct run *run, unsigned thread, struct pair *pair)
 static void call_punch(struct run *run, unsigned thread, struct pair *pair)
 {
     off_t offset = (off_t)random_below(&run->random, FILE_LEN), len = (off_t)some_length(run);
-    note(run, thread, "punch slot %td: %lld bytes at %lld", pair - run->slots, (long long)len, (long long)offset);
-    BOTH(run, "fallocate", fallocate(pair->fds[side], FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, len));
+    note(run, thread, "punch slot %td: %lld bytes at %lld", pair - run->slots, (long long)len,
+         (long long)offset);
+    BOTH(run, "fallocate",
+         fallocate(pair->fds[side], FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, len));
 }
 
 static int store(int fd, off_t offset, size_t len)
@@ -174,11 +184,13 @@ static void call_store(struct run *run, unsigned thread, struct pair *pair)
 {
     struct stat st;
     size_t len = 1 + random_below(&run->random, 9000);
-    if (fstat(pair->fds[1], &st) < 0 || st.st_size < (off_t)len || (pair->flags & O_ACCMODE) != O_RDWR)
+    if (fstat(pair->fds[1], &st) < 0 || st.st_size < (off_t)len ||
+        (pair->flags & O_ACCMODE) != O_RDWR)
         return;
     off_t offset = (off_t)random_below(&run->random, (uint64_t)st.st_size - len + 1);
     fill(bytes, len, next_random(&run->random));
-    note(run, thread, "store through a map, slot %td: %zu bytes at %lld", pair - run->slots, len, (long long)offset);
+    note(run, thread, "store through a map, slot %td: %zu bytes at %lld", pair - run->slots, len,
+         (long long)offset);
     BOTH(run, "mmap", store(pair->fds[side], offset, len));
 }
 
@@ -203,7 +215,8 @@ static void call_close(struct run *run, unsigned thread, struct pair *pair)
     pair->fds[0] = pair->fds[1] = -1;
 }
 
-/* Another file takes the place of the first, which may be open; or the first goes away and comes back. */
+/* Another file takes the place of the first, which may be open; or the first goes away and comes
+ * back. */
 static void call_rename(struct run *run, unsigned thread, struct pair *pair)
 {
     char temporary[2][4200];
@@ -215,7 +228,8 @@ static void call_rename(struct run *run, unsigned thread, struct pair *pair)
     if (over) {
         int fds[2];
         fill(bytes, 7000, next_random(&run->random));
-        BOTH(run, "open", (fds[side] = open(temporary[side], O_WRONLY | O_CREAT | O_TRUNC, 0644)) < 0 ? -1 : 0);
+        BOTH(run, "open",
+             (fds[side] = open(temporary[side], O_WRONLY | O_CREAT | O_TRUNC, 0644)) < 0 ? -1 : 0);
         BOTH(run, "write", write(fds[side], bytes, 7000));
         BOTH(run, "rename", rename(temporary[side], run->paths[side]));
         BOTH(run, "close", close(fds[side]));
@@ -225,14 +239,16 @@ static void call_rename(struct run *run, unsigned thread, struct pair *pair)
     }
 }
 
-/* --- a run -------------------------------------------------------------------------------------------------------------- */
+/* --- a run ------------------------------------------------------------------------------------ */
 
 typedef void call_fn(struct run *run, unsigned thread, struct pair *pair);
 
 static call_fn *choose_call(struct run *run, struct pair *pair)
 {
-    static call_fn *const on_open[] = {call_write, call_write, call_write, call_write, call_write, call_read, call_read, call_truncate,
-                                       call_punch, call_store, call_flush, call_close, call_close, call_close, call_sync};
+    static call_fn *const on_open[] = {call_write, call_write, call_write, call_write,
+                                       call_write, call_read,  call_read,  call_truncate,
+                                       call_punch, call_store, call_flush, call_close,
+                                       call_close, call_close, call_sync};
     if (random_below(&run->random, 40) == 0)
         return call_rename;
     if (pair->fds[0] < 0)
@@ -334,7 +350,8 @@ static void end_run(struct run *run)
     free(run);
 }
 
-/* Some runs, of which a half leaves its descriptors open; then the daemon is killed, or it ends well, and all is looked at again. */
+/* Some runs, of which a half leaves its descriptors open; then the daemon is killed, or it ends
+ * well, and all is looked at again. */
 static void do_leg(const struct options *options, unsigned first, unsigned count)
 {
     uint64_t random = options->seed ^ first;
@@ -368,7 +385,8 @@ void script_run(const struct options *options)
             fail("no thread");
     }
     for (unsigned done = 0; done < options->runs; done += LEG)
-        do_leg(options, options->first + done, options->runs - done < LEG ? options->runs - done : LEG);
+        do_leg(options, options->first + done,
+               options->runs - done < LEG ? options->runs - done : LEG);
     turn.call = NULL;
     for (unsigned i = 0; i < THREADS; i++) {
         (void)sem_post(&turn.begin[i]);

@@ -28,7 +28,8 @@ static void unlock_dirs(struct dir *a, struct dir *b)
 static void new_name(struct worker *w, struct file *file)
 {
     file->dir = below(&w->rng, 3) ? w->index : DIR_SHARED;
-    (void)snprintf(file->name, sizeof file->name, "p%u-%u-%u", w->index, (unsigned)(file - w->files), w->names++);
+    (void)snprintf(file->name, sizeof file->name, "p%u-%u-%u", w->index,
+                   (unsigned)(file - w->files), w->names++);
 }
 
 /* An open file without content, in place of the one that is gone. */
@@ -100,11 +101,12 @@ void private_expect(struct worker *w, const struct file *file, uint64_t offset, 
 {
     ssize_t n = worker_read(w, file->ino, offset, length);
     uint64_t expected = offset >= file->size ? 0 : min_u64(length, file->size - offset);
-    expect(w->world, n == (ssize_t)expected, "%s: reading %zu at %llu of %llu gives %zd", file->name, length,
-           (unsigned long long)offset, (unsigned long long)file->size, n);
+    expect(w->world, n == (ssize_t)expected, "%s: reading %zu at %llu of %llu gives %zd",
+           file->name, length, (unsigned long long)offset, (unsigned long long)file->size, n);
     for (size_t i = 0; i < expected; i++)
-        expect(w->world, w->buf[i] == file->bytes[offset + i], "%s (%s): byte %llu of %llu is %02x, not %02x", file->name,
-               w->doing, (unsigned long long)(offset + i), (unsigned long long)file->size, w->buf[i],
+        expect(w->world, w->buf[i] == file->bytes[offset + i],
+               "%s (%s): byte %llu of %llu is %02x, not %02x", file->name, w->doing,
+               (unsigned long long)(offset + i), (unsigned long long)file->size, w->buf[i],
                file->bytes[offset + i]);
 }
 
@@ -112,7 +114,8 @@ void private_write(struct worker *w, struct file *file)
 {
     static const uint32_t sizes[] = {8192, 8192, 256 * 1024, SLAB_PAYLOAD};
     uint32_t length = 1 + (uint32_t)below(&w->rng, sizes[below(&w->rng, ARRAY_LEN(sizes))]);
-    uint64_t offset = below(&w->rng, 3) ? below(&w->rng, FILE_MAX - length) : min_u64(file->size, FILE_MAX - length);
+    uint64_t offset = below(&w->rng, 3) ? below(&w->rng, FILE_MAX - length)
+                                        : min_u64(file->size, FILE_MAX - length);
     open_file(w, file, false);
     /* Some content is there several times. */
     fill_bytes(w->buf, length, below(&w->rng, 4) ? chance(&w->rng) : below(&w->rng, 8));
@@ -139,20 +142,19 @@ void private_truncate(struct worker *w, struct file *file)
         r = fs_setattr(w->world->fs, file->ino, FS_SET_SIZE, &st, &w->caller, &st);
     } while (must_repeat(w->world, r));
     EXPECT_OK(w, r, "truncating");
-    expect(w->world, (uint64_t)st.st_size == size, "%s: size %lld after truncating", file->name, (long long)st.st_size);
+    expect(w->world, (uint64_t)st.st_size == size, "%s: size %lld after truncating", file->name,
+           (long long)st.st_size);
     model_extend(file, size);
     file->size = size;
 }
 
 void private_allocate(struct worker *w, struct file *file)
 {
-    static const int modes[] = {FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                                FALLOC_FL_ZERO_RANGE,
-                                FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE,
-                                FALLOC_FL_KEEP_SIZE,
-                                0};
+    static const int modes[] = {FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, FALLOC_FL_ZERO_RANGE,
+                                FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE, FALLOC_FL_KEEP_SIZE, 0};
     int mode = modes[below(&w->rng, ARRAY_LEN(modes))], r;
-    uint64_t offset = below(&w->rng, FILE_MAX - 1), length = 1 + below(&w->rng, FILE_MAX - offset - 1);
+    uint64_t offset = below(&w->rng, FILE_MAX - 1),
+             length = 1 + below(&w->rng, FILE_MAX - offset - 1);
     do
         r = fs_fallocate(w->world->fs, file->ino, mode, offset, length, &w->caller);
     while (must_repeat(w->world, r));
@@ -234,7 +236,8 @@ void private_link(struct worker *w, struct file *file)
         while (must_repeat(w->world, r));
         (void)pthread_mutex_unlock(&dir->lock);
         EXPECT_OK(w, r, "linking");
-        expect(w->world, st.st_nlink == 2 && st.st_ino == file->ino, "%s: %u links", name, (unsigned)st.st_nlink);
+        expect(w->world, st.st_nlink == 2 && st.st_ino == file->ino, "%s: %u links", name,
+               (unsigned)st.st_nlink);
     }
     file->is_linked = !file->is_linked;
 }
@@ -256,7 +259,8 @@ void private_rename(struct worker *w, struct file *file)
         over = NULL;
         to = *file;
         to.dir = below(&w->rng, 2) ? w->index : DIR_SHARED;
-        (void)snprintf(to.name, sizeof to.name, "r%u-%u-%u", w->index, (unsigned)(file - w->files), w->names++);
+        (void)snprintf(to.name, sizeof to.name, "r%u-%u-%u", w->index, (unsigned)(file - w->files),
+                       w->names++);
     }
     struct dir *a = dir_of(w, file), *b = dir_of(w, &to);
     int r;
@@ -293,7 +297,7 @@ void private_copy(struct worker *w, struct file *to)
     to->size = max_u64(to->size, at + (uint64_t)n);
 }
 
-/* --- attributes and listings ------------------------------------------------------------------------------------------ */
+/* --- attributes and listings ------------------------------------------------------------------ */
 
 static const char *const xattr_names[XATTRS] = {"user.a", "user.longer-name", "user.c"};
 
@@ -304,13 +308,16 @@ void private_expect_xattrs(struct worker *w, const struct file *file)
     for (unsigned i = 0; i < XATTRS; i++) {
         uint64_t value = 0;
         ssize_t n = fs_getxattr(w->world->fs, file->ino, xattr_names[i], &value, sizeof value);
-        expect(w->world, n == (file->xattrs[i] ? (ssize_t)sizeof value : -ENODATA) && value == file->xattrs[i],
-               "%s: %s is %zd bytes, %llx, not %llx", file->name, xattr_names[i], n, (unsigned long long)value,
-               (unsigned long long)file->xattrs[i]);
+        expect(w->world,
+               n == (file->xattrs[i] ? (ssize_t)sizeof value : -ENODATA) &&
+                   value == file->xattrs[i],
+               "%s: %s is %zd bytes, %llx, not %llx", file->name, xattr_names[i], n,
+               (unsigned long long)value, (unsigned long long)file->xattrs[i]);
         expected += file->xattrs[i] ? strlen(xattr_names[i]) + 1 : 0;
     }
     ssize_t n = fs_listxattr(w->world->fs, file->ino, &w->caller, list, sizeof list);
-    expect(w->world, n == (ssize_t)expected, "%s: the list of xattrs has %zd bytes, not %zu", file->name, n, expected);
+    expect(w->world, n == (ssize_t)expected, "%s: the list of xattrs has %zd bytes, not %zu",
+           file->name, n, expected);
 }
 
 void private_xattr(struct worker *w, struct file *file)
@@ -322,8 +329,8 @@ void private_xattr(struct worker *w, struct file *file)
         r = value ? fs_setxattr(w->world->fs, file->ino, xattr_names[i], &value, sizeof value, 0)
                   : fs_removexattr(w->world->fs, file->ino, xattr_names[i]);
     while (must_repeat(w->world, r));
-    expect(w->world, r == (value || file->xattrs[i] ? 0 : -ENODATA) || r == -ENOSPC, "%s: xattr: %s", file->name,
-           strerror(-r));
+    expect(w->world, r == (value || file->xattrs[i] ? 0 : -ENODATA) || r == -ENOSPC,
+           "%s: xattr: %s", file->name, strerror(-r));
     if (r != -ENOSPC)
         file->xattrs[i] = value;
     private_expect_xattrs(w, file);
@@ -335,8 +342,8 @@ void private_stat(struct worker *w, struct file *file)
     int r = fs_getattr(w->world->fs, file->ino, &st);
     EXPECT_OK(w, r, "stat");
     expect(w->world, (uint64_t)st.st_size == file->size && st.st_nlink == 1u + file->is_linked,
-           "%s: size %lld, links %u, not %llu, %u", file->name, (long long)st.st_size, (unsigned)st.st_nlink,
-           (unsigned long long)file->size, 1u + file->is_linked);
+           "%s: size %lld, links %u, not %llu, %u", file->name, (long long)st.st_size,
+           (unsigned)st.st_nlink, (unsigned long long)file->size, 1u + file->is_linked);
 }
 
 struct seen {
@@ -354,7 +361,8 @@ static int see(const struct fs_entry *entry, void *arg)
         const struct file *file = &seen->w->files[i];
         char link[40];
         link_name(seen->w, file, link);
-        if (file->dir == seen->dir && strcmp(entry->name, file->name) == 0 && entry->ino == file->ino)
+        if (file->dir == seen->dir && strcmp(entry->name, file->name) == 0 &&
+            entry->ino == file->ino)
             seen->files[i]++;
         if (strcmp(entry->name, link) == 0 && entry->ino == file->ino)
             seen->links[i]++;
@@ -363,7 +371,8 @@ static int see(const struct fs_entry *entry, void *arg)
     return --seen->left == 0;
 }
 
-/* Whatever others do in the folder meanwhile: what nobody touches is listed once, in however many pieces. */
+/* Whatever others do in the folder meanwhile: what nobody touches is listed once, in however many
+ * pieces. */
 void private_list(struct worker *w, struct file *file)
 {
     struct seen seen = {.w = w, .dir = file->dir};
@@ -375,13 +384,15 @@ void private_list(struct worker *w, struct file *file)
         EXPECT_OK(w, r, "listing");
     } while (seen.after != before);
     for (unsigned i = 0; i < FILES; i++) {
-        bool here = w->files[i].dir == file->dir, linked = file->dir == DIR_SHARED && w->files[i].is_linked;
-        expect(w->world, seen.files[i] == here && seen.links[i] == linked, "%s is listed %u times, its link %u times",
-               w->files[i].name, seen.files[i], seen.links[i]);
+        bool here = w->files[i].dir == file->dir,
+             linked = file->dir == DIR_SHARED && w->files[i].is_linked;
+        expect(w->world, seen.files[i] == here && seen.links[i] == linked,
+               "%s is listed %u times, its link %u times", w->files[i].name, seen.files[i],
+               seen.links[i]);
     }
 }
 
-/* --- between sessions -------------------------------------------------------------------------------------------------- */
+/* --- between sessions ------------------------------------------------------------------------- */
 
 void private_make(struct worker *w)
 {
@@ -399,7 +410,8 @@ void private_verify(struct worker *w)
         struct stat st;
         w->doing = "after a restart";
         int r = fs_lookup(w->world->fs, dir_of(w, file)->ino, file->name, &st);
-        expect(w->world, r == 0 && st.st_ino == file->ino, "%s is missing: %s", file->name, strerror(-r));
+        expect(w->world, r == 0 && st.st_ino == file->ino, "%s is missing: %s", file->name,
+               strerror(-r));
         private_stat(w, file);
         private_expect(w, file, 0, FILE_MAX);
         private_expect_xattrs(w, file);

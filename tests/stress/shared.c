@@ -44,8 +44,8 @@ static void shared_read(struct worker *w, uint64_t ino)
     ssize_t n = worker_read(w, ino, offset, (size_t)(1 + below(&w->rng, BLOCKS_MAX)) * BLOCK);
     expect(w->world, n >= 0 && n % BLOCK == 0, "reading what is open: %zd", n);
     for (ssize_t i = 0; i < n; i += BLOCK)
-        expect(w->world, is_whole(w->buf + i), "inode %llx: the block at %llu is torn", (unsigned long long)ino,
-               (unsigned long long)offset + (unsigned long long)i);
+        expect(w->world, is_whole(w->buf + i), "inode %llx: the block at %llu is torn",
+               (unsigned long long)ino, (unsigned long long)offset + (unsigned long long)i);
 }
 
 static void shared_write(struct worker *w, uint64_t ino)
@@ -72,7 +72,8 @@ static void shared_punch(struct worker *w, uint64_t ino)
     uint64_t offset = below(&w->rng, BLOCKS_MAX) * BLOCK, length = (1 + below(&w->rng, 16)) * BLOCK;
     int r;
     do
-        r = fs_fallocate(w->world->fs, ino, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, length, &w->caller);
+        r = fs_fallocate(w->world->fs, ino, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset,
+                         length, &w->caller);
     while (must_repeat(w->world, r));
     EXPECT_OK(w, r, "punching what is open");
 }
@@ -80,10 +81,12 @@ static void shared_punch(struct worker *w, uint64_t ino)
 /* From its first half to its second. */
 static void shared_copy(struct worker *w, uint64_t ino)
 {
-    uint64_t half = BLOCKS_MAX / 2, from = below(&w->rng, half) * BLOCK, count = 1 + below(&w->rng, half);
+    uint64_t half = BLOCKS_MAX / 2, from = below(&w->rng, half) * BLOCK,
+             count = 1 + below(&w->rng, half);
     ssize_t n;
     do
-        n = fs_copy(w->world->fs, ino, from, ino, from + half * BLOCK, min_u64(count * BLOCK, half * BLOCK - from), &w->caller);
+        n = fs_copy(w->world->fs, ino, from, ino, from + half * BLOCK,
+                    min_u64(count * BLOCK, half * BLOCK - from), &w->caller);
     while (must_repeat(w->world, n));
     expect(w->world, n == -ENOSPC || (n >= 0 && n % BLOCK == 0), "copying what is open: %zd", n);
 }
@@ -106,7 +109,8 @@ static void shared_attrs(struct worker *w, uint64_t ino)
     int r;
     (void)pthread_mutex_lock(&world->attrs_lock);
     do {
-        st = (struct stat){.st_mode = S_IFREG | (below(&w->rng, 2) ? 0644 : 0600), .st_mtim.tv_sec = 7};
+        st = (struct stat){.st_mode = S_IFREG | (below(&w->rng, 2) ? 0644 : 0600),
+                           .st_mtim.tv_sec = 7};
         r = fs_setattr(world->fs, ino, FS_SET_MODE | FS_SET_MTIME, &st, &w->caller, &st);
     } while (must_repeat(world, r));
     expect(world, r == 0 || r == -ENOENT, "chmod: %s", strerror(-r));
@@ -114,16 +118,17 @@ static void shared_attrs(struct worker *w, uint64_t ino)
         r = below(&w->rng, 2) ? fs_setxattr(world->fs, ino, "user.s", "value", 5, 0)
                               : fs_removexattr(world->fs, ino, "user.s");
     while (must_repeat(world, r));
-    expect(world, r == 0 || r == -ENOENT || r == -ENODATA || r == -ENOSPC, "xattr: %s", strerror(-r));
+    expect(world, r == 0 || r == -ENOENT || r == -ENODATA || r == -ENOSPC, "xattr: %s",
+           strerror(-r));
     (void)pthread_mutex_unlock(&world->attrs_lock);
 }
 
 /* What a descriptor is used for. Nothing of it may fail, whatever happens to the name. */
 static void use(struct worker *w, uint64_t ino, uint64_t handle)
 {
-    static void (*const uses[])(struct worker *, uint64_t) = {shared_read,  shared_write,    shared_write,
-                                                              shared_read, shared_truncate, shared_sync,
-                                                              shared_punch, shared_copy};
+    static void (*const uses[])(struct worker *, uint64_t) = {
+        shared_read,     shared_write, shared_write, shared_read,
+        shared_truncate, shared_sync,  shared_punch, shared_copy};
     struct stat st;
     int r;
     for (unsigned i = (unsigned)below(&w->rng, 8); i > 0; i--)
@@ -155,7 +160,8 @@ static void open_and_use(struct worker *w, const char *name)
         while (must_repeat(world, r));
         (void)pthread_mutex_unlock(&dir->lock);
     }
-    expect(world, r == 0 || r == -ENOENT || r == -EEXIST || r == -ENOSPC, "opening %s: %s", name, strerror(-r));
+    expect(world, r == 0 || r == -ENOENT || r == -EEXIST || r == -ENOSPC, "opening %s: %s", name,
+           strerror(-r));
     if (r == 0)
         use(w, st.st_ino, opened.handle);
 }
@@ -168,7 +174,8 @@ static void change_names(struct worker *w, const char *name, const char *name2)
     unsigned what = (unsigned)below(&w->rng, 4);
     int r;
     (void)pthread_mutex_lock(&dir->lock);
-    uint64_t lost = fs_lookup(world->fs, dir->ino, what == 0 ? name : name2, &st) == 0 ? st.st_ino : 0;
+    uint64_t lost =
+        fs_lookup(world->fs, dir->ino, what == 0 ? name : name2, &st) == 0 ? st.st_ino : 0;
     do {
         if (what == 0)
             r = fs_unlink(world->fs, dir->ino, name);
@@ -180,8 +187,8 @@ static void change_names(struct worker *w, const char *name, const char *name2)
             r = fs_link(world->fs, st.st_ino, dir->ino, name2, &st);
     } while (must_repeat(world, r));
     (void)pthread_mutex_unlock(&dir->lock);
-    expect(world, r == 0 || r == -ENOENT || r == -EEXIST || r == -ENOSPC, "names %s, %s: %s", name, name2,
-           strerror(-r));
+    expect(world, r == 0 || r == -ENOENT || r == -EEXIST || r == -ENOSPC, "names %s, %s: %s", name,
+           name2, strerror(-r));
     worker_forget(w, lost);
 }
 
@@ -205,7 +212,7 @@ void shared_step(struct worker *w)
     }
 }
 
-/* --- the observer ------------------------------------------------------------------------------------------------------- */
+/* --- the observer ----------------------------------------------------------------------------- */
 
 static void damage(const char *path, const char *what, void *arg)
 {
@@ -214,12 +221,14 @@ static void damage(const char *path, const char *what, void *arg)
 
 static int observe_entry(const struct fs_entry *entry, void *arg)
 {
-    static const char *const names[] = {"user.cairn.level", "user.cairn.hash", "user.cairn.stored_bytes"};
+    static const char *const names[] = {"user.cairn.level", "user.cairn.hash",
+                                        "user.cairn.stored_bytes"};
     struct world *world = arg;
     char value[128];
     for (unsigned i = 0; i < ARRAY_LEN(names); i++) {
         ssize_t n = fs_getxattr(world->fs, entry->ino, names[i], value, sizeof value);
-        expect(world, n > 0 || n == -ENODATA || n == -ENOENT, "%s of %s: %zd", names[i], entry->name, n);
+        expect(world, n > 0 || n == -ENODATA || n == -ENOENT, "%s of %s: %zd", names[i],
+               entry->name, n);
     }
     free(ns_path(store_ns(world->store), entry->ino));
     return 0;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Many threads on one small store, through fs/ and without FUSE: for races, with the thread sanitizer, and for wrong
- * answers, with or without one.
+/* Many threads on one small store, through fs/ and without FUSE: for races, with the thread
+ * sanitizer, and for wrong answers, with or without one.
  *
  *   stress [SECONDS [SEED]]
  *
- * Three sessions; the first two end with the stage full of what is not durable, the last drains. After each the store
- * is opened again, and every worker looks for its files; at the end fsck must find nothing. */
+ * Three sessions; the first two end with the stage full of what is not durable, the last drains.
+ * After each the store is opened again, and every worker looks for its files; at the end fsck must
+ * find nothing. */
 #include <stdio.h>
 #include <time.h>
 
@@ -19,10 +20,12 @@ static const struct {
     void (*run)(struct worker *w, struct file *file);
     unsigned weight;
 } steps[] = {
-    {"write", private_write, 40},   {"read", private_read, 20},     {"truncate", private_truncate, 6},
-    {"allocate", private_allocate, 6},    {"sync", private_sync, 4},      {"reopen", private_reopen, 10},
-    {"link", private_link, 4},      {"unlink", private_unlink, 4},  {"rename", private_rename, 8},
-    {"copy", private_copy, 6},      {"xattr", private_xattr, 8},    {"stat", private_stat, 6},
+    {"write", private_write, 40},      {"read", private_read, 20},
+    {"truncate", private_truncate, 6}, {"allocate", private_allocate, 6},
+    {"sync", private_sync, 4},         {"reopen", private_reopen, 10},
+    {"link", private_link, 4},         {"unlink", private_unlink, 4},
+    {"rename", private_rename, 8},     {"copy", private_copy, 6},
+    {"xattr", private_xattr, 8},       {"stat", private_stat, 6},
     {"list", private_list, 4},
 };
 
@@ -41,7 +44,8 @@ static void take_answer(const struct store_answer *answer, void *arg)
 
 ssize_t worker_read(struct worker *w, uint64_t ino, uint64_t offset, size_t length)
 {
-    struct store_read_request request = {.ino = ino, .offset = offset, .length = length, .reply = take_answer, .arg = w};
+    struct store_read_request request = {
+        .ino = ino, .offset = offset, .length = length, .reply = take_answer, .arg = w};
     fs_read(w->world->fs, &request, false);
     (void)sem_wait(&w->answered);
     return w->got;
@@ -110,7 +114,8 @@ static void run_session(struct world *world, struct worker *workers, double seco
     for (unsigned i = 0; i < WORKERS; i++)
         expect(world, pthread_create(&threads[i], NULL, work, &workers[i]) == 0, "no thread");
     expect(world, pthread_create(&observer, NULL, observe, world) == 0, "no thread");
-    struct timespec length = {.tv_sec = (time_t)seconds, .tv_nsec = (long)((seconds - (double)(time_t)seconds) * 1e9)};
+    struct timespec length = {.tv_sec = (time_t)seconds,
+                              .tv_nsec = (long)((seconds - (double)(time_t)seconds) * 1e9)};
     (void)nanosleep(&length, NULL);
     atomic_store(&world->stop, true);
     for (unsigned i = 0; i < WORKERS; i++)
@@ -172,7 +177,8 @@ int main(int argc, char **argv)
     int problems = world_fsck(&world);
     expect(&world, problems == 0, "fsck: %d", problems);
     (void)printf("stress: %llu operations, %llu waits for room, no problem\n",
-                 (unsigned long long)atomic_load(&world.ops), (unsigned long long)atomic_load(&world.waits));
+                 (unsigned long long)atomic_load(&world.ops),
+                 (unsigned long long)atomic_load(&world.waits));
     workers_free(workers);
     world_remove(&world);
     return 0;

@@ -16,7 +16,7 @@ struct file {
     unsigned dir;
     char name[40];
     uint64_t size;
-    uint8_t *bytes;           /* FILE_MAX */
+    uint8_t *bytes;          /* FILE_MAX */
     uint64_t xattrs[XATTRS]; /* 0: none */
 };
 
@@ -28,13 +28,14 @@ struct worker {
     struct fs_caller caller;
     struct file files[FILES];
     sem_t answered;
-    ssize_t got; /* by the last read */
+    ssize_t got;  /* by the last read */
     uint8_t *buf; /* FILE_MAX */
     const char *doing;
 };
 
-#define EXPECT_OK(w, r, what)                                                                                 \
-    expect((w)->world, (r) == 0, "worker %u: %s: %s: %s", (w)->index, (w)->doing, what, strerror((int)-(r)))
+#define EXPECT_OK(w, r, what)                                                                      \
+    expect((w)->world, (r) == 0, "worker %u: %s: %s: %s", (w)->index, (w)->doing, what,            \
+           strerror((int)-(r)))
 
 /* Reads into w->buf, as the front does; the length, or an error. */
 ssize_t worker_read(struct worker *w, uint64_t ino, uint64_t offset, size_t length);

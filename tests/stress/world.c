@@ -11,9 +11,10 @@
 #include "base/lock.h"
 #include "base/log.h"
 
-#define STAGE_BYTES (40 * MIB) /* less than the files of the workers together, so that requests wait */
+#define STAGE_BYTES                                                                                \
+    (40 * MIB) /* less than the files of the workers together, so that requests wait */
 #define CAP_BYTES (1536 * MIB)
-#define WAIT_MS 20             /* for room, before a request is tried again unasked */
+#define WAIT_MS 20 /* for room, before a request is tried again unasked */
 #define DRAIN_LIMIT_NS (300ll * 1000000000)
 
 void fail(const struct world *world, const char *fmt, ...)
@@ -22,7 +23,8 @@ void fail(const struct world *world, const char *fmt, ...)
     va_start(ap, fmt);
     (void)fprintf(stderr, "stress: FAILED, seed %llu: ", (unsigned long long)world->seed);
     (void)vfprintf(stderr, fmt, ap);
-    (void)fprintf(stderr, "\nstress: the store is left in %s, its stage in %s\n", world->path, world->stage_dir);
+    (void)fprintf(stderr, "\nstress: the store is left in %s, its stage in %s\n", world->path,
+                  world->stage_dir);
     va_end(ap);
     abort();
 }
@@ -41,8 +43,10 @@ void world_make(struct world *world, uint64_t seed)
     log_set_level(LOG_LEVEL_WARN);
     strcpy(world->path, "/tmp/cairn-stress-XXXXXX");
     strcpy(world->stage_dir, "/dev/shm/cairn-stress-XXXXXX");
-    expect(world, mkdtemp(world->path) && mkdtemp(world->stage_dir), "no folders: %s", strerror(errno));
-    world->options = (struct store_options){.reduce = REDUCE_FAST, .path = world->path,
+    expect(world, mkdtemp(world->path) && mkdtemp(world->stage_dir), "no folders: %s",
+           strerror(errno));
+    world->options = (struct store_options){.reduce = REDUCE_FAST,
+                                            .path = world->path,
                                             .stage_dir = world->stage_dir,
                                             .stage_bytes = STAGE_BYTES,
                                             .cap_bytes = CAP_BYTES,
@@ -84,7 +88,8 @@ static void find_dirs(struct world *world)
                 r = fs_mkdir(world->fs, ROOT_INO, name, 0755, &root, &st);
             while (must_repeat(world, r));
         expect(world, r == 0, "folder %s: %s", name, strerror(-r));
-        expect(world, world->dirs[i].ino == 0 || world->dirs[i].ino == st.st_ino, "folder %s is another", name);
+        expect(world, world->dirs[i].ino == 0 || world->dirs[i].ino == st.st_ino,
+               "folder %s is another", name);
         world->dirs[i].ino = st.st_ino;
     }
 }

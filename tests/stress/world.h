@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A store, and what stands around it in a mounted filesystem: requests that wait for room, the kernel's locks, chance. */
+/* A store, and what stands around it in a mounted filesystem: requests that wait for room, the
+ * kernel's locks, chance. */
 #pragma once
 
 #include <pthread.h>
@@ -23,7 +24,8 @@ struct world {
     struct store *store;
     struct fs *fs;
     struct dir dirs[DIRS];
-    pthread_mutex_t attrs_lock; /* xattrs of shared files change one at a time, as the kernel sees to */
+    pthread_mutex_t
+        attrs_lock; /* xattrs of shared files change one at a time, as the kernel sees to */
     _Atomic bool stop;
     _Atomic uint64_t ops, waits;
     struct {

@@ -13,14 +13,22 @@
 #include <stdio.h>
 #include <string.h>
 
-#define expect_u64(actual, wanted, ...) compare_values(cr_expect, u64, uint64_t, actual, wanted, __VA_ARGS__)
-#define assert_u64(actual, wanted, ...) compare_values(cr_assert, u64, uint64_t, actual, wanted, __VA_ARGS__)
-#define expect_i64(actual, wanted, ...) compare_values(cr_expect, i64, int64_t, actual, wanted, __VA_ARGS__)
-#define assert_i64(actual, wanted, ...) compare_values(cr_assert, i64, int64_t, actual, wanted, __VA_ARGS__)
-#define expect_ptr(actual, wanted, ...) compare_values(cr_expect, ptr, const volatile void *, actual, wanted, __VA_ARGS__)
-#define assert_ptr(actual, wanted, ...) compare_values(cr_assert, ptr, const volatile void *, actual, wanted, __VA_ARGS__)
-#define expect_str(actual, wanted, ...) compare_values(cr_expect, str, const char *, actual, wanted, __VA_ARGS__)
-#define assert_str(actual, wanted, ...) compare_values(cr_assert, str, const char *, actual, wanted, __VA_ARGS__)
+#define expect_u64(actual, wanted, ...)                                                            \
+    compare_values(cr_expect, u64, uint64_t, actual, wanted, __VA_ARGS__)
+#define assert_u64(actual, wanted, ...)                                                            \
+    compare_values(cr_assert, u64, uint64_t, actual, wanted, __VA_ARGS__)
+#define expect_i64(actual, wanted, ...)                                                            \
+    compare_values(cr_expect, i64, int64_t, actual, wanted, __VA_ARGS__)
+#define assert_i64(actual, wanted, ...)                                                            \
+    compare_values(cr_assert, i64, int64_t, actual, wanted, __VA_ARGS__)
+#define expect_ptr(actual, wanted, ...)                                                            \
+    compare_values(cr_expect, ptr, const volatile void *, actual, wanted, __VA_ARGS__)
+#define assert_ptr(actual, wanted, ...)                                                            \
+    compare_values(cr_assert, ptr, const volatile void *, actual, wanted, __VA_ARGS__)
+#define expect_str(actual, wanted, ...)                                                            \
+    compare_values(cr_expect, str, const char *, actual, wanted, __VA_ARGS__)
+#define assert_str(actual, wanted, ...)                                                            \
+    compare_values(cr_assert, str, const char *, actual, wanted, __VA_ARGS__)
 
 /* For the macros. */
 
@@ -28,15 +36,17 @@ struct expect_text {
     char of[512];
 };
 
-#define compare_values(judge, kind, type, actual, wanted, ...)                                               \
-    do {                                                                                                     \
-        type is_value = (actual);                                                                            \
-        type wanted_value = (wanted);                                                                        \
-        judge(equal_##kind(is_value, wanted_value), "%s is %s, wanted %s%s", #actual,                        \
-              text_of_##kind(is_value).of, text_of_##kind(wanted_value).of, expect_message(": " __VA_ARGS__).of); \
+#define compare_values(judge, kind, type, actual, wanted, ...)                                     \
+    do {                                                                                           \
+        type is_value = (actual);                                                                  \
+        type wanted_value = (wanted);                                                              \
+        judge(equal_##kind(is_value, wanted_value), "%s is %s, wanted %s%s", #actual,              \
+              text_of_##kind(is_value).of, text_of_##kind(wanted_value).of,                        \
+              expect_message(": " __VA_ARGS__).of);                                                \
     } while (0)
 
-__attribute__((format(printf, 1, 2))) static inline struct expect_text expect_message(const char *fmt, ...)
+__attribute__((format(printf, 1, 2))) static inline struct expect_text
+expect_message(const char *fmt, ...)
 {
     struct expect_text text;
     va_list ap;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* One request until it succeeds, fails for good, or patience is over. Each answer is learned from (clock, region, what the server
- * cannot do), then judged by the table in error.c. What is put right at once (region, clock, credentials, checksum) is tried
- * once a call, so that two wrongs cannot go round in circles; what may pass by itself waits its turn in the retry gate. */
+/* One request until it succeeds, fails for good, or patience is over. Each answer is learned from
+ * (clock, region, what the server cannot do), then judged by the table in error.c. What is put
+ * right at once (region, clock, credentials, checksum) is tried once a call, so that two wrongs
+ * cannot go round in circles; what may pass by itself waits its turn in the retry gate. */
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -33,7 +34,7 @@ struct call {
 
 enum verdict { DONE, FAILED, AGAIN, AT_ONCE };
 
-/* --- what is kept for people ---------------------------------------------------------------------------------------------- */
+/* --- what is kept for people ------------------------------------------------------------------ */
 
 void s3_set_error(struct s3 *s3, const char *method, const char *object, const char *fmt, ...)
 {
@@ -44,8 +45,9 @@ void s3_set_error(struct s3 *s3, const char *method, const char *object, const c
     va_end(ap);
     check(n >= 0);
     (void)snprintf(text, sizeof text, "%s %s://%s/%s%s%s%s%s: %s", method, s3->place.scheme,
-                   s3->place.host ? s3->place.host : "amazonaws.com", s3->place.bucket, *s3->place.prefix ? "/" : "",
-                   s3->place.prefix, object ? "/" : "", object ? object : "", what);
+                   s3->place.host ? s3->place.host : "amazonaws.com", s3->place.bucket,
+                   *s3->place.prefix ? "/" : "", s3->place.prefix, object ? "/" : "",
+                   object ? object : "", what);
     free(what);
     LOCK_SCOPE(&s3->locked.lock);
     memcpy(s3->locked.error, text, sizeof text);
@@ -60,14 +62,15 @@ static void tell(struct call *c, const char *what, const char *advice)
 static void tell_answer(struct call *c, const struct s3_error *e, const char *advice)
 {
     const struct http_response *r = c->response;
-    _cleanup_free_ char *id = *r->request_id ? xasprintf(", request %s", r->request_id) : xstrdup("");
+    _cleanup_free_ char *id =
+        *r->request_id ? xasprintf(", request %s", r->request_id) : xstrdup("");
     _cleanup_free_ char *what =
-        xasprintf("answered %ld%s%s%s%s%s%s", r->status, *e->code ? " " : "", e->code, *e->message ? " (" : "",
-                  e->message, *e->message ? ")" : "", id);
+        xasprintf("answered %ld%s%s%s%s%s%s", r->status, *e->code ? " " : "", e->code,
+                  *e->message ? " (" : "", e->message, *e->message ? ")" : "", id);
     tell(c, what, advice);
 }
 
-/* --- an attempt ----------------------------------------------------------------------------------------------------------- */
+/* --- an attempt ------------------------------------------------------------------------------- */
 
 static void add_header(struct headers *h, char *text)
 {
@@ -123,7 +126,8 @@ static const char *method_of(const struct call *c)
     return c->explains ? "GET" : c->request->method;
 }
 
-static int sign(struct call *c, const struct s3_address *address, const struct headers *h, struct s3_signed *ret_signed)
+static int sign(struct call *c, const struct s3_address *address, const struct headers *h,
+                struct s3_signed *ret_signed)
 {
     struct s3 *s3 = c->s3;
     mutex_lock(&s3->locked.lock);
@@ -184,7 +188,8 @@ static int take_credentials(struct call *c)
     char *error = NULL;
     if (!c->s3->credentials)
         return 0;
-    int r = s3_credentials_get(c->s3->credentials, c->refused ? &c->credentials : NULL, &fresh, &error);
+    int r =
+        s3_credentials_get(c->s3->credentials, c->refused ? &c->credentials : NULL, &fresh, &error);
     if (r < 0) {
         tell(c, error ? error : strerror(-r), NULL);
         free(error);
@@ -209,7 +214,8 @@ static int attempt(struct call *c, int *ret_result)
     s3_address_make(&c->s3->place, c->region, c->request->object, c->request->query, &address);
     r = make_headers(c, &h);
     if (r == 0 && c->s3->credentials && (r = sign(c, &address, &h, &signature)) == -EINVAL)
-        tell(c, "cannot be signed", "the access key, its secret or its token contains blanks or is not plain text");
+        tell(c, "cannot be signed",
+             "the access key, its secret or its token contains blanks or is not plain text");
     if (r == 0)
         *ret_result = exchange(c, &address, &h, &signature);
     s3_signed_done(&signature);
@@ -218,10 +224,10 @@ static int attempt(struct call *c, int *ret_result)
     return r;
 }
 
-/* --- judging -------------------------------------------------------------------------------------------------------------- */
+/* --- judging ---------------------------------------------------------------------------------- */
 
-/* Dates are whole seconds, and they are told late: each is less than the true time, so the greatest counts. One that is far behind
- * says that their clock was set, or ours runs fast. */
+/* Dates are whole seconds, and they are told late: each is less than the true time, so the greatest
+ * counts. One that is far behind says that their clock was set, or ours runs fast. */
 #define DATE_TOLERANCE_NS (3ll * 1000000000)
 
 static void learn(struct call *c)
@@ -286,7 +292,8 @@ static bool renew_credentials(struct call *c)
 
 static bool use_lesser_checksum(struct call *c)
 {
-    if (c->s3->checksum != S3_CHECKSUM_AUTO || !c->request->is_content || c->checksum == S3_CHECKSUM_NONE)
+    if (c->s3->checksum != S3_CHECKSUM_AUTO || !c->request->is_content ||
+        c->checksum == S3_CHECKSUM_NONE)
         return false;
     c->checksum = c->checksum == S3_CHECKSUM_CRC32 ? S3_CHECKSUM_MD5 : S3_CHECKSUM_NONE;
     return true;
@@ -317,18 +324,21 @@ static bool can_be_fixed(struct call *c, const struct s3_rule *rule, const struc
         return use_lesser_checksum(c);
     case S3_FAIL:
         /* A HEAD to the wrong region is a 400 of which only the header says why. */
-        return (c->response->status == 400 && *e->code == '\0' && set_region(c, region)) || explain(c);
+        return (c->response->status == 400 && *e->code == '\0' && set_region(c, region)) ||
+               explain(c);
     case S3_AGAIN:
         break;
     }
     return false;
 }
 
-/* A web server that is no S3 has neither the ids nor the errors of one. 403 and 5xx may come from what stands in front. */
+/* A web server that is no S3 has neither the ids nor the errors of one. 403 and 5xx may come from
+ * what stands in front. */
 static bool is_foreign(const struct http_response *r, const struct s3_error *e)
 {
     bool has_mark = *r->request_id || *e->code;
-    return !has_mark && (r->status == 404 || r->status == 405 || r->status == 501 || r->status == 400 || r->status == 401);
+    return !has_mark && (r->status == 404 || r->status == 405 || r->status == 501 ||
+                         r->status == 400 || r->status == 401);
 }
 
 static enum verdict judge_refusal(struct call *c, const struct s3_error *e, int *ret_error)
@@ -359,11 +369,13 @@ static void learn_success(struct call *c)
     s3->locked.traffic.received_bytes += c->response->into_len;
     if (q->is_content) {
         s3->locked.traffic.sent_bytes += q->body_len;
-        s3->locked.auto_checksum = s3->checksum == S3_CHECKSUM_AUTO ? c->checksum : s3->locked.auto_checksum;
+        s3->locked.auto_checksum =
+            s3->checksum == S3_CHECKSUM_AUTO ? c->checksum : s3->locked.auto_checksum;
     }
 }
 
-/* A web server may answer 200 to anything. Other successes show by their content that they are S3's. */
+/* A web server may answer 200 to anything. Other successes show by their content that they are
+ * S3's. */
 static bool is_from_s3(const struct call *c)
 {
     bool is_open = c->request->is_content || strcmp(method_of(c), "HEAD") == 0;
@@ -391,7 +403,7 @@ static enum verdict judge(struct call *c, int result, int *ret_error)
     return DONE;
 }
 
-/* --- the call ------------------------------------------------------------------------------------------------------------- */
+/* --- the call --------------------------------------------------------------------------------- */
 
 static enum verdict try_once(struct call *c, int *ret_error)
 {
@@ -414,7 +426,8 @@ static int run(struct call *c)
 {
     for (;;) {
         int error = 0;
-        enum verdict verdict = retry_gate_is_interrupted(&c->s3->gate) ? FAILED : try_once(c, &error);
+        enum verdict verdict =
+            retry_gate_is_interrupted(&c->s3->gate) ? FAILED : try_once(c, &error);
         if (retry_gate_is_interrupted(&c->s3->gate) && verdict != DONE)
             return -ECANCELED;
         if (verdict != DONE && c->request->source && c->request->source->error < 0)
@@ -440,7 +453,8 @@ static void count_failure(struct s3 *s3, int error)
 
 int s3_call(struct s3 *s3, const struct s3_request *request, struct http_response *ret_response)
 {
-    struct call c = {.s3 = s3, .request = request, .response = ret_response, .checksum = s3->checksum};
+    struct call c = {
+        .s3 = s3, .request = request, .response = ret_response, .checksum = s3->checksum};
     *ret_response = (struct http_response){0};
     if (c.checksum == S3_CHECKSUM_AUTO) {
         mutex_lock(&s3->locked.lock);

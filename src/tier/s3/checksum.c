@@ -31,7 +31,9 @@ int s3_md5_from(struct tier_source *source, char **ret_text)
     uint8_t hash[EVP_MAX_MD_SIZE];
     unsigned hash_len;
     EVP_MD_CTX *md = EVP_MD_CTX_new();
-    int r = md && EVP_DigestInit_ex(md, EVP_md5(), NULL) == 1 ? tier_source_each(source, add_md5, md) : -EOPNOTSUPP;
+    int r = md && EVP_DigestInit_ex(md, EVP_md5(), NULL) == 1
+                ? tier_source_each(source, add_md5, md)
+                : -EOPNOTSUPP;
     if (r == 0 && EVP_DigestFinal_ex(md, hash, &hash_len) != 1)
         r = -EOPNOTSUPP;
     EVP_MD_CTX_free(md);
@@ -42,7 +44,8 @@ int s3_md5_from(struct tier_source *source, char **ret_text)
 
 static char *crc_text(uint32_t crc)
 {
-    uint8_t bytes[4] = {(uint8_t)(crc >> 24), (uint8_t)(crc >> 16), (uint8_t)(crc >> 8), (uint8_t)crc};
+    uint8_t bytes[4] = {(uint8_t)(crc >> 24), (uint8_t)(crc >> 16), (uint8_t)(crc >> 8),
+                        (uint8_t)crc};
     return base64(bytes, sizeof bytes);
 }
 

@@ -51,11 +51,13 @@ static bool wants_virtual(const struct s3_options *options, bool has_endpoint, c
     return possible && !has_endpoint;
 }
 
-static int set_endpoint(struct s3_place *place, const struct s3_options *options, const char *url, char **ret_error)
+static int set_endpoint(struct s3_place *place, const struct s3_options *options, const char *url,
+                        char **ret_error)
 {
     struct s3_url parts;
     if (strpbrk(url, "@?# ") || !strstr(url, "://") || s3_url_parse(url, &parts) < 0)
-        return s3_source_fail(ret_error, -EINVAL, "endpoint \"%s\" is not a URL such as https://s3.example.com",
+        return s3_source_fail(ret_error, -EINVAL,
+                              "endpoint \"%s\" is not a URL such as https://s3.example.com",
                               strchr(url, '@') ? "(one with a password in it)" : url);
     int r = 0;
     if (strcmp(parts.scheme, "http") != 0 && strcmp(parts.scheme, "https") != 0)
@@ -73,7 +75,8 @@ static int set_endpoint(struct s3_place *place, const struct s3_options *options
     return r;
 }
 
-static int set_place(struct s3_place *place, const struct s3_options *options, const char *endpoint, char **ret_error)
+static int set_place(struct s3_place *place, const struct s3_options *options, const char *endpoint,
+                     char **ret_error)
 {
     if (!options->bucket || !is_bucket_name(options->bucket))
         return s3_source_fail(ret_error, -EINVAL, "\"%s\" is not a bucket name",
@@ -81,7 +84,8 @@ static int set_place(struct s3_place *place, const struct s3_options *options, c
     const char *prefix = options->prefix ? options->prefix : "";
     if (*prefix && !is_prefix(prefix))
         return s3_source_fail(ret_error, -EINVAL,
-                              "prefix \"%s\" begins or ends with '/', is too long, or has an empty part, \".\" or \"..\"",
+                              "prefix \"%s\" begins or ends with '/', is too long, or has an empty "
+                              "part, \".\" or \"..\"",
                               prefix);
     place->bucket = xstrdup(options->bucket);
     place->prefix = xstrdup(prefix);
@@ -116,7 +120,8 @@ static int set_put_headers(struct s3 *s3, const struct s3_options *options, char
     if (r == 0)
         r = add_put_header(s3, "x-amz-server-side-encryption", options->sse, ret_error);
     if (r == 0)
-        r = add_put_header(s3, "x-amz-server-side-encryption-aws-kms-key-id", options->sse_kms_key_id, ret_error);
+        r = add_put_header(s3, "x-amz-server-side-encryption-aws-kms-key-id",
+                           options->sse_kms_key_id, ret_error);
     return r;
 }
 
@@ -125,7 +130,8 @@ static const char *first_of(const char *a, const char *b, const char *c)
     return a && *a ? a : b && *b ? b : c;
 }
 
-int s3_configure(struct s3 *s3, const struct s3_options *options, char **ret_ca_bundle, char **ret_error)
+int s3_configure(struct s3 *s3, const struct s3_options *options, char **ret_ca_bundle,
+                 char **ret_error)
 {
     struct s3_settings settings = {0};
     int r = s3_settings_read(options->profile, &settings, ret_error);
@@ -135,7 +141,8 @@ int s3_configure(struct s3 *s3, const struct s3_options *options, char **ret_ca_
     if (!s3_secret_is_plain(s3->locked.region))
         r = s3_source_fail(ret_error, -EINVAL, "\"%s\" is not a region name", s3->locked.region);
     if (r == 0)
-        r = set_place(&s3->place, options, first_of(options->endpoint_url, settings.endpoint_url, NULL), ret_error);
+        r = set_place(&s3->place, options,
+                      first_of(options->endpoint_url, settings.endpoint_url, NULL), ret_error);
     if (r == 0)
         r = set_put_headers(s3, options, ret_error);
     const char *ca_bundle = first_of(options->ca_bundle, settings.ca_bundle, NULL);
@@ -172,18 +179,20 @@ static char *host_of(const struct s3_place *place, const char *region)
     return place->is_virtual ? xasprintf("%s.%s", place->bucket, host) : xstrdup(host);
 }
 
-void s3_address_make(const struct s3_place *place, const char *region, const char *object, const char *query,
-                     struct s3_address *ret_address)
+void s3_address_make(const struct s3_place *place, const char *region, const char *object,
+                     const char *query, struct s3_address *ret_address)
 {
     const char *prefix = object ? place->prefix : "";
-    _cleanup_free_ char *key = xasprintf("%s%s%s", prefix, *prefix ? "/" : "", object ? object : "");
+    _cleanup_free_ char *key =
+        xasprintf("%s%s%s", prefix, *prefix ? "/" : "", object ? object : "");
     _cleanup_free_ char *encoded = s3_uri_encode(key, true);
     struct s3_address a = {.host = host_of(place, region)};
     if (place->is_virtual)
         a.path = xasprintf("%s/%s", place->base, encoded);
     else
         a.path = xasprintf("%s/%s%s%s", place->base, place->bucket, object ? "/" : "", encoded);
-    a.url = xasprintf("%s://%s%s%s%s", place->scheme, a.host, a.path, query ? "?" : "", query ? query : "");
+    a.url = xasprintf("%s://%s%s%s%s", place->scheme, a.host, a.path, query ? "?" : "",
+                      query ? query : "");
     *ret_address = a;
 }
 

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Keeps what was found last and decides when to ask again; where to ask is in credentials_{http,process,profile,sts}.c.
+/* Keeps what was found last and decides when to ask again; where to ask is in
+ * credentials_{http,process,profile,sts}.c.
  *
  * 1. At most one caller asks at a time, without the lock.
- * 2. Credentials hold until they expire. Where one was given that has expired by our clock, ours may be
- * wrong: it holds until the next time to ask.
- * 3. A caller who has none that hold waits for the one who asks, and shares the outcome, good or bad.
+ * 2. Credentials hold until they expire. Where one was given that has expired by our clock, ours
+ * may be wrong: it holds until the next time to ask.
+ * 3. A caller who has none that hold waits for the one who asks, and shares the outcome, good or
+ * bad.
  */
 #include "tier/s3/credentials.h"
 
@@ -15,8 +17,8 @@
 #include "tier/s3/secret.h"
 
 #define REFRESH_BEFORE_NS (300 * SECOND_NS)
-/* How long nobody asks again while the old ones hold: where new ones end as soon as these did, and after a
- * failure. */
+/* How long nobody asks again while the old ones hold: where new ones end as soon as these did, and
+ * after a failure. */
 #define ASK_PAUSE_NS (60 * SECOND_NS)
 #define FAILURE_PAUSE_NS (30 * SECOND_NS)
 
@@ -68,9 +70,11 @@ int s3_source_environment(const struct s3_lookup *lookup, struct s3_credentials 
     const char *key_id = s3_env("AWS_ACCESS_KEY_ID"), *secret = s3_env("AWS_SECRET_ACCESS_KEY");
     if (lookup->profile_chosen || (!key_id && !secret))
         return s3_source_fail(ret_error, -ENOKEY, "no environment (AWS_ACCESS_KEY_ID is %s)",
-                              lookup->profile_chosen ? "ignored because a profile is chosen" : "not set");
+                              lookup->profile_chosen ? "ignored because a profile is chosen"
+                                                     : "not set");
     return s3_credentials_make(key_id, secret, s3_env("AWS_SESSION_TOKEN"), NULL,
-                               "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY", ret_credentials, ret_error);
+                               "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY", ret_credentials,
+                               ret_error);
 }
 
 /* Asks all in turn; the first that has something decides. */
@@ -81,7 +85,8 @@ static int ask_sources(const struct s3_lookup *lookup, struct s3_credentials *re
     for (size_t i = 0; i < ARRAY_LEN(sources); i++) {
         char *error = NULL;
         int r = sources[i](lookup, ret_credentials, &error);
-        /* Instance metadata is asked without being told to: that nobody answers there is no fault. */
+        /* Instance metadata is asked without being told to: that nobody answers there is no
+         * fault. */
         bool go_on = r == -ENOKEY || (r < 0 && r != -ECANCELED && sources[i] == s3_source_metadata);
         if (!go_on) {
             if (r < 0)
@@ -99,7 +104,8 @@ static int ask_sources(const struct s3_lookup *lookup, struct s3_credentials *re
 }
 
 /* Everything is read anew: files change. */
-static int find(struct s3_credential_source *source, struct s3_credentials *ret_credentials, char **ret_error)
+static int find(struct s3_credential_source *source, struct s3_credentials *ret_credentials,
+                char **ret_error)
 {
     struct s3_lookup lookup = {.http = source->http, .profile_chosen = source->profile != NULL};
     struct s3_profiles *profiles;
@@ -146,8 +152,8 @@ static bool is_due(const struct s3_credential_source *source)
            clock_monotonic_ns() >= source->locked.ask_next_ns;
 }
 
-/* How long to leave new credentials alone that are due already: half of what is left of them, unless that is
- * long. */
+/* How long to leave new credentials alone that are due already: half of what is left of them,
+ * unless that is long. */
 static int64_t pause_after(const struct s3_credentials *found)
 {
     int64_t left = found->expires_ns - clock_realtime_ns();
@@ -175,7 +181,8 @@ static void ask(struct s3_credential_source *source)
         s3_credentials_done(&source->locked.found);
         source->locked.found = found;
     }
-    source->locked.ask_next_ns = clock_monotonic_ns() + (r == 0 ? pause_after(&found) : FAILURE_PAUSE_NS);
+    source->locked.ask_next_ns =
+        clock_monotonic_ns() + (r == 0 ? pause_after(&found) : FAILURE_PAUSE_NS);
     (void)pthread_cond_broadcast(&source->answered);
 }
 

@@ -53,14 +53,16 @@ static int check_full_uri(const char *uri, const char *what, char **ret_error)
     int r =
         allowed
             ? 0
-            : s3_source_fail(ret_error, -EINVAL,
-                             "%s: \"%s\" is not this machine and no container agent: only https may go there",
-                             what, url.host);
+            : s3_source_fail(
+                  ret_error, -EINVAL,
+                  "%s: \"%s\" is not this machine and no container agent: only https may go there",
+                  what, url.host);
     s3_url_done(&url);
     return r;
 }
 
-/* The Authorization header, NULL where none is wanted. The file is read anew every time: it is rotated. */
+/* The Authorization header, NULL where none is wanted. The file is read anew every time: it is
+ * rotated. */
 static int container_authorization(const char *what, char **ret_header, char **ret_error)
 {
     const char *path = s3_env("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
@@ -69,7 +71,8 @@ static int container_authorization(const char *what, char **ret_header, char **r
     if (path) {
         int r = s3_secret_read(path, TOKEN_MAX, &text, NULL);
         if (r < 0)
-            return s3_source_fail(ret_error, -EINVAL, "%s: token file %s: %s", what, path, strerror(-r));
+            return s3_source_fail(ret_error, -EINVAL, "%s: token file %s: %s", what, path,
+                                  strerror(-r));
         text[strcspn(text, "\r\n")] = '\0';
     }
     const char *token = path ? text : plain;
@@ -78,7 +81,8 @@ static int container_authorization(const char *what, char **ret_header, char **r
         return 0;
     for (const char *c = token; *c; c++)
         if (*c < ' ' || *c > '~')
-            return s3_source_fail(ret_error, -EINVAL, "%s: the authorization token is not plain text", what);
+            return s3_source_fail(ret_error, -EINVAL,
+                                  "%s: the authorization token is not plain text", what);
     *ret_header = s3_secret_join("Authorization: ", token);
     return 0;
 }
@@ -98,7 +102,8 @@ static int ask_container(const struct s3_lookup *lookup, const char *url, const 
     if (r < 0)
         return r;
     if (response.status == 200)
-        r = s3_credentials_parse(response.text, response.text_len, "Token", what, ret_credentials, ret_error);
+        r = s3_credentials_parse(response.text, response.text_len, "Token", what, ret_credentials,
+                                 ret_error);
     else
         r = s3_source_refused(&response, what, NULL, ret_error);
     s3_response_wipe(&response);
@@ -119,7 +124,8 @@ int s3_source_container(const struct s3_lookup *lookup, struct s3_credentials *r
     if (r < 0)
         return r;
     _cleanup_free_ char *url = relative ? xasprintf(CONTAINER_HOST "%s", relative) : xstrdup(full);
-    return ask_container(lookup, url, relative ? relative_name : full_name, ret_credentials, ret_error);
+    return ask_container(lookup, url, relative ? relative_name : full_name, ret_credentials,
+                         ret_error);
 }
 
 static char *metadata_base(void)
@@ -157,8 +163,8 @@ static int metadata_token(const struct s3_lookup *lookup, const char *base, cons
 }
 
 /* A 200 of the metadata service, for s3_response_wipe(). -ENOKEY: it has no such thing. */
-static int metadata_get(const struct s3_lookup *lookup, const char *url, const char *token, const char *what,
-                        struct http_response *ret_response, char **ret_error)
+static int metadata_get(const struct s3_lookup *lookup, const char *url, const char *token,
+                        const char *what, struct http_response *ret_response, char **ret_error)
 {
     const char *const headers[] = {token, NULL};
     struct http_request request = {
@@ -198,7 +204,8 @@ int s3_source_metadata(const struct s3_lookup *lookup, struct s3_credentials *re
 {
     static const char what[] = "instance metadata";
     if (s3_env_is_true("AWS_EC2_METADATA_DISABLED"))
-        return s3_source_fail(ret_error, -ENOKEY, "%s: switched off (AWS_EC2_METADATA_DISABLED)", what);
+        return s3_source_fail(ret_error, -ENOKEY, "%s: switched off (AWS_EC2_METADATA_DISABLED)",
+                              what);
     _cleanup_free_ char *base = metadata_base(), *role = NULL;
     _cleanup_secret_ char *token = NULL;
     int r = metadata_token(lookup, base, what, &token, ret_error);
@@ -211,7 +218,8 @@ int s3_source_metadata(const struct s3_lookup *lookup, struct s3_credentials *re
     r = metadata_get(lookup, url, token, what, &response, ret_error);
     if (r < 0)
         return r;
-    r = s3_credentials_parse(response.text, response.text_len, "Token", what, ret_credentials, ret_error);
+    r = s3_credentials_parse(response.text, response.text_len, "Token", what, ret_credentials,
+                             ret_error);
     s3_response_wipe(&response);
     return r;
 }

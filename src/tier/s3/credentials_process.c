@@ -49,8 +49,8 @@ static int spawn(const char *command, int out, int err, pid_t *ret_pid)
     r = r ? r : posix_spawnattr_setsigmask(&attributes, &none);
     r = r ? r : posix_spawnattr_setsigdefault(&attributes, &all);
     r = r ? r
-          : posix_spawnattr_setflags(&attributes,
-                                     POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+          : posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK |
+                                                      POSIX_SPAWN_SETSIGDEF);
     char *const argv[] = {(char *)"sh", (char *)"-c", (char *)command, NULL};
     r = r ? r : posix_spawn(ret_pid, "/bin/sh", &files, &attributes, argv, environ);
     (void)posix_spawnattr_destroy(&attributes);
@@ -100,7 +100,8 @@ static void drain(int *fd, char *to, size_t room, size_t *len)
     *fd = -1;
 }
 
-/* Until it has ended, or until the time limit: -ETIMEDOUT. What it left running may keep the pipes open. */
+/* Until it has ended, or until the time limit: -ETIMEDOUT. What it left running may keep the pipes
+ * open. */
 static int process_wait(struct process *p)
 {
     int64_t deadline = clock_monotonic_ns() + PROCESS_TIMEOUT_NS;
@@ -141,15 +142,17 @@ static void process_done(struct process *p)
 static int process_failed(struct process *p, const char *what, char **ret_error)
 {
     char how[40];
-    (void)snprintf(how, sizeof how, WIFEXITED(p->status) ? "exited with status %d" : "was killed by signal %d",
+    (void)snprintf(how, sizeof how,
+                   WIFEXITED(p->status) ? "exited with status %d" : "was killed by signal %d",
                    WIFEXITED(p->status) ? WEXITSTATUS(p->status) : WTERMSIG(p->status));
     p->errors[p->errors_len] = '\0';
     p->errors[strcspn(p->errors, "\r\n")] = '\0';
-    return s3_source_fail(ret_error, -EACCES, "%s %s%s%s", what, how, *p->errors ? ": " : "", p->errors);
+    return s3_source_fail(ret_error, -EACCES, "%s %s%s%s", what, how, *p->errors ? ": " : "",
+                          p->errors);
 }
 
-int s3_source_process(const char *profile, const char *command, struct s3_credentials *ret_credentials,
-                      char **ret_error)
+int s3_source_process(const char *profile, const char *command,
+                      struct s3_credentials *ret_credentials, char **ret_error)
 {
     struct process p = {.pid = -1, .out = -1, .err = -1};
     _cleanup_free_ char *what = xasprintf("credential_process of profile \"%s\"", profile);
@@ -164,7 +167,8 @@ int s3_source_process(const char *profile, const char *command, struct s3_creden
     else if (p.output_len > OUTPUT_MAX)
         r = s3_source_fail(ret_error, -EINVAL, "%s: the answer has more than 64 KiB", what);
     else
-        r = s3_credentials_parse(p.output, p.output_len, "SessionToken", what, ret_credentials, ret_error);
+        r = s3_credentials_parse(p.output, p.output_len, "SessionToken", what, ret_credentials,
+                                 ret_error);
     process_done(&p);
     return r;
 }

@@ -102,14 +102,14 @@ static void pause_before(unsigned try)
     (void)nanosleep(&t, NULL);
 }
 
-int s3_source_ask(struct http *http, const struct http_request *request, unsigned tries, const char *what,
-                  struct http_response *ret_response, char **ret_error)
+int s3_source_ask(struct http *http, const struct http_request *request, unsigned tries,
+                  const char *what, struct http_response *ret_response, char **ret_error)
 {
     for (unsigned try = 0;; try++) {
         struct http_response response = {0};
         int r = http_perform(http, request, &response);
-        bool may_help =
-            r == 0 ? response.status == 429 || response.status >= 500 : r != -ECANCELED && r != -EKEYREJECTED;
+        bool may_help = r == 0 ? response.status == 429 || response.status >= 500
+                               : r != -ECANCELED && r != -EKEYREJECTED;
         if (may_help && try + 1 < tries) {
             s3_response_wipe(&response);
             pause_before(try);
@@ -144,8 +144,8 @@ int s3_source_refused(const struct http_response *response, const char *what, co
     char line[EXCERPT_MAX + 1];
     excerpt(why ? why : response->text, line);
     int error = response->status == 429 || response->status >= 500 ? -EAGAIN : -EACCES;
-    return s3_source_fail(ret_error, error, "%s: answered %ld%s%s", what, response->status, *line ? ": " : "",
-                          line);
+    return s3_source_fail(ret_error, error, "%s: answered %ld%s%s", what, response->status,
+                          *line ? ": " : "", line);
 }
 
 /* Seconds of "Z", "+hh:mm" or "+hhmm"; false: something else. */
@@ -156,8 +156,9 @@ static bool parse_offset(const char *text, int64_t *ret_seconds)
     *ret_seconds = 0;
     if (strcasecmp(text, "Z") == 0)
         return true;
-    if ((*text != '+' && *text != '-') || (sscanf(text + 1, "%2u:%2u%n", &hours, &minutes, &end) < 2 &&
-                                           sscanf(text + 1, "%2u%2u%n", &hours, &minutes, &end) < 2))
+    if ((*text != '+' && *text != '-') ||
+        (sscanf(text + 1, "%2u:%2u%n", &hours, &minutes, &end) < 2 &&
+         sscanf(text + 1, "%2u%2u%n", &hours, &minutes, &end) < 2))
         return false;
     if (text[1 + end] != '\0' || hours > 23 || minutes > 59)
         return false;
@@ -183,17 +184,18 @@ int s3_time_parse(const char *text, int64_t *ret_ns)
     return 0;
 }
 
-int s3_credentials_make(const char *key_id, const char *secret, const char *token, const char *expires,
-                        const char *what, struct s3_credentials *ret_credentials, char **ret_error)
+int s3_credentials_make(const char *key_id, const char *secret, const char *token,
+                        const char *expires, const char *what,
+                        struct s3_credentials *ret_credentials, char **ret_error)
 {
     int64_t expires_ns = 0;
     token = token && *token ? token : NULL;
     if (!s3_secret_is_plain(key_id))
-        return s3_source_fail(ret_error, -EINVAL, "%s: the access key id is missing or not plain text",
-                              what);
+        return s3_source_fail(ret_error, -EINVAL,
+                              "%s: the access key id is missing or not plain text", what);
     if (!s3_secret_is_plain(secret))
-        return s3_source_fail(ret_error, -EINVAL, "%s: the secret access key is missing or not plain text",
-                              what);
+        return s3_source_fail(ret_error, -EINVAL,
+                              "%s: the secret access key is missing or not plain text", what);
     if (token && !s3_secret_is_plain(token))
         return s3_source_fail(ret_error, -EINVAL, "%s: the session token is not plain text", what);
     if (expires && s3_time_parse(expires, &expires_ns) < 0)
@@ -233,7 +235,8 @@ static int from_json(const cJSON *object, const char *token_name, const char *wh
     const cJSON *version = cJSON_GetObjectItemCaseSensitive(object, "Version");
     const char *code = member(object, "Code"), *message = member(object, "Message");
     if (version && !(cJSON_IsNumber(version) && version->valueint == 1))
-        return s3_source_fail(ret_error, -EINVAL, "%s: the answer has a Version other than 1", what);
+        return s3_source_fail(ret_error, -EINVAL, "%s: the answer has a Version other than 1",
+                              what);
     if (code && strcmp(code, "Success") != 0) {
         char line[EXCERPT_MAX + 1];
         excerpt(message ? message : code, line);

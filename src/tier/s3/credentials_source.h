@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The places where credentials may come from, one function each, for credentials.c. Any thread; no state, every call
- * asks anew.
+/* The places where credentials may come from, one function each, for credentials.c. Any thread; no
+ * state, every call asks anew.
  *
- * All return 0 with *ret_credentials (for s3_credentials_done()); -ENOKEY: nothing is there, ask the next; or another
- * -errno: something is there and does not work, which must not be passed over: -EINVAL not understood, -EACCES refused,
- * -EAGAIN the other side's fault, and what http_perform() says. With every error *ret_error is one line, to be freed,
- * without a secret in it. */
+ * All return 0 with *ret_credentials (for s3_credentials_done()); -ENOKEY: nothing is there, ask
+ * the next; or another -errno: something is there and does not work, which must not be passed over:
+ * -EINVAL not understood, -EACCES refused, -EAGAIN the other side's fault, and what http_perform()
+ * says. With every error *ret_error is one line, to be freed, without a secret in it. */
 #pragma once
 
 #include "tier/s3/credentials.h"
@@ -19,17 +19,18 @@ struct s3_lookup {
     bool profile_chosen; /* by an option: then what the environment says of keys does not count */
 };
 
-typedef int s3_source_fn(const struct s3_lookup *lookup, struct s3_credentials *ret_credentials, char **ret_error);
+typedef int s3_source_fn(const struct s3_lookup *lookup, struct s3_credentials *ret_credentials,
+                         char **ret_error);
 
-s3_source_fn s3_source_environment;           /* AWS_ACCESS_KEY_ID ... */
-s3_source_fn s3_source_environment_identity;  /* AWS_WEB_IDENTITY_TOKEN_FILE */
-s3_source_fn s3_source_profile;               /* files, with roles and commands */
-s3_source_fn s3_source_container;             /* AWS_CONTAINER_CREDENTIALS_... */
-s3_source_fn s3_source_metadata;              /* IMDSv2 */
+s3_source_fn s3_source_environment;          /* AWS_ACCESS_KEY_ID ... */
+s3_source_fn s3_source_environment_identity; /* AWS_WEB_IDENTITY_TOKEN_FILE */
+s3_source_fn s3_source_profile;              /* files, with roles and commands */
+s3_source_fn s3_source_container;            /* AWS_CONTAINER_CREDENTIALS_... */
+s3_source_fn s3_source_metadata;             /* IMDSv2 */
 
 /* Output of `command`, run by the shell: credential_process. */
-CAIRN_MUST_CHECK int s3_source_process(const char *profile, const char *command, struct s3_credentials *ret_credentials,
-                                       char **ret_error);
+CAIRN_MUST_CHECK int s3_source_process(const char *profile, const char *command,
+                                       struct s3_credentials *ret_credentials, char **ret_error);
 
 /* A role to take on. Strings may be NULL where it says so. */
 struct s3_role {
@@ -43,7 +44,7 @@ struct s3_role {
 CAIRN_MUST_CHECK int s3_source_role(const struct s3_lookup *lookup, const struct s3_role *role,
                                     struct s3_credentials *ret_credentials, char **ret_error);
 
-/* --- Helpers. ---------------------------------------------------------------------------------------------------- */
+/* --- Helpers. --------------------------------------------------------------------------------- */
 
 /* Sets *ret_error and returns `error`. */
 int s3_source_fail(char **ret_error, int error, const char *fmt, ...) CAIRN_PRINTF(3, 4);
@@ -52,10 +53,11 @@ int s3_source_fail(char **ret_error, int error, const char *fmt, ...) CAIRN_PRIN
 const char *s3_env(const char *name);
 bool s3_env_is_true(const char *name);
 
-/* Region, and endpoint of `service` ("s3", "sts"), from environment and profile, to be freed; NULL where these say
- * nothing. */
+/* Region, and endpoint of `service` ("s3", "sts"), from environment and profile, to be freed; NULL
+ * where these say nothing. */
 char *s3_setting_region(const struct s3_profiles *profiles, const char *profile);
-char *s3_setting_endpoint(const struct s3_profiles *profiles, const char *profile, const char *service);
+char *s3_setting_endpoint(const struct s3_profiles *profiles, const char *profile,
+                          const char *service);
 
 /* Parts of a URL, to be freed by s3_url_done(). -EINVAL: none that libcurl would take. */
 struct s3_url {
@@ -66,25 +68,30 @@ struct s3_url {
 CAIRN_MUST_CHECK int s3_url_parse(const char *text, struct s3_url *ret_url);
 void s3_url_done(struct s3_url *url);
 
-/* One exchange, repeated where that may help, `tries` in all. 0: there is an answer of any status, for
- * s3_response_wipe(). `what` begins the message. */
-CAIRN_MUST_CHECK int s3_source_ask(struct http *http, const struct http_request *request, unsigned tries,
-                                   const char *what, struct http_response *ret_response, char **ret_error);
+/* One exchange, repeated where that may help, `tries` in all. 0: there is an answer of any status,
+ * for s3_response_wipe(). `what` begins the message. */
+CAIRN_MUST_CHECK int s3_source_ask(struct http *http, const struct http_request *request,
+                                   unsigned tries, const char *what,
+                                   struct http_response *ret_response, char **ret_error);
 void s3_response_wipe(struct http_response *response);
 
 /* The error of an answer that is not 200; `why` NULL: the beginning of its body says it. */
-int s3_source_refused(const struct http_response *response, const char *what, const char *why, char **ret_error);
+int s3_source_refused(const struct http_response *response, const char *what, const char *why,
+                      char **ret_error);
 
-/* Copies what makes credentials; -EINVAL where a part lacks or is no plain text. `token` and `expires` (ISO 8601) may be
- * NULL. */
-CAIRN_MUST_CHECK int s3_credentials_make(const char *key_id, const char *secret, const char *token, const char *expires,
-                                         const char *what, struct s3_credentials *ret_credentials, char **ret_error);
+/* Copies what makes credentials; -EINVAL where a part lacks or is no plain text. `token` and
+ * `expires` (ISO 8601) may be NULL. */
+CAIRN_MUST_CHECK int s3_credentials_make(const char *key_id, const char *secret, const char *token,
+                                         const char *expires, const char *what,
+                                         struct s3_credentials *ret_credentials, char **ret_error);
 void s3_credentials_copy(const struct s3_credentials *from, struct s3_credentials *ret_credentials);
 
-/* From the JSON that containers, instance metadata and commands answer; its name for the token differs. A Version or
- * a Code that says no is an error. */
-CAIRN_MUST_CHECK int s3_credentials_parse(const char *text, size_t len, const char *token_name, const char *what,
-                                          struct s3_credentials *ret_credentials, char **ret_error);
+/* From the JSON that containers, instance metadata and commands answer; its name for the token
+ * differs. A Version or a Code that says no is an error. */
+CAIRN_MUST_CHECK int s3_credentials_parse(const char *text, size_t len, const char *token_name,
+                                          const char *what, struct s3_credentials *ret_credentials,
+                                          char **ret_error);
 
-/* "2019-05-29T00:21:43Z", with a fraction or an offset. 0: later than can be counted. -EINVAL: no such time. */
+/* "2019-05-29T00:21:43Z", with a fraction or an offset. 0: later than can be counted. -EINVAL: no
+ * such time. */
 CAIRN_MUST_CHECK int s3_time_parse(const char *text, int64_t *ret_ns);

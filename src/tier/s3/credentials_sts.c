@@ -13,7 +13,15 @@
 #define FORM_TYPE "Content-Type: application/x-www-form-urlencoded; charset=utf-8"
 
 /* What we look for in an answer, in the order of the names below. */
-enum part { PART_KEY_ID, PART_SECRET, PART_TOKEN, PART_EXPIRES, PART_CODE, PART_MESSAGE, PART_COUNT };
+enum part {
+    PART_KEY_ID,
+    PART_SECRET,
+    PART_TOKEN,
+    PART_EXPIRES,
+    PART_CODE,
+    PART_MESSAGE,
+    PART_COUNT
+};
 static const char *const part_names[PART_COUNT] = {"/Credentials/AccessKeyId",
                                                    "/Credentials/SecretAccessKey",
                                                    "/Credentials/SessionToken",
@@ -77,10 +85,10 @@ static int read_answer(const struct http_response *response, const char *what,
         r = s3_credentials_make(parts[PART_KEY_ID], parts[PART_SECRET], parts[PART_TOKEN],
                                 parts[PART_EXPIRES], what, ret_credentials, ret_error);
     } else {
-        _cleanup_free_ char *why =
-            parts[PART_CODE]
-                ? xasprintf("%s: %s", parts[PART_CODE], parts[PART_MESSAGE] ? parts[PART_MESSAGE] : "")
-                : NULL;
+        _cleanup_free_ char *why = parts[PART_CODE]
+                                       ? xasprintf("%s: %s", parts[PART_CODE],
+                                                   parts[PART_MESSAGE] ? parts[PART_MESSAGE] : "")
+                                       : NULL;
         r = s3_source_refused(response, what, why, ret_error);
         r = is_passing(parts[PART_CODE]) ? -EAGAIN : r;
     }
@@ -88,8 +96,7 @@ static int read_answer(const struct http_response *response, const char *what,
     return r;
 }
 
-/* --- The request.
- * ------------------------------------------------------------------------------------------------ */
+/* --- The request ------------------------------------------------------------------------------ */
 
 struct form_field {
     const char *name, *value; /* value NULL: left out */
@@ -120,11 +127,13 @@ static int read_identity(const char *path, char **ret_token, char **ret_error)
     char *token;
     int r = s3_secret_read(path, TOKEN_FILE_MAX, &token, NULL);
     if (r < 0)
-        return s3_source_fail(ret_error, -EINVAL, "web identity token file %s: %s", path, strerror(-r));
+        return s3_source_fail(ret_error, -EINVAL, "web identity token file %s: %s", path,
+                              strerror(-r));
     token[strcspn(token, " \t\r\n")] = '\0';
     if (!s3_secret_is_plain(token)) {
         s3_secret_free(&token);
-        return s3_source_fail(ret_error, -EINVAL, "web identity token file %s: holds no token", path);
+        return s3_source_fail(ret_error, -EINVAL, "web identity token file %s: holds no token",
+                              path);
     }
     *ret_token = token;
     return 0;
@@ -136,7 +145,8 @@ static int role_form(const struct s3_role *role, char **ret_form, char **ret_err
     int r = role->token_file ? read_identity(role->token_file, &token, ret_error) : 0;
     if (r < 0)
         return r;
-    _cleanup_free_ char *made = xasprintf("cairn-%lld", (long long)(clock_realtime_ns() / 1000000000));
+    _cleanup_free_ char *made =
+        xasprintf("cairn-%lld", (long long)(clock_realtime_ns() / 1000000000));
     const struct form_field fields[] = {
         {"Action", token ? "AssumeRoleWithWebIdentity" : "AssumeRole"},
         {"Version", STS_VERSION},
@@ -165,7 +175,8 @@ static const char *region_domain(const char *region)
     return "amazonaws.com";
 }
 
-static int sts_place(const struct s3_lookup *lookup, char **ret_url, char **ret_region, char **ret_error)
+static int sts_place(const struct s3_lookup *lookup, char **ret_url, char **ret_region,
+                     char **ret_error)
 {
     _cleanup_free_ char *region = s3_setting_region(lookup->profiles, lookup->profile);
     char *url = s3_setting_endpoint(lookup->profiles, lookup->profile, "sts");
@@ -246,8 +257,8 @@ int s3_source_role(const struct s3_lookup *lookup, const struct s3_role *role,
     return r;
 }
 
-int s3_source_environment_identity(const struct s3_lookup *lookup, struct s3_credentials *ret_credentials,
-                                   char **ret_error)
+int s3_source_environment_identity(const struct s3_lookup *lookup,
+                                   struct s3_credentials *ret_credentials, char **ret_error)
 {
     struct s3_role role = {
         .arn = s3_env("AWS_ROLE_ARN"),
@@ -255,8 +266,9 @@ int s3_source_environment_identity(const struct s3_lookup *lookup, struct s3_cre
         .token_file = s3_env("AWS_WEB_IDENTITY_TOKEN_FILE"),
     };
     if (lookup->profile_chosen || !role.token_file)
-        return s3_source_fail(ret_error, -ENOKEY, "no web identity (AWS_WEB_IDENTITY_TOKEN_FILE is %s)",
-                              lookup->profile_chosen ? "ignored because a profile is chosen" : "not set");
+        return s3_source_fail(
+            ret_error, -ENOKEY, "no web identity (AWS_WEB_IDENTITY_TOKEN_FILE is %s)",
+            lookup->profile_chosen ? "ignored because a profile is chosen" : "not set");
     if (!role.arn)
         return s3_source_fail(ret_error, -EINVAL,
                               "AWS_WEB_IDENTITY_TOKEN_FILE is set, but AWS_ROLE_ARN is not");

@@ -8,9 +8,11 @@
 #define ADVICE_REGION "the bucket is in another region: set the region"
 #define ADVICE_TOKEN "the credentials have expired: renew them"
 #define ADVICE_BUCKET "no such bucket: create it, or correct its name or the endpoint"
-#define ADVICE_DENIED "access denied: the policy of the key must allow it to get, put, delete and list objects here"
+#define ADVICE_DENIED                                                                              \
+    "access denied: the policy of the key must allow it to get, put, delete and list objects here"
 #define ADVICE_KEY "unknown access key: check AWS_ACCESS_KEY_ID or the profile"
-#define ADVICE_SECRET "the secret does not match the access key: check AWS_SECRET_ACCESS_KEY or the profile"
+#define ADVICE_SECRET                                                                              \
+    "the secret does not match the access key: check AWS_SECRET_ACCESS_KEY or the profile"
 #define ADVICE_CLOCK "this machine's clock is wrong: set it"
 #define ADVICE_KMS "the key for encryption cannot be used: check sse_kms_key_id and its policy"
 #define ADVICE_FULL "the quota is exceeded: raise it or delete unneeded objects"

@@ -32,12 +32,12 @@ struct s3 {
     struct {
         struct cairn_mutex lock;
         char *region;
-        int64_t skew_ns;               /* theirs minus our wall clock; 0 until a request is refused for it */
-        int64_t date_offset_ns;        /* theirs minus the monotonic clock */
-        int64_t date_at_ns;            /* monotonic: when it was told last; 0: never */
+        int64_t skew_ns; /* theirs minus our wall clock; 0 until a request is refused for it */
+        int64_t date_offset_ns;         /* theirs minus the monotonic clock */
+        int64_t date_at_ns;             /* monotonic: when it was told last; 0: never */
         enum s3_checksum auto_checksum; /* what S3_CHECKSUM_AUTO means here */
-        bool bucket_seen;              /* it is there, by some answer */
-        bool single_deletes;           /* the server has no DeleteObjects */
+        bool bucket_seen;               /* it is there, by some answer */
+        bool single_deletes;            /* the server has no DeleteObjects */
         char error[512];
         struct tier_traffic traffic;
     } locked;
@@ -48,30 +48,31 @@ static inline struct s3 *s3_of(struct tier *tier)
     return container_of(tier, struct s3, tier);
 }
 
-/* --- config.c ---------------------------------------------------------------------------------------------------- */
+/* --- config.c --------------------------------------------------------------------------------- */
 
-/* Fills in all that does not change, and *ret_ca_bundle (NULL: the system's). -EINVAL with *ret_error. */
-CAIRN_MUST_CHECK int s3_configure(struct s3 *s3, const struct s3_options *options, char **ret_ca_bundle,
-                                  char **ret_error);
+/* Fills in all that does not change, and *ret_ca_bundle (NULL: the system's). -EINVAL with
+ * *ret_error. */
+CAIRN_MUST_CHECK int s3_configure(struct s3 *s3, const struct s3_options *options,
+                                  char **ret_ca_bundle, char **ret_error);
 void s3_configure_done(struct s3 *s3);
 
 /* A request's address. `object` NULL: the bucket. To be freed by s3_address_done(). */
 struct s3_address {
     char *url, *host, *path; /* path: encoded, as it is signed */
 };
-void s3_address_make(const struct s3_place *place, const char *region, const char *object, const char *query,
-                     struct s3_address *ret_address);
+void s3_address_make(const struct s3_place *place, const char *region, const char *object,
+                     const char *query, struct s3_address *ret_address);
 void s3_address_done(struct s3_address *address);
 
-/* --- call.c ------------------------------------------------------------------------------------------------------ */
+/* --- call.c ----------------------------------------------------------------------------------- */
 
 #define S3_CALL_HEADERS_MAX 2
 
 struct s3_request {
     const char *method;
-    const char *object;                              /* without the prefix; NULL: the bucket */
-    const char *query;                               /* encoded; may be NULL */
-    const char *headers[S3_CALL_HEADERS_MAX + 1];    /* ends with NULL */
+    const char *object;                           /* without the prefix; NULL: the bucket */
+    const char *query;                            /* encoded; may be NULL */
+    const char *headers[S3_CALL_HEADERS_MAX + 1]; /* ends with NULL */
     const void *body;
     size_t body_len;
     struct tier_source *source; /* of the body, in place of `body` */
@@ -82,15 +83,17 @@ struct s3_request {
     bool any_answer; /* whoever answers, whatever: only the Date is wanted */
 };
 
-/* One request, repeated as long as that may help and patience lasts. 0: a 2xx answer that is no error. A HEAD that is refused
- * may end as a GET of the first byte, since only that says why. -errno as in tier.h and: -ERANGE, -EOPNOTSUPP, -EINVAL.
- * http_response_done() in any case. */
-CAIRN_MUST_CHECK int s3_call(struct s3 *s3, const struct s3_request *request, struct http_response *ret_response);
+/* One request, repeated as long as that may help and patience lasts. 0: a 2xx answer that is no
+ * error. A HEAD that is refused may end as a GET of the first byte, since only that says why.
+ * -errno as in tier.h and: -ERANGE, -EOPNOTSUPP, -EINVAL. http_response_done() in any case. */
+CAIRN_MUST_CHECK int s3_call(struct s3 *s3, const struct s3_request *request,
+                             struct http_response *ret_response);
 
 /* Keeps a line for last_error(). `object` may be NULL. */
-void s3_set_error(struct s3 *s3, const char *method, const char *object, const char *fmt, ...) CAIRN_PRINTF(4, 5);
+void s3_set_error(struct s3 *s3, const char *method, const char *object, const char *fmt, ...)
+    CAIRN_PRINTF(4, 5);
 
-/* --- checksum.c -------------------------------------------------------------------------------------------------- */
+/* --- checksum.c ------------------------------------------------------------------------------- */
 
 /* Base64 of the MD5, to be freed. -EOPNOTSUPP: libcrypto may not (FIPS). */
 CAIRN_MUST_CHECK int s3_md5(const void *body, size_t len, char **ret_text);
@@ -99,7 +102,7 @@ char *s3_crc32(const void *body, size_t len); /* to be freed */
 CAIRN_MUST_CHECK int s3_md5_from(struct tier_source *source, char **ret_text);
 CAIRN_MUST_CHECK int s3_crc32_from(struct tier_source *source, char **ret_text);
 
-/* --- operations in files of their own -------------------------------------------------------------------------------- */
+/* --- operations in files of their own --------------------------------------------------------- */
 
 int s3_list(struct tier *tier, const char *folder, const char *after,
             int (*fn)(const struct tier_object *object, void *arg), void *arg);

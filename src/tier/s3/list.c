@@ -68,7 +68,8 @@ static int on_element(const char *path, const char *value, void *arg)
         return read_length(page, value);
     if (strcmp(path, "/Contents/Key") == 0)
         replace(&page->next.key, value);
-    else if (strcmp(path, "/Contents/LastModified") == 0 && s3_time_parse(value, &page->next.modified_ns) < 0)
+    else if (strcmp(path, "/Contents/LastModified") == 0 &&
+             s3_time_parse(value, &page->next.modified_ns) < 0)
         page->next.modified_ns = 0;
     else if (strcmp(path, "/NextContinuationToken") == 0)
         replace(&page->token, value);
@@ -142,17 +143,20 @@ static int fetch_page(struct walk *w, const char *token, struct page *page)
     struct http_response response;
     int r = s3_call(w->s3, &q, &response);
     if (r == 0) {
-        r = response.text_len ? xml_read(response.text, response.text_len, on_element, page) : -EPROTO;
+        r = response.text_len ? xml_read(response.text, response.text_len, on_element, page)
+                              : -EPROTO;
         if (r < 0 || !page->is_list) {
             r = -EPROTO;
-            s3_set_error(w->s3, "GET", w->folder, "the response is not a list of objects; %s", s3_advice_of_errno(r));
+            s3_set_error(w->s3, "GET", w->folder, "the response is not a list of objects; %s",
+                         s3_advice_of_errno(r));
         }
     }
     http_response_done(&response);
     return r;
 }
 
-/* Whoever relies on the order must not miss an object: a server that keeps none is found out here. */
+/* Whoever relies on the order must not miss an object: a server that keeps none is
+ * found out here. */
 static int give(struct walk *w, struct found *found, bool is_encoded)
 {
     int r = is_encoded ? decode(found->key) : 0;
@@ -166,7 +170,8 @@ static int give(struct walk *w, struct found *found, bool is_encoded)
         return -EPROTO;
     }
     replace(&w->last, object.name);
-    bool is_marker = object.name[strlen(object.name) - 1] == '/'; /* what consoles make to show a folder */
+    bool is_marker =
+        object.name[strlen(object.name) - 1] == '/'; /* what consoles make to show a folder */
     if (is_marker || (w->after && strcmp(object.name, w->after) <= 0))
         return 0;
     return w->fn(&object, w->arg);

@@ -168,8 +168,8 @@ static int read_key(struct reader *r, char *text, const char *parent, char **ret
     return add_entry(r, parent ? parent : "", key, value, ret_error);
 }
 
-/* A line that is indented more than the key above it is nested under that key, if it has no value; or it is
- * more of its value, which no setting that we use can have. */
+/* A line that is indented more than the key above it is nested under that key, if it has no value;
+ * or it is more of its value, which no setting that we use can have. */
 static int read_line(struct reader *r, char *line, char **ret_error)
 {
     size_t indent = strspn(line, " \t");
@@ -288,7 +288,8 @@ static bool is_key(const struct entry *e, const char *key)
     size_t len = strlen(e->parent);
     if (len == 0)
         return strcmp(e->key, key) == 0;
-    return strncmp(key, e->parent, len) == 0 && key[len] == '.' && strcmp(e->key, key + len + 1) == 0;
+    return strncmp(key, e->parent, len) == 0 && key[len] == '.' &&
+           strcmp(e->key, key + len + 1) == 0;
 }
 
 /* The entry of a key that counts, of those between two ranks. */
@@ -310,7 +311,8 @@ bool s3_profiles_has(const struct s3_profiles *profiles, const char *profile)
     return find(profiles, RANK_CONFIG, RANK_CREDENTIALS, profile, "") != NULL;
 }
 
-const char *s3_profiles_get(const struct s3_profiles *profiles, const char *profile, const char *key)
+const char *s3_profiles_get(const struct s3_profiles *profiles, const char *profile,
+                            const char *key)
 {
     enum rank from = RANK_CONFIG, to = RANK_CREDENTIALS;
     if (strcmp(key, "aws_secret_access_key") == 0 || strcmp(key, "aws_session_token") == 0) {
@@ -322,7 +324,8 @@ const char *s3_profiles_get(const struct s3_profiles *profiles, const char *prof
     return e && *e->value ? e->value : NULL;
 }
 
-const char *s3_profiles_get_service(const struct s3_profiles *profiles, const char *services, const char *key)
+const char *s3_profiles_get_service(const struct s3_profiles *profiles, const char *services,
+                                    const char *key)
 {
     const struct entry *e = find(profiles, RANK_SERVICES, RANK_SERVICES, services, key);
     return e && *e->value ? e->value : NULL;

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The files ~/.aws/config and ~/.aws/credentials, read once and then only looked at (then by any thread). Values of both
- * are one profile; the credentials file wins. A section may come more than once; the later value of a key wins. */
+/* The files ~/.aws/config and ~/.aws/credentials, read once and then only looked at (then by any
+ * thread). Values of both are one profile; the credentials file wins. A section may come more than
+ * once; the later value of a key wins. */
 #pragma once
 
 #include "base/base.h"
 
 struct s3_profiles;
 
-/* Reads AWS_CONFIG_FILE and AWS_SHARED_CREDENTIALS_FILE, or those in the home folder; one that is not there is empty.
- * -EINVAL with *ret_error (one line with file and line number, to be freed): not readable or not understood. */
+/* Reads AWS_CONFIG_FILE and AWS_SHARED_CREDENTIALS_FILE, or those in the home folder; one that is
+ * not there is empty. -EINVAL with *ret_error (one line with file and line number, to be freed):
+ * not readable or not understood. */
 CAIRN_MUST_CHECK int s3_profiles_read(struct s3_profiles **ret_profiles, char **ret_error);
 
 /* Wipes all of it. NULL is fine. */
@@ -19,12 +21,15 @@ const char *s3_profiles_default_name(void);
 
 bool s3_profiles_has(const struct s3_profiles *profiles, const char *profile);
 
-/* Value of a key ("region", "s3.addressing_style" where nested), NULL where there is none or it is empty. Borrowed.
- * Secret key and session token come from the file that has aws_access_key_id, never from the other one. */
-const char *s3_profiles_get(const struct s3_profiles *profiles, const char *profile, const char *key);
+/* Value of a key ("region", "s3.addressing_style" where nested), NULL where there is none or it is
+ * empty. Borrowed. Secret key and session token come from the file that has aws_access_key_id,
+ * never from the other one. */
+const char *s3_profiles_get(const struct s3_profiles *profiles, const char *profile,
+                            const char *key);
 
 /* As above, from a section [services NAME]: "s3.endpoint_url". */
-const char *s3_profiles_get_service(const struct s3_profiles *profiles, const char *services, const char *key);
+const char *s3_profiles_get_service(const struct s3_profiles *profiles, const char *services,
+                                    const char *key);
 
 /* Both file names, for messages: "/root/.aws/config or /root/.aws/credentials". Borrowed. */
 const char *s3_profiles_where(const struct s3_profiles *profiles);

@@ -33,7 +33,8 @@ static void put_escaped(FILE *out, const char *text)
     }
 }
 
-static char *make_body(const struct s3 *s3, const char *const *objects, size_t count, size_t *ret_len)
+static char *make_body(const struct s3 *s3, const char *const *objects, size_t count,
+                       size_t *ret_len)
 {
     char *text;
     FILE *out = open_memstream(&text, ret_len);
@@ -88,8 +89,8 @@ static int end_refusal(struct refusals *f)
         return 0;
     if (rule->action == S3_FAIL) {
         f->error = f->error ? f->error : rule->error;
-        s3_set_error(f->s3, "DELETE", object, "answered %s%s%s", f->code ? f->code : "", rule->advice ? "; " : "",
-                     rule->advice ? rule->advice : "");
+        s3_set_error(f->s3, "DELETE", object, "answered %s%s%s", f->code ? f->code : "",
+                     rule->advice ? "; " : "", rule->advice ? rule->advice : "");
     } else if (f->again_count < f->count) {
         f->again[f->again_count++] = object;
     }
@@ -123,7 +124,8 @@ static int settle_refusals(struct s3 *s3, const char *const *objects, size_t cou
     struct refusals f = {.s3 = s3, .objects = objects, .count = count};
     _cleanup_free_ const char **again = xcalloc(count, sizeof *again);
     f.again = again;
-    int r = response->text_len ? xml_read(response->text, response->text_len, on_element, &f) : -EPROTO;
+    int r =
+        response->text_len ? xml_read(response->text, response->text_len, on_element, &f) : -EPROTO;
     free(f.key);
     free(f.code);
     if (r < 0 || !f.is_result) {

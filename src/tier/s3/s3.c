@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A tier in an S3 bucket, or in one of those that imitate it. Objects are small enough for one PUT each, so there is nothing
- * half-made to clean up: an object is there whole, or not at all, and trying again is safe. */
+/* A tier in an S3 bucket, or in one of those that imitate it. Objects are small enough for one PUT
+ * each, so there is nothing half-made to clean up: an object is there whole, or not at all, and
+ * trying again is safe. */
 #include <stdio.h>
 
 #include "base/clock.h"
@@ -13,7 +14,8 @@
 /* A Date that is older is not relied on: the monotonic clock may run differently from theirs. */
 #define DATE_AGE_MAX_NS (5ll * 1000000000)
 
-static int put(struct tier *tier, const char *object, const void *buf, size_t len, struct tier_source *source, const char *condition)
+static int put(struct tier *tier, const char *object, const void *buf, size_t len,
+               struct tier_source *source, const char *condition)
 {
     struct s3_request q = {
         .method = "PUT",
@@ -60,7 +62,8 @@ static int s3_stat(struct tier *tier, const char *object, uint64_t *ret_len)
     if (r < 0 && r != -ERANGE)
         return r;
     if (len == UINT64_MAX) {
-        s3_set_error(s3_of(tier), "HEAD", object, "the response does not give the length of the object");
+        s3_set_error(s3_of(tier), "HEAD", object,
+                     "the response does not give the length of the object");
         return -EPROTO;
     }
     *ret_len = len;
@@ -76,26 +79,30 @@ static int get_nothing(struct tier *tier, const char *object, uint64_t offset)
 }
 
 /* A server that does not know ranges answers 200 with all: right only if all was wanted. */
-static int verify_range(struct s3 *s3, const char *object, uint64_t offset, size_t len, const struct http_response *r)
+static int verify_range(struct s3 *s3, const char *object, uint64_t offset, size_t len,
+                        const struct http_response *r)
 {
     bool is_range = r->status == 206 && r->range_start == offset && r->range_end == offset + len;
-    bool is_whole = r->status == 200 && offset == 0 && (r->content_length < 0 || (uint64_t)r->content_length == len);
+    bool is_whole = r->status == 200 && offset == 0 &&
+                    (r->content_length < 0 || (uint64_t)r->content_length == len);
     if ((is_range || is_whole) && r->into_len == len)
         return 0;
-    s3_set_error(s3, "GET", object, "requested bytes %llu to %llu, got status %ld with %llu to %llu, %zu bytes",
+    s3_set_error(s3, "GET", object,
+                 "requested bytes %llu to %llu, got status %ld with %llu to %llu, %zu bytes",
                  (unsigned long long)offset, (unsigned long long)(offset + len), r->status,
                  (unsigned long long)r->range_start, (unsigned long long)r->range_end, r->into_len);
     return -EUCLEAN;
 }
 
-static int s3_get_range(struct tier *tier, const char *object, uint64_t offset, void *buf, size_t len)
+static int s3_get_range(struct tier *tier, const char *object, uint64_t offset, void *buf,
+                        size_t len)
 {
     if (len == 0)
         return get_nothing(tier, object, offset);
     if (offset > INT64_MAX - len)
         return -EUCLEAN;
-    _cleanup_free_ char *range =
-        xasprintf("Range: bytes=%llu-%llu", (unsigned long long)offset, (unsigned long long)(offset + len - 1));
+    _cleanup_free_ char *range = xasprintf("Range: bytes=%llu-%llu", (unsigned long long)offset,
+                                           (unsigned long long)(offset + len - 1));
     struct s3_request q = {
         .method = "GET", .object = object, .headers = {range}, .into = buf, .into_len = len};
     struct http_response response;

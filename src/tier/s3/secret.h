@@ -10,12 +10,13 @@ void s3_secret_free(char **secret);
 /* Both after another, in memory that was never moved; for s3_secret_free(). */
 char *s3_secret_join(const char *a, const char *b);
 
-/* Visible ASCII and not empty: what a key, a token or a region looks like. NULL is not. What comes from outside must
- * pass this before it goes into a header, where a line break would begin another one. */
+/* Visible ASCII and not empty: what a key, a token or a region looks like. NULL is not. What comes
+ * from outside must pass this before it goes into a header, where a line break would begin another
+ * one. */
 bool s3_secret_is_plain(const char *text);
 
-/* Reads a small file (at most `max` bytes, else -EFBIG) of any kind and follows links: mounted secrets are links.
- * NUL-terminated, for s3_secret_free(). `ret_len` may be NULL. */
+/* Reads a small file (at most `max` bytes, else -EFBIG) of any kind and follows links: mounted
+ * secrets are links. NUL-terminated, for s3_secret_free(). `ret_len` may be NULL. */
 CAIRN_MUST_CHECK int s3_secret_read(const char *path, size_t max, char **ret_text, size_t *ret_len);
 
 static inline void s3_secret_cleanup(char **secret)

@@ -25,7 +25,8 @@ static bool endpoints_are_ignored(const struct s3_profiles *profiles, const char
     return s3_env(variable) ? s3_env_is_true(variable) : value && strcasecmp(value, "true") == 0;
 }
 
-char *s3_setting_endpoint(const struct s3_profiles *profiles, const char *profile, const char *service)
+char *s3_setting_endpoint(const struct s3_profiles *profiles, const char *profile,
+                          const char *service)
 {
     if (endpoints_are_ignored(profiles, profile))
         return NULL;

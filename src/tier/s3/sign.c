@@ -46,7 +46,9 @@ static int sha256_hex_from(struct tier_source *source, char text[HEX_LEN])
 {
     uint8_t hash[HASH_LEN];
     EVP_MD_CTX *md = EVP_MD_CTX_new();
-    int r = md && EVP_DigestInit_ex(md, EVP_sha256(), NULL) == 1 ? tier_source_each(source, add_sha256, md) : -EIO;
+    int r = md && EVP_DigestInit_ex(md, EVP_sha256(), NULL) == 1
+                ? tier_source_each(source, add_sha256, md)
+                : -EIO;
     if (r == 0 && EVP_DigestFinal_ex(md, hash, NULL) != 1)
         r = -EIO;
     EVP_MD_CTX_free(md);
@@ -55,9 +57,11 @@ static int sha256_hex_from(struct tier_source *source, char text[HEX_LEN])
     return r;
 }
 
-static int hmac(const void *key, size_t key_len, const char *text, size_t len, uint8_t ret_mac[HASH_LEN])
+static int hmac(const void *key, size_t key_len, const char *text, size_t len,
+                uint8_t ret_mac[HASH_LEN])
 {
-    return HMAC(EVP_sha256(), key, (int)key_len, (const uint8_t *)text, len, ret_mac, NULL) ? 0 : -EIO;
+    return HMAC(EVP_sha256(), key, (int)key_len, (const uint8_t *)text, len, ret_mac, NULL) ? 0
+                                                                                            : -EIO;
 }
 
 char *s3_uri_encode(const char *text, bool keep_slash)
@@ -67,8 +71,8 @@ char *s3_uri_encode(const char *text, bool keep_slash)
     for (; *text; text++) {
         unsigned char c = (unsigned char)*text;
         /* isalnum() would ask the locale. */
-        if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || strchr("-._~", c) ||
-            (c == '/' && keep_slash)) {
+        if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+            strchr("-._~", c) || (c == '/' && keep_slash)) {
             *to++ = (char)c;
             continue;
         }
@@ -159,7 +163,8 @@ static char *plain_value(const char *value)
 static void add_field(struct fields *fields, const char *name, size_t name_len, const char *value)
 {
     struct field *f = &fields->v[fields->count];
-    *f = (struct field){.name = xmalloc(name_len + 1), .value = plain_value(value), .place = fields->count};
+    *f = (struct field){
+        .name = xmalloc(name_len + 1), .value = plain_value(value), .place = fields->count};
     for (size_t i = 0; i < name_len; i++)
         f->name[i] = (char)tolower((unsigned char)name[i]);
     f->name[name_len] = '\0';
@@ -176,7 +181,8 @@ static int field_order(const void *a, const void *b)
 }
 
 /* All headers that are signed: host, those given, those we add. */
-static void gather_fields(const struct s3_sign_request *request, char *const *added, struct fields *fields)
+static void gather_fields(const struct s3_sign_request *request, char *const *added,
+                          struct fields *fields)
 {
     size_t given = 0;
     while (request->headers && request->headers[given])
@@ -257,7 +263,8 @@ static char *canonical_request(const struct s3_sign_request *request, const stru
     return text;
 }
 
-/* The key is derived anew each time: four short HMACs cost less than keeping another secret safe. */
+/* The key is derived anew each time: four short HMACs cost less than keeping another
+ * secret safe. */
 static int signature(const struct s3_sign_request *request, const char *secret, const char *stamp,
                      const char *string_to_sign, char text[HEX_LEN])
 {
@@ -288,8 +295,9 @@ static int time_stamp(int64_t time_ns, char text[STAMP_LEN])
 }
 
 /* The headers besides Authorization, in front of it. */
-static void add_headers(const struct s3_sign_request *request, const struct s3_credentials *credentials,
-                        const char *stamp, const char *payload, char **headers)
+static void add_headers(const struct s3_sign_request *request,
+                        const struct s3_credentials *credentials, const char *stamp,
+                        const char *payload, char **headers)
 {
     *headers++ = xasprintf("x-amz-date: %s", stamp);
     if (request->payload_header)
@@ -304,17 +312,17 @@ static char *authorization(const struct s3_credentials *credentials, const char 
     char *text;
     size_t len;
     FILE *out = text_open(&text, &len);
-    (void)fprintf(out, "Authorization: " ALGORITHM " Credential=%s/%s, SignedHeaders=", credentials->key_id,
-                  scope);
+    (void)fprintf(out, "Authorization: " ALGORITHM " Credential=%s/%s, SignedHeaders=",
+                  credentials->key_id, scope);
     put_names(out, fields);
     (void)fprintf(out, ", Signature=%s", signature_hex);
     text_close(out);
     return text;
 }
 
-static int sign_fields(const struct s3_sign_request *request, const struct s3_credentials *credentials,
-                       const struct fields *fields, const char *stamp, const char *payload,
-                       struct s3_signed *s)
+static int sign_fields(const struct s3_sign_request *request,
+                       const struct s3_credentials *credentials, const struct fields *fields,
+                       const char *stamp, const char *payload, struct s3_signed *s)
 {
     char request_hex[HEX_LEN], signature_hex[HEX_LEN];
     _cleanup_free_ char *scope =
@@ -345,7 +353,8 @@ int s3_sign(const struct s3_sign_request *request, const struct s3_credentials *
         return -EINVAL;
     int r = time_stamp(request->time_ns, stamp);
     if (r == 0 && !request->unsigned_payload)
-        r = request->source ? sha256_hex_from(request->source, payload) : sha256_hex(request->body, request->body_len, payload);
+        r = request->source ? sha256_hex_from(request->source, payload)
+                            : sha256_hex(request->body, request->body_len, payload);
     if (r < 0)
         return r;
     struct s3_signed s = {0};

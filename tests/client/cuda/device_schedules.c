@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A trainer, a lane and GPUs in many seeded schedules: each word of each tensor is the number of the step that wrote it, so each file must be
- * of one step, whatever the devices did meanwhile.
+/* A trainer, a lane and GPUs in many seeded schedules: each word of each tensor is the number of
+ * the step that wrote it, so each file must be of one step, whatever the devices did meanwhile.
  *
  *   device_schedules [--seed N] [--count N] [--one N]
  *
- * A schedule is one lane and one trainer. Some have a call of the driver fail once; then a save may fail, and its name is absent or the older
- * file, whole. Batches run in processes of their own: an error that stays is the end of a process's CUDA. */
+ * A schedule is one lane and one trainer. Some have a call of the driver fail once; then a save may
+ * fail, and its name is absent or the older file, whole. Batches run in processes of their own: an
+ * error that stays is the end of a process's CUDA. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -34,18 +35,21 @@ static uint64_t below(uint64_t limit)
     return (x ^ x >> 31) % limit;
 }
 
-#define EXPECT(what, ...)                                                                                                                  \
-    do {                                                                                                                                   \
-        if (!(what)) {                                                                                                                     \
-            (void)printf("schedule %llu of seed %llu: ", (unsigned long long)number, (unsigned long long)seed);                           \
-            expect(what, __VA_ARGS__);                                                                                                     \
-        }                                                                                                                                  \
+#define EXPECT(what, ...)                                                                          \
+    do {                                                                                           \
+        if (!(what)) {                                                                             \
+            (void)printf("schedule %llu of seed %llu: ", (unsigned long long)number,               \
+                         (unsigned long long)seed);                                                \
+            expect(what, __VA_ARGS__);                                                             \
+        }                                                                                          \
     } while (0)
 
-/* The lane's writes are late, too: the ring is full at times, and a piece that is used again too early is seen. libcairn calls this one. */
+/* The lane's writes are late, too: the ring is full at times, and a piece that is used again too
+ * early is seen. libcairn calls this one. */
 #ifndef __SANITIZE_THREAD__ /* which has a pwrite of its own, and sees that in another way */
 static _Atomic unsigned write_delay_us;
-__attribute__((visibility("default"))) ssize_t pwrite(int fd, const void *data, size_t length, off_t at)
+__attribute__((visibility("default"))) ssize_t pwrite(int fd, const void *data, size_t length,
+                                                      off_t at)
 {
     static _Atomic uint64_t calls;
     unsigned most = atomic_load(&write_delay_us);
@@ -131,7 +135,8 @@ static void make_tensors(struct world *w)
     }
 }
 
-/* What an optimizer does: kernels, and work of the host. After an error that stays the device is of no use to the trainer either. */
+/* What an optimizer does: kernels, and work of the host. After an error that stays the device is of
+ * no use to the trainer either. */
 static void update(struct world *w, uint32_t step)
 {
     for (size_t i = 0; i < w->tensor_count; i++) {
@@ -153,7 +158,9 @@ static void update(struct world *w, uint32_t step)
 static struct cairn_source source_of(const struct world *w, size_t i)
 {
     const struct tensor *t = &w->tensors[i];
-    struct cairn_source source = {.length = t->words * 4, .key = w->refers ? t->key : NULL, .flags = below(8) == 0 ? CAIRN_SOURCE_NOW : 0};
+    struct cairn_source source = {.length = t->words * 4,
+                                  .key = w->refers ? t->key : NULL,
+                                  .flags = below(8) == 0 ? CAIRN_SOURCE_NOW : 0};
     if (t->device < 0) {
         source.host = t->host;
         return source;
@@ -164,7 +171,8 @@ static struct cairn_source source_of(const struct world *w, size_t i)
     return source;
 }
 
-static int save_plain(struct world *w, const char *path, const struct cairn_save_options *options, cairn_save **ret)
+static int save_plain(struct world *w, const char *path, const struct cairn_save_options *options,
+                      cairn_save **ret)
 {
     struct cairn_source sources[TENSORS_MAX];
     size_t first = below(w->tensor_count + 1); /* in two puts */
@@ -184,7 +192,8 @@ static int save_plain(struct world *w, const char *path, const struct cairn_save
     return r;
 }
 
-static int save_zip(struct world *w, const char *path, const struct cairn_save_options *options, cairn_save **ret)
+static int save_zip(struct world *w, const char *path, const struct cairn_save_options *options,
+                    cairn_save **ret)
 {
     struct cairn_zip_record records[TENSORS_MAX];
     char names[TENSORS_MAX][32];
@@ -198,14 +207,16 @@ static int save_zip(struct world *w, const char *path, const struct cairn_save_o
 static void save(struct world *w, uint32_t step)
 {
     struct saved *s = &w->saves[w->save_count];
-    struct cairn_save_options options = {.size = sizeof options, .flags = w->refers ? CAIRN_SAVE_REFER : 0};
+    struct cairn_save_options options = {.size = sizeof options,
+                                         .flags = w->refers ? CAIRN_SAVE_REFER : 0};
     char path[128];
     *s = (struct saved){.step = step, .is_zip = below(2) == 0};
     (void)snprintf(s->name, sizeof s->name, below(3) == 0 ? NAME : NAME "-%u", step);
     (void)snprintf(path, sizeof path, "%s/%s", w->folder, s->name);
     for (size_t i = 0; i < w->tensor_count; i++)
         s->values[i] = w->tensors[i].value;
-    int r = s->is_zip ? save_zip(w, path, &options, &s->save) : save_plain(w, path, &options, &s->save);
+    int r =
+        s->is_zip ? save_zip(w, path, &options, &s->save) : save_plain(w, path, &options, &s->save);
     EXPECT(r == 0 || w->fails, "a save: %d, %s", r, cairn_error());
     w->save_count += s->save != NULL;
 }
@@ -216,14 +227,16 @@ static void fence(struct world *w)
     size_t count = 0;
     for (int i = 0; i < w->devices; i++)
         if (below(5) > 0) /* else the host waits */
-            streams[count++] = (struct cairn_stream){.device = i, .stream = (uintptr_t)w->streams[i]};
+            streams[count++] =
+                (struct cairn_stream){.device = i, .stream = (uintptr_t)w->streams[i]};
     int r = cairn_lane_fence(w->lane, streams, count, -1);
     EXPECT(r == 0 || w->fails, "a fence: %d, %s", r, cairn_error());
-    while (r < 0 && w->fails) /* what failed once does not fail again; a dead driver waits for nobody */
+    while (r < 0 &&
+           w->fails) /* what failed once does not fail again; a dead driver waits for nobody */
         r = cairn_lane_fence(w->lane, NULL, 0, -1);
 }
 
-/* --- what is in the files --------------------------------------------------------------------------------------------- */
+/* --- what is in the files --------------------------------------------------------------------- */
 
 static char *read_file(const struct world *w, const char *name, size_t *ret_size)
 {
@@ -255,14 +268,17 @@ static const char *zip_record(const char *data, size_t size, size_t i, size_t le
     char name[32];
     (void)snprintf(name, sizeof name, "/data/%zu", i);
     const char *entry = data + le(end + 16, 4);
-    for (uint64_t n = le(end + 10, 2); n > 0; n--, entry += 46 + le(entry + 28, 2) + le(entry + 30, 2) + le(entry + 32, 2)) {
+    for (uint64_t n = le(end + 10, 2); n > 0;
+         n--, entry += 46 + le(entry + 28, 2) + le(entry + 30, 2) + le(entry + 32, 2)) {
         size_t name_length = le(entry + 28, 2);
-        if (name_length < strlen(name) || memcmp(entry + 46 + name_length - strlen(name), name, strlen(name)) != 0)
+        if (name_length < strlen(name) ||
+            memcmp(entry + 46 + name_length - strlen(name), name, strlen(name)) != 0)
             continue;
         const char *local = data + le(entry + 42, 4);
         const char *record = local + 30 + le(local + 26, 2) + le(local + 28, 2);
         EXPECT(le(entry + 24, 4) == length, "a record of another length");
-        EXPECT(crc32(0, (const Bytef *)record, (uInt)length) == le(entry + 16, 4), "a record that is not of its CRC");
+        EXPECT(crc32(0, (const Bytef *)record, (uInt)length) == le(entry + 16, 4),
+               "a record that is not of its CRC");
         return record;
     }
     return NULL;
@@ -323,7 +339,8 @@ static void take_down(struct world *w)
     DIR *folder = opendir(w->folder);
     for (struct dirent *e; folder && (e = readdir(folder)) != NULL;) {
         if (e->d_name[0] == '.')
-            EXPECT(strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0, "%s is left", e->d_name);
+            EXPECT(strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0, "%s is left",
+                   e->d_name);
         (void)unlinkat(dirfd(folder), e->d_name, 0);
     }
     (void)closedir(folder);
@@ -343,7 +360,7 @@ static void take_down(struct world *w)
     }
 }
 
-/* --- a schedule ------------------------------------------------------------------------------------------------------- */
+/* --- a schedule ------------------------------------------------------------------------------- */
 
 static void choose_failure(struct world *w, bool may_stay)
 {
@@ -353,8 +370,10 @@ static void choose_failure(struct world *w, bool may_stay)
         return;
     w->fails = true;
     w->fails_for_good = may_stay && below(2) == 0;
-    const char *call = w->fails_for_good && below(3) == 0 ? "execute" : calls[below(ARRAY_LEN(calls))];
-    standin_fail(call, 1 + (unsigned)below(12), w->fails_for_good ? DRIVER_ILLEGAL_ADDRESS : DRIVER_OUT_OF_MEMORY);
+    const char *call =
+        w->fails_for_good && below(3) == 0 ? "execute" : calls[below(ARRAY_LEN(calls))];
+    standin_fail(call, 1 + (unsigned)below(12),
+                 w->fails_for_good ? DRIVER_ILLEGAL_ADDRESS : DRIVER_OUT_OF_MEMORY);
 }
 
 static void train(struct world *w, bool may_stay)
@@ -390,8 +409,10 @@ static void run_schedule(bool may_stay)
 #endif
     (void)snprintf(w->folder, sizeof w->folder, "/dev/shm/cairn-schedule-XXXXXX");
     EXPECT(mkdtemp(w->folder), "no folder");
-    struct cairn_lane_options options = {.size = sizeof options, .ring_bytes = rings[below(ARRAY_LEN(rings))],
-                                         .copy_threads = 1 + (uint32_t)below(2), .log = quiet};
+    struct cairn_lane_options options = {.size = sizeof options,
+                                         .ring_bytes = rings[below(ARRAY_LEN(rings))],
+                                         .copy_threads = 1 + (uint32_t)below(2),
+                                         .log = quiet};
     expect_ok(cairn_lane_open(&options, &w->lane));
     make_devices(w);
     make_tensors(w);
@@ -452,6 +473,7 @@ int main(int argc, char **argv)
         if (status != 0 && (!WIFEXITED(status) || WEXITSTATUS(status) != 1))
             (void)printf("a batch ended with status %d\n", status);
     }
-    (void)printf("%llu schedules, seed %llu: %u batches failed\n", (unsigned long long)count, (unsigned long long)seed, failed);
+    (void)printf("%llu schedules, seed %llu: %u batches failed\n", (unsigned long long)count,
+                 (unsigned long long)seed, failed);
     return failed > 0;
 }

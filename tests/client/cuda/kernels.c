@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Modules and launches; the kernels of src/client/kernels, compiled for the host: a block of threads is a loop. */
+/* Modules and launches; the kernels of src/client/kernels, compiled for the host: a block of
+ * threads is a loop. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,9 +11,9 @@ static _Thread_local unsigned block_index;
 #define KERNEL static void
 #define SHARED
 #define BLOCK_INDEX block_index
-#define EACH_THREAD(...)                                                                                                                   \
-    for (unsigned thread = 0; thread < FINGERPRINT_THREADS; thread++) {                                                                    \
-        __VA_ARGS__                                                                                                                        \
+#define EACH_THREAD(...)                                                                           \
+    for (unsigned thread = 0; thread < FINGERPRINT_THREADS; thread++) {                            \
+        __VA_ARGS__                                                                                \
     }
 #include "client/kernels/fingerprint.cu"
 
@@ -34,10 +35,12 @@ bool kernel_run(const struct op *op)
     const char *bytes = device_bytes(op->arguments[0], length);
     const char *key = device_bytes(op->arguments[2], FINGERPRINT_KEY_WORDS * sizeof(uint64_t));
     char *sums = device_bytes(op->arguments[3], op->grid * sizeof(struct fingerprint_sum));
-    if (!bytes || !key || !sums || (uint64_t)op->grid * FINGERPRINT_BLOCK < length || (uint64_t)(op->grid - 1) * FINGERPRINT_BLOCK >= length)
+    if (!bytes || !key || !sums || (uint64_t)op->grid * FINGERPRINT_BLOCK < length ||
+        (uint64_t)(op->grid - 1) * FINGERPRINT_BLOCK >= length)
         return false;
     for (block_index = 0; block_index < op->grid; block_index++)
-        fingerprint_level((const uint8_t *)bytes, length, (const uint64_t *)(const void *)key, (struct fingerprint_sum *)(void *)sums);
+        fingerprint_level((const uint8_t *)bytes, length, (const uint64_t *)(const void *)key,
+                          (struct fingerprint_sum *)(void *)sums);
     return true;
 }
 
@@ -68,12 +71,14 @@ CUresult cuModuleGetFunction(CUfunction *ret, CUmodule module, const char *name)
     return DRIVER_SUCCESS;
 }
 
-CUresult cuLaunchKernel(CUfunction function, unsigned grid, unsigned grid_y, unsigned grid_z, unsigned block, unsigned block_y,
-                        unsigned block_z, unsigned shared, CUstream stream, void **arguments, void **extra)
+CUresult cuLaunchKernel(CUfunction function, unsigned grid, unsigned grid_y, unsigned grid_z,
+                        unsigned block, unsigned block_y, unsigned block_z, unsigned shared,
+                        CUstream stream, void **arguments, void **extra)
 {
     ENTER(true);
     struct op op = {.kind = OP_KERNEL, .grid = grid};
-    if (!function || grid == 0 || grid_y != 1 || grid_z != 1 || block != 256 || block_y != 1 || block_z != 1 || shared != 0 || extra)
+    if (!function || grid == 0 || grid_y != 1 || grid_z != 1 || block != 256 || block_y != 1 ||
+        block_z != 1 || shared != 0 || extra)
         return DRIVER_INVALID_VALUE;
     if (!stream_find(&stream))
         return DRIVER_INVALID_HANDLE;

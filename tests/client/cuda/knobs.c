@@ -118,22 +118,28 @@ static void wait_while_held(const char *call)
     pthread_mutex_unlock(&knobs.lock);
 }
 
-/* $STANDIN_FAIL="CALL:NTH:CODE", $STANDIN_SEED, $STANDIN_DELAY_US, $STANDIN_RATE: for programs that do not know that this is none. */
+/* $STANDIN_FAIL="CALL:NTH:CODE", $STANDIN_SEED, $STANDIN_DELAY_US, $STANDIN_RATE: for programs that
+ * do not know that this is none. */
 __attribute__((constructor)) static void read_environment(void)
 {
-    const char *fail = getenv("STANDIN_FAIL"), *seed = getenv("STANDIN_SEED"), *delay = getenv("STANDIN_DELAY_US"), *rate = getenv("STANDIN_RATE");
+    const char *fail = getenv("STANDIN_FAIL"), *seed = getenv("STANDIN_SEED"),
+               *delay = getenv("STANDIN_DELAY_US"), *rate = getenv("STANDIN_RATE");
     char call[64];
     unsigned nth;
     int code;
     if (fail && sscanf(fail, "%63[^:]:%u:%d", call, &nth, &code) == 3)
         standin_fail(call, nth, code);
-    standin_pace(seed ? strtoull(seed, NULL, 0) : 0, delay ? (unsigned)atoi(delay) : 0, rate ? atof(rate) : 0);
+    standin_pace(seed ? strtoull(seed, NULL, 0) : 0, delay ? (unsigned)atoi(delay) : 0,
+                 rate ? atof(rate) : 0);
 }
 
 CUresult injected(const char *call)
 {
     pthread_mutex_lock(&knobs.lock);
-    CUresult code = knobs.fail_nth > 0 && strcmp(knobs.fail_call, call) == 0 && --knobs.fail_nth == 0 ? knobs.fail_code : DRIVER_SUCCESS;
+    CUresult code =
+        knobs.fail_nth > 0 && strcmp(knobs.fail_call, call) == 0 && --knobs.fail_nth == 0
+            ? knobs.fail_code
+            : DRIVER_SUCCESS;
     pthread_mutex_unlock(&knobs.lock);
     return code;
 }

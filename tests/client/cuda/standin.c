@@ -14,7 +14,8 @@ struct CUgraph_st {
 
 static struct CUctx_st contexts[STANDIN_DEVICES];
 static _Atomic bool initialized;
-static _Atomic int sticky; /* The error that stays: of the process, whose other devices are of no use either then, as the driver's manual has it. */
+static _Atomic int sticky; /* The error that stays: of the process, whose other devices are of no
+                              use either then, as the driver's manual has it. */
 static _Thread_local CUcontext stack[DEPTH_MAX];
 static _Thread_local unsigned depth;
 
@@ -27,8 +28,8 @@ __attribute__((constructor)) static void number_contexts(void)
 static bool is_sticky(CUresult code)
 {
     switch (code) {
-#define STICKY_CASE(name, value, errno_, dead)                                                                                             \
-    case value:                                                                                                                            \
+#define STICKY_CASE(name, value, errno_, dead)                                                     \
+    case value:                                                                                    \
         return dead;
         DRIVER_ERRORS(STICKY_CASE)
     default:
@@ -49,7 +50,8 @@ CUresult fail_execution(void)
     return atomic_load(&sticky);
 }
 
-/* What every call does first: a driver that nobody initialized answers nothing; an error that stays is the answer to everything. */
+/* What every call does first: a driver that nobody initialized answers nothing; an error that stays
+ * is the answer to everything. */
 CUresult enter(const char *call, bool needs_context)
 {
     CUresult code = call_begins(call), none = DRIVER_SUCCESS;
@@ -66,8 +68,8 @@ CUresult enter(const char *call, bool needs_context)
 
 const char *call_name(const char *function)
 {
-#define CALL_NAME(name, symbol, parameters)                                                                                                \
-    if (strcmp(function, #symbol) == 0)                                                                                                    \
+#define CALL_NAME(name, symbol, parameters)                                                        \
+    if (strcmp(function, #symbol) == 0)                                                            \
         return #name;
     DRIVER_CALLS(CALL_NAME)
     return function;
@@ -192,7 +194,8 @@ CUresult cuCtxPopCurrent_v2(CUcontext *ret)
     CUresult code = enter("cuCtxPopCurrent", false);
     if (depth == 0)
         return DRIVER_INVALID_CONTEXT;
-    *ret = stack[--depth]; /* also where it tells an error: a thread whose context stays another than it had would hide what comes of it */
+    *ret = stack[--depth]; /* also where it tells an error: a thread whose context stays another
+                              than it had would hide what comes of it */
     return code;
 }
 
@@ -292,7 +295,8 @@ CUresult cuGraphDestroy(CUgraph graph)
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags)
 {
     ENTER(true);
-    if (flags != 0 || !stream_find(&stream) || !event || atomic_load(&event->alive) != ALIVE) /* it may be of another device */
+    if (flags != 0 || !stream_find(&stream) || !event ||
+        atomic_load(&event->alive) != ALIVE) /* it may be of another device */
         return DRIVER_INVALID_HANDLE;
     if (event_is_captured(event))
         violation("a stream was drawn into the graph of another one");
@@ -325,7 +329,8 @@ CUresult cuEventRecord(CUevent event, CUstream stream)
     ENTER(true);
     if (!event_usable(event) || !stream_find(&stream))
         return DRIVER_INVALID_HANDLE;
-    give(stream, &(struct op){.kind = OP_RECORD, .mark = event_record(event, is_capturing(stream))});
+    give(stream,
+         &(struct op){.kind = OP_RECORD, .mark = event_record(event, is_capturing(stream))});
     return DRIVER_SUCCESS;
 }
 
@@ -371,7 +376,8 @@ CUresult cuMemHostUnregister(void *memory)
     return unregister_host(memory);
 }
 
-/* Into memory that is not registered the copy is a call that blocks; into memory of two registrations there is none. */
+/* Into memory that is not registered the copy is a call that blocks; into memory of two
+ * registrations there is none. */
 CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t bytes, CUstream stream)
 {
     ENTER(true);

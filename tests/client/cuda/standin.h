@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A stand-in for libcuda.so.1, for tests on machines without a GPU: the calls of the driver that libcairn and a small trainer use, and the
- * knobs of the tests.
+/* A stand-in for libcuda.so.1, for tests on machines without a GPU: the calls of the driver that
+ * libcairn and a small trainer use, and the knobs of the tests.
  *
- * Memory of a device is memory that only copies and kernels touch: its addresses cannot be read by the host. A stream is a thread, which works off
- * what it was given late, in parts, at a seeded random pace; events are all that orders streams. What a real driver leaves undefined or
- * forbids, and what this library must not do, is noted as a violation. docs/testing.md says what it cannot prove. */
+ * Memory of a device is memory that only copies and kernels touch: its addresses cannot be read by
+ * the host. A stream is a thread, which works off what it was given late, in parts, at a seeded
+ * random pace; events are all that orders streams. What a real driver leaves undefined or forbids,
+ * and what this library must not do, is noted as a violation. docs/testing.md says what it cannot
+ * prove. */
 #pragma once
 
 #include <stdbool.h>
@@ -31,11 +33,13 @@ CUresult cuGraphDestroy(CUgraph graph);
 
 #define STANDIN_DEVICES 4
 
-/* Delays of at most `delay_us` now and then, by `seed`; copies at `rate` bytes a second (0: as fast as they are). */
+/* Delays of at most `delay_us` now and then, by `seed`; copies at `rate` bytes a second (0: as fast
+ * as they are). */
 void standin_pace(uint64_t seed, unsigned delay_us, double rate);
 
-/* The nth call (1: the next) of `call` (as in cuda.h: "cuEventRecord") fails with `code`, before it does anything; "execute": the nth operation
- * that a stream executes. Errors that a driver never recovers from stay. NULL: none. One at a time. */
+/* The nth call (1: the next) of `call` (as in cuda.h: "cuEventRecord") fails with `code`, before it
+ * does anything; "execute": the nth operation that a stream executes. Errors that a driver never
+ * recovers from stay. NULL: none. One at a time. */
 void standin_fail(const char *call, unsigned nth, CUresult code);
 
 /* Calls of `call` wait before they do anything, until they are let go (NULL). */
@@ -52,11 +56,12 @@ unsigned standin_calls(const char *call);
 /* The first thing that was wrong since the last time, "" if nothing was. */
 const char *standin_violation(void);
 
-/* A device that failed for good works again; what is registered, allocated, made and not taken back is a violation ("leaks"). Nothing may be
- * under way. */
+/* A device that failed for good works again; what is registered, allocated, made and not taken back
+ * is a violation ("leaks"). Nothing may be under way. */
 void standin_end(void);
 
-/* What kernels would see at an address of a device, for tests to compare; nothing may be under way there. NULL: none. */
+/* What kernels would see at an address of a device, for tests to compare; nothing may be under way
+ * there. NULL: none. */
 void *standin_device_memory(CUdeviceptr address);
 
 #pragma GCC visibility pop

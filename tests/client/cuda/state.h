@@ -66,19 +66,20 @@ struct CUevent_st {
 };
 
 /* standin.c */
-/* Begins a call of the driver; another result than 0 is the call's answer. `needs_context`: a context is current. */
+/* Begins a call of the driver; another result than 0 is the call's answer. `needs_context`: a
+ * context is current. */
 CUresult enter(const char *call, bool needs_context);
 /* The name that cuda.h has for an exported one. */
 const char *call_name(const char *function);
-#define ENTER(needs_context)                                                                                                               \
-    do {                                                                                                                                   \
-        CUresult entered_ = enter(call_name(__func__), needs_context);                                                                     \
-        if (entered_ != DRIVER_SUCCESS)                                                                                                    \
-            return entered_;                                                                                                               \
+#define ENTER(needs_context)                                                                       \
+    do {                                                                                           \
+        CUresult entered_ = enter(call_name(__func__), needs_context);                             \
+        if (entered_ != DRIVER_SUCCESS)                                                            \
+            return entered_;                                                                       \
     } while (0)
-#define ENTER_UNSAFE()                                                                                                                     \
-    ENTER(true);                                                                                                                           \
-    if (capture_forbids())                                                                                                                 \
+#define ENTER_UNSAFE()                                                                             \
+    ENTER(true);                                                                                   \
+    if (capture_forbids())                                                                         \
     return DRIVER_STREAM_CAPTURE_UNSUPPORTED
 /* Finds a default stream by its number; false: of another context. */
 bool stream_find(CUstream *stream);
@@ -99,7 +100,11 @@ uint64_t pace_seed(void);
 /* memory.c: host memory that is registered, memory of devices */
 CUresult register_host(void *memory, size_t bytes);
 CUresult unregister_host(void *memory);
-enum where { PAGEABLE, REGISTERED, CROSSING }; /* CROSSING: partly registered, or in two registrations */
+enum where {
+    PAGEABLE,
+    REGISTERED,
+    CROSSING
+}; /* CROSSING: partly registered, or in two registrations */
 enum where where_is(const void *memory, size_t bytes);
 CUresult device_alloc(int device, size_t bytes, CUdeviceptr *ret);
 CUresult device_free(CUdeviceptr address);
@@ -114,12 +119,14 @@ void stream_end(CUstream stream);
 void stream_give(CUstream stream, const struct op *op);
 void stream_wait(CUstream stream); /* until all that it was given is done */
 void streams_wait(CUcontext context);
-bool capture_forbids(void);  /* whether a call that is unsafe during captures is forbidden to this thread; such captures are broken then */
+bool capture_forbids(void); /* whether a call that is unsafe during captures is forbidden to this
+                               thread; such captures are broken then */
 CUstreamCaptureMode capture_mode_exchange(CUstreamCaptureMode mode);
 CUevent event_make(CUcontext context);
 void event_end(CUevent event);
-struct mark *event_record(CUevent event, bool captured); /* two references: the event's and the caller's */
-struct mark *event_mark(CUevent event);                  /* a reference, or NULL */
+struct mark *event_record(CUevent event,
+                          bool captured); /* two references: the event's and the caller's */
+struct mark *event_mark(CUevent event);   /* a reference, or NULL */
 bool event_is_captured(CUevent event);
 bool mark_is_reached(struct mark *mark);
 void mark_wait(struct mark *mark);

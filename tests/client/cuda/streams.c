@@ -25,7 +25,8 @@ static uint64_t next_random(uint64_t *rng)
 
 static void sleep_ns(uint64_t ns)
 {
-    struct timespec time = {.tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000)};
+    struct timespec time = {.tv_sec = (time_t)(ns / 1000000000),
+                            .tv_nsec = (long)(ns % 1000000000)};
     (void)nanosleep(&time, NULL);
 }
 

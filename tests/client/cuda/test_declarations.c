@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-/* client/cuda.h says what cuda.h of the Toolkit says: each function's type and exported name, each value. */
+/* client/cuda.h says what cuda.h of the Toolkit says: each function's type and exported name, each
+ * value. */
 #include <cuda.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "client/cuda.h"
 
-#define ERROR_SAME(name, value, errno_, dead) _Static_assert((int)CUDA_ERROR_##name == (int)DRIVER_##name, #name);
+#define ERROR_SAME(name, value, errno_, dead)                                                      \
+    _Static_assert((int)CUDA_ERROR_##name == (int)DRIVER_##name, #name);
 DRIVER_ERRORS(ERROR_SAME)
 _Static_assert((int)CU_STREAM_NON_BLOCKING == (int)DRIVER_STREAM_NON_BLOCKING, "");
 _Static_assert((int)CU_EVENT_DISABLE_TIMING == (int)DRIVER_EVENT_DISABLE_TIMING, "");
@@ -17,8 +19,9 @@ _Static_assert((int)CU_STREAM_CAPTURE_MODE_RELAXED == (int)DRIVER_CAPTURE_MODE_R
 /* cuda.h makes `name` the exported name by a macro. */
 #define TEXT2(x) #x
 #define TEXT(x) TEXT2(x)
-#define TYPE_SAME(name, symbol, parameters)                                                                                                \
-    _Static_assert(__builtin_types_compatible_p(__typeof__(&symbol), CUresult(*) parameters), #symbol);
+#define TYPE_SAME(name, symbol, parameters)                                                        \
+    _Static_assert(__builtin_types_compatible_p(__typeof__(&symbol), CUresult(*) parameters),      \
+                   #symbol);
 DRIVER_CALLS(TYPE_SAME)
 #define NAME_SAME(name, symbol, parameters) {TEXT(name), #symbol},
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* device.h against the stand-in: order, capture, registration, fingerprints, errors that stay, fork. */
+/* device.h against the stand-in: order, capture, registration, fingerprints, errors that stay,
+ * fork. */
 #include "trial.h"
 
 #include <stdatomic.h>
@@ -28,7 +29,8 @@ static struct lane lane_make(int ordinal)
 static void lane_copy(struct lane *lane, const struct gpu *gpu)
 {
     for (size_t i = 0; i < STATE / PIECE; i++)
-        expect_ok(device_copy(lane->device, lane->ring + i * PIECE, gpu->memory + i * PIECE, PIECE, &lane->events[i]));
+        expect_ok(device_copy(lane->device, lane->ring + i * PIECE, gpu->memory + i * PIECE, PIECE,
+                              &lane->events[i]));
 }
 
 static void lane_done(struct lane *lane)
@@ -50,13 +52,16 @@ static void nothing_is_begun(void)
     struct device *device = NULL;
     char *memory = host_memory(PAGE);
     size_t registered = 1;
-    expect(device_driver_get(&driver) == -ENODEV && strstr(cause_text(), "NOT_INITIALIZED"), "before cuInit");
+    expect(device_driver_get(&driver) == -ENODEV && strstr(cause_text(), "NOT_INITIALIZED"),
+           "before cuInit");
     expect(standin_calls("cuInit") == 0, "cuInit");
     expect_ok(cuInit(0));
     expect_ok(device_driver_get(&driver));
-    expect(device_open(driver, 0, &device) == -ENODEV && strstr(cause_text(), "no primary context"), "without a context");
+    expect(device_open(driver, 0, &device) == -ENODEV && strstr(cause_text(), "no primary context"),
+           "without a context");
     expect(device_open(driver, 99, &device) == -ENODEV, "no such device");
-    expect(device_register(driver, memory, PAGE, PAGE, &registered) == -ENODEV && registered == 0, "without a context");
+    expect(device_register(driver, memory, PAGE, PAGE, &registered) == -ENODEV && registered == 0,
+           "without a context");
     struct gpu gpu = gpu_make(2, PAGE);
     expect(device_open(driver, 0, &device) == -ENODEV, "a context of device 0 was made");
     expect_ok(device_open(driver, 2, &device));
@@ -97,7 +102,8 @@ static void copies_are_ordered(void)
     expect(train(true, true) == 0, "torn");
 }
 
-/* The stand-in would show it. Without these races, that is: not under the thread sanitizer, which tells them itself. */
+/* The stand-in would show it. Without these races, that is: not under the thread sanitizer, which
+ * tells them itself. */
 static void what_is_not_ordered_is_seen(void)
 {
 #ifndef __SANITIZE_THREAD__
@@ -126,11 +132,14 @@ static void devices_are_apart(void)
         }
         for (unsigned i = 3; i-- > 0;) {
             expect_ok(wait_and_free(lanes[i].events, STATE / PIECE));
-            expect(words_that_differ(lanes[i].ring, STATE, step * 10 + i) == 0, "device %u, step %u", i, step);
+            expect(words_that_differ(lanes[i].ring, STATE, step * 10 + i) == 0,
+                   "device %u, step %u", i, step);
         }
     }
-    expect(device_order_behind(lanes[0].device, (uintptr_t)gpus[1].stream) == -EINVAL, "a stream of another device");
-    expect(device_after_producer(lanes[0].device, (uintptr_t)gpus[1].stream) == -EINVAL, "a stream of another device");
+    expect(device_order_behind(lanes[0].device, (uintptr_t)gpus[1].stream) == -EINVAL,
+           "a stream of another device");
+    expect(device_after_producer(lanes[0].device, (uintptr_t)gpus[1].stream) == -EINVAL,
+           "a stream of another device");
     for (int i = 0; i < 3; i++) {
         lane_done(&lanes[i]);
         gpu_done(&gpus[i]);
@@ -148,10 +157,12 @@ static void other_streams_and_the_default_ones(void)
         lane_copy(&lane, &gpu);
         expect_ok(device_order_behind(lane.device, which));
         expect_ok(wait_and_free(lane.events, STATE / PIECE));
-        expect(words_that_differ(lane.ring, STATE, 7 + (unsigned)which) == 0, "stream %zu", (size_t)which);
+        expect(words_that_differ(lane.ring, STATE, 7 + (unsigned)which) == 0, "stream %zu",
+               (size_t)which);
     }
     CUcontext current = NULL;
-    expect(cuCtxGetCurrent(&current) == 0 && current == gpu.context, "the caller's context is not his any more");
+    expect(cuCtxGetCurrent(&current) == 0 && current == gpu.context,
+           "the caller's context is not his any more");
     lane_done(&lane);
     gpu_done(&gpu);
     finish();
@@ -167,9 +178,12 @@ static void captures_are_refused_and_not_broken(void)
     expect_ok(device_after_producer(lane.device, (uintptr_t)gpu.stream));
     lane_copy(&lane, &gpu);
     expect_ok(cuStreamBeginCapture_v2(gpu.stream, 0));
-    expect(device_after_producer(lane.device, (uintptr_t)gpu.stream) == -EBUSY && strstr(cause_text(), "captured"), "during a capture");
+    expect(device_after_producer(lane.device, (uintptr_t)gpu.stream) == -EBUSY &&
+               strstr(cause_text(), "captured"),
+           "during a capture");
     expect(device_order_behind(lane.device, (uintptr_t)gpu.stream) == -EBUSY, "during a capture");
-    /* What another stream captures, with the mode that forbids most, is not for the lane to break; and it goes on. */
+    /* What another stream captures, with the mode that forbids most, is not for the lane to break;
+     * and it goes on. */
     expect_ok(wait_and_free(lane.events, STATE / PIECE));
     char *more = host_memory(PAGE);
     expect_ok(device_register(lane.driver, more, PAGE, PAGE, &registered));
@@ -181,8 +195,10 @@ static void captures_are_refused_and_not_broken(void)
     expect_ok(cuGraphDestroy(graph));
     expect(words_that_differ(lane.ring, STATE, 5) == 0, "wrong bytes");
     expect_ok(cuStreamBeginCapture_v2(gpu.stream, 0));
-    expect(cuMemHostRegister_v2(more, PAGE, 1) == DRIVER_STREAM_CAPTURE_UNSUPPORTED, "the stand-in allows all");
-    expect(cuStreamEndCapture(gpu.stream, &graph) == DRIVER_STREAM_CAPTURE_INVALIDATED, "the stand-in forgives all");
+    expect(cuMemHostRegister_v2(more, PAGE, 1) == DRIVER_STREAM_CAPTURE_UNSUPPORTED,
+           "the stand-in allows all");
+    expect(cuStreamEndCapture(gpu.stream, &graph) == DRIVER_STREAM_CAPTURE_INVALIDATED,
+           "the stand-in forgives all");
     lane_done(&lane);
     gpu_done(&gpu);
     finish();
@@ -197,11 +213,14 @@ static void registration_falls_back(void)
     expect_ok(device_driver_get(&driver));
     standin_fail("cuMemHostRegister", 1, DRIVER_OUT_OF_MEMORY);
     expect_ok(device_register(driver, memory, size, PIECE, &registered));
-    expect(registered == size && standin_calls("cuMemHostRegister") == 3, "%zu by %u calls", registered, standin_calls("cuMemHostRegister"));
-    expect(device_register(driver, memory, size, PIECE, &registered) == -EEXIST && registered == 0, "twice");
+    expect(registered == size && standin_calls("cuMemHostRegister") == 3, "%zu by %u calls",
+           registered, standin_calls("cuMemHostRegister"));
+    expect(device_register(driver, memory, size, PIECE, &registered) == -EEXIST && registered == 0,
+           "twice");
     expect_ok(device_unregister(driver, memory, size));
     standin_fail("cuMemHostRegister", 1, DRIVER_NOT_SUPPORTED);
-    expect(device_register(driver, memory, size, PIECE, &registered) == -ENOTSUP && registered == 0, "not supported");
+    expect(device_register(driver, memory, size, PIECE, &registered) == -ENOTSUP && registered == 0,
+           "not supported");
     /* Into memory that is not registered: right, if slow. */
     struct device *device = NULL;
     struct device_event *event = NULL;
@@ -214,8 +233,10 @@ static void registration_falls_back(void)
     /* What lies in two registrations is refused by the driver: the ring's pieces do not. */
     standin_fail("cuMemHostRegister", 1, DRIVER_OUT_OF_MEMORY);
     expect_ok(device_register(driver, memory, size, PIECE, &registered));
-    expect(device_copy(device, memory, gpu.memory, size, &event) == -EINVAL, "a copy across registrations");
-    expect(device_copy(device, memory, gpu.memory + STATE, PIECE, &event) == -EINVAL, "an address of no device");
+    expect(device_copy(device, memory, gpu.memory, size, &event) == -EINVAL,
+           "a copy across registrations");
+    expect(device_copy(device, memory, gpu.memory + STATE, PIECE, &event) == -EINVAL,
+           "an address of no device");
     device_close(device);
     expect_ok(device_unregister(driver, memory, size));
     gpu_done(&gpu);
@@ -223,7 +244,10 @@ static void registration_falls_back(void)
 }
 
 /* Not called where there is no compiler of kernels. */
-__attribute__((unused)) static void check_fingerprint(const struct lane *lane, const struct gpu *gpu, const struct fingerprint_key *key, size_t at, size_t length)
+__attribute__((unused)) static void check_fingerprint(const struct lane *lane,
+                                                      const struct gpu *gpu,
+                                                      const struct fingerprint_key *key, size_t at,
+                                                      size_t length)
 {
     struct device_event *event = NULL;
     struct fingerprint host, device;
@@ -271,7 +295,8 @@ static void fingerprints_are_those_of_the_host(void)
         device_event_free(events[i]);
     expect_ok(device_fingerprint(lane.device, gpu.memory, 100, key, &more));
     expect_ok(wait_and_free(&more, 1));
-    expect(device_fingerprint(lane.device, gpu.memory, 257ull << 30, key, &more) == -ENOTSUP, "too long");
+    expect(device_fingerprint(lane.device, gpu.memory, 257ull << 30, key, &more) == -ENOTSUP,
+           "too long");
     lane_done(&lane);
     gpu_done(&gpu);
     free(key);
@@ -293,7 +318,8 @@ static void half_a_fingerprint_is_waited_for(void)
     standin_pace(5, 0, 1e6);
     expect_ok(device_copy(lane.device, lane.ring, gpu.memory, PIECE, &lane.events[0]));
     standin_fail("cuMemcpyDtoHAsync", 1, DRIVER_OUT_OF_MEMORY);
-    expect(device_fingerprint(lane.device, gpu.memory, STATE, key, &event) == -ENOMEM && !event, "%s", cause_text());
+    expect(device_fingerprint(lane.device, gpu.memory, STATE, key, &event) == -ENOMEM && !event,
+           "%s", cause_text());
     expect(standin_idle(), "its kernels are under way");
     expect_ok(wait_and_free(lane.events, 1));
     free(key);
@@ -347,9 +373,11 @@ static void errors_that_stay_end_all_calls(void)
     expect(device_driver_get(&driver) == -EIO && strstr(cause_text(), "ILLEGAL_ADDRESS"), "driver");
     expect(device_open(lane.driver, 0, &device) == -EIO, "open");
     expect(device_register(lane.driver, lane.ring, STATE, PIECE, &registered) == -EIO, "register");
-    expect(device_unregister(lane.driver, lane.ring, STATE) == -EIO, "unregister: the ring has to stay mapped");
+    expect(device_unregister(lane.driver, lane.ring, STATE) == -EIO,
+           "unregister: the ring has to stay mapped");
     device_close(lane.device);
-    expect(standin_calls(NULL) == calls, "the driver was called %u times more", standin_calls(NULL) - calls);
+    expect(standin_calls(NULL) == calls, "the driver was called %u times more",
+           standin_calls(NULL) - calls);
 }
 
 static void nothing_works_after_fork(void)
@@ -380,18 +408,18 @@ static void nothing_works_after_fork(void)
     finish();
 }
 
-#define TRIALS(X)                                                                                                                          \
-    X(nothing_is_begun)                                                                                                                    \
-    X(copies_are_ordered)                                                                                                                  \
-    X(what_is_not_ordered_is_seen)                                                                                                         \
-    X(devices_are_apart)                                                                                                                   \
-    X(other_streams_and_the_default_ones)                                                                                                  \
-    X(captures_are_refused_and_not_broken)                                                                                                 \
-    X(registration_falls_back)                                                                                                             \
-    X(fingerprints_are_those_of_the_host)                                                                                                  \
-    X(half_a_fingerprint_is_waited_for)                                                                                                    \
-    X(fingerprints_of_much)                                                                                                                \
-    X(errors_that_stay_end_all_calls)                                                                                                      \
+#define TRIALS(X)                                                                                  \
+    X(nothing_is_begun)                                                                            \
+    X(copies_are_ordered)                                                                          \
+    X(what_is_not_ordered_is_seen)                                                                 \
+    X(devices_are_apart)                                                                           \
+    X(other_streams_and_the_default_ones)                                                          \
+    X(captures_are_refused_and_not_broken)                                                         \
+    X(registration_falls_back)                                                                     \
+    X(fingerprints_are_those_of_the_host)                                                          \
+    X(half_a_fingerprint_is_waited_for)                                                            \
+    X(fingerprints_of_much)                                                                        \
+    X(errors_that_stay_end_all_calls)                                                              \
     X(nothing_works_after_fork)
 
 int main(int argc, char **argv)

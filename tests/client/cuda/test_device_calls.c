@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Each call of the driver fails once, at each of its turns: what uses device.h is told, or has the right bytes; nothing hangs, nothing is lost, and
- * after an error that passes all works again. */
+/* Each call of the driver fails once, at each of its turns: what uses device.h is told, or has the
+ * right bytes; nothing hangs, nothing is lost, and after an error that passes all works again. */
 #include "trial.h"
 
 #define PIECE (16 * KIB)
@@ -25,15 +25,18 @@ static int save(const struct gpu *gpu, unsigned step, bool *ret_must_stay_mapped
     if (r == 0)
         r = device_after_producer(device, (uintptr_t)gpu->stream);
     for (; r == 0 && count < PIECES; count += r == 0)
-        r = device_copy(device, ring + count * PIECE, gpu->memory + count * PIECE, PIECE, &events[count]);
-    if (r == 0 && device_fingerprint(device, gpu->memory, STATE, key, &events[count]) == 0) /* else all is copied */
+        r = device_copy(device, ring + count * PIECE, gpu->memory + count * PIECE, PIECE,
+                        &events[count]);
+    if (r == 0 && device_fingerprint(device, gpu->memory, STATE, key, &events[count]) ==
+                      0) /* else all is copied */
         count++;
     if (r == 0)
         r = device_order_behind(device, (uintptr_t)gpu->stream);
     int waited = wait_and_free(events, count);
     r = r == 0 ? waited : r;
     if (r == 0)
-        expect(words_that_differ(ring, STATE, step) == 0, "step %u: wrong bytes and no error", step);
+        expect(words_that_differ(ring, STATE, step) == 0, "step %u: wrong bytes and no error",
+               step);
     device_close(device);
     if (registered > 0)
         unregistered = device_unregister(driver, ring, STATE);
@@ -63,18 +66,21 @@ static int trial(const char *call, unsigned nth, CUresult code, bool stays)
     error = save(&gpu, 1, &mapped);
     unsigned made = standin_calls(call) - before;
     standin_fail(NULL, 0, 0);
-    if (stays) { /* the trainer's own context is gone with it: only that the lane ends is to be seen */
+    if (stays) { /* the trainer's own context is gone with it: only that the lane ends is to be
+                  * seen */
         unsigned calls = standin_calls(NULL);
         struct device_driver *driver = NULL;
         if (error == -EIO || mapped)
-            expect(device_driver_get(&driver) == -EIO && standin_calls(NULL) == calls, "%s %u: goes on", call, nth);
+            expect(device_driver_get(&driver) == -EIO && standin_calls(NULL) == calls,
+                   "%s %u: goes on", call, nth);
         return made >= nth;
     }
     for (unsigned i = 2; i < 4; i++) {
         bool mapped_too;
         step(&gpu, i, &error, &mapped_too);
         expect(error == 0 || error == -EIO, "%s %u: later saves get %d", call, nth, error);
-        /* What may still be written is not known after two failures in a row, else all is well again. */
+        /* What may still be written is not known after two failures in a row, else all is well
+         * again. */
         expect(error == 0, "%s %u: no save works any more", call, nth);
     }
     expect_no_violation();
@@ -111,7 +117,8 @@ int main(void)
             if (is_execution && !stays)
                 continue;
             for (unsigned nth = 1; reached && nth < 12; nth++, tried++)
-                bad += failed(calls[i], nth, stays ? DRIVER_LAUNCH_FAILED : DRIVER_OUT_OF_MEMORY, stays, &reached);
+                bad += failed(calls[i], nth, stays ? DRIVER_LAUNCH_FAILED : DRIVER_OUT_OF_MEMORY,
+                              stays, &reached);
         }
     }
     free(key);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Fingerprints of the host: against a second implementation, and what they must tell apart. Those of the kernel: test_device. */
+/* Fingerprints of the host: against a second implementation, and what they must tell apart. Those
+ * of the kernel: test_device. */
 
 #include "../../unit/expect.h"
 #include "base/base.h"
@@ -91,7 +92,8 @@ static void check_reference(const uint8_t *bytes, size_t length)
 
 Test(fingerprint, is_what_its_definition_says)
 {
-    static const size_t lengths[] = {0, 1, 7, 8, 15, 16, 17, 100, 4096, 65535, 65536, 65537, 131072, 200001, DATA_SIZE - 3};
+    static const size_t lengths[] = {0,    1,     7,     8,     15,     16,     17,           100,
+                                     4096, 65535, 65536, 65537, 131072, 200001, DATA_SIZE - 3};
     for (size_t i = 0; i < ARRAY_LEN(lengths); i++)
         for (size_t shift = 0; shift < 3; shift++)
             check_reference(data + shift, lengths[i]);
@@ -121,8 +123,10 @@ Test(fingerprint, tells_every_bit)
         data[bit / 8] ^= (uint8_t)(1 << bit % 8);
         assert_i64(fingerprint_of(key, data, length, &other), 0);
         data[bit / 8] ^= (uint8_t)(1 << bit % 8);
-        cr_assert(memcmp(whole.sum.word, other.sum.word, 16) != 0, "the first half does not see bit %zu", bit);
-        cr_assert(memcmp(whole.sum.word + 2, other.sum.word + 2, 16) != 0, "the second half does not see bit %zu", bit);
+        cr_assert(memcmp(whole.sum.word, other.sum.word, 16) != 0,
+                  "the first half does not see bit %zu", bit);
+        cr_assert(memcmp(whole.sum.word + 2, other.sum.word + 2, 16) != 0,
+                  "the second half does not see bit %zu", bit);
     }
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* CAIRN_SAVE_REFER: what did not change is neither copied nor written again, and every file is right.
+/* CAIRN_SAVE_REFER: what did not change is neither copied nor written again, and every file is
+ * right.
  *
  *   test_refer [DIR [TRIAL]] */
 #include <cairn/cairn.h>
@@ -17,14 +18,16 @@
 static const char *folder = "/tmp";
 static _Atomic int refused; /* errno of copy_file_range, -1: half of what is asked */
 
-__attribute__((visibility("default"))) ssize_t copy_file_range(int in, off64_t *from, int out, off64_t *to, size_t length, unsigned flags)
+__attribute__((visibility("default"))) ssize_t
+copy_file_range(int in, off64_t *from, int out, off64_t *to, size_t length, unsigned flags)
 {
     int how = atomic_load(&refused);
     if (how > 0) {
         errno = how;
         return -1;
     }
-    return syscall(SYS_copy_file_range, in, from, out, to, how < 0 && length > 1 ? length / 2 : length, flags);
+    return syscall(SYS_copy_file_range, in, from, out, to,
+                   how < 0 && length > 1 ? length / 2 : length, flags);
 }
 
 struct model {
@@ -72,7 +75,8 @@ static void check_file(const struct model *m, const char *path, uint64_t first)
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     expect(fd >= 0, "%s", path);
     for (unsigned i = 0; i < TENSORS; i++) {
-        expect(pread(fd, data, BYTES, (off_t)(first + i * (BYTES + 64))) == (ssize_t)BYTES, "a short file");
+        expect(pread(fd, data, BYTES, (off_t)(first + i * (BYTES + 64))) == (ssize_t)BYTES,
+               "a short file");
         expect(words_that_differ(data, BYTES, m->values[i]) == 0, "tensor %u of %s", i, path);
     }
     (void)close(fd);
@@ -90,11 +94,13 @@ static uint64_t save(struct model *m)
     name_of(m, ++m->number, path);
     for (unsigned i = 0; i < TENSORS; i++) {
         (void)snprintf(keys[i], sizeof keys[i], "layer.%u", i);
-        sources[i] = (struct cairn_source){.offset = 64 + i * (BYTES + 64), .length = BYTES, .key = keys[i]};
+        sources[i] =
+            (struct cairn_source){.offset = 64 + i * (BYTES + 64), .length = BYTES, .key = keys[i]};
         if (m->host)
             sources[i].host = m->host + i * WORDS;
         else
-            sources[i].device_address = m->gpu.memory + i * BYTES, sources[i].producer = (uintptr_t)m->gpu.stream;
+            sources[i].device_address = m->gpu.memory + i * BYTES,
+            sources[i].producer = (uintptr_t)m->gpu.stream;
     }
     expect_ok(cairn_save_begin(m->lane, path, 64 + TENSORS * (BYTES + 64), &options, &save));
     expect_ok(cairn_save_put(save, sources, TENSORS));
@@ -104,8 +110,9 @@ static uint64_t save(struct model *m)
     int r = cairn_save_wait(save, CAIRN_PUBLISHED, -1);
     expect(r == 0, "a save: %s", cairn_error());
     expect_ok(cairn_save_progress(save, &progress));
-    expect(progress.bytes_copied + progress.bytes_referenced == TENSORS * BYTES, "%llu copied, %llu referenced",
-           (unsigned long long)progress.bytes_copied, (unsigned long long)progress.bytes_referenced);
+    expect(progress.bytes_copied + progress.bytes_referenced == TENSORS * BYTES,
+           "%llu copied, %llu referenced", (unsigned long long)progress.bytes_copied,
+           (unsigned long long)progress.bytes_referenced);
     cairn_save_free(save);
     check_file(m, path, 64);
     return progress.bytes_referenced;
@@ -135,8 +142,8 @@ static void frozen(bool on_host)
     for (unsigned step = 1; step < 5; step++) {
         set(&m, step % TENSORS, 1000 + step);
         uint64_t referenced = save(&m);
-        expect(referenced >= TENSORS * BYTES * 88 / 100, "%llu of %llu were referenced", (unsigned long long)referenced,
-               (unsigned long long)(TENSORS * BYTES));
+        expect(referenced >= TENSORS * BYTES * 88 / 100, "%llu of %llu were referenced",
+               (unsigned long long)referenced, (unsigned long long)(TENSORS * BYTES));
     }
     expect(save(&m) == TENSORS * BYTES, "nothing changed");
     model_done(&m);
@@ -184,7 +191,8 @@ static void copy_over(const char *path)
     char other[200];
     struct stat st;
     (void)snprintf(other, sizeof other, "%s.x", path);
-    int from = open(path, O_RDONLY | O_CLOEXEC), to = open(other, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    int from = open(path, O_RDONLY | O_CLOEXEC),
+        to = open(other, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
     expect_ok(fstat(from, &st));
     for (ssize_t n = 1; n > 0;)
         expect((n = copy_file_range(from, NULL, to, NULL, (size_t)st.st_size, 0)) >= 0, "no copy");
@@ -217,11 +225,11 @@ static void older_files_that_change(void)
     model_done(&m);
 }
 
-#define TRIALS(X)                                                                                                                          \
-    X(frozen_on_the_device)                                                                                                                \
-    X(frozen_on_the_host)                                                                                                                  \
-    X(without_a_kernel)                                                                                                                    \
-    X(what_the_filesystem_refuses_is_copied)                                                                                               \
+#define TRIALS(X)                                                                                  \
+    X(frozen_on_the_device)                                                                        \
+    X(frozen_on_the_host)                                                                          \
+    X(without_a_kernel)                                                                            \
+    X(what_the_filesystem_refuses_is_copied)                                                       \
     X(older_files_that_change)
 
 int main(int argc, char **argv)

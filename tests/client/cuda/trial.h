@@ -14,15 +14,15 @@
 #include "client/device.h"
 #include "standin.h"
 
-#define expect(what, ...)                                                                                                                  \
-    do {                                                                                                                                   \
-        if (!(what)) {                                                                                                                     \
-            (void)printf("%s:%d: %s: ", __FILE__, __LINE__, #what);                                                                        \
-            (void)printf(__VA_ARGS__);                                                                                                     \
-            (void)printf(" [%s]\n", cause_text());                                                                                         \
-            (void)fflush(stdout);                                                                                                          \
-            _exit(1);                                                                                                                      \
-        }                                                                                                                                  \
+#define expect(what, ...)                                                                          \
+    do {                                                                                           \
+        if (!(what)) {                                                                             \
+            (void)printf("%s:%d: %s: ", __FILE__, __LINE__, #what);                                \
+            (void)printf(__VA_ARGS__);                                                             \
+            (void)printf(" [%s]\n", cause_text());                                                 \
+            (void)fflush(stdout);                                                                  \
+            _exit(1);                                                                              \
+        }                                                                                          \
     } while (0)
 #define expect_ok(call) expect((call) == 0, "not 0")
 
@@ -66,7 +66,8 @@ static inline void gpu_done(const struct gpu *gpu)
 
 static inline char *host_memory(size_t bytes)
 {
-    char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     expect(memory != MAP_FAILED, "no memory");
     return memory;
 }
@@ -101,7 +102,8 @@ static inline int wait_and_free(struct device_event **events, size_t count)
 }
 
 /* Each in a process of its own: the driver of a process is found once, and its errors stay. */
-static inline int run_trials(size_t count, const char *const *names, void (*const *trials)(void), const char *only)
+static inline int run_trials(size_t count, const char *const *names, void (*const *trials)(void),
+                             const char *only)
 {
     int failed = 0;
     for (size_t i = 0; i < count; i++) {

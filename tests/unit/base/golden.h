@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Golden files: bytes that must not change unseen are compared with files that were written once. After a change that is
- * meant, CAIRN_WRITE_GOLDEN=1 writes them anew. */
+/* Golden files: bytes that must not change unseen are compared with files that were written once.
+ * After a change that is meant, CAIRN_WRITE_GOLDEN=1 writes them anew. */
 #pragma once
 
 #include <fcntl.h>
@@ -11,7 +11,9 @@
 static inline char *golden_path(const char *name)
 {
     const char *folder = getenv("CAIRN_GOLDEN");
-    cr_assert_not_null(folder, "run by meson test, or set CAIRN_GOLDEN to the folder golden beside the test's source");
+    cr_assert_not_null(
+        folder,
+        "run by meson test, or set CAIRN_GOLDEN to the folder golden beside the test's source");
     return xasprintf("%s/%s.bin", folder, name);
 }
 

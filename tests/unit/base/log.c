@@ -98,8 +98,9 @@ Test(log, is_moved_when_it_is_full)
         assert_i64(pthread_join(threads[i], NULL), 0);
     /* 27 MB were written; one line of each writer may be under way while the file is moved. */
     cr_assert_leq(length_of(path), LOG_FILE_MAX);
-    cr_assert(length_of(old_path) > LOG_FILE_MAX - 64 * KIB && length_of(old_path) < LOG_FILE_MAX + 64 * KIB, "%llu",
-              (unsigned long long)length_of(old_path));
+    cr_assert(length_of(old_path) > LOG_FILE_MAX - 64 * KIB &&
+                  length_of(old_path) < LOG_FILE_MAX + 64 * KIB,
+              "%llu", (unsigned long long)length_of(old_path));
     log_info("the last");
     log_tick();
     assert_u64(count_in(path, "the last\n"), 1);

@@ -62,7 +62,8 @@ Test(base, long_log_lines_are_cut)
 
 Test(base, control_characters_are_hidden)
 {
-    char text[] = "a\n\x1b[2J\x7f\xc2\x9b" "b \xc3\xa4\xff\xc2";
+    char text[] = "a\n\x1b[2J\x7f\xc2\x9b"
+                  "b \xc3\xa4\xff\xc2";
     text_hide_controls(text);
     assert_str(text, "a??[2J??b \xc3\xa4\xff\xc2");
 }
@@ -72,9 +73,21 @@ Test(base, utf8)
     static const struct {
         const char *text;
         size_t len;
-    } cases[] = {{"", 0}, {"a", 1}, {"\xc3\xa4", 2}, {"\xe2\x82\xac", 3}, {"\xf0\x9f\x98\x80", 4},
-                 {"\x80", 0}, {"\xff", 0}, {"\xc3", 0}, {"\xc3(", 0}, {"\xc0\x80", 0}, {"\xe0\x9f\xbf", 0},
-                 {"\xed\xa0\x80", 0}, {"\xf4\x90\x80\x80", 0}, {"\xf0\x9f\x98", 0}, {"\xf8\x88\x80\x80\x80", 0}};
+    } cases[] = {{"", 0},
+                 {"a", 1},
+                 {"\xc3\xa4", 2},
+                 {"\xe2\x82\xac", 3},
+                 {"\xf0\x9f\x98\x80", 4},
+                 {"\x80", 0},
+                 {"\xff", 0},
+                 {"\xc3", 0},
+                 {"\xc3(", 0},
+                 {"\xc0\x80", 0},
+                 {"\xe0\x9f\xbf", 0},
+                 {"\xed\xa0\x80", 0},
+                 {"\xf4\x90\x80\x80", 0},
+                 {"\xf0\x9f\x98", 0},
+                 {"\xf8\x88\x80\x80\x80", 0}};
     for (size_t i = 0; i < ARRAY_LEN(cases); i++)
         expect_u64(text_utf8_len(cases[i].text), cases[i].len, "%zu", i);
 }

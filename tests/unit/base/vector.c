@@ -69,7 +69,8 @@ Test(vector, sorted_ones_are_searched)
     vector_sort(&pairs, compare_u64);
     expect_ptr(vector_search(&pairs, &wanted, compare_u64), NULL);
     for (uint64_t i = 20; i-- > 0;)
-        vector_add(&pairs, (struct pair){.key = i == 10 ? UINT64_MAX : i, .value = (char)('a' + i)});
+        vector_add(&pairs,
+                   (struct pair){.key = i == 10 ? UINT64_MAX : i, .value = (char)('a' + i)});
     vector_sort(&pairs, compare_u64);
     for (size_t i = 1; i < pairs.count; i++)
         cr_expect(pairs.at[i - 1].key < pairs.at[i].key);

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A service for tests of the verbs: a real FUSE mount with an empty root folder, and a horizon that moves on
- * by one at each poll. What it does wrong on purpose comes from the environment: FAKE_FAIL=text
- * service_start() fails with it, after it has made files in the store FAKE_STUCK=1     the horizon stays
- *   FAKE_WARN=text   is logged as a warning while starting
- *   FAKE_PROGRESS=text  is told twice while starting
- *   FAKE_FENCED=text    the remote was taken over, with that as the reason
+/* A service for tests of the verbs: a real FUSE mount with an empty root folder, and a horizon that
+ * moves on by one at each poll. What it does wrong on purpose comes from the environment:
+ * FAKE_FAIL=text service_start() fails with it, after it has made files in the store FAKE_STUCK=1
+ * the horizon stays FAKE_WARN=text   is logged as a warning while starting FAKE_PROGRESS=text  is
+ * told twice while starting FAKE_FENCED=text    the remote was taken over, with that as the reason
  *   FAKE_DIE=1       the process ends at once while starting
  *   FAKE_LAST=S      it lives for S seconds after its mount is gone */
 #include <fuse_lowlevel.h>
@@ -68,7 +67,8 @@ static int start_session(struct service *service, const char *store, const char 
     return thread_start(&service->thread, "fake-fuse", fake_loop, service);
 }
 
-int service_start(const struct service_plan *plan, struct service **ret, struct service_error *ret_error)
+int service_start(const struct service_plan *plan, struct service **ret,
+                  struct service_error *ret_error)
 {
     _cleanup_free_ char *superblock = xasprintf("%s/superblock", plan->store);
     _cleanup_free_ char *packs = xasprintf("%s/packs", plan->store);
@@ -133,7 +133,8 @@ cJSON *service_handle(const cJSON *request, void *arg)
         (void)cJSON_AddStringToObject(reply, "version", "fake");
         cJSON *memory = cJSON_AddObjectToObject(reply, "memory");
         (void)cJSON_AddStringToObject(memory, "formula", "stage + 256 MiB");
-    } else if (strcmp(verb, "drain") == 0 && cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(request, "at_end"))) {
+    } else if (strcmp(verb, "drain") == 0 &&
+               cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(request, "at_end"))) {
         log_warn("the end waits for the remote");
     } else if (strcmp(verb, "need") == 0 || strcmp(verb, "drain") == 0) {
         atomic_store(&service->horizon, 0);
@@ -143,18 +144,22 @@ cJSON *service_handle(const cJSON *request, void *arg)
         int now = getenv("FAKE_STUCK") ? 0 : atomic_fetch_add(&service->horizon, 1);
         control_add_u64(reply, "nvme", (uint64_t)now);
         control_add_u64(reply, "remote", (uint64_t)(now / 2));
-        control_add_u64(reply, "remote_missing_bytes", now < 2 * FAKE_GOAL ? (uint64_t)(2 * FAKE_GOAL - now) * MIB : 0);
-        (void)cJSON_AddStringToObject(reply, "remote_state", getenv("FAKE_FENCED") ? "fenced" : "uploading");
+        control_add_u64(reply, "remote_missing_bytes",
+                        now < 2 * FAKE_GOAL ? (uint64_t)(2 * FAKE_GOAL - now) * MIB : 0);
+        (void)cJSON_AddStringToObject(reply, "remote_state",
+                                      getenv("FAKE_FENCED") ? "fenced" : "uploading");
         if (getenv("FAKE_FENCED"))
             (void)cJSON_AddStringToObject(reply, "remote_error", getenv("FAKE_FENCED"));
-        control_add_u64(reply, "missing_bytes", now < FAKE_GOAL ? (uint64_t)(FAKE_GOAL - now) * MIB : 0);
+        control_add_u64(reply, "missing_bytes",
+                        now < FAKE_GOAL ? (uint64_t)(FAKE_GOAL - now) * MIB : 0);
         if (getenv("FAKE_STUCK"))
             (void)cJSON_AddStringToObject(reply, "error", "the disk is slow");
     }
     return reply;
 }
 
-int service_fsck(const char *store, void (*report)(const char *line, bool is_problem, void *arg), void *arg)
+int service_fsck(const char *store, void (*report)(const char *line, bool is_problem, void *arg),
+                 void *arg)
 {
     (void)store;
     report("counted", false, arg);
@@ -164,7 +169,8 @@ int service_fsck(const char *store, void (*report)(const char *line, bool is_pro
     return 1;
 }
 
-int service_repair(const char *store, void (*report)(const char *line, bool is_problem, void *arg), void *arg)
+int service_repair(const char *store, void (*report)(const char *line, bool is_problem, void *arg),
+                   void *arg)
 {
     (void)store;
     if (getenv("FAKE_DAMAGED"))

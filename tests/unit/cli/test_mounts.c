@@ -20,12 +20,13 @@ static struct mount_list read_text(const char *text)
 
 Test(mountinfo, ours_are_found)
 {
-    struct mount_list list = read_text("22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n"
-                                       "36 22 0:51 / /mnt/my\\040ck\\134pt rw,nosuid shared:2 master:3 - "
-                                       "fuse.cairnfs /data/a\\011b\\040c rw,user_id=0\n"
-                                       "37 22 0:52 / /mnt/other rw - fuse.sshfs host:/x rw\n"
-                                       "38 22 0:53 / /mnt/two rw - fuse.cairnfs /data/two rw\n"
-                                       "39 22 0:54 / /mnt/two rw - fuse.cairnfs /data/three rw\n");
+    struct mount_list list =
+        read_text("22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n"
+                  "36 22 0:51 / /mnt/my\\040ck\\134pt rw,nosuid shared:2 master:3 - "
+                  "fuse.cairnfs /data/a\\011b\\040c rw,user_id=0\n"
+                  "37 22 0:52 / /mnt/other rw - fuse.sshfs host:/x rw\n"
+                  "38 22 0:53 / /mnt/two rw - fuse.cairnfs /data/two rw\n"
+                  "39 22 0:54 / /mnt/two rw - fuse.cairnfs /data/three rw\n");
     assert_u64(list.count, 3);
     const struct mount_entry *found = mounts_find(&list, "/mnt/my ck\\pt");
     cr_assert_not_null(found);
@@ -73,8 +74,9 @@ Test(mountinfo, of_this_process_is_read)
 
 Test(paths, are_made_absolute)
 {
-    static const char *const cases[][2] = {{"/", "/"},      {"//a//b/", "/a/b"}, {"/a/./b/../c", "/a/c"},
-                                           {"/../..", "/"}, {"/a/..", "/"},      {"/a b/...", "/a b/..."}};
+    static const char *const cases[][2] = {
+        {"/", "/"},      {"//a//b/", "/a/b"}, {"/a/./b/../c", "/a/c"},
+        {"/../..", "/"}, {"/a/..", "/"},      {"/a b/...", "/a b/..."}};
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         _cleanup_free_ char *path = path_absolute(cases[i][0]);
         assert_str(path, cases[i][1]);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The verbs as a user runs them, around a service that is faked (fake_service.c) on a real FUSE mount. */
+/* The verbs as a user runs them, around a service that is faked (fake_service.c) on a real FUSE
+ * mount. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -35,8 +36,8 @@ static void expect_line(int code, const char *command, const char *word)
 {
     expect(code, command, word);
     assert_i64(strncmp(output, "cairn", 5), 0, "%s: %s", command, output);
-    assert_ptr(strchr(output, '\n'), output + strlen(output) - 1, "%s: more than a line: %s", command,
-               output);
+    assert_ptr(strchr(output, '\n'), output + strlen(output) - 1, "%s: more than a line: %s",
+               command, output);
 }
 
 static void begin(void)
@@ -129,7 +130,8 @@ Test(verbs, bad_mounts_leave_nothing)
 Test(verbs, a_life)
 {
     need_fuse();
-    expect(0, "FAKE_WARN='the stage is small' $cairn mount store mnt --stage=64M -o x-a=b", "is mounted at");
+    expect(0, "FAKE_WARN='the stage is small' $cairn mount store mnt --stage=64M -o x-a=b",
+           "is mounted at");
     cr_assert_not_null(strstr(output, "stage + 256 MiB"), "%s", output);
     cr_assert_not_null(strstr(output, "warning: the stage is small"), "%s", output);
     expect_line(32, "$cairn mount store mnt", "already");
@@ -145,16 +147,20 @@ Test(verbs, a_life)
     expect(1, "cd mnt && $cairn umount ../mnt; code=$?; cd ..; exit $code", "in use");
 }
 
-/* The number of a device that is gone is soon another's. (That of the mount would be, too: a bind mount takes it.) */
+/* The number of a device that is gone is soon another's. (That of the mount would be, too: a bind
+ * mount takes it.) */
 Test(verbs, umount_takes_no_other_mount_for_a_copy)
 {
     need_fuse();
     if (geteuid() != 0)
         cr_skip_test("needs root");
     expect(0, "FAKE_LAST=2 $cairn mount store mnt && stat -c %d mnt >device", "is mounted at");
-    int code = run("mkdir other; $cairn umount mnt >said 2>&1 & while mountpoint -q mnt; do sleep 0.01; done; mount --bind mnt mnt; "
-                   "$cairn mount s2 other || exit 1; test $(stat -c %d other) = $(cat device); same=$?; wait $!; "
-                   "code=$?; $cairn umount other; umount mnt; cat said; test $same = 0 || exit 77; exit $code");
+    int code = run("mkdir other; $cairn umount mnt >said 2>&1 & while mountpoint -q mnt; do sleep "
+                   "0.01; done; mount --bind mnt mnt; "
+                   "$cairn mount s2 other || exit 1; test $(stat -c %d other) = $(cat device); "
+                   "same=$?; wait $!; "
+                   "code=$?; $cairn umount other; umount mnt; cat said; test $same = 0 || exit 77; "
+                   "exit $code");
     if (code == 77)
         cr_skip_test("something else took the number of the device");
     assert_i64(code, 0, "%d: %s", code, output);
@@ -165,8 +171,10 @@ Test(verbs, umount_names_holders_then_works)
 {
     need_fuse();
     expect(0, "$cairn mount store mnt", "is mounted at");
-    expect(1, "(cd mnt && touch ../in && exec sleep 600) & while ! test -e in; do sleep 0.05; done; "
-              "$cairn umount mnt; code=$?; kill $!; wait; exit $code", "working directory");
+    expect(1,
+           "(cd mnt && touch ../in && exec sleep 600) & while ! test -e in; do sleep 0.05; done; "
+           "$cairn umount mnt; code=$?; kill $!; wait; exit $code",
+           "working directory");
     expect(0, "$cairn umount mnt --timeout 60s", "");
     expect(1, "test -e store/control", "");
     expect(0, "$cairn status store", "not mounted");
@@ -193,7 +201,8 @@ Test(verbs, starts_tell_what_they_wait_for)
            "cairn mount: waiting for node7 1\ncairn mount: waiting for node7 2\ncairn mount: ");
     cr_assert_not_null(strstr(output, "is mounted at"), "%s", output);
     expect(0, "$cairn umount mnt", "");
-    expect(32, "FAKE_PROGRESS=waiting FAKE_FAIL='it is broken' $cairn mount store mnt", "waiting 2\ncairn mount: it is broken\n");
+    expect(32, "FAKE_PROGRESS=waiting FAKE_FAIL='it is broken' $cairn mount store mnt",
+           "waiting 2\ncairn mount: it is broken\n");
     expect(32, "FAKE_PROGRESS=waiting FAKE_FAIL='it is broken' $cairn mount store mnt -f",
            "waiting 2\ncairn mount: it is broken\n");
 }
@@ -226,9 +235,15 @@ Test(verbs, a_dead_daemon_is_cleared_away)
 Test(verbs, signals_end_it)
 {
     need_fuse();
-    expect(0, "$cairn mount store mnt -f >out 2>&1 & until grep 'is mounted at' out; do sleep 0.05; done; kill $(cat store/lock); wait", "is mounted at");
+    expect(0,
+           "$cairn mount store mnt -f >out 2>&1 & until grep 'is mounted at' out; do sleep 0.05; "
+           "done; kill $(cat store/lock); wait",
+           "is mounted at");
     expect(0, "test -e store/superblock && ! mountpoint -q mnt", "");
-    expect(0, "$cairn mount store mnt && kill -INT $(cat store/lock); while mountpoint -q mnt; do sleep 0.05; done", "");
+    expect(0,
+           "$cairn mount store mnt && kill -INT $(cat store/lock); while mountpoint -q mnt; do "
+           "sleep 0.05; done",
+           "");
 }
 
 Test(verbs, helper_of_mount_8)

@@ -27,6 +27,7 @@ Test(check, tells_what_it_means_to_the_program)
     assert_i64(waitpid(child, &status, 0), child);
     cr_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
     cr_assert(strstr(text, "bug: check failed: 1 == 2 (client/save.c:7)"), "%s", text);
-    cr_assert(strstr(text, "of libcairn") && strstr(text, "saves under way are not there"), "%s", text);
+    cr_assert(strstr(text, "of libcairn") && strstr(text, "saves under way are not there"), "%s",
+              text);
     cr_assert(!strstr(text, "acknowledged"), "%s", text);
 }

@@ -70,7 +70,8 @@ Test(place, errors_are_those_of_open)
     assert_i64(close(open("file", O_WRONLY | O_CREAT, 0600)), 0);
     assert_i64(symlink("loop", "loop"), 0);
     assert_i64(symlink("gone/x", "to-nothing"), 0);
-    const char *const paths[] = {"", "d", "d/", "d/.", ".", "..", "/", "file/x", "file/", "loop", "loop/x", name, "new/"};
+    const char *const paths[] = {"",       "d",     "d/",   "d/.",    ".",  "..",  "/",
+                                 "file/x", "file/", "loop", "loop/x", name, "new/"};
     for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
         struct place place;
         int fd = open(paths[i], O_WRONLY | O_CREAT, 0600), wanted = fd < 0 ? -errno : 0;
@@ -96,6 +97,7 @@ Test(place, what_is_no_file_stays_as_it_is)
     cr_assert_geq(fd, 0);
     (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     assert_i64(place_find(path, &place), 0);
-    cr_assert(place.exists && !S_ISREG(place.st.st_mode), "a file without a name has to be opened as it is");
+    cr_assert(place.exists && !S_ISREG(place.st.st_mode),
+              "a file without a name has to be opened as it is");
     place_done(&place);
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* src/client/zip.c against what torch.save wrote once (golden/, make_golden.py), and what it refuses; src/client/crc.c. */
+/* src/client/zip.c against what torch.save wrote once (golden/, make_golden.py), and what it
+ * refuses; src/client/crc.c. */
 #include "client/zip.h"
 
 #include "../expect.h"
@@ -15,13 +16,22 @@ struct record {
     uint64_t zeros; /* instead of text */
 };
 
-static const struct record small[] = {{"data.pkl", "pickle", 0}, {".format_version", "1", 0}, {"byteorder", "little", 0}, {"data/0", NULL, 1000},
-                                      {"data/1", "", 0},         {"version", "3\n", 0},
-                                      {".data/serialization_id", "1524979250246857080300097433481473026399", 0}};
-static const struct record big[] = {{"data.pkl", "pickle", 0}, {"data/0", NULL, BIG_ZEROS},
-                                    {"data/1", NULL, 77},      {"data/2", "", 0},
-                                    {"version", "3\n", 0},     {"byteorder", "little", 0},
-                                    {".data/serialization_id", "1080486919808268636500099422010101206764", 0}};
+static const struct record small[] = {
+    {"data.pkl", "pickle", 0},
+    {".format_version", "1", 0},
+    {"byteorder", "little", 0},
+    {"data/0", NULL, 1000},
+    {"data/1", "", 0},
+    {"version", "3\n", 0},
+    {".data/serialization_id", "1524979250246857080300097433481473026399", 0}};
+static const struct record big[] = {
+    {"data.pkl", "pickle", 0},
+    {"data/0", NULL, BIG_ZEROS},
+    {"data/1", NULL, 77},
+    {"data/2", "", 0},
+    {"version", "3\n", 0},
+    {"byteorder", "little", 0},
+    {".data/serialization_id", "1080486919808268636500099422010101206764", 0}};
 
 /* Joined from pieces, as a save does it. */
 static uint32_t crc_of_zeros(uint64_t count)
@@ -37,12 +47,15 @@ static uint32_t crc_of_zeros(uint64_t count)
 
 static struct zip planned(const struct record *records, size_t count)
 {
-    struct zip zip = {.archive = "archive", .archive_length = 7, .alignment = ZIP_ALIGNMENT, .count = count};
+    struct zip zip = {
+        .archive = "archive", .archive_length = 7, .alignment = ZIP_ALIGNMENT, .count = count};
     zip.entries = xcalloc(count, sizeof *zip.entries);
     for (size_t i = 0; i < count; i++) {
         const struct record *record = &records[i];
-        zip.entries[i] = (struct zip_entry){.name = record->name, .size = record->text ? strlen(record->text) : record->zeros};
-        zip.entries[i].crc = record->text ? crc_of(0, record->text, strlen(record->text)) : crc_of_zeros(record->zeros);
+        zip.entries[i] = (struct zip_entry){
+            .name = record->name, .size = record->text ? strlen(record->text) : record->zeros};
+        zip.entries[i].crc = record->text ? crc_of(0, record->text, strlen(record->text))
+                                          : crc_of_zeros(record->zeros);
     }
     assert_i64(zip_plan(&zip), 0);
     return zip;
@@ -84,7 +97,8 @@ Test(zip, is_what_torch_writes_above_4_GiB)
 static int plan_one(const char *name, uint64_t size, uint32_t alignment)
 {
     struct zip_entry entry = {.name = name, .size = size};
-    struct zip zip = {.archive = "a", .archive_length = 1, .alignment = alignment, .entries = &entry, .count = 1};
+    struct zip zip = {
+        .archive = "a", .archive_length = 1, .alignment = alignment, .entries = &entry, .count = 1};
     cause_clear();
     int r = zip_plan(&zip);
     assert_i64(r < 0, cause_text()[0] != '\0');
@@ -109,7 +123,8 @@ static void expect_archive(const char *path, const char *wanted)
 {
     size_t length;
     const char *name = zip_archive_of(path, &length);
-    cr_assert(length == strlen(wanted) && memcmp(name, wanted, length) == 0, "%s: %.*s", path, (int)length, name);
+    cr_assert(length == strlen(wanted) && memcmp(name, wanted, length) == 0, "%s: %.*s", path,
+              (int)length, name);
 }
 
 Test(zip, archive_is_named_as_torch_does_it)
@@ -128,7 +143,9 @@ Test(crc, pieces_join_to_the_whole)
         bytes[i] = (uint8_t)(i * 31 + i / 7);
     uint32_t whole = crc_of(0, bytes, sizeof bytes);
     for (size_t cut = 0; cut <= sizeof bytes; cut += 271)
-        assert_u64(crc_joined(crc_of(0, bytes, cut), crc_of(0, bytes + cut, sizeof bytes - cut), sizeof bytes - cut), whole);
+        assert_u64(crc_joined(crc_of(0, bytes, cut), crc_of(0, bytes + cut, sizeof bytes - cut),
+                              sizeof bytes - cut),
+                   whole);
     assert_u64(crc_of(crc_of(0, bytes, 100), bytes + 100, sizeof bytes - 100), whole);
     assert_u64(crc_of(0, "123456789", 9), 0xcbf43926u);
 }

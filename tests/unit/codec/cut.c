@@ -2,7 +2,6 @@
 /* The cutter on content made by hand: rules, and the same borders however the content is split. */
 #include "codec/cut.h"
 
-
 #include "../expect.h"
 #include "../base/seeded.h"
 #include "files.h"
@@ -122,12 +121,12 @@ Test(cut, zip_small_entries_share_chunks)
 Test(cut, safetensors)
 {
     struct file f = {0};
-    file_text(&f,
-              "{\"__metadata__\":{\"format\":\"pt\"},"
-              "\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[1100000,1200000]},"
-              "\"b\":{\"dtype\":\"F32\", \"data_offsets\" : [ 0 , 1099996 ]},"
-              "\"c\":{\"data_offsets\":[1099996,1100000]},"
-              "\"hostile\":{\"data_offsets\":[99999999999999999999,1]},\"x\":\"\\\"data_offsets\\\"\"}    ");
+    file_text(&f, "{\"__metadata__\":{\"format\":\"pt\"},"
+                  "\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[1100000,1200000]},"
+                  "\"b\":{\"dtype\":\"F32\", \"data_offsets\" : [ 0 , 1099996 ]},"
+                  "\"c\":{\"data_offsets\":[1099996,1100000]},"
+                  "\"hostile\":{\"data_offsets\":[99999999999999999999,1]},\"x\":\"\\\"data_"
+                  "offsets\\\"\"}    ");
     uint64_t base = f.len;
     file_noise(&f, 1200000);
     expect_borders(&f, (uint64_t[]){base, base + MIB, base + 1099996, base + 1100000, f.len}, 5);
@@ -172,7 +171,8 @@ Test(cut, unknown_beginning_is_plain)
     file_done(&f);
 }
 
-/* Two calls; the first one ends anywhere about the end of a tensor that ends about where a chunk does. */
+/* Two calls; the first one ends anywhere about the end of a tensor that ends about where a chunk
+ * does. */
 Test(cut, a_call_may_end_within_bookkeeping)
 {
     for (size_t len = MIB - 60; len < MIB + 4; len += 3) {

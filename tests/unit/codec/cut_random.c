@@ -21,7 +21,8 @@ static void expect_split_independent(const struct file *f, struct seeded *s)
 
 Test(cut_random, writes)
 {
-    static const size_t usual[] = {8, 100, 4096, 65535, 65536, 128 * 1024, 1024 * 1024, 1024 * 1024 + 4};
+    static const size_t usual[] = {8,     100,        4096,        65535,
+                                   65536, 128 * 1024, 1024 * 1024, 1024 * 1024 + 4};
     struct seeded s = {10};
     for (int round = 0; round < 60; round++) {
         struct file f = {0};
@@ -51,7 +52,8 @@ Test(cut_random, archives)
     }
 }
 
-/* Headers strewn over the file, within each other's names and data, with lengths that make no sense. */
+/* Headers strewn over the file, within each other's names and data, with lengths that make no
+ * sense. */
 Test(cut_random, hostile_archives)
 {
     struct seeded s = {12};
@@ -60,7 +62,9 @@ Test(cut_random, hostile_archives)
         file_entry(&f, 200000 + seeded_below(&s, 2000000), 5, 16);
         for (uint64_t n = seeded_below(&s, 3000); n > 0; n--) {
             uint8_t *p = f.data + seeded_below(&s, f.len - 40);
-            put_le32(p, seeded_below(&s, 3) ? 0x04034b50 : seeded_below(&s, 2) ? 0x02014b50 : 0x08074b50);
+            put_le32(p, seeded_below(&s, 3)   ? 0x04034b50
+                        : seeded_below(&s, 2) ? 0x02014b50
+                                              : 0x08074b50);
             put_le16(p + 6, 0x0808);
             put_le16(p + 8, seeded_below(&s, 2) ? 0 : 0x0808);
             put_le16(p + 10, 0);
@@ -87,7 +91,8 @@ Test(cut_random, hostile_safetensors)
         }
         file_text(&f, header);
         for (uint64_t n = seeded_below(&s, 10); n > 0; n--)
-            f.data[8 + seeded_below(&s, f.len - 8)] = (uint8_t) "0123456789[],:{} \""[seeded_below(&s, 18)];
+            f.data[8 + seeded_below(&s, f.len - 8)] =
+                (uint8_t) "0123456789[],:{} \""[seeded_below(&s, 18)];
         file_noise(&f, 1000000);
         free(header);
         expect_split_independent(&f, &s);
@@ -95,7 +100,8 @@ Test(cut_random, hostile_safetensors)
     }
 }
 
-/* Stretches of the second file that are whole chunks of the first one are what is not stored again. */
+/* Stretches of the second file that are whole chunks of the first one are what is not
+ * stored again. */
 static uint64_t shared_bytes(const struct file *a, const struct file *b)
 {
     struct borders x = cut_whole(a), y = cut_whole(b);

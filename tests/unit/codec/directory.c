@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Zips whose directory is read ahead of the cut: the same borders as by a search, and the search where the directory does not fit. */
+/* Zips whose directory is read ahead of the cut: the same borders as by a search, and the search
+ * where the directory does not fit. */
 #include <criterion/criterion.h>
 
 #include "../base/seeded.h"
@@ -13,8 +14,8 @@ static void make(struct file *f, bool zip64, struct seeded *s)
     static const unsigned descriptors[] = {16, 16, 24};
     file_entry(f, 200000, 20, 16);
     for (uint64_t n = seeded_below(s, 40); n > 0; n--)
-        file_entry(f, seeded_below(s, 3) ? seeded_below(s, 9000) : seeded_below(s, 1500000), (uint16_t)seeded_below(s, 64),
-                   descriptors[seeded_below(s, 3)]);
+        file_entry(f, seeded_below(s, 3) ? seeded_below(s, 9000) : seeded_below(s, 1500000),
+                   (uint16_t)seeded_below(s, 64), descriptors[seeded_below(s, 3)]);
     file_directory(f, zip64);
 }
 
@@ -33,7 +34,8 @@ static void expect_equal(const struct file *f, struct seeded *s, bool is_equal)
     if (is_equal)
         expect_same(&whole, &ahead);
     else
-        cr_assert(whole.count != ahead.count || memcmp(whole.at, ahead.at, whole.count * sizeof *whole.at) != 0);
+        cr_assert(whole.count != ahead.count ||
+                  memcmp(whole.at, ahead.at, whole.count * sizeof *whole.at) != 0);
     borders_done(&whole);
     borders_done(&ahead);
 }
@@ -66,7 +68,8 @@ Test(directory, entries_without_data_are_no_markers)
     file_done(&f);
 }
 
-/* A byte of the directory, of an end record or of a header that is another: the fake header is found, as a search finds it. */
+/* A byte of the directory, of an end record or of a header that is another: the fake header is
+ * found, as a search finds it. */
 static void expect_searched(bool zip64, uint64_t back, uint8_t add)
 {
     struct seeded s = {23 + back};
@@ -83,11 +86,13 @@ static void expect_searched(bool zip64, uint64_t back, uint8_t add)
 
 Test(directory, one_that_does_not_fit_is_not_believed)
 {
-    static const uint64_t plain[] = {0, 2, 5, 9, 11, 21, 22 + 9 + 3, 22 + 9 + 25, 22 + 9 + 45, 22 + 22, 22 + 2 * 55 - 21};
+    static const uint64_t plain[] = {
+        0, 2, 5, 9, 11, 21, 22 + 9 + 3, 22 + 9 + 25, 22 + 9 + 45, 22 + 22, 22 + 2 * 55 - 21};
     for (size_t i = 0; i < ARRAY_LEN(plain); i++)
         for (int add = 1; add < 256; add *= 2)
             expect_searched(false, plain[i], (uint8_t)add);
-    static const uint64_t wide[] = {22 + 11, 22 + 19, 22 + 20 + 7, 22 + 20 + 15, 22 + 20 + 23, 22 + 20 + 55, 98 + 7, 98 + 15, 98 + 25};
+    static const uint64_t wide[] = {22 + 11,      22 + 19, 22 + 20 + 7, 22 + 20 + 15, 22 + 20 + 23,
+                                    22 + 20 + 55, 98 + 7,  98 + 15,     98 + 25};
     for (size_t i = 0; i < ARRAY_LEN(wide); i++)
         for (int add = 1; add < 256; add *= 2)
             expect_searched(true, wide[i], (uint8_t)add);
@@ -97,7 +102,8 @@ Test(directory, one_of_several_archives_explains_too_little)
 {
     struct seeded s = {24};
     struct file f = {0};
-    for (int i = 0; i < 2; i++) { /* two that are equal: the offsets of the second are right in the first, too */
+    for (int i = 0; i < 2;
+         i++) { /* two that are equal: the offsets of the second are right in the first, too */
         f.entry_count = 0;
         uint64_t start = f.len;
         file_entry(&f, 200000, 20, 16);

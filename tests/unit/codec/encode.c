@@ -7,13 +7,17 @@
 #include "codec/fx.h"
 #include "numbers.h"
 
-static uint8_t raw[CHUNK_SIZE_MAX], stored[CHUNK_SIZE_MAX], scratch[CHUNK_SCRATCH_LEN], decoded[CHUNK_SIZE_MAX];
+static uint8_t raw[CHUNK_SIZE_MAX], stored[CHUNK_SIZE_MAX], scratch[CHUNK_SCRATCH_LEN],
+    decoded[CHUNK_SIZE_MAX];
 
 /* What the encoder would do with a bug, or a processor with a broken unit. */
 static bool fx_is_broken;
-size_t __real_fx_encode(const struct fx_kernels *kernels, const struct fx_guess *guess, const void *src, size_t raw_len, void *dst, size_t limit);
-size_t __wrap_fx_encode(const struct fx_kernels *kernels, const struct fx_guess *guess, const void *src, size_t raw_len, void *dst, size_t limit);
-size_t __wrap_fx_encode(const struct fx_kernels *kernels, const struct fx_guess *guess, const void *src, size_t raw_len, void *dst, size_t limit)
+size_t __real_fx_encode(const struct fx_kernels *kernels, const struct fx_guess *guess,
+                        const void *src, size_t raw_len, void *dst, size_t limit);
+size_t __wrap_fx_encode(const struct fx_kernels *kernels, const struct fx_guess *guess,
+                        const void *src, size_t raw_len, void *dst, size_t limit);
+size_t __wrap_fx_encode(const struct fx_kernels *kernels, const struct fx_guess *guess,
+                        const void *src, size_t raw_len, void *dst, size_t limit)
 {
     size_t len = __real_fx_encode(kernels, guess, src, raw_len, dst, limit);
     if (fx_is_broken && len > 0)

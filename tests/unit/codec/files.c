@@ -2,7 +2,6 @@
 #include "files.h"
 #include "../expect.h"
 
-
 #include "../base/seeded.h"
 #include "codec/cut.h"
 #include "format/chunk.h"
@@ -153,8 +152,8 @@ struct borders cut_whole(const struct file *f)
     return b;
 }
 
-static size_t split(const struct file *f, struct seeded *s, uint64_t from, uint64_t to, size_t buffer_max,
-                    struct iovec **ret_iov)
+static size_t split(const struct file *f, struct seeded *s, uint64_t from, uint64_t to,
+                    size_t buffer_max, struct iovec **ret_iov)
 {
     size_t count = 0, room = 16;
     struct iovec *iov = xcalloc(room, sizeof *iov);
@@ -169,7 +168,8 @@ static size_t split(const struct file *f, struct seeded *s, uint64_t from, uint6
     return count;
 }
 
-static struct borders cut_calls(const struct file *f, struct cut_state *state, struct seeded *s, size_t call_max, size_t buffer_max)
+static struct borders cut_calls(const struct file *f, struct cut_state *state, struct seeded *s,
+                                size_t call_max, size_t buffer_max)
 {
     struct borders b = {.at = xcalloc(f->len / 512 + 16, sizeof *b.at)};
     uint64_t from = 0, to = 0;
@@ -197,7 +197,8 @@ static struct borders cut_calls(const struct file *f, struct cut_state *state, s
     return b;
 }
 
-struct borders cut_pieces(const struct file *f, struct seeded *s, size_t call_max, size_t buffer_max)
+struct borders cut_pieces(const struct file *f, struct seeded *s, size_t call_max,
+                          size_t buffer_max)
 {
     struct cut_state state = {0};
     struct borders b = cut_calls(f, &state, s, call_max, buffer_max);
@@ -245,13 +246,15 @@ void expect_same(const struct borders *a, const struct borders *b)
 
 void expect_borders(const struct file *f, const uint64_t *at, size_t count)
 {
-    struct borders whole = cut_whole(f), expected = {.at = (uint64_t *)(uintptr_t)at, .count = count};
+    struct borders whole = cut_whole(f),
+                   expected = {.at = (uint64_t *)(uintptr_t)at, .count = count};
     if (count)
         expect_same(&whole, &expected);
     struct seeded s = {f->len};
     for (int i = 0; i < 24; i++) {
         size_t call_max = 1 + seeded_below(&s, 2 * f->len + 1);
-        struct borders pieces = cut_pieces(f, &s, call_max, i % 3 ? 1 + seeded_below(&s, 300000) : 100);
+        struct borders pieces =
+            cut_pieces(f, &s, call_max, i % 3 ? 1 + seeded_below(&s, 300000) : 100);
         expect_same(&whole, &pieces);
         borders_done(&pieces);
     }

@@ -37,7 +37,8 @@ struct borders cut_whole(const struct file *f);
 struct borders cut_ahead(const struct file *f, struct seeded *s);
 
 /* The same content in calls of random length, and in buffers of random length. */
-struct borders cut_pieces(const struct file *f, struct seeded *s, size_t call_max, size_t buffer_max);
+struct borders cut_pieces(const struct file *f, struct seeded *s, size_t call_max,
+                          size_t buffer_max);
 /* In two calls, of which the first has the content up to `end`; no writes. */
 struct borders cut_in_two(const struct file *f, uint64_t end);
 void borders_done(struct borders *b);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codec/fx.h"
 
-
 #include "../expect.h"
 #include "../base/golden.h"
 #include "format/chunk.h"
@@ -29,7 +28,8 @@ static struct exact exact_of(const void *bytes, size_t len)
     return e;
 }
 
-/* With the kernels of all levels that the machine has; they must agree. Empty where it does not fit in `limit`. */
+/* With the kernels of all levels that the machine has; they must agree. Empty where it does not fit
+ * in `limit`. */
 static struct exact encode(const struct fx_guess *guess, size_t raw_len, size_t limit)
 {
     _cleanup_exact_ struct exact src = exact_of(raw, raw_len);
@@ -54,7 +54,8 @@ static int decode(const uint8_t *bytes, size_t len, struct exact *ret, size_t ra
     cr_assert(r == 0 || r == -EBADMSG);
     for (enum cpu_level level = CPU_AVX2; level <= cpu_level_of_machine(); level++) {
         _cleanup_free_ uint8_t *other = xmalloc(raw_len ? raw_len : 1);
-        assert_i64(fx_decode(fx_kernels_of(level), src.bytes, len, other, raw_len), r, "%s", cpu_level_name(level));
+        assert_i64(fx_decode(fx_kernels_of(level), src.bytes, len, other, raw_len), r, "%s",
+                   cpu_level_name(level));
         if (r == 0)
             cr_assert_arr_eq(other, ret->bytes, raw_len, "%s", cpu_level_name(level));
     }
@@ -77,7 +78,9 @@ static size_t round_trip(const struct fx_guess *guess, size_t raw_len)
     return stored.len * 1000 / raw_len;
 }
 
-static const size_t lengths[] = {FX_RAW_MIN, 4097, 5003, 65536, 65536 + 4095, 131072 + 2, 300001, CHUNK_SIZE_MAX - 1, CHUNK_SIZE_MAX};
+static const size_t lengths[] = {FX_RAW_MIN,    4097,       5003,   65536,
+                                 65536 + 4095,  131072 + 2, 300001, CHUNK_SIZE_MAX - 1,
+                                 CHUNK_SIZE_MAX};
 
 Test(fx, all_content_comes_back_the_same_from_all_kernels, .timeout = 300)
 {
@@ -98,7 +101,8 @@ Test(fx, a_guess_may_be_wrong, .timeout = 300)
 {
     struct seeded s = {2};
     for (unsigned round = 0; round < 600; round++) {
-        size_t len = FX_RAW_MIN + seeded_below(&s, round % 10 ? 40000 : CHUNK_SIZE_MAX - FX_RAW_MIN + 1);
+        size_t len =
+            FX_RAW_MIN + seeded_below(&s, round % 10 ? 40000 : CHUNK_SIZE_MAX - FX_RAW_MIN + 1);
         struct fx_guess guess = {.width = (uint8_t)(1u << seeded_below(&s, 4))};
         guess.phase = (uint8_t)seeded_below(&s, guess.width);
         guess.coded[seeded_below(&s, 2)] = (uint8_t)(1 + seeded_below(&s, (1u << guess.width) - 1));
@@ -132,13 +136,16 @@ static void expect_guess(enum numbers kind, size_t shift, unsigned width, unsign
     fx_look(raw, sizeof raw, &guess);
     assert_u64(guess.width, width, "kind %d, shift %zu: width %u", kind, shift, guess.width);
     if (kind != NUMBERS_I64)
-        assert_u64(guess.phase, (width - shift % width) % width, "kind %d, shift %zu: phase %u", kind, shift, guess.phase);
+        assert_u64(guess.phase, (width - shift % width) % width, "kind %d, shift %zu: phase %u",
+                   kind, shift, guess.phase);
     size_t permille = round_trip(&guess, sizeof raw);
     cr_assert_leq(permille, permille_max, "kind %d, shift %zu: %zu", kind, shift, permille);
-    cr_assert_leq(permille, guess.permille + 20, "kind %d: %zu, guessed %u", kind, permille, guess.permille);
+    cr_assert_leq(permille, guess.permille + 20, "kind %d: %zu, guessed %u", kind, permille,
+                  guess.permille);
 }
 
-/* The exponents here have an entropy of 2 bits: 10 of 16 and 26 of 32 bits are left (0.625, 0.8125 and a little). */
+/* The exponents here have an entropy of 2 bits: 10 of 16 and 26 of 32 bits are left (0.625, 0.8125
+ * and a little). */
 Test(fx, width_and_phase_are_found_and_exponents_shrink)
 {
     for (size_t shift = 0; shift < 8; shift++) {
@@ -158,7 +165,8 @@ Test(fx, noise_is_not_coded)
     for (size_t i = 0; i < ARRAY_LEN(lengths); i++) {
         numbers_fill(NUMBERS_NOISE, &s, raw, lengths[i], 0);
         fx_look(raw, lengths[i], &guess);
-        cr_assert((guess.coded[0] | guess.coded[1]) == 0 || guess.permille > 970, "%zu bytes: width %u, %u", lengths[i], guess.width, guess.permille);
+        cr_assert((guess.coded[0] | guess.coded[1]) == 0 || guess.permille > 970,
+                  "%zu bytes: width %u, %u", lengths[i], guess.width, guess.permille);
     }
 }
 
@@ -173,13 +181,15 @@ static struct exact sample(enum numbers kind, uint64_t seed, size_t len, size_t 
 
 Test(fx, truncated_and_longer)
 {
-    static const enum numbers kinds[] = {NUMBERS_BF16, NUMBERS_F32_ROWS, NUMBERS_I64, NUMBERS_MIXED};
+    static const enum numbers kinds[] = {NUMBERS_BF16, NUMBERS_F32_ROWS, NUMBERS_I64,
+                                         NUMBERS_MIXED};
     for (size_t k = 0; k < ARRAY_LEN(kinds); k++) {
         _cleanup_exact_ struct exact stored = sample(kinds[k], 6, 6001, 1);
         cr_assert_gt(stored.len, 0);
         for (size_t len = 0; len < stored.len; len++) {
             _cleanup_exact_ struct exact again = {0};
-            assert_i64(decode(stored.bytes, len, &again, 6001), -EBADMSG, "%zu of %zu", len, stored.len);
+            assert_i64(decode(stored.bytes, len, &again, 6001), -EBADMSG, "%zu of %zu", len,
+                       stored.len);
         }
         _cleanup_exact_ struct exact shorter = {0}, longer = {0}, none = {0};
         assert_i64(decode(stored.bytes, stored.len, &shorter, 6000), -EBADMSG);
@@ -188,7 +198,8 @@ Test(fx, truncated_and_longer)
     }
 }
 
-/* A mask that says of more or fewer values that they escape than are there shifts all behind it: it is refused, whoever decodes. */
+/* A mask that says of more or fewer values that they escape than are there shifts all behind it: it
+ * is refused, whoever decodes. */
 Test(fx, masks_and_counts_agree)
 {
     _cleanup_exact_ struct exact stored = sample(NUMBERS_BF16, 8, 4096, 0);
@@ -212,19 +223,22 @@ Test(fx, flipped_bits_reach_nothing_outside, .timeout = 300)
         static struct exact stored;
         if (round % 200 == 0) {
             exact_done(&stored);
-            stored = sample((enum numbers)(1 + round / 200 % (NUMBERS_KINDS - 1)), round, 4500, seeded_below(&s, 8));
+            stored = sample((enum numbers)(1 + round / 200 % (NUMBERS_KINDS - 1)), round, 4500,
+                            seeded_below(&s, 8));
         }
         if (stored.len == 0)
             continue;
         _cleanup_exact_ struct exact bad = exact_of(stored.bytes, stored.len), again = {0};
-        size_t among = round % 2 ? min_u64(stored.len, 300) : stored.len; /* the header and the first counts, or all */
+        size_t among = round % 2 ? min_u64(stored.len, 300)
+                                 : stored.len; /* the header and the first counts, or all */
         for (uint64_t flips = 1 + seeded_below(&s, 4); flips > 0; flips--)
             bad.bytes[seeded_below(&s, among)] ^= (uint8_t)(1u << seeded_below(&s, 8));
         (void)decode(bad.bytes, bad.len, &again, 4500);
     }
 }
 
-static void expect_golden(const char *name, enum numbers kind, uint64_t seed, size_t len, size_t shift)
+static void expect_golden(const char *name, enum numbers kind, uint64_t seed, size_t len,
+                          size_t shift)
 {
     _cleanup_exact_ struct exact stored = sample(kind, seed, len, shift), again = {0};
     golden_compare(name, stored.bytes, stored.len);

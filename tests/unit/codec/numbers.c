@@ -18,7 +18,8 @@ static uint32_t f32(struct seeded *s, uint32_t exponent, bool is_signed)
 
 static uint32_t nan_or_so(struct seeded *s)
 {
-    static const uint32_t some[] = {0x7f800000, 0xff800000, 0x7fc00000, 0xffffffff, 0, 0x80000000, 0x7f800001, 0x7fffffff};
+    static const uint32_t some[] = {0x7f800000, 0xff800000, 0x7fc00000, 0xffffffff,
+                                    0,          0x80000000, 0x7f800001, 0x7fffffff};
     return some[seeded_below(s, ARRAY_LEN(some))];
 }
 
@@ -36,7 +37,8 @@ static size_t element(enum numbers kind, struct seeded *s, size_t i, uint8_t *p)
         put_le32(p, f32(s, (uint32_t)(60 + i / 256 % 30 + rarely(s)), false));
         return 4;
     case NUMBERS_F64:
-        put_le64(p, seeded_below(s, 2) << 63 | (1020 - rarely(s)) << 52 | seeded_below(s, 1ull << 52));
+        put_le64(p,
+                 seeded_below(s, 2) << 63 | (1020 - rarely(s)) << 52 | seeded_below(s, 1ull << 52));
         return 8;
     case NUMBERS_I64:
         put_le64(p, seeded_below(s, 50000));
@@ -56,7 +58,7 @@ static size_t element(enum numbers kind, struct seeded *s, size_t i, uint8_t *p)
     case NUMBERS_MIXED:
         return element(i / 4096 % 2 ? NUMBERS_F32 : NUMBERS_BF16, s, i, p);
     case NUMBERS_TEXT:
-        p[0] = (uint8_t)" etaoinshrdlu,.\n"[seeded_below(s, 16)];
+        p[0] = (uint8_t) " etaoinshrdlu,.\n"[seeded_below(s, 16)];
         return 1;
     default:
         p[0] = (uint8_t)seeded_u64(s);

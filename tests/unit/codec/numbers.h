@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Content for the encoders: what tensors look like, and what nothing looks like. Made of integers only, so it is the same everywhere. */
+/* Content for the encoders: what tensors look like, and what nothing looks like. Made of integers
+ * only, so it is the same everywhere. */
 #pragma once
 
 #include "../base/seeded.h"
@@ -11,8 +12,8 @@ enum numbers {
     NUMBERS_F32,      /* the same in 32 bits */
     NUMBERS_F32_ROWS, /* second moments: no sign, exponents that drift slowly */
     NUMBERS_F64,
-    NUMBERS_I64,      /* small, as token numbers */
-    NUMBERS_BYTES,    /* quantized: 8 bits, most near zero */
+    NUMBERS_I64,   /* small, as token numbers */
+    NUMBERS_BYTES, /* quantized: 8 bits, most near zero */
     NUMBERS_ZEROS,
     NUMBERS_NANS,      /* every pattern of NaN and infinity, and zeros of both signs */
     NUMBERS_DENORMALS, /* of 32 bits */

@@ -23,7 +23,8 @@ static struct plan {
 static int fail(const char *op, const char *object, void *arg)
 {
     (void)arg;
-    if (!plan.op || strcmp(op, plan.op) != 0 || strncmp(object, plan.folder, strlen(plan.folder)) != 0)
+    if (!plan.op || strcmp(op, plan.op) != 0 ||
+        strncmp(object, plan.folder, strlen(plan.folder)) != 0)
         return 0;
     int number = atomic_fetch_add(&plan.seen, 1);
     if (number < plan.from || number >= plan.from + plan.times)
@@ -93,7 +94,7 @@ static void expect_after_reopen(unsigned count, size_t length)
     shop_open(&shop);
 }
 
-/* --- journal -------------------------------------------------------------------------------------------------------- */
+/* --- journal ---------------------------------------------------------------------------------- */
 
 Test(commit_faults, a_failed_append_goes_to_the_next_segment)
 {
@@ -191,7 +192,8 @@ Test(commit_faults, a_journal_that_ends_before_the_view_is_damage_and_is_left_al
     shop_close(&shop);
 }
 
-/* What the view has is not asked of the journal again; a check asks, and so does whoever has to make the view anew. */
+/* What the view has is not asked of the journal again; a check asks, and so does whoever has to
+ * make the view anew. */
 static void expect_damage_behind_the_view(unsigned files)
 {
     cr_expect_neq(shop_fsck(&shop), 0);
@@ -249,12 +251,13 @@ Test(commit_faults, a_segment_missing_before_the_last_batches_is_an_error)
 {
     open_with_two_segments();
     shop_delete(&shop, "journal/0000000000000002");
-    cr_expect_lt(shop_open_only(&shop), 0, "the view has what the journal lost: nothing is touched");
+    cr_expect_lt(shop_open_only(&shop), 0,
+                 "the view has what the journal lost: nothing is touched");
     _cleanup_free_ char *current = xasprintf("%s/view/CURRENT", shop.path);
     expect_i64(access(current, F_OK), 0);
 }
 
-/* --- packs ---------------------------------------------------------------------------------------------------------- */
+/* --- packs ------------------------------------------------------------------------------------ */
 
 Test(commit_faults, a_failed_pack_is_written_anew)
 {
@@ -301,8 +304,8 @@ Test(commit_faults, packs_of_a_dead_daemon_are_taken_over_once)
     assert_i64(shop_open_only(&shop), 0);
     struct new_pack *a, *b;
     TAILQ_FOREACH(a, &shop.store->commit->packs.written, link)
-        for (b = TAILQ_NEXT(a, link); b; b = TAILQ_NEXT(b, link))
-            cr_assert_neq(a->id, b->id);
+    for (b = TAILQ_NEXT(a, link); b; b = TAILQ_NEXT(b, link))
+        cr_assert_neq(a->id, b->id);
     shop_start(&shop);
     shop_wait(&shop);
     expect_after_reopen(1, 150 * MIB);
@@ -315,7 +318,8 @@ static void die_with_a_pack_logged_twice(struct shop *s)
     shop_fill(s, ino, 0, 0, 150 * MIB);
     struct new_pack *pack = TAILQ_FIRST(&s->store->commit->packs.written);
     cr_assert_not_null(pack);
-    struct record rec = {.type = REC_PACK, .pack = pack->id, .length = pack->length, .count = pack->count};
+    struct record rec = {
+        .type = REC_PACK, .pack = pack->id, .length = pack->length, .count = pack->count};
     assert_i64(stage_log_append(store_stage(s->store), &rec), 0);
 }
 
@@ -355,7 +359,7 @@ Test(commit_faults, pins_keep_a_pack_from_being_dropped)
     free(content);
 }
 
-/* --- batches -------------------------------------------------------------------------------------------------------- */
+/* --- batches ---------------------------------------------------------------------------------- */
 
 static void hold_back(void)
 {

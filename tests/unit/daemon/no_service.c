@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* In place of the service, where a test links the parts around it only: none of this is ever called. */
+/* In place of the service, where a test links the parts around it only: none of this is ever
+ * called. */
 #include "daemon/service.h"
 
-int service_start(const struct service_plan *plan, struct service **ret, struct service_error *ret_error)
+int service_start(const struct service_plan *plan, struct service **ret,
+                  struct service_error *ret_error)
 {
     (void)plan, (void)ret, (void)ret_error;
     return -ENOSYS;

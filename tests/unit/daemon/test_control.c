@@ -169,7 +169,8 @@ Test(control, random_garbage)
     expect_alive();
 }
 
-/* More silent clients than threads: they are let go, and an honest one is answered in bounded time. */
+/* More silent clients than threads: they are let go, and an honest one is answered in
+ * bounded time. */
 Test(control, slow_clients_do_not_hang_it)
 {
     int fds[8];
@@ -226,7 +227,8 @@ Test(control, client_gives_up)
     cJSON_Delete(request);
 }
 
-/* Its socket is open to all and its store to be entered here: the check of the peer has to hold alone. */
+/* Its socket is open to all and its store to be entered here: the check of the peer has to hold
+ * alone. */
 Test(control, foreign_users_are_refused)
 {
     if (geteuid() != 0)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a mount hands to another version of cairn: two versions have to agree on it, so that it is pinned by a golden file. */
+/* What a mount hands to another version of cairn: two versions have to agree on it, so that it is
+ * pinned by a golden file. */
 #include "../base/golden.h"
 
 #include <cjson/cJSON.h>
@@ -16,7 +17,10 @@ static void begin(void)
 {
     char *error = NULL;
     options_init(&options);
-    assert_i64(options_set_list(&options, "stage=64M,attr_timeout=1500ms,noatime,log=/a\\,log,remote=dir:/r", false, &error), 0);
+    assert_i64(options_set_list(&options,
+                                "stage=64M,attr_timeout=1500ms,noatime,log=/a\\,log,remote=dir:/r",
+                                false, &error),
+               0);
     assert_i64(options_finish(&options, &error), 0);
 }
 
@@ -29,7 +33,13 @@ TestSuite(handover, .init = begin, .fini = end);
 
 static struct lifecycle_keeper a_keeper(void)
 {
-    struct lifecycle_keeper keeper = {.link_fd = 7, .lock_fd = 6, .deaths = 2, .died_at = 123456789, .last_death = "signal 6", .upgrades = 1, .upgrade_tries = 3};
+    struct lifecycle_keeper keeper = {.link_fd = 7,
+                                      .lock_fd = 6,
+                                      .deaths = 2,
+                                      .died_at = 123456789,
+                                      .last_death = "signal 6",
+                                      .upgrades = 1,
+                                      .upgrade_tries = 3};
     keeper.adopted.fd = 5;
     keeper.adopted.passport.init_len = 104;
     for (size_t i = 0; i < 104; i++)
@@ -54,7 +64,12 @@ static cJSON *read_json(int fd)
 static char *written(void)
 {
     struct lifecycle_keeper keeper = a_keeper();
-    struct handover_source from = {.store = "/nvme/store", .mountpoint = "/mnt/ckpt", .options = &options, .keeper = &keeper, .child = 77, .served_at = 99};
+    struct handover_source from = {.store = "/nvme/store",
+                                   .mountpoint = "/mnt/ckpt",
+                                   .options = &options,
+                                   .keeper = &keeper,
+                                   .child = 77,
+                                   .served_at = 99};
     int fd;
     assert_i64(handover_write(&from, &fd), 0);
     cJSON *state = read_json(fd);
@@ -98,17 +113,21 @@ Test(handover, of_an_older_version_is_read)
     assert_str(h.store, "/nvme/store");
     assert_str(h.mountpoint, "/mnt/ckpt");
     cr_assert(h.child == 77 && h.served_at == 99 && !h.stops);
-    cr_assert(h.keeper.is_adopting && h.keeper.is_upgrade && h.keeper.link_fd == 7 && h.keeper.lock_fd == 6 && h.keeper.adopted.fd == 5);
-    cr_assert(h.keeper.deaths == 2 && h.keeper.died_at == 123456789 && h.keeper.upgrades == 1 && h.keeper.upgrade_tries == 3);
+    cr_assert(h.keeper.is_adopting && h.keeper.is_upgrade && h.keeper.link_fd == 7 &&
+              h.keeper.lock_fd == 6 && h.keeper.adopted.fd == 5);
+    cr_assert(h.keeper.deaths == 2 && h.keeper.died_at == 123456789 && h.keeper.upgrades == 1 &&
+              h.keeper.upgrade_tries == 3);
     assert_str(h.keeper.last_death, "signal 6");
     assert_str(h.keeper.version_before, "1.0");
-    cr_assert_arr_eq(&h.keeper.adopted.passport, &keeper.adopted.passport, sizeof keeper.adopted.passport);
+    cr_assert_arr_eq(&h.keeper.adopted.passport, &keeper.adopted.passport,
+                     sizeof keeper.adopted.passport);
     _cleanup_free_ char *before = options_print(&options), *after = options_print(&h.options);
     assert_str(before, after);
     handover_done(&h);
 }
 
-/* The golden state with one of its members changed is refused, in a line that says `word`; NULL: it is left out. */
+/* The golden state with one of its members changed is refused, in a line that says `word`; NULL: it
+ * is left out. */
 static void expect_refusal(const char *member, cJSON *value, const char *word)
 {
     _cleanup_free_ char *text = golden();
@@ -139,9 +158,11 @@ static cJSON *number(uint64_t value)
 
 Test(handover, of_a_newer_format_is_refused_by_name)
 {
-    _cleanup_free_ char *mine = xasprintf("the handover has format %u; version %s supports formats up to %u", HANDOVER_FORMAT + 1, CAIRN_VERSION,
-                                          HANDOVER_FORMAT);
-    _cleanup_free_ char *stage = xasprintf("stage has version %u; version %s of cairn", stage_format_version() + 1, CAIRN_VERSION);
+    _cleanup_free_ char *mine =
+        xasprintf("the handover has format %u; version %s supports formats up to %u",
+                  HANDOVER_FORMAT + 1, CAIRN_VERSION, HANDOVER_FORMAT);
+    _cleanup_free_ char *stage = xasprintf("stage has version %u; version %s of cairn",
+                                           stage_format_version() + 1, CAIRN_VERSION);
     expect_refusal("format", number(HANDOVER_FORMAT + 1), mine);
     expect_refusal("format", NULL, "format 0");
     expect_refusal("stage_version", number(stage_format_version() + 1), stage);
@@ -150,7 +171,9 @@ Test(handover, of_a_newer_format_is_refused_by_name)
 
 Test(handover, that_is_not_whole_is_refused)
 {
-    static const char *const members[] = {"store", "mountpoint", "child", "served_at", "passport", "deaths", "died_at", "last_death", "upgrades", "upgrade_tries", "version"};
+    static const char *const members[] = {"store",    "mountpoint",    "child",   "served_at",
+                                          "passport", "deaths",        "died_at", "last_death",
+                                          "upgrades", "upgrade_tries", "version"};
     for (size_t i = 0; i < ARRAY_LEN(members); i++)
         expect_refusal(members[i], NULL, "incomplete");
     expect_refusal("options", NULL, "missing");

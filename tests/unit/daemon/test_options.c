@@ -50,7 +50,8 @@ static void expect_again(void)
         const void *a = (char *)&o + spec->offset, *b = (char *)&again + spec->offset;
         bool is_flag = spec->kind == OPTION_SET || spec->kind == OPTION_CLEAR;
         if (spec->kind != OPTION_STRING && spec->kind != OPTION_PATH)
-            assert_i64(memcmp(a, b, is_flag ? sizeof(bool) : sizeof(uint64_t)), 0, "%s in %s", spec->name, list);
+            assert_i64(memcmp(a, b, is_flag ? sizeof(bool) : sizeof(uint64_t)), 0, "%s in %s",
+                       spec->name, list);
         else if (*(char *const *)a)
             assert_str(*(char *const *)a, *(char *const *)b);
         else
@@ -63,9 +64,13 @@ static void expect_again(void)
 Test(options, printed_and_read_again)
 {
     expect_again();
-    expect_ok("stage=1536M,nvme=9007199254740993,fsync=stage,writeback_delay=250ms,entry_timeout=0,attr_timeout=1.5,threads=7,noallow_other,ro,suid,dev,"
-              "noexec,noatime,successor=on,crash_window=0,no_resend,log_level=debug,writeback_limit=1G");
-    expect_ok("remote=s3://bucket/a\\,b,profile=back\\\\slash,log=/a\\,\\\\b,takeover,unfenced,checksum=md5,connections=9,lease=90s,gc_grace=0,metrics=[::1]:9464");
+    expect_ok(
+        "stage=1536M,nvme=9007199254740993,fsync=stage,writeback_delay=250ms,entry_timeout=0,attr_"
+        "timeout=1.5,threads=7,noallow_other,ro,suid,dev,"
+        "noexec,noatime,successor=on,crash_window=0,no_resend,log_level=debug,writeback_limit=1G");
+    expect_ok("remote=s3://bucket/a\\,b,profile=back\\\\slash,log=/"
+              "a\\,\\\\b,takeover,unfenced,checksum=md5,connections=9,lease=90s,gc_grace=0,metrics="
+              "[::1]:9464");
     assert_str(o.log_path, "/a,\\b");
     expect_again();
 }
@@ -107,8 +112,8 @@ Test(options, durations)
                 {"5m", 300000000000},
                 {"1h", 3600000000000},
                 {"0.1s", 100000000}};
-    static const char *const bad[] = {"",    "s", "-1s", "1x", "1 s", "1S", "nan", "99999999999999999999h",
-                                      "1ms2"};
+    static const char *const bad[] = {
+        "", "s", "-1s", "1x", "1 s", "1S", "nan", "99999999999999999999h", "1ms2"};
     int64_t ns;
     for (size_t i = 0; i < ARRAY_LEN(good); i++) {
         assert_i64(parse_duration(good[i].text, &ns), 0, "%s", good[i].text);
@@ -127,7 +132,8 @@ Test(options, defaults)
     assert_u64(o.reduce, REDUCE_FAST);
     assert_u64(o.log_level, LOG_LEVEL_INFO);
     assert_u64(o.allow_other, geteuid() == 0);
-    cr_assert(o.default_permissions && o.nosuid && o.nodev && !o.noexec && !o.read_only && !o.foreground);
+    cr_assert(o.default_permissions && o.nosuid && o.nodev && !o.noexec && !o.read_only &&
+              !o.foreground);
     char *error = NULL;
     assert_i64(options_finish(&o, &error), 0);
     cr_assert_geq(o.stage_bytes, 16 * MIB);
@@ -136,9 +142,10 @@ Test(options, defaults)
 
 Test(options, every_kind)
 {
-    expect_ok("stage=2G,nvme=10G,fsync=stage,writeback-threads=4,writeback_limit=100M,writeback_delay=250ms,reduce=off");
-    expect_ok(
-        "entry-timeout=0.5,attr_timeout=2s,threads=8,log=/tmp/l,log_level=debug,foreground,ro,noallow_other");
+    expect_ok("stage=2G,nvme=10G,fsync=stage,writeback-threads=4,writeback_limit=100M,writeback_"
+              "delay=250ms,reduce=off");
+    expect_ok("entry-timeout=0.5,attr_timeout=2s,threads=8,log=/tmp/"
+              "l,log_level=debug,foreground,ro,noallow_other");
     expect_ok("noatime,noexec,suid,dev,default_permissions,fsname=x,subtype=y");
     assert_u64(o.stage_bytes, 2 * GIB);
     assert_u64(o.nvme_bytes, 10 * GIB);
@@ -180,8 +187,9 @@ Test(options, escapes)
 
 Test(options, ignored)
 {
-    expect_ok("_netdev,nofail,auto,noauto,user,users,defaults,x-systemd.requires=a.service,x-gvfs-hide,"
-              "comment=hello");
+    expect_ok(
+        "_netdev,nofail,auto,noauto,user,users,defaults,x-systemd.requires=a.service,x-gvfs-hide,"
+        "comment=hello");
 }
 
 Test(options, errors_name_the_option)
@@ -252,10 +260,13 @@ Test(options, defaults_of_a_remote)
 
 Test(options, of_a_remote)
 {
-    expect_finished("remote=s3://bucket/a/b/,endpoint-url=http://127.0.0.1:8000,region=moon-1,profile=p,addressing=path,"
-                    "checksum=md5,storage_class=COLD,sse=aws:kms,sse-kms-key-id=k,ca_bundle=/c,connections=8,"
-                    "remote_timeout=5s,upload_threads=2,upload_limit=10M,lease=1s,gc_grace=5m,follow=250ms,unfenced,"
-                    "no-sign-request,fsync=remote");
+    expect_finished(
+        "remote=s3://bucket/a/b/,endpoint-url=http://"
+        "127.0.0.1:8000,region=moon-1,profile=p,addressing=path,"
+        "checksum=md5,storage_class=COLD,sse=aws:kms,sse-kms-key-id=k,ca_bundle=/c,connections=8,"
+        "remote_timeout=5s,upload_threads=2,upload_limit=10M,lease=1s,gc_grace=5m,follow=250ms,"
+        "unfenced,"
+        "no-sign-request,fsync=remote");
     assert_str(o.remote, "s3://bucket/a/b");
     assert_str(o.endpoint_url, "http://127.0.0.1:8000");
     assert_str(o.region, "moon-1");
@@ -302,9 +313,11 @@ Test(options, wrong_values_of_a_remote)
 
 Test(options, bad_remotes)
 {
-    static const char *const bad[] = {"ftp://host/x",    "s3:bucket",         "s3://",        "s3:///prefix",  "/a/path",
-                                      "s3://b",          "s3://-bucket/x",    "s3://a bucket/x", "s3://bucket/a//b", "dir:",
-                                      "dir:/",           "s3://bucket/a\nb", "file:///x"};
+    static const char *const bad[] = {"ftp://host/x",   "s3:bucket",       "s3://",
+                                      "s3:///prefix",   "/a/path",         "s3://b",
+                                      "s3://-bucket/x", "s3://a bucket/x", "s3://bucket/a//b",
+                                      "dir:",           "dir:/",           "s3://bucket/a\nb",
+                                      "file:///x"};
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
         _cleanup_free_ char *list = xasprintf("remote=%s", bad[i]);
         expect_unfinished(list, "option remote");
@@ -379,7 +392,8 @@ static char root[] = "/tmp/cairn-options-XXXXXX";
 static void put(const char *path, const char *text)
 {
     _cleanup_free_ char *whole = xasprintf("%s%s", root, path);
-    for (char *slash = strchr(whole + strlen(root) + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+    for (char *slash = strchr(whole + strlen(root) + 1, '/'); slash;
+         slash = strchr(slash + 1, '/')) {
         *slash = '\0';
         (void)mkdir(whole, 0700);
         *slash = '/';

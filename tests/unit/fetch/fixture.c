@@ -41,7 +41,8 @@ void use_remote(bool wanted)
         return;
     struct tier *tier = NULL;
     char *text = NULL;
-    assert_i64(dir_tier_open(&(struct dir_options){.path = remote_path}, &tier, &text), 0, "%s", text ? text : "");
+    assert_i64(dir_tier_open(&(struct dir_options){.path = remote_path}, &tier, &text), 0, "%s",
+               text ? text : "");
     shop.options.remote = (struct remote_options){.name = remote_name,
                                                   .tier = fault_tier_new(tier, count_gets, NULL),
                                                   .holder = "test",
@@ -110,7 +111,8 @@ struct warm_status run_job(const char *name, bool evicts)
 {
     uint64_t job;
     struct warm_status s;
-    assert_i64(store_warm_start(shop.store, name ? shop_lookup(&shop, name) : ROOT_INO, evicts, &job), 0);
+    assert_i64(
+        store_warm_start(shop.store, name ? shop_lookup(&shop, name) : ROOT_INO, evicts, &job), 0);
     do {
         (void)usleep(5000);
         assert_i64(store_warm_status(shop.store, job, false, &s), 0);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* One read: what its range consists of, from where each part comes, and what may change meanwhile. */
+/* One read: what its range consists of, from where each part comes, and what may change
+ * meanwhile. */
 #include <sys/stat.h>
 
 #include "fetch/plan.h"
@@ -32,7 +33,8 @@ static void take_answer(const struct store_answer *answer, void *arg)
 static void start_read(struct answer *to, uint64_t ino, uint64_t offset, size_t length)
 {
     *to = (struct answer){.bytes = xmalloc(length)};
-    struct store_read_request request = {.ino = ino, .offset = offset, .length = length, .reply = take_answer, .arg = to};
+    struct store_read_request request = {
+        .ino = ino, .offset = offset, .length = length, .reply = take_answer, .arg = to};
     store_start_read(shop.store, &request);
 }
 
@@ -199,7 +201,7 @@ Test(plan, chunks_that_leave_and_come_back)
     free(bytes);
 }
 
-/* --- what a plan relies on ------------------------------------------------------------------------------------------------ */
+/* --- what a plan relies on -------------------------------------------------------------------- */
 
 static struct plan *plan_of(uint64_t ino, size_t length)
 {

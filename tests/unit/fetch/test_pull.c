@@ -99,7 +99,9 @@ Test(pull, without_the_remote_it_says_where_it_is)
     uint8_t buf[4096];
     char what[200] = "";
     size_t good;
-    assert_u64(store_read(shop.store, shop_lookup(&shop, "big"), 0, buf, sizeof buf, STORE_REACH_FAR, &good), -EIO);
+    assert_u64(store_read(shop.store, shop_lookup(&shop, "big"), 0, buf, sizeof buf,
+                          STORE_REACH_FAR, &good),
+               -EIO);
     store_damage(shop.store, note, what);
     cr_assert_not_null(strstr(what, "in the remote only"), "%s", what);
 }
@@ -135,7 +137,7 @@ Test(pull, near_read_says_that_it_is_far)
     assert_u64(store_read(shop.store, ino, 0, buf, sizeof buf, STORE_REACH_NEAR, &good), -EREMOTE);
 }
 
-/* --- readers who wait ------------------------------------------------------------------------------------------------------- */
+/* --- readers who wait ------------------------------------------------------------------------- */
 
 struct waiting {
     uint64_t ino;
@@ -160,7 +162,8 @@ static void *read_far(void *arg)
     const struct waiting *w = arg;
     uint8_t buf[4096];
     size_t good;
-    return (void *)(intptr_t)store_read(shop.store, w->ino, 0, buf, sizeof buf, STORE_REACH_FAR, &good);
+    return (void *)(intptr_t)store_read(shop.store, w->ino, 0, buf, sizeof buf, STORE_REACH_FAR,
+                                        &good);
 }
 
 static unsigned waiting_readers(void)
@@ -170,12 +173,14 @@ static unsigned waiting_readers(void)
     return pull->locked.waiting;
 }
 
-/* Asks for what another reader's GET is bringing; `error`: what becomes of that GET, and of those after it. */
+/* Asks for what another reader's GET is bringing; `error`: what becomes of that GET, and of those
+ * after it. */
 static void read_on_the_way(struct waiting *w, int error)
 {
     pthread_t reader;
     void *read;
-    struct store_read_request request = {.ino = w->ino, .offset = 5000, .length = 3000, .reply = take_answer, .arg = w};
+    struct store_read_request request = {
+        .ino = w->ino, .offset = 5000, .length = 3000, .reply = take_answer, .arg = w};
     atomic_store(&gets_wait, true);
     atomic_store(&get_error, error);
     assert_i64(pthread_create(&reader, NULL, read_far, w), 0);
@@ -223,7 +228,7 @@ Test(pull, what_does_not_arrive_is_an_error)
     shop_expect(&shop, "big", 1, 3 * MIB);
 }
 
-/* --- damage --------------------------------------------------------------------------------------------------------------- */
+/* --- damage ----------------------------------------------------------------------------------- */
 
 /* All but the header and the index. */
 static int spoil_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
@@ -262,8 +267,10 @@ Test(pull, damaged_on_nvme_is_healed_from_the_remote)
     do {
         (void)usleep(1000);
         store_status(shop.store, &s);
-    } while (s.healed_chunks_total == 0); /* by a thread of the store's; without an end if it never is */
-    while (heal_is_pending(shop.store)) /* what is not stored anew by the end of the mount is so at the next read of it */
+    } while (s.healed_chunks_total ==
+             0); /* by a thread of the store's; without an end if it never is */
+    while (heal_is_pending(shop.store)) /* what is not stored anew by the end of the mount is so at
+                                           the next read of it */
         (void)usleep(1000);
     store_damage(shop.store, note, what);
     assert_i64(what[0], 0, "%s", what);
@@ -285,7 +292,7 @@ Test(pull, damaged_in_the_remote_is_never_given)
     assert_u64(store_read(shop.store, ino, 0, buf, sizeof buf, STORE_REACH_FAR, &good), -EIO);
 }
 
-/* --- eviction -------------------------------------------------------------------------------------------------------------- */
+/* --- eviction --------------------------------------------------------------------------------- */
 
 Test(pull, evict_and_warm_up)
 {
@@ -293,7 +300,8 @@ Test(pull, evict_and_warm_up)
     shop_put(&shop, "b", 2, 10 * MIB);
     wait_remote();
     struct warm_status s = run_job("a", true);
-    cr_assert_geq(s.dropped_bytes, 10 * MIB, "%llu dropped, %llu pinned, %llu unpublished, %llu busy",
+    cr_assert_geq(s.dropped_bytes, 10 * MIB,
+                  "%llu dropped, %llu pinned, %llu unpublished, %llu busy",
                   (unsigned long long)s.dropped_bytes, (unsigned long long)s.pinned_bytes,
                   (unsigned long long)s.unpublished_bytes, (unsigned long long)s.busy_bytes);
     assert_u64(s.unpublished_bytes + s.pinned_bytes + s.busy_bytes, 0);
@@ -410,7 +418,8 @@ static uint64_t fill_up(uint64_t ino)
     return at;
 }
 
-/* P9: with the remote gone, writers wait, then get ENOSPC; what is acknowledged stays; when it is back, room comes free. */
+/* P9: with the remote gone, writers wait, then get ENOSPC; what is acknowledged stays; when it is
+ * back, room comes free. */
 Test(pull, full_while_the_remote_is_gone)
 {
     shop_close(&shop);

@@ -98,11 +98,13 @@ static void decode_pack(const uint8_t *buf, size_t size, uint32_t version)
     assert_u64(count, 3);
 }
 
-static void finish_pack(struct pack_trailer *t, uint8_t *buf, size_t size, struct chunk_entry *entries)
+static void finish_pack(struct pack_trailer *t, uint8_t *buf, size_t size,
+                        struct chunk_entry *entries)
 {
     t->index_len = t->count = 0;
     for (; t->count < 3; t->count++)
-        t->index_len += (uint32_t)pack_encode_entry(&entries[t->count], buf + t->index_offset + t->index_len);
+        t->index_len +=
+            (uint32_t)pack_encode_entry(&entries[t->count], buf + t->index_offset + t->index_len);
     t->index_crc = crc32_of(0, buf + t->index_offset, t->index_len);
     pack_encode_trailer(t, buf + size - PACK_TRAILER_LEN);
 }
@@ -139,7 +141,8 @@ Test(golden, pack)
         e->offset = at + pack_frame_len(e);
         (void)pack_encode_frame(e, tag, buf + at);
         memset(buf + e->offset, 'a' + (int)i, e->stored_len);
-        assert_i64(pack_decode_frame(t.pack, sizeof buf, at, buf + at, sizeof buf - at, &found, tag), 0);
+        assert_i64(
+            pack_decode_frame(t.pack, sizeof buf, at, buf + at, sizeof buf - at, &found, tag), 0);
         at = align_up(e->offset + e->stored_len, PACK_FRAME_ALIGN);
     }
     t.index_offset = at;

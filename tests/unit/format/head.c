@@ -16,7 +16,7 @@ static void fix_crc(uint8_t *buf, size_t len)
     put_le32(buf + len - 4, crc32_of(0, buf, len - 4));
 }
 
-/* --- head ---------------------------------------------------------------------------------------------------------- */
+/* --- head ------------------------------------------------------------------------------------- */
 
 static void expect_same_run(const struct run_info *a, const struct run_info *b)
 {
@@ -169,7 +169,8 @@ Test(head, runs_follow_each_other)
     assert_i64(decode_changed_head(FIXED + 8, 1, 8), -EUCLEAN, "the first begins at 0");
     assert_i64(decode_changed_head(second + 8, head.runs[1].base_cut + 1, 8), -EUCLEAN, "a gap");
     assert_i64(decode_changed_head(second + 8, head.runs[1].base_cut - 1, 8), -EUCLEAN, "twice");
-    assert_i64(decode_changed_head(second + 16, head.runs[1].base_cut - 1, 8), -EUCLEAN, "backwards");
+    assert_i64(decode_changed_head(second + 16, head.runs[1].base_cut - 1, 8), -EUCLEAN,
+               "backwards");
     assert_i64(decode_changed_head(104, head.cut + 1, 8), -EUCLEAN, "the last ends at the cut");
     assert_i64(decode_changed_head(second + 32, RUN_HEADER_LEN + RUN_TRAILER_LEN, 8), 0);
     assert_i64(decode_changed_head(second + 32, RUN_HEADER_LEN + RUN_TRAILER_LEN - 1, 8), -EUCLEAN);
@@ -223,7 +224,7 @@ Test(head, encoder_takes_no_holder_without_end, .signal = SIGABRT)
     (void)head_encode(&head, buf);
 }
 
-/* --- prefix info --------------------------------------------------------------------------------------------------- */
+/* --- prefix info ------------------------------------------------------------------------------ */
 
 Test(prefix_info, round_trips)
 {
@@ -276,16 +277,18 @@ Test(prefix_info, versions_and_features)
     assert_i64(decode_changed_prefix(0, 8, 0, 4), -EUCLEAN);
     assert_i64(decode_changed_prefix(0, 12, 1, 4), -EUCLEAN);
     for (unsigned bit = 0; bit < 64; bit++) {
-        assert_i64(decode_changed_prefix(0, 16, 1ull << bit, 8), bit == 2 ? 0 : -EPROTONOSUPPORT, "fx is known");
+        assert_i64(decode_changed_prefix(0, 16, 1ull << bit, 8), bit == 2 ? 0 : -EPROTONOSUPPORT,
+                   "fx is known");
         assert_i64(decode_changed_prefix(0, 24, 1ull << bit, 8), 0);
         assert_i64(decode_changed_prefix(0, 32, 1ull << bit, 8), 0);
     }
     assert_i64(decode_changed_prefix(0, 104, 1, 1), -EUCLEAN);
     assert_i64(decode_changed_prefix(0, 251, 1, 1), -EUCLEAN);
-    assert_i64(decode_changed_prefix(1, 251, 1, 1), 0, "a field of a feature that nobody must know");
+    assert_i64(decode_changed_prefix(1, 251, 1, 1), 0,
+               "a field of a feature that nobody must know");
 }
 
-/* --- lease --------------------------------------------------------------------------------------------------------- */
+/* --- lease ------------------------------------------------------------------------------------ */
 
 Test(lease, round_trips)
 {
@@ -338,7 +341,7 @@ Test(lease, fields_are_checked)
     assert_i64(decode_changed_lease(251, 1, 1), -EUCLEAN);
 }
 
-/* --- random damage ------------------------------------------------------------------------------------------------- */
+/* --- random damage ---------------------------------------------------------------------------- */
 
 static size_t encode_any(unsigned kind, uint32_t runs, uint8_t *buf)
 {
@@ -385,7 +388,8 @@ Test(head, hostile_bytes_never_reach_outside)
         unsigned kind = (unsigned)seeded_below(&seeded, 3);
         size_t len = encode_any(kind, (uint32_t)seeded_below(&seeded, HEAD_RUNS_MAX + 1), whole);
         for (uint64_t flips = 1 + seeded_below(&seeded, 3); flips > 0; flips--)
-            whole[seeded_below(&seeded, seeded_below(&seeded, 2) ? 128 : len)] = (uint8_t)seeded_u64(&seeded);
+            whole[seeded_below(&seeded, seeded_below(&seeded, 2) ? 128 : len)] =
+                (uint8_t)seeded_u64(&seeded);
         if (seeded_below(&seeded, 3) == 0)
             len = seeded_below(&seeded, HEAD_LEN_MAX + 1);
         if (len >= 4 && seeded_below(&seeded, 4))

@@ -3,7 +3,6 @@
 #include "format/object.h"
 #include "../expect.h"
 
-
 Test(object, number_of_a_name)
 {
     const uint64_t numbers[] = {0, 1, 0xab, 0xfedcba9876543210, UINT64_MAX};

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "format/pack.h"
 
-
 #include "../expect.h"
 #include "../base/seeded.h"
 #include "base/crc.h"
@@ -171,8 +170,10 @@ Test(pack, entries_are_checked)
     assert_i64(decode_changed_entry(36, 0, 4), -EUCLEAN);
     assert_i64(decode_changed_entry(36, CHUNK_SIZE_MAX, 4), 0);
     assert_i64(decode_changed_entry(36, CHUNK_SIZE_MAX + 1, 4), -EUCLEAN);
-    assert_i64(decode_changed_entry(40, ENCODING_RAW, 1), -EUCLEAN, "raw and not of its raw length");
-    assert_i64(decode_changed_entry(40, 200, 1), 0, "an unknown encoding is for the reader to report");
+    assert_i64(decode_changed_entry(40, ENCODING_RAW, 1), -EUCLEAN,
+               "raw and not of its raw length");
+    assert_i64(decode_changed_entry(40, 200, 1), 0,
+               "an unknown encoding is for the reader to report");
     assert_i64(decode_changed_entry(41, 0, 1), -EUCLEAN, "references and no depth");
     assert_i64(decode_changed_entry(42, CHUNK_REFS_MAX + 1, 1), -EUCLEAN);
     assert_i64(decode_changed_entry(43, 1, 1), -EUCLEAN);
@@ -215,10 +216,13 @@ Test(pack, frames_round_trip)
         assert_u64(pack_encode_frame(&in, made, buf), len);
         assert_i64(pack_decode_frame(9, 1 << 20, 64, buf, len, &out, tag), 0);
         cr_assert_arr_eq(tag, made, sizeof tag);
-        cr_assert(chunk_name_equal(&in.name, &out.name) && out.offset == in.offset && out.pack == 9 && out.ref_count == refs);
-        assert_i64(pack_decode_frame(9, 1 << 20, 72, buf, len, &out, tag), -EUCLEAN, "not where it says");
+        cr_assert(chunk_name_equal(&in.name, &out.name) && out.offset == in.offset &&
+                  out.pack == 9 && out.ref_count == refs);
+        assert_i64(pack_decode_frame(9, 1 << 20, 72, buf, len, &out, tag), -EUCLEAN,
+                   "not where it says");
         assert_i64(pack_decode_frame(9, 1 << 20, 64, buf, len - 1, &out, tag), -EUCLEAN);
-        assert_i64(pack_decode_frame(9, in.offset + in.stored_len - 1, 64, buf, len, &out, tag), -EUCLEAN, "beyond the file");
+        assert_i64(pack_decode_frame(9, in.offset + in.stored_len - 1, 64, buf, len, &out, tag),
+                   -EUCLEAN, "beyond the file");
         buf[0] ^= 1;
         assert_i64(pack_decode_frame(9, 1 << 20, 64, buf, len, &out, tag), -EUCLEAN);
     }

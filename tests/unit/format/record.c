@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "format/record.h"
 
-
 #include "../expect.h"
 #include "../base/seeded.h"
 #include "base/crc.h"
@@ -51,7 +50,8 @@ Test(record, what_no_encoder_writes_is_refused)
     in.name_len = 7;
     _cleanup_free_ uint8_t *buf = encode(&in, &len);
     cr_assert_lt(fields_end, len, "the sample is padded");
-    const size_t zeros[] = {len - 1, fields_end - 48 + 21, fields_end - 1, fields_end - 3 * 48 + 47};
+    const size_t zeros[] = {len - 1, fields_end - 48 + 21, fields_end - 1,
+                            fields_end - 3 * 48 + 47};
     for (size_t i = 0; i < ARRAY_LEN(zeros); i++) {
         assert_u64(buf[zeros[i]], 0);
         buf[zeros[i]] = 1;
@@ -165,12 +165,12 @@ Test(record, extents_are_checked)
     assert_i64(decode_extent((struct extent){.offset = UINT64_MAX, .length = 1}), -EUCLEAN);
     assert_i64(decode_extent((struct extent){.offset = 0, .length = 0}), -EUCLEAN);
     assert_i64(decode_extent((struct extent){.length = 1, .kind = (enum extent_kind)3}), -EUCLEAN);
-    assert_i64(
-      decode_extent((struct extent){.length = 1, .kind = EXTENT_CHUNK, .chunk_offset = CHUNK_SIZE_MAX - 1}),
-      0);
-    assert_i64(
-      decode_extent((struct extent){.length = 2, .kind = EXTENT_CHUNK, .chunk_offset = CHUNK_SIZE_MAX - 1}),
-      -EUCLEAN);
+    assert_i64(decode_extent((struct extent){
+                   .length = 1, .kind = EXTENT_CHUNK, .chunk_offset = CHUNK_SIZE_MAX - 1}),
+               0);
+    assert_i64(decode_extent((struct extent){
+                   .length = 2, .kind = EXTENT_CHUNK, .chunk_offset = CHUNK_SIZE_MAX - 1}),
+               -EUCLEAN);
     assert_i64(decode_extent((struct extent){.length = CHUNK_SIZE_MAX + 1, .kind = EXTENT_CHUNK}),
                -EUCLEAN);
     assert_i64(decode_extent((struct extent){.length = 6, .kind = EXTENT_INLINE}), 0);
@@ -198,7 +198,9 @@ Test(record, hostile_bytes_never_reach_outside)
     struct seeded seeded = {1};
     volatile uint8_t sum = 0;
     for (int round = 0; round < 60000; round++) {
-        struct record in = sample_record(sample_types[seeded_below(&seeded, ARRAY_LEN(sample_types))]), out;
+        struct record in = sample_record(
+                          sample_types[seeded_below(&seeded, ARRAY_LEN(sample_types))]),
+                      out;
         size_t len, n;
         _cleanup_free_ uint8_t *buf = encode(&in, &len);
         for (uint64_t flips = 1 + seeded_below(&seeded, 4); flips > 0; flips--)
@@ -221,7 +223,14 @@ Test(record, hostile_bytes_never_reach_outside)
 
 Test(record, what_a_setattr_changes)
 {
-    const struct attrs all = {.mode = 0777777, .uid = 1, .gid = 2, .rdev = 3, .size = 4, .atime = 5, .mtime = 6, .ctime = 7,
+    const struct attrs all = {.mode = 0777777,
+                              .uid = 1,
+                              .gid = 2,
+                              .rdev = 3,
+                              .size = 4,
+                              .atime = 5,
+                              .mtime = 6,
+                              .ctime = 7,
                               .btime = 8};
     struct record rec = {.type = REC_SETATTR, .attrs = all};
     struct attrs attrs = {.mode = 0100600, .size = 9};
@@ -230,7 +239,8 @@ Test(record, what_a_setattr_changes)
     expect_i64(attrs.ctime, 0);
     rec.mask = ATTR_UID | ATTR_ATIME;
     record_set_attrs(&rec, &attrs);
-    cr_expect(attrs.uid == 1 && attrs.atime == 5 && attrs.gid == 0 && attrs.mtime == 0 && attrs.mode == 0100600);
+    cr_expect(attrs.uid == 1 && attrs.atime == 5 && attrs.gid == 0 && attrs.mtime == 0 &&
+              attrs.mode == 0100600);
     rec.mask = ATTR_MODE | ATTR_GID | ATTR_MTIME | ATTR_CTIME;
     record_set_attrs(&rec, &attrs);
     expect_u64(attrs.mode, 0107777, "it stays a file");

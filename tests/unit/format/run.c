@@ -28,7 +28,7 @@ static void expect_end(struct run_reader *reader)
     run_reader_free(reader);
 }
 
-/* --- round trips --------------------------------------------------------------------------------------------------- */
+/* --- round trips ------------------------------------------------------------------------------ */
 
 Test(run, round_trips)
 {
@@ -99,7 +99,8 @@ Test(run, block_ends_with_the_row_that_fills_it)
 {
     static uint8_t value[RUN_BLOCK_ROOM];
     for (size_t less = 0; less < 2; less++) {
-        const struct run_row rows[] = {{"a", 1, value, RUN_BLOCK_ROOM - 9 - less}, {"b", 1, value, 10}};
+        const struct run_row rows[] = {{"a", 1, value, RUN_BLOCK_ROOM - 9 - less},
+                                       {"b", 1, value, 10}};
         struct run_info info = sample_run_info();
         struct run_file file = run_file_of(&info, rows, ARRAY_LEN(rows));
         assert_u64(run_block_count(&file), less ? 1 : 2);
@@ -118,7 +119,7 @@ Test(run, without_rows)
     run_file_done(&file);
 }
 
-/* --- the writer ---------------------------------------------------------------------------------------------------- */
+/* --- the writer ------------------------------------------------------------------------------- */
 
 /* Whatever put() fails at, the writer stops there and says so until its end. */
 static void write_until_error(size_t fail_from)
@@ -178,7 +179,7 @@ Test(run, writer_refuses_a_shorter_key, .signal = SIGABRT)
     add_keys("long", "lon");
 }
 
-/* --- header and trailer -------------------------------------------------------------------------------------------- */
+/* --- header and trailer ----------------------------------------------------------------------- */
 
 static int open_only(struct run_file *file, size_t length)
 {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Runs that are not what a writer made: blocks and rows that somebody forged, flipped bits, files cut short. */
+/* Runs that are not what a writer made: blocks and rows that somebody forged, flipped bits, files
+ * cut short. */
 
 #include "../expect.h"
 #include "../base/seeded.h"
@@ -7,7 +8,7 @@
 #include "format/run.h"
 #include "run_files.h"
 
-/* --- blocks and rows ----------------------------------------------------------------------------------------------- */
+/* --- blocks and rows -------------------------------------------------------------------------- */
 
 /* A file whose first two blocks have the same length. */
 static struct run_file two_equal_blocks(uint64_t id)
@@ -15,8 +16,9 @@ static struct run_file two_equal_blocks(uint64_t id)
     static uint8_t value[RUN_BLOCK_ROOM];
     struct run_info info = sample_run_info();
     info.id = id;
-    const struct run_row rows[] = {
-        {"a", 1, value, sizeof value}, {"b", 1, value, sizeof value}, {"c", 1, value, sizeof value}};
+    const struct run_row rows[] = {{"a", 1, value, sizeof value},
+                                   {"b", 1, value, sizeof value},
+                                   {"c", 1, value, sizeof value}};
     struct run_file file = run_file_of(&info, rows, ARRAY_LEN(rows));
     assert_u64(run_block_count(&file), 3);
     return file;
@@ -24,7 +26,8 @@ static struct run_file two_equal_blocks(uint64_t id)
 
 static void swap_blocks(struct run_file *file, size_t i, size_t j)
 {
-    size_t a = run_block_at(file, i), b = run_block_at(file, j), len = run_block_at(file, 1) - run_block_at(file, 0);
+    size_t a = run_block_at(file, i), b = run_block_at(file, j),
+           len = run_block_at(file, 1) - run_block_at(file, 0);
     uint8_t *keep = xmalloc(len);
     memcpy(keep, file->data + a, len);
     memcpy(file->data + a, file->data + b, len);
@@ -243,7 +246,7 @@ Test(run, longest_key)
     }
 }
 
-/* --- random damage ------------------------------------------------------------------------------------------------- */
+/* --- random damage ---------------------------------------------------------------------------- */
 
 Test(run, flipped_bits_are_found)
 {
@@ -255,7 +258,8 @@ Test(run, flipped_bits_are_found)
     for (int round = 0; round < 3000; round++) {
         size_t at = seeded_below(&seeded, file.len);
         if (round % 3 == 0) /* what frames the rows is short: it gets its share */
-            at = run_block_at(&file, seeded_below(&seeded, 3)) + seeded_below(&seeded, BLOCK_HEADER);
+            at =
+                run_block_at(&file, seeded_below(&seeded, 3)) + seeded_below(&seeded, BLOCK_HEADER);
         uint8_t bit = (uint8_t)(1u << seeded_below(&seeded, 8));
         file.data[at] ^= bit;
         int r = run_file_read(&file, NULL);

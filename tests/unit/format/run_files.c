@@ -50,8 +50,10 @@ struct run_row row_of_number(size_t i, char *buf)
     size_t value_len = i * 37 % 301;
     memset(buf + 9, (int)('a' + i % 26), value_len);
     bool removed = i % 7 == 3;
-    return (struct run_row){
-        .key = buf, .key_len = 8, .value = removed ? NULL : buf + 9, .value_len = removed ? 0 : value_len};
+    return (struct run_row){.key = buf,
+                            .key_len = 8,
+                            .value = removed ? NULL : buf + 9,
+                            .value_len = removed ? 0 : value_len};
 }
 
 struct run_file run_file_of(const struct run_info *info, const struct run_row *rows, size_t count)

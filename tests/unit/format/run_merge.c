@@ -60,7 +60,8 @@ static void add_run(struct model *m, struct seeded *seeded, uint64_t sparse)
         if (seeded_below(seeded, sparse))
             continue;
         bool removed = seeded_below(seeded, 4) == 0;
-        rows[count++] = (struct run_row){m->keys[k].bytes, m->keys[k].len, removed ? NULL : &number, !removed};
+        rows[count++] =
+            (struct run_row){m->keys[k].bytes, m->keys[k].len, removed ? NULL : &number, !removed};
         m->newest[k] = removed ? REMOVED : number;
     }
     struct run_info info = sample_run_info();
@@ -126,7 +127,9 @@ Test(run_merge, like_the_model)
 {
     for (uint64_t round = 0; round < 120; round++) {
         struct seeded seeded = {round};
-        size_t runs = round < 10 ? round : round < 15 ? RUN_MERGE_MAX : seeded_below(&seeded, RUN_MERGE_MAX + 1);
+        size_t runs = round < 10   ? round
+                      : round < 15 ? RUN_MERGE_MAX
+                                   : seeded_below(&seeded, RUN_MERGE_MAX + 1);
         struct model *m = model_new(&seeded, runs);
         struct given given = {.model = m, .drop_removed = round % 2};
         assert_i64(run_merge(m->readers, m->count, given.drop_removed, expect_given, &given), 0);
@@ -187,7 +190,8 @@ static int count_row(const struct run_row *row, void *arg)
 Test(run_merge, error_in_a_later_block_ends_it)
 {
     struct run_info info = sample_run_info();
-    struct run_file whole = run_file_numbered(&info, 1500), damaged = run_file_numbered(&info, 1500);
+    struct run_file whole = run_file_numbered(&info, 1500),
+                    damaged = run_file_numbered(&info, 1500);
     size_t second = run_block_at(&damaged, 1);
     damaged.data[second + 100] ^= 1;
     struct run_reader *readers[] = {run_file_open(&damaged), run_file_open(&whole)};

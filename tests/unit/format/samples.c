@@ -93,8 +93,11 @@ struct pack_trailer sample_trailer(void)
 
 struct segment_header sample_segment(void)
 {
-    struct segment_header h = {
-        .number = 4, .epoch = 7, .base_seq = (7ull << SEQ_EPOCH_SHIFT) | 90, .writer = 3, .length = 16 << 20};
+    struct segment_header h = {.number = 4,
+                               .epoch = 7,
+                               .base_seq = (7ull << SEQ_EPOCH_SHIFT) | 90,
+                               .writer = 3,
+                               .length = 16 << 20};
     fill(h.store, sizeof h.store, 0xa0);
     fill(h.prev, sizeof h.prev, 0x10);
     return h;
@@ -117,7 +120,8 @@ struct batch_header sample_batch(void)
 
 struct superblock sample_superblock(void)
 {
-    struct superblock sb = {.version = SUPERBLOCK_VERSION, .writer = 3, .created = 1700000000123456789};
+    struct superblock sb = {
+        .version = SUPERBLOCK_VERSION, .writer = 3, .created = 1700000000123456789};
     fill(sb.store, sizeof sb.store, 0xa0);
     fill(sb.key_id, sizeof sb.key_id, 0x60);
     fill(sb.key.bytes, sizeof sb.key.bytes, 0x80);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "format/segment.h"
 
-
 #include "../expect.h"
 #include "../base/seeded.h"
 #include "base/crc.h"
@@ -123,8 +122,8 @@ Test(segment, hostile_headers_never_reach_outside)
 {
     struct seeded seeded = {3};
     for (int round = 0; round < 50000; round++) {
-        size_t len =
-            seeded_below(&seeded, 3) ? BATCH_HEADER_LEN : seeded_below(&seeded, BATCH_HEADER_LEN + 1);
+        size_t len = seeded_below(&seeded, 3) ? BATCH_HEADER_LEN
+                                              : seeded_below(&seeded, BATCH_HEADER_LEN + 1);
         uint8_t whole[BATCH_HEADER_LEN];
         struct batch_header b = sample_batch();
         struct segment_header s = sample_segment();
@@ -139,6 +138,7 @@ Test(segment, hostile_headers_never_reach_outside)
         _cleanup_free_ uint8_t *exact = xmalloc(len);
         memcpy(exact, whole, len);
         int r = batch ? batch_decode_header(exact, len, &b) : segment_decode_header(exact, len, &s);
-        cr_assert(r == 0 || r == -EUCLEAN || r == -EBADMSG || r == -EPROTONOSUPPORT || r == -ENODATA);
+        cr_assert(r == 0 || r == -EUCLEAN || r == -EBADMSG || r == -EPROTONOSUPPORT ||
+                  r == -ENODATA);
     }
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "format/superblock.h"
 
-
 #include "../expect.h"
 #include "../base/seeded.h"
 #include "base/crc.h"
@@ -145,7 +144,8 @@ Test(superblock, reserved_bytes)
     superblock_encode(&in, buf);
     buf[2000] = 1;
     put_le32(buf + 4092, crc32_of(0, buf, 4092));
-    assert_i64(superblock_decode(buf, sizeof buf, &out), 0, "fields of a feature that nobody must know");
+    assert_i64(superblock_decode(buf, sizeof buf, &out), 0,
+               "fields of a feature that nobody must know");
     put_le32(buf + 8, 0);
     put_le32(buf + 4092, crc32_of(0, buf, 4092));
     assert_i64(superblock_decode(buf, sizeof buf, &out), -EUCLEAN, "version 0");
@@ -155,7 +155,8 @@ Test(superblock, hostile_bytes)
 {
     struct seeded seeded = {4};
     for (int round = 0; round < 5000; round++) {
-        size_t len = seeded_below(&seeded, 2) ? SUPERBLOCK_LEN : seeded_below(&seeded, SUPERBLOCK_LEN);
+        size_t len =
+            seeded_below(&seeded, 2) ? SUPERBLOCK_LEN : seeded_below(&seeded, SUPERBLOCK_LEN);
         uint8_t whole[SUPERBLOCK_LEN];
         struct superblock sb = sample_superblock();
         superblock_encode(&sb, whole);
@@ -178,7 +179,8 @@ Test(superblock, former_ids)
     assert_u64(out.incompat, SUPERBLOCK_INCOMPAT_HISTORY | SUPERBLOCK_INCOMPAT_FORMER);
     assert_u64(out.former_count, 2);
     cr_assert_arr_eq(out.former, in.former, sizeof in.former);
-    cr_expect(superblock_has_id(&out, in.store) && superblock_has_id(&out, in.former[0]) && superblock_has_id(&out, in.former[1]));
+    cr_expect(superblock_has_id(&out, in.store) && superblock_has_id(&out, in.former[0]) &&
+              superblock_has_id(&out, in.former[1]));
     cr_expect_not(superblock_has_id(&out, in.history));
     for (unsigned count = 0; count <= SUPERBLOCK_FORMER_MAX + 1; count++) {
         put_le16(buf + 120, (uint16_t)count);

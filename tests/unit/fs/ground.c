@@ -93,7 +93,8 @@ static void take_answer(const struct store_answer *answer, void *arg)
 {
     struct reading *reading = arg;
     uint8_t *to = reading->buf;
-    *reading->got = (struct got){.error = answer->error, .length = answer->length, .iov_count = answer->iov_count};
+    *reading->got = (struct got){
+        .error = answer->error, .length = answer->length, .iov_count = answer->iov_count};
     for (size_t i = 0; i < answer->iov_count; i++) {
         memcpy(to, answer->iov[i].iov_base, answer->iov[i].iov_len);
         to += answer->iov[i].iov_len;
@@ -105,7 +106,8 @@ ssize_t read_file(uint64_t ino, uint64_t offset, void *buf, size_t length, struc
 {
     struct got got = {0};
     struct reading reading = {.got = ret ? ret : &got, .buf = buf};
-    struct store_read_request request = {.ino = ino, .offset = offset, .length = length, .reply = take_answer, .arg = &reading};
+    struct store_read_request request = {
+        .ino = ino, .offset = offset, .length = length, .reply = take_answer, .arg = &reading};
     assert_i64(sem_init(&reading.done, 0, 0), 0);
     fs_read(fs, &request, false);
     bool at_once = sem_trywait(&reading.done) == 0;

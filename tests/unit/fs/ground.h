@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the tests of fs/ stand on: a store, the files over it without FUSE, and short words for what they do all the time. Each test has
- * its own, in a process of its own. */
+/* What the tests of fs/ stand on: a store, the files over it without FUSE, and short words for what
+ * they do all the time. Each test has its own, in a process of its own. */
 #pragma once
 
 #include "../fixtures/shop.h"

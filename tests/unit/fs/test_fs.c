@@ -11,7 +11,7 @@
 
 TestSuite(fs, .init = ground_setup, .fini = ground_teardown, .timeout = 600);
 
-/* --- names ------------------------------------------------------------------------------------------------------------ */
+/* --- names ------------------------------------------------------------------------------------ */
 
 Test(fs, a_rename_replaces)
 {
@@ -137,7 +137,7 @@ Test(fs, special_files_and_listing)
     expect_i64(stat_of(ino_of("plain")).st_size, 0);
 }
 
-/* --- content ---------------------------------------------------------------------------------------------------------- */
+/* --- content ---------------------------------------------------------------------------------- */
 
 Test(fs, truncation)
 {
@@ -287,7 +287,8 @@ Test(fs, copying_what_is_not_durable)
 {
     struct file from = create("from"), to = create("to");
     shop_fill(&shop, from.ino, 0, 4, 12 * MIB + 300);
-    assert_i64(fs_copy(fs, from.ino, 100, to.ino, 7, 12 * MIB + 200, &root), (ssize_t)(12 * MIB + 200));
+    assert_i64(fs_copy(fs, from.ino, 100, to.ino, 7, 12 * MIB + 200, &root),
+               (ssize_t)(12 * MIB + 200));
     static uint8_t is[12 * MIB], expected[4096];
     struct got got;
     assert_i64(read_file(to.ino, 0, is, sizeof is, &got), (ssize_t)sizeof is);
@@ -322,7 +323,7 @@ Test(fs, reading_from_memory)
     expect_text(ino_of("a"), "abc..d");
 }
 
-/* --- attributes ------------------------------------------------------------------------------------------------------- */
+/* --- attributes ------------------------------------------------------------------------------- */
 
 Test(fs, attributes)
 {
@@ -363,7 +364,7 @@ Test(fs, xattrs)
     expect_i64(fs_getxattr(fs, ino_of("a"), "user.k", value, sizeof value), 2);
 }
 
-/* --- handles ---------------------------------------------------------------------------------------------------------- */
+/* --- handles ---------------------------------------------------------------------------------- */
 
 Test(fs, a_file_that_no_handle_is_left_for_is_not_made)
 {
@@ -380,14 +381,15 @@ Test(fs, a_file_that_no_handle_is_left_for_is_not_made)
     expect_text(ino, "text");
     (void)stage_handle_close(stage, 7, &flags);
     expect_i64(fs_create(fs, ROOT_INO, "old", 0644, O_RDWR, &root, &st, &opened), -EEXIST);
-    assert_i64(fs_create(fs, ROOT_INO, "new", 0644, O_RDWR, &root, &st, &opened), 0, "the handle was given back");
+    assert_i64(fs_create(fs, ROOT_INO, "new", 0644, O_RDWR, &root, &st, &opened), 0,
+               "the handle was given back");
     assert_i64(fs_unlink(fs, ROOT_INO, "new"), 0);
     (void)fs_release(fs, opened.handle, false);
     assert_i64(fs_forget(fs, st.st_ino), 0);
     expect_i64(fs_getattr(fs, st.st_ino, &st), -ENOENT);
 }
 
-/* --- against the background ------------------------------------------------------------------------------------------- */
+/* --- against the background ------------------------------------------------------------------- */
 
 static void *seal_again_and_again(void *arg)
 {
@@ -396,7 +398,8 @@ static void *seal_again_and_again(void *arg)
     return NULL;
 }
 
-/* A seal moves what is known of a file from one place to another: it must not be seen in neither. */
+/* A seal moves what is known of a file from one place to another: it must not be seen
+ * in neither. */
 Test(fs, size_and_time_while_it_is_sealed)
 {
     struct file file = create("a");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What fallocate gave to a file, and how it is kept: bytes that a newer daemon, and other nodes, must understand. */
+/* What fallocate gave to a file, and how it is kept: bytes that a newer daemon, and other nodes,
+ * must understand. */
 #include <fcntl.h>
 #include <linux/falloc.h>
 
@@ -24,8 +25,12 @@ static ssize_t list_of(uint64_t ino, uint8_t *buf, size_t size)
 
 static void set_list(uint64_t ino, const void *bytes, size_t len)
 {
-    struct record rec = {
-        .type = REC_SETXATTR, .ino = ino, .name = LIST, .name_len = strlen(LIST), .value = bytes, .value_len = (uint32_t)len};
+    struct record rec = {.type = REC_SETXATTR,
+                         .ino = ino,
+                         .name = LIST,
+                         .name_len = strlen(LIST),
+                         .value = bytes,
+                         .value_len = (uint32_t)len};
     struct ns_inode inode;
     assert_i64(ns_hold(store_ns(shop.store), ino, &inode), 0);
     assert_i64(store_commit(shop.store, &rec), 0);
@@ -35,9 +40,9 @@ static void set_list(uint64_t ino, const void *bytes, size_t len)
 Test(allocated, bytes_of_the_list)
 {
     static const uint8_t expected[] = {
-        1, 0,    0, 0, 0, 0, 0, 0,                               /* version */
-        0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0x20, 0,    0, 0, 0, 0, 0, /* 8 KiB at 4 KiB */
-        0, 0,    1, 0, 0, 0, 0, 0, 0, 0x10, 0,    0, 0, 0, 0, 0, /* 4 KiB at 64 KiB */
+        1, 0,    0, 0, 0, 0, 0, 0,                            /* version */
+        0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0x20, 0, 0, 0, 0, 0, 0, /* 8 KiB at 4 KiB */
+        0, 0,    1, 0, 0, 0, 0, 0, 0, 0x10, 0, 0, 0, 0, 0, 0, /* 4 KiB at 64 KiB */
     };
     uint8_t is[sizeof expected + 1];
     uint64_t file = make_file("a", "text");
@@ -55,7 +60,8 @@ Test(allocated, bytes_of_the_list)
     expect_text(file, "text");
 }
 
-/* The most ranges that are kept; with more, the smallest are not counted, and nothing else is different. */
+/* The most ranges that are kept; with more, the smallest are not counted, and nothing else is
+ * different. */
 Test(allocated, many_ranges)
 {
     uint8_t is[4096];
@@ -70,7 +76,8 @@ Test(allocated, many_ranges)
     expect_text(file, "x");
 }
 
-/* Content outside of what was given, and holes within: each byte counts once, in the stage and on NVMe. */
+/* Content outside of what was given, and holes within: each byte counts once, in the stage and on
+ * NVMe. */
 Test(allocated, counted_once)
 {
     static char kib64[65536];
@@ -78,7 +85,8 @@ Test(allocated, counted_once)
     struct stat set = {.st_size = 16 * MIB}, st;
     memset(kib64, 'x', sizeof kib64);
     assert_i64(fs_setattr(fs, file.ino, FS_SET_SIZE, &set, &root, &st), 0);
-    give(file.ino, 0, 1 * MIB, 2 * MIB);  /* less than half of the file: holes in it are looked for */
+    give(file.ino, 0, 1 * MIB,
+         2 * MIB); /* less than half of the file: holes in it are looked for */
     for (uint64_t at = 0; at < 4; at++)
         assert_i64(fs_write(fs, file.ino, at * MIB, sizeof kib64, SLAB_NONE, kib64, &root), 0);
     for (unsigned i = 0; i < 3; i++) {
@@ -100,8 +108,9 @@ Test(allocated, hostile_lists)
     uint8_t list[40] = {1};
     static const struct {
         uint64_t from, length, from2, length2;
-    } wrong[] = {{1, 4096, 8192, 4096},      {0, 4095, 8192, 4096},  {0, 0, 8192, 4096},     {8192, 4096, 0, 4096},
-                 {0, 8192, 4096, 4096},      {0, 8192, 8192, 4096},  {0, 4096, 8192, ~4095ull}, {0, 4096, ~4095ull, 4096}};
+    } wrong[] = {{1, 4096, 8192, 4096},     {0, 4095, 8192, 4096},    {0, 0, 8192, 4096},
+                 {8192, 4096, 0, 4096},     {0, 8192, 4096, 4096},    {0, 8192, 8192, 4096},
+                 {0, 4096, 8192, ~4095ull}, {0, 4096, ~4095ull, 4096}};
     for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
         put_le64(list + 8, wrong[i].from);
         put_le64(list + 16, wrong[i].length);

@@ -8,7 +8,8 @@
 
 TestSuite(nameless, .init = ground_setup, .fini = ground_teardown, .timeout = 600);
 
-/* What has no name lives until nobody has it open and the kernel has forgotten it, whatever comes first. */
+/* What has no name lives until nobody has it open and the kernel has forgotten it, whatever comes
+ * first. */
 static void expect_end(struct file file, bool forgotten_first)
 {
     struct stat st;
@@ -125,7 +126,8 @@ Test(nameless, named_after_it_was_closed)
     struct stat before = stat_of(ROOT_INO);
     assert_i64(fs_link(fs, file.ino, ROOT_INO, "a", &st), 0);
     after = stat_of(ROOT_INO);
-    cr_expect(after.st_mtim.tv_sec > before.st_mtim.tv_sec || after.st_mtim.tv_nsec > before.st_mtim.tv_nsec);
+    cr_expect(after.st_mtim.tv_sec > before.st_mtim.tv_sec ||
+              after.st_mtim.tv_nsec > before.st_mtim.tv_nsec);
     assert_i64(fs_forget(fs, file.ino), 0);
     expect_text(file.ino, "text");
     cr_assert_not(fs_is_nameless(fs, file.ino));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* When closing makes a version: at once, or, where others write the file, before the next operation of the history. */
+/* When closing makes a version: at once, or, where others write the file, before the next operation
+ * of the history. */
 #include <fcntl.h>
 #include <stdio.h>
 
@@ -67,7 +68,8 @@ Test(fs_seals, closes_in_a_row_are_two_operations)
         write_and_close(ino, 6 + i, "t");
         cr_assert_not(is_draft(ino), "nobody else writes it");
     }
-    expect_u64(shop.store->commit->history.op_count, 2, "its birth and the newest seal, not %llu", (unsigned long long)shop.store->commit->history.op_count);
+    expect_u64(shop.store->commit->history.op_count, 2, "its birth and the newest seal, not %llu",
+               (unsigned long long)shop.store->commit->history.op_count);
     (void)make_dir("between");
     write_and_close(ino, 0, "H");
     write_and_close(ino, 1, "E");
@@ -162,16 +164,23 @@ static void by_truncation(struct file file)
 
 static void by_hole(struct file file)
 {
-    assert_i64(fs_fallocate(fs, file.ino, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 2, &root), 0);
+    assert_i64(fs_fallocate(fs, file.ino, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 2, &root),
+               0);
 }
 
 static const struct entry_of_history entries[] = {
-    {"mkdir", by_mkdir},           {"a new file", by_new_file},
-    {"an xattr", by_xattr},        {"a mode", by_mode},
-    {"rename", by_rename},         {"a whiteout", by_whiteout},
-    {"link", by_link},             {"unlink", by_unlink},
-    {"linkat", by_nameless},       {"a hole", by_hole},
-    {"truncation", by_truncation}, {"fsync of a folder", by_fsync_of_a_folder},
+    {"mkdir", by_mkdir},
+    {"a new file", by_new_file},
+    {"an xattr", by_xattr},
+    {"a mode", by_mode},
+    {"rename", by_rename},
+    {"a whiteout", by_whiteout},
+    {"link", by_link},
+    {"unlink", by_unlink},
+    {"linkat", by_nameless},
+    {"a hole", by_hole},
+    {"truncation", by_truncation},
+    {"fsync of a folder", by_fsync_of_a_folder},
     {"fsync of another", by_fsync_of_another},
 };
 
@@ -188,8 +197,8 @@ static const struct op *first_after(uint64_t seq)
 {
     const struct op *op;
     TAILQ_FOREACH(op, &shop.store->commit->history.ops, link)
-        if (op->seq > seq)
-            return op;
+    if (op->seq > seq)
+        return op;
     return NULL;
 }
 
@@ -243,7 +252,8 @@ Test(fs_seals, more_than_can_wait)
     }
 }
 
-/* Of a file without a name nothing is ever sealed, and of one that is gone nothing is left to do. */
+/* Of a file without a name nothing is ever sealed, and of one that is gone nothing is
+ * left to do. */
 Test(fs_seals, a_seal_that_waits_for_what_is_removed)
 {
     struct file header = create("file");

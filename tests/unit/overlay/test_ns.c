@@ -55,7 +55,8 @@ static void make_file(uint64_t ino, const char *name)
 static void seal(uint64_t ino, uint64_t version)
 {
     struct ns_birth birth;
-    struct record rec = {.type = REC_SEAL, .ino = ino, .version = version, .attrs = {.mode = S_IFREG | 0600}};
+    struct record rec = {
+        .type = REC_SEAL, .ino = ino, .version = version, .attrs = {.mode = S_IFREG | 0600}};
     if (ns_birth(ns, ino, &birth)) {
         rec.flags = RECORD_BIRTH;
         rec.parent = birth.parent;
@@ -192,7 +193,10 @@ Test(ns, a_file_changed_since_counts_its_blocks_after_its_content_became_durable
     seal_with_content(10);
     apply_ok(&f);
     uint64_t durable = f.seq;
-    (void)perform((struct record){.type = REC_SETATTR, .ino = 10, .mask = ATTR_MODE, .attrs = {.mode = S_IFREG | 0640}}, true);
+    (void)perform(
+        (struct record){
+            .type = REC_SETATTR, .ino = 10, .mask = ATTR_MODE, .attrs = {.mode = S_IFREG | 0640}},
+        true);
     ns_drop(ns, 10);
     ns_retire(ns, durable);
     expect_blocks(10, 5);
@@ -212,7 +216,12 @@ Test(ns, what_a_nascent_file_lost_again_is_not_history)
 {
     make_file(10, "a");
     hold(10);
-    struct record rec = {.type = REC_SETXATTR, .ino = 10, .name = "user.k", .name_len = 6, .value = "v", .value_len = 1};
+    struct record rec = {.type = REC_SETXATTR,
+                         .ino = 10,
+                         .name = "user.k",
+                         .name_len = 6,
+                         .value = "v",
+                         .value_len = 1};
     (void)perform(rec, false);
     rec = (struct record){.type = REC_REMOVEXATTR, .ino = 10, .name = "user.k", .name_len = 6};
     (void)perform(rec, false);
@@ -229,7 +238,12 @@ Test(ns, a_dump_brings_nascent_files_back)
     make_file(10, "a");
     make_file(11, "b");
     hold(11);
-    struct record xattr = {.type = REC_SETXATTR, .ino = 11, .name = "user.k", .name_len = 6, .value = "v", .value_len = 1};
+    struct record xattr = {.type = REC_SETXATTR,
+                           .ino = 11,
+                           .name = "user.k",
+                           .name_len = 6,
+                           .value = "v",
+                           .value_len = 1};
     (void)perform(xattr, false);
     char dumped[8] = "";
     assert_i64(ns_dump_nascent(ns, false, note_record, dumped), 0);
@@ -263,7 +277,8 @@ static void expect_times(int64_t mtime, int64_t ctime)
     expect_i64(inode.attrs.ctime, ctime, "ctime is %lld", (long long)inode.attrs.ctime);
 }
 
-/* The view, or records that a compacted log has before it, have more than there was when the file was made. */
+/* The view, or records that a compacted log has before it, have more than there was when the file
+ * was made. */
 Test(ns, a_nascent_file_that_is_brought_back_moves_no_times_back)
 {
     int64_t made = time_of(f.seq + 1), now = time_of(1000);
@@ -275,7 +290,10 @@ Test(ns, a_nascent_file_that_is_brought_back_moves_no_times_back)
     struct record back = nascent_of_then(10, "a", made);
     ns_restore_nascent(ns, &back, now);
     expect_times(later, later);
-    struct record set = {.type = REC_SETATTR, .ino = ROOT_INO, .mask = ATTR_MTIME | ATTR_CTIME, .attrs = {.mtime = 7, .ctime = later + 1}};
+    struct record set = {.type = REC_SETATTR,
+                         .ino = ROOT_INO,
+                         .mask = ATTR_MTIME | ATTR_CTIME,
+                         .attrs = {.mtime = 7, .ctime = later + 1}};
     (void)perform(set, true);
     back = nascent_of_then(11, "b", made + 1);
     ns_restore_nascent(ns, &back, now);
@@ -288,7 +306,10 @@ Test(ns, a_nascent_file_that_is_brought_back_moves_no_times_back)
 Test(ns, times_that_no_clock_has_reached_do_not_stay)
 {
     int64_t made = time_of(f.seq + 1), ahead = time_of(1000);
-    struct record set = {.type = REC_SETATTR, .ino = ROOT_INO, .mask = ATTR_MTIME | ATTR_CTIME, .attrs = {.mtime = ahead, .ctime = ahead}};
+    struct record set = {.type = REC_SETATTR,
+                         .ino = ROOT_INO,
+                         .mask = ATTR_MTIME | ATTR_CTIME,
+                         .attrs = {.mtime = ahead, .ctime = ahead}};
     (void)perform(set, true);
     struct record back = nascent_of_then(10, "a", made);
     ns_restore_nascent(ns, &back, ahead - 1);
@@ -304,7 +325,8 @@ Test(ns, times_of_a_nascent_file_are_told_from_others)
     ns_apply(ns, &rec);
     cr_expect(ns_has_times_of_nascent(ns, ROOT_INO, &time));
     expect_i64(time, rec.time);
-    struct record set = {.type = REC_SETATTR, .ino = ROOT_INO, .mask = ATTR_CTIME, .attrs = {.ctime = time + 1}};
+    struct record set = {
+        .type = REC_SETATTR, .ino = ROOT_INO, .mask = ATTR_CTIME, .attrs = {.ctime = time + 1}};
     (void)perform(set, true);
     cr_expect_not(ns_has_times_of_nascent(ns, ROOT_INO, &time), "its own are gone");
     rec = nascent_of_then(11, "b", time + 2);
@@ -406,7 +428,8 @@ Test(ns, a_listed_folder_is_kept_up_to_a_bound)
     expect_u64(ns_clean_bytes(ns), 0);
 }
 
-/* A directory that was made here is known from the beginning: nothing of it has to be read from the view. */
+/* A directory that was made here is known from the beginning: nothing of it has to be read from the
+ * view. */
 Test(ns, a_new_folder_is_known)
 {
     char name[16];
@@ -441,7 +464,8 @@ Test(ns, a_new_folder_is_known)
 
 static atomic_bool is_over;
 
-static int count_staying(const struct view_entry *entry, const char *name, size_t name_len, void *arg)
+static int count_staying(const struct view_entry *entry, const char *name, size_t name_len,
+                         void *arg)
 {
     (void)entry;
     *(unsigned *)arg += name_len > 5 && memcmp(name, "stays", 5) == 0;

@@ -75,7 +75,7 @@ static bool is_below(const struct model_node *n, const struct model_node *dir)
     return false;
 }
 
-/* --- comparing --------------------------------------------------------------------------------------------------------- */
+/* --- comparing -------------------------------------------------------------------------------- */
 
 struct listing {
     const struct model_node *dir;
@@ -141,7 +141,8 @@ static void check_xattrs(const struct model_node *n)
         char name[] = {'x', (char)('0' + i)};
         uint8_t value[256];
         assert_u64(listed[i], n->xattrs[i] > 0);
-        assert_i64(ns_getxattr(ns, n->ino, name, 2, NULL, 0), n->xattrs[i] ? n->xattrs[i] : -ENODATA);
+        assert_i64(ns_getxattr(ns, n->ino, name, 2, NULL, 0),
+                   n->xattrs[i] ? n->xattrs[i] : -ENODATA);
         ssize_t len = ns_getxattr(ns, n->ino, name, 2, value, sizeof value);
         assert_i64(len < 0 ? n->xattrs[i] : value[0], n->xattrs[i]);
         if (n->xattrs[i] > 1)
@@ -164,7 +165,8 @@ static uint64_t last_change(const struct model_node *n)
 {
     uint64_t last = 0;
     for (unsigned i = 0; i < NODES; i++)
-        if (nodes[i].ino && nodes[i].changed > last && (may_be_below(&nodes[i], n) || may_be_below(n, &nodes[i])))
+        if (nodes[i].ino && nodes[i].changed > last &&
+            (may_be_below(&nodes[i], n) || may_be_below(n, &nodes[i])))
             last = nodes[i].changed;
     return last;
 }
@@ -173,7 +175,8 @@ static void check_node(const struct model_node *n)
 {
     struct ns_inode inode;
     assert_i64(ns_inode(ns, n->ino, &inode), 0);
-    assert_u64(inode.nlink, links_of(n), "inode %llu: %u links", (unsigned long long)n->ino, inode.nlink);
+    assert_u64(inode.nlink, links_of(n), "inode %llu: %u links", (unsigned long long)n->ino,
+               inode.nlink);
     assert_u64(inode.attrs.mode, n->mode);
     assert_u64(inode.nascent, n->nascent);
     assert_u64(inode.version, n->version);
@@ -203,5 +206,6 @@ void check_all(void)
     assert_u64(ns_last_change(ns, dir->ino), last_change(dir));
     if (a->names == 1)
         assert_u64(ns_last_change(ns, a->ino), last_change(a), "is %llu, expected %llu",
-                   (unsigned long long)ns_last_change(ns, a->ino), (unsigned long long)last_change(a));
+                   (unsigned long long)ns_last_change(ns, a->ino),
+                   (unsigned long long)last_change(a));
 }

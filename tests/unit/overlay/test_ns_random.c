@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Random histories through ns_apply(), with batches applied to the view and retired at random moments, against a model
- * in memory. */
+/* Random histories through ns_apply(), with batches applied to the view and retired at random
+ * moments, against a model in memory. */
 #include <stdio.h>
 
 #include "../expect.h"
@@ -40,7 +40,7 @@ static bool is_empty(const struct model_node *dir)
     return true;
 }
 
-/* --- operations ------------------------------------------------------------------------------------------------------ */
+/* --- operations ------------------------------------------------------------------------------- */
 
 static void hold(struct model_node *n)
 {
@@ -79,7 +79,8 @@ static struct model_node *new_node(uint32_t mode, struct model_node *parent)
     for (unsigned i = 1; i < NODES; i++) {
         if (nodes[i].ino)
             continue;
-        nodes[i] = (struct model_node){.ino = next_ino++, .mode = mode, .parent = parent, .names = 1};
+        nodes[i] =
+            (struct model_node){.ino = next_ino++, .mode = mode, .parent = parent, .names = 1};
         return &nodes[i];
     }
     return NULL;
@@ -331,7 +332,8 @@ static void set_mode(void)
 {
     struct model_node *n = random_node(fits_any);
     n->mode = (n->mode & S_IFMT) | (uint32_t)rnd(01000);
-    struct record rec = {.type = REC_SETATTR, .ino = n->ino, .mask = ATTR_MODE, .attrs = {.mode = n->mode}};
+    struct record rec = {
+        .type = REC_SETATTR, .ino = n->ino, .mask = ATTR_MODE, .attrs = {.mode = n->mode}};
     hold(n);
     uint64_t seq = perform(rec, !n->nascent);
     drop(n);

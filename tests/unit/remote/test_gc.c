@@ -23,7 +23,9 @@ static void open_on(struct place *place, int64_t grace_ns)
                                                    .upload_threads = 2,
                                                    .lease_ns = 10000000000ll,
                                                    .gc_grace_ns = grace_ns};
-    assert_i64(dir_tier_open(&(struct dir_options){.path = place->path}, &shop->options.remote.tier, &text), 0, "%s", text ? text : "");
+    assert_i64(dir_tier_open(&(struct dir_options){.path = place->path}, &shop->options.remote.tier,
+                             &text),
+               0, "%s", text ? text : "");
     shop_open(shop);
     shop->store->remote->care->gc_at = INT64_MAX; /* only when asked */
 }
@@ -54,8 +56,8 @@ static void wait_published(struct place *place)
     struct store *store = place->shop.store;
     shop_wait(&place->shop);
     for (int i = 0; i < 12000; i++) {
-        if (store_remote_horizon(store) >= store_horizon(store) && view_remote(store->view).wanted == 0 &&
-            !far_wants_round(store->remote))
+        if (store_remote_horizon(store) >= store_horizon(store) &&
+            view_remote(store->view).wanted == 0 && !far_wants_round(store->remote))
             return;
         pause_ms(5);
     }
@@ -110,7 +112,8 @@ static bool never(void *arg)
 static int gc(struct place *place, bool dry, unsigned *ret_lines)
 {
     struct said said = {0};
-    struct far_gc_request request = {.dry_run = dry, .say = say, .is_cancelled = never, .arg = &said};
+    struct far_gc_request request = {
+        .dry_run = dry, .say = say, .is_cancelled = never, .arg = &said};
     int r = far_gc_ask(place->shop.store->remote, &request);
     place->shop.store->remote->care->gc_at = INT64_MAX;
     *ret_lines = said.lines;
@@ -221,7 +224,8 @@ Test(far, another_writers_head_stops_it)
     done(&place);
 }
 
-/* A medium that creates heads and says that it may not; the last that it was asked for can wait until later. */
+/* A medium that creates heads and says that it may not; the last that it was asked for can wait
+ * until later. */
 static struct {
     const struct tier_ops *real;
     struct tier_ops ops;
@@ -282,7 +286,8 @@ Test(far, a_head_that_is_there_although_it_failed)
         pause_ms(5);
     pause_ms(100); /* it was looked for, and is not there */
     cr_assert_gt(liar.len, 0);
-    assert_i64(liar.real->put_new(place.shop.store->remote->tier, liar.object, liar.bytes, liar.len), 0);
+    assert_i64(
+        liar.real->put_new(place.shop.store->remote->tier, liar.object, liar.bytes, liar.len), 0);
     liar.lies = false;
     store_drain_remote(place.shop.store); /* does not wait until it is time to try again */
     shop_put(&place.shop, "c", 3, MIB);
@@ -300,12 +305,15 @@ Test(far, a_claim_that_comes_late)
     wait_published(&place);
     shop_close(&place.shop);
     char *text = NULL;
-    assert_i64(dir_tier_open(&(struct dir_options){.path = place.path}, &place.shop.options.remote.tier, &text), 0);
+    assert_i64(dir_tier_open(&(struct dir_options){.path = place.path},
+                             &place.shop.options.remote.tier, &text),
+               0);
     make_liar(place.shop.options.remote.tier);
     liar.lies = liar.is_late = true;
     shop_open(&place.shop);
     assert_u64(state_of(&place), REMOTE_UNREACHABLE);
-    assert_i64(liar.real->put_new(place.shop.store->remote->tier, liar.object, liar.bytes, liar.len), 0);
+    assert_i64(
+        liar.real->put_new(place.shop.store->remote->tier, liar.object, liar.bytes, liar.len), 0);
     liar.lies = false;
     shop_put(&place.shop, "b", 2, MIB);
     wait_published(&place);
@@ -326,7 +334,8 @@ Test(far, many_small_packs_become_few, .timeout = 600)
     uint64_t packs = view_remote(place.shop.store->view).packs;
     cr_expect_leq(packs, 18, "%llu", (unsigned long long)packs);
     cr_expect_leq(atomic_load(&place.shop.store->remote->uploaded_total), 8 * MIB);
-    struct job_status status = run_job(&place, (struct job_options){.kind = JOB_SCRUB, .local = true, .remote = true});
+    struct job_status status =
+        run_job(&place, (struct job_options){.kind = JOB_SCRUB, .local = true, .remote = true});
     expect_u64(status.counts.found, 0);
     expect_i64(status.error, 0);
     done(&place);
@@ -342,11 +351,13 @@ Test(far, scrub_heals_a_lost_pack)
     struct tier *tier = place.shop.store->remote->tier;
     pack_object_name(first_pack(&place), object);
     assert_i64(tier->ops->remove(tier, object), 0);
-    struct job_status status = run_job(&place, (struct job_options){.kind = JOB_SCRUB, .remote = true});
+    struct job_status status =
+        run_job(&place, (struct job_options){.kind = JOB_SCRUB, .remote = true});
     cr_expect_gt(status.counts.found, 0);
     expect_u64(status.counts.unhealed, 0);
     expect_u64(status.counts.found, status.counts.healed);
-    status = run_job(&place, (struct job_options){.kind = JOB_SCRUB, .local = true, .remote = true});
+    status =
+        run_job(&place, (struct job_options){.kind = JOB_SCRUB, .local = true, .remote = true});
     expect_u64(status.counts.found, 0);
     shop_expect(&place.shop, "a", 1, 3 * MIB);
     done(&place);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a store and its remote may lose of each other: a view that is older than the newest head, a prefix that was emptied or is
- * another, a state that is older than ours. Nothing of it may cost data that is still somewhere. */
+/* What a store and its remote may lose of each other: a view that is older than the newest head, a
+ * prefix that was emptied or is another, a state that is older than ours. Nothing of it may cost
+ * data that is still somewhere. */
 #include <stdio.h>
 #include <sys/stat.h>
 
@@ -26,7 +27,8 @@ static void choose(struct place *place, const char *path)
                                        .upload_threads = 2,
                                        .lease_ns = 10000000000ll,
                                        .gc_grace_ns = GRACE_NS};
-    assert_i64(dir_tier_open(&(struct dir_options){.path = path}, &options->tier, &text), 0, "%s", text ? text : "");
+    assert_i64(dir_tier_open(&(struct dir_options){.path = path}, &options->tier, &text), 0, "%s",
+               text ? text : "");
 }
 
 static void open_on(struct place *place, const char *path)
@@ -71,8 +73,8 @@ static void wait_published(struct place *place)
     struct store *store = place->shop.store;
     shop_wait(&place->shop);
     for (int i = 0; i < 24000; i++) {
-        if (store_remote_horizon(store) >= store_horizon(store) && view_remote(store->view).wanted == 0 &&
-            !far_wants_round(store->remote))
+        if (store_remote_horizon(store) >= store_horizon(store) &&
+            view_remote(store->view).wanted == 0 && !far_wants_round(store->remote))
             return;
         (void)usleep(5000);
     }
@@ -112,7 +114,8 @@ static struct job_status scrub_remote(struct place *place)
     return status;
 }
 
-/* The view as it was, as when the power fails before its log was written; the stage is gone then, too. */
+/* The view as it was, as when the power fails before its log was written; the stage is gone then,
+ * too. */
 static void save_view(struct place *place)
 {
     run("rm -rf %s-view && cp -a %s/view %1$s-view", place->shop.path, place->shop.path);
@@ -164,8 +167,7 @@ static void lose_a_pack(struct place *place)
     assert_i64(store->remote->tier->ops->remove(store->remote->tier, object), 0);
 }
 
-
-/* --- a view that is older than the head ------------------------------------------------------------------------------------ */
+/* --- a view that is older than the head ------------------------------------------------------- */
 
 Test(losses, a_head_with_the_same_cut_is_not_forgotten)
 {
@@ -236,13 +238,14 @@ Test(losses, a_head_with_the_same_cut_that_was_not_noted)
     shop_close(&place.shop);
     choose(&place, place.path);
     shop_die_after(&place.shop, repair);
-    run("mv %s/saved %s/head", place.shop.path, place.shop.path); /* as if it died before it wrote that */
+    run("mv %s/saved %s/head", place.shop.path,
+        place.shop.path); /* as if it died before it wrote that */
     open_on(&place, place.path);
     shop_expect(&place.shop, "a", 1, 3 * MIB);
     done(&place);
 }
 
-/* --- a prefix that is empty, or another ---------------------------------------------------------------------------------------- */
+/* --- a prefix that is empty, or another ------------------------------------------------------- */
 
 Test(losses, the_journal_keeps_its_beginning)
 {
@@ -297,7 +300,8 @@ Test(losses, an_older_state_does_not_replace_ours)
     done(&place);
 }
 
-/* The newest segment cannot be removed, so the journal is left with a gap: what was begun must be brought to its end. */
+/* The newest segment cannot be removed, so the journal is left with a gap: what was begun must be
+ * brought to its end. */
 Test(losses, a_takeover_of_our_own_newer_state_that_stops_half_way)
 {
     struct place place;
@@ -351,7 +355,7 @@ Test(losses, what_lies_only_there_is_not_forgotten)
     done(&place);
 }
 
-/* --- what leaves NVMe -------------------------------------------------------------------------------------------------------------- */
+/* --- what leaves NVMe ------------------------------------------------------------------------- */
 
 Test(losses, the_last_copy_stays)
 {
@@ -392,7 +396,7 @@ Test(losses, a_pack_that_is_being_emptied_is_waited_for)
     done(&place);
 }
 
-/* --- a writer that was away for longer than the grace ----------------------------------------------------------------------------- */
+/* --- a writer that was away for longer than the grace ----------------------------------------- */
 
 Test(losses, heads_that_were_deleted_are_not_made_again, .timeout = 600)
 {
@@ -421,7 +425,8 @@ Test(losses, heads_that_were_deleted_are_not_made_again, .timeout = 600)
         assert_i64(remote->tier->ops->remove(remote->tier, object), 0);
     }
     shop_put(&place.shop, "b", 2, 40000);
-    store_wait_remote(place.shop.store, store_newest(place.shop.store), note_result, &result, &ticket);
+    store_wait_remote(place.shop.store, store_newest(place.shop.store), note_result, &result,
+                      &ticket);
     for (int i = 0; i < 24000 && atomic_load(&result) == 1; i++)
         (void)usleep(5000);
     expect_i64(atomic_load(&result), -ESHUTDOWN, "it was replaced");
@@ -433,7 +438,7 @@ Test(losses, heads_that_were_deleted_are_not_made_again, .timeout = 600)
     done(&place);
 }
 
-/* --- a remote that turns out to be another's ------------------------------------------------------------------------------------------ */
+/* --- a remote that turns out to be another's -------------------------------------------------- */
 
 static _Atomic int reach;
 
@@ -460,7 +465,8 @@ Test(losses, nobody_waits_for_a_remote_that_is_refused, .timeout = 600)
     place.shop.options.remote.tier = fault_tier_new(place.shop.options.remote.tier, answer, NULL);
     shop_open(&place.shop);
     shop_put(&place.shop, "b", 2, 40000);
-    store_wait_remote(place.shop.store, store_newest(place.shop.store), note_result, &result, &ticket);
+    store_wait_remote(place.shop.store, store_newest(place.shop.store), note_result, &result,
+                      &ticket);
     /* Another store's prefix is there, once it can be reached. */
     struct prefix_info info = {.version = PREFIX_INFO_VERSION, .history = "another"};
     uint8_t bytes[PREFIX_INFO_LEN];

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A store meets the head of another writer: what happens between two steps of taking the prefix over, and what is damaged meanwhile,
- * must neither mix two histories nor cost what only the store has. */
+/* A store meets the head of another writer: what happens between two steps of taking the prefix
+ * over, and what is damaged meanwhile, must neither mix two histories nor cost what only the store
+ * has. */
 #include <stdio.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -20,11 +21,11 @@ struct node {
     int put_fails;               /* this one is not made, and said to have failed; 0: none */
     int answer_lost;             /* this one is made, and said to have failed */
     int dies_before, dies_after; /* the process ends there */
-    void (*before_put)(void *); /* once, before the next head */
+    void (*before_put)(void *);  /* once, before the next head */
     bool is_away;
 };
 
-static struct node *node_of;     /* the one whose tier has the hooks */
+static struct node *node_of; /* the one whose tier has the hooks */
 static char prefix[80];
 
 static int hooked_put_new(struct tier *tier, const char *object, const void *buf, size_t len)
@@ -50,8 +51,8 @@ static int hooked_put_new(struct tier *tier, const char *object, const void *buf
     return node->puts == node->answer_lost ? -ETIMEDOUT : r;
 }
 
-static int hooked_list(struct tier *tier, const char *folder, const char *after, int (*fn)(const struct tier_object *object, void *arg),
-                       void *arg)
+static int hooked_list(struct tier *tier, const char *folder, const char *after,
+                       int (*fn)(const struct tier_object *object, void *arg), void *arg)
 {
     return node_of->is_away ? -ETIMEDOUT : node_of->real->list(tier, folder, after, fn, arg);
 }
@@ -60,9 +61,13 @@ static void choose(struct node *node, bool hooked)
 {
     char *text = NULL;
     struct remote_options *options = &node->shop.options.remote;
-    *options = (struct remote_options){
-        .name = prefix, .holder = "test", .upload_threads = 2, .lease_ns = 10000000000ll, .gc_grace_ns = 3600000000000ll};
-    assert_i64(dir_tier_open(&(struct dir_options){.path = prefix}, &options->tier, &text), 0, "%s", text ? text : "");
+    *options = (struct remote_options){.name = prefix,
+                                       .holder = "test",
+                                       .upload_threads = 2,
+                                       .lease_ns = 10000000000ll,
+                                       .gc_grace_ns = 3600000000000ll};
+    assert_i64(dir_tier_open(&(struct dir_options){.path = prefix}, &options->tier, &text), 0, "%s",
+               text ? text : "");
     if (!hooked)
         return;
     node_of = node;
@@ -115,7 +120,8 @@ static void wait_published(struct node *node)
     struct store *store = node->shop.store;
     shop_wait(&node->shop);
     for (int i = 0; i < 24000; i++) {
-        if (store_remote_horizon(store) >= store_horizon(store) && view_remote(store->view).wanted == 0)
+        if (store_remote_horizon(store) >= store_horizon(store) &&
+            view_remote(store->view).wanted == 0)
             return;
         (void)usleep(5000);
     }
@@ -172,7 +178,8 @@ static void expect_only_as(struct node *a, struct node *b)
     done(a, b);
 }
 
-/* The head with which b takes the prefix over is there, and its answer was lost: it has a's state, which b has not. */
+/* The head with which b takes the prefix over is there, and its answer was lost: it has a's state,
+ * which b has not. */
 static void lose_the_answer(struct node *a, struct node *b)
 {
     make_two(a, b);
@@ -220,13 +227,15 @@ static void publish_in_between(void *arg)
     publish(publisher, "newer", 2);
 }
 
-/* The remote comes back while another node holds it, which publishes just before its prefix is taken. */
+/* The remote comes back while another node holds it, which publishes just before its prefix is
+ * taken. */
 Test(takeover, of_a_newer_state_is_judged_again, .timeout = 600)
 {
     struct node a, b;
     make_two(&a, &b);
     static const char *const names[] = {"1", "2", "3", "stray"};
-    for (unsigned i = 0; i < ARRAY_LEN(names); i++) { /* each time its epoch is one more, and beyond a's then */
+    for (unsigned i = 0; i < ARRAY_LEN(names);
+         i++) { /* each time its epoch is one more, and beyond a's then */
         if (i > 0)
             shop_close(&b.shop);
         choose(&b, true);
@@ -256,7 +265,8 @@ static bool at_once(void *arg)
     return true;
 }
 
-/* b took the prefix over and lives; its claim, which would give the head its name, is still to come. */
+/* b took the prefix over and lives; its claim, which would give the head its name, is still to
+ * come. */
 Test(takeover, that_is_not_claimed_yet_has_a_holder, .timeout = 600)
 {
     struct node a, b;
@@ -278,8 +288,9 @@ Test(takeover, that_is_not_claimed_yet_has_a_holder, .timeout = 600)
     expect_only_as(&a, &b);
 }
 
-/* The head with which b takes the prefix over is there, and b died before it knew; or when it had a's state, and was about to
- * claim. All of it in a process of its own, from the start: RocksDB's threads do not survive a fork. */
+/* The head with which b takes the prefix over is there, and b died before it knew; or when it had
+ * a's state, and was about to claim. All of it in a process of its own, from the start: RocksDB's
+ * threads do not survive a fork. */
 static void die_before_the_claim(struct node *a, struct node *b, bool had_answer)
 {
     prepare(a);
@@ -325,7 +336,8 @@ Test(takeover, that_a_dead_one_did_not_claim_goes_on, .timeout = 600)
     expect_to_go_on(true);
 }
 
-/* Whoever comes when the lease of the dead one is over. Then the dead one comes back, with a's state as its own when it died. */
+/* Whoever comes when the lease of the dead one is over. Then the dead one comes back, with a's
+ * state as its own when it died. */
 static void be_taken_over(struct node *a, struct node *b, bool had_answer)
 {
     die_before_the_claim(a, b, had_answer);
@@ -374,8 +386,8 @@ static void read_on(struct node *node)
     shop_open(&node->shop);
 }
 
-/* A reader died while it followed: its view is of the newer head, and the journal and STORE/head of the older one. The marker says
- * that none of this counts. */
+/* A reader died while it followed: its view is of the newer head, and the journal and STORE/head of
+ * the older one. The marker says that none of this counts. */
 Test(takeover, that_was_broken_off_is_cleaned_up_before_it_is_judged, .timeout = 600)
 {
     struct node a, b;
@@ -390,7 +402,9 @@ Test(takeover, that_was_broken_off_is_cleaned_up_before_it_is_judged, .timeout =
     shop_close(&a.shop);
     read_on(&b);
     shop_close(&b.shop);
-    run("mv %s-head %1$s/head && rm -r %1$s/journal && mv %1$s-journal %1$s/journal && touch %1$s/adopting", b.shop.path, "");
+    run("mv %s-head %1$s/head && rm -r %1$s/journal && mv %1$s-journal %1$s/journal && touch "
+        "%1$s/adopting",
+        b.shop.path, "");
     open_on(&b);
     shop_expect(&b.shop, "newer", 2, MIB);
     shop_close(&b.shop);
@@ -406,7 +420,8 @@ static void publish_and_stage(struct shop *shop)
     shop_put(shop, "staged", 3, MIB);
 }
 
-/* The journal ends before our own newest head, whose state would take its place: what is staged goes on from what was lost. */
+/* The journal ends before our own newest head, whose state would take its place: what is staged
+ * goes on from what was lost. */
 Test(takeover, does_not_cost_what_is_staged, .timeout = 600)
 {
     struct node a;
@@ -416,7 +431,8 @@ Test(takeover, does_not_cost_what_is_staged, .timeout = 600)
     run("cp -a %s %1$s-old", a.shop.path, "");
     choose(&a, false);
     shop_die_after(&a.shop, publish_and_stage);
-    a.shop.options.remote.tier->ops->close(a.shop.options.remote.tier); /* the process that died had its own */
+    a.shop.options.remote.tier->ops->close(
+        a.shop.options.remote.tier); /* the process that died had its own */
     run("cp -a %s %1$s-new && rm -rf %1$s/journal %1$s/head %1$s/view", a.shop.path, "");
     run("cp -a %s-old/journal %1$s-old/head %1$s/", a.shop.path, "");
     choose(&a, false);

@@ -4,8 +4,11 @@
 
 #include <stdio.h>
 
-static uint64_t versions[BOX_FILES];                          /* last sealed */
-static struct { uint64_t ino, version, keep, size; struct box_below content; } pinned[BOX_FILES];
+static uint64_t versions[BOX_FILES]; /* last sealed */
+static struct {
+    uint64_t ino, version, keep, size;
+    struct box_below content;
+} pinned[BOX_FILES];
 
 /* The background touches all memory first, so that room is the same in every run. */
 static void wait_ready(struct stage *stage)
@@ -25,7 +28,8 @@ void box_create(struct box *box, uint64_t size_bytes)
     memset(pinned, 0, sizeof pinned);
     strcpy(box->dir, "/dev/shm/cairn-test-XXXXXX");
     cr_assert_not_null(mkdtemp(box->dir));
-    box->config = (struct stage_config){.dir = box->dir, .size_bytes = size_bytes, .epoch = box->epoch};
+    box->config =
+        (struct stage_config){.dir = box->dir, .size_bytes = size_bytes, .epoch = box->epoch};
     memset(box->config.store, 0xab, sizeof box->config.store);
     memset(box->config.name, 0xab, sizeof box->config.name);
     for (unsigned i = 1; i < BOX_FILES; i++)
@@ -124,7 +128,8 @@ int box_compact(struct box *box)
 }
 
 /* A write whose bytes come in the slab, or without one from `data`. */
-static int write_with(struct box *box, uint32_t slab, uint64_t ino, uint64_t offset, const void *data, uint32_t length)
+static int write_with(struct box *box, uint32_t slab, uint64_t ino, uint64_t offset,
+                      const void *data, uint32_t length)
 {
     struct stage_write w = {.ino = ino,
                             .offset = offset,
@@ -170,7 +175,9 @@ void box_fill(struct box *box, uint64_t ino, uint64_t offset, char byte, uint32_
 
 void box_cut(struct box *box, uint64_t ino, uint64_t offset, uint64_t length, uint64_t new_size)
 {
-    assert_i64(stage_cut(box->stage, ino, offset, length, new_size, box_size(box, ino), versions[ino], 77), 0);
+    assert_i64(
+        stage_cut(box->stage, ino, offset, length, new_size, box_size(box, ino), versions[ino], 77),
+        0);
 }
 
 /* Sizes of sealed versions that are not durable. */
@@ -240,7 +247,8 @@ bool box_seal(struct box *box, uint64_t ino)
 void box_seal_unlogged(struct box *box, uint64_t ino)
 {
     struct stage_draft draft;
-    cr_assert(stage_seal(box->stage, ino, versions[ino] + 1, stage_next_seq(box->stage), false, &draft));
+    cr_assert(
+        stage_seal(box->stage, ino, versions[ino] + 1, stage_next_seq(box->stage), false, &draft));
 }
 
 uint8_t *box_layer_content(struct box *box, const struct stage_sealed *sealed)
@@ -279,8 +287,10 @@ void box_pin(struct box *box, uint64_t ino)
         pinned[ino].version = list[i].version;
         pinned[ino].size = list[i].size;
         free(pinned[ino].content.bytes); /* of one that is pinned still: both are one now */
-        pinned[ino].content = (struct box_below){
-            .exists = true, .version = list[i].version, .size = list[i].size, .bytes = box_layer_content(box, &list[i])};
+        pinned[ino].content = (struct box_below){.exists = true,
+                                                 .version = list[i].version,
+                                                 .size = list[i].size,
+                                                 .bytes = box_layer_content(box, &list[i])};
         return;
     }
     cr_assert(false, "nothing sealed to pin");
@@ -313,8 +323,10 @@ uint64_t box_piece(struct box *box, uint64_t ino, uint64_t max_bytes)
     chunk->bytes = xmalloc(chunk->len);
     chunk->pack = 100 + box->chunk_count;
     for (size_t i = 0; i < count; i++)
-        memcpy(chunk->bytes + (parts[i].offset - parts[0].offset), parts[i].memory, parts[i].length);
-    struct stage_chunk_range range = {.offset = parts[0].offset, .length = chunk->len, .pack = chunk->pack};
+        memcpy(chunk->bytes + (parts[i].offset - parts[0].offset), parts[i].memory,
+               parts[i].length);
+    struct stage_chunk_range range = {
+        .offset = parts[0].offset, .length = chunk->len, .pack = chunk->pack};
     memcpy(range.name.bytes, &box->chunk_count, sizeof box->chunk_count);
     box->chunk_count++;
     stage_piece_done(box->stage, ino, parts, count, &range);
@@ -339,7 +351,8 @@ void box_read(struct box *box, uint64_t ino, uint64_t offset, void *buf, size_t 
     struct stage_part parts[7];
     size_t done = 0;
     while (done < length) {
-        size_t count = stage_read(box->stage, ino, offset + done, length - done, parts, ARRAY_LEN(parts));
+        size_t count =
+            stage_read(box->stage, ino, offset + done, length - done, parts, ARRAY_LEN(parts));
         cr_assert_gt(count, 0);
         for (size_t i = 0; i < count; i++) {
             assert_u64(parts[i].offset, offset + done);

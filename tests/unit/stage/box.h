@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the tests of the stage share: a stage in a folder of its own on a tmpfs, and the world around it (files below,
- * chunks, a log's pending operations) in plain memory. */
+/* What the tests of the stage share: a stage in a folder of its own on a tmpfs, and the world
+ * around it (files below, chunks, a log's pending operations) in plain memory. */
 #pragma once
 
 #include <criterion/criterion.h>
@@ -50,15 +50,18 @@ int box_compact(struct box *box);
 /* A write from a buffer, or stolen from a slab if it is large. */
 int box_write(struct box *box, uint64_t ino, uint64_t offset, const void *data, uint32_t length);
 /* The same, or -EAGAIN where it would have to wait for a slab. */
-int box_try_write(struct box *box, uint64_t ino, uint64_t offset, const void *data, uint32_t length);
-void box_write_ok(struct box *box, uint64_t ino, uint64_t offset, const void *data, uint32_t length);
+int box_try_write(struct box *box, uint64_t ino, uint64_t offset, const void *data,
+                  uint32_t length);
+void box_write_ok(struct box *box, uint64_t ino, uint64_t offset, const void *data,
+                  uint32_t length);
 /* `length` times `byte`. */
 void box_fill(struct box *box, uint64_t ino, uint64_t offset, char byte, uint32_t length);
 void box_cut(struct box *box, uint64_t ino, uint64_t offset, uint64_t length, uint64_t new_size);
 /* The size of the file as it is now, and the number of its last sealed version. */
 uint64_t box_size(struct box *box, uint64_t ino);
 
-/* Seals the draft as the version after `version`, with its record in the log. False: there was none. */
+/* Seals the draft as the version after `version`, with its record in the log. False: there was
+ * none. */
 bool box_seal(struct box *box, uint64_t ino);
 /* The same, but the daemon dies before the record. */
 void box_seal_unlogged(struct box *box, uint64_t ino);

@@ -245,7 +245,8 @@ Test(stage_crash, a_file_that_gets_a_name_enters_the_log_whole_or_not_at_all)
     put(1, 0, "aaaa");
     assert_i64(stage_unlink(box.stage, 1, 0, true), 0);
     put(1, 2, "b");
-    assert_i64(box_compact(&box), 0); /* from here on what was written till now counts only if it is named */
+    assert_i64(box_compact(&box),
+               0); /* from here on what was written till now counts only if it is named */
     put(1, 3, "c");
     uint64_t room = stage_log_room(box.stage);
     expect_i64(stage_relink(box.stage, 1, room), -EAGAIN);
@@ -306,7 +307,7 @@ Test(stage_crash, another_process_goes_on)
     }
 }
 
-/* --- what is not ours ----------------------------------------------------------------------------------------------- */
+/* --- what is not ours ------------------------------------------------------------------------- */
 
 Test(stage_crash, a_foreign_stage_is_refused)
 {
@@ -427,7 +428,8 @@ Test(stage_crash, memory_of_a_daemon_before_is_mapped_before_the_kernel_copies)
     stage_unpin_parts(box.stage, &part, 1);
     box_cut(&box, 2, 0, SLAB_PAYLOAD, 0); /* the most recent free slab is taken first */
     uint32_t slab = stage_slab_take(box.stage, NULL);
-    expect_ptr((const uint8_t *)stage_slab_memory(box.stage, slab) + SLAB_PAYLOAD_OFFSET, (const uint8_t *)part.memory);
+    expect_ptr((const uint8_t *)stage_slab_memory(box.stage, slab) + SLAB_PAYLOAD_OFFSET,
+               (const uint8_t *)part.memory);
     expect_u64(count_mapped(stage_slab_memory(box.stage, slab), SLAB_STRIDE), SLAB_STRIDE / 4096);
     stage_slab_give(box.stage, slab);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A stage outlives its daemon, and a newer one may find it: its bytes are those of the golden files, and a stage made of those
- * is read. Who changes them raises STAGE_VERSION. Numbers here are those of docs/on-disk-format.md, not of the structures. */
+/* A stage outlives its daemon, and a newer one may find it: its bytes are those of the golden
+ * files, and a stage made of those is read. Who changes them raises STAGE_VERSION. Numbers here are
+ * those of docs/on-disk-format.md, not of the structures. */
 #include <stdio.h>
 #include <sys/stat.h>
 
@@ -10,7 +11,7 @@
 #include "box.h"
 #include "stage/internal.h"
 
-#define HEADER_LEN 208u /* then the process, and whose it is */
+#define HEADER_LEN 208u         /* then the process, and whose it is */
 #define UNKEYED_HEADER_LEN 144u /* of version 1 */
 #define VERSION_AT 8u
 #define BOOT_ID_AT 32u
@@ -31,7 +32,8 @@
 #define CTL_LEN (LOG_AT + 2u * LOG_HALF)
 #define SLAB (1u * MIB + 4096u)
 #define SLABS_LEN (19u * SLAB)
-#define SHARED_LEN (5u * 64 + 512 + 128 + 64 + 128 + 128) /* five records, each in front of its bytes */
+#define SHARED_LEN                                                                                 \
+    (5u * 64 + 512 + 128 + 64 + 128 + 128) /* five records, each in front of its bytes */
 
 static struct box box;
 static char *ctl, *slabs;
@@ -63,7 +65,8 @@ static void open_handles(void)
     assert_u64(stage_handle_close(box.stage, handles[1], &flags), 2);
 }
 
-/* Something of each kind: before a compaction, whose dump is in the log's second half, and after it. */
+/* Something of each kind: before a compaction, whose dump is in the log's second half, and after
+ * it. */
 static void work(void)
 {
     box_fill(&box, 2, 0, '-', STAGE_STEAL_MIN);
@@ -92,10 +95,12 @@ static void expect_content(void)
     box_expect(&box, 3, 33, "eeff"); /* of a chunk, then of a slab */
     box_expect(&box, 3, 103, "ff");
     cr_assert(stage_file_state(box.stage, 1, &state));
-    cr_expect(state.has_sealed && !state.has_draft && state.sealed_version == 1 && state.sealed_size == 500);
+    cr_expect(state.has_sealed && !state.has_draft && state.sealed_version == 1 &&
+              state.sealed_size == 500);
     expect_i64(state.sealed_mtime, 77);
     cr_assert(stage_file_state(box.stage, 3, &state));
-    cr_expect(state.has_draft && !state.has_sealed && state.draft_size == 105 && state.draft_mtime == 1035);
+    cr_expect(state.has_draft && !state.has_sealed && state.draft_size == 105 &&
+              state.draft_mtime == 1035);
 }
 
 static void set_crc(uint8_t *header, uint32_t version)
@@ -215,7 +220,8 @@ Test(stage_golden, is_read)
     box_expect_drains(&box);
 }
 
-/* A daemon without tags was killed, and the next one has them: nothing is lost, and what is written from then on has them, too. */
+/* A daemon without tags was killed, and the next one has them: nothing is lost, and what is written
+ * from then on has them, too. */
 Test(stage_golden, version_1_is_read_and_becomes_2)
 {
     uint32_t version;

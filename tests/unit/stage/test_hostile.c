@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Shared memory that somebody or something changed: an error, or less than there was; never a crash. */
+/* Shared memory that somebody or something changed: an error, or less than there was; never a
+ * crash. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -12,7 +13,7 @@
 #include "box.h"
 #include "stage/internal.h"
 
-#define CTL_FIXED (4096u + 4096u)             /* header, slab table */
+#define CTL_FIXED (4096u + 4096u) /* header, slab table */
 #define HANDLES_LEN (131072u * 16u)
 
 static struct box box;
@@ -147,20 +148,24 @@ Test(stage_hostile, log)
 Test(stage_hostile, slabs)
 {
     expect_u64(damage("slabs", 40, 0, 64), 0, "a damaged record is an error");
-    expect_u64(damage("slabs", 20, SLAB_STRIDE + SLAB_PAYLOAD_OFFSET, MIB), 20, "a payload is not looked at");
+    expect_u64(damage("slabs", 20, SLAB_STRIDE + SLAB_PAYLOAD_OFFSET, MIB), 20,
+               "a payload is not looked at");
     (void)damage("slabs", 20, 0, 20 * MIB);
 }
 
-/* --- records that a user wrote --------------------------------------------------------------------------------------- */
+/* --- records that a user wrote ---------------------------------------------------------------- */
 
 /* As it would be if the writer knew all but the secret: `slab` and `at` are where it lies. */
 static struct slab_record forged(uint64_t seq)
 {
-    return (struct slab_record){.generation = 1, .seq = seq, .ino = 1, .version = 1, .offset = 0, .length = 100, .time = 5};
+    return (struct slab_record){
+        .generation = 1, .seq = seq, .ino = 1, .version = 1, .offset = 0, .length = 100, .time = 5};
 }
 
-/* With the checksum of version 1 and with the tag of another secret, at each place at which a record may begin. */
-static void fill_with_forged(uint8_t *payload, size_t len, uint64_t seq, uint32_t generation, bool keyed)
+/* With the checksum of version 1 and with the tag of another secret, at each place at which a
+ * record may begin. */
+static void fill_with_forged(uint8_t *payload, size_t len, uint64_t seq, uint32_t generation,
+                             bool keyed)
 {
     static const uint8_t guess[HASH_KEY_LEN];
     for (size_t at = 0; at + sizeof(struct slab_record) + 128 <= len; at += 192) {
@@ -168,17 +173,21 @@ static void fill_with_forged(uint8_t *payload, size_t len, uint64_t seq, uint32_
         rec.generation = generation;
         rec.payload = (uint32_t)(SLAB_PAYLOAD_OFFSET + at + sizeof rec);
         rec.unkeyed.magic = SLAB_RECORD_MAGIC;
-        rec.unkeyed.crc = crc32_of(0, &rec.generation, sizeof rec - offsetof(struct slab_record, generation));
+        rec.unkeyed.crc =
+            crc32_of(0, &rec.generation, sizeof rec - offsetof(struct slab_record, generation));
         if (keyed)
-            rec.tag = hash_tag(guess, &rec.generation, sizeof rec - offsetof(struct slab_record, generation));
+            rec.tag = hash_tag(guess, &rec.generation,
+                               sizeof rec - offsetof(struct slab_record, generation));
         memcpy(payload + at, &rec, sizeof rec);
         memset(payload + at + sizeof rec, 'F', 128);
     }
 }
 
-static const uint64_t seqs[] = {2, 1ull << 40, (1ull << 40) + 100000, 0xfffffe0000000000, 0xfffffffffffff000};
+static const uint64_t seqs[] = {2, 1ull << 40, (1ull << 40) + 100000, 0xfffffe0000000000,
+                                0xfffffffffffff000};
 
-/* A user's file has a slab full of forged records; the slab is used again, for one short write or for small ones, and the daemon dies. */
+/* A user's file has a slab full of forged records; the slab is used again, for one short write or
+ * for small ones, and the daemon dies. */
 static void attack(uint64_t seq, uint32_t generation, bool keyed, bool small)
 {
     _cleanup_free_ uint8_t *payload = xcalloc(1, SLAB_PAYLOAD);
@@ -186,10 +195,12 @@ static void attack(uint64_t seq, uint32_t generation, bool keyed, bool small)
     box_fill(&box, 1, 0, 's', 200); /* what must not change; its slab is the shared one */
     fill_with_forged(payload, SLAB_PAYLOAD, seq, generation, keyed);
     for (uint32_t again = 0; again < 2; again++)
-        box_write_ok(&box, 2, 0, payload, SLAB_PAYLOAD); /* the second frees the slab of the first */
+        box_write_ok(&box, 2, 0, payload,
+                     SLAB_PAYLOAD); /* the second frees the slab of the first */
     if (small)
         for (uint64_t i = 0; i < 12; i++)
-            box_write_ok(&box, 2, i * 200000, payload + i * 192, 200000); /* beyond the end of the shared slab, into a freed one */
+            box_write_ok(&box, 2, i * 200000, payload + i * 192,
+                         200000); /* beyond the end of the shared slab, into a freed one */
     else
         box_fill(&box, 2, 0, 'u', STAGE_STEAL_MIN + 64 * 5);
     box_die(&box);
@@ -223,10 +234,16 @@ Test(stage_hostile, a_record_that_was_moved)
     box_remove(&box);
 }
 
-/* What lies behind the end of the log is an earlier use of it, with names and xattrs that users chose. */
+/* What lies behind the end of the log is an earlier use of it, with names and xattrs that users
+ * chose. */
 Test(stage_hostile, records_behind_the_log)
 {
-    struct record rec = {.type = REC_CUT, .seq = UINT64_MAX - 1, .ino = 1, .version = 1, .length = UINT64_MAX, .attrs = {.size = 1}};
+    struct record rec = {.type = REC_CUT,
+                         .seq = UINT64_MAX - 1,
+                         .ino = 1,
+                         .version = 1,
+                         .length = UINT64_MAX,
+                         .attrs = {.size = 1}};
     box_create(&box, 20 * MIB);
     box_fill(&box, 1, 0, 's', 200);
     uint8_t *end = box.stage->log[0] + atomic_load(&box.stage->header->log_tail[0]);
@@ -260,9 +277,11 @@ Test(stage_hostile, files_of_another_length)
 static struct record nonsense(void)
 {
     static const uint16_t types[] = {REC_CUT, REC_LAYER, REC_RANGE, REC_PIECE, REC_SEAL};
-    static const uint64_t numbers[] = {0, 1, 2, 3, 700, 100000, SLAB_STRIDE, INT64_MAX, UINT64_MAX - 1, UINT64_MAX};
+    static const uint64_t numbers[] = {
+        0, 1, 2, 3, 700, 100000, SLAB_STRIDE, INT64_MAX, UINT64_MAX - 1, UINT64_MAX};
     static struct extent extent;
-    struct record rec = {.type = types[rnd(ARRAY_LEN(types))], .seq = 1 + rnd(1ull << 41), .ino = 1 + rnd(4)};
+    struct record rec = {
+        .type = types[rnd(ARRAY_LEN(types))], .seq = 1 + rnd(1ull << 41), .ino = 1 + rnd(4)};
     rec.version = rnd(5);
     rec.offset = numbers[rnd(ARRAY_LEN(numbers))];
     rec.length = numbers[rnd(ARRAY_LEN(numbers))];
@@ -271,7 +290,8 @@ static struct record nonsense(void)
     rec.slab = (uint32_t)(rnd(3) ? rnd(25) : UINT32_MAX - rnd(2));
     rec.slab_offset = (uint32_t)(rnd(3) ? rnd(SLAB_STRIDE) : UINT32_MAX - rnd(2));
     if (rec.type == REC_PIECE) {
-        extent = (struct extent){.offset = rnd(10000), .length = 1 + rnd(3000), .kind = EXTENT_CHUNK};
+        extent =
+            (struct extent){.offset = rnd(10000), .length = 1 + rnd(3000), .kind = EXTENT_CHUNK};
         rec.extents = &extent;
         rec.extent_count = 1;
     }

@@ -265,7 +265,8 @@ Test(stage_layers, requests_that_continue_each_other_are_one_write)
 
 Test(stage_layers, a_chunk_may_be_content)
 {
-    box.chunks[0] = (struct box_chunk){.pack = 7, .bytes = (uint8_t *)xstrdup("0123456789"), .len = 10};
+    box.chunks[0] =
+        (struct box_chunk){.pack = 7, .bytes = (uint8_t *)xstrdup("0123456789"), .len = 10};
     box.chunk_count = 1;
     struct stage_chunk_range range = {.offset = 2, .length = 5, .chunk_offset = 3, .pack = 7};
     assert_i64(stage_put_chunk(box.stage, 1, &range, 0, 0, 5), 0);

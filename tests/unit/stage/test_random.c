@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Random work against a model: what every file reads, what is durable of it, and what a crash at any moment leaves. */
+/* Random work against a model: what every file reads, what is durable of it, and what a crash at
+ * any moment leaves. */
 #include "../expect.h"
 #include "../base/seeded.h"
 #include "box.h"
@@ -63,7 +64,8 @@ static void drain(void)
 static void write_some(uint64_t ino)
 {
     struct model_file *file = &files[ino];
-    uint32_t length = (uint32_t)(rnd(8) == 0 ? STAGE_STEAL_MIN + rnd(200000) : 1 + rnd(rnd(2) ? 300 : 30000));
+    uint32_t length =
+        (uint32_t)(rnd(8) == 0 ? STAGE_STEAL_MIN + rnd(200000) : 1 + rnd(rnd(2) ? 300 : 30000));
     uint64_t offset = rnd(3) == 0 ? file->now.size : rnd(SIZE_MAX_MODEL);
     if (offset + length > SIZE_MAX_MODEL)
         offset = SIZE_MAX_MODEL - length;
@@ -103,19 +105,22 @@ static void cut_some(uint64_t ino)
     file->has_draft = true;
 }
 
-static void expect_same(const char *what, uint64_t ino, const uint8_t *is, const struct state *expected)
+static void expect_same(const char *what, uint64_t ino, const uint8_t *is,
+                        const struct state *expected)
 {
     for (uint64_t i = 0; i < expected->size; i++)
-        assert_u64(is[i], expected->bytes[i], "%s: inode %llu, byte %llu of %llu", what, (unsigned long long)ino,
-                   (unsigned long long)i, (unsigned long long)expected->size);
+        assert_u64(is[i], expected->bytes[i], "%s: inode %llu, byte %llu of %llu", what,
+                   (unsigned long long)ino, (unsigned long long)i,
+                   (unsigned long long)expected->size);
 }
 
 static void check_file(uint64_t ino)
 {
     const struct state *now = &files[ino].now;
     uint8_t *is = xmalloc(SIZE_MAX_MODEL);
-    assert_u64(box_size(&box, ino), now->size, "inode %llu: %llu, expected %llu", (unsigned long long)ino,
-               (unsigned long long)box_size(&box, ino), (unsigned long long)now->size);
+    assert_u64(box_size(&box, ino), now->size, "inode %llu: %llu, expected %llu",
+               (unsigned long long)ino, (unsigned long long)box_size(&box, ino),
+               (unsigned long long)now->size);
     box_read(&box, ino, 0, is, now->size);
     expect_same("now", ino, is, now);
     free(is);

@@ -30,7 +30,12 @@ static void die_and_adopt(void)
 
 static void append_unlink(uint64_t ino)
 {
-    struct record rec = {.type = REC_UNLINK, .ino = ino, .parent = 1, .name = "a", .name_len = 1, .seq = stage_next_seq(box.stage)};
+    struct record rec = {.type = REC_UNLINK,
+                         .ino = ino,
+                         .parent = 1,
+                         .name = "a",
+                         .name_len = 1,
+                         .seq = stage_next_seq(box.stage)};
     assert_i64(stage_log_append(box.stage, &rec), 0);
 }
 
@@ -51,7 +56,8 @@ Test(stage_requests, what_was_recorded_was_applied)
     cr_expect_not(stage_request_take_left(box.stage, &left));
 }
 
-/* The number is noted, and the daemon dies before the record, or behind it, and before that is noted, too. */
+/* The number is noted, and the daemon dies before the record, or behind it, and before that is
+ * noted, too. */
 Test(stage_requests, a_number_that_is_nowhere_was_not_applied)
 {
     struct stage_request left;
@@ -129,7 +135,8 @@ Test(stage_requests, handles_stay_but_those_of_what_was_not_made)
 Test(stage_requests, written_bytes_decide)
 {
     struct stage_request left;
-    struct stage_write w = {.ino = 1, .length = 3, .slab = SLAB_NONE, .data = "abc", .may_open = true, .time = 5};
+    struct stage_write w = {
+        .ino = 1, .length = 3, .slab = SLAB_NONE, .data = "abc", .may_open = true, .time = 5};
     stage_request_enter(box.stage, 10, 16, REQUEST_WRITES, 0);
     assert_i64(stage_write(box.stage, &w), 0);
     stage_request_leave();

@@ -49,7 +49,8 @@ static uint64_t files_bytes(const char *folder)
     return sum;
 }
 
-/* A tmpfs that is too small for the stage asked for: what fits is the stage with all of its files, and nearly all of the room. */
+/* A tmpfs that is too small for the stage asked for: what fits is the stage with all of its files,
+ * and nearly all of the room. */
 Test(stage_room, size_within_counts_every_file)
 {
     expect_u64(stage_size_within(0), 0);
@@ -264,7 +265,7 @@ Test(stage_room, a_refused_change_opens_no_draft)
     expect_i64(stage_cut(box.stage, 2, 0, UINT64_MAX, 1, 0, 0, 5), 0);
 }
 
-/* --- pieces ---------------------------------------------------------------------------------------------------------- */
+/* --- pieces ----------------------------------------------------------------------------------- */
 
 Test(stage_room, a_piece_of_a_draft_frees_its_room)
 {
@@ -334,9 +335,11 @@ Test(stage_room, the_first_run_that_is_long_enough)
     static const struct {
         uint64_t least, offset;
         size_t count;
-    } wanted[] = {{1, 0, 1}, {1000, 0, 1}, {1001, 5000, 2}, {5000, 5000, 2}, {5001, 20000, 1}, {9001, 0, 0}};
+    } wanted[] = {{1, 0, 1},       {1000, 0, 1},     {1001, 5000, 2},
+                  {5000, 5000, 2}, {5001, 20000, 1}, {9001, 0, 0}};
     for (size_t i = 0; i < ARRAY_LEN(wanted); i++) {
-        size_t count = stage_draft_run(box.stage, 1, wanted[i].least, MIB, parts, ARRAY_LEN(parts), &more);
+        size_t count =
+            stage_draft_run(box.stage, 1, wanted[i].least, MIB, parts, ARRAY_LEN(parts), &more);
         expect_u64(count, wanted[i].count, "of %llu bytes", (unsigned long long)wanted[i].least);
         cr_expect(count == 0 || parts[0].offset == wanted[i].offset);
         stage_unpin_parts(box.stage, parts, count);
@@ -361,7 +364,8 @@ static bool gather(const struct stage_scattered *found, void (*meanwhile)(void))
     uint32_t slab = stage_slab_try_take(box.stage);
     cr_assert_neq(slab, SLAB_NONE);
     stage_gather_begin(box.stage, found);
-    box_read(&box, found->ino, found->offset, (uint8_t *)stage_slab_memory(box.stage, slab) + SLAB_PAYLOAD_OFFSET, found->length);
+    box_read(&box, found->ino, found->offset,
+             (uint8_t *)stage_slab_memory(box.stage, slab) + SLAB_PAYLOAD_OFFSET, found->length);
     meanwhile();
     bool gathered = stage_gather(box.stage, found, slab);
     if (!gathered)
@@ -476,7 +480,7 @@ Test(stage_room, drafts_become_ripe)
     expect_u64(stage_ripe_drafts(box.stage, INT64_MAX, 1, INT64_MAX, 2000, inos, 1), 1);
 }
 
-/* --- handles --------------------------------------------------------------------------------------------------------- */
+/* --- handles ---------------------------------------------------------------------------------- */
 
 Test(stage_room, handles_are_numbers_in_a_table)
 {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A store as a whole: what it shows after a clean end, after a death, after a power loss, without its view. */
+/* A store as a whole: what it shows after a clean end, after a death, after a power loss, without
+ * its view. */
 #include <stdio.h>
 #include <sys/stat.h>
 
@@ -21,7 +22,8 @@ static void teardown(void)
 
 TestSuite(store, .init = setup, .fini = teardown, .timeout = 600);
 
-static const size_t lengths[] = {0, 1, 100, 16 * 1024, 16 * 1024 + 1, 1024 * 1024, 3 * 1024 * 1024 + 77};
+static const size_t lengths[] = {
+    0, 1, 100, 16 * 1024, 16 * 1024 + 1, 1024 * 1024, 3 * 1024 * 1024 + 77};
 
 static char *name_of(unsigned i)
 {
@@ -120,7 +122,8 @@ Test(store, content_after_a_death_in_the_middle)
     expect_after_death(&shop);
 }
 
-/* P4: the seal of one of these waited, and others were not closed at all: a cut that has one of them has all. */
+/* P4: the seal of one of these waited, and others were not closed at all: a cut that has one of
+ * them has all. */
 static void die_with_closed_and_open(struct shop *s)
 {
     uint64_t marker = shop_create(s, "marker"), data = shop_create(s, "data");
@@ -135,7 +138,8 @@ Test(store, what_a_death_leaves_unsealed_is_one_cut)
     shop_die_after(&shop, die_with_closed_and_open);
     assert_i64(shop_open_only(&shop), 0);
     expect_u64(stage_drafts(store_stage(shop.store), NULL, 0), 0);
-    expect_u64(stage_floor(store_stage(shop.store)), store_newest(shop.store), "no cut can be chosen before the last of them");
+    expect_u64(stage_floor(store_stage(shop.store)), store_newest(shop.store),
+               "no cut can be chosen before the last of them");
     shop_close(&shop);
     shop_open(&shop);
     shop_expect(&shop, "data", 1, 400000);
@@ -299,7 +303,7 @@ Test(store, a_draft_larger_than_the_stage_survives_a_death)
     }
 }
 
-/* --- nascent files -------------------------------------------------------------------------------------------------- */
+/* --- nascent files ---------------------------------------------------------------------------- */
 
 /* A file without a name, of which a compacted log says nothing any more. */
 static void die_after_a_temporary_file(struct shop *s)
@@ -308,7 +312,8 @@ static void die_after_a_temporary_file(struct shop *s)
     shop_fill(s, ino, 0, 1, 1000);
     shop_unlink(s, "tmp", RECORD_ORPHAN);
     assert_i64(history_compact(s->store), 0);
-    struct record attrs = {.type = REC_SETATTR, .ino = ino, .mask = ATTR_MODE, .attrs = {.mode = 0644}};
+    struct record attrs = {
+        .type = REC_SETATTR, .ino = ino, .mask = ATTR_MODE, .attrs = {.mode = 0644}};
     shop_commit(s, attrs);
     struct record reap = {.type = REC_REAP, .ino = ino};
     shop_commit(s, reap);
@@ -349,10 +354,15 @@ static void die_after_a_temporary_folder(struct shop *s)
                           .attrs = {.mode = S_IFREG | 0600}};
     shop_commit(s, make);
     assert_i64(ns_hold(store_ns(s->store), ino, &inode), 0);
-    struct record unlink = {
-        .type = REC_UNLINK, .flags = RECORD_ORPHAN, .ino = ino, .parent = dir, .name = "f", .name_len = 1};
+    struct record unlink = {.type = REC_UNLINK,
+                            .flags = RECORD_ORPHAN,
+                            .ino = ino,
+                            .parent = dir,
+                            .name = "f",
+                            .name_len = 1};
     shop_commit(s, unlink);
-    struct record rmdir = {.type = REC_UNLINK, .ino = dir, .parent = ROOT_INO, .name = "dir", .name_len = 3};
+    struct record rmdir = {
+        .type = REC_UNLINK, .ino = dir, .parent = ROOT_INO, .name = "dir", .name_len = 3};
     shop_commit(s, rmdir);
     shop_wait(s);
     struct record reap = {.type = REC_REAP, .ino = ino};
@@ -368,7 +378,7 @@ Test(store, a_temporary_folder_does_not_stop_a_recovery)
     cycle(&shop);
 }
 
-/* --- a log that is nearly full ------------------------------------------------------------------------------------------ */
+/* --- a log that is nearly full ---------------------------------------------------------------- */
 
 static int set_xattr(uint64_t ino, const char *name, size_t length)
 {
@@ -410,7 +420,8 @@ static void expect_xattrs(uint64_t ino, unsigned count)
     for (unsigned i = 0; i < count; i++) {
         char name[16];
         (void)snprintf(name, sizeof name, "user.%u", i);
-        expect_i64(ns_getxattr(store_ns(shop.store), ino, name, strlen(name), NULL, 0), 40000, "%s", name);
+        expect_i64(ns_getxattr(store_ns(shop.store), ino, name, strlen(name), NULL, 0), 40000, "%s",
+                   name);
     }
 }
 
@@ -420,7 +431,8 @@ Test(store, a_first_seal_and_its_xattrs_enter_the_log_together)
     uint64_t other = shop_create(&shop, "other"), ino = create_with_xattrs("file");
     assert_i64(store_seal(shop.store, other), 0);
     fill_log(other, STAGE_LOG_MARGIN / 2 + 100000);
-    expect_i64(store_seal(shop.store, ino), -EAGAIN, "there is room for the seal and not for all xattrs");
+    expect_i64(store_seal(shop.store, ino), -EAGAIN,
+               "there is room for the seal and not for all xattrs");
     struct ns_inode inode;
     assert_i64(ns_inode(store_ns(shop.store), ino, &inode), 0);
     cr_expect(inode.nascent);
@@ -512,7 +524,8 @@ Test(store, what_is_gone_does_not_change)
     struct ns_inode inode;
     assert_i64(ns_hold(store_ns(shop.store), ino, &inode), 0);
     shop_unlink(&shop, "file", 0);
-    struct record rec = {.type = REC_SETATTR, .ino = ino, .mask = ATTR_MODE, .attrs = {.mode = S_IFREG | 0644}};
+    struct record rec = {
+        .type = REC_SETATTR, .ino = ino, .mask = ATTR_MODE, .attrs = {.mode = S_IFREG | 0644}};
     expect_i64(store_commit(shop.store, &rec), -ENOENT);
     expect_i64(set_xattr(ino, "user.k", 3), -ENOENT);
     shop_drop(&shop, ino);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A server that does what a test tells it, byte for byte: a process of its own on a free port of this machine. One connection after
- * the other, one request on each. */
+/* A server that does what a test tells it, byte for byte: a process of its own on a free port of
+ * this machine. One connection after the other, one request on each. */
 #pragma once
 
 #include "base/base.h"
@@ -17,12 +17,14 @@ struct bad_step {
     } then;
 };
 
-/* The first request gets the first step ...; after the last step, the last one again. Returns "http://127.0.0.1:34567". */
+/* The first request gets the first step ...; after the last step, the last one again. Returns
+ * "http://127.0.0.1:34567". */
 const char *bad_open(const struct bad_step *steps, size_t count);
 void bad_close(void);
 
-#define BAD_OPEN(...)                                                                                        \
-    bad_open((const struct bad_step[]){__VA_ARGS__}, ARRAY_LEN(((const struct bad_step[]){__VA_ARGS__})))
+#define BAD_OPEN(...)                                                                              \
+    bad_open((const struct bad_step[]){__VA_ARGS__},                                               \
+             ARRAY_LEN(((const struct bad_step[]){__VA_ARGS__})))
 
 /* Requests so far. */
 unsigned bad_count(void);

@@ -6,8 +6,9 @@ struct s3_options bad_options;
 
 void bad_begin(void)
 {
-    static const char *const away[] = {"AWS_SESSION_TOKEN", "AWS_PROFILE",  "AWS_ENDPOINT_URL", "AWS_REGION",
-                                       "http_proxy",        "https_proxy", "all_proxy",        "AWS_CA_BUNDLE"};
+    static const char *const away[] = {"AWS_SESSION_TOKEN", "AWS_PROFILE",  "AWS_ENDPOINT_URL",
+                                       "AWS_REGION",        "http_proxy",   "https_proxy",
+                                       "all_proxy",         "AWS_CA_BUNDLE"};
     for (size_t i = 0; i < ARRAY_LEN(away); i++)
         assert_i64(unsetenv(away[i]), 0);
     assert_i64(setenv("AWS_ACCESS_KEY_ID", "AKtest", 1), 0);

@@ -11,7 +11,8 @@
 #define EMPTY(status) "HTTP/1.1 " status " S\r\n" ID "Content-Length: 0\r\n" END
 #define STORED "HTTP/1.1 200 OK\r\n" ID "ETag: \"e\"\r\nContent-Length: 0\r\n" END
 #define WITH_BODY(status, headers, body) "HTTP/1.1 " status " S\r\n" ID headers END body
-#define ERROR_BODY(code) "<?xml version=\"1.0\"?><Error><Code>" code "</Code><Message>no</Message></Error>"
+#define ERROR_BODY(code)                                                                           \
+    "<?xml version=\"1.0\"?><Error><Code>" code "</Code><Message>no</Message></Error>"
 #define ERROR(status, code) WITH_BODY(status, "Content-Type: application/xml\r\n", ERROR_BODY(code))
 
 /* Ten bytes, the first of an object. */
@@ -33,14 +34,14 @@ int try_put_new(void);
 int try_get(void); /* the ten bytes; checks them */
 
 /* Result, number of requests the server saw. */
-#define EXPECT(call, result, requests)                                                                       \
-    do {                                                                                                     \
-        int expect_r = (call);                                                                               \
-        char expect_error[512];                                                                              \
-        tier->ops->last_error(tier, expect_error, sizeof expect_error);                                      \
-        assert_i64(expect_r, (result), "%s, not %s: %s", strerror(-expect_r), strerror(-(result)),         \
-                     expect_error);                                                                          \
-        assert_u64(bad_count(), (requests), "%u requests: %s", bad_count(), expect_error);                 \
+#define EXPECT(call, result, requests)                                                             \
+    do {                                                                                           \
+        int expect_r = (call);                                                                     \
+        char expect_error[512];                                                                    \
+        tier->ops->last_error(tier, expect_error, sizeof expect_error);                            \
+        assert_i64(expect_r, (result), "%s, not %s: %s", strerror(-expect_r), strerror(-(result)), \
+                   expect_error);                                                                  \
+        assert_u64(bad_count(), (requests), "%u requests: %s", bad_count(), expect_error);         \
     } while (0)
 
 void expect_told(const char *text);

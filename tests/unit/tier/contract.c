@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What tier.h promises of every tier: on the local one, on a directory, and on S3 where the environment names an endpoint
- * (CAIRN_TEST_S3_ENDPOINT, see tests/rgw). */
+/* What tier.h promises of every tier: on the local one, on a directory, and on S3 where the
+ * environment names an endpoint (CAIRN_TEST_S3_ENDPOINT, see tests/rgw). */
 
 #include "../expect.h"
 #include "base/clock.h"
@@ -11,22 +11,22 @@ TestSuite(contract_nvme, .init = store_open, .fini = store_close);
 TestSuite(contract_dir, .init = store_open_dir, .fini = store_close);
 TestSuite(contract_s3, .init = store_open_s3, .fini = store_close);
 
-#define CONTRACT(name)                                                                                       \
-    static void name(void);                                                                                  \
-    Test(contract_nvme, name)                                                                                \
-    {                                                                                                        \
-        name();                                                                                              \
-    }                                                                                                        \
-    Test(contract_dir, name)                                                                                 \
-    {                                                                                                        \
-        name();                                                                                              \
-    }                                                                                                        \
-    Test(contract_s3, name)                                                                                  \
-    {                                                                                                        \
-        if (!tier)                                                                                           \
-            cr_skip_test("CAIRN_TEST_S3_ENDPOINT is not set: tests/rgw makes an endpoint");                  \
-        name();                                                                                              \
-    }                                                                                                        \
+#define CONTRACT(name)                                                                             \
+    static void name(void);                                                                        \
+    Test(contract_nvme, name)                                                                      \
+    {                                                                                              \
+        name();                                                                                    \
+    }                                                                                              \
+    Test(contract_dir, name)                                                                       \
+    {                                                                                              \
+        name();                                                                                    \
+    }                                                                                              \
+    Test(contract_s3, name)                                                                        \
+    {                                                                                              \
+        if (!tier)                                                                                 \
+            cr_skip_test("CAIRN_TEST_S3_ENDPOINT is not set: tests/rgw makes an endpoint");        \
+        name();                                                                                    \
+    }                                                                                              \
     static void name(void)
 
 #define THREADS 16
@@ -178,7 +178,8 @@ static int list_one(const struct tier_object *object, void *arg)
     l->unsorted |= strcmp(object->name, l->last) <= 0;
     strcpy(l->last, object->name);
     int64_t age = clock_realtime_ns() - object->modified_ns;
-    cr_assert(age > -5000000000 && age < 600000000000, "by the clock of a medium that is this machine");
+    cr_assert(age > -5000000000 && age < 600000000000,
+              "by the clock of a medium that is this machine");
     return l->result;
 }
 
@@ -436,7 +437,8 @@ CONTRACT(one_of_many_wins)
         pool_drain(pool);
         unsigned winners = 0, winner = 0;
         for (unsigned i = 0; i < THREADS; i++) {
-            cr_assert(runners[i].result == 0 || runners[i].result == -EEXIST, "%d", runners[i].result);
+            cr_assert(runners[i].result == 0 || runners[i].result == -EEXIST, "%d",
+                      runners[i].result);
             winners += runners[i].result == 0;
             winner = runners[i].result == 0 ? i : winner;
         }

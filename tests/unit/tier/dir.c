@@ -49,7 +49,8 @@ static struct tier *open_readonly(void)
     struct tier *reader;
     char *error;
     _cleanup_free_ char *path = xasprintf("%s/remote", store);
-    assert_i64(dir_tier_open(&(struct dir_options){.path = path, .read_only = true}, &reader, &error), 0);
+    assert_i64(
+        dir_tier_open(&(struct dir_options){.path = path, .read_only = true}, &reader, &error), 0);
     return reader;
 }
 
@@ -62,8 +63,9 @@ Test(dir, put_replaces_and_leaves_nothing_behind)
     assert_i64(tier->ops->put_new(tier, "packs/1", buf, 10), -EEXIST);
     assert_i64(tier->ops->put_new(tier, "packs/2", buf, 10), 0);
     assert_i64(tier->ops->sync(tier), 0);
-    _cleanup_free_ char *command =
-        xasprintf("test $(find %s/remote -type f | wc -l) = 2 && test $(stat -c %%a %s/remote/packs/2) = 600", store, store);
+    _cleanup_free_ char *command = xasprintf(
+        "test $(find %s/remote -type f | wc -l) = 2 && test $(stat -c %%a %s/remote/packs/2) = 600",
+        store, store);
     assert_i64(system(command), 0);
 }
 
@@ -100,7 +102,8 @@ Test(dir, readers_write_nothing)
     unsigned count = 0;
     assert_i64(reader->ops->list(reader, "packs", NULL, count_one, &count), 0);
     assert_i64(reader->ops->now(reader, &now), 0);
-    cr_assert_gt(now, clock_realtime_ns() + 3500000000000, "it is not earlier than what was written");
+    cr_assert_gt(now, clock_realtime_ns() + 3500000000000,
+                 "it is not earlier than what was written");
     reader->ops->close(reader);
 }
 
@@ -108,14 +111,17 @@ Test(dir, open_says_why_not)
 {
     struct tier *other;
     char *error = NULL;
-    assert_i64(dir_tier_open(&(struct dir_options){.path = "/nowhere/at/all"}, &other, &error), -ENOENT);
+    assert_i64(dir_tier_open(&(struct dir_options){.path = "/nowhere/at/all"}, &other, &error),
+               -ENOENT);
     assert_str(error, "directory /nowhere/at/all: No such file or directory");
     free(error);
     make_file("file", 0);
     _cleanup_free_ char *path = path_of("file"), *missing = path_of("missing");
     assert_i64(dir_tier_open(&(struct dir_options){.path = path}, &other, &error), -ENOTDIR);
     free(error);
-    assert_i64(dir_tier_open(&(struct dir_options){.path = missing, .read_only = true}, &other, &error), -ENOENT, "who only reads makes nothing");
+    assert_i64(
+        dir_tier_open(&(struct dir_options){.path = missing, .read_only = true}, &other, &error),
+        -ENOENT, "who only reads makes nothing");
     free(error);
     assert_i64(dir_tier_open(&(struct dir_options){.path = missing}, &other, &error), 0);
     other->ops->close(other);
@@ -137,10 +143,13 @@ Test(dir, symbolic_links_are_not_followed)
 
 Test(dir, a_link_in_the_place_of_a_folder_leads_nowhere)
 {
-    _cleanup_free_ char *packs = path_of("packs"), *away = path_of("away"), *outside = xasprintf("%s/outside", store);
-    _cleanup_free_ char *command = xasprintf("cp -r %s %s && mv %s %s && ln -s %s %s && ls -A %s >%s.before", packs, outside, packs, away,
-                                             outside, packs, outside, store);
-    _cleanup_free_ char *compare = xasprintf("ls -A %s | cmp - %s.before && rm %s.before", outside, store, store);
+    _cleanup_free_ char *packs = path_of("packs"), *away = path_of("away"),
+                        *outside = xasprintf("%s/outside", store);
+    _cleanup_free_ char *command =
+        xasprintf("cp -r %s %s && mv %s %s && ln -s %s %s && ls -A %s >%s.before", packs, outside,
+                  packs, away, outside, packs, outside, store);
+    _cleanup_free_ char *compare =
+        xasprintf("ls -A %s | cmp - %s.before && rm %s.before", outside, store, store);
     _cleanup_free_ void *buf = content_new(20000, 1);
     uint64_t len;
     put_ok("packs/1", 20000, 1);
@@ -194,7 +203,7 @@ Test(dir, what_stays_unreadable_is_damage)
     reader->ops->close(reader);
 }
 
-/* --- the helper process ----------------------------------------------------------------------------------------------------- */
+/* --- the helper process ----------------------------------------------------------------------- */
 
 static pid_t helper_pid(void)
 {
@@ -210,7 +219,8 @@ static pid_t helper_pid(void)
 /* Returns when it stands. */
 static void stop(pid_t pid)
 {
-    _cleanup_free_ char *command = xasprintf("while grep -q '^State:.[^T]' /proc/%d/task/*/status; do sleep 0.01; done", (int)pid);
+    _cleanup_free_ char *command = xasprintf(
+        "while grep -q '^State:.[^T]' /proc/%d/task/*/status; do sleep 0.01; done", (int)pid);
     assert_i64(kill(pid, SIGSTOP), 0);
     assert_i64(system(command), 0);
 }

@@ -44,12 +44,12 @@ Test(fault, every_call_fails_once)
     uint64_t n;
     char byte;
     struct tier_space space;
-#define FAILS_ONCE(name, call)                                                                               \
-    do {                                                                                                     \
-        plan.op = name;                                                                                      \
-        plan.error = -EIO;                                                                                   \
-        assert_i64(call, -EIO);                                                                             \
-        assert_i64(call, 0);                                                                                \
+#define FAILS_ONCE(name, call)                                                                     \
+    do {                                                                                           \
+        plan.op = name;                                                                            \
+        plan.error = -EIO;                                                                         \
+        assert_i64(call, -EIO);                                                                    \
+        assert_i64(call, 0);                                                                       \
     } while (0)
     FAILS_ONCE("put", tier->ops->put(tier, "packs/1", buf, 5000));
     FAILS_ONCE("put_new", tier->ops->put_new(tier, "packs/2", buf, 5000));

@@ -42,7 +42,8 @@ Test(nvme, spare_files_become_objects)
     _cleanup_free_ char *path = xasprintf("%s/packs/1", store);
     assert_i64(stat(path, &st), 0);
     assert_u64(st.st_mode & 07777, 0600);
-    cr_assert_leq((uint64_t)st.st_blocks * 512, 21 * MIB, "what the object does not need is free again");
+    cr_assert_leq((uint64_t)st.st_blocks * 512, 21 * MIB,
+                  "what the object does not need is free again");
 }
 
 Test(nvme, objects_longer_than_a_spare_file)

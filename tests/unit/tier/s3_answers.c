@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the S3 tier makes of answers that set it right: region, clock, credentials, what a server cannot do; and of those that no S3
- * would give. */
+/* What the S3 tier makes of answers that set it right: region, clock, credentials, what a server
+ * cannot do; and of those that no S3 would give. */
 #include <stdio.h>
 #include <time.h>
 
@@ -23,13 +23,14 @@ static char *date_in(time_t seconds, const char *format)
 static char *dated(time_t seconds, const char *status, const char *body)
 {
     _cleanup_free_ char *date = date_in(seconds, "%a, %d %b %Y %H:%M:%S GMT");
-    return xasprintf("HTTP/1.1 %s S\r\n" ID "Date: %s\r\nContent-Length: %zu\r\n" END "%s", status, date, strlen(body),
-                     body);
+    return xasprintf("HTTP/1.1 %s S\r\n" ID "Date: %s\r\nContent-Length: %zu\r\n" END "%s", status,
+                     date, strlen(body), body);
 }
 
 Test(s3_answers, another_region)
 {
-    BAD_TIER({WITH_BODY("301", "x-amz-bucket-region: eu-west-3\r\nContent-Length: 0\r\n", "")}, {STORED});
+    BAD_TIER({WITH_BODY("301", "x-amz-bucket-region: eu-west-3\r\nContent-Length: 0\r\n", "")},
+             {STORED});
     EXPECT(try_put(), 0, 2);
     cr_assert(bad_request_has(0, "/us-east-1/s3/aws4_request"));
     cr_assert(bad_request_has(1, "/eu-west-3/s3/aws4_request"));
@@ -39,9 +40,11 @@ Test(s3_answers, another_region)
 
 Test(s3_answers, another_region_told_in_the_body)
 {
-    BAD_TIER({WITH_BODY("400", "",
-                        "<Error><Code>AuthorizationHeaderMalformed</Code><Region>eu-west-3</Region></Error>")},
-             {STORED});
+    BAD_TIER(
+        {WITH_BODY(
+            "400", "",
+            "<Error><Code>AuthorizationHeaderMalformed</Code><Region>eu-west-3</Region></Error>")},
+        {STORED});
     EXPECT(try_put(), 0, 2);
     cr_assert(bad_request_has(1, "/eu-west-3/s3/aws4_request"));
 }
@@ -68,7 +71,8 @@ Test(s3_answers, a_wrong_clock_here)
     _cleanup_free_ char *late = dated(3600, "403", ERROR_BODY("RequestTimeTooSkewed"));
     BAD_TIER({late}, {STORED}, {STORED}, {late});
     EXPECT(try_put(), 0, 2);
-    _cleanup_free_ char *now = date_in(0, "x-amz-date: %Y%m%dT%H"), *then = date_in(3600, "x-amz-date: %Y%m%dT%H");
+    _cleanup_free_ char *now = date_in(0, "x-amz-date: %Y%m%dT%H"),
+                        *then = date_in(3600, "x-amz-date: %Y%m%dT%H");
     cr_assert(bad_request_has(0, now));
     cr_assert(bad_request_has(1, then));
     EXPECT(try_put(), 0, 3);
@@ -134,7 +138,7 @@ Test(s3_answers, unsigned_requests)
     cr_assert_not(bad_request_has(0, "Authorization"));
 }
 
-/* --- what servers lack ---------------------------------------------------------------------------------------------------- */
+/* --- what servers lack ------------------------------------------------------------------------ */
 
 Test(s3_answers, no_checksums)
 {
@@ -145,13 +149,15 @@ Test(s3_answers, no_checksums)
     cr_assert(bad_request_has(1, "Content-MD5: ") && !bad_request_has(1, "x-amz-checksum-crc32"));
     cr_assert(!bad_request_has(2, "Content-MD5") && !bad_request_has(2, "x-amz-checksum-crc32"));
     EXPECT(try_put(), 0, 4);
-    cr_assert(!bad_request_has(3, "Content-MD5") && !bad_request_has(3, "x-amz-checksum-crc32"), "remembered");
+    cr_assert(!bad_request_has(3, "Content-MD5") && !bad_request_has(3, "x-amz-checksum-crc32"),
+              "remembered");
 }
 
 Test(s3_answers, the_checksum_is_not_what_is_wrong)
 {
     bad_options.unsigned_requests = true;
-    BAD_TIER({ERROR("501", "NotImplemented")}, {ERROR("501", "NotImplemented")}, {ERROR("501", "NotImplemented")}, {STORED});
+    BAD_TIER({ERROR("501", "NotImplemented")}, {ERROR("501", "NotImplemented")},
+             {ERROR("501", "NotImplemented")}, {STORED});
     EXPECT(try_put_new(), -EOPNOTSUPP, 3);
     EXPECT(try_put(), 0, 4);
     cr_assert(bad_request_has(3, "x-amz-checksum-crc32: "), "nothing was learned");
@@ -232,7 +238,8 @@ static const char *const three[] = {"packs/1", "packs/2", "packs/3"};
 
 Test(s3_answers, no_deletes_of_many)
 {
-    BAD_TIER({ERROR("501", "NotImplemented")}, {EMPTY("204")}, {ERROR("404", "NoSuchKey")}, {EMPTY("204")});
+    BAD_TIER({ERROR("501", "NotImplemented")}, {EMPTY("204")}, {ERROR("404", "NoSuchKey")},
+             {EMPTY("204")});
     EXPECT(tier->ops->remove_many(tier, three, 3), 0, 4);
     cr_assert(strncmp(bad_request(0), "POST /bucket?delete= ", 20) == 0);
     cr_assert(bad_request_has(0, "Content-MD5: "));
@@ -245,7 +252,8 @@ Test(s3_answers, no_deletes_of_many)
 
 Test(s3_answers, deletes_that_are_refused_one_by_one)
 {
-    BAD_TIER({DELETED(REFUSED("packs/2", "InternalError") REFUSED("packs/3", "NoSuchKey"))}, {EMPTY("204")});
+    BAD_TIER({DELETED(REFUSED("packs/2", "InternalError") REFUSED("packs/3", "NoSuchKey"))},
+             {EMPTY("204")});
     EXPECT(tier->ops->remove_many(tier, three, 3), 0, 2);
     cr_assert(strncmp(bad_request(1), "DELETE /bucket/pre/packs/2 ", 26) == 0);
     bad_end();
@@ -257,10 +265,15 @@ Test(s3_answers, deletes_that_are_refused_one_by_one)
     EXPECT(tier->ops->remove_many(tier, three, 3), -EPROTO, 1);
 }
 
-/* --- lists ---------------------------------------------------------------------------------------------------------------- */
+/* --- lists ------------------------------------------------------------------------------------ */
 
-#define LIST(content) WITH_BODY("200", "", "<?xml version=\"1.0\"?><ListBucketResult xmlns=\"http://s3\">" content "</ListBucketResult>")
-#define KEY(name) "<Contents><Key>" name "</Key><Size>5</Size><LastModified>2026-01-02T03:04:05.678Z</LastModified></Contents>"
+#define LIST(content)                                                                              \
+    WITH_BODY("200", "",                                                                           \
+              "<?xml version=\"1.0\"?><ListBucketResult xmlns=\"http://s3\">" content              \
+              "</ListBucketResult>")
+#define KEY(name)                                                                                  \
+    "<Contents><Key>" name                                                                         \
+    "</Key><Size>5</Size><LastModified>2026-01-02T03:04:05.678Z</LastModified></Contents>"
 
 static char listed[256];
 
@@ -283,16 +296,19 @@ Test(s3_answers, lists_in_pages)
 {
     BAD_TIER({LIST("<EncodingType>url</EncodingType><IsTruncated>true</IsTruncated>"
                    "<NextContinuationToken>a+b/=</NextContinuationToken>" KEY("pre/packs/%31"))},
-             {EMPTY("500")}, {LIST("<IsTruncated>false</IsTruncated>" KEY("pre/packs/2") KEY("pre/packs/3/"))});
+             {EMPTY("500")},
+             {LIST("<IsTruncated>false</IsTruncated>" KEY("pre/packs/2") KEY("pre/packs/3/"))});
     EXPECT(try_list(), 0, 3);
     assert_str(listed, "packs/1 packs/2 ");
-    cr_assert(bad_request_has(0, "GET /bucket?list-type=2&encoding-type=url&max-keys=1000&prefix=pre%2Fpacks%2F "));
+    cr_assert(bad_request_has(
+        0, "GET /bucket?list-type=2&encoding-type=url&max-keys=1000&prefix=pre%2Fpacks%2F "));
     cr_assert(bad_request_has(2, "&continuation-token=a%2Bb%2F%3D "));
 }
 
 Test(s3_answers, lists_without_a_token)
 {
-    BAD_TIER({LIST("<IsTruncated>true</IsTruncated>" KEY("pre/packs/1"))}, {LIST(KEY("pre/packs/2"))});
+    BAD_TIER({LIST("<IsTruncated>true</IsTruncated>" KEY("pre/packs/1"))},
+             {LIST(KEY("pre/packs/2"))});
     EXPECT(try_list(), 0, 2);
     assert_str(listed, "packs/1 packs/2 ");
     cr_assert(bad_request_has(1, "&start-after=pre%2Fpacks%2F1 "));
@@ -309,7 +325,8 @@ Test(s3_answers, lists_that_are_none)
         LIST("<Contents><Size>1</Size></Contents>"),
         LIST("<EncodingType>url</EncodingType>" KEY("pre/packs/%00")),
         WITH_BODY("200", "", "<html><body>Hello</body></html>"),
-        WITH_BODY("200", "", "<!DOCTYPE x [<!ENTITY a \"b\">]><ListBucketResult></ListBucketResult>"),
+        WITH_BODY("200", "",
+                  "<!DOCTYPE x [<!ENTITY a \"b\">]><ListBucketResult></ListBucketResult>"),
         WITH_BODY("200", "", "<ListBucketResult>"),
         WITH_BODY("200", "", ""),
     };
@@ -322,19 +339,21 @@ Test(s3_answers, lists_that_are_none)
 
 Test(s3_answers, lists_that_do_not_end)
 {
-    BAD_TIER({LIST("<IsTruncated>true</IsTruncated><NextContinuationToken>t</NextContinuationToken>")});
+    BAD_TIER(
+        {LIST("<IsTruncated>true</IsTruncated><NextContinuationToken>t</NextContinuationToken>")});
     EXPECT(try_list(), -EPROTO, 2);
     expect_told("does not end");
 }
 
-/* --- a HEAD has no words -------------------------------------------------------------------------------------------------- */
+/* --- a HEAD has no words ---------------------------------------------------------------------- */
 
 Test(s3_answers, a_refused_head_is_explained)
 {
     uint64_t len;
     BAD_TIER({EMPTY("403")}, {ERROR("403", "SignatureDoesNotMatch")});
     EXPECT(tier->ops->stat(tier, "packs/1", &len), -EACCES, 2);
-    cr_assert(bad_request_has(1, "GET /bucket/pre/packs/1 ") && bad_request_has(1, "Range: bytes=0-0\r\n"));
+    cr_assert(bad_request_has(1, "GET /bucket/pre/packs/1 ") &&
+              bad_request_has(1, "Range: bytes=0-0\r\n"));
     expect_told("the secret does not match");
     bad_end();
     BAD_TIER({EMPTY("404")}, {ERROR("404", "NoSuchBucket")});
@@ -344,17 +363,19 @@ Test(s3_answers, a_refused_head_is_explained)
     EXPECT(tier->ops->stat(tier, "packs/1", &len), -ENOENT, 2);
     EXPECT(tier->ops->stat(tier, "packs/1", &len), -ENOENT, 3);
     bad_end();
-    BAD_TIER({EMPTY("400")}, {WITH_BODY("206", "Content-Range: bytes 0-0/4242\r\nContent-Length: 1\r\n", "<")});
+    BAD_TIER({EMPTY("400")},
+             {WITH_BODY("206", "Content-Range: bytes 0-0/4242\r\nContent-Length: 1\r\n", "<")});
     EXPECT(tier->ops->stat(tier, "packs/1", &len), 0, 2);
     assert_u64(len, 4242);
 }
 
-/* --- no S3 ---------------------------------------------------------------------------------------------------------------- */
+/* --- no S3 ------------------------------------------------------------------------------------ */
 
 Test(s3_answers, something_else_answers)
 {
     static const char page[] = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n" END "<html></html>";
-    static const char missing[] = "HTTP/1.1 404 Not Found\r\nContent-Type: text/html\r\n" END "<html></html>";
+    static const char missing[] =
+        "HTTP/1.1 404 Not Found\r\nContent-Type: text/html\r\n" END "<html></html>";
     uint64_t len;
     BAD_TIER({page});
     EXPECT(try_put(), -EPROTO, 1);
@@ -386,7 +407,7 @@ Test(s3_answers, too_large_for_one_put)
     EXPECT(tier->ops->put(tier, "packs/1", NULL, 5 * GIB + 1), -EFBIG, 0);
 }
 
-/* --- options -------------------------------------------------------------------------------------------------------------- */
+/* --- options ---------------------------------------------------------------------------------- */
 
 static void refused(const struct s3_options options, const char *why)
 {
@@ -403,9 +424,12 @@ Test(s3_answers, options_that_are_wrong)
     refused((struct s3_options){.bucket = "bucket", .prefix = "/a"}, "prefix");
     refused((struct s3_options){.bucket = "bucket", .prefix = "a/../b"}, "prefix");
     refused((struct s3_options){.bucket = "bucket", .endpoint_url = "localhost:9000"}, "not a URL");
-    refused((struct s3_options){.bucket = "bucket", .endpoint_url = "ftp://host"}, "neither http nor https");
-    refused((struct s3_options){.bucket = "bucket", .endpoint_url = "http://user:word@host"}, "(one with a password in it)");
+    refused((struct s3_options){.bucket = "bucket", .endpoint_url = "ftp://host"},
+            "neither http nor https");
+    refused((struct s3_options){.bucket = "bucket", .endpoint_url = "http://user:word@host"},
+            "(one with a password in it)");
     refused((struct s3_options){.bucket = "bucket", .region = "a\r\nb"}, "region");
-    refused((struct s3_options){.bucket = "bucket", .storage_class = "a\r\nb"}, "x-amz-storage-class");
+    refused((struct s3_options){.bucket = "bucket", .storage_class = "a\r\nb"},
+            "x-amz-storage-class");
     refused((struct s3_options){.bucket = "bucket", .ca_bundle = "/nowhere"}, "/nowhere");
 }

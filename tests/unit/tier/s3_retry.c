@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the S3 tier does when a server fails, lies or falls silent: the result, and how often it asked. */
+/* What the S3 tier does when a server fails, lies or falls silent: the result, and how often it
+ * asked. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <time.h>
@@ -30,8 +31,9 @@ Test(s3_retry, faults_that_pass)
 Test(s3_retry, each_that_is_worth_it)
 {
     bad_options.patience_ns = 20000000000;
-    BAD_TIER({EMPTY("429")}, {EMPTY("502")}, {EMPTY("504")}, {EMPTY("408")}, {ERROR("400", "RequestTimeout")},
-             {ERROR("409", "ConditionalRequestConflict")}, {STORED});
+    BAD_TIER({EMPTY("429")}, {EMPTY("502")}, {EMPTY("504")}, {EMPTY("408")},
+             {ERROR("400", "RequestTimeout")}, {ERROR("409", "ConditionalRequestConflict")},
+             {STORED});
     EXPECT(try_put_new(), 0, 7);
 }
 
@@ -43,7 +45,8 @@ Test(s3_retry, none_that_is_not)
         const char *told;
     } cases[] = {
         {ERROR("403", "AccessDenied"), -EACCES, "must allow it"},
-        {ERROR("403", "SignatureDoesNotMatch"), -EACCES, "the secret does not match the access key"},
+        {ERROR("403", "SignatureDoesNotMatch"), -EACCES,
+         "the secret does not match the access key"},
         {ERROR("404", "NoSuchBucket"), -ENODEV, "no such bucket"},
         {ERROR("404", "NoSuchKey"), -ENOENT, NULL},
         {ERROR("400", "InvalidArgument"), -EINVAL, "400 InvalidArgument"},
@@ -213,10 +216,11 @@ static void interrupted_within(const struct bad_step step)
 Test(s3_retry, interrupted_while_it_waits)
 {
     interrupted_within((struct bad_step){NULL, BAD_HOLD});
-    interrupted_within((struct bad_step){WITH_BODY("503", "Retry-After: 10\r\nContent-Length: 0\r\n", ""), BAD_CLOSE});
+    interrupted_within((struct bad_step){
+        WITH_BODY("503", "Retry-After: 10\r\nContent-Length: 0\r\n", ""), BAD_CLOSE});
 }
 
-/* --- the budget ----------------------------------------------------------------------------------------------------------- */
+/* --- the budget ------------------------------------------------------------------------------- */
 
 static struct retry_gate gate;
 static atomic_uint granted;

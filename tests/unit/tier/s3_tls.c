@@ -24,10 +24,11 @@ static unsigned free_port(void)
 
 static void make_certificate(void)
 {
-    _cleanup_free_ char *command = xasprintf(
-        "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=DNS:localhost "
-        "-keyout %s -out %s 2>/dev/null",
-        key, certificate);
+    _cleanup_free_ char *command =
+        xasprintf("openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext "
+                  "subjectAltName=DNS:localhost "
+                  "-keyout %s -out %s 2>/dev/null",
+                  key, certificate);
     assert_i64(system(command), 0);
 }
 
@@ -41,8 +42,8 @@ static void start(const char *option)
         (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
         (void)!freopen("/dev/null", "w", stdout);
         (void)!freopen("/dev/null", "w", stderr);
-        (void)execlp("openssl", "openssl", "s_server", "-accept", port, "-cert", certificate, "-key", key, "-www",
-                     option, (char *)NULL);
+        (void)execlp("openssl", "openssl", "s_server", "-accept", port, "-cert", certificate,
+                     "-key", key, "-www", option, (char *)NULL);
         _exit(127);
     }
 }
@@ -78,10 +79,10 @@ static void end(void)
 
 TestSuite(s3_tls, .init = begin, .fini = end, .timeout = 600);
 
-#define NEEDS_OPENSSL()                                                                                      \
-    do {                                                                                                     \
-        if (!certificate)                                                                                    \
-            cr_skip_test("openssl is not here");                                                             \
+#define NEEDS_OPENSSL()                                                                            \
+    do {                                                                                           \
+        if (!certificate)                                                                          \
+            cr_skip_test("openssl is not here");                                                   \
     } while (0)
 
 Test(s3_tls, an_unknown_certificate)

@@ -69,7 +69,8 @@ void s3_make_bucket(const char *endpoint, const char *bucket)
     struct http_request request = {
         .method = "PUT", .url = url, .headers = (const char *const *)signature.headers};
     assert_i64(http_perform(http, &request, &response), 0, "%s: %s", url, response.cause);
-    cr_assert(response.status == 200 || response.status == 409, "%ld %s", response.status, response.text);
+    cr_assert(response.status == 200 || response.status == 409, "%ld %s", response.status,
+              response.text);
     http_response_done(&response);
     http_close(http);
     s3_signed_done(&signature);
@@ -84,8 +85,11 @@ bool s3_test_options(const char *prefix, struct s3_options *ret_options)
     assert_i64(setenv("AWS_SECRET_ACCESS_KEY", "cairnsecret", 1), 0);
     assert_i64(unsetenv("AWS_SESSION_TOKEN"), 0);
     s3_make_bucket(endpoint, BUCKET);
-    *ret_options = (struct s3_options){
-        .bucket = BUCKET, .prefix = prefix, .endpoint_url = endpoint, .region = "us-east-1", .connections = 5};
+    *ret_options = (struct s3_options){.bucket = BUCKET,
+                                       .prefix = prefix,
+                                       .endpoint_url = endpoint,
+                                       .region = "us-east-1",
+                                       .connections = 5};
     return true;
 }
 
@@ -157,7 +161,8 @@ void expect_content(const char *object, size_t len, uint64_t seed)
     assert_u64(object_len, len);
     assert_i64(tier->ops->get_range(tier, object, 0, got, len), 0);
     assert_i64(memcmp(got, expected, len), 0);
-    assert_i64(tier->ops->get_range(tier, object, 0, got, len + 1), -EUCLEAN, "the object ends before");
+    assert_i64(tier->ops->get_range(tier, object, 0, got, len + 1), -EUCLEAN,
+               "the object ends before");
     if (len > 10) {
         assert_i64(tier->ops->get_range(tier, object, len / 2, got, 5), 0);
         assert_i64(memcmp(got, expected + len / 2, 5), 0);

@@ -18,8 +18,8 @@ bool store_open_small(unsigned mib);
 /* Signed for the endpoint's test keys; makes the bucket. */
 void s3_make_bucket(const char *endpoint, const char *bucket);
 
-/* Options for the endpoint in the environment, with fewer connections than the tests have threads; the keys go into the
- * environment. False: there is none. */
+/* Options for the endpoint in the environment, with fewer connections than the tests have threads;
+ * the keys go into the environment. False: there is none. */
 bool s3_test_options(const char *prefix, struct s3_options *ret_options);
 
 /* Buffer of `len` bytes, aligned and padded as put() wants it; caller frees. */

@@ -20,7 +20,8 @@ static const char *server;
 static void begin(void)
 {
     aws_begin();
-    struct http_options options = {.connections = 8, .stall_ns = 5000000000, .user_agent = "cairn-test"};
+    struct http_options options = {
+        .connections = 8, .stall_ns = 5000000000, .user_agent = "cairn-test"};
     assert_i64(http_open(&options, &http), 0);
 }
 
@@ -81,7 +82,8 @@ Test(s3_credentials, none_says_where_was_looked)
 
 Test(s3_credentials, environment_comes_first_and_a_chosen_profile_before_it)
 {
-    aws_write(".aws/credentials", "[default]\n" KEYS("1") "[two]\n" KEYS("2") "aws_session_token = T2\n");
+    aws_write(".aws/credentials",
+              "[default]\n" KEYS("1") "[two]\n" KEYS("2") "aws_session_token = T2\n");
     expect(NULL, "AK1", "SK1", NULL);
     setenv("AWS_PROFILE", "two", 1);
     expect(NULL, "AK2", "SK2", "T2");
@@ -120,8 +122,7 @@ Test(s3_credentials, a_profile_that_is_not_there_is_an_error)
     expect_error("empty", -ENOKEY, "\"empty\"");
 }
 
-/* --- credential_process
- * ------------------------------------------------------------------------------------------ */
+/* --- credential_process ---------------------------------------------------------------------- */
 
 static void write_script(const char *text)
 {
@@ -133,9 +134,10 @@ static void write_script(const char *text)
 
 Test(s3_credentials, process_answers)
 {
-    write_script("test \"$1\" = 'two words' || exit 3\n"
-                 "cat <<.\n{\"Version\": 1, \"AccessKeyId\": \"AKp\", \"SecretAccessKey\": \"SKp\",\n"
-                 "\"SessionToken\": \"Tp\", \"Expiration\": \"2100-01-01T00:00:00Z\"}\n.");
+    write_script(
+        "test \"$1\" = 'two words' || exit 3\n"
+        "cat <<.\n{\"Version\": 1, \"AccessKeyId\": \"AKp\", \"SecretAccessKey\": \"SKp\",\n"
+        "\"SessionToken\": \"Tp\", \"Expiration\": \"2100-01-01T00:00:00Z\"}\n.");
     expect("p", "AKp", "SKp", "Tp");
     assert_i64(found.expires_ns, 4102444800ll * 1000000000);
 }
@@ -165,8 +167,8 @@ Test(s3_credentials, process_that_fails_says_why)
 /* It leaves a process behind that keeps its output open. */
 Test(s3_credentials, process_that_leaves_another_behind_is_not_waited_for)
 {
-    write_script(
-        "sleep 20 &\necho '{\"Version\": 1, \"AccessKeyId\": \"AKp\", \"SecretAccessKey\": \"SKp\"}'");
+    write_script("sleep 20 &\necho '{\"Version\": 1, \"AccessKeyId\": \"AKp\", "
+                 "\"SecretAccessKey\": \"SKp\"}'");
     int64_t start = clock_monotonic_ns();
     expect("p", "AKp", "SKp", NULL);
     cr_assert_lt(clock_monotonic_ns() - start, 5000000000);
@@ -187,14 +189,14 @@ Test(s3_credentials, process_does_not_inherit_ignored_or_masked_signals)
     (void)sigprocmask(SIG_SETMASK, &all, NULL);
 }
 
-/* --- Container.
- * -------------------------------------------------------------------------------------------------- */
+/* --- Container. ---------------------------------------------------------------------------------
+ */
 
 static char *json_answer(const char *token_name, const char *n, const char *expires)
 {
-    return xasprintf(
-        "{\"AccessKeyId\":\"AK%s\",\"SecretAccessKey\":\"SK%s\",\"%s\":\"T%s\",\"Expiration\":\"%s\"}", n, n,
-        token_name, n, expires);
+    return xasprintf("{\"AccessKeyId\":\"AK%s\",\"SecretAccessKey\":\"SK%s\",\"%s\":\"T%s\","
+                     "\"Expiration\":\"%s\"}",
+                     n, n, token_name, n, expires);
 }
 
 static void serve_container(const struct web_request *request, struct web_answer *answer)
@@ -205,8 +207,9 @@ static void serve_container(const struct web_request *request, struct web_answer
     else if (authorization && strcmp(authorization, "Bearer bad") == 0)
         answer->status = 403, answer->body = xstrdup("no\nsuch\ntoken");
     else
-        answer->body = json_answer("Token", authorization ? strrchr(authorization, ' ') + 1 : "none",
-                                   "2100-01-01T00:00:00Z");
+        answer->body =
+            json_answer("Token", authorization ? strrchr(authorization, ' ') + 1 : "none",
+                        "2100-01-01T00:00:00Z");
 }
 
 static void set_container(const char *path)
@@ -292,8 +295,8 @@ Test(s3_credentials, clear_text_goes_to_this_machine_and_container_agents_only)
         expect_error(NULL, -EINVAL, "AWS_CONTAINER_CREDENTIALS_FULL_URI");
     }
     /* Port 1 refuses: these were let through. */
-    static const char *const allowed[] = {"http://localhost:1/x", "http://127.9.9.9:1/x", "http://[::1]:1/x",
-                                          "https://127.0.0.1:1/x"};
+    static const char *const allowed[] = {"http://localhost:1/x", "http://127.9.9.9:1/x",
+                                          "http://[::1]:1/x", "https://127.0.0.1:1/x"};
     for (size_t i = 0; i < ARRAY_LEN(allowed); i++) {
         setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", allowed[i], 1);
         int r = get(NULL);
@@ -303,8 +306,7 @@ Test(s3_credentials, clear_text_goes_to_this_machine_and_container_agents_only)
     expect_error(NULL, -EINVAL, "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
 }
 
-/* --- Instance metadata.
- * ------------------------------------------------------------------------------------------ */
+/* --- Instance metadata. ---------------------------------------------------------------------- */
 
 #define ROLES "/latest/meta-data/iam/security-credentials/"
 static const char *role_name;
@@ -321,11 +323,12 @@ static void serve_metadata(const struct web_request *request, struct web_answer 
     else if (role_name && strcmp(request->path, ROLES) == 0)
         answer->body = xstrdup(role_name);
     else if (strcmp(request->path, ROLES "trainer") == 0)
-        answer->body = xstrdup(
-            "{\"Code\":\"Success\",\"AccessKeyId\":\"AKi\",\"SecretAccessKey\":\"SKi\",\"Token\":\"Ti\","
-            "\"Expiration\":\"2100-01-01T00:00:00Z\"}");
+        answer->body = xstrdup("{\"Code\":\"Success\",\"AccessKeyId\":\"AKi\",\"SecretAccessKey\":"
+                               "\"SKi\",\"Token\":\"Ti\","
+                               "\"Expiration\":\"2100-01-01T00:00:00Z\"}");
     else if (strcmp(request->path, ROLES "broken") == 0)
-        answer->body = xstrdup("{\"Code\":\"AssumeRoleUnauthorizedAccess\",\"Message\":\"not trusted\"}");
+        answer->body =
+            xstrdup("{\"Code\":\"AssumeRoleUnauthorizedAccess\",\"Message\":\"not trusted\"}");
     else
         answer->status = 404;
 }

@@ -45,7 +45,8 @@ Test(s3_profiles, no_files_are_no_profiles)
 
 Test(s3_profiles, both_files_are_one_profile)
 {
-    aws_write(".aws/config", "[default]\nregion = eu-1\noutput=json\n[profile train]\nregion=us-9\n");
+    aws_write(".aws/config",
+              "[default]\nregion = eu-1\noutput=json\n[profile train]\nregion=us-9\n");
     aws_write(".aws/credentials",
               "[default]\naws_access_key_id = AK\naws_secret_access_key = SK\nregion = eu-2\n");
     read_ok();
@@ -127,7 +128,8 @@ static void expect_refused(const char *text, unsigned line, const char *words)
     profiles = NULL;
     _cleanup_free_ char *path = aws_path(".aws/config");
     _cleanup_free_ char *begin = xasprintf("%s:%u: ", path, line);
-    assert_i64(strncmp(error, begin, strlen(begin)), 0, "'%s' does not begin with '%s'", error, begin);
+    assert_i64(strncmp(error, begin, strlen(begin)), 0, "'%s' does not begin with '%s'", error,
+               begin);
     cr_assert_not_null(strstr(error, words), "'%s' does not say '%s'", error, words);
     free(error);
     error = NULL;
@@ -232,10 +234,11 @@ Test(s3_settings, nothing_is_set)
 
 Test(s3_settings, environment_counts_more_than_profile_and_services_more_than_general)
 {
-    aws_write(".aws/config", "[default]\nregion=r1\nendpoint_url=http://general\nca_bundle=/ca1\n"
-                             "[profile two]\nregion=r2\nservices=local\nendpoint_url=http://general2\n"
-                             "[profile three]\nservices=gone\nendpoint_url=http://general3\n"
-                             "[services local]\ns3=\n  endpoint_url=http://s3local\n");
+    aws_write(".aws/config",
+              "[default]\nregion=r1\nendpoint_url=http://general\nca_bundle=/ca1\n"
+              "[profile two]\nregion=r2\nservices=local\nendpoint_url=http://general2\n"
+              "[profile three]\nservices=gone\nendpoint_url=http://general3\n"
+              "[services local]\ns3=\n  endpoint_url=http://s3local\n");
     expect_settings(NULL, "r1", "http://general", "/ca1");
     expect_settings("two", "r2", "http://s3local", "(none)");
     expect_settings("three", "(none)", "http://general3", "(none)");
@@ -254,8 +257,9 @@ Test(s3_settings, environment_counts_more_than_profile_and_services_more_than_ge
 
 Test(s3_settings, configured_endpoints_can_be_ignored)
 {
-    aws_write(".aws/config", "[default]\nendpoint_url=http://a\n"
-                             "[profile no]\nendpoint_url=http://b\nignore_configured_endpoint_urls = True\n");
+    aws_write(".aws/config",
+              "[default]\nendpoint_url=http://a\n"
+              "[profile no]\nendpoint_url=http://b\nignore_configured_endpoint_urls = True\n");
     expect_settings("no", "(none)", "(none)", "(none)");
     setenv("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "false", 1);
     expect_settings("no", "(none)", "http://b", "(none)");
@@ -297,6 +301,7 @@ Test(s3_settings, times)
         int64_t ns = -1;
         assert_i64(s3_time_parse(cases[i].text, &ns), cases[i].seconds < 0 ? -EINVAL : 0, "%s",
                    cases[i].text);
-        assert_i64(ns, cases[i].seconds < 0 ? -1 : cases[i].seconds * 1000000000, "%s", cases[i].text);
+        assert_i64(ns, cases[i].seconds < 0 ? -1 : cases[i].seconds * 1000000000, "%s",
+                   cases[i].text);
     }
 }

@@ -32,9 +32,10 @@ static void serve(const struct web_request *request, struct web_answer *answer)
     answer->delay_ms = (unsigned)atomic_load(&delay_ms);
     if (answer->status != 200)
         return;
-    answer->body = xasprintf("{\"AccessKeyId\":\"AK%u\",\"SecretAccessKey\":\"SECRET\",\"Token\":\"TOKEN\","
-                             "\"Expiration\":\"%s\"}",
-                             request->number, text);
+    answer->body =
+        xasprintf("{\"AccessKeyId\":\"AK%u\",\"SecretAccessKey\":\"SECRET\",\"Token\":\"TOKEN\","
+                  "\"Expiration\":\"%s\"}",
+                  request->number, text);
 }
 
 static void begin(void)
@@ -42,7 +43,8 @@ static void begin(void)
     aws_begin();
     log_file = tmpfile();
     log_set_fd(fileno(log_file));
-    struct http_options options = {.connections = 8, .stall_ns = 5000000000, .user_agent = "cairn-test"};
+    struct http_options options = {
+        .connections = 8, .stall_ns = 5000000000, .user_agent = "cairn-test"};
     assert_i64(http_open(&options, &http), 0);
     lifetime_s = 3600;
     status = 200;
@@ -66,7 +68,8 @@ TestSuite(s3_refresh, .init = begin, .fini = end, .timeout = 600);
 /* Error, or the number in the key. */
 static int get(const char *refused_key)
 {
-    struct s3_credentials found, refused = {(char *)refused_key, (char *)"SECRET", (char *)"TOKEN", 0};
+    struct s3_credentials found,
+        refused = {(char *)refused_key, (char *)"SECRET", (char *)"TOKEN", 0};
     char *error = NULL;
     int r = s3_credentials_get(source, refused_key ? &refused : NULL, &found, &error);
     if (r == 0) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Roles: STS against a real server that checks what it is asked, with the signature computed anew. */
+/* Roles: STS against a real server that checks what it is asked, with the signature
+ * computed anew. */
 #include <stdio.h>
 #include <time.h>
 
@@ -30,21 +31,22 @@ static void serve_sts(const struct web_request *request, struct web_answer *answ
     if (answer_text)
         answer->body = xstrdup(answer_text);
     else
-        answer->body =
-            xasprintf("<?xml version=\"1.0\"?>\n"
-                      "<AssumeRoleResponse xmlns=\"https://sts.amazonaws.com/doc/2011-06-15/\">"
-                      "<AssumeRoleResult><AssumedRoleUser><Arn>arn</Arn></AssumedRoleUser><Credentials>\n"
-                      " <AccessKeyId>AKsts%u</AccessKeyId>\n <SecretAccessKey>S&amp;K</SecretAccessKey>\n"
-                      " <SessionToken>Tsts</SessionToken>\n"
-                      " <Expiration>2100-01-01T00:00:00.123Z</Expiration>\n"
-                      "</Credentials></AssumeRoleResult></AssumeRoleResponse>",
-                      request->number);
+        answer->body = xasprintf(
+            "<?xml version=\"1.0\"?>\n"
+            "<AssumeRoleResponse xmlns=\"https://sts.amazonaws.com/doc/2011-06-15/\">"
+            "<AssumeRoleResult><AssumedRoleUser><Arn>arn</Arn></AssumedRoleUser><Credentials>\n"
+            " <AccessKeyId>AKsts%u</AccessKeyId>\n <SecretAccessKey>S&amp;K</SecretAccessKey>\n"
+            " <SessionToken>Tsts</SessionToken>\n"
+            " <Expiration>2100-01-01T00:00:00.123Z</Expiration>\n"
+            "</Credentials></AssumeRoleResult></AssumeRoleResponse>",
+            request->number);
 }
 
 static void begin(void)
 {
     aws_begin();
-    struct http_options options = {.connections = 8, .stall_ns = 5000000000, .user_agent = "cairn-test"};
+    struct http_options options = {
+        .connections = 8, .stall_ns = 5000000000, .user_agent = "cairn-test"};
     assert_i64(http_open(&options, &http), 0);
     answer_status = 200;
     answer_text = NULL;
@@ -96,11 +98,13 @@ static void expect_form(const char *part)
 }
 
 /* What the server would compute from the secret that it knows. */
-static void expect_signed_by(const char *key_id, const char *secret, const char *token, const char *region)
+static void expect_signed_by(const char *key_id, const char *secret, const char *token,
+                             const char *region)
 {
-    static const char *const headers[] = {"Content-Type: application/x-www-form-urlencoded; charset=utf-8",
-                                          NULL};
-    struct s3_credentials c = {.key_id = (char *)key_id, .secret = (char *)secret, .token = (char *)token};
+    static const char *const headers[] = {
+        "Content-Type: application/x-www-form-urlencoded; charset=utf-8", NULL};
+    struct s3_credentials c = {
+        .key_id = (char *)key_id, .secret = (char *)secret, .token = (char *)token};
     const char *date = web_header(&seen, "x-amz-date");
     struct tm tm = {0};
     cr_assert_not_null(date);
@@ -162,7 +166,8 @@ Test(s3_roles, web_identity_of_a_profile)
     _cleanup_free_ char *path = aws_path("token");
     aws_write("token", "eyJ.three");
     aws_write(".aws/config",
-              "[profile w]\nrole_arn=" ARN "\nweb_identity_token_file=%s\nrole_session_name=me\n", path);
+              "[profile w]\nrole_arn=" ARN "\nweb_identity_token_file=%s\nrole_session_name=me\n",
+              path);
     expect_role("w");
     expect_form("&RoleSessionName=me&WebIdentityToken=eyJ.three");
 }
@@ -171,9 +176,11 @@ Test(s3_roles, source_profile_signs)
 {
     aws_write(".aws/config", "[profile r]\nrole_arn=" ARN "\nsource_profile=base\nexternal_id=x/y\n"
                              "duration_seconds=900\nregion=eu-central-1\n");
-    aws_write(".aws/credentials", "[base]\naws_access_key_id=AKbase\naws_secret_access_key=SKbase\n");
+    aws_write(".aws/credentials",
+              "[base]\naws_access_key_id=AKbase\naws_secret_access_key=SKbase\n");
     expect_role("r");
-    expect_form("Action=AssumeRole&Version=2011-06-15&RoleArn=" ARN_ENCODED "&RoleSessionName=cairn-");
+    expect_form("Action=AssumeRole&Version=2011-06-15&RoleArn=" ARN_ENCODED
+                "&RoleSessionName=cairn-");
     expect_form("&ExternalId=x%2Fy&DurationSeconds=900");
     cr_assert_null(strstr(seen.body, "WebIdentityToken"));
     expect_signed_by("AKbase", "SKbase", NULL, "eu-central-1");
@@ -184,7 +191,8 @@ Test(s3_roles, roles_can_be_chained)
 {
     aws_write(".aws/config", "[profile r2]\nrole_arn=" ARN "2\nsource_profile=r1\n"
                              "[profile r1]\nrole_arn=" ARN "1\nsource_profile=base\n");
-    aws_write(".aws/credentials", "[base]\naws_access_key_id=AKbase\naws_secret_access_key=SKbase\n");
+    aws_write(".aws/credentials",
+              "[base]\naws_access_key_id=AKbase\naws_secret_access_key=SKbase\n");
     expect_role("r2");
     assert_u64(web_count(), 2);
     expect_form(ARN_ENCODED "2&");
@@ -207,22 +215,24 @@ Test(s3_roles, circles_end)
                              "[profile c]\nrole_arn=" ARN "\nsource_profile=c\n");
     expect_error("a", -EINVAL, "circle");
     expect_error("c", -EINVAL, "no credentials");
-    aws_write(".aws/config",
-              "[profile 0]\nrole_arn=x\nsource_profile=1\n[profile 1]\nrole_arn=x\nsource_profile=2\n"
-              "[profile 2]\nrole_arn=x\nsource_profile=3\n[profile 3]\nrole_arn=x\nsource_profile=4\n"
-              "[profile 4]\nrole_arn=x\nsource_profile=5\n[profile 5]\nrole_arn=x\nsource_profile=6\n"
-              "[profile 6]\nrole_arn=x\nsource_profile=7\n[profile 7]\nrole_arn=x\nsource_profile=8\n"
-              "[profile 8]\nrole_arn=x\nsource_profile=9\n[profile 9]\naws_access_key_id=A\n");
+    aws_write(
+        ".aws/config",
+        "[profile 0]\nrole_arn=x\nsource_profile=1\n[profile 1]\nrole_arn=x\nsource_profile=2\n"
+        "[profile 2]\nrole_arn=x\nsource_profile=3\n[profile 3]\nrole_arn=x\nsource_profile=4\n"
+        "[profile 4]\nrole_arn=x\nsource_profile=5\n[profile 5]\nrole_arn=x\nsource_profile=6\n"
+        "[profile 6]\nrole_arn=x\nsource_profile=7\n[profile 7]\nrole_arn=x\nsource_profile=8\n"
+        "[profile 8]\nrole_arn=x\nsource_profile=9\n[profile 9]\naws_access_key_id=A\n");
     expect_error("0", -EINVAL, "circle");
     assert_u64(web_count(), 0);
 }
 
 Test(s3_roles, credential_source_environment)
 {
-    aws_write(".aws/config", "[profile e]\nrole_arn=" ARN "\ncredential_source=Environment\n"
-                             "[profile m]\nrole_arn=" ARN "\ncredential_source=Ec2InstanceMetadata\n"
-                             "[profile c]\nrole_arn=" ARN "\ncredential_source=EcsContainer\n"
-                             "[profile x]\nrole_arn=" ARN "\ncredential_source=Magic\n");
+    aws_write(".aws/config",
+              "[profile e]\nrole_arn=" ARN "\ncredential_source=Environment\n"
+              "[profile m]\nrole_arn=" ARN "\ncredential_source=Ec2InstanceMetadata\n"
+              "[profile c]\nrole_arn=" ARN "\ncredential_source=EcsContainer\n"
+              "[profile x]\nrole_arn=" ARN "\ncredential_source=Magic\n");
     expect_error("e", -EINVAL, "AWS_ACCESS_KEY_ID is not set");
     expect_error("m", -EINVAL, "switched off");
     expect_error("c", -EINVAL, "AWS_CONTAINER_CREDENTIALS_FULL_URI");
@@ -238,7 +248,8 @@ Test(s3_roles, profiles_that_lack_something_are_errors)
 {
     aws_write(".aws/config",
               "[profile none]\nrole_arn=" ARN "\naws_access_key_id=A\naws_secret_access_key=S\n"
-              "[profile both]\nrole_arn=" ARN "\nsource_profile=none\ncredential_source=Environment\n"
+              "[profile both]\nrole_arn=" ARN
+              "\nsource_profile=none\ncredential_source=Environment\n"
               "[profile gone]\nrole_arn=" ARN "\nsource_profile=ghost\n"
               "[profile mfa]\nrole_arn=" ARN "\nsource_profile=none\nmfa_serial=arn\n");
     expect_error("none", -EINVAL, "wants one of source_profile");
@@ -248,18 +259,21 @@ Test(s3_roles, profiles_that_lack_something_are_errors)
     assert_u64(web_count(), 0);
 }
 
-/* --- Answers.
- * ---------------------------------------------------------------------------------------------------- */
+/* --- Answers. -----------------------------------------------------------------------------------
+ */
 
 static void use_role(void)
 {
     aws_write(".aws/config", "[profile r]\nrole_arn=" ARN "\nsource_profile=base\n");
-    aws_write(".aws/credentials", "[base]\naws_access_key_id=AKbase\naws_secret_access_key=SKbase\n");
+    aws_write(".aws/credentials",
+              "[base]\naws_access_key_id=AKbase\naws_secret_access_key=SKbase\n");
 }
 
-#define REFUSAL(code, message)                                                                               \
-    "<ErrorResponse xmlns=\"https://sts.amazonaws.com/doc/2011-06-15/\"><Error><Type>Sender</Type>"          \
-    "<Code>" code "</Code><Message>" message "</Message></Error><RequestId>1</RequestId></ErrorResponse>"
+#define REFUSAL(code, message)                                                                     \
+    "<ErrorResponse "                                                                              \
+    "xmlns=\"https://sts.amazonaws.com/doc/2011-06-15/\"><Error><Type>Sender</Type>"               \
+    "<Code>" code "</Code><Message>" message                                                       \
+    "</Message></Error><RequestId>1</RequestId></ErrorResponse>"
 
 Test(s3_roles, refusals_say_why)
 {
@@ -286,16 +300,21 @@ Test(s3_roles, answers_that_are_none_are_errors)
     static const char *const bad[] = {
         "",
         "no XML",
-        "<a><Credentials><AccessKeyId>AK</AccessKeyId><SecretAccessKey>SK</SecretAccessKey></Credentials>",
+        "<a><Credentials><AccessKeyId>AK</AccessKeyId><SecretAccessKey>SK</SecretAccessKey></"
+        "Credentials>",
         "<a><Credentials><AccessKeyId>AK</AccessKeyId></Credentials></a>",
-        "<a><Credentials><AccessKeyId>AK</AccessKeyId><SecretAccessKey>S\nK</SecretAccessKey></Credentials></"
+        "<a><Credentials><AccessKeyId>AK</AccessKeyId><SecretAccessKey>S\nK</SecretAccessKey></"
+        "Credentials></"
         "a>",
         "<!DOCTYPE a [<!ENTITY x "
-        "\"AK\">]><a><Credentials><AccessKeyId>&x;</AccessKeyId><SecretAccessKey>SK</SecretAccessKey></"
+        "\"AK\">]><a><Credentials><AccessKeyId>&x;</AccessKeyId><SecretAccessKey>SK</"
+        "SecretAccessKey></"
         "Credentials></a>",
-        "<a><Credentials><AccessKeyId>AK</AccessKeyId><SecretAccessKey>SK</SecretAccessKey><Expiration>soon</"
+        "<a><Credentials><AccessKeyId>AK</AccessKeyId><SecretAccessKey>SK</"
+        "SecretAccessKey><Expiration>soon</"
         "Expiration></Credentials></a>",
-        "<Credentials><AccessKeyId>AK</AccessKeyId><SecretAccessKey>SK</SecretAccessKey></Credentials>",
+        "<Credentials><AccessKeyId>AK</AccessKeyId><SecretAccessKey>SK</SecretAccessKey></"
+        "Credentials>",
         "<a><Other><AccessKeyId>AK</AccessKeyId><SecretAccessKey>SK</SecretAccessKey></Other></a>",
     };
     use_role();

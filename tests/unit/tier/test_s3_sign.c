@@ -11,12 +11,13 @@
 
 #define EMPTY_HASH "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 #define UNRESERVED "-._~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-#define STS_TOKEN                                                                                            \
-    "AQoDYXdzEPT//////////"                                                                                  \
-    "wEXAMPLEtc764bNrC9SAPBSM22wDOk4x4HIZ8j4FZTwdQWLWsKWHGBuFqwAeMicRXmxfpSPfIeoIYRqTfl"                     \
-    "fKD8YUuwthAx7mSEI/qkPpKPi/"                                                                             \
-    "kMcGdQrmGdeehM4IC1NtBmUpp2wUE8phUZampKsburEDy0KPkyQDYwT7WZ0wq5VSXDvp75YU9HFvl"                          \
-    "Rd8Tx6q6fE8YQcHNVXAkiY9q6d+xo0rKwT38xVqr7ZD0u0iPPkUL64lIZbqBAz+scqKmlzm8FDrypNC9Yjc8fPOLn9FX9KSYvKTr4r" \
+#define STS_TOKEN                                                                                  \
+    "AQoDYXdzEPT//////////"                                                                        \
+    "wEXAMPLEtc764bNrC9SAPBSM22wDOk4x4HIZ8j4FZTwdQWLWsKWHGBuFqwAeMicRXmxfpSPfIeoIYRqTfl"           \
+    "fKD8YUuwthAx7mSEI/qkPpKPi/"                                                                   \
+    "kMcGdQrmGdeehM4IC1NtBmUpp2wUE8phUZampKsburEDy0KPkyQDYwT7WZ0wq5VSXDvp75YU9HFvl"                \
+    "Rd8Tx6q6fE8YQcHNVXAkiY9q6d+xo0rKwT38xVqr7ZD0u0iPPkUL64lIZbqBAz+"                              \
+    "scqKmlzm8FDrypNC9Yjc8fPOLn9FX9KSYvKTr4r"                                                      \
     "vx3iSIlTJabIQwj2ICCR/oLxBA=="
 
 static struct s3_signed made;
@@ -35,10 +36,10 @@ struct vector {
     const char *names, *signature; /* SignedHeaders, Signature */
 };
 
-/* AWS' own aws-sig-v4-test-suite (its .req and .authz files), as AWS' SDKs carry it in their tests. The query
- * with letters beyond ASCII is encoded here, which is the caller's part. get-header-value-multiline is the
- * suite's later form, which folds lines to one blank as RFC 7230 does; the first one (ba17b383...) made
- * commas of them. */
+/* AWS' own aws-sig-v4-test-suite (its .req and .authz files), as AWS' SDKs carry it in their tests.
+ * The query with letters beyond ASCII is encoded here, which is the caller's part.
+ * get-header-value-multiline is the suite's later form, which folds lines to one blank as RFC 7230
+ * does; the first one (ba17b383...) made commas of them. */
 static const struct vector suite[] = {
     {"get-vanilla",
      "GET",
@@ -352,11 +353,12 @@ Test(s3_sign, the_published_suite)
                                           .region = "us-east-1",
                                           .service = "service",
                                           .time_ns = SUITE_TIME_NS};
-        struct s3_credentials c = keys("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", v->token);
-        _cleanup_free_ char *expected =
-            xasprintf("AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20150830/us-east-1/service/aws4_request, "
-                      "SignedHeaders=%s, Signature=%s",
-                      v->names, v->signature);
+        struct s3_credentials c =
+            keys("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", v->token);
+        _cleanup_free_ char *expected = xasprintf(
+            "AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20150830/us-east-1/service/aws4_request, "
+            "SignedHeaders=%s, Signature=%s",
+            v->names, v->signature);
         assert_i64(s3_sign(&request, &c, &made), 0);
         assert_str(made_header("Authorization"), expected, "%s: signed was:\n%s", v->name,
                    made.canonical_request);
@@ -388,17 +390,19 @@ static struct s3_sign_request doc_request(const char *method, const char *path, 
                                     .time_ns = DOC_TIME_NS};
 }
 
-static void expect_doc(const struct s3_sign_request *request, const char *names, const char *signature)
+static void expect_doc(const struct s3_sign_request *request, const char *names,
+                       const char *signature)
 {
-    _cleanup_free_ char *expected =
-        xasprintf("AWS4-HMAC-SHA256 Credential=AKIAIOSFODNN7EXAMPLE/20130524/us-east-1/s3/aws4_request, "
-                  "SignedHeaders=%s, Signature=%s",
-                  names, signature);
+    _cleanup_free_ char *expected = xasprintf(
+        "AWS4-HMAC-SHA256 Credential=AKIAIOSFODNN7EXAMPLE/20130524/us-east-1/s3/aws4_request, "
+        "SignedHeaders=%s, Signature=%s",
+        names, signature);
     assert_i64(doc_sign(request), 0);
     assert_str(made_header("Authorization"), expected, "%s", made.canonical_request);
 }
 
-/* The four below: "Examples: Signature Calculations", Amazon S3 API Reference, sig-v4-header-based-auth. */
+/* The four below: "Examples: Signature Calculations", Amazon S3 API Reference,
+ * sig-v4-header-based-auth. */
 Test(s3_sign, s3_get_object_with_range)
 {
     struct s3_sign_request request = doc_request("GET", "/test.txt", NULL);
@@ -451,7 +455,8 @@ Test(s3_sign, query_is_sorted_by_key_before_value)
 {
     struct s3_sign_request request = doc_request("GET", "/", "&a-=1&a=2&b&a=1&&");
     assert_i64(doc_sign(&request), 0);
-    cr_assert_not_null(strstr(made.canonical_request, "\na=1&a=2&a-=1&b=\n"), "%s", made.canonical_request);
+    cr_assert_not_null(strstr(made.canonical_request, "\na=1&a=2&a-=1&b=\n"), "%s",
+                       made.canonical_request);
 }
 
 Test(s3_sign, unsigned_payload_leaves_the_body_out)
@@ -482,7 +487,8 @@ Test(s3_sign, what_would_break_a_header_is_refused)
     static const char *const bad[] = {"", "a b", "a\r\nx-amz-acl: public-read", "caf\xc3\xa9"};
     struct s3_sign_request request = doc_request("GET", "/", "");
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
-        struct s3_credentials key = keys(bad[i], "secret", NULL), secret = keys("key", bad[i], NULL),
+        struct s3_credentials key = keys(bad[i], "secret", NULL),
+                              secret = keys("key", bad[i], NULL),
                               token = keys("key", "secret", bad[i]);
         assert_i64(s3_sign(&request, &key, &made), -EINVAL);
         assert_i64(s3_sign(&request, &secret, &made), -EINVAL);

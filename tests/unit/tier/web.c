@@ -76,9 +76,9 @@ static void serve(int fd)
         answer_fn(request, &answer);
         struct timespec delay = {answer.delay_ms / 1000, answer.delay_ms % 1000 * 1000000l};
         (void)nanosleep(&delay, NULL);
-        _cleanup_free_ char *text =
-            xasprintf("HTTP/1.1 %d Whatever\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n%s",
-                      answer.status, answer.body ? strlen(answer.body) : 0, answer.body ? answer.body : "");
+        _cleanup_free_ char *text = xasprintf(
+            "HTTP/1.1 %d Whatever\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n%s",
+            answer.status, answer.body ? strlen(answer.body) : 0, answer.body ? answer.body : "");
         (void)send(fd, text, strlen(text), MSG_NOSIGNAL);
         free(answer.body);
     }

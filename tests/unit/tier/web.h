@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A web server on a free port of this machine, in a thread of the test: one request after the other, each answered by a
- * function of the test and followed by the end of the connection. */
+/* A web server on a free port of this machine, in a thread of the test: one request after the
+ * other, each answered by a function of the test and followed by the end of the connection. */
 #pragma once
 
 #include "base/base.h"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Times of applying: one file of 1,000 chunks, small files by the thousand, a file of 10^5 extents. */
+/* Times of applying: one file of 1,000 chunks, small files by the thousand, a file of
+ * 10^5 extents. */
 #include <ftw.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -32,8 +33,8 @@ static void add(struct bench *b, struct record rec)
     b->len += record_encoded_len(&rec);
 }
 
-static int pack_index(uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *fn_arg), void *fn_arg,
-                      void *arg)
+static int pack_index(uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *fn_arg),
+                      void *fn_arg, void *arg)
 {
     const struct bench *b = arg;
     for (uint32_t i = 0; i < b->chunk_count; i++) {
@@ -51,8 +52,11 @@ static int pack_index(uint64_t pack, int (*fn)(const struct chunk_entry *entry, 
 
 static double apply(struct bench *b)
 {
-    struct view_batch batch = {
-        .records = b->buf, .records_len = b->len, .cut_seq = b->seq, .pack_index = pack_index, .arg = b};
+    struct view_batch batch = {.records = b->buf,
+                               .records_len = b->len,
+                               .cut_seq = b->seq,
+                               .pack_index = pack_index,
+                               .arg = b};
     int64_t start = clock_monotonic_ns();
     if (view_apply(b->view, &batch) < 0)
         exit(1);
@@ -85,7 +89,8 @@ static void bench_chunks(struct bench *b)
         for (uint32_t i = 0; i < 1000; i++)
             e[i].chunk = chunk_of(b->first_chunk + i);
         sprintf(name, "big%u", round);
-        add(b, (struct record){.type = REC_PACK, .pack = 1 + round, .length = 1 << 20, .count = 1000});
+        add(b,
+            (struct record){.type = REC_PACK, .pack = 1 + round, .length = 1 << 20, .count = 1000});
         struct record rec = seal_of(1000 + round, 1, name, 1000 * MIB);
         rec.extents = e;
         rec.extent_count = 1000;
@@ -114,7 +119,8 @@ static void bench_creates(struct bench *b)
             worst = ms > worst ? ms : worst;
         }
     }
-    printf("10^5 small files in batches of 1000: %.0f ms in all, the slowest batch %.1f ms\n", total, worst);
+    printf("10^5 small files in batches of 1000: %.0f ms in all, the slowest batch %.1f ms\n",
+           total, worst);
 }
 
 static void bench_unlinks(struct bench *b)
@@ -135,17 +141,23 @@ static void bench_unlinks(struct bench *b)
 }
 
 /* A new version with 10^5 extents, in order or spread over 100 GiB. */
-static void bench_extents(struct bench *b, const char *what, uint64_t version, uint64_t step, uint64_t span)
+static void bench_extents(struct bench *b, const char *what, uint64_t version, uint64_t step,
+                          uint64_t span)
 {
     static struct extent e[RECORD_EXTENTS_MAX];
     uint32_t n = 0;
     for (uint32_t i = 0; i < 100000; i++) {
-        e[n++] = (struct extent){
-            .offset = i * step % span, .length = 4096, .kind = EXTENT_CHUNK, .chunk = chunk_of(1 + i % 5000)};
+        e[n++] = (struct extent){.offset = i * step % span,
+                                 .length = 4096,
+                                 .kind = EXTENT_CHUNK,
+                                 .chunk = chunk_of(1 + i % 5000)};
         if (n < RECORD_EXTENTS_MAX && i != 99999)
             continue;
-        add(b, (struct record){
-                   .type = REC_EXTENTS, .ino = 1000, .version = version, .extents = e, .extent_count = n});
+        add(b, (struct record){.type = REC_EXTENTS,
+                               .ino = 1000,
+                               .version = version,
+                               .extents = e,
+                               .extent_count = n});
         n = 0;
     }
     struct record rec = seal_of(1000, version, "", span);
@@ -176,7 +188,8 @@ int main(void)
     bench_creates(&b);
     int64_t start = clock_monotonic_ns();
     int differences = view_check(b.view, NULL, NULL);
-    printf("check: %d differences, %.0f ms\n", differences, (double)(clock_monotonic_ns() - start) / 1e6);
+    printf("check: %d differences, %.0f ms\n", differences,
+           (double)(clock_monotonic_ns() - start) / 1e6);
     bench_unlinks(&b);
     view_close(b.view);
     (void)nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Processor times of what concerns the remote: applying with and without marks, making a whole run, adopting it. */
+/* Processor times of what concerns the remote: applying with and without marks, making a whole run,
+ * adopting it. */
 #include <stdio.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -52,13 +53,17 @@ static void add_record(struct bench *b, struct record rec)
     b->len += record_encoded_len(&rec);
 }
 
-static int pack_index(uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *fn_arg), void *fn_arg, void *arg)
+static int pack_index(uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *fn_arg),
+                      void *fn_arg, void *arg)
 {
     const struct bench *b = arg;
     int r = 0;
     for (uint32_t i = 0; i < b->chunks && r == 0; i++) {
-        struct chunk_entry e = {
-            .name = chunk_of(1 + i), .pack = pack, .offset = 64 + 1000ull * i, .stored_len = 1000, .raw_len = CHUNK_SIZE_MAX};
+        struct chunk_entry e = {.name = chunk_of(1 + i),
+                                .pack = pack,
+                                .offset = 64 + 1000ull * i,
+                                .stored_len = 1000,
+                                .raw_len = CHUNK_SIZE_MAX};
         r = fn(&e, fn_arg);
     }
     return r;
@@ -66,8 +71,11 @@ static int pack_index(uint64_t pack, int (*fn)(const struct chunk_entry *entry, 
 
 static double apply_now(struct bench *b)
 {
-    struct view_batch batch = {
-        .records = b->buf, .records_len = b->len, .cut_seq = b->seq, .pack_index = pack_index, .arg = b};
+    struct view_batch batch = {.records = b->buf,
+                               .records_len = b->len,
+                               .cut_seq = b->seq,
+                               .pack_index = pack_index,
+                               .arg = b};
     int64_t start = cpu_ns();
     must(view_apply(b->view, &batch));
     b->len = 0;
@@ -124,24 +132,31 @@ static void bench_apply(bool tracks)
     char path[64];
     begin(&b, path, tracks);
     add_files(&b, 1, 100000, false);
-    printf("%s: a batch of 10^5 new small files %.0f ms", tracks ? "tracking" : "not tracking", apply_now(&b));
+    printf("%s: a batch of 10^5 new small files %.0f ms", tracks ? "tracking" : "not tracking",
+           apply_now(&b));
     b.chunks = 10000;
-    add_record(&b, (struct record){.type = REC_PACK, .pack = 1, .length = 10 * MIB, .count = b.chunks});
+    add_record(&b,
+               (struct record){.type = REC_PACK, .pack = 1, .length = 10 * MIB, .count = b.chunks});
     struct extent *e = xcalloc(b.chunks, sizeof *e);
     for (uint32_t i = 0; i < b.chunks; i++)
-        e[i] = (struct extent){.offset = i * MIB, .length = MIB, .kind = EXTENT_CHUNK, .chunk = chunk_of(1 + i)};
+        e[i] = (struct extent){
+            .offset = i * MIB, .length = MIB, .kind = EXTENT_CHUNK, .chunk = chunk_of(1 + i)};
     for (uint32_t i = 0; i < b.chunks; i += 2500)
-        add_record(&b, (struct record){
-                           .type = REC_EXTENTS, .ino = 5000, .version = 1, .extents = e + i, .extent_count = 2500});
-    add_record(&b, (struct record){.type = REC_SEAL,
-                                   .flags = RECORD_BIRTH,
-                                   .ino = 5000,
-                                   .version = 1,
-                                   .parent = ROOT_INO,
-                                   .cookie = 5000,
-                                   .name = "big",
-                                   .name_len = 3,
-                                   .attrs = {.mode = S_IFREG | 0644, .size = b.chunks * (uint64_t)MIB}});
+        add_record(&b, (struct record){.type = REC_EXTENTS,
+                                       .ino = 5000,
+                                       .version = 1,
+                                       .extents = e + i,
+                                       .extent_count = 2500});
+    add_record(
+        &b, (struct record){.type = REC_SEAL,
+                            .flags = RECORD_BIRTH,
+                            .ino = 5000,
+                            .version = 1,
+                            .parent = ROOT_INO,
+                            .cookie = 5000,
+                            .name = "big",
+                            .name_len = 3,
+                            .attrs = {.mode = S_IFREG | 0644, .size = b.chunks * (uint64_t)MIB}});
     printf(", of a pack and a file of 10^4 chunks %.0f ms\n", apply_now(&b));
     free(e);
     end(&b, path);
@@ -190,7 +205,8 @@ static void make_rows(struct bench *b, struct view_state *state)
     must(view_cut_open(b->view, &cut));
     int64_t start = cpu_ns();
     must(view_cut_rows(cut, 1, keep_row, &b->kept, &missing));
-    printf("  whole run: %zu rows, %.0f MiB, %.0f ms\n", b->kept.count, (double)b->kept.len / MIB, ms_since(start));
+    printf("  whole run: %zu rows, %.0f MiB, %.0f ms\n", b->kept.count, (double)b->kept.len / MIB,
+           ms_since(start));
     *state = view_cut_state(cut);
     start = cpu_ns();
     must(view_published(b->view, cut, 1));

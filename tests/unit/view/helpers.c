@@ -94,8 +94,8 @@ uint64_t add(struct fixture *f, struct record rec)
     return rec.seq;
 }
 
-static int pack_index(uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *fn_arg), void *fn_arg,
-                      void *arg)
+static int pack_index(uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *fn_arg),
+                      void *fn_arg, void *arg)
 {
     const struct fixture *f = arg;
     for (size_t i = 0; i < f->pack_count; i++) {
@@ -112,10 +112,14 @@ static int pack_index(uint64_t pack, int (*fn)(const struct chunk_entry *entry, 
     return -ENOENT;
 }
 
-static struct view_batch batch_of(struct fixture *f, const void *records, size_t len, uint64_t cut_seq)
+static struct view_batch batch_of(struct fixture *f, const void *records, size_t len,
+                                  uint64_t cut_seq)
 {
-    struct view_batch batch = {
-        .records = records, .records_len = len, .cut_seq = cut_seq, .pack_index = pack_index, .arg = f};
+    struct view_batch batch = {.records = records,
+                               .records_len = len,
+                               .cut_seq = cut_seq,
+                               .pack_index = pack_index,
+                               .arg = f};
     memset(batch.chain, (int)(cut_seq & 0xff), sizeof batch.chain);
     return batch;
 }
@@ -208,8 +212,8 @@ void add_unlink(struct fixture *f, uint64_t ino, uint64_t parent, const char *na
                            .name_len = (uint16_t)strlen(name)});
 }
 
-void add_rename(struct fixture *f, uint64_t ino, uint64_t parent, const char *name, uint64_t parent2,
-                const char *name2, uint64_t ino2, uint32_t flags)
+void add_rename(struct fixture *f, uint64_t ino, uint64_t parent, const char *name,
+                uint64_t parent2, const char *name2, uint64_t ino2, uint32_t flags)
 {
     uint64_t cookie = f->seq + 1;
     f->seq++; /* an exchange uses two */
@@ -239,8 +243,8 @@ void add_seal(struct fixture *f, uint64_t ino, uint64_t version, uint64_t keep, 
                            .extent_count = count});
 }
 
-void add_seal_inline(struct fixture *f, uint64_t ino, uint64_t version, uint64_t keep, uint64_t size,
-                     uint64_t offset, const char *text)
+void add_seal_inline(struct fixture *f, uint64_t ino, uint64_t version, uint64_t keep,
+                     uint64_t size, uint64_t offset, const char *text)
 {
     struct extent e = {.offset = offset, .length = strlen(text), .kind = EXTENT_INLINE};
     add(f, (struct record){.type = REC_SEAL,
@@ -270,7 +274,8 @@ struct extent hole_extent(uint64_t offset, uint64_t length)
 
 void add_pack(struct fixture *f, uint64_t pack, const uint32_t *ids, uint32_t count)
 {
-    struct test_pack p = {.pack = pack, .count = count, .entries = xcalloc(count, sizeof *p.entries)};
+    struct test_pack p = {
+        .pack = pack, .count = count, .entries = xcalloc(count, sizeof *p.entries)};
     uint64_t offset = 64;
     for (uint32_t i = 0; i < count; i++) {
         p.entries[i] = (struct chunk_entry){.name = chunk_of(ids[i]),
@@ -283,7 +288,8 @@ void add_pack(struct fixture *f, uint64_t pack, const uint32_t *ids, uint32_t co
     }
     f->packs = xrealloc(f->packs, (f->pack_count + 1) * sizeof *f->packs);
     f->packs[f->pack_count++] = p;
-    add(f, (struct record){.type = REC_PACK, .pack = pack, .length = align_up(offset, 4096), .count = count});
+    add(f, (struct record){
+               .type = REC_PACK, .pack = pack, .length = align_up(offset, 4096), .count = count});
 }
 
 void add_drop(struct fixture *f, uint64_t pack)
@@ -357,7 +363,8 @@ void expect_content(struct fixture *f, uint64_t ino, const char *expected)
     expect_range(f, ino, 0, INT64_MAX, expected);
 }
 
-void expect_range(struct fixture *f, uint64_t ino, uint64_t offset, uint64_t length, const char *expected)
+void expect_range(struct fixture *f, uint64_t ino, uint64_t offset, uint64_t length,
+                  const char *expected)
 {
     char *text = range_in(f->view, ino, offset, length);
     expect_str(text, expected, "is \"%s\", expected \"%s\"", text, expected);
@@ -402,12 +409,12 @@ static void dump_inode(struct dumper *d, uint64_t ino)
     struct view_inode i;
     assert_i64(view_inode(d->view, ino, &i), 0);
     const struct attrs *a = &i.attrs;
-    fprintf(d->out, "  inode %" PRIu64 " mode %o uid %u gid %u rdev %u size %" PRIu64, ino, a->mode, a->uid,
-            a->gid, a->rdev, a->size);
-    fprintf(d->out, " times %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64, a->atime, a->mtime, a->ctime,
-            a->btime);
-    fprintf(d->out, " nlink %u version %" PRIu64 " parent %" PRIu64 " blocks %" PRIu64 "\n", i.nlink,
-            i.version, i.parent, i.blocks_bytes);
+    fprintf(d->out, "  inode %" PRIu64 " mode %o uid %u gid %u rdev %u size %" PRIu64, ino, a->mode,
+            a->uid, a->gid, a->rdev, a->size);
+    fprintf(d->out, " times %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64, a->atime, a->mtime,
+            a->ctime, a->btime);
+    fprintf(d->out, " nlink %u version %" PRIu64 " parent %" PRIu64 " blocks %" PRIu64 "\n",
+            i.nlink, i.version, i.parent, i.blocks_bytes);
     d->ino = ino;
     assert_i64(view_listxattr(d->view, ino, dump_xattr, d), 0);
     char target[300];
@@ -424,7 +431,8 @@ static void dump_inode(struct dumper *d, uint64_t ino)
 static int dump_entry(const struct view_entry *entry, const char *name, size_t len, void *arg)
 {
     struct dumper *d = arg;
-    fprintf(d->out, " \"%.*s\" cookie %" PRIu64 " type %o\n", (int)len, name, entry->cookie, entry->type);
+    fprintf(d->out, " \"%.*s\" cookie %" PRIu64 " type %o\n", (int)len, name, entry->cookie,
+            entry->type);
     dump_inode(d, entry->ino);
     if (S_ISDIR(entry->type)) {
         fprintf(d->out, "{\n");
@@ -447,7 +455,8 @@ static int dump_chunk(const struct chunk_entry *e, uint64_t refs, void *arg)
     struct dumper *d = arg;
     fprintf(d->out, "chunk %u refs %" PRIu64, chunk_id(&e->name), refs);
     if (e->pack && !d->shared)
-        fprintf(d->out, " at %" PRIu64 " %" PRIu64 " %u %u", e->pack, e->offset, e->stored_len, e->raw_len);
+        fprintf(d->out, " at %" PRIu64 " %" PRIu64 " %u %u", e->pack, e->offset, e->stored_len,
+                e->raw_len);
     fprintf(d->out, "\n");
     return 0;
 }
@@ -455,8 +464,8 @@ static int dump_chunk(const struct chunk_entry *e, uint64_t refs, void *arg)
 static int dump_pack(const struct view_pack *p, void *arg)
 {
     struct dumper *d = arg;
-    fprintf(d->out, "pack %" PRIu64 " %" PRIu64 " %u %" PRIu64 " %u\n", p->pack, p->length, p->count,
-            p->live_bytes, p->live_count);
+    fprintf(d->out, "pack %" PRIu64 " %" PRIu64 " %u %" PRIu64 " %u\n", p->pack, p->length,
+            p->count, p->live_bytes, p->live_count);
     return 0;
 }
 
@@ -466,11 +475,12 @@ static char *dump_as(struct view *view, bool shared)
     size_t len;
     struct dumper d = {.out = open_memstream(&text, &len), .view = view, .shared = shared};
     struct view_state s = view_state(view);
-    fprintf(d.out, "seq %" PRIu64 " chain %u ino %" PRIu64 " files %" PRIu64 " bytes %" PRIu64, s.applied_seq,
-            s.chain[31], s.max_ino, s.files, s.logical_bytes);
+    fprintf(d.out, "seq %" PRIu64 " chain %u ino %" PRIu64 " files %" PRIu64 " bytes %" PRIu64,
+            s.applied_seq, s.chain[31], s.max_ino, s.files, s.logical_bytes);
     fprintf(d.out, " chunks %" PRIu64, s.chunks);
     if (!shared)
-        fprintf(d.out, " stored %" PRIu64 " packs %" PRIu64 " %" PRIu64 "\n", s.stored_bytes, s.packs, s.pack_bytes);
+        fprintf(d.out, " stored %" PRIu64 " packs %" PRIu64 " %" PRIu64 "\n", s.stored_bytes,
+                s.packs, s.pack_bytes);
     dump_inode(&d, ROOT_INO);
     assert_i64(view_readdir(view, ROOT_INO, 0, dump_entry, &d), 0);
     assert_i64(view_orphans(view, dump_orphan, &d), 0);
@@ -491,7 +501,8 @@ char *dump_shared(struct view *view)
     return dump_as(view, true);
 }
 
-void apply_bytes(struct fixture *f, struct view *view, const void *records, size_t len, uint64_t cut_seq)
+void apply_bytes(struct fixture *f, struct view *view, const void *records, size_t len,
+                 uint64_t cut_seq)
 {
     struct view_batch batch = batch_of(f, records, len, cut_seq);
     assert_i64(view_apply(view, &batch), 0);

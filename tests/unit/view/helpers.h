@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the tests of the view share: a folder, batches of records, packs in memory, a dump of all that can be
- * read. */
+/* What the tests of the view share: a folder, batches of records, packs in memory, a dump of all
+ * that can be read. */
 #pragma once
 
 #include <criterion/criterion.h>
@@ -45,11 +45,13 @@ void remove_tree(const char *path);
 struct chunk_name chunk_of(uint32_t id);
 uint32_t chunk_id(const struct chunk_name *name);
 
-/* Adds a record to the batch; gives it the next sequence number (returned) and a time that ascends with it.
- */
+/* Adds a record to the batch; gives it the next sequence number (returned) and a time that ascends
+ * with
+ * it. */
 uint64_t add(struct fixture *f, struct record rec);
 int64_t time_of(uint64_t seq);
-/* Applies the batch; on success it joins the history. The batch is empty then, also after an error. */
+/* Applies the batch; on success it joins the history. The batch is empty then, also
+ * after an error. */
 int apply(struct fixture *f);
 void apply_ok(struct fixture *f);
 /* Applies the batch: it must be refused and change nothing. */
@@ -60,13 +62,13 @@ void add_dir(struct fixture *f, uint64_t ino, uint64_t parent, const char *name)
 void add_file(struct fixture *f, uint64_t ino, uint64_t parent, const char *name, uint64_t size);
 void add_link(struct fixture *f, uint64_t ino, uint64_t parent, const char *name);
 void add_unlink(struct fixture *f, uint64_t ino, uint64_t parent, const char *name, uint32_t flags);
-void add_rename(struct fixture *f, uint64_t ino, uint64_t parent, const char *name, uint64_t parent2,
-                const char *name2, uint64_t ino2, uint32_t flags);
+void add_rename(struct fixture *f, uint64_t ino, uint64_t parent, const char *name,
+                uint64_t parent2, const char *name2, uint64_t ino2, uint32_t flags);
 struct attrs file_attrs(uint64_t size);
 void add_seal(struct fixture *f, uint64_t ino, uint64_t version, uint64_t keep, uint64_t size,
               const struct extent *extents, uint32_t count);
-void add_seal_inline(struct fixture *f, uint64_t ino, uint64_t version, uint64_t keep, uint64_t size,
-                     uint64_t offset, const char *text);
+void add_seal_inline(struct fixture *f, uint64_t ino, uint64_t version, uint64_t keep,
+                     uint64_t size, uint64_t offset, const char *text);
 struct extent chunk_extent(uint64_t offset, uint64_t length, uint32_t id, uint32_t chunk_offset);
 struct extent hole_extent(uint64_t offset, uint64_t length);
 
@@ -80,7 +82,8 @@ uint64_t refs_of(struct fixture *f, uint32_t id);                      /* UINT64
 /* "C1+0@0:4096 I@4096:5=hello .@4101:10" for the whole file. */
 char *content_of(struct fixture *f, uint64_t ino);
 void expect_content(struct fixture *f, uint64_t ino, const char *expected);
-void expect_range(struct fixture *f, uint64_t ino, uint64_t offset, uint64_t length, const char *expected);
+void expect_range(struct fixture *f, uint64_t ino, uint64_t offset, uint64_t length,
+                  const char *expected);
 void expect_check_ok(struct view *view);
 /* Number of differences that view_check() finds, -errno. */
 int check_count(struct view *view);
@@ -91,6 +94,8 @@ char *dump_shared(struct view *view);
 /* Applies batch `i` of the history to another view. */
 void apply_again(struct fixture *f, struct view *view, size_t i);
 /* Applies records that are not of the history. */
-void apply_bytes(struct fixture *f, struct view *view, const void *records, size_t len, uint64_t cut_seq);
-/* Applies the history to a new view: it must read the same. Packs that are gone have no index then. */
+void apply_bytes(struct fixture *f, struct view *view, const void *records, size_t len,
+                 uint64_t cut_seq);
+/* Applies the history to a new view: it must read the same. Packs that are gone have no
+ * index then. */
 void expect_replay_same(struct fixture *f);

@@ -126,7 +126,12 @@ void begin_full_remote(void)
     add_seal_inline(&f, 4, 2, 0, 10, 0, "0123456789");
     add_file(&f, 5, 2, "orphan", 0);
     add_unlink(&f, 5, 2, "orphan", RECORD_ORPHAN);
-    add(&f, (struct record){.type = REC_SETXATTR, .ino = 3, .name = "user.x", .name_len = 6, .value = "v", .value_len = 1});
+    add(&f, (struct record){.type = REC_SETXATTR,
+                            .ino = 3,
+                            .name = "user.x",
+                            .name_len = 6,
+                            .value = "v",
+                            .value_len = 1});
     add(&f, (struct record){.type = REC_MAKE,
                             .ino = 6,
                             .parent = ROOT_INO,

@@ -8,7 +8,8 @@ extern struct fixture f;
 extern struct test_remote remote; /* of f.view */
 
 void begin_remote(void); /* both are empty; the view does not track yet */
-/* Everything that a row can be; chunks 1 to 5 in the remote packs 100 and 101, 102 doomed, 6 missing. Tracks and is published. */
+/* Everything that a row can be; chunks 1 to 5 in the remote packs 100 and 101, 102 doomed, 6
+ * missing. Tracks and is published. */
 void begin_full_remote(void);
 void end_remote(void);
 
@@ -17,18 +18,22 @@ void add_file_of(uint64_t ino, const char *name, const uint32_t *ids, uint32_t c
 struct chunk_entry far_entry(uint64_t pack, uint32_t id, uint64_t offset);
 void place(uint64_t pack, const uint32_t *ids, uint32_t count);
 
-#define PLACE(pack, ...) place(pack, (const uint32_t[]){__VA_ARGS__}, ARRAY_LEN(((const uint32_t[]){__VA_ARGS__})))
-#define FILE_OF(ino, name, ...)                                                                                  \
-    add_file_of(ino, name, (const uint32_t[]){__VA_ARGS__}, ARRAY_LEN(((const uint32_t[]){__VA_ARGS__})))
-#define PACK_OF(pack, ...)                                                                                       \
-    add_pack(&f, pack, (const uint32_t[]){__VA_ARGS__}, ARRAY_LEN(((const uint32_t[]){__VA_ARGS__})))
+#define PLACE(pack, ...)                                                                           \
+    place(pack, (const uint32_t[]){__VA_ARGS__}, ARRAY_LEN(((const uint32_t[]){__VA_ARGS__})))
+#define FILE_OF(ino, name, ...)                                                                    \
+    add_file_of(ino, name, (const uint32_t[]){__VA_ARGS__},                                        \
+                ARRAY_LEN(((const uint32_t[]){__VA_ARGS__})))
+#define PACK_OF(pack, ...)                                                                         \
+    add_pack(&f, pack, (const uint32_t[]){__VA_ARGS__},                                            \
+             ARRAY_LEN(((const uint32_t[]){__VA_ARGS__})))
 
 /* Pack of the chunk's place; 0: none. */
 uint64_t far_of(struct view *view, uint32_t id);
 struct view_far_pack far_pack(uint64_t id);
 
 struct view_cut *cut_now(void);
-/* Makes the run of the cut and the head with it, and closes the cut; returns how many chunks the run calls missing. */
+/* Makes the run of the cut and the head with it, and closes the cut; returns how many chunks the
+ * run calls missing. */
 uint64_t publish(struct view_cut *cut, int64_t now);
 /* Looks at a new view that is filled from the remote. */
 void expect_adopted(void (*look)(struct view *view));

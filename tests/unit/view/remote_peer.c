@@ -25,7 +25,7 @@ struct far_pack *pack_of(struct peer *p, uint64_t id)
     return NULL;
 }
 
-/* --- what must hold at any time ----------------------------------------------------------------------------------------- */
+/* --- what must hold at any time --------------------------------------------------------------- */
 
 static void check_pack_account(struct peer *p, const struct far_pack *pack)
 {
@@ -69,12 +69,13 @@ void check_peer(struct peer *p)
         bytes += pack->doomed || pack->lost ? 0 : pack->length;
     }
     struct view_remote remote = view_remote(p->view);
-    assert_u64(remote.wanted, remote.tracks ? wanted : 0, "%lu, %lu", (unsigned long)remote.wanted, (unsigned long)wanted);
+    assert_u64(remote.wanted, remote.tracks ? wanted : 0, "%lu, %lu", (unsigned long)remote.wanted,
+               (unsigned long)wanted);
     assert_u64(remote.packs, packs);
     assert_u64(remote.pack_bytes, bytes);
 }
 
-/* --- packs of the remote ------------------------------------------------------------------------------------------------ */
+/* --- packs of the remote ---------------------------------------------------------------------- */
 
 static void store_pack(struct peer *p, const uint32_t *ids, uint32_t count)
 {
@@ -91,7 +92,8 @@ static void store_pack(struct peer *p, const uint32_t *ids, uint32_t count)
         offset += 1000 + ids[i];
     }
     cr_assert_lt(p->pack_count, FAR_PACKS);
-    p->packs[p->pack_count++] = (struct far_pack){.id = id, .length = offset, .count = count, .is_new = p->cut != NULL};
+    p->packs[p->pack_count++] =
+        (struct far_pack){.id = id, .length = offset, .count = count, .is_new = p->cut != NULL};
     assert_i64(view_far_placed(p->view, id, offset, entries, count), 0);
     free(entries);
 }
@@ -201,7 +203,7 @@ void delete_doomed(struct peer *p)
         }
 }
 
-/* --- cuts --------------------------------------------------------------------------------------------------------------- */
+/* --- cuts ------------------------------------------------------------------------------------- */
 
 static int note_local(const struct view_pack *pack, void *arg)
 {

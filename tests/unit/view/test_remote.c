@@ -107,7 +107,8 @@ void remote_merge(struct test_remote *remote, size_t count)
     remote->count = first + 1;
 }
 
-int remote_rows(const struct test_remote *remote, int (*fn)(const struct run_row *row, void *arg), void *arg)
+int remote_rows(const struct test_remote *remote, int (*fn)(const struct run_row *row, void *arg),
+                void *arg)
 {
     return merge(remote->runs, remote->count, true, fn, arg);
 }
@@ -154,7 +155,8 @@ static int look(const struct run_row *row, void *arg)
     return 0;
 }
 
-ssize_t remote_row(const struct test_remote *remote, const void *key, size_t key_len, uint8_t value[256])
+ssize_t remote_row(const struct test_remote *remote, const void *key, size_t key_len,
+                   uint8_t value[256])
 {
     struct looking looking = {.key = key, .key_len = key_len, .value = value, .len = -1};
     assert_i64(remote_rows(remote, look, &looking), 0);

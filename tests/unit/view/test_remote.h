@@ -32,9 +32,11 @@ void remote_publish(struct test_remote *remote, struct view *view, struct view_c
 /* The newest `count` runs become one. */
 void remote_merge(struct test_remote *remote, size_t count);
 /* All rows, merged. */
-int remote_rows(const struct test_remote *remote, int (*fn)(const struct run_row *row, void *arg), void *arg);
+int remote_rows(const struct test_remote *remote, int (*fn)(const struct run_row *row, void *arg),
+                void *arg);
 /* Fills a new view. */
 int remote_adopt(const struct test_remote *remote, struct view *view);
 void open_adopted(const struct test_remote *remote, const char *path, struct view **ret_view);
 /* The value that the runs have for a key; -1: none. */
-ssize_t remote_row(const struct test_remote *remote, const void *key, size_t key_len, uint8_t value[256]);
+ssize_t remote_row(const struct test_remote *remote, const void *key, size_t key_len,
+                   uint8_t value[256]);

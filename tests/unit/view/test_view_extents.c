@@ -20,7 +20,8 @@ static void teardown(void)
 
 TestSuite(extents, .init = setup, .fini = teardown);
 
-static void seal(uint64_t version, uint64_t keep, uint64_t size, const struct extent *extents, uint32_t count)
+static void seal(uint64_t version, uint64_t keep, uint64_t size, const struct extent *extents,
+                 uint32_t count)
 {
     add_seal(&f, 10, version, keep, size, extents, count);
     apply_ok(&f);
@@ -56,9 +57,11 @@ Test(extents, seal_keeps_btime_and_nlink)
 
 Test(extents, overlay_splits_what_it_covers_in_part)
 {
-    seal(2, 0, 3000, (struct extent[]){chunk_extent(0, 1000, 1, 0), chunk_extent(1000, 2000, 2, 500)}, 2);
+    seal(2, 0, 3000,
+         (struct extent[]){chunk_extent(0, 1000, 1, 0), chunk_extent(1000, 2000, 2, 500)}, 2);
     expect_content(&f, 10, "C1+0@0:1000 C2+500@1000:2000");
-    seal(3, 3000, 3000, (struct extent[]){chunk_extent(400, 100, 3, 7), chunk_extent(900, 300, 4, 0)}, 2);
+    seal(3, 3000, 3000,
+         (struct extent[]){chunk_extent(400, 100, 3, 7), chunk_extent(900, 300, 4, 0)}, 2);
     expect_content(&f, 10, "C1+0@0:400 C3+7@400:100 C1+500@500:400 C4+0@900:300 C2+700@1200:1800");
     expect_u64(refs_of(&f, 1), 2);
     expect_u64(refs_of(&f, 2), 1);
@@ -95,10 +98,12 @@ Test(extents, holes_punch)
 Test(extents, later_extents_lie_over_earlier_ones)
 {
     struct extent e[] = {chunk_extent(500, 500, 1, 0), chunk_extent(0, 600, 2, 0),
-                         chunk_extent(550, 10, 3, 0), hole_extent(200, 100), chunk_extent(990, 20, 4, 0)};
+                         chunk_extent(550, 10, 3, 0), hole_extent(200, 100),
+                         chunk_extent(990, 20, 4, 0)};
     seal(2, 0, 1005, e, 5);
     expect_content(
-        &f, 10, "C2+0@0:200 .@200:100 C2+300@300:250 C3+0@550:10 C2+560@560:40 C1+100@600:390 C4+0@990:15");
+        &f, 10,
+        "C2+0@0:200 .@200:100 C2+300@300:250 C3+0@550:10 C2+560@560:40 C1+100@600:390 C4+0@990:15");
     expect_u64(refs_of(&f, 2), 3);
 }
 
@@ -133,8 +138,9 @@ Test(extents, split_at_page_borders)
     expect_u64(refs_of(&f, 1), 2);
     add_seal_inline(&f, 10, 3, UINT64_MAX, TEST_PAGE + 100, TEST_PAGE - 3, "abcdef");
     apply_ok(&f);
-    expect_content(&f, 10,
-                   ".@0:16777116 C1+10@16777116:97 I@16777213:3=abc I@16777216:3=def C1+113@16777219:97");
+    expect_content(
+        &f, 10,
+        ".@0:16777116 C1+10@16777116:97 I@16777213:3=abc I@16777216:3=def C1+113@16777219:97");
     seal(4, TEST_PAGE - 1, TEST_PAGE + 100, NULL, 0);
     expect_content(&f, 10, ".@0:16777116 C1+10@16777116:97 I@16777213:2=ab .@16777215:101");
     expect_u64(refs_of(&f, 1), 1);
@@ -192,9 +198,12 @@ Test(extents, extents_records_of_several_versions_at_once)
     struct extent e1 = chunk_extent(0, 1000, 1, 0), e2 = chunk_extent(1000, 500, 2, 0),
                   e3 = chunk_extent(0, 10, 3, 0);
     add_file(&f, 11, ROOT_INO, "b", 0);
-    add(&f, (struct record){.type = REC_EXTENTS, .ino = 10, .version = 2, .extents = &e1, .extent_count = 1});
-    add(&f, (struct record){.type = REC_EXTENTS, .ino = 11, .version = 2, .extents = &e3, .extent_count = 1});
-    add(&f, (struct record){.type = REC_EXTENTS, .ino = 10, .version = 2, .extents = &e2, .extent_count = 1});
+    add(&f, (struct record){
+                .type = REC_EXTENTS, .ino = 10, .version = 2, .extents = &e1, .extent_count = 1});
+    add(&f, (struct record){
+                .type = REC_EXTENTS, .ino = 11, .version = 2, .extents = &e3, .extent_count = 1});
+    add(&f, (struct record){
+                .type = REC_EXTENTS, .ino = 10, .version = 2, .extents = &e2, .extent_count = 1});
     add_seal(&f, 11, 2, 0, 10, NULL, 0);
     add_seal(&f, 10, 2, 0, 1500, (struct extent[]){chunk_extent(1200, 100, 4, 0)}, 1);
     apply_ok(&f);
@@ -206,8 +215,8 @@ Test(extents, elided_seals_leave_content_to_a_later_one)
 {
     seal(2, 0, 1000, (struct extent[]){chunk_extent(0, 1000, 1, 0)}, 1);
     struct attrs attrs = file_attrs(10);
-    add(&f,
-        (struct record){.type = REC_SEAL, .flags = RECORD_ELIDED, .ino = 10, .version = 3, .attrs = attrs});
+    add(&f, (struct record){
+                .type = REC_SEAL, .flags = RECORD_ELIDED, .ino = 10, .version = 3, .attrs = attrs});
     add_seal(&f, 10, 4, 800, 900, (struct extent[]){chunk_extent(100, 1, 2, 0)}, 1);
     add(&f, (struct record){.type = REC_SEAL,
                             .flags = RECORD_ELIDED | RECORD_BIRTH,
@@ -305,7 +314,8 @@ Test(extents, refused)
     add_file(&f, 11, ROOT_INO, "a", 0); /* name exists */
     apply_bad(&f);
     struct extent e = chunk_extent(0, 10, 1, 0);
-    add(&f, (struct record){.type = REC_EXTENTS, .ino = 10, .version = 3, .extents = &e, .extent_count = 1});
+    add(&f, (struct record){
+                .type = REC_EXTENTS, .ino = 10, .version = 3, .extents = &e, .extent_count = 1});
     apply_bad(&f); /* without a seal */
     struct attrs dir = {.mode = S_IFDIR | 0755};
     add(&f, (struct record){.type = REC_SEAL, .ino = 10, .version = 3, .attrs = dir});

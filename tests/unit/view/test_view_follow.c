@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Following: from the state of one head to that of a later one must end where adopting the later one ends, whatever happened in
- * between, by the rows that changed or by all of them. */
+/* Following: from the state of one head to that of a later one must end where adopting the later
+ * one ends, whatever happened in between, by the rows that changed or by all of them. */
 #include <stdio.h>
 
 #include "../expect.h"
@@ -12,7 +12,7 @@
 #define CHUNKS 900
 #define HEADS 14
 
-/* --- rows in memory --------------------------------------------------------------------------------------------------------- */
+/* --- rows in memory --------------------------------------------------------------------------- */
 
 struct row {
     uint8_t *key, *value; /* value NULL: removed */
@@ -67,7 +67,9 @@ static struct rows merge(const struct rows *older, const struct rows *newer, boo
 {
     struct rows merged = {0};
     for (size_t i = 0, j = 0; i < older->count || j < newer->count;) {
-        int order = i == older->count ? 1 : j == newer->count ? -1 : order_of(&older->at[i], &newer->at[j]);
+        int order = i == older->count   ? 1
+                    : j == newer->count ? -1
+                                        : order_of(&older->at[i], &newer->at[j]);
         const struct row *row = order < 0 ? &older->at[i] : &newer->at[j];
         struct run_row out = as_run_row(row);
         if (row->value || !drop_removed)
@@ -78,7 +80,7 @@ static struct rows merge(const struct rows *older, const struct rows *newer, boo
     return merged;
 }
 
-/* --- a writer that publishes ------------------------------------------------------------------------------------------------ */
+/* --- a writer that publishes ------------------------------------------------------------------ */
 
 struct head {
     struct rows delta; /* since the head before; of the first everything */
@@ -114,8 +116,12 @@ static void random_make(uint64_t i)
     sizes[i] = 0;
     add_file(&f, inos[i], ROOT_INO, name_of(i), 0);
     if (rnd(3) == 0)
-        add(&f, (struct record){
-                    .type = REC_SETXATTR, .ino = inos[i], .name = "user.a", .name_len = 6, .value = "bc", .value_len = 2});
+        add(&f, (struct record){.type = REC_SETXATTR,
+                                .ino = inos[i],
+                                .name = "user.a",
+                                .name_len = 6,
+                                .value = "bc",
+                                .value_len = 2});
 }
 
 static void random_seal(uint64_t i)
@@ -144,7 +150,10 @@ static void random_op(void)
         add_unlink(&f, inos[i], ROOT_INO, name_of(i), 0);
         inos[i] = 0;
     } else if (what == 6) {
-        add(&f, (struct record){.type = REC_SETATTR, .ino = inos[i], .mask = ATTR_MODE, .attrs = {.mode = (uint32_t)rnd(0777)}});
+        add(&f, (struct record){.type = REC_SETATTR,
+                                .ino = inos[i],
+                                .mask = ATTR_MODE,
+                                .attrs = {.mode = (uint32_t)rnd(0777)}});
     } else {
         uint64_t to = rnd(FILES);
         if (to == i)
@@ -216,7 +225,8 @@ static void publish(void)
     assert_i64(view_published(f.view, cut, ++head_count), 0);
     view_cut_close(cut);
     static const struct rows nothing;
-    head->whole = merge(head_count > 1 ? &heads[head_count - 2].whole : &nothing, &head->delta, true);
+    head->whole =
+        merge(head_count > 1 ? &heads[head_count - 2].whole : &nothing, &head->delta, true);
     assert_i64(view_far_packs(f.view, mark_gone, NULL), 0);
 }
 
@@ -246,7 +256,7 @@ static void forget_history(void)
     fixture_close(&f);
 }
 
-/* --- followers -------------------------------------------------------------------------------------------------------------- */
+/* --- followers -------------------------------------------------------------------------------- */
 
 struct follower {
     char path[64];
@@ -280,8 +290,8 @@ static void count_changed(uint64_t ino, void *arg)
     ++*(uint64_t *)arg;
 }
 
-static int follow_rows(struct view *view, const struct rows *rows, bool is_whole, const struct view_state *state, uint64_t head,
-                       uint64_t *changed)
+static int follow_rows(struct view *view, const struct rows *rows, bool is_whole,
+                       const struct view_state *state, uint64_t head, uint64_t *changed)
 {
     struct view_follow *follow = NULL;
     int r = view_follow_begin(view, is_whole, count_changed, changed, &follow);
@@ -305,12 +315,15 @@ static void follower_go(struct follower *w, size_t from, size_t to, bool is_whol
         rows_done(&rows);
         rows = merged;
     }
-    assert_i64(follow_rows(w->view, is_whole ? &heads[to].whole : &rows, is_whole, &heads[to].state, to + 1, &changed), 0);
+    assert_i64(follow_rows(w->view, is_whole ? &heads[to].whole : &rows, is_whole, &heads[to].state,
+                           to + 1, &changed),
+               0);
     cr_assert(changed > 0 || from == to);
     rows_done(&rows);
 }
 
-/* Every key but those of what is the view's own: change numbers, and local packs where it has some. */
+/* Every key but those of what is the view's own: change numbers, and local packs where
+ * it has some. */
 static size_t same_rows(struct view *a, struct view *b, const char *types)
 {
     size_t count = 0;
@@ -320,17 +333,20 @@ static size_t same_rows(struct view *a, struct view *b, const char *types)
     for (; *types; types++) {
         struct key prefix;
         struct scan x, y;
-        key_type(&prefix, (enum key_type)*types);
+        key_type(&prefix, (enum key_type) * types);
         scan_open(&x, &sa, &prefix);
         scan_open(&y, &sb, &prefix);
         while (scan_valid(&x) && scan_valid(&y)) {
-            cr_assert(x.key_len == y.key_len && memcmp(x.key, y.key, x.key_len) == 0, "type %c: other keys", *types);
-            cr_assert(x.value_len == y.value_len && memcmp(x.value, y.value, x.value_len) == 0, "type %c: other values", *types);
+            cr_assert(x.key_len == y.key_len && memcmp(x.key, y.key, x.key_len) == 0,
+                      "type %c: other keys", *types);
+            cr_assert(x.value_len == y.value_len && memcmp(x.value, y.value, x.value_len) == 0,
+                      "type %c: other values", *types);
             scan_next(&x);
             scan_next(&y);
             count++;
         }
-        assert_i64(scan_valid(&x) || scan_valid(&y), false, "type %c: other numbers of rows", *types);
+        assert_i64(scan_valid(&x) || scan_valid(&y), false, "type %c: other numbers of rows",
+                   *types);
         scan_close(&x);
         scan_close(&y);
     }
@@ -452,7 +468,8 @@ Test(follow, damaged_rows_change_nothing)
     for (int i = 0; i < 400; i++) {
         const struct rows *rows = i % 2 ? &heads[4].delta : &heads[4].whole;
         struct row *row = &rows->at[rnd(rows->count)];
-        uint8_t *byte = row->value && row->value_len && rnd(2) ? &row->value[rnd(row->value_len)] : &row->key[rnd(row->key_len)];
+        uint8_t *byte = row->value && row->value_len && rnd(2) ? &row->value[rnd(row->value_len)]
+                                                               : &row->key[rnd(row->key_len)];
         uint8_t was = *byte;
         *byte ^= (uint8_t)(1 << rnd(8));
         struct view_state state = heads[4].state;

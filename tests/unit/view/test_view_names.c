@@ -197,13 +197,15 @@ Test(names, exchange)
     apply_ok(&f);
     expect_u64(lookup(&f, ROOT_INO, "f"), 2);
     expect_u64(inode_of(&f, ROOT_INO).nlink, 4);
-    add_rename(&f, 5, 3, "deep", ROOT_INO, "a", 3, RECORD_EXCHANGE); /* "a" would lie below itself */
+    add_rename(&f, 5, 3, "deep", ROOT_INO, "a", 3,
+               RECORD_EXCHANGE); /* "a" would lie below itself */
     apply_bad(&f);
 }
 
 Test(names, links_special_files_and_xattrs)
 {
-    struct attrs link = {.mode = S_IFLNK | 0777, .size = 6}, pipe = {.mode = S_IFIFO | 0600, .rdev = 3};
+    struct attrs link = {.mode = S_IFLNK | 0777, .size = 6},
+                 pipe = {.mode = S_IFIFO | 0600, .rdev = 3};
     add(&f, (struct record){.type = REC_MAKE,
                             .ino = 2,
                             .parent = ROOT_INO,
@@ -220,9 +222,12 @@ Test(names, links_special_files_and_xattrs)
                             .name = "p",
                             .name_len = 1,
                             .attrs = pipe});
-    add(&f,
-        (struct record){
-            .type = REC_SETXATTR, .ino = 2, .name = "user.a/b", .name_len = 8, .value = "v", .value_len = 1});
+    add(&f, (struct record){.type = REC_SETXATTR,
+                            .ino = 2,
+                            .name = "user.a/b",
+                            .name_len = 8,
+                            .value = "v",
+                            .value_len = 1});
     add(&f, (struct record){.type = REC_SETXATTR, .ino = 3, .name = "user.x", .name_len = 6});
     add(&f, (struct record){.type = REC_SETXATTR,
                             .ino = 2,
@@ -256,16 +261,26 @@ Test(names, links_special_files_and_xattrs)
 Test(names, setattr_applies_its_mask)
 {
     add_file(&f, 4, ROOT_INO, "a", 5);
-    struct attrs attrs = {
-        .mode = S_IFDIR | 0600, .uid = 70, .gid = 80, .size = 99, .atime = 1, .mtime = 2, .ctime = 3};
-    add(&f, (struct record){
-                .type = REC_SETATTR, .ino = 4, .attrs = attrs, .mask = ATTR_MODE | ATTR_GID | ATTR_CTIME});
+    struct attrs attrs = {.mode = S_IFDIR | 0600,
+                          .uid = 70,
+                          .gid = 80,
+                          .size = 99,
+                          .atime = 1,
+                          .mtime = 2,
+                          .ctime = 3};
+    add(&f, (struct record){.type = REC_SETATTR,
+                            .ino = 4,
+                            .attrs = attrs,
+                            .mask = ATTR_MODE | ATTR_GID | ATTR_CTIME});
     apply_ok(&f);
     struct attrs a = inode_of(&f, 4).attrs;
     expect_u64(a.mode, (uint32_t)(S_IFREG | 0600));
-    cr_expect(a.uid == 7 && a.gid == 80 && a.size == 5 && a.atime == 11 && a.mtime == 12 && a.ctime == 3);
-    add(&f, (struct record){
-                .type = REC_SETATTR, .ino = 4, .attrs = attrs, .mask = ATTR_UID | ATTR_ATIME | ATTR_MTIME});
+    cr_expect(a.uid == 7 && a.gid == 80 && a.size == 5 && a.atime == 11 && a.mtime == 12 &&
+              a.ctime == 3);
+    add(&f, (struct record){.type = REC_SETATTR,
+                            .ino = 4,
+                            .attrs = attrs,
+                            .mask = ATTR_UID | ATTR_ATIME | ATTR_MTIME});
     apply_ok(&f);
     a = inode_of(&f, 4).attrs;
     cr_expect(a.uid == 70 && a.atime == 1 && a.mtime == 2 && a.ctime == 3);

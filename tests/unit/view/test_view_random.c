@@ -28,7 +28,8 @@ static int compare_part(const struct view_extent *part, void *arg)
             is = ((uint64_t)(chunk_id(&e->chunk) + 1) << 32) | ((e->chunk_offset + skip) / m.unit);
         else if (e->kind == EXTENT_INLINE)
             is = INLINE_UNIT | ((const uint8_t *)part->bytes)[skip];
-        assert_u64(is, w->node->units[(at - m.base) / m.unit], "unit %lu", (unsigned long)((at - m.base) / m.unit));
+        assert_u64(is, w->node->units[(at - m.base) / m.unit], "unit %lu",
+                   (unsigned long)((at - m.base) / m.unit));
     }
     return 0;
 }
@@ -37,7 +38,8 @@ static uint32_t subdirs_of(const struct node *dir)
 {
     uint32_t count = 0;
     for (int i = 0; i < ENTRIES; i++)
-        count += m.entries[i].node && m.entries[i].parent == dir && m.entries[i].node->type == S_IFDIR;
+        count +=
+            m.entries[i].node && m.entries[i].parent == dir && m.entries[i].node->type == S_IFDIR;
     return count;
 }
 
@@ -53,7 +55,8 @@ static int compare_entry(const struct view_entry *entry, const char *name, size_
     char text[300];
     sprintf(text, "%.*s", (int)len, name);
     struct entry *e = find_entry(rc->dir, text);
-    cr_assert(e && e->node->ino == entry->ino && e->cookie == entry->cookie && e->node->type == entry->type);
+    cr_assert(e && e->node->ino == entry->ino && e->cookie == entry->cookie &&
+              e->node->type == entry->type);
     cr_assert_gt(entry->cookie, rc->last);
     rc->last = entry->cookie;
     rc->count++;

@@ -7,7 +7,7 @@
 
 #include "view/db.h"
 
-/* --- tracking ----------------------------------------------------------------------------------------------------------- */
+/* --- tracking --------------------------------------------------------------------------------- */
 
 Test(view_remote, tracking_begins_with_everything_wanted)
 {
@@ -43,7 +43,8 @@ static void leave_wanted(uint32_t first, uint32_t count)
         struct chunk_name name = chunk_of(id);
         key_of_name(&key, KEY_WANTED, &name);
         (void)wanted_encode(77, value);
-        rocksdb_put(f.view->db, f.view->write, (const char *)key.bytes, key.len, (const char *)value, sizeof value, &message);
+        rocksdb_put(f.view->db, f.view->write, (const char *)key.bytes, key.len,
+                    (const char *)value, sizeof value, &message);
         cr_assert_null(message);
     }
 }
@@ -128,7 +129,8 @@ Test(view_remote, forgetting_the_remote_wants_everything_again)
     assert_u64(view_remote(f.view).wanted, 0);
     assert_i64(view_forget_remote(f.view), 0);
     struct view_remote r = view_remote(f.view);
-    cr_assert(r.tracks && r.is_whole && r.head == 0 && r.cut == 0 && r.packs == 0 && r.pack_bytes == 0);
+    cr_assert(r.tracks && r.is_whole && r.head == 0 && r.cut == 0 && r.packs == 0 &&
+              r.pack_bytes == 0);
     cr_assert(r.wanted == 2 && r.wanted_bytes == 2003);
     assert_u64(far_of(f.view, 1), 0);
     expect_check_ok(f.view);
@@ -141,7 +143,7 @@ Test(view_remote, forgetting_the_remote_wants_everything_again)
     end_remote();
 }
 
-/* --- places ------------------------------------------------------------------------------------------------------------- */
+/* --- places ----------------------------------------------------------------------------------- */
 
 static void expect_pack_forgotten(uint64_t id)
 {
@@ -165,7 +167,8 @@ Test(view_remote, placed_chunks_have_their_place_there)
     assert_u64(view_remote(f.view).wanted, 1);
     assert_u64(view_remote(f.view).pack_bytes, p.length);
     PLACE(101, 1, 2); /* also those that had another */
-    cr_assert(far_of(f.view, 1) == 101 && far_pack(100).live_count == 0 && far_pack(101).live_bytes == 2003);
+    cr_assert(far_of(f.view, 1) == 101 && far_pack(100).live_count == 0 &&
+              far_pack(101).live_bytes == 2003);
     struct chunk_entry e = far_entry(101, 3, 64);
     assert_i64(view_far_placed(f.view, 101, 100, &e, 1), -EUCLEAN, "known already");
     assert_u64(view_remote(f.view).packs, 2);

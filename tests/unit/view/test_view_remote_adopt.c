@@ -8,7 +8,7 @@
 #include "../base/seeded.h"
 #include "view/db.h"
 
-/* --- the rows of a small remote ----------------------------------------------------------------------------------------- */
+/* --- the rows of a small remote --------------------------------------------------------------- */
 
 struct row {
     uint8_t key[300], value[700];
@@ -22,7 +22,8 @@ static int keep_row(const struct run_row *row, void *arg)
 {
     (void)arg;
     struct row *kept = &rows[row_count++];
-    cr_assert(row_count <= ARRAY_LEN(rows) && row->key_len <= sizeof kept->key && row->value_len <= sizeof kept->value);
+    cr_assert(row_count <= ARRAY_LEN(rows) && row->key_len <= sizeof kept->key &&
+              row->value_len <= sizeof kept->value);
     memcpy(kept->key, row->key, kept->key_len = row->key_len);
     memcpy(kept->value, row->value, kept->value_len = row->value_len);
     return 0;
@@ -50,8 +51,10 @@ static int give(struct view_adoption *adoption, const struct row *row)
     uint8_t *key = xmalloc(row->key_len), *value = xmalloc(row->value_len);
     memcpy(key, row->key, row->key_len);
     memcpy(value, row->value, row->value_len);
-    int r = view_adopt_row(
-        adoption, &(struct run_row){.key = key, .key_len = row->key_len, .value = value, .value_len = row->value_len});
+    int r = view_adopt_row(adoption, &(struct run_row){.key = key,
+                                                       .key_len = row->key_len,
+                                                       .value = value,
+                                                       .value_len = row->value_len});
     free(key);
     free(value);
     return r;
@@ -94,7 +97,7 @@ static void expect_bad(struct row *row, size_t at, uint8_t byte)
     row->value[at] = was;
 }
 
-/* --- rows that no view wrote -------------------------------------------------------------------------------------------- */
+/* --- rows that no view wrote ------------------------------------------------------------------ */
 
 Test(view_adopt, rows_as_they_are)
 {
@@ -116,21 +119,22 @@ Test(view_adopt, impossible_rows)
         rows[i].key_len--;
         if (strchr("LNX", rows[i].key[0]) == NULL) { /* and so is a longer value */
             rows[i].value_len++;
-            cr_expect(adopt_now() == -EUCLEAN || rows[i].key[0] == 'C', "a longer value of type %c", rows[i].key[0]);
+            cr_expect(adopt_now() == -EUCLEAN || rows[i].key[0] == 'C', "a longer value of type %c",
+                      rows[i].key[0]);
             rows[i].value_len--;
         }
     }
     struct row *chunk = row_of('H', 0), *pack = row_of('Q', 0);
-    expect_bad(chunk, 1, 0);        /* no references */
-    expect_bad(chunk, 27, 0xff);    /* stored length */
-    expect_bad(chunk, 31, 0xff);    /* raw length */
-    expect_bad(chunk, 35, 200);     /* chunk references */
-    expect_bad(chunk, 9, 99);       /* pack without a row */
-    expect_bad(chunk, 9, 102);      /* doomed */
-    expect_bad(chunk, 18, 0xff);    /* past the end of the pack */
-    expect_bad(pack, 2, 0);         /* shorter than its chunks */
-    expect_bad(pack, 9, 2);         /* fewer chunks */
-    expect_bad(pack, 13, 1);        /* doomed */
+    expect_bad(chunk, 1, 0);              /* no references */
+    expect_bad(chunk, 27, 0xff);          /* stored length */
+    expect_bad(chunk, 31, 0xff);          /* raw length */
+    expect_bad(chunk, 35, 200);           /* chunk references */
+    expect_bad(chunk, 9, 99);             /* pack without a row */
+    expect_bad(chunk, 9, 102);            /* doomed */
+    expect_bad(chunk, 18, 0xff);          /* past the end of the pack */
+    expect_bad(pack, 2, 0);               /* shorter than its chunks */
+    expect_bad(pack, 9, 2);               /* fewer chunks */
+    expect_bad(pack, 13, 1);              /* doomed */
     expect_bad(row_of('I', 1), 72, 0xff); /* version */
     end_remote();
 }
@@ -196,8 +200,11 @@ Test(view_adopt, keys_of_other_types)
         assert_i64(view_adopt_begin(view, &adoption), 0);
         rows[0].key[0] = (uint8_t)type;
         assert_i64(give(adoption, &rows[0]), -EUCLEAN);
-        assert_i64(view_adopt_row(adoption, &(struct run_row){.key = "I", .key_len = 1}), -EUCLEAN, "removed");
-        assert_i64(view_adopt_row(adoption, &(struct run_row){.key = "", .value = "", .value_len = 0}), -EUCLEAN);
+        assert_i64(view_adopt_row(adoption, &(struct run_row){.key = "I", .key_len = 1}), -EUCLEAN,
+                   "removed");
+        assert_i64(
+            view_adopt_row(adoption, &(struct run_row){.key = "", .value = "", .value_len = 0}),
+            -EUCLEAN);
         view_adopt_done(adoption);
         view_close(view);
         remove_tree(path);
@@ -208,7 +215,7 @@ Test(view_adopt, keys_of_other_types)
     end_remote();
 }
 
-/* --- rows at random ----------------------------------------------------------------------------------------------------- */
+/* --- rows at random --------------------------------------------------------------------------- */
 
 static void no_line(const char *line, void *arg)
 {
@@ -253,7 +260,13 @@ static void use_hostile(struct view *view)
     uint64_t missing;
     struct view_cut *cut;
     uint8_t buf[256];
-    struct record rec = {.type = REC_UNLINK, .seq = f.seq + 1, .time = 5, .ino = 3, .parent = 2, .name = "file", .name_len = 4};
+    struct record rec = {.type = REC_UNLINK,
+                         .seq = f.seq + 1,
+                         .time = 5,
+                         .ino = 3,
+                         .parent = 2,
+                         .name = "file",
+                         .name_len = 4};
     (void)!view_check(view, no_line, NULL);
     for (uint64_t ino = 1; ino < 8; ino++) {
         char text[300];
@@ -265,7 +278,8 @@ static void use_hostile(struct view *view)
         free(view_path(view, ino));
     }
     record_encode(&rec, buf);
-    struct view_batch batch = {.records = buf, .records_len = record_encoded_len(&rec), .cut_seq = rec.seq};
+    struct view_batch batch = {
+        .records = buf, .records_len = record_encoded_len(&rec), .cut_seq = rec.seq};
     (void)!view_apply(view, &batch);
     if (view_cut_open(view, &cut) == 0) {
         (void)!view_cut_rows(cut, 9, no_row, NULL, &missing);
@@ -286,11 +300,13 @@ static void change_row(struct seeded *s, struct row *row)
         row->key_len = 1 + seeded_below(s, sizeof row->key);
         break;
     case 2:
-        row->value_len = seeded_below(s, 2) ? seeded_below(s, sizeof row->value) : seeded_below(s, row->value_len + 1);
+        row->value_len = seeded_below(s, 2) ? seeded_below(s, sizeof row->value)
+                                            : seeded_below(s, row->value_len + 1);
         break;
     default:
         if (row->value_len)
-            row->value[seeded_below(s, row->value_len)] = (uint8_t)(seeded_below(s, 2) ? seeded_u64(s) : seeded_below(s, 4));
+            row->value[seeded_below(s, row->value_len)] =
+                (uint8_t)(seeded_below(s, 2) ? seeded_u64(s) : seeded_below(s, 4));
     }
 }
 
@@ -319,7 +335,7 @@ static void random_row(struct seeded *s, struct row *row)
     seeded_fill(s, row->key, row->key_len);
     seeded_fill(s, row->value, row->value_len);
     if (seeded_below(s, 8))
-        row->key[0] = (uint8_t)"CDEHILNOQX"[seeded_below(s, 10)];
+        row->key[0] = (uint8_t) "CDEHILNOQX"[seeded_below(s, 10)];
     if (row->value_len && seeded_below(s, 8))
         row->value[0] = VIEW_VALUE_VERSION;
 }
@@ -349,7 +365,7 @@ Test(view_adopt, random_rows)
     end_remote();
 }
 
-/* --- crashes ------------------------------------------------------------------------------------------------------------ */
+/* --- crashes ---------------------------------------------------------------------------------- */
 
 Test(view_adopt, a_view_that_is_not_whole_cannot_be_opened)
 {
@@ -373,7 +389,7 @@ Test(view_adopt, a_view_that_is_not_whole_cannot_be_opened)
     end_remote();
 }
 
-/* --- marks -------------------------------------------------------------------------------------------------------------- */
+/* --- marks ------------------------------------------------------------------------------------ */
 
 Test(view_remote, many_marks_are_forgotten_in_parts)
 {
@@ -386,7 +402,8 @@ Test(view_remote, many_marks_are_forgotten_in_parts)
     }
     apply_ok(&f);
     struct view_cut *cut = cut_now();
-    add(&f, (struct record){.type = REC_SETATTR, .ino = 5000, .mask = ATTR_UID, .attrs = {.uid = 5}});
+    add(&f,
+        (struct record){.type = REC_SETATTR, .ino = 5000, .mask = ATTR_UID, .attrs = {.uid = 5}});
     apply_ok(&f);
     (void)publish(cut, 6);
     for (uint64_t ino = 100; ino < 15100; ino++) {

@@ -8,7 +8,8 @@
 static void raw_put(const struct key *key, const void *value, size_t len)
 {
     char *message = NULL;
-    rocksdb_put(f.view->db, f.view->write, (const char *)key->bytes, key->len, value, len, &message);
+    rocksdb_put(f.view->db, f.view->write, (const char *)key->bytes, key->len, value, len,
+                &message);
     cr_assert_null(message);
 }
 
@@ -93,14 +94,16 @@ static void break_chunks(void)
     key_of_placed(&key, KEY_FAR_PLACED, 102, &one);
     expect_value(&key, "\1", 1, "remote pack 102: listed chunks is 0, counted 1");
     key_u64(&key, KEY_FAR_PACK, 102);
-    expect_byte(&key, 25, 1, "remote pack 102: listed chunks, of a pack that goes, is 1, counted 0");
+    expect_byte(&key, 25, 1,
+                "remote pack 102: listed chunks, of a pack that goes, is 1, counted 0");
     key_of_name(&key, KEY_WANTED, &six);
     expect_deletion(&key, "lying in the remote or being wanted there is 0, counted 1");
     expect_deletion(&key, "number of wanted chunks is 1, counted 0");
     expect_byte(&key, 1, 1, "stored bytes that are wanted is 1007, counted 1006");
     expect_byte(&key, 1, 1, "bytes of wanted chunks is 1006, counted 1007");
     key_of_name(&key, KEY_WANTED, &one);
-    expect_value(&key, wanted, wanted_encode(1001, wanted), "lying in the remote or being wanted there is 2, counted 1");
+    expect_value(&key, wanted, wanted_encode(1001, wanted),
+                 "lying in the remote or being wanted there is 2, counted 1");
     key_of_name(&key, KEY_WANTED, &nine);
     expect_value(&key, wanted, wanted_encode(0, wanted), "being wanted is 1, counted 0");
 }

@@ -90,7 +90,12 @@ Test(view_remote_cut, a_run_has_what_changed)
     assert_i64(view_cut_rows(c, 6, note_row, text, &missing), 0);
     assert_str(text, "", "nothing changed");
     view_cut_close(c);
-    add(&f, (struct record){.type = REC_SETXATTR, .ino = 2, .name = "user.x", .name_len = 6, .value = "v", .value_len = 1});
+    add(&f, (struct record){.type = REC_SETXATTR,
+                            .ino = 2,
+                            .name = "user.x",
+                            .name_len = 6,
+                            .value = "v",
+                            .value_len = 1});
     apply_ok(&f);
     c = cut_now();
     add_unlink(&f, 2, ROOT_INO, "a", 0); /* comes too late */

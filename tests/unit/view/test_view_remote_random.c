@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Random histories that are published and taken over: views that track, cuts that stay open while batches go on, runs that are
- * merged, and views made from them, which must be what the first one was at the cut and go on like it. */
+/* Random histories that are published and taken over: views that track, cuts that stay open while
+ * batches go on, runs that are merged, and views made from them, which must be what the first one
+ * was at the cut and go on like it. */
 #include "../expect.h"
 #include "remote_peer.h"
 
@@ -10,11 +11,12 @@ static size_t reference_applied;
 static uint64_t next_path;
 static int64_t now;
 
-/* --- what was published, taken over ---------------------------------------------------------------------------------------- */
+/* --- what was published, taken over ----------------------------------------------------------- */
 
-/* Places when the rows were made: of each chunk now, or where it was at the cut if it moved since. */
-static void check_adopted_chunk(struct peer *from, struct peer *p, const struct place *at_rows, uint32_t id,
-                                uint64_t *missing)
+/* Places when the rows were made: of each chunk now, or where it was at the cut if it
+ * moved since. */
+static void check_adopted_chunk(struct peer *from, struct peer *p, const struct place *at_rows,
+                                uint32_t id, uint64_t *missing)
 {
     struct chunk_name name = chunk_of(id);
     struct chunk_entry entry;
@@ -37,7 +39,8 @@ static void check_adopted_chunk(struct peer *from, struct peer *p, const struct 
     bool is_now = entry.pack == at_rows[id].pack && entry.offset == at_rows[id].offset;
     bool is_then = entry.pack == then->pack && entry.offset == then->offset;
     cr_assert(is_now || is_then, "chunk %u", id);
-    cr_assert(entry.stored_len == 1000 + id && entry.raw_len == CHUNK_SIZE_MAX && entry.encoding == ENCODING_LZ4);
+    cr_assert(entry.stored_len == 1000 + id && entry.raw_len == CHUNK_SIZE_MAX &&
+              entry.encoding == ENCODING_LZ4);
     assert_i64(view_far_pack(p->view, entry.pack, &pack), 0);
     assert_i64(pack.doomed, 0);
     for (size_t i = 0; i < from->pack_count; i++)
@@ -128,7 +131,8 @@ static void follow(struct view *view, size_t *applied)
         apply_again(&m.f, view, (*applied)++);
 }
 
-/* A dead chunk may be known from another pack here than there: the history of the one does not fit the other then. */
+/* A dead chunk may be known from another pack here than there: the history of the one does not fit
+ * the other then. */
 static bool lies_alike(struct view *a, struct view *b)
 {
     for (uint32_t id = 0; id < m.next_chunk; id++) {
@@ -142,7 +146,8 @@ static bool lies_alike(struct view *a, struct view *b)
     return true;
 }
 
-/* The adopted view follows to where the first one is now. False: it cannot go on with the same history. */
+/* The adopted view follows to where the first one is now. False: it cannot go on with the same
+ * history. */
 static bool catch_up(struct peer *from, struct peer *p)
 {
     register_packs(from, p);
@@ -155,7 +160,7 @@ static bool catch_up(struct peer *from, struct peer *p)
     return lies_alike(p->view, reference);
 }
 
-/* --- actions ------------------------------------------------------------------------------------------------------------ */
+/* --- actions ---------------------------------------------------------------------------------- */
 
 static void publish(struct peer *p)
 {
@@ -179,7 +184,8 @@ static void publish(struct peer *p)
     for (uint32_t id = 0; id < m.next_chunk; id++)
         unplaced += p->refs_then[id] && at_rows[id].pack == 0;
     cr_assert_leq(missing, unplaced);
-    struct peer *other = xcalloc(1, sizeof *other), *q = p == peers && !peers[1].view ? &peers[1] : other;
+    struct peer *other = xcalloc(1, sizeof *other),
+                *q = p == peers && !peers[1].view ? &peers[1] : other;
     adopt(p, q, at_rows);
     if (q == other || !catch_up(p, q) || rnd(3) == 0)
         close_peer(q);
@@ -251,8 +257,8 @@ static void evict(void)
     apply_ok(&m.f);
 }
 
-/* A chunk that was sent away lies in the remote: its places are in packs that are needed. Only the view that published it
- * promises that. */
+/* A chunk that was sent away lies in the remote: its places are in packs that are needed. Only the
+ * view that published it promises that. */
 static void check_evicted(void)
 {
     struct peer *p = &peers[0];
@@ -260,7 +266,8 @@ static void check_evicted(void)
         struct chunk_name name = chunk_of(id);
         struct chunk_entry entry;
         uint64_t refs;
-        if (view_chunk(p->view, &name, &entry, &refs) == 0 && refs && entry.pack == 0 && entry.raw_len && p->places[id].pack)
+        if (view_chunk(p->view, &name, &entry, &refs) == 0 && refs && entry.pack == 0 &&
+            entry.raw_len && p->places[id].pack)
             cr_assert_not(pack_of(p, p->places[id].pack)->doomed);
     }
 }

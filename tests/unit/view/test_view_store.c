@@ -109,7 +109,8 @@ static int table_files(void)
     return count;
 }
 
-/* What a short session does: it opens quietly, applies something, and flushes at its end; or it dies. */
+/* What a short session does: it opens quietly, applies something, and flushes at its end; or it
+ * dies. */
 static void short_session(uint64_t ino, bool dies)
 {
     struct view_options options = {.cache_bytes = 0, .create = true, .begins_quietly = true};
@@ -140,7 +141,8 @@ Test(store, compactions_that_are_due_wait_until_they_are_let)
     expect_check_ok(f.view);
 }
 
-/* After a compaction RocksDB removes what it merged in a thread of its own: that is given some time. */
+/* After a compaction RocksDB removes what it merged in a thread of its own: that is given some
+ * time. */
 static int files_left(int limit)
 {
     int count = table_files();

@@ -38,7 +38,8 @@ static struct node *free_node(void)
 struct entry *find_entry(const struct node *parent, const char *name)
 {
     for (int i = 0; i < ENTRIES; i++)
-        if (m.entries[i].node && m.entries[i].parent == parent && strcmp(m.entries[i].name, name) == 0)
+        if (m.entries[i].node && m.entries[i].parent == parent &&
+            strcmp(m.entries[i].name, name) == 0)
             return &m.entries[i];
     return NULL;
 }
@@ -76,7 +77,8 @@ static bool is_below(const struct node *dir, const struct node *above)
     return dir == above;
 }
 
-static struct entry *new_entry(struct node *parent, struct node *node, const char *name, uint64_t cookie)
+static struct entry *new_entry(struct node *parent, struct node *node, const char *name,
+                               uint64_t cookie)
 {
     for (int i = 0; i < ENTRIES; i++) {
         if (m.entries[i].node)
@@ -265,7 +267,8 @@ static uint32_t random_chunk(void)
 }
 
 /* One extent and what it does to the model. */
-static struct extent random_extent(struct node *n, uint64_t size, uint8_t *value, uint32_t *value_len)
+static struct extent random_extent(struct node *n, uint64_t size, uint8_t *value,
+                                   uint32_t *value_len)
 {
     uint64_t at = rnd(size), len = 1 + rnd(min_u64(size - at, rnd(4) == 0 ? size : 40));
     struct extent e = {.offset = m.base + at * m.unit, .kind = (enum extent_kind)rnd(3)};
@@ -289,9 +292,10 @@ static struct extent random_extent(struct node *n, uint64_t size, uint8_t *value
         *value_len += (uint32_t)e.length;
     }
     for (uint64_t i = 0; i < len; i++)
-        n->units[at + i] = e.kind == EXTENT_HOLE     ? 0
-                           : e.kind == EXTENT_INLINE ? INLINE_UNIT | byte
-                                                     : ((uint64_t)(chunk + 1) << 32) | (in_chunk + i);
+        n->units[at + i] = e.kind == EXTENT_HOLE ? 0
+                           : e.kind == EXTENT_INLINE
+                               ? INLINE_UNIT | byte
+                               : ((uint64_t)(chunk + 1) << 32) | (in_chunk + i);
     return e;
 }
 
@@ -304,10 +308,10 @@ static void op_seal(void)
     uint64_t keep = rnd(3) ? n->size : rnd(m.units_max);
     if (rnd(10) == 0)
         add(&m.f, (struct record){.type = REC_SEAL,
-                                .flags = RECORD_ELIDED,
-                                .ino = n->ino,
-                                .version = ++n->version,
-                                .attrs = file_attrs(to_bytes(rnd(m.units_max)))});
+                                  .flags = RECORD_ELIDED,
+                                  .ino = n->ino,
+                                  .version = ++n->version,
+                                  .attrs = file_attrs(to_bytes(rnd(m.units_max)))});
     for (uint64_t i = min_u64(keep, size); i < m.units_max; i++)
         n->units[i] = 0;
     struct extent e[12];
@@ -322,19 +326,19 @@ static void op_seal(void)
     n->size = size;
     if (early)
         add(&m.f, (struct record){.type = REC_EXTENTS,
-                                .ino = n->ino,
-                                .version = n->version,
-                                .extents = e,
-                                .extent_count = early});
+                                  .ino = n->ino,
+                                  .version = n->version,
+                                  .extents = e,
+                                  .extent_count = early});
     add(&m.f, (struct record){.type = REC_SEAL,
-                            .ino = n->ino,
-                            .version = n->version,
-                            .keep = to_bytes(keep),
-                            .attrs = file_attrs(to_bytes(size)),
-                            .extents = e + early,
-                            .extent_count = count - early,
-                            .value = value,
-                            .value_len = value_len});
+                              .ino = n->ino,
+                              .version = n->version,
+                              .keep = to_bytes(keep),
+                              .attrs = file_attrs(to_bytes(size)),
+                              .extents = e + early,
+                              .extent_count = count - early,
+                              .value = value,
+                              .value_len = value_len});
 }
 
 /* Packs with some chunks that have no place yet. */
@@ -358,8 +362,8 @@ static int pick_pack(const struct view_pack *pack, void *arg)
     return 0;
 }
 
-/* Moves what a pack holds that is live to a new one and drops it. In a batch of its own, so that what the
- * view says is true then. */
+/* Moves what a pack holds that is live to a new one and drops it. In a batch of its own, so that
+ * what the view says is true then. */
 void compact(void)
 {
     uint64_t pack = 0;
@@ -389,12 +393,11 @@ void compact(void)
 
 void random_op(void)
 {
-    static void (*const ops[])(void) = {op_make,   op_make, op_make, op_link, op_unlink, op_reap, op_rename,
-                                        op_rename, op_seal, op_seal, op_seal, op_seal,   op_pack,
-                                        op_symlink, op_xattr, op_setattr};
+    static void (*const ops[])(void) = {
+        op_make, op_make, op_make, op_link, op_unlink, op_reap,    op_rename, op_rename,
+        op_seal, op_seal, op_seal, op_seal, op_pack,   op_symlink, op_xattr,  op_setattr};
     ops[rnd(ARRAY_LEN(ops))]();
 }
-
 
 void model_begin(uint64_t seed, uint64_t unit, uint64_t units_max, uint64_t base)
 {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A model of a random history in memory, and the random operations that write it: a tree of names, and files as arrays of
- * units, each of which says which unit of which chunk, or which inline byte, it shows. */
+/* A model of a random history in memory, and the random operations that write it: a tree of names,
+ * and files as arrays of units, each of which says which unit of which chunk, or which inline byte,
+ * it shows. */
 #pragma once
 
 #include "helpers.h"
