@@ -261,6 +261,7 @@ def test_a_path_of_bytes_is_refused_as_torch_refuses_it(lane, folder):
 
 INTERRUPTED = """
 import os, signal, sys, torch, cairnfs
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background of a shell ignores it
 from cairnfs import _library, _start
 path, when = sys.argv[1:]
 model = torch.nn.Linear(1500, 1500)
