@@ -154,8 +154,8 @@ static void device_fails(void)
 {
     struct gpu gpu = gpu_make(0, STATE);
     cairn_lane *lane = open_lane(64 * KIB, 0);
-    cairn_save *save = begin(lane, "kept", &gpu, 0);
     gpu_fill(&gpu, 1);
+    cairn_save *save = begin(lane, "kept", &gpu, 0);
     expect_call(cairn_save_wait(save, CAIRN_PUBLISHED, -1));
     cairn_save_free(save);
     gpu_fill(&gpu, 9);
