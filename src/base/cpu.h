@@ -9,7 +9,7 @@ enum cpu_level {
     CPU_LEVELS,
 };
 
-/* What this processor and its kernel can do. */
+/* The highest level that this processor and its kernel support. */
 enum cpu_level cpu_level_of_machine(void);
 
 /* The same, or less where the environment's CAIRN_CPU says so: scalar, avx2 or avx512. Looked at

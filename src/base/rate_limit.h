@@ -21,5 +21,5 @@ void rate_limit_done(struct rate_limit *limit);
  * once where there is none. */
 void rate_limit_wait(struct rate_limit *limit, uint64_t bytes);
 
-/* While it is lifted nobody waits, and nothing is counted. */
+/* While the limit is lifted, no call waits and no bytes are counted. */
 void rate_limit_lift(struct rate_limit *limit, bool lifted);

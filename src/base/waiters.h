@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Who waits until a number is reached: one call for each, and no more. The owner keeps the number,
+/* Waiters for a number: each is called once, when it is reached. The owner keeps the number,
  * and its lock guards both; calls happen without it:
  *
  *     mutex_lock(&lock);

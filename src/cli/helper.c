@@ -137,8 +137,8 @@ int mount_helper(int argc, char **argv)
     return code;
 }
 
-/* Detached or forced, nothing is carried first: the daemon does it when the kernel has let go of
- * the mount. */
+/* A detached or forced unmount carries nothing first: the daemon does it after the kernel has
+ * released the mount. */
 static int detach(const struct helper_request *request, const char *mountpoint)
 {
     int flags =

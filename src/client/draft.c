@@ -189,7 +189,7 @@ static int open_found(struct draft *draft, const struct place *place, uint64_t b
     return flags & CAIRN_SAVE_REGULAR ? -ENOTSUP : DRAFT_IS_SPECIAL;
 }
 
-/* What failed leaves nothing. */
+/* Removes the draft where opening it failed. */
 static int opened(struct draft *draft, const char *path, int r)
 {
     if (r >= 0)
